@@ -1,0 +1,199 @@
+/* moebius: runs Mixture-of-Experts language models from their GGUF files.
+ *
+ *     moebius_engine *engine;                      a loaded model: weights, tokenizer, device
+ *     moebius_session *session;                    one text: its context and position
+ *     moebius_engine_open(&engine, "model.gguf", NULL, &error);
+ *     moebius_session_open(&session, engine, NULL, &error);
+ *     moebius_session_eval(session, ids, n, &error);
+ *     const float *logits = moebius_session_logits(session);
+ *
+ * Every fallible function returns a status, 0 for success, and fills *error (which may be NULL) with a sentence.
+ * Strings are UTF-8. Structs of options come filled from moebius_default_*(); NULL stands for the defaults.
+ *
+ * Thread-safety: an engine and all its sessions may be used from one thread at a time; tokenizing from any. */
+#ifndef MOEBIUS_MOEBIUS_H
+#define MOEBIUS_MOEBIUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define MOEBIUS_API
+#else
+#define MOEBIUS_API __attribute__((visibility("default")))
+#endif
+
+typedef enum moebius_status {
+    MOEBIUS_OK = 0,
+    MOEBIUS_FAIL = 1,
+    MOEBIUS_USAGE = 2,       /* an argument or option is not one that makes sense */
+    MOEBIUS_IO = 3,          /* a file can't be read or written */
+    MOEBIUS_FORMAT = 4,      /* a file is damaged or not what it should be */
+    MOEBIUS_UNSUPPORTED = 5, /* a file is fine, but this version can't run it */
+    MOEBIUS_NOMEM = 6,
+    MOEBIUS_LIMIT = 7, /* over a limit, such as the context */
+    MOEBIUS_CHECK = 8, /* a self-check found a difference */
+    MOEBIUS_CANCELLED = 9
+} moebius_status;
+
+enum { MOEBIUS_ERROR_BYTES = 768 };
+
+typedef struct moebius_error {
+    moebius_status status;
+    char text[MOEBIUS_ERROR_BYTES]; /* one sentence, no final newline */
+} moebius_error;
+
+/* "0.1.0", and what this build contains, for people. */
+MOEBIUS_API const char *moebius_version(void);
+MOEBIUS_API const char *moebius_build_info(void);
+
+/* ---- engine ----------------------------------------------------------------------------------------------- */
+
+typedef struct moebius_engine moebius_engine;
+
+enum moebius_log_level { MOEBIUS_LOG_WARN, MOEBIUS_LOG_INFO, MOEBIUS_LOG_DEBUG };
+
+typedef struct moebius_engine_options {
+    int n_threads;        /* 0: one for each processor that the process may use */
+    bool reference;       /* float activations on dequantised weights: slow and exact */
+    bool check_ops;       /* run every operation on the reference device too and compare */
+    int64_t sort_cutoff;  /* more tokens than this at once: experts by sorted dispatch; 0: the default */
+    int64_t expert_slots; /* a layer's experts held in memory at once; 0: all. Others are read when needed */
+    void (*log)(void *user, enum moebius_log_level level, const char *line); /* NULL: silence */
+    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* while loading; NULL; from any thread */
+    void *user;
+} moebius_engine_options;
+
+MOEBIUS_API moebius_engine_options moebius_default_engine_options(void);
+
+/* Loads the model at `path` (any part of a split set). On failure *out is NULL. */
+MOEBIUS_API moebius_status moebius_engine_open(moebius_engine **out, const char *path,
+                                               const moebius_engine_options *options, moebius_error *error);
+MOEBIUS_API void moebius_engine_close(moebius_engine **engine); /* its sessions must be closed before */
+
+MOEBIUS_API int32_t moebius_n_vocab(const moebius_engine *engine);
+MOEBIUS_API int64_t moebius_n_ctx_train(const moebius_engine *engine);
+MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);
+MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);
+MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
+MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);
+
+/* What ran, since the engine was opened. */
+typedef struct moebius_counters {
+    uint64_t n_direct, n_sorted;     /* MoE layers computed by direct and by sorted dispatch */
+    uint64_t n_expert_rows;          /* token-expert pairs computed */
+    uint64_t n_expert_hit;           /* experts found in memory, and */
+    uint64_t n_expert_miss;          /* read when needed, with fewer slots than experts */
+    uint64_t n_expert_evicted, n_expert_read_bytes;
+} moebius_counters;
+MOEBIUS_API moebius_counters moebius_engine_counters(const moebius_engine *engine);
+
+/* ---- text and tokens -------------------------------------------------------------------------------------- */
+
+typedef struct moebius_vocab moebius_vocab; /* borrowed from an engine, or opened alone; shareable between threads */
+
+MOEBIUS_API const moebius_vocab *moebius_engine_vocab(const moebius_engine *engine);
+
+/* Only the tokenizer of a GGUF, which may hold no tensors. */
+MOEBIUS_API moebius_status moebius_vocab_open(moebius_vocab **out, const char *path, moebius_error *error);
+MOEBIUS_API void moebius_vocab_close(moebius_vocab **vocab);
+
+/* Text of n bytes to tokens: *ids is owned by the caller (moebius_free). add_special: BOS and EOS as the file says;
+ * parse_special: the texts of special tokens become those tokens. */
+MOEBIUS_API moebius_status moebius_tokenize(const moebius_vocab *vocab, const char *text, size_t n, bool add_special,
+                                            bool parse_special, int32_t **ids, size_t *n_ids, moebius_error *error);
+
+/* Tokens to text, NUL-terminated, owned by the caller (moebius_free); *n_text may be NULL. special: special tokens
+ * show as their text. */
+MOEBIUS_API moebius_status moebius_detokenize(const moebius_vocab *vocab, const int32_t *ids, size_t n, bool special,
+                                              char **text, size_t *n_text, moebius_error *error);
+
+/* The bytes of one token in running text, borrowed; maybe part of a character. */
+MOEBIUS_API const char *moebius_token_piece(const moebius_vocab *vocab, int32_t id, bool special, size_t *n);
+MOEBIUS_API bool moebius_token_is_end(const moebius_vocab *vocab, int32_t id);
+MOEBIUS_API int32_t moebius_vocab_size(const moebius_vocab *vocab);
+MOEBIUS_API int32_t moebius_token_bos(const moebius_vocab *vocab); /* -1: none */
+MOEBIUS_API bool moebius_vocab_adds_bos(const moebius_vocab *vocab);
+MOEBIUS_API void moebius_free(void *p);
+
+/* ---- session ---------------------------------------------------------------------------------------------- */
+
+typedef struct moebius_session moebius_session;
+
+typedef enum moebius_kv_type { MOEBIUS_KV_F16, MOEBIUS_KV_F32 } moebius_kv_type;
+
+typedef struct moebius_session_options {
+    int64_t n_ctx;   /* positions; 0: the model's own, up to 4096 */
+    int64_t n_batch; /* tokens of a prompt computed together, rounded up to a multiple of 64; 0: 512 */
+    moebius_kv_type kv;
+} moebius_session_options;
+
+MOEBIUS_API moebius_session_options moebius_default_session_options(void);
+MOEBIUS_API moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
+                                                const moebius_session_options *options, moebius_error *error);
+MOEBIUS_API void moebius_session_close(moebius_session **session);
+
+MOEBIUS_API int64_t moebius_session_n_ctx(const moebius_session *session);
+MOEBIUS_API int64_t moebius_session_pos(const moebius_session *session); /* tokens so far */
+
+/* Appends n >= 1 tokens and computes the logits after the last. MOEBIUS_LIMIT when they don't fit the context. After
+ * a failure the session holds the chunks of tokens that were done (moebius_session_pos tells). */
+MOEBIUS_API moebius_status moebius_session_eval(moebius_session *session, const int32_t *ids, size_t n,
+                                                moebius_error *error);
+
+/* The same with the logits after each token i >= first: called in order, `logits` valid during the call. A callback
+ * that returns false cancels. */
+typedef bool moebius_logits_fn(void *user, size_t i, const float *logits);
+MOEBIUS_API moebius_status moebius_session_eval_each(moebius_session *session, const int32_t *ids, size_t n,
+                                                     size_t first, moebius_logits_fn *fn, void *user,
+                                                     moebius_error *error);
+
+/* [n_vocab] after the last token, until the next eval; NULL before the first. */
+MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);
+
+/* Forgets everything from position pos on (0 starts afresh). */
+MOEBIUS_API void moebius_session_truncate(moebius_session *session, int64_t pos);
+
+/* Looking inside, for tests and tools: called during eval, costs time. NULL turns it off. */
+typedef struct moebius_trace {
+    /* experts chosen in a layer (counting MoE layers only) for n_tok tokens: ids[t * n_used + rank], best first */
+    void (*routed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
+    /* the residual stream [n_embd] of the chunk's last token after a layer */
+    void (*hidden)(void *user, int64_t layer, const float *x);
+    void *user;
+} moebius_trace;
+MOEBIUS_API void moebius_session_trace(moebius_session *session, const moebius_trace *trace);
+
+/* ---- sampling --------------------------------------------------------------------------------------------- */
+
+typedef struct moebius_sampler moebius_sampler;
+
+typedef struct moebius_sampler_options {
+    float temperature; /* 0: always the likeliest token */
+    int top_k;         /* keep the k likeliest; 0: all */
+    float top_p;       /* keep the likeliest that together have this probability; 1: all */
+    float min_p;       /* drop those less likely than this share of the likeliest; 0: none */
+    float repeat_penalty; /* 1: none */
+    int repeat_last_n;    /* tokens that the penalty looks back */
+    uint64_t seed;
+} moebius_sampler_options;
+
+MOEBIUS_API moebius_sampler_options moebius_default_sampler_options(void);
+MOEBIUS_API moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
+                                                const moebius_sampler_options *options, moebius_error *error);
+MOEBIUS_API void moebius_sampler_close(moebius_sampler **sampler);
+/* The next token for logits [n_vocab]. Allocates nothing. */
+MOEBIUS_API int32_t moebius_sampler_pick(moebius_sampler *sampler, const float *logits);
+/* Tells the sampler what was appended to the text. */
+MOEBIUS_API void moebius_sampler_accept(moebius_sampler *sampler, int32_t id);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

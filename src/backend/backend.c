@@ -1,0 +1,149 @@
+#include "backend/backend.h"
+
+#include <assert.h>
+
+#include "backend/backend_internal.h"
+
+size_t elem_bytes(enum elem_type type)
+{
+    return type == ELEM_F16 ? 2 : 4;
+}
+
+int64_t tensor_n_elem(const struct tensor *t)
+{
+    return t->ne[0] * t->ne[1] * t->ne[2];
+}
+
+size_t tensor_bytes(const struct tensor *t)
+{
+    return (size_t)tensor_n_elem(t) * elem_bytes(t->type);
+}
+
+struct tensor tensor_rows(struct tensor t, int64_t row0, int64_t n)
+{
+    assert(row0 >= 0 && n >= 0 && row0 + n <= t.ne[1] && t.ne[2] == 1);
+    t.off_bytes += (size_t)(row0 * t.ne[0]) * elem_bytes(t.type);
+    t.ne[1] = n;
+    return t;
+}
+
+err_code backend_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
+                               struct err *e)
+{
+    *out = NULL;
+    return b->v->buffer_create(b, n_bytes, tag, out, e);
+}
+
+void backend_buffer_close(struct backend *b, struct buffer **buf)
+{
+    if (*buf)
+        b->v->buffer_close(b, *buf);
+    *buf = NULL;
+}
+
+err_code backend_tensor_create(struct backend *b, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2,
+                               enum mem_tag tag, struct tensor *out, struct err *e)
+{
+    *out = (struct tensor){.type = type, .ne = {ne0, ne1, ne2}};
+    size_t n_bytes;
+    if (!mem_mul((size_t)ne0, (size_t)ne1, &n_bytes) || !mem_mul(n_bytes, (size_t)ne2, &n_bytes) ||
+        !mem_mul(n_bytes, elem_bytes(type), &n_bytes))
+        return err_nomem(e, SIZE_MAX, "a tensor");
+    return backend_buffer_create(b, n_bytes, tag, &out->buffer, e);
+}
+
+void backend_write(struct backend *b, const struct tensor *t, const void *src)
+{
+    b->v->write(b, t, src);
+}
+
+err_code backend_read(struct backend *b, const struct tensor *t, void *dst, struct err *e)
+{
+    return b->v->read(b, t, dst, e);
+}
+
+err_code backend_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
+                             struct weight **out, struct err *e)
+{
+    *out = NULL;
+    return b->v->weight_load(b, d, src, out, e);
+}
+
+void backend_weight_close(struct backend *b, struct weight **w)
+{
+    if (*w)
+        b->v->weight_close(b, *w);
+    *w = NULL;
+}
+
+err_code backend_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
+{
+    *out = NULL;
+    return b->v->bank_create(b, d, out, e);
+}
+
+void backend_bank_close(struct backend *b, struct bank **bank)
+{
+    if (*bank)
+        b->v->bank_close(b, *bank);
+    *bank = NULL;
+}
+
+size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
+{
+    return b->v->bank_slot_bytes(b, d);
+}
+
+err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
+                           const void *down, struct err *e)
+{
+    return b->v->bank_fill(b, bank, slot, gate, up, down, e);
+}
+
+const char *op_name(enum op_kind kind)
+{
+    static const char *const names[OP_N_KIND] = {
+#define OP(name, text) #name,
+        OP_LIST(OP)
+#undef OP
+    };
+    return names[kind];
+}
+
+void backend_enqueue(struct backend *b, const struct op *op)
+{
+    assert(b->v->supports(b, op));
+    b->v->enqueue(b, op);
+}
+
+bool backend_supports(struct backend *b, const struct op *op)
+{
+    return b->v->supports(b, op);
+}
+
+uint64_t backend_fence(struct backend *b)
+{
+    return b->v->fence(b);
+}
+
+err_code backend_wait(struct backend *b, uint64_t fence, struct err *e)
+{
+    return b->v->wait(b, fence, e);
+}
+
+struct backend_counters backend_counters(struct backend *b)
+{
+    return b->v->counters(b);
+}
+
+const char *backend_name(struct backend *b)
+{
+    return b->name;
+}
+
+void backend_close(struct backend **b)
+{
+    if (*b)
+        (*b)->v->close(*b);
+    *b = NULL;
+}

@@ -1,0 +1,228 @@
+/* The device interface: a closed list of operations, the memory they work on, and the weights they use.
+ *
+ * The forward pass is written against this alone. A device runs enqueued operations in order; what they compute is
+ * defined here and in docs/numerics.md. Enqueueing never fails and never waits: an error (a lost device, a failed
+ * check) is remembered and comes back from the next backend_wait or backend_read. Everything that changes from token to token
+ * (ids, positions, the slot table) lies in device memory, so that a device may record the operations of a decode
+ * step once and replay them, and routing never has to come back to the host.
+ *
+ * The interface refuses to know about models: it sees shapes, not layers. It never reads files: weight bytes arrive
+ * through a callback, and the device decides how they lie (layouts, VRAM).
+ *
+ * Thread-safety: one thread drives a device; backend_bank_fill may run on several threads for different slots. */
+#ifndef BACKEND_BACKEND_H
+#define BACKEND_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "quant/quant.h"
+
+struct backend;
+struct buffer; /* a block of device memory */
+struct weight; /* a weight matrix on a device */
+struct bank;   /* slots for the routed experts of one layer */
+
+/* ---- tensors ---------------------------------------------------------------------------------------------- */
+
+enum elem_type { ELEM_F32, ELEM_F16, ELEM_I32 };
+
+enum { TENSOR_DIMS = 3 };
+
+/* A dense array in device memory, ne[0] running fastest; a value, borrowed from its buffer. buffer NULL: absent. */
+struct tensor {
+    struct buffer *buffer;
+    size_t off_bytes;
+    enum elem_type type;
+    int64_t ne[TENSOR_DIMS];
+};
+
+size_t elem_bytes(enum elem_type type);
+int64_t tensor_n_elem(const struct tensor *t);
+size_t tensor_bytes(const struct tensor *t);
+/* The n rows from row0 on, where a row is ne[0] elements and ne[1] counts rows. */
+struct tensor tensor_rows(struct tensor t, int64_t row0, int64_t n);
+
+/* Zeroed device memory; owned by the caller. */
+MUST_USE err_code backend_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
+                                        struct err *e);
+void backend_buffer_close(struct backend *b, struct buffer **buf);
+
+/* One tensor in a buffer of its own: buffer_close t->buffer. */
+MUST_USE err_code backend_tensor_create(struct backend *b, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2,
+                                        enum mem_tag tag, struct tensor *out, struct err *e);
+
+/* Host to device, in queue order; `src` may be reused at once. */
+void backend_write(struct backend *b, const struct tensor *t, const void *src);
+/* Device to host; waits for everything enqueued before. */
+MUST_USE err_code backend_read(struct backend *b, const struct tensor *t, void *dst, struct err *e);
+
+/* ---- weights ---------------------------------------------------------------------------------------------- */
+
+/* Where a matrix's bytes come from: reads rows [row0, row0 + n) in GGUF's order. Called from any thread. */
+struct weight_source {
+    err_code (*read)(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e);
+    void *user;
+};
+
+struct weight_desc {
+    const char *name; /* for messages; borrowed */
+    const struct quant_info *type;
+    int64_t k, n_row; /* row length, rows */
+};
+
+/* Loads a matrix; owned by the caller. The device reads it once, in parallel, and packs it as it likes. */
+MUST_USE err_code backend_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
+                                      struct weight **out, struct err *e);
+void backend_weight_close(struct backend *b, struct weight **w);
+
+/* ---- expert banks ----------------------------------------------------------------------------------------- */
+
+/* The shape of a layer's routed experts: gate and up are [n_ff][n_embd], down is [n_embd][n_ff]. */
+struct bank_desc {
+    const struct quant_info *gate_type, *up_type, *down_type;
+    int64_t n_embd, n_ff;
+    int64_t n_slot;
+};
+
+/* Slots of one size, contents undefined until filled. */
+MUST_USE err_code backend_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e);
+void backend_bank_close(struct backend *b, struct bank **bank);
+size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d);
+
+/* Packs one expert's matrices (GGUF's order) into a slot. The caller makes sure no enqueued operation uses it. */
+MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate,
+                                    const void *up, const void *down, struct err *e);
+
+/* ---- operations ------------------------------------------------------------------------------------------- */
+
+/* OP(name, what it computes). M is the number of tokens, the tensors' ne[1] unless said otherwise. */
+#define OP_LIST(OP)                                                                                               \
+    OP(EMBED, "out[t] = W[ids[t]]")                                                                               \
+    OP(RMS_NORM, "out = x / sqrt(mean(x^2) + eps) * w, over rows of norm.n")                                      \
+    OP(MATMUL, "out_i[t] = W_i . x[t] + bias_i, for each of up to 4 matrices")                                    \
+    OP(ROPE_TABLE, "out[t][i] = (cos, sin) of position t times frequency i")                                      \
+    OP(ROPE, "x rotated in place by a table, each head's first elements")                                         \
+    OP(KV_STORE, "cache[head][pos[t]] = x[t][head]")                                                              \
+    OP(ATTENTION, "out[t] = softmax(scale q[t] . K[0..pos[t]]) . V")                                              \
+    OP(ACT_MUL, "out = act(gate) * up")                                                                           \
+    OP(ADD, "out = a + b")                                                                                        \
+    OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                               \
+    OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")            \
+    OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
+
+enum op_kind {
+#define OP(name, text) OP_##name,
+    OP_LIST(OP)
+#undef OP
+        OP_N_KIND
+};
+
+const char *op_name(enum op_kind kind);
+
+enum act_fn { ACT_SILU, ACT_GELU };
+enum rope_mode { ROPE_NORMAL, ROPE_NEOX };
+
+/* How routers turn logits into a choice (docs/architecture.md lists which family does what). */
+enum route_score { ROUTE_SOFTMAX, ROUTE_SIGMOID };
+
+enum { OP_MAX_IN = 5, OP_MAX_OUT = 4 };
+
+/* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
+ * so that a device can wrap another without knowing what each operation means. Shapes by kind:
+ *
+ * EMBED      in: ids I32 [M]                         out: [n_embd][M]           weight[0] [n_vocab][n_embd]
+ * RMS_NORM   in: x                                   out: like x                norm.n divides the row; vec[0]: w [n] or absent
+ * MATMUL     in: x [k][M]                            out: [n_row_i][M]          weight[i], vec[i]: bias [n_row_i] or absent
+ * ROPE_TABLE in: pos I32 [M]                         out: [n_rot][M]            rope_table; vec[0]: frequency divisors or absent
+ * ROPE       in: x [n_head*head_dim][M], table       out: the same x            rope
+ * KV_STORE   in: x [n_head*head_dim][M], pos         state[0]: [head_dim][n_ctx][n_head], F16 or F32
+ * ATTENTION  in: q [n_head*dk][M], pos               out: [n_head*dv][M]        state[0] K, state[1] V; attention
+ * ACT_MUL    in: gate, up                            out: like them             act
+ * ADD        in: a, b                                out: like them, may be a
+ * ROUTE      in: x [n_embd][M]                       out: ids I32 [k][M], weights F32 [k][M]
+ *                                                    weight[0]: router [n_expert][n_embd]; vec[0]: its bias or absent; route
+ * EXPERTS    in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time)
+ *                                                    out: y [n_embd][k][M], rows of absent experts untouched; bank; experts
+ * COMBINE    in: y, weights, shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through sigmoid)
+ *                                                    out: [n_embd][M] */
+struct op {
+    enum op_kind kind;
+    struct tensor in[OP_MAX_IN];
+    struct tensor out[OP_MAX_OUT];
+    struct tensor vec[OP_MAX_OUT];   /* constant vectors */
+    struct tensor state[2];          /* device state, read or written in place */
+    struct weight *weight[OP_MAX_OUT];
+    struct bank *bank;
+    union {
+        struct {
+            int64_t n;
+            float eps;
+        } norm;
+        struct {
+            float freq_base;
+            float freq_scale; /* positions are multiplied by this; 1 for none */
+        } rope_table;
+        struct {
+            enum rope_mode mode;
+            int64_t head_dim, n_rot;
+        } rope;
+        struct {
+            int64_t n_head;
+            float scale;
+            int64_t n_pos; /* at least every pos[t] + 1; bounds the work, not the result */
+        } attention;
+        enum act_fn act;
+        struct {
+            enum route_score score;
+            bool norm_weights; /* divide the chosen weights by their sum */
+            float scale;       /* then multiply them; 1 for none */
+        } route;
+        struct {
+            enum act_fn act;
+            int64_t sort_cutoff; /* M above it: sorted dispatch, else direct; at least 1 */
+        } experts;
+    };
+};
+
+/* Puts an operation in the queue. The structs behind `op` are copied; buffers, weights and banks must live until
+ * the queue has passed them. */
+void backend_enqueue(struct backend *b, const struct op *op);
+
+/* Whether the device can run such an operation on such shapes and types. */
+bool backend_supports(struct backend *b, const struct op *op);
+
+/* A fence: everything enqueued so far. backend_wait returns when it has been passed, with the first error since
+ * the last report. */
+uint64_t backend_fence(struct backend *b);
+MUST_USE err_code backend_wait(struct backend *b, uint64_t fence, struct err *e);
+
+/* What ran, since the device was opened. */
+struct backend_counters {
+    uint64_t n_op[OP_N_KIND];
+    uint64_t n_direct, n_sorted; /* EXPERTS operations by dispatch */
+    uint64_t n_expert_rows;      /* token-expert pairs computed */
+};
+struct backend_counters backend_counters(struct backend *b);
+
+const char *backend_name(struct backend *b);
+void backend_close(struct backend **b); /* accepts NULL */
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+struct pool;
+struct kernels;
+
+/* The CPU: `pool` and `kernels` are borrowed until it is closed. */
+MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct kernels *kernels,
+                                   struct err *e);
+
+/* A checking device: runs every operation on `primary` and, with the same inputs, on `secondary`, and compares.
+ * The results are primary's. The first operation whose outputs differ by more than a bound that grows with the
+ * length of its sums is reported as ERR_CHECK, by number, kind and shape. Owns both; they are closed with it (and on failure). */
+MUST_USE err_code backend_check_open(struct backend **out, struct backend *primary, struct backend *secondary,
+                                     struct err *e);
+
+#endif

@@ -1,0 +1,34 @@
+/* What a device implements. Only devices include this. */
+#ifndef BACKEND_BACKEND_INTERNAL_H
+#define BACKEND_BACKEND_INTERNAL_H
+
+#include "backend/backend.h"
+
+struct backend_vtable {
+    err_code (*buffer_create)(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out, struct err *e);
+    void (*buffer_close)(struct backend *b, struct buffer *buf);
+    void (*write)(struct backend *b, const struct tensor *t, const void *src);
+    err_code (*read)(struct backend *b, const struct tensor *t, void *dst, struct err *e);
+    err_code (*weight_load)(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
+                            struct weight **out, struct err *e);
+    void (*weight_close)(struct backend *b, struct weight *w);
+    err_code (*bank_create)(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e);
+    void (*bank_close)(struct backend *b, struct bank *bank);
+    size_t (*bank_slot_bytes)(struct backend *b, const struct bank_desc *d);
+    err_code (*bank_fill)(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
+                          const void *down, struct err *e);
+    void (*enqueue)(struct backend *b, const struct op *op);
+    bool (*supports)(struct backend *b, const struct op *op);
+    uint64_t (*fence)(struct backend *b);
+    err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
+    struct backend_counters (*counters)(struct backend *b);
+    void (*close)(struct backend *b);
+};
+
+/* The head of every device's own struct. */
+struct backend {
+    const struct backend_vtable *v;
+    const char *name; /* for messages; borrowed */
+};
+
+#endif

@@ -1,0 +1,338 @@
+/* The checking device: every operation on two devices, compared. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "backend/backend_internal.h"
+
+struct buffer {
+    struct buffer *side[2];
+};
+
+struct weight {
+    struct weight *side[2];
+    struct weight_desc d;
+};
+
+struct bank {
+    struct bank *side[2];
+    struct bank_desc d;
+};
+
+struct check {
+    struct backend base;
+    struct backend *side[2]; /* primary, secondary */
+    uint64_t n_op;
+    struct err error;
+    char *host[2]; /* staging for comparisons */
+    size_t host_bytes;
+};
+
+static struct check *check_of(struct backend *b)
+{
+    return (struct check *)b;
+}
+
+static struct tensor tensor_side(const struct tensor *t, int side)
+{
+    struct tensor r = *t;
+    if (t->buffer)
+        r.buffer = t->buffer->side[side];
+    return r;
+}
+
+static void check_buffer_close(struct backend *b, struct buffer *buf)
+{
+    for (int i = 0; i < 2; i++)
+        backend_buffer_close(check_of(b)->side[i], &buf->side[i]);
+    mem_free(buf);
+}
+
+static err_code check_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
+                                    struct err *e)
+{
+    struct buffer *buf = mem_calloc(1, sizeof *buf);
+    if (!buf)
+        return err_nomem(e, sizeof *buf, "a buffer");
+    for (int i = 0; i < 2; i++) {
+        err_code code = backend_buffer_create(check_of(b)->side[i], n_bytes, tag, &buf->side[i], e);
+        if (code != ERR_OK) {
+            check_buffer_close(b, buf);
+            return code;
+        }
+    }
+    *out = buf;
+    return ERR_OK;
+}
+
+static void check_write(struct backend *b, const struct tensor *t, const void *src)
+{
+    for (int i = 0; i < 2; i++) {
+        struct tensor s = tensor_side(t, i);
+        backend_write(check_of(b)->side[i], &s, src);
+    }
+}
+
+static err_code report(struct check *c, struct err *e)
+{
+    if (c->error.code == ERR_OK)
+        return ERR_OK;
+    err_code code = err_set(e, c->error.code, "%s", c->error.text);
+    c->error = (struct err){0};
+    return code;
+}
+
+static err_code check_read(struct backend *b, const struct tensor *t, void *dst, struct err *e)
+{
+    TRY(report(check_of(b), e));
+    struct tensor s = tensor_side(t, 0);
+    return backend_read(check_of(b)->side[0], &s, dst, e);
+}
+
+static void check_weight_close(struct backend *b, struct weight *w)
+{
+    for (int i = 0; i < 2; i++)
+        backend_weight_close(check_of(b)->side[i], &w->side[i]);
+    mem_free(w);
+}
+
+static err_code check_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
+                                  struct weight **out, struct err *e)
+{
+    struct weight *w = mem_calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e, sizeof *w, d->name);
+    w->d = *d;
+    for (int i = 0; i < 2; i++) {
+        err_code code = backend_weight_load(check_of(b)->side[i], d, src, &w->side[i], e);
+        if (code != ERR_OK) {
+            check_weight_close(b, w);
+            return code;
+        }
+    }
+    *out = w;
+    return ERR_OK;
+}
+
+static void check_bank_close(struct backend *b, struct bank *bank)
+{
+    for (int i = 0; i < 2; i++)
+        backend_bank_close(check_of(b)->side[i], &bank->side[i]);
+    mem_free(bank);
+}
+
+static err_code check_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
+{
+    struct bank *bank = mem_calloc(1, sizeof *bank);
+    if (!bank)
+        return err_nomem(e, sizeof *bank, "an expert bank");
+    bank->d = *d;
+    for (int i = 0; i < 2; i++) {
+        err_code code = backend_bank_create(check_of(b)->side[i], d, &bank->side[i], e);
+        if (code != ERR_OK) {
+            check_bank_close(b, bank);
+            return code;
+        }
+    }
+    *out = bank;
+    return ERR_OK;
+}
+
+static size_t check_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
+{
+    return backend_bank_slot_bytes(check_of(b)->side[0], d);
+}
+
+static err_code check_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
+                                const void *down, struct err *e)
+{
+    for (int i = 0; i < 2; i++)
+        TRY(backend_bank_fill(check_of(b)->side[i], bank->side[i], slot, gate, up, down, e));
+    return ERR_OK;
+}
+
+/* ---- comparing -------------------------------------------------------------------------------------------- */
+
+/* How far apart two devices' results may be, as a share of a row's length (L2 norm). Rounding grows with the root of
+ * the number of terms; where activations are rounded to int8, one of the two may do that and the other not. */
+static double tolerance(const struct op *op)
+{
+    double terms = 1;
+    bool rounded = false;
+    switch (op->kind) {
+    case OP_MATMUL:
+    case OP_ROUTE:
+        terms = (double)op->in[0].ne[0];
+        for (int i = 0; i < OP_MAX_OUT && op->weight[i]; i++)
+            rounded |= op->weight[i]->d.type->act != QUANT_ACT_FLOAT;
+        break;
+    case OP_EXPERTS:
+        terms = (double)(op->bank->d.n_embd + op->bank->d.n_ff);
+        rounded = op->bank->d.gate_type->act != QUANT_ACT_FLOAT || op->bank->d.down_type->act != QUANT_ACT_FLOAT;
+        break;
+    case OP_ATTENTION: terms = 64 * (double)op->attention.n_pos; break; /* each term has an exp's error */
+    default: terms = (double)op->out[0].ne[0]; break;
+    }
+    return rounded ? 0.02 + 0.002 * sqrt(terms) : 1e-5 + 2e-6 * sqrt(terms);
+}
+
+static bool host_reserve(struct check *c, size_t n_bytes)
+{
+    if (c->host_bytes >= n_bytes)
+        return true;
+    for (int i = 0; i < 2; i++) {
+        char *p = mem_resize(c->host[i], n_bytes, 1);
+        if (!p) {
+            err_nomem(&c->error, n_bytes, "comparing results");
+            return false;
+        }
+        c->host[i] = p;
+    }
+    c->host_bytes = n_bytes;
+    return true;
+}
+
+/* Primary's values of a tensor to the secondary. */
+static void mirror(struct check *c, const struct tensor *t)
+{
+    if (!t->buffer || !host_reserve(c, tensor_bytes(t)))
+        return;
+    struct tensor a = tensor_side(t, 0), b = tensor_side(t, 1);
+    if (backend_read(c->side[0], &a, c->host[0], &c->error) == ERR_OK)
+        backend_write(c->side[1], &b, c->host[0]);
+}
+
+static void differ(struct check *c, const struct op *op, int64_t row, double off, double bound)
+{
+    const struct tensor *x = &op->in[0], *y = &op->out[0];
+    const char *name = op->weight[0] ? op->weight[0]->d.name : "";
+    err_set(&c->error, ERR_CHECK,
+            "operation %llu, %s%s%s: [%lld x %lld] to [%lld x %lld x %lld]: row %lld on %s and %s is %.3g of its "
+            "length apart, allowed is %.3g",
+            (unsigned long long)c->n_op, op_name(op->kind), *name ? " " : "", name, (long long)x->ne[0],
+            (long long)x->ne[1], (long long)y->ne[0], (long long)y->ne[1], (long long)y->ne[2], (long long)row,
+            backend_name(c->side[0]), backend_name(c->side[1]), off, bound);
+}
+
+/* Compares one float output row by row. */
+static void compare(struct check *c, const struct op *op, const struct tensor *t)
+{
+    if (!t->buffer || t->type != ELEM_F32 || c->error.code != ERR_OK || !host_reserve(c, tensor_bytes(t)))
+        return;
+    for (int i = 0; i < 2; i++) {
+        struct tensor s = tensor_side(t, i);
+        if (backend_read(c->side[i], &s, c->host[i], &c->error) != ERR_OK)
+            return;
+    }
+    const float *a = (const float *)c->host[0], *b = (const float *)c->host[1];
+    double bound = tolerance(op), all = 0;
+    int64_t n = t->ne[0], n_row = tensor_n_elem(t) / n;
+    for (int64_t i = 0; i < n * n_row; i++)
+        all += (double)b[i] * b[i];
+    double floor = 1e-6 * sqrt(all / (double)n_row) + 1e-30; /* rows of nothing but noise */
+    for (int64_t r = 0; r < n_row; r++) {
+        double diff = 0, size = 0;
+        for (int64_t i = r * n; i < (r + 1) * n; i++) {
+            diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+            size += (double)b[i] * b[i];
+        }
+        double off = sqrt(diff) / (sqrt(size) + floor);
+        if (!(off <= bound)) {
+            differ(c, op, r, off, bound);
+            return;
+        }
+    }
+}
+
+static void check_enqueue(struct backend *b, const struct op *op)
+{
+    struct check *c = check_of(b);
+    if (c->error.code != ERR_OK)
+        return;
+    c->n_op++;
+    for (int i = 0; i < OP_MAX_IN; i++)
+        mirror(c, &op->in[i]);
+    if (op->kind == OP_EXPERTS) /* writes some rows and keeps the others */
+        mirror(c, &op->out[0]);
+    for (int s = 0; s < 2; s++) {
+        struct op o = *op;
+        for (int i = 0; i < OP_MAX_IN; i++)
+            o.in[i] = tensor_side(&op->in[i], s);
+        for (int i = 0; i < OP_MAX_OUT; i++) {
+            o.out[i] = tensor_side(&op->out[i], s);
+            o.vec[i] = tensor_side(&op->vec[i], s);
+            o.weight[i] = op->weight[i] ? op->weight[i]->side[s] : NULL;
+        }
+        for (int i = 0; i < 2; i++)
+            o.state[i] = tensor_side(&op->state[i], s);
+        o.bank = op->bank ? op->bank->side[s] : NULL;
+        backend_enqueue(c->side[s], &o);
+    }
+    /* of a router the weights, best first: where two experts tie within the bound, either may come first */
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        compare(c, op, &op->out[i]);
+}
+
+static bool check_supports(struct backend *b, const struct op *op)
+{
+    return true; /* each side asserts for itself */
+}
+
+static uint64_t check_fence(struct backend *b)
+{
+    backend_fence(check_of(b)->side[1]);
+    return backend_fence(check_of(b)->side[0]);
+}
+
+static err_code check_wait(struct backend *b, uint64_t fence, struct err *e)
+{
+    TRY(report(check_of(b), e));
+    return backend_wait(check_of(b)->side[0], fence, e);
+}
+
+static struct backend_counters check_counters(struct backend *b)
+{
+    return backend_counters(check_of(b)->side[0]);
+}
+
+static void check_close(struct backend *b)
+{
+    struct check *c = check_of(b);
+    for (int i = 0; i < 2; i++) {
+        backend_close(&c->side[i]);
+        mem_free(c->host[i]);
+    }
+    mem_free(c);
+}
+
+err_code backend_check_open(struct backend **out, struct backend *primary, struct backend *secondary, struct err *e)
+{
+    static const struct backend_vtable vtable = {
+        .buffer_create = check_buffer_create,
+        .buffer_close = check_buffer_close,
+        .write = check_write,
+        .read = check_read,
+        .weight_load = check_weight_load,
+        .weight_close = check_weight_close,
+        .bank_create = check_bank_create,
+        .bank_close = check_bank_close,
+        .bank_slot_bytes = check_bank_slot_bytes,
+        .bank_fill = check_bank_fill,
+        .enqueue = check_enqueue,
+        .supports = check_supports,
+        .fence = check_fence,
+        .wait = check_wait,
+        .counters = check_counters,
+        .close = check_close,
+    };
+    *out = NULL;
+    struct check *c = mem_calloc(1, sizeof *c);
+    if (!c) {
+        backend_close(&primary);
+        backend_close(&secondary);
+        return err_nomem(e, sizeof *c, "the checking device");
+    }
+    *c = (struct check){.base = {&vtable, "check"}, .side = {primary, secondary}};
+    *out = &c->base;
+    return ERR_OK;
+}

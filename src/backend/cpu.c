@@ -1,0 +1,256 @@
+/* The CPU device: memory, weights and banks. Operations run as they are enqueued, each as one or a few parallel
+ * loops of the pool; a fence is therefore passed when it is made. */
+#include "backend/cpu_internal.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* Bytes that a loading task reads at once: enough for the disk, little beside the model. */
+enum { LOAD_CHUNK_BYTES = 4 << 20 };
+
+static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
+                                  struct err *e)
+{
+    struct buffer *buf = mem_calloc(1, sizeof *buf);
+    if (!buf)
+        return err_nomem(e, sizeof *buf, "a buffer");
+    *buf = (struct buffer){.base = mem_map(n_bytes ? n_bytes : 1, tag), .n_bytes = n_bytes ? n_bytes : 1, .tag = tag};
+    if (!buf->base) {
+        mem_free(buf);
+        return err_nomem(e, n_bytes, mem_tag_name(tag));
+    }
+    *out = buf;
+    return ERR_OK;
+}
+
+static void cpu_buffer_close(struct backend *b, struct buffer *buf)
+{
+    mem_unmap(buf->base, buf->n_bytes, buf->tag);
+    mem_free(buf);
+}
+
+static void cpu_write(struct backend *b, const struct tensor *t, const void *src)
+{
+    assert(t->off_bytes + tensor_bytes(t) <= t->buffer->n_bytes);
+    memcpy(tensor_data(t), src, tensor_bytes(t));
+}
+
+static err_code report(struct cpu *c, struct err *e)
+{
+    if (c->error.code == ERR_OK)
+        return ERR_OK;
+    err_code code = err_set(e, c->error.code, "%s", c->error.text);
+    c->error = (struct err){0};
+    return code;
+}
+
+static err_code cpu_read(struct backend *b, const struct tensor *t, void *dst, struct err *e)
+{
+    TRY(report(cpu_of(b), e));
+    memcpy(dst, tensor_data(t), tensor_bytes(t));
+    return ERR_OK;
+}
+
+/* ---- weights ---------------------------------------------------------------------------------------------- */
+
+struct load {
+    struct weight *w;
+    const struct weight_source *src;
+    const char *name;
+    int64_t chunk_rows;
+    size_t row_bytes;
+    char *staging; /* one chunk a thread */
+    atomic_flag failed;
+    struct err err;
+    err_code code;
+};
+
+static void load_chunk(void *arg, size_t task, int thread)
+{
+    struct load *l = arg;
+    struct weight *w = l->w;
+    uint64_t row0 = task * (uint64_t)l->chunk_rows, n = (uint64_t)w->n_row - row0;
+    if (n > (uint64_t)l->chunk_rows)
+        n = (uint64_t)l->chunk_rows;
+    bool in_place = w->layout == LAYOUT_ROWS;
+    char *dst = in_place ? (char *)w->data + row0 * l->row_bytes
+                         : l->staging + (size_t)thread * (size_t)l->chunk_rows * l->row_bytes;
+    struct err e = {0};
+    err_code code = l->src->read(l->src->user, row0, n, dst, &e);
+    if (code != ERR_OK) {
+        if (!atomic_flag_test_and_set(&l->failed)) {
+            l->err = e;
+            l->code = code;
+        }
+        return;
+    }
+    if (!in_place)
+        layout_pack(w->layout, w->type, w->data, dst, row0, n, (uint64_t)w->n_row, (uint64_t)w->k);
+}
+
+static void cpu_weight_close(struct backend *b, struct weight *w)
+{
+    mem_unmap(w->data, w->n_bytes, MEM_WEIGHTS);
+    mem_free(w);
+}
+
+static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
+                                struct weight **out, struct err *e)
+{
+    struct cpu *c = cpu_of(b);
+    struct weight *w = mem_calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e, sizeof *w, d->name);
+    *w = (struct weight){.type = d->type, .layout = c->kernels->layout[d->type->type], .k = d->k, .n_row = d->n_row};
+    struct load l = {.w = w, .src = src, .name = d->name, .failed = ATOMIC_FLAG_INIT};
+    bool ok = quant_row_bytes(d->type, (uint64_t)d->k, &l.row_bytes) &&
+              layout_bytes(w->layout, d->type, (uint64_t)d->n_row, (uint64_t)d->k, &w->n_bytes);
+    assert(ok);
+    w->data = mem_map(w->n_bytes, MEM_WEIGHTS);
+    l.chunk_rows = (int64_t)(LOAD_CHUNK_BYTES / l.row_bytes / LAYOUT_R16_ROWS + 1) * LAYOUT_R16_ROWS;
+    size_t staging_bytes = (size_t)l.chunk_rows * l.row_bytes * (size_t)pool_n_threads(c->pool);
+    l.staging = w->layout == LAYOUT_ROWS ? NULL : mem_map(staging_bytes, MEM_SCRATCH);
+    if (!w->data || (w->layout != LAYOUT_ROWS && !l.staging)) {
+        cpu_weight_close(b, w);
+        return err_nomem(e, w->n_bytes, d->name);
+    }
+    pool_run(c->pool, (size_t)((d->n_row + l.chunk_rows - 1) / l.chunk_rows), load_chunk, &l);
+    mem_unmap(l.staging, staging_bytes, MEM_SCRATCH);
+    if (l.code != ERR_OK) {
+        cpu_weight_close(b, w);
+        return err_set(e, l.code, "%s", l.err.text);
+    }
+    *out = w;
+    return ERR_OK;
+}
+
+/* ---- banks ------------------------------------------------------------------------------------------------ */
+
+static size_t packed_bytes(struct cpu *c, const struct quant_info *type, int64_t n_row, int64_t k)
+{
+    size_t n = 0;
+    bool ok = layout_bytes(c->kernels->layout[type->type], type, (uint64_t)n_row, (uint64_t)k, &n);
+    assert(ok);
+    return align64(n);
+}
+
+static struct bank bank_shape(struct cpu *c, const struct bank_desc *d)
+{
+    struct bank s = {.d = *d};
+    s.up_off = packed_bytes(c, d->gate_type, d->n_ff, d->n_embd);
+    s.down_off = s.up_off + packed_bytes(c, d->up_type, d->n_ff, d->n_embd);
+    s.slot_bytes = s.down_off + packed_bytes(c, d->down_type, d->n_embd, d->n_ff);
+    s.n_bytes = s.slot_bytes * (size_t)d->n_slot;
+    return s;
+}
+
+static size_t cpu_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
+{
+    return bank_shape(cpu_of(b), d).slot_bytes;
+}
+
+static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
+{
+    struct bank *bank = mem_calloc(1, sizeof *bank);
+    if (!bank)
+        return err_nomem(e, sizeof *bank, "an expert bank");
+    *bank = bank_shape(cpu_of(b), d);
+    bank->data = mem_map(bank->n_bytes, MEM_EXPERTS);
+    if (!bank->data) {
+        size_t n = bank->n_bytes;
+        mem_free(bank);
+        return err_nomem(e, n, "routed experts");
+    }
+    *out = bank;
+    return ERR_OK;
+}
+
+static void cpu_bank_close(struct backend *b, struct bank *bank)
+{
+    mem_unmap(bank->data, bank->n_bytes, MEM_EXPERTS);
+    mem_free(bank);
+}
+
+static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
+                              const void *down, struct err *e)
+{
+    const enum quant_layout *layout = cpu_of(b)->kernels->layout;
+    const struct bank_desc *d = &bank->d;
+    assert(slot >= 0 && slot < d->n_slot);
+    char *dst = bank->data + (size_t)slot * bank->slot_bytes;
+    uint64_t n_ff = (uint64_t)d->n_ff, n_embd = (uint64_t)d->n_embd;
+    layout_pack(layout[d->gate_type->type], d->gate_type, dst, gate, 0, n_ff, n_ff, n_embd);
+    layout_pack(layout[d->up_type->type], d->up_type, dst + bank->up_off, up, 0, n_ff, n_ff, n_embd);
+    layout_pack(layout[d->down_type->type], d->down_type, dst + bank->down_off, down, 0, n_embd, n_embd, n_ff);
+    return ERR_OK;
+}
+
+/* ---- scratch, queue, life --------------------------------------------------------------------------------- */
+
+void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes)
+{
+    if (c->scratch[id].n_bytes >= n_bytes)
+        return c->scratch[id].p;
+    mem_unmap(c->scratch[id].p, c->scratch[id].n_bytes, MEM_SCRATCH);
+    c->scratch[id].n_bytes = 0;
+    c->scratch[id].p = mem_map(n_bytes, MEM_SCRATCH);
+    if (c->scratch[id].p)
+        c->scratch[id].n_bytes = n_bytes;
+    else if (c->error.code == ERR_OK)
+        err_nomem(&c->error, n_bytes, "work space");
+    return c->scratch[id].p;
+}
+
+static uint64_t cpu_fence(struct backend *b)
+{
+    return ++cpu_of(b)->n_fence;
+}
+
+static err_code cpu_wait(struct backend *b, uint64_t fence, struct err *e)
+{
+    assert(fence <= cpu_of(b)->n_fence);
+    return report(cpu_of(b), e);
+}
+
+static struct backend_counters cpu_counters(struct backend *b)
+{
+    return cpu_of(b)->counters;
+}
+
+static void cpu_close(struct backend *b)
+{
+    struct cpu *c = cpu_of(b);
+    for (int i = 0; i < N_SCRATCH; i++)
+        mem_unmap(c->scratch[i].p, c->scratch[i].n_bytes, MEM_SCRATCH);
+    mem_free(c);
+}
+
+err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct kernels *kernels, struct err *e)
+{
+    static const struct backend_vtable vtable = {
+        .buffer_create = cpu_buffer_create,
+        .buffer_close = cpu_buffer_close,
+        .write = cpu_write,
+        .read = cpu_read,
+        .weight_load = cpu_weight_load,
+        .weight_close = cpu_weight_close,
+        .bank_create = cpu_bank_create,
+        .bank_close = cpu_bank_close,
+        .bank_slot_bytes = cpu_bank_slot_bytes,
+        .bank_fill = cpu_bank_fill,
+        .enqueue = cpu_enqueue,
+        .supports = cpu_supports,
+        .fence = cpu_fence,
+        .wait = cpu_wait,
+        .counters = cpu_counters,
+        .close = cpu_close,
+    };
+    *out = NULL;
+    struct cpu *c = mem_calloc(1, sizeof *c);
+    if (!c)
+        return err_nomem(e, sizeof *c, "the CPU device");
+    *c = (struct cpu){.base = {&vtable, kernels->name}, .pool = pool, .kernels = kernels};
+    *out = &c->base;
+    return ERR_OK;
+}

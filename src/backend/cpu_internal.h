@@ -1,0 +1,101 @@
+/* The CPU device's own parts. */
+#ifndef BACKEND_CPU_INTERNAL_H
+#define BACKEND_CPU_INTERNAL_H
+
+#include "backend/backend_internal.h"
+#include "base/pool.h"
+#include "kernels/kernels.h"
+
+struct buffer {
+    char *base;
+    size_t n_bytes;
+    enum mem_tag tag;
+};
+
+struct weight {
+    const struct quant_info *type;
+    enum quant_layout layout;
+    int64_t k, n_row;
+    void *data;
+    size_t n_bytes;
+};
+
+struct bank {
+    struct bank_desc d;
+    size_t up_off, down_off, slot_bytes; /* gate lies at 0 */
+    char *data;
+    size_t n_bytes;
+};
+
+/* Work space that an operation needs besides its tensors: one block a purpose, grown when a bigger one is asked for
+ * and kept, so that decode allocates nothing after its first step. */
+enum cpu_scratch {
+    SCRATCH_ACT,                            /* activations rounded for a product: one for each kind */
+    SCRATCH_ACT_H = SCRATCH_ACT + QUANT_N_ACT, /* the same for the experts' hidden rows */
+    SCRATCH_GATHER = SCRATCH_ACT_H + QUANT_N_ACT, /* rounded activations in expert order */
+    SCRATCH_HIDDEN = SCRATCH_GATHER + QUANT_N_ACT, /* experts' hidden rows */
+    SCRATCH_ORDER,                          /* sorted dispatch: order, counts, offsets */
+    SCRATCH_LOGITS,                         /* router logits */
+    SCRATCH_THREAD,                         /* per thread */
+    N_SCRATCH
+};
+
+struct cpu {
+    struct backend base;
+    struct pool *pool;
+    const struct kernels *kernels;
+    struct err error; /* the first since the last report */
+    uint64_t n_fence;
+    struct backend_counters counters;
+    struct {
+        void *p;
+        size_t n_bytes;
+    } scratch[N_SCRATCH];
+};
+
+static inline struct cpu *cpu_of(struct backend *b)
+{
+    return (struct cpu *)b;
+}
+
+static inline size_t align64(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
+/* The host address; NULL for an absent tensor. */
+static inline void *tensor_data(const struct tensor *t)
+{
+    return t->buffer ? t->buffer->base + t->off_bytes : NULL;
+}
+
+/* At least n_bytes, 64-byte aligned, contents undefined; NULL, with the device's error set, when out of memory. */
+void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes);
+
+/* Rounds m rows of k activations to a kind, in parallel, into scratch block `id` (unused for FLOAT, which borrows x).
+ * False, with the device's error set, when out of memory. */
+bool cpu_round_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, const float *x, int64_t m, int64_t k,
+                   struct kernel_act *out);
+
+/* Row m of a block of activations, for a product of a single token or of those from m on. */
+struct kernel_act cpu_act_row(const struct kernel_act *a, int64_t m);
+
+/* Rows that a task of a product takes on: a multiple of 16, enough to be worth handing out, few enough that threads
+ * finish together. n_part: how many matrices of n_row rows share the loop. */
+int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t n_part);
+
+/* weight[i] . x for up to OP_MAX_OUT matrices that share their input; bias NULL or per matrix NULL. */
+void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const float *x, int64_t m, float *const *y,
+                const float *const *bias);
+
+void cpu_enqueue(struct backend *b, const struct op *op);
+bool cpu_supports(struct backend *b, const struct op *op);
+
+/* Operations with files of their own. */
+void cpu_op_attention(struct cpu *c, const struct op *op);
+void cpu_op_kv_store(struct cpu *c, const struct op *op);
+void cpu_op_route(struct cpu *c, const struct op *op);
+void cpu_op_experts(struct cpu *c, const struct op *op);
+void cpu_op_combine(struct cpu *c, const struct op *op);
+
+#endif

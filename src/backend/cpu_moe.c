@@ -1,0 +1,309 @@
+/* The MoE layer on the CPU: the router, the experts by direct or sorted dispatch, and their weighted sum. */
+#include "backend/cpu_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "backend/route.h"
+
+struct route_loop {
+    struct cpu *c;
+    const struct op *op;
+    float *logits;
+    int64_t n_expert, k;
+};
+
+static void route_row(void *arg, size_t t, int thread)
+{
+    const struct route_loop *l = arg;
+    int64_t i = (int64_t)t;
+    route_choose(l->c->kernels, l->op, l->logits + i * l->n_expert, l->n_expert, l->k,
+                 (int32_t *)tensor_data(&l->op->out[0]) + i * l->k,
+                 (float *)tensor_data(&l->op->out[1]) + i * l->k);
+}
+
+void cpu_op_route(struct cpu *c, const struct op *op)
+{
+    struct weight *w = op->weight[0];
+    int64_t m = op->in[0].ne[1];
+    struct route_loop l = {.c = c, .op = op, .n_expert = w->n_row, .k = op->out[0].ne[0]};
+    l.logits = cpu_scratch(c, SCRATCH_LOGITS, (size_t)(m * w->n_row) * sizeof *l.logits);
+    if (!l.logits)
+        return;
+    const float *bias = tensor_data(&op->vec[0]);
+    cpu_matmul(c, 1, &w, tensor_data(&op->in[0]), m, &l.logits, &bias);
+    if (m == 1)
+        route_row(&l, 0, 0);
+    else
+        pool_run(c->pool, (size_t)m, route_row, &l);
+}
+
+/* ---- experts ---------------------------------------------------------------------------------------------- */
+
+/* Work is cut into (item, chunk of rows). In direct dispatch an item is a token-expert pair, in sorted dispatch an
+ * expert with all its pairs, which stand together in expert order. */
+struct item {
+    int32_t slot;
+    int32_t row0, n; /* rows of the hidden block, and of the gathered activations in sorted dispatch */
+};
+
+struct experts {
+    struct cpu *c;
+    const struct op *op;
+    const struct bank *bank;
+    bool sorted;
+    int64_t k, n_item, n_pair;
+    struct item *items;   /* [n_item] */
+    int32_t *pair_of_row; /* hidden row -> token * k + rank */
+    struct kernel_act gate_x, up_x, down_x;
+    float *hidden; /* [n_pair][n_ff] */
+    float *work;   /* per thread: two tiles of TILE_TOKENS x chunk */
+    int64_t chunk_rows, n_chunk;
+};
+
+enum { TILE_TOKENS = 32 };
+
+/* The products of one matrix of an expert for a tile of its tokens, into a thread's tile [n][chunk]. */
+static void expert_product(const struct experts *x, const struct quant_info *type, const char *w,
+                           const struct kernel_act *act, int64_t k, int64_t n_row, int64_t row0, int64_t row1,
+                           int64_t m, float *y)
+{
+    /* kernels store at y[t * ldy + row]: shift the tile so that row0 lands on its first column */
+    const struct kernel_matmul a = {.w = w,
+                                    .k = k,
+                                    .n_row = n_row,
+                                    .row0 = row0,
+                                    .row1 = row1,
+                                    .x = act,
+                                    .m = m,
+                                    .y = y - row0,
+                                    .ldy = x->chunk_rows};
+    x->c->kernels->matmul[type->type](&a);
+}
+
+static void gate_up_task(void *arg, size_t task, int thread)
+{
+    const struct experts *x = arg;
+    const struct bank_desc *d = &x->bank->d;
+    const struct item *it = &x->items[(int64_t)task / x->n_chunk];
+    int64_t row0 = (int64_t)task % x->n_chunk * x->chunk_rows;
+    int64_t row1 = row0 + x->chunk_rows < d->n_ff ? row0 + x->chunk_rows : d->n_ff;
+    const char *w = x->bank->data + (size_t)it->slot * x->bank->slot_bytes;
+    float *gate = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
+    float *up = gate + TILE_TOKENS * x->chunk_rows;
+    for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
+        int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
+        int64_t act_row = x->sorted ? it->row0 + i : x->pair_of_row[it->row0] / x->k;
+        struct kernel_act ga = cpu_act_row(&x->gate_x, act_row), ua = cpu_act_row(&x->up_x, act_row);
+        expert_product(x, d->gate_type, w, &ga, d->n_embd, d->n_ff, row0, row1, m, gate);
+        expert_product(x, d->up_type, w + x->bank->up_off, &ua, d->n_embd, d->n_ff, row0, row1, m, up);
+        for (int64_t t = 0; t < m; t++)
+            x->c->kernels->act_mul(x->op->experts.act == ACT_GELU ? KERNEL_GELU : KERNEL_SILU,
+                                   x->hidden + (it->row0 + i + t) * d->n_ff + row0, gate + t * x->chunk_rows,
+                                   up + t * x->chunk_rows, row1 - row0);
+    }
+}
+
+static void down_task(void *arg, size_t task, int thread)
+{
+    const struct experts *x = arg;
+    const struct bank_desc *d = &x->bank->d;
+    const struct item *it = &x->items[(int64_t)task / x->n_chunk];
+    int64_t row0 = (int64_t)task % x->n_chunk * x->chunk_rows;
+    int64_t row1 = row0 + x->chunk_rows < d->n_embd ? row0 + x->chunk_rows : d->n_embd;
+    const char *w = x->bank->data + (size_t)it->slot * x->bank->slot_bytes + x->bank->down_off;
+    float *tile = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
+    float *y = tensor_data(&x->op->out[0]);
+    for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
+        int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
+        struct kernel_act act = cpu_act_row(&x->down_x, it->row0 + i);
+        expert_product(x, d->down_type, w, &act, d->n_ff, d->n_embd, row0, row1, m, tile);
+        for (int64_t t = 0; t < m; t++)
+            memcpy(y + x->pair_of_row[it->row0 + i + t] * d->n_embd + row0, tile + t * x->chunk_rows,
+                   (size_t)(row1 - row0) * sizeof *y);
+    }
+}
+
+/* Direct: one item for each pair whose expert has a slot, in token and rank order. */
+static void plan_direct(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair)
+{
+    for (int64_t p = 0; p < n_pair; p++) {
+        int32_t slot = slots[ids[p]];
+        if (slot < 0)
+            continue;
+        x->pair_of_row[x->n_item] = (int32_t)p;
+        x->items[x->n_item] = (struct item){.slot = slot, .row0 = (int32_t)x->n_item, .n = 1};
+        x->n_item++;
+    }
+    x->n_pair = x->n_item;
+}
+
+/* Sorted: histogram, prefix sum, scatter; one item for each expert that has pairs. `first` has n_expert + 1 places. */
+static void plan_sorted(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair,
+                        int64_t n_expert, int32_t *first)
+{
+    memset(first, 0, (size_t)(n_expert + 1) * sizeof *first);
+    for (int64_t p = 0; p < n_pair; p++)
+        if (slots[ids[p]] >= 0)
+            first[ids[p] + 1]++;
+    for (int64_t e = 0; e < n_expert; e++) {
+        if (first[e + 1])
+            x->items[x->n_item++] = (struct item){.slot = slots[e], .row0 = first[e], .n = first[e + 1]};
+        first[e + 1] += first[e];
+    }
+    x->n_pair = first[n_expert];
+    for (int64_t p = 0; p < n_pair; p++)
+        if (slots[ids[p]] >= 0)
+            x->pair_of_row[first[ids[p]]++] = (int32_t)p;
+#ifndef NDEBUG
+    for (int64_t i = 0; i < x->n_item; i++) /* the contract with the kernels: an item's rows are its expert's */
+        for (int32_t r = 0; r < x->items[i].n; r++)
+            assert(slots[ids[x->pair_of_row[x->items[i].row0 + r]]] == x->items[i].slot);
+#endif
+}
+
+struct gather {
+    const struct experts *x;
+    struct kernel_act from;
+    float *f32;
+    int8_t *q;
+    float *d;
+    int16_t *sum;
+};
+
+static void gather_row(void *arg, size_t row, int thread)
+{
+    const struct gather *g = arg;
+    int64_t k = g->from.k, r = (int64_t)row;
+    struct kernel_act a = cpu_act_row(&g->from, g->x->pair_of_row[r] / g->x->k);
+    if (g->f32) {
+        memcpy(g->f32 + r * k, a.f32, (size_t)k * sizeof *g->f32);
+        return;
+    }
+    int64_t n_scale = kernel_act_n_scale(a.kind, k), n_sum = kernel_act_n_sum(a.kind, k);
+    memcpy(g->q + r * k, a.q, (size_t)k);
+    memcpy(g->d + r * n_scale, a.d, (size_t)n_scale * sizeof *g->d);
+    memcpy(g->sum + r * n_sum, a.sum, (size_t)n_sum * sizeof *g->sum);
+}
+
+/* The activations of x's pairs in expert order, in place of those by token. */
+static bool gather_act(struct experts *x, struct kernel_act *a)
+{
+    int64_t n = x->n_pair, k = a->k, n_scale = kernel_act_n_scale(a->kind, k), n_sum = kernel_act_n_sum(a->kind, k);
+    bool is_float = a->kind == QUANT_ACT_FLOAT;
+    size_t q_bytes = align64((size_t)(n * k) * (is_float ? sizeof(float) : 1));
+    size_t d_bytes = align64((size_t)(n * n_scale) * sizeof(float));
+    char *p = cpu_scratch(x->c, SCRATCH_GATHER + a->kind, q_bytes + d_bytes + (size_t)(n * n_sum) * sizeof(int16_t));
+    if (!p)
+        return false;
+    struct gather g = {.x = x, .from = *a};
+    if (is_float) {
+        a->f32 = g.f32 = (float *)p;
+    } else {
+        a->q = g.q = (int8_t *)p;
+        a->d = g.d = (float *)(p + q_bytes);
+        a->sum = g.sum = (int16_t *)(p + q_bytes + d_bytes);
+    }
+    pool_run(x->c->pool, (size_t)n, gather_row, &g);
+    return true;
+}
+
+static void run_items(struct experts *x, int64_t n_row, pool_fn *task)
+{
+    x->chunk_rows = cpu_chunk_rows(x->c, n_row, x->n_item);
+    if (x->chunk_rows > n_row)
+        x->chunk_rows = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
+    x->n_chunk = (n_row + x->chunk_rows - 1) / x->chunk_rows;
+    size_t tile_bytes = align64((size_t)(TILE_TOKENS * x->chunk_rows) * sizeof *x->work);
+    x->work = cpu_scratch(x->c, SCRATCH_THREAD, tile_bytes * 2 * (size_t)pool_n_threads(x->c->pool));
+    if (x->work)
+        pool_run(x->c->pool, (size_t)(x->n_item * x->n_chunk), task, x);
+}
+
+/* Rounds the rows of `in` to what the gate and up products take, by token or, sorted, in expert order. */
+static bool prepare_inputs(struct experts *x, const float *in, int64_t m)
+{
+    const struct bank_desc *d = &x->bank->d;
+    enum quant_act gate = x->c->kernels->act[d->gate_type->type], up = x->c->kernels->act[d->up_type->type];
+    if (!cpu_round_act(x->c, SCRATCH_ACT + gate, gate, in, m, d->n_embd, &x->gate_x) ||
+        (x->sorted && !gather_act(x, &x->gate_x)))
+        return false;
+    if (up == gate) {
+        x->up_x = x->gate_x;
+        return true;
+    }
+    return cpu_round_act(x->c, SCRATCH_ACT + up, up, in, m, d->n_embd, &x->up_x) &&
+           (!x->sorted || gather_act(x, &x->up_x));
+}
+
+void cpu_op_experts(struct cpu *c, const struct op *op)
+{
+    const struct bank_desc *d = &op->bank->d;
+    int64_t m = op->in[0].ne[1], k = op->in[1].ne[0], n_expert = op->in[2].ne[0];
+    struct experts x = {.c = c, .op = op, .bank = op->bank, .k = k, .sorted = m > op->experts.sort_cutoff};
+    size_t items_bytes = align64((size_t)(m * k) * sizeof *x.items);
+    size_t pairs_bytes = align64((size_t)(m * k) * sizeof *x.pair_of_row);
+    char *plan = cpu_scratch(c, SCRATCH_ORDER, items_bytes + pairs_bytes + (size_t)(n_expert + 1) * sizeof(int32_t));
+    if (!plan)
+        return;
+    x.items = (struct item *)plan;
+    x.pair_of_row = (int32_t *)(plan + items_bytes);
+    const int32_t *ids = tensor_data(&op->in[1]), *slots = tensor_data(&op->in[2]);
+    if (x.sorted) {
+        plan_sorted(&x, ids, slots, m * k, n_expert, (int32_t *)(plan + items_bytes + pairs_bytes));
+        c->counters.n_sorted++;
+    } else {
+        plan_direct(&x, ids, slots, m * k);
+        c->counters.n_direct++;
+    }
+    c->counters.n_expert_rows += (uint64_t)x.n_pair;
+    x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)(m * k * d->n_ff) * sizeof *x.hidden);
+    if (!x.hidden || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
+        return;
+    run_items(&x, d->n_ff, gate_up_task);
+    enum quant_act down = c->kernels->act[d->down_type->type];
+    if (cpu_round_act(c, SCRATCH_ACT_H + down, down, x.hidden, x.n_pair, d->n_ff, &x.down_x))
+        run_items(&x, d->n_embd, down_task);
+}
+
+/* ---- combine ---------------------------------------------------------------------------------------------- */
+
+struct combine_loop {
+    struct cpu *c;
+    const struct op *op;
+};
+
+static void combine_row(void *arg, size_t t, int thread)
+{
+    const struct combine_loop *l = arg;
+    const struct kernels *kern = l->c->kernels;
+    const struct op *op = l->op;
+    int64_t n = op->out[0].ne[0], k = op->in[1].ne[0], i = (int64_t)t;
+    const float *y = (const float *)tensor_data(&op->in[0]) + i * k * n;
+    const float *w = (const float *)tensor_data(&op->in[1]) + i * k;
+    const float *shared = tensor_data(&op->in[2]), *shared_gate = tensor_data(&op->in[3]);
+    float *out = (float *)tensor_data(&op->out[0]) + i * n;
+    memset(out, 0, (size_t)n * sizeof *out);
+    for (int64_t r = 0; r < k; r++)
+        kern->fma_scalar(out, y + r * n, w[r], n);
+    if (!shared)
+        return;
+    if (shared_gate) {
+        float e, sum, minus = -shared_gate[i];
+        kern->exp_sum(&e, &minus, 0, 1, &sum);
+        kern->fma_scalar(out, shared + i * n, 1 / (1 + e), n);
+    } else {
+        kern->add(out, out, shared + i * n, n);
+    }
+}
+
+void cpu_op_combine(struct cpu *c, const struct op *op)
+{
+    struct combine_loop l = {c, op};
+    int64_t m = op->out[0].ne[1];
+    if (m > 4)
+        pool_run(c->pool, (size_t)m, combine_row, &l);
+    else
+        for (int64_t t = 0; t < m; t++)
+            combine_row(&l, (size_t)t, 0);
+}

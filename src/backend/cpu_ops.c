@@ -1,0 +1,300 @@
+/* The CPU device's products and row-wise operations. */
+#include "backend/cpu_internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- rounded activations ---------------------------------------------------------------------------------- */
+
+struct round_task {
+    const struct kernels *kernels;
+    const float *x;
+    int64_t k, n_scale, n_sum;
+    enum quant_act kind;
+    int8_t *q;
+    float *d;
+    int16_t *sum;
+};
+
+static void round_row(void *arg, size_t row, int thread)
+{
+    const struct round_task *r = arg;
+    int64_t i = (int64_t)row;
+    (r->kind == QUANT_ACT_INT8_32 ? r->kernels->quantize_int8_32 : r->kernels->quantize_int8_256)(
+        r->x + i * r->k, r->k, r->q + i * r->k, r->d + i * r->n_scale, r->sum + i * r->n_sum);
+}
+
+/* Lays m rows of a rounded kind out in a scratch block. */
+static bool place_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, int64_t m, int64_t k,
+                      struct round_task *r)
+{
+    *r = (struct round_task){.kernels = c->kernels,
+                             .kind = kind,
+                             .k = k,
+                             .n_scale = kernel_act_n_scale(kind, k),
+                             .n_sum = kernel_act_n_sum(kind, k)};
+    size_t q_bytes = align64((size_t)(m * k)), d_bytes = align64((size_t)(m * r->n_scale) * sizeof *r->d);
+    char *p = cpu_scratch(c, id, q_bytes + d_bytes + align64((size_t)(m * r->n_sum) * sizeof *r->sum));
+    if (!p)
+        return false;
+    r->q = (int8_t *)p;
+    r->d = (float *)(p + q_bytes);
+    r->sum = (int16_t *)(p + q_bytes + d_bytes);
+    return true;
+}
+
+bool cpu_round_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, const float *x, int64_t m, int64_t k,
+                   struct kernel_act *out)
+{
+    *out = (struct kernel_act){.kind = kind, .k = k, .f32 = x};
+    if (kind == QUANT_ACT_FLOAT)
+        return true;
+    struct round_task r;
+    if (!place_act(c, id, kind, m, k, &r))
+        return false;
+    r.x = x;
+    pool_run(c->pool, (size_t)m, round_row, &r);
+    *out = (struct kernel_act){.kind = kind, .k = k, .q = r.q, .d = r.d, .sum = r.sum};
+    return true;
+}
+
+struct kernel_act cpu_act_row(const struct kernel_act *a, int64_t m)
+{
+    struct kernel_act r = *a;
+    if (a->kind == QUANT_ACT_FLOAT) {
+        r.f32 += m * a->k;
+    } else {
+        r.q += m * a->k;
+        r.d += m * kernel_act_n_scale(a->kind, a->k);
+        r.sum += m * kernel_act_n_sum(a->kind, a->k);
+    }
+    return r;
+}
+
+/* ---- products --------------------------------------------------------------------------------------------- */
+
+int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t n_part)
+{
+    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64 };
+    int64_t n_task = (int64_t)pool_n_threads(c->pool) * TASKS_PER_THREAD;
+    int64_t rows = (n_row * n_part + n_task - 1) / n_task;
+    if (rows < MIN_ROWS)
+        rows = MIN_ROWS;
+    return (rows + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
+}
+
+struct matmul_loop {
+    const struct kernels *kernels;
+    int n_weight;
+    struct {
+        const struct weight *w;
+        struct kernel_act *x;
+        float *y;
+        const float *bias;
+        size_t first_task;
+    } part[OP_MAX_OUT];
+    int64_t m, chunk_rows;
+};
+
+static void matmul_chunk(void *arg, size_t task, int thread)
+{
+    const struct matmul_loop *l = arg;
+    int i = l->n_weight - 1;
+    while (task < l->part[i].first_task)
+        i--;
+    const struct weight *w = l->part[i].w;
+    int64_t row0 = (int64_t)(task - l->part[i].first_task) * l->chunk_rows;
+    int64_t row1 = row0 + l->chunk_rows < w->n_row ? row0 + l->chunk_rows : w->n_row;
+    float *y = l->part[i].y;
+    const struct kernel_matmul a = {.w = w->data,
+                                    .k = w->k,
+                                    .n_row = w->n_row,
+                                    .row0 = row0,
+                                    .row1 = row1,
+                                    .x = l->part[i].x,
+                                    .m = l->m,
+                                    .y = y,
+                                    .ldy = w->n_row};
+    l->kernels->matmul[w->type->type](&a);
+    if (l->part[i].bias)
+        for (int64_t t = 0; t < l->m; t++) {
+            float *row = y + t * w->n_row + row0;
+            l->kernels->add(row, row, l->part[i].bias + row0, row1 - row0);
+        }
+}
+
+void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const float *x, int64_t m, float *const *y,
+                const float *const *bias)
+{
+    struct matmul_loop l = {.kernels = c->kernels, .n_weight = n_weight, .m = m};
+    struct kernel_act act[QUANT_N_ACT];
+    bool ready[QUANT_N_ACT] = {false};
+    int64_t n_row = 0;
+    for (int i = 0; i < n_weight; i++) {
+        enum quant_act kind = c->kernels->act[w[i]->type->type];
+        if (!ready[kind] && !cpu_round_act(c, SCRATCH_ACT + kind, kind, x, m, w[i]->k, &act[kind]))
+            return;
+        ready[kind] = true;
+        l.part[i].w = w[i];
+        l.part[i].x = &act[kind];
+        l.part[i].y = y[i];
+        l.part[i].bias = bias ? bias[i] : NULL;
+        n_row += w[i]->n_row;
+    }
+    l.chunk_rows = cpu_chunk_rows(c, n_row, 1);
+    size_t n_task = 0;
+    for (int i = 0; i < n_weight; i++) {
+        l.part[i].first_task = n_task;
+        n_task += (size_t)((w[i]->n_row + l.chunk_rows - 1) / l.chunk_rows);
+    }
+    pool_run(c->pool, n_task, matmul_chunk, &l);
+}
+
+static void op_matmul(struct cpu *c, const struct op *op)
+{
+    float *y[OP_MAX_OUT] = {0};
+    const float *bias[OP_MAX_OUT] = {0};
+    int n = 0;
+    for (; n < OP_MAX_OUT && op->weight[n]; n++) {
+        y[n] = tensor_data(&op->out[n]);
+        bias[n] = tensor_data(&op->vec[n]);
+    }
+    cpu_matmul(c, n, op->weight, tensor_data(&op->in[0]), op->in[0].ne[1], y, bias);
+}
+
+/* ---- row-wise --------------------------------------------------------------------------------------------- */
+
+struct row_loop {
+    struct cpu *c;
+    const struct op *op;
+};
+
+/* Below this many elements a parallel loop costs more than it saves. */
+enum { SERIAL_ELEMS = 16384 };
+
+/* Runs fn for each of n rows: in parallel when there is work for it. */
+static void run_rows(struct cpu *c, const struct op *op, int64_t n, int64_t n_elem, pool_fn *fn)
+{
+    struct row_loop l = {c, op};
+    if (n_elem > SERIAL_ELEMS) {
+        pool_run(c->pool, (size_t)n, fn, &l);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        fn(&l, (size_t)i, 0);
+}
+
+static void embed_row(void *arg, size_t t, int thread)
+{
+    const struct row_loop *l = arg;
+    const struct weight *w = l->op->weight[0];
+    int32_t id = ((const int32_t *)tensor_data(&l->op->in[0]))[t];
+    assert(id >= 0 && id < w->n_row);
+    size_t row_bytes = 0;
+    quant_row_bytes(w->type, (uint64_t)w->k, &row_bytes);
+    float *out = (float *)tensor_data(&l->op->out[0]) + (int64_t)t * w->k;
+    if (w->layout == LAYOUT_ROWS) {
+        w->type->decode((const char *)w->data + (size_t)id * row_bytes, out, w->k);
+        return;
+    }
+    char *row = (char *)l->c->scratch[SCRATCH_THREAD].p + (size_t)thread * align64(row_bytes);
+    layout_unpack(w->layout, w->type, row, w->data, (uint64_t)id, 1, (uint64_t)w->k);
+    w->type->decode(row, out, w->k);
+}
+
+static void op_embed(struct cpu *c, const struct op *op)
+{
+    size_t row_bytes = 0;
+    quant_row_bytes(op->weight[0]->type, (uint64_t)op->weight[0]->k, &row_bytes);
+    if (cpu_scratch(c, SCRATCH_THREAD, align64(row_bytes) * (size_t)pool_n_threads(c->pool)))
+        run_rows(c, op, op->in[0].ne[0], tensor_n_elem(&op->out[0]), embed_row);
+}
+
+static void norm_row(void *arg, size_t i, int thread)
+{
+    const struct row_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t n = op->norm.n, off = (int64_t)i * n;
+    l->c->kernels->rms_norm((float *)tensor_data(&op->out[0]) + off, (const float *)tensor_data(&op->in[0]) + off,
+                            tensor_data(&op->vec[0]), n, op->norm.eps);
+}
+
+static void rope_table_row(void *arg, size_t t, int thread)
+{
+    const struct row_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t n_rot = op->out[0].ne[0];
+    int32_t pos = ((const int32_t *)tensor_data(&op->in[0]))[t];
+    const float *divisor = tensor_data(&op->vec[0]);
+    float *cs = (float *)tensor_data(&op->out[0]) + (int64_t)t * n_rot;
+    for (int64_t i = 0; i < n_rot / 2; i++) {
+        double freq = pow(op->rope_table.freq_base, -2.0 * (double)i / (double)n_rot) * op->rope_table.freq_scale;
+        double angle = pos * (divisor ? freq / divisor[i] : freq);
+        cs[2 * i] = (float)cos(angle);
+        cs[2 * i + 1] = (float)sin(angle);
+    }
+}
+
+static void rope_row(void *arg, size_t t, int thread)
+{
+    const struct row_loop *l = arg;
+    const struct op *op = l->op;
+    float *x = (float *)tensor_data(&op->out[0]) + (int64_t)t * op->out[0].ne[0];
+    const float *cs = (const float *)tensor_data(&op->in[1]) + (int64_t)t * op->rope.n_rot;
+    enum kernel_rope mode = op->rope.mode == ROPE_NEOX ? KERNEL_ROPE_NEOX : KERNEL_ROPE_NORMAL;
+    for (int64_t i = 0; i < op->out[0].ne[0]; i += op->rope.head_dim)
+        l->c->kernels->rope(mode, x + i, cs, op->rope.n_rot);
+}
+
+static void act_mul_row(void *arg, size_t t, int thread)
+{
+    const struct row_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t n = op->out[0].ne[0], off = (int64_t)t * n;
+    l->c->kernels->act_mul(op->act == ACT_GELU ? KERNEL_GELU : KERNEL_SILU,
+                           (float *)tensor_data(&op->out[0]) + off, (const float *)tensor_data(&op->in[0]) + off,
+                           (const float *)tensor_data(&op->in[1]) + off, n);
+}
+
+static void add_row(void *arg, size_t t, int thread)
+{
+    const struct row_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t n = op->out[0].ne[0], off = (int64_t)t * n;
+    l->c->kernels->add((float *)tensor_data(&op->out[0]) + off, (const float *)tensor_data(&op->in[0]) + off,
+                       (const float *)tensor_data(&op->in[1]) + off, n);
+}
+
+/* ---- the queue -------------------------------------------------------------------------------------------- */
+
+void cpu_enqueue(struct backend *b, const struct op *op)
+{
+    struct cpu *c = cpu_of(b);
+    c->counters.n_op[op->kind]++;
+    int64_t n_elem = op->out[0].buffer ? tensor_n_elem(&op->out[0]) : 0, m = op->out[0].ne[1];
+    switch (op->kind) {
+    case OP_EMBED: op_embed(c, op); break;
+    case OP_RMS_NORM: run_rows(c, op, n_elem / op->norm.n, n_elem, norm_row); break;
+    case OP_MATMUL: op_matmul(c, op); break;
+    case OP_ROPE_TABLE: run_rows(c, op, m, n_elem * 16, rope_table_row); break; /* sines cost */
+    case OP_ROPE: run_rows(c, op, m, n_elem, rope_row); break;
+    case OP_KV_STORE: cpu_op_kv_store(c, op); break;
+    case OP_ATTENTION: cpu_op_attention(c, op); break;
+    case OP_ACT_MUL: run_rows(c, op, m, n_elem * 4, act_mul_row); break; /* an exp an element */
+    case OP_ADD: run_rows(c, op, m, n_elem, add_row); break;
+    case OP_ROUTE: cpu_op_route(c, op); break;
+    case OP_EXPERTS: cpu_op_experts(c, op); break;
+    case OP_COMBINE: cpu_op_combine(c, op); break;
+    case OP_N_KIND: assert(false);
+    }
+}
+
+bool cpu_supports(struct backend *b, const struct op *op)
+{
+    const struct kernels *k = cpu_of(b)->kernels;
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        if (op->weight[i] && !k->matmul[op->weight[i]->type->type])
+            return false;
+    return op->kind < OP_N_KIND && (op->kind != OP_ROPE || op->rope.n_rot % 2 == 0);
+}

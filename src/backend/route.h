@@ -1,0 +1,15 @@
+/* The routers' choice for one token, in plain C: what a device without a kernel of its own runs, and the reference
+ * for those that have one. */
+#ifndef BACKEND_ROUTE_H
+#define BACKEND_ROUTE_H
+
+#include "backend/backend.h"
+
+struct kernels;
+
+/* Turns the logits of n experts (overwritten) into the k best ids, best first, ties to the lower id, and their
+ * weights. 1 <= k <= n. */
+void route_choose(const struct kernels *kernels, const struct op *op, float *logits, int64_t n, int64_t k,
+                  int32_t *ids, float *weights);
+
+#endif

@@ -1,0 +1,55 @@
+#define _GNU_SOURCE
+#include "base/cpu.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[CPU_N_LEVEL] = {"scalar", "avx2", "avx512", "avx512vnni"};
+
+const char *cpu_level_name(enum cpu_level level)
+{
+    return names[level];
+}
+
+static enum cpu_level best_level(void)
+{
+#if defined(__x86_64__)
+    /* gcc's and clang's detection asks the operating system (XGETBV) as well */
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+        return CPU_SCALAR;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return CPU_AVX2;
+    return __builtin_cpu_supports("avx512vnni") ? CPU_AVX512VNNI : CPU_AVX512;
+#else
+    return CPU_SCALAR;
+#endif
+}
+
+err_code cpu_level_detect(enum cpu_level *out, struct err *e)
+{
+    enum cpu_level best = best_level();
+    const char *mask = getenv("MOEBIUS_CPU");
+    *out = best;
+    if (!mask || !*mask)
+        return ERR_OK;
+    for (int i = 0; i < CPU_N_LEVEL; i++)
+        if (!strcmp(mask, names[i])) {
+            if ((enum cpu_level)i > best)
+                return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: this machine goes up to %s", mask, names[best]);
+            *out = (enum cpu_level)i;
+            return ERR_OK;
+        }
+    return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: expected scalar, avx2, avx512 or avx512vnni", mask);
+}
+
+int cpu_n_available(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    int n = CPU_COUNT(&set);
+    return n > 0 ? n : 1;
+}

@@ -1,0 +1,25 @@
+/* What this processor (and the operating system, for the wide registers) can do. */
+#ifndef BASE_CPU_H
+#define BASE_CPU_H
+
+#include "base/err.h"
+
+/* Levels of x86 vector support, each including the ones before it. A kernel table is chosen by level. */
+enum cpu_level {
+    CPU_SCALAR,     /* plain C */
+    CPU_AVX2,       /* AVX2, FMA, F16C */
+    CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
+    CPU_AVX512VNNI, /* AVX-512 VNNI */
+    CPU_N_LEVEL
+};
+
+const char *cpu_level_name(enum cpu_level level);
+
+/* The best level of this machine, or the lower one that the environment variable MOEBIUS_CPU
+ * (scalar, avx2, avx512, avx512vnni) asks for. An unknown name, or more than the machine has, is ERR_USAGE. */
+MUST_USE err_code cpu_level_detect(enum cpu_level *out, struct err *e);
+
+/* Processors that this process may run on. */
+int cpu_n_available(void);
+
+#endif

@@ -1,0 +1,48 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+err_code err_set(struct err *e, err_code code, const char *fmt, ...)
+{
+    if (e) {
+        va_list args;
+        va_start(args, fmt);
+        e->code = code;
+        vsnprintf(e->text, sizeof e->text, fmt, args);
+        va_end(args);
+    }
+    return code;
+}
+
+err_code err_prefix(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return ERR_FAIL;
+    char rest[ERR_TEXT_BYTES];
+    memcpy(rest, e->text, sizeof rest);
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(e->text, sizeof e->text, fmt, args);
+    va_end(args);
+    if (n >= 0 && (size_t)n < sizeof e->text)
+        snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s", rest);
+    return e->code;
+}
+
+err_code err_nomem(struct err *e, size_t n_bytes, const char *what)
+{
+    return err_set(e, ERR_NOMEM, "out of memory: %zu bytes for %s", n_bytes, what);
+}
+
+const char *err_code_text(err_code code)
+{
+    switch (code) {
+#define ERR(name, number, text)                                                                                   \
+    case ERR_##name: return text;
+#include "base/err.def"
+#undef ERR
+    }
+    return "unknown error";
+}

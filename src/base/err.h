@@ -1,0 +1,59 @@
+/* Errors: a code from err.def and one sentence that says what went wrong, where, and what was expected.
+ *
+ * A fallible function returns the code and fills the caller's `struct err`. Errors are for what the outside
+ * world can do to us (files, memory, the operating system, the user); our own bugs are asserts. */
+#ifndef BASE_ERR_H
+#define BASE_ERR_H
+
+#include <stddef.h>
+
+typedef enum err_code {
+#define ERR(name, number, text) ERR_##name = number,
+#include "base/err.def"
+#undef ERR
+} err_code;
+
+enum { ERR_TEXT_BYTES = 768 };
+
+struct err {
+    err_code code;
+    char text[ERR_TEXT_BYTES]; /* a sentence without a final newline; empty while code is ERR_OK */
+};
+
+#if defined(__GNUC__)
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#define MUST_USE               __attribute__((warn_unused_result))
+#else
+#define PRINTF_LIKE(fmt, args)
+#define MUST_USE
+#endif
+
+/* Fills `e` (which may be NULL) and returns `code`, so that a failing function can `return err_set(...)`. */
+err_code err_set(struct err *e, err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* Puts "PREFIX: " before the sentence already in `e`; returns e->code. */
+err_code err_prefix(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* ERR_NOMEM with a sentence that says how much was wanted for what. */
+err_code err_nomem(struct err *e, size_t n_bytes, const char *what);
+
+/* The fixed text of a code, for a person; never NULL. */
+const char *err_code_text(err_code code);
+
+/* Forwards a failure to the caller. */
+#define TRY(call)                                                                                                 \
+    do {                                                                                                          \
+        err_code try_code_ = (call);                                                                              \
+        if (try_code_ != ERR_OK)                                                                                  \
+            return try_code_;                                                                                     \
+    } while (0)
+
+/* Forwards a failure to the function's cleanup: needs a local `err_code code` and a label `out`. */
+#define TRY_OUT(call)                                                                                             \
+    do {                                                                                                          \
+        code = (call);                                                                                            \
+        if (code != ERR_OK)                                                                                       \
+            goto out;                                                                                             \
+    } while (0)
+
+#endif

@@ -1,0 +1,158 @@
+#define _GNU_SOURCE
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
+
+static atomic_size_t mapped[MEM_N_TAG];
+
+void *mem_alloc(size_t n_bytes)
+{
+    return malloc(n_bytes ? n_bytes : 1);
+}
+
+void *mem_calloc(size_t n, size_t size)
+{
+    return calloc(n ? n : 1, size ? size : 1);
+}
+
+void *mem_resize(void *p, size_t n, size_t size)
+{
+    size_t n_bytes;
+    if (!mem_mul(n, size, &n_bytes))
+        return NULL;
+    return realloc(p, n_bytes ? n_bytes : 1);
+}
+
+void *mem_alloc_aligned(size_t align, size_t n_bytes)
+{
+    return aligned_alloc(align, (n_bytes + align - 1) / align * align);
+}
+
+void mem_free(void *p)
+{
+    free(p);
+}
+
+char *mem_strdup(const char *s)
+{
+    return strdup(s);
+}
+
+bool mem_mul(size_t a, size_t b, size_t *out)
+{
+    size_t r;
+    if (__builtin_mul_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+bool mem_add(size_t a, size_t b, size_t *out)
+{
+    size_t r;
+    if (__builtin_add_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+const char *mem_tag_name(enum mem_tag tag)
+{
+    static const char *const names[MEM_N_TAG] = {"weights", "experts", "state", "scratch"};
+    return names[tag];
+}
+
+static size_t map_length(size_t n_bytes)
+{
+    size_t unit = n_bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE;
+    return (n_bytes + unit - 1) / unit * unit;
+}
+
+void *mem_map(size_t n_bytes, enum mem_tag tag)
+{
+    if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
+        return NULL;
+    size_t length = map_length(n_bytes);
+    size_t slack = length >= HUGE_PAGE ? HUGE_PAGE : 0;
+    char *m = mmap(NULL, length + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED)
+        return NULL;
+    char *p = m;
+    if (slack) { /* keep the aligned middle, give the ends back */
+        p = (char *)(((uintptr_t)m + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+        if (p > m)
+            munmap(m, (size_t)(p - m));
+        if (p + length < m + length + slack)
+            munmap(p + length, (size_t)(m + slack - p));
+        madvise(p, length, MADV_HUGEPAGE); /* advice: 4 KiB pages are as right, only slower */
+    }
+    atomic_fetch_add(&mapped[tag], length);
+    return p;
+}
+
+void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag)
+{
+    if (!p)
+        return;
+    size_t length = map_length(n_bytes);
+    munmap(p, length);
+    atomic_fetch_sub(&mapped[tag], length);
+}
+
+size_t mem_mapped_bytes(enum mem_tag tag)
+{
+    return atomic_load(&mapped[tag]);
+}
+
+struct arena_chunk {
+    struct arena_chunk *next;
+    size_t used, size; /* of the bytes after this header, which starts ALIGN bytes in */
+};
+
+void *arena_alloc(struct arena *a, size_t n_bytes)
+{
+    if (n_bytes > SIZE_MAX / 2)
+        return NULL;
+    size_t want = (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    struct arena_chunk *c = a->chunks;
+    if (!c || c->size - c->used < want) {
+        size_t size = want > ARENA_CHUNK ? want : ARENA_CHUNK;
+        c = aligned_alloc(ALIGN, ALIGN + size);
+        if (!c)
+            return NULL;
+        *c = (struct arena_chunk){.next = a->chunks, .size = size};
+        a->chunks = c;
+    }
+    void *p = (char *)c + ALIGN + c->used;
+    c->used += want;
+    a->n_bytes += want;
+    return memset(p, 0, want);
+}
+
+void *arena_calloc(struct arena *a, size_t n, size_t size)
+{
+    size_t n_bytes;
+    return mem_mul(n, size, &n_bytes) ? arena_alloc(a, n_bytes) : NULL;
+}
+
+char *arena_strndup(struct arena *a, const char *s, size_t n)
+{
+    char *p = arena_alloc(a, n + 1);
+    if (p)
+        memcpy(p, s, n);
+    return p;
+}
+
+void arena_close(struct arena *a)
+{
+    for (struct arena_chunk *c = a->chunks, *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+    *a = (struct arena){0};
+}

@@ -1,0 +1,58 @@
+/* Memory: the only place that calls the heap or mmap for memory, and the ledger that knows who holds what.
+ *
+ * Small things: mem_alloc and friends (NULL on failure; the caller reports ERR_NOMEM). Things with a lifetime:
+ * an arena. Big things (weights, caches, scratch): mem_map, page-aligned, zero-filled, in huge pages where the
+ * system gives them, counted under a tag in a process-wide ledger. */
+#ifndef BASE_MEM_H
+#define BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* malloc, calloc, realloc, free. mem_calloc fails on overflow; mem_resize(n, size) is realloc to n * size bytes
+ * with the same check and leaves the old block alone when it fails. */
+void *mem_alloc(size_t n_bytes);
+void *mem_calloc(size_t n, size_t size);
+void *mem_resize(void *p, size_t n, size_t size);
+void *mem_alloc_aligned(size_t align, size_t n_bytes); /* align: a power of two */
+void mem_free(void *p);
+char *mem_strdup(const char *s);
+
+/* a * b and a + b; false on overflow, *out untouched. */
+bool mem_mul(size_t a, size_t b, size_t *out);
+bool mem_add(size_t a, size_t b, size_t *out);
+
+enum mem_tag {
+    MEM_WEIGHTS, /* everything but routed experts */
+    MEM_EXPERTS, /* routed experts */
+    MEM_STATE,   /* KV caches and recurrent state */
+    MEM_SCRATCH, /* activations */
+    MEM_N_TAG
+};
+
+const char *mem_tag_name(enum mem_tag tag);
+
+/* Maps n_bytes (rounded up to whole pages) of zeroed memory, aligned to 2 MiB when at least that big, and asks
+ * for huge pages. NULL on failure. Release with mem_unmap and the same size and tag. Thread-safe. */
+void *mem_map(size_t n_bytes, enum mem_tag tag);
+void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag);
+
+/* Bytes now mapped under a tag. Thread-safe. */
+size_t mem_mapped_bytes(enum mem_tag tag);
+
+/* An arena: allocations that live and die together. Not thread-safe. */
+struct arena {
+    struct arena_chunk *chunks;
+    size_t n_bytes; /* handed out */
+};
+
+/* Zeroed memory aligned to 64 bytes, owned by the arena; NULL on failure. */
+void *arena_alloc(struct arena *a, size_t n_bytes);
+void *arena_calloc(struct arena *a, size_t n, size_t size); /* NULL on overflow, too */
+char *arena_strndup(struct arena *a, const char *s, size_t n);
+void arena_close(struct arena *a); /* frees everything; the arena may be used again */
+
+#endif

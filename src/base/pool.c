@@ -1,0 +1,156 @@
+#define _GNU_SOURCE
+#include "base/pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+/* A loop of decode lasts tens of microseconds, a sleep and wake-up about as long: spin about that long first. */
+enum { N_SPIN = 2000, CACHE_LINE = 64 };
+
+/* A word to wait on. `sleepers` spares the waker a system call. */
+struct event {
+    _Alignas(CACHE_LINE) atomic_uint value;
+    atomic_uint sleepers;
+};
+
+struct pool {
+    struct event start;  /* counts loops; a change starts one */
+    struct event n_busy; /* workers still inside the current loop */
+    _Alignas(CACHE_LINE) atomic_size_t next_task;
+    _Alignas(CACHE_LINE) size_t n_tasks;
+    pool_fn *fn;
+    void *arg;
+    bool stop;
+    int n_threads, n_started; /* both count the caller */
+    struct worker {
+        struct pool *pool;
+        pthread_t thread;
+        int index;
+    } workers[];
+};
+
+static void cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void event_wake(struct event *ev)
+{
+    if (atomic_load(&ev->sleepers))
+        syscall(SYS_futex, &ev->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* Waits until the value equals `goal` (or, with `differ`, no longer equals it): spins, then sleeps in the kernel. */
+static void event_wait(struct event *ev, unsigned goal, bool differ)
+{
+    for (int i = 0; i < N_SPIN; i++) {
+        if ((atomic_load_explicit(&ev->value, memory_order_acquire) == goal) != differ)
+            return;
+        cpu_relax();
+    }
+    atomic_fetch_add(&ev->sleepers, 1);
+    for (;;) {
+        unsigned now = atomic_load(&ev->value);
+        if ((now == goal) != differ)
+            break;
+        syscall(SYS_futex, &ev->value, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+    }
+    atomic_fetch_sub(&ev->sleepers, 1);
+}
+
+static void run_tasks(struct pool *p, int thread)
+{
+    for (;;) {
+        size_t task = atomic_fetch_add_explicit(&p->next_task, 1, memory_order_relaxed);
+        if (task >= p->n_tasks)
+            return;
+        p->fn(p->arg, task, thread);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    for (unsigned seen = 0;; seen++) {
+        event_wait(&p->start, seen, true);
+        if (p->stop)
+            return NULL;
+        run_tasks(p, w->index);
+        if (atomic_fetch_sub(&p->n_busy.value, 1) == 1)
+            event_wake(&p->n_busy);
+    }
+}
+
+err_code pool_create(struct pool **out, int n_threads, struct err *e)
+{
+    *out = NULL;
+    if (n_threads < 1 || n_threads > POOL_MAX_THREADS)
+        return err_set(e, ERR_USAGE, "%d threads: expected 1 to %d", n_threads, POOL_MAX_THREADS);
+    size_t n_bytes = sizeof(struct pool) + (size_t)n_threads * sizeof(struct worker);
+    struct pool *p = mem_alloc_aligned(CACHE_LINE, n_bytes);
+    if (!p)
+        return err_nomem(e, n_bytes, "the thread pool");
+    *p = (struct pool){.n_threads = n_threads, .n_started = 1};
+    *out = p;
+    for (int i = 1; i < n_threads; i++) {
+        struct worker *w = &p->workers[i];
+        *w = (struct worker){.pool = p, .index = i};
+        if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
+            pool_close(out);
+            return err_set(e, ERR_NOMEM, "could not start thread %d of %d", i + 1, n_threads);
+        }
+        p->n_started++;
+    }
+    return ERR_OK;
+}
+
+static void start_workers(struct pool *p)
+{
+    atomic_fetch_add(&p->start.value, 1);
+    event_wake(&p->start);
+}
+
+void pool_close(struct pool **out)
+{
+    struct pool *p = *out;
+    if (!p)
+        return;
+    p->stop = true;
+    start_workers(p);
+    for (int i = 1; i < p->n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    mem_free(p);
+    *out = NULL;
+}
+
+int pool_n_threads(const struct pool *p)
+{
+    return p->n_threads;
+}
+
+void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
+{
+    if (p->n_threads == 1 || n_tasks <= 1) {
+        for (size_t task = 0; task < n_tasks; task++)
+            fn(arg, task, 0);
+        return;
+    }
+    p->fn = fn;
+    p->arg = arg;
+    p->n_tasks = n_tasks;
+    atomic_store_explicit(&p->next_task, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->n_busy.value, (unsigned)p->n_threads - 1, memory_order_relaxed);
+    start_workers(p);
+    run_tasks(p, 0);
+    event_wait(&p->n_busy, 0, false);
+}

@@ -1,0 +1,28 @@
+/* A pool of threads that runs one parallel loop at a time.
+ *
+ * The engine makes the pool and passes it down; there is no global one. Tasks are handed out one by one, in order,
+ * to whoever is free, so that a slow core delays the loop by one task and not by a share. Waiters spin for a few
+ * microseconds and then sleep, so that a busy machine slows us down in proportion and no more. */
+#ifndef BASE_POOL_H
+#define BASE_POOL_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct pool;
+
+enum { POOL_MAX_THREADS = 256 };
+
+/* n_threads (1..POOL_MAX_THREADS) counts the caller of pool_run, so n_threads - 1 are started. */
+MUST_USE err_code pool_create(struct pool **out, int n_threads, struct err *e);
+void pool_close(struct pool **p); /* accepts NULL and half-open pools */
+int pool_n_threads(const struct pool *p);
+
+/* Calls fn(arg, task, thread) once for each task in [0, n_tasks) with thread in [0, n_threads), and returns when
+ * all are done. What the tasks wrote is visible to the caller. Never allocates. Not reentrant: one loop at a time,
+ * from the thread that owns the pool. */
+typedef void pool_fn(void *arg, size_t task, int thread);
+void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg);
+
+#endif

@@ -1,0 +1,198 @@
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/text_stream.h"
+
+struct generate {
+    struct model_options model;
+    struct prompt_options prompt;
+    moebius_sampler_options sampling;
+    struct option_list stops;
+    int64_t n, top_k, repeat_last_n, seed;
+    bool ids_only, ignore_eos, echo;
+
+    struct opened opened;
+    moebius_sampler *sampler;
+    struct text_stream stream;
+    int32_t *ids;
+    size_t n_ids;
+};
+
+struct timing {
+    int64_t prefill_ns, decode_ns;
+    int64_t n_decoded; /* forward passes of one token */
+};
+
+static size_t longest_piece(const moebius_vocab *vocab)
+{
+    size_t longest = 0;
+    for (int32_t id = 0; id < moebius_vocab_size(vocab); id++) {
+        size_t n;
+        moebius_token_piece(vocab, id, false, &n);
+        longest = n > longest ? n : longest;
+    }
+    return longest;
+}
+
+/* The context: what was asked for, else just what the prompt and the answer need. */
+static err_code context_size(const struct generate *g, int64_t *n_ctx, struct err *e)
+{
+    int64_t train = moebius_n_ctx_train(g->opened.engine), n_prompt = (int64_t)g->n_ids;
+    int64_t limit = g->model.n_ctx ? g->model.n_ctx : train;
+    if (n_prompt > limit)
+        return err_set(e, ERR_LIMIT, "the prompt has %lld tokens, the context %lld: shorten it%s", (long long)n_prompt,
+                       (long long)limit, g->model.n_ctx ? " or raise --ctx" : ", or go beyond what the model was "
+                                                                              "trained for with --ctx");
+    *n_ctx = limit;
+    if (!g->model.n_ctx && g->n >= 0 && n_prompt + g->n < limit)
+        *n_ctx = n_prompt + g->n;
+    return ERR_OK;
+}
+
+static err_code prepare(struct generate *g, struct err *e)
+{
+    TRY(cli_open_engine(&g->model, &g->opened, e));
+    const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
+    TRY(cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
+    if (g->n_ids == 0)
+        return err_set(e, ERR_USAGE, "the prompt is empty and this model has no token that begins a text");
+    int64_t n_ctx = 0;
+    TRY(context_size(g, &n_ctx, e));
+    TRY(cli_open_session(&g->model, n_ctx, &g->opened, e));
+    g->sampling.top_k = (int)g->top_k;
+    g->sampling.repeat_last_n = (int)g->repeat_last_n;
+    g->sampling.seed = g->seed >= 0 ? (uint64_t)g->seed : (uint64_t)time(NULL);
+    moebius_error error;
+    if (moebius_sampler_open(&g->sampler, g->opened.engine, &g->sampling, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    return text_stream_open(&g->stream, g->ids_only ? NULL : stdout, &g->stops, longest_piece(vocab), e);
+}
+
+static void echo_prompt(struct generate *g)
+{
+    const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
+    for (size_t i = 0; i < g->n_ids; i++) {
+        size_t n;
+        const char *piece = moebius_token_piece(vocab, g->ids[i], false, &n);
+        fwrite(piece, 1, n, stdout);
+    }
+    fflush(stdout);
+}
+
+static err_code eval(struct generate *g, const int32_t *ids, size_t n, int64_t *ns, struct err *e)
+{
+    moebius_error error;
+    int64_t start = clock_ns();
+    moebius_status status = moebius_session_eval(g->opened.session, ids, n, &error);
+    *ns += clock_ns() - start;
+    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+}
+
+/* One token out; true when it ends the text. */
+static bool emit(struct generate *g, int32_t id, int64_t index)
+{
+    const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
+    bool is_end = !g->ignore_eos && moebius_token_is_end(vocab, id);
+    if (g->ids_only)
+        printf("%s%d", index ? " " : "", (int)id);
+    size_t n;
+    const char *piece = moebius_token_piece(vocab, id, false, &n);
+    return is_end || text_stream_feed(&g->stream, piece, n);
+}
+
+static err_code generate(struct generate *g, struct timing *t, struct err *e)
+{
+    if (g->echo && !g->ids_only)
+        echo_prompt(g);
+    for (size_t i = 0; i < g->n_ids; i++)
+        moebius_sampler_accept(g->sampler, g->ids[i]);
+    TRY(eval(g, g->ids, g->n_ids, &t->prefill_ns, e));
+    for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
+        int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
+        moebius_sampler_accept(g->sampler, id);
+        if (emit(g, id, i) || i + 1 == g->n)
+            break;
+        if (moebius_session_pos(g->opened.session) == moebius_session_n_ctx(g->opened.session)) {
+            fprintf(stderr, "\n[the context of %lld tokens is full]",
+                    (long long)moebius_session_n_ctx(g->opened.session));
+            break;
+        }
+        TRY(eval(g, &id, 1, &t->decode_ns, e));
+        t->n_decoded++;
+    }
+    text_stream_flush(&g->stream);
+    printf("\n");
+    fflush(stdout);
+    return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the text could not be written") : ERR_OK;
+}
+
+static double per_second(int64_t n, int64_t ns)
+{
+    return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
+}
+
+static void print_statistics(const struct generate *g, const struct timing *t)
+{
+    moebius_counters c = moebius_engine_counters(g->opened.engine);
+    fprintf(stderr, "load %.2f s | prefill %zu tokens, %.2f tokens/s | decode %lld tokens, %.2f tokens/s | %d threads",
+            (double)g->opened.load_ns / 1e9, g->n_ids, per_second((int64_t)g->n_ids, t->prefill_ns),
+            (long long)t->n_decoded, per_second(t->n_decoded, t->decode_ns), moebius_n_threads(g->opened.engine));
+    if (c.n_direct + c.n_sorted)
+        fprintf(stderr, " | MoE layers: %llu direct, %llu sorted", (unsigned long long)c.n_direct,
+                (unsigned long long)c.n_sorted);
+    fprintf(stderr, "\n");
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct generate g = {.sampling = moebius_default_sampler_options(), .n = 256, .seed = -1};
+    g.top_k = g.sampling.top_k;
+    g.repeat_last_n = g.sampling.repeat_last_n;
+    const struct option options[] = {
+        MODEL_OPTIONS(g.model),
+        PROMPT_OPTIONS(g.prompt),
+        {"-n", OPT_INT, &g.n, "N", "tokens to generate (256); -1: until the text or the context ends", -1, 1e9, 0},
+        {"--ctx,-c", OPT_INT, &g.model.n_ctx, "N", "context; as much as is needed, up to the model's", 1, 1 << 30, 0},
+        {"--temp", OPT_FLOAT, &g.sampling.temperature, "X", "temperature (0.8); 0: always the likeliest", 0, 100, 0},
+        {"--top-k", OPT_INT, &g.top_k, "N", "keep the N likeliest tokens (40); 0: all", 0, 1e9, 0},
+        {"--top-p", OPT_FLOAT, &g.sampling.top_p, "X", "keep the likeliest that make up X (0.95); 1: all", 0, 1, 0},
+        {"--min-p", OPT_FLOAT, &g.sampling.min_p, "X", "drop those under X of the likeliest (0.05)", 0, 1, 0},
+        {"--repeat-penalty", OPT_FLOAT, &g.sampling.repeat_penalty, "X", "penalty on repeating (1: none)", 0.01, 100,
+         0},
+        {"--repeat-last-n", OPT_INT, &g.repeat_last_n, "N", "tokens that the penalty looks back (64)", 0, 1e6, 0},
+        {"--seed,-s", OPT_INT, &g.seed, "N", "of the random choices; another each time when not given", 0, 9e15, 0},
+        {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0},
+        {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0},
+        {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0},
+        {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0},
+    };
+    struct err e = {0};
+    struct timing t = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = prepare(&g, &e);
+    if (code == ERR_OK) {
+        cli_catch_interrupt();
+        code = generate(&g, &t, &e);
+        print_statistics(&g, &t);
+    }
+    text_stream_close(&g.stream);
+    moebius_sampler_close(&g.sampler);
+    cli_close(&g.opened);
+    mem_free(g.ids);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_generate = {
+    .name = "generate",
+    .usage = "-m FILE (-p TEXT | -f FILE | --tokens 1,2,3) [OPTIONS]",
+    .summary = "continue a text",
+    .details = "Streams the text to standard output and statistics to standard error. Ctrl-C ends the text early.",
+    .hint = "a prompt is given with -p, and in quotes",
+    .run = run,
+};

@@ -1,0 +1,172 @@
+/* tokenize and detokenize: text to tokens and back, with the vocabulary of a GGUF that may hold nothing else. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+
+/* The single operand, or standard input for "-"; *owned is to be freed. */
+static err_code read_operand(int argc, char **argv, char **owned, const char **text, size_t *n, struct err *e)
+{
+    if (argc != 2)
+        return err_set(e, ERR_USAGE, "no text: expected one in quotes, or - for standard input");
+    *text = argv[1];
+    *n = strlen(*text);
+    if (strcmp(*text, "-") != 0)
+        return ERR_OK;
+    TRY(cli_read_file("-", owned, n, e));
+    *text = *owned;
+    return ERR_OK;
+}
+
+/* The piece as a quoted string: control characters and what is not UTF-8 by itself as escapes. */
+static void print_quoted(const char *s, size_t n)
+{
+    putchar('"');
+    for (size_t i = 0; i < n; i++) {
+        unsigned char b = (unsigned char)s[i];
+        if (b == '"' || b == '\\')
+            printf("\\%c", b);
+        else if (b == '\n')
+            printf("\\n");
+        else if (b < 0x20 || b == 0x7f || (n == 1 && b >= 0x80))
+            printf("\\x%02x", b);
+        else
+            putchar(b);
+    }
+    putchar('"');
+}
+
+static void print_tokens(const moebius_vocab *vocab, const int32_t *ids, size_t n, bool pieces)
+{
+    for (size_t i = 0; i < n; i++) {
+        printf("%s%d", i && !pieces ? " " : "", (int)ids[i]);
+        if (pieces) {
+            size_t n_piece;
+            const char *piece = moebius_token_piece(vocab, ids[i], true, &n_piece);
+            putchar('\t');
+            print_quoted(piece, n_piece);
+            putchar('\n');
+        }
+    }
+    if (!pieces)
+        putchar('\n');
+}
+
+static err_code open_vocab(const char *path, moebius_vocab **vocab, struct err *e)
+{
+    moebius_error error;
+    if (!path)
+        return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+    return moebius_vocab_open(vocab, path, &error) == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+}
+
+static int run_tokenize(const struct command *c, int argc, char **argv)
+{
+    const char *path = NULL, *text = NULL;
+    bool no_special = false, parse_special = false, ids_only = false, pieces = false;
+    const struct option options[] = {
+        {"--model,-m", OPT_STRING, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
+        {"--no-special", OPT_FLAG, &no_special, "", "do not add the BOS and EOS that the file asks for", 0, 0, 0},
+        {"--parse-special", OPT_FLAG, &parse_special, "", "special tokens in the text are those tokens", 0, 0, 0},
+        {"--ids", OPT_FLAG, &ids_only, "", "print ids on one line (the default)", 0, 0, 0},
+        {"--pieces", OPT_FLAG, &pieces, "", "print a line for each token: id and text", 0, 0, 0},
+    };
+    struct err e = {0};
+    moebius_vocab *vocab = NULL;
+    char *owned = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0, n_ids = 0;
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK && ids_only && pieces)
+        code = err_set(&e, ERR_USAGE, "--ids and --pieces: choose one");
+    if (code == ERR_OK)
+        code = open_vocab(path, &vocab, &e);
+    if (code == ERR_OK)
+        code = read_operand(argc, argv, &owned, &text, &n, &e);
+    moebius_error error;
+    if (code == ERR_OK && moebius_tokenize(vocab, text, n, !no_special, parse_special, &ids, &n_ids, &error) != 0)
+        code = cli_error(&e, &error);
+    if (code == ERR_OK)
+        print_tokens(vocab, ids, n_ids, pieces);
+    moebius_free(ids);
+    moebius_vocab_close(&vocab);
+    mem_free(owned);
+    return cli_exit(c, code, &e);
+}
+
+/* Operands as one text of numbers, or standard input for "-"; owned by the caller. */
+static err_code join_operands(int argc, char **argv, char **text, struct err *e)
+{
+    size_t n = 1;
+    if (argc < 2)
+        return err_set(e, ERR_USAGE, "no tokens: expected numbers, or - for standard input");
+    if (argc == 2 && !strcmp(argv[1], "-"))
+        return cli_read_file("-", text, &n, e);
+    for (int i = 1; i < argc; i++)
+        n += strlen(argv[i]) + 1;
+    char *p = *text = mem_alloc(n);
+    if (!p)
+        return err_nomem(e, n, "tokens");
+    for (int i = 1; i < argc; i++)
+        p += snprintf(p, n - (size_t)(p - *text), "%s ", argv[i]);
+    return ERR_OK;
+}
+
+static int run_detokenize(const struct command *c, int argc, char **argv)
+{
+    const char *path = NULL;
+    bool special = false;
+    const struct option options[] = {
+        {"--model,-m", OPT_STRING, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
+        {"--special", OPT_FLAG, &special, "", "print special tokens as their text", 0, 0, 0},
+    };
+    struct err e = {0};
+    moebius_vocab *vocab = NULL;
+    char *numbers = NULL, *text = NULL;
+    int32_t *ids = NULL;
+    size_t n_ids, n;
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = open_vocab(path, &vocab, &e);
+    if (code == ERR_OK)
+        code = join_operands(argc, argv, &numbers, &e);
+    if (code == ERR_OK)
+        code = cli_parse_ids(numbers, &ids, &n_ids, &e);
+    for (size_t i = 0; code == ERR_OK && i < n_ids; i++)
+        if (ids[i] >= moebius_vocab_size(vocab))
+            code = err_set(&e, ERR_USAGE, "token %d: the vocabulary ends at %d", (int)ids[i],
+                           (int)moebius_vocab_size(vocab) - 1);
+    moebius_error error;
+    if (code == ERR_OK && moebius_detokenize(vocab, ids, n_ids, special, &text, &n, &error) != 0)
+        code = cli_error(&e, &error);
+    if (code == ERR_OK) {
+        fwrite(text, 1, n, stdout);
+        putchar('\n');
+    }
+    moebius_free(text);
+    moebius_vocab_close(&vocab);
+    mem_free(ids);
+    mem_free(numbers);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_tokenize = {
+    .name = "tokenize",
+    .usage = "-m FILE [OPTIONS] TEXT|-",
+    .summary = "text to tokens",
+    .details = "TEXT after -- may begin with a dash; - reads standard input whole.",
+    .max_operand = 1,
+    .hint = "put the text in quotes",
+    .run = run_tokenize,
+};
+
+const struct command cmd_detokenize = {
+    .name = "detokenize",
+    .usage = "-m FILE [OPTIONS] ID...|-",
+    .summary = "tokens to text",
+    .max_operand = INT_MAX - 1,
+    .run = run_detokenize,
+};

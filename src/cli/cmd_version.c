@@ -1,0 +1,20 @@
+#include <stdio.h>
+
+#include "cli/commands.h"
+#include "moebius/moebius.h"
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct err e = {0};
+    err_code code = options_parse(c, NULL, 0, &argc, argv, &e);
+    if (code == ERR_OK)
+        printf("moebius %s\n%s\n", moebius_version(), moebius_build_info());
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_version = {
+    .name = "version",
+    .usage = "",
+    .summary = "the version and what this build contains",
+    .run = run,
+};

@@ -1,0 +1,9 @@
+/* The commands, one cmd_NAME.c each. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "cli/options.h"
+
+extern const struct command cmd_generate, cmd_logits, cmd_ppl, cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_version;
+
+#endif

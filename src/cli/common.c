@@ -1,0 +1,240 @@
+#define _POSIX_C_SOURCE 200809L
+#include "cli/common.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+err_code cli_error(struct err *e, const moebius_error *from)
+{
+    return err_set(e, (err_code)from->status, "%s", from->text);
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------- */
+
+static void print_log(void *user, enum moebius_log_level level, const char *line)
+{
+    fprintf(stderr, "%s%s\n", level == MOEBIUS_LOG_WARN ? "warning: " : "", line);
+}
+
+struct progress {
+    int64_t start_ns;
+    atomic_llong shown_ns;
+    bool shown;
+};
+
+static void print_progress(void *user, uint64_t done, uint64_t total)
+{
+    enum { EVERY_NS = 100 * 1000 * 1000 };
+    struct progress *p = user;
+    int64_t now = clock_ns();
+    long long last = atomic_load(&p->shown_ns);
+    /* one thread prints, and a load that is over at once shows nothing */
+    if (now - last < EVERY_NS || !atomic_compare_exchange_strong(&p->shown_ns, &last, now))
+        return;
+    p->shown = true;
+    fprintf(stderr, "\rloading %5.1f%% of %.2f GB, %.2f GB/s ", 100.0 * (double)done / (double)total,
+            (double)total / 1e9, (double)done / (double)(now - p->start_ns));
+}
+
+err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e)
+{
+    if (!o->path)
+        return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+    moebius_error error;
+    struct progress progress = {.start_ns = clock_ns()};
+    atomic_init(&progress.shown_ns, progress.start_ns);
+    moebius_engine_options options = moebius_default_engine_options();
+    options.n_threads = (int)o->n_threads;
+    options.reference = o->reference;
+    options.check_ops = o->check_ops;
+    options.sort_cutoff = o->sort_cutoff;
+    options.log = print_log;
+    options.progress = isatty(STDERR_FILENO) ? print_progress : NULL;
+    options.user = &progress;
+    moebius_status status = moebius_engine_open(&out->engine, o->path, &options, &error);
+    if (progress.shown)
+        fprintf(stderr, "\r%60s\r", "");
+    out->load_ns = clock_ns() - progress.start_ns;
+    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+}
+
+err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e)
+{
+    moebius_error error;
+    moebius_session_options options = moebius_default_session_options();
+    options.n_ctx = n_ctx;
+    options.n_batch = o->n_batch;
+    options.kv = o->kv && !strcmp(o->kv, "f32") ? MOEBIUS_KV_F32 : MOEBIUS_KV_F16;
+    if (moebius_session_open(&out->session, out->engine, &options, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    return ERR_OK;
+}
+
+void cli_close(struct opened *o)
+{
+    moebius_session_close(&o->session);
+    moebius_engine_close(&o->engine);
+}
+
+/* ---- input ------------------------------------------------------------------------------------------------ */
+
+err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
+{
+    bool is_stdin = !strcmp(path, "-");
+    FILE *f = is_stdin ? stdin : fopen(path, "rb");
+    if (!f)
+        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    err_code code = ERR_OK;
+    char *buf = NULL;
+    size_t size = 0, capacity = 0;
+    for (;;) {
+        if (size + 1 >= capacity) {
+            capacity = capacity ? capacity * 2 : 65536;
+            char *p = mem_resize(buf, capacity, 1);
+            if (!p) {
+                code = err_nomem(e, capacity, path);
+                break;
+            }
+            buf = p;
+        }
+        size_t got = fread(buf + size, 1, capacity - size - 1, f);
+        size += got;
+        if (got == 0)
+            break;
+    }
+    if (code == ERR_OK && ferror(f))
+        code = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (!is_stdin)
+        fclose(f);
+    if (code != ERR_OK) {
+        mem_free(buf);
+        return code;
+    }
+    buf[size] = '\0';
+    *text = buf;
+    *n = size;
+    return ERR_OK;
+}
+
+err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
+{
+    size_t capacity = strlen(text) / 2 + 1;
+    int32_t *list = mem_calloc(capacity, sizeof *list);
+    if (!list)
+        return err_nomem(e, capacity * sizeof *list, "token ids");
+    *n = 0;
+    for (const char *p = text; *p;) {
+        p += strspn(p, ", \t\r\n");
+        if (!*p)
+            break;
+        char *end;
+        errno = 0;
+        long long id = strtoll(p, &end, 10);
+        if (end == p || errno || id < 0 || id > INT32_MAX || (*end && !strchr(", \t\r\n", *end))) {
+            err_code code = err_set(e, ERR_USAGE, "tokens: \"%.20s\" is not a token id: expected numbers like 1,2,3", p);
+            mem_free(list);
+            return code;
+        }
+        list[(*n)++] = (int32_t)id;
+        p = end;
+    }
+    *ids = list;
+    return ERR_OK;
+}
+
+err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
+                    struct err *e)
+{
+    if (!!p->text + !!p->file + !!p->tokens != 1)
+        return err_set(e, ERR_USAGE, "expected one prompt: -p TEXT, -f FILE or --tokens 1,2,3");
+    if (p->tokens)
+        return cli_parse_ids(p->tokens, ids, n, e);
+    char *from_file = NULL;
+    size_t n_text = p->text ? strlen(p->text) : 0;
+    if (p->file)
+        TRY(cli_read_file(p->file, &from_file, &n_text, e));
+    moebius_error error;
+    moebius_status status =
+        moebius_tokenize(vocab, p->text ? p->text : from_file, n_text, true, false, ids, n, &error);
+    mem_free(from_file);
+    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+}
+
+/* ---- output ----------------------------------------------------------------------------------------------- */
+
+err_code cli_output_open(struct output_file *f, const char *path, struct err *e)
+{
+    size_t n = strlen(path) + 5;
+    *f = (struct output_file){.path = mem_strdup(path), .tmp_path = mem_alloc(n)};
+    if (!f->path || !f->tmp_path) {
+        cli_output_abandon(f);
+        return err_nomem(e, n, path);
+    }
+    snprintf(f->tmp_path, n, "%s.tmp", path);
+    f->stream = fopen(f->tmp_path, "wb");
+    if (!f->stream) {
+        err_code code = err_set(e, ERR_IO, "%s: %s", f->tmp_path, strerror(errno));
+        mem_free(f->tmp_path);
+        f->tmp_path = NULL;
+        cli_output_abandon(f);
+        return code;
+    }
+    return ERR_OK;
+}
+
+err_code cli_output_finish(struct output_file *f, struct err *e)
+{
+    FILE *stream = f->stream;
+    bool ok = !ferror(stream) && fflush(stream) == 0;
+    int saved = errno;
+    ok = fclose(stream) == 0 && ok;
+    f->stream = NULL;
+    err_code code = ERR_OK;
+    if (!ok || rename(f->tmp_path, f->path) != 0)
+        code = err_set(e, ERR_IO, "%s: %s", f->path, strerror(ok ? errno : saved));
+    if (code == ERR_OK) {
+        mem_free(f->tmp_path);
+        f->tmp_path = NULL;
+    }
+    cli_output_abandon(f);
+    return code;
+}
+
+void cli_output_abandon(struct output_file *f)
+{
+    if (f->stream)
+        fclose(f->stream);
+    if (f->tmp_path)
+        remove(f->tmp_path);
+    mem_free(f->tmp_path);
+    mem_free(f->path);
+    *f = (struct output_file){0};
+}
+
+/* ---- interrupts ------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    interrupted = 1;
+    signal(number, SIG_DFL);
+}
+
+void cli_catch_interrupt(void)
+{
+    signal(SIGINT, on_interrupt);
+}
+
+bool cli_interrupted(void)
+{
+    return interrupted;
+}

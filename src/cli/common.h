@@ -1,0 +1,78 @@
+/* What several commands share: the options that every model takes, opening it with a progress line, and reading
+ * prompts. */
+#ifndef CLI_COMMON_H
+#define CLI_COMMON_H
+
+#include "cli/options.h"
+#include "moebius/moebius.h"
+
+struct model_options {
+    const char *path;
+    int64_t n_threads, n_ctx, n_batch, sort_cutoff;
+    const char *kv;
+    bool reference, check_ops;
+};
+
+/* Rows for a command's option table. */
+#define MODEL_OPTIONS(o)                                                                                          \
+    {"--model,-m", OPT_STRING, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},   \
+        {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},      \
+        {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512)", 1, 1 << 20, 0},       \
+        {"--kv", OPT_CHOICE, &(o).kv, "f16|f32", "type of the KV cache (f16)", 0, 0, "f16|f32"},                  \
+        {"--sort-cutoff", OPT_INT, &(o).sort_cutoff, "N", "more tokens at once: experts by sorted dispatch", 1,   \
+         1e15, 0},                                                                                                \
+        {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0,   \
+         0, 0},                                                                                                   \
+    {                                                                                                             \
+        "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0      \
+    }
+
+/* What a command works with; close accepts half-open ones. */
+struct opened {
+    moebius_engine *engine;
+    moebius_session *session;
+    int64_t load_ns;
+};
+
+/* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's standard error. */
+MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e);
+MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
+void cli_close(struct opened *o);
+
+/* A public error as one of ours. */
+err_code cli_error(struct err *e, const moebius_error *from);
+
+/* The whole of a file, or of standard input for "-", NUL-terminated; owned by the caller (mem_free). */
+MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e);
+
+/* "1,2,3" or "1 2 3": ids owned by the caller (mem_free). */
+MUST_USE err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e);
+
+/* A prompt given as text, file or ids (exactly one not NULL): tokens owned by the caller (mem_free). */
+struct prompt_options {
+    const char *text, *file, *tokens;
+};
+#define PROMPT_OPTIONS(p)                                                                                         \
+    {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                        \
+        {"--file,-f", OPT_STRING, &(p).file, "FILE", "the prompt is the contents of FILE (-: standard input)", 0, \
+         0, 0},                                                                                                   \
+    {                                                                                                             \
+        "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0               \
+    }
+MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
+                             struct err *e);
+
+/* A file that appears under its name only when complete. */
+struct output_file {
+    void *stream; /* FILE * */
+    char *path, *tmp_path;
+};
+MUST_USE err_code cli_output_open(struct output_file *f, const char *path, struct err *e);
+MUST_USE err_code cli_output_finish(struct output_file *f, struct err *e); /* flushes, renames, closes */
+void cli_output_abandon(struct output_file *f);                            /* removes what was written */
+
+/* Set by the first interrupt (Ctrl-C); a second one ends the program. */
+void cli_catch_interrupt(void);
+bool cli_interrupted(void);
+
+#endif

@@ -1,0 +1,140 @@
+#include "cli/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cli_exit(const struct command *c, err_code code, const struct err *e)
+{
+    if (code == ERR_OK || (code == ERR_CANCELLED && !*e->text))
+        return ERR_OK;
+    fprintf(stderr, "moebius %s: %s\n", c->name, *e->text ? e->text : err_code_text(code));
+    if (code == ERR_USAGE)
+        fprintf(stderr, "`moebius %s --help` shows what it takes.\n", c->name);
+    return code;
+}
+
+static void print_help(const struct command *c, const struct option *o, int n)
+{
+    printf("usage: moebius %s %s\n\n%s\n", c->name, c->usage, c->summary);
+    if (c->details)
+        printf("\n%s\n", c->details);
+    printf("\noptions:\n");
+    for (int i = 0; i < n; i++) {
+        char left[64];
+        const char *comma = strchr(o[i].name, ',');
+        int length = comma ? (int)(comma - o[i].name) : (int)strlen(o[i].name);
+        snprintf(left, sizeof left, "%s%s%.*s %s", comma ? comma + 1 : "", comma ? ", " : "", length, o[i].name,
+                 o[i].kind == OPT_FLAG ? "" : o[i].arg);
+        printf("  %-28s %s\n", left, o[i].help);
+    }
+    printf("  %-28s %s\n", "--help", "print this");
+}
+
+/* Whether `word` (n bytes) names the option, in its long or its one-letter form. */
+static bool is_named(const struct option *o, const char *word, size_t n)
+{
+    const char *comma = strchr(o->name, ',');
+    size_t length = comma ? (size_t)(comma - o->name) : strlen(o->name);
+    return (n == length && !memcmp(word, o->name, n)) ||
+           (comma && n == strlen(comma + 1) && !memcmp(word, comma + 1, n));
+}
+
+static bool is_choice(const char *choices, const char *value)
+{
+    size_t n = strlen(value);
+    for (const char *p = choices; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL) {
+        size_t length = strcspn(p, "|");
+        if (n == length && !memcmp(p, value, n))
+            return true;
+    }
+    return false;
+}
+
+static err_code set_number(const struct option *o, const char *word, const char *value, struct err *e)
+{
+    char *end;
+    errno = 0;
+    double f = o->kind == OPT_FLOAT ? strtod(value, &end) : (double)strtoll(value, &end, 10);
+    if (end == value || *end || errno || isnan(f))
+        return err_set(e, ERR_USAGE, "%s %s: expected %s", word, value,
+                       o->kind == OPT_FLOAT ? "a number" : "a whole number");
+    if (f < o->min || f > o->max)
+        return err_set(e, ERR_USAGE, "%s %s: expected %.10g to %.10g", word, value, o->min, o->max);
+    if (o->kind == OPT_FLOAT)
+        *(float *)o->out = (float)f;
+    else
+        *(int64_t *)o->out = strtoll(value, NULL, 10);
+    return ERR_OK;
+}
+
+static err_code set(const struct option *o, const char *word, const char *value, struct err *e)
+{
+    struct option_list *list = o->out;
+    switch (o->kind) {
+    case OPT_FLAG: *(bool *)o->out = true; return ERR_OK;
+    case OPT_INT:
+    case OPT_FLOAT: return set_number(o, word, value, e);
+    case OPT_STRING: *(const char **)o->out = value; return ERR_OK;
+    case OPT_LIST:
+        if (list->n == OPTION_LIST_MAX)
+            return err_set(e, ERR_USAGE, "%s: at most %d of them", word, OPTION_LIST_MAX);
+        list->items[list->n++] = value;
+        return ERR_OK;
+    case OPT_CHOICE:
+        if (!is_choice(o->choices, value))
+            return err_set(e, ERR_USAGE, "%s %s: expected %s", word, value, o->choices);
+        *(const char **)o->out = value;
+        return ERR_OK;
+    }
+    return ERR_OK;
+}
+
+/* The option that argv[*i] names, set; a value that is the next word is stepped over. */
+static err_code parse_option(const struct option *options, int n_option, int argc, char **argv, int *i,
+                             struct err *e)
+{
+    const char *word = argv[*i], *equals = word[1] == '-' ? strchr(word, '=') : NULL;
+    const char *value = equals ? equals + 1 : NULL;
+    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    const struct option *o = NULL;
+    for (int j = 0; j < n_option && !o; j++)
+        o = is_named(&options[j], word, n) ? &options[j] : NULL;
+    if (!o)
+        return err_set(e, ERR_USAGE, "there is no option %.*s", (int)n, word);
+    if (o->kind == OPT_FLAG && value)
+        return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n, word);
+    if (o->kind != OPT_FLAG && !value) {
+        if (*i + 1 == argc)
+            return err_set(e, ERR_USAGE, "%s needs a value: %s", word, o->arg);
+        value = argv[++*i];
+    }
+    return set(o, word, value, e);
+}
+
+err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,
+                       struct err *e)
+{
+    int n_word = 1;
+    bool options_end = false;
+    for (int i = 1; i < *argc; i++) {
+        const char *word = argv[i];
+        if (options_end || word[0] != '-' || !word[1]) {
+            argv[n_word++] = argv[i];
+        } else if (!strcmp(word, "--")) {
+            options_end = true;
+        } else if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
+            print_help(c, options, n_option);
+            return ERR_CANCELLED;
+        } else {
+            TRY(parse_option(options, n_option, *argc, argv, &i, e));
+        }
+    }
+    *argc = n_word;
+    if (n_word - 1 > c->max_operand)
+        return err_set(e, ERR_USAGE, "\"%s\" is one word too many%s%s", argv[c->max_operand + 1], c->hint ? ": " : "",
+                       c->hint ? c->hint : "");
+    return ERR_OK;
+}

@@ -1,0 +1,57 @@
+/* The command line's options: one table a command, from which parsing, checking and --help all come. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum option_kind {
+    OPT_FLAG,   /* bool *: set to true */
+    OPT_INT,    /* int64_t *, within [min, max] */
+    OPT_FLOAT,  /* float *, within [min, max] */
+    OPT_STRING, /* const char ** */
+    OPT_LIST,   /* struct option_list *: may be given again */
+    OPT_CHOICE, /* const char **, one of the words in `choices` separated by | */
+};
+
+enum { OPTION_LIST_MAX = 16 };
+
+struct option_list {
+    const char *items[OPTION_LIST_MAX];
+    int n;
+};
+
+struct option {
+    const char *name; /* "--threads"; a one-letter form may follow after a comma: "--model,-m" */
+    enum option_kind kind;
+    void *out;
+    const char *arg;  /* what --help calls its value */
+    const char *help;
+    double min, max;
+    const char *choices;
+};
+
+#define N_OPTIONS(table) ((int)(sizeof(table) / sizeof *(table)))
+
+struct command {
+    const char *name;
+    const char *usage;   /* after "moebius NAME" */
+    const char *summary; /* one line */
+    const char *details; /* paragraphs for --help; may be NULL */
+    int max_operand;     /* words that are not options */
+    const char *hint;    /* what to do instead, when there are more */
+    int (*run)(const struct command *c, int argc, char **argv); /* returns the exit code */
+};
+
+/* Parses argv[1..*argc): options fill their `out`; the other words are moved to argv[1..], and *argc is left behind
+ * the last of them. "--" ends options, "-" is a word, values may follow as --name=value. After --help was printed
+ * the result is ERR_CANCELLED without a sentence. */
+MUST_USE err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc,
+                                char **argv, struct err *e);
+
+/* The exit code for how a command ended; prints the error, if it is one, the way all commands do. */
+int cli_exit(const struct command *c, err_code code, const struct err *e);
+
+#endif

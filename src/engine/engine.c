@@ -1,0 +1,182 @@
+#include "engine/engine_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+/* More tokens than this at once and sorted dispatch is the faster one (docs/benchmarks.md). */
+enum { DEFAULT_SORT_CUTOFF = 1 };
+
+_Static_assert((int)MOEBIUS_CANCELLED == (int)ERR_CANCELLED && (int)MOEBIUS_LIMIT == (int)ERR_LIMIT &&
+                   (int)MOEBIUS_CHECK == (int)ERR_CHECK && (int)MOEBIUS_NOMEM == (int)ERR_NOMEM,
+               "public status numbers are those of err.def");
+_Static_assert((int)MOEBIUS_ERROR_BYTES == (int)ERR_TEXT_BYTES, "public sentences are as long as ours");
+
+moebius_status engine_status(err_code code, const struct err *e, moebius_error *out)
+{
+    if (out) {
+        out->status = (moebius_status)code;
+        snprintf(out->text, sizeof out->text, "%s", code == ERR_OK ? "" : e->text);
+    }
+    return (moebius_status)code;
+}
+
+const char *moebius_version(void)
+{
+    return MOEBIUS_VERSION;
+}
+
+const char *moebius_build_info(void)
+{
+    return "devices: cpu (scalar"
+#if defined(__x86_64__)
+           ", avx2, avx512, avx512vnni"
+#endif
+           "); architectures: "
+#define ARCH(name, suffix) name " "
+#include "model/arch_list.def"
+#undef ARCH
+        ;
+}
+
+moebius_engine_options moebius_default_engine_options(void)
+{
+    return (moebius_engine_options){0};
+}
+
+static void engine_log(void *user, enum log_level level, const char *line)
+{
+    const moebius_engine *g = user;
+    g->options.log(g->options.user, (enum moebius_log_level)level, line);
+}
+
+static void engine_progress(void *user, uint64_t done_bytes)
+{
+    const moebius_engine *g = user;
+    g->options.progress(g->options.user, done_bytes, g->total_bytes);
+}
+
+static err_code open_device(moebius_engine *g, struct err *e)
+{
+    enum cpu_level level;
+    TRY(cpu_level_detect(&level, e));
+    int n_threads = g->options.n_threads ? g->options.n_threads : cpu_n_available();
+    TRY(pool_create(&g->pool, n_threads, e));
+    const struct kernels *kernels = g->options.reference ? kernels_reference() : kernels_for(level);
+    TRY(backend_cpu_open(&g->device, g->pool, kernels, e));
+    if (!g->options.check_ops)
+        return ERR_OK;
+    if (g->options.reference)
+        return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
+    struct backend *primary = g->device, *secondary;
+    TRY(backend_cpu_open(&secondary, g->pool, kernels_reference(), e));
+    return backend_check_open(&g->device, primary, secondary, e);
+}
+
+static err_code open_model(moebius_engine *g, const char *path, struct err *e)
+{
+    TRY(gguf_open(&g->gguf, path, e));
+    TRY(tokenizer_open(&g->vocab.tokenizer, g->gguf, e));
+    TRY(store_open_gguf(&g->store, g->gguf, e));
+    g->total_bytes = model_load_bytes(g->gguf);
+    const struct model_load_params params = {.device = g->device,
+                                             .pool = g->pool,
+                                             .store = g->store,
+                                             .log = &g->log,
+                                             .n_expert_slot = g->options.expert_slots,
+                                             .progress = g->options.progress ? engine_progress : NULL,
+                                             .user = g};
+    TRY(model_load(&g->model, g->gguf, &params, e));
+    if (tokenizer_n_vocab(g->vocab.tokenizer) != g->model->n_vocab)
+        return err_set(e, ERR_FORMAT,
+                       "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",
+                       path, (int)tokenizer_n_vocab(g->vocab.tokenizer), (long long)g->model->n_vocab);
+    return ERR_OK;
+}
+
+moebius_status moebius_engine_open(moebius_engine **out, const char *path, const moebius_engine_options *options,
+                                   moebius_error *error)
+{
+    struct err e = {0};
+    *out = NULL;
+    moebius_engine *g = mem_calloc(1, sizeof *g);
+    if (!g)
+        return engine_status(err_nomem(&e, sizeof *g, "the engine"), &e, error);
+    g->options = options ? *options : moebius_default_engine_options();
+    if (g->options.sort_cutoff == 0)
+        g->options.sort_cutoff = DEFAULT_SORT_CUTOFF;
+    if (g->options.log)
+        g->log = (struct log){engine_log, g};
+    err_code code;
+    if (g->options.sort_cutoff < 1 || g->options.expert_slots < 0)
+        code = err_set(&e, ERR_USAGE, "sort cutoff %lld, expert slots %lld: expected at least 1 and 0",
+                       (long long)g->options.sort_cutoff, (long long)g->options.expert_slots);
+    else
+        code = open_device(g, &e);
+    if (code == ERR_OK)
+        code = open_model(g, path, &e);
+    if (code != ERR_OK)
+        moebius_engine_close(&g);
+    *out = g;
+    return engine_status(code, &e, error);
+}
+
+void moebius_engine_close(moebius_engine **engine)
+{
+    moebius_engine *g = *engine;
+    if (!g)
+        return;
+    model_close(&g->model);
+    backend_close(&g->device);
+    store_close(&g->store);
+    tokenizer_close(&g->vocab.tokenizer);
+    gguf_close(&g->gguf);
+    pool_close(&g->pool);
+    mem_free(g);
+    *engine = NULL;
+}
+
+int32_t moebius_n_vocab(const moebius_engine *engine)
+{
+    return (int32_t)engine->model->n_vocab;
+}
+
+int64_t moebius_n_ctx_train(const moebius_engine *engine)
+{
+    return engine->model->n_ctx_train;
+}
+
+int moebius_n_threads(const moebius_engine *engine)
+{
+    return pool_n_threads(engine->pool);
+}
+
+const char *moebius_arch(const moebius_engine *engine)
+{
+    return engine->model->arch;
+}
+
+int64_t moebius_n_layer(const moebius_engine *engine)
+{
+    return engine->model->n_layer;
+}
+
+int64_t moebius_n_embd(const moebius_engine *engine)
+{
+    return engine->model->n_embd;
+}
+
+moebius_counters moebius_engine_counters(const moebius_engine *engine)
+{
+    struct backend_counters b = backend_counters(engine->device);
+    moebius_counters c = {.n_direct = b.n_direct, .n_sorted = b.n_sorted, .n_expert_rows = b.n_expert_rows};
+    if (engine->model->experts) {
+        struct experts_counters x = experts_counters(engine->model->experts);
+        c.n_expert_hit = x.n_hit;
+        c.n_expert_miss = x.n_miss;
+        c.n_expert_evicted = x.n_evicted;
+        c.n_expert_read_bytes = x.n_read_bytes;
+    }
+    return c;
+}

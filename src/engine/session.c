@@ -1,0 +1,178 @@
+#include "engine/engine_internal.h"
+
+enum {
+    CHUNK_UNIT = 64,    /* chunks are multiples of this (docs/numerics.md) */
+    DEFAULT_BATCH = 512,
+    DEFAULT_CTX = 4096,
+    LOGITS_ROWS = 32, /* rows of logits computed at a time when each token's are wanted */
+};
+
+struct moebius_session {
+    moebius_engine *engine;
+    struct model_state *state;
+    struct model_work *work;
+    int64_t n_batch;
+    float *logits; /* [n_vocab][LOGITS_ROWS]; the last eval's last row is `last` */
+    size_t logits_bytes;
+    const float *last;
+    moebius_trace trace;
+    struct moe_trace moe_trace;
+    struct model_forward_params forward;
+};
+
+moebius_session_options moebius_default_session_options(void)
+{
+    return (moebius_session_options){0};
+}
+
+static err_code open_session(moebius_session *s, const moebius_session_options *o, struct err *e)
+{
+    const struct model *m = s->engine->model;
+    int64_t n_ctx = o->n_ctx ? o->n_ctx : m->n_ctx_train < DEFAULT_CTX ? m->n_ctx_train : DEFAULT_CTX;
+    int64_t n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH;
+    if (n_ctx < 1 || n_ctx > INT32_MAX || n_batch < 1 || n_batch > INT32_MAX)
+        return err_set(e, ERR_USAGE, "context of %lld in batches of %lld tokens: expected at least 1 of each",
+                       (long long)n_ctx, (long long)n_batch);
+    if (n_batch > n_ctx)
+        n_batch = n_ctx;
+    s->n_batch = (n_batch + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
+    s->logits_bytes = (size_t)m->n_vocab * LOGITS_ROWS * sizeof *s->logits;
+    s->logits = mem_map(s->logits_bytes, MEM_SCRATCH);
+    if (!s->logits)
+        return err_nomem(e, s->logits_bytes, "logits");
+    TRY(model_work_create(&s->work, m, s->n_batch, LOGITS_ROWS, e));
+    return model_state_create(&s->state, m, n_ctx, o->kv == MOEBIUS_KV_F32 ? ELEM_F32 : ELEM_F16, e);
+}
+
+moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
+                                    const moebius_session_options *options, moebius_error *error)
+{
+    struct err e = {0};
+    *out = NULL;
+    moebius_session *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return engine_status(err_nomem(&e, sizeof *s, "a session"), &e, error);
+    s->engine = engine;
+    s->forward.sort_cutoff = engine->options.sort_cutoff;
+    moebius_session_options defaults = moebius_default_session_options();
+    err_code code = open_session(s, options ? options : &defaults, &e);
+    if (code != ERR_OK)
+        moebius_session_close(&s);
+    *out = s;
+    return engine_status(code, &e, error);
+}
+
+void moebius_session_close(moebius_session **session)
+{
+    moebius_session *s = *session;
+    if (!s)
+        return;
+    model_state_close(&s->state);
+    model_work_close(&s->work);
+    mem_unmap(s->logits, s->logits_bytes, MEM_SCRATCH);
+    mem_free(s);
+    *session = NULL;
+}
+
+int64_t moebius_session_n_ctx(const moebius_session *session)
+{
+    return model_state_n_ctx(session->state);
+}
+
+int64_t moebius_session_pos(const moebius_session *session)
+{
+    return model_state_pos(session->state);
+}
+
+void moebius_session_truncate(moebius_session *session, int64_t pos)
+{
+    if (pos < model_state_pos(session->state))
+        model_state_truncate(session->state, pos < 0 ? 0 : pos);
+    session->last = NULL;
+}
+
+const float *moebius_session_logits(const moebius_session *session)
+{
+    return session->last;
+}
+
+/* ---- eval ------------------------------------------------------------------------------------------------- */
+
+static err_code check_tokens(const moebius_session *s, const int32_t *ids, size_t n, struct err *e)
+{
+    int64_t n_vocab = s->engine->model->n_vocab, n_ctx = model_state_n_ctx(s->state), pos = model_state_pos(s->state);
+    if (n == 0)
+        return err_set(e, ERR_USAGE, "no tokens to compute: expected at least one");
+    if (n > (size_t)(n_ctx - pos))
+        return err_set(e, ERR_LIMIT, "%zu tokens after the %lld already there are more than the context of %lld", n,
+                       (long long)pos, (long long)n_ctx);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return err_set(e, ERR_USAGE, "token %zu is %d: expected 0 to %lld", i, (int)ids[i],
+                           (long long)n_vocab - 1);
+    return ERR_OK;
+}
+
+/* The logits of the last n_out of a chunk's tokens, to the callback; `at` is the index of the first of them. */
+static err_code each_logits(moebius_session *s, int64_t n_out, size_t at, moebius_logits_fn *fn, void *user,
+                            struct err *e)
+{
+    const struct model *m = s->engine->model;
+    for (int64_t i = 0; i < n_out; i += LOGITS_ROWS) {
+        int64_t rows = n_out - i < LOGITS_ROWS ? n_out - i : LOGITS_ROWS;
+        TRY(model_logits(m, s->work, i, rows, s->logits, e));
+        s->last = s->logits + (rows - 1) * m->n_vocab;
+        for (int64_t r = 0; fn && r < rows; r++)
+            if (!fn(user, at + (size_t)(i + r), s->logits + r * m->n_vocab))
+                return err_set(e, ERR_CANCELLED, "cancelled");
+    }
+    return ERR_OK;
+}
+
+/* Tokens in chunks; the logits of those from `first` on. */
+static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn,
+                     void *user, struct err *e)
+{
+    TRY(check_tokens(s, ids, n, e));
+    s->last = NULL;
+    for (size_t i = 0; i < n;) {
+        size_t chunk = n - i < (size_t)s->n_batch ? n - i : (size_t)s->n_batch;
+        size_t from = first > i ? first : i, n_out = from < i + chunk ? i + chunk - from : 0;
+        TRY(model_forward(s->engine->model, s->state, s->work, &s->forward, ids + i, (int64_t)chunk, (int64_t)n_out,
+                          e));
+        TRY(each_logits(s, (int64_t)n_out, from, fn, user, e));
+        i += chunk;
+    }
+    return ERR_OK;
+}
+
+moebius_status moebius_session_eval(moebius_session *session, const int32_t *ids, size_t n, moebius_error *error)
+{
+    struct err e = {0};
+    return engine_status(eval(session, ids, n, n - 1, NULL, NULL, &e), &e, error);
+}
+
+moebius_status moebius_session_eval_each(moebius_session *session, const int32_t *ids, size_t n, size_t first,
+                                         moebius_logits_fn *fn, void *user, moebius_error *error)
+{
+    struct err e = {0};
+    return engine_status(eval(session, ids, n, first, fn, user, &e), &e, error);
+}
+
+/* ---- trace ------------------------------------------------------------------------------------------------ */
+
+static void routed(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
+{
+    const moebius_session *s = user;
+    s->trace.routed(s->trace.user, experts_layer, n_tok, n_used, ids);
+}
+
+void moebius_session_trace(moebius_session *session, const moebius_trace *trace)
+{
+    moebius_session *s = session;
+    s->trace = trace ? *trace : (moebius_trace){0};
+    s->moe_trace = (struct moe_trace){routed, s};
+    s->forward.trace = s->trace.routed ? &s->moe_trace : NULL;
+    s->forward.hidden = s->trace.hidden;
+    s->forward.hidden_user = s->trace.user;
+}

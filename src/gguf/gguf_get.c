@@ -1,0 +1,198 @@
+#include "gguf/gguf_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *gguf_value_type_name(enum gguf_value_type type)
+{
+    static const char *const names[GGUF_N_VALUE_TYPE] = {
+        "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+    return (unsigned)type < GGUF_N_VALUE_TYPE ? names[type] : "unknown";
+}
+
+size_t gguf_value_type_bytes(uint32_t type)
+{
+    static const uint8_t bytes[GGUF_N_VALUE_TYPE] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    return type < GGUF_N_VALUE_TYPE ? bytes[type] : 0;
+}
+
+bool gguf_value_u64(const struct gguf_value *v, uint64_t *out)
+{
+    switch (v->type) {
+    case GGUF_U8:
+    case GGUF_U16:
+    case GGUF_U32:
+    case GGUF_U64: *out = v->u; return true;
+    case GGUF_I8:
+    case GGUF_I16:
+    case GGUF_I32:
+    case GGUF_I64: *out = (uint64_t)v->i; return v->i >= 0;
+    default: return false;
+    }
+}
+
+/* What a message calls the value's type: "string", "array of u32". */
+static err_code wrong_type(const struct gguf *g, const char *key, const struct gguf_value *v,
+                           const char *expected, struct err *e)
+{
+    bool array = v->type == GGUF_ARRAY;
+    return err_set(e, ERR_FORMAT, "%s: key \"%s\" is of type %s%s, expected %s", g->files[0].path, key,
+                   array ? "array of " : "", gguf_value_type_name(array ? v->arr.type : v->type), expected);
+}
+
+static err_code missing(const struct gguf *g, const char *key, const char *expected, struct err *e)
+{
+    return err_set(e, ERR_FORMAT, "%s: key \"%s\" is missing, expected %s", g->files[0].path, key, expected);
+}
+
+static const char U32_WANTED[] = "an integer from 0 to 4294967295";
+
+static err_code value_u32(const struct gguf *g, const char *key, const struct gguf_value *v, uint32_t *out,
+                          struct err *e)
+{
+    uint64_t u;
+    if (gguf_value_u64(v, &u) && u <= UINT32_MAX) {
+        *out = (uint32_t)u;
+        return ERR_OK;
+    }
+    switch (v->type) {
+    case GGUF_U64:
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %" PRIu64 ", expected %s", g->files[0].path, key,
+                       v->u, U32_WANTED);
+    case GGUF_I8:
+    case GGUF_I16:
+    case GGUF_I32:
+    case GGUF_I64:
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %" PRId64 ", expected %s", g->files[0].path, key,
+                       v->i, U32_WANTED);
+    default: return wrong_type(g, key, v, U32_WANTED, e);
+    }
+}
+
+err_code gguf_opt_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *e)
+{
+    const struct gguf_value *v = gguf_find(g, key);
+    return v ? value_u32(g, key, v, out, e) : ERR_OK;
+}
+
+err_code gguf_need_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *e)
+{
+    const struct gguf_value *v = gguf_find(g, key);
+    return v ? value_u32(g, key, v, out, e) : missing(g, key, U32_WANTED, e);
+}
+
+err_code gguf_opt_f32(const struct gguf *g, const char *key, float *out, struct err *e)
+{
+    const struct gguf_value *v = gguf_find(g, key);
+    if (!v)
+        return ERR_OK;
+    if (v->type != GGUF_F32 && v->type != GGUF_F64)
+        return wrong_type(g, key, v, "f32", e);
+    if (v->f - v->f == 0 && (v->f > 3.4028234663852886e38 || v->f < -3.4028234663852886e38))
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %g, expected what fits a 32-bit float",
+                       g->files[0].path, key, v->f);
+    *out = (float)v->f;
+    return ERR_OK;
+}
+
+err_code gguf_need_f32(const struct gguf *g, const char *key, float *out, struct err *e)
+{
+    return gguf_find(g, key) ? gguf_opt_f32(g, key, out, e) : missing(g, key, "f32", e);
+}
+
+err_code gguf_opt_bool(const struct gguf *g, const char *key, bool *out, struct err *e)
+{
+    const struct gguf_value *v = gguf_find(g, key);
+    if (!v)
+        return ERR_OK;
+    if (v->type != GGUF_BOOL)
+        return wrong_type(g, key, v, "bool", e);
+    *out = v->u;
+    return ERR_OK;
+}
+
+err_code gguf_opt_string(const struct gguf *g, const char *key, struct gguf_string *out, struct err *e)
+{
+    const struct gguf_value *v = gguf_find(g, key);
+    if (!v)
+        return ERR_OK;
+    if (v->type != GGUF_STRING)
+        return wrong_type(g, key, v, "string", e);
+    *out = v->str;
+    return ERR_OK;
+}
+
+err_code gguf_need_string(const struct gguf *g, const char *key, struct gguf_string *out, struct err *e)
+{
+    return gguf_find(g, key) ? gguf_opt_string(g, key, out, e) : missing(g, key, "string", e);
+}
+
+err_code gguf_opt_array(const struct gguf *g, const char *key, enum gguf_value_type type, const void **data,
+                        uint64_t *n, struct err *e)
+{
+    *data = NULL;
+    *n = 0;
+    const struct gguf_value *v = gguf_find(g, key);
+    if (!v)
+        return ERR_OK;
+    if (v->type != GGUF_ARRAY || v->arr.type != type) {
+        char expected[32] = "array of ";
+        strcat(expected, gguf_value_type_name(type));
+        return wrong_type(g, key, v, expected, e);
+    }
+    *data = v->arr.data;
+    *n = v->arr.n;
+    return ERR_OK;
+}
+
+bool gguf_array_u64(const struct gguf_value *v, uint64_t i, uint64_t *out)
+{
+    const void *p = v->arr.data;
+    int64_t s;
+    switch (v->arr.type) {
+    case GGUF_U8:
+    case GGUF_BOOL: *out = ((const uint8_t *)p)[i]; return true;
+    case GGUF_U16: *out = ((const uint16_t *)p)[i]; return true;
+    case GGUF_U32: *out = ((const uint32_t *)p)[i]; return true;
+    case GGUF_U64: *out = ((const uint64_t *)p)[i]; return true;
+    case GGUF_I8: s = ((const int8_t *)p)[i]; break;
+    case GGUF_I16: s = ((const int16_t *)p)[i]; break;
+    case GGUF_I32: s = ((const int32_t *)p)[i]; break;
+    case GGUF_I64: s = ((const int64_t *)p)[i]; break;
+    default: return false;
+    }
+    *out = (uint64_t)s;
+    return s >= 0;
+}
+
+err_code gguf_layer_u32(const struct gguf *g, const char *key, uint32_t *out, uint32_t n, bool need,
+                        struct err *e)
+{
+    const struct gguf_value *v = gguf_find(g, key);
+    if (!v)
+        return need ? missing(g, key, "an integer, or one for each layer", e) : ERR_OK;
+    if (v->type != GGUF_ARRAY) {
+        uint32_t u;
+        TRY(value_u32(g, key, v, &u, e));
+        for (uint32_t i = 0; i < n; i++)
+            out[i] = u;
+        return ERR_OK;
+    }
+    if (v->arr.n != n)
+        return err_set(e, ERR_FORMAT,
+                       "%s: key \"%s\" has %" PRIu64 " elements, expected one for each of %" PRIu32 " layers",
+                       g->files[0].path, key, v->arr.n, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t u;
+        if (!gguf_array_u64(v, i, &u) || u > UINT32_MAX)
+            return err_set(e, ERR_FORMAT,
+                           "%s: key \"%s\": element %" PRIu32 " of this array of %s: expected %s",
+                           g->files[0].path, key, i, gguf_value_type_name(v->arr.type), U32_WANTED);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t u = 0;
+        (void)gguf_array_u64(v, i, &u);
+        out[i] = (uint32_t)u;
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,74 @@
+/* What the files of gguf/ share: the view's fields and the parser of one file. Never included from elsewhere.
+ */
+#ifndef GGUF_INTERNAL_H
+#define GGUF_INTERNAL_H
+
+#include "base/mem.h"
+#include "gguf/gguf.h"
+#include "gguf/gguf_index.h"
+
+/* Limits against absurd files; real ones stay far below (the largest known vocabulary takes 16 MB). */
+enum {
+    GGUF_MAX_META_BYTES = 256 << 20, /* header, metadata and tensor directory of one file */
+    GGUF_MAX_KV = 1 << 16,
+    GGUF_MAX_TENSORS = 1 << 20,
+    GGUF_MAX_KEY_BYTES = 65535, /* from the specification */
+    GGUF_MAX_NAME_BYTES = 255,  /* the specification says 64; some writers exceed it */
+    GGUF_MAX_NESTED = 1 << 20,  /* elements of an array of arrays */
+    GGUF_MAX_DEPTH = 4,         /* arrays in arrays */
+    GGUF_MAX_ALIGNMENT = 1 << 30,
+    GGUF_MAX_FILES = 4096,
+    GGUF_DEFAULT_ALIGNMENT = 32,
+};
+
+/* One file of the model. All memory belongs to the view's arena, the index excepted. */
+struct gguf_file {
+    char *path;
+    uint64_t n_bytes, alignment;
+    uint32_t version;
+    struct gguf_kv *kv;
+    uint64_t n_kv;
+    struct gguf_tensor *tensors;
+    uint64_t n_tensors;
+    struct gguf_index keys; /* key -> index into kv */
+};
+
+struct gguf {
+    struct arena arena;
+    struct gguf_file *files;
+    int n_files;
+    struct gguf_tensor *tensors; /* of all files */
+    uint64_t n_tensors;
+    struct gguf_index names; /* tensor name -> index into tensors */
+};
+
+/* Where a file's bytes come from: a descriptor, or memory when `bytes` is not NULL. */
+struct gguf_source {
+    int fd;
+    const void *bytes;
+    uint64_t n_bytes;
+};
+
+/* Parses one file into `f`, whose path is set and whose other fields are zero. `file` is its number in the
+ * set. */
+MUST_USE err_code gguf_parse(struct gguf_file *f, int file, const struct gguf_source *src,
+                             struct arena *arena, struct err *e);
+
+const struct gguf_value *gguf_file_find(const struct gguf_file *f, const char *key);
+
+/* The value as an unsigned integer; false when it is no integer or is negative. */
+bool gguf_value_u64(const struct gguf_value *v, uint64_t *out);
+
+/* Element i of an array of integers or bools; false when it is neither or is negative. */
+bool gguf_array_u64(const struct gguf_value *v, uint64_t i, uint64_t *out);
+
+/* Bytes of an element of a scalar type, as stored in files; 0 for strings, arrays and what is no type. */
+size_t gguf_value_type_bytes(uint32_t type);
+
+/* Bytes from a file made fit for a message: printable ASCII, cut at about 80 characters. */
+struct gguf_shown {
+    char s[96];
+};
+struct gguf_shown gguf_show(const char *s, size_t n);
+
+#endif

@@ -1,0 +1,154 @@
+#include "jobs/inspect.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "jobs/inspect_internal.h"
+
+enum { PIECE_WEIGHTS = 1 << 16 }; /* decoded at a time */
+
+size_t inspect_utf8_length(const char *s, size_t n)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    if (u[0] < 0x80)
+        return 1;
+    size_t length = u[0] >= 0xc2 && u[0] <= 0xdf   ? 2
+                    : (u[0] & 0xf0) == 0xe0        ? 3
+                    : u[0] >= 0xf0 && u[0] <= 0xf4 ? 4
+                                                   : 0;
+    if (length == 0 || length > n)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((u[i] & 0xc0) != 0x80)
+            return 0;
+    /* overlong forms, surrogates, and beyond U+10FFFF (RFC 3629) */
+    if ((u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf0 && u[1] < 0x90) ||
+        (u[0] == 0xf4 && u[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+struct inspect_type_text inspect_type_name(uint32_t type_id, const struct quant_info *info)
+{
+    struct inspect_type_text out;
+    if (info)
+        snprintf(out.s, sizeof out.s, "%s", info->name);
+    else
+        snprintf(out.s, sizeof out.s, "type %" PRIu32 " (unknown)", type_id);
+    return out;
+}
+
+/* Sums of deviations, mergeable (Chan, Golub, LeVeque 1979), so that a large mean does not drown the spread.
+ */
+struct moments {
+    uint64_t n;
+    double mean, m2;
+};
+
+static void add_piece(struct inspect_stats *st, struct moments *m, const float *x, size_t n)
+{
+    uint64_t n_finite = 0;
+    double sum = 0, m2 = 0;
+    for (size_t i = 0; i < n; i++) {
+        st->n_nan += isnan(x[i]) != 0;
+        st->n_inf += isinf(x[i]) != 0;
+        if (!isfinite(x[i]))
+            continue;
+        double v = (double)x[i];
+        st->min = m->n + n_finite == 0 || v < st->min ? v : st->min;
+        st->max = m->n + n_finite == 0 || v > st->max ? v : st->max;
+        n_finite++;
+        sum += v;
+    }
+    if (n_finite == 0)
+        return;
+    double mean = sum / (double)n_finite;
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(x[i]))
+            m2 += ((double)x[i] - mean) * ((double)x[i] - mean);
+    double n_all = (double)(m->n + n_finite), delta = mean - m->mean;
+    m->m2 += m2 + delta * delta * (double)m->n * (double)n_finite / n_all;
+    m->mean += delta * (double)n_finite / n_all;
+    m->n += n_finite;
+}
+
+err_code inspect_measure_tensor(struct inspect_stats *out, struct store *s, const struct gguf_tensor *t,
+                                struct err *e)
+{
+    const struct quant_info *q = t->info;
+    size_t block_len = (size_t)q->block_len, block_bytes = (size_t)q->block_bytes;
+    size_t piece_blocks = PIECE_WEIGHTS / block_len;
+    uint64_t n_blocks = t->n_bytes / block_bytes;
+    struct moments m = {0};
+    *out = (struct inspect_stats){0};
+    err_code code = ERR_OK;
+    void *raw = mem_alloc(piece_blocks * block_bytes);
+    float *x = mem_alloc(PIECE_WEIGHTS * sizeof *x);
+    if (!raw || !x) {
+        code = err_nomem(e, piece_blocks * block_bytes + PIECE_WEIGHTS * sizeof *x, "decoding a tensor");
+        goto out;
+    }
+    for (uint64_t at = 0; at < n_blocks; at += piece_blocks) {
+        size_t n = n_blocks - at < piece_blocks ? (size_t)(n_blocks - at) : piece_blocks;
+        struct store_range r = store_tensor_part(t, at * block_bytes, n * block_bytes, raw);
+        TRY_OUT(store_read(s, &r, 1, e));
+        q->decode(raw, x, (int64_t)(n * block_len));
+        for (size_t i = 0; at == 0 && i < n * block_len && i < INSPECT_FIRST_VALUES; i++)
+            out->first[out->n_first++] = x[i];
+        add_piece(out, &m, x, n * block_len);
+    }
+    out->n_values = n_blocks * block_len;
+    out->mean = m.mean;
+    out->std = m.n ? sqrt(m.m2 / (double)m.n) : 0;
+out:
+    mem_free(raw);
+    mem_free(x);
+    return code;
+}
+
+static err_code print_model(FILE *out, const struct gguf *g, bool json, struct err *e)
+{
+    struct model_facts f;
+    err_code code = ERR_OK;
+    TRY(gguf_facts_compute(&f, g, e));
+    if (json)
+        code = inspect_json_model(out, g, &f, e);
+    else
+        inspect_text_model(out, g, &f);
+    gguf_facts_close(&f);
+    return code;
+}
+
+static err_code print_tensor(FILE *out, const struct gguf *g, bool json, const char *name, struct err *e)
+{
+    const struct gguf_tensor *t = gguf_tensor_find(g, name);
+    struct store *s = NULL;
+    struct inspect_stats stats = {0};
+    err_code code = ERR_OK;
+    if (!t)
+        return err_set(e, ERR_USAGE, "%s: no tensor is named \"%s\"", gguf_file_path(g, 0), name);
+    if (t->info) {
+        TRY_OUT(store_open_gguf(&s, g, e));
+        TRY_OUT(inspect_measure_tensor(&stats, s, t, e));
+    }
+    if (json)
+        code = inspect_json_tensor(out, g, t, &stats, e);
+    else
+        inspect_text_tensor(out, g, t, &stats);
+out:
+    store_close(&s);
+    return code;
+}
+
+err_code inspect_print(FILE *out, const char *path, bool json, const char *tensor_name, struct err *e)
+{
+    struct gguf *g;
+    TRY(gguf_open(&g, path, e));
+    err_code code = tensor_name ? print_tensor(out, g, json, tensor_name, e) : print_model(out, g, json, e);
+    gguf_close(&g);
+    if (code == ERR_OK && (fflush(out) != 0 || ferror(out)))
+        code = err_set(e, ERR_IO, "writing what was found: %s", strerror(errno));
+    return code;
+}

@@ -1,0 +1,314 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "jobs/inspect_internal.h"
+
+/* In all of this file: a NULL from jansson (no memory) is passed on and fails in the end, where the object
+ * that it should have gone to is NULL, too, or lacks it; `ok` collects that. */
+enum { ARRAY_SHOWN = 16 };
+
+struct out_json {
+    bool ok;
+};
+
+static json_t *keep(struct out_json *o, json_t *v)
+{
+    o->ok = o->ok && v;
+    return v;
+}
+
+/* Puts v, whose reference is taken, under a key that is valid UTF-8. */
+static void set(struct out_json *o, json_t *object, const char *key, json_t *v)
+{
+    o->ok = json_object_set_new(object, key, v) == 0 && o->ok; /* fails for NULL values, too */
+}
+
+static void append(struct out_json *o, json_t *array, json_t *v)
+{
+    o->ok = json_array_append_new(array, v) == 0 && o->ok;
+}
+
+/* The bytes with U+FFFD in place of what is not UTF-8; owned by the caller. */
+static char *clean(const char *s, size_t n, size_t *out_n)
+{
+    size_t size, at = 0;
+    char *out = mem_mul(n, 3, &size) ? mem_alloc(size + 1) : NULL;
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < n;) {
+        size_t length = inspect_utf8_length(s + i, n - i);
+        memcpy(out + at, length ? s + i : "\xef\xbf\xbd", length ? length : 3);
+        at += length ? length : 3;
+        i += length ? length : 1;
+    }
+    out[at] = 0;
+    *out_n = at;
+    return out;
+}
+
+static json_t *string(struct out_json *o, const char *s, size_t n)
+{
+    size_t clean_n;
+    char *c = clean(s, n, &clean_n);
+    json_t *v = c ? json_stringn_nocheck(c, clean_n) : NULL;
+    mem_free(c);
+    return keep(o, v);
+}
+
+static json_t *text(struct out_json *o, const char *s)
+{
+    return string(o, s, strlen(s));
+}
+
+/* JSON has no number for NaN and the infinities: null. */
+static json_t *real(struct out_json *o, double v)
+{
+    return keep(o, isfinite(v) ? json_real(v) : json_null());
+}
+
+/* jansson's integers are signed: the few beyond 2^63 are given as decimal strings. */
+static json_t *integer(struct out_json *o, uint64_t v)
+{
+    char digits[24];
+    if (v <= INT64_MAX)
+        return keep(o, json_integer((json_int_t)v));
+    snprintf(digits, sizeof digits, "%" PRIu64, v);
+    return text(o, digits);
+}
+
+static json_t *value_array(struct out_json *o, const struct gguf_value *v);
+
+static json_t *element(struct out_json *o, const struct gguf_value *v, uint64_t i)
+{
+    const void *p = v->arr.data;
+    switch (v->arr.type) {
+    case GGUF_U8: return integer(o, ((const uint8_t *)p)[i]);
+    case GGUF_I8: return keep(o, json_integer(((const int8_t *)p)[i]));
+    case GGUF_U16: return integer(o, ((const uint16_t *)p)[i]);
+    case GGUF_I16: return keep(o, json_integer(((const int16_t *)p)[i]));
+    case GGUF_U32: return integer(o, ((const uint32_t *)p)[i]);
+    case GGUF_I32: return keep(o, json_integer(((const int32_t *)p)[i]));
+    case GGUF_U64: return integer(o, ((const uint64_t *)p)[i]);
+    case GGUF_I64: return keep(o, json_integer(((const int64_t *)p)[i]));
+    case GGUF_F32: return real(o, (double)((const float *)p)[i]);
+    case GGUF_F64: return real(o, ((const double *)p)[i]);
+    case GGUF_BOOL: return keep(o, json_boolean(((const uint8_t *)p)[i]));
+    case GGUF_STRING:
+        return string(o, ((const struct gguf_string *)p)[i].s, ((const struct gguf_string *)p)[i].n);
+    case GGUF_ARRAY: return value_array(o, &((const struct gguf_value *)p)[i]);
+    case GGUF_N_VALUE_TYPE: break;
+    }
+    return keep(o, NULL);
+}
+
+/* {"element_type", "count", "values"}: the first ARRAY_SHOWN elements. */
+static json_t *value_array(struct out_json *o, const struct gguf_value *v)
+{
+    json_t *object = keep(o, json_object()), *values = keep(o, json_array());
+    for (uint64_t i = 0; i < v->arr.n && i < ARRAY_SHOWN; i++)
+        append(o, values, element(o, v, i));
+    set(o, object, "element_type", text(o, gguf_value_type_name(v->arr.type)));
+    set(o, object, "count", integer(o, v->arr.n));
+    set(o, object, "values", values);
+    return object;
+}
+
+static json_t *scalar(struct out_json *o, const struct gguf_value *v)
+{
+    switch (v->type) {
+    case GGUF_I8:
+    case GGUF_I16:
+    case GGUF_I32:
+    case GGUF_I64: return keep(o, json_integer(v->i));
+    case GGUF_F32:
+    case GGUF_F64: return real(o, v->f);
+    case GGUF_BOOL: return keep(o, json_boolean(v->u));
+    case GGUF_STRING: return string(o, v->str.s, v->str.n);
+    default: return integer(o, v->u);
+    }
+}
+
+/* KEY: {"type", "value"}, or for an array what value_array gives and "type". */
+static json_t *metadata(struct out_json *o, const struct gguf *g)
+{
+    json_t *all = keep(o, json_object());
+    for (uint64_t i = 0; i < gguf_n_kv(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+        size_t n;
+        char *key = clean(kv->key.s, kv->key.n, &n);
+        json_t *v = kv->value.type == GGUF_ARRAY ? value_array(o, &kv->value) : keep(o, json_object());
+        set(o, v, "type", text(o, gguf_value_type_name(kv->value.type)));
+        if (kv->value.type != GGUF_ARRAY)
+            set(o, v, "value", scalar(o, &kv->value));
+        set(o, all, key, v);
+        mem_free(key);
+    }
+    return all;
+}
+
+static json_t *tensor(struct out_json *o, const struct gguf_tensor *t)
+{
+    json_t *object = keep(o, json_object()), *shape = keep(o, json_array());
+    for (int d = 0; d < t->n_dims; d++)
+        append(o, shape, integer(o, t->ne[d]));
+    set(o, object, "name", text(o, t->name));
+    set(o, object, "type", text(o, inspect_type_name(t->type_id, t->info).s));
+    set(o, object, "type_id", integer(o, t->type_id));
+    set(o, object, "shape", shape);
+    set(o, object, "bytes", t->info ? integer(o, t->n_bytes) : keep(o, json_null()));
+    set(o, object, "file", integer(o, (uint64_t)t->file));
+    set(o, object, "offset", integer(o, t->offset));
+    return object;
+}
+
+static json_t *tensors(struct out_json *o, const struct gguf *g)
+{
+    json_t *all = keep(o, json_array());
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++)
+        append(o, all, tensor(o, gguf_tensor_at(g, i)));
+    return all;
+}
+
+static json_t *types(struct out_json *o, const struct model_facts *f)
+{
+    json_t *all = keep(o, json_array());
+    for (size_t i = 0; i < f->n_types; i++) {
+        const struct model_type_facts *t = &f->types[i];
+        json_t *v = keep(o, json_object());
+        set(o, v, "type", text(o, inspect_type_name(t->type_id, t->info).s));
+        set(o, v, "type_id", integer(o, t->type_id));
+        set(o, v, "tensors", integer(o, t->n_tensors));
+        set(o, v, "weights", integer(o, t->n_weights));
+        set(o, v, "bytes", t->info ? integer(o, t->n_bytes) : keep(o, json_null()));
+        set(o, v, "bits_per_weight",
+            t->info ? real(o, 8.0 * (double)t->info->block_bytes / (double)t->info->block_len)
+                    : keep(o, json_null()));
+        append(o, all, v);
+    }
+    return all;
+}
+
+static json_t *layers(struct out_json *o, const struct model_facts *f)
+{
+    json_t *all = keep(o, json_array());
+    for (uint32_t i = 0; i < f->n_layer; i++) {
+        const struct model_layer_facts *l = &f->layers[i];
+        json_t *v = keep(o, json_object());
+        set(o, v, "experts", integer(o, l->n_expert));
+        set(o, v, "experts_used", integer(o, l->n_expert_used));
+        set(o, v, "expert_width", integer(o, l->n_ff_exp));
+        set(o, v, "shared_expert_width", integer(o, l->n_ff_shexp));
+        set(o, v, "nextn", keep(o, json_boolean(l->is_nextn)));
+        set(o, v, "expert_bytes", integer(o, l->expert_bytes));
+        set(o, v, "routed_bytes", integer(o, l->routed_bytes));
+        set(o, v, "other_bytes", integer(o, l->other_bytes));
+        append(o, all, v);
+    }
+    return all;
+}
+
+static json_t *model(struct out_json *o, const struct model_facts *f)
+{
+    json_t *m = keep(o, json_object()), *use = keep(o, json_object());
+    set(o, m, "architecture", string(o, f->architecture.s, f->architecture.n));
+    set(o, m, "name", string(o, f->name.s, f->name.n));
+    set(o, m, "layers", integer(o, f->n_layer));
+    set(o, m, "layers_dense", integer(o, f->n_layer_dense));
+    set(o, m, "layers_moe", integer(o, f->n_layer_moe));
+    set(o, m, "layers_nextn", integer(o, f->n_layer_nextn));
+    set(o, m, "embedding_width", integer(o, f->n_embd));
+    set(o, m, "vocabulary", integer(o, f->n_vocab));
+    set(o, m, "trained_context", integer(o, f->n_ctx_train));
+    set(o, m, "experts", integer(o, f->n_expert));
+    set(o, m, "experts_used", integer(o, f->n_expert_used));
+    set(o, m, "experts_shared", integer(o, f->n_expert_shared));
+    set(o, m, "expert_width_min", integer(o, f->n_ff_exp_min));
+    set(o, m, "expert_width_max", integer(o, f->n_ff_exp_max));
+    set(o, m, "shared_expert_width_min", integer(o, f->n_ff_shexp_min));
+    set(o, m, "shared_expert_width_max", integer(o, f->n_ff_shexp_max));
+    set(o, m, "output_is_tied", keep(o, json_boolean(f->is_tied)));
+    set(o, m, "expert_bytes_min", integer(o, f->expert_bytes_min));
+    set(o, m, "expert_bytes_max", integer(o, f->expert_bytes_max));
+    set(o, m, "weights", integer(o, f->n_weights));
+    set(o, m, "bytes", integer(o, f->n_bytes));
+    for (int u = 0; u < GGUF_N_USE; u++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s", gguf_use_name((enum gguf_use)u));
+        for (char *c = key; *c; c++)
+            *c = *c == ' ' ? '_' : *c;
+        set(o, use, key, integer(o, f->use_bytes[u]));
+    }
+    set(o, m, "bytes_by_use", use);
+    set(o, m, "resident_bytes", integer(o, f->resident_bytes));
+    set(o, m, "token_bytes", integer(o, f->token_bytes));
+    set(o, m, "token_routed_bytes", integer(o, f->token_routed_bytes));
+    set(o, m, "unknown_type_tensors", integer(o, f->n_unknown));
+    set(o, m, "by_layer", layers(o, f));
+    return m;
+}
+
+static json_t *files(struct out_json *o, const struct gguf *g)
+{
+    json_t *all = keep(o, json_array());
+    for (int i = 0; i < gguf_n_files(g); i++) {
+        json_t *v = keep(o, json_object());
+        set(o, v, "path", text(o, gguf_file_path(g, i)));
+        set(o, v, "bytes", integer(o, gguf_file_bytes(g, i)));
+        append(o, all, v);
+    }
+    return all;
+}
+
+/* Writes and releases `root`. 9 digits tell any two 32-bit floats apart. */
+static err_code write_json(FILE *out, struct out_json *o, json_t *root, struct err *e)
+{
+    err_code code = ERR_OK;
+    if (!o->ok)
+        code = err_set(e, ERR_NOMEM, "out of memory: building JSON");
+    else if (json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0 || fputc('\n', out) == EOF)
+        code = err_set(e, ERR_IO, "writing JSON: %s", strerror(errno));
+    json_decref(root);
+    return code;
+}
+
+err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_facts *f, struct err *e)
+{
+    struct out_json o = {.ok = true};
+    json_t *root = keep(&o, json_object());
+    set(&o, root, "files", files(&o, g));
+    set(&o, root, "gguf_version", integer(&o, (uint64_t)gguf_version(g)));
+    set(&o, root, "alignment", integer(&o, gguf_alignment(g)));
+    set(&o, root, "metadata", metadata(&o, g));
+    set(&o, root, "model", model(&o, f));
+    set(&o, root, "types", types(&o, f));
+    set(&o, root, "tensors", tensors(&o, g));
+    return write_json(out, &o, root, e);
+}
+
+err_code inspect_json_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,
+                             const struct inspect_stats *stats, struct err *e)
+{
+    struct out_json o = {.ok = true};
+    json_t *root = tensor(&o, t), *first = keep(&o, json_array());
+    bool any = stats->n_values > stats->n_nan + stats->n_inf;
+    for (int i = 0; i < stats->n_first; i++)
+        append(&o, first, real(&o, (double)stats->first[i]));
+    set(&o, root, "path", text(&o, gguf_file_path(g, t->file)));
+    if (t->info) {
+        set(&o, root, "values", integer(&o, stats->n_values));
+        set(&o, root, "first_values", first);
+        set(&o, root, "nan", integer(&o, stats->n_nan));
+        set(&o, root, "inf", integer(&o, stats->n_inf));
+        set(&o, root, "min", any ? real(&o, stats->min) : keep(&o, json_null()));
+        set(&o, root, "max", any ? real(&o, stats->max) : keep(&o, json_null()));
+        set(&o, root, "mean", any ? real(&o, stats->mean) : keep(&o, json_null()));
+        set(&o, root, "std", any ? real(&o, stats->std) : keep(&o, json_null()));
+    } else {
+        json_decref(first);
+    }
+    return write_json(out, &o, root, e);
+}

@@ -1,0 +1,290 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "jobs/inspect_internal.h"
+
+enum {
+    STRING_SHOWN_CHARS = 72,
+    ARRAY_SHOWN = 6,
+    ARRAY_SHOWN_CHARS = 20,
+    NAME_SHOWN_CHARS = 255,
+    LABEL_WIDTH = 22
+};
+
+/* 1234567 as "1,234,567". */
+struct count_text {
+    char s[32];
+};
+
+static struct count_text show_count(uint64_t n)
+{
+    char digits[24];
+    struct count_text out;
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n), at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            out.s[at++] = ',';
+        out.s[at++] = digits[i];
+    }
+    out.s[at] = 0;
+    return out;
+}
+
+/* Bytes in the largest unit that leaves at least 1: "27.3 MiB". */
+static struct count_text show_size(uint64_t n)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    struct count_text out;
+    double v = (double)n;
+    size_t u = 0;
+    for (; v >= 1024 && u + 1 < sizeof units / sizeof *units; u++)
+        v /= 1024;
+    snprintf(out.s, sizeof out.s, u ? "%.2f %s" : "%.0f %s", v, units[u]);
+    return out;
+}
+
+/* A string in quotes, at most max_chars of it. A file's bytes must not steer the terminal: control characters
+ * are escaped, and so is DEL; what is no UTF-8 becomes U+FFFD. */
+static void print_string(FILE *out, struct gguf_string s, int max_chars)
+{
+    size_t i = 0;
+    fputc('"', out);
+    for (int n = 0; i < s.n && n < max_chars; n++) {
+        size_t length = inspect_utf8_length(s.s + i, s.n - i);
+        unsigned char c = (unsigned char)s.s[i];
+        bool is_c1 = length == 2 && c == 0xc2 && (unsigned char)s.s[i + 1] < 0xa0; /* U+0080..U+009F */
+        if (length == 0)
+            fputs("\xef\xbf\xbd", out);
+        else if (c == '\n')
+            fputs("\\n", out);
+        else if (c < 0x20 || c == 0x7f)
+            fprintf(out, "\\x%02x", c);
+        else if (is_c1)
+            fprintf(out, "\\u%04x", (unsigned char)s.s[i + 1]);
+        else
+            fwrite(s.s + i, 1, length, out);
+        i += length ? length : 1;
+    }
+    fputc('"', out);
+    if (i < s.n)
+        fprintf(out, "... (%s bytes)", show_count(s.n).s);
+}
+
+static void print_value(FILE *out, const struct gguf_value *v, int max_chars);
+
+/* Element i of an array, as a value of its own. */
+static void print_element(FILE *out, const struct gguf_value *v, uint64_t i)
+{
+    const void *p = v->arr.data;
+    switch (v->arr.type) {
+    case GGUF_U8: fprintf(out, "%" PRIu8, ((const uint8_t *)p)[i]); break;
+    case GGUF_I8: fprintf(out, "%" PRId8, ((const int8_t *)p)[i]); break;
+    case GGUF_U16: fprintf(out, "%" PRIu16, ((const uint16_t *)p)[i]); break;
+    case GGUF_I16: fprintf(out, "%" PRId16, ((const int16_t *)p)[i]); break;
+    case GGUF_U32: fprintf(out, "%" PRIu32, ((const uint32_t *)p)[i]); break;
+    case GGUF_I32: fprintf(out, "%" PRId32, ((const int32_t *)p)[i]); break;
+    case GGUF_U64: fprintf(out, "%" PRIu64, ((const uint64_t *)p)[i]); break;
+    case GGUF_I64: fprintf(out, "%" PRId64, ((const int64_t *)p)[i]); break;
+    case GGUF_F32: fprintf(out, "%.7g", (double)((const float *)p)[i]); break;
+    case GGUF_F64: fprintf(out, "%.15g", ((const double *)p)[i]); break;
+    case GGUF_BOOL: fputs(((const uint8_t *)p)[i] ? "true" : "false", out); break;
+    case GGUF_STRING: print_string(out, ((const struct gguf_string *)p)[i], ARRAY_SHOWN_CHARS); break;
+    case GGUF_ARRAY: print_value(out, &((const struct gguf_value *)p)[i], ARRAY_SHOWN_CHARS); break;
+    case GGUF_N_VALUE_TYPE: break;
+    }
+}
+
+static void print_value(FILE *out, const struct gguf_value *v, int max_chars)
+{
+    switch (v->type) {
+    case GGUF_I8:
+    case GGUF_I16:
+    case GGUF_I32:
+    case GGUF_I64: fprintf(out, "%" PRId64, v->i); break;
+    case GGUF_F32: fprintf(out, "%.7g", v->f); break;
+    case GGUF_F64: fprintf(out, "%.15g", v->f); break;
+    case GGUF_BOOL: fputs(v->u ? "true" : "false", out); break;
+    case GGUF_STRING: print_string(out, v->str, max_chars); break;
+    case GGUF_ARRAY:
+        fputc('[', out);
+        for (uint64_t i = 0; i < v->arr.n && i < ARRAY_SHOWN; i++) {
+            fputs(i ? ", " : "", out);
+            print_element(out, v, i);
+        }
+        fputs(v->arr.n > ARRAY_SHOWN ? ", ...]" : "]", out);
+        break;
+    default: fprintf(out, "%" PRIu64, v->u); break;
+    }
+}
+
+static void print_metadata(FILE *out, const struct gguf *g)
+{
+    size_t width = 0;
+    for (uint64_t i = 0; i < gguf_n_kv(g); i++) {
+        size_t n = gguf_kv_at(g, i)->key.n;
+        width = n > width && n <= 56 ? n : width;
+    }
+    fprintf(out, "\nMetadata\n");
+    for (uint64_t i = 0; i < gguf_n_kv(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+        char type[48];
+        if (kv->value.type == GGUF_ARRAY)
+            snprintf(type, sizeof type, "%s[%" PRIu64 "]", gguf_value_type_name(kv->value.arr.type),
+                     kv->value.arr.n);
+        else
+            snprintf(type, sizeof type, "%s", gguf_value_type_name(kv->value.type));
+        fputs("  ", out);
+        for (size_t k = 0; k < kv->key.n; k++) /* keys are ASCII by the specification */
+            fputc(kv->key.s[k] >= 0x20 && kv->key.s[k] < 0x7f ? kv->key.s[k] : '?', out);
+        fprintf(out, "%*s  %-14s  ", kv->key.n < width ? (int)(width - kv->key.n) : 0, "", type);
+        print_value(out, &kv->value, STRING_SHOWN_CHARS);
+        fputc('\n', out);
+    }
+}
+
+static void print_types(FILE *out, const struct gguf *g, const struct model_facts *f)
+{
+    fprintf(out, "\nTensors by type\n  %-20s %8s %20s %20s %12s\n", "type", "tensors", "weights", "bytes",
+            "bits/weight");
+    for (size_t i = 0; i < f->n_types; i++) {
+        const struct model_type_facts *t = &f->types[i];
+        fprintf(out, "  %-20s %8" PRIu64 " %20s ", inspect_type_name(t->type_id, t->info).s, t->n_tensors,
+                show_count(t->n_weights).s);
+        if (t->info)
+            fprintf(out, "%20s %12.4f\n", show_count(t->n_bytes).s,
+                    8.0 * (double)t->info->block_bytes / (double)t->info->block_len);
+        else
+            fprintf(out, "%20s %12s\n", "?", "?");
+    }
+    fprintf(out, "  %-20s %8" PRIu64 " %20s %20s", "all", gguf_n_tensors(g), show_count(f->n_weights).s,
+            show_count(f->n_bytes).s);
+    if (f->n_weights && f->n_unknown == 0)
+        fprintf(out, " %12.4f", 8.0 * (double)f->n_bytes / (double)f->n_weights);
+    fputc('\n', out);
+    if (f->n_unknown)
+        fprintf(out,
+                "  %" PRIu64 " tensor%s of unknown types: their bytes are missing from every sum below.\n",
+                f->n_unknown, f->n_unknown == 1 ? " is" : "s are");
+}
+
+static void print_label(FILE *out, const char *label)
+{
+    fprintf(out, "  %-*s ", LABEL_WIDTH, label);
+}
+
+static void print_range(FILE *out, const char *label, uint32_t min, uint32_t max)
+{
+    if (max == 0)
+        return;
+    print_label(out, label);
+    if (min == max)
+        fprintf(out, "%" PRIu32 "\n", max);
+    else
+        fprintf(out, "%" PRIu32 " to %" PRIu32 ", by layer\n", min, max);
+}
+
+static void print_bytes(FILE *out, const char *label, uint64_t n)
+{
+    print_label(out, label);
+    fprintf(out, "%12s  %20s bytes\n", show_size(n).s, show_count(n).s);
+}
+
+static void print_shape(FILE *out, const struct model_facts *f)
+{
+    fprintf(out, "\nModel\n");
+    print_label(out, "architecture");
+    print_string(out, f->architecture, STRING_SHOWN_CHARS);
+    fputc('\n', out);
+    print_label(out, "layers");
+    fprintf(out, "%" PRIu32 " (%" PRIu32 " dense, %" PRIu32 " MoE", f->n_layer, f->n_layer_dense,
+            f->n_layer_moe);
+    if (f->n_layer_nextn)
+        fprintf(out, ", %" PRIu32 " nextn: not used for plain decoding", f->n_layer_nextn);
+    fputs(")\n", out);
+    print_range(out, "embedding width", f->n_embd, f->n_embd);
+    print_range(out, "vocabulary", f->n_vocab, f->n_vocab);
+    print_range(out, "trained context", f->n_ctx_train, f->n_ctx_train);
+    if (f->n_layer_moe == 0) {
+        print_label(out, "experts");
+        fputs("none: not a Mixture-of-Experts model\n", out);
+        return;
+    }
+    print_label(out, "experts");
+    fprintf(out, "%" PRIu32 " a layer, %" PRIu32 " used for each token\n", f->n_expert, f->n_expert_used);
+    print_range(out, "expert width", f->n_ff_exp_min, f->n_ff_exp_max);
+    print_range(out, "shared expert width", f->n_ff_shexp_min, f->n_ff_shexp_max);
+    if (f->n_ff_shexp_max == 0) {
+        print_label(out, "shared expert");
+        fputs("none\n", out);
+    }
+    print_label(out, "output matrix");
+    fputs(f->is_tied ? "tied: the embedding is read as one\n" : "its own\n", out);
+}
+
+static void print_sizes(FILE *out, const struct model_facts *f)
+{
+    fprintf(out, "\nBytes\n");
+    if (f->n_layer_moe && f->expert_bytes_min == f->expert_bytes_max) {
+        print_bytes(out, "one expert", f->expert_bytes_max);
+    } else if (f->n_layer_moe) {
+        print_bytes(out, "one expert, smallest", f->expert_bytes_min);
+        print_bytes(out, "one expert, largest", f->expert_bytes_max);
+    }
+    for (int u = 0; u < GGUF_N_USE; u++)
+        if (f->use_bytes[u])
+            print_bytes(out, gguf_use_name((enum gguf_use)u), f->use_bytes[u]);
+    print_bytes(out, "all", f->n_bytes);
+    print_bytes(out, "always in use", f->resident_bytes);
+    if (f->n_layer) {
+        print_bytes(out, "read for each token", f->token_bytes);
+        print_bytes(out, "  from routed experts", f->token_routed_bytes);
+    }
+}
+
+void inspect_text_model(FILE *out, const struct gguf *g, const struct model_facts *f)
+{
+    for (int i = 0; i < gguf_n_files(g); i++)
+        fprintf(out, "%s  %s (%s bytes)\n", gguf_file_path(g, i), show_size(gguf_file_bytes(g, i)).s,
+                show_count(gguf_file_bytes(g, i)).s);
+    fprintf(out,
+            "GGUF version %d, alignment %" PRIu64 ", %" PRIu64 " metadata entries, %" PRIu64 " tensors\n",
+            gguf_version(g), gguf_alignment(g), gguf_n_kv(g), gguf_n_tensors(g));
+    print_metadata(out, g);
+    if (gguf_n_tensors(g) == 0)
+        return;
+    print_types(out, g, f);
+    print_shape(out, f);
+    print_sizes(out, f);
+}
+
+void inspect_text_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,
+                         const struct inspect_stats *stats)
+{
+    print_string(out, (struct gguf_string){t->name, strlen(t->name)}, NAME_SHOWN_CHARS);
+    fputc('\n', out);
+    print_label(out, "shape");
+    for (int d = 0; d < t->n_dims; d++)
+        fprintf(out, "%s%" PRIu64, d ? " x " : "", t->ne[d]);
+    fputs(t->n_dims > 1 ? "  (row length first)\n" : "\n", out);
+    print_label(out, "type");
+    fprintf(out, "%s\n", inspect_type_name(t->type_id, t->info).s);
+    print_label(out, "file");
+    fprintf(out, "%s, at byte %" PRIu64 "\n", gguf_file_path(g, t->file), t->offset);
+    if (!t->info)
+        return;
+    print_bytes(out, "size", t->n_bytes);
+    print_label(out, "first values");
+    for (int i = 0; i < stats->n_first; i++)
+        fprintf(out, "%s%.7g", i ? "  " : "", (double)stats->first[i]);
+    fputc('\n', out);
+    if (stats->n_values > stats->n_nan + stats->n_inf) {
+        print_label(out, "min, max");
+        fprintf(out, "%.7g, %.7g\n", stats->min, stats->max);
+        print_label(out, "mean, std deviation");
+        fprintf(out, "%.7g, %.7g\n", stats->mean, stats->std);
+    }
+    print_label(out, "NaN, infinite");
+    fprintf(out, "%" PRIu64 ", %" PRIu64 " of %s values\n", stats->n_nan, stats->n_inf,
+            show_count(stats->n_values).s);
+}

@@ -1,0 +1,106 @@
+#include "kernels/kernels.h"
+
+#include "kernels/kernels_internal.h"
+#if defined(__x86_64__)
+#include "kernels/x86/kernels_x86.h"
+#endif
+
+/* Layout ROWS and activation kind FLOAT are zero, so tables need not name them. */
+_Static_assert(LAYOUT_ROWS == 0 && QUANT_ACT_FLOAT == 0, "the tables leave them out");
+
+static const struct kernels scalar = {
+    .name = "scalar",
+    .matmul =
+        {
+#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = matmul_##decoder##_scalar,
+#include "quant/quant_types.def"
+#undef QUANT
+        },
+    .act =
+        {
+#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = QUANT_ACT_##kind,
+#include "quant/quant_types.def"
+#undef QUANT
+        },
+    KERNELS_FILL_OPS(scalar),
+};
+
+static const struct kernels reference = {
+    .name = "reference",
+    .matmul =
+        {
+#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = matmul_##decoder##_reference,
+#include "quant/quant_types.def"
+#undef QUANT
+        },
+    KERNELS_FILL_OPS(reference),
+};
+
+#if defined(__x86_64__)
+
+#define K_AVX2(name, type)       [QUANT_##name] = matmul_##type##_avx2,
+#define K_AVX512(name, type)     [QUANT_##name] = matmul_##type##_avx512,
+#define K_AVX512VNNI(name, type) [QUANT_##name] = matmul_##type##_avx512vnni,
+#define K_R16(name, type)        [QUANT_##name] = LAYOUT_R16,
+
+static const struct kernels avx2 = {
+    .name = "avx2",
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX2) KERNELS_ROWS_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX2)},
+    .layout = {KERNELS_R16_LIST(K_R16)},
+    .act =
+        {
+#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = QUANT_ACT_##kind,
+#include "quant/quant_types.def"
+#undef QUANT
+        },
+    KERNELS_FILL_OPS(avx2),
+};
+
+static const struct kernels avx512 = {
+    .name = "avx512",
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_ROWS_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX512)},
+    .layout = {KERNELS_R16_LIST(K_R16)},
+    .act =
+        {
+#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = QUANT_ACT_##kind,
+#include "quant/quant_types.def"
+#undef QUANT
+        },
+    KERNELS_FILL_OPS(avx512),
+};
+
+static const struct kernels avx512vnni = {
+    .name = "avx512vnni",
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_ROWS_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX512VNNI)},
+    .layout = {KERNELS_R16_LIST(K_R16)},
+    .act =
+        {
+#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = QUANT_ACT_##kind,
+#include "quant/quant_types.def"
+#undef QUANT
+        },
+    KERNELS_FILL_OPS(avx512),
+};
+
+static const struct kernels *const tables[CPU_N_LEVEL] = {
+    [CPU_SCALAR] = &scalar,
+    [CPU_AVX2] = &avx2,
+    [CPU_AVX512] = &avx512,
+    [CPU_AVX512VNNI] = &avx512vnni,
+};
+
+#else
+
+static const struct kernels *const tables[CPU_N_LEVEL] = {&scalar, &scalar, &scalar, &scalar};
+
+#endif
+
+const struct kernels *kernels_for(enum cpu_level level)
+{
+    return tables[level];
+}
+
+const struct kernels *kernels_reference(void)
+{
+    return &reference;
+}

@@ -1,0 +1,118 @@
+/* CPU kernels behind one table, chosen at run time.
+ *
+ * A kernel computes and does nothing else: it never allocates, fails, locks or starts threads; callers split
+ * work over rows, tokens and heads. The scalar table (plain C) fills every entry, wider instruction sets
+ * overwrite entries. All of them follow docs/numerics.md, so every table but the reference gives the same
+ * bits; the reference table (float activations, dequantised weights, sums in double) is what they are
+ * measured against. The table is constant and may be shared between threads. */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include "base/cpu.h"
+#include "quant/layout.h"
+#include "quant/quant.h"
+
+/* m rows of k activations, as the products take them. Exactly one kind is filled:
+ *   FLOAT     f32: [m][k]
+ *   INT8_32   q: int8 [m][k];  d: float [m][k/32], x ~ d * q;   sum: int16 [m][k/32], sums of q over each 32
+ *   INT8_256  q: int8 [m][k];  d: float [m][k/256];             sum: int16 [m][k/16], sums of q over each 16
+ * All arrays are 64-byte aligned at row 0; q rows are k bytes apart. */
+struct kernel_act {
+    enum quant_act kind;
+    int64_t k;
+    const float *f32;
+    const int8_t *q;
+    const float *d;
+    const int16_t *sum;
+};
+
+/* How many scales and sums a row of k activations has (0 for FLOAT). */
+static inline int64_t kernel_act_n_scale(enum quant_act kind, int64_t k)
+{
+    return kind == QUANT_ACT_INT8_32 ? k / 32 : kind == QUANT_ACT_INT8_256 ? k / 256 : 0;
+}
+static inline int64_t kernel_act_n_sum(enum quant_act kind, int64_t k)
+{
+    return kind == QUANT_ACT_INT8_32 ? k / 32 : kind == QUANT_ACT_INT8_256 ? k / 16 : 0;
+}
+
+/* y[t * ldy + row] = W[row] . x[t] for row in [row0, row1) and t in [0, m); overwrites.
+ * w: the whole packed matrix, in the table's layout for the type. row0: a multiple of 16; row1: a multiple of
+ * 16 or n_row, the matrix's row count. An element's bits depend on its weight row and activation row alone.
+ * In R16, kernels may compute the padding rows of the last group but must not store them. */
+struct kernel_matmul {
+    const void *w;
+    int64_t k, n_row, row0, row1;
+    const struct kernel_act *x;
+    int64_t m;
+    float *y;
+    int64_t ldy;
+};
+typedef void kernel_matmul_fn(const struct kernel_matmul *a);
+
+enum kernel_act_fn {
+    KERNEL_SILU, /* x / (1 + exp(-x)) */
+    KERNEL_GELU, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    KERNEL_N_ACT_FN
+};
+
+enum kernel_rope {
+    KERNEL_ROPE_NORMAL, /* rotates pairs (x[2i], x[2i+1]) */
+    KERNEL_ROPE_NEOX,   /* rotates pairs (x[i], x[i + n_rot/2]) */
+};
+
+struct kernels {
+    const char *name;
+
+    /* products, indexed by quant type; NULL where the type id is unknown. `layout[t]` is the order that
+     * matmul[t] reads, `act[t]` the activation kind it takes. */
+    kernel_matmul_fn *matmul[QUANT_MAX_ID];
+    enum quant_layout layout[QUANT_MAX_ID];
+    enum quant_act act[QUANT_MAX_ID];
+
+    /* Rounds one row of k activations. k: a multiple of 32 or 256. NaN and infinity give unspecified finite
+     * q. */
+    void (*quantize_int8_32)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);
+    void (*quantize_int8_256)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);
+
+    /* y = x / sqrt(mean(x^2) + eps) * w over n elements; w may be NULL (all ones); y may be x. */
+    void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
+    /* y = act(gate) * up; y may be gate or up. */
+    void (*act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n);
+    void (*add)(float *y, const float *a, const float *b, int64_t n); /* y = a + b; y may be either */
+    void (*fma_scalar)(float *y, const float *x, float a, int64_t n); /* y = fma(a, x, y) */
+    void (*exp_sum)(float *y, const float *x, float max, int64_t n,
+                    float *sum); /* y = exp(x - max), their sum */
+    /* Rotates the first n_rot of the elements of one head; cs: n_rot/2 pairs (cos, sin). */
+    void (*rope)(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);
+
+    void (*f32_to_f16)(uint16_t *y, const float *x, int64_t n);
+    void (*f16_to_f32)(float *y, const uint16_t *x, int64_t n);
+
+    /* One query head against n consecutive positions of one KV head: a partial softmax, for kernel
+     * attn_merge. s_i = softcap(scale * q . k_i);  *max = max s_i;  w_i = exp(s_i - *max);  *sum = sum w_i;
+     *   o[d] = sum_i w_i v_i[d], i ascending.
+     * k: n rows of hd_k, v: n rows of hd_v, both contiguous, F16 or F32 by name. softcap 0: none, else
+     * c * tanh(s / c). n: 1..KERNEL_ATTN_BLOCK. */
+    void (*attn_block_f16)(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,
+                           int64_t n, float scale, float softcap, float *max, float *sum, float *o);
+    void (*attn_block_f32)(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,
+                           int64_t n, float scale, float softcap, float *max, float *sum, float *o);
+    /* Folds the partial (max_b, sum_b, o_b) into (max, sum, o): with m = max(max, max_b), a = exp(max - m)
+     * and b = exp(max_b - m): o = fma(b, o_b, a * o), sum likewise, max = m. A first partial is folded into
+     * max = -inf, sum = 0, o = 0. */
+    void (*attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,
+                       int64_t hd_v);
+};
+
+/* Positions in an attention block: partial softmaxes cover [i * BLOCK, (i + 1) * BLOCK) of absolute
+ * positions. */
+enum { KERNEL_ATTN_BLOCK = 64 };
+
+/* The table of a level (cpu_level_detect). Never NULL; constant. */
+const struct kernels *kernels_for(enum cpu_level level);
+
+/* The exact engine: float activations, weights decoded by quant/, sums in double, libm's exp. */
+const struct kernels *kernels_reference(void);
+
+#endif

@@ -1,0 +1,200 @@
+/* Everything but the products, in plain C: the definition (docs/numerics.md) that every other table must
+ * match. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/exp_consts.h"
+#include "kernels/kernels_internal.h"
+
+static float power_of_two(uint32_t n)
+{
+    uint32_t bits = (n + 127) << 23;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* The comparisons are written as the vector instructions do them, so that a NaN comes out as a NaN. */
+static float exp_scalar(float x)
+{
+    x = EXP_MIN > x ? EXP_MIN : x;
+    x = EXP_MAX < x ? EXP_MAX : x;
+    float shifted = fmaf(x, EXP_LOG2E, EXP_ROUND), n = shifted - EXP_ROUND;
+    float r = fmaf(n, -EXP_LN2_LO, fmaf(n, -EXP_LN2_HI, x));
+    float p = fmaf(r, EXP_P4, EXP_P3);
+    p = fmaf(r, p, EXP_P2);
+    p = fmaf(r, p, EXP_P1);
+    p = fmaf(r, p, EXP_P0);
+    p = fmaf(r * r, p, r) + 1.0f;
+    int32_t bits, round_bits;
+    float round = EXP_ROUND;
+    memcpy(&bits, &shifted, sizeof bits);
+    memcpy(&round_bits, &round, sizeof round_bits);
+    int32_t e = (int32_t)((uint32_t)bits - (uint32_t)round_bits), half = e >> 1;
+    return p * power_of_two((uint32_t)half) * power_of_two((uint32_t)e - (uint32_t)half);
+}
+
+static float tanh_scalar(float x)
+{
+    float mag = fabsf(x), z = x * x;
+    float p = fmaf(z, TANH_P4, TANH_P3);
+    p = fmaf(z, p, TANH_P2);
+    p = fmaf(z, p, TANH_P1);
+    p = fmaf(z, p, TANH_P0);
+    float small = fmaf(z * x, p, x);
+    float large = copysignf(1.0f - 2.0f / (exp_scalar(mag + mag) + 1.0f), x);
+    return mag < TANH_SMALL ? small : large;
+}
+
+static float lane_tree(float lane[16])
+{
+    for (int width = 8; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            lane[i] += lane[i + width];
+    return lane[0];
+}
+
+/* Blocks so small that 127 / max overflows count as zeros. */
+static void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum)
+{
+    float max = 0;
+    for (int i = 0; i < n; i++)
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    float inverse = 127.0f / max;
+    if (inverse == INFINITY)
+        inverse = max = 0;
+    *d = max / 127.0f;
+    memset(sum, 0, (size_t)(n / n_sum) * sizeof *sum);
+    for (int i = 0; i < n; i++) {
+        float v = x[i] * inverse;
+        v = v < 127.0f ? v : 127.0f;
+        v = v > -127.0f ? v : -127.0f;
+        q[i] = (int8_t)(v + ROUND_MAGIC - ROUND_MAGIC);
+        sum[i / n_sum] = (int16_t)(sum[i / n_sum] + q[i]);
+    }
+}
+
+void quantize_int8_32_scalar(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
+{
+    for (int64_t b = 0; b < k / 32; b++)
+        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b);
+}
+
+void quantize_int8_256_scalar(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
+{
+    for (int64_t b = 0; b < k / 256; b++)
+        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b);
+}
+
+void rms_norm_scalar(float *y, const float *x, const float *w, int64_t n, float eps)
+{
+    float lane[16] = {0};
+    for (int64_t i = 0; i < n; i++)
+        lane[i % 16] = fmaf(x[i], x[i], lane[i % 16]);
+    float s = 1.0f / sqrtf(lane_tree(lane) / (float)n + eps);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = w ? x[i] * s * w[i] : x[i] * s;
+}
+
+void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float x = gate[i], minus_log = fn == KERNEL_GELU ? x * fmaf(x * x, GELU_C1, GELU_C0) : -x;
+        y[i] = x / (1.0f + exp_scalar(minus_log)) * up[i];
+    }
+}
+
+void add_scalar(float *y, const float *a, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+}
+
+void fma_scalar_scalar(float *y, const float *x, float a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = fmaf(a, x[i], y[i]);
+}
+
+void exp_sum_scalar(float *y, const float *x, float max, int64_t n, float *sum)
+{
+    float lane[16] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = exp_scalar(x[i] - max);
+        lane[i % 16] += y[i];
+    }
+    *sum = lane_tree(lane);
+}
+
+void rope_scalar(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot)
+{
+    int64_t step = mode == KERNEL_ROPE_NORMAL ? 2 : 1, apart = mode == KERNEL_ROPE_NORMAL ? 1 : n_rot / 2;
+    for (int64_t i = 0; i < n_rot / 2; i++) {
+        float *pa = x + i * step, *pb = pa + apart;
+        float a = *pa, b = *pb, c = cs[2 * i], s = cs[2 * i + 1];
+        *pa = fmaf(a, c, -(b * s));
+        *pb = fmaf(a, s, b * c);
+    }
+}
+
+void f32_to_f16_scalar(uint16_t *y, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = quant_float_to_half(x[i]);
+}
+
+void f16_to_f32_scalar(float *y, const uint16_t *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = quant_half_to_float(x[i]);
+}
+
+static float kv_at(const void *p, int64_t i, bool half)
+{
+    return half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+
+KERNELS_ALWAYS_INLINE void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k,
+                                      int64_t hd_v, int64_t n, float scale, float softcap, float *max,
+                                      float *sum, float *o)
+{
+    float s[KERNEL_ATTN_BLOCK];
+    *max = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        float lane[16] = {0};
+        for (int64_t j = 0; j < hd_k; j++)
+            lane[j % 16] = fmaf(kv_at(k, i * hd_k + j, half), q[j], lane[j % 16]);
+        s[i] = scale * lane_tree(lane);
+        if (softcap != 0)
+            s[i] = softcap * tanh_scalar(s[i] / softcap);
+        *max = s[i] > *max ? s[i] : *max;
+    }
+    exp_sum_scalar(s, s, *max, n, sum);
+    for (int64_t j = 0; j < hd_v; j++) {
+        o[j] = 0;
+        for (int64_t i = 0; i < n; i++)
+            o[j] = fmaf(s[i], kv_at(v, i * hd_v + j, half), o[j]);
+    }
+}
+
+void attn_block_f16_scalar(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,
+                           int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+{
+    attn_block(q, k, v, true, hd_k, hd_v, n, scale, softcap, max, sum, o);
+}
+
+void attn_block_f32_scalar(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,
+                           int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+{
+    attn_block(q, k, v, false, hd_k, hd_v, n, scale, softcap, max, sum, o);
+}
+
+void attn_merge_scalar(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,
+                       int64_t hd_v)
+{
+    float m = max_b > *max ? max_b : *max, a = exp_scalar(*max - m), b = exp_scalar(max_b - m);
+    for (int64_t j = 0; j < hd_v; j++)
+        o[j] = fmaf(b, o_b[j], a * o[j]);
+    *sum = fmaf(b, sum_b, a * *sum);
+    *max = m;
+}

@@ -1,0 +1,165 @@
+/* The exact engine's kernels: weights decoded by quant/, activations as they are, sums in double, libm's
+ * functions. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/kernels_internal.h"
+#include "quant/blocks.h"
+
+enum { TOKENS = 16 }; /* computed for one decoding of a weight block */
+
+static void matmul_reference(const struct kernel_matmul *a, const struct quant_info *q)
+{
+    int64_t chunk = q->block_len == 1 ? QUANT_SUPER : q->block_len;
+    size_t row_bytes = (size_t)(a->k / q->block_len) * (size_t)q->block_bytes;
+    for (int64_t t0 = 0; t0 < a->m; t0 += TOKENS) {
+        int64_t n_tok = a->m - t0 < TOKENS ? a->m - t0 : TOKENS;
+        for (int64_t r = a->row0; r < a->row1; r++) {
+            const uint8_t *w = (const uint8_t *)a->w + (size_t)r * row_bytes;
+            double sum[TOKENS] = {0};
+            for (int64_t i = 0; i < a->k; i += chunk) {
+                float block[QUANT_SUPER];
+                int64_t n = a->k - i < chunk ? a->k - i : chunk;
+                q->decode(w + (size_t)(i / q->block_len) * (size_t)q->block_bytes, block, n);
+                for (int64_t t = 0; t < n_tok; t++) {
+                    const float *x = a->x->f32 + (t0 + t) * a->k + i;
+                    for (int64_t j = 0; j < n; j++)
+                        sum[t] += (double)block[j] * (double)x[j];
+                }
+            }
+            for (int64_t t = 0; t < n_tok; t++)
+                a->y[(t0 + t) * a->ldy + r] = (float)sum[t];
+        }
+    }
+}
+
+#define QUANT(name, id, block_len, block_bytes, decoder, act)                                                \
+    void matmul_##decoder##_reference(const struct kernel_matmul *a)                                         \
+    {                                                                                                        \
+        matmul_reference(a, quant_info(id));                                                                 \
+    }
+#include "quant/quant_types.def"
+#undef QUANT
+
+void quantize_int8_32_reference(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
+{
+    quantize_int8_32_scalar(x, k, q, d, sum);
+}
+
+void quantize_int8_256_reference(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
+{
+    quantize_int8_256_scalar(x, k, q, d, sum);
+}
+
+void rms_norm_reference(float *y, const float *x, const float *w, int64_t n, float eps)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    double s = 1 / sqrt(sum / (double)n + (double)eps);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)((double)x[i] * s * (w ? (double)w[i] : 1));
+}
+
+void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
+{
+    const double sqrt_2_over_pi = 0.79788456080286535588;
+    for (int64_t i = 0; i < n; i++) {
+        double x = (double)gate[i];
+        /* 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which doesn't cancel */
+        double minus_log = fn == KERNEL_GELU ? -2 * sqrt_2_over_pi * (x + 0.044715 * x * x * x) : -x;
+        double v = x / (1 + exp(minus_log));
+        y[i] = (float)(v * (double)up[i]);
+    }
+}
+
+void add_reference(float *y, const float *a, const float *b, int64_t n)
+{
+    add_scalar(y, a, b, n);
+}
+
+void fma_scalar_reference(float *y, const float *x, float a, int64_t n)
+{
+    fma_scalar_scalar(y, x, a, n);
+}
+
+void exp_sum_reference(float *y, const float *x, float max, int64_t n, float *sum)
+{
+    double total = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double e = exp((double)x[i] - (double)max);
+        total += e;
+        y[i] = (float)e;
+    }
+    *sum = (float)total;
+}
+
+void rope_reference(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot)
+{
+    rope_scalar(mode, x, cs, n_rot);
+}
+
+void f32_to_f16_reference(uint16_t *y, const float *x, int64_t n)
+{
+    f32_to_f16_scalar(y, x, n);
+}
+
+void f16_to_f32_reference(float *y, const uint16_t *x, int64_t n)
+{
+    f16_to_f32_scalar(y, x, n);
+}
+
+static double kv_at(const void *p, int64_t i, bool half)
+{
+    return (double)(half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i]);
+}
+
+static void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k, int64_t hd_v,
+                       int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+{
+    double s[KERNEL_ATTN_BLOCK], top = -INFINITY, total = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double dot = 0;
+        for (int64_t j = 0; j < hd_k; j++)
+            dot += kv_at(k, i * hd_k + j, half) * (double)q[j];
+        s[i] = (double)scale * dot;
+        if (softcap != 0)
+            s[i] = (double)softcap * tanh(s[i] / (double)softcap);
+        top = fmax(top, s[i]);
+    }
+    *max = (float)top; /* the weights are relative to what is returned */
+    for (int64_t i = 0; i < n; i++) {
+        s[i] = exp(s[i] - (double)*max);
+        total += s[i];
+    }
+    *sum = (float)total;
+    for (int64_t j = 0; j < hd_v; j++) {
+        double out = 0;
+        for (int64_t i = 0; i < n; i++)
+            out += s[i] * kv_at(v, i * hd_v + j, half);
+        o[j] = (float)out;
+    }
+}
+
+void attn_block_f16_reference(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k,
+                              int64_t hd_v, int64_t n, float scale, float softcap, float *max, float *sum,
+                              float *o)
+{
+    attn_block(q, k, v, true, hd_k, hd_v, n, scale, softcap, max, sum, o);
+}
+
+void attn_block_f32_reference(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,
+                              int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+{
+    attn_block(q, k, v, false, hd_k, hd_v, n, scale, softcap, max, sum, o);
+}
+
+void attn_merge_reference(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,
+                          int64_t hd_v)
+{
+    double m = fmax((double)*max, (double)max_b), a = exp((double)*max - m), b = exp((double)max_b - m);
+    for (int64_t j = 0; j < hd_v; j++)
+        o[j] = (float)(a * (double)o[j] + b * (double)o_b[j]);
+    *sum = (float)(a * (double)*sum + b * (double)sum_b);
+    *max = (float)m;
+}

@@ -1,0 +1,81 @@
+/* Products of F32, F16 and BF16 weights: sixteen chains an element (docs/numerics.md), a register tile of
+ * FLOAT_ROWS rows by FLOAT_TOKENS tokens. The including file has chosen v16_*.h and defines FLOAT_NAME(type).
+ */
+#include "kernels/kernels_internal.h"
+
+enum { FLOAT_PREFETCH_BYTES = 1024 };
+
+/* n >= 16: sixteen weights; else n and zeros. `type`: a constant. */
+KERNELS_ALWAYS_INLINE v16 weight_load(const uint8_t *row, int64_t i, int64_t n, enum quant_type type)
+{
+    const uint16_t *h = (const uint16_t *)(const void *)row + i;
+    const float *f = (const float *)(const void *)row + i;
+    if (type == QUANT_F16)
+        return n >= 16 ? v16_load_f16(h) : v16_load_f16_n(h, n);
+    if (type == QUANT_BF16)
+        return n >= 16 ? v16_load_bf16(h) : v16_load_bf16_n(h, n);
+    return n >= 16 ? v16_load(f) : v16_load_n(f, n);
+}
+
+/* rows and tokens: constants */
+KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_type type, int64_t row,
+                                      int64_t t0, int rows, int tokens)
+{
+    int weight_bytes = type == QUANT_F32 ? 4 : 2;
+    const uint8_t *w = (const uint8_t *)a->w + row * a->k * weight_bytes;
+    const float *x = a->x->f32 + t0 * a->k;
+    v16 lanes[8][4];
+    for (int r = 0; r < rows; r++)
+        for (int t = 0; t < tokens; t++)
+            lanes[r][t] = v16_set1(0);
+    int64_t i = 0;
+    for (; i + 16 <= a->k; i += 16)
+        for (int r = 0; r < rows; r++) {
+            const uint8_t *p = w + r * a->k * weight_bytes;
+            _mm_prefetch((const char *)p + i * weight_bytes + FLOAT_PREFETCH_BYTES, _MM_HINT_T0);
+            v16 v = weight_load(p, i, 16, type);
+            for (int t = 0; t < tokens; t++)
+                lanes[r][t] = v16_fma(v, v16_load(x + t * a->k + i), lanes[r][t]);
+        }
+    if (i < a->k)
+        for (int r = 0; r < rows; r++) {
+            v16 v = weight_load(w + r * a->k * weight_bytes, i, a->k - i, type);
+            for (int t = 0; t < tokens; t++) {
+                v16 sum = v16_fma(v, v16_load_n(x + t * a->k + i, a->k - i), lanes[r][t]);
+                lanes[r][t] = v16_first(sum, lanes[r][t], a->k - i);
+            }
+        }
+    for (int r = 0; r < rows; r++)
+        for (int t = 0; t < tokens; t++)
+            a->y[(t0 + t) * a->ldy + row + r] = v16_sum(lanes[r][t]);
+}
+
+KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quant_type type)
+{
+    int64_t row = a->row0;
+    for (; row + FLOAT_ROWS <= a->row1; row += FLOAT_ROWS) {
+        int64_t t = 0;
+        for (; t + FLOAT_TOKENS <= a->m; t += FLOAT_TOKENS)
+            float_tile(a, type, row, t, FLOAT_ROWS, FLOAT_TOKENS);
+        for (; t < a->m; t++)
+            float_tile(a, type, row, t, FLOAT_ROWS, 1);
+    }
+    for (; row < a->row1; row++)
+        for (int64_t t = 0; t < a->m; t++)
+            float_tile(a, type, row, t, 1, 1);
+}
+
+void FLOAT_NAME(f32)(const struct kernel_matmul *a)
+{
+    float_matmul(a, QUANT_F32);
+}
+
+void FLOAT_NAME(f16)(const struct kernel_matmul *a)
+{
+    float_matmul(a, QUANT_F16);
+}
+
+void FLOAT_NAME(bf16)(const struct kernel_matmul *a)
+{
+    float_matmul(a, QUANT_BF16);
+}

@@ -1,0 +1,128 @@
+/* Eight rows at a time in AVX2: what r16_template.h is written in. */
+#ifndef KERNELS_X86_LANES_AVX2_H
+#define KERNELS_X86_LANES_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef __m256i vi;
+typedef __m256 vf;
+
+enum { LANES = 8, TILE = 4 }; /* rows of a vector; most tokens of a register tile */
+
+static inline vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+static inline vi vi_set1(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+static inline vi vi_bcast(const void *p) /* four bytes, to all lanes */
+{
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return _mm256_set1_epi32(x);
+}
+static inline vi vi_mask16(const uint8_t mask[16]) /* a byte shuffle's mask, the same for every 128 bits */
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)mask));
+}
+static inline vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+static inline vi vi_or(vi a, vi b)
+{
+    return _mm256_or_si256(a, b);
+}
+static inline vi vi_xor(vi a, vi b)
+{
+    return _mm256_xor_si256(a, b);
+}
+static inline vi vi_add(vi a, vi b)
+{
+    return _mm256_add_epi32(a, b);
+}
+static inline vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+static inline vi vi_add16(vi a, vi b)
+{
+    return _mm256_add_epi16(a, b);
+}
+static inline vi vi_mul(vi a, vi b)
+{
+    return _mm256_mullo_epi32(a, b);
+}
+static inline vi vi_madd16(vi a, vi b)
+{
+    return _mm256_madd_epi16(a, b);
+}
+static inline vi vi_maddubs(vi u, vi s)
+{
+    return _mm256_maddubs_epi16(u, s);
+}
+static inline vi vi_abs8(vi a)
+{
+    return _mm256_abs_epi8(a);
+}
+static inline vi vi_sign8(vi a, vi sign) /* a, 0 or -a by the sign of `sign` */
+{
+    return _mm256_sign_epi8(a, sign);
+}
+static inline vi vi_shuffle8(vi a, vi mask)
+{
+    return _mm256_shuffle_epi8(a, mask);
+}
+#define vi_shl(a, n)   _mm256_slli_epi32(a, n)
+#define vi_shr(a, n)   _mm256_srli_epi32(a, n)
+#define vi_sar(a, n)   _mm256_srai_epi32(a, n)
+#define vi_sar16(a, n) _mm256_srai_epi16(a, n)
+
+static inline vf vf_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+static inline vf vf_bcast(const float *p)
+{
+    return _mm256_set1_ps(*p);
+}
+static inline vf vf_of(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+static inline vf vf_load_half(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+static inline vf vf_low_half(vi a) /* of the halves in the low words of each lane */
+{
+    a = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
+    a = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, a), 0xd8);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(a));
+}
+static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
+{
+    if (n >= LANES)
+        _mm256_storeu_ps(p, a);
+    else
+        _mm256_maskstore_ps(
+            p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), a);
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* Sixteen rows at a time in AVX-512: what r16_template.h is written in. */
+#ifndef KERNELS_X86_LANES_AVX512_H
+#define KERNELS_X86_LANES_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef __m512i vi;
+typedef __m512 vf;
+
+enum { LANES = 16, TILE = 8 }; /* rows of a vector; most tokens of a register tile */
+
+static inline vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+static inline vi vi_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+static inline vi vi_bcast(const void *p) /* four bytes, to all lanes */
+{
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return _mm512_set1_epi32(x);
+}
+static inline vi vi_mask16(const uint8_t mask[16]) /* a byte shuffle's mask, the same for every 128 bits */
+{
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)mask));
+}
+static inline vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+static inline vi vi_or(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+static inline vi vi_xor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
+static inline vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+static inline vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+static inline vi vi_add16(vi a, vi b)
+{
+    return _mm512_add_epi16(a, b);
+}
+static inline vi vi_mul(vi a, vi b)
+{
+    return _mm512_mullo_epi32(a, b);
+}
+static inline vi vi_madd16(vi a, vi b)
+{
+    return _mm512_madd_epi16(a, b);
+}
+static inline vi vi_maddubs(vi u, vi s)
+{
+    return _mm512_maddubs_epi16(u, s);
+}
+static inline vi vi_abs8(vi a)
+{
+    return _mm512_abs_epi8(a);
+}
+static inline vi vi_sign8(vi a, vi sign) /* a where sign >= 0, -a where it is negative */
+{
+    return _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(sign), _mm512_setzero_si512(), a);
+}
+static inline vi vi_shuffle8(vi a, vi mask)
+{
+    return _mm512_shuffle_epi8(a, mask);
+}
+#define vi_shl(a, n)   _mm512_slli_epi32(a, n)
+#define vi_shr(a, n)   _mm512_srli_epi32(a, n)
+#define vi_sar(a, n)   _mm512_srai_epi32(a, n)
+#define vi_sar16(a, n) _mm512_srai_epi16(a, n)
+
+static inline vf vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+static inline vf vf_bcast(const float *p)
+{
+    return _mm512_set1_ps(*p);
+}
+static inline vf vf_of(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+static inline vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+static inline vf vf_load_half(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+static inline vf vf_low_half(vi a) /* of the halves in the low words of each lane */
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
+}
+static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
+{
+    if (n >= LANES)
+        _mm512_storeu_ps(p, a);
+    else
+        _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a);
+}
+
+#endif

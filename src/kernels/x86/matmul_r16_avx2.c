@@ -1,0 +1,6 @@
+#include "kernels/x86/kernels_x86.h"
+#include "kernels/x86/lanes_avx2.h"
+#include "kernels/x86/dot_maddubs.h"
+
+#define R16_NAME(type) matmul_##type##_avx2
+#include "kernels/x86/r16_template.h"

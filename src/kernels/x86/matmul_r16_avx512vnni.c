@@ -1,0 +1,6 @@
+#include "kernels/x86/kernels_x86.h"
+#include "kernels/x86/lanes_avx512.h"
+#include "kernels/x86/dot_vnni.h"
+
+#define R16_NAME(type) matmul_##type##_avx512vnni
+#include "kernels/x86/r16_template.h"

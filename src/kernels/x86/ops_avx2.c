@@ -1,0 +1,5 @@
+#include "kernels/x86/kernels_x86.h"
+#include "kernels/x86/v16_avx2.h"
+
+#define OPS_NAME(op) op##_avx2
+#include "kernels/x86/ops_template.h"

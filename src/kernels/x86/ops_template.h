@@ -1,0 +1,308 @@
+/* Everything but the products, sixteen floats at a time; the scalar table says what each computes and gives
+ * the same bits. The including file has chosen v16_*.h and defines OPS_NAME(op), the kernels' names. */
+#include <math.h>
+
+#include "kernels/exp_consts.h"
+#include "kernels/kernels_internal.h"
+
+static inline v16 exp16(v16 x)
+{
+    x = v16_max(v16_set1(EXP_MIN), x);
+    x = v16_min(v16_set1(EXP_MAX), x);
+    v16 shifted = v16_fma(x, v16_set1(EXP_LOG2E), v16_set1(EXP_ROUND)),
+        n = v16_sub(shifted, v16_set1(EXP_ROUND));
+    v16 r = v16_fma(n, v16_set1(-EXP_LN2_LO), v16_fma(n, v16_set1(-EXP_LN2_HI), x));
+    v16 p = v16_fma(r, v16_set1(EXP_P4), v16_set1(EXP_P3));
+    p = v16_fma(r, p, v16_set1(EXP_P2));
+    p = v16_fma(r, p, v16_set1(EXP_P1));
+    p = v16_fma(r, p, v16_set1(EXP_P0));
+    p = v16_add(v16_fma(v16_mul(r, r), p, r), v16_set1(1.0f));
+    return v16_scale2(p, shifted);
+}
+
+static inline v16 tanh16(v16 x)
+{
+    v16 mag = v16_abs(x), z = v16_mul(x, x), one = v16_set1(1.0f);
+    v16 p = v16_fma(z, v16_set1(TANH_P4), v16_set1(TANH_P3));
+    p = v16_fma(z, p, v16_set1(TANH_P2));
+    p = v16_fma(z, p, v16_set1(TANH_P1));
+    p = v16_fma(z, p, v16_set1(TANH_P0));
+    v16 small = v16_fma(v16_mul(z, x), p, x);
+    v16 large = v16_sub(one, v16_div(v16_set1(2.0f), v16_add(exp16(v16_add(mag, mag)), one)));
+    return v16_if_less(mag, v16_set1(TANH_SMALL), small, v16_copysign(large, x));
+}
+
+/* n values from p, 1 <= n; more than 16 count as 16 */
+static inline v16 load_upto(const float *p, int64_t n)
+{
+    return n >= 16 ? v16_load(p) : v16_load_n(p, n);
+}
+
+static inline void store_upto(float *p, v16 a, int64_t n)
+{
+    if (n >= 16)
+        v16_store(p, a);
+    else
+        v16_store_n(p, a, n);
+}
+
+/* ---- rounding activations ---------------------------------------------------------------------------------
+ */
+
+KERNELS_ALWAYS_INLINE void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum)
+{
+    v16 top = v16_abs(v16_load(x));
+    for (int i = 16; i < n; i += 16)
+        top = v16_max(v16_abs(v16_load(x + i)), top);
+    float lane[16], max = 0;
+    v16_store(lane, top);
+    for (int i = 0; i < 16; i++)
+        max = lane[i] > max ? lane[i] : max;
+    float inverse = 127.0f / max;
+    if (inverse == INFINITY)
+        inverse = max = 0;
+    *d = max / 127.0f;
+    for (int i = 0; i < n; i += n_sum) {
+        int total = 0;
+        for (int j = i; j < i + n_sum; j += 16) {
+            v16 v = v16_mul(v16_load(x + j), v16_set1(inverse));
+            v = v16_max(v16_min(v, v16_set1(127.0f)), v16_set1(-127.0f));
+            total += v16_store_int8(q + j, v);
+        }
+        sum[i / n_sum] = (int16_t)total;
+    }
+}
+
+void OPS_NAME(quantize_int8_32)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
+{
+    for (int64_t b = 0; b < k / 32; b++)
+        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b);
+}
+
+void OPS_NAME(quantize_int8_256)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
+{
+    for (int64_t b = 0; b < k / 256; b++)
+        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b);
+}
+
+/* ---- element by element -----------------------------------------------------------------------------------
+ */
+
+void OPS_NAME(rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps)
+{
+    v16 lanes = v16_set1(0);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v16_load(x + i);
+        lanes = v16_fma(v, v, lanes);
+    }
+    if (i < n) {
+        v16 v = v16_load_n(x + i, n - i);
+        lanes = v16_first(v16_fma(v, v, lanes), lanes, n - i);
+    }
+    v16 s = v16_set1(1.0f / sqrtf(v16_sum(lanes) / (float)n + eps));
+    for (i = 0; i < n; i += 16) {
+        v16 v = v16_mul(load_upto(x + i, n - i), s);
+        store_upto(y + i, w ? v16_mul(v, load_upto(w + i, n - i)) : v, n - i);
+    }
+}
+
+KERNELS_ALWAYS_INLINE void act_mul(bool gelu, float *y, const float *gate, const float *up, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        v16 x = load_upto(gate + i, n - i), minus_log;
+        if (gelu)
+            minus_log = v16_mul(x, v16_fma(v16_mul(x, x), v16_set1(GELU_C1), v16_set1(GELU_C0)));
+        else
+            minus_log = v16_mul(x, v16_set1(-1.0f));
+        v16 act = v16_div(x, v16_add(v16_set1(1.0f), exp16(minus_log)));
+        store_upto(y + i, v16_mul(act, load_upto(up + i, n - i)), n - i);
+    }
+}
+
+void OPS_NAME(act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
+{
+    if (fn == KERNEL_GELU)
+        act_mul(true, y, gate, up, n);
+    else
+        act_mul(false, y, gate, up, n);
+}
+
+void OPS_NAME(add)(float *y, const float *a, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16)
+        store_upto(y + i, v16_add(load_upto(a + i, n - i), load_upto(b + i, n - i)), n - i);
+}
+
+void OPS_NAME(fma_scalar)(float *y, const float *x, float a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16)
+        store_upto(y + i, v16_fma(v16_set1(a), load_upto(x + i, n - i), load_upto(y + i, n - i)), n - i);
+}
+
+void OPS_NAME(exp_sum)(float *y, const float *x, float max, int64_t n, float *sum)
+{
+    v16 lanes = v16_set1(0), m = v16_set1(max);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16 e = exp16(v16_sub(v16_load(x + i), m));
+        v16_store(y + i, e);
+        lanes = v16_add(lanes, e);
+    }
+    if (i < n) {
+        v16 e = exp16(v16_sub(v16_load_n(x + i, n - i), m));
+        v16_store_n(y + i, e, n - i);
+        lanes = v16_first(v16_add(lanes, e), lanes, n - i);
+    }
+    *sum = v16_sum(lanes);
+}
+
+static inline void rope_normal(float *x, const float *cs, int64_t n_rot)
+{
+    for (int64_t i = 0; i < n_rot; i += 16)
+        store_upto(x + i, v16_rotate_pairs(load_upto(x + i, n_rot - i), load_upto(cs + i, n_rot - i)),
+                   n_rot - i);
+}
+
+static inline void rope_neox(float *x, const float *cs, int64_t n_rot)
+{
+    int64_t half = n_rot / 2;
+    for (int64_t i = 0; i < half; i += 16) {
+        int64_t n = half - i;
+        v16 c, s, a = load_upto(x + i, n), b = load_upto(x + half + i, n);
+        v16_split_pairs(load_upto(cs + 2 * i, 2 * n),
+                        n > 8 ? load_upto(cs + 2 * i + 16, 2 * n - 16) : v16_set1(0), &c, &s);
+        store_upto(x + i, v16_fms(a, c, v16_mul(b, s)), n);
+        store_upto(x + half + i, v16_fma(a, s, v16_mul(b, c)), n);
+    }
+}
+
+void OPS_NAME(rope)(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot)
+{
+    if (mode == KERNEL_ROPE_NORMAL)
+        rope_normal(x, cs, n_rot);
+    else
+        rope_neox(x, cs, n_rot);
+}
+
+void OPS_NAME(f32_to_f16)(uint16_t *y, const float *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        v16_store_f16(y + i, v16_load(x + i));
+    if (i < n)
+        v16_store_f16_n(y + i, v16_load_n(x + i, n - i), n - i);
+}
+
+void OPS_NAME(f16_to_f32)(float *y, const uint16_t *x, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        v16_store(y + i, v16_load_f16(x + i));
+    if (i < n)
+        v16_store_n(y + i, v16_load_f16_n(x + i, n - i), n - i);
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------
+ */
+
+/* n >= 16: sixteen; else n and zeros. `half`: the element type, a constant. */
+KERNELS_ALWAYS_INLINE v16 kv_load(const void *p, int64_t i, int64_t n, bool half)
+{
+    if (half)
+        return n >= 16 ? v16_load_f16((const uint16_t *)p + i) : v16_load_f16_n((const uint16_t *)p + i, n);
+    return load_upto((const float *)p + i, n);
+}
+
+/* s[i] = q . k_i for `rows` rows, a constant, at once: the chains are long and independent */
+KERNELS_ALWAYS_INLINE void attn_dots(float *s, const float *q, const void *k, int64_t row0, int64_t hd,
+                                     bool half, int rows)
+{
+    v16 lanes[4];
+    int64_t j = 0;
+    for (int r = 0; r < rows; r++)
+        lanes[r] = v16_set1(0);
+    for (; j + 16 <= hd; j += 16) {
+        v16 x = v16_load(q + j);
+        for (int r = 0; r < rows; r++)
+            lanes[r] = v16_fma(kv_load(k, (row0 + r) * hd + j, 16, half), x, lanes[r]);
+    }
+    if (j < hd) {
+        v16 x = v16_load_n(q + j, hd - j);
+        for (int r = 0; r < rows; r++) {
+            v16 v = kv_load(k, (row0 + r) * hd + j, hd - j, half);
+            lanes[r] = v16_first(v16_fma(v, x, lanes[r]), lanes[r], hd - j);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        s[row0 + r] = v16_sum(lanes[r]);
+}
+
+/* o[j..j + 16 * vecs) = sum of s[i] v_i, i ascending; `vecs` a constant; 1 may be cut to n */
+KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float *s, const void *v, int64_t n_pos, int64_t j,
+                                    int64_t hd, bool half, int vecs, int64_t n)
+{
+    v16 acc[4];
+    for (int c = 0; c < vecs; c++)
+        acc[c] = v16_set1(0);
+    for (int64_t i = 0; i < n_pos; i++)
+        for (int c = 0; c < vecs; c++)
+            acc[c] = v16_fma(v16_set1(s[i]), kv_load(v, i * hd + j + 16 * c, n, half), acc[c]);
+    for (int c = 0; c < vecs; c++)
+        store_upto(o + j + 16 * c, acc[c], n);
+}
+
+KERNELS_ALWAYS_INLINE void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k,
+                                      int64_t hd_v, int64_t n, float scale, float softcap, float *max,
+                                      float *sum, float *o)
+{
+    float s[KERNEL_ATTN_BLOCK];
+    int64_t i = 0, j = 0;
+    for (; i + 4 <= n; i += 4)
+        attn_dots(s, q, k, i, hd_k, half, 4);
+    for (; i < n; i++)
+        attn_dots(s, q, k, i, hd_k, half, 1);
+    float top = -INFINITY;
+    for (i = 0; i < n; i += 16) {
+        v16 x = v16_mul(v16_set1(scale), load_upto(s + i, n - i));
+        if (softcap != 0)
+            x = v16_mul(v16_set1(softcap), tanh16(v16_div(x, v16_set1(softcap))));
+        store_upto(s + i, x, n - i);
+    }
+    for (i = 0; i < n; i++)
+        top = s[i] > top ? s[i] : top;
+    *max = top;
+    OPS_NAME(exp_sum)(s, s, top, n, sum);
+    for (; j + 64 <= hd_v; j += 64)
+        attn_mix(o, s, v, n, j, hd_v, half, 4, 16);
+    for (; j + 16 <= hd_v; j += 16)
+        attn_mix(o, s, v, n, j, hd_v, half, 1, 16);
+    if (j < hd_v)
+        attn_mix(o, s, v, n, j, hd_v, half, 1, hd_v - j);
+}
+
+void OPS_NAME(attn_block_f16)(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k,
+                              int64_t hd_v, int64_t n, float scale, float softcap, float *max, float *sum,
+                              float *o)
+{
+    attn_block(q, k, v, true, hd_k, hd_v, n, scale, softcap, max, sum, o);
+}
+
+void OPS_NAME(attn_block_f32)(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,
+                              int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+{
+    attn_block(q, k, v, false, hd_k, hd_v, n, scale, softcap, max, sum, o);
+}
+
+void OPS_NAME(attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,
+                          int64_t hd_v)
+{
+    float m = max_b > *max ? max_b : *max;
+    v16 a = exp16(v16_set1(*max - m)), b = exp16(v16_set1(max_b - m));
+    for (int64_t j = 0; j < hd_v; j += 16) {
+        v16 scaled = v16_mul(a, load_upto(o + j, hd_v - j));
+        store_upto(o + j, v16_fma(b, load_upto(o_b + j, hd_v - j), scaled), hd_v - j);
+    }
+    *sum = v16_lane0(v16_fma(b, v16_set1(sum_b), v16_mul(a, v16_set1(*sum))));
+    *max = m;
+}

@@ -1,0 +1,18 @@
+/* qwen3 (dense) and qwen3moe (30B-A3B, 235B-A22B): norms over each head of q and k; weights renormalised. */
+#include "model/loader.h"
+
+static const struct transformer_rules rules = {
+    .rope = ROPE_NEOX,
+    .qk_norm = QK_NORM_HEAD,
+    .moe = {.score = ROUTE_SOFTMAX, .norm_weights = true},
+};
+
+err_code arch_qwen3_load(struct loader *l, struct err *e)
+{
+    return load_transformer(l, &rules, e);
+}
+
+err_code arch_qwen3moe_load(struct loader *l, struct err *e)
+{
+    return load_transformer(l, &rules, e);
+}

@@ -1,0 +1,280 @@
+/* The forward pass: tokens in, logits out.
+ *
+ *   x = embedding(ids)
+ *   for each layer:   x += attention(norm(x));   x += ffn_or_moe(norm(x))
+ *   logits = output(norm(x))
+ *
+ * Everything is enqueued on the model's device; only the MoE layers of a model whose experts are not all resident
+ * wait for it. The last layer computes its second half, and the output its product, only for the rows of logits that
+ * were asked for. */
+#include <assert.h>
+
+#include "model/state.h"
+
+struct model_work {
+    struct backend *device;
+    struct arena arena;
+    int64_t n_batch, n_logits;
+    struct tensor ids, pos, rope; /* [n_batch], [n_batch], [n_rot][n_batch] */
+    struct tensor x, h;           /* residual stream and a branch, [n_embd][n_batch] */
+    struct tensor q, k, v, attn;  /* heads, [n_head * head_dim][n_batch] */
+    struct tensor gate, up;       /* dense feed-forward, [n_ff][n_batch] */
+    struct tensor logits;         /* [n_vocab][n_logits] */
+    struct tensor kept;           /* the rows of x that the last call was asked to keep */
+    struct moe_work moe;
+    int32_t *host_pos;
+    float *host_x;
+};
+
+/* ---- work space ------------------------------------------------------------------------------------------- */
+
+static int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static err_code create_moe_work(struct model_work *w, const struct model *m, struct err *e)
+{
+    struct moe_layer *all = mem_calloc((size_t)m->n_moe_layer, sizeof *all);
+    if (!all)
+        return err_nomem(e, (size_t)m->n_moe_layer * sizeof *all, "work space");
+    int n = 0;
+    for (int64_t i = 0; i < m->n_layer; i++)
+        if (m->layers[i].is_moe)
+            all[n++] = m->layers[i].moe;
+    err_code code = moe_work_create(&w->moe, w->device, all, n, w->n_batch, &w->arena, e);
+    mem_free(all);
+    return code;
+}
+
+static err_code create_tensors(struct model_work *w, const struct model *m, struct err *e)
+{
+    int64_t n_q = 1, n_k = 1, n_v = 1, n_o = 1, n_ff = 1;
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        const struct attention *a = &m->layers[i].attn;
+        n_q = max_i64(n_q, a->n_head * a->head_dim);
+        n_k = max_i64(n_k, a->n_head_kv * a->head_dim);
+        n_v = max_i64(n_v, a->n_head_kv * a->head_dim_v);
+        n_o = max_i64(n_o, a->n_head * a->head_dim_v);
+        n_ff = max_i64(n_ff, m->layers[i].is_moe ? 1 : m->layers[i].ffn.n_ff);
+    }
+    const struct {
+        struct tensor *t;
+        enum elem_type type;
+        int64_t ne0, ne1;
+    } all[] = {
+        {&w->ids, ELEM_I32, w->n_batch, 1},
+        {&w->pos, ELEM_I32, w->n_batch, 1},
+        {&w->rope, ELEM_F32, m->n_rot, w->n_batch},
+        {&w->x, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->h, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->q, ELEM_F32, n_q, w->n_batch},
+        {&w->k, ELEM_F32, n_k, w->n_batch},
+        {&w->v, ELEM_F32, n_v, w->n_batch},
+        {&w->attn, ELEM_F32, n_o, w->n_batch},
+        {&w->gate, ELEM_F32, n_ff, w->n_batch},
+        {&w->up, ELEM_F32, n_ff, w->n_batch},
+        {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        TRY(backend_tensor_create(w->device, all[i].type, all[i].ne0, all[i].ne1, 1, MEM_SCRATCH, all[i].t, e));
+    return ERR_OK;
+}
+
+err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch, int64_t n_logits,
+                           struct err *e)
+{
+    err_code code;
+    *out = NULL;
+    struct model_work *w = mem_calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e, sizeof *w, "work space");
+    *w = (struct model_work){.device = m->device, .n_batch = n_batch, .n_logits = n_logits};
+    w->host_pos = arena_calloc(&w->arena, (size_t)n_batch, sizeof *w->host_pos);
+    w->host_x = arena_calloc(&w->arena, (size_t)m->n_embd, sizeof *w->host_x);
+    if (!w->host_pos || !w->host_x) {
+        code = err_nomem(e, (size_t)m->n_embd * sizeof *w->host_x, "work space");
+        goto out;
+    }
+    TRY_OUT(create_tensors(w, m, e));
+    if (m->n_moe_layer)
+        TRY_OUT(create_moe_work(w, m, e));
+out:
+    if (code != ERR_OK)
+        model_work_close(&w);
+    *out = w;
+    return code;
+}
+
+void model_work_close(struct model_work **out)
+{
+    struct model_work *w = *out;
+    if (!w)
+        return;
+    struct tensor *all[] = {&w->ids, &w->pos, &w->rope, &w->x,    &w->h,  &w->q,
+                            &w->k,   &w->v,   &w->attn, &w->gate, &w->up, &w->logits};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(w->device, &all[i]->buffer);
+    moe_work_close(&w->moe, w->device);
+    arena_close(&w->arena);
+    mem_free(w);
+    *out = NULL;
+}
+
+/* ---- blocks ----------------------------------------------------------------------------------------------- */
+
+/* One call: everything that its blocks need to know. Tensors are cut to the call's number of tokens. */
+struct pass {
+    const struct model *m;
+    struct model_state *s;
+    struct model_work *w;
+    const struct model_forward_params *p;
+    struct backend *b;
+    int64_t n;                       /* tokens */
+    struct tensor ids, pos, rope, x; /* of those tokens */
+};
+
+/* A work tensor seen as ne1 rows of ne0. */
+static struct tensor shaped(struct tensor t, int64_t ne0, int64_t ne1)
+{
+    t.ne[0] = ne0;
+    t.ne[1] = ne1;
+    return t;
+}
+
+static void norm(const struct pass *p, const struct tensor *x, const struct tensor *w, int64_t n,
+                 const struct tensor *out)
+{
+    backend_enqueue(p->b, &(struct op){.kind = OP_RMS_NORM,
+                                       .in = {*x},
+                                       .out = {*out},
+                                       .vec = {*w},
+                                       .norm = {.n = n, .eps = p->m->norm_eps}});
+}
+
+static void add(const struct pass *p, const struct tensor *x, const struct tensor *y)
+{
+    backend_enqueue(p->b, &(struct op){.kind = OP_ADD, .in = {*x, *y}, .out = {*x}});
+}
+
+static void rope(const struct pass *p, const struct attention *a, const struct tensor *x)
+{
+    backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
+                                       .in = {*x, p->rope},
+                                       .out = {*x},
+                                       .rope = {a->rope, a->head_dim, a->n_rot}});
+}
+
+/* h = o . attention(q . h, k . h, v . h) */
+static void attention(const struct pass *p, const struct attention *a, struct layer_state *kv,
+                      const struct tensor *h)
+{
+    struct tensor q = shaped(p->w->q, a->n_head * a->head_dim, p->n);
+    struct tensor k = shaped(p->w->k, a->n_head_kv * a->head_dim, p->n);
+    struct tensor v = shaped(p->w->v, a->n_head_kv * a->head_dim_v, p->n);
+    struct tensor out = shaped(p->w->attn, a->n_head * a->head_dim_v, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {q, k, v},
+                                       .weight = {a->q, a->k, a->v},
+                                       .vec = {a->q_bias, a->k_bias, a->v_bias}});
+    if (a->q_norm.buffer)
+        norm(p, &q, &a->q_norm, a->q_norm_len, &q);
+    if (a->k_norm.buffer)
+        norm(p, &k, &a->k_norm, a->k_norm_len, &k);
+    rope(p, a, &q);
+    rope(p, a, &k);
+    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {k, p->pos}, .state = {kv->k}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {v, p->pos}, .state = {kv->v}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
+                                       .in = {q, p->pos},
+                                       .out = {out},
+                                       .state = {kv->k, kv->v},
+                                       .attention = {a->n_head, a->scale, p->s->pos + p->n}});
+    backend_enqueue(p->b, &(struct op){
+                              .kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
+}
+
+/* h = down . (act(gate . h) * (up . h)) */
+static void dense_ffn(const struct pass *p, const struct ffn *f, const struct tensor *h)
+{
+    struct tensor gate = shaped(p->w->gate, f->n_ff, h->ne[1]), up = shaped(p->w->up, f->n_ff, h->ne[1]);
+    backend_enqueue(p->b, &(struct op){
+                              .kind = OP_MATMUL, .in = {*h}, .out = {gate, up}, .weight = {f->gate, f->up}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = f->act});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*h}, .weight = {f->down}});
+}
+
+/* One layer over the residual stream of the call; x is cut to its last n_out rows once attention has seen all. */
+static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
+{
+    const struct layer *y = &p->m->layers[i];
+    struct tensor h = shaped(p->w->h, p->m->n_embd, p->n);
+    norm(p, &p->x, &y->attn_norm, p->m->n_embd, &h);
+    attention(p, &y->attn, &p->s->layers[i], &h);
+    add(p, &p->x, &h);
+    if (i == p->m->n_layer - 1)
+        p->x = tensor_rows(p->x, p->n - n_out, n_out);
+    if (p->x.ne[1] == 0)
+        return ERR_OK;
+    h = shaped(p->w->h, p->m->n_embd, p->x.ne[1]);
+    norm(p, &p->x, &y->ffn_norm, p->m->n_embd, &h);
+    if (y->is_moe)
+        TRY(moe_forward(p->b, p->m->experts, &y->moe, &p->w->moe, &h, &h, p->p->sort_cutoff, p->p->trace, e));
+    else
+        dense_ffn(p, &y->ffn, &h);
+    add(p, &p->x, &h);
+    return ERR_OK;
+}
+
+static err_code report_hidden(const struct pass *p, int64_t i, struct err *e)
+{
+    if (!p->p->hidden || p->x.ne[1] == 0)
+        return ERR_OK;
+    struct tensor last = tensor_rows(p->x, p->x.ne[1] - 1, 1);
+    TRY(backend_read(p->b, &last, p->w->host_x, e));
+    p->p->hidden(p->p->hidden_user, i, p->w->host_x);
+    return ERR_OK;
+}
+
+err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
+                       const struct model_forward_params *params, const int32_t *ids, int64_t n, int64_t n_out,
+                       struct err *e)
+{
+    assert(n >= 1 && n <= w->n_batch && n_out >= 0 && n_out <= n && s->pos + n <= s->n_ctx);
+    struct pass p = {.m = m, .s = s, .w = w, .p = params, .b = m->device, .n = n};
+    p.ids = shaped(w->ids, n, 1);
+    p.pos = shaped(w->pos, n, 1);
+    p.rope = shaped(w->rope, m->n_rot, n);
+    p.x = shaped(w->x, m->n_embd, n);
+    for (int64_t i = 0; i < n; i++)
+        w->host_pos[i] = (int32_t)(s->pos + i);
+    backend_write(p.b, &p.ids, ids);
+    backend_write(p.b, &p.pos, w->host_pos);
+    backend_enqueue(p.b, &(struct op){.kind = OP_EMBED, .in = {p.ids}, .out = {p.x}, .weight = {m->embed}});
+    backend_enqueue(p.b, &(struct op){.kind = OP_ROPE_TABLE,
+                                      .in = {p.pos},
+                                      .out = {p.rope},
+                                      .vec = {m->rope_divisors},
+                                      .rope_table = {m->rope_freq_base, m->rope_freq_scale}});
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        TRY(layer(&p, i, n_out, e));
+        TRY(report_hidden(&p, i, e));
+    }
+    w->kept = p.x;
+    TRY(backend_wait(p.b, backend_fence(p.b), e));
+    s->pos += n;
+    return ERR_OK;
+}
+
+err_code model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n, float *logits,
+                      struct err *e)
+{
+    assert(n >= 1 && n <= w->n_logits);
+    const struct pass p = {.m = m, .b = m->device};
+    struct tensor x = tensor_rows(w->kept, first, n), h = shaped(w->h, m->n_embd, n);
+    struct tensor y = shaped(w->logits, m->n_vocab, n);
+    norm(&p, &x, &m->out_norm, m->n_embd, &h);
+    backend_enqueue(p.b, &(struct op){.kind = OP_MATMUL, .in = {h}, .out = {y}, .weight = {m->output}});
+    return backend_read(p.b, &y, logits, e);
+}

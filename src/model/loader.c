@@ -1,0 +1,387 @@
+#include "model/loader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "store/store.h"
+
+/* ---- keys ------------------------------------------------------------------------------------------------- */
+
+enum { KEY_BYTES = 160 };
+
+static void arch_key(const struct loader *l, const char *suffix, char key[KEY_BYTES])
+{
+    snprintf(key, KEY_BYTES, "%s.%s", l->m->arch, suffix);
+}
+
+err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err *e)
+{
+    char key[KEY_BYTES];
+    uint32_t v;
+    arch_key(l, suffix, key);
+    TRY(gguf_need_u32(l->g, key, &v, e));
+    *out = v;
+    return ERR_OK;
+}
+
+err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct err *e)
+{
+    char key[KEY_BYTES];
+    arch_key(l, suffix, key);
+    return gguf_find(l->g, key) ? load_u32(l, suffix, out, e) : ERR_OK;
+}
+
+err_code load_f32(struct loader *l, const char *suffix, float *out, struct err *e)
+{
+    char key[KEY_BYTES];
+    arch_key(l, suffix, key);
+    return gguf_need_f32(l->g, key, out, e);
+}
+
+err_code load_f32_opt(struct loader *l, const char *suffix, float *out, struct err *e)
+{
+    char key[KEY_BYTES];
+    arch_key(l, suffix, key);
+    return gguf_opt_f32(l->g, key, out, e);
+}
+
+err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer, int64_t *out, struct err *e)
+{
+    char key[KEY_BYTES];
+    arch_key(l, suffix, key);
+    if (!gguf_find(l->g, key))
+        return ERR_OK;
+    uint32_t *all = mem_calloc((size_t)l->m->n_layer, sizeof *all);
+    if (!all)
+        return err_nomem(e, (size_t)l->m->n_layer * sizeof *all, key);
+    err_code code = gguf_layer_u32(l->g, key, all, (uint32_t)l->m->n_layer, true, e);
+    if (code == ERR_OK)
+        *out = all[layer];
+    mem_free(all);
+    return code;
+}
+
+/* ---- tensors ---------------------------------------------------------------------------------------------- */
+
+enum { NAME_BYTES = 128 };
+
+static void full_name(int64_t layer, const char *name, char out[NAME_BYTES])
+{
+    if (layer < 0)
+        snprintf(out, NAME_BYTES, "%s", name);
+    else
+        snprintf(out, NAME_BYTES, "blk.%lld.%s", (long long)layer, name);
+}
+
+const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const char *name)
+{
+    char full[NAME_BYTES];
+    full_name(layer, name, full);
+    return gguf_tensor_find(l->g, full);
+}
+
+/* The tensor, which must be there, be of a type that we decode, and have this shape (ne2 1: a matrix or vector). */
+static err_code need_tensor(struct loader *l, int64_t layer, const char *name, int64_t ne0, int64_t ne1, int64_t ne2,
+                            const struct gguf_tensor **out, struct err *e)
+{
+    char full[NAME_BYTES];
+    full_name(layer, name, full);
+    const struct gguf_tensor *t = gguf_tensor_find(l->g, full);
+    const char *path = gguf_file_path(l->g, t ? t->file : 0);
+    if (!t)
+        return err_set(e, ERR_FORMAT, "%s: tensor %s is missing", path, full);
+    if (!t->info)
+        return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s has type %u, which this version does not know", path, full,
+                       t->type_id);
+    if (t->ne[0] != (uint64_t)ne0 || t->ne[1] != (uint64_t)ne1 || t->ne[2] != (uint64_t)ne2 || t->ne[3] != 1)
+        return err_set(e, ERR_FORMAT,
+                       "%s: tensor %s has shape [%llu, %llu, %llu], expected [%lld, %lld, %lld]", path, full,
+                       (unsigned long long)t->ne[0], (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
+                       (long long)ne0, (long long)ne1, (long long)ne2);
+    l->used[t - gguf_tensor_at(l->g, 0)] = true;
+    *out = t;
+    return ERR_OK;
+}
+
+struct tensor_source {
+    struct loader *l;
+    const struct gguf_tensor *t;
+    size_t row_bytes;
+};
+
+static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    const struct tensor_source *s = user;
+    const struct store_range range = {.file = s->t->file,
+                                      .offset = s->t->offset + row0 * s->row_bytes,
+                                      .n_bytes = n * s->row_bytes,
+                                      .dst = dst};
+    if (store_read(s->l->p->store, &range, 1, e) != ERR_OK)
+        return err_prefix(e, "tensor %s", s->t->name);
+    uint64_t total = atomic_fetch_add(&s->l->n_read, range.n_bytes) + range.n_bytes;
+    if (s->l->p->progress)
+        s->l->p->progress(s->l->p->user, total);
+    return ERR_OK;
+}
+
+err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, struct weight **out,
+                     struct err *e)
+{
+    const struct gguf_tensor *t;
+    TRY(need_tensor(l, layer, name, k, n_row, 1, &t, e));
+    struct tensor_source src = {.l = l, .t = t};
+    quant_row_bytes(t->info, t->ne[0], &src.row_bytes);
+    struct model *m = l->m;
+    const char *kept = arena_strndup(&m->arena, t->name, strlen(t->name));
+    if (!kept)
+        return err_nomem(e, strlen(t->name), "a name");
+    const struct weight_desc d = {.name = kept, .type = t->info, .k = k, .n_row = n_row};
+    TRY(backend_weight_load(m->device, &d, &(struct weight_source){read_rows, &src}, out, e));
+    m->weights[m->n_weights++] = *out;
+    return ERR_OK;
+}
+
+err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need, struct tensor *out,
+                     struct err *e)
+{
+    const struct gguf_tensor *t;
+    if (!need && !load_find(l, layer, name))
+        return ERR_OK;
+    TRY(need_tensor(l, layer, name, n, 1, 1, &t, e));
+    struct model *m = l->m;
+    struct tensor_source src = {.l = l, .t = t, .row_bytes = t->n_bytes};
+    float *values = mem_calloc((size_t)n, sizeof *values);
+    char *raw = mem_alloc(t->n_bytes);
+    err_code code;
+    if (!values || !raw) {
+        code = err_nomem(e, t->n_bytes, t->name);
+        goto out;
+    }
+    TRY_OUT(read_rows(&src, 0, 1, raw, e));
+    t->info->decode(raw, values, n);
+    TRY_OUT(backend_tensor_create(m->device, ELEM_F32, n, 1, 1, MEM_WEIGHTS, out, e));
+    m->buffers[m->n_buffers++] = out->buffer;
+    backend_write(m->device, out, values);
+out:
+    mem_free(values);
+    mem_free(raw);
+    return code;
+}
+
+/* ---- trunk ------------------------------------------------------------------------------------------------ */
+
+static err_code load_rope(struct loader *l, struct err *e)
+{
+    struct model *m = l->m;
+    m->rope_freq_base = 10000;
+    m->rope_freq_scale = 1;
+    TRY(load_f32_opt(l, "rope.freq_base", &m->rope_freq_base, e));
+    if (!(m->rope_freq_base > 0))
+        return err_set(e, ERR_FORMAT, "%s: %s.rope.freq_base is %g, expected more than 0", gguf_file_path(l->g, 0),
+                       m->arch, (double)m->rope_freq_base);
+    char key[KEY_BYTES];
+    struct gguf_string type = {"none", 4};
+    arch_key(l, "rope.scaling.type", key);
+    TRY(gguf_opt_string(l->g, key, &type, e));
+    if (!strcmp(type.s, "linear")) {
+        float factor = 1;
+        TRY(load_f32_opt(l, "rope.scaling.factor", &factor, e));
+        if (!(factor > 0))
+            return err_set(e, ERR_FORMAT, "%s: %s.rope.scaling.factor is %g, expected more than 0",
+                           gguf_file_path(l->g, 0), m->arch, (double)factor);
+        m->rope_freq_scale = 1 / factor;
+    } else if (strcmp(type.s, "none") != 0) {
+        return err_set(e, ERR_UNSUPPORTED, "%s: %s is \"%s\"; this version knows none and linear",
+                       gguf_file_path(l->g, 0), key, type.s);
+    }
+    return load_vector(l, -1, "rope_freqs.weight", m->n_rot / 2, false, &m->rope_divisors, e);
+}
+
+err_code load_trunk(struct loader *l, struct err *e)
+{
+    struct model *m = l->m;
+    const char *path = gguf_file_path(l->g, 0);
+    TRY(load_u32(l, "block_count", &m->n_layer, e));
+    TRY(load_u32(l, "embedding_length", &m->n_embd, e));
+    TRY(load_u32(l, "context_length", &m->n_ctx_train, e));
+    TRY(load_f32(l, "attention.layer_norm_rms_epsilon", &m->norm_eps, e));
+    if (m->n_layer < 1 || m->n_layer > 65536 || m->n_embd < 1)
+        return err_set(e, ERR_FORMAT, "%s: %lld layers of width %lld, expected at least 1 of each", path,
+                       (long long)m->n_layer, (long long)m->n_embd);
+    const struct gguf_tensor *embd = load_find(l, -1, "token_embd.weight");
+    if (!embd)
+        return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight is missing: a vocabulary without a model?", path);
+    m->n_vocab = (int64_t)embd->ne[1];
+    TRY(load_weight(l, -1, "token_embd.weight", m->n_embd, m->n_vocab, &m->embed, e));
+    TRY(load_vector(l, -1, "output_norm.weight", m->n_embd, true, &m->out_norm, e));
+    m->output = m->embed;
+    if (load_find(l, -1, "output.weight"))
+        TRY(load_weight(l, -1, "output.weight", m->n_embd, m->n_vocab, &m->output, e));
+    m->layers = arena_calloc(&m->arena, (size_t)m->n_layer, sizeof *m->layers);
+    l->expert_layers = mem_calloc((size_t)m->n_layer, sizeof *l->expert_layers);
+    if (!m->layers || !l->expert_layers)
+        return err_nomem(e, (size_t)m->n_layer * sizeof *m->layers, "the layers");
+    return ERR_OK;
+}
+
+/* ---- blocks ----------------------------------------------------------------------------------------------- */
+
+static err_code attention_dims(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+{
+    struct model *m = l->m;
+    const char *path = gguf_file_path(l->g, 0);
+    TRY(load_layer_u32_opt(l, "attention.head_count", layer, &a->n_head, e));
+    if (a->n_head < 1)
+        return err_set(e, ERR_FORMAT, "%s: %s.attention.head_count is missing or 0 in layer %lld", path, m->arch,
+                       (long long)layer);
+    a->n_head_kv = a->n_head;
+    TRY(load_layer_u32_opt(l, "attention.head_count_kv", layer, &a->n_head_kv, e));
+    a->head_dim = a->head_dim_v = m->n_embd / a->n_head;
+    TRY(load_u32_opt(l, "attention.key_length", &a->head_dim, e));
+    TRY(load_u32_opt(l, "attention.value_length", &a->head_dim_v, e));
+    a->n_rot = a->head_dim;
+    TRY(load_u32_opt(l, "rope.dimension_count", &a->n_rot, e));
+    if (a->n_head_kv < 1 || a->n_head % a->n_head_kv)
+        return err_set(e, ERR_FORMAT, "%s: %lld heads over %lld KV heads in layer %lld: expected a multiple", path,
+                       (long long)a->n_head, (long long)a->n_head_kv, (long long)layer);
+    if (a->head_dim < 1 || a->head_dim_v < 1 || a->n_rot < 2 || a->n_rot % 2 || a->n_rot > a->head_dim)
+        return err_set(e, ERR_FORMAT,
+                       "%s: heads of %lld and %lld with %lld rotated (rope.dimension_count): expected an even number "
+                       "up to the head's",
+                       path, (long long)a->head_dim, (long long)a->head_dim_v, (long long)a->n_rot);
+    return ERR_OK;
+}
+
+err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
+                        struct attention *a, struct err *e)
+{
+    struct model *m = l->m;
+    TRY(attention_dims(l, layer, a, e));
+    a->rope = rope;
+    a->scale = 1 / sqrtf((float)a->head_dim);
+    int64_t n_q = a->n_head * a->head_dim, n_k = a->n_head_kv * a->head_dim, n_v = a->n_head_kv * a->head_dim_v;
+    TRY(load_weight(l, layer, "attn_q.weight", m->n_embd, n_q, &a->q, e));
+    TRY(load_weight(l, layer, "attn_k.weight", m->n_embd, n_k, &a->k, e));
+    TRY(load_weight(l, layer, "attn_v.weight", m->n_embd, n_v, &a->v, e));
+    TRY(load_weight(l, layer, "attn_output.weight", a->n_head * a->head_dim_v, m->n_embd, &a->o, e));
+    TRY(load_vector(l, layer, "attn_q.bias", n_q, false, &a->q_bias, e));
+    TRY(load_vector(l, layer, "attn_k.bias", n_k, false, &a->k_bias, e));
+    TRY(load_vector(l, layer, "attn_v.bias", n_v, false, &a->v_bias, e));
+    TRY(load_vector(l, layer, "attn_output.bias", m->n_embd, false, &a->o_bias, e));
+    if (qk_norm == QK_NORM_NONE)
+        return ERR_OK;
+    a->q_norm_len = qk_norm == QK_NORM_HEAD ? a->head_dim : n_q;
+    a->k_norm_len = qk_norm == QK_NORM_HEAD ? a->head_dim : n_k;
+    TRY(load_vector(l, layer, "attn_q_norm.weight", a->q_norm_len, true, &a->q_norm, e));
+    return load_vector(l, layer, "attn_k_norm.weight", a->k_norm_len, true, &a->k_norm, e);
+}
+
+err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
+{
+    struct model *m = l->m;
+    TRY(load_layer_u32_opt(l, "feed_forward_length", layer, &f->n_ff, e));
+    if (f->n_ff < 1)
+        return err_set(e, ERR_FORMAT, "%s: %s.feed_forward_length is missing or 0 in layer %lld",
+                       gguf_file_path(l->g, 0), m->arch, (long long)layer);
+    f->act = ACT_SILU;
+    TRY(load_weight(l, layer, "ffn_gate.weight", m->n_embd, f->n_ff, &f->gate, e));
+    TRY(load_weight(l, layer, "ffn_up.weight", m->n_embd, f->n_ff, &f->up, e));
+    return load_weight(l, layer, "ffn_down.weight", f->n_ff, m->n_embd, &f->down, e);
+}
+
+/* Where the experts' matrices of one tensor lie: all of its rows, or one of the two halves of a fused tensor. */
+static struct expert_matrix expert_matrix(const struct gguf_tensor *t, int half, int n_half)
+{
+    uint64_t stride = t->n_bytes / t->ne[2];
+    return (struct expert_matrix){.file = t->file,
+                                  .offset = t->offset + stride / (uint64_t)n_half * (uint64_t)half,
+                                  .stride_bytes = stride,
+                                  .n_bytes = stride / (uint64_t)n_half};
+}
+
+static err_code load_routed(struct loader *l, int64_t layer, const struct moe_layer *y, struct err *e)
+{
+    struct model *m = l->m;
+    const struct gguf_tensor *gate, *up, *down = load_find(l, layer, "ffn_down_exps.weight");
+    int64_t n_ff = down ? (int64_t)down->ne[0] : 0, n_ff_key = 0;
+    TRY(load_layer_u32_opt(l, "expert_feed_forward_length", layer, &n_ff_key, e));
+    n_ff = n_ff_key ? n_ff_key : n_ff;
+    TRY(need_tensor(l, layer, "ffn_down_exps.weight", n_ff, m->n_embd, y->n_expert, &down, e));
+    int n_half = load_find(l, layer, "ffn_gate_up_exps.weight") ? 2 : 1;
+    if (n_half == 2) {
+        TRY(need_tensor(l, layer, "ffn_gate_up_exps.weight", m->n_embd, 2 * n_ff, y->n_expert, &gate, e));
+        up = gate;
+    } else {
+        TRY(need_tensor(l, layer, "ffn_gate_exps.weight", m->n_embd, n_ff, y->n_expert, &gate, e));
+        TRY(need_tensor(l, layer, "ffn_up_exps.weight", m->n_embd, n_ff, y->n_expert, &up, e));
+    }
+    l->expert_layers[y->experts_layer] =
+        (struct expert_layer){.index = (int)layer,
+                              .n_expert = y->n_expert,
+                              .shape = {.gate_type = gate->info,
+                                        .up_type = up->info,
+                                        .down_type = down->info,
+                                        .n_embd = m->n_embd,
+                                        .n_ff = n_ff},
+                              .gate = expert_matrix(gate, 0, n_half),
+                              .up = expert_matrix(up, n_half - 1, n_half),
+                              .down = expert_matrix(down, 0, 1)};
+    return ERR_OK;
+}
+
+/* The width of the shared expert: from the metadata, else from the tensor's shape. */
+static err_code load_shared(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
+{
+    struct model *m = l->m;
+    const struct gguf_tensor *gate = load_find(l, layer, "ffn_gate_shexp.weight");
+    if (!gate && !load_find(l, layer, "ffn_down_shexp.weight"))
+        return ERR_OK;
+    y->n_ff_shared = gate ? (int64_t)gate->ne[1] : 0;
+    TRY(load_u32_opt(l, "expert_shared_feed_forward_length", &y->n_ff_shared, e));
+    TRY(load_weight(l, layer, "ffn_gate_shexp.weight", m->n_embd, y->n_ff_shared, &y->shared_gate, e));
+    TRY(load_weight(l, layer, "ffn_up_shexp.weight", m->n_embd, y->n_ff_shared, &y->shared_up, e));
+    TRY(load_weight(l, layer, "ffn_down_shexp.weight", y->n_ff_shared, m->n_embd, &y->shared_down, e));
+    if (load_find(l, layer, "ffn_gate_inp_shexp.weight"))
+        TRY(load_weight(l, layer, "ffn_gate_inp_shexp.weight", m->n_embd, 1, &y->shared_gate_inp, e));
+    return ERR_OK;
+}
+
+err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y, struct err *e)
+{
+    struct model *m = l->m;
+    *y = (struct moe_layer){.experts_layer = m->n_moe_layer,
+                            .n_embd = m->n_embd,
+                            .score = rules->score,
+                            .norm_weights = rules->norm_weights,
+                            .scale = 1,
+                            .act = ACT_SILU};
+    TRY(load_u32(l, "expert_count", &y->n_expert, e));
+    TRY(load_u32(l, "expert_used_count", &y->n_used, e));
+    if (y->n_used < 1 || y->n_used > y->n_expert)
+        return err_set(e, ERR_FORMAT, "%s: %s.expert_used_count is %lld of %lld experts: expected 1 to all",
+                       gguf_file_path(l->g, 0), m->arch, (long long)y->n_used, (long long)y->n_expert);
+    TRY(load_f32_opt(l, "expert_weights_scale", &y->scale, e));
+    if (y->scale == 0) /* some files say 0 for none */
+        y->scale = 1;
+    TRY(load_weight(l, layer, "ffn_gate_inp.weight", m->n_embd, y->n_expert, &y->router, e));
+    TRY(load_routed(l, layer, y, e));
+    m->n_moe_layer++;
+    return load_shared(l, layer, y, e);
+}
+
+err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e)
+{
+    struct model *m = l->m;
+    TRY(load_trunk(l, e));
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        struct layer *y = &m->layers[i];
+        TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
+        TRY(load_attention(l, i, r->rope, r->qk_norm, &y->attn, e));
+        TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
+        y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
+        TRY(y->is_moe ? load_moe(l, i, &r->moe, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
+        m->n_rot = y->attn.n_rot;
+    }
+    return load_rope(l, e);
+}

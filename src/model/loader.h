@@ -1,0 +1,80 @@
+/* What architectures are made of: typed access to a GGUF's keys and tensors while a model is loaded, and loaders
+ * for the blocks that architectures share. Every function fails with a sentence that names the key or tensor. */
+#ifndef MODEL_LOADER_H
+#define MODEL_LOADER_H
+
+#include <stdatomic.h>
+
+#include "gguf/gguf.h"
+#include "model/model.h"
+
+struct loader {
+    const struct gguf *g;
+    const struct model_load_params *p;
+    struct model *m;
+    struct expert_layer *expert_layers; /* those of the MoE layers so far, m->n_moe_layer of them */
+    bool *used;                         /* by tensor index: read or known */
+    atomic_ullong n_read;               /* bytes, for progress */
+};
+
+/* Every architecture: fills *l->m from l->g. */
+typedef err_code arch_load_fn(struct loader *l, struct err *e);
+#define ARCH(name, suffix) arch_load_fn arch_##suffix##_load;
+#include "model/arch_list.def"
+#undef ARCH
+
+/* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" -------------------------------------------------------------- */
+
+MUST_USE err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err *e);     /* must be there */
+MUST_USE err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct err *e); /* else *out stays */
+MUST_USE err_code load_f32(struct loader *l, const char *suffix, float *out, struct err *e);
+MUST_USE err_code load_f32_opt(struct loader *l, const char *suffix, float *out, struct err *e);
+/* A number that is one for all layers or an array of one for each; *out stays when the key is absent. */
+MUST_USE err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer, int64_t *out, struct err *e);
+
+/* ---- tensors: NAME (layer -1) or "blk.LAYER.NAME" ---------------------------------------------------------- */
+
+/* NULL when absent. */
+const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const char *name);
+
+/* A matrix [n_row][k], which must be there. */
+MUST_USE err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row,
+                              struct weight **out, struct err *e);
+/* A vector of n numbers; when `need` is false an absent one leaves *out absent. */
+MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need,
+                              struct tensor *out, struct err *e);
+
+/* ---- blocks ----------------------------------------------------------------------------------------------- */
+
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ALL }; /* over each head, or over the whole of q and of k */
+
+struct moe_rules {
+    enum route_score score;
+    bool norm_weights;
+};
+
+/* The model's own numbers, embedding, output and rope; allocates m->layers. */
+MUST_USE err_code load_trunk(struct loader *l, struct err *e);
+
+/* attn_{q,k,v,output} with whatever biases the file has. */
+MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
+                                 struct attention *a, struct err *e);
+
+/* ffn_{gate,up,down}. */
+MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e);
+
+/* ffn_gate_inp, ffn_{gate,up,down}_exps or a fused ffn_gate_up_exps and, when the file has one, the shared expert with
+ * or without its gate. */
+MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y,
+                           struct err *e);
+
+/* A transformer of the plain kind: x += attention(norm(x)); x += ffn(norm(x)), where a layer is a MoE when it has a
+ * router and dense otherwise. */
+struct transformer_rules {
+    enum rope_mode rope;
+    enum qk_norm qk_norm;
+    struct moe_rules moe;
+};
+MUST_USE err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e);
+
+#endif

@@ -1,0 +1,135 @@
+/* A model: its numbers, its weights on a device, and the forward pass over them.
+ *
+ * An architecture (arch_NAME.c, one line in arch_list.def) reads a GGUF's metadata and tensors into this description,
+ * composing shared blocks; the forward pass (forward.c) walks the description and knows no names. State that grows with
+ * the text (the KV cache) is apart from the model, so that several texts can share one.
+ * Refused, with the key or tensor and what was expected: unknown architectures, missing keys, missing or misshapen
+ * tensors, rope scalings that are not implemented.
+ *
+ * Thread-safety: a loaded model is read-only, but its device is driven by one thread at a time. */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "backend/backend.h"
+#include "base/log.h"
+#include "experts/experts.h"
+#include "moe/moe.h"
+
+struct gguf;
+struct store;
+struct pool;
+
+/* Softmax attention with grouped queries. Shapes: q [n_head * head_dim][n_embd], k and v [n_head_kv * ...],
+ * o [n_embd][n_head * head_dim_v]. Absent tensors are not applied. */
+struct attention {
+    int64_t n_head, n_head_kv, head_dim, head_dim_v;
+    int64_t n_rot;
+    enum rope_mode rope;
+    float scale;
+    struct weight *q, *k, *v, *o;
+    struct tensor q_bias, k_bias, v_bias, o_bias;
+    struct tensor q_norm, k_norm; /* RMS norms before rope: over each head, or over all of q and k */
+    int64_t q_norm_len, k_norm_len;
+};
+
+/* A dense gated feed-forward: down . (act(gate . x) * (up . x)). */
+struct ffn {
+    int64_t n_ff;
+    enum act_fn act;
+    struct weight *gate, *up, *down;
+};
+
+struct layer {
+    struct tensor attn_norm;
+    struct attention attn;
+    struct tensor ffn_norm;
+    bool is_moe;
+    struct ffn ffn;       /* when dense */
+    struct moe_layer moe; /* when not */
+};
+
+struct model {
+    const char *arch;
+    int64_t n_layer, n_embd, n_vocab, n_ctx_train;
+    float norm_eps;
+    float rope_freq_base, rope_freq_scale;
+    int64_t n_rot; /* of the rope table that all layers share */
+    struct tensor rope_divisors;
+
+    struct weight *embed;  /* [n_vocab][n_embd] */
+    struct tensor out_norm;
+    struct weight *output; /* [n_vocab][n_embd]; the embedding when the file ties them */
+    struct layer *layers;  /* [n_layer] */
+
+    int n_moe_layer;
+    struct experts *experts; /* NULL in a dense model */
+
+    /* what the model owns besides the experts */
+    struct backend *device;
+    struct arena arena;
+    struct weight **weights;
+    size_t n_weights;
+    struct buffer **buffers;
+    size_t n_buffers;
+};
+
+struct model_load_params {
+    struct backend *device;
+    struct pool *pool;
+    struct store *store;
+    const struct log *log;                             /* may be NULL */
+    int64_t n_expert_slot;                             /* a layer; 0: all experts */
+    void (*progress)(void *user, uint64_t done_bytes); /* may be NULL; from any thread */
+    void *user;
+};
+
+/* Loads everything: device, store and the rest of params are borrowed until model_close; the GGUF may be closed. */
+MUST_USE err_code model_load(struct model **out, const struct gguf *g, const struct model_load_params *params,
+                             struct err *e);
+void model_close(struct model **m);
+
+/* The bytes that model_load will read, for a progress display. */
+uint64_t model_load_bytes(const struct gguf *g);
+
+/* The known architectures, "llama, olmoe, ...", for messages. */
+const char *model_arch_names(void);
+
+/* ---- state and forward pass ------------------------------------------------------------------------------- */
+
+struct model_state; /* one text: its KV cache and position */
+
+/* Room for n_ctx positions; kv: ELEM_F16 or ELEM_F32. Owned by the caller, to be closed before the model. */
+MUST_USE err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx,
+                                     enum elem_type kv, struct err *e);
+void model_state_close(struct model_state **s);
+int64_t model_state_n_ctx(const struct model_state *s);
+int64_t model_state_pos(const struct model_state *s);
+/* Forgets everything from position pos on (0: all). */
+void model_state_truncate(struct model_state *s, int64_t pos);
+
+/* Work space of the forward pass, for chunks of up to n_batch tokens and n_logits rows of logits at a time. */
+struct model_work;
+MUST_USE err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch,
+                                    int64_t n_logits, struct err *e);
+void model_work_close(struct model_work **w);
+
+struct model_forward_params {
+    int64_t sort_cutoff;
+    const struct moe_trace *trace; /* may be NULL */
+    /* Called after each layer with the residual stream [n_embd] of the last token; may be NULL. Costs a read-back. */
+    void (*hidden)(void *user, int64_t layer, const float *x);
+    void *hidden_user;
+};
+
+/* Appends n tokens (1..n_batch, valid ids, room for them in the context) to the state and keeps the last n_out (0..n)
+ * rows of the last layer's result in work space, for model_logits. On failure the state is as before. */
+MUST_USE err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
+                                const struct model_forward_params *p, const int32_t *ids, int64_t n, int64_t n_out,
+                                struct err *e);
+
+/* The logits of rows [first, first + n) of those kept by the last model_forward, n up to n_logits, into host memory
+ * [n_vocab][n]. */
+MUST_USE err_code model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n, float *logits,
+                               struct err *e);
+
+#endif

@@ -1,0 +1,60 @@
+#include "model/state.h"
+
+#include <assert.h>
+
+err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, enum elem_type kv,
+                            struct err *e)
+{
+    err_code code = ERR_OK;
+    *out = NULL;
+    struct model_state *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e, sizeof *s, "a state");
+    *s = (struct model_state){.device = m->device, .n_layer = m->n_layer, .n_ctx = n_ctx};
+    s->layers = arena_calloc(&s->arena, (size_t)m->n_layer, sizeof *s->layers);
+    if (!s->layers)
+        code = err_nomem(e, (size_t)m->n_layer * sizeof *s->layers, "a state");
+    for (int64_t i = 0; i < m->n_layer && code == ERR_OK; i++) {
+        const struct attention *a = &m->layers[i].attn;
+        struct layer_state *y = &s->layers[i];
+        code = backend_tensor_create(s->device, kv, a->head_dim, n_ctx, a->n_head_kv, MEM_STATE, &y->k, e);
+        if (code == ERR_OK)
+            code = backend_tensor_create(s->device, kv, a->head_dim_v, n_ctx, a->n_head_kv, MEM_STATE, &y->v, e);
+    }
+    if (code != ERR_OK) {
+        err_prefix(e, "KV cache for a context of %lld tokens", (long long)n_ctx);
+        model_state_close(&s);
+    }
+    *out = s;
+    return code;
+}
+
+void model_state_close(struct model_state **out)
+{
+    struct model_state *s = *out;
+    if (!s)
+        return;
+    for (int64_t i = 0; s->layers && i < s->n_layer; i++) {
+        backend_buffer_close(s->device, &s->layers[i].k.buffer);
+        backend_buffer_close(s->device, &s->layers[i].v.buffer);
+    }
+    arena_close(&s->arena);
+    mem_free(s);
+    *out = NULL;
+}
+
+int64_t model_state_n_ctx(const struct model_state *s)
+{
+    return s->n_ctx;
+}
+
+int64_t model_state_pos(const struct model_state *s)
+{
+    return s->pos;
+}
+
+void model_state_truncate(struct model_state *s, int64_t pos)
+{
+    assert(pos >= 0 && pos <= s->pos);
+    s->pos = pos;
+}

@@ -1,0 +1,161 @@
+#include "moe/moe.h"
+
+#include <string.h>
+
+static int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe_layer *layers, int n_layer,
+                         int64_t n_batch, struct arena *arena, struct err *e)
+{
+    int64_t used = 1, expert = 1, embd = 1, shared = 0;
+    for (int i = 0; i < n_layer; i++) {
+        used = max_i64(used, layers[i].n_used);
+        expert = max_i64(expert, layers[i].n_expert);
+        embd = max_i64(embd, layers[i].n_embd);
+        shared = max_i64(shared, layers[i].shared_down ? layers[i].n_ff_shared : 0);
+    }
+    *w = (struct moe_work){0};
+    w->host_ids = arena_calloc(arena, (size_t)(used * n_batch), sizeof *w->host_ids);
+    w->host_table = arena_calloc(arena, (size_t)expert, sizeof *w->host_table);
+    w->wave = arena_calloc(arena, (size_t)(2 * expert), sizeof *w->wave);
+    if (!w->host_ids || !w->host_table || !w->wave)
+        return err_nomem(e, (size_t)(used * n_batch) * sizeof *w->host_ids, "routing");
+    TRY(backend_tensor_create(b, ELEM_I32, used, n_batch, 1, MEM_SCRATCH, &w->ids, e));
+    TRY(backend_tensor_create(b, ELEM_F32, used, n_batch, 1, MEM_SCRATCH, &w->weights, e));
+    TRY(backend_tensor_create(b, ELEM_F32, embd, used, n_batch, MEM_SCRATCH, &w->y, e));
+    TRY(backend_tensor_create(b, ELEM_I32, expert, 1, 1, MEM_SCRATCH, &w->slots, e));
+    if (shared == 0)
+        return ERR_OK;
+    TRY(backend_tensor_create(b, ELEM_F32, shared, n_batch, 1, MEM_SCRATCH, &w->shared_gate, e));
+    TRY(backend_tensor_create(b, ELEM_F32, shared, n_batch, 1, MEM_SCRATCH, &w->shared_up, e));
+    TRY(backend_tensor_create(b, ELEM_F32, embd, n_batch, 1, MEM_SCRATCH, &w->shared_y, e));
+    return backend_tensor_create(b, ELEM_F32, 1, n_batch, 1, MEM_SCRATCH, &w->shared_weight, e);
+}
+
+void moe_work_close(struct moe_work *w, struct backend *b)
+{
+    struct tensor *all[] = {&w->ids,         &w->weights,   &w->y,        &w->slots,
+                            &w->shared_gate, &w->shared_up, &w->shared_y, &w->shared_weight};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(b, &all[i]->buffer);
+}
+
+/* A work tensor cut to the shape of a call. */
+static struct tensor cut(struct tensor t, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    t.ne[0] = ne0;
+    t.ne[1] = ne1;
+    t.ne[2] = ne2;
+    return t;
+}
+
+/* The tensors of one call, at its number of tokens. */
+struct call {
+    struct tensor x, ids, weights, y;
+};
+
+static void enqueue_route(struct backend *b, const struct moe_layer *l, const struct call *c)
+{
+    backend_enqueue(b, &(struct op){.kind = OP_ROUTE,
+                                    .in = {c->x},
+                                    .out = {c->ids, c->weights},
+                                    .weight = {l->router},
+                                    .vec = {l->router_bias},
+                                    .route = {l->score, l->norm_weights, l->scale}});
+}
+
+static void enqueue_experts(struct backend *b, struct experts *experts, const struct moe_layer *l,
+                            const struct call *c, const struct tensor *slots, int64_t sort_cutoff)
+{
+    backend_enqueue(b, &(struct op){.kind = OP_EXPERTS,
+                                    .in = {c->x, c->ids, *slots},
+                                    .out = {c->y},
+                                    .bank = experts_bank(experts, l->experts_layer),
+                                    .experts = {l->act, sort_cutoff}});
+}
+
+/* The distinct ids among n, in order of first appearance, into wave; `seen` is [n_expert] of work space. */
+static int64_t distinct(const int32_t *ids, int64_t n, int32_t *wave, int32_t *seen, int64_t n_expert)
+{
+    int64_t n_distinct = 0;
+    memset(seen, 0, (size_t)n_expert * sizeof *seen);
+    for (int64_t i = 0; i < n; i++)
+        if (!seen[ids[i]]) {
+            seen[ids[i]] = 1;
+            wave[n_distinct++] = ids[i];
+        }
+    return n_distinct;
+}
+
+/* Experts that are not all at hand: as many at a time as there are slots. */
+static err_code run_waves(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
+                          const struct call *c, int64_t sort_cutoff, struct err *e)
+{
+    int32_t *ids = w->wave, *slots = w->wave + l->n_expert;
+    int64_t n = distinct(w->host_ids, tensor_n_elem(&c->ids), ids, w->host_table, l->n_expert);
+    int64_t capacity = experts_capacity(experts, l->experts_layer);
+    struct tensor table = cut(w->slots, l->n_expert, 1, 1);
+    for (int64_t i = 0; i < n; i += capacity) {
+        int64_t n_wave = n - i < capacity ? n - i : capacity;
+        TRY(experts_acquire(experts, l->experts_layer, ids + i, n_wave, slots, e));
+        memset(w->host_table, 0xff, (size_t)l->n_expert * sizeof *w->host_table); /* all -1 */
+        for (int64_t j = 0; j < n_wave; j++)
+            w->host_table[ids[i + j]] = slots[j];
+        backend_write(b, &table, w->host_table);
+        enqueue_experts(b, experts, l, c, &table, sort_cutoff);
+        err_code code = backend_wait(b, backend_fence(b), e);
+        experts_release(experts, l->experts_layer, ids + i, n_wave);
+        if (code != ERR_OK)
+            return code;
+    }
+    return ERR_OK;
+}
+
+/* The shared expert and, where there is one, the logit of its gate. */
+static void enqueue_shared(struct backend *b, const struct moe_layer *l, const struct moe_work *w,
+                           const struct tensor *x, struct tensor *y, struct tensor *weight)
+{
+    int64_t m = x->ne[1];
+    struct tensor gate = cut(w->shared_gate, l->n_ff_shared, m, 1), up = cut(w->shared_up, l->n_ff_shared, m, 1);
+    *y = cut(w->shared_y, l->n_embd, m, 1);
+    struct op first = {
+        .kind = OP_MATMUL, .in = {*x}, .out = {gate, up}, .weight = {l->shared_gate, l->shared_up}};
+    if (l->shared_gate_inp) {
+        *weight = cut(w->shared_weight, 1, m, 1);
+        first.out[2] = *weight;
+        first.weight[2] = l->shared_gate_inp;
+    }
+    backend_enqueue(b, &first);
+    backend_enqueue(b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = l->act});
+    backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*y}, .weight = {l->shared_down}});
+}
+
+err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
+                     const struct tensor *x, const struct tensor *out, int64_t sort_cutoff,
+                     const struct moe_trace *trace, struct err *e)
+{
+    int64_t m = x->ne[1];
+    const struct call c = {.x = *x,
+                           .ids = cut(w->ids, l->n_used, m, 1),
+                           .weights = cut(w->weights, l->n_used, m, 1),
+                           .y = cut(w->y, l->n_embd, l->n_used, m)};
+    const struct tensor *resident = experts_resident(experts, l->experts_layer);
+    enqueue_route(b, l, &c);
+    if (!resident || trace)
+        TRY(backend_read(b, &c.ids, w->host_ids, e));
+    if (trace)
+        trace->routed(trace->user, l->experts_layer, m, l->n_used, w->host_ids);
+    if (resident)
+        enqueue_experts(b, experts, l, &c, resident, sort_cutoff);
+    else
+        TRY(run_waves(b, experts, l, w, &c, sort_cutoff, e));
+    struct tensor shared = {0}, shared_weight = {0};
+    if (l->shared_down)
+        enqueue_shared(b, l, w, x, &shared, &shared_weight);
+    backend_enqueue(b, &(struct op){
+                           .kind = OP_COMBINE, .in = {c.y, c.weights, shared, shared_weight}, .out = {*out}});
+    return ERR_OK;
+}

@@ -1,0 +1,56 @@
+/* One MoE layer: route, experts, combine, and the wave loop between them when not every expert is at hand.
+ *
+ * With all experts resident the layer is three enqueued operations and the host never learns who was chosen. With
+ * holes, the choice is read back, the chosen experts are acquired, computed and released in waves of at most the
+ * capacity, each wave's slot table naming just its own experts, and the results are combined once. The result is
+ * the same to the bit either way. */
+#ifndef MOE_MOE_H
+#define MOE_MOE_H
+
+#include "backend/backend.h"
+#include "experts/experts.h"
+
+/* A layer's weights and rules; everything borrowed. */
+struct moe_layer {
+    int experts_layer; /* index into the experts */
+    int64_t n_embd, n_expert, n_used;
+    struct weight *router; /* [n_expert][n_embd] */
+    struct tensor router_bias;
+    enum route_score score;
+    bool norm_weights;
+    float scale;
+    enum act_fn act;
+
+    /* the shared expert: absent when shared_down is NULL */
+    int64_t n_ff_shared;
+    struct weight *shared_gate, *shared_up, *shared_down;
+    struct weight *shared_gate_inp; /* [1][n_embd], its sigmoid scales the shared expert; may be NULL */
+};
+
+/* Activations of a MoE layer for up to n_batch tokens, shared by all layers of a model. */
+struct moe_work {
+    struct tensor ids, weights;             /* [n_used][n_batch] */
+    struct tensor y;                        /* [n_embd][n_used][n_batch] */
+    struct tensor slots;                    /* [n_expert] of a wave */
+    struct tensor shared_gate, shared_up;   /* [n_ff_shared][n_batch] */
+    struct tensor shared_y, shared_weight;  /* [n_embd][n_batch], [1][n_batch] */
+    int32_t *host_ids, *host_table, *wave;  /* [n_used * n_batch], [n_expert], [2 * n_expert] */
+};
+
+/* Room for the largest of n_layer layers; all borrowed from the arena and the device buffers it opens. */
+MUST_USE err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe_layer *layers, int n_layer,
+                                  int64_t n_batch, struct arena *arena, struct err *e);
+void moe_work_close(struct moe_work *w, struct backend *b);
+
+/* Called with the chosen experts, ids[t * n_used + rank], after each layer's routing. Costs a read-back. */
+struct moe_trace {
+    void (*routed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
+    void *user;
+};
+
+/* out[t] = MoE(x[t]) for the tokens of x [n_embd][M]; sort_cutoff as in OP_EXPERTS; trace may be NULL. */
+MUST_USE err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l,
+                              struct moe_work *w, const struct tensor *x, const struct tensor *out,
+                              int64_t sort_cutoff, const struct moe_trace *trace, struct err *e);
+
+#endif

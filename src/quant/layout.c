@@ -1,0 +1,134 @@
+#include "quant/layout.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* R16 stores, for each group of 16 rows, the dwords of the rows' blocks transposed (one 64-byte vector holds
+ * one dword of each row, row i in lane i), and what is no whole dword (the half-precision d of blocks whose
+ * size is not a multiple of four) in a tail behind the vectors of the whole group:
+ *
+ *   group: for each block { n_vec vectors }, then for each block { 16 halves }
+ *
+ * A type's entry lists which dword of the block, by its byte offset, each vector holds. */
+enum { MAX_VEC = 52 };
+
+struct r16 {
+    int n_vec;            /* vectors a block; 0: the type has no R16 */
+    int half_off;         /* byte offset of the half in the block; -1: none */
+    uint8_t off[MAX_VEC]; /* byte offsets of the dwords in the block */
+};
+
+#define RUN4(o)  o, (o) + 4, (o) + 8, (o) + 12
+#define RUN16(o) RUN4(o), RUN4((o) + 16), RUN4((o) + 32), RUN4((o) + 48)
+
+/* Q6_K, in the order a kernel uses it: a dword of qh with the two dwords of ql that it completes. */
+#define Q6_USE(h, i) (h) * 64 + (i)*4, (h)*64 + 32 + (i)*4, 128 + (h)*32 + (i)*4
+#define Q6_HALF(h)                                                                                           \
+    Q6_USE(h, 0), Q6_USE(h, 1), Q6_USE(h, 2), Q6_USE(h, 3), Q6_USE(h, 4), Q6_USE(h, 5), Q6_USE(h, 6),        \
+        Q6_USE(h, 7)
+
+static const struct r16 r16_types[QUANT_MAX_ID] = {
+    [QUANT_Q4_0] = {4, 0, {RUN4(2)}},
+    [QUANT_Q8_0] = {8, 0, {RUN4(2), RUN4(18)}},
+    /* d and dmin, scales, quants, as they come */
+    [QUANT_Q4_K] = {36, -1, {RUN4(0), RUN16(16), RUN16(80)}},
+    [QUANT_Q6_K] = {52, 208, {Q6_HALF(0), Q6_HALF(1), RUN4(192)}},
+};
+
+const char *layout_name(enum quant_layout layout)
+{
+    static const char *const names[LAYOUT_N] = {"rows", "r16"};
+    return names[layout];
+}
+
+bool layout_supports(enum quant_layout layout, const struct quant_info *q)
+{
+    return layout == LAYOUT_ROWS || (layout == LAYOUT_R16 && r16_types[q->type].n_vec > 0);
+}
+
+bool layout_bytes(enum quant_layout layout, const struct quant_info *q, uint64_t n_row, uint64_t k,
+                  size_t *out)
+{
+    size_t row;
+    if (!layout_supports(layout, q) || !quant_row_bytes(q, k, &row))
+        return false;
+    if (layout == LAYOUT_R16) {
+        if (n_row > UINT64_MAX - (LAYOUT_R16_ROWS - 1))
+            return false;
+        n_row = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
+    }
+    return n_row <= SIZE_MAX && mem_mul((size_t)n_row, row, out);
+}
+
+static size_t row_bytes(const struct quant_info *q, uint64_t k)
+{
+    size_t n = 0;
+    bool ok = quant_row_bytes(q, k, &n);
+    assert(ok);
+    (void)ok;
+    return n;
+}
+
+/* One row into lane `lane` of its group; src NULL: zeros. */
+static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *src, int lane, uint64_t k)
+{
+    const struct r16 *r = &r16_types[q->type];
+    uint64_t n_block = k / (uint64_t)q->block_len;
+    uint8_t *vec = group, *half = group + n_block * (uint64_t)r->n_vec * 64;
+    static const uint8_t zeros[4];
+    for (uint64_t b = 0; b < n_block; b++, vec += r->n_vec * 64, half += 32) {
+        const uint8_t *block = src ? src + b * (uint64_t)q->block_bytes : NULL;
+        for (int i = 0; i < r->n_vec; i++)
+            memcpy(vec + i * 64 + lane * 4, block ? block + r->off[i] : zeros, 4);
+        if (r->half_off >= 0)
+            memcpy(half + lane * 2, block ? block + r->half_off : zeros, 2);
+    }
+}
+
+static void r16_get(const struct quant_info *q, uint8_t *dst, const uint8_t *group, int lane, uint64_t k)
+{
+    const struct r16 *r = &r16_types[q->type];
+    uint64_t n_block = k / (uint64_t)q->block_len;
+    const uint8_t *vec = group, *half = group + n_block * (uint64_t)r->n_vec * 64;
+    for (uint64_t b = 0; b < n_block; b++, vec += r->n_vec * 64, half += 32, dst += q->block_bytes) {
+        for (int i = 0; i < r->n_vec; i++)
+            memcpy(dst + r->off[i], vec + i * 64 + lane * 4, 4);
+        if (r->half_off >= 0)
+            memcpy(dst + r->half_off, half + lane * 2, 2);
+    }
+}
+
+void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src,
+                 uint64_t row0, uint64_t n, uint64_t n_row, uint64_t k)
+{
+    size_t row = row_bytes(q, k);
+    assert(layout_supports(layout, q) && row0 <= n_row && n <= n_row - row0);
+    if (layout == LAYOUT_ROWS) {
+        memcpy((uint8_t *)dst + row0 * row, src, n * row);
+        return;
+    }
+    assert(row0 % LAYOUT_R16_ROWS == 0 && (n % LAYOUT_R16_ROWS == 0 || row0 + n == n_row));
+    uint64_t n_padded = (n + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
+    uint8_t *group = (uint8_t *)dst + row0 * row;
+    for (uint64_t i = 0; i < n_padded; i++) {
+        uint64_t lane = i % LAYOUT_R16_ROWS;
+        r16_put(q, group + (i - lane) * row, i < n ? (const uint8_t *)src + i * row : NULL, (int)lane, k);
+    }
+}
+
+void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src,
+                   uint64_t row0, uint64_t n, uint64_t k)
+{
+    size_t row = row_bytes(q, k);
+    assert(layout_supports(layout, q));
+    if (layout == LAYOUT_ROWS) {
+        memcpy(dst, (const uint8_t *)src + row0 * row, n * row);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t lane = (row0 + i) % LAYOUT_R16_ROWS;
+        r16_get(q, (uint8_t *)dst + i * row, (const uint8_t *)src + (row0 + i - lane) * row, (int)lane, k);
+    }
+}

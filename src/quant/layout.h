@@ -1,0 +1,41 @@
+/* Layouts: the orders in which a weight matrix's bytes may lie in memory.
+ *
+ * ROWS is GGUF's own order: row after row of blocks. R16 interleaves groups of 16 rows so that one 512-bit
+ * vector holds the same four bytes of 16 rows and each lane accumulates its own row; matrices are padded with
+ * zero rows to a whole number of groups. The order inside a group is fixed by the type and documented in
+ * layout.c, is the same on every machine (so a prepared store is portable), and unpacks to the very bytes it
+ * was packed from. */
+#ifndef QUANT_LAYOUT_H
+#define QUANT_LAYOUT_H
+
+#include "quant/quant.h"
+
+enum quant_layout {
+    LAYOUT_ROWS, /* ids are stored in files: append, never renumber */
+    LAYOUT_R16,
+    LAYOUT_N
+};
+
+enum { LAYOUT_R16_ROWS = 16 };
+
+const char *layout_name(enum quant_layout layout);
+
+/* Whether the layout is defined for the type. ROWS always is. */
+bool layout_supports(enum quant_layout layout, const struct quant_info *q);
+
+/* Bytes of n_row rows of k weights in a layout (R16: the rows rounded up to 16); false on overflow or bad k.
+ */
+bool layout_bytes(enum quant_layout layout, const struct quant_info *q, uint64_t n_row, uint64_t k,
+                  size_t *out);
+
+/* Packs rows [row0, row0 + n) of a matrix of n_row rows into `dst`, the start of the packed matrix. `src`
+ * holds just those n rows in GGUF's order. row0: a multiple of 16; n: a multiple of 16 or up to the last row
+ * (padding is then written). Safe on disjoint row ranges in parallel. */
+void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src,
+                 uint64_t row0, uint64_t n, uint64_t n_row, uint64_t k);
+
+/* The inverse: rows [row0, row0 + n) back into GGUF's order at `dst`; any row0 and n within n_row. */
+void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src,
+                   uint64_t row0, uint64_t n, uint64_t k);
+
+#endif

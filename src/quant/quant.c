@@ -1,0 +1,96 @@
+#include "quant/quant.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "quant/blocks.h"
+#include "quant/quant_decode.h"
+
+static const struct quant_info infos[QUANT_MAX_ID] = {
+#define QUANT(n, id, len, bytes, decoder, kind)                                                              \
+    [id] = {.name = #n,                                                                                      \
+            .type = QUANT_##n,                                                                               \
+            .block_len = len,                                                                                \
+            .block_bytes = bytes,                                                                            \
+            .act = QUANT_ACT_##kind,                                                                         \
+            .decode = decode_##decoder},
+#include "quant/quant_types.def"
+#undef QUANT
+};
+
+_Static_assert(sizeof(struct block_q4_0) == 18 && sizeof(struct block_q4_1) == 20, "block layout");
+_Static_assert(sizeof(struct block_q5_0) == 22 && sizeof(struct block_q5_1) == 24, "block layout");
+_Static_assert(sizeof(struct block_q8_0) == 34 && sizeof(struct block_iq4_nl) == 18, "block layout");
+_Static_assert(sizeof(struct block_mxfp4) == 17 && sizeof(struct block_iq4_xs) == 136, "block layout");
+_Static_assert(sizeof(struct block_q2_k) == 84 && sizeof(struct block_q3_k) == 110, "block layout");
+_Static_assert(sizeof(struct block_q4_k) == 144 && sizeof(struct block_q5_k) == 176, "block layout");
+_Static_assert(sizeof(struct block_q6_k) == 210, "block layout");
+
+const struct quant_info *quant_info(uint32_t type_id)
+{
+    return type_id < QUANT_MAX_ID && infos[type_id].name ? &infos[type_id] : NULL;
+}
+
+bool quant_row_bytes(const struct quant_info *q, uint64_t n, size_t *out)
+{
+    uint64_t n_block = n / (uint64_t)q->block_len;
+    if (n % (uint64_t)q->block_len || n_block > SIZE_MAX)
+        return false;
+    return mem_mul((size_t)n_block, (size_t)q->block_bytes, out);
+}
+
+static float float_of_bits(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static uint32_t bits_of_float(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+/* NaNs keep their payload's leading bits and become quiet, as the x86 conversion instructions do. */
+float quant_half_to_float(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
+    if (exponent == 31)
+        return float_of_bits(sign | 0x7f800000 | mantissa << 13 | (mantissa ? 0x400000 : 0));
+    if (exponent == 0) {
+        float subnormal = (float)mantissa * 0x1p-24f;
+        return float_of_bits(sign | bits_of_float(subnormal));
+    }
+    return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+uint16_t quant_float_to_half(float f)
+{
+    uint32_t bits = bits_of_float(f), sign = bits >> 16 & 0x8000, mag = bits & 0x7fffffff;
+    if (mag > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (mag >> 13 & 0x3ff));
+    if (mag >= 0x477ff000) /* halfway between the largest half and 2^16 rounds to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (mag < 0x38800000) {
+        /* below 2^-14: adding 0.5 makes the float's last place 2^-24, the subnormals' step */
+        uint32_t rounded = bits_of_float(float_of_bits(mag) + 0.5f) - bits_of_float(0.5f);
+        return (uint16_t)(sign | rounded);
+    }
+    uint32_t odd = mag >> 13 & 1;
+    return (uint16_t)(sign | (mag + 0xfff + odd - 0x38000000) >> 13);
+}
+
+float quant_bf16_to_float(uint16_t h)
+{
+    return float_of_bits((uint32_t)h << 16);
+}
+
+uint16_t quant_float_to_bf16(float f)
+{
+    uint32_t bits = bits_of_float(f);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}

@@ -1,0 +1,51 @@
+/* Block formats: the one table of weight types that GGUF files hold, and a reference decoder for each.
+ *
+ * A row of a weight matrix is a whole number of blocks; a block holds `block_len` weights in `block_bytes`
+ * bytes. Everything that depends on a type asks this table. What is not in the table can't be run: callers
+ * say so with the type's id. Decoders are plain C, exact, and slow: the reference that every fast kernel is
+ * tested against. */
+#ifndef QUANT_QUANT_H
+#define QUANT_QUANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Type ids are GGUF's. */
+enum quant_type {
+#define QUANT(name, id, block_len, block_bytes, decoder, act) QUANT_##name = id,
+#include "quant/quant_types.def"
+#undef QUANT
+};
+
+enum { QUANT_MAX_ID = 64 }; /* every known id is below this, so tables may be indexed by id */
+
+/* What the activations are rounded to in fast mode before they meet weights of a type. */
+enum quant_act {
+    QUANT_ACT_FLOAT,    /* float32, not rounded */
+    QUANT_ACT_INT8_32,  /* int8 with one float scale for each 32 */
+    QUANT_ACT_INT8_256, /* int8 with one float scale for each 256 */
+    QUANT_N_ACT
+};
+
+struct quant_info {
+    const char *name; /* as the field writes it: "Q4_K" */
+    enum quant_type type;
+    int block_len, block_bytes;
+    enum quant_act act;
+    void (*decode)(const void *src, float *dst, int64_t n); /* n: a multiple of block_len */
+};
+
+/* NULL for an id that is not in the table. */
+const struct quant_info *quant_info(uint32_t type_id);
+
+/* The bytes of a row of n weights; false when n is not a multiple of the block length or on overflow. */
+bool quant_row_bytes(const struct quant_info *q, uint64_t n, size_t *out);
+
+/* IEEE half precision and bfloat16 to float (exact) and back (round to nearest even). */
+float quant_half_to_float(uint16_t h);
+uint16_t quant_float_to_half(float f);
+float quant_bf16_to_float(uint16_t h);
+uint16_t quant_float_to_bf16(float f);
+
+#endif

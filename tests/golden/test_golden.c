@@ -1,0 +1,391 @@
+/* Golden models: tiny random models of each family with logits, hidden states, router choices and greedy ids from
+ * independent engines (the JSON files say which). usage: test_golden DIRECTORY [NAME]
+ *
+ * For each model of a known family:
+ *   reference  logits within 2e-5 (relative L2), residual stream of each layer, router choices, 16 greedy ids
+ *   fast       within 1.5 times the distance that the independent engine's own fast kernels show
+ *   equal      bit-identical logits over threads, dispatch cut-offs, chunk sizes, expert slots, runs
+ *   check-ops  every operation agrees with the reference device's */
+#define _DEFAULT_SOURCE
+#include <dirent.h>
+#include <stdarg.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "moebius/moebius.h"
+
+static int n_passed, n_failed;
+
+static void check(bool ok, const char *model, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void check(bool ok, const char *model, const char *fmt, ...)
+{
+    va_list args;
+    ok ? n_passed++ : n_failed++;
+    if (ok && !getenv("VERBOSE"))
+        return;
+    printf("%s %-14s ", ok ? "ok  " : "FAIL", model);
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    printf("\n");
+}
+
+struct golden {
+    const char *dir;
+    const char *name;
+    json_t *json;
+    char path[1024];
+    int32_t *tokens;
+    size_t n_tokens, n_vocab, n_layer, n_embd;
+};
+
+static void die(const char *what, const char *name)
+{
+    fprintf(stderr, "test_golden: %s: %s\n", name, what);
+    exit(1);
+}
+
+static float *read_floats(const struct golden *g, const char *file, size_t n)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", g->dir, file);
+    FILE *f = fopen(path, "rb");
+    float *x = malloc(n * sizeof *x);
+    if (!f || !x || fread(x, sizeof *x, n, f) != n)
+        die("short or missing", path);
+    fclose(f);
+    return x;
+}
+
+static size_t number(const struct golden *g, const char *key)
+{
+    return (size_t)json_integer_value(json_object_get(g->json, key));
+}
+
+static int32_t *int_list(const json_t *list, size_t *n)
+{
+    *n = json_array_size(list);
+    int32_t *x = malloc((*n + 1) * sizeof *x);
+    for (size_t i = 0; i < *n; i++)
+        x[i] = (int32_t)json_integer_value(json_array_get(list, i));
+    return x;
+}
+
+static double relative_l2(const float *a, const float *b, size_t n)
+{
+    double diff = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)b[i] * b[i];
+    }
+    return sqrt(diff / size);
+}
+
+/* ---- running a model -------------------------------------------------------------------------------------- */
+
+struct seen {
+    float *logits; /* [n][n_vocab] */
+    size_t n_vocab;
+    float *hidden;  /* [n_layer][n_embd], of the last token */
+    int32_t *topk;  /* [moe layer][n][n_used] as far as there is room */
+    size_t n_embd, n_tokens, n_used;
+};
+
+static bool keep_logits(void *user, size_t i, const float *logits)
+{
+    struct seen *s = user;
+    memcpy(s->logits + i * s->n_vocab, logits, s->n_vocab * sizeof *logits);
+    return true;
+}
+
+static void keep_hidden(void *user, int64_t layer, const float *x)
+{
+    struct seen *s = user;
+    memcpy(s->hidden + (size_t)layer * s->n_embd, x, s->n_embd * sizeof *x);
+}
+
+static void keep_routed(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
+{
+    struct seen *s = user;
+    s->n_used = (size_t)n_used;
+    memcpy(s->topk + (size_t)moe_layer * s->n_tokens * s->n_used, ids, (size_t)(n_tok * n_used) * sizeof *ids);
+}
+
+static int32_t argmax(const float *x, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return (int32_t)best;
+}
+
+static moebius_engine *open_engine(const struct golden *g, moebius_engine_options o)
+{
+    moebius_engine *e;
+    moebius_error error;
+    if (moebius_engine_open(&e, g->path, &o, &error) == MOEBIUS_UNSUPPORTED)
+        return NULL;
+    if (!e)
+        die(error.text, g->name);
+    return e;
+}
+
+static moebius_session *open_session(moebius_engine *e, moebius_kv_type kv, int64_t n_batch)
+{
+    moebius_session *s;
+    moebius_error error;
+    moebius_session_options o = {.n_ctx = 640, .n_batch = n_batch, .kv = kv};
+    if (moebius_session_open(&s, e, &o, &error))
+        die(error.text, "session");
+    return s;
+}
+
+static void eval_each(moebius_session *s, const int32_t *ids, size_t n, struct seen *seen)
+{
+    moebius_error error;
+    if (moebius_session_eval_each(s, ids, n, 0, keep_logits, seen, &error))
+        die(error.text, "eval");
+}
+
+/* ---- against independent engines -------------------------------------------------------------------------- */
+
+/* The logits at the stored positions against `want`. */
+static double distance(const struct golden *g, const struct seen *s, const float *want)
+{
+    size_t n;
+    int32_t *positions = int_list(json_object_get(g->json, "positions"), &n);
+    float *got = malloc(n * g->n_vocab * sizeof *got);
+    for (size_t i = 0; i < n; i++)
+        memcpy(got + i * g->n_vocab, s->logits + (size_t)positions[i] * g->n_vocab, g->n_vocab * sizeof *got);
+    double d = relative_l2(got, want, n * g->n_vocab);
+    free(got);
+    free(positions);
+    return d;
+}
+
+static int count_equal_ids(const struct golden *g, moebius_session *s, const float *logits, size_t *n)
+{
+    int equal = 0;
+    moebius_error error;
+    int32_t *ids = int_list(json_object_get(g->json, "ids"), n);
+    for (size_t i = 0; i < *n; i++) {
+        int32_t id = argmax(logits, g->n_vocab);
+        equal += id == ids[i];
+        if (moebius_session_eval(s, &ids[i], 1, &error))
+            die(error.text, g->name);
+        logits = moebius_session_logits(s);
+    }
+    free(ids);
+    return equal;
+}
+
+static void check_routing(const struct golden *g, const struct seen *s)
+{
+    const json_t *all = json_object_get(g->json, "topk"), *layer;
+    const char *key;
+    size_t moe_layer = 0, n_differ = 0, n = 0;
+    json_object_foreach((json_t *)all, key, layer)
+    {
+        for (size_t t = 0; t < json_array_size(layer); t++) {
+            const json_t *want = json_array_get(layer, t);
+            for (size_t r = 0; r < json_array_size(want); r++, n++)
+                n_differ += s->topk[(moe_layer * s->n_tokens + t) * s->n_used + r] !=
+                            json_integer_value(json_array_get(want, r));
+        }
+        moe_layer++;
+    }
+    if (n)
+        check(n_differ == 0, g->name, "router: %zu of %zu choices differ", n_differ, n);
+}
+
+static void check_reference(const struct golden *g, const float *exact, struct seen *s)
+{
+    moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = 2, .reference = true});
+    moebius_session *session = open_session(e, MOEBIUS_KV_F32, 0);
+    const moebius_trace trace = {.hidden = keep_hidden, .routed = keep_routed, .user = s};
+    moebius_session_trace(session, &trace);
+    eval_each(session, g->tokens, g->n_tokens, s);
+    moebius_session_trace(session, NULL);
+    bool gelu = !strcmp(json_string_value(json_object_get(g->json, "arch")), "gemma4");
+    double bound = gelu ? 2e-3 : 2e-5, d = distance(g, s, exact);
+    check(d <= bound, g->name, "reference: relative L2 %.3g (at most %.3g)", d, bound);
+    float *hidden = read_floats(g, json_string_value(json_object_get(g->json, "hidden")), g->n_layer * g->n_embd);
+    for (size_t i = 0; i < g->n_layer; i++) {
+        d = relative_l2(s->hidden + i * g->n_embd, hidden + i * g->n_embd, g->n_embd);
+        check(d <= bound, g->name, "reference: layer %zu, relative L2 %.3g", i, d);
+    }
+    free(hidden);
+    check_routing(g, s);
+    size_t n;
+    int equal = count_equal_ids(g, session, s->logits + (g->n_tokens - 1) * g->n_vocab, &n);
+    check(equal == (int)n, g->name, "reference: %d of %zu greedy ids", equal, n);
+    moebius_session_close(&session);
+    moebius_engine_close(&e);
+}
+
+static void check_fast(const struct golden *g, const float *exact, struct seen *s)
+{
+    moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = 2});
+    moebius_session *session = open_session(e, MOEBIUS_KV_F32, 0);
+    eval_each(session, g->tokens, g->n_tokens, s);
+    const json_t *direct = json_object_get(g->json, "direct");
+    double theirs = json_number_value(json_object_get(json_object_get(direct, "vs_exact"), "rel_l2"));
+    double bound = theirs > 0 ? 1.5 * theirs : 2e-5, d = distance(g, s, exact);
+    check(d <= bound, g->name, "fast: relative L2 %.3g (at most %.3g)", d, bound);
+    moebius_session_close(&session);
+    moebius_engine_close(&e);
+}
+
+/* ---- equalities ------------------------------------------------------------------------------------------- */
+
+struct variant {
+    const char *what;
+    int n_threads;
+    int64_t sort_cutoff, n_batch, slots;
+    size_t piece; /* tokens fed at a time; 0: all at once */
+};
+
+/* Logits of all tokens under a variant of everything that must not matter; the counters it left. */
+static moebius_counters run_variant(const struct golden *g, const struct variant *v, const int32_t *ids, size_t n,
+                                    struct seen *s)
+{
+    moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = v->n_threads,
+                                                                .sort_cutoff = v->sort_cutoff,
+                                                                .expert_slots = v->slots});
+    moebius_session *session = open_session(e, MOEBIUS_KV_F16, v->n_batch);
+    size_t step = v->piece ? v->piece : n;
+    for (size_t i = 0; i < n; i += step) {
+        struct seen part = *s;
+        part.logits = s->logits + i * g->n_vocab;
+        eval_each(session, ids + i, n - i < step ? n - i : step, &part);
+    }
+    moebius_counters c = moebius_engine_counters(e);
+    moebius_session_close(&session);
+    moebius_engine_close(&e);
+    return c;
+}
+
+static void check_equalities(const struct golden *g, struct seen *want, struct seen *got)
+{
+    enum { N = 512 };
+    static const struct variant base = {"base", 1, 1000000, 512, 0, 0};
+    static const struct variant variants[] = {
+        {"again", 1, 1000000, 512, 0, 0},       {"2 threads", 2, 1000000, 512, 0, 0},
+        {"3 threads", 3, 1000000, 512, 0, 0},   {"4 threads", 4, 1000000, 512, 0, 0},
+        {"cutoff 1", 2, 1, 512, 0, 0},          {"cutoff 4", 2, 4, 512, 0, 0},
+        {"batch 64", 2, 1, 64, 0, 0},           {"batch 128", 1, 1, 128, 0, 0},
+        {"pieces of 1", 2, 1, 512, 0, 1},       {"pieces of 2", 2, 1, 512, 0, 2},
+        {"pieces of 8", 2, 4, 512, 0, 8},       {"pieces of 31", 2, 1, 512, 0, 31},
+        {"pieces of 32", 2, 1000000, 512, 0, 32}, {"pieces of 33", 2, 1, 512, 0, 33},
+        {"1 slot", 2, 1, 512, 1, 0},           {"2 slots, direct", 1, 1000000, 64, 2, 0},
+    };
+    int32_t ids[N];
+    for (size_t i = 0; i < N; i++)
+        ids[i] = g->tokens[(i * 7 + i / 48) % g->n_tokens];
+    run_variant(g, &base, ids, N, want);
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const struct variant *v = &variants[i];
+        memset(got->logits, 0, N * g->n_vocab * sizeof *got->logits);
+        moebius_counters c = run_variant(g, v, ids, N, got);
+        size_t n_differ = 0;
+        for (size_t j = 0; j < N * g->n_vocab; j++)
+            n_differ += memcmp(&want->logits[j], &got->logits[j], sizeof(float)) != 0;
+        check(n_differ == 0, g->name, "%s: %zu of %zu logits differ", v->what, n_differ, N * g->n_vocab);
+        if (c.n_expert_rows == 0)
+            continue; /* dense */
+        bool sorted = (int64_t)(v->piece ? v->piece : N) > v->sort_cutoff;
+        check(sorted ? c.n_sorted > 0 && c.n_direct == 0 : c.n_direct > 0 && c.n_sorted == 0,
+              g->name, "%s: ran %llu direct and %llu sorted", v->what, (unsigned long long)c.n_direct,
+              (unsigned long long)c.n_sorted);
+        if (v->slots)
+            check(c.n_expert_miss > 0 && c.n_expert_evicted > 0, g->name, "%s: %llu misses, %llu evictions", v->what,
+                  (unsigned long long)c.n_expert_miss, (unsigned long long)c.n_expert_evicted);
+    }
+}
+
+static void check_ops(const struct golden *g, struct seen *s)
+{
+    moebius_error error;
+    moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = 2, .check_ops = true, .sort_cutoff = 8});
+    moebius_session *session = open_session(e, MOEBIUS_KV_F16, 0);
+    moebius_status status =
+        moebius_session_eval_each(session, g->tokens, g->n_tokens, 0, keep_logits, s, &error);
+    for (int i = 0; i < 3 && status == MOEBIUS_OK; i++)
+        status = moebius_session_eval(session, g->tokens, 1, &error);
+    check(status == MOEBIUS_OK, g->name, "check-ops: %s", status ? error.text : "agrees");
+    moebius_session_close(&session);
+    moebius_engine_close(&e);
+}
+
+/* ---- one model -------------------------------------------------------------------------------------------- */
+
+static void test_model(struct golden *g)
+{
+    snprintf(g->path, sizeof g->path, "%s/%s", g->dir, json_string_value(json_object_get(g->json, "model")));
+    moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = 1});
+    if (!e) {
+        printf("skip %-14s its architecture is not known yet\n", g->name);
+        return;
+    }
+    moebius_engine_close(&e);
+    g->tokens = int_list(json_object_get(g->json, "tokens"), &g->n_tokens);
+    g->n_vocab = number(g, "n_vocab");
+    g->n_layer = number(g, "n_layer");
+    g->n_embd = number(g, "n_embd");
+    size_t n_positions = json_array_size(json_object_get(g->json, "positions"));
+    float *exact =
+        read_floats(g, json_string_value(json_object_get(g->json, "exact")), n_positions * g->n_vocab);
+    struct seen s = {.n_vocab = g->n_vocab, .n_embd = g->n_embd, .n_tokens = g->n_tokens}, t;
+    s.logits = malloc(512 * g->n_vocab * sizeof *s.logits);
+    s.hidden = malloc(g->n_layer * g->n_embd * sizeof *s.hidden);
+    s.topk = malloc(g->n_layer * g->n_tokens * 64 * sizeof *s.topk);
+    t = s;
+    t.logits = malloc(512 * g->n_vocab * sizeof *t.logits);
+    check_reference(g, exact, &s);
+    check_fast(g, exact, &s);
+    check_equalities(g, &s, &t);
+    check_ops(g, &s);
+    free(t.logits);
+    free(s.logits);
+    free(s.hidden);
+    free(s.topk);
+    free(exact);
+    free(g->tokens);
+}
+
+static int is_json(const struct dirent *d)
+{
+    size_t n = strlen(d->d_name);
+    return n > 5 && !strcmp(d->d_name + n - 5, ".json");
+}
+
+int main(int argc, char **argv)
+{
+    struct dirent **files;
+    if (argc < 2)
+        die("usage: test_golden DIRECTORY [NAME]", "arguments");
+    int n = scandir(argv[1], &files, is_json, alphasort);
+    for (int i = 0; i < n; i++) {
+        char path[1024], name[256];
+        snprintf(path, sizeof path, "%s/%s", argv[1], files[i]->d_name);
+        snprintf(name, sizeof name, "%.*s", (int)strlen(files[i]->d_name) - 5, files[i]->d_name);
+        free(files[i]);
+        if (argc > 2 && strcmp(argv[2], name) != 0)
+            continue;
+        json_error_t error;
+        struct golden g = {.dir = argv[1], .name = name, .json = json_load_file(path, 0, &error)};
+        if (!g.json)
+            die(error.text, path);
+        test_model(&g);
+        json_decref(g.json);
+    }
+    free(files);
+    if (n < 1 || n_passed == 0)
+        die("no golden model was tested", argv[1]);
+    printf("%d passed, %d failed\n", n_passed, n_failed);
+    return n_failed ? 1 : 0;
+}

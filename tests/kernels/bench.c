@@ -1,0 +1,135 @@
+/* Speed of the products on one thread, over more weights than any cache holds. Prints, for each type and
+ * table, GB/s of weights for one token and G multiply-adds a second for several. The best of a few runs
+ * counts: noise only slows. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "check.h"
+
+enum { K = 2048, ROWS = 1024, RUNS = 5, MAX_M = 32 };
+
+static const size_t working_set = (size_t)256 << 20;
+
+struct bench {
+    const struct quant_info *q;
+    uint8_t *w; /* `n` packed matrices, one behind the other */
+    size_t matrix_bytes;
+    int n;
+    struct kernel_act act;
+    float *y;
+};
+
+static double seconds_once(const struct bench *b, kernel_matmul_fn *fn, int m, int n_matrix)
+{
+    int64_t start = clock_ns();
+    for (int i = 0; i < n_matrix; i++) {
+        struct kernel_matmul mm = {
+            b->w + (size_t)i * b->matrix_bytes, K, ROWS, 0, ROWS, &b->act, m, b->y, ROWS};
+        fn(&mm);
+    }
+    return (double)(clock_ns() - start) * 1e-9;
+}
+
+static double seconds_best(const struct bench *b, kernel_matmul_fn *fn, int m, int n_matrix)
+{
+    double best = 1e9;
+    for (int i = 0; i < RUNS; i++) {
+        double s = seconds_once(b, fn, m, n_matrix);
+        best = s < best ? s : best;
+    }
+    return best;
+}
+
+static void act_fill(struct check *c, struct kernel_act *act, enum quant_act kind)
+{
+    float *x = mem_alloc_aligned(64, MAX_M * K * sizeof *x);
+    int8_t *q = mem_alloc_aligned(64, MAX_M * K);
+    float *d = mem_alloc_aligned(64, MAX_M * K / 32 * sizeof *d);
+    int16_t *sum = mem_alloc_aligned(64, MAX_M * K / 16 * sizeof *sum);
+    if (!x || !q || !d || !sum)
+        abort();
+    random_floats(&c->rng, x, MAX_M * K, 0);
+    for (int t = 0; t < MAX_M; t++)
+        if (kind == QUANT_ACT_INT8_32)
+            c->tables[0]->quantize_int8_32(x + t * K, K, q + t * K, d + t * (K / 32), sum + t * (K / 32));
+        else if (kind == QUANT_ACT_INT8_256)
+            c->tables[0]->quantize_int8_256(x + t * K, K, q + t * K, d + t * (K / 256), sum + t * (K / 16));
+    *act = (struct kernel_act){kind, K, x, q, d, sum};
+}
+
+static void act_free(struct kernel_act *act)
+{
+    mem_free((void *)act->f32);
+    mem_free((void *)act->q);
+    mem_free((void *)act->d);
+    mem_free((void *)act->sum);
+}
+
+static void bench_type(struct check *c, const struct quant_info *q)
+{
+    static const int tokens[] = {4, 8, 32};
+    struct bench b = {.q = q};
+    size_t row = 0;
+    if (!quant_row_bytes(q, K, &row))
+        abort();
+    b.matrix_bytes = ROWS * row;
+    b.n = (int)(working_set / b.matrix_bytes);
+    b.w = mem_map((size_t)b.n * b.matrix_bytes, MEM_WEIGHTS);
+    b.y = mem_alloc(MAX_M * ROWS * sizeof *b.y);
+    if (!b.w || !b.y)
+        abort();
+    random_blocks(&c->rng, q, b.w, ROWS * K / q->block_len, 0);
+    for (int i = 1; i < b.n; i++)
+        memcpy(b.w + (size_t)i * b.matrix_bytes, b.w, b.matrix_bytes);
+    act_fill(c, &b.act, q->act);
+    for (int i = 0; i < c->n_table; i++) {
+        kernel_matmul_fn *fn = c->tables[i]->matmul[q->type];
+        int n = i == 0 ? 2 : b.n; /* the scalar table is not worth the wait */
+        printf("%-7s %-11s %7.2f GB/s", q->name, c->tables[i]->name,
+               (double)n * (double)b.matrix_bytes / seconds_best(&b, fn, 1, n) * 1e-9);
+        for (int j = 0; j < 3; j++) {
+            int n_mat = i == 0 ? 1 : n / tokens[j] + 1;
+            double macs = (double)n_mat * ROWS * K * tokens[j];
+            printf("   m=%-2d %7.2f", tokens[j], macs / seconds_best(&b, fn, tokens[j], n_mat) * 1e-9);
+        }
+        printf(" G/s\n");
+        fflush(stdout);
+    }
+    act_free(&b.act);
+    mem_free(b.y);
+    mem_unmap(b.w, (size_t)b.n * b.matrix_bytes, MEM_WEIGHTS);
+}
+
+static void bench_reading(void)
+{
+    uint64_t *p = mem_map(working_set, MEM_WEIGHTS), sum[8] = {0};
+    if (!p)
+        abort();
+    memset(p, 1, working_set);
+    double best = 1e9;
+    for (int run = 0; run < RUNS; run++) {
+        int64_t start = clock_ns();
+        for (size_t i = 0; i < working_set / 8; i += 8)
+            for (int j = 0; j < 8; j++)
+                sum[j] += p[i + (size_t)j];
+        double s = (double)(clock_ns() - start) * 1e-9;
+        best = s < best ? s : best;
+    }
+    volatile uint64_t sink = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+    (void)sink;
+    printf("reading %26.2f GB/s\n", (double)working_set / best * 1e-9);
+    mem_unmap(p, working_set, MEM_WEIGHTS);
+}
+
+void bench_products(struct check *c, const char *filter)
+{
+    bench_reading();
+    for (uint32_t id = 0; id < QUANT_MAX_ID; id++) {
+        const struct quant_info *q = quant_info(id);
+        if (q && (!filter || !strcmp(filter, q->name)))
+            bench_type(c, q);
+    }
+}

@@ -1,0 +1,412 @@
+/* Everything but the products: each table against the scalar one to the bit, the scalar one against the
+ * reference (in double) within bounds. */
+#include <math.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { MAX_N = 640 };
+
+static const int n_list[] = {1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 100, 128, 640};
+
+#define N_OF(list) ((int)(sizeof(list) / sizeof *(list)))
+
+/* |a - b| within `ulps` of b's rounding unit, or within the smallest normal number's. */
+static bool near(double a, double b, double ulps)
+{
+    if (isinf(b) || isinf(a))
+        return a == b || (fabs(b) > 3.4e38 && a == copysign(INFINITY, b));
+    return fabs(a - b) <= ulps * (fabs(b) * 0x1p-24 + 0x1p-149);
+}
+
+static void check_quantize(struct check *c, int64_t k, int64_t len, int kind)
+{
+    float x[1536];
+    int8_t want[1536];
+    float want_d[48];
+    int16_t want_sum[96];
+    int64_t n_block = k / len, n_sum = len == 32 ? n_block : k / 16, sum_len = k / n_sum;
+    random_floats(&c->rng, x, k, kind);
+    if (kind == 6)
+        x[0] = 1e30f;
+    struct guard gx = guard_alloc((size_t)k * 4);
+    memcpy(gx.p, x, gx.n_bytes);
+    for (int i = 0; i < c->n_table; i++) {
+        struct guard q = guard_alloc((size_t)k), d = guard_alloc((size_t)n_block * 4),
+                     sum = guard_alloc((size_t)n_sum * 2);
+        (len == 32 ? c->tables[i]->quantize_int8_32 : c->tables[i]->quantize_int8_256)(
+            (const float *)(void *)gx.p, k, (int8_t *)q.p, (float *)(void *)d.p, (int16_t *)(void *)sum.p);
+        if (i == 0) {
+            memcpy(want, q.p, q.n_bytes);
+            memcpy(want_d, d.p, d.n_bytes);
+            memcpy(want_sum, sum.p, sum.n_bytes);
+        }
+        bool same = !memcmp(want, q.p, q.n_bytes) && !memcmp(want_d, d.p, d.n_bytes) &&
+                    !memcmp(want_sum, sum.p, sum.n_bytes);
+        bool intact = guard_intact(&q) && guard_intact(&d) && guard_intact(&sum);
+        expect(c, same && intact, "quantize_int8_%d %s k=%ld kind=%d", (int)len, c->tables[i]->name, (long)k,
+               kind);
+        guard_free(&q);
+        guard_free(&d);
+        guard_free(&sum);
+    }
+    guard_free(&gx);
+    bool close = true;
+    for (int64_t i = 0; i < k; i++) {
+        double d = (double)want_d[i / len], err = fabs((double)x[i] - d * want[i]);
+        close = close && err <= d * 0.50001 + 1e-36 && want[i] != -128;
+    }
+    expect(c, close, "quantize_int8_%d k=%ld kind=%d: more than half a step off", (int)len, (long)k, kind);
+    bool sums = true;
+    for (int64_t j = 0; j < n_sum; j++) {
+        int total = 0;
+        for (int64_t i = j * sum_len; i < (j + 1) * sum_len; i++)
+            total += want[i];
+        sums = sums && total == want_sum[j];
+    }
+    expect(c, sums, "quantize_int8_%d k=%ld kind=%d: sums", (int)len, (long)k, kind);
+}
+
+/* One elementwise kernel, by name, so that all share the loop over tables, guards and aliasing. */
+enum op { RMS_NORM, RMS_NORM_BARE, SILU, GELU, ADD, FMA_SCALAR, EXP_SUM, ROPE_NORMAL, ROPE_NEOX, N_OP };
+
+static const char *const op_names[N_OP] = {
+    "rms_norm", "rms_norm without weights", "silu", "gelu", "add", "fma_scalar", "exp_sum", "rope normal",
+    "rope neox"};
+
+/* y: in and out; returns the sum of exp_sum. */
+static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
+{
+    float sum = 0;
+    switch (op) {
+    case RMS_NORM: t->rms_norm(y, a, b, n, 1e-5f); break;
+    case RMS_NORM_BARE: t->rms_norm(y, a, NULL, n, 1e-5f); break;
+    case SILU: t->act_mul(KERNEL_SILU, y, a, b, n); break;
+    case GELU: t->act_mul(KERNEL_GELU, y, a, b, n); break;
+    case ADD: t->add(y, a, b, n); break;
+    case FMA_SCALAR: t->fma_scalar(y, a, 0.37f, n); break;
+    case EXP_SUM: t->exp_sum(y, a, 3.0f, n, &sum); break;
+    case ROPE_NORMAL: t->rope(KERNEL_ROPE_NORMAL, y, b, n); break;
+    case ROPE_NEOX: t->rope(KERNEL_ROPE_NEOX, y, b, n); break;
+    default: break;
+    }
+    return sum;
+}
+
+/* Roundings that an element of input x may err by. A rounding of exp's argument counts as many times as the
+ * argument is large. */
+static double op_bound(enum op op, double x, int64_t n)
+{
+    switch (op) {
+    case RMS_NORM:
+    case RMS_NORM_BARE: return (double)n / 16 + 12;
+    case SILU: return 10;
+    case GELU: return 10 + 5 * fabs(x * (1.6 + 0.072 * x * x));
+    case EXP_SUM: return 4 + fabs(x - 3);
+    default: return 1.01;
+    }
+}
+
+static void check_op(struct check *c, enum op op, int64_t n, int kind)
+{
+    bool rope = op == ROPE_NORMAL || op == ROPE_NEOX, alias = kind % 2 && op != FMA_SCALAR && !rope;
+    float want[MAX_N], exact[MAX_N], want_sum = 0, exact_sum;
+    if (rope && n % 2)
+        return;
+    struct guard a = guard_alloc((size_t)n * 4), b = guard_alloc((size_t)n * 4);
+    float *pa = (float *)(void *)a.p, *pb = (float *)(void *)b.p, start[MAX_N];
+    random_floats(&c->rng, pa, n, kind);
+    random_floats(&c->rng, pb, n, 0);
+    random_floats(&c->rng, start, n, rope ? kind : 0);
+    memcpy(exact, start, (size_t)n * 4);
+    exact_sum = op_run(kernels_reference(), op, exact, pa, pb, n);
+    for (int i = 0; i < c->n_table; i++) {
+        struct guard y = guard_alloc((size_t)n * 4);
+        float *py = (float *)(void *)y.p;
+        memcpy(py, alias ? pa : start, (size_t)n * 4);
+        float sum = op_run(c->tables[i], op, py, alias ? py : pa, pb, n);
+        if (i == 0) {
+            memcpy(want, py, (size_t)n * 4);
+            want_sum = sum;
+        }
+        expect(c, same_floats(py, want, n) && same_float(sum, want_sum) && guard_intact(&y),
+               "%s %s n=%ld kind=%d", op_names[op], c->tables[i]->name, (long)n, kind);
+        guard_free(&y);
+    }
+    bool close = op != EXP_SUM || near((double)want_sum, (double)exact_sum, (double)n / 16 + 20);
+    int64_t worst = 0;
+    for (int64_t i = 0; i < n && close; i++) {
+        /* once exp overflows, the quotient is 0 rather than a number about 1e-37 */
+        bool vanished = (op == SILU || op == GELU) && want[i] == 0 && fabsf(exact[i]) < 1e-35f * fabsf(pb[i]);
+        if (!rope && op != FMA_SCALAR && !vanished &&
+            !near((double)want[i], (double)exact[i], op_bound(op, (double)pa[i], n))) {
+            close = false;
+            worst = i;
+        }
+    }
+    expect(c, close, "%s scalar n=%ld kind=%d: element %ld is %a, expected %a (of %a)", op_names[op], (long)n,
+           kind, (long)worst, (double)want[worst], (double)exact[worst], (double)pa[worst]);
+    guard_free(&a);
+    guard_free(&b);
+}
+
+/* A rotation by known angles, in double; the reference table's rope is the scalar one. */
+static void check_rope_exact(struct check *c, enum kernel_rope mode)
+{
+    enum { N = 128 };
+    float x[N], y[N], cs[N];
+    for (int i = 0; i < N; i++)
+        x[i] = y[i] = random_normal(&c->rng);
+    for (int i = 0; i < N / 2; i++) {
+        cs[2 * i] = (float)cos(0.1 * i);
+        cs[2 * i + 1] = (float)sin(0.1 * i);
+    }
+    c->tables[0]->rope(mode, y, cs, N);
+    bool ok = true;
+    for (int i = 0; i < N / 2; i++) {
+        int ia = mode == KERNEL_ROPE_NORMAL ? 2 * i : i,
+            ib = mode == KERNEL_ROPE_NORMAL ? 2 * i + 1 : i + N / 2;
+        double a = (double)x[ia], b = (double)x[ib], co = (double)cs[2 * i], si = (double)cs[2 * i + 1];
+        double bound = (fabs(a) + fabs(b)) * 0x1p-23;
+        ok = ok && fabs((double)y[ia] - (a * co - b * si)) <= bound &&
+             fabs((double)y[ib] - (a * si + b * co)) <= bound;
+    }
+    expect(c, ok, "rope scalar mode %d", mode);
+}
+
+/* exp over its whole range and the neighbourhood of its ends. */
+static void check_exp(struct check *c)
+{
+    double worst = 0;
+    bool same = true;
+    for (int i = 0; i < 200000; i++) {
+        float x = (float)(-104.5 + 194.0 * random_unit(&c->rng)), want, y, sum;
+        c->tables[0]->exp_sum(&want, &x, 0, 1, &sum);
+        for (int t = 1; t < c->n_table; t++) {
+            c->tables[t]->exp_sum(&y, &x, 0, 1, &sum);
+            same = same && same_float(y, want);
+        }
+        double exact = exp((double)x), ulp = fmax(ldexp(1, ilogb(exact) - 23), 0x1p-149);
+        if (exact < 3.4028235e38)
+            worst = fmax(worst, fabs((double)want - exact) / ulp);
+    }
+    expect(c, worst <= 2, "exp errs by %.3f ulp", worst);
+    expect(c, same, "exp differs between tables");
+    static const float ends[][2] = {
+        {-INFINITY, 0}, {-1000, 0}, {0, 1}, {1000, INFINITY}, {INFINITY, INFINITY}};
+    for (int t = 0; t < c->n_table; t++) {
+        float y, sum, nan_in = NAN;
+        for (int i = 0; i < N_OF(ends); i++) {
+            c->tables[t]->exp_sum(&y, &ends[i][0], 0, 1, &sum);
+            expect(c, y == ends[i][1] && sum == y, "%s exp(%g) = %g", c->tables[t]->name, (double)ends[i][0],
+                   (double)y);
+        }
+        c->tables[t]->exp_sum(&y, &nan_in, 0, 1, &sum);
+        expect(c, isnan(y), "%s exp(NaN) = %g", c->tables[t]->name, (double)y);
+    }
+}
+
+static void check_halves(struct check *c)
+{
+    enum { N = 65536 + 5 };
+    static uint16_t halves[N], back[N];
+    static float floats[N], wide[N];
+    for (int i = 0; i < N; i++) {
+        uint32_t bits = random_u32(&c->rng);
+        halves[i] = (uint16_t)i;
+        memcpy(&floats[i], &bits, 4);
+        if (i % 2)
+            floats[i] =
+                ldexpf(random_normal(&c->rng), (int)(bits % 48) - 30); /* near and below half's range */
+    }
+    for (int t = 0; t < c->n_table; t++)
+        for (int n = N - 17; n <= N; n++) {
+            c->tables[t]->f16_to_f32(wide, halves, n);
+            c->tables[t]->f32_to_f16(back, floats, n);
+            bool ok = true;
+            for (int i = n > N - 17 ? N - 40 : 0; i < n; i++)
+                ok = ok && same_float(wide[i], quant_half_to_float(halves[i])) &&
+                     back[i] == quant_float_to_half(floats[i]);
+            expect(c, ok, "half conversions %s n=%d", c->tables[t]->name, n);
+        }
+}
+
+void check_ops(struct check *c)
+{
+    group_begin(c);
+    for (int kind = 0; kind < 7; kind++)
+        for (int i = 0; i < 3; i++) {
+            static const int blocks[] = {1, 3, 6};
+            check_quantize(c, 32 * blocks[i], 32, kind);
+            check_quantize(c, 256 * blocks[i], 256, kind);
+        }
+    group_end(c, "rounding activations");
+    for (int op = 0; op < N_OP; op++) {
+        group_begin(c);
+        for (int i = 0; i < N_OF(n_list); i++)
+            for (int kind = 0; kind < 12; kind++)
+                check_op(c, (enum op)op, n_list[i], kind);
+        if (op == ROPE_NORMAL || op == ROPE_NEOX)
+            check_rope_exact(c, op == ROPE_NORMAL ? KERNEL_ROPE_NORMAL : KERNEL_ROPE_NEOX);
+        group_end(c, op_names[op]);
+    }
+    group_begin(c);
+    check_exp(c);
+    group_end(c, "exp");
+    group_begin(c);
+    check_halves(c);
+    group_end(c, "half conversions");
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------
+ */
+
+enum { MAX_HD = 576 };
+
+struct attn_case {
+    int64_t hd_k, hd_v, n;
+    float scale, softcap, spread; /* spread: size of q */
+    bool half;
+};
+
+static void attn_run(const struct kernels *t, const struct attn_case *a, const float *q, const void *k,
+                     const void *v, float out[2], float *o)
+{
+    if (a->half)
+        t->attn_block_f16(q, k, v, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, &out[0], &out[1], o);
+    else
+        t->attn_block_f32(q, k, v, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, &out[0], &out[1], o);
+}
+
+static double kv(const void *p, int64_t i, bool half)
+{
+    return (double)(half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i]);
+}
+
+/* Bound: a score errs by (chain length) roundings of its magnitude, a weight by as much relative to itself.
+ */
+static void attn_compare(struct check *c, const struct attn_case *a, const float *q, const void *k,
+                         const void *v, const float out[2], const float *o)
+{
+    float exact[2], exact_o[MAX_HD], s[KERNEL_ATTN_BLOCK];
+    double mag = 0;
+    attn_run(kernels_reference(), a, q, k, v, exact, exact_o);
+    for (int64_t i = 0; i < a->n; i++) {
+        double dot = 0, m = 0;
+        for (int64_t j = 0; j < a->hd_k; j++) {
+            dot += (double)q[j] * kv(k, i * a->hd_k + j, a->half);
+            m += fabs((double)q[j] * kv(k, i * a->hd_k + j, a->half));
+        }
+        s[i] = (float)((double)a->scale * dot);
+        if (a->softcap != 0)
+            s[i] = a->softcap * tanhf(s[i] / a->softcap);
+        mag = fmax(mag, m * (double)a->scale);
+    }
+    double err = ((double)a->hd_k / 16 + 8) * 0x1p-24 * mag + (double)a->softcap * 0x1p-21;
+    bool ok = fabs((double)out[0] - (double)exact[0]) <= err + fabs((double)exact[0]) * 0x1p-23;
+    err = 2 * err + ((double)a->n + 12) * 0x1p-24;
+    ok = ok && fabs((double)out[1] - (double)exact[1]) <= err * (double)exact[1];
+    for (int64_t j = 0; j < a->hd_v; j++) {
+        double m = 0;
+        for (int64_t i = 0; i < a->n; i++)
+            m += exp((double)s[i] - (double)exact[0]) * fabs(kv(v, i * a->hd_v + j, a->half));
+        ok = ok && fabs((double)o[j] - (double)exact_o[j]) <= err * m * 1.01 + 1e-40;
+    }
+    expect(c, ok, "attn_block scalar hd_k=%ld hd_v=%ld n=%ld softcap=%g half=%d", (long)a->hd_k,
+           (long)a->hd_v, (long)a->n, (double)a->softcap, a->half);
+}
+
+static void random_kv(struct check *c, struct guard *g, int64_t n, bool half)
+{
+    *g = guard_alloc((size_t)n * (half ? 2 : 4));
+    for (int64_t i = 0; i < n; i++) {
+        float f = random_normal(&c->rng);
+        uint16_t h = quant_float_to_half(f);
+        memcpy(g->p + (size_t)i * (half ? 2 : 4), half ? (void *)&h : (void *)&f, half ? 2 : 4);
+    }
+}
+
+static void check_attn_case(struct check *c, const struct attn_case *a)
+{
+    struct guard q = guard_alloc((size_t)a->hd_k * 4), k, v;
+    float *pq = (float *)(void *)q.p, want[2] = {0}, want_o[MAX_HD];
+    random_kv(c, &k, a->n * a->hd_k, a->half);
+    random_kv(c, &v, a->n * a->hd_v, a->half);
+    for (int64_t j = 0; j < a->hd_k; j++)
+        pq[j] = random_normal(&c->rng) * a->spread;
+    for (int i = 0; i < c->n_table; i++) {
+        struct guard o = guard_alloc((size_t)a->hd_v * 4);
+        float *po = (float *)(void *)o.p, out[2];
+        attn_run(c->tables[i], a, pq, k.p, v.p, out, po);
+        if (i == 0) {
+            memcpy(want, out, sizeof want);
+            memcpy(want_o, po, o.n_bytes);
+        }
+        expect(c, same_floats(out, want, 2) && same_floats(po, want_o, a->hd_v) && guard_intact(&o),
+               "attn_block %s hd_k=%ld hd_v=%ld n=%ld softcap=%g half=%d", c->tables[i]->name, (long)a->hd_k,
+               (long)a->hd_v, (long)a->n, (double)a->softcap, a->half);
+        guard_free(&o);
+    }
+    attn_compare(c, a, pq, k.p, v.p, want, want_o);
+    guard_free(&q);
+    guard_free(&k);
+    guard_free(&v);
+}
+
+/* Folding two partials equals the softmax over both; the first goes into an empty one. */
+static void check_merge(struct check *c, int64_t hd)
+{
+    float o[2][MAX_HD], max[2], sum[2], want[MAX_HD], want_max = 0, want_sum = 0;
+    for (int b = 0; b < 2; b++) {
+        max[b] = 3 * random_normal(&c->rng);
+        sum[b] = 1 + (float)random_unit(&c->rng);
+        for (int64_t j = 0; j < hd; j++)
+            o[b][j] = random_normal(&c->rng);
+    }
+    for (int i = 0; i <= c->n_table; i++) {
+        const struct kernels *t = i < c->n_table ? c->tables[i] : kernels_reference();
+        struct guard g = guard_alloc((size_t)hd * 4);
+        float *acc = (float *)(void *)g.p, m = -INFINITY, s = 0;
+        memset(acc, 0, g.n_bytes);
+        t->attn_merge(&m, &s, acc, max[0], sum[0], o[0], hd);
+        expect(c, m == max[0] && s == sum[0] && same_floats(acc, o[0], hd),
+               "attn_merge %s into nothing hd=%ld", t->name, (long)hd);
+        t->attn_merge(&m, &s, acc, max[1], sum[1], o[1], hd);
+        if (i == 0) {
+            memcpy(want, acc, g.n_bytes);
+            want_max = m;
+            want_sum = s;
+        }
+        bool ok = guard_intact(&g);
+        if (i < c->n_table)
+            ok = ok && same_floats(acc, want, hd) && same_float(m, want_max) && same_float(s, want_sum);
+        for (int64_t j = 0; i == c->n_table && j < hd; j++)
+            ok = ok && fabs((double)acc[j] - (double)want[j]) <=
+                           8 * 0x1p-24 * (fabs((double)o[0][j]) + fabs((double)o[1][j]));
+        expect(c, ok && near((double)s, (double)want_sum, 8), "attn_merge %s hd=%ld", t->name, (long)hd);
+        guard_free(&g);
+    }
+}
+
+void check_attention(struct check *c)
+{
+    static const int hds[][2] = {{16, 16},   {64, 64},   {80, 80},   {96, 100},
+                                 {128, 128}, {192, 128}, {576, 512}, {7, 3}};
+    static const int ns[] = {1, 3, 4, 5, 16, 17, 63, 64};
+    group_begin(c);
+    for (int h = 0; h < N_OF(hds); h++)
+        for (int i = 0; i < N_OF(ns); i++)
+            for (int kind = 0; kind < 8; kind++) {
+                struct attn_case a = {.hd_k = hds[h][0],
+                                      .hd_v = hds[h][1],
+                                      .n = ns[i],
+                                      .scale = 1 / sqrtf((float)hds[h][0]),
+                                      .softcap = kind & 1 ? 5.0f : 0,
+                                      .spread = kind & 4 ? 6.0f : 1.0f,
+                                      .half = kind & 2};
+                check_attn_case(c, &a);
+            }
+    for (int h = 0; h < N_OF(hds); h++)
+        check_merge(c, hds[h][1]);
+    group_end(c, "attention");
+}

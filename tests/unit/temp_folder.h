@@ -1,0 +1,43 @@
+/* A folder for the files of one test program: made once, removed with what is in it. */
+#ifndef TESTS_TEMP_FOLDER_H
+#define TESTS_TEMP_FOLDER_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct temp_folder {
+    char path[256];
+};
+
+static inline int temp_folder_make(struct temp_folder *t)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(t->path, sizeof t->path, "%s/moebius-test-XXXXXX", base && *base ? base : P_tmpdir);
+    return mkdtemp(t->path) ? 0 : -1;
+}
+
+struct temp_path {
+    char s[512];
+};
+
+static inline struct temp_path temp_path(const struct temp_folder *t, const char *name)
+{
+    struct temp_path p;
+    snprintf(p.s, sizeof p.s, "%s/%s", t->path, name);
+    return p;
+}
+
+static inline void temp_folder_remove(const struct temp_folder *t)
+{
+    DIR *d = opendir(t->path);
+    for (struct dirent *f; d && (f = readdir(d));)
+        if (f->d_name[0] != '.')
+            (void)unlink(temp_path(t, f->d_name).s);
+    if (d)
+        closedir(d);
+    (void)rmdir(t->path);
+}
+
+#endif

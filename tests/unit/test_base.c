@@ -1,0 +1,125 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/random.h"
+
+static void error_carries_code_and_sentence(void **state)
+{
+    struct err e = {0};
+    assert_int_equal(err_set(&e, ERR_IO, "read %d of %d", 3, 4), ERR_IO);
+    err_prefix(&e, "file %s", "x");
+    assert_string_equal(e.text, "file x: read 3 of 4");
+    assert_int_equal(e.code, ERR_IO);
+    assert_string_equal(err_code_text(ERR_IO), "input/output error");
+}
+
+static void sizes_are_checked(void **state)
+{
+    size_t n = 7;
+    assert_false(mem_mul(SIZE_MAX / 2, 3, &n));
+    assert_false(mem_add(SIZE_MAX, 1, &n));
+    assert_int_equal(n, 7);
+    assert_null(mem_resize(NULL, SIZE_MAX / 2, 4));
+    struct arena a = {0};
+    assert_null(arena_calloc(&a, SIZE_MAX / 2, 4));
+    arena_close(&a);
+}
+
+static void mapped_memory_is_zero_aligned_and_counted(void **state)
+{
+    size_t before = mem_mapped_bytes(MEM_SCRATCH), n = (size_t)5 << 20;
+    char *p = mem_map(n, MEM_SCRATCH);
+    assert_non_null(p);
+    assert_int_equal((uintptr_t)p % (2 << 20), 0);
+    for (size_t i = 0; i < n; i += 997)
+        assert_int_equal(p[i], 0);
+    assert_true(mem_mapped_bytes(MEM_SCRATCH) - before >= n);
+    mem_unmap(p, n, MEM_SCRATCH);
+    assert_int_equal(mem_mapped_bytes(MEM_SCRATCH), before);
+}
+
+static void arena_memory_is_zero_and_aligned(void **state)
+{
+    struct arena a = {0};
+    for (size_t n = 1; n < 200000; n = n * 3 + 1) {
+        unsigned char *p = arena_alloc(&a, n);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(p[i], 0);
+        memset(p, 0xff, n);
+    }
+    arena_close(&a);
+}
+
+struct tally {
+    atomic_int hits[1000];
+    int max_thread;
+};
+
+static void count_task(void *arg, size_t task, int thread)
+{
+    struct tally *t = arg;
+    atomic_fetch_add(&t->hits[task], 1);
+    assert_true(thread >= 0 && thread < t->max_thread);
+}
+
+static void pool_runs_each_task_once(void **state)
+{
+    struct err e = {0};
+    for (int n = 1; n <= 4; n++) {
+        struct pool *p;
+        assert_int_equal(pool_create(&p, n, &e), ERR_OK);
+        assert_int_equal(pool_n_threads(p), n);
+        for (int round = 0; round < 300; round++) {
+            struct tally t = {.max_thread = n};
+            size_t n_tasks = (size_t)(round * 7 % 1000);
+            pool_run(p, n_tasks, count_task, &t);
+            for (size_t i = 0; i < 1000; i++)
+                assert_int_equal(t.hits[i], i < n_tasks);
+        }
+        pool_close(&p);
+        assert_null(p);
+    }
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 0, &e), ERR_USAGE);
+}
+
+static void random_is_reproducible_and_spread(void **state)
+{
+    struct random a = random_seed(42), b = random_seed(42), c = random_seed(43);
+    double sum = 0;
+    int same = 0;
+    for (int i = 0; i < 10000; i++) {
+        uint32_t x = random_u32(&a);
+        assert_int_equal(x, random_u32(&b));
+        same += x == random_u32(&c);
+    }
+    assert_true(same < 5);
+    for (int i = 0; i < 10000; i++) {
+        double u = random_unit(&a);
+        assert_true(u >= 0 && u < 1);
+        sum += u;
+    }
+    assert_true(sum > 4800 && sum < 5200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(error_carries_code_and_sentence),
+        cmocka_unit_test(sizes_are_checked),
+        cmocka_unit_test(mapped_memory_is_zero_aligned_and_counted),
+        cmocka_unit_test(arena_memory_is_zero_and_aligned),
+        cmocka_unit_test(pool_runs_each_task_once),
+        cmocka_unit_test(random_is_reproducible_and_spread),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

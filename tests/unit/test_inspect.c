@@ -1,0 +1,458 @@
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "gguf/gguf_facts.h"
+#include "gguf/gguf_writer.h"
+#include "jobs/inspect.h"
+#include "temp_folder.h"
+
+static struct temp_folder folder;
+static float zeros[64 * 64 * 4];
+
+static void add(struct gguf_writer *w, const char *name, enum quant_type type, uint64_t a, uint64_t b,
+                uint64_t c)
+{
+    const uint64_t ne[] = {a, b, c};
+    gguf_writer_add_tensor(w, name, c ? 3 : b ? 2 : 1, ne, type, zeros);
+}
+
+static struct gguf_writer *new_writer(void)
+{
+    struct gguf_writer *w;
+    struct err e = {0};
+    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
+    return w;
+}
+
+static struct temp_path save(struct gguf_writer *w, const char *name)
+{
+    struct err e = {0};
+    struct temp_path path = temp_path(&folder, name);
+    if (gguf_writer_save(w, path.s, &e) != ERR_OK)
+        fail_msg("%s", e.text);
+    gguf_writer_close(&w);
+    return path;
+}
+
+static void add_metadata(struct gguf_writer *w)
+{
+    gguf_writer_add_string(w, "general.architecture", "x");
+    gguf_writer_add_string(w, "general.name", "caf\xc3\xa9 \xff\x1b[2J");
+    gguf_writer_add_u32(w, "x.block_count", 4);
+    gguf_writer_add_u32(w, "x.embedding_length", 32);
+    gguf_writer_add_u32(w, "x.context_length", 2048);
+    gguf_writer_add_u32(w, "x.expert_count", 4);
+    gguf_writer_add_u32(w, "x.expert_used_count", 2);
+    gguf_writer_add_u32(w, "x.expert_shared_count", 1);
+    gguf_writer_add_u32(w, "x.nextn_predict_layers", 1);
+}
+
+/* Layer 0 is dense; 1 has float experts with a bias and a shared expert; 2 has 8-bit ones, gate and up in one
+ * tensor, with a scale for each; 3 predicts further tokens. The embedding is also the output matrix. */
+static struct temp_path write_model(void)
+{
+    struct gguf_writer *w = new_writer();
+    add_metadata(w);
+    add(w, "token_embd.weight", QUANT_F32, 32, 10, 0);
+    add(w, "output_norm.weight", QUANT_F32, 32, 0, 0);
+    add(w, "blk.0.attn_norm.weight", QUANT_F32, 32, 0, 0);
+    add(w, "blk.0.attn_q.weight", QUANT_F32, 32, 32, 0);
+    add(w, "blk.0.ffn_up.weight", QUANT_F32, 32, 64, 0);
+    add(w, "blk.1.attn_q.weight", QUANT_F32, 32, 32, 0);
+    add(w, "blk.1.ffn_gate_inp.weight", QUANT_F32, 32, 4, 0);
+    add(w, "blk.1.ffn_gate_exps.weight", QUANT_F32, 32, 32, 4);
+    add(w, "blk.1.ffn_up_exps.weight", QUANT_F32, 32, 32, 4);
+    add(w, "blk.1.ffn_down_exps.weight", QUANT_F32, 32, 32, 4);
+    add(w, "blk.1.ffn_down_exps.bias", QUANT_F32, 32, 4, 0);
+    add(w, "blk.1.ffn_up_shexp.weight", QUANT_F32, 32, 48, 0);
+    add(w, "blk.1.ffn_down_shexp.weight", QUANT_F32, 48, 32, 0);
+    add(w, "blk.2.attn_q.weight", QUANT_F32, 32, 32, 0);
+    add(w, "blk.2.ffn_norm.weight", QUANT_F32, 32, 0, 0);
+    add(w, "blk.2.ffn_gate_inp.weight", QUANT_F32, 32, 4, 0);
+    add(w, "blk.2.ffn_gate_up_exps.weight", QUANT_Q8_0, 32, 64, 4);
+    add(w, "blk.2.ffn_down_exps.weight", QUANT_Q8_0, 32, 32, 4);
+    add(w, "blk.2.ffn_down_exps.scale", QUANT_F32, 4, 0, 0);
+    add(w, "blk.3.attn_q.weight", QUANT_F32, 32, 32, 0);
+    add(w, "blk.3.ffn_down_exps.weight", QUANT_F32, 32, 32, 4);
+    add(w, "blk.3.nextn.eh_proj.weight", QUANT_F32, 64, 32, 0);
+    return save(w, "model.gguf");
+}
+
+static void compute(struct model_facts *f, struct gguf **g, const char *path)
+{
+    struct err e = {0};
+    if (gguf_open(g, path, &e) != ERR_OK || gguf_facts_compute(f, *g, &e) != ERR_OK)
+        fail_msg("%s", e.text);
+}
+
+static void facts_count_layers_and_experts(void **state)
+{
+    struct model_facts f;
+    struct gguf *g;
+    compute(&f, &g, write_model().s);
+    assert_string_equal(f.architecture.s, "x");
+    assert_true(f.n_layer == 4 && f.n_layer_dense == 1 && f.n_layer_moe == 2 && f.n_layer_nextn == 1);
+    assert_true(f.n_expert == 4 && f.n_expert_used == 2 && f.n_expert_shared == 1);
+    assert_true(f.n_embd == 32 && f.n_ctx_train == 2048 && f.n_vocab == 10 && f.is_tied);
+    assert_true(f.n_ff_exp_min == 32 && f.n_ff_exp_max == 32);
+    assert_true(f.n_ff_shexp_min == 48 && f.n_ff_shexp_max == 48);
+    assert_true(f.layers[0].n_expert == 0 && f.layers[1].n_expert == 4 && f.layers[3].is_nextn);
+    assert_true(f.layers[1].n_ff_shexp == 48 && f.layers[2].n_ff_shexp == 0);
+    assert_int_equal(f.layers[2].routed_bytes, (256 + 128) * 34 + 16);
+    assert_int_equal(f.layers[1].other_bytes, 4096 + 512 + 6144 + 6144);
+    gguf_facts_close(&f);
+    gguf_close(&g);
+}
+
+static void facts_add_up_bytes(void **state)
+{
+    struct model_facts f;
+    struct gguf *g;
+    compute(&f, &g, write_model().s);
+    assert_int_equal(f.expert_bytes_max, 3 * 32 * 32 * 4 + 32 * 4);
+    assert_int_equal(f.expert_bytes_min, 96 * 34 + 4);
+    assert_int_equal(f.use_bytes[GGUF_USE_EMBEDDING], 1280);
+    assert_int_equal(f.use_bytes[GGUF_USE_OUTPUT], 128);
+    assert_int_equal(f.use_bytes[GGUF_USE_ATTENTION], 3 * 4096 + 128);
+    assert_int_equal(f.use_bytes[GGUF_USE_DENSE_FFN], 8192);
+    assert_int_equal(f.use_bytes[GGUF_USE_ROUTER], 1024);
+    assert_int_equal(f.use_bytes[GGUF_USE_SHARED_EXPERT], 12288);
+    assert_int_equal(f.use_bytes[GGUF_USE_ROUTED_EXPERT], 4 * (12416 + 3268));
+    assert_int_equal(f.use_bytes[GGUF_USE_NEXTN], 4096 + 16384 + 8192);
+    assert_int_equal(f.use_bytes[GGUF_USE_OTHER], 128);
+    uint64_t sum = 0;
+    for (int u = 0; u < GGUF_N_USE; u++)
+        sum += f.use_bytes[u];
+    assert_int_equal(f.n_bytes, sum);
+    assert_int_equal(f.resident_bytes, 35456);
+    assert_int_equal(f.token_routed_bytes, 2 * (12416 + 3268));
+    /* one row of the embedding, and all of it once more as the output matrix */
+    assert_int_equal(f.token_bytes, 35456 - 1280 + 128 + 1280 + f.token_routed_bytes);
+    gguf_facts_close(&f);
+    gguf_close(&g);
+}
+
+static void facts_list_types_by_bytes(void **state)
+{
+    struct model_facts f;
+    struct gguf *g;
+    compute(&f, &g, write_model().s);
+    assert_int_equal(f.n_types, 2);
+    assert_true(f.types[0].type_id == QUANT_F32 && f.types[1].type_id == QUANT_Q8_0);
+    assert_true(f.types[1].n_tensors == 2 && f.types[1].n_weights == 96 * 32 * 4);
+    assert_int_equal(f.types[1].n_bytes, 96 * 4 * 34);
+    assert_int_equal(f.types[0].n_bytes + f.types[1].n_bytes, f.n_bytes);
+    gguf_facts_close(&f);
+    gguf_close(&g);
+}
+
+static void assert_facts_fail(struct gguf_writer *w, const char *words)
+{
+    struct model_facts f;
+    struct gguf *g;
+    struct err e = {0};
+    assert_int_equal(gguf_open(&g, save(w, "bad.gguf").s, &e), ERR_OK);
+    assert_int_not_equal(gguf_facts_compute(&f, g, &e), ERR_OK);
+    if (!strstr(e.text, words))
+        fail_msg("\"%s\" is not in \"%s\"", words, e.text);
+    assert_null(f.layers);
+    gguf_close(&g);
+}
+
+static void facts_refuse_contradictions(void **state)
+{
+    struct gguf_writer *w = new_writer();
+    add_metadata(w);
+    add(w, "blk.1.ffn_up_exps.weight", QUANT_F32, 32, 32, 3);
+    assert_facts_fail(w, "tensor \"blk.1.ffn_up_exps.weight\": its last dimension is 3, expected 4");
+    w = new_writer();
+    gguf_writer_add_string(w, "general.architecture", "x");
+    gguf_writer_add_u32(w, "x.block_count", 4000000000u);
+    assert_facts_fail(w, "\"x.block_count\" is 4000000000, expected at most");
+    w = new_writer();
+    gguf_writer_add_string(w, "general.architecture", "x");
+    gguf_writer_add_u32(w, "x.block_count", 1);
+    gguf_writer_add_u32(w, "x.nextn_predict_layers", 2);
+    assert_facts_fail(w, "\"x.nextn_predict_layers\" is 2, expected at most the 1 layers");
+}
+
+static void facts_of_no_language_model_are_zero(void **state)
+{
+    struct model_facts f;
+    struct gguf *g;
+    struct gguf_writer *w = new_writer();
+    add(w, "blk.7.ffn_up_exps.weight", QUANT_F32, 32, 32, 3);
+    compute(&f, &g, save(w, "none.gguf").s);
+    assert_true(f.n_layer == 0 && f.n_expert == 0 && f.architecture.n == 0);
+    assert_int_equal(f.use_bytes[GGUF_USE_OTHER], f.n_bytes);
+    gguf_facts_close(&f);
+    gguf_close(&g);
+}
+
+static err_code print(char **text, const char *path, bool json, const char *tensor, struct err *e)
+{
+    size_t n;
+    FILE *f = open_memstream(text, &n);
+    assert_non_null(f);
+    err_code code = inspect_print(f, path, json, tensor, e);
+    fclose(f);
+    return code;
+}
+
+static void assert_prints(const char *text, const char *words)
+{
+    if (!strstr(text, words))
+        fail_msg("\"%s\" is not in\n%s", words, text);
+}
+
+static void text_shows_metadata_types_and_facts(void **state)
+{
+    char *text;
+    struct err e = {0};
+    assert_int_equal(print(&text, write_model().s, false, NULL, &e), ERR_OK);
+    assert_prints(text, "GGUF version 3, alignment 32, 9 metadata entries, 22 tensors");
+    assert_prints(text, "x.expert_used_count     u32             2\n");
+    assert_prints(text, "\"caf\xc3\xa9 \xef\xbf\xbd\\x1b[2J\"");
+    assert_null(strchr(text, '\x1b'));
+    assert_prints(text, "4 (1 dense, 2 MoE, 1 nextn: not used for plain decoding)");
+    assert_prints(text, "4 a layer, 2 used for each token");
+    assert_prints(text, "tied: the embedding is read as one");
+    assert_prints(text, "12,416 bytes");
+    assert_prints(text, "8.5000");
+    free(text);
+}
+
+static uint64_t json_u64(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!json_is_integer(v))
+        fail_msg("\"%s\" is no integer", key);
+    return (uint64_t)json_integer_value(v);
+}
+
+static void json_gives_the_same_facts(void **state)
+{
+    char *text;
+    struct err e = {0};
+    assert_int_equal(print(&text, write_model().s, true, NULL, &e), ERR_OK);
+    json_error_t je;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &je);
+    if (!root)
+        fail_msg("line %d: %s", je.line, je.text);
+    const json_t *model = json_object_get(root, "model"), *use = json_object_get(model, "bytes_by_use");
+    assert_int_equal(json_u64(model, "experts"), 4);
+    assert_int_equal(json_u64(model, "layers_nextn"), 1);
+    assert_int_equal(json_u64(model, "expert_bytes_max"), 12416);
+    assert_int_equal(json_u64(model, "resident_bytes"), 35456);
+    assert_int_equal(json_u64(use, "routed_experts"), 4 * (12416 + 3268));
+    assert_int_equal(json_array_size(json_object_get(root, "tensors")), 22);
+    assert_int_equal(json_array_size(json_object_get(model, "by_layer")), 4);
+    const json_t *name = json_object_get(json_object_get(root, "metadata"), "general.name");
+    assert_string_equal(json_string_value(json_object_get(name, "value")), "caf\xc3\xa9 \xef\xbf\xbd\x1b[2J");
+    json_decref(root);
+    free(text);
+}
+
+static void odd_metadata_does_not_break_the_json(void **state)
+{
+    char *text;
+    struct err e = {0};
+    double reals[40] = {1.5, HUGE_VAL, -HUGE_VAL};
+    reals[3] = nan("");
+    const struct gguf_value inner[] = {{.type = GGUF_ARRAY, .arr = {GGUF_F64, 4, reals}}};
+    struct gguf_writer *w = new_writer();
+    gguf_writer_add_value(w, "key\xff\x01", &(struct gguf_value){.type = GGUF_U64, .u = UINT64_MAX});
+    gguf_writer_add_value(w, "nul", &(struct gguf_value){.type = GGUF_STRING, .str = {"a\0b", 3}});
+    gguf_writer_add_value(w, "surrogate",
+                          &(struct gguf_value){.type = GGUF_STRING, .str = {"\xed\xa0\x80", 3}});
+    gguf_writer_add_value(w, "cut", &(struct gguf_value){.type = GGUF_STRING, .str = {"\xf0\x9f\x98", 3}});
+    gguf_writer_add_value(w, "huge", &(struct gguf_value){.type = GGUF_F64, .f = HUGE_VAL});
+    gguf_writer_add_array(w, "reals", GGUF_F64, reals, 40);
+    gguf_writer_add_array(w, "nested", GGUF_ARRAY, inner, 1);
+    struct temp_path path = save(w, "odd.gguf");
+    assert_int_equal(print(&text, path.s, true, NULL, &e), ERR_OK);
+    json_t *root = json_loads(text, JSON_ALLOW_NUL, NULL);
+    assert_non_null(root);
+    const json_t *m = json_object_get(root, "metadata"), *reals_json = json_object_get(m, "reals");
+    assert_int_equal(json_u64(reals_json, "count"), 40);
+    assert_int_equal(json_array_size(json_object_get(reals_json, "values")), 16);
+    assert_true(json_is_null(json_array_get(json_object_get(reals_json, "values"), 3)));
+    assert_true(json_is_null(json_object_get(json_object_get(m, "huge"), "value")));
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(m, "key\xef\xbf\xbd\x01"), "value")),
+        "18446744073709551615");
+    assert_int_equal(json_string_length(json_object_get(json_object_get(m, "nul"), "value")), 3);
+    json_decref(root);
+    free(text);
+    assert_int_equal(print(&text, path.s, false, NULL, &e), ERR_OK);
+    assert_prints(text, "f64[40]");
+    assert_prints(text, "[1.5, inf, -inf, nan, 0, 0, ...]");
+    free(text);
+}
+
+/* Writes one float tensor of n values and gives its statistics as JSON. */
+static json_t *stats_of(const float *x, uint64_t n)
+{
+    struct gguf_writer *w = new_writer();
+    char *text;
+    struct err e = {0};
+    gguf_writer_add_tensor(w, "t", 1, &n, QUANT_F32, x);
+    if (print(&text, save(w, "stats.gguf").s, true, "t", &e) != ERR_OK)
+        fail_msg("%s", e.text);
+    json_t *root = json_loads(text, 0, NULL);
+    assert_non_null(root);
+    free(text);
+    return root;
+}
+
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static void a_tensor_is_measured(void **state)
+{
+    const float x[] = {3, 1, NAN, -2, INFINITY, 6, -INFINITY};
+    json_t *o = stats_of(x, 7);
+    assert_int_equal(json_u64(o, "values"), 7);
+    assert_int_equal(json_u64(o, "nan"), 1);
+    assert_int_equal(json_u64(o, "inf"), 2);
+    assert_true(number(o, "min") == -2 && number(o, "max") == 6 && number(o, "mean") == 2);
+    assert_true(fabs(number(o, "std") - sqrt(8.5)) < 1e-7);
+    assert_int_equal(json_array_size(json_object_get(o, "first_values")), 7);
+    assert_true(json_is_null(json_array_get(json_object_get(o, "first_values"), 2)));
+    json_decref(o);
+    const float nothing[] = {NAN, NAN};
+    o = stats_of(nothing, 2);
+    assert_true(json_is_null(json_object_get(o, "min")) && json_is_null(json_object_get(o, "std")));
+    json_decref(o);
+}
+
+static void statistics_over_many_pieces_are_exact(void **state)
+{
+    enum { N = 300001 };
+    float *x = mem_calloc(N, sizeof *x);
+    for (int i = 0; i < N; i++)
+        x[i] = 1000 + (float)(i % 3 - 1); /* mean 1000 - tiny, spread around 0.8165 */
+    json_t *o = stats_of(x, N);
+    assert_int_equal(json_u64(o, "values"), N);
+    assert_true(fabs(number(o, "mean") - 1000) < 1e-4);
+    assert_true(fabs(number(o, "std") - sqrt(2.0 / 3)) < 1e-5);
+    assert_int_equal(json_array_size(json_object_get(o, "first_values")), 8);
+    json_decref(o);
+    mem_free(x);
+}
+
+static void a_quantised_tensor_is_decoded(void **state)
+{
+    uint8_t block[34] = {0x00, 0x3c}; /* Q8_0: scale 1 (half), then 32 int8 */
+    for (int i = 0; i < 32; i++)
+        block[2 + i] = (uint8_t)(int8_t)(i - 16);
+    struct gguf_writer *w = new_writer();
+    struct err e = {0};
+    char *text;
+    gguf_writer_add_tensor(w, "q", 1, (const uint64_t[]){32}, QUANT_Q8_0, block);
+    assert_int_equal(print(&text, save(w, "q.gguf").s, false, "q", &e), ERR_OK);
+    assert_prints(text, "Q8_0");
+    assert_prints(text, "-16  -15  -14  -13  -12  -11  -10  -9\n");
+    assert_prints(text, "-16, 15\n");
+    assert_prints(text, "-0.5, ");
+    free(text);
+}
+
+static void a_missing_tensor_or_file_is_an_error(void **state)
+{
+    char *text;
+    struct err e = {0};
+    struct temp_path path = write_model();
+    assert_int_equal(print(&text, path.s, false, "nope", &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "no tensor is named \"nope\""));
+    assert_string_equal(text, "");
+    free(text);
+    assert_int_equal(print(&text, temp_path(&folder, "absent").s, true, NULL, &e), ERR_IO);
+    assert_string_equal(text, "");
+    free(text);
+}
+
+/* The writer writes known types only: the id in the directory is patched. */
+static void an_unknown_type_is_shown_as_such(void **state)
+{
+    struct gguf_writer *w = new_writer();
+    struct err e = {0};
+    char *text;
+    void *p;
+    size_t n;
+    static const uint8_t entry[] = {'t', '1', 1, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0};
+    add(w, "t1", QUANT_F32, 4, 0, 0);
+    assert_int_equal(gguf_writer_to_memory(w, &p, &n, &e), ERR_OK);
+    gguf_writer_close(&w);
+    uint8_t *at = memmem(p, n, entry, sizeof entry);
+    assert_non_null(at);
+    at[sizeof entry] = 158;
+    struct temp_path path = temp_path(&folder, "unknown.gguf");
+    FILE *f = fopen(path.s, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(p, 1, n, f), n);
+    fclose(f);
+    mem_free(p);
+    assert_int_equal(print(&text, path.s, false, NULL, &e), ERR_OK);
+    assert_prints(text, "type 158 (unknown)");
+    assert_prints(text, "1 tensor is of unknown types");
+    free(text);
+    for (int json = 0; json < 2; json++) {
+        assert_int_equal(print(&text, path.s, json, "t1", &e), ERR_OK);
+        assert_prints(text, "type 158 (unknown)");
+        free(text);
+    }
+}
+
+static void a_full_disk_is_an_error(void **state)
+{
+    FILE *f = fopen("/dev/full", "w");
+    struct err e = {0};
+    if (!f)
+        skip();
+    assert_int_equal(inspect_print(f, write_model().s, false, NULL, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "No space left"));
+    fclose(f);
+}
+
+static int make_folder(void **state)
+{
+    return temp_folder_make(&folder);
+}
+
+static int remove_folder(void **state)
+{
+    temp_folder_remove(&folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(facts_count_layers_and_experts),
+        cmocka_unit_test(facts_add_up_bytes),
+        cmocka_unit_test(facts_list_types_by_bytes),
+        cmocka_unit_test(facts_refuse_contradictions),
+        cmocka_unit_test(facts_of_no_language_model_are_zero),
+        cmocka_unit_test(text_shows_metadata_types_and_facts),
+        cmocka_unit_test(json_gives_the_same_facts),
+        cmocka_unit_test(odd_metadata_does_not_break_the_json),
+        cmocka_unit_test(a_tensor_is_measured),
+        cmocka_unit_test(statistics_over_many_pieces_are_exact),
+        cmocka_unit_test(a_quantised_tensor_is_decoded),
+        cmocka_unit_test(a_missing_tensor_or_file_is_an_error),
+        cmocka_unit_test(an_unknown_type_is_shown_as_such),
+        cmocka_unit_test(a_full_disk_is_an_error),
+    };
+    return cmocka_run_group_tests_name("inspect", tests, make_folder, remove_folder);
+}
