@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/tokenizer/unicode_classes.def: the general categories of the Unicode Character Database that split
-patterns name. Needs a Python whose unicodedata is of the version below (3.13), because tokenizers were made with it:
+"""Writes src/tokenizer/unicode_classes.def: the general categories that split patterns name.
+
+The version is the one that the GGUF field tokenises by; Python 3.13 has it:
 
     python3.13 tools/gen_unicode_classes.py > src/tokenizer/unicode_classes.def
 """

@@ -17,7 +17,7 @@ static enum cpu_level best_level(void)
 #if defined(__x86_64__)
     /* gcc's and clang's detection asks the operating system (XGETBV) as well */
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) /* every such processor has F16C */
         return CPU_SCALAR;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))

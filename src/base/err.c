@@ -20,14 +20,20 @@ err_code err_prefix(struct err *e, const char *fmt, ...)
 {
     if (!e)
         return ERR_FAIL;
-    char rest[ERR_TEXT_BYTES];
-    memcpy(rest, e->text, sizeof rest);
+    char prefix[ERR_TEXT_BYTES];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(e->text, sizeof e->text, fmt, args);
+    int n = vsnprintf(prefix, sizeof prefix - 2, fmt, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof e->text)
-        snprintf(e->text + n, sizeof e->text - (size_t)n, ": %s", rest);
+    if (n < 0 || (size_t)n >= sizeof prefix - 2)
+        return e->code;
+    memcpy(prefix + n, ": ", 2);
+    size_t shift = (size_t)n + 2, kept = strlen(e->text);
+    if (kept > sizeof e->text - 1 - shift) /* the end of a long sentence gives way */
+        kept = sizeof e->text - 1 - shift;
+    memmove(e->text + shift, e->text, kept);
+    memcpy(e->text, prefix, shift);
+    e->text[shift + kept] = '\0';
     return e->code;
 }
 

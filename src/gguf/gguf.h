@@ -4,7 +4,7 @@
  * checks every count, offset and size for overflow and against the file's real size; tensor bytes are never
  * touched here (store/ reads them). The view owns all it points to and does not change: it may be shared
  * between threads. Refused, with the file, the field and what was expected: other magics and versions,
- * big-endian files, truncated files, impossible counts, duplicate tensor names, misaligned or
+ * big-endian files, truncated files, impossible counts, duplicate keys or tensor names, misaligned or
  * overlapping-the-end tensors. A tensor of a type that quant/ does not know is listed (info == NULL) and
  * refused only by whoever wants its values. */
 #ifndef GGUF_GGUF_H
@@ -65,7 +65,7 @@ struct gguf_kv {
 enum { GGUF_MAX_DIMS = 4 };
 
 struct gguf_tensor {
-    const char *name;
+    const char *name; /* 1 to 255 bytes, not necessarily UTF-8 */
     int n_dims;
     uint64_t ne[GGUF_MAX_DIMS]; /* ne[0] is the row length; unused dims are 1 */
     uint32_t type_id;

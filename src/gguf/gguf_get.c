@@ -172,7 +172,7 @@ err_code gguf_layer_u32(const struct gguf *g, const char *key, uint32_t *out, ui
     if (!v)
         return need ? missing(g, key, "an integer, or one for each layer", e) : ERR_OK;
     if (v->type != GGUF_ARRAY) {
-        uint32_t u;
+        uint32_t u = 0;
         TRY(value_u32(g, key, v, &u, e));
         for (uint32_t i = 0; i < n; i++)
             out[i] = u;

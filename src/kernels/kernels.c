@@ -38,14 +38,14 @@ static const struct kernels reference = {
 
 #if defined(__x86_64__)
 
-#define K_AVX2(name, type)       [QUANT_##name] = matmul_##type##_avx2,
-#define K_AVX512(name, type)     [QUANT_##name] = matmul_##type##_avx512,
-#define K_AVX512VNNI(name, type) [QUANT_##name] = matmul_##type##_avx512vnni,
-#define K_R16(name, type)        [QUANT_##name] = LAYOUT_R16,
+#define K_AVX2(name, type, len)       [QUANT_##name] = matmul_##type##_avx2,
+#define K_AVX512(name, type, len)     [QUANT_##name] = matmul_##type##_avx512,
+#define K_AVX512VNNI(name, type, len) [QUANT_##name] = matmul_##type##_avx512vnni,
+#define K_R16(name, type, len)        [QUANT_##name] = LAYOUT_R16,
 
 static const struct kernels avx2 = {
     .name = "avx2",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX2) KERNELS_ROWS_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX2)},
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX2)},
     .layout = {KERNELS_R16_LIST(K_R16)},
     .act =
         {
@@ -58,7 +58,7 @@ static const struct kernels avx2 = {
 
 static const struct kernels avx512 = {
     .name = "avx512",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_ROWS_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX512)},
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512)},
     .layout = {KERNELS_R16_LIST(K_R16)},
     .act =
         {
@@ -71,7 +71,7 @@ static const struct kernels avx512 = {
 
 static const struct kernels avx512vnni = {
     .name = "avx512vnni",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_ROWS_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX512VNNI)},
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512VNNI)},
     .layout = {KERNELS_R16_LIST(K_R16)},
     .act =
         {

@@ -128,7 +128,7 @@ static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, stru
 err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, struct weight **out,
                      struct err *e)
 {
-    const struct gguf_tensor *t;
+    const struct gguf_tensor *t = NULL;
     TRY(need_tensor(l, layer, name, k, n_row, 1, &t, e));
     struct tensor_source src = {.l = l, .t = t};
     quant_row_bytes(t->info, t->ne[0], &src.row_bytes);
@@ -145,7 +145,7 @@ err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t 
 err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need, struct tensor *out,
                      struct err *e)
 {
-    const struct gguf_tensor *t;
+    const struct gguf_tensor *t = NULL;
     if (!need && !load_find(l, layer, name))
         return ERR_OK;
     TRY(need_tensor(l, layer, name, n, 1, 1, &t, e));

@@ -6,35 +6,46 @@
 #include "base/mem.h"
 
 /* R16 stores, for each group of 16 rows, the dwords of the rows' blocks transposed (one 64-byte vector holds
- * one dword of each row, row i in lane i), and what is no whole dword (the half-precision d of blocks whose
- * size is not a multiple of four) in a tail behind the vectors of the whole group:
+ * one dword of each row, row i in lane i), and what is no whole dword (the scale of blocks whose size is not
+ * a multiple of four) in a tail behind the vectors of the whole group:
  *
- *   group: for each block { n_vec vectors }, then for each block { 16 halves }
+ *   group: for each block { n_vec vectors }, then for each block { 16 tails of tail_bytes }
  *
  * A type's entry lists which dword of the block, by its byte offset, each vector holds. */
 enum { MAX_VEC = 52 };
 
 struct r16 {
-    int n_vec;            /* vectors a block; 0: the type has no R16 */
-    int half_off;         /* byte offset of the half in the block; -1: none */
-    uint8_t off[MAX_VEC]; /* byte offsets of the dwords in the block */
+    int n_vec;                /* vectors a block; 0: the type has no R16 */
+    int tail_off, tail_bytes; /* of the tail in the block */
+    uint8_t off[MAX_VEC];     /* byte offsets of the dwords in the block */
 };
 
-#define RUN4(o)  o, (o) + 4, (o) + 8, (o) + 12
-#define RUN16(o) RUN4(o), RUN4((o) + 16), RUN4((o) + 32), RUN4((o) + 48)
+#define RUN4(o)  (o), (o) + 4, (o) + 8, (o) + 12
+#define RUN8(o)  RUN4(o), RUN4((o) + 16)
+#define RUN16(o) RUN8(o), RUN8((o) + 32)
+#define RUN32(o) RUN16(o), RUN16((o) + 64)
 
-/* Q6_K, in the order a kernel uses it: a dword of qh with the two dwords of ql that it completes. */
+/* Q6_K, in the order a kernel uses it: the two dwords of ql that a dword of qh completes, and that one. */
 #define Q6_USE(h, i) (h) * 64 + (i)*4, (h)*64 + 32 + (i)*4, 128 + (h)*32 + (i)*4
 #define Q6_HALF(h)                                                                                           \
     Q6_USE(h, 0), Q6_USE(h, 1), Q6_USE(h, 2), Q6_USE(h, 3), Q6_USE(h, 4), Q6_USE(h, 5), Q6_USE(h, 6),        \
         Q6_USE(h, 7)
 
+/* All others in the order of their bytes, as quant/blocks.h has them. */
 static const struct r16 r16_types[QUANT_MAX_ID] = {
-    [QUANT_Q4_0] = {4, 0, {RUN4(2)}},
-    [QUANT_Q8_0] = {8, 0, {RUN4(2), RUN4(18)}},
-    /* d and dmin, scales, quants, as they come */
-    [QUANT_Q4_K] = {36, -1, {RUN4(0), RUN16(16), RUN16(80)}},
-    [QUANT_Q6_K] = {52, 208, {Q6_HALF(0), Q6_HALF(1), RUN4(192)}},
+    [QUANT_Q4_0] = {4, 0, 2, {RUN4(2)}},
+    [QUANT_Q4_1] = {5, 0, 0, {0, RUN4(4)}},
+    [QUANT_Q5_0] = {5, 0, 2, {2, RUN4(6)}},
+    [QUANT_Q5_1] = {6, 0, 0, {0, 4, RUN4(8)}},
+    [QUANT_Q8_0] = {8, 0, 2, {RUN8(2)}},
+    [QUANT_IQ4_NL] = {4, 0, 2, {RUN4(2)}},
+    [QUANT_MXFP4] = {4, 0, 1, {RUN4(1)}},
+    [QUANT_Q2_K] = {21, 0, 0, {RUN16(0), RUN4(64), 80}},
+    [QUANT_Q3_K] = {27, 108, 2, {RUN8(0), RUN16(32), 96, 100, 104}},
+    [QUANT_Q4_K] = {36, 0, 0, {RUN4(0), RUN32(16)}},
+    [QUANT_Q5_K] = {44, 0, 0, {RUN4(0), RUN8(16), RUN32(48)}},
+    [QUANT_Q6_K] = {52, 208, 2, {Q6_HALF(0), Q6_HALF(1), RUN4(192)}},
+    [QUANT_IQ4_XS] = {34, 0, 0, {0, 4, RUN32(8)}},
 };
 
 const char *layout_name(enum quant_layout layout)
@@ -76,14 +87,13 @@ static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *s
 {
     const struct r16 *r = &r16_types[q->type];
     uint64_t n_block = k / (uint64_t)q->block_len;
-    uint8_t *vec = group, *half = group + n_block * (uint64_t)r->n_vec * 64;
+    uint8_t *vec = group, *tail = group + n_block * (uint64_t)r->n_vec * 64;
     static const uint8_t zeros[4];
-    for (uint64_t b = 0; b < n_block; b++, vec += r->n_vec * 64, half += 32) {
+    for (uint64_t b = 0; b < n_block; b++, vec += r->n_vec * 64, tail += r->tail_bytes * LAYOUT_R16_ROWS) {
         const uint8_t *block = src ? src + b * (uint64_t)q->block_bytes : NULL;
         for (int i = 0; i < r->n_vec; i++)
             memcpy(vec + i * 64 + lane * 4, block ? block + r->off[i] : zeros, 4);
-        if (r->half_off >= 0)
-            memcpy(half + lane * 2, block ? block + r->half_off : zeros, 2);
+        memcpy(tail + lane * r->tail_bytes, block ? block + r->tail_off : zeros, (size_t)r->tail_bytes);
     }
 }
 
@@ -91,12 +101,12 @@ static void r16_get(const struct quant_info *q, uint8_t *dst, const uint8_t *gro
 {
     const struct r16 *r = &r16_types[q->type];
     uint64_t n_block = k / (uint64_t)q->block_len;
-    const uint8_t *vec = group, *half = group + n_block * (uint64_t)r->n_vec * 64;
-    for (uint64_t b = 0; b < n_block; b++, vec += r->n_vec * 64, half += 32, dst += q->block_bytes) {
+    const uint8_t *vec = group, *tail = group + n_block * (uint64_t)r->n_vec * 64;
+    for (uint64_t b = 0; b < n_block;
+         b++, vec += r->n_vec * 64, tail += r->tail_bytes * LAYOUT_R16_ROWS, dst += q->block_bytes) {
         for (int i = 0; i < r->n_vec; i++)
             memcpy(dst + r->off[i], vec + i * 64 + lane * 4, 4);
-        if (r->half_off >= 0)
-            memcpy(dst + r->half_off, half + lane * 2, 2);
+        memcpy(dst + r->tail_off, tail + lane * r->tail_bytes, (size_t)r->tail_bytes);
     }
 }
 

@@ -46,7 +46,8 @@ struct token_list {
 };
 void token_list_close(struct token_list *l);
 
-/* Appends the tokens of n bytes of text (any bytes; invalid UTF-8 is tokenised as bytes) to *out. */
+/* Appends the tokens of n bytes of text (any bytes; invalid UTF-8 is tokenised as bytes) to *out. Bytes for
+ * which the vocabulary has no token at all are dropped, as in the models' own tokenizers. */
 MUST_USE err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
                                    struct token_list *out, struct err *e);
 

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Checks our tokens on llama.cpp's real vocabularies (models/ggml-vocab-NAME.gguf with .inp texts and .out ids):
+# Checks our tokens on llama.cpp's real vocabularies: models/ggml-vocab-NAME.gguf, .inp (texts), .out (ids).
 #
 #   check_vocabs.sh VOCAB_CASES_PROGRAM [LLAMA_CPP_SOURCES]
 #
-# Without a source tree, that of llama.cpp v0.5.0 is fetched from npm's node-llama-cpp into a cache folder beside the
-# program (needs npm and git, once).
+# Without a source tree, that of llama.cpp v0.5.0 is fetched from npm's node-llama-cpp into a cache folder
+# beside the program (needs npm and git, once).
 set -eu
 
 [ $# -ge 1 ] || { echo "usage: $0 VOCAB_CASES_PROGRAM [LLAMA_CPP_SOURCES]" >&2; exit 2; }
 program=$1
 sources=${2:-}
 package=node-llama-cpp@3.22.1
-names="gpt-2 qwen2 qwen35 llama-bpe llama-spm gemma-4 deepseek-llm deepseek-coder phi-3 command-r falcon starcoder
-refact mpt"
+names="gpt-2 qwen2 qwen35 llama-bpe llama-spm gemma-4 deepseek-llm deepseek-coder phi-3 command-r falcon
+starcoder refact mpt"
 
 if [ -z "$sources" ]; then
     cache=$(dirname "$program")/vocabs-cache

@@ -37,7 +37,7 @@ static struct tokenizer *vocab_make(int which)
     gguf_writer_add_u32(v.w, "tokenizer.ggml.bos_token_id", 0);
     gguf_writer_add_u32(v.w, "tokenizer.ggml.eos_token_id", 1);
     gguf_writer_add_bool(v.w, "tokenizer.ggml.add_eos_token", true);
-    gguf_writer_add_string(v.w, "general.name", which % 2 ? "phi-3" : "other");
+    gguf_writer_add_string(v.w, "general.name", which == BY_SCORES ? "phi-3" : "other");
     code = code == ERR_OK ? small_open(&v, &t, &e) : code;
     if (code != ERR_OK)
         abort();

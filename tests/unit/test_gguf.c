@@ -1,11 +1,9 @@
 #define _GNU_SOURCE
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -429,123 +427,6 @@ static void a_large_vocabulary_is_read_from_a_file(void **state)
     mem_free(longest);
 }
 
-static err_code fill_rows(void *user, uint64_t offset, void *dst, size_t n, struct err *e)
-{
-    size_t *n_calls = user;
-    ++*n_calls;
-    assert_int_equal(offset % 4096, 0);
-    assert_int_equal(n % 4096, 0);
-    for (size_t i = 0; i < n; i++)
-        ((uint8_t *)dst)[i] = (uint8_t)((offset + i) * 31 >> 3);
-    return ERR_OK;
-}
-
-static err_code fill_fails(void *user, uint64_t offset, void *dst, size_t n, struct err *e)
-{
-    memset(dst, 0, n);
-    return offset == 0 ? ERR_OK : err_set(e, ERR_CHECK, "no more rows");
-}
-
-static void filled_tensors_are_written_in_pieces(void **state)
-{
-    struct gguf_writer *w;
-    struct gguf *g;
-    struct err e = {0};
-    size_t n_calls = 0;
-    struct temp_path path = temp_path(&folder, "filled.gguf");
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    gguf_writer_add_tensor_fn(w, "t", 2, (const uint64_t[]){1024, 2500}, QUANT_F32, fill_rows, &n_calls);
-    assert_int_equal(gguf_writer_save(w, path.s, &e), ERR_OK);
-    gguf_writer_close(&w);
-    assert_true(n_calls > 1);
-    assert_int_equal(gguf_open(&g, path.s, &e), ERR_OK);
-    const struct gguf_tensor *t = gguf_tensor_at(g, 0);
-    FILE *f = fopen(path.s, "rb");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, (long)t->offset, SEEK_SET), 0);
-    for (uint64_t i = 0; i < t->n_bytes; i++)
-        if (fgetc(f) != (uint8_t)(i * 31 >> 3))
-            fail_msg("byte %u differs", (unsigned)i);
-    fclose(f);
-    gguf_close(&g);
-}
-
-static void the_writer_reports_its_first_mistake(void **state)
-{
-    struct gguf_writer *w;
-    struct err e = {0};
-    static const float x[64];
-    void *p;
-    size_t n;
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    gguf_writer_add_u32(w, "k", 1);
-    gguf_writer_add_u32(w, "k", 2);
-    gguf_writer_add_tensor(w, "t", 1, (const uint64_t[]){33}, QUANT_Q8_0, x);
-    assert_int_equal(gguf_writer_to_memory(w, &p, &n, &e), ERR_USAGE);
-    assert_non_null(strstr(e.text, "\"k\" is added twice"));
-    assert_null(p);
-    gguf_writer_close(&w);
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    gguf_writer_add_tensor(w, "t", 1, (const uint64_t[]){33}, QUANT_Q8_0, x);
-    assert_int_equal(gguf_writer_to_memory(w, &p, &n, &e), ERR_USAGE);
-    assert_non_null(strstr(e.text, "\"t\": rows of 33 do not fit type Q8_0"));
-    gguf_writer_close(&w);
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    gguf_writer_set_alignment(w, 48);
-    assert_int_equal(gguf_writer_to_memory(w, &p, &n, &e), ERR_USAGE);
-    assert_non_null(strstr(e.text, "alignment 48"));
-    gguf_writer_close(&w);
-}
-
-static void a_failed_save_leaves_the_old_file(void **state)
-{
-    struct gguf_writer *w;
-    struct gguf *g;
-    struct err e = {0};
-    size_t n_calls = 0;
-    struct temp_path path = temp_path(&folder, "kept.gguf"), tmp = temp_path(&folder, "kept.gguf.tmp");
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    gguf_writer_add_u32(w, "old", 1);
-    assert_int_equal(gguf_writer_save(w, path.s, &e), ERR_OK);
-    gguf_writer_close(&w);
-
-    /* The limit on file sizes stands for a full disk: writes fail halfway. */
-    struct rlimit old, small = {.rlim_cur = 1 << 20};
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    small.rlim_max = old.rlim_max;
-    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    gguf_writer_add_tensor_fn(w, "t", 2, (const uint64_t[]){1024, 2500}, QUANT_F32, fill_rows, &n_calls);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    err_code code = gguf_writer_save(w, path.s, &e);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    signal(SIGXFSZ, handler);
-    assert_int_equal(code, ERR_IO);
-    assert_non_null(strstr(e.text, "kept.gguf.tmp: writing at byte"));
-    gguf_writer_close(&w);
-
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    gguf_writer_add_tensor_fn(w, "t", 2, (const uint64_t[]){1024, 2500}, QUANT_F32, fill_fails, NULL);
-    assert_int_equal(gguf_writer_save(w, path.s, &e), ERR_CHECK);
-    assert_string_equal(e.text, "no more rows");
-    gguf_writer_close(&w);
-
-    assert_int_not_equal(access(tmp.s, F_OK), 0);
-    assert_int_equal(gguf_open(&g, path.s, &e), ERR_OK);
-    assert_non_null(gguf_find(g, "old"));
-    gguf_close(&g);
-}
-
-static void a_save_into_a_missing_folder_is_an_error(void **state)
-{
-    struct gguf_writer *w;
-    struct err e = {0};
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    assert_int_equal(gguf_writer_save(w, temp_path(&folder, "none/x.gguf").s, &e), ERR_IO);
-    assert_non_null(strstr(e.text, "none/x.gguf.tmp: No such file"));
-    gguf_writer_close(&w);
-}
-
 /* ---- refusals: each names the file, the field and what was expected ---- */
 
 static void another_magic_is_refused(void **state)
@@ -831,85 +712,6 @@ static void what_is_no_regular_file_is_refused(void **state)
     assert_null(g);
 }
 
-/* ---- split sets ---- */
-
-struct part {
-    const char *tensor;
-    uint32_t no, count, n_tensors;
-};
-
-static void write_part(const char *file, struct part p)
-{
-    struct gguf_writer *w;
-    struct err e = {0};
-    static const float x[1];
-    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    if (p.no == 0)
-        gguf_writer_add_string(w, "general.architecture", "split");
-    gguf_writer_add_value(w, "split.no", &(struct gguf_value){.type = GGUF_U16, .u = p.no});
-    gguf_writer_add_value(w, "split.count", &(struct gguf_value){.type = GGUF_U16, .u = p.count});
-    gguf_writer_add_value(w, "split.tensors.count", &(struct gguf_value){.type = GGUF_I32, .i = p.n_tensors});
-    gguf_writer_add_tensor(w, p.tensor, 1, (const uint64_t[]){1}, QUANT_F32, x);
-    assert_int_equal(gguf_writer_save(w, temp_path(&folder, file).s, &e), ERR_OK);
-    gguf_writer_close(&w);
-}
-
-static void assert_open_fails(const char *file, const char *words)
-{
-    struct gguf *g;
-    struct err e = {0};
-    assert_int_not_equal(gguf_open(&g, temp_path(&folder, file).s, &e), ERR_OK);
-    assert_null(g);
-    if (!strstr(e.text, words))
-        fail_msg("\"%s\" is not in \"%s\"", words, e.text);
-}
-
-static void a_split_set_opens_from_any_part(void **state)
-{
-    static const char *const files[] = {"set-00001-of-00003.gguf", "set-00002-of-00003.gguf",
-                                        "set-00003-of-00003.gguf"};
-    static const char *const tensors[] = {"a", "b", "c"};
-    for (uint32_t i = 0; i < 3; i++)
-        write_part(files[i], (struct part){tensors[i], i, 3, 3});
-    for (int i = 0; i < 3; i++) {
-        struct gguf *g;
-        struct err e = {0};
-        assert_int_equal(gguf_open(&g, temp_path(&folder, files[i]).s, &e), ERR_OK);
-        assert_int_equal(gguf_n_files(g), 3);
-        assert_int_equal(gguf_n_tensors(g), 3);
-        assert_non_null(gguf_find(g, "general.architecture"));
-        for (int k = 0; k < 3; k++) {
-            assert_int_equal(gguf_tensor_find(g, tensors[k])->file, k);
-            assert_string_equal(gguf_file_path(g, k), temp_path(&folder, files[k]).s);
-        }
-        gguf_close(&g);
-    }
-    assert_int_equal(unlink(temp_path(&folder, files[1]).s), 0);
-    assert_open_fails(files[0], "part 2 of 3 is missing: ");
-    assert_open_fails(files[0], files[1]);
-}
-
-static void a_part_with_another_name_is_refused(void **state)
-{
-    write_part("odd.gguf", (struct part){"a", 0, 2, 2});
-    assert_open_fails("odd.gguf", "ends in \"-00001-of-00002.gguf\"");
-}
-
-static void parts_that_disagree_are_refused(void **state)
-{
-    write_part("dis-00001-of-00002.gguf", (struct part){"a", 0, 2, 2});
-    write_part("dis-00002-of-00002.gguf", (struct part){"b", 0, 2, 2});
-    assert_open_fails("dis-00001-of-00002.gguf", "says part 1 of 2, expected part 2 of 2");
-    write_part("dis-00002-of-00002.gguf", (struct part){"b", 1, 3, 2});
-    assert_open_fails("dis-00001-of-00002.gguf", "says part 2 of 3, expected part 2 of 2");
-    write_part("dis-00002-of-00002.gguf", (struct part){"a", 1, 2, 2});
-    assert_open_fails("dis-00001-of-00002.gguf", "tensor \"a\" occurs twice");
-    write_part("dis-00002-of-00002.gguf", (struct part){"b", 1, 2, 2});
-    write_part("dis-00001-of-00002.gguf", (struct part){"a", 0, 2, 5});
-    assert_open_fails("dis-00001-of-00002.gguf",
-                      "\"split.tensors.count\" says 5 tensors, but the 2 files have 2");
-}
-
 /* ---- damage ---- */
 
 static void walk(const struct gguf *g)
@@ -990,10 +792,6 @@ int main(void)
         cmocka_unit_test(a_tensor_of_unknown_type_is_listed),
         cmocka_unit_test(names_are_found_among_thousands),
         cmocka_unit_test(a_large_vocabulary_is_read_from_a_file),
-        cmocka_unit_test(filled_tensors_are_written_in_pieces),
-        cmocka_unit_test(the_writer_reports_its_first_mistake),
-        cmocka_unit_test(a_failed_save_leaves_the_old_file),
-        cmocka_unit_test(a_save_into_a_missing_folder_is_an_error),
         cmocka_unit_test(another_magic_is_refused),
         cmocka_unit_test(an_empty_file_is_refused),
         cmocka_unit_test(version_1_is_refused),
@@ -1027,9 +825,6 @@ int main(void)
         cmocka_unit_test(a_part_of_a_set_in_memory_is_refused),
         cmocka_unit_test(hostile_names_are_made_printable),
         cmocka_unit_test(what_is_no_regular_file_is_refused),
-        cmocka_unit_test(a_split_set_opens_from_any_part),
-        cmocka_unit_test(a_part_with_another_name_is_refused),
-        cmocka_unit_test(parts_that_disagree_are_refused),
         cmocka_unit_test(truncated_files_are_refused),
         cmocka_unit_test(flipped_bytes_do_no_harm),
     };

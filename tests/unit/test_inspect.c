@@ -348,6 +348,12 @@ static void statistics_over_many_pieces_are_exact(void **state)
     assert_true(fabs(number(o, "std") - sqrt(2.0 / 3)) < 1e-5);
     assert_int_equal(json_array_size(json_object_get(o, "first_values")), 8);
     json_decref(o);
+    for (int i = 0; i < N; i++)
+        x[i] = i < N / 2 ? 999 : 1001; /* pieces whose means differ */
+    o = stats_of(x, N);
+    assert_true(fabs(number(o, "mean") - 1000) < 1e-4);
+    assert_true(fabs(number(o, "std") - 1) < 1e-5);
+    json_decref(o);
     mem_free(x);
 }
 

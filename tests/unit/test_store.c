@@ -89,6 +89,7 @@ static void a_read_beyond_the_file_is_an_error(void **state)
     assert_non_null(strstr(e.text, "9 bytes at byte"));
     r = (struct store_range){.file = 0, .offset = UINT64_MAX - 3, .n_bytes = 8, .dst = dst};
     assert_int_equal(store_read(s, (struct store_range[]){r, r}, 2, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "goes beyond the file"));
     r = (struct store_range){.file = 1, .n_bytes = 1, .dst = dst};
     assert_int_equal(store_read(s, &r, 1, &e), ERR_USAGE);
     assert_int_equal(store_get_counters(s).n_reads, 0);

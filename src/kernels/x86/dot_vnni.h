@@ -26,74 +26,62 @@ static inline vi dot_words(vi acc, vi a, vi b)
     return acc;
 }
 
-/* Byte i of each lane, zero-extended, in its low word. */
-static inline vi dot_scale_u8(vi bytes, int i)
+/* Sums of weights up to four bits fit a word: 16 * 15 * 127 = 30480. Then the scale stands in the low word
+ * over a zero, and one vpdpwssd multiplies and adds. Else the scale fills the lane. */
+static inline vi dot_scale(vi bytes, int i, int bits)
 {
-    static const uint8_t mask[4][16] = {
-        {0, 128, 128, 128, 4, 128, 128, 128, 8, 128, 128, 128, 12, 128, 128, 128},
-        {1, 128, 128, 128, 5, 128, 128, 128, 9, 128, 128, 128, 13, 128, 128, 128},
-        {2, 128, 128, 128, 6, 128, 128, 128, 10, 128, 128, 128, 14, 128, 128, 128},
-        {3, 128, 128, 128, 7, 128, 128, 128, 11, 128, 128, 128, 15, 128, 128, 128},
+    static const uint8_t narrow[4][16] = {
+        {128, 0, 128, 128, 128, 4, 128, 128, 128, 8, 128, 128, 128, 12, 128, 128},
+        {128, 1, 128, 128, 128, 5, 128, 128, 128, 9, 128, 128, 128, 13, 128, 128},
+        {128, 2, 128, 128, 128, 6, 128, 128, 128, 10, 128, 128, 128, 14, 128, 128},
+        {128, 3, 128, 128, 128, 7, 128, 128, 128, 11, 128, 128, 128, 15, 128, 128},
     };
-    return vi_shuffle8(bytes, vi_mask16(mask[i]));
-}
-
-/* Byte i of each lane, sign-extended to the lane. */
-static inline vi dot_scale_i8(vi bytes, int i)
-{
-    static const uint8_t mask[4][16] = {
+    static const uint8_t wide[4][16] = {
         {128, 128, 128, 0, 128, 128, 128, 4, 128, 128, 128, 8, 128, 128, 128, 12},
         {128, 128, 128, 1, 128, 128, 128, 5, 128, 128, 128, 9, 128, 128, 128, 13},
         {128, 128, 128, 2, 128, 128, 128, 6, 128, 128, 128, 10, 128, 128, 128, 14},
         {128, 128, 128, 3, 128, 128, 128, 7, 128, 128, 128, 11, 128, 128, 128, 15},
     };
-    return vi_sar(vi_shuffle8(bytes, vi_mask16(mask[i])), 24);
+    if (bits <= 4)
+        return vi_sar16(vi_shuffle8(bytes, vi_mask16(narrow[i])), 8);
+    return vi_sar(vi_shuffle8(bytes, vi_mask16(wide[i])), 24);
 }
 
-KERNELS_ALWAYS_INLINE void dot_scaled_nibbles(vi s[], const vi w[8], vi scale, const int8_t *const q[],
-                                              int n_tok)
+KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const vi *w, int n_vec, int bits, const int8_t *const q[],
+                                     int n_tok)
 {
-    /* a sum of 16 products is at most 16 * 15 * 127 = 30480, so the low word holds it, and the scale's high
-     * word is zero: one vpdpwssd multiplies and adds */
-    for (int h = 0; h < 8; h += 4) {
-        vi part[TILE];
-        for (int t = 0; t < n_tok; t++)
-            part[t] = dot_bytes(vi_set1(0), w[h], q[t] + 4 * h);
-        for (int i = h + 1; i < h + 4; i++)
-            for (int t = 0; t < n_tok; t++)
-                part[t] = dot_bytes(part[t], w[i], q[t] + 4 * i);
-        for (int t = 0; t < n_tok; t++)
-            s[t] = dot_words(s[t], part[t], scale);
-    }
-}
-
-KERNELS_ALWAYS_INLINE void dot_plain_nibbles(vi s[], const vi w[8], const int8_t *const q[], int n_tok)
-{
-    for (int i = 0; i < 8; i++)
+    (void)bits;
+    for (int i = 0; i < n_vec; i++)
         for (int t = 0; t < n_tok; t++)
             s[t] = dot_bytes(s[t], w[i], q[t] + 4 * i);
 }
 
-KERNELS_ALWAYS_INLINE void dot_scaled_six(vi s[], const vi w[4], vi scale, const int8_t *const q[], int n_tok)
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const vi *w, int n_vec, vi scale, int bits,
+                                      const int8_t *const q[], int n_tok)
 {
-    vi part[TILE];
-    for (int t = 0; t < n_tok; t++)
-        part[t] = dot_bytes(vi_set1(0), w[0], q[t]);
-    for (int i = 1; i < 4; i++)
+    int group = bits <= 4 ? 4 : n_vec;
+    for (int g = 0; g < n_vec; g += group) {
+        vi part[TILE];
         for (int t = 0; t < n_tok; t++)
-            part[t] = dot_bytes(part[t], w[i], q[t] + 4 * i);
-    for (int t = 0; t < n_tok; t++)
-        s[t] = vi_add(s[t], vi_mul(part[t], scale));
+            part[t] = dot_bytes(vi_set1(0), w[g], q[t] + 4 * g);
+        for (int i = g + 1; i < g + group; i++)
+            for (int t = 0; t < n_tok; t++)
+                part[t] = dot_bytes(part[t], w[i], q[t] + 4 * i);
+        for (int t = 0; t < n_tok; t++)
+            s[t] = bits <= 4 ? dot_words(s[t], part[t], scale) : vi_add(s[t], vi_mul(part[t], scale));
+    }
 }
 
-/* The weights are made unsigned by adding 128, which -128 * sum takes back. */
-KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const uint8_t *w, const int8_t *const q[],
-                                    const int16_t *const sum[], int n_tok)
+/* dot_int8 makes the weights unsigned by adding 128, which this takes back. */
+static inline vi dot_int8_start(int sum)
 {
-    for (int t = 0; t < n_tok; t++)
-        s[t] = vi_set1(-128 * *sum[t]);
-    for (int i = 0; i < 8; i++) {
-        vi x = vi_xor(vi_load(w + 64 * i), vi_set1((int32_t)0x80808080));
+    return vi_set1(-128 * sum);
+}
+
+KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const vi *w, int n_vec, const int8_t *const q[], int n_tok)
+{
+    for (int i = 0; i < n_vec; i++) {
+        vi x = vi_xor(w[i], vi_set1((int32_t)0x80808080));
         for (int t = 0; t < n_tok; t++)
             s[t] = dot_bytes(s[t], x, q[t] + 4 * i);
     }

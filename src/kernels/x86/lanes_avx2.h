@@ -49,6 +49,10 @@ static inline vi vi_sub(vi a, vi b)
 {
     return _mm256_sub_epi32(a, b);
 }
+static inline vi vi_sub8(vi a, vi b)
+{
+    return _mm256_sub_epi8(a, b);
+}
 static inline vi vi_add16(vi a, vi b)
 {
     return _mm256_add_epi16(a, b);
@@ -77,14 +81,34 @@ static inline vi vi_shuffle8(vi a, vi mask)
 {
     return _mm256_shuffle_epi8(a, mask);
 }
-#define vi_shl(a, n)   _mm256_slli_epi32(a, n)
-#define vi_shr(a, n)   _mm256_srli_epi32(a, n)
-#define vi_sar(a, n)   _mm256_srai_epi32(a, n)
-#define vi_sar16(a, n) _mm256_srai_epi16(a, n)
+/* Shifts as operators: n may be a constant or not. */
+typedef uint32_t vi_u32 __attribute__((vector_size(32)));
+typedef int32_t vi_i32 __attribute__((vector_size(32)));
+typedef int16_t vi_i16 __attribute__((vector_size(32)));
+static inline vi vi_shl(vi a, int n)
+{
+    return (vi)((vi_u32)a << n);
+}
+static inline vi vi_shr(vi a, int n)
+{
+    return (vi)((vi_u32)a >> n);
+}
+static inline vi vi_sar(vi a, int n)
+{
+    return (vi)((vi_i32)a >> n);
+}
+static inline vi vi_sar16(vi a, int n)
+{
+    return (vi)((vi_i16)a >> n);
+}
 
 static inline vf vf_zero(void)
 {
     return _mm256_setzero_ps();
+}
+static inline vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
 }
 static inline vf vf_bcast(const float *p)
 {
@@ -115,6 +139,14 @@ static inline vf vf_low_half(vi a) /* of the halves in the low words of each lan
     a = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
     a = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, a), 0xd8);
     return _mm256_cvtph_ps(_mm256_castsi256_si128(a));
+}
+static inline vf vf_load_mxfp4(const uint8_t *p) /* quant/blocks.h: quant_mxfp4_scale */
+{
+    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
 }
 static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
 {

@@ -49,6 +49,10 @@ static inline vi vi_sub(vi a, vi b)
 {
     return _mm512_sub_epi32(a, b);
 }
+static inline vi vi_sub8(vi a, vi b)
+{
+    return _mm512_sub_epi8(a, b);
+}
 static inline vi vi_add16(vi a, vi b)
 {
     return _mm512_add_epi16(a, b);
@@ -77,14 +81,34 @@ static inline vi vi_shuffle8(vi a, vi mask)
 {
     return _mm512_shuffle_epi8(a, mask);
 }
-#define vi_shl(a, n)   _mm512_slli_epi32(a, n)
-#define vi_shr(a, n)   _mm512_srli_epi32(a, n)
-#define vi_sar(a, n)   _mm512_srai_epi32(a, n)
-#define vi_sar16(a, n) _mm512_srai_epi16(a, n)
+/* Shifts as operators: n may be a constant or not. */
+typedef uint32_t vi_u32 __attribute__((vector_size(64)));
+typedef int32_t vi_i32 __attribute__((vector_size(64)));
+typedef int16_t vi_i16 __attribute__((vector_size(64)));
+static inline vi vi_shl(vi a, int n)
+{
+    return (vi)((vi_u32)a << n);
+}
+static inline vi vi_shr(vi a, int n)
+{
+    return (vi)((vi_u32)a >> n);
+}
+static inline vi vi_sar(vi a, int n)
+{
+    return (vi)((vi_i32)a >> n);
+}
+static inline vi vi_sar16(vi a, int n)
+{
+    return (vi)((vi_i16)a >> n);
+}
 
 static inline vf vf_zero(void)
 {
     return _mm512_setzero_ps();
+}
+static inline vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
 }
 static inline vf vf_bcast(const float *p)
 {
@@ -113,6 +137,14 @@ static inline vf vf_load_half(const void *p)
 static inline vf vf_low_half(vi a) /* of the halves in the low words of each lane */
 {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
+}
+static inline vf vf_load_mxfp4(const uint8_t *p) /* quant/blocks.h: quant_mxfp4_scale */
+{
+    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);
+    __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal));
 }
 static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
 {

@@ -3,34 +3,81 @@
  *
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
  * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
- */
+ *
+ * Functions that take a type or a number of tokens take them as constants: they are inlined, and what doesn't
+ * concern the type falls away. */
 #include "kernels/kernels_internal.h"
+#include "quant/blocks.h"
 
 enum { PREFETCH_BYTES = 6144 }; /* ahead of the weights being read; 4 to 9 KB measured alike */
 
-/* One tile: rows [row, row + LANES), tokens [t0, t0 + n_tok), n_tok a constant. */
-typedef void r16_tile_fn(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok);
+/* ---- where things lie -------------------------------------------------------------------------------------
+ */
 
-/* Activation rows t0.. of a block: pointers that the block loop moves on. */
-struct r16_act {
+/* Vectors a block in a group of rows, and the bytes of each row that stand behind the group's vectors. */
+KERNELS_ALWAYS_INLINE int r16_n_vec(enum quant_type type)
+{
+    switch (type) {
+    case QUANT_Q4_0:
+    case QUANT_IQ4_NL:
+    case QUANT_MXFP4: return 4;
+    case QUANT_Q4_1:
+    case QUANT_Q5_0: return 5;
+    case QUANT_Q5_1: return 6;
+    case QUANT_Q8_0: return 8;
+    case QUANT_Q2_K: return 21;
+    case QUANT_Q3_K: return 27;
+    case QUANT_IQ4_XS: return 34;
+    case QUANT_Q4_K: return 36;
+    case QUANT_Q5_K: return 44;
+    default: return 52; /* Q6_K */
+    }
+}
+
+KERNELS_ALWAYS_INLINE int r16_tail(enum quant_type type)
+{
+    switch (type) {
+    case QUANT_MXFP4: return 1;
+    case QUANT_Q4_0:
+    case QUANT_IQ4_NL:
+    case QUANT_Q5_0:
+    case QUANT_Q8_0:
+    case QUANT_Q3_K:
+    case QUANT_Q6_K: return 2;
+    default: return 0;
+    }
+}
+
+/* A walk over the blocks of LANES rows and n_tok activation rows. */
+struct r16_walk {
+    const uint8_t *w, *tail;
     const int8_t *q[TILE];
     const int16_t *sum[TILE];
     const float *d[TILE];
 };
 
-KERNELS_ALWAYS_INLINE void r16_act_init(struct r16_act *x, const struct kernel_act *act, int64_t t0,
-                                        int n_tok)
+KERNELS_ALWAYS_INLINE void r16_walk_start(struct r16_walk *x, const struct kernel_matmul *a,
+                                          enum quant_type type, int64_t n_block, int64_t row, int64_t t0,
+                                          int n_tok)
 {
-    int64_t n_scale = kernel_act_n_scale(act->kind, act->k), n_sum = kernel_act_n_sum(act->kind, act->k);
+    int64_t vec_bytes = n_block * r16_n_vec(type) * 64, lane = row % LAYOUT_R16_ROWS;
+    int64_t group_bytes = vec_bytes + n_block * r16_tail(type) * LAYOUT_R16_ROWS;
+    const uint8_t *group = (const uint8_t *)a->w + row / LAYOUT_R16_ROWS * group_bytes;
+    int64_t n_scale = kernel_act_n_scale(a->x->kind, a->k), n_sum = kernel_act_n_sum(a->x->kind, a->k);
+    x->w = group + lane * 4;
+    x->tail = group + vec_bytes + lane * r16_tail(type);
     for (int t = 0; t < n_tok; t++) {
-        x->q[t] = act->q + (t0 + t) * act->k;
-        x->sum[t] = act->sum + (t0 + t) * n_sum;
-        x->d[t] = act->d + (t0 + t) * n_scale;
+        x->q[t] = a->x->q + (t0 + t) * a->k;
+        x->sum[t] = a->x->sum + (t0 + t) * n_sum;
+        x->d[t] = a->x->d + (t0 + t) * n_scale;
     }
 }
 
-KERNELS_ALWAYS_INLINE void r16_act_next(struct r16_act *x, int n_tok, int n_q, int n_sum)
+KERNELS_ALWAYS_INLINE void r16_walk_next(struct r16_walk *x, enum quant_type type, int n_q, int n_sum,
+                                         int n_tok)
 {
+    x->w += r16_n_vec(type) * 64;
+    x->tail += r16_tail(type) * LAYOUT_R16_ROWS;
     for (int t = 0; t < n_tok; t++) {
         x->q[t] += n_q;
         x->sum[t] += n_sum;
@@ -38,24 +85,11 @@ KERNELS_ALWAYS_INLINE void r16_act_next(struct r16_act *x, int n_tok, int n_q, i
     }
 }
 
-/* The bytes of the lanes that start at `row` in the first vector of its group. */
-KERNELS_ALWAYS_INLINE const uint8_t *r16_rows(const struct kernel_matmul *a, int64_t row, int64_t row_bytes)
+/* Asks for the lines [i, end) of the block PREFETCH_BYTES ahead. */
+KERNELS_ALWAYS_INLINE void r16_prefetch(const struct r16_walk *x, int i, int end)
 {
-    int64_t lane = row % LAYOUT_R16_ROWS;
-    return (const uint8_t *)a->w + (row - lane) * row_bytes + lane * 4;
-}
-
-/* The halves behind the group's vectors, from the lane of `row` on. */
-KERNELS_ALWAYS_INLINE const uint8_t *r16_halves(const uint8_t *w, int64_t row, int64_t vec_bytes)
-{
-    int64_t lane = row % LAYOUT_R16_ROWS;
-    return w - lane * 4 + vec_bytes + lane * 2;
-}
-
-KERNELS_ALWAYS_INLINE void r16_prefetch(const uint8_t *w, int n_vec)
-{
-    for (int i = 0; i < n_vec; i++)
-        _mm_prefetch((const char *)w + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
+    for (; i < end; i++)
+        _mm_prefetch((const char *)x->w + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
 }
 
 KERNELS_ALWAYS_INLINE void r16_store(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok,
@@ -65,95 +99,220 @@ KERNELS_ALWAYS_INLINE void r16_store(const struct kernel_matmul *a, int64_t row,
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
-/* Low or high four bits of n vectors. */
-KERNELS_ALWAYS_INLINE void r16_nibbles(vi *w, const uint8_t *p, bool high, int n)
+/* ---- unpacking --------------------------------------------------------------------------------------------
+ */
+
+/* n vectors at p, shifted right, cut to the bits of `mask` in each byte */
+KERNELS_ALWAYS_INLINE void r16_bits(vi *w, const uint8_t *p, int n, int shift, int mask)
+{
+    for (int i = 0; i < n; i++)
+        w[i] = vi_and(vi_shr(vi_load(p + 64 * i), shift), vi_set1(mask * 0x01010101));
+}
+
+/* Adds bit `bit` of each byte of n vectors at p, as bit `to`. */
+KERNELS_ALWAYS_INLINE void r16_add_bit(vi *w, const uint8_t *p, int n, int bit, int to)
 {
     for (int i = 0; i < n; i++) {
         vi x = vi_load(p + 64 * i);
-        w[i] = vi_and(high ? vi_shr(x, 4) : x, vi_set1(0x0f0f0f0f));
+        x = bit > to ? vi_shr(x, bit - to) : vi_shl(x, to - bit);
+        w[i] = vi_or(w[i], vi_and(x, vi_set1(0x01010101 << to)));
     }
 }
 
-/* ---- Q4_K: d and dmin, three vectors of scales, 32 of quants ----------------------------------------------
- */
-
-/* The eight scales and eight minima as bytes (quant/blocks.h: quant_k4_scale). */
-KERNELS_ALWAYS_INLINE void r16_k4_scales(const uint8_t *w, vi scale[2], vi min[2])
+/* Codes of four bits to the values of a table. */
+KERNELS_ALWAYS_INLINE void r16_values(vi *w, int n, const int8_t values[16])
 {
-    vi a = vi_load(w), b = vi_load(w + 64), c = vi_load(w + 128);
-    vi low6 = vi_set1(0x3f3f3f3f), low4 = vi_set1(0x0f0f0f0f), high2 = vi_set1(0x30303030);
-    scale[0] = vi_and(a, low6);
-    scale[1] = vi_or(vi_and(c, low4), vi_and(vi_shr(a, 2), high2));
-    min[0] = vi_and(b, low6);
-    min[1] = vi_or(vi_and(vi_shr(c, 4), low4), vi_and(vi_shr(b, 2), high2));
+    vi table = vi_mask16((const uint8_t *)values);
+    for (int i = 0; i < n; i++)
+        w[i] = vi_shuffle8(table, w[i]);
 }
 
-/* Byte i of each lane in both of its words. */
-KERNELS_ALWAYS_INLINE vi r16_pair(vi bytes, int i)
+/* Byte i of each lane, four times. */
+KERNELS_ALWAYS_INLINE vi r16_spread(vi bytes, int i)
 {
     static const uint8_t mask[4][16] = {
-        {0, 128, 0, 128, 4, 128, 4, 128, 8, 128, 8, 128, 12, 128, 12, 128},
-        {1, 128, 1, 128, 5, 128, 5, 128, 9, 128, 9, 128, 13, 128, 13, 128},
-        {2, 128, 2, 128, 6, 128, 6, 128, 10, 128, 10, 128, 14, 128, 14, 128},
-        {3, 128, 3, 128, 7, 128, 7, 128, 11, 128, 11, 128, 15, 128, 15, 128},
+        {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12},
+        {1, 1, 1, 1, 5, 5, 5, 5, 9, 9, 9, 9, 13, 13, 13, 13},
+        {2, 2, 2, 2, 6, 6, 6, 6, 10, 10, 10, 10, 14, 14, 14, 14},
+        {3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15, 15, 15},
     };
     return vi_shuffle8(bytes, vi_mask16(mask[i]));
 }
 
-KERNELS_ALWAYS_INLINE void r16_tile_q4_k(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok)
+/* Adds the fifth bits of 32 weights in eight vectors: bit i of the lane belongs to weight i. */
+KERNELS_ALWAYS_INLINE void r16_add_fifth(vi w[8], vi bits)
 {
-    const uint8_t *w = r16_rows(a, row, a->k / 256 * 144);
-    struct r16_act x;
-    r16_act_init(&x, a->x, t0, n_tok);
+    /* one of the bits 0..3 alone to bit 4 */
+    static const int8_t to_bit4[16] = {0, 16, 16, 0, 16, 0, 0, 0, 16};
+    vi table = vi_mask16((const uint8_t *)to_bit4), high = vi_shr(bits, 4);
+    for (int i = 0; i < 8; i++) {
+        vi one = vi_and(r16_spread(i % 2 ? high : bits, i / 2), vi_set1(0x08040201));
+        w[i] = vi_or(w[i], vi_shuffle8(table, one));
+    }
+}
+
+/* ---- formats with 32 weights a block ----------------------------------------------------------------------
+ */
+
+/* s[t] = the block's integer sum. */
+KERNELS_ALWAYS_INLINE void r16_dot32(const struct r16_walk *x, vi s[], enum quant_type type, int n_tok)
+{
+    bool two = type == QUANT_Q4_1 || type == QUANT_Q5_1, five = type == QUANT_Q5_0 || type == QUANT_Q5_1;
+    bool int8 = type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4;
+    int offset = type == QUANT_Q4_0 ? 8 : type == QUANT_Q5_0 ? 16 : 0;
+    const uint8_t *qs = x->w + (two + five) * 64;
+    vi w[8];
+    for (int t = 0; t < n_tok; t++)
+        s[t] = int8 ? dot_int8_start(*x->sum[t]) : vi_set1(-offset * *x->sum[t]);
+    if (type == QUANT_Q8_0) {
+        for (int i = 0; i < 8; i++)
+            w[i] = vi_load(qs + 64 * i);
+    } else {
+        r16_bits(w, qs, 4, 0, 15);
+        r16_bits(w + 4, qs, 4, 4, 15);
+    }
+    if (five)
+        r16_add_fifth(w, vi_load(qs - 64));
+    if (type == QUANT_IQ4_NL)
+        r16_values(w, 8, quant_iq4_values);
+    if (type == QUANT_MXFP4)
+        r16_values(w, 8, quant_mxfp4_values);
+    if (int8)
+        dot_int8(s, w, 8, x->q, n_tok);
+    else
+        dot_plain(s, w, 8, five ? 5 : 4, x->q, n_tok);
+}
+
+KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant_type type, int64_t row,
+                                       int64_t t0, int n_tok)
+{
+    bool has_min = type == QUANT_Q4_1 || type == QUANT_Q5_1;
+    int64_t n_block = a->k / 32;
+    struct r16_walk x;
     vf acc[TILE];
+    r16_walk_start(&x, a, type, n_block, row, t0, n_tok);
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
-    for (int64_t b = 0; b < a->k / 256; b++, w += 36 * 64, r16_act_next(&x, n_tok, 256, 16)) {
-        vi s[TILE], m[TILE], scale[2], min[2];
-        for (int t = 0; t < n_tok; t++)
-            s[t] = m[t] = vi_set1(0);
-        r16_prefetch(w, 4);
-        r16_k4_scales(w + 64, scale, min);
-        for (int j = 0; j < 8; j++) {
-            vi pair = r16_pair(min[j / 4], j % 4);
-            for (int t = 0; t < n_tok; t++)
-                m[t] = dot_words(m[t], pair, vi_bcast(x.sum[t] + 2 * j));
-        }
-        for (int j = 0; j < 8; j += 2) { /* 64 weights: sub-block j in the low and j + 1 in the high bits */
-            const uint8_t *p = w + (4 + 4 * j) * 64;
-            const int8_t *q[TILE];
-            vi v[8];
-            r16_prefetch(p, 8);
-            for (int t = 0; t < n_tok; t++)
-                q[t] = x.q[t] + 32 * j;
-            r16_nibbles(v, p, false, 8);
-            dot_scaled_nibbles(s, v, dot_scale_u8(scale[j / 4], j % 4), q, n_tok);
-            for (int t = 0; t < n_tok; t++)
-                q[t] += 32;
-            r16_nibbles(v, p, true, 8);
-            dot_scaled_nibbles(s, v, dot_scale_u8(scale[j / 4], j % 4 + 1), q, n_tok);
-        }
-        vi halves = vi_load(w);
-        vf d = vf_low_half(halves), dmin = vf_low_half(vi_shr(halves, 16));
+    for (int64_t b = 0; b < n_block; b++, r16_walk_next(&x, type, 32, 1, n_tok)) {
+        vi s[TILE];
+        r16_prefetch(&x, 0, r16_n_vec(type));
+        r16_dot32(&x, s, type, n_tok);
+        vi head = vi_load(x.w);
+        vf d = has_min               ? vf_low_half(head)
+               : type == QUANT_MXFP4 ? vf_load_mxfp4(x.tail)
+                                     : vf_load_half(x.tail);
+        vf min = has_min ? vf_low_half(vi_shr(head, 16)) : vf_zero();
         for (int t = 0; t < n_tok; t++) {
-            vf v = vf_fnma(dmin, vf_of(m[t]), vf_mul(d, vf_of(s[t])));
+            vf v = vf_mul(d, vf_of(s[t]));
+            if (has_min)
+                v = vf_fma(min, vf_set1((float)*x.sum[t]), v);
             acc[t] = vf_fma(v, vf_bcast(x.d[t]), acc[t]);
         }
     }
     r16_store(a, row, t0, n_tok, acc);
 }
 
-/* ---- Q6_K: 16 triples (low, low, high bits), four vectors of scales, halves behind ------------------------
+/* ---- formats with 256 weights a block ---------------------------------------------------------------------
  */
 
-/* Bits of 16 weights 0..63 from four triples. kind 0..3: which 32 of the 128 weights of a half block. */
-KERNELS_ALWAYS_INLINE void r16_six(vi w[4], const uint8_t *p, int kind)
+/* Scales and minima of a block, as bytes: four sub-blocks a vector. Sub-blocks are 32 weights long in Q4_K,
+ * Q5_K and IQ4_XS, else 16. IQ4_XS: scale[0] and [1] hold the packed low and high bits instead. */
+struct r16_scales {
+    vi scale[4], min[4];
+};
+
+KERNELS_ALWAYS_INLINE void r16_scales_load(struct r16_scales *s, const uint8_t *w, enum quant_type type)
 {
-    for (int i = 0; i < 4; i++, p += 3 * 64) {
-        vi low = vi_load(p + kind % 2 * 64), high = vi_load(p + 128);
-        low = vi_and(kind < 2 ? low : vi_shr(low, 4), vi_set1(0x0f0f0f0f));
-        high = kind == 0 ? vi_shl(high, 4) : kind == 1 ? vi_shl(high, 2) : kind == 2 ? high : vi_shr(high, 2);
-        w[i] = vi_or(low, vi_and(high, vi_set1(0x30303030)));
+    vi low4 = vi_set1(0x0f0f0f0f), low6 = vi_set1(0x3f3f3f3f), high2 = vi_set1(0x30303030);
+    if (type == QUANT_Q4_K || type == QUANT_Q5_K) { /* quant/blocks.h: quant_k4_scale */
+        vi a = vi_load(w + 64), b = vi_load(w + 128), c = vi_load(w + 192);
+        s->scale[0] = vi_and(a, low6);
+        s->scale[1] = vi_or(vi_and(c, low4), vi_and(vi_shr(a, 2), high2));
+        s->min[0] = vi_and(b, low6);
+        s->min[1] = vi_or(vi_and(vi_shr(c, 4), low4), vi_and(vi_shr(b, 2), high2));
+    } else if (type == QUANT_Q2_K) {
+        for (int i = 0; i < 4; i++) {
+            s->scale[i] = vi_and(vi_load(w + 64 * i), low4);
+            s->min[i] = vi_and(vi_shr(vi_load(w + 64 * i), 4), low4);
+        }
+    } else if (type == QUANT_Q3_K) { /* quant/blocks.h: quant_q3k_scale */
+        vi high = vi_load(w + 26 * 64);
+        for (int i = 0; i < 4; i++) {
+            vi low = vi_and(vi_shr(vi_load(w + (24 + i % 2) * 64), i / 2 * 4), low4);
+            vi up = i < 2 ? vi_shl(high, 4 - 2 * i) : vi_shr(high, 2 * i - 4);
+            s->scale[i] = vi_sub8(vi_or(low, vi_and(up, high2)), vi_set1(0x20202020));
+        }
+    } else if (type == QUANT_Q6_K) {
+        for (int i = 0; i < 4; i++)
+            s->scale[i] = vi_load(w + (48 + i) * 64);
+    } else {
+        s->scale[0] = vi_load(w + 64);
+        s->scale[1] = vi_shr(vi_load(w), 16);
+    }
+}
+
+/* The 32 weights of sub-block j = 4 * half + kind, as unsigned bytes or, of IQ4_XS, values. */
+KERNELS_ALWAYS_INLINE void r16_unpack(vi w[8], const uint8_t *p, enum quant_type type, int half, int kind)
+{
+    if (type == QUANT_Q2_K) {
+        r16_bits(w, p + (4 + 8 * half) * 64, 8, 2 * kind, 3);
+    } else if (type == QUANT_Q3_K) {
+        r16_bits(w, p + (8 + 8 * half) * 64, 8, 2 * kind, 3);
+        if (half)
+            r16_add_bit(w, p, 8, 4 + kind, 2);
+        else
+            r16_add_bit(w, p, 8, kind, 2);
+    } else if (type == QUANT_Q4_K) {
+        r16_bits(w, p + (4 + 16 * half + kind / 2 * 8) * 64, 8, kind % 2 * 4, 15);
+    } else if (type == QUANT_Q5_K) {
+        r16_bits(w, p + (12 + 16 * half + kind / 2 * 8) * 64, 8, kind % 2 * 4, 15);
+        if (half)
+            r16_add_bit(w, p + 4 * 64, 8, 4 + kind, 4);
+        else
+            r16_add_bit(w, p + 4 * 64, 8, kind, 4);
+    } else if (type == QUANT_IQ4_XS) {
+        r16_bits(w, p + (2 + 16 * half + kind * 4) * 64, 4, 0, 15);
+        r16_bits(w + 4, p + (2 + 16 * half + kind * 4) * 64, 4, 4, 15);
+        r16_values(w, 8, quant_iq4_values);
+    } else { /* Q6_K: triples (low, low, high) */
+        for (int i = 0; i < 8; i++) {
+            const uint8_t *triple = p + (half * 8 + i) * 3 * 64;
+            vi low = vi_and(vi_shr(vi_load(triple + kind % 2 * 64), kind / 2 * 4), vi_set1(0x0f0f0f0f));
+            vi high = vi_load(triple + 128);
+            high = kind < 2 ? vi_shl(high, 4 - 2 * kind) : vi_shr(high, 2 * kind - 4);
+            w[i] = vi_or(low, vi_and(high, vi_set1(0x30303030)));
+        }
+    }
+}
+
+/* s[t] += the sub-block's sum times its scale; kind is a constant, half need not be. */
+KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_walk *x, const struct r16_scales *sc, vi s[],
+                                       enum quant_type type, int half, int kind, int n_tok)
+{
+    int bits = type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : 4, j = 4 * half + kind;
+    const int8_t *q[TILE];
+    vi w[8];
+    r16_prefetch(x, r16_n_vec(type) * j / 8, r16_n_vec(type) * (j + 1) / 8);
+    for (int t = 0; t < n_tok; t++)
+        q[t] = x->q[t] + 32 * j;
+    r16_unpack(w, x->w, type, half, kind);
+    if (type == QUANT_IQ4_XS) { /* quant/blocks.h: quant_iq4xs_scale */
+        vi low = vi_and(vi_shr(sc->scale[0], 4 * j), vi_set1(15)),
+           high = vi_and(vi_shr(sc->scale[1], 2 * j), vi_set1(3));
+        vi scale = vi_sub(vi_or(low, vi_shl(high, 4)), vi_set1(32)), part[TILE];
+        for (int t = 0; t < n_tok; t++)
+            part[t] = dot_int8_start(x->sum[t][2 * j] + x->sum[t][2 * j + 1]);
+        dot_int8(part, w, 8, q, n_tok);
+        for (int t = 0; t < n_tok; t++)
+            s[t] = vi_add(s[t], vi_mul(part[t], scale));
+    } else if (type == QUANT_Q4_K || type == QUANT_Q5_K) {
+        dot_scaled(s, w, 8, dot_scale(sc->scale[half], kind, bits), bits, q, n_tok);
+    } else {
+        vi scales = sc->scale[2 * half + kind / 2];
+        dot_scaled(s, w, 4, dot_scale(scales, kind % 2 * 2, bits), bits, q, n_tok);
+        for (int t = 0; t < n_tok; t++)
+            q[t] += 16;
+        dot_scaled(s, w + 4, 4, dot_scale(scales, kind % 2 * 2 + 1, bits), bits, q, n_tok);
     }
 }
 
@@ -167,90 +326,69 @@ KERNELS_ALWAYS_INLINE vi r16_words(vi bytes, int i)
     return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i / 2])), 8);
 }
 
-KERNELS_ALWAYS_INLINE void r16_tile_q6_k(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok)
+/* Byte i of each lane in both of its words; positive. */
+KERNELS_ALWAYS_INLINE vi r16_twice(vi bytes, int i)
 {
+    static const uint8_t mask[4][16] = {
+        {0, 128, 0, 128, 4, 128, 4, 128, 8, 128, 8, 128, 12, 128, 12, 128},
+        {1, 128, 1, 128, 5, 128, 5, 128, 9, 128, 9, 128, 13, 128, 13, 128},
+        {2, 128, 2, 128, 6, 128, 6, 128, 10, 128, 10, 128, 14, 128, 14, 128},
+        {3, 128, 3, 128, 7, 128, 7, 128, 11, 128, 11, 128, 15, 128, 15, 128},
+    };
+    return vi_shuffle8(bytes, vi_mask16(mask[i]));
+}
+
+/* m[t] = sum over the 16 sums of activations of each times the factor of its sub-block, in bytes as in
+ * r16_scales. */
+KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_walk *x, const vi *factor, vi m[], bool subs_of_32,
+                                        int n_tok)
+{
+    for (int t = 0; t < n_tok; t++)
+        m[t] = vi_set1(0);
+    for (int j = 0; j < 8; j++) {
+        vi f = subs_of_32 ? r16_twice(factor[j / 4], j % 4) : r16_words(factor[j / 2], j % 2 * 2);
+        for (int t = 0; t < n_tok; t++)
+            m[t] = dot_words(m[t], f, vi_bcast(x->sum[t] + 2 * j));
+    }
+}
+
+KERNELS_ALWAYS_INLINE void r16_tile_256(const struct kernel_matmul *a, enum quant_type type, int64_t row,
+                                        int64_t t0, int n_tok)
+{
+    bool subs_of_32 = type == QUANT_Q4_K || type == QUANT_Q5_K, has_min = subs_of_32 || type == QUANT_Q2_K;
+    int offset_log2 = type == QUANT_Q6_K   ? 5
+                      : type == QUANT_Q3_K ? 2
+                                           : 0; /* weights are stored 2^this too large */
     int64_t n_block = a->k / 256;
-    const uint8_t *w = r16_rows(a, row, n_block * 210), *half = r16_halves(w, row, n_block * 52 * 64);
-    struct r16_act x;
-    r16_act_init(&x, a->x, t0, n_tok);
+    struct r16_walk x;
     vf acc[TILE];
+    r16_walk_start(&x, a, type, n_block, row, t0, n_tok);
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
-    for (int64_t b = 0; b < n_block; b++, w += 52 * 64, half += 32, r16_act_next(&x, n_tok, 256, 16)) {
-        vi s[TILE];
+    for (int64_t b = 0; b < n_block; b++, r16_walk_next(&x, type, 256, 16, n_tok)) {
+        struct r16_scales sc;
+        vi s[TILE], m[TILE];
+        r16_scales_load(&sc, x.w, type);
         for (int t = 0; t < n_tok; t++)
             s[t] = vi_set1(0);
-        r16_prefetch(w + 48 * 64, 4);
-        for (int j = 0; j < 16; j += 2) { /* what the offset of 32 adds up to */
-            vi pair = r16_words(vi_load(w + (48 + j / 4) * 64), j % 4);
-            for (int t = 0; t < n_tok; t++)
-                s[t] = dot_words(s[t], pair, vi_bcast(x.sum[t] + j));
+        for (int half = 0; half < 2; half++) {
+            r16_dot_sub(&x, &sc, s, type, half, 0, n_tok);
+            r16_dot_sub(&x, &sc, s, type, half, 1, n_tok);
+            r16_dot_sub(&x, &sc, s, type, half, 2, n_tok);
+            r16_dot_sub(&x, &sc, s, type, half, 3, n_tok);
         }
-        for (int t = 0; t < n_tok; t++)
-            s[t] = vi_sub(vi_set1(0), vi_shl(s[t], 5));
-        for (int part = 0; part < 4;
-             part++) { /* half block part / 2, its sub-blocks of 16 part % 2 of each 32 */
-            const uint8_t *p = w + part * 12 * 64;
-            r16_prefetch(p, 12);
-            for (int kind = 0; kind < 4; kind++) {
-                const int8_t *q[TILE];
-                vi v[4], scales = vi_load(w + (48 + part / 2 * 2 + kind / 2) * 64);
-                for (int t = 0; t < n_tok; t++)
-                    q[t] = x.q[t] + part / 2 * 128 + kind * 32 + part % 2 * 16;
-                r16_six(v, p, kind);
-                dot_scaled_six(s, v, dot_scale_i8(scales, kind % 2 * 2 + part % 2), q, n_tok);
-            }
+        if (has_min || offset_log2)
+            r16_dot_sums(&x, has_min ? sc.min : sc.scale, m, subs_of_32, n_tok);
+        vi halves = vi_load(x.w + (type == QUANT_Q2_K ? 20 * 64 : 0));
+        vf d = r16_tail(type) ? vf_load_half(x.tail) : vf_low_half(halves),
+           dmin = vf_low_half(vi_shr(halves, 16));
+        for (int t = 0; t < n_tok; t++) {
+            vi sum = offset_log2 ? vi_sub(s[t], vi_shl(m[t], offset_log2)) : s[t];
+            vf v = vf_mul(d, vf_of(sum));
+            if (has_min)
+                v = vf_fnma(dmin, vf_of(m[t]), v);
+            acc[t] = vf_fma(v, vf_bcast(x.d[t]), acc[t]);
         }
-        vf d = vf_load_half(half);
-        for (int t = 0; t < n_tok; t++)
-            acc[t] = vf_fma(vf_mul(d, vf_of(s[t])), vf_bcast(x.d[t]), acc[t]);
-    }
-    r16_store(a, row, t0, n_tok, acc);
-}
-
-/* ---- Q8_0: eight vectors of quants; Q4_0: four; halves behind ---------------------------------------------
- */
-
-KERNELS_ALWAYS_INLINE void r16_tile_q8_0(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok)
-{
-    int64_t n_block = a->k / 32;
-    const uint8_t *w = r16_rows(a, row, n_block * 34), *half = r16_halves(w, row, n_block * 8 * 64);
-    struct r16_act x;
-    r16_act_init(&x, a->x, t0, n_tok);
-    vf acc[TILE];
-    for (int t = 0; t < n_tok; t++)
-        acc[t] = vf_zero();
-    for (int64_t b = 0; b < n_block; b++, w += 8 * 64, half += 32, r16_act_next(&x, n_tok, 32, 1)) {
-        vi s[TILE];
-        r16_prefetch(w, 8);
-        dot_int8(s, w, x.q, x.sum, n_tok);
-        vf d = vf_load_half(half);
-        for (int t = 0; t < n_tok; t++)
-            acc[t] = vf_fma(vf_mul(d, vf_of(s[t])), vf_bcast(x.d[t]), acc[t]);
-    }
-    r16_store(a, row, t0, n_tok, acc);
-}
-
-KERNELS_ALWAYS_INLINE void r16_tile_q4_0(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok)
-{
-    int64_t n_block = a->k / 32;
-    const uint8_t *w = r16_rows(a, row, n_block * 18), *half = r16_halves(w, row, n_block * 4 * 64);
-    struct r16_act x;
-    r16_act_init(&x, a->x, t0, n_tok);
-    vf acc[TILE];
-    for (int t = 0; t < n_tok; t++)
-        acc[t] = vf_zero();
-    for (int64_t b = 0; b < n_block; b++, w += 4 * 64, half += 32, r16_act_next(&x, n_tok, 32, 1)) {
-        vi s[TILE], v[8];
-        r16_prefetch(w, 4);
-        for (int t = 0; t < n_tok; t++)
-            s[t] = vi_set1(-8 * *x.sum[t]);
-        r16_nibbles(v, w, false, 4);
-        r16_nibbles(v + 4, w, true, 4);
-        dot_plain_nibbles(s, v, x.q, n_tok);
-        vf d = vf_load_half(half);
-        for (int t = 0; t < n_tok; t++)
-            acc[t] = vf_fma(vf_mul(d, vf_of(s[t])), vf_bcast(x.d[t]), acc[t]);
     }
     r16_store(a, row, t0, n_tok, acc);
 }
@@ -258,32 +396,32 @@ KERNELS_ALWAYS_INLINE void r16_tile_q4_0(const struct kernel_matmul *a, int64_t 
 /* ---- the loops over rows and tokens -----------------------------------------------------------------------
  */
 
-KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, r16_tile_fn *tile)
+typedef void r16_tile_fn(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
+                         int n_tok);
+
+KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, r16_tile_fn *tile)
 {
     for (int64_t row = a->row0; row < a->row1; row += LANES) {
         int64_t t = 0;
         for (; t + TILE <= a->m; t += TILE)
-            tile(a, row, t, TILE);
+            tile(a, type, row, t, TILE);
         if (TILE > 4 && a->m - t >= 4) {
-            tile(a, row, t, 4);
+            tile(a, type, row, t, 4);
             t += 4;
         }
         if (a->m - t == 3)
-            tile(a, row, t, 3);
+            tile(a, type, row, t, 3);
         else if (a->m - t == 2)
-            tile(a, row, t, 2);
+            tile(a, type, row, t, 2);
         else if (a->m - t == 1)
-            tile(a, row, t, 1);
+            tile(a, type, row, t, 1);
     }
 }
 
-#define R16_MATMUL(type)                                                                                     \
+#define K(name, type, len)                                                                                   \
     void R16_NAME(type)(const struct kernel_matmul *a)                                                       \
     {                                                                                                        \
-        r16_matmul(a, r16_tile_##type);                                                                      \
+        r16_matmul(a, QUANT_##name, r16_tile_##len);                                                         \
     }
-
-R16_MATMUL(q4_0)
-R16_MATMUL(q8_0)
-R16_MATMUL(q4_k)
-R16_MATMUL(q6_k)
+KERNELS_R16_LIST(K)
+#undef K

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""The command line as a user meets it. usage: test_cli.py MOEBIUS COUNT_ALLOCS.so DEMO.gguf GOLDEN_DIRECTORY
+
+Each function below is one test; a failed assertion names itself."""
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+
+MOEBIUS, COUNTER, DEMO, GOLDEN = sys.argv[1:5]
+TMP = tempfile.TemporaryDirectory()
+SANITIZED = "asan" in os.environ.get("MOEBIUS_TEST_BUILD", "")
+
+
+def run(*args, stdin=None, env=None, code=0):
+    r = subprocess.run([MOEBIUS, *map(str, args)], input=stdin, capture_output=True, timeout=300,
+                       env=dict(os.environ, **(env or {})))
+    assert r.returncode == code, f"exit {r.returncode}, expected {code}: {' '.join(map(str, args))}\n" + \
+        r.stderr.decode(errors="replace")[-2000:]
+    return r
+
+
+def out(*args, **kw):
+    return run(*args, **kw).stdout.decode()
+
+
+def fails(code, *args, says=(), **kw):
+    err = run(*args, code=code, **kw).stderr.decode()
+    for word in says:
+        assert word in err, f"{word!r} is not in {err!r}"
+    return err
+
+
+def golden(name):
+    return os.path.join(GOLDEN, name + ".gguf"), json.load(open(os.path.join(GOLDEN, name + ".json")))
+
+
+def tmp(name):
+    return os.path.join(TMP.name, name)
+
+
+COMMANDS = ["generate", "logits", "ppl", "tokenize", "detokenize", "inspect", "version"]
+
+
+def test_help_and_version():
+    for c in COMMANDS:
+        assert out(c, "--help") == out("help", c)
+        assert out(c, "--help").startswith(f"usage: moebius {c}")
+    text = out("help")
+    assert all(re.search(rf"^  {c} ", text, re.M) for c in COMMANDS)
+    assert re.match(r"moebius \d+\.\d+\.\d+\n", out("version"))
+    assert out("--version") == out("version")
+
+
+def test_usage_mistakes_are_explained():
+    fails(2)
+    fails(2, "fly", says=["fly"])
+    fails(2, "generate", says=["-m"])
+    fails(2, "generate", "-m", DEMO, says=["prompt"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--tokens", "1", says=["one prompt"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--wings", says=["--wings"])
+    fails(2, "generate", "-m", DEMO, "-p", says=["value"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "-n", "many", says=["many", "whole number"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--threads", "0", says=["--threads"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--top-p", "1.5", says=["--top-p"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--kv", "f8", says=["f16|f32"])
+    fails(2, "generate", "-m", DEMO, "--tokens", "1,x", says=["x"])
+    fails(2, "generate", "-m", DEMO, "--tokens", "4096", says=["4096", "4095"])
+    fails(2, "generate", "-m", DEMO, "-p", "", says=["empty"])
+    fails(2, "generate", "-m", DEMO, "Once", says=["Once", "-p"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--reference", "--check-ops", says=["choose"])
+    fails(2, "logits", "-m", DEMO, "--tokens", "1", says=["--out"])
+    fails(2, "logits", "-m", DEMO, "--tokens", "1", "--out", tmp("x"), "--positions", "first", says=["last:N"])
+    fails(2, "ppl", "-m", DEMO, says=["-f"])
+    fails(2, "tokenize", "-m", DEMO, says=["text"])
+    fails(2, "inspect", says=["GGUF"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", env={"MOEBIUS_CPU": "abacus"}, says=["abacus"])
+
+
+def test_files_that_are_wrong_are_named():
+    fails(3, "generate", "-m", tmp("none.gguf"), "-p", "a", says=["none.gguf"])
+    fails(3, "generate", "-m", DEMO, "-f", tmp("none.txt"), says=["none.txt"])
+    fails(3, "logits", "-m", DEMO, "--tokens", "1", "--out", tmp("no/such/folder.f32"), says=["folder.f32"])
+    open(tmp("text.gguf"), "w").write("a text")
+    fails(4, "inspect", tmp("text.gguf"), says=["text.gguf"])
+    fails(7, "generate", "-m", DEMO, "--tokens", ",".join(["5"] * 600), says=["600", "512"])
+    fails(7, "generate", "-m", DEMO, "--tokens", "5,5,5", "--ctx", "2", says=["3", "2"])
+
+
+def test_tokens_there_and_back():
+    text = "Once upon a time, a fox said: \"It's 12 o'clock!\"\n  Café — 今天 \U0001f600"
+    ids = out("tokenize", "-m", DEMO, text).split()
+    assert out("detokenize", "-m", DEMO, *ids) == text + "\n"
+    assert out("tokenize", "-m", DEMO, "--ids", "-", stdin=text.encode()).split() == ids
+    assert out("detokenize", "-m", DEMO, "-", stdin=",".join(ids).encode()) == text + "\n"
+    pieces = out("tokenize", "-m", DEMO, "--pieces", "Once upon").splitlines()
+    assert [p.split("\t")[1] for p in pieces] == ['"Once"', '" upon"'], pieces
+    plain = out("tokenize", "-m", DEMO, "<|endoftext|>").split()
+    parsed = out("tokenize", "-m", DEMO, "--parse-special", "<|endoftext|>").split()
+    assert len(plain) > 1 and len(parsed) == 1
+    fails(2, "detokenize", "-m", DEMO, "99999", says=["99999"])
+
+
+def test_generation_is_greedy_reproducible_and_stops():
+    args = ["generate", "-m", DEMO, "-p", "Once upon a time", "--temp", "0", "-n", "24"]
+    text = out(*args)
+    assert text.startswith(", there was a little girl named Lily. She loved to play outside"), text
+    assert out(*args, "--threads", "3", "--sort-cutoff", "1000000", "--batch", "64") == text
+    assert out(*args, "--echo") == "Once upon a time" + text
+    ids = out(*args, "--ids").split()
+    assert len(ids) == 24 and out("detokenize", "-m", DEMO, *ids) == text
+    assert out(*args, "--stop", "little girl", "--stop", "xyz") == ", there was a \n"
+    assert out(*args, "--stop", "tle girl nam") == ", there was a lit\n"
+    assert out(*args, "-n", "0") == "\n"
+    open(tmp("prompt.txt"), "w").write("Once upon a time")
+    assert out("generate", "-m", DEMO, "-f", tmp("prompt.txt"), "--temp", "0", "-n", "24") == text
+    warm = [out("generate", "-m", DEMO, "-p", "Once", "-n", "24", "--seed", s, "--temp", "1.2") for s in (1, 1, 2)]
+    assert warm[0] == warm[1] != warm[2]
+
+
+def test_golden_ids_from_tokens():
+    for name in ("llama_moe", "qwen2moe", "q_q4_k"):
+        model, j = golden(name)
+        got = out("generate", "-m", model, "--tokens", ",".join(map(str, j["tokens"])), "-n", 16, "--temp", 0, "--ids",
+                  "--ignore-eos", "--reference", "--kv", "f32")
+        assert got.count("\n") == 1 and [int(x) for x in got.split()] == j["ids"], name
+
+
+def test_context_fills_and_says_so():
+    r = run("generate", "-m", DEMO, "-p", "Once upon a time", "--ctx", "12", "-n", "100", "--temp", "0", "--ignore-eos")
+    assert b"context of 12 tokens is full" in r.stderr
+
+
+def test_logits_are_written_whole_and_equal():
+    model, j = golden("qwen3moe")
+    tokens = ",".join(map(str, j["tokens"]))
+    n, n_vocab = len(j["tokens"]), j["n_vocab"]
+    run("logits", "-m", model, "--tokens", tokens, "--out", tmp("a.f32"), "--routing", tmp("a.routing"))
+    a = open(tmp("a.f32"), "rb").read()
+    assert len(a) == n * n_vocab * 4 and all(x == x for x in struct.unpack(f"<{n * n_vocab}f", a))
+    for args in (["--threads", "1"], ["--threads", "4"], ["--sort-cutoff", "1"], ["--sort-cutoff", "1000000"]):
+        run("logits", "-m", model, "--tokens", tokens, "--out", tmp("b.f32"), *args)
+        assert open(tmp("b.f32"), "rb").read() == a, args
+    run("logits", "-m", model, "--tokens", tokens, "--out", tmp("b.f32"), "--positions", "last:4")
+    assert open(tmp("b.f32"), "rb").read() == a[-4 * n_vocab * 4:]
+    routing = [tuple(map(int, line.split())) for line in open(tmp("a.routing"))]
+    want = {(int(layer), t): ids for layer, rows in j["topk"].items() for t, ids in enumerate(rows)}
+    assert {(r[0], r[1]): list(r[2:]) for r in routing} == want
+    assert not [f for f in os.listdir(TMP.name) if f.endswith(".tmp")]
+
+
+def test_perplexity_runs_and_is_reproducible():
+    text = tmp("story.txt")
+    open(text, "w").write(out("generate", "-m", DEMO, "-p", "Once upon a time", "-n", "300", "--ctx", "400", "--seed", 3))
+    a = out("ppl", "-m", DEMO, "-f", text, "--ctx", "64", "--chunks", "3")
+    assert re.match(r"perplexity \d+\.\d+ \+- \d+\.\d+ .* 3 windows of 64, 93 scored", a), a
+    assert a == out("ppl", "-m", DEMO, "-f", text, "--ctx", "64", "--chunks", "3", "--threads", "1")
+    fails(2, "ppl", "-m", DEMO, "-f", text, "--ctx", "4096", says=["4096"])
+
+
+def test_inspect_for_people_and_programs():
+    assert "qwen3moe" in out("inspect", DEMO)
+    j = json.loads(out("inspect", DEMO, "--json"))
+    assert isinstance(j, dict) and "24" in json.dumps(j)
+    assert "256" in out("inspect", DEMO, "--tensor", "output_norm.weight")
+    fails(2, "inspect", DEMO, DEMO)
+
+
+def test_operations_agree_with_the_reference():
+    run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", "4", "--check-ops", "--temp", "0")
+
+
+def test_decode_allocates_nothing_after_the_first_token():
+    counts = []
+    for n in (2, 40):
+        env = {"LD_PRELOAD": COUNTER, "COUNT_ALLOCS": tmp("allocs")}
+        run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", n, "--ctx", 64, "--seed", 1, "--ignore-eos",
+            "--stop", "never seen", env=env)
+        counts.append(int(open(tmp("allocs")).read()))
+    assert counts[0] > 100 and counts[0] == counts[1], counts
+
+
+def main():
+    tests = [(k, f) for k, f in globals().items() if k.startswith("test_")]
+    if SANITIZED:  # a preloaded allocator and a sanitizer's own don't go together
+        tests = [t for t in tests if "allocates" not in t[0]]
+    failed = 0
+    for name, f in tests:
+        try:
+            f()
+        except Exception:
+            failed += 1
+            print(f"FAIL {name}")
+            traceback.print_exc(file=sys.stdout)
+    print(f"{len(tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+sys.exit(main())
