@@ -29,6 +29,16 @@ static bool print_progress(void *user, const struct ppl_result *r, int64_t n_win
     return !cli_interrupted();
 }
 
+/* CR LF to LF, in place: a text scores the same whatever system its copy went through. Returns the new length. */
+static size_t unify_line_ends(char *text, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (text[i] != '\r' || i + 1 == n || text[i + 1] != '\n')
+            text[kept++] = text[i];
+    return kept;
+}
+
 static err_code ppl(struct ppl *p, struct err *e)
 {
     moebius_error error;
@@ -39,6 +49,7 @@ static err_code ppl(struct ppl *p, struct err *e)
         return err_set(e, ERR_USAGE, "--ctx %lld: expected at least 4", (long long)p->model.n_ctx);
     TRY(cli_open_engine(&p->model, &p->opened, e));
     TRY(cli_read_file(p->file, &p->text, &p->n_text, e));
+    p->n_text = unify_line_ends(p->text, p->n_text);
     if (moebius_tokenize(moebius_engine_vocab(p->opened.engine), p->text, p->n_text, true, false, &p->ids, &p->n_ids,
                          &error) != MOEBIUS_OK)
         return cli_error(e, &error);
@@ -79,7 +90,8 @@ const struct command cmd_ppl = {
     .name = "ppl",
     .usage = "-m FILE -f TEXT [OPTIONS]",
     .summary = "perplexity on a text, comparable with llama.cpp's",
-    .details = "The text is cut into windows of --ctx tokens; the second half of each is scored.",
+    .details = "The text is cut into windows of --ctx tokens; the second half of each is scored. Line ends\n"
+               "of CR LF count as LF.",
     .hint = "the text is given with -f",
     .run = run,
 };

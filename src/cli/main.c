@@ -35,7 +35,7 @@ int main(int argc, char **argv)
     }
     if (!strcmp(name, "--version"))
         name = "version";
-    char *help_argv[] = {argv[0], "--help", NULL};
+    char help_word[] = "--help", *help_argv[] = {argv[0], help_word, NULL};
     if (help)
         name = argv[2];
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)

@@ -6,6 +6,14 @@
 
 #define KERNELS_ALWAYS_INLINE static inline __attribute__((always_inline))
 
+/* Before a loop over a small constant number of things kept in an array: only unrolled can they be in
+ * registers. */
+#if defined(__clang__)
+#define KERNELS_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define KERNELS_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* matmul_TYPE_SUFFIX for every type of quant_types.def */
 #define QUANT(name, id, block_len, block_bytes, decoder, act)                                                \
     kernel_matmul_fn matmul_##decoder##_scalar, matmul_##decoder##_reference;

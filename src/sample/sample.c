@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -11,7 +12,7 @@
 /* A token that may still be drawn. */
 struct candidate {
     float logit;
-    float weight; /* exp(logit - the largest logit): 1 for the likeliest */
+    float weight; /* exp((logit - the largest logit) / temperature): 1 for the likeliest */
     int32_t id;
 };
 
@@ -61,15 +62,8 @@ static bool has_penalty(const struct sampler_params *p)
     return p->repeat_penalty != 1 && p->repeat_last_n > 0;
 }
 
-/* *out = n * size bytes, owned by the sampler. */
-static err_code alloc_array(void *out, size_t n, size_t size, struct err *e)
-{
-    void *p = mem_calloc(n, size);
-    memcpy(out, &p, sizeof p);
-    return p ? ERR_OK : err_nomem(e, n * size, "a sampler");
-}
-
-err_code sampler_create(struct sampler **out, const struct sampler_params *params, int32_t n_vocab, struct err *e)
+err_code sampler_create(struct sampler **out, const struct sampler_params *params, int32_t n_vocab,
+                        struct err *e)
 {
     *out = NULL;
     TRY(check_params(params, e));
@@ -82,19 +76,22 @@ err_code sampler_create(struct sampler **out, const struct sampler_params *param
     s->n_vocab = n_vocab;
     if (s->params.top_k == 0 || s->params.top_k > n_vocab)
         s->params.top_k = n_vocab;
-    err_code code;
-    if (params->temperature > 0)
-        TRY_OUT(alloc_array(&s->candidates, (size_t)s->params.top_k, sizeof *s->candidates, e));
-    if (has_penalty(params)) {
-        TRY_OUT(alloc_array(&s->penalised, (size_t)n_vocab, sizeof *s->penalised, e));
-        TRY_OUT(alloc_array(&s->recent, (size_t)params->repeat_last_n, sizeof *s->recent, e));
+    bool random = params->temperature > 0, penalty = has_penalty(params), ok = true;
+    size_t n = (size_t)n_vocab, n_candidates = (size_t)s->params.top_k,
+           n_recent = (size_t)params->repeat_last_n;
+    if (random)
+        ok &= (s->candidates = mem_calloc(n_candidates, sizeof *s->candidates)) != NULL;
+    if (penalty) {
+        ok &= (s->penalised = mem_calloc(n, sizeof *s->penalised)) != NULL;
+        ok &= (s->recent = mem_calloc(n_recent, sizeof *s->recent)) != NULL;
+    }
+    if (!ok) {
+        sampler_close(&s);
+        return err_nomem(e, n * (sizeof *s->candidates + sizeof *s->penalised), "a sampler");
     }
     sampler_reset(s);
     *out = s;
     return ERR_OK;
-out:
-    sampler_close(&s);
-    return code;
 }
 
 void sampler_close(struct sampler **s)
@@ -194,12 +191,18 @@ static int32_t collect_top_k(struct sampler *s, const float *logits)
     return n;
 }
 
-/* Fills the weights, for a divisor of the logits' distances from their maximum; returns the sum. */
-static double weigh(struct candidate *c, int32_t n, float temperature)
+static float max_logit(const struct candidate *c, int32_t n)
 {
     float max = -INFINITY;
     for (int32_t i = 0; i < n; i++)
         max = c[i].logit > max ? c[i].logit : max;
+    return max;
+}
+
+/* Fills the weights at a temperature; returns their sum. */
+static double weigh(struct candidate *c, int32_t n, float temperature)
+{
+    float max = max_logit(c, n);
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {
         c[i].weight = expf((c[i].logit - max) / temperature);
@@ -208,17 +211,8 @@ static double weigh(struct candidate *c, int32_t n, float temperature)
     return sum;
 }
 
-static int32_t keep_heavy(struct candidate *c, int32_t n, double min_weight)
-{
-    int32_t kept = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (c[i].weight >= min_weight)
-            c[kept++] = c[i];
-    return kept;
-}
-
-/* Moves c[lo..hi) around its middle element, better ones before it; returns where that stands and, in *before,
- * the weight of those ahead. */
+/* Moves c[lo..hi) around its middle element, better ones before it; returns where that stands and, in
+ * *before, the weight of those ahead. */
 static int32_t partition(struct candidate *c, int32_t lo, int32_t hi, double *before)
 {
     int32_t m = lo, last = hi - 1;
@@ -255,15 +249,50 @@ static int32_t select_nucleus(struct candidate *c, int32_t n, double target)
     return lo;
 }
 
-static int32_t keep_top_p(struct candidate *c, int32_t n, double sum, float top_p)
+/* Bins of logits, best first, for a first cut of the nucleus. The last one holds whatever is further away. */
+enum { N_BIN = 1024, BINS_PER_UNIT = 32 };
+
+static int bin_of(float logit, float max)
 {
-    if (top_p >= 1 || n <= 1)
-        return n;
-    /* Tokens lighter than this together weigh less than what the nucleus leaves out, so all of them are outside:
-     * with a real model's logits some hundreds remain to select from. */
-    double target = top_p * sum;
-    n = keep_heavy(c, n, (sum - target) / n);
-    return select_nucleus(c, n, target);
+    float distance = (max - logit) * BINS_PER_UNIT;
+    return distance < N_BIN - 1 ? (int)distance : N_BIN - 1;
+}
+
+/* Moves the candidates c[from..n) of bins first..last to position `from` on; returns where they end. */
+static int32_t gather_bins(struct candidate *c, int32_t from, int32_t n, float max, int first, int last)
+{
+    for (int32_t i = from; i < n; i++) {
+        int bin = bin_of(c[i].logit, max);
+        if (bin >= first && bin <= last)
+            swap(c, i, from++);
+    }
+    return from;
+}
+
+/* Whole bins are in or out of the nucleus but for the one in which it ends, and only there is anything
+ * selected. */
+static int32_t keep_top_p(struct candidate *c, int32_t n, float top_p)
+{
+    double target = top_p * weigh(c, n, 1), weight[N_BIN] = {0}, inside = 0;
+    float max = max_logit(c, n);
+    for (int32_t i = 0; i < n; i++)
+        weight[bin_of(c[i].logit, max)] += (double)c[i].weight;
+    int end = 0;
+    while (end < N_BIN - 1 && inside + weight[end] < target)
+        inside += weight[end++];
+    int32_t n_inside = gather_bins(c, 0, n, max, 0, end - 1);
+    int32_t n_border = gather_bins(c, n_inside, n, max, end, end) - n_inside;
+    return n_inside + select_nucleus(c + n_inside, n_border, target - inside);
+}
+
+static int32_t keep_min_p(struct candidate *c, int32_t n, float min_p)
+{
+    float cut = max_logit(c, n) + logf(min_p);
+    int32_t kept = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (c[i].logit >= cut)
+            c[kept++] = c[i];
+    return kept;
 }
 
 /* One of c[0..n), n >= 1, in proportion to its weight. */
@@ -291,12 +320,11 @@ int32_t sampler_pick(struct sampler *s, const float *logits)
     int32_t n = collect_top_k(s, logits);
     if (n == 0)
         return 0;
-    double sum = weigh(c, n, 1);
-    n = keep_top_p(c, n, sum, p->top_p);
+    if (p->top_p < 1)
+        n = keep_top_p(c, n, p->top_p);
     if (p->min_p > 0)
-        n = keep_heavy(c, n, p->min_p);
+        n = keep_min_p(c, n, p->min_p);
     assert(n > 0);
-    if (p->temperature != 1 || n < p->top_k)
-        sum = weigh(c, n, p->temperature);
+    double sum = weigh(c, n, p->temperature);
     return draw(c, n, sum, &s->random);
 }

@@ -1,10 +1,12 @@
 /* Samplers: choose the next token from the logits of a model.
  *
- * The steps are, in this order: repetition penalty, top-k, top-p, min-p, temperature, one draw. Top-p and min-p look
- * at the probabilities at temperature 1, so the temperature never changes who may be drawn. This room knows nothing
- * of models and texts: it sees an array of floats and the ids that it is told were appended.
+ * The steps are, in this order: repetition penalty, top-k, top-p, min-p, temperature, one draw. Top-p and
+ * min-p look at the probabilities at temperature 1, so the temperature never changes who may be drawn. This
+ * room knows nothing of models and texts: it sees an array of floats and the ids that it is told were
+ * appended.
  *
- * Bad logits are no error: NaN and minus infinity mean "never", and when nothing else is left the pick is token 0. */
+ * Bad logits are no error: NaN and minus infinity mean "never", and when nothing else is left the pick is
+ * token 0. */
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 
@@ -15,10 +17,10 @@
 enum { SAMPLER_MAX_LAST_N = 1 << 20 };
 
 struct sampler_params {
-    float temperature;    /* >= 0; 0: always the likeliest token, ties to the lowest id */
-    int top_k;            /* >= 0; keep the k likeliest, ties to the lowest ids; 0: all */
-    float top_p;          /* 0..1; keep the fewest likeliest that together have this probability, at least one */
-    float min_p;          /* 0..1; drop those less likely than this share of the likeliest */
+    float temperature; /* >= 0; 0: always the likeliest token, ties to the lowest id */
+    int top_k;         /* >= 0; keep the k likeliest, ties to the lowest ids; 0: all */
+    float top_p;       /* 0..1; keep the fewest likeliest that together have this probability, at least one */
+    float min_p;       /* 0..1; drop those less likely than this share of the likeliest */
     float repeat_penalty; /* > 0; 1: none */
     int repeat_last_n;    /* 0..SAMPLER_MAX_LAST_N; tokens that the penalty looks back */
     uint64_t seed;
@@ -34,8 +36,8 @@ MUST_USE err_code sampler_create(struct sampler **out, const struct sampler_para
                                  struct err *e);
 void sampler_close(struct sampler **s); /* accepts NULL and half-open samplers */
 
-/* The next token for logits [n_vocab], which are only read. Allocates nothing. The same seed, logits and history
- * give the same tokens. */
+/* The next token for logits [n_vocab], which are only read. Allocates nothing. The same seed, logits and
+ * history give the same tokens. */
 int32_t sampler_pick(struct sampler *s, const float *logits);
 
 /* Appends a token, picked or given, to the history. Ids outside the vocabulary are ignored. */

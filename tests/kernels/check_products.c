@@ -161,48 +161,63 @@ static void product_close(struct product *p)
     mem_free(p->xsum);
 }
 
-/* The activations that the product really multiplies with. */
-static double rounded_x(const struct product *p, int64_t t, int64_t i)
+/* The activations that the product really multiplies with, [MAX_TOKENS][k]. */
+static void rounded_x(const struct product *p, double *x)
 {
-    int64_t len = p->q->act == QUANT_ACT_INT8_32 ? 32 : 256;
-    if (p->q->act == QUANT_ACT_FLOAT)
-        return (double)p->x[t * p->k + i];
-    return (double)p->xq[t * p->k + i] * (double)p->xd[t * (p->k / len) + i / len];
+    int64_t len = p->q->act == QUANT_ACT_INT8_32 ? 32 : 256, n = MAX_TOKENS * p->k;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = p->q->act == QUANT_ACT_FLOAT ? (double)p->x[i] : (double)p->xq[i] * (double)p->xd[i / len];
+}
+
+/* Row r in double, and for each weight the sum of its parts' magnitudes: scale and minimum count apart
+ * because they may cancel. */
+static void decode_row(const struct product *p, int r, double *w, double *mag)
+{
+    int64_t k = p->k;
+    float *value = must_alloc((size_t)k * sizeof *value), *part = must_alloc((size_t)k * sizeof *part);
+    uint8_t *blocks = must_alloc(p->row_bytes);
+    int min_off = block_min_off(p->q);
+    memcpy(blocks, p->w + (size_t)r * p->row_bytes, p->row_bytes);
+    p->q->decode(blocks, value, k);
+    for (size_t b = 0; min_off >= 0 && b < p->row_bytes; b += (size_t)p->q->block_bytes)
+        memset(blocks + b + min_off, 0, 2);
+    p->q->decode(blocks, part, k);
+    for (int64_t i = 0; i < k; i++) {
+        w[i] = (double)value[i];
+        mag[i] = fabs((double)part[i]) + fabs((double)part[i] - w[i]);
+    }
+    mem_free(value);
+    mem_free(part);
+    mem_free(blocks);
 }
 
 /* The scalar table against sums in double. The bound: each rounding errs by at most 2^-24 of the sum of
- * magnitudes, where scale and minimum parts of a weight count apart because they may cancel; there is a
- * rounding for each step of the longest chain and a few for each block. Below the normal range a rounding
- * errs by 2^-150 at most. */
+ * magnitudes; there is one for each step of the longest chain and a few for each block. Below the normal
+ * range a rounding errs by 2^-150 at most. */
 static void check_scalar(struct check *c, const struct product *p)
 {
     int64_t k = p->k, chain = p->q->block_len == 1 ? k / 16 + 8 : k / p->q->block_len + 16;
-    float *w = must_alloc((size_t)k * sizeof *w), *part = must_alloc((size_t)k * sizeof *part);
-    uint8_t *no_min = must_alloc(p->row_bytes);
-    int min_off = block_min_off(p->q);
+    double *w = must_alloc((size_t)k * sizeof *w), *mag = must_alloc((size_t)k * sizeof *mag);
+    double *x = must_alloc((size_t)(MAX_TOKENS * k) * sizeof *x);
+    rounded_x(p, x);
     for (int r = 0; r < MAX_ROWS; r++) {
-        memcpy(no_min, p->w + (size_t)r * p->row_bytes, p->row_bytes);
-        p->q->decode(no_min, w, k);
-        for (size_t b = 0; min_off >= 0 && b < p->row_bytes; b += (size_t)p->q->block_bytes)
-            memset(no_min + b + min_off, 0, 2);
-        p->q->decode(no_min, part, k);
+        decode_row(p, r, w, mag);
         for (int t = 0; t < MAX_TOKENS; t++) {
-            double sum = 0, mag = 0;
+            double sum = 0, size = 0;
             for (int64_t i = 0; i < k; i++) {
-                double x = rounded_x(p, t, i), a = (double)part[i];
-                sum += (double)w[i] * x;
-                mag += (fabs(a) + fabs(a - (double)w[i])) * fabs(x);
+                sum += w[i] * x[t * k + i];
+                size += mag[i] * fabs(x[t * k + i]);
             }
             float got = p->y[t * MAX_ROWS + r];
-            double bound = (double)chain * (mag * 0x1p-24 + 0x1p-140);
+            double bound = (double)chain * (size * 0x1p-24 + 0x1p-140);
             expect(c, fabs((double)got - sum) <= bound,
                    "%s scalar k=%ld kind=%d row %d token %d: %g, expected %g +- %g", p->q->name, (long)k,
                    p->kind, r, t, (double)got, sum, bound);
         }
     }
     mem_free(w);
-    mem_free(part);
-    mem_free(no_min);
+    mem_free(mag);
+    mem_free(x);
 }
 
 static struct guard guard_copy(const void *p, size_t n)

@@ -3,7 +3,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -354,6 +356,87 @@ static void picks_of_many_random_sets_are_among_the_kept(void **state)
     }
 }
 
+/* A nucleus by sorting, for comparison with the selection. */
+struct pair {
+    double weight;
+    int32_t id;
+};
+
+static int compare_pairs(const void *a, const void *b)
+{
+    const struct pair *x = a, *y = b;
+    return x->weight != y->weight ? (x->weight < y->weight ? 1 : -1) : x->id - y->id;
+}
+
+/* Which of up to 64 tokens can be drawn: a high temperature makes all that are left about equally likely. */
+static uint64_t drawable(struct sampler_params p, const float *logits, int32_t n)
+{
+    uint64_t mask = 0;
+    p.temperature = 1e6f;
+    struct sampler *s = open_sampler(p, n);
+    for (int i = 0; i < 40 * n; i++) /* misses one with a probability below n * exp(-40) */
+        mask |= (uint64_t)1 << sampler_pick(s, logits);
+    sampler_close(&s);
+    return mask;
+}
+
+static void nuclei_of_random_logits_are_those_of_a_full_sort(void **state)
+{
+    enum { MAX_N = 64 };
+    struct random r = random_seed(5);
+    for (int round = 0; round < 300; round++) {
+        int32_t n = 1 + (int32_t)(random_u32(&r) % MAX_N);
+        float logits[MAX_N], spread = (float)(0.001 + 6 * random_unit(&r) * (round % 2));
+        struct pair sorted[MAX_N];
+        double sum = 0, inside = 0;
+        for (int32_t i = 0; i < n; i++) {
+            logits[i] = spread * (float)(random_u32(&r) % 9); /* few values: many ties */
+            sum += sorted[i].weight = exp((double)logits[i]);
+            sorted[i].id = i;
+        }
+        qsort(sorted, (size_t)n, sizeof *sorted, compare_pairs);
+        struct sampler_params p = plain();
+        p.top_p = (float)random_unit(&r);
+        uint64_t want = 0;
+        for (int32_t i = 0; i < n && (i == 0 || inside < (double)p.top_p * sum); i++) {
+            want |= (uint64_t)1 << sorted[i].id;
+            inside += sorted[i].weight;
+        }
+        assert_int_equal(drawable(p, logits, n), want);
+    }
+}
+
+/* A vocabulary of 256k with bell-shaped logits. The bound is loose, for sanitizers
+ * and busy machines: it catches what is quadratic. MOEBIUS_BENCH=1 prints the times. */
+static void a_large_vocabulary_is_quick(void **state)
+{
+    enum { N = 256000, ROUNDS = 20 };
+    float *logits = mem_calloc(N, sizeof *logits);
+    assert_non_null(logits);
+    struct random r = random_seed(3);
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < 4; j++)
+            logits[i] += (float)(5 * random_unit(&r));
+    const struct {
+        int top_k;
+        float top_p;
+    } cases[] = {{40, 0.95f}, {0, 0.95f}, {0, 0.5f}, {0, 1}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct sampler_params p = plain();
+        p.top_k = cases[c].top_k, p.top_p = cases[c].top_p;
+        struct sampler *s = open_sampler(p, N);
+        clock_t start = clock();
+        for (int i = 0; i < ROUNDS; i++)
+            assert_in_range(sampler_pick(s, logits), 0, N - 1);
+        double ms = (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC / ROUNDS;
+        if (getenv("MOEBIUS_BENCH"))
+            print_message("top-k %d, top-p %g: %.3f ms\n", p.top_k, (double)p.top_p, ms);
+        assert_true(ms < 1000);
+        sampler_close(&s);
+    }
+    mem_free(logits);
+}
+
 static void parameters_out_of_range_are_refused(void **state)
 {
     struct {
@@ -409,6 +492,8 @@ int main(void)
         cmocka_unit_test(without_a_candidate_the_pick_is_token_0),
         cmocka_unit_test(logits_stay_as_they_are),
         cmocka_unit_test(picks_of_many_random_sets_are_among_the_kept),
+        cmocka_unit_test(nuclei_of_random_logits_are_those_of_a_full_sort),
+        cmocka_unit_test(a_large_vocabulary_is_quick),
         cmocka_unit_test(parameters_out_of_range_are_refused),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);

@@ -2,80 +2,88 @@
 #include <math.h>
 
 #include "kernels/kernels_internal.h"
-#include "quant/blocks.h"
-
-static inline float unpack_half(const uint8_t *p)
-{
-    return quant_half_to_float(quant_load16(p));
-}
-
-#include "kernels/unpack.h"
+#include "kernels/ref/unpack.h"
 
 static const uint8_t *row_of(const struct kernel_matmul *a, int64_t row, int block_len, int block_bytes)
 {
     return (const uint8_t *)a->w + row * (a->k / block_len) * block_bytes;
 }
 
+enum { TOKENS = 8 }; /* computed for one unpacking of a block */
+
 typedef void unpack32_fn(const void *block, struct unpacked32 *u);
 typedef void unpack256_fn(const void *block, struct unpacked256 *u);
 
-KERNELS_ALWAYS_INLINE float dot_int8_32(const uint8_t *w, const struct kernel_act *x, int64_t t,
-                                        unpack32_fn *unpack, int block_bytes, bool has_min)
+/* One row by tokens [t0, t0 + n_tok), n_tok at most TOKENS. */
+KERNELS_ALWAYS_INLINE void row_int8_32(const struct kernel_matmul *a, int64_t row, int64_t t0, int64_t n_tok,
+                                       unpack32_fn *unpack, int block_bytes, bool has_min)
 {
-    int64_t n_block = x->k / 32;
-    const int8_t *q = x->q + t * x->k;
-    const float *dx = x->d + t * n_block;
-    const int16_t *sum = x->sum + t * n_block;
-    float acc = 0;
-    for (int64_t b = 0; b < n_block; b++) {
+    int64_t n_block = a->k / 32;
+    const uint8_t *w = row_of(a, row, 32, block_bytes);
+    float acc[TOKENS] = {0};
+    for (int64_t b = 0; b < n_block; b++, w += block_bytes) {
         struct unpacked32 u;
-        unpack(w + b * block_bytes, &u);
-        int32_t s = 0;
-        for (int i = 0; i < 32; i++)
-            s += u.w[i] * q[32 * b + i];
-        float v = u.d * (float)s;
-        if (has_min)
-            v = fmaf(u.m, (float)sum[b], v);
-        acc = fmaf(v, dx[b], acc);
+        unpack(w, &u);
+        for (int64_t t = 0; t < n_tok; t++) {
+            int64_t i = (t0 + t) * n_block + b;
+            int32_t s = 0;
+            for (int j = 0; j < 32; j++)
+                s += u.w[j] * a->x->q[32 * i + j];
+            float v = u.d * (float)s;
+            if (has_min)
+                v = fmaf(u.m, (float)a->x->sum[i], v);
+            acc[t] = fmaf(v, a->x->d[i], acc[t]);
+        }
     }
-    return acc;
+    for (int64_t t = 0; t < n_tok; t++)
+        a->y[(t0 + t) * a->ldy + row] = acc[t];
 }
 
-KERNELS_ALWAYS_INLINE float dot_int8_256(const uint8_t *w, const struct kernel_act *x, int64_t t,
-                                         unpack256_fn *unpack, int block_bytes, bool has_min)
+/* The integer sum of a block of 256 and, where there are minima, theirs. */
+KERNELS_ALWAYS_INLINE void dot_super(const struct unpacked256 *u, const int8_t *q, const int16_t *sum,
+                                     bool has_min, int32_t *s, int32_t *m)
 {
-    int64_t n_block = x->k / 256;
-    const int8_t *q = x->q + t * x->k;
-    const float *dx = x->d + t * n_block;
-    const int16_t *sum = x->sum + t * n_block * 16;
-    float acc = 0;
-    for (int64_t b = 0; b < n_block; b++) {
-        struct unpacked256 u;
-        unpack(w + b * block_bytes, &u);
-        int32_t s = 0, m = 0;
-        for (int j = 0; j < 16; j++) {
-            int32_t part = 0;
-            for (int i = 16 * j; i < 16 * j + 16; i++)
-                part += u.w[i] * q[256 * b + i];
-            s += u.scale[j] * part;
-            if (has_min)
-                m += u.min[j] * sum[16 * b + j];
-        }
-        float v = u.d * (float)s;
+    *s = *m = 0;
+    for (int j = 0; j < 16; j++) {
+        int32_t part = 0;
+        for (int i = 16 * j; i < 16 * j + 16; i++)
+            part += u->w[i] * q[i];
+        *s += u->scale[j] * part;
         if (has_min)
-            v = fmaf(-u.dmin, (float)m, v);
-        acc = fmaf(v, dx[b], acc);
+            *m += u->min[j] * sum[j];
     }
-    return acc;
+}
+
+KERNELS_ALWAYS_INLINE void row_int8_256(const struct kernel_matmul *a, int64_t row, int64_t t0, int64_t n_tok,
+                                        unpack256_fn *unpack, int block_bytes, bool has_min)
+{
+    int64_t n_block = a->k / 256;
+    const uint8_t *w = row_of(a, row, 256, block_bytes);
+    float acc[TOKENS] = {0};
+    for (int64_t b = 0; b < n_block; b++, w += block_bytes) {
+        struct unpacked256 u;
+        unpack(w, &u);
+        for (int64_t t = 0; t < n_tok; t++) {
+            int64_t i = (t0 + t) * n_block + b;
+            int32_t s, m;
+            dot_super(&u, a->x->q + 256 * i, a->x->sum + 16 * i, has_min, &s, &m);
+            float v = u.d * (float)s;
+            if (has_min)
+                v = fmaf(-u.dmin, (float)m, v);
+            acc[t] = fmaf(v, a->x->d[i], acc[t]);
+        }
+    }
+    for (int64_t t = 0; t < n_tok; t++)
+        a->y[(t0 + t) * a->ldy + row] = acc[t];
 }
 
 #define MATMUL_INT(type, len, block_bytes, has_min)                                                          \
     void matmul_##type##_scalar(const struct kernel_matmul *a)                                               \
     {                                                                                                        \
         for (int64_t r = a->row0; r < a->row1; r++)                                                          \
-            for (int64_t t = 0; t < a->m; t++)                                                               \
-                a->y[t * a->ldy + r] = dot_int8_##len(row_of(a, r, len, block_bytes), a->x, t,               \
-                                                      unpack_##type, block_bytes, has_min);                  \
+            for (int64_t t = 0; t < a->m; t += TOKENS)                                                       \
+                row_int8_##len(a, r, t, a->m - t < TOKENS ? a->m - t : TOKENS, unpack_##type, block_bytes,   \
+                               has_min);                                                                     \
     }
 
 MATMUL_INT(q4_0, 32, sizeof(struct block_q4_0), false)

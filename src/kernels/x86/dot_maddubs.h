@@ -6,6 +6,7 @@
 #define KERNELS_X86_DOT_MADDUBS_H
 
 #include "kernels/kernels_internal.h"
+#include "kernels/x86/r16_unpack.h"
 
 /* acc + a.lo * b.lo + a.hi * b.hi over the words of each lane */
 static inline vi dot_words(vi acc, vi a, vi b)
@@ -27,29 +28,36 @@ static inline vi dot_scale(vi bytes, int i, int bits)
     return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i])), 8);
 }
 
-/* s += scale * (weights 0..2^bits - 1 in n_vec vectors). A 16-bit sum over g vectors is at most
- * 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4, 32004 for 6 and 2. */
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const vi *w, int n_vec, vi scale, int bits,
+/* s += scale * (codes 0..2^bits - 1 in vectors [first, first + n) of src). A 16-bit sum over g vectors is at
+ * most 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4, 32004 for 6 and 2. */
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
                                       const int8_t *const q[], int n_tok)
 {
-    int fit = bits <= 4 ? 8 : bits == 5 ? 4 : 2, group = fit < n_vec ? fit : n_vec;
-    for (int g = 0; g < n_vec; g += group) {
-        vi sum16[TILE];
+    int fit = bits <= 4 ? 8 : bits == 5 ? 4 : 2, group = fit < n ? fit : n;
+    KERNELS_UNROLL
+    for (int g = first; g < first + n; g += group) {
+        vi sum16[TILE], w = r16_vec(src, g);
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            sum16[t] = vi_maddubs(w[g], vi_bcast(q[t] + 4 * g));
-        for (int i = g + 1; i < g + group; i++)
+            sum16[t] = vi_maddubs(w, vi_bcast(q[t] + 4 * g));
+        KERNELS_UNROLL
+        for (int i = g + 1; i < g + group; i++) {
+            w = r16_vec(src, i);
+            KERNELS_UNROLL
             for (int t = 0; t < n_tok; t++)
-                sum16[t] = vi_add16(sum16[t], vi_maddubs(w[i], vi_bcast(q[t] + 4 * i)));
+                sum16[t] = vi_add16(sum16[t], vi_maddubs(w, vi_bcast(q[t] + 4 * i)));
+        }
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             s[t] = vi_add(s[t], vi_madd16(sum16[t], scale));
     }
 }
 
-/* s += weights 0..2^bits - 1 in n_vec vectors */
-KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const vi *w, int n_vec, int bits, const int8_t *const q[],
+/* s += codes 0..2^bits - 1 of src */
+KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[],
                                      int n_tok)
 {
-    dot_scaled(s, w, n_vec, vi_set1(0x10001), bits, q, n_tok);
+    dot_scaled(s, src, 0, 8, vi_set1(0x10001), bits, q, n_tok);
 }
 
 /* What a sum of dot_int8 must start at, where `sum` is that of all its activations. */
@@ -59,14 +67,16 @@ static inline vi dot_int8_start(int sum)
     return vi_set1(0);
 }
 
-/* s += weights -128..127 in n_vec vectors. Their signs go to the activations; 16-bit sums: at most
- * 2 * 128 * 127 = 32512. */
-KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const vi *w, int n_vec, const int8_t *const q[], int n_tok)
+/* s += values -128..127 of src. Their signs go to the activations; 16-bit sums: at most 2 * 128 * 127 =
+ * 32512. */
+KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int8_t *const q[], int n_tok)
 {
-    for (int i = 0; i < n_vec; i++) {
-        vi mag = vi_abs8(w[i]);
+    KERNELS_UNROLL
+    for (int i = 0; i < 8; i++) {
+        vi w = r16_vec(src, i), mag = vi_abs8(w);
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
-            vi sum16 = vi_maddubs(mag, vi_sign8(vi_bcast(q[t] + 4 * i), w[i]));
+            vi sum16 = vi_maddubs(mag, vi_sign8(vi_bcast(q[t] + 4 * i), w));
             s[t] = vi_add(s[t], vi_madd16(sum16, vi_set1(0x10001)));
         }
     }

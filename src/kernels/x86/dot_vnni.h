@@ -7,6 +7,7 @@
 #define KERNELS_X86_DOT_VNNI_H
 
 #include "kernels/kernels_internal.h"
+#include "kernels/x86/r16_unpack.h"
 
 struct dot_bytes4 {
     int8_t b[4];
@@ -47,26 +48,37 @@ static inline vi dot_scale(vi bytes, int i, int bits)
     return vi_sar(vi_shuffle8(bytes, vi_mask16(wide[i])), 24);
 }
 
-KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const vi *w, int n_vec, int bits, const int8_t *const q[],
+KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[],
                                      int n_tok)
 {
     (void)bits;
-    for (int i = 0; i < n_vec; i++)
+    KERNELS_UNROLL
+    for (int i = 0; i < 8; i++) {
+        vi w = r16_vec(src, i);
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            s[t] = dot_bytes(s[t], w[i], q[t] + 4 * i);
+            s[t] = dot_bytes(s[t], w, q[t] + 4 * i);
+    }
 }
 
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const vi *w, int n_vec, vi scale, int bits,
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
                                       const int8_t *const q[], int n_tok)
 {
-    int group = bits <= 4 ? 4 : n_vec;
-    for (int g = 0; g < n_vec; g += group) {
+    int group = bits <= 4 ? 4 : n;
+    KERNELS_UNROLL
+    for (int g = first; g < first + n; g += group) {
         vi part[TILE];
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            part[t] = dot_bytes(vi_set1(0), w[g], q[t] + 4 * g);
-        for (int i = g + 1; i < g + group; i++)
+            part[t] = vi_set1(0);
+        KERNELS_UNROLL
+        for (int i = g; i < g + group; i++) {
+            vi w = r16_vec(src, i);
+            KERNELS_UNROLL
             for (int t = 0; t < n_tok; t++)
-                part[t] = dot_bytes(part[t], w[i], q[t] + 4 * i);
+                part[t] = dot_bytes(part[t], w, q[t] + 4 * i);
+        }
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             s[t] = bits <= 4 ? dot_words(s[t], part[t], scale) : vi_add(s[t], vi_mul(part[t], scale));
     }
@@ -78,12 +90,14 @@ static inline vi dot_int8_start(int sum)
     return vi_set1(-128 * sum);
 }
 
-KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const vi *w, int n_vec, const int8_t *const q[], int n_tok)
+KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int8_t *const q[], int n_tok)
 {
-    for (int i = 0; i < n_vec; i++) {
-        vi x = vi_xor(w[i], vi_set1((int32_t)0x80808080));
+    KERNELS_UNROLL
+    for (int i = 0; i < 8; i++) {
+        vi w = vi_xor(r16_vec(src, i), vi_set1((int32_t)0x80808080));
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            s[t] = dot_bytes(s[t], x, q[t] + 4 * i);
+            s[t] = dot_bytes(s[t], w, q[t] + 4 * i);
     }
 }
 

@@ -25,29 +25,37 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
     const uint8_t *w = (const uint8_t *)a->w + row * a->k * weight_bytes;
     const float *x = a->x->f32 + t0 * a->k;
     v16 lanes[8][4];
+    KERNELS_UNROLL
     for (int r = 0; r < rows; r++)
-        for (int t = 0; t < tokens; t++)
-            lanes[r][t] = v16_set1(0);
+        KERNELS_UNROLL
+    for (int t = 0; t < tokens; t++)
+        lanes[r][t] = v16_set1(0);
     int64_t i = 0;
     for (; i + 16 <= a->k; i += 16)
-        for (int r = 0; r < rows; r++) {
-            const uint8_t *p = w + r * a->k * weight_bytes;
-            _mm_prefetch((const char *)p + i * weight_bytes + FLOAT_PREFETCH_BYTES, _MM_HINT_T0);
-            v16 v = weight_load(p, i, 16, type);
-            for (int t = 0; t < tokens; t++)
-                lanes[r][t] = v16_fma(v, v16_load(x + t * a->k + i), lanes[r][t]);
-        }
-    if (i < a->k)
-        for (int r = 0; r < rows; r++) {
-            v16 v = weight_load(w + r * a->k * weight_bytes, i, a->k - i, type);
-            for (int t = 0; t < tokens; t++) {
-                v16 sum = v16_fma(v, v16_load_n(x + t * a->k + i, a->k - i), lanes[r][t]);
-                lanes[r][t] = v16_first(sum, lanes[r][t], a->k - i);
-            }
-        }
-    for (int r = 0; r < rows; r++)
+        KERNELS_UNROLL
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *p = w + r * a->k * weight_bytes;
+        _mm_prefetch((const char *)p + i * weight_bytes + FLOAT_PREFETCH_BYTES, _MM_HINT_T0);
+        v16 v = weight_load(p, i, 16, type);
+        KERNELS_UNROLL
         for (int t = 0; t < tokens; t++)
-            a->y[(t0 + t) * a->ldy + row + r] = v16_sum(lanes[r][t]);
+            lanes[r][t] = v16_fma(v, v16_load(x + t * a->k + i), lanes[r][t]);
+    }
+    if (i < a->k)
+        KERNELS_UNROLL
+    for (int r = 0; r < rows; r++) {
+        v16 v = weight_load(w + r * a->k * weight_bytes, i, a->k - i, type);
+        KERNELS_UNROLL
+        for (int t = 0; t < tokens; t++) {
+            v16 sum = v16_fma(v, v16_load_n(x + t * a->k + i, a->k - i), lanes[r][t]);
+            lanes[r][t] = v16_first(sum, lanes[r][t], a->k - i);
+        }
+    }
+    KERNELS_UNROLL
+    for (int r = 0; r < rows; r++)
+        KERNELS_UNROLL
+    for (int t = 0; t < tokens; t++)
+        a->y[(t0 + t) * a->ldy + row + r] = v16_sum(lanes[r][t]);
 }
 
 KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quant_type type)

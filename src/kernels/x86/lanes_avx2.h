@@ -9,7 +9,7 @@
 typedef __m256i vi;
 typedef __m256 vf;
 
-enum { LANES = 8, TILE = 4 }; /* rows of a vector; most tokens of a register tile */
+enum { LANES = 8 }; /* rows of a vector */
 
 static inline vi vi_load(const void *p)
 {

@@ -9,7 +9,7 @@
 typedef __m512i vi;
 typedef __m512 vf;
 
-enum { LANES = 16, TILE = 8 }; /* rows of a vector; most tokens of a register tile */
+enum { LANES = 16 }; /* rows of a vector */
 
 static inline vi vi_load(const void *p)
 {

@@ -1,5 +1,8 @@
 #include "kernels/x86/kernels_x86.h"
 #include "kernels/x86/lanes_avx2.h"
+
+enum { TILE = 4 }; /* most tokens of a register tile */
+
 #include "kernels/x86/dot_maddubs.h"
 
 #define R16_NAME(type) matmul_##type##_avx2

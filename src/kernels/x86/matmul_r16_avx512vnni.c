@@ -1,5 +1,8 @@
 #include "kernels/x86/kernels_x86.h"
 #include "kernels/x86/lanes_avx512.h"
+
+enum { TILE = 8 }; /* most tokens of a register tile */
+
 #include "kernels/x86/dot_vnni.h"
 
 #define R16_NAME(type) matmul_##type##_avx512vnni

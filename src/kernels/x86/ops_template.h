@@ -220,20 +220,24 @@ KERNELS_ALWAYS_INLINE void attn_dots(float *s, const float *q, const void *k, in
 {
     v16 lanes[4];
     int64_t j = 0;
+    KERNELS_UNROLL
     for (int r = 0; r < rows; r++)
         lanes[r] = v16_set1(0);
     for (; j + 16 <= hd; j += 16) {
         v16 x = v16_load(q + j);
+        KERNELS_UNROLL
         for (int r = 0; r < rows; r++)
             lanes[r] = v16_fma(kv_load(k, (row0 + r) * hd + j, 16, half), x, lanes[r]);
     }
     if (j < hd) {
         v16 x = v16_load_n(q + j, hd - j);
+        KERNELS_UNROLL
         for (int r = 0; r < rows; r++) {
             v16 v = kv_load(k, (row0 + r) * hd + j, hd - j, half);
             lanes[r] = v16_first(v16_fma(v, x, lanes[r]), lanes[r], hd - j);
         }
     }
+    KERNELS_UNROLL
     for (int r = 0; r < rows; r++)
         s[row0 + r] = v16_sum(lanes[r]);
 }
@@ -243,11 +247,14 @@ KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float *s, const void *v, int
                                     int64_t hd, bool half, int vecs, int64_t n)
 {
     v16 acc[4];
+    KERNELS_UNROLL
     for (int c = 0; c < vecs; c++)
         acc[c] = v16_set1(0);
     for (int64_t i = 0; i < n_pos; i++)
-        for (int c = 0; c < vecs; c++)
-            acc[c] = v16_fma(v16_set1(s[i]), kv_load(v, i * hd + j + 16 * c, n, half), acc[c]);
+        KERNELS_UNROLL
+    for (int c = 0; c < vecs; c++)
+        acc[c] = v16_fma(v16_set1(s[i]), kv_load(v, i * hd + j + 16 * c, n, half), acc[c]);
+    KERNELS_UNROLL
     for (int c = 0; c < vecs; c++)
         store_upto(o + j + 16 * c, acc[c], n);
 }

@@ -3,11 +3,9 @@
  *
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
  * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
- *
- * Functions that take a type or a number of tokens take them as constants: they are inlined, and what doesn't
- * concern the type falls away. */
+ * Types and numbers of tokens are constants, as in r16_unpack.h. */
 #include "kernels/kernels_internal.h"
-#include "quant/blocks.h"
+#include "kernels/x86/r16_unpack.h"
 
 enum { PREFETCH_BYTES = 6144 }; /* ahead of the weights being read; 4 to 9 KB measured alike */
 
@@ -66,6 +64,7 @@ KERNELS_ALWAYS_INLINE void r16_walk_start(struct r16_walk *x, const struct kerne
     int64_t n_scale = kernel_act_n_scale(a->x->kind, a->k), n_sum = kernel_act_n_sum(a->x->kind, a->k);
     x->w = group + lane * 4;
     x->tail = group + vec_bytes + lane * r16_tail(type);
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         x->q[t] = a->x->q + (t0 + t) * a->k;
         x->sum[t] = a->x->sum + (t0 + t) * n_sum;
@@ -78,6 +77,7 @@ KERNELS_ALWAYS_INLINE void r16_walk_next(struct r16_walk *x, enum quant_type typ
 {
     x->w += r16_n_vec(type) * 64;
     x->tail += r16_tail(type) * LAYOUT_R16_ROWS;
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         x->q[t] += n_q;
         x->sum[t] += n_sum;
@@ -95,60 +95,9 @@ KERNELS_ALWAYS_INLINE void r16_prefetch(const struct r16_walk *x, int i, int end
 KERNELS_ALWAYS_INLINE void r16_store(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok,
                                      const vf acc[])
 {
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
-}
-
-/* ---- unpacking --------------------------------------------------------------------------------------------
- */
-
-/* n vectors at p, shifted right, cut to the bits of `mask` in each byte */
-KERNELS_ALWAYS_INLINE void r16_bits(vi *w, const uint8_t *p, int n, int shift, int mask)
-{
-    for (int i = 0; i < n; i++)
-        w[i] = vi_and(vi_shr(vi_load(p + 64 * i), shift), vi_set1(mask * 0x01010101));
-}
-
-/* Adds bit `bit` of each byte of n vectors at p, as bit `to`. */
-KERNELS_ALWAYS_INLINE void r16_add_bit(vi *w, const uint8_t *p, int n, int bit, int to)
-{
-    for (int i = 0; i < n; i++) {
-        vi x = vi_load(p + 64 * i);
-        x = bit > to ? vi_shr(x, bit - to) : vi_shl(x, to - bit);
-        w[i] = vi_or(w[i], vi_and(x, vi_set1(0x01010101 << to)));
-    }
-}
-
-/* Codes of four bits to the values of a table. */
-KERNELS_ALWAYS_INLINE void r16_values(vi *w, int n, const int8_t values[16])
-{
-    vi table = vi_mask16((const uint8_t *)values);
-    for (int i = 0; i < n; i++)
-        w[i] = vi_shuffle8(table, w[i]);
-}
-
-/* Byte i of each lane, four times. */
-KERNELS_ALWAYS_INLINE vi r16_spread(vi bytes, int i)
-{
-    static const uint8_t mask[4][16] = {
-        {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12},
-        {1, 1, 1, 1, 5, 5, 5, 5, 9, 9, 9, 9, 13, 13, 13, 13},
-        {2, 2, 2, 2, 6, 6, 6, 6, 10, 10, 10, 10, 14, 14, 14, 14},
-        {3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15, 15, 15},
-    };
-    return vi_shuffle8(bytes, vi_mask16(mask[i]));
-}
-
-/* Adds the fifth bits of 32 weights in eight vectors: bit i of the lane belongs to weight i. */
-KERNELS_ALWAYS_INLINE void r16_add_fifth(vi w[8], vi bits)
-{
-    /* one of the bits 0..3 alone to bit 4 */
-    static const int8_t to_bit4[16] = {0, 16, 16, 0, 16, 0, 0, 0, 16};
-    vi table = vi_mask16((const uint8_t *)to_bit4), high = vi_shr(bits, 4);
-    for (int i = 0; i < 8; i++) {
-        vi one = vi_and(r16_spread(i % 2 ? high : bits, i / 2), vi_set1(0x08040201));
-        w[i] = vi_or(w[i], vi_shuffle8(table, one));
-    }
 }
 
 /* ---- formats with 32 weights a block ----------------------------------------------------------------------
@@ -157,30 +106,21 @@ KERNELS_ALWAYS_INLINE void r16_add_fifth(vi w[8], vi bits)
 /* s[t] = the block's integer sum. */
 KERNELS_ALWAYS_INLINE void r16_dot32(const struct r16_walk *x, vi s[], enum quant_type type, int n_tok)
 {
-    bool two = type == QUANT_Q4_1 || type == QUANT_Q5_1, five = type == QUANT_Q5_0 || type == QUANT_Q5_1;
+    bool five = type == QUANT_Q5_0 || type == QUANT_Q5_1;
     bool int8 = type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4;
     int offset = type == QUANT_Q4_0 ? 8 : type == QUANT_Q5_0 ? 16 : 0;
-    const uint8_t *qs = x->w + (two + five) * 64;
-    vi w[8];
+    struct r16_src src = {.type = type, .p = x->w};
+    if (five) {
+        src.fifth[0] = vi_load(x->w + (r16_nibbles_at(type) - 1) * 64);
+        src.fifth[1] = vi_shr(src.fifth[0], 4);
+    }
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         s[t] = int8 ? dot_int8_start(*x->sum[t]) : vi_set1(-offset * *x->sum[t]);
-    if (type == QUANT_Q8_0) {
-        for (int i = 0; i < 8; i++)
-            w[i] = vi_load(qs + 64 * i);
-    } else {
-        r16_bits(w, qs, 4, 0, 15);
-        r16_bits(w + 4, qs, 4, 4, 15);
-    }
-    if (five)
-        r16_add_fifth(w, vi_load(qs - 64));
-    if (type == QUANT_IQ4_NL)
-        r16_values(w, 8, quant_iq4_values);
-    if (type == QUANT_MXFP4)
-        r16_values(w, 8, quant_mxfp4_values);
     if (int8)
-        dot_int8(s, w, 8, x->q, n_tok);
+        dot_int8(s, &src, x->q, n_tok);
     else
-        dot_plain(s, w, 8, five ? 5 : 4, x->q, n_tok);
+        dot_plain(s, &src, five ? 5 : 4, x->q, n_tok);
 }
 
 KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant_type type, int64_t row,
@@ -191,6 +131,7 @@ KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant
     struct r16_walk x;
     vf acc[TILE];
     r16_walk_start(&x, a, type, n_block, row, t0, n_tok);
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b++, r16_walk_next(&x, type, 32, 1, n_tok)) {
@@ -202,6 +143,7 @@ KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant
                : type == QUANT_MXFP4 ? vf_load_mxfp4(x.tail)
                                      : vf_load_half(x.tail);
         vf min = has_min ? vf_low_half(vi_shr(head, 16)) : vf_zero();
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
             vf v = vf_mul(d, vf_of(s[t]));
             if (has_min)
@@ -237,12 +179,14 @@ KERNELS_ALWAYS_INLINE void r16_scales_load(struct r16_scales *s, const uint8_t *
         }
     } else if (type == QUANT_Q3_K) { /* quant/blocks.h: quant_q3k_scale */
         vi high = vi_load(w + 26 * 64);
+        KERNELS_UNROLL
         for (int i = 0; i < 4; i++) {
             vi low = vi_and(vi_shr(vi_load(w + (24 + i % 2) * 64), i / 2 * 4), low4);
             vi up = i < 2 ? vi_shl(high, 4 - 2 * i) : vi_shr(high, 2 * i - 4);
             s->scale[i] = vi_sub8(vi_or(low, vi_and(up, high2)), vi_set1(0x20202020));
         }
     } else if (type == QUANT_Q6_K) {
+        KERNELS_UNROLL
         for (int i = 0; i < 4; i++)
             s->scale[i] = vi_load(w + (48 + i) * 64);
     } else {
@@ -251,68 +195,33 @@ KERNELS_ALWAYS_INLINE void r16_scales_load(struct r16_scales *s, const uint8_t *
     }
 }
 
-/* The 32 weights of sub-block j = 4 * half + kind, as unsigned bytes or, of IQ4_XS, values. */
-KERNELS_ALWAYS_INLINE void r16_unpack(vi w[8], const uint8_t *p, enum quant_type type, int half, int kind)
-{
-    if (type == QUANT_Q2_K) {
-        r16_bits(w, p + (4 + 8 * half) * 64, 8, 2 * kind, 3);
-    } else if (type == QUANT_Q3_K) {
-        r16_bits(w, p + (8 + 8 * half) * 64, 8, 2 * kind, 3);
-        if (half)
-            r16_add_bit(w, p, 8, 4 + kind, 2);
-        else
-            r16_add_bit(w, p, 8, kind, 2);
-    } else if (type == QUANT_Q4_K) {
-        r16_bits(w, p + (4 + 16 * half + kind / 2 * 8) * 64, 8, kind % 2 * 4, 15);
-    } else if (type == QUANT_Q5_K) {
-        r16_bits(w, p + (12 + 16 * half + kind / 2 * 8) * 64, 8, kind % 2 * 4, 15);
-        if (half)
-            r16_add_bit(w, p + 4 * 64, 8, 4 + kind, 4);
-        else
-            r16_add_bit(w, p + 4 * 64, 8, kind, 4);
-    } else if (type == QUANT_IQ4_XS) {
-        r16_bits(w, p + (2 + 16 * half + kind * 4) * 64, 4, 0, 15);
-        r16_bits(w + 4, p + (2 + 16 * half + kind * 4) * 64, 4, 4, 15);
-        r16_values(w, 8, quant_iq4_values);
-    } else { /* Q6_K: triples (low, low, high) */
-        for (int i = 0; i < 8; i++) {
-            const uint8_t *triple = p + (half * 8 + i) * 3 * 64;
-            vi low = vi_and(vi_shr(vi_load(triple + kind % 2 * 64), kind / 2 * 4), vi_set1(0x0f0f0f0f));
-            vi high = vi_load(triple + 128);
-            high = kind < 2 ? vi_shl(high, 4 - 2 * kind) : vi_shr(high, 2 * kind - 4);
-            w[i] = vi_or(low, vi_and(high, vi_set1(0x30303030)));
-        }
-    }
-}
-
-/* s[t] += the sub-block's sum times its scale; kind is a constant, half need not be. */
+/* s[t] += the sum of sub-block j times its scale (or, in sub-blocks of 16, the two sums times theirs). */
 KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_walk *x, const struct r16_scales *sc, vi s[],
-                                       enum quant_type type, int half, int kind, int n_tok)
+                                       enum quant_type type, int j, int n_tok)
 {
-    int bits = type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : 4, j = 4 * half + kind;
+    int bits = type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : 4;
+    struct r16_src src = {.type = type, .p = x->w, .j = j};
     const int8_t *q[TILE];
-    vi w[8];
-    r16_prefetch(x, r16_n_vec(type) * j / 8, r16_n_vec(type) * (j + 1) / 8);
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         q[t] = x->q[t] + 32 * j;
-    r16_unpack(w, x->w, type, half, kind);
     if (type == QUANT_IQ4_XS) { /* quant/blocks.h: quant_iq4xs_scale */
-        vi low = vi_and(vi_shr(sc->scale[0], 4 * j), vi_set1(15)),
-           high = vi_and(vi_shr(sc->scale[1], 2 * j), vi_set1(3));
+        vi low = vi_and(vi_shr(sc->scale[0], 4 * j), vi_set1(15));
+        vi high = vi_and(vi_shr(sc->scale[1], 2 * j), vi_set1(3));
         vi scale = vi_sub(vi_or(low, vi_shl(high, 4)), vi_set1(32)), part[TILE];
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             part[t] = dot_int8_start(x->sum[t][2 * j] + x->sum[t][2 * j + 1]);
-        dot_int8(part, w, 8, q, n_tok);
+        dot_int8(part, &src, q, n_tok);
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             s[t] = vi_add(s[t], vi_mul(part[t], scale));
     } else if (type == QUANT_Q4_K || type == QUANT_Q5_K) {
-        dot_scaled(s, w, 8, dot_scale(sc->scale[half], kind, bits), bits, q, n_tok);
+        dot_scaled(s, &src, 0, 8, dot_scale(sc->scale[j / 4], j % 4, bits), bits, q, n_tok);
     } else {
-        vi scales = sc->scale[2 * half + kind / 2];
-        dot_scaled(s, w, 4, dot_scale(scales, kind % 2 * 2, bits), bits, q, n_tok);
-        for (int t = 0; t < n_tok; t++)
-            q[t] += 16;
-        dot_scaled(s, w + 4, 4, dot_scale(scales, kind % 2 * 2 + 1, bits), bits, q, n_tok);
+        vi scales = sc->scale[j / 2];
+        dot_scaled(s, &src, 0, 4, dot_scale(scales, j % 2 * 2, bits), bits, q, n_tok);
+        dot_scaled(s, &src, 4, 4, dot_scale(scales, j % 2 * 2 + 1, bits), bits, q, n_tok);
     }
 }
 
@@ -343,10 +252,13 @@ KERNELS_ALWAYS_INLINE vi r16_twice(vi bytes, int i)
 KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_walk *x, const vi *factor, vi m[], bool subs_of_32,
                                         int n_tok)
 {
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         m[t] = vi_set1(0);
+    KERNELS_UNROLL
     for (int j = 0; j < 8; j++) {
         vi f = subs_of_32 ? r16_twice(factor[j / 4], j % 4) : r16_words(factor[j / 2], j % 2 * 2);
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             m[t] = dot_words(m[t], f, vi_bcast(x->sum[t] + 2 * j));
     }
@@ -363,25 +275,26 @@ KERNELS_ALWAYS_INLINE void r16_tile_256(const struct kernel_matmul *a, enum quan
     struct r16_walk x;
     vf acc[TILE];
     r16_walk_start(&x, a, type, n_block, row, t0, n_tok);
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b++, r16_walk_next(&x, type, 256, 16, n_tok)) {
         struct r16_scales sc;
         vi s[TILE], m[TILE];
         r16_scales_load(&sc, x.w, type);
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             s[t] = vi_set1(0);
-        for (int half = 0; half < 2; half++) {
-            r16_dot_sub(&x, &sc, s, type, half, 0, n_tok);
-            r16_dot_sub(&x, &sc, s, type, half, 1, n_tok);
-            r16_dot_sub(&x, &sc, s, type, half, 2, n_tok);
-            r16_dot_sub(&x, &sc, s, type, half, 3, n_tok);
+        for (int j = 0; j < 8; j++) {
+            r16_prefetch(&x, r16_n_vec(type) * j / 8, r16_n_vec(type) * (j + 1) / 8);
+            r16_dot_sub(&x, &sc, s, type, j, n_tok);
         }
         if (has_min || offset_log2)
             r16_dot_sums(&x, has_min ? sc.min : sc.scale, m, subs_of_32, n_tok);
         vi halves = vi_load(x.w + (type == QUANT_Q2_K ? 20 * 64 : 0));
         vf d = r16_tail(type) ? vf_load_half(x.tail) : vf_low_half(halves),
            dmin = vf_low_half(vi_shr(halves, 16));
+        KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
             vi sum = offset_log2 ? vi_sub(s[t], vi_shl(m[t], offset_log2)) : s[t];
             vf v = vf_mul(d, vf_of(sum));
@@ -409,11 +322,11 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
             tile(a, type, row, t, 4);
             t += 4;
         }
-        if (a->m - t == 3)
-            tile(a, type, row, t, 3);
-        else if (a->m - t == 2)
+        if (a->m - t >= 2) {
             tile(a, type, row, t, 2);
-        else if (a->m - t == 1)
+            t += 2;
+        }
+        if (a->m - t == 1)
             tile(a, type, row, t, 1);
     }
 }

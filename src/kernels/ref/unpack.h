@@ -1,7 +1,6 @@
-/* Blocks of the integer formats as int8 weights with integer scales: what the products of formats without a
- * kernel of their own work on. Inline, so that each instruction set's file compiles its own copy. */
-#ifndef KERNELS_UNPACK_H
-#define KERNELS_UNPACK_H
+/* Blocks of the integer formats as int8 weights with integer scales: what the scalar products work on. */
+#ifndef KERNELS_REF_UNPACK_H
+#define KERNELS_REF_UNPACK_H
 
 #include "quant/blocks.h"
 #include "quant/quant.h"
@@ -18,6 +17,11 @@ struct unpacked256 {
     int16_t scale[16], min[16];
     float d, dmin;
 };
+
+static inline float unpack_half(const uint8_t *p)
+{
+    return quant_half_to_float(quant_load16(p));
+}
 
 static inline void unpack_nibbles(int8_t w[32], const uint8_t qs[16], int offset)
 {

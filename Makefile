@@ -1,0 +1,66 @@
+# A thin front of Meson (meson.build): `make help` lists what there is.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+MODEL   ?= models/llama-stories-moe-27m-Q8_0.gguf
+SEED    ?= 9
+
+SANITIZE = -Dbuildtype=debugoptimized:-Db_sanitize=address,undefined:-Db_lundef=false
+
+.DEFAULT_GOAL := build
+.PHONY: build demo check lint format fuzz bench install uninstall check-vocabs clean help
+
+build: build/build.ninja ## build the program (build/moebius) and the library
+	@ninja -C build product
+
+build/build.ninja:
+	@tools/bootstrap.sh build
+	@meson setup build --prefix=$(PREFIX)
+
+demo: build ## build, then let the bundled model tell a story
+	@echo "A small Mixture-of-Experts (24 experts a layer, 2 for each token) continues \"Once upon a time\", on this CPU."
+	@echo "$(notdir $(MODEL)): Built with Llama. See models/README.md."
+	@echo
+	@build/moebius generate -m $(MODEL) -p "Once upon a time" --echo -n 200 --temp 0.7 --top-k 40 --seed $(SEED)
+
+check: ## run all tests, in a release build and with sanitizers
+	@tools/bootstrap.sh check
+	@tools/run_tests.py build build-asan:$(SANITIZE)
+
+lint: ## layers, headers, formatting, warnings of two compilers, clang-tidy, exported names
+	@tools/bootstrap.sh lint
+	@tools/lint.sh
+
+format: ## format all C files
+	@tools/bootstrap.sh lint
+	@tools/lint.sh --format
+
+fuzz: ## fuzz each parser for FUZZ_SECONDS=60
+	@tools/bootstrap.sh fuzz
+	@tools/fuzz.sh
+
+bench: ## measure the kernels of this machine
+	@tools/bootstrap.sh check
+	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
+	@ninja -C build tests/kernels/check_kernels
+	@build/tests/kernels/check_kernels --bench
+
+install: build ## install to PREFIX=/usr/local, below DESTDIR if set
+	@meson configure build -Dprefix=$(abspath $(PREFIX))
+	@ninja -C build product
+	@DESTDIR=$(DESTDIR) meson install -C build --no-rebuild
+
+uninstall: ## remove what the last install put in place
+	@ninja -C build uninstall
+
+check-vocabs: ## compare the tokenizer with real models' vocabularies (downloads them once)
+	@tools/bootstrap.sh check
+	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
+	@ninja -C build tests/e2e/vocab_cases
+	@sh tests/e2e/check_vocabs.sh build/tests/e2e/vocab_cases
+
+clean: ## remove all build folders
+	@rm -rf build build-asan build-fuzz build-lint-gcc build-lint-clang
+
+help: ## print this
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' Makefile | awk '{ printf "%-20s", $$1 " " $$2; $$1 = $$2 = ""; print }'

@@ -1,0 +1,91 @@
+/* Vectors of weights of the R16 layout (quant/layout.c), unpacked one at a time where a dot needs them, so
+ * that a register tile keeps its registers. Include after lanes_*.h.
+ *
+ * Functions that take a type take it as a constant: they are inlined, and what doesn't concern the type falls
+ * away. */
+#ifndef KERNELS_X86_R16_UNPACK_H
+#define KERNELS_X86_R16_UNPACK_H
+
+#include "kernels/kernels_internal.h"
+#include "quant/blocks.h"
+
+/* 32 weights of each of LANES rows: a block, or in formats of 256 the sub-block j. */
+struct r16_src {
+    enum quant_type type;
+    const uint8_t *p; /* the block's first vector, in the lanes of the rows */
+    int j;            /* 0..7; not a constant, or the code would grow eightfold */
+    vi fifth[2];      /* Q5_0 and Q5_1: fifth bits, as they are and shifted right by four */
+};
+
+/* The vector at p, shifted right, cut to the bits of `mask` in each byte. */
+KERNELS_ALWAYS_INLINE vi r16_bits(const uint8_t *p, int shift, int mask)
+{
+    return vi_and(vi_shr(vi_load(p), shift), vi_set1(mask * 0x01010101));
+}
+
+/* Codes of four bits to the values of a table. */
+KERNELS_ALWAYS_INLINE vi r16_values(vi codes, const int8_t values[16])
+{
+    return vi_shuffle8(vi_mask16((const uint8_t *)values), codes);
+}
+
+/* The fifth bits of weights 4i..4i + 3 in place, from lanes whose bit i belongs to weight i. */
+KERNELS_ALWAYS_INLINE vi r16_fifth(const vi fifth[2], int i)
+{
+    static const uint8_t spread[4][16] = {
+        {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12},
+        {1, 1, 1, 1, 5, 5, 5, 5, 9, 9, 9, 9, 13, 13, 13, 13},
+        {2, 2, 2, 2, 6, 6, 6, 6, 10, 10, 10, 10, 14, 14, 14, 14},
+        {3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15, 15, 15},
+    };
+    static const int8_t to_bit4[16] = {0, 16, 16, 0, 16, 0, 0, 0, 16}; /* one of the bits 0..3 to bit 4 */
+    vi bytes = vi_shuffle8(fifth[i % 2], vi_mask16(spread[i / 2]));
+    return r16_values(vi_and(bytes, vi_set1(0x08040201)), to_bit4);
+}
+
+/* Where the nibbles of a block of 32 weights begin, in vectors. */
+KERNELS_ALWAYS_INLINE int r16_nibbles_at(enum quant_type type)
+{
+    return type == QUANT_Q5_1 ? 2 : type == QUANT_Q4_1 || type == QUANT_Q5_0 ? 1 : 0;
+}
+
+KERNELS_ALWAYS_INLINE vi r16_vec32(const struct r16_src *src, int i)
+{
+    if (src->type == QUANT_Q8_0)
+        return vi_load(src->p + 64 * i);
+    vi w = r16_bits(src->p + (r16_nibbles_at(src->type) + i % 4) * 64, i / 4 * 4, 15);
+    switch (src->type) {
+    case QUANT_Q5_0:
+    case QUANT_Q5_1: return vi_or(w, r16_fifth(src->fifth, i));
+    case QUANT_IQ4_NL: return r16_values(w, quant_iq4_values);
+    case QUANT_MXFP4: return r16_values(w, quant_mxfp4_values);
+    default: return w;
+    }
+}
+
+/* Weights 4i..4i + 3 (i: 0..7) as bytes: values of Q8_0 and the IQ4 and MXFP4 formats, else unsigned codes.
+ * What lies where: quant/layout.c and, for the sub-blocks, quant/blocks.h. */
+KERNELS_ALWAYS_INLINE vi r16_vec(const struct r16_src *src, int i)
+{
+    const uint8_t *p = src->p + i * 64;
+    int j = src->j, half = j / 4, kind = j % 4;
+    switch (src->type) {
+    case QUANT_Q2_K: return r16_bits(p + (4 + 8 * half) * 64, 2 * kind, 3);
+    case QUANT_Q3_K:
+        return vi_or(r16_bits(p + (8 + 8 * half) * 64, 2 * kind, 3), vi_shl(r16_bits(p, j, 1), 2));
+    case QUANT_Q4_K: return r16_bits(p + (4 + j / 2 * 8) * 64, j % 2 * 4, 15);
+    case QUANT_Q5_K:
+        return vi_or(r16_bits(p + (12 + j / 2 * 8) * 64, j % 2 * 4, 15),
+                     vi_shl(r16_bits(p + 4 * 64, j, 1), 4));
+    case QUANT_Q6_K: {
+        const uint8_t *triple = src->p + (half * 8 + i) * 3 * 64; /* low, low, high bits */
+        vi high = vi_shl(r16_bits(triple + 128, 2 * kind, 3), 4);
+        return vi_or(r16_bits(triple + kind % 2 * 64, kind / 2 * 4, 15), high);
+    }
+    case QUANT_IQ4_XS:
+        return r16_values(r16_bits(src->p + (2 + j * 4 + i % 4) * 64, i / 4 * 4, 15), quant_iq4_values);
+    default: return r16_vec32(src, i);
+    }
+}
+
+#endif

@@ -1,0 +1,110 @@
+#!/bin/sh
+# Makes sure that the tools for PURPOSE are there, and installs what is missing from the distribution's packages
+# (Debian, Ubuntu) where it may: as root, or with a sudo that asks for no password. Otherwise it says what to type.
+# Silent and fast when nothing is missing.
+#
+# usage: tools/bootstrap.sh build|check|lint|fuzz
+set -eu
+
+purpose=${1:?usage: tools/bootstrap.sh build|check|lint|fuzz}
+missing=
+
+need_command() { # COMMAND PACKAGE...
+    command -v "$1" >/dev/null 2>&1 && return
+    shift
+    case " $missing " in *" $1 "*) ;; *) missing="$missing $*" ;; esac
+}
+
+need_library() { # PKG-CONFIG-NAME PACKAGE
+    pkg-config --exists "$1" 2>/dev/null || missing="$missing $2"
+}
+
+need_for_build() {
+    need_command cc gcc libc6-dev # a compiler that is there has its C library: gcc only recommends it
+    need_command pkg-config pkg-config
+    need_command meson meson
+    need_command ninja ninja-build
+    need_library libpcre2-8 libpcre2-dev
+    need_library jansson libjansson-dev
+}
+
+need_for_check() {
+    need_for_build
+    need_command python3 python3
+    need_library cmocka libcmocka-dev
+}
+
+# The sanitizers' and the fuzzer's runtime of clang: a package with the version in its name, known once clang is there.
+need_clang_runtime() {
+    command -v clang >/dev/null 2>&1 || return 0
+    folder=$(clang -print-runtime-dir) # .../lib/linux, or .../lib/TARGET whether that is there or not
+    for file in "${folder%/*}"/*/libclang_rt.fuzzer*.a; do
+        [ -e "$file" ] && return
+    done
+    version=$(clang -dumpversion | cut -d. -f1)
+    missing="$missing libclang-rt-$version-dev"
+}
+
+find_missing() {
+    missing=
+    case $purpose in
+    build) need_for_build ;;
+    check) need_for_check ;;
+    lint)
+        need_for_check
+        need_command gcc gcc libc6-dev
+        need_command clang clang
+        need_command clang-format clang-format
+        need_command clang-tidy clang-tidy
+        ;;
+    fuzz)
+        need_for_check
+        need_command clang clang
+        need_clang_runtime
+        ;;
+    *)
+        echo "bootstrap: $purpose: expected build, check, lint or fuzz" >&2
+        exit 2
+        ;;
+    esac
+    missing=${missing# }
+}
+
+give_up() {
+    echo "bootstrap: to $purpose, these packages are missing (names as in Debian): $missing" >&2
+    [ -z "${1:-}" ] || echo "Type:  $1" >&2
+    exit 1
+}
+
+find_missing
+[ -n "$missing" ] || exit 0
+command -v apt-get >/dev/null 2>&1 || give_up
+sudo=
+if [ "$(id -u)" != 0 ]; then
+    sudo="sudo -n"
+    $sudo true 2>/dev/null || give_up "sudo apt-get install --no-install-recommends $missing"
+fi
+
+apt_get() { # sudo drops the environment, so env comes behind it
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 "$@"
+}
+
+install_missing() {
+    echo "bootstrap: installing $missing" >&2
+    # The first try is quiet: it fails when the package lists are missing or old.
+    # shellcheck disable=SC2086 # a list of words
+    apt_get install --no-install-recommends $missing >/dev/null 2>&1 && return
+    apt_get update >&2
+    if [ -n "${version:-}" ] && ! apt-cache show "libclang-rt-$version-dev" >/dev/null 2>&1; then
+        missing=$(echo "$missing" | sed 's/libclang-rt-/libclang-common-/') # Ubuntu 22.04
+    fi
+    # shellcheck disable=SC2086
+    apt_get install --no-install-recommends $missing >&2
+}
+
+for _ in 1 2; do # the second time for clang's runtime, whose name is not known before clang is there
+    install_missing || give_up
+    find_missing
+    [ -n "$missing" ] || exit 0
+done
+give_up

@@ -1,0 +1,28 @@
+#!/bin/bash
+# Runs each fuzz target for FUZZ_SECONDS (60) on a copy of its corpus: what it finds new stays in build-fuzz/, and a
+# crash leaves its input there and makes this fail. FUZZ_TARGETS="gguf vocab" chooses.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=build-fuzz
+[ -e $folder/build.ninja ] ||
+    CC=clang meson setup $folder -Dfuzz=true -Dtests=enabled -Dbuildtype=debugoptimized >/dev/null
+mapfile -t programs < <(ninja -C $folder -t targets all | sed -n 's/^\(tests\/fuzz\/fuzz_[a-z0-9_]*_libfuzzer\):.*/\1/p')
+ninja -C $folder "${programs[@]}"
+
+crashed=()
+for program in "${programs[@]}"; do
+    name=${program#tests/fuzz/fuzz_}
+    name=${name%_libfuzzer}
+    [[ -z ${FUZZ_TARGETS:-} || " $FUZZ_TARGETS " == *" $name "* ]] || continue
+    scratch=$folder/corpus-$name
+    mkdir -p "$scratch"
+    echo "fuzz: $name for ${FUZZ_SECONDS:-60} s"
+    $folder/"$program" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
+        -verbosity=0 -artifact_prefix=$folder/"$name"- "$scratch" "tests/fuzz/corpus/$name" || crashed+=("$name")
+done
+if ((${#crashed[@]})); then
+    echo "fuzz: FAILED: ${crashed[*]}; the inputs are in $folder/"
+    exit 1
+fi
+echo "fuzz: nothing found"

@@ -1,0 +1,103 @@
+#!/bin/bash
+# What a change must pass besides the tests: the layers, headers that compile alone, formatting, a clean build with
+# two compilers, clang-tidy, and a library that exports the public functions only. Runs all of it, then fails if
+# anything was found.
+#
+# usage: tools/lint.sh [--format]    --format: format the files instead
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+bad=()
+step() { # NAME COMMAND...
+    echo "lint: $1"
+    "${@:2}" || bad+=("$1")
+}
+
+# Tracked files and new ones, not what was deleted; without git, all.
+list_files() { # PATTERN...
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        git ls-files --cached --others --exclude-standard -- "$@" | sort -u
+    else
+        local names=()
+        for pattern in "$@"; do names+=(-o -path "./$pattern"); done
+        find . -path './build*' -prune -o -type f \( "${names[@]:1}" \) -print | sed 's|^\./||' | sort
+    fi | while read -r f; do [ -e "$f" ] && echo "$f"; done
+}
+
+check_layers() {
+    tools/check_layers.py --self-test && tools/check_layers.py
+}
+
+# In src/kernels/x86 the suffix sets the flags; a header without one is a body in terms of the vectors of the file that
+# includes it, and the .c files check it.
+check_headers() {
+    local header flags result=0
+    for header in $(list_files '*.h'); do
+        flags=
+        case $header in
+        tests/*) flags=-Itests ;;
+        *_avx2.h) flags='-mavx2 -mfma -mf16c' ;;
+        *_avx512.h) flags='-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl' ;;
+        src/kernels/x86/kernels_x86.h) ;;
+        src/kernels/x86/*) continue ;;
+        esac
+        # shellcheck disable=SC2086 # flags are words
+        echo "#include \"$(realpath "$header")\"" |
+            cc -std=c17 -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-function -Isrc -Iinclude $flags -fsyntax-only \
+                -x c - || result=1
+    done
+    return $result
+}
+
+# The files are formatted as clang-format 14 does it; the other versions differ in corners, so they only inform.
+check_format() {
+    local tool
+    tool=$(command -v clang-format-14 || command -v clang-format)
+    if "$tool" --version | grep -q 'version 14\.'; then
+        list_files '*.c' '*.h' | xargs "$tool" --dry-run -Werror
+    else
+        echo "$("$tool" --version): not version 14, so differences are no errors"
+        list_files '*.c' '*.h' | xargs "$tool" --dry-run || true
+    fi
+}
+
+check_build() { # COMPILER
+    local folder=build-lint-$1
+    [ -e "$folder/build.ninja" ] || CC=$1 meson setup "$folder" -Dwerror=true -Dtests=enabled >/dev/null || return 1
+    ninja -C "$folder"
+}
+
+check_tidy() {
+    local files
+    files=$(list_files 'src/*.c' | grep -v '^src/kernels/x86/')
+    # shellcheck disable=SC2086 # a list of files
+    printf '%s\0' $files | xargs -0 -n 4 -P "$(nproc)" clang-tidy --quiet -p build-lint-clang 2>/dev/null
+}
+
+check_exports() {
+    local extra
+    extra=$(nm -D --defined-only build-lint-gcc/libmoebius.so | awk '$3 !~ /^moebius_/ { print $3 }')
+    [ -z "$extra" ] || {
+        echo "libmoebius.so exports more than moebius_*:" "$extra"
+        return 1
+    }
+}
+
+if [ "${1:-}" = --format ]; then
+    list_files '*.c' '*.h' | xargs clang-format -i
+    exit
+fi
+
+step "layers" check_layers
+step "each header alone" check_headers
+step "clang-format" check_format
+step "gcc without warnings" check_build gcc
+step "clang without warnings" check_build clang
+step "exported names" check_exports
+step "clang-tidy" check_tidy
+
+if ((${#bad[@]})); then
+    printf 'lint: FAILED: %s\n' "${bad[@]}"
+    exit 1
+fi
+echo "lint: clean"
