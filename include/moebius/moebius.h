@@ -52,7 +52,7 @@ typedef struct moebius_error {
 MOEBIUS_API const char *moebius_version(void);
 MOEBIUS_API const char *moebius_build_info(void);
 
-/* ---- engine ----------------------------------------------------------------------------------------------- */
+/* ---- engine -------------------------------------------------------------------------------------------------- */
 
 typedef struct moebius_engine moebius_engine;
 
@@ -85,15 +85,15 @@ MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);
 
 /* What ran, since the engine was opened. */
 typedef struct moebius_counters {
-    uint64_t n_direct, n_sorted;     /* MoE layers computed by direct and by sorted dispatch */
-    uint64_t n_expert_rows;          /* token-expert pairs computed */
-    uint64_t n_expert_hit;           /* experts found in memory, and */
-    uint64_t n_expert_miss;          /* read when needed, with fewer slots than experts */
+    uint64_t n_direct, n_sorted; /* MoE layers computed by direct and by sorted dispatch */
+    uint64_t n_expert_rows;      /* token-expert pairs computed */
+    uint64_t n_expert_hit;       /* experts found in memory, and */
+    uint64_t n_expert_miss;      /* read when needed, with fewer slots than experts */
     uint64_t n_expert_evicted, n_expert_read_bytes;
 } moebius_counters;
 MOEBIUS_API moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
-/* ---- text and tokens -------------------------------------------------------------------------------------- */
+/* ---- text and tokens ----------------------------------------------------------------------------------------- */
 
 typedef struct moebius_vocab moebius_vocab; /* borrowed from an engine, or opened alone; shareable between threads */
 
@@ -121,7 +121,7 @@ MOEBIUS_API int32_t moebius_token_bos(const moebius_vocab *vocab); /* -1: none *
 MOEBIUS_API bool moebius_vocab_adds_bos(const moebius_vocab *vocab);
 MOEBIUS_API void moebius_free(void *p);
 
-/* ---- session ---------------------------------------------------------------------------------------------- */
+/* ---- session ------------------------------------------------------------------------------------------------- */
 
 typedef struct moebius_session moebius_session;
 
@@ -169,15 +169,15 @@ typedef struct moebius_trace {
 } moebius_trace;
 MOEBIUS_API void moebius_session_trace(moebius_session *session, const moebius_trace *trace);
 
-/* ---- sampling --------------------------------------------------------------------------------------------- */
+/* ---- sampling ------------------------------------------------------------------------------------------------ */
 
 typedef struct moebius_sampler moebius_sampler;
 
 typedef struct moebius_sampler_options {
-    float temperature; /* 0: always the likeliest token */
-    int top_k;         /* keep the k likeliest; 0: all */
-    float top_p;       /* keep the likeliest that together have this probability; 1: all */
-    float min_p;       /* drop those less likely than this share of the likeliest; 0: none */
+    float temperature;    /* 0: always the likeliest token */
+    int top_k;            /* keep the k likeliest; 0: all */
+    float top_p;          /* keep the likeliest that together have this probability; 1: all */
+    float min_p;          /* drop those less likely than this share of the likeliest; 0: none */
     float repeat_penalty; /* 1: none */
     int repeat_last_n;    /* tokens that the penalty looks back */
     uint64_t seed;

@@ -27,8 +27,7 @@ struct tensor tensor_rows(struct tensor t, int64_t row0, int64_t n)
     return t;
 }
 
-err_code backend_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
-                               struct err *e)
+err_code backend_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out, struct err *e)
 {
     *out = NULL;
     return b->v->buffer_create(b, n_bytes, tag, out, e);

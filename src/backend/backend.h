@@ -2,8 +2,8 @@
  *
  * The forward pass is written against this alone. A device runs enqueued operations in order; what they compute is
  * defined here and in docs/numerics.md. Enqueueing never fails and never waits: an error (a lost device, a failed
- * check) is remembered and comes back from the next backend_wait or backend_read. Everything that changes from token to token
- * (ids, positions, the slot table) lies in device memory, so that a device may record the operations of a decode
+ * check) is remembered and comes back from the next backend_wait or backend_read. Everything that changes from token to
+ * token (ids, positions, the slot table) lies in device memory, so that a device may record the operations of a decode
  * step once and replay them, and routing never has to come back to the host.
  *
  * The interface refuses to know about models: it sees shapes, not layers. It never reads files: weight bytes arrive
@@ -25,7 +25,7 @@ struct buffer; /* a block of device memory */
 struct weight; /* a weight matrix on a device */
 struct bank;   /* slots for the routed experts of one layer */
 
-/* ---- tensors ---------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------------- */
 
 enum elem_type { ELEM_F32, ELEM_F16, ELEM_I32 };
 
@@ -59,7 +59,7 @@ void backend_write(struct backend *b, const struct tensor *t, const void *src);
 /* Device to host; waits for everything enqueued before. */
 MUST_USE err_code backend_read(struct backend *b, const struct tensor *t, void *dst, struct err *e);
 
-/* ---- weights ---------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------------- */
 
 /* Where a matrix's bytes come from: reads rows [row0, row0 + n) in GGUF's order. Called from any thread. */
 struct weight_source {
@@ -78,7 +78,7 @@ MUST_USE err_code backend_weight_load(struct backend *b, const struct weight_des
                                       struct weight **out, struct err *e);
 void backend_weight_close(struct backend *b, struct weight **w);
 
-/* ---- expert banks ----------------------------------------------------------------------------------------- */
+/* ---- expert banks -------------------------------------------------------------------------------------------- */
 
 /* The shape of a layer's routed experts: gate and up are [n_ff][n_embd], down is [n_embd][n_ff]. */
 struct bank_desc {
@@ -96,21 +96,21 @@ size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d);
 MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate,
                                     const void *up, const void *down, struct err *e);
 
-/* ---- operations ------------------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------------- */
 
 /* OP(name, what it computes). M is the number of tokens, the tensors' ne[1] unless said otherwise. */
-#define OP_LIST(OP)                                                                                               \
-    OP(EMBED, "out[t] = W[ids[t]]")                                                                               \
-    OP(RMS_NORM, "out = x / sqrt(mean(x^2) + eps) * w, over rows of norm.n")                                      \
-    OP(MATMUL, "out_i[t] = W_i . x[t] + bias_i, for each of up to 4 matrices")                                    \
-    OP(ROPE_TABLE, "out[t][i] = (cos, sin) of position t times frequency i")                                      \
-    OP(ROPE, "x rotated in place by a table, each head's first elements")                                         \
-    OP(KV_STORE, "cache[head][pos[t]] = x[t][head]")                                                              \
-    OP(ATTENTION, "out[t] = softmax(scale q[t] . K[0..pos[t]]) . V")                                              \
-    OP(ACT_MUL, "out = act(gate) * up")                                                                           \
-    OP(ADD, "out = a + b")                                                                                        \
-    OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                               \
-    OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")            \
+#define OP_LIST(OP)                                                                                                    \
+    OP(EMBED, "out[t] = W[ids[t]]")                                                                                    \
+    OP(RMS_NORM, "out = x / sqrt(mean(x^2) + eps) * w, over rows of norm.n")                                           \
+    OP(MATMUL, "out_i[t] = W_i . x[t] + bias_i, for each of up to 4 matrices")                                         \
+    OP(ROPE_TABLE, "out[t][i] = (cos, sin) of position t times frequency i")                                           \
+    OP(ROPE, "x rotated in place by a table, each head's first elements")                                              \
+    OP(KV_STORE, "cache[head][pos[t]] = x[t][head]")                                                                   \
+    OP(ATTENTION, "out[t] = softmax(scale q[t] . K[0..pos[t]]) . V")                                                   \
+    OP(ACT_MUL, "out = act(gate) * up")                                                                                \
+    OP(ADD, "out = a + b")                                                                                             \
+    OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
+    OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")                 \
     OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
 
 enum op_kind {
@@ -134,26 +134,25 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4 };
  * so that a device can wrap another without knowing what each operation means. Shapes by kind:
  *
  * EMBED      in: ids I32 [M]                         out: [n_embd][M]           weight[0] [n_vocab][n_embd]
- * RMS_NORM   in: x                                   out: like x                norm.n divides the row; vec[0]: w [n] or absent
- * MATMUL     in: x [k][M]                            out: [n_row_i][M]          weight[i], vec[i]: bias [n_row_i] or absent
- * ROPE_TABLE in: pos I32 [M]                         out: [n_rot][M]            rope_table; vec[0]: frequency divisors or absent
- * ROPE       in: x [n_head*head_dim][M], table       out: the same x            rope
+ * RMS_NORM   in: x                                   out: like x                norm.n divides the row; vec[0]: w [n]
+ * or absent MATMUL     in: x [k][M]                            out: [n_row_i][M]          weight[i], vec[i]: bias
+ * [n_row_i] or absent ROPE_TABLE in: pos I32 [M]                         out: [n_rot][M]            rope_table; vec[0]:
+ * frequency divisors or absent ROPE       in: x [n_head*head_dim][M], table       out: the same x            rope
  * KV_STORE   in: x [n_head*head_dim][M], pos         state[0]: [head_dim][n_ctx][n_head], F16 or F32
  * ATTENTION  in: q [n_head*dk][M], pos               out: [n_head*dv][M]        state[0] K, state[1] V; attention
  * ACT_MUL    in: gate, up                            out: like them             act
  * ADD        in: a, b                                out: like them, may be a
  * ROUTE      in: x [n_embd][M]                       out: ids I32 [k][M], weights F32 [k][M]
- *                                                    weight[0]: router [n_expert][n_embd]; vec[0]: its bias or absent; route
- * EXPERTS    in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time)
- *                                                    out: y [n_embd][k][M], rows of absent experts untouched; bank; experts
- * COMBINE    in: y, weights, shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through sigmoid)
- *                                                    out: [n_embd][M] */
+ *                                                    weight[0]: router [n_expert][n_embd]; vec[0]: its bias or absent;
+ * route EXPERTS    in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time) out: y [n_embd][k][M], rows of
+ * absent experts untouched; bank; experts COMBINE    in: y, weights, shared [n_embd][M] or absent, shared gate [1][M]
+ * or absent (passed through sigmoid) out: [n_embd][M] */
 struct op {
     enum op_kind kind;
     struct tensor in[OP_MAX_IN];
     struct tensor out[OP_MAX_OUT];
-    struct tensor vec[OP_MAX_OUT];   /* constant vectors */
-    struct tensor state[2];          /* device state, read or written in place */
+    struct tensor vec[OP_MAX_OUT]; /* constant vectors */
+    struct tensor state[2];        /* device state, read or written in place */
     struct weight *weight[OP_MAX_OUT];
     struct bank *bank;
     union {
@@ -210,7 +209,7 @@ struct backend_counters backend_counters(struct backend *b);
 const char *backend_name(struct backend *b);
 void backend_close(struct backend **b); /* accepts NULL */
 
-/* ---- devices ---------------------------------------------------------------------------------------------- */
+/* ---- devices ------------------------------------------------------------------------------------------------- */
 
 struct pool;
 struct kernels;
@@ -221,7 +220,8 @@ MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, cons
 
 /* A checking device: runs every operation on `primary` and, with the same inputs, on `secondary`, and compares.
  * The results are primary's. The first operation whose outputs differ by more than a bound that grows with the
- * length of its sums is reported as ERR_CHECK, by number, kind and shape. Owns both; they are closed with it (and on failure). */
+ * length of its sums is reported as ERR_CHECK, by number, kind and shape. Owns both; they are closed with it (and on
+ * failure). */
 MUST_USE err_code backend_check_open(struct backend **out, struct backend *primary, struct backend *secondary,
                                      struct err *e);
 

@@ -151,7 +151,7 @@ static err_code check_bank_fill(struct backend *b, struct bank *bank, int64_t sl
     return ERR_OK;
 }
 
-/* ---- comparing -------------------------------------------------------------------------------------------- */
+/* ---- comparing ----------------------------------------------------------------------------------------------- */
 
 /* How far apart two devices' results may be, as a share of a row's length (L2 norm). Rounding grows with the root of
  * the number of terms; where activations are rounded to int8, one of the two may do that and the other not. */

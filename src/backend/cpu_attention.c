@@ -13,7 +13,7 @@ struct attention {
     struct cpu *c;
     const struct op *op;
     int64_t dk, dv, n_ctx, n_head, n_group, m, n_tile; /* n_group: query heads a KV head */
-    float *work;                                     /* per thread */
+    float *work;                                       /* per thread */
     size_t work_elems;
 };
 
@@ -43,10 +43,11 @@ static void attention_task(void *arg, size_t task, int thread)
     assert(a->n_group <= 64);
     memset(acc, 0, (size_t)(n_t * a->n_group * a->dv) * sizeof *acc);
     int32_t last = 0;
-    for (int64_t i = 0; i < n_t * a->n_group; i++)
-        run[i] = (struct running){-INFINITY, 0};
-    for (int64_t t = 0; t < n_t; t++)
+    for (int64_t t = 0; t < n_t; t++) {
         last = pos[t] > last ? pos[t] : last;
+        for (int64_t g = 0; g < a->n_group; g++)
+            run[t * a->n_group + g] = (struct running){-INFINITY, 0};
+    }
 
     for (int64_t p0 = 0; p0 <= last; p0 += KERNEL_ATTN_BLOCK) {
         const void *kb = k + (size_t)(p0 * a->dk) * elem, *vb = v + (size_t)(p0 * a->dv) * elem;

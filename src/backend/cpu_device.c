@@ -52,7 +52,7 @@ static err_code cpu_read(struct backend *b, const struct tensor *t, void *dst, s
     return ERR_OK;
 }
 
-/* ---- weights ---------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------------- */
 
 struct load {
     struct weight *w;
@@ -125,7 +125,7 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
     return ERR_OK;
 }
 
-/* ---- banks ------------------------------------------------------------------------------------------------ */
+/* ---- banks --------------------------------------------------------------------------------------------------- */
 
 static size_t packed_bytes(struct cpu *c, const struct quant_info *type, int64_t n_row, int64_t k)
 {
@@ -186,7 +186,7 @@ static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot
     return ERR_OK;
 }
 
-/* ---- scratch, queue, life --------------------------------------------------------------------------------- */
+/* ---- scratch, queue, life ------------------------------------------------------------------------------------ */
 
 void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes)
 {

@@ -30,13 +30,13 @@ struct bank {
 /* Work space that an operation needs besides its tensors: one block a purpose, grown when a bigger one is asked for
  * and kept, so that decode allocates nothing after its first step. */
 enum cpu_scratch {
-    SCRATCH_ACT,                            /* activations rounded for a product: one for each kind */
-    SCRATCH_ACT_H = SCRATCH_ACT + QUANT_N_ACT, /* the same for the experts' hidden rows */
-    SCRATCH_GATHER = SCRATCH_ACT_H + QUANT_N_ACT, /* rounded activations in expert order */
+    SCRATCH_ACT,                                   /* activations rounded for a product: one for each kind */
+    SCRATCH_ACT_H = SCRATCH_ACT + QUANT_N_ACT,     /* the same for the experts' hidden rows */
+    SCRATCH_GATHER = SCRATCH_ACT_H + QUANT_N_ACT,  /* rounded activations in expert order */
     SCRATCH_HIDDEN = SCRATCH_GATHER + QUANT_N_ACT, /* experts' hidden rows */
-    SCRATCH_ORDER,                          /* sorted dispatch: order, counts, offsets */
-    SCRATCH_LOGITS,                         /* router logits */
-    SCRATCH_THREAD,                         /* per thread */
+    SCRATCH_ORDER,                                 /* sorted dispatch: order, counts, offsets */
+    SCRATCH_LOGITS,                                /* router logits */
+    SCRATCH_THREAD,                                /* per thread */
     N_SCRATCH
 };
 

@@ -18,8 +18,7 @@ static void route_row(void *arg, size_t t, int thread)
     const struct route_loop *l = arg;
     int64_t i = (int64_t)t;
     route_choose(l->c->kernels, l->op, l->logits + i * l->n_expert, l->n_expert, l->k,
-                 (int32_t *)tensor_data(&l->op->out[0]) + i * l->k,
-                 (float *)tensor_data(&l->op->out[1]) + i * l->k);
+                 (int32_t *)tensor_data(&l->op->out[0]) + i * l->k, (float *)tensor_data(&l->op->out[1]) + i * l->k);
 }
 
 void cpu_op_route(struct cpu *c, const struct op *op)
@@ -38,7 +37,7 @@ void cpu_op_route(struct cpu *c, const struct op *op)
         pool_run(c->pool, (size_t)m, route_row, &l);
 }
 
-/* ---- experts ---------------------------------------------------------------------------------------------- */
+/* ---- experts ------------------------------------------------------------------------------------------------- */
 
 /* Work is cut into (item, chunk of rows). In direct dispatch an item is a token-expert pair, in sorted dispatch an
  * expert with all its pairs, which stand together in expert order. */
@@ -139,8 +138,8 @@ static void plan_direct(struct experts *x, const int32_t *ids, const int32_t *sl
 }
 
 /* Sorted: histogram, prefix sum, scatter; one item for each expert that has pairs. `first` has n_expert + 1 places. */
-static void plan_sorted(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair,
-                        int64_t n_expert, int32_t *first)
+static void plan_sorted(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair, int64_t n_expert,
+                        int32_t *first)
 {
     memset(first, 0, (size_t)(n_expert + 1) * sizeof *first);
     for (int64_t p = 0; p < n_pair; p++)
@@ -266,7 +265,7 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
         run_items(&x, d->n_embd, down_task);
 }
 
-/* ---- combine ---------------------------------------------------------------------------------------------- */
+/* ---- combine ------------------------------------------------------------------------------------------------- */
 
 struct combine_loop {
     struct cpu *c;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- rounded activations ---------------------------------------------------------------------------------- */
+/* ---- rounded activations ------------------------------------------------------------------------------------- */
 
 struct round_task {
     const struct kernels *kernels;
@@ -72,7 +72,7 @@ struct kernel_act cpu_act_row(const struct kernel_act *a, int64_t m)
     return r;
 }
 
-/* ---- products --------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------------ */
 
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t n_part)
 {
@@ -163,7 +163,7 @@ static void op_matmul(struct cpu *c, const struct op *op)
     cpu_matmul(c, n, op->weight, tensor_data(&op->in[0]), op->in[0].ne[1], y, bias);
 }
 
-/* ---- row-wise --------------------------------------------------------------------------------------------- */
+/* ---- row-wise ------------------------------------------------------------------------------------------------ */
 
 struct row_loop {
     struct cpu *c;
@@ -252,9 +252,9 @@ static void act_mul_row(void *arg, size_t t, int thread)
     const struct row_loop *l = arg;
     const struct op *op = l->op;
     int64_t n = op->out[0].ne[0], off = (int64_t)t * n;
-    l->c->kernels->act_mul(op->act == ACT_GELU ? KERNEL_GELU : KERNEL_SILU,
-                           (float *)tensor_data(&op->out[0]) + off, (const float *)tensor_data(&op->in[0]) + off,
-                           (const float *)tensor_data(&op->in[1]) + off, n);
+    l->c->kernels->act_mul(op->act == ACT_GELU ? KERNEL_GELU : KERNEL_SILU, (float *)tensor_data(&op->out[0]) + off,
+                           (const float *)tensor_data(&op->in[0]) + off, (const float *)tensor_data(&op->in[1]) + off,
+                           n);
 }
 
 static void add_row(void *arg, size_t t, int thread)
@@ -266,7 +266,7 @@ static void add_row(void *arg, size_t t, int thread)
                        (const float *)tensor_data(&op->in[1]) + off, n);
 }
 
-/* ---- the queue -------------------------------------------------------------------------------------------- */
+/* ---- the queue ----------------------------------------------------------------------------------------------- */
 
 void cpu_enqueue(struct backend *b, const struct op *op)
 {

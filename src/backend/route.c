@@ -23,8 +23,8 @@ static void score(const struct kernels *kernels, enum route_score kind, float *x
         x[i] = x[i] / sum;
 }
 
-void route_choose(const struct kernels *kernels, const struct op *op, float *logits, int64_t n, int64_t k,
-                  int32_t *ids, float *weights)
+void route_choose(const struct kernels *kernels, const struct op *op, float *logits, int64_t n, int64_t k, int32_t *ids,
+                  float *weights)
 {
     float *s = logits;
     score(kernels, op->route.score, s, n);

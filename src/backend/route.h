@@ -9,7 +9,7 @@ struct kernels;
 
 /* Turns the logits of n experts (overwritten) into the k best ids, best first, ties to the lower id, and their
  * weights. 1 <= k <= n. */
-void route_choose(const struct kernels *kernels, const struct op *op, float *logits, int64_t n, int64_t k,
-                  int32_t *ids, float *weights);
+void route_choose(const struct kernels *kernels, const struct op *op, float *logits, int64_t n, int64_t k, int32_t *ids,
+                  float *weights);
 
 #endif

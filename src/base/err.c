@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef err_set /* err.h wraps them for the analyzer */
+#undef err_nomem
+
 err_code err_set(struct err *e, err_code code, const char *fmt, ...)
 {
     if (e) {
@@ -45,8 +48,9 @@ err_code err_nomem(struct err *e, size_t n_bytes, const char *what)
 const char *err_code_text(err_code code)
 {
     switch (code) {
-#define ERR(name, number, text)                                                                                   \
-    case ERR_##name: return text;
+#define ERR(name, number, text)                                                                                        \
+    case ERR_##name:                                                                                                   \
+        return text;
 #include "base/err.def"
 #undef ERR
     }

@@ -37,23 +37,29 @@ err_code err_prefix(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* ERR_NOMEM with a sentence that says how much was wanted for what. */
 err_code err_nomem(struct err *e, size_t n_bytes, const char *what);
 
+#if defined(__clang_analyzer__)
+/* clang-tidy sees one file at a time: this tells it that what comes back is the code that went in. */
+#define err_set(e, code, ...)       (err_set(e, code, __VA_ARGS__), (code))
+#define err_nomem(e, n_bytes, what) (err_nomem(e, n_bytes, what), ERR_NOMEM)
+#endif
+
 /* The fixed text of a code, for a person; never NULL. */
 const char *err_code_text(err_code code);
 
 /* Forwards a failure to the caller. */
-#define TRY(call)                                                                                                 \
-    do {                                                                                                          \
-        err_code try_code_ = (call);                                                                              \
-        if (try_code_ != ERR_OK)                                                                                  \
-            return try_code_;                                                                                     \
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        err_code try_code_ = (call);                                                                                   \
+        if (try_code_ != ERR_OK)                                                                                       \
+            return try_code_;                                                                                          \
     } while (0)
 
 /* Forwards a failure to the function's cleanup: needs a local `err_code code` and a label `out`. */
-#define TRY_OUT(call)                                                                                             \
-    do {                                                                                                          \
-        code = (call);                                                                                            \
-        if (code != ERR_OK)                                                                                       \
-            goto out;                                                                                             \
+#define TRY_OUT(call)                                                                                                  \
+    do {                                                                                                               \
+        code = (call);                                                                                                 \
+        if (code != ERR_OK)                                                                                            \
+            goto out;                                                                                                  \
     } while (0)
 
 #endif

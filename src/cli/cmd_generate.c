@@ -46,8 +46,10 @@ static err_code context_size(const struct generate *g, int64_t *n_ctx, struct er
     int64_t limit = g->model.n_ctx ? g->model.n_ctx : train;
     if (n_prompt > limit)
         return err_set(e, ERR_LIMIT, "the prompt has %lld tokens, the context %lld: shorten it%s", (long long)n_prompt,
-                       (long long)limit, g->model.n_ctx ? " or raise --ctx" : ", or go beyond what the model was "
-                                                                              "trained for with --ctx");
+                       (long long)limit,
+                       g->model.n_ctx ? " or raise --ctx"
+                                      : ", or go beyond what the model was "
+                                        "trained for with --ctx");
     *n_ctx = limit;
     if (!g->model.n_ctx && g->n >= 0 && n_prompt + g->n < limit)
         *n_ctx = n_prompt + g->n;

@@ -62,8 +62,8 @@ static err_code compute(struct logits *l, struct err *e)
     for (size_t i = 0; i < l->n_ids; i += batch) {
         size_t n = l->n_ids - i < batch ? l->n_ids - i : batch;
         l->n_routed = (int64_t)n;
-        moebius_status status = moebius_session_eval_each(
-            l->opened.session, l->ids + i, n, l->first > i ? l->first - i : 0, write_row, l, &error);
+        moebius_status status = moebius_session_eval_each(l->opened.session, l->ids + i, n,
+                                                          l->first > i ? l->first - i : 0, write_row, l, &error);
         if (status == MOEBIUS_CANCELLED)
             return err_set(e, ERR_IO, "%s: could not be written", l->out);
         if (status != MOEBIUS_OK)
@@ -95,8 +95,7 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(l.model),
         PROMPT_OPTIONS(l.prompt),
-        {"--out,-o", OPT_STRING, &l.out, "FILE.f32", "where to: float32, little-endian, [positions][n_vocab]", 0, 0,
-         0},
+        {"--out,-o", OPT_STRING, &l.out, "FILE.f32", "where to: float32, little-endian, [positions][n_vocab]", 0, 0, 0},
         {"--positions", OPT_STRING, &l.positions, "all|last:N", "logits after which tokens (all)", 0, 0, 0},
         {"--routing", OPT_STRING, &l.routing, "FILE", "write the experts chosen: lines of layer, position, ids", 0, 0,
          0},

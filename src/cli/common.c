@@ -17,7 +17,7 @@ err_code cli_error(struct err *e, const moebius_error *from)
     return err_set(e, (err_code)from->status, "%s", from->text);
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------------- */
 
 static void print_log(void *user, enum moebius_log_level level, const char *line)
 {
@@ -84,7 +84,7 @@ void cli_close(struct opened *o)
     moebius_engine_close(&o->engine);
 }
 
-/* ---- input ------------------------------------------------------------------------------------------------ */
+/* ---- input --------------------------------------------------------------------------------------------------- */
 
 err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
 {
@@ -139,7 +139,8 @@ err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e
         errno = 0;
         long long id = strtoll(p, &end, 10);
         if (end == p || errno || id < 0 || id > INT32_MAX || (*end && !strchr(", \t\r\n", *end))) {
-            err_code code = err_set(e, ERR_USAGE, "tokens: \"%.20s\" is not a token id: expected numbers like 1,2,3", p);
+            err_code code =
+                err_set(e, ERR_USAGE, "tokens: \"%.20s\" is not a token id: expected numbers like 1,2,3", p);
             mem_free(list);
             return code;
         }
@@ -150,8 +151,7 @@ err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e
     return ERR_OK;
 }
 
-err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
-                    struct err *e)
+err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n, struct err *e)
 {
     if (!!p->text + !!p->file + !!p->tokens != 1)
         return err_set(e, ERR_USAGE, "expected one prompt: -p TEXT, -f FILE or --tokens 1,2,3");
@@ -162,13 +162,12 @@ err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, 
     if (p->file)
         TRY(cli_read_file(p->file, &from_file, &n_text, e));
     moebius_error error;
-    moebius_status status =
-        moebius_tokenize(vocab, p->text ? p->text : from_file, n_text, true, false, ids, n, &error);
+    moebius_status status = moebius_tokenize(vocab, p->text ? p->text : from_file, n_text, true, false, ids, n, &error);
     mem_free(from_file);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
-/* ---- output ----------------------------------------------------------------------------------------------- */
+/* ---- output -------------------------------------------------------------------------------------------------- */
 
 err_code cli_output_open(struct output_file *f, const char *path, struct err *e)
 {
@@ -219,7 +218,7 @@ void cli_output_abandon(struct output_file *f)
     *f = (struct output_file){0};
 }
 
-/* ---- interrupts ------------------------------------------------------------------------------------------- */
+/* ---- interrupts ---------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t interrupted;
 

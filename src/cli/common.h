@@ -14,17 +14,22 @@ struct model_options {
 };
 
 /* Rows for a command's option table. */
-#define MODEL_OPTIONS(o)                                                                                          \
-    {"--model,-m", OPT_STRING, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},   \
-        {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},      \
-        {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512)", 1, 1 << 20, 0},       \
-        {"--kv", OPT_CHOICE, &(o).kv, "f16|f32", "type of the KV cache (f16)", 0, 0, "f16|f32"},                  \
-        {"--sort-cutoff", OPT_INT, &(o).sort_cutoff, "N", "more tokens at once: experts by sorted dispatch", 1,   \
-         1e15, 0},                                                                                                \
-        {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0,   \
-         0, 0},                                                                                                   \
-    {                                                                                                             \
-        "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0      \
+#define MODEL_OPTIONS(o)                                                                                               \
+    {"--model,-m", OPT_STRING, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},        \
+        {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},           \
+        {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512)", 1, 1 << 20, 0},            \
+        {"--kv", OPT_CHOICE, &(o).kv, "f16|f32", "type of the KV cache (f16)", 0, 0, "f16|f32"},                       \
+        {"--sort-cutoff",                                                                                              \
+         OPT_INT,                                                                                                      \
+         &(o).sort_cutoff,                                                                                             \
+         "N",                                                                                                          \
+         "more tokens at once: experts by sorted dispatch",                                                            \
+         1,                                                                                                            \
+         1e15,                                                                                                         \
+         0},                                                                                                           \
+        {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0}, \
+    {                                                                                                                  \
+        "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0           \
     }
 
 /* What a command works with; close accepts half-open ones. */
@@ -52,12 +57,11 @@ MUST_USE err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, stru
 struct prompt_options {
     const char *text, *file, *tokens;
 };
-#define PROMPT_OPTIONS(p)                                                                                         \
-    {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                        \
-        {"--file,-f", OPT_STRING, &(p).file, "FILE", "the prompt is the contents of FILE (-: standard input)", 0, \
-         0, 0},                                                                                                   \
-    {                                                                                                             \
-        "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0               \
+#define PROMPT_OPTIONS(p)                                                                                                \
+    {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                               \
+        {"--file,-f", OPT_STRING, &(p).file, "FILE", "the prompt is the contents of FILE (-: standard input)", 0, 0, 0}, \
+    {                                                                                                                    \
+        "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                      \
     }
 MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                              struct err *e);

@@ -11,13 +11,15 @@ static const struct command *const commands[] = {
 
 static void print_usage(FILE *out)
 {
-    fprintf(out, "moebius %s: runs Mixture-of-Experts language models from GGUF files\n\n"
-                 "usage: moebius COMMAND [OPTIONS]\n\ncommands:\n",
+    fprintf(out,
+            "moebius %s: runs Mixture-of-Experts language models from GGUF files\n\n"
+            "usage: moebius COMMAND [OPTIONS]\n\ncommands:\n",
             moebius_version());
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "  %-12s %s\n\n`moebius COMMAND --help` explains one. First steps:\n"
-                 "  moebius generate -m model.gguf -p \"Once upon a time\"\n",
+    fprintf(out,
+            "  %-12s %s\n\n`moebius COMMAND --help` explains one. First steps:\n"
+            "  moebius generate -m model.gguf -p \"Once upon a time\"\n",
             "help", "print this, or a command's help");
 }
 

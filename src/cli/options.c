@@ -93,8 +93,7 @@ static err_code set(const struct option *o, const char *word, const char *value,
 }
 
 /* The option that argv[*i] names, set; a value that is the next word is stepped over. */
-static err_code parse_option(const struct option *options, int n_option, int argc, char **argv, int *i,
-                             struct err *e)
+static err_code parse_option(const struct option *options, int n_option, int argc, char **argv, int *i, struct err *e)
 {
     const char *word = argv[*i], *equals = word[1] == '-' ? strchr(word, '=') : NULL;
     const char *value = equals ? equals + 1 : NULL;

@@ -27,7 +27,7 @@ struct option {
     const char *name; /* "--threads"; a one-letter form may follow after a comma: "--model,-m" */
     enum option_kind kind;
     void *out;
-    const char *arg;  /* what --help calls its value */
+    const char *arg; /* what --help calls its value */
     const char *help;
     double min, max;
     const char *choices;
@@ -37,11 +37,11 @@ struct option {
 
 struct command {
     const char *name;
-    const char *usage;   /* after "moebius NAME" */
-    const char *summary; /* one line */
-    const char *details; /* paragraphs for --help; may be NULL */
-    int max_operand;     /* words that are not options */
-    const char *hint;    /* what to do instead, when there are more */
+    const char *usage;                                          /* after "moebius NAME" */
+    const char *summary;                                        /* one line */
+    const char *details;                                        /* paragraphs for --help; may be NULL */
+    int max_operand;                                            /* words that are not options */
+    const char *hint;                                           /* what to do instead, when there are more */
     int (*run)(const struct command *c, int argc, char **argv); /* returns the exit code */
 };
 

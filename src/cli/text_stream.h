@@ -14,8 +14,8 @@ struct text_stream {
 };
 
 /* max_piece: the longest piece that will be fed, so that feeding allocates nothing. */
-MUST_USE err_code text_stream_open(struct text_stream *s, FILE *out, const struct option_list *stops,
-                                   size_t max_piece, struct err *e);
+MUST_USE err_code text_stream_open(struct text_stream *s, FILE *out, const struct option_list *stops, size_t max_piece,
+                                   struct err *e);
 /* True when a stop string is complete: the text up to it is out, the rest is dropped. */
 bool text_stream_feed(struct text_stream *s, const char *piece, size_t n);
 /* Prints what is still held back. */

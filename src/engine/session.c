@@ -1,7 +1,7 @@
 #include "engine/engine_internal.h"
 
 enum {
-    CHUNK_UNIT = 64,    /* chunks are multiples of this (docs/numerics.md) */
+    CHUNK_UNIT = 64, /* chunks are multiples of this (docs/numerics.md) */
     DEFAULT_BATCH = 512,
     DEFAULT_CTX = 4096,
     LOGITS_ROWS = 32, /* rows of logits computed at a time when each token's are wanted */
@@ -96,7 +96,7 @@ const float *moebius_session_logits(const moebius_session *session)
     return session->last;
 }
 
-/* ---- eval ------------------------------------------------------------------------------------------------- */
+/* ---- eval ---------------------------------------------------------------------------------------------------- */
 
 static err_code check_tokens(const moebius_session *s, const int32_t *ids, size_t n, struct err *e)
 {
@@ -108,8 +108,7 @@ static err_code check_tokens(const moebius_session *s, const int32_t *ids, size_
                        (long long)pos, (long long)n_ctx);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= n_vocab)
-            return err_set(e, ERR_USAGE, "token %zu is %d: expected 0 to %lld", i, (int)ids[i],
-                           (long long)n_vocab - 1);
+            return err_set(e, ERR_USAGE, "token %zu is %d: expected 0 to %lld", i, (int)ids[i], (long long)n_vocab - 1);
     return ERR_OK;
 }
 
@@ -130,8 +129,8 @@ static err_code each_logits(moebius_session *s, int64_t n_out, size_t at, moebiu
 }
 
 /* Tokens in chunks; the logits of those from `first` on. */
-static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn,
-                     void *user, struct err *e)
+static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn, void *user,
+                     struct err *e)
 {
     TRY(check_tokens(s, ids, n, e));
     s->last = NULL;
@@ -159,7 +158,7 @@ moebius_status moebius_session_eval_each(moebius_session *session, const int32_t
     return engine_status(eval(session, ids, n, first, fn, user, &e), &e, error);
 }
 
-/* ---- trace ------------------------------------------------------------------------------------------------ */
+/* ---- trace --------------------------------------------------------------------------------------------------- */
 
 static void routed(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
 {

@@ -18,7 +18,7 @@ struct layer_slots {
     int64_t n_slot;
     struct bank *bank;
     struct slot *slots;
-    int32_t *slot_of; /* [n_expert], -1: not in a slot */
+    int32_t *slot_of;    /* [n_expert], -1: not in a slot */
     struct tensor table; /* device copy of slot_of, once all are in for good */
     bool resident;
 };
@@ -120,7 +120,7 @@ static err_code fill(struct experts *x, struct layer_slots *l, int32_t expert, i
     return backend_bank_fill(x->device, l->bank, slot, ranges[0].dst, ranges[1].dst, ranges[2].dst, e);
 }
 
-/* ---- loading everything ----------------------------------------------------------------------------------- */
+/* ---- loading everything -------------------------------------------------------------------------------------- */
 
 struct load {
     struct experts *x;
@@ -141,8 +141,8 @@ static void load_task(void *arg, size_t expert, int thread)
     struct err e = {0};
     if (atomic_load(&d->stop))
         return;
-    err_code code = fill(d->x, d->l, (int32_t)expert, (int64_t)expert,
-                         d->staging + (size_t)thread * d->x->staging_bytes, &e);
+    err_code code =
+        fill(d->x, d->l, (int32_t)expert, (int64_t)expert, d->staging + (size_t)thread * d->x->staging_bytes, &e);
     if (code == ERR_OK) {
         size_t n = expert_layer_bytes(&d->l->d);
         uint64_t total = atomic_fetch_add(&d->n_read, n) + n;
@@ -155,8 +155,8 @@ static void load_task(void *arg, size_t expert, int thread)
     }
 }
 
-err_code experts_load(struct experts *x, struct pool *pool, void (*progress)(void *user, uint64_t n_bytes),
-                      void *user, struct err *e)
+err_code experts_load(struct experts *x, struct pool *pool, void (*progress)(void *user, uint64_t n_bytes), void *user,
+                      struct err *e)
 {
     size_t n_bytes = x->staging_bytes * (size_t)pool_n_threads(pool);
     if (n_bytes == 0)
@@ -182,7 +182,7 @@ err_code experts_load(struct experts *x, struct pool *pool, void (*progress)(voi
     return d.code == ERR_OK ? ERR_OK : err_set(e, d.code, "%s", d.err.text);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------------------ */
+/* ---- slots --------------------------------------------------------------------------------------------------- */
 
 int64_t experts_capacity(const struct experts *x, int layer)
 {

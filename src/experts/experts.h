@@ -38,8 +38,8 @@ void experts_close(struct experts **x);
 
 /* Reads every expert of layers that have room for all, in parallel. progress (may be NULL) is called with the bytes
  * read so far from any thread. */
-MUST_USE err_code experts_load(struct experts *x, struct pool *pool,
-                               void (*progress)(void *user, uint64_t n_bytes), void *user, struct err *e);
+MUST_USE err_code experts_load(struct experts *x, struct pool *pool, void (*progress)(void *user, uint64_t n_bytes),
+                               void *user, struct err *e);
 
 /* The experts that may be held at once in a layer. */
 int64_t experts_capacity(const struct experts *x, int layer);

@@ -28,8 +28,7 @@ static err_code open_file(struct gguf *g, int file, const char *path, struct err
     else if (!S_ISREG(st.st_mode))
         code = err_set(e, ERR_IO, "%s: expected a regular file", path);
     else
-        code = gguf_parse(f, file, &(struct gguf_source){.fd = fd, .n_bytes = (uint64_t)st.st_size},
-                          &g->arena, e);
+        code = gguf_parse(f, file, &(struct gguf_source){.fd = fd, .n_bytes = (uint64_t)st.st_size}, &g->arena, e);
     close(fd);
     return code;
 }
@@ -44,34 +43,30 @@ static err_code alloc_files(struct gguf *g, uint64_t n, struct err *e)
 }
 
 /* An integer key of the split scheme; `fallback` when absent. */
-static err_code split_key(const struct gguf_file *f, const char *key, uint64_t fallback, uint64_t max,
-                          uint64_t *out, struct err *e)
+static err_code split_key(const struct gguf_file *f, const char *key, uint64_t fallback, uint64_t max, uint64_t *out,
+                          struct err *e)
 {
     const struct gguf_value *v = gguf_file_find(f, key);
     *out = fallback;
     if (v && (!gguf_value_u64(v, out) || *out > max))
-        return err_set(e, ERR_FORMAT, "%s: key \"%s\": expected an integer from 0 to %" PRIu64, f->path, key,
-                       max);
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\": expected an integer from 0 to %" PRIu64, f->path, key, max);
     return ERR_OK;
 }
 
 static void format_suffix(char out[SPLIT_SUFFIX_BYTES + 1], uint64_t no, uint64_t n)
 {
-    snprintf(out, SPLIT_SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)(no + 1) % 100000,
-             (unsigned)n % 100000);
+    snprintf(out, SPLIT_SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)(no + 1) % 100000, (unsigned)n % 100000);
 }
 
 /* `path` names part `no` of `n`; writes the path of part `want` to `out`, as long as `path`. */
-static err_code sibling_path(const char *path, uint64_t no, uint64_t n, uint64_t want, char *out,
-                             struct err *e)
+static err_code sibling_path(const char *path, uint64_t no, uint64_t n, uint64_t want, char *out, struct err *e)
 {
     char suffix[SPLIT_SUFFIX_BYTES + 1];
     size_t length = strlen(path);
     format_suffix(suffix, no, n);
     if (length < SPLIT_SUFFIX_BYTES || strcmp(path + length - SPLIT_SUFFIX_BYTES, suffix) != 0)
         return err_set(e, ERR_FORMAT,
-                       "%s: part %" PRIu64 " of a model in %" PRIu64
-                       " files (key \"split.count\"): expected a name"
+                       "%s: part %" PRIu64 " of a model in %" PRIu64 " files (key \"split.count\"): expected a name"
                        " that ends in \"%s\", to find the others by",
                        path, no + 1, n, suffix);
     memcpy(out, path, length - SPLIT_SUFFIX_BYTES);
@@ -86,8 +81,8 @@ static err_code check_part(const struct gguf_file *f, uint64_t no, uint64_t n, s
     TRY(split_key(f, "split.count", 1, GGUF_MAX_FILES, &f_n, e));
     if (f_no != no || f_n != n)
         return err_set(e, ERR_FORMAT,
-                       "%s: its metadata (keys \"split.no\" and \"split.count\") says part %" PRIu64
-                       " of %" PRIu64 ", expected part %" PRIu64 " of %" PRIu64,
+                       "%s: its metadata (keys \"split.no\" and \"split.count\") says part %" PRIu64 " of %" PRIu64
+                       ", expected part %" PRIu64 " of %" PRIu64,
                        f->path, f_no + 1, f_n, no + 1, n);
     return ERR_OK;
 }
@@ -103,8 +98,8 @@ static err_code open_parts(struct gguf *g, const char *path, uint64_t no, uint64
     for (uint64_t i = 0; i < n; i++) {
         TRY(sibling_path(path, no, n, i, part, e));
         if (access(part, F_OK) != 0)
-            return err_set(e, ERR_IO, "%s: part %" PRIu64 " of %" PRIu64 " is missing: %s: %s", path, i + 1,
-                           n, part, strerror(errno));
+            return err_set(e, ERR_IO, "%s: part %" PRIu64 " of %" PRIu64 " is missing: %s: %s", path, i + 1, n, part,
+                           strerror(errno));
         TRY(open_file(g, (int)i, part, e));
         TRY(check_part(&g->files[i], i, n, e));
     }
@@ -135,8 +130,7 @@ static err_code join_tensors(struct gguf *g, struct err *e)
     TRY(split_key(&g->files[0], "split.tensors.count", g->n_tensors, INT64_MAX, &expected, e));
     if (expected != g->n_tensors)
         return err_set(e, ERR_FORMAT,
-                       "%s: key \"split.tensors.count\" says %" PRIu64
-                       " tensors, but the %d file%s %s %" PRIu64,
+                       "%s: key \"split.tensors.count\" says %" PRIu64 " tensors, but the %d file%s %s %" PRIu64,
                        g->files[0].path, expected, g->n_files, g->n_files == 1 ? "" : "s",
                        g->n_files == 1 ? "has" : "have", g->n_tensors);
     return ERR_OK;
@@ -184,8 +178,7 @@ err_code gguf_open_memory(struct gguf **out, const void *bytes, size_t n, const 
     TRY_OUT(split_key(&g->files[0], "split.count", 1, GGUF_MAX_FILES, &n_parts, e));
     if (n_parts > 1) {
         code = err_set(e, ERR_UNSUPPORTED,
-                       "%s: key \"split.count\" says %" PRIu64 " files; from memory one is expected", name,
-                       n_parts);
+                       "%s: key \"split.count\" says %" PRIu64 " files; from memory one is expected", name, n_parts);
         goto out;
     }
     TRY_OUT(join_tensors(g, e));

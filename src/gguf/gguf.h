@@ -51,8 +51,7 @@ struct gguf_value {
         struct {
             enum gguf_value_type type; /* arrays of arrays are parsed: elements are then struct gguf_value */
             uint64_t n;
-            const void
-                *data; /* n elements as C types: uint8_t .. double, bool as uint8_t, struct gguf_string */
+            const void *data; /* n elements as C types: uint8_t .. double, bool as uint8_t, struct gguf_string */
         } arr;
     };
 };
@@ -82,8 +81,7 @@ struct gguf;
 MUST_USE err_code gguf_open(struct gguf **out, const char *path, struct err *e);
 
 /* The same from memory (for tests and fuzzing): one file, `name` for messages; the bytes are copied. */
-MUST_USE err_code gguf_open_memory(struct gguf **out, const void *bytes, size_t n, const char *name,
-                                   struct err *e);
+MUST_USE err_code gguf_open_memory(struct gguf **out, const void *bytes, size_t n, const char *name, struct err *e);
 
 void gguf_close(struct gguf **g);
 
@@ -99,8 +97,7 @@ const struct gguf_value *gguf_find(const struct gguf *g, const char *key); /* NU
 
 uint64_t gguf_n_tensors(const struct gguf *g); /* of all splits, in file order */
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, uint64_t i);
-const struct gguf_tensor *gguf_tensor_find(const struct gguf *g,
-                                           const char *name); /* NULL when absent; hashed */
+const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name); /* NULL when absent; hashed */
 
 /* Typed getters. The `need_` form fails with ERR_FORMAT when the key is absent; the `opt_` form then leaves
  * *out alone. Both fail when the value has the wrong type or does not fit. Any integer type serves an
@@ -110,15 +107,13 @@ MUST_USE err_code gguf_opt_u32(const struct gguf *g, const char *key, uint32_t *
 MUST_USE err_code gguf_need_f32(const struct gguf *g, const char *key, float *out, struct err *e);
 MUST_USE err_code gguf_opt_f32(const struct gguf *g, const char *key, float *out, struct err *e);
 MUST_USE err_code gguf_opt_bool(const struct gguf *g, const char *key, bool *out, struct err *e);
-MUST_USE err_code gguf_need_string(const struct gguf *g, const char *key, struct gguf_string *out,
-                                   struct err *e);
-MUST_USE err_code gguf_opt_string(const struct gguf *g, const char *key, struct gguf_string *out,
-                                  struct err *e);
+MUST_USE err_code gguf_need_string(const struct gguf *g, const char *key, struct gguf_string *out, struct err *e);
+MUST_USE err_code gguf_opt_string(const struct gguf *g, const char *key, struct gguf_string *out, struct err *e);
 
 /* An array whose elements are of `type`; *data is borrowed from the view. opt: *data NULL and *n 0 when
  * absent. */
-MUST_USE err_code gguf_opt_array(const struct gguf *g, const char *key, enum gguf_value_type type,
-                                 const void **data, uint64_t *n, struct err *e);
+MUST_USE err_code gguf_opt_array(const struct gguf *g, const char *key, enum gguf_value_type type, const void **data,
+                                 uint64_t *n, struct err *e);
 
 /* A number for each layer: either one scalar for all or an array of n. Fails when absent and `need`, or when
  * the array's length is not n. */

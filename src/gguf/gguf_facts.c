@@ -26,8 +26,7 @@ static err_code arch_u32(const struct gguf *g, const struct model_facts *f, cons
     return gguf_opt_u32(g, key, out, e);
 }
 
-static err_code read_metadata(struct model_facts *f, const struct gguf *g, uint32_t *n_expert_used,
-                              struct err *e)
+static err_code read_metadata(struct model_facts *f, const struct gguf *g, uint32_t *n_expert_used, struct err *e)
 {
     const void *tokens;
     uint64_t n_vocab;
@@ -39,14 +38,12 @@ static err_code read_metadata(struct model_facts *f, const struct gguf *g, uint3
     TRY(arch_u32(g, f, "block_count", &f->n_layer, e));
     if (f->n_layer > MAX_LAYERS)
         return err_set(e, ERR_LIMIT, "%s: key \"%s.block_count\" is %" PRIu32 ", expected at most %d",
-                       gguf_file_path(g, 0), gguf_show(f->architecture.s, f->architecture.n).s, f->n_layer,
-                       MAX_LAYERS);
+                       gguf_file_path(g, 0), gguf_show(f->architecture.s, f->architecture.n).s, f->n_layer, MAX_LAYERS);
     TRY(arch_u32(g, f, "nextn_predict_layers", &n_nextn, e));
     if (n_nextn > f->n_layer)
-        return err_set(
-            e, ERR_FORMAT,
-            "%s: key \"%s.nextn_predict_layers\" is %" PRIu32 ", expected at most the %" PRIu32 " layers",
-            gguf_file_path(g, 0), gguf_show(f->architecture.s, f->architecture.n).s, n_nextn, f->n_layer);
+        return err_set(e, ERR_FORMAT,
+                       "%s: key \"%s.nextn_predict_layers\" is %" PRIu32 ", expected at most the %" PRIu32 " layers",
+                       gguf_file_path(g, 0), gguf_show(f->architecture.s, f->architecture.n).s, n_nextn, f->n_layer);
     f->n_layer_nextn = n_nextn;
     TRY(arch_u32(g, f, "embedding_length", &f->n_embd, e));
     TRY(arch_u32(g, f, "context_length", &f->n_ctx_train, e));
@@ -122,9 +119,7 @@ static enum gguf_use global_use(const char *name)
  * ...]. */
 static uint32_t ffn_width(const struct gguf_tensor *t, const char *part)
 {
-    uint64_t n = strcmp(part, "down") == 0      ? t->ne[0]
-                 : strcmp(part, "gate_up") == 0 ? t->ne[1] / 2
-                                                : t->ne[1];
+    uint64_t n = strcmp(part, "down") == 0 ? t->ne[0] : strcmp(part, "gate_up") == 0 ? t->ne[1] / 2 : t->ne[1];
     return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
 }
 
@@ -139,8 +134,7 @@ static err_code add_routed(struct model_facts *f, struct model_layer_facts *l, c
 {
     const char *part = NULL;
     (void)is_ffn_part(rest, "_exps", &part);
-    uint64_t n =
-        t->ne[t->n_dims - 1]; /* weights are 3D, biases 2D, scales 1D: the last dimension is the expert */
+    uint64_t n = t->ne[t->n_dims - 1]; /* weights are 3D, biases 2D, scales 1D: the last dimension is the expert */
     if (l->n_expert == 0 && n <= UINT32_MAX)
         l->n_expert = (uint32_t)n;
     if (n != l->n_expert || (f->n_expert && n != f->n_expert))
@@ -149,7 +143,7 @@ static err_code add_routed(struct model_facts *f, struct model_layer_facts *l, c
                        ", the number of experts",
                        gguf_file_path(g, t->file), gguf_show(t->name, strlen(t->name)).s, n,
                        f->n_expert ? f->n_expert : l->n_expert);
-    if (is_weight(t->name))
+    if (part && is_weight(t->name))
         l->n_ff_exp = ffn_width(t, part);
     l->routed_bytes += t->n_bytes;
     l->expert_bytes += t->n_bytes / n;
@@ -175,8 +169,7 @@ static err_code count_types(struct model_facts *f, const struct gguf *g, struct 
         while (k < f->n_types && f->types[k].type_id != t->type_id)
             k++;
         if (k == MAX_LAYERS) /* a file made of unknown types: the search above must stay short */
-            return err_set(e, ERR_LIMIT, "%s: more than %d tensor types", gguf_file_path(g, t->file),
-                           MAX_LAYERS);
+            return err_set(e, ERR_LIMIT, "%s: more than %d tensor types", gguf_file_path(g, t->file), MAX_LAYERS);
         if (k == f->n_types)
             f->types[f->n_types++] = (struct model_type_facts){.type_id = t->type_id, .info = t->info};
         uint64_t n_weights = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
@@ -191,8 +184,7 @@ static err_code count_types(struct model_facts *f, const struct gguf *g, struct 
     return ERR_OK;
 }
 
-static err_code add_tensor(struct model_facts *f, const struct gguf *g, const struct gguf_tensor *t,
-                           struct err *e)
+static err_code add_tensor(struct model_facts *f, const struct gguf *g, const struct gguf_tensor *t, struct err *e)
 {
     uint32_t layer;
     const char *rest, *part;

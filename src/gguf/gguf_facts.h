@@ -52,10 +52,9 @@ struct model_facts {
     uint32_t n_embd, n_ctx_train, n_vocab;
     uint32_t n_expert, n_expert_used; /* the largest of any layer */
     uint32_t n_expert_shared;         /* as the metadata says; widths are the layers' */
-    uint32_t n_ff_exp_min, n_ff_exp_max, n_ff_shexp_min,
-        n_ff_shexp_max;                          /* over layers that have them, not nextn */
-    uint64_t expert_bytes_min, expert_bytes_max; /* over MoE layers, not nextn */
-    bool is_tied;                                /* no output matrix: the embedding is read as one */
+    uint32_t n_ff_exp_min, n_ff_exp_max, n_ff_shexp_min, n_ff_shexp_max; /* over layers that have them, not nextn */
+    uint64_t expert_bytes_min, expert_bytes_max;                         /* over MoE layers, not nextn */
+    bool is_tied; /* no output matrix: the embedding is read as one */
     uint64_t use_bytes[GGUF_N_USE], n_bytes, n_weights;
     uint64_t resident_bytes;          /* all that plain decoding uses except routed experts */
     uint64_t token_bytes;             /* read to decode one token: see gguf_facts.c */

@@ -5,8 +5,8 @@
 
 const char *gguf_value_type_name(enum gguf_value_type type)
 {
-    static const char *const names[GGUF_N_VALUE_TYPE] = {
-        "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+    static const char *const names[GGUF_N_VALUE_TYPE] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                                         "bool", "string", "array", "u64", "i64", "f64"};
     return (unsigned)type < GGUF_N_VALUE_TYPE ? names[type] : "unknown";
 }
 
@@ -32,8 +32,8 @@ bool gguf_value_u64(const struct gguf_value *v, uint64_t *out)
 }
 
 /* What a message calls the value's type: "string", "array of u32". */
-static err_code wrong_type(const struct gguf *g, const char *key, const struct gguf_value *v,
-                           const char *expected, struct err *e)
+static err_code wrong_type(const struct gguf *g, const char *key, const struct gguf_value *v, const char *expected,
+                           struct err *e)
 {
     bool array = v->type == GGUF_ARRAY;
     return err_set(e, ERR_FORMAT, "%s: key \"%s\" is of type %s%s, expected %s", g->files[0].path, key,
@@ -57,14 +57,14 @@ static err_code value_u32(const struct gguf *g, const char *key, const struct gg
     }
     switch (v->type) {
     case GGUF_U64:
-        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %" PRIu64 ", expected %s", g->files[0].path, key,
-                       v->u, U32_WANTED);
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %" PRIu64 ", expected %s", g->files[0].path, key, v->u,
+                       U32_WANTED);
     case GGUF_I8:
     case GGUF_I16:
     case GGUF_I32:
     case GGUF_I64:
-        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %" PRId64 ", expected %s", g->files[0].path, key,
-                       v->i, U32_WANTED);
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %" PRId64 ", expected %s", g->files[0].path, key, v->i,
+                       U32_WANTED);
     default: return wrong_type(g, key, v, U32_WANTED, e);
     }
 }
@@ -89,8 +89,8 @@ err_code gguf_opt_f32(const struct gguf *g, const char *key, float *out, struct 
     if (v->type != GGUF_F32 && v->type != GGUF_F64)
         return wrong_type(g, key, v, "f32", e);
     if (v->f - v->f == 0 && (v->f > 3.4028234663852886e38 || v->f < -3.4028234663852886e38))
-        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %g, expected what fits a 32-bit float",
-                       g->files[0].path, key, v->f);
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %g, expected what fits a 32-bit float", g->files[0].path, key,
+                       v->f);
     *out = (float)v->f;
     return ERR_OK;
 }
@@ -165,8 +165,7 @@ bool gguf_array_u64(const struct gguf_value *v, uint64_t i, uint64_t *out)
     return s >= 0;
 }
 
-err_code gguf_layer_u32(const struct gguf *g, const char *key, uint32_t *out, uint32_t n, bool need,
-                        struct err *e)
+err_code gguf_layer_u32(const struct gguf *g, const char *key, uint32_t *out, uint32_t n, bool need, struct err *e)
 {
     const struct gguf_value *v = gguf_find(g, key);
     if (!v)
@@ -185,8 +184,7 @@ err_code gguf_layer_u32(const struct gguf *g, const char *key, uint32_t *out, ui
     for (uint32_t i = 0; i < n; i++) {
         uint64_t u;
         if (!gguf_array_u64(v, i, &u) || u > UINT32_MAX)
-            return err_set(e, ERR_FORMAT,
-                           "%s: key \"%s\": element %" PRIu32 " of this array of %s: expected %s",
+            return err_set(e, ERR_FORMAT, "%s: key \"%s\": element %" PRIu32 " of this array of %s: expected %s",
                            g->files[0].path, key, i, gguf_value_type_name(v->arr.type), U32_WANTED);
     }
     for (uint32_t i = 0; i < n; i++) {

@@ -25,8 +25,7 @@ static uint64_t hash_name(uint64_t seed, const char *name, size_t n)
 }
 
 /* The slot that holds the name, or the free one where it belongs. At least one slot is free. */
-static struct gguf_index_slot *find_slot(const struct gguf_index *ix, const char *name, size_t n,
-                                         uint64_t hash)
+static struct gguf_index_slot *find_slot(const struct gguf_index *ix, const char *name, size_t n, uint64_t hash)
 {
     for (size_t i = (size_t)hash;; i++) {
         struct gguf_index_slot *s = &ix->slots[i & (ix->n_slots - 1)];
@@ -60,8 +59,7 @@ static err_code grow(struct gguf_index *ix, struct err *e)
     return ERR_OK;
 }
 
-err_code gguf_index_add(struct gguf_index *ix, const char *name, size_t n, int64_t number, int64_t *old,
-                        struct err *e)
+err_code gguf_index_add(struct gguf_index *ix, const char *name, size_t n, int64_t number, int64_t *old, struct err *e)
 {
     if (ix->n_used >= ix->n_slots / 2)
         TRY(grow(ix, e));

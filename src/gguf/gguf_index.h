@@ -23,8 +23,8 @@ int64_t gguf_index_find(const struct gguf_index *ix, const char *name, size_t n)
 
 /* Adds a name that is not in the set. *old: the number that the name already has (then nothing is added),
  * else GGUF_INDEX_NONE. Fails only for want of memory. */
-MUST_USE err_code gguf_index_add(struct gguf_index *ix, const char *name, size_t n, int64_t number,
-                                 int64_t *old, struct err *e);
+MUST_USE err_code gguf_index_add(struct gguf_index *ix, const char *name, size_t n, int64_t number, int64_t *old,
+                                 struct err *e);
 
 void gguf_index_close(struct gguf_index *ix);
 

@@ -51,8 +51,8 @@ struct gguf_source {
 
 /* Parses one file into `f`, whose path is set and whose other fields are zero. `file` is its number in the
  * set. */
-MUST_USE err_code gguf_parse(struct gguf_file *f, int file, const struct gguf_source *src,
-                             struct arena *arena, struct err *e);
+MUST_USE err_code gguf_parse(struct gguf_file *f, int file, const struct gguf_source *src, struct arena *arena,
+                             struct err *e);
 
 const struct gguf_value *gguf_file_find(const struct gguf_file *f, const char *key);
 

@@ -56,8 +56,8 @@ static err_code fill(struct reader *r)
                            strerror(errno));
         if (n == 0)
             return err_set(r->e, ERR_IO,
-                           "%s: reading %s: the file had %" PRIu64
-                           " bytes when it was opened and ends at byte %" PRIu64 " now",
+                           "%s: reading %s: the file had %" PRIu64 " bytes when it was opened and ends at byte %" PRIu64
+                           " now",
                            r->path, r->where, r->src.n_bytes, at);
         r->n_window += (uint64_t)n;
     }
@@ -74,8 +74,8 @@ static err_code need(struct reader *r, uint64_t n)
                        " are left in the file (truncated or corrupt)",
                        r->path, r->where, r->pos, n, rest);
     if (n > GGUF_MAX_META_BYTES - r->pos)
-        return err_set(r->e, ERR_LIMIT, "%s: %s: metadata of more than %d bytes is refused", r->path,
-                       r->where, GGUF_MAX_META_BYTES);
+        return err_set(r->e, ERR_LIMIT, "%s: %s: metadata of more than %d bytes is refused", r->path, r->where,
+                       GGUF_MAX_META_BYTES);
     return ERR_OK;
 }
 
@@ -99,17 +99,16 @@ static err_code take(struct reader *r, void *dst, uint64_t n)
 }
 
 /* n elements of at least min_bytes each must fit in what is left: no count is believed before. */
-static err_code check_count(struct reader *r, uint64_t n, uint64_t min_bytes, uint64_t limit,
-                            const char *what)
+static err_code check_count(struct reader *r, uint64_t n, uint64_t min_bytes, uint64_t limit, const char *what)
 {
     uint64_t rest = r->src.n_bytes - r->pos;
     if (n > rest / min_bytes)
         return err_set(r->e, ERR_FORMAT,
-                       "%s: %s says %" PRIu64 " %s, but only %" PRIu64 " bytes are left after byte %" PRIu64,
-                       r->path, r->where, n, what, rest, r->pos);
+                       "%s: %s says %" PRIu64 " %s, but only %" PRIu64 " bytes are left after byte %" PRIu64, r->path,
+                       r->where, n, what, rest, r->pos);
     if (n > limit)
-        return err_set(r->e, ERR_LIMIT, "%s: %s says %" PRIu64 " %s; more than %" PRIu64 " are refused",
-                       r->path, r->where, n, what, limit);
+        return err_set(r->e, ERR_LIMIT, "%s: %s says %" PRIu64 " %s; more than %" PRIu64 " are refused", r->path,
+                       r->where, n, what, limit);
     return ERR_OK;
 }
 
@@ -158,11 +157,10 @@ static err_code read_name(struct reader *r, uint64_t max, struct gguf_string *ou
     uint64_t at = r->pos;
     TRY(read_string(r, out));
     if (out->n == 0 || out->n > max)
-        return err_set(r->e, ERR_FORMAT, "%s: %s at byte %" PRIu64 " has %zu bytes, expected 1 to %" PRIu64,
-                       r->path, r->where, at, out->n, max);
+        return err_set(r->e, ERR_FORMAT, "%s: %s at byte %" PRIu64 " has %zu bytes, expected 1 to %" PRIu64, r->path,
+                       r->where, at, out->n, max);
     if (memchr(out->s, 0, out->n))
-        return err_set(r->e, ERR_FORMAT, "%s: %s at byte %" PRIu64 " contains a NUL byte", r->path, r->where,
-                       at);
+        return err_set(r->e, ERR_FORMAT, "%s: %s at byte %" PRIu64 " contains a NUL byte", r->path, r->where, at);
     return ERR_OK;
 }
 
@@ -171,15 +169,14 @@ static err_code check_bools(struct reader *r, const uint8_t *b, uint64_t n, uint
 {
     for (uint64_t i = 0; i < n; i++)
         if (b[i] > 1)
-            return err_set(r->e, ERR_FORMAT, "%s: %s: byte %" PRIu64 " is %d, expected a bool of 0 or 1",
-                           r->path, r->where, at + i, b[i]);
+            return err_set(r->e, ERR_FORMAT, "%s: %s: byte %" PRIu64 " is %d, expected a bool of 0 or 1", r->path,
+                           r->where, at + i, b[i]);
     return ERR_OK;
 }
 
 static err_code bad_type(struct reader *r, uint32_t type, uint64_t at)
 {
-    return err_set(r->e, ERR_FORMAT,
-                   "%s: %s has value type %" PRIu32 " at byte %" PRIu64 ", expected 0 to %d", r->path,
+    return err_set(r->e, ERR_FORMAT, "%s: %s has value type %" PRIu32 " at byte %" PRIu64 ", expected 0 to %d", r->path,
                    r->where, type, at, GGUF_N_VALUE_TYPE - 1);
 }
 
@@ -224,8 +221,8 @@ static err_code read_array(struct reader *r, struct gguf_value *out, int depth);
 static err_code read_arrays(struct reader *r, uint64_t n, struct gguf_value *out, int depth)
 {
     if (depth >= GGUF_MAX_DEPTH)
-        return err_set(r->e, ERR_LIMIT, "%s: %s: arrays nested more than %d deep are refused", r->path,
-                       r->where, GGUF_MAX_DEPTH);
+        return err_set(r->e, ERR_LIMIT, "%s: %s: arrays nested more than %d deep are refused", r->path, r->where,
+                       GGUF_MAX_DEPTH);
     struct gguf_value *v = arena_calloc(r->arena, (size_t)n, sizeof *v);
     if (!v)
         return err_nomem(r->e, (size_t)n * sizeof *v, "an array of GGUF arrays");
@@ -280,8 +277,8 @@ static err_code read_kv(struct reader *r, struct gguf_file *f, uint64_t i)
     TRY(gguf_index_add(&f->keys, kv->key.s, kv->key.n, (int64_t)i, &old, r->e));
     if (old != GGUF_INDEX_NONE)
         return err_set(r->e, ERR_FORMAT,
-                       "%s: %s at byte %" PRIu64 " occurs twice (entries %" PRId64 " and %" PRIu64 ")",
-                       r->path, r->where, at, old, i);
+                       "%s: %s at byte %" PRIu64 " occurs twice (entries %" PRId64 " and %" PRIu64 ")", r->path,
+                       r->where, at, old, i);
     uint32_t type;
     at = r->pos;
     TRY(read_u32(r, &type));
@@ -302,22 +299,19 @@ static err_code size_tensor(struct reader *r, struct gguf_tensor *t)
     for (int d = 0; d < t->n_dims; d++)
         if (t->ne[d] == 0 || __builtin_mul_overflow(n, t->ne[d], &n) || n > INT64_MAX)
             return err_set(r->e, ERR_FORMAT,
-                           "%s: %s: dimension %d is %" PRIu64
-                           ", expected at least 1 and a product below 2^63",
-                           r->path, r->where, d, t->ne[d]);
+                           "%s: %s: dimension %d is %" PRIu64 ", expected at least 1 and a product below 2^63", r->path,
+                           r->where, d, t->ne[d]);
     t->info = quant_info(t->type_id);
     if (!t->info)
         return ERR_OK;
     if (t->ne[0] % (uint64_t)t->info->block_len)
         return err_set(r->e, ERR_FORMAT,
-                       "%s: %s: dimension 0 is %" PRIu64
-                       ", expected a multiple of %d, the block length of %s",
-                       r->path, r->where, t->ne[0], t->info->block_len, t->info->name);
+                       "%s: %s: dimension 0 is %" PRIu64 ", expected a multiple of %d, the block length of %s", r->path,
+                       r->where, t->ne[0], t->info->block_len, t->info->name);
     size_t row_bytes;
     if (!quant_row_bytes(t->info, t->ne[0], &row_bytes) ||
         __builtin_mul_overflow((uint64_t)row_bytes, n / t->ne[0], &t->n_bytes))
-        return err_set(r->e, ERR_FORMAT, "%s: %s: the size of the tensor overflows 64 bits", r->path,
-                       r->where);
+        return err_set(r->e, ERR_FORMAT, "%s: %s: the size of the tensor overflows 64 bits", r->path, r->where);
     return ERR_OK;
 }
 
@@ -332,9 +326,8 @@ static err_code read_tensor(struct reader *r, struct gguf_file *f, uint64_t i, i
     uint32_t n_dims;
     TRY(read_u32(r, &n_dims));
     if (n_dims < 1 || n_dims > GGUF_MAX_DIMS)
-        return err_set(r->e, ERR_FORMAT,
-                       "%s: %s has %" PRIu32 " dimensions at byte %" PRIu64 ", expected 1 to %d", r->path,
-                       r->where, n_dims, at, GGUF_MAX_DIMS);
+        return err_set(r->e, ERR_FORMAT, "%s: %s has %" PRIu32 " dimensions at byte %" PRIu64 ", expected 1 to %d",
+                       r->path, r->where, n_dims, at, GGUF_MAX_DIMS);
     *t = (struct gguf_tensor){.name = name.s, .n_dims = (int)n_dims, .ne = {1, 1, 1, 1}, .file = file};
     for (uint32_t d = 0; d < n_dims; d++)
         TRY(read_u64(r, &t->ne[d]));
@@ -343,8 +336,7 @@ static err_code read_tensor(struct reader *r, struct gguf_file *f, uint64_t i, i
     TRY(read_u64(r, &t->offset));
     if (t->offset % f->alignment)
         return err_set(r->e, ERR_FORMAT,
-                       "%s: %s: offset %" PRIu64 " (at byte %" PRIu64
-                       ") is not a multiple of the alignment %" PRIu64,
+                       "%s: %s: offset %" PRIu64 " (at byte %" PRIu64 ") is not a multiple of the alignment %" PRIu64,
                        r->path, r->where, t->offset, r->pos - sizeof t->offset, f->alignment);
     return ERR_OK;
 }
@@ -359,8 +351,8 @@ static err_code place_tensors(struct reader *r, struct gguf_file *f)
         if (__builtin_add_overflow(t->offset, data_off, &t->offset) ||
             __builtin_add_overflow(t->offset, t->n_bytes, &end) || end > f->n_bytes)
             return err_set(r->e, ERR_FORMAT,
-                           "%s: tensor \"%s\": its %" PRIu64 " bytes at byte %" PRIu64
-                           " end beyond the file's %" PRIu64 " bytes (truncated or corrupt)",
+                           "%s: tensor \"%s\": its %" PRIu64 " bytes at byte %" PRIu64 " end beyond the file's %" PRIu64
+                           " bytes (truncated or corrupt)",
                            r->path, gguf_show(t->name, strlen(t->name)).s, t->n_bytes, t->offset, f->n_bytes);
     }
     return ERR_OK;
@@ -372,10 +364,9 @@ static err_code read_header(struct reader *r, struct gguf_file *f)
     snprintf(r->where, sizeof r->where, "the header");
     TRY(take(r, magic, sizeof magic));
     if (memcmp(magic, "GGUF", 4) != 0)
-        return err_set(
-            r->e, ERR_FORMAT,
-            "%s: not a GGUF file: it starts with bytes %02x %02x %02x %02x, expected 47 47 55 46 (\"GGUF\")",
-            r->path, magic[0], magic[1], magic[2], magic[3]);
+        return err_set(r->e, ERR_FORMAT,
+                       "%s: not a GGUF file: it starts with bytes %02x %02x %02x %02x, expected 47 47 55 46 (\"GGUF\")",
+                       r->path, magic[0], magic[1], magic[2], magic[3]);
     TRY(read_u32(r, &f->version));
     if ((f->version & 0xffff) == 0 && f->version >> 16)
         return err_set(r->e, ERR_UNSUPPORTED,
@@ -383,8 +374,8 @@ static err_code read_header(struct reader *r, struct gguf_file *f)
                        "); only little-endian files are supported",
                        r->path, f->version);
     if (f->version != 2 && f->version != 3)
-        return err_set(r->e, ERR_UNSUPPORTED, "%s: GGUF version %" PRIu32 "; versions 2 and 3 are supported",
-                       r->path, f->version);
+        return err_set(r->e, ERR_UNSUPPORTED, "%s: GGUF version %" PRIu32 "; versions 2 and 3 are supported", r->path,
+                       f->version);
     TRY(read_u64(r, &f->n_tensors));
     TRY(read_u64(r, &f->n_kv));
     uint64_t min_tensor = 8 + 1 + 4 + 8 + 4 + 8; /* name, n_dims, ne[0], type, offset */
@@ -401,14 +392,13 @@ static err_code find_alignment(struct reader *r, struct gguf_file *f)
         return ERR_OK;
     uint64_t a;
     if (!gguf_value_u64(v, &a) || a == 0 || a > GGUF_MAX_ALIGNMENT || (a & (a - 1)))
-        return err_set(r->e, ERR_FORMAT, "%s: key \"general.alignment\": expected a power of two up to %d",
-                       r->path, GGUF_MAX_ALIGNMENT);
+        return err_set(r->e, ERR_FORMAT, "%s: key \"general.alignment\": expected a power of two up to %d", r->path,
+                       GGUF_MAX_ALIGNMENT);
     f->alignment = a;
     return ERR_OK;
 }
 
-err_code gguf_parse(struct gguf_file *f, int file, const struct gguf_source *src, struct arena *arena,
-                    struct err *e)
+err_code gguf_parse(struct gguf_file *f, int file, const struct gguf_source *src, struct arena *arena, struct err *e)
 {
     struct reader r = {.path = f->path, .src = *src, .arena = arena, .e = e};
     err_code code = ERR_OK;

@@ -100,8 +100,7 @@ static err_code put_scalar(struct bytes *b, const struct gguf_value *v, struct e
     switch (v->type) {
     case GGUF_F32: return put(b, &f32, sizeof f32, e);
     case GGUF_F64: return put(b, &v->f, sizeof v->f, e);
-    default:
-        return put(b, &v->u, gguf_value_type_bytes(v->type), e); /* little-endian: the low bytes come first */
+    default: return put(b, &v->u, gguf_value_type_bytes(v->type), e); /* little-endian: the low bytes come first */
     }
 }
 
@@ -125,21 +124,19 @@ static err_code put_array(struct bytes *b, const struct gguf_value *v, int depth
 }
 
 /* A copy of the name, which must be new in the index. */
-static err_code keep_name(struct gguf_writer *w, struct gguf_index *ix, const char *name, size_t max,
-                          int64_t number, char **out)
+static err_code keep_name(struct gguf_writer *w, struct gguf_index *ix, const char *name, size_t max, int64_t number,
+                          char **out)
 {
     size_t n = strlen(name);
     int64_t old;
     struct err *e = &w->err;
     if (n == 0 || n > max)
-        return err_set(e, ERR_USAGE, "name \"%s\" has %zu bytes, expected 1 to %zu", gguf_show(name, n).s, n,
-                       max);
+        return err_set(e, ERR_USAGE, "name \"%s\" has %zu bytes, expected 1 to %zu", gguf_show(name, n).s, n, max);
     *out = arena_strndup(&w->arena, name, n);
     if (!*out)
         return err_nomem(e, n, "a name");
     TRY(gguf_index_add(ix, *out, n, number, &old, e));
-    return old == GGUF_INDEX_NONE ? ERR_OK
-                                  : err_set(e, ERR_USAGE, "name \"%s\" is added twice", gguf_show(name, n).s);
+    return old == GGUF_INDEX_NONE ? ERR_OK : err_set(e, ERR_USAGE, "name \"%s\" is added twice", gguf_show(name, n).s);
 }
 
 void gguf_writer_add_value(struct gguf_writer *w, const char *key, const struct gguf_value *v)
@@ -191,8 +188,8 @@ void gguf_writer_add_strings(struct gguf_writer *w, const char *key, const char 
     mem_free(s);
 }
 
-void gguf_writer_add_array(struct gguf_writer *w, const char *key, enum gguf_value_type type,
-                           const void *data, uint64_t n)
+void gguf_writer_add_array(struct gguf_writer *w, const char *key, enum gguf_value_type type, const void *data,
+                           uint64_t n)
 {
     gguf_writer_add_value(w, key, &(struct gguf_value){.type = GGUF_ARRAY, .arr = {type, n, data}});
 }
@@ -200,8 +197,8 @@ void gguf_writer_add_array(struct gguf_writer *w, const char *key, enum gguf_val
 void gguf_writer_set_alignment(struct gguf_writer *w, uint32_t alignment)
 {
     if (!w->err.code && (alignment < 8 || alignment > GGUF_MAX_ALIGNMENT || (alignment & (alignment - 1))))
-        (void)err_set(&w->err, ERR_USAGE, "alignment %" PRIu32 ": expected a power of two from 8 to %d",
-                      alignment, GGUF_MAX_ALIGNMENT);
+        (void)err_set(&w->err, ERR_USAGE, "alignment %" PRIu32 ": expected a power of two from 8 to %d", alignment,
+                      GGUF_MAX_ALIGNMENT);
     gguf_writer_add_u32(w, "general.alignment", alignment);
     w->alignment = alignment;
 }
@@ -216,8 +213,8 @@ static err_code size_tensor(struct writer_tensor *t, struct err *e)
     size_t row_bytes = 0;
     if (!info || !quant_row_bytes(info, t->ne[0], &row_bytes) ||
         __builtin_mul_overflow((uint64_t)row_bytes, n_row, &t->n_bytes) || t->n_bytes > INT64_MAX / 2)
-        return err_set(e, ERR_USAGE, "tensor \"%s\": rows of %" PRIu64 " do not fit type %s", t->name,
-                       t->ne[0], info ? info->name : "(unknown)");
+        return err_set(e, ERR_USAGE, "tensor \"%s\": rows of %" PRIu64 " do not fit type %s", t->name, t->ne[0],
+                       info ? info->name : "(unknown)");
     t->row_bytes = row_bytes;
     return ERR_OK;
 }
@@ -254,8 +251,7 @@ void gguf_writer_add_tensor_fn(struct gguf_writer *w, const char *name, int n_di
                                enum quant_type type, gguf_fill_fn *fill, void *user)
 {
     assert(fill);
-    add_tensor(w, name, ne,
-               (struct writer_tensor){.n_dims = n_dims, .type = type, .fill = fill, .user = user});
+    add_tensor(w, name, ne, (struct writer_tensor){.n_dims = n_dims, .type = type, .fill = fill, .user = user});
 }
 
 /* Where the bytes go: a descriptor, or memory when fd < 0. */
@@ -276,8 +272,7 @@ static err_code sink_put(struct sink *s, const void *p, size_t n, struct err *e)
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            return err_set(e, ERR_IO, "%s: writing at byte %" PRIu64 ": %s", s->path, s->n_bytes - n,
-                           strerror(errno));
+            return err_set(e, ERR_IO, "%s: writing at byte %" PRIu64 ": %s", s->path, s->n_bytes - n, strerror(errno));
         c += done;
         n -= (size_t)done;
     }

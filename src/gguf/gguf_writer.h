@@ -21,8 +21,8 @@ void gguf_writer_add_f32(struct gguf_writer *w, const char *key, float v);
 void gguf_writer_add_bool(struct gguf_writer *w, const char *key, bool v);
 void gguf_writer_add_string(struct gguf_writer *w, const char *key, const char *v);
 void gguf_writer_add_strings(struct gguf_writer *w, const char *key, const char *const *v, uint64_t n);
-void gguf_writer_add_array(struct gguf_writer *w, const char *key, enum gguf_value_type type,
-                           const void *data, uint64_t n); /* data: as in struct gguf_value */
+void gguf_writer_add_array(struct gguf_writer *w, const char *key, enum gguf_value_type type, const void *data,
+                           uint64_t n); /* data: as in struct gguf_value */
 
 /* Adds "general.alignment" and aligns tensors to it (a power of two, 8 or more). Without: 32. */
 void gguf_writer_set_alignment(struct gguf_writer *w, uint32_t alignment);

@@ -14,10 +14,7 @@ size_t inspect_utf8_length(const char *s, size_t n)
     const unsigned char *u = (const unsigned char *)s;
     if (u[0] < 0x80)
         return 1;
-    size_t length = u[0] >= 0xc2 && u[0] <= 0xdf   ? 2
-                    : (u[0] & 0xf0) == 0xe0        ? 3
-                    : u[0] >= 0xf0 && u[0] <= 0xf4 ? 4
-                                                   : 0;
+    size_t length = u[0] >= 0xc2 && u[0] <= 0xdf ? 2 : (u[0] & 0xf0) == 0xe0 ? 3 : u[0] >= 0xf0 && u[0] <= 0xf4 ? 4 : 0;
     if (length == 0 || length > n)
         return 0;
     for (size_t i = 1; i < length; i++)
@@ -74,8 +71,7 @@ static void add_piece(struct inspect_stats *st, struct moments *m, const float *
     m->n += n_finite;
 }
 
-err_code inspect_measure_tensor(struct inspect_stats *out, struct store *s, const struct gguf_tensor *t,
-                                struct err *e)
+err_code inspect_measure_tensor(struct inspect_stats *out, struct store *s, const struct gguf_tensor *t, struct err *e)
 {
     const struct quant_info *q = t->info;
     size_t block_len = (size_t)q->block_len, block_bytes = (size_t)q->block_bytes;

@@ -17,15 +17,14 @@ struct inspect_stats {
 };
 
 /* Reads and decodes the whole tensor, a piece at a time. */
-MUST_USE err_code inspect_measure_tensor(struct inspect_stats *out, struct store *s,
-                                         const struct gguf_tensor *t, struct err *e);
+MUST_USE err_code inspect_measure_tensor(struct inspect_stats *out, struct store *s, const struct gguf_tensor *t,
+                                         struct err *e);
 
 void inspect_text_model(FILE *out, const struct gguf *g, const struct model_facts *f);
 void inspect_text_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,
                          const struct inspect_stats *stats);
 
-MUST_USE err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_facts *f,
-                                     struct err *e);
+MUST_USE err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_facts *f, struct err *e);
 MUST_USE err_code inspect_json_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,
                                       const struct inspect_stats *stats, struct err *e);
 

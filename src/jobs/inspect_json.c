@@ -97,8 +97,7 @@ static json_t *element(struct out_json *o, const struct gguf_value *v, uint64_t 
     case GGUF_F32: return real(o, (double)((const float *)p)[i]);
     case GGUF_F64: return real(o, ((const double *)p)[i]);
     case GGUF_BOOL: return keep(o, json_boolean(((const uint8_t *)p)[i]));
-    case GGUF_STRING:
-        return string(o, ((const struct gguf_string *)p)[i].s, ((const struct gguf_string *)p)[i].n);
+    case GGUF_STRING: return string(o, ((const struct gguf_string *)p)[i].s, ((const struct gguf_string *)p)[i].n);
     case GGUF_ARRAY: return value_array(o, &((const struct gguf_value *)p)[i]);
     case GGUF_N_VALUE_TYPE: break;
     }
@@ -185,8 +184,7 @@ static json_t *types(struct out_json *o, const struct model_facts *f)
         set(o, v, "weights", integer(o, t->n_weights));
         set(o, v, "bytes", t->info ? integer(o, t->n_bytes) : keep(o, json_null()));
         set(o, v, "bits_per_weight",
-            t->info ? real(o, 8.0 * (double)t->info->block_bytes / (double)t->info->block_len)
-                    : keep(o, json_null()));
+            t->info ? real(o, 8.0 * (double)t->info->block_bytes / (double)t->info->block_len) : keep(o, json_null()));
         append(o, all, v);
     }
     return all;

@@ -4,13 +4,7 @@
 
 #include "jobs/inspect_internal.h"
 
-enum {
-    STRING_SHOWN_CHARS = 72,
-    ARRAY_SHOWN = 6,
-    ARRAY_SHOWN_CHARS = 20,
-    NAME_SHOWN_CHARS = 255,
-    LABEL_WIDTH = 22
-};
+enum { STRING_SHOWN_CHARS = 72, ARRAY_SHOWN = 6, ARRAY_SHOWN_CHARS = 20, NAME_SHOWN_CHARS = 255, LABEL_WIDTH = 22 };
 
 /* 1234567 as "1,234,567". */
 struct count_text {
@@ -130,8 +124,7 @@ static void print_metadata(FILE *out, const struct gguf *g)
         const struct gguf_kv *kv = gguf_kv_at(g, i);
         char type[48];
         if (kv->value.type == GGUF_ARRAY)
-            snprintf(type, sizeof type, "%s[%" PRIu64 "]", gguf_value_type_name(kv->value.arr.type),
-                     kv->value.arr.n);
+            snprintf(type, sizeof type, "%s[%" PRIu64 "]", gguf_value_type_name(kv->value.arr.type), kv->value.arr.n);
         else
             snprintf(type, sizeof type, "%s", gguf_value_type_name(kv->value.type));
         fputs("  ", out);
@@ -163,8 +156,7 @@ static void print_types(FILE *out, const struct gguf *g, const struct model_fact
         fprintf(out, " %12.4f", 8.0 * (double)f->n_bytes / (double)f->n_weights);
     fputc('\n', out);
     if (f->n_unknown)
-        fprintf(out,
-                "  %" PRIu64 " tensor%s of unknown types: their bytes are missing from every sum below.\n",
+        fprintf(out, "  %" PRIu64 " tensor%s of unknown types: their bytes are missing from every sum below.\n",
                 f->n_unknown, f->n_unknown == 1 ? " is" : "s are");
 }
 
@@ -197,8 +189,7 @@ static void print_shape(FILE *out, const struct model_facts *f)
     print_string(out, f->architecture, STRING_SHOWN_CHARS);
     fputc('\n', out);
     print_label(out, "layers");
-    fprintf(out, "%" PRIu32 " (%" PRIu32 " dense, %" PRIu32 " MoE", f->n_layer, f->n_layer_dense,
-            f->n_layer_moe);
+    fprintf(out, "%" PRIu32 " (%" PRIu32 " dense, %" PRIu32 " MoE", f->n_layer, f->n_layer_dense, f->n_layer_moe);
     if (f->n_layer_nextn)
         fprintf(out, ", %" PRIu32 " nextn: not used for plain decoding", f->n_layer_nextn);
     fputs(")\n", out);
@@ -247,8 +238,7 @@ void inspect_text_model(FILE *out, const struct gguf *g, const struct model_fact
     for (int i = 0; i < gguf_n_files(g); i++)
         fprintf(out, "%s  %s (%s bytes)\n", gguf_file_path(g, i), show_size(gguf_file_bytes(g, i)).s,
                 show_count(gguf_file_bytes(g, i)).s);
-    fprintf(out,
-            "GGUF version %d, alignment %" PRIu64 ", %" PRIu64 " metadata entries, %" PRIu64 " tensors\n",
+    fprintf(out, "GGUF version %d, alignment %" PRIu64 ", %" PRIu64 " metadata entries, %" PRIu64 " tensors\n",
             gguf_version(g), gguf_alignment(g), gguf_n_kv(g), gguf_n_tensors(g));
     print_metadata(out, g);
     if (gguf_n_tensors(g) == 0)
@@ -285,6 +275,5 @@ void inspect_text_tensor(FILE *out, const struct gguf *g, const struct gguf_tens
         fprintf(out, "%.7g, %.7g\n", stats->mean, stats->std);
     }
     print_label(out, "NaN, infinite");
-    fprintf(out, "%" PRIu64 ", %" PRIu64 " of %s values\n", stats->n_nan, stats->n_inf,
-            show_count(stats->n_values).s);
+    fprintf(out, "%" PRIu64 ", %" PRIu64 " of %s values\n", stats->n_nan, stats->n_inf, show_count(stats->n_values).s);
 }

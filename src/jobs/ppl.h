@@ -13,8 +13,8 @@ struct ppl_result {
     double ppl, ppl_error;
 };
 
-/* Scores up to n_window windows (0: all) of a session with a context of n_ctx or more. `progress` (may be NULL) is called
- * after each window with the result so far; false cancels. ERR_USAGE when the text is shorter than a window. */
+/* Scores up to n_window windows (0: all) of a session with a context of n_ctx or more. `progress` (may be NULL) is
+ * called after each window with the result so far; false cancels. ERR_USAGE when the text is shorter than a window. */
 MUST_USE err_code ppl_run(moebius_session *session, const moebius_engine *engine, const int32_t *ids, size_t n,
                           int64_t n_ctx, int64_t n_window,
                           bool (*progress)(void *user, const struct ppl_result *so_far, int64_t n_window), void *user,

@@ -79,10 +79,9 @@ struct kernels {
     void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
     /* y = act(gate) * up; y may be gate or up. */
     void (*act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n);
-    void (*add)(float *y, const float *a, const float *b, int64_t n); /* y = a + b; y may be either */
-    void (*fma_scalar)(float *y, const float *x, float a, int64_t n); /* y = fma(a, x, y) */
-    void (*exp_sum)(float *y, const float *x, float max, int64_t n,
-                    float *sum); /* y = exp(x - max), their sum */
+    void (*add)(float *y, const float *a, const float *b, int64_t n);            /* y = a + b; y may be either */
+    void (*fma_scalar)(float *y, const float *x, float a, int64_t n);            /* y = fma(a, x, y) */
+    void (*exp_sum)(float *y, const float *x, float max, int64_t n, float *sum); /* y = exp(x - max), their sum */
     /* Rotates the first n_rot of the elements of one head; cs: n_rot/2 pairs (cos, sin). */
     void (*rope)(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);
 
@@ -94,15 +93,14 @@ struct kernels {
      *   o[d] = sum_i w_i v_i[d], i ascending.
      * k: n rows of hd_k, v: n rows of hd_v, both contiguous, F16 or F32 by name. softcap 0: none, else
      * c * tanh(s / c). n: 1..KERNEL_ATTN_BLOCK. */
-    void (*attn_block_f16)(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,
-                           int64_t n, float scale, float softcap, float *max, float *sum, float *o);
-    void (*attn_block_f32)(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,
-                           int64_t n, float scale, float softcap, float *max, float *sum, float *o);
+    void (*attn_block_f16)(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v, int64_t n,
+                           float scale, float softcap, float *max, float *sum, float *o);
+    void (*attn_block_f32)(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v, int64_t n,
+                           float scale, float softcap, float *max, float *sum, float *o);
     /* Folds the partial (max_b, sum_b, o_b) into (max, sum, o): with m = max(max, max_b), a = exp(max - m)
      * and b = exp(max_b - m): o = fma(b, o_b, a * o), sum likewise, max = m. A first partial is folded into
      * max = -inf, sum = 0, o = 0. */
-    void (*attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,
-                       int64_t hd_v);
+    void (*attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v);
 };
 
 /* Positions in an attention block: partial softmaxes cover [i * BLOCK, (i + 1) * BLOCK) of absolute

@@ -15,38 +15,36 @@
 #endif
 
 /* matmul_TYPE_SUFFIX for every type of quant_types.def */
-#define QUANT(name, id, block_len, block_bytes, decoder, act)                                                \
+#define QUANT(name, id, block_len, block_bytes, decoder, act)                                                          \
     kernel_matmul_fn matmul_##decoder##_scalar, matmul_##decoder##_reference;
 #include "quant/quant_types.def"
 #undef QUANT
 
 /* Everything but the products, for a suffix. */
-#define KERNELS_DECLARE_OPS(suffix)                                                                          \
-    void quantize_int8_32_##suffix(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);            \
-    void quantize_int8_256_##suffix(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);           \
-    void rms_norm_##suffix(float *y, const float *x, const float *w, int64_t n, float eps);                  \
-    void act_mul_##suffix(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n);   \
-    void add_##suffix(float *y, const float *a, const float *b, int64_t n);                                  \
-    void fma_scalar_##suffix(float *y, const float *x, float a, int64_t n);                                  \
-    void exp_sum_##suffix(float *y, const float *x, float max, int64_t n, float *sum);                       \
-    void rope_##suffix(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);                     \
-    void f32_to_f16_##suffix(uint16_t *y, const float *x, int64_t n);                                        \
-    void f16_to_f32_##suffix(float *y, const uint16_t *x, int64_t n);                                        \
-    void attn_block_f16_##suffix(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k,         \
-                                 int64_t hd_v, int64_t n, float scale, float softcap, float *max,            \
-                                 float *sum, float *o);                                                      \
-    void attn_block_f32_##suffix(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v, \
-                                 int64_t n, float scale, float softcap, float *max, float *sum, float *o);   \
-    void attn_merge_##suffix(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,   \
+#define KERNELS_DECLARE_OPS(suffix)                                                                                    \
+    void quantize_int8_32_##suffix(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);                      \
+    void quantize_int8_256_##suffix(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);                     \
+    void rms_norm_##suffix(float *y, const float *x, const float *w, int64_t n, float eps);                            \
+    void act_mul_##suffix(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n);             \
+    void add_##suffix(float *y, const float *a, const float *b, int64_t n);                                            \
+    void fma_scalar_##suffix(float *y, const float *x, float a, int64_t n);                                            \
+    void exp_sum_##suffix(float *y, const float *x, float max, int64_t n, float *sum);                                 \
+    void rope_##suffix(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);                               \
+    void f32_to_f16_##suffix(uint16_t *y, const float *x, int64_t n);                                                  \
+    void f16_to_f32_##suffix(float *y, const uint16_t *x, int64_t n);                                                  \
+    void attn_block_f16_##suffix(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,     \
+                                 int64_t n, float scale, float softcap, float *max, float *sum, float *o);             \
+    void attn_block_f32_##suffix(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,           \
+                                 int64_t n, float scale, float softcap, float *max, float *sum, float *o);             \
+    void attn_merge_##suffix(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,             \
                              int64_t hd_v);
 
-#define KERNELS_FILL_OPS(suffix)                                                                             \
-    .quantize_int8_32 = quantize_int8_32_##suffix, .quantize_int8_256 = quantize_int8_256_##suffix,          \
-    .rms_norm = rms_norm_##suffix, .act_mul = act_mul_##suffix, .add = add_##suffix,                         \
-    .fma_scalar = fma_scalar_##suffix, .exp_sum = exp_sum_##suffix, .rope = rope_##suffix,                   \
-    .f32_to_f16 = f32_to_f16_##suffix, .f16_to_f32 = f16_to_f32_##suffix,                                    \
-    .attn_block_f16 = attn_block_f16_##suffix, .attn_block_f32 = attn_block_f32_##suffix,                    \
-    .attn_merge = attn_merge_##suffix
+#define KERNELS_FILL_OPS(suffix)                                                                                       \
+    .quantize_int8_32 = quantize_int8_32_##suffix, .quantize_int8_256 = quantize_int8_256_##suffix,                    \
+    .rms_norm = rms_norm_##suffix, .act_mul = act_mul_##suffix, .add = add_##suffix,                                   \
+    .fma_scalar = fma_scalar_##suffix, .exp_sum = exp_sum_##suffix, .rope = rope_##suffix,                             \
+    .f32_to_f16 = f32_to_f16_##suffix, .f16_to_f32 = f16_to_f32_##suffix, .attn_block_f16 = attn_block_f16_##suffix,   \
+    .attn_block_f32 = attn_block_f32_##suffix, .attn_merge = attn_merge_##suffix
 
 KERNELS_DECLARE_OPS(scalar)
 KERNELS_DECLARE_OPS(reference)

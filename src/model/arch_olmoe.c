@@ -3,9 +3,11 @@
 
 err_code arch_olmoe_load(struct loader *l, struct err *e)
 {
-    return load_transformer(l, &(struct transformer_rules){
-                                   .rope = ROPE_NEOX,
-                                   .qk_norm = QK_NORM_ALL,
-                                   .moe = {.score = ROUTE_SOFTMAX, .norm_weights = false},
-                               }, e);
+    return load_transformer(l,
+                            &(struct transformer_rules){
+                                .rope = ROPE_NEOX,
+                                .qk_norm = QK_NORM_ALL,
+                                .moe = {.score = ROUTE_SOFTMAX, .norm_weights = false},
+                            },
+                            e);
 }

@@ -4,8 +4,10 @@
 
 err_code arch_qwen2moe_load(struct loader *l, struct err *e)
 {
-    return load_transformer(l, &(struct transformer_rules){
-                                   .rope = ROPE_NEOX,
-                                   .moe = {.score = ROUTE_SOFTMAX, .norm_weights = false},
-                               }, e);
+    return load_transformer(l,
+                            &(struct transformer_rules){
+                                .rope = ROPE_NEOX,
+                                .moe = {.score = ROUTE_SOFTMAX, .norm_weights = false},
+                            },
+                            e);
 }

@@ -26,7 +26,7 @@ struct model_work {
     float *host_x;
 };
 
-/* ---- work space ------------------------------------------------------------------------------------------- */
+/* ---- work space ---------------------------------------------------------------------------------------------- */
 
 static int64_t max_i64(int64_t a, int64_t b)
 {
@@ -63,18 +63,12 @@ static err_code create_tensors(struct model_work *w, const struct model *m, stru
         enum elem_type type;
         int64_t ne0, ne1;
     } all[] = {
-        {&w->ids, ELEM_I32, w->n_batch, 1},
-        {&w->pos, ELEM_I32, w->n_batch, 1},
-        {&w->rope, ELEM_F32, m->n_rot, w->n_batch},
-        {&w->x, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->h, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->q, ELEM_F32, n_q, w->n_batch},
-        {&w->k, ELEM_F32, n_k, w->n_batch},
-        {&w->v, ELEM_F32, n_v, w->n_batch},
-        {&w->attn, ELEM_F32, n_o, w->n_batch},
-        {&w->gate, ELEM_F32, n_ff, w->n_batch},
-        {&w->up, ELEM_F32, n_ff, w->n_batch},
-        {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
+        {&w->ids, ELEM_I32, w->n_batch, 1},         {&w->pos, ELEM_I32, w->n_batch, 1},
+        {&w->rope, ELEM_F32, m->n_rot, w->n_batch}, {&w->x, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->h, ELEM_F32, m->n_embd, w->n_batch},   {&w->q, ELEM_F32, n_q, w->n_batch},
+        {&w->k, ELEM_F32, n_k, w->n_batch},         {&w->v, ELEM_F32, n_v, w->n_batch},
+        {&w->attn, ELEM_F32, n_o, w->n_batch},      {&w->gate, ELEM_F32, n_ff, w->n_batch},
+        {&w->up, ELEM_F32, n_ff, w->n_batch},       {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         TRY(backend_tensor_create(w->device, all[i].type, all[i].ne0, all[i].ne1, 1, MEM_SCRATCH, all[i].t, e));
@@ -121,7 +115,7 @@ void model_work_close(struct model_work **out)
     *out = NULL;
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------------- */
 
 /* One call: everything that its blocks need to know. Tensors are cut to the call's number of tokens. */
 struct pass {
@@ -145,11 +139,10 @@ static struct tensor shaped(struct tensor t, int64_t ne0, int64_t ne1)
 static void norm(const struct pass *p, const struct tensor *x, const struct tensor *w, int64_t n,
                  const struct tensor *out)
 {
-    backend_enqueue(p->b, &(struct op){.kind = OP_RMS_NORM,
-                                       .in = {*x},
-                                       .out = {*out},
-                                       .vec = {*w},
-                                       .norm = {.n = n, .eps = p->m->norm_eps}});
+    backend_enqueue(
+        p->b,
+        &(struct op){
+            .kind = OP_RMS_NORM, .in = {*x}, .out = {*out}, .vec = {*w}, .norm = {.n = n, .eps = p->m->norm_eps}});
 }
 
 static void add(const struct pass *p, const struct tensor *x, const struct tensor *y)
@@ -159,15 +152,13 @@ static void add(const struct pass *p, const struct tensor *x, const struct tenso
 
 static void rope(const struct pass *p, const struct attention *a, const struct tensor *x)
 {
-    backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
-                                       .in = {*x, p->rope},
-                                       .out = {*x},
-                                       .rope = {a->rope, a->head_dim, a->n_rot}});
+    backend_enqueue(
+        p->b,
+        &(struct op){.kind = OP_ROPE, .in = {*x, p->rope}, .out = {*x}, .rope = {a->rope, a->head_dim, a->n_rot}});
 }
 
 /* h = o . attention(q . h, k . h, v . h) */
-static void attention(const struct pass *p, const struct attention *a, struct layer_state *kv,
-                      const struct tensor *h)
+static void attention(const struct pass *p, const struct attention *a, struct layer_state *kv, const struct tensor *h)
 {
     struct tensor q = shaped(p->w->q, a->n_head * a->head_dim, p->n);
     struct tensor k = shaped(p->w->k, a->n_head_kv * a->head_dim, p->n);
@@ -191,16 +182,15 @@ static void attention(const struct pass *p, const struct attention *a, struct la
                                        .out = {out},
                                        .state = {kv->k, kv->v},
                                        .attention = {a->n_head, a->scale, p->s->pos + p->n}});
-    backend_enqueue(p->b, &(struct op){
-                              .kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
 }
 
 /* h = down . (act(gate . h) * (up . h)) */
 static void dense_ffn(const struct pass *p, const struct ffn *f, const struct tensor *h)
 {
     struct tensor gate = shaped(p->w->gate, f->n_ff, h->ne[1]), up = shaped(p->w->up, f->n_ff, h->ne[1]);
-    backend_enqueue(p->b, &(struct op){
-                              .kind = OP_MATMUL, .in = {*h}, .out = {gate, up}, .weight = {f->gate, f->up}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {gate, up}, .weight = {f->gate, f->up}});
     backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = f->act});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*h}, .weight = {f->down}});
 }

@@ -6,7 +6,7 @@
 
 #include "store/store.h"
 
-/* ---- keys ------------------------------------------------------------------------------------------------- */
+/* ---- keys ---------------------------------------------------------------------------------------------------- */
 
 enum { KEY_BYTES = 160 };
 
@@ -62,7 +62,7 @@ err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer,
     return code;
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------------- */
 
 enum { NAME_BYTES = 128 };
 
@@ -95,9 +95,8 @@ static err_code need_tensor(struct loader *l, int64_t layer, const char *name, i
         return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s has type %u, which this version does not know", path, full,
                        t->type_id);
     if (t->ne[0] != (uint64_t)ne0 || t->ne[1] != (uint64_t)ne1 || t->ne[2] != (uint64_t)ne2 || t->ne[3] != 1)
-        return err_set(e, ERR_FORMAT,
-                       "%s: tensor %s has shape [%llu, %llu, %llu], expected [%lld, %lld, %lld]", path, full,
-                       (unsigned long long)t->ne[0], (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
+        return err_set(e, ERR_FORMAT, "%s: tensor %s has shape [%llu, %llu, %llu], expected [%lld, %lld, %lld]", path,
+                       full, (unsigned long long)t->ne[0], (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
                        (long long)ne0, (long long)ne1, (long long)ne2);
     l->used[t - gguf_tensor_at(l->g, 0)] = true;
     *out = t;
@@ -113,10 +112,8 @@ struct tensor_source {
 static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {
     const struct tensor_source *s = user;
-    const struct store_range range = {.file = s->t->file,
-                                      .offset = s->t->offset + row0 * s->row_bytes,
-                                      .n_bytes = n * s->row_bytes,
-                                      .dst = dst};
+    const struct store_range range = {
+        .file = s->t->file, .offset = s->t->offset + row0 * s->row_bytes, .n_bytes = n * s->row_bytes, .dst = dst};
     if (store_read(s->l->p->store, &range, 1, e) != ERR_OK)
         return err_prefix(e, "tensor %s", s->t->name);
     uint64_t total = atomic_fetch_add(&s->l->n_read, range.n_bytes) + range.n_bytes;
@@ -169,7 +166,7 @@ out:
     return code;
 }
 
-/* ---- trunk ------------------------------------------------------------------------------------------------ */
+/* ---- trunk --------------------------------------------------------------------------------------------------- */
 
 static err_code load_rope(struct loader *l, struct err *e)
 {
@@ -225,7 +222,7 @@ err_code load_trunk(struct loader *l, struct err *e)
     return ERR_OK;
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------------- */
 
 static err_code attention_dims(struct loader *l, int64_t layer, struct attention *a, struct err *e)
 {
@@ -253,8 +250,8 @@ static err_code attention_dims(struct loader *l, int64_t layer, struct attention
     return ERR_OK;
 }
 
-err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
-                        struct attention *a, struct err *e)
+err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm, struct attention *a,
+                        struct err *e)
 {
     struct model *m = l->m;
     TRY(attention_dims(l, layer, a, e));
@@ -316,17 +313,16 @@ static err_code load_routed(struct loader *l, int64_t layer, const struct moe_la
         TRY(need_tensor(l, layer, "ffn_gate_exps.weight", m->n_embd, n_ff, y->n_expert, &gate, e));
         TRY(need_tensor(l, layer, "ffn_up_exps.weight", m->n_embd, n_ff, y->n_expert, &up, e));
     }
-    l->expert_layers[y->experts_layer] =
-        (struct expert_layer){.index = (int)layer,
-                              .n_expert = y->n_expert,
-                              .shape = {.gate_type = gate->info,
-                                        .up_type = up->info,
-                                        .down_type = down->info,
-                                        .n_embd = m->n_embd,
-                                        .n_ff = n_ff},
-                              .gate = expert_matrix(gate, 0, n_half),
-                              .up = expert_matrix(up, n_half - 1, n_half),
-                              .down = expert_matrix(down, 0, 1)};
+    l->expert_layers[y->experts_layer] = (struct expert_layer){.index = (int)layer,
+                                                               .n_expert = y->n_expert,
+                                                               .shape = {.gate_type = gate->info,
+                                                                         .up_type = up->info,
+                                                                         .down_type = down->info,
+                                                                         .n_embd = m->n_embd,
+                                                                         .n_ff = n_ff},
+                                                               .gate = expert_matrix(gate, 0, n_half),
+                                                               .up = expert_matrix(up, n_half - 1, n_half),
+                                                               .down = expert_matrix(down, 0, 1)};
     return ERR_OK;
 }
 

@@ -23,7 +23,7 @@ typedef err_code arch_load_fn(struct loader *l, struct err *e);
 #include "model/arch_list.def"
 #undef ARCH
 
-/* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" -------------------------------------------------------------- */
+/* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" ----------------------------------------------------------------- */
 
 MUST_USE err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err *e);     /* must be there */
 MUST_USE err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct err *e); /* else *out stays */
@@ -32,7 +32,7 @@ MUST_USE err_code load_f32_opt(struct loader *l, const char *suffix, float *out,
 /* A number that is one for all layers or an array of one for each; *out stays when the key is absent. */
 MUST_USE err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer, int64_t *out, struct err *e);
 
-/* ---- tensors: NAME (layer -1) or "blk.LAYER.NAME" ---------------------------------------------------------- */
+/* ---- tensors: NAME (layer -1) or "blk.LAYER.NAME" ------------------------------------------------------------ */
 
 /* NULL when absent. */
 const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const char *name);
@@ -44,7 +44,7 @@ MUST_USE err_code load_weight(struct loader *l, int64_t layer, const char *name,
 MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need,
                               struct tensor *out, struct err *e);
 
-/* ---- blocks ----------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------------- */
 
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ALL }; /* over each head, or over the whole of q and of k */
 

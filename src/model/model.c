@@ -16,10 +16,10 @@ const char *model_arch_names(void)
 
 static arch_load_fn *arch_loader(struct gguf_string name, const char **kept)
 {
-#define ARCH(arch, suffix)                                                                                        \
-    if (name.n == strlen(arch) && !memcmp(name.s, arch, name.n)) {                                                \
-        *kept = arch;                                                                                             \
-        return arch_##suffix##_load;                                                                              \
+#define ARCH(arch, suffix)                                                                                             \
+    if (name.n == strlen(arch) && !memcmp(name.s, arch, name.n)) {                                                     \
+        *kept = arch;                                                                                                  \
+        return arch_##suffix##_load;                                                                                   \
     }
 #include "model/arch_list.def"
 #undef ARCH
@@ -45,8 +45,7 @@ static void warn_unused(const struct loader *l)
         }
     if (n_unused)
         log_line(l->p->log, LOG_WARN, "%s: %llu tensors are not used by architecture %s, the first is %s",
-                 gguf_file_path(l->g, 0), (unsigned long long)n_unused, l->m->arch,
-                 gguf_tensor_at(l->g, first)->name);
+                 gguf_file_path(l->g, 0), (unsigned long long)n_unused, l->m->arch, gguf_tensor_at(l->g, first)->name);
 }
 
 struct expert_progress {

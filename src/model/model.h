@@ -56,7 +56,7 @@ struct model {
     int64_t n_rot; /* of the rope table that all layers share */
     struct tensor rope_divisors;
 
-    struct weight *embed;  /* [n_vocab][n_embd] */
+    struct weight *embed; /* [n_vocab][n_embd] */
     struct tensor out_norm;
     struct weight *output; /* [n_vocab][n_embd]; the embedding when the file ties them */
     struct layer *layers;  /* [n_layer] */
@@ -94,13 +94,13 @@ uint64_t model_load_bytes(const struct gguf *g);
 /* The known architectures, "llama, olmoe, ...", for messages. */
 const char *model_arch_names(void);
 
-/* ---- state and forward pass ------------------------------------------------------------------------------- */
+/* ---- state and forward pass ---------------------------------------------------------------------------------- */
 
 struct model_state; /* one text: its KV cache and position */
 
 /* Room for n_ctx positions; kv: ELEM_F16 or ELEM_F32. Owned by the caller, to be closed before the model. */
-MUST_USE err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx,
-                                     enum elem_type kv, struct err *e);
+MUST_USE err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, enum elem_type kv,
+                                     struct err *e);
 void model_state_close(struct model_state **s);
 int64_t model_state_n_ctx(const struct model_state *s);
 int64_t model_state_pos(const struct model_state *s);
@@ -109,8 +109,8 @@ void model_state_truncate(struct model_state *s, int64_t pos);
 
 /* Work space of the forward pass, for chunks of up to n_batch tokens and n_logits rows of logits at a time. */
 struct model_work;
-MUST_USE err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch,
-                                    int64_t n_logits, struct err *e);
+MUST_USE err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch, int64_t n_logits,
+                                    struct err *e);
 void model_work_close(struct model_work **w);
 
 struct model_forward_params {

@@ -67,8 +67,8 @@ static void enqueue_route(struct backend *b, const struct moe_layer *l, const st
                                     .route = {l->score, l->norm_weights, l->scale}});
 }
 
-static void enqueue_experts(struct backend *b, struct experts *experts, const struct moe_layer *l,
-                            const struct call *c, const struct tensor *slots, int64_t sort_cutoff)
+static void enqueue_experts(struct backend *b, struct experts *experts, const struct moe_layer *l, const struct call *c,
+                            const struct tensor *slots, int64_t sort_cutoff)
 {
     backend_enqueue(b, &(struct op){.kind = OP_EXPERTS,
                                     .in = {c->x, c->ids, *slots},
@@ -121,8 +121,7 @@ static void enqueue_shared(struct backend *b, const struct moe_layer *l, const s
     int64_t m = x->ne[1];
     struct tensor gate = cut(w->shared_gate, l->n_ff_shared, m, 1), up = cut(w->shared_up, l->n_ff_shared, m, 1);
     *y = cut(w->shared_y, l->n_embd, m, 1);
-    struct op first = {
-        .kind = OP_MATMUL, .in = {*x}, .out = {gate, up}, .weight = {l->shared_gate, l->shared_up}};
+    struct op first = {.kind = OP_MATMUL, .in = {*x}, .out = {gate, up}, .weight = {l->shared_gate, l->shared_up}};
     if (l->shared_gate_inp) {
         *weight = cut(w->shared_weight, 1, m, 1);
         first.out[2] = *weight;
@@ -155,7 +154,6 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
     struct tensor shared = {0}, shared_weight = {0};
     if (l->shared_down)
         enqueue_shared(b, l, w, x, &shared, &shared_weight);
-    backend_enqueue(b, &(struct op){
-                           .kind = OP_COMBINE, .in = {c.y, c.weights, shared, shared_weight}, .out = {*out}});
+    backend_enqueue(b, &(struct op){.kind = OP_COMBINE, .in = {c.y, c.weights, shared, shared_weight}, .out = {*out}});
     return ERR_OK;
 }

@@ -29,12 +29,12 @@ struct moe_layer {
 
 /* Activations of a MoE layer for up to n_batch tokens, shared by all layers of a model. */
 struct moe_work {
-    struct tensor ids, weights;             /* [n_used][n_batch] */
-    struct tensor y;                        /* [n_embd][n_used][n_batch] */
-    struct tensor slots;                    /* [n_expert] of a wave */
-    struct tensor shared_gate, shared_up;   /* [n_ff_shared][n_batch] */
-    struct tensor shared_y, shared_weight;  /* [n_embd][n_batch], [1][n_batch] */
-    int32_t *host_ids, *host_table, *wave;  /* [n_used * n_batch], [n_expert], [2 * n_expert] */
+    struct tensor ids, weights;            /* [n_used][n_batch] */
+    struct tensor y;                       /* [n_embd][n_used][n_batch] */
+    struct tensor slots;                   /* [n_expert] of a wave */
+    struct tensor shared_gate, shared_up;  /* [n_ff_shared][n_batch] */
+    struct tensor shared_y, shared_weight; /* [n_embd][n_batch], [1][n_batch] */
+    int32_t *host_ids, *host_table, *wave; /* [n_used * n_batch], [n_expert], [2 * n_expert] */
 };
 
 /* Room for the largest of n_layer layers; all borrowed from the arena and the device buffers it opens. */
@@ -49,8 +49,8 @@ struct moe_trace {
 };
 
 /* out[t] = MoE(x[t]) for the tokens of x [n_embd][M]; sort_cutoff as in OP_EXPERTS; trace may be NULL. */
-MUST_USE err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l,
-                              struct moe_work *w, const struct tensor *x, const struct tensor *out,
-                              int64_t sort_cutoff, const struct moe_trace *trace, struct err *e);
+MUST_USE err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
+                              const struct tensor *x, const struct tensor *out, int64_t sort_cutoff,
+                              const struct moe_trace *trace, struct err *e);
 
 #endif

@@ -67,8 +67,7 @@ struct block_iq4_xs {
 };
 
 /* The values that the four-bit codes of IQ4_NL and IQ4_XS stand for, and twice those of MXFP4 (E2M1). */
-static const int8_t quant_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                            1,    13,   25,  38,  53,  69,  89,  113};
+static const int8_t quant_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const int8_t quant_mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static inline uint16_t quant_load16(const uint8_t *p)

@@ -27,9 +27,8 @@ struct r16 {
 
 /* Q6_K, in the order a kernel uses it: the two dwords of ql that a dword of qh completes, and that one. */
 #define Q6_USE(h, i) (h) * 64 + (i)*4, (h)*64 + 32 + (i)*4, 128 + (h)*32 + (i)*4
-#define Q6_HALF(h)                                                                                           \
-    Q6_USE(h, 0), Q6_USE(h, 1), Q6_USE(h, 2), Q6_USE(h, 3), Q6_USE(h, 4), Q6_USE(h, 5), Q6_USE(h, 6),        \
-        Q6_USE(h, 7)
+#define Q6_HALF(h)                                                                                                     \
+    Q6_USE(h, 0), Q6_USE(h, 1), Q6_USE(h, 2), Q6_USE(h, 3), Q6_USE(h, 4), Q6_USE(h, 5), Q6_USE(h, 6), Q6_USE(h, 7)
 
 /* All others in the order of their bytes, as quant/blocks.h has them. */
 static const struct r16 r16_types[QUANT_MAX_ID] = {
@@ -59,8 +58,7 @@ bool layout_supports(enum quant_layout layout, const struct quant_info *q)
     return layout == LAYOUT_ROWS || (layout == LAYOUT_R16 && r16_types[q->type].n_vec > 0);
 }
 
-bool layout_bytes(enum quant_layout layout, const struct quant_info *q, uint64_t n_row, uint64_t k,
-                  size_t *out)
+bool layout_bytes(enum quant_layout layout, const struct quant_info *q, uint64_t n_row, uint64_t k, size_t *out)
 {
     size_t row;
     if (!layout_supports(layout, q) || !quant_row_bytes(q, k, &row))
@@ -110,8 +108,8 @@ static void r16_get(const struct quant_info *q, uint8_t *dst, const uint8_t *gro
     }
 }
 
-void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src,
-                 uint64_t row0, uint64_t n, uint64_t n_row, uint64_t k)
+void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
+                 uint64_t n, uint64_t n_row, uint64_t k)
 {
     size_t row = row_bytes(q, k);
     assert(layout_supports(layout, q) && row0 <= n_row && n <= n_row - row0);
@@ -128,8 +126,8 @@ void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst
     }
 }
 
-void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src,
-                   uint64_t row0, uint64_t n, uint64_t k)
+void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
+                   uint64_t n, uint64_t k)
 {
     size_t row = row_bytes(q, k);
     assert(layout_supports(layout, q));

@@ -25,17 +25,16 @@ bool layout_supports(enum quant_layout layout, const struct quant_info *q);
 
 /* Bytes of n_row rows of k weights in a layout (R16: the rows rounded up to 16); false on overflow or bad k.
  */
-bool layout_bytes(enum quant_layout layout, const struct quant_info *q, uint64_t n_row, uint64_t k,
-                  size_t *out);
+bool layout_bytes(enum quant_layout layout, const struct quant_info *q, uint64_t n_row, uint64_t k, size_t *out);
 
 /* Packs rows [row0, row0 + n) of a matrix of n_row rows into `dst`, the start of the packed matrix. `src`
  * holds just those n rows in GGUF's order. row0: a multiple of 16; n: a multiple of 16 or up to the last row
  * (padding is then written). Safe on disjoint row ranges in parallel. */
-void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src,
-                 uint64_t row0, uint64_t n, uint64_t n_row, uint64_t k);
+void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
+                 uint64_t n, uint64_t n_row, uint64_t k);
 
 /* The inverse: rows [row0, row0 + n) back into GGUF's order at `dst`; any row0 and n within n_row. */
-void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src,
-                   uint64_t row0, uint64_t n, uint64_t k);
+void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
+                   uint64_t n, uint64_t k);
 
 #endif

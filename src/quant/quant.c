@@ -7,12 +7,12 @@
 #include "quant/quant_decode.h"
 
 static const struct quant_info infos[QUANT_MAX_ID] = {
-#define QUANT(n, id, len, bytes, decoder, kind)                                                              \
-    [id] = {.name = #n,                                                                                      \
-            .type = QUANT_##n,                                                                               \
-            .block_len = len,                                                                                \
-            .block_bytes = bytes,                                                                            \
-            .act = QUANT_ACT_##kind,                                                                         \
+#define QUANT(n, id, len, bytes, decoder, kind)                                                                        \
+    [id] = {.name = #n,                                                                                                \
+            .type = QUANT_##n,                                                                                         \
+            .block_len = len,                                                                                          \
+            .block_bytes = bytes,                                                                                      \
+            .act = QUANT_ACT_##kind,                                                                                   \
             .decode = decode_##decoder},
 #include "quant/quant_types.def"
 #undef QUANT

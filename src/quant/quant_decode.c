@@ -120,8 +120,7 @@ void decode_q4_k(const void *src, float *dst, int64_t n)
         float d = half_at(b->d), dmin = half_at(b->dmin);
         for (int i = 0; i < QUANT_SUPER; i++) {
             int j = i / 32, q = b->qs[j / 2 * 32 + i % 32] >> j % 2 * 4 & 15;
-            *dst++ =
-                d * (float)quant_k4_scale(b->scales, j) * (float)q - dmin * (float)quant_k4_min(b->scales, j);
+            *dst++ = d * (float)quant_k4_scale(b->scales, j) * (float)q - dmin * (float)quant_k4_min(b->scales, j);
         }
     }
 }
@@ -133,8 +132,7 @@ void decode_q5_k(const void *src, float *dst, int64_t n)
         for (int i = 0; i < QUANT_SUPER; i++) {
             int j = i / 32, q = b->qs[j / 2 * 32 + i % 32] >> j % 2 * 4 & 15;
             q |= (b->qh[i % 32] >> j & 1) << 4;
-            *dst++ =
-                d * (float)quant_k4_scale(b->scales, j) * (float)q - dmin * (float)quant_k4_min(b->scales, j);
+            *dst++ = d * (float)quant_k4_scale(b->scales, j) * (float)q - dmin * (float)quant_k4_min(b->scales, j);
         }
     }
 }

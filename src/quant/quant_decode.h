@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define QUANT(name, id, block_len, block_bytes, decoder, act)                                                \
+#define QUANT(name, id, block_len, block_bytes, decoder, act)                                                          \
     void decode_##decoder(const void *src, float *dst, int64_t n);
 #include "quant/quant_types.def"
 #undef QUANT

@@ -62,8 +62,7 @@ static bool has_penalty(const struct sampler_params *p)
     return p->repeat_penalty != 1 && p->repeat_last_n > 0;
 }
 
-err_code sampler_create(struct sampler **out, const struct sampler_params *params, int32_t n_vocab,
-                        struct err *e)
+err_code sampler_create(struct sampler **out, const struct sampler_params *params, int32_t n_vocab, struct err *e)
 {
     *out = NULL;
     TRY(check_params(params, e));
@@ -77,8 +76,7 @@ err_code sampler_create(struct sampler **out, const struct sampler_params *param
     if (s->params.top_k == 0 || s->params.top_k > n_vocab)
         s->params.top_k = n_vocab;
     bool random = params->temperature > 0, penalty = has_penalty(params), ok = true;
-    size_t n = (size_t)n_vocab, n_candidates = (size_t)s->params.top_k,
-           n_recent = (size_t)params->repeat_last_n;
+    size_t n = (size_t)n_vocab, n_candidates = (size_t)s->params.top_k, n_recent = (size_t)params->repeat_last_n;
     if (random)
         ok &= (s->candidates = mem_calloc(n_candidates, sizeof *s->candidates)) != NULL;
     if (penalty) {

@@ -17,10 +17,10 @@
 enum { SAMPLER_MAX_LAST_N = 1 << 20 };
 
 struct sampler_params {
-    float temperature; /* >= 0; 0: always the likeliest token, ties to the lowest id */
-    int top_k;         /* >= 0; keep the k likeliest, ties to the lowest ids; 0: all */
-    float top_p;       /* 0..1; keep the fewest likeliest that together have this probability, at least one */
-    float min_p;       /* 0..1; drop those less likely than this share of the likeliest */
+    float temperature;    /* >= 0; 0: always the likeliest token, ties to the lowest id */
+    int top_k;            /* >= 0; keep the k likeliest, ties to the lowest ids; 0: all */
+    float top_p;          /* 0..1; keep the fewest likeliest that together have this probability, at least one */
+    float min_p;          /* 0..1; drop those less likely than this share of the likeliest */
     float repeat_penalty; /* > 0; 1: none */
     int repeat_last_n;    /* 0..SAMPLER_MAX_LAST_N; tokens that the penalty looks back */
     uint64_t seed;

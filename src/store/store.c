@@ -28,8 +28,7 @@ err_code store_read(struct store *s, const struct store_range *ranges, size_t n,
 struct store_range store_tensor_part(const struct gguf_tensor *t, uint64_t offset, size_t n_bytes, void *dst)
 {
     assert(offset <= t->n_bytes && n_bytes <= t->n_bytes - offset);
-    return (struct store_range){
-        .file = t->file, .offset = t->offset + offset, .n_bytes = n_bytes, .dst = dst};
+    return (struct store_range){.file = t->file, .offset = t->offset + offset, .n_bytes = n_bytes, .dst = dst};
 }
 
 struct store_range store_tensor_range(const struct gguf_tensor *t, void *dst)

@@ -46,8 +46,8 @@ static err_code read_range(struct store *base, const struct store_range *r, stru
         return err_set(e, ERR_USAGE, "a read from file %d of a model in %d files", r->file, s->n_files);
     const struct store_fake_file *f = &s->files[r->file];
     if (r->offset > f->n_bytes || r->n_bytes > f->n_bytes - r->offset)
-        return err_set(e, ERR_IO, "%s: a read of %zu bytes at byte %" PRIu64 " goes beyond the file's %zu",
-                       f->name, r->n_bytes, r->offset, f->n_bytes);
+        return err_set(e, ERR_IO, "%s: a read of %zu bytes at byte %" PRIu64 " goes beyond the file's %zu", f->name,
+                       r->n_bytes, r->offset, f->n_bytes);
     struct store_fault fault;
     bool faulty = take_fault(s, r, &fault);
     size_t at = faulty ? (size_t)(fault.offset - r->offset) : 0; /* of the byte in question within dst */
@@ -58,9 +58,8 @@ static err_code read_range(struct store *base, const struct store_range *r, stru
     if (n)
         memcpy(r->dst, (const char *)f->bytes + r->offset, n);
     if (n < r->n_bytes)
-        return err_set(e, ERR_IO,
-                       "%s: reading %zu bytes at byte %" PRIu64 ": injected short read of %zu bytes", f->name,
-                       r->n_bytes, r->offset, n);
+        return err_set(e, ERR_IO, "%s: reading %zu bytes at byte %" PRIu64 ": injected short read of %zu bytes",
+                       f->name, r->n_bytes, r->offset, n);
     if (faulty)
         ((uint8_t *)r->dst)[at] ^= 0xff;
     return ERR_OK;

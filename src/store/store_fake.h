@@ -30,8 +30,7 @@ struct store_fault {
 enum { STORE_FAKE_MAX_FAULTS = 16 };
 
 /* Files and their bytes are borrowed and must outlive the store. */
-MUST_USE err_code store_open_fake(struct store **out, const struct store_fake_file *files, int n_files,
-                                  struct err *e);
+MUST_USE err_code store_open_fake(struct store **out, const struct store_fake_file *files, int n_files, struct err *e);
 
 /* Adds a fault, at most STORE_FAKE_MAX_FAULTS. `s` is a fake store. Thread-safe. */
 void store_fake_add_fault(struct store *s, struct store_fault fault);

@@ -43,8 +43,7 @@ static err_code read_range(struct store *base, const struct store_range *r, stru
     const char *path = gguf_file_path(s->g, r->file);
     uint64_t file_bytes = gguf_file_bytes(s->g, r->file);
     if (r->offset > file_bytes || r->n_bytes > file_bytes - r->offset)
-        return err_set(e, ERR_IO,
-                       "%s: a read of %zu bytes at byte %" PRIu64 " goes beyond the file's %" PRIu64 "%s",
+        return err_set(e, ERR_IO, "%s: a read of %zu bytes at byte %" PRIu64 " goes beyond the file's %" PRIu64 "%s",
                        path, r->n_bytes, r->offset, file_bytes,
                        name_tensor(s, r->file, r->offset, tensor, sizeof tensor));
     for (size_t done = 0; done < r->n_bytes;) {
@@ -58,8 +57,8 @@ static err_code read_range(struct store *base, const struct store_range *r, stru
                            name_tensor(s, r->file, at, tensor, sizeof tensor), strerror(errno));
         if (n == 0)
             return err_set(e, ERR_IO,
-                           "%s: reading %zu bytes at byte %" PRIu64
-                           "%s: the file ends there now; it had %" PRIu64 " bytes when it was opened",
+                           "%s: reading %zu bytes at byte %" PRIu64 "%s: the file ends there now; it had %" PRIu64
+                           " bytes when it was opened",
                            path, rest, at, name_tensor(s, r->file, at, tensor, sizeof tensor), file_bytes);
         done += (size_t)n;
     }

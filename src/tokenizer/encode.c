@@ -60,8 +60,7 @@ err_code encode_prepare(struct tokenizer *t, struct err *e)
         int32_t named = vocab_find(&t->vocab, name, (size_t)snprintf(name, sizeof name, "<0x%02X>", b));
         if (t->vocab.kind == VOCAB_BYTE_MERGES) {
             t->byte_tokens[b] = plain;
-            TRY(symbols_intern(&t->vocab.symbols, mapped, utf8_encode(code_of[b], mapped),
-                               &t->byte_symbols[b], e));
+            TRY(symbols_intern(&t->vocab.symbols, mapped, utf8_encode(code_of[b], mapped), &t->byte_symbols[b], e));
         } else if (t->vocab.kind == VOCAB_RAW_MERGES) {
             t->byte_tokens[b] = named;
         } else {
@@ -167,8 +166,8 @@ static err_code spaces_mark(struct encode_work *w, const char *text, size_t n, b
 
 /* SentencePiece: one chain over the whole fragment. Characters are told by their first byte alone, as that
  * tokenizer does; a broken one ends where it does not become a token, in bytes. */
-static err_code fragment_by_scores(const struct tokenizer *t, struct encode_work *w, const char *text,
-                                   size_t n, bool prefix, struct token_list *out, struct err *e)
+static err_code fragment_by_scores(const struct tokenizer *t, struct encode_work *w, const char *text, size_t n,
+                                   bool prefix, struct token_list *out, struct err *e)
 {
     static const uint8_t length_of[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
     TRY(spaces_mark(w, text, n, prefix, &n, e));
@@ -185,8 +184,8 @@ static err_code fragment_by_scores(const struct tokenizer *t, struct encode_work
 }
 
 /* The token that a whole word is, in mapped bytes. */
-static err_code word_find(const struct tokenizer *t, struct encode_work *w, const char *word, size_t n,
-                          int32_t *id, struct err *e)
+static err_code word_find(const struct tokenizer *t, struct encode_work *w, const char *word, size_t n, int32_t *id,
+                          struct err *e)
 {
     *id = TOKEN_NONE;
     if (n > t->vocab.max_text_bytes)
@@ -228,14 +227,13 @@ static err_code word_of_chars(const struct tokenizer *t, struct encode_work *w, 
     }
     merge_start(&w->merge);
     for (size_t i = 0; i < n; i += *char_bytes++)
-        TRY(merge_append(&w->merge, i, *char_bytes, symbols_find(&t->vocab.symbols, word + i, *char_bytes),
-                         e));
+        TRY(merge_append(&w->merge, i, *char_bytes, symbols_find(&t->vocab.symbols, word + i, *char_bytes), e));
     TRY(merge_run(&w->merge, pair_by_merges, t, word, e));
     return nodes_emit(t, &w->merge, word, out, e);
 }
 
-static err_code fragment_by_merges(const struct tokenizer *t, struct encode_work *w, const char *text,
-                                   size_t n, struct token_list *out, struct err *e)
+static err_code fragment_by_merges(const struct tokenizer *t, struct encode_work *w, const char *text, size_t n,
+                                   struct token_list *out, struct err *e)
 {
     bool raw = t->vocab.kind == VOCAB_RAW_MERGES;
     if (raw) {
@@ -258,8 +256,8 @@ static err_code fragment_by_merges(const struct tokenizer *t, struct encode_work
     return ERR_OK;
 }
 
-static err_code text_encode(const struct tokenizer *t, struct encode_work *w, const char *text, size_t n,
-                            bool parse, struct token_list *out, struct err *e)
+static err_code text_encode(const struct tokenizer *t, struct encode_work *w, const char *text, size_t n, bool parse,
+                            struct token_list *out, struct err *e)
 {
     TRY(specials_find(&t->specials, &t->vocab, &w->special, text, n, parse, e));
     bool after_special = true; /* so is the start */
@@ -267,8 +265,7 @@ static err_code text_encode(const struct tokenizer *t, struct encode_work *w, co
         const struct special_hit *hit = i < w->special.n ? &w->special.hits[i] : NULL;
         size_t end = hit ? hit->start : n;
         if (at < end && t->vocab.kind == VOCAB_SCORES)
-            TRY(fragment_by_scores(t, w, text + at, end - at, after_special && t->vocab.add_space_prefix, out,
-                                   e));
+            TRY(fragment_by_scores(t, w, text + at, end - at, after_special && t->vocab.add_space_prefix, out, e));
         else if (at < end)
             TRY(fragment_by_merges(t, w, text + at, end - at, out, e));
         if (hit) {
@@ -280,8 +277,8 @@ static err_code text_encode(const struct tokenizer *t, struct encode_work *w, co
     return ERR_OK;
 }
 
-err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
-                          struct token_list *out, struct err *e)
+err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags, struct token_list *out,
+                          struct err *e)
 {
     struct encode_work w = {0};
     size_t n_before = out->n;

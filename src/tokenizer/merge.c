@@ -77,16 +77,13 @@ err_code merge_append(struct merge_work *w, size_t off, size_t n_bytes, uint32_t
     uint32_t i = (uint32_t)w->n++;
     if (i > 0)
         w->nodes[i - 1].next = i;
-    w->nodes[i] = (struct merge_node){.off = off,
-                                      .n_bytes = n_bytes,
-                                      .symbol = symbol,
-                                      .prev = i > 0 ? i - 1 : MERGE_END,
-                                      .next = MERGE_END};
+    w->nodes[i] = (struct merge_node){
+        .off = off, .n_bytes = n_bytes, .symbol = symbol, .prev = i > 0 ? i - 1 : MERGE_END, .next = MERGE_END};
     return ERR_OK;
 }
 
-static err_code pair_push(struct merge_work *w, uint32_t left, uint32_t right, merge_pair_fn *pair,
-                          const void *user, const char *text, struct err *e)
+static err_code pair_push(struct merge_work *w, uint32_t left, uint32_t right, merge_pair_fn *pair, const void *user,
+                          const char *text, struct err *e)
 {
     if (left == MERGE_END || right == MERGE_END)
         return ERR_OK;
@@ -103,8 +100,7 @@ static err_code pair_push(struct merge_work *w, uint32_t left, uint32_t right, m
     return heap_push(&w->heap, item, e);
 }
 
-err_code merge_run(struct merge_work *w, merge_pair_fn *pair, const void *user, const char *text,
-                   struct err *e)
+err_code merge_run(struct merge_work *w, merge_pair_fn *pair, const void *user, const char *text, struct err *e)
 {
     w->heap.n = 0;
     for (size_t i = 1; i < w->n; i++)

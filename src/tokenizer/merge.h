@@ -42,8 +42,7 @@ void merge_work_close(struct merge_work *w);
 
 /* Starts a new chain, and appends to it. */
 void merge_start(struct merge_work *w);
-MUST_USE err_code merge_append(struct merge_work *w, size_t off, size_t n_bytes, uint32_t symbol,
-                               struct err *e);
+MUST_USE err_code merge_append(struct merge_work *w, size_t off, size_t n_bytes, uint32_t symbol, struct err *e);
 
 /* Whether two neighbours can be joined; then *rank (lowest first; the leftmost of equals) and *merged. */
 typedef bool merge_pair_fn(const void *user, const char *text, const struct merge_node *left,

@@ -26,8 +26,8 @@ const struct merge_rule *merges_find(const struct merges *m, uint32_t left, uint
     return r->left == SYMBOL_NONE ? NULL : r;
 }
 
-static err_code merge_add(struct merges *m, struct vocab *v, struct gguf_string entry, uint32_t rank,
-                          char *space, struct err *e)
+static err_code merge_add(struct merges *m, struct vocab *v, struct gguf_string entry, uint32_t rank, char *space,
+                          struct err *e)
 {
     const char *gap = entry.n > 1 ? memchr(entry.s + 1, ' ', entry.n - 1) : NULL;
     size_t n_left = gap ? (size_t)(gap - entry.s) : 0, n_right = gap ? entry.n - n_left - 1 : 0;
@@ -57,7 +57,7 @@ err_code merges_open(struct merges *m, struct vocab *v, const struct gguf *g, bo
     if (n >= INT32_MAX)
         return err_set(e, ERR_LIMIT, "%s: tokenizer.ggml.merges has %llu entries, expected fewer than %d",
                        gguf_file_path(g, 0), (unsigned long long)n, INT32_MAX);
-    if (n == 0)
+    if (!data || n == 0)
         return ERR_OK;
     const struct gguf_string *entries = data;
     size_t longest = 1, n_slots = 16;

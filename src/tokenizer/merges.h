@@ -23,8 +23,7 @@ struct merges {
 
 /* Reads tokenizer.ggml.merges, "LEFT RIGHT" each, adding symbols to the vocabulary for strings that are no
  * tokens. Entries without a space join nothing and are skipped; of equal entries the first counts. */
-MUST_USE err_code merges_open(struct merges *m, struct vocab *v, const struct gguf *g, bool need,
-                              struct err *e);
+MUST_USE err_code merges_open(struct merges *m, struct vocab *v, const struct gguf *g, bool need, struct err *e);
 void merges_close(struct merges *m);
 
 const struct merge_rule *merges_find(const struct merges *m, uint32_t left, uint32_t right); /* or NULL */

@@ -64,9 +64,8 @@ err_code specials_open(struct specials *s, const struct vocab *v, struct err *e)
     n = 0;
     for (uint32_t i = 0; i < v->n_tokens; i++)
         if (v->attrs[i] & TOKEN_IN_TEXT)
-            s->sorted[n++] = (struct special){.text = v->symbols.texts[i],
-                                              .id = (int32_t)i,
-                                              .user_defined = (v->attrs[i] & TOKEN_SPECIAL) == 0};
+            s->sorted[n++] = (struct special){
+                .text = v->symbols.texts[i], .id = (int32_t)i, .user_defined = (v->attrs[i] & TOKEN_SPECIAL) == 0};
     qsort(s->sorted, n, sizeof *s->sorted, special_compare);
     for (uint32_t i = 0; i < n; i++) {
         struct special *last = s->n > 0 ? &s->sorted[s->n - 1] : NULL, *next = &s->sorted[i];
@@ -135,8 +134,7 @@ static uint32_t fitting(const struct specials *s, uint32_t i, size_t n, bool par
     return i;
 }
 
-static err_code candidate_push(const struct specials *s, struct special_work *w, uint32_t i, size_t at,
-                               struct err *e)
+static err_code candidate_push(const struct specials *s, struct special_work *w, uint32_t i, size_t at, struct err *e)
 {
     if (i == SYMBOL_NONE)
         return ERR_OK;
@@ -194,8 +192,8 @@ static int hit_compare(const void *a, const void *b)
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
-err_code specials_find(const struct specials *s, const struct vocab *v, struct special_work *w,
-                       const char *text, size_t n, bool parse, struct err *e)
+err_code specials_find(const struct specials *s, const struct vocab *v, struct special_work *w, const char *text,
+                       size_t n, bool parse, struct err *e)
 {
     const bool *starts = parse ? s->starts : s->starts_user_defined;
     w->n = 0;

@@ -71,8 +71,7 @@ err_code split_pre_unknown(const char *name, size_t n, struct err *e)
     size_t used = 0;
     for (size_t i = 0; i < N_OF(pres) && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", pres[i].name);
-    return err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.pre is \"%.*s\"; known: %s", n < 64 ? (int)n : 64,
-                   name, known);
+    return err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.pre is \"%.*s\"; known: %s", n < 64 ? (int)n : 64, name, known);
 }
 
 /* Members of a set, one "a" or "a-b" after the other. */
@@ -91,8 +90,7 @@ static void classes_fill(struct splitter *s)
 {
     for (size_t i = 0; i < N_OF(class_runs); i++) {
         uint32_t end = i + 1 < N_OF(class_runs) ? class_runs[i + 1].first : N_CODES;
-        memset(s->class_of + class_runs[i].first, CLASS_BASE + (int)class_runs[i].category,
-               end - class_runs[i].first);
+        memset(s->class_of + class_runs[i].first, CLASS_BASE + (int)class_runs[i].category, end - class_runs[i].first);
     }
     for (int i = 0; i < s->n_sets; i++) {
         uint32_t first, last;
@@ -216,11 +214,11 @@ err_code splitter_open(struct splitter **out, const struct split_pre *pre, struc
         int error;
         PCRE2_SIZE at;
         pattern_translate(s, pre->patterns[s->n_patterns], bytes);
-        pcre2_code *p = pcre2_compile((PCRE2_SPTR)bytes, PCRE2_ZERO_TERMINATED, PCRE2_DOLLAR_ENDONLY, &error,
-                                      &at, context);
+        pcre2_code *p =
+            pcre2_compile((PCRE2_SPTR)bytes, PCRE2_ZERO_TERMINATED, PCRE2_DOLLAR_ENDONLY, &error, &at, context);
         if (!p) {
-            code = err_set(e, ERR_FAIL, "split pattern %d of %s does not compile (PCRE2 error %d)",
-                           s->n_patterns, pre->name, error);
+            code = err_set(e, ERR_FAIL, "split pattern %d of %s does not compile (PCRE2 error %d)", s->n_patterns,
+                           pre->name, error);
             break;
         }
         pcre2_jit_compile(p, PCRE2_JIT_COMPLETE); /* if it can; matching works without, too */
@@ -282,8 +280,7 @@ static err_code work_reserve(const struct splitter *s, struct split_work *w, siz
     return w->capacity ? ERR_OK : err_nomem(e, 3 * capacity, "splitting text");
 }
 
-static err_code piece_match(const pcre2_code *pattern, struct split_work *w, size_t start, size_t end,
-                            struct err *e)
+static err_code piece_match(const pcre2_code *pattern, struct split_work *w, size_t start, size_t end, struct err *e)
 {
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(w->match_data);
     PCRE2_SPTR subject = w->classes + start;
@@ -304,8 +301,7 @@ static err_code piece_match(const pcre2_code *pattern, struct split_work *w, siz
     return ERR_OK;
 }
 
-err_code splitter_run(const struct splitter *s, struct split_work *w, const char *text, size_t n,
-                      struct err *e)
+err_code splitter_run(const struct splitter *s, struct split_work *w, const char *text, size_t n, struct err *e)
 {
     TRY(work_reserve(s, w, n, e));
     w->n_chars = 0;

@@ -26,8 +26,7 @@ static bool string_equal(struct gguf_string s, const char *name)
 }
 
 /* The split rule; NULL for a kind that has none. */
-static err_code pre_choose(const struct gguf *g, struct vocab_defaults *d, const struct split_pre **pre,
-                           struct err *e)
+static err_code pre_choose(const struct gguf *g, struct vocab_defaults *d, const struct split_pre **pre, struct err *e)
 {
     *pre = NULL;
     if (d->kind == VOCAB_SCORES)

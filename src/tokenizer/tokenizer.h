@@ -58,7 +58,7 @@ const char *tokenizer_piece(const struct tokenizer *t, int32_t id, bool special,
 
 /* The text of n tokens, NUL-terminated, owned by the caller (mem_free). SentencePiece's leading space (the
  * one that encoding added) is removed. */
-MUST_USE err_code tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool special,
-                                   char **out, size_t *n_out, struct err *e);
+MUST_USE err_code tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool special, char **out,
+                                   size_t *n_out, struct err *e);
 
 #endif

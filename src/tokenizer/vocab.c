@@ -54,8 +54,7 @@ static err_code texts_load(struct vocab *v, const struct gguf *g, struct err *e)
     uint64_t n;
     TRY(gguf_opt_array(g, KEY("tokens"), GGUF_STRING, &data, &n, e));
     if (!data || n == 0)
-        return err_set(e, ERR_FORMAT, "%s has no " KEY("tokens") ": it holds no vocabulary",
-                       gguf_file_path(g, 0));
+        return err_set(e, ERR_FORMAT, "%s has no " KEY("tokens") ": it holds no vocabulary", gguf_file_path(g, 0));
     if (n >= INT32_MAX)
         return err_set(e, ERR_LIMIT, "%s: " KEY("tokens") " has %llu entries, expected fewer than %d",
                        gguf_file_path(g, 0), (unsigned long long)n, INT32_MAX);
@@ -72,13 +71,12 @@ static err_code texts_load(struct vocab *v, const struct gguf *g, struct err *e)
     return ERR_OK;
 }
 
-static err_code length_check(const struct vocab *v, const struct gguf *g, const char *key, uint64_t n,
-                             struct err *e)
+static err_code length_check(const struct vocab *v, const struct gguf *g, const char *key, uint64_t n, struct err *e)
 {
     if (n == v->n_tokens)
         return ERR_OK;
-    return err_set(e, ERR_FORMAT, "%s: %s has %llu entries, expected one for each of %u tokens",
-                   gguf_file_path(g, 0), key, (unsigned long long)n, v->n_tokens);
+    return err_set(e, ERR_FORMAT, "%s: %s has %llu entries, expected one for each of %u tokens", gguf_file_path(g, 0),
+                   key, (unsigned long long)n, v->n_tokens);
 }
 
 static err_code attrs_load(struct vocab *v, const struct gguf *g, struct err *e)
@@ -105,8 +103,7 @@ static err_code scores_load(struct vocab *v, const struct gguf *g, struct err *e
     if (!value || v->kind != VOCAB_SCORES)
         return ERR_OK;
     if (value->type != GGUF_ARRAY || (value->arr.type != GGUF_F32 && value->arr.type != GGUF_I32))
-        return err_set(e, ERR_FORMAT, "%s: " KEY("scores") " is not an array of f32 or i32",
-                       gguf_file_path(g, 0));
+        return err_set(e, ERR_FORMAT, "%s: " KEY("scores") " is not an array of f32 or i32", gguf_file_path(g, 0));
     TRY(length_check(v, g, KEY("scores"), value->arr.n, e));
     float *scores = mem_resize(NULL, v->n_tokens, sizeof *scores);
     if (!scores)
@@ -120,8 +117,7 @@ static err_code scores_load(struct vocab *v, const struct gguf *g, struct err *e
 
 /* A special id; *id keeps its default (or none, if the default is no token) when the file does not name one.
  */
-static err_code id_load(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id,
-                        struct err *e)
+static err_code id_load(const struct vocab *v, const struct gguf *g, const char *key, int32_t *id, struct err *e)
 {
     if (*id >= 0 && (uint32_t)*id >= v->n_tokens)
         *id = TOKEN_NONE;
@@ -133,8 +129,8 @@ static err_code id_load(const struct vocab *v, const struct gguf *g, const char 
     if (given == UINT32_MAX) /* -1: writers' "none" */
         return ERR_OK;
     if (given >= v->n_tokens)
-        return err_set(e, ERR_FORMAT, "%s: %s is %u, expected a token below %u", gguf_file_path(g, 0), key,
-                       given, v->n_tokens);
+        return err_set(e, ERR_FORMAT, "%s: %s is %u, expected a token below %u", gguf_file_path(g, 0), key, given,
+                       v->n_tokens);
     *id = (int32_t)given;
     return ERR_OK;
 }
@@ -228,8 +224,7 @@ static err_code specials_load(struct vocab *v, const struct gguf *g, struct err 
 
     /* Where messages have parts (gpt-oss, Solar), <|end|> ends a part; Gemma 4's </s> is an ordinary token.
      */
-    bool calls = ends(v, "<|call|>") || ends(v, "<|calls|>"),
-         closes = ends(v, "<|return|>") || ends(v, "<|flush|>");
+    bool calls = ends(v, "<|call|>") || ends(v, "<|calls|>"), closes = ends(v, "<|return|>") || ends(v, "<|flush|>");
     if (calls && closes && ends(v, "<|end|>"))
         set_attrs(v, "<|end|>", TOKEN_USER_DEFINED);
     if (ends(v, "<|tool_response>") && ends(v, "</s>"))
@@ -326,8 +321,7 @@ static err_code pieces_fill(struct vocab *v, struct err *e)
         if (v->attrs[i] & TOKEN_IN_TEXT)
             piece = text;
         else if (v->attrs[i] & TOKEN_NORMAL)
-            piece =
-                v->kind == VOCAB_BYTE_MERGES ? mapped_piece(text, byte_of, space) : spaced_piece(text, space);
+            piece = v->kind == VOCAB_BYTE_MERGES ? mapped_piece(text, byte_of, space) : spaced_piece(text, space);
         else if (v->attrs[i] & TOKEN_BYTE)
             piece = byte_piece(text, space);
         if (piece.s == space && piece.n == text.n && memcmp(space, text.s, text.n) == 0)

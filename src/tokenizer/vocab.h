@@ -48,8 +48,7 @@ struct vocab {
     bool add_bos, add_eos, add_space_prefix;
 };
 
-MUST_USE err_code vocab_open(struct vocab *v, const struct gguf *g, const struct vocab_defaults *d,
-                             struct err *e);
+MUST_USE err_code vocab_open(struct vocab *v, const struct gguf *g, const struct vocab_defaults *d, struct err *e);
 void vocab_close(struct vocab *v);
 
 /* The token with this text or TOKEN_NONE. */

@@ -25,18 +25,18 @@ static void *early_alloc(size_t n)
     return at + n <= sizeof early ? early + at : NULL;
 }
 
-#define REAL(name)                                                                                                \
-    static __typeof__(name) *real_##name;                                                                                      \
-    static _Thread_local int finding_##name;                                                                      \
-    static int find_##name(void)                                                                                  \
-    {                                                                                                             \
-        if (!real_##name && !finding_##name) {                                                                    \
-            finding_##name = 1;                                                                                   \
-            *(void **)&real_##name = dlsym(RTLD_NEXT, #name);                                                     \
-            finding_##name = 0;                                                                                   \
-        }                                                                                                         \
-        atomic_fetch_add(&n_calls, 1);                                                                            \
-        return real_##name != NULL;                                                                               \
+#define REAL(name)                                                                                                     \
+    static __typeof__(name) *real_##name;                                                                              \
+    static _Thread_local int finding_##name;                                                                           \
+    static int find_##name(void)                                                                                       \
+    {                                                                                                                  \
+        if (!real_##name && !finding_##name) {                                                                         \
+            finding_##name = 1;                                                                                        \
+            *(void **)&real_##name = dlsym(RTLD_NEXT, #name);                                                          \
+            finding_##name = 0;                                                                                        \
+        }                                                                                                              \
+        atomic_fetch_add(&n_calls, 1);                                                                                 \
+        return real_##name != NULL;                                                                                    \
     }
 
 REAL(malloc)

@@ -106,7 +106,7 @@ static void flipped_bytes_give_an_error_or_a_clean_run(void **state)
     free(bytes);
 }
 
-/* ---- one mistake at a time -------------------------------------------------------------------------------- */
+/* ---- one mistake at a time ----------------------------------------------------------------------------------- */
 
 /* A copy of a golden model with one thing changed. */
 struct edit {
@@ -200,10 +200,9 @@ static void unedited_copy_runs(void **state)
 static void missing_keys_are_named(void **state)
 {
     static const char *const keys[] = {
-        "general.architecture",  "llama.block_count",       "llama.embedding_length",
-        "llama.context_length",  "llama.expert_used_count", "llama.attention.layer_norm_rms_epsilon",
-        "llama.attention.head_count",
-        "tokenizer.ggml.tokens", "tokenizer.ggml.model",
+        "general.architecture",       "llama.block_count",       "llama.embedding_length",
+        "llama.context_length",       "llama.expert_used_count", "llama.attention.layer_norm_rms_epsilon",
+        "llama.attention.head_count", "tokenizer.ggml.tokens",   "tokenizer.ggml.model",
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         refused((struct edit){.drop_key = keys[i]}, MOEBIUS_FORMAT, keys[i], "");

@@ -23,8 +23,7 @@ static uint64_t walk_value(const struct gguf_value *v)
     const uint8_t *p = v->arr.data;
     for (uint64_t i = 0; i < v->arr.n; i++) {
         if (v->arr.type == GGUF_STRING)
-            sum += walk_value(
-                &(struct gguf_value){.type = GGUF_STRING, .str = ((const struct gguf_string *)p)[i]});
+            sum += walk_value(&(struct gguf_value){.type = GGUF_STRING, .str = ((const struct gguf_string *)p)[i]});
         else if (v->arr.type == GGUF_ARRAY)
             sum += walk_value(&((const struct gguf_value *)p)[i]);
         for (unsigned k = 0; k < bytes[v->arr.type]; k++)

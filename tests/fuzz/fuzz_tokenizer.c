@@ -16,8 +16,7 @@ static struct tokenizer *vocab_make(int which)
     struct err e = {0};
     struct small_vocab v;
     struct tokenizer *t;
-    static const char *const merges[] = {"a a", "aa aa",    "\u0120 a", "\u2581 \u2581",
-                                         "b a", "\u2581 a", "\n \n"};
+    static const char *const merges[] = {"a a", "aa aa", "\u0120 a", "\u2581 \u2581", "b a", "\u2581 a", "\n \n"};
     const char *model = which == BY_SCORES ? "llama" : which == RAW_MERGES ? "gemma4" : "gpt2";
     err_code code = small_begin(&v, model, which >= BYTE_MERGES ? pres[which - BYTE_MERGES] : NULL, &e);
     small_add(&v, "<s>", SMALL_CONTROL, 0);

@@ -84,13 +84,13 @@ static double relative_l2(const float *a, const float *b, size_t n)
     return sqrt(diff / size);
 }
 
-/* ---- running a model -------------------------------------------------------------------------------------- */
+/* ---- running a model ----------------------------------------------------------------------------------------- */
 
 struct seen {
     float *logits; /* [n][n_vocab] */
     size_t n_vocab;
-    float *hidden;  /* [n_layer][n_embd], of the last token */
-    int32_t *topk;  /* [moe layer][n][n_used] as far as there is room */
+    float *hidden; /* [n_layer][n_embd], of the last token */
+    int32_t *topk; /* [moe layer][n][n_used] as far as there is room */
     size_t n_embd, n_tokens, n_used;
 };
 
@@ -151,7 +151,7 @@ static void eval_each(moebius_session *s, const int32_t *ids, size_t n, struct s
         die(error.text, "eval");
 }
 
-/* ---- against independent engines -------------------------------------------------------------------------- */
+/* ---- against independent engines ----------------------------------------------------------------------------- */
 
 /* The logits at the stored positions against `want`. */
 static double distance(const struct golden *g, const struct seen *s, const float *want)
@@ -240,7 +240,7 @@ static void check_fast(const struct golden *g, const float *exact, struct seen *
     moebius_engine_close(&e);
 }
 
-/* ---- equalities ------------------------------------------------------------------------------------------- */
+/* ---- equalities ---------------------------------------------------------------------------------------------- */
 
 struct variant {
     const char *what;
@@ -253,9 +253,9 @@ struct variant {
 static moebius_counters run_variant(const struct golden *g, const struct variant *v, const int32_t *ids, size_t n,
                                     struct seen *s)
 {
-    moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = v->n_threads,
-                                                                .sort_cutoff = v->sort_cutoff,
-                                                                .expert_slots = v->slots});
+    moebius_engine *e = open_engine(
+        g,
+        (moebius_engine_options){.n_threads = v->n_threads, .sort_cutoff = v->sort_cutoff, .expert_slots = v->slots});
     moebius_session *session = open_session(e, MOEBIUS_KV_F16, v->n_batch);
     size_t step = v->piece ? v->piece : n;
     for (size_t i = 0; i < n; i += step) {
@@ -274,14 +274,22 @@ static void check_equalities(const struct golden *g, struct seen *want, struct s
     enum { N = 512 };
     static const struct variant base = {"base", 1, 1000000, 512, 0, 0};
     static const struct variant variants[] = {
-        {"again", 1, 1000000, 512, 0, 0},       {"2 threads", 2, 1000000, 512, 0, 0},
-        {"3 threads", 3, 1000000, 512, 0, 0},   {"4 threads", 4, 1000000, 512, 0, 0},
-        {"cutoff 1", 2, 1, 512, 0, 0},          {"cutoff 4", 2, 4, 512, 0, 0},
-        {"batch 64", 2, 1, 64, 0, 0},           {"batch 128", 1, 1, 128, 0, 0},
-        {"pieces of 1", 2, 1, 512, 0, 1},       {"pieces of 2", 2, 1, 512, 0, 2},
-        {"pieces of 8", 2, 4, 512, 0, 8},       {"pieces of 31", 2, 1, 512, 0, 31},
-        {"pieces of 32", 2, 1000000, 512, 0, 32}, {"pieces of 33", 2, 1, 512, 0, 33},
-        {"1 slot", 2, 1, 512, 1, 0},           {"2 slots, direct", 1, 1000000, 64, 2, 0},
+        {"again", 1, 1000000, 512, 0, 0},
+        {"2 threads", 2, 1000000, 512, 0, 0},
+        {"3 threads", 3, 1000000, 512, 0, 0},
+        {"4 threads", 4, 1000000, 512, 0, 0},
+        {"cutoff 1", 2, 1, 512, 0, 0},
+        {"cutoff 4", 2, 4, 512, 0, 0},
+        {"batch 64", 2, 1, 64, 0, 0},
+        {"batch 128", 1, 1, 128, 0, 0},
+        {"pieces of 1", 2, 1, 512, 0, 1},
+        {"pieces of 2", 2, 1, 512, 0, 2},
+        {"pieces of 8", 2, 4, 512, 0, 8},
+        {"pieces of 31", 2, 1, 512, 0, 31},
+        {"pieces of 32", 2, 1000000, 512, 0, 32},
+        {"pieces of 33", 2, 1, 512, 0, 33},
+        {"1 slot", 2, 1, 512, 1, 0},
+        {"2 slots, direct", 1, 1000000, 64, 2, 0},
     };
     int32_t ids[N];
     for (size_t i = 0; i < N; i++)
@@ -298,8 +306,8 @@ static void check_equalities(const struct golden *g, struct seen *want, struct s
         if (c.n_expert_rows == 0)
             continue; /* dense */
         bool sorted = (int64_t)(v->piece ? v->piece : N) > v->sort_cutoff;
-        check(sorted ? c.n_sorted > 0 && c.n_direct == 0 : c.n_direct > 0 && c.n_sorted == 0,
-              g->name, "%s: ran %llu direct and %llu sorted", v->what, (unsigned long long)c.n_direct,
+        check(sorted ? c.n_sorted > 0 && c.n_direct == 0 : c.n_direct > 0 && c.n_sorted == 0, g->name,
+              "%s: ran %llu direct and %llu sorted", v->what, (unsigned long long)c.n_direct,
               (unsigned long long)c.n_sorted);
         if (v->slots)
             check(c.n_expert_miss > 0 && c.n_expert_evicted > 0, g->name, "%s: %llu misses, %llu evictions", v->what,
@@ -312,8 +320,7 @@ static void check_ops(const struct golden *g, struct seen *s)
     moebius_error error;
     moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = 2, .check_ops = true, .sort_cutoff = 8});
     moebius_session *session = open_session(e, MOEBIUS_KV_F16, 0);
-    moebius_status status =
-        moebius_session_eval_each(session, g->tokens, g->n_tokens, 0, keep_logits, s, &error);
+    moebius_status status = moebius_session_eval_each(session, g->tokens, g->n_tokens, 0, keep_logits, s, &error);
     for (int i = 0; i < 3 && status == MOEBIUS_OK; i++)
         status = moebius_session_eval(session, g->tokens, 1, &error);
     check(status == MOEBIUS_OK, g->name, "check-ops: %s", status ? error.text : "agrees");
@@ -321,7 +328,7 @@ static void check_ops(const struct golden *g, struct seen *s)
     moebius_engine_close(&e);
 }
 
-/* ---- one model -------------------------------------------------------------------------------------------- */
+/* ---- one model ----------------------------------------------------------------------------------------------- */
 
 static void test_model(struct golden *g)
 {
@@ -337,8 +344,7 @@ static void test_model(struct golden *g)
     g->n_layer = number(g, "n_layer");
     g->n_embd = number(g, "n_embd");
     size_t n_positions = json_array_size(json_object_get(g->json, "positions"));
-    float *exact =
-        read_floats(g, json_string_value(json_object_get(g->json, "exact")), n_positions * g->n_vocab);
+    float *exact = read_floats(g, json_string_value(json_object_get(g->json, "exact")), n_positions * g->n_vocab);
     struct seen s = {.n_vocab = g->n_vocab, .n_embd = g->n_embd, .n_tokens = g->n_tokens}, t;
     s.logits = malloc(512 * g->n_vocab * sizeof *s.logits);
     s.hidden = malloc(g->n_layer * g->n_embd * sizeof *s.hidden);

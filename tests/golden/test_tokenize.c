@@ -50,8 +50,7 @@ static int file_check(const char *folder, const char *name, int *n_checked)
 {
     char json_path[4096], gguf_path[4096];
     snprintf(json_path, sizeof json_path, "%s/%s", folder, name);
-    snprintf(gguf_path, sizeof gguf_path, "%s/%.*s.gguf", folder, (int)(strlen(name) - strlen(".json")),
-             name);
+    snprintf(gguf_path, sizeof gguf_path, "%s/%.*s.gguf", folder, (int)(strlen(name) - strlen(".json")), name);
     json_error_t error;
     json_t *root = json_load_file(json_path, JSON_ALLOW_NUL, &error);
     if (!root) {

@@ -35,8 +35,7 @@ static double seconds_once(const struct bench *b, kernel_matmul_fn *fn, int m, i
 {
     int64_t start = thread_ns();
     for (int i = 0; i < n_matrix; i++) {
-        struct kernel_matmul mm = {
-            b->w + (size_t)i * b->matrix_bytes, K, ROWS, 0, ROWS, &b->act, m, b->y, ROWS};
+        struct kernel_matmul mm = {b->w + (size_t)i * b->matrix_bytes, K, ROWS, 0, ROWS, &b->act, m, b->y, ROWS};
         fn(&mm);
     }
     return (double)(thread_ns() - start) * 1e-9;

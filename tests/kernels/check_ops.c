@@ -41,11 +41,10 @@ static void check_quantize(struct check *c, int64_t k, int64_t len, int kind)
             memcpy(want_d, d.p, d.n_bytes);
             memcpy(want_sum, sum.p, sum.n_bytes);
         }
-        bool same = !memcmp(want, q.p, q.n_bytes) && !memcmp(want_d, d.p, d.n_bytes) &&
-                    !memcmp(want_sum, sum.p, sum.n_bytes);
+        bool same =
+            !memcmp(want, q.p, q.n_bytes) && !memcmp(want_d, d.p, d.n_bytes) && !memcmp(want_sum, sum.p, sum.n_bytes);
         bool intact = guard_intact(&q) && guard_intact(&d) && guard_intact(&sum);
-        expect(c, same && intact, "quantize_int8_%d %s k=%ld kind=%d", (int)len, c->tables[i]->name, (long)k,
-               kind);
+        expect(c, same && intact, "quantize_int8_%d %s k=%ld kind=%d", (int)len, c->tables[i]->name, (long)k, kind);
         guard_free(&q);
         guard_free(&d);
         guard_free(&sum);
@@ -71,8 +70,7 @@ static void check_quantize(struct check *c, int64_t k, int64_t len, int kind)
 enum op { RMS_NORM, RMS_NORM_BARE, SILU, GELU, ADD, FMA_SCALAR, EXP_SUM, ROPE_NORMAL, ROPE_NEOX, N_OP };
 
 static const char *const op_names[N_OP] = {
-    "rms_norm", "rms_norm without weights", "silu", "gelu", "add", "fma_scalar", "exp_sum", "rope normal",
-    "rope neox"};
+    "rms_norm", "rms_norm without weights", "silu", "gelu", "add", "fma_scalar", "exp_sum", "rope normal", "rope neox"};
 
 /* y: in and out; returns the sum of exp_sum. */
 static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
@@ -129,8 +127,8 @@ static void check_op(struct check *c, enum op op, int64_t n, int kind)
             memcpy(want, py, (size_t)n * 4);
             want_sum = sum;
         }
-        expect(c, same_floats(py, want, n) && same_float(sum, want_sum) && guard_intact(&y),
-               "%s %s n=%ld kind=%d", op_names[op], c->tables[i]->name, (long)n, kind);
+        expect(c, same_floats(py, want, n) && same_float(sum, want_sum) && guard_intact(&y), "%s %s n=%ld kind=%d",
+               op_names[op], c->tables[i]->name, (long)n, kind);
         guard_free(&y);
     }
     bool close = op != EXP_SUM || near((double)want_sum, (double)exact_sum, (double)n / 16 + 20);
@@ -144,8 +142,8 @@ static void check_op(struct check *c, enum op op, int64_t n, int kind)
             worst = i;
         }
     }
-    expect(c, close, "%s scalar n=%ld kind=%d: element %ld is %a, expected %a (of %a)", op_names[op], (long)n,
-           kind, (long)worst, (double)want[worst], (double)exact[worst], (double)pa[worst]);
+    expect(c, close, "%s scalar n=%ld kind=%d: element %ld is %a, expected %a (of %a)", op_names[op], (long)n, kind,
+           (long)worst, (double)want[worst], (double)exact[worst], (double)pa[worst]);
     guard_free(&a);
     guard_free(&b);
 }
@@ -164,12 +162,10 @@ static void check_rope_exact(struct check *c, enum kernel_rope mode)
     c->tables[0]->rope(mode, y, cs, N);
     bool ok = true;
     for (int i = 0; i < N / 2; i++) {
-        int ia = mode == KERNEL_ROPE_NORMAL ? 2 * i : i,
-            ib = mode == KERNEL_ROPE_NORMAL ? 2 * i + 1 : i + N / 2;
+        int ia = mode == KERNEL_ROPE_NORMAL ? 2 * i : i, ib = mode == KERNEL_ROPE_NORMAL ? 2 * i + 1 : i + N / 2;
         double a = (double)x[ia], b = (double)x[ib], co = (double)cs[2 * i], si = (double)cs[2 * i + 1];
         double bound = (fabs(a) + fabs(b)) * 0x1p-23;
-        ok = ok && fabs((double)y[ia] - (a * co - b * si)) <= bound &&
-             fabs((double)y[ib] - (a * si + b * co)) <= bound;
+        ok = ok && fabs((double)y[ia] - (a * co - b * si)) <= bound && fabs((double)y[ib] - (a * si + b * co)) <= bound;
     }
     expect(c, ok, "rope scalar mode %d", mode);
 }
@@ -192,8 +188,7 @@ static void check_exp(struct check *c)
     }
     expect(c, worst <= 2, "exp errs by %.3f ulp", worst);
     expect(c, same, "exp differs between tables");
-    static const float ends[][2] = {
-        {-INFINITY, 0}, {-1000, 0}, {0, 1}, {1000, INFINITY}, {INFINITY, INFINITY}};
+    static const float ends[][2] = {{-INFINITY, 0}, {-1000, 0}, {0, 1}, {1000, INFINITY}, {INFINITY, INFINITY}};
     for (int t = 0; t < c->n_table; t++) {
         float y, sum, nan_in = NAN;
         for (int i = 0; i < N_OF(ends); i++) {
@@ -216,8 +211,7 @@ static void check_halves(struct check *c)
         halves[i] = (uint16_t)i;
         memcpy(&floats[i], &bits, 4);
         if (i % 2)
-            floats[i] =
-                ldexpf(random_normal(&c->rng), (int)(bits % 48) - 30); /* near and below half's range */
+            floats[i] = ldexpf(random_normal(&c->rng), (int)(bits % 48) - 30); /* near and below half's range */
     }
     for (int t = 0; t < c->n_table; t++)
         for (int n = N - 17; n <= N; n++) {
@@ -258,8 +252,7 @@ void check_ops(struct check *c)
     group_end(c, "half conversions");
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------
- */
+/* ---- attention ----------------------------------------------------------------------------------------------- */
 
 enum { MAX_HD = 576 };
 
@@ -269,8 +262,8 @@ struct attn_case {
     bool half;
 };
 
-static void attn_run(const struct kernels *t, const struct attn_case *a, const float *q, const void *k,
-                     const void *v, float out[2], float *o)
+static void attn_run(const struct kernels *t, const struct attn_case *a, const float *q, const void *k, const void *v,
+                     float out[2], float *o)
 {
     if (a->half)
         t->attn_block_f16(q, k, v, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, &out[0], &out[1], o);
@@ -285,8 +278,8 @@ static double kv(const void *p, int64_t i, bool half)
 
 /* Bound: a score errs by (chain length) roundings of its magnitude, a weight by as much relative to itself.
  */
-static void attn_compare(struct check *c, const struct attn_case *a, const float *q, const void *k,
-                         const void *v, const float out[2], const float *o)
+static void attn_compare(struct check *c, const struct attn_case *a, const float *q, const void *k, const void *v,
+                         const float out[2], const float *o)
 {
     float exact[2], exact_o[MAX_HD], s[KERNEL_ATTN_BLOCK];
     double mag = 0;
@@ -312,8 +305,8 @@ static void attn_compare(struct check *c, const struct attn_case *a, const float
             m += exp((double)s[i] - (double)exact[0]) * fabs(kv(v, i * a->hd_v + j, a->half));
         ok = ok && fabs((double)o[j] - (double)exact_o[j]) <= err * m * 1.01 + 1e-40;
     }
-    expect(c, ok, "attn_block scalar hd_k=%ld hd_v=%ld n=%ld softcap=%g half=%d", (long)a->hd_k,
-           (long)a->hd_v, (long)a->n, (double)a->softcap, a->half);
+    expect(c, ok, "attn_block scalar hd_k=%ld hd_v=%ld n=%ld softcap=%g half=%d", (long)a->hd_k, (long)a->hd_v,
+           (long)a->n, (double)a->softcap, a->half);
 }
 
 static void random_kv(struct check *c, struct guard *g, int64_t n, bool half)
@@ -369,8 +362,8 @@ static void check_merge(struct check *c, int64_t hd)
         float *acc = (float *)(void *)g.p, m = -INFINITY, s = 0;
         memset(acc, 0, g.n_bytes);
         t->attn_merge(&m, &s, acc, max[0], sum[0], o[0], hd);
-        expect(c, m == max[0] && s == sum[0] && same_floats(acc, o[0], hd),
-               "attn_merge %s into nothing hd=%ld", t->name, (long)hd);
+        expect(c, m == max[0] && s == sum[0] && same_floats(acc, o[0], hd), "attn_merge %s into nothing hd=%ld",
+               t->name, (long)hd);
         t->attn_merge(&m, &s, acc, max[1], sum[1], o[1], hd);
         if (i == 0) {
             memcpy(want, acc, g.n_bytes);
@@ -390,8 +383,7 @@ static void check_merge(struct check *c, int64_t hd)
 
 void check_attention(struct check *c)
 {
-    static const int hds[][2] = {{16, 16},   {64, 64},   {80, 80},   {96, 100},
-                                 {128, 128}, {192, 128}, {576, 512}, {7, 3}};
+    static const int hds[][2] = {{16, 16}, {64, 64}, {80, 80}, {96, 100}, {128, 128}, {192, 128}, {576, 512}, {7, 3}};
     static const int ns[] = {1, 3, 4, 5, 16, 17, 63, 64};
     group_begin(c);
     for (int h = 0; h < N_OF(hds); h++)

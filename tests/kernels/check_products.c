@@ -14,8 +14,7 @@ static const int k_super[] = {1, 2, 3, 9}, k_small[] = {1, 3, 8, 11, 90}, k_floa
 
 #define N_OF(list) ((int)(sizeof(list) / sizeof *(list)))
 
-/* ---- random blocks ----------------------------------------------------------------------------------------
- */
+/* ---- random blocks ------------------------------------------------------------------------------------------- */
 
 /* The half-precision fields of a block. */
 static void block_fields(const struct quant_info *q, int off[2])
@@ -92,8 +91,7 @@ void random_blocks(struct random *r, const struct quant_info *q, uint8_t *dst, i
     }
 }
 
-/* ---- cases ------------------------------------------------------------------------------------------------
- */
+/* ---- cases --------------------------------------------------------------------------------------------------- */
 
 /* One type and k: a matrix, activations, and what the scalar table makes of them. */
 struct product {
@@ -133,21 +131,13 @@ static void product_open(struct product *p, struct check *c, const struct quant_
     for (int t = 0; t < MAX_TOKENS; t++) {
         random_floats(&c->rng, p->x + t * k, k, t % 3 ? t : kind);
         if (q->act == QUANT_ACT_INT8_32)
-            c->tables[0]->quantize_int8_32(p->x + t * k, k, p->xq + t * k, p->xd + t * n_scale,
-                                           p->xsum + t * n_sum);
+            c->tables[0]->quantize_int8_32(p->x + t * k, k, p->xq + t * k, p->xd + t * n_scale, p->xsum + t * n_sum);
         if (q->act == QUANT_ACT_INT8_256)
-            c->tables[0]->quantize_int8_256(p->x + t * k, k, p->xq + t * k, p->xd + t * n_scale,
-                                            p->xsum + t * n_sum);
+            c->tables[0]->quantize_int8_256(p->x + t * k, k, p->xq + t * k, p->xd + t * n_scale, p->xsum + t * n_sum);
     }
     struct kernel_act act = {.kind = q->act, .k = k, .f32 = p->x, .q = p->xq, .d = p->xd, .sum = p->xsum};
-    struct kernel_matmul mm = {.w = p->w,
-                               .k = k,
-                               .n_row = MAX_ROWS,
-                               .row1 = MAX_ROWS,
-                               .x = &act,
-                               .m = MAX_TOKENS,
-                               .y = p->y,
-                               .ldy = MAX_ROWS};
+    struct kernel_matmul mm = {
+        .w = p->w, .k = k, .n_row = MAX_ROWS, .row1 = MAX_ROWS, .x = &act, .m = MAX_TOKENS, .y = p->y, .ldy = MAX_ROWS};
     c->tables[0]->matmul[q->type](&mm);
 }
 
@@ -211,8 +201,8 @@ static void check_scalar(struct check *c, const struct product *p)
             float got = p->y[t * MAX_ROWS + r];
             double bound = (double)chain * (size * 0x1p-24 + 0x1p-140);
             expect(c, fabs((double)got - sum) <= bound,
-                   "%s scalar k=%ld kind=%d row %d token %d: %g, expected %g +- %g", p->q->name, (long)k,
-                   p->kind, r, t, (double)got, sum, bound);
+                   "%s scalar k=%ld kind=%d row %d token %d: %g, expected %g +- %g", p->q->name, (long)k, p->kind, r, t,
+                   (double)got, sum, bound);
         }
     }
     mem_free(w);
@@ -228,8 +218,8 @@ static struct guard guard_copy(const void *p, size_t n)
 }
 
 /* The first n_row rows and m tokens in one table: between guards, all rows or [row0, row1). */
-static void check_call(struct check *c, const struct kernels *table, const struct product *p, int64_t n_row,
-                       int64_t m, int64_t row0, int64_t row1)
+static void check_call(struct check *c, const struct kernels *table, const struct product *p, int64_t n_row, int64_t m,
+                       int64_t row0, int64_t row1)
 {
     enum quant_layout layout = table->layout[p->q->type];
     int64_t k = p->k, ldy = n_row + m % 3, n_scale = kernel_act_n_scale(p->q->act, k),
@@ -266,9 +256,8 @@ static void check_call(struct check *c, const struct kernels *table, const struc
                 bad_tok = t;
             }
         }
-    expect(c, ok, "%s %s k=%ld n_row=%ld [%ld, %ld) m=%ld kind=%d: row %ld token %ld differs from scalar",
-           p->q->name, table->name, (long)k, (long)n_row, (long)row0, (long)row1, (long)m, p->kind,
-           (long)bad_row, (long)bad_tok);
+    expect(c, ok, "%s %s k=%ld n_row=%ld [%ld, %ld) m=%ld kind=%d: row %ld token %ld differs from scalar", p->q->name,
+           table->name, (long)k, (long)n_row, (long)row0, (long)row1, (long)m, p->kind, (long)bad_row, (long)bad_tok);
     guard_free(&w);
     guard_free(&y);
     guard_free(&x);
@@ -289,8 +278,7 @@ static void check_type(struct check *c, const struct quant_info *q)
         for (int table = 0; table < c->n_table; table++) {
             for (int r = 0; r < N_OF(rows_list); r++)
                 for (int m = 0; m < N_OF(tokens_list); m++)
-                    if (kind == 0 ||
-                        (r + m + kind) % 5 == 0) /* every shape once, a fifth of them for each kind */
+                    if (kind == 0 || (r + m + kind) % 5 == 0) /* every shape once, a fifth of them for each kind */
                         check_call(c, c->tables[table], &p, rows_list[r], tokens_list[m], 0, rows_list[r]);
             check_call(c, c->tables[table], &p, 48, 5, 16, 32);
             check_call(c, c->tables[table], &p, 33, 1, 32, 33);
@@ -312,8 +300,7 @@ void check_products(struct check *c)
     }
 }
 
-/* ---- layouts ----------------------------------------------------------------------------------------------
- */
+/* ---- layouts ------------------------------------------------------------------------------------------------- */
 
 static void check_layout(struct check *c, const struct quant_info *q, uint64_t n_row, uint64_t n_block)
 {
@@ -336,8 +323,8 @@ static void check_layout(struct check *c, const struct quant_info *q, uint64_t n
     memset(back.p, 0, n_row * row);
     layout_unpack(LAYOUT_R16, q, back.p, packed.p, n_row - 1, 1, k);
     expect(c, !memcmp(back.p, src.p + (n_row - 1) * row, row), "%s: last row alone differs", q->name);
-    expect(c, guard_intact(&packed) && guard_intact(&again) && guard_intact(&back),
-           "%s: wrote before the start", q->name);
+    expect(c, guard_intact(&packed) && guard_intact(&again) && guard_intact(&back), "%s: wrote before the start",
+           q->name);
     guard_free(&src);
     guard_free(&back);
     guard_free(&packed);
@@ -353,11 +340,9 @@ void check_layouts(struct check *c)
         if (!q)
             continue;
         expect(c, layout_supports(LAYOUT_ROWS, q), "%s: no ROWS", q->name);
-        expect(c, !layout_bytes(LAYOUT_ROWS, q, UINT64_MAX, (uint64_t)q->block_len * 2, &n), "%s: overflow",
-               q->name);
+        expect(c, !layout_bytes(LAYOUT_ROWS, q, UINT64_MAX, (uint64_t)q->block_len * 2, &n), "%s: overflow", q->name);
         if (layout_supports(LAYOUT_R16, q)) {
-            expect(c, !layout_bytes(LAYOUT_R16, q, UINT64_MAX, (uint64_t)q->block_len, &n), "%s: overflow",
-                   q->name);
+            expect(c, !layout_bytes(LAYOUT_R16, q, UINT64_MAX, (uint64_t)q->block_len, &n), "%s: overflow", q->name);
             check_layout(c, q, 1, 1);
             check_layout(c, q, 16, 3);
             check_layout(c, q, 53, 2);

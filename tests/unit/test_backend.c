@@ -89,7 +89,7 @@ static struct weight *weight_f32(struct fixture *f, int64_t n_row, float *values
     return w;
 }
 
-/* ---- routing ---------------------------------------------------------------------------------------------- */
+/* ---- routing ------------------------------------------------------------------------------------------------- */
 
 static void choose(enum route_score score, bool norm, float scale, const float *logits, int64_t n, int32_t *ids,
                    float *weights)
@@ -137,7 +137,7 @@ static void router_survives_nan(void **state)
     assert_true(ids[0] >= 0 && ids[0] < 3 && ids[1] >= 0 && ids[1] < 3 && ids[0] != ids[1]);
 }
 
-/* ---- experts ---------------------------------------------------------------------------------------------- */
+/* ---- experts ------------------------------------------------------------------------------------------------- */
 
 struct moe {
     float x[M * N_EMBD], gate[N_EXPERT][N_FF * N_EMBD], up[N_EXPERT][N_FF * N_EMBD], down[N_EXPERT][N_EMBD * N_FF];
@@ -159,8 +159,8 @@ static struct moe *open_moe(struct fixture *f)
         fill(f, m->up[i], N_FF * N_EMBD);
         fill(f, m->down[i], N_EMBD * N_FF);
         /* expert i lies in slot N_EXPERT - 1 - i, so that ids and slots can't be confused */
-        assert_int_equal(
-            backend_bank_fill(f->device, m->bank, N_EXPERT - 1 - i, m->gate[i], m->up[i], m->down[i], &e), ERR_OK);
+        assert_int_equal(backend_bank_fill(f->device, m->bank, N_EXPERT - 1 - i, m->gate[i], m->up[i], m->down[i], &e),
+                         ERR_OK);
     }
     for (int i = 0; i < M * N_USED; i++)
         m->ids[i] = (i % N_USED + i / N_USED * 2) % N_EXPERT; /* some experts are busy, all distinct in a token */
@@ -286,7 +286,7 @@ static void combine_adds_in_rank_order_and_shared_last(void **state)
         backend_buffer_close(f->device, &all[i]->buffer);
 }
 
-/* ---- loading ---------------------------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------------------------------------------- */
 
 static err_code fail_at_row_32(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {
@@ -304,7 +304,7 @@ static void failed_read_fails_the_load(void **state)
     assert_string_equal(e.text, "the disk is gone");
 }
 
-/* ---- the checking device ---------------------------------------------------------------------------------- */
+/* ---- the checking device ------------------------------------------------------------------------------------- */
 
 static void off_by_a_percent(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
 {

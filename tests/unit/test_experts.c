@@ -35,8 +35,7 @@ static int open_with(void **state, int64_t n_slot)
     struct expert_matrix *m[3] = {&l.gate, &l.up, &l.down};
     for (int i = 0; i < 3; i++)
         *m[i] = (struct expert_matrix){0, (uint64_t)(i * N_EXPERT * MATRIX_BYTES), MATRIX_BYTES, MATRIX_BYTES};
-    return pool_create(&f->pool, 2, &f->e) ||
-           backend_cpu_open(&f->device, f->pool, kernels_for(CPU_SCALAR), &f->e) ||
+    return pool_create(&f->pool, 2, &f->e) || backend_cpu_open(&f->device, f->pool, kernels_for(CPU_SCALAR), &f->e) ||
            store_open_fake(&f->store, &f->file, 1, &f->e) ||
            experts_create(&f->experts, f->device, f->store, &l, 1, n_slot, &f->e);
 }
@@ -121,8 +120,7 @@ static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
     struct fixture *f = *state;
     int32_t ids[3] = {0, 5, 1}, slots[3];
     use(f, 1, -1);
-    store_fake_add_fault(f->store,
-                         (struct store_fault){STORE_FAULT_ERROR, 0, (N_EXPERT + 5) * MATRIX_BYTES + 7, 0, 1});
+    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_ERROR, 0, (N_EXPERT + 5) * MATRIX_BYTES + 7, 0, 1});
     assert_int_equal(experts_acquire(f->experts, 0, ids, 3, slots, &f->e), ERR_IO);
     assert_non_null(strstr(f->e.text, "layer 4, expert 5"));
     assert_non_null(strstr(f->e.text, "fake.gguf"));

@@ -233,8 +233,7 @@ static void tensors_are_listed_with_their_places(void **state)
     assert_ptr_equal(one, gguf_tensor_at(g, 0));
     assert_ptr_equal(two, gguf_tensor_at(g, 1));
     assert_null(gguf_tensor_find(g, "three"));
-    assert_true(one->n_dims == 1 && one->ne[0] == 5 && one->ne[1] == 1 && one->ne[3] == 1 &&
-                one->n_bytes == 20);
+    assert_true(one->n_dims == 1 && one->ne[0] == 5 && one->ne[1] == 1 && one->ne[3] == 1 && one->n_bytes == 20);
     assert_true(two->n_dims == 3 && two->ne[0] == 32 && two->ne[1] == 2 && two->ne[2] == 3);
     assert_int_equal(two->n_bytes, 6 * 34);
     assert_string_equal(two->info->name, "Q8_0");
@@ -427,7 +426,7 @@ static void a_large_vocabulary_is_read_from_a_file(void **state)
     mem_free(longest);
 }
 
-/* ---- refusals: each names the file, the field and what was expected ---- */
+/* ---- refusals: each names the file, the field and what was expected ------------------------------------------ */
 
 static void another_magic_is_refused(void **state)
 {
@@ -604,8 +603,7 @@ static void an_alignment_that_is_no_integer_is_refused(void **state)
     REFUSED(&r, ERR_FORMAT, "\"general.alignment\"", "power of two");
 }
 
-static struct raw one_tensor(const char *name, uint32_t n_dims, const uint64_t *ne, uint32_t type,
-                             uint64_t offset)
+static struct raw one_tensor(const char *name, uint32_t n_dims, const uint64_t *ne, uint32_t type, uint64_t offset)
 {
     struct raw r = raw_head(3, 1, 0);
     raw_tensor(&r, name, n_dims, ne, type, offset);
@@ -712,7 +710,7 @@ static void what_is_no_regular_file_is_refused(void **state)
     assert_null(g);
 }
 
-/* ---- damage ---- */
+/* ---- damage -------------------------------------------------------------------------------------------------- */
 
 static void walk(const struct gguf *g)
 {

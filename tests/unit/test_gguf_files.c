@@ -205,8 +205,7 @@ static void parts_that_disagree_are_refused(void **state)
     assert_open_fails("dis-00001-of-00002.gguf", "tensor \"a\" occurs twice");
     write_part("dis-00002-of-00002.gguf", (struct part){"b", 1, 2, 2});
     write_part("dis-00001-of-00002.gguf", (struct part){"a", 0, 2, 5});
-    assert_open_fails("dis-00001-of-00002.gguf",
-                      "\"split.tensors.count\" says 5 tensors, but the 2 files have 2");
+    assert_open_fails("dis-00001-of-00002.gguf", "\"split.tensors.count\" says 5 tensors, but the 2 files have 2");
 }
 
 static int make_folder(void **state)

@@ -17,8 +17,7 @@
 static struct temp_folder folder;
 static float zeros[64 * 64 * 4];
 
-static void add(struct gguf_writer *w, const char *name, enum quant_type type, uint64_t a, uint64_t b,
-                uint64_t c)
+static void add(struct gguf_writer *w, const char *name, enum quant_type type, uint64_t a, uint64_t b, uint64_t c)
 {
     const uint64_t ne[] = {a, b, c};
     gguf_writer_add_tensor(w, name, c ? 3 : b ? 2 : 1, ne, type, zeros);
@@ -271,8 +270,7 @@ static void odd_metadata_does_not_break_the_json(void **state)
     struct gguf_writer *w = new_writer();
     gguf_writer_add_value(w, "key\xff\x01", &(struct gguf_value){.type = GGUF_U64, .u = UINT64_MAX});
     gguf_writer_add_value(w, "nul", &(struct gguf_value){.type = GGUF_STRING, .str = {"a\0b", 3}});
-    gguf_writer_add_value(w, "surrogate",
-                          &(struct gguf_value){.type = GGUF_STRING, .str = {"\xed\xa0\x80", 3}});
+    gguf_writer_add_value(w, "surrogate", &(struct gguf_value){.type = GGUF_STRING, .str = {"\xed\xa0\x80", 3}});
     gguf_writer_add_value(w, "cut", &(struct gguf_value){.type = GGUF_STRING, .str = {"\xf0\x9f\x98", 3}});
     gguf_writer_add_value(w, "huge", &(struct gguf_value){.type = GGUF_F64, .f = HUGE_VAL});
     gguf_writer_add_array(w, "reals", GGUF_F64, reals, 40);
@@ -286,9 +284,8 @@ static void odd_metadata_does_not_break_the_json(void **state)
     assert_int_equal(json_array_size(json_object_get(reals_json, "values")), 16);
     assert_true(json_is_null(json_array_get(json_object_get(reals_json, "values"), 3)));
     assert_true(json_is_null(json_object_get(json_object_get(m, "huge"), "value")));
-    assert_string_equal(
-        json_string_value(json_object_get(json_object_get(m, "key\xef\xbf\xbd\x01"), "value")),
-        "18446744073709551615");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(m, "key\xef\xbf\xbd\x01"), "value")),
+                        "18446744073709551615");
     assert_int_equal(json_string_length(json_object_get(json_object_get(m, "nul"), "value")), 3);
     json_decref(root);
     free(text);

@@ -69,8 +69,7 @@ static void decoders_agree_with_llama_cpp_to_the_bit(void **state)
         q->decode(blocks, out, N_BLOCK * len);
         for (int j = 0; j < 5; j++)
             if (bits_of(out[at[j]]) != want->some[j])
-                fail_msg("%s weight %d: %08x, expected %08x", q->name, at[j], bits_of(out[at[j]]),
-                         want->some[j]);
+                fail_msg("%s weight %d: %08x, expected %08x", q->name, at[j], bits_of(out[at[j]]), want->some[j]);
         for (int j = 0; j < N_BLOCK * len; j++)
             for (int k = 0; k < 32; k += 8)
                 hash = (hash ^ (bits_of(out[j]) >> k & 255)) * 0x100000001b3;

@@ -17,8 +17,7 @@ enum { N_DRAW = 20000, N_SMALL = 8 };
 /* No filter, no penalty, temperature 1. */
 static struct sampler_params plain(void)
 {
-    return (struct sampler_params){
-        .temperature = 1, .top_p = 1, .repeat_penalty = 1, .repeat_last_n = 64, .seed = 7};
+    return (struct sampler_params){.temperature = 1, .top_p = 1, .repeat_penalty = 1, .repeat_last_n = 64, .seed = 7};
 }
 
 static struct sampler *open_sampler(struct sampler_params p, int32_t n_vocab)

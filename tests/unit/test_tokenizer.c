@@ -7,16 +7,14 @@
 
 #include "small_vocab.h"
 
-#define MERGES(v, ...)                                                                                       \
-    do {                                                                                                     \
-        const char *const merges_[] = {__VA_ARGS__};                                                         \
-        gguf_writer_add_strings((v)->w, "tokenizer.ggml.merges", merges_,                                    \
-                                sizeof merges_ / sizeof merges_[0]);                                         \
+#define MERGES(v, ...)                                                                                                 \
+    do {                                                                                                               \
+        const char *const merges_[] = {__VA_ARGS__};                                                                   \
+        gguf_writer_add_strings((v)->w, "tokenizer.ggml.merges", merges_, sizeof merges_ / sizeof merges_[0]);         \
     } while (0)
 
 /* Encodes, and compares with a list that ends with -1. */
-static void expect_bytes(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
-                         const int32_t *ids)
+static void expect_bytes(const struct tokenizer *t, const char *text, size_t n, unsigned flags, const int32_t *ids)
 {
     struct err e = {0};
     struct token_list list = {0};
@@ -30,12 +28,10 @@ static void expect_bytes(const struct tokenizer *t, const char *text, size_t n, 
     token_list_close(&list);
 }
 
-#define expect(t, text, flags, ...)                                                                          \
-    expect_bytes(t, text, strlen(text), flags, (int32_t[]){__VA_ARGS__, TOKEN_NONE})
+#define expect(t, text, flags, ...) expect_bytes(t, text, strlen(text), flags, (int32_t[]){__VA_ARGS__, TOKEN_NONE})
 #define expect_none(t, text, flags) expect_bytes(t, text, strlen(text), flags, (int32_t[]){TOKEN_NONE})
 
-static void expect_decoded(const struct tokenizer *t, bool special, const char *expected, const int32_t *ids,
-                           size_t n)
+static void expect_decoded(const struct tokenizer *t, bool special, const char *expected, const int32_t *ids, size_t n)
 {
     struct err e = {0};
     char *text;
@@ -215,20 +211,7 @@ static void long_words_take_n_log_n(void **state)
 }
 
 /* Ids of the SentencePiece vocabularies: unknown, BOS, EOS, 256 bytes, then these. */
-enum {
-    SP_UNK,
-    SP_BOS,
-    SP_EOS,
-    SP_BYTES,
-    SP_MARK = SP_BYTES + 256,
-    SP_A,
-    SP_B,
-    SP_AB,
-    SP_MARK_A,
-    SP_BA,
-    SP_SIGN,
-    SP_N
-};
+enum { SP_UNK, SP_BOS, SP_EOS, SP_BYTES, SP_MARK = SP_BYTES + 256, SP_A, SP_B, SP_AB, SP_MARK_A, SP_BA, SP_SIGN, SP_N };
 
 static struct tokenizer *by_scores(bool prefix, const char *name)
 {

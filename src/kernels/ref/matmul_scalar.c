@@ -40,8 +40,8 @@ KERNELS_ALWAYS_INLINE void row_int8_32(const struct kernel_matmul *a, int64_t ro
 }
 
 /* The integer sum of a block of 256 and, where there are minima, theirs. */
-KERNELS_ALWAYS_INLINE void dot_super(const struct unpacked256 *u, const int8_t *q, const int16_t *sum,
-                                     bool has_min, int32_t *s, int32_t *m)
+KERNELS_ALWAYS_INLINE void dot_super(const struct unpacked256 *u, const int8_t *q, const int16_t *sum, bool has_min,
+                                     int32_t *s, int32_t *m)
 {
     *s = *m = 0;
     for (int j = 0; j < 16; j++) {
@@ -77,13 +77,12 @@ KERNELS_ALWAYS_INLINE void row_int8_256(const struct kernel_matmul *a, int64_t r
         a->y[(t0 + t) * a->ldy + row] = acc[t];
 }
 
-#define MATMUL_INT(type, len, block_bytes, has_min)                                                          \
-    void matmul_##type##_scalar(const struct kernel_matmul *a)                                               \
-    {                                                                                                        \
-        for (int64_t r = a->row0; r < a->row1; r++)                                                          \
-            for (int64_t t = 0; t < a->m; t += TOKENS)                                                       \
-                row_int8_##len(a, r, t, a->m - t < TOKENS ? a->m - t : TOKENS, unpack_##type, block_bytes,   \
-                               has_min);                                                                     \
+#define MATMUL_INT(type, len, block_bytes, has_min)                                                                    \
+    void matmul_##type##_scalar(const struct kernel_matmul *a)                                                         \
+    {                                                                                                                  \
+        for (int64_t r = a->row0; r < a->row1; r++)                                                                    \
+            for (int64_t t = 0; t < a->m; t += TOKENS)                                                                 \
+                row_int8_##len(a, r, t, a->m - t < TOKENS ? a->m - t : TOKENS, unpack_##type, block_bytes, has_min);   \
     }
 
 MATMUL_INT(q4_0, 32, sizeof(struct block_q4_0), false)
@@ -117,8 +116,8 @@ static float weight_f16(const uint8_t *p)
     return unpack_half(p);
 }
 
-KERNELS_ALWAYS_INLINE float dot_float(const uint8_t *w, const float *x, int64_t k,
-                                      float (*weight)(const uint8_t *), int weight_bytes)
+KERNELS_ALWAYS_INLINE float dot_float(const uint8_t *w, const float *x, int64_t k, float (*weight)(const uint8_t *),
+                                      int weight_bytes)
 {
     float lane[16] = {0};
     for (int64_t i = 0; i < k; i++)
@@ -129,13 +128,13 @@ KERNELS_ALWAYS_INLINE float dot_float(const uint8_t *w, const float *x, int64_t 
     return lane[0];
 }
 
-#define MATMUL_FLOAT(type, weight_bytes)                                                                     \
-    void matmul_##type##_scalar(const struct kernel_matmul *a)                                               \
-    {                                                                                                        \
-        for (int64_t r = a->row0; r < a->row1; r++)                                                          \
-            for (int64_t t = 0; t < a->m; t++)                                                               \
-                a->y[t * a->ldy + r] = dot_float(row_of(a, r, 1, weight_bytes), a->x->f32 + t * a->k, a->k,  \
-                                                 weight_##type, weight_bytes);                               \
+#define MATMUL_FLOAT(type, weight_bytes)                                                                               \
+    void matmul_##type##_scalar(const struct kernel_matmul *a)                                                         \
+    {                                                                                                                  \
+        for (int64_t r = a->row0; r < a->row1; r++)                                                                    \
+            for (int64_t t = 0; t < a->m; t++)                                                                         \
+                a->y[t * a->ldy + r] =                                                                                 \
+                    dot_float(row_of(a, r, 1, weight_bytes), a->x->f32 + t * a->k, a->k, weight_##type, weight_bytes); \
     }
 
 MATMUL_FLOAT(f32, 4)

@@ -155,8 +155,8 @@ static float kv_at(const void *p, int64_t i, bool half)
 }
 
 KERNELS_ALWAYS_INLINE void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k,
-                                      int64_t hd_v, int64_t n, float scale, float softcap, float *max,
-                                      float *sum, float *o)
+                                      int64_t hd_v, int64_t n, float scale, float softcap, float *max, float *sum,
+                                      float *o)
 {
     float s[KERNEL_ATTN_BLOCK];
     *max = -INFINITY;
@@ -177,20 +177,19 @@ KERNELS_ALWAYS_INLINE void attn_block(const float *q, const void *k, const void 
     }
 }
 
-void attn_block_f16_scalar(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,
-                           int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+void attn_block_f16_scalar(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v, int64_t n,
+                           float scale, float softcap, float *max, float *sum, float *o)
 {
     attn_block(q, k, v, true, hd_k, hd_v, n, scale, softcap, max, sum, o);
 }
 
-void attn_block_f32_scalar(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,
-                           int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+void attn_block_f32_scalar(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v, int64_t n,
+                           float scale, float softcap, float *max, float *sum, float *o)
 {
     attn_block(q, k, v, false, hd_k, hd_v, n, scale, softcap, max, sum, o);
 }
 
-void attn_merge_scalar(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,
-                       int64_t hd_v)
+void attn_merge_scalar(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v)
 {
     float m = max_b > *max ? max_b : *max, a = exp_scalar(*max - m), b = exp_scalar(max_b - m);
     for (int64_t j = 0; j < hd_v; j++)

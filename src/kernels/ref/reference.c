@@ -33,10 +33,10 @@ static void matmul_reference(const struct kernel_matmul *a, const struct quant_i
     }
 }
 
-#define QUANT(name, id, block_len, block_bytes, decoder, act)                                                \
-    void matmul_##decoder##_reference(const struct kernel_matmul *a)                                         \
-    {                                                                                                        \
-        matmul_reference(a, quant_info(id));                                                                 \
+#define QUANT(name, id, block_len, block_bytes, decoder, act)                                                          \
+    void matmul_##decoder##_reference(const struct kernel_matmul *a)                                                   \
+    {                                                                                                                  \
+        matmul_reference(a, quant_info(id));                                                                           \
     }
 #include "quant/quant_types.def"
 #undef QUANT
@@ -114,8 +114,8 @@ static double kv_at(const void *p, int64_t i, bool half)
     return (double)(half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i]);
 }
 
-static void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k, int64_t hd_v,
-                       int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+static void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k, int64_t hd_v, int64_t n,
+                       float scale, float softcap, float *max, float *sum, float *o)
 {
     double s[KERNEL_ATTN_BLOCK], top = -INFINITY, total = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -141,21 +141,19 @@ static void attn_block(const float *q, const void *k, const void *v, bool half, 
     }
 }
 
-void attn_block_f16_reference(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k,
-                              int64_t hd_v, int64_t n, float scale, float softcap, float *max, float *sum,
-                              float *o)
+void attn_block_f16_reference(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,
+                              int64_t n, float scale, float softcap, float *max, float *sum, float *o)
 {
     attn_block(q, k, v, true, hd_k, hd_v, n, scale, softcap, max, sum, o);
 }
 
-void attn_block_f32_reference(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,
-                              int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+void attn_block_f32_reference(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v, int64_t n,
+                              float scale, float softcap, float *max, float *sum, float *o)
 {
     attn_block(q, k, v, false, hd_k, hd_v, n, scale, softcap, max, sum, o);
 }
 
-void attn_merge_reference(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,
-                          int64_t hd_v)
+void attn_merge_reference(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v)
 {
     double m = fmax((double)*max, (double)max_b), a = exp((double)*max - m), b = exp((double)max_b - m);
     for (int64_t j = 0; j < hd_v; j++)

@@ -54,8 +54,7 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int fir
 }
 
 /* s += codes 0..2^bits - 1 of src */
-KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[],
-                                     int n_tok)
+KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[], int n_tok)
 {
     dot_scaled(s, src, 0, 8, vi_set1(0x10001), bits, q, n_tok);
 }

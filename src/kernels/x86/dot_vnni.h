@@ -48,8 +48,7 @@ static inline vi dot_scale(vi bytes, int i, int bits)
     return vi_sar(vi_shuffle8(bytes, vi_mask16(wide[i])), 24);
 }
 
-KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[],
-                                     int n_tok)
+KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[], int n_tok)
 {
     (void)bits;
     KERNELS_UNROLL

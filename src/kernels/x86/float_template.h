@@ -18,8 +18,8 @@ KERNELS_ALWAYS_INLINE v16 weight_load(const uint8_t *row, int64_t i, int64_t n, 
 }
 
 /* rows and tokens: constants */
-KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_type type, int64_t row,
-                                      int64_t t0, int rows, int tokens)
+KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
+                                      int rows, int tokens)
 {
     int weight_bytes = type == QUANT_F32 ? 4 : 2;
     const uint8_t *w = (const uint8_t *)a->w + row * a->k * weight_bytes;

@@ -153,8 +153,8 @@ static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
     if (n >= LANES)
         _mm256_storeu_ps(p, a);
     else
-        _mm256_maskstore_ps(
-            p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), a);
+        _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+                            a);
 }
 
 #endif

@@ -9,8 +9,7 @@ static inline v16 exp16(v16 x)
 {
     x = v16_max(v16_set1(EXP_MIN), x);
     x = v16_min(v16_set1(EXP_MAX), x);
-    v16 shifted = v16_fma(x, v16_set1(EXP_LOG2E), v16_set1(EXP_ROUND)),
-        n = v16_sub(shifted, v16_set1(EXP_ROUND));
+    v16 shifted = v16_fma(x, v16_set1(EXP_LOG2E), v16_set1(EXP_ROUND)), n = v16_sub(shifted, v16_set1(EXP_ROUND));
     v16 r = v16_fma(n, v16_set1(-EXP_LN2_LO), v16_fma(n, v16_set1(-EXP_LN2_HI), x));
     v16 p = v16_fma(r, v16_set1(EXP_P4), v16_set1(EXP_P3));
     p = v16_fma(r, p, v16_set1(EXP_P2));
@@ -46,8 +45,7 @@ static inline void store_upto(float *p, v16 a, int64_t n)
         v16_store_n(p, a, n);
 }
 
-/* ---- rounding activations ---------------------------------------------------------------------------------
- */
+/* ---- rounding activations ------------------------------------------------------------------------------------ */
 
 KERNELS_ALWAYS_INLINE void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum)
 {
@@ -85,8 +83,7 @@ void OPS_NAME(quantize_int8_256)(const float *x, int64_t k, int8_t *q, float *d,
         quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b);
 }
 
-/* ---- element by element -----------------------------------------------------------------------------------
- */
+/* ---- element by element -------------------------------------------------------------------------------------- */
 
 void OPS_NAME(rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps)
 {
@@ -160,8 +157,7 @@ void OPS_NAME(exp_sum)(float *y, const float *x, float max, int64_t n, float *su
 static inline void rope_normal(float *x, const float *cs, int64_t n_rot)
 {
     for (int64_t i = 0; i < n_rot; i += 16)
-        store_upto(x + i, v16_rotate_pairs(load_upto(x + i, n_rot - i), load_upto(cs + i, n_rot - i)),
-                   n_rot - i);
+        store_upto(x + i, v16_rotate_pairs(load_upto(x + i, n_rot - i), load_upto(cs + i, n_rot - i)), n_rot - i);
 }
 
 static inline void rope_neox(float *x, const float *cs, int64_t n_rot)
@@ -170,8 +166,8 @@ static inline void rope_neox(float *x, const float *cs, int64_t n_rot)
     for (int64_t i = 0; i < half; i += 16) {
         int64_t n = half - i;
         v16 c, s, a = load_upto(x + i, n), b = load_upto(x + half + i, n);
-        v16_split_pairs(load_upto(cs + 2 * i, 2 * n),
-                        n > 8 ? load_upto(cs + 2 * i + 16, 2 * n - 16) : v16_set1(0), &c, &s);
+        v16_split_pairs(load_upto(cs + 2 * i, 2 * n), n > 8 ? load_upto(cs + 2 * i + 16, 2 * n - 16) : v16_set1(0), &c,
+                        &s);
         store_upto(x + i, v16_fms(a, c, v16_mul(b, s)), n);
         store_upto(x + half + i, v16_fma(a, s, v16_mul(b, c)), n);
     }
@@ -203,8 +199,7 @@ void OPS_NAME(f16_to_f32)(float *y, const uint16_t *x, int64_t n)
         v16_store_n(y + i, v16_load_f16_n(x + i, n - i), n - i);
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------
- */
+/* ---- attention ----------------------------------------------------------------------------------------------- */
 
 /* n >= 16: sixteen; else n and zeros. `half`: the element type, a constant. */
 KERNELS_ALWAYS_INLINE v16 kv_load(const void *p, int64_t i, int64_t n, bool half)
@@ -215,8 +210,8 @@ KERNELS_ALWAYS_INLINE v16 kv_load(const void *p, int64_t i, int64_t n, bool half
 }
 
 /* s[i] = q . k_i for `rows` rows, a constant, at once: the chains are long and independent */
-KERNELS_ALWAYS_INLINE void attn_dots(float *s, const float *q, const void *k, int64_t row0, int64_t hd,
-                                     bool half, int rows)
+KERNELS_ALWAYS_INLINE void attn_dots(float *s, const float *q, const void *k, int64_t row0, int64_t hd, bool half,
+                                     int rows)
 {
     v16 lanes[4];
     int64_t j = 0;
@@ -243,8 +238,8 @@ KERNELS_ALWAYS_INLINE void attn_dots(float *s, const float *q, const void *k, in
 }
 
 /* o[j..j + 16 * vecs) = sum of s[i] v_i, i ascending; `vecs` a constant; 1 may be cut to n */
-KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float *s, const void *v, int64_t n_pos, int64_t j,
-                                    int64_t hd, bool half, int vecs, int64_t n)
+KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float *s, const void *v, int64_t n_pos, int64_t j, int64_t hd,
+                                    bool half, int vecs, int64_t n)
 {
     v16 acc[4];
     KERNELS_UNROLL
@@ -260,8 +255,8 @@ KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float *s, const void *v, int
 }
 
 KERNELS_ALWAYS_INLINE void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k,
-                                      int64_t hd_v, int64_t n, float scale, float softcap, float *max,
-                                      float *sum, float *o)
+                                      int64_t hd_v, int64_t n, float scale, float softcap, float *max, float *sum,
+                                      float *o)
 {
     float s[KERNEL_ATTN_BLOCK];
     int64_t i = 0, j = 0;
@@ -288,21 +283,19 @@ KERNELS_ALWAYS_INLINE void attn_block(const float *q, const void *k, const void 
         attn_mix(o, s, v, n, j, hd_v, half, 1, hd_v - j);
 }
 
-void OPS_NAME(attn_block_f16)(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k,
-                              int64_t hd_v, int64_t n, float scale, float softcap, float *max, float *sum,
-                              float *o)
+void OPS_NAME(attn_block_f16)(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,
+                              int64_t n, float scale, float softcap, float *max, float *sum, float *o)
 {
     attn_block(q, k, v, true, hd_k, hd_v, n, scale, softcap, max, sum, o);
 }
 
-void OPS_NAME(attn_block_f32)(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,
-                              int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+void OPS_NAME(attn_block_f32)(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v, int64_t n,
+                              float scale, float softcap, float *max, float *sum, float *o)
 {
     attn_block(q, k, v, false, hd_k, hd_v, n, scale, softcap, max, sum, o);
 }
 
-void OPS_NAME(attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,
-                          int64_t hd_v)
+void OPS_NAME(attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v)
 {
     float m = max_b > *max ? max_b : *max;
     v16 a = exp16(v16_set1(*max - m)), b = exp16(v16_set1(max_b - m));

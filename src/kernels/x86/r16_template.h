@@ -9,8 +9,7 @@
 
 enum { PREFETCH_BYTES = 6144 }; /* ahead of the weights being read; 4 to 9 KB measured alike */
 
-/* ---- where things lie -------------------------------------------------------------------------------------
- */
+/* ---- where things lie ---------------------------------------------------------------------------------------- */
 
 /* Vectors a block in a group of rows, and the bytes of each row that stand behind the group's vectors. */
 KERNELS_ALWAYS_INLINE int r16_n_vec(enum quant_type type)
@@ -49,19 +48,20 @@ KERNELS_ALWAYS_INLINE int r16_tail(enum quant_type type)
 /* A walk over the blocks of LANES rows and n_tok activation rows. */
 struct r16_walk {
     const uint8_t *w, *tail;
+    int64_t group_bytes;
     const int8_t *q[TILE];
     const int16_t *sum[TILE];
     const float *d[TILE];
 };
 
-KERNELS_ALWAYS_INLINE void r16_walk_start(struct r16_walk *x, const struct kernel_matmul *a,
-                                          enum quant_type type, int64_t n_block, int64_t row, int64_t t0,
-                                          int n_tok)
+KERNELS_ALWAYS_INLINE void r16_walk_start(struct r16_walk *x, const struct kernel_matmul *a, enum quant_type type,
+                                          int64_t n_block, int64_t row, int64_t t0, int n_tok)
 {
     int64_t vec_bytes = n_block * r16_n_vec(type) * 64, lane = row % LAYOUT_R16_ROWS;
     int64_t group_bytes = vec_bytes + n_block * r16_tail(type) * LAYOUT_R16_ROWS;
     const uint8_t *group = (const uint8_t *)a->w + row / LAYOUT_R16_ROWS * group_bytes;
     int64_t n_scale = kernel_act_n_scale(a->x->kind, a->k), n_sum = kernel_act_n_sum(a->x->kind, a->k);
+    x->group_bytes = group_bytes;
     x->w = group + lane * 4;
     x->tail = group + vec_bytes + lane * r16_tail(type);
     KERNELS_UNROLL
@@ -72,8 +72,7 @@ KERNELS_ALWAYS_INLINE void r16_walk_start(struct r16_walk *x, const struct kerne
     }
 }
 
-KERNELS_ALWAYS_INLINE void r16_walk_next(struct r16_walk *x, enum quant_type type, int n_q, int n_sum,
-                                         int n_tok)
+KERNELS_ALWAYS_INLINE void r16_walk_next(struct r16_walk *x, enum quant_type type, int n_q, int n_sum, int n_tok)
 {
     x->w += r16_n_vec(type) * 64;
     x->tail += r16_tail(type) * LAYOUT_R16_ROWS;
@@ -85,23 +84,24 @@ KERNELS_ALWAYS_INLINE void r16_walk_next(struct r16_walk *x, enum quant_type typ
     }
 }
 
-/* Asks for the lines [i, end) of the block PREFETCH_BYTES ahead. */
-KERNELS_ALWAYS_INLINE void r16_prefetch(const struct r16_walk *x, int i, int end)
+/* Asks for the lines [i, end) of the block PREFETCH_BYTES ahead, and for the same tail of the next group:
+ * tails are too short for the processor to see them coming. */
+KERNELS_ALWAYS_INLINE void r16_prefetch(const struct r16_walk *x, enum quant_type type, int i, int end)
 {
+    if (r16_tail(type) && i == 0)
+        _mm_prefetch((const char *)x->tail + x->group_bytes, _MM_HINT_T0);
     for (; i < end; i++)
         _mm_prefetch((const char *)x->w + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
 }
 
-KERNELS_ALWAYS_INLINE void r16_store(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok,
-                                     const vf acc[])
+KERNELS_ALWAYS_INLINE void r16_store(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok, const vf acc[])
 {
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
-/* ---- formats with 32 weights a block ----------------------------------------------------------------------
- */
+/* ---- formats with 32 weights a block ------------------------------------------------------------------------- */
 
 /* s[t] = the block's integer sum. */
 KERNELS_ALWAYS_INLINE void r16_dot32(const struct r16_walk *x, vi s[], enum quant_type type, int n_tok)
@@ -123,8 +123,8 @@ KERNELS_ALWAYS_INLINE void r16_dot32(const struct r16_walk *x, vi s[], enum quan
         dot_plain(s, &src, five ? 5 : 4, x->q, n_tok);
 }
 
-KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant_type type, int64_t row,
-                                       int64_t t0, int n_tok)
+KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
+                                       int n_tok)
 {
     bool has_min = type == QUANT_Q4_1 || type == QUANT_Q5_1;
     int64_t n_block = a->k / 32;
@@ -136,12 +136,10 @@ KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b++, r16_walk_next(&x, type, 32, 1, n_tok)) {
         vi s[TILE];
-        r16_prefetch(&x, 0, r16_n_vec(type));
+        r16_prefetch(&x, type, 0, r16_n_vec(type));
         r16_dot32(&x, s, type, n_tok);
         vi head = vi_load(x.w);
-        vf d = has_min               ? vf_low_half(head)
-               : type == QUANT_MXFP4 ? vf_load_mxfp4(x.tail)
-                                     : vf_load_half(x.tail);
+        vf d = has_min ? vf_low_half(head) : type == QUANT_MXFP4 ? vf_load_mxfp4(x.tail) : vf_load_half(x.tail);
         vf min = has_min ? vf_low_half(vi_shr(head, 16)) : vf_zero();
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
@@ -154,8 +152,7 @@ KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant
     r16_store(a, row, t0, n_tok, acc);
 }
 
-/* ---- formats with 256 weights a block ---------------------------------------------------------------------
- */
+/* ---- formats with 256 weights a block ------------------------------------------------------------------------ */
 
 /* Scales and minima of a block, as bytes: four sub-blocks a vector. Sub-blocks are 32 weights long in Q4_K,
  * Q5_K and IQ4_XS, else 16. IQ4_XS: scale[0] and [1] hold the packed low and high bits instead. */
@@ -249,8 +246,7 @@ KERNELS_ALWAYS_INLINE vi r16_twice(vi bytes, int i)
 
 /* m[t] = sum over the 16 sums of activations of each times the factor of its sub-block, in bytes as in
  * r16_scales. */
-KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_walk *x, const vi *factor, vi m[], bool subs_of_32,
-                                        int n_tok)
+KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_walk *x, const vi *factor, vi m[], bool subs_of_32, int n_tok)
 {
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
@@ -264,13 +260,11 @@ KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_walk *x, const vi *fact
     }
 }
 
-KERNELS_ALWAYS_INLINE void r16_tile_256(const struct kernel_matmul *a, enum quant_type type, int64_t row,
-                                        int64_t t0, int n_tok)
+KERNELS_ALWAYS_INLINE void r16_tile_256(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
+                                        int n_tok)
 {
     bool subs_of_32 = type == QUANT_Q4_K || type == QUANT_Q5_K, has_min = subs_of_32 || type == QUANT_Q2_K;
-    int offset_log2 = type == QUANT_Q6_K   ? 5
-                      : type == QUANT_Q3_K ? 2
-                                           : 0; /* weights are stored 2^this too large */
+    int offset_log2 = type == QUANT_Q6_K ? 5 : type == QUANT_Q3_K ? 2 : 0; /* weights are stored 2^this too large */
     int64_t n_block = a->k / 256;
     struct r16_walk x;
     vf acc[TILE];
@@ -286,14 +280,13 @@ KERNELS_ALWAYS_INLINE void r16_tile_256(const struct kernel_matmul *a, enum quan
         for (int t = 0; t < n_tok; t++)
             s[t] = vi_set1(0);
         for (int j = 0; j < 8; j++) {
-            r16_prefetch(&x, r16_n_vec(type) * j / 8, r16_n_vec(type) * (j + 1) / 8);
+            r16_prefetch(&x, type, r16_n_vec(type) * j / 8, r16_n_vec(type) * (j + 1) / 8);
             r16_dot_sub(&x, &sc, s, type, j, n_tok);
         }
         if (has_min || offset_log2)
             r16_dot_sums(&x, has_min ? sc.min : sc.scale, m, subs_of_32, n_tok);
         vi halves = vi_load(x.w + (type == QUANT_Q2_K ? 20 * 64 : 0));
-        vf d = r16_tail(type) ? vf_load_half(x.tail) : vf_low_half(halves),
-           dmin = vf_low_half(vi_shr(halves, 16));
+        vf d = r16_tail(type) ? vf_load_half(x.tail) : vf_low_half(halves), dmin = vf_low_half(vi_shr(halves, 16));
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
             vi sum = offset_log2 ? vi_sub(s[t], vi_shl(m[t], offset_log2)) : s[t];
@@ -306,11 +299,9 @@ KERNELS_ALWAYS_INLINE void r16_tile_256(const struct kernel_matmul *a, enum quan
     r16_store(a, row, t0, n_tok, acc);
 }
 
-/* ---- the loops over rows and tokens -----------------------------------------------------------------------
- */
+/* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
 
-typedef void r16_tile_fn(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
-                         int n_tok);
+typedef void r16_tile_fn(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0, int n_tok);
 
 KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, r16_tile_fn *tile)
 {
@@ -331,10 +322,10 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
     }
 }
 
-#define K(name, type, len)                                                                                   \
-    void R16_NAME(type)(const struct kernel_matmul *a)                                                       \
-    {                                                                                                        \
-        r16_matmul(a, QUANT_##name, r16_tile_##len);                                                         \
+#define K(name, type, len)                                                                                             \
+    void R16_NAME(type)(const struct kernel_matmul *a)                                                                 \
+    {                                                                                                                  \
+        r16_matmul(a, QUANT_##name, r16_tile_##len);                                                                   \
     }
 KERNELS_R16_LIST(K)
 #undef K

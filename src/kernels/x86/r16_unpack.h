@@ -71,19 +71,16 @@ KERNELS_ALWAYS_INLINE vi r16_vec(const struct r16_src *src, int i)
     int j = src->j, half = j / 4, kind = j % 4;
     switch (src->type) {
     case QUANT_Q2_K: return r16_bits(p + (4 + 8 * half) * 64, 2 * kind, 3);
-    case QUANT_Q3_K:
-        return vi_or(r16_bits(p + (8 + 8 * half) * 64, 2 * kind, 3), vi_shl(r16_bits(p, j, 1), 2));
+    case QUANT_Q3_K: return vi_or(r16_bits(p + (8 + 8 * half) * 64, 2 * kind, 3), vi_shl(r16_bits(p, j, 1), 2));
     case QUANT_Q4_K: return r16_bits(p + (4 + j / 2 * 8) * 64, j % 2 * 4, 15);
     case QUANT_Q5_K:
-        return vi_or(r16_bits(p + (12 + j / 2 * 8) * 64, j % 2 * 4, 15),
-                     vi_shl(r16_bits(p + 4 * 64, j, 1), 4));
+        return vi_or(r16_bits(p + (12 + j / 2 * 8) * 64, j % 2 * 4, 15), vi_shl(r16_bits(p + 4 * 64, j, 1), 4));
     case QUANT_Q6_K: {
         const uint8_t *triple = src->p + (half * 8 + i) * 3 * 64; /* low, low, high bits */
         vi high = vi_shl(r16_bits(triple + 128, 2 * kind, 3), 4);
         return vi_or(r16_bits(triple + kind % 2 * 64, kind / 2 * 4, 15), high);
     }
-    case QUANT_IQ4_XS:
-        return r16_values(r16_bits(src->p + (2 + j * 4 + i % 4) * 64, i / 4 * 4, 15), quant_iq4_values);
+    case QUANT_IQ4_XS: return r16_values(r16_bits(src->p + (2 + j * 4 + i % 4) * 64, i / 4 * 4, 15), quant_iq4_values);
     default: return r16_vec32(src, i);
     }
 }

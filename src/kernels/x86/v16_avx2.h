@@ -143,8 +143,7 @@ static inline float v16_sum(v16 a) /* the tree of docs/numerics.md */
 }
 static inline __m256 v16_scale2_half(__m256 a, __m256 shifted)
 {
-    __m256i e =
-        _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(_mm256_set1_ps(EXP_ROUND)));
+    __m256i e = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(_mm256_set1_ps(EXP_ROUND)));
     __m256i half = _mm256_srai_epi32(e, 1), rest = _mm256_sub_epi32(e, half), bias = _mm256_set1_epi32(127);
     a = _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
     return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
@@ -159,8 +158,7 @@ static inline int v16_store_int8(int8_t *p, v16 a)
 {
     __m256i lo = _mm256_cvtps_epi32(a.lo), hi = _mm256_cvtps_epi32(a.hi);
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xd8);
-    _mm_storeu_si128((__m128i *)p,
-                     _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
     __m256i sum = _mm256_add_epi32(lo, hi);
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
@@ -176,8 +174,7 @@ static inline v16 v16_rotate_pairs(v16 x, v16 cs)
 {
     return (v16){v16_rotate_half(x.lo, cs.lo), v16_rotate_half(x.hi, cs.hi)};
 }
-static inline __m256
-v16_in_order(__m256 a) /* undoes the order that a 128-bit shuffle of two registers leaves */
+static inline __m256 v16_in_order(__m256 a) /* undoes the order that a 128-bit shuffle of two registers leaves */
 {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xd8));
 }
