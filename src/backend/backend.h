@@ -122,31 +122,48 @@ enum op_kind {
 
 const char *op_name(enum op_kind kind);
 
-enum act_fn { ACT_SILU, ACT_GELU };
+enum act_fn { ACT_SILU, ACT_GELU, ACT_SWIGLU_OAI /* clamped, of gpt-oss: kernels.h has the formula */ };
 enum rope_mode { ROPE_NORMAL, ROPE_NEOX };
 
 /* How routers turn logits into a choice (docs/architecture.md lists which family does what). */
-enum route_score { ROUTE_SOFTMAX, ROUTE_SIGMOID };
+enum route_score {
+    ROUTE_SOFTMAX,       /* softmax over all experts, then the top k */
+    ROUTE_SIGMOID,       /* sigmoid of each, then the top k */
+    ROUTE_SOFTMAX_CHOSEN /* the top k of the logits, then softmax over those */
+};
+
+/* How positions become angles. YaRN (arXiv 2309.00071) mixes scaled and unscaled frequencies: up to pair `yarn_low`
+ * unscaled, from pair `yarn_high` on scaled, linear between. */
+struct rope_angles {
+    float freq_base;
+    float freq_scale; /* positions are multiplied by this; 1 for none */
+    bool yarn;
+    float yarn_low, yarn_high;
+    float magnitude; /* cosines and sines are multiplied by this; 1 for none */
+};
 
 enum { OP_MAX_IN = 5, OP_MAX_OUT = 4 };
 
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
- * so that a device can wrap another without knowing what each operation means. Shapes by kind:
+ * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
  *
- * EMBED      in: ids I32 [M]                         out: [n_embd][M]           weight[0] [n_vocab][n_embd]
- * RMS_NORM   in: x                                   out: like x                norm.n divides the row; vec[0]: w [n]
- * or absent MATMUL     in: x [k][M]                            out: [n_row_i][M]          weight[i], vec[i]: bias
- * [n_row_i] or absent ROPE_TABLE in: pos I32 [M]                         out: [n_rot][M]            rope_table; vec[0]:
- * frequency divisors or absent ROPE       in: x [n_head*head_dim][M], table       out: the same x            rope
- * KV_STORE   in: x [n_head*head_dim][M], pos         state[0]: [head_dim][n_ctx][n_head], F16 or F32
- * ATTENTION  in: q [n_head*dk][M], pos               out: [n_head*dv][M]        state[0] K, state[1] V; attention
- * ACT_MUL    in: gate, up                            out: like them             act
- * ADD        in: a, b                                out: like them, may be a
- * ROUTE      in: x [n_embd][M]                       out: ids I32 [k][M], weights F32 [k][M]
- *                                                    weight[0]: router [n_expert][n_embd]; vec[0]: its bias or absent;
- * route EXPERTS    in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time) out: y [n_embd][k][M], rows of
- * absent experts untouched; bank; experts COMBINE    in: y, weights, shared [n_embd][M] or absent, shared gate [1][M]
- * or absent (passed through sigmoid) out: [n_embd][M] */
+ * EMBED       in: ids I32 [M].  out: [n_embd][M].  weight[0]: [n_vocab][n_embd]
+ * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n] or absent
+ * MATMUL      in: x [k][M].  out[i]: [n_row_i][M].  weight[i], vec[i]: bias [n_row_i] or absent
+ * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
+ * ROPE        in: x [n_head*head_dim][M], table.  out: the same x.  rope
+ * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_ctx][n_head], F16 or F32
+ * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V; attention;
+ *             vec[0]: a sink's score for each head, or absent
+ * ACT_MUL     in: gate, up.  out: like them.  act
+ * ADD         in: a, b.  out: like them, may be a
+ * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M].  weight[0]: router [n_expert][n_embd];
+ *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent; route
+ * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of
+ *             absent experts untouched.  bank; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert] and of
+ *             down [n_embd][n_expert], by expert and not by slot, or absent
+ * COMBINE     in: y, weights, shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through sigmoid).
+ *             out: [n_embd][M] */
 struct op {
     enum op_kind kind;
     struct tensor in[OP_MAX_IN];
@@ -160,10 +177,7 @@ struct op {
             int64_t n;
             float eps;
         } norm;
-        struct {
-            float freq_base;
-            float freq_scale; /* positions are multiplied by this; 1 for none */
-        } rope_table;
+        struct rope_angles rope_table;
         struct {
             enum rope_mode mode;
             int64_t head_dim, n_rot;
@@ -171,13 +185,17 @@ struct op {
         struct {
             int64_t n_head;
             float scale;
-            int64_t n_pos; /* at least every pos[t] + 1; bounds the work, not the result */
+            int64_t n_pos;  /* at least every pos[t] + 1; bounds the work, not the result */
+            int64_t window; /* positions that a token sees, itself included; 0: all */
         } attention;
         enum act_fn act;
         struct {
             enum route_score score;
             bool norm_weights; /* divide the chosen weights by their sum */
             float scale;       /* then multiply them; 1 for none */
+            /* with n_group > 1 only experts of the n_group_used best of n_group equal groups are chosen; a group is as
+             * good as the sum of its two best scores */
+            int64_t n_group, n_group_used;
         } route;
         struct {
             enum act_fn act;

@@ -170,6 +170,7 @@ static double tolerance(const struct op *op)
         terms = (double)(op->bank->d.n_embd + op->bank->d.n_ff);
         rounded = op->bank->d.gate_type->act != QUANT_ACT_FLOAT || op->bank->d.down_type->act != QUANT_ACT_FLOAT;
         break;
+    case OP_ROPE_TABLE: terms = 64; break;
     case OP_ATTENTION: terms = 64 * (double)op->attention.n_pos; break; /* each term has an exp's error */
     default: terms = (double)op->out[0].ne[0]; break;
     }

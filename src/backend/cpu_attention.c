@@ -22,6 +22,13 @@ struct running {
     float max, sum;
 };
 
+/* The first position that a token at `pos` sees. */
+static int64_t first_position(const struct attention *a, int64_t pos)
+{
+    int64_t window = a->op->attention.window;
+    return window && pos >= window ? pos - window + 1 : 0;
+}
+
 static void attention_task(void *arg, size_t task, int thread)
 {
     const struct attention *a = arg;
@@ -32,6 +39,7 @@ static void attention_task(void *arg, size_t task, int thread)
     const int32_t *pos = (const int32_t *)tensor_data(&op->in[1]) + t0;
     const float *q = tensor_data(&op->in[0]);
     float *out = tensor_data(&op->out[0]);
+    const float *sinks = tensor_data(&op->vec[0]);
     bool half = op->state[0].type == ELEM_F16;
     size_t elem = elem_bytes(op->state[0].type);
     const char *k = (const char *)tensor_data(&op->state[0]) + (size_t)(head_kv * a->n_ctx * a->dk) * elem;
@@ -49,28 +57,38 @@ static void attention_task(void *arg, size_t task, int thread)
             run[t * a->n_group + g] = (struct running){-INFINITY, 0};
     }
 
-    for (int64_t p0 = 0; p0 <= last; p0 += KERNEL_ATTN_BLOCK) {
+    for (int64_t p0 = first_position(a, pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK; p0 <= last;
+         p0 += KERNEL_ATTN_BLOCK) {
         const void *kb = k + (size_t)(p0 * a->dk) * elem, *vb = v + (size_t)(p0 * a->dv) * elem;
         for (int64_t t = 0; t < n_t; t++) {
-            int64_t n = pos[t] + 1 - p0 < KERNEL_ATTN_BLOCK ? pos[t] + 1 - p0 : KERNEL_ATTN_BLOCK;
+            /* of the block, the positions that the token sees */
+            int64_t from = first_position(a, pos[t]) - p0, to = pos[t] + 1 - p0;
+            from = from > 0 ? from : 0;
+            int64_t n = (to < KERNEL_ATTN_BLOCK ? to : KERNEL_ATTN_BLOCK) - from;
             if (n <= 0)
                 continue;
+            const void *kt = (const char *)kb + (size_t)(from * a->dk) * elem;
+            const void *vt = (const char *)vb + (size_t)(from * a->dv) * elem;
             for (int64_t g = 0; g < a->n_group; g++) {
                 int64_t i = t * a->n_group + g;
                 const float *qh = q + ((t0 + t) * a->n_head + head_kv * a->n_group + g) * a->dk;
                 float max, sum;
                 if (half)
-                    kern->attn_block_f16(qh, kb, vb, a->dk, a->dv, n, op->attention.scale, 0, &max, &sum, partial);
+                    kern->attn_block_f16(qh, kt, vt, a->dk, a->dv, n, op->attention.scale, 0, &max, &sum, partial);
                 else
-                    kern->attn_block_f32(qh, kb, vb, a->dk, a->dv, n, op->attention.scale, 0, &max, &sum, partial);
+                    kern->attn_block_f32(qh, kt, vt, a->dk, a->dv, n, op->attention.scale, 0, &max, &sum, partial);
                 kern->attn_merge(&run[i].max, &run[i].sum, acc + i * a->dv, max, sum, partial, a->dv);
             }
         }
     }
     for (int64_t t = 0; t < n_t; t++)
         for (int64_t g = 0; g < a->n_group; g++) {
-            const struct running *r = &run[t * a->n_group + g];
-            const float *o = acc + (t * a->n_group + g) * a->dv;
+            struct running *r = &run[t * a->n_group + g];
+            float *o = acc + (t * a->n_group + g) * a->dv;
+            if (sinks) { /* one more score, whose value is zero */
+                memset(partial, 0, (size_t)a->dv * sizeof *partial);
+                kern->attn_merge(&r->max, &r->sum, o, sinks[head_kv * a->n_group + g], 1, partial, a->dv);
+            }
             float *y = out + ((t0 + t) * a->n_head + head_kv * a->n_group + g) * a->dv, inv = 1 / r->sum;
             for (int64_t i = 0; i < a->dv; i++)
                 y[i] = o[i] * inv;

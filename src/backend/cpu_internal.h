@@ -91,6 +91,11 @@ void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const floa
 void cpu_enqueue(struct backend *b, const struct op *op);
 bool cpu_supports(struct backend *b, const struct op *op);
 
+static inline enum kernel_act_fn cpu_act_fn(enum act_fn act)
+{
+    return act == ACT_GELU ? KERNEL_GELU : act == ACT_SWIGLU_OAI ? KERNEL_SWIGLU_OAI : KERNEL_SILU;
+}
+
 /* Operations with files of their own. */
 void cpu_op_attention(struct cpu *c, const struct op *op);
 void cpu_op_kv_store(struct cpu *c, const struct op *op);

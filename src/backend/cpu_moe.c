@@ -9,7 +9,7 @@
 struct route_loop {
     struct cpu *c;
     const struct op *op;
-    float *logits;
+    float *logits, *choice; /* [n_expert][M] */
     int64_t n_expert, k;
 };
 
@@ -17,8 +17,9 @@ static void route_row(void *arg, size_t t, int thread)
 {
     const struct route_loop *l = arg;
     int64_t i = (int64_t)t;
-    route_choose(l->c->kernels, l->op, l->logits + i * l->n_expert, l->n_expert, l->k,
-                 (int32_t *)tensor_data(&l->op->out[0]) + i * l->k, (float *)tensor_data(&l->op->out[1]) + i * l->k);
+    route_choose(l->c->kernels, l->op, tensor_data(&l->op->vec[1]), l->logits + i * l->n_expert,
+                 l->choice + i * l->n_expert, l->n_expert, l->k, (int32_t *)tensor_data(&l->op->out[0]) + i * l->k,
+                 (float *)tensor_data(&l->op->out[1]) + i * l->k);
 }
 
 void cpu_op_route(struct cpu *c, const struct op *op)
@@ -26,9 +27,10 @@ void cpu_op_route(struct cpu *c, const struct op *op)
     struct weight *w = op->weight[0];
     int64_t m = op->in[0].ne[1];
     struct route_loop l = {.c = c, .op = op, .n_expert = w->n_row, .k = op->out[0].ne[0]};
-    l.logits = cpu_scratch(c, SCRATCH_LOGITS, (size_t)(m * w->n_row) * sizeof *l.logits);
+    l.logits = cpu_scratch(c, SCRATCH_LOGITS, (size_t)(2 * m * w->n_row) * sizeof *l.logits);
     if (!l.logits)
         return;
+    l.choice = l.logits + m * w->n_row;
     const float *bias = tensor_data(&op->vec[0]);
     cpu_matmul(c, 1, &w, tensor_data(&op->in[0]), m, &l.logits, &bias);
     if (m == 1)
@@ -42,7 +44,7 @@ void cpu_op_route(struct cpu *c, const struct op *op)
 /* Work is cut into (item, chunk of rows). In direct dispatch an item is a token-expert pair, in sorted dispatch an
  * expert with all its pairs, which stand together in expert order. */
 struct item {
-    int32_t slot;
+    int32_t slot, expert;
     int32_t row0, n; /* rows of the hidden block, and of the gathered activations in sorted dispatch */
 };
 
@@ -62,14 +64,20 @@ struct experts {
 
 enum { TILE_TOKENS = 32 };
 
-/* The products of one matrix of an expert for a tile of its tokens, into a thread's tile [n][chunk]. */
-static void expert_product(const struct experts *x, const struct quant_info *type, const char *w,
-                           const struct kernel_act *act, int64_t k, int64_t n_row, int64_t row0, int64_t row1,
-                           int64_t m, float *y)
+/* Which of an expert's matrices; also the place of its bias in the operation. */
+enum matrix { GATE, UP, DOWN };
+
+/* Rows [row0, row1) of one matrix of an expert, times a tile of its tokens, plus its bias: into a tile [m][chunk]. */
+static void expert_product(const struct experts *x, const struct item *it, enum matrix which,
+                           const struct kernel_act *act, int64_t row0, int64_t row1, int64_t m, float *y)
 {
+    const struct bank_desc *d = &x->bank->d;
+    const struct quant_info *type = which == GATE ? d->gate_type : which == UP ? d->up_type : d->down_type;
+    size_t off = which == GATE ? 0 : which == UP ? x->bank->up_off : x->bank->down_off;
+    int64_t n_row = which == DOWN ? d->n_embd : d->n_ff;
     /* kernels store at y[t * ldy + row]: shift the tile so that row0 lands on its first column */
-    const struct kernel_matmul a = {.w = w,
-                                    .k = k,
+    const struct kernel_matmul a = {.w = x->bank->data + (size_t)it->slot * x->bank->slot_bytes + off,
+                                    .k = which == DOWN ? d->n_ff : d->n_embd,
                                     .n_row = n_row,
                                     .row0 = row0,
                                     .row1 = row1,
@@ -78,6 +86,9 @@ static void expert_product(const struct experts *x, const struct quant_info *typ
                                     .y = y - row0,
                                     .ldy = x->chunk_rows};
     x->c->kernels->matmul[type->type](&a);
+    const float *bias = tensor_data(&x->op->vec[which]);
+    for (int64_t t = 0; bias && t < m; t++)
+        x->c->kernels->add(y + t * x->chunk_rows, y + t * x->chunk_rows, bias + it->expert * n_row + row0, row1 - row0);
 }
 
 static void gate_up_task(void *arg, size_t task, int thread)
@@ -87,19 +98,17 @@ static void gate_up_task(void *arg, size_t task, int thread)
     const struct item *it = &x->items[(int64_t)task / x->n_chunk];
     int64_t row0 = (int64_t)task % x->n_chunk * x->chunk_rows;
     int64_t row1 = row0 + x->chunk_rows < d->n_ff ? row0 + x->chunk_rows : d->n_ff;
-    const char *w = x->bank->data + (size_t)it->slot * x->bank->slot_bytes;
     float *gate = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
     float *up = gate + TILE_TOKENS * x->chunk_rows;
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
         int64_t act_row = x->sorted ? it->row0 + i : x->pair_of_row[it->row0] / x->k;
         struct kernel_act ga = cpu_act_row(&x->gate_x, act_row), ua = cpu_act_row(&x->up_x, act_row);
-        expert_product(x, d->gate_type, w, &ga, d->n_embd, d->n_ff, row0, row1, m, gate);
-        expert_product(x, d->up_type, w + x->bank->up_off, &ua, d->n_embd, d->n_ff, row0, row1, m, up);
+        expert_product(x, it, GATE, &ga, row0, row1, m, gate);
+        expert_product(x, it, UP, &ua, row0, row1, m, up);
         for (int64_t t = 0; t < m; t++)
-            x->c->kernels->act_mul(x->op->experts.act == ACT_GELU ? KERNEL_GELU : KERNEL_SILU,
-                                   x->hidden + (it->row0 + i + t) * d->n_ff + row0, gate + t * x->chunk_rows,
-                                   up + t * x->chunk_rows, row1 - row0);
+            x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), x->hidden + (it->row0 + i + t) * d->n_ff + row0,
+                                   gate + t * x->chunk_rows, up + t * x->chunk_rows, row1 - row0);
     }
 }
 
@@ -110,13 +119,12 @@ static void down_task(void *arg, size_t task, int thread)
     const struct item *it = &x->items[(int64_t)task / x->n_chunk];
     int64_t row0 = (int64_t)task % x->n_chunk * x->chunk_rows;
     int64_t row1 = row0 + x->chunk_rows < d->n_embd ? row0 + x->chunk_rows : d->n_embd;
-    const char *w = x->bank->data + (size_t)it->slot * x->bank->slot_bytes + x->bank->down_off;
     float *tile = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
     float *y = tensor_data(&x->op->out[0]);
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
         struct kernel_act act = cpu_act_row(&x->down_x, it->row0 + i);
-        expert_product(x, d->down_type, w, &act, d->n_ff, d->n_embd, row0, row1, m, tile);
+        expert_product(x, it, DOWN, &act, row0, row1, m, tile);
         for (int64_t t = 0; t < m; t++)
             memcpy(y + x->pair_of_row[it->row0 + i + t] * d->n_embd + row0, tile + t * x->chunk_rows,
                    (size_t)(row1 - row0) * sizeof *y);
@@ -131,7 +139,7 @@ static void plan_direct(struct experts *x, const int32_t *ids, const int32_t *sl
         if (slot < 0)
             continue;
         x->pair_of_row[x->n_item] = (int32_t)p;
-        x->items[x->n_item] = (struct item){.slot = slot, .row0 = (int32_t)x->n_item, .n = 1};
+        x->items[x->n_item] = (struct item){.slot = slot, .expert = ids[p], .row0 = (int32_t)x->n_item, .n = 1};
         x->n_item++;
     }
     x->n_pair = x->n_item;
@@ -147,7 +155,8 @@ static void plan_sorted(struct experts *x, const int32_t *ids, const int32_t *sl
             first[ids[p] + 1]++;
     for (int64_t e = 0; e < n_expert; e++) {
         if (first[e + 1])
-            x->items[x->n_item++] = (struct item){.slot = slots[e], .row0 = first[e], .n = first[e + 1]};
+            x->items[x->n_item++] =
+                (struct item){.slot = slots[e], .expert = (int32_t)e, .row0 = first[e], .n = first[e + 1]};
         first[e + 1] += first[e];
     }
     x->n_pair = first[n_expert];

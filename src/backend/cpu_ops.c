@@ -228,11 +228,17 @@ static void rope_table_row(void *arg, size_t t, int thread)
     int32_t pos = ((const int32_t *)tensor_data(&op->in[0]))[t];
     const float *divisor = tensor_data(&op->vec[0]);
     float *cs = (float *)tensor_data(&op->out[0]) + (int64_t)t * n_rot;
+    const struct rope_angles *a = &op->rope_table;
     for (int64_t i = 0; i < n_rot / 2; i++) {
-        double freq = pow(op->rope_table.freq_base, -2.0 * (double)i / (double)n_rot) * op->rope_table.freq_scale;
-        double angle = pos * (divisor ? freq / divisor[i] : freq);
-        cs[2 * i] = (float)cos(angle);
-        cs[2 * i + 1] = (float)sin(angle);
+        double freq = pow(a->freq_base, -2.0 * (double)i / (double)n_rot), scale = a->freq_scale;
+        if (a->yarn) {
+            double ramp = ((double)i - a->yarn_low) / fmax(0.001, (double)a->yarn_high - a->yarn_low);
+            ramp = fmin(1, fmax(0, ramp));
+            scale = scale * ramp + (1 - ramp);
+        }
+        double angle = pos * freq * scale / (divisor ? divisor[i] : 1);
+        cs[2 * i] = (float)(cos(angle) * a->magnitude);
+        cs[2 * i + 1] = (float)(sin(angle) * a->magnitude);
     }
 }
 
@@ -252,7 +258,7 @@ static void act_mul_row(void *arg, size_t t, int thread)
     const struct row_loop *l = arg;
     const struct op *op = l->op;
     int64_t n = op->out[0].ne[0], off = (int64_t)t * n;
-    l->c->kernels->act_mul(op->act == ACT_GELU ? KERNEL_GELU : KERNEL_SILU, (float *)tensor_data(&op->out[0]) + off,
+    l->c->kernels->act_mul(cpu_act_fn(op->act), (float *)tensor_data(&op->out[0]) + off,
                            (const float *)tensor_data(&op->in[0]) + off, (const float *)tensor_data(&op->in[1]) + off,
                            n);
 }

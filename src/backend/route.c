@@ -1,13 +1,19 @@
 #include "backend/route.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "kernels/kernels.h"
+
+/* Weights that add up to less are not blown up further: the smallest number of half precision without a leading 0. */
+#define SMALLEST_SUM 6.103515625e-5f
 
 /* scores = softmax(logits), or the sigmoid of each, in place. */
 static void score(const struct kernels *kernels, enum route_score kind, float *x, int64_t n)
 {
     float sum, max = x[0];
+    if (kind == ROUTE_SOFTMAX_CHOSEN) /* chosen by their logits; the weights follow */
+        return;
     if (kind == ROUTE_SIGMOID) {
         for (int64_t i = 0; i < n; i++) {
             float minus = -x[i];
@@ -23,23 +29,61 @@ static void score(const struct kernels *kernels, enum route_score kind, float *x
         x[i] = x[i] / sum;
 }
 
-void route_choose(const struct kernels *kernels, const struct op *op, float *logits, int64_t n, int64_t k, int32_t *ids,
-                  float *weights)
+/* The best of s[from, to) that is not minus infinity, ties to the lower index; NaN never beats a number. */
+static int64_t best_of(const float *s, int64_t from, int64_t to)
 {
-    float *s = logits;
+    int64_t best = -1;
+    for (int64_t i = from; i < to; i++)
+        if (!(s[i] == -INFINITY) && (best < 0 || s[i] > s[best]))
+            best = i;
+    return best < 0 ? from : best;
+}
+
+/* Experts outside the best groups become minus infinity. */
+static void keep_groups(float *s, int64_t n, int64_t n_group, int64_t n_used)
+{
+    float value[ROUTE_MAX_GROUP];
+    bool kept[ROUTE_MAX_GROUP] = {false};
+    int64_t size = n / n_group;
+    assert(n_group <= ROUTE_MAX_GROUP && n_used <= n_group);
+    for (int64_t g = 0; g < n_group; g++) {
+        int64_t first = best_of(s, g * size, (g + 1) * size);
+        float top = s[first];
+        s[first] = -INFINITY;
+        value[g] = size > 1 ? top + s[best_of(s, g * size, (g + 1) * size)] : top;
+        s[first] = top;
+    }
+    for (int64_t i = 0; i < n_used; i++) {
+        int64_t best = best_of(value, 0, n_group);
+        kept[best] = true;
+        value[best] = -INFINITY;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!kept[i / size])
+            s[i] = -INFINITY;
+}
+
+void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, float *logits, float *choice,
+                  int64_t n, int64_t k, int32_t *ids, float *weights)
+{
+    float sum = 0, *s = logits;
     score(kernels, op->route.score, s, n);
-    float sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        choice[i] = bias ? s[i] + bias[i] : s[i];
+    if (op->route.n_group > 1)
+        keep_groups(choice, n, op->route.n_group, op->route.n_group_used);
     for (int64_t r = 0; r < k; r++) {
-        /* the best not yet taken: taken ones are below every score. NaN never wins; the first one left does then */
-        int64_t best = -1;
-        for (int64_t i = 0; i < n; i++)
-            if (!(s[i] == -INFINITY) && (best < 0 || s[i] > s[best]))
-                best = i;
+        int64_t best = best_of(choice, 0, n);
         ids[r] = (int32_t)best;
         weights[r] = s[best];
-        s[best] = -INFINITY;
-        sum += weights[r];
+        choice[best] = -INFINITY;
     }
+    if (op->route.score == ROUTE_SOFTMAX_CHOSEN)
+        score(kernels, ROUTE_SOFTMAX, weights, k);
+    for (int64_t r = 0; r < k; r++)
+        sum += weights[r];
+    if (sum < SMALLEST_SUM)
+        sum = SMALLEST_SUM;
     for (int64_t r = 0; r < k; r++) {
         if (op->route.norm_weights)
             weights[r] = weights[r] / sum;

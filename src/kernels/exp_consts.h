@@ -26,6 +26,8 @@
 #define TANH_P4     -0x1.75e1c2p-8f
 #define GELU_C0     -0x1.988454p+0f /* -2 sqrt(2 / pi) */
 #define GELU_C1     -0x1.2444f2p-4f /* the same times 0.044715 */
-#define ROUND_MAGIC 0x1.8p+23f      /* rounds |x| < 2^22 to an integer, ties to even */
+#define OAI_ALPHA   1.702f
+#define OAI_LIMIT   7.0f
+#define ROUND_MAGIC 0x1.8p+23f /* rounds |x| < 2^22 to an integer, ties to even */
 
 #endif

@@ -51,8 +51,9 @@ struct kernel_matmul {
 typedef void kernel_matmul_fn(const struct kernel_matmul *a);
 
 enum kernel_act_fn {
-    KERNEL_SILU, /* x / (1 + exp(-x)) */
-    KERNEL_GELU, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    KERNEL_SILU,       /* x / (1 + exp(-x)) */
+    KERNEL_GELU,       /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    KERNEL_SWIGLU_OAI, /* gpt-oss, of g = min(x, 7) and u = clamp(up, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
     KERNEL_N_ACT_FN
 };
 
@@ -77,7 +78,7 @@ struct kernels {
 
     /* y = x / sqrt(mean(x^2) + eps) * w over n elements; w may be NULL (all ones); y may be x. */
     void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
-    /* y = act(gate) * up; y may be gate or up. */
+    /* y = act(gate) * up (SWIGLU_OAI: as above); y may be gate or up. */
     void (*act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n);
     void (*add)(float *y, const float *a, const float *b, int64_t n);            /* y = a + b; y may be either */
     void (*fma_scalar)(float *y, const float *x, float a, int64_t n);            /* y = fma(a, x, y) */

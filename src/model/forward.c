@@ -15,12 +15,13 @@ struct model_work {
     struct backend *device;
     struct arena arena;
     int64_t n_batch, n_logits;
-    struct tensor ids, pos, rope; /* [n_batch], [n_batch], [n_rot][n_batch] */
-    struct tensor x, h;           /* residual stream and a branch, [n_embd][n_batch] */
-    struct tensor q, k, v, attn;  /* heads, [n_head * head_dim][n_batch] */
-    struct tensor gate, up;       /* dense feed-forward, [n_ff][n_batch] */
-    struct tensor logits;         /* [n_vocab][n_logits] */
-    struct tensor kept;           /* the rows of x that the last call was asked to keep */
+    struct tensor ids, pos;             /* [n_batch] */
+    struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n_batch] */
+    struct tensor x, h;                 /* residual stream and a branch, [n_embd][n_batch] */
+    struct tensor q, k, v, attn;        /* heads, [n_head * head_dim][n_batch] */
+    struct tensor gate, up;             /* dense feed-forward, [n_ff][n_batch] */
+    struct tensor logits;               /* [n_vocab][n_logits] */
+    struct tensor kept;                 /* the rows of x that the last call was asked to keep */
     struct moe_work moe;
     int32_t *host_pos;
     float *host_x;
@@ -63,15 +64,22 @@ static err_code create_tensors(struct model_work *w, const struct model *m, stru
         enum elem_type type;
         int64_t ne0, ne1;
     } all[] = {
-        {&w->ids, ELEM_I32, w->n_batch, 1},         {&w->pos, ELEM_I32, w->n_batch, 1},
-        {&w->rope, ELEM_F32, m->n_rot, w->n_batch}, {&w->x, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->h, ELEM_F32, m->n_embd, w->n_batch},   {&w->q, ELEM_F32, n_q, w->n_batch},
-        {&w->k, ELEM_F32, n_k, w->n_batch},         {&w->v, ELEM_F32, n_v, w->n_batch},
-        {&w->attn, ELEM_F32, n_o, w->n_batch},      {&w->gate, ELEM_F32, n_ff, w->n_batch},
-        {&w->up, ELEM_F32, n_ff, w->n_batch},       {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
+        {&w->ids, ELEM_I32, w->n_batch, 1},
+        {&w->pos, ELEM_I32, w->n_batch, 1},
+        {&w->x, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->h, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->q, ELEM_F32, n_q, w->n_batch},
+        {&w->k, ELEM_F32, n_k, w->n_batch},
+        {&w->v, ELEM_F32, n_v, w->n_batch},
+        {&w->attn, ELEM_F32, n_o, w->n_batch},
+        {&w->gate, ELEM_F32, n_ff, w->n_batch},
+        {&w->up, ELEM_F32, n_ff, w->n_batch},
+        {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         TRY(backend_tensor_create(w->device, all[i].type, all[i].ne0, all[i].ne1, 1, MEM_SCRATCH, all[i].t, e));
+    for (int i = 0; i < m->n_rope; i++)
+        TRY(backend_tensor_create(w->device, ELEM_F32, m->ropes[i].n_rot, w->n_batch, 1, MEM_SCRATCH, &w->rope[i], e));
     return ERR_OK;
 }
 
@@ -105,10 +113,12 @@ void model_work_close(struct model_work **out)
     struct model_work *w = *out;
     if (!w)
         return;
-    struct tensor *all[] = {&w->ids, &w->pos, &w->rope, &w->x,    &w->h,  &w->q,
-                            &w->k,   &w->v,   &w->attn, &w->gate, &w->up, &w->logits};
+    struct tensor *all[] = {&w->ids, &w->pos,  &w->x,    &w->h,  &w->q,     &w->k,
+                            &w->v,   &w->attn, &w->gate, &w->up, &w->logits};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(w->device, &all[i]->buffer);
+    for (int i = 0; i < MODEL_MAX_ROPE; i++)
+        backend_buffer_close(w->device, &w->rope[i].buffer);
     moe_work_close(&w->moe, w->device);
     arena_close(&w->arena);
     mem_free(w);
@@ -124,8 +134,9 @@ struct pass {
     struct model_work *w;
     const struct model_forward_params *p;
     struct backend *b;
-    int64_t n;                       /* tokens */
-    struct tensor ids, pos, rope, x; /* of those tokens */
+    int64_t n;                 /* tokens */
+    struct tensor ids, pos, x; /* of those tokens */
+    struct tensor rope[MODEL_MAX_ROPE];
 };
 
 /* A work tensor seen as ne1 rows of ne0. */
@@ -152,9 +163,10 @@ static void add(const struct pass *p, const struct tensor *x, const struct tenso
 
 static void rope(const struct pass *p, const struct attention *a, const struct tensor *x)
 {
-    backend_enqueue(
-        p->b,
-        &(struct op){.kind = OP_ROPE, .in = {*x, p->rope}, .out = {*x}, .rope = {a->rope, a->head_dim, a->n_rot}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
+                                       .in = {*x, p->rope[a->rope_table]},
+                                       .out = {*x},
+                                       .rope = {a->rope, a->head_dim, a->n_rot}});
 }
 
 /* h = o . attention(q . h, k . h, v . h) */
@@ -181,7 +193,8 @@ static void attention(const struct pass *p, const struct attention *a, struct la
                                        .in = {q, p->pos},
                                        .out = {out},
                                        .state = {kv->k, kv->v},
-                                       .attention = {a->n_head, a->scale, p->s->pos + p->n}});
+                                       .vec = {a->sinks},
+                                       .attention = {a->n_head, a->scale, p->s->pos + p->n, a->window}});
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
 }
@@ -235,18 +248,21 @@ err_code model_forward(const struct model *m, struct model_state *s, struct mode
     struct pass p = {.m = m, .s = s, .w = w, .p = params, .b = m->device, .n = n};
     p.ids = shaped(w->ids, n, 1);
     p.pos = shaped(w->pos, n, 1);
-    p.rope = shaped(w->rope, m->n_rot, n);
     p.x = shaped(w->x, m->n_embd, n);
     for (int64_t i = 0; i < n; i++)
         w->host_pos[i] = (int32_t)(s->pos + i);
     backend_write(p.b, &p.ids, ids);
     backend_write(p.b, &p.pos, w->host_pos);
     backend_enqueue(p.b, &(struct op){.kind = OP_EMBED, .in = {p.ids}, .out = {p.x}, .weight = {m->embed}});
-    backend_enqueue(p.b, &(struct op){.kind = OP_ROPE_TABLE,
-                                      .in = {p.pos},
-                                      .out = {p.rope},
-                                      .vec = {m->rope_divisors},
-                                      .rope_table = {m->rope_freq_base, m->rope_freq_scale}});
+    for (int i = 0; i < m->n_rope; i++) {
+        const struct rope_table *r = &m->ropes[i];
+        p.rope[i] = shaped(w->rope[i], r->n_rot, n);
+        backend_enqueue(p.b, &(struct op){.kind = OP_ROPE_TABLE,
+                                          .in = {p.pos},
+                                          .out = {p.rope[i]},
+                                          .vec = {r->divisors},
+                                          .rope_table = r->angles});
+    }
     for (int64_t i = 0; i < m->n_layer; i++) {
         TRY(layer(&p, i, n_out, e));
         TRY(report_hidden(&p, i, e));

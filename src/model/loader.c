@@ -1,9 +1,11 @@
 #include "model/loader.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/route.h"
 #include "store/store.h"
 
 /* ---- keys ---------------------------------------------------------------------------------------------------- */
@@ -52,10 +54,10 @@ err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer,
     arch_key(l, suffix, key);
     if (!gguf_find(l->g, key))
         return ERR_OK;
-    uint32_t *all = mem_calloc((size_t)l->m->n_layer, sizeof *all);
+    uint32_t *all = mem_calloc((size_t)l->n_block, sizeof *all);
     if (!all)
-        return err_nomem(e, (size_t)l->m->n_layer * sizeof *all, key);
-    err_code code = gguf_layer_u32(l->g, key, all, (uint32_t)l->m->n_layer, true, e);
+        return err_nomem(e, (size_t)l->n_block * sizeof *all, key);
+    err_code code = gguf_layer_u32(l->g, key, all, (uint32_t)l->n_block, true, e);
     if (code == ERR_OK)
         *out = all[layer];
     mem_free(all);
@@ -142,13 +144,19 @@ err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t 
 err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need, struct tensor *out,
                      struct err *e)
 {
+    return load_table(l, layer, name, n, 1, need, out, e);
+}
+
+err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,
+                    struct tensor *out, struct err *e)
+{
     const struct gguf_tensor *t = NULL;
     if (!need && !load_find(l, layer, name))
         return ERR_OK;
-    TRY(need_tensor(l, layer, name, n, 1, 1, &t, e));
+    TRY(need_tensor(l, layer, name, n, n_row, 1, &t, e));
     struct model *m = l->m;
     struct tensor_source src = {.l = l, .t = t, .row_bytes = t->n_bytes};
-    float *values = mem_calloc((size_t)n, sizeof *values);
+    float *values = mem_calloc((size_t)(n * n_row), sizeof *values);
     char *raw = mem_alloc(t->n_bytes);
     err_code code;
     if (!values || !raw) {
@@ -156,8 +164,8 @@ err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t 
         goto out;
     }
     TRY_OUT(read_rows(&src, 0, 1, raw, e));
-    t->info->decode(raw, values, n);
-    TRY_OUT(backend_tensor_create(m->device, ELEM_F32, n, 1, 1, MEM_WEIGHTS, out, e));
+    t->info->decode(raw, values, n * n_row);
+    TRY_OUT(backend_tensor_create(m->device, ELEM_F32, n, n_row, 1, MEM_WEIGHTS, out, e));
     m->buffers[m->n_buffers++] = out->buffer;
     backend_write(m->device, out, values);
 out:
@@ -168,42 +176,89 @@ out:
 
 /* ---- trunk --------------------------------------------------------------------------------------------------- */
 
-static err_code load_rope(struct loader *l, struct err *e)
+/* The factor of a rope scaling, which must be there and positive. */
+static err_code scaling_factor(struct loader *l, float *factor, struct err *e)
+{
+    *factor = 1;
+    TRY(load_f32_opt(l, "rope.scaling.factor", factor, e));
+    if (*factor == 0) /* some files say 0 for none */
+        *factor = 1;
+    if (!(*factor > 0))
+        return err_set(e, ERR_FORMAT, "%s: %s.rope.scaling.factor is %g, expected more than 0", gguf_file_path(l->g, 0),
+                       l->m->arch, (double)*factor);
+    return ERR_OK;
+}
+
+/* The pair whose wavelength makes n_turn turns in the original context. */
+static double yarn_pair(int64_t n_rot, double n_ctx, double n_turn, double base)
+{
+    return (double)n_rot * log(n_ctx / (n_turn * 2 * 3.14159265358979323846)) / (2 * log(base));
+}
+
+static err_code load_yarn(struct loader *l, int64_t n_rot, struct rope_angles *a, struct err *e)
+{
+    float factor, beta_fast = 32, beta_slow = 1, attn_factor = 1, log_mul = 0;
+    int64_t n_ctx = l->m->n_ctx_train;
+    TRY(scaling_factor(l, &factor, e));
+    TRY(load_u32_opt(l, "rope.scaling.original_context_length", &n_ctx, e));
+    TRY(load_f32_opt(l, "rope.scaling.yarn_beta_fast", &beta_fast, e));
+    TRY(load_f32_opt(l, "rope.scaling.yarn_beta_slow", &beta_slow, e));
+    TRY(load_f32_opt(l, "rope.scaling.attn_factor", &attn_factor, e));
+    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &log_mul, e));
+    a->yarn = true;
+    a->freq_scale = 1 / factor;
+    a->yarn_low = fmaxf(0, (float)floor(yarn_pair(n_rot, (double)n_ctx, beta_fast, a->freq_base)));
+    a->yarn_high = fminf((float)n_rot - 1, (float)ceil(yarn_pair(n_rot, (double)n_ctx, beta_slow, a->freq_base)));
+    a->magnitude = attn_factor;
+    if (log_mul == 0 && factor > 1)
+        a->magnitude *= 1 + 0.1f * logf(factor);
+    return ERR_OK;
+}
+
+err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
+                   struct err *e)
 {
     struct model *m = l->m;
-    m->rope_freq_base = 10000;
-    m->rope_freq_scale = 1;
-    TRY(load_f32_opt(l, "rope.freq_base", &m->rope_freq_base, e));
-    if (!(m->rope_freq_base > 0))
-        return err_set(e, ERR_FORMAT, "%s: %s.rope.freq_base is %g, expected more than 0", gguf_file_path(l->g, 0),
-                       m->arch, (double)m->rope_freq_base);
+    struct rope_table *r = &m->ropes[m->n_rope];
+    assert(m->n_rope < MODEL_MAX_ROPE);
+    *r = (struct rope_table){.n_rot = n_rot, .angles = {.freq_base = 10000, .freq_scale = 1, .magnitude = 1}};
+    TRY(load_f32_opt(l, "rope.freq_base", &r->angles.freq_base, e));
+    TRY(load_f32_opt(l, base_key, &r->angles.freq_base, e));
+    if (!(r->angles.freq_base > 0))
+        return err_set(e, ERR_FORMAT, "%s: %s.%s is %g, expected more than 0", gguf_file_path(l->g, 0), m->arch,
+                       base_key, (double)r->angles.freq_base);
     char key[KEY_BYTES];
-    struct gguf_string type = {"none", 4};
+    struct gguf_string type = {"linear", 6}; /* which is nothing without a factor */
     arch_key(l, "rope.scaling.type", key);
     TRY(gguf_opt_string(l->g, key, &type, e));
     if (!strcmp(type.s, "linear")) {
-        float factor = 1;
-        TRY(load_f32_opt(l, "rope.scaling.factor", &factor, e));
-        if (!(factor > 0))
-            return err_set(e, ERR_FORMAT, "%s: %s.rope.scaling.factor is %g, expected more than 0",
-                           gguf_file_path(l->g, 0), m->arch, (double)factor);
-        m->rope_freq_scale = 1 / factor;
+        float factor;
+        TRY(scaling_factor(l, &factor, e));
+        r->angles.freq_scale = 1 / factor;
+    } else if (!strcmp(type.s, "yarn")) {
+        TRY(load_yarn(l, n_rot, &r->angles, e));
     } else if (strcmp(type.s, "none") != 0) {
-        return err_set(e, ERR_UNSUPPORTED, "%s: %s is \"%s\"; this version knows none and linear",
+        return err_set(e, ERR_UNSUPPORTED, "%s: %s is \"%s\"; this version knows none, linear and yarn",
                        gguf_file_path(l->g, 0), key, type.s);
     }
-    return load_vector(l, -1, "rope_freqs.weight", m->n_rot / 2, false, &m->rope_divisors, e);
+    if (divisors)
+        TRY(load_vector(l, -1, divisors, n_rot / 2, false, &r->divisors, e));
+    *index = m->n_rope++;
+    return ERR_OK;
 }
 
 err_code load_trunk(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
     const char *path = gguf_file_path(l->g, 0);
-    TRY(load_u32(l, "block_count", &m->n_layer, e));
+    int64_t n_nextn = 0;
+    TRY(load_u32(l, "block_count", &l->n_block, e));
+    TRY(load_u32_opt(l, "nextn_predict_layers", &n_nextn, e));
+    m->n_layer = l->n_block - n_nextn;
     TRY(load_u32(l, "embedding_length", &m->n_embd, e));
     TRY(load_u32(l, "context_length", &m->n_ctx_train, e));
     TRY(load_f32(l, "attention.layer_norm_rms_epsilon", &m->norm_eps, e));
-    if (m->n_layer < 1 || m->n_layer > 65536 || m->n_embd < 1)
+    if (m->n_layer < 1 || l->n_block > 65536 || m->n_embd < 1)
         return err_set(e, ERR_FORMAT, "%s: %lld layers of width %lld, expected at least 1 of each", path,
                        (long long)m->n_layer, (long long)m->n_embd);
     const struct gguf_tensor *embd = load_find(l, -1, "token_embd.weight");
@@ -256,6 +311,8 @@ err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, en
     struct model *m = l->m;
     TRY(attention_dims(l, layer, a, e));
     a->rope = rope;
+    if (m->n_rope == 0)
+        TRY(load_rope(l, "rope.freq_base", a->n_rot, "rope_freqs.weight", &a->rope_table, e));
     a->scale = 1 / sqrtf((float)a->head_dim);
     int64_t n_q = a->n_head * a->head_dim, n_k = a->n_head_kv * a->head_dim, n_v = a->n_head_kv * a->head_dim_v;
     TRY(load_weight(l, layer, "attn_q.weight", m->n_embd, n_q, &a->q, e));
@@ -266,12 +323,14 @@ err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, en
     TRY(load_vector(l, layer, "attn_k.bias", n_k, false, &a->k_bias, e));
     TRY(load_vector(l, layer, "attn_v.bias", n_v, false, &a->v_bias, e));
     TRY(load_vector(l, layer, "attn_output.bias", m->n_embd, false, &a->o_bias, e));
+    TRY(load_vector(l, layer, "attn_sinks.weight", a->n_head, false, &a->sinks, e));
     if (qk_norm == QK_NORM_NONE)
         return ERR_OK;
-    a->q_norm_len = qk_norm == QK_NORM_HEAD ? a->head_dim : n_q;
-    a->k_norm_len = qk_norm == QK_NORM_HEAD ? a->head_dim : n_k;
-    TRY(load_vector(l, layer, "attn_q_norm.weight", a->q_norm_len, true, &a->q_norm, e));
-    return load_vector(l, layer, "attn_k_norm.weight", a->k_norm_len, true, &a->k_norm, e);
+    a->q_norm_len = qk_norm == QK_NORM_ALL ? n_q : a->head_dim;
+    a->k_norm_len = qk_norm == QK_NORM_ALL ? n_k : a->head_dim;
+    bool need = qk_norm != QK_NORM_HEAD_OPTIONAL;
+    TRY(load_vector(l, layer, "attn_q_norm.weight", a->q_norm_len, need, &a->q_norm, e));
+    return load_vector(l, layer, "attn_k_norm.weight", a->k_norm_len, need, &a->k_norm, e);
 }
 
 err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
@@ -297,7 +356,7 @@ static struct expert_matrix expert_matrix(const struct gguf_tensor *t, int half,
                                   .n_bytes = stride / (uint64_t)n_half};
 }
 
-static err_code load_routed(struct loader *l, int64_t layer, const struct moe_layer *y, struct err *e)
+static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
 {
     struct model *m = l->m;
     const struct gguf_tensor *gate, *up, *down = load_find(l, layer, "ffn_down_exps.weight");
@@ -313,6 +372,9 @@ static err_code load_routed(struct loader *l, int64_t layer, const struct moe_la
         TRY(need_tensor(l, layer, "ffn_gate_exps.weight", m->n_embd, n_ff, y->n_expert, &gate, e));
         TRY(need_tensor(l, layer, "ffn_up_exps.weight", m->n_embd, n_ff, y->n_expert, &up, e));
     }
+    TRY(load_table(l, layer, "ffn_gate_exps.bias", n_ff, y->n_expert, false, &y->gate_bias, e));
+    TRY(load_table(l, layer, "ffn_up_exps.bias", n_ff, y->n_expert, false, &y->up_bias, e));
+    TRY(load_table(l, layer, "ffn_down_exps.bias", m->n_embd, y->n_expert, false, &y->down_bias, e));
     l->expert_layers[y->experts_layer] = (struct expert_layer){.index = (int)layer,
                                                                .n_expert = y->n_expert,
                                                                .shape = {.gate_type = gate->info,
@@ -343,6 +405,49 @@ static err_code load_shared(struct loader *l, int64_t layer, struct moe_layer *y
     return ERR_OK;
 }
 
+/* How the file says to score: the numbers that GGUF gives to gating functions. */
+static err_code load_gating(struct loader *l, enum route_score *score, struct err *e)
+{
+    int64_t func = 0;
+    TRY(load_u32_opt(l, "expert_gating_func", &func, e));
+    switch (func) {
+    case 0: return ERR_OK;
+    case 1: *score = ROUTE_SOFTMAX; return ERR_OK;
+    case 2: *score = ROUTE_SIGMOID; return ERR_OK;
+    case 3: *score = ROUTE_SOFTMAX_CHOSEN; return ERR_OK;
+    default:
+        return err_set(e, ERR_UNSUPPORTED, "%s: %s.expert_gating_func is %lld; this version knows 1 to 3",
+                       gguf_file_path(l->g, 0), l->m->arch, (long long)func);
+    }
+}
+
+static err_code load_router(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
+{
+    struct model *m = l->m;
+    char key[KEY_BYTES];
+    TRY(load_gating(l, &y->score, e));
+    arch_key(l, "expert_weights_norm", key);
+    TRY(gguf_opt_bool(l->g, key, &y->norm_weights, e));
+    TRY(load_f32_opt(l, "expert_weights_scale", &y->scale, e));
+    if (y->scale == 0) /* some files say 0 for none */
+        y->scale = 1;
+    TRY(load_u32_opt(l, "expert_group_count", &y->n_group, e));
+    TRY(load_u32_opt(l, "expert_group_used_count", &y->n_group_used, e));
+    if (y->n_group < 2)
+        y->n_group = y->n_group_used = 1;
+    if (y->n_group > ROUTE_MAX_GROUP || y->n_expert % y->n_group || y->n_group_used < 1 ||
+        y->n_group_used > y->n_group || y->n_used > y->n_expert / y->n_group * y->n_group_used)
+        return err_set(
+            e, ERR_FORMAT,
+            "%s: %s: %lld experts in %lld groups, of which %lld serve to choose %lld experts: expected equal "
+            "groups with enough experts",
+            gguf_file_path(l->g, 0), m->arch, (long long)y->n_expert, (long long)y->n_group, (long long)y->n_group_used,
+            (long long)y->n_used);
+    TRY(load_weight(l, layer, "ffn_gate_inp.weight", m->n_embd, y->n_expert, &y->router, e));
+    TRY(load_vector(l, layer, "ffn_gate_inp.bias", y->n_expert, false, &y->router_bias, e));
+    return load_vector(l, layer, "exp_probs_b.bias", y->n_expert, false, &y->choice_bias, e);
+}
+
 err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y, struct err *e)
 {
     struct model *m = l->m;
@@ -351,19 +456,40 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
                             .score = rules->score,
                             .norm_weights = rules->norm_weights,
                             .scale = 1,
-                            .act = ACT_SILU};
+                            .n_group = 1,
+                            .n_group_used = 1,
+                            .act = rules->act};
     TRY(load_u32(l, "expert_count", &y->n_expert, e));
     TRY(load_u32(l, "expert_used_count", &y->n_used, e));
     if (y->n_used < 1 || y->n_used > y->n_expert)
         return err_set(e, ERR_FORMAT, "%s: %s.expert_used_count is %lld of %lld experts: expected 1 to all",
                        gguf_file_path(l->g, 0), m->arch, (long long)y->n_used, (long long)y->n_expert);
-    TRY(load_f32_opt(l, "expert_weights_scale", &y->scale, e));
-    if (y->scale == 0) /* some files say 0 for none */
-        y->scale = 1;
-    TRY(load_weight(l, layer, "ffn_gate_inp.weight", m->n_embd, y->n_expert, &y->router, e));
+    TRY(load_router(l, layer, y, e));
     TRY(load_routed(l, layer, y, e));
     m->n_moe_layer++;
     return load_shared(l, layer, y, e);
+}
+
+err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e)
+{
+    char key[KEY_BYTES];
+    const void *flags;
+    uint64_t n;
+    arch_key(l, "attention.sliding_window_pattern", key);
+    const struct gguf_value *v = gguf_find(l->g, key);
+    bool windowed = (layer + 1) % period != 0;
+    if (v && v->type == GGUF_ARRAY) {
+        TRY(gguf_opt_array(l->g, key, GGUF_BOOL, &flags, &n, e));
+        if (n < (uint64_t)l->m->n_layer)
+            return err_set(e, ERR_FORMAT, "%s: %s has %llu elements, expected one for each of %lld layers",
+                           gguf_file_path(l->g, 0), key, (unsigned long long)n, (long long)l->m->n_layer);
+        windowed = ((const uint8_t *)flags)[layer];
+    } else if (v) {
+        TRY(load_u32(l, "attention.sliding_window_pattern", &period, e));
+        windowed = period > 0 && (layer + 1) % period != 0;
+    }
+    *window = 0;
+    return windowed ? load_u32(l, "attention.sliding_window", window, e) : ERR_OK;
 }
 
 err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e)
@@ -374,10 +500,11 @@ err_code load_transformer(struct loader *l, const struct transformer_rules *r, s
         struct layer *y = &m->layers[i];
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
         TRY(load_attention(l, i, r->rope, r->qk_norm, &y->attn, e));
-        TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
+        if (r->window_period)
+            TRY(load_window(l, i, r->window_period, &y->attn.window, e));
+        TRY(load_vector(l, i, r->ffn_norm ? r->ffn_norm : "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
         y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
         TRY(y->is_moe ? load_moe(l, i, &r->moe, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
-        m->n_rot = y->attn.n_rot;
     }
-    return load_rope(l, e);
+    return ERR_OK;
 }

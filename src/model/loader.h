@@ -12,6 +12,7 @@ struct loader {
     const struct gguf *g;
     const struct model_load_params *p;
     struct model *m;
+    int64_t n_block;                    /* layers in the file, those for predicting further tokens included */
     struct expert_layer *expert_layers; /* those of the MoE layers so far, m->n_moe_layer of them */
     bool *used;                         /* by tensor index: read or known */
     atomic_ullong n_read;               /* bytes, for progress */
@@ -44,13 +45,19 @@ MUST_USE err_code load_weight(struct loader *l, int64_t layer, const char *name,
 MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need,
                               struct tensor *out, struct err *e);
 
+/* n_row rows of n numbers. */
+MUST_USE err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,
+                             struct tensor *out, struct err *e);
+
 /* ---- blocks -------------------------------------------------------------------------------------------------- */
 
-enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ALL }; /* over each head, or over the whole of q and of k */
+/* Over each head (or, in some files of a family, not at all), or over the whole of q and of k. */
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_HEAD_OPTIONAL, QK_NORM_ALL };
 
 struct moe_rules {
-    enum route_score score;
+    enum route_score score; /* these two unless the file says otherwise */
     bool norm_weights;
+    enum act_fn act;
 };
 
 /* The model's own numbers, embedding, output and rope; allocates m->layers. */
@@ -59,6 +66,14 @@ MUST_USE err_code load_trunk(struct loader *l, struct err *e);
 /* attn_{q,k,v,output} with whatever biases the file has. */
 MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
                                  struct attention *a, struct err *e);
+
+/* Adds a table of angles to the model: those of n_rot dimensions with the base of `base_key` or else rope.freq_base,
+ * the file's scaling, and the divisors of a tensor that may be absent (NULL: none). */
+MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
+                            struct err *e);
+
+/* The window of a layer, 0 when it attends to everything: as the file's pattern says, else every period-th. */
+MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e);
 
 /* ffn_{gate,up,down}. */
 MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e);
@@ -73,6 +88,9 @@ MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rul
 struct transformer_rules {
     enum rope_mode rope;
     enum qk_norm qk_norm;
+    const char *ffn_norm; /* NULL: ffn_norm.weight */
+    int64_t
+        window_period; /* every so many-th layer attends to everything, the others to a window; 0: all to everything */
     struct moe_rules moe;
 };
 MUST_USE err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e);

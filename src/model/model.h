@@ -25,12 +25,24 @@ struct attention {
     int64_t n_head, n_head_kv, head_dim, head_dim_v;
     int64_t n_rot;
     enum rope_mode rope;
+    int rope_table; /* index into the model's */
     float scale;
+    int64_t window; /* positions that a token sees; 0: all */
     struct weight *q, *k, *v, *o;
     struct tensor q_bias, k_bias, v_bias, o_bias;
     struct tensor q_norm, k_norm; /* RMS norms before rope: over each head, or over all of q and k */
     int64_t q_norm_len, k_norm_len;
+    struct tensor sinks; /* [n_head]: a score each that takes part in the softmax and contributes nothing */
 };
+
+/* Angles that layers share, computed once a call. */
+struct rope_table {
+    struct rope_angles angles;
+    int64_t n_rot;
+    struct tensor divisors; /* [n_rot/2] or absent */
+};
+
+enum { MODEL_MAX_ROPE = 2 };
 
 /* A dense gated feed-forward: down . (act(gate . x) * (up . x)). */
 struct ffn {
@@ -52,9 +64,8 @@ struct model {
     const char *arch;
     int64_t n_layer, n_embd, n_vocab, n_ctx_train;
     float norm_eps;
-    float rope_freq_base, rope_freq_scale;
-    int64_t n_rot; /* of the rope table that all layers share */
-    struct tensor rope_divisors;
+    int n_rope;
+    struct rope_table ropes[MODEL_MAX_ROPE]; /* what the layers' attention rotates by */
 
     struct weight *embed; /* [n_vocab][n_embd] */
     struct tensor out_norm;

@@ -63,8 +63,8 @@ static void enqueue_route(struct backend *b, const struct moe_layer *l, const st
                                     .in = {c->x},
                                     .out = {c->ids, c->weights},
                                     .weight = {l->router},
-                                    .vec = {l->router_bias},
-                                    .route = {l->score, l->norm_weights, l->scale}});
+                                    .vec = {l->router_bias, l->choice_bias},
+                                    .route = {l->score, l->norm_weights, l->scale, l->n_group, l->n_group_used}});
 }
 
 static void enqueue_experts(struct backend *b, struct experts *experts, const struct moe_layer *l, const struct call *c,
@@ -73,6 +73,7 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
     backend_enqueue(b, &(struct op){.kind = OP_EXPERTS,
                                     .in = {c->x, c->ids, *slots},
                                     .out = {c->y},
+                                    .vec = {l->gate_bias, l->up_bias, l->down_bias},
                                     .bank = experts_bank(experts, l->experts_layer),
                                     .experts = {l->act, sort_cutoff}});
 }

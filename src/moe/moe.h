@@ -16,10 +16,13 @@ struct moe_layer {
     int64_t n_embd, n_expert, n_used;
     struct weight *router; /* [n_expert][n_embd] */
     struct tensor router_bias;
+    struct tensor choice_bias; /* counts for the choice only */
     enum route_score score;
     bool norm_weights;
     float scale;
+    int64_t n_group, n_group_used; /* 1, 1: no groups */
     enum act_fn act;
+    struct tensor gate_bias, up_bias, down_bias; /* [n_ff][n_expert], [n_ff][n_expert], [n_embd][n_expert] */
 
     /* the shared expert: absent when shared_down is NULL */
     int64_t n_ff_shared;

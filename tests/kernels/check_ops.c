@@ -67,10 +67,11 @@ static void check_quantize(struct check *c, int64_t k, int64_t len, int kind)
 }
 
 /* One elementwise kernel, by name, so that all share the loop over tables, guards and aliasing. */
-enum op { RMS_NORM, RMS_NORM_BARE, SILU, GELU, ADD, FMA_SCALAR, EXP_SUM, ROPE_NORMAL, ROPE_NEOX, N_OP };
+enum op { RMS_NORM, RMS_NORM_BARE, SILU, GELU, SWIGLU_OAI, ADD, FMA_SCALAR, EXP_SUM, ROPE_NORMAL, ROPE_NEOX, N_OP };
 
 static const char *const op_names[N_OP] = {
-    "rms_norm", "rms_norm without weights", "silu", "gelu", "add", "fma_scalar", "exp_sum", "rope normal", "rope neox"};
+    "rms_norm", "rms_norm without weights", "silu", "gelu", "swiglu_oai", "add", "fma_scalar", "exp_sum", "rope normal",
+    "rope neox"};
 
 /* y: in and out; returns the sum of exp_sum. */
 static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
@@ -81,6 +82,7 @@ static float op_run(const struct kernels *t, enum op op, float *y, const float *
     case RMS_NORM_BARE: t->rms_norm(y, a, NULL, n, 1e-5f); break;
     case SILU: t->act_mul(KERNEL_SILU, y, a, b, n); break;
     case GELU: t->act_mul(KERNEL_GELU, y, a, b, n); break;
+    case SWIGLU_OAI: t->act_mul(KERNEL_SWIGLU_OAI, y, a, b, n); break;
     case ADD: t->add(y, a, b, n); break;
     case FMA_SCALAR: t->fma_scalar(y, a, 0.37f, n); break;
     case EXP_SUM: t->exp_sum(y, a, 3.0f, n, &sum); break;
@@ -99,6 +101,7 @@ static double op_bound(enum op op, double x, int64_t n)
     case RMS_NORM:
     case RMS_NORM_BARE: return (double)n / 16 + 12;
     case SILU: return 10;
+    case SWIGLU_OAI: return 12 + 2 * fabs(x);
     case GELU: return 10 + 5 * fabs(x * (1.6 + 0.072 * x * x));
     case EXP_SUM: return 4 + fabs(x - 3);
     default: return 1.01;
@@ -135,7 +138,8 @@ static void check_op(struct check *c, enum op op, int64_t n, int kind)
     int64_t worst = 0;
     for (int64_t i = 0; i < n && close; i++) {
         /* once exp overflows, the quotient is 0 rather than a number about 1e-37 */
-        bool vanished = (op == SILU || op == GELU) && want[i] == 0 && fabsf(exact[i]) < 1e-35f * fabsf(pb[i]);
+        bool vanished =
+            (op == SILU || op == GELU || op == SWIGLU_OAI) && want[i] == 0 && fabsf(exact[i]) < 1e-35f * fabsf(pb[i]);
         if (!rope && op != FMA_SCALAR && !vanished &&
             !near((double)want[i], (double)exact[i], op_bound(op, (double)pa[i], n))) {
             close = false;

@@ -94,10 +94,10 @@ static struct weight *weight_f32(struct fixture *f, int64_t n_row, float *values
 static void choose(enum route_score score, bool norm, float scale, const float *logits, int64_t n, int32_t *ids,
                    float *weights)
 {
-    float copy[64];
+    float copy[64], work[64];
     memcpy(copy, logits, (size_t)n * sizeof *copy);
     struct op op = {.kind = OP_ROUTE, .route = {score, norm, scale}};
-    route_choose(best_kernels(), &op, copy, n, 2, ids, weights);
+    route_choose(best_kernels(), &op, NULL, copy, work, n, 2, ids, weights);
 }
 
 static void router_takes_the_best_and_ties_go_to_the_lower_id(void **state)

@@ -98,6 +98,14 @@ void rms_norm_scalar(float *y, const float *x, const float *w, int64_t n, float 
 
 void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
 {
+    if (fn == KERNEL_SWIGLU_OAI) {
+        for (int64_t i = 0; i < n; i++) {
+            float x = gate[i] < OAI_LIMIT ? gate[i] : OAI_LIMIT, u = up[i] < OAI_LIMIT ? up[i] : OAI_LIMIT;
+            u = u > -OAI_LIMIT ? u : -OAI_LIMIT;
+            y[i] = x / (1.0f + exp_scalar(x * -OAI_ALPHA)) * (u + 1.0f);
+        }
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         float x = gate[i], minus_log = fn == KERNEL_GELU ? x * fmaf(x * x, GELU_C1, GELU_C0) : -x;
         y[i] = x / (1.0f + exp_scalar(minus_log)) * up[i];

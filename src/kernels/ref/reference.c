@@ -66,6 +66,12 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
     const double sqrt_2_over_pi = 0.79788456080286535588;
     for (int64_t i = 0; i < n; i++) {
         double x = (double)gate[i];
+        if (fn == KERNEL_SWIGLU_OAI) {
+            double u = fmax(fmin((double)up[i], 7), -7);
+            x = fmin(x, 7);
+            y[i] = (float)(x / (1 + exp(-1.702 * x)) * (u + 1));
+            continue;
+        }
         /* 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which doesn't cancel */
         double minus_log = fn == KERNEL_GELU ? -2 * sqrt_2_over_pi * (x + 0.044715 * x * x * x) : -x;
         double v = x / (1 + exp(minus_log));

@@ -104,25 +104,33 @@ void OPS_NAME(rms_norm)(float *y, const float *x, const float *w, int64_t n, flo
     }
 }
 
-KERNELS_ALWAYS_INLINE void act_mul(bool gelu, float *y, const float *gate, const float *up, int64_t n)
+KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
 {
     for (int64_t i = 0; i < n; i += 16) {
-        v16 x = load_upto(gate + i, n - i), minus_log;
-        if (gelu)
+        v16 x = load_upto(gate + i, n - i), u = load_upto(up + i, n - i), minus_log;
+        if (fn == KERNEL_SWIGLU_OAI) {
+            x = v16_min(x, v16_set1(OAI_LIMIT));
+            u = v16_max(v16_min(u, v16_set1(OAI_LIMIT)), v16_set1(-OAI_LIMIT));
+            u = v16_add(u, v16_set1(1.0f));
+            minus_log = v16_mul(x, v16_set1(-OAI_ALPHA));
+        } else if (fn == KERNEL_GELU) {
             minus_log = v16_mul(x, v16_fma(v16_mul(x, x), v16_set1(GELU_C1), v16_set1(GELU_C0)));
-        else
+        } else {
             minus_log = v16_mul(x, v16_set1(-1.0f));
+        }
         v16 act = v16_div(x, v16_add(v16_set1(1.0f), exp16(minus_log)));
-        store_upto(y + i, v16_mul(act, load_upto(up + i, n - i)), n - i);
+        store_upto(y + i, v16_mul(act, u), n - i);
     }
 }
 
 void OPS_NAME(act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
 {
     if (fn == KERNEL_GELU)
-        act_mul(true, y, gate, up, n);
+        act_mul(KERNEL_GELU, y, gate, up, n);
+    else if (fn == KERNEL_SWIGLU_OAI)
+        act_mul(KERNEL_SWIGLU_OAI, y, gate, up, n);
     else
-        act_mul(false, y, gate, up, n);
+        act_mul(KERNEL_SILU, y, gate, up, n);
 }
 
 void OPS_NAME(add)(float *y, const float *a, const float *b, int64_t n)
