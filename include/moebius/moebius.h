@@ -156,8 +156,9 @@ MOEBIUS_API moebius_status moebius_session_eval_each(moebius_session *session, c
 /* [n_vocab] after the last token, until the next eval; NULL before the first. */
 MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);
 
-/* Forgets everything from position pos on (0 starts afresh). */
-MOEBIUS_API void moebius_session_truncate(moebius_session *session, int64_t pos);
+/* Forgets everything from position pos on (0 starts afresh) and returns the position it is then at: pos, or 0 for a
+ * model with recurrent layers, whose state knows no way back but to the start. */
+MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
 
 /* Looking inside, for tests and tools: called during eval, costs time. NULL turns it off. */
 typedef struct moebius_trace {

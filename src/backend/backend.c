@@ -56,6 +56,11 @@ void backend_write(struct backend *b, const struct tensor *t, const void *src)
     b->v->write(b, t, src);
 }
 
+void backend_clear(struct backend *b, const struct tensor *t)
+{
+    b->v->clear(b, t);
+}
+
 err_code backend_read(struct backend *b, const struct tensor *t, void *dst, struct err *e)
 {
     return b->v->read(b, t, dst, e);

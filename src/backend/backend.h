@@ -54,7 +54,8 @@ void backend_buffer_close(struct backend *b, struct buffer **buf);
 MUST_USE err_code backend_tensor_create(struct backend *b, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                                         enum mem_tag tag, struct tensor *out, struct err *e);
 
-/* Host to device, in queue order; `src` may be reused at once. */
+/* Host to device, in queue order; `src` may be reused at once. backend_clear writes zeros. */
+void backend_clear(struct backend *b, const struct tensor *t);
 void backend_write(struct backend *b, const struct tensor *t, const void *src);
 /* Device to host; waits for everything enqueued before. */
 MUST_USE err_code backend_read(struct backend *b, const struct tensor *t, void *dst, struct err *e);
@@ -107,6 +108,8 @@ MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_
     OP(ROPE, "x rotated in place by a table, each head's first elements")                                              \
     OP(KV_STORE, "cache[head][pos[t]] = x[t][head]")                                                                   \
     OP(ATTENTION, "out[t] = softmax(scale q[t] . K[0..pos[t]]) . V")                                                   \
+    OP(CONV, "out[t] = silu(causal convolution of x over tokens, channel by channel)")                                 \
+    OP(DELTA, "out[t] = the gated delta rule's answer to q[t], after its state has learnt k[t], v[t]")                 \
     OP(ACT_MUL, "out = act(gate) * up")                                                                                \
     OP(ADD, "out = a + b")                                                                                             \
     OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
@@ -122,7 +125,7 @@ enum op_kind {
 
 const char *op_name(enum op_kind kind);
 
-enum act_fn { ACT_SILU, ACT_GELU, ACT_SWIGLU_OAI /* clamped, of gpt-oss: kernels.h has the formula */ };
+enum act_fn { ACT_SILU, ACT_GELU, ACT_SIGMOID, ACT_SWIGLU_OAI /* clamped, of gpt-oss: kernels.h has the formula */ };
 enum rope_mode { ROPE_NORMAL, ROPE_NEOX };
 
 /* How routers turn logits into a choice (docs/architecture.md lists which family does what). */
@@ -142,7 +145,7 @@ struct rope_angles {
     float magnitude; /* cosines and sines are multiplied by this; 1 for none */
 };
 
-enum { OP_MAX_IN = 5, OP_MAX_OUT = 4 };
+enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
 
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
@@ -155,6 +158,11 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4 };
  * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_ctx][n_head], F16 or F32
  * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V; attention;
  *             vec[0]: a sink's score for each head, or absent
+ * CONV        in: x [n][M].  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
+ *             state[0]: the last inputs [n][n_tap-1], the oldest first
+ * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M].
+ *             out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; state[0]: [dk][dv][n_head_v]; delta.
+ *             q and k are brought to length 1; decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
  * ACT_MUL     in: gate, up.  out: like them.  act
  * ADD         in: a, b.  out: like them, may be a
  * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M].  weight[0]: router [n_expert][n_embd];
@@ -188,6 +196,11 @@ struct op {
             int64_t n_pos;  /* at least every pos[t] + 1; bounds the work, not the result */
             int64_t window; /* positions that a token sees, itself included; 0: all */
         } attention;
+        struct {
+            int64_t n_head_k;
+            bool grouped; /* value head h asks key head h / (n_head_v / n_head_k), else h % n_head_k */
+            float eps;
+        } delta;
         enum act_fn act;
         struct {
             enum route_score score;

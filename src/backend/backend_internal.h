@@ -8,6 +8,7 @@ struct backend_vtable {
     err_code (*buffer_create)(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out, struct err *e);
     void (*buffer_close)(struct backend *b, struct buffer *buf);
     void (*write)(struct backend *b, const struct tensor *t, const void *src);
+    void (*clear)(struct backend *b, const struct tensor *t);
     err_code (*read)(struct backend *b, const struct tensor *t, void *dst, struct err *e);
     err_code (*weight_load)(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                             struct weight **out, struct err *e);

@@ -73,6 +73,14 @@ static void check_write(struct backend *b, const struct tensor *t, const void *s
     }
 }
 
+static void check_clear(struct backend *b, const struct tensor *t)
+{
+    for (int i = 0; i < 2; i++) {
+        struct tensor s = tensor_side(t, i);
+        backend_clear(check_of(b)->side[i], &s);
+    }
+}
+
 static err_code report(struct check *c, struct err *e)
 {
     if (c->error.code == ERR_OK)
@@ -171,6 +179,7 @@ static double tolerance(const struct op *op)
         rounded = op->bank->d.gate_type->act != QUANT_ACT_FLOAT || op->bank->d.down_type->act != QUANT_ACT_FLOAT;
         break;
     case OP_ROPE_TABLE: terms = 64; break;
+    case OP_DELTA: terms = 4096; break;                                 /* errors of the state add up over the text */
     case OP_ATTENTION: terms = 64 * (double)op->attention.n_pos; break; /* each term has an exp's error */
     default: terms = (double)op->out[0].ne[0]; break;
     }
@@ -312,6 +321,7 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .buffer_create = check_buffer_create,
         .buffer_close = check_buffer_close,
         .write = check_write,
+        .clear = check_clear,
         .read = check_read,
         .weight_load = check_weight_load,
         .weight_close = check_weight_close,

@@ -36,6 +36,11 @@ static void cpu_write(struct backend *b, const struct tensor *t, const void *src
     memcpy(tensor_data(t), src, tensor_bytes(t));
 }
 
+static void cpu_clear(struct backend *b, const struct tensor *t)
+{
+    memset(tensor_data(t), 0, tensor_bytes(t));
+}
+
 static err_code report(struct cpu *c, struct err *e)
 {
     if (c->error.code == ERR_OK)
@@ -232,6 +237,7 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .buffer_create = cpu_buffer_create,
         .buffer_close = cpu_buffer_close,
         .write = cpu_write,
+        .clear = cpu_clear,
         .read = cpu_read,
         .weight_load = cpu_weight_load,
         .weight_close = cpu_weight_close,

@@ -93,12 +93,18 @@ bool cpu_supports(struct backend *b, const struct op *op);
 
 static inline enum kernel_act_fn cpu_act_fn(enum act_fn act)
 {
-    return act == ACT_GELU ? KERNEL_GELU : act == ACT_SWIGLU_OAI ? KERNEL_SWIGLU_OAI : KERNEL_SILU;
+    static const enum kernel_act_fn fns[] = {[ACT_SILU] = KERNEL_SILU,
+                                             [ACT_GELU] = KERNEL_GELU,
+                                             [ACT_SIGMOID] = KERNEL_SIGMOID,
+                                             [ACT_SWIGLU_OAI] = KERNEL_SWIGLU_OAI};
+    return fns[act];
 }
 
 /* Operations with files of their own. */
 void cpu_op_attention(struct cpu *c, const struct op *op);
 void cpu_op_kv_store(struct cpu *c, const struct op *op);
+void cpu_op_conv(struct cpu *c, const struct op *op);
+void cpu_op_delta(struct cpu *c, const struct op *op);
 void cpu_op_route(struct cpu *c, const struct op *op);
 void cpu_op_experts(struct cpu *c, const struct op *op);
 void cpu_op_combine(struct cpu *c, const struct op *op);

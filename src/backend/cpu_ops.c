@@ -287,6 +287,8 @@ void cpu_enqueue(struct backend *b, const struct op *op)
     case OP_ROPE: run_rows(c, op, m, n_elem, rope_row); break;
     case OP_KV_STORE: cpu_op_kv_store(c, op); break;
     case OP_ATTENTION: cpu_op_attention(c, op); break;
+    case OP_CONV: cpu_op_conv(c, op); break;
+    case OP_DELTA: cpu_op_delta(c, op); break;
     case OP_ACT_MUL: run_rows(c, op, m, n_elem * 4, act_mul_row); break; /* an exp an element */
     case OP_ADD: run_rows(c, op, m, n_elem, add_row); break;
     case OP_ROUTE: cpu_op_route(c, op); break;

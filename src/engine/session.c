@@ -84,11 +84,12 @@ int64_t moebius_session_pos(const moebius_session *session)
     return model_state_pos(session->state);
 }
 
-void moebius_session_truncate(moebius_session *session, int64_t pos)
+int64_t moebius_session_truncate(moebius_session *session, int64_t pos)
 {
-    if (pos < model_state_pos(session->state))
-        model_state_truncate(session->state, pos < 0 ? 0 : pos);
     session->last = NULL;
+    if (pos >= model_state_pos(session->state))
+        return model_state_pos(session->state);
+    return model_state_truncate(session->state, pos < 0 ? 0 : pos);
 }
 
 const float *moebius_session_logits(const moebius_session *session)

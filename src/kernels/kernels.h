@@ -53,6 +53,7 @@ typedef void kernel_matmul_fn(const struct kernel_matmul *a);
 enum kernel_act_fn {
     KERNEL_SILU,       /* x / (1 + exp(-x)) */
     KERNEL_GELU,       /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    KERNEL_SIGMOID,    /* 1 / (1 + exp(-x)) */
     KERNEL_SWIGLU_OAI, /* gpt-oss, of g = min(x, 7) and u = clamp(up, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
     KERNEL_N_ACT_FN
 };
@@ -60,6 +61,16 @@ enum kernel_act_fn {
 enum kernel_rope {
     KERNEL_ROPE_NORMAL, /* rotates pairs (x[2i], x[2i+1]) */
     KERNEL_ROPE_NEOX,   /* rotates pairs (x[i], x[i + n_rot/2]) */
+};
+
+/* The gated delta rule (arXiv 2412.06464) over n tokens, for one value dimension of a head. */
+struct kernel_delta {
+    int64_t n, dk;
+    const float *decay, *beta; /* one each a token, ld_gate apart */
+    const float *q, *k;        /* [dk] a token, ld_qk apart; of length 1, q scaled */
+    const float *v;            /* one a token, ld_v apart, like o */
+    float *o;
+    int64_t ld_gate, ld_qk, ld_v;
 };
 
 struct kernels {
@@ -83,6 +94,10 @@ struct kernels {
     void (*add)(float *y, const float *a, const float *b, int64_t n);            /* y = a + b; y may be either */
     void (*fma_scalar)(float *y, const float *x, float a, int64_t n);            /* y = fma(a, x, y) */
     void (*exp_sum)(float *y, const float *x, float max, int64_t n, float *sum); /* y = exp(x - max), their sum */
+    /* y = silu(sum over taps j, ascending, of w[j * n + i] * x[j][i]). */
+    void (*conv_silu)(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n);
+    /* For each token: s *= decay;  s += k * ((v - s . k) * beta);  o = s . q. s: [dk]; o may be v. */
+    void (*delta_rule)(float *s, const struct kernel_delta *a);
     /* Rotates the first n_rot of the elements of one head; cs: n_rot/2 pairs (cos, sin). */
     void (*rope)(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);
 

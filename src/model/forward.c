@@ -18,6 +18,9 @@ struct model_work {
     struct tensor ids, pos;             /* [n_batch] */
     struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n_batch] */
     struct tensor x, h;                 /* residual stream and a branch, [n_embd][n_batch] */
+    struct tensor mixed, convolved;     /* recurrent layers: q, k and v, [n_mixed][n_batch] */
+    struct tensor alpha, beta;          /* recurrent layers: [n_head_v][n_batch] */
+    struct tensor z;                    /* what gates a mixer's result, [n_head * head_dim_v][n_batch] */
     struct tensor q, k, v, attn;        /* heads, [n_head * head_dim][n_batch] */
     struct tensor gate, up;             /* dense feed-forward, [n_ff][n_batch] */
     struct tensor logits;               /* [n_vocab][n_logits] */
@@ -51,8 +54,13 @@ static err_code create_moe_work(struct model_work *w, const struct model *m, str
 static err_code create_tensors(struct model_work *w, const struct model *m, struct err *e)
 {
     int64_t n_q = 1, n_k = 1, n_v = 1, n_o = 1, n_ff = 1;
+    int64_t n_mixed = 1, n_head_v = 1;
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
+        const struct delta_net *d = &m->layers[i].delta;
+        n_mixed = max_i64(n_mixed, d->n_mixed);
+        n_head_v = max_i64(n_head_v, d->n_head_v);
+        n_o = max_i64(n_o, d->n_head_v * d->dv);
         n_q = max_i64(n_q, a->n_head * a->head_dim);
         n_k = max_i64(n_k, a->n_head_kv * a->head_dim);
         n_v = max_i64(n_v, a->n_head_kv * a->head_dim_v);
@@ -64,17 +72,14 @@ static err_code create_tensors(struct model_work *w, const struct model *m, stru
         enum elem_type type;
         int64_t ne0, ne1;
     } all[] = {
-        {&w->ids, ELEM_I32, w->n_batch, 1},
-        {&w->pos, ELEM_I32, w->n_batch, 1},
-        {&w->x, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->h, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->q, ELEM_F32, n_q, w->n_batch},
-        {&w->k, ELEM_F32, n_k, w->n_batch},
-        {&w->v, ELEM_F32, n_v, w->n_batch},
-        {&w->attn, ELEM_F32, n_o, w->n_batch},
-        {&w->gate, ELEM_F32, n_ff, w->n_batch},
-        {&w->up, ELEM_F32, n_ff, w->n_batch},
-        {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
+        {&w->ids, ELEM_I32, w->n_batch, 1},          {&w->pos, ELEM_I32, w->n_batch, 1},
+        {&w->mixed, ELEM_F32, n_mixed, w->n_batch},  {&w->convolved, ELEM_F32, n_mixed, w->n_batch},
+        {&w->alpha, ELEM_F32, n_head_v, w->n_batch}, {&w->beta, ELEM_F32, n_head_v, w->n_batch},
+        {&w->z, ELEM_F32, n_o, w->n_batch},          {&w->x, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->h, ELEM_F32, m->n_embd, w->n_batch},    {&w->q, ELEM_F32, n_q, w->n_batch},
+        {&w->k, ELEM_F32, n_k, w->n_batch},          {&w->v, ELEM_F32, n_v, w->n_batch},
+        {&w->attn, ELEM_F32, n_o, w->n_batch},       {&w->gate, ELEM_F32, n_ff, w->n_batch},
+        {&w->up, ELEM_F32, n_ff, w->n_batch},        {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         TRY(backend_tensor_create(w->device, all[i].type, all[i].ne0, all[i].ne1, 1, MEM_SCRATCH, all[i].t, e));
@@ -113,8 +118,8 @@ void model_work_close(struct model_work **out)
     struct model_work *w = *out;
     if (!w)
         return;
-    struct tensor *all[] = {&w->ids, &w->pos,  &w->x,    &w->h,  &w->q,     &w->k,
-                            &w->v,   &w->attn, &w->gate, &w->up, &w->logits};
+    struct tensor *all[] = {&w->ids,  &w->pos, &w->x,      &w->h,     &w->q,         &w->k,     &w->v,    &w->attn,
+                            &w->gate, &w->up,  &w->logits, &w->mixed, &w->convolved, &w->alpha, &w->beta, &w->z};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(w->device, &all[i]->buffer);
     for (int i = 0; i < MODEL_MAX_ROPE; i++)
@@ -176,11 +181,14 @@ static void attention(const struct pass *p, const struct attention *a, struct la
     struct tensor k = shaped(p->w->k, a->n_head_kv * a->head_dim, p->n);
     struct tensor v = shaped(p->w->v, a->n_head_kv * a->head_dim_v, p->n);
     struct tensor out = shaped(p->w->attn, a->n_head * a->head_dim_v, p->n);
+    struct tensor z = shaped(p->w->z, a->n_head * a->head_dim_v, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
                                        .in = {*h},
                                        .out = {q, k, v},
                                        .weight = {a->q, a->k, a->v},
                                        .vec = {a->q_bias, a->k_bias, a->v_bias}});
+    if (a->gate)
+        backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {z}, .weight = {a->gate}});
     if (a->q_norm.buffer)
         norm(p, &q, &a->q_norm, a->q_norm_len, &q);
     if (a->k_norm.buffer)
@@ -195,8 +203,35 @@ static void attention(const struct pass *p, const struct attention *a, struct la
                                        .state = {kv->k, kv->v},
                                        .vec = {a->sinks},
                                        .attention = {a->n_head, a->scale, p->s->pos + p->n, a->window}});
+    if (a->gate)
+        backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SIGMOID});
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
+}
+
+/* h = out . (norm(delta(conv(qkv . h))) * silu(z . h)) */
+static void delta_net(const struct pass *p, const struct delta_net *d, struct layer_state *state,
+                      const struct tensor *h)
+{
+    struct tensor mixed = shaped(p->w->mixed, d->n_mixed, p->n), convolved = shaped(p->w->convolved, d->n_mixed, p->n);
+    struct tensor alpha = shaped(p->w->alpha, d->n_head_v, p->n), beta = shaped(p->w->beta, d->n_head_v, p->n);
+    struct tensor z = shaped(p->w->z, d->n_head_v * d->dv, p->n), out = shaped(p->w->attn, d->n_head_v * d->dv, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {mixed, z, alpha, beta},
+                                       .weight = {d->qkv, d->z, d->alpha, d->beta}});
+    backend_enqueue(
+        p->b,
+        &(struct op){.kind = OP_CONV, .in = {mixed}, .out = {convolved}, .vec = {d->conv}, .state = {state->past}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_DELTA,
+                                       .in = {convolved, alpha, beta},
+                                       .out = {out},
+                                       .vec = {d->dt, d->a},
+                                       .state = {state->delta},
+                                       .delta = {d->n_head_k, d->grouped, p->m->norm_eps}});
+    norm(p, &out, &d->norm, d->dv, &out);
+    backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SILU});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {d->out}});
 }
 
 /* h = down . (act(gate . h) * (up . h)) */
@@ -214,7 +249,10 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
     const struct layer *y = &p->m->layers[i];
     struct tensor h = shaped(p->w->h, p->m->n_embd, p->n);
     norm(p, &p->x, &y->attn_norm, p->m->n_embd, &h);
-    attention(p, &y->attn, &p->s->layers[i], &h);
+    if (y->is_recurrent)
+        delta_net(p, &y->delta, &p->s->layers[i], &h);
+    else
+        attention(p, &y->attn, &p->s->layers[i], &h);
     add(p, &p->x, &h);
     if (i == p->m->n_layer - 1)
         p->x = tensor_rows(p->x, p->n - n_out, n_out);
@@ -240,9 +278,9 @@ static err_code report_hidden(const struct pass *p, int64_t i, struct err *e)
     return ERR_OK;
 }
 
-err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
-                       const struct model_forward_params *params, const int32_t *ids, int64_t n, int64_t n_out,
-                       struct err *e)
+static err_code forward(const struct model *m, struct model_state *s, struct model_work *w,
+                        const struct model_forward_params *params, const int32_t *ids, int64_t n, int64_t n_out,
+                        struct err *e)
 {
     assert(n >= 1 && n <= w->n_batch && n_out >= 0 && n_out <= n && s->pos + n <= s->n_ctx);
     struct pass p = {.m = m, .s = s, .w = w, .p = params, .b = m->device, .n = n};
@@ -271,6 +309,16 @@ err_code model_forward(const struct model *m, struct model_state *s, struct mode
     TRY(backend_wait(p.b, backend_fence(p.b), e));
     s->pos += n;
     return ERR_OK;
+}
+
+err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
+                       const struct model_forward_params *params, const int32_t *ids, int64_t n, int64_t n_out,
+                       struct err *e)
+{
+    err_code code = forward(m, s, w, params, ids, n, n_out, e);
+    if (code != ERR_OK)
+        model_state_spoil(s);
+    return code;
 }
 
 err_code model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n, float *logits,

@@ -109,11 +109,12 @@ struct tensor_source {
     struct loader *l;
     const struct gguf_tensor *t;
     size_t row_bytes;
+    const struct row_run *runs; /* which of the tensor's rows, in order */
+    int n_run;
 };
 
-static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+static err_code read_file_rows(const struct tensor_source *s, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {
-    const struct tensor_source *s = user;
     const struct store_range range = {
         .file = s->t->file, .offset = s->t->offset + row0 * s->row_bytes, .n_bytes = n * s->row_bytes, .dst = dst};
     if (store_read(s->l->p->store, &range, 1, e) != ERR_OK)
@@ -124,21 +125,52 @@ static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, stru
     return ERR_OK;
 }
 
-err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, struct weight **out,
-                     struct err *e)
+static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    const struct tensor_source *s = user;
+    uint64_t first = 0; /* of the run, in the matrix */
+    for (int i = 0; i < s->n_run && n; first += (uint64_t)s->runs[i++].n_row) {
+        const struct row_run *r = &s->runs[i];
+        while (n && row0 < first + (uint64_t)r->n_row) {
+            uint64_t at = row0 - first, block = (uint64_t)r->block, in_block = at % block;
+            uint64_t some = block - in_block < n ? block - in_block : n;
+            if (some > (uint64_t)r->n_row - at)
+                some = (uint64_t)r->n_row - at;
+            TRY(read_file_rows(s, (uint64_t)r->first + at / block * (uint64_t)r->stride + in_block, some, dst, e));
+            dst = (char *)dst + some * s->row_bytes;
+            row0 += some;
+            n -= some;
+        }
+    }
+    return ERR_OK;
+}
+
+err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_file_row,
+                          const struct row_run *runs, int n_run, struct weight **out, struct err *e)
 {
     const struct gguf_tensor *t = NULL;
-    TRY(need_tensor(l, layer, name, k, n_row, 1, &t, e));
-    struct tensor_source src = {.l = l, .t = t};
+    TRY(need_tensor(l, layer, name, k, n_file_row, 1, &t, e));
+    struct tensor_source src = {.l = l, .t = t, .runs = runs, .n_run = n_run};
     quant_row_bytes(t->info, t->ne[0], &src.row_bytes);
     struct model *m = l->m;
     const char *kept = arena_strndup(&m->arena, t->name, strlen(t->name));
     if (!kept)
         return err_nomem(e, strlen(t->name), "a name");
+    int64_t n_row = 0;
+    for (int i = 0; i < n_run; i++)
+        n_row += runs[i].n_row;
     const struct weight_desc d = {.name = kept, .type = t->info, .k = k, .n_row = n_row};
+    assert(m->n_weights < m->weights_capacity);
     TRY(backend_weight_load(m->device, &d, &(struct weight_source){read_rows, &src}, out, e));
     m->weights[m->n_weights++] = *out;
     return ERR_OK;
+}
+
+err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, struct weight **out,
+                     struct err *e)
+{
+    const struct row_run all = {.n_row = n_row, .block = n_row, .stride = n_row};
+    return load_weight_rows(l, layer, name, k, n_row, &all, 1, out, e);
 }
 
 err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need, struct tensor *out,
@@ -163,7 +195,7 @@ err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n
         code = err_nomem(e, t->n_bytes, t->name);
         goto out;
     }
-    TRY_OUT(read_rows(&src, 0, 1, raw, e));
+    TRY_OUT(read_file_rows(&src, 0, 1, raw, e));
     t->info->decode(raw, values, n * n_row);
     TRY_OUT(backend_tensor_create(m->device, ELEM_F32, n, n_row, 1, MEM_WEIGHTS, out, e));
     m->buffers[m->n_buffers++] = out->buffer;
@@ -305,6 +337,16 @@ static err_code attention_dims(struct loader *l, int64_t layer, struct attention
     return ERR_OK;
 }
 
+/* Each head's rows of q are followed by those of its gate. */
+static err_code load_gated_q(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+{
+    int64_t n = a->n_head * a->head_dim, dim = a->head_dim;
+    const struct row_run q = {.n_row = n, .block = dim, .stride = 2 * dim};
+    const struct row_run gate = {.n_row = n, .block = dim, .stride = 2 * dim, .first = dim};
+    TRY(load_weight_rows(l, layer, "attn_q.weight", l->m->n_embd, 2 * n, &q, 1, &a->q, e));
+    return load_weight_rows(l, layer, "attn_q.weight", l->m->n_embd, 2 * n, &gate, 1, &a->gate, e);
+}
+
 err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm, struct attention *a,
                         struct err *e)
 {
@@ -315,7 +357,7 @@ err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, en
         TRY(load_rope(l, "rope.freq_base", a->n_rot, "rope_freqs.weight", &a->rope_table, e));
     a->scale = 1 / sqrtf((float)a->head_dim);
     int64_t n_q = a->n_head * a->head_dim, n_k = a->n_head_kv * a->head_dim, n_v = a->n_head_kv * a->head_dim_v;
-    TRY(load_weight(l, layer, "attn_q.weight", m->n_embd, n_q, &a->q, e));
+    TRY(a->is_gated ? load_gated_q(l, layer, a, e) : load_weight(l, layer, "attn_q.weight", m->n_embd, n_q, &a->q, e));
     TRY(load_weight(l, layer, "attn_k.weight", m->n_embd, n_k, &a->k, e));
     TRY(load_weight(l, layer, "attn_v.weight", m->n_embd, n_v, &a->v, e));
     TRY(load_weight(l, layer, "attn_output.weight", a->n_head * a->head_dim_v, m->n_embd, &a->o, e));

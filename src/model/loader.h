@@ -41,6 +41,16 @@ const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const
 /* A matrix [n_row][k], which must be there. */
 MUST_USE err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row,
                               struct weight **out, struct err *e);
+/* Rows of a tensor that make up (part of) a matrix: blocks of `block` rows, `stride` rows apart, from row `first` on.
+ */
+struct row_run {
+    int64_t n_row, block, stride, first;
+};
+
+/* A matrix of some of the rows of a tensor [n_file_row][k]. */
+MUST_USE err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_file_row,
+                                   const struct row_run *runs, int n_run, struct weight **out, struct err *e);
+
 /* A vector of n numbers; when `need` is false an absent one leaves *out absent. */
 MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need,
                               struct tensor *out, struct err *e);

@@ -88,7 +88,8 @@ err_code model_load(struct model **out, const struct gguf *g, const struct model
         goto out;
     }
     size_t n = gguf_n_tensors(g);
-    m->weights = arena_calloc(&m->arena, n, sizeof *m->weights);
+    m->weights_capacity = 4 * n; /* a tensor may be loaded in parts */
+    m->weights = arena_calloc(&m->arena, m->weights_capacity, sizeof *m->weights);
     m->buffers = arena_calloc(&m->arena, n, sizeof *m->buffers);
     l.used = mem_calloc(n, sizeof *l.used);
     if (!m->weights || !m->buffers || !l.used) {

@@ -29,10 +29,26 @@ struct attention {
     float scale;
     int64_t window; /* positions that a token sees; 0: all */
     struct weight *q, *k, *v, *o;
+    bool is_gated;
+    struct weight *gate; /* [n_head * head_dim][n_embd]: its sigmoid scales what goes into o; may be NULL */
     struct tensor q_bias, k_bias, v_bias, o_bias;
     struct tensor q_norm, k_norm; /* RMS norms before rope: over each head, or over all of q and k */
     int64_t q_norm_len, k_norm_len;
     struct tensor sinks; /* [n_head]: a score each that takes part in the softmax and contributes nothing */
+};
+
+/* A gated delta net: linear attention with a state of [dk][dv] for each value head instead of a cache, behind a causal
+ * convolution of q, k and v. */
+struct delta_net {
+    int64_t dk, dv, n_head_k, n_head_v;
+    int64_t n_mixed; /* q, k and v of all heads: 2 * n_head_k * dk + n_head_v * dv */
+    int64_t n_tap;   /* of the convolution */
+    bool grouped;    /* which key head serves a value head: backend.h, DELTA */
+    struct weight *qkv, *z, *alpha, *beta,
+        *out;            /* [n_mixed][n_embd], [n_head_v * dv][n_embd], [n_head_v][n_embd] ... */
+    struct tensor conv;  /* [n_mixed][n_tap] */
+    struct tensor dt, a; /* [n_head_v] */
+    struct tensor norm;  /* [dv] */
 };
 
 /* Angles that layers share, computed once a call. */
@@ -53,7 +69,9 @@ struct ffn {
 
 struct layer {
     struct tensor attn_norm;
-    struct attention attn;
+    bool is_recurrent;
+    struct attention attn;  /* when not recurrent */
+    struct delta_net delta; /* when it is */
     struct tensor ffn_norm;
     bool is_moe;
     struct ffn ffn;       /* when dense */
@@ -79,7 +97,7 @@ struct model {
     struct backend *device;
     struct arena arena;
     struct weight **weights;
-    size_t n_weights;
+    size_t n_weights, weights_capacity;
     struct buffer **buffers;
     size_t n_buffers;
 };
@@ -115,8 +133,9 @@ MUST_USE err_code model_state_create(struct model_state **out, const struct mode
 void model_state_close(struct model_state **s);
 int64_t model_state_n_ctx(const struct model_state *s);
 int64_t model_state_pos(const struct model_state *s);
-/* Forgets everything from position pos on (0: all). */
-void model_state_truncate(struct model_state *s, int64_t pos);
+/* Forgets everything from position pos on and returns the position it is then at: pos, or 0 for a model with recurrent
+ * layers, whose state knows no way back but to the start. */
+int64_t model_state_truncate(struct model_state *s, int64_t pos);
 
 /* Work space of the forward pass, for chunks of up to n_batch tokens and n_logits rows of logits at a time. */
 struct model_work;
@@ -133,7 +152,8 @@ struct model_forward_params {
 };
 
 /* Appends n tokens (1..n_batch, valid ids, room for them in the context) to the state and keeps the last n_out (0..n)
- * rows of the last layer's result in work space, for model_logits. On failure the state is as before. */
+ * rows of the last layer's result in work space, for model_logits. On failure the state is as before or, in a model
+ * with recurrent layers, empty. */
 MUST_USE err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
                                 const struct model_forward_params *p, const int32_t *ids, int64_t n, int64_t n_out,
                                 struct err *e);

@@ -108,7 +108,35 @@ void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const fl
     }
     for (int64_t i = 0; i < n; i++) {
         float x = gate[i], minus_log = fn == KERNEL_GELU ? x * fmaf(x * x, GELU_C1, GELU_C0) : -x;
-        y[i] = x / (1.0f + exp_scalar(minus_log)) * up[i];
+        y[i] = (fn == KERNEL_SIGMOID ? 1.0f : x) / (1.0f + exp_scalar(minus_log)) * up[i];
+    }
+}
+
+void conv_silu_scalar(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum = 0;
+        for (int64_t j = 0; j < n_tap; j++)
+            sum = fmaf(w[j * n + i], x[j][i], sum);
+        y[i] = sum / (1.0f + exp_scalar(-sum));
+    }
+}
+
+void delta_rule_scalar(float *s, const struct kernel_delta *a)
+{
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
+        float known[16] = {0}, out[16] = {0};
+        for (int64_t i = 0; i < a->dk; i++) {
+            s[i] = s[i] * a->decay[t * a->ld_gate];
+            known[i % 16] = fmaf(s[i], k[i], known[i % 16]);
+        }
+        float d = (a->v[t * a->ld_v] - lane_tree(known)) * a->beta[t * a->ld_gate];
+        for (int64_t i = 0; i < a->dk; i++) {
+            s[i] = fmaf(k[i], d, s[i]);
+            out[i % 16] = fmaf(s[i], q[i], out[i % 16]);
+        }
+        a->o[t * a->ld_v] = lane_tree(out);
     }
 }
 

@@ -74,8 +74,34 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
         }
         /* 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which doesn't cancel */
         double minus_log = fn == KERNEL_GELU ? -2 * sqrt_2_over_pi * (x + 0.044715 * x * x * x) : -x;
-        double v = x / (1 + exp(minus_log));
+        double v = (fn == KERNEL_SIGMOID ? 1 : x) / (1 + exp(minus_log));
         y[i] = (float)(v * (double)up[i]);
+    }
+}
+
+void conv_silu_reference(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < n_tap; j++)
+            sum += (double)w[j * n + i] * (double)x[j][i];
+        y[i] = (float)(sum / (1 + exp(-sum)));
+    }
+}
+
+void delta_rule_reference(float *s, const struct kernel_delta *a)
+{
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
+        double known = 0, out = 0, decay = (double)a->decay[t * a->ld_gate];
+        for (int64_t i = 0; i < a->dk; i++)
+            known += (double)s[i] * decay * (double)k[i];
+        double d = ((double)a->v[t * a->ld_v] - known) * (double)a->beta[t * a->ld_gate];
+        for (int64_t i = 0; i < a->dk; i++) {
+            s[i] = (float)((double)s[i] * decay + (double)k[i] * d);
+            out += (double)s[i] * (double)q[i];
+        }
+        a->o[t * a->ld_v] = (float)out;
     }
 }
 

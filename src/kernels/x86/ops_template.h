@@ -118,6 +118,8 @@ KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float *y, const float 
         } else {
             minus_log = v16_mul(x, v16_set1(-1.0f));
         }
+        if (fn == KERNEL_SIGMOID)
+            x = v16_set1(1.0f);
         v16 act = v16_div(x, v16_add(v16_set1(1.0f), exp16(minus_log)));
         store_upto(y + i, v16_mul(act, u), n - i);
     }
@@ -129,8 +131,42 @@ void OPS_NAME(act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const
         act_mul(KERNEL_GELU, y, gate, up, n);
     else if (fn == KERNEL_SWIGLU_OAI)
         act_mul(KERNEL_SWIGLU_OAI, y, gate, up, n);
+    else if (fn == KERNEL_SIGMOID)
+        act_mul(KERNEL_SIGMOID, y, gate, up, n);
     else
         act_mul(KERNEL_SILU, y, gate, up, n);
+}
+
+void OPS_NAME(conv_silu)(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        v16 sum = v16_set1(0.0f);
+        for (int64_t j = 0; j < n_tap; j++)
+            sum = v16_fma(load_upto(w + j * n + i, n - i), load_upto(x[j] + i, n - i), sum);
+        v16 e = exp16(v16_mul(sum, v16_set1(-1.0f)));
+        store_upto(y + i, v16_div(sum, v16_add(v16_set1(1.0f), e)), n - i);
+    }
+}
+
+void OPS_NAME(delta_rule)(float *s, const struct kernel_delta *a)
+{
+    int64_t dk = a->dk;
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
+        v16 known = v16_set1(0.0f), out = v16_set1(0.0f), decay = v16_set1(a->decay[t * a->ld_gate]);
+        for (int64_t i = 0; i < dk; i += 16) {
+            v16 v = v16_mul(load_upto(s + i, dk - i), decay);
+            store_upto(s + i, v, dk - i);
+            known = v16_fma(v, load_upto(k + i, dk - i), known);
+        }
+        v16 d = v16_set1((a->v[t * a->ld_v] - v16_sum(known)) * a->beta[t * a->ld_gate]);
+        for (int64_t i = 0; i < dk; i += 16) {
+            v16 v = v16_fma(load_upto(k + i, dk - i), d, load_upto(s + i, dk - i));
+            store_upto(s + i, v, dk - i);
+            out = v16_fma(v, load_upto(q + i, dk - i), out);
+        }
+        a->o[t * a->ld_v] = v16_sum(out);
+    }
 }
 
 void OPS_NAME(add)(float *y, const float *a, const float *b, int64_t n)

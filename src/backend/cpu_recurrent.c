@@ -1,0 +1,131 @@
+/* Recurrent layers on the CPU: the causal convolution and the gated delta rule. Tokens are taken one after the other,
+ * so chunks don't change a bit; channels, heads and value dimensions are independent and run in parallel. */
+#include "backend/cpu_internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+struct conv_loop {
+    struct cpu *c;
+    const struct op *op;
+};
+
+static void conv_row(void *arg, size_t t, int thread)
+{
+    const struct conv_loop *l = arg;
+    const struct tensor *state = &l->op->state[0];
+    int64_t n = state->ne[0], n_past = state->ne[1];
+    const float *past = tensor_data(state), *x = tensor_data(&l->op->in[0]), *taps[OP_CONV_MAX_TAP];
+    assert(n_past < OP_CONV_MAX_TAP);
+    for (int64_t j = 0; j <= n_past; j++) { /* the oldest first */
+        int64_t row = (int64_t)t - n_past + j;
+        taps[j] = row < 0 ? past + (n_past + row) * n : x + row * n;
+    }
+    l->c->kernels->conv_silu((float *)tensor_data(&l->op->out[0]) + (int64_t)t * n, taps, tensor_data(&l->op->vec[0]),
+                             n_past + 1, n);
+}
+
+void cpu_op_conv(struct cpu *c, const struct op *op)
+{
+    struct conv_loop l = {c, op};
+    const struct tensor *state = &op->state[0];
+    int64_t n = state->ne[0], n_past = state->ne[1], m = op->in[0].ne[1];
+    float *past = tensor_data(state);
+    const float *x = tensor_data(&op->in[0]);
+    pool_run(c->pool, (size_t)m, conv_row, &l);
+    for (int64_t j = 0; j < n_past; j++) { /* ascending: rows still to be moved lie above */
+        int64_t row = m - n_past + j;
+        memmove(past + j * n, row < 0 ? past + (n_past + row) * n : x + row * n, (size_t)n * sizeof *past);
+    }
+}
+
+struct delta {
+    struct cpu *c;
+    const struct op *op;
+    int64_t dk, dv, n_head_k, n_head_v, m, chunk; /* chunk: value dimensions in a task */
+    float *qk;                                    /* unit q and k, [2 * n_head_k * dk][M] */
+    float *decay, *beta;                          /* [n_head_v][M] */
+};
+
+/* Of one token: q and k of each head to length 1 (q also scaled), the gates to decay and beta. */
+static void delta_prepare(void *arg, size_t t, int thread)
+{
+    const struct delta *d = arg;
+    const struct op *op = d->op;
+    const struct kernels *kern = d->c->kernels;
+    int64_t i = (int64_t)t, n_qk = 2 * d->n_head_k * d->dk;
+    const float *x = (const float *)tensor_data(&op->in[0]) + i * op->in[0].ne[0];
+    float root = 1 / sqrtf((float)d->dk);
+    for (int64_t h = 0; h < 2 * d->n_head_k; h++) {
+        /* x / sqrt(sum + eps) = x / sqrt(mean + eps / n) / sqrt(n); the score's scale is 1 / sqrt(n) as well */
+        float *y = d->qk + i * n_qk + h * d->dk, scale = h < d->n_head_k ? root * root : root;
+        kern->rms_norm(y, x + h * d->dk, NULL, d->dk, op->delta.eps / (float)d->dk);
+        for (int64_t j = 0; j < d->dk; j++)
+            y[j] = y[j] * scale;
+    }
+    const float *alpha = (const float *)tensor_data(&op->in[1]) + i * d->n_head_v;
+    const float *b = (const float *)tensor_data(&op->in[2]) + i * d->n_head_v;
+    const float *dt = tensor_data(&op->vec[0]), *a = tensor_data(&op->vec[1]);
+    for (int64_t h = 0; h < d->n_head_v; h++) {
+        float s = alpha[h] + dt[h], one = 1, sum;
+        float softplus = s > 20 ? s : (float)log1p(exp((double)s));
+        float log_decay = softplus * a[h];
+        kern->exp_sum(&d->decay[i * d->n_head_v + h], &log_decay, 0, 1, &sum);
+        kern->act_mul(KERNEL_SIGMOID, &d->beta[i * d->n_head_v + h], &b[h], &one, 1);
+    }
+}
+
+static void delta_task(void *arg, size_t task, int thread)
+{
+    const struct delta *d = arg;
+    const struct op *op = d->op;
+    int64_t n_chunk = (d->dv + d->chunk - 1) / d->chunk, head = (int64_t)task / n_chunk;
+    int64_t v0 = (int64_t)task % n_chunk * d->chunk, v1 = v0 + d->chunk < d->dv ? v0 + d->chunk : d->dv;
+    int64_t head_k = op->delta.grouped ? head / (d->n_head_v / d->n_head_k) : head % d->n_head_k;
+    int64_t n_qk = 2 * d->n_head_k * d->dk, n_mixed = op->in[0].ne[0], n_out = op->out[0].ne[0];
+    assert(n_out == d->n_head_v * d->dv);
+    float *state = (float *)tensor_data(&op->state[0]) + head * d->dv * d->dk;
+    float *out = (float *)tensor_data(&op->out[0]) + head * d->dv;
+    const float *v = (const float *)tensor_data(&op->in[0]) + n_qk + head * d->dv;
+    for (int64_t i = v0; i < v1; i++) {
+        /* o takes v's stride: v is copied to its place first */
+        for (int64_t t = 0; t < d->m; t++)
+            out[t * n_out + i] = v[t * n_mixed + i];
+        const struct kernel_delta a = {.n = d->m,
+                                       .dk = d->dk,
+                                       .decay = d->decay + head,
+                                       .beta = d->beta + head,
+                                       .q = d->qk + head_k * d->dk,
+                                       .k = d->qk + (d->n_head_k + head_k) * d->dk,
+                                       .v = out + i,
+                                       .o = out + i,
+                                       .ld_gate = d->n_head_v,
+                                       .ld_qk = n_qk,
+                                       .ld_v = n_out};
+        d->c->kernels->delta_rule(state + i * d->dk, &a);
+    }
+}
+
+void cpu_op_delta(struct cpu *c, const struct op *op)
+{
+    const struct tensor *s = &op->state[0];
+    struct delta d = {.c = c,
+                      .op = op,
+                      .dk = s->ne[0],
+                      .dv = s->ne[1],
+                      .n_head_v = s->ne[2],
+                      .n_head_k = op->delta.n_head_k,
+                      .m = op->in[0].ne[1],
+                      .chunk = 32};
+    size_t qk_bytes = align64((size_t)(2 * d.n_head_k * d.dk * d.m) * sizeof(float));
+    size_t gate_bytes = align64((size_t)(d.n_head_v * d.m) * sizeof(float));
+    char *work = cpu_scratch(c, SCRATCH_HIDDEN, qk_bytes + 2 * gate_bytes);
+    if (!work)
+        return;
+    d.qk = (float *)work;
+    d.decay = (float *)(work + qk_bytes);
+    d.beta = (float *)(work + qk_bytes + gate_bytes);
+    pool_run(c->pool, (size_t)d.m, delta_prepare, &d);
+    pool_run(c->pool, (size_t)(d.n_head_v * ((d.dv + d.chunk - 1) / d.chunk)), delta_task, &d);
+}
