@@ -101,7 +101,7 @@ MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_
 
 /* OP(name, what it computes). M is the number of tokens, the tensors' ne[1] unless said otherwise. */
 #define OP_LIST(OP)                                                                                                    \
-    OP(EMBED, "out[t] = W[ids[t]]")                                                                                    \
+    OP(EMBED, "out[t] = scale * W[ids[t]]")                                                                            \
     OP(RMS_NORM, "out = x / sqrt(mean(x^2) + eps) * w, over rows of norm.n")                                           \
     OP(MATMUL, "out_i[t] = W_i . x[t] + bias_i, for each of up to 4 matrices")                                         \
     OP(ROPE_TABLE, "out[t][i] = (cos, sin) of position t times frequency i")                                           \
@@ -112,6 +112,9 @@ MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_
     OP(DELTA, "out[t] = the gated delta rule's answer to q[t], after its state has learnt k[t], v[t]")                 \
     OP(ACT_MUL, "out = act(gate) * up")                                                                                \
     OP(ADD, "out = a + b")                                                                                             \
+    OP(SCALE, "out = x * scale, and times a number in device memory")                                                  \
+    OP(SOFTCAP, "out = cap * tanh(x / cap)")                                                                           \
+    OP(SLICE, "out[t] = some elements of x[t]")                                                                        \
     OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
     OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")                 \
     OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
@@ -150,7 +153,7 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
  *
- * EMBED       in: ids I32 [M].  out: [n_embd][M].  weight[0]: [n_vocab][n_embd]
+ * EMBED       in: ids I32 [M].  out: [n_embd][M].  weight[0]: [n_vocab][n_embd]; scale
  * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n] or absent
  * MATMUL      in: x [k][M].  out[i]: [n_row_i][M].  weight[i], vec[i]: bias [n_row_i] or absent
  * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
@@ -165,8 +168,12 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
  *             q and k are brought to length 1; decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
  * ACT_MUL     in: gate, up.  out: like them.  act
  * ADD         in: a, b.  out: like them, may be a
+ * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
+ * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
+ * SLICE       in: x [n][M].  out: [k][M].  slice_off: the first element, slice_off + k <= n
  * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M].  weight[0]: router [n_expert][n_embd];
- *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent; route
+ *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
+ *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of
  *             absent experts untouched.  bank; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert] and of
  *             down [n_embd][n_expert], by expert and not by slot, or absent
@@ -185,6 +192,8 @@ struct op {
             int64_t n;
             float eps;
         } norm;
+        float scale;
+        int64_t slice_off;
         struct rope_angles rope_table;
         struct {
             enum rope_mode mode;

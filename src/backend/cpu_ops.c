@@ -196,11 +196,56 @@ static void embed_row(void *arg, size_t t, int thread)
     float *out = (float *)tensor_data(&l->op->out[0]) + (int64_t)t * w->k;
     if (w->layout == LAYOUT_ROWS) {
         w->type->decode((const char *)w->data + (size_t)id * row_bytes, out, w->k);
-        return;
+    } else {
+        char *row = (char *)l->c->scratch[SCRATCH_THREAD].p + (size_t)thread * align64(row_bytes);
+        layout_unpack(w->layout, w->type, row, w->data, (uint64_t)id, 1, (uint64_t)w->k);
+        w->type->decode(row, out, w->k);
     }
-    char *row = (char *)l->c->scratch[SCRATCH_THREAD].p + (size_t)thread * align64(row_bytes);
-    layout_unpack(w->layout, w->type, row, w->data, (uint64_t)id, 1, (uint64_t)w->k);
-    w->type->decode(row, out, w->k);
+    for (int64_t i = 0; i < w->k; i++)
+        out[i] = out[i] * l->op->scale;
+}
+
+static void scale_row(void *arg, size_t t, int thread)
+{
+    const struct row_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t n = op->out[0].ne[0], off = (int64_t)t * n;
+    const float *x = (const float *)tensor_data(&op->in[0]) + off, *factor = tensor_data(&op->vec[0]);
+    float *y = (float *)tensor_data(&op->out[0]) + off, scale = factor ? op->scale * *factor : op->scale;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * scale;
+}
+
+/* c tanh(x / c) = 2 c / (1 + exp(-2 x / c)) - c */
+static void softcap_row(void *arg, size_t t, int thread)
+{
+    enum { PIECE = 256 };
+    const struct row_loop *l = arg;
+    const struct op *op = l->op;
+    float ones[PIECE], y[PIECE], cap = op->scale;
+    int64_t n = op->out[0].ne[0];
+    const float *x = (const float *)tensor_data(&op->in[0]) + (int64_t)t * n;
+    float *out = (float *)tensor_data(&op->out[0]) + (int64_t)t * n;
+    for (int i = 0; i < PIECE; i++)
+        ones[i] = 1;
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t m = n - i < PIECE ? n - i : PIECE;
+        for (int64_t j = 0; j < m; j++)
+            y[j] = x[i + j] * (2 / cap);
+        l->c->kernels->act_mul(KERNEL_SIGMOID, y, y, ones, m);
+        for (int64_t j = 0; j < m; j++)
+            out[i + j] = y[j] * (2 * cap) - cap;
+    }
+}
+
+static void slice_row(void *arg, size_t t, int thread)
+{
+    const struct row_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t k = op->out[0].ne[0], n = op->in[0].ne[0], i = (int64_t)t;
+    assert(op->slice_off + k <= n);
+    memcpy((float *)tensor_data(&op->out[0]) + i * k, (const float *)tensor_data(&op->in[0]) + i * n + op->slice_off,
+           (size_t)k * sizeof(float));
 }
 
 static void op_embed(struct cpu *c, const struct op *op)
@@ -291,6 +336,9 @@ void cpu_enqueue(struct backend *b, const struct op *op)
     case OP_DELTA: cpu_op_delta(c, op); break;
     case OP_ACT_MUL: run_rows(c, op, m, n_elem * 4, act_mul_row); break; /* an exp an element */
     case OP_ADD: run_rows(c, op, m, n_elem, add_row); break;
+    case OP_SCALE: run_rows(c, op, m, n_elem, scale_row); break;
+    case OP_SOFTCAP: run_rows(c, op, m, n_elem * 4, softcap_row); break;
+    case OP_SLICE: run_rows(c, op, m, n_elem, slice_row); break;
     case OP_ROUTE: cpu_op_route(c, op); break;
     case OP_EXPERTS: cpu_op_experts(c, op); break;
     case OP_COMBINE: cpu_op_combine(c, op); break;

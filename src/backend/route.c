@@ -63,8 +63,8 @@ static void keep_groups(float *s, int64_t n, int64_t n_group, int64_t n_used)
             s[i] = -INFINITY;
 }
 
-void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, float *logits, float *choice,
-                  int64_t n, int64_t k, int32_t *ids, float *weights)
+void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, const float *expert_scale,
+                  float *logits, float *choice, int64_t n, int64_t k, int32_t *ids, float *weights)
 {
     float sum = 0, *s = logits;
     score(kernels, op->route.score, s, n);
@@ -88,5 +88,7 @@ void route_choose(const struct kernels *kernels, const struct op *op, const floa
         if (op->route.norm_weights)
             weights[r] = weights[r] / sum;
         weights[r] = weights[r] * op->route.scale;
+        if (expert_scale)
+            weights[r] = weights[r] * expert_scale[ids[r]];
     }
 }

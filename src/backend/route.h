@@ -10,8 +10,8 @@ struct kernels;
 enum { ROUTE_MAX_GROUP = 256 };
 
 /* Turns the logits of n experts (overwritten) into the k best ids, best first, ties to the lower id, and their
- * weights. bias: [n] or NULL; choice: [n] of work space. 1 <= k <= n. */
-void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, float *logits, float *choice,
-                  int64_t n, int64_t k, int32_t *ids, float *weights);
+ * weights. bias and expert_scale: [n] or NULL (ROUTE's vec[1] and vec[2]); choice: [n] of work space. 1 <= k <= n. */
+void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, const float *expert_scale,
+                  float *logits, float *choice, int64_t n, int64_t k, int32_t *ids, float *weights);
 
 #endif

@@ -8,6 +8,7 @@
  * wait for it. The last layer computes its second half, and the output its product, only for the rows of logits that
  * were asked for. */
 #include <assert.h>
+#include <math.h>
 
 #include "model/state.h"
 
@@ -15,16 +16,19 @@ struct model_work {
     struct backend *device;
     struct arena arena;
     int64_t n_batch, n_logits;
-    struct tensor ids, pos;             /* [n_batch] */
-    struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n_batch] */
-    struct tensor x, h;                 /* residual stream and a branch, [n_embd][n_batch] */
-    struct tensor mixed, convolved;     /* recurrent layers: q, k and v, [n_mixed][n_batch] */
-    struct tensor alpha, beta;          /* recurrent layers: [n_head_v][n_batch] */
-    struct tensor z;                    /* what gates a mixer's result, [n_head * head_dim_v][n_batch] */
-    struct tensor q, k, v, attn;        /* heads, [n_head * head_dim][n_batch] */
-    struct tensor gate, up;             /* dense feed-forward, [n_ff][n_batch] */
-    struct tensor logits;               /* [n_vocab][n_logits] */
-    struct tensor kept;                 /* the rows of x that the last call was asked to keep */
+    struct tensor ids, pos;                /* [n_batch] */
+    struct tensor rope[MODEL_MAX_ROPE];    /* [n_rot][n_batch] */
+    struct tensor x, h;                    /* residual stream and a branch, [n_embd][n_batch] */
+    struct tensor h2, router_x;            /* a second branch and what its router sees, [n_embd][n_batch] */
+    struct tensor token_embed, token_proj; /* [n_layer * n_token_embd][n_batch] */
+    struct tensor token_gate, token_slice; /* [n_token_embd][n_batch] */
+    struct tensor mixed, convolved;        /* recurrent layers: q, k and v, [n_mixed][n_batch] */
+    struct tensor alpha, beta;             /* recurrent layers: [n_head_v][n_batch] */
+    struct tensor z;                       /* what gates a mixer's result, [n_head * head_dim_v][n_batch] */
+    struct tensor q, k, v, attn;           /* heads, [n_head * head_dim][n_batch] */
+    struct tensor gate, up;                /* dense feed-forward, [n_ff][n_batch] */
+    struct tensor logits;                  /* [n_vocab][n_logits] */
+    struct tensor kept;                    /* the rows of x that the last call was asked to keep */
     struct moe_work moe;
     int32_t *host_pos;
     float *host_x;
@@ -54,7 +58,7 @@ static err_code create_moe_work(struct model_work *w, const struct model *m, str
 static err_code create_tensors(struct model_work *w, const struct model *m, struct err *e)
 {
     int64_t n_q = 1, n_k = 1, n_v = 1, n_o = 1, n_ff = 1;
-    int64_t n_mixed = 1, n_head_v = 1;
+    int64_t n_mixed = 1, n_head_v = 1, n_token = max_i64(1, m->n_token_embd);
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
         const struct delta_net *d = &m->layers[i].delta;
@@ -65,21 +69,35 @@ static err_code create_tensors(struct model_work *w, const struct model *m, stru
         n_k = max_i64(n_k, a->n_head_kv * a->head_dim);
         n_v = max_i64(n_v, a->n_head_kv * a->head_dim_v);
         n_o = max_i64(n_o, a->n_head * a->head_dim_v);
-        n_ff = max_i64(n_ff, m->layers[i].is_moe ? 1 : m->layers[i].ffn.n_ff);
+        n_ff = max_i64(n_ff, m->layers[i].ffn.n_ff);
     }
     const struct {
         struct tensor *t;
         enum elem_type type;
         int64_t ne0, ne1;
     } all[] = {
-        {&w->ids, ELEM_I32, w->n_batch, 1},          {&w->pos, ELEM_I32, w->n_batch, 1},
-        {&w->mixed, ELEM_F32, n_mixed, w->n_batch},  {&w->convolved, ELEM_F32, n_mixed, w->n_batch},
-        {&w->alpha, ELEM_F32, n_head_v, w->n_batch}, {&w->beta, ELEM_F32, n_head_v, w->n_batch},
-        {&w->z, ELEM_F32, n_o, w->n_batch},          {&w->x, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->h, ELEM_F32, m->n_embd, w->n_batch},    {&w->q, ELEM_F32, n_q, w->n_batch},
-        {&w->k, ELEM_F32, n_k, w->n_batch},          {&w->v, ELEM_F32, n_v, w->n_batch},
-        {&w->attn, ELEM_F32, n_o, w->n_batch},       {&w->gate, ELEM_F32, n_ff, w->n_batch},
-        {&w->up, ELEM_F32, n_ff, w->n_batch},        {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
+        {&w->ids, ELEM_I32, w->n_batch, 1},
+        {&w->pos, ELEM_I32, w->n_batch, 1},
+        {&w->h2, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->router_x, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->token_embed, ELEM_F32, n_token * m->n_layer, w->n_batch},
+        {&w->token_proj, ELEM_F32, n_token * m->n_layer, w->n_batch},
+        {&w->token_gate, ELEM_F32, n_token, w->n_batch},
+        {&w->token_slice, ELEM_F32, n_token, w->n_batch},
+        {&w->mixed, ELEM_F32, n_mixed, w->n_batch},
+        {&w->convolved, ELEM_F32, n_mixed, w->n_batch},
+        {&w->alpha, ELEM_F32, n_head_v, w->n_batch},
+        {&w->beta, ELEM_F32, n_head_v, w->n_batch},
+        {&w->z, ELEM_F32, n_o, w->n_batch},
+        {&w->x, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->h, ELEM_F32, m->n_embd, w->n_batch},
+        {&w->q, ELEM_F32, n_q, w->n_batch},
+        {&w->k, ELEM_F32, n_k, w->n_batch},
+        {&w->v, ELEM_F32, n_v, w->n_batch},
+        {&w->attn, ELEM_F32, n_o, w->n_batch},
+        {&w->gate, ELEM_F32, n_ff, w->n_batch},
+        {&w->up, ELEM_F32, n_ff, w->n_batch},
+        {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         TRY(backend_tensor_create(w->device, all[i].type, all[i].ne0, all[i].ne1, 1, MEM_SCRATCH, all[i].t, e));
@@ -118,8 +136,10 @@ void model_work_close(struct model_work **out)
     struct model_work *w = *out;
     if (!w)
         return;
-    struct tensor *all[] = {&w->ids,  &w->pos, &w->x,      &w->h,     &w->q,         &w->k,     &w->v,    &w->attn,
-                            &w->gate, &w->up,  &w->logits, &w->mixed, &w->convolved, &w->alpha, &w->beta, &w->z};
+    struct tensor *all[] = {&w->ids,       &w->pos,         &w->x,          &w->h,          &w->q,           &w->k,
+                            &w->v,         &w->attn,        &w->gate,       &w->up,         &w->logits,      &w->h2,
+                            &w->router_x,  &w->token_embed, &w->token_proj, &w->token_gate, &w->token_slice, &w->mixed,
+                            &w->convolved, &w->alpha,       &w->beta,       &w->z};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(w->device, &all[i]->buffer);
     for (int i = 0; i < MODEL_MAX_ROPE; i++)
@@ -161,6 +181,15 @@ static void norm(const struct pass *p, const struct tensor *x, const struct tens
             .kind = OP_RMS_NORM, .in = {*x}, .out = {*out}, .vec = {*w}, .norm = {.n = n, .eps = p->m->norm_eps}});
 }
 
+/* x *= number, and *= the number in `factor` unless that is NULL */
+static void scale(const struct pass *p, const struct tensor *x, float number, const struct tensor *factor)
+{
+    struct op op = {.kind = OP_SCALE, .in = {*x}, .out = {*x}, .scale = number};
+    if (factor)
+        op.vec[0] = *factor;
+    backend_enqueue(p->b, &op);
+}
+
 static void add(const struct pass *p, const struct tensor *x, const struct tensor *y)
 {
     backend_enqueue(p->b, &(struct op){.kind = OP_ADD, .in = {*x, *y}, .out = {*x}});
@@ -174,8 +203,25 @@ static void rope(const struct pass *p, const struct attention *a, const struct t
                                        .rope = {a->rope, a->head_dim, a->n_rot}});
 }
 
-/* h = o . attention(q . h, k . h, v . h) */
-static void attention(const struct pass *p, const struct attention *a, struct layer_state *kv, const struct tensor *h)
+/* The keys and values of the call's tokens into the layer's cache. */
+static void store_kv(const struct pass *p, const struct attention *a, const struct layer_state *kv,
+                     const struct tensor *k, const struct tensor *v)
+{
+    static const struct tensor no_weights;
+    if (a->v_is_k)
+        norm(p, k, &no_weights, a->head_dim, v);
+    else if (a->has_unit_v_norm)
+        norm(p, v, &no_weights, a->head_dim_v, v);
+    if (a->k_norm.buffer)
+        norm(p, k, &a->k_norm, a->k_norm_len, k);
+    rope(p, a, k);
+    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {*k, p->pos}, .state = {kv->k}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {*v, p->pos}, .state = {kv->v}});
+}
+
+/* h = o . (attention(q . h, k . h, v . h) * sigmoid(gate . h)) */
+static void attention(const struct pass *p, const struct attention *a, const struct layer_state *kv,
+                      const struct tensor *h)
 {
     struct tensor q = shaped(p->w->q, a->n_head * a->head_dim, p->n);
     struct tensor k = shaped(p->w->k, a->n_head_kv * a->head_dim, p->n);
@@ -191,12 +237,9 @@ static void attention(const struct pass *p, const struct attention *a, struct la
         backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {z}, .weight = {a->gate}});
     if (a->q_norm.buffer)
         norm(p, &q, &a->q_norm, a->q_norm_len, &q);
-    if (a->k_norm.buffer)
-        norm(p, &k, &a->k_norm, a->k_norm_len, &k);
     rope(p, a, &q);
-    rope(p, a, &k);
-    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {k, p->pos}, .state = {kv->k}});
-    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {v, p->pos}, .state = {kv->v}});
+    if (a->k)
+        store_kv(p, a, kv, &k, &v);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
                                        .in = {q, p->pos},
                                        .out = {out},
@@ -243,28 +286,71 @@ static void dense_ffn(const struct pass *p, const struct ffn *f, const struct te
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*h}, .weight = {f->down}});
 }
 
+/* x += norm(proj . (gelu(gate . x) * the token's embedding for layer i)), for the last rows of the call. */
+static void token_embedding(const struct pass *p, int64_t i, const struct layer *y)
+{
+    int64_t n = p->m->n_token_embd, m = p->x.ne[1];
+    struct tensor gate = shaped(p->w->token_gate, n, m), slice = shaped(p->w->token_slice, n, m);
+    struct tensor all = tensor_rows(shaped(p->w->token_embed, n * p->m->n_layer, p->n), p->n - m, m);
+    struct tensor h = shaped(p->w->h, p->m->n_embd, m);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {p->x}, .out = {gate}, .weight = {y->token_gate}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {all}, .out = {slice}, .slice_off = i * n});
+    backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, slice}, .out = {gate}, .act = ACT_GELU});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {h}, .weight = {y->token_proj}});
+    norm(p, &h, &y->token_post_norm, p->m->n_embd, &h);
+    add(p, &p->x, &h);
+}
+
+/* h = the feed-forward part of the layer at p->x: dense, experts, or the two side by side. */
+static err_code feed_forward(const struct pass *p, const struct layer *y, const struct tensor *h, struct err *e)
+{
+    const struct model *m = p->m;
+    struct moe_work *w = &p->w->moe;
+    norm(p, &p->x, &y->ffn_norm, m->n_embd, h);
+    if (!y->is_moe) {
+        dense_ffn(p, &y->ffn, h);
+        return ERR_OK;
+    }
+    if (!y->ffn.down)
+        return moe_forward(p->b, m->experts, &y->moe, w, h, h, h, p->p->sort_cutoff, p->p->trace, e);
+    struct tensor h2 = shaped(p->w->h2, m->n_embd, h->ne[1]), router_x = shaped(p->w->router_x, m->n_embd, h->ne[1]);
+    dense_ffn(p, &y->ffn, h);
+    norm(p, h, &y->dense_post_norm, m->n_embd, h);
+    norm(p, &p->x, &y->moe_norm, m->n_embd, &h2);
+    norm(p, &p->x, &y->router_norm, m->n_embd, &router_x);
+    TRY(moe_forward(p->b, m->experts, &y->moe, w, &h2, &router_x, &h2, p->p->sort_cutoff, p->p->trace, e));
+    norm(p, &h2, &y->moe_post_norm, m->n_embd, &h2);
+    add(p, h, &h2);
+    return ERR_OK;
+}
+
 /* One layer over the residual stream of the call; x is cut to its last n_out rows once attention has seen all. */
 static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
 {
     const struct layer *y = &p->m->layers[i];
-    struct tensor h = shaped(p->w->h, p->m->n_embd, p->n);
-    norm(p, &p->x, &y->attn_norm, p->m->n_embd, &h);
+    int64_t n_embd = p->m->n_embd;
+    struct tensor h = shaped(p->w->h, n_embd, p->n);
+    norm(p, &p->x, &y->attn_norm, n_embd, &h);
     if (y->is_recurrent)
         delta_net(p, &y->delta, &p->s->layers[i], &h);
     else
-        attention(p, &y->attn, &p->s->layers[i], &h);
+        attention(p, &y->attn, &p->s->layers[y->attn.kv_layer], &h);
+    if (y->attn_post_norm.buffer)
+        norm(p, &h, &y->attn_post_norm, n_embd, &h);
     add(p, &p->x, &h);
     if (i == p->m->n_layer - 1)
         p->x = tensor_rows(p->x, p->n - n_out, n_out);
     if (p->x.ne[1] == 0)
         return ERR_OK;
-    h = shaped(p->w->h, p->m->n_embd, p->x.ne[1]);
-    norm(p, &p->x, &y->ffn_norm, p->m->n_embd, &h);
-    if (y->is_moe)
-        TRY(moe_forward(p->b, p->m->experts, &y->moe, &p->w->moe, &h, &h, p->p->sort_cutoff, p->p->trace, e));
-    else
-        dense_ffn(p, &y->ffn, &h);
+    h = shaped(p->w->h, n_embd, p->x.ne[1]);
+    TRY(feed_forward(p, y, &h, e));
+    if (y->ffn_post_norm.buffer)
+        norm(p, &h, &y->ffn_post_norm, n_embd, &h);
     add(p, &p->x, &h);
+    if (y->token_gate)
+        token_embedding(p, i, y);
+    if (y->out_scale.buffer)
+        scale(p, &p->x, 1, &y->out_scale);
     return ERR_OK;
 }
 
@@ -276,6 +362,25 @@ static err_code report_hidden(const struct pass *p, int64_t i, struct err *e)
     TRY(backend_read(p->b, &last, p->w->host_x, e));
     p->p->hidden(p->p->hidden_user, i, p->w->host_x);
     return ERR_OK;
+}
+
+/* The tokens' embeddings for all layers: (norm(proj . x / sqrt(n_embd)) + row * sqrt(n)) / sqrt(2) */
+static void token_embeddings(const struct pass *p)
+{
+    const struct model *m = p->m;
+    int64_t n = m->n_token_embd * m->n_layer;
+    struct tensor rows = shaped(p->w->token_embed, n, p->n), proj = shaped(p->w->token_proj, n, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_EMBED,
+                                       .in = {p->ids},
+                                       .out = {rows},
+                                       .weight = {m->token_embed},
+                                       .scale = sqrtf((float)m->n_token_embd)});
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_MATMUL, .in = {p->x}, .out = {proj}, .weight = {m->token_embed_proj}});
+    scale(p, &proj, 1 / sqrtf((float)m->n_embd), NULL);
+    norm(p, &proj, &m->token_embed_norm, m->n_token_embd, &proj);
+    add(p, &rows, &proj);
+    scale(p, &rows, 1 / sqrtf(2), NULL);
 }
 
 static err_code forward(const struct model *m, struct model_state *s, struct model_work *w,
@@ -291,7 +396,9 @@ static err_code forward(const struct model *m, struct model_state *s, struct mod
         w->host_pos[i] = (int32_t)(s->pos + i);
     backend_write(p.b, &p.ids, ids);
     backend_write(p.b, &p.pos, w->host_pos);
-    backend_enqueue(p.b, &(struct op){.kind = OP_EMBED, .in = {p.ids}, .out = {p.x}, .weight = {m->embed}});
+    backend_enqueue(
+        p.b,
+        &(struct op){.kind = OP_EMBED, .in = {p.ids}, .out = {p.x}, .weight = {m->embed}, .scale = m->embed_scale});
     for (int i = 0; i < m->n_rope; i++) {
         const struct rope_table *r = &m->ropes[i];
         p.rope[i] = shaped(w->rope[i], r->n_rot, n);
@@ -301,6 +408,8 @@ static err_code forward(const struct model *m, struct model_state *s, struct mod
                                           .vec = {r->divisors},
                                           .rope_table = r->angles});
     }
+    if (m->n_token_embd)
+        token_embeddings(&p);
     for (int64_t i = 0; i < m->n_layer; i++) {
         TRY(layer(&p, i, n_out, e));
         TRY(report_hidden(&p, i, e));
@@ -330,5 +439,7 @@ err_code model_logits(const struct model *m, struct model_work *w, int64_t first
     struct tensor y = shaped(w->logits, m->n_vocab, n);
     norm(&p, &x, &m->out_norm, m->n_embd, &h);
     backend_enqueue(p.b, &(struct op){.kind = OP_MATMUL, .in = {h}, .out = {y}, .weight = {m->output}});
+    if (m->logit_softcap > 0)
+        backend_enqueue(p.b, &(struct op){.kind = OP_SOFTCAP, .in = {y}, .out = {y}, .scale = m->logit_softcap});
     return backend_read(p.b, &y, logits, e);
 }

@@ -298,6 +298,7 @@ err_code load_trunk(struct loader *l, struct err *e)
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight is missing: a vocabulary without a model?", path);
     m->n_vocab = (int64_t)embd->ne[1];
     TRY(load_weight(l, -1, "token_embd.weight", m->n_embd, m->n_vocab, &m->embed, e));
+    m->embed_scale = 1;
     TRY(load_vector(l, -1, "output_norm.weight", m->n_embd, true, &m->out_norm, e));
     m->output = m->embed;
     if (load_find(l, -1, "output.weight"))
@@ -353,6 +354,7 @@ err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, en
     struct model *m = l->m;
     TRY(attention_dims(l, layer, a, e));
     a->rope = rope;
+    a->kv_layer = layer;
     if (m->n_rope == 0)
         TRY(load_rope(l, "rope.freq_base", a->n_rot, "rope_freqs.weight", &a->rope_table, e));
     a->scale = 1 / sqrtf((float)a->head_dim);

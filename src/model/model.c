@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/loader.h"
@@ -34,12 +35,18 @@ uint64_t model_load_bytes(const struct gguf *g)
     return n;
 }
 
+/* Whether a tensor belongs to the layers after the last, which predict further tokens and are not used here. */
+static bool is_nextn(const struct loader *l, const char *name)
+{
+    return !strncmp(name, "blk.", 4) && strtoll(name + 4, NULL, 10) >= l->m->n_layer;
+}
+
 /* Tensors that no block asked for: harmless or a sign that the result will be wrong, so they are named. */
 static void warn_unused(const struct loader *l)
 {
     uint64_t n_unused = 0, first = 0;
     for (uint64_t i = gguf_n_tensors(l->g); i-- > 0;)
-        if (!l->used[i]) {
+        if (!l->used[i] && !is_nextn(l, gguf_tensor_at(l->g, i)->name)) {
             n_unused++;
             first = i;
         }

@@ -34,6 +34,9 @@ struct attention {
     struct tensor q_bias, k_bias, v_bias, o_bias;
     struct tensor q_norm, k_norm; /* RMS norms before rope: over each head, or over all of q and k */
     int64_t q_norm_len, k_norm_len;
+    bool has_unit_v_norm; /* v to RMS 1, over each head */
+    bool v_is_k;          /* v is k before its norm and rope; there is no v */
+    int64_t kv_layer; /* the layer whose cache this one uses: its own, or an earlier one's; then k and v are absent */
     struct tensor sinks; /* [n_head]: a score each that takes part in the softmax and contributes nothing */
 };
 
@@ -70,12 +73,21 @@ struct ffn {
 struct layer {
     struct tensor attn_norm;
     bool is_recurrent;
-    struct attention attn;  /* when not recurrent */
-    struct delta_net delta; /* when it is */
+    struct attention attn;        /* when not recurrent */
+    struct delta_net delta;       /* when it is */
+    struct tensor attn_post_norm; /* of what attention gives, before it is added; may be absent */
     struct tensor ffn_norm;
     bool is_moe;
     struct ffn ffn;       /* when dense */
     struct moe_layer moe; /* when not */
+    /* Both, side by side (is_moe and ffn.down): the dense branch is normed after, the experts before and after, and the
+     * router sees x at RMS 1 times router_norm. */
+    struct tensor dense_post_norm, moe_norm, moe_post_norm, router_norm;
+    struct tensor ffn_post_norm; /* of the whole feed-forward part; may be absent */
+    /* An embedding of the token for this very layer: x += norm(proj . (gelu(gate . x) * embedding)); may be absent */
+    struct weight *token_gate, *token_proj;
+    struct tensor token_post_norm;
+    struct tensor out_scale; /* [1]: x is multiplied by it in the end; may be absent */
 };
 
 struct model {
@@ -86,7 +98,14 @@ struct model {
     struct rope_table ropes[MODEL_MAX_ROPE]; /* what the layers' attention rotates by */
 
     struct weight *embed; /* [n_vocab][n_embd] */
+    float embed_scale;
+    /* tokens' embeddings for each layer: norm(proj . x / sqrt(n_embd)) and a table's row, added; n_token_embd 0: none
+     */
+    int64_t n_token_embd;
+    struct weight *token_embed, *token_embed_proj; /* [n_vocab][n_layer * n_token_embd], [..][n_embd] */
+    struct tensor token_embed_norm;                /* [n_token_embd] */
     struct tensor out_norm;
+    float logit_softcap;   /* 0: none */
     struct weight *output; /* [n_vocab][n_embd]; the embedding when the file ties them */
     struct layer *layers;  /* [n_layer] */
 

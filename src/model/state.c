@@ -12,6 +12,8 @@ static err_code create_layer(struct model_state *s, const struct layer *l, struc
         return backend_tensor_create(s->device, ELEM_F32, d->dk, d->dv, d->n_head_v, MEM_STATE, &y->delta, e);
     }
     const struct attention *a = &l->attn;
+    if (!a->k) /* an earlier layer's cache serves */
+        return ERR_OK;
     TRY(backend_tensor_create(s->device, kv, a->head_dim, s->n_ctx, a->n_head_kv, MEM_STATE, &y->k, e));
     return backend_tensor_create(s->device, kv, a->head_dim_v, s->n_ctx, a->n_head_kv, MEM_STATE, &y->v, e);
 }

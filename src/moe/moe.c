@@ -54,16 +54,16 @@ static struct tensor cut(struct tensor t, int64_t ne0, int64_t ne1, int64_t ne2)
 
 /* The tensors of one call, at its number of tokens. */
 struct call {
-    struct tensor x, ids, weights, y;
+    struct tensor x, router_x, ids, weights, y;
 };
 
 static void enqueue_route(struct backend *b, const struct moe_layer *l, const struct call *c)
 {
     backend_enqueue(b, &(struct op){.kind = OP_ROUTE,
-                                    .in = {c->x},
+                                    .in = {c->router_x},
                                     .out = {c->ids, c->weights},
                                     .weight = {l->router},
-                                    .vec = {l->router_bias, l->choice_bias},
+                                    .vec = {l->router_bias, l->choice_bias, l->expert_scale},
                                     .route = {l->score, l->norm_weights, l->scale, l->n_group, l->n_group_used}});
 }
 
@@ -134,11 +134,12 @@ static void enqueue_shared(struct backend *b, const struct moe_layer *l, const s
 }
 
 err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
-                     const struct tensor *x, const struct tensor *out, int64_t sort_cutoff,
-                     const struct moe_trace *trace, struct err *e)
+                     const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
+                     int64_t sort_cutoff, const struct moe_trace *trace, struct err *e)
 {
     int64_t m = x->ne[1];
     const struct call c = {.x = *x,
+                           .router_x = *router_x,
                            .ids = cut(w->ids, l->n_used, m, 1),
                            .weights = cut(w->weights, l->n_used, m, 1),
                            .y = cut(w->y, l->n_embd, l->n_used, m)};

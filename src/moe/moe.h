@@ -16,7 +16,8 @@ struct moe_layer {
     int64_t n_embd, n_expert, n_used;
     struct weight *router; /* [n_expert][n_embd] */
     struct tensor router_bias;
-    struct tensor choice_bias; /* counts for the choice only */
+    struct tensor choice_bias;  /* counts for the choice only */
+    struct tensor expert_scale; /* what each expert's weight is multiplied by in the end */
     enum route_score score;
     bool norm_weights;
     float scale;
@@ -51,9 +52,10 @@ struct moe_trace {
     void *user;
 };
 
-/* out[t] = MoE(x[t]) for the tokens of x [n_embd][M]; sort_cutoff as in OP_EXPERTS; trace may be NULL. */
+/* out[t] = MoE(x[t]) for the tokens of x [n_embd][M], chosen by what the router sees in router_x (mostly x itself);
+ * sort_cutoff as in OP_EXPERTS; trace may be NULL. */
 MUST_USE err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
-                              const struct tensor *x, const struct tensor *out, int64_t sort_cutoff,
-                              const struct moe_trace *trace, struct err *e);
+                              const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
+                              int64_t sort_cutoff, const struct moe_trace *trace, struct err *e);
 
 #endif
