@@ -104,6 +104,7 @@ MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_
     OP(EMBED, "out[t] = scale * W[ids[t]]")                                                                            \
     OP(RMS_NORM, "out = x / sqrt(mean(x^2) + eps) * w, over rows of norm.n")                                           \
     OP(MATMUL, "out_i[t] = W_i . x[t] + bias_i, for each of up to 4 matrices")                                         \
+    OP(HEADS, "out[t][head] = W_head . x[t][head], or just x[t][head], within wider rows")                             \
     OP(ROPE_TABLE, "out[t][i] = (cos, sin) of position t times frequency i")                                           \
     OP(ROPE, "x rotated in place by a table, each head's first elements")                                              \
     OP(KV_STORE, "cache[head][pos[t]] = x[t][head]")                                                                   \
@@ -156,10 +157,12 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
  * EMBED       in: ids I32 [M].  out: [n_embd][M].  weight[0]: [n_vocab][n_embd]; scale
  * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n] or absent
  * MATMUL      in: x [k][M].  out[i]: [n_row_i][M].  weight[i], vec[i]: bias [n_row_i] or absent
+ * HEADS       in: x [n_head*in_dim][M].  out: [n_head*out_dim][M], of each head elements [out_off, out_off + n_out),
+ * from elements [in_off, in_off + n_in) of x's; weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
  * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
  * ROPE        in: x [n_head*head_dim][M], table.  out: the same x.  rope
  * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_ctx][n_head], F16 or F32
- * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V; attention;
+ * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V, may be K; attention;
  *             vec[0]: a sink's score for each head, or absent
  * CONV        in: x [n][M].  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
  *             state[0]: the last inputs [n][n_tap-1], the oldest first
@@ -192,6 +195,9 @@ struct op {
             int64_t n;
             float eps;
         } norm;
+        struct {
+            int64_t n_head, in_dim, in_off, n_in, out_dim, out_off, n_out;
+        } heads;
         float scale;
         int64_t slice_off;
         struct rope_angles rope_table;

@@ -168,6 +168,7 @@ static double tolerance(const struct op *op)
     double terms = 1;
     bool rounded = false;
     switch (op->kind) {
+    case OP_HEADS:
     case OP_MATMUL:
     case OP_ROUTE:
         terms = (double)op->in[0].ne[0];
@@ -262,7 +263,7 @@ static void check_enqueue(struct backend *b, const struct op *op)
     c->n_op++;
     for (int i = 0; i < OP_MAX_IN; i++)
         mirror(c, &op->in[i]);
-    if (op->kind == OP_EXPERTS) /* writes some rows and keeps the others */
+    if (op->kind == OP_EXPERTS || op->kind == OP_HEADS) /* these write some places and keep the others */
         mirror(c, &op->out[0]);
     for (int s = 0; s < 2; s++) {
         struct op o = *op;

@@ -103,6 +103,7 @@ static inline enum kernel_act_fn cpu_act_fn(enum act_fn act)
 /* Operations with files of their own. */
 void cpu_op_attention(struct cpu *c, const struct op *op);
 void cpu_op_kv_store(struct cpu *c, const struct op *op);
+void cpu_op_heads(struct cpu *c, const struct op *op);
 void cpu_op_conv(struct cpu *c, const struct op *op);
 void cpu_op_delta(struct cpu *c, const struct op *op);
 void cpu_op_route(struct cpu *c, const struct op *op);

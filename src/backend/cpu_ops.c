@@ -328,6 +328,7 @@ void cpu_enqueue(struct backend *b, const struct op *op)
     case OP_EMBED: op_embed(c, op); break;
     case OP_RMS_NORM: run_rows(c, op, n_elem / op->norm.n, n_elem, norm_row); break;
     case OP_MATMUL: op_matmul(c, op); break;
+    case OP_HEADS: cpu_op_heads(c, op); break;
     case OP_ROPE_TABLE: run_rows(c, op, m, n_elem * 16, rope_table_row); break; /* sines cost */
     case OP_ROPE: run_rows(c, op, m, n_elem, rope_row); break;
     case OP_KV_STORE: cpu_op_kv_store(c, op); break;

@@ -16,10 +16,11 @@ struct model_work {
     struct backend *device;
     struct arena arena;
     int64_t n_batch, n_logits;
-    struct tensor ids, pos;                /* [n_batch] */
-    struct tensor rope[MODEL_MAX_ROPE];    /* [n_rot][n_batch] */
-    struct tensor x, h;                    /* residual stream and a branch, [n_embd][n_batch] */
-    struct tensor h2, router_x;            /* a second branch and what its router sees, [n_embd][n_batch] */
+    struct tensor ids, pos;             /* [n_batch] */
+    struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n_batch] */
+    struct tensor x, h;                 /* residual stream and a branch, [n_embd][n_batch] */
+    struct tensor q_a, q_pe, k_pe;      /* latent attention: [n_q_latent], [n_head * n_rot], [n_rot], all [n_batch] */
+    struct tensor h2, router_x;         /* a second branch and what its router sees, [n_embd][n_batch] */
     struct tensor token_embed, token_proj; /* [n_layer * n_token_embd][n_batch] */
     struct tensor token_gate, token_slice; /* [n_token_embd][n_batch] */
     struct tensor mixed, convolved;        /* recurrent layers: q, k and v, [n_mixed][n_batch] */
@@ -58,13 +59,16 @@ static err_code create_moe_work(struct model_work *w, const struct model *m, str
 static err_code create_tensors(struct model_work *w, const struct model *m, struct err *e)
 {
     int64_t n_q = 1, n_k = 1, n_v = 1, n_o = 1, n_ff = 1;
-    int64_t n_mixed = 1, n_head_v = 1, n_token = max_i64(1, m->n_token_embd);
+    int64_t n_mixed = 1, n_head_v = 1, n_q_a = 1, n_q_pe = 1, n_k_pe = 1, n_token = max_i64(1, m->n_token_embd);
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
         const struct delta_net *d = &m->layers[i].delta;
+        n_q_a = max_i64(n_q_a, a->n_q_latent);
+        n_q_pe = max_i64(n_q_pe, a->n_head * a->n_rot);
+        n_k_pe = max_i64(n_k_pe, a->n_rot);
         n_mixed = max_i64(n_mixed, d->n_mixed);
         n_head_v = max_i64(n_head_v, d->n_head_v);
-        n_o = max_i64(n_o, d->n_head_v * d->dv);
+        n_o = max_i64(n_o, max_i64(d->n_head_v * d->dv, a->n_head * max_i64(a->n_nope, a->n_value)));
         n_q = max_i64(n_q, a->n_head * a->head_dim);
         n_k = max_i64(n_k, a->n_head_kv * a->head_dim);
         n_v = max_i64(n_v, a->n_head_kv * a->head_dim_v);
@@ -78,6 +82,9 @@ static err_code create_tensors(struct model_work *w, const struct model *m, stru
     } all[] = {
         {&w->ids, ELEM_I32, w->n_batch, 1},
         {&w->pos, ELEM_I32, w->n_batch, 1},
+        {&w->q_a, ELEM_F32, n_q_a, w->n_batch},
+        {&w->q_pe, ELEM_F32, n_q_pe, w->n_batch},
+        {&w->k_pe, ELEM_F32, n_k_pe, w->n_batch},
         {&w->h2, ELEM_F32, m->n_embd, w->n_batch},
         {&w->router_x, ELEM_F32, m->n_embd, w->n_batch},
         {&w->token_embed, ELEM_F32, n_token * m->n_layer, w->n_batch},
@@ -136,10 +143,11 @@ void model_work_close(struct model_work **out)
     struct model_work *w = *out;
     if (!w)
         return;
-    struct tensor *all[] = {&w->ids,       &w->pos,         &w->x,          &w->h,          &w->q,           &w->k,
-                            &w->v,         &w->attn,        &w->gate,       &w->up,         &w->logits,      &w->h2,
-                            &w->router_x,  &w->token_embed, &w->token_proj, &w->token_gate, &w->token_slice, &w->mixed,
-                            &w->convolved, &w->alpha,       &w->beta,       &w->z};
+    struct tensor *all[] = {&w->ids,      &w->pos,         &w->x,          &w->h,          &w->q,
+                            &w->k,        &w->v,           &w->attn,       &w->gate,       &w->up,
+                            &w->logits,   &w->q_a,         &w->q_pe,       &w->k_pe,       &w->h2,
+                            &w->router_x, &w->token_embed, &w->token_proj, &w->token_gate, &w->token_slice,
+                            &w->mixed,    &w->convolved,   &w->alpha,      &w->beta,       &w->z};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(w->device, &all[i]->buffer);
     for (int i = 0; i < MODEL_MAX_ROPE; i++)
@@ -252,6 +260,59 @@ static void attention(const struct pass *p, const struct attention *a, const str
                     &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
 }
 
+/* Places a part of each head's row: copied, or through a matrix for each head. */
+static void heads(const struct pass *p, struct weight *w, const struct tensor *x, int64_t in_off, int64_t n_in,
+                  const struct tensor *out, int64_t out_off, int64_t n_out, int64_t n_head)
+{
+    backend_enqueue(p->b, &(struct op){.kind = OP_HEADS,
+                                       .in = {*x},
+                                       .out = {*out},
+                                       .weight = {w},
+                                       .heads = {.n_head = n_head,
+                                                 .in_dim = x->ne[0] / n_head,
+                                                 .in_off = in_off,
+                                                 .n_in = n_in,
+                                                 .out_dim = out->ne[0] / n_head,
+                                                 .out_off = out_off,
+                                                 .n_out = n_out}});
+}
+
+/* h = o . v_b . attention(k_b . q . h, latent): latent attention, with the keys' and values' products folded away */
+static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_state *kv,
+                             const struct tensor *h)
+{
+    int64_t n_head = a->n_head, n_rot = a->n_rot, row = n_rot + a->n_latent, n = p->n;
+    struct tensor q_in = *h, q_a = shaped(p->w->q_a, a->n_q_latent, n), q = shaped(p->w->q, n_head * row, n);
+    struct tensor q_nope = shaped(p->w->z, n_head * a->n_nope, n), q_pe = shaped(p->w->q_pe, n_head * n_rot, n);
+    struct tensor latent = shaped(p->w->v, a->n_latent, n), k_pe = shaped(p->w->k_pe, n_rot, n);
+    struct tensor k = shaped(p->w->k, row, n), out = shaped(p->w->attn, n_head * row, n);
+    struct tensor value = shaped(p->w->z, n_head * a->n_value, n);
+    backend_enqueue(
+        p->b,
+        &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {latent, k_pe, q_a}, .weight = {a->k, a->k_pe, a->q_a}});
+    if (a->q_a) {
+        norm(p, &q_a, &a->q_a_norm, a->n_q_latent, &q_a);
+        q_in = q_a;
+    }
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_MATMUL, .in = {q_in}, .out = {q_nope, q_pe}, .weight = {a->q, a->q_pe}});
+    heads(p, NULL, &q_pe, 0, n_rot, &q, 0, n_rot, n_head);
+    heads(p, a->k_b, &q_nope, 0, a->n_nope, &q, n_rot, a->n_latent, n_head);
+    norm(p, &latent, &a->k_norm, a->n_latent, &latent);
+    heads(p, NULL, &k_pe, 0, n_rot, &k, 0, n_rot, 1);
+    heads(p, NULL, &latent, 0, a->n_latent, &k, n_rot, a->n_latent, 1);
+    rope(p, a, &q);
+    rope(p, a, &k);
+    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {k, p->pos}, .state = {kv->k}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
+                                       .in = {q, p->pos},
+                                       .out = {out},
+                                       .state = {kv->k, kv->k},
+                                       .attention = {n_head, a->scale, p->s->pos + n}});
+    heads(p, a->v_b, &out, n_rot, a->n_latent, &value, 0, a->n_value, n_head);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
+}
+
 /* h = out . (norm(delta(conv(qkv . h))) * silu(z . h)) */
 static void delta_net(const struct pass *p, const struct delta_net *d, struct layer_state *state,
                       const struct tensor *h)
@@ -333,6 +394,8 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
     norm(p, &p->x, &y->attn_norm, n_embd, &h);
     if (y->is_recurrent)
         delta_net(p, &y->delta, &p->s->layers[i], &h);
+    else if (y->attn.k_b)
+        latent_attention(p, &y->attn, &p->s->layers[i], &h);
     else
         attention(p, &y->attn, &p->s->layers[y->attn.kv_layer], &h);
     if (y->attn_post_norm.buffer)

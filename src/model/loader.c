@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/route.h"
+#include "quant/layout.h"
 #include "store/store.h"
 
 /* ---- keys ---------------------------------------------------------------------------------------------------- */
@@ -145,6 +146,21 @@ static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, stru
     return ERR_OK;
 }
 
+/* Hands a tensor's rows, as `src` reads them, to the device as a matrix of n_row rows. */
+static err_code load_matrix(struct loader *l, const struct gguf_tensor *t, int64_t n_row,
+                            const struct weight_source *src, struct weight **out, struct err *e)
+{
+    struct model *m = l->m;
+    const char *kept = arena_strndup(&m->arena, t->name, strlen(t->name));
+    if (!kept)
+        return err_nomem(e, strlen(t->name), "a name");
+    const struct weight_desc d = {.name = kept, .type = t->info, .k = (int64_t)t->ne[0], .n_row = n_row};
+    assert(m->n_weights < m->weights_capacity);
+    TRY(backend_weight_load(m->device, &d, src, out, e));
+    m->weights[m->n_weights++] = *out;
+    return ERR_OK;
+}
+
 err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_file_row,
                           const struct row_run *runs, int n_run, struct weight **out, struct err *e)
 {
@@ -152,18 +168,40 @@ err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int
     TRY(need_tensor(l, layer, name, k, n_file_row, 1, &t, e));
     struct tensor_source src = {.l = l, .t = t, .runs = runs, .n_run = n_run};
     quant_row_bytes(t->info, t->ne[0], &src.row_bytes);
-    struct model *m = l->m;
-    const char *kept = arena_strndup(&m->arena, t->name, strlen(t->name));
-    if (!kept)
-        return err_nomem(e, strlen(t->name), "a name");
     int64_t n_row = 0;
     for (int i = 0; i < n_run; i++)
         n_row += runs[i].n_row;
-    const struct weight_desc d = {.name = kept, .type = t->info, .k = k, .n_row = n_row};
-    assert(m->n_weights < m->weights_capacity);
-    TRY(backend_weight_load(m->device, &d, &(struct weight_source){read_rows, &src}, out, e));
-    m->weights[m->n_weights++] = *out;
+    return load_matrix(l, t, n_row, &(struct weight_source){read_rows, &src}, out, e);
+}
+
+enum { HEAD_ROWS = LAYOUT_R16_ROWS }; /* a head's rows are filled up to a multiple with zero rows */
+
+static err_code read_head_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    const struct tensor_source *s = user;
+    uint64_t n_row = s->t->ne[1], padded = (n_row + HEAD_ROWS - 1) / HEAD_ROWS * HEAD_ROWS;
+    for (char *to = dst; n;) {
+        uint64_t head = row0 / padded, at = row0 % padded, some = padded - at < n ? padded - at : n;
+        uint64_t real = at >= n_row ? 0 : n_row - at < some ? n_row - at : some;
+        if (real)
+            TRY(read_file_rows(s, head * n_row + at, real, to, e));
+        memset(to + real * s->row_bytes, 0, (some - real) * s->row_bytes);
+        to += some * s->row_bytes;
+        row0 += some;
+        n -= some;
+    }
     return ERR_OK;
+}
+
+err_code load_head_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, int64_t n_head,
+                          struct weight **out, struct err *e)
+{
+    const struct gguf_tensor *t = NULL;
+    TRY(need_tensor(l, layer, name, k, n_row, n_head, &t, e));
+    struct tensor_source src = {.l = l, .t = t};
+    quant_row_bytes(t->info, t->ne[0], &src.row_bytes);
+    int64_t padded = (n_row + HEAD_ROWS - 1) / HEAD_ROWS * HEAD_ROWS;
+    return load_matrix(l, t, n_head * padded, &(struct weight_source){read_head_rows, &src}, out, e);
 }
 
 err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, struct weight **out,

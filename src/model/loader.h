@@ -51,6 +51,10 @@ struct row_run {
 MUST_USE err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_file_row,
                                    const struct row_run *runs, int n_run, struct weight **out, struct err *e);
 
+/* A matrix [n_row][k] for each head, as OP_HEADS takes them. */
+MUST_USE err_code load_head_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row,
+                                   int64_t n_head, struct weight **out, struct err *e);
+
 /* A vector of n numbers; when `need` is false an absent one leaves *out absent. */
 MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need,
                               struct tensor *out, struct err *e);

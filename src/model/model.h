@@ -34,6 +34,13 @@ struct attention {
     struct tensor q_bias, k_bias, v_bias, o_bias;
     struct tensor q_norm, k_norm; /* RMS norms before rope: over each head, or over all of q and k */
     int64_t q_norm_len, k_norm_len;
+
+    /* Latent attention, when k_b is not NULL: q gives the unrotated parts of the heads' queries, q_pe the rotated ones,
+     * k the latent [n_latent], k_pe the rotated part [n_rot] that all heads share. A row of the cache is k_pe and the
+     * latent, and serves as key and value; k_b takes a query into the latent space, v_b a result out of it. */
+    int64_t n_nope, n_latent, n_value, n_q_latent;
+    struct weight *q_a, *q_pe, *k_pe, *k_b, *v_b; /* q_a: queries through a low rank, or NULL */
+    struct tensor q_a_norm;
     bool has_unit_v_norm; /* v to RMS 1, over each head */
     bool v_is_k;          /* v is k before its norm and rope; there is no v */
     int64_t kv_layer; /* the layer whose cache this one uses: its own, or an earlier one's; then k and v are absent */

@@ -15,6 +15,8 @@ static err_code create_layer(struct model_state *s, const struct layer *l, struc
     if (!a->k) /* an earlier layer's cache serves */
         return ERR_OK;
     TRY(backend_tensor_create(s->device, kv, a->head_dim, s->n_ctx, a->n_head_kv, MEM_STATE, &y->k, e));
+    if (a->k_b) /* keys are values */
+        return ERR_OK;
     return backend_tensor_create(s->device, kv, a->head_dim_v, s->n_ctx, a->n_head_kv, MEM_STATE, &y->v, e);
 }
 

@@ -1,0 +1,98 @@
+/* deepseek2: DeepSeek V2 and V3, R1, Kimi K2. Latent attention: keys and values are products of one small latent vector
+ * a token, so the cache holds that vector and a rotated part, and the products are folded into the query and the
+ * output. Queries through a low rank or not; leading dense layers; shared experts; softmax or sigmoid scores, grouped
+ * choice. */
+#include <math.h>
+
+#include "model/loader.h"
+
+static err_code load_dims(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+{
+    TRY(load_layer_u32_opt(l, "attention.head_count", layer, &a->n_head, e));
+    TRY(load_u32(l, "attention.kv_lora_rank", &a->n_latent, e));
+    TRY(load_u32(l, "rope.dimension_count", &a->n_rot, e));
+    TRY(load_u32(l, "attention.key_length_mla", &a->n_nope, e));
+    TRY(load_u32(l, "attention.value_length_mla", &a->n_value, e));
+    a->n_nope -= a->n_rot;
+    if (a->n_head < 1 || a->n_latent < 1 || a->n_rot < 2 || a->n_rot % 2 || a->n_nope < 1 || a->n_value < 1)
+        return err_set(
+            e, ERR_FORMAT,
+            "%s: %s.attention.*: %lld heads of %lld and %lld rotated, values of %lld, latent of %lld: expected "
+            "at least 1 of each and an even number rotated",
+            gguf_file_path(l->g, 0), l->m->arch, (long long)a->n_head, (long long)a->n_nope, (long long)a->n_rot,
+            (long long)a->n_value, (long long)a->n_latent);
+    a->n_head_kv = 1;
+    a->head_dim = a->head_dim_v = a->n_rot + a->n_latent; /* a row of the cache: the rotated part, then the latent */
+    return ERR_OK;
+}
+
+/* The scale of scores; YaRN raises it. */
+static err_code load_scale(struct loader *l, struct attention *a, struct err *e)
+{
+    const struct rope_angles *r = &l->m->ropes[a->rope_table].angles;
+    float log_mul = 0, mscale = r->magnitude;
+    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &log_mul, e));
+    if (r->yarn)
+        mscale *= 1 + log_mul * logf(1 / r->freq_scale);
+    a->scale = mscale * mscale / sqrtf((float)(a->n_nope + a->n_rot));
+    return ERR_OK;
+}
+
+static err_code load_query(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+{
+    int64_t dim = a->n_nope + a->n_rot, n_in = l->m->n_embd;
+    const char *name = "attn_q.weight";
+    if (load_find(l, layer, "attn_q_a.weight")) {
+        TRY(load_u32(l, "attention.q_lora_rank", &a->n_q_latent, e));
+        TRY(load_weight(l, layer, "attn_q_a.weight", n_in, a->n_q_latent, &a->q_a, e));
+        TRY(load_vector(l, layer, "attn_q_a_norm.weight", a->n_q_latent, true, &a->q_a_norm, e));
+        n_in = a->n_q_latent;
+        name = "attn_q_b.weight";
+    }
+    const struct row_run nope = {.n_row = a->n_head * a->n_nope, .block = a->n_nope, .stride = dim};
+    const struct row_run pe = {.n_row = a->n_head * a->n_rot, .block = a->n_rot, .stride = dim, .first = a->n_nope};
+    TRY(load_weight_rows(l, layer, name, n_in, a->n_head * dim, &nope, 1, &a->q, e));
+    return load_weight_rows(l, layer, name, n_in, a->n_head * dim, &pe, 1, &a->q_pe, e);
+}
+
+static err_code load_latent_attention(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+{
+    int64_t n_embd = l->m->n_embd, n_kv;
+    TRY(load_dims(l, layer, a, e));
+    n_kv = a->n_latent + a->n_rot;
+    if (l->m->n_rope == 0)
+        TRY(load_rope(l, "rope.freq_base", a->n_rot, NULL, &a->rope_table, e));
+    a->rope = ROPE_NORMAL;
+    a->kv_layer = layer;
+    TRY(load_scale(l, a, e));
+    if (!load_find(l, layer, "attn_k_b.weight") && load_find(l, layer, "attn_kv_b.weight"))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: tensor blk.%lld.attn_kv_b.weight holds keys and values together, as older files do; this "
+                       "version needs attn_k_b and attn_v_b",
+                       gguf_file_path(l->g, 0), (long long)layer);
+    TRY(load_query(l, layer, a, e));
+    const struct row_run latent = {.n_row = a->n_latent, .block = a->n_latent, .stride = n_kv};
+    const struct row_run pe = {.n_row = a->n_rot, .block = a->n_rot, .stride = n_kv, .first = a->n_latent};
+    TRY(load_weight_rows(l, layer, "attn_kv_a_mqa.weight", n_embd, n_kv, &latent, 1, &a->k, e));
+    TRY(load_weight_rows(l, layer, "attn_kv_a_mqa.weight", n_embd, n_kv, &pe, 1, &a->k_pe, e));
+    TRY(load_vector(l, layer, "attn_kv_a_norm.weight", a->n_latent, true, &a->k_norm, e));
+    TRY(load_head_weight(l, layer, "attn_k_b.weight", a->n_nope, a->n_latent, a->n_head, &a->k_b, e));
+    TRY(load_head_weight(l, layer, "attn_v_b.weight", a->n_latent, a->n_value, a->n_head, &a->v_b, e));
+    return load_weight(l, layer, "attn_output.weight", a->n_head * a->n_value, n_embd, &a->o, e);
+}
+
+err_code arch_deepseek2_load(struct loader *l, struct err *e)
+{
+    static const struct moe_rules rules = {.score = ROUTE_SOFTMAX};
+    struct model *m = l->m;
+    TRY(load_trunk(l, e));
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        struct layer *y = &m->layers[i];
+        TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
+        TRY(load_latent_attention(l, i, &y->attn, e));
+        TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
+        y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
+        TRY(y->is_moe ? load_moe(l, i, &rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
+    }
+    return ERR_OK;
+}
