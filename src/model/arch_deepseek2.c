@@ -11,8 +11,10 @@ static err_code load_dims(struct loader *l, int64_t layer, struct attention *a, 
     TRY(load_layer_u32_opt(l, "attention.head_count", layer, &a->n_head, e));
     TRY(load_u32(l, "attention.kv_lora_rank", &a->n_latent, e));
     TRY(load_u32(l, "rope.dimension_count", &a->n_rot, e));
-    TRY(load_u32(l, "attention.key_length_mla", &a->n_nope, e));
-    TRY(load_u32(l, "attention.value_length_mla", &a->n_value, e));
+    /* older files give the heads' own lengths under the plain names */
+    bool mla = load_has_key(l, "attention.key_length_mla");
+    TRY(load_u32(l, mla ? "attention.key_length_mla" : "attention.key_length", &a->n_nope, e));
+    TRY(load_u32(l, mla ? "attention.value_length_mla" : "attention.value_length", &a->n_value, e));
     a->n_nope -= a->n_rot;
     if (a->n_head < 1 || a->n_latent < 1 || a->n_rot < 2 || a->n_rot % 2 || a->n_nope < 1 || a->n_value < 1)
         return err_set(
@@ -55,6 +57,25 @@ static err_code load_query(struct loader *l, int64_t layer, struct attention *a,
     return load_weight_rows(l, layer, name, n_in, a->n_head * dim, &pe, 1, &a->q_pe, e);
 }
 
+/* k_b and v_b: a tensor each or, in older files, one tensor in which each head's keys are followed by its values, the
+ * keys the other way round. */
+static err_code load_folded(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+{
+    int64_t n_head = a->n_head, both = a->n_nope + a->n_value;
+    if (load_find(l, layer, "attn_kv_b.weight")) {
+        const int64_t shape[3] = {a->n_latent, n_head * both, 1};
+        const struct head_rows k = {.k = a->n_nope, .n_row = a->n_latent, .stride = both, .transposed = true};
+        const struct head_rows v = {.k = a->n_latent, .n_row = a->n_value, .stride = both, .first = a->n_nope};
+        TRY(load_head_weight(l, layer, "attn_kv_b.weight", shape, &k, n_head, &a->k_b, e));
+        return load_head_weight(l, layer, "attn_kv_b.weight", shape, &v, n_head, &a->v_b, e);
+    }
+    const int64_t k_shape[3] = {a->n_nope, a->n_latent, n_head}, v_shape[3] = {a->n_latent, a->n_value, n_head};
+    const struct head_rows k = {.k = a->n_nope, .n_row = a->n_latent, .stride = a->n_latent};
+    const struct head_rows v = {.k = a->n_latent, .n_row = a->n_value, .stride = a->n_value};
+    TRY(load_head_weight(l, layer, "attn_k_b.weight", k_shape, &k, n_head, &a->k_b, e));
+    return load_head_weight(l, layer, "attn_v_b.weight", v_shape, &v, n_head, &a->v_b, e);
+}
+
 static err_code load_latent_attention(struct loader *l, int64_t layer, struct attention *a, struct err *e)
 {
     int64_t n_embd = l->m->n_embd, n_kv;
@@ -65,19 +86,13 @@ static err_code load_latent_attention(struct loader *l, int64_t layer, struct at
     a->rope = ROPE_NORMAL;
     a->kv_layer = layer;
     TRY(load_scale(l, a, e));
-    if (!load_find(l, layer, "attn_k_b.weight") && load_find(l, layer, "attn_kv_b.weight"))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s: tensor blk.%lld.attn_kv_b.weight holds keys and values together, as older files do; this "
-                       "version needs attn_k_b and attn_v_b",
-                       gguf_file_path(l->g, 0), (long long)layer);
     TRY(load_query(l, layer, a, e));
     const struct row_run latent = {.n_row = a->n_latent, .block = a->n_latent, .stride = n_kv};
     const struct row_run pe = {.n_row = a->n_rot, .block = a->n_rot, .stride = n_kv, .first = a->n_latent};
     TRY(load_weight_rows(l, layer, "attn_kv_a_mqa.weight", n_embd, n_kv, &latent, 1, &a->k, e));
     TRY(load_weight_rows(l, layer, "attn_kv_a_mqa.weight", n_embd, n_kv, &pe, 1, &a->k_pe, e));
     TRY(load_vector(l, layer, "attn_kv_a_norm.weight", a->n_latent, true, &a->k_norm, e));
-    TRY(load_head_weight(l, layer, "attn_k_b.weight", a->n_nope, a->n_latent, a->n_head, &a->k_b, e));
-    TRY(load_head_weight(l, layer, "attn_v_b.weight", a->n_latent, a->n_value, a->n_head, &a->v_b, e));
+    TRY(load_folded(l, layer, a, e));
     return load_weight(l, layer, "attn_output.weight", a->n_head * a->n_value, n_embd, &a->o, e);
 }
 

@@ -18,6 +18,13 @@ static void arch_key(const struct loader *l, const char *suffix, char key[KEY_BY
     snprintf(key, KEY_BYTES, "%s.%s", l->m->arch, suffix);
 }
 
+bool load_has_key(const struct loader *l, const char *suffix)
+{
+    char key[KEY_BYTES];
+    arch_key(l, suffix, key);
+    return gguf_find(l->g, key) != NULL;
+}
+
 err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err *e)
 {
     char key[KEY_BYTES];
@@ -146,15 +153,14 @@ static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, stru
     return ERR_OK;
 }
 
-/* Hands a tensor's rows, as `src` reads them, to the device as a matrix of n_row rows. */
-static err_code load_matrix(struct loader *l, const struct gguf_tensor *t, int64_t n_row,
-                            const struct weight_source *src, struct weight **out, struct err *e)
+/* Hands rows that `src` reads to the device; the model owns the result. */
+static err_code load_matrix(struct loader *l, const char *name, struct weight_desc d, const struct weight_source *src,
+                            struct weight **out, struct err *e)
 {
     struct model *m = l->m;
-    const char *kept = arena_strndup(&m->arena, t->name, strlen(t->name));
-    if (!kept)
-        return err_nomem(e, strlen(t->name), "a name");
-    const struct weight_desc d = {.name = kept, .type = t->info, .k = (int64_t)t->ne[0], .n_row = n_row};
+    d.name = arena_strndup(&m->arena, name, strlen(name));
+    if (!d.name)
+        return err_nomem(e, strlen(name), "a name");
     assert(m->n_weights < m->weights_capacity);
     TRY(backend_weight_load(m->device, &d, src, out, e));
     m->weights[m->n_weights++] = *out;
@@ -171,37 +177,77 @@ err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int
     int64_t n_row = 0;
     for (int i = 0; i < n_run; i++)
         n_row += runs[i].n_row;
-    return load_matrix(l, t, n_row, &(struct weight_source){read_rows, &src}, out, e);
+    const struct weight_desc d = {.type = t->info, .k = k, .n_row = n_row};
+    return load_matrix(l, t->name, d, &(struct weight_source){read_rows, &src}, out, e);
 }
 
 enum { HEAD_ROWS = LAYOUT_R16_ROWS }; /* a head's rows are filled up to a multiple with zero rows */
 
+struct head_source {
+    struct tensor_source file;
+    struct head_rows rows;
+    int64_t n_padded; /* rows of a head in the matrix */
+};
+
+/* Rows [at, at + n) of a head, as the file has them. */
+static err_code read_plain_head(const struct head_source *s, uint64_t head, uint64_t at, uint64_t n, char *dst,
+                                struct err *e)
+{
+    const struct head_rows *r = &s->rows;
+    return read_file_rows(&s->file, head * (uint64_t)r->stride + (uint64_t)r->first + at, n, dst, e);
+}
+
+/* The same of a head that lies transposed in the file: decoded to float, columns become rows. */
+static err_code read_transposed_head(const struct head_source *s, uint64_t head, uint64_t at, uint64_t n, char *dst,
+                                     struct err *e)
+{
+    const struct head_rows *r = &s->rows;
+    const struct gguf_tensor *t = s->file.t;
+    uint64_t n_col = (uint64_t)r->k, width = t->ne[0]; /* the file has n_col rows of `width` for this head */
+    char *raw = mem_alloc(n_col * s->file.row_bytes);
+    float *values = mem_calloc(width, sizeof *values), *out = (float *)(void *)dst;
+    err_code code =
+        raw && values ? read_plain_head(s, head, 0, n_col, raw, e) : err_nomem(e, n_col * s->file.row_bytes, t->name);
+    for (uint64_t c = 0; code == ERR_OK && c < n_col; c++) {
+        t->info->decode(raw + c * s->file.row_bytes, values, (int64_t)width);
+        for (uint64_t i = 0; i < n; i++)
+            out[i * n_col + c] = values[at + i];
+    }
+    mem_free(raw);
+    mem_free(values);
+    return code;
+}
+
 static err_code read_head_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {
-    const struct tensor_source *s = user;
-    uint64_t n_row = s->t->ne[1], padded = (n_row + HEAD_ROWS - 1) / HEAD_ROWS * HEAD_ROWS;
+    const struct head_source *s = user;
+    uint64_t n_row = (uint64_t)s->rows.n_row, padded = (uint64_t)s->n_padded;
+    size_t row_bytes = s->rows.transposed ? (size_t)s->rows.k * sizeof(float) : s->file.row_bytes;
     for (char *to = dst; n;) {
         uint64_t head = row0 / padded, at = row0 % padded, some = padded - at < n ? padded - at : n;
         uint64_t real = at >= n_row ? 0 : n_row - at < some ? n_row - at : some;
         if (real)
-            TRY(read_file_rows(s, head * n_row + at, real, to, e));
-        memset(to + real * s->row_bytes, 0, (some - real) * s->row_bytes);
-        to += some * s->row_bytes;
+            TRY(s->rows.transposed ? read_transposed_head(s, head, at, real, to, e)
+                                   : read_plain_head(s, head, at, real, to, e));
+        memset(to + real * row_bytes, 0, (some - real) * row_bytes);
+        to += some * row_bytes;
         row0 += some;
         n -= some;
     }
     return ERR_OK;
 }
 
-err_code load_head_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, int64_t n_head,
-                          struct weight **out, struct err *e)
+err_code load_head_weight(struct loader *l, int64_t layer, const char *name, const int64_t shape[3],
+                          const struct head_rows *rows, int64_t n_head, struct weight **out, struct err *e)
 {
     const struct gguf_tensor *t = NULL;
-    TRY(need_tensor(l, layer, name, k, n_row, n_head, &t, e));
-    struct tensor_source src = {.l = l, .t = t};
-    quant_row_bytes(t->info, t->ne[0], &src.row_bytes);
-    int64_t padded = (n_row + HEAD_ROWS - 1) / HEAD_ROWS * HEAD_ROWS;
-    return load_matrix(l, t, n_head * padded, &(struct weight_source){read_head_rows, &src}, out, e);
+    TRY(need_tensor(l, layer, name, shape[0], shape[1], shape[2], &t, e));
+    struct head_source src = {.file = {.l = l, .t = t}, .rows = *rows};
+    quant_row_bytes(t->info, t->ne[0], &src.file.row_bytes);
+    src.n_padded = (rows->n_row + HEAD_ROWS - 1) / HEAD_ROWS * HEAD_ROWS;
+    const struct weight_desc d = {
+        .type = rows->transposed ? quant_info(QUANT_F32) : t->info, .k = rows->k, .n_row = n_head * src.n_padded};
+    return load_matrix(l, t->name, d, &(struct weight_source){read_head_rows, &src}, out, e);
 }
 
 err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, struct weight **out,

@@ -26,6 +26,7 @@ typedef err_code arch_load_fn(struct loader *l, struct err *e);
 
 /* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" ----------------------------------------------------------------- */
 
+bool load_has_key(const struct loader *l, const char *suffix);
 MUST_USE err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err *e);     /* must be there */
 MUST_USE err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct err *e); /* else *out stays */
 MUST_USE err_code load_f32(struct loader *l, const char *suffix, float *out, struct err *e);
@@ -51,9 +52,16 @@ struct row_run {
 MUST_USE err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_file_row,
                                    const struct row_run *runs, int n_run, struct weight **out, struct err *e);
 
-/* A matrix [n_row][k] for each head, as OP_HEADS takes them. */
-MUST_USE err_code load_head_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row,
-                                   int64_t n_head, struct weight **out, struct err *e);
+/* Where each head's matrix [n_row][k] lies in a tensor: from row head * stride + first on; transposed, it is the
+ * [k][n_row] there. */
+struct head_rows {
+    int64_t k, n_row, stride, first;
+    bool transposed;
+};
+
+/* A matrix for each of n_head heads, as OP_HEADS takes them, from a tensor of the given shape. */
+MUST_USE err_code load_head_weight(struct loader *l, int64_t layer, const char *name, const int64_t shape[3],
+                                   const struct head_rows *rows, int64_t n_head, struct weight **out, struct err *e);
 
 /* A vector of n numbers; when `need` is false an absent one leaves *out absent. */
 MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need,
