@@ -163,18 +163,16 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
  * ROPE        in: x [n_head*head_dim][M], table.  out: the same x.  rope
  * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_ctx][n_head], F16 or F32
  * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V, may be K; attention;
- *             vec[0]: a sink's score for each head, or absent
+ *             vec[0]: a sink's score for each head, or absent. pos ascends
  * CONV        in: x [n][M].  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
  *             state[0]: the last inputs [n][n_tap-1], the oldest first
  * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M].
  *             out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; state[0]: [dk][dv][n_head_v]; delta.
- *             q and k are brought to length 1; decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
- * ACT_MUL     in: gate, up.  out: like them.  act
- * ADD         in: a, b.  out: like them, may be a
- * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
- * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
- * SLICE       in: x [n][M].  out: [k][M].  slice_off: the first element, slice_off + k <= n
- * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M].  weight[0]: router [n_expert][n_embd];
+ *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk); decay = exp(a * softplus(alpha +
+ * dt)); beta passes through sigmoid ACT_MUL     in: gate, up.  out: like them.  act ADD         in: a, b.  out: like
+ * them, may be a SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent SOFTCAP     in: x.  out: like
+ * x, may be x.  scale: the cap SLICE       in: x [n][M].  out: [k][M].  slice_off: the first element, slice_off + k <=
+ * n ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M].  weight[0]: router [n_expert][n_embd];
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of

@@ -50,9 +50,9 @@ static void attention_task(void *arg, size_t task, int thread)
     struct running run[TILE * 64];
     assert(a->n_group <= 64);
     memset(acc, 0, (size_t)(n_t * a->n_group * a->dv) * sizeof *acc);
-    int32_t last = 0;
+    int32_t last = pos[n_t - 1]; /* positions ascend */
     for (int64_t t = 0; t < n_t; t++) {
-        last = pos[t] > last ? pos[t] : last;
+        assert(t == 0 || pos[t] > pos[t - 1]);
         for (int64_t g = 0; g < a->n_group; g++)
             run[t * a->n_group + g] = (struct running){-INFINITY, 0};
     }

@@ -34,7 +34,7 @@ static int64_t best_of(const float *s, int64_t from, int64_t to)
 {
     int64_t best = -1;
     for (int64_t i = from; i < to; i++)
-        if (!(s[i] == -INFINITY) && (best < 0 || s[i] > s[best]))
+        if (!(s[i] == -INFINITY) && (best < 0 || s[i] > s[best] || isnan(s[best])))
             best = i;
     return best < 0 ? from : best;
 }
@@ -74,6 +74,7 @@ void route_choose(const struct kernels *kernels, const struct op *op, const floa
         keep_groups(choice, n, op->route.n_group, op->route.n_group_used);
     for (int64_t r = 0; r < k; r++) {
         int64_t best = best_of(choice, 0, n);
+        assert(choice[best] != -INFINITY); /* the groups kept have at least k experts, and no score is minus infinity */
         ids[r] = (int32_t)best;
         weights[r] = s[best];
         choice[best] = -INFINITY;

@@ -44,6 +44,7 @@ void check_products(struct check *c);
 void check_layouts(struct check *c);
 void check_ops(struct check *c);
 void check_attention(struct check *c);
+void check_recurrent(struct check *c);
 void bench_products(struct check *c, const char *filter);
 
 /* n random blocks of a type; kind 0: usual scales and bits, others: extreme ones. */

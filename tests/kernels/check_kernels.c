@@ -124,6 +124,7 @@ int main(int argc, char **argv)
     check_products(&c);
     check_ops(&c);
     check_attention(&c);
+    check_recurrent(&c);
     printf("%s\n", c.total_fail ? "FAILED" : "all passed");
     return c.total_fail ? 1 : 0;
 }

@@ -67,11 +67,27 @@ static void check_quantize(struct check *c, int64_t k, int64_t len, int kind)
 }
 
 /* One elementwise kernel, by name, so that all share the loop over tables, guards and aliasing. */
-enum op { RMS_NORM, RMS_NORM_BARE, SILU, GELU, SWIGLU_OAI, ADD, FMA_SCALAR, EXP_SUM, ROPE_NORMAL, ROPE_NEOX, N_OP };
+enum op {
+    RMS_NORM,
+    RMS_NORM_BARE,
+    SILU,
+    GELU,
+    SIGMOID,
+    SWIGLU_OAI,
+    ADD,
+    FMA_SCALAR,
+    EXP_SUM,
+    ROPE_NORMAL,
+    ROPE_NEOX,
+    N_OP
+};
 
-static const char *const op_names[N_OP] = {
-    "rms_norm", "rms_norm without weights", "silu", "gelu", "swiglu_oai", "add", "fma_scalar", "exp_sum", "rope normal",
-    "rope neox"};
+static const char *const op_names[N_OP] = {"rms_norm", "rms_norm without weights",
+                                           "silu",     "gelu",
+                                           "sigmoid",  "swiglu_oai",
+                                           "add",      "fma_scalar",
+                                           "exp_sum",  "rope normal",
+                                           "rope neox"};
 
 /* y: in and out; returns the sum of exp_sum. */
 static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
@@ -82,6 +98,7 @@ static float op_run(const struct kernels *t, enum op op, float *y, const float *
     case RMS_NORM_BARE: t->rms_norm(y, a, NULL, n, 1e-5f); break;
     case SILU: t->act_mul(KERNEL_SILU, y, a, b, n); break;
     case GELU: t->act_mul(KERNEL_GELU, y, a, b, n); break;
+    case SIGMOID: t->act_mul(KERNEL_SIGMOID, y, a, b, n); break;
     case SWIGLU_OAI: t->act_mul(KERNEL_SWIGLU_OAI, y, a, b, n); break;
     case ADD: t->add(y, a, b, n); break;
     case FMA_SCALAR: t->fma_scalar(y, a, 0.37f, n); break;
@@ -100,12 +117,18 @@ static double op_bound(enum op op, double x, int64_t n)
     switch (op) {
     case RMS_NORM:
     case RMS_NORM_BARE: return (double)n / 16 + 12;
-    case SILU: return 10;
+    case SILU:
+    case SIGMOID: return 10;
     case SWIGLU_OAI: return 12 + 2 * fabs(x);
     case GELU: return 10 + 5 * fabs(x * (1.6 + 0.072 * x * x));
     case EXP_SUM: return 4 + fabs(x - 3);
     default: return 1.01;
     }
+}
+
+static bool is_act(enum op op)
+{
+    return op == SILU || op == GELU || op == SIGMOID || op == SWIGLU_OAI;
 }
 
 static void check_op(struct check *c, enum op op, int64_t n, int kind)
@@ -118,6 +141,8 @@ static void check_op(struct check *c, enum op op, int64_t n, int kind)
     float *pa = (float *)(void *)a.p, *pb = (float *)(void *)b.p, start[MAX_N];
     random_floats(&c->rng, pa, n, kind);
     random_floats(&c->rng, pb, n, 0);
+    for (int64_t i = 0; op == SWIGLU_OAI && i < n; i++)
+        pb[i] = pb[i] * 6; /* beyond both limits as well */
     random_floats(&c->rng, start, n, rope ? kind : 0);
     memcpy(exact, start, (size_t)n * 4);
     exact_sum = op_run(kernels_reference(), op, exact, pa, pb, n);
@@ -138,8 +163,7 @@ static void check_op(struct check *c, enum op op, int64_t n, int kind)
     int64_t worst = 0;
     for (int64_t i = 0; i < n && close; i++) {
         /* once exp overflows, the quotient is 0 rather than a number about 1e-37 */
-        bool vanished =
-            (op == SILU || op == GELU || op == SWIGLU_OAI) && want[i] == 0 && fabsf(exact[i]) < 1e-35f * fabsf(pb[i]);
+        bool vanished = is_act(op) && want[i] == 0 && fabsf(exact[i]) < 1e-35f * (fabsf(pb[i]) + (op == SWIGLU_OAI));
         if (!rope && op != FMA_SCALAR && !vanished &&
             !near((double)want[i], (double)exact[i], op_bound(op, (double)pa[i], n))) {
             close = false;
@@ -172,6 +196,28 @@ static void check_rope_exact(struct check *c, enum kernel_rope mode)
         ok = ok && fabs((double)y[ia] - (a * co - b * si)) <= bound && fabs((double)y[ib] - (a * si + b * co)) <= bound;
     }
     expect(c, ok, "rope scalar mode %d", mode);
+}
+
+/* Both limits and what they leave alone, by the formula; more numbers than a vector has. */
+static void check_oai_exact(struct check *c)
+{
+    static const float gates[] = {6.5f, 7, 7.5f, 1e30f, -7.5f, -20, 0}, ups[] = {6.5f, 7, 9, 1e30f, -6.5f, -7, -9, -1};
+    enum { N = (int)(sizeof gates / sizeof *gates) * (int)(sizeof ups / sizeof *ups) };
+    float gate[N], up[N], y[N];
+    for (int i = 0; i < N; i++) {
+        gate[i] = gates[i / N_OF(ups)];
+        up[i] = ups[i % N_OF(ups)];
+    }
+    for (int t = 0; t <= c->n_table; t++) {
+        const struct kernels *table = t < c->n_table ? c->tables[t] : kernels_reference();
+        table->act_mul(KERNEL_SWIGLU_OAI, y, gate, up, N);
+        for (int i = 0; i < N; i++) {
+            double g = gate[i] > 7 ? 7 : (double)gate[i], u = up[i] > 7 ? 7 : up[i] < -7 ? -7 : (double)up[i];
+            double want = g / (1 + exp(-1.702 * g)) * (u + 1);
+            expect(c, near((double)y[i], want, 16 + 2 * fabs(g)), "swiglu_oai %s of %g, %g is %a, expected %a",
+                   table->name, (double)gate[i], (double)up[i], (double)y[i], want);
+        }
+    }
 }
 
 /* exp over its whole range and the neighbourhood of its ends. */
@@ -246,6 +292,8 @@ void check_ops(struct check *c)
                 check_op(c, (enum op)op, n_list[i], kind);
         if (op == ROPE_NORMAL || op == ROPE_NEOX)
             check_rope_exact(c, op == ROPE_NORMAL ? KERNEL_ROPE_NORMAL : KERNEL_ROPE_NEOX);
+        if (op == SWIGLU_OAI)
+            check_oai_exact(c);
         group_end(c, op_names[op]);
     }
     group_begin(c);

@@ -97,7 +97,7 @@ static void choose(enum route_score score, bool norm, float scale, const float *
     float copy[64], work[64];
     memcpy(copy, logits, (size_t)n * sizeof *copy);
     struct op op = {.kind = OP_ROUTE, .route = {score, norm, scale}};
-    route_choose(best_kernels(), &op, NULL, copy, work, n, 2, ids, weights);
+    route_choose(best_kernels(), &op, NULL, NULL, copy, work, n, 2, ids, weights);
 }
 
 static void router_takes_the_best_and_ties_go_to_the_lower_id(void **state)
@@ -137,13 +137,413 @@ static void router_survives_nan(void **state)
     assert_true(ids[0] >= 0 && ids[0] < 3 && ids[1] >= 0 && ids[1] < 3 && ids[0] != ids[1]);
 }
 
+/* The k best of n experts by an operation's rules. */
+static void choose_k(const struct op *op, const float *bias, const float *expert_scale, const float *logits, int64_t n,
+                     int64_t k, int32_t *ids, float *weights)
+{
+    float copy[64], work[64];
+    memcpy(copy, logits, (size_t)n * sizeof *copy);
+    route_choose(best_kernels(), op, bias, expert_scale, copy, work, n, k, ids, weights);
+}
+
+static void router_bias_changes_the_choice_and_not_the_weights(void **state)
+{
+    int32_t ids[2];
+    float w[2];
+    const float logits[] = {0, logf(2), logf(5), 0}, bias[] = {0, 0, 0, 1}; /* scores 1/2 2/3 5/6 1/2 */
+    struct op op = {.kind = OP_ROUTE, .route = {.score = ROUTE_SIGMOID, .scale = 1}};
+    choose_k(&op, bias, NULL, logits, 4, 2, ids, w);
+    assert_int_equal(ids[0], 3);
+    assert_int_equal(ids[1], 2);
+    assert_true(fabsf(w[0] - 0.5f) < 1e-6f && fabsf(w[1] - 5.f / 6) < 1e-6f);
+    op.route.norm_weights = true;
+    choose_k(&op, bias, NULL, logits, 4, 2, ids, w);
+    assert_int_equal(ids[0], 3);
+    assert_true(fabsf(w[0] - 3.f / 8) < 1e-6f && fabsf(w[1] - 5.f / 8) < 1e-6f);
+}
+
+static void router_scales_the_final_weights_by_expert(void **state)
+{
+    int32_t ids[2];
+    float w[2];
+    const float logits[] = {0, logf(2), logf(5), 0}, factors[] = {100, 3, 0.5f, 100};
+    struct op op = {.kind = OP_ROUTE, .route = {.score = ROUTE_SOFTMAX, .norm_weights = true, .scale = 1}};
+    choose_k(&op, NULL, factors, logits, 4, 2, ids, w);
+    assert_int_equal(ids[0], 2); /* the factors have no say in the choice */
+    assert_int_equal(ids[1], 1);
+    assert_true(fabsf(w[0] - 0.5f * 5 / 7) < 1e-6f && fabsf(w[1] - 3.f * 2 / 7) < 1e-6f);
+}
+
+static void router_takes_experts_of_the_best_groups_only(void **state)
+{
+    int32_t ids[4];
+    float w[4];
+    struct op op = {.kind = OP_ROUTE,
+                    .route = {.score = ROUTE_SOFTMAX_CHOSEN, .scale = 1, .n_group = 4, .n_group_used = 2}};
+    /* the groups are worth 9, 10, 9.5 and 2: the best expert's is not among the best two */
+    const float pairs[] = {9, 0, 5, 5, 6, 3.5f, 1, 1};
+    choose_k(&op, NULL, NULL, pairs, 8, 4, ids, w);
+    assert_memory_equal(ids, ((const int32_t[]){4, 2, 3, 5}), sizeof ids);
+    /* with expert 7's bias: 9, 10, 9.5 and 12 */
+    choose_k(&op, (const float[]){0, 0, 0, 0, 0, 0, 0, 10}, NULL, pairs, 8, 4, ids, w);
+    assert_memory_equal(ids, ((const int32_t[]){7, 2, 3, 6}), sizeof ids);
+    /* the two best of four count, and not all: 8 against 8.5 */
+    const float fours[] = {4, 4, 4, 4, 0, 8, 0.5f, 0};
+    op.route.n_group = 2;
+    op.route.n_group_used = 1;
+    choose_k(&op, NULL, NULL, fours, 8, 2, ids, w);
+    assert_int_equal(ids[0], 5);
+    assert_int_equal(ids[1], 6);
+    /* the sum counts, and not the best: 7.5 against 7 */
+    const float sums[] = {7, 0, -1, 0, 4, 3.5f, 0, 0};
+    choose_k(&op, NULL, NULL, sums, 8, 2, ids, w);
+    assert_int_equal(ids[0], 4);
+    assert_int_equal(ids[1], 5);
+    /* ties go to the lower group; one group, or none, is no restriction */
+    const float tie[] = {3, 1, 2, 2};
+    choose_k(&op, NULL, NULL, tie, 4, 1, ids, w);
+    assert_int_equal(ids[0], 0);
+    op.route.n_group = op.route.n_group_used = 1;
+    choose_k(&op, NULL, NULL, pairs, 8, 2, ids, w);
+    assert_int_equal(ids[0], 0);
+    assert_int_equal(ids[1], 4);
+}
+
+static void router_may_weigh_the_chosen_by_a_softmax_of_their_own(void **state)
+{
+    int32_t ids[2];
+    float w[2];
+    const float logits[] = {0, logf(2), logf(6), 0, logf(0.5f)};
+    struct op op = {.kind = OP_ROUTE, .route = {.score = ROUTE_SOFTMAX_CHOSEN, .scale = 1}};
+    choose_k(&op, NULL, NULL, logits, 5, 2, ids, w); /* 6 and 2 of 8 */
+    assert_int_equal(ids[0], 2);
+    assert_int_equal(ids[1], 1);
+    assert_true(fabsf(w[0] - 0.75f) < 1e-6f && fabsf(w[1] - 0.25f) < 1e-6f);
+    op.route.scale = 3;
+    choose_k(&op, (const float[]){5, 0, 0, 0, 0}, NULL, logits, 5, 2, ids, w); /* 1 and 6 of 7, by unbiased logits */
+    assert_int_equal(ids[0], 0);
+    assert_int_equal(ids[1], 2);
+    assert_true(fabsf(w[0] - 3.f / 7) < 1e-6f && fabsf(w[1] - 3.f * 6 / 7) < 1e-6f);
+}
+
+/* ---- angles -------------------------------------------------------------------------------------------------- */
+
+static void rope_table_mixes_frequencies_as_yarn_says(void **state)
+{
+    enum { N_ROT = 64, N_POS = 5 };
+    struct fixture *f = *state;
+    struct err e;
+    static const int32_t pos[N_POS] = {0, 1, 5, 1000, 131071};
+    const struct rope_angles a = {.freq_base = 150000,
+                                  .freq_scale = 0.03125f,
+                                  .yarn = true,
+                                  .yarn_low = 8.25f,
+                                  .yarn_high = 17.5f,
+                                  .magnitude = 1.25f};
+    float divisors[N_ROT / 2], got[N_POS][N_ROT];
+    fill(f, divisors, N_ROT / 2);
+    for (int i = 0; i < N_ROT / 2; i++)
+        divisors[i] += 2;
+    struct tensor ids = tensor_i32(f, N_POS, 1, pos), table = tensor_f32(f, N_ROT, N_POS, 1, NULL);
+    struct tensor td = tensor_f32(f, N_ROT / 2, 1, 1, divisors);
+    for (int with = 0; with < 2; with++) {
+        struct op op = {.kind = OP_ROPE_TABLE, .in = {ids}, .out = {table}, .rope_table = a};
+        if (with)
+            op.vec[0] = td;
+        backend_enqueue(f->device, &op);
+        assert_int_equal(backend_read(f->device, &table, got, &e), ERR_OK);
+        for (int t = 0; t < N_POS; t++)
+            for (int i = 0; i < N_ROT / 2; i++) {
+                double unscaled = exp(-2.0 * i / N_ROT * log(150000)), scaled = unscaled / 32;
+                double share = i <= 8 ? 0 : i >= 18 ? 1 : (i - 8.25) / (17.5 - 8.25);
+                double freq = unscaled + share * (scaled - unscaled);
+                double angle = pos[t] * freq / (with ? (double)divisors[i] : 1);
+                assert_true(fabs((double)got[t][2 * i] - 1.25 * cos(angle)) < 3e-7);
+                assert_true(fabs((double)got[t][2 * i + 1] - 1.25 * sin(angle)) < 3e-7);
+            }
+    }
+    struct tensor *all[] = {&ids, &table, &td};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+}
+
+/* ---- attention ----------------------------------------------------------------------------------------------- */
+
+enum { A_POS = 150, A_CTX = 160, A_HEAD = 6, A_HEAD_KV = 2, A_DK = 16, A_DV = 24 };
+
+struct attn {
+    float q[A_POS * A_HEAD * A_DK], k[A_POS * A_HEAD_KV * A_DK], v[A_POS * A_HEAD_KV * A_DV], sinks[A_HEAD];
+    struct tensor tq, tpos, tk, tv, tout, tsinks;
+};
+
+/* Random queries, and a cache of random keys and values; k and v become what the cache holds of them. */
+static struct attn *open_attn(struct fixture *f, enum elem_type type)
+{
+    struct err e;
+    int32_t pos[A_POS];
+    struct attn *a = calloc(1, sizeof *a);
+    for (int t = 0; t < A_POS; t++)
+        pos[t] = t;
+    fill(f, a->q, A_POS * A_HEAD * A_DK);
+    fill(f, a->k, A_POS * A_HEAD_KV * A_DK);
+    fill(f, a->v, A_POS * A_HEAD_KV * A_DV);
+    fill(f, a->sinks, A_HEAD);
+    a->sinks[1] = 4; /* takes nearly all */
+    a->tq = tensor_f32(f, A_HEAD * A_DK, A_POS, 1, a->q);
+    a->tpos = tensor_i32(f, A_POS, 1, pos);
+    a->tsinks = tensor_f32(f, A_HEAD, 1, 1, a->sinks);
+    a->tout = tensor_f32(f, A_HEAD * A_DV, A_POS, 1, NULL);
+    assert_int_equal(backend_tensor_create(f->device, type, A_DK, A_CTX, A_HEAD_KV, MEM_SCRATCH, &a->tk, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(f->device, type, A_DV, A_CTX, A_HEAD_KV, MEM_SCRATCH, &a->tv, &e), ERR_OK);
+    struct tensor k = tensor_f32(f, A_HEAD_KV * A_DK, A_POS, 1, a->k);
+    struct tensor v = tensor_f32(f, A_HEAD_KV * A_DV, A_POS, 1, a->v);
+    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {k, a->tpos}, .state = {a->tk}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {v, a->tpos}, .state = {a->tv}});
+    assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+    backend_buffer_close(f->device, &k.buffer);
+    backend_buffer_close(f->device, &v.buffer);
+    for (int i = 0; type == ELEM_F16 && i < A_POS * A_HEAD_KV * A_DK; i++)
+        a->k[i] = quant_half_to_float(quant_float_to_half(a->k[i]));
+    for (int i = 0; type == ELEM_F16 && i < A_POS * A_HEAD_KV * A_DV; i++)
+        a->v[i] = quant_half_to_float(quant_float_to_half(a->v[i]));
+    return a;
+}
+
+static void close_attn(struct fixture *f, struct attn *a)
+{
+    struct tensor *all[] = {&a->tq, &a->tpos, &a->tk, &a->tv, &a->tout, &a->tsinks};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+    free(a);
+}
+
+enum { A_SCALE = 2 }; /* spreads the scores */
+
+/* The operation on tokens [t0, t0 + n): into y, [A_HEAD * A_DV][n]. */
+static void run_attn(struct fixture *f, const struct attn *a, int64_t window, bool sinks, int64_t t0, int64_t n,
+                     float *y)
+{
+    struct err e;
+    struct tensor pos = a->tpos, out = tensor_rows(a->tout, t0, n);
+    pos.off_bytes += (size_t)t0 * sizeof(int32_t);
+    pos.ne[0] = n;
+    struct op op = {.kind = OP_ATTENTION,
+                    .in = {tensor_rows(a->tq, t0, n), pos},
+                    .out = {out},
+                    .state = {a->tk, a->tv},
+                    .attention = {.n_head = A_HEAD, .scale = A_SCALE, .n_pos = t0 + n, .window = window}};
+    if (sinks)
+        op.vec[0] = a->tsinks;
+    backend_enqueue(f->device, &op);
+    assert_int_equal(backend_read(f->device, &out, y, &e), ERR_OK);
+}
+
+/* Token t, head h by the definition, in double. */
+static void expected_attn(const struct attn *a, int t, int h, int window, bool sinks, double *y)
+{
+    int hk = h / (A_HEAD / A_HEAD_KV), first = window && t + 1 > window ? t + 1 - window : 0;
+    double sum = sinks ? exp((double)a->sinks[h]) : 0;
+    memset(y, 0, A_DV * sizeof *y);
+    for (int p = first; p <= t; p++) {
+        double score = 0;
+        for (int i = 0; i < A_DK; i++)
+            score += (double)a->q[(t * A_HEAD + h) * A_DK + i] * (double)a->k[(p * A_HEAD_KV + hk) * A_DK + i];
+        double w = exp(A_SCALE * score);
+        sum += w;
+        for (int i = 0; i < A_DV; i++)
+            y[i] += w * (double)a->v[(p * A_HEAD_KV + hk) * A_DV + i];
+    }
+    for (int i = 0; i < A_DV; i++)
+        y[i] /= sum;
+}
+
+static void attention_sees_its_window_and_its_sinks(void **state)
+{
+    static const int windows[] = {0, 1, 5, 64, 100, 150};
+    struct fixture *f = *state;
+    float *got = calloc(A_POS * A_HEAD * A_DV, sizeof *got), one[A_HEAD * A_DV];
+    for (int type = 0; type < 2; type++) {
+        struct attn *a = open_attn(f, type ? ELEM_F16 : ELEM_F32);
+        for (int w = 0; w < 6; w++)
+            for (int sinks = 0; sinks < 2; sinks++) {
+                run_attn(f, a, windows[w], sinks, 0, A_POS, got);
+                for (int i = 0; i < A_POS * A_HEAD; i++) {
+                    double want[A_DV];
+                    expected_attn(a, i / A_HEAD, i % A_HEAD, windows[w], sinks, want);
+                    for (int j = 0; j < A_DV; j++)
+                        assert_true(fabs((double)got[i * A_DV + j] - want[j]) < 3e-6);
+                }
+                for (int t = 3; t < A_POS; t += 20) { /* the same bits, one token at a time */
+                    run_attn(f, a, windows[w], sinks, t, 1, one);
+                    assert_memory_equal(one, got + (size_t)t * A_HEAD * A_DV, sizeof one);
+                }
+            }
+        close_attn(f, a);
+    }
+    free(got);
+}
+
+/* ---- recurrent layers ---------------------------------------------------------------------------------------- */
+
+enum { R_M = 23, R_PIECE = 7 };
+
+/* Runs an operation over R_M tokens in pieces, from a state's first contents on: out and the state afterwards. */
+static void run_pieces(struct fixture *f, const struct op *op, const float *first, int64_t piece, float *out,
+                       float *state)
+{
+    struct err e;
+    backend_write(f->device, &op->state[0], first);
+    backend_clear(f->device, &op->out[0]);
+    for (int64_t t = 0; t < R_M; t += piece) {
+        struct op part = *op;
+        int64_t n = R_M - t < piece ? R_M - t : piece;
+        part.out[0] = tensor_rows(op->out[0], t, n);
+        for (int i = 0; i < OP_MAX_IN && op->in[i].buffer; i++)
+            part.in[i] = tensor_rows(op->in[i], t, n);
+        backend_enqueue(f->device, &part);
+    }
+    assert_int_equal(backend_read(f->device, &op->out[0], out, &e), ERR_OK);
+    assert_int_equal(backend_read(f->device, &op->state[0], state, &e), ERR_OK);
+}
+
+/* Pieces of 1 and of 7 tokens give the bits of the whole. */
+static void expect_pieces(struct fixture *f, const struct op *op, const float *first, const float *out,
+                          const float *state)
+{
+    size_t out_bytes = tensor_bytes(&op->out[0]), state_bytes = tensor_bytes(&op->state[0]);
+    float *out2 = malloc(out_bytes), *state2 = malloc(state_bytes);
+    for (int64_t piece = 1; piece <= R_PIECE; piece += R_PIECE - 1) {
+        run_pieces(f, op, first, piece, out2, state2);
+        assert_memory_equal(out, out2, out_bytes);
+        assert_memory_equal(state, state2, state_bytes);
+    }
+    free(out2);
+    free(state2);
+}
+
+static void close_recurrent(struct fixture *f, struct op *op)
+{
+    for (int i = 0; i < OP_MAX_IN; i++)
+        backend_buffer_close(f->device, &op->in[i].buffer);
+    for (int i = 0; i < 2; i++)
+        backend_buffer_close(f->device, &op->vec[i].buffer);
+    backend_buffer_close(f->device, &op->state[0].buffer);
+    backend_buffer_close(f->device, &op->out[0].buffer);
+}
+
+static void convolution_is_causal_and_carries_its_inputs_over(void **state)
+{
+    enum { N = 37 };
+    struct fixture *f = *state;
+    for (int n_tap = 2; n_tap <= 4; n_tap += 2) {
+        int past = n_tap - 1;
+        float x[(3 + R_M) * N], w[4 * N], got[R_M * N], after[3 * N]; /* x: the state, then the tokens */
+        fill(f, x, (size_t)((past + R_M) * N));
+        fill(f, w, (size_t)(n_tap * N));
+        struct op op = {.kind = OP_CONV,
+                        .in = {tensor_f32(f, N, R_M, 1, x + past * N)},
+                        .out = {tensor_f32(f, N, R_M, 1, NULL)},
+                        .vec = {tensor_f32(f, N, n_tap, 1, w)},
+                        .state = {tensor_f32(f, N, past, 1, NULL)}};
+        run_pieces(f, &op, x, R_M, got, after);
+        for (int t = 0; t < R_M; t++)
+            for (int i = 0; i < N; i++) {
+                double sum = 0;
+                for (int j = 0; j < n_tap; j++)
+                    sum += (double)w[j * N + i] * (double)x[(t + j) * N + i];
+                assert_true(fabs((double)got[t * N + i] - sum / (1 + exp(-sum))) < 1e-6);
+            }
+        assert_memory_equal(after, x + R_M * N, (size_t)(past * N) * sizeof *after);
+        expect_pieces(f, &op, x, got, after);
+        close_recurrent(f, &op);
+    }
+}
+
+enum { D_HEAD_K = 2, D_HEAD_V = 6, D_K = 20, D_V = 37, D_MIXED = 2 * D_HEAD_K * D_K + D_HEAD_V * D_V };
+#define D_EPS 1e-3f /* large, so that it shows */
+
+struct delta_data {
+    float x[R_M * D_MIXED], alpha[R_M * D_HEAD_V], beta[R_M * D_HEAD_V], dt[D_HEAD_V], a[D_HEAD_V];
+    float state[D_HEAD_V * D_V * D_K], out[R_M * D_HEAD_V * D_V], after[D_HEAD_V * D_V * D_K];
+};
+
+static void unit_vector(const float *x, double *y)
+{
+    double sum = (double)D_EPS;
+    for (int i = 0; i < D_K; i++)
+        sum += (double)x[i] * (double)x[i];
+    for (int i = 0; i < D_K; i++)
+        y[i] = (double)x[i] / sqrt(sum);
+}
+
+/* One value head by the definition, in double: its state matrix decays, forgets what it knew under k, learns v. */
+static void expect_delta_head(const struct delta_data *d, int head, int head_k)
+{
+    double s[D_V][D_K], q[D_K], k[D_K];
+    for (int i = 0; i < D_V * D_K; i++)
+        s[i / D_K][i % D_K] = (double)d->state[head * D_V * D_K + i];
+    for (int t = 0; t < R_M; t++) {
+        const float *x = d->x + t * D_MIXED;
+        unit_vector(x + head_k * D_K, q);
+        unit_vector(x + (D_HEAD_K + head_k) * D_K, k);
+        double decay =
+            exp((double)d->a[head] * log(1 + exp((double)d->alpha[t * D_HEAD_V + head] + (double)d->dt[head])));
+        double beta = 1 / (1 + exp(-(double)d->beta[t * D_HEAD_V + head]));
+        for (int i = 0; i < D_V; i++) {
+            double v = (double)x[2 * D_HEAD_K * D_K + head * D_V + i], known = 0, o = 0;
+            for (int j = 0; j < D_K; j++)
+                known += decay * s[i][j] * k[j];
+            for (int j = 0; j < D_K; j++) {
+                s[i][j] = decay * s[i][j] + beta * (v - known) * k[j];
+                o += s[i][j] * q[j] / sqrt(D_K);
+            }
+            assert_true(fabs((double)d->out[(t * D_HEAD_V + head) * D_V + i] - o) < 2e-6);
+        }
+    }
+    for (int i = 0; i < D_V * D_K; i++)
+        assert_true(fabs((double)d->after[head * D_V * D_K + i] - s[i / D_K][i % D_K]) < 5e-6);
+}
+
+static void delta_rule_learns_token_by_token_whatever_the_pieces(void **state)
+{
+    struct fixture *f = *state;
+    struct delta_data *d = calloc(1, sizeof *d);
+    for (int grouped = 0; grouped < 2; grouped++) {
+        fill(f, d->x, R_M * D_MIXED);
+        fill(f, d->alpha, R_M * D_HEAD_V);
+        fill(f, d->beta, R_M * D_HEAD_V);
+        fill(f, d->dt, D_HEAD_V);
+        fill(f, d->a, D_HEAD_V);
+        fill(f, d->state, D_HEAD_V * D_V * D_K);
+        d->alpha[0] = 30; /* softplus of it is the number itself */
+        d->alpha[1] = -30;
+        for (int i = 0; i < D_HEAD_V; i++)
+            d->a[i] = -fabsf(d->a[i]) / 4;
+        struct op op = {.kind = OP_DELTA,
+                        .in = {tensor_f32(f, D_MIXED, R_M, 1, d->x), tensor_f32(f, D_HEAD_V, R_M, 1, d->alpha),
+                               tensor_f32(f, D_HEAD_V, R_M, 1, d->beta)},
+                        .out = {tensor_f32(f, D_HEAD_V * D_V, R_M, 1, NULL)},
+                        .vec = {tensor_f32(f, D_HEAD_V, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
+                        .state = {tensor_f32(f, D_K, D_V, D_HEAD_V, NULL)},
+                        .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS}};
+        run_pieces(f, &op, d->state, R_M, d->out, d->after);
+        for (int head = 0; head < D_HEAD_V; head++)
+            expect_delta_head(d, head, grouped ? head / (D_HEAD_V / D_HEAD_K) : head % D_HEAD_K);
+        expect_pieces(f, &op, d->state, d->out, d->after);
+        close_recurrent(f, &op);
+    }
+    free(d);
+}
+
 /* ---- experts ------------------------------------------------------------------------------------------------- */
 
 struct moe {
     float x[M * N_EMBD], gate[N_EXPERT][N_FF * N_EMBD], up[N_EXPERT][N_FF * N_EMBD], down[N_EXPERT][N_EMBD * N_FF];
+    float gate_bias[N_EXPERT][N_FF], up_bias[N_EXPERT][N_FF],
+        down_bias[N_EXPERT][N_EMBD]; /* zeros unless tbias is there */
     int32_t ids[M * N_USED];
     struct bank *bank;
-    struct tensor tx, tids;
+    struct tensor tx, tids, tbias[3];
 };
 
 static struct moe *open_moe(struct fixture *f)
@@ -174,6 +574,8 @@ static void close_moe(struct fixture *f, struct moe *m)
     backend_bank_close(f->device, &m->bank);
     backend_buffer_close(f->device, &m->tx.buffer);
     backend_buffer_close(f->device, &m->tids.buffer);
+    for (int i = 0; i < 3; i++)
+        backend_buffer_close(f->device, &m->tbias[i].buffer);
     free(m);
 }
 
@@ -184,7 +586,7 @@ static void expected_row(const struct moe *m, int row, double *y)
     const float *x = m->x + row / N_USED * N_EMBD;
     double h[N_FF];
     for (int i = 0; i < N_FF; i++) {
-        double g = 0, u = 0;
+        double g = m->gate_bias[e][i], u = m->up_bias[e][i];
         for (int k = 0; k < N_EMBD; k++) {
             g += (double)m->gate[e][i * N_EMBD + k] * x[k];
             u += (double)m->up[e][i * N_EMBD + k] * x[k];
@@ -192,7 +594,7 @@ static void expected_row(const struct moe *m, int row, double *y)
         h[i] = g / (1 + exp(-g)) * u;
     }
     for (int i = 0; i < N_EMBD; i++) {
-        y[i] = 0;
+        y[i] = m->down_bias[e][i];
         for (int k = 0; k < N_FF; k++)
             y[i] += (double)m->down[e][i * N_FF + k] * h[k];
     }
@@ -205,6 +607,7 @@ static void run_experts(struct fixture *f, const struct moe *m, const int32_t *t
     backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
                                             .in = {m->tx, m->tids, slots},
                                             .out = {out},
+                                            .vec = {m->tbias[0], m->tbias[1], m->tbias[2]},
                                             .bank = m->bank,
                                             .experts = {ACT_SILU, sort_cutoff}});
     assert_int_equal(backend_read(f->device, &out, y, &e), ERR_OK);
@@ -225,6 +628,30 @@ static void experts_compute_the_formula_by_either_dispatch(void **state)
     assert_int_equal(c.n_direct, 1); /* M == cutoff is direct */
     assert_int_equal(c.n_sorted, 1);
     assert_int_equal(c.n_expert_rows, 2 * M * N_USED);
+    for (int row = 0; row < M * N_USED; row++) {
+        double want[N_EMBD];
+        expected_row(m, row, want);
+        for (int i = 0; i < N_EMBD; i++)
+            assert_true(fabs(direct[row * N_EMBD + i] - want[i]) < 1e-4);
+    }
+    close_moe(f, m);
+}
+
+static void experts_add_their_own_biases_wherever_they_lie(void **state)
+{
+    struct fixture *f = *state;
+    struct moe *m = open_moe(f);
+    static const int32_t table[N_EXPERT] = {5, 4, 3, 2, 1, 0};
+    fill(f, m->gate_bias[0], N_EXPERT * N_FF);
+    fill(f, m->up_bias[0], N_EXPERT * N_FF);
+    fill(f, m->down_bias[0], N_EXPERT * N_EMBD);
+    m->tbias[0] = tensor_f32(f, N_FF, N_EXPERT, 1, m->gate_bias[0]);
+    m->tbias[1] = tensor_f32(f, N_FF, N_EXPERT, 1, m->up_bias[0]);
+    m->tbias[2] = tensor_f32(f, N_EMBD, N_EXPERT, 1, m->down_bias[0]);
+    float direct[M * N_USED * N_EMBD] = {0}, sorted[M * N_USED * N_EMBD] = {0};
+    run_experts(f, m, table, M, direct);
+    run_experts(f, m, table, 1, sorted);
+    assert_memory_equal(direct, sorted, sizeof direct);
     for (int row = 0; row < M * N_USED; row++) {
         double want[N_EMBD];
         expected_row(m, row, want);
@@ -364,7 +791,16 @@ int main(void)
         cmocka_unit_test(router_takes_the_best_and_ties_go_to_the_lower_id),
         cmocka_unit_test(router_weights_are_those_of_the_formula),
         cmocka_unit_test(router_survives_nan),
+        cmocka_unit_test(router_bias_changes_the_choice_and_not_the_weights),
+        cmocka_unit_test(router_scales_the_final_weights_by_expert),
+        cmocka_unit_test(router_takes_experts_of_the_best_groups_only),
+        cmocka_unit_test(router_may_weigh_the_chosen_by_a_softmax_of_their_own),
+        cmocka_unit_test_setup_teardown(rope_table_mixes_frequencies_as_yarn_says, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(attention_sees_its_window_and_its_sinks, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(convolution_is_causal_and_carries_its_inputs_over, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_compute_the_formula_by_either_dispatch, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(experts_add_their_own_biases_wherever_they_lie, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_without_a_slot_leave_their_rows_alone, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_of_an_empty_wave_compute_nothing, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(combine_adds_in_rank_order_and_shared_last, open_cpu, close_cpu),

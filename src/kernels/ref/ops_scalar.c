@@ -100,8 +100,8 @@ void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const fl
 {
     if (fn == KERNEL_SWIGLU_OAI) {
         for (int64_t i = 0; i < n; i++) {
-            float x = gate[i] < OAI_LIMIT ? gate[i] : OAI_LIMIT, u = up[i] < OAI_LIMIT ? up[i] : OAI_LIMIT;
-            u = u > -OAI_LIMIT ? u : -OAI_LIMIT;
+            float x = gate[i] > OAI_LIMIT ? OAI_LIMIT : gate[i], u = up[i] > OAI_LIMIT ? OAI_LIMIT : up[i];
+            u = u < -OAI_LIMIT ? -OAI_LIMIT : u; /* written so that NaN stays NaN */
             y[i] = x / (1.0f + exp_scalar(x * -OAI_ALPHA)) * (u + 1.0f);
         }
         return;

@@ -67,8 +67,9 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
     for (int64_t i = 0; i < n; i++) {
         double x = (double)gate[i];
         if (fn == KERNEL_SWIGLU_OAI) {
-            double u = fmax(fmin((double)up[i], 7), -7);
-            x = fmin(x, 7);
+            double u = (double)up[i];
+            u = u > 7 ? 7 : u < -7 ? -7 : u;
+            x = x > 7 ? 7 : x;
             y[i] = (float)(x / (1 + exp(-1.702 * x)) * (u + 1));
             continue;
         }

@@ -109,8 +109,8 @@ KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float *y, const float 
     for (int64_t i = 0; i < n; i += 16) {
         v16 x = load_upto(gate + i, n - i), u = load_upto(up + i, n - i), minus_log;
         if (fn == KERNEL_SWIGLU_OAI) {
-            x = v16_min(x, v16_set1(OAI_LIMIT));
-            u = v16_max(v16_min(u, v16_set1(OAI_LIMIT)), v16_set1(-OAI_LIMIT));
+            x = v16_min(v16_set1(OAI_LIMIT), x); /* in this order NaN stays NaN */
+            u = v16_max(v16_set1(-OAI_LIMIT), v16_min(v16_set1(OAI_LIMIT), u));
             u = v16_add(u, v16_set1(1.0f));
             minus_log = v16_mul(x, v16_set1(-OAI_ALPHA));
         } else if (fn == KERNEL_GELU) {
