@@ -45,7 +45,7 @@ static void keep_groups(float *s, int64_t n, int64_t n_group, int64_t n_used)
     float value[ROUTE_MAX_GROUP];
     bool kept[ROUTE_MAX_GROUP] = {false};
     int64_t size = n / n_group;
-    assert(n_group <= ROUTE_MAX_GROUP && n_used <= n_group);
+    assert(n_group <= ROUTE_MAX_GROUP && n_used <= n_group && size >= 1);
     for (int64_t g = 0; g < n_group; g++) {
         int64_t first = best_of(s, g * size, (g + 1) * size);
         float top = s[first];
