@@ -18,9 +18,7 @@ static const struct kernels scalar = {
         },
     .act =
         {
-#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = QUANT_ACT_##kind,
-#include "quant/quant_types.def"
-#undef QUANT
+#include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(scalar),
 };
@@ -49,9 +47,7 @@ static const struct kernels avx2 = {
     .layout = {KERNELS_R16_LIST(K_R16)},
     .act =
         {
-#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = QUANT_ACT_##kind,
-#include "quant/quant_types.def"
-#undef QUANT
+#include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(avx2),
 };
@@ -62,9 +58,7 @@ static const struct kernels avx512 = {
     .layout = {KERNELS_R16_LIST(K_R16)},
     .act =
         {
-#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = QUANT_ACT_##kind,
-#include "quant/quant_types.def"
-#undef QUANT
+#include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(avx512),
 };
@@ -75,9 +69,7 @@ static const struct kernels avx512vnni = {
     .layout = {KERNELS_R16_LIST(K_R16)},
     .act =
         {
-#define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = QUANT_ACT_##kind,
-#include "quant/quant_types.def"
-#undef QUANT
+#include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(avx512),
 };

@@ -104,8 +104,8 @@ struct kernels {
     void (*f32_to_f16)(uint16_t *y, const float *x, int64_t n);
     void (*f16_to_f32)(float *y, const uint16_t *x, int64_t n);
 
-    /* One query head against n consecutive positions of one KV head: a partial softmax, for kernel
-     * attn_merge. s_i = softcap(scale * q . k_i);  *max = max s_i;  w_i = exp(s_i - *max);  *sum = sum w_i;
+    /* One query head against n consecutive positions of one KV head: a partial softmax, for attn_merge:
+     *   s_i = softcap(scale * q . k_i);  *max = max s_i;  w_i = exp(s_i - *max);  *sum = sum w_i;
      *   o[d] = sum_i w_i v_i[d], i ascending.
      * k: n rows of hd_k, v: n rows of hd_v, both contiguous, F16 or F32 by name. softcap 0: none, else
      * c * tanh(s / c). n: 1..KERNEL_ATTN_BLOCK. */

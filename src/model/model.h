@@ -4,7 +4,7 @@
  * composing shared blocks; the forward pass (forward.c) walks the description and knows no names. State that grows with
  * the text (the KV cache) is apart from the model, so that several texts can share one.
  * Refused, with the key or tensor and what was expected: unknown architectures, missing keys, missing or misshapen
- * tensors, rope scalings that are not implemented.
+ * tensors, unknown rope scalings.
  *
  * Thread-safety: a loaded model is read-only, but its device is driven by one thread at a time. */
 #ifndef MODEL_MODEL_H
