@@ -93,6 +93,24 @@ typedef struct moebius_counters {
 } moebius_counters;
 MOEBIUS_API moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
+/* Operations of one kind since the engine was opened: how often, how long, and what they can't do without: bytes of
+ * weights and state moved, multiply-adds on bytes and on floats. */
+typedef struct moebius_op_stats {
+    const char *name;
+    uint64_t n, n_ns, n_bytes, n_int8, n_float;
+} moebius_op_stats;
+enum { MOEBIUS_MAX_OP = 64 };
+/* Fills stats and returns how many kinds there are, at most MOEBIUS_MAX_OP. */
+MOEBIUS_API int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP]);
+
+/* What the machine can do with the engine's threads just now: bytes read from memory, and multiply-adds on bytes and on
+ * floats, a second. Takes half a second and, meanwhile, 512 MiB. */
+typedef struct moebius_roof {
+    double read_bytes_per_s, int8_per_s, float_per_s;
+} moebius_roof;
+MOEBIUS_API moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
+                                                       moebius_error *error);
+
 /* ---- text and tokens ----------------------------------------------------------------------------------------- */
 
 typedef struct moebius_vocab moebius_vocab; /* borrowed from an engine, or opened alone; shareable between threads */

@@ -100,6 +100,12 @@ static inline enum kernel_act_fn cpu_act_fn(enum act_fn act)
     return fns[act];
 }
 
+/* Adds one operation that took n_ns to the counters. OP_EXPERTS counts its own work. */
+void cpu_count(struct cpu *c, const struct op *op, int64_t n_ns);
+/* n_read matrices [n_row][k] read once, and products with m rows of activations in all. */
+void cpu_count_product(struct cpu *c, enum op_kind kind, const struct quant_info *type, int64_t n_row, int64_t k,
+                       int64_t n_read, int64_t m);
+
 /* Operations with files of their own. */
 void cpu_op_attention(struct cpu *c, const struct op *op);
 void cpu_op_kv_store(struct cpu *c, const struct op *op);

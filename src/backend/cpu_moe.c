@@ -170,6 +170,21 @@ static void plan_sorted(struct experts *x, const int32_t *ids, const int32_t *sl
 #endif
 }
 
+/* Each expert's weights once, however many of its pairs. `seen` has n_expert places. */
+static void count_experts(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair, int32_t *seen,
+                          int64_t n_expert)
+{
+    const struct bank_desc *d = &x->bank->d;
+    int64_t n_read = 0;
+    memset(seen, 0, (size_t)n_expert * sizeof *seen);
+    for (int64_t p = 0; p < n_pair; p++)
+        n_read += slots[ids[p]] >= 0 && !seen[ids[p]]++;
+    x->c->counters.n_expert_rows += (uint64_t)x->n_pair;
+    cpu_count_product(x->c, OP_EXPERTS, d->gate_type, d->n_ff, d->n_embd, n_read, x->n_pair);
+    cpu_count_product(x->c, OP_EXPERTS, d->up_type, d->n_ff, d->n_embd, n_read, x->n_pair);
+    cpu_count_product(x->c, OP_EXPERTS, d->down_type, d->n_embd, d->n_ff, n_read, x->n_pair);
+}
+
 struct gather {
     const struct experts *x;
     struct kernel_act from;
@@ -264,7 +279,7 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
         plan_direct(&x, ids, slots, m * k);
         c->counters.n_direct++;
     }
-    c->counters.n_expert_rows += (uint64_t)x.n_pair;
+    count_experts(&x, ids, slots, m * k, (int32_t *)(plan + items_bytes + pairs_bytes), n_expert);
     x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)(m * k * d->n_ff) * sizeof *x.hidden);
     if (!x.hidden || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
         return;

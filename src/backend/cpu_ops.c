@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 /* ---- rounded activations ------------------------------------------------------------------------------------- */
 
 struct round_task {
@@ -322,8 +324,7 @@ static void add_row(void *arg, size_t t, int thread)
 void cpu_enqueue(struct backend *b, const struct op *op)
 {
     struct cpu *c = cpu_of(b);
-    c->counters.n_op[op->kind]++;
-    int64_t n_elem = op->out[0].buffer ? tensor_n_elem(&op->out[0]) : 0, m = op->out[0].ne[1];
+    int64_t start = clock_ns(), n_elem = op->out[0].buffer ? tensor_n_elem(&op->out[0]) : 0, m = op->out[0].ne[1];
     switch (op->kind) {
     case OP_EMBED: op_embed(c, op); break;
     case OP_RMS_NORM: run_rows(c, op, n_elem / op->norm.n, n_elem, norm_row); break;
@@ -345,6 +346,7 @@ void cpu_enqueue(struct backend *b, const struct op *op)
     case OP_COMBINE: cpu_op_combine(c, op); break;
     case OP_N_KIND: assert(false);
     }
+    cpu_count(c, op, clock_ns() - start);
 }
 
 bool cpu_supports(struct backend *b, const struct op *op)

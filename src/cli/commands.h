@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 
-extern const struct command cmd_generate, cmd_logits, cmd_ppl, cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_version;
+extern const struct command cmd_generate, cmd_logits, cmd_ppl, cmd_bench, cmd_tokenize, cmd_detokenize, cmd_inspect,
+    cmd_version;
 
 #endif

@@ -63,8 +63,8 @@ static err_code open_device(moebius_engine *g, struct err *e)
     TRY(cpu_level_detect(&level, e));
     int n_threads = g->options.n_threads ? g->options.n_threads : cpu_n_available();
     TRY(pool_create(&g->pool, n_threads, e));
-    const struct kernels *kernels = g->options.reference ? kernels_reference() : kernels_for(level);
-    TRY(backend_cpu_open(&g->device, g->pool, kernels, e));
+    g->kernels = g->options.reference ? kernels_reference() : kernels_for(level);
+    TRY(backend_cpu_open(&g->device, g->pool, g->kernels, e));
     if (!g->options.check_ops)
         return ERR_OK;
     if (g->options.reference)
@@ -165,6 +165,17 @@ int64_t moebius_n_layer(const moebius_engine *engine)
 int64_t moebius_n_embd(const moebius_engine *engine)
 {
     return engine->model->n_embd;
+}
+
+int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP])
+{
+    _Static_assert((int)OP_N_KIND <= (int)MOEBIUS_MAX_OP, "every kind has its place");
+    struct backend_counters b = backend_counters(engine->device);
+    for (int i = 0; i < OP_N_KIND; i++) {
+        const struct op_counters *c = &b.op[i];
+        stats[i] = (moebius_op_stats){op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float};
+    }
+    return OP_N_KIND;
 }
 
 moebius_counters moebius_engine_counters(const moebius_engine *engine)

@@ -16,6 +16,7 @@ struct moebius_vocab {
 
 struct moebius_engine {
     struct pool *pool;
+    const struct kernels *kernels; /* of the CPU device */
     struct gguf *gguf;
     struct store *store;
     struct backend *device;

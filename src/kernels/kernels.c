@@ -21,6 +21,7 @@ static const struct kernels scalar = {
 #include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(scalar),
+    KERNELS_FILL_PEAKS(scalar),
 };
 
 static const struct kernels reference = {
@@ -32,6 +33,7 @@ static const struct kernels reference = {
 #undef QUANT
         },
     KERNELS_FILL_OPS(reference),
+    KERNELS_FILL_PEAKS(scalar),
 };
 
 #if defined(__x86_64__)
@@ -50,6 +52,7 @@ static const struct kernels avx2 = {
 #include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(avx2),
+    KERNELS_FILL_PEAKS(avx2),
 };
 
 static const struct kernels avx512 = {
@@ -61,6 +64,7 @@ static const struct kernels avx512 = {
 #include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(avx512),
+    KERNELS_FILL_PEAKS(avx512),
 };
 
 static const struct kernels avx512vnni = {
@@ -72,6 +76,7 @@ static const struct kernels avx512vnni = {
 #include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(avx512),
+    KERNELS_FILL_PEAKS(avx512vnni),
 };
 
 static const struct kernels *const tables[CPU_N_LEVEL] = {

@@ -117,6 +117,12 @@ struct kernels {
      * and b = exp(max_b - m): o = fma(b, o_b, a * o), sum likewise, max = m. A first partial is folded into
      * max = -inf, sum = 0, o = 0. */
     void (*attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v);
+
+    /* The best that this instruction set can do, to measure a machine by: n_round rounds of multiply-adds on registers,
+     * of bytes or floats, return how many they were; n bytes (a multiple of 4096) are read from p, aligned to 64. */
+    int64_t (*peak_int8)(int64_t n_round);
+    int64_t (*peak_float)(int64_t n_round);
+    void (*peak_read)(const void *p, int64_t n);
 };
 
 /* Positions in an attention block: partial softmaxes cover [i * BLOCK, (i + 1) * BLOCK) of absolute

@@ -20,7 +20,23 @@
 #include "quant/quant_types.def"
 #undef QUANT
 
-/* Everything but the products, for a suffix. */
+/* The compiler must have the value in memory here and may not know what it is afterwards. */
+static inline void kernels_keep(void *p, size_t n_bytes)
+{
+    (void)n_bytes;
+    __asm__ volatile("" : : "r"(p) : "memory");
+}
+
+/* Measures of a machine's peaks, for a suffix. */
+#define KERNELS_DECLARE_PEAKS(suffix)                                                                                  \
+    int64_t peak_int8_##suffix(int64_t n_round);                                                                       \
+    int64_t peak_float_##suffix(int64_t n_round);                                                                      \
+    void peak_read_##suffix(const void *p, int64_t n);
+
+#define KERNELS_FILL_PEAKS(suffix)                                                                                     \
+    .peak_int8 = peak_int8_##suffix, .peak_float = peak_float_##suffix, .peak_read = peak_read_##suffix
+
+/* Everything else but the products, for a suffix. */
 #define KERNELS_DECLARE_OPS(suffix)                                                                                    \
     void quantize_int8_32_##suffix(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);                      \
     void quantize_int8_256_##suffix(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);                     \
@@ -51,5 +67,6 @@
 
 KERNELS_DECLARE_OPS(scalar)
 KERNELS_DECLARE_OPS(reference)
+KERNELS_DECLARE_PEAKS(scalar)
 
 #endif

@@ -43,7 +43,7 @@ def tmp(name):
     return os.path.join(TMP.name, name)
 
 
-COMMANDS = ["generate", "logits", "ppl", "tokenize", "detokenize", "inspect", "version"]
+COMMANDS = ["generate", "logits", "ppl", "bench", "tokenize", "detokenize", "inspect", "version"]
 
 
 def test_help_and_version():
@@ -54,6 +54,30 @@ def test_help_and_version():
     assert all(re.search(rf"^  {c} ", text, re.M) for c in COMMANDS)
     assert re.match(r"moebius \d+\.\d+\.\d+\n", out("version"))
     assert out("--version") == out("version")
+
+
+def test_bench_measures_and_counts():
+    model, _ = golden("qwen3moe")
+    r = json.loads(out("bench", "-m", model, "-p", 64, "-n", 4, "-d", 8, "-r", 2, "-t", 2, "--json", "--ops"))
+    assert r["threads"] == 2 and r["rounds"] == 2 and all(v > 0 for v in r["roof"].values())
+    for phase, n in (("prefill", 64), ("decode", 4)):
+        p = r[phase]
+        assert p["n_tok"] == n and p["depth"] == 8 and 0 < p["min"] <= p["tok_per_s"] <= p["max"]
+        assert abs(p["roof_fraction"] - p["tok_per_s"] / p["roof_tok_per_s"]) < 1e-3 * p["roof_fraction"] + 1e-6
+        ops = p["ops"]
+        assert abs(sum(o["bytes"] for o in ops.values()) / (2 * n) - p["bytes_per_tok"]) < 1
+        assert ops["EXPERTS"]["n"] == ops["ROUTE"]["n"] == ops["ATTENTION"]["n"]
+    one, many = (r[x]["ops"]["EXPERTS"] for x in ("decode", "prefill"))
+    n_layer, work = one["n"] // 8, (one["float"] + one["int8"]) // one["n"]  # of a token in a layer
+    assert many["float"] + many["int8"] == 2 * work * (64 * (n_layer - 1) + 1)  # the last layer gives one row
+    assert many["bytes"] < one["bytes"] * 16  # experts are read once for several tokens
+    assert json.loads(out("bench", "-m", model, "-p", 0, "-n", 2, "-r", 1, "--json"))["prefill"] is None
+    csv = out("bench", "-m", model, "-p", 8, "-n", 2, "-r", 1, "--csv").splitlines()
+    assert [line.split(",")[0] for line in csv] == ["phase", "prefill", "decode"]
+    text = tmp("bench.txt")
+    open(text, "w").write("the cat sat on the mat")
+    assert "prefill 8" in out("bench", "-m", model, "-p", 8, "-n", 2, "-r", 1, "--tokens-from", text)
+    fails(2, "bench", "-m", model, "-p", 0, "-n", 0, says=["nothing to measure"])
 
 
 def test_usage_mistakes_are_explained():

@@ -8,6 +8,13 @@
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/r16_unpack.h"
 
+/* The step that sums of products are made of: acc + w . q in 16-bit halves, of unsigned bytes w with four signed bytes
+ */
+static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
+{
+    return vi_add16(acc, vi_maddubs(w, vi_bcast(q)));
+}
+
 /* acc + a.lo * b.lo + a.hi * b.hi over the words of each lane */
 static inline vi dot_words(vi acc, vi a, vi b)
 {
@@ -45,7 +52,7 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int fir
             w = r16_vec(src, i);
             KERNELS_UNROLL
             for (int t = 0; t < n_tok; t++)
-                sum16[t] = vi_add16(sum16[t], vi_maddubs(w, vi_bcast(q[t] + 4 * i)));
+                sum16[t] = dot_bytes(sum16[t], w, q[t] + 4 * i);
         }
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)

@@ -7,3 +7,6 @@ enum { TILE = 4 }; /* most tokens of a register tile */
 
 #define R16_NAME(type) matmul_##type##_avx512
 #include "kernels/x86/r16_template.h"
+
+#define PEAK_NAME(what) peak_##what##_avx512
+#include "kernels/x86/peak_template.h"

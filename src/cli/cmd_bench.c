@@ -1,0 +1,210 @@
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "jobs/bench.h"
+
+struct bench {
+    struct model_options model;
+    const char *tokens_from;
+    struct bench_params params;
+    bool ops, csv, json;
+    struct opened opened;
+    int32_t *ids;
+};
+
+/* Ids of a text, or random ones that are the same in every run. */
+static err_code choose_ids(struct bench *b, struct err *e)
+{
+    enum { N_RANDOM = 4096, SEED = 1 };
+    if (b->tokens_from) {
+        const struct prompt_options from = {.file = b->tokens_from};
+        TRY(cli_prompt(&from, moebius_engine_vocab(b->opened.engine), &b->ids, &b->params.n_ids, e));
+        b->params.ids = b->ids;
+        return b->params.n_ids ? ERR_OK : err_set(e, ERR_USAGE, "%s: holds no tokens", b->tokens_from);
+    }
+    struct random r = random_seed(SEED);
+    b->ids = mem_calloc(N_RANDOM, sizeof *b->ids);
+    if (!b->ids)
+        return err_nomem(e, N_RANDOM * sizeof *b->ids, "tokens");
+    for (int i = 0; i < N_RANDOM; i++)
+        b->ids[i] = (int32_t)(random_u32(&r) % (uint32_t)moebius_n_vocab(b->opened.engine));
+    b->params.ids = b->ids;
+    b->params.n_ids = N_RANDOM;
+    return ERR_OK;
+}
+
+static bool print_progress(void *user, int64_t n_round)
+{
+    const struct bench *b = user;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%lld of %lld rounds ", (long long)n_round, (long long)b->params.n_round);
+    if (isatty(STDERR_FILENO) && n_round == b->params.n_round)
+        fprintf(stderr, "\r%30s\r", "");
+    return !cli_interrupted();
+}
+
+/* ---- for people ---------------------------------------------------------------------------------------------- */
+
+static void print_phase(const struct bench *b, const char *name, const struct bench_phase *p)
+{
+    char label[64];
+    if (p->n_tok == 0)
+        return;
+    snprintf(label, sizeof label, "%s %lld", name, (long long)p->n_tok);
+    if (b->params.n_depth)
+        snprintf(label, sizeof label, "%s %lld @ %lld", name, (long long)p->n_tok, (long long)b->params.n_depth);
+    printf("%-20s %10.2f %10.2f %10.2f %10.1f %6.2f %12.4f %12.4f %12.4f\n", label, p->tok_per_s, p->min, p->max,
+           p->roof_tok_per_s, p->tok_per_s / p->roof_tok_per_s, p->n_bytes / 1e9, p->n_int8 / 1e9, p->n_float / 1e9);
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* Each kind of operation: its share of the time, what it reached, and how near to its roof. */
+static void print_ops(const struct bench_result *r, const char *name, const struct bench_phase *p)
+{
+    double n_tok = (double)(p->n_tok * r->n_round), all_ns = 0;
+    if (p->n_tok == 0)
+        return;
+    for (int i = 0; i < r->n_op; i++)
+        all_ns += (double)p->ops[i].n_ns;
+    printf("\n%-12s %10s %7s %10s %10s %10s %10s %6s\n", name, "us/token", "share", "calls", "GB/s", "G int8/s",
+           "G float/s", "roof");
+    for (int i = 0; i < r->n_op; i++) {
+        const moebius_op_stats *o = &p->ops[i];
+        double ns = (double)o->n_ns;
+        if (o->n)
+            printf("%-12s %10.2f %6.1f%% %10llu %10.2f %10.2f %10.2f %6.2f\n", o->name, ns / 1e3 / n_tok,
+                   100 * ns / all_ns, (unsigned long long)o->n, ratio((double)o->n_bytes, ns),
+                   ratio((double)o->n_int8, ns), ratio((double)o->n_float, ns),
+                   bench_op_roof_seconds(&r->roof, o) * 1e9 / ns);
+    }
+}
+
+static void print_table(const struct bench *b, const struct bench_result *r)
+{
+    printf("%s, %lld layers, %d threads; roof: memory %.1f GB/s, int8 %.0f G/s, float %.0f G/s multiply-adds\n\n",
+           moebius_arch(b->opened.engine), (long long)moebius_n_layer(b->opened.engine),
+           moebius_n_threads(b->opened.engine), r->roof.read_bytes_per_s / 1e9, r->roof.int8_per_s / 1e9,
+           r->roof.float_per_s / 1e9);
+    printf("%-20s %10s %10s %10s %10s %6s %12s %12s %12s\n", "", "tokens/s", "slowest", "fastest", "roof", "of it",
+           "GB/token", "G int8/token", "G flt/token");
+    print_phase(b, "prefill", &r->prefill);
+    print_phase(b, "decode", &r->decode);
+    if (b->ops) {
+        print_ops(r, "prefill", &r->prefill);
+        print_ops(r, "decode", &r->decode);
+    }
+}
+
+/* ---- for programs -------------------------------------------------------------------------------------------- */
+
+static void print_csv_phase(const struct bench *b, const char *name, const struct bench_phase *p)
+{
+    if (p->n_tok)
+        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f\n", name, (long long)p->n_tok,
+               (long long)b->params.n_depth, moebius_n_threads(b->opened.engine), p->tok_per_s, p->min, p->max,
+               p->roof_tok_per_s, p->tok_per_s / p->roof_tok_per_s, p->n_bytes, p->n_int8, p->n_float);
+}
+
+static void print_csv(const struct bench *b, const struct bench_result *r)
+{
+    printf("phase,n_tok,depth,threads,tok_per_s,min,max,roof_tok_per_s,roof_fraction,bytes_per_tok,int8_per_tok,"
+           "float_per_tok\n");
+    print_csv_phase(b, "prefill", &r->prefill);
+    print_csv_phase(b, "decode", &r->decode);
+}
+
+static void print_json_phase(const struct bench *b, const struct bench_result *r, const char *name,
+                             const struct bench_phase *p)
+{
+    printf(", \"%s\": ", name);
+    if (p->n_tok == 0) {
+        printf("null");
+        return;
+    }
+    printf("{\"n_tok\": %lld, \"depth\": %lld, \"tok_per_s\": %.4f, \"min\": %.4f, \"max\": %.4f, "
+           "\"roof_tok_per_s\": %.4f, \"roof_fraction\": %.6f, \"bytes_per_tok\": %.0f, \"int8_per_tok\": %.0f, "
+           "\"float_per_tok\": %.0f",
+           (long long)p->n_tok, (long long)b->params.n_depth, p->tok_per_s, p->min, p->max, p->roof_tok_per_s,
+           p->tok_per_s / p->roof_tok_per_s, p->n_bytes, p->n_int8, p->n_float);
+    for (int i = 0, n = 0; b->ops && i < r->n_op; i++)
+        if (p->ops[i].n)
+            printf("%s\"%s\": {\"n\": %llu, \"ns\": %llu, \"bytes\": %llu, \"int8\": %llu, \"float\": %llu}",
+                   n++ ? ", " : ", \"ops\": {", p->ops[i].name, (unsigned long long)p->ops[i].n,
+                   (unsigned long long)p->ops[i].n_ns, (unsigned long long)p->ops[i].n_bytes,
+                   (unsigned long long)p->ops[i].n_int8, (unsigned long long)p->ops[i].n_float);
+    printf(b->ops ? "}}" : "}");
+}
+
+static void print_json(const struct bench *b, const struct bench_result *r)
+{
+    printf("{\"arch\": \"%s\", \"threads\": %d, \"rounds\": %lld, \"roof\": {\"read_bytes_per_s\": %.0f, "
+           "\"int8_per_s\": %.0f, \"float_per_s\": %.0f}",
+           moebius_arch(b->opened.engine), moebius_n_threads(b->opened.engine), (long long)r->n_round,
+           r->roof.read_bytes_per_s, r->roof.int8_per_s, r->roof.float_per_s);
+    print_json_phase(b, r, "prefill", &r->prefill);
+    print_json_phase(b, r, "decode", &r->decode);
+    printf("}\n");
+}
+
+static err_code bench(struct bench *b, struct err *e)
+{
+    struct bench_result r;
+    const struct bench_params *p = &b->params;
+    if (p->n_prefill + p->n_decode == 0)
+        return err_set(e, ERR_USAGE, "nothing to measure: -p and -n are both 0");
+    TRY(cli_open_engine(&b->model, &b->opened, e));
+    TRY(choose_ids(b, e));
+    TRY(cli_open_session(&b->model, p->n_depth + p->n_prefill + p->n_decode, &b->opened, e));
+    cli_catch_interrupt();
+    TRY(bench_run(b->opened.engine, b->opened.session, p, print_progress, b, &r, e));
+    if (b->json)
+        print_json(b, &r);
+    else if (b->csv)
+        print_csv(b, &r);
+    else
+        print_table(b, &r);
+    return ERR_OK;
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct bench b = {.params = {.n_prefill = 512, .n_decode = 32, .n_round = 3}};
+    const struct option options[] = {
+        MODEL_OPTIONS(b.model),
+        {"--prompt,-p", OPT_INT, &b.params.n_prefill, "N", "tokens of the prompt (512); 0: no prefill", 0, 1 << 24, 0},
+        {"-n", OPT_INT, &b.params.n_decode, "N", "tokens decoded one by one after it (32); 0: none", 0, 1 << 24, 0},
+        {"--depth,-d", OPT_INT, &b.params.n_depth, "N", "tokens in the context before (0)", 0, 1 << 24, 0},
+        {"--rounds,-r", OPT_INT, &b.params.n_round, "N", "how often (3)", 1, 10000, 0},
+        {"--tokens-from", OPT_STRING, &b.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
+        {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation", 0, 0, 0},
+        {"--csv", OPT_FLAG, &b.csv, "", "print CSV", 0, 0, 0},
+        {"--json", OPT_FLAG, &b.json, "", "print one JSON object", 0, 0, 0},
+    };
+    struct err e = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = bench(&b, &e);
+    cli_close(&b.opened);
+    mem_free(b.ids);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_bench = {
+    .name = "bench",
+    .usage = "-m FILE [OPTIONS]",
+    .summary = "measure speed, beside what the machine could do",
+    .details = "Times a prompt and the tokens after it, and measures after each round what the machine's memory and\n"
+               "units can do. The roof is the time that the operations can't go below: each one's bytes over the\n"
+               "memory's bandwidth or its multiply-adds over their peak, whichever is longer, summed.",
+    .hint = "the model is given with -m",
+    .run = run,
+};

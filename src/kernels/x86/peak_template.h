@@ -1,0 +1,63 @@
+/* The rates that nothing on an instruction set can beat, for roofs: register tiles with nothing around them.
+ * Include after lanes_*.h and dot_*.h; PEAK_NAME(what) names the functions. */
+#include "kernels/kernels_internal.h"
+
+enum { PEAK_TILE = 8, PEAK_READ_AHEAD = 4096 };
+
+/* The value has to be computed. */
+static inline void keep_vi(vi x)
+{
+    __asm__ volatile("" : : "v"(x));
+}
+
+int64_t PEAK_NAME(int8)(int64_t n_round)
+{
+    static const int8_t q[4] = {1, -1, 1, -1};
+    vi w = vi_set1(0x01020304), acc[PEAK_TILE];
+    KERNELS_UNROLL
+    for (int i = 0; i < PEAK_TILE; i++)
+        acc[i] = vi_set1(i);
+    for (int64_t r = 0; r < n_round; r++)
+        KERNELS_UNROLL
+    for (int i = 0; i < PEAK_TILE; i++)
+        acc[i] = dot_bytes(acc[i], w, q);
+    KERNELS_UNROLL
+    for (int i = 0; i < PEAK_TILE; i++)
+        keep_vi(acc[i]);
+    return n_round * PEAK_TILE * LANES * 4;
+}
+
+int64_t PEAK_NAME(float)(int64_t n_round)
+{
+    vf a = vf_set1(1), b = vf_set1(1e-9f), acc[PEAK_TILE];
+    KERNELS_UNROLL
+    for (int i = 0; i < PEAK_TILE; i++)
+        acc[i] = vf_set1((float)i); /* or the compiler would see that they are all the same */
+    for (int64_t r = 0; r < n_round; r++)
+        KERNELS_UNROLL
+    for (int i = 0; i < PEAK_TILE; i++)
+        acc[i] = vf_fma(a, b, acc[i]);
+    KERNELS_UNROLL
+    for (int i = 0; i < PEAK_TILE; i++)
+        keep_vi((vi)acc[i]);
+    return n_round * PEAK_TILE * LANES;
+}
+
+void PEAK_NAME(read)(const void *p, int64_t n)
+{
+    const char *c = p;
+    vi acc[PEAK_TILE];
+    KERNELS_UNROLL
+    for (int i = 0; i < PEAK_TILE; i++)
+        acc[i] = vi_set1(0);
+    for (int64_t at = 0; at < n; at += PEAK_TILE * LANES * 4) {
+        KERNELS_UNROLL
+        for (int i = 0; i < PEAK_TILE; i++) {
+            _mm_prefetch(c + at + PEAK_READ_AHEAD + i * LANES * 4, _MM_HINT_T0);
+            acc[i] = vi_xor(acc[i], vi_load(c + at + i * LANES * 4));
+        }
+    }
+    KERNELS_UNROLL
+    for (int i = 0; i < PEAK_TILE; i++)
+        keep_vi(acc[i]);
+}
