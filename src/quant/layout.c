@@ -7,10 +7,12 @@
 
 /* R16 stores, for each group of 16 rows, the dwords of the rows' blocks transposed (one 64-byte vector holds
  * one dword of each row, row i in lane i), and what is no whole dword (the scale of blocks whose size is not
- * a multiple of four) in a tail behind the vectors of the whole group:
+ * a multiple of four) in a tail behind them:
  *
- *   group: for each block { n_vec vectors }, then for each block { 16 tails of tail_bytes }
+ *   group: for each block { n_vec vectors, 16 tails of tail_bytes }
  *
+ * Tails behind each block, though they leave half of the vectors across two cache lines, and not behind the group: a
+ * second stream of reads halves the speed of the first on some processors (docs/experiments.md).
  * A type's entry lists which dword of the block, by its byte offset, each vector holds. */
 enum { MAX_VEC = 52 };
 
@@ -84,27 +86,24 @@ static size_t row_bytes(const struct quant_info *q, uint64_t k)
 static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *src, int lane, uint64_t k)
 {
     const struct r16 *r = &r16_types[q->type];
-    uint64_t n_block = k / (uint64_t)q->block_len;
-    uint8_t *vec = group, *tail = group + n_block * (uint64_t)r->n_vec * 64;
     static const uint8_t zeros[4];
-    for (uint64_t b = 0; b < n_block; b++, vec += r->n_vec * 64, tail += r->tail_bytes * LAYOUT_R16_ROWS) {
+    for (uint64_t b = 0; b < k / (uint64_t)q->block_len; b++, group += q->block_bytes * LAYOUT_R16_ROWS) {
         const uint8_t *block = src ? src + b * (uint64_t)q->block_bytes : NULL;
         for (int i = 0; i < r->n_vec; i++)
-            memcpy(vec + i * 64 + lane * 4, block ? block + r->off[i] : zeros, 4);
-        memcpy(tail + lane * r->tail_bytes, block ? block + r->tail_off : zeros, (size_t)r->tail_bytes);
+            memcpy(group + i * 64 + lane * 4, block ? block + r->off[i] : zeros, 4);
+        memcpy(group + r->n_vec * 64 + lane * r->tail_bytes, block ? block + r->tail_off : zeros,
+               (size_t)r->tail_bytes);
     }
 }
 
 static void r16_get(const struct quant_info *q, uint8_t *dst, const uint8_t *group, int lane, uint64_t k)
 {
     const struct r16 *r = &r16_types[q->type];
-    uint64_t n_block = k / (uint64_t)q->block_len;
-    const uint8_t *vec = group, *tail = group + n_block * (uint64_t)r->n_vec * 64;
-    for (uint64_t b = 0; b < n_block;
-         b++, vec += r->n_vec * 64, tail += r->tail_bytes * LAYOUT_R16_ROWS, dst += q->block_bytes) {
+    for (uint64_t b = 0; b < k / (uint64_t)q->block_len; b++, group += q->block_bytes * LAYOUT_R16_ROWS) {
         for (int i = 0; i < r->n_vec; i++)
-            memcpy(dst + r->off[i], vec + i * 64 + lane * 4, 4);
-        memcpy(dst + r->tail_off, tail + lane * r->tail_bytes, (size_t)r->tail_bytes);
+            memcpy(dst + r->off[i], group + i * 64 + lane * 4, 4);
+        memcpy(dst + r->tail_off, group + r->n_vec * 64 + lane * r->tail_bytes, (size_t)r->tail_bytes);
+        dst += q->block_bytes;
     }
 }
 

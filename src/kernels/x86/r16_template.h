@@ -11,7 +11,7 @@ enum { PREFETCH_BYTES = 6144 }; /* ahead of the weights being read; 4 to 9 KB me
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
 
-/* Vectors a block in a group of rows, and the bytes of each row that stand behind the group's vectors. */
+/* Vectors a block in a group of rows, and the bytes of each row that stand behind them. */
 KERNELS_ALWAYS_INLINE int r16_n_vec(enum quant_type type)
 {
     switch (type) {
@@ -45,10 +45,14 @@ KERNELS_ALWAYS_INLINE int r16_tail(enum quant_type type)
     }
 }
 
+KERNELS_ALWAYS_INLINE int r16_block_bytes(enum quant_type type)
+{
+    return r16_n_vec(type) * 64 + r16_tail(type) * LAYOUT_R16_ROWS;
+}
+
 /* A walk over the blocks of LANES rows and n_tok activation rows. */
 struct r16_walk {
     const uint8_t *w, *tail;
-    int64_t group_bytes;
     const int8_t *q[TILE];
     const int16_t *sum[TILE];
     const float *d[TILE];
@@ -57,13 +61,11 @@ struct r16_walk {
 KERNELS_ALWAYS_INLINE void r16_walk_start(struct r16_walk *x, const struct kernel_matmul *a, enum quant_type type,
                                           int64_t n_block, int64_t row, int64_t t0, int n_tok)
 {
-    int64_t vec_bytes = n_block * r16_n_vec(type) * 64, lane = row % LAYOUT_R16_ROWS;
-    int64_t group_bytes = vec_bytes + n_block * r16_tail(type) * LAYOUT_R16_ROWS;
-    const uint8_t *group = (const uint8_t *)a->w + row / LAYOUT_R16_ROWS * group_bytes;
+    int64_t lane = row % LAYOUT_R16_ROWS;
+    const uint8_t *group = (const uint8_t *)a->w + row / LAYOUT_R16_ROWS * n_block * r16_block_bytes(type);
     int64_t n_scale = kernel_act_n_scale(a->x->kind, a->k), n_sum = kernel_act_n_sum(a->x->kind, a->k);
-    x->group_bytes = group_bytes;
     x->w = group + lane * 4;
-    x->tail = group + vec_bytes + lane * r16_tail(type);
+    x->tail = group + r16_n_vec(type) * 64 + lane * r16_tail(type);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         x->q[t] = a->x->q + (t0 + t) * a->k;
@@ -74,8 +76,8 @@ KERNELS_ALWAYS_INLINE void r16_walk_start(struct r16_walk *x, const struct kerne
 
 KERNELS_ALWAYS_INLINE void r16_walk_next(struct r16_walk *x, enum quant_type type, int n_q, int n_sum, int n_tok)
 {
-    x->w += r16_n_vec(type) * 64;
-    x->tail += r16_tail(type) * LAYOUT_R16_ROWS;
+    x->w += r16_block_bytes(type);
+    x->tail += r16_block_bytes(type);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         x->q[t] += n_q;
@@ -84,12 +86,9 @@ KERNELS_ALWAYS_INLINE void r16_walk_next(struct r16_walk *x, enum quant_type typ
     }
 }
 
-/* Asks for the lines [i, end) of the block PREFETCH_BYTES ahead, and for the same tail of the next group:
- * tails are too short for the processor to see them coming. */
+/* Asks for the lines [i, end) of the block PREFETCH_BYTES ahead. */
 KERNELS_ALWAYS_INLINE void r16_prefetch(const struct r16_walk *x, enum quant_type type, int i, int end)
 {
-    if (r16_tail(type) && i == 0)
-        _mm_prefetch((const char *)x->tail + x->group_bytes, _MM_HINT_T0);
     for (; i < end; i++)
         _mm_prefetch((const char *)x->w + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
 }
