@@ -1,4 +1,5 @@
-/* qwen3 (dense) and qwen3moe (30B-A3B, 235B-A22B): norms over each head of q and k; weights renormalised. */
+/* qwen3 (dense) and qwen3moe (30B-A3B, 235B-A22B): norms over each head of q and k; weights renormalised. qwen3vl and
+ * qwen3vlmoe are the same for text: all sections of their rope turn by one position. */
 #include "model/loader.h"
 
 static const struct transformer_rules rules = {
@@ -13,6 +14,16 @@ err_code arch_qwen3_load(struct loader *l, struct err *e)
 }
 
 err_code arch_qwen3moe_load(struct loader *l, struct err *e)
+{
+    return load_transformer(l, &rules, e);
+}
+
+err_code arch_qwen3vl_load(struct loader *l, struct err *e)
+{
+    return load_transformer(l, &rules, e);
+}
+
+err_code arch_qwen3vlmoe_load(struct loader *l, struct err *e)
 {
     return load_transformer(l, &rules, e);
 }

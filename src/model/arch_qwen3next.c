@@ -1,7 +1,7 @@
-/* qwen3next (Qwen3-Next) and qwen35moe (Qwen3.5 and 3.6 with experts): gated delta nets, and full attention with an
- * output gate in every full_attention_interval-th layer; a shared expert behind a sigmoid gate. The two differ in how a
- * file lays out beta and alpha, and in which key head serves a value head. Multi-section rope turns all sections by the
- * same position in text, so it is plain rope here. */
+/* qwen3next (Qwen3-Next), qwen35moe (Qwen3.5 and 3.6 with experts) and qwen35 (without): gated delta nets, and full
+ * attention with an output gate in every full_attention_interval-th layer; a shared expert behind a sigmoid gate. The
+ * two differ in how a file lays out beta and alpha, and in which key head serves a value head. Multi-section rope turns
+ * all sections by the same position in text, so it is plain rope here. */
 #include "model/loader.h"
 
 #include "gguf/gguf.h"
@@ -119,6 +119,11 @@ err_code arch_qwen3next_load(struct loader *l, struct err *e)
 }
 
 err_code arch_qwen35moe_load(struct loader *l, struct err *e)
+{
+    return load_hybrid(l, false, e);
+}
+
+err_code arch_qwen35_load(struct loader *l, struct err *e)
 {
     return load_hybrid(l, false, e);
 }

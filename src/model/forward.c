@@ -203,12 +203,31 @@ static void add(const struct pass *p, const struct tensor *x, const struct tenso
     backend_enqueue(p->b, &(struct op){.kind = OP_ADD, .in = {*x, *y}, .out = {*x}});
 }
 
+/* x += residual_scale * y, where y is done with */
+static void add_scaled(const struct pass *p, const struct tensor *x, const struct tensor *y)
+{
+    if (p->m->residual_scale != 1)
+        scale(p, y, p->m->residual_scale, NULL);
+    add(p, x, y);
+}
+
 static void rope(const struct pass *p, const struct attention *a, const struct tensor *x)
 {
     backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
                                        .in = {*x, p->rope[a->rope_table]},
                                        .out = {*x},
                                        .rope = {a->rope, a->head_dim, a->n_rot}});
+}
+
+/* The heads of q or of k, normed (w absent: not) and rotated. */
+static void norm_and_rope(const struct pass *p, const struct attention *a, const struct tensor *x,
+                          const struct tensor *w, int64_t n)
+{
+    if (w->buffer && !a->rope_first)
+        norm(p, x, w, n, x);
+    rope(p, a, x);
+    if (w->buffer && a->rope_first)
+        norm(p, x, w, n, x);
 }
 
 /* The keys and values of the call's tokens into the layer's cache. */
@@ -220,9 +239,7 @@ static void store_kv(const struct pass *p, const struct attention *a, const stru
         norm(p, k, &no_weights, a->head_dim, v);
     else if (a->has_unit_v_norm)
         norm(p, v, &no_weights, a->head_dim_v, v);
-    if (a->k_norm.buffer)
-        norm(p, k, &a->k_norm, a->k_norm_len, k);
-    rope(p, a, k);
+    norm_and_rope(p, a, k, &a->k_norm, a->k_norm_len);
     backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {*k, p->pos}, .state = {kv->k}});
     backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {*v, p->pos}, .state = {kv->v}});
 }
@@ -243,9 +260,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
                                        .vec = {a->q_bias, a->k_bias, a->v_bias}});
     if (a->gate)
         backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {z}, .weight = {a->gate}});
-    if (a->q_norm.buffer)
-        norm(p, &q, &a->q_norm, a->q_norm_len, &q);
-    rope(p, a, &q);
+    norm_and_rope(p, a, &q, &a->q_norm, a->q_norm_len);
     if (a->k)
         store_kv(p, a, kv, &k, &v);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
@@ -342,9 +357,14 @@ static void delta_net(const struct pass *p, const struct delta_net *d, struct la
 static void dense_ffn(const struct pass *p, const struct ffn *f, const struct tensor *h)
 {
     struct tensor gate = shaped(p->w->gate, f->n_ff, h->ne[1]), up = shaped(p->w->up, f->n_ff, h->ne[1]);
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {gate, up}, .weight = {f->gate, f->up}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {gate, up},
+                                       .weight = {f->gate, f->up},
+                                       .vec = {f->gate_bias, f->up_bias}});
     backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = f->act});
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*h}, .weight = {f->down}});
+    backend_enqueue(
+        p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*h}, .weight = {f->down}, .vec = {f->down_bias}});
 }
 
 /* x += norm(proj . (gelu(gate . x) * the token's embedding for layer i)), for the last rows of the call. */
@@ -400,7 +420,7 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
         attention(p, &y->attn, &p->s->layers[y->attn.kv_layer], &h);
     if (y->attn_post_norm.buffer)
         norm(p, &h, &y->attn_post_norm, n_embd, &h);
-    add(p, &p->x, &h);
+    add_scaled(p, &p->x, &h);
     if (i == p->m->n_layer - 1)
         p->x = tensor_rows(p->x, p->n - n_out, n_out);
     if (p->x.ne[1] == 0)
@@ -409,7 +429,7 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
     TRY(feed_forward(p, y, &h, e));
     if (y->ffn_post_norm.buffer)
         norm(p, &h, &y->ffn_post_norm, n_embd, &h);
-    add(p, &p->x, &h);
+    add_scaled(p, &p->x, &h);
     if (y->token_gate)
         token_embedding(p, i, y);
     if (y->out_scale.buffer)
@@ -502,6 +522,8 @@ err_code model_logits(const struct model *m, struct model_work *w, int64_t first
     struct tensor y = shaped(w->logits, m->n_vocab, n);
     norm(&p, &x, &m->out_norm, m->n_embd, &h);
     backend_enqueue(p.b, &(struct op){.kind = OP_MATMUL, .in = {h}, .out = {y}, .weight = {m->output}});
+    if (m->logit_scale != 1)
+        scale(&p, &y, m->logit_scale, NULL);
     if (m->logit_softcap > 0)
         backend_enqueue(p.b, &(struct op){.kind = OP_SOFTCAP, .in = {y}, .out = {y}, .scale = m->logit_softcap});
     return backend_read(p.b, &y, logits, e);

@@ -382,7 +382,7 @@ err_code load_trunk(struct loader *l, struct err *e)
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight is missing: a vocabulary without a model?", path);
     m->n_vocab = (int64_t)embd->ne[1];
     TRY(load_weight(l, -1, "token_embd.weight", m->n_embd, m->n_vocab, &m->embed, e));
-    m->embed_scale = 1;
+    m->embed_scale = m->residual_scale = m->logit_scale = 1;
     TRY(load_vector(l, -1, "output_norm.weight", m->n_embd, true, &m->out_norm, e));
     m->output = m->embed;
     if (load_find(l, -1, "output.weight"))
@@ -422,14 +422,60 @@ static err_code attention_dims(struct loader *l, int64_t layer, struct attention
     return ERR_OK;
 }
 
-/* Each head's rows of q are followed by those of its gate. */
-static err_code load_gated_q(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+/* q, k and v: a tensor each, or one in which they follow each other. In q, each head's rows may be followed by those of
+ * its gate. */
+static err_code load_qkv(struct loader *l, int64_t layer, int64_t n_k, int64_t n_v, struct attention *a, struct err *e)
 {
-    int64_t n = a->n_head * a->head_dim, dim = a->head_dim;
-    const struct row_run q = {.n_row = n, .block = dim, .stride = 2 * dim};
-    const struct row_run gate = {.n_row = n, .block = dim, .stride = 2 * dim, .first = dim};
-    TRY(load_weight_rows(l, layer, "attn_q.weight", l->m->n_embd, 2 * n, &q, 1, &a->q, e));
-    return load_weight_rows(l, layer, "attn_q.weight", l->m->n_embd, 2 * n, &gate, 1, &a->gate, e);
+    int64_t n_embd = l->m->n_embd, dim = a->head_dim, n_q = a->n_head * dim, n_q_row = a->is_gated ? 2 * n_q : n_q;
+    bool fused = load_find(l, layer, "attn_qkv.weight") != NULL;
+    int64_t n_row = fused ? n_q_row + n_k + n_v : n_q_row;
+    const char *name = fused ? "attn_qkv.weight" : "attn_q.weight";
+    const struct row_run q = {.n_row = n_q, .block = a->is_gated ? dim : n_q, .stride = a->is_gated ? 2 * dim : n_q};
+    const struct row_run gate = {.n_row = n_q, .block = dim, .stride = 2 * dim, .first = dim};
+    const struct row_run k = {.n_row = n_k, .block = n_k, .stride = n_k, .first = n_q_row};
+    const struct row_run v = {.n_row = n_v, .block = n_v, .stride = n_v, .first = n_q_row + n_k};
+    TRY(load_weight_rows(l, layer, name, n_embd, n_row, &q, 1, &a->q, e));
+    if (a->is_gated)
+        TRY(load_weight_rows(l, layer, name, n_embd, n_row, &gate, 1, &a->gate, e));
+    TRY(fused ? load_weight_rows(l, layer, name, n_embd, n_row, &k, 1, &a->k, e)
+              : load_weight(l, layer, "attn_k.weight", n_embd, n_k, &a->k, e));
+    return fused ? load_weight_rows(l, layer, name, n_embd, n_row, &v, 1, &a->v, e)
+                 : load_weight(l, layer, "attn_v.weight", n_embd, n_v, &a->v, e);
+}
+
+/* Elements [first, first + n) of a vector. */
+static struct tensor part(struct tensor t, int64_t first, int64_t n)
+{
+    t.off_bytes += (size_t)first * elem_bytes(t.type);
+    t.ne[0] = n;
+    return t;
+}
+
+static err_code load_qkv_bias(struct loader *l, int64_t layer, int64_t n_q, int64_t n_k, int64_t n_v,
+                              struct attention *a, struct err *e)
+{
+    if (load_find(l, layer, "attn_qkv.bias")) {
+        struct tensor all;
+        TRY(load_vector(l, layer, "attn_qkv.bias", n_q + n_k + n_v, true, &all, e));
+        a->q_bias = part(all, 0, n_q);
+        a->k_bias = part(all, n_q, n_k);
+        a->v_bias = part(all, n_q + n_k, n_v);
+        return ERR_OK;
+    }
+    TRY(load_vector(l, layer, "attn_q.bias", n_q, false, &a->q_bias, e));
+    TRY(load_vector(l, layer, "attn_k.bias", n_k, false, &a->k_bias, e));
+    return load_vector(l, layer, "attn_v.bias", n_v, false, &a->v_bias, e);
+}
+
+static err_code load_qk_norm(struct loader *l, int64_t layer, enum qk_norm kind, struct attention *a, struct err *e)
+{
+    if (kind == QK_NORM_NONE || (kind == QK_NORM_HEAD_OPTIONAL && !load_find(l, layer, "attn_q_norm.weight")))
+        return ERR_OK;
+    a->q_norm_len = kind == QK_NORM_ALL ? a->n_head * a->head_dim : a->head_dim;
+    a->k_norm_len = kind == QK_NORM_ALL ? a->n_head_kv * a->head_dim : a->head_dim;
+    a->rope_first = kind == QK_NORM_HEAD_ROPED;
+    TRY(load_vector(l, layer, "attn_q_norm.weight", a->q_norm_len, true, &a->q_norm, e));
+    return load_vector(l, layer, "attn_k_norm.weight", a->k_norm_len, true, &a->k_norm, e);
 }
 
 err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm, struct attention *a,
@@ -443,22 +489,12 @@ err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, en
         TRY(load_rope(l, "rope.freq_base", a->n_rot, "rope_freqs.weight", &a->rope_table, e));
     a->scale = 1 / sqrtf((float)a->head_dim);
     int64_t n_q = a->n_head * a->head_dim, n_k = a->n_head_kv * a->head_dim, n_v = a->n_head_kv * a->head_dim_v;
-    TRY(a->is_gated ? load_gated_q(l, layer, a, e) : load_weight(l, layer, "attn_q.weight", m->n_embd, n_q, &a->q, e));
-    TRY(load_weight(l, layer, "attn_k.weight", m->n_embd, n_k, &a->k, e));
-    TRY(load_weight(l, layer, "attn_v.weight", m->n_embd, n_v, &a->v, e));
+    TRY(load_qkv(l, layer, n_k, n_v, a, e));
+    TRY(load_qkv_bias(l, layer, n_q, n_k, n_v, a, e));
     TRY(load_weight(l, layer, "attn_output.weight", a->n_head * a->head_dim_v, m->n_embd, &a->o, e));
-    TRY(load_vector(l, layer, "attn_q.bias", n_q, false, &a->q_bias, e));
-    TRY(load_vector(l, layer, "attn_k.bias", n_k, false, &a->k_bias, e));
-    TRY(load_vector(l, layer, "attn_v.bias", n_v, false, &a->v_bias, e));
     TRY(load_vector(l, layer, "attn_output.bias", m->n_embd, false, &a->o_bias, e));
     TRY(load_vector(l, layer, "attn_sinks.weight", a->n_head, false, &a->sinks, e));
-    if (qk_norm == QK_NORM_NONE)
-        return ERR_OK;
-    a->q_norm_len = qk_norm == QK_NORM_ALL ? n_q : a->head_dim;
-    a->k_norm_len = qk_norm == QK_NORM_ALL ? n_k : a->head_dim;
-    bool need = qk_norm != QK_NORM_HEAD_OPTIONAL;
-    TRY(load_vector(l, layer, "attn_q_norm.weight", a->q_norm_len, need, &a->q_norm, e));
-    return load_vector(l, layer, "attn_k_norm.weight", a->k_norm_len, need, &a->k_norm, e);
+    return load_qk_norm(l, layer, qk_norm, a, e);
 }
 
 err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
@@ -471,7 +507,10 @@ err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
     f->act = ACT_SILU;
     TRY(load_weight(l, layer, "ffn_gate.weight", m->n_embd, f->n_ff, &f->gate, e));
     TRY(load_weight(l, layer, "ffn_up.weight", m->n_embd, f->n_ff, &f->up, e));
-    return load_weight(l, layer, "ffn_down.weight", f->n_ff, m->n_embd, &f->down, e);
+    TRY(load_weight(l, layer, "ffn_down.weight", f->n_ff, m->n_embd, &f->down, e));
+    TRY(load_vector(l, layer, "ffn_gate.bias", f->n_ff, false, &f->gate_bias, e));
+    TRY(load_vector(l, layer, "ffn_up.bias", f->n_ff, false, &f->up_bias, e));
+    return load_vector(l, layer, "ffn_down.bias", m->n_embd, false, &f->down_bias, e);
 }
 
 /* Where the experts' matrices of one tensor lie: all of its rows, or one of the two halves of a fused tensor. */
@@ -491,6 +530,11 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
     int64_t n_ff = down ? (int64_t)down->ne[0] : 0, n_ff_key = 0;
     TRY(load_layer_u32_opt(l, "expert_feed_forward_length", layer, &n_ff_key, e));
     n_ff = n_ff_key ? n_ff_key : n_ff;
+    if (!down && load_find(l, layer, "ffn_down.0.weight"))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: layer %lld has a tensor for each expert (ffn_down.0.weight): a layout of 2023 that this "
+                       "version does not read; expected ffn_down_exps.weight, as later conversions write it",
+                       gguf_file_path(l->g, 0), (long long)layer);
     TRY(need_tensor(l, layer, "ffn_down_exps.weight", n_ff, m->n_embd, y->n_expert, &down, e));
     int n_half = load_find(l, layer, "ffn_gate_up_exps.weight") ? 2 : 1;
     if (n_half == 2) {
@@ -516,7 +560,8 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
     return ERR_OK;
 }
 
-/* The width of the shared expert: from the metadata, else from the tensor's shape. */
+/* The shared expert, as wide as its tensors are: what families write about its width in the metadata is that of one of
+ * several, or of all. */
 static err_code load_shared(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
 {
     struct model *m = l->m;
@@ -524,7 +569,6 @@ static err_code load_shared(struct loader *l, int64_t layer, struct moe_layer *y
     if (!gate && !load_find(l, layer, "ffn_down_shexp.weight"))
         return ERR_OK;
     y->n_ff_shared = gate ? (int64_t)gate->ne[1] : 0;
-    TRY(load_u32_opt(l, "expert_shared_feed_forward_length", &y->n_ff_shared, e));
     TRY(load_weight(l, layer, "ffn_gate_shexp.weight", m->n_embd, y->n_ff_shared, &y->shared_gate, e));
     TRY(load_weight(l, layer, "ffn_up_shexp.weight", m->n_embd, y->n_ff_shared, &y->shared_up, e));
     TRY(load_weight(l, layer, "ffn_down_shexp.weight", y->n_ff_shared, m->n_embd, &y->shared_down, e));

@@ -73,8 +73,10 @@ MUST_USE err_code load_table(struct loader *l, int64_t layer, const char *name, 
 
 /* ---- blocks -------------------------------------------------------------------------------------------------- */
 
-/* Over each head (or, in some files of a family, not at all), or over the whole of q and of k. */
-enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_HEAD_OPTIONAL, QK_NORM_ALL };
+/* Over each head (or, in some files of a family, not at all), over each head after rope, or over the whole of q and of
+ * k.
+ */
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_HEAD_OPTIONAL, QK_NORM_HEAD_ROPED, QK_NORM_ALL };
 
 struct moe_rules {
     enum route_score score; /* these two unless the file says otherwise */
@@ -85,7 +87,7 @@ struct moe_rules {
 /* The model's own numbers, embedding, output and rope; allocates m->layers. */
 MUST_USE err_code load_trunk(struct loader *l, struct err *e);
 
-/* attn_{q,k,v,output} with whatever biases the file has. */
+/* attn_{q,k,v,output}, or attn_qkv and attn_output, with whatever biases the file has. */
 MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
                                  struct attention *a, struct err *e);
 
@@ -97,7 +99,7 @@ MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_ro
 /* The window of a layer, 0 when it attends to everything: as the file's pattern says, else every period-th. */
 MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e);
 
-/* ffn_{gate,up,down}. */
+/* ffn_{gate,up,down} with whatever biases the file has. */
 MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e);
 
 /* ffn_gate_inp, ffn_{gate,up,down}_exps or a fused ffn_gate_up_exps and, when the file has one, the shared expert with

@@ -34,6 +34,7 @@ struct attention {
     struct tensor q_bias, k_bias, v_bias, o_bias;
     struct tensor q_norm, k_norm; /* RMS norms before rope: over each head, or over all of q and k */
     int64_t q_norm_len, k_norm_len;
+    bool rope_first; /* they come after rope instead */
 
     /* Latent attention, when k_b is not NULL: q gives the unrotated parts of the heads' queries, q_pe the rotated ones,
      * k the latent [n_latent], k_pe the rotated part [n_rot] that all heads share. A row of the cache is k_pe and the
@@ -75,6 +76,7 @@ struct ffn {
     int64_t n_ff;
     enum act_fn act;
     struct weight *gate, *up, *down;
+    struct tensor gate_bias, up_bias, down_bias; /* may be absent */
 };
 
 struct layer {
@@ -111,7 +113,9 @@ struct model {
     int64_t n_token_embd;
     struct weight *token_embed, *token_embed_proj; /* [n_vocab][n_layer * n_token_embd], [..][n_embd] */
     struct tensor token_embed_norm;                /* [n_token_embd] */
+    float residual_scale; /* what each layer's two parts are multiplied by before they are added */
     struct tensor out_norm;
+    float logit_scale;     /* what logits are multiplied by */
     float logit_softcap;   /* 0: none */
     struct weight *output; /* [n_vocab][n_embd]; the embedding when the file ties them */
     struct layer *layers;  /* [n_layer] */

@@ -1,0 +1,41 @@
+/* granite (dense) and granitemoe: Granite 3 and 4. Embeddings, attention scores, what layers add, and logits have
+ * factors of their own; weights renormalised; a shared expert in some. */
+#include "model/loader.h"
+
+/* A factor that is absent or 0 is left as it is. */
+static err_code load_factor(struct loader *l, const char *key, float *factor, struct err *e)
+{
+    float v = 0;
+    TRY(load_f32_opt(l, key, &v, e));
+    if (v != 0)
+        *factor = v;
+    return ERR_OK;
+}
+
+static err_code load_granite(struct loader *l, struct err *e)
+{
+    static const struct transformer_rules rules = {
+        .rope = ROPE_NORMAL,
+        .moe = {.score = ROUTE_SOFTMAX, .norm_weights = true},
+    };
+    struct model *m = l->m;
+    float logit_divisor = 1;
+    TRY(load_transformer(l, &rules, e));
+    TRY(load_factor(l, "embedding_scale", &m->embed_scale, e));
+    TRY(load_factor(l, "residual_scale", &m->residual_scale, e));
+    TRY(load_factor(l, "logit_scale", &logit_divisor, e));
+    m->logit_scale = 1 / logit_divisor;
+    for (int64_t i = 0; i < m->n_layer; i++)
+        TRY(load_factor(l, "attention.scale", &m->layers[i].attn.scale, e));
+    return ERR_OK;
+}
+
+err_code arch_granite_load(struct loader *l, struct err *e)
+{
+    return load_granite(l, e);
+}
+
+err_code arch_granitemoe_load(struct loader *l, struct err *e)
+{
+    return load_granite(l, e);
+}
