@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Writes a tiny GGUF of one family with random weights, always the same for the same arguments.
+
+    gen_family.py FAMILY OUT.gguf [--seed N] [KEY=VALUE ...]     KEY: one of DEFAULTS, or an option of the family
+
+The golden models of the families below (tests/golden/FAMILY.gguf) were written by it; their logits, hidden states, router
+choices and greedy ids come from llama.cpp. Weights are numbers that F32, F16 and BF16 all hold exactly.
+"""
+import argparse
+import hashlib
+import struct
+
+import numpy as np
+
+DEFAULTS = dict(
+    n_layer=3, n_embd=32, n_head=4, n_kv=2, hd=8, n_rot=0, n_ff=48, n_expert=8, n_used=3, n_ff_exp=16, ctx=512, type="F16",
+    n_shared=0,       # shared experts, each n_ff_exp wide
+    n_dense=0,        # leading dense layers
+    qk_norm="",       # "head" or "all"
+    fused_qkv=0, bias=0, o_bias=0, ffn_bias=0, tie=0, choice_bias=0, fused_gate_up=0,
+    freq_base=10000.0, eps=1e-5, rope_freqs=0,
+    gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
+    moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
+    yarn_factor=0.0, yarn_orig=64, temperature_scale=0.0, window=-1,
+)
+
+FAMILIES = dict(
+    bailingmoe=dict(n_shared=2, wscale=1.5, wnorm=1),
+    bailingmoe2=dict(n_shared=1, n_dense=1, fused_qkv=1, qk_norm="head", n_rot=4, gating=2, choice_bias=1, groups=4, groups_used=2,
+                     wscale=2.5, wnorm=1),
+    deepseek=dict(n_shared=2, n_dense=1, wscale=1.0),
+    dots1=dict(n_kv=4, n_shared=2, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1),
+    ernie4_5_moe=dict(arch="ernie4_5-moe", n_shared=1, n_dense=1, choice_bias=1, moe_step=1, tie=1),
+    granitemoe=dict(n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5),
+    hunyuan_moe=dict(arch="hunyuan-moe", n_shared=1, qk_norm="head", n_ff=16, tie=1),
+    minimax_m2=dict(arch="minimax-m2", n_ff=16, qk_norm="all", hd=12, n_rot=6, gating=2, choice_bias=1),
+    granite=dict(n_expert=0, tie=1, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5),
+    ernie4_5=dict(n_expert=0),
+    hunyuan_dense=dict(arch="hunyuan-dense", n_expert=0, qk_norm="head"),
+    qwen2=dict(n_expert=0, bias=1),
+    llama4=dict(n_layer=5, n_used=1, n_shared=1, moe_step=2, temperature_scale=0.0),
+    mistral3=dict(n_expert=0, yarn_factor=4.0, temperature_scale=0.1),
+)
+
+U32, F32, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
+TYPES = dict(F32=0, F16=1)
+
+
+def text(s):
+    return struct.pack("<Q", len(s.encode())) + s.encode()
+
+
+def value(kind, v):
+    return {U32: lambda: struct.pack("<I", v), I32: lambda: struct.pack("<i", v), F32: lambda: struct.pack("<f", v),
+            BOOL: lambda: struct.pack("<?", v), STRING: lambda: text(v)}[kind]()
+
+
+class Model:
+    def __init__(self, name, seed, options):
+        self.c = dict(DEFAULTS, arch=name, **{k: v for k, v in FAMILIES[name].items() if k not in DEFAULTS and k != "arch"})
+        self.c.update(FAMILIES[name])
+        self.c.update(options)
+        self.name, self.seed, self.keys, self.tensors = name, seed, [], []
+
+    # ---- metadata
+
+    def key(self, key, kind, v):
+        self.keys.append(text(key.replace("%", self.c["arch"])) + struct.pack("<I", kind) + value(kind, v))
+
+    def array(self, key, kind, items):
+        self.keys.append(text(key) + struct.pack("<IIQ", ARRAY, kind, len(items)) + b"".join(value(kind, v) for v in items))
+
+    def optional(self, key, kind, v):
+        if v:
+            self.key(key, kind, v)
+
+    # ---- tensors; ne: row length first
+
+    def random(self, name, ne, std, mean=0.0):
+        digest = hashlib.sha256(("%d/%s/%s" % (self.seed, self.name, name)).encode()).digest()
+        r = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+        x = r.standard_normal(int(np.prod(ne)), dtype=np.float32) * np.float32(std) + np.float32(mean)
+        top = (x.view(np.uint32) + np.uint32(0x8000)) & np.uint32(0xFFFF0000)  # to what BF16 holds
+        return top.view(np.float32).astype(np.float16).astype(np.float32)      # and F16
+
+    def matrix(self, name, ne, gain, dtype=None):
+        self.tensors.append((name, ne, dtype or self.c["type"], self.random(name, ne, gain / np.sqrt(ne[0]))))
+
+    def vector(self, name, ne, std, mean=0.0):
+        self.tensors.append((name, ne, "F32", self.random(name, ne, std, mean)))
+
+    def write(self, path):
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys)) + b"".join(self.keys)
+        body = b""
+        for name, ne, dtype, x in self.tensors:
+            head += text(name) + struct.pack("<I", len(ne)) + b"".join(struct.pack("<Q", n) for n in ne)
+            head += struct.pack("<IQ", TYPES[dtype], len(body))
+            body += x.astype(np.float32 if dtype == "F32" else np.float16).tobytes()
+            body += bytes(-len(body) % 32)
+        with open(path, "wb") as f:
+            f.write(head + bytes(-len(head) % 32) + body)
+
+
+def add_tokenizer(m):
+    """characters, without merges: enough to load, and to read what is generated"""
+    tokens = ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581"] + [chr(c) for c in range(33, 127)]
+    m.key("tokenizer.ggml.model", STRING, "llama")
+    m.array("tokenizer.ggml.tokens", STRING, tokens)
+    m.array("tokenizer.ggml.scores", F32, [0.0] * 4 + [-float(i) for i in range(len(tokens) - 4)])
+    m.array("tokenizer.ggml.token_type", I32, [2, 3, 3, 6] + [1] * (len(tokens) - 4))
+    m.key("tokenizer.ggml.bos_token_id", U32, 1)
+    m.key("tokenizer.ggml.eos_token_id", U32, 2)
+    m.key("tokenizer.ggml.unknown_token_id", U32, 0)
+    return len(tokens)
+
+
+def add_metadata(m):
+    c = m.c
+    m.key("general.architecture", STRING, c["arch"])
+    m.key("general.name", STRING, "tiny %s, seed %d" % (m.name, m.seed))
+    for key, v in (("block_count", "n_layer"), ("context_length", "ctx"), ("embedding_length", "n_embd"), ("feed_forward_length", "n_ff"),
+                   ("attention.head_count", "n_head"), ("attention.head_count_kv", "n_kv"), ("attention.key_length", "hd"),
+                   ("attention.value_length", "hd")):
+        m.key("%." + key, U32, c[v])
+    m.key("%.rope.dimension_count", U32, c["n_rot"] or c["hd"])
+    m.key("%.rope.freq_base", F32, c["freq_base"])
+    m.key("%.attention.layer_norm_rms_epsilon", F32, c["eps"])
+    if c["n_expert"]:
+        m.key("%.expert_count", U32, c["n_expert"])
+        m.key("%.expert_used_count", U32, c["n_used"])
+        m.key("%.expert_feed_forward_length", U32, c["n_ff_exp"])
+        m.optional("%.expert_shared_count", U32, c["n_shared"])
+        if m.name in ("ernie4_5_moe", "granitemoe", "hunyuan_moe"):  # the width of all shared experts together
+            m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
+        m.optional("%.leading_dense_block_count", U32, c["n_dense"])
+        m.optional("%.expert_gating_func", U32, c["gating"])
+        m.optional("%.expert_group_count", U32, c["groups"])
+        m.optional("%.expert_group_used_count", U32, c["groups_used"])
+        m.optional("%.expert_weights_scale", F32, c["wscale"])
+        m.optional("%.interleave_moe_layer_step", U32, c["moe_step"])
+        if c["wnorm"] >= 0:
+            m.key("%.expert_weights_norm", BOOL, bool(c["wnorm"]))
+    for key in ("embedding_scale", "residual_scale", "logit_scale"):
+        m.optional("%." + key, F32, c[key])
+    m.optional("%.attention.scale", F32, c["attention_scale"])
+    m.optional("%.attention.temperature_scale", F32, c["temperature_scale"])
+    if c["window"] >= 0:
+        m.key("%.attention.sliding_window", U32, c["window"])
+    if c["yarn_factor"]:
+        m.key("%.rope.scaling.type", STRING, "yarn")
+        m.key("%.rope.scaling.factor", F32, c["yarn_factor"])
+        m.key("%.rope.scaling.original_context_length", U32, c["yarn_orig"])
+
+
+def add_attention(m, p):
+    c = m.c
+    n_q, n_kv, n_embd = c["n_head"] * c["hd"], c["n_kv"] * c["hd"], c["n_embd"]
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    parts = [("attn_qkv", n_q + 2 * n_kv)] if c["fused_qkv"] else [("attn_q", n_q), ("attn_k", n_kv), ("attn_v", n_kv)]
+    for name, n in parts:
+        m.matrix(p + name + ".weight", [n_embd, n], 1.3)
+        if c["bias"]:
+            m.vector(p + name + ".bias", [n], 0.4)
+    m.matrix(p + "attn_output.weight", [n_q, n_embd], 2)
+    if c["o_bias"]:
+        m.vector(p + "attn_output.bias", [n_embd], 0.2)
+    if c["qk_norm"]:
+        m.vector(p + "attn_q_norm.weight", [n_q if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
+        m.vector(p + "attn_k_norm.weight", [n_kv if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
+
+
+def add_gated(m, p, suffix, n_ff, gain, n_expert=0):
+    n_embd, tail = m.c["n_embd"], [n_expert] if n_expert else []
+    if n_expert and m.c["fused_gate_up"]:
+        m.matrix(p + "ffn_gate_up" + suffix + ".weight", [n_embd, 2 * n_ff] + tail, 1.2)
+    else:
+        m.matrix(p + "ffn_gate" + suffix + ".weight", [n_embd, n_ff] + tail, 1.4)
+        m.matrix(p + "ffn_up" + suffix + ".weight", [n_embd, n_ff] + tail, 1)
+    m.matrix(p + "ffn_down" + suffix + ".weight", [n_ff, n_embd] + tail, gain)
+    if m.c["ffn_bias"] and not suffix:
+        for name, n in (("gate", n_ff), ("up", n_ff), ("down", n_embd)):
+            m.vector(p + "ffn_" + name + ".bias", [n], 0.2)
+
+
+def is_moe(c, layer):
+    return c["n_expert"] and layer >= c["n_dense"] and (layer + 1) % (c["moe_step"] or 1) == 0
+
+
+def add_layer(m, i):
+    c, p = m.c, "blk.%d." % i
+    add_attention(m, p)
+    m.vector(p + "ffn_norm.weight", [c["n_embd"]], 0.15, 1)
+    if not is_moe(c, i):
+        add_gated(m, p, "", c["n_ff"], 2)
+        return
+    m.matrix(p + "ffn_gate_inp.weight", [c["n_embd"], c["n_expert"]], 2, "F32")
+    if c["choice_bias"]:
+        m.vector(p + "exp_probs_b.bias", [c["n_expert"]], 0.15)
+    add_gated(m, p, "_exps", c["n_ff_exp"], 3, c["n_expert"])
+    if c["n_shared"]:
+        add_gated(m, p, "_shexp", c["n_shared"] * c["n_ff_exp"], 1.5)
+
+
+def build(name, seed, options):
+    m = Model(name, seed, options)
+    add_metadata(m)
+    n_vocab = add_tokenizer(m)
+    # rows of unit variance; tied ones are smaller, and a larger norm spreads the logits again
+    m.matrix("token_embd.weight", [m.c["n_embd"], n_vocab], 1.5 if m.c["tie"] else np.sqrt(m.c["n_embd"]))
+    m.vector("output_norm.weight", [m.c["n_embd"]], 0.15, 2.5 if m.c["tie"] else 1)
+    if not m.c["tie"]:
+        m.matrix("output.weight", [m.c["n_embd"], n_vocab], 4)
+    if m.c["rope_freqs"]:
+        m.vector("rope_freqs.weight", [(m.c["n_rot"] or m.c["hd"]) // 2], 0.5, 2)
+    for i in range(m.c["n_layer"]):
+        add_layer(m, i)
+    return m
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("family", choices=FAMILIES)
+    a.add_argument("out")
+    a.add_argument("--seed", type=int, default=1)
+    a.add_argument("options", nargs="*", metavar="KEY=VALUE")
+    a = a.parse_args()
+    options = {k: type(DEFAULTS[k])(v) for k, v in (o.split("=", 1) for o in a.options)}
+    build(a.family, a.seed, options).write(a.out)
+
+
+if __name__ == "__main__":
+    main()
