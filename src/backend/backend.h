@@ -268,6 +268,10 @@ struct kernels;
 MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct kernels *kernels,
                                    struct err *e);
 
+/* A device that holds nothing, for describing a model without loading it: buffers and weights take no memory, sources of
+ * weights are not read, what is written is forgotten and reads back as zeros. It supports no operation. */
+MUST_USE err_code backend_null_open(struct backend **out, struct err *e);
+
 /* A checking device: runs every operation on `primary` and, with the same inputs, on `secondary`, and compares.
  * The results are primary's. The first operation whose outputs differ by more than a bound that grows with the
  * length of its sums is reported as ERR_CHECK, by number, kind and shape. Owns both; they are closed with it (and on

@@ -191,10 +191,7 @@ static err_code add_tensor(struct model_facts *f, const struct gguf *g, const st
     if (!split_name(t->name, &layer, &rest) || layer >= f->n_layer) {
         enum gguf_use use = global_use(t->name);
         f->use_bytes[use] += t->n_bytes;
-        if (use == GGUF_USE_EMBEDDING)
-            f->token_bytes += t->n_bytes / t->ne[1]; /* one row */
-        else
-            f->token_bytes += t->n_bytes;
+        f->token_use_bytes[use] += use == GGUF_USE_EMBEDDING ? t->n_bytes / t->ne[1] : t->n_bytes; /* one row */
         return ERR_OK;
     }
     struct model_layer_facts *l = &f->layers[layer];
@@ -207,6 +204,8 @@ static err_code add_tensor(struct model_facts *f, const struct gguf *g, const st
             l->n_ff_shexp = ffn_width(t, part);
     }
     f->use_bytes[l->is_nextn ? GGUF_USE_NEXTN : use] += t->n_bytes;
+    if (!l->is_nextn && use != GGUF_USE_ROUTED_EXPERT)
+        f->token_use_bytes[use] += t->n_bytes;
     return ERR_OK;
 }
 
@@ -228,7 +227,6 @@ static void sum_layers(struct model_facts *f, const uint32_t *n_expert_used)
             l->n_expert_used = n_expert_used[i] < l->n_expert ? n_expert_used[i] : l->n_expert;
         if (l->is_nextn)
             continue;
-        f->token_bytes += l->other_bytes;
         widen(&f->n_ff_shexp_min, &f->n_ff_shexp_max, l->n_ff_shexp);
         if (l->n_expert == 0) {
             f->n_layer_dense++;
@@ -242,9 +240,10 @@ static void sum_layers(struct model_facts *f, const uint32_t *n_expert_used)
             f->expert_bytes_min = l->expert_bytes;
         if (l->expert_bytes > f->expert_bytes_max)
             f->expert_bytes_max = l->expert_bytes;
-        f->token_routed_bytes += l->expert_bytes * l->n_expert_used;
+        f->token_use_bytes[GGUF_USE_ROUTED_EXPERT] += l->expert_bytes * l->n_expert_used;
     }
-    f->token_bytes += f->token_routed_bytes;
+    for (int u = 0; u < GGUF_N_USE; u++)
+        f->token_bytes += f->token_use_bytes[u];
 }
 
 err_code gguf_facts_compute(struct model_facts *f, const struct gguf *g, struct err *e)
@@ -271,7 +270,7 @@ err_code gguf_facts_compute(struct model_facts *f, const struct gguf *g, struct 
         f->n_vocab = (uint32_t)embedding->ne[1];
     f->is_tied = embedding && !gguf_tensor_find(g, "output.weight");
     if (f->is_tied)
-        f->token_bytes += embedding->n_bytes;
+        f->token_use_bytes[GGUF_USE_OUTPUT] += embedding->n_bytes;
     sum_layers(f, n_expert_used);
     f->resident_bytes = f->n_bytes - f->use_bytes[GGUF_USE_ROUTED_EXPERT] - f->use_bytes[GGUF_USE_NEXTN];
 out:

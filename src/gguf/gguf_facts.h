@@ -56,9 +56,9 @@ struct model_facts {
     uint64_t expert_bytes_min, expert_bytes_max;                         /* over MoE layers, not nextn */
     bool is_tied; /* no output matrix: the embedding is read as one */
     uint64_t use_bytes[GGUF_N_USE], n_bytes, n_weights;
-    uint64_t resident_bytes;          /* all that plain decoding uses except routed experts */
-    uint64_t token_bytes;             /* read to decode one token: see gguf_facts.c */
-    uint64_t token_routed_bytes;      /* of these, from routed experts */
+    uint64_t resident_bytes; /* all that plain decoding uses except routed experts */
+    uint64_t token_bytes;    /* read to decode one token: see gguf_facts.c */
+    uint64_t token_use_bytes[GGUF_N_USE];
     uint64_t n_unknown;               /* tensors of unknown types */
     struct model_layer_facts *layers; /* n_layer */
     struct model_type_facts *types;   /* most bytes first */

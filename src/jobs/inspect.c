@@ -107,12 +107,14 @@ out:
 static err_code print_model(FILE *out, const struct gguf *g, bool json, struct err *e)
 {
     struct model_facts f;
-    err_code code = ERR_OK;
+    struct inspect_layout l;
     TRY(gguf_facts_compute(&f, g, e));
-    if (json)
-        code = inspect_json_model(out, g, &f, e);
-    else
-        inspect_text_model(out, g, &f);
+    err_code code = inspect_layout_open(&l, g, &f, e);
+    if (code == ERR_OK && json)
+        code = inspect_json_model(out, g, &f, &l, e);
+    else if (code == ERR_OK)
+        inspect_text_model(out, g, &f, &l);
+    inspect_layout_close(&l);
     gguf_facts_close(&f);
     return code;
 }

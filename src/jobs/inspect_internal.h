@@ -2,8 +2,10 @@
 #ifndef JOBS_INSPECT_INTERNAL_H
 #define JOBS_INSPECT_INTERNAL_H
 
+#include "backend/backend.h"
 #include "gguf/gguf_facts.h"
 #include "jobs/inspect.h"
+#include "model/model.h"
 #include "store/store.h"
 
 enum { INSPECT_FIRST_VALUES = 8 };
@@ -20,11 +22,47 @@ struct inspect_stats {
 MUST_USE err_code inspect_measure_tensor(struct inspect_stats *out, struct store *s, const struct gguf_tensor *t,
                                          struct err *e);
 
-void inspect_text_model(FILE *out, const struct gguf *g, const struct model_facts *f);
+/* Lines of words about a layer. */
+struct inspect_words {
+    char s[768];
+    size_t n;
+};
+
+/* Layers sorted into groups of which the same words are true, in order of first appearance. */
+struct inspect_groups {
+    int n;
+    int *of_layer; /* [n_layer] */
+    struct inspect_words **words;
+};
+
+/* How the model works, told by the description that running it would start from. */
+struct inspect_layout {
+    struct backend *device;
+    struct model *model; /* NULL: it can't be run, and error says why */
+    struct err error;
+    char warning[ERR_TEXT_BYTES]; /* what loading warned of, "" for nothing */
+    struct inspect_groups mixing, feed_forward;
+    struct inspect_words around; /* what is not a layer's */
+    /* what a token reads of those before it: bytes for each position, and for each of the last `window`; bytes of
+     * recurrent state whatever the position */
+    uint64_t kv_bytes, window_kv_bytes, recurrent_bytes;
+    int64_t window;
+    struct arena arena;
+};
+
+/* A model that can't be run is no failure. Close it in any case. */
+MUST_USE err_code inspect_layout_open(struct inspect_layout *l, const struct gguf *g, const struct model_facts *f,
+                                      struct err *e);
+void inspect_layout_close(struct inspect_layout *l);
+/* The first layer of a group from `from` on, or n_layer. */
+int64_t inspect_group_next(const struct inspect_layout *l, const struct inspect_groups *g, int group, int64_t from);
+
+void inspect_text_model(FILE *out, const struct gguf *g, const struct model_facts *f, const struct inspect_layout *l);
 void inspect_text_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,
                          const struct inspect_stats *stats);
 
-MUST_USE err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_facts *f, struct err *e);
+MUST_USE err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_facts *f,
+                                     const struct inspect_layout *l, struct err *e);
 MUST_USE err_code inspect_json_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,
                                       const struct inspect_stats *stats, struct err *e);
 

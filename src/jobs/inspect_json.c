@@ -209,9 +209,22 @@ static json_t *layers(struct out_json *o, const struct model_facts *f)
     return all;
 }
 
+static json_t *by_use(struct out_json *o, const uint64_t n_bytes[GGUF_N_USE])
+{
+    json_t *all = keep(o, json_object());
+    for (int u = 0; u < GGUF_N_USE; u++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s", gguf_use_name((enum gguf_use)u));
+        for (char *c = key; *c; c++)
+            *c = *c == ' ' ? '_' : *c;
+        set(o, all, key, integer(o, n_bytes[u]));
+    }
+    return all;
+}
+
 static json_t *model(struct out_json *o, const struct model_facts *f)
 {
-    json_t *m = keep(o, json_object()), *use = keep(o, json_object());
+    json_t *m = keep(o, json_object());
     set(o, m, "architecture", string(o, f->architecture.s, f->architecture.n));
     set(o, m, "name", string(o, f->name.s, f->name.n));
     set(o, m, "layers", integer(o, f->n_layer));
@@ -233,17 +246,10 @@ static json_t *model(struct out_json *o, const struct model_facts *f)
     set(o, m, "expert_bytes_max", integer(o, f->expert_bytes_max));
     set(o, m, "weights", integer(o, f->n_weights));
     set(o, m, "bytes", integer(o, f->n_bytes));
-    for (int u = 0; u < GGUF_N_USE; u++) {
-        char key[32];
-        snprintf(key, sizeof key, "%s", gguf_use_name((enum gguf_use)u));
-        for (char *c = key; *c; c++)
-            *c = *c == ' ' ? '_' : *c;
-        set(o, use, key, integer(o, f->use_bytes[u]));
-    }
-    set(o, m, "bytes_by_use", use);
+    set(o, m, "bytes_by_use", by_use(o, f->use_bytes));
     set(o, m, "resident_bytes", integer(o, f->resident_bytes));
     set(o, m, "token_bytes", integer(o, f->token_bytes));
-    set(o, m, "token_routed_bytes", integer(o, f->token_routed_bytes));
+    set(o, m, "token_bytes_by_use", by_use(o, f->token_use_bytes));
     set(o, m, "unknown_type_tensors", integer(o, f->n_unknown));
     set(o, m, "by_layer", layers(o, f));
     return m;
@@ -273,7 +279,100 @@ static err_code write_json(FILE *out, struct out_json *o, json_t *root, struct e
     return code;
 }
 
-err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_facts *f, struct err *e)
+static json_t *boolean(struct out_json *o, bool v)
+{
+    return keep(o, json_boolean(v));
+}
+
+static json_t *mixing(struct out_json *o, const struct layer *l)
+{
+    json_t *v = keep(o, json_object());
+    const struct attention *a = &l->attn;
+    const struct delta_net *d = &l->delta;
+    if (l->is_recurrent) {
+        set(o, v, "kind", text(o, "gated delta net"));
+        set(o, v, "key_heads", integer(o, (uint64_t)d->n_head_k));
+        set(o, v, "key_width", integer(o, (uint64_t)d->dk));
+        set(o, v, "value_heads", integer(o, (uint64_t)d->n_head_v));
+        set(o, v, "value_width", integer(o, (uint64_t)d->dv));
+        set(o, v, "convolution_taps", integer(o, (uint64_t)d->n_tap));
+        return v;
+    }
+    set(o, v, "kind", text(o, a->k_b ? "latent attention" : "attention"));
+    set(o, v, "heads", integer(o, (uint64_t)a->n_head));
+    set(o, v, "kv_heads", integer(o, (uint64_t)a->n_head_kv));
+    set(o, v, "key_width", integer(o, (uint64_t)(a->k_b ? a->n_nope + a->n_rot : a->head_dim)));
+    set(o, v, "value_width", integer(o, (uint64_t)(a->k_b ? a->n_value : a->head_dim_v)));
+    set(o, v, "latent_width", integer(o, (uint64_t)a->n_latent));
+    set(o, v, "query_rank", integer(o, (uint64_t)a->n_q_latent));
+    set(o, v, "rotated", integer(o, (uint64_t)a->n_rot));
+    set(o, v, "window", integer(o, (uint64_t)a->window));
+    set(o, v, "gated", boolean(o, a->gate));
+    set(o, v, "sinks", boolean(o, a->sinks.buffer));
+    set(o, v, "cache_of_layer", integer(o, (uint64_t)a->kv_layer));
+    return v;
+}
+
+static json_t *feed_forward(struct out_json *o, const struct layer *l)
+{
+    static const char *const scores[] = {
+        [ROUTE_SOFTMAX] = "softmax", [ROUTE_SIGMOID] = "sigmoid", [ROUTE_SOFTMAX_CHOSEN] = "softmax of the chosen"};
+    json_t *v = keep(o, json_object());
+    const struct moe_layer *y = &l->moe;
+    set(o, v, "dense_width", integer(o, (uint64_t)l->ffn.n_ff));
+    set(o, v, "experts", integer(o, (uint64_t)y->n_expert));
+    if (!l->is_moe)
+        return v;
+    set(o, v, "experts_used", integer(o, (uint64_t)y->n_used));
+    set(o, v, "scores", text(o, scores[y->score]));
+    set(o, v, "choice_bias", boolean(o, y->choice_bias.buffer));
+    set(o, v, "groups", integer(o, (uint64_t)y->n_group));
+    set(o, v, "groups_used", integer(o, (uint64_t)y->n_group_used));
+    set(o, v, "weights_normalised", boolean(o, y->norm_weights));
+    set(o, v, "weights_scale", real(o, (double)y->scale));
+    set(o, v, "shared_expert_width", integer(o, (uint64_t)y->n_ff_shared));
+    set(o, v, "shared_expert_gated", boolean(o, y->shared_gate_inp));
+    return v;
+}
+
+/* One object a group: its facts, its layers, and the same in words. */
+static json_t *groups(struct out_json *o, const struct inspect_layout *l, const struct inspect_groups *g,
+                      json_t *facts(struct out_json *o, const struct layer *l))
+{
+    json_t *all = keep(o, json_array());
+    for (int k = 0; k < g->n; k++) {
+        int64_t i = inspect_group_next(l, g, k, 0);
+        json_t *v = facts(o, &l->model->layers[i]), *members = keep(o, json_array());
+        for (; i < l->model->n_layer; i = inspect_group_next(l, g, k, i + 1))
+            append(o, members, integer(o, (uint64_t)i));
+        set(o, v, "layers", members);
+        set(o, v, "words", text(o, g->words[k]->s));
+        append(o, all, v);
+    }
+    return all;
+}
+
+/* How the model works, or {"error": the sentence that running it would end with}. */
+static json_t *layout(struct out_json *o, const struct inspect_layout *l)
+{
+    json_t *v = keep(o, json_object());
+    if (!l->model) {
+        set(o, v, "error", text(o, l->error.text));
+        return v;
+    }
+    set(o, v, "mixing", groups(o, l, &l->mixing, mixing));
+    set(o, v, "feed_forward", groups(o, l, &l->feed_forward, feed_forward));
+    set(o, v, "around_the_layers", text(o, l->around.s));
+    set(o, v, "warning", l->warning[0] ? text(o, l->warning) : keep(o, json_null()));
+    set(o, v, "kv_bytes_per_position", integer(o, l->kv_bytes));
+    set(o, v, "kv_bytes_per_position_in_window", integer(o, l->window_kv_bytes));
+    set(o, v, "window", integer(o, (uint64_t)l->window));
+    set(o, v, "recurrent_state_bytes", integer(o, l->recurrent_bytes));
+    return v;
+}
+
+err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_facts *f,
+                            const struct inspect_layout *l, struct err *e)
 {
     struct out_json o = {.ok = true};
     json_t *root = keep(&o, json_object());
@@ -282,6 +381,7 @@ err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_
     set(&o, root, "alignment", integer(&o, gguf_alignment(g)));
     set(&o, root, "metadata", metadata(&o, g));
     set(&o, root, "model", model(&o, f));
+    set(&o, root, "layout", layout(&o, l));
     set(&o, root, "types", types(&o, f));
     set(&o, root, "tensors", tensors(&o, g));
     return write_json(out, &o, root, e);

@@ -4,7 +4,14 @@
 
 #include "jobs/inspect_internal.h"
 
-enum { STRING_SHOWN_CHARS = 72, ARRAY_SHOWN = 6, ARRAY_SHOWN_CHARS = 20, NAME_SHOWN_CHARS = 255, LABEL_WIDTH = 22 };
+enum {
+    STRING_SHOWN_CHARS = 72,
+    ARRAY_SHOWN = 6,
+    ARRAY_SHOWN_CHARS = 20,
+    NAME_SHOWN_CHARS = 255,
+    LABEL_WIDTH = 22,
+    LAYER_RANGES_SHOWN = 6
+};
 
 /* 1234567 as "1,234,567". */
 struct count_text {
@@ -227,13 +234,91 @@ static void print_sizes(FILE *out, const struct model_facts *f)
             print_bytes(out, gguf_use_name((enum gguf_use)u), f->use_bytes[u]);
     print_bytes(out, "all", f->n_bytes);
     print_bytes(out, "always in use", f->resident_bytes);
-    if (f->n_layer) {
-        print_bytes(out, "read for each token", f->token_bytes);
-        print_bytes(out, "  from routed experts", f->token_routed_bytes);
+}
+
+/* Which layers, as ranges; of many ranges only the first. */
+static void print_layers(FILE *out, const struct inspect_layout *l, const struct inspect_groups *g, int group)
+{
+    int64_t n_layer = l->model->n_layer, n = 0, n_range = 0, first = inspect_group_next(l, g, group, 0);
+    for (int64_t i = 0; i < n_layer; i++)
+        n += g->of_layer[i] == group;
+    if (n == n_layer)
+        fprintf(out, "all %" PRId64 " layers", n);
+    else if (n == 1)
+        fprintf(out, "layer %" PRId64, first);
+    else
+        fprintf(out, "%" PRId64 " layers (", n);
+    if (n == n_layer || n == 1)
+        return;
+    for (int64_t i = first, end; i < n_layer && n_range <= LAYER_RANGES_SHOWN;
+         i = inspect_group_next(l, g, group, end)) {
+        for (end = i + 1; end < n_layer && g->of_layer[end] == group;)
+            end++;
+        fputs(n_range ? ", " : "", out);
+        if (n_range++ == LAYER_RANGES_SHOWN)
+            fputs("...", out);
+        else if (end == i + 1)
+            fprintf(out, "%" PRId64, i);
+        else
+            fprintf(out, "%" PRId64 "-%" PRId64, i, end - 1);
+    }
+    fputc(')', out);
+}
+
+static void print_words(FILE *out, const struct inspect_words *w)
+{
+    fputs("\n    ", out);
+    for (const char *c = w->s; *c; c++) {
+        fputc(*c, out);
+        if (*c == '\n')
+            fputs("    ", out);
+    }
+    fputc('\n', out);
+}
+
+static void print_groups(FILE *out, const char *what, const struct inspect_layout *l, const struct inspect_groups *g)
+{
+    for (int k = 0; k < g->n; k++) {
+        fprintf(out, "  %s, ", what);
+        print_layers(out, l, g, k);
+        print_words(out, g->words[k]);
     }
 }
 
-void inspect_text_model(FILE *out, const struct gguf *g, const struct model_facts *f)
+static void print_layout(FILE *out, const struct gguf *g, const struct inspect_layout *l)
+{
+    fprintf(out, "\nLayout\n");
+    if (!l->model) {
+        fprintf(out, "  This version can't run it: %s\n", l->error.text);
+        return;
+    }
+    print_groups(out, "mixing", l, &l->mixing);
+    print_groups(out, "feed-forward", l, &l->feed_forward);
+    if (l->around.n) {
+        fputs("  around the layers", out);
+        print_words(out, &l->around);
+    }
+    if (l->warning[0])
+        fprintf(out, "  %s\n", l->warning);
+}
+
+/* The weights that a token is multiplied with, and what it reads of the tokens before it. */
+static void print_token(FILE *out, const struct model_facts *f, const struct inspect_layout *l)
+{
+    fprintf(out, "\nRead for each token (KV in F16)\n");
+    for (int u = 0; u < GGUF_N_USE; u++)
+        if (f->token_use_bytes[u])
+            print_bytes(out, gguf_use_name((enum gguf_use)u), f->token_use_bytes[u]);
+    print_bytes(out, "all weights", f->token_bytes);
+    if (l->kv_bytes)
+        print_bytes(out, "KV of each position", l->kv_bytes);
+    if (l->window_kv_bytes)
+        print_bytes(out, "KV of each in a window", l->window_kv_bytes);
+    if (l->recurrent_bytes)
+        print_bytes(out, "recurrent state", l->recurrent_bytes);
+}
+
+void inspect_text_model(FILE *out, const struct gguf *g, const struct model_facts *f, const struct inspect_layout *l)
 {
     for (int i = 0; i < gguf_n_files(g); i++)
         fprintf(out, "%s  %s (%s bytes)\n", gguf_file_path(g, i), show_size(gguf_file_bytes(g, i)).s,
@@ -245,7 +330,10 @@ void inspect_text_model(FILE *out, const struct gguf *g, const struct model_fact
         return;
     print_types(out, g, f);
     print_shape(out, f);
+    print_layout(out, g, l);
     print_sizes(out, f);
+    if (f->n_layer)
+        print_token(out, f, l);
 }
 
 void inspect_text_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,

@@ -263,6 +263,22 @@ err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t 
     return load_table(l, layer, name, n, 1, need, out, e);
 }
 
+static err_code read_table(struct loader *l, const struct gguf_tensor *t, const struct tensor *out, struct err *e)
+{
+    struct tensor_source src = {.l = l, .t = t, .row_bytes = t->n_bytes};
+    int64_t n = tensor_n_elem(out);
+    float *values = mem_calloc((size_t)n, sizeof *values);
+    char *raw = mem_alloc(t->n_bytes);
+    err_code code = values && raw ? read_file_rows(&src, 0, 1, raw, e) : err_nomem(e, t->n_bytes, t->name);
+    if (code == ERR_OK) {
+        t->info->decode(raw, values, n);
+        backend_write(l->m->device, out, values);
+    }
+    mem_free(values);
+    mem_free(raw);
+    return code;
+}
+
 err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,
                     struct tensor *out, struct err *e)
 {
@@ -271,23 +287,9 @@ err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n
         return ERR_OK;
     TRY(need_tensor(l, layer, name, n, n_row, 1, &t, e));
     struct model *m = l->m;
-    struct tensor_source src = {.l = l, .t = t, .row_bytes = t->n_bytes};
-    float *values = mem_calloc((size_t)(n * n_row), sizeof *values);
-    char *raw = mem_alloc(t->n_bytes);
-    err_code code;
-    if (!values || !raw) {
-        code = err_nomem(e, t->n_bytes, t->name);
-        goto out;
-    }
-    TRY_OUT(read_file_rows(&src, 0, 1, raw, e));
-    t->info->decode(raw, values, n * n_row);
-    TRY_OUT(backend_tensor_create(m->device, ELEM_F32, n, n_row, 1, MEM_WEIGHTS, out, e));
+    TRY(backend_tensor_create(m->device, ELEM_F32, n, n_row, 1, MEM_WEIGHTS, out, e));
     m->buffers[m->n_buffers++] = out->buffer;
-    backend_write(m->device, out, values);
-out:
-    mem_free(values);
-    mem_free(raw);
-    return code;
+    return l->p->store ? read_table(l, t, out, e) : ERR_OK;
 }
 
 /* ---- trunk --------------------------------------------------------------------------------------------------- */

@@ -70,7 +70,7 @@ static err_code load_experts(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
     const struct model_load_params *p = l->p;
-    if (m->n_moe_layer == 0)
+    if (m->n_moe_layer == 0 || !p->store)
         return ERR_OK;
     TRY(experts_create(&m->experts, p->device, p->store, l->expert_layers, m->n_moe_layer, p->n_expert_slot, e));
     struct expert_progress progress = {l, atomic_load(&l->n_read)};

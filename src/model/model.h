@@ -135,14 +135,16 @@ struct model {
 struct model_load_params {
     struct backend *device;
     struct pool *pool;
-    struct store *store;
+    struct store *store;                               /* NULL: nothing is read, see model_load */
     const struct log *log;                             /* may be NULL */
     int64_t n_expert_slot;                             /* a layer; 0: all experts */
     void (*progress)(void *user, uint64_t done_bytes); /* may be NULL; from any thread */
     void *user;
 };
 
-/* Loads everything: device, store and the rest of params are borrowed until model_close; the GGUF may be closed. */
+/* Loads everything: device, store and the rest of params are borrowed until model_close; the GGUF may be closed. With
+ * the null device and no store, the result is the description alone, with zeros for numbers and without experts: every
+ * check of keys and tensors has been made, and no byte of a tensor was read. */
 MUST_USE err_code model_load(struct model **out, const struct gguf *g, const struct model_load_params *params,
                              struct err *e);
 void model_close(struct model **m);

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "gguf/gguf_writer.h"
+#include "jobs/inspect.h"
 #include "moebius/moebius.h"
 #include "store/store.h"
 
@@ -114,9 +115,10 @@ struct edit {
     const char *set_u32;
     uint32_t u32;
     const char *set_string, *string;
-    const char *reshape; /* this tensor loses its last row */
-    const char *retype;  /* this tensor's type id becomes one that nobody knows */
-    int n_drop_tokens;   /* the vocabulary ends so much earlier */
+    const char *rename, *to; /* this tensor gets another name */
+    const char *reshape;     /* this tensor loses its last row */
+    const char *retype;      /* this tensor's type id becomes one that nobody knows */
+    int n_drop_tokens;       /* the vocabulary ends so much earlier */
 };
 
 static void copy_keys(struct gguf_writer *w, const struct gguf *g, const struct edit *edit)
@@ -159,7 +161,8 @@ static struct temp_path edited(const struct edit *edit)
         memcpy(ne, t->ne, sizeof ne);
         if (edit->reshape && !strcmp(t->name, edit->reshape))
             ne[t->n_dims - 1]--;
-        gguf_writer_add_tensor(w, t->name, t->n_dims, ne, t->info->type, range.dst);
+        bool renamed = edit->rename && !strcmp(t->name, edit->rename);
+        gguf_writer_add_tensor(w, renamed ? edit->to : t->name, t->n_dims, ne, t->info->type, range.dst);
     }
     void *bytes;
     size_t n;
@@ -235,6 +238,38 @@ static void unknown_architectures_and_types_are_named(void **state)
     refused((struct edit){.retype = "blk.2.attn_q.weight"}, MOEBIUS_UNSUPPORTED, "blk.2.attn_q.weight", "4711");
 }
 
+static void a_tensor_for_each_expert_is_named(void **state)
+{
+    refused((struct edit){.rename = "blk.1.ffn_down_exps.weight", .to = "blk.1.ffn_down.0.weight"}, MOEBIUS_UNSUPPORTED,
+            "layer 1", "ffn_down_exps.weight");
+}
+
+static void inspect_says_what_running_would(void **state)
+{
+    static const struct edit edits[] = {
+        {.set_string = "general.architecture", .string = "perceptron"},
+        {.drop_key = "llama.attention.head_count"},
+        {.drop_tensor = "blk.3.ffn_up_exps.weight"},
+        {.reshape = "blk.1.ffn_gate_inp.weight"},
+        {.retype = "blk.2.attn_q.weight"},
+    };
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        moebius_error error;
+        struct err e = {0};
+        struct temp_path p = edited(&edits[i]);
+        char *text;
+        size_t n;
+        FILE *f = open_memstream(&text, &n);
+        assert_non_null(f);
+        assert_int_not_equal(try_model(p.s, &error), MOEBIUS_OK);
+        assert_int_equal(inspect_print(f, p.s, false, NULL, &e), ERR_OK);
+        fclose(f);
+        if (!strstr(text, error.text) || !strstr(text, "\nBytes\n"))
+            fail_msg("inspect should say \"%s\" among the facts:\n%s", error.text, text);
+        free(text);
+    }
+}
+
 static void vocabulary_must_match_the_model(void **state)
 {
     refused((struct edit){.n_drop_tokens = 3}, MOEBIUS_FORMAT, "token_embd.weight", "509");
@@ -284,6 +319,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(missing_tensors_are_named),
         cmocka_unit_test(wrong_shapes_are_named),
         cmocka_unit_test(unknown_architectures_and_types_are_named),
+        cmocka_unit_test(a_tensor_for_each_expert_is_named),
+        cmocka_unit_test(inspect_says_what_running_would),
         cmocka_unit_test(vocabulary_must_match_the_model),
         cmocka_unit_test(missing_and_foreign_files_are_named),
         cmocka_unit_test(session_refuses_what_does_not_fit),

@@ -785,6 +785,35 @@ static void checking_device_names_the_first_operation_that_differs(void **state)
     assert_non_null(strstr(e.text, "operation 3, ACT_MUL"));
 }
 
+static err_code must_not_be_read(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    fail_msg("the null device read a weight");
+    return ERR_OK;
+}
+
+static void null_device_holds_nothing(void **state)
+{
+    struct backend *b;
+    struct weight *w;
+    struct tensor t;
+    struct err e = {0};
+    float x[8] = {1, 2, 3};
+    const struct weight_desc d = {"w", quant_info(QUANT_F32), 1 << 30, 1 << 30};
+    const struct weight_source source = {must_not_be_read, NULL};
+    assert_int_equal(backend_null_open(&b, &e), ERR_OK);
+    assert_int_equal(backend_weight_load(b, &d, &source, &w, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(b, ELEM_F32, 8, 1, 1, MEM_WEIGHTS, &t, &e), ERR_OK);
+    assert_true(w && t.buffer);
+    backend_write(b, &t, x);
+    assert_int_equal(backend_read(b, &t, x, &e), ERR_OK);
+    for (int i = 0; i < 8; i++)
+        assert_true(x[i] == 0);
+    assert_false(backend_supports(b, &(struct op){.kind = OP_ADD, .in = {t, t}, .out = {t}}));
+    backend_buffer_close(b, &t.buffer);
+    backend_weight_close(b, &w);
+    backend_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -805,6 +834,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(experts_of_an_empty_wave_compute_nothing, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(combine_adds_in_rank_order_and_shared_last, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(failed_read_fails_the_load, open_cpu, close_cpu),
+        cmocka_unit_test(null_device_holds_nothing),
         cmocka_unit_test_setup_teardown(checking_device_is_content_with_equal_devices, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(checking_device_names_the_first_operation_that_differs, open_cpu, close_cpu),
     };

@@ -132,9 +132,12 @@ static void facts_add_up_bytes(void **state)
         sum += f.use_bytes[u];
     assert_int_equal(f.n_bytes, sum);
     assert_int_equal(f.resident_bytes, 35456);
-    assert_int_equal(f.token_routed_bytes, 2 * (12416 + 3268));
+    assert_int_equal(f.token_use_bytes[GGUF_USE_ROUTED_EXPERT], 2 * (12416 + 3268));
+    assert_int_equal(f.token_use_bytes[GGUF_USE_NEXTN], 0);
     /* one row of the embedding, and all of it once more as the output matrix */
-    assert_int_equal(f.token_bytes, 35456 - 1280 + 128 + 1280 + f.token_routed_bytes);
+    assert_int_equal(f.token_use_bytes[GGUF_USE_EMBEDDING], 128);
+    assert_int_equal(f.token_use_bytes[GGUF_USE_OUTPUT], 128 + 1280);
+    assert_int_equal(f.token_bytes, 35456 - 1280 + 128 + 1280 + 2 * (12416 + 3268));
     gguf_facts_close(&f);
     gguf_close(&g);
 }
@@ -439,6 +442,121 @@ static int remove_folder(void **state)
     return 0;
 }
 
+/* The layout of a golden model, as far as the sizes. */
+static void assert_layout(const char *name, const char *want)
+{
+    char path[1024], *text;
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s.gguf", GOLDEN, name);
+    assert_int_equal(print(&text, path, false, NULL, &e), ERR_OK);
+    char *layout = strstr(text, "\nLayout\n"), *end = strstr(text, "\nBytes\n");
+    assert_true(layout && end);
+    *end = 0;
+    assert_string_equal(layout + strlen("\nLayout\n"), want);
+    free(text);
+}
+
+static void layout_tells_attention_from_recurrence(void **state)
+{
+    assert_layout("qwen35moe",
+                  "  mixing, 4 layers (0-2, 4)\n"
+                  "    recurrent, a gated delta net: 2 key heads of 16, 6 value heads of 16\n"
+                  "    after a convolution over 4 tokens\n"
+                  "  mixing, layer 3\n"
+                  "    attention: 4 heads of 32 over 2 KV heads\n"
+                  "    rope on 16 of 32 dimensions, norms of q and k over each head, a gate on the output\n"
+                  "  feed-forward, all 5 layers\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                  "    router: softmax over all; the best 3; weights divided by their sum\n"
+                  "    shared expert 24 wide, behind a gate\n");
+}
+
+static void layout_tells_windows_and_sinks(void **state)
+{
+    assert_layout("gpt_oss", "  mixing, 2 layers (0, 2)\n"
+                             "    attention: 6 heads of 16 over 2 KV heads, over the last 12 positions\n"
+                             "    rope (YaRN by 32), biases, sinks\n"
+                             "  mixing, 2 layers (1, 3)\n"
+                             "    attention: 6 heads of 16 over 2 KV heads\n"
+                             "    rope (YaRN by 32), biases, sinks\n"
+                             "  feed-forward, all 4 layers\n"
+                             "    sparse: 6 experts 24 wide, clamped SwiGLU, 3 for each token\n"
+                             "    router: the best 3; softmax over them\n");
+}
+
+static void layout_tells_parallel_branches_and_what_is_around(void **state)
+{
+    assert_layout("gemma4",
+                  "  mixing, 4 layers (0-1, 3-4)\n"
+                  "    attention: 4 heads of 16 over 2 KV heads, over the last 12 positions\n"
+                  "    rope, norms of q and k over each head\n"
+                  "  mixing, 2 layers (2, 5)\n"
+                  "    attention: 4 heads of 32 over 1 KV head\n"
+                  "    rope, norms of q and k over each head, keys serve as values\n"
+                  "  feed-forward, all 6 layers\n"
+                  "    dense: 32 wide, GEGLU, side by side with\n"
+                  "    sparse: 7 experts 16 wide, GEGLU, 3 for each token\n"
+                  "    router: softmax over all; the best 3; weights divided by their sum; each expert with a "
+                  "factor of its own\n"
+                  "  around the layers\n"
+                  "    embeddings times 6.9282, logits capped at 30\n");
+    assert_layout("granitemoe", "  mixing, all 3 layers\n"
+                                "    attention: 4 heads of 8 over 2 KV heads\n"
+                                "    rope\n"
+                                "  feed-forward, all 3 layers\n"
+                                "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                                "    router: softmax over all; the best 3; weights divided by their sum\n"
+                                "    shared expert 16 wide\n"
+                                "  around the layers\n"
+                                "    embeddings times 3, what a layer adds times 0.7, logits times 2\n");
+}
+
+static void layout_tells_latent_attention_and_routing_by_groups(void **state)
+{
+    assert_layout(
+        "deepseek2",
+        "  mixing, all 4 layers\n"
+        "    latent attention: 4 heads of 24, of which 8 are rotated, values of 12\n"
+        "    one latent vector of 32 and 8 rotated for all heads; queries through a rank of 24\n"
+        "    rope (YaRN by 40)\n"
+        "  feed-forward, layer 0\n"
+        "    dense: 64 wide, SwiGLU\n"
+        "  feed-forward, 3 layers (1-3)\n"
+        "    sparse: 16 experts 16 wide, SwiGLU, 4 for each token\n"
+        "    router: sigmoid of each; the best 4, chosen with a correction bias, from the best 2 of 4 groups; "
+        "weights divided by their sum, times 2.5\n"
+        "    shared expert 16 wide\n");
+}
+
+static void json_has_the_layout_and_what_a_token_reads(void **state)
+{
+    char *text;
+    struct err e = {0};
+    assert_int_equal(print(&text, GOLDEN "/qwen35moe.gguf", true, NULL, &e), ERR_OK);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *layout = json_object_get(root, "layout"), *mixing = json_object_get(layout, "mixing");
+    const json_t *moe = json_array_get(json_object_get(layout, "feed_forward"), 0);
+    const json_t *use = json_object_get(json_object_get(root, "model"), "token_bytes_by_use");
+    assert_int_equal(json_array_size(mixing), 2);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(mixing, 0), "layers")), 4);
+    assert_int_equal(json_u64(json_array_get(mixing, 1), "rotated"), 16);
+    assert_int_equal(json_u64(moe, "experts_used"), 3);
+    assert_string_equal(json_string_value(json_object_get(moe, "scores")), "softmax");
+    /* one layer of attention: 2 KV heads of 32, keys and values of 2 bytes; 4 of delta nets: 3 inputs of
+     * 2 * 2 * 16 + 6 * 16 channels, and 6 states of 16 x 16, of 4 bytes */
+    assert_int_equal(json_u64(layout, "kv_bytes_per_position"), 2 * 32 * 2 * 2);
+    assert_int_equal(json_u64(layout, "recurrent_state_bytes"), 4 * (3 * 160 + 6 * 16 * 16) * 4);
+    assert_int_equal(json_u64(use, "routed_experts"), 5 * 3 * 3 * 16 * 48 * 2);
+    json_decref(root);
+    free(text);
+    assert_int_equal(print(&text, write_model().s, true, NULL, &e), ERR_OK);
+    root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const char *error = json_string_value(json_object_get(json_object_get(root, "layout"), "error"));
+    assert_non_null(strstr(error, "architecture \"x\" is not known; known are "));
+    json_decref(root);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,6 +574,11 @@ int main(void)
         cmocka_unit_test(a_missing_tensor_or_file_is_an_error),
         cmocka_unit_test(an_unknown_type_is_shown_as_such),
         cmocka_unit_test(a_full_disk_is_an_error),
+        cmocka_unit_test(layout_tells_attention_from_recurrence),
+        cmocka_unit_test(layout_tells_windows_and_sinks),
+        cmocka_unit_test(layout_tells_parallel_branches_and_what_is_around),
+        cmocka_unit_test(layout_tells_latent_attention_and_routing_by_groups),
+        cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
     };
     return cmocka_run_group_tests_name("inspect", tests, make_folder, remove_folder);
 }

@@ -1,0 +1,145 @@
+/* A device that holds nothing: one handle stands for every buffer, weight and bank. */
+#include <assert.h>
+#include <string.h>
+
+#include "backend/backend_internal.h"
+
+struct buffer {
+    char nothing;
+};
+
+struct weight {
+    char nothing;
+};
+
+struct bank {
+    char nothing;
+};
+
+struct null_device {
+    struct backend base;
+    struct buffer buffer;
+    struct weight weight;
+    struct bank bank;
+};
+
+static struct null_device *null_of(struct backend *b)
+{
+    return (struct null_device *)b;
+}
+
+static err_code buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out, struct err *e)
+{
+    *out = &null_of(b)->buffer;
+    return ERR_OK;
+}
+
+static void buffer_close(struct backend *b, struct buffer *buf)
+{
+}
+
+static void forget(struct backend *b, const struct tensor *t, const void *src)
+{
+}
+
+static void clear(struct backend *b, const struct tensor *t)
+{
+}
+
+static err_code read_zeros(struct backend *b, const struct tensor *t, void *dst, struct err *e)
+{
+    memset(dst, 0, tensor_bytes(t));
+    return ERR_OK;
+}
+
+static err_code weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
+                            struct weight **out, struct err *e)
+{
+    *out = &null_of(b)->weight;
+    return ERR_OK;
+}
+
+static void weight_close(struct backend *b, struct weight *w)
+{
+}
+
+static err_code bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
+{
+    *out = &null_of(b)->bank;
+    return ERR_OK;
+}
+
+static void bank_close(struct backend *b, struct bank *bank)
+{
+}
+
+static size_t bank_slot_bytes(struct backend *b, const struct bank_desc *d)
+{
+    return 0;
+}
+
+static err_code bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
+                          const void *down, struct err *e)
+{
+    return ERR_OK;
+}
+
+static bool supports_none(struct backend *b, const struct op *op)
+{
+    return false;
+}
+
+static void enqueue(struct backend *b, const struct op *op)
+{
+    assert(!"the null device runs operations");
+}
+
+static uint64_t fence(struct backend *b)
+{
+    return 0;
+}
+
+static err_code wait_none(struct backend *b, uint64_t fence_id, struct err *e)
+{
+    return ERR_OK;
+}
+
+static struct backend_counters counters(struct backend *b)
+{
+    return (struct backend_counters){0};
+}
+
+static void null_close(struct backend *b)
+{
+    mem_free(null_of(b));
+}
+
+err_code backend_null_open(struct backend **out, struct err *e)
+{
+    static const struct backend_vtable vtable = {
+        .buffer_create = buffer_create,
+        .buffer_close = buffer_close,
+        .write = forget,
+        .clear = clear,
+        .read = read_zeros,
+        .weight_load = weight_load,
+        .weight_close = weight_close,
+        .bank_create = bank_create,
+        .bank_close = bank_close,
+        .bank_slot_bytes = bank_slot_bytes,
+        .bank_fill = bank_fill,
+        .enqueue = enqueue,
+        .supports = supports_none,
+        .fence = fence,
+        .wait = wait_none,
+        .counters = counters,
+        .close = null_close,
+    };
+    struct null_device *n = mem_calloc(1, sizeof *n);
+    *out = NULL;
+    if (!n)
+        return err_nomem(e, sizeof *n, "the null device");
+    n->base = (struct backend){.v = &vtable, .name = "null"};
+    *out = &n->base;
+    return ERR_OK;
+}

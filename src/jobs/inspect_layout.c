@@ -1,0 +1,241 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "jobs/inspect_internal.h"
+
+/* ---- words --------------------------------------------------------------------------------------------------- */
+
+/* Appends; what is too long is cut. */
+static void say(struct inspect_words *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void say(struct inspect_words *w, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(w->s + w->n, sizeof w->s - w->n, fmt, args);
+    va_end(args);
+    w->n += n > 0 ? (size_t)n : 0;
+    if (w->n >= sizeof w->s)
+        w->n = sizeof w->s - 1;
+}
+
+static void say_rope(struct inspect_words *w, const struct model *m, const struct attention *a)
+{
+    const struct rope_angles *r = &m->ropes[a->rope_table].angles;
+    if (a->n_rot < a->head_dim && !a->k_b)
+        say(w, "rope on %lld of %lld dimensions", (long long)a->n_rot, (long long)a->head_dim);
+    else
+        say(w, "rope");
+    if (r->freq_scale != 1)
+        say(w, r->yarn ? " (YaRN by %g)" : " (positions divided by %g)", 1 / (double)r->freq_scale);
+}
+
+static void say_latent(struct inspect_words *w, const struct model *m, const struct attention *a)
+{
+    say(w, "latent attention: %lld heads of %lld, of which %lld are rotated, values of %lld", (long long)a->n_head,
+        (long long)(a->n_nope + a->n_rot), (long long)a->n_rot, (long long)a->n_value);
+    say(w, "\none latent vector of %lld and %lld rotated for all heads", (long long)a->n_latent, (long long)a->n_rot);
+    if (a->q_a)
+        say(w, "; queries through a rank of %lld", (long long)a->n_q_latent);
+    say(w, "\n");
+    say_rope(w, m, a);
+}
+
+static void say_attention(struct inspect_words *w, const struct model *m, int64_t layer)
+{
+    const struct attention *a = &m->layers[layer].attn;
+    say(w, "attention: %lld heads of %lld over %lld KV head%s", (long long)a->n_head, (long long)a->head_dim,
+        (long long)a->n_head_kv, a->n_head_kv == 1 ? "" : "s");
+    if (a->head_dim_v != a->head_dim)
+        say(w, ", values of %lld", (long long)a->head_dim_v);
+    if (a->window)
+        say(w, ", over the last %lld positions", (long long)a->window);
+    say(w, "\n");
+    say_rope(w, m, a);
+    if (a->q_norm.buffer)
+        say(w, ", norms of q and k over %s%s", a->q_norm_len == a->head_dim ? "each head" : "all heads",
+            a->rope_first ? ", after rope" : "");
+    if (a->q_bias.buffer)
+        say(w, ", biases");
+    if (a->sinks.buffer)
+        say(w, ", sinks");
+    if (a->gate)
+        say(w, ", a gate on the output");
+    if (a->v_is_k)
+        say(w, ", keys serve as values");
+    if (a->kv_layer != layer)
+        say(w, ", keys and values of layer %lld", (long long)a->kv_layer);
+}
+
+static void say_mixing(struct inspect_words *w, const struct model *m, const struct model_facts *f, int64_t layer)
+{
+    const struct layer *y = &m->layers[layer];
+    const struct delta_net *d = &y->delta;
+    if (!y->is_recurrent) {
+        if (y->attn.k_b)
+            say_latent(w, m, &y->attn);
+        else
+            say_attention(w, m, layer);
+        return;
+    }
+    say(w, "recurrent, a gated delta net: %lld key heads of %lld, %lld value heads of %lld", (long long)d->n_head_k,
+        (long long)d->dk, (long long)d->n_head_v, (long long)d->dv);
+    say(w, "\nafter a convolution over %lld tokens", (long long)d->n_tap);
+}
+
+static const char *act_name(enum act_fn act)
+{
+    switch (act) {
+    case ACT_SILU: return "SwiGLU";
+    case ACT_GELU: return "GEGLU";
+    case ACT_SWIGLU_OAI: return "clamped SwiGLU";
+    case ACT_SIGMOID: break;
+    }
+    return "sigmoid";
+}
+
+static void say_router(struct inspect_words *w, const struct moe_layer *y)
+{
+    long long k = (long long)y->n_used;
+    switch (y->score) {
+    case ROUTE_SOFTMAX: say(w, "router: softmax over all; the best %lld", k); break;
+    case ROUTE_SIGMOID: say(w, "router: sigmoid of each; the best %lld", k); break;
+    case ROUTE_SOFTMAX_CHOSEN: say(w, "router: the best %lld; softmax over them", k); break;
+    }
+    if (y->choice_bias.buffer)
+        say(w, ", chosen with a correction bias");
+    if (y->n_group > 1)
+        say(w, ", from the best %lld of %lld groups", (long long)y->n_group_used, (long long)y->n_group);
+    if (y->norm_weights)
+        say(w, "; weights divided by their sum");
+    if (y->scale != 1)
+        say(w, "%s times %g", y->norm_weights ? "," : "; weights", (double)y->scale);
+    if (y->expert_scale.buffer)
+        say(w, "; each expert with a factor of its own");
+}
+
+static void say_feed_forward(struct inspect_words *w, const struct model *m, const struct model_facts *f, int64_t layer)
+{
+    const struct layer *l = &m->layers[layer];
+    const struct moe_layer *y = &l->moe;
+    if (l->ffn.down)
+        say(w, "dense: %lld wide, %s%s", (long long)l->ffn.n_ff, act_name(l->ffn.act),
+            l->is_moe ? ", side by side with\n" : "");
+    if (!l->is_moe)
+        return;
+    say(w, "sparse: %lld experts %u wide, %s, %lld for each token\n", (long long)y->n_expert, f->layers[layer].n_ff_exp,
+        act_name(y->act), (long long)y->n_used);
+    say_router(w, y);
+    if (y->shared_down)
+        say(w, "\nshared expert %lld wide%s", (long long)y->n_ff_shared, y->shared_gate_inp ? ", behind a gate" : "");
+}
+
+/* What is not a layer's: factors, caps, embeddings by layer. */
+static void say_around(struct inspect_words *w, const struct model *m)
+{
+    const char *comma = "";
+    const struct {
+        const char *what;
+        float v, none;
+    } all[] = {{"embeddings times", m->embed_scale, 1},
+               {"what a layer adds times", m->residual_scale, 1},
+               {"logits times", m->logit_scale, 1},
+               {"logits capped at", m->logit_softcap, 0}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].v != all[i].none) {
+            say(w, "%s%s %g", comma, all[i].what, (double)all[i].v);
+            comma = ", ";
+        }
+    if (m->n_token_embd)
+        say(w, "%san embedding of %lld for each layer", comma, (long long)m->n_token_embd);
+}
+
+/* ---- groups -------------------------------------------------------------------------------------------------- */
+
+typedef void say_fn(struct inspect_words *w, const struct model *m, const struct model_facts *f, int64_t layer);
+
+/* Layers of which the same can be said. */
+static err_code group_layers(struct inspect_layout *l, const struct model_facts *f, say_fn *describe,
+                             struct inspect_groups *g, struct err *e)
+{
+    size_t n = (size_t)l->model->n_layer;
+    g->of_layer = arena_calloc(&l->arena, n, sizeof *g->of_layer);
+    g->words = arena_calloc(&l->arena, n, sizeof *g->words);
+    if (!g->of_layer || !g->words)
+        return err_nomem(e, n * sizeof **g->words, "words about layers");
+    for (size_t i = 0; i < n; i++) {
+        struct inspect_words w = {0};
+        int k = 0;
+        describe(&w, l->model, f, (int64_t)i);
+        while (k < g->n && strcmp(g->words[k]->s, w.s) != 0)
+            k++;
+        g->of_layer[i] = k;
+        if (k < g->n)
+            continue;
+        g->words[k] = arena_calloc(&l->arena, 1, sizeof w);
+        if (!g->words[k])
+            return err_nomem(e, sizeof w, "words about layers");
+        *g->words[k] = w;
+        g->n++;
+    }
+    return ERR_OK;
+}
+
+int64_t inspect_group_next(const struct inspect_layout *l, const struct inspect_groups *g, int group, int64_t from)
+{
+    while (from < l->model->n_layer && g->of_layer[from] != group)
+        from++;
+    return from;
+}
+
+/* ---- state --------------------------------------------------------------------------------------------------- */
+
+/* What a token reads of those before it, with a cache of F16. */
+static void count_state(struct inspect_layout *l)
+{
+    const struct model *m = l->model;
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        const struct attention *a = &m->layers[i].attn;
+        const struct delta_net *d = &m->layers[i].delta;
+        if (m->layers[i].is_recurrent) {
+            l->recurrent_bytes += (uint64_t)(d->n_mixed * (d->n_tap - 1) + d->dk * d->dv * d->n_head_v) * sizeof(float);
+            continue;
+        }
+        uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (a->k_b ? 0 : a->head_dim_v))) * elem_bytes(ELEM_F16);
+        *(a->window ? &l->window_kv_bytes : &l->kv_bytes) += n;
+        l->window = a->window > l->window ? a->window : l->window;
+    }
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------------------- */
+
+static void keep_warning(void *user, enum log_level level, const char *line)
+{
+    struct inspect_layout *l = user;
+    if (level == LOG_WARN)
+        snprintf(l->warning, sizeof l->warning, "%s", line);
+}
+
+err_code inspect_layout_open(struct inspect_layout *l, const struct gguf *g, const struct model_facts *f, struct err *e)
+{
+    *l = (struct inspect_layout){0};
+    const struct log log = {keep_warning, l};
+    TRY(backend_null_open(&l->device, e));
+    const struct model_load_params params = {.device = l->device, .log = &log};
+    err_code code = model_load(&l->model, g, &params, &l->error);
+    if (code == ERR_NOMEM)
+        return err_set(e, code, "%s", l->error.text);
+    if (code != ERR_OK)
+        return ERR_OK;
+    count_state(l);
+    say_around(&l->around, l->model);
+    TRY(group_layers(l, f, say_mixing, &l->mixing, e));
+    return group_layers(l, f, say_feed_forward, &l->feed_forward, e);
+}
+
+void inspect_layout_close(struct inspect_layout *l)
+{
+    model_close(&l->model);
+    backend_close(&l->device);
+    arena_close(&l->arena);
+}
