@@ -147,6 +147,10 @@ struct rope_angles {
     bool yarn;
     float yarn_low, yarn_high;
     float magnitude; /* cosines and sines are multiplied by this; 1 for none */
+    /* and by 1 + temperature * log(floor((position + temperature_shift) / temperature_span) + 1), which grows with the
+     * position and makes far attention sharper; temperature 0: not */
+    float temperature;
+    int64_t temperature_span, temperature_shift;
 };
 
 enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
@@ -176,7 +180,7 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of
- *             absent experts untouched.  bank; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert] and of
+ *             absent experts untouched.  in[3]: weights F32 [k][M], or absent: what gate and up give is multiplied by.  bank; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert] and of
  *             down [n_embd][n_expert], by expert and not by slot, or absent
  * COMBINE     in: y, weights, shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through sigmoid).
  *             out: [n_embd][M] */
@@ -208,6 +212,7 @@ struct op {
             float scale;
             int64_t n_pos;  /* at least every pos[t] + 1; bounds the work, not the result */
             int64_t window; /* positions that a token sees, itself included; 0: all */
+            bool chunked;   /* but none before the last multiple of the window */
         } attention;
         struct {
             int64_t n_head_k;

@@ -26,6 +26,8 @@ struct running {
 static int64_t first_position(const struct attention *a, int64_t pos)
 {
     int64_t window = a->op->attention.window;
+    if (window && a->op->attention.chunked)
+        return pos / window * window;
     return window && pos >= window ? pos - window + 1 : 0;
 }
 

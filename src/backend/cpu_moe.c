@@ -91,6 +91,17 @@ static void expert_product(const struct experts *x, const struct item *it, enum 
         x->c->kernels->add(y + t * x->chunk_rows, y + t * x->chunk_rows, bias + it->expert * n_row + row0, row1 - row0);
 }
 
+/* The products of hidden rows [row, row + m) times their experts' weights, in a family that weighs what goes in. */
+static void weigh(const struct experts *x, int64_t row, int64_t m, float *gate, float *up, int64_t n)
+{
+    const float *weights = tensor_data(&x->op->in[3]);
+    for (int64_t t = 0; weights && t < m; t++)
+        for (int64_t i = 0; i < n; i++) {
+            gate[t * x->chunk_rows + i] *= weights[x->pair_of_row[row + t]];
+            up[t * x->chunk_rows + i] *= weights[x->pair_of_row[row + t]];
+        }
+}
+
 static void gate_up_task(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
@@ -106,6 +117,7 @@ static void gate_up_task(void *arg, size_t task, int thread)
         struct kernel_act ga = cpu_act_row(&x->gate_x, act_row), ua = cpu_act_row(&x->up_x, act_row);
         expert_product(x, it, GATE, &ga, row0, row1, m, gate);
         expert_product(x, it, UP, &ua, row0, row1, m, up);
+        weigh(x, it->row0 + i, m, gate, up, row1 - row0);
         for (int64_t t = 0; t < m; t++)
             x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), x->hidden + (it->row0 + i + t) * d->n_ff + row0,
                                    gate + t * x->chunk_rows, up + t * x->chunk_rows, row1 - row0);
@@ -301,14 +313,14 @@ static void combine_row(void *arg, size_t t, int thread)
     const struct combine_loop *l = arg;
     const struct kernels *kern = l->c->kernels;
     const struct op *op = l->op;
-    int64_t n = op->out[0].ne[0], k = op->in[1].ne[0], i = (int64_t)t;
+    int64_t n = op->out[0].ne[0], k = op->in[0].ne[1], i = (int64_t)t;
     const float *y = (const float *)tensor_data(&op->in[0]) + i * k * n;
-    const float *w = (const float *)tensor_data(&op->in[1]) + i * k;
+    const float *w = tensor_data(&op->in[1]);
     const float *shared = tensor_data(&op->in[2]), *shared_gate = tensor_data(&op->in[3]);
     float *out = (float *)tensor_data(&op->out[0]) + i * n;
     memset(out, 0, (size_t)n * sizeof *out);
     for (int64_t r = 0; r < k; r++)
-        kern->fma_scalar(out, y + r * n, w[r], n);
+        kern->fma_scalar(out, y + r * n, w ? w[i * k + r] : 1, n);
     if (!shared)
         return;
     if (shared_gate) {

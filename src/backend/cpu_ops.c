@@ -276,6 +276,9 @@ static void rope_table_row(void *arg, size_t t, int thread)
     const float *divisor = tensor_data(&op->vec[0]);
     float *cs = (float *)tensor_data(&op->out[0]) + (int64_t)t * n_rot;
     const struct rope_angles *a = &op->rope_table;
+    double magnitude = a->magnitude;
+    if (a->temperature != 0)
+        magnitude *= 1 + a->temperature * log((double)((pos + a->temperature_shift) / a->temperature_span) + 1);
     for (int64_t i = 0; i < n_rot / 2; i++) {
         double freq = pow(a->freq_base, -2.0 * (double)i / (double)n_rot), scale = a->freq_scale;
         if (a->yarn) {
@@ -284,8 +287,8 @@ static void rope_table_row(void *arg, size_t t, int thread)
             scale = scale * ramp + (1 - ramp);
         }
         double angle = pos * freq * scale / (divisor ? divisor[i] : 1);
-        cs[2 * i] = (float)(cos(angle) * a->magnitude);
-        cs[2 * i + 1] = (float)(sin(angle) * a->magnitude);
+        cs[2 * i] = (float)(cos(angle) * magnitude);
+        cs[2 * i + 1] = (float)(sin(angle) * magnitude);
     }
 }
 

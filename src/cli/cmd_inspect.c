@@ -23,7 +23,7 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_inspect = {
     .name = "inspect",
     .usage = "FILE [--json] [--tensor NAME]",
-    .summary = "what is in a GGUF file, and what its experts weigh",
+    .summary = "what is in a GGUF file, how its layers work, what a token reads",
     .max_operand = 1,
     .run = run,
 };

@@ -305,8 +305,9 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
     set(o, v, "value_width", integer(o, (uint64_t)(a->k_b ? a->n_value : a->head_dim_v)));
     set(o, v, "latent_width", integer(o, (uint64_t)a->n_latent));
     set(o, v, "query_rank", integer(o, (uint64_t)a->n_q_latent));
-    set(o, v, "rotated", integer(o, (uint64_t)a->n_rot));
+    set(o, v, "rotated", integer(o, a->rope_table < 0 ? 0 : (uint64_t)a->n_rot));
     set(o, v, "window", integer(o, (uint64_t)a->window));
+    set(o, v, "chunked", boolean(o, a->chunked));
     set(o, v, "gated", boolean(o, a->gate));
     set(o, v, "sinks", boolean(o, a->sinks.buffer));
     set(o, v, "cache_of_layer", integer(o, (uint64_t)a->kv_layer));

@@ -21,6 +21,10 @@ static void say(struct inspect_words *w, const char *fmt, ...)
 
 static void say_rope(struct inspect_words *w, const struct model *m, const struct attention *a)
 {
+    if (a->rope_table < 0) {
+        say(w, "no rope");
+        return;
+    }
     const struct rope_angles *r = &m->ropes[a->rope_table].angles;
     if (a->n_rot < a->head_dim && !a->k_b)
         say(w, "rope on %lld of %lld dimensions", (long long)a->n_rot, (long long)a->head_dim);
@@ -49,12 +53,14 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
     if (a->head_dim_v != a->head_dim)
         say(w, ", values of %lld", (long long)a->head_dim_v);
     if (a->window)
-        say(w, ", over the last %lld positions", (long long)a->window);
+        say(w, a->chunked ? ", in chunks of %lld positions" : ", over the last %lld positions", (long long)a->window);
     say(w, "\n");
     say_rope(w, m, a);
-    if (a->q_norm.buffer)
+    if (a->q_norm_len)
         say(w, ", norms of q and k over %s%s", a->q_norm_len == a->head_dim ? "each head" : "all heads",
-            a->rope_first ? ", after rope" : "");
+            a->rope_first ? " after rope" : "");
+    if (m->ropes[a->q_rope_table].angles.temperature != 0)
+        say(w, ", queries that grow with the position");
     if (a->q_bias.buffer)
         say(w, ", biases");
     if (a->sinks.buffer)
@@ -108,6 +114,8 @@ static void say_router(struct inspect_words *w, const struct moe_layer *y)
         say(w, ", from the best %lld of %lld groups", (long long)y->n_group_used, (long long)y->n_group);
     if (y->norm_weights)
         say(w, "; weights divided by their sum");
+    if (y->weighs_input)
+        say(w, "; weights multiply what goes in");
     if (y->scale != 1)
         say(w, "%s times %g", y->norm_weights ? "," : "; weights", (double)y->scale);
     if (y->expert_scale.buffer)
@@ -201,7 +209,7 @@ static void count_state(struct inspect_layout *l)
             l->recurrent_bytes += (uint64_t)(d->n_mixed * (d->n_tap - 1) + d->dk * d->dv * d->n_head_v) * sizeof(float);
             continue;
         }
-        uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (a->k_b ? 0 : a->head_dim_v))) * elem_bytes(ELEM_F16);
+        uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (a->k_b ? 0 : a->head_dim_v))) * sizeof(uint16_t);
         *(a->window ? &l->window_kv_bytes : &l->kv_bytes) += n;
         l->window = a->window > l->window ? a->window : l->window;
     }

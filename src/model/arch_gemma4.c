@@ -75,7 +75,7 @@ static err_code load_heads(struct loader *l, struct gemma *g, int64_t i, struct 
     a->head_dim = a->head_dim_v = a->q_norm_len = a->k_norm_len = k->head_dim;
     a->n_rot = k->n_rot;
     a->rope = ROPE_NEOX;
-    a->rope_table = k->rope_table;
+    a->rope_table = a->q_rope_table = k->rope_table;
     a->scale = 1;
     a->has_unit_v_norm = true;
     a->kv_layer = i;

@@ -211,22 +211,23 @@ static void add_scaled(const struct pass *p, const struct tensor *x, const struc
     add(p, x, y);
 }
 
-static void rope(const struct pass *p, const struct attention *a, const struct tensor *x)
+static void rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x)
 {
-    backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
-                                       .in = {*x, p->rope[a->rope_table]},
-                                       .out = {*x},
-                                       .rope = {a->rope, a->head_dim, a->n_rot}});
+    if (table < 0)
+        return;
+    backend_enqueue(
+        p->b, &(struct op){
+                  .kind = OP_ROPE, .in = {*x, p->rope[table]}, .out = {*x}, .rope = {a->rope, a->head_dim, a->n_rot}});
 }
 
-/* The heads of q or of k, normed (w absent: not) and rotated. */
-static void norm_and_rope(const struct pass *p, const struct attention *a, const struct tensor *x,
+/* The heads of q or of k, normed over n elements (0: not) and rotated. */
+static void norm_and_rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x,
                           const struct tensor *w, int64_t n)
 {
-    if (w->buffer && !a->rope_first)
+    if (n && !a->rope_first)
         norm(p, x, w, n, x);
-    rope(p, a, x);
-    if (w->buffer && a->rope_first)
+    rope(p, a, table, x);
+    if (n && a->rope_first)
         norm(p, x, w, n, x);
 }
 
@@ -239,7 +240,7 @@ static void store_kv(const struct pass *p, const struct attention *a, const stru
         norm(p, k, &no_weights, a->head_dim, v);
     else if (a->has_unit_v_norm)
         norm(p, v, &no_weights, a->head_dim_v, v);
-    norm_and_rope(p, a, k, &a->k_norm, a->k_norm_len);
+    norm_and_rope(p, a, a->rope_table, k, &a->k_norm, a->k_norm_len);
     backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {*k, p->pos}, .state = {kv->k}});
     backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {*v, p->pos}, .state = {kv->v}});
 }
@@ -260,7 +261,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
                                        .vec = {a->q_bias, a->k_bias, a->v_bias}});
     if (a->gate)
         backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {z}, .weight = {a->gate}});
-    norm_and_rope(p, a, &q, &a->q_norm, a->q_norm_len);
+    norm_and_rope(p, a, a->q_rope_table, &q, &a->q_norm, a->q_norm_len);
     if (a->k)
         store_kv(p, a, kv, &k, &v);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
@@ -268,7 +269,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
                                        .out = {out},
                                        .state = {kv->k, kv->v},
                                        .vec = {a->sinks},
-                                       .attention = {a->n_head, a->scale, p->s->pos + p->n, a->window}});
+                                       .attention = {a->n_head, a->scale, p->s->pos + p->n, a->window, a->chunked}});
     if (a->gate)
         backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SIGMOID});
     backend_enqueue(p->b,
@@ -316,8 +317,8 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     norm(p, &latent, &a->k_norm, a->n_latent, &latent);
     heads(p, NULL, &k_pe, 0, n_rot, &k, 0, n_rot, 1);
     heads(p, NULL, &latent, 0, a->n_latent, &k, n_rot, a->n_latent, 1);
-    rope(p, a, &q);
-    rope(p, a, &k);
+    rope(p, a, a->q_rope_table, &q);
+    rope(p, a, a->rope_table, &k);
     backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {k, p->pos}, .state = {kv->k}});
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
                                        .in = {q, p->pos},

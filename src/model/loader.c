@@ -445,10 +445,10 @@ static err_code load_qkv(struct loader *l, int64_t layer, int64_t n_k, int64_t n
                  : load_weight(l, layer, "attn_v.weight", n_embd, n_v, &a->v, e);
 }
 
-/* Elements [first, first + n) of a vector. */
+/* Elements [first, first + n) of a vector of floats. */
 static struct tensor part(struct tensor t, int64_t first, int64_t n)
 {
-    t.off_bytes += (size_t)first * elem_bytes(t.type);
+    t.off_bytes += (size_t)first * sizeof(float);
     t.ne[0] = n;
     return t;
 }
@@ -644,24 +644,31 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
     return load_shared(l, layer, y, e);
 }
 
-err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e)
+err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool *windowed, struct err *e)
 {
     char key[KEY_BYTES];
     const void *flags;
     uint64_t n;
     arch_key(l, "attention.sliding_window_pattern", key);
     const struct gguf_value *v = gguf_find(l->g, key);
-    bool windowed = (layer + 1) % period != 0;
+    *windowed = (layer + 1) % period != 0;
     if (v && v->type == GGUF_ARRAY) {
         TRY(gguf_opt_array(l->g, key, GGUF_BOOL, &flags, &n, e));
         if (n < (uint64_t)l->m->n_layer)
             return err_set(e, ERR_FORMAT, "%s: %s has %llu elements, expected one for each of %lld layers",
                            gguf_file_path(l->g, 0), key, (unsigned long long)n, (long long)l->m->n_layer);
-        windowed = ((const uint8_t *)flags)[layer];
+        *windowed = ((const uint8_t *)flags)[layer];
     } else if (v) {
         TRY(load_u32(l, "attention.sliding_window_pattern", &period, e));
-        windowed = period > 0 && (layer + 1) % period != 0;
+        *windowed = period > 0 && (layer + 1) % period != 0;
     }
+    return ERR_OK;
+}
+
+err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e)
+{
+    bool windowed;
+    TRY(load_is_windowed(l, layer, period, &windowed, e));
     *window = 0;
     return windowed ? load_u32(l, "attention.sliding_window", window, e) : ERR_OK;
 }

@@ -96,6 +96,9 @@ MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode
 MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
                             struct err *e);
 
+/* Whether a layer attends to a window only: as the file's pattern says, else all but every period-th. */
+MUST_USE err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool *windowed, struct err *e);
+
 /* The window of a layer, 0 when it attends to everything: as the file's pattern says, else every period-th. */
 MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e);
 

@@ -25,16 +25,17 @@ struct attention {
     int64_t n_head, n_head_kv, head_dim, head_dim_v;
     int64_t n_rot;
     enum rope_mode rope;
-    int rope_table; /* index into the model's */
+    int rope_table, q_rope_table; /* indices into the model's, for k and for q; negative: not rotated */
     float scale;
     int64_t window; /* positions that a token sees; 0: all */
+    bool chunked;   /* but none before the last multiple of the window */
     struct weight *q, *k, *v, *o;
     bool is_gated;
     struct weight *gate; /* [n_head * head_dim][n_embd]: its sigmoid scales what goes into o; may be NULL */
     struct tensor q_bias, k_bias, v_bias, o_bias;
-    struct tensor q_norm, k_norm; /* RMS norms before rope: over each head, or over all of q and k */
-    int64_t q_norm_len, k_norm_len;
-    bool rope_first; /* they come after rope instead */
+    struct tensor q_norm, k_norm;   /* RMS norms before rope; absent: to RMS 1 */
+    int64_t q_norm_len, k_norm_len; /* over each head, or over all of q and k; 0: no norms */
+    bool rope_first;                /* they come after rope instead */
 
     /* Latent attention, when k_b is not NULL: q gives the unrotated parts of the heads' queries, q_pe the rotated ones,
      * k the latent [n_latent], k_pe the rotated part [n_rot] that all heads share. A row of the cache is k_pe and the

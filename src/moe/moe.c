@@ -71,7 +71,7 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
                             const struct tensor *slots, int64_t sort_cutoff)
 {
     backend_enqueue(b, &(struct op){.kind = OP_EXPERTS,
-                                    .in = {c->x, c->ids, *slots},
+                                    .in = {c->x, c->ids, *slots, l->weighs_input ? c->weights : (struct tensor){0}},
                                     .out = {c->y},
                                     .vec = {l->gate_bias, l->up_bias, l->down_bias},
                                     .bank = experts_bank(experts, l->experts_layer),
@@ -156,6 +156,7 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
     struct tensor shared = {0}, shared_weight = {0};
     if (l->shared_down)
         enqueue_shared(b, l, w, x, &shared, &shared_weight);
-    backend_enqueue(b, &(struct op){.kind = OP_COMBINE, .in = {c.y, c.weights, shared, shared_weight}, .out = {*out}});
+    const struct tensor weights = l->weighs_input ? (struct tensor){0} : c.weights;
+    backend_enqueue(b, &(struct op){.kind = OP_COMBINE, .in = {c.y, weights, shared, shared_weight}, .out = {*out}});
     return ERR_OK;
 }

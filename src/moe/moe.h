@@ -21,6 +21,7 @@ struct moe_layer {
     enum route_score score;
     bool norm_weights;
     float scale;
+    bool weighs_input;             /* the weights multiply what goes into the experts and not what comes out */
     int64_t n_group, n_group_used; /* 1, 1: no groups */
     enum act_fn act;
     struct tensor gate_bias, up_bias, down_bias; /* [n_ff][n_expert], [n_ff][n_expert], [n_embd][n_expert] */

@@ -267,6 +267,31 @@ static void rope_table_mixes_frequencies_as_yarn_says(void **state)
         backend_buffer_close(f->device, &all[i]->buffer);
 }
 
+/* Without frequencies a table keeps directions; lengths grow with every whole span of positions. */
+static void rope_table_lengthens_with_the_position(void **state)
+{
+    enum { N_ROT = 4, N_POS = 5 };
+    struct fixture *f = *state;
+    struct err e;
+    static const int32_t pos[N_POS] = {0, 98, 99, 100, 1000000};
+    static const int64_t n_span[2][N_POS] = {{0, 0, 0, 1, 10000}, {0, 0, 1, 1, 10000}}; /* whole spans, by shift */
+    float got[N_POS][N_ROT];
+    struct tensor ids = tensor_i32(f, N_POS, 1, pos), table = tensor_f32(f, N_ROT, N_POS, 1, NULL);
+    for (int shift = 0; shift < 2; shift++) {
+        const struct rope_angles a = {
+            .freq_base = 1, .magnitude = 2, .temperature = 0.25f, .temperature_span = 100, .temperature_shift = shift};
+        backend_enqueue(f->device, &(struct op){.kind = OP_ROPE_TABLE, .in = {ids}, .out = {table}, .rope_table = a});
+        assert_int_equal(backend_read(f->device, &table, got, &e), ERR_OK);
+        for (int t = 0; t < N_POS; t++)
+            for (int i = 0; i < N_ROT; i += 2) {
+                double length = 2 * (1 + 0.25 * log(1 + (double)n_span[shift][t]));
+                assert_true(fabs((double)got[t][i] - length) < 1e-6 && got[t][i + 1] == 0);
+            }
+    }
+    backend_buffer_close(f->device, &ids.buffer);
+    backend_buffer_close(f->device, &table.buffer);
+}
+
 /* ---- attention ----------------------------------------------------------------------------------------------- */
 
 enum { A_POS = 150, A_CTX = 160, A_HEAD = 6, A_HEAD_KV = 2, A_DK = 16, A_DV = 24 };
@@ -274,6 +299,7 @@ enum { A_POS = 150, A_CTX = 160, A_HEAD = 6, A_HEAD_KV = 2, A_DK = 16, A_DV = 24
 struct attn {
     float q[A_POS * A_HEAD * A_DK], k[A_POS * A_HEAD_KV * A_DK], v[A_POS * A_HEAD_KV * A_DV], sinks[A_HEAD];
     struct tensor tq, tpos, tk, tv, tout, tsinks;
+    bool chunked;
 };
 
 /* Random queries, and a cache of random keys and values; k and v become what the cache holds of them. */
@@ -327,11 +353,12 @@ static void run_attn(struct fixture *f, const struct attn *a, int64_t window, bo
     struct tensor pos = a->tpos, out = tensor_rows(a->tout, t0, n);
     pos.off_bytes += (size_t)t0 * sizeof(int32_t);
     pos.ne[0] = n;
-    struct op op = {.kind = OP_ATTENTION,
-                    .in = {tensor_rows(a->tq, t0, n), pos},
-                    .out = {out},
-                    .state = {a->tk, a->tv},
-                    .attention = {.n_head = A_HEAD, .scale = A_SCALE, .n_pos = t0 + n, .window = window}};
+    struct op op = {
+        .kind = OP_ATTENTION,
+        .in = {tensor_rows(a->tq, t0, n), pos},
+        .out = {out},
+        .state = {a->tk, a->tv},
+        .attention = {.n_head = A_HEAD, .scale = A_SCALE, .n_pos = t0 + n, .window = window, .chunked = a->chunked}};
     if (sinks)
         op.vec[0] = a->tsinks;
     backend_enqueue(f->device, &op);
@@ -785,6 +812,26 @@ static void checking_device_names_the_first_operation_that_differs(void **state)
     assert_non_null(strstr(e.text, "operation 3, ACT_MUL"));
 }
 
+/* In chunks of n, token t sees the t % n + 1 last positions. */
+static void attention_begins_anew_with_each_chunk(void **state)
+{
+    static const int64_t chunks[] = {1, 7, 64, 70, 1000};
+    struct fixture *f = *state;
+    struct attn *a = open_attn(f, ELEM_F16);
+    float *got = calloc(A_POS * A_HEAD * A_DV, sizeof *got), one[A_HEAD * A_DV];
+    for (int i = 0; i < 5; i++) {
+        a->chunked = true;
+        run_attn(f, a, chunks[i], true, 0, A_POS, got);
+        a->chunked = false;
+        for (int t = 0; t < A_POS; t++) {
+            run_attn(f, a, t % chunks[i] + 1, true, t, 1, one);
+            assert_memory_equal(one, got + (size_t)t * A_HEAD * A_DV, sizeof one);
+        }
+    }
+    free(got);
+    close_attn(f, a);
+}
+
 static err_code must_not_be_read(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {
     fail_msg("the null device read a weight");
@@ -834,6 +881,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(experts_of_an_empty_wave_compute_nothing, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(combine_adds_in_rank_order_and_shared_last, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(failed_read_fails_the_load, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(rope_table_lengthens_with_the_position, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(attention_begins_anew_with_each_chunk, open_cpu, close_cpu),
         cmocka_unit_test(null_device_holds_nothing),
         cmocka_unit_test_setup_teardown(checking_device_is_content_with_equal_devices, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(checking_device_names_the_first_operation_that_differs, open_cpu, close_cpu),

@@ -484,6 +484,22 @@ static void layout_tells_windows_and_sinks(void **state)
                              "    router: the best 3; softmax over them\n");
 }
 
+static void layout_tells_chunks_and_layers_without_rope(void **state)
+{
+    assert_layout("llama4", "  mixing, 4 layers (0-2, 4)\n"
+                            "    attention: 4 heads of 8 over 2 KV heads, in chunks of 8192 positions\n"
+                            "    rope, norms of q and k over each head after rope\n"
+                            "  mixing, layer 3\n"
+                            "    attention: 4 heads of 8 over 2 KV heads\n"
+                            "    no rope, queries that grow with the position\n"
+                            "  feed-forward, 3 layers (0, 2, 4)\n"
+                            "    dense: 48 wide, SwiGLU\n"
+                            "  feed-forward, 2 layers (1, 3)\n"
+                            "    sparse: 8 experts 16 wide, SwiGLU, 1 for each token\n"
+                            "    router: sigmoid of each; the best 1; weights multiply what goes in\n"
+                            "    shared expert 16 wide\n");
+}
+
 static void layout_tells_parallel_branches_and_what_is_around(void **state)
 {
     assert_layout("gemma4",
@@ -576,6 +592,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_is_an_error),
         cmocka_unit_test(layout_tells_attention_from_recurrence),
         cmocka_unit_test(layout_tells_windows_and_sinks),
+        cmocka_unit_test(layout_tells_chunks_and_layers_without_rope),
         cmocka_unit_test(layout_tells_parallel_branches_and_what_is_around),
         cmocka_unit_test(layout_tells_latent_attention_and_routing_by_groups),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),

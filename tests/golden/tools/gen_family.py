@@ -21,7 +21,7 @@ DEFAULTS = dict(
     freq_base=10000.0, eps=1e-5, rope_freqs=0,
     gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
-    yarn_factor=0.0, yarn_orig=64, temperature_scale=0.0, window=-1,
+    yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
 )
 
 FAMILIES = dict(
@@ -38,8 +38,8 @@ FAMILIES = dict(
     ernie4_5=dict(n_expert=0),
     hunyuan_dense=dict(arch="hunyuan-dense", n_expert=0, qk_norm="head"),
     qwen2=dict(n_expert=0, bias=1),
-    llama4=dict(n_layer=5, n_used=1, n_shared=1, moe_step=2, temperature_scale=0.0),
-    mistral3=dict(n_expert=0, yarn_factor=4.0, temperature_scale=0.1),
+    llama4=dict(n_layer=5, n_used=1, n_shared=1, moe_step=2),
+    mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
 U32, F32, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
@@ -144,12 +144,11 @@ def add_metadata(m):
         m.optional("%." + key, F32, c[key])
     m.optional("%.attention.scale", F32, c["attention_scale"])
     m.optional("%.attention.temperature_scale", F32, c["temperature_scale"])
-    if c["window"] >= 0:
-        m.key("%.attention.sliding_window", U32, c["window"])
     if c["yarn_factor"]:
         m.key("%.rope.scaling.type", STRING, "yarn")
         m.key("%.rope.scaling.factor", F32, c["yarn_factor"])
         m.key("%.rope.scaling.original_context_length", U32, c["yarn_orig"])
+        m.optional("%.rope.scaling.yarn_log_multiplier", F32, c["yarn_log_mul"])
 
 
 def add_attention(m, p):
