@@ -59,7 +59,7 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
     if (a->q_norm_len)
         say(w, ", norms of q and k over %s%s", a->q_norm_len == a->head_dim ? "each head" : "all heads",
             a->rope_first ? " after rope" : "");
-    if (m->ropes[a->q_rope_table].angles.temperature != 0)
+    if (a->q_rope_table >= 0 && m->ropes[a->q_rope_table].angles.temperature != 0)
         say(w, ", queries that grow with the position");
     if (a->q_bias.buffer)
         say(w, ", biases");

@@ -32,7 +32,12 @@ static err_code load_granite(struct loader *l, struct err *e)
 
 err_code arch_granite_load(struct loader *l, struct err *e)
 {
-    return load_granite(l, e);
+    bool rope = true;
+    TRY(load_granite(l, e));
+    TRY(load_bool_opt(l, "rope.scaling.finetuned", &rope, e)); /* the dense ones' switch */
+    for (int64_t i = 0; i < l->m->n_layer && !rope; i++)
+        l->m->layers[i].attn.rope_table = l->m->layers[i].attn.q_rope_table = -1;
+    return ERR_OK;
 }
 
 err_code arch_granitemoe_load(struct loader *l, struct err *e)

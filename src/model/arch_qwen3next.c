@@ -1,7 +1,7 @@
 /* qwen3next (Qwen3-Next), qwen35moe (Qwen3.5 and 3.6 with experts) and qwen35 (without): gated delta nets, and full
- * attention with an output gate in every full_attention_interval-th layer; a shared expert behind a sigmoid gate. The
- * two differ in how a file lays out beta and alpha, and in which key head serves a value head. Multi-section rope turns
- * all sections by the same position in text, so it is plain rope here. */
+ * attention with an output gate in the layers that the file says, or every full_attention_interval-th; a shared expert
+ * behind a sigmoid gate. The two differ in how a file lays out beta and alpha, and in which key head serves a value
+ * head. Multi-section rope turns all sections by the same position in text, so it is plain rope here. */
 #include "model/loader.h"
 
 #include "gguf/gguf.h"
@@ -103,6 +103,7 @@ static err_code load_hybrid(struct loader *l, bool grouped, struct err *e)
         struct layer *y = &m->layers[i];
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
         y->is_recurrent = (i + 1) % interval != 0;
+        TRY(load_layer_flag_opt(l, "attention.recurrent_layers", i, &y->is_recurrent, e));
         y->attn.is_gated = true;
         TRY(y->is_recurrent ? load_delta_net(l, i, grouped, &y->delta, e)
                             : load_attention(l, i, ROPE_NEOX, QK_NORM_HEAD, &y->attn, e));

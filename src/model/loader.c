@@ -56,6 +56,13 @@ err_code load_f32_opt(struct loader *l, const char *suffix, float *out, struct e
     return gguf_opt_f32(l->g, key, out, e);
 }
 
+err_code load_bool_opt(struct loader *l, const char *suffix, bool *out, struct err *e)
+{
+    char key[KEY_BYTES];
+    arch_key(l, suffix, key);
+    return gguf_opt_bool(l->g, key, out, e);
+}
+
 err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer, int64_t *out, struct err *e)
 {
     char key[KEY_BYTES];
@@ -70,6 +77,23 @@ err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer,
         *out = all[layer];
     mem_free(all);
     return code;
+}
+
+err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer, bool *out, struct err *e)
+{
+    char key[KEY_BYTES];
+    const void *flags;
+    uint64_t n;
+    arch_key(l, suffix, key);
+    const struct gguf_value *v = gguf_find(l->g, key);
+    if (!v || v->type != GGUF_ARRAY)
+        return ERR_OK;
+    TRY(gguf_opt_array(l->g, key, GGUF_BOOL, &flags, &n, e));
+    if (n < (uint64_t)l->m->n_layer)
+        return err_set(e, ERR_FORMAT, "%s: %s has %llu elements, expected one for each of %lld layers",
+                       gguf_file_path(l->g, 0), key, (unsigned long long)n, (long long)l->m->n_layer);
+    *out = ((const uint8_t *)flags)[layer];
+    return ERR_OK;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------- */
@@ -598,10 +622,8 @@ static err_code load_gating(struct loader *l, enum route_score *score, struct er
 static err_code load_router(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
 {
     struct model *m = l->m;
-    char key[KEY_BYTES];
     TRY(load_gating(l, &y->score, e));
-    arch_key(l, "expert_weights_norm", key);
-    TRY(gguf_opt_bool(l->g, key, &y->norm_weights, e));
+    TRY(load_bool_opt(l, "expert_weights_norm", &y->norm_weights, e));
     TRY(load_f32_opt(l, "expert_weights_scale", &y->scale, e));
     if (y->scale == 0) /* some files say 0 for none */
         y->scale = 1;
@@ -646,23 +668,14 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
 
 err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool *windowed, struct err *e)
 {
+    static const char pattern[] = "attention.sliding_window_pattern";
     char key[KEY_BYTES];
-    const void *flags;
-    uint64_t n;
-    arch_key(l, "attention.sliding_window_pattern", key);
+    arch_key(l, pattern, key);
     const struct gguf_value *v = gguf_find(l->g, key);
-    *windowed = (layer + 1) % period != 0;
-    if (v && v->type == GGUF_ARRAY) {
-        TRY(gguf_opt_array(l->g, key, GGUF_BOOL, &flags, &n, e));
-        if (n < (uint64_t)l->m->n_layer)
-            return err_set(e, ERR_FORMAT, "%s: %s has %llu elements, expected one for each of %lld layers",
-                           gguf_file_path(l->g, 0), key, (unsigned long long)n, (long long)l->m->n_layer);
-        *windowed = ((const uint8_t *)flags)[layer];
-    } else if (v) {
-        TRY(load_u32(l, "attention.sliding_window_pattern", &period, e));
-        *windowed = period > 0 && (layer + 1) % period != 0;
-    }
-    return ERR_OK;
+    if (v && v->type != GGUF_ARRAY)
+        TRY(load_u32(l, pattern, &period, e));
+    *windowed = period > 0 && (layer + 1) % period != 0;
+    return load_layer_flag_opt(l, pattern, layer, windowed, e);
 }
 
 err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e)

@@ -31,8 +31,12 @@ MUST_USE err_code load_u32(struct loader *l, const char *suffix, int64_t *out, s
 MUST_USE err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct err *e); /* else *out stays */
 MUST_USE err_code load_f32(struct loader *l, const char *suffix, float *out, struct err *e);
 MUST_USE err_code load_f32_opt(struct loader *l, const char *suffix, float *out, struct err *e);
+MUST_USE err_code load_bool_opt(struct loader *l, const char *suffix, bool *out, struct err *e);
 /* A number that is one for all layers or an array of one for each; *out stays when the key is absent. */
 MUST_USE err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer, int64_t *out, struct err *e);
+
+/* A flag from an array of one for each layer; *out stays when the key is absent or no array. */
+MUST_USE err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer, bool *out, struct err *e);
 
 /* ---- tensors: NAME (layer -1) or "blk.LAYER.NAME" ------------------------------------------------------------ */
 

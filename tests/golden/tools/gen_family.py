@@ -22,6 +22,7 @@ DEFAULTS = dict(
     gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
+    no_rope=0,
 )
 
 FAMILIES = dict(
@@ -144,6 +145,8 @@ def add_metadata(m):
         m.optional("%." + key, F32, c[key])
     m.optional("%.attention.scale", F32, c["attention_scale"])
     m.optional("%.attention.temperature_scale", F32, c["temperature_scale"])
+    if c["no_rope"]:
+        m.key("%.rope.scaling.finetuned", BOOL, False)
     if c["yarn_factor"]:
         m.key("%.rope.scaling.type", STRING, "yarn")
         m.key("%.rope.scaling.factor", F32, c["yarn_factor"])
