@@ -23,6 +23,7 @@ DEFAULTS = dict(
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
     no_rope=0,
+    recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are gated delta nets: "1101"
 )
 
 FAMILIES = dict(
@@ -40,6 +41,7 @@ FAMILIES = dict(
     hunyuan_dense=dict(arch="hunyuan-dense", n_expert=0, qk_norm="head"),
     qwen2=dict(n_expert=0, bias=1),
     llama4=dict(n_layer=5, n_used=1, n_shared=1, moe_step=2),
+    qwen35=dict(n_expert=0, n_layer=4, recurrent="1101", qk_norm="head", n_rot=4),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -69,7 +71,7 @@ class Model:
         self.keys.append(text(key.replace("%", self.c["arch"])) + struct.pack("<I", kind) + value(kind, v))
 
     def array(self, key, kind, items):
-        self.keys.append(text(key) + struct.pack("<IIQ", ARRAY, kind, len(items)) + b"".join(value(kind, v) for v in items))
+        self.keys.append(text(key.replace("%", self.c["arch"])) + struct.pack("<IIQ", ARRAY, kind, len(items)) + b"".join(value(kind, v) for v in items))
 
     def optional(self, key, kind, v):
         if v:
@@ -147,6 +149,12 @@ def add_metadata(m):
     m.optional("%.attention.temperature_scale", F32, c["temperature_scale"])
     if c["no_rope"]:
         m.key("%.rope.scaling.finetuned", BOOL, False)
+    if c["recurrent"]:
+        m.array("%.attention.recurrent_layers", BOOL, [r == "1" for r in c["recurrent"]])
+        m.array("%.rope.dimension_sections", I32, [1, 1, 0, 0])
+        for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
+                       ("time_step_rank", c["n_value_head"]), ("inner_size", c["n_value_head"] * c["state"])):
+            m.key("%.ssm." + key, U32, v)
     if c["yarn_factor"]:
         m.key("%.rope.scaling.type", STRING, "yarn")
         m.key("%.rope.scaling.factor", F32, c["yarn_factor"])
@@ -158,7 +166,8 @@ def add_attention(m, p):
     c = m.c
     n_q, n_kv, n_embd = c["n_head"] * c["hd"], c["n_kv"] * c["hd"], c["n_embd"]
     m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
-    parts = [("attn_qkv", n_q + 2 * n_kv)] if c["fused_qkv"] else [("attn_q", n_q), ("attn_k", n_kv), ("attn_v", n_kv)]
+    n_q_row = 2 * n_q if c["recurrent"] else n_q  # each head's rows, then those of its gate
+    parts = [("attn_qkv", n_q_row + 2 * n_kv)] if c["fused_qkv"] else [("attn_q", n_q_row), ("attn_k", n_kv), ("attn_v", n_kv)]
     for name, n in parts:
         m.matrix(p + name + ".weight", [n_embd, n], 1.3)
         if c["bias"]:
@@ -169,6 +178,22 @@ def add_attention(m, p):
     if c["qk_norm"]:
         m.vector(p + "attn_q_norm.weight", [n_q if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
         m.vector(p + "attn_k_norm.weight", [n_kv if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
+
+
+def add_delta_net(m, p):
+    c = m.c
+    n_embd, n_head, n_v = c["n_embd"], c["n_value_head"], c["n_value_head"] * c["state"]
+    n_mixed = 2 * c["n_key_head"] * c["state"] + n_v
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    m.matrix(p + "attn_qkv.weight", [n_embd, n_mixed], 1.2)
+    m.matrix(p + "attn_gate.weight", [n_embd, n_v], 1.2)
+    m.matrix(p + "ssm_beta.weight", [n_embd, n_head], 1.3)
+    m.matrix(p + "ssm_alpha.weight", [n_embd, n_head], 1.3)
+    m.vector(p + "ssm_conv1d.weight", [c["conv"], n_mixed], 0.5)
+    m.vector(p + "ssm_dt.bias", [n_head], 1, -1)
+    m.vector(p + "ssm_a", [n_head], 0.1, -0.5)
+    m.vector(p + "ssm_norm.weight", [c["state"]], 0.15, 1)
+    m.matrix(p + "ssm_out.weight", [n_v, n_embd], 2)
 
 
 def add_gated(m, p, suffix, n_ff, gain, n_expert=0):
@@ -190,8 +215,11 @@ def is_moe(c, layer):
 
 def add_layer(m, i):
     c, p = m.c, "blk.%d." % i
-    add_attention(m, p)
-    m.vector(p + "ffn_norm.weight", [c["n_embd"]], 0.15, 1)
+    if c["recurrent"] and c["recurrent"][i] == "1":
+        add_delta_net(m, p)
+    else:
+        add_attention(m, p)
+    m.vector(p + ("post_attention_norm" if c["recurrent"] else "ffn_norm") + ".weight", [c["n_embd"]], 0.15, 1)
     if not is_moe(c, i):
         add_gated(m, p, "", c["n_ff"], 2)
         return
