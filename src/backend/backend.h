@@ -180,10 +180,11 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of
- *             absent experts untouched.  in[3]: weights F32 [k][M], or absent: what gate and up give is multiplied by.  bank; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert] and of
- *             down [n_embd][n_expert], by expert and not by slot, or absent
- * COMBINE     in: y, weights, shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through sigmoid).
- *             out: [n_embd][M] */
+ *             absent experts untouched.  bank; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert] and of
+ *             down [n_embd][n_expert], by expert and not by slot, or absent;
+ *             in[3]: weights F32 [k][M] that multiply what gate and up give, or absent
+ * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed
+ *             through sigmoid).  out: [n_embd][M] */
 struct op {
     enum op_kind kind;
     struct tensor in[OP_MAX_IN];
@@ -273,8 +274,8 @@ struct kernels;
 MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct kernels *kernels,
                                    struct err *e);
 
-/* A device that holds nothing, for describing a model without loading it: buffers and weights take no memory, sources of
- * weights are not read, what is written is forgotten and reads back as zeros. It supports no operation. */
+/* A device that holds nothing, for describing a model without loading it: buffers and weights take no memory, sources
+ * of weights are not read, what is written is forgotten and reads back as zeros. It supports no operation. */
 MUST_USE err_code backend_null_open(struct backend **out, struct err *e);
 
 /* A checking device: runs every operation on `primary` and, with the same inputs, on `secondary`, and compares.

@@ -11,13 +11,12 @@ enum { FULL_PERIOD = 4, CHUNK = 8192, TEMPERATURE_SPAN = 8192, N_EXPERT_WITHOUT_
 /* A table that leaves directions as they are, and lengthens with the position. */
 static int add_temperature(struct model *m, int64_t n_rot)
 {
-    m->ropes[m->n_rope] = (struct rope_table){.n_rot = n_rot,
-                                              .angles = {.freq_base = 1,
-                                                         .magnitude = 1,
-                                                         .temperature = TEMPERATURE,
-                                                         .temperature_span = TEMPERATURE_SPAN,
-                                                         .temperature_shift = 1}};
-    return m->n_rope++;
+    const struct rope_angles angles = {.freq_base = 1,
+                                       .magnitude = 1,
+                                       .temperature = TEMPERATURE,
+                                       .temperature_span = TEMPERATURE_SPAN,
+                                       .temperature_shift = 1};
+    return load_add_rope(m, (struct rope_table){.n_rot = n_rot, .angles = angles});
 }
 
 err_code arch_llama4_load(struct loader *l, struct err *e)

@@ -33,12 +33,11 @@ err_code arch_mistral3_load(struct loader *l, struct err *e)
     if (span < 1)
         return err_set(e, ERR_FORMAT, "%s: mistral3.rope.scaling.original_context_length is 0, expected at least 1",
                        gguf_file_path(l->g, 0));
-    struct rope_table *q = &m->ropes[m->n_rope];
-    *q = m->ropes[0];
-    q->angles.temperature = temperature;
-    q->angles.temperature_span = span;
+    struct rope_table of_q = m->ropes[0];
+    of_q.angles.temperature = temperature;
+    of_q.angles.temperature_span = span;
+    int index = load_add_rope(m, of_q);
     for (int64_t i = 0; i < m->n_layer; i++)
-        m->layers[i].attn.q_rope_table = m->n_rope;
-    m->n_rope++;
+        m->layers[i].attn.q_rope_table = index;
     return ERR_OK;
 }

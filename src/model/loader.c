@@ -357,18 +357,23 @@ static err_code load_yarn(struct loader *l, int64_t n_rot, struct rope_angles *a
     return ERR_OK;
 }
 
+int load_add_rope(struct model *m, struct rope_table r)
+{
+    assert(m->n_rope < MODEL_MAX_ROPE);
+    m->ropes[m->n_rope] = r;
+    return m->n_rope++;
+}
+
 err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
                    struct err *e)
 {
     struct model *m = l->m;
-    struct rope_table *r = &m->ropes[m->n_rope];
-    assert(m->n_rope < MODEL_MAX_ROPE);
-    *r = (struct rope_table){.n_rot = n_rot, .angles = {.freq_base = 10000, .freq_scale = 1, .magnitude = 1}};
-    TRY(load_f32_opt(l, "rope.freq_base", &r->angles.freq_base, e));
-    TRY(load_f32_opt(l, base_key, &r->angles.freq_base, e));
-    if (!(r->angles.freq_base > 0))
+    struct rope_table r = {.n_rot = n_rot, .angles = {.freq_base = 10000, .freq_scale = 1, .magnitude = 1}};
+    TRY(load_f32_opt(l, "rope.freq_base", &r.angles.freq_base, e));
+    TRY(load_f32_opt(l, base_key, &r.angles.freq_base, e));
+    if (!(r.angles.freq_base > 0))
         return err_set(e, ERR_FORMAT, "%s: %s.%s is %g, expected more than 0", gguf_file_path(l->g, 0), m->arch,
-                       base_key, (double)r->angles.freq_base);
+                       base_key, (double)r.angles.freq_base);
     char key[KEY_BYTES];
     struct gguf_string type = {"linear", 6}; /* which is nothing without a factor */
     arch_key(l, "rope.scaling.type", key);
@@ -376,16 +381,16 @@ err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const 
     if (!strcmp(type.s, "linear")) {
         float factor;
         TRY(scaling_factor(l, &factor, e));
-        r->angles.freq_scale = 1 / factor;
+        r.angles.freq_scale = 1 / factor;
     } else if (!strcmp(type.s, "yarn")) {
-        TRY(load_yarn(l, n_rot, &r->angles, e));
+        TRY(load_yarn(l, n_rot, &r.angles, e));
     } else if (strcmp(type.s, "none") != 0) {
         return err_set(e, ERR_UNSUPPORTED, "%s: %s is \"%s\"; this version knows none, linear and yarn",
                        gguf_file_path(l->g, 0), key, type.s);
     }
     if (divisors)
-        TRY(load_vector(l, -1, divisors, n_rot / 2, false, &r->divisors, e));
-    *index = m->n_rope++;
+        TRY(load_vector(l, -1, divisors, n_rot / 2, false, &r.divisors, e));
+    *index = load_add_rope(m, r);
     return ERR_OK;
 }
 
@@ -696,6 +701,8 @@ err_code load_transformer(struct loader *l, const struct transformer_rules *r, s
         TRY(load_attention(l, i, r->rope, r->qk_norm, &y->attn, e));
         if (r->window_period)
             TRY(load_window(l, i, r->window_period, &y->attn.window, e));
+        if (r->rope_in_window && y->attn.window == 0)
+            y->attn.rope_table = y->attn.q_rope_table = -1;
         TRY(load_vector(l, i, r->ffn_norm ? r->ffn_norm : "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
         y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
         TRY(y->is_moe ? load_moe(l, i, &r->moe, &y->moe, e) : load_ffn(l, i, &y->ffn, e));

@@ -103,6 +103,9 @@ MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_ro
 /* Whether a layer attends to a window only: as the file's pattern says, else all but every period-th. */
 MUST_USE err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool *windowed, struct err *e);
 
+/* Adds a table to the model's; its index. */
+int load_add_rope(struct model *m, struct rope_table r);
+
 /* The window of a layer, 0 when it attends to everything: as the file's pattern says, else every period-th. */
 MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e);
 
@@ -122,6 +125,7 @@ struct transformer_rules {
     const char *ffn_norm; /* NULL: ffn_norm.weight */
     int64_t
         window_period; /* every so many-th layer attends to everything, the others to a window; 0: all to everything */
+    bool rope_in_window; /* only the windowed layers are rotated */
     struct moe_rules moe;
 };
 MUST_USE err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e);

@@ -173,13 +173,36 @@ static void splits_follow_each_rule(void **state)
     tokenizer_close(&falcon);
 }
 
+/* Where digits are grouped from the right, a merge of two digits joins only within a group. */
+static void afmoe_groups_digits_from_the_right(void **state)
+{
+    enum { ONES = 256, THREE_ONES };
+    struct err e = {0};
+    struct small_vocab v;
+    struct tokenizer *t;
+    assert_int_equal(small_begin(&v, "gpt2", "afmoe", &e), ERR_OK);
+    small_add_bytes(&v);
+    small_add(&v, "11", SMALL_NORMAL, 0);
+    small_add(&v, "111", SMALL_NORMAL, 0);
+    MERGES(&v, "1 1", "11 1");
+    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+    expect(t, "1", 0, '1');
+    expect(t, "11", 0, ONES);
+    expect(t, "111", 0, THREE_ONES);
+    expect(t, "1111", 0, '1', THREE_ONES);
+    expect(t, "11111", 0, ONES, THREE_ONES);
+    expect(t, "111111", 0, THREE_ONES, THREE_ONES);
+    expect(t, "a1111b11", 0, 'a', '1', THREE_ONES, 'b', ONES);
+    tokenizer_close(&t);
+}
+
 static void every_rule_keeps_every_byte(void **state)
 {
     static const char *const pres[] = {
         NULL,        "default",     "gpt-2",        "qwen2",          "qwen35", "llama-bpe",   "smaug-bpe",
         "gpt-4o",    "deepseek-v3", "deepseek-llm", "deepseek-coder", "glm4",   "chatglm-bpe", "olmo",
         "command-r", "falcon",      "starcoder",    "refact",         "mpt",    "tekken",      "kimi-k2",
-        "laguna",    "exaone-moe",  "bailingmoe",   "seed-coder"};
+        "laguna",    "exaone-moe",  "bailingmoe",   "seed-coder",     "afmoe"};
     static const char text[] =
         "It's 12345 o'CLOCK!\r\n\r\n  \u4f60\u597d \u0301a\u00a0\u3000x\u3002\t\t\xff 3\u0663\u00bd "
         "HTTPServer caf\u00e9 \U0001f469\u200d\U0001f680\n \n  ";
@@ -422,6 +445,7 @@ int main(void)
         cmocka_unit_test(specials_print_only_when_asked),
         cmocka_unit_test(broken_utf8_becomes_its_bytes),
         cmocka_unit_test(splits_follow_each_rule),
+        cmocka_unit_test(afmoe_groups_digits_from_the_right),
         cmocka_unit_test(every_rule_keeps_every_byte),
         cmocka_unit_test(long_words_take_n_log_n),
         cmocka_unit_test(best_score_joins_first),

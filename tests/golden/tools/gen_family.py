@@ -22,7 +22,7 @@ DEFAULTS = dict(
     gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
-    no_rope=0,
+    no_rope=0, window=0, out_gate=0, post_norms=0,
     recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are gated delta nets: "1101"
 )
 
@@ -42,6 +42,10 @@ FAMILIES = dict(
     qwen2=dict(n_expert=0, bias=1),
     llama4=dict(n_layer=5, n_used=1, n_shared=1, moe_step=2),
     qwen35=dict(n_expert=0, n_layer=4, recurrent="1101", qk_norm="head", n_rot=4),
+    afmoe=dict(n_layer=4, n_expert=6, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1, window=9,
+               out_gate=1, post_norms=1),
+    exaone_moe=dict(arch="exaone-moe", n_layer=4, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5,
+                    wnorm=1, window=9),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -133,7 +137,7 @@ def add_metadata(m):
         m.key("%.expert_used_count", U32, c["n_used"])
         m.key("%.expert_feed_forward_length", U32, c["n_ff_exp"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
-        if m.name in ("ernie4_5_moe", "granitemoe", "hunyuan_moe"):  # the width of all shared experts together
+        if m.name in ("ernie4_5_moe", "exaone_moe", "granitemoe", "hunyuan_moe"):  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
@@ -147,6 +151,7 @@ def add_metadata(m):
         m.optional("%." + key, F32, c[key])
     m.optional("%.attention.scale", F32, c["attention_scale"])
     m.optional("%.attention.temperature_scale", F32, c["temperature_scale"])
+    m.optional("%.attention.sliding_window", U32, c["window"])
     if c["no_rope"]:
         m.key("%.rope.scaling.finetuned", BOOL, False)
     if c["recurrent"]:
@@ -172,6 +177,8 @@ def add_attention(m, p):
         m.matrix(p + name + ".weight", [n_embd, n], 1.3)
         if c["bias"]:
             m.vector(p + name + ".bias", [n], 0.4)
+    if c["out_gate"]:
+        m.matrix(p + "attn_gate.weight", [n_embd, n_q], 1.3)
     m.matrix(p + "attn_output.weight", [n_q, n_embd], 2)
     if c["o_bias"]:
         m.vector(p + "attn_output.bias", [n_embd], 0.2)
@@ -220,6 +227,9 @@ def add_layer(m, i):
     else:
         add_attention(m, p)
     m.vector(p + ("post_attention_norm" if c["recurrent"] else "ffn_norm") + ".weight", [c["n_embd"]], 0.15, 1)
+    if c["post_norms"]:
+        m.vector(p + "post_attention_norm.weight", [c["n_embd"]], 0.15, 1.5)
+        m.vector(p + "post_ffw_norm.weight", [c["n_embd"]], 0.15, 1.5)
     if not is_moe(c, i):
         add_gated(m, p, "", c["n_ff"], 2)
         return
