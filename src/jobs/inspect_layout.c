@@ -67,6 +67,8 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
         say(w, ", sinks");
     if (a->gate)
         say(w, ", a gate on the output");
+    if (a->out_scale != 0)
+        say(w, ", its output times %g", (double)a->out_scale);
     if (a->v_is_k)
         say(w, ", keys serve as values");
     if (a->kv_layer != layer)

@@ -274,6 +274,8 @@ static void attention(const struct pass *p, const struct attention *a, const str
         backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SIGMOID});
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
+    if (a->out_scale != 0)
+        scale(p, h, a->out_scale, NULL);
 }
 
 /* Places a part of each head's row: copied, or through a matrix for each head. */

@@ -88,6 +88,12 @@ err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer
     const struct gguf_value *v = gguf_find(l->g, key);
     if (!v || v->type != GGUF_ARRAY)
         return ERR_OK;
+    if (v->arr.type != GGUF_BOOL) { /* some converters write 0 and 1 */
+        int64_t number = 0;
+        TRY(load_layer_u32_opt(l, suffix, layer, &number, e));
+        *out = number != 0;
+        return ERR_OK;
+    }
     TRY(gguf_opt_array(l->g, key, GGUF_BOOL, &flags, &n, e));
     if (n < (uint64_t)l->m->n_layer)
         return err_set(e, ERR_FORMAT, "%s: %s has %llu elements, expected one for each of %lld layers",
@@ -646,7 +652,8 @@ static err_code load_router(struct loader *l, int64_t layer, struct moe_layer *y
             (long long)y->n_used);
     TRY(load_weight(l, layer, "ffn_gate_inp.weight", m->n_embd, y->n_expert, &y->router, e));
     TRY(load_vector(l, layer, "ffn_gate_inp.bias", y->n_expert, false, &y->router_bias, e));
-    return load_vector(l, layer, "exp_probs_b.bias", y->n_expert, false, &y->choice_bias, e);
+    const char *bias = load_find(l, layer, "exp_probs_b") ? "exp_probs_b" : "exp_probs_b.bias";
+    return load_vector(l, layer, bias, y->n_expert, false, &y->choice_bias, e);
 }
 
 err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y, struct err *e)

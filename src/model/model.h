@@ -30,6 +30,7 @@ struct attention {
     int64_t window; /* positions that a token sees; 0: all */
     bool chunked;   /* but none before the last multiple of the window */
     struct weight *q, *k, *v, *o;
+    float out_scale; /* what o gives is multiplied by this; 0: not */
     bool is_gated;
     struct weight *gate; /* [n_head * head_dim][n_embd]: its sigmoid scales what goes into o; may be NULL */
     struct tensor q_bias, k_bias, v_bias, o_bias;

@@ -13,7 +13,7 @@ import struct
 import numpy as np
 
 DEFAULTS = dict(
-    n_layer=3, n_embd=32, n_head=4, n_kv=2, hd=8, n_rot=0, n_ff=48, n_expert=8, n_used=3, n_ff_exp=16, ctx=512, type="F16",
+    n_layer=3, n_embd=32, n_head=4, n_kv=2, hd=8, hd_v=0, n_rot=0, n_ff=48, n_expert=8, n_used=3, n_ff_exp=16, ctx=512, type="F16",
     n_shared=0,       # shared experts, each n_ff_exp wide
     n_dense=0,        # leading dense layers
     qk_norm="",       # "head" or "all"
@@ -22,7 +22,7 @@ DEFAULTS = dict(
     gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
-    no_rope=0, window=0, out_gate=0, post_norms=0,
+    no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, out_gate=0, post_norms=0,
     recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are gated delta nets: "1101"
 )
 
@@ -46,6 +46,9 @@ FAMILIES = dict(
                out_gate=1, post_norms=1),
     exaone_moe=dict(arch="exaone-moe", n_layer=4, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5,
                     wnorm=1, window=9),
+    hy_v3=dict(n_shared=1, n_dense=1, qk_norm="head", choice_bias=1, wscale=1.5, wnorm=1),
+    mimo2=dict(n_layer=4, n_expert=6, n_dense=1, choice_bias=1, hd=12, hd_v=8, n_rot=4, window=9, windowed="0110", n_kv_windowed=1,
+               freq_base_windowed=500.0, value_scale=0.7, sinks=1),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -121,14 +124,26 @@ def add_tokenizer(m):
     return len(tokens)
 
 
+def n_kv(c, layer):
+    return c["n_kv_windowed"] if c["windowed"] and c["windowed"][layer] == "1" else c["n_kv"]
+
+
 def add_metadata(m):
     c = m.c
     m.key("general.architecture", STRING, c["arch"])
     m.key("general.name", STRING, "tiny %s, seed %d" % (m.name, m.seed))
     for key, v in (("block_count", "n_layer"), ("context_length", "ctx"), ("embedding_length", "n_embd"), ("feed_forward_length", "n_ff"),
-                   ("attention.head_count", "n_head"), ("attention.head_count_kv", "n_kv"), ("attention.key_length", "hd"),
-                   ("attention.value_length", "hd")):
+                   ("attention.head_count", "n_head")):
         m.key("%." + key, U32, c[v])
+    if c["windowed"]:
+        m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
+        m.array("%.attention.sliding_window_pattern", I32, [int(w) for w in c["windowed"]])
+    else:
+        m.key("%.attention.head_count_kv", U32, c["n_kv"])
+    m.key("%.attention.key_length", U32, c["hd"])
+    m.key("%.attention.value_length", U32, c["hd_v"] or c["hd"])
+    m.optional("%.rope.freq_base_swa", F32, c["freq_base_windowed"])
+    m.optional("%.attention.value_scale", F32, c["value_scale"])
     m.key("%.rope.dimension_count", U32, c["n_rot"] or c["hd"])
     m.key("%.rope.freq_base", F32, c["freq_base"])
     m.key("%.attention.layer_norm_rms_epsilon", F32, c["eps"])
@@ -137,7 +152,7 @@ def add_metadata(m):
         m.key("%.expert_used_count", U32, c["n_used"])
         m.key("%.expert_feed_forward_length", U32, c["n_ff_exp"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
-        if m.name in ("ernie4_5_moe", "exaone_moe", "granitemoe", "hunyuan_moe"):  # the width of all shared experts together
+        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "hunyuan_moe"):  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
@@ -167,24 +182,27 @@ def add_metadata(m):
         m.optional("%.rope.scaling.yarn_log_multiplier", F32, c["yarn_log_mul"])
 
 
-def add_attention(m, p):
+def add_attention(m, p, i):
     c = m.c
-    n_q, n_kv, n_embd = c["n_head"] * c["hd"], c["n_kv"] * c["hd"], c["n_embd"]
+    hd_v = c["hd_v"] or c["hd"]
+    n_q, n_k, n_v, n_embd = c["n_head"] * c["hd"], n_kv(c, i) * c["hd"], n_kv(c, i) * hd_v, c["n_embd"]
     m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
     n_q_row = 2 * n_q if c["recurrent"] else n_q  # each head's rows, then those of its gate
-    parts = [("attn_qkv", n_q_row + 2 * n_kv)] if c["fused_qkv"] else [("attn_q", n_q_row), ("attn_k", n_kv), ("attn_v", n_kv)]
+    parts = [("attn_qkv", n_q_row + n_k + n_v)] if c["fused_qkv"] else [("attn_q", n_q_row), ("attn_k", n_k), ("attn_v", n_v)]
     for name, n in parts:
         m.matrix(p + name + ".weight", [n_embd, n], 1.3)
         if c["bias"]:
             m.vector(p + name + ".bias", [n], 0.4)
     if c["out_gate"]:
         m.matrix(p + "attn_gate.weight", [n_embd, n_q], 1.3)
-    m.matrix(p + "attn_output.weight", [n_q, n_embd], 2)
+    m.matrix(p + "attn_output.weight", [c["n_head"] * hd_v, n_embd], 2)
+    if c["sinks"] and (not c["windowed"] or c["windowed"][i] == "1"):
+        m.vector(p + "attn_sinks.weight", [c["n_head"]], 1, 0.5)
     if c["o_bias"]:
         m.vector(p + "attn_output.bias", [n_embd], 0.2)
     if c["qk_norm"]:
         m.vector(p + "attn_q_norm.weight", [n_q if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
-        m.vector(p + "attn_k_norm.weight", [n_kv if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
+        m.vector(p + "attn_k_norm.weight", [n_k if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
 
 
 def add_delta_net(m, p):
@@ -225,7 +243,7 @@ def add_layer(m, i):
     if c["recurrent"] and c["recurrent"][i] == "1":
         add_delta_net(m, p)
     else:
-        add_attention(m, p)
+        add_attention(m, p, i)
     m.vector(p + ("post_attention_norm" if c["recurrent"] else "ffn_norm") + ".weight", [c["n_embd"]], 0.15, 1)
     if c["post_norms"]:
         m.vector(p + "post_attention_norm.weight", [c["n_embd"]], 0.15, 1.5)
@@ -235,7 +253,7 @@ def add_layer(m, i):
         return
     m.matrix(p + "ffn_gate_inp.weight", [c["n_embd"], c["n_expert"]], 2, "F32")
     if c["choice_bias"]:
-        m.vector(p + "exp_probs_b.bias", [c["n_expert"]], 0.15)
+        m.vector(p + ("exp_probs_b" if m.name == "hy_v3" else "exp_probs_b.bias"), [c["n_expert"]], 0.15)
     add_gated(m, p, "_exps", c["n_ff_exp"], 3, c["n_expert"])
     if c["n_shared"]:
         add_gated(m, p, "_shexp", c["n_shared"] * c["n_ff_exp"], 1.5)
@@ -263,7 +281,7 @@ def main():
     a.add_argument("out")
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("options", nargs="*", metavar="KEY=VALUE")
-    a = a.parse_args()
+    a = a.parse_intermixed_args()
     options = {k: type(DEFAULTS[k])(v) for k, v in (o.split("=", 1) for o in a.options)}
     build(a.family, a.seed, options).write(a.out)
 
