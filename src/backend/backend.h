@@ -248,8 +248,8 @@ bool backend_supports(struct backend *b, const struct op *op);
 uint64_t backend_fence(struct backend *b);
 MUST_USE err_code backend_wait(struct backend *b, uint64_t fence, struct err *e);
 
-/* Operations of a kind: how often, how long, and what they can't do without: bytes of weights and state moved (each once
- * an operation), multiply-adds on bytes and on floats. */
+/* Operations of a kind: how often, how long, and what they can't do without: bytes of weights and state moved (each
+ * once an operation), multiply-adds on bytes and on floats. */
 struct op_counters {
     uint64_t n, n_ns, n_bytes, n_int8, n_float;
 };
