@@ -306,9 +306,13 @@ static void print_layout(FILE *out, const struct gguf *g, const struct inspect_l
 static void print_token(FILE *out, const struct model_facts *f, const struct inspect_layout *l)
 {
     fprintf(out, "\nRead for each token (KV in F16)\n");
-    for (int u = 0; u < GGUF_N_USE; u++)
+    for (int u = 0; u < GGUF_N_USE; u++) {
+        char label[40];
+        snprintf(label, sizeof label, "routed, %" PRIu32 " of %" PRIu32, f->n_expert_used, f->n_expert);
         if (f->token_use_bytes[u])
-            print_bytes(out, gguf_use_name((enum gguf_use)u), f->token_use_bytes[u]);
+            print_bytes(out, u == GGUF_USE_ROUTED_EXPERT ? label : gguf_use_name((enum gguf_use)u),
+                        f->token_use_bytes[u]);
+    }
     print_bytes(out, "all weights", f->token_bytes);
     if (l->kv_bytes)
         print_bytes(out, "KV of each position", l->kv_bytes);

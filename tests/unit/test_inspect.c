@@ -228,6 +228,7 @@ static void text_shows_metadata_types_and_facts(void **state)
     assert_prints(text, "4 a layer, 2 used for each token");
     assert_prints(text, "tied: the embedding is read as one");
     assert_prints(text, "12,416 bytes");
+    assert_prints(text, "routed, 2 of 4            30.63 KiB                31,368 bytes\n");
     assert_prints(text, "8.5000");
     free(text);
 }
