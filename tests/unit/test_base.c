@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/cpu.h"
+#include "base/crc32c.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/random.h"
@@ -111,6 +112,36 @@ static void random_is_reproducible_and_spread(void **state)
     assert_true(sum > 4800 && sum < 5200);
 }
 
+/* The values are those of RFC 3720, appendix B.4, and the usual check value. */
+static void crc32c_is_castagnolis(void **state)
+{
+    unsigned char zeros[32] = {0}, ones[32], up[32];
+    memset(ones, 0xff, sizeof ones);
+    for (int i = 0; i < 32; i++)
+        up[i] = (unsigned char)i;
+    uint32_t (*const all[])(uint32_t, const void *, size_t) = {crc32c, crc32c_portable};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(all[i](0, "123456789", 9), 0xe3069283);
+        assert_int_equal(all[i](0, zeros, 32), 0x8a9136aa);
+        assert_int_equal(all[i](0, ones, 32), 0x62a8ab43);
+        assert_int_equal(all[i](0, up, 32), 0x46dd794e);
+        assert_int_equal(all[i](0, up, 0), 0);
+    }
+}
+
+static void crc32c_goes_on_where_it_stopped(void **state)
+{
+    unsigned char x[200];
+    struct random r = random_seed(7);
+    for (size_t i = 0; i < sizeof x; i++)
+        x[i] = (unsigned char)random_u32(&r);
+    for (size_t first = 0; first < 20; first++)
+        for (size_t cut = first; cut <= sizeof x; cut++) {
+            uint32_t whole = crc32c_portable(0, x + first, sizeof x - first);
+            assert_int_equal(crc32c(crc32c(0, x + first, cut - first), x + cut, sizeof x - cut), whole);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +151,8 @@ int main(void)
         cmocka_unit_test(arena_memory_is_zero_and_aligned),
         cmocka_unit_test(pool_runs_each_task_once),
         cmocka_unit_test(random_is_reproducible_and_spread),
+        cmocka_unit_test(crc32c_is_castagnolis),
+        cmocka_unit_test(crc32c_goes_on_where_it_stopped),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
