@@ -162,7 +162,8 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
  * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n] or absent
  * MATMUL      in: x [k][M].  out[i]: [n_row_i][M].  weight[i], vec[i]: bias [n_row_i] or absent
  * HEADS       in: x [n_head*in_dim][M].  out: [n_head*out_dim][M], of each head elements [out_off, out_off + n_out),
- * from elements [in_off, in_off + n_in) of x's; weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
+ *             from elements [in_off, in_off + n_in) of x's.
+ *             weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
  * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
  * ROPE        in: x [n_head*head_dim][M], table.  out: the same x.  rope
  * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_ctx][n_head], F16 or F32
@@ -172,11 +173,14 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
  *             state[0]: the last inputs [n][n_tap-1], the oldest first
  * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M].
  *             out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; state[0]: [dk][dv][n_head_v]; delta.
- *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk); decay = exp(a * softplus(alpha +
- * dt)); beta passes through sigmoid ACT_MUL     in: gate, up.  out: like them.  act ADD         in: a, b.  out: like
- * them, may be a SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent SOFTCAP     in: x.  out: like
- * x, may be x.  scale: the cap SLICE       in: x [n][M].  out: [k][M].  slice_off: the first element, slice_off + k <=
- * n ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M].  weight[0]: router [n_expert][n_embd];
+ *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk);
+ *             decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
+ * ACT_MUL     in: gate, up.  out: like them.  act
+ * ADD         in: a, b.  out: like them, may be a
+ * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
+ * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
+ * SLICE       in: x [n][M].  out: [k][M].  slice_off: the first element, slice_off + k <= n
+ * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M].  weight[0]: router [n_expert][n_embd];
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of
