@@ -174,8 +174,12 @@ MOEBIUS_API moebius_status moebius_session_eval_each(moebius_session *session, c
 /* [n_vocab] after the last token, until the next eval; NULL before the first. */
 MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);
 
-/* Forgets everything from position pos on (0 starts afresh) and returns the position it is then at: pos, or 0 for a
- * model with recurrent layers, whose state knows no way back but to the start. */
+/* Bytes of device memory that the caches and recurrent state take. */
+MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
+
+/* Forgets everything from position pos on (0 starts afresh) and returns the position it is then at: pos, or 0 where
+ * only the start can be gone back to. That is so for models with recurrent layers, and for models with windowed layers
+ * when pos lies more than a batch behind the furthest position computed, or before that of a loaded state. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
 
 /* Looking inside, for tests and tools: called during eval, costs time. NULL turns it off. */

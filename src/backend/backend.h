@@ -155,6 +155,9 @@ struct rope_angles {
 
 enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
 
+/* Attention reduces over blocks of so many absolute positions (docs/numerics.md). */
+enum { ATTENTION_BLOCK = 64 };
+
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
  *
@@ -166,9 +169,11 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
  *             weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
  * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
  * ROPE        in: x [n_head*head_dim][M], table.  out: the same x.  rope
- * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_ctx][n_head], F16 or F32
+ * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_row][n_head], F16 or F32;
+ *             position p goes to row p % n_row
  * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V, may be K; attention;
- *             vec[0]: a sink's score for each head, or absent. pos ascends
+ *             vec[0]: a sink's score for each head, or absent. pos ascends. A cache of fewer rows than n_pos is a ring:
+ *             its rows are a multiple of ATTENTION_BLOCK, at least window + M - 1
  * CONV        in: x [n][M].  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
  *             state[0]: the last inputs [n][n_tap-1], the oldest first
  * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M].

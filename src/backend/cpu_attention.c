@@ -7,12 +7,14 @@
 #include <math.h>
 #include <string.h>
 
+_Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "rings hold whole blocks of the kernels");
+
 enum { TILE = 8 }; /* tokens that share a block of the cache */
 
 struct attention {
     struct cpu *c;
     const struct op *op;
-    int64_t dk, dv, n_ctx, n_head, n_group, m, n_tile; /* n_group: query heads a KV head */
+    int64_t dk, dv, n_row, n_head, n_group, m, n_tile; /* n_group: query heads a KV head */
     float *work;                                       /* per thread */
     size_t work_elems;
 };
@@ -44,8 +46,8 @@ static void attention_task(void *arg, size_t task, int thread)
     const float *sinks = tensor_data(&op->vec[0]);
     bool half = op->state[0].type == ELEM_F16;
     size_t elem = elem_bytes(op->state[0].type);
-    const char *k = (const char *)tensor_data(&op->state[0]) + (size_t)(head_kv * a->n_ctx * a->dk) * elem;
-    const char *v = (const char *)tensor_data(&op->state[1]) + (size_t)(head_kv * a->n_ctx * a->dv) * elem;
+    const char *k = (const char *)tensor_data(&op->state[0]) + (size_t)(head_kv * a->n_row * a->dk) * elem;
+    const char *v = (const char *)tensor_data(&op->state[1]) + (size_t)(head_kv * a->n_row * a->dv) * elem;
 
     float *partial = a->work + (size_t)thread * a->work_elems;
     float *acc = partial + a->dv;
@@ -61,7 +63,8 @@ static void attention_task(void *arg, size_t task, int thread)
 
     for (int64_t p0 = first_position(a, pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK; p0 <= last;
          p0 += KERNEL_ATTN_BLOCK) {
-        const void *kb = k + (size_t)(p0 * a->dk) * elem, *vb = v + (size_t)(p0 * a->dv) * elem;
+        int64_t row0 = p0 % a->n_row; /* a block never wraps */
+        const void *kb = k + (size_t)(row0 * a->dk) * elem, *vb = v + (size_t)(row0 * a->dv) * elem;
         for (int64_t t = 0; t < n_t; t++) {
             /* of the block, the positions that the token sees */
             int64_t from = first_position(a, pos[t]) - p0, to = pos[t] + 1 - p0;
@@ -104,11 +107,13 @@ void cpu_op_attention(struct cpu *c, const struct op *op)
                           .op = op,
                           .dk = k->ne[0],
                           .dv = v->ne[0],
-                          .n_ctx = k->ne[1],
+                          .n_row = k->ne[1],
                           .n_head = op->attention.n_head,
                           .n_group = op->attention.n_head / k->ne[2],
                           .m = op->in[0].ne[1]};
-    assert(op->attention.n_pos <= a.n_ctx);
+    int64_t window = op->attention.window;
+    assert(op->attention.n_pos <= a.n_row ||
+           (a.n_row % KERNEL_ATTN_BLOCK == 0 && window && window + a.m - 1 <= a.n_row));
     a.n_tile = (a.m + TILE - 1) / TILE;
     a.work_elems = align64((size_t)(a.dv * (TILE * a.n_group + 1)) * sizeof(float)) / sizeof(float);
     a.work = cpu_scratch(c, SCRATCH_THREAD, a.work_elems * sizeof(float) * (size_t)pool_n_threads(c->pool));
@@ -125,12 +130,12 @@ static void store_row(void *arg, size_t t, int thread)
 {
     const struct store_loop *l = arg;
     const struct tensor *cache = &l->op->state[0];
-    int64_t dim = cache->ne[0], n_ctx = cache->ne[1], n_head = cache->ne[2];
+    int64_t dim = cache->ne[0], n_row = cache->ne[1], n_head = cache->ne[2];
     int32_t pos = ((const int32_t *)tensor_data(&l->op->in[1]))[t];
-    assert(pos >= 0 && pos < n_ctx);
+    assert(pos >= 0);
     const float *x = (const float *)tensor_data(&l->op->in[0]) + (int64_t)t * n_head * dim;
     for (int64_t h = 0; h < n_head; h++) {
-        int64_t off = (h * n_ctx + pos) * dim;
+        int64_t off = (h * n_row + pos % n_row) * dim;
         if (cache->type == ELEM_F16)
             l->c->kernels->f32_to_f16((uint16_t *)tensor_data(cache) + off, x + h * dim, dim);
         else

@@ -41,7 +41,7 @@ static err_code open_session(moebius_session *s, const moebius_session_options *
     if (!s->logits)
         return err_nomem(e, s->logits_bytes, "logits");
     TRY(model_work_create(&s->work, m, s->n_batch, LOGITS_ROWS, e));
-    return model_state_create(&s->state, m, n_ctx, o->kv == MOEBIUS_KV_F32 ? ELEM_F32 : ELEM_F16, e);
+    return model_state_create(&s->state, m, n_ctx, s->n_batch, o->kv == MOEBIUS_KV_F32 ? ELEM_F32 : ELEM_F16, e);
 }
 
 moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
@@ -82,6 +82,11 @@ int64_t moebius_session_n_ctx(const moebius_session *session)
 int64_t moebius_session_pos(const moebius_session *session)
 {
     return model_state_pos(session->state);
+}
+
+size_t moebius_session_state_bytes(const moebius_session *session)
+{
+    return model_state_bytes(session->state);
 }
 
 int64_t moebius_session_truncate(moebius_session *session, int64_t pos)

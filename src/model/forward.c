@@ -475,6 +475,7 @@ static err_code forward(const struct model *m, struct model_state *s, struct mod
 {
     assert(n >= 1 && n <= w->n_batch && n_out >= 0 && n_out <= n && s->pos + n <= s->n_ctx);
     struct pass p = {.m = m, .s = s, .w = w, .p = params, .b = m->device, .n = n};
+    model_state_make_room(s, n);
     p.ids = shaped(w->ids, n, 1);
     p.pos = shaped(w->pos, n, 1);
     p.x = shaped(w->x, m->n_embd, n);

@@ -2,9 +2,34 @@
 
 #include <assert.h>
 
-static err_code create_layer(struct model_state *s, const struct layer *l, struct layer_state *y, enum elem_type kv,
-                             struct err *e)
+/* What a token sees of layer i's cache at most, of all layers that use it; 0: all. */
+static int64_t widest_window(const struct model *m, int64_t i)
 {
+    int64_t widest = 0;
+    for (int64_t j = i; j < m->n_layer; j++) {
+        const struct layer *l = &m->layers[j];
+        if (l->is_recurrent || l->attn.kv_layer != i)
+            continue;
+        if (l->attn.window == 0)
+            return 0;
+        widest = l->attn.window > widest ? l->attn.window : widest;
+    }
+    return widest;
+}
+
+/* Positions to keep: the context or, of a windowed layer, the window before each token of a batch, in whole blocks,
+ * so that a block of positions never wraps around. */
+static int64_t n_cache_row(const struct model_state *s, int64_t window, int64_t n_batch)
+{
+    int64_t n = (window + n_batch - 1 + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK * ATTENTION_BLOCK;
+    return window && n < s->n_ctx ? n : s->n_ctx;
+}
+
+static err_code create_layer(struct model_state *s, const struct model *m, int64_t i, int64_t n_batch,
+                             enum elem_type kv, struct err *e)
+{
+    const struct layer *l = &m->layers[i];
+    struct layer_state *y = &s->layers[i];
     if (l->is_recurrent) {
         const struct delta_net *d = &l->delta;
         s->is_recurrent = true;
@@ -14,14 +39,16 @@ static err_code create_layer(struct model_state *s, const struct layer *l, struc
     const struct attention *a = &l->attn;
     if (!a->k) /* an earlier layer's cache serves */
         return ERR_OK;
-    TRY(backend_tensor_create(s->device, kv, a->head_dim, s->n_ctx, a->n_head_kv, MEM_STATE, &y->k, e));
+    y->window = widest_window(m, i);
+    int64_t n_row = n_cache_row(s, y->window, n_batch);
+    TRY(backend_tensor_create(s->device, kv, a->head_dim, n_row, a->n_head_kv, MEM_STATE, &y->k, e));
     if (a->k_b) /* keys are values */
         return ERR_OK;
-    return backend_tensor_create(s->device, kv, a->head_dim_v, s->n_ctx, a->n_head_kv, MEM_STATE, &y->v, e);
+    return backend_tensor_create(s->device, kv, a->head_dim_v, n_row, a->n_head_kv, MEM_STATE, &y->v, e);
 }
 
-err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, enum elem_type kv,
-                            struct err *e)
+err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, int64_t n_batch,
+                            enum elem_type kv, struct err *e)
 {
     err_code code = ERR_OK;
     *out = NULL;
@@ -33,7 +60,7 @@ err_code model_state_create(struct model_state **out, const struct model *m, int
     if (!s->layers)
         code = err_nomem(e, (size_t)m->n_layer * sizeof *s->layers, "a state");
     for (int64_t i = 0; i < m->n_layer && code == ERR_OK; i++)
-        code = create_layer(s, &m->layers[i], &s->layers[i], kv, e);
+        code = create_layer(s, m, i, n_batch, kv, e);
     if (code != ERR_OK) {
         err_prefix(e, "KV cache for a context of %lld tokens", (long long)n_ctx);
         model_state_close(&s);
@@ -68,24 +95,61 @@ int64_t model_state_pos(const struct model_state *s)
     return s->pos;
 }
 
+static void reset(struct model_state *s)
+{
+    s->pos = 0;
+    for (int64_t i = 0; i < s->n_layer; i++) {
+        s->layers[i].oldest = 0;
+        if (s->layers[i].delta.buffer) {
+            backend_clear(s->device, &s->layers[i].past);
+            backend_clear(s->device, &s->layers[i].delta);
+        }
+    }
+}
+
+int64_t layer_state_first(const struct layer_state *y, int64_t pos)
+{
+    return y->window && pos >= y->window ? pos - y->window + 1 : 0;
+}
+
 int64_t model_state_truncate(struct model_state *s, int64_t pos)
 {
     assert(pos >= 0 && pos <= s->pos);
     if (pos == s->pos)
         return pos;
-    s->pos = s->is_recurrent ? 0 : pos;
-    for (int64_t i = 0; s->is_recurrent && i < s->n_layer; i++)
-        if (s->layers[i].delta.buffer) {
-            backend_clear(s->device, &s->layers[i].past);
-            backend_clear(s->device, &s->layers[i].delta);
-        }
+    bool reachable = pos > 0 && !s->is_recurrent;
+    for (int64_t i = 0; i < s->n_layer && reachable; i++)
+        reachable = s->layers[i].oldest <= layer_state_first(&s->layers[i], pos);
+    if (reachable)
+        s->pos = pos;
+    else
+        reset(s);
     return s->pos;
+}
+
+void model_state_make_room(struct model_state *s, int64_t n)
+{
+    for (int64_t i = 0; i < s->n_layer; i++) {
+        struct layer_state *y = &s->layers[i];
+        int64_t oldest = s->pos + n - y->k.ne[1];
+        if (y->k.buffer && oldest > y->oldest)
+            y->oldest = oldest;
+    }
 }
 
 void model_state_spoil(struct model_state *s)
 {
-    if (s->is_recurrent) {
-        s->pos++; /* whatever it was, it isn't any more */
-        model_state_truncate(s, 0);
+    if (s->is_recurrent)
+        reset(s);
+}
+
+size_t model_state_bytes(const struct model_state *s)
+{
+    size_t n = 0;
+    for (int64_t i = 0; i < s->n_layer; i++) {
+        const struct tensor *all[] = {&s->layers[i].k, &s->layers[i].v, &s->layers[i].past, &s->layers[i].delta};
+        for (int j = 0; j < 4; j++)
+            n += all[j]->buffer ? tensor_bytes(all[j]) : 0;
     }
+    return n;
 }

@@ -5,7 +5,9 @@
 #include "model/model.h"
 
 struct layer_state {
-    struct tensor k, v;        /* attention: [head_dim][n_ctx][n_head_kv] */
+    struct tensor k, v;        /* attention: [head_dim][n_row][n_head_kv]; position p lies in row p % n_row */
+    int64_t window;            /* positions that a token sees there; 0: all */
+    int64_t oldest;            /* the first position that the caches still hold */
     struct tensor past, delta; /* recurrent: the convolution's last inputs [n_mixed][n_tap-1]; [dk][dv][n_head_v] */
 };
 
@@ -16,6 +18,12 @@ struct model_state {
     bool is_recurrent; /* some layer is */
     struct layer_state *layers;
 };
+
+/* The first position that the token at pos sees in a layer. */
+int64_t layer_state_first(const struct layer_state *y, int64_t pos);
+
+/* Before n more tokens are stored: the oldest positions of windowed layers make room for them. */
+void model_state_make_room(struct model_state *s, int64_t n);
 
 /* After a call that failed half-way: a recurrent state has changed and can't be changed back, so it starts afresh. */
 void model_state_spoil(struct model_state *s);
