@@ -143,7 +143,8 @@ MOEBIUS_API void moebius_free(void *p);
 
 typedef struct moebius_session moebius_session;
 
-typedef enum moebius_kv_type { MOEBIUS_KV_F16, MOEBIUS_KV_F32 } moebius_kv_type;
+/* Q8_0 takes heads whose size is a multiple of 32; opening is refused otherwise. */
+typedef enum moebius_kv_type { MOEBIUS_KV_F16, MOEBIUS_KV_F32, MOEBIUS_KV_Q8_0 } moebius_kv_type;
 
 typedef struct moebius_session_options {
     int64_t n_ctx;   /* positions; 0: the model's own, up to 4096 */

@@ -4,9 +4,13 @@
 
 #include "backend/backend_internal.h"
 
-size_t elem_bytes(enum elem_type type)
+size_t elem_row_bytes(enum elem_type type, int64_t n)
 {
-    return type == ELEM_F16 ? 2 : 4;
+    const struct quant_info *q8_0 = quant_info(QUANT_Q8_0);
+    assert(type != ELEM_Q8_0 || n % q8_0->block_len == 0);
+    if (type == ELEM_Q8_0)
+        return (size_t)(n / q8_0->block_len) * (size_t)q8_0->block_bytes;
+    return (size_t)n * (type == ELEM_F16 ? 2 : 4);
 }
 
 int64_t tensor_n_elem(const struct tensor *t)
@@ -16,13 +20,13 @@ int64_t tensor_n_elem(const struct tensor *t)
 
 size_t tensor_bytes(const struct tensor *t)
 {
-    return (size_t)tensor_n_elem(t) * elem_bytes(t->type);
+    return elem_row_bytes(t->type, t->ne[0]) * (size_t)(t->ne[1] * t->ne[2]);
 }
 
 struct tensor tensor_rows(struct tensor t, int64_t row0, int64_t n)
 {
     assert(row0 >= 0 && n >= 0 && row0 + n <= t.ne[1] && t.ne[2] == 1);
-    t.off_bytes += (size_t)(row0 * t.ne[0]) * elem_bytes(t.type);
+    t.off_bytes += (size_t)row0 * elem_row_bytes(t.type, t.ne[0]);
     t.ne[1] = n;
     return t;
 }
@@ -45,8 +49,7 @@ err_code backend_tensor_create(struct backend *b, enum elem_type type, int64_t n
 {
     *out = (struct tensor){.type = type, .ne = {ne0, ne1, ne2}};
     size_t n_bytes;
-    if (!mem_mul((size_t)ne0, (size_t)ne1, &n_bytes) || !mem_mul(n_bytes, (size_t)ne2, &n_bytes) ||
-        !mem_mul(n_bytes, elem_bytes(type), &n_bytes))
+    if (!mem_mul(elem_row_bytes(type, ne0), (size_t)ne1, &n_bytes) || !mem_mul(n_bytes, (size_t)ne2, &n_bytes))
         return err_nomem(e, SIZE_MAX, "a tensor");
     return backend_buffer_create(b, n_bytes, tag, &out->buffer, e);
 }

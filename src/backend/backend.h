@@ -27,7 +27,7 @@ struct bank;   /* slots for the routed experts of one layer */
 
 /* ---- tensors ------------------------------------------------------------------------------------------------- */
 
-enum elem_type { ELEM_F32, ELEM_F16, ELEM_I32 };
+enum elem_type { ELEM_F32, ELEM_F16, ELEM_I32, ELEM_Q8_0 /* in caches only; ne[0] a multiple of 32 */ };
 
 enum { TENSOR_DIMS = 3 };
 
@@ -39,7 +39,7 @@ struct tensor {
     int64_t ne[TENSOR_DIMS];
 };
 
-size_t elem_bytes(enum elem_type type);
+size_t elem_row_bytes(enum elem_type type, int64_t n); /* of n elements in a row */
 int64_t tensor_n_elem(const struct tensor *t);
 size_t tensor_bytes(const struct tensor *t);
 /* The n rows from row0 on, where a row is ne[0] elements and ne[1] counts rows. */
@@ -169,7 +169,7 @@ enum { ATTENTION_BLOCK = 64 };
  *             weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
  * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
  * ROPE        in: x [n_head*head_dim][M], table.  out: the same x.  rope
- * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_row][n_head], F16 or F32;
+ * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_row][n_head], F32, F16 or Q8_0;
  *             position p goes to row p % n_row
  * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V, may be K; attention;
  *             vec[0]: a sink's score for each head, or absent. pos ascends. A cache of fewer rows than n_pos is a ring:

@@ -33,6 +33,44 @@ static int64_t first_position(const struct attention *a, int64_t pos)
     return window && pos >= window ? pos - window + 1 : 0;
 }
 
+/* A block of the cache, as the kernels take it. */
+struct block {
+    const char *k, *v;
+    size_t k_bytes, v_bytes; /* of a row */
+};
+
+/* The block of a KV head that begins at position p0, its rows [from, to) at least: in the cache itself or, from Q8_0,
+ * decoded into a thread's work space once for all queries of a task. */
+static struct block get_block(const struct attention *a, int64_t head_kv, int64_t p0, int64_t from, int64_t to,
+                              float *work)
+{
+    const struct tensor *k = &a->op->state[0], *v = &a->op->state[1];
+    int64_t row0 = head_kv * a->n_row + p0 % a->n_row; /* a block never wraps */
+    struct block b = {.k_bytes = elem_row_bytes(k->type, a->dk), .v_bytes = elem_row_bytes(v->type, a->dv)};
+    b.k = (const char *)tensor_data(k) + (size_t)row0 * b.k_bytes;
+    b.v = (const char *)tensor_data(v) + (size_t)row0 * b.v_bytes;
+    if (k->type != ELEM_Q8_0)
+        return b;
+    bool keys_are_values = b.k == b.v;
+    float *kf = work, *vf = keys_are_values ? work : work + KERNEL_ATTN_BLOCK * a->dk;
+    a->c->kernels->q8_0_to_f32(kf + from * a->dk, b.k + (size_t)from * b.k_bytes, (to - from) * a->dk);
+    if (!keys_are_values)
+        a->c->kernels->q8_0_to_f32(vf + from * a->dv, b.v + (size_t)from * b.v_bytes, (to - from) * a->dv);
+    return (struct block){(const char *)kf, (const char *)vf, (size_t)a->dk * sizeof *kf, (size_t)a->dv * sizeof *vf};
+}
+
+/* Of the block that begins at position p0, the first row that a token at `pos` sees, and where its last one ends. */
+static int64_t first_row(const struct attention *a, int64_t pos, int64_t p0)
+{
+    int64_t from = first_position(a, pos) - p0;
+    return from > 0 ? from : 0;
+}
+
+static int64_t end_row(int64_t pos, int64_t p0)
+{
+    return pos + 1 - p0 < KERNEL_ATTN_BLOCK ? pos + 1 - p0 : KERNEL_ATTN_BLOCK;
+}
+
 static void attention_task(void *arg, size_t task, int thread)
 {
     const struct attention *a = arg;
@@ -45,12 +83,9 @@ static void attention_task(void *arg, size_t task, int thread)
     float *out = tensor_data(&op->out[0]);
     const float *sinks = tensor_data(&op->vec[0]);
     bool half = op->state[0].type == ELEM_F16;
-    size_t elem = elem_bytes(op->state[0].type);
-    const char *k = (const char *)tensor_data(&op->state[0]) + (size_t)(head_kv * a->n_row * a->dk) * elem;
-    const char *v = (const char *)tensor_data(&op->state[1]) + (size_t)(head_kv * a->n_row * a->dv) * elem;
 
     float *partial = a->work + (size_t)thread * a->work_elems;
-    float *acc = partial + a->dv;
+    float *acc = partial + a->dv, *decoded = acc + a->dv * TILE * a->n_group;
     struct running run[TILE * 64];
     assert(a->n_group <= 64);
     memset(acc, 0, (size_t)(n_t * a->n_group * a->dv) * sizeof *acc);
@@ -63,17 +98,12 @@ static void attention_task(void *arg, size_t task, int thread)
 
     for (int64_t p0 = first_position(a, pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK; p0 <= last;
          p0 += KERNEL_ATTN_BLOCK) {
-        int64_t row0 = p0 % a->n_row; /* a block never wraps */
-        const void *kb = k + (size_t)(row0 * a->dk) * elem, *vb = v + (size_t)(row0 * a->dv) * elem;
+        struct block b = get_block(a, head_kv, p0, first_row(a, pos[0], p0), end_row(last, p0), decoded);
         for (int64_t t = 0; t < n_t; t++) {
-            /* of the block, the positions that the token sees */
-            int64_t from = first_position(a, pos[t]) - p0, to = pos[t] + 1 - p0;
-            from = from > 0 ? from : 0;
-            int64_t n = (to < KERNEL_ATTN_BLOCK ? to : KERNEL_ATTN_BLOCK) - from;
+            int64_t from = first_row(a, pos[t], p0), n = end_row(pos[t], p0) - from;
             if (n <= 0)
                 continue;
-            const void *kt = (const char *)kb + (size_t)(from * a->dk) * elem;
-            const void *vt = (const char *)vb + (size_t)(from * a->dv) * elem;
+            const void *kt = b.k + (size_t)from * b.k_bytes, *vt = b.v + (size_t)from * b.v_bytes;
             for (int64_t g = 0; g < a->n_group; g++) {
                 int64_t i = t * a->n_group + g;
                 const float *qh = q + ((t0 + t) * a->n_head + head_kv * a->n_group + g) * a->dk;
@@ -115,7 +145,9 @@ void cpu_op_attention(struct cpu *c, const struct op *op)
     assert(op->attention.n_pos <= a.n_row ||
            (a.n_row % KERNEL_ATTN_BLOCK == 0 && window && window + a.m - 1 <= a.n_row));
     a.n_tile = (a.m + TILE - 1) / TILE;
-    a.work_elems = align64((size_t)(a.dv * (TILE * a.n_group + 1)) * sizeof(float)) / sizeof(float);
+    int64_t n_decoded = k->type == ELEM_Q8_0 ? KERNEL_ATTN_BLOCK * (a.dk + a.dv) : 0;
+    int64_t n_work = a.dv * (TILE * a.n_group + 1) + n_decoded;
+    a.work_elems = align64((size_t)n_work * sizeof(float)) / sizeof(float);
     a.work = cpu_scratch(c, SCRATCH_THREAD, a.work_elems * sizeof(float) * (size_t)pool_n_threads(c->pool));
     if (a.work)
         pool_run(c->pool, (size_t)(k->ne[2] * a.n_tile), attention_task, &a);
@@ -134,12 +166,15 @@ static void store_row(void *arg, size_t t, int thread)
     int32_t pos = ((const int32_t *)tensor_data(&l->op->in[1]))[t];
     assert(pos >= 0);
     const float *x = (const float *)tensor_data(&l->op->in[0]) + (int64_t)t * n_head * dim;
+    size_t row_bytes = elem_row_bytes(cache->type, dim);
     for (int64_t h = 0; h < n_head; h++) {
-        int64_t off = (h * n_row + pos % n_row) * dim;
-        if (cache->type == ELEM_F16)
-            l->c->kernels->f32_to_f16((uint16_t *)tensor_data(cache) + off, x + h * dim, dim);
+        char *row = (char *)tensor_data(cache) + (size_t)(h * n_row + pos % n_row) * row_bytes;
+        if (cache->type == ELEM_Q8_0)
+            l->c->kernels->f32_to_q8_0(row, x + h * dim, dim);
+        else if (cache->type == ELEM_F16)
+            l->c->kernels->f32_to_f16((uint16_t *)(void *)row, x + h * dim, dim);
         else
-            memcpy((float *)tensor_data(cache) + off, x + h * dim, (size_t)dim * sizeof(float));
+            memcpy(row, x + h * dim, row_bytes);
     }
 }
 

@@ -26,8 +26,9 @@ static void count_attention(struct op_counters *t, const struct op *op)
     for (int64_t i = 0; i < m; i++)
         n_seen += window && pos[i] >= window ? window : pos[i] + 1;
     int64_t first = window && pos[0] >= window ? pos[0] - window + 1 : 0, n_pos = pos[m - 1] + 1 - first;
-    int64_t dims = k->ne[0] + (v->buffer == k->buffer ? 0 : v->ne[0]);
-    t->n_bytes += (uint64_t)(n_pos * dims * k->ne[2]) * elem_bytes(k->type);
+    size_t row_bytes = elem_row_bytes(k->type, k->ne[0]);
+    row_bytes += v->buffer == k->buffer ? 0 : elem_row_bytes(v->type, v->ne[0]);
+    t->n_bytes += (uint64_t)(n_pos * k->ne[2]) * row_bytes;
     t->n_float += (uint64_t)(n_seen * op->attention.n_head * (k->ne[0] + v->ne[0]));
 }
 

@@ -72,7 +72,9 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     moebius_session_options options = moebius_default_session_options();
     options.n_ctx = n_ctx;
     options.n_batch = o->n_batch;
-    options.kv = o->kv && !strcmp(o->kv, "f32") ? MOEBIUS_KV_F32 : MOEBIUS_KV_F16;
+    options.kv = !o->kv || !strcmp(o->kv, "f16") ? MOEBIUS_KV_F16
+                 : !strcmp(o->kv, "f32")         ? MOEBIUS_KV_F32
+                                                 : MOEBIUS_KV_Q8_0;
     if (moebius_session_open(&out->session, out->engine, &options, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
     return ERR_OK;

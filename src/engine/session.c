@@ -41,7 +41,11 @@ static err_code open_session(moebius_session *s, const moebius_session_options *
     if (!s->logits)
         return err_nomem(e, s->logits_bytes, "logits");
     TRY(model_work_create(&s->work, m, s->n_batch, LOGITS_ROWS, e));
-    return model_state_create(&s->state, m, n_ctx, s->n_batch, o->kv == MOEBIUS_KV_F32 ? ELEM_F32 : ELEM_F16, e);
+    static const enum elem_type kv_types[] = {
+        [MOEBIUS_KV_F16] = ELEM_F16, [MOEBIUS_KV_F32] = ELEM_F32, [MOEBIUS_KV_Q8_0] = ELEM_Q8_0};
+    if ((unsigned)o->kv >= sizeof kv_types / sizeof *kv_types)
+        return err_set(e, ERR_USAGE, "KV cache of type %d: expected one of moebius_kv_type", (int)o->kv);
+    return model_state_create(&s->state, m, n_ctx, s->n_batch, kv_types[o->kv], e);
 }
 
 moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,

@@ -103,6 +103,11 @@ struct kernels {
 
     void (*f32_to_f16)(uint16_t *y, const float *x, int64_t n);
     void (*f16_to_f32)(float *y, const uint16_t *x, int64_t n);
+    /* To and from blocks of Q8_0 (quant/blocks.h), n a multiple of 32. The scale is max / 127 in half precision, the
+     * quants are rounded to what it is then; a block with a NaN or an infinity in it comes back as NaNs. The way
+     * back is exact: eight bits times eleven fit a float. */
+    void (*f32_to_q8_0)(void *y, const float *x, int64_t n);
+    void (*q8_0_to_f32)(float *y, const void *x, int64_t n);
 
     /* One query head against n consecutive positions of one KV head: a partial softmax, for attn_merge:
      *   s_i = softcap(scale * q . k_i);  *max = max s_i;  w_i = exp(s_i - *max);  *sum = sum w_i;

@@ -50,6 +50,8 @@ static inline void kernels_keep(void *p, size_t n_bytes)
     void rope_##suffix(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);                               \
     void f32_to_f16_##suffix(uint16_t *y, const float *x, int64_t n);                                                  \
     void f16_to_f32_##suffix(float *y, const uint16_t *x, int64_t n);                                                  \
+    void f32_to_q8_0_##suffix(void *y, const float *x, int64_t n);                                                     \
+    void q8_0_to_f32_##suffix(float *y, const void *x, int64_t n);                                                     \
     void attn_block_f16_##suffix(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,     \
                                  int64_t n, float scale, float softcap, float *max, float *sum, float *o);             \
     void attn_block_f32_##suffix(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,           \
@@ -62,8 +64,9 @@ static inline void kernels_keep(void *p, size_t n_bytes)
     .rms_norm = rms_norm_##suffix, .act_mul = act_mul_##suffix, .add = add_##suffix,                                   \
     .fma_scalar = fma_scalar_##suffix, .exp_sum = exp_sum_##suffix, .rope = rope_##suffix,                             \
     .conv_silu = conv_silu_##suffix, .delta_rule = delta_rule_##suffix, .f32_to_f16 = f32_to_f16_##suffix,             \
-    .f16_to_f32 = f16_to_f32_##suffix, .attn_block_f16 = attn_block_f16_##suffix,                                      \
-    .attn_block_f32 = attn_block_f32_##suffix, .attn_merge = attn_merge_##suffix
+    .f16_to_f32 = f16_to_f32_##suffix, .f32_to_q8_0 = f32_to_q8_0_##suffix, .q8_0_to_f32 = q8_0_to_f32_##suffix,       \
+    .attn_block_f16 = attn_block_f16_##suffix, .attn_block_f32 = attn_block_f32_##suffix,                              \
+    .attn_merge = attn_merge_##suffix
 
 KERNELS_DECLARE_OPS(scalar)
 KERNELS_DECLARE_OPS(reference)

@@ -161,7 +161,8 @@ const char *model_arch_names(void);
 
 struct model_state; /* one text: its KV cache and position */
 
-/* Room for n_ctx positions, computed at most n_batch at a time; kv: ELEM_F16 or ELEM_F32. Windowed layers
+/* Room for n_ctx positions, computed at most n_batch at a time; kv: ELEM_F16, ELEM_F32 or, where all
+ * heads are multiples of 32, ELEM_Q8_0. Windowed layers
  * keep their window and a batch. Owned by the caller, to be closed before the model. */
 MUST_USE err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, int64_t n_batch,
                                      enum elem_type kv, struct err *e);
@@ -170,8 +171,8 @@ int64_t model_state_n_ctx(const struct model_state *s);
 int64_t model_state_pos(const struct model_state *s);
 size_t model_state_bytes(const struct model_state *s); /* of device memory */
 /* Forgets everything from position pos on and returns the position it is then at: pos, or 0 when a layer knows no way
- * back but to the start. Recurrent layers never do; windowed layers do as long as they hold the window before pos, which
- * is so for the last n_batch positions at least, unless they come from a file. */
+ * back but to the start. Recurrent layers never do; windowed layers do as long as they hold the window before pos,
+ * which is so for the last n_batch positions at least, unless they come from a file. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 
 /* Work space of the forward pass, for chunks of up to n_batch tokens and n_logits rows of logits at a time. */

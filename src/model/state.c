@@ -39,6 +39,11 @@ static err_code create_layer(struct model_state *s, const struct model *m, int64
     const struct attention *a = &l->attn;
     if (!a->k) /* an earlier layer's cache serves */
         return ERR_OK;
+    if (kv == ELEM_Q8_0 && (a->head_dim % 32 || a->head_dim_v % 32))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "layer %lld has rows of %lld and %lld, which Q8_0 can't hold: expected multiples of 32 (F16 and "
+                       "F32 take any)",
+                       (long long)i, (long long)a->head_dim, (long long)a->head_dim_v);
     y->window = widest_window(m, i);
     int64_t n_row = n_cache_row(s, y->window, n_batch);
     TRY(backend_tensor_create(s->device, kv, a->head_dim, n_row, a->n_head_kv, MEM_STATE, &y->k, e));

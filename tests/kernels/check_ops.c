@@ -275,6 +275,46 @@ static void check_halves(struct check *c)
         }
 }
 
+/* One row to Q8_0 and back: every table the same bits, each element within half a step of its block's scale, and NaN
+ * and infinity come back as NaN. */
+static void check_q8_0(struct check *c, int64_t n, int kind, int64_t nan_at)
+{
+    float x[MAX_N], want[MAX_N] = {0};
+    char want_blocks[MAX_N / 32 * 34];
+    random_floats(&c->rng, x, n, kind);
+    if (nan_at >= 0)
+        x[nan_at] = kind % 2 ? NAN : INFINITY;
+    struct guard gx = guard_alloc((size_t)n * 4);
+    memcpy(gx.p, x, gx.n_bytes);
+    for (int i = 0; i < c->n_table; i++) {
+        struct guard q = guard_alloc((size_t)n / 32 * 34), y = guard_alloc((size_t)n * 4);
+        c->tables[i]->f32_to_q8_0(q.p, (const float *)(void *)gx.p, n);
+        c->tables[i]->q8_0_to_f32((float *)(void *)y.p, q.p, n);
+        if (i == 0) {
+            memcpy(want_blocks, q.p, q.n_bytes);
+            memcpy(want, y.p, y.n_bytes);
+        }
+        bool same = !memcmp(want_blocks, q.p, q.n_bytes) && same_floats(want, (const float *)(void *)y.p, n);
+        expect(c, same && guard_intact(&q) && guard_intact(&y), "q8_0 %s n=%ld kind=%d", c->tables[i]->name, (long)n,
+               kind);
+        guard_free(&q);
+        guard_free(&y);
+    }
+    guard_free(&gx);
+    for (int64_t b = 0; b < n; b += 32) {
+        double max = 0;
+        for (int64_t i = b; i < b + 32; i++)
+            max = fmax(max, fabs((double)x[i]));
+        /* half a step and, for the largest, what rounding the scale to a half takes off; below, halves end */
+        double bound = max / 127 * 0.5001 + max * 0x1p-11 + 127 * 0x1p-25, worst = 0;
+        bool lost = max / 127 > 65519, spoilt = nan_at >= b && nan_at < b + 32;
+        for (int64_t i = b; i < b + 32; i++)
+            worst = isnan(want[i]) ? INFINITY : fmax(worst, fabs((double)want[i] - (double)x[i]));
+        expect(c, lost || spoilt ? isnan(want[b]) && isnan(want[b + 31]) : worst <= bound,
+               "q8_0 n=%ld kind=%d: block %ld is %g off, at most %g", (long)n, kind, (long)b / 32, worst, bound);
+    }
+}
+
 void check_ops(struct check *c)
 {
     group_begin(c);
@@ -299,6 +339,11 @@ void check_ops(struct check *c)
     group_begin(c);
     check_exp(c);
     group_end(c, "exp");
+    group_begin(c);
+    for (int kind = 0; kind < 12; kind++)
+        for (int i = 1; i <= 20; i++)
+            check_q8_0(c, 32 * i, kind, i % 5 ? -1 : 16 * i + kind);
+    group_end(c, "q8_0 rows");
     group_begin(c);
     check_halves(c);
     group_end(c, "half conversions");

@@ -5,6 +5,7 @@
 
 #include "kernels/exp_consts.h"
 #include "kernels/kernels_internal.h"
+#include "quant/blocks.h"
 
 static float power_of_two(uint32_t n)
 {
@@ -183,6 +184,32 @@ void f16_to_f32_scalar(float *y, const uint16_t *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = quant_half_to_float(x[i]);
+}
+
+void f32_to_q8_0_scalar(void *y, const float *x, int64_t n)
+{
+    struct block_q8_0 *blocks = y;
+    for (int64_t b = 0; b < n / 32; b++, x += 32) {
+        float max = 0, zero = 0;
+        for (int i = 0; i < 32; i++) {
+            max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+            zero = fmaf(x[i], 0.0f, zero);
+        }
+        uint16_t half = quant_float_to_half(zero == 0 ? max / 127.0f : NAN);
+        float d = quant_half_to_float(half), inverse = d == 0 ? 0 : 1.0f / d;
+        memcpy(blocks[b].d, &half, sizeof half);
+        for (int i = 0; i < 32; i++) {
+            float v = x[i] * inverse;
+            v = v < 127.0f ? v : 127.0f;
+            v = v > -127.0f ? v : -127.0f;
+            blocks[b].qs[i] = (int8_t)(v + ROUND_MAGIC - ROUND_MAGIC);
+        }
+    }
+}
+
+void q8_0_to_f32_scalar(float *y, const void *x, int64_t n)
+{
+    quant_info(QUANT_Q8_0)->decode(x, y, n);
 }
 
 static float kv_at(const void *p, int64_t i, bool half)

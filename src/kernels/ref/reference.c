@@ -142,6 +142,16 @@ void f16_to_f32_reference(float *y, const uint16_t *x, int64_t n)
     f16_to_f32_scalar(y, x, n);
 }
 
+void f32_to_q8_0_reference(void *y, const float *x, int64_t n)
+{
+    f32_to_q8_0_scalar(y, x, n);
+}
+
+void q8_0_to_f32_reference(float *y, const void *x, int64_t n)
+{
+    q8_0_to_f32_scalar(y, x, n);
+}
+
 static double kv_at(const void *p, int64_t i, bool half)
 {
     return (double)(half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i]);

@@ -1,9 +1,11 @@
 /* Everything but the products, sixteen floats at a time; the scalar table says what each computes and gives
  * the same bits. The including file has chosen v16_*.h and defines OPS_NAME(op), the kernels' names. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/exp_consts.h"
 #include "kernels/kernels_internal.h"
+#include "quant/blocks.h"
 
 static inline v16 exp16(v16 x)
 {
@@ -241,6 +243,34 @@ void OPS_NAME(f16_to_f32)(float *y, const uint16_t *x, int64_t n)
         v16_store(y + i, v16_load_f16(x + i));
     if (i < n)
         v16_store_n(y + i, v16_load_f16_n(x + i, n - i), n - i);
+}
+
+void OPS_NAME(f32_to_q8_0)(void *y, const float *x, int64_t n)
+{
+    struct block_q8_0 *blocks = y;
+    for (int64_t b = 0; b < n / 32; b++) {
+        v16 lo = v16_load(x + 32 * b), hi = v16_load(x + 32 * b + 16), none = v16_set1(0);
+        float lane[16], max = 0, zero = v16_sum(v16_fma(hi, none, v16_mul(lo, none)));
+        v16_store(lane, v16_max(v16_abs(lo), v16_abs(hi)));
+        for (int i = 0; i < 16; i++)
+            max = lane[i] > max ? lane[i] : max;
+        uint16_t half = quant_float_to_half(zero == 0 ? max / 127.0f : NAN);
+        float d = quant_half_to_float(half);
+        v16 inverse = v16_set1(d == 0 ? 0 : 1.0f / d), top = v16_set1(127.0f), bottom = v16_set1(-127.0f);
+        memcpy(blocks[b].d, &half, sizeof half);
+        v16_store_int8(blocks[b].qs, v16_max(v16_min(v16_mul(lo, inverse), top), bottom));
+        v16_store_int8(blocks[b].qs + 16, v16_max(v16_min(v16_mul(hi, inverse), top), bottom));
+    }
+}
+
+void OPS_NAME(q8_0_to_f32)(float *y, const void *x, int64_t n)
+{
+    const struct block_q8_0 *blocks = x;
+    for (int64_t b = 0; b < n / 32; b++) {
+        v16 d = v16_set1_f16(blocks[b].d);
+        v16_store(y + 32 * b, v16_mul(d, v16_load_int8(blocks[b].qs)));
+        v16_store(y + 32 * b + 16, v16_mul(d, v16_load_int8(blocks[b].qs + 16)));
+    }
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------------- */

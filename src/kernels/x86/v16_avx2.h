@@ -51,6 +51,21 @@ static inline v16 v16_load_f16_n(const uint16_t *p, int64_t n)
     memcpy(buf, p, (size_t)n * sizeof *p);
     return v16_load_f16(buf);
 }
+static inline v16 v16_set1_f16(const void *p)
+{
+    uint16_t x;
+    memcpy(&x, p, sizeof x);
+    __m256 a = _mm256_cvtph_ps(_mm_set1_epi16((short)x));
+    return (v16){a, a};
+}
+static inline __m256 v16_widen_int8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+static inline v16 v16_load_int8(const int8_t *p)
+{
+    return (v16){v16_widen_int8(p), v16_widen_int8(p + 8)};
+}
 static inline __m256 v16_widen_bf16(const uint16_t *p)
 {
     __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/exp_consts.h"
 
@@ -42,6 +43,16 @@ static inline v16 v16_load_f16(const uint16_t *p)
 static inline v16 v16_load_f16_n(const uint16_t *p, int64_t n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v16_mask(n), p));
+}
+static inline v16 v16_set1_f16(const void *p)
+{
+    uint16_t x;
+    memcpy(&x, p, sizeof x);
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)x));
+}
+static inline v16 v16_load_int8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 static inline v16 v16_load_bf16(const uint16_t *p)
 {
