@@ -175,6 +175,9 @@ MOEBIUS_API moebius_status moebius_session_eval_each(moebius_session *session, c
 /* [n_vocab] after the last token, until the next eval; NULL before the first. */
 MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);
 
+/* The tokens so far, moebius_session_pos of them; borrowed, until the session changes. */
+MOEBIUS_API const int32_t *moebius_session_tokens(const moebius_session *session);
+
 /* Bytes of device memory that the caches and recurrent state take. */
 MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
 
@@ -182,6 +185,18 @@ MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
  * only the start can be gone back to. That is so for models with recurrent layers, and for models with windowed layers
  * when pos lies more than a batch behind the furthest position computed, or before that of a loaded state. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
+
+/* The session to and from a file: tokens, the logits after the last, and the layers' state, so that a loaded session
+ * goes on with the bits of the saved one. What samplers remember is not in it. A file appears under its name when
+ * complete.
+ *
+ * A file may be loaded into a session of another context size or batch, if the model and the type of the KV cache are
+ * the same and the tokens fit. What is damaged, of another model or type, or too long is refused, and leaves the
+ * session as it was. (A file that can be read once and not again, or changes meanwhile, leaves it empty.) */
+MOEBIUS_API moebius_status moebius_session_save(moebius_session *session, const char *path, moebius_error *error);
+MOEBIUS_API moebius_status moebius_session_load(moebius_session *session, const char *path, moebius_error *error);
+/* How many tokens a saved session has; from its header alone. */
+MOEBIUS_API moebius_status moebius_saved_n_tok(const char *path, int64_t *n_tok, moebius_error *error);
 
 /* Looking inside, for tests and tools: called during eval, costs time. NULL turns it off. */
 typedef struct moebius_trace {

@@ -15,12 +15,14 @@ struct generate {
     struct option_list stops;
     int64_t n, top_k, repeat_last_n, seed;
     bool ids_only, ignore_eos, echo;
+    const char *load_path, *save_path;
 
     struct opened opened;
     moebius_sampler *sampler;
     struct text_stream stream;
     int32_t *ids;
     size_t n_ids;
+    int64_t n_loaded; /* tokens of the saved session before them */
 };
 
 struct timing {
@@ -42,10 +44,11 @@ static size_t longest_piece(const moebius_vocab *vocab)
 /* The context: what was asked for, else just what the prompt and the answer need. */
 static err_code context_size(const struct generate *g, int64_t *n_ctx, struct err *e)
 {
-    int64_t train = moebius_n_ctx_train(g->opened.engine), n_prompt = (int64_t)g->n_ids;
+    int64_t train = moebius_n_ctx_train(g->opened.engine), n_prompt = g->n_loaded + (int64_t)g->n_ids;
     int64_t limit = g->model.n_ctx ? g->model.n_ctx : train;
     if (n_prompt > limit)
-        return err_set(e, ERR_LIMIT, "the prompt has %lld tokens, the context %lld: shorten it%s", (long long)n_prompt,
+        return err_set(e, ERR_LIMIT, "%s has %lld tokens, the context %lld: shorten it%s",
+                       g->n_loaded ? "the saved session with the prompt" : "the prompt", (long long)n_prompt,
                        (long long)limit,
                        g->model.n_ctx ? " or raise --ctx"
                                       : ", or go beyond what the model was "
@@ -56,16 +59,32 @@ static err_code context_size(const struct generate *g, int64_t *n_ctx, struct er
     return ERR_OK;
 }
 
+/* The session, as it was saved or new. */
+static err_code open_session(struct generate *g, struct err *e)
+{
+    int64_t n_ctx = 0;
+    moebius_error error;
+    if (g->load_path && moebius_saved_n_tok(g->load_path, &g->n_loaded, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    TRY(context_size(g, &n_ctx, e));
+    TRY(cli_open_session(&g->model, n_ctx, &g->opened, e));
+    if (g->load_path && moebius_session_load(g->opened.session, g->load_path, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    g->n_loaded = moebius_session_pos(g->opened.session);
+    if (g->n_ids > 0 || moebius_session_logits(g->opened.session))
+        return ERR_OK;
+    if (g->load_path)
+        return err_set(e, ERR_USAGE, "%s has no logits to go on from: append a prompt", g->load_path);
+    return err_set(e, ERR_USAGE, "the prompt is empty and this model has no token that begins a text");
+}
+
 static err_code prepare(struct generate *g, struct err *e)
 {
     TRY(cli_open_engine(&g->model, &g->opened, e));
     const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
+    g->prompt.continues = g->load_path != NULL;
     TRY(cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
-    if (g->n_ids == 0)
-        return err_set(e, ERR_USAGE, "the prompt is empty and this model has no token that begins a text");
-    int64_t n_ctx = 0;
-    TRY(context_size(g, &n_ctx, e));
-    TRY(cli_open_session(&g->model, n_ctx, &g->opened, e));
+    TRY(open_session(g, e));
     g->sampling.top_k = (int)g->top_k;
     g->sampling.repeat_last_n = (int)g->repeat_last_n;
     g->sampling.seed = g->seed >= 0 ? (uint64_t)g->seed : (uint64_t)time(NULL);
@@ -78,9 +97,10 @@ static err_code prepare(struct generate *g, struct err *e)
 static void echo_prompt(struct generate *g)
 {
     const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
-    for (size_t i = 0; i < g->n_ids; i++) {
+    const int32_t *loaded = moebius_session_tokens(g->opened.session);
+    for (size_t i = 0, n_loaded = (size_t)g->n_loaded; i < n_loaded + g->n_ids; i++) {
         size_t n;
-        const char *piece = moebius_token_piece(vocab, g->ids[i], false, &n);
+        const char *piece = moebius_token_piece(vocab, i < n_loaded ? loaded[i] : g->ids[i - n_loaded], false, &n);
         fwrite(piece, 1, n, stdout);
     }
     fflush(stdout);
@@ -111,25 +131,34 @@ static err_code generate(struct generate *g, struct timing *t, struct err *e)
 {
     if (g->echo && !g->ids_only)
         echo_prompt(g);
+    for (int64_t i = 0; i < g->n_loaded; i++)
+        moebius_sampler_accept(g->sampler, moebius_session_tokens(g->opened.session)[i]);
     for (size_t i = 0; i < g->n_ids; i++)
         moebius_sampler_accept(g->sampler, g->ids[i]);
-    TRY(eval(g, g->ids, g->n_ids, &t->prefill_ns, e));
+    if (g->n_ids > 0)
+        TRY(eval(g, g->ids, g->n_ids, &t->prefill_ns, e));
     for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
         int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
         moebius_sampler_accept(g->sampler, id);
-        if (emit(g, id, i) || i + 1 == g->n)
+        bool is_last = emit(g, id, i) || i + 1 == g->n;
+        if (is_last && !g->save_path)
             break;
         if (moebius_session_pos(g->opened.session) == moebius_session_n_ctx(g->opened.session)) {
             fprintf(stderr, "\n[the context of %lld tokens is full]",
                     (long long)moebius_session_n_ctx(g->opened.session));
             break;
         }
-        TRY(eval(g, &id, 1, &t->decode_ns, e));
+        TRY(eval(g, &id, 1, &t->decode_ns, e)); /* the last, too, so that a saved session goes on after it */
         t->n_decoded++;
+        if (is_last)
+            break;
     }
     text_stream_flush(&g->stream);
     printf("\n");
     fflush(stdout);
+    moebius_error error;
+    if (g->save_path && moebius_session_save(g->opened.session, g->save_path, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
     return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the text could not be written") : ERR_OK;
 }
 
@@ -147,7 +176,7 @@ static void print_statistics(const struct generate *g, const struct timing *t)
     if (c.n_direct + c.n_sorted)
         fprintf(stderr, " | MoE layers: %llu direct, %llu sorted", (unsigned long long)c.n_direct,
                 (unsigned long long)c.n_sorted);
-    fprintf(stderr, "\n");
+    fprintf(stderr, " | state %.2f MB\n", (double)moebius_session_state_bytes(g->opened.session) / 1e6);
 }
 
 static int run(const struct command *c, int argc, char **argv)
@@ -171,6 +200,8 @@ static int run(const struct command *c, int argc, char **argv)
         {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0},
         {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0},
         {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0},
+        {"--save-state", OPT_STRING, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0},
+        {"--load-state", OPT_STRING, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0},
         {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0},
     };
     struct err e = {0};
@@ -192,7 +223,7 @@ static int run(const struct command *c, int argc, char **argv)
 
 const struct command cmd_generate = {
     .name = "generate",
-    .usage = "-m FILE (-p TEXT | -f FILE | --tokens 1,2,3) [OPTIONS]",
+    .usage = "-m FILE (-p TEXT | -f FILE | --tokens 1,2,3 | --load-state FILE) [OPTIONS]",
     .summary = "continue a text",
     .details = "Streams the text to standard output and statistics to standard error. Ctrl-C ends the text early.",
     .hint = "a prompt is given with -p, and in quotes",

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 
@@ -80,13 +81,13 @@ static err_code logits(struct logits *l, struct err *e)
     TRY(cli_prompt(&l->prompt, moebius_engine_vocab(l->opened.engine), &l->ids, &l->n_ids, e));
     TRY(parse_positions(l, e));
     TRY(cli_open_session(&l->model, l->model.n_ctx ? l->model.n_ctx : (int64_t)l->n_ids + 1, &l->opened, e));
-    TRY(cli_output_open(&l->file, l->out, e));
+    TRY(output_file_open(&l->file, l->out, e));
     if (l->routing)
-        TRY(cli_output_open(&l->routing_file, l->routing, e));
+        TRY(output_file_open(&l->routing_file, l->routing, e));
     TRY(compute(l, e));
     if (l->routing)
-        TRY(cli_output_finish(&l->routing_file, e));
-    return cli_output_finish(&l->file, e);
+        TRY(output_file_finish(&l->routing_file, e));
+    return output_file_finish(&l->file, e);
 }
 
 static int run(const struct command *c, int argc, char **argv)
@@ -105,8 +106,8 @@ static int run(const struct command *c, int argc, char **argv)
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = logits(&l, &e);
-    cli_output_abandon(&l.file);
-    cli_output_abandon(&l.routing_file);
+    output_file_abandon(&l.file);
+    output_file_abandon(&l.routing_file);
     cli_close(&l.opened);
     mem_free(l.ids);
     return cli_exit(c, code, &e);

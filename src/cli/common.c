@@ -155,7 +155,12 @@ err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e
 
 err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n, struct err *e)
 {
-    if (!!p->text + !!p->file + !!p->tokens != 1)
+    int n_given = !!p->text + !!p->file + !!p->tokens;
+    *ids = NULL;
+    *n = 0;
+    if (p->continues && n_given == 0)
+        return ERR_OK;
+    if (n_given != 1)
         return err_set(e, ERR_USAGE, "expected one prompt: -p TEXT, -f FILE or --tokens 1,2,3");
     if (p->tokens)
         return cli_parse_ids(p->tokens, ids, n, e);
@@ -164,60 +169,10 @@ err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, 
     if (p->file)
         TRY(cli_read_file(p->file, &from_file, &n_text, e));
     moebius_error error;
-    moebius_status status = moebius_tokenize(vocab, p->text ? p->text : from_file, n_text, true, false, ids, n, &error);
+    moebius_status status =
+        moebius_tokenize(vocab, p->text ? p->text : from_file, n_text, !p->continues, false, ids, n, &error);
     mem_free(from_file);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
-}
-
-/* ---- output -------------------------------------------------------------------------------------------------- */
-
-err_code cli_output_open(struct output_file *f, const char *path, struct err *e)
-{
-    size_t n = strlen(path) + 5;
-    *f = (struct output_file){.path = mem_strdup(path), .tmp_path = mem_alloc(n)};
-    if (!f->path || !f->tmp_path) {
-        cli_output_abandon(f);
-        return err_nomem(e, n, path);
-    }
-    snprintf(f->tmp_path, n, "%s.tmp", path);
-    f->stream = fopen(f->tmp_path, "wb");
-    if (!f->stream) {
-        err_code code = err_set(e, ERR_IO, "%s: %s", f->tmp_path, strerror(errno));
-        mem_free(f->tmp_path);
-        f->tmp_path = NULL;
-        cli_output_abandon(f);
-        return code;
-    }
-    return ERR_OK;
-}
-
-err_code cli_output_finish(struct output_file *f, struct err *e)
-{
-    FILE *stream = f->stream;
-    bool ok = !ferror(stream) && fflush(stream) == 0;
-    int saved = errno;
-    ok = fclose(stream) == 0 && ok;
-    f->stream = NULL;
-    err_code code = ERR_OK;
-    if (!ok || rename(f->tmp_path, f->path) != 0)
-        code = err_set(e, ERR_IO, "%s: %s", f->path, strerror(ok ? errno : saved));
-    if (code == ERR_OK) {
-        mem_free(f->tmp_path);
-        f->tmp_path = NULL;
-    }
-    cli_output_abandon(f);
-    return code;
-}
-
-void cli_output_abandon(struct output_file *f)
-{
-    if (f->stream)
-        fclose(f->stream);
-    if (f->tmp_path)
-        remove(f->tmp_path);
-    mem_free(f->tmp_path);
-    mem_free(f->path);
-    *f = (struct output_file){0};
 }
 
 /* ---- interrupts ---------------------------------------------------------------------------------------------- */

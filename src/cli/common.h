@@ -56,6 +56,7 @@ MUST_USE err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, stru
 /* A prompt given as text, file or ids (exactly one not NULL): tokens owned by the caller (mem_free). */
 struct prompt_options {
     const char *text, *file, *tokens;
+    bool continues; /* a text that is there: no BOS before it, and it may be missing */
 };
 #define PROMPT_OPTIONS(p)                                                                                                \
     {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                               \
@@ -65,15 +66,6 @@ struct prompt_options {
     }
 MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                              struct err *e);
-
-/* A file that appears under its name only when complete. */
-struct output_file {
-    void *stream; /* FILE * */
-    char *path, *tmp_path;
-};
-MUST_USE err_code cli_output_open(struct output_file *f, const char *path, struct err *e);
-MUST_USE err_code cli_output_finish(struct output_file *f, struct err *e); /* flushes, renames, closes */
-void cli_output_abandon(struct output_file *f);                            /* removes what was written */
 
 /* Set by the first interrupt (Ctrl-C); a second one ends the program. */
 void cli_catch_interrupt(void);

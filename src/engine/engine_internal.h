@@ -25,7 +25,28 @@ struct moebius_engine {
     struct log log;
     moebius_engine_options options;
     uint64_t total_bytes; /* for progress */
+    bool has_fingerprint; /* once somebody wanted it */
+    uint32_t fingerprint;
 };
+
+struct moebius_session {
+    moebius_engine *engine;
+    struct model_state *state;
+    struct model_work *work;
+    int64_t n_batch;
+    moebius_kv_type kv;
+    int32_t *ids; /* [n_ctx]; those up to the state's position are the text */
+    size_t ids_bytes;
+    float *logits; /* [n_vocab][n], a few rows; the last eval's last row is `last` */
+    size_t logits_bytes;
+    const float *last;
+    moebius_trace trace;
+    struct moe_trace moe_trace;
+    struct model_forward_params forward;
+};
+
+/* 32 bits that tell models apart. */
+MUST_USE err_code engine_fingerprint(moebius_engine *g, uint32_t *out, struct err *e);
 
 /* Hands an internal error out through the public struct; returns its status. */
 moebius_status engine_status(err_code code, const struct err *e, moebius_error *out);

@@ -1,23 +1,12 @@
 #include "engine/engine_internal.h"
 
+#include <string.h>
+
 enum {
     CHUNK_UNIT = 64, /* chunks are multiples of this (docs/numerics.md) */
     DEFAULT_BATCH = 512,
     DEFAULT_CTX = 4096,
     LOGITS_ROWS = 32, /* rows of logits computed at a time when each token's are wanted */
-};
-
-struct moebius_session {
-    moebius_engine *engine;
-    struct model_state *state;
-    struct model_work *work;
-    int64_t n_batch;
-    float *logits; /* [n_vocab][LOGITS_ROWS]; the last eval's last row is `last` */
-    size_t logits_bytes;
-    const float *last;
-    moebius_trace trace;
-    struct moe_trace moe_trace;
-    struct model_forward_params forward;
 };
 
 moebius_session_options moebius_default_session_options(void)
@@ -40,7 +29,12 @@ static err_code open_session(moebius_session *s, const moebius_session_options *
     s->logits = mem_map(s->logits_bytes, MEM_SCRATCH);
     if (!s->logits)
         return err_nomem(e, s->logits_bytes, "logits");
+    s->ids_bytes = (size_t)n_ctx * sizeof *s->ids;
+    s->ids = mem_map(s->ids_bytes, MEM_STATE);
+    if (!s->ids)
+        return err_nomem(e, s->ids_bytes, "tokens");
     TRY(model_work_create(&s->work, m, s->n_batch, LOGITS_ROWS, e));
+    s->kv = o->kv;
     static const enum elem_type kv_types[] = {
         [MOEBIUS_KV_F16] = ELEM_F16, [MOEBIUS_KV_F32] = ELEM_F32, [MOEBIUS_KV_Q8_0] = ELEM_Q8_0};
     if ((unsigned)o->kv >= sizeof kv_types / sizeof *kv_types)
@@ -74,6 +68,7 @@ void moebius_session_close(moebius_session **session)
     model_state_close(&s->state);
     model_work_close(&s->work);
     mem_unmap(s->logits, s->logits_bytes, MEM_SCRATCH);
+    mem_unmap(s->ids, s->ids_bytes, MEM_STATE);
     mem_free(s);
     *session = NULL;
 }
@@ -86,6 +81,11 @@ int64_t moebius_session_n_ctx(const moebius_session *session)
 int64_t moebius_session_pos(const moebius_session *session)
 {
     return model_state_pos(session->state);
+}
+
+const int32_t *moebius_session_tokens(const moebius_session *session)
+{
+    return session->ids;
 }
 
 size_t moebius_session_state_bytes(const moebius_session *session)
@@ -147,8 +147,10 @@ static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t fi
     for (size_t i = 0; i < n;) {
         size_t chunk = n - i < (size_t)s->n_batch ? n - i : (size_t)s->n_batch;
         size_t from = first > i ? first : i, n_out = from < i + chunk ? i + chunk - from : 0;
+        int32_t *text = s->ids + model_state_pos(s->state);
         TRY(model_forward(s->engine->model, s->state, s->work, &s->forward, ids + i, (int64_t)chunk, (int64_t)n_out,
                           e));
+        memcpy(text, ids + i, chunk * sizeof *ids);
         TRY(each_logits(s, (int64_t)n_out, from, fn, user, e));
         i += chunk;
     }

@@ -175,6 +175,15 @@ size_t model_state_bytes(const struct model_state *s); /* of device memory */
  * which is so for the last n_batch positions at least, unless they come from a file. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 
+/* A state as bytes: save hands pieces to `put`, load asks `get` for the same pieces in the same order. A state of n_ctx
+ * or n_batch may be loaded into one of others, of the same model and type, where pos fits. After a failed load it is
+ * empty. */
+typedef err_code model_state_bytes_fn(void *user, void *bytes, size_t n, struct err *e);
+MUST_USE err_code model_state_save(const struct model_state *s, model_state_bytes_fn *put, void *user, struct err *e);
+MUST_USE err_code model_state_load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user,
+                                   struct err *e);
+uint64_t model_state_saved_bytes(const struct model_state *s, int64_t pos); /* of a state at pos */
+
 /* Work space of the forward pass, for chunks of up to n_batch tokens and n_logits rows of logits at a time. */
 struct model_work;
 MUST_USE err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch, int64_t n_logits,

@@ -100,7 +100,7 @@ int64_t model_state_pos(const struct model_state *s)
     return s->pos;
 }
 
-static void reset(struct model_state *s)
+void model_state_reset(struct model_state *s)
 {
     s->pos = 0;
     for (int64_t i = 0; i < s->n_layer; i++) {
@@ -128,7 +128,7 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
     if (reachable)
         s->pos = pos;
     else
-        reset(s);
+        model_state_reset(s);
     return s->pos;
 }
 
@@ -145,7 +145,7 @@ void model_state_make_room(struct model_state *s, int64_t n)
 void model_state_spoil(struct model_state *s)
 {
     if (s->is_recurrent)
-        reset(s);
+        model_state_reset(s);
 }
 
 size_t model_state_bytes(const struct model_state *s)

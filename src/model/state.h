@@ -22,6 +22,9 @@ struct model_state {
 /* The first position that the token at pos sees in a layer. */
 int64_t layer_state_first(const struct layer_state *y, int64_t pos);
 
+/* Back to an empty text. */
+void model_state_reset(struct model_state *s);
+
 /* Before n more tokens are stored: the oldest positions of windowed layers make room for them. */
 void model_state_make_room(struct model_state *s, int64_t n);
 
