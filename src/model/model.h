@@ -175,7 +175,7 @@ size_t model_state_bytes(const struct model_state *s); /* of device memory */
  * which is so for the last n_batch positions at least, unless they come from a file. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 
-/* A state as bytes: save hands pieces to `put`, load asks `get` for the same pieces in the same order. A state of n_ctx
+/* A state as bytes: save hands pieces to `put`, load asks `get` for the same bytes in the same order. A state of n_ctx
  * or n_batch may be loaded into one of others, of the same model and type, where pos fits. After a failed load it is
  * empty. */
 typedef err_code model_state_bytes_fn(void *user, void *bytes, size_t n, struct err *e);

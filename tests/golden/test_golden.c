@@ -293,7 +293,7 @@ static void check_reference_pieces(const struct golden *g, struct seen *want, st
     enum { N = 260 };
     static const size_t pieces[] = {1, 7, 64, 256};
     int32_t ids[N];
-    struct variant v = {.n_threads = 2, .sort_cutoff = 1, .n_batch = 512, .reference = true};
+    struct variant v = {.n_threads = 1, .sort_cutoff = 1, .n_batch = 512, .reference = true};
     long_text(g, ids, N);
     run_variant(g, &v, ids, N, want);
     v.n_batch = 64; /* the smallest ring for the pieces */
@@ -330,7 +330,7 @@ static void check_kv_types(const struct golden *g, struct seen *want, struct see
               "kv type %d: status %d", types[i], status);
         if (status != MOEBIUS_OK)
             continue;
-        struct variant v = {.n_threads = 2, .sort_cutoff = 1000000, .n_batch = 512, .kv = types[i]};
+        struct variant v = {.n_threads = 1, .sort_cutoff = 1000000, .n_batch = 512, .kv = types[i]};
         run_variant(g, &v, ids, N, want);
         v.n_batch = 64;
         v.piece = 13;
@@ -356,7 +356,7 @@ static void check_equalities(const struct golden *g, struct seen *want, struct s
         {"batch 128", 1, 1, 128, 0, 0},
         {"pieces of 1", 2, 1, 512, 0, 1},
         {"pieces of 2", 2, 1, 512, 0, 2},
-        {"pieces of 7", 2, 1000000, 64, 0, 7},
+        {"pieces of 7", 1, 1000000, 64, 0, 7},
         {"pieces of 8", 2, 4, 512, 0, 8},
         {"pieces of 31", 2, 1, 512, 0, 31},
         {"pieces of 32", 2, 1000000, 512, 0, 32},

@@ -8,71 +8,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "backend/backend.h"
 #include "backend/route.h"
-#include "base/pool.h"
-#include "base/random.h"
-#include "kernels/kernels.h"
+#include "device_fixture.h"
 
 enum { N_EMBD = 32, N_FF = 48, N_EXPERT = 6, N_USED = 3, M = 7 };
-
-struct fixture {
-    struct pool *pool;
-    struct backend *device;
-    struct random random;
-};
-
-static const struct kernels *best_kernels(void)
-{
-    enum cpu_level level;
-    struct err e;
-    assert_int_equal(cpu_level_detect(&level, &e), ERR_OK);
-    return kernels_for(level);
-}
-
-static int open_cpu(void **state)
-{
-    struct err e;
-    struct fixture *f = calloc(1, sizeof *f);
-    f->random = random_seed(1);
-    *state = f;
-    return pool_create(&f->pool, 3, &e) || backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
-}
-
-static int close_cpu(void **state)
-{
-    struct fixture *f = *state;
-    backend_close(&f->device);
-    pool_close(&f->pool);
-    free(f);
-    return 0;
-}
-
-static void fill(struct fixture *f, float *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] = (float)(random_unit(&f->random) * 2 - 1);
-}
-
-static struct tensor tensor_f32(struct fixture *f, int64_t ne0, int64_t ne1, int64_t ne2, const float *values)
-{
-    struct tensor t;
-    struct err e;
-    assert_int_equal(backend_tensor_create(f->device, ELEM_F32, ne0, ne1, ne2, MEM_SCRATCH, &t, &e), ERR_OK);
-    if (values)
-        backend_write(f->device, &t, values);
-    return t;
-}
-
-static struct tensor tensor_i32(struct fixture *f, int64_t ne0, int64_t ne1, const int32_t *values)
-{
-    struct tensor t;
-    struct err e;
-    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, ne0, ne1, 1, MEM_SCRATCH, &t, &e), ERR_OK);
-    if (values)
-        backend_write(f->device, &t, values);
-    return t;
-}
 
 static err_code read_floats(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {

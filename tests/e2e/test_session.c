@@ -1,0 +1,377 @@
+/* Sessions: saved and restored, cut back, and the memory they take. usage: test_session GOLDEN_DIRECTORY */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "../unit/temp_folder.h"
+#include "moebius/moebius.h"
+
+static const char *golden;
+static struct temp_folder folder;
+
+/* A model of each kind of layer, and what its heads let it do. */
+static const struct kind {
+    const char *name;
+    bool q8_0, windowed, recurrent;
+} kinds[] = {
+    {"qwen3moe", false, false, false},        {"q_q4_0", true, false, false},       {"gpt_oss", false, true, false},
+    {"gemma4", false, true, false},           {"gemma4_shared", true, true, false}, {"deepseek2", false, false, false},
+    {"deepseek2_latent", true, false, false}, {"qwen3next", true, false, true},
+};
+enum { N_KIND = sizeof kinds / sizeof *kinds, N_TEXT = 300, WINDOW = 12 };
+
+static moebius_engine *open_engine(const char *name)
+{
+    char path[1024];
+    moebius_error error;
+    moebius_engine *e;
+    snprintf(path, sizeof path, "%s/%s.gguf", golden, name);
+    if (moebius_engine_open(&e, path, &(moebius_engine_options){.n_threads = 1}, &error) != MOEBIUS_OK)
+        fail_msg("%s", error.text);
+    return e;
+}
+
+static moebius_session *open_session(moebius_engine *e, moebius_kv_type kv, int64_t n_ctx, int64_t n_batch)
+{
+    moebius_error error;
+    moebius_session *s;
+    const moebius_session_options options = {.n_ctx = n_ctx, .n_batch = n_batch, .kv = kv};
+    if (moebius_session_open(&s, e, &options, &error) != MOEBIUS_OK)
+        fail_msg("%s", error.text);
+    return s;
+}
+
+/* The text that all tests feed, or its beginning. */
+static void get_text(const moebius_engine *e, int32_t *ids)
+{
+    for (int i = 0; i < N_TEXT; i++)
+        ids[i] = (int32_t)((i * 37 + i / 11 * 5) % moebius_n_vocab(e));
+}
+
+/* Feeds tokens [from, to) of it in pieces. */
+static void feed(moebius_session *s, const moebius_engine *e, int64_t from, int64_t to, int64_t piece)
+{
+    int32_t ids[N_TEXT];
+    get_text(e, ids);
+    for (int64_t i = from; i < to; i += piece)
+        assert_int_equal(moebius_session_eval(s, ids + i, (size_t)(to - i < piece ? to - i : piece), NULL), MOEBIUS_OK);
+}
+
+static float *copy_logits(const moebius_session *s, const moebius_engine *e)
+{
+    size_t n = (size_t)moebius_n_vocab(e) * sizeof(float);
+    float *x = malloc(n);
+    memcpy(x, moebius_session_logits(s), n);
+    return x;
+}
+
+static void expect_logits(const moebius_session *s, const moebius_engine *e, const float *want)
+{
+    assert_non_null(moebius_session_logits(s));
+    assert_memory_equal(moebius_session_logits(s), want, (size_t)moebius_n_vocab(e) * sizeof *want);
+}
+
+static void must(moebius_status status, const moebius_error *error)
+{
+    if (status != MOEBIUS_OK)
+        fail_msg("%s", error->text);
+}
+
+static char *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    char *p = malloc(*n + 1);
+    assert_int_equal(fread(p, 1, *n, f), *n);
+    fclose(f);
+    return p;
+}
+
+static void write_file(const char *path, const char *bytes, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+}
+
+/* ---- saving and loading -------------------------------------------------------------------------------------- */
+
+static void check_continuation(moebius_engine *e, moebius_kv_type kv, int64_t cut)
+{
+    moebius_error error;
+    struct temp_path a = temp_path(&folder, "a.state"), b = temp_path(&folder, "b.state");
+    moebius_session *first = open_session(e, kv, 512, 128), *second = open_session(e, kv, N_TEXT, 64);
+    int32_t ids[N_TEXT];
+    int64_t n_tok;
+    get_text(e, ids);
+    feed(first, e, 0, cut, 50);
+    must(moebius_session_save(first, a.s, &error), &error);
+    must(moebius_saved_n_tok(a.s, &n_tok, &error), &error);
+    assert_int_equal(n_tok, cut);
+
+    feed(second, e, 100, 180, 64); /* another text is there already */
+    must(moebius_session_load(second, a.s, &error), &error);
+    assert_int_equal(moebius_session_pos(second), cut);
+    assert_memory_equal(moebius_session_tokens(second), ids, (size_t)cut * sizeof *ids);
+    expect_logits(second, e, moebius_session_logits(first));
+    must(moebius_session_save(second, b.s, &error), &error);
+    size_t n_a, n_b;
+    char *bytes_a = read_file(a.s, &n_a), *bytes_b = read_file(b.s, &n_b);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(bytes_a, bytes_b, n_a);
+
+    for (int64_t i = cut; i < N_TEXT; i += 29) {
+        int64_t to = i + 29 < N_TEXT ? i + 29 : N_TEXT;
+        feed(first, e, i, to, 29);
+        feed(second, e, i, to, 3);
+        expect_logits(second, e, moebius_session_logits(first));
+    }
+    free(bytes_a);
+    free(bytes_b);
+    moebius_session_close(&first);
+    moebius_session_close(&second);
+}
+
+static void a_loaded_session_goes_on_with_the_same_bits(void **state)
+{
+    static const int64_t cuts[] = {1, WINDOW, 64, 201};
+    static const moebius_kv_type types[] = {MOEBIUS_KV_F16, MOEBIUS_KV_F32, MOEBIUS_KV_Q8_0};
+    for (int i = 0; i < N_KIND; i++) {
+        moebius_engine *e = open_engine(kinds[i].name);
+        for (int t = 0; t < (kinds[i].q8_0 ? 3 : 2); t++)
+            for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++)
+                check_continuation(e, types[t], cuts[c]);
+        moebius_engine_close(&e);
+    }
+}
+
+static void an_empty_session_can_be_saved_and_loaded(void **state)
+{
+    moebius_error error;
+    struct temp_path p = temp_path(&folder, "empty.state");
+    moebius_engine *e = open_engine("qwen3next");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 64, 64);
+    must(moebius_session_save(s, p.s, &error), &error);
+    feed(s, e, 0, 5, 5);
+    must(moebius_session_load(s, p.s, &error), &error);
+    assert_int_equal(moebius_session_pos(s), 0);
+    assert_null(moebius_session_logits(s));
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
+/* ---- what is refused ----------------------------------------------------------------------------------------- */
+
+/* Loading fails with a status and a sentence, and the session goes on as if nothing had been tried. */
+static void expect_refusal(moebius_session *s, const moebius_engine *e, const char *path, moebius_status status,
+                           const char *says)
+{
+    moebius_error error;
+    int64_t pos = moebius_session_pos(s);
+    float *logits = copy_logits(s, e);
+    moebius_status got = moebius_session_load(s, path, &error);
+    if (got == MOEBIUS_OK || (status && got != status) || !strstr(error.text, says))
+        fail_msg("status %d, \"%s\": expected %d, \"%s\"", got, error.text, status, says);
+    assert_int_equal(moebius_session_pos(s), pos);
+    expect_logits(s, e, logits);
+    free(logits);
+}
+
+static void damaged_files_are_refused(void **state)
+{
+    moebius_error error;
+    struct temp_path p = temp_path(&folder, "good.state"), q = temp_path(&folder, "bad.state");
+    moebius_engine *e = open_engine("qwen3next");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 64, 64), *other = open_session(e, MOEBIUS_KV_F16, 64, 64);
+    feed(s, e, 0, 20, 20);
+    must(moebius_session_save(s, p.s, &error), &error);
+    feed(s, e, 20, 30, 10);
+    feed(other, e, 0, 30, 30);
+    size_t n;
+    char *bytes = read_file(p.s, &n);
+    for (size_t i = 0; i < n; i += i < 200 || n - i < 10 ? 1 : 331) { /* any byte flipped */
+        bytes[i] ^= 0x10;
+        write_file(q.s, bytes, n);
+        expect_refusal(s, e, q.s, MOEBIUS_OK, q.s);
+        bytes[i] ^= 0x10;
+    }
+    for (size_t cut = 0; cut < n; cut += cut < 100 || n - cut < 10 ? 1 : 997) { /* cut short */
+        write_file(q.s, bytes, cut);
+        expect_refusal(s, e, q.s, MOEBIUS_FORMAT, "expected");
+    }
+    bytes[n] = 0;
+    write_file(q.s, bytes, n + 1);
+    expect_refusal(s, e, q.s, MOEBIUS_FORMAT, "damaged");
+    expect_refusal(s, e, folder.path, MOEBIUS_FORMAT, "no saved session");
+    expect_refusal(s, e, "/nowhere/at/all", MOEBIUS_IO, "/nowhere/at/all");
+    assert_int_not_equal(moebius_session_save(s, "/nowhere/at/all", &error), MOEBIUS_OK);
+    feed(s, e, 30, 40, 10); /* state, too, is as it was */
+    feed(other, e, 30, 40, 10);
+    expect_logits(s, e, moebius_session_logits(other));
+    free(bytes);
+    moebius_session_close(&s);
+    moebius_session_close(&other);
+    moebius_engine_close(&e);
+}
+
+static void foreign_files_are_refused(void **state)
+{
+    moebius_error error;
+    struct temp_path p = temp_path(&folder, "foreign.state");
+    moebius_engine *e = open_engine("gemma4_shared"), *other = open_engine("gemma4");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 64, 64);
+    moebius_session *f32 = open_session(e, MOEBIUS_KV_F32, 64, 64), *small = open_session(e, MOEBIUS_KV_F16, 39, 64);
+    moebius_session *elsewhere = open_session(other, MOEBIUS_KV_F16, 64, 64);
+    feed(s, e, 0, 40, 40);
+    feed(f32, e, 0, 3, 3);
+    feed(small, e, 0, 3, 3);
+    feed(elsewhere, other, 0, 3, 3);
+    must(moebius_session_save(s, p.s, &error), &error);
+    expect_refusal(f32, e, p.s, MOEBIUS_USAGE, "KV cache is F16, this session's F32");
+    expect_refusal(small, e, p.s, MOEBIUS_LIMIT, "40 tokens are more than the context of 39");
+    expect_refusal(elsewhere, other, p.s, MOEBIUS_FORMAT, "another model");
+    moebius_session_close(&s);
+    moebius_session_close(&f32);
+    moebius_session_close(&small);
+    moebius_session_close(&elsewhere);
+    moebius_engine_close(&e);
+    moebius_engine_close(&other);
+}
+
+/* The same numbers and shapes, other weights: a tensor that begins with other bytes. */
+static void a_fine_tune_is_another_model(void **state)
+{
+    moebius_error error;
+    struct temp_path p = temp_path(&folder, "base.state"), q = temp_path(&folder, "tuned.gguf");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/qwen3moe.gguf", golden);
+    size_t n;
+    char *bytes = read_file(path, &n);
+    moebius_engine *e = open_engine("qwen3moe"), *tuned;
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 64, 64);
+    feed(s, e, 0, 5, 5);
+    must(moebius_session_save(s, p.s, &error), &error);
+    moebius_session_close(&s);
+    for (size_t at = n - 1; at > n / 2; at -= 32) /* tensors are longer than that */
+        bytes[at] ^= 1;
+    write_file(q.s, bytes, n);
+    must(moebius_engine_open(&tuned, q.s, NULL, &error), &error);
+    s = open_session(tuned, MOEBIUS_KV_F16, 64, 64);
+    feed(s, tuned, 0, 5, 5);
+    expect_refusal(s, tuned, p.s, MOEBIUS_FORMAT, "another model");
+    moebius_session_close(&s);
+    moebius_engine_close(&tuned);
+    moebius_engine_close(&e);
+    free(bytes);
+}
+
+/* ---- cutting back -------------------------------------------------------------------------------------------- */
+
+/* After going back to `pos`, or to where that led, the text goes on as in a new session. */
+static void check_truncated(moebius_session *s, moebius_engine *e, int64_t pos, int64_t expected)
+{
+    assert_int_equal(moebius_session_truncate(s, pos), expected);
+    assert_int_equal(moebius_session_pos(s), expected);
+    assert_null(moebius_session_logits(s));
+    moebius_session *fresh = open_session(e, MOEBIUS_KV_F16, 512, 64);
+    feed(s, e, expected, expected + 20, 7);
+    feed(fresh, e, 0, expected + 20, 64);
+    expect_logits(s, e, moebius_session_logits(fresh));
+    moebius_session_close(&fresh);
+}
+
+static void going_back_ends_where_a_layer_knows_no_way(void **state)
+{
+    for (int i = 0; i < N_KIND; i++) {
+        const struct kind *k = &kinds[i];
+        moebius_engine *e = open_engine(k->name);
+        moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64);
+        feed(s, e, 0, 280, 64);
+        check_truncated(s, e, 280 - 64, k->recurrent ? 0 : 280 - 64); /* a batch back */
+        feed(s, e, moebius_session_pos(s), 280, 64);
+        check_truncated(s, e, 30, k->recurrent || k->windowed ? 0 : 30);
+        feed(s, e, moebius_session_pos(s), 60, 64);
+        check_truncated(s, e, 5, k->recurrent ? 0 : 5); /* nothing was overwritten yet */
+        moebius_session_close(&s);
+        moebius_engine_close(&e);
+    }
+}
+
+static void a_loaded_window_has_no_way_back(void **state)
+{
+    moebius_error error;
+    struct temp_path p = temp_path(&folder, "window.state");
+    moebius_engine *e = open_engine("gpt_oss");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64);
+    feed(s, e, 0, 100, 64);
+    must(moebius_session_save(s, p.s, &error), &error);
+    must(moebius_session_load(s, p.s, &error), &error);
+    check_truncated(s, e, 99, 0);
+    feed(s, e, 20, 22, 2);
+    must(moebius_session_load(s, p.s, &error), &error);
+    feed(s, e, 100, 130, 64);
+    check_truncated(s, e, 111, 111); /* the window before it was computed here */
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------- */
+
+static void windowed_layers_take_the_memory_of_their_window(void **state)
+{
+    /* gemma4_shared: layers 0 to 2 have caches of 32 wide keys and values of one head, the first two are windowed */
+    moebius_engine *e = open_engine("gemma4_shared");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 4096, 64);
+    assert_int_equal(moebius_session_state_bytes(s), 2 * 32 * 2 * (128 + 128 + 4096));
+    moebius_session_close(&s);
+    s = open_session(e, MOEBIUS_KV_Q8_0, 4096, 512);
+    assert_int_equal(moebius_session_state_bytes(s), 2 * 34 * (576 + 576 + 4096));
+    moebius_session_close(&s);
+    s = open_session(e, MOEBIUS_KV_F32, 50, 512); /* never more than the context */
+    assert_int_equal(moebius_session_state_bytes(s), 2 * 32 * 4 * 3 * 50);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
+static void heads_that_q8_0_cannot_hold_are_refused(void **state)
+{
+    moebius_error error;
+    moebius_session *s;
+    moebius_engine *e = open_engine("gemma4");
+    const moebius_session_options q8_0 = {.kv = MOEBIUS_KV_Q8_0}, none = {.kv = (moebius_kv_type)7};
+    assert_int_equal(moebius_session_open(&s, e, &q8_0, &error), MOEBIUS_UNSUPPORTED);
+    assert_null(s);
+    assert_non_null(strstr(error.text, "multiples of 32"));
+    assert_int_equal(moebius_session_open(&s, e, &none, &error), MOEBIUS_USAGE);
+    moebius_engine_close(&e);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2 || temp_folder_make(&folder))
+        return 1;
+    golden = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_loaded_session_goes_on_with_the_same_bits),
+        cmocka_unit_test(an_empty_session_can_be_saved_and_loaded),
+        cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(foreign_files_are_refused),
+        cmocka_unit_test(a_fine_tune_is_another_model),
+        cmocka_unit_test(going_back_ends_where_a_layer_knows_no_way),
+        cmocka_unit_test(a_loaded_window_has_no_way_back),
+        cmocka_unit_test(windowed_layers_take_the_memory_of_their_window),
+        cmocka_unit_test(heads_that_q8_0_cannot_hold_are_refused),
+    };
+    int n_failed = cmocka_run_group_tests_name("session", tests, NULL, NULL);
+    temp_folder_remove(&folder);
+    return n_failed;
+}

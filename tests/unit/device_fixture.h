@@ -1,0 +1,76 @@
+/* A CPU device with three threads and this machine's best kernels, for tests of operations. */
+#ifndef TESTS_DEVICE_FIXTURE_H
+#define TESTS_DEVICE_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "base/pool.h"
+#include "base/random.h"
+#include "kernels/kernels.h"
+
+struct fixture {
+    struct pool *pool;
+    struct backend *device;
+    struct random random;
+};
+
+static inline const struct kernels *best_kernels(void)
+{
+    enum cpu_level level;
+    struct err e;
+    assert_int_equal(cpu_level_detect(&level, &e), ERR_OK);
+    return kernels_for(level);
+}
+
+static inline int open_cpu(void **state)
+{
+    struct err e;
+    struct fixture *f = calloc(1, sizeof *f);
+    f->random = random_seed(1);
+    *state = f;
+    return pool_create(&f->pool, 3, &e) || backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
+}
+
+static inline int close_cpu(void **state)
+{
+    struct fixture *f = *state;
+    backend_close(&f->device);
+    pool_close(&f->pool);
+    free(f);
+    return 0;
+}
+
+static inline void fill(struct fixture *f, float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(random_unit(&f->random) * 2 - 1);
+}
+
+static inline struct tensor tensor_f32(struct fixture *f, int64_t ne0, int64_t ne1, int64_t ne2, const float *values)
+{
+    struct tensor t;
+    struct err e;
+    assert_int_equal(backend_tensor_create(f->device, ELEM_F32, ne0, ne1, ne2, MEM_SCRATCH, &t, &e), ERR_OK);
+    if (values)
+        backend_write(f->device, &t, values);
+    return t;
+}
+
+static inline struct tensor tensor_i32(struct fixture *f, int64_t ne0, int64_t ne1, const int32_t *values)
+{
+    struct tensor t;
+    struct err e;
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, ne0, ne1, 1, MEM_SCRATCH, &t, &e), ERR_OK);
+    if (values)
+        backend_write(f->device, &t, values);
+    return t;
+}
+
+#endif

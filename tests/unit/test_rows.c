@@ -1,0 +1,223 @@
+/* Operations that take rows apart or change them number by number, against what they are by definition. */
+#include <math.h>
+
+#include "device_fixture.h"
+
+enum { M = 5 };
+
+static void read_back(struct fixture *f, const struct tensor *t, float *x)
+{
+    struct err e;
+    assert_int_equal(backend_read(f->device, t, x, &e), ERR_OK);
+}
+
+/* ---- a weight in any type, from its blocks ------------------------------------------------------------------- */
+
+struct rows {
+    const char *bytes;
+    size_t row_bytes;
+};
+
+static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    const struct rows *r = user;
+    memcpy(dst, r->bytes + row0 * r->row_bytes, n * r->row_bytes);
+    return ERR_OK;
+}
+
+static struct weight *load_weight(struct fixture *f, enum quant_type type, int64_t k, int64_t n_row, const void *bytes)
+{
+    struct err e;
+    struct weight *w;
+    struct rows r = {.bytes = bytes};
+    assert_true(quant_row_bytes(quant_info(type), (uint64_t)k, &r.row_bytes));
+    const struct weight_desc d = {"test.weight", quant_info(type), k, n_row};
+    assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_rows, &r}, &w, &e), ERR_OK);
+    return w;
+}
+
+/* ---- EMBED --------------------------------------------------------------------------------------------------- */
+
+static void embedding_rows_are_decoded_and_scaled(void **state)
+{
+    enum { K = 96, N_ROW = 37 }; /* not a multiple of the 16 rows that layouts put together */
+    static const int32_t ids[M] = {36, 0, 17, 36, 15};
+    struct fixture *f = *state;
+    float values[N_ROW * K], want[N_ROW * K], got[M * K];
+    char blocks[N_ROW * K / 32 * 34];
+    fill(f, values, N_ROW * K);
+    best_kernels()->f32_to_q8_0(blocks, values, N_ROW * K);
+    for (int quantised = 0; quantised < 2; quantised++) {
+        memcpy(want, values, sizeof want);
+        if (quantised)
+            quant_info(QUANT_Q8_0)->decode(blocks, want, N_ROW * K);
+        struct weight *w =
+            load_weight(f, quantised ? QUANT_Q8_0 : QUANT_F32, K, N_ROW, quantised ? (void *)blocks : (void *)values);
+        struct tensor tids = tensor_i32(f, M, 1, ids), out = tensor_f32(f, K, M, 1, NULL);
+        static const float scales[] = {1, 6.9282f, 0.25f};
+        for (int s = 0; s < 3; s++) {
+            backend_enqueue(
+                f->device,
+                &(struct op){.kind = OP_EMBED, .in = {tids}, .out = {out}, .weight = {w}, .scale = scales[s]});
+            read_back(f, &out, got);
+            for (int t = 0; t < M; t++)
+                for (int i = 0; i < K; i++)
+                    assert_true(got[t * K + i] == want[ids[t] * K + i] * scales[s]);
+        }
+        backend_weight_close(f->device, &w);
+        backend_buffer_close(f->device, &tids.buffer);
+        backend_buffer_close(f->device, &out.buffer);
+    }
+}
+
+/* ---- SCALE, SOFTCAP, SLICE ----------------------------------------------------------------------------------- */
+
+static void scale_multiplies_by_a_constant_and_a_number_of_the_device(void **state)
+{
+    enum { N = 301 };
+    struct fixture *f = *state;
+    float x[M * N], got[M * N];
+    const float factor = -3.5f;
+    fill(f, x, M * N);
+    for (int with = 0; with < 2; with++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            struct tensor tx = tensor_f32(f, N, M, 1, x), ty = tensor_f32(f, N, M, 1, NULL);
+            struct tensor tf = tensor_f32(f, 1, 1, 1, &factor), out = in_place ? tx : ty;
+            struct op op = {.kind = OP_SCALE, .in = {tx}, .out = {out}, .scale = 0.75f};
+            if (with)
+                op.vec[0] = tf;
+            backend_enqueue(f->device, &op);
+            read_back(f, &out, got);
+            for (int i = 0; i < M * N; i++)
+                assert_true(got[i] == x[i] * (with ? 0.75f * factor : 0.75f));
+            backend_buffer_close(f->device, &tx.buffer);
+            backend_buffer_close(f->device, &ty.buffer);
+            backend_buffer_close(f->device, &tf.buffer);
+        }
+}
+
+static void softcap_bends_towards_its_cap(void **state)
+{
+    enum { N = 600 }; /* more than is done at once */
+    struct fixture *f = *state;
+    float x[M * N], got[M * N];
+    fill(f, x, M * N);
+    for (int i = 0; i < M * N; i++)
+        x[i] *= i % 3 ? 100 : 0.5f; /* far beyond the cap, and where it does next to nothing */
+    x[0] = 1e30f;
+    x[1] = -INFINITY;
+    struct tensor tx = tensor_f32(f, N, M, 1, x), ty = tensor_f32(f, N, M, 1, NULL);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct tensor out = in_place ? tx : ty;
+        backend_enqueue(f->device, &(struct op){.kind = OP_SOFTCAP, .in = {tx}, .out = {out}, .scale = 30});
+        read_back(f, &out, got);
+        for (int i = 0; i < M * N; i++)
+            assert_true(fabs((double)got[i] - 30 * tanh((double)x[i] / 30)) < 1e-5);
+    }
+    backend_buffer_close(f->device, &tx.buffer);
+    backend_buffer_close(f->device, &ty.buffer);
+}
+
+static void slice_takes_the_same_elements_of_each_row(void **state)
+{
+    enum { N = 50 };
+    static const int64_t cuts[][2] = {{0, N}, {0, 1}, {N - 1, 1}, {7, 20}}; /* first element, how many */
+    struct fixture *f = *state;
+    float x[M * N], got[M * N];
+    fill(f, x, M * N);
+    struct tensor tx = tensor_f32(f, N, M, 1, x);
+    for (int c = 0; c < 4; c++) {
+        int64_t k = cuts[c][1];
+        struct tensor out = tensor_f32(f, k, M, 1, NULL);
+        backend_enqueue(f->device, &(struct op){.kind = OP_SLICE, .in = {tx}, .out = {out}, .slice_off = cuts[c][0]});
+        read_back(f, &out, got);
+        for (int64_t t = 0; t < M; t++)
+            assert_memory_equal(got + t * k, x + t * N + cuts[c][0], (size_t)k * sizeof *x);
+        backend_buffer_close(f->device, &out.buffer);
+    }
+    backend_buffer_close(f->device, &tx.buffer);
+}
+
+/* ---- HEADS --------------------------------------------------------------------------------------------------- */
+
+/* Heads of 40 with 32 in use from element 5 on, into heads of 50 from element 9 on, 20 each. */
+enum { H_M = 45, N_HEAD = 3, IN_DIM = 40, IN_OFF = 5, N_IN = 32, OUT_DIM = 50, OUT_OFF = 9, N_OUT = 20, N_OUT16 = 32 };
+
+struct heads_data {
+    float x[H_M * N_HEAD * IN_DIM], y[H_M * N_HEAD * OUT_DIM], w[N_HEAD * N_OUT16 * N_IN];
+};
+
+/* The operation on the first m tokens, over an output full of 7. */
+static void run_heads(struct fixture *f, struct heads_data *d, struct weight *w, int64_t m, int64_t n_out)
+{
+    for (int i = 0; i < H_M * N_HEAD * OUT_DIM; i++)
+        d->y[i] = 7;
+    struct tensor x = tensor_f32(f, N_HEAD * IN_DIM, m, 1, d->x), y = tensor_f32(f, N_HEAD * OUT_DIM, m, 1, d->y);
+    backend_enqueue(f->device, &(struct op){.kind = OP_HEADS,
+                                            .in = {x},
+                                            .out = {y},
+                                            .weight = {w},
+                                            .heads = {.n_head = N_HEAD,
+                                                      .in_dim = IN_DIM,
+                                                      .in_off = IN_OFF,
+                                                      .n_in = N_IN,
+                                                      .out_dim = OUT_DIM,
+                                                      .out_off = OUT_OFF,
+                                                      .n_out = n_out}});
+    read_back(f, &y, d->y);
+    backend_buffer_close(f->device, &x.buffer);
+    backend_buffer_close(f->device, &y.buffer);
+}
+
+/* Each output is what `w` (NULL: a copy) says, and what lies around it untouched. */
+static void expect_heads(const struct heads_data *d, const float *w, int64_t m, int64_t n_out, double bound)
+{
+    for (int64_t i = 0; i < m * N_HEAD * OUT_DIM; i++) {
+        int64_t head = i / OUT_DIM, r = i % OUT_DIM - OUT_OFF;
+        const float *x = d->x + head * IN_DIM + IN_OFF;
+        double want = 7;
+        if (r >= 0 && r < n_out && !w)
+            want = (double)x[r];
+        for (int64_t k = 0; r >= 0 && r < n_out && w && k < N_IN; k++)
+            want = (k ? want : 0) + (double)w[(head % N_HEAD * N_OUT16 + r) * N_IN + k] * (double)x[k];
+        assert_true(fabs((double)d->y[i] - want) <= bound);
+    }
+}
+
+static void heads_pass_through_matrices_of_their_own_or_are_copied(void **state)
+{
+    struct fixture *f = *state;
+    struct heads_data *d = calloc(1, sizeof *d);
+    float decoded[N_HEAD * N_OUT16 * N_IN], first[N_HEAD * OUT_DIM];
+    char blocks[N_HEAD * N_OUT16 * N_IN / 32 * 34];
+    fill(f, d->x, H_M * N_HEAD * IN_DIM);
+    fill(f, d->w, N_HEAD * N_OUT16 * N_IN);
+    best_kernels()->f32_to_q8_0(blocks, d->w, N_HEAD * N_OUT16 * N_IN);
+    quant_info(QUANT_Q8_0)->decode(blocks, decoded, N_HEAD * N_OUT16 * N_IN);
+    run_heads(f, d, NULL, H_M, N_IN);
+    expect_heads(d, NULL, H_M, N_IN, 0);
+    for (int quantised = 0; quantised < 2; quantised++) {
+        struct weight *w = load_weight(f, quantised ? QUANT_Q8_0 : QUANT_F32, N_IN, N_HEAD * N_OUT16,
+                                       quantised ? (void *)blocks : (void *)d->w);
+        run_heads(f, d, w, 1, N_OUT);
+        memcpy(first, d->y, sizeof first);
+        run_heads(f, d, w, H_M, N_OUT); /* more tokens than are done at once */
+        assert_memory_equal(first, d->y, sizeof first);
+        /* inputs rounded to int8 err by half of 1/127 of the largest, each */
+        expect_heads(d, quantised ? decoded : d->w, H_M, N_OUT, quantised ? N_IN * 0.5 / 127 : 1e-5);
+        backend_weight_close(f->device, &w);
+    }
+    free(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(embedding_rows_are_decoded_and_scaled, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(scale_multiplies_by_a_constant_and_a_number_of_the_device, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(softcap_bends_towards_its_cap, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(slice_takes_the_same_elements_of_each_row, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(heads_pass_through_matrices_of_their_own_or_are_copied, open_cpu, close_cpu),
+    };
+    return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
+}
