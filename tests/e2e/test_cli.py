@@ -177,6 +177,38 @@ def test_logits_are_written_whole_and_equal():
     assert not [f for f in os.listdir(TMP.name) if f.endswith(".tmp")]
 
 
+def test_a_saved_session_goes_on_where_it_ended():
+    base = ["generate", "-m", DEMO, "--temp", "0", "--ids", "--ignore-eos"]
+    for kv in ("f16", "f32", "q8_0"):
+        whole = out(*base, "-p", "Once upon a time", "-n", 30, "--kv", kv).split()
+        first = out(*base, "-p", "Once upon a time", "-n", 11, "--kv", kv, "--save-state", tmp("a.state")).split()
+        again = out(*base, "--load-state", tmp("a.state"), "-n", 19, "--kv", kv, "-b", 64, "-t", 1).split()
+        assert first + again == whole
+    # a prompt is appended, without another beginning; penalties know the whole text
+    ids = "44,474,309,258,582,746"
+    rest = ["--tokens", "573,848", "-n", 12, "--repeat-penalty", "1.5"]
+    whole = out(*base, "--tokens", ids + ",573,848", *rest[2:])
+    assert out(*base, "--tokens", ids, "-n", 0, "--save-state", tmp("b.state")) == "\n"
+    assert out(*base, "--load-state", tmp("b.state"), *rest) == whole
+    text = out("generate", "-m", DEMO, "--load-state", tmp("b.state"), "--tokens", "573,848", "-n", 0, "--echo")
+    assert text == out("detokenize", "-m", DEMO, *ids.split(","), 573, 848)
+    # what doesn't fit is refused, and a failed save leaves nothing behind
+    fails(2, *base, "--load-state", tmp("b.state"), "--kv", "q8_0", says=["b.state", "F16", "Q8_0"])
+    fails(7, *base, "--load-state", tmp("b.state"), "--ctx", 5, says=["6", "5"])
+    fails(4, *base, "--load-state", DEMO, says=["no saved session"])
+    fails(3, *base, "-p", "a", "-n", 1, "--save-state", tmp("none/x.state"), says=["none/x.state"])
+    assert not [f for f in os.listdir(TMP.name) if f.endswith(".tmp")]
+
+
+def test_caches_show_what_they_take():
+    def state(*args):
+        err = run("generate", "-m", os.path.join(GOLDEN, "gpt_oss.gguf"), "--tokens", "1,2", "-n", 1, *args).stderr
+        return float(re.search(r"state ([0-9.]+) MB", err.decode())[1])
+    # half of the layers see 12 tokens
+    assert state("-c", 16384, "-b", 64) < 0.6 * 16384 / 600 * state("-c", 600, "-b", 1024)
+    fails(5, "generate", "-m", os.path.join(GOLDEN, "gpt_oss.gguf"), "--tokens", "1", "--kv", "q8_0", says=["32"])
+
+
 def test_perplexity_runs_and_is_reproducible():
     text = tmp("story.txt")
     open(text, "w").write(out("generate", "-m", DEMO, "-p", "Once upon a time", "-n", "300", "--ctx", "400", "--seed", 3))
