@@ -5,7 +5,6 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__) && defined(__linux__)
-#include <arm_acle.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -32,7 +31,7 @@ uint32_t crc32c_portable(uint32_t crc, const void *p, size_t n)
 
 #if defined(__x86_64__)
 
-#define CRC_TARGET "sse4.2"
+#define CRC_TARGET __attribute__((target("sse4.2")))
 
 static int has_instruction(void)
 {
@@ -45,21 +44,34 @@ static int has_instruction(void)
 
 #elif defined(__aarch64__) && defined(__linux__)
 
-#define CRC_TARGET "+crc"
+#define CRC_TARGET
 
 static int has_instruction(void)
 {
     return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
 }
 
-#define CRC_WORD(crc, word) __crc32cd(crc, word)
-#define CRC_BYTE(crc, byte) __crc32cb(crc, byte)
+/* gcc and clang don't agree on how to ask for these in C. */
+static inline uint32_t crc_word(uint32_t crc, uint64_t word)
+{
+    __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
+    return crc;
+}
+
+static inline uint32_t crc_byte(uint32_t crc, uint8_t byte)
+{
+    __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(crc) : "r"(byte));
+    return crc;
+}
+
+#define CRC_WORD(crc, word) crc_word(crc, word)
+#define CRC_BYTE(crc, byte) crc_byte(crc, byte)
 
 #endif
 
 #if defined(CRC_TARGET)
 
-__attribute__((target(CRC_TARGET))) static uint32_t crc32c_instruction(uint32_t crc, const void *p, size_t n)
+CRC_TARGET static uint32_t crc32c_instruction(uint32_t crc, const void *p, size_t n)
 {
     const unsigned char *bytes = p;
     crc = ~crc;
