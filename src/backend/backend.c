@@ -101,6 +101,16 @@ size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
     return b->v->bank_slot_bytes(b, d);
 }
 
+bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out)
+{
+    return b->v->bank_image && b->v->bank_image(b, d, out);
+}
+
+void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    return b->v->bank_slot(b, bank, slot);
+}
+
 err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
                            const void *down, struct err *e)
 {

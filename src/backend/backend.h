@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "quant/layout.h"
 #include "quant/quant.h"
 
 struct backend;
@@ -92,6 +93,15 @@ struct bank_desc {
 MUST_USE err_code backend_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e);
 void backend_bank_close(struct backend *b, struct bank **bank);
 size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d);
+
+/* Slots are aligned to this and a multiple of it long, so that a drive can write into them past the page cache. */
+enum { BANK_SLOT_ALIGN = 4096 };
+
+/* How an expert lies in a slot: what a prepared store holds. n_bytes: of the slot. False: this device takes experts
+ * through backend_bank_fill alone. */
+bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out);
+/* The slot's memory, to read an image into; only for devices that have an image. */
+void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot);
 
 /* Packs one expert's matrices (GGUF's order) into a slot. The caller makes sure no enqueued operation uses it. */
 MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate,

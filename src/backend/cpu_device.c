@@ -140,19 +140,26 @@ static size_t packed_bytes(struct cpu *c, const struct quant_info *type, int64_t
     return align64(n);
 }
 
-static struct bank bank_shape(struct cpu *c, const struct bank_desc *d)
+static bool cpu_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out)
 {
-    struct bank s = {.d = *d};
-    s.up_off = packed_bytes(c, d->gate_type, d->n_ff, d->n_embd);
-    s.down_off = s.up_off + packed_bytes(c, d->up_type, d->n_ff, d->n_embd);
-    s.slot_bytes = s.down_off + packed_bytes(c, d->down_type, d->n_embd, d->n_ff);
-    s.n_bytes = s.slot_bytes * (size_t)d->n_slot;
-    return s;
+    struct cpu *c = cpu_of(b);
+    const struct quant_info *type[3] = {d->gate_type, d->up_type, d->down_type};
+    *out = (struct layout_image){0};
+    for (int i = 0; i < 3; i++) {
+        out->layout[i] = c->kernels->layout[type[i]->type];
+        out->off[i] = out->n_bytes;
+        out->n_bytes +=
+            i < 2 ? packed_bytes(c, type[i], d->n_ff, d->n_embd) : packed_bytes(c, type[i], d->n_embd, d->n_ff);
+    }
+    out->n_bytes = (out->n_bytes + BANK_SLOT_ALIGN - 1) / BANK_SLOT_ALIGN * BANK_SLOT_ALIGN;
+    return true;
 }
 
 static size_t cpu_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
 {
-    return bank_shape(cpu_of(b), d).slot_bytes;
+    struct layout_image image;
+    cpu_bank_image(b, d, &image);
+    return image.n_bytes;
 }
 
 static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
@@ -160,7 +167,9 @@ static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, st
     struct bank *bank = mem_calloc(1, sizeof *bank);
     if (!bank)
         return err_nomem(e, sizeof *bank, "an expert bank");
-    *bank = bank_shape(cpu_of(b), d);
+    *bank = (struct bank){.d = *d};
+    cpu_bank_image(b, d, &bank->image);
+    bank->n_bytes = bank->image.n_bytes * (size_t)d->n_slot;
     bank->data = mem_map(bank->n_bytes, MEM_EXPERTS);
     if (!bank->data) {
         size_t n = bank->n_bytes;
@@ -177,17 +186,22 @@ static void cpu_bank_close(struct backend *b, struct bank *bank)
     mem_free(bank);
 }
 
+static void *cpu_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    assert(slot >= 0 && slot < bank->d.n_slot);
+    return bank->data + (size_t)slot * bank->image.n_bytes;
+}
+
 static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
                               const void *down, struct err *e)
 {
-    const enum quant_layout *layout = cpu_of(b)->kernels->layout;
     const struct bank_desc *d = &bank->d;
-    assert(slot >= 0 && slot < d->n_slot);
-    char *dst = bank->data + (size_t)slot * bank->slot_bytes;
+    const struct layout_image *m = &bank->image;
+    char *dst = cpu_bank_slot(b, bank, slot);
     uint64_t n_ff = (uint64_t)d->n_ff, n_embd = (uint64_t)d->n_embd;
-    layout_pack(layout[d->gate_type->type], d->gate_type, dst, gate, 0, n_ff, n_ff, n_embd);
-    layout_pack(layout[d->up_type->type], d->up_type, dst + bank->up_off, up, 0, n_ff, n_ff, n_embd);
-    layout_pack(layout[d->down_type->type], d->down_type, dst + bank->down_off, down, 0, n_embd, n_embd, n_ff);
+    layout_pack(m->layout[0], d->gate_type, dst + m->off[0], gate, 0, n_ff, n_ff, n_embd);
+    layout_pack(m->layout[1], d->up_type, dst + m->off[1], up, 0, n_ff, n_ff, n_embd);
+    layout_pack(m->layout[2], d->down_type, dst + m->off[2], down, 0, n_embd, n_embd, n_ff);
     return ERR_OK;
 }
 
@@ -244,6 +258,8 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .bank_create = cpu_bank_create,
         .bank_close = cpu_bank_close,
         .bank_slot_bytes = cpu_bank_slot_bytes,
+        .bank_image = cpu_bank_image,
+        .bank_slot = cpu_bank_slot,
         .bank_fill = cpu_bank_fill,
         .enqueue = cpu_enqueue,
         .supports = cpu_supports,

@@ -22,7 +22,7 @@ struct weight {
 
 struct bank {
     struct bank_desc d;
-    size_t up_off, down_off, slot_bytes; /* gate lies at 0 */
+    struct layout_image image; /* of a slot */
     char *data;
     size_t n_bytes;
 };

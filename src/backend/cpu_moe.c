@@ -64,7 +64,7 @@ struct experts {
 
 enum { TILE_TOKENS = 32 };
 
-/* Which of an expert's matrices; also the place of its bias in the operation. */
+/* Which of an expert's matrices; also its place in the slot's image, and of its bias in the operation. */
 enum matrix { GATE, UP, DOWN };
 
 /* Rows [row0, row1) of one matrix of an expert, times a tile of its tokens, plus its bias: into a tile [m][chunk]. */
@@ -73,10 +73,10 @@ static void expert_product(const struct experts *x, const struct item *it, enum 
 {
     const struct bank_desc *d = &x->bank->d;
     const struct quant_info *type = which == GATE ? d->gate_type : which == UP ? d->up_type : d->down_type;
-    size_t off = which == GATE ? 0 : which == UP ? x->bank->up_off : x->bank->down_off;
+    const struct layout_image *image = &x->bank->image;
     int64_t n_row = which == DOWN ? d->n_embd : d->n_ff;
     /* kernels store at y[t * ldy + row]: shift the tile so that row0 lands on its first column */
-    const struct kernel_matmul a = {.w = x->bank->data + (size_t)it->slot * x->bank->slot_bytes + off,
+    const struct kernel_matmul a = {.w = x->bank->data + (size_t)it->slot * image->n_bytes + image->off[which],
                                     .k = which == DOWN ? d->n_ff : d->n_embd,
                                     .n_row = n_row,
                                     .row0 = row0,

@@ -37,4 +37,11 @@ void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
                    uint64_t n, uint64_t k);
 
+/* How the three matrices of a routed expert (gate, up, down) lie together in one block of memory. */
+struct layout_image {
+    enum quant_layout layout[3];
+    size_t off[3];
+    size_t n_bytes;
+};
+
 #endif

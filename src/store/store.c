@@ -1,9 +1,18 @@
 #include "store/store.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "store/store_internal.h"
+
+void store_count(struct store *s, uint64_t n_reads, uint64_t n_bytes)
+{
+    atomic_fetch_add_explicit(&s->n_reads, n_reads, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->n_bytes, n_bytes, memory_order_relaxed);
+}
 
 err_code store_read(struct store *s, const struct store_range *ranges, size_t n, struct err *e)
 {
@@ -14,15 +23,47 @@ err_code store_read(struct store *s, const struct store_range *ranges, size_t n,
     if (n > 1 && s->ops->prefetch)
         s->ops->prefetch(s, ranges, n);
     for (i = 0; i < n; i++) {
-        code = s->ops->read(s, &ranges[i], e);
-        if (code != ERR_OK)
+        struct store_read r = {.file = ranges[i].file, .offset = ranges[i].offset, .n_bytes = ranges[i].n_bytes};
+        r.failure = store_check_range(s, r.file, r.offset, r.n_bytes);
+        if (r.failure == 0)
+            r.failure = s->ops->read(s, &ranges[i]);
+        if (r.failure != 0) {
+            code = store_read_error(s, &r, e);
             break;
+        }
         n_bytes += ranges[i].n_bytes;
     }
-    atomic_fetch_add_explicit(&s->n_reads, i, memory_order_relaxed);
-    atomic_fetch_add_explicit(&s->n_bytes, n_bytes, memory_order_relaxed);
+    store_count(s, i, n_bytes);
     atomic_fetch_add_explicit(&s->n_ns, (uint64_t)(clock_ns() - start_ns), memory_order_relaxed);
     return code;
+}
+
+int store_check_range(const struct store *s, int file, uint64_t offset, size_t n_bytes)
+{
+    bool fits = file >= 0 && file < s->n_files && offset <= s->files[file].n_bytes &&
+                n_bytes <= s->files[file].n_bytes - offset;
+    return fits ? 0 : READ_BEYOND;
+}
+
+err_code store_read_error(const struct store *s, const struct store_read *r, struct err *e)
+{
+    char what[256] = "";
+    assert(r->failure != 0);
+    if (r->file < 0 || r->file >= s->n_files)
+        return err_set(e, ERR_USAGE, "a read from file %d of a model in %d files", r->file, s->n_files);
+    const struct store_file *f = &s->files[r->file];
+    if (r->failure == READ_BEYOND)
+        return err_set(e, ERR_IO, "%s: a read of %zu bytes at byte %" PRIu64 " goes beyond the file's %" PRIu64,
+                       f->path, r->n_bytes, r->offset, f->n_bytes);
+    if (s->ops->name)
+        s->ops->name(s, r->file, r->offset, what, sizeof what);
+    if (r->failure == READ_ENDED)
+        return err_set(e, ERR_IO,
+                       "%s: reading %zu bytes at byte %" PRIu64 "%s: the file ends there now; it had %" PRIu64
+                       " bytes when it was opened",
+                       f->path, r->n_bytes, r->offset, what, f->n_bytes);
+    return err_set(e, ERR_IO, "%s: reading %zu bytes at byte %" PRIu64 "%s: %s", f->path, r->n_bytes, r->offset, what,
+                   strerror(r->failure));
 }
 
 struct store_range store_tensor_part(const struct gguf_tensor *t, uint64_t offset, size_t n_bytes, void *dst)
@@ -50,4 +91,48 @@ void store_close(struct store **s)
     if (*s)
         (*s)->ops->close(*s);
     *s = NULL;
+}
+
+/* ---- routed experts ------------------------------------------------------------------------------------------ */
+
+int store_n_layers(const struct store *s)
+{
+    return s->n_layers;
+}
+
+const struct store_layer *store_get_layer(const struct store *s, int layer)
+{
+    assert(layer >= 0 && layer < s->n_layers);
+    return &s->layers[layer];
+}
+
+void store_expert_blob(struct store *s, int layer, int expert, struct store_blob *out)
+{
+    const struct store_layer *l = store_get_layer(s, layer);
+    assert(expert >= 0 && expert < l->n_expert);
+    *out = (struct store_blob){.n_part = STORE_N_PART};
+    for (int i = 0; i < STORE_N_PART; i++) {
+        const struct store_matrix *m = &l->part[i];
+        out->part[i].file = m->file;
+        out->part[i].offset = m->offset + (uint64_t)expert * m->stride_bytes;
+        out->part[i].n_bytes = m->n_bytes;
+    }
+}
+
+err_code store_blob_check(const struct store *s, int layer, int expert, const struct store_blob *b, int part,
+                          const void *bytes, struct err *e)
+{
+    const struct store_blob_part *p = &b->part[part];
+    uint32_t crc = b->has_crc ? crc32c(0, bytes, p->n_bytes) : p->crc;
+    if (crc == p->crc)
+        return ERR_OK;
+    return err_set(e, ERR_FORMAT,
+                   "%s: layer %d, expert %d: the %zu bytes at byte %" PRIu64
+                   " are damaged: their checksum is %08" PRIx32 " and was %08" PRIx32 " when they were written",
+                   s->files[p->file].path, layer, expert, p->n_bytes, p->offset, crc, p->crc);
+}
+
+bool store_expert_retry(struct store *s, int layer, int expert, const struct store_blob *b, const struct err *why)
+{
+    return false;
 }

@@ -1,24 +1,97 @@
-/* What a store implementation provides. Included by the implementations and store.c alone. */
+/* What store implementations and queues are made of. Included by this room alone. */
 #ifndef STORE_INTERNAL_H
 #define STORE_INTERNAL_H
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "store/store.h"
 
 struct store_ops {
-    /* One range, whole, or an error that names file and bytes. Called from any thread. */
-    err_code (*read)(struct store *s, const struct store_range *r, struct err *e);
+    /* One range that lies within its file, whole: 0, or a failure as in struct store_read. Called from any thread. */
+    int (*read)(struct store *s, const struct store_range *r);
     /* Advice that these ranges are read next; may be NULL. */
     void (*prefetch)(struct store *s, const struct store_range *ranges, size_t n);
+    /* " (tensor "NAME")" or the like for what lies at a byte, or nothing; may be NULL. */
+    void (*name)(const struct store *s, int file, uint64_t at, char *out, size_t n);
+    /* A queue of its own kind; NULL: the engines over `files`. */
+    err_code (*queue_open)(struct store_queue **out, struct store *s, struct err *e);
     /* Releases everything, the struct included; accepts half-open stores. */
     void (*close)(struct store *s);
+};
+
+struct store_file {
+    const char *path; /* for messages, too */
+    uint64_t n_bytes;
+    int fd;
+    int direct_fd; /* the same past the page cache; -1: not opened */
 };
 
 /* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
+    int n_files;
+    struct store_file *files;
+    int n_layers;
+    const struct store_layer *layers;
     atomic_uint_fast64_t n_reads, n_bytes, n_ns;
 };
+
+/* Counts what arrived. */
+void store_count(struct store *s, uint64_t n_reads, uint64_t n_bytes);
+
+/* store_read.failure besides errno values */
+enum {
+    READ_ENDED = -1, /* the file ends within the range */
+    READ_BEYOND = -2 /* the range was never within the file, or there is no such file */
+};
+
+/* 0 or READ_BEYOND. */
+int store_check_range(const struct store *s, int file, uint64_t offset, size_t n_bytes);
+
+/* ---- store_layers.c ------------------------------------------------------------------------------------------ */
+
+/* The layers that a GGUF directory describes, *n of them, owned by the caller (mem_free). A layer whose tensors don't
+ * fit each other counts as one without experts: the model's loader says what is wrong with it. */
+MUST_USE err_code store_layers_find(const struct gguf *g, struct store_layer **out, int *n, struct err *e);
+
+/* ---- queues: queue.c and an engine each in queue_pool.c, store_fake.c ----------------------------------------- */
+
+struct queue_ops {
+    void (*submit)(struct store_queue *q, struct store_read *const *reads, size_t n);
+    size_t (*collect)(struct store_queue *q, struct store_read **done, size_t max, bool wait);
+    void (*close)(struct store_queue *q); /* frees the struct, too */
+};
+
+/* The first member of every engine's struct. */
+struct store_queue {
+    const struct queue_ops *ops;
+    struct store *store;
+    enum store_direct direct;
+    char engine[256];
+};
+
+struct read_list {
+    struct store_read *head, *tail;
+};
+
+void read_list_push(struct read_list *l, struct store_read *r);
+struct store_read *read_list_pop(struct read_list *l); /* NULL: empty */
+
+/* The rest of a read, to hand to pread or its like. */
+struct read_piece {
+    int fd;
+    uint64_t offset;
+    void *dst;
+    size_t n_bytes;
+};
+
+/* Readies a read that was submitted; false: it has ended already, because it is empty or can't be done. */
+bool read_begin(const struct store_queue *q, struct store_read *r);
+struct read_piece read_rest(const struct store_queue *q, const struct store_read *r);
+/* Takes in what the system said (bytes, 0 at the file's end, a negative errno); true when the read has ended. */
+bool read_advance(const struct store_queue *q, struct store_read *r, ssize_t result);
+
+MUST_USE err_code queue_pool_open(struct store_queue **out, int depth, struct err *e);
 
 #endif

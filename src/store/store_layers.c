@@ -1,0 +1,61 @@
+/* Where the routed experts lie in a GGUF. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "store/store_internal.h"
+
+static const struct gguf_tensor *find(const struct gguf *g, int layer, const char *what)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", layer, what);
+    const struct gguf_tensor *t = gguf_tensor_find(g, name);
+    return t && t->info && t->n_dims == 3 && t->n_bytes > 0 ? t : NULL;
+}
+
+/* All rows of each expert's part of a tensor, or one of the two halves of a fused one. */
+static struct store_matrix matrix(const struct gguf_tensor *t, uint64_t half, uint64_t n_half)
+{
+    uint64_t stride = t->n_bytes / t->ne[2];
+    return (struct store_matrix){.type = t->info,
+                                 .n_row = t->ne[1] / n_half,
+                                 .k = t->ne[0],
+                                 .file = t->file,
+                                 .offset = t->offset + stride / n_half * half,
+                                 .stride_bytes = stride,
+                                 .n_bytes = (size_t)(stride / n_half)};
+}
+
+static void find_layer(const struct gguf *g, int layer, struct store_layer *out)
+{
+    const struct gguf_tensor *down = find(g, layer, "down"), *fused = find(g, layer, "gate_up");
+    const struct gguf_tensor *gate = fused ? fused : find(g, layer, "gate"), *up = fused ? fused : find(g, layer, "up");
+    uint64_t n_half = fused ? 2 : 1;
+    if (!down || !gate || !up || gate->ne[1] % n_half || down->ne[2] > INT32_MAX || gate->ne[2] != down->ne[2] ||
+        up->ne[2] != down->ne[2])
+        return;
+    struct store_layer l = {.n_expert = (int)down->ne[2],
+                            .part = {matrix(gate, 0, n_half), matrix(up, n_half - 1, n_half), matrix(down, 0, 1)}};
+    const struct store_matrix *p = l.part;
+    if (p[0].n_row == p[1].n_row && p[0].k == p[1].k && p[2].n_row == p[0].k && p[2].k == p[0].n_row)
+        *out = l;
+}
+
+err_code store_layers_find(const struct gguf *g, struct store_layer **out, int *n, struct err *e)
+{
+    uint64_t n_tensors = gguf_n_tensors(g), n_layers = 0;
+    for (uint64_t i = 0; i < n_tensors; i++) {
+        const char *name = gguf_tensor_at(g, i)->name;
+        uint64_t layer = strncmp(name, "blk.", 4) ? 0 : strtoull(name + 4, NULL, 10);
+        if (layer < n_tensors && layer < INT32_MAX && layer >= n_layers) /* no layer is without a tensor */
+            n_layers = layer + 1;
+    }
+    *n = (int)n_layers;
+    *out = mem_calloc(n_layers ? (size_t)n_layers : 1, sizeof **out);
+    if (!*out)
+        return err_nomem(e, (size_t)n_layers * sizeof **out, "the directory of experts");
+    for (int i = 0; i < *n; i++)
+        find_layer(g, i, &(*out)[i]);
+    return ERR_OK;
+}
