@@ -26,6 +26,8 @@ need_for_build() {
     need_command ninja ninja-build
     need_library libpcre2-8 libpcre2-dev
     need_library jansson libjansson-dev
+    # liburing is optional (meson_options.txt), and worth having on Linux
+    [ "$(uname -s)" != Linux ] || need_library liburing liburing-dev
 }
 
 need_for_check() {

@@ -33,7 +33,11 @@ const char *moebius_build_info(void)
 #if defined(__x86_64__)
            ", avx2, avx512, avx512vnni"
 #endif
-           "); architectures: "
+           "); reads: "
+#if defined(MOEBIUS_IO_URING)
+           "io_uring, "
+#endif
+           "pread; architectures: "
 #define ARCH(name, suffix) name " "
 #include "model/arch_list.def"
 #undef ARCH

@@ -97,7 +97,8 @@ static void pool_close(struct store_queue *base)
 
 err_code queue_pool_open(struct store_queue **out, int depth, struct err *e)
 {
-    static const struct queue_ops ops = {.submit = pool_submit, .collect = pool_collect, .close = pool_close};
+    static const struct queue_ops ops = {
+        .name = "pread threads", .submit = pool_submit, .collect = pool_collect, .close = pool_close};
     int n_threads = depth < MAX_THREADS ? depth : MAX_THREADS;
     struct pool_queue *q = mem_calloc(1, sizeof *q + (size_t)n_threads * sizeof *q->threads);
     if (!q)

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -62,12 +61,8 @@ static void prefetch(struct store *base, const struct store_range *ranges, size_
 static void close_files(struct store *base)
 {
     struct gguf_store *s = (struct gguf_store *)base;
-    for (int i = 0; i < base->n_files; i++) {
-        if (base->files[i].fd >= 0)
-            close(base->files[i].fd);
-        if (base->files[i].direct_fd >= 0)
-            close(base->files[i].direct_fd);
-    }
+    for (int i = 0; i < base->n_files; i++)
+        store_file_close(&base->files[i]);
     mem_free(base->files);
     mem_free(s->layers);
     mem_free(s);
@@ -78,16 +73,12 @@ static const struct store_ops gguf_ops = {
 
 static err_code open_file(struct store_file *f, const char *path, uint64_t n_bytes, struct err *e)
 {
-    struct stat st;
-    *f = (struct store_file){.path = path, .n_bytes = n_bytes, .direct_fd = -1};
-    f->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (f->fd < 0 || fstat(f->fd, &st) != 0)
-        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    if ((uint64_t)st.st_size != n_bytes)
+    TRY(store_file_open(f, path, e));
+    if (f->n_bytes != n_bytes)
         return err_set(e, ERR_IO,
                        "%s: has %" PRIu64 " bytes now and had %" PRIu64
                        " when its metadata was read: it changed in between",
-                       path, (uint64_t)st.st_size, n_bytes);
+                       path, f->n_bytes, n_bytes);
     return ERR_OK;
 }
 

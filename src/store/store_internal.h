@@ -21,10 +21,11 @@ struct store_ops {
 };
 
 struct store_file {
-    const char *path; /* for messages, too */
+    const char *path; /* for messages, too; borrowed */
     uint64_t n_bytes;
     int fd;
-    int direct_fd; /* the same past the page cache; -1: not opened */
+    int direct_fd;      /* the same past the page cache; -1: refused, */
+    int direct_refusal; /* with this errno */
 };
 
 /* The first member of every implementation's struct. */
@@ -49,15 +50,22 @@ enum {
 /* 0 or READ_BEYOND. */
 int store_check_range(const struct store *s, int file, uint64_t offset, size_t n_bytes);
 
+/* ---- store_files.c ------------------------------------------------------------------------------------------- */
+
+/* On failure the file is half open: close it all the same. */
+MUST_USE err_code store_file_open(struct store_file *f, const char *path, struct err *e);
+void store_file_close(struct store_file *f);
+
 /* ---- store_layers.c ------------------------------------------------------------------------------------------ */
 
 /* The layers that a GGUF directory describes, *n of them, owned by the caller (mem_free). A layer whose tensors don't
  * fit each other counts as one without experts: the model's loader says what is wrong with it. */
 MUST_USE err_code store_layers_find(const struct gguf *g, struct store_layer **out, int *n, struct err *e);
 
-/* ---- queues: queue.c and an engine each in queue_pool.c, store_fake.c ----------------------------------------- */
+/* ---- queues: queue.c and an engine each in queue_pool.c, queue_uring.c, store_fake.c -- */
 
 struct queue_ops {
+    const char *name;
     void (*submit)(struct store_queue *q, struct store_read *const *reads, size_t n);
     size_t (*collect)(struct store_queue *q, struct store_read **done, size_t max, bool wait);
     void (*close)(struct store_queue *q); /* frees the struct, too */
@@ -67,8 +75,8 @@ struct queue_ops {
 struct store_queue {
     const struct queue_ops *ops;
     struct store *store;
-    enum store_direct direct;
-    char engine[256];
+    bool direct;
+    char engine[1024];
 };
 
 struct read_list {
@@ -93,5 +101,6 @@ struct read_piece read_rest(const struct store_queue *q, const struct store_read
 bool read_advance(const struct store_queue *q, struct store_read *r, ssize_t result);
 
 MUST_USE err_code queue_pool_open(struct store_queue **out, int depth, struct err *e);
+MUST_USE err_code queue_uring_open(struct store_queue **out, int depth, struct err *e);
 
 #endif

@@ -6,6 +6,15 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(MOEBIUS_IO_URING)
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
 #include <cmocka.h>
 
 #include "base/clock.h"
@@ -95,6 +104,10 @@ static void collect(struct fixture *f, size_t n)
 
 static const struct store_queue_params engines[] = {
     {.depth = 4, .engine = STORE_ENGINE_PREAD, .direct = STORE_DIRECT_OFF},
+    {.depth = 3, .engine = STORE_ENGINE_PREAD, .direct = STORE_DIRECT_AUTO},
+    {.depth = 4, .engine = STORE_ENGINE_AUTO, .direct = STORE_DIRECT_OFF}, /* AUTO: io_uring where there is one */
+    {.depth = 100, .engine = STORE_ENGINE_AUTO, .direct = STORE_DIRECT_AUTO},
+    {.depth = 3, .engine = STORE_ENGINE_AUTO, .direct = STORE_DIRECT_AUTO},
     {0},
 };
 enum { N_ENGINE = sizeof engines / sizeof *engines };
@@ -214,6 +227,78 @@ static void impossible_queues_are_refused(void **state)
     close_all(&f);
 }
 
+#if defined(MOEBIUS_IO_URING) && defined(__x86_64__)
+/* What containers do: io_uring_setup is not permitted. */
+static bool forbid_io_uring(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog prog = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0;
+}
+
+/* In a process of its own, because what is forbidden stays so. Exit codes tell what went wrong. */
+static int read_without_io_uring(const char *path)
+{
+    struct gguf *g;
+    struct store *s;
+    struct store_queue *q;
+    struct store_read r = {.offset = 5, .n_bytes = 10000}, *reads[] = {&r}, *done[1];
+    struct err e = {0};
+    if (!forbid_io_uring() || gguf_open(&g, path, &e) || store_open_gguf(&s, g, &e))
+        return 2;
+    if (store_queue_open(&q, s, &(struct store_queue_params){.engine = STORE_ENGINE_IO_URING}, &e) == ERR_OK ||
+        !strstr(e.text, "io_uring: Operation not permitted"))
+        return 3;
+    if (store_queue_open(&q, s, NULL, &e))
+        return 4;
+    if (strncmp(store_queue_engine(q), "pread threads", 13) ||
+        !strstr(store_queue_engine(q), "io_uring: Operation not"))
+        return 5;
+    r.buf = mem_alloc_aligned(STORE_ALIGN, store_read_room(r.offset, r.n_bytes));
+    store_queue_submit(q, reads, 1);
+    if (store_queue_collect(q, done, 1, true) != 1 || r.failure)
+        return 6;
+    store_queue_close(&q);
+    store_close(&s);
+    gguf_close(&g);
+    mem_free(r.buf);
+    return 0;
+}
+
+static void threads_read_where_io_uring_is_forbidden(void **state)
+{
+    struct temp_path path = write_model("seccomp.gguf");
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(read_without_io_uring(path.s));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+#endif
+
+static void the_engine_says_how_it_reads(void **state)
+{
+    struct temp_path path = write_model("engine.gguf");
+    struct fixture f;
+    open_files(&f, path.s, &engines[0]);
+    assert_string_equal(store_queue_engine(f.q), "pread threads, page cache");
+    close_all(&f);
+    open_files(&f, path.s, NULL);
+#if defined(MOEBIUS_IO_URING)
+    assert_true(!strncmp(store_queue_engine(f.q), "io_uring, ", 10) || strstr(store_queue_engine(f.q), "(io_uring: "));
+#else
+    assert_non_null(strstr(store_queue_engine(f.q), "(io_uring: not in this build"));
+#endif
+    close_all(&f);
+}
+
 /* ---- the fake ------------------------------------------------------------------------------------------------ */
 
 static void open_fake(struct fixture *f)
@@ -317,6 +402,10 @@ int main(void)
         cmocka_unit_test(failures_come_with_the_completion),
         cmocka_unit_test(a_queue_may_be_closed_with_reads_in_it),
         cmocka_unit_test(impossible_queues_are_refused),
+        cmocka_unit_test(the_engine_says_how_it_reads),
+#if defined(MOEBIUS_IO_URING) && defined(__x86_64__)
+        cmocka_unit_test(threads_read_where_io_uring_is_forbidden),
+#endif
         cmocka_unit_test(the_fake_takes_its_time),
         cmocka_unit_test(the_fake_fails_in_every_way),
         cmocka_unit_test(a_checksum_tells_damage),
