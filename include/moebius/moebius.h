@@ -58,12 +58,21 @@ typedef struct moebius_engine moebius_engine;
 
 enum moebius_log_level { MOEBIUS_LOG_WARN, MOEBIUS_LOG_INFO, MOEBIUS_LOG_DEBUG };
 
+/* How experts are read while the model runs: by io_uring or by threads, past the page cache or through it. AUTO: the
+ * best that the system permits; anything else is an error where it can't be had. */
+typedef enum moebius_io { MOEBIUS_IO_AUTO, MOEBIUS_IO_URING, MOEBIUS_IO_PREAD } moebius_io;
+typedef enum moebius_direct { MOEBIUS_DIRECT_AUTO, MOEBIUS_DIRECT_ON, MOEBIUS_DIRECT_OFF } moebius_direct;
+
 typedef struct moebius_engine_options {
-    int n_threads;        /* 0: one for each processor that the process may use */
-    bool reference;       /* float activations on dequantised weights: slow and exact */
-    bool check_ops;       /* run every operation on the reference device too and compare */
-    int64_t sort_cutoff;  /* more tokens than this at once: experts by sorted dispatch; 0: the default */
-    int64_t expert_slots; /* a layer's experts held in memory at once; 0: all. Others are read when needed */
+    int n_threads;                 /* 0: one for each processor that the process may use */
+    bool reference;                /* float activations on dequantised weights: slow and exact */
+    bool check_ops;                /* run every operation on the reference device too and compare */
+    int64_t sort_cutoff;           /* more tokens than this at once: experts by sorted dispatch; 0: the default */
+    int64_t expert_slots;          /* a layer's experts held in memory at once; 0: all. Others are read when needed */
+    const char *const *store_dirs; /* directories of a prepared store of this model, n_store_dirs of them */
+    int n_store_dirs;
+    moebius_io io;
+    moebius_direct direct;
     void (*log)(void *user, enum moebius_log_level level, const char *line); /* NULL: silence */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* while loading; NULL; from any thread */
     void *user;

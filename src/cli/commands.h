@@ -5,6 +5,6 @@
 #include "cli/options.h"
 
 extern const struct command cmd_generate, cmd_logits, cmd_ppl, cmd_bench, cmd_tokenize, cmd_detokenize, cmd_inspect,
-    cmd_version;
+    cmd_prepare, cmd_verify, cmd_version;
 
 #endif

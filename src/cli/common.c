@@ -24,24 +24,64 @@ static void print_log(void *user, enum moebius_log_level level, const char *line
     fprintf(stderr, "%s%s\n", level == MOEBIUS_LOG_WARN ? "warning: " : "", line);
 }
 
-struct progress {
-    int64_t start_ns;
-    atomic_llong shown_ns;
-    bool shown;
-};
+void cli_progress_begin(struct progress *p, const char *what)
+{
+    *p = (struct progress){.what = isatty(STDERR_FILENO) ? what : NULL, .start_ns = clock_ns()};
+    atomic_init(&p->shown_ns, p->start_ns);
+}
 
-static void print_progress(void *user, uint64_t done, uint64_t total)
+bool cli_progress(void *progress, uint64_t done, uint64_t total)
 {
     enum { EVERY_NS = 100 * 1000 * 1000 };
-    struct progress *p = user;
-    int64_t now = clock_ns();
-    long long last = atomic_load(&p->shown_ns);
-    /* one thread prints, and a load that is over at once shows nothing */
-    if (now - last < EVERY_NS || !atomic_compare_exchange_strong(&p->shown_ns, &last, now))
-        return;
-    p->shown = true;
-    fprintf(stderr, "\rloading %5.1f%% of %.2f GB, %.2f GB/s ", 100.0 * (double)done / (double)total,
-            (double)total / 1e9, (double)done / (double)(now - p->start_ns));
+    struct progress *p = progress;
+    int64_t now = clock_ns(), last = atomic_load(&p->shown_ns);
+    /* one thread prints, and what is over at once shows nothing */
+    if (p->what && now - last >= EVERY_NS && atomic_compare_exchange_strong(&p->shown_ns, &last, now)) {
+        p->shown = true;
+        fprintf(stderr, "\r%s %5.1f%% of %.2f GB, %.2f GB/s ", p->what, 100.0 * (double)done / (double)total,
+                (double)total / 1e9, (double)done / (double)(now - p->start_ns));
+    }
+    return !cli_interrupted();
+}
+
+void cli_progress_end(struct progress *p)
+{
+    if (p->shown)
+        fprintf(stderr, "\r%60s\r", "");
+}
+
+static void load_progress(void *user, uint64_t done, uint64_t total)
+{
+    (void)cli_progress(user, done, total);
+}
+
+err_code cli_split_dirs(const char *text, struct dir_list *out, struct err *e)
+{
+    enum { MAX = sizeof out->dirs / sizeof *out->dirs };
+    char *rest = NULL;
+    *out = (struct dir_list){.text = mem_strdup(text)};
+    if (!out->text)
+        return err_nomem(e, strlen(text), "directories");
+    for (char *dir = strtok_r(out->text, ",", &rest); dir; dir = strtok_r(NULL, ",", &rest)) {
+        if (out->n == MAX) {
+            cli_dirs_close(out);
+            return err_set(e, ERR_USAGE, "%s: more than %d directories", text, MAX);
+        }
+        out->dirs[out->n++] = dir;
+    }
+    return out->n ? ERR_OK : err_set(e, ERR_USAGE, "\"%s\": expected a directory", text);
+}
+
+void cli_dirs_close(struct dir_list *l)
+{
+    mem_free(l->text);
+    *l = (struct dir_list){0};
+}
+
+/* The place of a word among its choices: an enum of the public header; 0 when it was not given. */
+static int choice(const char *word, const char *second, const char *third)
+{
+    return !word ? 0 : !strcmp(word, second) ? 1 : !strcmp(word, third) ? 2 : 0;
 }
 
 err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e)
@@ -49,19 +89,26 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     if (!o->path)
         return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
     moebius_error error;
-    struct progress progress = {.start_ns = clock_ns()};
-    atomic_init(&progress.shown_ns, progress.start_ns);
+    struct progress progress;
+    struct dir_list store = {0};
+    if (o->store)
+        TRY(cli_split_dirs(o->store, &store, e));
+    cli_progress_begin(&progress, "loading");
     moebius_engine_options options = moebius_default_engine_options();
     options.n_threads = (int)o->n_threads;
     options.reference = o->reference;
     options.check_ops = o->check_ops;
     options.sort_cutoff = o->sort_cutoff;
     options.log = print_log;
-    options.progress = isatty(STDERR_FILENO) ? print_progress : NULL;
+    options.store_dirs = store.dirs;
+    options.n_store_dirs = store.n;
+    options.io = (moebius_io)choice(o->io, "io_uring", "pread");
+    options.direct = (moebius_direct)choice(o->direct, "on", "off");
+    options.progress = load_progress;
     options.user = &progress;
     moebius_status status = moebius_engine_open(&out->engine, o->path, &options, &error);
-    if (progress.shown)
-        fprintf(stderr, "\r%60s\r", "");
+    cli_progress_end(&progress);
+    cli_dirs_close(&store);
     out->load_ns = clock_ns() - progress.start_ns;
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }

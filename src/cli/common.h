@@ -9,7 +9,7 @@
 struct model_options {
     const char *path;
     int64_t n_threads, n_ctx, n_batch, sort_cutoff;
-    const char *kv;
+    const char *kv, *store, *io, *direct;
     bool reference, check_ops;
 };
 
@@ -27,10 +27,34 @@ struct model_options {
          1,                                                                                                            \
          1e15,                                                                                                         \
          0},                                                                                                           \
+        {"--store", OPT_STRING, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0},            \
+        {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts", 0, 0, "auto|io_uring|pread"},      \
+        {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache", 0, 0, "auto|on|off"},         \
         {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0}, \
     {                                                                                                                  \
         "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0           \
     }
+
+/* "DIR,DIR": the directories, up to 16 of them. Close when done. */
+struct dir_list {
+    const char *dirs[16];
+    int n;
+    char *text; /* that they point into */
+};
+MUST_USE err_code cli_split_dirs(const char *text, struct dir_list *out, struct err *e);
+void cli_dirs_close(struct dir_list *l);
+
+/* A line of progress on a terminal's standard error, a few times a second, from any thread; zero but for `what`,
+ * "loading" or the like. The callback always goes on (returns true) until an interrupt. */
+struct progress {
+    const char *what;
+    int64_t start_ns;
+    _Atomic int64_t shown_ns;
+    _Atomic bool shown;
+};
+void cli_progress_begin(struct progress *p, const char *what);
+bool cli_progress(void *progress, uint64_t done, uint64_t total);
+void cli_progress_end(struct progress *p); /* clears the line */
 
 /* What a command works with; close accepts half-open ones. */
 struct opened {

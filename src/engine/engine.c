@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/expert_images.h"
 #include "kernels/kernels.h"
 
 /* More tokens than this at once and sorted dispatch is the faster one (docs/benchmarks.md). */
@@ -11,6 +12,10 @@ enum { DEFAULT_SORT_CUTOFF = 1 };
 _Static_assert((int)MOEBIUS_CANCELLED == (int)ERR_CANCELLED && (int)MOEBIUS_LIMIT == (int)ERR_LIMIT &&
                    (int)MOEBIUS_CHECK == (int)ERR_CHECK && (int)MOEBIUS_NOMEM == (int)ERR_NOMEM,
                "public status numbers are those of err.def");
+_Static_assert((int)MOEBIUS_IO_URING == (int)STORE_ENGINE_IO_URING &&
+                   (int)MOEBIUS_IO_PREAD == (int)STORE_ENGINE_PREAD && (int)MOEBIUS_DIRECT_ON == (int)STORE_DIRECT_ON &&
+                   (int)MOEBIUS_DIRECT_OFF == (int)STORE_DIRECT_OFF,
+               "public ways to read are the store's");
 _Static_assert((int)MOEBIUS_ERROR_BYTES == (int)ERR_TEXT_BYTES, "public sentences are as long as ours");
 
 moebius_status engine_status(err_code code, const struct err *e, moebius_error *out)
@@ -34,7 +39,7 @@ const char *moebius_build_info(void)
            ", avx2, avx512, avx512vnni"
 #endif
            "); reads: "
-#if defined(MOEBIUS_IO_URING)
+#if defined(MOEBIUS_WITH_IO_URING)
            "io_uring, "
 #endif
            "pread; architectures: "
@@ -78,11 +83,29 @@ static err_code open_device(moebius_engine *g, struct err *e)
     return backend_check_open(&g->device, primary, secondary, e);
 }
 
+/* The experts' bytes: the GGUF, with its checksums if it has some, and the prepared store. */
+static err_code open_store(moebius_engine *g, struct err *e)
+{
+    bool has_checksums;
+    struct layout_image *images = NULL;
+    TRY(store_open_gguf(&g->store, g->gguf, e));
+    TRY(store_use_checksums(g->store, &has_checksums, e));
+    const struct store_queue_params params = {.engine = (enum store_engine)g->options.io,
+                                              .direct = (enum store_direct)g->options.direct};
+    store_set_queue_params(g->store, &params);
+    if (g->options.n_store_dirs == 0)
+        return ERR_OK;
+    TRY(expert_images(g->device, g->store, &images, e));
+    err_code code = store_attach(g->store, g->options.store_dirs, g->options.n_store_dirs, images, &g->log, e);
+    mem_free(images);
+    return code;
+}
+
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 {
     TRY(gguf_open(&g->gguf, path, e));
     TRY(tokenizer_open(&g->vocab.tokenizer, g->gguf, e));
-    TRY(store_open_gguf(&g->store, g->gguf, e));
+    TRY(open_store(g, e));
     g->total_bytes = model_load_bytes(g->gguf);
     const struct model_load_params params = {.device = g->device,
                                              .pool = g->pool,

@@ -91,6 +91,10 @@ const char *gguf_file_path(const struct gguf *g, int file);
 uint64_t gguf_file_bytes(const struct gguf *g, int file);
 uint64_t gguf_alignment(const struct gguf *g);
 
+/* Tells models apart: a hash of the files' sizes and the tensors' names, types, shapes and places, not of their values.
+ */
+uint64_t gguf_fingerprint(const struct gguf *g);
+
 uint64_t gguf_n_kv(const struct gguf *g); /* of the first file */
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t i);
 const struct gguf_value *gguf_find(const struct gguf *g, const char *key); /* NULL when absent; hashed */

@@ -42,7 +42,11 @@ bool read_begin(const struct store_queue *q, struct store_read *r)
     r->failure = store_check_range(q->store, r->file, r->offset, r->n_bytes);
     r->n_done = 0;
     r->start_ns = clock_ns();
-    return r->failure == 0 && r->n_bytes > 0;
+    if (r->failure != 0 || r->n_bytes == 0)
+        return false;
+    if (q->store->copies)
+        copies_begin(q->store->copies, r->file, r->n_bytes);
+    return true;
 }
 
 /* Whether the rest is read past the page cache: as long as whole blocks have arrived. */
@@ -69,12 +73,14 @@ bool read_advance(const struct store_queue *q, struct store_read *r, ssize_t res
         return false;
     if (result <= 0) {
         r->failure = result ? (int)-result : READ_ENDED;
-        return true;
+    } else {
+        r->n_done += (size_t)result;
+        if (r->n_done < head_bytes(r) + r->n_bytes)
+            return false;
+        store_count(q->store, 1, r->n_bytes);
     }
-    r->n_done += (size_t)result;
-    if (r->n_done < head_bytes(r) + r->n_bytes)
-        return false;
-    store_count(q->store, 1, r->n_bytes);
+    if (q->store->copies)
+        copies_end(q->store->copies, r->file, r->n_bytes, r->failure == 0);
     return true;
 }
 
@@ -82,7 +88,7 @@ bool read_advance(const struct store_queue *q, struct store_read *r, ssize_t res
 static err_code open_engine(struct store_queue **out, enum store_engine engine, int depth, struct err *why,
                             struct err *e)
 {
-#if defined(MOEBIUS_IO_URING)
+#if defined(MOEBIUS_WITH_IO_URING)
     err_code code = engine == STORE_ENGINE_PREAD ? ERR_OK : queue_uring_open(out, depth, why);
 #else
     err_code code =
@@ -106,11 +112,10 @@ static bool direct_possible(const struct store *s, struct err *why)
 
 err_code store_queue_open(struct store_queue **out, struct store *s, const struct store_queue_params *p, struct err *e)
 {
-    static const struct store_queue_params defaults;
     struct err no_engine = {0}, no_direct = {0};
     *out = NULL;
     if (!p)
-        p = &defaults;
+        p = &s->queue_params;
     int depth = p->depth ? p->depth : STORE_DEPTH;
     if (depth < 1 || depth > STORE_MAX_DEPTH)
         return err_set(e, ERR_USAGE, "%d reads in flight: expected 1 to %d", depth, STORE_MAX_DEPTH);
@@ -130,6 +135,11 @@ err_code store_queue_open(struct store_queue **out, struct store *s, const struc
              no_engine.code || no_direct.code ? " (" : "", no_engine.text, no_engine.code && no_direct.code ? "; " : "",
              no_direct.text, no_engine.code || no_direct.code ? ")" : "");
     return ERR_OK;
+}
+
+void store_set_queue_params(struct store *s, const struct store_queue_params *p)
+{
+    s->queue_params = *p;
 }
 
 void store_queue_close(struct store_queue **q)

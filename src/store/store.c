@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "store/checksums.h"
 #include "store/store_internal.h"
 
 void store_count(struct store *s, uint64_t n_reads, uint64_t n_bytes)
@@ -55,7 +56,9 @@ err_code store_read_error(const struct store *s, const struct store_read *r, str
     if (r->failure == READ_BEYOND)
         return err_set(e, ERR_IO, "%s: a read of %zu bytes at byte %" PRIu64 " goes beyond the file's %" PRIu64,
                        f->path, r->n_bytes, r->offset, f->n_bytes);
-    if (s->ops->name)
+    if (s->copies)
+        copies_name(s->copies, r->file, r->offset, what, sizeof what);
+    if (s->ops->name && !what[0])
         s->ops->name(s, r->file, r->offset, what, sizeof what);
     if (r->failure == READ_ENDED)
         return err_set(e, ERR_IO,
@@ -110,12 +113,16 @@ void store_expert_blob(struct store *s, int layer, int expert, struct store_blob
 {
     const struct store_layer *l = store_get_layer(s, layer);
     assert(expert >= 0 && expert < l->n_expert);
-    *out = (struct store_blob){.n_part = STORE_N_PART};
+    if (s->copies && copies_pick(s->copies, layer, expert, out))
+        return;
+    *out = (struct store_blob){.n_part = STORE_N_PART, .has_crc = s->checksums, .copy = -1};
     for (int i = 0; i < STORE_N_PART; i++) {
         const struct store_matrix *m = &l->part[i];
         out->part[i].file = m->file;
         out->part[i].offset = m->offset + (uint64_t)expert * m->stride_bytes;
         out->part[i].n_bytes = m->n_bytes;
+        if (s->checksums)
+            out->part[i].crc = s->checksums->part[checksums_index(s, layer, expert, i)];
     }
 }
 
@@ -134,5 +141,8 @@ err_code store_blob_check(const struct store *s, int layer, int expert, const st
 
 bool store_expert_retry(struct store *s, int layer, int expert, const struct store_blob *b, const struct err *why)
 {
-    return false;
+    if (b->copy < 0)
+        return false;
+    copies_fail(s->copies, layer, expert, b->copy, why);
+    return true;
 }

@@ -4,7 +4,7 @@
  * fails with an error that names the file and the bytes; nothing is ever computed from bytes that did not
  * arrive. There are three ways in: store_read waits (loading), a store_queue keeps many reads in flight
  * (streaming experts), and store_expert_blob says what to read for a routed expert. The bytes lie in raw GGUF
- * files, or in a fake's memory (store_fake.h).
+ * files and, where a prepared store was attached, in its directories; or in a fake's memory (store_fake.h).
  *
  * The room refuses to know what bytes mean: it moves them, tagged with the layouts they are in.
  *
@@ -17,13 +17,26 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "gguf/gguf.h"
+#include "quant/layout.h"
 
 struct store;
 
 /* Reads from the files that the view was parsed from; refuses files that have changed in size since. Borrows
  * the view, which must outlive the store. */
 MUST_USE err_code store_open_gguf(struct store **out, const struct gguf *g, struct err *e);
+
+/* Which model a store that was opened from a GGUF holds: gguf_fingerprint and the CRC32C of samples of the bytes. */
+enum { STORE_FINGERPRINT_BYTES = 28 };
+MUST_USE err_code store_fingerprint(struct store *s, char out[STORE_FINGERPRINT_BYTES], struct err *e);
+
+/* Reads from one file of any kind; path is borrowed. */
+MUST_USE err_code store_open_file(struct store **out, const char *path, struct err *e);
+
+/* Gives experts that are read from the GGUF the checksums of its sidecar (checksums.h), so that store_blob_check can
+ * tell damage; *found: there is one. Of a store that was opened from a GGUF. */
+MUST_USE err_code store_use_checksums(struct store *s, bool *found, struct err *e);
 
 void store_close(struct store **s); /* its queues must be closed before */
 
@@ -93,9 +106,11 @@ struct store_queue_params {
 
 enum { STORE_DEPTH = 32, STORE_MAX_DEPTH = 1024 };
 
-/* Fails when a demanded engine (not AUTO) or DIRECT_ON can't be had. p may be NULL: all zero. */
+/* Fails when a demanded engine (not AUTO) or DIRECT_ON can't be had. p NULL: as store_set_queue_params said, else all
+ * zero. */
 MUST_USE err_code store_queue_open(struct store_queue **out, struct store *s, const struct store_queue_params *p,
                                    struct err *e);
+void store_set_queue_params(struct store *s, const struct store_queue_params *p);
 /* Waits for what is in flight, and forgets what was not collected. */
 void store_queue_close(struct store_queue **q);
 
@@ -136,6 +151,14 @@ struct store_layer {
 int store_n_layers(const struct store *s);
 const struct store_layer *store_get_layer(const struct store *s, int layer);
 
+/* Adds the directories of a prepared store (manifest.h) to one opened from a GGUF: experts are then read from there,
+ * from whichever directory has them and is fastest, and from the GGUF where none has. images: [store_n_layers], how the
+ * device wants the experts of each layer. ERR_FORMAT for a store of another model or in other layouts. Before any
+ * queue is opened. The log (may be NULL; borrowed) is told when a drive fails or slows down. */
+enum { STORE_MAX_DIRS = 16 };
+MUST_USE err_code store_attach(struct store *s, const char *const *dirs, int n_dirs, const struct layout_image *images,
+                               const struct log *log, struct err *e);
+
 /* What to read for one expert. */
 struct store_blob {
     int n_part; /* as in the GGUF: gate, up, down; prepared: 1 */
@@ -148,7 +171,7 @@ struct store_blob {
     bool has_crc;
     bool packed; /* the one part is a slot's image, in the layouts of the device that the store was attached for, and
                     aligned to STORE_ALIGN: it can be read straight into a slot */
-    int copy;    /* which of the places that hold the expert this is */
+    int copy;    /* the directory that it is read from; -1: the GGUF */
 };
 
 /* Where an expert's bytes are best read from now: with copies on several drives the answer follows their speeds, so
@@ -160,8 +183,8 @@ void store_expert_blob(struct store *s, int layer, int expert, struct store_blob
 MUST_USE err_code store_blob_check(const struct store *s, int layer, int expert, const struct store_blob *b, int part,
                                    const void *bytes, struct err *e);
 
-/* Tells that a blob could not be read or failed its check. True: there is another copy, so ask store_expert_blob
- * again; false: there is none, and the error stands. */
+/* Tells that a blob could not be read or failed its check, and why. True: there is another copy, so ask
+ * store_expert_blob again; false: there is none, and the error stands. */
 bool store_expert_retry(struct store *s, int layer, int expert, const struct store_blob *b, const struct err *why);
 
 #endif

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* raw GGUF files through pread and the page cache */
+#define _GNU_SOURCE /* stores over files: a GGUF, whole or split, or any other */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "store/checksums.h"
 #include "store/store_internal.h"
 
 enum {
@@ -14,16 +15,15 @@ enum {
     PREFETCH_BYTES = 64 << 20 /* of a batch: more would only push out what was fetched first */
 };
 
-struct gguf_store {
+struct file_store {
     struct store base;
-    const struct gguf *g; /* borrowed */
     struct store_layer *layers;
 };
 
 static void name_tensor(const struct store *s, int file, uint64_t at, char *out, size_t n)
 {
-    const struct gguf *g = ((const struct gguf_store *)s)->g;
-    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+    const struct gguf *g = s->gguf;
+    for (uint64_t i = 0; g && i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         if (t->file == file && at >= t->offset && at - t->offset < t->n_bytes)
             snprintf(out, n, " (tensor \"%.200s\")", t->name);
@@ -60,15 +60,19 @@ static void prefetch(struct store *base, const struct store_range *ranges, size_
 
 static void close_files(struct store *base)
 {
-    struct gguf_store *s = (struct gguf_store *)base;
+    struct file_store *s = (struct file_store *)base;
     for (int i = 0; i < base->n_files; i++)
         store_file_close(&base->files[i]);
+    copies_close(base->copies);
+    if (base->checksums)
+        checksums_close(base->checksums);
+    mem_free(base->checksums);
     mem_free(base->files);
     mem_free(s->layers);
     mem_free(s);
 }
 
-static const struct store_ops gguf_ops = {
+static const struct store_ops file_ops = {
     .read = read_range, .prefetch = prefetch, .name = name_tensor, .close = close_files};
 
 static err_code open_file(struct store_file *f, const char *path, uint64_t n_bytes, struct err *e)
@@ -82,33 +86,48 @@ static err_code open_file(struct store_file *f, const char *path, uint64_t n_byt
     return ERR_OK;
 }
 
+/* With room for n files, of which none is open. */
+static err_code create_store(struct store **out, int n, struct err *e)
+{
+    *out = NULL;
+    struct file_store *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e, sizeof *s, "a store");
+    s->base.ops = &file_ops;
+    s->base.files = mem_calloc((size_t)n, sizeof *s->base.files);
+    if (!s->base.files) {
+        mem_free(s);
+        return err_nomem(e, (size_t)n * sizeof(struct store_file), "a store");
+    }
+    *out = &s->base;
+    return ERR_OK;
+}
+
 err_code store_open_gguf(struct store **out, const struct gguf *g, struct err *e)
 {
     err_code code;
-    *out = NULL;
     int n = gguf_n_files(g);
-    struct gguf_store *s = mem_calloc(1, sizeof *s);
-    if (!s)
-        return err_nomem(e, sizeof *s, "a store");
-    *s = (struct gguf_store){.base.ops = &gguf_ops, .g = g};
-    s->base.files = mem_calloc((size_t)n, sizeof *s->base.files);
-    if (!s->base.files) {
-        code = err_nomem(e, (size_t)n * sizeof *s->base.files, "a store");
-        goto out;
-    }
-    for (; s->base.n_files < n; s->base.n_files++) {
-        int i = s->base.n_files;
-        code = open_file(&s->base.files[i], gguf_file_path(g, i), gguf_file_bytes(g, i), e);
-        if (code != ERR_OK) {
-            s->base.n_files++; /* half open: to be closed with the others */
-            goto out;
-        }
+    TRY(create_store(out, n, e));
+    struct file_store *s = (struct file_store *)*out;
+    s->base.gguf = g;
+    for (int i = 0; i < n; i++) {
+        s->base.n_files++; /* half open: to be closed with the others */
+        TRY_OUT(open_file(&s->base.files[i], gguf_file_path(g, i), gguf_file_bytes(g, i), e));
     }
     TRY_OUT(store_layers_find(g, &s->layers, &s->base.n_layers, e));
     s->base.layers = s->layers;
-    *out = &s->base;
     return ERR_OK;
 out:
-    close_files(&s->base);
+    store_close(out);
+    return code;
+}
+
+err_code store_open_file(struct store **out, const char *path, struct err *e)
+{
+    TRY(create_store(out, 1, e));
+    (*out)->n_files = 1;
+    err_code code = store_file_open(&(*out)->files[0], path, e);
+    if (code != ERR_OK)
+        store_close(out);
     return code;
 }

@@ -31,10 +31,14 @@ struct store_file {
 /* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
+    const struct gguf *gguf; /* that it was opened from, borrowed; or NULL */
     int n_files;
     struct store_file *files;
     int n_layers;
     const struct store_layer *layers;
+    struct store_queue_params queue_params;
+    struct checksums *checksums; /* of the GGUF; NULL: none */
+    struct store_copies *copies; /* NULL: nothing attached */
     atomic_uint_fast64_t n_reads, n_bytes, n_ns;
 };
 
@@ -55,6 +59,19 @@ int store_check_range(const struct store *s, int file, uint64_t offset, size_t n
 /* On failure the file is half open: close it all the same. */
 MUST_USE err_code store_file_open(struct store_file *f, const char *path, struct err *e);
 void store_file_close(struct store_file *f);
+
+/* ---- store_copies.c: the directories of a prepared store ------------------------------------------------------ */
+
+/* The best copy of an expert; false: none has it. */
+bool copies_pick(struct store_copies *c, int layer, int expert, struct store_blob *out);
+/* Never to pick this copy of the expert again; nor any from its directory, when that fails too often. */
+void copies_fail(struct store_copies *c, int layer, int expert, int copy, const struct err *why);
+/* A read from a file begins and ends; files that belong to no directory are ignored. */
+void copies_begin(struct store_copies *c, int file, size_t n_bytes);
+void copies_end(struct store_copies *c, int file, size_t n_bytes, bool arrived);
+/* "layer 3, expert 5" for a byte of a directory's data, or nothing. */
+void copies_name(const struct store_copies *c, int file, uint64_t at, char *out, size_t n);
+void copies_close(struct store_copies *c);
 
 /* ---- store_layers.c ------------------------------------------------------------------------------------------ */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#if defined(MOEBIUS_IO_URING)
+#if defined(MOEBIUS_WITH_IO_URING)
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -227,7 +227,7 @@ static void impossible_queues_are_refused(void **state)
     close_all(&f);
 }
 
-#if defined(MOEBIUS_IO_URING) && defined(__x86_64__)
+#if defined(MOEBIUS_WITH_IO_URING) && defined(__x86_64__)
 /* What containers do: io_uring_setup is not permitted. */
 static bool forbid_io_uring(void)
 {
@@ -291,7 +291,7 @@ static void the_engine_says_how_it_reads(void **state)
     assert_string_equal(store_queue_engine(f.q), "pread threads, page cache");
     close_all(&f);
     open_files(&f, path.s, NULL);
-#if defined(MOEBIUS_IO_URING)
+#if defined(MOEBIUS_WITH_IO_URING)
     assert_true(!strncmp(store_queue_engine(f.q), "io_uring, ", 10) || strstr(store_queue_engine(f.q), "(io_uring: "));
 #else
     assert_non_null(strstr(store_queue_engine(f.q), "(io_uring: not in this build"));
@@ -403,7 +403,7 @@ int main(void)
         cmocka_unit_test(a_queue_may_be_closed_with_reads_in_it),
         cmocka_unit_test(impossible_queues_are_refused),
         cmocka_unit_test(the_engine_says_how_it_reads),
-#if defined(MOEBIUS_IO_URING) && defined(__x86_64__)
+#if defined(MOEBIUS_WITH_IO_URING) && defined(__x86_64__)
         cmocka_unit_test(threads_read_where_io_uring_is_forbidden),
 #endif
         cmocka_unit_test(the_fake_takes_its_time),

@@ -1,0 +1,68 @@
+#include <stdio.h>
+
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "jobs/prepare.h"
+
+static void print_result(const struct prepare_params *p, const struct prepare_result *r)
+{
+    if (r->n_found)
+        printf("%llu experts were there already\n", (unsigned long long)r->n_found);
+    printf("%llu experts written, %.2f GB\n", (unsigned long long)r->n_experts, (double)r->n_bytes / 1e9);
+    for (int i = 0; i < p->n_dirs; i++)
+        printf("%s: %llu experts\n", p->dirs[i], (unsigned long long)r->n_dir_experts[i]);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    const char *to = NULL;
+    bool mirror = false, stripe = false;
+    int64_t n_threads = 0;
+    struct dir_list dirs = {0};
+    struct progress progress;
+    struct prepare_result result;
+    const struct option options[] = {
+        {"--to", OPT_STRING, &to, "DIR[,DIR...]", "where to; with several, one of the two that follow", 0, 0, 0},
+        {"--mirror", OPT_FLAG, &mirror, "", "all experts in each: any drive can stand in for another", 0, 0, 0},
+        {"--stripe", OPT_FLAG, &stripe, "", "each expert in one, more on faster drives", 0, 0, 0},
+        {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
+    };
+    struct err e = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK && (argc != 2 || !to))
+        code = err_set(&e, ERR_USAGE, "expected a GGUF file and --to DIR");
+    if (code == ERR_OK)
+        code = cli_split_dirs(to, &dirs, &e);
+    if (code == ERR_OK && (dirs.n > 1 ? mirror == stripe : mirror || stripe))
+        code = err_set(&e, ERR_USAGE,
+                       dirs.n > 1 ? "several directories: expected either --mirror or --stripe"
+                                  : "--mirror and --stripe are for several directories");
+    if (code == ERR_OK) {
+        cli_catch_interrupt();
+        cli_progress_begin(&progress, "preparing");
+        const struct prepare_params p = {.model = argv[1],
+                                         .dirs = dirs.dirs,
+                                         .n_dirs = dirs.n,
+                                         .mirror = mirror,
+                                         .n_threads = (int)n_threads,
+                                         .progress = cli_progress,
+                                         .user = &progress};
+        code = prepare_run(&p, &result, &e);
+        cli_progress_end(&progress);
+        if (code == ERR_OK)
+            print_result(&p, &result);
+    }
+    cli_dirs_close(&dirs);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_prepare = {
+    .name = "prepare",
+    .usage = "FILE --to DIR[,DIR...] [--mirror | --stripe]",
+    .summary = "lay a model's experts out on disk for fast reads (--store)",
+    .details =
+        "Writes each routed expert as the processor wants it, with a checksum. May be interrupted: run it again\n"
+        "and it goes on.",
+    .max_operand = 1,
+    .run = run,
+};

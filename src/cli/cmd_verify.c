@@ -1,0 +1,56 @@
+#include <stdio.h>
+
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "jobs/verify.h"
+
+static void print_damaged(void *user, const char *sentence)
+{
+    struct progress *p = user;
+    cli_progress_end(p);
+    fprintf(stderr, "%s\n", sentence);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    bool write = false;
+    int64_t n_threads = 0;
+    struct progress progress;
+    struct verify_result r;
+    const struct option options[] = {
+        {"--write", OPT_FLAG, &write, "", "write the checksums of a GGUF file, to FILE.crc32c", 0, 0, 0},
+        {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
+    };
+    struct err e = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK && argc != 2)
+        code = err_set(&e, ERR_USAGE, "expected a GGUF file or the directory of a prepared store");
+    if (code == ERR_OK) {
+        cli_catch_interrupt();
+        cli_progress_begin(&progress, write ? "reading" : "verifying");
+        const struct verify_params p = {.path = argv[1],
+                                        .write = write,
+                                        .n_threads = (int)n_threads,
+                                        .damaged = print_damaged,
+                                        .progress = cli_progress,
+                                        .user = &progress};
+        code = verify_run(&p, &r, &e);
+        cli_progress_end(&progress);
+        if (code == ERR_OK)
+            printf("%s: %llu experts and %llu other tensors, %.2f GB: %s\n", argv[1], (unsigned long long)r.n_experts,
+                   (unsigned long long)r.n_tensors, (double)r.n_bytes / 1e9,
+                   write ? "checksums written" : "all as written");
+    }
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_verify = {
+    .name = "verify",
+    .usage = "FILE [--write] | DIR",
+    .summary = "check a prepared store, or a GGUF file, against checksums",
+    .details =
+        "A prepared store carries its checksums. A GGUF file has none: --write makes them, in a file beside it, and\n"
+        "from then on damage to an expert is noticed whenever it is read.",
+    .max_operand = 1,
+    .run = run,
+};

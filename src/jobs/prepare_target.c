@@ -1,0 +1,196 @@
+#define _GNU_SOURCE /* a directory that becomes a store */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "jobs/prepare_internal.h"
+
+static char *join(const char *dir, const char *name)
+{
+    size_t n = strlen(dir) + strlen(name) + 2;
+    char *path = mem_alloc(n);
+    if (path)
+        snprintf(path, n, "%s/%s", dir, name);
+    return path;
+}
+
+/* The data file, locked against another prepare. */
+static err_code open_data(struct target *t, struct err *e)
+{
+    if (mkdir(t->dir, 0777) != 0 && errno != EEXIST)
+        return err_set(e, ERR_IO, "%s: %s", t->dir, strerror(errno));
+    t->fd = open(t->data_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (t->fd < 0)
+        return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
+    if (flock(t->fd, LOCK_EX | LOCK_NB) != 0)
+        return err_set(e, ERR_IO, "%s: %s", t->data_path,
+                       errno == EWOULDBLOCK ? "another moebius prepare is at work here" : strerror(errno));
+    return ERR_OK;
+}
+
+/* Experts that lie beyond the end of the data are not there. */
+static err_code drop_missing(struct target *t, struct err *e)
+{
+    struct stat st;
+    if (fstat(t->fd, &st) != 0)
+        return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
+    for (int l = 0; l < t->m.n_layers; l++)
+        for (int i = 0; i < t->m.layers[l].n_expert; i++) {
+            uint64_t *place = &t->m.place[t->m.layers[l].first + (size_t)i];
+            if (*place != MANIFEST_ABSENT && *place + t->m.layers[l].image.n_bytes > (uint64_t)st.st_size)
+                *place = MANIFEST_ABSENT;
+        }
+    t->end = manifest_data_bytes(&t->m);
+    return ERR_OK;
+}
+
+err_code target_open(struct target *t, const char *dir, const struct manifest *wanted, struct err *e)
+{
+    *t = (struct target){.dir = dir, .fd = -1};
+    t->path = join(dir, MANIFEST_FILE);
+    t->part_path = join(dir, MANIFEST_PART);
+    t->data_path = join(dir, MANIFEST_DATA);
+    t->planned = mem_calloc(wanted->n_experts + 1, sizeof *t->planned);
+    if (!t->path || !t->part_path || !t->data_path || !t->planned)
+        return err_nomem(e, wanted->n_experts * sizeof *t->planned, "a prepared store");
+    memset(t->planned, 0xff, wanted->n_experts * sizeof *t->planned);
+    TRY(open_data(t, e));
+    const char *found = access(t->part_path, F_OK) == 0 ? t->part_path : access(t->path, F_OK) == 0 ? t->path : NULL;
+    err_code code = found ? manifest_load(&t->m, found, e) : manifest_create_like(&t->m, wanted, e);
+    if (code == ERR_OK)
+        code = manifest_check(&t->m, t->part_path, wanted, e);
+    if (code != ERR_OK)
+        return err_prefix(e, "%s holds a store that does not fit; remove it, or choose another directory", dir);
+    return drop_missing(t, e);
+}
+
+void target_close(struct target *t)
+{
+    if (t->fd >= 0)
+        close(t->fd);
+    manifest_close(&t->m);
+    mem_free(t->planned);
+    mem_free(t->path);
+    mem_free(t->part_path);
+    mem_free(t->data_path);
+}
+
+void target_plan(struct target *t, size_t index, size_t n_bytes)
+{
+    t->planned[index] = t->end;
+    t->end += n_bytes;
+    t->planned_bytes += n_bytes;
+    t->n_planned++;
+}
+
+/* What an unfinished run has written already counts as room. */
+err_code targets_check_space(const struct target *targets, int n, struct err *e)
+{
+    for (int i = 0; i < n; i++) {
+        struct stat st, other;
+        struct statvfs fs;
+        uint64_t need = 0;
+        if (fstat(targets[i].fd, &st) != 0 || fstatvfs(targets[i].fd, &fs) != 0)
+            return err_set(e, ERR_IO, "%s: %s", targets[i].data_path, strerror(errno));
+        for (int j = 0; j < n; j++) /* directories may share a file system */
+            if (fstat(targets[j].fd, &other) == 0 && other.st_dev == st.st_dev) {
+                uint64_t has = (uint64_t)other.st_blocks * 512;
+                need += targets[j].end > has ? targets[j].end - has : 0;
+            }
+        uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
+        if (need > room)
+            return err_set(e, ERR_IO, "%s: %.2f GB are needed and %.2f GB are free on that drive", targets[i].dir,
+                           (double)need / 1e9, (double)room / 1e9);
+    }
+    return ERR_OK;
+}
+
+err_code target_write(const struct target *t, size_t index, const void *image, size_t n_bytes, struct err *e)
+{
+    for (size_t done = 0; done < n_bytes;) {
+        ssize_t n = pwrite(t->fd, (const char *)image + done, n_bytes - done, (off_t)(t->planned[index] + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_set(e, ERR_IO, "%s: writing %zu bytes at byte %" PRIu64 ": %s", t->data_path, n_bytes - done,
+                           t->planned[index] + done, n < 0 ? strerror(errno) : "nothing was written");
+        done += (size_t)n;
+    }
+    return ERR_OK;
+}
+
+err_code target_commit(struct target *t, size_t first, size_t n, const uint32_t *crc, struct err *e)
+{
+    bool any = false;
+    for (size_t i = first; i < first + n; i++)
+        any = any || t->planned[i] != MANIFEST_ABSENT;
+    if (!any)
+        return ERR_OK;
+    if (fdatasync(t->fd) != 0)
+        return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
+    (void)posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED); /* it will be read past the page cache */
+    for (size_t i = first; i < first + n; i++)
+        if (t->planned[i] != MANIFEST_ABSENT) {
+            t->m.place[i] = t->planned[i];
+            t->m.crc[i] = crc[i];
+        }
+    return manifest_save(&t->m, t->part_path, e);
+}
+
+err_code target_finish(struct target *t, struct err *e)
+{
+    if (t->n_planned == 0 && access(t->path, F_OK) == 0 && access(t->part_path, F_OK) != 0)
+        return ERR_OK; /* it was one before */
+    if (fdatasync(t->fd) != 0)
+        return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
+    TRY(manifest_save(&t->m, t->path, e));
+    if (unlink(t->part_path) != 0 && errno != ENOENT)
+        return err_set(e, ERR_IO, "%s: %s", t->part_path, strerror(errno));
+    return ERR_OK;
+}
+
+/* ---- a drive's speed ----------------------------------------------------------------------------------------- */
+
+enum { MEASURE_BYTES = 64 << 20, BLOCK_BYTES = 4 << 20 };
+
+static bool fill(int fd, const void *block)
+{
+    for (int i = 0; i < MEASURE_BYTES / BLOCK_BYTES; i++)
+        if (write(fd, block, BLOCK_BYTES) != BLOCK_BYTES)
+            return false;
+    return fsync(fd) == 0;
+}
+
+double measure_drive(const char *dir)
+{
+    char *path = join(dir, "speed.XXXXXX");
+    void *block = mem_map(BLOCK_BYTES, MEM_SCRATCH);
+    int fd = path && block ? mkstemp(path) : -1, direct = -1;
+    double speed = 0;
+    if (fd >= 0) {
+        direct = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+        unlink(path);
+    }
+    if (direct >= 0 && fill(fd, block)) {
+        int64_t start = clock_ns();
+        ssize_t n, sum = 0;
+        while ((n = read(direct, block, BLOCK_BYTES)) > 0)
+            sum += n;
+        speed = n == 0 ? (double)sum * 1e9 / (double)(clock_ns() - start) : 0;
+    }
+    if (direct >= 0)
+        close(direct);
+    if (fd >= 0)
+        close(fd);
+    mem_unmap(block, BLOCK_BYTES, MEM_SCRATCH);
+    mem_free(path);
+    return speed;
+}

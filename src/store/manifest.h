@@ -1,0 +1,55 @@
+/* What a directory of a prepared store holds.
+ *
+ * A store is one or several directories, each whole in itself: MANIFEST_FILE says which experts lie where in
+ * MANIFEST_DATA, with their checksums, the layouts they are in and the fingerprint of the model they were made from.
+ * The manifest is a GGUF file of metadata only (`moebius inspect` shows it) and comes last: without it the directory is
+ * no store. While one is being made, MANIFEST_PART says what is safely there already. */
+#ifndef STORE_MANIFEST_H
+#define STORE_MANIFEST_H
+
+#include "base/mem.h"
+#include "quant/layout.h"
+#include "store/store.h"
+
+#define MANIFEST_FILE "store.gguf"
+#define MANIFEST_PART "store.gguf.part"
+#define MANIFEST_DATA "experts.bin"
+
+#define MANIFEST_ABSENT UINT64_MAX
+
+struct manifest {
+    char fingerprint[STORE_FINGERPRINT_BYTES];
+    int n_layers;
+    struct manifest_layer {
+        int n_expert;
+        size_t first;              /* of its experts in the arrays below */
+        struct layout_image image; /* of each of its experts; n_bytes is a multiple of STORE_ALIGN */
+    } * layers;
+    size_t n_experts; /* of all layers */
+    uint64_t *place;  /* [n_experts] where the image begins in MANIFEST_DATA, a multiple of STORE_ALIGN; or absent */
+    uint32_t *crc;    /* [n_experts] CRC32C of the image */
+    struct arena arena;
+};
+
+/* An empty manifest: every expert absent. images: [n_layers], of layers that have experts. Half-open after a failure.
+ */
+MUST_USE err_code manifest_create(struct manifest *m, const char *fingerprint, const struct store_layer *layers,
+                                  const struct layout_image *images, int n_layers, struct err *e);
+/* The same for the model and layouts of another. */
+MUST_USE err_code manifest_create_like(struct manifest *m, const struct manifest *other, struct err *e);
+MUST_USE err_code manifest_load(struct manifest *m, const char *path, struct err *e);
+/* From a parsed file; `path` for messages. */
+MUST_USE err_code manifest_parse(struct manifest *m, const struct gguf *g, struct err *e);
+MUST_USE err_code manifest_save(const struct manifest *m, const char *path, struct err *e); /* whole or not at all */
+void manifest_close(struct manifest *m);
+
+size_t manifest_index(const struct manifest *m, int layer, int expert);
+/* Of MANIFEST_DATA: where the last expert ends. */
+uint64_t manifest_data_bytes(const struct manifest *m);
+
+/* Refuses, with ERR_FORMAT and the reason, a manifest (read from `path`) that is of another model or in other layouts
+ * than `wanted`. */
+MUST_USE err_code manifest_check(const struct manifest *m, const char *path, const struct manifest *wanted,
+                                 struct err *e);
+
+#endif
