@@ -105,6 +105,19 @@ void experts_close(struct experts **out)
 static err_code fill(struct experts *x, struct layer_slots *l, int32_t expert, int64_t slot, char *staging,
                      struct err *e)
 {
+    struct store_blob b = {0};
+    if (l->d.index < store_n_layers(x->store))
+        store_expert_blob(x->store, l->d.index, expert, &b);
+    while (b.packed) {
+        const struct store_blob_part *p = &b.part[0];
+        void *dst = backend_bank_slot(x->device, l->bank, slot);
+        if (store_read(x->store, &(struct store_range){p->file, p->offset, p->n_bytes, dst}, 1, e) == ERR_OK &&
+            store_blob_check(x->store, l->d.index, expert, &b, 0, dst, e) == ERR_OK)
+            return ERR_OK;
+        if (!store_expert_retry(x->store, l->d.index, expert, &b, e))
+            return e->code;
+        store_expert_blob(x->store, l->d.index, expert, &b);
+    }
     const struct expert_matrix *m[3] = {&l->d.gate, &l->d.up, &l->d.down};
     struct store_range ranges[3];
     char *dst = staging;
