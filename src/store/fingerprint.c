@@ -16,7 +16,7 @@ err_code store_fingerprint(struct store *s, char out[STORE_FINGERPRINT_BYTES], s
         uint64_t n_bytes = s->files[i].n_bytes;
         size_t n = n_bytes < SAMPLE_BYTES ? (size_t)n_bytes : SAMPLE_BYTES;
         for (uint64_t k = 0; k < N_SAMPLE; k++) { /* from the first byte to the last */
-            TRY(store_read(s, &(struct store_range){i, (n_bytes - n) / (N_SAMPLE - 1) * k, n, work}, 1, e));
+            TRY(store_read(s, &(struct store_range){i, (n_bytes - n) * k / (N_SAMPLE - 1), n, work}, 1, e));
             crc = crc32c(crc, work, n);
         }
     }

@@ -43,7 +43,7 @@ def tmp(name):
     return os.path.join(TMP.name, name)
 
 
-COMMANDS = ["generate", "logits", "ppl", "bench", "tokenize", "detokenize", "inspect", "version"]
+COMMANDS = ["generate", "logits", "ppl", "bench", "tokenize", "detokenize", "inspect", "prepare", "verify", "version"]
 
 
 def test_help_and_version():
