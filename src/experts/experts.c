@@ -130,6 +130,8 @@ static err_code fill(struct experts *x, struct layer_slots *l, int32_t expert, i
     }
     if (store_read(x->store, ranges, 3, e) != ERR_OK)
         return err_prefix(e, "layer %d, expert %d", l->d.index, (int)expert);
+    for (int i = 0; i < b.n_part; i++)
+        TRY(store_blob_check(x->store, l->d.index, expert, &b, i, ranges[i].dst, e));
     return backend_bank_fill(x->device, l->bank, slot, ranges[0].dst, ranges[1].dst, ranges[2].dst, e);
 }
 

@@ -18,7 +18,7 @@ void drive_end(struct drive *d, uint64_t n_bytes, bool arrived, int64_t now_ns)
     d->window_bytes += arrived ? n_bytes : 0;
     d->window_ns += now_ns - d->progress_ns;
     d->progress_ns = now_ns;
-    if (d->window_ns < window_ns)
+    if (!arrived || d->window_ns < window_ns)
         return;
     double rate = (double)d->window_bytes * 1e9 / (double)d->window_ns;
     d->bytes_per_s = d->bytes_per_s > 0 ? (d->bytes_per_s + rate) / 2 : rate;

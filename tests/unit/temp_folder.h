@@ -29,15 +29,23 @@ static inline struct temp_path temp_path(const struct temp_folder *t, const char
     return p;
 }
 
-static inline void temp_folder_remove(const struct temp_folder *t)
+static inline void temp_remove_all(const char *path)
 {
-    DIR *d = opendir(t->path);
-    for (struct dirent *f; d && (f = readdir(d));)
-        if (f->d_name[0] != '.')
-            (void)unlink(temp_path(t, f->d_name).s);
+    DIR *d = opendir(path);
+    for (struct dirent *f; d && (f = readdir(d));) {
+        char inner[1024];
+        snprintf(inner, sizeof inner, "%s/%s", path, f->d_name);
+        if (f->d_name[0] != '.' && unlink(inner) != 0)
+            temp_remove_all(inner);
+    }
     if (d)
         closedir(d);
-    (void)rmdir(t->path);
+    (void)rmdir(path);
+}
+
+static inline void temp_folder_remove(const struct temp_folder *t)
+{
+    temp_remove_all(t->path);
 }
 
 #endif
