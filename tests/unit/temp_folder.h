@@ -3,6 +3,7 @@
 #define TESTS_TEMP_FOLDER_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,23 +30,28 @@ static inline struct temp_path temp_path(const struct temp_folder *t, const char
     return p;
 }
 
-static inline void temp_remove_all(const char *path)
+/* Removes what is in a folder, and closes fd. */
+static inline void temp_folder_empty(int fd)
 {
-    DIR *d = opendir(path);
+    DIR *d = fdopendir(fd);
     for (struct dirent *f; d && (f = readdir(d));) {
-        char inner[1024];
-        snprintf(inner, sizeof inner, "%s/%s", path, f->d_name);
-        if (f->d_name[0] != '.' && unlink(inner) != 0)
-            temp_remove_all(inner);
+        if (f->d_name[0] == '.' || unlinkat(fd, f->d_name, 0) == 0)
+            continue;
+        int inner = openat(fd, f->d_name, O_RDONLY | O_DIRECTORY);
+        if (inner >= 0)
+            temp_folder_empty(inner);
+        (void)unlinkat(fd, f->d_name, AT_REMOVEDIR);
     }
     if (d)
         closedir(d);
-    (void)rmdir(path);
 }
 
 static inline void temp_folder_remove(const struct temp_folder *t)
 {
-    temp_remove_all(t->path);
+    int fd = open(t->path, O_RDONLY | O_DIRECTORY);
+    if (fd >= 0)
+        temp_folder_empty(fd);
+    (void)rmdir(t->path);
 }
 
 #endif
