@@ -1,6 +1,6 @@
-/* How fast a file is read at random places through a store's queue:
- *     bench_reads MODEL.gguf io_uring|pread on|off N_BYTES DEPTH SECONDS
- * Prints bandwidth and the processor time that it took. Use a file much larger than what is read, or --direct on. */
+/* How fast random experts are read through a store's queue, which is what a model bigger than memory waits for:
+ *     bench_reads MODEL.gguf DIR|- auto|io_uring|pread on|off DEPTH SECONDS
+ * from a prepared store in DIR, or from the GGUF (-). Prints bandwidth, latency and the processor time that it took. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,22 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/random.h"
-#include "store/store.h"
+#include "engine/expert_images.h"
+#include "kernels/kernels.h"
+
+struct bench {
+    struct pool *pool;
+    struct backend *device;
+    struct gguf *g;
+    struct store *s;
+    struct store_queue *q;
+    struct layout_image *images;
+    struct random random;
+    struct store_blob blob; /* whose parts are given out */
+    int next_part;
+};
 
 static double cpu_seconds(void)
 {
@@ -18,59 +32,90 @@ static double cpu_seconds(void)
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-static void bench(struct store_queue *q, struct store_read *reads, int depth, uint64_t file_bytes, size_t n_bytes,
-                  double seconds)
+static err_code open_all(struct bench *b, char **argv, struct err *e)
 {
-    struct random random = random_seed(1);
-    int64_t start = clock_ns(), n_read = 0, latency_ns = 0;
-    double cpu = cpu_seconds(), took = 0;
+    struct store_queue_params p = {.depth = atoi(argv[5])};
+    p.engine = !strcmp(argv[3], "auto")    ? STORE_ENGINE_AUTO
+               : !strcmp(argv[3], "pread") ? STORE_ENGINE_PREAD
+                                           : STORE_ENGINE_IO_URING;
+    p.direct = strcmp(argv[4], "on") ? STORE_DIRECT_OFF : STORE_DIRECT_ON;
+    const char *dir = argv[2];
+    TRY(gguf_open(&b->g, argv[1], e));
+    TRY(store_open_gguf(&b->s, b->g, e));
+    TRY(pool_create(&b->pool, 1, e));
+    TRY(backend_cpu_open(&b->device, b->pool, kernels_for(CPU_AVX2), e));
+    TRY(expert_images(b->device, b->s, &b->images, e));
+    if (strcmp(dir, "-") != 0)
+        TRY(store_attach(b->s, &dir, 1, b->images, NULL, e));
+    return store_queue_open(&b->q, b->s, &p, e);
+}
+
+/* The next part of a random expert. */
+static void set_read(struct bench *b, struct store_read *r)
+{
+    while (b->next_part == b->blob.n_part) {
+        int layer = (int)(random_u32(&b->random) % (uint32_t)store_n_layers(b->s));
+        int n = store_get_layer(b->s, layer)->n_expert;
+        if (n == 0)
+            continue;
+        store_expert_blob(b->s, layer, (int)(random_u32(&b->random) % (uint32_t)n), &b->blob);
+        b->next_part = 0;
+    }
+    const struct store_blob_part *p = &b->blob.part[b->next_part++];
+    r->file = p->file;
+    r->offset = p->offset;
+    r->n_bytes = p->n_bytes;
+}
+
+static void run(struct bench *b, struct store_read *reads, int depth, double seconds)
+{
     struct store_read *done[STORE_MAX_DEPTH];
+    int64_t start = clock_ns(), n_read = 0, latency_ns = 0;
+    double cpu = cpu_seconds(), took = 0, n_bytes = 0;
     size_t n = (size_t)depth;
     for (int i = 0; i < depth; i++)
         done[i] = &reads[i];
     while (took < seconds) {
         for (size_t i = 0; i < n; i++)
-            done[i]->offset = (((uint64_t)random_u32(&random) << 32) + random_u32(&random)) % (file_bytes - n_bytes);
-        store_queue_submit(q, done, n);
-        n = store_queue_collect(q, done, STORE_MAX_DEPTH, true);
+            set_read(b, done[i]);
+        store_queue_submit(b->q, done, n);
+        n = store_queue_collect(b->q, done, STORE_MAX_DEPTH, true);
         for (size_t i = 0; i < n; i++) {
             latency_ns += clock_ns() - done[i]->start_ns;
+            n_bytes += (double)done[i]->n_bytes;
             if (done[i]->failure)
                 abort();
         }
         n_read += (int64_t)n;
         took = (double)(clock_ns() - start) / 1e9;
     }
-    double gb = (double)n_read * (double)n_bytes / 1e9;
-    printf("%s: %zu bytes, depth %d: %.3f GB/s, latency %.2f ms, processor %.0f ms/GB\n", store_queue_engine(q),
-           n_bytes, depth, gb / took, (double)latency_ns / (double)n_read / 1e6, (cpu_seconds() - cpu) * 1e3 / gb);
+    printf("%s: depth %d, %.0f bytes a read: %.3f GB/s, latency %.2f ms, processor %.0f ms/GB\n",
+           store_queue_engine(b->q), depth, n_bytes / (double)n_read, n_bytes / 1e9 / took,
+           (double)latency_ns / (double)n_read / 1e6, (cpu_seconds() - cpu) * 1e12 / n_bytes);
 }
 
 int main(int argc, char **argv)
 {
     struct err e = {0};
-    struct gguf *g = NULL;
-    struct store *s = NULL;
-    struct store_queue *q = NULL;
+    struct bench b = {.random = random_seed((uint64_t)clock_ns())}; /* never what the drive's caches saw before */
     if (argc != 7)
         return 2;
     int depth = atoi(argv[5]);
-    size_t n_bytes = (size_t)atoll(argv[4]);
-    struct store_queue_params p = {.depth = depth,
-                                   .engine = strcmp(argv[2], "pread") ? STORE_ENGINE_IO_URING : STORE_ENGINE_PREAD,
-                                   .direct = strcmp(argv[3], "on") ? STORE_DIRECT_OFF : STORE_DIRECT_ON};
     struct store_read *reads = mem_calloc((size_t)depth, sizeof *reads);
-    if (gguf_open(&g, argv[1], &e) || store_open_gguf(&s, g, &e) || store_queue_open(&q, s, &p, &e)) {
+    if (open_all(&b, argv, &e) != ERR_OK) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
-    for (int i = 0; i < depth; i++) {
-        reads[i] = (struct store_read){.n_bytes = n_bytes};
-        reads[i].buf = mem_map(store_read_room(STORE_ALIGN - 1, n_bytes), MEM_SCRATCH);
-    }
-    bench(q, reads, depth, gguf_file_bytes(g, 0), n_bytes, atof(argv[6]));
-    store_queue_close(&q);
-    store_close(&s);
-    gguf_close(&g);
+    size_t room = 0;
+    for (int l = 0; l < store_n_layers(b.s); l++)
+        room = b.images[l].n_bytes > room ? b.images[l].n_bytes : room;
+    room += STORE_ALIGN;
+    char *buf = mem_map((size_t)depth * room, MEM_SCRATCH); /* in huge pages, as slots are */
+    for (int i = 0; i < depth; i++)
+        reads[i].buf = buf + (size_t)i * room;
+    run(&b, reads, depth, atof(argv[6]));
+    store_queue_close(&b.q);
+    store_close(&b.s);
+    gguf_close(&b.g);
     return 0;
 }
