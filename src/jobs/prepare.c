@@ -82,13 +82,13 @@ static bool holds(const struct target *t, size_t index)
 /* Who gets an expert that is to lie in one directory: who has it, else who is furthest behind its share. */
 static struct target *pick_target(struct prepare *x, size_t index, size_t n_bytes)
 {
-    struct target *best = NULL, *holder = NULL;
+    struct target *best = &x->targets[0], *holder = NULL;
     for (int i = 0; i < x->n_targets; i++) {
         struct target *t = &x->targets[i];
         t->credit += t->share * (double)n_bytes;
         if (!holder && holds(t, index))
             holder = t;
-        if (!best || t->credit > best->credit)
+        if (t->credit > best->credit)
             best = t;
     }
     best = holder ? holder : best;

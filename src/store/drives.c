@@ -1,8 +1,9 @@
 #include "store/drives.h"
 
-/* A speed is taken anew every WINDOW_NS of busy time. SLOWEST: the least share, of the fastest drive's. */
+/* A speed is taken anew every WINDOW_NS of busy time. slowest: the least share, of the fastest drive's. */
 static const int64_t window_ns = 30 * 1000 * 1000;
 static const double slowest = 1.0 / 64, max_credit_reads = 32;
+enum { SLOW_FOR_GOOD = 8, USUAL_WINDOWS = 32 };
 
 void drive_begin(struct drive *d, uint64_t n_bytes, int64_t now_ns)
 {
@@ -24,6 +25,16 @@ void drive_end(struct drive *d, uint64_t n_bytes, bool arrived, int64_t now_ns)
     d->bytes_per_s = d->bytes_per_s > 0 ? (d->bytes_per_s + rate) / 2 : rate;
     d->window_bytes = 0;
     d->window_ns = 0;
+    if (d->usual_bytes_per_s <= 0)
+        d->usual_bytes_per_s = rate;
+    d->n_slow = d->bytes_per_s < d->usual_bytes_per_s / 4 ? d->n_slow + 1 : 0;
+    if (d->n_slow == 0) /* what is slow never becomes usual */
+        d->usual_bytes_per_s += (rate - d->usual_bytes_per_s) / USUAL_WINDOWS;
+}
+
+bool drive_is_slow(const struct drive *d)
+{
+    return d->n_slow >= SLOW_FOR_GOOD;
 }
 
 double drive_speed(const struct drive *d, int64_t now_ns)
@@ -35,13 +46,14 @@ double drive_speed(const struct drive *d, int64_t now_ns)
     return speed;
 }
 
-/* Unknown drives are as good as the best until they show what they are. */
+/* Unknown drives are as good as the best until they show what they are. The least share goes only to drives that have
+ * nothing to do, or the slow one's reads would fill the queue. */
 static double weight_of(const struct drive *d, double fastest, int64_t now_ns)
 {
     if (d->bytes_per_s <= 0)
         return fastest > 0 ? fastest : 1;
     double speed = drive_speed(d, now_ns);
-    return speed > slowest * fastest ? speed : slowest * fastest;
+    return speed > slowest * fastest || d->n_flying > 0 ? speed : slowest * fastest;
 }
 
 int drives_pick(struct drive *const *drives, const bool *alive, const bool *has, int n, uint64_t n_bytes,

@@ -20,7 +20,6 @@ struct copy {
     bool *bad; /* [n_experts] failed once */
     int n_failures;
     bool is_gone, said_slow;
-    double best_bytes_per_s;
 };
 
 struct store_copies {
@@ -176,7 +175,7 @@ void copies_begin(struct store_copies *c, int file, size_t n_bytes)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* A drive that came down to a quarter of its best is worth a word. */
+/* A drive that has become slow is worth a word when there are others. */
 void copies_end(struct store_copies *c, int file, size_t n_bytes, bool arrived)
 {
     struct copy *p = copy_of(c, file);
@@ -184,14 +183,13 @@ void copies_end(struct store_copies *c, int file, size_t n_bytes, bool arrived)
         return;
     pthread_mutex_lock(&c->lock);
     drive_end(&p->drive, n_bytes, arrived, clock_ns());
-    double speed = p->drive.bytes_per_s, best = p->best_bytes_per_s;
-    bool is_slow = speed < best / 4, says = is_slow && !p->said_slow && c->n > 1;
+    bool is_slow = drive_is_slow(&p->drive), says = is_slow && !p->said_slow && c->n > 1;
+    double speed = p->drive.bytes_per_s, usual = p->drive.usual_bytes_per_s;
     p->said_slow = is_slow;
-    p->best_bytes_per_s = speed > best ? speed : best;
     pthread_mutex_unlock(&c->lock);
     if (says)
         log_line(c->log, LOG_WARN, "%s: slowed down to %.0f MB/s from %.0f: the others take over", p->dir, speed / 1e6,
-                 best / 1e6);
+                 usual / 1e6);
 }
 
 void copies_name(const struct store_copies *c, int file, uint64_t at, char *out, size_t n)

@@ -1,6 +1,7 @@
 /* How fast random experts are read through a store's queue, which is what a model bigger than memory waits for:
- *     bench_reads MODEL.gguf DIR|- auto|io_uring|pread on|off DEPTH SECONDS
- * from a prepared store in DIR, or from the GGUF (-). Prints bandwidth, latency and the processor time that it took. */
+ *     bench_reads MODEL.gguf DIR[,DIR]|- auto|io_uring|pread on|off DEPTH SECONDS
+ * from a prepared store in one directory or two, or from the GGUF (-). Prints bandwidth, latency and the processor time
+ * that it took. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,11 @@ static double cpu_seconds(void)
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
+static void say(void *user, enum log_level level, const char *line)
+{
+    fprintf(stderr, "%s\n", line);
+}
+
 static err_code open_all(struct bench *b, char **argv, struct err *e)
 {
     struct store_queue_params p = {.depth = atoi(argv[5])};
@@ -39,14 +45,18 @@ static err_code open_all(struct bench *b, char **argv, struct err *e)
                : !strcmp(argv[3], "pread") ? STORE_ENGINE_PREAD
                                            : STORE_ENGINE_IO_URING;
     p.direct = strcmp(argv[4], "on") ? STORE_DIRECT_OFF : STORE_DIRECT_ON;
-    const char *dir = argv[2];
+    static const struct log log = {.sink = say};
+    char *comma = strchr(argv[2], ',');
+    const char *dirs[] = {argv[2], comma ? comma + 1 : NULL};
+    if (comma)
+        *comma = 0;
     TRY(gguf_open(&b->g, argv[1], e));
     TRY(store_open_gguf(&b->s, b->g, e));
     TRY(pool_create(&b->pool, 1, e));
     TRY(backend_cpu_open(&b->device, b->pool, kernels_for(CPU_AVX2), e));
     TRY(expert_images(b->device, b->s, &b->images, e));
-    if (strcmp(dir, "-") != 0)
-        TRY(store_attach(b->s, &dir, 1, b->images, NULL, e));
+    if (strcmp(dirs[0], "-") != 0)
+        TRY(store_attach(b->s, dirs, comma ? 2 : 1, b->images, &log, e));
     return store_queue_open(&b->q, b->s, &p, e);
 }
 

@@ -74,12 +74,15 @@ static void a_drive_that_slows_is_relieved_and_comes_back(void **state)
     int picked[3];
     simulate(&s, (const double[]){1e9, 1e9, 0}, 400, picked);
     assert_in_range(picked[0], 180, 220);
-    simulate(&s, (const double[]){1e9, 0.02e9, 0}, 400, picked);
-    simulate(&s, (const double[]){1e9, 0.02e9, 0}, 400, picked);
-    assert_in_range(picked[1], 1, 20); /* a little, to see how it does */
+    assert_false(drive_is_slow(&s.d[0]) || drive_is_slow(&s.d[1]));
+    simulate(&s, (const double[]){1e9, 0.005e9, 0}, 400, picked);
+    simulate(&s, (const double[]){1e9, 0.005e9, 0}, 1600, picked);
+    assert_in_range(picked[1], 1, 30); /* a little, to see how it does */
+    assert_true(!drive_is_slow(&s.d[0]) && drive_is_slow(&s.d[1]));
     simulate(&s, (const double[]){1e9, 1e9, 0}, 4000, picked);
     simulate(&s, (const double[]){1e9, 1e9, 0}, 400, picked);
     assert_in_range(picked[1], 150, 250);
+    assert_false(drive_is_slow(&s.d[1]));
 }
 
 static void a_drive_that_does_not_answer_is_left_alone(void **state)
