@@ -120,6 +120,16 @@ typedef struct moebius_roof {
 MOEBIUS_API moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
                                                        moebius_error *error);
 
+/* What was read from where: place 0 is the model's file, then come the directories of the prepared store. False: there is
+ * no such place. */
+typedef struct moebius_place {
+    const char *path; /* borrowed from the engine */
+    uint64_t n_reads, n_bytes;
+    double bytes_per_s; /* of a directory while it had something to do; 0: not known */
+    bool is_gone;       /* it failed, and nothing more is read from there */
+} moebius_place;
+MOEBIUS_API bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out);
+
 /* ---- text and tokens ----------------------------------------------------------------------------------------- */
 
 typedef struct moebius_vocab moebius_vocab; /* borrowed from an engine, or opened alone; shareable between threads */

@@ -179,6 +179,18 @@ static void print_statistics(const struct generate *g, const struct timing *t)
     fprintf(stderr, " | state %.2f MB\n", (double)moebius_session_state_bytes(g->opened.session) / 1e6);
 }
 
+/* With a prepared store: what came from where. */
+static void print_places(const struct generate *g)
+{
+    moebius_place p;
+    for (int i = 0; g->model.store && moebius_engine_place(g->opened.engine, i, &p); i++) {
+        fprintf(stderr, "%s: %llu reads, %.2f GB", p.path, (unsigned long long)p.n_reads, (double)p.n_bytes / 1e9);
+        if (p.bytes_per_s > 0)
+            fprintf(stderr, ", %.0f MB/s", p.bytes_per_s / 1e6);
+        fprintf(stderr, "%s\n", p.is_gone ? ", given up" : "");
+    }
+}
+
 static int run(const struct command *c, int argc, char **argv)
 {
     struct generate g = {.sampling = moebius_default_sampler_options(), .n = 256, .seed = -1};
@@ -213,6 +225,7 @@ static int run(const struct command *c, int argc, char **argv)
         cli_catch_interrupt();
         code = generate(&g, &t, &e);
         print_statistics(&g, &t);
+        print_places(&g);
     }
     text_stream_close(&g.stream);
     moebius_sampler_close(&g.sampler);

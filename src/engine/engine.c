@@ -218,3 +218,12 @@ moebius_counters moebius_engine_counters(const moebius_engine *engine)
     }
     return c;
 }
+
+bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out)
+{
+    struct store_place p;
+    if (i < 0 || !store_get_place(engine->store, i, &p))
+        return false;
+    *out = (moebius_place){p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
+    return true;
+}

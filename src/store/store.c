@@ -33,6 +33,8 @@ err_code store_read(struct store *s, const struct store_range *ranges, size_t n,
             break;
         }
         n_bytes += ranges[i].n_bytes;
+        if (s->copies)
+            copies_count(s->copies, ranges[i].file, ranges[i].n_bytes);
     }
     store_count(s, i, n_bytes);
     atomic_fetch_add_explicit(&s->n_ns, (uint64_t)(clock_ns() - start_ns), memory_order_relaxed);
@@ -87,6 +89,20 @@ struct store_counters store_get_counters(const struct store *s)
         .n_bytes = atomic_load_explicit(&s->n_bytes, memory_order_relaxed),
         .n_ns = atomic_load_explicit(&s->n_ns, memory_order_relaxed),
     };
+}
+
+bool store_get_place(const struct store *s, int i, struct store_place *out)
+{
+    struct store_place p;
+    struct store_counters all = store_get_counters(s);
+    if (i > 0)
+        return s->copies && copies_place(s->copies, i - 1, out);
+    *out = (struct store_place){.path = s->files[0].path, .n_reads = all.n_reads, .n_bytes = all.n_bytes};
+    for (int k = 0; s->copies && copies_place(s->copies, k, &p); k++) {
+        out->n_reads -= p.n_reads;
+        out->n_bytes -= p.n_bytes;
+    }
+    return true;
 }
 
 void store_close(struct store **s)

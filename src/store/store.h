@@ -64,6 +64,16 @@ struct store_counters {
 };
 struct store_counters store_get_counters(const struct store *s);
 
+/* The same place by place: 0 is the GGUF, then come the directories of the prepared store. False: there is no such
+ * place. */
+struct store_place {
+    const char *path; /* borrowed */
+    uint64_t n_reads, n_bytes;
+    double bytes_per_s; /* of a directory, while it had reads in flight; 0: not known */
+    bool is_gone;       /* given up */
+};
+bool store_get_place(const struct store *s, int i, struct store_place *out);
+
 /* ---- reads in flight ----------------------------------------------------------------------------------------- */
 
 enum { STORE_ALIGN = 4096 }; /* of buffers, and of what is asked of a drive */
@@ -154,7 +164,8 @@ const struct store_layer *store_get_layer(const struct store *s, int layer);
 /* Adds the directories of a prepared store (manifest.h) to one opened from a GGUF: experts are then read from there,
  * from whichever directory has them and is fastest, and from the GGUF where none has. images: [store_n_layers], how the
  * device wants the experts of each layer. ERR_FORMAT for a store of another model or in other layouts. Before any
- * queue is opened. The log (may be NULL; borrowed) is told when a drive fails or slows down. */
+ * queue is opened, and once; after a failure the store is fit for closing only. The log (may be NULL; borrowed) is told
+ * when a drive fails or slows down. */
 enum { STORE_MAX_DIRS = 16 };
 MUST_USE err_code store_attach(struct store *s, const char *const *dirs, int n_dirs, const struct layout_image *images,
                                const struct log *log, struct err *e);

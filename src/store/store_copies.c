@@ -20,6 +20,7 @@ struct copy {
     bool *bad; /* [n_experts] failed once */
     int n_failures;
     bool is_gone, said_slow;
+    uint64_t n_reads, n_bytes; /* that arrived */
 };
 
 struct store_copies {
@@ -183,6 +184,8 @@ void copies_end(struct store_copies *c, int file, size_t n_bytes, bool arrived)
         return;
     pthread_mutex_lock(&c->lock);
     drive_end(&p->drive, n_bytes, arrived, clock_ns());
+    p->n_reads += arrived;
+    p->n_bytes += arrived ? n_bytes : 0;
     bool is_slow = drive_is_slow(&p->drive), says = is_slow && !p->said_slow && c->n > 1;
     double speed = p->drive.bytes_per_s, usual = p->drive.usual_bytes_per_s;
     p->said_slow = is_slow;
@@ -190,6 +193,28 @@ void copies_end(struct store_copies *c, int file, size_t n_bytes, bool arrived)
     if (says)
         log_line(c->log, LOG_WARN, "%s: slowed down to %.0f MB/s from %.0f: the others take over", p->dir, speed / 1e6,
                  usual / 1e6);
+}
+
+void copies_count(struct store_copies *c, int file, size_t n_bytes)
+{
+    struct copy *p = copy_of(c, file);
+    if (!p)
+        return;
+    pthread_mutex_lock(&c->lock);
+    p->n_reads++;
+    p->n_bytes += n_bytes;
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool copies_place(struct store_copies *c, int copy, struct store_place *out)
+{
+    if (copy >= c->n)
+        return false;
+    const struct copy *p = &c->copies[copy];
+    pthread_mutex_lock(&c->lock);
+    *out = (struct store_place){p->dir, p->n_reads, p->n_bytes, p->drive.bytes_per_s, p->is_gone};
+    pthread_mutex_unlock(&c->lock);
+    return true;
 }
 
 void copies_name(const struct store_copies *c, int file, uint64_t at, char *out, size_t n)

@@ -71,6 +71,9 @@ void copies_begin(struct store_copies *c, int file, size_t n_bytes);
 void copies_end(struct store_copies *c, int file, size_t n_bytes, bool arrived);
 /* "layer 3, expert 5" for a byte of a directory's data, or nothing. */
 void copies_name(const struct store_copies *c, int file, uint64_t at, char *out, size_t n);
+/* Something of a file arrived, other than through a queue. */
+void copies_count(struct store_copies *c, int file, size_t n_bytes);
+bool copies_place(struct store_copies *c, int copy, struct store_place *out);
 void copies_close(struct store_copies *c);
 
 /* ---- store_layers.c ------------------------------------------------------------------------------------------ */

@@ -43,7 +43,7 @@ during() { # SECONDS: sets first and second, the MB read from each meanwhile
 
 mkdir "$group"
 for i in 0 1; do
-    truncate -s $(($(stat -c %s "$model") + (64 << 20))) "$work/image$i"
+    truncate -s $((($(stat -c %s "$model") >> 20) + 64))M "$work/image$i"
     mkfs.ext4 -q -F "$work/image$i"
     loops+=("$(losetup -f --show "$work/image$i")")
     mkdir "$work/m$i"

@@ -6,6 +6,7 @@ is one test; a failed assertion names itself."""
 import hashlib
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -68,6 +69,10 @@ def test_same_logits_from_any_store():
         for io in [["--io", "io_uring"], ["--io", "pread"], ["--direct", "off"]]:
             got, err = logits("--store", dirs, *io)
             assert got == expected and not err, (dirs, io, err)
+    # and it does come from there
+    err = run("generate", "-m", DEMO, "-p", "x", "-n", 1, "--store", f"{tmp('a')},{tmp('b')}").stderr.decode()
+    reads = [int(re.search(re.escape(tmp(d)) + r": (\d+) reads", err)[1]) for d in "ab"]
+    assert sum(reads) == N_EXPERT and min(reads) > 0, err
     # a stripe holds each expert once, and both halves something
     sizes = [os.path.getsize(os.path.join(tmp(d), "experts.bin")) for d in "abc"]
     assert sizes[0] + sizes[1] == sizes[2] and min(sizes) > 0

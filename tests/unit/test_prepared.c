@@ -152,6 +152,14 @@ static void experts_come_from_drives_until_none_is_left(void **state)
             n[read_expert(&f, i % N_EXPERT) + 1]++;
         assert_true(n[0] == 0 && n[1] > 0 && n[2] > 0);
         assert_string_equal(f.said, "");
+        struct store_place place;
+        for (int i = 1; i <= 2; i++) {
+            assert_true(store_get_place(f.s, i, &place));
+            assert_string_equal(place.path, dirs[i - 1]);
+            assert_int_equal(place.n_reads, n[i]);
+            assert_int_equal(place.n_bytes, (uint64_t)n[i] * f.images[1].n_bytes);
+        }
+        assert_false(store_get_place(f.s, 3, &place));
         close_all(&f);
     }
     /* a drive vanishes while the model runs, and then the other */
@@ -165,6 +173,8 @@ static void experts_come_from_drives_until_none_is_left(void **state)
             n[read_expert(&f, i) + 1]++;
         assert_int_equal(n[1], 0);
         assert_true(gone ? n[0] == N_EXPERT : n[2] == N_EXPERT);
+        struct store_place place;
+        assert_true(store_get_place(f.s, gone + 1, &place) && place.is_gone);
         assert_non_null(strstr(f.said, data[gone].s));
         assert_non_null(strstr(f.said, paths[gone].s));
         assert_non_null(strstr(f.said, "nothing more is read from there"));
