@@ -109,7 +109,16 @@ static void uring_close(struct store_queue *base)
 static int open_ring(struct io_uring *ring, unsigned depth)
 {
     int result = io_uring_queue_init(depth, ring, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
-    return result == -EINVAL ? io_uring_queue_init(depth, ring, 0) : result;
+    if (result == -EINVAL)
+        result = io_uring_queue_init(depth, ring, 0);
+    if (result < 0)
+        return result;
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring); /* 5.4 and 5.5 have rings that can't just read */
+    bool can_read = probe && io_uring_opcode_supported(probe, IORING_OP_READ);
+    io_uring_free_probe(probe);
+    if (!can_read)
+        io_uring_queue_exit(ring);
+    return can_read ? 0 : -ENOSYS;
 }
 
 err_code queue_uring_open(struct store_queue **out, int depth, struct err *e)

@@ -11,7 +11,7 @@ static const struct gguf_tensor *find(const struct gguf *g, int layer, const cha
     char name[64];
     snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", layer, what);
     const struct gguf_tensor *t = gguf_tensor_find(g, name);
-    return t && t->info && t->n_dims == 3 && t->n_bytes > 0 ? t : NULL;
+    return t && t->info && t->ne[3] == 1 && t->n_bytes > 0 ? t : NULL;
 }
 
 /* All rows of each expert's part of a tensor, or one of the two halves of a fused one. */
