@@ -120,8 +120,8 @@ typedef struct moebius_roof {
 MOEBIUS_API moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
                                                        moebius_error *error);
 
-/* What was read from where: place 0 is the model's file, then come the directories of the prepared store. False: there is
- * no such place. */
+/* What was read from where: place 0 is the model's file, then come the directories of the prepared store. False: there
+ * is no such place. */
 typedef struct moebius_place {
     const char *path; /* borrowed from the engine */
     uint64_t n_reads, n_bytes;

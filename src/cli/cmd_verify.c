@@ -50,7 +50,7 @@ const struct command cmd_verify = {
     .summary = "check a prepared store, or a GGUF file, against checksums",
     .details =
         "A prepared store carries its checksums. A GGUF file has none: --write makes them, in a file beside it, and\n"
-        "from then on damage to an expert is noticed whenever it is read.",
+        "from then on damage is noticed whenever the model runs.",
     .max_operand = 1,
     .run = run,
 };

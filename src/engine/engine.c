@@ -90,6 +90,8 @@ static err_code open_store(moebius_engine *g, struct err *e)
     struct layout_image *images = NULL;
     TRY(store_open_gguf(&g->store, g->gguf, e));
     TRY(store_use_checksums(g->store, &has_checksums, e));
+    if (has_checksums)
+        TRY(store_check_tensors(g->store, g->pool, e));
     const struct store_queue_params params = {.engine = (enum store_engine)g->options.io,
                                               .direct = (enum store_direct)g->options.direct};
     store_set_queue_params(g->store, &params);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
+#include "base/pool.h"
 #include "gguf/gguf_writer.h"
 #include "store/store_internal.h"
 
@@ -150,4 +152,62 @@ err_code store_use_checksums(struct store *s, bool *found, struct err *e)
     else
         mem_free(c);
     return code;
+}
+
+/* ---- checking tensors ---------------------------------------------------------------------------------------- */
+
+enum { CHUNK_BYTES = 4 << 20 };
+
+struct check {
+    struct store *s;
+    char *work; /* CHUNK_BYTES a thread */
+    atomic_flag failed;
+    atomic_bool stop;
+    err_code code;
+    struct err err;
+};
+
+static err_code check_tensor(const struct check *c, uint64_t i, char *work, struct err *e)
+{
+    const struct gguf_tensor *t = gguf_tensor_at(c->s->gguf, i);
+    uint32_t crc = 0;
+    for (uint64_t done = 0; done < t->n_bytes && !atomic_load(&c->stop);) {
+        size_t n = t->n_bytes - done < CHUNK_BYTES ? (size_t)(t->n_bytes - done) : CHUNK_BYTES;
+        const struct store_range r = store_tensor_part(t, done, n, work);
+        TRY(store_read(c->s, &r, 1, e));
+        crc = crc32c(crc, work, n);
+        done += n;
+    }
+    if (atomic_load(&c->stop) || crc == c->s->checksums->tensor[i])
+        return ERR_OK;
+    return err_set(e, ERR_FORMAT, "%s: tensor \"%s\" is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32,
+                   c->s->files[t->file].path, t->name, crc, c->s->checksums->tensor[i]);
+}
+
+static void check_task(void *arg, size_t i, int thread)
+{
+    struct check *c = arg;
+    struct err e = {0};
+    if (checksums_is_expert(c->s, gguf_tensor_at(c->s->gguf, i)))
+        return;
+    err_code code = check_tensor(c, i, c->work + (size_t)thread * CHUNK_BYTES, &e);
+    if (code == ERR_OK)
+        return;
+    atomic_store(&c->stop, true);
+    if (!atomic_flag_test_and_set(&c->failed)) {
+        c->code = code;
+        c->err = e;
+    }
+}
+
+err_code store_check_tensors(struct store *s, struct pool *pool, struct err *e)
+{
+    size_t n_bytes = (size_t)pool_n_threads(pool) * CHUNK_BYTES;
+    struct check c = {.s = s, .failed = ATOMIC_FLAG_INIT, .work = mem_map(n_bytes, MEM_SCRATCH)};
+    assert(s->checksums);
+    if (!c.work)
+        return err_nomem(e, n_bytes, "comparing checksums");
+    pool_run(pool, (size_t)s->checksums->n_tensors, check_task, &c);
+    mem_unmap(c.work, n_bytes, MEM_SCRATCH);
+    return c.code == ERR_OK ? ERR_OK : err_set(e, c.code, "%s", c.err.text);
 }

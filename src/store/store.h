@@ -22,6 +22,7 @@
 #include "quant/layout.h"
 
 struct store;
+struct pool;
 
 /* Reads from the files that the view was parsed from; refuses files that have changed in size since. Borrows
  * the view, which must outlive the store. */
@@ -37,6 +38,9 @@ MUST_USE err_code store_open_file(struct store **out, const char *path, struct e
 /* Gives experts that are read from the GGUF the checksums of its sidecar (checksums.h), so that store_blob_check can
  * tell damage; *found: there is one. Of a store that was opened from a GGUF. */
 MUST_USE err_code store_use_checksums(struct store *s, bool *found, struct err *e);
+/* Reads all tensors but the routed experts', in parallel, and compares them with these checksums. ERR_FORMAT with a
+ * sentence that names the file and the tensor. */
+MUST_USE err_code store_check_tensors(struct store *s, struct pool *pool, struct err *e);
 
 void store_close(struct store **s); /* its queues must be closed before */
 

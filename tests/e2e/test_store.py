@@ -4,6 +4,7 @@
 MOEBIUS_KILLS=N sets how often prepare is killed at a random moment (10), MOEBIUS_SEED which moments. Each function below
 is one test; a failed assertion names itself."""
 import hashlib
+import json
 import os
 import random
 import re
@@ -145,8 +146,14 @@ def test_a_sidecar_guards_a_raw_file():
     err = fails(4, "verify", model, says=["are damaged", model])
     assert "layer " in err  # it is an expert's, so it is never computed with
     fails(4, "generate", "-m", model, "-p", "x", says=[model, "layer ", "expert ", "are damaged"])
-    got, err = logits("--store", prepared("one"))
-    assert got == expected
+    flip(model, os.path.getsize(model) // 2)
+    assert logits(model=model)[0] == expected
+    tensors = json.loads(run("inspect", "--json", model).stdout)["tensors"]
+    at = next(t["offset"] + t["bytes"] - 1 for t in tensors if t["name"] == "output.weight")
+    flip(model, at)  # no expert's: noticed when the model is loaded
+    fails(4, "generate", "-m", model, "-p", "x", says=[model, 'tensor "output.weight"', "is damaged"])
+    fails(4, "verify", model, says=['tensor "output.weight"', "are damaged"])
+    flip(model, at)
     shutil.copy(prepared("one") + "/store.gguf", model + ".crc32c")
     fails(4, "verify", model, says=["not a file of checksums"])
 
