@@ -45,6 +45,15 @@ err_code cpu_level_detect(enum cpu_level *out, struct err *e)
     return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: expected scalar, avx2, avx512 or avx512vnni", mask);
 }
 
+int cpu_prefetch_bytes(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_is("amdfam19h")) /* Zen 3 and 4: their own prefetching is good, and ours only in its way */
+        return 256;
+#endif
+    return 6144;
+}
+
 int cpu_n_available(void)
 {
     cpu_set_t set;

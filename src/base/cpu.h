@@ -19,6 +19,9 @@ const char *cpu_level_name(enum cpu_level level);
  * (scalar, avx2, avx512, avx512vnni) asks for. An unknown name, or more than the machine has, is ERR_USAGE. */
 MUST_USE err_code cpu_level_detect(enum cpu_level *out, struct err *e);
 
+/* How far ahead of a stream of reads software should prefetch: as measured, docs/experiments.md. */
+int cpu_prefetch_bytes(void);
+
 /* Processors that this process may run on. */
 int cpu_n_available(void);
 

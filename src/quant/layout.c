@@ -32,7 +32,11 @@ struct r16 {
 #define Q6_HALF(h)                                                                                                     \
     Q6_USE(h, 0), Q6_USE(h, 1), Q6_USE(h, 2), Q6_USE(h, 3), Q6_USE(h, 4), Q6_USE(h, 5), Q6_USE(h, 6), Q6_USE(h, 7)
 
-/* All others in the order of their bytes, as quant/blocks.h has them. */
+/* Q3_K, the same: a dword of hmask, the one of qs's first half that it completes, and in the end the second half. */
+#define Q3_USE(i) (i) * 4, 32 + (i)*4
+
+/* All others in the order of their bytes, as quant/blocks.h has them. What a block's sums need first stands first: an
+ * order that is walked from front to back is one that processors see coming. */
 static const struct r16 r16_types[QUANT_MAX_ID] = {
     [QUANT_Q4_0] = {4, 0, 2, {RUN4(2)}},
     [QUANT_Q4_1] = {5, 0, 0, {0, RUN4(4)}},
@@ -42,10 +46,14 @@ static const struct r16 r16_types[QUANT_MAX_ID] = {
     [QUANT_IQ4_NL] = {4, 0, 2, {RUN4(2)}},
     [QUANT_MXFP4] = {4, 0, 1, {RUN4(1)}},
     [QUANT_Q2_K] = {21, 0, 0, {RUN16(0), RUN4(64), 80}},
-    [QUANT_Q3_K] = {27, 108, 2, {RUN8(0), RUN16(32), 96, 100, 104}},
+    [QUANT_Q3_K] = {27,
+                    108,
+                    2,
+                    {96, 100, 104, Q3_USE(0), Q3_USE(1), Q3_USE(2), Q3_USE(3), Q3_USE(4), Q3_USE(5), Q3_USE(6),
+                     Q3_USE(7), RUN8(64)}},
     [QUANT_Q4_K] = {36, 0, 0, {RUN4(0), RUN32(16)}},
     [QUANT_Q5_K] = {44, 0, 0, {RUN4(0), RUN8(16), RUN32(48)}},
-    [QUANT_Q6_K] = {52, 208, 2, {Q6_HALF(0), Q6_HALF(1), RUN4(192)}},
+    [QUANT_Q6_K] = {52, 208, 2, {RUN4(192), Q6_HALF(0), Q6_HALF(1)}},
     [QUANT_IQ4_XS] = {34, 0, 0, {0, 4, RUN32(8)}},
 };
 

@@ -35,11 +35,24 @@ static inline vi dot_scale(vi bytes, int i, int bits)
     return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i])), 8);
 }
 
-/* s += scale * (codes 0..2^bits - 1 in vectors [first, first + n) of src). A 16-bit sum over g vectors is at
- * most 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4, 32004 for 6 and 2. */
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
-                                      const int8_t *const q[], int n_tok)
+/* What dot_scaled takes away from the codes: nothing; dot_start says where a sum begins that does. */
+static inline int dot_offset(enum quant_type type)
 {
+    (void)type;
+    return 0;
+}
+
+static inline void dot_start(enum quant_type type, __m256i sum16, int32_t start[16])
+{
+    (void)type, (void)sum16, (void)start;
+}
+
+/* s += scale * (codes 0..2^bits - 1, less dot_offset, in vectors [first, first + n) of src). A 16-bit sum over g
+ * vectors is at most 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4, 32004 for 6 and 2. */
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
+                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+{
+    (void)start;
     int fit = bits <= 4 ? 8 : bits == 5 ? 4 : 2, group = fit < n ? fit : n;
     KERNELS_UNROLL
     for (int g = first; g < first + n; g += group) {
@@ -60,10 +73,34 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int fir
     }
 }
 
+/* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32
+ * apart. */
+KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
+                                     const int8_t *q, const int32_t *start)
+{
+    int group = bits <= 5 ? 4 : 2;
+    (void)start;
+    KERNELS_UNROLL
+    for (int g = first; g < first + 4; g += group) {
+        vi sum16[4];
+        KERNELS_UNROLL
+        for (int kind = 0; kind < 4; kind++)
+            sum16[kind] = vi_set1(0);
+        KERNELS_UNROLL
+        for (int i = g; i < g + group; i++)
+            KERNELS_UNROLL
+        for (int kind = 0; kind < 4; kind++)
+            sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q + 32 * kind + 4 * i);
+        KERNELS_UNROLL
+        for (int kind = 0; kind < 4; kind++)
+            s[0] = vi_add(s[0], vi_madd16(sum16[kind], scale[kind]));
+    }
+}
+
 /* s += codes 0..2^bits - 1 of src */
 KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[], int n_tok)
 {
-    dot_scaled(s, src, 0, 8, vi_set1(0x10001), bits, q, n_tok);
+    dot_scaled(s, src, 0, 8, vi_set1(0x10001), bits, q, NULL, n_tok);
 }
 
 /* What a sum of dot_int8 must start at, where `sum` is that of all its activations. */

@@ -1,13 +1,21 @@
-/* Products of the R16 layout (quant/layout.c): one row of weights a lane, activations broadcast, a register
- * tile of up to TILE tokens for each unpacked block of rows.
+/* Products of the R16 layout (quant/layout.c): one row of weights a lane, activations broadcast.
+ *
+ * A register tile of up to TILE tokens meets weights that are unpacked in registers, where a dot needs them. Many
+ * tokens meet formats that are costly to unpack in panels: a block of LANES rows is unpacked to the first-level cache,
+ * and all tiles meet it there.
  *
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
  * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
  * Types and numbers of tokens are constants, as in r16_unpack.h. */
+#include "base/cpu.h"
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/r16_unpack.h"
 
-enum { PREFETCH_BYTES = 6144 }; /* ahead of the weights being read; 4 to 9 KB measured alike */
+enum {
+    FAR_BYTES = 6144, /* ahead of weights that meet several tokens: 4 to 9 KB measured alike */
+    PANEL = 256,      /* weights of a row that are unpacked together */
+    MANY = 64         /* tokens that meet an unpacked panel */
+};
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
 
@@ -50,105 +58,137 @@ KERNELS_ALWAYS_INLINE int r16_block_bytes(enum quant_type type)
     return r16_n_vec(type) * 64 + r16_tail(type) * LAYOUT_R16_ROWS;
 }
 
-/* A walk over the blocks of LANES rows and n_tok activation rows. */
-struct r16_walk {
-    const uint8_t *w, *tail;
+/* Where the activations of a tile's tokens lie, for the block in hand. */
+struct r16_acts {
     const int8_t *q[TILE];
     const int16_t *sum[TILE];
     const float *d[TILE];
 };
 
-KERNELS_ALWAYS_INLINE void r16_walk_start(struct r16_walk *x, const struct kernel_matmul *a, enum quant_type type,
-                                          int64_t n_block, int64_t row, int64_t t0, int n_tok)
+KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_act *a, int64_t t0, int64_t block,
+                                       int block_len, int n_tok)
+{
+    int64_t n_scale = kernel_act_n_scale(a->kind, a->k), n_sum = kernel_act_n_sum(a->kind, a->k);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        x->q[t] = a->q + (t0 + t) * a->k + block * block_len;
+        x->sum[t] = a->sum + (t0 + t) * n_sum + block * (block_len == 32 ? 1 : 16);
+        x->d[t] = a->d + (t0 + t) * n_scale + block;
+    }
+}
+
+/* Lines to ask for while other work is done. */
+struct r16_ahead {
+    const uint8_t *p;
+    int n_line; /* each time that r16_prefetch is called */
+};
+
+KERNELS_ALWAYS_INLINE void r16_prefetch(struct r16_ahead *a)
+{
+    for (int i = 0; i < a->n_line; i++, a->p += 64)
+        _mm_prefetch((const char *)a->p, _MM_HINT_T0);
+}
+
+/* The part of a packed matrix that holds LANES rows from `row` on. */
+KERNELS_ALWAYS_INLINE const uint8_t *r16_rows(const struct kernel_matmul *a, enum quant_type type, int64_t row,
+                                              int block_len)
+{
+    int64_t group = row / LAYOUT_R16_ROWS * (a->k / block_len) * r16_block_bytes(type);
+    return (const uint8_t *)a->w + group + row % LAYOUT_R16_ROWS * 4;
+}
+
+/* The tails of those rows in a block. */
+KERNELS_ALWAYS_INLINE const uint8_t *r16_tails(const uint8_t *w, enum quant_type type, int64_t row)
 {
     int64_t lane = row % LAYOUT_R16_ROWS;
-    const uint8_t *group = (const uint8_t *)a->w + row / LAYOUT_R16_ROWS * n_block * r16_block_bytes(type);
-    int64_t n_scale = kernel_act_n_scale(a->x->kind, a->k), n_sum = kernel_act_n_sum(a->x->kind, a->k);
-    x->w = group + lane * 4;
-    x->tail = group + r16_n_vec(type) * 64 + lane * r16_tail(type);
-    KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++) {
-        x->q[t] = a->x->q + (t0 + t) * a->k;
-        x->sum[t] = a->x->sum + (t0 + t) * n_sum;
-        x->d[t] = a->x->d + (t0 + t) * n_scale;
-    }
-}
-
-KERNELS_ALWAYS_INLINE void r16_walk_next(struct r16_walk *x, enum quant_type type, int n_q, int n_sum, int n_tok)
-{
-    x->w += r16_block_bytes(type);
-    x->tail += r16_block_bytes(type);
-    KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++) {
-        x->q[t] += n_q;
-        x->sum[t] += n_sum;
-        x->d[t]++;
-    }
-}
-
-/* Asks for the lines [i, end) of the block PREFETCH_BYTES ahead. */
-KERNELS_ALWAYS_INLINE void r16_prefetch(const struct r16_walk *x, enum quant_type type, int i, int end)
-{
-    for (; i < end; i++)
-        _mm_prefetch((const char *)x->w + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
-}
-
-KERNELS_ALWAYS_INLINE void r16_store(const struct kernel_matmul *a, int64_t row, int64_t t0, int n_tok, const vf acc[])
-{
-    KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++)
-        vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
+    return w - lane * 4 + r16_n_vec(type) * 64 + lane * r16_tail(type);
 }
 
 /* ---- formats with 32 weights a block ------------------------------------------------------------------------- */
 
-/* s[t] = the block's integer sum. */
-KERNELS_ALWAYS_INLINE void r16_dot32(const struct r16_walk *x, vi s[], enum quant_type type, int n_tok)
+/* A block's scale and, in some formats, minimum. */
+struct r16_scale32 {
+    vf d, min;
+};
+
+KERNELS_ALWAYS_INLINE bool r16_has_min32(enum quant_type type)
 {
+    return type == QUANT_Q4_1 || type == QUANT_Q5_1;
+}
+
+KERNELS_ALWAYS_INLINE struct r16_scale32 r16_scale32_load(const uint8_t *w, enum quant_type type, int64_t row)
+{
+    if (r16_has_min32(type)) {
+        vi head = vi_load(w);
+        return (struct r16_scale32){vf_low_half(head), vf_low_half(vi_shr(head, 16))};
+    }
+    const uint8_t *tail = r16_tails(w, type, row);
+    return (struct r16_scale32){type == QUANT_MXFP4 ? vf_load_mxfp4(tail) : vf_load_half(tail), vf_zero()};
+}
+
+KERNELS_ALWAYS_INLINE struct r16_src r16_src32(const uint8_t *w, enum quant_type type)
+{
+    struct r16_src src = {.type = type, .p = w};
+    if (type == QUANT_Q5_0 || type == QUANT_Q5_1) {
+        src.fifth[0] = vi_load(w + (r16_nibbles_at(type) - 1) * 64);
+        src.fifth[1] = vi_shr(src.fifth[0], 4);
+    }
+    return src;
+}
+
+/* acc[t] += the block's product with token t. */
+KERNELS_ALWAYS_INLINE void r16_block_32(const struct r16_src *src, const struct r16_scale32 *scale,
+                                        const struct r16_acts *x, vf acc[], int n_tok)
+{
+    enum quant_type type = src->type;
     bool five = type == QUANT_Q5_0 || type == QUANT_Q5_1;
     bool int8 = type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4;
     int offset = type == QUANT_Q4_0 ? 8 : type == QUANT_Q5_0 ? 16 : 0;
-    struct r16_src src = {.type = type, .p = x->w};
-    if (five) {
-        src.fifth[0] = vi_load(x->w + (r16_nibbles_at(type) - 1) * 64);
-        src.fifth[1] = vi_shr(src.fifth[0], 4);
-    }
+    vi s[TILE];
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         s[t] = int8 ? dot_int8_start(*x->sum[t]) : vi_set1(-offset * *x->sum[t]);
     if (int8)
-        dot_int8(s, &src, x->q, n_tok);
+        dot_int8(s, src, x->q, n_tok);
     else
-        dot_plain(s, &src, five ? 5 : 4, x->q, n_tok);
+        dot_plain(s, src, five ? 5 : 4, x->q, n_tok);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        vf v = vf_mul(scale->d, vf_of(s[t]));
+        if (r16_has_min32(type))
+            v = vf_fma(scale->min, vf_set1((float)*x->sum[t]), v);
+        acc[t] = vf_fma(v, vf_bcast(x->d[t]), acc[t]);
+    }
 }
 
-KERNELS_ALWAYS_INLINE void r16_tile_32(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
+/* n_tok tokens from t0 on meet LANES rows, unpacked in registers. */
+KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
                                        int n_tok)
 {
-    bool has_min = type == QUANT_Q4_1 || type == QUANT_Q5_1;
-    int64_t n_block = a->k / 32;
-    struct r16_walk x;
+    const uint8_t *w = r16_rows(a, type, row, 32);
+    int64_t ahead_bytes = n_tok == 1 ? cpu_prefetch_bytes() : FAR_BYTES;
+    struct r16_acts x;
     vf acc[TILE];
-    r16_walk_start(&x, a, type, n_block, row, t0, n_tok);
+    r16_acts_at(&x, a->x, t0, 0, 32, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
-    for (int64_t b = 0; b < n_block; b++, r16_walk_next(&x, type, 32, 1, n_tok)) {
-        vi s[TILE];
-        r16_prefetch(&x, type, 0, r16_n_vec(type));
-        r16_dot32(&x, s, type, n_tok);
-        vi head = vi_load(x.w);
-        vf d = has_min ? vf_low_half(head) : type == QUANT_MXFP4 ? vf_load_mxfp4(x.tail) : vf_load_half(x.tail);
-        vf min = has_min ? vf_low_half(vi_shr(head, 16)) : vf_zero();
+    for (int64_t b = 0; b < a->k / 32; b++, w += r16_block_bytes(type)) {
+        struct r16_ahead ahead = {w + ahead_bytes, r16_n_vec(type)};
+        r16_prefetch(&ahead);
+        struct r16_scale32 scale = r16_scale32_load(w, type, row);
+        struct r16_src src = r16_src32(w, type);
+        r16_block_32(&src, &scale, &x, acc, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
-            vf v = vf_mul(d, vf_of(s[t]));
-            if (has_min)
-                v = vf_fma(min, vf_set1((float)*x.sum[t]), v);
-            acc[t] = vf_fma(v, vf_bcast(x.d[t]), acc[t]);
+            x.q[t] += 32;
+            x.sum[t]++;
+            x.d[t]++;
         }
     }
-    r16_store(a, row, t0, n_tok, acc);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
 /* ---- formats with 256 weights a block ------------------------------------------------------------------------ */
@@ -174,50 +214,122 @@ KERNELS_ALWAYS_INLINE void r16_scales_load(struct r16_scales *s, const uint8_t *
             s->min[i] = vi_and(vi_shr(vi_load(w + 64 * i), 4), low4);
         }
     } else if (type == QUANT_Q3_K) { /* quant/blocks.h: quant_q3k_scale */
-        vi high = vi_load(w + 26 * 64);
+        vi high = vi_load(w + 2 * 64);
         KERNELS_UNROLL
         for (int i = 0; i < 4; i++) {
-            vi low = vi_and(vi_shr(vi_load(w + (24 + i % 2) * 64), i / 2 * 4), low4);
+            vi low = vi_and(vi_shr(vi_load(w + i % 2 * 64), i / 2 * 4), low4);
             vi up = i < 2 ? vi_shl(high, 4 - 2 * i) : vi_shr(high, 2 * i - 4);
             s->scale[i] = vi_sub8(vi_or(low, vi_and(up, high2)), vi_set1(0x20202020));
         }
     } else if (type == QUANT_Q6_K) {
         KERNELS_UNROLL
         for (int i = 0; i < 4; i++)
-            s->scale[i] = vi_load(w + (48 + i) * 64);
+            s->scale[i] = vi_load(w + i * 64);
     } else {
         s->scale[0] = vi_load(w + 64);
         s->scale[1] = vi_shr(vi_load(w), 16);
     }
 }
 
-/* s[t] += the sum of sub-block j times its scale (or, in sub-blocks of 16, the two sums times theirs). */
-KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_walk *x, const struct r16_scales *sc, vi s[],
-                                       enum quant_type type, int j, int n_tok)
+KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
 {
-    int bits = type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : 4;
-    struct r16_src src = {.type = type, .p = x->w, .j = j};
-    const int8_t *q[TILE];
+    return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_IQ4_XS;
+}
+
+/* What stands in a block beside its weights. */
+struct r16_scale256 {
+    struct r16_scales sub;
+    vf d, dmin;
+};
+
+KERNELS_ALWAYS_INLINE void r16_scale256_load(struct r16_scale256 *s, const uint8_t *w, enum quant_type type,
+                                             int64_t row)
+{
+    vi halves = vi_load(w + (type == QUANT_Q2_K ? 20 * 64 : 0));
+    r16_scales_load(&s->sub, w, type);
+    s->d = r16_tail(type) ? vf_load_half(r16_tails(w, type, row)) : vf_low_half(halves);
+    s->dmin = vf_low_half(vi_shr(halves, 16));
+}
+
+/* Sums of a tile's activations over sub-blocks: where the dots start (dot_start), and over each 32. */
+struct r16_sums {
+    int32_t start[TILE][16];
+    int16_t of_32[TILE][8];
+};
+
+KERNELS_ALWAYS_INLINE void r16_sums_load(struct r16_sums *s, const struct r16_acts *x, enum quant_type type, int n_tok)
+{
     KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++)
+    for (int t = 0; t < n_tok; t++) {
+        __m256i sum16 = _mm256_loadu_si256((const __m256i *)x->sum[t]);
+        dot_start(type, sum16, s->start[t]);
+        __m256i sum32 = _mm256_madd_epi16(sum16, _mm256_set1_epi16(1));
+        __m128i low = _mm256_castsi256_si128(sum32), high = _mm256_extracti128_si256(sum32, 1);
+        _mm_storeu_si128((__m128i *)s->of_32[t], _mm_packs_epi32(low, high));
+    }
+}
+
+/* s[t] += the sum of sub-block j times its scale (or, in sub-blocks of 16, the two sums times theirs). */
+KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
+                                       const struct r16_sums *sums, vi s[], int n_tok)
+{
+    enum quant_type type = src->type;
+    int j = src->j, bits = type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
+    const int8_t *q[TILE];
+    const int32_t *start[TILE], *start2[TILE];
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
         q[t] = x->q[t] + 32 * j;
+        start[t] = sums->start[t] + 2 * j;
+        start2[t] = start[t] + 1;
+    }
     if (type == QUANT_IQ4_XS) { /* quant/blocks.h: quant_iq4xs_scale */
         vi low = vi_and(vi_shr(sc->scale[0], 4 * j), vi_set1(15));
         vi high = vi_and(vi_shr(sc->scale[1], 2 * j), vi_set1(3));
         vi scale = vi_sub(vi_or(low, vi_shl(high, 4)), vi_set1(32)), part[TILE];
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            part[t] = dot_int8_start(x->sum[t][2 * j] + x->sum[t][2 * j + 1]);
-        dot_int8(part, &src, q, n_tok);
+            part[t] = dot_int8_start(sums->of_32[t][j]);
+        dot_int8(part, src, q, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             s[t] = vi_add(s[t], vi_mul(part[t], scale));
     } else if (type == QUANT_Q4_K || type == QUANT_Q5_K) {
-        dot_scaled(s, &src, 0, 8, dot_scale(sc->scale[j / 4], j % 4, bits), bits, q, n_tok);
+        dot_scaled(s, src, 0, 8, dot_scale(sc->scale[j / 4], j % 4, bits), bits, q, start, n_tok);
     } else {
         vi scales = sc->scale[j / 2];
-        dot_scaled(s, &src, 0, 4, dot_scale(scales, j % 2 * 2, bits), bits, q, n_tok);
-        dot_scaled(s, &src, 4, 4, dot_scale(scales, j % 2 * 2 + 1, bits), bits, q, n_tok);
+        dot_scaled(s, src, 0, 4, dot_scale(scales, j % 2 * 2, bits), bits, q, start, n_tok);
+        dot_scaled(s, src, 4, 4, dot_scale(scales, j % 2 * 2 + 1, bits), bits, q, start2, n_tok);
+    }
+}
+
+/* Sub-blocks whose weights lie in the same bytes, where walking them one by one would read the block several times. */
+KERNELS_ALWAYS_INLINE int r16_n_kind(enum quant_type type)
+{
+    return type == QUANT_Q2_K || type == QUANT_Q3_K || type == QUANT_Q6_K ? 4 : 1;
+}
+
+/* r16_dot_sub of all sub-blocks for one token: four at a time, so that the block is read once and in order. */
+KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
+                                          const struct r16_sums *sums, struct r16_ahead *ahead, vi s[])
+{
+    int bits = src->type == QUANT_Q6_K ? 6 : 3;
+    for (int half = 0; half < 2; half++) {
+        const int8_t *q = x->q[0] + 128 * half;
+        const int32_t *start = sums->start[0] + 8 * half;
+        KERNELS_UNROLL
+        for (int first = 0; first < 8; first += 4) {
+            vi scale[4];
+            KERNELS_UNROLL
+            for (int kind = 0; kind < 4; kind++) {
+                vi scales = half ? sc->scale[2 + kind / 2] : sc->scale[kind / 2];
+                scale[kind] = dot_scale(scales, kind % 2 * 2 + first / 4, bits);
+            }
+            r16_prefetch(ahead);
+            r16_prefetch(ahead);
+            src->j = 4 * half;
+            dot_kinds(s, src, first, scale, bits, q, start + first / 4);
+        }
     }
 }
 
@@ -231,100 +343,176 @@ KERNELS_ALWAYS_INLINE vi r16_words(vi bytes, int i)
     return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i / 2])), 8);
 }
 
-/* Byte i of each lane in both of its words; positive. */
-KERNELS_ALWAYS_INLINE vi r16_twice(vi bytes, int i)
-{
-    static const uint8_t mask[4][16] = {
-        {0, 128, 0, 128, 4, 128, 4, 128, 8, 128, 8, 128, 12, 128, 12, 128},
-        {1, 128, 1, 128, 5, 128, 5, 128, 9, 128, 9, 128, 13, 128, 13, 128},
-        {2, 128, 2, 128, 6, 128, 6, 128, 10, 128, 10, 128, 14, 128, 14, 128},
-        {3, 128, 3, 128, 7, 128, 7, 128, 11, 128, 11, 128, 15, 128, 15, 128},
-    };
-    return vi_shuffle8(bytes, vi_mask16(mask[i]));
-}
-
-/* m[t] = sum over the 16 sums of activations of each times the factor of its sub-block, in bytes as in
- * r16_scales. */
-KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_walk *x, const vi *factor, vi m[], bool subs_of_32, int n_tok)
+/* m[t] = the sum over sub-blocks of their activations' sum times a factor of each, in bytes as in r16_scales. */
+KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_acts *x, const struct r16_sums *sums, const vi *factor, vi m[],
+                                        bool subs_of_32, int n_tok)
 {
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         m[t] = vi_set1(0);
+    int n_sub = subs_of_32 ? 8 : 16;
     KERNELS_UNROLL
-    for (int j = 0; j < 8; j++) {
-        vi f = subs_of_32 ? r16_twice(factor[j / 4], j % 4) : r16_words(factor[j / 2], j % 2 * 2);
+    for (int j = 0; j < n_sub; j += 2) {
+        vi f = r16_words(factor[j / 4], j % 4);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            m[t] = dot_words(m[t], f, vi_bcast(x->sum[t] + 2 * j));
+            m[t] = dot_words(m[t], f, vi_bcast((subs_of_32 ? sums->of_32[t] : x->sum[t]) + j));
     }
 }
 
-KERNELS_ALWAYS_INLINE void r16_tile_256(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
+/* acc[t] += the block's product with token t. src: the block, at j = 0 */
+KERNELS_ALWAYS_INLINE void r16_block_256(struct r16_src src, const struct r16_scale256 *scale, const struct r16_acts *x,
+                                         struct r16_ahead *ahead, vf acc[], int n_tok)
+{
+    enum quant_type type = src.type;
+    bool has_min = type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q2_K;
+    /* weights are stored this much too large; dots take away dot_offset of it */
+    int offset = type == QUANT_Q6_K ? 32 : type == QUANT_Q3_K ? 4 : 0, missing = offset - dot_offset(type);
+    struct r16_sums sums;
+    vi s[TILE], m[TILE];
+    r16_sums_load(&sums, x, type, n_tok);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        s[t] = vi_set1(0);
+    if (n_tok == 1 && !src.unpacked && r16_n_kind(type) == 4) {
+        r16_dot_halves(&src, &scale->sub, x, &sums, ahead, s);
+    } else {
+        for (src.j = 0; src.j < 8; src.j++) {
+            r16_prefetch(ahead);
+            r16_dot_sub(&src, &scale->sub, x, &sums, s, n_tok);
+        }
+    }
+    if (missing) {
+        r16_dot_sums(x, &sums, scale->sub.scale, m, r16_subs_of_32(type), n_tok);
+        KERNELS_UNROLL
+        for (int t = 0; t < n_tok; t++)
+            s[t] = vi_sub(s[t], vi_mul(m[t], vi_set1(missing)));
+    }
+    if (has_min)
+        r16_dot_sums(x, &sums, scale->sub.min, m, r16_subs_of_32(type), n_tok);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        vf v = vf_mul(scale->d, vf_of(s[t]));
+        if (has_min)
+            v = vf_fnma(scale->dmin, vf_of(m[t]), v);
+        acc[t] = vf_fma(v, vf_bcast(x->d[t]), acc[t]);
+    }
+}
+
+/* n_tok tokens from t0 on meet LANES rows, unpacked in registers. */
+KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
                                         int n_tok)
 {
-    bool subs_of_32 = type == QUANT_Q4_K || type == QUANT_Q5_K, has_min = subs_of_32 || type == QUANT_Q2_K;
-    int offset_log2 = type == QUANT_Q6_K ? 5 : type == QUANT_Q3_K ? 2 : 0; /* weights are stored 2^this too large */
-    int64_t n_block = a->k / 256;
-    struct r16_walk x;
+    const uint8_t *w = r16_rows(a, type, row, 256);
+    int64_t ahead_bytes = n_tok == 1 ? cpu_prefetch_bytes() : FAR_BYTES;
     vf acc[TILE];
-    r16_walk_start(&x, a, type, n_block, row, t0, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
-    for (int64_t b = 0; b < n_block; b++, r16_walk_next(&x, type, 256, 16, n_tok)) {
-        struct r16_scales sc;
-        vi s[TILE], m[TILE];
-        r16_scales_load(&sc, x.w, type);
+    for (int64_t b = 0; b < a->k / 256; b++, w += r16_block_bytes(type)) {
+        struct r16_acts x;
+        struct r16_scale256 scale;
+        struct r16_ahead ahead = {w + ahead_bytes, r16_n_vec(type) / 8 + 1};
+        r16_acts_at(&x, a->x, t0, b, 256, n_tok);
+        r16_scale256_load(&scale, w, type, row);
+        r16_block_256((struct r16_src){.type = type, .p = w}, &scale, &x, &ahead, acc, n_tok);
+    }
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
+}
+
+/* A block of LANES rows, unpacked. */
+struct r16_panel {
+    vi w[PANEL / 4];
+    struct r16_scale256 scale;
+};
+
+KERNELS_ALWAYS_INLINE void r16_unpack(struct r16_panel *p, const uint8_t *w, enum quant_type type, int64_t row)
+{
+    r16_scale256_load(&p->scale, w, type, row);
+    for (int half = 0; half < 2; half++) {
         KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            s[t] = vi_set1(0);
-        for (int j = 0; j < 8; j++) {
-            r16_prefetch(&x, type, r16_n_vec(type) * j / 8, r16_n_vec(type) * (j + 1) / 8);
-            r16_dot_sub(&x, &sc, s, type, j, n_tok);
-        }
-        if (has_min || offset_log2)
-            r16_dot_sums(&x, has_min ? sc.min : sc.scale, m, subs_of_32, n_tok);
-        vi halves = vi_load(x.w + (type == QUANT_Q2_K ? 20 * 64 : 0));
-        vf d = r16_tail(type) ? vf_load_half(x.tail) : vf_low_half(halves), dmin = vf_low_half(vi_shr(halves, 16));
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++) {
-            vi sum = offset_log2 ? vi_sub(s[t], vi_shl(m[t], offset_log2)) : s[t];
-            vf v = vf_mul(d, vf_of(sum));
-            if (has_min)
-                v = vf_fnma(dmin, vf_of(m[t]), v);
-            acc[t] = vf_fma(v, vf_bcast(x.d[t]), acc[t]);
+        for (int i = 0; i < 8; i++) { /* the sub-blocks of a half lie in the same bytes */
+            KERNELS_UNROLL
+            for (int kind = 0; kind < 4; kind++) {
+                p->w[(half * 4 + kind) * 8 + i] = r16_vec256(type, w, half, kind, i);
+            }
         }
     }
-    r16_store(a, row, t0, n_tok, acc);
+}
+
+KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type type, const struct kernel_act *a,
+                                    int64_t t0, int64_t block, struct r16_ahead *ahead, vf *acc, int n_tok)
+{
+    struct r16_acts x;
+    vf sum[TILE];
+    r16_acts_at(&x, a, t0, block, 256, n_tok);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        sum[t] = acc[t];
+    r16_block_256((struct r16_src){.type = type, .unpacked = p->w}, &p->scale, &x, ahead, sum, n_tok);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        acc[t] = sum[t];
+}
+
+/* Tokens [t0, t0 + n), n <= MANY, meet LANES rows: block after block is unpacked, and all tokens meet it. */
+KERNELS_ALWAYS_INLINE void r16_many_256(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
+                                        int n)
+{
+    const uint8_t *w = r16_rows(a, type, row, 256);
+    int n_call = (n + TILE - 1) / TILE * 8; /* of r16_prefetch for a block, a few more or less */
+    struct r16_panel p;
+    vf acc[MANY];
+    for (int t = 0; t < n; t++)
+        acc[t] = vf_zero();
+    for (int64_t b = 0; b < a->k / 256; b++, w += r16_block_bytes(type)) {
+        struct r16_ahead ahead = {w + FAR_BYTES, (r16_n_vec(type) + n_call - 1) / n_call};
+        int t = 0;
+        r16_unpack(&p, w, type, row);
+        for (; t + TILE <= n; t += TILE)
+            r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, TILE);
+        for (; t + 4 <= n; t += 4)
+            r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 4);
+        for (; t < n; t++)
+            r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 1);
+    }
+    for (int t = 0; t < n; t++)
+        vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
 /* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
 
-typedef void r16_tile_fn(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0, int n_tok);
+/* Whether many tokens meet weights that were unpacked for all of them: where unpacking costs more than the way through
+ * the cache. */
+KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
+{
+    return type == QUANT_Q3_K || type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q6_K;
+}
 
-KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, r16_tile_fn *tile)
+typedef void r16_walk_fn(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0, int n_tok);
+
+KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, r16_walk_fn *walk)
 {
     for (int64_t row = a->row0; row < a->row1; row += LANES) {
         int64_t t = 0;
+        if (r16_pays_to_unpack(type) && a->m > TILE)
+            for (; t < a->m; t += MANY)
+                r16_many_256(a, type, row, t, a->m - t < MANY ? (int)(a->m - t) : MANY);
         for (; t + TILE <= a->m; t += TILE)
-            tile(a, type, row, t, TILE);
-        if (TILE > 4 && a->m - t >= 4) {
-            tile(a, type, row, t, 4);
-            t += 4;
-        }
-        if (a->m - t >= 2) {
-            tile(a, type, row, t, 2);
-            t += 2;
-        }
-        if (a->m - t == 1)
-            tile(a, type, row, t, 1);
+            walk(a, type, row, t, TILE);
+        for (; TILE > 4 && t + 4 <= a->m; t += 4)
+            walk(a, type, row, t, 4);
+        for (; t < a->m; t++)
+            walk(a, type, row, t, 1);
     }
 }
 
 #define K(name, type, len)                                                                                             \
     void R16_NAME(type)(const struct kernel_matmul *a)                                                                 \
     {                                                                                                                  \
-        r16_matmul(a, QUANT_##name, r16_tile_##len);                                                                   \
+        r16_matmul(a, QUANT_##name, r16_walk_##len);                                                                   \
     }
 KERNELS_R16_LIST(K)
 #undef K

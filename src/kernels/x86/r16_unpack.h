@@ -12,9 +12,10 @@
 /* 32 weights of each of LANES rows: a block, or in formats of 256 the sub-block j. */
 struct r16_src {
     enum quant_type type;
-    const uint8_t *p; /* the block's first vector, in the lanes of the rows */
-    int j;            /* 0..7; not a constant, or the code would grow eightfold */
-    vi fifth[2];      /* Q5_0 and Q5_1: fifth bits, as they are and shifted right by four */
+    const uint8_t *p;   /* the block's first vector, in the lanes of the rows */
+    int j;              /* 0..7; not a constant, or the code would grow eightfold */
+    vi fifth[2];        /* Q5_0 and Q5_1: fifth bits, as they are and shifted right by four */
+    const vi *unpacked; /* not NULL: the weights of sub-block j (or block j) lie here as vectors, from 8 * j on */
 };
 
 /* The vector at p, shifted right, cut to the bits of `mask` in each byte. */
@@ -63,24 +64,49 @@ KERNELS_ALWAYS_INLINE vi r16_vec32(const struct r16_src *src, int i)
     }
 }
 
-/* Weights 4i..4i + 3 (i: 0..7) as bytes: values of Q8_0 and the IQ4 and MXFP4 formats, else unsigned codes.
- * What lies where: quant/layout.c and, for the sub-blocks, quant/blocks.h. */
-KERNELS_ALWAYS_INLINE vi r16_vec(const struct r16_src *src, int i)
+/* Weights 4i..4i + 3 (i: 0..7) of sub-block 4 * half + kind as bytes: values of the IQ4 format, else unsigned codes.
+ * With `kind` a constant. What lies where: quant/layout.c and, for the sub-blocks, quant/blocks.h. */
+KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, int half, int kind, int i)
 {
-    const uint8_t *p = src->p + i * 64;
-    int j = src->j, half = j / 4, kind = j % 4;
-    switch (src->type) {
+    const uint8_t *p = block + i * 64;
+    int j = 4 * half + kind;
+    switch (type) {
     case QUANT_Q2_K: return r16_bits(p + (4 + 8 * half) * 64, 2 * kind, 3);
-    case QUANT_Q3_K: return vi_or(r16_bits(p + (8 + 8 * half) * 64, 2 * kind, 3), vi_shl(r16_bits(p, j, 1), 2));
+    case QUANT_Q3_K: { /* third bits and the first half's low ones take turns */
+        const uint8_t *third = block + (3 + 2 * i) * 64, *low = half ? block + (19 + i) * 64 : third + 64;
+        return vi_or(r16_bits(low, 2 * kind, 3), vi_shl(r16_bits(third, j, 1), 2));
+    }
     case QUANT_Q4_K: return r16_bits(p + (4 + j / 2 * 8) * 64, j % 2 * 4, 15);
     case QUANT_Q5_K:
         return vi_or(r16_bits(p + (12 + j / 2 * 8) * 64, j % 2 * 4, 15), vi_shl(r16_bits(p + 4 * 64, j, 1), 4));
     case QUANT_Q6_K: {
-        const uint8_t *triple = src->p + (half * 8 + i) * 3 * 64; /* low, low, high bits */
+        const uint8_t *triple = block + (4 + (half * 8 + i) * 3) * 64; /* low, low, high bits */
         vi high = vi_shl(r16_bits(triple + 128, 2 * kind, 3), 4);
         return vi_or(r16_bits(triple + kind % 2 * 64, kind / 2 * 4, 15), high);
     }
-    case QUANT_IQ4_XS: return r16_values(r16_bits(src->p + (2 + j * 4 + i % 4) * 64, i / 4 * 4, 15), quant_iq4_values);
+    default: /* IQ4_XS */
+        return r16_values(r16_bits(block + (2 + j * 4 + i % 4) * 64, i / 4 * 4, 15), quant_iq4_values);
+    }
+}
+
+/* Of the sub-block `kind` places behind src's (which is 0 or 4). */
+KERNELS_ALWAYS_INLINE vi r16_vec_kind(const struct r16_src *src, int kind, int i)
+{
+    return r16_vec256(src->type, src->p, src->j / 4, kind, i);
+}
+
+/* Weights 4i..4i + 3 of src. */
+KERNELS_ALWAYS_INLINE vi r16_vec(const struct r16_src *src, int i)
+{
+    if (src->unpacked)
+        return src->unpacked[8 * src->j + i];
+    switch (src->type) {
+    case QUANT_Q2_K:
+    case QUANT_Q3_K:
+    case QUANT_Q4_K:
+    case QUANT_Q5_K:
+    case QUANT_Q6_K:
+    case QUANT_IQ4_XS: return r16_vec256(src->type, src->p, src->j / 4, src->j % 4, i);
     default: return r16_vec32(src, i);
     }
 }
