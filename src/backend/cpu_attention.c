@@ -1,6 +1,6 @@
 /* Attention on the CPU: partial softmaxes over blocks of absolute positions, folded in ascending order
- * (docs/numerics.md), for a tile of tokens and all query heads of a KV head at a time, so that each block of the cache
- * is loaded once for all of them. */
+ * (docs/numerics.md), for a tile of tokens and query heads of one KV head at a time, so that each block of the cache is
+ * loaded once for all of them. */
 #include "backend/cpu_internal.h"
 
 #include <assert.h>
@@ -9,19 +9,28 @@
 
 _Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "rings hold whole blocks of the kernels");
 
-enum { TILE = 8 }; /* tokens that share a block of the cache */
+/* Queries of a task, and the most heads among them: a KV head that serves many (all, in latent attention) is shared
+ * out. */
+enum { TASK_QUERIES = 64, TASK_HEADS = 16 };
 
 struct attention {
     struct cpu *c;
     const struct op *op;
-    int64_t dk, dv, n_row, n_head, n_group, m, n_tile; /* n_group: query heads a KV head */
-    float *work;                                       /* per thread */
+    int64_t dk, dv, n_row, n_head, n_group, m; /* n_group: query heads a KV head */
+    int64_t n_share, n_tile, tile_tokens;      /* shares of a group of heads, tiles of tokens */
+    float *work;                               /* per thread */
     size_t work_elems;
 };
 
-/* A running softmax of one (token, head). */
-struct running {
-    float max, sum;
+/* A task: tokens [t0, t0 + n_t) and query heads [head, head + n_head) of one KV head, with a running softmax for each
+ * of their queries, tokens first. */
+struct queries {
+    int64_t head_kv, t0, n_t, head, n_head;
+    const int32_t *pos; /* [n_t] */
+    float max[TASK_QUERIES], sum[TASK_QUERIES];
+    float *acc;     /* [n_t * n_head][dv] */
+    float *partial; /* [KERNEL_ATTN_QUERIES][dv] */
+    float *decoded; /* a block of keys and values */
 };
 
 /* The first position that a token at `pos` sees. */
@@ -71,63 +80,97 @@ static int64_t end_row(int64_t pos, int64_t p0)
     return pos + 1 - p0 < KERNEL_ATTN_BLOCK ? pos + 1 - p0 : KERNEL_ATTN_BLOCK;
 }
 
+/* Rows [from, from + n) of a block, for queries [first, first + n_q) of the task. */
+static void fold_block(const struct attention *a, struct queries *x, const struct block *b, int64_t from, int64_t n,
+                       int64_t first, int64_t n_q)
+{
+    const struct kernels *kern = a->c->kernels;
+    const struct op *op = a->op;
+    const float *q = tensor_data(&op->in[0]), *rows[KERNEL_ATTN_QUERIES];
+    float max[KERNEL_ATTN_QUERIES], sum[KERNEL_ATTN_QUERIES];
+    for (int64_t i = 0; i < n_q; i++) {
+        int64_t t = x->t0 + (first + i) / x->n_head, head = x->head + (first + i) % x->n_head;
+        rows[i] = q + (t * a->n_head + head) * a->dk;
+    }
+    const struct kernel_attn call = {.q = rows,
+                                     .n_q = (int)n_q,
+                                     .k = b->k + (size_t)from * b->k_bytes,
+                                     .v = b->v + (size_t)from * b->v_bytes,
+                                     .hd_k = a->dk,
+                                     .hd_v = a->dv,
+                                     .n = n,
+                                     .scale = op->attention.scale,
+                                     .max = max,
+                                     .sum = sum,
+                                     .o = x->partial};
+    (op->state[0].type == ELEM_F16 ? kern->attn_block_f16 : kern->attn_block_f32)(&call);
+    for (int64_t i = 0; i < n_q; i++)
+        kern->attn_merge(&x->max[first + i], &x->sum[first + i], x->acc + (first + i) * a->dv, max[i], sum[i],
+                         x->partial + i * a->dv, a->dv);
+}
+
+/* The block that begins at position p0, for all queries of the task: those that see the same rows go together. */
+static void visit_block(const struct attention *a, struct queries *x, int64_t p0)
+{
+    struct block b =
+        get_block(a, x->head_kv, p0, first_row(a, x->pos[0], p0), end_row(x->pos[x->n_t - 1], p0), x->decoded);
+    for (int64_t t = 0; t < x->n_t;) {
+        int64_t from = first_row(a, x->pos[t], p0), end = end_row(x->pos[t], p0), t_end = t + 1;
+        while (t_end < x->n_t && first_row(a, x->pos[t_end], p0) == from && end_row(x->pos[t_end], p0) == end)
+            t_end++;
+        for (int64_t i = t * x->n_head; end > from && i < t_end * x->n_head; i += KERNEL_ATTN_QUERIES) {
+            int64_t rest = t_end * x->n_head - i;
+            fold_block(a, x, &b, from, end - from, i, rest < KERNEL_ATTN_QUERIES ? rest : KERNEL_ATTN_QUERIES);
+        }
+        t = t_end;
+    }
+}
+
+/* The queries' results, and before that their sinks: one more score, whose value is zero. */
+static void finish(const struct attention *a, struct queries *x)
+{
+    const float *sinks = tensor_data(&a->op->vec[0]);
+    for (int64_t i = 0; i < x->n_t * x->n_head; i++) {
+        int64_t t = x->t0 + i / x->n_head, head = x->head + i % x->n_head;
+        float *o = x->acc + i * a->dv;
+        float *y = (float *)tensor_data(&a->op->out[0]) + (t * a->n_head + head) * a->dv;
+        if (sinks) {
+            memset(x->partial, 0, (size_t)a->dv * sizeof *x->partial);
+            a->c->kernels->attn_merge(&x->max[i], &x->sum[i], o, sinks[head], 1, x->partial, a->dv);
+        }
+        float inv = 1 / x->sum[i];
+        for (int64_t j = 0; j < a->dv; j++)
+            y[j] = o[j] * inv;
+    }
+}
+
+static int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static void attention_task(void *arg, size_t task, int thread)
 {
     const struct attention *a = arg;
-    const struct kernels *kern = a->c->kernels;
-    const struct op *op = a->op;
-    int64_t head_kv = (int64_t)task / a->n_tile, t0 = (int64_t)task % a->n_tile * TILE;
-    int64_t n_t = a->m - t0 < TILE ? a->m - t0 : TILE;
-    const int32_t *pos = (const int32_t *)tensor_data(&op->in[1]) + t0;
-    const float *q = tensor_data(&op->in[0]);
-    float *out = tensor_data(&op->out[0]);
-    const float *sinks = tensor_data(&op->vec[0]);
-    bool half = op->state[0].type == ELEM_F16;
-
-    float *partial = a->work + (size_t)thread * a->work_elems;
-    float *acc = partial + a->dv, *decoded = acc + a->dv * TILE * a->n_group;
-    struct running run[TILE * 64];
-    assert(a->n_group <= 64);
-    memset(acc, 0, (size_t)(n_t * a->n_group * a->dv) * sizeof *acc);
-    int32_t last = pos[n_t - 1]; /* positions ascend */
-    for (int64_t t = 0; t < n_t; t++) {
-        assert(t == 0 || pos[t] > pos[t - 1]);
-        for (int64_t g = 0; g < a->n_group; g++)
-            run[t * a->n_group + g] = (struct running){-INFINITY, 0};
-    }
-
-    for (int64_t p0 = first_position(a, pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK; p0 <= last;
-         p0 += KERNEL_ATTN_BLOCK) {
-        struct block b = get_block(a, head_kv, p0, first_row(a, pos[0], p0), end_row(last, p0), decoded);
-        for (int64_t t = 0; t < n_t; t++) {
-            int64_t from = first_row(a, pos[t], p0), n = end_row(pos[t], p0) - from;
-            if (n <= 0)
-                continue;
-            const void *kt = b.k + (size_t)from * b.k_bytes, *vt = b.v + (size_t)from * b.v_bytes;
-            for (int64_t g = 0; g < a->n_group; g++) {
-                int64_t i = t * a->n_group + g;
-                const float *qh = q + ((t0 + t) * a->n_head + head_kv * a->n_group + g) * a->dk;
-                float max, sum;
-                if (half)
-                    kern->attn_block_f16(qh, kt, vt, a->dk, a->dv, n, op->attention.scale, 0, &max, &sum, partial);
-                else
-                    kern->attn_block_f32(qh, kt, vt, a->dk, a->dv, n, op->attention.scale, 0, &max, &sum, partial);
-                kern->attn_merge(&run[i].max, &run[i].sum, acc + i * a->dv, max, sum, partial, a->dv);
-            }
-        }
-    }
-    for (int64_t t = 0; t < n_t; t++)
-        for (int64_t g = 0; g < a->n_group; g++) {
-            struct running *r = &run[t * a->n_group + g];
-            float *o = acc + (t * a->n_group + g) * a->dv;
-            if (sinks) { /* one more score, whose value is zero */
-                memset(partial, 0, (size_t)a->dv * sizeof *partial);
-                kern->attn_merge(&r->max, &r->sum, o, sinks[head_kv * a->n_group + g], 1, partial, a->dv);
-            }
-            float *y = out + ((t0 + t) * a->n_head + head_kv * a->n_group + g) * a->dv, inv = 1 / r->sum;
-            for (int64_t i = 0; i < a->dv; i++)
-                y[i] = o[i] * inv;
-        }
+    int64_t share = (int64_t)task / a->n_tile, tile = (int64_t)task % a->n_tile;
+    int64_t first_head = share % a->n_share * TASK_HEADS;
+    struct queries x = {.head_kv = share / a->n_share, .t0 = tile * a->tile_tokens};
+    x.n_t = min_i64(a->m - x.t0, a->tile_tokens);
+    x.head = x.head_kv * a->n_group + first_head;
+    x.n_head = min_i64(a->n_group - first_head, TASK_HEADS);
+    x.pos = (const int32_t *)tensor_data(&a->op->in[1]) + x.t0;
+    x.acc = a->work + (size_t)thread * a->work_elems;
+    x.partial = x.acc + TASK_QUERIES * a->dv;
+    x.decoded = x.partial + KERNEL_ATTN_QUERIES * a->dv;
+    for (int64_t i = 0; i < x.n_t * x.n_head; i++)
+        x.max[i] = -INFINITY;
+    memset(x.acc, 0, (size_t)(x.n_t * x.n_head * a->dv) * sizeof *x.acc);
+    for (int64_t t = 1; t < x.n_t; t++)
+        assert(x.pos[t] > x.pos[t - 1]);
+    int64_t p0 = first_position(a, x.pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK;
+    for (; p0 <= x.pos[x.n_t - 1]; p0 += KERNEL_ATTN_BLOCK)
+        visit_block(a, &x, p0);
+    finish(a, &x);
 }
 
 void cpu_op_attention(struct cpu *c, const struct op *op)
@@ -144,13 +187,15 @@ void cpu_op_attention(struct cpu *c, const struct op *op)
     int64_t window = op->attention.window;
     assert(op->attention.n_pos <= a.n_row ||
            (a.n_row % KERNEL_ATTN_BLOCK == 0 && window && window + a.m - 1 <= a.n_row));
-    a.n_tile = (a.m + TILE - 1) / TILE;
+    a.n_share = (a.n_group + TASK_HEADS - 1) / TASK_HEADS;
+    a.tile_tokens = TASK_QUERIES / min_i64(a.n_group, TASK_HEADS);
+    a.n_tile = (a.m + a.tile_tokens - 1) / a.tile_tokens;
     int64_t n_decoded = k->type == ELEM_Q8_0 ? KERNEL_ATTN_BLOCK * (a.dk + a.dv) : 0;
-    int64_t n_work = a.dv * (TILE * a.n_group + 1) + n_decoded;
+    int64_t n_work = a.dv * (TASK_QUERIES + KERNEL_ATTN_QUERIES) + n_decoded;
     a.work_elems = align64((size_t)n_work * sizeof(float)) / sizeof(float);
     a.work = cpu_scratch(c, SCRATCH_THREAD, a.work_elems * sizeof(float) * (size_t)pool_n_threads(c->pool));
     if (a.work)
-        pool_run(c->pool, (size_t)(k->ne[2] * a.n_tile), attention_task, &a);
+        pool_run(c->pool, (size_t)(k->ne[2] * a.n_share * a.n_tile), attention_task, &a);
 }
 
 struct store_loop {

@@ -73,6 +73,23 @@ struct kernel_delta {
     int64_t ld_gate, ld_qk, ld_v;
 };
 
+enum { KERNEL_ATTN_BLOCK = 64, KERNEL_ATTN_QUERIES = 4 };
+
+/* n_q queries (1..KERNEL_ATTN_QUERIES) against n consecutive positions (1..KERNEL_ATTN_BLOCK) of one KV head: of each
+ * a partial softmax, for attn_merge:
+ *   s_i = softcap(scale * q . k_i);  max = max s_i;  w_i = exp(s_i - max);  sum = sum w_i;
+ *   o[d] = sum_i w_i v_i[d], i ascending.
+ * Blocks cover [i * BLOCK, (i + 1) * BLOCK) of absolute positions. softcap(s): c * tanh(s / c), or s for softcap 0. */
+struct kernel_attn {
+    const float *const *q; /* [n_q], each hd_k long */
+    int n_q;
+    const void *k, *v; /* n rows of hd_k and of hd_v, without gaps */
+    int64_t hd_k, hd_v, n;
+    float scale, softcap;
+    float *max, *sum; /* [n_q] */
+    float *o;         /* [n_q][hd_v] */
+};
+
 struct kernels {
     const char *name;
 
@@ -109,15 +126,9 @@ struct kernels {
     void (*f32_to_q8_0)(void *y, const float *x, int64_t n);
     void (*q8_0_to_f32)(float *y, const void *x, int64_t n);
 
-    /* One query head against n consecutive positions of one KV head: a partial softmax, for attn_merge:
-     *   s_i = softcap(scale * q . k_i);  *max = max s_i;  w_i = exp(s_i - *max);  *sum = sum w_i;
-     *   o[d] = sum_i w_i v_i[d], i ascending.
-     * k: n rows of hd_k, v: n rows of hd_v, both contiguous, F16 or F32 by name. softcap 0: none, else
-     * c * tanh(s / c). n: 1..KERNEL_ATTN_BLOCK. */
-    void (*attn_block_f16)(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v, int64_t n,
-                           float scale, float softcap, float *max, float *sum, float *o);
-    void (*attn_block_f32)(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v, int64_t n,
-                           float scale, float softcap, float *max, float *sum, float *o);
+    /* Partial softmaxes of queries that see the same positions, keys and values in F16 or F32. */
+    void (*attn_block_f16)(const struct kernel_attn *a);
+    void (*attn_block_f32)(const struct kernel_attn *a);
     /* Folds the partial (max_b, sum_b, o_b) into (max, sum, o): with m = max(max, max_b), a = exp(max - m)
      * and b = exp(max_b - m): o = fma(b, o_b, a * o), sum likewise, max = m. A first partial is folded into
      * max = -inf, sum = 0, o = 0. */
@@ -129,10 +140,6 @@ struct kernels {
     int64_t (*peak_float)(int64_t n_round);
     void (*peak_read)(const void *p, int64_t n);
 };
-
-/* Positions in an attention block: partial softmaxes cover [i * BLOCK, (i + 1) * BLOCK) of absolute
- * positions. */
-enum { KERNEL_ATTN_BLOCK = 64 };
 
 /* The table of a level (cpu_level_detect). Never NULL; constant. */
 const struct kernels *kernels_for(enum cpu_level level);

@@ -52,10 +52,8 @@ static inline void kernels_keep(void *p, size_t n_bytes)
     void f16_to_f32_##suffix(float *y, const uint16_t *x, int64_t n);                                                  \
     void f32_to_q8_0_##suffix(void *y, const float *x, int64_t n);                                                     \
     void q8_0_to_f32_##suffix(float *y, const void *x, int64_t n);                                                     \
-    void attn_block_f16_##suffix(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,     \
-                                 int64_t n, float scale, float softcap, float *max, float *sum, float *o);             \
-    void attn_block_f32_##suffix(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v,           \
-                                 int64_t n, float scale, float softcap, float *max, float *sum, float *o);             \
+    void attn_block_f16_##suffix(const struct kernel_attn *a);                                                         \
+    void attn_block_f32_##suffix(const struct kernel_attn *a);                                                         \
     void attn_merge_##suffix(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,             \
                              int64_t hd_v);
 

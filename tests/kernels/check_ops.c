@@ -359,13 +359,20 @@ struct attn_case {
     bool half;
 };
 
+/* n_q queries at q; out: their maxima and sums. */
 static void attn_run(const struct kernels *t, const struct attn_case *a, const float *q, const void *k, const void *v,
-                     float out[2], float *o)
+                     int n_q, float out[][2], float *o)
 {
-    if (a->half)
-        t->attn_block_f16(q, k, v, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, &out[0], &out[1], o);
-    else
-        t->attn_block_f32(q, k, v, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, &out[0], &out[1], o);
+    const float *queries[KERNEL_ATTN_QUERIES];
+    float max[KERNEL_ATTN_QUERIES], sum[KERNEL_ATTN_QUERIES];
+    for (int i = 0; i < n_q; i++)
+        queries[i] = q + i * a->hd_k;
+    const struct kernel_attn call = {queries, n_q, k, v, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, max, sum, o};
+    (a->half ? t->attn_block_f16 : t->attn_block_f32)(&call);
+    for (int i = 0; i < n_q; i++) {
+        out[i][0] = max[i];
+        out[i][1] = sum[i];
+    }
 }
 
 static double kv(const void *p, int64_t i, bool half)
@@ -380,7 +387,7 @@ static void attn_compare(struct check *c, const struct attn_case *a, const float
 {
     float exact[2], exact_o[MAX_HD], s[KERNEL_ATTN_BLOCK];
     double mag = 0;
-    attn_run(kernels_reference(), a, q, k, v, exact, exact_o);
+    attn_run(kernels_reference(), a, q, k, v, 1, &exact, exact_o);
     for (int64_t i = 0; i < a->n; i++) {
         double dot = 0, m = 0;
         for (int64_t j = 0; j < a->hd_k; j++) {
@@ -416,28 +423,30 @@ static void random_kv(struct check *c, struct guard *g, int64_t n, bool half)
     }
 }
 
+/* Each table alone and with all queries at once gives the bits of the first. */
 static void check_attn_case(struct check *c, const struct attn_case *a)
 {
-    struct guard q = guard_alloc((size_t)a->hd_k * 4), k, v;
-    float *pq = (float *)(void *)q.p, want[2] = {0}, want_o[MAX_HD];
+    enum { N = KERNEL_ATTN_QUERIES };
+    struct guard q = guard_alloc((size_t)(N * a->hd_k) * 4), k, v;
+    float *pq = (float *)(void *)q.p, want[N][2], want_o[N * MAX_HD];
     random_kv(c, &k, a->n * a->hd_k, a->half);
     random_kv(c, &v, a->n * a->hd_v, a->half);
-    for (int64_t j = 0; j < a->hd_k; j++)
+    for (int64_t j = 0; j < N * a->hd_k; j++)
         pq[j] = random_normal(&c->rng) * a->spread;
-    for (int i = 0; i < c->n_table; i++) {
-        struct guard o = guard_alloc((size_t)a->hd_v * 4);
-        float *po = (float *)(void *)o.p, out[2];
-        attn_run(c->tables[i], a, pq, k.p, v.p, out, po);
-        if (i == 0) {
-            memcpy(want, out, sizeof want);
-            memcpy(want_o, po, o.n_bytes);
+    for (int i = 0; i < N; i++)
+        attn_run(c->tables[0], a, pq + i * a->hd_k, k.p, v.p, 1, &want[i], want_o + i * a->hd_v);
+    for (int i = 0; i < c->n_table; i++)
+        for (int n_q = 1; n_q <= N; n_q++) {
+            struct guard o = guard_alloc((size_t)(n_q * a->hd_v) * 4);
+            float *po = (float *)(void *)o.p, out[N][2];
+            attn_run(c->tables[i], a, pq, k.p, v.p, n_q, out, po);
+            expect(c,
+                   same_floats(out[0], want[0], 2 * n_q) && same_floats(po, want_o, n_q * a->hd_v) && guard_intact(&o),
+                   "attn_block %s hd_k=%ld hd_v=%ld n=%ld n_q=%d softcap=%g half=%d", c->tables[i]->name, (long)a->hd_k,
+                   (long)a->hd_v, (long)a->n, n_q, (double)a->softcap, a->half);
+            guard_free(&o);
         }
-        expect(c, same_floats(out, want, 2) && same_floats(po, want_o, a->hd_v) && guard_intact(&o),
-               "attn_block %s hd_k=%ld hd_v=%ld n=%ld softcap=%g half=%d", c->tables[i]->name, (long)a->hd_k,
-               (long)a->hd_v, (long)a->n, (double)a->softcap, a->half);
-        guard_free(&o);
-    }
-    attn_compare(c, a, pq, k.p, v.p, want, want_o);
+    attn_compare(c, a, pq, k.p, v.p, want[0], want_o);
     guard_free(&q);
     guard_free(&k);
     guard_free(&v);

@@ -184,16 +184,21 @@ static void attn_block(const float *q, const void *k, const void *v, bool half, 
     }
 }
 
-void attn_block_f16_reference(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,
-                              int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+static void attn_queries(const struct kernel_attn *a, bool half)
 {
-    attn_block(q, k, v, true, hd_k, hd_v, n, scale, softcap, max, sum, o);
+    for (int i = 0; i < a->n_q; i++)
+        attn_block(a->q[i], a->k, a->v, half, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, &a->max[i], &a->sum[i],
+                   a->o + i * a->hd_v);
 }
 
-void attn_block_f32_reference(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v, int64_t n,
-                              float scale, float softcap, float *max, float *sum, float *o)
+void attn_block_f16_reference(const struct kernel_attn *a)
 {
-    attn_block(q, k, v, false, hd_k, hd_v, n, scale, softcap, max, sum, o);
+    attn_queries(a, true);
+}
+
+void attn_block_f32_reference(const struct kernel_attn *a)
+{
+    attn_queries(a, false);
 }
 
 void attn_merge_reference(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v)

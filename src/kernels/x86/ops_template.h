@@ -283,90 +283,115 @@ KERNELS_ALWAYS_INLINE v16 kv_load(const void *p, int64_t i, int64_t n, bool half
     return load_upto((const float *)p + i, n);
 }
 
-/* s[i] = q . k_i for `rows` rows, a constant, at once: the chains are long and independent */
-KERNELS_ALWAYS_INLINE void attn_dots(float *s, const float *q, const void *k, int64_t row0, int64_t hd, bool half,
-                                     int rows)
+enum { ATTN_ROWS = 4 }; /* positions whose chains run side by side */
+
+/* s[r][i] = q[r] . k_i for n_q queries and n_row positions from row0 on, both constants: as many chains at once. */
+KERNELS_ALWAYS_INLINE void attn_dots(float s[][KERNEL_ATTN_BLOCK], const float *const *q, const void *k, int64_t row0,
+                                     int64_t hd, bool half, int n_q, int n_row)
 {
-    v16 lanes[4];
+    v16 lanes[ATTN_ROWS * KERNEL_ATTN_QUERIES];
     int64_t j = 0;
     KERNELS_UNROLL
-    for (int r = 0; r < rows; r++)
-        lanes[r] = v16_set1(0);
+    for (int c = 0; c < n_q * n_row; c++)
+        lanes[c] = v16_set1(0);
     for (; j + 16 <= hd; j += 16) {
-        v16 x = v16_load(q + j);
+        v16 x[KERNEL_ATTN_QUERIES];
         KERNELS_UNROLL
-        for (int r = 0; r < rows; r++)
-            lanes[r] = v16_fma(kv_load(k, (row0 + r) * hd + j, 16, half), x, lanes[r]);
+        for (int r = 0; r < n_q; r++)
+            x[r] = v16_load(q[r] + j);
+        KERNELS_UNROLL
+        for (int i = 0; i < n_row; i++) {
+            v16 row = kv_load(k, (row0 + i) * hd + j, 16, half);
+            KERNELS_UNROLL
+            for (int r = 0; r < n_q; r++)
+                lanes[i * n_q + r] = v16_fma(row, x[r], lanes[i * n_q + r]);
+        }
     }
     if (j < hd) {
-        v16 x = v16_load_n(q + j, hd - j);
         KERNELS_UNROLL
-        for (int r = 0; r < rows; r++) {
-            v16 v = kv_load(k, (row0 + r) * hd + j, hd - j, half);
-            lanes[r] = v16_first(v16_fma(v, x, lanes[r]), lanes[r], hd - j);
+        for (int c = 0; c < n_q * n_row; c++) {
+            v16 x = v16_load_n(q[c % n_q] + j, hd - j), row = kv_load(k, (row0 + c / n_q) * hd + j, hd - j, half);
+            lanes[c] = v16_first(v16_fma(row, x, lanes[c]), lanes[c], hd - j);
+        }
+    }
+    v16_sums(&s[0][row0], KERNEL_ATTN_BLOCK, lanes, n_q, n_row);
+}
+
+/* o[r][j..j + 16 * vecs) = sum of s[r][i] v_i, i ascending; n_q and vecs constants; a single vector may be cut to n. */
+KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float s[][KERNEL_ATTN_BLOCK], const void *v, int64_t n_pos,
+                                    int64_t j, int64_t hd, bool half, int n_q, int vecs, int64_t n)
+{
+    v16 acc[KERNEL_ATTN_QUERIES * 4];
+    KERNELS_UNROLL
+    for (int c = 0; c < n_q * vecs; c++)
+        acc[c] = v16_set1(0);
+    for (int64_t i = 0; i < n_pos; i++) {
+        KERNELS_UNROLL
+        for (int c = 0; c < vecs; c++) {
+            v16 row = kv_load(v, i * hd + j + 16 * c, n, half);
+            KERNELS_UNROLL
+            for (int r = 0; r < n_q; r++)
+                acc[c * n_q + r] = v16_fma(v16_set1(s[r][i]), row, acc[c * n_q + r]);
         }
     }
     KERNELS_UNROLL
-    for (int r = 0; r < rows; r++)
-        s[row0 + r] = v16_sum(lanes[r]);
+    for (int c = 0; c < n_q * vecs; c++)
+        store_upto(o + c % n_q * hd + j + 16 * (c / n_q), acc[c], n);
 }
 
-/* o[j..j + 16 * vecs) = sum of s[i] v_i, i ascending; `vecs` a constant; 1 may be cut to n */
-KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float *s, const void *v, int64_t n_pos, int64_t j, int64_t hd,
-                                    bool half, int vecs, int64_t n)
+/* Scores to weights, their maximum and sum. */
+static void attn_softmax(const struct kernel_attn *a, float *s, float *max, float *sum)
 {
-    v16 acc[4];
-    KERNELS_UNROLL
-    for (int c = 0; c < vecs; c++)
-        acc[c] = v16_set1(0);
-    for (int64_t i = 0; i < n_pos; i++)
-        KERNELS_UNROLL
-    for (int c = 0; c < vecs; c++)
-        acc[c] = v16_fma(v16_set1(s[i]), kv_load(v, i * hd + j + 16 * c, n, half), acc[c]);
-    KERNELS_UNROLL
-    for (int c = 0; c < vecs; c++)
-        store_upto(o + j + 16 * c, acc[c], n);
-}
-
-KERNELS_ALWAYS_INLINE void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k,
-                                      int64_t hd_v, int64_t n, float scale, float softcap, float *max, float *sum,
-                                      float *o)
-{
-    float s[KERNEL_ATTN_BLOCK];
-    int64_t i = 0, j = 0;
-    for (; i + 4 <= n; i += 4)
-        attn_dots(s, q, k, i, hd_k, half, 4);
-    for (; i < n; i++)
-        attn_dots(s, q, k, i, hd_k, half, 1);
     float top = -INFINITY;
-    for (i = 0; i < n; i += 16) {
-        v16 x = v16_mul(v16_set1(scale), load_upto(s + i, n - i));
-        if (softcap != 0)
-            x = v16_mul(v16_set1(softcap), tanh16(v16_div(x, v16_set1(softcap))));
-        store_upto(s + i, x, n - i);
+    for (int64_t i = 0; i < a->n; i += 16) {
+        v16 x = v16_mul(v16_set1(a->scale), load_upto(s + i, a->n - i));
+        if (a->softcap != 0)
+            x = v16_mul(v16_set1(a->softcap), tanh16(v16_div(x, v16_set1(a->softcap))));
+        store_upto(s + i, x, a->n - i);
     }
-    for (i = 0; i < n; i++)
+    for (int64_t i = 0; i < a->n; i++)
         top = s[i] > top ? s[i] : top;
     *max = top;
-    OPS_NAME(exp_sum)(s, s, top, n, sum);
-    for (; j + 64 <= hd_v; j += 64)
-        attn_mix(o, s, v, n, j, hd_v, half, 4, 16);
-    for (; j + 16 <= hd_v; j += 16)
-        attn_mix(o, s, v, n, j, hd_v, half, 1, 16);
-    if (j < hd_v)
-        attn_mix(o, s, v, n, j, hd_v, half, 1, hd_v - j);
+    OPS_NAME(exp_sum)(s, s, top, a->n, sum);
 }
 
-void OPS_NAME(attn_block_f16)(const float *q, const uint16_t *k, const uint16_t *v, int64_t hd_k, int64_t hd_v,
-                              int64_t n, float scale, float softcap, float *max, float *sum, float *o)
+/* Queries [first, first + n_q); n_q a constant. */
+KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, bool half, int n_q)
 {
-    attn_block(q, k, v, true, hd_k, hd_v, n, scale, softcap, max, sum, o);
+    float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK], *o = a->o + first * a->hd_v;
+    const float *const *q = a->q + first;
+    int64_t i = 0, j = 0;
+    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS)
+        attn_dots(s, q, a->k, i, a->hd_k, half, n_q, ATTN_ROWS);
+    for (; i < a->n; i++)
+        attn_dots(s, q, a->k, i, a->hd_k, half, n_q, 1);
+    for (int r = 0; r < n_q; r++)
+        attn_softmax(a, s[r], &a->max[first + r], &a->sum[first + r]);
+    for (; j + 16 * ATTN_VECS <= a->hd_v; j += 16 * ATTN_VECS)
+        attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, ATTN_VECS, 16);
+    for (; j + 16 <= a->hd_v; j += 16)
+        attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, 1, 16);
+    if (j < a->hd_v)
+        attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, 1, a->hd_v - j);
 }
 
-void OPS_NAME(attn_block_f32)(const float *q, const float *k, const float *v, int64_t hd_k, int64_t hd_v, int64_t n,
-                              float scale, float softcap, float *max, float *sum, float *o)
+KERNELS_ALWAYS_INLINE void attn_block(const struct kernel_attn *a, bool half)
 {
-    attn_block(q, k, v, false, hd_k, hd_v, n, scale, softcap, max, sum, o);
+    int i = 0;
+    for (; i + ATTN_TILE <= a->n_q; i += ATTN_TILE)
+        attn_queries(a, i, half, ATTN_TILE);
+    for (; i < a->n_q; i++)
+        attn_queries(a, i, half, 1);
+}
+
+void OPS_NAME(attn_block_f16)(const struct kernel_attn *a)
+{
+    attn_block(a, true);
+}
+
+void OPS_NAME(attn_block_f32)(const struct kernel_attn *a)
+{
+    attn_block(a, false);
 }
 
 void OPS_NAME(attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v)

@@ -13,6 +13,7 @@ typedef struct v16 {
 } v16;
 
 enum { FLOAT_ROWS = 2, FLOAT_TOKENS = 2 }; /* register tile of the float products */
+enum { ATTN_TILE = 2, ATTN_VECS = 2 };     /* and of attention: queries, vectors of their results */
 
 static inline __m256i v16_half_mask(int64_t n) /* all ones in lanes below n */
 {
@@ -155,6 +156,12 @@ static inline float v16_sum(v16 a) /* the tree of docs/numerics.md */
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+/* s[r * stride + i] = v16_sum(lanes[i * n_r + r]) for i < n_i and r < n_r, constants */
+static inline void v16_sums(float *s, int stride, const v16 lanes[], int n_r, int n_i)
+{
+    for (int c = 0; c < n_r * n_i; c++)
+        s[c % n_r * stride + c / n_r] = v16_sum(lanes[c]);
 }
 static inline __m256 v16_scale2_half(__m256 a, __m256 shifted)
 {

@@ -11,6 +11,7 @@
 typedef __m512 v16;
 
 enum { FLOAT_ROWS = 4, FLOAT_TOKENS = 4 }; /* register tile of the float products */
+enum { ATTN_TILE = 4, ATTN_VECS = 4 };     /* and of attention: queries, vectors of their results */
 
 static inline __mmask16 v16_mask(int64_t n)
 {
@@ -132,6 +133,38 @@ static inline float v16_sum(v16 a) /* the tree of docs/numerics.md */
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+/* The tree of v16_sum on sixteen vectors at once, of which two become one at each level. */
+static inline void v16_sums_4x4(float *s, int stride, const v16 lanes[16])
+{
+    v16 a[8], b[4], c[2];
+    for (int i = 0; i < 8; i++) { /* lane i + lane i + 8 */
+        v16 low = _mm512_shuffle_f32x4(lanes[2 * i], lanes[2 * i + 1], 0x44);
+        a[i] = _mm512_add_ps(low, _mm512_shuffle_f32x4(lanes[2 * i], lanes[2 * i + 1], 0xee));
+    }
+    for (int i = 0; i < 4; i++) { /* i + 4 */
+        v16 low = _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88);
+        b[i] = _mm512_add_ps(low, _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xdd));
+    }
+    for (int i = 0; i < 2; i++) { /* i + 2 */
+        v16 low = _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44);
+        c[i] = _mm512_add_ps(low, _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xee));
+    }
+    v16 low = _mm512_shuffle_ps(c[0], c[1], 0x88), sums = _mm512_add_ps(low, _mm512_shuffle_ps(c[0], c[1], 0xdd));
+    _mm_storeu_ps(s, _mm512_castps512_ps128(sums));
+    _mm_storeu_ps(s + stride, _mm512_extractf32x4_ps(sums, 1));
+    _mm_storeu_ps(s + 2 * stride, _mm512_extractf32x4_ps(sums, 2));
+    _mm_storeu_ps(s + 3 * stride, _mm512_extractf32x4_ps(sums, 3));
+}
+/* s[r * stride + i] = v16_sum(lanes[i * n_r + r]) for i < n_i and r < n_r, constants */
+static inline void v16_sums(float *s, int stride, const v16 lanes[], int n_r, int n_i)
+{
+    if (n_r == 4 && n_i == 4) {
+        v16_sums_4x4(s, stride, lanes);
+        return;
+    }
+    for (int c = 0; c < n_r * n_i; c++)
+        s[c % n_r * stride + c / n_r] = v16_sum(lanes[c]);
 }
 /* a * 2^n, rounded once, where shifted = n + EXP_ROUND */
 static inline v16 v16_scale2(v16 a, v16 shifted)
