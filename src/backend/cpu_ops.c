@@ -7,6 +7,9 @@
 
 #include "base/clock.h"
 
+/* Below this many elements a parallel loop costs more than it saves. */
+enum { SERIAL_ELEMS = 16384 };
+
 /* ---- rounded activations ------------------------------------------------------------------------------------- */
 
 struct round_task {
@@ -56,7 +59,11 @@ bool cpu_round_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, cons
     if (!place_act(c, id, kind, m, k, &r))
         return false;
     r.x = x;
-    pool_run(c->pool, (size_t)m, round_row, &r);
+    if (m * k > SERIAL_ELEMS)
+        pool_run(c->pool, (size_t)m, round_row, &r);
+    else
+        for (int64_t i = 0; i < m; i++)
+            round_row(&r, (size_t)i, 0);
     *out = (struct kernel_act){.kind = kind, .k = k, .q = r.q, .d = r.d, .sum = r.sum};
     return true;
 }
@@ -171,9 +178,6 @@ struct row_loop {
     struct cpu *c;
     const struct op *op;
 };
-
-/* Below this many elements a parallel loop costs more than it saves. */
-enum { SERIAL_ELEMS = 16384 };
 
 /* Runs fn for each of n rows: in parallel when there is work for it. */
 static void run_rows(struct cpu *c, const struct op *op, int64_t n, int64_t n_elem, pool_fn *fn)

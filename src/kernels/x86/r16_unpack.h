@@ -81,8 +81,9 @@ KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, 
         return vi_or(r16_bits(p + (12 + j / 2 * 8) * 64, j % 2 * 4, 15), vi_shl(r16_bits(p + 4 * 64, j, 1), 4));
     case QUANT_Q6_K: {
         const uint8_t *triple = block + (4 + (half * 8 + i) * 3) * 64; /* low, low, high bits */
-        vi high = vi_shl(r16_bits(triple + 128, 2 * kind, 3), 4);
-        return vi_or(r16_bits(triple + kind % 2 * 64, kind / 2 * 4, 15), high);
+        vi high = vi_load(triple + 128);
+        high = kind < 2 ? vi_shl(high, 4 - 2 * kind) : vi_shr(high, 2 * kind - 4);
+        return vi_or(r16_bits(triple + kind % 2 * 64, kind / 2 * 4, 15), vi_and(high, vi_set1(0x30303030)));
     }
     default: /* IQ4_XS */
         return r16_values(r16_bits(block + (2 + j * 4 + i % 4) * 64, i / 4 * 4, 15), quant_iq4_values);
