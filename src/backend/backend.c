@@ -101,6 +101,22 @@ size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
     return b->v->bank_slot_bytes(b, d);
 }
 
+bool backend_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    return b->v->bank_open_slot(b, bank, slot);
+}
+
+void backend_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    if (b->v->bank_touch_slot)
+        b->v->bank_touch_slot(b, bank, slot);
+}
+
+void backend_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    b->v->bank_shut_slot(b, bank, slot);
+}
+
 bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out)
 {
     return b->v->bank_image && b->v->bank_image(b, d, out);

@@ -89,10 +89,17 @@ struct bank_desc {
     int64_t n_slot;
 };
 
-/* Slots of one size, contents undefined until filled. */
+/* Slots of one size, all shut: they take no memory until they are opened. */
 MUST_USE err_code backend_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e);
 void backend_bank_close(struct backend *b, struct bank **bank);
 size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d);
+
+/* Opens a slot, contents undefined until filled: false when the limit on memory (base/mem.h) forbids it. Touching one
+ * beforehand spares its first use the page faults; on several threads for different slots. Shutting one gives its
+ * memory back. The caller knows which are open. */
+MUST_USE bool backend_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot);
+void backend_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot);
+void backend_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot);
 
 /* Slots are aligned to this and a multiple of it long, so that a drive can write into them past the page cache. */
 enum { BANK_SLOT_ALIGN = 4096 };
@@ -103,7 +110,8 @@ bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct lay
 /* The slot's memory, to read an image into; only for devices that have an image. */
 void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot);
 
-/* Packs one expert's matrices (GGUF's order) into a slot. The caller makes sure no enqueued operation uses it. */
+/* Packs one expert's matrices (GGUF's order) into a slot; those that are NULL stay as they are, so that threads can
+ * share the work. The caller makes sure no enqueued operation uses the slot. */
 MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate,
                                     const void *up, const void *down, struct err *e);
 

@@ -16,6 +16,9 @@ struct backend_vtable {
     err_code (*bank_create)(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e);
     void (*bank_close)(struct backend *b, struct bank *bank);
     size_t (*bank_slot_bytes)(struct backend *b, const struct bank_desc *d);
+    bool (*bank_open_slot)(struct backend *b, struct bank *bank, int64_t slot);
+    void (*bank_touch_slot)(struct backend *b, struct bank *bank, int64_t slot); /* NULL: nothing to do */
+    void (*bank_shut_slot)(struct backend *b, struct bank *bank, int64_t slot);
     bool (*bank_image)(struct backend *b, const struct bank_desc *d, struct layout_image *out); /* NULL: none */
     void *(*bank_slot)(struct backend *b, struct bank *bank, int64_t slot);
     err_code (*bank_fill)(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,

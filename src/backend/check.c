@@ -151,6 +151,22 @@ static size_t check_bank_slot_bytes(struct backend *b, const struct bank_desc *d
     return backend_bank_slot_bytes(check_of(b)->side[0], d);
 }
 
+static void check_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    for (int i = 0; i < 2; i++)
+        backend_bank_shut_slot(check_of(b)->side[i], bank->side[i], slot);
+}
+
+static bool check_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    if (!backend_bank_open_slot(check_of(b)->side[0], bank->side[0], slot))
+        return false;
+    bool ok = backend_bank_open_slot(check_of(b)->side[1], bank->side[1], slot);
+    if (!ok)
+        backend_bank_shut_slot(check_of(b)->side[0], bank->side[0], slot);
+    return ok;
+}
+
 static err_code check_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
                                 const void *down, struct err *e)
 {
@@ -329,6 +345,8 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .bank_create = check_bank_create,
         .bank_close = check_bank_close,
         .bank_slot_bytes = check_bank_slot_bytes,
+        .bank_open_slot = check_bank_open_slot,
+        .bank_shut_slot = check_bank_shut_slot,
         .bank_fill = check_bank_fill,
         .enqueue = check_enqueue,
         .supports = check_supports,

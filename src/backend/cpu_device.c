@@ -170,7 +170,7 @@ static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, st
     *bank = (struct bank){.d = *d};
     cpu_bank_image(b, d, &bank->image);
     bank->n_bytes = bank->image.n_bytes * (size_t)d->n_slot;
-    bank->data = mem_map(bank->n_bytes, MEM_EXPERTS);
+    bank->data = mem_reserve(bank->n_bytes);
     if (!bank->data) {
         size_t n = bank->n_bytes;
         mem_free(bank);
@@ -182,7 +182,7 @@ static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, st
 
 static void cpu_bank_close(struct backend *b, struct bank *bank)
 {
-    mem_unmap(bank->data, bank->n_bytes, MEM_EXPERTS);
+    mem_unreserve(bank->data, bank->n_bytes, (size_t)bank->n_open * bank->image.n_bytes, MEM_EXPERTS);
     mem_free(bank);
 }
 
@@ -192,6 +192,25 @@ static void *cpu_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
     return bank->data + (size_t)slot * bank->image.n_bytes;
 }
 
+static bool cpu_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    if (!mem_commit(bank->image.n_bytes, MEM_EXPERTS))
+        return false;
+    bank->n_open++;
+    return true;
+}
+
+static void cpu_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    mem_populate(cpu_bank_slot(b, bank, slot), bank->image.n_bytes);
+}
+
+static void cpu_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot)
+{
+    mem_decommit(cpu_bank_slot(b, bank, slot), bank->image.n_bytes, MEM_EXPERTS);
+    bank->n_open--;
+}
+
 static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
                               const void *down, struct err *e)
 {
@@ -199,9 +218,12 @@ static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot
     const struct layout_image *m = &bank->image;
     char *dst = cpu_bank_slot(b, bank, slot);
     uint64_t n_ff = (uint64_t)d->n_ff, n_embd = (uint64_t)d->n_embd;
-    layout_pack(m->layout[0], d->gate_type, dst + m->off[0], gate, 0, n_ff, n_ff, n_embd);
-    layout_pack(m->layout[1], d->up_type, dst + m->off[1], up, 0, n_ff, n_ff, n_embd);
-    layout_pack(m->layout[2], d->down_type, dst + m->off[2], down, 0, n_embd, n_embd, n_ff);
+    if (gate)
+        layout_pack(m->layout[0], d->gate_type, dst + m->off[0], gate, 0, n_ff, n_ff, n_embd);
+    if (up)
+        layout_pack(m->layout[1], d->up_type, dst + m->off[1], up, 0, n_ff, n_ff, n_embd);
+    if (down)
+        layout_pack(m->layout[2], d->down_type, dst + m->off[2], down, 0, n_embd, n_embd, n_ff);
     return ERR_OK;
 }
 
@@ -258,6 +280,9 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .bank_create = cpu_bank_create,
         .bank_close = cpu_bank_close,
         .bank_slot_bytes = cpu_bank_slot_bytes,
+        .bank_open_slot = cpu_bank_open_slot,
+        .bank_touch_slot = cpu_bank_touch_slot,
+        .bank_shut_slot = cpu_bank_shut_slot,
         .bank_image = cpu_bank_image,
         .bank_slot = cpu_bank_slot,
         .bank_fill = cpu_bank_fill,

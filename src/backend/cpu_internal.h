@@ -24,7 +24,8 @@ struct bank {
     struct bank_desc d;
     struct layout_image image; /* of a slot */
     char *data;
-    size_t n_bytes;
+    size_t n_bytes; /* reserved */
+    int64_t n_open; /* slots that count */
 };
 
 /* Work space that an operation needs besides its tensors: one block a purpose, grown when a bigger one is asked for

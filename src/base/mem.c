@@ -8,7 +8,13 @@
 
 enum { HUGE_PAGE = 2 << 20, PAGE = 4096, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
 
-static atomic_size_t mapped[MEM_N_TAG];
+static atomic_size_t mapped[MEM_N_TAG], total;
+
+static struct {
+    atomic_size_t n_bytes; /* SIZE_MAX: none */
+    mem_reclaim_fn *reclaim;
+    void *user;
+} limit = {.n_bytes = SIZE_MAX};
 
 void *mem_alloc(size_t n_bytes)
 {
@@ -67,17 +73,45 @@ const char *mem_tag_name(enum mem_tag tag)
     return names[tag];
 }
 
-static size_t map_length(size_t n_bytes)
+size_t mem_length(size_t n_bytes)
 {
     size_t unit = n_bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE;
     return (n_bytes + unit - 1) / unit * unit;
 }
 
-void *mem_map(size_t n_bytes, enum mem_tag tag)
+bool mem_commit(size_t n_bytes, enum mem_tag tag)
+{
+    size_t now = atomic_load(&total), most = atomic_load(&limit.n_bytes);
+    do
+        if (n_bytes > most || now > most - n_bytes)
+            return false;
+    while (!atomic_compare_exchange_weak(&total, &now, now + n_bytes));
+    atomic_fetch_add(&mapped[tag], n_bytes);
+    return true;
+}
+
+static void uncount(size_t n_bytes, enum mem_tag tag)
+{
+    atomic_fetch_sub(&mapped[tag], n_bytes);
+    atomic_fetch_sub(&total, n_bytes);
+}
+
+/* mem_commit after asking for room, if there is somebody to ask. */
+static bool commit_with_reclaim(size_t n_bytes, enum mem_tag tag)
+{
+    if (mem_commit(n_bytes, tag))
+        return true;
+    if (!limit.reclaim)
+        return false;
+    limit.reclaim(limit.user, n_bytes);
+    return mem_commit(n_bytes, tag);
+}
+
+void *mem_reserve(size_t n_bytes)
 {
     if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
         return NULL;
-    size_t length = map_length(n_bytes);
+    size_t length = mem_length(n_bytes);
     size_t slack = length >= HUGE_PAGE ? HUGE_PAGE : 0;
     char *m = mmap(NULL, length + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
@@ -91,22 +125,81 @@ void *mem_map(size_t n_bytes, enum mem_tag tag)
             munmap(p + length, (size_t)(m + slack - p));
         madvise(p, length, MADV_HUGEPAGE); /* advice: 4 KiB pages are as right, only slower */
     }
-    atomic_fetch_add(&mapped[tag], length);
+    return p;
+}
+
+void mem_unreserve(void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag)
+{
+    if (!p)
+        return;
+    munmap(p, mem_length(n_bytes));
+    uncount(n_committed, tag);
+}
+
+void mem_populate(void *p, size_t n_bytes)
+{
+#if defined(MADV_POPULATE_WRITE)
+    if (madvise(p, n_bytes, MADV_POPULATE_WRITE) == 0)
+        return;
+#endif
+    for (volatile char *q = p, *end = q + n_bytes; q < end; q += PAGE)
+        *q = *q;
+}
+
+void mem_decommit(void *p, size_t n_bytes, enum mem_tag tag)
+{
+    /* without the second advice the kernel might fill the hole with a huge page again */
+    madvise(p, n_bytes, MADV_DONTNEED);
+    madvise(p, n_bytes, MADV_NOHUGEPAGE);
+    uncount(n_bytes, tag);
+}
+
+void *mem_map(size_t n_bytes, enum mem_tag tag)
+{
+    size_t length = n_bytes && n_bytes <= SIZE_MAX / 2 ? mem_length(n_bytes) : 0;
+    if (length == 0 || !commit_with_reclaim(length, tag))
+        return NULL;
+    void *p = mem_reserve(n_bytes);
+    if (!p)
+        uncount(length, tag);
     return p;
 }
 
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag)
 {
-    if (!p)
-        return;
-    size_t length = map_length(n_bytes);
-    munmap(p, length);
-    atomic_fetch_sub(&mapped[tag], length);
+    mem_unreserve(p, n_bytes, mem_length(n_bytes), tag);
 }
 
 size_t mem_mapped_bytes(enum mem_tag tag)
 {
     return atomic_load(&mapped[tag]);
+}
+
+size_t mem_total_bytes(void)
+{
+    return atomic_load(&total);
+}
+
+bool mem_set_limit(size_t n_bytes, mem_reclaim_fn *reclaim, void *user)
+{
+    if (atomic_load(&limit.n_bytes) != SIZE_MAX)
+        return false;
+    limit.reclaim = reclaim;
+    limit.user = user;
+    atomic_store(&limit.n_bytes, n_bytes);
+    return true;
+}
+
+size_t mem_room_bytes(void)
+{
+    size_t most = atomic_load(&limit.n_bytes), now = atomic_load(&total);
+    return now < most ? most - now : 0;
+}
+
+void mem_lift_limit(void)
+{
+    atomic_store(&limit.n_bytes, SIZE_MAX);
+    limit.reclaim = NULL;
 }
 
 struct arena_chunk {

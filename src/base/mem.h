@@ -40,8 +40,32 @@ const char *mem_tag_name(enum mem_tag tag);
 void *mem_map(size_t n_bytes, enum mem_tag tag);
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag);
 
-/* Bytes now mapped under a tag. Thread-safe. */
+/* What mem_map counts for n_bytes: whole pages. */
+size_t mem_length(size_t n_bytes);
+
+/* Address space without memory: nothing counts until mem_commit, and pages cost nothing until then. Aligned as mem_map
+ * aligns. Thread-safe. */
+void *mem_reserve(size_t n_bytes);
+/* n_committed: what of it still counts. */
+void mem_unreserve(void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag);
+/* Counts n_bytes of a reservation as in use; false when the limit forbids it. They may be touched from then on. */
+MUST_USE bool mem_commit(size_t n_bytes, enum mem_tag tag);
+/* Has the system provide the pages of committed memory now, rather than one by one when they are touched. */
+void mem_populate(void *p, size_t n_bytes);
+/* Gives whole pages of a reservation back to the system; they don't count any more. */
+void mem_decommit(void *p, size_t n_bytes, enum mem_tag tag);
+
+/* Bytes now mapped or committed under a tag, and under all. Thread-safe. */
 size_t mem_mapped_bytes(enum mem_tag tag);
+size_t mem_total_bytes(void);
+
+/* A limit on mem_total_bytes; SIZE_MAX: none (the start). When mem_map would exceed it, reclaim (unless NULL) is asked
+ * to make room for n_bytes by mem_decommit; when that is not enough, mem_map fails. One for the process: false when
+ * another one is in force. Set and lift it, and map while it holds, from the thread that drives the engine. */
+typedef void mem_reclaim_fn(void *user, size_t n_bytes);
+MUST_USE bool mem_set_limit(size_t n_bytes, mem_reclaim_fn *reclaim, void *user);
+void mem_lift_limit(void);
+size_t mem_room_bytes(void); /* what mem_commit would still allow */
 
 /* An arena: allocations that live and die together. Not thread-safe. */
 struct arena {

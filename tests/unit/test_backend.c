@@ -580,6 +580,8 @@ static struct moe *open_moe(struct fixture *f)
     const struct quant_info *q = quant_info(QUANT_F32);
     const struct bank_desc d = {q, q, q, N_EMBD, N_FF, N_EXPERT};
     assert_int_equal(backend_bank_create(f->device, &d, &m->bank, &e), ERR_OK);
+    for (int64_t i = 0; i < d.n_slot; i++)
+        assert_true(backend_bank_open_slot(f->device, m->bank, i));
     fill(f, m->x, M * N_EMBD);
     for (int i = 0; i < N_EXPERT; i++) {
         fill(f, m->gate[i], N_FF * N_EMBD);
