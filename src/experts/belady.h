@@ -1,0 +1,18 @@
+/* The offline optimum: what the best possible replacement would have hit, knowing the future (L. A. Belady, 1966).
+ *
+ * No policy can do better on the same trace and slots; the gap to it says what a better one could win at most. */
+#ifndef EXPERTS_BELADY_H
+#define EXPERTS_BELADY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Hits among n accesses to keys 0..n_key-1 with n_slot slots. Accesses come in turns: turn_end[i] is where the i-th
+ * ends, keys of one turn are distinct and must all be in slots together (n_slot is at least the longest turn). Every
+ * key that is accessed takes a slot. */
+MUST_USE err_code belady_hits(const int32_t *keys, size_t n, const size_t *turn_end, size_t n_turn, int32_t n_key,
+                              int64_t n_slot, uint64_t *n_hit, struct err *e);
+
+#endif

@@ -1,0 +1,67 @@
+/* Who stays in a pool of slots: the replacement policy, without bytes, threads or time of day.
+ *
+ * The live cache and the replay of a recorded trace use this same object, so that a trace replays to the hits that the
+ * run had. Time is counted in tokens, by each layer for itself: the layers behind the current one in the same token are
+ * not older than it. A layer keeps a floor of slots (its top-k, or its share when the pool affords less), because a
+ * pool smaller than one token's cycle would otherwise evict each expert just before its turn comes again.
+ *
+ *   lru   goes by the last token that chose an expert
+ *   lfu   by how many tokens chose it, ageing slowly
+ *   lfru  by a count that halves every 64 tokens, which makes it something between the two (D. Lee et al., LRFU, 2001)
+ *
+ * Slots start closed, may be opened and closed again, and are taken by an expert while open and free. Held slots are
+ * never taken away. Thread-safety: one thread at a time. */
+#ifndef EXPERTS_POLICY_H
+#define EXPERTS_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum policy_kind { POLICY_LFRU, POLICY_LRU, POLICY_LFU, POLICY_N_KIND };
+
+const char *policy_name(enum policy_kind kind); /* "lfru" ... */
+bool policy_parse(const char *name, enum policy_kind *out);
+
+struct policy;
+
+struct policy_desc {
+    enum policy_kind kind;
+    int n_layer;
+    int64_t n_expert, n_used; /* of the layer with most */
+    int64_t n_slot;
+};
+
+MUST_USE err_code policy_create(struct policy **out, const struct policy_desc *d, struct err *e);
+void policy_close(struct policy **p);
+
+/* What n_tok tokens chose in a layer: ids[t * n_used + rank]. */
+void policy_observe(struct policy *p, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
+
+/* Makes an expert as dear as if a share `rate` of all tokens had chosen it so far: what earlier runs are worth. */
+void policy_seed(struct policy *p, int layer, int32_t expert, double rate);
+
+/* The slot an expert is in, or -1. */
+int64_t policy_find(const struct policy *p, int layer, int32_t expert);
+
+/* A slot for an expert that has none, held: a free one, else the least dear expert's that nobody holds. -1 when every
+ * open slot is held. *evicted: whether an expert lost its slot. */
+int64_t policy_take(struct policy *p, int layer, int32_t expert, bool *evicted);
+void policy_hold(struct policy *p, int64_t slot);
+void policy_release(struct policy *p, int64_t slot);
+/* The slot's expert is gone, and the slot free; nobody may hold it. */
+void policy_drop(struct policy *p, int64_t slot);
+
+/* A closed slot, or -1; opening one makes it free. */
+int64_t policy_closed(const struct policy *p);
+void policy_open(struct policy *p, int64_t slot);
+/* Closes a free slot, else the least dear expert's that nobody holds; -1 when all but n_min are closed or the rest is
+ * held. */
+int64_t policy_shrink(struct policy *p, int64_t n_min);
+
+bool policy_is_open(const struct policy *p, int64_t slot);
+bool policy_has_free(const struct policy *p);
+int64_t policy_n_open(const struct policy *p);
+
+#endif

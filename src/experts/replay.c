@@ -1,0 +1,158 @@
+/* A trace against a policy, or against the offline optimum: the live cache's turns without bytes. */
+#include <inttypes.h>
+
+#include "base/mem.h"
+#include "experts/belady.h"
+#include "experts/budget.h"
+#include "experts/trace.h"
+
+struct group {
+    struct budget_group size;
+    int n_layer;
+    int64_t n_expert; /* of the layer with most */
+    int64_t n_slot;
+    struct policy *policy;
+};
+
+struct plan {
+    struct arena arena;
+    struct group *groups;
+    int n_group;
+    int *index; /* [n_layer] in its group */
+};
+
+static void close_plan(struct plan *p)
+{
+    for (int i = 0; p->groups && i < p->n_group; i++)
+        policy_close(&p->groups[i].policy);
+    arena_close(&p->arena);
+}
+
+static err_code divide(struct plan *p, double share, struct err *e)
+{
+    struct budget_group *s = arena_calloc(&p->arena, (size_t)p->n_group, sizeof *s);
+    int64_t *n_slot = arena_calloc(&p->arena, (size_t)p->n_group, sizeof *n_slot);
+    if (!s || !n_slot)
+        return err_nomem(e, (size_t)p->n_group * sizeof *s, "a replay");
+    for (int i = 0; i < p->n_group; i++)
+        s[i] = p->groups[i].size;
+    size_t least = budget_min_bytes(s, p->n_group), most = budget_max_bytes(s, p->n_group);
+    size_t bytes = (size_t)(share * (double)most);
+    if (bytes < least)
+        return err_set(e, ERR_LIMIT, "a budget of %.2f%%: the top-k experts of one layer need %.2f%%", 100 * share,
+                       100 * (double)least / (double)most);
+    budget_divide(s, p->n_group, bytes, n_slot);
+    for (int i = 0; i < p->n_group; i++)
+        p->groups[i].n_slot = n_slot[i];
+    return ERR_OK;
+}
+
+/* Groups and their slots; closes itself on failure. */
+static err_code make_plan(struct plan *p, const struct trace *t, double share, struct err *e)
+{
+    *p = (struct plan){0};
+    p->groups = arena_calloc(&p->arena, (size_t)t->n_layer, sizeof *p->groups);
+    p->index = arena_calloc(&p->arena, (size_t)t->n_layer, sizeof *p->index);
+    err_code code = p->groups && p->index ? ERR_OK : err_nomem(e, (size_t)t->n_layer * sizeof *p->groups, "a replay");
+    for (int i = 0; i < t->n_layer && code == ERR_OK; i++) {
+        const struct trace_layer *l = &t->layers[i];
+        struct group *g = &p->groups[l->group];
+        p->n_group = l->group >= p->n_group ? l->group + 1 : p->n_group;
+        p->index[i] = g->n_layer++;
+        g->size.n_expert += l->n_expert;
+        g->size.n_used = l->n_used > g->size.n_used ? l->n_used : g->size.n_used;
+        g->size.slot_bytes = (size_t)l->slot_bytes;
+        g->n_expert = l->n_expert > g->n_expert ? l->n_expert : g->n_expert;
+    }
+    if (code == ERR_OK)
+        code = divide(p, share, e);
+    if (code != ERR_OK)
+        close_plan(p);
+    return code;
+}
+
+/* ---- policies --------------------------------------------------------------------------------------------------- */
+
+/* One layer's turn for one token. */
+static void turn(struct plan *p, const struct trace *t, int layer, const int32_t *ids, struct replay *out)
+{
+    const struct trace_layer *l = &t->layers[layer];
+    struct policy *policy = p->groups[l->group].policy;
+    int index = p->index[layer];
+    bool evicted, missed[TRACE_MAX_USED];
+    policy_observe(policy, index, ids, 1, l->n_used);
+    for (int64_t i = 0; i < l->n_used; i++) {
+        int64_t slot = policy_find(policy, index, ids[i]);
+        missed[i] = slot < 0;
+        if (!missed[i])
+            policy_hold(policy, slot);
+        out->n_hit += !missed[i];
+        out->n_missed_bytes += missed[i] ? l->slot_bytes : 0;
+    }
+    for (int32_t expert = 0; expert < l->n_expert; expert++) /* the order in which the live cache reads */
+        for (int64_t i = 0; i < l->n_used; i++)
+            if (missed[i] && ids[i] == expert)
+                policy_take(policy, index, expert, &evicted);
+    for (int64_t i = 0; i < l->n_used; i++)
+        policy_release(policy, policy_find(policy, index, ids[i]));
+}
+
+err_code trace_replay(const struct trace *t, enum policy_kind kind, double share, struct replay *out, struct err *e)
+{
+    struct plan p;
+    err_code code = ERR_OK;
+    *out = (struct replay){.n_all = (uint64_t)(t->n_tok * t->n_choice)};
+    TRY(make_plan(&p, t, share, e));
+    for (int i = 0; i < p.n_group && code == ERR_OK; i++) {
+        struct group *g = &p.groups[i];
+        const struct policy_desc d = {kind, g->n_layer, g->n_expert, g->size.n_used, g->n_slot};
+        code = policy_create(&g->policy, &d, e);
+        for (int64_t s; code == ERR_OK && (s = policy_closed(g->policy)) >= 0;)
+            policy_open(g->policy, s);
+    }
+    for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++)
+        for (int l = 0; l < t->n_layer; l++)
+            turn(&p, t, l, t->ids + i * t->n_choice + t->layers[l].first, out);
+    close_plan(&p);
+    return code;
+}
+
+/* ---- the optimum ------------------------------------------------------------------------------------------------ */
+
+/* The accesses of one group's layers as keys. */
+static err_code best_of_group(struct plan *p, const struct trace *t, int group, struct replay *out, struct err *e)
+{
+    struct group *g = &p->groups[group];
+    size_t n_tok = (size_t)t->n_tok, n = 0, n_turn = 0;
+    int32_t *keys = mem_calloc(n_tok * (size_t)t->n_choice, sizeof *keys);
+    size_t *end = mem_calloc(n_tok * (size_t)g->n_layer, sizeof *end);
+    uint64_t n_hit = 0;
+    err_code code = keys && end ? ERR_OK : err_nomem(e, n_tok * (size_t)t->n_choice * sizeof *keys, "a replay");
+    for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++)
+        for (int l = 0; l < t->n_layer; l++) {
+            if (t->layers[l].group != group)
+                continue;
+            for (int64_t r = 0; r < t->layers[l].n_used; r++)
+                keys[n++] = (int32_t)(p->index[l] * g->n_expert) + t->ids[i * t->n_choice + t->layers[l].first + r];
+            end[n_turn++] = n;
+        }
+    if (code == ERR_OK)
+        code = belady_hits(keys, n, end, n_turn, (int32_t)(g->n_layer * g->n_expert), g->n_slot, &n_hit, e);
+    out->n_hit += n_hit;
+    out->n_missed_bytes += (n - n_hit) * g->size.slot_bytes;
+    mem_free(keys);
+    mem_free(end);
+    return code;
+}
+
+err_code trace_replay_best(const struct trace *t, double share, struct replay *out, struct err *e)
+{
+    struct plan p;
+    err_code code = ERR_OK;
+    *out = (struct replay){.n_all = (uint64_t)(t->n_tok * t->n_choice)};
+    TRY(make_plan(&p, t, share, e));
+    for (int i = 0; i < p.n_group && code == ERR_OK; i++)
+        code = best_of_group(&p, t, i, out, e);
+    close_plan(&p);
+    return code;
+}

@@ -1,0 +1,146 @@
+#include "experts/trace.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "experts/words.h"
+
+err_code trace_create(struct trace *t, const struct trace_layer *layers, int n_layer, struct err *e)
+{
+    *t = (struct trace){.n_layer = n_layer};
+    t->layers = mem_calloc((size_t)n_layer, sizeof *t->layers);
+    if (!t->layers)
+        return err_nomem(e, (size_t)n_layer * sizeof *t->layers, "a trace");
+    for (int i = 0; i < n_layer; i++) {
+        t->layers[i] = layers[i];
+        t->layers[i].first = t->n_choice;
+        t->layers[i].n_added = 0;
+        t->n_choice += layers[i].n_used;
+    }
+    return ERR_OK;
+}
+
+void trace_close(struct trace *t)
+{
+    mem_free(t->layers);
+    mem_free(t->ids);
+    *t = (struct trace){0};
+}
+
+static err_code reserve(struct trace *t, int64_t n_tok, struct err *e)
+{
+    if (n_tok <= t->capacity)
+        return ERR_OK;
+    int64_t capacity = n_tok + t->capacity / 2 + 64;
+    int32_t *ids = mem_resize(t->ids, (size_t)capacity, (size_t)t->n_choice * sizeof *ids);
+    if (!ids)
+        return err_nomem(e, (size_t)(capacity * t->n_choice) * sizeof *ids, "a trace");
+    t->ids = ids;
+    t->capacity = capacity;
+    return ERR_OK;
+}
+
+err_code trace_add(struct trace *t, int layer, const int32_t *ids, int64_t n_tok, struct err *e)
+{
+    struct trace_layer *l = &t->layers[layer];
+    TRY(reserve(t, l->n_added + n_tok, e));
+    for (int64_t i = 0; i < n_tok; i++)
+        memcpy(t->ids + (l->n_added + i) * t->n_choice + l->first, ids + i * l->n_used,
+               (size_t)l->n_used * sizeof *ids);
+    l->n_added += n_tok;
+    t->n_tok = t->layers[t->n_layer - 1].n_added;
+    return ERR_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------------------------- */
+
+void trace_print(const struct trace *t, uint64_t fingerprint, FILE *f)
+{
+    fprintf(f, "moebius trace 1\nmodel %016" PRIx64 "\nlayers %d tokens %" PRId64 "\n", fingerprint, t->n_layer,
+            t->n_tok);
+    for (int i = 0; i < t->n_layer; i++)
+        fprintf(f, "%" PRId64 " %" PRId64 " %" PRIu64 " %d\n", t->layers[i].n_expert, t->layers[i].n_used,
+                t->layers[i].slot_bytes, t->layers[i].group);
+    for (int64_t i = 0; i < t->n_tok * t->n_choice; i++)
+        fprintf(f, "%d%c", (int)t->ids[i], (i + 1) % t->n_choice ? ' ' : '\n');
+}
+
+static err_code parse_layers(struct words *w, uint64_t n_layer, struct trace *t, struct err *e)
+{
+    struct trace_layer *layers = mem_calloc((size_t)n_layer, sizeof *layers);
+    uint64_t n_group = 0, group, n_expert, n_used;
+    err_code code = layers ? ERR_OK : err_nomem(e, (size_t)n_layer * sizeof *layers, "a trace");
+    for (uint64_t i = 0; i < n_layer && code == ERR_OK; i++) {
+        struct trace_layer *l = &layers[i];
+        code = words_number(w, "experts", 1, TRACE_MAX_EXPERT, &n_expert, e);
+        if (code == ERR_OK)
+            code =
+                words_number(w, "chosen experts", 1, n_expert < TRACE_MAX_USED ? n_expert : TRACE_MAX_USED, &n_used, e);
+        if (code == ERR_OK)
+            code = words_number(w, "bytes of a slot", 1, UINT64_C(1) << 40, &l->slot_bytes, e);
+        if (code == ERR_OK)
+            code = words_number(w, "a group of slots", 0, n_group, &group, e);
+        if (code != ERR_OK)
+            break;
+        n_group += group == n_group;
+        l->n_expert = (int64_t)n_expert;
+        l->n_used = (int64_t)n_used;
+        l->group = (int)group;
+        for (uint64_t j = 0; j < i && code == ERR_OK; j++)
+            if (layers[j].group == l->group && layers[j].slot_bytes != l->slot_bytes)
+                code = err_set(e, ERR_FORMAT, "%s, line %d: slots of a group differ in size", w->name, w->line + 1);
+    }
+    if (code == ERR_OK)
+        code = trace_create(t, layers, (int)n_layer, e);
+    mem_free(layers);
+    return code;
+}
+
+static err_code parse_choices(struct words *w, uint64_t n_tok, struct trace *t, struct err *e)
+{
+    TRY(reserve(t, (int64_t)n_tok, e));
+    for (int64_t i = 0; i < (int64_t)n_tok; i++)
+        for (int l = 0; l < t->n_layer; l++) {
+            int32_t *ids = t->ids + i * t->n_choice + t->layers[l].first;
+            for (int64_t r = 0; r < t->layers[l].n_used; r++) {
+                uint64_t id;
+                TRY(words_number(w, "an expert", 0, (uint64_t)t->layers[l].n_expert - 1, &id, e));
+                ids[r] = (int32_t)id;
+                for (int64_t k = 0; k < r; k++)
+                    if (ids[k] == ids[r])
+                        return err_set(e, ERR_FORMAT, "%s, line %d: expert %d is chosen twice", w->name, w->line + 1,
+                                       (int)id);
+            }
+        }
+    t->n_tok = (int64_t)n_tok;
+    for (int l = 0; l < t->n_layer; l++)
+        t->layers[l].n_added = t->n_tok;
+    return words_end(w, e);
+}
+
+err_code trace_parse(struct trace *t, const char *text, size_t n, const char *name, uint64_t *fingerprint,
+                     struct err *e)
+{
+    struct words w = {.p = text, .end = text + n, .name = name};
+    uint64_t n_layer, n_tok;
+    *t = (struct trace){0};
+    TRY(words_literal(&w, "moebius trace 1", e));
+    TRY(words_literal(&w, "model", e));
+    TRY(words_hex(&w, "the model's fingerprint", fingerprint, e));
+    TRY(words_literal(&w, "layers", e));
+    TRY(words_number(&w, "layers", 1, TRACE_MAX_LAYER, &n_layer, e));
+    TRY(words_literal(&w, "tokens", e));
+    TRY(words_number(&w, "tokens", 1, INT32_MAX, &n_tok, e));
+    err_code code = parse_layers(&w, n_layer, t, e);
+    /* a digit and a space each, so that no small file asks for much memory */
+    if (code == ERR_OK && n_tok > n / 2 / (uint64_t)t->n_choice)
+        code =
+            err_set(e, ERR_FORMAT, "%s: too short for %" PRIu64 " tokens in %" PRIu64 " layers", name, n_tok, n_layer);
+    if (code == ERR_OK)
+        code = parse_choices(&w, n_tok, t, e);
+    if (code != ERR_OK)
+        trace_close(t);
+    return code;
+}

@@ -1,0 +1,66 @@
+/* Which experts every token of a text chose, in every layer: recorded once, replayed against any budget and policy.
+ *
+ * A text file:
+ *
+ *   moebius trace 1
+ *   model 0123456789abcdef        fingerprint of the GGUF
+ *   layers 5 tokens 6402
+ *   24 2 786432 0                 a line for each layer: experts, chosen by a token, bytes of a slot, group of slots
+ *   3 17 0 5 ...                  a line for each token: the experts of all layers, best first
+ *
+ * Refused with a sentence: other formats and versions, impossible numbers, experts chosen twice. */
+#ifndef EXPERTS_TRACE_H
+#define EXPERTS_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "experts/policy.h"
+
+enum { TRACE_MAX_LAYER = 4096, TRACE_MAX_EXPERT = 65536, TRACE_MAX_USED = 1024 };
+
+struct trace_layer {
+    int64_t n_expert, n_used;
+    uint64_t slot_bytes;
+    int group;       /* layers of one group share slots; numbered from 0 in order of appearance */
+    int64_t first;   /* of its choices among a token's */
+    int64_t n_added; /* tokens that trace_add gave it */
+};
+
+struct trace {
+    int n_layer;
+    struct trace_layer *layers;
+    int64_t n_choice; /* of a token, in all layers */
+    int64_t n_tok, capacity;
+    int32_t *ids; /* [n_tok][n_choice] */
+};
+
+/* layers: n_expert, n_used, slot_bytes and group of each are copied. Close in any state. */
+MUST_USE err_code trace_create(struct trace *t, const struct trace_layer *layers, int n_layer, struct err *e);
+void trace_close(struct trace *t);
+
+/* Appends what n_tok more tokens chose in one layer, ids[t * n_used + rank]. Other layers may follow later; tokens
+ * count in n_tok when the last layer has them. */
+MUST_USE err_code trace_add(struct trace *t, int layer, const int32_t *ids, int64_t n_tok, struct err *e);
+
+MUST_USE err_code trace_parse(struct trace *t, const char *text, size_t n, const char *name, uint64_t *fingerprint,
+                              struct err *e);
+void trace_print(const struct trace *t, uint64_t fingerprint, FILE *f);
+
+/* ---- replay ---------------------------------------------------------------------------------------------------- */
+
+struct replay {
+    uint64_t n_hit, n_all;   /* choices */
+    uint64_t n_missed_bytes; /* what was read */
+};
+
+/* What a budget, a share of all experts' slots, would have hit, one token after the other. ERR_LIMIT below the
+ * minimum. */
+MUST_USE err_code trace_replay(const struct trace *t, enum policy_kind policy, double share, struct replay *out,
+                               struct err *e);
+/* The same for the offline optimum. */
+MUST_USE err_code trace_replay_best(const struct trace *t, double share, struct replay *out, struct err *e);
+
+#endif

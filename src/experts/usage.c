@@ -1,0 +1,108 @@
+#include "experts/usage.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/output_file.h"
+#include "experts/words.h"
+
+/* A layer that chose this often is halved before more is added. */
+enum { MANY = 1 << 22 };
+
+err_code usage_create(struct usage *u, int n_layer, int64_t n_expert, struct err *e)
+{
+    *u = (struct usage){.n_layer = n_layer, .n_expert = n_expert};
+    u->count = mem_calloc((size_t)n_layer * (size_t)n_expert, sizeof *u->count);
+    return u->count ? ERR_OK : err_nomem(e, (size_t)n_layer * (size_t)n_expert * sizeof *u->count, "usage counts");
+}
+
+void usage_close(struct usage *u)
+{
+    mem_free(u->count);
+    *u = (struct usage){0};
+}
+
+void usage_add(struct usage *u, int layer, const int32_t *ids, size_t n)
+{
+    uint64_t *count = u->count + (int64_t)layer * u->n_expert;
+    for (size_t i = 0; i < n; i++)
+        count[ids[i]]++;
+}
+
+static uint64_t layer_total(const struct usage *u, int layer)
+{
+    uint64_t n = 0;
+    for (int64_t i = 0; i < u->n_expert; i++)
+        n += u->count[layer * u->n_expert + i];
+    return n;
+}
+
+void usage_merge(struct usage *u, const struct usage *other)
+{
+    assert(u->n_layer == other->n_layer && u->n_expert == other->n_expert);
+    for (int l = 0; l < u->n_layer; l++) {
+        uint64_t *count = u->count + l * u->n_expert;
+        int shift = layer_total(u, l) > MANY ? 1 : 0;
+        for (int64_t i = 0; i < u->n_expert; i++)
+            count[i] = (count[i] >> shift) + other->count[l * u->n_expert + i];
+    }
+}
+
+double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_used)
+{
+    uint64_t total = layer_total(u, layer);
+    return total ? (double)u->count[layer * u->n_expert + expert] * (double)n_used / (double)total : 0;
+}
+
+err_code usage_parse(struct usage *u, const char *text, size_t n, const char *name, uint64_t fingerprint, int n_layer,
+                     int64_t n_expert, struct err *e)
+{
+    struct words w = {.p = text, .end = text + n, .name = name};
+    uint64_t model, layers, experts;
+    *u = (struct usage){0};
+    TRY(words_literal(&w, "moebius usage 1", e));
+    TRY(words_literal(&w, "model", e));
+    TRY(words_hex(&w, "the model's fingerprint", &model, e));
+    if (fingerprint && model != fingerprint)
+        return err_set(e, ERR_FORMAT, "%s: usage of another model (%016" PRIx64 "), expected %016" PRIx64, name, model,
+                       fingerprint);
+    TRY(words_literal(&w, "layers", e));
+    TRY(words_number(&w, "layers", 1, USAGE_MAX_LAYER, &layers, e));
+    TRY(words_literal(&w, "experts", e));
+    TRY(words_number(&w, "experts", 1, USAGE_MAX_EXPERT, &experts, e));
+    if ((n_layer && (int)layers != n_layer) || (n_expert && (int64_t)experts != n_expert))
+        return err_set(e, ERR_FORMAT, "%s: usage of %" PRIu64 " layers of %" PRIu64 " experts, expected %d of %" PRId64,
+                       name, layers, experts, n_layer, n_expert);
+    if (layers * experts > n / 2) /* a digit and a space each */
+        return err_set(e, ERR_FORMAT, "%s: too short for %" PRIu64 " layers of %" PRIu64 " experts", name, layers,
+                       experts);
+    TRY(usage_create(u, (int)layers, (int64_t)experts, e));
+    err_code code = ERR_OK;
+    for (uint64_t i = 0; i < layers * experts && code == ERR_OK; i++)
+        code = words_number(&w, "a count", 0, UINT64_MAX >> 20, &u->count[i], e);
+    if (code == ERR_OK)
+        code = words_end(&w, e);
+    if (code != ERR_OK)
+        usage_close(u);
+    return code;
+}
+
+static void print(const struct usage *u, uint64_t fingerprint, FILE *f)
+{
+    fprintf(f, "moebius usage 1\nmodel %016" PRIx64 "\nlayers %d experts %" PRId64 "\n", fingerprint, u->n_layer,
+            u->n_expert);
+    for (int l = 0; l < u->n_layer; l++)
+        for (int64_t i = 0; i < u->n_expert; i++)
+            fprintf(f, "%" PRIu64 "%c", u->count[l * u->n_expert + i], i + 1 < u->n_expert ? ' ' : '\n');
+}
+
+err_code usage_save(const struct usage *u, const char *path, uint64_t fingerprint, struct err *e)
+{
+    struct output_file f;
+    TRY(output_file_open(&f, path, e));
+    print(u, fingerprint, f.stream);
+    return output_file_finish(&f, e);
+}

@@ -1,0 +1,46 @@
+/* How often each expert was chosen: what a run leaves for the next one to begin with.
+ *
+ * A text file, which says which model it is about:
+ *
+ *   moebius usage 1
+ *   model 0123456789abcdef        fingerprint of the GGUF
+ *   layers 12 experts 128         MoE layers, experts of the layer with most
+ *   17 0 3 ...                    a line for each layer, a count for each expert
+ *
+ * Refused with a sentence: other formats and versions, another model, missing, surplus or impossible numbers. */
+#ifndef EXPERTS_USAGE_H
+#define EXPERTS_USAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { USAGE_MAX_LAYER = 4096, USAGE_MAX_EXPERT = 65536 };
+
+struct usage {
+    int n_layer;
+    int64_t n_expert;
+    uint64_t *count; /* [n_layer][n_expert], owned */
+};
+
+MUST_USE err_code usage_create(struct usage *u, int n_layer, int64_t n_expert, struct err *e);
+void usage_close(struct usage *u);
+
+/* Adds what n tokens chose. */
+void usage_add(struct usage *u, int layer, const int32_t *ids, size_t n);
+
+/* u += other, of the same shape. Counts that have grown large are halved first, so that the past fades. */
+void usage_merge(struct usage *u, const struct usage *other);
+
+/* The share of a layer's tokens, n_used choices each, that chose an expert; 0 when nothing is known. */
+double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_used);
+
+/* n bytes of text, `name` for messages. n_layer and n_expert: what is expected; 0: any. *u is to be closed. */
+MUST_USE err_code usage_parse(struct usage *u, const char *text, size_t n, const char *name, uint64_t fingerprint,
+                              int n_layer, int64_t n_expert, struct err *e);
+
+/* The file appears under its name only when whole. */
+MUST_USE err_code usage_save(const struct usage *u, const char *path, uint64_t fingerprint, struct err *e);
+
+#endif
