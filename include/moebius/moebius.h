@@ -63,16 +63,29 @@ enum moebius_log_level { MOEBIUS_LOG_WARN, MOEBIUS_LOG_INFO, MOEBIUS_LOG_DEBUG }
 typedef enum moebius_io { MOEBIUS_IO_AUTO, MOEBIUS_IO_URING, MOEBIUS_IO_PREAD } moebius_io;
 typedef enum moebius_direct { MOEBIUS_DIRECT_AUTO, MOEBIUS_DIRECT_ON, MOEBIUS_DIRECT_OFF } moebius_direct;
 
+/* Whether experts that the next layer will probably choose are read while nothing else is: AUTO tries both ways while
+ * decoding, now and then, and goes on with the faster one. */
+typedef enum moebius_prefetch { MOEBIUS_PREFETCH_AUTO, MOEBIUS_PREFETCH_ON, MOEBIUS_PREFETCH_OFF } moebius_prefetch;
+
 typedef struct moebius_engine_options {
-    int n_threads;                 /* 0: one for each processor that the process may use */
-    bool reference;                /* float activations on dequantised weights: slow and exact */
-    bool check_ops;                /* run every operation on the reference device too and compare */
-    int64_t sort_cutoff;           /* more tokens than this at once: experts by sorted dispatch; 0: the default */
-    int64_t expert_slots;          /* a layer's experts held in memory at once; 0: all. Others are read when needed */
+    int n_threads;       /* 0: one for each processor that the process may use */
+    bool reference;      /* float activations on dequantised weights: slow and exact */
+    bool check_ops;      /* run every operation on the reference device too and compare */
+    int64_t sort_cutoff; /* more tokens than this at once: experts by sorted dispatch; 0: the default */
+    int64_t ram_bytes;   /* the process's peak memory at most; 0: no bound. One engine at a time may have one */
+    /* Memory for routed experts alone; the others are read when needed. 0 and 0: as much as all need, or ram_bytes
+     * leaves. */
+    int64_t expert_ram_bytes;
+    double expert_ram_share; /* of what all experts need, 0 to 1 */
+    const char *policy;      /* who stays in that memory: "lfru" (NULL), "lru" or "lfu" */
+    /* The file in which counts of chosen experts are kept from run to run, for a warm start: NULL: none; "": one in the
+     * user's cache directory. */
+    const char *usage;
     const char *const *store_dirs; /* directories of a prepared store of this model, n_store_dirs of them */
     int n_store_dirs;
     moebius_io io;
     moebius_direct direct;
+    moebius_prefetch prefetch;
     void (*log)(void *user, enum moebius_log_level level, const char *line); /* NULL: silence */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* while loading; NULL; from any thread */
     void *user;
@@ -92,13 +105,31 @@ MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);
 
+/* The routed experts of a layer, counting MoE layers only. */
+typedef struct moebius_moe_layer {
+    int64_t n_expert, n_used;
+    uint64_t slot_bytes; /* memory of one expert */
+    int group;           /* layers with experts of one shape share memory: which group, from 0 */
+} moebius_moe_layer;
+MOEBIUS_API int moebius_n_moe_layer(const moebius_engine *engine);
+MOEBIUS_API moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engine, int layer);
+
+/* What tells the model apart from others: a hash of its files' directories. */
+MOEBIUS_API uint64_t moebius_fingerprint(const moebius_engine *engine);
+
 /* What ran, since the engine was opened. */
 typedef struct moebius_counters {
     uint64_t n_direct, n_sorted; /* MoE layers computed by direct and by sorted dispatch */
     uint64_t n_expert_rows;      /* token-expert pairs computed */
-    uint64_t n_expert_hit;       /* experts found in memory, and */
-    uint64_t n_expert_miss;      /* read when needed, with fewer slots than experts */
-    uint64_t n_expert_evicted, n_expert_read_bytes;
+    /* Experts that layers asked for, each once a layer and chunk of tokens, when not all are in memory. decode: for one
+     * token; a hit was in memory, a miss had to be read. */
+    uint64_t n_expert_hit, n_expert_miss, n_decode_hit, n_decode_miss;
+    uint64_t n_expert_evicted, n_expert_read, n_expert_read_bytes;
+    uint64_t n_prefetched, n_prefetch_used;           /* experts read on a guess, and asked for next */
+    int64_t stall_ns;                                 /* waiting for reads with nothing to compute */
+    int64_t pack_ns;                                  /* checking and packing what was read */
+    uint64_t expert_bytes, expert_all_bytes;          /* memory for routed experts: now; that all would need */
+    uint64_t weight_bytes, context_bytes, work_bytes; /* memory for all other weights, for contexts, to work in */
 } moebius_counters;
 MOEBIUS_API moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
@@ -119,6 +150,8 @@ typedef struct moebius_roof {
 } moebius_roof;
 MOEBIUS_API moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
                                                        moebius_error *error);
+/* How experts are read, for people: "io_uring, O_DIRECT"; "" when all are in memory. Borrowed. */
+MOEBIUS_API const char *moebius_expert_reader(const moebius_engine *engine);
 
 /* What was read from where: place 0 is the model's file, then come the directories of the prepared store. False: there
  * is no such place. */
@@ -221,6 +254,8 @@ MOEBIUS_API moebius_status moebius_saved_n_tok(const char *path, int64_t *n_tok,
 typedef struct moebius_trace {
     /* experts chosen in a layer (counting MoE layers only) for n_tok tokens: ids[t * n_used + rank], best first */
     void (*routed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
+    /* the same, guessed one layer before by the layer's router; may be NULL */
+    void (*guessed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     /* the residual stream [n_embd] of the chunk's last token after a layer */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *user;

@@ -1,11 +1,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/stats.h"
 #include "cli/text_stream.h"
 
 struct generate {
@@ -14,20 +16,17 @@ struct generate {
     moebius_sampler_options sampling;
     struct option_list stops;
     int64_t n, top_k, repeat_last_n, seed;
-    bool ids_only, ignore_eos, echo;
-    const char *load_path, *save_path;
+    bool ids_only, ignore_eos, echo, stats;
+    const char *load_path, *save_path, *stats_json;
 
+    int64_t shown_ns; /* of --stats */
+    moebius_counters shown;
     struct opened opened;
     moebius_sampler *sampler;
     struct text_stream stream;
     int32_t *ids;
     size_t n_ids;
     int64_t n_loaded; /* tokens of the saved session before them */
-};
-
-struct timing {
-    int64_t prefill_ns, decode_ns;
-    int64_t n_decoded; /* forward passes of one token */
 };
 
 static size_t longest_piece(const moebius_vocab *vocab)
@@ -127,7 +126,28 @@ static bool emit(struct generate *g, int32_t id, int64_t index)
     return is_end || text_stream_feed(&g->stream, piece, n);
 }
 
-static err_code generate(struct generate *g, struct timing *t, struct err *e)
+static double per_second(int64_t n, int64_t ns)
+{
+    return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
+}
+
+/* --stats: twice a second, how it goes, in one line that stays where it is on a terminal. */
+static void print_live(struct generate *g, const struct run_times *t)
+{
+    enum { EVERY_NS = 500 * 1000 * 1000 };
+    int64_t now = clock_ns();
+    if (!g->stats || now - g->shown_ns < EVERY_NS)
+        return;
+    const char *clear = isatty(STDERR_FILENO) ? "\r\033[K" : "";
+    fprintf(stderr, "%s[%lld tokens, %.2f tokens/s | ", clear, (long long)t->n_decoded,
+            per_second(t->n_decoded, t->decode_ns));
+    stats_print(g->opened.engine, &g->shown);
+    fprintf(stderr, "]%s", *clear ? clear : "\n");
+    g->shown_ns = now;
+    g->shown = moebius_engine_counters(g->opened.engine);
+}
+
+static err_code generate(struct generate *g, struct run_times *t, struct err *e)
 {
     if (g->echo && !g->ids_only)
         echo_prompt(g);
@@ -150,6 +170,7 @@ static err_code generate(struct generate *g, struct timing *t, struct err *e)
         }
         TRY(eval(g, &id, 1, &t->decode_ns, e)); /* the last, too, so that a saved session goes on after it */
         t->n_decoded++;
+        print_live(g, t);
         if (is_last)
             break;
     }
@@ -162,12 +183,7 @@ static err_code generate(struct generate *g, struct timing *t, struct err *e)
     return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the text could not be written") : ERR_OK;
 }
 
-static double per_second(int64_t n, int64_t ns)
-{
-    return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
-}
-
-static void print_statistics(const struct generate *g, const struct timing *t)
+static void print_statistics(const struct generate *g, const struct run_times *t)
 {
     moebius_counters c = moebius_engine_counters(g->opened.engine);
     fprintf(stderr, "load %.2f s | prefill %zu tokens, %.2f tokens/s | decode %lld tokens, %.2f tokens/s | %d threads",
@@ -177,6 +193,11 @@ static void print_statistics(const struct generate *g, const struct timing *t)
         fprintf(stderr, " | MoE layers: %llu direct, %llu sorted", (unsigned long long)c.n_direct,
                 (unsigned long long)c.n_sorted);
     fprintf(stderr, " | state %.2f MB\n", (double)moebius_session_state_bytes(g->opened.session) / 1e6);
+    if (g->stats || c.n_expert_hit + c.n_expert_miss) {
+        stats_print(g->opened.engine, NULL);
+        fprintf(stderr, " | peak %.1f MB | %s\n", (double)stats_peak_bytes() / 1e6,
+                *moebius_expert_reader(g->opened.engine) ? moebius_expert_reader(g->opened.engine) : "all in memory");
+    }
 }
 
 /* With a prepared store: what came from where. */
@@ -215,17 +236,23 @@ static int run(const struct command *c, int argc, char **argv)
         {"--save-state", OPT_STRING, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0},
         {"--load-state", OPT_STRING, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0},
         {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0},
+        {"--stats", OPT_FLAG, &g.stats, "", "show what memory and reads do, all the while", 0, 0, 0},
+        {"--stats-json", OPT_STRING, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
     };
     struct err e = {0};
-    struct timing t = {0};
+    struct run_times t = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = prepare(&g, &e);
     if (code == ERR_OK) {
         cli_catch_interrupt();
+        t.load_ns = g.opened.load_ns;
+        t.n_prefill = (int64_t)g.n_ids;
         code = generate(&g, &t, &e);
         print_statistics(&g, &t);
         print_places(&g);
+        if (code == ERR_OK && g.stats_json)
+            code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);
     }
     text_stream_close(&g.stream);
     moebius_sampler_close(&g.sampler);

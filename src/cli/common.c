@@ -99,6 +99,12 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     options.reference = o->reference;
     options.check_ops = o->check_ops;
     options.sort_cutoff = o->sort_cutoff;
+    options.ram_bytes = o->ram_bytes;
+    options.expert_ram_bytes = o->expert_ram.n_bytes;
+    options.expert_ram_share = o->expert_ram.share;
+    options.policy = o->policy;
+    options.prefetch = (moebius_prefetch)choice(o->prefetch, "on", "off");
+    options.usage = o->cold ? NULL : o->usage ? o->usage : "";
     options.log = print_log;
     options.store_dirs = store.dirs;
     options.n_store_dirs = store.n;

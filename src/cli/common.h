@@ -11,28 +11,47 @@ struct model_options {
     int64_t n_threads, n_ctx, n_batch, sort_cutoff;
     const char *kv, *store, *io, *direct;
     bool reference, check_ops;
+    int64_t ram_bytes;
+    struct option_share expert_ram;
+    const char *policy, *usage, *prefetch;
+    bool cold;
 };
 
 /* Rows for a command's option table. */
-#define MODEL_OPTIONS(o)                                                                                               \
-    {"--model,-m", OPT_STRING, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},        \
-        {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},           \
-        {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512)", 1, 1 << 20, 0},            \
-        {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0"},             \
-        {"--sort-cutoff",                                                                                              \
-         OPT_INT,                                                                                                      \
-         &(o).sort_cutoff,                                                                                             \
-         "N",                                                                                                          \
-         "more tokens at once: experts by sorted dispatch",                                                            \
-         1,                                                                                                            \
-         1e15,                                                                                                         \
-         0},                                                                                                           \
-        {"--store", OPT_STRING, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0},            \
-        {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts", 0, 0, "auto|io_uring|pread"},      \
-        {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache", 0, 0, "auto|on|off"},         \
-        {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0}, \
-    {                                                                                                                  \
-        "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0           \
+#define MODEL_OPTIONS(o)                                                                                                 \
+    {"--model,-m", OPT_STRING, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},          \
+        {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
+        {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512)", 1, 1 << 20, 0},              \
+        {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0"},               \
+        {"--sort-cutoff",                                                                                                \
+         OPT_INT,                                                                                                        \
+         &(o).sort_cutoff,                                                                                               \
+         "N",                                                                                                            \
+         "more tokens at once: experts by sorted dispatch",                                                              \
+         1,                                                                                                              \
+         1e15,                                                                                                           \
+         0},                                                                                                             \
+        {"--store", OPT_STRING, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0},              \
+        {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts", 0, 0, "auto|io_uring|pread"},        \
+        {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache", 0, 0, "auto|on|off"},           \
+        {"--ram", OPT_SIZE, &(o).ram_bytes, "SIZE", "memory that the program may take at most (16G, 2300M)", 0, 0, 0},   \
+        {"--expert-ram",                                                                                                 \
+         OPT_SHARE,                                                                                                      \
+         &(o).expert_ram,                                                                                                \
+         "SIZE|N%",                                                                                                      \
+         "memory for routed experts; others are read when needed",                                                       \
+         0,                                                                                                              \
+         0,                                                                                                              \
+         0},                                                                                                             \
+        {"--policy", OPT_CHOICE, &(o).policy,   "lfru|lru|lfu", "which experts stay in that memory (lfru)",              \
+         0,          0,          "lfru|lru|lfu"},                                                                        \
+        {"--usage", OPT_STRING, &(o).usage, "FILE", "where counts of experts are kept for the next run", 0, 0, 0},       \
+        {"--prefetch", OPT_CHOICE, &(o).prefetch, "auto|on|off", "read ahead what the next layer may need (auto)", 0, 0, \
+         "auto|on|off"},                                                                                                 \
+        {"--cold", OPT_FLAG, &(o).cold, "", "neither use nor keep such counts", 0, 0, 0},                                \
+        {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0},   \
+    {                                                                                                                    \
+        "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0             \
     }
 
 /* "DIR,DIR": the directories, up to 16 of them. Close when done. */

@@ -70,6 +70,39 @@ static err_code set_number(const struct option *o, const char *word, const char 
     return ERR_OK;
 }
 
+/* "1500000", "2300M", "1.5G": powers of 1024. */
+static err_code set_size(const char *word, const char *value, const char *expected, int64_t *out, struct err *e)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    double f = strtod(value, &end);
+    const char *unit = *end ? strchr(units, *end >= 'a' ? *end - 'a' + 'A' : *end) : NULL;
+    if (unit)
+        f = ldexp(f, 10 * (int)(unit - units + 1));
+    const char *rest = unit ? end + 1 : end;
+    if (end == value || errno || (*rest && (strcmp(rest, "iB") != 0 || !unit) && strcmp(rest, "B") != 0) ||
+        !(f >= 1 && f < 0x1p62))
+        return err_set(e, ERR_USAGE, "%s %s: expected %s", word, value, expected);
+    *out = (int64_t)f;
+    return ERR_OK;
+}
+
+static err_code set_share(const char *word, const char *value, struct option_share *out, struct err *e)
+{
+    static const char expected[] = "a size such as 900M or 16G, or a share such as 25%";
+    size_t n = strlen(value);
+    *out = (struct option_share){0};
+    if (n == 0 || value[n - 1] != '%')
+        return set_size(word, value, expected, &out->n_bytes, e);
+    char *end;
+    errno = 0;
+    out->share = strtod(value, &end) / 100;
+    if (end == value || end != value + n - 1 || errno || !(out->share > 0 && out->share <= 1))
+        return err_set(e, ERR_USAGE, "%s %s: expected %s, of more than 0%% and at most 100%%", word, value, expected);
+    return ERR_OK;
+}
+
 static err_code set(const struct option *o, const char *word, const char *value, struct err *e)
 {
     struct option_list *list = o->out;
@@ -77,6 +110,8 @@ static err_code set(const struct option *o, const char *word, const char *value,
     case OPT_FLAG: *(bool *)o->out = true; return ERR_OK;
     case OPT_INT:
     case OPT_FLOAT: return set_number(o, word, value, e);
+    case OPT_SIZE: return set_size(word, value, "a size such as 900M or 16G", o->out, e);
+    case OPT_SHARE: return set_share(word, value, o->out, e);
     case OPT_STRING: *(const char **)o->out = value; return ERR_OK;
     case OPT_LIST:
         if (list->n == OPTION_LIST_MAX)

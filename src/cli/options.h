@@ -11,9 +11,16 @@ enum option_kind {
     OPT_FLAG,   /* bool *: set to true */
     OPT_INT,    /* int64_t *, within [min, max] */
     OPT_FLOAT,  /* float *, within [min, max] */
+    OPT_SIZE,   /* int64_t *, bytes: "2300M", "16G" */
+    OPT_SHARE,  /* struct option_share *: bytes, or a share in percent: "25%" */
     OPT_STRING, /* const char ** */
     OPT_LIST,   /* struct option_list *: may be given again */
     OPT_CHOICE, /* const char **, one of the words in `choices` separated by | */
+};
+
+struct option_share {
+    int64_t n_bytes;
+    double share; /* 0 to 1 */
 };
 
 enum { OPTION_LIST_MAX = 16 };

@@ -108,12 +108,15 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
     TRY(gguf_open(&g->gguf, path, e));
     TRY(tokenizer_open(&g->vocab.tokenizer, g->gguf, e));
     TRY(open_store(g, e));
+    TRY(engine_memory_bound(g, e));
     g->total_bytes = model_load_bytes(g->gguf);
     const struct model_load_params params = {.device = g->device,
                                              .pool = g->pool,
                                              .store = g->store,
                                              .log = &g->log,
-                                             .n_expert_slot = g->options.expert_slots,
+                                             .policy = g->policy,
+                                             .expert_budget_bytes = (size_t)g->options.expert_ram_bytes,
+                                             .expert_budget_share = g->options.expert_ram_share,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
     TRY(model_load(&g->model, g->gguf, &params, e));
@@ -121,6 +124,20 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
         return err_set(e, ERR_FORMAT,
                        "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",
                        path, (int)tokenizer_n_vocab(g->vocab.tokenizer), (long long)g->model->n_vocab);
+    return ERR_OK;
+}
+
+static err_code check_options(moebius_engine *g, struct err *e)
+{
+    const moebius_engine_options *o = &g->options;
+    if (o->sort_cutoff < 1)
+        return err_set(e, ERR_USAGE, "sort cutoff %lld: expected at least 1", (long long)o->sort_cutoff);
+    if (o->ram_bytes < 0 || o->expert_ram_bytes < 0 || !(o->expert_ram_share >= 0 && o->expert_ram_share <= 1))
+        return err_set(e, ERR_USAGE,
+                       "memory of %lld bytes, %lld for experts or a share of %g: expected 0 or more, and 1",
+                       (long long)o->ram_bytes, (long long)o->expert_ram_bytes, o->expert_ram_share);
+    if (o->policy && !policy_parse(o->policy, &g->policy))
+        return err_set(e, ERR_USAGE, "policy %s: expected lfru, lru or lfu", o->policy);
     return ERR_OK;
 }
 
@@ -137,11 +154,8 @@ moebius_status moebius_engine_open(moebius_engine **out, const char *path, const
         g->options.sort_cutoff = DEFAULT_SORT_CUTOFF;
     if (g->options.log)
         g->log = (struct log){engine_log, g};
-    err_code code;
-    if (g->options.sort_cutoff < 1 || g->options.expert_slots < 0)
-        code = err_set(&e, ERR_USAGE, "sort cutoff %lld, expert slots %lld: expected at least 1 and 0",
-                       (long long)g->options.sort_cutoff, (long long)g->options.expert_slots);
-    else
+    err_code code = check_options(g, &e);
+    if (code == ERR_OK)
         code = open_device(g, &e);
     if (code == ERR_OK)
         code = open_model(g, path, &e);
@@ -156,6 +170,8 @@ void moebius_engine_close(moebius_engine **engine)
     moebius_engine *g = *engine;
     if (!g)
         return;
+    engine_usage_save(g);
+    engine_memory_release(g);
     model_close(&g->model);
     backend_close(&g->device);
     store_close(&g->store);
@@ -215,9 +231,21 @@ moebius_counters moebius_engine_counters(const moebius_engine *engine)
         struct experts_counters x = experts_counters(engine->model->experts);
         c.n_expert_hit = x.n_hit;
         c.n_expert_miss = x.n_miss;
+        c.n_decode_hit = x.n_decode_hit;
+        c.n_decode_miss = x.n_decode_miss;
         c.n_expert_evicted = x.n_evicted;
+        c.n_expert_read = x.n_read;
         c.n_expert_read_bytes = x.n_read_bytes;
+        c.n_prefetched = x.n_prefetched;
+        c.n_prefetch_used = x.n_prefetch_used;
+        c.stall_ns = x.stall_ns;
+        c.pack_ns = x.pack_ns;
+        c.expert_bytes = experts_open_bytes(engine->model->experts);
+        c.expert_all_bytes = experts_max_bytes(engine->model->experts);
     }
+    c.weight_bytes = mem_mapped_bytes(MEM_WEIGHTS);
+    c.context_bytes = mem_mapped_bytes(MEM_STATE);
+    c.work_bytes = mem_mapped_bytes(MEM_SCRATCH);
     return c;
 }
 
@@ -228,4 +256,30 @@ bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *ou
         return false;
     *out = (moebius_place){p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
     return true;
+}
+
+int moebius_n_moe_layer(const moebius_engine *engine)
+{
+    return engine->model->n_moe_layer;
+}
+
+moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engine, int layer)
+{
+    const struct model *m = engine->model;
+    moebius_moe_layer out = {0};
+    for (int64_t i = 0; i < m->n_layer; i++)
+        if (m->layers[i].is_moe && m->layers[i].moe.experts_layer == layer)
+            out = (moebius_moe_layer){m->layers[i].moe.n_expert, m->layers[i].moe.n_used,
+                                      experts_slot_bytes(m->experts, layer), experts_group(m->experts, layer)};
+    return out;
+}
+
+uint64_t moebius_fingerprint(const moebius_engine *engine)
+{
+    return gguf_fingerprint(engine->gguf);
+}
+
+const char *moebius_expert_reader(const moebius_engine *engine)
+{
+    return engine->model->experts ? experts_engine(engine->model->experts) : "";
 }

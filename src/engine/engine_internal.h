@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/pool.h"
+#include "engine/prefetch.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "moebius/moebius.h"
@@ -24,13 +25,25 @@ struct moebius_engine {
     struct moebius_vocab vocab;
     struct log log;
     moebius_engine_options options;
+    enum policy_kind policy;
     uint64_t total_bytes; /* for progress */
     bool has_fingerprint; /* once somebody wanted it */
     uint32_t fingerprint;
+
+    /* memory.c */
+    size_t overhead_bytes; /* what the ledger doesn't know */
+    size_t limit_bytes;    /* on the ledger */
+    size_t spare_bytes;    /* below the limit, for what operations need when they first run */
+    bool is_limited;
+    /* warm.c */
+    bool is_warm;
+    char *usage_path; /* NULL: not kept */
+    struct usage past;
 };
 
 struct moebius_session {
     moebius_engine *engine;
+    moebius_session_options options;
     struct model_state *state;
     struct model_work *work;
     int64_t n_batch;
@@ -43,6 +56,7 @@ struct moebius_session {
     moebius_trace trace;
     struct moe_trace moe_trace;
     struct model_forward_params forward;
+    struct prefetch prefetch;
 };
 
 /* 32 bits that tell models apart. */
@@ -50,5 +64,24 @@ MUST_USE err_code engine_fingerprint(moebius_engine *g, uint32_t *out, struct er
 
 /* Hands an internal error out through the public struct; returns its status. */
 moebius_status engine_status(err_code code, const struct err *e, moebius_error *out);
+
+/* ---- memory.c -------------------------------------------------------------------------------------------------- */
+
+/* Puts the bound of options.ram_bytes in force, if there is one: once the files' directories are read and before the
+ * weights are. ERR_LIMIT when it is less than the model can do with. */
+MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);
+void engine_memory_release(moebius_engine *g);
+
+/* Has a session created and makes room for it. ERR_LIMIT, with the number, when it can't be; what was created is the
+ * caller's to close either way. */
+MUST_USE err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user, struct err *e), void *user,
+                                        struct err *e);
+
+/* ---- warm.c ---------------------------------------------------------------------------------------------------- */
+
+/* Fills the experts' slots with what earlier runs used; does something once, for the first session. */
+MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
+/* Keeps what this run used; a failure is logged. */
+void engine_usage_save(moebius_engine *g);
 
 #endif

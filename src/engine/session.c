@@ -1,4 +1,6 @@
+#include "base/clock.h"
 #include "engine/engine_internal.h"
+#include "engine/prefetch.h"
 
 #include <string.h>
 
@@ -14,8 +16,10 @@ moebius_session_options moebius_default_session_options(void)
     return (moebius_session_options){0};
 }
 
-static err_code open_session(moebius_session *s, const moebius_session_options *o, struct err *e)
+static err_code create(void *user, struct err *e)
 {
+    moebius_session *s = user;
+    const moebius_session_options *o = &s->options;
     const struct model *m = s->engine->model;
     int64_t n_ctx = o->n_ctx ? o->n_ctx : m->n_ctx_train < DEFAULT_CTX ? m->n_ctx_train : DEFAULT_CTX;
     int64_t n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH;
@@ -42,6 +46,12 @@ static err_code open_session(moebius_session *s, const moebius_session_options *
     return model_state_create(&s->state, m, n_ctx, s->n_batch, kv_types[o->kv], e);
 }
 
+static err_code open_session(moebius_session *s, struct err *e)
+{
+    TRY(engine_memory_session(s->engine, create, s, e));
+    return engine_warm(s->engine, e);
+}
+
 moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
                                     const moebius_session_options *options, moebius_error *error)
 {
@@ -52,8 +62,9 @@ moebius_status moebius_session_open(moebius_session **out, moebius_engine *engin
         return engine_status(err_nomem(&e, sizeof *s, "a session"), &e, error);
     s->engine = engine;
     s->forward.sort_cutoff = engine->options.sort_cutoff;
-    moebius_session_options defaults = moebius_default_session_options();
-    err_code code = open_session(s, options ? options : &defaults, &e);
+    s->prefetch.mode = engine->options.prefetch;
+    s->options = options ? *options : moebius_default_session_options();
+    err_code code = open_session(s, &e);
     if (code != ERR_OK)
         moebius_session_close(&s);
     *out = s;
@@ -148,9 +159,12 @@ static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t fi
         size_t chunk = n - i < (size_t)s->n_batch ? n - i : (size_t)s->n_batch;
         size_t from = first > i ? first : i, n_out = from < i + chunk ? i + chunk - from : 0;
         int32_t *text = s->ids + model_state_pos(s->state);
+        int64_t start_ns = clock_ns();
+        s->forward.prefetch = prefetch_begin(&s->prefetch, chunk == 1);
         TRY(model_forward(s->engine->model, s->state, s->work, &s->forward, ids + i, (int64_t)chunk, (int64_t)n_out,
                           e));
         memcpy(text, ids + i, chunk * sizeof *ids);
+        prefetch_end(&s->prefetch, clock_ns() - start_ns);
         TRY(each_logits(s, (int64_t)n_out, from, fn, user, e));
         i += chunk;
     }
@@ -178,11 +192,17 @@ static void routed(void *user, int experts_layer, int64_t n_tok, int64_t n_used,
     s->trace.routed(s->trace.user, experts_layer, n_tok, n_used, ids);
 }
 
+static void guessed(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
+{
+    const moebius_session *s = user;
+    s->trace.guessed(s->trace.user, experts_layer, n_tok, n_used, ids);
+}
+
 void moebius_session_trace(moebius_session *session, const moebius_trace *trace)
 {
     moebius_session *s = session;
     s->trace = trace ? *trace : (moebius_trace){0};
-    s->moe_trace = (struct moe_trace){routed, s};
+    s->moe_trace = (struct moe_trace){routed, s->trace.guessed ? guessed : NULL, s};
     s->forward.trace = s->trace.routed ? &s->moe_trace : NULL;
     s->forward.hidden = s->trace.hidden;
     s->forward.hidden_user = s->trace.user;

@@ -2,84 +2,132 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/pool.h"
-#include "store/store.h"
+#include "experts/experts_internal.h"
 
-struct slot {
-    int32_t expert; /* -1: empty */
-    int32_t n_held;
-    uint64_t last_use; /* tick of the last acquire */
-};
+/* ---- groups --------------------------------------------------------------------------------------------------- */
 
-struct layer_slots {
-    struct expert_layer d;
-    int64_t n_slot;
-    struct bank *bank;
-    struct slot *slots;
-    int32_t *slot_of;    /* [n_expert], -1: not in a slot */
-    struct tensor table; /* device copy of slot_of, once all are in for good */
-    bool resident;
-};
-
-struct experts {
-    struct backend *device;
-    struct store *store;
-    struct arena arena;
-    struct layer_slots *layers;
-    int n_layer;
-    char *staging; /* one expert's bytes as the store has them */
-    size_t staging_bytes;
-    uint64_t tick;
-    struct experts_counters counters;
-};
-
-size_t expert_layer_bytes(const struct expert_layer *l)
+static bool same_shape(const struct bank_desc *a, const struct bank_desc *b)
 {
-    return l->gate.n_bytes + l->up.n_bytes + l->down.n_bytes;
+    return a->gate_type == b->gate_type && a->up_type == b->up_type && a->down_type == b->down_type &&
+           a->n_embd == b->n_embd && a->n_ff == b->n_ff;
 }
 
-static err_code create_layer(struct experts *x, struct layer_slots *l, int64_t n_slot, struct err *e)
+static void join_group(struct experts *x, struct layer_experts *l)
 {
-    int64_t n_expert = l->d.n_expert;
-    l->n_slot = n_slot == 0 || n_slot > n_expert ? n_expert : n_slot;
-    l->d.shape.n_slot = l->n_slot;
-    l->slots = arena_calloc(&x->arena, (size_t)l->n_slot, sizeof *l->slots);
-    l->slot_of = arena_calloc(&x->arena, (size_t)n_expert, sizeof *l->slot_of);
-    if (!l->slots || !l->slot_of)
-        return err_nomem(e, (size_t)n_expert * sizeof *l->slots, "expert slots");
-    for (int64_t i = 0; i < l->n_slot; i++)
-        l->slots[i].expert = -1;
-    for (int64_t i = 0; i < n_expert; i++)
-        l->slot_of[i] = -1;
-    TRY(backend_tensor_create(x->device, ELEM_I32, n_expert, 1, 1, MEM_SCRATCH, &l->table, e));
-    return backend_bank_create(x->device, &l->d.shape, &l->bank, e);
+    int i = 0;
+    while (i < x->n_group && !same_shape(&x->groups[i].shape, &l->d.shape))
+        i++;
+    struct group *g = &x->groups[i];
+    if (i == x->n_group) {
+        x->n_group++;
+        *g = (struct group){.shape = l->d.shape};
+        g->size.slot_bytes = backend_bank_slot_bytes(x->p.device, &g->shape);
+    }
+    l->group = i;
+    l->index = g->n_layer++;
+    g->size.n_expert += l->d.n_expert;
+    g->size.n_used = l->d.n_used > g->size.n_used ? l->d.n_used : g->size.n_used;
+    g->n_expert = l->d.n_expert > g->n_expert ? l->d.n_expert : g->n_expert;
 }
 
-err_code experts_create(struct experts **out, struct backend *device, struct store *store,
-                        const struct expert_layer *layers, int n_layer, int64_t n_slot, struct err *e)
+static int sizes(const struct experts *x, struct budget_group *out)
 {
-    err_code code;
+    for (int i = 0; i < x->n_group; i++)
+        out[i] = x->groups[i].size;
+    return x->n_group;
+}
+
+/* Chooses how many slots each group may have. */
+static err_code divide(struct experts *x, struct err *e)
+{
+    struct budget_group *s = arena_calloc(&x->arena, (size_t)x->n_group, sizeof *s);
+    int64_t *n_slot = arena_calloc(&x->arena, (size_t)x->n_group, sizeof *n_slot);
+    if (!s || !n_slot)
+        return err_nomem(e, (size_t)x->n_group * sizeof *s, "the experts");
+    int n = sizes(x, s);
+    size_t least = budget_min_bytes(s, n), most = budget_max_bytes(s, n), bytes = most;
+    if (x->p.budget_bytes)
+        bytes = x->p.budget_bytes;
+    else if (x->p.budget_share > 0)
+        bytes = (size_t)(x->p.budget_share * (double)most);
+    if (bytes > mem_room_bytes())
+        bytes = mem_room_bytes();
+    if (bytes < least)
+        return err_set(e, ERR_LIMIT,
+                       "%zu bytes for routed experts are too few: the top-k experts of one layer need %zu (%.1f MiB, "
+                       "%.2f%% of all)",
+                       bytes, least, (double)least / (1 << 20), 100 * (double)least / (double)most);
+    budget_divide(s, n, bytes, n_slot);
+    for (int i = 0; i < n; i++)
+        x->groups[i].n_slot = n_slot[i];
+    return ERR_OK;
+}
+
+bool group_open_slot(struct experts *x, struct group *g)
+{
+    int64_t slot = policy_closed(g->policy);
+    if (slot < 0 || !backend_bank_open_slot(x->p.device, g->bank, slot))
+        return false;
+    policy_open(g->policy, slot);
+    return true;
+}
+
+static err_code create_group(struct experts *x, struct group *g, struct err *e)
+{
+    const struct policy_desc d = {.kind = x->p.policy,
+                                  .n_layer = g->n_layer,
+                                  .n_expert = g->n_expert,
+                                  .n_used = g->size.n_used,
+                                  .n_slot = g->n_slot};
+    TRY(policy_create(&g->policy, &d, e));
+    g->shape.n_slot = g->n_slot;
+    TRY(backend_bank_create(x->p.device, &g->shape, &g->bank, e));
+    while (policy_n_open(g->policy) < g->size.n_used)
+        if (!group_open_slot(x, g))
+            return err_set(e, ERR_LIMIT, "no memory for the top-k experts of one layer, %zu bytes",
+                           experts_min_bytes(x));
+    return ERR_OK;
+}
+
+static err_code create(struct experts *x, const struct expert_layer *layers, struct err *e)
+{
+    int64_t most = 1;
+    x->layers = arena_calloc(&x->arena, (size_t)x->n_layer, sizeof *x->layers);
+    x->groups = arena_calloc(&x->arena, (size_t)x->n_layer, sizeof *x->groups);
+    if (!x->layers || !x->groups)
+        return err_nomem(e, (size_t)x->n_layer * sizeof *x->groups, "the experts");
+    for (int i = 0; i < x->n_layer; i++) {
+        struct layer_experts *l = &x->layers[i];
+        l->d = layers[i];
+        most = l->d.n_expert > most ? l->d.n_expert : most;
+        join_group(x, l);
+        TRY(backend_tensor_create(x->p.device, ELEM_I32, l->d.n_expert, 1, 1, MEM_SCRATCH, &l->table, e));
+    }
+    TRY(divide(x, e));
+    for (int i = 0; i < x->n_group; i++)
+        TRY(create_group(x, &x->groups[i], e));
+    x->turn.todo = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.todo);
+    x->turn.ready = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.ready);
+    x->turn.given = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.given);
+    x->seen = arena_calloc(&x->arena, (size_t)most, sizeof *x->seen);
+    x->guessed = arena_calloc(&x->arena, (size_t)x->n_layer * (size_t)most, sizeof *x->guessed);
+    if (!x->turn.todo || !x->turn.ready || !x->turn.given || !x->seen || !x->guessed)
+        return err_nomem(e, (size_t)most * sizeof *x->turn.todo, "the experts");
+    return usage_create(&x->usage, x->n_layer, most, e);
+}
+
+err_code experts_create(struct experts **out, const struct experts_params *p, const struct expert_layer *layers,
+                        int n_layer, struct err *e)
+{
     *out = NULL;
     struct experts *x = mem_calloc(1, sizeof *x);
     if (!x)
         return err_nomem(e, sizeof *x, "the experts");
-    *x = (struct experts){.device = device, .store = store, .n_layer = n_layer};
-    x->layers = arena_calloc(&x->arena, (size_t)n_layer, sizeof *x->layers);
-    if (!x->layers) {
-        code = err_nomem(e, (size_t)n_layer * sizeof *x->layers, "the experts");
-        goto out;
-    }
-    for (int i = 0; i < n_layer; i++) {
-        x->layers[i].d = layers[i];
-        TRY_OUT(create_layer(x, &x->layers[i], n_slot, e));
-        size_t n = expert_layer_bytes(&layers[i]);
-        x->staging_bytes = n > x->staging_bytes ? n : x->staging_bytes;
-    }
-    x->staging = x->staging_bytes ? mem_map(x->staging_bytes, MEM_SCRATCH) : NULL;
-    code = x->staging || !x->staging_bytes ? ERR_OK : err_nomem(e, x->staging_bytes, "reading experts");
-out:
+    *x = (struct experts){.p = *p, .n_layer = n_layer};
+    err_code code = create(x, layers, e);
     if (code != ERR_OK)
         experts_close(&x);
     *out = x;
@@ -91,76 +139,76 @@ void experts_close(struct experts **out)
     struct experts *x = *out;
     if (!x)
         return;
-    for (int i = 0; x->layers && i < x->n_layer; i++) {
-        backend_bank_close(x->device, &x->layers[i].bank);
-        backend_buffer_close(x->device, &x->layers[i].table.buffer);
+    flights_close(x);
+    for (int i = 0; i < x->n_group; i++) {
+        backend_bank_close(x->p.device, &x->groups[i].bank);
+        policy_close(&x->groups[i].policy);
     }
-    mem_unmap(x->staging, x->staging_bytes, MEM_SCRATCH);
+    for (int i = 0; x->layers && i < x->n_layer; i++)
+        backend_buffer_close(x->p.device, &x->layers[i].table.buffer);
+    usage_close(&x->usage);
     arena_close(&x->arena);
     mem_free(x);
     *out = NULL;
 }
 
-/* Reads one expert into a slot, through `staging`. Safe on several threads for different slots and staging. */
-static err_code fill(struct experts *x, struct layer_slots *l, int32_t expert, int64_t slot, char *staging,
-                     struct err *e)
-{
-    struct store_blob b = {0};
-    if (l->d.index < store_n_layers(x->store))
-        store_expert_blob(x->store, l->d.index, expert, &b);
-    while (b.packed) {
-        const struct store_blob_part *p = &b.part[0];
-        void *dst = backend_bank_slot(x->device, l->bank, slot);
-        if (store_read(x->store, &(struct store_range){p->file, p->offset, p->n_bytes, dst}, 1, e) == ERR_OK &&
-            store_blob_check(x->store, l->d.index, expert, &b, 0, dst, e) == ERR_OK)
-            return ERR_OK;
-        if (!store_expert_retry(x->store, l->d.index, expert, &b, e))
-            return e->code;
-        store_expert_blob(x->store, l->d.index, expert, &b);
-    }
-    const struct expert_matrix *m[3] = {&l->d.gate, &l->d.up, &l->d.down};
-    struct store_range ranges[3];
-    char *dst = staging;
-    for (int i = 0; i < 3; i++) {
-        ranges[i] = (struct store_range){.file = m[i]->file,
-                                         .offset = m[i]->offset + (uint64_t)expert * m[i]->stride_bytes,
-                                         .n_bytes = m[i]->n_bytes,
-                                         .dst = dst};
-        dst += m[i]->n_bytes;
-    }
-    if (store_read(x->store, ranges, 3, e) != ERR_OK)
-        return err_prefix(e, "layer %d, expert %d", l->d.index, (int)expert);
-    for (int i = 0; i < b.n_part; i++)
-        TRY(store_blob_check(x->store, l->d.index, expert, &b, i, ranges[i].dst, e));
-    return backend_bank_fill(x->device, l->bank, slot, ranges[0].dst, ranges[1].dst, ranges[2].dst, e);
-}
-
-/* ---- loading everything -------------------------------------------------------------------------------------- */
+/* ---- loading everything --------------------------------------------------------------------------------------- */
 
 struct load {
     struct experts *x;
-    struct layer_slots *l;
+    int layer;
     char *staging;
+    size_t staging_bytes; /* a thread */
     void (*progress)(void *user, uint64_t n_bytes);
     void *user;
-    atomic_ullong n_read;
+    atomic_ullong n_read_bytes, n_read;
     atomic_flag failed;
     atomic_bool stop;
     err_code code;
     struct err err;
 };
 
+/* Reads one expert into its slot through `staging`, or straight if that is how it lies. */
+static err_code read_expert(struct load *d, int32_t expert, char *staging, size_t *n_bytes, struct err *e)
+{
+    struct experts *x = d->x;
+    struct group *g = group_of(x, d->layer);
+    int index = x->layers[d->layer].d.index;
+    int64_t slot = policy_find(g->policy, x->layers[d->layer].index, expert);
+    struct store_blob b;
+    struct store_range ranges[STORE_N_PART] = {0};
+    err_code code;
+    do {
+        char *dst = staging;
+        store_expert_blob(x->p.store, index, expert, &b);
+        for (int i = 0; i < b.n_part; i++) {
+            ranges[i] = (struct store_range){b.part[i].file, b.part[i].offset, b.part[i].n_bytes,
+                                             b.packed ? backend_bank_slot(x->p.device, g->bank, slot) : dst};
+            dst += b.part[i].n_bytes;
+        }
+        code = store_read(x->p.store, ranges, (size_t)b.n_part, e);
+        for (int i = 0; i < b.n_part && code == ERR_OK; i++)
+            code = store_blob_check(x->p.store, index, expert, &b, i, ranges[i].dst, e);
+    } while (code != ERR_OK && store_expert_retry(x->p.store, index, expert, &b, e));
+    *n_bytes = blob_bytes(&b);
+    if (code != ERR_OK)
+        return err_prefix(e, "layer %d, expert %d", index, (int)expert);
+    if (b.packed)
+        return ERR_OK;
+    return backend_bank_fill(x->p.device, g->bank, slot, ranges[0].dst, ranges[1].dst, ranges[2].dst, e);
+}
+
 static void load_task(void *arg, size_t expert, int thread)
 {
     struct load *d = arg;
     struct err e = {0};
+    size_t n;
     if (atomic_load(&d->stop))
         return;
-    err_code code =
-        fill(d->x, d->l, (int32_t)expert, (int64_t)expert, d->staging + (size_t)thread * d->x->staging_bytes, &e);
+    err_code code = read_expert(d, (int32_t)expert, d->staging + (size_t)thread * d->staging_bytes, &n, &e);
     if (code == ERR_OK) {
-        size_t n = expert_layer_bytes(&d->l->d);
-        uint64_t total = atomic_fetch_add(&d->n_read, n) + n;
+        uint64_t total = atomic_fetch_add(&d->n_read_bytes, n) + n;
+        atomic_fetch_add(&d->n_read, 1);
         if (d->progress)
             d->progress(d->user, total);
     } else if (!atomic_flag_test_and_set(&d->failed)) {
@@ -170,127 +218,237 @@ static void load_task(void *arg, size_t expert, int thread)
     }
 }
 
-err_code experts_load(struct experts *x, struct pool *pool, void (*progress)(void *user, uint64_t n_bytes), void *user,
-                      struct err *e)
+/* A slot for each expert of a group: true when there is memory for all. */
+static bool open_all(struct experts *x, int group)
 {
-    size_t n_bytes = x->staging_bytes * (size_t)pool_n_threads(pool);
-    if (n_bytes == 0)
-        return ERR_OK;
-    struct load d = {.x = x, .progress = progress, .user = user, .failed = ATOMIC_FLAG_INIT};
-    d.staging = mem_map(n_bytes, MEM_SCRATCH);
-    if (!d.staging)
-        return err_nomem(e, n_bytes, "reading experts");
-    for (int i = 0; i < x->n_layer && d.code == ERR_OK; i++) {
-        struct layer_slots *l = d.l = &x->layers[i];
-        if (l->n_slot < l->d.n_expert)
-            continue;
-        pool_run(pool, (size_t)l->d.n_expert, load_task, &d);
-        for (int32_t j = 0; j < l->d.n_expert && d.code == ERR_OK; j++) {
-            l->slots[j].expert = j;
-            l->slot_of[j] = j;
-        }
-        backend_write(x->device, &l->table, l->slot_of);
-        l->resident = d.code == ERR_OK;
-    }
-    mem_unmap(d.staging, n_bytes, MEM_SCRATCH);
-    x->counters.n_read_bytes += d.n_read;
-    return d.code == ERR_OK ? ERR_OK : err_set(e, d.code, "%s", d.err.text);
+    struct group *g = &x->groups[group];
+    bool evicted;
+    if (g->n_slot < g->size.n_expert || g->size.slot_bytes * (size_t)g->n_slot > mem_room_bytes())
+        return false;
+    while (policy_n_open(g->policy) < g->n_slot)
+        if (!group_open_slot(x, g))
+            return false;
+    for (int i = 0; i < x->n_layer; i++)
+        for (int32_t j = 0; x->layers[i].group == group && j < x->layers[i].d.n_expert; j++)
+            policy_release(g->policy, policy_take(g->policy, x->layers[i].index, j, &evicted));
+    return true;
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------- */
-
-int64_t experts_capacity(const struct experts *x, int layer)
+static void write_table(struct experts *x, struct layer_experts *l)
 {
-    return x->layers[layer].n_slot;
+    int32_t *slots = x->turn.todo; /* work space */
+    for (int32_t i = 0; i < l->d.n_expert; i++)
+        slots[i] = (int32_t)policy_find(x->groups[l->group].policy, l->index, i);
+    backend_write(x->p.device, &l->table, slots);
+}
+
+static err_code load_groups(struct experts *x, struct load *d, struct err *e)
+{
+    for (int i = 0; i < x->n_group; i++)
+        x->groups[i].resident = open_all(x, i);
+    for (int i = 0; i < x->n_layer && d->code == ERR_OK; i++) {
+        if (!group_of(x, i)->resident)
+            continue;
+        d->layer = i;
+        pool_run(x->p.pool, (size_t)x->layers[i].d.n_expert, load_task, d);
+        write_table(x, &x->layers[i]);
+    }
+    x->counters.n_read_bytes += d->n_read_bytes;
+    x->counters.n_read += d->n_read;
+    if (d->code == ERR_OK)
+        return ERR_OK;
+    for (int i = 0; i < x->n_group; i++)
+        x->groups[i].resident = false;
+    return err_set(e, d->code, "%s", d->err.text);
+}
+
+err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n_bytes), void *user, struct err *e)
+{
+    struct load d = {.x = x, .progress = progress, .user = user, .failed = ATOMIC_FLAG_INIT};
+    for (int i = 0; i < x->n_layer; i++) {
+        const struct store_matrix *part = store_get_layer(x->p.store, x->layers[i].d.index)->part;
+        size_t n = part[STORE_GATE].n_bytes + part[STORE_UP].n_bytes + part[STORE_DOWN].n_bytes;
+        d.staging_bytes = n > d.staging_bytes ? n : d.staging_bytes;
+    }
+    size_t n_bytes = d.staging_bytes * (size_t)pool_n_threads(x->p.pool);
+    d.staging = n_bytes ? mem_map(n_bytes, MEM_SCRATCH) : NULL;
+    if (n_bytes && !d.staging)
+        return err_nomem(e, n_bytes, "reading experts");
+    err_code code = load_groups(x, &d, e);
+    mem_unmap(d.staging, n_bytes, MEM_SCRATCH);
+    return code;
+}
+
+struct touch {
+    struct experts *x;
+    struct group *group;
+};
+
+/* The group that has fewest open slots for its size and may have more, or -1. */
+static int neediest(const struct experts *x)
+{
+    int best = -1;
+    for (int i = 0; i < x->n_group; i++) {
+        const struct group *g = &x->groups[i], *b = &x->groups[best < 0 ? 0 : best];
+        int64_t n = policy_n_open(g->policy);
+        if (n < g->n_slot && (best < 0 || n * b->n_slot < policy_n_open(b->policy) * g->n_slot))
+            best = i;
+    }
+    return best;
+}
+
+static void touch_task(void *arg, size_t slot, int thread)
+{
+    const struct touch *t = arg;
+    if (policy_is_open(t->group->policy, (int64_t)slot))
+        backend_bank_touch_slot(t->x->p.device, t->group->bank, (int64_t)slot);
+}
+
+void experts_open(struct experts *x, size_t spare_bytes)
+{
+    for (int i; (i = neediest(x)) >= 0;) {
+        struct group *g = &x->groups[i];
+        size_t room = mem_room_bytes();
+        if (room < spare_bytes || room - spare_bytes < g->size.slot_bytes || !group_open_slot(x, g))
+            break;
+    }
+    for (int i = 0; i < x->n_group; i++) {
+        struct touch t = {x, &x->groups[i]};
+        if (!t.group->resident)
+            pool_run(x->p.pool, (size_t)t.group->n_slot, touch_task, &t);
+    }
+}
+
+/* ---- a warm start --------------------------------------------------------------------------------------------- */
+
+struct heat {
+    int layer;
+    int32_t expert;
+    double rate;
+};
+
+static int hottest_first(const void *a, const void *b)
+{
+    const struct heat *x = a, *y = b;
+    if (x->rate != y->rate)
+        return x->rate > y->rate ? -1 : 1;
+    return x->layer != y->layer ? x->layer - y->layer : x->expert - y->expert;
+}
+
+err_code experts_warm(struct experts *x, const struct usage *past, struct err *e)
+{
+    int64_t n = 0, n_all = 0;
+    struct flight *f;
+    err_code code = ERR_OK;
+    if (experts_all_resident(x))
+        return ERR_OK;
+    TRY(flights_open(x, e));
+    for (int i = 0; i < x->n_layer; i++)
+        n_all += x->layers[i].d.n_expert;
+    struct heat *all = mem_calloc((size_t)n_all, sizeof *all);
+    if (!all)
+        return err_nomem(e, (size_t)n_all * sizeof *all, "earlier usage");
+    for (int i = 0; i < x->n_layer; i++)
+        for (int32_t j = 0; j < x->layers[i].d.n_expert && !group_of(x, i)->resident; j++) {
+            double rate = usage_rate(past, i, j, x->layers[i].d.n_used);
+            policy_seed(group_of(x, i)->policy, x->layers[i].index, j, rate);
+            if (rate > 0)
+                all[n++] = (struct heat){i, j, rate};
+        }
+    qsort(all, (size_t)n, sizeof *all, hottest_first);
+    for (int64_t i = 0; i < n && code == ERR_OK; i++) {
+        if (x->n_busy == x->n_flight)
+            code = flights_land(x, true, e);
+        if (policy_find(group_of(x, all[i].layer)->policy, x->layers[all[i].layer].index, all[i].expert) < 0)
+            flight_start(x, all[i].layer, all[i].expert, true, &f);
+    }
+    while (x->n_busy > 0 && code == ERR_OK)
+        code = flights_land(x, true, e);
+    x->counters.stall_ns = 0; /* of turns */
+    mem_free(all);
+    return code;
+}
+
+/* ---- looking -------------------------------------------------------------------------------------------------- */
+
+bool experts_all_resident(const struct experts *x)
+{
+    for (int i = 0; i < x->n_group; i++)
+        if (!x->groups[i].resident)
+            return false;
+    return true;
 }
 
 const struct tensor *experts_resident(const struct experts *x, int layer)
 {
-    return x->layers[layer].resident ? &x->layers[layer].table : NULL;
+    return x->groups[x->layers[layer].group].resident ? &x->layers[layer].table : NULL;
 }
 
 struct bank *experts_bank(const struct experts *x, int layer)
 {
-    return x->layers[layer].bank;
+    return x->groups[x->layers[layer].group].bank;
 }
 
-/* The slot to fill next: an empty one, else the least recently used that nobody holds. */
-static int64_t pick_slot(const struct layer_slots *l)
+void experts_reclaim(struct experts *x, size_t n_bytes)
 {
-    int64_t best = -1;
-    for (int64_t i = 0; i < l->n_slot; i++) {
-        if (l->slots[i].expert < 0)
-            return i;
-        if (l->slots[i].n_held == 0 && (best < 0 || l->slots[i].last_use < l->slots[best].last_use))
-            best = i;
+    while (mem_room_bytes() < n_bytes) {
+        struct group *g = &x->groups[0]; /* the one with the most open slots for its size */
+        for (int i = 1; i < x->n_group; i++)
+            if (policy_n_open(x->groups[i].policy) * g->n_slot > policy_n_open(g->policy) * x->groups[i].n_slot)
+                g = &x->groups[i];
+        int64_t slot = policy_shrink(g->policy, g->size.n_used);
+        if (slot < 0)
+            return;
+        g->resident = false;
+        backend_bank_shut_slot(x->p.device, g->bank, slot);
     }
-    assert(best >= 0); /* the caller holds no more than the capacity */
-    return best;
 }
 
-static err_code acquire_missing(struct experts *x, struct layer_slots *l, int32_t expert, struct err *e)
+size_t experts_min_bytes(const struct experts *x)
 {
-    int64_t s = pick_slot(l);
-    if (l->slots[s].expert >= 0) {
-        l->slot_of[l->slots[s].expert] = -1;
-        x->counters.n_evicted++;
-    }
-    l->slots[s] = (struct slot){.expert = -1};
-    TRY(fill(x, l, expert, s, x->staging, e));
-    l->slots[s].expert = expert;
-    l->slot_of[expert] = (int32_t)s;
-    x->counters.n_miss++;
-    x->counters.n_read_bytes += expert_layer_bytes(&l->d);
-    return ERR_OK;
+    size_t n = 0;
+    for (int i = 0; i < x->n_group; i++)
+        n += budget_min_bytes(&x->groups[i].size, 1);
+    return n;
 }
 
-static void hold(struct experts *x, struct layer_slots *l, int32_t expert)
+size_t experts_max_bytes(const struct experts *x)
 {
-    struct slot *s = &l->slots[l->slot_of[expert]];
-    s->n_held++;
-    s->last_use = x->tick;
+    size_t n = 0;
+    for (int i = 0; i < x->n_group; i++)
+        n += budget_max_bytes(&x->groups[i].size, 1);
+    return n;
 }
 
-err_code experts_acquire(struct experts *x, int layer, const int32_t *ids, int64_t n, int32_t *slots, struct err *e)
+size_t experts_open_bytes(const struct experts *x)
 {
-    struct layer_slots *l = &x->layers[layer];
-    assert(n <= l->n_slot);
-    x->tick++;
-    for (int64_t i = 0; i < n; i++) /* hits first, so that no miss evicts one */
-        if (l->slot_of[ids[i]] >= 0) {
-            hold(x, l, ids[i]);
-            slots[i] = 0;
-            x->counters.n_hit++;
-        } else {
-            slots[i] = -1;
-        }
-    for (int64_t i = 0; i < n; i++) {
-        if (slots[i] < 0) {
-            err_code code = acquire_missing(x, l, ids[i], e);
-            if (code != ERR_OK) {
-                for (int64_t j = 0; j < n; j++)
-                    if (j < i || slots[j] >= 0)
-                        experts_release(x, layer, &ids[j], 1);
-                return code;
-            }
-            hold(x, l, ids[i]);
-        }
-        slots[i] = l->slot_of[ids[i]];
-    }
-    return ERR_OK;
+    size_t n = 0;
+    for (int i = 0; i < x->n_group; i++)
+        n += (size_t)policy_n_open(x->groups[i].policy) * x->groups[i].size.slot_bytes;
+    return n;
 }
 
-void experts_release(struct experts *x, int layer, const int32_t *ids, int64_t n)
+size_t experts_slot_bytes(const struct experts *x, int layer)
 {
-    struct layer_slots *l = &x->layers[layer];
-    for (int64_t i = 0; i < n; i++) {
-        struct slot *s = &l->slots[l->slot_of[ids[i]]];
-        assert(s->n_held > 0);
-        s->n_held--;
-    }
+    return x->groups[x->layers[layer].group].size.slot_bytes;
+}
+
+int experts_group(const struct experts *x, int layer)
+{
+    return x->layers[layer].group;
+}
+
+const struct usage *experts_usage(const struct experts *x)
+{
+    return &x->usage;
 }
 
 struct experts_counters experts_counters(const struct experts *x)
 {
     return x->counters;
+}
+
+const char *experts_engine(const struct experts *x)
+{
+    return x->queue ? store_queue_engine(x->queue) : "";
 }

@@ -1,66 +1,118 @@
-/* Where routed experts are: the slots that a device has for each layer, and what fills and empties them.
+/* Where routed experts are: the slots that a device has for them, and what fills and empties them.
  *
- * Callers acquire experts and get slots that hold them until they are released; an expert that has no slot is read from
- * the store into one, in place of the least recently used expert that nobody holds. When a layer has a slot for
- * every expert, all are read at the start and nothing moves again. A slot never changes while held, and is only
- * named once its bytes are in. Acquiring more than experts_capacity() at once is a bug of the caller, so two users
- * can't wait for each other.
+ * Layers whose experts have the same shape share a group of slots. With a slot for every expert all are read at the
+ * start and nothing moves again. With fewer, a layer takes its turn: experts_begin says who was chosen, holds those
+ * that are in slots, and starts to read the others, in place of experts that the policy (policy.h) holds least dear;
+ * experts_next gives those that are ready, first the ones that were there, so that they compute while the others are on
+ * their way. A slot is named only once its bytes have arrived, have been checked where there is a checksum, and are
+ * packed; it never changes while held.
  *
- * Thread-safety: one thread acquires and releases. */
+ * A turn needs no more than one slot, as it lets go of each set of experts when it is asked for the next, and there is
+ * one turn at a time, so users can't wait for each other.
+ *
+ * Slots take memory once they are opened, as the limit on it (base/mem.h) permits: all together by experts_open, one by
+ * one when needed. experts_reclaim gives them back.
+ *
+ * Refused: budgets too small for one layer's top-k experts.
+ *
+ * Thread-safety: one thread, the one that drives the device. Packing and checking run on the pool. */
 #ifndef EXPERTS_EXPERTS_H
 #define EXPERTS_EXPERTS_H
 
 #include "backend/backend.h"
+#include "experts/policy.h"
+#include "experts/usage.h"
 
 struct store;
 struct pool;
 struct experts;
 
-/* One matrix of all experts of a layer in the store: expert i lies at offset + i * stride_bytes. */
-struct expert_matrix {
-    int file;
-    uint64_t offset, stride_bytes;
-    size_t n_bytes;
-};
-
 struct expert_layer {
-    int index; /* of the layer in the model, for messages */
-    int64_t n_expert;
+    int index; /* of the layer in the model: the store's number for it */
+    int64_t n_expert, n_used;
     struct bank_desc shape; /* n_slot is experts_create's to choose */
-    struct expert_matrix gate, up, down;
 };
 
-/* n_slot: slots for each layer, 0 for one an expert. The device, store and layers' contents are borrowed until
- * experts_close. Reads nothing yet. */
-MUST_USE err_code experts_create(struct experts **out, struct backend *device, struct store *store,
-                                 const struct expert_layer *layers, int n_layer, int64_t n_slot, struct err *e);
+struct experts_params {
+    struct backend *device; /* these three are borrowed until experts_close */
+    struct store *store;
+    struct pool *pool;
+    enum policy_kind policy;
+    size_t budget_bytes; /* of slots; 0: no bound but the limit on memory */
+    double budget_share; /* of the slots that all experts need; 0: the same */
+};
+
+/* Reads nothing yet. ERR_LIMIT when the budget or the room below the limit on memory is less than the minimum, with the
+ * number. */
+MUST_USE err_code experts_create(struct experts **out, const struct experts_params *p,
+                                 const struct expert_layer *layers, int n_layer, struct err *e);
 void experts_close(struct experts **x);
 
-/* Reads every expert of layers that have room for all, in parallel. progress (may be NULL) is called with the bytes
+/* Reads every expert of groups that have a slot for each, in parallel. progress (may be NULL) is called with the bytes
  * read so far from any thread. */
-MUST_USE err_code experts_load(struct experts *x, struct pool *pool, void (*progress)(void *user, uint64_t n_bytes),
-                               void *user, struct err *e);
+MUST_USE err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n_bytes), void *user,
+                               struct err *e);
 
-/* The experts that may be held at once in a layer. */
-int64_t experts_capacity(const struct experts *x, int layer);
+/* Opens slots of the other groups until no more than spare_bytes are left below the limit on memory. */
+void experts_open(struct experts *x, size_t spare_bytes);
+
+/* Fills them with what earlier runs used most. */
+MUST_USE err_code experts_warm(struct experts *x, const struct usage *past, struct err *e);
+
+/* Whether every expert has a slot for good, in all layers. */
+bool experts_all_resident(const struct experts *x);
 
 /* A slot table in device memory, I32 [n_expert], when every expert of the layer is in its slot for good; else NULL. */
 const struct tensor *experts_resident(const struct experts *x, int layer);
 
 struct bank *experts_bank(const struct experts *x, int layer);
 
-/* Pins n distinct experts and gives their slots. Waits for reads. On failure nothing is held. Before a slot is
- * refilled the caller's enqueued work on it must have been waited for: release only then. */
-MUST_USE err_code experts_acquire(struct experts *x, int layer, const int32_t *ids, int64_t n, int32_t *slots,
-                                  struct err *e);
-void experts_release(struct experts *x, int layer, const int32_t *ids, int64_t n);
+/* ---- a turn of a layer that is not resident ------------------------------------------------------------------- */
+
+/* Begins a turn for n_tok tokens that chose ids[t * n_used + rank], and ends the turn before. */
+void experts_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
+
+/* Some of the chosen experts that are in their slots, each once in a turn: table [n_expert] gets their slots, and -1
+ * for all others; *n says how many, 0 that there are no more. Waits for reads only when nothing else is ready. What was
+ * given before is let go: the caller's work on it must be done. After an error the turn is over. */
+MUST_USE err_code experts_next(struct experts *x, int32_t *table, int64_t *n, struct err *e);
+
+/* Ends the turn, if there is one: nothing is held after it. */
+void experts_end(struct experts *x);
+
+/* Starts to read those of n experts of a layer that have no slot: a guess at the next turn. A few at a time, behind all
+ * reads that this turn needs, and, unless is_likely, only while none is on its way at all. */
+void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely);
+
+/* ---- memory and figures --------------------------------------------------------------------------------------- */
+
+/* Shuts slots until n_bytes more fit under the limit on memory or none can be spared. */
+void experts_reclaim(struct experts *x, size_t n_bytes);
+
+/* Bytes of slots: the least that works, what all experts need, what is open now. */
+size_t experts_min_bytes(const struct experts *x);
+size_t experts_max_bytes(const struct experts *x);
+size_t experts_open_bytes(const struct experts *x);
+
+/* The size of a layer's slots, and which group of them it shares. */
+size_t experts_slot_bytes(const struct experts *x, int layer);
+int experts_group(const struct experts *x, int layer);
+
+/* What turns chose so far; borrowed. */
+const struct usage *experts_usage(const struct experts *x);
 
 struct experts_counters {
-    uint64_t n_hit, n_miss, n_evicted, n_read_bytes;
+    /* experts that turns asked for; decode: turns of a single token */
+    uint64_t n_hit, n_miss, n_decode_hit, n_decode_miss;
+    uint64_t n_evicted;
+    uint64_t n_read_bytes, n_read; /* of expert bytes that arrived, and how many experts */
+    uint64_t n_prefetched, n_prefetch_used;
+    int64_t stall_ns; /* waiting for reads with nothing to compute */
+    int64_t pack_ns;  /* packing and checking what arrived */
 };
 struct experts_counters experts_counters(const struct experts *x);
 
-/* Bytes of one expert of a layer in the store, and of all experts of all layers. */
-size_t expert_layer_bytes(const struct expert_layer *l);
+/* How experts are read: the store's words, or "" when no group streams. Borrowed. */
+const char *experts_engine(const struct experts *x);
 
 #endif

@@ -20,6 +20,7 @@ struct model_work {
     struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n_batch] */
     struct tensor x, h;                 /* residual stream and a branch, [n_embd][n_batch] */
     struct tensor q_a, q_pe, k_pe;      /* latent attention: [n_q_latent], [n_head * n_rot], [n_rot], all [n_batch] */
+    struct tensor guess_x;              /* what the next layer's router would see now, [n_embd][n_batch] */
     struct tensor h2, router_x;         /* a second branch and what its router sees, [n_embd][n_batch] */
     struct tensor token_embed, token_proj; /* [n_layer * n_token_embd][n_batch] */
     struct tensor token_gate, token_slice; /* [n_token_embd][n_batch] */
@@ -85,6 +86,7 @@ static err_code create_tensors(struct model_work *w, const struct model *m, stru
         {&w->q_a, ELEM_F32, n_q_a, w->n_batch},
         {&w->q_pe, ELEM_F32, n_q_pe, w->n_batch},
         {&w->k_pe, ELEM_F32, n_k_pe, w->n_batch},
+        {&w->guess_x, ELEM_F32, m->n_embd, w->n_batch},
         {&w->h2, ELEM_F32, m->n_embd, w->n_batch},
         {&w->router_x, ELEM_F32, m->n_embd, w->n_batch},
         {&w->token_embed, ELEM_F32, n_token * m->n_layer, w->n_batch},
@@ -143,11 +145,11 @@ void model_work_close(struct model_work **out)
     struct model_work *w = *out;
     if (!w)
         return;
-    struct tensor *all[] = {&w->ids,      &w->pos,         &w->x,          &w->h,          &w->q,
-                            &w->k,        &w->v,           &w->attn,       &w->gate,       &w->up,
-                            &w->logits,   &w->q_a,         &w->q_pe,       &w->k_pe,       &w->h2,
-                            &w->router_x, &w->token_embed, &w->token_proj, &w->token_gate, &w->token_slice,
-                            &w->mixed,    &w->convolved,   &w->alpha,      &w->beta,       &w->z};
+    struct tensor *all[] = {&w->ids,        &w->pos,         &w->x,     &w->h,         &w->q,           &w->k,
+                            &w->v,          &w->attn,        &w->gate,  &w->up,        &w->logits,      &w->q_a,
+                            &w->q_pe,       &w->k_pe,        &w->h2,    &w->router_x,  &w->token_embed, &w->token_proj,
+                            &w->token_gate, &w->token_slice, &w->mixed, &w->convolved, &w->alpha,       &w->beta,
+                            &w->z,          &w->guess_x};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(w->device, &all[i]->buffer);
     for (int i = 0; i < MODEL_MAX_ROPE; i++)
@@ -385,24 +387,52 @@ static void token_embedding(const struct pass *p, int64_t i, const struct layer 
     add(p, &p->x, &h);
 }
 
-/* h = the feed-forward part of the layer at p->x: dense, experts, or the two side by side. */
-static err_code feed_forward(const struct pass *p, const struct layer *y, const struct tensor *h, struct err *e)
+/* A guess at what the next layer will choose, if somebody wants one: its router on the state before this layer's
+ * experts have added to it. */
+static err_code guess_next(const struct pass *p, int64_t i, struct moe_guess *guess, const struct moe_guess **next,
+                           struct err *e)
 {
     const struct model *m = p->m;
+    const struct layer *y = i + 1 < m->n_layer ? &m->layers[i + 1] : NULL;
+    const struct moe_trace *trace = p->p->trace;
+    bool traced = trace && trace->guessed;
+    *next = NULL;
+    if (!y || !y->is_moe)
+        return ERR_OK;
+    bool wanted = p->p->prefetch && !experts_resident(m->experts, y->moe.experts_layer);
+    if (!traced && !wanted)
+        return ERR_OK;
+    struct tensor x = shaped(p->w->guess_x, m->n_embd, p->x.ne[1]);
+    norm(p, &p->x, y->router_norm.buffer ? &y->router_norm : &y->ffn_norm, m->n_embd, &x);
+    TRY(moe_guess(p->b, &y->moe, &p->w->moe, &x, guess, e));
+    if (traced)
+        trace->guessed(trace->user, guess->experts_layer, guess->n_tok, guess->n_used, guess->ids);
+    *next = wanted ? guess : NULL;
+    return ERR_OK;
+}
+
+/* h = the feed-forward part of layer i at p->x: dense, experts, or the two side by side. */
+static err_code feed_forward(const struct pass *p, int64_t i, const struct tensor *h, struct err *e)
+{
+    const struct model *m = p->m;
+    const struct layer *y = &m->layers[i];
     struct moe_work *w = &p->w->moe;
+    struct moe_guess guess;
+    const struct moe_guess *next;
     norm(p, &p->x, &y->ffn_norm, m->n_embd, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;
     }
+    TRY(guess_next(p, i, &guess, &next, e));
     if (!y->ffn.down)
-        return moe_forward(p->b, m->experts, &y->moe, w, h, h, h, p->p->sort_cutoff, p->p->trace, e);
+        return moe_forward(p->b, m->experts, &y->moe, w, h, h, h, p->p->sort_cutoff, p->p->trace, next, e);
     struct tensor h2 = shaped(p->w->h2, m->n_embd, h->ne[1]), router_x = shaped(p->w->router_x, m->n_embd, h->ne[1]);
     dense_ffn(p, &y->ffn, h);
     norm(p, h, &y->dense_post_norm, m->n_embd, h);
     norm(p, &p->x, &y->moe_norm, m->n_embd, &h2);
     norm(p, &p->x, &y->router_norm, m->n_embd, &router_x);
-    TRY(moe_forward(p->b, m->experts, &y->moe, w, &h2, &router_x, &h2, p->p->sort_cutoff, p->p->trace, e));
+    TRY(moe_forward(p->b, m->experts, &y->moe, w, &h2, &router_x, &h2, p->p->sort_cutoff, p->p->trace, next, e));
     norm(p, &h2, &y->moe_post_norm, m->n_embd, &h2);
     add(p, h, &h2);
     return ERR_OK;
@@ -429,7 +459,7 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
     if (p->x.ne[1] == 0)
         return ERR_OK;
     h = shaped(p->w->h, n_embd, p->x.ne[1]);
-    TRY(feed_forward(p, y, &h, e));
+    TRY(feed_forward(p, i, &h, e));
     if (y->ffn_post_norm.buffer)
         norm(p, &h, &y->ffn_post_norm, n_embd, &h);
     add_scaled(p, &p->x, &h);

@@ -550,16 +550,6 @@ err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
     return load_vector(l, layer, "ffn_down.bias", m->n_embd, false, &f->down_bias, e);
 }
 
-/* Where the experts' matrices of one tensor lie: all of its rows, or one of the two halves of a fused tensor. */
-static struct expert_matrix expert_matrix(const struct gguf_tensor *t, int half, int n_half)
-{
-    uint64_t stride = t->n_bytes / t->ne[2];
-    return (struct expert_matrix){.file = t->file,
-                                  .offset = t->offset + stride / (uint64_t)n_half * (uint64_t)half,
-                                  .stride_bytes = stride,
-                                  .n_bytes = stride / (uint64_t)n_half};
-}
-
 static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
 {
     struct model *m = l->m;
@@ -573,8 +563,7 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
                        "version does not read; expected ffn_down_exps.weight, as later conversions write it",
                        gguf_file_path(l->g, 0), (long long)layer);
     TRY(need_tensor(l, layer, "ffn_down_exps.weight", n_ff, m->n_embd, y->n_expert, &down, e));
-    int n_half = load_find(l, layer, "ffn_gate_up_exps.weight") ? 2 : 1;
-    if (n_half == 2) {
+    if (load_find(l, layer, "ffn_gate_up_exps.weight")) {
         TRY(need_tensor(l, layer, "ffn_gate_up_exps.weight", m->n_embd, 2 * n_ff, y->n_expert, &gate, e));
         up = gate;
     } else {
@@ -584,16 +573,12 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
     TRY(load_table(l, layer, "ffn_gate_exps.bias", n_ff, y->n_expert, false, &y->gate_bias, e));
     TRY(load_table(l, layer, "ffn_up_exps.bias", n_ff, y->n_expert, false, &y->up_bias, e));
     TRY(load_table(l, layer, "ffn_down_exps.bias", m->n_embd, y->n_expert, false, &y->down_bias, e));
-    l->expert_layers[y->experts_layer] = (struct expert_layer){.index = (int)layer,
-                                                               .n_expert = y->n_expert,
-                                                               .shape = {.gate_type = gate->info,
-                                                                         .up_type = up->info,
-                                                                         .down_type = down->info,
-                                                                         .n_embd = m->n_embd,
-                                                                         .n_ff = n_ff},
-                                                               .gate = expert_matrix(gate, 0, n_half),
-                                                               .up = expert_matrix(up, n_half - 1, n_half),
-                                                               .down = expert_matrix(down, 0, 1)};
+    l->expert_layers[y->experts_layer] = (struct expert_layer){
+        .index = (int)layer,
+        .n_expert = y->n_expert,
+        .n_used = y->n_used,
+        .shape = {
+            .gate_type = gate->info, .up_type = up->info, .down_type = down->info, .n_embd = m->n_embd, .n_ff = n_ff}};
     return ERR_OK;
 }
 

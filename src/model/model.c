@@ -72,9 +72,15 @@ static err_code load_experts(struct loader *l, struct err *e)
     const struct model_load_params *p = l->p;
     if (m->n_moe_layer == 0 || !p->store)
         return ERR_OK;
-    TRY(experts_create(&m->experts, p->device, p->store, l->expert_layers, m->n_moe_layer, p->n_expert_slot, e));
+    const struct experts_params params = {.device = p->device,
+                                          .store = p->store,
+                                          .pool = p->pool,
+                                          .policy = p->policy,
+                                          .budget_bytes = p->expert_budget_bytes,
+                                          .budget_share = p->expert_budget_share};
+    TRY(experts_create(&m->experts, &params, l->expert_layers, m->n_moe_layer, e));
     struct expert_progress progress = {l, atomic_load(&l->n_read)};
-    return experts_load(m->experts, p->pool, p->progress ? expert_progress : NULL, &progress, e);
+    return experts_load(m->experts, p->progress ? expert_progress : NULL, &progress, e);
 }
 
 err_code model_load(struct model **out, const struct gguf *g, const struct model_load_params *params, struct err *e)

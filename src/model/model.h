@@ -137,9 +137,11 @@ struct model {
 struct model_load_params {
     struct backend *device;
     struct pool *pool;
-    struct store *store;                               /* NULL: nothing is read, see model_load */
-    const struct log *log;                             /* may be NULL */
-    int64_t n_expert_slot;                             /* a layer; 0: all experts */
+    struct store *store;     /* NULL: nothing is read, see model_load */
+    const struct log *log;   /* may be NULL */
+    enum policy_kind policy; /* the next three as in struct experts_params */
+    size_t expert_budget_bytes;
+    double expert_budget_share;
     void (*progress)(void *user, uint64_t done_bytes); /* may be NULL; from any thread */
     void *user;
 };
@@ -193,6 +195,7 @@ void model_work_close(struct model_work **w);
 struct model_forward_params {
     int64_t sort_cutoff;
     const struct moe_trace *trace; /* may be NULL */
+    bool prefetch;                 /* read ahead what the next layer will probably choose */
     /* Called after each layer with the residual stream [n_embd] of the last token; may be NULL. Costs a read-back. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;

@@ -1,7 +1,5 @@
 #include "moe/moe.h"
 
-#include <string.h>
-
 static int64_t max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -19,12 +17,14 @@ err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe
     }
     *w = (struct moe_work){0};
     w->host_ids = arena_calloc(arena, (size_t)(used * n_batch), sizeof *w->host_ids);
+    w->host_guess = arena_calloc(arena, (size_t)(used * n_batch), sizeof *w->host_guess);
     w->host_table = arena_calloc(arena, (size_t)expert, sizeof *w->host_table);
-    w->wave = arena_calloc(arena, (size_t)(2 * expert), sizeof *w->wave);
-    if (!w->host_ids || !w->host_table || !w->wave)
+    if (!w->host_ids || !w->host_guess || !w->host_table)
         return err_nomem(e, (size_t)(used * n_batch) * sizeof *w->host_ids, "routing");
     TRY(backend_tensor_create(b, ELEM_I32, used, n_batch, 1, MEM_SCRATCH, &w->ids, e));
     TRY(backend_tensor_create(b, ELEM_F32, used, n_batch, 1, MEM_SCRATCH, &w->weights, e));
+    TRY(backend_tensor_create(b, ELEM_I32, used, n_batch, 1, MEM_SCRATCH, &w->guess_ids, e));
+    TRY(backend_tensor_create(b, ELEM_F32, used, n_batch, 1, MEM_SCRATCH, &w->guess_weights, e));
     TRY(backend_tensor_create(b, ELEM_F32, embd, used, n_batch, MEM_SCRATCH, &w->y, e));
     TRY(backend_tensor_create(b, ELEM_I32, expert, 1, 1, MEM_SCRATCH, &w->slots, e));
     if (shared == 0)
@@ -37,8 +37,8 @@ err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe
 
 void moe_work_close(struct moe_work *w, struct backend *b)
 {
-    struct tensor *all[] = {&w->ids,         &w->weights,   &w->y,        &w->slots,
-                            &w->shared_gate, &w->shared_up, &w->shared_y, &w->shared_weight};
+    struct tensor *all[] = {&w->ids,         &w->weights,   &w->y,        &w->slots,         &w->guess_ids,
+                            &w->shared_gate, &w->shared_up, &w->shared_y, &w->shared_weight, &w->guess_weights};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(b, &all[i]->buffer);
 }
@@ -57,11 +57,12 @@ struct call {
     struct tensor x, router_x, ids, weights, y;
 };
 
-static void enqueue_route(struct backend *b, const struct moe_layer *l, const struct call *c)
+static void enqueue_route(struct backend *b, const struct moe_layer *l, const struct tensor *x,
+                          const struct tensor *ids, const struct tensor *weights)
 {
     backend_enqueue(b, &(struct op){.kind = OP_ROUTE,
-                                    .in = {c->router_x},
-                                    .out = {c->ids, c->weights},
+                                    .in = {*x},
+                                    .out = {*ids, *weights},
                                     .weight = {l->router},
                                     .vec = {l->router_bias, l->choice_bias, l->expert_scale},
                                     .route = {l->score, l->norm_weights, l->scale, l->n_group, l->n_group_used}});
@@ -78,41 +79,21 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
                                     .experts = {l->act, sort_cutoff}});
 }
 
-/* The distinct ids among n, in order of first appearance, into wave; `seen` is [n_expert] of work space. */
-static int64_t distinct(const int32_t *ids, int64_t n, int32_t *wave, int32_t *seen, int64_t n_expert)
-{
-    int64_t n_distinct = 0;
-    memset(seen, 0, (size_t)n_expert * sizeof *seen);
-    for (int64_t i = 0; i < n; i++)
-        if (!seen[ids[i]]) {
-            seen[ids[i]] = 1;
-            wave[n_distinct++] = ids[i];
-        }
-    return n_distinct;
-}
-
-/* Experts that are not all at hand: as many at a time as there are slots. */
+/* Experts that are not all at hand, as they become ready. */
 static err_code run_waves(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
-                          const struct call *c, int64_t sort_cutoff, struct err *e)
+                          const struct call *c, int64_t sort_cutoff, const struct moe_guess *next, struct err *e)
 {
-    int32_t *ids = w->wave, *slots = w->wave + l->n_expert;
-    int64_t n = distinct(w->host_ids, tensor_n_elem(&c->ids), ids, w->host_table, l->n_expert);
-    int64_t capacity = experts_capacity(experts, l->experts_layer);
     struct tensor table = cut(w->slots, l->n_expert, 1, 1);
-    for (int64_t i = 0; i < n; i += capacity) {
-        int64_t n_wave = n - i < capacity ? n - i : capacity;
-        TRY(experts_acquire(experts, l->experts_layer, ids + i, n_wave, slots, e));
-        memset(w->host_table, 0xff, (size_t)l->n_expert * sizeof *w->host_table); /* all -1 */
-        for (int64_t j = 0; j < n_wave; j++)
-            w->host_table[ids[i + j]] = slots[j];
+    for (int64_t n;;) {
+        TRY(experts_next(experts, w->host_table, &n, e));
+        if (next)
+            experts_prefetch(experts, next->experts_layer, next->ids, next->n_tok * next->n_used, next->is_likely);
+        if (n == 0)
+            return ERR_OK;
         backend_write(b, &table, w->host_table);
         enqueue_experts(b, experts, l, c, &table, sort_cutoff);
-        err_code code = backend_wait(b, backend_fence(b), e);
-        experts_release(experts, l->experts_layer, ids + i, n_wave);
-        if (code != ERR_OK)
-            return code;
+        TRY(backend_wait(b, backend_fence(b), e));
     }
-    return ERR_OK;
 }
 
 /* The shared expert and, where there is one, the logit of its gate. */
@@ -133,9 +114,19 @@ static void enqueue_shared(struct backend *b, const struct moe_layer *l, const s
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*y}, .weight = {l->shared_down}});
 }
 
+err_code moe_guess(struct backend *b, const struct moe_layer *l, struct moe_work *w, const struct tensor *router_x,
+                   struct moe_guess *out, struct err *e)
+{
+    int64_t m = router_x->ne[1];
+    struct tensor ids = cut(w->guess_ids, l->n_used, m, 1), weights = cut(w->guess_weights, l->n_used, m, 1);
+    *out = (struct moe_guess){l->experts_layer, m, l->n_used, w->host_guess, m * l->n_used >= l->n_expert};
+    enqueue_route(b, l, router_x, &ids, &weights);
+    return backend_read(b, &ids, w->host_guess, e);
+}
+
 err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
                      const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
-                     int64_t sort_cutoff, const struct moe_trace *trace, struct err *e)
+                     int64_t sort_cutoff, const struct moe_trace *trace, const struct moe_guess *next, struct err *e)
 {
     int64_t m = x->ne[1];
     const struct call c = {.x = *x,
@@ -144,18 +135,23 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
                            .weights = cut(w->weights, l->n_used, m, 1),
                            .y = cut(w->y, l->n_embd, l->n_used, m)};
     const struct tensor *resident = experts_resident(experts, l->experts_layer);
-    enqueue_route(b, l, &c);
+    enqueue_route(b, l, &c.router_x, &c.ids, &c.weights);
     if (!resident || trace)
         TRY(backend_read(b, &c.ids, w->host_ids, e));
     if (trace)
         trace->routed(trace->user, l->experts_layer, m, l->n_used, w->host_ids);
-    if (resident)
-        enqueue_experts(b, experts, l, &c, resident, sort_cutoff);
-    else
-        TRY(run_waves(b, experts, l, w, &c, sort_cutoff, e));
+    if (!resident)
+        experts_begin(experts, l->experts_layer, w->host_ids, m, l->n_used);
     struct tensor shared = {0}, shared_weight = {0};
-    if (l->shared_down)
+    if (l->shared_down) /* while experts are on their way */
         enqueue_shared(b, l, w, x, &shared, &shared_weight);
+    if (resident) {
+        enqueue_experts(b, experts, l, &c, resident, sort_cutoff);
+    } else {
+        err_code code = run_waves(b, experts, l, w, &c, sort_cutoff, next, e);
+        experts_end(experts);
+        TRY(code);
+    }
     const struct tensor weights = l->weighs_input ? (struct tensor){0} : c.weights;
     backend_enqueue(b, &(struct op){.kind = OP_COMBINE, .in = {c.y, weights, shared, shared_weight}, .out = {*out}});
     return ERR_OK;

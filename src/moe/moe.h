@@ -1,9 +1,9 @@
 /* One MoE layer: route, experts, combine, and the wave loop between them when not every expert is at hand.
  *
  * With all experts resident the layer is three enqueued operations and the host never learns who was chosen. With
- * holes, the choice is read back, the chosen experts are acquired, computed and released in waves of at most the
- * capacity, each wave's slot table naming just its own experts, and the results are combined once. The result is
- * the same to the bit either way. */
+ * holes, the choice is read back and the experts compute in waves as they become ready (experts.h), each wave's slot
+ * table naming just its own experts, while the others and the shared expert's turn are on their way; the results are
+ * combined once. The result is the same to the bit either way. */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
 
@@ -34,12 +34,14 @@ struct moe_layer {
 
 /* Activations of a MoE layer for up to n_batch tokens, shared by all layers of a model. */
 struct moe_work {
-    struct tensor ids, weights;            /* [n_used][n_batch] */
-    struct tensor y;                       /* [n_embd][n_used][n_batch] */
-    struct tensor slots;                   /* [n_expert] of a wave */
-    struct tensor shared_gate, shared_up;  /* [n_ff_shared][n_batch] */
-    struct tensor shared_y, shared_weight; /* [n_embd][n_batch], [1][n_batch] */
-    int32_t *host_ids, *host_table, *wave; /* [n_used * n_batch], [n_expert], [2 * n_expert] */
+    struct tensor ids, weights;             /* [n_used][n_batch] */
+    struct tensor y;                        /* [n_embd][n_used][n_batch] */
+    struct tensor slots;                    /* [n_expert] of a wave */
+    struct tensor shared_gate, shared_up;   /* [n_ff_shared][n_batch] */
+    struct tensor shared_y, shared_weight;  /* [n_embd][n_batch], [1][n_batch] */
+    struct tensor guess_ids, guess_weights; /* [n_used][n_batch] */
+    int32_t *host_ids, *host_guess;         /* [n_used * n_batch] */
+    int32_t *host_table;                    /* [n_expert] */
 };
 
 /* Room for the largest of n_layer layers; all borrowed from the arena and the device buffers it opens. */
@@ -47,16 +49,33 @@ MUST_USE err_code moe_work_create(struct moe_work *w, struct backend *b, const s
                                   int64_t n_batch, struct arena *arena, struct err *e);
 void moe_work_close(struct moe_work *w, struct backend *b);
 
-/* Called with the chosen experts, ids[t * n_used + rank], after each layer's routing. Costs a read-back. */
+/* Called with the chosen experts, ids[t * n_used + rank], after each layer's routing, and, if `guessed` is not NULL,
+ * with what moe_guess thinks of the next layer. Costs read-backs. */
 struct moe_trace {
     void (*routed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
+    void (*guessed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     void *user;
 };
 
+/* A guess at what a layer will choose. */
+struct moe_guess {
+    int experts_layer;
+    int64_t n_tok, n_used;
+    const int32_t *ids; /* [n_tok * n_used], borrowed from the work space */
+    bool is_likely;     /* so many tokens that most experts are needed anyway */
+};
+
+/* What layer l's router would choose for the tokens of router_x: applied to the state one layer earlier, where it is
+ * right most of the time. Waits. */
+MUST_USE err_code moe_guess(struct backend *b, const struct moe_layer *l, struct moe_work *w,
+                            const struct tensor *router_x, struct moe_guess *out, struct err *e);
+
 /* out[t] = MoE(x[t]) for the tokens of x [n_embd][M], chosen by what the router sees in router_x (mostly x itself);
- * sort_cutoff as in OP_EXPERTS; trace may be NULL. */
+ * sort_cutoff as in OP_EXPERTS; trace may be NULL; next may be NULL, else what it names is read ahead as soon as
+ * nothing that this layer needs is on its way. */
 MUST_USE err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
                               const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
-                              int64_t sort_cutoff, const struct moe_trace *trace, struct err *e);
+                              int64_t sort_cutoff, const struct moe_trace *trace, const struct moe_guess *next,
+                              struct err *e);
 
 #endif

@@ -163,3 +163,8 @@ const char *store_queue_engine(const struct store_queue *q)
 {
     return q->engine;
 }
+
+struct store_queue_params store_get_queue_params(const struct store *s)
+{
+    return s->queue_params;
+}

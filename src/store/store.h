@@ -125,6 +125,7 @@ enum { STORE_DEPTH = 32, STORE_MAX_DEPTH = 1024 };
 MUST_USE err_code store_queue_open(struct store_queue **out, struct store *s, const struct store_queue_params *p,
                                    struct err *e);
 void store_set_queue_params(struct store *s, const struct store_queue_params *p);
+struct store_queue_params store_get_queue_params(const struct store *s);
 /* Waits for what is in flight, and forgets what was not collected. */
 void store_queue_close(struct store_queue **q);
 

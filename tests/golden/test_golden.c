@@ -5,9 +5,9 @@
  *   reference  logits within 2e-5 (relative L2), residual stream of each layer, router choices, 16 greedy ids
  *   fast       within 1.5 times the distance that the independent engine's own fast kernels show
  *   pieces     reference: the logits of a text of many windows within 1e-5, however it is fed
- *   equal      bit-identical logits over threads, dispatch cut-offs, chunk sizes, expert slots, runs
- *   kv         the same for the other types of KV cache, over chunk sizes
- *   check-ops  every operation agrees with the reference device's */
+ *   equal      bit-identical logits over threads, dispatch cut-offs, chunk sizes, shares of experts in memory,
+ * policies, runs kv         the same for the other types of KV cache, over chunk sizes check-ops  every operation
+ * agrees with the reference device's */
 #define _DEFAULT_SOURCE
 #include <dirent.h>
 #include <stdarg.h>
@@ -42,6 +42,7 @@ struct golden {
     char path[1024];
     int32_t *tokens;
     size_t n_tokens, n_vocab, n_layer, n_embd;
+    double least_share;
 };
 
 static void die(const char *what, const char *name)
@@ -252,20 +253,38 @@ static void check_fast(const struct golden *g, const float *exact, struct seen *
 struct variant {
     const char *what;
     int n_threads;
-    int64_t sort_cutoff, n_batch, slots;
+    int64_t sort_cutoff, n_batch;
+    int percent;  /* of the experts in memory; 0: all */
     size_t piece; /* tokens fed at a time; 0: all at once */
     moebius_kv_type kv;
     bool reference;
+    const char *policy;
 };
+
+/* The share of all experts' memory that the model can't do without: its top-k in each group of layers of one shape. */
+static double least_share(const moebius_engine *e)
+{
+    double least[64] = {0}, all = 0, sum = 0;
+    for (int i = 0; i < moebius_n_moe_layer(e); i++) {
+        moebius_moe_layer l = moebius_moe_layer_at(e, i);
+        least[l.group] = fmax(least[l.group], (double)l.n_used * (double)l.slot_bytes);
+        all += (double)l.n_expert * (double)l.slot_bytes;
+    }
+    for (int i = 0; i < 64; i++)
+        sum += least[i];
+    return all > 0 ? (sum + 1) / all : 0;
+}
 
 /* Logits of all tokens under a variant of everything that must not matter; the counters it left. */
 static moebius_counters run_variant(const struct golden *g, const struct variant *v, const int32_t *ids, size_t n,
                                     struct seen *s)
 {
-    moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = v->n_threads,
-                                                                .sort_cutoff = v->sort_cutoff,
-                                                                .expert_slots = v->slots,
-                                                                .reference = v->reference});
+    moebius_engine *e = open_engine(
+        g, (moebius_engine_options){.n_threads = v->n_threads,
+                                    .sort_cutoff = v->sort_cutoff,
+                                    .expert_ram_share = v->percent ? fmax(v->percent / 100.0, g->least_share) : 0,
+                                    .policy = v->policy,
+                                    .reference = v->reference});
     moebius_session *session = open_session(e, v->kv, v->n_batch);
     size_t step = v->piece ? v->piece : n;
     for (size_t i = 0; i < n; i += step) {
@@ -363,8 +382,11 @@ static void check_equalities(const struct golden *g, struct seen *want, struct s
         {"pieces of 33", 2, 1, 512, 0, 33},
         {"pieces of 64", 2, 1, 64, 0, 64},
         {"pieces of 256", 2, 1, 512, 0, 256},
-        {"1 slot", 2, 1, 512, 1, 0},
-        {"2 slots, direct", 1, 1000000, 64, 2, 0},
+        {"75%", 2, 1, 512, 75, 0, .policy = "lfu"},
+        {"50%, pieces of 1", 2, 1, 512, 50, 1, .policy = "lru"},
+        {"25%, direct", 1, 1000000, 64, 25, 0},
+        {"10%", 2, 1, 512, 10, 0},
+        {"10%, pieces of 8", 1, 4, 512, 10, 8},
     };
     int32_t ids[N];
     long_text(g, ids, N);
@@ -381,7 +403,7 @@ static void check_equalities(const struct golden *g, struct seen *want, struct s
         check(sorted ? c.n_sorted > 0 && c.n_direct == 0 : c.n_direct > 0 && c.n_sorted == 0, g->name,
               "%s: ran %llu direct and %llu sorted", v->what, (unsigned long long)c.n_direct,
               (unsigned long long)c.n_sorted);
-        if (v->slots)
+        if (v->percent) /* what was read and is no longer there was evicted */
             check(c.n_expert_miss > 0 && c.n_expert_evicted > 0, g->name, "%s: %llu misses, %llu evictions", v->what,
                   (unsigned long long)c.n_expert_miss, (unsigned long long)c.n_expert_evicted);
     }
@@ -410,6 +432,7 @@ static void test_model(struct golden *g)
         printf("skip %-14s its architecture is not known yet\n", g->name);
         return;
     }
+    g->least_share = least_share(e);
     moebius_engine_close(&e);
     g->tokens = int_list(json_object_get(g->json, "tokens"), &g->n_tokens);
     g->n_vocab = number(g, "n_vocab");

@@ -1,8 +1,10 @@
-/* Expert slots over a fake store: what is read, evicted, held, and what happens when a read fails. */
+/* Expert slots over a fake store: what is read, evicted, held, in which order it becomes ready, and what happens when a
+ * read fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -12,11 +14,13 @@
 #include "kernels/kernels.h"
 #include "store/store_fake.h"
 
-enum { DIM = 16, N_EXPERT = 6, MATRIX_BYTES = DIM * DIM * 4, N_SLOT = 3 };
+enum { DIM = 16, N_EXPERT = 6, N_LAYER = 2, MATRIX_BYTES = DIM * DIM * 4, N_SLOT = 3, FIRST_LAYER = 4 };
 
 struct fixture {
-    char *bytes; /* [gate, up, down][expert] */
+    char *bytes; /* [layer][gate, up, down][expert], each filled with its own byte */
     struct store_fake_file file;
+    struct store_layer layers[FIRST_LAYER + N_LAYER];
+    struct expert_layer expert_layers[N_LAYER];
     struct pool *pool;
     struct backend *device;
     struct store *store;
@@ -24,20 +28,35 @@ struct fixture {
     struct err e;
 };
 
+static size_t matrix_off(int layer, int part, int32_t expert)
+{
+    return (size_t)((layer * 3 + part) * N_EXPERT + expert) * MATRIX_BYTES;
+}
+
 static int open_with(void **state, int64_t n_slot)
 {
     struct fixture *f = calloc(1, sizeof *f);
     *state = f;
-    f->bytes = calloc(3 * N_EXPERT, MATRIX_BYTES);
-    f->file = (struct store_fake_file){"fake.gguf", f->bytes, (size_t)3 * N_EXPERT * MATRIX_BYTES};
+    size_t n_bytes = matrix_off(N_LAYER, 0, 0);
+    f->bytes = calloc(1, n_bytes);
+    for (size_t i = 0; i < n_bytes; i++)
+        f->bytes[i] = (char)(i / MATRIX_BYTES + 1);
+    f->file = (struct store_fake_file){"fake.gguf", f->bytes, n_bytes};
     const struct quant_info *q = quant_info(QUANT_F32);
-    struct expert_layer l = {.index = 4, .n_expert = N_EXPERT, .shape = {q, q, q, DIM, DIM, 0}};
-    struct expert_matrix *m[3] = {&l.gate, &l.up, &l.down};
-    for (int i = 0; i < 3; i++)
-        *m[i] = (struct expert_matrix){0, (uint64_t)(i * N_EXPERT * MATRIX_BYTES), MATRIX_BYTES, MATRIX_BYTES};
-    return pool_create(&f->pool, 2, &f->e) || backend_cpu_open(&f->device, f->pool, kernels_for(CPU_SCALAR), &f->e) ||
-           store_open_fake(&f->store, &f->file, 1, &f->e) ||
-           experts_create(&f->experts, f->device, f->store, &l, 1, n_slot, &f->e);
+    for (int l = 0; l < N_LAYER; l++) {
+        struct store_layer *s = &f->layers[FIRST_LAYER + l];
+        f->expert_layers[l] = (struct expert_layer){FIRST_LAYER + l, N_EXPERT, 2, {q, q, q, DIM, DIM, 0}};
+        s->n_expert = N_EXPERT;
+        for (int i = 0; i < 3; i++)
+            s->part[i] = (struct store_matrix){q, DIM, DIM, 0, matrix_off(l, i, 0), MATRIX_BYTES, MATRIX_BYTES};
+    }
+    if (pool_create(&f->pool, 2, &f->e) || backend_cpu_open(&f->device, f->pool, kernels_for(CPU_SCALAR), &f->e) ||
+        store_open_fake(&f->store, &f->file, 1, &f->e))
+        return -1;
+    store_fake_set_layers(f->store, f->layers, FIRST_LAYER + N_LAYER);
+    size_t slot_bytes = backend_bank_slot_bytes(f->device, &f->expert_layers[0].shape);
+    const struct experts_params p = {f->device, f->store, f->pool, POLICY_LRU, (size_t)n_slot * slot_bytes, 0};
+    return experts_create(&f->experts, &p, f->expert_layers, N_LAYER, &f->e);
 }
 
 static int open_three(void **state)
@@ -62,107 +81,266 @@ static int close_fixture(void **state)
     return 0;
 }
 
-/* Acquires and releases; the number of misses it took. */
-static uint64_t use(struct fixture *f, int32_t a, int32_t b)
+static int32_t only(const int32_t *table)
 {
-    int32_t ids[2] = {a, b}, slots[2];
-    int64_t n = b < 0 ? 1 : 2;
+    int32_t found = -1;
+    for (int32_t i = 0; i < N_EXPERT; i++)
+        if (table[i] >= 0) {
+            assert_int_equal(found, -1);
+            found = i;
+        }
+    return found;
+}
+
+/* The slot holds what lies in the store for this expert. */
+static void check_slot(struct fixture *f, int layer, int32_t expert, int32_t slot)
+{
+    const char *p = backend_bank_slot(f->device, experts_bank(f->experts, layer), slot);
+    for (int i = 0; i < 3; i++)
+        assert_memory_equal(p + i * MATRIX_BYTES, f->bytes + matrix_off(layer, i, expert), MATRIX_BYTES);
+}
+
+/* A whole turn for one token; the number of misses it took. Every expert is given once, with its own bytes. */
+static uint64_t use(struct fixture *f, int layer, int32_t a, int32_t b)
+{
+    int32_t ids[2] = {a, b}, table[N_EXPERT];
+    int64_t n_used = b < 0 ? 1 : 2, n, n_given = 0;
     uint64_t before = experts_counters(f->experts).n_miss;
-    assert_int_equal(experts_acquire(f->experts, 0, ids, n, slots, &f->e), ERR_OK);
-    for (int64_t i = 0; i < n; i++)
-        assert_true(slots[i] >= 0 && slots[i] < N_SLOT);
-    experts_release(f->experts, 0, ids, n);
+    experts_begin(f->experts, layer, ids, 1, n_used);
+    for (;;) {
+        assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+        if (n == 0)
+            break;
+        for (int32_t i = 0; i < N_EXPERT; i++)
+            if (table[i] >= 0) {
+                assert_true(i == a || i == b);
+                check_slot(f, layer, i, table[i]);
+                n_given++;
+            }
+    }
+    experts_end(f->experts);
+    assert_int_equal(n_given, n_used);
     return experts_counters(f->experts).n_miss - before;
 }
 
 static void least_recently_used_goes_first(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(experts_capacity(f->experts, 0), N_SLOT);
     assert_null(experts_resident(f->experts, 0));
-    assert_int_equal(use(f, 0, 1), 2);
-    assert_int_equal(use(f, 2, -1), 1);
-    assert_int_equal(use(f, 0, -1), 0);
-    assert_int_equal(use(f, 3, -1), 1); /* in place of 1 */
-    assert_int_equal(use(f, 0, 2), 0);
-    assert_int_equal(use(f, 1, -1), 1); /* in place of 3 */
-    assert_int_equal(use(f, 0, 2), 0);
+    assert_int_equal(use(f, 0, 0, 1), 2);
+    assert_int_equal(use(f, 0, 2, -1), 1);
+    assert_int_equal(use(f, 0, 0, -1), 0);
+    assert_int_equal(use(f, 0, 3, -1), 1); /* in place of 1 */
+    assert_int_equal(use(f, 0, 0, 2), 0);
+    assert_int_equal(use(f, 0, 1, -1), 1); /* in place of 3 */
+    assert_int_equal(use(f, 0, 0, 2), 0);
     struct experts_counters c = experts_counters(f->experts);
     assert_int_equal(c.n_evicted, 2);
+    assert_int_equal(c.n_read, 5);
     assert_int_equal(c.n_read_bytes, 5 * 3 * MATRIX_BYTES);
+    assert_int_equal(c.n_decode_miss, 5);
+}
+
+static void layers_of_one_shape_share_the_slots(void **state)
+{
+    struct fixture *f = *state;
+    assert_ptr_equal(experts_bank(f->experts, 0), experts_bank(f->experts, 1));
+    assert_int_equal(use(f, 0, 0, 1), 2);
+    assert_int_equal(use(f, 1, 0, -1), 1);
+    assert_int_equal(use(f, 0, 0, 1), 0); /* layer 1's expert 0 is another one and took no slot of theirs */
+    assert_int_equal(use(f, 1, 0, -1), 0);
+}
+
+static void a_turn_needs_no_more_than_one_slot(void **state)
+{
+    struct fixture *f = *state;
+    int32_t ids[N_EXPERT] = {5, 0, 3, 1, 4, 2}, table[N_EXPERT];
+    int64_t n, n_given = 0;
+    use(f, 0, 0, 1);
+    experts_begin(f->experts, 0, ids, 3, 2); /* six experts through three slots */
+    do {
+        assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+        for (int32_t i = 0; i < N_EXPERT; i++)
+            if (table[i] >= 0)
+                check_slot(f, 0, i, table[i]);
+        n_given += n;
+    } while (n > 0);
+    assert_int_equal(n_given, N_EXPERT);
+    assert_int_equal(experts_counters(f->experts).n_hit, 2);
+}
+
+static void what_is_there_comes_before_what_is_read(void **state)
+{
+    struct fixture *f = *state;
+    int32_t ids[2] = {4, 1}, table[N_EXPERT];
+    int64_t n;
+    use(f, 0, 1, -1);
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 20 * 1000 * 1000});
+    experts_begin(f->experts, 0, ids, 1, 2);
+    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(only(table), 1);
+    assert_true(experts_counters(f->experts).stall_ns < 20 * 1000 * 1000); /* it did not wait for the other */
+    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(only(table), 4);
+    assert_true(experts_counters(f->experts).stall_ns > 0);
+    check_slot(f, 0, 4, table[4]);
 }
 
 static void held_experts_keep_their_slots(void **state)
 {
     struct fixture *f = *state;
-    int32_t ids[2] = {0, 1}, slots[2], again[2];
-    assert_int_equal(experts_acquire(f->experts, 0, ids, 2, slots, &f->e), ERR_OK);
-    assert_int_not_equal(slots[0], slots[1]);
-    for (int32_t i = 2; i < N_EXPERT; i++)
-        assert_int_equal(use(f, i, -1), 1); /* all through the one free slot */
-    assert_int_equal(experts_acquire(f->experts, 0, ids, 2, again, &f->e), ERR_OK);
-    assert_memory_equal(slots, again, sizeof slots);
-    experts_release(f->experts, 0, ids, 2);
-    experts_release(f->experts, 0, ids, 2);
+    int32_t ids[2] = {0, 1}, table[N_EXPERT], again[N_EXPERT];
+    int64_t n;
+    use(f, 0, 0, 1);
+    experts_begin(f->experts, 0, ids, 1, 2);
+    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(n, 2);
+    const int32_t others[3] = {2, 3, 4};
+    experts_prefetch(f->experts, 0, others, 3, false); /* all through the one slot that is not held */
+    memcpy(again, table, sizeof again);
+    check_slot(f, 0, 0, again[0]);
+    check_slot(f, 0, 1, again[1]);
+    experts_end(f->experts);
+    assert_int_equal(use(f, 0, 0, 1), 0);
 }
 
-static void hits_are_safe_from_the_misses_of_the_same_call(void **state)
+static void a_good_guess_saves_the_read(void **state)
 {
     struct fixture *f = *state;
-    use(f, 0, 1);
-    use(f, 2, -1);
-    assert_int_equal(use(f, 3, 0), 1); /* 0 is the oldest, and a hit: 1 must go */
-    assert_int_equal(use(f, 0, 2), 0);
+    const int32_t guess[2] = {2, 5};
+    use(f, 0, 0, -1);
+    experts_prefetch(f->experts, 1, guess, 2, false);
+    use(f, 1, 2, -1);
+    struct experts_counters c = experts_counters(f->experts);
+    assert_int_equal(c.n_prefetched, 2);
+    assert_int_equal(c.n_prefetch_used, 1);
+    assert_int_equal(c.n_read, 3);
 }
 
 static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
 {
     struct fixture *f = *state;
-    int32_t ids[3] = {0, 5, 1}, slots[3];
-    use(f, 1, -1);
-    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_ERROR, 0, (N_EXPERT + 5) * MATRIX_BYTES + 7, 0, 1});
-    assert_int_equal(experts_acquire(f->experts, 0, ids, 3, slots, &f->e), ERR_IO);
+    int32_t ids[3] = {0, 5, 1}, table[N_EXPERT];
+    int64_t n;
+    err_code code;
+    use(f, 0, 1, -1);
+    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_ERROR, 0, matrix_off(0, 1, 5) + 7, 0, 1});
+    experts_begin(f->experts, 0, ids, 1, 3);
+    while ((code = experts_next(f->experts, table, &n, &f->e)) == ERR_OK)
+        assert_true(n > 0 && table[5] < 0);
+    assert_int_equal(code, ERR_IO);
     assert_non_null(strstr(f->e.text, "layer 4, expert 5"));
     assert_non_null(strstr(f->e.text, "fake.gguf"));
-    assert_int_equal(experts_acquire(f->experts, 0, ids, 3, slots, &f->e), ERR_OK); /* it was once only */
-    experts_release(f->experts, 0, ids, 3);
-    int32_t others[3] = {2, 3, 4}; /* needs every slot: nothing may still be held */
-    assert_int_equal(experts_acquire(f->experts, 0, others, 3, slots, &f->e), ERR_OK);
-    experts_release(f->experts, 0, others, 3);
+    assert_int_equal(use(f, 0, 5, -1), 1); /* it was once only, and 5 was not taken for read */
+    const int32_t others[3] = {2, 3, 4};   /* needs every slot: nothing may still be held */
+    experts_begin(f->experts, 0, others, 1, 3);
+    for (int64_t n_given = 0; n_given < 3; n_given += n) {
+        assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+        assert_true(n > 0);
+    }
+}
+
+static void a_wrong_guess_may_fail_in_silence(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[1] = {3};
+    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_SHORT, 0, matrix_off(1, 0, 3), 0, 1});
+    use(f, 0, 0, -1);
+    experts_prefetch(f->experts, 1, guess, 1, false);
+    assert_int_equal(use(f, 0, 0, 1), 1);
+    assert_int_equal(use(f, 1, 3, -1), 1); /* and is read when it is needed after all */
 }
 
 static void all_experts_are_resident_after_loading(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(experts_load(f->experts, f->pool, NULL, NULL, &f->e), ERR_OK);
-    const struct tensor *table = experts_resident(f->experts, 0);
-    assert_non_null(table);
-    int32_t slots[N_EXPERT];
-    assert_int_equal(backend_read(f->device, table, slots, &f->e), ERR_OK);
-    for (int32_t i = 0; i < N_EXPERT; i++)
-        assert_int_equal(slots[i], i);
-    assert_int_equal(experts_counters(f->experts).n_read_bytes, 3 * N_EXPERT * MATRIX_BYTES);
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
+    assert_true(experts_all_resident(f->experts));
+    for (int l = 0; l < N_LAYER; l++) {
+        int32_t slots[N_EXPERT];
+        assert_int_equal(backend_read(f->device, experts_resident(f->experts, l), slots, &f->e), ERR_OK);
+        for (int32_t i = 0; i < N_EXPERT; i++)
+            check_slot(f, l, i, slots[i]);
+    }
+    assert_int_equal(experts_counters(f->experts).n_read_bytes, f->file.n_bytes);
 }
 
 static void failed_load_is_reported(void **state)
 {
     struct fixture *f = *state;
-    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_SHORT, 0, 3 * MATRIX_BYTES + 1, 0, 1});
-    assert_int_equal(experts_load(f->experts, f->pool, NULL, NULL, &f->e), ERR_IO);
+    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_SHORT, 0, matrix_off(0, 0, 3) + 1, 0, 1});
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_IO);
     assert_non_null(strstr(f->e.text, "layer 4, expert 3"));
     assert_null(experts_resident(f->experts, 0));
+}
+
+static void a_warm_start_finds_what_was_used_most(void **state)
+{
+    struct fixture *f = *state;
+    struct usage past;
+    const int32_t seen[] = {3, 3, 3, 1, 1, 0}, other[] = {2, 2, 2, 2, 0, 1};
+    assert_int_equal(usage_create(&past, N_LAYER, N_EXPERT, &f->e), ERR_OK);
+    usage_add(&past, 0, seen, 6);
+    usage_add(&past, 1, other, 6);
+    assert_int_equal(experts_warm(f->experts, &past, &f->e), ERR_OK);
+    usage_close(&past);
+    assert_int_equal(use(f, 1, 2, -1), 0);
+    assert_int_equal(use(f, 0, 3, 1), 0);
+    assert_int_equal(experts_counters(f->experts).n_evicted, 0);
+}
+
+static void memory_that_is_asked_back_is_given(void **state)
+{
+    struct fixture *f = *state;
+    size_t slot_bytes = backend_bank_slot_bytes(f->device, &f->expert_layers[0].shape);
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
+    size_t all = experts_open_bytes(f->experts);
+    assert_int_equal(all, N_LAYER * N_EXPERT * slot_bytes);
+    assert_true(mem_set_limit(mem_total_bytes(), NULL, NULL));
+    experts_reclaim(f->experts, 4 * slot_bytes);
+    assert_int_equal(experts_open_bytes(f->experts), all - 4 * slot_bytes);
+    assert_int_equal(mem_room_bytes(), 4 * slot_bytes);
+    assert_null(experts_resident(f->experts, 0));
+    mem_lift_limit();
+    for (int32_t i = 0; i < N_EXPERT; i++)
+        use(f, 1, i, -1); /* right all the same */
+    assert_true(mem_set_limit(mem_total_bytes(), NULL, NULL));
+    experts_reclaim(f->experts, 2 * all); /* more than can be spared */
+    assert_int_equal(experts_open_bytes(f->experts), experts_min_bytes(f->experts));
+    mem_lift_limit();
+    assert_int_equal(use(f, 0, 3, 4), 2);
+}
+
+static void budgets_below_one_layers_choice_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct experts *x;
+    size_t slot_bytes = backend_bank_slot_bytes(f->device, &f->expert_layers[0].shape);
+    const struct experts_params p = {f->device, f->store, f->pool, POLICY_LFRU, 2 * slot_bytes - 1, 0};
+    char number[32];
+    assert_int_equal(experts_create(&x, &p, f->expert_layers, N_LAYER, &f->e), ERR_LIMIT);
+    snprintf(number, sizeof number, "need %zu", 2 * slot_bytes);
+    assert_non_null(strstr(f->e.text, number));
+    assert_null(x);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(least_recently_used_goes_first, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(layers_of_one_shape_share_the_slots, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(a_turn_needs_no_more_than_one_slot, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(what_is_there_comes_before_what_is_read, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(held_experts_keep_their_slots, open_three, close_fixture),
-        cmocka_unit_test_setup_teardown(hits_are_safe_from_the_misses_of_the_same_call, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(a_good_guess_saves_the_read, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(failed_read_names_layer_and_expert_and_holds_nothing, open_three,
                                         close_fixture),
+        cmocka_unit_test_setup_teardown(a_wrong_guess_may_fail_in_silence, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(all_experts_are_resident_after_loading, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(failed_load_is_reported, open_all, close_fixture),
+        cmocka_unit_test_setup_teardown(a_warm_start_finds_what_was_used_most, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(memory_that_is_asked_back_is_given, open_all, close_fixture),
+        cmocka_unit_test_setup_teardown(budgets_below_one_layers_choice_are_refused, open_three, close_fixture),
     };
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
 }

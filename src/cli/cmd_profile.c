@@ -1,0 +1,134 @@
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/output_file.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "jobs/curve.h"
+#include "jobs/profile.h"
+
+struct profile_command {
+    struct model_options model;
+    const char *file, *out, *csv, *svg;
+    int64_t n_most;
+    struct opened opened;
+    char *text;
+    int32_t *ids;
+    size_t n_text, n_ids;
+    struct profile profile;
+    struct usage usage;
+};
+
+static bool print_progress(void *user, size_t n_done)
+{
+    const struct profile_command *p = user;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%zu of %zu tokens ", n_done, p->n_ids);
+    return !cli_interrupted();
+}
+
+/* Runs the text through the model. */
+static err_code record(struct profile_command *p, struct err *e)
+{
+    moebius_error error;
+    if (!p->file)
+        return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
+    TRY(cli_open_engine(&p->model, &p->opened, e));
+    TRY(cli_read_file(p->file, &p->text, &p->n_text, e));
+    if (moebius_tokenize(moebius_engine_vocab(p->opened.engine), p->text, p->n_text, true, false, &p->ids, &p->n_ids,
+                         &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    if (p->n_most && (size_t)p->n_most < p->n_ids)
+        p->n_ids = (size_t)p->n_most;
+    TRY(cli_open_session(&p->model, p->model.n_ctx, &p->opened, e));
+    cli_catch_interrupt();
+    err_code code = profile_record(p->opened.engine, p->opened.session, p->ids, p->n_ids, (size_t)p->model.n_ctx,
+                                   print_progress, p, &p->profile, e);
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%40s\r", "");
+    TRY(code);
+    return cli_interrupted()
+               ? err_set(e, ERR_CANCELLED, "interrupted after %lld tokens", (long long)p->profile.trace.n_tok)
+               : ERR_OK;
+}
+
+static err_code write_file(const struct profile_command *p, const char *path,
+                           void (*print)(const struct trace *t, const struct usage *u, FILE *f), struct err *e)
+{
+    struct output_file f;
+    if (!path)
+        return ERR_OK;
+    TRY(output_file_open(&f, path, e));
+    print(&p->profile.trace, &p->usage, f.stream);
+    return output_file_finish(&f, e);
+}
+
+static void print_layers(const struct profile_command *p)
+{
+    const struct trace *t = &p->profile.trace;
+    double share = 0, entropy = 0;
+    printf("layer  experts  chosen  90%% of choices by  entropy of even\n");
+    for (int l = 0; l < t->n_layer; l++) {
+        struct profile_skew s = profile_skew(&p->usage, l, t->layers[l].n_expert);
+        share += s.share_of_90 / t->n_layer;
+        entropy += s.entropy / t->n_layer;
+        printf("%5d %8lld %7lld %17.1f%% %16.3f\n", l, (long long)t->layers[l].n_expert, (long long)t->layers[l].n_used,
+               100 * s.share_of_90, s.entropy);
+    }
+    printf(" mean %34.1f%% %16.3f\n\n", 100 * share, entropy);
+}
+
+static err_code profile(struct profile_command *p, struct err *e)
+{
+    TRY(record(p, e));
+    const struct trace *t = &p->profile.trace;
+    TRY(profile_usage(t, &p->usage, e));
+    printf("%lld tokens, %d MoE layers\n\n", (long long)t->n_tok, t->n_layer);
+    print_layers(p);
+    printf("reuse: %.1f%% of choices are those of the token before, %.1f%% of one of the 8 before\n",
+           100 * profile_reuse(t, 1), 100 * profile_reuse(t, 8));
+    if (p->profile.n_guess)
+        printf("next layer's choices guessed one layer before: %.1f%% right\n",
+               100 * (double)p->profile.n_right / (double)p->profile.n_guess);
+    printf("\n");
+    TRY(curve_print(t, NULL, NULL, e));
+    if (p->out)
+        TRY(usage_save(&p->usage, p->out, moebius_fingerprint(p->opened.engine), e));
+    TRY(write_file(p, p->csv, profile_csv, e));
+    return write_file(p, p->svg, profile_svg, e);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct profile_command p = {.model.n_ctx = 512};
+    const struct option options[] = {
+        MODEL_OPTIONS(p.model),
+        {"--file,-f", OPT_STRING, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
+        {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
+        {"-n", OPT_INT, &p.n_most, "N", "the first N tokens only", 1, 1e12, 0},
+        {"--out,-o", OPT_STRING, &p.out, "FILE", "write the counts, for --usage", 0, 0, 0},
+        {"--csv", OPT_STRING, &p.csv, "FILE", "write them as a table", 0, 0, 0},
+        {"--svg", OPT_STRING, &p.svg, "FILE", "write them as a picture", 0, 0, 0},
+    };
+    struct err e = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = profile(&p, &e);
+    trace_close(&p.profile.trace);
+    usage_close(&p.usage);
+    cli_close(&p.opened);
+    mem_free(p.text);
+    mem_free(p.ids);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_profile = {
+    .name = "profile",
+    .usage = "-m FILE -f TEXT [OPTIONS]",
+    .summary = "how a text uses a model's experts, and what a cache of them could hit",
+    .details = "Prints how unevenly each layer chooses, how often tokens choose what tokens before them did, how well\n"
+               "the next layer's choice can be guessed, and the hit rates of budgets and policies.",
+    .hint = "the text is given with -f",
+    .run = run,
+};

@@ -1,0 +1,95 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/output_file.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "jobs/curve.h"
+#include "jobs/profile.h"
+
+struct trace_command {
+    struct model_options model;
+    const char *file, *out, *budgets;
+    struct opened opened;
+    char *text;
+    int32_t *ids;
+    size_t n_text, n_ids;
+    struct profile profile;
+};
+
+static bool go_on(void *user, size_t n_done)
+{
+    return !cli_interrupted();
+}
+
+static err_code record(struct trace_command *t, struct err *e)
+{
+    moebius_error error;
+    struct output_file f;
+    if (!t->file || !t->out)
+        return err_set(e, ERR_USAGE, "expected a text with -f FILE and an output with -o FILE, or: replay FILE");
+    TRY(cli_open_engine(&t->model, &t->opened, e));
+    TRY(cli_read_file(t->file, &t->text, &t->n_text, e));
+    if (moebius_tokenize(moebius_engine_vocab(t->opened.engine), t->text, t->n_text, true, false, &t->ids, &t->n_ids,
+                         &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    TRY(cli_open_session(&t->model, t->model.n_ctx, &t->opened, e));
+    TRY(output_file_open(&f, t->out, e));
+    cli_catch_interrupt();
+    err_code code = profile_record(t->opened.engine, t->opened.session, t->ids, t->n_ids, (size_t)t->model.n_ctx, go_on,
+                                   NULL, &t->profile, e);
+    if (code != ERR_OK) {
+        output_file_abandon(&f);
+        return code;
+    }
+    trace_print(&t->profile.trace, moebius_fingerprint(t->opened.engine), f.stream);
+    return output_file_finish(&f, e);
+}
+
+static err_code replay(struct trace_command *t, const char *path, struct err *e)
+{
+    uint64_t fingerprint;
+    TRY(cli_read_file(path, &t->text, &t->n_text, e));
+    TRY(trace_parse(&t->profile.trace, t->text, t->n_text, path, &fingerprint, e));
+    printf("%lld tokens, %d MoE layers\n", (long long)t->profile.trace.n_tok, t->profile.trace.n_layer);
+    return curve_print(&t->profile.trace, t->model.policy, t->budgets, e);
+}
+
+static err_code trace(struct trace_command *t, int argc, char **argv, struct err *e)
+{
+    if (argc == 1)
+        return record(t, e);
+    if (strcmp(argv[1], "replay") != 0 || argc != 3)
+        return err_set(e, ERR_USAGE, "\"%s\": expected replay FILE, or options alone to record", argv[1]);
+    return replay(t, argv[2], e);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct trace_command t = {.model.n_ctx = 512};
+    const struct option options[] = {
+        MODEL_OPTIONS(t.model),
+        {"--file,-f", OPT_STRING, &t.file, "FILE", "the text (-: standard input)", 0, 0, 0},
+        {"--ctx,-c", OPT_INT, &t.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
+        {"--out,-o", OPT_STRING, &t.out, "FILE", "where the trace goes", 0, 0, 0},
+        {"--budgets", OPT_STRING, &t.budgets, "15,25,50", "replay: memory for experts, in % of all", 0, 0, 0},
+    };
+    struct err e = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = trace(&t, argc, argv, &e);
+    trace_close(&t.profile.trace);
+    cli_close(&t.opened);
+    mem_free(t.text);
+    mem_free(t.ids);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_trace = {
+    .name = "trace",
+    .usage = "-m FILE -f TEXT -o TRACE | replay TRACE [--budgets 15,25,50] [--policy NAME]",
+    .summary = "record which experts a text chooses, and replay that against budgets and policies",
+    .max_operand = 2,
+    .run = run,
+};

@@ -1,0 +1,83 @@
+#include "cli/stats.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/output_file.h"
+
+int64_t stats_peak_bytes(void)
+{
+    char line[128];
+    long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %lld", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+static double percent(uint64_t part, uint64_t all)
+{
+    return all ? 100 * (double)part / (double)all : 0;
+}
+
+void stats_print(const moebius_engine *engine, const moebius_counters *before)
+{
+    moebius_counters c = moebius_engine_counters(engine), b = before ? *before : (moebius_counters){0};
+    uint64_t hit = c.n_expert_hit - b.n_expert_hit, miss = c.n_expert_miss - b.n_expert_miss;
+    fprintf(stderr,
+            "experts: %.1f of %.1f MB in memory | %.1f%% of %" PRIu64 " found | %" PRIu64 " read, %.1f MB | %" PRIu64
+            " evicted | waited %.3f s, packed %.3f s",
+            (double)c.expert_bytes / 1e6, (double)c.expert_all_bytes / 1e6, percent(hit, hit + miss), hit + miss,
+            c.n_expert_read - b.n_expert_read, (double)(c.n_expert_read_bytes - b.n_expert_read_bytes) / 1e6,
+            c.n_expert_evicted - b.n_expert_evicted, (double)(c.stall_ns - b.stall_ns) / 1e9,
+            (double)(c.pack_ns - b.pack_ns) / 1e9);
+    if (c.n_prefetched > b.n_prefetched)
+        fprintf(stderr, " | %" PRIu64 " of %" PRIu64 " guesses used", c.n_prefetch_used - b.n_prefetch_used,
+                c.n_prefetched - b.n_prefetched);
+}
+
+static double seconds(int64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+static json_t *object(const moebius_engine *engine, const struct run_times *t)
+{
+    moebius_counters c = moebius_engine_counters(engine);
+    return json_pack(
+        "{s:f, s:{s:I, s:f}, s:{s:I, s:f}, s:i, s:{s:I, s:I},"
+        " s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}, s:{s:I, s:I, s:I, s:I, s:I}}",
+        "load_s", seconds(t->load_ns), "prefill", "n_tok", (json_int_t)t->n_prefill, "s", seconds(t->prefill_ns),
+        "decode", "n_tok", (json_int_t)t->n_decoded, "s", seconds(t->decode_ns), "n_threads", moebius_n_threads(engine),
+        "moe_layers", "n_direct", (json_int_t)c.n_direct, "n_sorted", (json_int_t)c.n_sorted, "experts", "reader",
+        moebius_expert_reader(engine), "memory_bytes", (json_int_t)c.expert_bytes, "all_bytes",
+        (json_int_t)c.expert_all_bytes, "n_hit", (json_int_t)c.n_expert_hit, "n_miss", (json_int_t)c.n_expert_miss,
+        "n_decode_hit", (json_int_t)c.n_decode_hit, "n_decode_miss", (json_int_t)c.n_decode_miss, "n_read",
+        (json_int_t)c.n_expert_read, "read_bytes", (json_int_t)c.n_expert_read_bytes, "n_evicted",
+        (json_int_t)c.n_expert_evicted, "n_prefetched", (json_int_t)c.n_prefetched, "n_prefetch_used",
+        (json_int_t)c.n_prefetch_used, "stall_s", seconds(c.stall_ns), "pack_s", seconds(c.pack_ns), "memory",
+        "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes", (json_int_t)c.expert_bytes, "context_bytes",
+        (json_int_t)c.context_bytes, "work_bytes", (json_int_t)c.work_bytes, "peak_bytes",
+        (json_int_t)stats_peak_bytes());
+}
+
+err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t, struct err *e)
+{
+    struct output_file f;
+    json_t *all = object(engine, t);
+    if (!all)
+        return err_nomem(e, 4096, "statistics");
+    err_code code = output_file_open(&f, path, e);
+    if (code == ERR_OK) {
+        json_dumpf(all, f.stream, JSON_INDENT(2));
+        fprintf(f.stream, "\n");
+        code = output_file_finish(&f, e);
+    }
+    json_decref(all);
+    return code;
+}

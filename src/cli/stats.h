@@ -1,0 +1,23 @@
+/* What --stats and --stats-json say about a run. */
+#ifndef CLI_STATS_H
+#define CLI_STATS_H
+
+#include "cli/options.h"
+#include "moebius/moebius.h"
+
+struct run_times {
+    int64_t load_ns, prefill_ns, decode_ns;
+    int64_t n_prefill, n_decoded; /* tokens */
+};
+
+/* A line about memory and reads since `before`, on standard error. */
+void stats_print(const moebius_engine *engine, const moebius_counters *before);
+
+/* All of it as one JSON object. */
+MUST_USE err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t,
+                                   struct err *e);
+
+/* The process's peak resident memory, bytes; 0 when the system doesn't tell. */
+int64_t stats_peak_bytes(void);
+
+#endif

@@ -1,0 +1,114 @@
+/* The bound on the process's memory: what counts, and a session's place in it. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/engine_internal.h"
+#include "gguf/gguf_facts.h"
+
+/* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations, huge
+ * pages that reach beyond what was asked for. Measured with models of 8 to 48 layers (docs/tiers.md). */
+enum { MARGIN_BYTES = 24 << 20 };
+
+/* What loading a matrix takes for a moment, a thread. */
+enum { LOAD_BYTES = 5 << 20 };
+
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f) {
+        if (fscanf(f, "%lu %lu", &pages, &resident) != 2)
+            resident = 0;
+        fclose(f);
+    }
+    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void reclaim(void *user, size_t n_bytes)
+{
+    const moebius_engine *g = user;
+    if (g->model && g->model->experts)
+        experts_reclaim(g->model->experts, n_bytes);
+}
+
+static err_code enforce(moebius_engine *g, struct err *e)
+{
+    if (!mem_set_limit(g->limit_bytes, reclaim, g))
+        return err_set(e, ERR_USAGE, "another engine of this process already has a bound on memory");
+    g->is_limited = true;
+    return ERR_OK;
+}
+
+static void lift(moebius_engine *g)
+{
+    if (g->is_limited)
+        mem_lift_limit();
+    g->is_limited = false;
+}
+
+/* Bytes to load all tensors but the routed experts, and to hold one layer's top-k of those. */
+static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *experts, struct err *e)
+{
+    struct model_facts f;
+    TRY(gguf_facts_compute(&f, g->gguf, e));
+    *dense = (size_t)pool_n_threads(g->pool) * LOAD_BYTES;
+    for (uint64_t i = 0; i < gguf_n_tensors(g->gguf); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g->gguf, i);
+        if (!strstr(t->name, "_exps."))
+            *dense += mem_length((size_t)t->n_bytes + LAYOUT_R16_ROWS * 64);
+    }
+    /* experts of two sizes share no slots, and each is a few pages longer than its bytes */
+    uint64_t expert = f.expert_bytes_max + (f.expert_bytes_min < f.expert_bytes_max ? f.expert_bytes_min : 0);
+    *experts = (size_t)(f.n_expert_used * (expert + expert / 16 + 4 * BANK_SLOT_ALIGN));
+    gguf_facts_close(&f);
+    return ERR_OK;
+}
+
+static err_code too_little(const moebius_engine *g, size_t need, const char *for_what, struct err *e)
+{
+    return err_set(e, ERR_LIMIT, "%.1f MiB of memory are not enough: %s needs at least %.1f MiB (%zu bytes)",
+                   (double)g->options.ram_bytes / (1 << 20), for_what, (double)need / (1 << 20), need);
+}
+
+err_code engine_memory_bound(moebius_engine *g, struct err *e)
+{
+    size_t dense, experts;
+    if (!g->options.ram_bytes)
+        return ERR_OK;
+    TRY(least_bytes(g, &dense, &experts, e));
+    g->overhead_bytes = resident_bytes() + MARGIN_BYTES;
+    if ((size_t)g->options.ram_bytes < g->overhead_bytes + dense + experts)
+        return too_little(g, g->overhead_bytes + dense + experts, "this model, without a context,", e);
+    g->limit_bytes = (size_t)g->options.ram_bytes - g->overhead_bytes;
+    return enforce(g, e);
+}
+
+void engine_memory_release(moebius_engine *g)
+{
+    lift(g);
+}
+
+err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user, struct err *e), void *user,
+                               struct err *e)
+{
+    if (!g->is_limited)
+        return create(user, e);
+    /* what is mapped takes no memory before it is used, so that its size can be looked at first */
+    lift(g);
+    size_t before = mem_total_bytes();
+    err_code code = create(user, e);
+    size_t session = mem_total_bytes() - before, experts_more = 0;
+    if (g->model->experts)
+        experts_more = experts_open_bytes(g->model->experts) - experts_min_bytes(g->model->experts);
+    struct err why;
+    if (enforce(g, &why) != ERR_OK && code == ERR_OK)
+        code = err_set(e, why.code, "%s", why.text);
+    TRY(code);
+    g->spare_bytes = session / 2; /* what operations need besides: docs/tiers.md */
+    size_t need = mem_total_bytes() - experts_more + g->spare_bytes;
+    if (need > g->limit_bytes)
+        return too_little(g, need + g->overhead_bytes, "this session", e);
+    reclaim(g, g->spare_bytes);
+    return ERR_OK;
+}

@@ -1,0 +1,19 @@
+/* Whether to read ahead: on a busy drive wrong guesses cost more than right ones save, so it is tried. */
+#ifndef ENGINE_PREFETCH_H
+#define ENGINE_PREFETCH_H
+
+#include "moebius/moebius.h"
+
+struct prefetch {
+    moebius_prefetch mode;
+    int64_t n_tok; /* decoded since the trial began */
+    bool is_single, is_on;
+    bool pays;           /* what the last trial found */
+    int64_t tried_ns[2]; /* tokens without and with */
+};
+
+/* Before and after a chunk: whether to read ahead in it, and how long it took. */
+bool prefetch_begin(struct prefetch *p, bool is_single_token);
+void prefetch_end(struct prefetch *p, int64_t n_ns);
+
+#endif

@@ -1,0 +1,98 @@
+/* What the experts are made of. */
+#ifndef EXPERTS_EXPERTS_INTERNAL_H
+#define EXPERTS_EXPERTS_INTERNAL_H
+
+#include "base/pool.h"
+#include "experts/budget.h"
+#include "experts/experts.h"
+#include "store/store.h"
+
+/* Layers whose experts have the same shape, and their slots. */
+struct group {
+    struct bank_desc shape;
+    struct budget_group size;
+    int n_layer;
+    int64_t n_expert; /* of the layer with most */
+    int64_t n_slot;   /* at most */
+    struct bank *bank;
+    struct policy *policy;
+    bool resident;
+};
+
+struct layer_experts {
+    struct expert_layer d;
+    int group, index; /* of the group, and in it */
+    struct tensor table;
+};
+
+enum { MAX_FLIGHT = 16 };
+
+/* An expert on its way from the store into a slot, which is held meanwhile. */
+struct flight {
+    bool busy, wanted; /* wanted: by the turn */
+    int layer;
+    int32_t expert;
+    int64_t slot;
+    char *staging;
+    struct store_blob blob;
+    struct store_read read[STORE_N_PART];
+    int n_left;
+    bool part_ok[STORE_N_PART]; /* arrived, checked, packed */
+};
+
+struct turn {
+    bool open;
+    int layer;
+    int64_t n_tok;
+    int64_t n_left;                /* experts not given yet */
+    int32_t *todo, *ready, *given; /* [most experts of a layer] */
+    int64_t n_todo, next, n_ready, n_given;
+};
+
+struct experts {
+    struct experts_params p;
+    struct arena arena;
+    struct layer_experts *layers;
+    int n_layer;
+    struct group *groups;
+    int n_group;
+    struct store_queue *queue; /* NULL until something streams */
+    struct flight flights[MAX_FLIGHT];
+    int n_flight, n_busy; /* that there are, that are in the air */
+    int n_ahead;          /* guesses since the turn began */
+    char *staging;
+    size_t staging_bytes; /* of one flight */
+    struct turn turn;
+    bool *seen;    /* [most experts of a layer] */
+    bool *guessed; /* [n_layer][most experts of a layer]: read on a guess and not asked for yet */
+    struct usage usage;
+    struct experts_counters counters;
+};
+
+static inline struct group *group_of(struct experts *x, int layer)
+{
+    return &x->groups[x->layers[layer].group];
+}
+
+/* Opens one more slot: false when all are or memory forbids it. */
+bool group_open_slot(struct experts *x, struct group *g);
+
+/* The bytes of an expert in the store. */
+size_t blob_bytes(const struct store_blob *b);
+
+/* ---- flight.c ------------------------------------------------------------------------------------------------- */
+
+/* Opens the queue and what reads land in, unless that has been done. */
+MUST_USE err_code flights_open(struct experts *x, struct err *e);
+void flights_close(struct experts *x);
+
+/* Starts to read an expert that has no slot and is not on its way. False when no flight or slot is free; `grow_only`:
+ * no expert loses its slot for it. */
+bool flight_start(struct experts *x, int layer, int32_t expert, bool grow_only, struct flight **out);
+struct flight *flight_find(struct experts *x, int layer, int32_t expert);
+
+/* Takes in reads that have ended; wait: until some expert is whole, unless none is on its way. Experts that the turn
+ * wants join its ready ones, still held. Fails with the first error of one that is wanted. */
+MUST_USE err_code flights_land(struct experts *x, bool wait, struct err *e);
+
+#endif

@@ -1,0 +1,135 @@
+/* A layer's turn: who was chosen, who is there, who must be read, who is ready. */
+#include <assert.h>
+#include <string.h>
+
+#include "experts/experts_internal.h"
+
+/* Experts given at once while others are still to be read: few enough that the reads behind them keep the drive busy
+ * until the next look at it. */
+enum { WAVE = 8 };
+
+static void release(struct experts *x, int32_t *experts, int64_t *n)
+{
+    struct layer_experts *l = &x->layers[x->turn.layer];
+    struct policy *policy = group_of(x, x->turn.layer)->policy;
+    for (int64_t i = 0; i < *n; i++)
+        policy_release(policy, policy_find(policy, l->index, experts[i]));
+    *n = 0;
+}
+
+void experts_end(struct experts *x)
+{
+    struct turn *t = &x->turn;
+    if (!t->open)
+        return;
+    release(x, t->given, &t->n_given);
+    release(x, t->ready, &t->n_ready);
+    for (int i = 0; i < x->n_flight; i++)
+        x->flights[i].wanted = false;
+    t->open = false;
+}
+
+/* Sorts a chosen expert in: at hand, on its way, or to be read. */
+static void choose(struct experts *x, int32_t expert)
+{
+    struct turn *t = &x->turn;
+    struct group *g = group_of(x, t->layer);
+    struct flight *f = x->n_busy ? flight_find(x, t->layer, expert) : NULL;
+    int64_t slot = policy_find(g->policy, x->layers[t->layer].index, expert);
+    bool hit = slot >= 0 && !f, *guessed = &x->guessed[t->layer * x->usage.n_expert + expert];
+    x->counters.n_prefetch_used += *guessed && slot >= 0;
+    *guessed = false;
+    if (f) {
+        f->wanted = true;
+    } else if (hit) {
+        policy_hold(g->policy, slot);
+        t->ready[t->n_ready++] = expert;
+    } else {
+        t->todo[t->n_todo++] = expert;
+    }
+    t->n_left++;
+    *(hit ? &x->counters.n_hit : &x->counters.n_miss) += 1;
+    if (t->n_tok == 1)
+        *(hit ? &x->counters.n_decode_hit : &x->counters.n_decode_miss) += 1;
+}
+
+/* Starts as many of the missing reads as there is room for. */
+static void start_reads(struct experts *x)
+{
+    struct turn *t = &x->turn;
+    struct flight *f;
+    while (t->next < t->n_todo && flight_start(x, t->layer, t->todo[t->next], false, &f)) {
+        f->wanted = true;
+        t->next++;
+    }
+}
+
+void experts_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
+{
+    struct turn *t = &x->turn;
+    const struct layer_experts *l = &x->layers[layer];
+    experts_end(x);
+    assert(!group_of(x, layer)->resident);
+    policy_observe(group_of(x, layer)->policy, l->index, ids, n_tok, n_used);
+    usage_add(&x->usage, layer, ids, (size_t)(n_tok * n_used));
+    t->open = true;
+    t->layer = layer;
+    t->n_tok = n_tok;
+    t->n_left = t->n_todo = t->next = 0;
+    x->n_ahead = 0;
+    memset(x->seen, 0, (size_t)l->d.n_expert * sizeof *x->seen);
+    for (int64_t i = 0; i < n_tok * n_used; i++)
+        x->seen[ids[i]] = true;
+    for (int32_t i = 0; i < l->d.n_expert; i++) /* ascending, as they lie in the file */
+        if (x->seen[i])
+            choose(x, i);
+    start_reads(x);
+}
+
+err_code experts_next(struct experts *x, int32_t *table, int64_t *n, struct err *e)
+{
+    struct turn *t = &x->turn;
+    const struct layer_experts *l = &x->layers[t->layer];
+    assert(t->open);
+    *n = 0;
+    release(x, t->given, &t->n_given);
+    err_code code = flights_open(x, e);
+    start_reads(x);
+    if (code == ERR_OK)
+        code = flights_land(x, false, e);
+    while (code == ERR_OK && t->n_ready == 0 && t->n_left > 0) {
+        start_reads(x);
+        assert(x->n_busy > 0); /* nothing is held here but by flights, so that a slot can always be had */
+        code = flights_land(x, true, e);
+    }
+    if (code != ERR_OK) {
+        experts_end(x);
+        return code;
+    }
+    start_reads(x); /* into flights that have landed, while the caller computes */
+    memset(table, 0xff, (size_t)l->d.n_expert * sizeof *table); /* all -1 */
+    bool reading = x->n_busy > 0 || t->next < t->n_todo;
+    while (t->n_ready > 0 && (*n < WAVE || !reading)) {
+        int32_t expert = t->ready[--t->n_ready];
+        table[expert] = (int32_t)policy_find(group_of(x, t->layer)->policy, l->index, expert);
+        t->given[t->n_given++] = expert;
+        ++*n;
+    }
+    t->n_left -= *n;
+    return ERR_OK;
+}
+
+void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely)
+{
+    struct group *g = group_of(x, layer);
+    struct flight *f;
+    if (g->resident || (x->n_busy > 0 && !is_likely) || (x->turn.open && x->turn.next < x->turn.n_todo))
+        return;
+    /* no more than may be in flight: what has landed and waits for its turn is not held */
+    for (int64_t i = 0; i < n && x->n_ahead < x->n_flight; i++)
+        if (policy_find(g->policy, x->layers[layer].index, ids[i]) < 0 && flight_start(x, layer, ids[i], false, &f)) {
+            x->guessed[layer * x->usage.n_expert + ids[i]] = true;
+            x->n_ahead++;
+            x->counters.n_prefetched++;
+        }
+}

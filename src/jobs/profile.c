@@ -1,0 +1,213 @@
+#include "jobs/profile.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- recording ------------------------------------------------------------------------------------------------- */
+
+struct record {
+    struct profile *out;
+    struct err *e;
+    err_code code;
+    int32_t *guess; /* of the next layer, [n_tok * n_used] */
+    int64_t guess_capacity, n_guess;
+    int guess_layer;
+};
+
+/* How many of one token's choices are among the guessed ones. */
+static uint64_t count_right(const int32_t *ids, const int32_t *guess, int64_t n_used)
+{
+    uint64_t n = 0;
+    for (int64_t i = 0; i < n_used; i++)
+        for (int64_t j = 0; j < n_used; j++)
+            n += ids[i] == guess[j];
+    return n;
+}
+
+static void routed(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
+{
+    struct record *r = user;
+    if (r->code == ERR_OK)
+        r->code = trace_add(&r->out->trace, layer, ids, n_tok, r->e);
+    if (layer != r->guess_layer || r->n_guess != n_tok * n_used)
+        return;
+    for (int64_t t = 0; t < n_tok; t++)
+        r->out->n_right += count_right(ids + t * n_used, r->guess + t * n_used, n_used);
+    r->out->n_guess += (uint64_t)r->n_guess;
+}
+
+static void guessed(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
+{
+    struct record *r = user;
+    int64_t n = n_tok * n_used;
+    r->guess_layer = -1;
+    if (n > r->guess_capacity) {
+        int32_t *p = mem_resize(r->guess, (size_t)n, sizeof *p);
+        if (!p)
+            return; /* one guess less to count */
+        r->guess = p;
+        r->guess_capacity = n;
+    }
+    memcpy(r->guess, ids, (size_t)n * sizeof *ids);
+    r->guess_layer = layer;
+    r->n_guess = n;
+}
+
+static bool keep_on(void *user, size_t i, const float *logits)
+{
+    return true;
+}
+
+static err_code create_trace(const moebius_engine *engine, struct trace *t, struct err *e)
+{
+    int n = moebius_n_moe_layer(engine);
+    if (n == 0)
+        return err_set(e, ERR_USAGE, "this model has no experts");
+    struct trace_layer *layers = mem_calloc((size_t)n, sizeof *layers);
+    if (!layers)
+        return err_nomem(e, (size_t)n * sizeof *layers, "a trace");
+    for (int i = 0; i < n; i++) {
+        moebius_moe_layer l = moebius_moe_layer_at(engine, i);
+        layers[i] = (struct trace_layer){l.n_expert, l.n_used, l.slot_bytes, l.group, 0, 0};
+    }
+    err_code code = trace_create(t, layers, n, e);
+    mem_free(layers);
+    return code;
+}
+
+err_code profile_record(moebius_engine *engine, moebius_session *session, const int32_t *ids, size_t n, size_t n_window,
+                        bool (*progress)(void *user, size_t n_done), void *user, struct profile *out, struct err *e)
+{
+    struct record r = {.out = out, .e = e, .guess_layer = -1};
+    const moebius_trace trace = {.routed = routed, .guessed = guessed, .user = &r};
+    moebius_error error = {0};
+    *out = (struct profile){0};
+    if (n == 0)
+        return err_set(e, ERR_USAGE, "the text is empty");
+    TRY(create_trace(engine, &out->trace, e));
+    moebius_session_trace(session, &trace);
+    for (size_t i = 0; i < n && r.code == ERR_OK && error.status == MOEBIUS_OK; i += n_window) {
+        size_t window = n - i < n_window ? n - i : n_window;
+        moebius_session_truncate(session, 0);
+        /* the logits of all tokens, as the last layer does not route tokens that nobody asks about */
+        moebius_session_eval_each(session, ids + i, window, 0, keep_on, NULL, &error);
+        if (progress && error.status == MOEBIUS_OK && !progress(user, i + window))
+            break;
+    }
+    moebius_session_trace(session, NULL);
+    mem_free(r.guess);
+    if (r.code == ERR_OK && error.status != MOEBIUS_OK)
+        r.code = err_set(e, (err_code)error.status, "%s", error.text);
+    if (r.code != ERR_OK)
+        trace_close(&out->trace);
+    return r.code;
+}
+
+/* ---- what a trace tells ---------------------------------------------------------------------------------------- */
+
+err_code profile_usage(const struct trace *t, struct usage *out, struct err *e)
+{
+    int64_t most = 1;
+    for (int i = 0; i < t->n_layer; i++)
+        most = t->layers[i].n_expert > most ? t->layers[i].n_expert : most;
+    TRY(usage_create(out, t->n_layer, most, e));
+    for (int64_t i = 0; i < t->n_tok; i++)
+        for (int l = 0; l < t->n_layer; l++)
+            usage_add(out, l, t->ids + i * t->n_choice + t->layers[l].first, (size_t)t->layers[l].n_used);
+    return ERR_OK;
+}
+
+static bool was_chosen(const struct trace *t, const struct trace_layer *l, int64_t from, int64_t to, int32_t expert)
+{
+    for (int64_t i = from < 0 ? 0 : from; i < to; i++)
+        for (int64_t r = 0; r < l->n_used; r++)
+            if (t->ids[i * t->n_choice + l->first + r] == expert)
+                return true;
+    return false;
+}
+
+double profile_reuse(const struct trace *t, int64_t within)
+{
+    uint64_t n = 0;
+    for (int64_t i = 1; i < t->n_tok; i++)
+        for (int l = 0; l < t->n_layer; l++)
+            for (int64_t r = 0; r < t->layers[l].n_used; r++)
+                n += was_chosen(t, &t->layers[l], i - within, i, t->ids[i * t->n_choice + t->layers[l].first + r]);
+    return t->n_tok > 1 ? (double)n / (double)((t->n_tok - 1) * t->n_choice) : 0;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x < *y) - (*x > *y);
+}
+
+struct profile_skew profile_skew(const struct usage *u, int layer, int64_t n_expert)
+{
+    uint64_t *count = u->count + layer * u->n_expert, total = 0, sum = 0;
+    uint64_t *sorted = mem_calloc((size_t)n_expert, sizeof *sorted);
+    struct profile_skew s = {0};
+    if (!sorted)
+        return s;
+    memcpy(sorted, count, (size_t)n_expert * sizeof *sorted);
+    qsort(sorted, (size_t)n_expert, sizeof *sorted, larger_first);
+    for (int64_t i = 0; i < n_expert; i++)
+        total += sorted[i];
+    int64_t n = 0;
+    for (; n < n_expert && 10 * sum < 9 * total; n++)
+        sum += sorted[n];
+    s.share_of_90 = (double)n / (double)n_expert;
+    for (int64_t i = 0; i < n_expert && sorted[i]; i++) {
+        double p = (double)sorted[i] / (double)total;
+        s.entropy -= p * log(p);
+    }
+    s.entropy = n_expert > 1 ? s.entropy / log((double)n_expert) : 1;
+    mem_free(sorted);
+    return s;
+}
+
+/* ---- files ----------------------------------------------------------------------------------------------------- */
+
+void profile_csv(const struct trace *t, const struct usage *u, FILE *f)
+{
+    fprintf(f, "layer,expert,count,rate\n");
+    for (int l = 0; l < t->n_layer; l++)
+        for (int32_t i = 0; i < t->layers[l].n_expert; i++)
+            fprintf(f, "%d,%d,%" PRIu64 ",%.6f\n", l, (int)i, u->count[l * u->n_expert + i],
+                    usage_rate(u, l, i, t->layers[l].n_used));
+}
+
+void profile_svg(const struct trace *t, const struct usage *u, FILE *f)
+{
+    enum { CELL = 10, LEFT = 60, TOP = 40, BOTTOM = 30 };
+    int width = LEFT + CELL * (int)u->n_expert + 20, height = TOP + CELL * t->n_layer + BOTTOM;
+    double most = 0;
+    for (int l = 0; l < t->n_layer; l++)
+        for (int32_t i = 0; i < t->layers[l].n_expert; i++)
+            most = fmax(most, usage_rate(u, l, i, t->layers[l].n_used));
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
+            "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
+            "<text x=\"%d\" y=\"20\">experts chosen by %" PRId64
+            " tokens: white never, darkest by %.1f%% of them</text>\n",
+            width, height, LEFT, t->n_tok, 100 * most);
+    for (int l = 0; l < t->n_layer; l++) {
+        if (l % 4 == 0)
+            fprintf(f, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">layer %d</text>\n", LEFT - 6,
+                    TOP + CELL * l + CELL - 1, l);
+        for (int32_t i = 0; i < t->layers[l].n_expert; i++) {
+            double rate = usage_rate(u, l, i, t->layers[l].n_used);
+            int shade = most > 0 ? (int)(255 - 235 * sqrt(rate / most)) : 255;
+            fprintf(
+                f,
+                "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"rgb(%d,%d,255)\"><title>layer %d, expert "
+                "%d: %.2f%%</title></rect>\n",
+                LEFT + CELL * (int)i, TOP + CELL * l, CELL - 1, CELL - 1, shade, shade, l, (int)i, 100 * rate);
+        }
+    }
+    fprintf(f, "<text x=\"%d\" y=\"%d\">expert 0 to %d</text>\n</svg>\n", LEFT, height - 10, (int)u->n_expert - 1);
+}

@@ -1,0 +1,39 @@
+/* How a text uses a model's experts: a trace of its routing, and what can be told from one. */
+#ifndef JOBS_PROFILE_H
+#define JOBS_PROFILE_H
+
+#include <stdio.h>
+
+#include "experts/trace.h"
+#include "experts/usage.h"
+#include "moebius/moebius.h"
+
+/* Routing of a text, in windows of n_window tokens that each start afresh. `right` and `guessed` count how many of a
+ * layer's choices its router had guessed one layer before. Close with trace_close. `progress` (may be NULL) is called
+ * after each window; false cancels. ERR_USAGE for a model without experts. */
+struct profile {
+    struct trace trace;
+    uint64_t n_guess, n_right;
+};
+MUST_USE err_code profile_record(moebius_engine *engine, moebius_session *session, const int32_t *ids, size_t n,
+                                 size_t n_window, bool (*progress)(void *user, size_t n_done), void *user,
+                                 struct profile *out, struct err *e);
+
+/* The counts; to be closed. */
+MUST_USE err_code profile_usage(const struct trace *t, struct usage *out, struct err *e);
+
+/* The share of choices that one of the `within` tokens before had made in the same layer. */
+double profile_reuse(const struct trace *t, int64_t within);
+
+/* How unevenly a layer uses its experts. */
+struct profile_skew {
+    double share_of_90; /* the share of experts that make up 90% of the choices */
+    double entropy;     /* of the choices, over that of an even use: 1 is even */
+};
+struct profile_skew profile_skew(const struct usage *u, int layer, int64_t n_expert);
+
+/* A picture, layers downwards and experts to the right, darker for more used; and a table of layer, expert, count. */
+void profile_svg(const struct trace *t, const struct usage *u, FILE *f);
+void profile_csv(const struct trace *t, const struct usage *u, FILE *f);
+
+#endif

@@ -1,0 +1,253 @@
+/* Expert tiers on the bundled model: the same logits whatever is in memory, counters that agree with a replay, warm
+ * starts, bounds on memory. usage: test_tiers MODEL */
+#define _DEFAULT_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "experts/trace.h"
+#include "moebius/moebius.h"
+
+enum { N_PROMPT = 96, N_TOK = 160, N_VOCAB = 4096 };
+
+static const char *model_path;
+static int32_t ids[N_TOK];
+
+static moebius_engine *open_engine(const moebius_engine_options *o)
+{
+    moebius_engine *g;
+    moebius_error error;
+    if (moebius_engine_open(&g, model_path, o, &error) != MOEBIUS_OK)
+        fail_msg("%s", error.text);
+    return g;
+}
+
+static moebius_session *open_session(moebius_engine *g)
+{
+    moebius_session *s;
+    moebius_error error;
+    const moebius_session_options o = {.n_ctx = N_TOK, .n_batch = 64};
+    if (moebius_session_open(&s, g, &o, &error) != MOEBIUS_OK)
+        fail_msg("%s", error.text);
+    return s;
+}
+
+/* A prompt in chunks and then tokens one by one; the logits after each of those. */
+static void run(moebius_session *s, float *logits)
+{
+    moebius_error error;
+    for (int i = 0; i < N_TOK; i++) {
+        int n = i == 0 ? N_PROMPT : 1;
+        if (moebius_session_eval(s, ids + i, (size_t)n, &error) != MOEBIUS_OK)
+            fail_msg("%s", error.text);
+        i += n - 1;
+        memcpy(logits + (size_t)(i + 1 - N_PROMPT) * N_VOCAB, moebius_session_logits(s), N_VOCAB * sizeof *logits);
+    }
+}
+
+static float *logits_of(const moebius_engine_options *o, moebius_counters *c)
+{
+    float *logits = calloc((size_t)(N_TOK + 1 - N_PROMPT) * N_VOCAB, sizeof *logits);
+    moebius_engine *g = open_engine(o);
+    moebius_session *s = open_session(g);
+    run(s, logits);
+    *c = moebius_engine_counters(g);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+    return logits;
+}
+
+static void logits_are_the_same_for_every_budget(void **state)
+{
+    static const double shares[] = {0.75, 0.5, 0.25, 0.1, 0.02};
+    static const char *const policies[] = {"lfru", "lru", "lfu"};
+    moebius_counters c;
+    float *want = logits_of(&(moebius_engine_options){.n_threads = 2}, &c);
+    assert_int_equal(c.n_expert_miss, 0);
+    for (int i = 0; i < 5; i++) {
+        const moebius_engine_options o = {.n_threads = 1 + i % 2,
+                                          .expert_ram_share = shares[i],
+                                          .policy = policies[i % 3],
+                                          .io = i % 2 ? MOEBIUS_IO_PREAD : MOEBIUS_IO_AUTO,
+                                          .prefetch = (moebius_prefetch)(i % 3)};
+        float *got = logits_of(&o, &c);
+        assert_memory_equal(want, got, (size_t)(N_TOK + 1 - N_PROMPT) * N_VOCAB * sizeof *got);
+        assert_true(c.expert_bytes <= (uint64_t)(shares[i] * (double)c.expert_all_bytes));
+        assert_true(c.n_expert_miss > 0 && c.n_expert_evicted > 0);
+        /* what was read and not evicted is in the slots, all of them but those that guesses are still on their way to
+         */
+        uint64_t n_slot = c.expert_bytes / (c.expert_all_bytes / 120);
+        assert_in_range(c.n_expert_read - c.n_expert_evicted, o.prefetch == MOEBIUS_PREFETCH_OFF ? n_slot : n_slot / 2,
+                        n_slot);
+        free(got);
+    }
+    free(want);
+}
+
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
+
+static void record(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *chosen)
+{
+    struct err e;
+    if (trace_add(user, layer, chosen, n_tok, &e) != ERR_OK)
+        abort();
+}
+
+static void a_replay_hits_what_the_run_hit(void **state)
+{
+    for (int k = 0; k < POLICY_N_KIND; k++) {
+        const moebius_engine_options o = {.n_threads = 1,
+                                          .expert_ram_share = 0.3,
+                                          .policy = policy_name((enum policy_kind)k),
+                                          .prefetch = MOEBIUS_PREFETCH_OFF};
+        moebius_engine *g = open_engine(&o);
+        struct trace_layer layers[64];
+        struct trace t;
+        struct err e;
+        struct replay r;
+        moebius_error error;
+        for (int i = 0; i < moebius_n_moe_layer(g); i++) {
+            moebius_moe_layer l = moebius_moe_layer_at(g, i);
+            layers[i] = (struct trace_layer){l.n_expert, l.n_used, l.slot_bytes, l.group, 0, 0};
+        }
+        assert_int_equal(trace_create(&t, layers, moebius_n_moe_layer(g), &e), ERR_OK);
+        moebius_session *s = open_session(g);
+        moebius_session_trace(s, &(moebius_trace){.routed = record, .user = &t});
+        for (int i = 0; i < N_TOK; i++)
+            assert_int_equal(moebius_session_eval(s, ids + i, 1, &error), MOEBIUS_OK);
+        moebius_counters c = moebius_engine_counters(g);
+        moebius_session_close(&s);
+        moebius_engine_close(&g);
+        assert_int_equal(t.n_tok, N_TOK);
+        assert_int_equal(trace_replay(&t, (enum policy_kind)k, 0.3, &r, &e), ERR_OK);
+        assert_int_equal(r.n_all, c.n_decode_hit + c.n_decode_miss);
+        assert_int_equal(r.n_hit, c.n_decode_hit);
+        struct replay best;
+        assert_int_equal(trace_replay_best(&t, 0.3, &best, &e), ERR_OK);
+        assert_true(best.n_hit > r.n_hit);
+        trace_close(&t);
+    }
+}
+
+static double hit_rate(const moebius_counters *c)
+{
+    return (double)c->n_decode_hit / (double)(c->n_decode_hit + c->n_decode_miss);
+}
+
+static void a_second_run_starts_warm(void **state)
+{
+    char path[] = "/tmp/moebius_tiers_XXXXXX";
+    moebius_counters first, second;
+    assert_true(mkstemp(path) >= 0);
+    remove(path);
+    const moebius_engine_options o = {.n_threads = 1, .expert_ram_share = 0.25, .usage = path};
+    free(logits_of(&o, &first));
+    moebius_engine *g = open_engine(&o);
+    moebius_session *s = open_session(g);
+    moebius_error error;
+    moebius_counters loaded = moebius_engine_counters(g);
+    assert_int_equal(loaded.n_expert_read, 30); /* a quarter of 5 layers of 24 */
+    for (int i = 0; i < 48; i++)
+        assert_int_equal(moebius_session_eval(s, ids + N_PROMPT + i, 1, &error), MOEBIUS_OK);
+    second = moebius_engine_counters(g);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+    remove(path);
+    assert_true(hit_rate(&second) >= 0.9 * hit_rate(&first));
+}
+
+static void a_broken_usage_file_is_refused_and_kept(void **state)
+{
+    char path[] = "/tmp/moebius_tiers_XXXXXX", text[32] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, "not mine\n", 9) == 9);
+    close(fd);
+    moebius_engine *g = open_engine(&(moebius_engine_options){.n_threads = 1, .expert_ram_share = 0.25, .usage = path});
+    moebius_session *s;
+    moebius_error error;
+    assert_int_equal(moebius_session_open(&s, g, NULL, &error), MOEBIUS_FORMAT);
+    assert_non_null(strstr(error.text, path));
+    moebius_engine_close(&g);
+    FILE *f = fopen(path, "rb");
+    assert_true(f && fgets(text, sizeof text, f));
+    fclose(f);
+    remove(path);
+    assert_string_equal(text, "not mine\n");
+}
+
+/* ---- bounds on memory -------------------------------------------------------------------------------------------- */
+
+/* "... needs at least 1.0 MiB (1048576 bytes)" */
+static int64_t stated_bytes(const moebius_error *error)
+{
+    const char *p = strstr(error->text, "MiB (");
+    assert_non_null(strstr(error->text, "at least "));
+    assert_non_null(p);
+    return strtoll(p + 5, NULL, 10);
+}
+
+static void too_little_memory_is_refused_with_the_number(void **state)
+{
+    moebius_engine *g;
+    moebius_session *s;
+    moebius_error error;
+    moebius_engine_options o = {.n_threads = 1, .ram_bytes = 1 << 20};
+    moebius_session_options so = {.n_ctx = 16 * 1024};
+    assert_int_equal(moebius_engine_open(&g, model_path, &o, &error), MOEBIUS_LIMIT);
+    o.ram_bytes = stated_bytes(&error) + (1 << 20); /* the process has grown meanwhile */
+    g = open_engine(&o);                            /* now the model fits, and the context does not */
+    assert_int_equal(moebius_session_open(&s, g, &so, &error), MOEBIUS_LIMIT);
+    moebius_engine_close(&g);
+    o.ram_bytes = stated_bytes(&error) + (1 << 20);
+    g = open_engine(&o);
+    assert_int_equal(moebius_session_open(&s, g, &so, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_session_eval(s, ids, N_TOK, &error), MOEBIUS_OK);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+    o = (moebius_engine_options){.n_threads = 1, .expert_ram_share = 0.001};
+    assert_int_equal(moebius_engine_open(&g, model_path, &o, &error), MOEBIUS_LIMIT);
+    assert_non_null(strstr(error.text, "% of all"));
+}
+
+static void a_bound_is_kept_and_lifted(void **state)
+{
+    moebius_counters c;
+    moebius_engine *other;
+    moebius_error error;
+    const moebius_engine_options o = {.n_threads = 2, .ram_bytes = 512 << 20};
+    float *want = logits_of(&(moebius_engine_options){.n_threads = 2}, &c);
+    float *got = logits_of(&o, &c);
+    assert_memory_equal(want, got, (size_t)(N_TOK + 1 - N_PROMPT) * N_VOCAB * sizeof *got);
+    assert_true(c.weight_bytes + c.expert_bytes + c.context_bytes + c.work_bytes < (uint64_t)o.ram_bytes);
+    free(want);
+    free(got);
+    moebius_engine *g = open_engine(&o);
+    assert_int_equal(moebius_engine_open(&other, model_path, &o, &error), MOEBIUS_USAGE); /* one bound a process */
+    moebius_engine_close(&g);
+    g = open_engine(&o);
+    moebius_engine_close(&g);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        return 2;
+    model_path = argv[1];
+    for (int i = 0; i < N_TOK; i++)
+        ids[i] = (i * i * 31 + i * 7) % 1021 + 300;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_the_same_for_every_budget),
+        cmocka_unit_test(a_replay_hits_what_the_run_hit),
+        cmocka_unit_test(a_second_run_starts_warm),
+        cmocka_unit_test(a_broken_usage_file_is_refused_and_kept),
+        cmocka_unit_test(too_little_memory_is_refused_with_the_number),
+        cmocka_unit_test(a_bound_is_kept_and_lifted),
+    };
+    return cmocka_run_group_tests_name("tiers", tests, NULL, NULL);
+}
