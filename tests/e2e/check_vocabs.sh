@@ -8,24 +8,11 @@
 set -eu
 
 [ $# -ge 1 ] || { echo "usage: $0 VOCAB_CASES_PROGRAM [LLAMA_CPP_SOURCES]" >&2; exit 2; }
+. "$(dirname "$0")/llama_sources.sh"
 program=$1
-sources=${2:-}
-package=node-llama-cpp@3.22.1
+sources=${2:-$(llama_sources "$(dirname "$program")/vocabs-cache")}
 names="gpt-2 qwen2 qwen35 llama-bpe llama-spm gemma-4 deepseek-llm deepseek-coder phi-3 command-r falcon
 starcoder refact mpt"
-
-if [ -z "$sources" ]; then
-    cache=$(dirname "$program")/vocabs-cache
-    sources=$cache/llama.cpp
-    if [ ! -d "$sources/models" ]; then
-        mkdir -p "$cache"
-        [ -f "$cache/package.json" ] || echo '{"private": true}' > "$cache/package.json"
-        (cd "$cache" && npm i --ignore-scripts --omit=optional "$package")
-        rm -rf "$sources.tmp"
-        git clone -q "$cache/node_modules/node-llama-cpp/llama/gitRelease.bundle" "$sources.tmp"
-        mv "$sources.tmp" "$sources"
-    fi
-fi
 
 failed=0
 for name in $names; do

@@ -1,0 +1,90 @@
+#include "template/template.h"
+
+#include <string.h>
+
+#include "template/tmpl_unicode.h"
+#include "template/tmpl_value.h"
+
+err_code template_parse(struct template **out, const char *source, size_t n, struct err *e)
+{
+    *out = NULL;
+    struct template *t = mem_calloc(1, sizeof *t);
+    if (!t)
+        return err_nomem(e, sizeof *t, "a template");
+    struct token_stream stream;
+    err_code code = tmpl_lex(&stream, source, n, &t->arena, e);
+    if (code == ERR_OK)
+        code = tmpl_parse(t, &stream, e);
+    if (code != ERR_OK)
+        template_close(&t);
+    *out = t;
+    return code;
+}
+
+void template_close(struct template **t)
+{
+    if (!*t)
+        return;
+    arena_close(&(*t)->arena);
+    mem_free(*t);
+    *t = NULL;
+}
+
+/* The number of a name, -1 when the template never says it. */
+static int32_t find_symbol(const struct template *t, const char *name)
+{
+    for (int32_t i = 0; i < t->symbols.n; i++)
+        if (span_is(t->symbols.names[i], name))
+            return i;
+    return -1;
+}
+
+static void set_variables(struct render *r, const struct template_var *vars, int n_var)
+{
+    for (int i = 0; i < n_var && r->code == ERR_OK; i++) {
+        struct value v;
+        if (vars[i].json) {
+            v = json_parse(r, vars[i].name, vars[i].json);
+        } else {
+            size_t n = strlen(vars[i].text);
+            if (utf8_check(vars[i].text, n) < n)
+                r->code = err_set(r->e, ERR_FORMAT, "%s is not UTF-8", vars[i].name);
+            v = value_string((struct span){vars[i].text, n});
+        }
+        int32_t symbol = find_symbol(r->t, vars[i].name);
+        if (symbol >= 0 && r->code == ERR_OK)
+            frame_set(r, r->frame, symbol, v);
+    }
+}
+
+err_code template_render(const struct template *t, const struct template_var *vars, int n_var, char **text,
+                         size_t *n_text, struct err *e)
+{
+    struct frame variables = {0}, top = {.parent = &variables};
+    struct text out = {0};
+    struct render r = {.t = t, .e = e, .frame = &variables, .out = &out};
+    size_t n_input = 0;
+    for (int i = 0; i < n_var; i++)
+        n_input += strlen(vars[i].json ? vars[i].json : vars[i].text);
+    r.max_bytes = TMPL_MAX_BYTES + TMPL_BYTES_PER_INPUT * n_input;
+    r.max_steps = TMPL_MAX_STEPS + TMPL_STEPS_PER_INPUT * (int64_t)n_input;
+    *text = NULL;
+    *n_text = 0;
+    set_variables(&r, vars, n_var);
+    r.frame = &top;
+    if (r.code == ERR_OK)
+        render_body(&r);
+    if (r.code == ERR_OK) {
+        *text = mem_alloc(out.n + 1);
+        if (!*text)
+            r.code = err_nomem(e, out.n, "a rendered template");
+    }
+    if (r.code == ERR_OK) {
+        if (out.n)
+            memcpy(*text, out.s, out.n);
+        (*text)[out.n] = '\0';
+        *n_text = out.n;
+    }
+    arena_close(&r.arena);
+    return r.code;
+}

@@ -1,0 +1,27 @@
+/* Texts in templates: what filters and methods share. Those with argv have the form of a `struct function`; a value
+ * that is not a text is one by str(). */
+#ifndef TEMPLATE_TMPL_STRINGS_H
+#define TEMPLATE_TMPL_STRINGS_H
+
+#include "template/tmpl_value.h"
+
+/* An argument as a text or an integer; false and a failure when it is not. */
+bool arg_text(struct render *r, struct value v, struct span *out);
+bool arg_int(struct render *r, struct value v, int64_t otherwise, int64_t *out); /* otherwise: when not given */
+bool arg_is_given(struct value v);                                               /* and not None */
+
+struct value text_upper(struct render *r, struct value v, const struct value *argv);
+struct value text_lower(struct render *r, struct value v, const struct value *argv);
+struct value text_capitalize(struct render *r, struct value v, const struct value *argv);
+struct value text_strip(struct render *r, struct value v, const struct value *argv);
+struct value text_center(struct render *r, struct value v, const struct value *argv);
+struct value filter_title(struct render *r, struct value v, const struct value *argv);
+struct value filter_replace(struct render *r, struct value v, const struct value *argv);
+
+struct value text_replace(struct render *r, struct span s, struct span from, struct span to, int64_t max);
+struct value text_lines(struct render *r, struct span s, bool keep_ends); /* a list */
+bool text_has_case(struct span s, unsigned wanted); /* CODE_UPPER or CODE_LOWER: has it, and none of the other */
+
+const struct function *find_text_method(struct span name);
+
+#endif
