@@ -8,7 +8,7 @@ SEED    ?= 9
 SANITIZE = -Dbuildtype=debugoptimized:-Db_sanitize=address,undefined:-Db_lundef=false
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check lint format fuzz bench install uninstall check-vocabs clean help
+.PHONY: build demo check lint format fuzz bench install uninstall check-vocabs check-templates clean help
 
 build: build/build.ninja ## build the program (build/moebius) and the library
 	@ninja -C build product
@@ -58,6 +58,9 @@ check-vocabs: ## compare the tokenizer with real models' vocabularies (downloads
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build tests/e2e/vocab_cases
 	@sh tests/e2e/check_vocabs.sh build/tests/e2e/vocab_cases
+
+check-templates: build ## compare chat templates with jinja2 (downloads real ones once; needs python3-jinja2)
+	@sh tests/e2e/check_templates.sh build/moebius $(TEMPLATES)
 
 clean: ## remove all build folders
 	@rm -rf build build-asan build-fuzz build-lint-gcc build-lint-clang

@@ -19,6 +19,10 @@ need_library() { # PKG-CONFIG-NAME PACKAGE
     pkg-config --exists "$1" 2>/dev/null || missing="$missing $2"
 }
 
+may_install() {
+    command -v apt-get >/dev/null 2>&1 && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+}
+
 need_for_build() {
     need_command cc gcc libc6-dev # a compiler that is there has its C library: gcc only recommends it
     need_command pkg-config pkg-config
@@ -28,6 +32,9 @@ need_for_build() {
     need_library jansson libjansson-dev
     # liburing is optional (meson_options.txt), and worth having on Linux
     [ "$(uname -s)" != Linux ] || need_library liburing liburing-dev
+    if may_install; then # it builds without, and `moebius chat` then has no line editing
+        need_library libedit libedit-dev
+    fi
 }
 
 need_for_check() {
@@ -54,6 +61,7 @@ find_missing() {
     check) need_for_check ;;
     lint)
         need_for_check
+        need_library libedit libedit-dev
         need_command gcc gcc libc6-dev
         need_command clang clang
         need_command clang-format clang-format

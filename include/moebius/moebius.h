@@ -191,6 +191,54 @@ MOEBIUS_API int32_t moebius_token_bos(const moebius_vocab *vocab); /* -1: none *
 MOEBIUS_API bool moebius_vocab_adds_bos(const moebius_vocab *vocab);
 MOEBIUS_API void moebius_free(void *p);
 
+/* ---- chat templates ------------------------------------------------------------------------------------------- */
+
+/* The template text in the model's file; NULL when there is none. Models may bring several: `name` is the name of one,
+ * such as "tool_use", or NULL for the default. Borrowed. */
+MOEBIUS_API const char *moebius_vocab_template(const moebius_vocab *vocab, const char *name);
+
+typedef struct moebius_template moebius_template; /* read-only: shareable between threads */
+
+/* Parses a template of n bytes. `vocab`, which must live as long, gives it the special tokens' texts (bos_token and so
+ * on); NULL: there are none. */
+MOEBIUS_API moebius_status moebius_template_open(moebius_template **out, const char *source, size_t n,
+                                                 const moebius_vocab *vocab, moebius_error *error);
+MOEBIUS_API void moebius_template_close(moebius_template **tmpl);
+
+typedef struct moebius_template_var {
+    const char *name, *json;
+} moebius_template_var;
+
+/* What a template gets, as JSON text in the form of OpenAI's and Hugging Face's interfaces. */
+typedef struct moebius_template_input {
+    const char *messages;             /* an array of objects: role, content, reasoning_content, tool_calls, ... */
+    const char *tools;                /* an array; NULL: none */
+    bool no_generation_prompt;        /* end with the last message, not with what asks for the next one */
+    const moebius_template_var *vars; /* more variables, such as enable_thinking */
+    size_t n_vars;
+} moebius_template_input;
+
+/* The prompt, NUL-terminated, owned by the caller (moebius_free); it holds its special tokens, BOS included, so it is
+ * tokenized with parse_special and without add_special. Templates are bounded in time and memory. */
+MOEBIUS_API moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input,
+                                                   char **text, size_t *n_text, moebius_error *error);
+
+/* An answer as it is generated: which of it is reasoning, which is said, and where it ends. It ends with a token that
+ * ends a text or that the template writes behind an answer. */
+typedef struct moebius_reply moebius_reply;
+typedef enum moebius_reply_part { MOEBIUS_REPLY_CONTENT, MOEBIUS_REPLY_REASONING, MOEBIUS_REPLY_N } moebius_reply_part;
+typedef void moebius_reply_fn(void *user, moebius_reply_part part, const char *text, size_t n);
+
+/* The template needs its vocabulary. `prompt`: what was rendered, whose end may have begun the reasoning. `fn` (may be
+ * NULL) gets each new piece of text once it is clear where it belongs. */
+MOEBIUS_API moebius_status moebius_reply_open(moebius_reply **out, const moebius_template *tmpl, const char *prompt,
+                                              moebius_reply_fn *fn, void *user, moebius_error *error);
+MOEBIUS_API void moebius_reply_close(moebius_reply **reply);
+/* One more token: *end is true when it ends the answer. */
+MOEBIUS_API moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, moebius_error *error);
+MOEBIUS_API void moebius_reply_finish(moebius_reply *reply); /* no more is coming: what was held back goes out */
+MOEBIUS_API const char *moebius_reply_text(const moebius_reply *reply, moebius_reply_part part, size_t *n);
+
 /* ---- session ------------------------------------------------------------------------------------------------- */
 
 typedef struct moebius_session moebius_session;

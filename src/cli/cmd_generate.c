@@ -1,10 +1,11 @@
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cli/answer_view.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/stats.h"
@@ -13,10 +14,11 @@
 struct generate {
     struct model_options model;
     struct prompt_options prompt;
-    moebius_sampler_options sampling;
+    struct sampling_options sampling;
     struct option_list stops;
-    int64_t n, top_k, repeat_last_n, seed;
-    bool ids_only, ignore_eos, echo, stats;
+    const char *template; /* for --chat, NULL: the model's */
+    int64_t n;
+    bool ids_only, ignore_eos, echo, chat, stats;
     const char *load_path, *save_path, *stats_json;
 
     int64_t shown_ns; /* of --stats */
@@ -24,10 +26,16 @@ struct generate {
     struct opened opened;
     moebius_sampler *sampler;
     struct text_stream stream;
+    moebius_template *tmpl; /* these three for --chat */
+    moebius_reply *reply;
+    struct answer_view view;
+    bool stopped; /* a stop string came */
     int32_t *ids;
     size_t n_ids;
     int64_t n_loaded; /* tokens of the saved session before them */
 };
+
+enum { LONGEST_MARK = 64 }; /* of a template's reasoning: held back and fed at once */
 
 static size_t longest_piece(const moebius_vocab *vocab)
 {
@@ -77,20 +85,58 @@ static err_code open_session(struct generate *g, struct err *e)
     return err_set(e, ERR_USAGE, "the prompt is empty and this model has no token that begins a text");
 }
 
+static void on_reply(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    struct generate *g = user;
+    if (g->ids_only)
+        return;
+    if (part == MOEBIUS_REPLY_REASONING) {
+        answer_view_write(&g->view, part, text, n);
+        return;
+    }
+    answer_view_write(&g->view, part, "", 0);
+    g->stopped = g->stopped || text_stream_feed(&g->stream, text, n);
+}
+
+/* The prompt as a user's message, through the template; what follows is read as an answer. */
+static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, struct err *e)
+{
+    moebius_error error;
+    char *owned = NULL, *text = NULL;
+    size_t n;
+    if (g->prompt.tokens || (!g->prompt.text && !g->prompt.file))
+        return err_set(e, ERR_USAGE, "--chat takes a text, with -p or -f, and no --tokens");
+    TRY(cli_prompt_text(&g->prompt, &owned, &n, e));
+    json_t *list = json_pack("[{s:s, s:s%}]", "role", "user", "content", owned, n);
+    char *messages = list ? json_dumps(list, JSON_COMPACT) : NULL;
+    json_decref(list);
+    mem_free(owned);
+    if (!messages)
+        return err_set(e, ERR_FORMAT, "the prompt is not UTF-8");
+    err_code code = cli_open_template(g->template, g->model.path, vocab, &g->tmpl, e);
+    const moebius_template_input input = {.messages = messages};
+    moebius_status status = MOEBIUS_OK;
+    if (code == ERR_OK)
+        status = moebius_template_render(g->tmpl, &input, &text, &n, &error);
+    if (code == ERR_OK && status == MOEBIUS_OK)
+        status = moebius_tokenize(vocab, text, n, false, true, &g->ids, &g->n_ids, &error);
+    if (code == ERR_OK && status == MOEBIUS_OK)
+        status = moebius_reply_open(&g->reply, g->tmpl, text, on_reply, g, &error);
+    g->view = (struct answer_view){.out = stdout, .styled = isatty(STDOUT_FILENO)};
+    moebius_free(text);
+    mem_free(messages);
+    return status == MOEBIUS_OK ? code : cli_error(e, &error);
+}
+
 static err_code prepare(struct generate *g, struct err *e)
 {
     TRY(cli_open_engine(&g->model, &g->opened, e));
     const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
     g->prompt.continues = g->load_path != NULL;
-    TRY(cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
+    TRY(g->chat ? chat_prompt(g, vocab, e) : cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
     TRY(open_session(g, e));
-    g->sampling.top_k = (int)g->top_k;
-    g->sampling.repeat_last_n = (int)g->repeat_last_n;
-    g->sampling.seed = g->seed >= 0 ? (uint64_t)g->seed : (uint64_t)time(NULL);
-    moebius_error error;
-    if (moebius_sampler_open(&g->sampler, g->opened.engine, &g->sampling, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    return text_stream_open(&g->stream, g->ids_only ? NULL : stdout, &g->stops, longest_piece(vocab), e);
+    TRY(cli_open_sampler(&g->sampling, g->opened.engine, &g->sampler, e));
+    return text_stream_open(&g->stream, g->ids_only ? NULL : stdout, &g->stops, longest_piece(vocab) + LONGEST_MARK, e);
 }
 
 static void echo_prompt(struct generate *g)
@@ -114,16 +160,24 @@ static err_code eval(struct generate *g, const int32_t *ids, size_t n, int64_t *
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
-/* One token out; true when it ends the text. */
-static bool emit(struct generate *g, int32_t id, int64_t index)
+/* One token out; *end is true when it ends the text. */
+static err_code emit(struct generate *g, int32_t id, int64_t index, bool *end, struct err *e)
 {
+    moebius_error error;
     const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
     bool is_end = !g->ignore_eos && moebius_token_is_end(vocab, id);
     if (g->ids_only)
         printf("%s%d", index ? " " : "", (int)id);
     size_t n;
     const char *piece = moebius_token_piece(vocab, id, false, &n);
-    return is_end || text_stream_feed(&g->stream, piece, n);
+    if (!g->reply) {
+        *end = is_end || text_stream_feed(&g->stream, piece, n);
+        return ERR_OK;
+    }
+    if (moebius_reply_feed(g->reply, id, end, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    *end = (*end && !g->ignore_eos) || g->stopped;
+    return ERR_OK;
 }
 
 static double per_second(int64_t n, int64_t ns)
@@ -160,7 +214,9 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
         int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
         moebius_sampler_accept(g->sampler, id);
-        bool is_last = emit(g, id, i) || i + 1 == g->n;
+        bool end = false;
+        TRY(emit(g, id, i, &end, e));
+        bool is_last = end || i + 1 == g->n;
         if (is_last && !g->save_path)
             break;
         if (moebius_session_pos(g->opened.session) == moebius_session_n_ctx(g->opened.session)) {
@@ -174,7 +230,11 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         if (is_last)
             break;
     }
+    if (g->reply && !g->stopped)
+        moebius_reply_finish(g->reply);
     text_stream_flush(&g->stream);
+    if (g->reply && !g->ids_only)
+        answer_view_write(&g->view, MOEBIUS_REPLY_CONTENT, "", 0);
     printf("\n");
     fflush(stdout);
     moebius_error error;
@@ -214,24 +274,18 @@ static void print_places(const struct generate *g)
 
 static int run(const struct command *c, int argc, char **argv)
 {
-    struct generate g = {.sampling = moebius_default_sampler_options(), .n = 256, .seed = -1};
-    g.top_k = g.sampling.top_k;
-    g.repeat_last_n = g.sampling.repeat_last_n;
+    struct generate g = {.sampling = cli_default_sampling(), .n = 256};
     const struct option options[] = {
         MODEL_OPTIONS(g.model),
         PROMPT_OPTIONS(g.prompt),
         {"-n", OPT_INT, &g.n, "N", "tokens to generate (256); -1: until the text or the context ends", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &g.model.n_ctx, "N", "context; as much as is needed, up to the model's", 1, 1 << 30, 0},
-        {"--temp", OPT_FLOAT, &g.sampling.temperature, "X", "temperature (0.8); 0: always the likeliest", 0, 100, 0},
-        {"--top-k", OPT_INT, &g.top_k, "N", "keep the N likeliest tokens (40); 0: all", 0, 1e9, 0},
-        {"--top-p", OPT_FLOAT, &g.sampling.top_p, "X", "keep the likeliest that make up X (0.95); 1: all", 0, 1, 0},
-        {"--min-p", OPT_FLOAT, &g.sampling.min_p, "X", "drop those under X of the likeliest (0.05)", 0, 1, 0},
-        {"--repeat-penalty", OPT_FLOAT, &g.sampling.repeat_penalty, "X", "penalty on repeating (1: none)", 0.01, 100,
-         0},
-        {"--repeat-last-n", OPT_INT, &g.repeat_last_n, "N", "tokens that the penalty looks back (64)", 0, 1e6, 0},
-        {"--seed,-s", OPT_INT, &g.seed, "N", "of the random choices; another each time when not given", 0, 9e15, 0},
+        SAMPLING_OPTIONS(g.sampling),
         {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0},
         {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0},
+        {"--chat", OPT_FLAG, &g.chat, "", "the prompt is a message: the model's chat template is applied", 0, 0, 0},
+        {"--template", OPT_STRING, &g.template, "FILE", "with --chat: a template to use instead of the model's", 0, 0,
+         0},
         {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0},
         {"--save-state", OPT_STRING, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0},
         {"--load-state", OPT_STRING, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0},
@@ -255,6 +309,8 @@ static int run(const struct command *c, int argc, char **argv)
             code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);
     }
     text_stream_close(&g.stream);
+    moebius_reply_close(&g.reply);
+    moebius_template_close(&g.tmpl);
     moebius_sampler_close(&g.sampler);
     cli_close(&g.opened);
     mem_free(g.ids);

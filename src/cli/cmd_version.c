@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "cli/commands.h"
+#include "cli/line_editor.h"
 #include "moebius/moebius.h"
 
 static int run(const struct command *c, int argc, char **argv)
@@ -8,7 +9,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct err e = {0};
     err_code code = options_parse(c, NULL, 0, &argc, argv, &e);
     if (code == ERR_OK)
-        printf("moebius %s\n%s\n", moebius_version(), moebius_build_info());
+        printf("moebius %s\n%s\nline editor: %s\n", moebius_version(), moebius_build_info(), line_editor_name());
     return cli_exit(c, code, &e);
 }
 

@@ -4,7 +4,7 @@
 
 #include "cli/options.h"
 
-extern const struct command cmd_generate, cmd_logits, cmd_ppl, cmd_profile, cmd_trace, cmd_bench, cmd_tokenize,
-    cmd_detokenize, cmd_inspect, cmd_prepare, cmd_verify, cmd_version;
+extern const struct command cmd_chat, cmd_generate, cmd_logits, cmd_ppl, cmd_profile, cmd_trace, cmd_bench,
+    cmd_template, cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_prepare, cmd_verify, cmd_version;
 
 #endif

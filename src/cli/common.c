@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -133,6 +134,23 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     return ERR_OK;
 }
 
+struct sampling_options cli_default_sampling(void)
+{
+    moebius_sampler_options o = moebius_default_sampler_options();
+    return (struct sampling_options){.sampler = o, .top_k = o.top_k, .repeat_last_n = o.repeat_last_n, .seed = -1};
+}
+
+err_code cli_open_sampler(const struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
+                          struct err *e)
+{
+    moebius_error error;
+    moebius_sampler_options options = o->sampler;
+    options.top_k = (int)o->top_k;
+    options.repeat_last_n = (int)o->repeat_last_n;
+    options.seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)time(NULL);
+    return moebius_sampler_open(out, engine, &options, &error) == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+}
+
 void cli_close(struct opened *o)
 {
     moebius_session_close(&o->session);
@@ -179,6 +197,39 @@ err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
     return ERR_OK;
 }
 
+err_code cli_open_template(const char *file, const char *model, const moebius_vocab *vocab, moebius_template **out,
+                           struct err *e)
+{
+    moebius_error error;
+    char *text = NULL;
+    const char *source = file ? NULL : moebius_vocab_template(vocab, NULL);
+    size_t n = source ? strlen(source) : 0;
+    if (!file && !source)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has no chat template (tokenizer.chat_template): name one with --template FILE", model);
+    if (file)
+        TRY(cli_read_file(file, &text, &n, e));
+    moebius_status status = moebius_template_open(out, file ? text : source, n, vocab, &error);
+    mem_free(text);
+    if (status == MOEBIUS_OK)
+        return ERR_OK;
+    cli_error(e, &error);
+    return err_prefix(e, "%s: the chat template", file ? file : model);
+}
+
+err_code cli_parse_vars(const struct option_list *list, struct cli_vars *out, struct err *e)
+{
+    for (int i = 0; i < list->n; i++) {
+        const char *equals = strchr(list->items[i], '=');
+        size_t n_name = equals ? (size_t)(equals - list->items[i]) : 0;
+        if (n_name == 0 || n_name >= sizeof out->names[i])
+            return err_set(e, ERR_USAGE, "--var %s: expected NAME=JSON", list->items[i]);
+        snprintf(out->names[i], sizeof out->names[i], "%.*s", (int)n_name, list->items[i]);
+        out->vars[out->n++] = (moebius_template_var){out->names[i], equals + 1};
+    }
+    return ERR_OK;
+}
+
 err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
 {
     size_t capacity = strlen(text) / 2 + 1;
@@ -206,25 +257,36 @@ err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e
     return ERR_OK;
 }
 
-err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n, struct err *e)
+/* Exactly one form of prompt, or none where a saved text goes on. */
+static err_code check_prompt(const struct prompt_options *p, struct err *e)
 {
     int n_given = !!p->text + !!p->file + !!p->tokens;
-    *ids = NULL;
-    *n = 0;
-    if (p->continues && n_given == 0)
-        return ERR_OK;
-    if (n_given != 1)
+    if (n_given != 1 && !(p->continues && n_given == 0))
         return err_set(e, ERR_USAGE, "expected one prompt: -p TEXT, -f FILE or --tokens 1,2,3");
+    return ERR_OK;
+}
+
+err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e)
+{
+    TRY(check_prompt(p, e));
+    if (p->file)
+        return cli_read_file(p->file, text, n, e);
+    *n = p->text ? strlen(p->text) : 0;
+    *text = mem_strdup(p->text ? p->text : "");
+    return *text ? ERR_OK : err_nomem(e, *n, "the prompt");
+}
+
+err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n, struct err *e)
+{
+    TRY(check_prompt(p, e));
     if (p->tokens)
         return cli_parse_ids(p->tokens, ids, n, e);
-    char *from_file = NULL;
-    size_t n_text = p->text ? strlen(p->text) : 0;
-    if (p->file)
-        TRY(cli_read_file(p->file, &from_file, &n_text, e));
+    char *text = NULL;
+    size_t n_text;
+    TRY(cli_prompt_text(p, &text, &n_text, e));
     moebius_error error;
-    moebius_status status =
-        moebius_tokenize(vocab, p->text ? p->text : from_file, n_text, !p->continues, false, ids, n, &error);
-    mem_free(from_file);
+    moebius_status status = moebius_tokenize(vocab, text, n_text, !p->continues, false, ids, n, &error);
+    mem_free(text);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
@@ -240,7 +302,13 @@ static void on_interrupt(int number)
 
 void cli_catch_interrupt(void)
 {
+    interrupted = 0;
     signal(SIGINT, on_interrupt);
+}
+
+void cli_release_interrupt(void)
+{
+    signal(SIGINT, SIG_DFL);
 }
 
 bool cli_interrupted(void)

@@ -87,11 +87,49 @@ MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *
 MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
 void cli_close(struct opened *o);
 
+/* How tokens are chosen. */
+struct sampling_options {
+    moebius_sampler_options sampler; /* the defaults, and what options set directly */
+    int64_t top_k, repeat_last_n, seed;
+};
+struct sampling_options cli_default_sampling(void);
+MUST_USE err_code cli_open_sampler(const struct sampling_options *o, const moebius_engine *engine,
+                                   moebius_sampler **out, struct err *e);
+#define SAMPLING_OPTIONS(s)                                                                                            \
+    {"--temp", OPT_FLOAT, &(s).sampler.temperature, "X", "temperature (0.8); 0: always the likeliest", 0, 100, 0},     \
+        {"--top-k", OPT_INT, &(s).top_k, "N", "keep the N likeliest tokens (40); 0: all", 0, 1e9, 0},                  \
+        {"--top-p", OPT_FLOAT, &(s).sampler.top_p, "X", "keep the likeliest that make up X (0.95); 1: all", 0, 1, 0},  \
+        {"--min-p", OPT_FLOAT, &(s).sampler.min_p, "X", "drop those under X of the likeliest (0.05)", 0, 1, 0},        \
+        {"--repeat-penalty",                                                                                           \
+         OPT_FLOAT,                                                                                                    \
+         &(s).sampler.repeat_penalty,                                                                                  \
+         "X",                                                                                                          \
+         "penalty on repeating (1: none)",                                                                             \
+         0.01,                                                                                                         \
+         100,                                                                                                          \
+         0},                                                                                                           \
+        {"--repeat-last-n", OPT_INT, &(s).repeat_last_n, "N", "tokens that the penalty looks back (64)", 0, 1e6, 0},   \
+    {                                                                                                                  \
+        "--seed,-s", OPT_INT, &(s).seed, "N", "of the random choices; another each time when not given", 0, 9e15, 0    \
+    }
+
 /* A public error as one of ours. */
 err_code cli_error(struct err *e, const moebius_error *from);
 
 /* The whole of a file, or of standard input for "-", NUL-terminated; owned by the caller (mem_free). */
 MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e);
+
+/* The template in a file, or else the model's own: `model` names it in messages. `vocab` may be NULL with a file. */
+MUST_USE err_code cli_open_template(const char *file, const char *model, const moebius_vocab *vocab,
+                                    moebius_template **out, struct err *e);
+
+/* --var NAME=JSON, as often as given: the names are copied. */
+struct cli_vars {
+    moebius_template_var vars[OPTION_LIST_MAX];
+    char names[OPTION_LIST_MAX][64];
+    size_t n;
+};
+MUST_USE err_code cli_parse_vars(const struct option_list *list, struct cli_vars *out, struct err *e);
 
 /* "1,2,3" or "1 2 3": ids owned by the caller (mem_free). */
 MUST_USE err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e);
@@ -107,11 +145,14 @@ struct prompt_options {
     {                                                                                                                    \
         "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                      \
     }
+/* The text of -p or -f, owned by the caller (mem_free). */
+MUST_USE err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e);
 MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                              struct err *e);
 
-/* Set by the first interrupt (Ctrl-C); a second one ends the program. */
+/* Set by the first interrupt (Ctrl-C); a second one ends the program. Catching again forgets the first. */
 void cli_catch_interrupt(void);
+void cli_release_interrupt(void); /* an interrupt ends the program, as before catching */
 bool cli_interrupted(void);
 
 #endif

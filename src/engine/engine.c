@@ -106,7 +106,7 @@ static err_code open_store(moebius_engine *g, struct err *e)
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 {
     TRY(gguf_open(&g->gguf, path, e));
-    TRY(tokenizer_open(&g->vocab.tokenizer, g->gguf, e));
+    TRY(vocab_fill(&g->vocab, g->gguf, e));
     TRY(open_store(g, e));
     TRY(engine_memory_bound(g, e));
     g->total_bytes = model_load_bytes(g->gguf);
@@ -175,7 +175,7 @@ void moebius_engine_close(moebius_engine **engine)
     model_close(&g->model);
     backend_close(&g->device);
     store_close(&g->store);
-    tokenizer_close(&g->vocab.tokenizer);
+    vocab_empty(&g->vocab);
     gguf_close(&g->gguf);
     pool_close(&g->pool);
     mem_free(g);

@@ -9,10 +9,33 @@
 #include "model/model.h"
 #include "moebius/moebius.h"
 #include "store/store.h"
+#include "template/template.h"
 #include "tokenizer/tokenizer.h"
+
+struct vocab_template {
+    const char *name, *source; /* the default one has no name: "" */
+    struct vocab_template *next;
+};
 
 struct moebius_vocab {
     struct tokenizer *tokenizer;
+    struct vocab_template *templates; /* owned by the arena */
+    int32_t unk, pad;                 /* TOKEN_NONE: there is none */
+    struct arena arena;
+};
+
+/* All that the file says of its vocabulary; emptied whether filling it failed or not. */
+MUST_USE err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e);
+void vocab_empty(struct moebius_vocab *v);
+
+struct moebius_template {
+    struct template *template;
+    const moebius_vocab *vocab; /* borrowed; may be NULL */
+    const char *source;         /* owned by the arena, as are the texts of: */
+    struct template_var tokens[4];
+    int n_token;
+    int32_t end; /* the token that the template writes behind an answer, or TOKEN_NONE */
+    struct arena arena;
 };
 
 struct moebius_engine {

@@ -16,7 +16,7 @@ moebius_status moebius_vocab_open(moebius_vocab **out, const char *path, moebius
         return engine_status(err_nomem(&e, sizeof *v, "the vocabulary"), &e, error);
     err_code code = gguf_open(&g, path, &e);
     if (code == ERR_OK)
-        code = tokenizer_open(&v->tokenizer, g, &e);
+        code = vocab_fill(v, g, &e);
     gguf_close(&g);
     if (code != ERR_OK)
         moebius_vocab_close(&v);
@@ -28,7 +28,7 @@ void moebius_vocab_close(moebius_vocab **vocab)
 {
     if (!*vocab)
         return;
-    tokenizer_close(&(*vocab)->tokenizer);
+    vocab_empty(*vocab);
     mem_free(*vocab);
     *vocab = NULL;
 }

@@ -43,7 +43,8 @@ def tmp(name):
     return os.path.join(TMP.name, name)
 
 
-COMMANDS = ["generate", "logits", "ppl", "bench", "tokenize", "detokenize", "inspect", "prepare", "verify", "version"]
+COMMANDS = ["chat", "generate", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "prepare", "verify",
+            "version"]
 
 
 def test_help_and_version():
@@ -144,6 +145,108 @@ def test_generation_is_greedy_reproducible_and_stops():
     assert out("generate", "-m", DEMO, "-f", tmp("prompt.txt"), "--temp", "0", "-n", "24") == text
     warm = [out("generate", "-m", DEMO, "-p", "Once", "-n", "24", "--seed", s, "--temp", "1.2") for s in (1, 1, 2)]
     assert warm[0] == warm[1] != warm[2]
+
+
+CHATML = """{%- for m in messages %}
+{{- '<|' + m.role + '|>\\n' }}
+{%- if m.reasoning_content and loop.last %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
+{{- m.content + '<|endoftext|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"""
+
+
+def chat_template():
+    open(tmp("chatml.jinja"), "w").write(CHATML)
+    return tmp("chatml.jinja")
+
+
+def test_template_prints_the_prompt():
+    messages = [{"role": "user", "content": "Grüße <b>"}, {"role": "assistant", "content": "Hi"}]
+    json.dump(messages, open(tmp("m.json"), "w"))
+    args = ["template", "--template", chat_template(), "--messages", tmp("m.json")]
+    text = "<|user|>\nGrüße <b><|endoftext|>\n<|assistant|>\nHi<|endoftext|>\n"
+    assert out(*args) == text + "<|assistant|>\n"
+    assert out(*args, "--no-generation-prompt") == text
+    open(tmp("vars.jinja"), "w").write("{{ bos_token }}{{ tools|tojson }}{{ x.y }}{{ eos_token }}")
+    json.dump([{"a": 1}], open(tmp("tools.json"), "w"))
+    args = ["template", "--template", tmp("vars.jinja"), "--messages", "-"]
+    assert out(*args, "--tools", tmp("tools.json"), "--var", 'x={"y": 2}', stdin=b"[]") == '[{"a": 1}]2'
+    assert out(*args, "--var", 'x={"y": 2}', "-m", DEMO, stdin=b"[]") == "null2<|endoftext|>"
+    fails(2, "template", "--messages", tmp("m.json"), says=["--template"])
+    fails(2, "template", "--template", chat_template(), says=["--messages"])
+    fails(2, *args, "--var", "x", stdin=b"[]", says=["NAME=JSON"])
+    fails(4, *args, stdin=b"[]", says=["vars.jinja", "line 1, column 38", "'x' is undefined"])
+    fails(4, *args, stdin=b"[1,", says=["messages: line 1"])
+    fails(5, "template", "-m", DEMO, "--messages", tmp("m.json"), says=["no chat template"])
+
+
+def test_generate_chat_applies_the_template_once():
+    args = ["generate", "-m", DEMO, "--temp", "0", "-n", "30", "-p", "Tell a story."]
+    prompt = "<|user|>\nTell a story.<|endoftext|>\n<|assistant|>\n"
+    ids = out("tokenize", "-m", DEMO, "--no-special", "--parse-special", prompt).split()
+    want = out("generate", "-m", DEMO, "--temp", "0", "-n", "30", "--tokens", ",".join(ids))
+    got = out(*args, "--chat", "--template", chat_template())
+    assert got.strip() == want.strip() and len(got) > 40, (got, want)
+    word = got.split()[6]
+    assert out(*args, "--chat", "--template", chat_template(), "--stop", word).strip() == got[:got.index(word)].strip()
+    fails(2, "generate", "-m", DEMO, "--chat", "--tokens", "1", says=["--tokens"])
+    fails(5, *args, "--chat", says=["no chat template"])
+
+
+def turns(model, lines, *args, **kw):
+    return run("chat", "-m", model, "--temp", "0", *args, stdin="".join(line + "\n" for line in lines).encode(), **kw)
+
+
+def test_chat_through_a_pipe():
+    args = ["--template", chat_template(), "-n", "20"]
+    r = turns(DEMO, ["/system Be kind.", "Hello", "", "And\\", "then?", "//slash", "/stats", f"/save {tmp('c.json')}"], *args)
+    answers = r.stdout.decode()
+    saved = json.load(open(tmp("c.json")))
+    assert [m["role"] for m in saved] == ["system"] + ["user", "assistant"] * 3
+    assert saved[3]["content"] == "And\nthen?" and saved[5]["content"] == "/slash"
+    assert answers.startswith(saved[2]["content"]) and "context: " in answers and "\033" not in answers
+    # what was saved goes on as if it had never ended, and each answer is that of a fresh start from its whole prompt
+    on = turns(DEMO, ["Hello", "And\\", "then?", "//slash", "More"], *args, "--system", "Be kind.").stdout.decode()
+    loaded = turns(DEMO, [f"/load {tmp('c.json')}", "More"], *args).stdout.decode()
+    assert on.endswith(loaded) and len(loaded) > 20
+    assert turns(DEMO, [f"/load {tmp('c.json')}", "/reset", "/system"], *args).stdout.decode() == "Be kind.\n"
+    fails(2, "chat", "-m", DEMO, *args, stdin=b"/fly\n", says=["/fly", "/help"])
+    fails(3, "chat", "-m", DEMO, *args, stdin=b"/load /no/such/file\n", says=["/no/such/file"])
+    open(tmp("bad.json"), "w").write('{"role": "user"}')
+    fails(4, "chat", "-m", DEMO, *args, stdin=f"/load {tmp('bad.json')}\n".encode(), says=["bad.json", "array"])
+
+
+def test_chat_uses_again_what_the_session_holds():
+    for model, name in ((DEMO, "demo"), (golden("qwen3next")[0], "recurrent"), (golden("gemma4")[0], "window")):
+        args = ["--template", chat_template(), "-n", "8", "--ctx", "400"]
+        both = turns(model, ["a b", "c d", "/stats", f"/save {tmp('re.json')}"], *args)
+        saved = json.load(open(tmp("re.json")))
+        json.dump(saved[:2], open(tmp("first.json"), "w"))
+        fresh = turns(model, [f"/load {tmp('first.json')}", "c d", f"/save {tmp('fresh.json')}"], *args)
+        assert json.load(open(tmp("fresh.json")))[3] == saved[3], name
+        found = int(re.search(rb"(\d+) found in the cache", both.stdout).group(1))
+        assert found > 0 or name == "recurrent", (name, both.stdout)  # random bytes rarely give their tokens again
+
+
+def test_chat_shows_reasoning_apart_and_keeps_it():
+    template = """{%- for m in messages %}{{ m.content }}{% if m.reasoning_content %}[R:{{ m.reasoning_content }}]{% endif %}
+{% endfor %}{{ '<think>' }}"""
+    open(tmp("think.jinja"), "w").write(template)
+    r = turns(DEMO, ["Once upon a time", f"/save {tmp('t.json')}"], "--template", tmp("think.jinja"), "-n", "20")
+    saved = json.load(open(tmp("t.json")))
+    assert r.stdout.startswith(b"[reasoning]\n") and saved[1]["content"] == "" and len(saved[1]["reasoning_content"]) > 20
+    r = run("generate", "-m", DEMO, "--chat", "--template", tmp("think.jinja"), "-p", "Once", "-n", "5", "--temp", "0")
+    assert r.stdout.startswith(b"[reasoning]\n")
+
+
+def test_chat_forgets_the_oldest_when_the_context_is_full():
+    r = turns(DEMO, ["Once upon a time", "The next day", "And then", "/stats"], "-n", "60", "--ctx", "128")
+    assert b"oldest messages are forgotten" in r.stderr and b"no chat template" in r.stderr
+    r = turns(DEMO, ["one " * 200], "--ctx", "128", code=7)
+    assert b"128" in r.stderr
+    # a single answer longer than the context makes room, or ends when nothing is left to forget
+    r = turns(DEMO, ["Once upon a time", f"/save {tmp('full.json')}"], "--ctx", "32", "--var", "x=1", code=7)
+    assert b"context of 32 tokens is full" in r.stderr
 
 
 def test_golden_ids_from_tokens():

@@ -1,0 +1,21 @@
+#include "cli/answer_view.h"
+
+void answer_view_write(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    struct answer_view *v = user;
+    bool reasoning = part == MOEBIUS_REPLY_REASONING;
+    if (reasoning && !v->in_reasoning)
+        fputs(v->styled ? "\033[2m" : "[reasoning]\n", v->out);
+    if (!reasoning && v->in_reasoning)
+        fputs(v->styled ? "\033[0m\n" : "\n[answer]\n", v->out);
+    v->in_reasoning = reasoning;
+    fwrite(text, 1, n, v->out);
+    fflush(v->out);
+}
+
+void answer_view_end(struct answer_view *v)
+{
+    fputs(v->in_reasoning && v->styled ? "\033[0m\n" : "\n", v->out);
+    v->in_reasoning = false;
+    fflush(v->out);
+}

@@ -1,0 +1,21 @@
+/* Shows an answer as it comes, its reasoning apart: dimmed on a terminal, between marks elsewhere. */
+#ifndef CLI_ANSWER_VIEW_H
+#define CLI_ANSWER_VIEW_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "moebius/moebius.h"
+
+struct answer_view {
+    FILE *out;
+    bool styled;
+    bool in_reasoning; /* what is on the screen last */
+};
+
+/* The form of a moebius_reply_fn; `user` is the view. No text (n 0) only changes the part. */
+void answer_view_write(void *user, moebius_reply_part part, const char *text, size_t n);
+/* The end of an answer: a newline, and the style as it was. */
+void answer_view_end(struct answer_view *v);
+
+#endif

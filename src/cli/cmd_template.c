@@ -1,0 +1,87 @@
+/* template: a chat template's prompt for given messages, without a model's weights. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+
+struct job {
+    const char *model, *template, *messages, *tools;
+    struct cli_vars vars;
+    bool no_generation_prompt;
+
+    moebius_vocab *vocab;
+    moebius_template *tmpl;
+    char *messages_text, *tools_text, *prompt;
+};
+
+static err_code render(struct job *j, struct err *e)
+{
+    moebius_error error;
+    size_t n;
+    const moebius_template_input input = {.messages = j->messages_text,
+                                          .tools = j->tools_text,
+                                          .no_generation_prompt = j->no_generation_prompt,
+                                          .vars = j->vars.vars,
+                                          .n_vars = j->vars.n};
+    if (moebius_template_render(j->tmpl, &input, &j->prompt, &n, &error) != MOEBIUS_OK) {
+        cli_error(e, &error);
+        return err_prefix(e, "%s", j->template ? j->template : j->model);
+    }
+    fwrite(j->prompt, 1, n, stdout);
+    fflush(stdout);
+    return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the prompt could not be written") : ERR_OK;
+}
+
+static err_code print_prompt(struct job *j, struct err *e)
+{
+    moebius_error error;
+    size_t n;
+    if (!j->model && !j->template)
+        return err_set(e, ERR_USAGE, "no template: name a model with -m FILE or a template with --template FILE");
+    if (!j->messages)
+        return err_set(e, ERR_USAGE, "no messages: name a JSON file with --messages FILE");
+    if (j->model && moebius_vocab_open(&j->vocab, j->model, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    TRY(cli_open_template(j->template, j->model, j->vocab, &j->tmpl, e));
+    TRY(cli_read_file(j->messages, &j->messages_text, &n, e));
+    if (j->tools)
+        TRY(cli_read_file(j->tools, &j->tools_text, &n, e));
+    return render(j, e);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct job j = {0};
+    struct option_list vars = {0};
+    const struct option options[] = {
+        {"--model,-m", OPT_STRING, &j.model, "FILE", "a GGUF file: its template and special tokens", 0, 0, 0},
+        {"--template", OPT_STRING, &j.template, "FILE", "a template to use instead of the model's", 0, 0, 0},
+        {"--messages", OPT_STRING, &j.messages, "FILE", "the messages, a JSON array (-: standard input)", 0, 0, 0},
+        {"--tools", OPT_STRING, &j.tools, "FILE", "the tools, a JSON array", 0, 0, 0},
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "one more variable, such as enable_thinking=false", 0, 0, 0},
+        {"--no-generation-prompt", OPT_FLAG, &j.no_generation_prompt, "",
+         "end with the last message, not with the beginning of an answer", 0, 0, 0},
+    };
+    struct err e = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = cli_parse_vars(&vars, &j.vars, &e);
+    if (code == ERR_OK)
+        code = print_prompt(&j, &e);
+    moebius_free(j.prompt);
+    mem_free(j.messages_text);
+    mem_free(j.tools_text);
+    moebius_template_close(&j.tmpl);
+    moebius_vocab_close(&j.vocab);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_template = {
+    .name = "template",
+    .usage = "(-m FILE | --template FILE) --messages FILE.json [OPTIONS]",
+    .summary = "print the prompt that a chat template makes of messages",
+    .details = "Messages and tools have the form of OpenAI's and Hugging Face's interfaces.",
+    .run = run,
+};

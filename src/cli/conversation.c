@@ -1,0 +1,314 @@
+#include "cli/conversation.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/output_file.h"
+
+enum { PREFILL_TOKENS = 256 }; /* between two looks at Ctrl-C */
+
+err_code conversation_open(struct conversation *c, struct err *e)
+{
+    size_t n_ctx = (size_t)moebius_session_n_ctx(c->opened->session);
+    c->messages = json_array();
+    c->done = mem_calloc(n_ctx, sizeof *c->done);
+    return c->messages && c->done ? ERR_OK : err_nomem(e, n_ctx * sizeof *c->done, "a conversation");
+}
+
+void conversation_close(struct conversation *c)
+{
+    json_decref(c->messages);
+    mem_free(c->done);
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------------ */
+
+static bool has_role(const json_t *message, const char *role)
+{
+    const char *s = json_string_value(json_object_get(message, "role"));
+    return s && !strcmp(s, role);
+}
+
+/* A text as JSON. What is not UTF-8, such as the beginning of a character at which an answer was cut, becomes question
+ * marks. */
+static json_t *json_text(const char *text)
+{
+    json_t *j = json_string(text);
+    char *copy = j ? NULL : mem_strdup(text);
+    for (char *p = copy; p && *p; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    for (size_t i = 0, n; copy && text[i]; i += n) { /* whole characters back in their places */
+        for (n = 1; ((unsigned char)text[i + n] & 0xc0) == 0x80; n++)
+            ;
+        json_t *character = json_stringn(text + i, n);
+        if (character)
+            memcpy(copy + i, text + i, n);
+        json_decref(character);
+    }
+    j = j ? j : json_string(copy ? copy : "");
+    mem_free(copy);
+    return j;
+}
+
+static err_code add_message(struct conversation *c, const char *role, const char *content, const char *reasoning,
+                            struct err *e)
+{
+    json_t *m = json_pack("{s:s, s:o}", "role", role, "content", json_text(content));
+    if (!m || (*reasoning && json_object_set_new(m, "reasoning_content", json_text(reasoning)) != 0) ||
+        json_array_append_new(c->messages, m) != 0)
+        return err_nomem(e, strlen(content), "a message");
+    return ERR_OK;
+}
+
+const char *conversation_system(const struct conversation *c)
+{
+    const json_t *first = json_array_get(c->messages, 0);
+    return has_role(first, "system") ? json_string_value(json_object_get(first, "content")) : NULL;
+}
+
+err_code conversation_set_system(struct conversation *c, const char *text, struct err *e)
+{
+    if (conversation_system(c))
+        json_array_remove(c->messages, 0);
+    if (!*text)
+        return ERR_OK;
+    json_t *m = json_pack("{s:s, s:o}", "role", "system", "content", json_text(text));
+    return json_array_insert_new(c->messages, 0, m) == 0 ? ERR_OK : err_nomem(e, strlen(text), "a message");
+}
+
+void conversation_reset(struct conversation *c)
+{
+    size_t kept = conversation_system(c) ? 1 : 0;
+    while (json_array_size(c->messages) > kept)
+        json_array_remove(c->messages, kept);
+}
+
+err_code conversation_save(const struct conversation *c, const char *path, struct err *e)
+{
+    struct output_file file = {0};
+    TRY(output_file_open(&file, path, e));
+    if (json_dumpf(c->messages, file.stream, JSON_INDENT(2)) != 0) {
+        output_file_abandon(&file);
+        return err_set(e, ERR_IO, "%s: the conversation could not be written", path);
+    }
+    fputc('\n', file.stream);
+    return output_file_finish(&file, e);
+}
+
+err_code conversation_load(struct conversation *c, const char *path, struct err *e)
+{
+    char *text = NULL;
+    size_t n;
+    json_error_t error;
+    TRY(cli_read_file(path, &text, &n, e));
+    json_t *messages = json_loadb(text, n, 0, &error);
+    mem_free(text);
+    if (!messages)
+        return err_set(e, ERR_FORMAT, "%s: line %d, column %d: %s", path, error.line, error.column, error.text);
+    bool good = json_is_array(messages);
+    for (size_t i = 0; good && i < json_array_size(messages); i++)
+        good = json_is_string(json_object_get(json_array_get(messages, i), "role"));
+    if (!good) {
+        json_decref(messages);
+        return err_set(e, ERR_FORMAT, "%s: expected a JSON array of messages, objects with role and content", path);
+    }
+    json_decref(c->messages);
+    c->messages = messages;
+    return ERR_OK;
+}
+
+/* ---- the prompt ---------------------------------------------------------------------------------------------- */
+
+struct prompt {
+    char *text;
+    int32_t *ids;
+    size_t n;
+};
+
+static void prompt_close(struct prompt *p)
+{
+    moebius_free(p->text);
+    moebius_free(p->ids);
+    *p = (struct prompt){0};
+}
+
+static err_code render(const struct conversation *c, struct prompt *p, struct err *e)
+{
+    moebius_error error;
+    char *messages = json_dumps(c->messages, JSON_COMPACT);
+    size_t n_text;
+    if (!messages)
+        return err_nomem(e, 0, "the messages");
+    const moebius_template_input input = {.messages = messages, .vars = c->vars, .n_vars = c->n_vars};
+    prompt_close(p);
+    moebius_status status = moebius_template_render(c->tmpl, &input, &p->text, &n_text, &error);
+    mem_free(messages);
+    if (status == MOEBIUS_OK)
+        status = moebius_tokenize(moebius_engine_vocab(c->opened->engine), p->text, n_text, false, true, &p->ids, &p->n,
+                                  &error);
+    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+}
+
+/* Takes the oldest exchange away: the first message of the user and all up to the next one. 0: it is the only one. */
+static size_t drop_oldest(struct conversation *c)
+{
+    size_t first = 0, n = json_array_size(c->messages);
+    while (first < n && !has_role(json_array_get(c->messages, first), "user"))
+        first++;
+    size_t end = first + 1;
+    while (end < n && !has_role(json_array_get(c->messages, end), "user"))
+        end++;
+    if (end >= n)
+        return 0;
+    for (size_t i = first; i < end; i++)
+        json_array_remove(c->messages, first);
+    return end - first;
+}
+
+/* The prompt, with room for `n_more` tokens and some of an answer; old messages go when it must be. */
+static err_code render_to_fit(struct conversation *c, size_t n_more, struct prompt *p, size_t *n_dropped, struct err *e)
+{
+    size_t n_ctx = (size_t)moebius_session_n_ctx(c->opened->session);
+    for (;;) {
+        TRY(render(c, p, e));
+        if (p->n == 0)
+            return err_set(e, ERR_FORMAT, "the chat template makes an empty prompt of these messages");
+        if (p->n + n_more + n_ctx / 8 < n_ctx)
+            return ERR_OK;
+        size_t dropped = drop_oldest(c);
+        *n_dropped += dropped;
+        if (dropped == 0 && p->n + n_more < n_ctx)
+            return ERR_OK;
+        if (dropped == 0)
+            return err_set(e, ERR_LIMIT, "%zu tokens, and the context has %zu: shorten it or raise --ctx",
+                           p->n + n_more, n_ctx);
+    }
+}
+
+/* ---- evaluating ---------------------------------------------------------------------------------------------- */
+
+static err_code eval(struct conversation *c, const int32_t *ids, size_t n, struct err *e)
+{
+    moebius_error error;
+    if (moebius_session_eval(c->opened->session, ids, n, &error) != MOEBIUS_OK) {
+        c->n_done = (size_t)moebius_session_truncate(c->opened->session, 0);
+        return cli_error(e, &error);
+    }
+    memcpy(c->done + c->n_done, ids, n * sizeof *ids);
+    c->n_done += n;
+    return ERR_OK;
+}
+
+/* Brings the session to exactly these tokens, with the logits after the last: what it holds of them already stays. */
+static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, struct err *e)
+{
+    size_t same = 0;
+    while (same < n - 1 && same < c->n_done && ids[same] == c->done[same])
+        same++;
+    c->n_done = (size_t)moebius_session_truncate(c->opened->session, (int64_t)same);
+    c->stats.n_reused += (int64_t)c->n_done;
+    c->stats.n_prompt += (int64_t)(n - c->n_done);
+    int64_t start = clock_ns();
+    err_code code = ERR_OK;
+    while (code == ERR_OK && c->n_done < n && !cli_interrupted()) {
+        size_t left = n - c->n_done, chunk = left < PREFILL_TOKENS ? left : PREFILL_TOKENS;
+        for (size_t i = 0; i < chunk; i++)
+            moebius_sampler_accept(c->sampler, ids[c->n_done + i]);
+        code = eval(c, ids + c->n_done, chunk, e);
+    }
+    c->stats.prefill_ns += clock_ns() - start;
+    return code;
+}
+
+/* The context is full in the middle of an answer: with old messages gone, on with the prompt and what was said. */
+static err_code make_room(struct conversation *c, const int32_t *answer, size_t n_answer, size_t *n_dropped,
+                          struct err *e)
+{
+    struct prompt p = {0};
+    size_t dropped = drop_oldest(c);
+    if (dropped == 0)
+        return err_set(e, ERR_LIMIT, "the context of %lld tokens is full",
+                       (long long)moebius_session_n_ctx(c->opened->session));
+    *n_dropped += dropped;
+    err_code code = render_to_fit(c, n_answer, &p, n_dropped, e);
+    int32_t *all = code == ERR_OK ? mem_calloc(p.n + n_answer, sizeof *all) : NULL;
+    if (code == ERR_OK && !all)
+        code = err_nomem(e, (p.n + n_answer) * sizeof *all, "a prompt");
+    if (code == ERR_OK) {
+        memcpy(all, p.ids, p.n * sizeof *all);
+        memcpy(all + p.n, answer, n_answer * sizeof *all);
+        code = bring_to(c, all, p.n + n_answer, e);
+    }
+    mem_free(all);
+    prompt_close(&p);
+    return code;
+}
+
+static err_code answer(struct conversation *c, const struct prompt *p, moebius_reply *reply,
+                       struct conversation_turn *turn, struct err *e)
+{
+    moebius_error error;
+    size_t n_ctx = (size_t)moebius_session_n_ctx(c->opened->session);
+    int32_t *said = mem_calloc(n_ctx, sizeof *said);
+    err_code code = said ? bring_to(c, p->ids, p->n, e) : err_nomem(e, n_ctx * sizeof *said, "an answer");
+    size_t n = 0;
+    bool end = false;
+    while (code == ERR_OK && !cli_interrupted()) {
+        int32_t id = moebius_sampler_pick(c->sampler, moebius_session_logits(c->opened->session));
+        moebius_sampler_accept(c->sampler, id);
+        if (moebius_reply_feed(reply, id, &end, &error) != MOEBIUS_OK)
+            code = cli_error(e, &error);
+        if (end || code != ERR_OK || (turn->out_of_tokens = (int64_t)n + 1 == c->max_answer))
+            break;
+        said[n++] = id;
+        if (c->n_done == n_ctx) {
+            code = make_room(c, said, n, &turn->n_dropped, e);
+            continue;
+        }
+        int64_t start = clock_ns();
+        code = eval(c, &id, 1, e);
+        c->stats.decode_ns += clock_ns() - start;
+        c->stats.n_decoded++;
+    }
+    turn->interrupted = cli_interrupted();
+    mem_free(said);
+    return code;
+}
+
+err_code conversation_say(struct conversation *c, const char *text, moebius_reply_fn *fn, void *user,
+                          struct conversation_turn *turn, struct err *e)
+{
+    struct prompt p = {0};
+    moebius_reply *reply = NULL;
+    moebius_error error;
+    size_t n_content = 0, n_reasoning = 0;
+    *turn = (struct conversation_turn){0};
+    TRY(add_message(c, "user", text, "", e));
+    err_code code = render_to_fit(c, 0, &p, &turn->n_dropped, e);
+    if (code == ERR_OK && moebius_reply_open(&reply, c->tmpl, p.text, fn, user, &error) != MOEBIUS_OK)
+        code = cli_error(e, &error);
+    if (code == ERR_OK) {
+        code = answer(c, &p, reply, turn, e);
+        moebius_reply_finish(reply);
+        const char *content = moebius_reply_text(reply, MOEBIUS_REPLY_CONTENT, &n_content);
+        const char *reasoning = moebius_reply_text(reply, MOEBIUS_REPLY_REASONING, &n_reasoning);
+        bool full = code == ERR_LIMIT && n_content + n_reasoning > 0;
+        if ((code == ERR_OK && (!turn->interrupted || n_content + n_reasoning)) || full) {
+            struct err ignored;
+            c->stats.n_answer++;
+            if (add_message(c, "assistant", content, reasoning, code == ERR_OK ? e : &ignored) != ERR_OK &&
+                code == ERR_OK)
+                code = e->code;
+        } else {
+            json_array_remove(c->messages, json_array_size(c->messages) - 1);
+        }
+    } else {
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    }
+    moebius_reply_close(&reply);
+    prompt_close(&p);
+    return code;
+}

@@ -1,0 +1,48 @@
+/* A conversation with a model: its messages, and a session that holds as much of the rendered prompt as can be used
+ * again. */
+#ifndef CLI_CONVERSATION_H
+#define CLI_CONVERSATION_H
+
+#include <jansson.h>
+
+#include "cli/common.h"
+
+struct conversation_stats {
+    int64_t n_answer, n_prompt, n_reused; /* answers; prompt tokens evaluated, and found in the session */
+    int64_t n_decoded, prefill_ns, decode_ns;
+};
+
+struct conversation {
+    struct opened *opened; /* borrowed, with a session; as is the template */
+    const moebius_template *tmpl;
+    const moebius_template_var *vars;
+    size_t n_vars;
+    moebius_sampler *sampler; /* borrowed */
+    int64_t max_answer;       /* tokens; -1: up to the end of the context */
+    json_t *messages;         /* an array */
+    int32_t *done;            /* the tokens that the session holds; room for a whole context */
+    size_t n_done;
+    struct conversation_stats stats;
+};
+
+MUST_USE err_code conversation_open(struct conversation *c, struct err *e); /* the borrowed parts are set before */
+void conversation_close(struct conversation *c);
+
+/* Why an answer ended, and what was done for it. */
+struct conversation_turn {
+    bool interrupted, out_of_tokens; /* cut by the person, or by max_answer */
+    size_t n_dropped;                /* old messages that had to go, for the context was full */
+};
+
+/* Adds a message of the user and the model's answer to it, which `fn` gets as it comes. After a failure, and when there
+ * is no answer because of an interrupt, the conversation is as it was, but for messages that were dropped. */
+MUST_USE err_code conversation_say(struct conversation *c, const char *text, moebius_reply_fn *fn, void *user,
+                                   struct conversation_turn *turn, struct err *e);
+
+void conversation_reset(struct conversation *c); /* keeps the system message */
+MUST_USE err_code conversation_set_system(struct conversation *c, const char *text, struct err *e); /* "": none */
+const char *conversation_system(const struct conversation *c);                                      /* NULL: none */
+MUST_USE err_code conversation_save(const struct conversation *c, const char *path, struct err *e);
+MUST_USE err_code conversation_load(struct conversation *c, const char *path, struct err *e);
+
+#endif

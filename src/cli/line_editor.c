@@ -1,0 +1,159 @@
+#define _POSIX_C_SOURCE 200809L
+#include "cli/line_editor.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#if defined(HAVE_LIBEDIT)
+#include <histedit.h>
+#endif
+
+struct line_editor {
+    bool interactive;
+    const char *prompt;
+    char *line; /* getline's, which comes from malloc */
+    size_t capacity;
+#if defined(HAVE_LIBEDIT)
+    EditLine *edit;
+    History *history;
+#endif
+};
+
+#if defined(HAVE_LIBEDIT)
+enum { HISTORY_LINES = 1000 };
+
+static char *prompt_of(EditLine *edit)
+{
+    struct line_editor *editor = NULL;
+    el_get(edit, EL_CLIENTDATA, &editor);
+    return (char *)editor->prompt;
+}
+
+static void open_libedit(struct line_editor *l)
+{
+    HistEvent event;
+    if (!l->interactive)
+        return;
+    setlocale(LC_CTYPE, ""); /* characters of several bytes; numbers keep their form */
+    l->edit = el_init("moebius", stdin, stdout, stderr);
+    l->history = history_init();
+    if (!l->edit || !l->history)
+        return;
+    history(l->history, &event, H_SETSIZE, HISTORY_LINES);
+    history(l->history, &event, H_SETUNIQUE, 1);
+    el_set(l->edit, EL_CLIENTDATA, l);
+    el_set(l->edit, EL_PROMPT, prompt_of);
+    el_set(l->edit, EL_EDITOR, "emacs");
+    el_set(l->edit, EL_HIST, history, l->history);
+    el_set(l->edit, EL_SIGNAL, 1); /* the window's size, and the terminal as it was when we are stopped */
+    el_set(l->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_source(l->edit, NULL); /* ~/.editrc */
+}
+
+static void close_libedit(struct line_editor *l)
+{
+    if (l->history)
+        history_end(l->history);
+    if (l->edit)
+        el_end(l->edit);
+}
+
+static enum line_event read_libedit(struct line_editor *l, const char **line)
+{
+    int n = 0;
+    HistEvent event;
+    errno = 0;
+    const char *text = el_gets(l->edit, &n);
+    if (!text || n <= 0)
+        return n < 0 && errno == EINTR ? LINE_INTERRUPTED : LINE_END;
+    size_t length = (size_t)n - (text[n - 1] == '\n');
+    char *copy = mem_resize(l->line, length + 1, 1);
+    if (!copy)
+        return LINE_END;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    l->line = copy;
+    l->capacity = length + 1;
+    if (length)
+        history(l->history, &event, H_ENTER, copy);
+    *line = copy;
+    return LINE_TEXT;
+}
+#endif
+
+err_code line_editor_open(struct line_editor **out, bool interactive, struct err *e)
+{
+    struct line_editor *l = *out = mem_calloc(1, sizeof *l);
+    if (!l)
+        return err_nomem(e, sizeof *l, "the line editor");
+    l->interactive = interactive;
+#if defined(HAVE_LIBEDIT)
+    open_libedit(l);
+#endif
+    return ERR_OK;
+}
+
+void line_editor_close(struct line_editor **editor)
+{
+    if (!*editor)
+        return;
+#if defined(HAVE_LIBEDIT)
+    close_libedit(*editor);
+#endif
+    mem_free((*editor)->line);
+    mem_free(*editor);
+    *editor = NULL;
+}
+
+/* Whether Ctrl-C, once handled, ends the waiting for input; elsewhere reads go on. */
+static void interrupt_reads(bool on)
+{
+    struct sigaction action;
+    if (sigaction(SIGINT, NULL, &action) != 0)
+        return;
+    action.sa_flags = on ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
+    sigaction(SIGINT, &action, NULL);
+}
+
+enum line_event line_editor_read(struct line_editor *l, const char *prompt, const char **line)
+{
+    l->prompt = prompt;
+#if defined(HAVE_LIBEDIT)
+    if (l->edit && l->history)
+        return read_libedit(l, line);
+#endif
+    if (l->interactive) {
+        fputs(prompt, stdout);
+        fflush(stdout);
+    }
+    errno = 0;
+    if (l->interactive)
+        interrupt_reads(true);
+    ssize_t n = getline(&l->line, &l->capacity, stdin);
+    if (l->interactive)
+        interrupt_reads(false);
+    if (n < 0) {
+        bool interrupted = errno == EINTR;
+        clearerr(stdin);
+        return interrupted ? LINE_INTERRUPTED : LINE_END;
+    }
+    if (n > 0 && l->line[n - 1] == '\n')
+        l->line[n - 1] = '\0';
+    *line = l->line;
+    return LINE_TEXT;
+}
+
+const char *line_editor_name(void)
+{
+#if defined(HAVE_LIBEDIT)
+    return "libedit";
+#else
+    return "none";
+#endif
+}

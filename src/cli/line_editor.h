@@ -1,0 +1,24 @@
+/* Lines from a person at a terminal, edited and remembered by libedit where this build has it, or from a pipe or file,
+ * read as they are. */
+#ifndef CLI_LINE_EDITOR_H
+#define CLI_LINE_EDITOR_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+struct line_editor;
+
+enum line_event { LINE_TEXT, LINE_INTERRUPTED, LINE_END };
+
+/* interactive: a terminal at both ends; otherwise no prompt is shown. */
+MUST_USE err_code line_editor_open(struct line_editor **out, bool interactive, struct err *e);
+void line_editor_close(struct line_editor **editor);
+
+/* The next line, without its newline, to *line: borrowed until the next call. */
+enum line_event line_editor_read(struct line_editor *editor, const char *prompt, const char **line);
+
+/* "libedit" or "none". */
+const char *line_editor_name(void);
+
+#endif

@@ -1,0 +1,157 @@
+/* The public face of template/: a model's chat template with what it needs from the model. */
+#include <string.h>
+
+#include "engine/engine_internal.h"
+
+enum { MAX_VARS = 64 };
+
+#define TEMPLATE_KEY "tokenizer.chat_template"
+
+static err_code copy_template(struct moebius_vocab *v, const struct gguf_kv *kv, struct err *e)
+{
+    const size_t n_key = sizeof TEMPLATE_KEY - 1;
+    struct gguf_string key = kv->key;
+    bool is_one = key.n >= n_key && !memcmp(key.s, TEMPLATE_KEY, n_key) && (key.n == n_key || key.s[n_key] == '.');
+    if (!is_one || kv->value.type != GGUF_STRING || memchr(kv->value.str.s, '\0', kv->value.str.n))
+        return ERR_OK;
+    struct vocab_template *t = arena_calloc(&v->arena, 1, sizeof *t);
+    size_t n_name = key.n > n_key ? key.n - n_key - 1 : 0;
+    char *name = arena_strndup(&v->arena, n_name ? key.s + n_key + 1 : "", n_name);
+    char *source = arena_strndup(&v->arena, kv->value.str.s, kv->value.str.n);
+    if (!t || !name || !source)
+        return err_nomem(e, kv->value.str.n, "a chat template");
+    *t = (struct vocab_template){name, source, v->templates};
+    v->templates = t;
+    return ERR_OK;
+}
+
+err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e)
+{
+    TRY(tokenizer_open(&v->tokenizer, g, e));
+    for (uint64_t i = 0; i < gguf_n_kv(g); i++)
+        TRY(copy_template(v, gguf_kv_at(g, i), e));
+    uint32_t unk = (uint32_t)TOKEN_NONE, pad = (uint32_t)TOKEN_NONE;
+    TRY(gguf_opt_u32(g, "tokenizer.ggml.unknown_token_id", &unk, e));
+    TRY(gguf_opt_u32(g, "tokenizer.ggml.padding_token_id", &pad, e));
+    v->unk = (int32_t)unk;
+    v->pad = (int32_t)pad;
+    return ERR_OK;
+}
+
+void vocab_empty(struct moebius_vocab *v)
+{
+    tokenizer_close(&v->tokenizer);
+    arena_close(&v->arena);
+}
+
+const char *moebius_vocab_template(const moebius_vocab *vocab, const char *name)
+{
+    for (const struct vocab_template *t = vocab->templates; t; t = t->next)
+        if (!strcmp(t->name, name ? name : ""))
+            return t->source;
+    return NULL;
+}
+
+/* ---- rendering ----------------------------------------------------------------------------------------------- */
+
+/* A special token's text as a variable; without one the variable stays undefined. */
+static err_code add_token(moebius_template *t, const char *name, int32_t id, struct err *e)
+{
+    size_t n = 0;
+    const char *piece = id < 0 ? NULL : tokenizer_piece(t->vocab->tokenizer, id, true, &n);
+    if (n == 0)
+        return ERR_OK;
+    char *text = arena_strndup(&t->arena, piece, n);
+    if (!text)
+        return err_nomem(e, n, "a chat template");
+    t->tokens[t->n_token++] = (struct template_var){.name = name, .text = text};
+    return ERR_OK;
+}
+
+/* Which special token the template writes behind an answer: it ends the ones that are generated, too. */
+static void find_end(moebius_template *t)
+{
+    static const char answer[] = "The answer of a probe.";
+    static const char messages[] = "[{\"role\":\"user\",\"content\":\"A probe.\"},"
+                                   "{\"role\":\"assistant\",\"content\":\"The answer of a probe.\"}]";
+    const moebius_template_input input = {.messages = messages, .no_generation_prompt = true};
+    char *text = NULL;
+    size_t n_text, n;
+    struct token_list ids = {0};
+    if (moebius_template_render(t, &input, &text, &n_text, NULL) != MOEBIUS_OK)
+        return; /* one that wants other messages: the model's own tokens end its answers */
+    const char *behind = NULL;
+    for (const char *found = text; (found = strstr(found, answer)); found++)
+        behind = found + sizeof answer - 1;
+    behind = behind ? behind + strspn(behind, " \n") : text + n_text;
+    struct tokenizer *tokenizer = t->vocab->tokenizer;
+    if (*behind && tokenizer_encode(tokenizer, behind, strlen(behind), TOKENIZE_PARSE_SPECIAL, &ids, NULL) == ERR_OK &&
+        ids.n > 0 && tokenizer_is_special(tokenizer, ids.ids[0])) {
+        tokenizer_piece(tokenizer, ids.ids[0], true, &n);
+        t->end = n ? ids.ids[0] : TOKEN_NONE;
+    }
+    token_list_close(&ids);
+    mem_free(text);
+}
+
+moebius_status moebius_template_open(moebius_template **out, const char *source, size_t n, const moebius_vocab *vocab,
+                                     moebius_error *error)
+{
+    struct err e = {0};
+    *out = NULL;
+    moebius_template *t = mem_calloc(1, sizeof *t);
+    if (!t)
+        return engine_status(err_nomem(&e, sizeof *t, "a chat template"), &e, error);
+    t->vocab = vocab;
+    t->end = TOKEN_NONE;
+    err_code code = template_parse(&t->template, source, n, &e);
+    if (code == ERR_OK && !(t->source = arena_strndup(&t->arena, source, n)))
+        code = err_nomem(&e, n, "a chat template");
+    if (code == ERR_OK && vocab)
+        code = add_token(t, "bos_token", tokenizer_bos(vocab->tokenizer), &e);
+    if (code == ERR_OK && vocab)
+        code = add_token(t, "eos_token", tokenizer_eos(vocab->tokenizer), &e);
+    if (code == ERR_OK && vocab)
+        code = add_token(t, "unk_token", vocab->unk, &e);
+    if (code == ERR_OK && vocab)
+        code = add_token(t, "pad_token", vocab->pad, &e);
+    if (code == ERR_OK && vocab)
+        find_end(t);
+    if (code != ERR_OK)
+        moebius_template_close(&t);
+    *out = t;
+    return engine_status(code, &e, error);
+}
+
+void moebius_template_close(moebius_template **tmpl)
+{
+    if (!*tmpl)
+        return;
+    template_close(&(*tmpl)->template);
+    arena_close(&(*tmpl)->arena);
+    mem_free(*tmpl);
+    *tmpl = NULL;
+}
+
+moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input, char **text,
+                                       size_t *n_text, moebius_error *error)
+{
+    struct err e = {0};
+    struct template_var vars[MAX_VARS];
+    int n = 0;
+    *text = NULL;
+    for (int i = 0; i < tmpl->n_token; i++)
+        vars[n++] = tmpl->tokens[i];
+    vars[n++] = (struct template_var){.name = "messages", .json = input->messages};
+    vars[n++] = (struct template_var){.name = "tools", .json = input->tools ? input->tools : "null"};
+    vars[n++] = (struct template_var){.name = "documents", .json = "null"};
+    vars[n++] =
+        (struct template_var){.name = "add_generation_prompt", .json = input->no_generation_prompt ? "false" : "true"};
+    if (input->n_vars > (size_t)(MAX_VARS - n))
+        return engine_status(
+            err_set(&e, ERR_LIMIT, "%zu variables for a template: expected at most %d", input->n_vars, MAX_VARS - n),
+            &e, error);
+    for (size_t i = 0; i < input->n_vars; i++)
+        vars[n++] = (struct template_var){.name = input->vars[i].name, .json = input->vars[i].json};
+    return engine_status(template_render(tmpl->template, vars, n, text, n_text, &e), &e, error);
+}

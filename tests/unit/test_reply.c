@@ -1,0 +1,156 @@
+#define _GNU_SOURCE
+/* Answers of a model, read by its template: reasoning apart, the end where the template has it. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "moebius/moebius.h"
+#include "small_vocab.h"
+#include "temp_folder.h"
+
+static struct temp_folder folder;
+
+static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|channel|>", "<|message|>", "<|end|>",
+                                       "<|start|>",    "<|return|>", "<|eos|>",     "<turn>",      "<|call|>"};
+
+/* Bytes and a few control tokens (<|call|> and <|return|>: then <|end|> ends a part, not the answer), and a template in
+ * the file. */
+static moebius_vocab *open_vocab(const char *source)
+{
+    struct small_vocab v;
+    struct err e;
+    void *bytes = NULL;
+    size_t n;
+    moebius_vocab *vocab;
+    assert_int_equal(small_begin(&v, "gpt2", "gpt-2", &e), ERR_OK);
+    small_add_bytes(&v);
+    for (size_t i = 0; i < sizeof controls / sizeof *controls; i++)
+        small_add(&v, controls[i], SMALL_CONTROL, 0);
+    gguf_writer_add_strings(v.w, "tokenizer.ggml.tokens", v.tokens, v.n);
+    gguf_writer_add_array(v.w, "tokenizer.ggml.token_type", GGUF_I32, v.types, v.n);
+    gguf_writer_add_strings(v.w, "tokenizer.ggml.merges", NULL, 0);
+    gguf_writer_add_u32(v.w, "tokenizer.ggml.eos_token_id", 256 + 7);
+    gguf_writer_add_string(v.w, "tokenizer.chat_template", source);
+    gguf_writer_add_string(v.w, "tokenizer.chat_template.tool_use", "tools");
+    assert_int_equal(gguf_writer_to_memory(v.w, &bytes, &n, &e), ERR_OK);
+    gguf_writer_close(&v.w);
+    struct temp_path path = temp_path(&folder, "vocab.gguf");
+    FILE *f = fopen(path.s, "wb");
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+    mem_free(bytes);
+    moebius_error error;
+    if (moebius_vocab_open(&vocab, path.s, &error) != MOEBIUS_OK)
+        fail_msg("%s", error.text);
+    return vocab;
+}
+
+struct answer {
+    char content[200], reasoning[200];
+    size_t n_fed;
+    bool ended;
+};
+
+static void collect(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    struct answer *a = user;
+    char *to = part == MOEBIUS_REPLY_CONTENT ? a->content : a->reasoning;
+    strncat(to, text, n);
+}
+
+/* The answer that the model gives token by token; what arrived in pieces is what is there at the end. */
+static struct answer read_answer(const char *source, const char *prompt, const char *text)
+{
+    moebius_vocab *vocab = open_vocab(source);
+    moebius_template *tmpl;
+    moebius_reply *reply;
+    moebius_error error;
+    struct answer a = {0};
+    int32_t *ids;
+    size_t n_ids, n;
+    assert_string_equal(moebius_vocab_template(vocab, NULL), source);
+    assert_string_equal(moebius_vocab_template(vocab, "tool_use"), "tools");
+    assert_null(moebius_vocab_template(vocab, "other"));
+    assert_int_equal(moebius_template_open(&tmpl, source, strlen(source), vocab, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_reply_open(&reply, tmpl, prompt, collect, &a, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_tokenize(vocab, text, strlen(text), false, true, &ids, &n_ids, &error), MOEBIUS_OK);
+    while (a.n_fed < n_ids && !a.ended)
+        assert_int_equal(moebius_reply_feed(reply, ids[a.n_fed++], &a.ended, &error), MOEBIUS_OK);
+    moebius_reply_finish(reply);
+    assert_string_equal(moebius_reply_text(reply, MOEBIUS_REPLY_CONTENT, &n), a.content);
+    assert_int_equal(n, strlen(a.content));
+    assert_string_equal(moebius_reply_text(reply, MOEBIUS_REPLY_REASONING, &n), a.reasoning);
+    moebius_reply_close(&reply);
+    moebius_template_close(&tmpl);
+    moebius_vocab_close(&vocab);
+    moebius_free(ids);
+    return a;
+}
+
+static void is_answer(struct answer a, const char *reasoning, const char *content, bool ended)
+{
+    assert_string_equal(a.reasoning, reasoning);
+    assert_string_equal(a.content, content);
+    assert_int_equal(a.ended, ended);
+}
+
+#define CHATML "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+#define ODD                                                                                                            \
+    "{%- for m in messages %}{{ m.role + ': ' + m.content }}{{ '<turn>' if m.role == 'assistant' else '\\n' }}"        \
+    "{% endfor %}"
+
+static void ends_where_the_template_ends_it(void **state)
+{
+    is_answer(read_answer(CHATML, "", "Hi.<|im_end|>\nmore"), "", "Hi.", true);
+    is_answer(read_answer(CHATML, "", "Hi.<|eos|>more"), "", "Hi.", true);
+    is_answer(read_answer(CHATML, "", "Hi.<turn>more"), "", "Hi.more", false); /* a control token says nothing */
+    is_answer(read_answer(ODD, "", "Hi.<turn>more"), "", "Hi.", true);
+    is_answer(read_answer("{{ raise_exception('no') }}", "", "a<turn>b<|eos|>"), "", "ab", true);
+}
+
+static void reasoning_is_apart(void **state)
+{
+    is_answer(read_answer(CHATML, "", "<think>\nhm <b\n</think>\n\nYes </x>.<|im_end|>"), "hm <b\n", "Yes </x>.", true);
+    is_answer(read_answer(CHATML, "x <think>\n", "hm</think>Yes"), "hm", "Yes", false);
+    is_answer(read_answer(CHATML, "x <think></think>", "Yes"), "", "Yes", false);
+    is_answer(read_answer(CHATML, "", "cut <thin"), "", "cut <thin", false);
+    is_answer(read_answer(CHATML, "", "<think>cut</thin"), "cut</thin", "", false);
+    is_answer(read_answer(CHATML "{# [THINK] #}", "", "[THINK]a[/THINK]b <think>"), "a", "b <think>", false);
+}
+
+static void channels_are_read(void **state)
+{
+    is_answer(read_answer(
+                  CHATML "{# <|channel|>analysis #}", "",
+                  "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes<|return|>"),
+              "hm", "Yes", true);
+}
+
+static void a_template_without_a_vocabulary_reads_no_answers(void **state)
+{
+    moebius_template *tmpl;
+    moebius_reply *reply;
+    moebius_error error;
+    assert_int_equal(moebius_template_open(&tmpl, "x", 1, NULL, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_reply_open(&reply, tmpl, "", NULL, NULL, &error), MOEBIUS_USAGE);
+    assert_null(reply);
+    moebius_template_close(&tmpl);
+    assert_int_equal(moebius_template_open(&tmpl, "{{", 2, NULL, &error), MOEBIUS_FORMAT);
+    assert_null(tmpl);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ends_where_the_template_ends_it),
+        cmocka_unit_test(reasoning_is_apart),
+        cmocka_unit_test(channels_are_read),
+        cmocka_unit_test(a_template_without_a_vocabulary_reads_no_answers),
+    };
+    if (temp_folder_make(&folder) != 0)
+        return 1;
+    int result = cmocka_run_group_tests(tests, NULL, NULL);
+    temp_folder_remove(&folder);
+    return result;
+}
