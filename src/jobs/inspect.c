@@ -74,28 +74,32 @@ static void add_piece(struct inspect_stats *st, struct moments *m, const float *
 err_code inspect_measure_tensor(struct inspect_stats *out, struct store *s, const struct gguf_tensor *t, struct err *e)
 {
     const struct quant_info *q = t->info;
-    size_t block_len = (size_t)q->block_len, block_bytes = (size_t)q->block_bytes;
-    size_t piece_blocks = PIECE_WEIGHTS / block_len;
-    uint64_t n_blocks = t->n_bytes / block_bytes;
+    /* units that can be decoded alone: blocks or, where rows have a head, rows */
+    size_t len = q->head_bytes ? t->ne[0] : (size_t)q->block_len, bytes = (size_t)q->block_bytes;
+    if (q->head_bytes)
+        quant_row_bytes(q, t->ne[0], &bytes);
+    size_t piece = PIECE_WEIGHTS / len ? PIECE_WEIGHTS / len : 1;
+    uint64_t n_unit = t->n_bytes / bytes;
     struct moments m = {0};
     *out = (struct inspect_stats){0};
     err_code code = ERR_OK;
-    void *raw = mem_alloc(piece_blocks * block_bytes);
-    float *x = mem_alloc(PIECE_WEIGHTS * sizeof *x);
+    void *raw = mem_alloc(piece * bytes);
+    float *x = mem_calloc(piece * len, sizeof *x);
     if (!raw || !x) {
-        code = err_nomem(e, piece_blocks * block_bytes + PIECE_WEIGHTS * sizeof *x, "decoding a tensor");
+        code = err_nomem(e, piece * (bytes + len * sizeof *x), "decoding a tensor");
         goto out;
     }
-    for (uint64_t at = 0; at < n_blocks; at += piece_blocks) {
-        size_t n = n_blocks - at < piece_blocks ? (size_t)(n_blocks - at) : piece_blocks;
-        struct store_range r = store_tensor_part(t, at * block_bytes, n * block_bytes, raw);
+    for (uint64_t at = 0; at < n_unit; at += piece) {
+        size_t n = n_unit - at < piece ? (size_t)(n_unit - at) : piece;
+        struct store_range r = store_tensor_part(t, at * bytes, n * bytes, raw);
         TRY_OUT(store_read(s, &r, 1, e));
-        q->decode(raw, x, (int64_t)(n * block_len));
-        for (size_t i = 0; at == 0 && i < n * block_len && i < INSPECT_FIRST_VALUES; i++)
+        for (size_t i = 0; i < (q->head_bytes ? n : 1); i++)
+            q->decode((char *)raw + i * bytes, x + i * len, (int64_t)(q->head_bytes ? len : n * len));
+        for (size_t i = 0; at == 0 && i < n * len && i < INSPECT_FIRST_VALUES; i++)
             out->first[out->n_first++] = x[i];
-        add_piece(out, &m, x, n * block_len);
+        add_piece(out, &m, x, n * len);
     }
-    out->n_values = n_blocks * block_len;
+    out->n_values = n_unit * len;
     out->mean = m.mean;
     out->std = m.n ? sqrt(m.m2 / (double)m.n) : 0;
 out:

@@ -184,7 +184,7 @@ static json_t *types(struct out_json *o, const struct model_facts *f)
         set(o, v, "weights", integer(o, t->n_weights));
         set(o, v, "bytes", t->info ? integer(o, t->n_bytes) : keep(o, json_null()));
         set(o, v, "bits_per_weight",
-            t->info ? real(o, 8.0 * (double)t->info->block_bytes / (double)t->info->block_len) : keep(o, json_null()));
+            t->info ? real(o, 8.0 * (double)t->n_bytes / (double)t->n_weights) : keep(o, json_null()));
         append(o, all, v);
     }
     return all;

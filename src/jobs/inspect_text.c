@@ -152,8 +152,7 @@ static void print_types(FILE *out, const struct gguf *g, const struct model_fact
         fprintf(out, "  %-20s %8" PRIu64 " %20s ", inspect_type_name(t->type_id, t->info).s, t->n_tensors,
                 show_count(t->n_weights).s);
         if (t->info)
-            fprintf(out, "%20s %12.4f\n", show_count(t->n_bytes).s,
-                    8.0 * (double)t->info->block_bytes / (double)t->info->block_len);
+            fprintf(out, "%20s %12.4f\n", show_count(t->n_bytes).s, 8.0 * (double)t->n_bytes / (double)t->n_weights);
         else
             fprintf(out, "%20s %12s\n", "?", "?");
     }

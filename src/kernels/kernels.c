@@ -45,8 +45,8 @@ static const struct kernels reference = {
 
 static const struct kernels avx2 = {
     .name = "avx2",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX2)},
-    .layout = {KERNELS_R16_LIST(K_R16)},
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX2) KERNELS_EXPAND_LIST(K_AVX2)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
     .act =
         {
 #include "kernels/act_kinds.def"
@@ -57,8 +57,8 @@ static const struct kernels avx2 = {
 
 static const struct kernels avx512 = {
     .name = "avx512",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512)},
-    .layout = {KERNELS_R16_LIST(K_R16)},
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512) KERNELS_EXPAND_LIST(K_AVX512)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
     .act =
         {
 #include "kernels/act_kinds.def"
@@ -69,8 +69,8 @@ static const struct kernels avx512 = {
 
 static const struct kernels avx512vnni = {
     .name = "avx512vnni",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512VNNI)},
-    .layout = {KERNELS_R16_LIST(K_R16)},
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512VNNI) KERNELS_EXPAND_LIST(K_AVX512VNNI)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
     .act =
         {
 #include "kernels/act_kinds.def"

@@ -138,6 +138,13 @@ static err_code need_tensor(struct loader *l, int64_t layer, const char *name, i
         return err_set(e, ERR_FORMAT, "%s: tensor %s has shape [%llu, %llu, %llu], expected [%lld, %lld, %lld]", path,
                        full, (unsigned long long)t->ne[0], (unsigned long long)t->ne[1], (unsigned long long)t->ne[2],
                        (long long)ne0, (long long)ne1, (long long)ne2);
+    size_t stem = strlen(full) - strlen("weight");
+    if (t->info->type == QUANT_NVFP4 && !strcmp(full + stem, "weight")) {
+        memcpy(full + stem, "scale", sizeof "scale");
+        if (gguf_tensor_find(l->g, full))
+            return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s scales a matrix of NVFP4, which this version does not do",
+                           path, full);
+    }
     l->used[t - gguf_tensor_at(l->g, 0)] = true;
     *out = t;
     return ERR_OK;
@@ -301,7 +308,9 @@ static err_code read_table(struct loader *l, const struct gguf_tensor *t, const 
     char *raw = mem_alloc(t->n_bytes);
     err_code code = values && raw ? read_file_rows(&src, 0, 1, raw, e) : err_nomem(e, t->n_bytes, t->name);
     if (code == ERR_OK) {
-        t->info->decode(raw, values, n);
+        for (int64_t r = 0, n_row = n / (int64_t)t->ne[0]; r < n_row; r++)
+            t->info->decode(raw + (uint64_t)r * (t->n_bytes / (uint64_t)n_row), values + r * (int64_t)t->ne[0],
+                            (int64_t)t->ne[0]);
         backend_write(l->m->device, out, values);
     }
     mem_free(values);

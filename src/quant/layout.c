@@ -9,7 +9,7 @@
  * one dword of each row, row i in lane i), and what is no whole dword (the scale of blocks whose size is not
  * a multiple of four) in a tail behind them:
  *
- *   group: for each block { n_vec vectors, 16 tails of tail_bytes }
+ *   group: [the rows' heads, one vector,] for each block { n_vec vectors, 16 tails of tail_bytes }
  *
  * Tails behind each block, though they leave half of the vectors across two cache lines, and not behind the group: a
  * second stream of reads halves the speed of the first on some processors (docs/experiments.md).
@@ -55,6 +55,21 @@ static const struct r16 r16_types[QUANT_MAX_ID] = {
     [QUANT_Q5_K] = {44, 0, 0, {RUN4(0), RUN8(16), RUN32(48)}},
     [QUANT_Q6_K] = {52, 208, 2, {RUN4(192), Q6_HALF(0), Q6_HALF(1)}},
     [QUANT_IQ4_XS] = {34, 0, 0, {0, 4, RUN32(8)}},
+    [QUANT_IQ1_S] = {12, 0, 2, {RUN8(2), RUN4(34)}},
+    [QUANT_IQ1_M] = {14, 0, 0, {RUN8(0), RUN4(32), 48, 52}},
+    [QUANT_IQ2_XXS] = {16, 0, 2, {RUN16(2)}},
+    [QUANT_IQ2_XS] = {18, 0, 2, {RUN16(2), 66, 70}},
+    [QUANT_IQ2_S] = {20, 0, 2, {RUN16(2), RUN4(66)}},
+    [QUANT_IQ3_XXS] = {24, 0, 2, {RUN16(2), RUN8(66)}},
+    [QUANT_IQ3_S] = {27, 0, 2, {RUN16(2), 66, 70, RUN8(74), 106}},
+    [QUANT_TQ1_0] = {13, 52, 2, {RUN8(0), RUN4(32), 48}},
+    [QUANT_TQ2_0] = {16, 64, 2, {RUN16(0)}},
+    [QUANT_Q1_0] = {4, 0, 2, {RUN4(2)}},
+    [QUANT_Q2_0] = {4, 0, 2, {RUN4(2)}},
+    [QUANT_NVFP4] = {9, 0, 0, {0, RUN8(4)}},
+    [QUANT_IQ2_KT] = {17, 0, 0, {0, RUN16(4)}},
+    [QUANT_IQ3_KT] = {25, 0, 0, {0, RUN16(4), RUN8(68)}},
+    [QUANT_IQ4_KT] = {32, 0, 0, {RUN32(0)}},
 };
 
 const char *layout_name(enum quant_layout layout)
@@ -94,9 +109,12 @@ static size_t row_bytes(const struct quant_info *q, uint64_t k)
 static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *src, int lane, uint64_t k)
 {
     const struct r16 *r = &r16_types[q->type];
+    size_t head = (size_t)q->head_bytes;
     static const uint8_t zeros[4];
+    memcpy(group + (size_t)lane * head, src ? src : zeros, head);
+    group += head * LAYOUT_R16_ROWS;
     for (uint64_t b = 0; b < k / (uint64_t)q->block_len; b++, group += q->block_bytes * LAYOUT_R16_ROWS) {
-        const uint8_t *block = src ? src + b * (uint64_t)q->block_bytes : NULL;
+        const uint8_t *block = src ? src + head + b * (uint64_t)q->block_bytes : NULL;
         for (int i = 0; i < r->n_vec; i++)
             memcpy(group + i * 64 + lane * 4, block ? block + r->off[i] : zeros, 4);
         memcpy(group + r->n_vec * 64 + lane * r->tail_bytes, block ? block + r->tail_off : zeros,
@@ -107,6 +125,10 @@ static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *s
 static void r16_get(const struct quant_info *q, uint8_t *dst, const uint8_t *group, int lane, uint64_t k)
 {
     const struct r16 *r = &r16_types[q->type];
+    size_t head = (size_t)q->head_bytes;
+    memcpy(dst, group + (size_t)lane * head, head);
+    dst += head;
+    group += head * LAYOUT_R16_ROWS;
     for (uint64_t b = 0; b < k / (uint64_t)q->block_len; b++, group += q->block_bytes * LAYOUT_R16_ROWS) {
         for (int i = 0; i < r->n_vec; i++)
             memcpy(dst + r->off[i], group + i * 64 + lane * 4, 4);

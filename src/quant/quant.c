@@ -1,5 +1,6 @@
 #include "quant/quant.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,13 +8,15 @@
 #include "quant/quant_decode.h"
 
 static const struct quant_info infos[QUANT_MAX_ID] = {
-#define QUANT(n, id, len, bytes, decoder, kind)                                                                        \
+#define QUANT_HEADED(n, id, len, bytes, head, decoder, kind)                                                           \
     [id] = {.name = #n,                                                                                                \
             .type = QUANT_##n,                                                                                         \
             .block_len = len,                                                                                          \
             .block_bytes = bytes,                                                                                      \
+            .head_bytes = head,                                                                                        \
             .act = QUANT_ACT_##kind,                                                                                   \
             .decode = decode_##decoder},
+#define QUANT(n, id, len, bytes, decoder, kind) QUANT_HEADED(n, id, len, bytes, 0, decoder, kind)
 #include "quant/quant_types.def"
 #undef QUANT
 };
@@ -25,6 +28,14 @@ _Static_assert(sizeof(struct block_mxfp4) == 17 && sizeof(struct block_iq4_xs) =
 _Static_assert(sizeof(struct block_q2_k) == 84 && sizeof(struct block_q3_k) == 110, "block layout");
 _Static_assert(sizeof(struct block_q4_k) == 144 && sizeof(struct block_q5_k) == 176, "block layout");
 _Static_assert(sizeof(struct block_q6_k) == 210, "block layout");
+_Static_assert(sizeof(struct block_iq1_s) == 50 && sizeof(struct block_iq1_m) == 56, "block layout");
+_Static_assert(sizeof(struct block_iq2_xxs) == 66 && sizeof(struct block_iq2_xs) == 74, "block layout");
+_Static_assert(sizeof(struct block_iq2_s) == 82 && sizeof(struct block_iq3_xxs) == 98, "block layout");
+_Static_assert(sizeof(struct block_iq3_s) == 110 && sizeof(struct block_nvfp4) == 36, "block layout");
+_Static_assert(sizeof(struct block_tq1_0) == 54 && sizeof(struct block_tq2_0) == 66, "block layout");
+_Static_assert(sizeof(struct block_q1_0) == 18 && sizeof(struct block_q2_0) == 18, "block layout");
+_Static_assert(sizeof(struct block_iq2_kt) == 68 && sizeof(struct block_iq3_kt) == 100, "block layout");
+_Static_assert(sizeof(struct block_iq4_kt) == 128, "block layout");
 
 const struct quant_info *quant_info(uint32_t type_id)
 {
@@ -36,7 +47,21 @@ bool quant_row_bytes(const struct quant_info *q, uint64_t n, size_t *out)
     uint64_t n_block = n / (uint64_t)q->block_len;
     if (n % (uint64_t)q->block_len || n_block > SIZE_MAX)
         return false;
-    return mem_mul((size_t)n_block, (size_t)q->block_bytes, out);
+    return mem_mul((size_t)n_block, (size_t)q->block_bytes, out) && mem_add(*out, (size_t)q->head_bytes, out);
+}
+
+void quant_decode_block(const struct quant_info *q, const void *row, int64_t block, float *dst)
+{
+    uint8_t alone[256]; /* a row of this block only */
+    size_t head = (size_t)q->head_bytes, n = (size_t)q->block_bytes;
+    const uint8_t *src = (const uint8_t *)row + head + (size_t)block * n;
+    if (head) {
+        assert(head + n <= sizeof alone);
+        memcpy(alone, row, head);
+        memcpy(alone + head, src, n);
+        src = alone;
+    }
+    q->decode(src, dst, q->block_len);
 }
 
 static float float_of_bits(uint32_t bits)

@@ -1,7 +1,8 @@
 /* Block formats: the one table of weight types that GGUF files hold, and a reference decoder for each.
  *
  * A row of a weight matrix is a whole number of blocks; a block holds `block_len` weights in `block_bytes`
- * bytes. Everything that depends on a type asks this table. What is not in the table can't be run: callers
+ * bytes. Rows of a few types begin with a head of `head_bytes`, which all their blocks need. Everything that
+ * depends on a type asks this table. What is not in the table can't be run: callers
  * say so with the type's id. Decoders are plain C, exact, and slow: the reference that every fast kernel is
  * tested against. */
 #ifndef QUANT_QUANT_H
@@ -11,14 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Type ids are GGUF's. */
+/* Type ids are GGUF's, those of the trellis types (KT) ik_llama.cpp's. */
 enum quant_type {
 #define QUANT(name, id, block_len, block_bytes, decoder, act) QUANT_##name = id,
 #include "quant/quant_types.def"
 #undef QUANT
 };
 
-enum { QUANT_MAX_ID = 64 }; /* every known id is below this, so tables may be indexed by id */
+enum { QUANT_MAX_ID = 160 }; /* every known id is below this, so tables may be indexed by id */
 
 /* What the activations are rounded to in fast mode before they meet weights of a type. */
 enum quant_act {
@@ -31,9 +32,9 @@ enum quant_act {
 struct quant_info {
     const char *name; /* as the field writes it: "Q4_K" */
     enum quant_type type;
-    int block_len, block_bytes;
+    int block_len, block_bytes, head_bytes;
     enum quant_act act;
-    void (*decode)(const void *src, float *dst, int64_t n); /* n: a multiple of block_len */
+    void (*decode)(const void *row, float *dst, int64_t n); /* from a row's start; n: a multiple of block_len */
 };
 
 /* NULL for an id that is not in the table. */
@@ -41,6 +42,9 @@ const struct quant_info *quant_info(uint32_t type_id);
 
 /* The bytes of a row of n weights; false when n is not a multiple of the block length or on overflow. */
 bool quant_row_bytes(const struct quant_info *q, uint64_t n, size_t *out);
+
+/* The weights [block * block_len, (block + 1) * block_len) of the row that starts at `row`. */
+void quant_decode_block(const struct quant_info *q, const void *row, int64_t block, float *dst);
 
 /* IEEE half precision and bfloat16 to float (exact) and back (round to nearest even). */
 float quant_half_to_float(uint16_t h);

@@ -89,7 +89,8 @@ static void bench_type(struct check *c, const struct quant_info *q)
     b.y = mem_alloc(MAX_M * ROWS * sizeof *b.y);
     if (!b.w || !b.y)
         abort();
-    random_blocks(&c->rng, q, b.w, ROWS * K / q->block_len, 0);
+    for (size_t i = 0; i < ROWS; i++)
+        random_row(&c->rng, q, b.w + i * row, K / q->block_len, 0);
     for (int i = 1; i < b.n; i++)
         memcpy(b.w + (size_t)i * b.matrix_bytes, b.w, b.matrix_bytes);
     act_fill(c, &b.act, q->act);

@@ -48,7 +48,7 @@ void check_recurrent(struct check *c);
 void bench_products(struct check *c, const char *filter);
 
 /* n random blocks of a type; kind 0: usual scales and bits, others: extreme ones. */
-void random_blocks(struct random *r, const struct quant_info *q, uint8_t *dst, int64_t n, int kind);
+void random_row(struct random *r, const struct quant_info *q, uint8_t *dst, int64_t n_block, int kind);
 /* Byte offset of the block's second half-precision field (its minimum); -1: it has none. */
 int block_min_off(const struct quant_info *q);
 

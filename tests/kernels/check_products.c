@@ -32,7 +32,14 @@ static void block_fields(const struct quant_info *q, int off[2])
         break;
     case QUANT_Q3_K: off[0] = 108; break;
     case QUANT_Q6_K: off[0] = 208; break;
-    case QUANT_MXFP4: off[0] = -1; break;
+    case QUANT_TQ1_0: off[0] = 52; break;
+    case QUANT_TQ2_0: off[0] = 64; break;
+    case QUANT_IQ1_M:
+    case QUANT_MXFP4:
+    case QUANT_NVFP4:
+    case QUANT_IQ2_KT:
+    case QUANT_IQ3_KT:
+    case QUANT_IQ4_KT: off[0] = -1; break;
     default: break;
     }
 }
@@ -65,11 +72,32 @@ static uint16_t random_scale(struct random *r, int kind)
     return extreme[random_u32(r) % 8];
 }
 
-void random_blocks(struct random *r, const struct quant_info *q, uint8_t *dst, int64_t n, int kind)
+static void random_fields(struct random *r, const struct quant_info *q, uint8_t *block, int kind)
 {
     int off[2];
     block_fields(q, off);
-    for (int64_t b = 0; b < n; b++, dst += q->block_bytes) {
+    if (q->type == QUANT_MXFP4) /* at most 2^72: sums stay finite */
+        block[0] = (uint8_t)(kind == 0 ? 120 + random_u32(r) % 8 : random_u32(r) % 200);
+    for (int i = 0; i < 2; i++)
+        if (off[i] >= 0) {
+            uint16_t h = random_scale(r, kind);
+            memcpy(block + off[i], &h, sizeof h);
+        }
+    if (q->type == QUANT_IQ1_M) { /* four bits of d in each of four words */
+        uint16_t h = random_scale(r, kind);
+        for (int i = 0; i < 4; i++)
+            block[48 + 2 * i + 1] = (uint8_t)((block[48 + 2 * i + 1] & 15) | (h >> 4 * i & 15) << 4);
+    }
+}
+
+void random_row(struct random *r, const struct quant_info *q, uint8_t *dst, int64_t n_block, int kind)
+{
+    if (q->head_bytes) {
+        float d = kind == 0 ? 0.01f * random_normal(r) : ldexpf(random_normal(r), (int)(random_u32(r) % 160) - 130);
+        memcpy(dst, &d, sizeof d);
+        dst += q->head_bytes;
+    }
+    for (int64_t b = 0; b < n_block; b++, dst += q->block_bytes) {
         if (q->block_len == 1) {
             random_weight_float(r, q, dst, kind);
             continue;
@@ -79,15 +107,7 @@ void random_blocks(struct random *r, const struct quant_info *q, uint8_t *dst, i
                      : kind == 2 ? 0x00
                      : kind == 3 ? (random_u32(r) % 2 ? 0x80 : 0x7f)
                                  : (uint8_t)random_u32(r);
-        if (q->type == QUANT_MXFP4 && kind == 0)
-            dst[0] = (uint8_t)(120 + random_u32(r) % 8);
-        if (q->type == QUANT_MXFP4 && kind != 0)
-            dst[0] = (uint8_t)(random_u32(r) % 200); /* up to 2^72: sums stay finite */
-        for (int i = 0; i < 2; i++)
-            if (off[i] >= 0) {
-                uint16_t h = random_scale(r, kind);
-                memcpy(dst + off[i], &h, sizeof h);
-            }
+        random_fields(r, q, dst, kind);
     }
 }
 
@@ -126,7 +146,7 @@ static void product_open(struct product *p, struct check *c, const struct quant_
     p->xd = must_alloc((size_t)(MAX_TOKENS * (k / 32 + 1)) * sizeof *p->xd);
     p->xsum = must_alloc((size_t)(MAX_TOKENS * (k / 16 + 1)) * sizeof *p->xsum);
     for (int r = 0; r < MAX_ROWS; r++)
-        random_blocks(&c->rng, q, p->w + (size_t)r * p->row_bytes, k / q->block_len, r % 4 ? 0 : kind);
+        random_row(&c->rng, q, p->w + (size_t)r * p->row_bytes, k / q->block_len, r % 4 ? 0 : kind);
     int64_t n_scale = kernel_act_n_scale(q->act, k), n_sum = kernel_act_n_sum(q->act, k);
     for (int t = 0; t < MAX_TOKENS; t++) {
         random_floats(&c->rng, p->x + t * k, k, t % 3 ? t : kind);
@@ -186,7 +206,10 @@ static void decode_row(const struct product *p, int r, double *w, double *mag)
  * range a rounding errs by 2^-150 at most. */
 static void check_scalar(struct check *c, const struct product *p)
 {
-    int64_t k = p->k, chain = p->q->block_len == 1 ? k / 16 + 8 : k / p->q->block_len + 16;
+    int64_t k = p->k;
+    int64_t chain = p->q->act == QUANT_ACT_FLOAT     ? k / 16 + 8
+                    : p->q->act == QUANT_ACT_INT8_32 ? k / 32 + 16
+                                                     : k / 256 + 16;
     double *w = must_alloc((size_t)k * sizeof *w), *mag = must_alloc((size_t)k * sizeof *mag);
     double *x = must_alloc((size_t)(MAX_TOKENS * k) * sizeof *x);
     rounded_x(p, x);
@@ -268,8 +291,8 @@ static void check_call(struct check *c, const struct kernels *table, const struc
 
 static void check_type(struct check *c, const struct quant_info *q)
 {
-    const int *list = q->block_len == 256 ? k_super : q->block_len == 32 ? k_small : k_float;
-    int n_k = q->block_len == 256 ? N_OF(k_super) : q->block_len == 32 ? N_OF(k_small) : N_OF(k_float);
+    const int *list = q->block_len == 1 ? k_float : q->block_len == 32 ? k_small : k_super;
+    int n_k = q->block_len == 1 ? N_OF(k_float) : q->block_len == 32 ? N_OF(k_small) : N_OF(k_super);
     for (int i = 0; i < n_k * N_KIND; i++) {
         struct product p;
         int kind = i / n_k;
@@ -305,7 +328,7 @@ void check_products(struct check *c)
 static void check_layout(struct check *c, const struct quant_info *q, uint64_t n_row, uint64_t n_block)
 {
     uint64_t k = n_block * (uint64_t)q->block_len, half = n_row / 2 / 16 * 16;
-    size_t row = n_block * (size_t)q->block_bytes, n = 0;
+    size_t row = n_block * (size_t)q->block_bytes + (size_t)q->head_bytes, n = 0;
     struct guard src = guard_alloc(n_row * row), back = guard_alloc(n_row * row);
     for (size_t i = 0; i < src.n_bytes; i++)
         src.p[i] = (uint8_t)random_u32(&c->rng);

@@ -18,9 +18,9 @@ static uint32_t bits_of(float f)
 
 enum { N_BLOCK = 3 };
 
-/* What llama.cpp's own decoders make of three blocks of known bytes (fill_blocks): the bits of the weights 0,
- * 1, in the middle and at the end of the first block and at the end of the last one, and FNV-1a over the bits
- * of all. */
+/* What the decoders of llama.cpp and, for the trellis formats, ik_llama.cpp make of three blocks of known bytes
+ * (fill_blocks): the bits of the weights 0, 1, in the middle and at the end of the first block and at the end of the
+ * last one, and FNV-1a over the bits of all. */
 static const struct decoded {
     enum quant_type type;
     int field_off[2]; /* half-precision fields of a block; -1: none */
@@ -39,12 +39,30 @@ static const struct decoded {
     {QUANT_Q6_K, {208, -1}, {0x4284f7b0, 0xc197f680, 0xc10ff700, 0xc177f080, 0xc274bd80}, 0xa893be85b9045f0e},
     {QUANT_IQ4_NL, {0, -1}, {0x40732400, 0xc09cc300, 0x40732400, 0xc0cff300, 0xc00cc400}, 0x1c8234e974749c37},
     {QUANT_IQ4_XS, {0, -1}, {0x438104bc, 0xc1e7f180, 0x42159040, 0x41eff100, 0xc286f790}, 0xeadf1d699befdfcc},
+    {QUANT_IQ2_XXS, {0, -1}, {0xc16824b0, 0xc16824b0, 0xbfa65c00, 0xbff32400, 0xc0f9f060}, 0x287bdbb780d5e630},
+    {QUANT_IQ2_XS, {0, -1}, {0x3f332800, 0xc00bf740, 0x3fbff400, 0x40465a00, 0xbefff000}, 0x9860f58ad6dd658d},
+    {QUANT_IQ3_XXS, {0, -1}, {0xc1ca59c0, 0xc1a58f40, 0xbfd98c00, 0x405ff200, 0x41418d80}, 0xd25c493c4882b5f0},
+    {QUANT_IQ1_S, {0, -1}, {0x3e865e00, 0xbeacc200, 0xbfd7f280, 0xbf9e5c80, 0x3fa7f580}, 0xf5e4a914ef06a8b1},
+    {QUANT_IQ3_S, {0, -1}, {0x4147f380, 0x401ff600, 0x41ff2340, 0xc1ca59c0, 0xc167f180}, 0xe44b165e7cca156c},
+    {QUANT_IQ2_S, {0, -1}, {0xbfd98c00, 0xc0a9f560, 0xc01ff600, 0xc081f7e0, 0xbff32400}, 0xcec5528d839c46a6},
+    {QUANT_IQ1_M, {-1, -1}, {0x3a5ec600, 0x3a5ec600, 0xb9cfec00, 0x3b35ee80, 0xbe046c00}, 0xdfaa0aa0b408f23a},
+    {QUANT_TQ1_0, {52, -1}, {0xbdccc000, 0x00000000, 0x3dccc000, 0x00000000, 0xbdccc000}, 0x9259f3d144f046aa},
+    {QUANT_TQ2_0, {64, -1}, {0x00000000, 0x3dccc000, 0x00000000, 0x3e4cc000, 0xbdccc000}, 0x3c0d60badd748762},
+    {QUANT_NVFP4, {-1, -1}, {0xbf580000, 0x3f900000, 0x41040000, 0xbb800000, 0xbfa00000}, 0x240d2a41c303449a},
+    {QUANT_Q1_0, {0, -1}, {0x3dccc000, 0x3dccc000, 0xbdccc000, 0xbdccc000, 0xbdccc000}, 0x5664611ab291ab25},
+    {QUANT_Q2_0, {0, -1}, {0x3e4cc000, 0x3dccc000, 0xbdccc000, 0xbdccc000, 0x00000000}, 0x82fcf76809924a9c},
+    {QUANT_IQ2_KT, {-1, -1}, {0x4056e7d5, 0x4142703b, 0xc2dc83b0, 0xc2bb73b6, 0x41f30c4a}, 0x752502399e156e6d},
+    {QUANT_IQ3_KT, {-1, -1}, {0x4014c7e2, 0xc1069c77, 0x402a0902, 0x00000000, 0x3fb37b4a}, 0x741a543c45958035},
+    {QUANT_IQ4_KT, {-1, -1}, {0x41248659, 0xc19334d6, 0xc21d0be1, 0xbf305532, 0xc152c5d7}, 0xe6f50747f5cdd61a},
     {QUANT_MXFP4, {-1, -1}, {0x3c000000, 0xbc400000, 0x3d400000, 0xbd400000, 0x3d000000}, 0xe9e64064f60eb2c8},
 };
 
 static void fill_blocks(const struct quant_info *q, const int field_off[2], uint8_t *p)
 {
     static const uint16_t fields[2] = {0x2e66, 0x9ccd}; /* about 0.1 and -0.005 */
+    static const float head = -0.0123f;
+    memcpy(p, &head, (size_t)q->head_bytes);
+    p += q->head_bytes;
     for (int b = 0; b < N_BLOCK; b++, p += q->block_bytes) {
         for (int i = 0; i < q->block_bytes; i++)
             p[i] = (uint8_t)(b * 151 + i * 73 + 41 + (i >> 3) * 29);
@@ -56,12 +74,12 @@ static void fill_blocks(const struct quant_info *q, const int field_off[2], uint
     }
 }
 
-static void decoders_agree_with_llama_cpp_to_the_bit(void **state)
+static void decoders_agree_with_those_of_the_formats_makers_to_the_bit(void **state)
 {
     for (size_t i = 0; i < sizeof decoded / sizeof *decoded; i++) {
         const struct decoded *want = &decoded[i];
         const struct quant_info *q = quant_info(want->type);
-        uint8_t blocks[N_BLOCK * 256];
+        uint8_t blocks[4 + N_BLOCK * 256];
         float out[N_BLOCK * 256];
         uint64_t hash = 0xcbf29ce484222325;
         int len = q->block_len, at[5] = {0, 1, len / 2, len - 1, N_BLOCK * len - 1};
@@ -75,6 +93,23 @@ static void decoders_agree_with_llama_cpp_to_the_bit(void **state)
                 hash = (hash ^ (bits_of(out[j]) >> k & 255)) * 0x100000001b3;
         if (hash != want->hash)
             fail_msg("%s: weights hash to %016llx", q->name, (unsigned long long)hash);
+    }
+}
+
+static void a_block_decodes_alone_as_in_its_row(void **state)
+{
+    for (uint32_t id = 0; id < QUANT_MAX_ID; id++) {
+        const struct quant_info *q = quant_info(id);
+        if (!q)
+            continue;
+        uint8_t blocks[4 + N_BLOCK * 256];
+        float row[N_BLOCK * 256], alone[256];
+        fill_blocks(q, (int[2]){-1, -1}, blocks);
+        q->decode(blocks, row, N_BLOCK * q->block_len);
+        for (int b = 0; b < N_BLOCK; b++) {
+            quant_decode_block(q, blocks, b, alone);
+            assert_memory_equal(alone, row + b * q->block_len, (size_t)q->block_len * sizeof *alone);
+        }
     }
 }
 
@@ -139,13 +174,17 @@ static void row_bytes_refuse_broken_blocks_and_overflow(void **state)
     assert_int_equal(n, 288);
     assert_true(layout_bytes(LAYOUT_R16, q4, 17, 512, &n));
     assert_int_equal(n, 32 * 288);
+    assert_true(quant_row_bytes(quant_info(QUANT_IQ2_KT), 512, &n));
+    assert_int_equal(n, 4 + 2 * 68);
+    assert_true(layout_bytes(LAYOUT_R16, quant_info(QUANT_IQ2_KT), 17, 512, &n));
+    assert_int_equal(n, 32 * (4 + 2 * 68));
     assert_true(quant_row_bytes(q4, 0, &n));
     assert_int_equal(n, 0);
 }
 
 static void the_table_knows_its_types_and_no_others(void **state)
 {
-    static const uint32_t unknown[] = {4, 5, 9, 15, 31, 63, 64, 1000, UINT32_MAX};
+    static const uint32_t unknown[] = {4, 5, 9, 15, 31, 63, 152, 160, 1000, UINT32_MAX};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         assert_null(quant_info(unknown[i]));
     assert_string_equal(quant_info(12)->name, "Q4_K");
@@ -156,7 +195,8 @@ static void the_table_knows_its_types_and_no_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decoders_agree_with_llama_cpp_to_the_bit),
+        cmocka_unit_test(decoders_agree_with_those_of_the_formats_makers_to_the_bit),
+        cmocka_unit_test(a_block_decodes_alone_as_in_its_row),
         cmocka_unit_test(float_formats_decode_to_themselves),
         cmocka_unit_test(every_half_survives_the_round_trip),
         cmocka_unit_test(halves_round_to_nearest_even),

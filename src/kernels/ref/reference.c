@@ -11,7 +11,7 @@ enum { TOKENS = 16 }; /* computed for one decoding of a weight block */
 static void matmul_reference(const struct kernel_matmul *a, const struct quant_info *q)
 {
     int64_t chunk = q->block_len == 1 ? QUANT_SUPER : q->block_len;
-    size_t row_bytes = (size_t)(a->k / q->block_len) * (size_t)q->block_bytes;
+    size_t row_bytes = (size_t)(a->k / q->block_len) * (size_t)q->block_bytes + (size_t)q->head_bytes;
     for (int64_t t0 = 0; t0 < a->m; t0 += TOKENS) {
         int64_t n_tok = a->m - t0 < TOKENS ? a->m - t0 : TOKENS;
         for (int64_t r = a->row0; r < a->row1; r++) {
@@ -20,7 +20,10 @@ static void matmul_reference(const struct kernel_matmul *a, const struct quant_i
             for (int64_t i = 0; i < a->k; i += chunk) {
                 float block[QUANT_SUPER];
                 int64_t n = a->k - i < chunk ? a->k - i : chunk;
-                q->decode(w + (size_t)(i / q->block_len) * (size_t)q->block_bytes, block, n);
+                if (q->block_len == 1)
+                    q->decode(w + i * q->block_bytes, block, n);
+                else
+                    quant_decode_block(q, w, i / chunk, block);
                 for (int64_t t = 0; t < n_tok; t++) {
                     const float *x = a->x->f32 + (t0 + t) * a->k + i;
                     for (int64_t j = 0; j < n; j++)

@@ -21,11 +21,29 @@
     K(Q5_K, q5_k, 256)                                                                                                 \
     K(Q6_K, q6_k, 256)                                                                                                 \
     K(IQ4_XS, iq4_xs, 256)
+/* those of them that are expanded in L1 (expand_template.h) */
+#define KERNELS_EXPAND_LIST(K)                                                                                         \
+    K(IQ1_S, iq1_s, 256)                                                                                               \
+    K(IQ1_M, iq1_m, 256)                                                                                               \
+    K(IQ2_XXS, iq2_xxs, 256)                                                                                           \
+    K(IQ2_XS, iq2_xs, 256)                                                                                             \
+    K(IQ2_S, iq2_s, 256)                                                                                               \
+    K(IQ3_XXS, iq3_xxs, 256)                                                                                           \
+    K(IQ3_S, iq3_s, 256)                                                                                               \
+    K(TQ1_0, tq1_0, 256)                                                                                               \
+    K(TQ2_0, tq2_0, 256)                                                                                               \
+    K(Q1_0, q1_0, 128)                                                                                                 \
+    K(Q2_0, q2_0, 64)                                                                                                  \
+    K(NVFP4, nvfp4, 64)                                                                                                \
+    K(IQ2_KT, iq2_kt, 256)                                                                                             \
+    K(IQ3_KT, iq3_kt, 256)                                                                                             \
+    K(IQ4_KT, iq4_kt, 256)
 /* and those in ROWS */
 #define KERNELS_FLOAT_LIST(K) K(F32, f32, 1) K(F16, f16, 1) K(BF16, bf16, 1)
 
 #define K(name, type, len) kernel_matmul_fn matmul_##type##_avx2, matmul_##type##_avx512, matmul_##type##_avx512vnni;
 KERNELS_R16_LIST(K)
+KERNELS_EXPAND_LIST(K)
 #undef K
 #define K(name, type, len) kernel_matmul_fn matmul_##type##_avx2, matmul_##type##_avx512;
 KERNELS_FLOAT_LIST(K)

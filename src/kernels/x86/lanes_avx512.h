@@ -106,6 +106,10 @@ static inline vf vf_zero(void)
 {
     return _mm512_setzero_ps();
 }
+static inline vf vf_load(const void *p)
+{
+    return _mm512_loadu_ps(p);
+}
 static inline vf vf_set1(float x)
 {
     return _mm512_set1_ps(x);
