@@ -115,6 +115,15 @@ static enum gguf_use global_use(const char *name)
     return GGUF_USE_OTHER;
 }
 
+enum gguf_use gguf_tensor_use(const struct gguf_tensor *t, int *layer)
+{
+    uint32_t n;
+    const char *rest;
+    bool in_layer = split_name(t->name, &n, &rest);
+    *layer = in_layer ? (int)n : -1;
+    return in_layer ? layer_use(rest) : global_use(t->name);
+}
+
 /* The width of a feed-forward part from its weight's shape: up and gate are [n_embd, n_ff, ...], down [n_ff,
  * ...]. */
 static uint32_t ffn_width(const struct gguf_tensor *t, const char *part)

@@ -29,6 +29,9 @@ enum gguf_use {
 
 const char *gguf_use_name(enum gguf_use use);
 
+/* What a tensor is for, by its name alone (never NEXTN), and its layer, -1 when it is of none. */
+enum gguf_use gguf_tensor_use(const struct gguf_tensor *t, int *layer);
+
 struct model_layer_facts {
     uint32_t n_expert, n_expert_used; /* 0: a dense layer */
     uint32_t n_ff_exp;                /* width of a routed expert */

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "quant/blocks.h"
@@ -40,6 +41,14 @@ _Static_assert(sizeof(struct block_iq4_kt) == 128, "block layout");
 const struct quant_info *quant_info(uint32_t type_id)
 {
     return type_id < QUANT_MAX_ID && infos[type_id].name ? &infos[type_id] : NULL;
+}
+
+const struct quant_info *quant_find(const char *name)
+{
+    for (uint32_t id = 0; id < QUANT_MAX_ID; id++)
+        if (infos[id].name && !strcasecmp(infos[id].name, name))
+            return &infos[id];
+    return NULL;
 }
 
 bool quant_row_bytes(const struct quant_info *q, uint64_t n, size_t *out)

@@ -40,6 +40,9 @@ struct quant_info {
 /* NULL for an id that is not in the table. */
 const struct quant_info *quant_info(uint32_t type_id);
 
+/* By name, in any case ("q4_k"); NULL when there is none. */
+const struct quant_info *quant_find(const char *name);
+
 /* The bytes of a row of n weights; false when n is not a multiple of the block length or on overflow. */
 bool quant_row_bytes(const struct quant_info *q, uint64_t n, size_t *out);
 

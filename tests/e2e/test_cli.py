@@ -43,7 +43,7 @@ def tmp(name):
     return os.path.join(TMP.name, name)
 
 
-COMMANDS = ["chat", "generate", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "prepare", "verify",
+COMMANDS = ["chat", "generate", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "quantize", "prepare", "verify",
             "version"]
 
 
@@ -327,6 +327,96 @@ def test_inspect_for_people_and_programs():
     assert isinstance(j, dict) and "24" in json.dumps(j)
     assert "256" in out("inspect", DEMO, "--tensor", "output_norm.weight")
     fails(2, "inspect", DEMO, DEMO)
+
+
+def write_f32_gguf(path, tensors, extra=()):
+    """A GGUF v3 with metadata of strings and F32 tensors {name: (ne, floats)}."""
+    def s(t):
+        return struct.pack("<Q", len(t)) + t.encode()
+    kv = [("general.architecture", "none"), *extra]
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(kv))
+    head += b"".join(s(k) + struct.pack("<I", 8) + s(v) for k, v in kv)
+    data = b""
+    for name, (ne, x) in tensors.items():
+        head += s(name) + struct.pack(f"<I{len(ne)}QIQ", len(ne), *ne, 0, len(data))
+        data += struct.pack(f"<{len(x)}f", *x)
+        data += bytes(-len(data) % 32)
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+
+
+def types_in(path):
+    return {t["type"]: t["tensors"] for t in json.loads(out("inspect", path, "--json"))["types"]}
+
+
+def test_quantize_makes_models_that_run():
+    small = tmp("small.gguf")
+    report = out("quantize", DEMO, small, "--type", "Q4_K_M")
+    assert re.search(r"^blk.2.ffn_down_exps.weight +Q6_K +error 0.0[12]", report, re.M)
+    assert re.search(r"^blk.1.ffn_up_exps.weight +Q4_K +error 0.0[67]", report, re.M)
+    assert re.search(r"^  router +\d+ +\d+ +32.0000 +0.00000$", report, re.M)
+    text = out("generate", "-m", small, "-p", "Once upon a time", "-n", "8", "--temp", "0")
+    assert text.startswith(", there was a little"), text
+    same = tmp("same.gguf")
+    run("quantize", DEMO, same, "--type", "Q4_K_M", "-t", "3")
+    assert open(same, "rb").read() == open(small, "rb").read(), "the bytes depend on the threads"
+    report = out("quantize", DEMO, small, "--type", "MOE_Q2_K", "--rule", "^output=Q4_0", "--rule", "output|embd=Q8_0")
+    assert re.search(r"^output.weight +Q4_0 ", report, re.M) and "token_embd.weight  " not in report
+    assert set(types_in(small)) == {"Q2_K", "Q3_K", "Q6_K", "Q8_0", "Q4_0", "F32"}
+
+
+def test_quantize_explains_mistakes_and_leaves_no_halves():
+    folder = tmp("quantize")
+    os.mkdir(folder)
+    target = os.path.join(folder, "out.gguf")
+    fails(2, "quantize", DEMO, says=["two files"])
+    fails(2, "quantize", DEMO, target, says=["--type"])
+    fails(2, "quantize", DEMO, target, "--type", "Q4_KK", says=["Q4_KK"])
+    fails(2, "quantize", DEMO, target, "--type", "Q4_K_M", "--rule", "a(=Q8_0", says=["a(=Q8_0", "character"])
+    fails(2, "quantize", DEMO, target, "--type", "Q4_K_M", "--rule", "attn=Q9", says=["Q9"])
+    fails(5, "quantize", DEMO, target, "--type", "IQ4_KT", says=["IQ4_KT"])
+    fails(4, "quantize", DEMO, target, "--type", "Q4_K", "--imatrix", DEMO, says=["imatrix"])
+    model, _ = golden("q_q4_k")
+    fails(5, "quantize", model, target, "--type", "Q2_K", says=["q_q4_k.gguf", "is Q4_K"])
+    fails(2, "quantize", model, model, "--type", "Q2_K", says=["another"])
+    bad = tmp("bad.gguf")
+    write_f32_gguf(bad, {"output.weight": ([32, 2], [1.0] * 63 + [float("nan")])})
+    fails(4, "quantize", bad, target, "--type", "Q8_0", says=["output.weight", "not finite"])
+    assert os.listdir(folder) == []
+    p = subprocess.Popen([MOEBIUS, "quantize", DEMO, target, "--type", "IQ3_S", "-t", "1"], stdout=subprocess.PIPE)
+    p.stdout.read(1)  # some of it is done
+    p.kill()
+    p.wait()
+    p.stdout.close()
+    assert not os.path.exists(target)
+
+
+def test_quantize_weighs_errors_by_an_importance_matrix():
+    source, weights, given = tmp("source.gguf"), tmp("weights.gguf"), []
+    values = [((i * 7919) % 1000 - 500) / 500 for i in range(2 * 256 * 2)]
+    write_f32_gguf(source, {"blk.0.ffn_up_exps.weight": ([256, 1, 4], values)})
+    sums = [float(1 + 99 * (i % 5 == 0)) * 50 for i in range(256)]
+    name = "blk.0.ffn_up_exps.weight"
+    tables = {name + ".in_sum2": ([256, 4], sums * 3 + [0.0] * 256), name + ".counts": ([1, 4], [50.0] * 3 + [0.0])}
+    for extra in ([], ["--imatrix", weights]):
+        write_f32_gguf(weights, tables, [("general.type", "imatrix")])
+        report = out("quantize", source, tmp("o.gguf"), "--type", "Q2_K", "--pure", *extra)
+        given.append(open(tmp("o.gguf"), "rb").read()[-4 * 84:])
+    assert "1 matrices saw fewer than 16 tokens" in report
+    assert all(given[0][84 * i:84 * i + 84] != given[1][84 * i:84 * i + 84] for i in range(4)), "an expert took no notice"
+    tables[name + ".counts"] = ([1, 3], [50.0] * 3)
+    write_f32_gguf(weights, tables, [("general.type", "imatrix")])
+    fails(4, "quantize", source, tmp("o.gguf"), "--type", "Q2_K", "--imatrix", weights, says=["counts"])
+    tables = {name + ".in_sum2": ([256, 4], [-1.0] * 1024), name + ".counts": ([1, 4], [1.0] * 4)}
+    write_f32_gguf(weights, tables, [("general.type", "imatrix")])
+    fails(4, "quantize", source, tmp("o.gguf"), "--type", "Q2_K", "--imatrix", weights, says=["in_sum2", "-1"])
+
+
+def test_quantize_names_every_mix_in_its_help():
+    presets = os.path.join(GOLDEN, "..", "..", "src", "jobs", "quantize_presets.def")
+    names = re.findall(r"^PRESET\((\w+),", open(presets).read(), re.M)
+    words = set(out("quantize", "--help").replace(".", " ").split())
+    assert len(names) > 30 and set(names) <= words, set(names) - words
 
 
 def test_operations_agree_with_the_reference():

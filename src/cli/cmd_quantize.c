@@ -1,0 +1,70 @@
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "jobs/quantize.h"
+
+struct shown {
+    int64_t start_ns, last_ns;
+};
+
+static bool print_progress(void *user, uint64_t done, uint64_t total)
+{
+    struct shown *s = user;
+    int64_t now = clock_ns();
+    if (isatty(STDERR_FILENO) && (now - s->last_ns > 200000000 || done == total)) {
+        double seconds = (double)(now - s->start_ns) * 1e-9;
+        fprintf(stderr, "\r%5.1f %% of %.2f GiB, %.0f MB/s, %.0f s left   %s", 100 * (double)done / (double)total,
+                (double)total / 0x1p30, (double)done / seconds * 1e-6, seconds / (double)done * (double)(total - done),
+                done == total ? "\n" : "");
+        s->last_ns = now;
+    }
+    return !cli_interrupted();
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct shown shown = {.start_ns = clock_ns()};
+    struct quantize_params p = {.progress = print_progress, .user = &shown};
+    struct option_list rules = {.n = 0};
+    int64_t n_threads = 0;
+    const struct option options[] = {
+        {"--type", OPT_STRING, &p.type, "TYPE", "a mix or a weight type, see below", 0, 0, 0},
+        {"--rule", OPT_LIST, &rules, "REGEX=TYPE", "tensors whose names match get TYPE; the first rule wins", 0, 0, 0},
+        {"--pure", OPT_FLAG, &p.pure, "", "every matrix the one type, no mix", 0, 0, 0},
+        {"--imatrix", OPT_STRING, &p.imatrix, "FILE", "weigh errors by this importance matrix (GGUF)", 0, 0, 0},
+        {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
+    };
+    struct err e = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK && argc != 3)
+        code = err_set(&e, ERR_USAGE, "expected two files: the GGUF file to read and the one to write");
+    if (code == ERR_OK && !p.type)
+        code = err_set(&e, ERR_USAGE, "no type: name one with --type, such as Q4_K_M");
+    if (code == ERR_OK) {
+        p.in = argv[1];
+        p.out = argv[2];
+        p.rules = rules.items;
+        p.n_rule = rules.n;
+        p.n_threads = (int)n_threads;
+        cli_catch_interrupt();
+        code = quantize_run(&p, stdout, &e);
+    }
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_quantize = {
+    .name = "quantize",
+    .usage = "IN OUT --type TYPE [OPTIONS]",
+    .summary = "make a smaller GGUF file from one of F32, F16, BF16 or Q8_0",
+    .details = "Mixes: Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K Q4_0 Q4_1 Q5_0 Q5_1 Q8_0\n"
+               "IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M IQ3_XXS IQ3_S IQ3_M IQ4_XS IQ4_NL TQ1_0 TQ2_0 MXFP4_MOE\n"
+               "F16 BF16 F32. With small routed experts and the rest at 6 to 8 bits: MOE_IQ2_XXS MOE_Q2_K\n"
+               "MOE_IQ3_XXS MOE_Q3_K MOE_IQ4_XS MOE_Q4_K. Any weight type names itself.\n"
+               "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2.",
+    .max_operand = 2,
+    .hint = "expected two files",
+    .run = run,
+};

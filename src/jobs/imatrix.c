@@ -1,0 +1,116 @@
+#include "jobs/imatrix.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "gguf/gguf.h"
+#include "store/store.h"
+
+struct imatrix {
+    struct gguf *g;
+    struct store *s;
+};
+
+err_code imatrix_open(struct imatrix **out, const char *path, struct err *e)
+{
+    struct imatrix *m = mem_calloc(1, sizeof *m);
+    *out = m;
+    if (!m)
+        return err_nomem(e, sizeof *m, path);
+    TRY(gguf_open(&m->g, path, e));
+    struct gguf_string type = {"", 0};
+    TRY(gguf_opt_string(m->g, "general.type", &type, e));
+    if (strcmp(type.s, "imatrix") != 0)
+        return err_set(e, ERR_FORMAT, "%s: key \"general.type\" is \"%s\", expected \"imatrix\"", path, type.s);
+    return store_open_gguf(&m->s, m->g, e);
+}
+
+void imatrix_close(struct imatrix **m)
+{
+    if (!*m)
+        return;
+    store_close(&(*m)->s);
+    gguf_close(&(*m)->g);
+    mem_free(*m);
+    *m = NULL;
+}
+
+/* NAME + suffix as n rows of floats, n NULL or its number; NULL without an error when it is absent. */
+static err_code read_table(struct imatrix *m, const char *name, const char *suffix, uint64_t n_column, uint64_t *n_row,
+                           float **out, struct err *e)
+{
+    char full[320];
+    snprintf(full, sizeof full, "%s%s", name, suffix);
+    const struct gguf_tensor *t = gguf_tensor_find(m->g, full);
+    *out = NULL;
+    if (!t)
+        return ERR_OK;
+    const char *path = gguf_file_path(m->g, t->file);
+    uint64_t rows = t->ne[1] * t->ne[2] * t->ne[3];
+    if (t->type_id != QUANT_F32 || t->ne[0] != n_column || (*n_row && rows != *n_row))
+        return err_set(e, ERR_FORMAT,
+                       "%s: tensor %s has %" PRIu64 " x %" PRIu64 " numbers of type %u, expected F32, %" PRIu64
+                       " a matrix",
+                       path, full, t->ne[0], rows, t->type_id, n_column);
+    *n_row = rows;
+    *out = mem_alloc((size_t)t->n_bytes);
+    if (!*out)
+        return err_nomem(e, (size_t)t->n_bytes, full);
+    struct store_range r = store_tensor_range(t, *out);
+    TRY(store_read(m->s, &r, 1, e));
+    for (uint64_t i = 0; i < n_column * rows; i++)
+        if (!((*out)[i] >= 0) || isinf((*out)[i]))
+            return err_set(e, ERR_FORMAT, "%s: tensor %s: number %" PRIu64 " is %g, expected at least 0 and finite",
+                           path, full, i, (double)(*out)[i]);
+    return ERR_OK;
+}
+
+/* Sums to means, each drawn to the mean of all matrices as far as it saw few tokens. */
+static uint64_t means_of_sums(float *sums, const float *counts, uint64_t n_matrix, uint64_t n)
+{
+    double n_token = 0;
+    uint64_t n_poor = 0;
+    for (uint64_t i = 0; i < n_matrix; i++) {
+        n_token += (double)counts[i];
+        n_poor += counts[i] < IMATRIX_PRIOR_TOKENS;
+    }
+    for (uint64_t c = 0; c < n && n_token > 0; c++) {
+        double all = 0;
+        for (uint64_t i = 0; i < n_matrix; i++)
+            all += (double)sums[i * n + c];
+        for (uint64_t i = 0; i < n_matrix; i++) {
+            double sum = (double)sums[i * n + c] + IMATRIX_PRIOR_TOKENS * all / n_token;
+            sums[i * n + c] = (float)(sum / ((double)counts[i] + IMATRIX_PRIOR_TOKENS));
+        }
+    }
+    return n_poor;
+}
+
+err_code imatrix_importance(struct imatrix *m, const struct gguf_tensor *weight, float **out, uint64_t *n_matrix,
+                            uint64_t *n_poor, struct err *e)
+{
+    float *sums = NULL, *counts = NULL;
+    err_code code;
+    *out = NULL;
+    *n_matrix = 0;
+    TRY_OUT(read_table(m, weight->name, ".in_sum2", weight->ne[0], n_matrix, &sums, e));
+    if (!sums)
+        goto out;
+    TRY_OUT(read_table(m, weight->name, ".counts", 1, n_matrix, &counts, e));
+    if (!counts || (*n_matrix != 1 && *n_matrix != weight->ne[2])) {
+        code = err_set(e, ERR_FORMAT, "%s: tensor %s.%s, expected counts and sums of 1 or %" PRIu64 " matrices",
+                       gguf_file_path(m->g, 0), weight->name, counts ? "in_sum2 has others" : "counts is missing",
+                       weight->ne[2]);
+        goto out;
+    }
+    *n_poor = means_of_sums(sums, counts, *n_matrix, weight->ne[0]);
+    *out = sums;
+    sums = NULL;
+out:
+    mem_free(sums);
+    mem_free(counts);
+    return code;
+}

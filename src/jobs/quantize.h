@@ -1,0 +1,31 @@
+/* Quantising a model: a GGUF file of F32, F16, BF16 or Q8_0 weights to the block formats.
+ *
+ * Tensors are read, encoded by all threads and written one after the other, so memory is needed for a piece of one. The
+ * result appears under its name when it is complete; what it says does not depend on the machine or its threads. */
+#ifndef JOBS_QUANTIZE_H
+#define JOBS_QUANTIZE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+struct quantize_params {
+    const char *in, *out; /* out: another file */
+    const char *type;     /* a mix's name or a weight type's */
+    const char *const *rules;
+    int n_rule;
+    const char *imatrix; /* importances to weigh errors with; NULL: all weights alike */
+    int n_threads;       /* 0: all processors */
+    bool pure;           /* every matrix `type`, no mix */
+    /* Called now and then with the source bytes done; false stops. May be NULL. */
+    bool (*progress)(void *user, uint64_t done, uint64_t total);
+    void *user;
+};
+
+/* Prints each tensor with its type and error to `report`, and at the end bits and error by use. The error is
+ * the root of sum (weight - decoded)^2 / sum weight^2. */
+MUST_USE err_code quantize_run(const struct quantize_params *p, FILE *report, struct err *e);
+
+#endif
