@@ -196,7 +196,7 @@ static struct book_sums book_sums(const struct fit_book *b, const float *x, cons
 float fit_book_scale(const struct fit_book *b, const float *x, const float *w, int n, int steps)
 {
     float max = fit_extreme(x, n), best_d = 0, best_gain = 0;
-    if (max == 0)
+    if (fit_inverse(max) == 0)
         return 0;
     for (int end = 0; end < 2; end++)
         for (int step = -steps; step <= steps; step++) {
@@ -207,7 +207,7 @@ float fit_book_scale(const struct fit_book *b, const float *x, const float *w, i
                     break;
                 best_gain = s.xq * s.xq / s.qq;
                 best_d = s.xq / s.qq;
-                id = 1 / best_d;
+                id = fit_inverse(best_d);
             }
         }
     return best_d;
