@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "check.h"
 
-enum { MAX_ROWS = 48, MAX_TOKENS = 33, N_KIND = 6 };
+enum { MAX_ROWS = 48, N_TOKENS = 33, MANY_TOKENS = 67, N_KIND = 6 };
 
 static const int rows_list[] = {1, 5, 15, 16, 17, 33, 48};
 static const int tokens_list[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33};
@@ -116,11 +116,11 @@ void random_row(struct random *r, const struct quant_info *q, uint8_t *dst, int6
 /* One type and k: a matrix, activations, and what the scalar table makes of them. */
 struct product {
     const struct quant_info *q;
-    int64_t k;
+    int64_t k, n_tok;
     int kind;
     size_t row_bytes;
     uint8_t *w;   /* [MAX_ROWS] rows */
-    float *x, *y; /* [MAX_TOKENS][k], [MAX_TOKENS][MAX_ROWS] */
+    float *x, *y; /* [n_tok][k], [n_tok][MAX_ROWS] */
     int8_t *xq;   /* rounded activations, as kernel_act has them */
     float *xd;
     int16_t *xsum;
@@ -134,21 +134,22 @@ static void *must_alloc(size_t n)
     return p;
 }
 
-static void product_open(struct product *p, struct check *c, const struct quant_info *q, int64_t k, int kind)
+static void product_open(struct product *p, struct check *c, const struct quant_info *q, int64_t k, int64_t n_tok,
+                         int kind)
 {
-    *p = (struct product){.q = q, .k = k, .kind = kind};
+    *p = (struct product){.q = q, .k = k, .n_tok = n_tok, .kind = kind};
     if (!quant_row_bytes(q, (uint64_t)k, &p->row_bytes))
         abort();
     p->w = must_alloc(MAX_ROWS * p->row_bytes);
-    p->x = must_alloc((size_t)(MAX_TOKENS * k) * sizeof *p->x);
-    p->y = must_alloc(MAX_TOKENS * MAX_ROWS * sizeof *p->y);
-    p->xq = must_alloc((size_t)(MAX_TOKENS * k));
-    p->xd = must_alloc((size_t)(MAX_TOKENS * (k / 32 + 1)) * sizeof *p->xd);
-    p->xsum = must_alloc((size_t)(MAX_TOKENS * (k / 16 + 1)) * sizeof *p->xsum);
+    p->x = must_alloc((size_t)(p->n_tok * k) * sizeof *p->x);
+    p->y = must_alloc(p->n_tok * MAX_ROWS * sizeof *p->y);
+    p->xq = must_alloc((size_t)(p->n_tok * k));
+    p->xd = must_alloc((size_t)(p->n_tok * (k / 32 + 1)) * sizeof *p->xd);
+    p->xsum = must_alloc((size_t)(p->n_tok * (k / 16 + 1)) * sizeof *p->xsum);
     for (int r = 0; r < MAX_ROWS; r++)
         random_row(&c->rng, q, p->w + (size_t)r * p->row_bytes, k / q->block_len, r % 4 ? 0 : kind);
     int64_t n_scale = kernel_act_n_scale(q->act, k), n_sum = kernel_act_n_sum(q->act, k);
-    for (int t = 0; t < MAX_TOKENS; t++) {
+    for (int t = 0; t < p->n_tok; t++) {
         random_floats(&c->rng, p->x + t * k, k, t % 3 ? t : kind);
         if (q->act == QUANT_ACT_INT8_32)
             c->tables[0]->quantize_int8_32(p->x + t * k, k, p->xq + t * k, p->xd + t * n_scale, p->xsum + t * n_sum);
@@ -157,7 +158,7 @@ static void product_open(struct product *p, struct check *c, const struct quant_
     }
     struct kernel_act act = {.kind = q->act, .k = k, .f32 = p->x, .q = p->xq, .d = p->xd, .sum = p->xsum};
     struct kernel_matmul mm = {
-        .w = p->w, .k = k, .n_row = MAX_ROWS, .row1 = MAX_ROWS, .x = &act, .m = MAX_TOKENS, .y = p->y, .ldy = MAX_ROWS};
+        .w = p->w, .k = k, .n_row = MAX_ROWS, .row1 = MAX_ROWS, .x = &act, .m = p->n_tok, .y = p->y, .ldy = MAX_ROWS};
     c->tables[0]->matmul[q->type](&mm);
 }
 
@@ -171,10 +172,10 @@ static void product_close(struct product *p)
     mem_free(p->xsum);
 }
 
-/* The activations that the product really multiplies with, [MAX_TOKENS][k]. */
+/* The activations that the product really multiplies with, [n_tok][k]. */
 static void rounded_x(const struct product *p, double *x)
 {
-    int64_t len = p->q->act == QUANT_ACT_INT8_32 ? 32 : 256, n = MAX_TOKENS * p->k;
+    int64_t len = p->q->act == QUANT_ACT_INT8_32 ? 32 : 256, n = p->n_tok * p->k;
     for (int64_t i = 0; i < n; i++)
         x[i] = p->q->act == QUANT_ACT_FLOAT ? (double)p->x[i] : (double)p->xq[i] * (double)p->xd[i / len];
 }
@@ -211,11 +212,11 @@ static void check_scalar(struct check *c, const struct product *p)
                     : p->q->act == QUANT_ACT_INT8_32 ? k / 32 + 16
                                                      : k / 256 + 16;
     double *w = must_alloc((size_t)k * sizeof *w), *mag = must_alloc((size_t)k * sizeof *mag);
-    double *x = must_alloc((size_t)(MAX_TOKENS * k) * sizeof *x);
+    double *x = must_alloc((size_t)(p->n_tok * k) * sizeof *x);
     rounded_x(p, x);
     for (int r = 0; r < MAX_ROWS; r++) {
         decode_row(p, r, w, mag);
-        for (int t = 0; t < MAX_TOKENS; t++) {
+        for (int t = 0; t < p->n_tok; t++) {
             double sum = 0, size = 0;
             for (int64_t i = 0; i < k; i++) {
                 sum += w[i] * x[t * k + i];
@@ -296,7 +297,7 @@ static void check_type(struct check *c, const struct quant_info *q)
     for (int i = 0; i < n_k * N_KIND; i++) {
         struct product p;
         int kind = i / n_k;
-        product_open(&p, c, q, (int64_t)list[i % n_k] * q->block_len, kind);
+        product_open(&p, c, q, (int64_t)list[i % n_k] * q->block_len, N_TOKENS, kind);
         check_scalar(c, &p);
         for (int table = 0; table < c->n_table; table++) {
             for (int r = 0; r < N_OF(rows_list); r++)
@@ -309,6 +310,11 @@ static void check_type(struct check *c, const struct quant_info *q)
         }
         product_close(&p);
     }
+    struct product many; /* more tokens than kernels take at once */
+    product_open(&many, c, q, (int64_t)list[1] * q->block_len, MANY_TOKENS, 0);
+    for (int table = 0; table < c->n_table; table++)
+        check_call(c, c->tables[table], &many, 17, MANY_TOKENS, 0, 17);
+    product_close(&many);
 }
 
 void check_products(struct check *c)
