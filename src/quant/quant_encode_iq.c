@@ -34,9 +34,9 @@ static void check_shape(const struct fit_grid *g)
 /* cost[code] of each combination of levels of half of a group's weights; returns the least of them. */
 static float half_costs(const struct fit_grid *g, const float *x, const float *w, const float *level, float cost[256])
 {
-    float c[4][8], least = 0;
+    float c[4][8] = {{0}}, least = 0;
     check_shape(g);
-    int n = g->n_dim / 2, bits = 16 / g->n_dim;
+    int n = g->n_dim == 8 ? 4 : 2, bits = n == 4 ? 2 : 4;
     for (int i = 0; i < n; i++) {
         float best = INFINITY;
         for (int l = 0; l < g->n_level; l++) {
@@ -120,7 +120,7 @@ struct grid_book {
 /* Signed values of eight weights for the scale d > 0. */
 static void fit_eight(const struct grid_book *b, const float *x, const float *w, float d, int8_t value[8])
 {
-    float size[8], level[8];
+    float size[8], level[8] = {0};
     bool minus[8], odd = false;
     int cheapest = 0;
     for (int i = 0; i < 8; i++) {
@@ -328,7 +328,7 @@ static float error_iq1(const void *book, const float *x, const float *w, int n, 
     for (int at = 0; at < n; at += b->run) {
         float best = INFINITY;
         for (int shift = -1; shift <= 1; shift += 2) {
-            const float level[3] = {d * (float)(shift - 8), d * (float)shift, d * (float)(shift + 8)};
+            const float level[8] = {d * (float)(shift - 8), d * (float)shift, d * (float)(shift + 8)};
             float sum = 0;
             int8_t v[32];
             for (int i = 0; i < b->run; i += 8) {
