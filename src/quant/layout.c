@@ -105,20 +105,29 @@ static size_t row_bytes(const struct quant_info *q, uint64_t k)
     return n;
 }
 
-/* One row into lane `lane` of its group; src NULL: zeros. */
-static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *src, int lane, uint64_t k)
+/* A group of 16 rows, `row` bytes apart, of which n are there and the others zeros. Vector by vector, so that what is
+ * written lies in order. */
+static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *src, size_t row, uint64_t n, uint64_t k)
 {
+    static const uint8_t zeros[MAX_VEC * 4 + 4]; /* the longest block */
     const struct r16 *r = &r16_types[q->type];
-    size_t head = (size_t)q->head_bytes;
-    static const uint8_t zeros[4];
-    memcpy(group + (size_t)lane * head, src ? src : zeros, head);
+    const uint8_t *block[LAYOUT_R16_ROWS];
+    size_t step[LAYOUT_R16_ROWS], head = (size_t)q->head_bytes, tail = (size_t)r->tail_bytes;
+    for (uint64_t lane = 0; lane < LAYOUT_R16_ROWS; lane++) {
+        bool there = lane < n;
+        memcpy(group + lane * head, there ? src + lane * row : zeros, head);
+        block[lane] = there ? src + lane * row + head : zeros;
+        step[lane] = there ? (size_t)q->block_bytes : 0;
+    }
     group += head * LAYOUT_R16_ROWS;
-    for (uint64_t b = 0; b < k / (uint64_t)q->block_len; b++, group += q->block_bytes * LAYOUT_R16_ROWS) {
-        const uint8_t *block = src ? src + head + b * (uint64_t)q->block_bytes : NULL;
-        for (int i = 0; i < r->n_vec; i++)
-            memcpy(group + i * 64 + lane * 4, block ? block + r->off[i] : zeros, 4);
-        memcpy(group + r->n_vec * 64 + lane * r->tail_bytes, block ? block + r->tail_off : zeros,
-               (size_t)r->tail_bytes);
+    for (uint64_t b = 0; b < k / (uint64_t)q->block_len; b++) {
+        for (int i = 0; i < r->n_vec; i++, group += 64)
+            for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
+                memcpy(group + 4 * lane, block[lane] + r->off[i], 4);
+        for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++, group += tail)
+            memcpy(group, block[lane] + r->tail_off, tail);
+        for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
+            block[lane] += step[lane];
     }
 }
 
@@ -147,12 +156,8 @@ void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst
         return;
     }
     assert(row0 % LAYOUT_R16_ROWS == 0 && (n % LAYOUT_R16_ROWS == 0 || row0 + n == n_row));
-    uint64_t n_padded = (n + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
-    uint8_t *group = (uint8_t *)dst + row0 * row;
-    for (uint64_t i = 0; i < n_padded; i++) {
-        uint64_t lane = i % LAYOUT_R16_ROWS;
-        r16_put(q, group + (i - lane) * row, i < n ? (const uint8_t *)src + i * row : NULL, (int)lane, k);
-    }
+    for (uint64_t i = 0; i < n; i += LAYOUT_R16_ROWS)
+        r16_put(q, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row, row, n - i, k);
 }
 
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
