@@ -128,7 +128,7 @@ KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int
 {
     KERNELS_UNROLL
     for (int i = 0; i < 8; i++) {
-        vi w = vi_xor(r16_vec(src, i), vi_set1((int32_t)0x80808080));
+        vi w = r16_vec_plus128(src, i);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             s[t] = dot_bytes(s[t], w, q[t] + 4 * i);

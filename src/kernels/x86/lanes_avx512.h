@@ -145,10 +145,7 @@ static inline vf vf_low_half(vi a) /* of the halves in the low words of each lan
 static inline vf vf_load_mxfp4(const uint8_t *p) /* quant/blocks.h: quant_mxfp4_scale */
 {
     __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
-    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);
-    __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
-    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal));
+    return _mm512_scalef_ps(_mm512_set1_ps(1), _mm512_cvtepi32_ps(_mm512_sub_epi32(e, _mm512_set1_epi32(128))));
 }
 static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
 {

@@ -90,6 +90,17 @@ KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, 
     }
 }
 
+/* Weights 4i..4i + 3 of a format of signed values, plus 128: the formats with a table have it in there. */
+KERNELS_ALWAYS_INLINE vi r16_vec_plus128(const struct r16_src *src, int i)
+{
+    vi flip = vi_set1((int32_t)0x80808080);
+    const uint8_t *codes = src->p + (src->type == QUANT_IQ4_XS ? 2 + src->j * 4 + i % 4 : i % 4) * 64;
+    if (src->type == QUANT_Q8_0)
+        return vi_xor(r16_vec32(src, i), flip);
+    const int8_t *values = src->type == QUANT_MXFP4 ? quant_mxfp4_values : quant_iq4_values;
+    return vi_shuffle8(vi_xor(vi_mask16((const uint8_t *)values), flip), r16_bits(codes, i / 4 * 4, 15));
+}
+
 /* Of the sub-block `kind` places behind src's (which is 0 or 4). */
 KERNELS_ALWAYS_INLINE vi r16_vec_kind(const struct r16_src *src, int kind, int i)
 {
