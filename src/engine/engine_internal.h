@@ -50,8 +50,6 @@ struct moebius_engine {
     moebius_engine_options options;
     enum policy_kind policy;
     uint64_t total_bytes; /* for progress */
-    bool has_fingerprint; /* once somebody wanted it */
-    uint32_t fingerprint;
 
     /* memory.c */
     size_t overhead_bytes; /* what the ledger doesn't know */
@@ -81,9 +79,6 @@ struct moebius_session {
     struct model_forward_params forward;
     struct prefetch prefetch;
 };
-
-/* 32 bits that tell models apart. */
-MUST_USE err_code engine_fingerprint(moebius_engine *g, uint32_t *out, struct err *e);
 
 /* Hands an internal error out through the public struct; returns its status. */
 moebius_status engine_status(err_code code, const struct err *e, moebius_error *out);

@@ -19,9 +19,9 @@ struct header {
     char magic[8];
     uint32_t version, kv; /* kv: enum moebius_kv_type */
     char arch[32];
-    uint32_t fingerprint, n_layer, n_embd, n_vocab;
-    uint64_t n_tok, n_bytes; /* n_bytes: of the file */
-    uint32_t n_logits, crc;  /* crc: of the header's bytes before */
+    uint32_t fingerprint, n_layer, n_embd, n_vocab; /* fingerprint: the lower half of store_fingerprint */
+    uint64_t n_tok, n_bytes;                        /* n_bytes: of the file */
+    uint32_t n_logits, crc;                         /* crc: of the header's bytes before */
 };
 
 _Static_assert(sizeof(struct header) == 88 && offsetof(struct header, crc) == 84, "no gaps");
@@ -66,7 +66,9 @@ static err_code make_header(const struct moebius_session *s, struct header *h, s
     memcpy(h->magic, magic, sizeof magic);
     snprintf(h->arch, sizeof h->arch, "%s", m->arch);
     h->n_bytes = file_bytes(s, h->n_tok, h->n_logits);
-    TRY(engine_fingerprint(s->engine, &h->fingerprint, e));
+    uint64_t fingerprint;
+    TRY(store_fingerprint(s->engine->store, &fingerprint, e));
+    h->fingerprint = (uint32_t)fingerprint;
     h->crc = crc32c(0, h, offsetof(struct header, crc));
     return ERR_OK;
 }
@@ -141,10 +143,10 @@ static err_code read_header(struct reader *r, struct header *h, struct err *e)
 static err_code check_header(const struct moebius_session *s, const struct header *h, const char *path, struct err *e)
 {
     const struct model *m = s->engine->model;
-    uint32_t fingerprint;
-    TRY(engine_fingerprint(s->engine, &fingerprint, e));
+    uint64_t fingerprint;
+    TRY(store_fingerprint(s->engine->store, &fingerprint, e));
     if (strncmp(h->arch, m->arch, sizeof h->arch) != 0 || h->n_layer != m->n_layer || h->n_embd != m->n_embd ||
-        h->n_vocab != m->n_vocab || h->fingerprint != fingerprint)
+        h->n_vocab != m->n_vocab || h->fingerprint != (uint32_t)fingerprint)
         return err_set(e, ERR_FORMAT,
                        "%s: a session of another model: %.32s of %u layers, %08x; this one is %s of %lld layers, %08x",
                        path, h->arch, (unsigned)h->n_layer, (unsigned)h->fingerprint, m->arch, (long long)m->n_layer,

@@ -91,9 +91,10 @@ const char *gguf_file_path(const struct gguf *g, int file);
 uint64_t gguf_file_bytes(const struct gguf *g, int file);
 uint64_t gguf_alignment(const struct gguf *g);
 
-/* Tells models apart: a hash of the files' sizes and the tensors' names, types, shapes and places, not of their values.
- */
+/* What a model's files should be: a hash of their sizes, the architecture's keys, and the tensors' names, types, shapes
+ * and places. Not of their values, so that damage does not make another model of them; store_fingerprint adds those. */
 uint64_t gguf_fingerprint(const struct gguf *g);
+uint64_t gguf_mix(uint64_t h, const void *p, size_t n); /* the same hash, continued */
 
 uint64_t gguf_n_kv(const struct gguf *g); /* of the first file */
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t i);

@@ -40,7 +40,7 @@ _Static_assert(STORE_MAX_DIRS == sizeof((struct prepare_result *)0)->n_dir_exper
 static err_code open_source(struct prepare *x, struct err *e)
 {
     enum cpu_level level;
-    char fingerprint[STORE_FINGERPRINT_BYTES];
+    uint64_t fingerprint;
     bool has_checksums;
     int n_threads = x->p->n_threads ? x->p->n_threads : cpu_n_available();
     TRY(cpu_level_detect(&level, e));
@@ -50,7 +50,7 @@ static err_code open_source(struct prepare *x, struct err *e)
     TRY(store_open_gguf(&x->store, x->gguf, e));
     TRY(store_use_checksums(x->store, &has_checksums, e));
     TRY(expert_images(x->device, x->store, &x->images, e));
-    TRY(store_fingerprint(x->store, fingerprint, e));
+    TRY(store_fingerprint(x->store, &fingerprint, e));
     int n = store_n_layers(x->store);
     if (n > 0)
         TRY(manifest_create(&x->wanted, fingerprint, store_get_layer(x->store, 0), x->images, n, e));

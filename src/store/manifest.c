@@ -28,11 +28,11 @@ static err_code make_arrays(struct manifest *m, struct err *e)
     return ERR_OK;
 }
 
-err_code manifest_create(struct manifest *m, const char *fingerprint, const struct store_layer *layers,
+err_code manifest_create(struct manifest *m, uint64_t fingerprint, const struct store_layer *layers,
                          const struct layout_image *images, int n_layers, struct err *e)
 {
     *m = (struct manifest){.n_layers = n_layers};
-    snprintf(m->fingerprint, sizeof m->fingerprint, "%s", fingerprint);
+    snprintf(m->fingerprint, sizeof m->fingerprint, "%016" PRIx64, fingerprint);
     m->layers = arena_calloc(&m->arena, (size_t)n_layers + 1, sizeof *m->layers);
     if (!m->layers)
         return err_nomem(e, (size_t)n_layers * sizeof *m->layers, "a store's manifest");

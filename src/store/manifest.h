@@ -18,7 +18,7 @@
 #define MANIFEST_ABSENT UINT64_MAX
 
 struct manifest {
-    char fingerprint[STORE_FINGERPRINT_BYTES];
+    char fingerprint[28]; /* store_fingerprint, in hexadecimal digits */
     int n_layers;
     struct manifest_layer {
         int n_expert;
@@ -33,7 +33,7 @@ struct manifest {
 
 /* An empty manifest: every expert absent. images: [n_layers], of layers that have experts. Half-open after a failure.
  */
-MUST_USE err_code manifest_create(struct manifest *m, const char *fingerprint, const struct store_layer *layers,
+MUST_USE err_code manifest_create(struct manifest *m, uint64_t fingerprint, const struct store_layer *layers,
                                   const struct layout_image *images, int n_layers, struct err *e);
 /* The same for the model and layouts of another. */
 MUST_USE err_code manifest_create_like(struct manifest *m, const struct manifest *other, struct err *e);

@@ -28,9 +28,9 @@ struct pool;
  * the view, which must outlive the store. */
 MUST_USE err_code store_open_gguf(struct store **out, const struct gguf *g, struct err *e);
 
-/* Which model a store that was opened from a GGUF holds: gguf_fingerprint and the CRC32C of samples of the bytes. */
-enum { STORE_FINGERPRINT_BYTES = 28 };
-MUST_USE err_code store_fingerprint(struct store *s, char out[STORE_FINGERPRINT_BYTES], struct err *e);
+/* Which weights a store that was opened from a GGUF holds: gguf_fingerprint, continued with how each tensor begins and
+ * ends, so that a model's fine-tunes differ. */
+MUST_USE err_code store_fingerprint(struct store *s, uint64_t *out, struct err *e);
 
 /* Reads from one file of any kind; path is borrowed. */
 MUST_USE err_code store_open_file(struct store **out, const char *path, struct err *e);

@@ -85,11 +85,11 @@ err_code store_attach(struct store *s, const char *const *dirs, int n_dirs, cons
                       const struct log *log, struct err *e)
 {
     struct manifest wanted = {0};
-    char fingerprint[STORE_FINGERPRINT_BYTES];
+    uint64_t fingerprint;
     assert(!s->copies);
     if (n_dirs < 1 || n_dirs > STORE_MAX_DIRS)
         return err_set(e, ERR_USAGE, "a store in %d directories: expected 1 to %d", n_dirs, STORE_MAX_DIRS);
-    TRY(store_fingerprint(s, fingerprint, e));
+    TRY(store_fingerprint(s, &fingerprint, e));
     s->copies = mem_calloc(1, sizeof *s->copies);
     if (!s->copies)
         return err_nomem(e, sizeof *s->copies, "a prepared store");

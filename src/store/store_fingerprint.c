@@ -1,25 +1,31 @@
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
 
-#include "base/crc32c.h"
+#include "base/mem.h"
 #include "store/store_internal.h"
 
-enum { N_SAMPLE = 16, SAMPLE_BYTES = 4096 };
+enum { END_BYTES = 64 };
 
-err_code store_fingerprint(struct store *s, char out[STORE_FINGERPRINT_BYTES], struct err *e)
+err_code store_fingerprint(struct store *s, uint64_t *out, struct err *e)
 {
-    char work[SAMPLE_BYTES];
-    uint32_t crc = 0;
     assert(s->gguf);
-    for (int i = 0; i < gguf_n_files(s->gguf); i++) {
-        uint64_t n_bytes = s->files[i].n_bytes;
-        size_t n = n_bytes < SAMPLE_BYTES ? (size_t)n_bytes : SAMPLE_BYTES;
-        for (uint64_t k = 0; k < N_SAMPLE; k++) { /* from the first byte to the last */
-            TRY(store_read(s, &(struct store_range){i, (n_bytes - n) * k / (N_SAMPLE - 1), n, work}, 1, e));
-            crc = crc32c(crc, work, n);
-        }
+    size_t n = (size_t)gguf_n_tensors(s->gguf);
+    char(*ends)[2][END_BYTES] = mem_calloc(n + 1, sizeof *ends); /* [n] */
+    struct store_range(*ranges)[2] = mem_calloc(n + 1, sizeof *ranges);
+    err_code code = ERR_OK;
+    *out = gguf_fingerprint(s->gguf);
+    if (!ends || !ranges)
+        code = err_nomem(e, n * (sizeof *ends + sizeof *ranges), "a model's fingerprint");
+    for (size_t i = 0; i < n && code == ERR_OK; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(s->gguf, i);
+        size_t n_bytes = t->n_bytes < END_BYTES ? (size_t)t->n_bytes : END_BYTES;
+        ranges[i][0] = store_tensor_part(t, 0, n_bytes, ends[i][0]);
+        ranges[i][1] = store_tensor_part(t, t->n_bytes - n_bytes, n_bytes, ends[i][1]);
     }
-    snprintf(out, STORE_FINGERPRINT_BYTES, "%016" PRIx64 "-%08" PRIx32, gguf_fingerprint(s->gguf), crc);
-    return ERR_OK;
+    if (code == ERR_OK)
+        code = store_read(s, ranges[0], 2 * n, e);
+    if (code == ERR_OK)
+        *out = gguf_mix(*out, ends, n * sizeof *ends);
+    mem_free(ranges);
+    mem_free(ends);
+    return code;
 }
