@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* A queue over io_uring: one system call starts or collects many reads, and no threads. Buffers are not registered with
+/* A queue over io_uring: a system call starts a read or collects many, and no threads. Buffers are not registered with
  * the ring: in huge pages, where experts' slots are, that saved 2 to 5 ms of processor time a gigabyte and no time at
  * all (docs/benchmarks.md), and it would pin every slot. */
 #include <errno.h>
@@ -28,14 +28,27 @@ static void hand_over(struct uring_queue *q, struct store_read *r)
     q->n_flying++;
 }
 
+/* Tells the kernel what was handed over and, with `wait`, waits for a completion. It may be short of memory or asked to
+ * come again: then the reads stay in the ring until the next call. */
+static void enter(struct uring_queue *q, bool wait)
+{
+    int result = wait ? io_uring_submit_and_wait(&q->ring, 1) : io_uring_submit(&q->ring);
+    if (wait && (result == -EAGAIN || result == -EBUSY))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* One call for each read: the kernel hands what comes in one call to the drive as one batch, and on a virtual drive
+ * that made experts arrive later (docs/experiments.md). */
 static void start_waiting(struct uring_queue *q)
 {
     while (q->n_flying < q->depth && q->waiting.head) {
         struct store_read *r = read_list_pop(&q->waiting);
-        if (read_begin(&q->base, r))
+        if (read_begin(&q->base, r)) {
             hand_over(q, r);
-        else
+            enter(q, false);
+        } else {
             read_list_push(&q->done, r);
+        }
     }
 }
 
@@ -54,15 +67,6 @@ static void reap(struct uring_queue *q)
     }
 }
 
-/* Tells the kernel what was handed over and, with `wait`, waits for a completion. It may be short of memory or asked to
- * come again: then the reads stay in the ring until the next call. */
-static void enter(struct uring_queue *q, bool wait)
-{
-    int result = wait ? io_uring_submit_and_wait(&q->ring, 1) : io_uring_submit(&q->ring);
-    if (wait && (result == -EAGAIN || result == -EBUSY))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
 static void uring_submit(struct store_queue *base, struct store_read *const *reads, size_t n)
 {
     struct uring_queue *q = (struct uring_queue *)base;
@@ -70,7 +74,8 @@ static void uring_submit(struct store_queue *base, struct store_read *const *rea
         read_list_push(&q->waiting, reads[i]);
     reap(q); /* what has ended makes room */
     start_waiting(q);
-    enter(q, false);
+    if (io_uring_sq_ready(&q->ring) > 0) /* the rest of a short one */
+        enter(q, false);
 }
 
 static size_t uring_collect(struct store_queue *base, struct store_read **done, size_t max, bool wait)
