@@ -7,7 +7,7 @@
 #include "gguf/gguf_facts.h"
 
 /* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations, huge
- * pages that reach beyond what was asked for. Measured with models of 8 to 48 layers (docs/tiers.md). */
+ * pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures). */
 enum { MARGIN_BYTES = 24 << 20 };
 
 /* What loading a matrix takes for a moment, a thread. */
@@ -105,7 +105,7 @@ err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user,
     if (enforce(g, &why) != ERR_OK && code == ERR_OK)
         code = err_set(e, why.code, "%s", why.text);
     TRY(code);
-    g->spare_bytes = session / 2; /* what operations need besides: docs/tiers.md */
+    g->spare_bytes = session / 2; /* a guess at what operations will need; for more, experts give way later */
     size_t need = mem_total_bytes() - experts_more + g->spare_bytes;
     if (need > g->limit_bytes)
         return too_little(g, need + g->overhead_bytes, "this session", e);
