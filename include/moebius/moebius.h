@@ -298,6 +298,16 @@ MOEBIUS_API moebius_status moebius_session_load(moebius_session *session, const 
 /* How many tokens a saved session has; from its header alone. */
 MOEBIUS_API moebius_status moebius_saved_n_tok(const char *path, int64_t *n_tok, moebius_error *error);
 
+/* Activations that meet a matrix of the model's file: row t is scale * x[t * stride + 0 .. k). A tensor of routed
+ * experts or of heads has several matrices. */
+typedef struct moebius_product {
+    const char *tensor; /* its name; borrowed from the engine */
+    int64_t n_matrix, matrix;
+    const float *x;
+    int64_t k, n_row, stride;
+    float scale;
+} moebius_product;
+
 /* Looking inside, for tests and tools: called during eval, costs time. NULL turns it off. */
 typedef struct moebius_trace {
     /* experts chosen in a layer (counting MoE layers only) for n_tok tokens: ids[t * n_used + rank], best first */
@@ -306,6 +316,9 @@ typedef struct moebius_trace {
     void (*guessed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     /* the residual stream [n_embd] of the chunk's last token after a layer */
     void (*hidden)(void *user, int64_t layer, const float *x);
+    /* what is multiplied with matrices of weights (routers apart): of each matrix its rows in the order of the tokens
+     */
+    void (*product)(void *user, const moebius_product *p);
     void *user;
 } moebius_trace;
 MOEBIUS_API void moebius_session_trace(moebius_session *session, const moebius_trace *trace);

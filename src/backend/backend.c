@@ -169,6 +169,12 @@ struct backend_counters backend_counters(struct backend *b)
     return b->v->counters(b);
 }
 
+void backend_observe(struct backend *b, backend_observer *observer, void *user)
+{
+    if (b->v->observe)
+        b->v->observe(b, observer, user);
+}
+
 const char *backend_name(struct backend *b)
 {
     return b->name;

@@ -70,9 +70,10 @@ struct weight_source {
 };
 
 struct weight_desc {
-    const char *name; /* for messages; borrowed */
+    const char *name; /* of the file's tensor that it is, or a part of; borrowed until the weight is closed */
     const struct quant_info *type;
     int64_t k, n_row; /* row length, rows */
+    bool is_observed; /* what it is multiplied by tells what the whole tensor is (backend_observe) */
 };
 
 /* Loads a matrix; owned by the caller. The device reads it once, in parallel, and packs it as it likes. */
@@ -259,6 +260,9 @@ struct op {
         struct {
             enum act_fn act;
             int64_t sort_cutoff; /* M above it: sorted dispatch, else direct; at least 1 */
+            /* the file's gate, up and down, for observers: borrowed; NULL: not to be observed. Where one tensor holds
+             * two of them, one is NULL */
+            const char *const *tensors;
         } experts;
     };
 };
@@ -291,6 +295,23 @@ struct backend_counters backend_counters(struct backend *b);
 
 const char *backend_name(struct backend *b);
 void backend_close(struct backend **b); /* accepts NULL */
+
+/* ---- observing ----------------------------------------------------------------------------------------------- */
+
+/* Activations that meet a matrix of the file: row t is scale * x[t * stride + 0 .. k). A tensor of routed experts or of
+ * heads has several matrices. */
+struct observed {
+    const char *tensor;
+    int64_t n_matrix, matrix;
+    const float *x;
+    int64_t k, n_row, stride;
+    float scale;
+};
+
+/* From now on every MATMUL, HEADS and EXPERTS shows what its weights are multiplied by (before rounding), on the thread
+ * that drives the device; a matrix's rows come in the order of the tokens. NULL ends it. */
+typedef void backend_observer(void *user, const struct observed *o);
+void backend_observe(struct backend *b, backend_observer *observer, void *user);
 
 /* ---- devices ------------------------------------------------------------------------------------------------- */
 

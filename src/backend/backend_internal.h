@@ -28,6 +28,7 @@ struct backend_vtable {
     uint64_t (*fence)(struct backend *b);
     err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
     struct backend_counters (*counters)(struct backend *b);
+    void (*observe)(struct backend *b, backend_observer *observer, void *user); /* NULL: it runs nothing */
     void (*close)(struct backend *b);
 };
 

@@ -322,6 +322,11 @@ static struct backend_counters check_counters(struct backend *b)
     return backend_counters(check_of(b)->side[0]);
 }
 
+static void check_observe(struct backend *b, backend_observer *observer, void *user)
+{
+    backend_observe(check_of(b)->side[0], observer, user);
+}
+
 static void check_close(struct backend *b)
 {
     struct check *c = check_of(b);
@@ -353,6 +358,7 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .fence = check_fence,
         .wait = check_wait,
         .counters = check_counters,
+        .observe = check_observe,
         .close = check_close,
     };
     *out = NULL;

@@ -107,7 +107,11 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
     struct weight *w = mem_calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e, sizeof *w, d->name);
-    *w = (struct weight){.type = d->type, .layout = c->kernels->layout[d->type->type], .k = d->k, .n_row = d->n_row};
+    *w = (struct weight){.type = d->type,
+                         .layout = c->kernels->layout[d->type->type],
+                         .k = d->k,
+                         .n_row = d->n_row,
+                         .observed = d->is_observed ? d->name : NULL};
     struct load l = {.w = w, .src = src, .name = d->name, .failed = ATOMIC_FLAG_INIT};
     bool ok = quant_row_bytes(d->type, (uint64_t)d->k, &l.row_bytes) &&
               layout_bytes(w->layout, d->type, (uint64_t)d->n_row, (uint64_t)d->k, &w->n_bytes);
@@ -259,6 +263,12 @@ static struct backend_counters cpu_counters(struct backend *b)
     return cpu_of(b)->counters;
 }
 
+static void cpu_observe(struct backend *b, backend_observer *observer, void *user)
+{
+    cpu_of(b)->observer = observer;
+    cpu_of(b)->observer_user = user;
+}
+
 static void cpu_close(struct backend *b)
 {
     struct cpu *c = cpu_of(b);
@@ -291,6 +301,7 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .fence = cpu_fence,
         .wait = cpu_wait,
         .counters = cpu_counters,
+        .observe = cpu_observe,
         .close = cpu_close,
     };
     *out = NULL;

@@ -18,6 +18,7 @@ struct weight {
     int64_t k, n_row;
     void *data;
     size_t n_bytes;
+    const char *observed; /* the tensor's name; NULL: not to be observed */
 };
 
 struct bank {
@@ -48,6 +49,8 @@ struct cpu {
     struct err error; /* the first since the last report */
     uint64_t n_fence;
     struct backend_counters counters;
+    backend_observer *observer; /* mostly NULL */
+    void *observer_user;
     struct {
         void *p;
         size_t n_bytes;

@@ -271,6 +271,26 @@ static bool prepare_inputs(struct experts *x, const float *in, int64_t m)
            (!x->sorted || gather_act(x, &x->up_x));
 }
 
+/* What each expert's matrices were multiplied by, once the hidden rows are there. */
+static void observe_experts(const struct experts *x, int64_t n_expert)
+{
+    const struct bank_desc *d = &x->bank->d;
+    const float *in = tensor_data(&x->op->in[0]), *weights = tensor_data(&x->op->in[3]);
+    for (int which = GATE; which <= DOWN; which++) {
+        struct observed o = {.tensor = x->op->experts.tensors[which], .n_matrix = n_expert, .n_row = 1, .scale = 1};
+        o.stride = o.k = which == DOWN ? d->n_ff : d->n_embd;
+        for (int64_t i = 0; o.tensor && i < x->n_item; i++)
+            for (int64_t r = x->items[i].row0; r < x->items[i].row0 + x->items[i].n; r++) {
+                int32_t pair = x->pair_of_row[r];
+                o.matrix = x->items[i].expert;
+                o.x = which == DOWN ? x->hidden + r * o.k : in + pair / x->k * o.k;
+                if (weights && which != DOWN)
+                    o.scale = weights[pair];
+                x->c->observer(x->c->observer_user, &o);
+            }
+    }
+}
+
 void cpu_op_experts(struct cpu *c, const struct op *op)
 {
     const struct bank_desc *d = &op->bank->d;
@@ -296,6 +316,8 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
     if (!x.hidden || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
         return;
     run_items(&x, d->n_ff, gate_up_task);
+    if (c->observer && op->experts.tensors)
+        observe_experts(&x, n_expert);
     enum quant_act down = c->kernels->act[d->down_type->type];
     if (cpu_round_act(c, SCRATCH_ACT_H + down, down, x.hidden, x.n_pair, d->n_ff, &x.down_x))
         run_items(&x, d->n_embd, down_task);

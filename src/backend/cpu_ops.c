@@ -160,6 +160,18 @@ void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const floa
     pool_run(c->pool, n_task, matmul_chunk, &l);
 }
 
+static void observe_matmul(struct cpu *c, const struct weight *w, const struct tensor *x)
+{
+    if (w->observed)
+        c->observer(c->observer_user, &(struct observed){.tensor = w->observed,
+                                                         .n_matrix = 1,
+                                                         .x = tensor_data(x),
+                                                         .k = w->k,
+                                                         .n_row = x->ne[1],
+                                                         .stride = w->k,
+                                                         .scale = 1});
+}
+
 static void op_matmul(struct cpu *c, const struct op *op)
 {
     float *y[OP_MAX_OUT] = {0};
@@ -168,6 +180,8 @@ static void op_matmul(struct cpu *c, const struct op *op)
     for (; n < OP_MAX_OUT && op->weight[n]; n++) {
         y[n] = tensor_data(&op->out[n]);
         bias[n] = tensor_data(&op->vec[n]);
+        if (c->observer)
+            observe_matmul(c, op->weight[n], &op->in[0]);
     }
     cpu_matmul(c, n, op->weight, tensor_data(&op->in[0]), op->in[0].ne[1], y, bias);
 }

@@ -12,9 +12,8 @@ struct ppl {
     const char *file;
     int64_t n_window;
     struct opened opened;
-    char *text;
     int32_t *ids;
-    size_t n_text, n_ids;
+    size_t n_ids;
     int64_t start_ns;
 };
 
@@ -29,30 +28,15 @@ static bool print_progress(void *user, const struct ppl_result *r, int64_t n_win
     return !cli_interrupted();
 }
 
-/* CR LF to LF, in place: a text scores the same whatever system its copy went through. Returns the new length. */
-static size_t unify_line_ends(char *text, size_t n)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (text[i] != '\r' || i + 1 == n || text[i + 1] != '\n')
-            text[kept++] = text[i];
-    return kept;
-}
-
 static err_code ppl(struct ppl *p, struct err *e)
 {
-    moebius_error error;
     struct ppl_result r;
     if (!p->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
     if (p->model.n_ctx < 4)
         return err_set(e, ERR_USAGE, "--ctx %lld: expected at least 4", (long long)p->model.n_ctx);
     TRY(cli_open_engine(&p->model, &p->opened, e));
-    TRY(cli_read_file(p->file, &p->text, &p->n_text, e));
-    p->n_text = unify_line_ends(p->text, p->n_text);
-    if (moebius_tokenize(moebius_engine_vocab(p->opened.engine), p->text, p->n_text, true, false, &p->ids, &p->n_ids,
-                         &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+    TRY(cli_read_tokens(p->file, moebius_engine_vocab(p->opened.engine), &p->ids, &p->n_ids, e));
     TRY(cli_open_session(&p->model, p->model.n_ctx, &p->opened, e));
     cli_catch_interrupt();
     p->start_ns = clock_ns();
@@ -81,7 +65,6 @@ static int run(const struct command *c, int argc, char **argv)
     if (code == ERR_OK)
         code = ppl(&p, &e);
     cli_close(&p.opened);
-    mem_free(p.text);
     mem_free(p.ids);
     return cli_exit(c, code, &e);
 }

@@ -59,10 +59,11 @@ const struct command cmd_quantize = {
     .name = "quantize",
     .usage = "IN OUT --type TYPE [OPTIONS]",
     .summary = "make a smaller GGUF file from one of F32, F16, BF16 or Q8_0",
-    .details = "Mixes: Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K Q4_0 Q4_1 Q5_0 Q5_1 Q8_0\n"
-               "IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M IQ3_XXS IQ3_S IQ3_M IQ4_XS IQ4_NL TQ1_0 TQ2_0 MXFP4_MOE\n"
-               "F16 BF16 F32. With small routed experts and the rest at 6 to 8 bits: MOE_IQ2_XXS MOE_Q2_K\n"
-               "MOE_IQ3_XXS MOE_Q3_K MOE_IQ4_XS MOE_Q4_K. Any weight type names itself.\n"
+    .details = "Mixes:"
+#define PRESET(name, ...) " " #name
+#include "jobs/quantize_presets.def"
+#undef PRESET
+               ".\nMOE_*: small routed experts, the rest at 6 to 8 bits. Any weight type names itself.\n"
                "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2.",
     .max_operand = 2,
     .hint = "expected two files",

@@ -197,6 +197,29 @@ err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
     return ERR_OK;
 }
 
+/* CR LF to LF, in place; the new length. */
+static size_t unify_line_ends(char *text, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (text[i] != '\r' || i + 1 == n || text[i + 1] != '\n')
+            text[kept++] = text[i];
+    return kept;
+}
+
+err_code cli_read_tokens(const char *path, const moebius_vocab *vocab, int32_t **ids, size_t *n, struct err *e)
+{
+    char *text = NULL;
+    size_t n_text;
+    moebius_error error;
+    err_code code = cli_read_file(path, &text, &n_text, e);
+    if (code == ERR_OK &&
+        moebius_tokenize(vocab, text, unify_line_ends(text, n_text), true, false, ids, n, &error) != MOEBIUS_OK)
+        code = cli_error(e, &error);
+    mem_free(text);
+    return code;
+}
+
 err_code cli_open_template(const char *file, const char *model, const moebius_vocab *vocab, moebius_template **out,
                            struct err *e)
 {

@@ -119,6 +119,11 @@ err_code cli_error(struct err *e, const moebius_error *from);
 /* The whole of a file, or of standard input for "-", NUL-terminated; owned by the caller (mem_free). */
 MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e);
 
+/* A text file's tokens (BOS and EOS as the file says; CR LF counts as LF, so that a text is the same whatever system
+ * its copy went through); owned by the caller (mem_free). */
+MUST_USE err_code cli_read_tokens(const char *path, const moebius_vocab *vocab, int32_t **ids, size_t *n,
+                                  struct err *e);
+
 /* The template in a file, or else the model's own: `model` names it in messages. `vocab` may be NULL with a file. */
 MUST_USE err_code cli_open_template(const char *file, const char *model, const moebius_vocab *vocab,
                                     moebius_template **out, struct err *e);

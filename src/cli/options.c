@@ -16,11 +16,27 @@ int cli_exit(const struct command *c, err_code code, const struct err *e)
     return code;
 }
 
+/* Lines that are too long are broken at spaces. */
+static void print_wrapped(const char *text)
+{
+    enum { WIDTH = 100 };
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        if (n > WIDTH)
+            for (n = WIDTH; n > 1 && text[n] != ' ';)
+                n--;
+        printf("%.*s\n", (int)n, text);
+        text += n + (text[n] != '\0');
+    }
+}
+
 static void print_help(const struct command *c, const struct option *o, int n)
 {
     printf("usage: moebius %s %s\n\n%s\n", c->name, c->usage, c->summary);
-    if (c->details)
-        printf("\n%s\n", c->details);
+    if (c->details) {
+        printf("\n");
+        print_wrapped(c->details);
+    }
     printf("\noptions:\n");
     for (int i = 0; i < n; i++) {
         char left[64];

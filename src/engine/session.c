@@ -150,8 +150,8 @@ static err_code each_logits(moebius_session *s, int64_t n_out, size_t at, moebiu
 }
 
 /* Tokens in chunks; the logits of those from `first` on. */
-static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn, void *user,
-                     struct err *e)
+static err_code eval_chunks(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn,
+                            void *user, struct err *e)
 {
     TRY(check_tokens(s, ids, n, e));
     s->last = NULL;
@@ -169,6 +169,24 @@ static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t fi
         i += chunk;
     }
     return ERR_OK;
+}
+
+static void observed(void *user, const struct observed *o)
+{
+    const moebius_session *s = user;
+    const moebius_product p = {o->tensor, o->n_matrix, o->matrix, o->x, o->k, o->n_row, o->stride, o->scale};
+    s->trace.product(s->trace.user, &p);
+}
+
+static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn, void *user,
+                     struct err *e)
+{
+    if (!s->trace.product)
+        return eval_chunks(s, ids, n, first, fn, user, e);
+    backend_observe(s->engine->device, observed, s);
+    err_code code = eval_chunks(s, ids, n, first, fn, user, e);
+    backend_observe(s->engine->device, NULL, NULL);
+    return code;
 }
 
 moebius_status moebius_session_eval(moebius_session *session, const int32_t *ids, size_t n, moebius_error *error)

@@ -38,7 +38,8 @@ void imatrix_close(struct imatrix **m)
     *m = NULL;
 }
 
-/* NAME + suffix as n rows of floats, n NULL or its number; NULL without an error when it is absent. */
+/* NAME + suffix: *n_row rows of n_column floats; NULL without an error when it is absent. How the file divides them is
+ * no matter: where heads have a matrix each, llama.cpp writes all of them as one row. */
 static err_code read_table(struct imatrix *m, const char *name, const char *suffix, uint64_t n_column, uint64_t *n_row,
                            float **out, struct err *e)
 {
@@ -49,33 +50,33 @@ static err_code read_table(struct imatrix *m, const char *name, const char *suff
     if (!t)
         return ERR_OK;
     const char *path = gguf_file_path(m->g, t->file);
-    uint64_t rows = t->ne[1] * t->ne[2] * t->ne[3];
-    if (t->type_id != QUANT_F32 || t->ne[0] != n_column || (*n_row && rows != *n_row))
+    uint64_t n = t->n_bytes / sizeof **out;
+    if (t->type_id != QUANT_F32 || n % n_column != 0)
         return err_set(e, ERR_FORMAT,
-                       "%s: tensor %s has %" PRIu64 " x %" PRIu64 " numbers of type %u, expected F32, %" PRIu64
-                       " a matrix",
-                       path, full, t->ne[0], rows, t->type_id, n_column);
-    *n_row = rows;
+                       "%s: tensor %s has %" PRIu64 " numbers of type %u, expected F32, %" PRIu64 " a matrix", path,
+                       full, n, t->type_id, n_column);
+    *n_row = n / n_column;
     *out = mem_alloc((size_t)t->n_bytes);
     if (!*out)
         return err_nomem(e, (size_t)t->n_bytes, full);
     struct store_range r = store_tensor_range(t, *out);
     TRY(store_read(m->s, &r, 1, e));
-    for (uint64_t i = 0; i < n_column * rows; i++)
+    for (uint64_t i = 0; i < n; i++)
         if (!((*out)[i] >= 0) || isinf((*out)[i]))
             return err_set(e, ERR_FORMAT, "%s: tensor %s: number %" PRIu64 " is %g, expected at least 0 and finite",
                            path, full, i, (double)(*out)[i]);
     return ERR_OK;
 }
 
-/* Sums to means, each drawn to the mean of all matrices as far as it saw few tokens. */
-static uint64_t means_of_sums(float *sums, const float *counts, uint64_t n_matrix, uint64_t n)
+/* Sums to means, each drawn to the mean of all matrices as far as it saw few tokens. n_count: 1 or n_matrix. */
+static uint64_t means_of_sums(float *sums, uint64_t n_matrix, uint64_t n, const float *counts, uint64_t n_count)
 {
     double n_token = 0;
     uint64_t n_poor = 0;
     for (uint64_t i = 0; i < n_matrix; i++) {
-        n_token += (double)counts[i];
-        n_poor += counts[i] < IMATRIX_PRIOR_TOKENS;
+        float count = counts[n_count > 1 ? i : 0];
+        n_token += (double)count;
+        n_poor += count < IMATRIX_PRIOR_TOKENS;
     }
     for (uint64_t c = 0; c < n && n_token > 0; c++) {
         double all = 0;
@@ -83,7 +84,7 @@ static uint64_t means_of_sums(float *sums, const float *counts, uint64_t n_matri
             all += (double)sums[i * n + c];
         for (uint64_t i = 0; i < n_matrix; i++) {
             double sum = (double)sums[i * n + c] + IMATRIX_PRIOR_TOKENS * all / n_token;
-            sums[i * n + c] = (float)(sum / ((double)counts[i] + IMATRIX_PRIOR_TOKENS));
+            sums[i * n + c] = (float)(sum / ((double)counts[n_count > 1 ? i : 0] + IMATRIX_PRIOR_TOKENS));
         }
     }
     return n_poor;
@@ -93,20 +94,22 @@ err_code imatrix_importance(struct imatrix *m, const struct gguf_tensor *weight,
                             uint64_t *n_poor, struct err *e)
 {
     float *sums = NULL, *counts = NULL;
+    uint64_t n_count = 0;
     err_code code;
     *out = NULL;
     *n_matrix = 0;
     TRY_OUT(read_table(m, weight->name, ".in_sum2", weight->ne[0], n_matrix, &sums, e));
     if (!sums)
         goto out;
-    TRY_OUT(read_table(m, weight->name, ".counts", 1, n_matrix, &counts, e));
-    if (!counts || (*n_matrix != 1 && *n_matrix != weight->ne[2])) {
-        code = err_set(e, ERR_FORMAT, "%s: tensor %s.%s, expected counts and sums of 1 or %" PRIu64 " matrices",
-                       gguf_file_path(m->g, 0), weight->name, counts ? "in_sum2 has others" : "counts is missing",
-                       weight->ne[2]);
+    TRY_OUT(read_table(m, weight->name, ".counts", 1, &n_count, &counts, e));
+    if (!counts || (*n_matrix != 1 && *n_matrix != weight->ne[2]) || (n_count != 1 && n_count != *n_matrix)) {
+        code = err_set(e, ERR_FORMAT,
+                       "%s: tensor %s has sums (in_sum2) of %" PRIu64 " matrices and %" PRIu64
+                       " counts, expected 1 or %" PRIu64 " of both",
+                       gguf_file_path(m->g, 0), weight->name, *n_matrix, n_count, weight->ne[2]);
         goto out;
     }
-    *n_poor = means_of_sums(sums, counts, *n_matrix, weight->ne[0]);
+    *n_poor = means_of_sums(sums, *n_matrix, weight->ne[0], counts, n_count);
     *out = sums;
     sums = NULL;
 out:

@@ -214,7 +214,8 @@ err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int
     int64_t n_row = 0;
     for (int i = 0; i < n_run; i++)
         n_row += runs[i].n_row;
-    const struct weight_desc d = {.type = t->info, .k = k, .n_row = n_row};
+    /* one part of a tensor stands for all of it, as all see the same: that with its first row */
+    const struct weight_desc d = {.type = t->info, .k = k, .n_row = n_row, .is_observed = runs[0].first == 0};
     return load_matrix(l, t->name, d, &(struct weight_source){read_rows, &src}, out, e);
 }
 
@@ -282,8 +283,10 @@ err_code load_head_weight(struct loader *l, int64_t layer, const char *name, con
     struct head_source src = {.file = {.l = l, .t = t}, .rows = *rows};
     quant_row_bytes(t->info, t->ne[0], &src.file.row_bytes);
     src.n_padded = (rows->n_row + HEAD_ROWS - 1) / HEAD_ROWS * HEAD_ROWS;
-    const struct weight_desc d = {
-        .type = rows->transposed ? quant_info(QUANT_F32) : t->info, .k = rows->k, .n_row = n_head * src.n_padded};
+    const struct weight_desc d = {.type = rows->transposed ? quant_info(QUANT_F32) : t->info,
+                                  .k = rows->k,
+                                  .n_row = n_head * src.n_padded,
+                                  .is_observed = !rows->transposed && shape[2] == n_head};
     return load_matrix(l, t->name, d, &(struct weight_source){read_head_rows, &src}, out, e);
 }
 
@@ -559,6 +562,12 @@ err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
     return load_vector(l, layer, "ffn_down.bias", m->n_embd, false, &f->down_bias, e);
 }
 
+static err_code keep_name(struct loader *l, const struct gguf_tensor *t, const char **out, struct err *e)
+{
+    *out = arena_strndup(&l->m->arena, t->name, strlen(t->name));
+    return *out ? ERR_OK : err_nomem(e, strlen(t->name), "a name");
+}
+
 static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
 {
     struct model *m = l->m;
@@ -579,6 +588,10 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
         TRY(need_tensor(l, layer, "ffn_gate_exps.weight", m->n_embd, n_ff, y->n_expert, &gate, e));
         TRY(need_tensor(l, layer, "ffn_up_exps.weight", m->n_embd, n_ff, y->n_expert, &up, e));
     }
+    TRY(keep_name(l, gate, &y->tensors[0], e));
+    if (up != gate)
+        TRY(keep_name(l, up, &y->tensors[1], e));
+    TRY(keep_name(l, down, &y->tensors[2], e));
     TRY(load_table(l, layer, "ffn_gate_exps.bias", n_ff, y->n_expert, false, &y->gate_bias, e));
     TRY(load_table(l, layer, "ffn_up_exps.bias", n_ff, y->n_expert, false, &y->up_bias, e));
     TRY(load_table(l, layer, "ffn_down_exps.bias", m->n_embd, y->n_expert, false, &y->down_bias, e));

@@ -76,7 +76,7 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
                                     .out = {c->y},
                                     .vec = {l->gate_bias, l->up_bias, l->down_bias},
                                     .bank = experts_bank(experts, l->experts_layer),
-                                    .experts = {l->act, sort_cutoff}});
+                                    .experts = {l->act, sort_cutoff, l->tensors}});
 }
 
 /* Experts that are not all at hand, as they become ready. */

@@ -26,6 +26,8 @@ struct moe_layer {
     enum act_fn act;
     struct tensor gate_bias, up_bias, down_bias; /* [n_ff][n_expert], [n_ff][n_expert], [n_embd][n_expert] */
 
+    const char *tensors[3]; /* as in OP_EXPERTS */
+
     /* the shared expert: absent when shared_down is NULL */
     int64_t n_ff_shared;
     struct weight *shared_gate, *shared_up, *shared_down;

@@ -3,6 +3,7 @@
 
 Each function below is one test; a failed assertion names itself."""
 import json
+import math
 import os
 import re
 import struct
@@ -43,7 +44,7 @@ def tmp(name):
     return os.path.join(TMP.name, name)
 
 
-COMMANDS = ["chat", "generate", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "quantize", "prepare", "verify",
+COMMANDS = ["chat", "generate", "imatrix", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "quantize", "prepare", "verify",
             "version"]
 
 
@@ -410,6 +411,127 @@ def test_quantize_weighs_errors_by_an_importance_matrix():
     tables = {name + ".in_sum2": ([256, 4], [-1.0] * 1024), name + ".counts": ([1, 4], [1.0] * 4)}
     write_f32_gguf(weights, tables, [("general.type", "imatrix")])
     fails(4, "quantize", source, tmp("o.gguf"), "--type", "Q2_K", "--imatrix", weights, says=["in_sum2", "-1"])
+
+
+def read_gguf(path):
+    """Metadata of plain values and the tensors {name: (ne, floats)} of a GGUF with F32 and F16 tensors."""
+    data, at = open(path, "rb").read(), 0
+
+    def take(form):
+        nonlocal at
+        v = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return v if len(v) > 1 else v[0]
+
+    def string():
+        return take(f"{take('Q')}s").decode()
+
+    def value(kind):
+        if kind == 9:
+            inner = take("I")
+            return [value(inner) for _ in range(take("Q"))]
+        return string() if kind == 8 else take("BbHhIif?"[kind] if kind < 8 else {10: "Q", 11: "q", 12: "d"}[kind])
+
+    assert data[:4] == b"GGUF"
+    at = 4
+    _, n_tensor, n_kv = take("IQQ")
+    kv = {}
+    for _ in range(n_kv):
+        key = string()
+        kv[key] = value(take("I"))
+    rows = []
+    for _ in range(n_tensor):
+        name, n_dim = string(), take("I")
+        rows.append((name, [take("Q") for _ in range(n_dim)], *take("IQ")))
+    base, tensors = -(-at // 32) * 32, {}
+    for name, ne, kind, off in rows:
+        if kind < 2:
+            tensors[name] = ne, struct.unpack_from(f"<{math.prod(ne)}{'fe'[kind]}", data, base + off)
+    return kv, tensors
+
+
+def one_token_sums(kv, t, token):
+    """What the first layer's matrices meet when a Mixtral-like model sees one token: {name: (matrix, activations)}."""
+    def times(name, x, first=0, n=None):
+        ne, w = t[name]
+        return [sum(a * b for a, b in zip(w[r * ne[0]:(r + 1) * ne[0]], x)) for r in range(first, first + (n or ne[1]))]
+
+    def norm(x, name):
+        s = 1 / math.sqrt(sum(v * v for v in x) / len(x) + kv["llama.attention.layer_norm_rms_epsilon"])
+        return [v * s * w for v, w in zip(x, t[name][1])]
+
+    n = kv["llama.embedding_length"]
+    x = t["token_embd.weight"][1][token * n:(token + 1) * n]
+    h = norm(x, "blk.0.attn_norm.weight")
+    met = [(f"blk.0.attn_{q}.weight", 0, h) for q in "qkv"]
+    v = times("blk.0.attn_v.weight", h)  # attention over one position gives its value, to each head of the group
+    dim, group = n // kv["llama.attention.head_count"], kv["llama.attention.head_count"] // kv["llama.attention.head_count_kv"]
+    a = [v[i // dim // group * dim + i % dim] for i in range(n)]
+    met.append(("blk.0.attn_output.weight", 0, a))
+    h = norm([p + q for p, q in zip(x, times("blk.0.attn_output.weight", a))], "blk.0.ffn_norm.weight")
+    logits = times("blk.0.ffn_gate_inp.weight", h)
+    for e in sorted(range(len(logits)), key=lambda i: -logits[i])[:kv["llama.expert_used_count"]]:
+        met += [(f"blk.0.ffn_{m}_exps.weight", e, h) for m in ("gate", "up")]
+        n_ff = t["blk.0.ffn_up_exps.weight"][0][1]
+        gate, up = (times(f"blk.0.ffn_{m}_exps.weight", h, e * n_ff, n_ff) for m in ("gate", "up"))
+        met.append(("blk.0.ffn_down_exps.weight", e, [g / (1 + math.exp(-g)) * u for g, u in zip(gate, up)]))
+    return met
+
+
+def test_imatrix_sums_squares_of_what_weights_are_multiplied_by():
+    model, _ = golden("llama_moe")
+    text, path = "It was a dark and stormy night; the rain fell in torrents.", tmp("imatrix.gguf")
+    ids = [int(i) for i in re.findall(r"\d+", out("tokenize", "-m", model, "--ids", text))]
+    run("imatrix", "-m", model, "-f", "-", "-o", path, "--ctx", 1, "--kv", "f32", stdin=text.encode())
+    kv, sums = read_gguf(path)
+    assert kv["general.type"] == "imatrix" and kv["imatrix.datasets"] == ["-"]
+    assert kv["imatrix.chunk_size"] == 1 and kv["imatrix.chunk_count"] == len(ids)
+    model_kv, tensors = read_gguf(model)
+    want, counts = {}, {}
+    bos = model_kv["tokenizer.ggml.bos_token_id"]
+    for name, matrix, x in one_token_sums(model_kv, tensors, bos):  # each window begins with it
+        want[name, matrix] = [len(ids) * v * v for v in x]
+        counts[name, matrix] = len(ids)
+    names = {n for n, _ in want}
+    assert len(names) == 7 and names < {n[:-len(".counts")] for n in sums if n.endswith(".counts")}
+    for name in names:
+        ne, got = sums[name + ".in_sum2"]
+        n_matrix = math.prod(tensors[name][0][2:])
+        assert ne == [tensors[name][0][0], n_matrix] and sums[name + ".counts"][0] == [1, n_matrix]
+        for m in range(n_matrix):
+            assert sums[name + ".counts"][1][m] == counts.get((name, m), 0), (name, m)
+            for a, b in zip(got[m * ne[0]:(m + 1) * ne[0]], want.get((name, m), [0] * ne[0])):
+                assert abs(a - b) <= 1e-4 * abs(b) + 1e-7, (name, m, a, b)
+
+
+def test_imatrix_counts_tokens_and_depends_on_nothing_else():
+    text, files = tmp("text"), []
+    open(text, "w").write("Once upon a time there was a little girl who loved her dog. " * 20)
+    for i, extra in enumerate(([], ["-t", 1, "-b", 64], ["--sort-cutoff", 1000, "--expert-ram", "40%"])):
+        files.append(tmp(f"imatrix{i}.gguf"))
+        report = out("imatrix", "-m", DEMO, "-f", text, "-o", files[-1], "--ctx", 100, "--chunks", 2, *extra)
+    assert all(open(f, "rb").read() == open(files[0], "rb").read() for f in files)
+    few = re.search(r"^blk.3: (\d+) of 24 experts saw fewer than 16 tokens; expert (\d+) saw (\d+)$", report, re.M)
+    _, sums = read_gguf(files[0])
+    counts = sums["blk.3.ffn_up_exps.weight.counts"][1]
+    assert sum(counts) == 2 * 200 and sums["blk.3.attn_q.weight.counts"][1] == (200.0,)
+    assert sum(c < 16 for c in counts) == int(few[1]) and counts[int(few[2])] == int(few[3]) == min(counts)
+    report = out("quantize", DEMO, tmp("o.gguf"), "--type", "MOE_Q2_K", "--imatrix", files[0])
+    assert re.findall(r"^(\S+) .*, no importances$", report, re.M) == ["token_embd.weight"]
+    fails(2, "imatrix", "-m", DEMO, says=["-f"])
+    fails(2, "imatrix", "-m", DEMO, "-f", text, "--ctx", 500, says=["window of 500"])
+
+
+def test_imatrix_knows_parts_of_tensors_and_a_matrix_for_each_head():
+    for name, tensors in (("deepseek2_latent", {"blk.1.attn_k_b.weight": 3, "blk.1.attn_kv_a_mqa.weight": 1}),
+                          ("qwen2_fused", {"blk.0.attn_qkv.weight": 1}), ("qwen35", {"blk.0.ssm_out.weight": 1})):
+        model, _ = golden(name)
+        run("imatrix", "-m", model, "-f", "-", "-o", tmp("i.gguf"), "--ctx", 8, "--chunks", 3, stdin=b"one two three " * 20)
+        _, sums = read_gguf(tmp("i.gguf"))
+        for tensor, n_dim in tensors.items():
+            counts = sums[tensor + ".counts"][1]
+            assert set(counts) == {24.0} and (len(counts) > 1) == (n_dim == 3), (tensor, counts)
+            assert len(sums[tensor + ".in_sum2"][1]) == sums[tensor + ".in_sum2"][0][0] * len(counts)
 
 
 def test_quantize_names_every_mix_in_its_help():

@@ -1,0 +1,75 @@
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "jobs/imatrix_gather.h"
+
+struct imatrix_command {
+    struct model_options model;
+    const char *file, *out;
+    int64_t n_window;
+    struct opened opened;
+    int32_t *ids;
+    size_t n_ids;
+    struct imatrix_gather *gather;
+};
+
+static bool print_progress(void *user, int64_t n_done, int64_t n_window)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%lld of %lld windows ", (long long)n_done, (long long)n_window);
+    return !cli_interrupted();
+}
+
+static err_code imatrix(struct imatrix_command *c, struct err *e)
+{
+    if (!c->file)
+        return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
+    TRY(cli_open_engine(&c->model, &c->opened, e));
+    TRY(cli_read_tokens(c->file, moebius_engine_vocab(c->opened.engine), &c->ids, &c->n_ids, e));
+    TRY(cli_open_session(&c->model, c->model.n_ctx, &c->opened, e));
+    cli_catch_interrupt();
+    err_code code = imatrix_gather_run(&c->gather, c->opened.session, c->opened.engine, c->ids, c->n_ids,
+                                       c->model.n_ctx, c->n_window, print_progress, NULL, e);
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%40s\r", "");
+    TRY(code);
+    if (cli_interrupted())
+        return err_set(e, ERR_CANCELLED, "interrupted; %s is as it was", c->out);
+    TRY(imatrix_gather_save(c->gather, c->out, c->file, e));
+    imatrix_gather_report(c->gather, stdout);
+    return ERR_OK;
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+    struct imatrix_command c = {.model.n_ctx = 512, .out = "imatrix.gguf"};
+    const struct option options[] = {
+        MODEL_OPTIONS(c.model),
+        {"--file,-f", OPT_STRING, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
+        {"--out,-o", OPT_STRING, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},
+        {"--ctx,-c", OPT_INT, &c.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
+        {"--chunks", OPT_INT, &c.n_window, "N", "the first N windows only", 1, 1e12, 0},
+    };
+    struct err e = {0};
+    err_code code = options_parse(command, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = imatrix(&c, &e);
+    imatrix_gather_close(&c.gather);
+    cli_close(&c.opened);
+    mem_free(c.ids);
+    return cli_exit(command, code, &e);
+}
+
+const struct command cmd_imatrix = {
+    .name = "imatrix",
+    .usage = "-m FILE -f TEXT [OPTIONS]",
+    .summary = "what a text makes of each weight's importance, for quantize --imatrix",
+    .details = "Sums the squares of what each matrix is multiplied by, each routed expert's for itself, and writes\n"
+               "them in llama.cpp's format. Layers whose experts saw few tokens are named; quantize draws those\n"
+               "experts' importances to the mean of all.",
+    .hint = "the text is given with -f",
+    .run = run,
+};
