@@ -1,6 +1,6 @@
-/* How fast a model runs, and how fast it could: prefill and decode are timed in rounds, and after each the machine's
- * roof is measured. A phase's roof is the time that its operations can't go below, summed: of each, the longer of its
- * bytes over the memory's bandwidth and its multiply-adds over the peaks of their units. */
+/* How fast a model runs, and how fast it could: prefill and decode are timed in rounds, and before and after each
+ * the machine's roof is measured. A phase's roof is the time that its operations can't go below, summed: of each, the
+ * longer of its bytes over the memory's bandwidth and its multiply-adds over the peaks of their units. */
 #ifndef JOBS_BENCH_H
 #define JOBS_BENCH_H
 
