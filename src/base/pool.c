@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/mem.h"
 
 /* A loop of decode lasts tens of microseconds, a sleep and wake-up about as long: spin about that long first. */
@@ -21,13 +22,15 @@ struct event {
 };
 
 struct pool {
-    struct event start;  /* counts loops; a change starts one */
-    struct event n_busy; /* workers still inside the current loop */
+    struct event start;    /* counts loops; a change starts one */
+    struct event n_inside; /* workers that look at the loop, or work on it */
+    atomic_bool open;      /* there is a loop to join: fn, arg and n_tasks are its */
     _Alignas(CACHE_LINE) atomic_size_t next_task;
     _Alignas(CACHE_LINE) size_t n_tasks;
     pool_fn *fn;
     void *arg;
-    bool stop;
+    atomic_bool stop;
+    int n_spin;
     int n_threads, n_started; /* both count the caller */
     struct worker {
         struct pool *pool;
@@ -50,10 +53,10 @@ static void event_wake(struct event *ev)
 }
 
 /* Waits until the value equals `goal` (or, with `differ`, no longer equals it): spins, then sleeps in the kernel. */
-static void event_wait(struct event *ev, unsigned goal, bool differ)
+static void event_wait(struct event *ev, unsigned goal, bool differ, int n_spin)
 {
-    for (int i = 0; i < N_SPIN; i++) {
-        if ((atomic_load_explicit(&ev->value, memory_order_acquire) == goal) != differ)
+    for (int i = 0; i < n_spin; i++) {
+        if ((atomic_load(&ev->value) == goal) != differ)
             return;
         cpu_relax();
     }
@@ -81,13 +84,18 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
-    for (unsigned seen = 0;; seen++) {
-        event_wait(&p->start, seen, true);
-        if (p->stop)
+    for (unsigned seen = 0;;) {
+        event_wait(&p->start, seen, true, p->n_spin);
+        seen = atomic_load(&p->start.value);
+        if (atomic_load(&p->stop))
             return NULL;
-        run_tasks(p, w->index);
-        if (atomic_fetch_sub(&p->n_busy.value, 1) == 1)
-            event_wake(&p->n_busy);
+        /* Whoever comes late finds the loop closed and is not waited for. Either this sees that it is closed, or who
+         * closed it sees that somebody is inside. */
+        atomic_fetch_add(&p->n_inside.value, 1);
+        if (atomic_load(&p->open))
+            run_tasks(p, w->index);
+        if (atomic_fetch_sub(&p->n_inside.value, 1) == 1)
+            event_wake(&p->n_inside);
     }
 }
 
@@ -101,6 +109,7 @@ err_code pool_create(struct pool **out, int n_threads, struct err *e)
     if (!p)
         return err_nomem(e, n_bytes, "the thread pool");
     *p = (struct pool){.n_threads = n_threads, .n_started = 1};
+    p->n_spin = n_threads <= cpu_n_available() ? N_SPIN : 0; /* else who spins keeps another from working */
     *out = p;
     for (int i = 1; i < n_threads; i++) {
         struct worker *w = &p->workers[i];
@@ -125,7 +134,7 @@ void pool_close(struct pool **out)
     struct pool *p = *out;
     if (!p)
         return;
-    p->stop = true;
+    atomic_store(&p->stop, true);
     start_workers(p);
     for (int i = 1; i < p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
@@ -149,8 +158,9 @@ void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
     p->arg = arg;
     p->n_tasks = n_tasks;
     atomic_store_explicit(&p->next_task, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->n_busy.value, (unsigned)p->n_threads - 1, memory_order_relaxed);
+    atomic_store(&p->open, true);
     start_workers(p);
     run_tasks(p, 0);
-    event_wait(&p->n_busy, 0, false);
+    atomic_store(&p->open, false);
+    event_wait(&p->n_inside, 0, false, p->n_spin);
 }

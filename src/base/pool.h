@@ -1,8 +1,9 @@
 /* A pool of threads that runs one parallel loop at a time.
  *
  * The engine makes the pool and passes it down; there is no global one. Tasks are handed out one by one, in order,
- * to whoever is free, so that a slow core delays the loop by one task and not by a share. Waiters spin for a few
- * microseconds and then sleep, so that a busy machine slows us down in proportion and no more. */
+ * to whoever is free, so that a slow core delays the loop by one task and not by a share; a thread that gets no core in
+ * time is not waited for. Waiters spin for a few microseconds and then sleep, so that a busy machine slows us down in
+ * proportion and no more. */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 
