@@ -68,11 +68,13 @@ typedef enum moebius_direct { MOEBIUS_DIRECT_AUTO, MOEBIUS_DIRECT_ON, MOEBIUS_DI
 typedef enum moebius_prefetch { MOEBIUS_PREFETCH_AUTO, MOEBIUS_PREFETCH_ON, MOEBIUS_PREFETCH_OFF } moebius_prefetch;
 
 typedef struct moebius_engine_options {
-    int n_threads;       /* 0: one for each processor that the process may use */
-    bool reference;      /* float activations on dequantised weights: slow and exact */
-    bool check_ops;      /* run every operation on the reference device too and compare */
-    int64_t sort_cutoff; /* more tokens than this at once: experts by sorted dispatch; 0: the default */
-    int64_t ram_bytes;   /* the process's peak memory at most; 0: no bound. One engine at a time may have one */
+    int n_threads;  /* 0: one for each processor that the process may use */
+    bool reference; /* float activations on dequantised weights: slow and exact */
+    bool check_ops; /* run every operation on the reference device too and compare */
+    /* more tokens than this at once: experts by sorted dispatch. 0: what moebius_engine_keep_sort_cutoff kept, or else
+     * the default */
+    int64_t sort_cutoff;
+    int64_t ram_bytes; /* the process's peak memory at most; 0: no bound. One engine at a time may have one */
     /* Memory for routed experts alone; the others are read when needed. 0 and 0: as much as all need, or ram_bytes
      * leaves. */
     int64_t expert_ram_bytes;
@@ -104,6 +106,12 @@ MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);
 MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);
+MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine);
+
+/* Keeps a cutoff that was measured with this engine in the user's cache directory, for engines with the same model,
+ * processor and number of threads that are opened without one. *path: the file, owned by the caller (moebius_free). */
+MOEBIUS_API moebius_status moebius_engine_keep_sort_cutoff(const moebius_engine *engine, int64_t sort_cutoff,
+                                                           char **path, moebius_error *error);
 
 /* The routed experts of a layer, counting MoE layers only. */
 typedef struct moebius_moe_layer {
@@ -250,6 +258,7 @@ typedef struct moebius_session_options {
     int64_t n_ctx;   /* positions; 0: the model's own, up to 4096 */
     int64_t n_batch; /* tokens of a prompt computed together, rounded up to a multiple of 64; 0: 512 */
     moebius_kv_type kv;
+    int64_t sort_cutoff; /* 0: the engine's */
 } moebius_session_options;
 
 MOEBIUS_API moebius_session_options moebius_default_session_options(void);

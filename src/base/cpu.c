@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,23 @@ int cpu_prefetch_bytes(void)
         return 256;
 #endif
     return 6144;
+}
+
+void cpu_name(char *out, size_t n_bytes)
+{
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(out, n_bytes, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "model name", 10) != 0 && strncmp(line, "CPU part", 8) != 0) /* Arm has a number only */
+            continue;
+        char *value = strchr(line, ':'), *rest = NULL, *word = value ? strtok_r(value + 1, " \t\n", &rest) : NULL;
+        for (size_t n = 0; word && n < n_bytes; word = strtok_r(NULL, " \t\n", &rest))
+            n += (size_t)snprintf(out + n, n_bytes - n, "%s%s", n ? " " : "", word);
+        break;
+    }
+    if (f)
+        fclose(f);
 }
 
 int cpu_n_available(void)

@@ -22,6 +22,10 @@ MUST_USE err_code cpu_level_detect(enum cpu_level *out, struct err *e);
 /* How far ahead of a stream of reads software should prefetch: as measured, docs/experiments.md. */
 int cpu_prefetch_bytes(void);
 
+/* What the processor calls itself, words with single spaces: "AMD EPYC 9R14 96-Core Processor"; "unknown" where it
+ * doesn't say. */
+void cpu_name(char *out, size_t n_bytes);
+
 /* Processors that this process may run on. */
 int cpu_n_available(void);
 

@@ -1,9 +1,7 @@
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "base/random.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "jobs/bench.h"
@@ -16,27 +14,6 @@ struct bench {
     struct opened opened;
     int32_t *ids;
 };
-
-/* Ids of a text, or random ones that are the same in every run. */
-static err_code choose_ids(struct bench *b, struct err *e)
-{
-    enum { N_RANDOM = 4096, SEED = 1 };
-    if (b->tokens_from) {
-        const struct prompt_options from = {.file = b->tokens_from};
-        TRY(cli_prompt(&from, moebius_engine_vocab(b->opened.engine), &b->ids, &b->params.n_ids, e));
-        b->params.ids = b->ids;
-        return b->params.n_ids ? ERR_OK : err_set(e, ERR_USAGE, "%s: holds no tokens", b->tokens_from);
-    }
-    struct random r = random_seed(SEED);
-    b->ids = mem_calloc(N_RANDOM, sizeof *b->ids);
-    if (!b->ids)
-        return err_nomem(e, N_RANDOM * sizeof *b->ids, "tokens");
-    for (int i = 0; i < N_RANDOM; i++)
-        b->ids[i] = (int32_t)(random_u32(&r) % (uint32_t)moebius_n_vocab(b->opened.engine));
-    b->params.ids = b->ids;
-    b->params.n_ids = N_RANDOM;
-    return ERR_OK;
-}
 
 static bool print_progress(void *user, int64_t n_round)
 {
@@ -90,9 +67,11 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
 
 static void print_table(const struct bench *b, const struct bench_result *r)
 {
-    printf("%s, %lld layers, %d threads; roof: memory %.1f GB/s, int8 %.0f G/s, float %.0f G/s multiply-adds\n\n",
-           moebius_arch(b->opened.engine), (long long)moebius_n_layer(b->opened.engine),
-           moebius_n_threads(b->opened.engine), r->roof.read_bytes_per_s / 1e9, r->roof.int8_per_s / 1e9,
+    const moebius_engine *g = b->opened.engine;
+    printf("%s, %lld layers, %d threads, sort cutoff %lld; "
+           "roof: memory %.1f GB/s, int8 %.0f G/s, float %.0f G/s multiply-adds\n\n",
+           moebius_arch(g), (long long)moebius_n_layer(g), moebius_n_threads(g),
+           (long long)moebius_engine_sort_cutoff(g), r->roof.read_bytes_per_s / 1e9, r->roof.int8_per_s / 1e9,
            r->roof.float_per_s / 1e9);
     printf("%-20s %10s %10s %10s %10s %6s %12s %12s %12s\n", "", "tokens/s", "slowest", "fastest", "roof", "of it",
            "GB/token", "G int8/token", "G flt/token");
@@ -146,9 +125,10 @@ static void print_json_phase(const struct bench *b, const struct bench_result *r
 
 static void print_json(const struct bench *b, const struct bench_result *r)
 {
-    printf("{\"arch\": \"%s\", \"threads\": %d, \"rounds\": %lld, \"roof\": {\"read_bytes_per_s\": %.0f, "
-           "\"int8_per_s\": %.0f, \"float_per_s\": %.0f}",
-           moebius_arch(b->opened.engine), moebius_n_threads(b->opened.engine), (long long)r->n_round,
+    const moebius_engine *g = b->opened.engine;
+    printf("{\"arch\": \"%s\", \"threads\": %d, \"sort_cutoff\": %lld, \"rounds\": %lld, "
+           "\"roof\": {\"read_bytes_per_s\": %.0f, \"int8_per_s\": %.0f, \"float_per_s\": %.0f}",
+           moebius_arch(g), moebius_n_threads(g), (long long)moebius_engine_sort_cutoff(g), (long long)r->n_round,
            r->roof.read_bytes_per_s, r->roof.int8_per_s, r->roof.float_per_s);
     print_json_phase(b, r, "prefill", &r->prefill);
     print_json_phase(b, r, "decode", &r->decode);
@@ -162,7 +142,8 @@ static err_code bench(struct bench *b, struct err *e)
     if (p->n_prefill + p->n_decode == 0)
         return err_set(e, ERR_USAGE, "nothing to measure: -p and -n are both 0");
     TRY(cli_open_engine(&b->model, &b->opened, e));
-    TRY(choose_ids(b, e));
+    TRY(cli_bench_tokens(b->tokens_from, b->opened.engine, &b->ids, &b->params.n_ids, e));
+    b->params.ids = b->ids;
     TRY(cli_open_session(&b->model, p->n_depth + p->n_prefill + p->n_decode, &b->opened, e));
     cli_catch_interrupt();
     TRY(bench_run(b->opened.engine, b->opened.session, p, print_progress, b, &r, e));

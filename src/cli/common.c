@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 err_code cli_error(struct err *e, const moebius_error *from)
 {
@@ -126,6 +127,7 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     moebius_session_options options = moebius_default_session_options();
     options.n_ctx = n_ctx;
     options.n_batch = o->n_batch;
+    options.sort_cutoff = o->sort_cutoff;
     options.kv = !o->kv || !strcmp(o->kv, "f16") ? MOEBIUS_KV_F16
                  : !strcmp(o->kv, "f32")         ? MOEBIUS_KV_F32
                                                  : MOEBIUS_KV_Q8_0;
@@ -218,6 +220,24 @@ err_code cli_read_tokens(const char *path, const moebius_vocab *vocab, int32_t *
         code = cli_error(e, &error);
     mem_free(text);
     return code;
+}
+
+err_code cli_bench_tokens(const char *path, const moebius_engine *engine, int32_t **ids, size_t *n, struct err *e)
+{
+    enum { N_RANDOM = 4096, SEED = 1 };
+    if (path) {
+        const struct prompt_options from = {.file = path};
+        TRY(cli_prompt(&from, moebius_engine_vocab(engine), ids, n, e));
+        return *n ? ERR_OK : err_set(e, ERR_USAGE, "%s: holds no tokens", path);
+    }
+    struct random r = random_seed(SEED);
+    *n = N_RANDOM;
+    *ids = mem_calloc(N_RANDOM, sizeof **ids);
+    if (!*ids)
+        return err_nomem(e, N_RANDOM * sizeof **ids, "tokens");
+    for (int i = 0; i < N_RANDOM; i++)
+        (*ids)[i] = (int32_t)(random_u32(&r) % (uint32_t)moebius_n_vocab(engine));
+    return ERR_OK;
 }
 
 err_code cli_open_template(const char *file, const char *model, const moebius_vocab *vocab, moebius_template **out,

@@ -124,6 +124,11 @@ MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct
 MUST_USE err_code cli_read_tokens(const char *path, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                                   struct err *e);
 
+/* Tokens to measure with, at least one, owned by the caller (mem_free): those of a text file or, for NULL, random ones
+ * that are the same in every run. */
+MUST_USE err_code cli_bench_tokens(const char *path, const moebius_engine *engine, int32_t **ids, size_t *n,
+                                   struct err *e);
+
 /* The template in a file, or else the model's own: `model` names it in messages. `vocab` may be NULL with a file. */
 MUST_USE err_code cli_open_template(const char *file, const char *model, const moebius_vocab *vocab,
                                     moebius_template **out, struct err *e);

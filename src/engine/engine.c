@@ -6,9 +6,6 @@
 #include "engine/expert_images.h"
 #include "kernels/kernels.h"
 
-/* More tokens than this at once and sorted dispatch is the faster one (docs/benchmarks.md). */
-enum { DEFAULT_SORT_CUTOFF = 1 };
-
 _Static_assert((int)MOEBIUS_CANCELLED == (int)ERR_CANCELLED && (int)MOEBIUS_LIMIT == (int)ERR_LIMIT &&
                    (int)MOEBIUS_CHECK == (int)ERR_CHECK && (int)MOEBIUS_NOMEM == (int)ERR_NOMEM,
                "public status numbers are those of err.def");
@@ -130,7 +127,7 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 static err_code check_options(moebius_engine *g, struct err *e)
 {
     const moebius_engine_options *o = &g->options;
-    if (o->sort_cutoff < 1)
+    if (o->sort_cutoff < 0)
         return err_set(e, ERR_USAGE, "sort cutoff %lld: expected at least 1", (long long)o->sort_cutoff);
     if (o->ram_bytes < 0 || o->expert_ram_bytes < 0 || !(o->expert_ram_share >= 0 && o->expert_ram_share <= 1))
         return err_set(e, ERR_USAGE,
@@ -150,8 +147,6 @@ moebius_status moebius_engine_open(moebius_engine **out, const char *path, const
     if (!g)
         return engine_status(err_nomem(&e, sizeof *g, "the engine"), &e, error);
     g->options = options ? *options : moebius_default_engine_options();
-    if (g->options.sort_cutoff == 0)
-        g->options.sort_cutoff = DEFAULT_SORT_CUTOFF;
     if (g->options.log)
         g->log = (struct log){engine_log, g};
     err_code code = check_options(g, &e);
@@ -159,6 +154,8 @@ moebius_status moebius_engine_open(moebius_engine **out, const char *path, const
         code = open_device(g, &e);
     if (code == ERR_OK)
         code = open_model(g, path, &e);
+    if (code == ERR_OK)
+        code = engine_tune(g, &e);
     if (code != ERR_OK)
         moebius_engine_close(&g);
     *out = g;

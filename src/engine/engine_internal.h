@@ -102,4 +102,9 @@ MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
 /* Keeps what this run used; a failure is logged. */
 void engine_usage_save(moebius_engine *g);
 
+/* ---- tuning.c -------------------------------------------------------------------------------------------------- */
+
+/* Settings that the options leave open: as `moebius tune` found them, if it did, else the defaults. */
+MUST_USE err_code engine_tune(moebius_engine *g, struct err *e);
+
 #endif

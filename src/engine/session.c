@@ -26,6 +26,8 @@ static err_code create(void *user, struct err *e)
     if (n_ctx < 1 || n_ctx > INT32_MAX || n_batch < 1 || n_batch > INT32_MAX)
         return err_set(e, ERR_USAGE, "context of %lld in batches of %lld tokens: expected at least 1 of each",
                        (long long)n_ctx, (long long)n_batch);
+    if (o->sort_cutoff < 0)
+        return err_set(e, ERR_USAGE, "sort cutoff %lld: expected at least 1", (long long)o->sort_cutoff);
     if (n_batch > n_ctx)
         n_batch = n_ctx;
     s->n_batch = (n_batch + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
@@ -61,9 +63,9 @@ moebius_status moebius_session_open(moebius_session **out, moebius_engine *engin
     if (!s)
         return engine_status(err_nomem(&e, sizeof *s, "a session"), &e, error);
     s->engine = engine;
-    s->forward.sort_cutoff = engine->options.sort_cutoff;
     s->prefetch.mode = engine->options.prefetch;
     s->options = options ? *options : moebius_default_session_options();
+    s->forward.sort_cutoff = s->options.sort_cutoff ? s->options.sort_cutoff : engine->options.sort_cutoff;
     err_code code = open_session(s, &e);
     if (code != ERR_OK)
         moebius_session_close(&s);

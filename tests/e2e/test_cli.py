@@ -45,7 +45,7 @@ def tmp(name):
 
 
 COMMANDS = ["chat", "generate", "imatrix", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "quantize", "prepare", "verify",
-            "version"]
+            "tune", "version"]
 
 
 def test_help_and_version():
@@ -80,6 +80,37 @@ def test_bench_measures_and_counts():
     open(text, "w").write("the cat sat on the mat")
     assert "prefill 8" in out("bench", "-m", model, "-p", 8, "-n", 2, "-r", 1, "--tokens-from", text)
     fails(2, "bench", "-m", model, "-p", 0, "-n", 0, says=["nothing to measure"])
+
+
+def test_what_was_tuned_is_used_later():
+    model, _ = golden("qwen3moe")
+    home = {"XDG_CACHE_HOME": tmp("tuned")}
+    bench = ["bench", "-m", model, "-p", 0, "-n", 1, "-r", 1, "--json"]
+
+    def cutoff(*args, warns=()):
+        r = run(*bench, *args, env=home)
+        assert all(w in r.stderr.decode() for w in warns) and bool(r.stderr) == bool(warns), r.stderr
+        return json.loads(r.stdout)["sort_cutoff"]
+
+    assert cutoff("-t", 2) == 1
+    text = out("tune", "-m", model, "-t", 2, env=home)
+    rows = [line.split() for line in text.splitlines() if re.match(r" +\d", line)]
+    assert [int(r[0]) for r in rows][:4] == [2, 3, 4, 6] and all(float(x) > 0 for r in rows for x in r)
+    chosen = int(re.search(r"^sort cutoff (\d+) \(was 1\)$", text, re.M).group(1))
+    assert chosen in [1] + [int(r[0]) for r in rows]
+    path = re.search(r"^kept in (.*)$", text, re.M).group(1)
+    assert os.path.dirname(path) == os.path.join(tmp("tuned"), "moebius")
+    assert cutoff("-t", 2) == chosen
+    kept = open(path).read()
+    open(path, "w").write(re.sub(r"(?m)^sort_cutoff .*", "sort_cutoff 7", kept))
+    assert cutoff("-t", 2) == 7
+    assert cutoff("-t", 2, "--sort-cutoff", 3) == 3
+    assert cutoff("-t", 1) == 1  # measured with two threads
+    open(path, "w").write(kept[:-4])
+    assert cutoff("-t", 2, warns=[path, "sort_cutoff"]) == 1
+    fails(2, "tune", "-m", model, "--sort-cutoff", 3, says=["--sort-cutoff"])
+    fails(5, "tune", "-m", golden("qwen3")[0], env=home, says=["no routed experts"])
+    fails(3, "tune", "-m", model, "-t", 1, env={"XDG_CACHE_HOME": "/dev/null/x"}, says=["/dev/null/x"])
 
 
 def test_usage_mistakes_are_explained():

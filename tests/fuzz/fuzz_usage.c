@@ -1,8 +1,9 @@
-/* Any bytes as a file of usage counts, and as a trace, which is then replayed. */
+/* Any bytes as a file of usage counts, as a tuning, and as a trace, which is then replayed. */
 #include "fuzz.h"
 
 #include <assert.h>
 
+#include "engine/tuning.h"
 #include "experts/trace.h"
 #include "experts/usage.h"
 
@@ -32,6 +33,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(usage_rate(&u, u.n_layer - 1, (int32_t)u.n_expert - 1, 1) <= 1);
         usage_close(&u);
     }
+    struct tuning tuning = {.machine = "a"};
+    if (tuning_parse(&tuning, text, size, "fuzz", &e) == ERR_OK)
+        assert(tuning.sort_cutoff >= 1 && tuning.sort_cutoff <= TUNING_MAX_CUTOFF);
     if (trace_parse(&t, text, size, "fuzz", &fingerprint, &e) == ERR_OK) {
         if (t.n_tok * t.n_choice < 2000)
             replay(&t);

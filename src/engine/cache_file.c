@@ -1,0 +1,57 @@
+#define _DEFAULT_SOURCE
+#include "engine/cache_file.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+
+err_code cache_file_path(const char *name, char **out, struct err *e)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool xdg = cache && *cache == '/';
+    *out = NULL;
+    if (!xdg && (!home || *home != '/'))
+        return ERR_OK;
+    size_t n = strlen(xdg ? cache : home) + strlen(name) + sizeof "/.cache/moebius/";
+    *out = mem_alloc(n);
+    if (!*out)
+        return err_nomem(e, n, "a path");
+    snprintf(*out, n, "%s%s/moebius/%s", xdg ? cache : home, xdg ? "" : "/.cache", name);
+    return ERR_OK;
+}
+
+void cache_file_make_folders(char *path)
+{
+    for (char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
+        *p = '\0';
+        mkdir(path, 0777);
+        *p = '/';
+    }
+}
+
+err_code cache_file_read(const char *path, char **text, size_t *n, struct err *e)
+{
+    enum { MOST = 64 << 20 };
+    FILE *f = fopen(path, "rb");
+    *text = NULL;
+    *n = 0;
+    if (!f)
+        return errno == ENOENT ? ERR_OK : err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    struct stat s;
+    err_code code = ERR_OK;
+    if (fstat(fileno(f), &s) != 0 || !S_ISREG(s.st_mode) || s.st_size > MOST)
+        code = err_set(e, ERR_FORMAT, "%s: not a file that moebius keeps", path);
+    else if (!(*text = mem_alloc((size_t)s.st_size)))
+        code = err_nomem(e, (size_t)s.st_size, path);
+    else
+        *n = fread(*text, 1, (size_t)s.st_size, f);
+    if (code == ERR_OK && ferror(f))
+        code = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    fclose(f);
+    return code;
+}
