@@ -204,7 +204,9 @@ enum { ATTENTION_BLOCK = 64 };
  * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
  * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
  * SLICE       in: x [n][M].  out: [k][M].  slice_off: the first element, slice_off + k <= n
- * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M].  weight[0]: router [n_expert][n_embd];
+ * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M], scores F32 [n_expert][M] or absent: what
+ *             choosing starts from, without vec[1] and on one scale: the softmax over all experts or the sigmoid of
+ *             each, and 0 for experts of groups that were not kept.  weight[0]: router [n_expert][n_embd];
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of

@@ -17,9 +17,11 @@ static void route_row(void *arg, size_t t, int thread)
 {
     const struct route_loop *l = arg;
     int64_t i = (int64_t)t;
+    float *scores = tensor_data(&l->op->out[2]);
     route_choose(l->c->kernels, l->op, tensor_data(&l->op->vec[1]), tensor_data(&l->op->vec[2]),
                  l->logits + i * l->n_expert, l->choice + i * l->n_expert, l->n_expert, l->k,
-                 (int32_t *)tensor_data(&l->op->out[0]) + i * l->k, (float *)tensor_data(&l->op->out[1]) + i * l->k);
+                 (int32_t *)tensor_data(&l->op->out[0]) + i * l->k, (float *)tensor_data(&l->op->out[1]) + i * l->k,
+                 scores ? scores + i * l->n_expert : NULL);
 }
 
 void cpu_op_route(struct cpu *c, const struct op *op)

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 
@@ -63,15 +64,45 @@ static void keep_groups(float *s, int64_t n, int64_t n_group, int64_t n_used)
             s[i] = -INFINITY;
 }
 
-void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, const float *expert_scale,
-                  float *logits, float *choice, int64_t n, int64_t k, int32_t *ids, float *weights)
+/* All experts' scores, for those who look beyond the chosen ones. */
+static void copy_scores(const struct kernels *kernels, enum route_score kind, const float *s, const float *choice,
+                        int64_t n, float *scores)
 {
-    float sum = 0, *s = logits;
+    memcpy(scores, s, (size_t)n * sizeof *scores);
+    if (kind == ROUTE_SOFTMAX_CHOSEN)
+        score(kernels, ROUTE_SOFTMAX, scores, n);
+    for (int64_t i = 0; i < n; i++)
+        if (choice[i] == -INFINITY)
+            scores[i] = 0;
+}
+
+void route_weigh(bool norm, float scale, const float *expert_scale, int64_t k, const int32_t *ids, float *weights)
+{
+    float sum = 0;
+    for (int64_t r = 0; r < k; r++)
+        sum += weights[r];
+    if (sum < SMALLEST_SUM)
+        sum = SMALLEST_SUM;
+    for (int64_t r = 0; r < k; r++) {
+        if (norm)
+            weights[r] = weights[r] / sum;
+        weights[r] = weights[r] * scale;
+        if (expert_scale)
+            weights[r] = weights[r] * expert_scale[ids[r]];
+    }
+}
+
+void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, const float *expert_scale,
+                  float *logits, float *choice, int64_t n, int64_t k, int32_t *ids, float *weights, float *scores)
+{
+    float *s = logits;
     score(kernels, op->route.score, s, n);
     for (int64_t i = 0; i < n; i++)
         choice[i] = bias ? s[i] + bias[i] : s[i];
     if (op->route.n_group > 1)
         keep_groups(choice, n, op->route.n_group, op->route.n_group_used);
+    if (scores)
+        copy_scores(kernels, op->route.score, s, choice, n, scores);
     for (int64_t r = 0; r < k; r++) {
         int64_t best = best_of(choice, 0, n);
         assert(choice[best] != -INFINITY); /* the groups kept have at least k experts, and no score is minus infinity */
@@ -81,15 +112,5 @@ void route_choose(const struct kernels *kernels, const struct op *op, const floa
     }
     if (op->route.score == ROUTE_SOFTMAX_CHOSEN)
         score(kernels, ROUTE_SOFTMAX, weights, k);
-    for (int64_t r = 0; r < k; r++)
-        sum += weights[r];
-    if (sum < SMALLEST_SUM)
-        sum = SMALLEST_SUM;
-    for (int64_t r = 0; r < k; r++) {
-        if (op->route.norm_weights)
-            weights[r] = weights[r] / sum;
-        weights[r] = weights[r] * op->route.scale;
-        if (expert_scale)
-            weights[r] = weights[r] * expert_scale[ids[r]];
-    }
+    route_weigh(op->route.norm_weights, op->route.scale, expert_scale, k, ids, weights);
 }

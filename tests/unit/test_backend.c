@@ -36,7 +36,7 @@ static void choose(enum route_score score, bool norm, float scale, const float *
     float copy[64], work[64];
     memcpy(copy, logits, (size_t)n * sizeof *copy);
     struct op op = {.kind = OP_ROUTE, .route = {score, norm, scale}};
-    route_choose(best_kernels(), &op, NULL, NULL, copy, work, n, 2, ids, weights);
+    route_choose(best_kernels(), &op, NULL, NULL, copy, work, n, 2, ids, weights, NULL);
 }
 
 static void router_takes_the_best_and_ties_go_to_the_lower_id(void **state)
@@ -82,7 +82,7 @@ static void choose_k(const struct op *op, const float *bias, const float *expert
 {
     float copy[64], work[64];
     memcpy(copy, logits, (size_t)n * sizeof *copy);
-    route_choose(best_kernels(), op, bias, expert_scale, copy, work, n, k, ids, weights);
+    route_choose(best_kernels(), op, bias, expert_scale, copy, work, n, k, ids, weights, NULL);
 }
 
 static void router_bias_changes_the_choice_and_not_the_weights(void **state)
