@@ -88,6 +88,9 @@ typedef struct moebius_engine_options {
     moebius_io io;
     moebius_direct direct;
     moebius_prefetch prefetch;
+    bool deterministic; /* runs with cache-aware routing (moebius_car) can be repeated to the bit: it goes by what a
+                           cache of the same size would hold, whenever reads end, and nothing is read on a guess.
+                           Refused with ram_bytes, which leaves the number of experts in memory to the moment */
     void (*log)(void *user, enum moebius_log_level level, const char *line); /* NULL: silence */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* while loading; NULL; from any thread */
     void *user;
@@ -125,6 +128,10 @@ MOEBIUS_API moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engine,
 /* What tells the model apart from others: a hash of its files' directories. */
 MOEBIUS_API uint64_t moebius_fingerprint(const moebius_engine *engine);
 
+/* Forgets which experts are in memory and which were used, as far as they are read when needed, so that what follows
+ * finds what a cold start would. */
+MOEBIUS_API void moebius_engine_forget_experts(moebius_engine *engine);
+
 /* What ran, since the engine was opened. */
 typedef struct moebius_counters {
     uint64_t n_direct, n_sorted; /* MoE layers computed by direct and by sorted dispatch */
@@ -133,7 +140,13 @@ typedef struct moebius_counters {
      * token; a hit was in memory, a miss had to be read. */
     uint64_t n_expert_hit, n_expert_miss, n_decode_hit, n_decode_miss;
     uint64_t n_expert_evicted, n_expert_read, n_expert_read_bytes;
-    uint64_t n_prefetched, n_prefetch_used;           /* experts read on a guess, and asked for next */
+    uint64_t n_prefetched, n_prefetch_used; /* experts read on a guess, and asked for next */
+    /* Cache-aware routing: choices that another expert stood in for, the sum of the ratios of their scores, how many of
+     * n_decode_hit are hits by that alone, and experts read in idle time after they had been stood in for. */
+    uint64_t n_substituted;
+    double substitute_ratio_sum;
+    int64_t n_spared;
+    uint64_t n_backfilled;
     int64_t stall_ns;                                 /* waiting for reads with nothing to compute */
     int64_t pack_ns;                                  /* checking and packing what was read */
     uint64_t expert_bytes, expert_all_bytes;          /* memory for routed experts: now; that all would need */
@@ -254,11 +267,23 @@ typedef struct moebius_session moebius_session;
 /* Q8_0 takes heads whose size is a multiple of 32; opening is refused otherwise. */
 typedef enum moebius_kv_type { MOEBIUS_KV_F16, MOEBIUS_KV_F32, MOEBIUS_KV_Q8_0 } moebius_kv_type;
 
+/* Cache-aware routing: while tokens are computed one by one, an expert that the router chose and that is not in memory
+ * may be stood in for by one that is, if the score of that is at least `threshold` of its own. Faster, and NOT the
+ * model's own output (docs/car.md). Prompts in chunks of several tokens are left alone. */
+typedef struct moebius_car {
+    float threshold;    /* above 0 and below 1; 0, or 1 and more: off */
+    bool damp;          /* substitutes weigh less, by that ratio */
+    int64_t n_warmup;   /* none among the first tokens of a text */
+    int64_t n_protect;  /* none in so many of the first and of the last MoE layers */
+    int64_t n_backfill; /* experts that were stood in for and may be read in idle time, a token; at most 64 */
+} moebius_car;
+
 typedef struct moebius_session_options {
     int64_t n_ctx;   /* positions; 0: the model's own, up to 4096 */
     int64_t n_batch; /* tokens of a prompt computed together, rounded up to a multiple of 64; 0: 512 */
     moebius_kv_type kv;
     int64_t sort_cutoff; /* 0: the engine's */
+    moebius_car car;
 } moebius_session_options;
 
 MOEBIUS_API moebius_session_options moebius_default_session_options(void);
@@ -319,7 +344,8 @@ typedef struct moebius_product {
 
 /* Looking inside, for tests and tools: called during eval, costs time. NULL turns it off. */
 typedef struct moebius_trace {
-    /* experts chosen in a layer (counting MoE layers only) for n_tok tokens: ids[t * n_used + rank], best first */
+    /* experts that the router chose in a layer (counting MoE layers only) for n_tok tokens: ids[t * n_used + rank],
+     * best first */
     void (*routed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     /* the same, guessed one layer before by the layer's router; may be NULL */
     void (*guessed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);

@@ -161,6 +161,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct bench b = {.params = {.n_prefill = 512, .n_decode = 32, .n_round = 3}};
     const struct option options[] = {
         MODEL_OPTIONS(b.model),
+        CAR_OPTIONS(b.model),
         {"--prompt,-p", OPT_INT, &b.params.n_prefill, "N", "tokens of the prompt (512); 0: no prefill", 0, 1 << 24, 0},
         {"-n", OPT_INT, &b.params.n_decode, "N", "tokens decoded one by one after it (32); 0: none", 0, 1 << 24, 0},
         {"--depth,-d", OPT_INT, &b.params.n_depth, "N", "tokens in the context before (0)", 0, 1 << 24, 0},

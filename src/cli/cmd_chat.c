@@ -239,6 +239,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct option_list vars = {0};
     const struct option options[] = {
         MODEL_OPTIONS(chat.model),
+        CAR_OPTIONS(chat.model),
         {"--system", OPT_STRING, &chat.system, "TEXT", "the system message", 0, 0, 0},
         {"--template", OPT_STRING, &chat.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0},
         {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0},

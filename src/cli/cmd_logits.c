@@ -60,6 +60,8 @@ static err_code compute(struct logits *l, struct err *e)
     if (l->routing)
         moebius_session_trace(l->opened.session, &trace);
     size_t batch = l->model.n_batch ? (size_t)(l->model.n_batch + 63) / 64 * 64 : 512;
+    if (l->model.car.threshold > 0) /* as when the text is generated: that is where --car makes a difference */
+        batch = 1;
     for (size_t i = 0; i < l->n_ids; i += batch) {
         size_t n = l->n_ids - i < batch ? l->n_ids - i : batch;
         l->n_routed = (int64_t)n;
@@ -95,6 +97,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct logits l = {0};
     const struct option options[] = {
         MODEL_OPTIONS(l.model),
+        CAR_OPTIONS(l.model),
         PROMPT_OPTIONS(l.prompt),
         {"--out,-o", OPT_STRING, &l.out, "FILE.f32", "where to: float32, little-endian, [positions][n_vocab]", 0, 0, 0},
         {"--positions", OPT_STRING, &l.positions, "all|last:N", "logits after which tokens (all)", 0, 0, 0},

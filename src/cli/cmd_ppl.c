@@ -56,6 +56,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct ppl p = {.model.n_ctx = 512};
     const struct option options[] = {
         MODEL_OPTIONS(p.model),
+        CAR_OPTIONS(p.model),
         {"--file,-f", OPT_STRING, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "tokens in a window (512)", 1, 1 << 30, 0},
         {"--chunks", OPT_INT, &p.n_window, "N", "score the first N windows only", 1, 1e12, 0},

@@ -105,6 +105,7 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     options.expert_ram_bytes = o->expert_ram.n_bytes;
     options.expert_ram_share = o->expert_ram.share;
     options.policy = o->policy;
+    options.deterministic = o->deterministic;
     options.prefetch = (moebius_prefetch)choice(o->prefetch, "on", "off");
     options.usage = o->cold ? NULL : o->usage ? o->usage : "";
     options.log = print_log;
@@ -128,6 +129,9 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     options.n_ctx = n_ctx;
     options.n_batch = o->n_batch;
     options.sort_cutoff = o->sort_cutoff;
+    options.car = o->car;
+    if (o->car.threshold == 0 && (o->car.damp || o->car.n_warmup || o->car.n_protect || o->car.n_backfill))
+        return err_set(e, ERR_USAGE, "--car-damp, --car-warmup, --car-protect and --backfill: expected --car X, too");
     options.kv = !o->kv || !strcmp(o->kv, "f16") ? MOEBIUS_KV_F16
                  : !strcmp(o->kv, "f32")         ? MOEBIUS_KV_F32
                                                  : MOEBIUS_KV_Q8_0;

@@ -14,7 +14,8 @@ struct model_options {
     int64_t ram_bytes;
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch;
-    bool cold;
+    bool cold, deterministic;
+    moebius_car car;
 };
 
 /* Rows for a command's option table. */
@@ -52,6 +53,25 @@ struct model_options {
         {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0},   \
     {                                                                                                                    \
         "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0             \
+    }
+
+/* And for commands that compute tokens one by one. */
+#define CAR_OPTIONS(o)                                                                                                 \
+    {"--car",                                                                                                          \
+     OPT_FLOAT,                                                                                                        \
+     &(o).car.threshold,                                                                                               \
+     "X",                                                                                                              \
+     "experts not in memory give way to others with X of their score (not exact)",                                     \
+     0.001,                                                                                                            \
+     1,                                                                                                                \
+     0},                                                                                                               \
+        {"--car-damp", OPT_FLAG, &(o).car.damp, "", "those weigh less, by the ratio of the scores", 0, 0, 0},          \
+        {"--car-warmup", OPT_INT, &(o).car.n_warmup, "N", "not in the first N tokens of a text", 0, 1e12, 0},          \
+        {"--car-protect", OPT_INT, &(o).car.n_protect, "N", "nor in the first and last N MoE layers", 0, 1e6, 0},      \
+        {"--backfill", OPT_INT, &(o).car.n_backfill, "N", "read up to N of those that gave way, when idle", 0, 64, 0}, \
+    {                                                                                                                  \
+        "--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0,   \
+            0, 0                                                                                                       \
     }
 
 /* "DIR,DIR": the directories, up to 16 of them. Close when done. */

@@ -114,6 +114,7 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .policy = g->policy,
                                              .expert_budget_bytes = (size_t)g->options.expert_ram_bytes,
                                              .expert_budget_share = g->options.expert_ram_share,
+                                             .deterministic = g->options.deterministic,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
     TRY(model_load(&g->model, g->gguf, &params, e));
@@ -133,6 +134,12 @@ static err_code check_options(moebius_engine *g, struct err *e)
         return err_set(e, ERR_USAGE,
                        "memory of %lld bytes, %lld for experts or a share of %g: expected 0 or more, and 1",
                        (long long)o->ram_bytes, (long long)o->expert_ram_bytes, o->expert_ram_share);
+    if (o->deterministic && o->ram_bytes)
+        return err_set(
+            e, ERR_USAGE,
+            "deterministic in %lld bytes of memory: how many experts have room there differs from run to run; "
+            "bound the memory of the routed experts instead",
+            (long long)o->ram_bytes);
     if (o->policy && !policy_parse(o->policy, &g->policy))
         return err_set(e, ERR_USAGE, "policy %s: expected lfru, lru or lfu", o->policy);
     return ERR_OK;
@@ -235,6 +242,10 @@ moebius_counters moebius_engine_counters(const moebius_engine *engine)
         c.n_expert_read_bytes = x.n_read_bytes;
         c.n_prefetched = x.n_prefetched;
         c.n_prefetch_used = x.n_prefetch_used;
+        c.n_substituted = x.n_substituted;
+        c.substitute_ratio_sum = x.ratio_sum;
+        c.n_spared = x.n_spared;
+        c.n_backfilled = x.n_backfilled;
         c.stall_ns = x.stall_ns;
         c.pack_ns = x.pack_ns;
         c.expert_bytes = experts_open_bytes(engine->model->experts);
@@ -244,6 +255,12 @@ moebius_counters moebius_engine_counters(const moebius_engine *engine)
     c.context_bytes = mem_mapped_bytes(MEM_STATE);
     c.work_bytes = mem_mapped_bytes(MEM_SCRATCH);
     return c;
+}
+
+void moebius_engine_forget_experts(moebius_engine *engine)
+{
+    if (engine->model->experts)
+        experts_forget(engine->model->experts);
 }
 
 bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out)

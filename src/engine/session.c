@@ -2,6 +2,7 @@
 #include "engine/engine_internal.h"
 #include "engine/prefetch.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -9,6 +10,7 @@ enum {
     DEFAULT_BATCH = 512,
     DEFAULT_CTX = 4096,
     LOGITS_ROWS = 32, /* rows of logits computed at a time when each token's are wanted */
+    CAR_TEXT_BYTES = 160,
 };
 
 moebius_session_options moebius_default_session_options(void)
@@ -48,10 +50,50 @@ static err_code create(void *user, struct err *e)
     return model_state_create(&s->state, m, n_ctx, s->n_batch, kv_types[o->kv], e);
 }
 
+/* Says that cache-aware routing is on: what comes out is then not the model's own. */
+static void announce_car(const moebius_session *s)
+{
+    const struct car *c = &s->forward.car;
+    const struct log *log = &s->engine->log;
+    char more[CAR_TEXT_BYTES] = "";
+    if (!car_is_on(c))
+        return;
+    if (!s->engine->model->experts || experts_all_resident(s->engine->model->experts)) {
+        log_line(log, LOG_INFO, "cache-aware routing has nothing to do: all experts are in memory");
+        return;
+    }
+    if (c->n_warmup)
+        snprintf(more, sizeof more, ", from token %lld on", (long long)c->n_warmup);
+    if (c->n_protect)
+        snprintf(more + strlen(more), sizeof more - strlen(more), ", not in %lld layers at either end",
+                 (long long)c->n_protect);
+    log_line(log, LOG_INFO,
+             "cache-aware routing is on, so the output is not the model's own: experts that are not in memory give way "
+             "to others with %g of their score or more%s%s",
+             (double)c->threshold, c->damp ? ", damped" : "", more);
+}
+
+static err_code take_car(moebius_session *s, struct err *e)
+{
+    const moebius_car *c = &s->options.car;
+    if (!(c->threshold >= 0) || c->n_warmup < 0 || c->n_protect < 0 || c->n_backfill < 0 ||
+        c->n_backfill > EXPERTS_MAX_BACKFILL)
+        return err_set(e, ERR_USAGE,
+                       "cache-aware routing with a threshold of %g, %lld tokens of warm-up, %lld protected layers, "
+                       "%lld backfilled experts: expected 0 or more, and at most %d of the last",
+                       (double)c->threshold, (long long)c->n_warmup, (long long)c->n_protect, (long long)c->n_backfill,
+                       EXPERTS_MAX_BACKFILL);
+    s->forward.car = (struct car){c->threshold, c->damp, c->n_warmup, c->n_protect, c->n_backfill};
+    return ERR_OK;
+}
+
 static err_code open_session(moebius_session *s, struct err *e)
 {
+    TRY(take_car(s, e));
     TRY(engine_memory_session(s->engine, create, s, e));
-    return engine_warm(s->engine, e);
+    TRY(engine_warm(s->engine, e));
+    announce_car(s);
+    return ERR_OK;
 }
 
 moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
@@ -63,7 +105,7 @@ moebius_status moebius_session_open(moebius_session **out, moebius_engine *engin
     if (!s)
         return engine_status(err_nomem(&e, sizeof *s, "a session"), &e, error);
     s->engine = engine;
-    s->prefetch.mode = engine->options.prefetch;
+    s->prefetch.mode = engine->options.deterministic ? MOEBIUS_PREFETCH_OFF : engine->options.prefetch;
     s->options = options ? *options : moebius_default_session_options();
     s->forward.sort_cutoff = s->options.sort_cutoff ? s->options.sort_cutoff : engine->options.sort_cutoff;
     err_code code = open_session(s, &e);

@@ -83,6 +83,10 @@ static err_code create_group(struct experts *x, struct group *g, struct err *e)
                                   .n_used = g->size.n_used,
                                   .n_slot = g->n_slot};
     TRY(policy_create(&g->policy, &d, e));
+    if (x->p.deterministic)
+        TRY(policy_create(&g->logical, &d, e));
+    for (int64_t i = 0; g->logical && i < g->n_slot; i++)
+        policy_open(g->logical, i);
     g->shape.n_slot = g->n_slot;
     TRY(backend_bank_create(x->p.device, &g->shape, &g->bank, e));
     while (policy_n_open(g->policy) < g->size.n_used)
@@ -143,6 +147,7 @@ void experts_close(struct experts **out)
     for (int i = 0; i < x->n_group; i++) {
         backend_bank_close(x->p.device, &x->groups[i].bank);
         policy_close(&x->groups[i].policy);
+        policy_close(&x->groups[i].logical);
     }
     for (int i = 0; x->layers && i < x->n_layer; i++)
         backend_buffer_close(x->p.device, &x->layers[i].table.buffer);

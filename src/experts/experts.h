@@ -40,6 +40,7 @@ struct experts_params {
     enum policy_kind policy;
     size_t budget_bytes; /* of slots; 0: no bound but the limit on memory */
     double budget_share; /* of the slots that all experts need; 0: the same */
+    bool deterministic;  /* experts_look answers from a logical cache */
 };
 
 /* Reads nothing yet. ERR_LIMIT when the budget or the room below the limit on memory is less than the minimum, with the
@@ -84,6 +85,33 @@ void experts_end(struct experts *x);
  * reads that this turn needs, and, unless is_likely, only while none is on its way at all. */
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely);
 
+/* ---- substitutes ---------------------------------------------------------------------------------------------- */
+
+/* Which experts of a layer are at hand: at_hand [n_expert]. Those whose bytes are in a slot; in the deterministic mode
+ * those that a cache of the same size would hold by the turns alone, whenever reads end. */
+void experts_look(struct experts *x, int layer, bool *at_hand);
+
+/* One token's choice in which some experts stand in for others (moe/car.h); borrowed during the call. */
+struct experts_choice {
+    const int32_t *wanted; /* the router's [n_used]: what the policy and the counts of usage learn */
+    const int32_t *ids;    /* what is to be computed: the same but for the substitutes */
+    const float *ratio;    /* of a substitute's score to the other's [n_used] */
+    const float *scores;   /* the router's [n_expert] */
+    int64_t n_used;
+    int64_t n_backfill; /* how many of those stood in for may be read in idle time until the next token */
+};
+enum { EXPERTS_MAX_BACKFILL = 64 };
+
+/* experts_begin for such a choice. */
+void experts_begin_instead(struct experts *x, int layer, const struct experts_choice *c);
+
+/* Starts to read one of those that were stood in for, if none is on its way at all and nothing is waiting to be: those
+ * with the best scores lately, and only where the policy would rather have them than what it would give up. */
+void experts_backfill(struct experts *x);
+
+/* Empties the slots and forgets what was chosen, so that what follows finds what it would find after a cold start. */
+void experts_forget(struct experts *x);
+
 /* ---- memory and figures --------------------------------------------------------------------------------------- */
 
 /* Shuts slots until n_bytes more fit under the limit on memory or none can be spared. */
@@ -107,6 +135,9 @@ struct experts_counters {
     uint64_t n_evicted;
     uint64_t n_read_bytes, n_read; /* of expert bytes that arrived, and how many experts */
     uint64_t n_prefetched, n_prefetch_used;
+    uint64_t n_substituted, n_backfilled;
+    double ratio_sum; /* of the substitutes */
+    int64_t n_spared; /* of n_decode_hit: what would have been misses without substitutes */
     int64_t stall_ns; /* waiting for reads with nothing to compute */
     int64_t pack_ns;  /* packing and checking what arrived */
 };

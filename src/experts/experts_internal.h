@@ -5,6 +5,7 @@
 #include "base/pool.h"
 #include "experts/budget.h"
 #include "experts/experts.h"
+#include "experts/wishes.h"
 #include "store/store.h"
 
 /* Layers whose experts have the same shape, and their slots. */
@@ -16,6 +17,7 @@ struct group {
     int64_t n_slot;   /* at most */
     struct bank *bank;
     struct policy *policy;
+    struct policy *logical; /* of the deterministic mode, else NULL: substitutes.c */
     bool resident;
 };
 
@@ -67,6 +69,10 @@ struct experts {
     bool *guessed; /* [n_layer][most experts of a layer]: read on a guess and not asked for yet */
     struct usage usage;
     struct experts_counters counters;
+    struct wishes wishes;                      /* what was stood in for */
+    struct wish pending[EXPERTS_MAX_BACKFILL]; /* of these, what the token may read, the best first */
+    int n_pending;
+    int64_t n_backfill; /* of the token at hand */
 };
 
 static inline struct group *group_of(struct experts *x, int layer)
@@ -79,6 +85,20 @@ bool group_open_slot(struct experts *x, struct group *g);
 
 /* The bytes of an expert in the store. */
 size_t blob_bytes(const struct store_blob *b);
+
+/* ---- turn.c --------------------------------------------------------------------------------------------------- */
+
+/* The two halves of experts_begin: what the router chose is learnt; what is to be computed is held or read. */
+void turn_observe(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used);
+void turn_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
+
+/* ---- substitutes.c -------------------------------------------------------------------------------------------- */
+
+/* The turn that was just begun, for the logical cache, if there is one. */
+void logical_turn(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used);
+
+/* A new token: chooses what may be read in idle time until the next one. */
+void backfill_choose(struct experts *x);
 
 /* ---- flight.c ------------------------------------------------------------------------------------------------- */
 

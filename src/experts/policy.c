@@ -48,6 +48,12 @@ bool policy_parse(const char *name, enum policy_kind *out)
     return false;
 }
 
+static void forget_scores(struct policy *p)
+{
+    for (int64_t i = 0; i < p->d.n_layer * p->d.n_expert; i++)
+        p->score[i] = -DBL_MAX;
+}
+
 err_code policy_create(struct policy **out, const struct policy_desc *d, struct err *e)
 {
     *out = NULL;
@@ -67,10 +73,9 @@ err_code policy_create(struct policy **out, const struct policy_desc *d, struct 
     }
     for (int64_t i = 0; i < d->n_slot; i++)
         p->slots[i].expert = CLOSED;
-    for (size_t i = 0; i < n_all; i++) {
+    for (size_t i = 0; i < n_all; i++)
         p->slot_of[i] = -1;
-        p->score[i] = -DBL_MAX;
-    }
+    forget_scores(p);
     *out = p;
     return ERR_OK;
 }
@@ -120,10 +125,10 @@ void policy_seed(struct policy *p, int layer, int32_t expert, double rate)
         add_use(p, layer, expert, rate / (1 - exp2(-1 / p->half_life)));
 }
 
-/* How dear the expert in a slot is, comparable between layers. */
-static double value(const struct policy *p, const struct slot *s)
+/* How dear an expert is, comparable between layers. */
+static double value(const struct policy *p, int layer, int32_t expert)
 {
-    double now = (double)p->now[s->layer], score = p->score[(int64_t)s->layer * p->d.n_expert + s->expert];
+    double now = (double)p->now[layer], score = p->score[(int64_t)layer * p->d.n_expert + expert];
     return p->half_life == 0 ? score - now : score - now / p->half_life;
 }
 
@@ -146,7 +151,7 @@ static int64_t find_victim(const struct policy *p, int layer)
         const struct slot *s = &p->slots[i];
         if (s->expert < 0 || s->n_held)
             continue;
-        double v = value(p, s);
+        double v = value(p, s->layer, s->expert);
         int behind = (p->layer - s->layer + p->d.n_layer) % p->d.n_layer;
         for (int k = s->layer == layer || p->n_in[s->layer] > floor ? 0 : 1; k < 2; k++)
             if (best[k] < 0 || v < least[k] || (v == least[k] && behind < distance[k])) {
@@ -207,6 +212,23 @@ void policy_drop(struct policy *p, int64_t slot)
 {
     assert(p->slots[slot].expert >= 0 && p->slots[slot].n_held == 0);
     empty(p, slot);
+}
+
+bool policy_prefers(const struct policy *p, int layer, int32_t expert)
+{
+    int64_t slot = p->n_free ? -1 : find_victim(p, layer);
+    const struct slot *s = &p->slots[slot < 0 ? 0 : slot];
+    return p->n_free > 0 || (slot >= 0 && value(p, s->layer, s->expert) < value(p, layer, expert));
+}
+
+void policy_forget(struct policy *p)
+{
+    for (int64_t i = 0; i < p->d.n_slot; i++)
+        if (p->slots[i].expert >= 0)
+            policy_drop(p, i);
+    memset(p->now, 0, (size_t)p->d.n_layer * sizeof *p->now);
+    p->layer = 0;
+    forget_scores(p);
 }
 
 int64_t policy_closed(const struct policy *p)

@@ -53,6 +53,11 @@ void policy_release(struct policy *p, int64_t slot);
 /* The slot's expert is gone, and the slot free; nobody may hold it. */
 void policy_drop(struct policy *p, int64_t slot);
 
+/* Whether the policy would rather have this expert, which has no slot, than what it would give up for it. */
+bool policy_prefers(const struct policy *p, int layer, int32_t expert);
+/* All open slots become free, and what was observed is forgotten; nobody may hold one. */
+void policy_forget(struct policy *p);
+
 /* A closed slot, or -1; opening one makes it free. */
 int64_t policy_closed(const struct policy *p);
 void policy_open(struct policy *p, int64_t slot);

@@ -64,14 +64,20 @@ static void start_reads(struct experts *x)
     }
 }
 
-void experts_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
+void turn_observe(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used)
+{
+    experts_end(x);
+    assert(!group_of(x, layer)->resident);
+    if (layer <= x->turn.layer) /* the layers come in ascending order */
+        backfill_choose(x);
+    policy_observe(group_of(x, layer)->policy, x->layers[layer].index, wanted, n_tok, n_used);
+    usage_add(&x->usage, layer, wanted, (size_t)(n_tok * n_used));
+}
+
+void turn_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
 {
     struct turn *t = &x->turn;
     const struct layer_experts *l = &x->layers[layer];
-    experts_end(x);
-    assert(!group_of(x, layer)->resident);
-    policy_observe(group_of(x, layer)->policy, l->index, ids, n_tok, n_used);
-    usage_add(&x->usage, layer, ids, (size_t)(n_tok * n_used));
     t->open = true;
     t->layer = layer;
     t->n_tok = n_tok;
@@ -84,6 +90,13 @@ void experts_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_t
         if (x->seen[i])
             choose(x, i);
     start_reads(x);
+}
+
+void experts_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
+{
+    turn_observe(x, layer, ids, n_tok, n_used);
+    turn_begin(x, layer, ids, n_tok, n_used);
+    logical_turn(x, layer, ids, n_tok, n_used);
 }
 
 err_code experts_next(struct experts *x, int32_t *table, int64_t *n, struct err *e)

@@ -418,21 +418,23 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     const struct layer *y = &m->layers[i];
     struct moe_work *w = &p->w->moe;
     struct moe_guess guess;
-    const struct moe_guess *next;
+    struct moe_run run = {.sort_cutoff = p->p->sort_cutoff, .trace = p->p->trace};
     norm(p, &p->x, &y->ffn_norm, m->n_embd, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;
     }
-    TRY(guess_next(p, i, &guess, &next, e));
+    TRY(guess_next(p, i, &guess, &run.next, e));
+    if (car_applies(&p->p->car, p->n, p->s->pos, y->moe.experts_layer, m->n_moe_layer))
+        run.car = &p->p->car;
     if (!y->ffn.down)
-        return moe_forward(p->b, m->experts, &y->moe, w, h, h, h, p->p->sort_cutoff, p->p->trace, next, e);
+        return moe_forward(p->b, m->experts, &y->moe, w, h, h, h, &run, e);
     struct tensor h2 = shaped(p->w->h2, m->n_embd, h->ne[1]), router_x = shaped(p->w->router_x, m->n_embd, h->ne[1]);
     dense_ffn(p, &y->ffn, h);
     norm(p, h, &y->dense_post_norm, m->n_embd, h);
     norm(p, &p->x, &y->moe_norm, m->n_embd, &h2);
     norm(p, &p->x, &y->router_norm, m->n_embd, &router_x);
-    TRY(moe_forward(p->b, m->experts, &y->moe, w, &h2, &router_x, &h2, p->p->sort_cutoff, p->p->trace, next, e));
+    TRY(moe_forward(p->b, m->experts, &y->moe, w, &h2, &router_x, &h2, &run, e));
     norm(p, &h2, &y->moe_post_norm, m->n_embd, &h2);
     add(p, h, &h2);
     return ERR_OK;

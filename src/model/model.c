@@ -77,7 +77,8 @@ static err_code load_experts(struct loader *l, struct err *e)
                                           .pool = p->pool,
                                           .policy = p->policy,
                                           .budget_bytes = p->expert_budget_bytes,
-                                          .budget_share = p->expert_budget_share};
+                                          .budget_share = p->expert_budget_share,
+                                          .deterministic = p->deterministic};
     TRY(experts_create(&m->experts, &params, l->expert_layers, m->n_moe_layer, e));
     struct expert_progress progress = {l, atomic_load(&l->n_read)};
     return experts_load(m->experts, p->progress ? expert_progress : NULL, &progress, e);

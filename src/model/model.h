@@ -142,6 +142,7 @@ struct model_load_params {
     enum policy_kind policy; /* the next three as in struct experts_params */
     size_t expert_budget_bytes;
     double expert_budget_share;
+    bool deterministic;                                /* as in experts.h */
     void (*progress)(void *user, uint64_t done_bytes); /* may be NULL; from any thread */
     void *user;
 };
@@ -196,6 +197,7 @@ struct model_forward_params {
     int64_t sort_cutoff;
     const struct moe_trace *trace; /* may be NULL */
     bool prefetch;                 /* read ahead what the next layer will probably choose */
+    struct car car;                /* stand-ins for experts that are not at hand; zero: none */
     /* Called after each layer with the residual stream [n_embd] of the last token; may be NULL. Costs a read-back. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;

@@ -24,11 +24,11 @@
 #include <stdint.h>
 
 struct car {
-    float threshold;   /* of r; off unless above 0 and below 1 */
-    bool damp;         /* the more a stand-in falls short, the less it weighs */
-    int64_t n_warmup;  /* none in the first tokens of a text, when little is in memory */
-    int64_t n_protect; /* none in so many of the first and of the last MoE layers */
-    int n_backfill;    /* experts that were stood in for and may be read in idle time, a token (experts.h) */
+    float threshold;    /* of r; off unless above 0 and below 1 */
+    bool damp;          /* the more a stand-in falls short, the less it weighs */
+    int64_t n_warmup;   /* none in the first tokens of a text, when little is in memory */
+    int64_t n_protect;  /* none in so many of the first and of the last MoE layers */
+    int64_t n_backfill; /* experts that were stood in for and may be read in idle time, a token (experts.h) */
 };
 
 bool car_is_on(const struct car *c);

@@ -1,5 +1,10 @@
 #include "moe/moe.h"
 
+#include <assert.h>
+#include <string.h>
+
+#include "backend/route.h"
+
 static int64_t max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -19,7 +24,14 @@ err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe
     w->host_ids = arena_calloc(arena, (size_t)(used * n_batch), sizeof *w->host_ids);
     w->host_guess = arena_calloc(arena, (size_t)(used * n_batch), sizeof *w->host_guess);
     w->host_table = arena_calloc(arena, (size_t)expert, sizeof *w->host_table);
-    if (!w->host_ids || !w->host_guess || !w->host_table)
+    w->host_scores = arena_calloc(arena, (size_t)expert, sizeof *w->host_scores);
+    w->host_factors = arena_calloc(arena, (size_t)expert, sizeof *w->host_factors);
+    w->at_hand = arena_calloc(arena, (size_t)expert, sizeof *w->at_hand);
+    w->host_wanted = arena_calloc(arena, (size_t)used, sizeof *w->host_wanted);
+    w->host_weights = arena_calloc(arena, (size_t)used, sizeof *w->host_weights);
+    w->host_ratio = arena_calloc(arena, (size_t)used, sizeof *w->host_ratio);
+    if (!w->host_ids || !w->host_guess || !w->host_table || !w->host_scores || !w->host_factors || !w->at_hand ||
+        !w->host_wanted || !w->host_weights || !w->host_ratio)
         return err_nomem(e, (size_t)(used * n_batch) * sizeof *w->host_ids, "routing");
     TRY(backend_tensor_create(b, ELEM_I32, used, n_batch, 1, MEM_SCRATCH, &w->ids, e));
     TRY(backend_tensor_create(b, ELEM_F32, used, n_batch, 1, MEM_SCRATCH, &w->weights, e));
@@ -27,6 +39,7 @@ err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe
     TRY(backend_tensor_create(b, ELEM_F32, used, n_batch, 1, MEM_SCRATCH, &w->guess_weights, e));
     TRY(backend_tensor_create(b, ELEM_F32, embd, used, n_batch, MEM_SCRATCH, &w->y, e));
     TRY(backend_tensor_create(b, ELEM_I32, expert, 1, 1, MEM_SCRATCH, &w->slots, e));
+    TRY(backend_tensor_create(b, ELEM_F32, expert, 1, 1, MEM_SCRATCH, &w->scores, e));
     if (shared == 0)
         return ERR_OK;
     TRY(backend_tensor_create(b, ELEM_F32, shared, n_batch, 1, MEM_SCRATCH, &w->shared_gate, e));
@@ -37,8 +50,9 @@ err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe
 
 void moe_work_close(struct moe_work *w, struct backend *b)
 {
-    struct tensor *all[] = {&w->ids,         &w->weights,   &w->y,        &w->slots,         &w->guess_ids,
-                            &w->shared_gate, &w->shared_up, &w->shared_y, &w->shared_weight, &w->guess_weights};
+    struct tensor *all[] = {&w->ids,          &w->weights,       &w->y,           &w->slots,     &w->scores,
+                            &w->guess_ids,    &w->guess_weights, &w->shared_gate, &w->shared_up, &w->shared_y,
+                            &w->shared_weight};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(b, &all[i]->buffer);
 }
@@ -54,15 +68,16 @@ static struct tensor cut(struct tensor t, int64_t ne0, int64_t ne1, int64_t ne2)
 
 /* The tensors of one call, at its number of tokens. */
 struct call {
-    struct tensor x, router_x, ids, weights, y;
+    struct tensor x, router_x, ids, weights, scores, y; /* scores: absent unless somebody may stand in */
 };
 
+/* scores may be absent */
 static void enqueue_route(struct backend *b, const struct moe_layer *l, const struct tensor *x,
-                          const struct tensor *ids, const struct tensor *weights)
+                          const struct tensor *ids, const struct tensor *weights, const struct tensor *scores)
 {
     backend_enqueue(b, &(struct op){.kind = OP_ROUTE,
                                     .in = {*x},
-                                    .out = {*ids, *weights},
+                                    .out = {*ids, *weights, *scores},
                                     .weight = {l->router},
                                     .vec = {l->router_bias, l->choice_bias, l->expert_scale},
                                     .route = {l->score, l->norm_weights, l->scale, l->n_group, l->n_group_used}});
@@ -81,19 +96,52 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
 
 /* Experts that are not all at hand, as they become ready. */
 static err_code run_waves(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
-                          const struct call *c, int64_t sort_cutoff, const struct moe_guess *next, struct err *e)
+                          const struct call *c, const struct moe_run *run, struct err *e)
 {
+    const struct moe_guess *next = run->next;
     struct tensor table = cut(w->slots, l->n_expert, 1, 1);
     for (int64_t n;;) {
         TRY(experts_next(experts, w->host_table, &n, e));
         if (next)
             experts_prefetch(experts, next->experts_layer, next->ids, next->n_tok * next->n_used, next->is_likely);
+        experts_backfill(experts);
         if (n == 0)
             return ERR_OK;
         backend_write(b, &table, w->host_table);
-        enqueue_experts(b, experts, l, c, &table, sort_cutoff);
+        enqueue_experts(b, experts, l, c, &table, run->sort_cutoff);
         TRY(backend_wait(b, backend_fence(b), e));
     }
+}
+
+/* Begins the experts' turn with what the router chose, or with what stands in for some of it: that then takes its place
+ * in device memory, ids and weights. */
+static err_code begin_turn(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
+                           const struct call *c, const struct car *car, struct err *e)
+{
+    int64_t m = c->ids.ne[1], k = l->n_used, n = 0;
+    if (car) {
+        assert(m == 1);
+        memcpy(w->host_wanted, w->host_ids, (size_t)k * sizeof *w->host_ids);
+        TRY(backend_read(b, &c->scores, w->host_scores, e));
+        experts_look(experts, l->experts_layer, w->at_hand);
+        n = car_substitute(car, w->host_scores, w->at_hand, l->n_expert, k, w->host_ids, w->host_weights,
+                           w->host_ratio);
+    }
+    if (n == 0) {
+        experts_begin(experts, l->experts_layer, w->host_ids, m, k);
+        return ERR_OK;
+    }
+    const float *factors = l->expert_scale.buffer ? w->host_factors : NULL;
+    if (factors)
+        TRY(backend_read(b, &l->expert_scale, w->host_factors, e));
+    route_weigh(l->norm_weights || l->score == ROUTE_SOFTMAX_CHOSEN, l->scale, factors, k, w->host_ids,
+                w->host_weights);
+    backend_write(b, &c->ids, w->host_ids);
+    backend_write(b, &c->weights, w->host_weights);
+    experts_begin_instead(
+        experts, l->experts_layer,
+        &(struct experts_choice){w->host_wanted, w->host_ids, w->host_ratio, w->host_scores, k, car->n_backfill});
+    return ERR_OK;
 }
 
 /* The shared expert and, where there is one, the logit of its gate. */
@@ -120,35 +168,37 @@ err_code moe_guess(struct backend *b, const struct moe_layer *l, struct moe_work
     int64_t m = router_x->ne[1];
     struct tensor ids = cut(w->guess_ids, l->n_used, m, 1), weights = cut(w->guess_weights, l->n_used, m, 1);
     *out = (struct moe_guess){l->experts_layer, m, l->n_used, w->host_guess, m * l->n_used >= l->n_expert};
-    enqueue_route(b, l, router_x, &ids, &weights);
+    enqueue_route(b, l, router_x, &ids, &weights, &(struct tensor){0});
     return backend_read(b, &ids, w->host_guess, e);
 }
 
 err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
                      const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
-                     int64_t sort_cutoff, const struct moe_trace *trace, const struct moe_guess *next, struct err *e)
+                     const struct moe_run *run, struct err *e)
 {
     int64_t m = x->ne[1];
+    const struct tensor *resident = experts_resident(experts, l->experts_layer);
+    const struct car *car = resident ? NULL : run->car;
     const struct call c = {.x = *x,
                            .router_x = *router_x,
                            .ids = cut(w->ids, l->n_used, m, 1),
                            .weights = cut(w->weights, l->n_used, m, 1),
+                           .scores = car ? cut(w->scores, l->n_expert, 1, 1) : (struct tensor){0},
                            .y = cut(w->y, l->n_embd, l->n_used, m)};
-    const struct tensor *resident = experts_resident(experts, l->experts_layer);
-    enqueue_route(b, l, &c.router_x, &c.ids, &c.weights);
-    if (!resident || trace)
+    enqueue_route(b, l, &c.router_x, &c.ids, &c.weights, &c.scores);
+    if (!resident || run->trace)
         TRY(backend_read(b, &c.ids, w->host_ids, e));
-    if (trace)
-        trace->routed(trace->user, l->experts_layer, m, l->n_used, w->host_ids);
+    if (run->trace)
+        run->trace->routed(run->trace->user, l->experts_layer, m, l->n_used, w->host_ids);
     if (!resident)
-        experts_begin(experts, l->experts_layer, w->host_ids, m, l->n_used);
+        TRY(begin_turn(b, experts, l, w, &c, car, e));
     struct tensor shared = {0}, shared_weight = {0};
     if (l->shared_down) /* while experts are on their way */
         enqueue_shared(b, l, w, x, &shared, &shared_weight);
     if (resident) {
-        enqueue_experts(b, experts, l, &c, resident, sort_cutoff);
+        enqueue_experts(b, experts, l, &c, resident, run->sort_cutoff);
     } else {
-        err_code code = run_waves(b, experts, l, w, &c, sort_cutoff, next, e);
+        err_code code = run_waves(b, experts, l, w, &c, run, e);
         experts_end(experts);
         TRY(code);
     }

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "experts/experts.h"
+#include "moe/car.h"
 
 /* A layer's weights and rules; everything borrowed. */
 struct moe_layer {
@@ -44,6 +45,13 @@ struct moe_work {
     struct tensor guess_ids, guess_weights; /* [n_used][n_batch] */
     int32_t *host_ids, *host_guess;         /* [n_used * n_batch] */
     int32_t *host_table;                    /* [n_expert] */
+
+    /* one token's stand-ins (car.h) */
+    struct tensor scores;              /* [n_expert] */
+    float *host_scores, *host_factors; /* [n_expert] */
+    bool *at_hand;                     /* [n_expert] */
+    int32_t *host_wanted;              /* [n_used] */
+    float *host_weights, *host_ratio;  /* [n_used] */
 };
 
 /* Room for the largest of n_layer layers; all borrowed from the arena and the device buffers it opens. */
@@ -51,8 +59,8 @@ MUST_USE err_code moe_work_create(struct moe_work *w, struct backend *b, const s
                                   int64_t n_batch, struct arena *arena, struct err *e);
 void moe_work_close(struct moe_work *w, struct backend *b);
 
-/* Called with the chosen experts, ids[t * n_used + rank], after each layer's routing, and, if `guessed` is not NULL,
- * with what moe_guess thinks of the next layer. Costs read-backs. */
+/* Called with the experts that the router chose, ids[t * n_used + rank], after each layer's routing, and, if `guessed`
+ * is not NULL, with what moe_guess thinks of the next layer. Costs read-backs. */
 struct moe_trace {
     void (*routed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     void (*guessed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
@@ -72,12 +80,18 @@ struct moe_guess {
 MUST_USE err_code moe_guess(struct backend *b, const struct moe_layer *l, struct moe_work *w,
                             const struct tensor *router_x, struct moe_guess *out, struct err *e);
 
-/* out[t] = MoE(x[t]) for the tokens of x [n_embd][M], chosen by what the router sees in router_x (mostly x itself);
- * sort_cutoff as in OP_EXPERTS; trace may be NULL; next may be NULL, else what it names is read ahead as soon as
- * nothing that this layer needs is on its way. */
+/* How to run a layer; pointers may be NULL. */
+struct moe_run {
+    int64_t sort_cutoff; /* as in OP_EXPERTS */
+    const struct moe_trace *trace;
+    const struct moe_guess
+        *next;             /* what it names is read ahead as soon as nothing that this layer needs is on its way */
+    const struct car *car; /* experts that are not at hand may be stood in for: for one token only */
+};
+
+/* out[t] = MoE(x[t]) for the tokens of x [n_embd][M], chosen by what the router sees in router_x (mostly x itself). */
 MUST_USE err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
                               const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
-                              int64_t sort_cutoff, const struct moe_trace *trace, const struct moe_guess *next,
-                              struct err *e);
+                              const struct moe_run *run, struct err *e);
 
 #endif

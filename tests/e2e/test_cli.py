@@ -353,6 +353,32 @@ def test_perplexity_runs_and_is_reproducible():
     fails(2, "ppl", "-m", DEMO, "-f", text, "--ctx", "4096", says=["4096"])
 
 
+def test_cache_aware_routing_says_that_it_is_on_and_what_it_did():
+    args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", "60", "--temp", "0", "--cold", "--expert-ram", "25%"]
+    exact, said = out(*args), "cache-aware routing is on"
+    r = run(*args, "--car", "0.4", "--car-damp", "--car-warmup", "8", "--backfill", "2", "--stats-json", tmp("car.json"))
+    says = r.stderr.decode()
+    assert said in says and "0.4 of their score or more, damped, from token 8 on" in says and "substituted at" in says, says
+    car = json.load(open(tmp("car.json")))["car"]
+    assert car["n_substituted"] > 0 and 0.4 <= car["mean_ratio"] <= 1, car
+    hits = json.load(open(tmp("car.json")))["experts"]["n_decode_hit"]
+    assert hits - car["n_decode_hit_without"] == car["n_substituted"], (hits, car)
+    again = run(*args, "--car", "1")
+    assert again.stdout.decode() == exact and said not in again.stderr.decode()
+    det = [*args, "--car", "0.3", "--backfill", "3", "--deterministic"]
+    assert out(*det) == out(*det, "-t", "1") == out(*det, "--io", "pread") != exact
+    r = run("generate", "-m", DEMO, "-p", "Once", "-n", "3", "--car", "0.5")
+    assert b"nothing to do: all experts are in memory" in r.stderr, r.stderr
+    text = ["logits", "-m", DEMO, "-p", "One day a boy went to the river", "--expert-ram", "10%", "--cold", "--out"]
+    out(*text, tmp("a.f32"))
+    out(*text, tmp("b.f32"), "--car", "0.2", "--deterministic")
+    a, b = open(tmp("a.f32"), "rb").read(), open(tmp("b.f32"), "rb").read()
+    assert len(a) == len(b) and a != b
+    fails(2, *args, "--car-damp", says=["--car X"])
+    fails(2, *args, "--car", "0", says=["--car 0", "0.001 to 1"])
+    fails(2, *args, "--car", "0.5", "--deterministic", "--ram", "1G", says=["deterministic"])
+
+
 def test_inspect_for_people_and_programs():
     assert "qwen3moe" in out("inspect", DEMO)
     j = json.loads(out("inspect", DEMO, "--json"))

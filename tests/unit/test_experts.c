@@ -33,7 +33,7 @@ static size_t matrix_off(int layer, int part, int32_t expert)
     return (size_t)((layer * 3 + part) * N_EXPERT + expert) * MATRIX_BYTES;
 }
 
-static int open_with(void **state, int64_t n_slot)
+static int open_with(void **state, int64_t n_slot, bool deterministic)
 {
     struct fixture *f = calloc(1, sizeof *f);
     *state = f;
@@ -55,18 +55,24 @@ static int open_with(void **state, int64_t n_slot)
         return -1;
     store_fake_set_layers(f->store, f->layers, FIRST_LAYER + N_LAYER);
     size_t slot_bytes = backend_bank_slot_bytes(f->device, &f->expert_layers[0].shape);
-    const struct experts_params p = {f->device, f->store, f->pool, POLICY_LRU, (size_t)n_slot * slot_bytes, 0};
+    const struct experts_params p = {f->device, f->store,     f->pool, POLICY_LRU, (size_t)n_slot * slot_bytes,
+                                     0,         deterministic};
     return experts_create(&f->experts, &p, f->expert_layers, N_LAYER, &f->e);
 }
 
 static int open_three(void **state)
 {
-    return open_with(state, N_SLOT);
+    return open_with(state, N_SLOT, false);
+}
+
+static int open_deterministic(void **state)
+{
+    return open_with(state, N_SLOT, true);
 }
 
 static int open_all(void **state)
 {
-    return open_with(state, 0);
+    return open_with(state, 0, false);
 }
 
 static int close_fixture(void **state)
@@ -251,6 +257,140 @@ static void a_wrong_guess_may_fail_in_silence(void **state)
     assert_int_equal(use(f, 1, 3, -1), 1); /* and is read when it is needed after all */
 }
 
+/* ---- substitutes ---------------------------------------------------------------------------------------------- */
+
+/* Whether just these experts of a layer are at hand; -1 stands for none. */
+static void assert_at_hand(struct fixture *f, int layer, int32_t a, int32_t b, int32_t c)
+{
+    bool at_hand[N_EXPERT];
+    experts_look(f->experts, layer, at_hand);
+    for (int32_t i = 0; i < N_EXPERT; i++)
+        assert_int_equal(at_hand[i], i == a || i == b || i == c);
+}
+
+/* A turn of one token that wanted an expert and gets another, which is there. */
+static void use_instead(struct fixture *f, int layer, int32_t wanted, int32_t id, float score, int n_backfill)
+{
+    float scores[N_EXPERT] = {0}, ratio = 0.5f;
+    int32_t table[N_EXPERT];
+    int64_t n;
+    scores[wanted] = score;
+    const struct experts_choice c = {&wanted, &id, &ratio, scores, 1, n_backfill};
+    experts_begin_instead(f->experts, layer, &c);
+    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(only(table), id);
+    check_slot(f, layer, id, table[id]);
+    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(n, 0);
+}
+
+static void an_expert_on_its_way_is_not_at_hand(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess = 4;
+    use(f, 0, 1, -1);
+    assert_at_hand(f, 0, 1, -1, -1);
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 10 * 1000 * 1000});
+    experts_prefetch(f->experts, 0, &guess, 1, false);
+    assert_at_hand(f, 0, 1, -1, -1);
+    assert_int_equal(use(f, 0, 4, -1), 1);
+    assert_at_hand(f, 0, 1, 4, -1);
+}
+
+static void what_was_wanted_counts_and_not_what_stood_in(void **state)
+{
+    struct fixture *f = *state;
+    use(f, 0, 0, 1);
+    use(f, 0, 1, -1);
+    uint64_t n_read = experts_counters(f->experts).n_read;
+    use_instead(f, 0, 5, 0, 0.4f, 0);
+    use_instead(f, 0, 5, 0, 0.4f, 0);
+    struct experts_counters c = experts_counters(f->experts);
+    assert_int_equal(c.n_read, n_read);
+    assert_int_equal(c.n_substituted, 2);
+    assert_int_equal(c.n_spared, 2);
+    assert_true(c.ratio_sum == 1);
+    const struct usage *u = experts_usage(f->experts);
+    assert_int_equal(u->count[5], 2);
+    assert_int_equal(u->count[0], 1);
+    use(f, 0, 2, 3); /* 0 goes, though it was used last: nobody has wanted it for longest */
+    assert_at_hand(f, 0, 1, 2, 3);
+}
+
+static void idle_time_brings_what_was_stood_in_for(void **state)
+{
+    struct fixture *f = *state;
+    use(f, 0, 0, 1);
+    use_instead(f, 0, 4, 0, 0.2f, 1);
+    use_instead(f, 0, 5, 0, 0.3f, 1); /* a new token: only now may 4 be read, and 5 is wished for more */
+    experts_end(f->experts);
+    experts_backfill(f->experts);
+    experts_backfill(f->experts); /* one a token */
+    assert_int_equal(experts_counters(f->experts).n_backfilled, 1);
+    use(f, 0, 0, -1); /* the next token lets the next one in */
+    assert_at_hand(f, 0, 0, 1, 4);
+    experts_backfill(f->experts);
+    assert_int_equal(experts_counters(f->experts).n_backfilled, 2);
+    assert_int_equal(use(f, 0, 5, -1), 1); /* on its way */
+    assert_at_hand(f, 0, 0, 4, 5);
+    use(f, 0, 0, -1);
+    experts_backfill(f->experts); /* nobody asked for more */
+    assert_int_equal(experts_counters(f->experts).n_backfilled, 2);
+}
+
+static void demanded_reads_go_first(void **state)
+{
+    struct fixture *f = *state;
+    int32_t ids[2] = {0, 3}, table[N_EXPERT];
+    int64_t n;
+    use(f, 0, 0, 1);
+    use_instead(f, 0, 4, 0, 0.2f, 2);
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 10 * 1000 * 1000});
+    experts_begin(f->experts, 0, ids, 1, 2); /* 3 is to be read */
+    experts_backfill(f->experts);
+    assert_int_equal(experts_counters(f->experts).n_backfilled, 0);
+    do {
+        assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    } while (n > 0);
+    experts_backfill(f->experts);
+    assert_int_equal(experts_counters(f->experts).n_backfilled, 1);
+}
+
+static void a_deterministic_look_does_not_depend_on_the_drive(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t first[2] = {0, 1}, second = 2, third = 3;
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 20 * 1000 * 1000});
+    assert_at_hand(f, 0, -1, -1, -1);
+    experts_begin(f->experts, 0, first, 1, 2);
+    assert_at_hand(f, 0, 0, 1, -1); /* nothing has arrived */
+    experts_begin(f->experts, 0, &second, 1, 1);
+    experts_begin(f->experts, 0, &third, 1, 1);
+    assert_at_hand(f, 0, 1, 2, 3);
+    use_instead(f, 0, 5, 3, 0.3f, 1);
+    assert_at_hand(f, 0, 1, 2, 3);
+    experts_begin(f->experts, 0, &third, 1, 1); /* a token later 5 counts as there, read or not */
+    assert_at_hand(f, 0, 2, 3, 5);
+    assert_int_equal(use(f, 0, 5, -1), 1);
+}
+
+static void after_forgetting_nothing_is_there_and_nothing_known(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess = 4;
+    use(f, 0, 0, 1);
+    use_instead(f, 0, 5, 0, 0.4f, 1);
+    experts_prefetch(f->experts, 0, &guess, 1, false);
+    experts_forget(f->experts);
+    assert_at_hand(f, 0, -1, -1, -1);
+    assert_int_equal(use(f, 0, 0, 1), 2);
+    experts_backfill(f->experts);
+    assert_int_equal(experts_counters(f->experts).n_backfilled, 0);
+    use(f, 0, 2, -1);
+    use(f, 0, 4, -1); /* the one used longest ago goes, as ever */
+    assert_at_hand(f, 0, 1, 2, 4);
+}
+
 static void all_experts_are_resident_after_loading(void **state)
 {
     struct fixture *f = *state;
@@ -336,6 +476,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(failed_read_names_layer_and_expert_and_holds_nothing, open_three,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_may_fail_in_silence, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(an_expert_on_its_way_is_not_at_hand, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(what_was_wanted_counts_and_not_what_stood_in, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(idle_time_brings_what_was_stood_in_for, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(demanded_reads_go_first, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(a_deterministic_look_does_not_depend_on_the_drive, open_deterministic,
+                                        close_fixture),
+        cmocka_unit_test_setup_teardown(after_forgetting_nothing_is_there_and_nothing_known, open_deterministic,
+                                        close_fixture),
         cmocka_unit_test_setup_teardown(all_experts_are_resident_after_loading, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(failed_load_is_reported, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(a_warm_start_finds_what_was_used_most, open_three, close_fixture),

@@ -141,6 +141,46 @@ static void seeds_count_until_the_text_says_otherwise(void **state)
     }
 }
 
+static void what_is_dearer_than_what_would_go_is_preferred(void **state)
+{
+    struct policy *p = new_policy(POLICY_LFRU, 1, 8, 1, 2);
+    assert_true(policy_prefers(p, 0, 7)); /* there is room */
+    for (int i = 0; i < 3; i++)
+        choose(p, 0, 0);
+    for (int i = 0; i < 2; i++)
+        choose(p, 0, 1);
+    assert_false(policy_prefers(p, 0, 7));
+    const int32_t wanted = 5; /* and stood in for, so that it has no slot */
+    policy_observe(p, 0, &wanted, 1, 1);
+    assert_false(policy_prefers(p, 0, 5)); /* once is less than twice */
+    for (int i = 0; i < 3; i++)
+        policy_observe(p, 0, &wanted, 1, 1);
+    assert_true(policy_prefers(p, 0, 5));
+    policy_hold(p, 0);
+    policy_hold(p, 1);
+    assert_false(policy_prefers(p, 0, 5)); /* nothing can go */
+    policy_release(p, 0);
+    policy_release(p, 1);
+    policy_close(&p);
+}
+
+static void what_was_forgotten_is_as_new(void **state)
+{
+    struct policy *used = new_policy(POLICY_LFRU, 2, 8, 1, 3), *fresh = new_policy(POLICY_LFRU, 2, 8, 1, 3);
+    for (int i = 0; i < 50; i++)
+        choose(used, i % 2, (i * i) % 7);
+    policy_forget(used);
+    assert_int_equal(policy_n_open(used), 3);
+    for (int i = 0; i < 100; i++) {
+        int layer = i % 2;
+        int32_t expert = (i * 5 + i / 3) % 8;
+        assert_int_equal(choose(used, layer, expert), choose(fresh, layer, expert));
+        assert_int_equal(policy_find(used, layer, expert), policy_find(fresh, layer, expert));
+    }
+    policy_close(&used);
+    policy_close(&fresh);
+}
+
 static void names_are_found(void **state)
 {
     enum policy_kind kind;
@@ -281,6 +321,8 @@ int main(void)
         cmocka_unit_test(a_cycle_that_almost_fits_does_not_miss_always),
         cmocka_unit_test(held_slots_are_safe_and_closed_ones_out_of_reach),
         cmocka_unit_test(seeds_count_until_the_text_says_otherwise),
+        cmocka_unit_test(what_is_dearer_than_what_would_go_is_preferred),
+        cmocka_unit_test(what_was_forgotten_is_as_new),
         cmocka_unit_test(names_are_found),
         cmocka_unit_test(the_optimum_is_what_trying_everything_finds),
         cmocka_unit_test(budgets_are_kept_and_used_up),
