@@ -6,8 +6,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Bytes that a loading task reads at once: enough for the disk, little beside the model. */
-enum { LOAD_CHUNK_BYTES = 4 << 20 };
+/* Bytes that a loading task reads at once: enough for the disk, and still in the processor's cache when they are
+ * packed. */
+enum { LOAD_CHUNK_BYTES = 512 << 10 };
 
 static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
                                   struct err *e)
@@ -65,7 +66,7 @@ struct load {
     const char *name;
     int64_t chunk_rows;
     size_t row_bytes;
-    char *staging; /* one chunk a thread */
+    char *staging; /* one chunk a thread, in SCRATCH_THREAD */
     atomic_flag failed;
     struct err err;
     err_code code;
@@ -118,14 +119,14 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
     assert(ok);
     w->data = mem_map(w->n_bytes, MEM_WEIGHTS);
     l.chunk_rows = (int64_t)(LOAD_CHUNK_BYTES / l.row_bytes / LAYOUT_R16_ROWS + 1) * LAYOUT_R16_ROWS;
-    size_t staging_bytes = (size_t)l.chunk_rows * l.row_bytes * (size_t)pool_n_threads(c->pool);
-    l.staging = w->layout == LAYOUT_ROWS ? NULL : mem_map(staging_bytes, MEM_SCRATCH);
-    if (!w->data || (w->layout != LAYOUT_ROWS && !l.staging)) {
+    if (w->layout != LAYOUT_ROWS)
+        l.staging = cpu_scratch(c, SCRATCH_THREAD, l.chunk_rows * l.row_bytes * (size_t)pool_n_threads(c->pool));
+    if (!w->data || report(c, e) != ERR_OK) {
+        err_code code = w->data ? e->code : err_nomem(e, w->n_bytes, d->name);
         cpu_weight_close(b, w);
-        return err_nomem(e, w->n_bytes, d->name);
+        return code;
     }
     pool_run(c->pool, (size_t)((d->n_row + l.chunk_rows - 1) / l.chunk_rows), load_chunk, &l);
-    mem_unmap(l.staging, staging_bytes, MEM_SCRATCH);
     if (l.code != ERR_OK) {
         cpu_weight_close(b, w);
         return err_set(e, l.code, "%s", l.err.text);

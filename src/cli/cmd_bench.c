@@ -5,12 +5,13 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "jobs/bench.h"
+#include "jobs/read_file.h"
 
 struct bench {
     struct model_options model;
     const char *tokens_from;
     struct bench_params params;
-    bool ops, csv, json;
+    bool load, ops, csv, json;
     struct opened opened;
     int32_t *ids;
 };
@@ -135,6 +136,68 @@ static void print_json(const struct bench *b, const struct bench_result *r)
     printf("}\n");
 }
 
+/* ---- loading --------------------------------------------------------------------------------------------------- */
+
+struct load_times {
+    double *load, *read; /* seconds, of each round */
+    int64_t n;
+    uint64_t n_bytes;
+};
+
+/* Reads and loads by turns; the first reading is for the page cache and doesn't count. */
+static err_code time_loading(struct bench *b, struct load_times *t, struct err *e)
+{
+    int n_threads = (int)b->model.n_threads;
+    if (!b->model.path)
+        return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+    TRY(read_file_time(b->model.path, n_threads, &t->read[0], &t->n_bytes, e));
+    for (int64_t i = 0; i < t->n; i++) {
+        TRY(read_file_time(b->model.path, n_threads, &t->read[i], &t->n_bytes, e));
+        TRY(cli_open_engine(&b->model, &b->opened, e));
+        t->load[i] = (double)b->opened.load_ns * 1e-9;
+        cli_close(&b->opened);
+        if (!print_progress(b, i + 1))
+            return err_set(e, ERR_CANCELLED, "interrupted after %lld rounds", (long long)i + 1);
+    }
+    return ERR_OK;
+}
+
+static void print_loading(const struct bench *b, const struct load_times *t)
+{
+    int64_t last = t->n - 1;
+    double load = bench_median(t->load, t->n), read = bench_median(t->read, t->n), gb = (double)t->n_bytes / 1e9;
+    if (b->json) {
+        printf("{\"bytes\": %llu, \"rounds\": %lld, \"load\": {\"s\": %.6f, \"min\": %.6f, \"max\": %.6f}, "
+               "\"read\": {\"s\": %.6f, \"min\": %.6f, \"max\": %.6f}, \"ratio\": %.4f}\n",
+               (unsigned long long)t->n_bytes, (long long)t->n, load, t->load[0], t->load[last], read, t->read[0],
+               t->read[last], load / read);
+    } else if (b->csv) {
+        printf("phase,bytes,s,min,max\n");
+        printf("load,%llu,%.6f,%.6f,%.6f\n", (unsigned long long)t->n_bytes, load, t->load[0], t->load[last]);
+        printf("read,%llu,%.6f,%.6f,%.6f\n", (unsigned long long)t->n_bytes, read, t->read[0], t->read[last]);
+    } else {
+        printf("%-32s %10s %10s %10s %10s\n", "", "seconds", "fastest", "slowest", "GB/s");
+        printf("%-32s %10.3f %10.3f %10.3f %10.2f\n", "load", load, t->load[0], t->load[last], gb / load);
+        printf("%-32s %10.3f %10.3f %10.3f %10.2f\n", "read into fresh memory, no more", read, t->read[0],
+               t->read[last], gb / read);
+        printf("\nratio %.2f, of the fastest %.2f\n", load / read, t->load[0] / t->read[0]);
+    }
+}
+
+static err_code bench_loading(struct bench *b, struct err *e)
+{
+    struct load_times t = {.n = b->params.n_round};
+    t.load = mem_calloc(2 * (size_t)t.n, sizeof *t.load);
+    if (!t.load)
+        return err_nomem(e, 2 * (size_t)t.n * sizeof *t.load, "a benchmark");
+    t.read = t.load + t.n;
+    err_code code = time_loading(b, &t, e);
+    if (code == ERR_OK)
+        print_loading(b, &t);
+    mem_free(t.load);
+    return code;
+}
+
 static err_code bench(struct bench *b, struct err *e)
 {
     struct bench_result r;
@@ -167,6 +230,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--depth,-d", OPT_INT, &b.params.n_depth, "N", "tokens in the context before (0)", 0, 1 << 24, 0},
         {"--rounds,-r", OPT_INT, &b.params.n_round, "N", "how often (3)", 1, 10000, 0},
         {"--tokens-from", OPT_STRING, &b.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
+        {"--load", OPT_FLAG, &b.load, "", "time loading instead, beside reading the file", 0, 0, 0},
         {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation", 0, 0, 0},
         {"--csv", OPT_FLAG, &b.csv, "", "print CSV", 0, 0, 0},
         {"--json", OPT_FLAG, &b.json, "", "print one JSON object", 0, 0, 0},
@@ -174,7 +238,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
-        code = bench(&b, &e);
+        code = b.load ? bench_loading(&b, &e) : bench(&b, &e);
     cli_close(&b.opened);
     mem_free(b.ids);
     return cli_exit(c, code, &e);

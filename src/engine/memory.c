@@ -10,8 +10,8 @@
  * pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures). */
 enum { MARGIN_BYTES = 24 << 20 };
 
-/* What loading a matrix takes for a moment, a thread. */
-enum { LOAD_BYTES = 5 << 20 };
+/* What loading matrices takes, a thread. */
+enum { LOAD_BYTES = 1 << 20 };
 
 static size_t resident_bytes(void)
 {

@@ -173,34 +173,47 @@ struct load {
     struct err err;
 };
 
-/* Reads one expert into its slot through `staging`, or straight if that is how it lies. */
-static err_code read_expert(struct load *d, int32_t expert, char *staging, size_t *n_bytes, struct err *e)
+static struct store_range part_range(const struct store_blob *b, int i, void *dst)
+{
+    return (struct store_range){b->part[i].file, b->part[i].offset, b->part[i].n_bytes, dst};
+}
+
+/* Reads one part of an expert into its slot: straight, if that is how it lies, or through `staging`, from where it is
+ * packed while it is still in the processor's cache. */
+static err_code read_part(struct load *d, int32_t expert, const struct store_blob *b, int i, char *staging,
+                          struct err *e)
 {
     struct experts *x = d->x;
-    struct group *g = group_of(x, d->layer);
-    int index = x->layers[d->layer].d.index;
-    int64_t slot = policy_find(g->policy, x->layers[d->layer].index, expert);
+    struct bank *bank = group_of(x, d->layer)->bank;
+    int64_t slot = policy_find(group_of(x, d->layer)->policy, x->layers[d->layer].index, expert);
+    void *dst = b->packed ? backend_bank_slot(x->p.device, bank, slot) : staging;
+    const struct store_range range = part_range(b, i, dst);
+    TRY(store_read(x->p.store, &range, 1, e));
+    TRY(store_blob_check(x->p.store, x->layers[d->layer].d.index, expert, b, i, dst, e));
+    if (b->packed)
+        return ERR_OK;
+    return backend_bank_fill(x->p.device, bank, slot, i == STORE_GATE ? dst : NULL, i == STORE_UP ? dst : NULL,
+                             i == STORE_DOWN ? dst : NULL, e);
+}
+
+static err_code read_expert(struct load *d, int32_t expert, char *staging, size_t *n_bytes, struct err *e)
+{
+    struct store *store = d->x->p.store;
+    int index = d->x->layers[d->layer].d.index;
+    struct store_range all[STORE_N_PART];
     struct store_blob b;
-    struct store_range ranges[STORE_N_PART] = {0};
     err_code code;
     do {
-        char *dst = staging;
-        store_expert_blob(x->p.store, index, expert, &b);
-        for (int i = 0; i < b.n_part; i++) {
-            ranges[i] = (struct store_range){b.part[i].file, b.part[i].offset, b.part[i].n_bytes,
-                                             b.packed ? backend_bank_slot(x->p.device, g->bank, slot) : dst};
-            dst += b.part[i].n_bytes;
-        }
-        code = store_read(x->p.store, ranges, (size_t)b.n_part, e);
+        code = ERR_OK;
+        store_expert_blob(store, index, expert, &b);
+        for (int i = 0; i < b.n_part; i++)
+            all[i] = part_range(&b, i, NULL);
+        store_read_ahead(store, all, (size_t)b.n_part);
         for (int i = 0; i < b.n_part && code == ERR_OK; i++)
-            code = store_blob_check(x->p.store, index, expert, &b, i, ranges[i].dst, e);
-    } while (code != ERR_OK && store_expert_retry(x->p.store, index, expert, &b, e));
+            code = read_part(d, expert, &b, i, staging, e);
+    } while (code != ERR_OK && store_expert_retry(store, index, expert, &b, e));
     *n_bytes = blob_bytes(&b);
-    if (code != ERR_OK)
-        return err_prefix(e, "layer %d, expert %d", index, (int)expert);
-    if (b.packed)
-        return ERR_OK;
-    return backend_bank_fill(x->p.device, g->bank, slot, ranges[0].dst, ranges[1].dst, ranges[2].dst, e);
+    return code == ERR_OK ? ERR_OK : err_prefix(e, "layer %d, expert %d", index, (int)expert);
 }
 
 static void load_task(void *arg, size_t expert, int thread)
@@ -272,8 +285,8 @@ err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n
     struct load d = {.x = x, .progress = progress, .user = user, .failed = ATOMIC_FLAG_INIT};
     for (int i = 0; i < x->n_layer; i++) {
         const struct store_matrix *part = store_get_layer(x->p.store, x->layers[i].d.index)->part;
-        size_t n = part[STORE_GATE].n_bytes + part[STORE_UP].n_bytes + part[STORE_DOWN].n_bytes;
-        d.staging_bytes = n > d.staging_bytes ? n : d.staging_bytes;
+        for (int p = 0; p < STORE_N_PART; p++)
+            d.staging_bytes = part[p].n_bytes > d.staging_bytes ? part[p].n_bytes : d.staging_bytes;
     }
     size_t n_bytes = d.staging_bytes * (size_t)pool_n_threads(x->p.pool);
     d.staging = n_bytes ? mem_map(n_bytes, MEM_SCRATCH) : NULL;

@@ -92,15 +92,20 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double bench_median(double *values, int64_t n)
+{
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
 static void sum_up(const struct bench *b, struct bench_phase *p, int64_t n_tok, double *seconds)
 {
     int64_t n = b->params->n_round;
     double roof_seconds = 0, n_all = (double)(n_tok * n);
     if (n_tok == 0)
         return;
-    qsort(seconds, (size_t)n, sizeof *seconds, compare);
     p->n_tok = n_tok;
-    p->tok_per_s = (double)n_tok / (n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2);
+    p->tok_per_s = (double)n_tok / bench_median(seconds, n);
     p->min = (double)n_tok / seconds[n - 1];
     p->max = (double)n_tok / seconds[0];
     for (int i = 0; i < b->out->n_op; i++) {

@@ -36,6 +36,9 @@ MUST_USE err_code bench_run(moebius_engine *engine, moebius_session *session, co
                             bool (*progress)(void *user, int64_t n_round), void *user, struct bench_result *out,
                             struct err *e);
 
+/* The median of n >= 1 values, which it sorts. */
+double bench_median(double *values, int64_t n);
+
 /* The seconds that an operation's work takes at least on such a machine. */
 double bench_op_roof_seconds(const moebius_roof *roof, const moebius_op_stats *op);
 

@@ -105,14 +105,110 @@ static size_t row_bytes(const struct quant_info *q, uint64_t k)
     return n;
 }
 
-/* A group of 16 rows, `row` bytes apart, of which n are there and the others zeros. Vector by vector, so that what is
- * written lies in order. */
-static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *src, size_t row, uint64_t n, uint64_t k)
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (u32x4){i, j, k, l})
+#endif
+
+/* How a type's vectors are filled: four dwords that stand together in a block go to four vectors that are `step` apart,
+ * all others to theirs one by one. */
+struct r16_plan {
+    int n_quad, n_single;
+    struct {
+        uint8_t vec, step, off; /* off: of the first in the block */
+    } quad[MAX_VEC / 4];
+    uint8_t single[MAX_VEC];
+};
+
+/* The distance of the vectors that hold the dwords after that of vector i; 0: they are not together. */
+static int quad_step(const struct r16 *r, int i)
+{
+    enum { FARTHEST = 3 };
+    for (int step = 1; step <= FARTHEST && i + 3 * step < r->n_vec; step++)
+        if (r->off[i + step] == r->off[i] + 4 && r->off[i + 2 * step] == r->off[i] + 8 &&
+            r->off[i + 3 * step] == r->off[i] + 12)
+            return step;
+    return 0;
+}
+
+static struct r16_plan r16_plan(const struct r16 *r)
+{
+    struct r16_plan p = {0};
+    bool done[MAX_VEC] = {false};
+    for (int i = 0; i < r->n_vec; i++) {
+        int step = done[i] ? 0 : quad_step(r, i);
+        if (step) {
+            p.quad[p.n_quad].vec = (uint8_t)i;
+            p.quad[p.n_quad].off = r->off[i];
+            p.quad[p.n_quad++].step = (uint8_t)step;
+            for (int j = 0; j < 4; j++)
+                done[i + j * step] = true;
+        } else if (!done[i]) {
+            p.single[p.n_single++] = (uint8_t)i;
+        }
+    }
+    return p;
+}
+
+/* Four dwords of each of four rows into four vectors, `step` bytes apart. */
+static inline void put_quad(uint8_t *dst, size_t step, const uint8_t *r0, const uint8_t *r1, const uint8_t *r2,
+                            const uint8_t *r3)
+{
+    u32x4 a, b, c, d;
+    memcpy(&a, r0, 16);
+    memcpy(&b, r1, 16);
+    memcpy(&c, r2, 16);
+    memcpy(&d, r3, 16);
+    u32x4 ab_low = SHUFFLE(a, b, 0, 4, 1, 5), ab_high = SHUFFLE(a, b, 2, 6, 3, 7);
+    u32x4 cd_low = SHUFFLE(c, d, 0, 4, 1, 5), cd_high = SHUFFLE(c, d, 2, 6, 3, 7);
+    a = SHUFFLE(ab_low, cd_low, 0, 1, 4, 5);
+    b = SHUFFLE(ab_low, cd_low, 2, 3, 6, 7);
+    c = SHUFFLE(ab_high, cd_high, 0, 1, 4, 5);
+    d = SHUFFLE(ab_high, cd_high, 2, 3, 6, 7);
+    memcpy(dst, &a, 16);
+    memcpy(dst + step, &b, 16);
+    memcpy(dst + 2 * step, &c, 16);
+    memcpy(dst + 3 * step, &d, 16);
+}
+
+/* The tails of a block of 16 rows. With n a constant, because a copy of so few bytes is no call then. */
+static inline void put_tails(uint8_t *dst, const uint8_t *const *block, size_t off, size_t n)
+{
+    for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
+        memcpy(dst + (size_t)lane * n, block[lane] + off, n);
+}
+
+/* The vectors and tails of a block of 16 rows. */
+static void put_block(const struct r16 *r, const struct r16_plan *p, uint8_t *dst, const uint8_t *const *block)
+{
+    for (int lane = 0; lane < LAYOUT_R16_ROWS; lane += 4) {
+        const uint8_t *r0 = block[lane], *r1 = block[lane + 1], *r2 = block[lane + 2], *r3 = block[lane + 3];
+        for (int i = 0; i < p->n_quad; i++) {
+            size_t off = p->quad[i].off;
+            put_quad(dst + p->quad[i].vec * 64 + 4 * lane, p->quad[i].step * (size_t)64, r0 + off, r1 + off, r2 + off,
+                     r3 + off);
+        }
+    }
+    for (int i = 0; i < p->n_single; i++)
+        for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
+            memcpy(dst + p->single[i] * 64 + 4 * lane, block[lane] + r->off[p->single[i]], 4);
+    if (r->tail_bytes == 2)
+        put_tails(dst + r->n_vec * 64, block, (size_t)r->tail_off, 2);
+    else if (r->tail_bytes == 1)
+        put_tails(dst + r->n_vec * 64, block, (size_t)r->tail_off, 1);
+}
+
+/* A group of 16 rows, `row` bytes apart, of which n are there and the others zeros. Block by block, so that what is
+ * written lies nearly in order. */
+static void r16_put(const struct quant_info *q, const struct r16_plan *plan, uint8_t *group, const uint8_t *src,
+                    size_t row, uint64_t n, uint64_t k)
 {
     static const uint8_t zeros[MAX_VEC * 4 + 4]; /* the longest block */
     const struct r16 *r = &r16_types[q->type];
     const uint8_t *block[LAYOUT_R16_ROWS];
-    size_t step[LAYOUT_R16_ROWS], head = (size_t)q->head_bytes, tail = (size_t)r->tail_bytes;
+    size_t step[LAYOUT_R16_ROWS], head = (size_t)q->head_bytes;
     for (uint64_t lane = 0; lane < LAYOUT_R16_ROWS; lane++) {
         bool there = lane < n;
         memcpy(group + lane * head, there ? src + lane * row : zeros, head);
@@ -121,11 +217,8 @@ static void r16_put(const struct quant_info *q, uint8_t *group, const uint8_t *s
     }
     group += head * LAYOUT_R16_ROWS;
     for (uint64_t b = 0; b < k / (uint64_t)q->block_len; b++) {
-        for (int i = 0; i < r->n_vec; i++, group += 64)
-            for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
-                memcpy(group + 4 * lane, block[lane] + r->off[i], 4);
-        for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++, group += tail)
-            memcpy(group, block[lane] + r->tail_off, tail);
+        put_block(r, plan, group, block);
+        group += q->block_bytes * LAYOUT_R16_ROWS;
         for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
             block[lane] += step[lane];
     }
@@ -156,8 +249,9 @@ void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst
         return;
     }
     assert(row0 % LAYOUT_R16_ROWS == 0 && (n % LAYOUT_R16_ROWS == 0 || row0 + n == n_row));
+    const struct r16_plan plan = r16_plan(&r16_types[q->type]);
     for (uint64_t i = 0; i < n; i += LAYOUT_R16_ROWS)
-        r16_put(q, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row, row, n - i, k);
+        r16_put(q, &plan, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row, row, n - i, k);
 }
 
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,

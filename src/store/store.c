@@ -15,14 +15,20 @@ void store_count(struct store *s, uint64_t n_reads, uint64_t n_bytes)
     atomic_fetch_add_explicit(&s->n_bytes, n_bytes, memory_order_relaxed);
 }
 
+void store_read_ahead(struct store *s, const struct store_range *ranges, size_t n)
+{
+    if (s->ops->prefetch)
+        s->ops->prefetch(s, ranges, n);
+}
+
 err_code store_read(struct store *s, const struct store_range *ranges, size_t n, struct err *e)
 {
     int64_t start_ns = clock_ns();
     err_code code = ERR_OK;
     uint64_t n_bytes = 0;
     size_t i;
-    if (n > 1 && s->ops->prefetch)
-        s->ops->prefetch(s, ranges, n);
+    if (n > 1)
+        store_read_ahead(s, ranges, n);
     for (i = 0; i < n; i++) {
         struct store_read r = {.file = ranges[i].file, .offset = ranges[i].offset, .n_bytes = ranges[i].n_bytes};
         r.failure = store_check_range(s, r.file, r.offset, r.n_bytes);

@@ -57,6 +57,9 @@ struct store_range {
  * disk can work on them at once. After an error the contents of every dst are unspecified. */
 MUST_USE err_code store_read(struct store *s, const struct store_range *ranges, size_t n, struct err *e);
 
+/* Has the disk begin to work on ranges that will be read one by one; their dst are not looked at. */
+void store_read_ahead(struct store *s, const struct store_range *ranges, size_t n);
+
 /* The whole of a tensor, or bytes [offset, offset + n_bytes) of it. */
 struct store_range store_tensor_range(const struct gguf_tensor *t, void *dst);
 struct store_range store_tensor_part(const struct gguf_tensor *t, uint64_t offset, size_t n_bytes, void *dst);

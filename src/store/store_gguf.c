@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -45,6 +46,14 @@ static int read_range(struct store *s, const struct store_range *r)
     return 0;
 }
 
+/* Whether the page cache has the end of a range, and so most likely all of it. */
+static bool is_cached(int fd, const struct store_range *r)
+{
+    char last;
+    struct iovec v = {&last, 1};
+    return r->n_bytes > 0 && preadv2(fd, &v, 1, (off_t)(r->offset + r->n_bytes - 1), RWF_NOWAIT) == 1;
+}
+
 /* Queues the ranges with the kernel, so that the disk works on all of them while the first is copied. */
 static void prefetch(struct store *base, const struct store_range *ranges, size_t n)
 {
@@ -53,6 +62,8 @@ static void prefetch(struct store *base, const struct store_range *ranges, size_
         const struct store_range *r = &ranges[i];
         if (r->file < 0 || r->file >= base->n_files || r->offset > INT64_MAX)
             return; /* read_range says why */
+        if (is_cached(base->files[r->file].fd, r))
+            continue; /* asking for it would cost a look at each of its pages */
         (void)posix_fadvise(base->files[r->file].fd, (off_t)r->offset, (off_t)r->n_bytes, POSIX_FADV_WILLNEED);
         budget -= r->n_bytes;
     }

@@ -82,6 +82,19 @@ def test_bench_measures_and_counts():
     fails(2, "bench", "-m", model, "-p", 0, "-n", 0, says=["nothing to measure"])
 
 
+def test_bench_times_loading_beside_reading():
+    model, _ = golden("qwen3moe")
+    r = json.loads(out("bench", "-m", model, "--load", "-r", 3, "-t", 2, "--json"))
+    assert r["bytes"] == os.path.getsize(model) and r["rounds"] == 3
+    assert all(0 < r[x]["min"] <= r[x]["s"] <= r[x]["max"] for x in ("load", "read"))
+    assert abs(r["ratio"] - r["load"]["s"] / r["read"]["s"]) < 0.02 * r["ratio"]
+    assert [line.split(",")[0] for line in out("bench", "-m", model, "--load", "--csv").splitlines()] == \
+        ["phase", "load", "read"]
+    assert re.search(r"^ratio \d+\.\d\d, of the fastest \d+\.\d\d$", out("bench", "-m", model, "--load"), re.M)
+    fails(3, "bench", "--load", "-m", tmp("nowhere.gguf"), says=["nowhere.gguf"])
+    fails(2, "bench", "--load", says=["-m"])
+
+
 def test_what_was_tuned_is_used_later():
     model, _ = golden("qwen3moe")
     home = {"XDG_CACHE_HOME": tmp("tuned")}
