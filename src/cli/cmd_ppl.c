@@ -2,51 +2,133 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/stats.h"
 #include "jobs/ppl.h"
 
 struct ppl {
     struct model_options model;
     const char *file;
+    const char *resume;
     int64_t n_window;
+    bool against, keep_cache;
     struct opened opened;
+    moebius_session *exact; /* of the same engine, to compare with */
     int32_t *ids;
     size_t n_ids;
     int64_t start_ns;
 };
 
+/* 1 is off. */
+static bool uses_car(const struct ppl *p)
+{
+    return p->model.car.threshold > 0 && p->model.car.threshold < 1;
+}
+
 static bool print_progress(void *user, const struct ppl_result *r, int64_t n_window)
 {
     const struct ppl *p = user;
     double seconds = (double)(clock_ns() - p->start_ns) / 1e9;
+    double n_done = (double)(r->n_window - r->n_resumed);
     fprintf(stderr, "%s[%lld/%lld] perplexity %.4f +- %.4f, %.0f tokens/s, %.0f s left%s",
             isatty(STDERR_FILENO) ? "\r" : "", (long long)r->n_window, (long long)n_window, r->ppl, r->ppl_error,
-            (double)(r->n_window * p->model.n_ctx) / seconds,
-            seconds / (double)r->n_window * (double)(n_window - r->n_window), isatty(STDERR_FILENO) ? "   " : "\n");
+            n_done * (double)p->model.n_ctx / seconds, seconds / n_done * (double)(n_window - r->n_window),
+            isatty(STDERR_FILENO) ? "   " : "\n");
     return !cli_interrupted();
+}
+
+/* What decides the figures besides the model and the text: a run goes on from the file of one with the same. */
+static err_code settings(const struct ppl *p, char *out, size_t n_bytes, struct err *e)
+{
+    const struct model_options *m = &p->model;
+    const moebius_car *car = &m->car;
+    enum cpu_level level;
+    TRY(cpu_level_detect(&level, e));
+    int n = snprintf(out, n_bytes, "ctx %lld kv %s cpu %s", (long long)m->n_ctx, m->kv ? m->kv : "f16",
+                     m->reference ? "reference" : cpu_level_name(level));
+    if (uses_car(p))
+        snprintf(out + n, n_bytes - (size_t)n,
+                 " car %.9g damp %d warmup %lld protect %lld backfill %lld deterministic %d against %d batch %lld "
+                 "experts %lld %.9g ram %lld policy %s",
+                 (double)car->threshold, car->damp, (long long)car->n_warmup, (long long)car->n_protect,
+                 (long long)car->n_backfill, m->deterministic, p->against, (long long)m->n_batch,
+                 (long long)m->expert_ram.n_bytes, m->expert_ram.share, (long long)m->ram_bytes,
+                 m->policy ? m->policy : "lfru");
+    return ERR_OK;
+}
+
+static err_code check(const struct ppl *p, struct err *e)
+{
+    if (!p->file)
+        return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
+    if (p->model.n_ctx < 4)
+        return err_set(e, ERR_USAGE, "--ctx %lld: expected at least 4", (long long)p->model.n_ctx);
+    if (p->against && !uses_car(p))
+        return err_set(e, ERR_USAGE, "--against compares --car X with the model's own predictions: expected both");
+    if (p->keep_cache && (p->against || p->resume))
+        return err_set(e, ERR_USAGE,
+                       "--keep-cache: a window would depend on what ran before it, so that neither --against nor "
+                       "--resume can go with it");
+    return ERR_OK;
+}
+
+static void print_result(const struct ppl *p, const struct ppl_result *r)
+{
+    printf("perplexity %.4f +- %.4f (nll %.5f +- %.5f, %zu tokens, %lld windows of %lld, %lld scored)\n", r->ppl,
+           r->ppl_error, r->nll, r->nll_error, p->n_ids, (long long)r->n_window, (long long)p->model.n_ctx,
+           (long long)r->n_scored);
+    if (p->against)
+        printf(
+            "against %.4f without --car: ratio %.5f +- %.5f, divergence %.5f +- %.5f, same likeliest token %.2f%% +- "
+            "%.2f%%\n",
+            r->other_ppl, r->ratio, r->ratio_error, r->divergence, r->divergence_error, 100 * r->same_top,
+            100 * r->same_top_error);
+}
+
+/* The sessions: as asked for, and to compare with. */
+static err_code open_sessions(struct ppl *p, struct err *e)
+{
+    struct opened exact = {.engine = p->opened.engine};
+    struct model_options o = p->model;
+    o.car = (moebius_car){0};
+    TRY(cli_open_session(&p->model, p->model.n_ctx, &p->opened, e));
+    err_code code = p->against ? cli_open_session(&o, o.n_ctx, &exact, e) : ERR_OK;
+    p->exact = exact.session;
+    return code;
 }
 
 static err_code ppl(struct ppl *p, struct err *e)
 {
     struct ppl_result r;
-    if (!p->file)
-        return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
-    if (p->model.n_ctx < 4)
-        return err_set(e, ERR_USAGE, "--ctx %lld: expected at least 4", (long long)p->model.n_ctx);
+    struct ppl_params params = {.n_ctx = p->model.n_ctx,
+                                .n_window = p->n_window,
+                                .by_token = uses_car(p),
+                                .forget = uses_car(p) && !p->keep_cache,
+                                .resume = p->resume,
+                                .progress = print_progress,
+                                .user = p};
+    TRY(check(p, e));
     TRY(cli_open_engine(&p->model, &p->opened, e));
     TRY(cli_read_tokens(p->file, moebius_engine_vocab(p->opened.engine), &p->ids, &p->n_ids, e));
-    TRY(cli_open_session(&p->model, p->model.n_ctx, &p->opened, e));
+    if (p->resume) {
+        TRY(settings(p, params.identity.settings, sizeof params.identity.settings, e));
+        TRY(ppl_identify(&params.identity, p->model.path, p->ids, p->n_ids, e));
+    }
+    TRY(open_sessions(p, e));
+    params.against = p->exact;
     cli_catch_interrupt();
     p->start_ns = clock_ns();
-    TRY(ppl_run(p->opened.session, p->opened.engine, p->ids, p->n_ids, p->model.n_ctx, p->n_window, print_progress, p,
-                &r, e));
+    TRY(ppl_run(p->opened.engine, p->opened.session, p->ids, p->n_ids, &params, &r, e));
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\n");
-    printf("perplexity %.4f +- %.4f (nll %.5f +- %.5f, %zu tokens, %lld windows of %lld, %lld scored)\n", r.ppl,
-           r.ppl_error, r.nll, r.nll_error, p->n_ids, (long long)r.n_window, (long long)p->model.n_ctx,
-           (long long)r.n_scored);
+    print_result(p, &r);
+    if (uses_car(p)) {
+        stats_print(p->opened.engine, NULL);
+        fprintf(stderr, "\n");
+    }
     return cli_interrupted() ? err_set(e, ERR_CANCELLED, "interrupted after %lld windows", (long long)r.n_window)
                              : ERR_OK;
 }
@@ -60,11 +142,15 @@ static int run(const struct command *c, int argc, char **argv)
         {"--file,-f", OPT_STRING, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "tokens in a window (512)", 1, 1 << 30, 0},
         {"--chunks", OPT_INT, &p.n_window, "N", "score the first N windows only", 1, 1e12, 0},
+        {"--resume", OPT_STRING, &p.resume, "FILE", "go on from FILE, and keep there how far it has got", 0, 0, 0},
+        {"--against", OPT_FLAG, &p.against, "", "with --car: compare with the model's own predictions", 0, 0, 0},
+        {"--keep-cache", OPT_FLAG, &p.keep_cache, "", "with --car: windows find the experts that others left", 0, 0, 0},
     };
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = ppl(&p, &e);
+    moebius_session_close(&p.exact);
     cli_close(&p.opened);
     mem_free(p.ids);
     return cli_exit(c, code, &e);
@@ -75,7 +161,8 @@ const struct command cmd_ppl = {
     .usage = "-m FILE -f TEXT [OPTIONS]",
     .summary = "perplexity on a text, comparable with llama.cpp's",
     .details = "The text is cut into windows of --ctx tokens; the second half of each is scored. Line ends\n"
-               "of CR LF count as LF.",
+               "of CR LF count as LF. With --car each window begins without experts in memory, and its second half is\n"
+               "computed token by token.",
     .hint = "the text is given with -f",
     .run = run,
 };

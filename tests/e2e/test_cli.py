@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 
 MOEBIUS, COUNTER, DEMO, GOLDEN = sys.argv[1:5]
@@ -390,6 +391,46 @@ def test_cache_aware_routing_says_that_it_is_on_and_what_it_did():
     fails(2, *args, "--car-damp", says=["--car X"])
     fails(2, *args, "--car", "0", says=["--car 0", "0.001 to 1"])
     fails(2, *args, "--car", "0.5", "--deterministic", "--ram", "1G", says=["deterministic"])
+
+
+def test_perplexity_goes_on_where_it_was_interrupted():
+    with open(tmp("text.txt"), "w") as f:
+        f.write("".join(f"Once upon a time a girl called Mia went to the river with {i} stones and a red ball. " for i in range(60)))
+    base = ["ppl", "-m", DEMO, "-f", tmp("text.txt"), "--ctx", "64"]
+    car = ["--expert-ram", "25%", "--cold", "--car", "0.4", "--backfill", "2", "--deterministic", "--against"]
+    for more in ([], car):
+        whole = out(*base, "--chunks", "9", *more)
+        if os.path.exists(tmp("r.ppl")):
+            os.remove(tmp("r.ppl"))
+        first = out(*base, "--chunks", "4", "--resume", tmp("r.ppl"), *more)
+        state = open(tmp("r.ppl")).read()
+        assert first != whole and "windows 4" in state
+        assert out(*base, "--chunks", "9", "--resume", tmp("r.ppl"), "-t", "1", *more) == whole
+        assert out(*base, "--chunks", "9", "--resume", tmp("r.ppl"), *more) == whole  # nothing is left to do
+        # killed in the middle of a run: what was finished counts, and nothing else
+        open(tmp("r.ppl"), "w").write(state)
+        p = subprocess.Popen([MOEBIUS, *base, "--chunks", "9", "--resume", tmp("r.ppl"), *more], stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL)
+        while open(tmp("r.ppl")).read() == state and p.poll() is None:
+            time.sleep(0.001)
+        p.kill()
+        p.communicate()
+        assert out(*base, "--chunks", "9", "--resume", tmp("r.ppl"), *more) == whole
+    r = run(*base, "--chunks", "9", *car)
+    assert b"cache-aware routing is on" in r.stderr and b"substituted at" in r.stderr
+    ratio, divergence, same = map(float, re.search(
+        r"ratio ([\d.]+) .*divergence ([\d.]+) .*token ([\d.]+)%", r.stdout.decode()).groups())
+    assert 0.5 < ratio < 2 and 0 < divergence < 1 and 30 < same < 100, r.stdout
+    undisturbed = out(*base, "--chunks", "9", "--expert-ram", "25%", "--cold")
+    assert re.search(r"perplexity ([\d.]+)", undisturbed).group(1) == re.search(r"against ([\d.]+)", r.stdout.decode()).group(1)
+    fails(4, *base, "--chunks", "9", "--resume", tmp("r.ppl"), *car, "--car-damp", says=["r.ppl", "other settings"])
+    fails(4, *base, "--ctx", "128", "--resume", tmp("r.ppl"), *car, says=["r.ppl", "other settings"])
+    fails(4, *base, "-f", __file__, "--resume", tmp("r.ppl"), *car, says=["r.ppl", "another text"])
+    fails(2, *base, "--chunks", "3", "--resume", tmp("r.ppl"), *car, says=["r.ppl", "9 windows"])
+    fails(2, *base, "--against", says=["--car X"])
+    fails(2, *base, *car, "--keep-cache", says=["--keep-cache"])
+    kept = out(*base, "--chunks", "9", *car[:-1], "--keep-cache")
+    assert kept == out(*base, "--chunks", "9", *car[:-1], "--keep-cache", "-t", "1") != out(*base, "--chunks", "9", *car[:-1])
 
 
 def test_inspect_for_people_and_programs():
