@@ -2,6 +2,7 @@
 #include "base/output_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,4 +56,18 @@ void output_file_abandon(struct output_file *f)
     mem_free(f->tmp_path);
     mem_free(f->path);
     *f = (struct output_file){0};
+}
+
+void output_file_sync_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? mem_strdup(path) : NULL;
+    if (folder)
+        folder[slash == path ? 1 : slash - path] = 0;
+    int fd = slash && !folder ? -1 : open(folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd); /* some file systems refuse; the file itself is complete either way */
+        close(fd);
+    }
+    mem_free(folder);
 }

@@ -16,4 +16,7 @@ MUST_USE err_code output_file_finish(struct output_file *f, struct err *e);
 void output_file_abandon(
     struct output_file *f); /* removes what was written; accepts what was finished or never opened */
 
+/* Makes a rename to `path` last: syncs the folder. */
+void output_file_sync_folder(const char *path);
+
 #endif

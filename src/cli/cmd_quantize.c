@@ -7,18 +7,19 @@
 #include "jobs/quantize.h"
 
 struct shown {
-    int64_t start_ns, last_ns;
+    int64_t start_ns, last_ns; /* last_ns: 0 when nothing was shown */
 };
 
-static bool print_progress(void *user, uint64_t done, uint64_t total)
+/* A line on a terminal, left with the cursor at its start: the report's lines, which are longer, go over it. */
+static bool print_progress(void *user, uint64_t done, uint64_t found, uint64_t total)
 {
+    enum { EVERY_NS = 200 * 1000 * 1000 };
     struct shown *s = user;
     int64_t now = clock_ns();
-    if (isatty(STDERR_FILENO) && (now - s->last_ns > 200000000 || done == total)) {
-        double seconds = (double)(now - s->start_ns) * 1e-9;
-        fprintf(stderr, "\r%5.1f %% of %.2f GiB, %.0f MB/s, %.0f s left   %s", 100 * (double)done / (double)total,
-                (double)total / 0x1p30, (double)done / seconds * 1e-6, seconds / (double)done * (double)(total - done),
-                done == total ? "\n" : "");
+    if (isatty(STDERR_FILENO) && done > found && now - s->last_ns > EVERY_NS) {
+        double rate = (double)(done - found) / ((double)(now - s->start_ns) * 1e-9);
+        fprintf(stderr, "%5.1f %% of %.2f GB, %.0f MB/s, %.0f s left    \r", 100 * (double)done / (double)total,
+                (double)total * 1e-9, rate * 1e-6, (double)(total - done) / rate);
         s->last_ns = now;
     }
     return !cli_interrupted();
@@ -51,6 +52,8 @@ static int run(const struct command *c, int argc, char **argv)
         p.n_threads = (int)n_threads;
         cli_catch_interrupt();
         code = quantize_run(&p, stdout, &e);
+        if (shown.last_ns)
+            fprintf(stderr, "%60s\r", "");
     }
     return cli_exit(c, code, &e);
 }
@@ -64,7 +67,8 @@ const struct command cmd_quantize = {
 #include "jobs/quantize_presets.def"
 #undef PRESET
                ".\nMOE_*: small routed experts, the rest at 6 to 8 bits. Any weight type names itself.\n"
-               "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2.",
+               "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2.\n"
+               "Interrupted, it leaves OUT.unfinished, and the same command goes on with it.",
     .max_operand = 2,
     .hint = "expected two files",
     .run = run,

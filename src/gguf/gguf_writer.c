@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/output_file.h"
 #include "gguf/gguf_internal.h"
 
 struct writer_tensor {
@@ -17,7 +18,8 @@ struct writer_tensor {
     uint64_t ne[GGUF_MAX_DIMS];
     uint32_t type;
     uint64_t n_bytes, row_bytes;
-    const void *data; /* NULL: fill gives the bytes */
+    uint64_t off;     /* from the start of the data */
+    const void *data; /* NULL: fill gives the bytes; both NULL: the caller writes them */
     gguf_fill_fn *fill;
     void *user;
 };
@@ -31,6 +33,7 @@ struct gguf_writer {
     struct arena arena; /* names */
     struct bytes kv;    /* the metadata, as it will stand in the file */
     uint64_t n_kv, alignment;
+    uint64_t data_bytes; /* of the tensors so far, padded */
     struct writer_tensor *tensors;
     size_t n_tensors, n_alloc;
     struct gguf_index keys, names;
@@ -199,6 +202,7 @@ void gguf_writer_set_alignment(struct gguf_writer *w, uint32_t alignment)
     if (!w->err.code && (alignment < 8 || alignment > GGUF_MAX_ALIGNMENT || (alignment & (alignment - 1))))
         (void)err_set(&w->err, ERR_USAGE, "alignment %" PRIu32 ": expected a power of two from 8 to %d", alignment,
                       GGUF_MAX_ALIGNMENT);
+    assert(w->n_tensors == 0); /* their places depend on it */
     gguf_writer_add_u32(w, "general.alignment", alignment);
     w->alignment = alignment;
 }
@@ -237,6 +241,13 @@ static void add_tensor(struct gguf_writer *w, const char *name, const uint64_t *
         w->tensors = bigger;
         w->n_alloc = n;
     }
+    uint64_t n = 0;
+    t.off = w->data_bytes;
+    if (__builtin_add_overflow(t.n_bytes, w->alignment - 1, &n) ||
+        __builtin_add_overflow(w->data_bytes, n / w->alignment * w->alignment, &w->data_bytes)) {
+        (void)err_set(&w->err, ERR_LIMIT, "tensor \"%s\": the file would be too large", t.name);
+        return;
+    }
     w->tensors[w->n_tensors++] = t;
 }
 
@@ -252,6 +263,19 @@ void gguf_writer_add_tensor_fn(struct gguf_writer *w, const char *name, int n_di
 {
     assert(fill);
     add_tensor(w, name, ne, (struct writer_tensor){.n_dims = n_dims, .type = type, .fill = fill, .user = user});
+}
+
+uint64_t gguf_writer_place_tensor(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
+                                  enum quant_type type)
+{
+    uint64_t off = w->data_bytes;
+    add_tensor(w, name, ne, (struct writer_tensor){.n_dims = n_dims, .type = type});
+    return off;
+}
+
+uint64_t gguf_writer_data_bytes(const struct gguf_writer *w)
+{
+    return w->data_bytes;
 }
 
 /* Where the bytes go: a descriptor, or memory when fd < 0. */
@@ -294,7 +318,6 @@ static err_code sink_pad(struct sink *s, uint64_t alignment, struct err *e)
 static err_code write_head(const struct gguf_writer *w, struct sink *s, struct err *e)
 {
     struct bytes b = {0};
-    uint64_t off = 0;
     err_code code;
     TRY_OUT(put(&b, "GGUF", 4, e));
     TRY_OUT(put_u32(&b, 3, e));
@@ -307,14 +330,30 @@ static err_code write_head(const struct gguf_writer *w, struct sink *s, struct e
         TRY_OUT(put_u32(&b, (uint32_t)t->n_dims, e));
         TRY_OUT(put(&b, t->ne, (size_t)t->n_dims * sizeof *t->ne, e));
         TRY_OUT(put_u32(&b, t->type, e));
-        TRY_OUT(put_u64(&b, off, e));
-        off += (t->n_bytes + w->alignment - 1) / w->alignment * w->alignment;
+        TRY_OUT(put_u64(&b, t->off, e));
     }
     TRY_OUT(sink_put(s, b.p, b.n, e));
     code = sink_pad(s, w->alignment, e);
 out:
     mem_free(b.p);
     return code;
+}
+
+err_code gguf_writer_head(struct gguf_writer *w, void **out, size_t *n, struct err *e)
+{
+    struct sink s = {.fd = -1, .path = "a GGUF file"};
+    *out = NULL;
+    *n = 0;
+    if (w->err.code)
+        return err_set(e, w->err.code, "%s", w->err.text);
+    err_code code = write_head(w, &s, e);
+    if (code != ERR_OK) {
+        mem_free(s.mem.p);
+        return code;
+    }
+    *out = s.mem.p;
+    *n = s.mem.n;
+    return ERR_OK;
 }
 
 enum { PIECE_BYTES = 4 << 20 }; /* of a tensor that is filled: about as much at a time, in whole rows */
@@ -345,25 +384,11 @@ static err_code write_all(const struct gguf_writer *w, struct sink *s, struct er
     TRY(write_head(w, s, e));
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct writer_tensor *t = &w->tensors[i];
+        assert(t->data || t->fill);
         TRY(t->data ? sink_put(s, t->data, (size_t)t->n_bytes, e) : write_filled(t, s, e));
         TRY(sink_pad(s, w->alignment, e));
     }
     return ERR_OK;
-}
-
-/* Makes the rename last: syncs the folder that holds `path`. */
-static void sync_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? mem_strdup(path) : NULL;
-    if (folder)
-        folder[slash == path ? 1 : slash - path] = 0;
-    int fd = slash && !folder ? -1 : open(folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd); /* some file systems refuse; the file itself is complete either way */
-        close(fd);
-    }
-    mem_free(folder);
 }
 
 err_code gguf_writer_save(struct gguf_writer *w, const char *path, struct err *e)
@@ -387,7 +412,7 @@ err_code gguf_writer_save(struct gguf_writer *w, const char *path, struct err *e
     if (code == ERR_OK && rename(tmp, path) != 0)
         code = err_set(e, ERR_IO, "%s: renaming to %s: %s", tmp, path, strerror(errno));
     if (code == ERR_OK)
-        sync_folder(path);
+        output_file_sync_folder(path);
     else
         (void)unlink(tmp);
     mem_free(tmp);

@@ -24,7 +24,8 @@ void gguf_writer_add_strings(struct gguf_writer *w, const char *key, const char 
 void gguf_writer_add_array(struct gguf_writer *w, const char *key, enum gguf_value_type type, const void *data,
                            uint64_t n); /* data: as in struct gguf_value */
 
-/* Adds "general.alignment" and aligns tensors to it (a power of two, 8 or more). Without: 32. */
+/* Adds "general.alignment" and aligns tensors to it (a power of two, 8 or more). Without: 32. Before any
+ * tensor is added. */
 void gguf_writer_set_alignment(struct gguf_writer *w, uint32_t alignment);
 
 /* A tensor whose bytes lie at `data`, borrowed until the file is written. ne: n_dims of them. */
@@ -37,6 +38,16 @@ void gguf_writer_add_tensor(struct gguf_writer *w, const char *name, int n_dims,
 typedef err_code gguf_fill_fn(void *user, uint64_t offset, void *dst, size_t n, struct err *e);
 void gguf_writer_add_tensor_fn(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
                                enum quant_type type, gguf_fill_fn *fill, void *user);
+
+/* A tensor whose bytes the caller writes into the file itself: from the returned place behind the head. Then the file
+ * is the head and gguf_writer_data_bytes of data, zeros where no tensor lies; gguf_writer_save and _to_memory can't
+ * make it. */
+uint64_t gguf_writer_place_tensor(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
+                                  enum quant_type type);
+uint64_t gguf_writer_data_bytes(const struct gguf_writer *w);
+
+/* What stands before the data, owned by the caller (mem_free). */
+MUST_USE err_code gguf_writer_head(struct gguf_writer *w, void **out, size_t *n, struct err *e);
 
 /* Writes PATH. On failure PATH is as it was and PATH.tmp is removed. May be called again, to another path. */
 MUST_USE err_code gguf_writer_save(struct gguf_writer *w, const char *path, struct err *e);

@@ -38,6 +38,11 @@ void imatrix_close(struct imatrix **m)
     *m = NULL;
 }
 
+err_code imatrix_fingerprint(struct imatrix *m, uint64_t *out, struct err *e)
+{
+    return store_fingerprint(m->s, out, e);
+}
+
 /* NAME + suffix: *n_row rows of n_column floats; NULL without an error when it is absent. How the file divides them is
  * no matter: where heads have a matrix each, llama.cpp writes all of them as one row. */
 static err_code read_table(struct imatrix *m, const char *name, const char *suffix, uint64_t n_column, uint64_t *n_row,

@@ -16,6 +16,9 @@ enum { IMATRIX_PRIOR_TOKENS = 16 };
 MUST_USE err_code imatrix_open(struct imatrix **out, const char *path, struct err *e);
 void imatrix_close(struct imatrix **m);
 
+/* Which sums the file holds (store_fingerprint). */
+MUST_USE err_code imatrix_fingerprint(struct imatrix *m, uint64_t *out, struct err *e);
+
 /* Importances of a weight's columns: *out has *n_matrix rows (1, or the routed experts') of ne[0] numbers, owned by the
  * caller (mem_free); NULL when the file has none for it. *n_poor: matrices that saw fewer tokens than the prior. Fails
  * when shapes disagree or a number is negative or not finite. */

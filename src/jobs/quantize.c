@@ -1,6 +1,7 @@
+#define _POSIX_C_SOURCE 200809L /* times of files */
 #include "jobs/quantize.h"
 
-#include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -8,240 +9,32 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
-#include "base/pool.h"
-#include "gguf/gguf_facts.h"
 #include "gguf/gguf_writer.h"
-#include "jobs/imatrix.h"
+#include "jobs/quantize_internal.h"
 #include "jobs/quantize_mix.h"
-#include "quant/quant_encode.h"
-#include "store/store.h"
 
-struct sums {
-    double error, size; /* of (weight - decoded)^2 and weight^2 */
-    uint64_t n_weight, n_byte;
-};
+/* ---- the report ---------------------------------------------------------------------------------------------- */
 
-/* Rows of a tensor that are being encoded, and what encoding them needs. */
-struct quantize {
-    const struct quantize_params *params;
-    FILE *report;
-    struct gguf *g;
-    struct store *store;
-    struct imatrix *imatrix;
-    struct mix *mix;
-    struct gguf_writer *writer;
-    struct quant_tables *tables;
-    struct pool *pool;
-    struct job *jobs; /* one a tensor */
-    uint64_t done, total;
-    char *raw; /* source rows */
-    size_t raw_capacity;
-    float *rows; /* two a thread: of weights, and as they decode */
-    size_t row_capacity;
-    struct sums *thread_sums, by_use[GGUF_N_USE];
-    uint64_t n_poor, n_missing;
-};
-
-struct job {
-    struct quantize *z;
-    const struct gguf_tensor *t;
-    const struct quant_info *to, *wanted; /* wanted: NULL, or what does not divide the rows */
-    float *importance;
-    uint64_t n_matrix;
-    struct sums sums;
-};
-
-/* A piece of a tensor: rows [row0, row0 + n_row), for the pool. */
-struct piece {
-    struct job *job;
-    uint64_t row0, n_row;
-    size_t source_row, dst_row; /* bytes */
-    char *dst;
-    _Atomic(bool) not_finite;
-};
-
-enum { TASK_ROWS = 8 };
-
-static float *thread_row(struct quantize *z, int thread, int which)
+/* A tensor is done. */
+static void report_tensor(struct quantize *z, const struct job *j)
 {
-    return z->rows + (size_t)(2 * thread + which) * z->row_capacity;
-}
-
-static void encode_rows(void *arg, size_t task, int thread)
-{
-    struct piece *p = arg;
-    struct job *j = p->job;
-    struct quantize *z = j->z;
-    uint64_t n = j->t->ne[0], end = (task + 1) * TASK_ROWS < p->n_row ? (task + 1) * TASK_ROWS : p->n_row;
-    float *x = thread_row(z, thread, 0), *decoded = thread_row(z, thread, 1);
-    struct sums *s = &z->thread_sums[thread];
-    for (uint64_t r = task * TASK_ROWS; r < end; r++) {
-        char *dst = p->dst + r * p->dst_row;
-        uint64_t matrix = j->n_matrix > 1 ? (p->row0 + r) / j->t->ne[1] : 0;
-        double error = 0, size = 0;
-        j->t->info->decode(z->raw + r * p->source_row, x, (int64_t)n);
-        for (uint64_t i = 0; i < n; i++)
-            size += (double)x[i] * (double)x[i];
-        if (!isfinite(size)) {
-            p->not_finite = true;
-            return;
-        }
-        quant_encode_row(z->tables, j->to, x, j->importance ? j->importance + matrix * n : NULL, dst, (int64_t)n);
-        j->to->decode(dst, decoded, (int64_t)n);
-        for (uint64_t i = 0; i < n; i++)
-            error += ((double)x[i] - (double)decoded[i]) * ((double)x[i] - (double)decoded[i]);
-        s->error += error;
-        s->size += size;
-    }
-}
-
-static err_code read_source(struct quantize *z, const struct gguf_tensor *t, uint64_t offset, size_t n, void *dst,
-                            struct err *e)
-{
-    struct store_range r = store_tensor_part(t, offset, n, dst);
-    TRY(store_read(z->store, &r, 1, e));
-    z->done += n;
-    if (z->params->progress && !z->params->progress(z->params->user, z->done, z->total))
-        return err_set(e, ERR_CANCELLED, "interrupted; %s is as it was", z->params->out);
-    return ERR_OK;
-}
-
-static err_code fill_encoded(struct job *j, uint64_t offset, void *dst, size_t n, struct err *e)
-{
-    struct quantize *z = j->z;
-    struct piece p = {.job = j, .dst = dst};
-    quant_row_bytes(j->t->info, j->t->ne[0], &p.source_row);
-    quant_row_bytes(j->to, j->t->ne[0], &p.dst_row);
-    p.row0 = offset / p.dst_row;
-    p.n_row = n / p.dst_row;
-    if (p.n_row * p.source_row > z->raw_capacity) {
-        mem_free(z->raw);
-        z->raw_capacity = p.n_row * p.source_row;
-        z->raw = mem_alloc(z->raw_capacity);
-        if (!z->raw) {
-            size_t wanted = z->raw_capacity;
-            z->raw_capacity = 0;
-            return err_nomem(e, wanted, j->t->name);
-        }
-    }
-    TRY(read_source(z, j->t, p.row0 * p.source_row, p.n_row * p.source_row, z->raw, e));
-    pool_run(z->pool, (p.n_row + TASK_ROWS - 1) / TASK_ROWS, encode_rows, &p);
-    if (p.not_finite)
-        return err_set(e, ERR_FORMAT, "%s: tensor %s holds numbers that are not finite or too large",
-                       gguf_file_path(z->g, j->t->file), j->t->name);
-    return ERR_OK;
-}
-
-static void finish_tensor(struct job *j)
-{
-    struct quantize *z = j->z;
     int layer;
-    enum gguf_use use = gguf_tensor_use(j->t, &layer);
-    struct sums *s = &j->sums;
-    for (int i = 0; i < pool_n_threads(z->pool); i++) {
-        s->error += z->thread_sums[i].error;
-        s->size += z->thread_sums[i].size;
-        z->thread_sums[i] = (struct sums){0};
+    struct sums s = j->sums, *u = &z->by_use[gguf_tensor_use(j->t, &layer)];
+    for (size_t i = j->first_piece; i < j->first_piece + j->n_piece; i++) { /* in this order, whoever made them */
+        s.error += z->part.pieces[i].error;
+        s.size += z->part.pieces[i].size;
     }
-    struct sums *u = &z->by_use[use];
-    u->error += s->error;
-    u->size += s->size;
-    u->n_weight += s->n_weight;
-    u->n_byte += s->n_byte;
+    u->error += s.error;
+    u->size += s.size;
+    u->n_weight += s.n_weight;
+    u->n_byte += s.n_byte;
     if (j->to == j->t->info)
         return;
     fprintf(z->report, "%-40s %-7s error %.5f%s%s%s\n", j->t->name, j->to->name,
-            s->size > 0 ? sqrt(s->error / s->size) : 0,
-            j->wanted ? ", since its rows don't divide into blocks of " : "", j->wanted ? j->wanted->name : "",
-            z->imatrix && !j->importance ? ", no importances" : "");
+            s.size > 0 ? sqrt(s.error / s.size) : 0, j->wanted ? ", since its rows don't divide into blocks of " : "",
+            j->wanted ? j->wanted->name : "", z->imatrix && !j->importance ? ", no importances" : "");
     fflush(z->report);
-    mem_free(j->importance);
-    j->importance = NULL;
 }
-
-/* gguf_fill_fn */
-static err_code fill(void *user, uint64_t offset, void *dst, size_t n, struct err *e)
-{
-    struct job *j = user;
-    struct quantize *z = j->z;
-    bool same = j->to == j->t->info;
-    if (offset == 0 && !same && z->imatrix) {
-        uint64_t n_poor = 0;
-        TRY(imatrix_importance(z->imatrix, j->t, &j->importance, &j->n_matrix, &n_poor, e));
-        z->n_poor += n_poor;
-        z->n_missing += !j->importance;
-    }
-    TRY(same ? read_source(z, j->t, offset, n, dst, e) : fill_encoded(j, offset, dst, n, e));
-    if (offset + n == j->sums.n_byte)
-        finish_tensor(j);
-    return ERR_OK;
-}
-
-/* ---- the plan ------------------------------------------------------------------------------------------------ */
-
-static err_code plan_tensor(struct quantize *z, struct job *j, struct err *e)
-{
-    const struct gguf_tensor *t = j->t;
-    const char *path = gguf_file_path(z->g, t->file);
-    size_t row_bytes = 0;
-    if (!t->info)
-        return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s has type %u, which this version does not know", path, t->name,
-                       t->type_id);
-    j->to = mix_choose(z->mix, t, &j->wanted);
-    bool source =
-        t->type_id == QUANT_F32 || t->type_id == QUANT_F16 || t->type_id == QUANT_BF16 || t->type_id == QUANT_Q8_0;
-    if (j->to != t->info && !source)
-        return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16, BF16 or Q8_0 to make %s from", path,
-                       t->name, t->info->name, j->to->name);
-    if (!quant_row_bytes(j->to, t->ne[0], &row_bytes))
-        return err_set(e, ERR_FORMAT, "%s: tensor %s: rows of %" PRIu64 " do not fit %s", path, t->name, t->ne[0],
-                       j->to->name);
-    j->sums.n_weight = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
-    j->sums.n_byte = j->sums.n_weight / t->ne[0] * row_bytes;
-    z->total += t->n_bytes;
-    if (t->ne[0] > z->row_capacity)
-        z->row_capacity = (size_t)t->ne[0];
-    return ERR_OK;
-}
-
-static void add_metadata(struct quantize *z)
-{
-    gguf_writer_set_alignment(z->writer, 32);
-    for (uint64_t i = 0; i < gguf_n_kv(z->g); i++) {
-        const struct gguf_kv *kv = gguf_kv_at(z->g, i);
-        const char *key = kv->key.s;
-        if (strcmp(key, "general.file_type") != 0 && strcmp(key, "general.quantization_version") != 0 &&
-            strcmp(key, "general.alignment") != 0 && strncmp(key, "split.", 6) != 0)
-            gguf_writer_add_value(z->writer, key, &kv->value);
-    }
-    gguf_writer_add_u32(z->writer, "general.quantization_version", 2);
-    gguf_writer_add_u32(z->writer, "general.file_type", mix_file_type(z->mix));
-}
-
-static err_code plan(struct quantize *z, struct err *e)
-{
-    struct model_facts f;
-    uint64_t n = gguf_n_tensors(z->g);
-    const struct quantize_params *p = z->params;
-    TRY(gguf_facts_compute(&f, z->g, e));
-    uint32_t n_layer = f.n_layer;
-    gguf_facts_close(&f);
-    TRY(mix_create(&z->mix, p->type, p->pure, p->rules, p->n_rule, n_layer, e));
-    z->jobs = mem_calloc((size_t)n + 1, sizeof *z->jobs);
-    if (!z->jobs)
-        return err_nomem(e, (size_t)n * sizeof *z->jobs, "a plan");
-    TRY(gguf_writer_create(&z->writer, e));
-    add_metadata(z);
-    for (uint64_t i = 0; i < n; i++) {
-        struct job *j = &z->jobs[i];
-        *j = (struct job){.z = z, .t = gguf_tensor_at(z->g, i)};
-        TRY(plan_tensor(z, j, e));
-        gguf_writer_add_tensor_fn(z->writer, j->t->name, j->t->n_dims, j->t->ne, j->to->type, fill, j);
-    }
-    return ERR_OK;
-}
-
-/* ---- the whole ----------------------------------------------------------------------------------------------- */
 
 static void print_line(FILE *out, const char *name, const struct sums *s)
 {
@@ -272,6 +65,88 @@ static void print_summary(struct quantize *z)
                 z->n_poor, IMATRIX_PRIOR_TOKENS);
 }
 
+/* ---- the plan ------------------------------------------------------------------------------------------------ */
+
+static void plan_pieces(struct quantize *z, struct job *j, size_t dst_row)
+{
+    const struct gguf_tensor *t = j->t;
+    quant_row_bytes(t->info, t->ne[0], &j->source_row);
+    j->dst_row = dst_row;
+    j->n_row = j->sums.n_weight / t->ne[0];
+    j->piece_rows = t->ne[0] < PIECE_WEIGHTS ? PIECE_WEIGHTS / t->ne[0] : 1;
+    if (j->piece_rows > j->n_row)
+        j->piece_rows = j->n_row;
+    j->first_piece = z->n_piece;
+    j->n_piece = j->n_left = (size_t)((j->n_row + j->piece_rows - 1) / j->piece_rows);
+    z->n_piece += j->n_piece;
+    size_t row = j->source_row > j->dst_row ? j->source_row : j->dst_row, n = row * (size_t)j->piece_rows;
+    z->piece_bytes = n > z->piece_bytes ? n : z->piece_bytes;
+}
+
+static err_code plan_tensor(struct quantize *z, struct job *j, struct err *e)
+{
+    const struct gguf_tensor *t = j->t;
+    const char *path = gguf_file_path(z->g, t->file);
+    size_t row_bytes = 0;
+    if (!t->info)
+        return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s has type %u, which this version does not know", path, t->name,
+                       t->type_id);
+    j->to = mix_choose(z->mix, t, &j->wanted);
+    bool source =
+        t->type_id == QUANT_F32 || t->type_id == QUANT_F16 || t->type_id == QUANT_BF16 || t->type_id == QUANT_Q8_0;
+    if (j->to != t->info && !source)
+        return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16, BF16 or Q8_0 to make %s from", path,
+                       t->name, t->info->name, j->to->name);
+    if (!quant_row_bytes(j->to, t->ne[0], &row_bytes))
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: rows of %" PRIu64 " do not fit %s", path, t->name, t->ne[0],
+                       j->to->name);
+    j->sums.n_weight = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+    j->sums.n_byte = j->sums.n_weight / t->ne[0] * row_bytes;
+    z->total += t->n_bytes;
+    plan_pieces(z, j, row_bytes);
+    return ERR_OK;
+}
+
+static void add_metadata(struct quantize *z)
+{
+    gguf_writer_set_alignment(z->writer, 32);
+    for (uint64_t i = 0; i < gguf_n_kv(z->g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(z->g, i);
+        const char *key = kv->key.s;
+        if (strcmp(key, "general.file_type") != 0 && strcmp(key, "general.quantization_version") != 0 &&
+            strcmp(key, "general.alignment") != 0 && strncmp(key, "split.", 6) != 0)
+            gguf_writer_add_value(z->writer, key, &kv->value);
+    }
+    gguf_writer_add_u32(z->writer, "general.quantization_version", 2);
+    gguf_writer_add_u32(z->writer, "general.file_type", mix_file_type(z->mix));
+}
+
+static err_code plan(struct quantize *z, struct err *e)
+{
+    struct model_facts f;
+    uint64_t n = gguf_n_tensors(z->g);
+    const struct quantize_params *p = z->params;
+    TRY(gguf_facts_compute(&f, z->g, e));
+    uint32_t n_layer = f.n_layer;
+    gguf_facts_close(&f);
+    TRY(mix_create(&z->mix, p->type, p->pure, p->rules, p->n_rule, n_layer, e));
+    z->n_job = (size_t)n;
+    z->jobs = mem_calloc((size_t)n + 1, sizeof *z->jobs);
+    if (!z->jobs)
+        return err_nomem(e, (size_t)n * sizeof *z->jobs, "a plan");
+    TRY(gguf_writer_create(&z->writer, e));
+    add_metadata(z);
+    for (uint64_t i = 0; i < n; i++) {
+        struct job *j = &z->jobs[i];
+        j->t = gguf_tensor_at(z->g, i);
+        TRY(plan_tensor(z, j, e));
+        j->off = gguf_writer_place_tensor(z->writer, j->t->name, j->t->n_dims, j->t->ne, j->to->type);
+    }
+    return ERR_OK;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------------------- */
+
 /* OUT must not be one of the files that are read. */
 static err_code check_out(const struct quantize *z, struct err *e)
 {
@@ -284,9 +159,57 @@ static err_code check_out(const struct quantize *z, struct err *e)
     return ERR_OK;
 }
 
+/* Of all that the bytes depend on: the source, its files' times, the head (every tensor's name, type and place), the
+ * importances, and whose encoders these are. */
+static err_code work_fingerprint(const struct quantize *z, const void *head, size_t n_head, uint64_t *out,
+                                 struct err *e)
+{
+    uint64_t weights = 0;
+    TRY(store_fingerprint(z->store, out, e));
+    *out = gguf_mix(*out, MOEBIUS_VERSION, sizeof MOEBIUS_VERSION);
+    *out = gguf_mix(*out, head, n_head);
+    for (int i = 0; i < gguf_n_files(z->g); i++) {
+        struct stat st = {0};
+        if (stat(gguf_file_path(z->g, i), &st) != 0)
+            return err_set(e, ERR_IO, "%s: %s", gguf_file_path(z->g, i), strerror(errno));
+        *out = gguf_mix(*out, &st.st_mtim, sizeof st.st_mtim);
+    }
+    if (z->imatrix)
+        TRY(imatrix_fingerprint(z->imatrix, &weights, e));
+    *out = gguf_mix(*out, &weights, sizeof weights);
+    return ERR_OK;
+}
+
+/* The file to write to, with its head; places in it are final then. */
+static err_code open_part(struct quantize *z, struct err *e)
+{
+    void *head = NULL;
+    size_t n_head = 0;
+    uint64_t fingerprint = 0;
+    err_code code;
+    TRY_OUT(gguf_writer_head(z->writer, &head, &n_head, e));
+    TRY_OUT(work_fingerprint(z, head, n_head, &fingerprint, e));
+    for (size_t i = 0; i < z->n_job; i++)
+        z->jobs[i].off += n_head;
+    TRY_OUT(
+        part_open(&z->part, z->params->out, fingerprint, n_head + gguf_writer_data_bytes(z->writer), z->n_piece, e));
+    if (z->part.is_stale)
+        fprintf(z->report, "%s is of another source or other settings: starting afresh\n", z->part.path);
+    if (z->part.n_found > 0)
+        fprintf(z->report, "%s has %.0f %% of the work: going on\n", z->part.path,
+                100 * (double)z->part.n_found / (double)z->n_piece);
+    code = part_write(&z->part, 0, head, n_head, e);
+out:
+    mem_free(head);
+    return code;
+}
+
 static err_code run(struct quantize *z, struct err *e)
 {
     const struct quantize_params *p = z->params;
+    z->has_lock = pthread_mutex_init(&z->lock, NULL) == 0;
+    if (!z->has_lock)
+        return err_nomem(e, sizeof z->lock, "a lock");
     TRY(gguf_open(&z->g, p->in, e));
     TRY(check_out(z, e));
     TRY(store_open_gguf(&z->store, z->g, e));
@@ -294,34 +217,39 @@ static err_code run(struct quantize *z, struct err *e)
         TRY(imatrix_open(&z->imatrix, p->imatrix, e));
     TRY(plan(z, e));
     TRY(pool_create(&z->pool, p->n_threads ? p->n_threads : cpu_n_available(), e));
-    size_t n_thread = (size_t)pool_n_threads(z->pool), n_float = 0;
     z->tables = quant_tables_create();
-    z->thread_sums = mem_calloc(n_thread, sizeof *z->thread_sums);
-    if (mem_mul(2 * n_thread, z->row_capacity, &n_float))
-        z->rows = mem_calloc(n_float, sizeof *z->rows);
-    if (!z->tables || !z->thread_sums || !z->rows)
-        return err_nomem(e, n_float * sizeof *z->rows, "rows of weights");
-    TRY(gguf_writer_save(z->writer, p->out, e));
+    if (!z->tables)
+        return err_nomem(e, 0, "tables of the encoders");
+    TRY(open_part(z, e));
+    TRY(pieces_make(z, report_tensor, e));
+    TRY(part_finish(&z->part, e));
     print_summary(z);
     return ERR_OK;
 }
 
+/* Whether what was done is of use after the failure: when it may end otherwise next time. */
+static bool may_go_on(err_code code)
+{
+    return code == ERR_CANCELLED || code == ERR_IO || code == ERR_NOMEM;
+}
+
 err_code quantize_run(const struct quantize_params *p, FILE *report, struct err *e)
 {
-    struct quantize z = {.params = p, .report = report};
+    struct quantize z = {.params = p, .report = report, .part.fd = -1};
     err_code code = run(&z, e);
+    part_close(&z.part, !may_go_on(code) || z.done == 0);
     gguf_writer_close(&z.writer);
-    for (uint64_t i = 0; z.jobs && i < gguf_n_tensors(z.g); i++)
+    for (size_t i = 0; z.jobs && i < z.n_job; i++)
         mem_free(z.jobs[i].importance);
     mem_free(z.jobs);
-    mem_free(z.raw);
-    mem_free(z.rows);
-    mem_free(z.thread_sums);
+    mem_free(z.work);
     quant_tables_close(&z.tables);
     pool_close(&z.pool);
     mix_close(&z.mix);
     imatrix_close(&z.imatrix);
     store_close(&z.store);
     gguf_close(&z.g);
+    if (z.has_lock)
+        pthread_mutex_destroy(&z.lock);
     return code;
 }

@@ -1,7 +1,8 @@
 /* Quantising a model: a GGUF file of F32, F16, BF16 or Q8_0 weights to the block formats.
  *
- * Tensors are read, encoded by all threads and written one after the other, so memory is needed for a piece of one. The
- * result appears under its name when it is complete; what it says does not depend on the machine or its threads. */
+ * Each thread reads, encodes and writes pieces of tensors, so memory is needed for a few of them. The result appears
+ * under its name when it is complete; what it says does not depend on the machine or its threads. It may be interrupted
+ * at any moment: the pieces that are done stay in OUT.unfinished, and the same call goes on with them. */
 #ifndef JOBS_QUANTIZE_H
 #define JOBS_QUANTIZE_H
 
@@ -19,13 +20,14 @@ struct quantize_params {
     const char *imatrix; /* importances to weigh errors with; NULL: all weights alike */
     int n_threads;       /* 0: all processors */
     bool pure;           /* every matrix `type`, no mix */
-    /* Called now and then with the source bytes done; false stops. May be NULL. */
-    bool (*progress)(void *user, uint64_t done, uint64_t total);
+    /* Called now and then with the source bytes done, by a run before and by this one; false stops. Not called by two
+     * threads at once. May be NULL. */
+    bool (*progress)(void *user, uint64_t done, uint64_t found, uint64_t total);
     void *user;
 };
 
-/* Prints each tensor with its type and error to `report`, and at the end bits and error by use. The error is
- * the root of sum (weight - decoded)^2 / sum weight^2. */
+/* ERR_CANCELLED when progress said so. Prints each tensor with its type and error to `report`, and at the end bits and
+ * error by use. The error is the root of sum (weight - decoded)^2 / sum weight^2. */
 MUST_USE err_code quantize_run(const struct quantize_params *p, FILE *report, struct err *e);
 
 #endif

@@ -2,10 +2,14 @@
 """The command line as a user meets it. usage: test_cli.py MOEBIUS COUNT_ALLOCS.so DEMO.gguf GOLDEN_DIRECTORY
 
 Each function below is one test; a failed assertion names itself."""
+import fcntl
 import json
 import math
 import os
+import random
 import re
+import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -18,9 +22,9 @@ TMP = tempfile.TemporaryDirectory()
 SANITIZED = "asan" in os.environ.get("MOEBIUS_TEST_BUILD", "")
 
 
-def run(*args, stdin=None, env=None, code=0):
+def run(*args, stdin=None, env=None, code=0, **kw):
     r = subprocess.run([MOEBIUS, *map(str, args)], input=stdin, capture_output=True, timeout=300,
-                       env=dict(os.environ, **(env or {})))
+                       env=dict(os.environ, **(env or {})), **kw)
     assert r.returncode == code, f"exit {r.returncode}, expected {code}: {' '.join(map(str, args))}\n" + \
         r.stderr.decode(errors="replace")[-2000:]
     return r
@@ -494,13 +498,86 @@ def test_quantize_explains_mistakes_and_leaves_no_halves():
     bad = tmp("bad.gguf")
     write_f32_gguf(bad, {"output.weight": ([32, 2], [1.0] * 63 + [float("nan")])})
     fails(4, "quantize", bad, target, "--type", "Q8_0", says=["output.weight", "not finite"])
+    fails(2, "quantize", DEMO, folder, "--type", "Q8_0", says=[folder, "expected a name for a GGUF file"])
+    fails(3, "quantize", DEMO, os.path.join(folder, "no", "such"), "--type", "Q8_0", says=["No such file"])
     assert os.listdir(folder) == []
-    p = subprocess.Popen([MOEBIUS, "quantize", DEMO, target, "--type", "IQ3_S", "-t", "1"], stdout=subprocess.PIPE)
-    p.stdout.read(1)  # some of it is done
-    p.kill()
-    p.wait()
-    p.stdout.close()
-    assert not os.path.exists(target)
+
+
+def interrupted_quantize(target, options, after, how):
+    """Stops a quantize that many seconds after it has begun to write; whether it was in time."""
+    p = subprocess.Popen([MOEBIUS, "quantize", DEMO, target, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while not os.path.exists(target + ".unfinished") and p.poll() is None:
+        time.sleep(0.001)
+    time.sleep(after)
+    p.send_signal(how)
+    err = p.communicate()[1].decode()
+    assert p.returncode in (0, 9 if how == signal.SIGINT else -how), (p.returncode, err)
+    return p.returncode != 0, err
+
+
+def test_quantize_goes_on_after_it_was_killed():
+    """MOEBIUS_KILLS=N: how often at a random moment; MOEBIUS_SEED: which."""
+    rng = random.Random(int(os.environ.get("MOEBIUS_SEED", "1")))
+    folder = tmp("killed")
+    os.mkdir(folder)
+    target, whole, options = os.path.join(folder, "o.gguf"), tmp("whole.gguf"), ["--type", "MOE_IQ4_XS"]
+    start = time.time()
+    report = out("quantize", DEMO, whole, *options)
+    took, whole = time.time() - start, open(whole, "rb").read()
+    n_killed = n_went_on = 0
+    for i in range(int(os.environ.get("MOEBIUS_KILLS", "10"))):
+        in_time, _ = interrupted_quantize(target, options + ["-t", str(rng.randint(1, 3))], rng.uniform(0, took), signal.SIGKILL)
+        n_killed += in_time
+        assert sorted(os.listdir(folder)) == (["o.gguf.unfinished"] if in_time else ["o.gguf"])
+        if in_time and rng.random() < 0.5:
+            continue  # and killed again
+        got = out("quantize", DEMO, target, *options)
+        n_went_on += "% of the work: going on" in got
+        assert open(target, "rb").read() == whole and got.endswith(report)
+        assert os.listdir(folder) == ["o.gguf"]
+        os.remove(target)
+    assert n_killed > 0
+    print(f"killed {n_killed} times before the end, went on {n_went_on} times")
+
+
+def test_quantize_trusts_no_unfinished_file_blindly():
+    folder = tmp("unfinished")
+    os.mkdir(folder)
+    target = os.path.join(folder, "o.gguf")
+    part = target + ".unfinished"
+    options = ["--type", "MOE_IQ4_XS", "-t", "1"]
+    whole = tmp("whole.gguf")
+    run("quantize", DEMO, whole, *options)
+    whole = open(whole, "rb").read()
+    in_time, err = interrupted_quantize(target, options, 0.5, signal.SIGINT)
+    assert in_time and "the same command goes on" in err and os.listdir(folder) == ["o.gguf.unfinished"]
+    half = open(part, "rb").read()
+    damaged = bytearray(half)
+    damaged[len(whole) // 10] ^= 1  # a piece that the journal says is done
+    open(part, "wb").write(damaged)
+    assert "going on" in out("quantize", DEMO, target, *options) and open(target, "rb").read() == whole
+    os.remove(target)
+    for content in (half[:len(half) // 2], bytes(len(half)), b"GGUF"):  # what ends early, what is empty, what is foreign
+        open(part, "wb").write(content)
+        assert "starting afresh" in out("quantize", DEMO, target, *options) and open(target, "rb").read() == whole
+        os.remove(target)
+    open(part, "wb").write(half)
+    other = out("quantize", DEMO, target, "--type", "Q8_0")
+    assert "other settings: starting afresh" in other and os.listdir(folder) == ["o.gguf"]
+    open(part, "wb").write(half)
+    with open(part, "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        fails(3, "quantize", DEMO, target, *options, says=["another moebius quantize"])
+    assert open(part, "rb").read() == half
+
+
+def test_quantize_says_when_a_disk_is_full():
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
+    target = tmp("limited.gguf")
+    fails(3, "quantize", DEMO, target, "--type", "Q4_0", says=[target, "File too large"], preexec_fn=limit)
+    assert not os.path.exists(target) and not os.path.exists(target + ".unfinished")
 
 
 def test_quantize_weighs_errors_by_an_importance_matrix():

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "gguf/gguf_writer.h"
 #include "temp_folder.h"
 
@@ -81,6 +82,43 @@ static void the_writer_reports_its_first_mistake(void **state)
     assert_int_equal(gguf_writer_to_memory(w, &p, &n, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "alignment 48"));
     gguf_writer_close(&w);
+}
+
+/* Whoever writes the data himself gets the file that the writer would make. */
+static void head_and_places_make_the_same_file(void **state)
+{
+    struct gguf_writer *w[2];
+    struct err e = {0};
+    static const float x[3][40] = {{1, 2, 3}, {4}, {5, 6}};
+    void *whole, *head;
+    size_t n_whole, n_head;
+    uint64_t place[3];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(gguf_writer_create(&w[i], &e), ERR_OK);
+        gguf_writer_set_alignment(w[i], 64);
+        gguf_writer_add_u32(w[i], "k", 1);
+        for (uint64_t k = 0; k < 3; k++) {
+            char name[2] = {(char)('a' + k), 0};
+            const uint64_t ne[1] = {40 - 7 * k};
+            if (i == 0)
+                gguf_writer_add_tensor(w[i], name, 1, ne, QUANT_F32, x[k]);
+            else
+                place[k] = gguf_writer_place_tensor(w[i], name, 1, ne, QUANT_F32);
+        }
+    }
+    assert_int_equal(gguf_writer_to_memory(w[0], &whole, &n_whole, &e), ERR_OK);
+    assert_int_equal(gguf_writer_head(w[1], &head, &n_head, &e), ERR_OK);
+    assert_int_equal(n_whole, n_head + gguf_writer_data_bytes(w[1]));
+    assert_memory_equal(whole, head, n_head);
+    for (size_t k = 0; k < 3; k++)
+        assert_memory_equal((char *)whole + n_head + place[k], x[k], (40 - 7 * k) * sizeof(float));
+    mem_free(whole);
+    mem_free(head);
+    gguf_writer_add_u32(w[1], "k", 2);
+    assert_int_equal(gguf_writer_head(w[1], &head, &n_head, &e), ERR_USAGE);
+    assert_null(head);
+    gguf_writer_close(&w[0]);
+    gguf_writer_close(&w[1]);
 }
 
 static void a_failed_save_leaves_the_old_file(void **state)
@@ -224,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(filled_tensors_are_written_in_pieces),
         cmocka_unit_test(the_writer_reports_its_first_mistake),
+        cmocka_unit_test(head_and_places_make_the_same_file),
         cmocka_unit_test(a_failed_save_leaves_the_old_file),
         cmocka_unit_test(a_save_into_a_missing_folder_is_an_error),
         cmocka_unit_test(a_split_set_opens_from_any_part),

@@ -1,0 +1,190 @@
+#define _GNU_SOURCE /* fallocate, sync_file_range */
+#include "jobs/quantize_part.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/mem.h"
+#include "base/output_file.h"
+
+/* Stands before the pieces' entries. */
+struct journal {
+    char magic[8];
+    uint64_t fingerprint, n_piece;
+};
+
+static const char magic[8] = "MOEBQNT1";
+
+static uint64_t piece_off(const struct part *p, size_t i)
+{
+    return p->n_byte + sizeof(struct journal) + i * sizeof(struct part_piece);
+}
+
+static uint32_t piece_check(const struct part_piece *piece, size_t i)
+{
+    uint64_t number = i + 1;
+    uint32_t crc = crc32c(0, &number, sizeof number);
+    crc = crc32c(crc, &piece->crc, sizeof piece->crc);
+    crc = crc32c(crc, &piece->error, sizeof piece->error);
+    return crc32c(crc, &piece->size, sizeof piece->size);
+}
+
+/* The n bytes at `off`; false when they are not there. */
+static bool read_at(int fd, void *dst, size_t n, uint64_t off)
+{
+    while (n > 0) {
+        ssize_t done = pread(fd, dst, n, (off_t)off);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return false;
+        dst = (char *)dst + done;
+        n -= (size_t)done;
+        off += (uint64_t)done;
+    }
+    return true;
+}
+
+err_code part_write(const struct part *p, uint64_t off, const void *bytes, size_t n, struct err *e)
+{
+    for (const char *c = bytes; n > 0;) {
+        ssize_t done = pwrite(p->fd, c, n, (off_t)off);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return err_set(e, ERR_IO, "%s: writing %zu bytes at byte %" PRIu64 ": %s", p->path, n, off,
+                           done < 0 ? strerror(errno) : "nothing was written");
+        c += done;
+        n -= (size_t)done;
+        off += (uint64_t)done;
+    }
+    return ERR_OK;
+}
+
+/* Whether the file holds the journal of this very work; then its entries are read. */
+static bool load_journal(struct part *p, uint64_t fingerprint)
+{
+    struct journal j;
+    if (!read_at(p->fd, &j, sizeof j, p->n_byte) || memcmp(j.magic, magic, sizeof magic) != 0 ||
+        j.fingerprint != fingerprint || j.n_piece != p->n_piece ||
+        !read_at(p->fd, p->pieces, p->n_piece * sizeof *p->pieces, piece_off(p, 0)))
+        return false;
+    for (size_t i = 0; i < p->n_piece; i++)
+        p->n_found += p->pieces[i].check == piece_check(&p->pieces[i], i);
+    return true;
+}
+
+/* An empty file of the full length, with a place on the drive for all of it. */
+static err_code start_afresh(struct part *p, uint64_t fingerprint, struct err *e)
+{
+    struct journal j = {.fingerprint = fingerprint, .n_piece = p->n_piece};
+    struct statvfs fs;
+    uint64_t need = piece_off(p, p->n_piece);
+    memcpy(j.magic, magic, sizeof magic);
+    memset(p->pieces, 0, p->n_piece * sizeof *p->pieces);
+    if (ftruncate(p->fd, 0) != 0 || fstatvfs(p->fd, &fs) != 0)
+        return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
+    if (need > (uint64_t)fs.f_bavail * fs.f_frsize)
+        return err_set(e, ERR_IO, "%s: %.2f GB are needed and %.2f GB are free on that drive", p->out,
+                       (double)need / 1e9, (double)fs.f_bavail * (double)fs.f_frsize / 1e9);
+    /* Not every file system can set bytes aside: then it is found out while writing whether there is room. */
+    if (fallocate(p->fd, 0, 0, (off_t)need) != 0 && ftruncate(p->fd, (off_t)need) != 0)
+        return err_set(e, ERR_IO, "%s: making it %.2f GB long: %s", p->path, (double)need / 1e9, strerror(errno));
+    return part_write(p, p->n_byte, &j, sizeof j, e);
+}
+
+static err_code open_locked(struct part *p, bool *is_new, struct err *e)
+{
+    struct stat st, named;
+    do { /* whoever had the lock may have renamed the file meanwhile */
+        if (p->fd >= 0)
+            close(p->fd);
+        p->fd = open(p->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (p->fd < 0)
+            return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
+        if (flock(p->fd, LOCK_EX | LOCK_NB) != 0) {
+            int why = errno;
+            close(p->fd);
+            p->fd = -1;
+            return err_set(e, ERR_IO, "%s: %s", p->path,
+                           why == EWOULDBLOCK ? "another moebius quantize is at work on it" : strerror(why));
+        }
+        if (fstat(p->fd, &st) != 0)
+            return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
+    } while (stat(p->path, &named) != 0 || named.st_dev != st.st_dev || named.st_ino != st.st_ino);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "%s: is not a plain file", p->path);
+    *is_new = st.st_size == 0;
+    return ERR_OK;
+}
+
+err_code part_open(struct part *p, const char *out, uint64_t fingerprint, uint64_t n_byte, size_t n_piece,
+                   struct err *e)
+{
+    size_t n = strlen(out) + sizeof ".unfinished";
+    struct stat st;
+    bool is_new = true;
+    *p = (struct part){.out = out, .fd = -1, .n_byte = n_byte, .n_piece = n_piece};
+    if (stat(out, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_USAGE, "%s: is not a file that could be replaced; expected a name for a GGUF file", out);
+    p->path = mem_alloc(n);
+    p->pieces = mem_calloc(n_piece + 1, sizeof *p->pieces);
+    if (!p->path || !p->pieces)
+        return err_nomem(e, n + n_piece * sizeof *p->pieces, out);
+    snprintf(p->path, n, "%s.unfinished", out);
+    TRY(open_locked(p, &is_new, e));
+    if (load_journal(p, fingerprint))
+        return ERR_OK;
+    p->is_stale = !is_new;
+    return start_afresh(p, fingerprint, e);
+}
+
+void part_close(struct part *p, bool remove)
+{
+    if (p->fd >= 0) {
+        if (remove)
+            (void)unlink(p->path);
+        close(p->fd);
+    }
+    mem_free(p->path);
+    mem_free(p->pieces);
+    *p = (struct part){.fd = -1};
+}
+
+bool part_has(const struct part *p, size_t i, uint64_t off, void *buffer, size_t n)
+{
+    const struct part_piece *piece = &p->pieces[i];
+    return piece->check == piece_check(piece, i) && read_at(p->fd, buffer, n, off) &&
+           crc32c(0, buffer, n) == piece->crc;
+}
+
+err_code part_add(struct part *p, size_t i, uint64_t off, const void *bytes, size_t n, double error, double size,
+                  struct err *e)
+{
+    struct part_piece *piece = &p->pieces[i];
+    *piece = (struct part_piece){.crc = crc32c(0, bytes, n), .error = error, .size = size};
+    piece->check = piece_check(piece, i);
+    TRY(part_write(p, off, bytes, n, e));
+    (void)sync_file_range(p->fd, (off_t)off, (off_t)n, SYNC_FILE_RANGE_WRITE); /* so that the end need not wait */
+    return part_write(p, piece_off(p, i), piece, sizeof *piece, e);
+}
+
+err_code part_finish(struct part *p, struct err *e)
+{
+    if (fsync(p->fd) != 0 || ftruncate(p->fd, (off_t)p->n_byte) != 0 || fsync(p->fd) != 0)
+        return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
+    if (rename(p->path, p->out) != 0)
+        return err_set(e, ERR_IO, "%s: renaming to %s: %s", p->path, p->out, strerror(errno));
+    output_file_sync_folder(p->out);
+    close(p->fd);
+    p->fd = -1;
+    return ERR_OK;
+}
