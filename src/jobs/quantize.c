@@ -217,9 +217,7 @@ static err_code run(struct quantize *z, struct err *e)
         TRY(imatrix_open(&z->imatrix, p->imatrix, e));
     TRY(plan(z, e));
     TRY(pool_create(&z->pool, p->n_threads ? p->n_threads : cpu_n_available(), e));
-    z->tables = quant_tables_create();
-    if (!z->tables)
-        return err_nomem(e, 0, "tables of the encoders");
+    TRY(quant_tables_create(&z->tables, e));
     TRY(open_part(z, e));
     TRY(pieces_make(z, report_tensor, e));
     TRY(part_finish(&z->part, e));

@@ -18,6 +18,25 @@ struct piece {
     double error, size;
 };
 
+/* sum (x - y)^2, in eight sums side by side; y NULL: zeros. */
+static double sum_squares(const float *x, const float *y, size_t n)
+{
+    enum { WIDTH = 8 };
+    double sum[WIDTH] = {0}, all = 0;
+    for (size_t i = 0; i + WIDTH <= n; i += WIDTH)
+        for (size_t k = 0; k < WIDTH; k++) {
+            double diff = (double)x[i + k] - (y ? (double)y[i + k] : 0);
+            sum[k] += diff * diff;
+        }
+    for (size_t i = n / WIDTH * WIDTH; i < n; i++) {
+        double diff = (double)x[i] - (y ? (double)y[i] : 0);
+        all += diff * diff;
+    }
+    for (int k = 0; k < WIDTH; k++)
+        all += sum[k];
+    return all;
+}
+
 static uint64_t chunk_rows(uint64_t n)
 {
     return n < CHUNK_WEIGHTS ? CHUNK_WEIGHTS / n : 1;
@@ -52,20 +71,15 @@ static err_code encode_chunk(struct quantize *z, struct piece *p, uint64_t row, 
     char *dst = p->dst + row * j->dst_row;
     uint64_t matrix = j->n_matrix > 1 ? (p->row0 + row) / j->t->ne[1] : 0;
     const float *importance = j->importance ? j->importance + matrix * n : NULL;
-    double error = 0, size = 0;
     j->t->info->decode(p->source + row * j->source_row, p->x, (int64_t)n_all); /* sources have no heads */
-    for (size_t i = 0; i < n_all; i++)
-        size += (double)p->x[i] * (double)p->x[i];
+    double size = sum_squares(p->x, NULL, n_all);
     if (!isfinite(size))
         return err_set(e, ERR_FORMAT, "%s: tensor %s holds numbers that are not finite or too large",
                        gguf_file_path(z->g, j->t->file), j->t->name);
-    for (uint64_t r = 0; r < n_row; r++) {
-        quant_encode_row(z->tables, j->to, p->x + r * n, importance, dst + r * j->dst_row, (int64_t)n);
+    quant_encode_rows(z->tables, j->to, p->x, importance, dst, (int64_t)n, (int64_t)n_row);
+    for (uint64_t r = 0; r < n_row; r++)
         j->to->decode(dst + r * j->dst_row, p->decoded + r * n, (int64_t)n);
-    }
-    for (size_t i = 0; i < n_all; i++)
-        error += ((double)p->x[i] - (double)p->decoded[i]) * ((double)p->x[i] - (double)p->decoded[i]);
-    p->error += error;
+    p->error += sum_squares(p->x, p->decoded, n_all);
     p->size += size;
     return ERR_OK;
 }

@@ -73,13 +73,6 @@ void quant_decode_block(const struct quant_info *q, const void *row, int64_t blo
     q->decode(src, dst, q->block_len);
 }
 
-static float float_of_bits(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 static uint32_t bits_of_float(float f)
 {
     uint32_t bits;
@@ -87,17 +80,9 @@ static uint32_t bits_of_float(float f)
     return bits;
 }
 
-/* NaNs keep their payload's leading bits and become quiet, as the x86 conversion instructions do. */
 float quant_half_to_float(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
-    if (exponent == 31)
-        return float_of_bits(sign | 0x7f800000 | mantissa << 13 | (mantissa ? 0x400000 : 0));
-    if (exponent == 0) {
-        float subnormal = (float)mantissa * 0x1p-24f;
-        return float_of_bits(sign | bits_of_float(subnormal));
-    }
-    return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+    return decode_half(h);
 }
 
 uint16_t quant_float_to_half(float f)
@@ -109,7 +94,7 @@ uint16_t quant_float_to_half(float f)
         return (uint16_t)(sign | 0x7c00);
     if (mag < 0x38800000) {
         /* below 2^-14: adding 0.5 makes the float's last place 2^-24, the subnormals' step */
-        uint32_t rounded = bits_of_float(float_of_bits(mag) + 0.5f) - bits_of_float(0.5f);
+        uint32_t rounded = bits_of_float(decode_float(mag) + 0.5f) - bits_of_float(0.5f);
         return (uint16_t)(sign | rounded);
     }
     uint32_t odd = mag >> 13 & 1;
@@ -118,7 +103,7 @@ uint16_t quant_float_to_half(float f)
 
 float quant_bf16_to_float(uint16_t h)
 {
-    return float_of_bits((uint32_t)h << 16);
+    return decode_float((uint32_t)h << 16);
 }
 
 uint16_t quant_float_to_bf16(float f)

@@ -9,7 +9,7 @@
 
 static float half_at(const uint8_t *p)
 {
-    return quant_half_to_float(quant_load16(p));
+    return decode_half(quant_load16(p));
 }
 
 void decode_f32(const void *src, float *dst, int64_t n)
@@ -19,86 +19,126 @@ void decode_f32(const void *src, float *dst, int64_t n)
 
 void decode_f16(const void *src, float *dst, int64_t n)
 {
-    const uint8_t *p = src;
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = half_at(p + 2 * i);
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, (const char *)src + 2 * i, sizeof h);
+        dst[i] = decode_half(h);
+    }
 }
 
 void decode_bf16(const void *src, float *dst, int64_t n)
 {
-    const uint8_t *p = src;
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = quant_bf16_to_float(quant_load16(p + 2 * i));
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, (const char *)src + 2 * i, sizeof h);
+        dst[i] = decode_float((uint32_t)h << 16);
+    }
 }
 
-/* The code of weight i (0..31) in 16 bytes that hold weights i and i + 16. */
-static int nibble(const uint8_t qs[16], int i)
+/* The codes in 16 bytes that hold weights i and i + 16. */
+static inline void nibbles(const uint8_t qs[16], int codes[32])
 {
-    return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4;
+    for (int i = 0; i < 16; i++) {
+        codes[i] = qs[i] & 15;
+        codes[i + 16] = qs[i] >> 4;
+    }
 }
 
-static int fifth_bit(const uint8_t qh[4], int i)
+static inline void fifth_bits(const uint8_t qh[4], int codes[32])
 {
-    return (qh[i / 8] >> i % 8 & 1) << 4;
+    uint32_t bits = quant_load32(qh);
+    for (int i = 0; i < 32; i++)
+        codes[i] |= (int)(bits >> i & 1) << 4;
 }
 
 void decode_q4_0(const void *src, float *dst, int64_t n)
 {
-    for (const struct block_q4_0 *b = src; n > 0; b++, n -= 32)
+    int q[32];
+    for (const struct block_q4_0 *b = src; n > 0; b++, n -= 32, dst += 32) {
+        float d = half_at(b->d);
+        nibbles(b->qs, q);
         for (int i = 0; i < 32; i++)
-            *dst++ = (float)(nibble(b->qs, i) - 8) * half_at(b->d);
+            dst[i] = (float)(q[i] - 8) * d;
+    }
 }
 
 void decode_q4_1(const void *src, float *dst, int64_t n)
 {
-    for (const struct block_q4_1 *b = src; n > 0; b++, n -= 32)
+    int q[32];
+    for (const struct block_q4_1 *b = src; n > 0; b++, n -= 32, dst += 32) {
+        float d = half_at(b->d), m = half_at(b->m);
+        nibbles(b->qs, q);
         for (int i = 0; i < 32; i++)
-            *dst++ = (float)nibble(b->qs, i) * half_at(b->d) + half_at(b->m);
+            dst[i] = (float)q[i] * d + m;
+    }
 }
 
 void decode_q5_0(const void *src, float *dst, int64_t n)
 {
-    for (const struct block_q5_0 *b = src; n > 0; b++, n -= 32)
+    int q[32];
+    for (const struct block_q5_0 *b = src; n > 0; b++, n -= 32, dst += 32) {
+        float d = half_at(b->d);
+        nibbles(b->qs, q);
+        fifth_bits(b->qh, q);
         for (int i = 0; i < 32; i++)
-            *dst++ = (float)((nibble(b->qs, i) | fifth_bit(b->qh, i)) - 16) * half_at(b->d);
+            dst[i] = (float)(q[i] - 16) * d;
+    }
 }
 
 void decode_q5_1(const void *src, float *dst, int64_t n)
 {
-    for (const struct block_q5_1 *b = src; n > 0; b++, n -= 32)
+    int q[32];
+    for (const struct block_q5_1 *b = src; n > 0; b++, n -= 32, dst += 32) {
+        float d = half_at(b->d), m = half_at(b->m);
+        nibbles(b->qs, q);
+        fifth_bits(b->qh, q);
         for (int i = 0; i < 32; i++)
-            *dst++ = (float)(nibble(b->qs, i) | fifth_bit(b->qh, i)) * half_at(b->d) + half_at(b->m);
+            dst[i] = (float)q[i] * d + m;
+    }
 }
 
 void decode_q8_0(const void *src, float *dst, int64_t n)
 {
-    for (const struct block_q8_0 *b = src; n > 0; b++, n -= 32)
+    for (const struct block_q8_0 *b = src; n > 0; b++, n -= 32, dst += 32) {
+        float d = half_at(b->d);
         for (int i = 0; i < 32; i++)
-            *dst++ = (float)b->qs[i] * half_at(b->d);
+            dst[i] = (float)b->qs[i] * d;
+    }
 }
 
 void decode_iq4_nl(const void *src, float *dst, int64_t n)
 {
-    for (const struct block_iq4_nl *b = src; n > 0; b++, n -= 32)
+    int q[32];
+    for (const struct block_iq4_nl *b = src; n > 0; b++, n -= 32, dst += 32) {
+        float d = half_at(b->d);
+        nibbles(b->qs, q);
         for (int i = 0; i < 32; i++)
-            *dst++ = half_at(b->d) * (float)quant_iq4_values[nibble(b->qs, i)];
+            dst[i] = d * (float)quant_iq4_values[q[i]];
+    }
 }
 
 void decode_mxfp4(const void *src, float *dst, int64_t n)
 {
-    for (const struct block_mxfp4 *b = src; n > 0; b++, n -= 32)
+    int q[32];
+    for (const struct block_mxfp4 *b = src; n > 0; b++, n -= 32, dst += 32) {
+        float d = quant_mxfp4_scale(b->e);
+        nibbles(b->qs, q);
         for (int i = 0; i < 32; i++)
-            *dst++ = (float)quant_mxfp4_values[nibble(b->qs, i)] * quant_mxfp4_scale(b->e);
+            dst[i] = (float)quant_mxfp4_values[q[i]] * d;
+    }
 }
+
+/* In what follows `run` counts runs of 32 weights. */
 
 void decode_q2_k(const void *src, float *dst, int64_t n)
 {
     for (const struct block_q2_k *b = src; n > 0; b++, n -= QUANT_SUPER) {
         float d = half_at(b->d), dmin = half_at(b->dmin);
-        for (int i = 0; i < QUANT_SUPER; i++) {
-            int q = b->qs[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3, s = b->scales[i / 16];
-            *dst++ = d * (float)(s & 15) * (float)q - dmin * (float)(s >> 4);
-        }
+        for (int run = 0; run < 8; run++, dst += 32)
+            for (int i = 0; i < 32; i++) {
+                int q = b->qs[run / 4 * 32 + i] >> run % 4 * 2 & 3, s = b->scales[2 * run + i / 16];
+                dst[i] = d * (float)(s & 15) * (float)q - dmin * (float)(s >> 4);
+            }
     }
 }
 
@@ -106,10 +146,11 @@ void decode_q3_k(const void *src, float *dst, int64_t n)
 {
     for (const struct block_q3_k *b = src; n > 0; b++, n -= QUANT_SUPER) {
         float d = half_at(b->d);
-        for (int i = 0; i < QUANT_SUPER; i++) {
-            int q = b->qs[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
-            q |= (b->hmask[i % 32] >> i / 32 & 1) << 2;
-            *dst++ = d * (float)quant_q3k_scale(b->scales, i / 16) * (float)(q - 4);
+        for (int j = 0; j < 16; j++, dst += 16) {
+            float scale = d * (float)quant_q3k_scale(b->scales, j);
+            const uint8_t *qs = b->qs + j / 8 * 32 + j % 2 * 16, *hmask = b->hmask + j % 2 * 16;
+            for (int i = 0; i < 16; i++)
+                dst[i] = scale * (float)((qs[i] >> j / 2 % 4 * 2 & 3) + (hmask[i] >> j / 2 & 1) * 4 - 4);
         }
     }
 }
@@ -118,9 +159,11 @@ void decode_q4_k(const void *src, float *dst, int64_t n)
 {
     for (const struct block_q4_k *b = src; n > 0; b++, n -= QUANT_SUPER) {
         float d = half_at(b->d), dmin = half_at(b->dmin);
-        for (int i = 0; i < QUANT_SUPER; i++) {
-            int j = i / 32, q = b->qs[j / 2 * 32 + i % 32] >> j % 2 * 4 & 15;
-            *dst++ = d * (float)quant_k4_scale(b->scales, j) * (float)q - dmin * (float)quant_k4_min(b->scales, j);
+        for (int run = 0; run < 8; run++, dst += 32) {
+            float scale = d * (float)quant_k4_scale(b->scales, run), min = dmin * (float)quant_k4_min(b->scales, run);
+            const uint8_t *qs = b->qs + run / 2 * 32;
+            for (int i = 0; i < 32; i++)
+                dst[i] = scale * (float)(qs[i] >> run % 2 * 4 & 15) - min;
         }
     }
 }
@@ -129,10 +172,11 @@ void decode_q5_k(const void *src, float *dst, int64_t n)
 {
     for (const struct block_q5_k *b = src; n > 0; b++, n -= QUANT_SUPER) {
         float d = half_at(b->d), dmin = half_at(b->dmin);
-        for (int i = 0; i < QUANT_SUPER; i++) {
-            int j = i / 32, q = b->qs[j / 2 * 32 + i % 32] >> j % 2 * 4 & 15;
-            q |= (b->qh[i % 32] >> j & 1) << 4;
-            *dst++ = d * (float)quant_k4_scale(b->scales, j) * (float)q - dmin * (float)quant_k4_min(b->scales, j);
+        for (int run = 0; run < 8; run++, dst += 32) {
+            float scale = d * (float)quant_k4_scale(b->scales, run), min = dmin * (float)quant_k4_min(b->scales, run);
+            const uint8_t *qs = b->qs + run / 2 * 32;
+            for (int i = 0; i < 32; i++)
+                dst[i] = scale * (float)((qs[i] >> run % 2 * 4 & 15) + (b->qh[i] >> run & 1) * 16) - min;
         }
     }
 }
@@ -141,22 +185,25 @@ void decode_q6_k(const void *src, float *dst, int64_t n)
 {
     for (const struct block_q6_k *b = src; n > 0; b++, n -= QUANT_SUPER) {
         float d = half_at(b->d);
-        for (int i = 0; i < QUANT_SUPER; i++) {
-            int half = i / 128, j = i % 128;
-            int q = b->ql[half * 64 + j % 64] >> j / 64 * 4 & 15;
-            q |= (b->qh[half * 32 + j % 32] >> j / 32 * 2 & 3) << 4;
-            *dst++ = d * (float)b->scales[i / 16] * (float)(q - 32);
+        for (int j = 0; j < 16; j++, dst += 16) {
+            float scale = d * (float)b->scales[j];
+            const uint8_t *ql = b->ql + j / 8 * 64 + j % 4 * 16, *qh = b->qh + j / 8 * 32 + j % 2 * 16;
+            for (int i = 0; i < 16; i++)
+                dst[i] = scale * (float)((ql[i] >> j / 4 % 2 * 4 & 15) + (qh[i] >> j / 2 % 4 * 2 & 3) * 16 - 32);
         }
     }
 }
 
 void decode_iq4_xs(const void *src, float *dst, int64_t n)
 {
+    int q[32];
     for (const struct block_iq4_xs *b = src; n > 0; b++, n -= QUANT_SUPER) {
         float d = half_at(b->d);
-        for (int i = 0; i < QUANT_SUPER; i++) {
-            int j = i / 32, q = nibble(b->qs + 16 * j, i % 32);
-            *dst++ = d * (float)quant_iq4xs_scale(b, j) * (float)quant_iq4_values[q];
+        for (int run = 0; run < 8; run++, dst += 32) {
+            float scale = d * (float)quant_iq4xs_scale(b, run);
+            nibbles(b->qs + 16 * run, q);
+            for (int i = 0; i < 32; i++)
+                dst[i] = scale * (float)quant_iq4_values[q[i]];
         }
     }
 }

@@ -1,23 +1,25 @@
 /* Encoders: rows of float weights to the block formats.
  *
  * Each block's scales are searched for the least sum of importance * (weight - decoded weight)^2, so decoded weights
- * are as near as a few dozen tries find. The same input gives the same bytes on every machine. Not for hot paths. */
+ * are as near as a few dozen tries find. The same input gives the same bytes on every machine. */
 #ifndef QUANT_QUANT_ENCODE_H
 #define QUANT_QUANT_ENCODE_H
 
+#include "base/err.h"
 #include "quant/quant.h"
 
-/* What encoders look things up in; constant, so threads may share one. NULL when there is no memory. */
+/* What encoders look things up in; constant, so threads may share one. MOEBIUS_CPU (base/cpu.h) decides with which
+ * instructions they work, and never what they give. */
 struct quant_tables;
-struct quant_tables *quant_tables_create(void);
+MUST_USE err_code quant_tables_create(struct quant_tables **out, struct err *e);
 void quant_tables_close(struct quant_tables **t);
 
 /* Whether there is an encoder for the type. */
 bool quant_can_encode(const struct quant_info *q);
 
-/* Encodes n finite weights, a multiple of block_len, as a row. importance: n numbers, none negative (the mean square of
- * the activation that meets the weight), or NULL: all alike. */
-void quant_encode_row(const struct quant_tables *t, const struct quant_info *q, const float *x, const float *importance,
-                      void *row, int64_t n);
+/* Encodes n_row rows, which follow each other, of n finite weights, a multiple of block_len. importance: n numbers,
+ * none negative (the mean square of the activation that meets the weights of a column), or NULL: all alike. */
+void quant_encode_rows(const struct quant_tables *t, const struct quant_info *q, const float *x,
+                       const float *importance, void *rows, int64_t n, int64_t n_row);
 
 #endif

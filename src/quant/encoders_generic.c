@@ -1,0 +1,2 @@
+/* The encoders for any machine. */
+#include "quant/encode_table.h"
