@@ -64,7 +64,7 @@ struct experts {
     int64_t chunk_rows, n_chunk;
 };
 
-enum { TILE_TOKENS = 32 };
+enum { TILE_TOKENS = 64 };
 
 /* Which of an expert's matrices; also its place in the slot's image, and of its bias in the operation. */
 enum matrix { GATE, UP, DOWN };

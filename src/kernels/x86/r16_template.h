@@ -2,7 +2,7 @@
  *
  * A register tile of up to TILE tokens meets weights that are unpacked in registers, where a dot needs them. Many
  * tokens meet formats that are costly to unpack in panels: a block of LANES rows is unpacked to the first-level cache,
- * and all tiles meet it there.
+ * and all tiles, of up to FEW tokens, meet it there.
  *
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
  * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
@@ -13,6 +13,7 @@
 
 enum {
     FAR_BYTES = 6144, /* ahead of weights that meet several tokens: 4 to 9 KB measured alike */
+    FEW = 4,          /* tokens that are no fewer than it takes to keep the multipliers busy */
     PANEL = 256,      /* weights of a row that are unpacked together */
     MANY = 64         /* tokens that meet an unpacked panel */
 };
@@ -462,7 +463,7 @@ KERNELS_ALWAYS_INLINE void r16_many_256(const struct kernel_matmul *a, enum quan
                                         int n)
 {
     const uint8_t *w = r16_rows(a, type, row, 256);
-    int n_call = (n + TILE - 1) / TILE * 8; /* of r16_prefetch for a block, a few more or less */
+    int n_call = (n + FEW - 1) / FEW * 8; /* of r16_prefetch for a block */
     struct r16_panel p;
     vf acc[MANY];
     for (int t = 0; t < n; t++)
@@ -471,12 +472,14 @@ KERNELS_ALWAYS_INLINE void r16_many_256(const struct kernel_matmul *a, enum quan
         struct r16_ahead ahead = {w + FAR_BYTES, (r16_n_vec(type) + n_call - 1) / n_call};
         int t = 0;
         r16_unpack(&p, w, type, row);
-        for (; t + TILE <= n; t += TILE)
-            r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, TILE);
-        for (; t + 4 <= n; t += 4)
-            r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 4);
-        for (; t < n; t++)
-            r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 1);
+        for (; t + FEW <= n; t += FEW)
+            r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, FEW);
+        switch (n - t) {
+        case 3: r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 3); break;
+        case 2: r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 2); break;
+        case 1: r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 1); break;
+        default: break;
+        }
     }
     for (int t = 0; t < n; t++)
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
@@ -502,10 +505,16 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
                 r16_many_256(a, type, row, t, a->m - t < MANY ? (int)(a->m - t) : MANY);
         for (; t + TILE <= a->m; t += TILE)
             walk(a, type, row, t, TILE);
-        for (; TILE > 4 && t + 4 <= a->m; t += 4)
-            walk(a, type, row, t, 4);
-        for (; t < a->m; t++)
-            walk(a, type, row, t, 1);
+        while (t < a->m) { /* two halves rather than FEW and a rest */
+            int64_t rest = a->m - t, n = rest > FEW ? (rest + 1) / 2 : rest;
+            switch (n) {
+            case 4: walk(a, type, row, t, 4); break;
+            case 3: walk(a, type, row, t, 3); break;
+            case 2: walk(a, type, row, t, 2); break;
+            default: walk(a, type, row, t, 1); break;
+            }
+            t += n;
+        }
     }
 }
 
