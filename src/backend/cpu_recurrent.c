@@ -44,8 +44,8 @@ struct delta {
     struct cpu *c;
     const struct op *op;
     int64_t dk, dv, n_head_k, n_head_v, m, chunk; /* chunk: value dimensions in a task */
-    float *qk;                                    /* unit q and k, [2 * n_head_k * dk][M] */
-    float *decay, *beta;                          /* [n_head_v][M] */
+    float *qk;                                    /* unit q, then k, [2 * dk][M][n_head_k] */
+    float *decay, *beta;                          /* [M][n_head_v] */
 };
 
 /* Of one token: q and k of each head to length 1 (q also scaled), the gates to decay and beta. */
@@ -54,12 +54,13 @@ static void delta_prepare(void *arg, size_t t, int thread)
     const struct delta *d = arg;
     const struct op *op = d->op;
     const struct kernels *kern = d->c->kernels;
-    int64_t i = (int64_t)t, n_qk = 2 * d->n_head_k * d->dk;
+    int64_t i = (int64_t)t;
     const float *x = (const float *)tensor_data(&op->in[0]) + i * op->in[0].ne[0];
     float root = 1 / sqrtf((float)d->dk);
     for (int64_t h = 0; h < 2 * d->n_head_k; h++) {
+        bool is_k = h >= d->n_head_k;
         /* x / sqrt(sum + eps) = x / sqrt(mean + eps / n) / sqrt(n); the score's scale is 1 / sqrt(n) as well */
-        float *y = d->qk + i * n_qk + h * d->dk, scale = h < d->n_head_k ? root * root : root;
+        float *y = d->qk + ((h % d->n_head_k * d->m + i) * 2 + is_k) * d->dk, scale = is_k ? root : root * root;
         kern->rms_norm(y, x + h * d->dk, NULL, d->dk, op->delta.eps / (float)d->dk);
         for (int64_t j = 0; j < d->dk; j++)
             y[j] = y[j] * scale;
@@ -71,8 +72,8 @@ static void delta_prepare(void *arg, size_t t, int thread)
         float s = alpha[h] + dt[h], one = 1, sum;
         float softplus = s > 20 ? s : (float)log1p(exp((double)s));
         float log_decay = softplus * a[h];
-        kern->exp_sum(&d->decay[i * d->n_head_v + h], &log_decay, 0, 1, &sum);
-        kern->act_mul(KERNEL_SIGMOID, &d->beta[i * d->n_head_v + h], &b[h], &one, 1);
+        kern->exp_sum(&d->decay[h * d->m + i], &log_decay, 0, 1, &sum);
+        kern->act_mul(KERNEL_SIGMOID, &d->beta[h * d->m + i], &b[h], &one, 1);
     }
 }
 
@@ -88,23 +89,22 @@ static void delta_task(void *arg, size_t task, int thread)
     float *state = (float *)tensor_data(&op->state[0]) + head * d->dv * d->dk;
     float *out = (float *)tensor_data(&op->out[0]) + head * d->dv;
     const float *v = (const float *)tensor_data(&op->in[0]) + n_qk + head * d->dv;
-    for (int64_t i = v0; i < v1; i++) {
-        /* o takes v's stride: v is copied to its place first */
-        for (int64_t t = 0; t < d->m; t++)
-            out[t * n_out + i] = v[t * n_mixed + i];
-        const struct kernel_delta a = {.n = d->m,
-                                       .dk = d->dk,
-                                       .decay = d->decay + head,
-                                       .beta = d->beta + head,
-                                       .q = d->qk + head_k * d->dk,
-                                       .k = d->qk + (d->n_head_k + head_k) * d->dk,
-                                       .v = out + i,
-                                       .o = out + i,
-                                       .ld_gate = d->n_head_v,
-                                       .ld_qk = n_qk,
-                                       .ld_v = n_out};
-        d->c->kernels->delta_rule(state + i * d->dk, &a);
-    }
+    for (int64_t t = 0; t < d->m; t++) /* o takes v's stride: v is copied to its place first */
+        memcpy(out + t * n_out + v0, v + t * n_mixed + v0, (size_t)(v1 - v0) * sizeof *out);
+    const float *qk = d->qk + head_k * d->m * 2 * d->dk;
+    const struct kernel_delta a = {.n = d->m,
+                                   .n_dim = v1 - v0,
+                                   .dk = d->dk,
+                                   .decay = d->decay + head * d->m,
+                                   .beta = d->beta + head * d->m,
+                                   .q = qk,
+                                   .k = qk + d->dk,
+                                   .v = out + v0,
+                                   .o = out + v0,
+                                   .ld_gate = 1,
+                                   .ld_qk = 2 * d->dk,
+                                   .ld_v = n_out};
+    d->c->kernels->delta_rule(state + v0 * d->dk, &a);
 }
 
 void cpu_op_delta(struct cpu *c, const struct op *op)

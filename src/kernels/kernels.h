@@ -63,12 +63,12 @@ enum kernel_rope {
     KERNEL_ROPE_NEOX,   /* rotates pairs (x[i], x[i + n_rot/2]) */
 };
 
-/* The gated delta rule (arXiv 2412.06464) over n tokens, for one value dimension of a head. */
+/* The gated delta rule (arXiv 2412.06464) over n tokens, for n_dim value dimensions of a head. */
 struct kernel_delta {
-    int64_t n, dk;
+    int64_t n, n_dim, dk;
     const float *decay, *beta; /* one each a token, ld_gate apart */
     const float *q, *k;        /* [dk] a token, ld_qk apart; of length 1, q scaled */
-    const float *v;            /* one a token, ld_v apart, like o */
+    const float *v;            /* [n_dim] a token, ld_v apart, like o */
     float *o;
     int64_t ld_gate, ld_qk, ld_v;
 };
@@ -113,7 +113,8 @@ struct kernels {
     void (*exp_sum)(float *y, const float *x, float max, int64_t n, float *sum); /* y = exp(x - max), their sum */
     /* y = silu(sum over taps j, ascending, of w[j * n + i] * x[j][i]). */
     void (*conv_silu)(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n);
-    /* For each token: s *= decay;  s += k * ((v - s . k) * beta);  o = s . q. s: [dk]; o may be v. */
+    /* For each token and dimension: s *= decay;  s += k * ((v - s . k) * beta);  o = s . q. s: [n_dim][dk]; o may
+     * be v. */
     void (*delta_rule)(float *s, const struct kernel_delta *a);
     /* Rotates the first n_rot of the elements of one head; cs: n_rot/2 pairs (cos, sin). */
     void (*rope)(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);

@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-enum { MAX_TAP = 4, MAX_N = 128, MAX_DK = 128, MAX_TOKEN = 12, LD_GATE = 3, LD_V = 5 };
+enum { MAX_TAP = 4, MAX_N = 128, MAX_DK = 128, MAX_TOKEN = 12, LD_GATE = 3, MAX_DIM = 19, LD_V = 23 };
 
 static const int n_list[] = {1, 7, 16, 17, 64, 128};
 
@@ -75,9 +75,9 @@ struct delta_case {
     struct kernel_delta a;
 };
 
-/* What a table makes of it: the state and, LD_V apart, the outputs. */
+/* What a table makes of it: the state and the outputs. */
 struct delta_result {
-    float s[MAX_DK], o[MAX_TOKEN];
+    float s[MAX_DIM * MAX_DK], o[MAX_TOKEN * MAX_DIM];
 };
 
 static float *make_unit(float *x, int64_t n, double length)
@@ -91,18 +91,18 @@ static float *make_unit(float *x, int64_t n, double length)
 }
 
 /* kind 0: as in a model; others: start and values extreme. */
-static struct delta_case delta_open(struct check *c, int64_t n, int64_t dk, int kind)
+static struct delta_case delta_open(struct check *c, int64_t n, int64_t n_dim, int64_t dk, int kind)
 {
     int64_t ld_qk = 2 * dk + 3, n_gate = (n - 1) * LD_GATE + 1;
     size_t qk_bytes = (size_t)((n - 1) * ld_qk + dk) * 4;
-    struct delta_case d = {.start = guard_alloc((size_t)dk * 4),
+    struct delta_case d = {.start = guard_alloc((size_t)(n_dim * dk) * 4),
                            .q = guard_alloc(qk_bytes),
                            .k = guard_alloc(qk_bytes),
-                           .v = guard_alloc((size_t)((n - 1) * LD_V + 1) * 4),
+                           .v = guard_alloc((size_t)((n - 1) * LD_V + n_dim) * 4),
                            .decay = guard_alloc((size_t)n_gate * 4),
                            .beta = guard_alloc((size_t)n_gate * 4)};
-    random_floats(&c->rng, floats(&d.start), dk, kind);
-    random_floats(&c->rng, floats(&d.v), (n - 1) * LD_V + 1, kind);
+    random_floats(&c->rng, floats(&d.start), n_dim * dk, kind);
+    random_floats(&c->rng, floats(&d.v), (n - 1) * LD_V + n_dim, kind);
     random_floats(&c->rng, floats(&d.q), (n - 1) * ld_qk + dk, 0);
     random_floats(&c->rng, floats(&d.k), (n - 1) * ld_qk + dk, 0);
     for (int64_t t = 0; t < n; t++) {
@@ -114,6 +114,7 @@ static struct delta_case delta_open(struct check *c, int64_t n, int64_t dk, int 
         floats(&d.beta)[i] = (float)random_unit(&c->rng);
     }
     d.a = (struct kernel_delta){.n = n,
+                                .n_dim = n_dim,
                                 .dk = dk,
                                 .decay = floats(&d.decay),
                                 .beta = floats(&d.beta),
@@ -153,12 +154,12 @@ static void delta_part(const struct kernels *t, const struct kernel_delta *a, in
 static bool delta_run(const struct kernels *t, const struct delta_case *d, int64_t split, bool alias,
                       struct delta_result *r)
 {
-    int64_t n = d->a.n;
+    int64_t n = d->a.n, n_dim = d->a.n_dim;
     struct guard s = guard_alloc(d->start.n_bytes), o = guard_alloc(d->v.n_bytes);
     memcpy(s.p, d->start.p, s.n_bytes);
     memcpy(o.p, d->v.p, o.n_bytes);
-    for (int64_t i = 0; i < (n - 1) * LD_V + 1; i++)
-        if (!alias || i % LD_V)
+    for (int64_t i = 0; i < (n - 1) * LD_V + n_dim; i++)
+        if (!alias || i % LD_V >= n_dim)
             floats(&o)[i] = untouched;
     const float *v = alias ? floats(&o) : d->a.v;
     if (split)
@@ -166,11 +167,11 @@ static bool delta_run(const struct kernels *t, const struct delta_case *d, int64
     delta_part(t, &d->a, split, n, floats(&s), v, floats(&o));
     memcpy(r->s, s.p, s.n_bytes);
     bool ok = guard_intact(&s) && guard_intact(&o);
-    for (int64_t i = 0; i < (n - 1) * LD_V + 1; i++)
-        if (i % LD_V)
+    for (int64_t i = 0; i < (n - 1) * LD_V + n_dim; i++)
+        if (i % LD_V >= n_dim)
             ok = ok && floats(&o)[i] == untouched;
         else
-            r->o[i / LD_V] = floats(&o)[i];
+            r->o[i / LD_V * n_dim + i % LD_V] = floats(&o)[i];
     guard_free(&s);
     guard_free(&o);
     return ok;
@@ -186,31 +187,33 @@ static double length(const float *x, int64_t n)
 
 /* k has length 1, beta and decay are at most 1: what a token does to the state never stretches an earlier error, so the
  * tokens' errors, each some roundings of the state and of v, add up. */
-static void compare_delta(struct check *c, const struct delta_case *d, const struct delta_result *got)
+static void compare_delta(struct check *c, const struct delta_case *d, const struct delta_result *got, int64_t dim)
 {
-    const struct kernel_delta *a = &d->a;
+    struct kernel_delta a = d->a;
     float s[MAX_DK], o[MAX_TOKEN * LD_V];
-    memcpy(s, d->start.p, d->start.n_bytes);
-    double bound = 0, size = length(s, a->dk), roundings = (double)a->dk / 16 + 14;
-    for (int64_t t = 0; t < a->n; t++) {
-        delta_part(kernels_reference(), a, t, t + 1, s, a->v, o);
-        size = fmax(size, length(s, a->dk)) + fabs((double)a->v[t * LD_V]);
+    memcpy(s, floats(&d->start) + dim * a.dk, sizeof *s * (size_t)a.dk);
+    double bound = 0, size = length(s, a.dk), roundings = (double)a.dk / 16 + 14;
+    a.n_dim = 1;
+    for (int64_t t = 0; t < a.n; t++) {
+        delta_part(kernels_reference(), &a, t, t + 1, s, a.v + dim, o);
+        size = fmax(size, length(s, a.dk)) + fabs((double)a.v[t * LD_V + dim]);
         bound += roundings * (size * 0x1p-24 + 0x1p-149);
-        double err = fabs((double)got->o[t] - (double)o[t * LD_V]);
-        expect(c, err <= 2 * bound * length(a->q + t * a->ld_qk, a->dk) + roundings * 0x1p-149,
-               "delta_rule scalar n=%ld dk=%ld: token %ld is %a, expected %a", (long)a->n, (long)a->dk, (long)t,
-               (double)got->o[t], (double)o[t * LD_V]);
+        float have = got->o[t * d->a.n_dim + dim], want = o[t * LD_V];
+        expect(c,
+               fabs((double)have - (double)want) <= 2 * bound * length(a.q + t * a.ld_qk, a.dk) + roundings * 0x1p-149,
+               "delta_rule scalar n=%ld dim %ld dk=%ld: token %ld is %a, expected %a", (long)a.n, (long)dim, (long)a.dk,
+               (long)t, (double)have, (double)want);
     }
     double err = 0;
-    for (int64_t i = 0; i < a->dk; i++)
-        err = fmax(err, fabs((double)got->s[i] - (double)s[i]));
-    expect(c, err <= bound, "delta_rule scalar n=%ld dk=%ld: the state errs by %g, at most %g", (long)a->n, (long)a->dk,
-           err, bound);
+    for (int64_t i = 0; i < a.dk; i++)
+        err = fmax(err, fabs((double)got->s[dim * a.dk + i] - (double)s[i]));
+    expect(c, err <= bound, "delta_rule scalar n=%ld dim %ld dk=%ld: the state errs by %g, at most %g", (long)a.n,
+           (long)dim, (long)a.dk, err, bound);
 }
 
-static void check_delta(struct check *c, int64_t n, int64_t dk, int kind)
+static void check_delta(struct check *c, int64_t n, int64_t n_dim, int64_t dk, int kind)
 {
-    struct delta_case d = delta_open(c, n, dk, kind);
+    struct delta_case d = delta_open(c, n, n_dim, dk, kind);
     struct delta_result want = {0};
     for (int i = 0; i < c->n_table; i++)
         for (int64_t split = 0; split < n; split++)
@@ -219,17 +222,18 @@ static void check_delta(struct check *c, int64_t n, int64_t dk, int kind)
                 bool kept = delta_run(c->tables[i], &d, split, alias, &got);
                 if (i == 0 && split == 0 && !alias)
                     want = got;
-                expect(c, kept && same_floats(got.s, want.s, dk) && same_floats(got.o, want.o, n),
-                       "delta_rule %s n=%ld dk=%ld kind=%d split=%ld alias=%d", c->tables[i]->name, (long)n, (long)dk,
-                       kind, (long)split, alias);
+                expect(c, kept && same_floats(got.s, want.s, n_dim * dk) && same_floats(got.o, want.o, n * n_dim),
+                       "delta_rule %s n=%ld dims=%ld dk=%ld kind=%d split=%ld alias=%d", c->tables[i]->name, (long)n,
+                       (long)n_dim, (long)dk, kind, (long)split, alias);
             }
-    compare_delta(c, &d, &want);
+    for (int64_t i = 0; i < n_dim; i++)
+        compare_delta(c, &d, &want, i);
     delta_close(&d);
 }
 
 void check_recurrent(struct check *c)
 {
-    static const int tokens[] = {1, 2, 5, MAX_TOKEN};
+    static const int tokens[] = {1, 2, 5, MAX_TOKEN}, dims[] = {1, MAX_DIM};
     group_begin(c);
     for (int64_t n_tap = 2; n_tap <= MAX_TAP; n_tap++)
         for (int i = 0; i < N_OF(n_list); i++)
@@ -240,6 +244,7 @@ void check_recurrent(struct check *c)
     for (int t = 0; t < N_OF(tokens); t++)
         for (int i = 0; i < N_OF(n_list); i++)
             for (int kind = 0; kind < 6; kind++)
-                check_delta(c, tokens[t], n_list[i], kind);
+                for (int j = 0; j < N_OF(dims); j++)
+                    check_delta(c, tokens[t], dims[j], n_list[i], kind);
     group_end(c, "delta_rule");
 }

@@ -123,7 +123,7 @@ void conv_silu_scalar(float *y, const float *const *x, const float *w, int64_t n
     }
 }
 
-void delta_rule_scalar(float *s, const struct kernel_delta *a)
+static void delta_dim(float *s, const struct kernel_delta *a, int64_t dim)
 {
     for (int64_t t = 0; t < a->n; t++) {
         const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
@@ -132,13 +132,19 @@ void delta_rule_scalar(float *s, const struct kernel_delta *a)
             s[i] = s[i] * a->decay[t * a->ld_gate];
             known[i % 16] = fmaf(s[i], k[i], known[i % 16]);
         }
-        float d = (a->v[t * a->ld_v] - lane_tree(known)) * a->beta[t * a->ld_gate];
+        float d = (a->v[t * a->ld_v + dim] - lane_tree(known)) * a->beta[t * a->ld_gate];
         for (int64_t i = 0; i < a->dk; i++) {
             s[i] = fmaf(k[i], d, s[i]);
             out[i % 16] = fmaf(s[i], q[i], out[i % 16]);
         }
-        a->o[t * a->ld_v] = lane_tree(out);
+        a->o[t * a->ld_v + dim] = lane_tree(out);
     }
+}
+
+void delta_rule_scalar(float *s, const struct kernel_delta *a)
+{
+    for (int64_t i = 0; i < a->n_dim; i++)
+        delta_dim(s + i * a->dk, a, i);
 }
 
 void add_scalar(float *y, const float *a, const float *b, int64_t n)

@@ -93,20 +93,26 @@ void conv_silu_reference(float *y, const float *const *x, const float *w, int64_
     }
 }
 
-void delta_rule_reference(float *s, const struct kernel_delta *a)
+static void delta_dim(float *s, const struct kernel_delta *a, int64_t dim)
 {
     for (int64_t t = 0; t < a->n; t++) {
         const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
         double known = 0, out = 0, decay = (double)a->decay[t * a->ld_gate];
         for (int64_t i = 0; i < a->dk; i++)
             known += (double)s[i] * decay * (double)k[i];
-        double d = ((double)a->v[t * a->ld_v] - known) * (double)a->beta[t * a->ld_gate];
+        double d = ((double)a->v[t * a->ld_v + dim] - known) * (double)a->beta[t * a->ld_gate];
         for (int64_t i = 0; i < a->dk; i++) {
             s[i] = (float)((double)s[i] * decay + (double)k[i] * d);
             out += (double)s[i] * (double)q[i];
         }
-        a->o[t * a->ld_v] = (float)out;
+        a->o[t * a->ld_v + dim] = (float)out;
     }
+}
+
+void delta_rule_reference(float *s, const struct kernel_delta *a)
+{
+    for (int64_t i = 0; i < a->n_dim; i++)
+        delta_dim(s + i * a->dk, a, i);
 }
 
 void add_reference(float *y, const float *a, const float *b, int64_t n)

@@ -150,25 +150,52 @@ void OPS_NAME(conv_silu)(float *y, const float *const *x, const float *w, int64_
     }
 }
 
-void OPS_NAME(delta_rule)(float *s, const struct kernel_delta *a)
+/* Value dimensions [first, first + n_dim), n_dim a constant: their chains run side by side. */
+KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_delta *a, int64_t first, int n_dim)
 {
     int64_t dk = a->dk;
+    s += first * dk;
     for (int64_t t = 0; t < a->n; t++) {
-        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
-        v16 known = v16_set1(0.0f), out = v16_set1(0.0f), decay = v16_set1(a->decay[t * a->ld_gate]);
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk, *v = a->v + t * a->ld_v + first;
+        float beta = a->beta[t * a->ld_gate];
+        v16 known[DELTA_DIMS], out[DELTA_DIMS], d[DELTA_DIMS], decay = v16_set1(a->decay[t * a->ld_gate]);
+        KERNELS_UNROLL
+        for (int c = 0; c < n_dim; c++)
+            known[c] = out[c] = v16_set1(0.0f);
         for (int64_t i = 0; i < dk; i += 16) {
-            v16 v = v16_mul(load_upto(s + i, dk - i), decay);
-            store_upto(s + i, v, dk - i);
-            known = v16_fma(v, load_upto(k + i, dk - i), known);
+            v16 x = load_upto(k + i, dk - i);
+            KERNELS_UNROLL
+            for (int c = 0; c < n_dim; c++) {
+                v16 part = v16_mul(load_upto(s + c * dk + i, dk - i), decay);
+                store_upto(s + c * dk + i, part, dk - i);
+                known[c] = v16_fma(part, x, known[c]);
+            }
         }
-        v16 d = v16_set1((a->v[t * a->ld_v] - v16_sum(known)) * a->beta[t * a->ld_gate]);
+        KERNELS_UNROLL
+        for (int c = 0; c < n_dim; c++)
+            d[c] = v16_set1((v[c] - v16_sum(known[c])) * beta);
         for (int64_t i = 0; i < dk; i += 16) {
-            v16 v = v16_fma(load_upto(k + i, dk - i), d, load_upto(s + i, dk - i));
-            store_upto(s + i, v, dk - i);
-            out = v16_fma(v, load_upto(q + i, dk - i), out);
+            v16 x = load_upto(k + i, dk - i), y = load_upto(q + i, dk - i);
+            KERNELS_UNROLL
+            for (int c = 0; c < n_dim; c++) {
+                v16 part = v16_fma(x, d[c], load_upto(s + c * dk + i, dk - i));
+                store_upto(s + c * dk + i, part, dk - i);
+                out[c] = v16_fma(part, y, out[c]);
+            }
         }
-        a->o[t * a->ld_v] = v16_sum(out);
+        KERNELS_UNROLL
+        for (int c = 0; c < n_dim; c++)
+            a->o[t * a->ld_v + first + c] = v16_sum(out[c]);
     }
+}
+
+void OPS_NAME(delta_rule)(float *s, const struct kernel_delta *a)
+{
+    int64_t i = 0;
+    for (; i + DELTA_DIMS <= a->n_dim; i += DELTA_DIMS)
+        delta_dims(s, a, i, DELTA_DIMS);
+    for (; i < a->n_dim; i++)
+        delta_dims(s, a, i, 1);
 }
 
 void OPS_NAME(add)(float *y, const float *a, const float *b, int64_t n)

@@ -14,6 +14,7 @@ typedef struct v16 {
 
 enum { FLOAT_ROWS = 2, FLOAT_TOKENS = 2 }; /* register tile of the float products */
 enum { ATTN_TILE = 2, ATTN_VECS = 2 };     /* and of attention: queries, vectors of their results */
+enum { DELTA_DIMS = 2 };                   /* value dimensions that the delta rule takes side by side */
 
 static inline __m256i v16_half_mask(int64_t n) /* all ones in lanes below n */
 {
