@@ -48,23 +48,26 @@ struct block {
     size_t k_bytes, v_bytes; /* of a row */
 };
 
-/* The block of a KV head that begins at position p0, its rows [from, to) at least: in the cache itself or, from Q8_0,
- * decoded into a thread's work space once for all queries of a task. */
-static struct block get_block(const struct attention *a, int64_t head_kv, int64_t p0, int64_t from, int64_t to,
-                              float *work)
+/* The block of a KV head that begins at position p0. */
+static struct block get_block(const struct attention *a, int64_t head_kv, int64_t p0)
 {
     const struct tensor *k = &a->op->state[0], *v = &a->op->state[1];
-    int64_t row0 = head_kv * a->n_row + p0 % a->n_row; /* a block never wraps */
+    size_t row0 = (size_t)(head_kv * a->n_row + p0 % a->n_row); /* a block never wraps */
     struct block b = {.k_bytes = elem_row_bytes(k->type, a->dk), .v_bytes = elem_row_bytes(v->type, a->dv)};
-    b.k = (const char *)tensor_data(k) + (size_t)row0 * b.k_bytes;
-    b.v = (const char *)tensor_data(v) + (size_t)row0 * b.v_bytes;
-    if (k->type != ELEM_Q8_0)
-        return b;
-    bool keys_are_values = b.k == b.v;
+    b.k = (const char *)tensor_data(k) + row0 * b.k_bytes;
+    b.v = (const char *)tensor_data(v) + row0 * b.v_bytes;
+    return b;
+}
+
+/* Rows [from, to) of a block of Q8_0, decoded into a thread's work space once for all queries of a task. */
+static struct block decode_block(const struct attention *a, const struct block *b, int64_t from, int64_t to,
+                                 float *work)
+{
+    bool keys_are_values = b->k == b->v;
     float *kf = work, *vf = keys_are_values ? work : work + KERNEL_ATTN_BLOCK * a->dk;
-    a->c->kernels->q8_0_to_f32(kf + from * a->dk, b.k + (size_t)from * b.k_bytes, (to - from) * a->dk);
+    a->c->kernels->q8_0_to_f32(kf + from * a->dk, b->k + (size_t)from * b->k_bytes, (to - from) * a->dk);
     if (!keys_are_values)
-        a->c->kernels->q8_0_to_f32(vf + from * a->dv, b.v + (size_t)from * b.v_bytes, (to - from) * a->dv);
+        a->c->kernels->q8_0_to_f32(vf + from * a->dv, b->v + (size_t)from * b->v_bytes, (to - from) * a->dv);
     return (struct block){(const char *)kf, (const char *)vf, (size_t)a->dk * sizeof *kf, (size_t)a->dv * sizeof *vf};
 }
 
@@ -80,9 +83,10 @@ static int64_t end_row(int64_t pos, int64_t p0)
     return pos + 1 - p0 < KERNEL_ATTN_BLOCK ? pos + 1 - p0 : KERNEL_ATTN_BLOCK;
 }
 
-/* Rows [from, from + n) of a block, for queries [first, first + n_q) of the task. */
+/* Rows [from, from + n) of a block, for queries [first, first + n_q) of the task; `next`: the block that follows, NULL
+ * if it was asked for. */
 static void fold_block(const struct attention *a, struct queries *x, const struct block *b, int64_t from, int64_t n,
-                       int64_t first, int64_t n_q)
+                       int64_t first, int64_t n_q, const struct block *next)
 {
     const struct kernels *kern = a->c->kernels;
     const struct op *op = a->op;
@@ -92,35 +96,43 @@ static void fold_block(const struct attention *a, struct queries *x, const struc
         int64_t t = x->t0 + (first + i) / x->n_head, head = x->head + (first + i) % x->n_head;
         rows[i] = q + (t * a->n_head + head) * a->dk;
     }
-    const struct kernel_attn call = {.q = rows,
-                                     .n_q = (int)n_q,
-                                     .k = b->k + (size_t)from * b->k_bytes,
-                                     .v = b->v + (size_t)from * b->v_bytes,
-                                     .hd_k = a->dk,
-                                     .hd_v = a->dv,
-                                     .n = n,
-                                     .scale = op->attention.scale,
-                                     .max = max,
-                                     .sum = sum,
-                                     .o = x->partial};
+    struct kernel_attn call = {.q = rows,
+                               .n_q = (int)n_q,
+                               .k = b->k + (size_t)from * b->k_bytes,
+                               .v = b->v + (size_t)from * b->v_bytes,
+                               .hd_k = a->dk,
+                               .hd_v = a->dv,
+                               .n = n,
+                               .scale = op->attention.scale,
+                               .max = max,
+                               .sum = sum,
+                               .o = x->partial};
+    if (next) {
+        call.ahead[0] = next->k;
+        call.ahead_bytes[0] = KERNEL_ATTN_BLOCK * (int64_t)next->k_bytes;
+        call.ahead[1] = next->v;
+        call.ahead_bytes[1] = KERNEL_ATTN_BLOCK * (int64_t)next->v_bytes;
+    }
     (op->state[0].type == ELEM_F16 ? kern->attn_block_f16 : kern->attn_block_f32)(&call);
-    for (int64_t i = 0; i < n_q; i++)
-        kern->attn_merge(&x->max[first + i], &x->sum[first + i], x->acc + (first + i) * a->dv, max[i], sum[i],
-                         x->partial + i * a->dv, a->dv);
+    kern->attn_merge((int)n_q, x->max + first, x->sum + first, x->acc + first * a->dv, max, sum, x->partial, a->dv);
 }
 
 /* The block that begins at position p0, for all queries of the task: those that see the same rows go together. */
 static void visit_block(const struct attention *a, struct queries *x, int64_t p0)
 {
-    struct block b =
-        get_block(a, x->head_kv, p0, first_row(a, x->pos[0], p0), end_row(x->pos[x->n_t - 1], p0), x->decoded);
+    int64_t last = x->pos[x->n_t - 1];
+    struct block b = get_block(a, x->head_kv, p0), next = get_block(a, x->head_kv, p0 + KERNEL_ATTN_BLOCK);
+    const struct block *ahead = p0 + KERNEL_ATTN_BLOCK <= last ? &next : NULL;
+    if (a->op->state[0].type == ELEM_Q8_0)
+        b = decode_block(a, &b, first_row(a, x->pos[0], p0), end_row(last, p0), x->decoded);
     for (int64_t t = 0; t < x->n_t;) {
         int64_t from = first_row(a, x->pos[t], p0), end = end_row(x->pos[t], p0), t_end = t + 1;
         while (t_end < x->n_t && first_row(a, x->pos[t_end], p0) == from && end_row(x->pos[t_end], p0) == end)
             t_end++;
         for (int64_t i = t * x->n_head; end > from && i < t_end * x->n_head; i += KERNEL_ATTN_QUERIES) {
             int64_t rest = t_end * x->n_head - i;
-            fold_block(a, x, &b, from, end - from, i, rest < KERNEL_ATTN_QUERIES ? rest : KERNEL_ATTN_QUERIES);
+            fold_block(a, x, &b, from, end - from, i, rest < KERNEL_ATTN_QUERIES ? rest : KERNEL_ATTN_QUERIES, ahead);
+            ahead = NULL;
         }
         t = t_end;
     }
@@ -129,14 +141,14 @@ static void visit_block(const struct attention *a, struct queries *x, int64_t p0
 /* The queries' results, and before that their sinks: one more score, whose value is zero. */
 static void finish(const struct attention *a, struct queries *x)
 {
-    const float *sinks = tensor_data(&a->op->vec[0]);
+    const float *sinks = tensor_data(&a->op->vec[0]), one = 1;
     for (int64_t i = 0; i < x->n_t * x->n_head; i++) {
         int64_t t = x->t0 + i / x->n_head, head = x->head + i % x->n_head;
         float *o = x->acc + i * a->dv;
         float *y = (float *)tensor_data(&a->op->out[0]) + (t * a->n_head + head) * a->dv;
         if (sinks) {
             memset(x->partial, 0, (size_t)a->dv * sizeof *x->partial);
-            a->c->kernels->attn_merge(&x->max[i], &x->sum[i], o, sinks[head], 1, x->partial, a->dv);
+            a->c->kernels->attn_merge(1, &x->max[i], &x->sum[i], o, &sinks[head], &one, x->partial, a->dv);
         }
         float inv = 1 / x->sum[i];
         for (int64_t j = 0; j < a->dv; j++)

@@ -73,7 +73,7 @@ struct kernel_delta {
     int64_t ld_gate, ld_qk, ld_v;
 };
 
-enum { KERNEL_ATTN_BLOCK = 64, KERNEL_ATTN_QUERIES = 4 };
+enum { KERNEL_ATTN_BLOCK = 64, KERNEL_ATTN_QUERIES = 8 };
 
 /* n_q queries (1..KERNEL_ATTN_QUERIES) against n consecutive positions (1..KERNEL_ATTN_BLOCK) of one KV head: of each
  * a partial softmax, for attn_merge:
@@ -86,8 +86,10 @@ struct kernel_attn {
     const void *k, *v; /* n rows of hd_k and of hd_v, without gaps */
     int64_t hd_k, hd_v, n;
     float scale, softcap;
-    float *max, *sum; /* [n_q] */
-    float *o;         /* [n_q][hd_v] */
+    float *max, *sum;     /* [n_q] */
+    float *o;             /* [n_q][hd_v] */
+    const void *ahead[2]; /* what will be read next, to be asked for meanwhile: a hint, which may be NULL */
+    int64_t ahead_bytes[2];
 };
 
 struct kernels {
@@ -130,10 +132,11 @@ struct kernels {
     /* Partial softmaxes of queries that see the same positions, keys and values in F16 or F32. */
     void (*attn_block_f16)(const struct kernel_attn *a);
     void (*attn_block_f32)(const struct kernel_attn *a);
-    /* Folds the partial (max_b, sum_b, o_b) into (max, sum, o): with m = max(max, max_b), a = exp(max - m)
-     * and b = exp(max_b - m): o = fma(b, o_b, a * o), sum likewise, max = m. A first partial is folded into
-     * max = -inf, sum = 0, o = 0. */
-    void (*attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v);
+    /* Folds partials (max_b, sum_b, o_b) into (max, sum, o), for n_q (1..KERNEL_ATTN_QUERIES) queries with [hd_v] of
+     * each o: with m = max(max, max_b), a = exp(max - m) and b = exp(max_b - m): o = fma(b, o_b, a * o), sum likewise,
+     * max = m. A first partial is folded into max = -inf, sum = 0, o = 0. */
+    void (*attn_merge)(int n_q, float *max, float *sum, float *o, const float *max_b, const float *sum_b,
+                       const float *o_b, int64_t hd_v);
 
     /* The best that this instruction set can do, to measure a machine by: n_round rounds of multiply-adds on registers,
      * of bytes or floats, return how many they were; n bytes (a multiple of 4096) are read from p, aligned to 64. */

@@ -54,8 +54,8 @@ static inline void kernels_keep(void *p, size_t n_bytes)
     void q8_0_to_f32_##suffix(float *y, const void *x, int64_t n);                                                     \
     void attn_block_f16_##suffix(const struct kernel_attn *a);                                                         \
     void attn_block_f32_##suffix(const struct kernel_attn *a);                                                         \
-    void attn_merge_##suffix(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b,             \
-                             int64_t hd_v);
+    void attn_merge_##suffix(int n_q, float *max, float *sum, float *o, const float *max_b, const float *sum_b,        \
+                             const float *o_b, int64_t hd_v);
 
 #define KERNELS_FILL_OPS(suffix)                                                                                       \
     .quantize_int8_32 = quantize_int8_32_##suffix, .quantize_int8_256 = quantize_int8_256_##suffix,                    \

@@ -453,37 +453,49 @@ static void check_attn_case(struct check *c, const struct attn_case *a)
 }
 
 /* Folding two partials equals the softmax over both; the first goes into an empty one. */
-static void check_merge(struct check *c, int64_t hd)
+static void check_merge(struct check *c, int n_q, int64_t hd)
 {
-    float o[2][MAX_HD], max[2], sum[2], want[MAX_HD], want_max = 0, want_sum = 0;
+    enum { N = KERNEL_ATTN_QUERIES };
+    float o[2][N * MAX_HD], max[2][N], sum[2][N], want[N * MAX_HD], want_max[N], want_sum[N];
     for (int b = 0; b < 2; b++) {
-        max[b] = 3 * random_normal(&c->rng);
-        sum[b] = 1 + (float)random_unit(&c->rng);
-        for (int64_t j = 0; j < hd; j++)
+        for (int r = 0; r < n_q; r++) {
+            max[b][r] = 3 * random_normal(&c->rng);
+            sum[b][r] = 1 + (float)random_unit(&c->rng);
+        }
+        for (int64_t j = 0; j < n_q * hd; j++)
             o[b][j] = random_normal(&c->rng);
     }
     for (int i = 0; i <= c->n_table; i++) {
         const struct kernels *t = i < c->n_table ? c->tables[i] : kernels_reference();
-        struct guard g = guard_alloc((size_t)hd * 4);
-        float *acc = (float *)(void *)g.p, m = -INFINITY, s = 0;
+        struct guard g = guard_alloc((size_t)(n_q * hd) * 4), top = guard_alloc((size_t)n_q * 4);
+        struct guard total = guard_alloc((size_t)n_q * 4);
+        float *acc = (float *)(void *)g.p, *m = (float *)(void *)top.p, *s = (float *)(void *)total.p;
         memset(acc, 0, g.n_bytes);
-        t->attn_merge(&m, &s, acc, max[0], sum[0], o[0], hd);
-        expect(c, m == max[0] && s == sum[0] && same_floats(acc, o[0], hd), "attn_merge %s into nothing hd=%ld",
-               t->name, (long)hd);
-        t->attn_merge(&m, &s, acc, max[1], sum[1], o[1], hd);
+        memset(s, 0, total.n_bytes);
+        for (int r = 0; r < n_q; r++)
+            m[r] = -INFINITY;
+        t->attn_merge(n_q, m, s, acc, max[0], sum[0], o[0], hd);
+        expect(c, same_floats(m, max[0], n_q) && same_floats(s, sum[0], n_q) && same_floats(acc, o[0], n_q * hd),
+               "attn_merge %s into nothing n_q=%d hd=%ld", t->name, n_q, (long)hd);
+        t->attn_merge(n_q, m, s, acc, max[1], sum[1], o[1], hd);
         if (i == 0) {
             memcpy(want, acc, g.n_bytes);
-            want_max = m;
-            want_sum = s;
+            memcpy(want_max, m, top.n_bytes);
+            memcpy(want_sum, s, total.n_bytes);
         }
-        bool ok = guard_intact(&g);
+        bool ok = guard_intact(&g) && guard_intact(&top) && guard_intact(&total);
         if (i < c->n_table)
-            ok = ok && same_floats(acc, want, hd) && same_float(m, want_max) && same_float(s, want_sum);
-        for (int64_t j = 0; i == c->n_table && j < hd; j++)
+            ok = ok && same_floats(acc, want, n_q * hd) && same_floats(m, want_max, n_q) &&
+                 same_floats(s, want_sum, n_q);
+        for (int64_t j = 0; i == c->n_table && j < n_q * hd; j++)
             ok = ok && fabs((double)acc[j] - (double)want[j]) <=
                            8 * 0x1p-24 * (fabs((double)o[0][j]) + fabs((double)o[1][j]));
-        expect(c, ok && near((double)s, (double)want_sum, 8), "attn_merge %s hd=%ld", t->name, (long)hd);
+        for (int r = 0; r < n_q; r++)
+            ok = ok && near((double)s[r], (double)want_sum[r], 8);
+        expect(c, ok, "attn_merge %s n_q=%d hd=%ld", t->name, n_q, (long)hd);
         guard_free(&g);
+        guard_free(&top);
+        guard_free(&total);
     }
 }
 
@@ -505,6 +517,7 @@ void check_attention(struct check *c)
                 check_attn_case(c, &a);
             }
     for (int h = 0; h < N_OF(hds); h++)
-        check_merge(c, hds[h][1]);
+        for (int n_q = 1; n_q <= KERNEL_ATTN_QUERIES; n_q++)
+            check_merge(c, n_q, hds[h][1]);
     group_end(c, "attention");
 }

@@ -263,11 +263,14 @@ void attn_block_f32_scalar(const struct kernel_attn *a)
     attn_queries(a, false);
 }
 
-void attn_merge_scalar(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v)
+void attn_merge_scalar(int n_q, float *max, float *sum, float *o, const float *max_b, const float *sum_b,
+                       const float *o_b, int64_t hd_v)
 {
-    float m = max_b > *max ? max_b : *max, a = exp_scalar(*max - m), b = exp_scalar(max_b - m);
-    for (int64_t j = 0; j < hd_v; j++)
-        o[j] = fmaf(b, o_b[j], a * o[j]);
-    *sum = fmaf(b, sum_b, a * *sum);
-    *max = m;
+    for (int r = 0; r < n_q; r++) {
+        float m = max_b[r] > max[r] ? max_b[r] : max[r], a = exp_scalar(max[r] - m), b = exp_scalar(max_b[r] - m);
+        for (int64_t j = r * hd_v; j < (r + 1) * hd_v; j++)
+            o[j] = fmaf(b, o_b[j], a * o[j]);
+        sum[r] = fmaf(b, sum_b[r], a * sum[r]);
+        max[r] = m;
+    }
 }

@@ -210,11 +210,14 @@ void attn_block_f32_reference(const struct kernel_attn *a)
     attn_queries(a, false);
 }
 
-void attn_merge_reference(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v)
+void attn_merge_reference(int n_q, float *max, float *sum, float *o, const float *max_b, const float *sum_b,
+                          const float *o_b, int64_t hd_v)
 {
-    double m = fmax((double)*max, (double)max_b), a = exp((double)*max - m), b = exp((double)max_b - m);
-    for (int64_t j = 0; j < hd_v; j++)
-        o[j] = (float)(a * (double)o[j] + b * (double)o_b[j]);
-    *sum = (float)(a * (double)*sum + b * (double)sum_b);
-    *max = (float)m;
+    for (int r = 0; r < n_q; r++) {
+        double m = fmax((double)max[r], (double)max_b[r]), a = exp((double)max[r] - m), b = exp((double)max_b[r] - m);
+        for (int64_t j = r * hd_v; j < (r + 1) * hd_v; j++)
+            o[j] = (float)(a * (double)o[j] + b * (double)o_b[j]);
+        sum[r] = (float)(a * (double)sum[r] + b * (double)sum_b[r]);
+        max[r] = (float)m;
+    }
 }

@@ -3,8 +3,6 @@
  */
 #include "kernels/kernels_internal.h"
 
-enum { FLOAT_PREFETCH_BYTES = 1024 };
-
 /* n >= 16: sixteen weights; else n and zeros. `type`: a constant. */
 KERNELS_ALWAYS_INLINE v16 weight_load(const uint8_t *row, int64_t i, int64_t n, enum quant_type type)
 {
@@ -35,7 +33,7 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
         KERNELS_UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *p = w + r * a->k * weight_bytes;
-        _mm_prefetch((const char *)p + i * weight_bytes + FLOAT_PREFETCH_BYTES, _MM_HINT_T0);
+        _mm_prefetch((const char *)p + (rows * a->k + i) * weight_bytes, _MM_HINT_T1); /* of the next tile's row */
         v16 v = weight_load(p, i, 16, type);
         KERNELS_UNROLL
         for (int t = 0; t < tokens; t++)

@@ -369,17 +369,27 @@ KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float s[][KERNEL_ATTN_BLOCK]
 /* Scores to weights, their maximum and sum. */
 static void attn_softmax(const struct kernel_attn *a, float *s, float *max, float *sum)
 {
-    float top = -INFINITY;
+    v16 top = v16_set1(-INFINITY);
     for (int64_t i = 0; i < a->n; i += 16) {
         v16 x = v16_mul(v16_set1(a->scale), load_upto(s + i, a->n - i));
         if (a->softcap != 0)
             x = v16_mul(v16_set1(a->softcap), tanh16(v16_div(x, v16_set1(a->softcap))));
         store_upto(s + i, x, a->n - i);
+        top = a->n - i < 16 ? v16_first(v16_max(x, top), top, a->n - i) : v16_max(x, top); /* passes over NaN */
     }
-    for (int64_t i = 0; i < a->n; i++)
-        top = s[i] > top ? s[i] : top;
-    *max = top;
-    OPS_NAME(exp_sum)(s, s, top, a->n, sum);
+    *max = v16_top(top);
+    OPS_NAME(exp_sum)(s, s, *max, a->n, sum);
+}
+
+/* Asks for the part of what comes next that n_row rows of a block are worth. */
+KERNELS_ALWAYS_INLINE void attn_ask(const struct kernel_attn *a, int64_t row, int64_t n_row)
+{
+    for (int i = 0; i < 2; i++) {
+        const char *p = a->ahead[i];
+        int64_t end = p ? a->ahead_bytes[i] * (row + n_row) / KERNEL_ATTN_BLOCK : 0;
+        for (int64_t off = a->ahead_bytes[i] * row / KERNEL_ATTN_BLOCK; off < end; off += 64)
+            _mm_prefetch(p + off, _MM_HINT_T1);
+    }
 }
 
 /* Queries [first, first + n_q); n_q a constant. */
@@ -388,8 +398,11 @@ KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, 
     float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK], *o = a->o + first * a->hd_v;
     const float *const *q = a->q + first;
     int64_t i = 0, j = 0;
-    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS)
+    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS) {
+        if (first == 0)
+            attn_ask(a, i, ATTN_ROWS);
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, ATTN_ROWS);
+    }
     for (; i < a->n; i++)
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, 1);
     for (int r = 0; r < n_q; r++)
@@ -421,14 +434,22 @@ void OPS_NAME(attn_block_f32)(const struct kernel_attn *a)
     attn_block(a, false);
 }
 
-void OPS_NAME(attn_merge)(float *max, float *sum, float *o, float max_b, float sum_b, const float *o_b, int64_t hd_v)
+void OPS_NAME(attn_merge)(int n_q, float *max, float *sum, float *o, const float *max_b, const float *sum_b,
+                          const float *o_b, int64_t hd_v)
 {
-    float m = max_b > *max ? max_b : *max;
-    v16 a = exp16(v16_set1(*max - m)), b = exp16(v16_set1(max_b - m));
-    for (int64_t j = 0; j < hd_v; j += 16) {
-        v16 scaled = v16_mul(a, load_upto(o + j, hd_v - j));
-        store_upto(o + j, v16_fma(b, load_upto(o_b + j, hd_v - j), scaled), hd_v - j);
+    v16 m = load_upto(max, n_q), m_b = load_upto(max_b, n_q), top = v16_max(m_b, m);
+    v16 a = exp16(v16_sub(m, top)), b = exp16(v16_sub(m_b, top));
+    float a_of[16], b_of[16];
+    v16_store(a_of, a);
+    v16_store(b_of, b);
+    store_upto(sum, v16_fma(b, load_upto(sum_b, n_q), v16_mul(a, load_upto(sum, n_q))), n_q);
+    store_upto(max, top, n_q);
+    for (int r = 0; r < n_q; r++, o += hd_v, o_b += hd_v) {
+        a = v16_set1(a_of[r]);
+        b = v16_set1(b_of[r]);
+        for (int64_t j = 0; j < hd_v; j += 16) {
+            v16 scaled = v16_mul(a, load_upto(o + j, hd_v - j));
+            store_upto(o + j, v16_fma(b, load_upto(o_b + j, hd_v - j), scaled), hd_v - j);
+        }
     }
-    *sum = v16_lane0(v16_fma(b, v16_set1(sum_b), v16_mul(a, v16_set1(*sum))));
-    *max = m;
 }

@@ -147,9 +147,12 @@ static inline v16 v16_first(v16 a, v16 rest, int64_t n) /* lanes below n from a,
     return (v16){_mm256_blendv_ps(rest.lo, a.lo, _mm256_castsi256_ps(v16_half_mask(n))),
                  _mm256_blendv_ps(rest.hi, a.hi, _mm256_castsi256_ps(v16_half_mask(n - 8)))};
 }
-static inline float v16_lane0(v16 a)
+static inline float v16_top(v16 a) /* the largest lane; no NaN among them */
 {
-    return _mm256_cvtss_f32(a.lo);
+    __m256 m = _mm256_max_ps(a.lo, a.hi);
+    __m128 n = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
+    n = _mm_max_ps(n, _mm_movehl_ps(n, n));
+    return _mm_cvtss_f32(_mm_max_ss(n, _mm_movehdup_ps(n)));
 }
 static inline float v16_sum(v16 a) /* the tree of docs/numerics.md */
 {

@@ -124,9 +124,9 @@ static inline v16 v16_first(v16 a, v16 rest, int64_t n) /* lanes below n from a,
 {
     return _mm512_mask_blend_ps(v16_mask(n), rest, a);
 }
-static inline float v16_lane0(v16 a)
+static inline float v16_top(v16 a) /* the largest lane; no NaN among them */
 {
-    return _mm512_cvtss_f32(a);
+    return _mm512_reduce_max_ps(a);
 }
 static inline float v16_sum(v16 a) /* the tree of docs/numerics.md */
 {
