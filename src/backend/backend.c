@@ -127,10 +127,10 @@ void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
     return b->v->bank_slot(b, bank, slot);
 }
 
-err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
-                           const void *down, struct err *e)
+err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src, int piece,
+                           int n_piece, struct err *e)
 {
-    return b->v->bank_fill(b, bank, slot, gate, up, down, e);
+    return b->v->bank_fill(b, bank, slot, matrix, src, piece, n_piece, e);
 }
 
 const char *op_name(enum op_kind kind)
@@ -147,6 +147,14 @@ void backend_enqueue(struct backend *b, const struct op *op)
 {
     assert(b->v->supports(b, op));
     b->v->enqueue(b, op);
+    if (b->between)
+        b->between(b->between_user);
+}
+
+void backend_set_between(struct backend *b, void (*fn)(void *user), void *user)
+{
+    b->between = fn;
+    b->between_user = user;
 }
 
 bool backend_supports(struct backend *b, const struct op *op)

@@ -9,7 +9,7 @@
  * The interface refuses to know about models: it sees shapes, not layers. It never reads files: weight bytes arrive
  * through a callback, and the device decides how they lie (layouts, VRAM).
  *
- * Thread-safety: one thread drives a device; backend_bank_fill may run on several threads for different slots. */
+ * Thread-safety: one thread drives a device; backend_bank_fill may run on several threads for different pieces. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -102,7 +102,8 @@ MUST_USE bool backend_bank_open_slot(struct backend *b, struct bank *bank, int64
 void backend_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot);
 void backend_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot);
 
-/* Slots are aligned to this and a multiple of it long, so that a drive can write into them past the page cache. */
+/* Slots and the matrices in them are aligned to this and a multiple of it long, so that a drive can write into them
+ * past the page cache. */
 enum { BANK_SLOT_ALIGN = 4096 };
 
 /* How an expert lies in a slot: what a prepared store holds. n_bytes: of the slot. False: this device takes experts
@@ -111,10 +112,11 @@ bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct lay
 /* The slot's memory, to read an image into; only for devices that have an image. */
 void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot);
 
-/* Packs one expert's matrices (GGUF's order) into a slot; those that are NULL stay as they are, so that threads can
- * share the work. The caller makes sure no enqueued operation uses the slot. */
-MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate,
-                                    const void *up, const void *down, struct err *e);
+/* Packs one of an expert's matrices (0: gate, 1: up, 2: down; src is the whole of it, in GGUF's order) into a slot, or
+ * just the piece-th of n_piece pieces of it, so that threads can share the work. The caller makes sure no enqueued
+ * operation uses the slot. */
+MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+                                    int piece, int n_piece, struct err *e);
 
 /* ---- operations ---------------------------------------------------------------------------------------------- */
 
@@ -272,6 +274,10 @@ struct op {
 /* Puts an operation in the queue. The structs behind `op` are copied; buffers, weights and banks must live until
  * the queue has passed them. */
 void backend_enqueue(struct backend *b, const struct op *op);
+
+/* From now on fn (NULL: nothing) is called after each enqueued operation: a moment for the host to look after what goes
+ * on beside the device, such as reads. It must not enqueue anything. */
+void backend_set_between(struct backend *b, void (*fn)(void *user), void *user);
 
 /* Whether the device can run such an operation on such shapes and types. */
 bool backend_supports(struct backend *b, const struct op *op);

@@ -21,8 +21,8 @@ struct backend_vtable {
     void (*bank_shut_slot)(struct backend *b, struct bank *bank, int64_t slot);
     bool (*bank_image)(struct backend *b, const struct bank_desc *d, struct layout_image *out); /* NULL: none */
     void *(*bank_slot)(struct backend *b, struct bank *bank, int64_t slot);
-    err_code (*bank_fill)(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
-                          const void *down, struct err *e);
+    err_code (*bank_fill)(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src, int piece,
+                          int n_piece, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
     bool (*supports)(struct backend *b, const struct op *op);
     uint64_t (*fence)(struct backend *b);
@@ -36,6 +36,8 @@ struct backend_vtable {
 struct backend {
     const struct backend_vtable *v;
     const char *name; /* for messages; borrowed */
+    void (*between)(void *user);
+    void *between_user;
 };
 
 #endif

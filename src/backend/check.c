@@ -167,11 +167,11 @@ static bool check_bank_open_slot(struct backend *b, struct bank *bank, int64_t s
     return ok;
 }
 
-static err_code check_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
-                                const void *down, struct err *e)
+static err_code check_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+                                int piece, int n_piece, struct err *e)
 {
     for (int i = 0; i < 2; i++)
-        TRY(backend_bank_fill(check_of(b)->side[i], bank->side[i], slot, gate, up, down, e));
+        TRY(backend_bank_fill(check_of(b)->side[i], bank->side[i], slot, matrix, src, piece, n_piece, e));
     return ERR_OK;
 }
 
@@ -368,7 +368,7 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         backend_close(&secondary);
         return err_nomem(e, sizeof *c, "the checking device");
     }
-    *c = (struct check){.base = {&vtable, "check"}, .side = {primary, secondary}};
+    *c = (struct check){.base = {.v = &vtable, .name = "check"}, .side = {primary, secondary}};
     *out = &c->base;
     return ERR_OK;
 }

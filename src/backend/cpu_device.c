@@ -142,7 +142,7 @@ static size_t packed_bytes(struct cpu *c, const struct quant_info *type, int64_t
     size_t n = 0;
     bool ok = layout_bytes(c->kernels->layout[type->type], type, (uint64_t)n_row, (uint64_t)k, &n);
     assert(ok);
-    return align64(n);
+    return (n + BANK_SLOT_ALIGN - 1) / BANK_SLOT_ALIGN * BANK_SLOT_ALIGN;
 }
 
 static bool cpu_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out)
@@ -156,7 +156,6 @@ static bool cpu_bank_image(struct backend *b, const struct bank_desc *d, struct 
         out->n_bytes +=
             i < 2 ? packed_bytes(c, type[i], d->n_ff, d->n_embd) : packed_bytes(c, type[i], d->n_embd, d->n_ff);
     }
-    out->n_bytes = (out->n_bytes + BANK_SLOT_ALIGN - 1) / BANK_SLOT_ALIGN * BANK_SLOT_ALIGN;
     return true;
 }
 
@@ -216,19 +215,26 @@ static void cpu_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slo
     bank->n_open--;
 }
 
-static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, const void *gate, const void *up,
-                              const void *down, struct err *e)
+/* The first row of a piece, at the beginning of a group. */
+static uint64_t piece_row(uint64_t n_row, int piece, int n_piece)
+{
+    uint64_t n_group = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS;
+    uint64_t row = n_group * (uint64_t)piece / (uint64_t)n_piece * LAYOUT_R16_ROWS;
+    return row < n_row ? row : n_row;
+}
+
+static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+                              int piece, int n_piece, struct err *e)
 {
     const struct bank_desc *d = &bank->d;
-    const struct layout_image *m = &bank->image;
-    char *dst = cpu_bank_slot(b, bank, slot);
-    uint64_t n_ff = (uint64_t)d->n_ff, n_embd = (uint64_t)d->n_embd;
-    if (gate)
-        layout_pack(m->layout[0], d->gate_type, dst + m->off[0], gate, 0, n_ff, n_ff, n_embd);
-    if (up)
-        layout_pack(m->layout[1], d->up_type, dst + m->off[1], up, 0, n_ff, n_ff, n_embd);
-    if (down)
-        layout_pack(m->layout[2], d->down_type, dst + m->off[2], down, 0, n_embd, n_embd, n_ff);
+    const struct quant_info *type = matrix == 0 ? d->gate_type : matrix == 1 ? d->up_type : d->down_type;
+    uint64_t n_row = (uint64_t)(matrix < 2 ? d->n_ff : d->n_embd), k = (uint64_t)(matrix < 2 ? d->n_embd : d->n_ff);
+    uint64_t row0 = piece_row(n_row, piece, n_piece), row1 = piece_row(n_row, piece + 1, n_piece);
+    size_t row_bytes = 0;
+    bool ok = quant_row_bytes(type, k, &row_bytes);
+    assert(ok);
+    layout_pack(bank->image.layout[matrix], type, (char *)cpu_bank_slot(b, bank, slot) + bank->image.off[matrix],
+                (const char *)src + row0 * row_bytes, row0, row1 - row0, n_row, k);
     return ERR_OK;
 }
 
@@ -309,7 +315,7 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
     struct cpu *c = mem_calloc(1, sizeof *c);
     if (!c)
         return err_nomem(e, sizeof *c, "the CPU device");
-    *c = (struct cpu){.base = {&vtable, kernels->name}, .pool = pool, .kernels = kernels};
+    *c = (struct cpu){.base = {.v = &vtable, .name = kernels->name}, .pool = pool, .kernels = kernels};
     *out = &c->base;
     return ERR_OK;
 }

@@ -1,4 +1,4 @@
-/* Whether to read ahead: on a busy drive wrong guesses cost more than right ones save, so it is tried. */
+/* Whether to read ahead: where wrong guesses cost more than right ones save, a trial tells. */
 #ifndef ENGINE_PREFETCH_H
 #define ENGINE_PREFETCH_H
 
@@ -6,9 +6,9 @@
 
 struct prefetch {
     moebius_prefetch mode;
-    int64_t n_tok; /* decoded since the trial began */
+    int64_t n_tok; /* decoded */
     bool is_single, is_on;
-    bool pays;           /* what the last trial found */
+    bool loses;          /* what the last trial found */
     int64_t tried_ns[2]; /* tokens without and with */
 };
 

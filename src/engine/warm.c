@@ -23,7 +23,7 @@ err_code engine_warm(moebius_engine *g, struct err *e)
     if (g->is_warm || !x || experts_all_resident(x))
         return ERR_OK;
     g->is_warm = true;
-    experts_open(x, g->spare_bytes);
+    TRY(experts_open(x, g->spare_bytes, e));
     if (!g->options.usage)
         return ERR_OK;
     char *text;

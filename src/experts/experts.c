@@ -116,9 +116,11 @@ static err_code create(struct experts *x, const struct expert_layer *layers, str
     x->turn.todo = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.todo);
     x->turn.ready = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.ready);
     x->turn.given = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.given);
+    x->ahead.ids = arena_calloc(&x->arena, (size_t)most, sizeof *x->ahead.ids);
+    x->ahead.held = arena_calloc(&x->arena, (size_t)most, sizeof *x->ahead.held);
     x->seen = arena_calloc(&x->arena, (size_t)most, sizeof *x->seen);
     x->guessed = arena_calloc(&x->arena, (size_t)x->n_layer * (size_t)most, sizeof *x->guessed);
-    if (!x->turn.todo || !x->turn.ready || !x->turn.given || !x->seen || !x->guessed)
+    if (!x->turn.todo || !x->turn.ready || !x->turn.given || !x->ahead.ids || !x->ahead.held || !x->seen || !x->guessed)
         return err_nomem(e, (size_t)most * sizeof *x->turn.todo, "the experts");
     return usage_create(&x->usage, x->n_layer, most, e);
 }
@@ -130,7 +132,7 @@ err_code experts_create(struct experts **out, const struct experts_params *p, co
     struct experts *x = mem_calloc(1, sizeof *x);
     if (!x)
         return err_nomem(e, sizeof *x, "the experts");
-    *x = (struct experts){.p = *p, .n_layer = n_layer};
+    *x = (struct experts){.p = *p, .n_layer = n_layer, .ahead = {.layer = -1}};
     err_code code = create(x, layers, e);
     if (code != ERR_OK)
         experts_close(&x);
@@ -186,14 +188,11 @@ static err_code read_part(struct load *d, int32_t expert, const struct store_blo
     struct experts *x = d->x;
     struct bank *bank = group_of(x, d->layer)->bank;
     int64_t slot = policy_find(group_of(x, d->layer)->policy, x->layers[d->layer].index, expert);
-    void *dst = b->packed ? backend_bank_slot(x->p.device, bank, slot) : staging;
+    char *dst = b->packed ? (char *)backend_bank_slot(x->p.device, bank, slot) + b->part[i].at : staging;
     const struct store_range range = part_range(b, i, dst);
     TRY(store_read(x->p.store, &range, 1, e));
     TRY(store_blob_check(x->p.store, x->layers[d->layer].d.index, expert, b, i, dst, e));
-    if (b->packed)
-        return ERR_OK;
-    return backend_bank_fill(x->p.device, bank, slot, i == STORE_GATE ? dst : NULL, i == STORE_UP ? dst : NULL,
-                             i == STORE_DOWN ? dst : NULL, e);
+    return b->packed ? ERR_OK : backend_bank_fill(x->p.device, bank, slot, i, dst, 0, 1, e);
 }
 
 static err_code read_expert(struct load *d, int32_t expert, char *staging, size_t *n_bytes, struct err *e)
@@ -206,10 +205,10 @@ static err_code read_expert(struct load *d, int32_t expert, char *staging, size_
     do {
         code = ERR_OK;
         store_expert_blob(store, index, expert, &b);
-        for (int i = 0; i < b.n_part; i++)
+        for (int i = 0; i < STORE_N_PART; i++)
             all[i] = part_range(&b, i, NULL);
-        store_read_ahead(store, all, (size_t)b.n_part);
-        for (int i = 0; i < b.n_part && code == ERR_OK; i++)
+        store_read_ahead(store, all, STORE_N_PART);
+        for (int i = 0; i < STORE_N_PART && code == ERR_OK; i++)
             code = read_part(d, expert, &b, i, staging, e);
     } while (code != ERR_OK && store_expert_retry(store, index, expert, &b, e));
     *n_bytes = blob_bytes(&b);
@@ -322,8 +321,11 @@ static void touch_task(void *arg, size_t slot, int thread)
         backend_bank_touch_slot(t->x->p.device, t->group->bank, (int64_t)slot);
 }
 
-void experts_open(struct experts *x, size_t spare_bytes)
+err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e)
 {
+    if (experts_all_resident(x))
+        return ERR_OK;
+    TRY(flights_open(x, e));
     for (int i; (i = neediest(x)) >= 0;) {
         struct group *g = &x->groups[i];
         size_t room = mem_room_bytes();
@@ -335,6 +337,7 @@ void experts_open(struct experts *x, size_t spare_bytes)
         if (!t.group->resident)
             pool_run(x->p.pool, (size_t)t.group->n_slot, touch_task, &t);
     }
+    return ERR_OK;
 }
 
 /* ---- a warm start --------------------------------------------------------------------------------------------- */
@@ -357,7 +360,6 @@ err_code experts_warm(struct experts *x, const struct usage *past, struct err *e
 {
     int64_t n = 0, n_all = 0;
     struct flight *f;
-    err_code code = ERR_OK;
     if (experts_all_resident(x))
         return ERR_OK;
     TRY(flights_open(x, e));
@@ -374,17 +376,17 @@ err_code experts_warm(struct experts *x, const struct usage *past, struct err *e
                 all[n++] = (struct heat){i, j, rate};
         }
     qsort(all, (size_t)n, sizeof *all, hottest_first);
-    for (int64_t i = 0; i < n && code == ERR_OK; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (x->n_busy == x->n_flight)
-            code = flights_land(x, true, e);
+            flights_land(x, true);
         if (policy_find(group_of(x, all[i].layer)->policy, x->layers[all[i].layer].index, all[i].expert) < 0)
             flight_start(x, all[i].layer, all[i].expert, true, &f);
     }
-    while (x->n_busy > 0 && code == ERR_OK)
-        code = flights_land(x, true, e);
+    while (x->n_busy > 0)
+        flights_land(x, true);
     x->counters.stall_ns = 0; /* of turns */
     mem_free(all);
-    return code;
+    return ERR_OK;
 }
 
 /* ---- looking -------------------------------------------------------------------------------------------------- */
@@ -409,6 +411,8 @@ struct bank *experts_bank(const struct experts *x, int layer)
 
 void experts_reclaim(struct experts *x, size_t n_bytes)
 {
+    if (mem_room_bytes() < n_bytes)
+        ahead_end(x); /* what it holds can't be spared */
     while (mem_room_bytes() < n_bytes) {
         struct group *g = &x->groups[0]; /* the one with the most open slots for its size */
         for (int i = 1; i < x->n_group; i++)

@@ -54,8 +54,9 @@ void experts_close(struct experts **x);
 MUST_USE err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n_bytes), void *user,
                                struct err *e);
 
-/* Opens slots of the other groups until no more than spare_bytes are left below the limit on memory. */
-void experts_open(struct experts *x, size_t spare_bytes);
+/* Readies the other groups: opens what they are read with, and slots until no more than spare_bytes are left below the
+ * limit on memory. */
+MUST_USE err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e);
 
 /* Fills them with what earlier runs used most. */
 MUST_USE err_code experts_warm(struct experts *x, const struct usage *past, struct err *e);
@@ -81,8 +82,9 @@ MUST_USE err_code experts_next(struct experts *x, int32_t *table, int64_t *n, st
 /* Ends the turn, if there is one: nothing is held after it. */
 void experts_end(struct experts *x);
 
-/* Starts to read those of n experts of a layer that have no slot: a guess at the next turn. A few at a time, behind all
- * reads that this turn needs, and, unless is_likely, only while none is on its way at all. */
+/* A guess at the next turn: n experts of a layer, the most probable first. Those that have no slot are read behind all
+ * that this turn lacks, until the next begins: as many as there is room for if the guess is_likely, else one at a time
+ * and only while no other read is on its way. */
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely);
 
 /* ---- substitutes ---------------------------------------------------------------------------------------------- */

@@ -27,11 +27,13 @@ struct layer_experts {
     struct tensor table;
 };
 
-enum { MAX_FLIGHT = 16 };
+enum { MAX_FLIGHT = 16, MAX_WAITING = MAX_FLIGHT * STORE_N_PART };
 
 /* An expert on its way from the store into a slot, which is held meanwhile. */
 struct flight {
     bool busy, wanted; /* wanted: by the turn */
+    bool given_up;     /* not read to the end: */
+    bool left_out[STORE_N_PART];
     int layer;
     int32_t expert;
     int64_t slot;
@@ -42,6 +44,14 @@ struct flight {
     bool part_ok[STORE_N_PART]; /* arrived, checked, packed */
 };
 
+/* A guess at the next turn: read behind what this turn needs. What has arrived stays held until that turn begins. */
+struct ahead {
+    int layer; /* -1: none */
+    bool is_likely;
+    int32_t *ids, *held; /* [most experts of a layer]: without a slot when it was made; that have arrived */
+    int64_t n, next, n_held, n_most;
+};
+
 struct turn {
     bool open;
     int layer;
@@ -49,6 +59,8 @@ struct turn {
     int64_t n_left;                /* experts not given yet */
     int32_t *todo, *ready, *given; /* [most experts of a layer] */
     int64_t n_todo, next, n_ready, n_given;
+    err_code code; /* of the first read that failed, */
+    struct err err;
 };
 
 struct experts {
@@ -60,11 +72,14 @@ struct experts {
     int n_group;
     struct store_queue *queue; /* NULL until something streams */
     struct flight flights[MAX_FLIGHT];
-    int n_flight, n_busy; /* that there are, that are in the air */
-    int n_ahead;          /* guesses since the turn began */
+    int n_flight, n_busy;                    /* that there are, that are in the air */
+    struct store_read *waiting[MAX_WAITING]; /* parts that the queue has not got yet, in order */
+    int n_waiting;
+    int n_reading, depth; /* parts that it has, and may have for one token */
     char *staging;
     size_t staging_bytes; /* of one flight */
     struct turn turn;
+    struct ahead ahead;
     bool *seen;    /* [most experts of a layer] */
     bool *guessed; /* [n_layer][most experts of a layer]: read on a guess and not asked for yet */
     struct usage usage;
@@ -111,8 +126,26 @@ void flights_close(struct experts *x);
 bool flight_start(struct experts *x, int layer, int32_t expert, bool grow_only, struct flight **out);
 struct flight *flight_find(struct experts *x, int layer, int32_t expert);
 
+/* Gives the queue what it has room for of what waits. */
+void flights_feed(struct experts *x);
+
+/* A guess that was wrong: what of it the queue has not got is not read; and one that turns out to be wanted. */
+void flight_give_up(struct experts *x, struct flight *f);
+void flight_want(struct experts *x, struct flight *f);
+
 /* Takes in reads that have ended; wait: until some expert is whole, unless none is on its way. Experts that the turn
- * wants join its ready ones, still held. Fails with the first error of one that is wanted. */
-MUST_USE err_code flights_land(struct experts *x, bool wait, struct err *e);
+ * wants join its ready ones, still held; a failure of one is the turn's. */
+void flights_land(struct experts *x, bool wait);
+
+/* ---- turn.c, ahead.c ------------------------------------------------------------------------------------------ */
+
+/* Gives the drive what it has room for: what the turn lacks, then what a guess at the next one lacks. */
+void turn_feed(struct experts *x);
+void ahead_feed(struct experts *x);
+
+/* An expert of a layer that nobody waits for has arrived, held. */
+void ahead_take(struct experts *x, int layer, int32_t expert);
+/* The guess is over: what it holds is let go. */
+void ahead_end(struct experts *x);
 
 #endif

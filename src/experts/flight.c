@@ -1,5 +1,7 @@
 /* Experts on their way: reads in flight, and what is done with them when they arrive. */
 #include <assert.h>
+#include <stdatomic.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "experts/experts_internal.h"
@@ -7,21 +9,25 @@
 /* What may be in flight together: enough for a drive to work at full depth, little beside the slots. */
 enum { FLIGHT_BYTES = 48 << 20, MIN_FLIGHT = 4 };
 
-/* What the drive works on at once: what it needs for its full speed, not more, so that experts arrive one after the
- * other and the first is packed and computes while the next is on its way. Between 3 and 24 MiB no difference stood
- * out from the noise (docs/experiments.md). */
-enum { DRIVE_BYTES = 8 << 20, MIN_DEPTH = 4 };
+/* What a drive works on at once for one token: what it needs for its full speed, not more. Virtual drives end what they
+ * have together, so that the less it is, the sooner the first expert is packed and computes while the next is on its
+ * way (docs/experiments.md). */
+enum { DRIVE_BYTES = 4 << 20, MIN_DEPTH = 4 };
 
-static int drive_depth(size_t part_bytes)
+static int drive_depth(const struct store *s, size_t part_bytes)
 {
-    size_t n = DRIVE_BYTES / part_bytes;
+    struct store_place place;
+    size_t n_drive = 0;
+    for (int i = 1; store_get_place(s, i, &place); i++)
+        n_drive++;
+    size_t n = DRIVE_BYTES / part_bytes * (n_drive ? n_drive : 1);
     return n < MIN_DEPTH ? MIN_DEPTH : n > STORE_DEPTH ? STORE_DEPTH : (int)n;
 }
 
 size_t blob_bytes(const struct store_blob *b)
 {
     size_t n = 0;
-    for (int i = 0; i < b->n_part; i++)
+    for (int i = 0; i < STORE_N_PART; i++)
         n += b->part[i].n_bytes;
     return n;
 }
@@ -33,6 +39,12 @@ static size_t staging_room(const struct store_layer *l)
     for (int i = 0; i < STORE_N_PART; i++)
         n += store_read_room(STORE_ALIGN - 1, l->part[i].n_bytes);
     return n;
+}
+
+/* What computes takes its time: reads that end meanwhile make room for others. */
+static void look_after(void *user)
+{
+    flights_land(user, false);
 }
 
 err_code flights_open(struct experts *x, struct err *e)
@@ -55,13 +67,17 @@ err_code flights_open(struct experts *x, struct err *e)
         return err_nomem(e, (size_t)x->n_flight * x->staging_bytes, "reading experts");
     for (int i = 0; i < x->n_flight; i++)
         x->flights[i].staging = x->staging + (size_t)i * x->staging_bytes;
-    struct store_queue_params params = store_get_queue_params(x->p.store);
-    params.depth = drive_depth(x->staging_bytes / STORE_N_PART);
-    return store_queue_open(&x->queue, x->p.store, &params, e);
+    int depth = store_get_queue_params(x->p.store).depth;
+    x->depth = depth ? depth : drive_depth(x->p.store, x->staging_bytes / STORE_N_PART);
+    TRY(store_queue_open(&x->queue, x->p.store, NULL, e));
+    backend_set_between(x->p.device, look_after, x);
+    return ERR_OK;
 }
 
 void flights_close(struct experts *x)
 {
+    if (x->queue)
+        backend_set_between(x->p.device, NULL, NULL);
     store_queue_close(&x->queue);
     mem_unmap(x->staging, (size_t)x->n_flight * x->staging_bytes, MEM_SCRATCH);
     x->staging = NULL;
@@ -75,22 +91,76 @@ struct flight *flight_find(struct experts *x, int layer, int32_t expert)
     return NULL;
 }
 
+static int part_of(const struct store_read *r)
+{
+    return (int)(r - ((const struct flight *)r->user)->read);
+}
+
 static void submit(struct experts *x, struct flight *f)
 {
-    struct store_read *reads[STORE_N_PART];
     char *buf = f->staging;
     store_expert_blob(x->p.store, x->layers[f->layer].d.index, f->expert, &f->blob);
-    for (int i = 0; i < f->blob.n_part; i++) {
+    for (int i = 0; i < STORE_N_PART; i++) {
         const struct store_blob_part *p = &f->blob.part[i];
-        void *dst = f->blob.packed ? backend_bank_slot(x->p.device, group_of(x, f->layer)->bank, f->slot) : buf;
-        f->read[i] =
-            (struct store_read){.file = p->file, .offset = p->offset, .n_bytes = p->n_bytes, .buf = dst, .user = f};
+        char *dst = f->blob.packed ? backend_bank_slot(x->p.device, group_of(x, f->layer)->bank, f->slot) : buf;
+        f->read[i] = (struct store_read){
+            .file = p->file, .offset = p->offset, .n_bytes = p->n_bytes, .buf = dst + p->at, .user = f};
         buf += store_read_room(p->offset, p->n_bytes);
         f->part_ok[i] = false;
-        reads[i] = &f->read[i];
+        x->waiting[x->n_waiting++] = &f->read[i];
     }
-    f->n_left = f->blob.n_part;
-    store_queue_submit(x->queue, reads, (size_t)f->blob.n_part);
+    f->n_left = STORE_N_PART;
+}
+
+void flights_feed(struct experts *x)
+{
+    int n =
+        (x->turn.n_tok == 1 ? x->depth : STORE_DEPTH) - x->n_reading; /* no token waits for a prompt's first expert */
+    n = n < x->n_waiting ? n : x->n_waiting;
+    if (n <= 0)
+        return;
+    store_queue_submit(x->queue, x->waiting, (size_t)n);
+    x->n_reading += n;
+    x->n_waiting -= n;
+    memmove(x->waiting, x->waiting + n, (size_t)x->n_waiting * sizeof *x->waiting);
+}
+
+/* The slot of an expert that did not arrive. */
+static void drop(struct experts *x, struct flight *f)
+{
+    struct policy *policy = group_of(x, f->layer)->policy;
+    policy_release(policy, f->slot);
+    policy_drop(policy, f->slot);
+    f->busy = false;
+    x->n_busy--;
+}
+
+void flight_give_up(struct experts *x, struct flight *f)
+{
+    int n = 0;
+    f->given_up = true;
+    for (int i = 0; i < x->n_waiting; i++)
+        if (x->waiting[i]->user == f) {
+            f->left_out[part_of(x->waiting[i])] = true;
+            f->n_left--;
+        } else {
+            x->waiting[n++] = x->waiting[i];
+        }
+    x->n_waiting = n;
+    if (f->n_left == 0)
+        drop(x, f);
+}
+
+void flight_want(struct experts *x, struct flight *f)
+{
+    f->wanted = true;
+    f->given_up = false;
+    for (int i = 0; i < STORE_N_PART; i++)
+        if (f->left_out[i]) {
+            f->left_out[i] = false;
+            f->n_left++;
+            x->waiting[x->n_waiting++] = &f->read[i];
+        }
 }
 
 bool flight_start(struct experts *x, int layer, int32_t expert, bool grow_only, struct flight **out)
@@ -113,35 +183,66 @@ bool flight_start(struct experts *x, int layer, int32_t expert, bool grow_only, 
     *f = (struct flight){.busy = true, .layer = layer, .expert = expert, .slot = slot, .staging = f->staging};
     x->n_busy++;
     submit(x, f);
+    flights_feed(x);
     *out = f;
     return true;
 }
 
 /* ---- arrivals ------------------------------------------------------------------------------------------------- */
 
-enum { BATCH = MAX_FLIGHT * STORE_N_PART };
+/* PIECES: of the work on what arrives together, a thread, so that none waits long for another. */
+enum { BATCH = MAX_FLIGHT * STORE_N_PART, PIECES = 2 };
 
 struct landing {
     struct experts *x;
     struct store_read *done[BATCH];
+    int n_piece; /* of a part */
+    atomic_bool failed[BATCH];
 };
 
-/* Checks and packs one part of one expert. */
-static void land_part(void *arg, size_t task, int thread)
+/* Compares one part of one expert with its checksum. */
+static void check_part(void *arg, size_t task, int thread)
 {
     const struct landing *l = arg;
     const struct store_read *r = l->done[task];
     struct flight *f = r->user;
     struct experts *x = l->x;
-    int part = (int)(r - f->read);
-    const void *matrix[STORE_N_PART] = {NULL};
     struct err e;
-    matrix[part] = r->bytes;
-    if (!r->failure &&
-        store_blob_check(x->p.store, x->layers[f->layer].d.index, f->expert, &f->blob, part, r->bytes, &e) == ERR_OK)
-        f->part_ok[part] =
-            f->blob.packed || backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, matrix[STORE_GATE],
-                                                matrix[STORE_UP], matrix[STORE_DOWN], &e) == ERR_OK;
+    f->part_ok[part_of(r)] = !r->failure && store_blob_check(x->p.store, x->layers[f->layer].d.index, f->expert,
+                                                             &f->blob, part_of(r), r->bytes, &e) == ERR_OK;
+}
+
+static void pack_piece(void *arg, size_t task, int thread)
+{
+    struct landing *l = arg;
+    size_t at = task / (size_t)l->n_piece;
+    const struct store_read *r = l->done[at];
+    const struct flight *f = r->user;
+    struct experts *x = l->x;
+    struct err e;
+    if (f->part_ok[part_of(r)] && !f->blob.packed &&
+        backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part_of(r), r->bytes,
+                          (int)(task % (size_t)l->n_piece), l->n_piece, &e) != ERR_OK)
+        atomic_store(&l->failed[at], true);
+}
+
+/* Checks and packs n parts. */
+static void work_up(struct landing *l, size_t n)
+{
+    struct pool *pool = l->x->p.pool;
+    bool all_packed = true;
+    pool_run(pool, n, check_part, l);
+    for (size_t i = 0; i < n; i++) {
+        atomic_init(&l->failed[i], false);
+        all_packed = all_packed && ((struct flight *)l->done[i]->user)->blob.packed;
+    }
+    if (all_packed)
+        return;
+    l->n_piece = 1 + (pool_n_threads(pool) * PIECES - 1) / (int)n;
+    pool_run(pool, n * (size_t)l->n_piece, pack_piece, l);
+    for (size_t i = 0; i < n; i++)
+        if (atomic_load(&l->failed[i]))
+            ((struct flight *)l->done[i]->user)->part_ok[part_of(l->done[i])] = false;
 }
 
 /* Why a part is not in its slot. */
@@ -151,76 +252,73 @@ static err_code explain(struct experts *x, const struct flight *f, struct err *e
     while (f->part_ok[part])
         part++;
     const struct store_read *r = &f->read[part];
-    const void *matrix[STORE_N_PART] = {NULL};
-    matrix[part] = r->bytes;
     if (r->failure)
         store_read_error(x->p.store, r, e);
     else if (store_blob_check(x->p.store, layer, f->expert, &f->blob, part, r->bytes, e) == ERR_OK)
-        return backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, matrix[STORE_GATE],
-                                 matrix[STORE_UP], matrix[STORE_DOWN], e);
+        return backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part, r->bytes, 0, 1, e);
     return err_prefix(e, "layer %d, expert %d", layer, (int)f->expert);
 }
 
 static bool is_whole(const struct flight *f)
 {
-    for (int i = 0; i < f->blob.n_part; i++)
+    for (int i = 0; i < STORE_N_PART; i++)
         if (!f->part_ok[i])
             return false;
     return true;
 }
 
 /* Publishes an expert, or gives its slot up; false when it is under way again from another copy. */
-static err_code land(struct experts *x, struct flight *f, bool *again, struct err *e)
+static bool land(struct experts *x, struct flight *f)
 {
-    struct policy *policy = group_of(x, f->layer)->policy;
+    struct turn *t = &x->turn;
     struct err why = {0};
-    bool whole = is_whole(f);
-    err_code code = whole ? ERR_OK : explain(x, f, &why);
-    *again = code != ERR_OK && store_expert_retry(x->p.store, x->layers[f->layer].d.index, f->expert, &f->blob, &why);
-    if (*again) {
+    if (f->given_up) {
+        drop(x, f);
+        return true;
+    }
+    err_code code = is_whole(f) ? ERR_OK : explain(x, f, &why);
+    if (code != ERR_OK && store_expert_retry(x->p.store, x->layers[f->layer].d.index, f->expert, &f->blob, &why)) {
         submit(x, f);
-        return ERR_OK;
+        return false;
+    }
+    if (code != ERR_OK) {
+        drop(x, f);
+        if (f->wanted && t->code == ERR_OK) /* a wrong guess may fail in silence */
+            t->code = err_set(&t->err, code, "%s", why.text);
+        return true;
     }
     f->busy = false;
     x->n_busy--;
-    if (code == ERR_OK) {
-        x->counters.n_read++;
-        x->counters.n_read_bytes += blob_bytes(&f->blob);
-        if (f->wanted)
-            x->turn.ready[x->turn.n_ready++] = f->expert; /* still held */
-        else
-            policy_release(policy, f->slot);
-        return ERR_OK;
-    }
-    policy_release(policy, f->slot);
-    policy_drop(policy, f->slot);
-    return f->wanted ? err_set(e, code, "%s", why.text) : ERR_OK; /* a wrong guess may fail in silence */
+    x->counters.n_read++;
+    x->counters.n_read_bytes += blob_bytes(&f->blob);
+    if (f->wanted)
+        t->ready[t->n_ready++] = f->expert; /* still held */
+    else
+        ahead_take(x, f->layer, f->expert);
+    return true;
 }
 
-err_code flights_land(struct experts *x, bool wait, struct err *e)
+void flights_land(struct experts *x, bool wait)
 {
     struct landing l = {.x = x};
-    err_code code = ERR_OK;
     bool any = false;
-    while (x->n_busy > 0 && code == ERR_OK) {
+    while (x->n_busy > 0) {
         int64_t start_ns = clock_ns();
         size_t n = store_queue_collect(x->queue, l.done, BATCH, wait && !any);
         int64_t arrived_ns = clock_ns();
         if (wait && !any)
             x->counters.stall_ns += arrived_ns - start_ns;
         if (n == 0)
-            break;
-        pool_run(x->p.pool, n, land_part, &l); /* while other reads go on */
+            return;
+        x->n_reading -= (int)n;
+        turn_feed(x); /* so that other reads go on meanwhile */
+        work_up(&l, n);
         x->counters.pack_ns += clock_ns() - arrived_ns;
         for (size_t i = 0; i < n; i++) {
             struct flight *f = l.done[i]->user;
-            bool again = true;
-            struct err why;
-            err_code one = --f->n_left == 0 ? land(x, f, &again, &why) : ERR_OK;
-            if (one != ERR_OK && code == ERR_OK)
-                code = err_set(e, one, "%s", why.text);
-            any = any || !again;
+            if (--f->n_left == 0 && land(x, f))
+                any = true;
         }
+        turn_feed(x);
     }
-    return code;
 }

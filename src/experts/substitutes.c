@@ -105,11 +105,10 @@ void experts_backfill(struct experts *x)
 
 void experts_forget(struct experts *x)
 {
-    struct err ignored;
     experts_end(x);
+    ahead_end(x);
     while (x->n_busy > 0) /* nobody wants them, so that failures are not reported */
-        if (flights_land(x, true, &ignored) != ERR_OK)
-            continue;
+        flights_land(x, true);
     for (int i = 0; i < x->n_group; i++) {
         if (!x->groups[i].resident)
             policy_forget(x->groups[i].policy);

@@ -40,7 +40,7 @@ static void choose(struct experts *x, int32_t expert)
     x->counters.n_prefetch_used += *guessed && slot >= 0;
     *guessed = false;
     if (f) {
-        f->wanted = true;
+        flight_want(x, f);
     } else if (hit) {
         policy_hold(g->policy, slot);
         t->ready[t->n_ready++] = expert;
@@ -53,15 +53,17 @@ static void choose(struct experts *x, int32_t expert)
         *(hit ? &x->counters.n_decode_hit : &x->counters.n_decode_miss) += 1;
 }
 
-/* Starts as many of the missing reads as there is room for. */
-static void start_reads(struct experts *x)
+void turn_feed(struct experts *x)
 {
     struct turn *t = &x->turn;
     struct flight *f;
-    while (t->next < t->n_todo && flight_start(x, t->layer, t->todo[t->next], false, &f)) {
+    while (t->open && t->next < t->n_todo && flight_start(x, t->layer, t->todo[t->next], false, &f)) {
         f->wanted = true;
         t->next++;
     }
+    if (!t->open || t->next == t->n_todo)
+        ahead_feed(x);
+    flights_feed(x);
 }
 
 void turn_observe(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used)
@@ -82,14 +84,15 @@ void turn_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok,
     t->layer = layer;
     t->n_tok = n_tok;
     t->n_left = t->n_todo = t->next = 0;
-    x->n_ahead = 0;
+    t->code = ERR_OK;
     memset(x->seen, 0, (size_t)l->d.n_expert * sizeof *x->seen);
     for (int64_t i = 0; i < n_tok * n_used; i++)
         x->seen[ids[i]] = true;
     for (int32_t i = 0; i < l->d.n_expert; i++) /* ascending, as they lie in the file */
         if (x->seen[i])
             choose(x, i);
-    start_reads(x);
+    ahead_end(x);
+    turn_feed(x);
 }
 
 void experts_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
@@ -107,19 +110,20 @@ err_code experts_next(struct experts *x, int32_t *table, int64_t *n, struct err 
     *n = 0;
     release(x, t->given, &t->n_given);
     err_code code = flights_open(x, e);
-    start_reads(x);
-    if (code == ERR_OK)
-        code = flights_land(x, false, e);
-    while (code == ERR_OK && t->n_ready == 0 && t->n_left > 0) {
-        start_reads(x);
-        assert(x->n_busy > 0); /* nothing is held here but by flights, so that a slot can always be had */
-        code = flights_land(x, true, e);
+    if (code == ERR_OK) {
+        turn_feed(x);
+        flights_land(x, false);
+        while (t->code == ERR_OK && t->n_ready == 0 && t->n_left > 0) {
+            assert(x->n_busy > 0); /* nothing is held here but by flights and a guess, which begins when all this
+                                      turn lacks is on its way: so a slot can always be had */
+            flights_land(x, true);
+        }
+        code = t->code == ERR_OK ? ERR_OK : err_set(e, t->code, "%s", t->err.text);
     }
     if (code != ERR_OK) {
         experts_end(x);
         return code;
     }
-    start_reads(x); /* into flights that have landed, while the caller computes */
     memset(table, 0xff, (size_t)l->d.n_expert * sizeof *table); /* all -1 */
     bool reading = x->n_busy > 0 || t->next < t->n_todo;
     while (t->n_ready > 0 && (*n < WAVE || !reading)) {
@@ -130,19 +134,4 @@ err_code experts_next(struct experts *x, int32_t *table, int64_t *n, struct err 
     }
     t->n_left -= *n;
     return ERR_OK;
-}
-
-void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely)
-{
-    struct group *g = group_of(x, layer);
-    struct flight *f;
-    if (g->resident || (x->n_busy > 0 && !is_likely) || (x->turn.open && x->turn.next < x->turn.n_todo))
-        return;
-    /* no more than may be in flight: what has landed and waits for its turn is not held */
-    for (int64_t i = 0; i < n && x->n_ahead < x->n_flight; i++)
-        if (policy_find(g->policy, x->layers[layer].index, ids[i]) < 0 && flight_start(x, layer, ids[i], false, &f)) {
-            x->guessed[layer * x->usage.n_expert + ids[i]] = true;
-            x->n_ahead++;
-            x->counters.n_prefetched++;
-        }
 }

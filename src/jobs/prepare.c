@@ -21,7 +21,7 @@ struct prepare {
     int n_targets; /* open, maybe half */
     struct target targets[STORE_MAX_DIRS];
     uint64_t total_bytes;
-    uint32_t *crc; /* [n_experts] of what this run wrote */
+    uint32_t *crc; /* [n_experts][STORE_N_PART] of what this run wrote */
     size_t raw_bytes, image_bytes;
     char *work; /* a thread: raw_bytes of an expert as the GGUF has it, then its image */
     int layer;  /* that is written now */
@@ -56,7 +56,7 @@ static err_code open_source(struct prepare *x, struct err *e)
         TRY(manifest_create(&x->wanted, fingerprint, store_get_layer(x->store, 0), x->images, n, e));
     if (x->wanted.n_experts == 0)
         return err_set(e, ERR_USAGE, "%s: has no routed experts, so there is nothing to prepare", x->p->model);
-    x->crc = mem_calloc(x->wanted.n_experts, sizeof *x->crc);
+    x->crc = mem_calloc(STORE_N_PART * x->wanted.n_experts, sizeof *x->crc);
     return x->crc ? ERR_OK : err_nomem(e, x->wanted.n_experts * sizeof *x->crc, "checksums");
 }
 
@@ -142,7 +142,9 @@ static err_code write_expert(struct prepare *x, int expert, char *raw, char *ima
         TRY(store_blob_check(x->store, x->layer, expert, &b, i, ranges[i].dst, e));
         layout_pack(m->layout[i], p->type, image + m->off[i], ranges[i].dst, 0, p->n_row, p->n_row, p->k);
     }
-    x->crc[index] = crc32c(0, image, m->n_bytes);
+    for (int i = 0; i < STORE_N_PART; i++)
+        x->crc[STORE_N_PART * index + (size_t)i] =
+            crc32c(0, image + m->off[i], manifest_part_bytes(&x->wanted.layers[x->layer], i));
     for (int k = 0; k < x->n_targets; k++)
         if (x->targets[k].planned[index] != MANIFEST_ABSENT) {
             TRY(target_write(&x->targets[k], index, image, m->n_bytes, e));

@@ -25,7 +25,8 @@ void target_plan(struct target *t, size_t index, size_t n_bytes);
 /* Refuses when the file systems have no room for what is planned. */
 MUST_USE err_code targets_check_space(const struct target *targets, int n, struct err *e);
 MUST_USE err_code target_write(const struct target *t, size_t index, const void *image, size_t n_bytes, struct err *e);
-/* What was planned and written of experts [first, first + n) is made safe and goes into the manifest. crc: of all. */
+/* What was planned and written of experts [first, first + n) is made safe and goes into the manifest. crc: of all, as
+ * in the manifest. */
 MUST_USE err_code target_commit(struct target *t, size_t first, size_t n, const uint32_t *crc, struct err *e);
 /* The directory becomes a store. */
 MUST_USE err_code target_finish(struct target *t, struct err *e);

@@ -140,7 +140,7 @@ err_code target_commit(struct target *t, size_t first, size_t n, const uint32_t 
     for (size_t i = first; i < first + n; i++)
         if (t->planned[i] != MANIFEST_ABSENT) {
             t->m.place[i] = t->planned[i];
-            t->m.crc[i] = crc[i];
+            memcpy(&t->m.crc[STORE_N_PART * i], &crc[STORE_N_PART * i], STORE_N_PART * sizeof *crc);
         }
     return manifest_save(&t->m, t->part_path, e);
 }

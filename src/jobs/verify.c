@@ -21,8 +21,8 @@ struct piece {
     int file;
     uint64_t offset, n_bytes;
     uint32_t *crc;
-    int layer, expert, part; /* part -1: all of the expert */
-    const char *tensor;      /* or the name of a tensor; NULL: an expert */
+    int layer, expert, part;
+    const char *tensor; /* or the name of a tensor; NULL: an expert */
 };
 
 struct verify {
@@ -85,8 +85,12 @@ static err_code list_directory(struct verify *v, struct verify_result *out, stru
             if (m->place[at] == MANIFEST_ABSENT)
                 continue;
             out->n_experts++;
-            TRY(add_piece(v, (struct piece){0, m->place[at], m->layers[l].image.n_bytes, &m->crc[at], l, i, -1, NULL},
-                          e));
+            for (int k = 0; k < STORE_N_PART; k++)
+                TRY(add_piece(v,
+                              (struct piece){0, m->place[at] + m->layers[l].image.off[k],
+                                             manifest_part_bytes(&m->layers[l], k),
+                                             &m->crc[STORE_N_PART * at + (size_t)k], l, i, k, NULL},
+                              e));
         }
     return ERR_OK;
 }
@@ -135,7 +139,7 @@ static void tell(struct verify *v, const struct piece *p, const char *sentence)
     if (p->tensor)
         snprintf(what, sizeof what, "tensor \"%.255s\"", p->tensor);
     else
-        snprintf(what, sizeof what, "layer %d, expert %d%s", p->layer, p->expert, p->part < 0 ? "" : parts[p->part]);
+        snprintf(what, sizeof what, "layer %d, expert %d%s", p->layer, p->expert, parts[p->part]);
     snprintf(text, sizeof text, "%s: %s", what, sentence);
     pthread_mutex_lock(&v->lock);
     v->n_damaged++;

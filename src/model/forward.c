@@ -387,28 +387,20 @@ static void token_embedding(const struct pass *p, int64_t i, const struct layer 
     add(p, &p->x, &h);
 }
 
-/* A guess at what the next layer will choose, if somebody wants one: its router on the state before this layer's
- * experts have added to it. */
-static err_code guess_next(const struct pass *p, int64_t i, struct moe_guess *guess, const struct moe_guess **next,
-                           struct err *e)
+/* What a guess at the next layer's choice takes, if somebody wants one; else NULL. */
+static const struct moe_next *find_next(const struct pass *p, int64_t i, struct moe_next *next)
 {
     const struct model *m = p->m;
     const struct layer *y = i + 1 < m->n_layer ? &m->layers[i + 1] : NULL;
     const struct moe_trace *trace = p->p->trace;
-    bool traced = trace && trace->guessed;
-    *next = NULL;
     if (!y || !y->is_moe)
-        return ERR_OK;
-    bool wanted = p->p->prefetch && !experts_resident(m->experts, y->moe.experts_layer);
-    if (!traced && !wanted)
-        return ERR_OK;
-    struct tensor x = shaped(p->w->guess_x, m->n_embd, p->x.ne[1]);
-    norm(p, &p->x, y->router_norm.buffer ? &y->router_norm : &y->ffn_norm, m->n_embd, &x);
-    TRY(moe_guess(p->b, &y->moe, &p->w->moe, &x, guess, e));
-    if (traced)
-        trace->guessed(trace->user, guess->experts_layer, guess->n_tok, guess->n_used, guess->ids);
-    *next = wanted ? guess : NULL;
-    return ERR_OK;
+        return NULL;
+    bool prefetch = p->p->prefetch && !experts_resident(m->experts, y->moe.experts_layer);
+    if (!prefetch && !(trace && trace->guessed))
+        return NULL;
+    *next = (struct moe_next){&y->moe, shaped(p->w->guess_x, m->n_embd, p->x.ne[1]), prefetch};
+    norm(p, &p->x, y->router_norm.buffer ? &y->router_norm : &y->ffn_norm, m->n_embd, &next->router_x);
+    return next;
 }
 
 /* h = the feed-forward part of layer i at p->x: dense, experts, or the two side by side. */
@@ -417,14 +409,14 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     const struct model *m = p->m;
     const struct layer *y = &m->layers[i];
     struct moe_work *w = &p->w->moe;
-    struct moe_guess guess;
+    struct moe_next next;
     struct moe_run run = {.sort_cutoff = p->p->sort_cutoff, .trace = p->p->trace};
     norm(p, &p->x, &y->ffn_norm, m->n_embd, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;
     }
-    TRY(guess_next(p, i, &guess, &run.next, e));
+    run.next = find_next(p, i, &next);
     if (car_applies(&p->p->car, p->n, p->s->pos, y->moe.experts_layer, m->n_moe_layer))
         run.car = &p->p->car;
     if (!y->ffn.down)

@@ -98,12 +98,9 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
 static err_code run_waves(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
                           const struct call *c, const struct moe_run *run, struct err *e)
 {
-    const struct moe_guess *next = run->next;
     struct tensor table = cut(w->slots, l->n_expert, 1, 1);
     for (int64_t n;;) {
         TRY(experts_next(experts, w->host_table, &n, e));
-        if (next)
-            experts_prefetch(experts, next->experts_layer, next->ids, next->n_tok * next->n_used, next->is_likely);
         experts_backfill(experts);
         if (n == 0)
             return ERR_OK;
@@ -162,14 +159,19 @@ static void enqueue_shared(struct backend *b, const struct moe_layer *l, const s
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*y}, .weight = {l->shared_down}});
 }
 
-err_code moe_guess(struct backend *b, const struct moe_layer *l, struct moe_work *w, const struct tensor *router_x,
-                   struct moe_guess *out, struct err *e)
+static err_code guess(struct backend *b, struct experts *experts, const struct moe_next *next, struct moe_work *w,
+                      const struct moe_trace *trace, struct err *e)
 {
-    int64_t m = router_x->ne[1];
+    const struct moe_layer *l = next->layer;
+    int64_t m = next->router_x.ne[1], n = m * l->n_used;
     struct tensor ids = cut(w->guess_ids, l->n_used, m, 1), weights = cut(w->guess_weights, l->n_used, m, 1);
-    *out = (struct moe_guess){l->experts_layer, m, l->n_used, w->host_guess, m * l->n_used >= l->n_expert};
-    enqueue_route(b, l, router_x, &ids, &weights, &(struct tensor){0});
-    return backend_read(b, &ids, w->host_guess, e);
+    enqueue_route(b, l, &next->router_x, &ids, &weights, &(struct tensor){0});
+    TRY(backend_read(b, &ids, w->host_guess, e));
+    if (trace && trace->guessed)
+        trace->guessed(trace->user, l->experts_layer, m, l->n_used, w->host_guess);
+    if (next->prefetch) /* with so many tokens most experts are needed anyway */
+        experts_prefetch(experts, l->experts_layer, w->host_guess, n, n >= l->n_expert);
+    return ERR_OK;
 }
 
 err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
@@ -192,16 +194,18 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
         run->trace->routed(run->trace->user, l->experts_layer, m, l->n_used, w->host_ids);
     if (!resident)
         TRY(begin_turn(b, experts, l, w, &c, car, e));
+    err_code code = run->next ? guess(b, experts, run->next, w, run->trace, e) : ERR_OK;
     struct tensor shared = {0}, shared_weight = {0};
     if (l->shared_down) /* while experts are on their way */
         enqueue_shared(b, l, w, x, &shared, &shared_weight);
     if (resident) {
         enqueue_experts(b, experts, l, &c, resident, run->sort_cutoff);
     } else {
-        err_code code = run_waves(b, experts, l, w, &c, run, e);
+        if (code == ERR_OK)
+            code = run_waves(b, experts, l, w, &c, run, e);
         experts_end(experts);
-        TRY(code);
     }
+    TRY(code);
     const struct tensor weights = l->weighs_input ? (struct tensor){0} : c.weights;
     backend_enqueue(b, &(struct op){.kind = OP_COMBINE, .in = {c.y, weights, shared, shared_weight}, .out = {*out}});
     return ERR_OK;

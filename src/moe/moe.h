@@ -60,33 +60,27 @@ MUST_USE err_code moe_work_create(struct moe_work *w, struct backend *b, const s
 void moe_work_close(struct moe_work *w, struct backend *b);
 
 /* Called with the experts that the router chose, ids[t * n_used + rank], after each layer's routing, and, if `guessed`
- * is not NULL, with what moe_guess thinks of the next layer. Costs read-backs. */
+ * is not NULL, with the guess at the next layer's. Costs read-backs. */
 struct moe_trace {
     void (*routed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     void (*guessed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     void *user;
 };
 
-/* A guess at what a layer will choose. */
-struct moe_guess {
-    int experts_layer;
-    int64_t n_tok, n_used;
-    const int32_t *ids; /* [n_tok * n_used], borrowed from the work space */
-    bool is_likely;     /* so many tokens that most experts are needed anyway */
+/* The next layer, to guess what it will choose: its router sees the state before this layer has added to it, and is
+ * right most of the time all the same. */
+struct moe_next {
+    const struct moe_layer *layer;
+    struct tensor router_x;
+    bool prefetch; /* the guess is read ahead */
 };
-
-/* What layer l's router would choose for the tokens of router_x: applied to the state one layer earlier, where it is
- * right most of the time. Waits. */
-MUST_USE err_code moe_guess(struct backend *b, const struct moe_layer *l, struct moe_work *w,
-                            const struct tensor *router_x, struct moe_guess *out, struct err *e);
 
 /* How to run a layer; pointers may be NULL. */
 struct moe_run {
     int64_t sort_cutoff; /* as in OP_EXPERTS */
     const struct moe_trace *trace;
-    const struct moe_guess
-        *next;             /* what it names is read ahead as soon as nothing that this layer needs is on its way */
-    const struct car *car; /* experts that are not at hand may be stood in for: for one token only */
+    const struct moe_next *next; /* its choice is guessed when this layer's reads are on their way */
+    const struct car *car;       /* experts that are not at hand may be stood in for: for one token only */
 };
 
 /* out[t] = MoE(x[t]) for the tokens of x [n_embd][M], chosen by what the router sees in router_x (mostly x itself). */

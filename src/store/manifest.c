@@ -9,7 +9,7 @@
 
 #define TYPE "moebius.store"
 
-enum { VERSION = 1, MAX_IMAGE_BYTES = 1 << 30 };
+enum { VERSION = 2, MAX_IMAGE_BYTES = 1 << 30 };
 
 /* The arrays, from the layers' counts. */
 static err_code make_arrays(struct manifest *m, struct err *e)
@@ -21,7 +21,7 @@ static err_code make_arrays(struct manifest *m, struct err *e)
     }
     m->n_experts = n;
     m->place = arena_calloc(&m->arena, n + 1, sizeof *m->place);
-    m->crc = arena_calloc(&m->arena, n + 1, sizeof *m->crc);
+    m->crc = arena_calloc(&m->arena, STORE_N_PART * n + 1, sizeof *m->crc);
     if (!m->place || !m->crc)
         return err_nomem(e, n * sizeof *m->place, "a store's manifest");
     memset(m->place, 0xff, n * sizeof *m->place);
@@ -61,6 +61,11 @@ void manifest_close(struct manifest *m)
 {
     arena_close(&m->arena);
     *m = (struct manifest){0};
+}
+
+size_t manifest_part_bytes(const struct manifest_layer *l, int part)
+{
+    return (part + 1 < STORE_N_PART ? l->image.off[part + 1] : l->image.n_bytes) - l->image.off[part];
 }
 
 size_t manifest_index(const struct manifest *m, int layer, int expert)
@@ -120,12 +125,14 @@ static err_code parse_layers(struct manifest *m, const struct gguf *g, struct er
         n_experts += count;
         bool ok = count <= INT32_MAX && n_experts <= INT32_MAX && size <= MAX_IMAGE_BYTES && size % STORE_ALIGN == 0 &&
                   (count == 0 || size > 0);
+        uint64_t last = 0;
         l->n_expert = (int)count;
         l->image.n_bytes = (size_t)size;
         for (int j = 0; j < 3; j++) {
             uint32_t layout = ((const uint32_t *)layouts)[3 * i + j];
             uint64_t off = ((const uint64_t *)offs)[3 * i + j];
-            ok = ok && layout < LAYOUT_N && (count == 0 || off < size);
+            ok = ok && layout < LAYOUT_N && off % STORE_ALIGN == 0 && off <= size && off >= last;
+            last = off;
             l->image.layout[j] = ok ? (enum quant_layout)layout : LAYOUT_ROWS;
             l->image.off[j] = (size_t)off;
         }
@@ -163,12 +170,13 @@ err_code manifest_parse(struct manifest *m, const struct gguf *g, struct err *e)
     for (int i = 0; i < m->n_layers; i++)
         n += (uint64_t)m->layers[i].n_expert;
     TRY(need_array(g, TYPE ".expert.place", GGUF_U64, &place, &n, e)); /* before arrays of that size are made */
-    TRY(need_array(g, TYPE ".expert.crc32c", GGUF_U32, &crc, &n, e));
+    uint64_t n_parts = STORE_N_PART * n;
+    TRY(need_array(g, TYPE ".expert.crc32c", GGUF_U32, &crc, &n_parts, e));
     TRY(make_arrays(m, e));
     if (n != m->n_experts)
         return err_set(e, ERR_FORMAT, "%s: no experts", path);
     memcpy(m->place, place, m->n_experts * sizeof *m->place);
-    memcpy(m->crc, crc, m->n_experts * sizeof *m->crc);
+    memcpy(m->crc, crc, STORE_N_PART * m->n_experts * sizeof *m->crc);
     for (size_t i = 0; i < m->n_experts; i++)
         if (m->place[i] != MANIFEST_ABSENT && (m->place[i] % STORE_ALIGN || m->place[i] > INT64_MAX - MAX_IMAGE_BYTES))
             return err_set(e, ERR_FORMAT, "%s: expert %zu lies at byte %" PRIu64 ": expected a multiple of %d", path, i,
@@ -249,7 +257,7 @@ err_code manifest_save(const struct manifest *m, const char *path, struct err *e
     gguf_writer_add_string(w, TYPE ".fingerprint", m->fingerprint);
     err_code code = add_layers(m, w, e);
     gguf_writer_add_array(w, TYPE ".expert.place", GGUF_U64, m->place, m->n_experts);
-    gguf_writer_add_array(w, TYPE ".expert.crc32c", GGUF_U32, m->crc, m->n_experts);
+    gguf_writer_add_array(w, TYPE ".expert.crc32c", GGUF_U32, m->crc, STORE_N_PART * m->n_experts);
     if (code == ERR_OK)
         code = gguf_writer_save(w, path, e);
     gguf_writer_close(&w);

@@ -23,11 +23,11 @@ struct manifest {
     struct manifest_layer {
         int n_expert;
         size_t first;              /* of its experts in the arrays below */
-        struct layout_image image; /* of each of its experts; n_bytes is a multiple of STORE_ALIGN */
+        struct layout_image image; /* of each of its experts; offsets and n_bytes are multiples of STORE_ALIGN */
     } * layers;
     size_t n_experts; /* of all layers */
     uint64_t *place;  /* [n_experts] where the image begins in MANIFEST_DATA, a multiple of STORE_ALIGN; or absent */
-    uint32_t *crc;    /* [n_experts] CRC32C of the image */
+    uint32_t *crc;    /* [n_experts][STORE_N_PART] CRC32C of each part of the image */
     struct arena arena;
 };
 
@@ -42,6 +42,9 @@ MUST_USE err_code manifest_load(struct manifest *m, const char *path, struct err
 MUST_USE err_code manifest_parse(struct manifest *m, const struct gguf *g, struct err *e);
 MUST_USE err_code manifest_save(const struct manifest *m, const char *path, struct err *e); /* whole or not at all */
 void manifest_close(struct manifest *m);
+
+/* The bytes of one part of an expert's image, up to the next part. */
+size_t manifest_part_bytes(const struct manifest_layer *l, int part);
 
 size_t manifest_index(const struct manifest *m, int layer, int expert);
 /* Of MANIFEST_DATA: where the last expert ends. */

@@ -137,7 +137,7 @@ void store_expert_blob(struct store *s, int layer, int expert, struct store_blob
     assert(expert >= 0 && expert < l->n_expert);
     if (s->copies && copies_pick(s->copies, layer, expert, out))
         return;
-    *out = (struct store_blob){.n_part = STORE_N_PART, .has_crc = s->checksums, .copy = -1};
+    *out = (struct store_blob){.has_crc = s->checksums, .copy = -1};
     for (int i = 0; i < STORE_N_PART; i++) {
         const struct store_matrix *m = &l->part[i];
         out->part[i].file = m->file;

@@ -180,16 +180,16 @@ MUST_USE err_code store_attach(struct store *s, const char *const *dirs, int n_d
 
 /* What to read for one expert. */
 struct store_blob {
-    int n_part; /* as in the GGUF: gate, up, down; prepared: 1 */
     struct store_blob_part {
         int file;
         uint64_t offset;
         size_t n_bytes;
-        uint32_t crc; /* CRC32C of the part's bytes, when has_crc */
-    } part[STORE_N_PART];
+        uint32_t crc;     /* CRC32C of the part's bytes, when has_crc */
+        size_t at;        /* packed: where in the slot's image it lies */
+    } part[STORE_N_PART]; /* gate, up, down */
     bool has_crc;
-    bool packed; /* the one part is a slot's image, in the layouts of the device that the store was attached for, and
-                    aligned to STORE_ALIGN: it can be read straight into a slot */
+    bool packed; /* the parts are a slot's image, in the layouts of the device that the store was attached for, and
+                    aligned to STORE_ALIGN: they can be read straight into a slot */
     int copy;    /* the directory that it is read from; -1: the GGUF */
 };
 

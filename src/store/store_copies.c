@@ -137,8 +137,13 @@ bool copies_pick(struct store_copies *c, int layer, int expert, struct store_blo
     if (i < 0)
         return false;
     const struct copy *p = &c->copies[i];
-    *out = (struct store_blob){.n_part = 1, .has_crc = true, .packed = true, .copy = i};
-    out->part[0] = (struct store_blob_part){p->file, p->manifest.place[at], n_bytes, p->manifest.crc[at]};
+    *out = (struct store_blob){.has_crc = true, .packed = true, .copy = i};
+    for (int k = 0; k < STORE_N_PART; k++) {
+        size_t off = p->manifest.layers[layer].image.off[k];
+        out->part[k] = (struct store_blob_part){p->file, p->manifest.place[at] + off,
+                                                manifest_part_bytes(&p->manifest.layers[layer], k),
+                                                p->manifest.crc[at * STORE_N_PART + (size_t)k], off};
+    }
     return true;
 }
 

@@ -299,7 +299,7 @@ static void open_rig(struct rig *r, int n_threads, struct store_fake_drive drive
     if (model_load(&r->model, r->gguf, &p, &e) || model_state_create(&r->state, r->model, MOST_TOK, 64, ELEM_F16, &e) ||
         model_work_create(&r->work, r->model, 64, 1, &e))
         fail_msg("%s", e.text);
-    experts_open(r->model->experts, 0);
+    assert_int_equal(experts_open(r->model->experts, 0, &e), ERR_OK);
     store_fake_set_drive(r->fake, drive);
 }
 

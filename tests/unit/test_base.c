@@ -142,6 +142,18 @@ static void crc32c_goes_on_where_it_stopped(void **state)
         }
 }
 
+/* Long runs are summed in three lanes of 8 KiB. */
+static void crc32c_of_long_runs_is_the_same(void **state)
+{
+    static unsigned char x[3 * 24576 + 100];
+    struct random r = random_seed(8);
+    for (size_t i = 0; i < sizeof x; i++)
+        x[i] = (unsigned char)random_u32(&r);
+    for (size_t n = 24576; n < sizeof x; n += 24576 / 2)
+        for (size_t more = 0; more < 10; more++)
+            assert_int_equal(crc32c(5, x + more, n - 5 + more), crc32c_portable(5, x + more, n - 5 + more));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +165,7 @@ int main(void)
         cmocka_unit_test(random_is_reproducible_and_spread),
         cmocka_unit_test(crc32c_is_castagnolis),
         cmocka_unit_test(crc32c_goes_on_where_it_stopped),
+        cmocka_unit_test(crc32c_of_long_runs_is_the_same),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -70,6 +70,23 @@ static int open_deterministic(void **state)
     return open_with(state, N_SLOT, true);
 }
 
+static int open_eight(void **state)
+{
+    if (open_with(state, 8, false))
+        return -1;
+    struct fixture *f = *state;
+    return experts_open(f->experts, 0, &f->e);
+}
+
+static int open_shallow(void **state)
+{
+    if (open_with(state, 8, false))
+        return -1;
+    struct fixture *f = *state;
+    store_set_queue_params(f->store, &(struct store_queue_params){.depth = 1});
+    return experts_open(f->experts, 0, &f->e);
+}
+
 static int open_all(void **state)
 {
     return open_with(state, 0, false);
@@ -102,8 +119,10 @@ static int32_t only(const int32_t *table)
 static void check_slot(struct fixture *f, int layer, int32_t expert, int32_t slot)
 {
     const char *p = backend_bank_slot(f->device, experts_bank(f->experts, layer), slot);
+    struct layout_image image;
+    assert_true(backend_bank_image(f->device, &f->expert_layers[0].shape, &image));
     for (int i = 0; i < 3; i++)
-        assert_memory_equal(p + i * MATRIX_BYTES, f->bytes + matrix_off(layer, i, expert), MATRIX_BYTES);
+        assert_memory_equal(p + image.off[i], f->bytes + matrix_off(layer, i, expert), MATRIX_BYTES);
 }
 
 /* A whole turn for one token; the number of misses it took. Every expert is given once, with its own bytes. */
@@ -218,9 +237,62 @@ static void a_good_guess_saves_the_read(void **state)
     experts_prefetch(f->experts, 1, guess, 2, false);
     use(f, 1, 2, -1);
     struct experts_counters c = experts_counters(f->experts);
-    assert_int_equal(c.n_prefetched, 2);
+    assert_int_equal(c.n_prefetched, 1); /* a quarter of the slots may wait for a guess */
     assert_int_equal(c.n_prefetch_used, 1);
-    assert_int_equal(c.n_read, 3);
+    assert_int_equal(c.n_read, 2);
+}
+
+/* Lets the device work until so many experts have arrived. */
+static void work_until(struct fixture *f, uint64_t n_read)
+{
+    struct tensor t;
+    assert_int_equal(backend_tensor_create(f->device, ELEM_F32, DIM, 1, 1, MEM_SCRATCH, &t, &f->e), ERR_OK);
+    while (experts_counters(f->experts).n_read < n_read)
+        backend_enqueue(f->device, &(struct op){.kind = OP_ADD, .in = {t, t}, .out = {t}});
+    backend_buffer_close(f->device, &t.buffer);
+}
+
+static void guesses_are_read_one_by_one_and_kept(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[3] = {2, 5, 1};
+    use(f, 0, 0, -1);
+    experts_prefetch(f->experts, 1, guess, 3, false);
+    assert_int_equal(experts_counters(f->experts).n_prefetched, 1);
+    work_until(f, 3);
+    assert_int_equal(experts_counters(f->experts).n_prefetched, 2); /* a quarter of eight slots */
+    assert_int_equal(use(f, 1, 5, 2), 0);
+    assert_int_equal(experts_counters(f->experts).n_prefetch_used, 2);
+    for (int32_t i = 0; i < N_EXPERT; i++) /* nothing is held any more */
+        use(f, 0, i, -1);
+    use(f, 1, 0, 1);
+    assert_int_equal(use(f, 0, 5, 4), 0);
+}
+
+static void a_likely_guess_is_read_at_once(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[6] = {2, 5, 2, 1, 5, 0};
+    use(f, 0, 0, -1);
+    experts_prefetch(f->experts, 1, guess, 6, true);
+    assert_int_equal(experts_counters(f->experts).n_prefetched, 2);
+    assert_int_equal(use(f, 0, 1, -1), 1); /* another turn than it was made for */
+    use(f, 1, 2, 5);
+}
+
+static void a_wrong_guess_is_not_read_to_the_end(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[2] = {2, 5}, better[1] = {4};
+    use(f, 0, 0, -1);
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 5 * 1000 * 1000});
+    experts_prefetch(f->experts, 1, guess, 2, false);
+    use(f, 0, 1, -1); /* after the one part of the guess that was on its way, nothing but this */
+    assert_int_equal(store_get_counters(f->store).n_reads, 3 + 1 + 3);
+    experts_prefetch(f->experts, 1, guess, 2, false);
+    experts_prefetch(f->experts, 0, better, 1, false);
+    assert_int_equal(use(f, 1, 2, -1), 1); /* given up, and then it was right */
+    assert_int_equal(store_get_counters(f->store).n_reads, 3 + 1 + 3 + 3);
 }
 
 static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
@@ -473,6 +545,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_there_comes_before_what_is_read, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(held_experts_keep_their_slots, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(a_good_guess_saves_the_read, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(guesses_are_read_one_by_one_and_kept, open_eight, close_fixture),
+        cmocka_unit_test_setup_teardown(a_likely_guess_is_read_at_once, open_eight, close_fixture),
+        cmocka_unit_test_setup_teardown(a_wrong_guess_is_not_read_to_the_end, open_shallow, close_fixture),
         cmocka_unit_test_setup_teardown(failed_read_names_layer_and_expert_and_holds_nothing, open_three,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_may_fail_in_silence, open_three, close_fixture),

@@ -125,7 +125,7 @@ static void experts_arrive_whole_from_every_engine(void **state)
         for (int i = 0; i < N_READ; i++) {
             struct store_blob b;
             store_expert_blob(f.s, 1, i % N_EXPERT, &b);
-            assert_true(b.n_part == 3 && !b.packed && !b.has_crc);
+            assert_true(!b.packed && !b.has_crc);
             reads[i] = set_read(&f, i, b.part[i % 3].file, b.part[i % 3].offset, b.part[i % 3].n_bytes);
         }
         store_queue_submit(f.q, reads, N_READ);
@@ -372,7 +372,7 @@ static void a_checksum_tells_damage(void **state)
     struct fixture f;
     open_fake(&f);
     char bytes[16] = "some bytes here";
-    struct store_blob b = {.n_part = 1, .part = {{.n_bytes = sizeof bytes, .crc = crc32c(0, bytes, sizeof bytes)}}};
+    struct store_blob b = {.part = {{.n_bytes = sizeof bytes, .crc = crc32c(0, bytes, sizeof bytes)}}};
     b.has_crc = true;
     assert_int_equal(store_blob_check(f.s, 3, 4, &b, 0, bytes, &f.e), ERR_OK);
     bytes[3] ^= 1;
