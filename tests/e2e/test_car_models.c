@@ -40,8 +40,7 @@ static const char *demo, *golden;
 static int32_t ids[MOST_TOK];
 static size_t n_ids;
 
-/* ---- the control: as many substitutes, but anybody for anybody ----------------------------------------------------
- */
+/* ---- the control: as many substitutes, but anybody anywhere ---------------------------------------------------- */
 
 static double random_share; /* of the misses that get a substitute at random; 0: the real thing */
 static struct random dice;
