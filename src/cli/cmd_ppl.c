@@ -68,6 +68,8 @@ static err_code check(const struct ppl *p, struct err *e)
         return err_set(e, ERR_USAGE, "--ctx %lld: expected at least 4", (long long)p->model.n_ctx);
     if (p->against && !uses_car(p))
         return err_set(e, ERR_USAGE, "--against compares --car X with the model's own predictions: expected both");
+    if (p->keep_cache && !uses_car(p))
+        return err_set(e, ERR_USAGE, "--keep-cache: makes a difference to --car X alone: expected both");
     if (p->keep_cache && (p->against || p->resume))
         return err_set(e, ERR_USAGE,
                        "--keep-cache: a window would depend on what ran before it, so that neither --against nor "

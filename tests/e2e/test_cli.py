@@ -433,6 +433,7 @@ def test_perplexity_goes_on_where_it_was_interrupted():
     fails(2, *base, "--chunks", "3", "--resume", tmp("r.ppl"), *car, says=["r.ppl", "9 windows"])
     fails(2, *base, "--against", says=["--car X"])
     fails(2, *base, *car, "--keep-cache", says=["--keep-cache"])
+    fails(2, *base, "--keep-cache", says=["--car X"])
     kept = out(*base, "--chunks", "9", *car[:-1], "--keep-cache")
     assert kept == out(*base, "--chunks", "9", *car[:-1], "--keep-cache", "-t", "1") != out(*base, "--chunks", "9", *car[:-1])
 
