@@ -32,7 +32,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct option_list rules = {.n = 0};
     int64_t n_threads = 0;
     const struct option options[] = {
-        {"--type", OPT_STRING, &p.type, "TYPE", "a mix or a weight type, see below", 0, 0, 0},
+        {"--type", OPT_STRING, &p.type, "TYPE", "a mix or a weight type, see above", 0, 0, 0},
         {"--rule", OPT_LIST, &rules, "REGEX=TYPE", "tensors whose names match get TYPE; the first rule wins", 0, 0, 0},
         {"--pure", OPT_FLAG, &p.pure, "", "every matrix the one type, no mix", 0, 0, 0},
         {"--imatrix", OPT_STRING, &p.imatrix, "FILE", "weigh errors by this importance matrix (GGUF)", 0, 0, 0},

@@ -142,7 +142,7 @@ static err_code plan(struct quantize *z, struct err *e)
         TRY(plan_tensor(z, j, e));
         j->off = gguf_writer_place_tensor(z->writer, j->t->name, j->t->n_dims, j->t->ne, j->to->type);
     }
-    return ERR_OK;
+    return mix_check_rules(z->mix, e);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------------------- */

@@ -33,8 +33,10 @@ static const struct preset presets[] = {
 enum { N_PRESET = (int)(sizeof presets / sizeof *presets), FILE_TYPE_GUESSED = 1024 };
 
 struct rule {
+    const char *text; /* borrowed */
     pcre2_code *pattern;
     const struct quant_info *type;
+    bool is_met; /* by a tensor's name */
 };
 
 struct mix {
@@ -75,6 +77,7 @@ static err_code add_rule(struct mix *m, const char *text, struct err *e)
 {
     const char *equals = strrchr(text, '=');
     struct rule *r = &m->rules[m->n_rule];
+    r->text = text;
     int error;
     size_t at;
     if (!equals || equals == text)
@@ -173,16 +176,17 @@ static enum quant_type dividing_type(const struct quant_info *q, uint64_t n)
     return bits8 <= 8 * 4.5 ? QUANT_IQ4_NL : bits8 <= 8 * 5.5 ? QUANT_Q5_1 : QUANT_Q8_0;
 }
 
-const struct quant_info *mix_choose(const struct mix *m, const struct gguf_tensor *t,
-                                    const struct quant_info **fallback)
+const struct quant_info *mix_choose(struct mix *m, const struct gguf_tensor *t, const struct quant_info **fallback)
 {
     int layer;
     enum gguf_use use = gguf_tensor_use(t, &layer);
     *fallback = NULL;
     const struct quant_info *want = NULL;
-    for (int i = 0; i < m->n_rule && !want; i++)
-        if (pcre2_match(m->rules[i].pattern, (PCRE2_SPTR)t->name, strlen(t->name), 0, 0, m->match, NULL) >= 0)
-            want = m->rules[i].type;
+    for (int i = 0; i < m->n_rule; i++)
+        if (pcre2_match(m->rules[i].pattern, (PCRE2_SPTR)t->name, strlen(t->name), 0, 0, m->match, NULL) >= 0) {
+            m->rules[i].is_met = true;
+            want = want ? want : m->rules[i].type;
+        }
     if (!want && !is_matrix(t, use))
         return t->info;
     if (!want)
@@ -191,4 +195,12 @@ const struct quant_info *mix_choose(const struct mix *m, const struct gguf_tenso
     if (q != want)
         *fallback = want;
     return q;
+}
+
+err_code mix_check_rules(const struct mix *m, struct err *e)
+{
+    for (int i = 0; i < m->n_rule; i++)
+        if (!m->rules[i].is_met)
+            return err_set(e, ERR_USAGE, "--rule %s: the expression is found in no tensor's name", m->rules[i].text);
+    return ERR_OK;
 }

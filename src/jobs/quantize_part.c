@@ -133,8 +133,8 @@ err_code part_open(struct part *p, const char *out, uint64_t fingerprint, uint64
     struct stat st;
     bool is_new = true;
     *p = (struct part){.out = out, .fd = -1, .n_byte = n_byte, .n_piece = n_piece};
-    if (stat(out, &st) == 0 && !S_ISREG(st.st_mode))
-        return err_set(e, ERR_USAGE, "%s: is not a file that could be replaced; expected a name for a GGUF file", out);
+    if (!*out || (stat(out, &st) == 0 && !S_ISREG(st.st_mode)))
+        return err_set(e, ERR_USAGE, "\"%s\" can't be written; expected a name for a GGUF file", out);
     p->path = mem_alloc(n);
     p->pieces = mem_calloc(n_piece + 1, sizeof *p->pieces);
     if (!p->path || !p->pieces)

@@ -491,6 +491,8 @@ def test_quantize_explains_mistakes_and_leaves_no_halves():
     fails(2, "quantize", DEMO, target, "--type", "Q4_KK", says=["Q4_KK"])
     fails(2, "quantize", DEMO, target, "--type", "Q4_K_M", "--rule", "a(=Q8_0", says=["a(=Q8_0", "character"])
     fails(2, "quantize", DEMO, target, "--type", "Q4_K_M", "--rule", "attn=Q9", says=["Q9"])
+    fails(2, "quantize", DEMO, target, "--type", "Q4_K_M", "--rule", "ffn_=Q8_0", "--rule", "exsp=Q8_0",
+          says=["exsp=Q8_0", "no tensor's name"])
     fails(5, "quantize", DEMO, target, "--type", "IQ4_KT", says=["IQ4_KT"])
     fails(4, "quantize", DEMO, target, "--type", "Q4_K", "--imatrix", DEMO, says=["imatrix"])
     model, _ = golden("q_q4_k")
@@ -499,7 +501,8 @@ def test_quantize_explains_mistakes_and_leaves_no_halves():
     bad = tmp("bad.gguf")
     write_f32_gguf(bad, {"output.weight": ([32, 2], [1.0] * 63 + [float("nan")])})
     fails(4, "quantize", bad, target, "--type", "Q8_0", says=["output.weight", "not finite"])
-    fails(2, "quantize", DEMO, folder, "--type", "Q8_0", says=[folder, "expected a name for a GGUF file"])
+    for name in (folder, "", "/dev/null"):
+        fails(2, "quantize", DEMO, name, "--type", "Q8_0", says=["expected a name for a GGUF file"])
     fails(3, "quantize", DEMO, os.path.join(folder, "no", "such"), "--type", "Q8_0", says=["No such file"])
     assert os.listdir(folder) == []
 
