@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/stats.h"
 #include "jobs/bench.h"
 #include "jobs/read_file.h"
 
@@ -216,6 +217,7 @@ static err_code bench(struct bench *b, struct err *e)
         print_csv(b, &r);
     else
         print_table(b, &r);
+    stats_print_car(b->opened.engine, stderr);
     return ERR_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/conversation.h"
 #include "cli/line_editor.h"
+#include "cli/stats.h"
 
 enum { DEFAULT_CTX = 8192 };
 
@@ -63,6 +64,7 @@ static void print_stats(const struct chat *c)
            (long long)c->talk.n_done, (long long)moebius_session_n_ctx(c->opened.session), (long long)s->n_prompt,
            per_second(s->n_prompt, s->prefill_ns), (long long)s->n_reused, (long long)s->n_answer,
            (long long)s->n_decoded, per_second(s->n_decoded, s->decode_ns));
+    stats_print_car(c->opened.engine, stdout);
 }
 
 static err_code set_system(struct chat *c, const char *text, struct err *e)

@@ -6,6 +6,7 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/stats.h"
 
 struct logits {
     struct model_options model;
@@ -87,6 +88,7 @@ static err_code logits(struct logits *l, struct err *e)
     if (l->routing)
         TRY(output_file_open(&l->routing_file, l->routing, e));
     TRY(compute(l, e));
+    stats_print_car(l->opened.engine, stderr);
     if (l->routing)
         TRY(output_file_finish(&l->routing_file, e));
     return output_file_finish(&l->file, e);

@@ -26,17 +26,15 @@ static double percent(uint64_t part, uint64_t all)
 }
 
 /* What cache-aware routing did to the tokens that were computed one by one. */
-static void print_substitutes(const moebius_counters *c, const moebius_counters *b)
+static void print_substitutes(FILE *f, const moebius_counters *c, const moebius_counters *b)
 {
     uint64_t n = c->n_substituted - b->n_substituted, hit = c->n_decode_hit - b->n_decode_hit;
     uint64_t all = hit + c->n_decode_miss - b->n_decode_miss;
-    if (n == 0)
-        return;
-    fprintf(stderr, " | decode: %.1f%% substituted at %.3f of the score, %.1f%% found, %.1f%% without", percent(n, all),
+    fprintf(f, "%.1f%% substituted at %.3f of the score, %.1f%% found, %.1f%% without", percent(n, all),
             (c->substitute_ratio_sum - b->substitute_ratio_sum) / (double)n, percent(hit, all),
             percent(hit - (uint64_t)(c->n_spared - b->n_spared), all));
     if (c->n_backfilled > b->n_backfilled)
-        fprintf(stderr, ", %" PRIu64 " backfilled", c->n_backfilled - b->n_backfilled);
+        fprintf(f, ", %" PRIu64 " backfilled", c->n_backfilled - b->n_backfilled);
 }
 
 void stats_print(const moebius_engine *engine, const moebius_counters *before)
@@ -53,7 +51,20 @@ void stats_print(const moebius_engine *engine, const moebius_counters *before)
     if (c.n_prefetched > b.n_prefetched)
         fprintf(stderr, " | %" PRIu64 " of %" PRIu64 " guesses used", c.n_prefetch_used - b.n_prefetch_used,
                 c.n_prefetched - b.n_prefetched);
-    print_substitutes(&c, &b);
+    if (c.n_substituted > b.n_substituted) {
+        fprintf(stderr, " | decode: ");
+        print_substitutes(stderr, &c, &b);
+    }
+}
+
+void stats_print_car(const moebius_engine *engine, FILE *f)
+{
+    moebius_counters c = moebius_engine_counters(engine);
+    if (c.n_substituted == 0)
+        return;
+    fprintf(f, "cache-aware routing: ");
+    print_substitutes(f, &c, &(moebius_counters){0});
+    fprintf(f, "\n");
 }
 
 static double seconds(int64_t ns)

@@ -2,6 +2,8 @@
 #ifndef CLI_STATS_H
 #define CLI_STATS_H
 
+#include <stdio.h>
+
 #include "cli/options.h"
 #include "moebius/moebius.h"
 
@@ -12,6 +14,9 @@ struct run_times {
 
 /* A line about memory and reads since `before`, on standard error. */
 void stats_print(const moebius_engine *engine, const moebius_counters *before);
+
+/* A line about what cache-aware routing did, if it did something. */
+void stats_print_car(const moebius_engine *engine, FILE *f);
 
 /* All of it as one JSON object. */
 MUST_USE err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t,

@@ -389,7 +389,8 @@ def test_cache_aware_routing_says_that_it_is_on_and_what_it_did():
     assert b"nothing to do: all experts are in memory" in r.stderr, r.stderr
     text = ["logits", "-m", DEMO, "-p", "One day a boy went to the river", "--expert-ram", "10%", "--cold", "--out"]
     out(*text, tmp("a.f32"))
-    out(*text, tmp("b.f32"), "--car", "0.2", "--deterministic")
+    r = run(*text, tmp("b.f32"), "--car", "0.2", "--deterministic")
+    assert b"cache-aware routing: " in r.stderr and b"% substituted at 0." in r.stderr, r.stderr
     a, b = open(tmp("a.f32"), "rb").read(), open(tmp("b.f32"), "rb").read()
     assert len(a) == len(b) and a != b
     fails(2, *args, "--car-damp", says=["--car X"])
