@@ -108,24 +108,24 @@ static inline void keep_best(struct fit_best *best, vf xq, vf qq)
     best->d = v_choose(better, d, best->d);
 }
 
-/* Tries four inverse scales, each with the scale that fits their integers best, and keeps the best so far: that which
- * lowers sum w x^2 most. */
-static inline void try_scales(const vf *x, const vf *w, int n, const vf id[4], float lo, float hi,
+/* Tries up to four inverse scales, each with the scale that fits their integers best, and keeps the best so far: that
+ * which lowers sum w x^2 most. */
+static inline void try_scales(const vf *x, const vf *w, int n, const vf *id, int n_id, float lo, float hi,
                               struct fit_best *best)
 {
     vf xq[4] = {V_ALL(0), V_ALL(0), V_ALL(0), V_ALL(0)}, qq[4] = {V_ALL(0), V_ALL(0), V_ALL(0), V_ALL(0)};
     for (int i = 0; i < n; i++)
-        for (int t = 0; t < 4; t++) {
+        for (int t = 0; t < n_id; t++) {
             vf q = v_clamp_round(id[t] * x[i], lo, hi), wq = v_weigh(w, i, q);
             xq[t] += wq * x[i];
             qq[t] += wq * q;
         }
-    for (int t = 0; t < 4; t++)
+    for (int t = 0; t < n_id; t++)
         keep_best(best, xq[t], qq[t]);
 }
 
 /* The scale d for which sum w (x - d q)^2 with integers q in lo..hi is about least; 0 when nothing helps. Tries
- * 4 * n_round scales that put the extreme weight near each end, then some next to the best. */
+ * 4 * n_round scales that put the extreme weight near each end, then the best again, as it fits its integers. */
 static inline vf fit_scale(const vf *x, const vf *w, int n, int lo, int hi, int n_round)
 {
     vf inverse = v_inverse(v_extreme(x, n)), id[4];
@@ -135,12 +135,10 @@ static inline vf fit_scale(const vf *x, const vf *w, int n, int lo, int hi, int 
             float off = 0.4f * (float)t + 0.2f * (float)(round / 2) - 0.6f;
             id[t] = inverse * (round % 2 ? (float)hi + off : (float)lo - off);
         }
-        try_scales(x, w, n, id, (float)lo, (float)hi, &best);
+        try_scales(x, w, n, id, 4, (float)lo, (float)hi, &best);
     }
-    vf near = v_inverse(best.d);
-    for (int t = 0; t < 4; t++)
-        id[t] = near * (1 + 0.01f * (float)(t - 1));
-    try_scales(x, w, n, id, (float)lo, (float)hi, &best);
+    id[0] = v_inverse(best.d);
+    try_scales(x, w, n, id, 1, (float)lo, (float)hi, &best);
     return best.d;
 }
 

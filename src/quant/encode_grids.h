@@ -422,8 +422,8 @@ static void encode_iq3_s(const struct quant_tables *t, const float *x, const flo
 
 #define GRID_IQ1(run)                                                                                                  \
     {                                                                                                                  \
-        .grid = &t->iq1, .scale_hi = 15, .n_round = 2, .unit = 0.125f, .has_shift = true, .shift_run = (run),          \
-        .first = 0.45f / 8, .factor = 1.25f, .n_try = 4                                                                \
+        .grid = &t->iq1, .scale_hi = 15, .n_round = 1, .unit = 0.125f, .has_shift = true, .shift_run = (run),          \
+        .first = 0.48f / 8, .factor = 1.3f, .n_try = 3                                                                 \
     }
 
 static void encode_iq1_s(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
