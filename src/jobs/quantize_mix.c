@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "gguf/gguf_facts.h"
-#include "quant/quant_encode.h"
 
 enum where {
     WHERE_ALL,
@@ -47,16 +46,6 @@ struct mix {
     pcre2_match_data *match;
 };
 
-static err_code find_type(const struct quant_info **out, const char *name, struct err *e)
-{
-    *out = quant_find(name);
-    if (!*out)
-        return err_set(e, ERR_USAGE, "type %s: expected a weight type, such as Q4_K or IQ3_S", name);
-    if (!quant_can_encode(*out))
-        return err_set(e, ERR_UNSUPPORTED, "type %s can be read and run but not made", name);
-    return ERR_OK;
-}
-
 static err_code choose_preset(struct mix *m, const char *type, bool pure, struct err *e)
 {
     for (int i = 0; !pure && i < N_PRESET; i++)
@@ -64,10 +53,9 @@ static err_code choose_preset(struct mix *m, const char *type, bool pure, struct
             m->preset = presets[i];
             return ERR_OK;
         }
-    const struct quant_info *q;
-    if (!quant_find(type))
+    const struct quant_info *q = quant_find(type);
+    if (!q)
         return err_set(e, ERR_USAGE, "--type %s: expected a mix or a weight type", type);
-    TRY(find_type(&q, type, e));
     m->preset = (struct preset){type,    FILE_TYPE_GUESSED, q->type, q->type, q->type,  q->type,
                                 q->type, q->type,           q->type, q->type, WHERE_ALL};
     return ERR_OK;
@@ -82,8 +70,10 @@ static err_code add_rule(struct mix *m, const char *text, struct err *e)
     size_t at;
     if (!equals || equals == text)
         return err_set(e, ERR_USAGE, "--rule %s: expected REGEX=TYPE", text);
-    if (find_type(&r->type, equals + 1, e) != ERR_OK)
-        return err_prefix(e, "--rule %s", text);
+    r->type = quant_find(equals + 1);
+    if (!r->type)
+        return err_set(e, ERR_USAGE, "--rule %s: type %s: expected a weight type, such as Q4_K or IQ3_S", text,
+                       equals + 1);
     r->pattern = pcre2_compile((PCRE2_SPTR)text, (size_t)(equals - text), 0, &error, &at, NULL);
     if (!r->pattern) {
         PCRE2_UCHAR why[128] = {0};

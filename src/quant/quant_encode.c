@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "quant/quant_encode_kt.h"
 #include "quant/quant_fit.h"
 #include "quant/quant_grids.h"
 
@@ -44,6 +45,11 @@ err_code quant_tables_create(struct quant_tables **out, struct err *e)
     struct quant_tables *t = mem_alloc(sizeof *t);
     if (!t)
         return err_nomem(e, sizeof *t, "tables of the encoders");
+    t->kt = kt_tables_create();
+    if (!t->kt) {
+        mem_free(t);
+        return err_nomem(e, KT_TABLE_BYTES, "tables of the trellis formats");
+    }
 #if defined(__x86_64__)
     t->encoders = level >= CPU_AVX512 ? &encoders_avx512 : level >= CPU_AVX2 ? &encoders_avx2 : &encoders_generic;
 #else
@@ -63,19 +69,15 @@ err_code quant_tables_create(struct quant_tables **out, struct err *e)
 
 void quant_tables_close(struct quant_tables **t)
 {
+    if (*t)
+        kt_tables_close(&(*t)->kt);
     mem_free(*t);
     *t = NULL;
 }
 
-bool quant_can_encode(const struct quant_info *q)
-{
-    return encoders_generic.of[q->type] != NULL;
-}
-
 enum { RUN = 4096 }; /* weights whose importances are looked at together: a multiple of every block's length */
 
-/* Importances of n columns; a block that has none takes all its weights for alike. */
-static void take_importances(float *w, const float *importance, int64_t n, int len)
+void fit_importances(float *w, const float *importance, int64_t n, int len)
 {
     memcpy(w, importance, (size_t)n * sizeof *w);
     for (; n > 0; n -= len, w += len) {
@@ -93,15 +95,20 @@ void quant_encode_rows(const struct quant_tables *t, const struct quant_info *q,
     float w[RUN];
     int len = q->block_len;
     encode_fn *encode = t->encoders->of[q->type];
-    assert(encode && n % len == 0 && RUN % len == 0 && !q->head_bytes);
-    size_t block_bytes = (size_t)q->block_bytes, row_bytes = (size_t)(n / len) * block_bytes;
+    size_t block_bytes = (size_t)q->block_bytes, row_bytes = (size_t)q->head_bytes + (size_t)(n / len) * block_bytes;
+    if (q->head_bytes) {
+        for (int64_t r = 0; r < n_row; r++)
+            kt_encode_row(t->kt, q, x + r * n, importance, (uint8_t *)rows + (size_t)r * row_bytes, n);
+        return;
+    }
+    assert(encode && n % len == 0 && RUN % len == 0);
     if (!importance) {
         encode(t, x, NULL, rows, (int)(n / len * n_row));
         return;
     }
     for (int64_t at = 0; at < n; at += RUN) {
         int64_t n_run = n - at < RUN ? n - at : RUN;
-        take_importances(w, importance + at, n_run, len);
+        fit_importances(w, importance + at, n_run, len);
         for (int64_t r = 0; r < n_row; r++)
             encode(t, x + r * n + at, w, (uint8_t *)rows + (size_t)r * row_bytes + (size_t)(at / len) * block_bytes,
                    (int)(n_run / len));

@@ -14,9 +14,6 @@ struct quant_tables;
 MUST_USE err_code quant_tables_create(struct quant_tables **out, struct err *e);
 void quant_tables_close(struct quant_tables **t);
 
-/* Whether there is an encoder for the type. */
-bool quant_can_encode(const struct quant_info *q);
-
 /* Encodes n_row rows, which follow each other, of n finite weights, a multiple of block_len. importance: n numbers,
  * none negative (the mean square of the activation that meets the weights of a column), or NULL: all alike. */
 void quant_encode_rows(const struct quant_tables *t, const struct quant_info *q, const float *x,

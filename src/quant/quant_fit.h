@@ -63,6 +63,9 @@ static inline float fit_extreme(const float *x, int n)
     return max;
 }
 
+/* Importances of n columns, as weights of errors; a block (of len) that has none takes all its weights for alike. */
+void fit_importances(float *w, const float *importance, int64_t n, int len);
+
 /* A codebook: ascending values, and what lies midway between each and the one before. */
 struct fit_book {
     int n;
@@ -89,6 +92,7 @@ struct quant_tables {
     const struct encoders *encoders; /* of this machine */
     struct fit_book iq4, fp4;
     struct fit_grid iq1, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s;
+    struct kt_tables *kt;
 };
 
 #endif

@@ -481,6 +481,11 @@ def test_quantize_makes_models_that_run():
     report = out("quantize", DEMO, small, "--type", "MOE_Q2_K", "--rule", "^output=Q4_0", "--rule", "output|embd=Q8_0")
     assert re.search(r"^output.weight +Q4_0 ", report, re.M) and "token_embd.weight  " not in report
     assert set(types_in(small)) == {"Q2_K", "Q3_K", "Q6_K", "Q8_0", "Q4_0", "F32"}
+    report = out("quantize", DEMO, small, "--type", "Q8_0", "--rule", "[12].attn_q.w=IQ4_KT", "--rule", "attn_k.w=IQ3_KT",
+                 "--rule", "2.attn_output=IQ2_KT")
+    assert set(types_in(small)) == {"Q8_0", "IQ4_KT", "IQ3_KT", "IQ2_KT", "F32"}
+    assert re.search(r"^blk.2.attn_output.weight +IQ2_KT +error 0.2[89]", report, re.M), report
+    assert out("generate", "-m", small, "-p", "Once upon a time", "-n", "8", "--temp", "0") == text
 
 
 def test_quantize_explains_mistakes_and_leaves_no_halves():
@@ -494,7 +499,6 @@ def test_quantize_explains_mistakes_and_leaves_no_halves():
     fails(2, "quantize", DEMO, target, "--type", "Q4_K_M", "--rule", "attn=Q9", says=["Q9"])
     fails(2, "quantize", DEMO, target, "--type", "Q4_K_M", "--rule", "ffn_=Q8_0", "--rule", "exsp=Q8_0",
           says=["exsp=Q8_0", "no tensor's name"])
-    fails(5, "quantize", DEMO, target, "--type", "IQ4_KT", says=["IQ4_KT"])
     fails(4, "quantize", DEMO, target, "--type", "Q4_K", "--imatrix", DEMO, says=["imatrix"])
     model, _ = golden("q_q4_k")
     fails(5, "quantize", model, target, "--type", "Q2_K", says=["q_q4_k.gguf", "is Q4_K"])

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "quant/quant_encode.h"
+#include "quant/quant_nearest.h"
 
 enum { N = 1024, N_ROW = 8 };
 
@@ -67,13 +68,14 @@ static const struct {
     {QUANT_IQ1_M, 0.417},   {QUANT_IQ2_XXS, 0.335}, {QUANT_IQ2_XS, 0.289},  {QUANT_IQ2_S, 0.241},
     {QUANT_IQ3_XXS, 0.181}, {QUANT_IQ3_S, 0.13},    {QUANT_IQ4_NL, 0.0739}, {QUANT_IQ4_XS, 0.0746},
     {QUANT_TQ1_0, 0.437},   {QUANT_TQ2_0, 0.437},   {QUANT_MXFP4, 0.113},   {QUANT_NVFP4, 0.0915},
+    {QUANT_IQ2_KT, 0.2959}, {QUANT_IQ3_KT, 0.1541}, {QUANT_IQ4_KT, 0.089},
 };
 
 static void every_encoder_errs_little(void **state)
 {
     size_t n = 0;
     for (uint32_t id = 0; id < QUANT_MAX_ID; id++)
-        n += quant_info(id) && quant_can_encode(quant_info(id));
+        n += quant_info(id) != NULL;
     assert_int_equal(n, sizeof bounds / sizeof *bounds);
     for (size_t i = 0; i < n; i++) {
         const struct quant_info *q = quant_info(bounds[i].type);
@@ -103,7 +105,7 @@ static void odd_rows_decode_to_finite_numbers(void **state)
     enum { KINDS = 8 };
     for (uint32_t id = 0; id < QUANT_MAX_ID; id++) {
         const struct quant_info *q = quant_info(id);
-        for (int kind = 0; q && quant_can_encode(q) && kind < KINDS; kind++) {
+        for (int kind = 0; q && kind < KINDS; kind++) {
             float x[N], y[N], importance[N];
             uint8_t bytes[N * 4];
             for (int i = 0; i < N; i++) {
@@ -122,12 +124,6 @@ static void odd_rows_decode_to_finite_numbers(void **state)
 }
 
 enum { MANY = 7, LONG = 2 * N + 256 }; /* no multiples of how many blocks are encoded side by side */
-
-static const struct quant_info *encodable(uint32_t id)
-{
-    const struct quant_info *q = quant_info(id);
-    return q && quant_can_encode(q) ? q : NULL;
-}
 
 /* Numbers of all sizes, rows of zeros and equal numbers among them. */
 static void fill_rows(float *x, float *importance)
@@ -158,7 +154,7 @@ static void every_machine_gives_the_same_bytes(void **state)
         setenv("MOEBIUS_CPU", levels[way / 4], 1);
         if (quant_tables_create(&t[1], &e) == ERR_OK)
             for (uint32_t id = 0; id < QUANT_MAX_ID; id++) {
-                const struct quant_info *q = encodable(id);
+                const struct quant_info *q = quant_info(id);
                 size_t row_bytes = 0;
                 if (!q)
                     continue;
@@ -181,12 +177,50 @@ static void every_machine_gives_the_same_bytes(void **state)
     free(saved);
 }
 
+static float distance(const float *at, const float *w, const int8_t *point, int n_dim)
+{
+    float sum = 0;
+    for (int k = 0; k < n_dim; k++)
+        sum += w[k] * (at[k] - (float)point[k]) * (at[k] - (float)point[k]);
+    return sum;
+}
+
+static void the_nearest_point_is_found(void **state)
+{
+    enum { N_POINT = 2048, N_QUERY = 200 };
+    struct random r = random_seed(5);
+    for (int n_dim = 4; n_dim <= 8; n_dim += 4) {
+        int8_t points[N_POINT * 8];
+        int n = n_dim == 8 ? 1024 : 2048; /* a leaf's points times a power of four */
+        struct nearest t;
+        for (int i = 0; i < n * n_dim; i++)
+            points[i] = (int8_t)(30 * normal(&r));
+        assert_true(nearest_open(&t, points, n, n_dim));
+        for (int i = 0; i < N_QUERY; i++) {
+            float at[8], w[8], least = INFINITY, found = INFINITY;
+            for (int k = 0; k < n_dim; k++) {
+                at[k] = 35 * normal(&r);
+                w[k] = k == i % 16 ? 0 : (float)random_unit(&r);
+            }
+            for (int p = 0; p < n; p++)
+                least = fminf(least, distance(at, w, points + p * n_dim, n_dim));
+            int p = nearest_find(&t, at, w, 1, &found);
+            assert_in_range(p, 0, n - 1);
+            assert_float_equal(found, distance(at, w, points + p * n_dim, n_dim), 1e-4f * least);
+            assert_float_equal(found, least, 1e-4f * least);
+            float bound = found;
+            assert_int_equal(nearest_find(&t, at, w, 1, &bound), -1); /* none is nearer than the nearest */
+            assert_true(bound == found);
+        }
+        nearest_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_encoder_errs_little),
-        cmocka_unit_test(important_columns_err_less),
-        cmocka_unit_test(odd_rows_decode_to_finite_numbers),
+        cmocka_unit_test(every_encoder_errs_little),          cmocka_unit_test(important_columns_err_less),
+        cmocka_unit_test(odd_rows_decode_to_finite_numbers),  cmocka_unit_test(the_nearest_point_is_found),
         cmocka_unit_test(every_machine_gives_the_same_bytes),
     };
     return cmocka_run_group_tests(tests, open_tables, close_tables);
