@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L /* times of files */
 #include "jobs/quantize.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -70,6 +71,7 @@ static void print_summary(struct quantize *z)
 static void plan_pieces(struct quantize *z, struct job *j, size_t dst_row)
 {
     const struct gguf_tensor *t = j->t;
+    assert(t->ne[0] > 0 && j->sums.n_weight > 0);
     quant_row_bytes(t->info, t->ne[0], &j->source_row);
     j->dst_row = dst_row;
     j->n_row = j->sums.n_weight / t->ne[0];
