@@ -8,7 +8,7 @@ SEED    ?= 9
 SANITIZE = -Dbuildtype=debugoptimized:-Db_sanitize=address,undefined:-Db_lundef=false
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check lint format fuzz bench install uninstall check-vocabs check-templates clean help
+.PHONY: build demo check check-arm lint format fuzz bench install uninstall check-vocabs check-templates clean help
 
 build: build/build.ninja ## build the program (build/moebius) and the library
 	@ninja -C build product
@@ -26,6 +26,10 @@ demo: build ## build, then let the bundled model tell a story
 check: ## run all tests, in a release build and with sanitizers
 	@tools/bootstrap.sh check
 	@tools/run_tests.py build build-asan:$(SANITIZE)
+
+check-arm: ## run the tests about numbers on an emulated 64-bit Arm (minutes)
+	@tools/bootstrap.sh arm
+	@tools/check_arm.sh
 
 lint: ## layers, headers, formatting, warnings of two compilers, clang-tidy, exported names
 	@tools/bootstrap.sh lint
@@ -63,7 +67,7 @@ check-templates: build ## compare chat templates with jinja2 (downloads real one
 	@sh tests/e2e/check_templates.sh build/moebius $(TEMPLATES)
 
 clean: ## remove all build folders
-	@rm -rf build build-asan build-fuzz build-lint-gcc build-lint-clang
+	@rm -rf build build-arm build-asan build-fuzz build-lint-gcc build-lint-clang
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' Makefile | awk '{ printf "%-20s", $$1 " " $$2; $$1 = $$2 = ""; print }'

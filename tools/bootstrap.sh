@@ -3,10 +3,10 @@
 # (Debian, Ubuntu) where it may: as root, or with a sudo that asks for no password. Otherwise it says what to type.
 # Silent and fast when nothing is missing.
 #
-# usage: tools/bootstrap.sh build|check|lint|fuzz
+# usage: tools/bootstrap.sh build|check|arm|lint|fuzz
 set -eu
 
-purpose=${1:?usage: tools/bootstrap.sh build|check|lint|fuzz}
+purpose=${1:?usage: tools/bootstrap.sh build|check|arm|lint|fuzz}
 missing=
 
 need_command() { # COMMAND PACKAGE...
@@ -59,6 +59,11 @@ find_missing() {
     case $purpose in
     build) need_for_build ;;
     check) need_for_check ;;
+    arm)
+        need_for_check
+        need_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+        need_command qemu-aarch64 qemu-user
+        ;;
     lint)
         need_for_check
         need_library libedit libedit-dev
@@ -73,7 +78,7 @@ find_missing() {
         need_clang_runtime
         ;;
     *)
-        echo "bootstrap: $purpose: expected build, check, lint or fuzz" >&2
+        echo "bootstrap: $purpose: expected build, check, arm, lint or fuzz" >&2
         exit 2
         ;;
     esac

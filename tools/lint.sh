@@ -28,8 +28,8 @@ check_layers() {
     tools/check_layers.py --self-test && tools/check_layers.py
 }
 
-# In src/kernels/x86 the suffix sets the flags; a header without one is a body in terms of the vectors of the file that
-# includes it, and the .c files check it.
+# In src/kernels/x86 the suffix sets the flags; what is written in terms of the vectors of the file that includes it, the .c
+# files check, and make check-arm what is for Arm.
 check_headers() {
     local header flags result=0
     for header in $(list_files '*.h'); do
@@ -39,7 +39,7 @@ check_headers() {
         *_avx2.h) flags='-mavx2 -mfma -mf16c' ;;
         *_avx512.h) flags='-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl' ;;
         src/kernels/x86/kernels_x86.h) ;;
-        src/kernels/x86/*) continue ;;
+        src/kernels/x86/* | src/kernels/body/* | src/kernels/arm/*) continue ;;
         esac
         # shellcheck disable=SC2086 # flags are words
         echo "#include \"$(realpath "$header")\"" |
@@ -69,7 +69,7 @@ check_build() { # COMPILER
 
 check_tidy() {
     local files
-    files=$(list_files 'src/*.c' | grep -v '^src/kernels/x86/')
+    files=$(list_files 'src/*.c' | grep -v '^src/kernels/\(x86\|arm\)/')
     # shellcheck disable=SC2086 # a list of files
     printf '%s\0' $files | xargs -0 -n 4 -P "$(nproc)" clang-tidy --quiet -p build-lint-clang 2>/dev/null
 }

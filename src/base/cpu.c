@@ -5,8 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
+#if defined(__x86_64__)
 static const char *const names[CPU_N_LEVEL] = {"scalar", "avx2", "avx512", "avx512vnni"};
+#define LEVELS "scalar, avx2, avx512 or avx512vnni"
+#elif defined(__aarch64__)
+static const char *const names[CPU_N_LEVEL] = {"scalar", "neon", "dotprod"};
+#define LEVELS "scalar, neon or dotprod"
+#else
+static const char *const names[CPU_N_LEVEL] = {"scalar"};
+#define LEVELS "scalar"
+#endif
 
 const char *cpu_level_name(enum cpu_level level)
 {
@@ -24,6 +37,8 @@ static enum cpu_level best_level(void)
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return CPU_AVX2;
     return __builtin_cpu_supports("avx512vnni") ? CPU_AVX512VNNI : CPU_AVX512;
+#elif defined(__aarch64__)
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? CPU_DOTPROD : CPU_NEON;
 #else
     return CPU_SCALAR;
 #endif
@@ -43,7 +58,7 @@ err_code cpu_level_detect(enum cpu_level *out, struct err *e)
             *out = (enum cpu_level)i;
             return ERR_OK;
         }
-    return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: expected scalar, avx2, avx512 or avx512vnni", mask);
+    return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: expected " LEVELS, mask);
 }
 
 int cpu_prefetch_bytes(void)

@@ -4,19 +4,25 @@
 
 #include "base/err.h"
 
-/* Levels of x86 vector support, each including the ones before it. A kernel table is chosen by level. */
+/* Levels of vector support, each including the ones before it. A kernel table is chosen by level. */
 enum cpu_level {
-    CPU_SCALAR,     /* plain C */
+    CPU_SCALAR, /* plain C */
+#if defined(__x86_64__)
     CPU_AVX2,       /* AVX2, FMA, F16C */
     CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
     CPU_AVX512VNNI, /* AVX-512 VNNI */
+#elif defined(__aarch64__)
+    CPU_NEON,    /* what every such processor has */
+    CPU_DOTPROD, /* SDOT, from Armv8.2 on */
+#endif
     CPU_N_LEVEL
 };
 
 const char *cpu_level_name(enum cpu_level level);
 
-/* The best level of this machine, or the lower one that the environment variable MOEBIUS_CPU
- * (scalar, avx2, avx512, avx512vnni) asks for. An unknown name, or more than the machine has, is ERR_USAGE. */
+/* The best level of this machine, or the lower one that the environment variable MOEBIUS_CPU asks for by
+ * cpu_level_name (scalar, avx2, ...; scalar, neon, ...). An unknown name, or more than the machine has, is ERR_USAGE.
+ */
 MUST_USE err_code cpu_level_detect(enum cpu_level *out, struct err *e);
 
 /* How far ahead of a stream of reads software should prefetch: as measured, docs/experiments.md. */

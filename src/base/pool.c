@@ -43,6 +43,8 @@ static void cpu_relax(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb"); /* waits about as long; `yield` doesn't wait at all on most processors */
 #endif
 }
 

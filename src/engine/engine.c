@@ -34,6 +34,8 @@ const char *moebius_build_info(void)
     return "devices: cpu (scalar"
 #if defined(__x86_64__)
            ", avx2, avx512, avx512vnni"
+#elif defined(__aarch64__)
+           ", neon, dotprod"
 #endif
            "); reads: "
 #if defined(MOEBIUS_WITH_IO_URING)

@@ -3,6 +3,8 @@
 #include "kernels/kernels_internal.h"
 #if defined(__x86_64__)
 #include "kernels/x86/kernels_x86.h"
+#elif defined(__aarch64__)
+#include "kernels/arm/kernels_arm.h"
 #endif
 
 /* Layout ROWS and activation kind FLOAT are zero, so tables need not name them. */
@@ -86,9 +88,43 @@ static const struct kernels *const tables[CPU_N_LEVEL] = {
     [CPU_AVX512VNNI] = &avx512vnni,
 };
 
+#elif defined(__aarch64__)
+
+#define K_SCALAR(name, type, len)  [QUANT_##name] = matmul_##type##_scalar,
+#define K_NEON(name, type, len)    [QUANT_##name] = matmul_##type##_neon,
+#define K_DOTPROD(name, type, len) [QUANT_##name] = matmul_##type##_dotprod,
+#define K_R16(name, type, len)     [QUANT_##name] = LAYOUT_R16,
+
+static const struct kernels neon = {
+    .name = "neon",
+    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_NEON) KERNELS_EXPAND_LIST(K_SCALAR)},
+    .layout = {KERNELS_R16_LIST(K_R16)},
+    .act =
+        {
+#include "kernels/act_kinds.def"
+        },
+    KERNELS_FILL_OPS(neon),
+    KERNELS_FILL_PEAKS(neon),
+};
+
+static const struct kernels dotprod = {
+    .name = "dotprod",
+    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_DOTPROD) KERNELS_EXPAND_LIST(K_SCALAR)},
+    .layout = {KERNELS_R16_LIST(K_R16)},
+    .act =
+        {
+#include "kernels/act_kinds.def"
+        },
+    KERNELS_FILL_OPS(neon),
+    KERNELS_FILL_PEAKS(dotprod),
+};
+
+static const struct kernels *const tables[CPU_N_LEVEL] = {
+    [CPU_SCALAR] = &scalar, [CPU_NEON] = &neon, [CPU_DOTPROD] = &dotprod};
+
 #else
 
-static const struct kernels *const tables[CPU_N_LEVEL] = {&scalar, &scalar, &scalar, &scalar};
+static const struct kernels *const tables[CPU_N_LEVEL] = {&scalar};
 
 #endif
 

@@ -467,18 +467,26 @@ static int is_json(const struct dirent *d)
     return n > 5 && !strcmp(d->d_name + n - 5, ".json");
 }
 
+static bool is_among(const char *name, int n, char **names)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct dirent **files;
     if (argc < 2)
-        die("usage: test_golden DIRECTORY [NAME]", "arguments");
+        die("usage: test_golden DIRECTORY [NAME...]", "arguments");
     int n = scandir(argv[1], &files, is_json, alphasort);
     for (int i = 0; i < n; i++) {
         char path[1024], name[256];
         snprintf(path, sizeof path, "%s/%s", argv[1], files[i]->d_name);
         snprintf(name, sizeof name, "%.*s", (int)strlen(files[i]->d_name) - 5, files[i]->d_name);
         free(files[i]);
-        if (argc > 2 && strcmp(argv[2], name) != 0)
+        if (argc > 2 && !is_among(name, argc - 2, argv + 2))
             continue;
         json_error_t error;
         struct golden g = {.dir = argv[1], .name = name, .json = json_load_file(path, 0, &error)};

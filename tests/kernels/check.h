@@ -33,6 +33,12 @@ bool guard_intact(const struct guard *g);
 void guard_free(struct guard *g);
 
 /* Equal to the bit, or both NaN. */
+/* The larger one. (gcc 12 for Arm fails with an internal error at loops over fmax.) */
+static inline double larger(double a, double b)
+{
+    return b > a ? b : a;
+}
+
 bool same_float(float a, float b);
 bool same_floats(const float *a, const float *b, int64_t n);
 

@@ -234,7 +234,7 @@ static void check_exp(struct check *c)
         }
         double exact = exp((double)x), ulp = fmax(ldexp(1, ilogb(exact) - 23), 0x1p-149);
         if (exact < 3.4028235e38)
-            worst = fmax(worst, fabs((double)want - exact) / ulp);
+            worst = larger(worst, fabs((double)want - exact) / ulp);
     }
     expect(c, worst <= 2, "exp errs by %.3f ulp", worst);
     expect(c, same, "exp differs between tables");
@@ -304,12 +304,12 @@ static void check_q8_0(struct check *c, int64_t n, int kind, int64_t nan_at)
     for (int64_t b = 0; b < n; b += 32) {
         double max = 0;
         for (int64_t i = b; i < b + 32; i++)
-            max = fmax(max, fabs((double)x[i]));
+            max = larger(max, fabs((double)x[i]));
         /* half a step and, for the largest, what rounding the scale to a half takes off; below, halves end */
         double bound = max / 127 * 0.5001 + max * 0x1p-11 + 127 * 0x1p-25, worst = 0;
         bool lost = max / 127 > 65519, spoilt = nan_at >= b && nan_at < b + 32;
         for (int64_t i = b; i < b + 32; i++)
-            worst = isnan(want[i]) ? INFINITY : fmax(worst, fabs((double)want[i] - (double)x[i]));
+            worst = isnan(want[i]) ? INFINITY : larger(worst, fabs((double)want[i] - (double)x[i]));
         expect(c, lost || spoilt ? isnan(want[b]) && isnan(want[b + 31]) : worst <= bound,
                "q8_0 n=%ld kind=%d: block %ld is %g off, at most %g", (long)n, kind, (long)b / 32, worst, bound);
     }

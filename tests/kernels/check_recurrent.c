@@ -206,7 +206,7 @@ static void compare_delta(struct check *c, const struct delta_case *d, const str
     }
     double err = 0;
     for (int64_t i = 0; i < a.dk; i++)
-        err = fmax(err, fabs((double)got->s[dim * a.dk + i] - (double)s[i]));
+        err = larger(err, fabs((double)got->s[dim * a.dk + i] - (double)s[i]));
     expect(c, err <= bound, "delta_rule scalar n=%ld dim %ld dk=%ld: the state errs by %g, at most %g", (long)a.n,
            (long)dim, (long)a.dk, err, bound);
 }

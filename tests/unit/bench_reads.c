@@ -41,6 +41,8 @@ static void say(void *user, enum log_level level, const char *line)
 static err_code open_all(struct bench *b, char **argv, struct err *e)
 {
     struct store_queue_params p = {.depth = atoi(argv[5])};
+    enum cpu_level best;
+    TRY(cpu_level_detect(&best, e));
     p.engine = !strcmp(argv[3], "auto")    ? STORE_ENGINE_AUTO
                : !strcmp(argv[3], "pread") ? STORE_ENGINE_PREAD
                                            : STORE_ENGINE_IO_URING;
@@ -53,7 +55,7 @@ static err_code open_all(struct bench *b, char **argv, struct err *e)
     TRY(gguf_open(&b->g, argv[1], e));
     TRY(store_open_gguf(&b->s, b->g, e));
     TRY(pool_create(&b->pool, 1, e));
-    TRY(backend_cpu_open(&b->device, b->pool, kernels_for(CPU_AVX2), e));
+    TRY(backend_cpu_open(&b->device, b->pool, kernels_for(best), e));
     TRY(expert_images(b->device, b->s, &b->images, e));
     if (strcmp(dirs[0], "-") != 0)
         TRY(store_attach(b->s, dirs, comma ? 2 : 1, b->images, &log, e));

@@ -6,7 +6,7 @@
 #define KERNELS_X86_DOT_MADDUBS_H
 
 #include "kernels/kernels_internal.h"
-#include "kernels/x86/r16_unpack.h"
+#include "kernels/body/r16_unpack.h"
 
 /* The step that sums of products are made of: acc + w . q in 16-bit halves, of unsigned bytes w with four signed bytes
  */
@@ -42,9 +42,9 @@ static inline int dot_offset(enum quant_type type)
     return 0;
 }
 
-static inline void dot_start(enum quant_type type, __m256i sum16, int32_t start[16])
+static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_t start[16])
 {
-    (void)type, (void)sum16, (void)start;
+    (void)type, (void)sum, (void)start;
 }
 
 /* s += scale * (codes 0..2^bits - 1, less dot_offset, in vectors [first, first + n) of src). A 16-bit sum over g

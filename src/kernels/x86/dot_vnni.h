@@ -7,7 +7,7 @@
 #define KERNELS_X86_DOT_VNNI_H
 
 #include "kernels/kernels_internal.h"
-#include "kernels/x86/r16_unpack.h"
+#include "kernels/body/r16_unpack.h"
 
 struct dot_bytes4 {
     int8_t b[4];
@@ -67,10 +67,10 @@ static inline int dot_offset(enum quant_type type)
     return type == QUANT_Q6_K ? 32 : type == QUANT_Q3_K ? 4 : 0;
 }
 
-/* start[i] = -dot_offset * sum16[i] */
-static inline void dot_start(enum quant_type type, __m256i sum16, int32_t start[16])
+/* start[i] = -dot_offset * sum[i] */
+static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_t start[16])
 {
-    __m256i factor = _mm256_set1_epi16((int16_t)-dot_offset(type));
+    __m256i sum16 = _mm256_loadu_si256((const __m256i *)sum), factor = _mm256_set1_epi16((int16_t)-dot_offset(type));
     if (dot_offset(type) == 0)
         return;
     __m256i low = _mm256_mullo_epi16(sum16, factor); /* at most 16 * 127 * 32 = 65024: 32 bits */

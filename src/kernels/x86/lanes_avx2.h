@@ -6,10 +6,13 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/x86/pair_sums.h"
+
 typedef __m256i vi;
 typedef __m256 vf;
 
-enum { LANES = 8 }; /* rows of a vector */
+enum { LANES = 8 };     /* rows of a vector */
+enum { PEAK_TILE = 8 }; /* vectors that keep the units busy */
 
 static inline vi vi_load(const void *p)
 {
@@ -101,6 +104,10 @@ static inline vi vi_sar16(vi a, int n)
 {
     return (vi)((vi_i16)a >> n);
 }
+static inline void vi_keep(vi a) /* it has to be computed */
+{
+    __asm__ volatile("" : : "v"(a));
+}
 
 static inline vf vf_zero(void)
 {
@@ -159,6 +166,10 @@ static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
     else
         _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
                             a);
+}
+static inline void vf_keep(vf a)
+{
+    __asm__ volatile("" : : "v"(a));
 }
 
 #endif

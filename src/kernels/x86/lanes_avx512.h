@@ -6,10 +6,13 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/x86/pair_sums.h"
+
 typedef __m512i vi;
 typedef __m512 vf;
 
-enum { LANES = 16 }; /* rows of a vector */
+enum { LANES = 16 };    /* rows of a vector */
+enum { PEAK_TILE = 8 }; /* vectors that keep the units busy */
 
 static inline vi vi_load(const void *p)
 {
@@ -101,6 +104,10 @@ static inline vi vi_sar16(vi a, int n)
 {
     return (vi)((vi_i16)a >> n);
 }
+static inline void vi_keep(vi a) /* it has to be computed */
+{
+    __asm__ volatile("" : : "v"(a));
+}
 
 static inline vf vf_zero(void)
 {
@@ -153,6 +160,10 @@ static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
         _mm512_storeu_ps(p, a);
     else
         _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a);
+}
+static inline void vf_keep(vf a)
+{
+    __asm__ volatile("" : : "v"(a));
 }
 
 #endif

@@ -2,4 +2,4 @@
 #include "kernels/x86/v16_avx2.h"
 
 #define FLOAT_NAME(type) matmul_##type##_avx2
-#include "kernels/x86/float_template.h"
+#include "kernels/body/float_template.h"

@@ -6,7 +6,7 @@ enum { TILE = 4 }; /* most tokens of a register tile */
 #include "kernels/x86/dot_maddubs.h"
 
 #define R16_NAME(type) matmul_##type##_avx512
-#include "kernels/x86/r16_template.h"
+#include "kernels/body/r16_template.h"
 
 #define PEAK_NAME(what) peak_##what##_avx512
-#include "kernels/x86/peak_template.h"
+#include "kernels/body/peak_template.h"

@@ -6,7 +6,7 @@ enum { TILE = 8 }; /* most tokens of a register tile */
 #include "kernels/x86/dot_vnni.h"
 
 #define R16_NAME(type) matmul_##type##_avx512vnni
-#include "kernels/x86/r16_template.h"
+#include "kernels/body/r16_template.h"
 
 #define PEAK_NAME(what) peak_##what##_avx512vnni
-#include "kernels/x86/peak_template.h"
+#include "kernels/body/peak_template.h"

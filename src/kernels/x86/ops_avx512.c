@@ -2,4 +2,4 @@
 #include "kernels/x86/v16_avx512.h"
 
 #define OPS_NAME(op) op##_avx512
-#include "kernels/x86/ops_template.h"
+#include "kernels/body/ops_template.h"

@@ -9,7 +9,7 @@
  * Types and numbers of tokens are constants, as in r16_unpack.h. */
 #include "base/cpu.h"
 #include "kernels/kernels_internal.h"
-#include "kernels/x86/r16_unpack.h"
+#include "kernels/body/r16_unpack.h"
 
 enum {
     FAR_BYTES = 6144, /* ahead of weights that meet several tokens: 4 to 9 KB measured alike */
@@ -87,7 +87,7 @@ struct r16_ahead {
 KERNELS_ALWAYS_INLINE void r16_prefetch(struct r16_ahead *a)
 {
     for (int i = 0; i < a->n_line; i++, a->p += 64)
-        _mm_prefetch((const char *)a->p, _MM_HINT_T0);
+        __builtin_prefetch(a->p);
 }
 
 /* The part of a packed matrix that holds LANES rows from `row` on. */
@@ -262,11 +262,8 @@ KERNELS_ALWAYS_INLINE void r16_sums_load(struct r16_sums *s, const struct r16_ac
 {
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        __m256i sum16 = _mm256_loadu_si256((const __m256i *)x->sum[t]);
-        dot_start(type, sum16, s->start[t]);
-        __m256i sum32 = _mm256_madd_epi16(sum16, _mm256_set1_epi16(1));
-        __m128i low = _mm256_castsi256_si128(sum32), high = _mm256_extracti128_si256(sum32, 1);
-        _mm_storeu_si128((__m128i *)s->of_32[t], _mm_packs_epi32(low, high));
+        dot_start(type, x->sum[t], s->start[t]);
+        pair_sums(x->sum[t], s->of_32[t]);
     }
 }
 

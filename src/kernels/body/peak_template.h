@@ -2,13 +2,7 @@
  * Include after lanes_*.h and dot_*.h; PEAK_NAME(what) names the functions. */
 #include "kernels/kernels_internal.h"
 
-enum { PEAK_TILE = 8, PEAK_READ_AHEAD = 4096 };
-
-/* The value has to be computed. */
-static inline void keep_vi(vi x)
-{
-    __asm__ volatile("" : : "v"(x));
-}
+enum { PEAK_READ_AHEAD = 4096 };
 
 int64_t PEAK_NAME(int8)(int64_t n_round)
 {
@@ -23,7 +17,7 @@ int64_t PEAK_NAME(int8)(int64_t n_round)
         acc[i] = dot_bytes(acc[i], w, q);
     KERNELS_UNROLL
     for (int i = 0; i < PEAK_TILE; i++)
-        keep_vi(acc[i]);
+        vi_keep(acc[i]);
     return n_round * PEAK_TILE * LANES * 4;
 }
 
@@ -39,7 +33,7 @@ int64_t PEAK_NAME(float)(int64_t n_round)
         acc[i] = vf_fma(a, b, acc[i]);
     KERNELS_UNROLL
     for (int i = 0; i < PEAK_TILE; i++)
-        keep_vi((vi)acc[i]);
+        vf_keep(acc[i]);
     return n_round * PEAK_TILE * LANES;
 }
 
@@ -53,11 +47,11 @@ void PEAK_NAME(read)(const void *p, int64_t n)
     for (int64_t at = 0; at < n; at += PEAK_TILE * LANES * 4) {
         KERNELS_UNROLL
         for (int i = 0; i < PEAK_TILE; i++) {
-            _mm_prefetch(c + at + PEAK_READ_AHEAD + i * LANES * 4, _MM_HINT_T0);
+            __builtin_prefetch(c + at + PEAK_READ_AHEAD + i * LANES * 4);
             acc[i] = vi_xor(acc[i], vi_load(c + at + i * LANES * 4));
         }
     }
     KERNELS_UNROLL
     for (int i = 0; i < PEAK_TILE; i++)
-        keep_vi(acc[i]);
+        vi_keep(acc[i]);
 }

@@ -388,7 +388,7 @@ KERNELS_ALWAYS_INLINE void attn_ask(const struct kernel_attn *a, int64_t row, in
         const char *p = a->ahead[i];
         int64_t end = p ? a->ahead_bytes[i] * (row + n_row) / KERNEL_ATTN_BLOCK : 0;
         for (int64_t off = a->ahead_bytes[i] * row / KERNEL_ATTN_BLOCK; off < end; off += 64)
-            _mm_prefetch(p + off, _MM_HINT_T1);
+            __builtin_prefetch(p + off, 0, 2);
     }
 }
 

@@ -3,8 +3,8 @@
  *
  * Functions that take a type take it as a constant: they are inlined, and what doesn't concern the type falls
  * away. */
-#ifndef KERNELS_X86_R16_UNPACK_H
-#define KERNELS_X86_R16_UNPACK_H
+#ifndef KERNELS_BODY_R16_UNPACK_H
+#define KERNELS_BODY_R16_UNPACK_H
 
 #include "kernels/kernels_internal.h"
 #include "quant/blocks.h"

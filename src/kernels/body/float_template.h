@@ -33,7 +33,7 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
         KERNELS_UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *p = w + r * a->k * weight_bytes;
-        _mm_prefetch((const char *)p + (rows * a->k + i) * weight_bytes, _MM_HINT_T1); /* of the next tile's row */
+        __builtin_prefetch(p + (rows * a->k + i) * weight_bytes, 0, 2); /* of the next tile's row, to L2 */
         v16 v = weight_load(p, i, 16, type);
         KERNELS_UNROLL
         for (int t = 0; t < tokens; t++)
