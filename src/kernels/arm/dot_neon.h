@@ -86,23 +86,20 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int fir
 }
 
 /* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32 and
- * starts 2 apart. */
+ * starts 2 apart. One after the other: there are no registers for more. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
                                      const int8_t *q, const int32_t *start)
 {
-    vi part[4];
     (void)bits;
     KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++)
-        part[kind] = dot_offset(src->type) ? vi_bcast(start + 2 * kind) : vi_set1(0);
-    KERNELS_UNROLL
-    for (int i = first; i < first + 4; i++)
+    for (int kind = 0; kind < 4; kind++) {
+        vi part = dot_offset(src->type) ? vi_bcast(start + 2 * kind) : vi_set1(0);
+        int8x16_t x = vld1q_s8(q + 32 * kind + 4 * first);
         KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++)
-        part[kind] = dot_bytes(part[kind], r16_vec_kind(src, kind, i), q + 32 * kind + 4 * i);
-    KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++)
-        s[0] = vi_add(s[0], vi_mul(part[kind], scale[kind]));
+        for (int lane = 0; lane < 4; lane++)
+            part = neon_dot_lane(part, r16_vec_kind(src, kind, first + lane), x, lane);
+        s[0] = vi_add(s[0], vi_mul(part, scale[kind]));
+    }
 }
 
 /* s += codes 0..2^bits - 1 of src */
