@@ -112,12 +112,19 @@ static void submit(struct experts *x, struct flight *f)
     f->n_left = STORE_N_PART;
 }
 
+/* How many parts the drive may have when it gets this one. No token waits for a prompt's first expert; and what is
+ * needed should not have to wait for a guess. */
+static int depth_for(const struct experts *x, const struct flight *f)
+{
+    return x->turn.n_tok != 1 ? STORE_DEPTH : f->wanted ? x->depth : (x->depth + 1) / 2;
+}
+
 void flights_feed(struct experts *x)
 {
-    int n =
-        (x->turn.n_tok == 1 ? x->depth : STORE_DEPTH) - x->n_reading; /* no token waits for a prompt's first expert */
-    n = n < x->n_waiting ? n : x->n_waiting;
-    if (n <= 0)
+    int n = 0;
+    while (n < x->n_waiting && x->n_reading + n < depth_for(x, x->waiting[n]->user))
+        n++;
+    if (n == 0)
         return;
     store_queue_submit(x->queue, x->waiting, (size_t)n);
     x->n_reading += n;
