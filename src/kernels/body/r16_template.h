@@ -491,9 +491,18 @@ KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
     return type == QUANT_Q3_K || type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q6_K;
 }
 
-typedef void r16_walk_fn(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0, int n_tok);
+/* len: weights of a block, a constant like the number of tokens. Called by name, as compilers merge calls through a
+ * pointer that differ in a constant only. */
+KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
+                                    int64_t t0, int n_tok)
+{
+    if (len == 32)
+        r16_walk_32(a, type, row, t0, n_tok);
+    else
+        r16_walk_256(a, type, row, t0, n_tok);
+}
 
-KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, r16_walk_fn *walk)
+KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, int len)
 {
     for (int64_t row = a->row0; row < a->row1; row += LANES) {
         int64_t t = 0;
@@ -501,14 +510,14 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
             for (; t < a->m; t += MANY)
                 r16_many_256(a, type, row, t, a->m - t < MANY ? (int)(a->m - t) : MANY);
         for (; t + TILE <= a->m; t += TILE)
-            walk(a, type, row, t, TILE);
+            r16_walk(a, type, len, row, t, TILE);
         while (t < a->m) { /* two halves rather than FEW and a rest */
             int64_t rest = a->m - t, n = rest > FEW ? (rest + 1) / 2 : rest;
             switch (n) {
-            case 4: walk(a, type, row, t, 4); break;
-            case 3: walk(a, type, row, t, 3); break;
-            case 2: walk(a, type, row, t, 2); break;
-            default: walk(a, type, row, t, 1); break;
+            case 4: r16_walk(a, type, len, row, t, 4); break;
+            case 3: r16_walk(a, type, len, row, t, 3); break;
+            case 2: r16_walk(a, type, len, row, t, 2); break;
+            default: r16_walk(a, type, len, row, t, 1); break;
             }
             t += n;
         }
@@ -518,7 +527,7 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
 #define K(name, type, len)                                                                                             \
     void R16_NAME(type)(const struct kernel_matmul *a)                                                                 \
     {                                                                                                                  \
-        r16_matmul(a, QUANT_##name, r16_walk_##len);                                                                   \
+        r16_matmul(a, QUANT_##name, len);                                                                              \
     }
 KERNELS_R16_LIST(K)
 #undef K
