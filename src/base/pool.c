@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "base/pool.h"
 
+#include <assert.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,12 +22,17 @@ struct event {
     atomic_uint sleepers;
 };
 
+/* The tasks that a thread begins with and that nobody has taken yet, [first, end): end in the upper half. The thread
+ * takes the first, others the last. */
+struct share {
+    _Alignas(CACHE_LINE) atomic_uint_least64_t tasks;
+};
+
 struct pool {
     struct event start;    /* counts loops; a change starts one */
     struct event n_inside; /* workers that look at the loop, or work on it */
-    atomic_bool open;      /* there is a loop to join: fn, arg and n_tasks are its */
-    _Alignas(CACHE_LINE) atomic_size_t next_task;
-    _Alignas(CACHE_LINE) size_t n_tasks;
+    atomic_bool open;      /* there is a loop to join: fn, arg and the shares are its */
+    struct share *shares;  /* [n_threads] */
     pool_fn *fn;
     void *arg;
     atomic_bool stop;
@@ -72,14 +78,28 @@ static void event_wait(struct event *ev, unsigned goal, bool differ, int n_spin)
     atomic_fetch_sub(&ev->sleepers, 1);
 }
 
+/* Takes the first or the last task of a share; false: it has none. */
+static bool take_task(struct share *s, bool first, size_t *task)
+{
+    uint64_t tasks = atomic_load_explicit(&s->tasks, memory_order_relaxed), left;
+    do {
+        uint32_t from = (uint32_t)tasks, end = (uint32_t)(tasks >> 32);
+        if (from == end)
+            return false;
+        *task = first ? from : end - 1;
+        left = first ? tasks + 1 : tasks - ((uint64_t)1 << 32);
+    } while (
+        !atomic_compare_exchange_weak_explicit(&s->tasks, &tasks, left, memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+/* A thread's own share, then what others have not got to. */
 static void run_tasks(struct pool *p, int thread)
 {
-    for (;;) {
-        size_t task = atomic_fetch_add_explicit(&p->next_task, 1, memory_order_relaxed);
-        if (task >= p->n_tasks)
-            return;
-        p->fn(p->arg, task, thread);
-    }
+    size_t task;
+    for (int i = 0; i < p->n_threads; i++)
+        while (take_task(&p->shares[(thread + i) % p->n_threads], i == 0, &task))
+            p->fn(p->arg, task, thread);
 }
 
 static void *worker_main(void *arg)
@@ -111,8 +131,13 @@ err_code pool_create(struct pool **out, int n_threads, struct err *e)
     if (!p)
         return err_nomem(e, n_bytes, "the thread pool");
     *p = (struct pool){.n_threads = n_threads, .n_started = 1};
-    p->n_spin = n_threads <= cpu_n_available() ? N_SPIN : 0; /* else who spins keeps another from working */
     *out = p;
+    p->shares = mem_alloc_aligned(CACHE_LINE, (size_t)n_threads * sizeof *p->shares);
+    if (!p->shares) {
+        pool_close(out);
+        return err_nomem(e, (size_t)n_threads * sizeof *p->shares, "the thread pool");
+    }
+    p->n_spin = n_threads <= cpu_n_available() ? N_SPIN : 0; /* else who spins keeps another from working */
     for (int i = 1; i < n_threads; i++) {
         struct worker *w = &p->workers[i];
         *w = (struct worker){.pool = p, .index = i};
@@ -140,6 +165,7 @@ void pool_close(struct pool **out)
     start_workers(p);
     for (int i = 1; i < p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
+    mem_free(p->shares);
     mem_free(p);
     *out = NULL;
 }
@@ -158,8 +184,9 @@ void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
     }
     p->fn = fn;
     p->arg = arg;
-    p->n_tasks = n_tasks;
-    atomic_store_explicit(&p->next_task, 0, memory_order_relaxed);
+    assert(n_tasks <= UINT32_MAX);
+    for (uint64_t i = 0, n = (uint64_t)p->n_threads; i < n; i++)
+        atomic_store_explicit(&p->shares[i].tasks, n_tasks * (i + 1) / n << 32 | n_tasks * i / n, memory_order_relaxed);
     atomic_store(&p->open, true);
     start_workers(p);
     run_tasks(p, 0);

@@ -1,9 +1,10 @@
 /* A pool of threads that runs one parallel loop at a time.
  *
- * The engine makes the pool and passes it down; there is no global one. Tasks are handed out one by one, in order,
- * to whoever is free, so that a slow core delays the loop by one task and not by a share; a thread that gets no core in
- * time is not waited for. Waiters spin for a few microseconds and then sleep, so that a busy machine slows us down in
- * proportion and no more. */
+ * The engine makes the pool and passes it down; there is no global one. Each thread begins with an equal share of the
+ * tasks, neighbours in ascending order, so that who walks through memory walks on; when it has done its own it takes
+ * others' from the end, so that a slow core delays the loop by one task and not by a share. A thread that gets no core
+ * in time is not waited for. Waiters spin for a few microseconds and then sleep, so that a busy machine slows us down
+ * in proportion and no more. */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 
