@@ -98,7 +98,7 @@ static double nll_of(const float *logits, int32_t n_vocab, int32_t target)
 {
     double max = logits[0], sum = 0;
     for (int32_t i = 1; i < n_vocab; i++)
-        max = fmax(max, (double)logits[i]);
+        max = (double)logits[i] > max ? (double)logits[i] : max; /* gcc 12 for Arm can't compile a loop of fmax */
     for (int32_t i = 0; i < n_vocab; i++)
         sum += exp((double)logits[i] - max);
     return max + log(sum) - (double)logits[target];
