@@ -47,6 +47,15 @@ static inline vf v_weigh(const vf *w, int i, vf v)
     return v;
 }
 
+/* sum w x^2 */
+static inline vf sum_squares(const vf *x, const vf *w, int n)
+{
+    vf sum = V_ALL(0);
+    for (int i = 0; i < n; i++)
+        sum += v_weigh(w, i, x[i] * x[i]);
+    return sum;
+}
+
 /* ---- in and out ---------------------------------------------------------------------------------------------- */
 
 /* Blocks of n weights (a multiple of four), which follow each other; lanes beyond n_lane hold the first block again. */

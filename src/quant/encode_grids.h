@@ -15,6 +15,7 @@ struct grid_codec {
     const struct fit_grid *grid;
     int scale_hi, n_round;
     float unit;
+    bool as_large;   /* as the weights are, rather than what errs least */
     bool even_signs; /* of each eight, an even number is negative */
     bool has_shift;
     int shift_run;
@@ -244,9 +245,9 @@ static inline void grid_output(const struct grid_codec *c, const struct supers *
 static inline void grid_fit(const struct grid_codec *c, struct supers *s, uint8_t *half, size_t stride,
                             struct grid_codes *out)
 {
-    union units ideal = {0}, scale = {0}, d;
+    union units ideal = {0}, scale = {0}, d, xx, xv, vv;
     vi signs[MAX_GROUP][4], entries[MAX_CODE], down[4];
-    float of_block[MAX_UNIT / 8] = {0};
+    float of_block[MAX_UNIT / 8] = {0}, sum_xv[MAX_UNIT / 8], sum_vv[MAX_UNIT / 8];
     for (int g = 0; g < s->n_group; g++) {
         if (!c->has_shift)
             take_signs(c, &s->groups[g], s->len, signs[g]);
@@ -260,27 +261,27 @@ static inline void grid_fit(const struct grid_codec *c, struct supers *s, uint8_
     for (int g = 0; g < s->n_group; g++)
         scale.v[g] = 1 + 2 * v_clamp_round((ideal.v[g] * v_inverse(d.v[g]) - 1) * 0.5f, 0, (float)(c->scale_hi / 2));
     for (int round = 0; round < c->n_round; round++) {
-        union units xv, vv;
         for (int g = 0; g < s->n_group; g++) {
             struct grid_sums sums;
             scale.v[g] = choose_grid_scale(c, &s->groups[g], s->len, d.v[g], scale.v[g], &sums);
             xv.v[g] = sums.xv;
             vv.v[g] = sums.vv;
         }
-        for (int k = 0; k < s->n_block; k++) {
-            float sum_xv = 0, sum_vv = 0;
-            for (int j = 0; j < s->n_sub; j++) {
-                sum_xv += xv.f[k * s->n_sub + j];
-                sum_vv += vv.f[k * s->n_sub + j];
-            }
-            of_block[k] = sum_xv > 0 && sum_vv > 0 ? sum_xv / sum_vv : of_block[k];
-        }
+        add_up(s, &xv, sum_xv);
+        add_up(s, &vv, sum_vv);
+        for (int k = 0; k < s->n_block; k++)
+            of_block[k] = sum_xv[k] > 0 && sum_vv[k] > 0 ? sum_xv[k] / sum_vv[k] : of_block[k];
         store_units(s, c, half, stride, of_block, &d);
     }
     for (int g = 0; g < s->n_group; g++) {
         const struct batch *b = &s->groups[g];
-        fit_sub(c, b->x, b->w, s->len, d.v[g] * scale.v[g], entries, down);
+        vv.v[g] = scale.v[g] * scale.v[g] * fit_sub(c, b->x, b->w, s->len, d.v[g] * scale.v[g], entries, down).vv;
+        xx.v[g] = sum_squares(b->x, b->w, s->len);
         grid_output(c, s, g, scale.v[g], entries, down, signs[g], out);
+    }
+    if (c->as_large) {
+        match_sizes(s, &xx, &vv, of_block);
+        store_units(s, c, half, stride, of_block, &d);
     }
 }
 
@@ -329,15 +330,15 @@ static inline int grid_blocks(const struct grid_codec *c, const float *x, const 
     return n;
 }
 
-#define GRID_SIGNED(name, u, even)                                                                                     \
+#define GRID_SIGNED(name, u, even, large)                                                                              \
     {                                                                                                                  \
-        .grid = &t->name, .scale_hi = 31, .n_round = 1, .unit = (u), .even_signs = (even), .first = 0.75f,             \
-        .factor = 1.17f, .n_try = 5                                                                                    \
+        .grid = &t->name, .scale_hi = 31, .n_round = 1, .unit = (u), .as_large = (large), .even_signs = (even),        \
+        .first = 0.75f, .factor = 1.17f, .n_try = 5                                                                    \
     }
 
 static void encode_iq2_xxs(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    const struct grid_codec codec = GRID_SIGNED(iq2_xxs, 0.125f, true);
+    const struct grid_codec codec = GRID_SIGNED(iq2_xxs, 0.125f, true, true);
     struct grid_codes c;
     for (int at = 0, n; at < n_block; at += n) {
         struct block_iq2_xxs *b = (struct block_iq2_xxs *)blocks + at;
@@ -353,7 +354,7 @@ static void encode_iq2_xxs(const struct quant_tables *t, const float *x, const f
 
 static void encode_iq2_xs(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    const struct grid_codec codec = GRID_SIGNED(iq2_xs, 0.125f, true);
+    const struct grid_codec codec = GRID_SIGNED(iq2_xs, 0.125f, true, false);
     struct grid_codes c;
     struct block_iq2_xs *b = blocks;
     for (int at = 0; at < n_block; at++, b++) {
@@ -368,7 +369,7 @@ static void encode_iq2_xs(const struct quant_tables *t, const float *x, const fl
 
 static void encode_iq2_s(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    const struct grid_codec codec = GRID_SIGNED(iq2_s, 0.125f, false);
+    const struct grid_codec codec = GRID_SIGNED(iq2_s, 0.125f, false, true);
     struct grid_codes c;
     struct block_iq2_s *b = blocks;
     for (int at = 0; at < n_block; at++, b++) {
@@ -386,7 +387,7 @@ static void encode_iq2_s(const struct quant_tables *t, const float *x, const flo
 
 static void encode_iq3_xxs(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    const struct grid_codec codec = GRID_SIGNED(iq3_xxs, 0.25f, true);
+    const struct grid_codec codec = GRID_SIGNED(iq3_xxs, 0.25f, true, true);
     struct grid_codes c;
     for (int at = 0, n; at < n_block; at += n) {
         struct block_iq3_xxs *b = (struct block_iq3_xxs *)blocks + at;
@@ -401,7 +402,7 @@ static void encode_iq3_xxs(const struct quant_tables *t, const float *x, const f
 
 static void encode_iq3_s(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    const struct grid_codec codec = GRID_SIGNED(iq3_s, 1, false);
+    const struct grid_codec codec = GRID_SIGNED(iq3_s, 1, false, true);
     struct grid_codes c;
     for (int at = 0, n; at < n_block; at += n) {
         struct block_iq3_s *b = (struct block_iq3_s *)blocks + at;
@@ -422,8 +423,8 @@ static void encode_iq3_s(const struct quant_tables *t, const float *x, const flo
 
 #define GRID_IQ1(run)                                                                                                  \
     {                                                                                                                  \
-        .grid = &t->iq1, .scale_hi = 15, .n_round = 1, .unit = 0.125f, .has_shift = true, .shift_run = (run),          \
-        .first = 0.48f / 8, .factor = 1.3f, .n_try = 3                                                                 \
+        .grid = &t->iq1, .scale_hi = 15, .n_round = 1, .unit = 0.125f, .as_large = true, .has_shift = true,            \
+        .shift_run = (run), .first = 0.48f / 8, .factor = 1.3f, .n_try = 3                                             \
     }
 
 static void encode_iq1_s(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)

@@ -40,6 +40,29 @@ static inline void spread(const struct supers *s, const float *of_block, union u
         out->f[u] = of_block[u / s->n_sub < s->n_block ? u / s->n_sub : 0];
 }
 
+/* The sum over each block's sub-blocks. */
+static inline void add_up(const struct supers *s, const union units *u, float *of_block)
+{
+    for (int k = 0; k < s->n_block; k++) {
+        of_block[k] = 0;
+        for (int j = 0; j < s->n_sub; j++)
+            of_block[k] += u->f[k * s->n_sub + j];
+    }
+}
+
+/* Scales of blocks as large as the weights are, by the sums of w x^2 and of w v^2 over sub-blocks, v the values that
+ * are scaled. What errs least is smaller: by sqrt(1 - error^2), at two bits some 5 %, and with it all that is computed
+ * from it. The sign stays, and the whole where nothing determines it. */
+static inline void match_sizes(const struct supers *s, const union units *xx, const union units *vv, float *of_block)
+{
+    float sum_xx[MAX_UNIT / 8], sum_vv[MAX_UNIT / 8];
+    add_up(s, xx, sum_xx);
+    add_up(s, vv, sum_vv);
+    for (int k = 0; k < s->n_block; k++)
+        if (sum_xx[k] > 0 && sum_vv[k] > 0)
+            of_block[k] = copysignf(sqrtf(sum_xx[k] / sum_vv[k]), of_block[k]);
+}
+
 /* ---- a scale of integer scales ------------------------------------------------------------------------------- */
 
 /* Weights are d * scale * value, value an integer lo..hi or one of a book's. */
@@ -47,6 +70,7 @@ struct super_codec {
     int lo, hi;
     const struct fit_book *book; /* or NULL */
     int scale_lo, scale_hi, n_round;
+    bool as_large; /* as the weights are, rather than what errs least */
 };
 
 struct super {
@@ -85,11 +109,12 @@ static inline void super_codes(const struct super_codec *c, const struct batch *
         codes[i] -= c->lo;
 }
 
-/* Each block's scale that fits its values best, where they determine one. */
+/* Each block's scale that fits its values best, or makes them as large as the weights, where they determine one. */
 static inline void refit(const struct super_codec *c, const struct supers *s, const union units *d,
-                         const union units *scale, float *of_block)
+                         const union units *scale, bool as_large, float *of_block)
 {
-    union units xv, vv;
+    union units xx, xv, vv;
+    float sum_xv[MAX_UNIT / 8], sum_vv[MAX_UNIT / 8];
     for (int g = 0; g < s->n_group; g++) {
         const struct batch *b = &s->groups[g];
         vf id = v_inverse(d->v[g] * scale->v[g]);
@@ -101,15 +126,16 @@ static inline void refit(const struct super_codec *c, const struct supers *s, co
             xv.v[g] += wv * b->x[i];
             vv.v[g] += wv * v;
         }
+        xx.v[g] = sum_squares(b->x, b->w, s->len);
     }
-    for (int k = 0; k < s->n_block; k++) {
-        float sum_xv = 0, sum_vv = 0;
-        for (int j = 0; j < s->n_sub; j++) {
-            sum_xv += xv.f[k * s->n_sub + j];
-            sum_vv += vv.f[k * s->n_sub + j];
-        }
-        of_block[k] = sum_vv > 0 ? sum_xv / sum_vv : of_block[k];
+    if (as_large) {
+        match_sizes(s, &xx, &vv, of_block);
+        return;
     }
+    add_up(s, &xv, sum_xv);
+    add_up(s, &vv, sum_vv);
+    for (int k = 0; k < s->n_block; k++)
+        of_block[k] = sum_vv[k] > 0 ? sum_xv[k] / sum_vv[k] : of_block[k];
 }
 
 /* half: where the first block's d is stored; the next one's is `stride` bytes on. */
@@ -134,7 +160,7 @@ static inline void super_fit(const struct super_codec *c, const struct supers *s
     for (int round = 0; round < c->n_round; round++) {
         for (int g = 0; g < s->n_group; g++)
             scale.v[g] = choose_scale(c, &s->groups[g], s->len, d.v[g], scale.v[g]);
-        refit(c, s, &d, &scale, of_block);
+        refit(c, s, &d, &scale, false, of_block);
         for (int k = 0; k < s->n_block; k++)
             of_block[k] = fit_store_half(half + (size_t)k * stride, of_block[k]);
         spread(s, of_block, &d);
@@ -144,13 +170,19 @@ static inline void super_fit(const struct super_codec *c, const struct supers *s
         super_codes(c, &s->groups[g], s->len, d.v[g] * scale.v[g], codes);
         lanes_bytes(out->code + g * LANES * s->len, s->len, LANES, codes);
     }
+    if (c->as_large) {
+        refit(c, s, &d, &scale, true, of_block);
+        for (int k = 0; k < s->n_block; k++)
+            fit_store_half(half + (size_t)k * stride, of_block[k]);
+    }
     for (int u = 0; u < s->n_group * LANES; u++)
         out->scale[u] = (int16_t)scale.f[u];
 }
 
 static void encode_q3_k(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    static const struct super_codec codec = {.lo = -4, .hi = 3, .scale_lo = -32, .scale_hi = 31, .n_round = 2};
+    static const struct super_codec codec = {
+        .lo = -4, .hi = 3, .scale_lo = -32, .scale_hi = 31, .n_round = 2, .as_large = true};
     struct block_q3_k *b = blocks;
     struct supers s;
     struct super fitted;
@@ -225,6 +257,7 @@ static void encode_iq4_xs(const struct quant_tables *t, const float *x, const fl
 /* Weights are d * scale * q - dmin * min, q in 0..hi, scale and min in 0..scale_hi. */
 struct affine_codec {
     int hi, scale_hi;
+    bool as_large; /* as the weights are, rather than what errs least */
 };
 
 struct affine {
@@ -266,6 +299,7 @@ static inline void refit_affine(const struct affine_codec *c, const struct super
                                 float *d, float *dmin)
 {
     union units sum[5];
+    float t[5][MAX_UNIT / 8];
     for (int g = 0; g < s->n_group; g++) {
         const struct batch *b = &s->groups[g];
         struct fit_affine f = affine_of(a, g, a->scale.v[g], a->min.v[g]);
@@ -284,18 +318,42 @@ static inline void refit_affine(const struct affine_codec *c, const struct super
         sum[3].v[g] = sm * m;
         sum[4].v[g] = sw * m * m;
     }
+    for (int i = 0; i < 5; i++)
+        add_up(s, &sum[i], t[i]);
     for (int k = 0; k < s->n_block; k++) {
-        float t[5] = {0};
-        for (int i = 0; i < 5; i++)
-            for (int j = 0; j < s->n_sub; j++)
-                t[i] += sum[i].f[k * s->n_sub + j];
-        float xs = t[0], xm = t[1], ss = t[2], sm = t[3], mm = t[4], det = ss * mm - sm * sm;
+        float xs = t[0][k], xm = t[1][k], ss = t[2][k], sm = t[3][k], mm = t[4][k], det = ss * mm - sm * sm;
         if (det > 1e-6f * ss * mm && xs * mm > xm * sm && xm * ss > xs * sm) {
             d[k] = (xs * mm - xm * sm) / det;
             dmin[k] = (xm * ss - xs * sm) / det;
         } else if (ss > 0 && !(mm > 0)) {
             d[k] = xs / ss;
         }
+    }
+}
+
+/* d and dmin made as large as the weights are. */
+static inline void resize_affine(const struct affine_codec *c, const struct supers *s, const struct affine_units *a,
+                                 float *d, float *dmin)
+{
+    union units xx, vv;
+    float size[MAX_UNIT / 8];
+    for (int g = 0; g < s->n_group; g++) {
+        const struct batch *b = &s->groups[g];
+        struct fit_affine f = affine_of(a, g, a->scale.v[g], a->min.v[g]);
+        vi q[32];
+        vf v[32];
+        fit_affine_error(b->x, b->w, s->len, f, c->hi, q);
+        for (int i = 0; i < s->len; i++)
+            v[i] = f.d * v_float(q[i]) + f.m;
+        xx.v[g] = sum_squares(b->x, b->w, s->len);
+        vv.v[g] = sum_squares(v, b->w, s->len);
+    }
+    for (int k = 0; k < s->n_block; k++)
+        size[k] = 1;
+    match_sizes(s, &xx, &vv, size);
+    for (int k = 0; k < s->n_block; k++) {
+        d[k] *= size[k];
+        dmin[k] *= size[k];
     }
 }
 
@@ -351,6 +409,10 @@ static inline void affine_fit(const struct affine_codec *c, const struct supers 
         fit_affine_error(b->x, b->w, s->len, affine_of(&a, g, a.scale.v[g], a.min.v[g]), c->hi, codes);
         lanes_bytes(out->q + g * LANES * s->len, s->len, LANES, codes);
     }
+    if (c->as_large) {
+        resize_affine(c, s, &a, d, dmin);
+        store_affine(s, &to, d, dmin, &a);
+    }
     for (int u = 0; u < s->n_group * LANES; u++) {
         out->scale[u] = (uint8_t)a.scale.f[u];
         out->min[u] = (uint8_t)a.min.f[u];
@@ -359,7 +421,7 @@ static inline void affine_fit(const struct affine_codec *c, const struct supers 
 
 static void encode_q2_k(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    static const struct affine_codec codec = {.hi = 3, .scale_hi = 15};
+    static const struct affine_codec codec = {.hi = 3, .scale_hi = 15, .as_large = true};
     struct block_q2_k *b = blocks;
     struct supers s;
     struct affine a;

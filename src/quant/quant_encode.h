@@ -1,7 +1,8 @@
 /* Encoders: rows of float weights to the block formats.
  *
  * Each block's scales are searched for the least sum of importance * (weight - decoded weight)^2, so decoded weights
- * are as near as a few dozen tries find. The same input gives the same bytes on every machine. */
+ * are as near as a few dozen tries find. Of most types of few bits they are then made as large as the weights,
+ * which models answer better to. The same input gives the same bytes on every machine. */
 #ifndef QUANT_QUANT_ENCODE_H
 #define QUANT_QUANT_ENCODE_H
 

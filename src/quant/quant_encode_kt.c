@@ -312,8 +312,7 @@ void kt_encode_row(const struct kt_tables *t, const struct quant_info *q, const 
         block_weights(importance, at, w);
         encode_block(b, x + at, w, d, blocks, &sums);
     }
-    /* What errs least is smaller than the weights, at 2 bits by 4 %, and so is all that is computed from it. Stored is
-     * what is as large as they are: the error grows by 1 %, and the model's divergence falls by 2 to 19 %. */
+    /* As large as the weights are, rather than what errs least (quant/encode_super.h: match_sizes). */
     if (sums.qq > 0)
         d *= (float)sqrt(sums.xx / sums.qq);
     memcpy(row, &d, sizeof d);

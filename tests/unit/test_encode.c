@@ -35,11 +35,15 @@ static float normal(struct random *r)
     return (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * random_unit(r)));
 }
 
-/* The relative error of N_ROW rows of normal numbers, with errors weighed by `weight` (NULL: alike). */
-static double error_of(const struct quant_info *q, const float *importance, const float *weight)
+/* Sums over N_ROW rows of normal numbers, weighed by `weight` (NULL: alike). */
+struct sums {
+    double error, size, decoded; /* of squares: of what decoded weights are off, of weights, of decoded weights */
+};
+
+static struct sums sums_of(const struct quant_info *q, const float *importance, const float *weight)
 {
     struct random r = random_seed(7);
-    double error = 0, size = 0;
+    struct sums s = {0, 0, 0};
     for (int row = 0; row < N_ROW; row++) {
         float x[N], y[N];
         uint8_t bytes[N * 4];
@@ -49,11 +53,19 @@ static double error_of(const struct quant_info *q, const float *importance, cons
         q->decode(bytes, y, N);
         for (int i = 0; i < N; i++) {
             double w = weight ? (double)weight[i] : 1;
-            error += w * ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
-            size += w * (double)x[i] * (double)x[i];
+            s.error += w * ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+            s.size += w * (double)x[i] * (double)x[i];
+            s.decoded += w * (double)y[i] * (double)y[i];
         }
     }
-    return sqrt(error / size);
+    return s;
+}
+
+/* Relative. */
+static double error_of(const struct quant_info *q, const float *importance, const float *weight)
+{
+    struct sums s = sums_of(q, importance, weight);
+    return sqrt(s.error / s.size);
 }
 
 /* Errors on normal numbers, and a fiftieth. */
@@ -63,10 +75,10 @@ static const struct {
 } bounds[] = {
     {QUANT_F32, 0},         {QUANT_F16, 0.000215},  {QUANT_BF16, 0.00167},  {QUANT_Q1_0, 0.606},
     {QUANT_Q2_0, 0.356},    {QUANT_Q4_0, 0.081},    {QUANT_Q4_1, 0.0716},   {QUANT_Q5_0, 0.0398},
-    {QUANT_Q5_1, 0.034},    {QUANT_Q8_0, 0.00532},  {QUANT_Q2_K, 0.264},    {QUANT_Q3_K, 0.146},
-    {QUANT_Q4_K, 0.0703},   {QUANT_Q5_K, 0.0348},   {QUANT_Q6_K, 0.0171},   {QUANT_IQ1_S, 0.449},
-    {QUANT_IQ1_M, 0.417},   {QUANT_IQ2_XXS, 0.335}, {QUANT_IQ2_XS, 0.289},  {QUANT_IQ2_S, 0.241},
-    {QUANT_IQ3_XXS, 0.181}, {QUANT_IQ3_S, 0.13},    {QUANT_IQ4_NL, 0.0739}, {QUANT_IQ4_XS, 0.0746},
+    {QUANT_Q5_1, 0.034},    {QUANT_Q8_0, 0.00532},  {QUANT_Q2_K, 0.267},    {QUANT_Q3_K, 0.146},
+    {QUANT_Q4_K, 0.0703},   {QUANT_Q5_K, 0.0348},   {QUANT_Q6_K, 0.0171},   {QUANT_IQ1_S, 0.461},
+    {QUANT_IQ1_M, 0.427},   {QUANT_IQ2_XXS, 0.34},  {QUANT_IQ2_XS, 0.289},  {QUANT_IQ2_S, 0.243},
+    {QUANT_IQ3_XXS, 0.181}, {QUANT_IQ3_S, 0.1301},  {QUANT_IQ4_NL, 0.0739}, {QUANT_IQ4_XS, 0.0746},
     {QUANT_TQ1_0, 0.437},   {QUANT_TQ2_0, 0.437},   {QUANT_MXFP4, 0.113},   {QUANT_NVFP4, 0.0915},
     {QUANT_IQ2_KT, 0.2959}, {QUANT_IQ3_KT, 0.1541}, {QUANT_IQ4_KT, 0.089},
 };
@@ -96,6 +108,24 @@ static void important_columns_err_less(void **state)
         bool has_choice = q->block_len > 1 && q->type != QUANT_Q8_0;
         if (has_choice ? !(with < 0.995 * without) : with != without)
             fail_msg("%s errs by %.5f with importances, %.5f without", q->name, with, without);
+    }
+}
+
+/* With importances: as these weigh them. */
+static void weights_of_few_bits_keep_their_size(void **state)
+{
+    static const enum quant_type types[] = {QUANT_IQ1_S,   QUANT_IQ1_M, QUANT_IQ2_XXS, QUANT_IQ2_S,
+                                            QUANT_IQ3_XXS, QUANT_IQ3_S, QUANT_IQ2_KT,  QUANT_IQ3_KT,
+                                            QUANT_IQ4_KT,  QUANT_Q2_K,  QUANT_Q3_K};
+    float importance[N];
+    for (int i = 0; i < N; i++)
+        importance[i] = i % 5 == 0 ? 100 : 1;
+    for (size_t i = 0; i < 2 * sizeof types / sizeof *types; i++) {
+        const struct quant_info *q = quant_info(types[i / 2]);
+        struct sums s = sums_of(q, i % 2 ? importance : NULL, i % 2 ? importance : NULL);
+        double times = sqrt(s.decoded / s.size);
+        if (!(fabs(times - 1) < 0.001))
+            fail_msg("%s: decoded weights are %.5f times as large%s", q->name, times, i % 2 ? ", weighted" : "");
     }
 }
 
@@ -221,7 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_encoder_errs_little),          cmocka_unit_test(important_columns_err_less),
         cmocka_unit_test(odd_rows_decode_to_finite_numbers),  cmocka_unit_test(the_nearest_point_is_found),
-        cmocka_unit_test(every_machine_gives_the_same_bytes),
+        cmocka_unit_test(every_machine_gives_the_same_bytes), cmocka_unit_test(weights_of_few_bits_keep_their_size),
     };
     return cmocka_run_group_tests(tests, open_tables, close_tables);
 }
