@@ -447,17 +447,25 @@ static void store_k4_scales(uint8_t s[12], const uint8_t scale[8], const uint8_t
     }
 }
 
+/* Fits blocks [at, at + n), n as many as fit: returns n. */
+static inline int k4_blocks(int hi, const float *x, const float *w, int at, int n_block, struct affine_halves to,
+                            struct affine *out)
+{
+    const struct affine_codec codec = {.hi = hi, .scale_hi = 63};
+    struct supers s;
+    int most = supers_per_batch(8), n = n_block - at < most ? n_block - at : most;
+    size_t off = (size_t)at * QUANT_SUPER;
+    supers_load(&s, x + off, w ? w + off : NULL, n, 8);
+    affine_fit(&codec, &s, to, out);
+    return n;
+}
+
 static void encode_q4_k(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    static const struct affine_codec codec = {.hi = 15, .scale_hi = 63};
-    struct supers s;
     struct affine a;
-    for (int at = 0, most = supers_per_batch(8); at < n_block; at += most) {
+    for (int at = 0, n; at < n_block; at += n) {
         struct block_q4_k *b = (struct block_q4_k *)blocks + at;
-        int n = n_block - at < most ? n_block - at : most;
-        size_t off = (size_t)at * QUANT_SUPER;
-        supers_load(&s, x + off, w ? w + off : NULL, n, 8);
-        affine_fit(&codec, &s, (struct affine_halves){b->d, b->dmin, sizeof *b}, &a);
+        n = k4_blocks(15, x, w, at, n_block, (struct affine_halves){b->d, b->dmin, sizeof *b}, &a);
         for (int k = 0; k < n; k++, b++) {
             store_k4_scales(b->scales, a.scale + 8 * k, a.min + 8 * k);
             for (int j = 0; j < 4; j++)
@@ -471,15 +479,10 @@ static void encode_q4_k(const struct quant_tables *t, const float *x, const floa
 
 static void encode_q5_k(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
-    static const struct affine_codec codec = {.hi = 31, .scale_hi = 63};
-    struct supers s;
     struct affine a;
-    for (int at = 0, most = supers_per_batch(8); at < n_block; at += most) {
+    for (int at = 0, n; at < n_block; at += n) {
         struct block_q5_k *b = (struct block_q5_k *)blocks + at;
-        int n = n_block - at < most ? n_block - at : most;
-        size_t off = (size_t)at * QUANT_SUPER;
-        supers_load(&s, x + off, w ? w + off : NULL, n, 8);
-        affine_fit(&codec, &s, (struct affine_halves){b->d, b->dmin, sizeof *b}, &a);
+        n = k4_blocks(31, x, w, at, n_block, (struct affine_halves){b->d, b->dmin, sizeof *b}, &a);
         for (int k = 0; k < n; k++, b++) {
             store_k4_scales(b->scales, a.scale + 8 * k, a.min + 8 * k);
             memset(b->qh, 0, sizeof b->qh);
