@@ -71,10 +71,11 @@ static void print_summary(struct quantize *z)
 static void plan_pieces(struct quantize *z, struct job *j, size_t dst_row)
 {
     const struct gguf_tensor *t = j->t;
-    assert(t->ne[0] > 0 && j->sums.n_weight > 0);
+    assert(t->ne[0] > 0);
     quant_row_bytes(t->info, t->ne[0], &j->source_row);
     j->dst_row = dst_row;
     j->n_row = j->sums.n_weight / t->ne[0];
+    assert(j->n_row > 0);
     j->piece_rows = t->ne[0] < PIECE_WEIGHTS ? PIECE_WEIGHTS / t->ne[0] : 1;
     if (j->piece_rows > j->n_row)
         j->piece_rows = j->n_row;
