@@ -3,7 +3,8 @@
 
 usage: measure_car.py quality MOEBIUS MODEL OUT.csv CHUNKS PERCENT TEXT...   perplexity against exact routing, by
        setting, with PERCENT of the experts in memory
-       measure_car.py speed MOEBIUS MODEL OUT.csv TEXT [OPTION...]   a round of decoding by setting; OPTIONs are moebius's
+       measure_car.py speed MOEBIUS MODEL OUT.csv TEXT [OPTION...]   a round of decoding by setting that goes on from TEXT; OPTIONs are
+       moebius's
        measure_car.py draw QUALITY.csv SPEED.csv FOLDER              the pictures
 
 Settings are run one after the other. A file that exists is added to: quality leaves out what it has, and of several rounds
@@ -58,9 +59,11 @@ def quality(moebius, model, path, chunks, budget, *texts):
 
 
 def speed(moebius, model, path, text, *options):
-    settings = [("off", "1", [])] + [(way, x, WAYS[way]) for way in ("plain", "backfill") for x in THRESHOLDS]
+    settings = [("off", "1", [])] + [(way, x, more) for way, more in WAYS.items() for x in THRESHOLDS]
     with tempfile.TemporaryDirectory() as folder:
         for way, x, more in settings:
+            if way == "warm-up":
+                more = ["--car-warmup", str(s["prefill"]["n_tok"] + 16)]  # a quarter of the 64
             stats = os.path.join(folder, "stats.json")
             subprocess.run([moebius, "generate", "-m", model, "-f", text, "-n", "64", "--temp", "0", "--ignore-eos", "--ids",
                             "--cold", "--car", x, *more, "--stats-json", stats, *options], capture_output=True, check=True)
@@ -145,7 +148,8 @@ def draw(quality_csv, speed_csv, folder):
     p = Plot("Decoding, 12 layers of a Qwen3-30B-A3B shape", "threshold", "tokens a second",
              lambda v: (v - 0.3) / 0.75, lambda v: v / top, ticks + [(1, "off")],
              [(v, f"{v:g}") for v in range(0, int(top) + 1, 5)])
-    for way, name, colour in (("plain", "--car", COLOURS[0]), ("backfill", "--car, --backfill 4", COLOURS[1])):
+    for (way, options), colour in zip(WAYS.items(), COLOURS):
+        name = " ".join(options[:1]) or "--car alone"
         p.line(name, [(float(x), middle[way, x]) for x in THRESHOLDS] + [(1, middle["off", "1"])], colour)
     p.save(os.path.join(folder, "car-speed.svg"))
 
