@@ -90,15 +90,14 @@ static const struct kernels *const tables[CPU_N_LEVEL] = {
 
 #elif defined(__aarch64__)
 
-#define K_SCALAR(name, type, len)  [QUANT_##name] = matmul_##type##_scalar,
 #define K_NEON(name, type, len)    [QUANT_##name] = matmul_##type##_neon,
 #define K_DOTPROD(name, type, len) [QUANT_##name] = matmul_##type##_dotprod,
 #define K_R16(name, type, len)     [QUANT_##name] = LAYOUT_R16,
 
 static const struct kernels neon = {
     .name = "neon",
-    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_NEON) KERNELS_EXPAND_LIST(K_SCALAR)},
-    .layout = {KERNELS_R16_LIST(K_R16)},
+    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_NEON) KERNELS_EXPAND_LIST(K_NEON)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
     .act =
         {
 #include "kernels/act_kinds.def"
@@ -109,8 +108,8 @@ static const struct kernels neon = {
 
 static const struct kernels dotprod = {
     .name = "dotprod",
-    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_DOTPROD) KERNELS_EXPAND_LIST(K_SCALAR)},
-    .layout = {KERNELS_R16_LIST(K_R16)},
+    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_DOTPROD) KERNELS_EXPAND_LIST(K_DOTPROD)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
     .act =
         {
 #include "kernels/act_kinds.def"

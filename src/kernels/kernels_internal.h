@@ -35,7 +35,7 @@
     K(Q5_K, q5_k, 256)                                                                                                 \
     K(Q6_K, q6_k, 256)                                                                                                 \
     K(IQ4_XS, iq4_xs, 256)
-/* those that x86/expand_template.h expands in L1 */
+/* those that body/expand_template.h expands in L1 */
 #define KERNELS_EXPAND_LIST(K)                                                                                         \
     K(IQ1_S, iq1_s, 256)                                                                                               \
     K(IQ1_M, iq1_m, 256)                                                                                               \

@@ -1,8 +1,5 @@
 /* Integer dots of body/r16_template.h on NEON: every format's weights fit signed bytes, so that one step does for all.
- * Include after lanes_neon.h and what defines
- *   neon_dot        acc + the four products of signed bytes in each lane
- *   neon_dot_lane   the same of vectors, with the four bytes of one lane of x; lane: a constant
- * The functions are those of x86/dot_maddubs.h; all is exact. */
+ * Include after lanes_neon.h and one of dot_lane_*.h. The functions are those of x86/dot_maddubs.h; all is exact. */
 #ifndef KERNELS_ARM_DOT_NEON_H
 #define KERNELS_ARM_DOT_NEON_H
 

@@ -6,6 +6,7 @@
 
 #define K(name, type, len) kernel_matmul_fn matmul_##type##_neon, matmul_##type##_dotprod;
 KERNELS_R16_LIST(K)
+KERNELS_EXPAND_LIST(K)
 #undef K
 #define K(name, type, len) kernel_matmul_fn matmul_##type##_neon;
 KERNELS_FLOAT_LIST(K)

@@ -79,6 +79,14 @@ static inline vi vi_sub8(vi x, vi y)
 {
     return (vi){NEON_MAP2(neon_sub8, x, y)};
 }
+static inline int32x4_t neon_abs8(int32x4_t x)
+{
+    return vreinterpretq_s32_s8(vabsq_s8(NEON_S8(x)));
+}
+static inline vi vi_abs8(vi x)
+{
+    return (vi){NEON_MAP1(neon_abs8, x)};
+}
 static inline vi vi_mul(vi x, vi y)
 {
     return (vi){NEON_MAP2(vmulq_s32, x, y)};
@@ -134,6 +142,11 @@ static inline vf vf_of_one(float32x4_t x)
 static inline vf vf_zero(void)
 {
     return vf_of_one(vdupq_n_f32(0));
+}
+static inline vf vf_load(const void *p)
+{
+    const float *q = p;
+    return (vf){vld1q_f32(q), vld1q_f32(q + 4), vld1q_f32(q + 8), vld1q_f32(q + 12)};
 }
 static inline vf vf_set1(float x)
 {

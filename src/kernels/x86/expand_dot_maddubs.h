@@ -31,6 +31,7 @@ static inline vi ex_sum_bytes(vi bytes)
 {
     return vi_madd16(vi_maddubs(bytes, vi_set1(0x01010101)), vi_set1(0x10001));
 }
+#include "kernels/x86/expand_sums.h"
 
 /* s[t] += factor * (n vectors of weights by the activations at q[t]). Pairs sum to at most 2 * 127 * 127 = 32258 (wide:
  * signs go to the activations). */

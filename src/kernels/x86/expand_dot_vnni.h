@@ -27,6 +27,7 @@ static inline vi ex_sum_bytes(vi bytes)
 {
     return _mm512_dpbusd_epi32(vi_set1(0), bytes, vi_set1(0x01010101));
 }
+#include "kernels/x86/expand_sums.h"
 
 struct ex_bytes4 {
     int8_t b[4];

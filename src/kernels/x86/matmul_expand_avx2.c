@@ -7,4 +7,4 @@ enum { TILE = 4 }; /* most tokens of a register tile */
 #include "kernels/x86/expand_ops_avx2.h"
 
 #define EX_NAME(type) matmul_##type##_avx2
-#include "kernels/x86/expand_template.h"
+#include "kernels/body/expand_template.h"

@@ -7,4 +7,4 @@ enum { TILE = 8 }; /* most tokens of a register tile */
 #include "kernels/x86/expand_ops_avx512.h"
 
 #define EX_NAME(type) matmul_##type##_avx512
-#include "kernels/x86/expand_template.h"
+#include "kernels/body/expand_template.h"

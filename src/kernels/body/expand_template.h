@@ -4,7 +4,7 @@
  * The including file has chosen lanes_*.h, expand_ops_*.h and expand_dot_*.h, and defines TILE, the most tokens of a
  * register tile, and EX_NAME(type), the kernels' names. */
 #include "kernels/kernels_internal.h"
-#include "kernels/x86/expand_blocks.h"
+#include "kernels/body/expand_blocks.h"
 #include "quant/layout.h"
 
 enum { CHUNK = 64, PREFETCH_BYTES = 4096 };
@@ -19,7 +19,6 @@ struct ex_format {
     int sub;        /* weights of a sub-block; 0: one scale for the block */
     float unit;     /* what d is multiplied with */
     bool wide;      /* weights use the whole range of a byte */
-    int offset;     /* of the weights of formats for activations of 32 */
 };
 
 /* What tokens [t0, t0 + n_tok) have for 256 or 32 weights: number `i` of them in a row. */
@@ -86,7 +85,8 @@ KERNELS_ALWAYS_INLINE void ex_tile_32(vf acc[], const vi *w, const vf *d, struct
         first[t] = second[t] = sum[t] = vi_set1(0);
     ex_dot(first, w, halves ? 4 : 8, one, false, x.q, n_tok);
     if (halves) {
-        ex_dot(sum, ones, 4, one, false, x.q, n_tok);
+        if (EX_NARROW_OFFSET)
+            ex_dot(sum, ones, 4, one, false, x.q, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             x.q[t] += 16;
@@ -94,7 +94,7 @@ KERNELS_ALWAYS_INLINE void ex_tile_32(vf acc[], const vi *w, const vf *d, struct
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        vi all = vi_set1(*x.sum[t]), of_first = halves ? sum[t] : all, offset = vi_set1(f.offset);
+        vi all = vi_set1(*x.sum[t]), of_first = halves ? sum[t] : all, offset = vi_set1(EX_NARROW_OFFSET);
         vf v = vf_mul(d[0], vf_of(vi_sub(first[t], vi_mul(offset, of_first))));
         if (halves)
             v = vf_fma(d[1], vf_of(vi_sub(second[t], vi_mul(offset, vi_sub(all, of_first)))), v);
@@ -146,7 +146,7 @@ KERNELS_ALWAYS_INLINE void ex_rows(const struct kernel_matmul *a, struct ex_form
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b++, block += block_bytes) {
         for (int i = 0; i < f.n_vec; i++)
-            _mm_prefetch((const char *)block + PREFETCH_BYTES + 64 * i, _MM_HINT_T0);
+            __builtin_prefetch(block + PREFETCH_BYTES + 64 * i);
         f.expand(&e, block + lane * 4);
         if (head)
             e.d[0] = row_d;
@@ -179,9 +179,9 @@ EX_KERNEL(iq3_xxs, 0, .len = 256, .n_vec = 24, .tail = 2, .sub = 32, .unit = 0.2
 EX_KERNEL(iq3_s, 0, .len = 256, .n_vec = 27, .tail = 2, .sub = 32, .unit = 1)
 EX_KERNEL(tq1_0, 0, .len = 256, .n_vec = 13, .tail = 2, .unit = 1)
 EX_KERNEL(tq2_0, 0, .len = 256, .n_vec = 16, .tail = 2, .unit = 1)
-EX_KERNEL(q1_0, 0, .len = 128, .n_vec = 4, .tail = 2, .unit = 1, .offset = 1)
-EX_KERNEL(q2_0, 0, .len = 64, .n_vec = 4, .tail = 2, .unit = 1, .offset = 1)
-EX_KERNEL(nvfp4, 0, .len = 64, .n_vec = 9, .sub = 16, .offset = EX_NVFP4_OFFSET)
+EX_KERNEL(q1_0, 0, .len = 128, .n_vec = 4, .tail = 2, .unit = 1)
+EX_KERNEL(q2_0, 0, .len = 64, .n_vec = 4, .tail = 2, .unit = 1)
+EX_KERNEL(nvfp4, 0, .len = 64, .n_vec = 9, .sub = 16)
 EX_KERNEL(iq2_kt, 4, .len = 256, .n_vec = 17, .sub = 32, .wide = true)
 EX_KERNEL(iq3_kt, 4, .len = 256, .n_vec = 25, .sub = 32, .wide = true)
 EX_KERNEL(iq4_kt, 4, .len = 256, .n_vec = 32, .sub = 32, .wide = true)

@@ -3,8 +3,8 @@
  * expand_dot_*.h. What the bits of a block mean: quant/blocks.h.
  *
  * `p` is the block's first vector in the lanes of the rows; vector i of it is at p + 64 * i. */
-#ifndef KERNELS_X86_EXPAND_BLOCKS_H
-#define KERNELS_X86_EXPAND_BLOCKS_H
+#ifndef KERNELS_BODY_EXPAND_BLOCKS_H
+#define KERNELS_BODY_EXPAND_BLOCKS_H
 
 #include "kernels/kernels_internal.h"
 #include "quant/blocks.h"
@@ -13,17 +13,22 @@
 struct ex_block {
     vi w[64];      /* four weights a lane, in the order of the row */
     vi factor[16]; /* of each sub-block, for ex_dot */
-    vi words[8];   /* the scales of weights 32i to 32i + 15 and 32i + 16 to 32i + 31, in two words */
+    vi words[8];   /* if EX_HAS_OFFSET: the scales of weights 32i to 32i + 15 and 32i + 16 to 32i + 31, as words */
     vf d[4];       /* of the block; NVFP4: of each 16 weights */
 };
 
 #define EX_VEC(p, i) vi_load((p) + 64 * (i))
-#define EX_BYTES(x)  vi_set1((int32_t)((uint32_t)(x)*0x01010101u))
+#define EX_BYTES(x)  vi_set1((int32_t)((uint32_t)((x)&255) * 0x01010101u))
 #define EX_PAIR(x)   vi_set1((x)*0x10001)
-#define EX_LEVELS2(a, b, c)                                                                                            \
+/* A weight in the narrow form. */
+#define EX_NARROW(x) (uint8_t)(EX_NARROW_OFFSET + (x))
+#define EX_LEVELS2(a, b, c, d)                                                                                         \
     {                                                                                                                  \
-        a, b, c, 0, b, 0, 0, 0, c, 0, 0, 0, 0, 0, 0, 0                                                                 \
+        EX_NARROW(a), EX_NARROW(b), EX_NARROW(c), EX_NARROW(d), EX_NARROW(b), 0, 0, 0, EX_NARROW(c), 0, 0, 0,          \
+            EX_NARROW(d), 0, 0, 0                                                                                      \
     }
+
+enum { EX_HAS_OFFSET = EX_NARROW_OFFSET || EX_WIDE_OFFSET };
 
 /* ---- pieces ------------------------------------------------------------------------------------------------- */
 
@@ -31,7 +36,8 @@ struct ex_block {
 KERNELS_ALWAYS_INLINE void ex_scale32(struct ex_block *e, int j, vi scale)
 {
     e->factor[j] = ex_factor(scale);
-    e->words[j] = vi_or(vi_and(scale, vi_set1(0xffff)), vi_shl(scale, 16));
+    if (EX_HAS_OFFSET)
+        e->words[j] = vi_or(vi_and(scale, vi_set1(0xffff)), vi_shl(scale, 16));
 }
 
 /* The scales, not negative, of sub-blocks 2j and 2j + 1 of 16. */
@@ -39,7 +45,8 @@ KERNELS_ALWAYS_INLINE void ex_scale16(struct ex_block *e, int j, vi first, vi se
 {
     e->factor[2 * j] = ex_factor(first);
     e->factor[2 * j + 1] = ex_factor(second);
-    e->words[j] = vi_or(first, vi_shl(second, 16));
+    if (EX_HAS_OFFSET)
+        e->words[j] = vi_or(first, vi_shl(second, 16));
 }
 
 /* 2s + 1, s: the low bits of x */
@@ -102,8 +109,8 @@ KERNELS_ALWAYS_INLINE vi ex_levels4(vi entry, int i, const uint8_t levels[16])
  */
 KERNELS_ALWAYS_INLINE void ex_iq2_groups(struct ex_block *e, int a, int b, vi entries, vi signs)
 {
-    static const uint8_t levels[16] = EX_LEVELS2(64 + 8, 64 + 25, 64 + 43);
-    vi sign_a = ex_spread(signs, 0), sign_b = ex_spread(signs, 2), twice = EX_BYTES(128);
+    static const uint8_t levels[16] = EX_LEVELS2(8, 25, 43, 0);
+    vi sign_a = ex_spread(signs, 0), sign_b = ex_spread(signs, 2), twice = EX_BYTES(2 * EX_NARROW_OFFSET);
     KERNELS_UNROLL
     for (int half = 0; half < 2; half++) {
         e->w[2 * a + half] = ex_reflect(ex_levels2(entries, half, levels), sign_a, ex_bits(half), twice);
@@ -176,7 +183,7 @@ KERNELS_ALWAYS_INLINE void ex_iq3_groups(struct ex_block *e, int j, const uint16
 {
     KERNELS_UNROLL
     for (int i = 0; i < 2; i++) {
-        vi index[2], entries[2], twice = EX_BYTES(128);
+        vi index[2], entries[2], twice = EX_BYTES(2 * EX_NARROW_OFFSET);
         ex_byte_words(low[i], index);
         KERNELS_UNROLL
         for (int h = 0; h < 2 && n > 256; h++) { /* the ninth bits of groups a and a + 2 */
@@ -196,7 +203,8 @@ KERNELS_ALWAYS_INLINE void ex_iq3_groups(struct ex_block *e, int j, const uint16
 
 KERNELS_ALWAYS_INLINE void ex_iq3_xxs(struct ex_block *e, const uint8_t *p)
 {
-    static const uint8_t levels[16] = {68, 76, 84, 92, 100, 108, 116, 126};
+    static const uint8_t levels[16] = {EX_NARROW(4),  EX_NARROW(12), EX_NARROW(20), EX_NARROW(28),
+                                       EX_NARROW(36), EX_NARROW(44), EX_NARROW(52), EX_NARROW(62)};
     for (int j = 0; j < 8; j++) {
         vi low[2] = {EX_VEC(p, 2 * j), EX_VEC(p, 2 * j + 1)}, aux = EX_VEC(p, 16 + j), seven = vi_set1(127), signs[4];
         KERNELS_UNROLL
@@ -209,7 +217,8 @@ KERNELS_ALWAYS_INLINE void ex_iq3_xxs(struct ex_block *e, const uint8_t *p)
 
 KERNELS_ALWAYS_INLINE void ex_iq3_s(struct ex_block *e, const uint8_t *p)
 {
-    static const uint8_t levels[16] = {65, 67, 69, 71, 73, 75, 77, 79};
+    static const uint8_t levels[16] = {EX_NARROW(1), EX_NARROW(3),  EX_NARROW(5),  EX_NARROW(7),
+                                       EX_NARROW(9), EX_NARROW(11), EX_NARROW(13), EX_NARROW(15)};
     for (int j = 0; j < 8; j++) {
         vi low[2] = {EX_VEC(p, 2 * j), EX_VEC(p, 2 * j + 1)}, all = EX_VEC(p, 18 + j), signs[4];
         KERNELS_UNROLL
@@ -227,7 +236,7 @@ KERNELS_ALWAYS_INLINE void ex_iq3_s(struct ex_block *e, const uint8_t *p)
  */
 KERNELS_ALWAYS_INLINE void ex_iq1_groups(struct ex_block *e, int a, int b, vi entries, vi down)
 {
-    static const uint8_t levels[16] = EX_LEVELS2(64 - 8, 64, 64 + 8);
+    static const uint8_t levels[16] = EX_LEVELS2(-8, 0, 8, 0);
     vi one = vi_set1(1), ones = EX_BYTES(1);
     vi minus_a = vi_or(vi_sub(vi_and(down, one), one), ones); /* 1 where down, else -1 */
     vi minus_b = vi_or(vi_sub(vi_and(vi_shr(down, 16), one), one), ones);
@@ -289,7 +298,7 @@ KERNELS_ALWAYS_INLINE vi *ex_ternaries(vi *w, const uint8_t *p, int n_vec, int n
             even = vi_add(even, vi_shl(even, 1));
             odd = vi_add(odd, vi_shl(odd, 1));
             vi digits = vi_or(vi_and(vi_shr(even, 8), EX_PAIR(3)), vi_and(odd, EX_PAIR(0x300)));
-            w[digit * n_vec + i] = vi_add(digits, EX_BYTES(63));
+            w[digit * n_vec + i] = vi_sub8(digits, EX_BYTES(1 - EX_NARROW_OFFSET));
             even = vi_and(even, EX_PAIR(255));
             odd = vi_and(odd, EX_PAIR(255));
         }
@@ -315,32 +324,32 @@ KERNELS_ALWAYS_INLINE void ex_tq2_0(struct ex_block *e, const uint8_t *p)
 {
     for (int i = 0; i < 64; i++) {
         vi two = vi_and(vi_shr(EX_VEC(p, i / 32 * 8 + i % 8), i % 32 / 8 * 2), EX_BYTES(3));
-        e->w[i] = vi_add(two, EX_BYTES(63));
+        e->w[i] = vi_sub8(two, EX_BYTES(1 - EX_NARROW_OFFSET));
     }
     ex_scales_one(e);
 }
 
-/* The formats for activations of 32: codes, unsigned, without an offset (Q1_0: 0 or 2). */
 KERNELS_ALWAYS_INLINE void ex_q1_0(struct ex_block *e, const uint8_t *p)
 {
     for (int i = 0; i < 32; i++) {
         vi bits = ex_spread(vi_shr(EX_VEC(p, i / 8), i / 2 % 4 * 8), 0);
-        e->w[i] = ex_reflect(vi_set1(0), bits, ex_bits(i % 2), EX_BYTES(2));
+        e->w[i] = vi_sub8(ex_reflect(vi_set1(0), bits, ex_bits(i % 2), EX_BYTES(2)), EX_BYTES(1 - EX_NARROW_OFFSET));
     }
 }
 
 KERNELS_ALWAYS_INLINE void ex_q2_0(struct ex_block *e, const uint8_t *p)
 {
-    static const uint8_t levels[16] = {0, 1, 2, 3, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0};
+    static const uint8_t levels[16] = EX_LEVELS2(-1, 0, 1, 2);
     for (int i = 0; i < 16; i++)
         e->w[i] = ex_levels2(EX_VEC(p, i / 4), i % 4, levels);
 }
 
-enum { EX_NVFP4_OFFSET = 12 }; /* what is added to NVFP4's values */
-
 KERNELS_ALWAYS_INLINE void ex_nvfp4(struct ex_block *e, const uint8_t *p)
 {
-    static const uint8_t levels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+    static const uint8_t levels[16] = {EX_NARROW(0),  EX_NARROW(1),  EX_NARROW(2),  EX_NARROW(3),
+                                       EX_NARROW(4),  EX_NARROW(6),  EX_NARROW(8),  EX_NARROW(12),
+                                       EX_NARROW(0),  EX_NARROW(-1), EX_NARROW(-2), EX_NARROW(-3),
+                                       EX_NARROW(-4), EX_NARROW(-6), EX_NARROW(-8), EX_NARROW(-12)};
     KERNELS_UNROLL
     for (int j = 0; j < 4; j++) {
         e->d[j] = ex_nvfp4_scale(vi_and(vi_shr(EX_VEC(p, 0), 8 * j), vi_set1(255)));
@@ -356,13 +365,13 @@ KERNELS_ALWAYS_INLINE void ex_nvfp4(struct ex_block *e, const uint8_t *p)
 /* The next four weights, as signed bytes; moves the state. */
 KERNELS_ALWAYS_INLINE vi ex_trellis(vi *state)
 {
-    vi bytes = vi_set1(0);
+    vi parts[4];
     KERNELS_UNROLL
     for (int i = 0; i < 4; i++) {
         *state = vi_mul(*state, vi_set1((int32_t)0xcbac1fed));
-        bytes = vi_or(bytes, vi_shl(ex_sum_bytes(vi_and(*state, EX_BYTES(63))), 8 * i));
+        parts[i] = vi_and(*state, EX_BYTES(63));
     }
-    return vi_sub8(bytes, EX_BYTES(126));
+    return vi_sub8(ex_sums_of_bytes(parts), EX_BYTES(126));
 }
 
 KERNELS_ALWAYS_INLINE void ex_iq2_kt(struct ex_block *e, const uint8_t *p)

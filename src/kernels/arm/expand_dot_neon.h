@@ -1,0 +1,39 @@
+/* Integer dots of body/expand_template.h on NEON: expanded weights are signed bytes. Include after dot_neon.h. */
+#ifndef KERNELS_ARM_EXPAND_DOT_NEON_H
+#define KERNELS_ARM_EXPAND_DOT_NEON_H
+
+#include "kernels/kernels_internal.h"
+
+enum { EX_NARROW_OFFSET = 0, EX_WIDE_OFFSET = 0 };
+
+static inline vi ex_wide(vi bytes)
+{
+    return bytes;
+}
+
+static inline vi ex_factor(vi x)
+{
+    return x;
+}
+
+static inline vi ex_dot_words(vi acc, vi x, vi y)
+{
+    return dot_words(acc, x, y);
+}
+
+/* s[t] += factor * (n vectors of weights by the activations at q[t]) */
+KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wide, const int8_t *const q[], int n_tok)
+{
+    struct r16_src src = {.unpacked = w};
+    vi part[TILE];
+    (void)wide;
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        part[t] = vi_set1(0);
+    dot_run(part, &src, 0, n, q, n_tok);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        s[t] = vi_add(s[t], vi_mul(part[t], factor));
+}
+
+#endif
