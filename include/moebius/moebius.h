@@ -279,8 +279,10 @@ typedef struct moebius_car {
 } moebius_car;
 
 typedef struct moebius_session_options {
-    int64_t n_ctx;   /* positions; 0: the model's own, up to 4096 */
-    int64_t n_batch; /* tokens of a prompt computed together, rounded up to a multiple of 64; 0: 512 */
+    int64_t n_ctx; /* positions; 0: the model's own, up to 4096 */
+    /* tokens of a prompt computed together, rounded up to a multiple of 64; 0: 512, or more where experts must be read
+     * and memory permits (moebius_session_chunk) */
+    int64_t n_batch;
     moebius_kv_type kv;
     int64_t sort_cutoff; /* 0: the engine's */
     moebius_car car;
@@ -293,6 +295,10 @@ MOEBIUS_API void moebius_session_close(moebius_session **session);
 
 MOEBIUS_API int64_t moebius_session_n_ctx(const moebius_session *session);
 MOEBIUS_API int64_t moebius_session_pos(const moebius_session *session); /* tokens so far */
+
+/* How many of n tokens would be computed together now, each chunk of them reading the experts that are not in memory:
+ * the more, the less is read; but their work space takes memory from the experts. */
+MOEBIUS_API int64_t moebius_session_chunk(const moebius_session *session, size_t n);
 
 /* Appends n >= 1 tokens and computes the logits after the last. MOEBIUS_LIMIT when they don't fit the context. After
  * a failure the session holds the chunks of tokens that were done (moebius_session_pos tells). */
@@ -317,7 +323,8 @@ MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
 
 /* Forgets everything from position pos on (0 starts afresh) and returns the position it is then at: pos, or 0 where
  * only the start can be gone back to. That is so for models with recurrent layers, and for models with windowed layers
- * when pos lies more than a batch behind the furthest position computed, or before that of a loaded state. */
+ * when pos lies more than a batch, or 512 tokens, behind the furthest position computed, or before that of a loaded
+ * state. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
 
 /* The session to and from a file: tokens, the logits after the last, and the layers' state, so that a loaded session

@@ -172,6 +172,12 @@ err_code backend_wait(struct backend *b, uint64_t fence, struct err *e)
     return b->v->wait(b, fence, e);
 }
 
+void backend_trim(struct backend *b)
+{
+    if (b->v->trim)
+        b->v->trim(b);
+}
+
 struct backend_counters backend_counters(struct backend *b)
 {
     return b->v->counters(b);

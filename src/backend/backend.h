@@ -287,6 +287,9 @@ bool backend_supports(struct backend *b, const struct op *op);
 uint64_t backend_fence(struct backend *b);
 MUST_USE err_code backend_wait(struct backend *b, uint64_t fence, struct err *e);
 
+/* Gives the memory back that operations took for themselves and keep for the next ones. Nothing may be in the queue. */
+void backend_trim(struct backend *b);
+
 /* Operations of a kind: how often, how long, and what they can't do without: bytes of weights and state moved (each
  * once an operation), multiply-adds on bytes and on floats. */
 struct op_counters {

@@ -27,6 +27,7 @@ struct backend_vtable {
     bool (*supports)(struct backend *b, const struct op *op);
     uint64_t (*fence)(struct backend *b);
     err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
+    void (*trim)(struct backend *b); /* NULL: it keeps none */
     struct backend_counters (*counters)(struct backend *b);
     void (*observe)(struct backend *b, backend_observer *observer, void *user); /* NULL: it runs nothing */
     void (*close)(struct backend *b);

@@ -317,6 +317,12 @@ static err_code check_wait(struct backend *b, uint64_t fence, struct err *e)
     return backend_wait(check_of(b)->side[0], fence, e);
 }
 
+static void check_trim(struct backend *b)
+{
+    for (int i = 0; i < 2; i++)
+        backend_trim(check_of(b)->side[i]);
+}
+
 static struct backend_counters check_counters(struct backend *b)
 {
     return backend_counters(check_of(b)->side[0]);
@@ -357,6 +363,7 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .supports = check_supports,
         .fence = check_fence,
         .wait = check_wait,
+        .trim = check_trim,
         .counters = check_counters,
         .observe = check_observe,
         .close = check_close,

@@ -265,6 +265,16 @@ static err_code cpu_wait(struct backend *b, uint64_t fence, struct err *e)
     return report(cpu_of(b), e);
 }
 
+static void cpu_trim(struct backend *b)
+{
+    struct cpu *c = cpu_of(b);
+    for (int i = 0; i < N_SCRATCH; i++) {
+        mem_unmap(c->scratch[i].p, c->scratch[i].n_bytes, MEM_SCRATCH);
+        c->scratch[i].p = NULL;
+        c->scratch[i].n_bytes = 0;
+    }
+}
+
 static struct backend_counters cpu_counters(struct backend *b)
 {
     return cpu_of(b)->counters;
@@ -278,10 +288,8 @@ static void cpu_observe(struct backend *b, backend_observer *observer, void *use
 
 static void cpu_close(struct backend *b)
 {
-    struct cpu *c = cpu_of(b);
-    for (int i = 0; i < N_SCRATCH; i++)
-        mem_unmap(c->scratch[i].p, c->scratch[i].n_bytes, MEM_SCRATCH);
-    mem_free(c);
+    cpu_trim(b);
+    mem_free(cpu_of(b));
 }
 
 err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct kernels *kernels, struct err *e)
@@ -307,6 +315,7 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .supports = cpu_supports,
         .fence = cpu_fence,
         .wait = cpu_wait,
+        .trim = cpu_trim,
         .counters = cpu_counters,
         .observe = cpu_observe,
         .close = cpu_close,

@@ -314,7 +314,7 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
         c->counters.n_direct++;
     }
     count_experts(&x, ids, slots, m * k, (int32_t *)(plan + items_bytes + pairs_bytes), n_expert);
-    x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)(m * k * d->n_ff) * sizeof *x.hidden);
+    x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)(x.n_pair * d->n_ff) * sizeof *x.hidden);
     if (!x.hidden || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
         return;
     run_items(&x, d->n_ff, gate_up_task);

@@ -209,6 +209,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         moebius_sampler_accept(g->sampler, moebius_session_tokens(g->opened.session)[i]);
     for (size_t i = 0; i < g->n_ids; i++)
         moebius_sampler_accept(g->sampler, g->ids[i]);
+    t->n_chunk = moebius_session_chunk(g->opened.session, g->n_ids);
     if (g->n_ids > 0)
         TRY(eval(g, g->ids, g->n_ids, &t->prefill_ns, e));
     for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
@@ -246,9 +247,12 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
 static void print_statistics(const struct generate *g, const struct run_times *t)
 {
     moebius_counters c = moebius_engine_counters(g->opened.engine);
-    fprintf(stderr, "load %.2f s | prefill %zu tokens, %.2f tokens/s | decode %lld tokens, %.2f tokens/s | %d threads",
+    fprintf(stderr,
+            "load %.2f s | prefill %zu tokens, %.2f tokens/s, %lld at once | decode %lld tokens, %.2f tokens/s | %d "
+            "threads",
             (double)g->opened.load_ns / 1e9, g->n_ids, per_second((int64_t)g->n_ids, t->prefill_ns),
-            (long long)t->n_decoded, per_second(t->n_decoded, t->decode_ns), moebius_n_threads(g->opened.engine));
+            (long long)t->n_chunk, (long long)t->n_decoded, per_second(t->n_decoded, t->decode_ns),
+            moebius_n_threads(g->opened.engine));
     if (c.n_direct + c.n_sorted)
         fprintf(stderr, " | MoE layers: %llu direct, %llu sorted", (unsigned long long)c.n_direct,
                 (unsigned long long)c.n_sorted);

@@ -9,7 +9,7 @@
 
 struct run_times {
     int64_t load_ns, prefill_ns, decode_ns;
-    int64_t n_prefill, n_decoded; /* tokens */
+    int64_t n_prefill, n_chunk, n_decoded; /* tokens: of the prompt, of it at once, after it */
 };
 
 /* A line about memory and reads since `before`, on standard error. */

@@ -67,7 +67,8 @@ struct moebius_session {
     moebius_session_options options;
     struct model_state *state;
     struct model_work *work;
-    int64_t n_batch;
+    int64_t n_batch, n_work; /* tokens of a chunk: mostly; that there is work space for now */
+    size_t token_bytes;      /* of work space for each */
     moebius_kv_type kv;
     int32_t *ids; /* [n_ctx]; those up to the state's position are the text */
     size_t ids_bytes;

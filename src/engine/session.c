@@ -1,6 +1,7 @@
 #include "base/clock.h"
 #include "engine/engine_internal.h"
 #include "engine/prefetch.h"
+#include "engine/prompt_batch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +43,8 @@ static err_code create(void *user, struct err *e)
     if (!s->ids)
         return err_nomem(e, s->ids_bytes, "tokens");
     TRY(model_work_create(&s->work, m, s->n_batch, LOGITS_ROWS, e));
+    s->n_work = s->n_batch;
+    s->token_bytes = model_work_token_bytes(s->work);
     s->kv = o->kv;
     static const enum elem_type kv_types[] = {
         [MOEBIUS_KV_F16] = ELEM_F16, [MOEBIUS_KV_F32] = ELEM_F32, [MOEBIUS_KV_Q8_0] = ELEM_Q8_0};
@@ -193,14 +196,12 @@ static err_code each_logits(moebius_session *s, int64_t n_out, size_t at, moebiu
     return ERR_OK;
 }
 
-/* Tokens in chunks; the logits of those from `first` on. */
+/* Tokens in chunks that there is work space for; the logits of those from `first` on. */
 static err_code eval_chunks(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn,
                             void *user, struct err *e)
 {
-    TRY(check_tokens(s, ids, n, e));
-    s->last = NULL;
     for (size_t i = 0; i < n;) {
-        size_t chunk = n - i < (size_t)s->n_batch ? n - i : (size_t)s->n_batch;
+        size_t chunk = n - i < (size_t)s->n_work ? n - i : (size_t)s->n_work;
         size_t from = first > i ? first : i, n_out = from < i + chunk ? i + chunk - from : 0;
         int32_t *text = s->ids + model_state_pos(s->state);
         int64_t start_ns = clock_ns();
@@ -215,6 +216,61 @@ static err_code eval_chunks(moebius_session *s, const int32_t *ids, size_t n, si
     return ERR_OK;
 }
 
+static err_code fit_work(moebius_session *s, int64_t n_batch, struct err *e)
+{
+    if (n_batch == s->n_work)
+        return ERR_OK;
+    s->n_work = 0;
+    TRY(model_work_resize(s->work, s->engine->model, n_batch, e));
+    s->n_work = n_batch;
+    return ERR_OK;
+}
+
+static int64_t choose_batch(const moebius_session *s, size_t n)
+{
+    const struct experts *x = s->engine->model->experts;
+    if (s->options.n_batch || !x || experts_all_resident(x) || !model_takes_any_batch(s->engine->model))
+        return s->n_batch;
+    const struct prompt_batch_facts f = {s->n_batch, s->token_bytes, experts_open_bytes(x), experts_max_bytes(x)};
+    return prompt_batch_choose(&f, (int64_t)n);
+}
+
+int64_t moebius_session_chunk(const moebius_session *session, size_t n)
+{
+    int64_t n_batch = choose_batch(session, n);
+    return n < (size_t)n_batch ? (int64_t)n : n_batch;
+}
+
+/* Gives back what a long prompt took, and the experts their slots. What fails is tried again by who needs it. */
+static void shrink_work(moebius_session *s)
+{
+    struct err e;
+    err_code code = fit_work(s, s->n_batch, &e);
+    backend_trim(s->engine->device);
+    if (code == ERR_OK)
+        code = experts_open(s->engine->model->experts, s->engine->spare_bytes, &e);
+    if (code != ERR_OK)
+        log_line(&s->engine->log, LOG_DEBUG, "after a long prompt: %s", e.text);
+}
+
+/* Finds room for large chunks where they pay, and for those of s->n_batch where that can't be had. */
+static err_code eval_fitting(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn,
+                             void *user, struct err *e)
+{
+    TRY(check_tokens(s, ids, n, e));
+    s->last = NULL;
+    if (s->n_work == s->n_batch && n <= (size_t)s->n_batch)
+        return eval_chunks(s, ids, n, first, fn, user, e);
+    err_code code = fit_work(s, choose_batch(s, n), e);
+    if (code != ERR_OK)
+        code = fit_work(s, s->n_batch, e);
+    if (code == ERR_OK)
+        code = eval_chunks(s, ids, n, first, fn, user, e);
+    if (s->n_work > s->n_batch)
+        shrink_work(s);
+    return code;
+}
+
 static void observed(void *user, const struct observed *o)
 {
     const moebius_session *s = user;
@@ -226,9 +282,9 @@ static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t fi
                      struct err *e)
 {
     if (!s->trace.product)
-        return eval_chunks(s, ids, n, first, fn, user, e);
+        return eval_fitting(s, ids, n, first, fn, user, e);
     backend_observe(s->engine->device, observed, s);
-    err_code code = eval_chunks(s, ids, n, first, fn, user, e);
+    err_code code = eval_fitting(s, ids, n, first, fn, user, e);
     backend_observe(s->engine->device, NULL, NULL);
     return code;
 }

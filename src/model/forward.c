@@ -6,33 +6,42 @@
  *
  * Everything is enqueued on the model's device; only the MoE layers of a model whose experts are not all resident
  * wait for it. The last layer computes its second half, and the output its product, only for the rows of logits that
- * were asked for. */
+ * were asked for.
+ *
+ * Routed experts take all tokens of a call at once, so that each is read once; what is before and beside them takes a
+ * part of the tokens at a time, so that its work space stays small. */
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "model/state.h"
 
 struct model_work {
     struct backend *device;
-    struct arena arena;
-    int64_t n_batch, n_logits;
-    struct tensor ids, pos;             /* [n_batch] */
-    struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n_batch] */
-    struct tensor x, h;                 /* residual stream and a branch, [n_embd][n_batch] */
-    struct tensor q_a, q_pe, k_pe;      /* latent attention: [n_q_latent], [n_head * n_rot], [n_rot], all [n_batch] */
-    struct tensor guess_x;              /* what the next layer's router would see now, [n_embd][n_batch] */
-    struct tensor h2, router_x;         /* a second branch and what its router sees, [n_embd][n_batch] */
+    struct arena arena, batch_arena;
+    int64_t n_batch, n_part, n_logits;
+
+    /* of all tokens of a call */
+    struct tensor ids, pos;                /* [n_batch] */
+    struct tensor rope[MODEL_MAX_ROPE];    /* [n_rot][n_batch] */
+    struct tensor x, h;                    /* residual stream and a branch, [n_embd][n_batch] */
+    struct tensor guess_x;                 /* what the next layer's router would see now, [n_embd][n_batch] */
+    struct tensor h2, router_x;            /* a second branch and what its router sees, [n_embd][n_batch] */
     struct tensor token_embed, token_proj; /* [n_layer * n_token_embd][n_batch] */
     struct tensor token_gate, token_slice; /* [n_token_embd][n_batch] */
-    struct tensor mixed, convolved;        /* recurrent layers: q, k and v, [n_mixed][n_batch] */
-    struct tensor alpha, beta;             /* recurrent layers: [n_head_v][n_batch] */
-    struct tensor z;                       /* what gates a mixer's result, [n_head * head_dim_v][n_batch] */
-    struct tensor q, k, v, attn;           /* heads, [n_head * head_dim][n_batch] */
-    struct tensor gate, up;                /* dense feed-forward, [n_ff][n_batch] */
-    struct tensor logits;                  /* [n_vocab][n_logits] */
-    struct tensor kept;                    /* the rows of x that the last call was asked to keep */
     struct moe_work moe;
     int32_t *host_pos;
+
+    /* of a part of them */
+    struct tensor q_a, q_pe, k_pe;  /* latent attention: [n_q_latent], [n_head * n_rot], [n_rot], all [n_part] */
+    struct tensor mixed, convolved; /* recurrent layers: q, k and v, [n_mixed][n_part] */
+    struct tensor alpha, beta;      /* recurrent layers: [n_head_v][n_part] */
+    struct tensor z;                /* what gates a mixer's result, [n_head * head_dim_v][n_part] */
+    struct tensor q, k, v, attn;    /* heads, [n_head * head_dim][n_part] */
+    struct tensor gate, up;         /* dense feed-forward, [n_ff][n_part] */
+
+    struct tensor logits; /* [n_vocab][n_logits] */
+    struct tensor kept;   /* the rows of x that the last call was asked to keep */
     float *host_x;
 };
 
@@ -52,15 +61,28 @@ static err_code create_moe_work(struct model_work *w, const struct model *m, str
     for (int64_t i = 0; i < m->n_layer; i++)
         if (m->layers[i].is_moe)
             all[n++] = m->layers[i].moe;
-    err_code code = moe_work_create(&w->moe, w->device, all, n, w->n_batch, &w->arena, e);
+    err_code code = moe_work_create(&w->moe, w->device, all, n, w->n_batch, &w->batch_arena, e);
     mem_free(all);
     return code;
 }
 
-static err_code create_tensors(struct model_work *w, const struct model *m, struct err *e)
+struct work_tensor {
+    struct tensor *t;
+    enum elem_type type;
+    int64_t ne0, ne1;
+};
+
+static err_code create_tensors(const struct model_work *w, const struct work_tensor *all, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        TRY(backend_tensor_create(w->device, all[i].type, all[i].ne0, all[i].ne1, 1, MEM_SCRATCH, all[i].t, e));
+    return ERR_OK;
+}
+
+static err_code create_part(struct model_work *w, const struct model *m, struct err *e)
 {
     int64_t n_q = 1, n_k = 1, n_v = 1, n_o = 1, n_ff = 1;
-    int64_t n_mixed = 1, n_head_v = 1, n_q_a = 1, n_q_pe = 1, n_k_pe = 1, n_token = max_i64(1, m->n_token_embd);
+    int64_t n_mixed = 1, n_head_v = 1, n_q_a = 1, n_q_pe = 1, n_k_pe = 1;
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
         const struct delta_net *d = &m->layers[i].delta;
@@ -76,43 +98,95 @@ static err_code create_tensors(struct model_work *w, const struct model *m, stru
         n_o = max_i64(n_o, a->n_head * a->head_dim_v);
         n_ff = max_i64(n_ff, m->layers[i].ffn.n_ff);
     }
-    const struct {
-        struct tensor *t;
-        enum elem_type type;
-        int64_t ne0, ne1;
-    } all[] = {
-        {&w->ids, ELEM_I32, w->n_batch, 1},
-        {&w->pos, ELEM_I32, w->n_batch, 1},
-        {&w->q_a, ELEM_F32, n_q_a, w->n_batch},
-        {&w->q_pe, ELEM_F32, n_q_pe, w->n_batch},
-        {&w->k_pe, ELEM_F32, n_k_pe, w->n_batch},
-        {&w->guess_x, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->h2, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->router_x, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->token_embed, ELEM_F32, n_token * m->n_layer, w->n_batch},
-        {&w->token_proj, ELEM_F32, n_token * m->n_layer, w->n_batch},
-        {&w->token_gate, ELEM_F32, n_token, w->n_batch},
-        {&w->token_slice, ELEM_F32, n_token, w->n_batch},
-        {&w->mixed, ELEM_F32, n_mixed, w->n_batch},
-        {&w->convolved, ELEM_F32, n_mixed, w->n_batch},
-        {&w->alpha, ELEM_F32, n_head_v, w->n_batch},
-        {&w->beta, ELEM_F32, n_head_v, w->n_batch},
-        {&w->z, ELEM_F32, n_o, w->n_batch},
-        {&w->x, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->h, ELEM_F32, m->n_embd, w->n_batch},
-        {&w->q, ELEM_F32, n_q, w->n_batch},
-        {&w->k, ELEM_F32, n_k, w->n_batch},
-        {&w->v, ELEM_F32, n_v, w->n_batch},
-        {&w->attn, ELEM_F32, n_o, w->n_batch},
-        {&w->gate, ELEM_F32, n_ff, w->n_batch},
-        {&w->up, ELEM_F32, n_ff, w->n_batch},
+    const struct work_tensor all[] = {
+        {&w->q_a, ELEM_F32, n_q_a, w->n_part},
+        {&w->q_pe, ELEM_F32, n_q_pe, w->n_part},
+        {&w->k_pe, ELEM_F32, n_k_pe, w->n_part},
+        {&w->mixed, ELEM_F32, n_mixed, w->n_part},
+        {&w->convolved, ELEM_F32, n_mixed, w->n_part},
+        {&w->alpha, ELEM_F32, n_head_v, w->n_part},
+        {&w->beta, ELEM_F32, n_head_v, w->n_part},
+        {&w->z, ELEM_F32, n_o, w->n_part},
+        {&w->q, ELEM_F32, n_q, w->n_part},
+        {&w->k, ELEM_F32, n_k, w->n_part},
+        {&w->v, ELEM_F32, n_v, w->n_part},
+        {&w->attn, ELEM_F32, n_o, w->n_part},
+        {&w->gate, ELEM_F32, n_ff, w->n_part},
+        {&w->up, ELEM_F32, n_ff, w->n_part},
         {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        TRY(backend_tensor_create(w->device, all[i].type, all[i].ne0, all[i].ne1, 1, MEM_SCRATCH, all[i].t, e));
+    return create_tensors(w, all, sizeof all / sizeof *all, e);
+}
+
+static err_code create_batch(struct model_work *w, const struct model *m, struct err *e)
+{
+    int64_t n = w->n_batch, n_token = max_i64(1, m->n_token_embd), n_branch = 1;
+    for (int64_t i = 0; i < m->n_layer; i++)
+        if (m->layers[i].is_moe && m->layers[i].ffn.down)
+            n_branch = m->n_embd;
+    const struct work_tensor all[] = {
+        {&w->ids, ELEM_I32, n, 1},
+        {&w->pos, ELEM_I32, n, 1},
+        {&w->x, ELEM_F32, m->n_embd, n},
+        {&w->h, ELEM_F32, m->n_embd, n},
+        {&w->guess_x, ELEM_F32, m->n_moe_layer ? m->n_embd : 1, n},
+        {&w->h2, ELEM_F32, n_branch, n},
+        {&w->router_x, ELEM_F32, n_branch, n},
+        {&w->token_embed, ELEM_F32, n_token * m->n_layer, n},
+        {&w->token_proj, ELEM_F32, n_token * m->n_layer, n},
+        {&w->token_gate, ELEM_F32, n_token, n},
+        {&w->token_slice, ELEM_F32, n_token, n},
+    };
+    w->host_pos = arena_calloc(&w->batch_arena, (size_t)n, sizeof *w->host_pos);
+    if (!w->host_pos)
+        return err_nomem(e, (size_t)n * sizeof *w->host_pos, "work space");
+    TRY(create_tensors(w, all, sizeof all / sizeof *all, e));
     for (int i = 0; i < m->n_rope; i++)
-        TRY(backend_tensor_create(w->device, ELEM_F32, m->ropes[i].n_rot, w->n_batch, 1, MEM_SCRATCH, &w->rope[i], e));
-    return ERR_OK;
+        TRY(backend_tensor_create(w->device, ELEM_F32, m->ropes[i].n_rot, n, 1, MEM_SCRATCH, &w->rope[i], e));
+    return m->n_moe_layer ? create_moe_work(w, m, e) : ERR_OK;
+}
+
+enum { N_BATCH_TENSOR = 11 + MODEL_MAX_ROPE };
+
+static void batch_tensors(struct model_work *w, struct tensor *out[N_BATCH_TENSOR])
+{
+    struct tensor *all[] = {&w->ids,      &w->pos,         &w->x,          &w->h,          &w->guess_x,    &w->h2,
+                            &w->router_x, &w->token_embed, &w->token_proj, &w->token_gate, &w->token_slice};
+    _Static_assert(sizeof all / sizeof *all + MODEL_MAX_ROPE == N_BATCH_TENSOR, "all of them");
+    memcpy(out, all, sizeof all);
+    for (size_t i = 0; i < MODEL_MAX_ROPE; i++)
+        out[sizeof all / sizeof *all + i] = &w->rope[i];
+}
+
+size_t model_work_token_bytes(struct model_work *w)
+{
+    struct tensor *all[N_BATCH_TENSOR];
+    size_t n = moe_work_bytes(&w->moe);
+    batch_tensors(w, all);
+    for (int i = 0; i < N_BATCH_TENSOR; i++)
+        n += all[i]->buffer ? tensor_bytes(all[i]) : 0;
+    return n / (size_t)w->n_batch;
+}
+
+static void close_batch(struct model_work *w)
+{
+    struct tensor *all[N_BATCH_TENSOR];
+    batch_tensors(w, all);
+    for (int i = 0; i < N_BATCH_TENSOR; i++)
+        backend_buffer_close(w->device, &all[i]->buffer);
+    moe_work_close(&w->moe, w->device);
+    arena_close(&w->batch_arena);
+    w->n_batch = 0;
+}
+
+err_code model_work_resize(struct model_work *w, const struct model *m, int64_t n_batch, struct err *e)
+{
+    close_batch(w);
+    w->n_batch = n_batch;
+    err_code code = create_batch(w, m, e);
+    if (code != ERR_OK)
+        close_batch(w);
+    return code;
 }
 
 err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch, int64_t n_logits,
@@ -123,16 +197,15 @@ err_code model_work_create(struct model_work **out, const struct model *m, int64
     struct model_work *w = mem_calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e, sizeof *w, "work space");
-    *w = (struct model_work){.device = m->device, .n_batch = n_batch, .n_logits = n_logits};
-    w->host_pos = arena_calloc(&w->arena, (size_t)n_batch, sizeof *w->host_pos);
+    *w = (struct model_work){
+        .device = m->device, .n_part = n_batch < MODEL_PART ? n_batch : MODEL_PART, .n_logits = n_logits};
     w->host_x = arena_calloc(&w->arena, (size_t)m->n_embd, sizeof *w->host_x);
-    if (!w->host_pos || !w->host_x) {
+    if (!w->host_x) {
         code = err_nomem(e, (size_t)m->n_embd * sizeof *w->host_x, "work space");
         goto out;
     }
-    TRY_OUT(create_tensors(w, m, e));
-    if (m->n_moe_layer)
-        TRY_OUT(create_moe_work(w, m, e));
+    TRY_OUT(create_part(w, m, e));
+    TRY_OUT(model_work_resize(w, m, n_batch, e));
 out:
     if (code != ERR_OK)
         model_work_close(&w);
@@ -145,16 +218,11 @@ void model_work_close(struct model_work **out)
     struct model_work *w = *out;
     if (!w)
         return;
-    struct tensor *all[] = {&w->ids,        &w->pos,         &w->x,     &w->h,         &w->q,           &w->k,
-                            &w->v,          &w->attn,        &w->gate,  &w->up,        &w->logits,      &w->q_a,
-                            &w->q_pe,       &w->k_pe,        &w->h2,    &w->router_x,  &w->token_embed, &w->token_proj,
-                            &w->token_gate, &w->token_slice, &w->mixed, &w->convolved, &w->alpha,       &w->beta,
-                            &w->z,          &w->guess_x};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        backend_buffer_close(w->device, &all[i]->buffer);
-    for (int i = 0; i < MODEL_MAX_ROPE; i++)
-        backend_buffer_close(w->device, &w->rope[i].buffer);
-    moe_work_close(&w->moe, w->device);
+    struct tensor *part[] = {&w->q_a, &w->q_pe, &w->k_pe, &w->mixed, &w->convolved, &w->alpha, &w->beta,  &w->z,
+                             &w->q,   &w->k,    &w->v,    &w->attn,  &w->gate,      &w->up,    &w->logits};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        backend_buffer_close(w->device, &part[i]->buffer);
+    close_batch(w);
     arena_close(&w->arena);
     mem_free(w);
     *out = NULL;
@@ -169,10 +237,24 @@ struct pass {
     struct model_work *w;
     const struct model_forward_params *p;
     struct backend *b;
-    int64_t n;                 /* tokens */
+    int64_t n, end;            /* tokens; the position after the last */
     struct tensor ids, pos, x; /* of those tokens */
     struct tensor rope[MODEL_MAX_ROPE];
 };
+
+/* The tokens from `first` on, as many as a part has or there are. */
+static struct pass part_from(const struct pass *p, int64_t first)
+{
+    struct pass part = *p;
+    part.n = p->n - first < p->w->n_part ? p->n - first : p->w->n_part;
+    part.end = p->end - p->n + first + part.n;
+    part.x = tensor_rows(p->x, first, part.n);
+    part.pos.off_bytes += (size_t)first * sizeof(int32_t);
+    part.pos.ne[0] = part.n;
+    for (int i = 0; i < p->m->n_rope; i++)
+        part.rope[i] = tensor_rows(p->rope[i], first, part.n);
+    return part;
+}
 
 /* A work tensor seen as ne1 rows of ne0. */
 static struct tensor shaped(struct tensor t, int64_t ne0, int64_t ne1)
@@ -271,7 +353,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
                                        .out = {out},
                                        .state = {kv->k, kv->v},
                                        .vec = {a->sinks},
-                                       .attention = {a->n_head, a->scale, p->s->pos + p->n, a->window, a->chunked}});
+                                       .attention = {a->n_head, a->scale, p->end, a->window, a->chunked}});
     if (a->gate)
         backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SIGMOID});
     backend_enqueue(p->b,
@@ -328,7 +410,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
                                        .in = {q, p->pos},
                                        .out = {out},
                                        .state = {kv->k, kv->k},
-                                       .attention = {n_head, a->scale, p->s->pos + n}});
+                                       .attention = {n_head, a->scale, p->end}});
     heads(p, a->v_b, &out, n_rot, a->n_latent, &value, 0, a->n_value, n_head);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
 }
@@ -358,18 +440,23 @@ static void delta_net(const struct pass *p, const struct delta_net *d, struct la
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {d->out}});
 }
 
-/* h = down . (act(gate . h) * (up . h)) */
+/* h = down . (act(gate . h) * (up . h)), part by part */
 static void dense_ffn(const struct pass *p, const struct ffn *f, const struct tensor *h)
 {
-    struct tensor gate = shaped(p->w->gate, f->n_ff, h->ne[1]), up = shaped(p->w->up, f->n_ff, h->ne[1]);
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
-                                       .in = {*h},
-                                       .out = {gate, up},
-                                       .weight = {f->gate, f->up},
-                                       .vec = {f->gate_bias, f->up_bias}});
-    backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = f->act});
-    backend_enqueue(
-        p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*h}, .weight = {f->down}, .vec = {f->down_bias}});
+    for (int64_t i = 0, n; i < h->ne[1]; i += n) {
+        n = h->ne[1] - i < p->w->n_part ? h->ne[1] - i : p->w->n_part;
+        struct tensor gate = shaped(p->w->gate, f->n_ff, n), up = shaped(p->w->up, f->n_ff, n);
+        struct tensor x = tensor_rows(*h, i, n);
+        backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                           .in = {x},
+                                           .out = {gate, up},
+                                           .weight = {f->gate, f->up},
+                                           .vec = {f->gate_bias, f->up_bias}});
+        backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = f->act});
+        backend_enqueue(
+            p->b,
+            &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {x}, .weight = {f->down}, .vec = {f->down_bias}});
+    }
 }
 
 /* x += norm(proj . (gelu(gate . x) * the token's embedding for layer i)), for the last rows of the call. */
@@ -432,8 +519,8 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     return ERR_OK;
 }
 
-/* One layer over the residual stream of the call; x is cut to its last n_out rows once attention has seen all. */
-static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
+/* x += mixer(norm(x)): attention or the recurrent layer that stands for it */
+static void mix(const struct pass *p, int64_t i)
 {
     const struct layer *y = &p->m->layers[i];
     int64_t n_embd = p->m->n_embd;
@@ -448,11 +535,22 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
     if (y->attn_post_norm.buffer)
         norm(p, &h, &y->attn_post_norm, n_embd, &h);
     add_scaled(p, &p->x, &h);
+}
+
+/* One layer over the residual stream of the call; x is cut to its last n_out rows once attention has seen all. */
+static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
+{
+    const struct layer *y = &p->m->layers[i];
+    int64_t n_embd = p->m->n_embd;
+    for (int64_t first = 0; first < p->n; first += p->w->n_part) {
+        struct pass part = part_from(p, first);
+        mix(&part, i);
+    }
     if (i == p->m->n_layer - 1)
         p->x = tensor_rows(p->x, p->n - n_out, n_out);
     if (p->x.ne[1] == 0)
         return ERR_OK;
-    h = shaped(p->w->h, n_embd, p->x.ne[1]);
+    struct tensor h = shaped(p->w->h, n_embd, p->x.ne[1]);
     TRY(feed_forward(p, i, &h, e));
     if (y->ffn_post_norm.buffer)
         norm(p, &h, &y->ffn_post_norm, n_embd, &h);
@@ -498,7 +596,7 @@ static err_code forward(const struct model *m, struct model_state *s, struct mod
                         struct err *e)
 {
     assert(n >= 1 && n <= w->n_batch && n_out >= 0 && n_out <= n && s->pos + n <= s->n_ctx);
-    struct pass p = {.m = m, .s = s, .w = w, .p = params, .b = m->device, .n = n};
+    struct pass p = {.m = m, .s = s, .w = w, .p = params, .b = m->device, .n = n, .end = s->pos + n};
     model_state_make_room(s, n);
     p.ids = shaped(w->ids, n, 1);
     p.pos = shaped(w->pos, n, 1);

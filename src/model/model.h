@@ -164,9 +164,12 @@ const char *model_arch_names(void);
 
 struct model_state; /* one text: its KV cache and position */
 
-/* Room for n_ctx positions, computed at most n_batch at a time; kv: ELEM_F16, ELEM_F32 or, where all
- * heads are multiples of 32, ELEM_Q8_0. Windowed layers
- * keep their window and a batch. Owned by the caller, to be closed before the model. */
+/* All but the routed experts take so many tokens of a call at a time at most. */
+enum { MODEL_PART = 512 };
+
+/* Room for n_ctx positions; kv: ELEM_F16, ELEM_F32 or, where all heads are multiples of 32, ELEM_Q8_0. Windowed layers
+ * keep their window and n_batch or MODEL_PART more, whichever is less. Owned by the caller, to be closed before the
+ * model. */
 MUST_USE err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, int64_t n_batch,
                                      enum elem_type kv, struct err *e);
 void model_state_close(struct model_state **s);
@@ -175,7 +178,8 @@ int64_t model_state_pos(const struct model_state *s);
 size_t model_state_bytes(const struct model_state *s); /* of device memory */
 /* Forgets everything from position pos on and returns the position it is then at: pos, or 0 when a layer knows no way
  * back but to the start. Recurrent layers never do; windowed layers do as long as they hold the window before pos,
- * which is so for the last n_batch positions at least, unless they come from a file. */
+ * which is so for the last n_batch or MODEL_PART positions at least, whichever is less, unless they come from a file.
+ */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 
 /* A state as bytes: save hands pieces to `put`, load asks `get` for the same bytes in the same order. A state of n_ctx
@@ -192,6 +196,12 @@ struct model_work;
 MUST_USE err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch, int64_t n_logits,
                                     struct err *e);
 void model_work_close(struct model_work **w);
+/* Makes room for other chunks. What the last call kept is lost. After a failure there is room for none. */
+MUST_USE err_code model_work_resize(struct model_work *w, const struct model *m, int64_t n_batch, struct err *e);
+/* What a token more in a chunk takes there. */
+size_t model_work_token_bytes(struct model_work *w);
+/* Whether a state can take chunks of more tokens than it was made for. */
+bool model_takes_any_batch(const struct model *m);
 
 struct model_forward_params {
     int64_t sort_cutoff;
@@ -204,8 +214,8 @@ struct model_forward_params {
 };
 
 /* Appends n tokens (1..n_batch, valid ids, room for them in the context) to the state and keeps the last n_out (0..n)
- * rows of the last layer's result in work space, for model_logits. On failure the state is as before or, in a model
- * with recurrent layers, empty. */
+ * rows of the last layer's result in work space, for model_logits. On failure the state is as before or empty, where
+ * layers know no way back. */
 MUST_USE err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
                                 const struct model_forward_params *p, const int32_t *ids, int64_t n, int64_t n_out,
                                 struct err *e);

@@ -17,8 +17,26 @@ static int64_t widest_window(const struct model *m, int64_t i)
     return widest;
 }
 
-/* Positions to keep: the context or, of a windowed layer, the window before each token of a batch, in whole blocks,
- * so that a block of positions never wraps around. */
+/* Whether a later layer uses layer i's cache, too. */
+static bool is_shared(const struct model *m, int64_t i)
+{
+    for (int64_t j = i + 1; j < m->n_layer; j++)
+        if (!m->layers[j].is_recurrent && m->layers[j].attn.kv_layer == i)
+            return true;
+    return false;
+}
+
+/* A layer that uses another's windowed cache comes when all tokens of a call are in it. */
+bool model_takes_any_batch(const struct model *m)
+{
+    for (int64_t i = 0; i < m->n_layer; i++)
+        if (is_shared(m, i) && widest_window(m, i))
+            return false;
+    return true;
+}
+
+/* Positions to keep: the context or, of a windowed layer, the window before each of the tokens that are computed at
+ * once, in whole blocks, so that a block of positions never wraps around. */
 static int64_t n_cache_row(const struct model_state *s, int64_t window, int64_t n_batch)
 {
     int64_t n = (window + n_batch - 1 + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK * ATTENTION_BLOCK;
@@ -45,7 +63,7 @@ static err_code create_layer(struct model_state *s, const struct model *m, int64
                        "F32 take any)",
                        (long long)i, (long long)a->head_dim, (long long)a->head_dim_v);
     y->window = widest_window(m, i);
-    int64_t n_row = n_cache_row(s, y->window, n_batch);
+    int64_t n_row = n_cache_row(s, y->window, n_batch < MODEL_PART || is_shared(m, i) ? n_batch : MODEL_PART);
     TRY(backend_tensor_create(s->device, kv, a->head_dim, n_row, a->n_head_kv, MEM_STATE, &y->k, e));
     if (a->k_b) /* keys are values */
         return ERR_OK;
@@ -144,7 +162,10 @@ void model_state_make_room(struct model_state *s, int64_t n)
 
 void model_state_spoil(struct model_state *s)
 {
-    if (s->is_recurrent)
+    bool is_spoilt = s->is_recurrent;
+    for (int64_t i = 0; i < s->n_layer && !is_spoilt; i++)
+        is_spoilt = s->layers[i].oldest > layer_state_first(&s->layers[i], s->pos);
+    if (is_spoilt)
         model_state_reset(s);
 }
 

@@ -28,7 +28,8 @@ void model_state_reset(struct model_state *s);
 /* Before n more tokens are stored: the oldest positions of windowed layers make room for them. */
 void model_state_make_room(struct model_state *s, int64_t n);
 
-/* After a call that failed half-way: a recurrent state has changed and can't be changed back, so it starts afresh. */
+/* After a call that failed half-way: a recurrent state has changed and can't be changed back, nor can a window that
+ * more than a part of tokens has been written over, so it starts afresh. */
 void model_state_spoil(struct model_state *s);
 
 #endif

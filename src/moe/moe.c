@@ -48,12 +48,32 @@ err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe
     return backend_tensor_create(b, ELEM_F32, 1, n_batch, 1, MEM_SCRATCH, &w->shared_weight, e);
 }
 
-void moe_work_close(struct moe_work *w, struct backend *b)
+enum { N_TENSOR = 11 };
+
+static void tensors(struct moe_work *w, struct tensor *out[N_TENSOR])
 {
     struct tensor *all[] = {&w->ids,          &w->weights,       &w->y,           &w->slots,     &w->scores,
                             &w->guess_ids,    &w->guess_weights, &w->shared_gate, &w->shared_up, &w->shared_y,
                             &w->shared_weight};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    _Static_assert(sizeof all / sizeof *all == N_TENSOR, "all of them");
+    memcpy(out, all, sizeof all);
+}
+
+size_t moe_work_bytes(struct moe_work *w)
+{
+    struct tensor *all[N_TENSOR];
+    size_t n = 0;
+    tensors(w, all);
+    for (int i = 0; i < N_TENSOR; i++)
+        n += all[i]->buffer ? tensor_bytes(all[i]) : 0;
+    return n;
+}
+
+void moe_work_close(struct moe_work *w, struct backend *b)
+{
+    struct tensor *all[N_TENSOR];
+    tensors(w, all);
+    for (int i = 0; i < N_TENSOR; i++)
         backend_buffer_close(b, &all[i]->buffer);
 }
 

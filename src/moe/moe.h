@@ -58,6 +58,7 @@ struct moe_work {
 MUST_USE err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe_layer *layers, int n_layer,
                                   int64_t n_batch, struct arena *arena, struct err *e);
 void moe_work_close(struct moe_work *w, struct backend *b);
+size_t moe_work_bytes(struct moe_work *w); /* of its tensors */
 
 /* Called with the experts that the router chose, ids[t * n_used + rank], after each layer's routing, and, if `guessed`
  * is not NULL, with the guess at the next layer's. Costs read-backs. */

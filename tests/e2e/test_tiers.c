@@ -90,6 +90,50 @@ static void logits_are_the_same_for_every_budget(void **state)
     free(want);
 }
 
+/* A long prompt at once; the logits after it. */
+static float *prompt_logits(double share, int64_t n_batch, moebius_counters *c, int64_t *n_chunk)
+{
+    enum { N = 1300 };
+    static int32_t text[N];
+    moebius_session *s;
+    moebius_error error;
+    moebius_engine *g = open_engine(&(moebius_engine_options){.n_threads = 2, .expert_ram_share = share});
+    const moebius_session_options o = {.n_ctx = N + 8, .n_batch = n_batch};
+    assert_int_equal(moebius_session_open(&s, g, &o, &error), MOEBIUS_OK);
+    for (int i = 0; i < N; i++)
+        text[i] = ids[(i * 13 + i / 40) % N_TOK];
+    *n_chunk = moebius_session_chunk(s, N);
+    uint64_t work_bytes = moebius_engine_counters(g).work_bytes;
+    assert_int_equal(moebius_session_eval(s, text, N, &error), MOEBIUS_OK);
+    *c = moebius_engine_counters(g);
+    assert_int_equal(moebius_session_chunk(s, N), *n_chunk);
+    float *logits = calloc(N_VOCAB, sizeof *logits);
+    memcpy(logits, moebius_session_logits(s), N_VOCAB * sizeof *logits);
+    if (*n_chunk > 512) /* what the long prompt took is given back */
+        assert_true(c->work_bytes <= work_bytes);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+    return logits;
+}
+
+static void long_prompts_read_experts_less_often(void **state)
+{
+    moebius_counters resident, fixed, free_to_choose;
+    int64_t n_chunk[3];
+    float *want = prompt_logits(0, 0, &resident, &n_chunk[0]);
+    float *got = prompt_logits(0.25, 512, &fixed, &n_chunk[1]);
+    assert_memory_equal(want, got, N_VOCAB * sizeof *want);
+    free(got);
+    got = prompt_logits(0.25, 0, &free_to_choose, &n_chunk[2]);
+    assert_memory_equal(want, got, N_VOCAB * sizeof *want);
+    assert_int_equal(n_chunk[0], 512);
+    assert_int_equal(n_chunk[1], 512);
+    assert_true(n_chunk[2] > 512);
+    assert_true(free_to_choose.n_expert_read < fixed.n_expert_read);
+    free(want);
+    free(got);
+}
+
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 static void record(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *chosen)
@@ -246,6 +290,7 @@ int main(int argc, char **argv)
         ids[i] = (i * i * 31 + i * 7) % 1021 + 300;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_the_same_for_every_budget),
+        cmocka_unit_test(long_prompts_read_experts_less_often),
         cmocka_unit_test(a_replay_hits_what_the_run_hit),
         cmocka_unit_test(a_second_run_starts_warm),
         cmocka_unit_test(a_broken_usage_file_is_refused_and_kept),

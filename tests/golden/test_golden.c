@@ -137,11 +137,13 @@ static moebius_engine *open_engine(const struct golden *g, moebius_engine_option
     return e;
 }
 
+enum { N_LONG = 512, N_MOST = 640 }; /* tokens: more than four times any model's window; than a part of a batch */
+
 static moebius_session *open_session(moebius_engine *e, moebius_kv_type kv, int64_t n_batch)
 {
     moebius_session *s;
     moebius_error error;
-    moebius_session_options o = {.n_ctx = 640, .n_batch = n_batch, .kv = kv};
+    moebius_session_options o = {.n_ctx = N_MOST, .n_batch = n_batch, .kv = kv};
     if (moebius_session_open(&s, e, &o, &error))
         die(error.text, "session");
     return s;
@@ -298,8 +300,6 @@ static moebius_counters run_variant(const struct golden *g, const struct variant
     return c;
 }
 
-enum { N_LONG = 512 }; /* tokens: more than four times any model's window */
-
 /* A text of n tokens, some of them again and again. */
 static void long_text(const struct golden *g, int32_t *ids, size_t n)
 {
@@ -409,6 +409,22 @@ static void check_equalities(const struct golden *g, struct seen *want, struct s
     }
 }
 
+/* Chunks that take several parts. */
+static void check_large_batches(const struct golden *g, struct seen *want, struct seen *got)
+{
+    enum { N = N_MOST };
+    static const struct variant base = {"base", 2, 1, 512, 0, 0};
+    static const struct variant variants[] = {{"batch 640", 2, 1, 640, 0, 0}, {"25%, batch 640", 2, 1, 640, 25, 0}};
+    int32_t ids[N];
+    long_text(g, ids, N);
+    run_variant(g, &base, ids, N, want);
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        run_variant(g, &variants[i], ids, N, got);
+        size_t n_differ = count_different(g, want, got, N);
+        check(n_differ == 0, g->name, "%s: %zu of %zu logits differ", variants[i].what, n_differ, N * g->n_vocab);
+    }
+}
+
 static void check_ops(const struct golden *g, struct seen *s)
 {
     moebius_error error;
@@ -441,17 +457,18 @@ static void test_model(struct golden *g)
     size_t n_positions = json_array_size(json_object_get(g->json, "positions"));
     float *exact = read_floats(g, json_string_value(json_object_get(g->json, "exact")), n_positions * g->n_vocab);
     struct seen s = {.n_vocab = g->n_vocab, .n_embd = g->n_embd, .n_tokens = g->n_tokens}, t;
-    s.logits = malloc(N_LONG * g->n_vocab * sizeof *s.logits);
+    s.logits = malloc(N_MOST * g->n_vocab * sizeof *s.logits);
     s.hidden = malloc(g->n_layer * g->n_embd * sizeof *s.hidden);
     s.topk = malloc(g->n_layer * g->n_tokens * 64 * sizeof *s.topk);
     t = s;
-    t.logits = malloc(N_LONG * g->n_vocab * sizeof *t.logits);
+    t.logits = malloc(N_MOST * g->n_vocab * sizeof *t.logits);
     check_reference(g, exact, &s);
     check_fast(g, exact, &s);
     if (strncmp(g->name, "q_", 2)) /* those differ from qwen3moe in their weights' type only */
         check_reference_pieces(g, &s, &t);
     check_kv_types(g, &s, &t);
     check_equalities(g, &s, &t);
+    check_large_batches(g, &s, &t);
     check_ops(g, &s);
     free(t.logits);
     free(s.logits);
