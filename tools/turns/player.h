@@ -14,10 +14,10 @@
 enum { MAX_TOK = 16384, FIRST_ID = 300, N_ID = 2700 }; /* ordinary tokens of any vocabulary */
 
 struct engine;
-static struct engine *engine_open(const char *path, int n_threads, int n_ctx); /* exits with a sentence on failure */
-static void engine_reset(struct engine *e);
-static void engine_eval(struct engine *e, int32_t *ids, int n);
-static double engine_memory(struct engine *e);
+struct engine *engine_open(const char *path, int n_threads, int n_ctx); /* exits with a sentence on failure */
+void engine_reset(struct engine *e);
+void engine_eval(struct engine *e, int32_t *ids, int n);
+double engine_memory(struct engine *e);
 
 static double seconds(void)
 {

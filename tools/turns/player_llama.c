@@ -15,7 +15,7 @@ static void only_errors(enum ggml_log_level level, const char *text, void *user)
         fputs(text, stderr);
 }
 
-static struct engine *engine_open(const char *path, int n_threads, int n_ctx)
+struct engine *engine_open(const char *path, int n_threads, int n_ctx)
 {
     static struct engine e;
     struct llama_model_params m = llama_model_default_params();
@@ -42,7 +42,7 @@ static struct engine *engine_open(const char *path, int n_threads, int n_ctx)
     return &e;
 }
 
-static void engine_reset(struct engine *e)
+void engine_reset(struct engine *e)
 {
 #ifdef IK_LLAMA
     llama_kv_cache_clear(e->context);
@@ -52,7 +52,7 @@ static void engine_reset(struct engine *e)
 #endif
 }
 
-static void engine_eval(struct engine *e, int32_t *ids, int n)
+void engine_eval(struct engine *e, int32_t *ids, int n)
 {
 #ifdef IK_LLAMA
     struct llama_batch batch = llama_batch_get_one(ids, n, e->n_past, 0);
@@ -66,7 +66,7 @@ static void engine_eval(struct engine *e, int32_t *ids, int n)
     }
 }
 
-static double engine_memory(struct engine *e)
+double engine_memory(struct engine *e)
 {
     (void)e;
     return 0;

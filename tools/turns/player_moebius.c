@@ -15,7 +15,7 @@ static void must(moebius_status status, const moebius_error *error)
     }
 }
 
-static struct engine *engine_open(const char *path, int n_threads, int n_ctx)
+struct engine *engine_open(const char *path, int n_threads, int n_ctx)
 {
     static struct engine e;
     moebius_error error;
@@ -28,18 +28,18 @@ static struct engine *engine_open(const char *path, int n_threads, int n_ctx)
     return &e;
 }
 
-static void engine_reset(struct engine *e)
+void engine_reset(struct engine *e)
 {
     moebius_session_truncate(e->session, 0);
 }
 
-static void engine_eval(struct engine *e, int32_t *ids, int n)
+void engine_eval(struct engine *e, int32_t *ids, int n)
 {
     moebius_error error;
     must(moebius_session_eval(e->session, ids, (size_t)n, &error), &error);
 }
 
-static double engine_memory(struct engine *e)
+double engine_memory(struct engine *e)
 {
     moebius_error error;
     moebius_roof roof;

@@ -28,7 +28,7 @@ struct ex_block {
             EX_NARROW(d), 0, 0, 0                                                                                      \
     }
 
-enum { EX_HAS_OFFSET = EX_NARROW_OFFSET || EX_WIDE_OFFSET };
+enum { EX_HAS_OFFSET = EX_NARROW_OFFSET != 0 || EX_WIDE_OFFSET != 0 };
 
 /* ---- pieces ------------------------------------------------------------------------------------------------- */
 
