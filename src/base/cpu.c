@@ -61,13 +61,13 @@ err_code cpu_level_detect(enum cpu_level *out, struct err *e)
     return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: expected " LEVELS, mask);
 }
 
-int cpu_prefetch_bytes(void)
+struct cpu_prefetch cpu_prefetch(void)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_is("amdfam19h")) /* Zen 3 and 4: their own prefetching is good, and ours only in its way */
-        return 256;
+    if (__builtin_cpu_is("amdfam19h")) /* Zen 3 and 4: their own prefetching is good, and ours to L1 in its way */
+        return (struct cpu_prefetch){256, true};
 #endif
-    return 6144;
+    return (struct cpu_prefetch){6144, false};
 }
 
 void cpu_name(char *out, size_t n_bytes)

@@ -2,6 +2,8 @@
 #ifndef BASE_CPU_H
 #define BASE_CPU_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 /* Levels of vector support, each including the ones before it. A kernel table is chosen by level. */
@@ -25,8 +27,12 @@ const char *cpu_level_name(enum cpu_level level);
  */
 MUST_USE err_code cpu_level_detect(enum cpu_level *out, struct err *e);
 
-/* How far ahead of a stream of reads software should prefetch: as measured, docs/experiments.md. */
-int cpu_prefetch_bytes(void);
+/* How software should prefetch beside one stream of reads: as measured, docs/experiments.md. */
+struct cpu_prefetch {
+    int ahead_bytes;
+    bool to_l2; /* and no nearer */
+};
+struct cpu_prefetch cpu_prefetch(void);
 
 /* What the processor calls itself, words with single spaces: "AMD EPYC 9R14 96-Core Processor"; "unknown" where it
  * doesn't say. */

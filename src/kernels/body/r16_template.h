@@ -59,6 +59,13 @@ KERNELS_ALWAYS_INLINE int r16_block_bytes(enum quant_type type)
     return r16_n_vec(type) * 64 + r16_tail(type) * LAYOUT_R16_ROWS;
 }
 
+/* Whether a block's own scale stands behind its weights, not in front of them. What isn't read in the order in which it
+ * stands, processors don't see coming (docs/experiments.md). */
+KERNELS_ALWAYS_INLINE bool r16_scale_behind(enum quant_type type)
+{
+    return type == QUANT_Q2_K || r16_tail(type) > 0;
+}
+
 /* Where the activations of a tile's tokens lie, for the block in hand. */
 struct r16_acts {
     const int8_t *q[TILE];
@@ -82,12 +89,16 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
 struct r16_ahead {
     const uint8_t *p;
     int n_line; /* each time that r16_prefetch is called */
+    bool to_l2; /* and no nearer */
 };
 
 KERNELS_ALWAYS_INLINE void r16_prefetch(struct r16_ahead *a)
 {
     for (int i = 0; i < a->n_line; i++, a->p += 64)
-        __builtin_prefetch(a->p);
+        if (a->to_l2)
+            __builtin_prefetch(a->p, 0, 2);
+        else
+            __builtin_prefetch(a->p);
 }
 
 /* The part of a packed matrix that holds LANES rows from `row` on. */
@@ -138,10 +149,11 @@ KERNELS_ALWAYS_INLINE struct r16_src r16_src32(const uint8_t *w, enum quant_type
 }
 
 /* acc[t] += the block's product with token t. */
-KERNELS_ALWAYS_INLINE void r16_block_32(const struct r16_src *src, const struct r16_scale32 *scale,
-                                        const struct r16_acts *x, vf acc[], int n_tok)
+KERNELS_ALWAYS_INLINE void r16_block_32(const uint8_t *w, enum quant_type type, int64_t row, const struct r16_acts *x,
+                                        vf acc[], int n_tok)
 {
-    enum quant_type type = src->type;
+    struct r16_src src = r16_src32(w, type);
+    struct r16_scale32 scale;
     bool five = type == QUANT_Q5_0 || type == QUANT_Q5_1;
     bool int8 = type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4;
     int offset = type == QUANT_Q4_0 ? 8 : type == QUANT_Q5_0 ? 16 : 0;
@@ -149,15 +161,19 @@ KERNELS_ALWAYS_INLINE void r16_block_32(const struct r16_src *src, const struct 
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         s[t] = int8 ? dot_int8_start(*x->sum[t]) : vi_set1(-offset * *x->sum[t]);
+    if (!r16_scale_behind(type))
+        scale = r16_scale32_load(w, type, row);
     if (int8)
-        dot_int8(s, src, x->q, n_tok);
+        dot_int8(s, &src, x->q, n_tok);
     else
-        dot_plain(s, src, five ? 5 : 4, x->q, n_tok);
+        dot_plain(s, &src, five ? 5 : 4, x->q, n_tok);
+    if (r16_scale_behind(type))
+        scale = r16_scale32_load(w, type, row);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        vf v = vf_mul(scale->d, vf_of(s[t]));
+        vf v = vf_mul(scale.d, vf_of(s[t]));
         if (r16_has_min32(type))
-            v = vf_fma(scale->min, vf_set1((float)*x->sum[t]), v);
+            v = vf_fma(scale.min, vf_set1((float)*x->sum[t]), v);
         acc[t] = vf_fma(v, vf_bcast(x->d[t]), acc[t]);
     }
 }
@@ -167,7 +183,7 @@ KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant
                                        int n_tok)
 {
     const uint8_t *w = r16_rows(a, type, row, 32);
-    int64_t ahead_bytes = n_tok == 1 ? cpu_prefetch_bytes() : FAR_BYTES;
+    struct cpu_prefetch how = n_tok == 1 ? cpu_prefetch() : (struct cpu_prefetch){FAR_BYTES, false};
     struct r16_acts x;
     vf acc[TILE];
     r16_acts_at(&x, a->x, t0, 0, 32, n_tok);
@@ -175,11 +191,9 @@ KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < a->k / 32; b++, w += r16_block_bytes(type)) {
-        struct r16_ahead ahead = {w + ahead_bytes, r16_n_vec(type)};
+        struct r16_ahead ahead = {w + how.ahead_bytes, r16_n_vec(type), how.to_l2};
         r16_prefetch(&ahead);
-        struct r16_scale32 scale = r16_scale32_load(w, type, row);
-        struct r16_src src = r16_src32(w, type);
-        r16_block_32(&src, &scale, &x, acc, n_tok);
+        r16_block_32(w, type, row, &x, acc, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
             x.q[t] += 32;
@@ -237,19 +251,17 @@ KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
     return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_IQ4_XS;
 }
 
-/* What stands in a block beside its weights. */
+/* A block's own scale and, in some formats, that of its minima. */
 struct r16_scale256 {
-    struct r16_scales sub;
     vf d, dmin;
 };
 
-KERNELS_ALWAYS_INLINE void r16_scale256_load(struct r16_scale256 *s, const uint8_t *w, enum quant_type type,
-                                             int64_t row)
+KERNELS_ALWAYS_INLINE struct r16_scale256 r16_scale256_load(const uint8_t *w, enum quant_type type, int64_t row)
 {
+    if (r16_tail(type))
+        return (struct r16_scale256){vf_load_half(r16_tails(w, type, row)), vf_zero()};
     vi halves = vi_load(w + (type == QUANT_Q2_K ? 20 * 64 : 0));
-    r16_scales_load(&s->sub, w, type);
-    s->d = r16_tail(type) ? vf_load_half(r16_tails(w, type, row)) : vf_low_half(halves);
-    s->dmin = vf_low_half(vi_shr(halves, 16));
+    return (struct r16_scale256){vf_low_half(halves), vf_low_half(vi_shr(halves, 16))};
 }
 
 /* Sums of a tile's activations over sub-blocks: where the dots start (dot_start), and over each 32. */
@@ -358,41 +370,55 @@ KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_acts *x, const struct r
     }
 }
 
-/* acc[t] += the block's product with token t. src: the block, at j = 0 */
-KERNELS_ALWAYS_INLINE void r16_block_256(struct r16_src src, const struct r16_scale256 *scale, const struct r16_acts *x,
-                                         struct r16_ahead *ahead, vf acc[], int n_tok)
+/* What a block gives for each token of a tile: sums of products and, in some formats, of minima. */
+struct r16_sums256 {
+    vi s[TILE], m[TILE];
+};
+
+KERNELS_ALWAYS_INLINE bool r16_has_min256(enum quant_type type)
+{
+    return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q2_K;
+}
+
+/* src: the block, at j = 0 */
+KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src src, const struct r16_scales *sc,
+                                         const struct r16_acts *x, struct r16_ahead *ahead, int n_tok)
 {
     enum quant_type type = src.type;
-    bool has_min = type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q2_K;
     /* weights are stored this much too large; dots take away dot_offset of it */
     int offset = type == QUANT_Q6_K ? 32 : type == QUANT_Q3_K ? 4 : 0, missing = offset - dot_offset(type);
     struct r16_sums sums;
-    vi s[TILE], m[TILE];
     r16_sums_load(&sums, x, type, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        s[t] = vi_set1(0);
+        out->s[t] = vi_set1(0);
     if (n_tok == 1 && !src.unpacked && r16_n_kind(type) == 4) {
-        r16_dot_halves(&src, &scale->sub, x, &sums, ahead, s);
+        r16_dot_halves(&src, sc, x, &sums, ahead, out->s);
     } else {
         for (src.j = 0; src.j < 8; src.j++) {
             r16_prefetch(ahead);
-            r16_dot_sub(&src, &scale->sub, x, &sums, s, n_tok);
+            r16_dot_sub(&src, sc, x, &sums, out->s, n_tok);
         }
     }
     if (missing) {
-        r16_dot_sums(x, &sums, scale->sub.scale, m, r16_subs_of_32(type), n_tok);
+        r16_dot_sums(x, &sums, sc->scale, out->m, r16_subs_of_32(type), n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            s[t] = vi_sub(s[t], vi_mul(m[t], vi_set1(missing)));
+            out->s[t] = vi_sub(out->s[t], vi_mul(out->m[t], vi_set1(missing)));
     }
-    if (has_min)
-        r16_dot_sums(x, &sums, scale->sub.min, m, r16_subs_of_32(type), n_tok);
+    if (r16_has_min256(type))
+        r16_dot_sums(x, &sums, sc->min, out->m, r16_subs_of_32(type), n_tok);
+}
+
+/* acc[t] += the block's product with token t. */
+KERNELS_ALWAYS_INLINE void r16_add_block(vf acc[], const struct r16_sums256 *sums, const struct r16_scale256 *scale,
+                                         enum quant_type type, const struct r16_acts *x, int n_tok)
+{
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        vf v = vf_mul(scale->d, vf_of(s[t]));
-        if (has_min)
-            v = vf_fnma(scale->dmin, vf_of(m[t]), v);
+        vf v = vf_mul(scale->d, vf_of(sums->s[t]));
+        if (r16_has_min256(type))
+            v = vf_fnma(scale->dmin, vf_of(sums->m[t]), v);
         acc[t] = vf_fma(v, vf_bcast(x->d[t]), acc[t]);
     }
 }
@@ -402,7 +428,7 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
                                         int n_tok)
 {
     const uint8_t *w = r16_rows(a, type, row, 256);
-    int64_t ahead_bytes = n_tok == 1 ? cpu_prefetch_bytes() : FAR_BYTES;
+    struct cpu_prefetch how = n_tok == 1 ? cpu_prefetch() : (struct cpu_prefetch){FAR_BYTES, false};
     vf acc[TILE];
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
@@ -410,10 +436,17 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
     for (int64_t b = 0; b < a->k / 256; b++, w += r16_block_bytes(type)) {
         struct r16_acts x;
         struct r16_scale256 scale;
-        struct r16_ahead ahead = {w + ahead_bytes, r16_n_vec(type) / 8 + 1};
+        struct r16_scales sub;
+        struct r16_sums256 sums;
+        struct r16_ahead ahead = {w + how.ahead_bytes, r16_n_vec(type) / 8 + 1, how.to_l2};
         r16_acts_at(&x, a->x, t0, b, 256, n_tok);
-        r16_scale256_load(&scale, w, type, row);
-        r16_block_256((struct r16_src){.type = type, .p = w}, &scale, &x, &ahead, acc, n_tok);
+        if (!r16_scale_behind(type))
+            scale = r16_scale256_load(w, type, row);
+        r16_scales_load(&sub, w, type);
+        r16_dot_block(&sums, (struct r16_src){.type = type, .p = w}, &sub, &x, &ahead, n_tok);
+        if (r16_scale_behind(type))
+            scale = r16_scale256_load(w, type, row);
+        r16_add_block(acc, &sums, &scale, type, &x, n_tok);
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
@@ -423,12 +456,14 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
 /* A block of LANES rows, unpacked. */
 struct r16_panel {
     vi w[PANEL / 4];
+    struct r16_scales sub;
     struct r16_scale256 scale;
 };
 
 KERNELS_ALWAYS_INLINE void r16_unpack(struct r16_panel *p, const uint8_t *w, enum quant_type type, int64_t row)
 {
-    r16_scale256_load(&p->scale, w, type, row);
+    p->scale = r16_scale256_load(w, type, row);
+    r16_scales_load(&p->sub, w, type);
     for (int half = 0; half < 2; half++) {
         KERNELS_UNROLL
         for (int i = 0; i < 8; i++) { /* the sub-blocks of a half lie in the same bytes */
@@ -444,12 +479,14 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
                                     int64_t t0, int64_t block, struct r16_ahead *ahead, vf *acc, int n_tok)
 {
     struct r16_acts x;
+    struct r16_sums256 sums;
     vf sum[TILE];
     r16_acts_at(&x, a, t0, block, 256, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         sum[t] = acc[t];
-    r16_block_256((struct r16_src){.type = type, .unpacked = p->w}, &p->scale, &x, ahead, sum, n_tok);
+    r16_dot_block(&sums, (struct r16_src){.type = type, .unpacked = p->w}, &p->sub, &x, ahead, n_tok);
+    r16_add_block(sum, &sums, &p->scale, type, &x, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         acc[t] = sum[t];
@@ -466,7 +503,7 @@ KERNELS_ALWAYS_INLINE void r16_many_256(const struct kernel_matmul *a, enum quan
     for (int t = 0; t < n; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < a->k / 256; b++, w += r16_block_bytes(type)) {
-        struct r16_ahead ahead = {w + FAR_BYTES, (r16_n_vec(type) + n_call - 1) / n_call};
+        struct r16_ahead ahead = {w + FAR_BYTES, (r16_n_vec(type) + n_call - 1) / n_call, false};
         int t = 0;
         r16_unpack(&p, w, type, row);
         for (; t + FEW <= n; t += FEW)
