@@ -64,6 +64,7 @@ struct load {
     struct weight *w;
     const struct weight_source *src;
     const char *name;
+    layout_put_fn *put;
     int64_t chunk_rows;
     size_t row_bytes;
     char *staging; /* one chunk a thread, in SCRATCH_THREAD */
@@ -92,7 +93,7 @@ static void load_chunk(void *arg, size_t task, int thread)
         return;
     }
     if (!in_place)
-        layout_pack(w->layout, w->type, w->data, dst, row0, n, (uint64_t)w->n_row, (uint64_t)w->k);
+        layout_pack(w->layout, w->type, w->data, dst, row0, n, (uint64_t)w->n_row, (uint64_t)w->k, l->put);
 }
 
 static void cpu_weight_close(struct backend *b, struct weight *w)
@@ -113,7 +114,7 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
                          .k = d->k,
                          .n_row = d->n_row,
                          .observed = d->is_observed ? d->name : NULL};
-    struct load l = {.w = w, .src = src, .name = d->name, .failed = ATOMIC_FLAG_INIT};
+    struct load l = {.w = w, .src = src, .name = d->name, .put = c->kernels->r16_put, .failed = ATOMIC_FLAG_INIT};
     bool ok = quant_row_bytes(d->type, (uint64_t)d->k, &l.row_bytes) &&
               layout_bytes(w->layout, d->type, (uint64_t)d->n_row, (uint64_t)d->k, &w->n_bytes);
     assert(ok);
@@ -234,7 +235,7 @@ static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot
     bool ok = quant_row_bytes(type, k, &row_bytes);
     assert(ok);
     layout_pack(bank->image.layout[matrix], type, (char *)cpu_bank_slot(b, bank, slot) + bank->image.off[matrix],
-                (const char *)src + row0 * row_bytes, row0, row1 - row0, n_row, k);
+                (const char *)src + row0 * row_bytes, row0, row1 - row0, n_row, k, cpu_of(b)->kernels->r16_put);
     return ERR_OK;
 }
 

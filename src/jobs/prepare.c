@@ -140,7 +140,7 @@ static err_code write_expert(struct prepare *x, int expert, char *raw, char *ima
     for (int i = 0; i < STORE_N_PART; i++) {
         const struct store_matrix *p = &l->part[i];
         TRY(store_blob_check(x->store, x->layer, expert, &b, i, ranges[i].dst, e));
-        layout_pack(m->layout[i], p->type, image + m->off[i], ranges[i].dst, 0, p->n_row, p->n_row, p->k);
+        layout_pack(m->layout[i], p->type, image + m->off[i], ranges[i].dst, 0, p->n_row, p->n_row, p->k, NULL);
     }
     for (int i = 0; i < STORE_N_PART; i++)
         x->crc[STORE_N_PART * index + (size_t)i] =

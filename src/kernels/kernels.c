@@ -53,6 +53,7 @@ static const struct kernels avx2 = {
         {
 #include "kernels/act_kinds.def"
         },
+    .r16_put = r16_put_avx2,
     KERNELS_FILL_OPS(avx2),
     KERNELS_FILL_PEAKS(avx2),
 };
@@ -65,6 +66,7 @@ static const struct kernels avx512 = {
         {
 #include "kernels/act_kinds.def"
         },
+    .r16_put = r16_put_avx2,
     KERNELS_FILL_OPS(avx512),
     KERNELS_FILL_PEAKS(avx512),
 };
@@ -77,6 +79,7 @@ static const struct kernels avx512vnni = {
         {
 #include "kernels/act_kinds.def"
         },
+    .r16_put = r16_put_avx2,
     KERNELS_FILL_OPS(avx512),
     KERNELS_FILL_PEAKS(avx512vnni),
 };

@@ -101,6 +101,8 @@ struct kernels {
     enum quant_layout layout[QUANT_MAX_ID];
     enum quant_act act[QUANT_MAX_ID];
 
+    layout_put_fn *r16_put; /* for layout_pack; NULL: nothing better than plain C */
+
     /* Rounds one row of k activations. k: a multiple of 32 or 256. NaN and infinity give unspecified finite
      * q. */
     void (*quantize_int8_32)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);

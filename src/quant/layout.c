@@ -14,7 +14,7 @@
  * Tails behind each block, though they leave half of the vectors across two cache lines, and not behind the group: a
  * second stream of reads halves the speed of the first on some processors (docs/experiments.md).
  * A type's entry lists which dword of the block, by its byte offset, each vector holds. */
-enum { MAX_VEC = 52 };
+enum { MAX_VEC = 4 * LAYOUT_MAX_QUAD, MAX_BLOCK = 4 * MAX_VEC + 2 };
 
 struct r16 {
     int n_vec;                /* vectors a block; 0: the type has no R16 */
@@ -112,13 +112,10 @@ typedef uint32_t u32x4 __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (u32x4){i, j, k, l})
 #endif
 
-/* How a type's vectors are filled: four dwords that stand together in a block go to four vectors that are `step` apart,
- * all others to theirs one by one. */
+/* How a type's vectors are filled: by fours, where that is possible, and one by one. */
 struct r16_plan {
-    int n_quad, n_single;
-    struct {
-        uint8_t vec, step, off; /* off: of the first in the block */
-    } quad[MAX_VEC / 4];
+    struct layout_quads quads;
+    int n_single;
     uint8_t single[MAX_VEC];
 };
 
@@ -140,9 +137,9 @@ static struct r16_plan r16_plan(const struct r16 *r)
     for (int i = 0; i < r->n_vec; i++) {
         int step = done[i] ? 0 : quad_step(r, i);
         if (step) {
-            p.quad[p.n_quad].vec = (uint8_t)i;
-            p.quad[p.n_quad].off = r->off[i];
-            p.quad[p.n_quad++].step = (uint8_t)step;
+            p.quads.quad[p.quads.n].vec = (uint8_t)i;
+            p.quads.quad[p.quads.n].off = r->off[i];
+            p.quads.quad[p.quads.n++].step = (uint8_t)step;
             for (int j = 0; j < 4; j++)
                 done[i + j * step] = true;
         } else if (!done[i]) {
@@ -173,54 +170,64 @@ static inline void put_quad(uint8_t *dst, size_t step, const uint8_t *r0, const 
     memcpy(dst + 3 * step, &d, 16);
 }
 
+static void put_quads(const struct layout_quads *p, uint8_t *dst, const uint8_t *src, size_t row, size_t block_bytes,
+                      size_t n_block)
+{
+    for (size_t b = 0; b < n_block; b++, src += block_bytes, dst += LAYOUT_R16_ROWS * block_bytes)
+        for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane += 4)
+            for (int i = 0; i < p->n; i++) {
+                const uint8_t *r0 = src + p->quad[i].off + lane * row;
+                put_quad(dst + p->quad[i].vec * 64 + 4 * lane, p->quad[i].step * (size_t)64, r0, r0 + row, r0 + 2 * row,
+                         r0 + 3 * row);
+            }
+}
+
 /* The tails of a block of 16 rows. With n a constant, because a copy of so few bytes is no call then. */
-static inline void put_tails(uint8_t *dst, const uint8_t *const *block, size_t off, size_t n)
+static inline void put_tails(uint8_t *dst, const uint8_t *src, size_t row, size_t n)
 {
-    for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
-        memcpy(dst + (size_t)lane * n, block[lane] + off, n);
+    for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane++)
+        memcpy(dst + lane * n, src + lane * row, n);
 }
 
-/* The vectors and tails of a block of 16 rows. */
-static void put_block(const struct r16 *r, const struct r16_plan *p, uint8_t *dst, const uint8_t *const *block)
+/* n_block blocks of 16 rows that are `row` bytes apart: the quads, then what is in none, single vectors and tails. */
+static void put_blocks(const struct quant_info *q, const struct r16_plan *p, layout_put_fn *put, uint8_t *dst,
+                       const uint8_t *src, size_t row, size_t n_block)
 {
-    for (int lane = 0; lane < LAYOUT_R16_ROWS; lane += 4) {
-        const uint8_t *r0 = block[lane], *r1 = block[lane + 1], *r2 = block[lane + 2], *r3 = block[lane + 3];
-        for (int i = 0; i < p->n_quad; i++) {
-            size_t off = p->quad[i].off;
-            put_quad(dst + p->quad[i].vec * 64 + 4 * lane, p->quad[i].step * (size_t)64, r0 + off, r1 + off, r2 + off,
-                     r3 + off);
-        }
-    }
-    for (int i = 0; i < p->n_single; i++)
-        for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
-            memcpy(dst + p->single[i] * 64 + 4 * lane, block[lane] + r->off[p->single[i]], 4);
-    if (r->tail_bytes == 2)
-        put_tails(dst + r->n_vec * 64, block, (size_t)r->tail_off, 2);
-    else if (r->tail_bytes == 1)
-        put_tails(dst + r->n_vec * 64, block, (size_t)r->tail_off, 1);
-}
-
-/* A group of 16 rows, `row` bytes apart, of which n are there and the others zeros. Block by block, so that what is
- * written lies nearly in order. */
-static void r16_put(const struct quant_info *q, const struct r16_plan *plan, uint8_t *group, const uint8_t *src,
-                    size_t row, uint64_t n, uint64_t k)
-{
-    static const uint8_t zeros[MAX_VEC * 4 + 4]; /* the longest block */
     const struct r16 *r = &r16_types[q->type];
-    const uint8_t *block[LAYOUT_R16_ROWS];
-    size_t step[LAYOUT_R16_ROWS], head = (size_t)q->head_bytes;
-    for (uint64_t lane = 0; lane < LAYOUT_R16_ROWS; lane++) {
-        bool there = lane < n;
-        memcpy(group + lane * head, there ? src + lane * row : zeros, head);
-        block[lane] = there ? src + lane * row + head : zeros;
-        step[lane] = there ? (size_t)q->block_bytes : 0;
+    size_t block = (size_t)q->block_bytes;
+    put(&p->quads, dst, src, row, block, n_block);
+    if (p->n_single == 0 && r->tail_bytes == 0)
+        return;
+    for (size_t b = 0; b < n_block; b++, src += block, dst += LAYOUT_R16_ROWS * block) {
+        for (int i = 0; i < p->n_single; i++)
+            for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane++)
+                memcpy(dst + p->single[i] * 64 + 4 * lane, src + lane * row + r->off[p->single[i]], 4);
+        if (r->tail_bytes == 2)
+            put_tails(dst + r->n_vec * 64, src + r->tail_off, row, 2);
+        else if (r->tail_bytes == 1)
+            put_tails(dst + r->n_vec * 64, src + r->tail_off, row, 1);
     }
+}
+
+/* A group of 16 rows, `row` bytes apart, of which n are there and the others zeros. */
+static void r16_put(const struct quant_info *q, const struct r16_plan *plan, layout_put_fn *put, uint8_t *group,
+                    const uint8_t *src, size_t row, uint64_t n, uint64_t k)
+{
+    size_t head = (size_t)q->head_bytes, block = (size_t)q->block_bytes;
+    uint64_t n_block = k / (uint64_t)q->block_len;
+    uint8_t few[LAYOUT_R16_ROWS * MAX_BLOCK] = {0};
+    for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane++)
+        memcpy(group + lane * head, lane < n ? src + lane * row : few, head);
     group += head * LAYOUT_R16_ROWS;
-    for (uint64_t b = 0; b < k / (uint64_t)q->block_len; b++) {
-        put_block(r, plan, group, block);
-        group += q->block_bytes * LAYOUT_R16_ROWS;
-        for (int lane = 0; lane < LAYOUT_R16_ROWS; lane++)
-            block[lane] += step[lane];
+    src += head;
+    if (n >= LAYOUT_R16_ROWS) {
+        put_blocks(q, plan, put, group, src, row, n_block);
+        return;
+    }
+    for (uint64_t b = 0; b < n_block; b++, src += block, group += LAYOUT_R16_ROWS * block) {
+        for (size_t lane = 0; lane < n; lane++)
+            memcpy(few + lane * block, src + lane * row, block);
+        put_blocks(q, plan, put, group, few, block, 1);
     }
 }
 
@@ -240,7 +247,7 @@ static void r16_get(const struct quant_info *q, uint8_t *dst, const uint8_t *gro
 }
 
 void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
-                 uint64_t n, uint64_t n_row, uint64_t k)
+                 uint64_t n, uint64_t n_row, uint64_t k, layout_put_fn *put)
 {
     size_t row = row_bytes(q, k);
     assert(layout_supports(layout, q) && row0 <= n_row && n <= n_row - row0);
@@ -251,7 +258,8 @@ void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst
     assert(row0 % LAYOUT_R16_ROWS == 0 && (n % LAYOUT_R16_ROWS == 0 || row0 + n == n_row));
     const struct r16_plan plan = r16_plan(&r16_types[q->type]);
     for (uint64_t i = 0; i < n; i += LAYOUT_R16_ROWS)
-        r16_put(q, &plan, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row, row, n - i, k);
+        r16_put(q, &plan, put ? put : put_quads, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row, row,
+                n - i, k);
 }
 
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,

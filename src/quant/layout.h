@@ -16,7 +16,7 @@ enum quant_layout {
     LAYOUT_N
 };
 
-enum { LAYOUT_R16_ROWS = 16 };
+enum { LAYOUT_R16_ROWS = 16, LAYOUT_MAX_QUAD = 13 };
 
 const char *layout_name(enum quant_layout layout);
 
@@ -27,11 +27,26 @@ bool layout_supports(enum quant_layout layout, const struct quant_info *q);
  */
 bool layout_bytes(enum quant_layout layout, const struct quant_info *q, uint64_t n_row, uint64_t k, size_t *out);
 
+/* What R16 is mostly made of: four dwords that stand together in the rows' blocks, `off` bytes into them, go to four
+ * vectors that are `step` apart, beginning with `vec`. */
+struct layout_quads {
+    int n;
+    struct {
+        uint8_t vec, step, off;
+    } quad[LAYOUT_MAX_QUAD];
+};
+
+/* Moves the quads of n_block blocks of 16 rows that are `row` bytes apart. An instruction set may have a fast one
+ * (kernels/kernels.h). */
+typedef void layout_put_fn(const struct layout_quads *p, uint8_t *dst, const uint8_t *src, size_t row,
+                           size_t block_bytes, size_t n_block);
+
 /* Packs rows [row0, row0 + n) of a matrix of n_row rows into `dst`, the start of the packed matrix. `src`
  * holds just those n rows in GGUF's order. row0: a multiple of 16; n: a multiple of 16 or up to the last row
- * (padding is then written). Safe on disjoint row ranges in parallel. */
+ * (padding is then written). Safe on disjoint row ranges in parallel. put: NULL for plain C; it never changes what is
+ * written. */
 void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
-                 uint64_t n, uint64_t n_row, uint64_t k);
+                 uint64_t n, uint64_t n_row, uint64_t k, layout_put_fn *put);
 
 /* The inverse: rows [row0, row0 + n) back into GGUF's order at `dst`; any row0 and n within n_row. */
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,

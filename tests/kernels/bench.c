@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 /* Speed of the products on one thread, over more weights than any cache holds. Prints, for each type and
- * table, GB/s of weights for one token and G multiply-adds a second for several. The best of a few runs
- * counts: noise only slows. */
+ * table, GB/s of weights for one token, G multiply-adds a second for several, and GB/s of rows that are packed from a
+ * cache into memory. The best of a few runs counts: noise only slows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +51,19 @@ static double seconds_best(const struct bench *b, kernel_matmul_fn *fn, int m, i
     return best;
 }
 
+static double packing_seconds_best(const struct bench *b, const uint8_t *rows, layout_put_fn *put)
+{
+    double best = 1e9;
+    for (int run = 0; run < RUNS; run++) {
+        int64_t start = thread_ns();
+        for (int i = 0; i < b->n; i++)
+            layout_pack(LAYOUT_R16, b->q, b->w + (size_t)i * b->matrix_bytes, rows, 0, ROWS, ROWS, K, put);
+        double s = (double)(thread_ns() - start) * 1e-9;
+        best = s < best ? s : best;
+    }
+    return best;
+}
+
 static void act_fill(struct check *c, struct kernel_act *act, enum quant_act kind)
 {
     float *x = mem_alloc_aligned(64, MAX_M * K * sizeof *x);
@@ -87,12 +100,13 @@ static void bench_type(struct check *c, const struct quant_info *q)
     b.n = (int)(working_set / b.matrix_bytes);
     b.w = mem_map((size_t)b.n * b.matrix_bytes, MEM_WEIGHTS);
     b.y = mem_alloc(MAX_M * ROWS * sizeof *b.y);
-    if (!b.w || !b.y)
+    uint8_t *rows = mem_alloc(b.matrix_bytes);
+    if (!b.w || !b.y || !rows)
         abort();
     for (size_t i = 0; i < ROWS; i++)
-        random_row(&c->rng, q, b.w + i * row, K / q->block_len, 0);
-    for (int i = 1; i < b.n; i++)
-        memcpy(b.w + (size_t)i * b.matrix_bytes, b.w, b.matrix_bytes);
+        random_row(&c->rng, q, rows + i * row, K / q->block_len, 0);
+    for (int i = 0; i < b.n; i++)
+        memcpy(b.w + (size_t)i * b.matrix_bytes, rows, b.matrix_bytes);
     act_fill(c, &b.act, q->act);
     for (int i = 0; i < c->n_table; i++) {
         kernel_matmul_fn *fn = c->tables[i]->matmul[q->type];
@@ -104,10 +118,15 @@ static void bench_type(struct check *c, const struct quant_info *q)
             double macs = (double)n_mat * ROWS * K * tokens[j];
             printf("   m=%-2d %7.2f", tokens[j], macs / seconds_best(&b, fn, tokens[j], n_mat) * 1e-9);
         }
-        printf(" G/s\n");
+        printf(" G/s");
+        if (c->tables[i]->layout[q->type] == LAYOUT_R16)
+            printf("   packing %6.2f GB/s",
+                   (double)b.n * (double)b.matrix_bytes * 1e-9 / packing_seconds_best(&b, rows, c->tables[i]->r16_put));
+        printf("\n");
         fflush(stdout);
     }
     act_free(&b.act);
+    mem_free(rows);
     mem_free(b.y);
     mem_unmap(b.w, (size_t)b.n * b.matrix_bytes, MEM_WEIGHTS);
 }
