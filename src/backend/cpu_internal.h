@@ -81,12 +81,26 @@ void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes);
 bool cpu_round_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, const float *x, int64_t m, int64_t k,
                    struct kernel_act *out);
 
+/* The same in two steps, for rows that become known one by one: a place for m rows, then each row (once). */
+struct cpu_act_rows {
+    const struct kernels *kernels;
+    enum quant_act kind;
+    int64_t k, n_scale, n_sum;
+    const float *x;
+    int8_t *q;
+    float *d;
+    int16_t *sum;
+};
+bool cpu_place_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, const float *x, int64_t m, int64_t k,
+                   struct cpu_act_rows *r, struct kernel_act *out);
+void cpu_round_row(const struct cpu_act_rows *r, int64_t row);
+
 /* Row m of a block of activations, for a product of a single token or of those from m on. */
 struct kernel_act cpu_act_row(const struct kernel_act *a, int64_t m);
 
 /* Rows that a task of a product takes on: a multiple of 16, enough to be worth handing out, few enough that threads
- * finish together. n_part: how many matrices of n_row rows share the loop. */
-int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t n_part);
+ * finish together. n_row: rows in all; k: their length; m: tokens that meet them. */
+int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m);
 
 /* weight[i] . x for up to OP_MAX_OUT matrices that share their input; bias NULL or per matrix NULL. */
 void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const float *x, int64_t m, float *const *y,

@@ -2,6 +2,7 @@
 #include "backend/cpu_internal.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "backend/route.h"
@@ -60,8 +61,12 @@ struct experts {
     int32_t *pair_of_row; /* hidden row -> token * k + rank */
     struct kernel_act gate_x, up_x, down_x;
     float *hidden; /* [n_pair][n_ff] */
-    float *work;   /* per thread: two tiles of TILE_TOKENS x chunk */
     int64_t chunk_rows, n_chunk;
+    float *work; /* sorted: two tiles a thread of TILE_TOKENS x chunk */
+    /* direct: */
+    float *up;          /* [n_pair][n_ff] */
+    atomic_int *n_left; /* [n_item] chunks of gate and up that are not done */
+    struct cpu_act_rows down_rows;
 };
 
 enum { TILE_TOKENS = 64 };
@@ -104,7 +109,9 @@ static void weigh(const struct experts *x, int64_t row, int64_t m, float *gate, 
         }
 }
 
-static void gate_up_task(void *arg, size_t task, int thread)
+/* ---- sorted: an item's tokens, tile by tile */
+
+static void gate_up_tiles(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
     const struct bank_desc *d = &x->bank->d;
@@ -115,8 +122,7 @@ static void gate_up_task(void *arg, size_t task, int thread)
     float *up = gate + TILE_TOKENS * x->chunk_rows;
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
-        int64_t act_row = x->sorted ? it->row0 + i : x->pair_of_row[it->row0] / x->k;
-        struct kernel_act ga = cpu_act_row(&x->gate_x, act_row), ua = cpu_act_row(&x->up_x, act_row);
+        struct kernel_act ga = cpu_act_row(&x->gate_x, it->row0 + i), ua = cpu_act_row(&x->up_x, it->row0 + i);
         expert_product(x, it, GATE, &ga, row0, row1, m, gate);
         expert_product(x, it, UP, &ua, row0, row1, m, up);
         weigh(x, it->row0 + i, m, gate, up, row1 - row0);
@@ -126,7 +132,7 @@ static void gate_up_task(void *arg, size_t task, int thread)
     }
 }
 
-static void down_task(void *arg, size_t task, int thread)
+static void down_tiles(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
     const struct bank_desc *d = &x->bank->d;
@@ -144,6 +150,40 @@ static void down_task(void *arg, size_t task, int thread)
                    (size_t)(row1 - row0) * sizeof *y);
     }
 }
+
+/* ---- direct: one token an item, its expert's matrices in the order in which they lie in the slot, so that a thread
+ * walks through memory with few jumps */
+
+static void gate_up_chunk(void *arg, size_t task, int thread)
+{
+    const struct experts *x = arg;
+    const struct bank_desc *d = &x->bank->d;
+    int64_t i = (int64_t)task / (2 * x->n_chunk), chunk = (int64_t)task % (2 * x->n_chunk);
+    enum matrix which = chunk < x->n_chunk ? GATE : UP;
+    int64_t row0 = chunk % x->n_chunk * x->chunk_rows;
+    int64_t row1 = row0 + x->chunk_rows < d->n_ff ? row0 + x->chunk_rows : d->n_ff;
+    float *gate = x->hidden + i * d->n_ff, *up = x->up + i * d->n_ff;
+    struct kernel_act act = cpu_act_row(which == GATE ? &x->gate_x : &x->up_x, x->pair_of_row[i] / x->k);
+    expert_product(x, &x->items[i], which, &act, row0, row1, 1, (which == GATE ? gate : up) + row0);
+    if (atomic_fetch_sub(&x->n_left[i], 1) > 1)
+        return;
+    weigh(x, i, 1, gate, up, d->n_ff);
+    x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), gate, gate, up, d->n_ff);
+    cpu_round_row(&x->down_rows, i);
+}
+
+static void down_chunk(void *arg, size_t task, int thread)
+{
+    const struct experts *x = arg;
+    const struct bank_desc *d = &x->bank->d;
+    int64_t i = (int64_t)task / x->n_chunk, row0 = (int64_t)task % x->n_chunk * x->chunk_rows;
+    int64_t row1 = row0 + x->chunk_rows < d->n_embd ? row0 + x->chunk_rows : d->n_embd;
+    struct kernel_act act = cpu_act_row(&x->down_x, i);
+    expert_product(x, &x->items[i], DOWN, &act, row0, row1, 1,
+                   (float *)tensor_data(&x->op->out[0]) + x->pair_of_row[i] * d->n_embd + row0);
+}
+
+/* ---- the plan: what is computed, in which order */
 
 /* Direct: one item for each pair whose expert has a slot, in token and rank order. */
 static void plan_direct(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair)
@@ -245,12 +285,18 @@ static bool gather_act(struct experts *x, struct kernel_act *a)
     return true;
 }
 
-static void run_items(struct experts *x, int64_t n_row, pool_fn *task)
+/* Cuts the items' n_row rows of length k into chunks. */
+static void cut_items(struct experts *x, int64_t n_row, int64_t k)
 {
-    x->chunk_rows = cpu_chunk_rows(x->c, n_row, x->n_item);
+    x->chunk_rows = cpu_chunk_rows(x->c, n_row * x->n_item, k, x->sorted ? x->n_pair : 1);
     if (x->chunk_rows > n_row)
         x->chunk_rows = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
     x->n_chunk = (n_row + x->chunk_rows - 1) / x->chunk_rows;
+}
+
+static void run_tiles(struct experts *x, int64_t n_row, int64_t k, pool_fn *task)
+{
+    cut_items(x, n_row, k);
     size_t tile_bytes = align64((size_t)(TILE_TOKENS * x->chunk_rows) * sizeof *x->work);
     x->work = cpu_scratch(x->c, SCRATCH_THREAD, tile_bytes * 2 * (size_t)pool_n_threads(x->c->pool));
     if (x->work)
@@ -273,10 +319,13 @@ static bool prepare_inputs(struct experts *x, const float *in, int64_t m)
            (!x->sorted || gather_act(x, &x->up_x));
 }
 
-/* What each expert's matrices were multiplied by, once the hidden rows are there. */
-static void observe_experts(const struct experts *x, int64_t n_expert)
+/* Shows what each expert's matrices are multiplied by, once the hidden rows are there, to who wants to see it. */
+static void observe_experts(const struct experts *x)
 {
     const struct bank_desc *d = &x->bank->d;
+    int64_t n_expert = x->op->in[2].ne[0];
+    if (!x->c->observer || !x->op->experts.tensors)
+        return;
     const float *in = tensor_data(&x->op->in[0]), *weights = tensor_data(&x->op->in[3]);
     for (int which = GATE; which <= DOWN; which++) {
         struct observed o = {.tensor = x->op->experts.tensors[which], .n_matrix = n_expert, .n_row = 1, .scale = 1};
@@ -293,36 +342,58 @@ static void observe_experts(const struct experts *x, int64_t n_expert)
     }
 }
 
+static void run_sorted(struct experts *x)
+{
+    const struct bank_desc *d = &x->bank->d;
+    enum quant_act kind = x->c->kernels->act[d->down_type->type];
+    run_tiles(x, d->n_ff, d->n_embd, gate_up_tiles);
+    observe_experts(x);
+    if (cpu_round_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_x))
+        run_tiles(x, d->n_embd, d->n_ff, down_tiles);
+}
+
+static void run_direct(struct experts *x)
+{
+    const struct bank_desc *d = &x->bank->d;
+    enum quant_act kind = x->c->kernels->act[d->down_type->type];
+    if (!cpu_place_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_rows, &x->down_x))
+        return;
+    cut_items(x, d->n_ff, d->n_embd);
+    for (int64_t i = 0; i < x->n_item; i++)
+        atomic_init(&x->n_left[i], (int)(2 * x->n_chunk));
+    pool_run(x->c->pool, (size_t)(2 * x->n_item * x->n_chunk), gate_up_chunk, x);
+    observe_experts(x);
+    cut_items(x, d->n_embd, d->n_ff);
+    pool_run(x->c->pool, (size_t)(x->n_item * x->n_chunk), down_chunk, x);
+}
+
 void cpu_op_experts(struct cpu *c, const struct op *op)
 {
     const struct bank_desc *d = &op->bank->d;
-    int64_t m = op->in[0].ne[1], k = op->in[1].ne[0], n_expert = op->in[2].ne[0];
+    int64_t m = op->in[0].ne[1], k = op->in[1].ne[0], n_expert = op->in[2].ne[0], n_pair = m * k;
     struct experts x = {.c = c, .op = op, .bank = op->bank, .k = k, .sorted = m > op->experts.sort_cutoff};
-    size_t items_bytes = align64((size_t)(m * k) * sizeof *x.items);
-    size_t pairs_bytes = align64((size_t)(m * k) * sizeof *x.pair_of_row);
-    char *plan = cpu_scratch(c, SCRATCH_ORDER, items_bytes + pairs_bytes + (size_t)(n_expert + 1) * sizeof(int32_t));
+    size_t items_bytes = align64((size_t)n_pair * sizeof *x.items);
+    size_t pairs_bytes = align64((size_t)n_pair * sizeof *x.pair_of_row);
+    size_t left_bytes = align64((size_t)n_pair * sizeof *x.n_left);
+    size_t by_expert_bytes = (size_t)(n_expert + 1) * sizeof(int32_t);
+    char *plan = cpu_scratch(c, SCRATCH_ORDER, items_bytes + pairs_bytes + left_bytes + by_expert_bytes);
     if (!plan)
         return;
     x.items = (struct item *)plan;
     x.pair_of_row = (int32_t *)(plan + items_bytes);
+    x.n_left = (atomic_int *)(plan + items_bytes + pairs_bytes);
+    int32_t *by_expert = (int32_t *)(plan + items_bytes + pairs_bytes + left_bytes);
     const int32_t *ids = tensor_data(&op->in[1]), *slots = tensor_data(&op->in[2]);
-    if (x.sorted) {
-        plan_sorted(&x, ids, slots, m * k, n_expert, (int32_t *)(plan + items_bytes + pairs_bytes));
-        c->counters.n_sorted++;
-    } else {
-        plan_direct(&x, ids, slots, m * k);
-        c->counters.n_direct++;
-    }
-    count_experts(&x, ids, slots, m * k, (int32_t *)(plan + items_bytes + pairs_bytes), n_expert);
-    x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)(x.n_pair * d->n_ff) * sizeof *x.hidden);
-    if (!x.hidden || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
-        return;
-    run_items(&x, d->n_ff, gate_up_task);
-    if (c->observer && op->experts.tensors)
-        observe_experts(&x, n_expert);
-    enum quant_act down = c->kernels->act[d->down_type->type];
-    if (cpu_round_act(c, SCRATCH_ACT_H + down, down, x.hidden, x.n_pair, d->n_ff, &x.down_x))
-        run_items(&x, d->n_embd, down_task);
+    if (x.sorted)
+        plan_sorted(&x, ids, slots, n_pair, n_expert, by_expert);
+    else
+        plan_direct(&x, ids, slots, n_pair);
+    *(x.sorted ? &c->counters.n_sorted : &c->counters.n_direct) += 1;
+    count_experts(&x, ids, slots, n_pair, by_expert, n_expert);
+    x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)((x.sorted ? 1 : 2) * x.n_pair * d->n_ff) * sizeof *x.hidden);
+    x.up = x.hidden + x.n_pair * d->n_ff;
+    if (x.hidden && prepare_inputs(&x, tensor_data(&op->in[0]), m))
+        (x.sorted ? run_sorted : run_direct)(&x);
 }
 
 /* ---- combine ------------------------------------------------------------------------------------------------- */

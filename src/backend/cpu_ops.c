@@ -12,33 +12,18 @@ enum { SERIAL_ELEMS = 16384 };
 
 /* ---- rounded activations ------------------------------------------------------------------------------------- */
 
-struct round_task {
-    const struct kernels *kernels;
-    const float *x;
-    int64_t k, n_scale, n_sum;
-    enum quant_act kind;
-    int8_t *q;
-    float *d;
-    int16_t *sum;
-};
-
-static void round_row(void *arg, size_t row, int thread)
+bool cpu_place_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, const float *x, int64_t m, int64_t k,
+                   struct cpu_act_rows *r, struct kernel_act *out)
 {
-    const struct round_task *r = arg;
-    int64_t i = (int64_t)row;
-    (r->kind == QUANT_ACT_INT8_32 ? r->kernels->quantize_int8_32 : r->kernels->quantize_int8_256)(
-        r->x + i * r->k, r->k, r->q + i * r->k, r->d + i * r->n_scale, r->sum + i * r->n_sum);
-}
-
-/* Lays m rows of a rounded kind out in a scratch block. */
-static bool place_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, int64_t m, int64_t k,
-                      struct round_task *r)
-{
-    *r = (struct round_task){.kernels = c->kernels,
-                             .kind = kind,
-                             .k = k,
-                             .n_scale = kernel_act_n_scale(kind, k),
-                             .n_sum = kernel_act_n_sum(kind, k)};
+    *r = (struct cpu_act_rows){.kernels = c->kernels,
+                               .kind = kind,
+                               .k = k,
+                               .n_scale = kernel_act_n_scale(kind, k),
+                               .n_sum = kernel_act_n_sum(kind, k),
+                               .x = x};
+    *out = (struct kernel_act){.kind = kind, .k = k, .f32 = x};
+    if (kind == QUANT_ACT_FLOAT)
+        return true;
     size_t q_bytes = align64((size_t)(m * k)), d_bytes = align64((size_t)(m * r->n_scale) * sizeof *r->d);
     char *p = cpu_scratch(c, id, q_bytes + d_bytes + align64((size_t)(m * r->n_sum) * sizeof *r->sum));
     if (!p)
@@ -46,25 +31,33 @@ static bool place_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, i
     r->q = (int8_t *)p;
     r->d = (float *)(p + q_bytes);
     r->sum = (int16_t *)(p + q_bytes + d_bytes);
+    *out = (struct kernel_act){.kind = kind, .k = k, .q = r->q, .d = r->d, .sum = r->sum};
     return true;
+}
+
+void cpu_round_row(const struct cpu_act_rows *r, int64_t row)
+{
+    if (r->kind != QUANT_ACT_FLOAT)
+        (r->kind == QUANT_ACT_INT8_32 ? r->kernels->quantize_int8_32 : r->kernels->quantize_int8_256)(
+            r->x + row * r->k, r->k, r->q + row * r->k, r->d + row * r->n_scale, r->sum + row * r->n_sum);
+}
+
+static void round_task(void *arg, size_t row, int thread)
+{
+    cpu_round_row(arg, (int64_t)row);
 }
 
 bool cpu_round_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, const float *x, int64_t m, int64_t k,
                    struct kernel_act *out)
 {
-    *out = (struct kernel_act){.kind = kind, .k = k, .f32 = x};
-    if (kind == QUANT_ACT_FLOAT)
-        return true;
-    struct round_task r;
-    if (!place_act(c, id, kind, m, k, &r))
+    struct cpu_act_rows r;
+    if (!cpu_place_act(c, id, kind, x, m, k, &r, out))
         return false;
-    r.x = x;
-    if (m * k > SERIAL_ELEMS)
-        pool_run(c->pool, (size_t)m, round_row, &r);
+    if (m * k > SERIAL_ELEMS && kind != QUANT_ACT_FLOAT)
+        pool_run(c->pool, (size_t)m, round_task, &r);
     else
         for (int64_t i = 0; i < m; i++)
-            round_row(&r, (size_t)i, 0);
-    *out = (struct kernel_act){.kind = kind, .k = k, .q = r.q, .d = r.d, .sum = r.sum};
+            cpu_round_row(&r, i);
     return true;
 }
 
@@ -83,13 +76,16 @@ struct kernel_act cpu_act_row(const struct kernel_act *a, int64_t m)
 
 /* ---- products ------------------------------------------------------------------------------------------------ */
 
-int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t n_part)
+int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
 {
-    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64 };
+    /* the rows that one token meets cost what they weigh: spans of MAX_WEIGHTS last about 10 us, and each begins by
+     * waiting for the memory that the one before asked for */
+    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, MAX_WEIGHTS = 1 << 19 };
     int64_t n_task = (int64_t)pool_n_threads(c->pool) * TASKS_PER_THREAD;
-    int64_t rows = (n_row * n_part + n_task - 1) / n_task;
-    if (rows < MIN_ROWS)
-        rows = MIN_ROWS;
+    int64_t rows = (n_row + n_task - 1) / n_task;
+    int64_t least = m == 1 ? (MIN_WEIGHTS + k - 1) / k : MIN_ROWS, most = m == 1 ? (MAX_WEIGHTS + k - 1) / k : rows;
+    rows = rows < most ? rows : most;
+    rows = rows > least ? rows : least;
     return (rows + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
 }
 
@@ -151,7 +147,7 @@ void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const floa
         l.part[i].bias = bias ? bias[i] : NULL;
         n_row += w[i]->n_row;
     }
-    l.chunk_rows = cpu_chunk_rows(c, n_row, 1);
+    l.chunk_rows = cpu_chunk_rows(c, n_row, w[0]->k, m);
     size_t n_task = 0;
     for (int i = 0; i < n_weight; i++) {
         l.part[i].first_task = n_task;

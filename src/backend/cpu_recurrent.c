@@ -9,35 +9,36 @@
 struct conv_loop {
     struct cpu *c;
     const struct op *op;
+    int64_t chunk; /* channels in a task */
 };
 
-static void conv_row(void *arg, size_t t, int thread)
+/* Some channels of all tokens, and then their last inputs. */
+static void conv_task(void *arg, size_t task, int thread)
 {
     const struct conv_loop *l = arg;
     const struct tensor *state = &l->op->state[0];
-    int64_t n = state->ne[0], n_past = state->ne[1];
-    const float *past = tensor_data(state), *x = tensor_data(&l->op->in[0]), *taps[OP_CONV_MAX_TAP];
+    int64_t n = state->ne[0], n_past = state->ne[1], m = l->op->in[0].ne[1], c0 = (int64_t)task * l->chunk;
+    int64_t n_channel = n - c0 < l->chunk ? n - c0 : l->chunk;
+    float *past = (float *)tensor_data(state) + c0, *out = (float *)tensor_data(&l->op->out[0]) + c0;
+    const float *x = (const float *)tensor_data(&l->op->in[0]) + c0, *taps[OP_CONV_MAX_TAP];
     assert(n_past < OP_CONV_MAX_TAP);
-    for (int64_t j = 0; j <= n_past; j++) { /* the oldest first */
-        int64_t row = (int64_t)t - n_past + j;
-        taps[j] = row < 0 ? past + (n_past + row) * n : x + row * n;
+    for (int64_t t = 0; t < m; t++) {
+        for (int64_t j = 0, row = t - n_past; j <= n_past; j++, row++) /* the oldest first */
+            taps[j] = row < 0 ? past + (n_past + row) * n : x + row * n;
+        l->c->kernels->conv_silu(out + t * n, taps, (const float *)tensor_data(&l->op->vec[0]) + c0, n, n_past + 1,
+                                 n_channel);
     }
-    l->c->kernels->conv_silu((float *)tensor_data(&l->op->out[0]) + (int64_t)t * n, taps, tensor_data(&l->op->vec[0]),
-                             n_past + 1, n);
+    for (int64_t j = 0, row = m - n_past; j < n_past; j++, row++) /* ascending: rows still to be moved lie above */
+        memcpy(past + j * n, row < 0 ? past + (n_past + row) * n : x + row * n, (size_t)n_channel * sizeof *past);
 }
 
 void cpu_op_conv(struct cpu *c, const struct op *op)
 {
-    struct conv_loop l = {c, op};
-    const struct tensor *state = &op->state[0];
-    int64_t n = state->ne[0], n_past = state->ne[1], m = op->in[0].ne[1];
-    float *past = tensor_data(state);
-    const float *x = tensor_data(&op->in[0]);
-    pool_run(c->pool, (size_t)m, conv_row, &l);
-    for (int64_t j = 0; j < n_past; j++) { /* ascending: rows still to be moved lie above */
-        int64_t row = m - n_past + j;
-        memmove(past + j * n, row < 0 ? past + (n_past + row) * n : x + row * n, (size_t)n * sizeof *past);
-    }
+    enum { TASKS_PER_THREAD = 4, MIN_CHANNELS = 256 };
+    int64_t n = op->state[0].ne[0], n_task = (int64_t)pool_n_threads(c->pool) * TASKS_PER_THREAD;
+    struct conv_loop l = {c, op, (n + n_task - 1) / n_task};
+    l.chunk = l.chunk < MIN_CHANNELS ? MIN_CHANNELS : (l.chunk + 15) / 16 * 16;
+    pool_run(c->pool, (size_t)((n + l.chunk - 1) / l.chunk), conv_task, &l);
 }
 
 struct delta {

@@ -115,8 +115,8 @@ struct kernels {
     void (*add)(float *y, const float *a, const float *b, int64_t n);            /* y = a + b; y may be either */
     void (*fma_scalar)(float *y, const float *x, float a, int64_t n);            /* y = fma(a, x, y) */
     void (*exp_sum)(float *y, const float *x, float max, int64_t n, float *sum); /* y = exp(x - max), their sum */
-    /* y = silu(sum over taps j, ascending, of w[j * n + i] * x[j][i]). */
-    void (*conv_silu)(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n);
+    /* y = silu(sum over taps j, ascending, of w[j * ld_w + i] * x[j][i]). */
+    void (*conv_silu)(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n);
     /* For each token and dimension: s *= decay;  s += k * ((v - s . k) * beta);  o = s . q. s: [n_dim][dk]; o may
      * be v. */
     void (*delta_rule)(float *s, const struct kernel_delta *a);

@@ -80,7 +80,7 @@ static inline void kernels_keep(void *p, size_t n_bytes)
     void add_##suffix(float *y, const float *a, const float *b, int64_t n);                                            \
     void fma_scalar_##suffix(float *y, const float *x, float a, int64_t n);                                            \
     void exp_sum_##suffix(float *y, const float *x, float max, int64_t n, float *sum);                                 \
-    void conv_silu_##suffix(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n);                \
+    void conv_silu_##suffix(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n);  \
     void delta_rule_##suffix(float *s, const struct kernel_delta *a);                                                  \
     void rope_##suffix(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);                               \
     void f32_to_f16_##suffix(uint16_t *y, const float *x, int64_t n);                                                  \

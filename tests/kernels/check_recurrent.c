@@ -21,15 +21,15 @@ static float *floats(const struct guard *g)
 /* ---- convolution --------------------------------------------------------------------------------------------- */
 
 /* A sum of n_tap products errs by a rounding of its parts each; silu hardly stretches that (its slope is below 1.1). */
-static void compare_conv(struct check *c, const float *const *x, const float *w, int64_t n_tap, int64_t n,
+static void compare_conv(struct check *c, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n,
                          const float *got)
 {
     float exact[MAX_N];
-    kernels_reference()->conv_silu(exact, x, w, n_tap, n);
+    kernels_reference()->conv_silu(exact, x, w, ld_w, n_tap, n);
     for (int64_t i = 0; i < n; i++) {
         double size = 0, want = (double)exact[i];
         for (int64_t j = 0; j < n_tap; j++)
-            size += fabs((double)w[j * n + i] * (double)x[j][i]);
+            size += fabs((double)w[j * ld_w + i] * (double)x[j][i]);
         double bound = 0x1p-24 * (1.1 * (double)n_tap * size + 10 * fabs(want)) + 10 * 0x1p-149;
         /* once exp overflows, the quotient is 0 rather than a number about 1e-37 */
         bool vanished = got[i] == 0 && fabs(want) < 1e-35 && size > 80;
@@ -41,10 +41,11 @@ static void compare_conv(struct check *c, const float *const *x, const float *w,
 
 static void check_conv(struct check *c, int64_t n_tap, int64_t n, int kind)
 {
-    struct guard w = guard_alloc((size_t)(n_tap * n) * 4), x[MAX_TAP];
+    int64_t ld_w = n + 3, n_w = (n_tap - 1) * ld_w + n; /* of wider rows */
+    struct guard w = guard_alloc((size_t)n_w * 4), x[MAX_TAP];
     const float *rows[MAX_TAP];
     float want[MAX_N];
-    random_floats(&c->rng, floats(&w), n_tap * n, 0);
+    random_floats(&c->rng, floats(&w), n_w, 0);
     for (int64_t j = 0; j < n_tap; j++) {
         x[j] = guard_alloc((size_t)n * 4);
         random_floats(&c->rng, floats(&x[j]), n, kind);
@@ -54,14 +55,14 @@ static void check_conv(struct check *c, int64_t n_tap, int64_t n, int kind)
         struct guard y = guard_alloc((size_t)n * 4);
         for (int64_t j = 0; j < n; j++)
             floats(&y)[j] = untouched;
-        c->tables[i]->conv_silu(floats(&y), rows, floats(&w), n_tap, n);
+        c->tables[i]->conv_silu(floats(&y), rows, floats(&w), ld_w, n_tap, n);
         if (i == 0)
             memcpy(want, y.p, y.n_bytes);
         expect(c, same_floats(floats(&y), want, n) && guard_intact(&y), "conv_silu %s n=%ld taps=%ld kind=%d",
                c->tables[i]->name, (long)n, (long)n_tap, kind);
         guard_free(&y);
     }
-    compare_conv(c, rows, floats(&w), n_tap, n, want);
+    compare_conv(c, rows, floats(&w), ld_w, n_tap, n, want);
     guard_free(&w);
     for (int64_t j = 0; j < n_tap; j++)
         guard_free(&x[j]);

@@ -139,12 +139,12 @@ void OPS_NAME(act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const
         act_mul(KERNEL_SILU, y, gate, up, n);
 }
 
-void OPS_NAME(conv_silu)(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n)
+void OPS_NAME(conv_silu)(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n)
 {
     for (int64_t i = 0; i < n; i += 16) {
         v16 sum = v16_set1(0.0f);
         for (int64_t j = 0; j < n_tap; j++)
-            sum = v16_fma(load_upto(w + j * n + i, n - i), load_upto(x[j] + i, n - i), sum);
+            sum = v16_fma(load_upto(w + j * ld_w + i, n - i), load_upto(x[j] + i, n - i), sum);
         v16 e = exp16(v16_mul(sum, v16_set1(-1.0f)));
         store_upto(y + i, v16_div(sum, v16_add(v16_set1(1.0f), e)), n - i);
     }
@@ -166,6 +166,8 @@ KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_delta *a, in
             v16 x = load_upto(k + i, dk - i);
             KERNELS_UNROLL
             for (int c = 0; c < n_dim; c++) {
+                if (t == 0) /* the dimensions that come next, in the order in which they lie */
+                    __builtin_prefetch(s + n_dim * dk + i * n_dim + 16 * c);
                 v16 part = v16_mul(load_upto(s + c * dk + i, dk - i), decay);
                 store_upto(s + c * dk + i, part, dk - i);
                 known[c] = v16_fma(part, x, known[c]);

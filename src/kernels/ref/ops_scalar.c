@@ -113,12 +113,12 @@ void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const fl
     }
 }
 
-void conv_silu_scalar(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n)
+void conv_silu_scalar(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float sum = 0;
         for (int64_t j = 0; j < n_tap; j++)
-            sum = fmaf(w[j * n + i], x[j][i], sum);
+            sum = fmaf(w[j * ld_w + i], x[j][i], sum);
         y[i] = sum / (1.0f + exp_scalar(-sum));
     }
 }

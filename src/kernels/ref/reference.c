@@ -83,12 +83,12 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
     }
 }
 
-void conv_silu_reference(float *y, const float *const *x, const float *w, int64_t n_tap, int64_t n)
+void conv_silu_reference(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         double sum = 0;
         for (int64_t j = 0; j < n_tap; j++)
-            sum += (double)w[j * n + i] * (double)x[j][i];
+            sum += (double)w[j * ld_w + i] * (double)x[j][i];
         y[i] = (float)(sum / (1 + exp(-sum)));
     }
 }
