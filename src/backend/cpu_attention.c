@@ -42,6 +42,12 @@ static int64_t first_position(const struct attention *a, int64_t pos)
     return window && pos >= window ? pos - window + 1 : 0;
 }
 
+/* Where the first block begins that a task's queries see. */
+static int64_t first_block(const struct attention *a, const struct queries *x)
+{
+    return first_position(a, x->pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK;
+}
+
 /* A block of the cache, as the kernels take it. */
 struct block {
     const char *k, *v;
@@ -117,12 +123,23 @@ static void fold_block(const struct attention *a, struct queries *x, const struc
     kern->attn_merge((int)n_q, x->max + first, x->sum + first, x->acc + first * a->dv, max, sum, x->partial, a->dv);
 }
 
+/* The block that follows: the task's, or what the next task will begin with. */
+static bool next_block(const struct attention *a, const struct queries *x, int64_t p0, struct block *next)
+{
+    bool is_last = p0 + KERNEL_ATTN_BLOCK > x->pos[x->n_t - 1];
+    if (is_last && (a->n_tile > 1 || a->n_share > 1 || x->head_kv + 1 == a->op->state[0].ne[2]))
+        return false;
+    *next =
+        is_last ? get_block(a, x->head_kv + 1, first_block(a, x)) : get_block(a, x->head_kv, p0 + KERNEL_ATTN_BLOCK);
+    return true;
+}
+
 /* The block that begins at position p0, for all queries of the task: those that see the same rows go together. */
 static void visit_block(const struct attention *a, struct queries *x, int64_t p0)
 {
     int64_t last = x->pos[x->n_t - 1];
-    struct block b = get_block(a, x->head_kv, p0), next = get_block(a, x->head_kv, p0 + KERNEL_ATTN_BLOCK);
-    const struct block *ahead = p0 + KERNEL_ATTN_BLOCK <= last ? &next : NULL;
+    struct block b = get_block(a, x->head_kv, p0), next;
+    const struct block *ahead = next_block(a, x, p0, &next) ? &next : NULL;
     if (a->op->state[0].type == ELEM_Q8_0)
         b = decode_block(a, &b, first_row(a, x->pos[0], p0), end_row(last, p0), x->decoded);
     for (int64_t t = 0; t < x->n_t;) {
@@ -179,8 +196,7 @@ static void attention_task(void *arg, size_t task, int thread)
     memset(x.acc, 0, (size_t)(x.n_t * x.n_head * a->dv) * sizeof *x.acc);
     for (int64_t t = 1; t < x.n_t; t++)
         assert(x.pos[t] > x.pos[t - 1]);
-    int64_t p0 = first_position(a, x.pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK;
-    for (; p0 <= x.pos[x.n_t - 1]; p0 += KERNEL_ATTN_BLOCK)
+    for (int64_t p0 = first_block(a, &x); p0 <= x.pos[x.n_t - 1]; p0 += KERNEL_ATTN_BLOCK)
         visit_block(a, &x, p0);
     finish(a, &x);
 }

@@ -346,15 +346,42 @@ KERNELS_ALWAYS_INLINE void attn_dots(float s[][KERNEL_ATTN_BLOCK], const float *
     v16_sums(&s[0][row0], KERNEL_ATTN_BLOCK, lanes, n_q, n_row);
 }
 
+/* What to ask for while values are mixed, which hardly waits for memory: so many lines for each position. */
+struct attn_ahead {
+    const char *p[2];
+    int64_t n_line[2];
+};
+
+/* Call `part` of n_part. */
+static struct attn_ahead attn_ahead(const struct kernel_attn *a, int64_t part, int64_t n_part)
+{
+    struct attn_ahead x;
+    for (int i = 0; i < 2; i++) {
+        int64_t n_call = 64 * n_part * a->n;
+        x.n_line[i] = a->ahead[i] ? (a->ahead_bytes[i] + n_call - 1) / n_call : 0;
+        x.p[i] = (const char *)a->ahead[i] + 64 * part * a->n * x.n_line[i];
+    }
+    return x;
+}
+
+KERNELS_ALWAYS_INLINE void attn_ask(struct attn_ahead *x)
+{
+    for (int i = 0; i < 2; i++)
+        for (int64_t j = 0; j < x->n_line[i]; j++, x->p[i] += 64)
+            __builtin_prefetch(x->p[i], 0, 2);
+}
+
 /* o[r][j..j + 16 * vecs) = sum of s[r][i] v_i, i ascending; n_q and vecs constants; a single vector may be cut to n. */
 KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float s[][KERNEL_ATTN_BLOCK], const void *v, int64_t n_pos,
-                                    int64_t j, int64_t hd, bool half, int n_q, int vecs, int64_t n)
+                                    int64_t j, int64_t hd, bool half, int n_q, int vecs, int64_t n,
+                                    struct attn_ahead *ahead)
 {
     v16 acc[KERNEL_ATTN_QUERIES * 4];
     KERNELS_UNROLL
     for (int c = 0; c < n_q * vecs; c++)
         acc[c] = v16_set1(0);
     for (int64_t i = 0; i < n_pos; i++) {
+        attn_ask(ahead);
         KERNELS_UNROLL
         for (int c = 0; c < vecs; c++) {
             v16 row = kv_load(v, i * hd + j + 16 * c, n, half);
@@ -383,38 +410,28 @@ static void attn_softmax(const struct kernel_attn *a, float *s, float *max, floa
     OPS_NAME(exp_sum)(s, s, *max, a->n, sum);
 }
 
-/* Asks for the part of what comes next that n_row rows of a block are worth. */
-KERNELS_ALWAYS_INLINE void attn_ask(const struct kernel_attn *a, int64_t row, int64_t n_row)
-{
-    for (int i = 0; i < 2; i++) {
-        const char *p = a->ahead[i];
-        int64_t end = p ? a->ahead_bytes[i] * (row + n_row) / KERNEL_ATTN_BLOCK : 0;
-        for (int64_t off = a->ahead_bytes[i] * row / KERNEL_ATTN_BLOCK; off < end; off += 64)
-            __builtin_prefetch(p + off, 0, 2);
-    }
-}
-
 /* Queries [first, first + n_q); n_q a constant. */
 KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, bool half, int n_q)
 {
     float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK], *o = a->o + first * a->hd_v;
     const float *const *q = a->q + first;
-    int64_t i = 0, j = 0;
-    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS) {
-        if (first == 0)
-            attn_ask(a, i, ATTN_ROWS);
+    int64_t i = 0;
+    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS)
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, ATTN_ROWS);
-    }
     for (; i < a->n; i++)
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, 1);
     for (int r = 0; r < n_q; r++)
         attn_softmax(a, s[r], &a->max[first + r], &a->sum[first + r]);
-    for (; j + 16 * ATTN_VECS <= a->hd_v; j += 16 * ATTN_VECS)
-        attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, ATTN_VECS, 16);
-    for (; j + 16 <= a->hd_v; j += 16)
-        attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, 1, 16);
-    if (j < a->hd_v)
-        attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, 1, a->hd_v - j);
+    int64_t width = 16 * ATTN_VECS, n_mix = (a->hd_v + width - 1) / width, n_part = (a->n_q + n_q - 1) / n_q * n_mix;
+    for (int64_t j = 0; j < a->hd_v; j += width) {
+        struct attn_ahead ahead = attn_ahead(a, first / n_q * n_mix + j / width, n_part), none = {0};
+        if (j + width <= a->hd_v) {
+            attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, ATTN_VECS, 16, &ahead);
+            continue;
+        }
+        for (int64_t k = j; k < a->hd_v; k += 16, ahead = none)
+            attn_mix(o, s, a->v, a->n, k, a->hd_v, half, n_q, 1, a->hd_v - k < 16 ? a->hd_v - k : 16, &ahead);
+    }
 }
 
 KERNELS_ALWAYS_INLINE void attn_block(const struct kernel_attn *a, bool half)
