@@ -1,6 +1,7 @@
 /* Products of F32, F16 and BF16 weights: sixteen chains an element (docs/numerics.md), a register tile of
- * FLOAT_ROWS rows by FLOAT_TOKENS tokens. The including file has chosen v16_*.h and defines FLOAT_NAME(type).
- */
+ * FLOAT_ROWS rows by FLOAT_TOKENS tokens, or for one token row after row. The including file has chosen v16_*.h and
+ * defines FLOAT_NAME(type). */
+#include "base/cpu.h"
 #include "kernels/kernels_internal.h"
 
 /* n >= 16: sixteen weights; else n and zeros. `type`: a constant. */
@@ -15,12 +16,16 @@ KERNELS_ALWAYS_INLINE v16 weight_load(const uint8_t *row, int64_t i, int64_t n, 
     return n >= 16 ? v16_load(f) : v16_load_n(f, n);
 }
 
-/* rows and tokens: constants */
-KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
-                                      int rows, int tokens)
+KERNELS_ALWAYS_INLINE int weight_bytes(enum quant_type type)
 {
-    int weight_bytes = type == QUANT_F32 ? 4 : 2;
-    const uint8_t *w = (const uint8_t *)a->w + row * a->k * weight_bytes;
+    return type == QUANT_F32 ? 4 : 2;
+}
+
+/* rows and tokens: constants; ahead_bytes: of each row, to be asked for meanwhile, 0: none */
+KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
+                                      int rows, int tokens, int64_t ahead_bytes)
+{
+    const uint8_t *w = (const uint8_t *)a->w + row * a->k * weight_bytes(type);
     const float *x = a->x->f32 + t0 * a->k;
     v16 lanes[8][4];
     KERNELS_UNROLL
@@ -32,8 +37,9 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
     for (; i + 16 <= a->k; i += 16)
         KERNELS_UNROLL
     for (int r = 0; r < rows; r++) {
-        const uint8_t *p = w + r * a->k * weight_bytes;
-        __builtin_prefetch(p + (rows * a->k + i) * weight_bytes, 0, 2); /* of the next tile's row, to L2 */
+        const uint8_t *p = w + r * a->k * weight_bytes(type);
+        if (ahead_bytes)
+            __builtin_prefetch(p + i * weight_bytes(type) + ahead_bytes, 0, 2); /* to L2 */
         v16 v = weight_load(p, i, 16, type);
         KERNELS_UNROLL
         for (int t = 0; t < tokens; t++)
@@ -42,7 +48,7 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
     if (i < a->k)
         KERNELS_UNROLL
     for (int r = 0; r < rows; r++) {
-        v16 v = weight_load(w + r * a->k * weight_bytes, i, a->k - i, type);
+        v16 v = weight_load(w + r * a->k * weight_bytes(type), i, a->k - i, type);
         KERNELS_UNROLL
         for (int t = 0; t < tokens; t++) {
             v16 sum = v16_fma(v, v16_load_n(x + t * a->k + i, a->k - i), lanes[r][t]);
@@ -58,17 +64,20 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
 
 KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quant_type type)
 {
-    int64_t row = a->row0;
-    for (; row + FLOAT_ROWS <= a->row1; row += FLOAT_ROWS) {
+    int64_t row = a->row0, row_bytes = a->k * weight_bytes(type), next_tile = FLOAT_ROWS * row_bytes;
+    for (; a->m > 1 && row + FLOAT_ROWS <= a->row1; row += FLOAT_ROWS) {
         int64_t t = 0;
         for (; t + FLOAT_TOKENS <= a->m; t += FLOAT_TOKENS)
-            float_tile(a, type, row, t, FLOAT_ROWS, FLOAT_TOKENS);
+            float_tile(a, type, row, t, FLOAT_ROWS, FLOAT_TOKENS, next_tile);
         for (; t < a->m; t++)
-            float_tile(a, type, row, t, FLOAT_ROWS, 1);
+            float_tile(a, type, row, t, FLOAT_ROWS, 1, next_tile);
     }
+    /* one stream of reads, which processors that are asked for no more than L2 see coming by themselves */
+    struct cpu_prefetch how = cpu_prefetch();
+    int64_t ahead_bytes = how.to_l2 ? 0 : how.ahead_bytes;
     for (; row < a->row1; row++)
         for (int64_t t = 0; t < a->m; t++)
-            float_tile(a, type, row, t, 1, 1);
+            float_tile(a, type, row, t, 1, 1, ahead_bytes);
 }
 
 void FLOAT_NAME(f32)(const struct kernel_matmul *a)
