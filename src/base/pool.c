@@ -35,6 +35,8 @@ struct pool {
     struct share *shares;  /* [n_threads] */
     pool_fn *fn;
     void *arg;
+    void (*between)(void *user); /* NULL: nothing */
+    void *between_user;
     atomic_bool stop;
     int n_spin;
     int n_threads, n_started; /* both count the caller */
@@ -93,13 +95,22 @@ static bool take_task(struct share *s, bool first, size_t *task)
     return true;
 }
 
+static void call_between(struct pool *p)
+{
+    if (p->between)
+        p->between(p->between_user);
+}
+
 /* A thread's own share, then what others have not got to. */
 static void run_tasks(struct pool *p, int thread)
 {
     size_t task;
     for (int i = 0; i < p->n_threads; i++)
-        while (take_task(&p->shares[(thread + i) % p->n_threads], i == 0, &task))
+        while (take_task(&p->shares[(thread + i) % p->n_threads], i == 0, &task)) {
             p->fn(p->arg, task, thread);
+            if (thread == 0)
+                call_between(p);
+        }
 }
 
 static void *worker_main(void *arg)
@@ -170,6 +181,12 @@ void pool_close(struct pool **out)
     *out = NULL;
 }
 
+void pool_set_between(struct pool *p, void (*fn)(void *user), void *user)
+{
+    p->between = fn;
+    p->between_user = user;
+}
+
 int pool_n_threads(const struct pool *p)
 {
     return p->n_threads;
@@ -178,8 +195,10 @@ int pool_n_threads(const struct pool *p)
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
 {
     if (p->n_threads == 1 || n_tasks <= 1) {
-        for (size_t task = 0; task < n_tasks; task++)
+        for (size_t task = 0; task < n_tasks; task++) {
             fn(arg, task, 0);
+            call_between(p);
+        }
         return;
     }
     p->fn = fn;

@@ -27,4 +27,8 @@ int pool_n_threads(const struct pool *p);
 typedef void pool_fn(void *arg, size_t task, int thread);
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg);
 
+/* fn(user) is called by the thread that runs a loop after each task of its own, for what can't wait until the loop
+ * ends; the others take over tasks meanwhile. NULL: nothing. Not within fn: pool_run. */
+void pool_set_between(struct pool *p, void (*fn)(void *user), void *user);
+
 #endif

@@ -75,7 +75,10 @@ struct experts {
     int n_flight, n_busy;                    /* that there are, that are in the air */
     struct store_read *waiting[MAX_WAITING]; /* parts that the queue has not got yet, in order */
     int n_waiting;
-    int n_reading, depth; /* parts that it has, and may have for one token */
+    int n_reading, depth;                    /* parts that it has, and may have for one token */
+    struct store_read *arrived[MAX_WAITING]; /* parts that are still to be checked and packed */
+    int n_arrived;
+    bool is_landing; /* so that nothing is done between the tasks of that */
     char *staging;
     size_t staging_bytes; /* of one flight */
     struct turn turn;

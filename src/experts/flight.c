@@ -47,6 +47,8 @@ static void look_after(void *user)
     flights_land(user, false);
 }
 
+static void lend_a_hand(void *user);
+
 err_code flights_open(struct experts *x, struct err *e)
 {
     int64_t n_slot = MAX_FLIGHT;
@@ -71,13 +73,16 @@ err_code flights_open(struct experts *x, struct err *e)
     x->depth = depth ? depth : drive_depth(x->p.store, x->staging_bytes / STORE_N_PART);
     TRY(store_queue_open(&x->queue, x->p.store, NULL, e));
     backend_set_between(x->p.device, look_after, x);
+    pool_set_between(x->p.pool, lend_a_hand, x);
     return ERR_OK;
 }
 
 void flights_close(struct experts *x)
 {
-    if (x->queue)
+    if (x->queue) {
         backend_set_between(x->p.device, NULL, NULL);
+        pool_set_between(x->p.pool, NULL, NULL);
+    }
     store_queue_close(&x->queue);
     mem_unmap(x->staging, (size_t)x->n_flight * x->staging_bytes, MEM_SCRATCH);
     x->staging = NULL;
@@ -233,20 +238,28 @@ static void pack_piece(void *arg, size_t task, int thread)
         atomic_store(&l->failed[at], true);
 }
 
-/* Checks and packs n parts. */
-static void work_up(struct landing *l, size_t n)
+static void run(struct pool *pool, size_t n, pool_fn *fn, void *arg)
 {
-    struct pool *pool = l->x->p.pool;
+    if (pool)
+        pool_run(pool, n, fn, arg);
+    else
+        for (size_t i = 0; i < n; i++)
+            fn(arg, i, 0);
+}
+
+/* Checks and packs n parts; pool NULL: on this thread alone. */
+static void work_up(struct landing *l, size_t n, struct pool *pool)
+{
     bool all_packed = true;
-    pool_run(pool, n, check_part, l);
+    run(pool, n, check_part, l);
     for (size_t i = 0; i < n; i++) {
         atomic_init(&l->failed[i], false);
         all_packed = all_packed && ((struct flight *)l->done[i]->user)->blob.packed;
     }
     if (all_packed)
         return;
-    l->n_piece = 1 + (pool_n_threads(pool) * PIECES - 1) / (int)n;
-    pool_run(pool, n * (size_t)l->n_piece, pack_piece, l);
+    l->n_piece = pool ? 1 + (pool_n_threads(pool) * PIECES - 1) / (int)n : 1;
+    run(pool, n * (size_t)l->n_piece, pack_piece, l);
     for (size_t i = 0; i < n; i++)
         if (atomic_load(&l->failed[i]))
             ((struct flight *)l->done[i]->user)->part_ok[part_of(l->done[i])] = false;
@@ -305,27 +318,59 @@ static bool land(struct experts *x, struct flight *f)
     return true;
 }
 
-void flights_land(struct experts *x, bool wait)
+/* Takes what has ended from the queue, and gives it other reads at once. */
+static void take_arrivals(struct experts *x, bool wait)
+{
+    int64_t start_ns = clock_ns();
+    size_t n = store_queue_collect(x->queue, x->arrived + x->n_arrived, (size_t)(MAX_WAITING - x->n_arrived), wait);
+    if (wait)
+        x->counters.stall_ns += clock_ns() - start_ns;
+    x->n_arrived += (int)n;
+    x->n_reading -= (int)n;
+    if (n > 0)
+        turn_feed(x);
+}
+
+/* Works up the first n that have arrived; true when an expert is whole. */
+static bool work_up_arrivals(struct experts *x, int n, struct pool *pool)
 {
     struct landing l = {.x = x};
     bool any = false;
-    while (x->n_busy > 0) {
-        int64_t start_ns = clock_ns();
-        size_t n = store_queue_collect(x->queue, l.done, BATCH, wait && !any);
-        int64_t arrived_ns = clock_ns();
-        if (wait && !any)
-            x->counters.stall_ns += arrived_ns - start_ns;
-        if (n == 0)
-            return;
-        x->n_reading -= (int)n;
-        turn_feed(x); /* so that other reads go on meanwhile */
-        work_up(&l, n);
-        x->counters.pack_ns += clock_ns() - arrived_ns;
-        for (size_t i = 0; i < n; i++) {
-            struct flight *f = l.done[i]->user;
-            if (--f->n_left == 0 && land(x, f))
-                any = true;
-        }
-        turn_feed(x);
+    int64_t start_ns = clock_ns();
+    memcpy(l.done, x->arrived, (size_t)n * sizeof *l.done);
+    x->n_arrived -= n;
+    memmove(x->arrived, x->arrived + n, (size_t)x->n_arrived * sizeof *x->arrived);
+    work_up(&l, (size_t)n, pool);
+    x->counters.pack_ns += clock_ns() - start_ns;
+    for (int i = 0; i < n; i++) {
+        struct flight *f = l.done[i]->user;
+        if (--f->n_left == 0 && land(x, f))
+            any = true;
     }
+    turn_feed(x);
+    return any;
+}
+
+void flights_land(struct experts *x, bool wait)
+{
+    bool any = false;
+    x->is_landing = true;
+    while (x->n_busy > 0) {
+        take_arrivals(x, wait && !any && x->n_arrived == 0);
+        if (x->n_arrived == 0)
+            break;
+        any = work_up_arrivals(x, x->n_arrived, x->p.pool) || any;
+    }
+    x->is_landing = false;
+}
+
+/* Between the tasks of a loop: a part at a time, so that the other threads don't wait for this one. */
+static void lend_a_hand(void *user)
+{
+    struct experts *x = user;
+    if (x->is_landing || x->n_busy == 0)
+        return;
+    take_arrivals(x, false);
+    if (x->n_arrived > 0)
+        work_up_arrivals(x, 1, NULL);
 }

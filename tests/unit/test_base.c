@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -93,6 +94,34 @@ static void pool_runs_each_task_once(void **state)
     assert_int_equal(pool_create(&p, 0, &e), ERR_USAGE);
 }
 
+struct between {
+    pthread_t owner;
+    int n;
+};
+
+static void count_between(void *user)
+{
+    struct between *b = user;
+    assert_true(pthread_equal(pthread_self(), b->owner));
+    b->n++;
+}
+
+static void pool_calls_between_tasks_on_the_thread_that_runs_the_loop(void **state)
+{
+    struct err e = {0};
+    for (int n = 1; n <= 2; n++) {
+        struct between b = {.owner = pthread_self()};
+        struct tally t = {.max_thread = n};
+        struct pool *p;
+        assert_int_equal(pool_create(&p, n, &e), ERR_OK);
+        pool_set_between(p, count_between, &b);
+        pool_run(p, 1000, count_task, &t);
+        assert_in_range(b.n, n == 1 ? 1000 : 0, 1000);
+        pool_set_between(p, NULL, NULL);
+        pool_close(&p);
+    }
+}
+
 static void random_is_reproducible_and_spread(void **state)
 {
     struct random a = random_seed(42), b = random_seed(42), c = random_seed(43);
@@ -162,6 +191,7 @@ int main(void)
         cmocka_unit_test(mapped_memory_is_zero_aligned_and_counted),
         cmocka_unit_test(arena_memory_is_zero_and_aligned),
         cmocka_unit_test(pool_runs_each_task_once),
+        cmocka_unit_test(pool_calls_between_tasks_on_the_thread_that_runs_the_loop),
         cmocka_unit_test(random_is_reproducible_and_spread),
         cmocka_unit_test(crc32c_is_castagnolis),
         cmocka_unit_test(crc32c_goes_on_where_it_stopped),

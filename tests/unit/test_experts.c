@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "base/pool.h"
@@ -267,6 +268,24 @@ static void guesses_are_read_one_by_one_and_kept(void **state)
         use(f, 0, i, -1);
     use(f, 1, 0, 1);
     assert_int_equal(use(f, 0, 5, 4), 0);
+}
+
+static void nap(void *arg, size_t task, int thread)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void what_arrives_within_a_loop_is_taken_in(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[2] = {2, 5};
+    use(f, 0, 0, -1);
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 2 * 1000 * 1000});
+    experts_prefetch(f->experts, 1, guess, 2, true);
+    assert_int_equal(experts_counters(f->experts).n_read, 1);
+    pool_run(f->pool, 200, nap, NULL);
+    assert_int_equal(experts_counters(f->experts).n_read, 3);
+    assert_int_equal(use(f, 1, 2, 5), 0);
 }
 
 static void a_likely_guess_is_read_at_once(void **state)
@@ -546,6 +565,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(held_experts_keep_their_slots, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(a_good_guess_saves_the_read, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(guesses_are_read_one_by_one_and_kept, open_eight, close_fixture),
+        cmocka_unit_test_setup_teardown(what_arrives_within_a_loop_is_taken_in, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(a_likely_guess_is_read_at_once, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_is_not_read_to_the_end, open_shallow, close_fixture),
         cmocka_unit_test_setup_teardown(failed_read_names_layer_and_expert_and_holds_nothing, open_three,
