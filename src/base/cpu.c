@@ -14,8 +14,8 @@
 static const char *const names[CPU_N_LEVEL] = {"scalar", "avx2", "avx512", "avx512vnni"};
 #define LEVELS "scalar, avx2, avx512 or avx512vnni"
 #elif defined(__aarch64__)
-static const char *const names[CPU_N_LEVEL] = {"scalar", "neon", "dotprod"};
-#define LEVELS "scalar, neon or dotprod"
+static const char *const names[CPU_N_LEVEL] = {"scalar", "neon", "dotprod", "i8mm"};
+#define LEVELS "scalar, neon, dotprod or i8mm"
 #else
 static const char *const names[CPU_N_LEVEL] = {"scalar"};
 #define LEVELS "scalar"
@@ -38,7 +38,9 @@ static enum cpu_level best_level(void)
         return CPU_AVX2;
     return __builtin_cpu_supports("avx512vnni") ? CPU_AVX512VNNI : CPU_AVX512;
 #elif defined(__aarch64__)
-    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? CPU_DOTPROD : CPU_NEON;
+    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP))
+        return CPU_NEON;
+    return getauxval(AT_HWCAP2) & HWCAP2_I8MM ? CPU_I8MM : CPU_DOTPROD;
 #else
     return CPU_SCALAR;
 #endif

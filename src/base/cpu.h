@@ -16,6 +16,7 @@ enum cpu_level {
 #elif defined(__aarch64__)
     CPU_NEON,    /* what every such processor has */
     CPU_DOTPROD, /* SDOT, from Armv8.2 on */
+    CPU_I8MM,    /* SMMLA as well, from Armv8.6 on */
 #endif
     CPU_N_LEVEL
 };

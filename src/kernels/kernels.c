@@ -95,6 +95,7 @@ static const struct kernels *const tables[CPU_N_LEVEL] = {
 
 #define K_NEON(name, type, len)    [QUANT_##name] = matmul_##type##_neon,
 #define K_DOTPROD(name, type, len) [QUANT_##name] = matmul_##type##_dotprod,
+#define K_I8MM(name, type, len)    [QUANT_##name] = matmul_##type##_i8mm,
 #define K_R16(name, type, len)     [QUANT_##name] = LAYOUT_R16,
 
 static const struct kernels neon = {
@@ -121,8 +122,20 @@ static const struct kernels dotprod = {
     KERNELS_FILL_PEAKS(dotprod),
 };
 
+static const struct kernels i8mm = {
+    .name = "i8mm",
+    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_I8MM) KERNELS_EXPAND_LIST(K_I8MM)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
+    .act =
+        {
+#include "kernels/act_kinds.def"
+        },
+    KERNELS_FILL_OPS(neon),
+    KERNELS_FILL_PEAKS(i8mm),
+};
+
 static const struct kernels *const tables[CPU_N_LEVEL] = {
-    [CPU_SCALAR] = &scalar, [CPU_NEON] = &neon, [CPU_DOTPROD] = &dotprod};
+    [CPU_SCALAR] = &scalar, [CPU_NEON] = &neon, [CPU_DOTPROD] = &dotprod, [CPU_I8MM] = &i8mm};
 
 #else
 

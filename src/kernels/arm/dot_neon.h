@@ -1,28 +1,29 @@
 /* Integer dots of body/r16_template.h on NEON: every format's weights fit signed bytes, so that one step does for all.
- * Include after lanes_neon.h and one of dot_lane_*.h. The functions are those of x86/dot_maddubs.h; all is exact. */
+ * Include after lanes_neon.h, one of dot_lane_*.h and one of dot_run_*.h. The functions are those of x86/dot_maddubs.h;
+ * all is exact. */
 #ifndef KERNELS_ARM_DOT_NEON_H
 #define KERNELS_ARM_DOT_NEON_H
 
 #include "kernels/body/r16_unpack.h"
 #include "kernels/kernels_internal.h"
 
-/* acc + the products of the bytes w of each lane with the four bytes at q */
-static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
+/* m[t] = the sum of factor j (byte j % 4 of factor[j / 4]) times sum[t][j], j < n_sub. The sums' high and low bytes are
+ * multiplied apart; both are signed, so that the high ones are rounded. */
+KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *const sum[], int n_sub, int n_tok)
 {
-    int32x4_t x = vi_bcast(q).a;
-    return (vi){neon_dot(acc.a, w.a, x), neon_dot(acc.b, w.b, x), neon_dot(acc.c, w.c, x), neon_dot(acc.d, w.d, x)};
-}
-
-static inline int32x4_t neon_dot_words(int32x4_t acc, int32x4_t x, int32x4_t y)
-{
-    int32x4_t low = vmull_s16(vget_low_s16(NEON_S16(x)), vget_low_s16(NEON_S16(y)));
-    return vaddq_s32(acc, vpaddq_s32(low, vmull_high_s16(NEON_S16(x), NEON_S16(y))));
-}
-
-/* acc + x.lo * y.lo + x.hi * y.hi over the words of each lane */
-static inline vi dot_words(vi acc, vi x, vi y)
-{
-    return (vi){NEON_MAP3(neon_dot_words, acc, x, y)};
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        int16x8_t first = vld1q_s16(sum[t]), second = n_sub > 8 ? vld1q_s16(sum[t] + 8) : first;
+        int8x16_t high = vcombine_s8(vrshrn_n_s16(first, 8), vrshrn_n_s16(second, 8));
+        int8x16_t low = vcombine_s8(vmovn_s16(first), vmovn_s16(second));
+        vi of_high = vi_set1(0), of_low = vi_set1(0);
+        KERNELS_UNROLL
+        for (int i = 0; i < n_sub / 4; i++) {
+            of_high = neon_dot_lane(of_high, factor[i], high, i);
+            of_low = neon_dot_lane(of_low, factor[i], low, i);
+        }
+        m[t] = vi_add(of_low, vi_shl(of_high, 8));
+    }
 }
 
 /* Byte i of each lane as the scale of dot_scaled: sign-extended to the lane. */
@@ -47,24 +48,13 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_
         vst1q_s32(start + i, vmull_n_s16(vld1_s16(sum + i), (int16_t)-dot_offset(type)));
 }
 
-/* s += w . q for vectors [first, first + n) of src, both multiples of four */
-KERNELS_ALWAYS_INLINE void dot_run(vi s[], const struct r16_src *src, int first, int n, const int8_t *const q[],
-                                   int n_tok)
+/* Two vectors of weights that follow each other, as unpacked ones lie: without the offset. */
+static inline void dot_arrange(vi w[2], enum quant_type type)
 {
-    KERNELS_UNROLL
-    for (int i = first; i < first + n; i += 4) {
-        int8x16_t x[TILE];
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            x[t] = vld1q_s8(q[t] + 4 * i);
-        KERNELS_UNROLL
-        for (int lane = 0; lane < 4; lane++) {
-            vi w = r16_vec(src, i + lane);
-            KERNELS_UNROLL
-            for (int t = 0; t < n_tok; t++)
-                s[t] = neon_dot_lane(s[t], w, x[t], lane);
-        }
-    }
+    vi offset = vi_set1(dot_offset(type) * 0x01010101);
+    for (int i = 0; i < 2 && dot_offset(type); i++)
+        w[i] = vi_sub8(w[i], offset);
+    dot_zip(w);
 }
 
 /* s += scale * (codes 0..2^bits - 1, less dot_offset, in vectors [first, first + n) of src) */
@@ -73,10 +63,14 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int fir
 {
     vi part[TILE];
     (void)bits;
+    if (src->unpacked) {
+        dot_run_scaled(s, src, first, n, scale, q, n_tok);
+        return;
+    }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         part[t] = dot_offset(src->type) ? vi_bcast(start[t]) : vi_set1(0);
-    dot_run(part, src, first, n, q, n_tok);
+    dot_run_lanes(part, src, first, n, q, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         s[t] = vi_add(s[t], vi_mul(part[t], scale));
@@ -99,11 +93,13 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int firs
     }
 }
 
-/* s += codes 0..2^bits - 1 of src */
-KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[], int n_tok)
+/* s += codes or values -128..127 of src */
+KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int8_t *const q[], int n_tok)
 {
-    (void)bits;
-    dot_run(s, src, 0, 8, q, n_tok);
+    if (src->unpacked)
+        dot_run(s, src, 0, 8, q, n_tok);
+    else
+        dot_run_lanes(s, src, 0, 8, q, n_tok);
 }
 
 /* What a sum of dot_int8 must start at. */
@@ -113,10 +109,10 @@ static inline vi dot_int8_start(int sum)
     return vi_set1(0);
 }
 
-/* s += values -128..127 of src */
-KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int8_t *const q[], int n_tok)
+KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[], int n_tok)
 {
-    dot_run(s, src, 0, 8, q, n_tok);
+    (void)bits;
+    dot_int8(s, src, q, n_tok);
 }
 
 #endif

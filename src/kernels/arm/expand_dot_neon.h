@@ -16,13 +16,24 @@ static inline vi ex_factor(vi x)
     return x;
 }
 
+/* Takes offsets back: there are none. */
 static inline vi ex_dot_words(vi acc, vi x, vi y)
 {
-    return dot_words(acc, x, y);
+    (void)x, (void)y;
+    return acc;
 }
 
-/* s[t] += factor * (n vectors of weights by the activations at q[t]) */
-KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wide, const int8_t *const q[], int n_tok)
+/* Two vectors of weights that follow each other, as ex_dot takes them for more than a register tile of tokens. */
+enum { EX_ARRANGES = DOT_PANELS == (int)R16_PANELS_ALL };
+
+static inline void ex_arrange(vi w[2])
+{
+    dot_zip(w);
+}
+
+/* s[t] += factor * (n vectors of weights by the activations at q[t]); arranged: they went through ex_arrange */
+KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wide, bool arranged,
+                                  const int8_t *const q[], int n_tok)
 {
     struct r16_src src = {.unpacked = w};
     vi part[TILE];
@@ -30,7 +41,10 @@ KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wi
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         part[t] = vi_set1(0);
-    dot_run(part, &src, 0, n, q, n_tok);
+    if (arranged)
+        dot_run(part, &src, 0, n, q, n_tok);
+    else
+        dot_run_lanes(part, &src, 0, n, q, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         s[t] = vi_add(s[t], vi_mul(part[t], factor));

@@ -4,7 +4,7 @@
 
 #include "kernels/kernels_internal.h"
 
-#define K(name, type, len) kernel_matmul_fn matmul_##type##_neon, matmul_##type##_dotprod;
+#define K(name, type, len) kernel_matmul_fn matmul_##type##_neon, matmul_##type##_dotprod, matmul_##type##_i8mm;
 KERNELS_R16_LIST(K)
 KERNELS_EXPAND_LIST(K)
 #undef K
@@ -15,5 +15,6 @@ KERNELS_FLOAT_LIST(K)
 KERNELS_DECLARE_OPS(neon)
 KERNELS_DECLARE_PEAKS(neon)
 KERNELS_DECLARE_PEAKS(dotprod)
+KERNELS_DECLARE_PEAKS(i8mm)
 
 #endif

@@ -4,6 +4,8 @@
 enum { TILE = 4 }; /* most tokens of a register tile */
 
 #include "kernels/arm/dot_lane_neon.h"
+#include "kernels/arm/dot_run_neon.h"
+
 #include "kernels/arm/dot_neon.h"
 
 #define R16_NAME(type) matmul_##type##_neon

@@ -42,7 +42,7 @@ KERNELS_ALWAYS_INLINE void ex_tokens_at(struct ex_tokens *x, const struct kernel
 
 /* acc[t] takes block i of 256. */
 KERNELS_ALWAYS_INLINE void ex_tile_256(vf acc[], const struct ex_block *e, struct ex_format f,
-                                       const struct kernel_act *a, int64_t i, int64_t t0, int n_tok)
+                                       const struct kernel_act *a, int64_t i, int64_t t0, int n_tok, bool arranged)
 {
     int sub = f.sub ? f.sub : 32, offset = f.wide ? EX_WIDE_OFFSET : EX_NARROW_OFFSET;
     struct ex_tokens x;
@@ -52,7 +52,7 @@ KERNELS_ALWAYS_INLINE void ex_tile_256(vf acc[], const struct ex_block *e, struc
     for (int t = 0; t < n_tok; t++)
         s[t] = m[t] = vi_set1(0);
     for (int j = 0; j < 256 / sub; j++) {
-        ex_dot(s, e->w + j * (sub / 4), sub / 4, e->factor[j], f.wide, x.q, n_tok);
+        ex_dot(s, e->w + j * (sub / 4), sub / 4, e->factor[j], f.wide, arranged, x.q, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             x.q[t] += sub;
@@ -71,7 +71,7 @@ KERNELS_ALWAYS_INLINE void ex_tile_256(vf acc[], const struct ex_block *e, struc
 
 /* acc[t] takes activations 32i to 32i + 31, which meet the weights w; d: of all, or of each 16 (halves). */
 KERNELS_ALWAYS_INLINE void ex_tile_32(vf acc[], const vi *w, const vf *d, struct ex_format f,
-                                      const struct kernel_act *a, int64_t i, int64_t t0, int n_tok)
+                                      const struct kernel_act *a, int64_t i, int64_t t0, int n_tok, bool arranged)
 {
     bool halves = f.sub == 16;
     vi one = ex_factor(vi_set1(1)), ones[4], first[TILE], second[TILE], sum[TILE];
@@ -83,14 +83,14 @@ KERNELS_ALWAYS_INLINE void ex_tile_32(vf acc[], const vi *w, const vf *d, struct
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         first[t] = second[t] = sum[t] = vi_set1(0);
-    ex_dot(first, w, halves ? 4 : 8, one, false, x.q, n_tok);
+    ex_dot(first, w, halves ? 4 : 8, one, false, arranged, x.q, n_tok);
     if (halves) {
         if (EX_NARROW_OFFSET)
-            ex_dot(sum, ones, 4, one, false, x.q, n_tok);
+            ex_dot(sum, ones, 4, one, false, arranged, x.q, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             x.q[t] += 16;
-        ex_dot(second, w + 4, 4, one, false, x.q, n_tok);
+        ex_dot(second, w + 4, 4, one, false, arranged, x.q, n_tok);
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
@@ -102,34 +102,34 @@ KERNELS_ALWAYS_INLINE void ex_tile_32(vf acc[], const vi *w, const vf *d, struct
     }
 }
 
-/* One block by n_tok tokens. */
+/* One block by n_tok tokens, a constant. arranged: its weights are so. */
 KERNELS_ALWAYS_INLINE void ex_tile(vf acc[], const struct ex_block *e, struct ex_format f, const struct kernel_act *a,
-                                   int64_t block, int64_t t0, int n_tok)
+                                   int64_t block, int64_t t0, int n_tok, bool arranged)
 {
     if (f.len == 256)
-        ex_tile_256(acc, e, f, a, block, t0, n_tok);
+        ex_tile_256(acc, e, f, a, block, t0, n_tok, arranged);
     else
         for (int part = 0; part < f.len / 32; part++)
             ex_tile_32(acc, e->w + 8 * part, f.sub ? e->d + 2 * part : e->d, f, a, block * (f.len / 32) + part, t0,
-                       n_tok);
+                       n_tok, arranged);
 }
 
 KERNELS_ALWAYS_INLINE void ex_tiles(vf acc[], const struct ex_block *e, struct ex_format f, const struct kernel_act *a,
-                                    int64_t block, int64_t t0, int64_t n_tok)
+                                    int64_t block, int64_t t0, int64_t n_tok, bool arranged)
 {
     int64_t t = 0;
     for (; t + TILE <= n_tok; t += TILE)
-        ex_tile(acc + t, e, f, a, block, t0 + t, TILE);
+        ex_tile(acc + t, e, f, a, block, t0 + t, TILE, arranged);
     if (TILE > 4 && n_tok - t >= 4) {
-        ex_tile(acc + t, e, f, a, block, t0 + t, 4);
+        ex_tile(acc + t, e, f, a, block, t0 + t, 4, arranged);
         t += 4;
     }
     if (n_tok - t >= 2) {
-        ex_tile(acc + t, e, f, a, block, t0 + t, 2);
+        ex_tile(acc + t, e, f, a, block, t0 + t, 2, arranged);
         t += 2;
     }
     if (n_tok - t == 1)
-        ex_tile(acc + t, e, f, a, block, t0 + t, 1);
+        ex_tile(acc + t, e, f, a, block, t0 + t, 1, arranged);
 }
 
 /* The rows of a vector from `row` on, by tokens [t0, t0 + n_tok). */
@@ -140,6 +140,7 @@ KERNELS_ALWAYS_INLINE void ex_rows(const struct kernel_matmul *a, struct ex_form
     int64_t group_bytes = head * LAYOUT_R16_ROWS + n_block * block_bytes;
     const uint8_t *group = (const uint8_t *)a->w + row / LAYOUT_R16_ROWS * group_bytes;
     const uint8_t *block = group + head * LAYOUT_R16_ROWS;
+    bool arrange = n_tok > TILE && EX_ARRANGES != 0;
     struct ex_block e;
     vf acc[CHUNK], row_d = head ? vf_load(group + lane * head) : vf_zero();
     for (int64_t t = 0; t < n_tok; t++)
@@ -152,7 +153,12 @@ KERNELS_ALWAYS_INLINE void ex_rows(const struct kernel_matmul *a, struct ex_form
             e.d[0] = row_d;
         else if (f.tail)
             e.d[0] = vf_mul(vf_load_half(block + f.n_vec * 64 + lane * f.tail), vf_set1(f.unit));
-        ex_tiles(acc, &e, f, a->x, b, t0, n_tok);
+        for (int i = 0; arrange && i < f.len / 4; i += 2)
+            ex_arrange(e.w + i);
+        if (arrange)
+            ex_tiles(acc, &e, f, a->x, b, t0, n_tok, true);
+        else
+            ex_tiles(acc, &e, f, a->x, b, t0, n_tok, false);
     }
     for (int64_t t = 0; t < n_tok; t++)
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);

@@ -18,7 +18,7 @@ int64_t PEAK_NAME(int8)(int64_t n_round)
     KERNELS_UNROLL
     for (int i = 0; i < PEAK_TILE; i++)
         vi_keep(acc[i]);
-    return n_round * PEAK_TILE * LANES * 4;
+    return n_round * PEAK_TILE * LANES * DOT_DEPTH;
 }
 
 int64_t PEAK_NAME(float)(int64_t n_round)

@@ -1,8 +1,8 @@
 /* Products of the R16 layout (quant/layout.c): one row of weights a lane, activations broadcast.
  *
  * A register tile of up to TILE tokens meets weights that are unpacked in registers, where a dot needs them. Many
- * tokens meet formats that are costly to unpack in panels: a block of LANES rows is unpacked to the first-level cache,
- * and all tiles, of up to FEW tokens, meet it there.
+ * tokens meet formats that are costly to unpack in panels: 256 weights of LANES rows are unpacked to the first-level
+ * cache, and all tiles, of up to FEW tokens, meet them there.
  *
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
  * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
@@ -148,33 +148,35 @@ KERNELS_ALWAYS_INLINE struct r16_src r16_src32(const uint8_t *w, enum quant_type
     return src;
 }
 
-/* acc[t] += the block's product with token t. */
-KERNELS_ALWAYS_INLINE void r16_block_32(const uint8_t *w, enum quant_type type, int64_t row, const struct r16_acts *x,
-                                        vf acc[], int n_tok)
+/* s[t] = the block's sum of products with token t. */
+KERNELS_ALWAYS_INLINE void r16_dot_32(vi s[], const struct r16_src *src, const struct r16_acts *x, int n_tok)
 {
-    struct r16_src src = r16_src32(w, type);
-    struct r16_scale32 scale;
+    enum quant_type type = src->type;
     bool five = type == QUANT_Q5_0 || type == QUANT_Q5_1;
     bool int8 = type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4;
     int offset = type == QUANT_Q4_0 ? 8 : type == QUANT_Q5_0 ? 16 : 0;
-    vi s[TILE];
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         s[t] = int8 ? dot_int8_start(*x->sum[t]) : vi_set1(-offset * *x->sum[t]);
-    if (!r16_scale_behind(type))
-        scale = r16_scale32_load(w, type, row);
     if (int8)
-        dot_int8(s, &src, x->q, n_tok);
+        dot_int8(s, src, x->q, n_tok);
     else
-        dot_plain(s, &src, five ? 5 : 4, x->q, n_tok);
-    if (r16_scale_behind(type))
-        scale = r16_scale32_load(w, type, row);
+        dot_plain(s, src, five ? 5 : 4, x->q, n_tok);
+}
+
+/* acc[t] += the block's product with token t; moves x to the next block. */
+KERNELS_ALWAYS_INLINE void r16_add_32(vf acc[], const vi s[], const struct r16_scale32 *scale, enum quant_type type,
+                                      struct r16_acts *x, int n_tok)
+{
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        vf v = vf_mul(scale.d, vf_of(s[t]));
+        vf v = vf_mul(scale->d, vf_of(s[t]));
         if (r16_has_min32(type))
-            v = vf_fma(scale.min, vf_set1((float)*x->sum[t]), v);
+            v = vf_fma(scale->min, vf_set1((float)*x->sum[t]), v);
         acc[t] = vf_fma(v, vf_bcast(x->d[t]), acc[t]);
+        x->q[t] += 32;
+        x->sum[t]++;
+        x->d[t]++;
     }
 }
 
@@ -193,13 +195,15 @@ KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant
     for (int64_t b = 0; b < a->k / 32; b++, w += r16_block_bytes(type)) {
         struct r16_ahead ahead = {w + how.ahead_bytes, r16_n_vec(type), how.to_l2};
         r16_prefetch(&ahead);
-        r16_block_32(w, type, row, &x, acc, n_tok);
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++) {
-            x.q[t] += 32;
-            x.sum[t]++;
-            x.d[t]++;
-        }
+        struct r16_src src = r16_src32(w, type);
+        struct r16_scale32 scale;
+        vi s[TILE];
+        if (!r16_scale_behind(type))
+            scale = r16_scale32_load(w, type, row);
+        r16_dot_32(s, &src, &x, n_tok);
+        if (r16_scale_behind(type))
+            scale = r16_scale32_load(w, type, row);
+        r16_add_32(acc, s, &scale, type, &x, n_tok);
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
@@ -343,31 +347,15 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
     }
 }
 
-/* Bytes i and i + 1 of each lane, sign-extended to its two words (i: 0 or 2). */
-KERNELS_ALWAYS_INLINE vi r16_words(vi bytes, int i)
-{
-    static const uint8_t mask[2][16] = {
-        {128, 0, 128, 1, 128, 4, 128, 5, 128, 8, 128, 9, 128, 12, 128, 13},
-        {128, 2, 128, 3, 128, 6, 128, 7, 128, 10, 128, 11, 128, 14, 128, 15},
-    };
-    return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i / 2])), 8);
-}
-
 /* m[t] = the sum over sub-blocks of their activations' sum times a factor of each, in bytes as in r16_scales. */
 KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_acts *x, const struct r16_sums *sums, const vi *factor, vi m[],
                                         bool subs_of_32, int n_tok)
 {
+    const int16_t *sum[TILE];
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        m[t] = vi_set1(0);
-    int n_sub = subs_of_32 ? 8 : 16;
-    KERNELS_UNROLL
-    for (int j = 0; j < n_sub; j += 2) {
-        vi f = r16_words(factor[j / 4], j % 4);
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            m[t] = dot_words(m[t], f, vi_bcast((subs_of_32 ? sums->of_32[t] : x->sum[t]) + j));
-    }
+        sum[t] = subs_of_32 ? sums->of_32[t] : x->sum[t];
+    dot_sums(m, factor, sum, subs_of_32 ? 8 : 16, n_tok);
 }
 
 /* What a block gives for each token of a tile: sums of products and, in some formats, of minima. */
@@ -399,6 +387,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src
             r16_prefetch(ahead);
             r16_dot_sub(&src, sc, x, &sums, out->s, n_tok);
         }
+        dot_finish(out->s, &src, n_tok);
     }
     if (missing) {
         r16_dot_sums(x, &sums, sc->scale, out->m, r16_subs_of_32(type), n_tok);
@@ -453,65 +442,107 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
-/* A block of LANES rows, unpacked. */
+/* ---- panels -------------------------------------------------------------------------------------------------- */
+
+/* PANEL weights of LANES rows, unpacked: a block of 256, or up to eight blocks of 32. */
 struct r16_panel {
     vi w[PANEL / 4];
-    struct r16_scales sub;
-    struct r16_scale256 scale;
+    union {
+        struct {
+            struct r16_scales sub;
+            struct r16_scale256 scale256;
+        };
+        struct r16_scale32 scale32[PANEL / 32];
+    };
 };
 
-KERNELS_ALWAYS_INLINE void r16_unpack(struct r16_panel *p, const uint8_t *w, enum quant_type type, int64_t row)
+KERNELS_ALWAYS_INLINE void r16_panel_put(struct r16_panel *p, int at, enum quant_type type, vi first, vi second)
 {
-    p->scale = r16_scale256_load(w, type, row);
+    vi two[2] = {first, second};
+    dot_arrange(two, type);
+    p->w[at] = two[0];
+    p->w[at + 1] = two[1];
+}
+
+KERNELS_ALWAYS_INLINE void r16_unpack_256(struct r16_panel *p, const uint8_t *w, enum quant_type type, int64_t row)
+{
+    p->scale256 = r16_scale256_load(w, type, row);
     r16_scales_load(&p->sub, w, type);
     for (int half = 0; half < 2; half++) {
         KERNELS_UNROLL
-        for (int i = 0; i < 8; i++) { /* the sub-blocks of a half lie in the same bytes */
+        for (int i = 0; i < 8; i += 2) { /* the sub-blocks of a half lie in the same bytes */
             KERNELS_UNROLL
-            for (int kind = 0; kind < 4; kind++) {
-                p->w[(half * 4 + kind) * 8 + i] = r16_vec256(type, w, half, kind, i);
-            }
+            for (int kind = 0; kind < 4; kind++)
+                r16_panel_put(p, (half * 4 + kind) * 8 + i, type, r16_vec256(type, w, half, kind, i),
+                              r16_vec256(type, w, half, kind, i + 1));
         }
     }
 }
 
-KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type type, const struct kernel_act *a,
-                                    int64_t t0, int64_t block, struct r16_ahead *ahead, vf *acc, int n_tok)
+KERNELS_ALWAYS_INLINE void r16_unpack_32(struct r16_panel *p, const uint8_t *w, enum quant_type type, int64_t row,
+                                         int n_block)
+{
+    for (int b = 0; b < n_block; b++, w += r16_block_bytes(type)) {
+        struct r16_src src = r16_src32(w, type);
+        p->scale32[b] = r16_scale32_load(w, type, row);
+        KERNELS_UNROLL
+        for (int i = 0; i < 8; i += 2)
+            r16_panel_put(p, 8 * b + i, type, r16_vec32(&src, i), r16_vec32(&src, i + 1));
+    }
+}
+
+/* acc[t] += the panel's product with token t0 + t. block, n_block: the panel's blocks */
+KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type type, int len,
+                                    const struct kernel_act *a, int64_t t0, int64_t block, int n_block,
+                                    struct r16_ahead *ahead, vf *acc, int n_tok)
 {
     struct r16_acts x;
-    struct r16_sums256 sums;
+    struct r16_src src = {.type = type, .unpacked = p->w};
     vf sum[TILE];
-    r16_acts_at(&x, a, t0, block, 256, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         sum[t] = acc[t];
-    r16_dot_block(&sums, (struct r16_src){.type = type, .unpacked = p->w}, &p->sub, &x, ahead, n_tok);
-    r16_add_block(sum, &sums, &p->scale, type, &x, n_tok);
+    r16_acts_at(&x, a, t0, block, len, n_tok);
+    if (len == 256) {
+        struct r16_sums256 sums;
+        r16_dot_block(&sums, src, &p->sub, &x, ahead, n_tok);
+        r16_add_block(sum, &sums, &p->scale256, type, &x, n_tok);
+    }
+    for (; len == 32 && src.j < n_block; src.j++) {
+        vi s[TILE];
+        r16_prefetch(ahead);
+        r16_dot_32(s, &src, &x, n_tok);
+        r16_add_32(sum, s, &p->scale32[src.j], type, &x, n_tok);
+    }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         acc[t] = sum[t];
 }
 
-/* Tokens [t0, t0 + n), n <= MANY, meet LANES rows: block after block is unpacked, and all tokens meet it. */
-KERNELS_ALWAYS_INLINE void r16_many_256(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
-                                        int n)
+/* Tokens [t0, t0 + n), n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it. */
+KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
+                                    int64_t t0, int n)
 {
-    const uint8_t *w = r16_rows(a, type, row, 256);
-    int n_call = (n + FEW - 1) / FEW * 8; /* of r16_prefetch for a block */
+    const uint8_t *w = r16_rows(a, type, row, len);
+    int64_t n_block = a->k / len, step = PANEL / len;
+    int n_call = (n + FEW - 1) / FEW * 8; /* of r16_prefetch for a panel */
     struct r16_panel p;
     vf acc[MANY];
     for (int t = 0; t < n; t++)
         acc[t] = vf_zero();
-    for (int64_t b = 0; b < a->k / 256; b++, w += r16_block_bytes(type)) {
-        struct r16_ahead ahead = {w + FAR_BYTES, (r16_n_vec(type) + n_call - 1) / n_call, false};
-        int t = 0;
-        r16_unpack(&p, w, type, row);
+    for (int64_t b = 0; b < n_block; b += step, w += step * r16_block_bytes(type)) {
+        struct r16_ahead ahead = {w + FAR_BYTES, (r16_n_vec(type) * PANEL / len + n_call - 1) / n_call, false};
+        int t = 0, here = n_block - b < step ? (int)(n_block - b) : (int)step;
+        if (len == 256)
+            r16_unpack_256(&p, w, type, row);
+        else
+            r16_unpack_32(&p, w, type, row, here);
         for (; t + FEW <= n; t += FEW)
-            r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, FEW);
+            r16_tile(&p, type, len, a->x, t0 + t, b, here, &ahead, acc + t, FEW);
         switch (n - t) {
-        case 3: r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 3); break;
-        case 2: r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 2); break;
-        case 1: r16_tile(&p, type, a->x, t0 + t, b, &ahead, acc + t, 1); break;
+        case 3: r16_tile(&p, type, len, a->x, t0 + t, b, here, &ahead, acc + t, 3); break;
+        case 2: r16_tile(&p, type, len, a->x, t0 + t, b, here, &ahead, acc + t, 2); break;
+        case 1: r16_tile(&p, type, len, a->x, t0 + t, b, here, &ahead, acc + t, 1); break;
         default: break;
         }
     }
@@ -525,7 +556,11 @@ KERNELS_ALWAYS_INLINE void r16_many_256(const struct kernel_matmul *a, enum quan
  * the cache. */
 KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
 {
-    return type == QUANT_Q3_K || type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q6_K;
+    switch ((enum r16_panels)DOT_PANELS) {
+    case R16_PANELS_ALL: return true;
+    case R16_PANELS_UNPACKED: return type != QUANT_Q8_0;
+    default: return type == QUANT_Q3_K || type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q6_K;
+    }
 }
 
 /* len: weights of a block, a constant like the number of tokens. Called by name, as compilers merge calls through a
@@ -545,7 +580,7 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
         int64_t t = 0;
         if (r16_pays_to_unpack(type) && a->m > TILE)
             for (; t < a->m; t += MANY)
-                r16_many_256(a, type, row, t, a->m - t < MANY ? (int)(a->m - t) : MANY);
+                r16_many(a, type, len, row, t, a->m - t < MANY ? (int)(a->m - t) : MANY);
         for (; t + TILE <= a->m; t += TILE)
             r16_walk(a, type, len, row, t, TILE);
         while (t < a->m) { /* two halves rather than FEW and a rest */

@@ -9,13 +9,20 @@
 #include "kernels/kernels_internal.h"
 #include "quant/blocks.h"
 
+/* Which formats' weights are unpacked once for all tokens that meet them, where they are more than a register tile. */
+enum r16_panels {
+    R16_PANELS_COSTLY,   /* those that cost most to unpack */
+    R16_PANELS_UNPACKED, /* all whose weights aren't bytes already */
+    R16_PANELS_ALL
+};
+
 /* 32 weights of each of LANES rows: a block, or in formats of 256 the sub-block j. */
 struct r16_src {
     enum quant_type type;
     const uint8_t *p;   /* the block's first vector, in the lanes of the rows */
     int j;              /* 0..7; not a constant, or the code would grow eightfold */
     vi fifth[2];        /* Q5_0 and Q5_1: fifth bits, as they are and shifted right by four */
-    const vi *unpacked; /* not NULL: the weights of sub-block j (or block j) lie here as vectors, from 8 * j on */
+    const vi *unpacked; /* not NULL: the weights of (sub-)block j lie here as vectors, from 8 * j on, by dot_arrange */
 };
 
 /* The vector at p, shifted right, cut to the bits of `mask` in each byte. */

@@ -31,12 +31,14 @@ static inline vi ex_sum_bytes(vi bytes)
 {
     return vi_madd16(vi_maddubs(bytes, vi_set1(0x01010101)), vi_set1(0x10001));
 }
-#include "kernels/x86/expand_sums.h"
+#include "kernels/x86/expand_dot_common.h"
 
 /* s[t] += factor * (n vectors of weights by the activations at q[t]). Pairs sum to at most 2 * 127 * 127 = 32258 (wide:
  * signs go to the activations). */
-KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wide, const int8_t *const q[], int n_tok)
+KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wide, bool arranged,
+                                  const int8_t *const q[], int n_tok)
 {
+    (void)arranged;
     KERNELS_UNROLL
     for (int i = 0; i < n; i++) {
         vi mag = wide ? vi_abs8(w[i]) : w[i];

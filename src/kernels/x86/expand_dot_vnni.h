@@ -27,16 +27,17 @@ static inline vi ex_sum_bytes(vi bytes)
 {
     return _mm512_dpbusd_epi32(vi_set1(0), bytes, vi_set1(0x01010101));
 }
-#include "kernels/x86/expand_sums.h"
+#include "kernels/x86/expand_dot_common.h"
 
 struct ex_bytes4 {
     int8_t b[4];
 };
 
-KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wide, const int8_t *const q[], int n_tok)
+KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wide, bool arranged,
+                                  const int8_t *const q[], int n_tok)
 {
     vi part[TILE];
-    (void)wide;
+    (void)wide, (void)arranged;
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         part[t] = vi_set1(0);

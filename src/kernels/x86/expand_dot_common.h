@@ -1,6 +1,6 @@
-/* Sums of bytes from those that the instruction set gives. Include after expand_dot_*.h's ex_sum_bytes. */
-#ifndef KERNELS_X86_EXPAND_SUMS_H
-#define KERNELS_X86_EXPAND_SUMS_H
+/* What expand_dot_*.h have in common. They include it behind ex_sum_bytes. */
+#ifndef KERNELS_X86_EXPAND_DOT_COMMON_H
+#define KERNELS_X86_EXPAND_DOT_COMMON_H
 
 #include "kernels/kernels_internal.h"
 
@@ -12,6 +12,14 @@ static inline vi ex_sums_of_bytes(const vi x[4])
     for (int i = 1; i < 4; i++)
         bytes = vi_or(bytes, vi_shl(ex_sum_bytes(x[i]), 8 * i));
     return bytes;
+}
+
+/* Weights are met as they are expanded, by however many tokens. */
+enum { EX_ARRANGES = 0 };
+
+static inline void ex_arrange(vi w[2])
+{
+    (void)w;
 }
 
 #endif

@@ -1,0 +1,15 @@
+#include "kernels/arm/kernels_arm.h"
+#include "kernels/arm/lanes_neon.h"
+
+enum { TILE = 4 }; /* most tokens of a register tile */
+
+#include "kernels/arm/dot_lane_dotprod.h"
+#include "kernels/arm/dot_run_i8mm.h"
+
+#include "kernels/arm/dot_neon.h"
+
+#define R16_NAME(type) matmul_##type##_i8mm
+#include "kernels/body/r16_template.h"
+
+#define PEAK_NAME(what) peak_##what##_i8mm
+#include "kernels/body/peak_template.h"

@@ -1,0 +1,33 @@
+/* Sums of activations times factors, for r16_template.h on every width of x86 vectors. dot_*.h include it behind their
+ * dot_words. */
+#ifndef KERNELS_X86_DOT_SUMS_H
+#define KERNELS_X86_DOT_SUMS_H
+
+#include "kernels/kernels_internal.h"
+
+/* Bytes i and i + 1 of each lane, sign-extended to its two words (i: 0 or 2). */
+static inline vi dot_factor_words(vi bytes, int i)
+{
+    static const uint8_t mask[2][16] = {
+        {128, 0, 128, 1, 128, 4, 128, 5, 128, 8, 128, 9, 128, 12, 128, 13},
+        {128, 2, 128, 3, 128, 6, 128, 7, 128, 10, 128, 11, 128, 14, 128, 15},
+    };
+    return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i / 2])), 8);
+}
+
+/* m[t] = the sum of factor j (byte j % 4 of factor[j / 4]) times sum[t][j], j < n_sub */
+KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *const sum[], int n_sub, int n_tok)
+{
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        m[t] = vi_set1(0);
+    KERNELS_UNROLL
+    for (int j = 0; j < n_sub; j += 2) {
+        vi f = dot_factor_words(factor[j / 4], j % 4);
+        KERNELS_UNROLL
+        for (int t = 0; t < n_tok; t++)
+            m[t] = dot_words(m[t], f, vi_bcast(sum[t] + j));
+    }
+}
+
+#endif
