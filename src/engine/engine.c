@@ -35,7 +35,7 @@ const char *moebius_build_info(void)
 #if defined(__x86_64__)
            ", avx2, avx512, avx512vnni"
 #elif defined(__aarch64__)
-           ", neon, dotprod"
+           ", neon, dotprod, i8mm"
 #endif
            "); reads: "
 #if defined(MOEBIUS_WITH_IO_URING)
