@@ -328,6 +328,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
                                           const struct r16_sums *sums, struct r16_ahead *ahead, vi s[])
 {
     int bits = src->type == QUANT_Q6_K ? 6 : 3;
+    KERNELS_UNROLL
     for (int half = 0; half < 2; half++) {
         const int8_t *q = x->q[0] + 128 * half;
         const int32_t *start = sums->start[0] + 8 * half;

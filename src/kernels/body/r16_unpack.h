@@ -31,6 +31,16 @@ KERNELS_ALWAYS_INLINE vi r16_bits(const uint8_t *p, int shift, int mask)
     return vi_and(vi_shr(vi_load(p), shift), vi_set1(mask * 0x01010101));
 }
 
+/* Bit `from` of each byte of the vector at p, as bit `to`: one shift where `from` is a constant. */
+KERNELS_ALWAYS_INLINE vi r16_bit(const uint8_t *p, int from, int to)
+{
+    if (!__builtin_constant_p(from))
+        return vi_shl(r16_bits(p, from, 1), to);
+    vi v = vi_load(p);
+    v = from > to ? vi_shr(v, from - to) : from < to ? vi_shl(v, to - from) : v;
+    return vi_and(v, vi_set1((1 << to) * 0x01010101));
+}
+
 /* Codes of four bits to the values of a table. */
 KERNELS_ALWAYS_INLINE vi r16_values(vi codes, const int8_t values[16])
 {
@@ -81,11 +91,10 @@ KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, 
     case QUANT_Q2_K: return r16_bits(p + (4 + 8 * half) * 64, 2 * kind, 3);
     case QUANT_Q3_K: { /* third bits and the first half's low ones take turns */
         const uint8_t *third = block + (3 + 2 * i) * 64, *low = half ? block + (19 + i) * 64 : third + 64;
-        return vi_or(r16_bits(low, 2 * kind, 3), vi_shl(r16_bits(third, j, 1), 2));
+        return vi_or(r16_bits(low, 2 * kind, 3), r16_bit(third, j, 2));
     }
     case QUANT_Q4_K: return r16_bits(p + (4 + j / 2 * 8) * 64, j % 2 * 4, 15);
-    case QUANT_Q5_K:
-        return vi_or(r16_bits(p + (12 + j / 2 * 8) * 64, j % 2 * 4, 15), vi_shl(r16_bits(p + 4 * 64, j, 1), 4));
+    case QUANT_Q5_K: return vi_or(r16_bits(p + (12 + j / 2 * 8) * 64, j % 2 * 4, 15), r16_bit(p + 4 * 64, j, 4));
     case QUANT_Q6_K: {
         const uint8_t *triple = block + (4 + (half * 8 + i) * 3) * 64; /* low, low, high bits */
         vi high = vi_load(triple + 128);
