@@ -391,9 +391,10 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
     *(x.sorted ? &c->counters.n_sorted : &c->counters.n_direct) += 1;
     count_experts(&x, ids, slots, n_pair, by_expert, n_expert);
     x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)((x.sorted ? 1 : 2) * x.n_pair * d->n_ff) * sizeof *x.hidden);
+    if (!x.hidden || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
+        return;
     x.up = x.hidden + x.n_pair * d->n_ff;
-    if (x.hidden && prepare_inputs(&x, tensor_data(&op->in[0]), m))
-        (x.sorted ? run_sorted : run_direct)(&x);
+    (x.sorted ? run_sorted : run_direct)(&x);
 }
 
 /* ---- combine ------------------------------------------------------------------------------------------------- */
