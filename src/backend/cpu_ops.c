@@ -136,6 +136,7 @@ void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const floa
     struct kernel_act act[QUANT_N_ACT];
     bool ready[QUANT_N_ACT] = {false};
     int64_t n_row = 0;
+    assert(n_weight >= 1 && w[0]);
     for (int i = 0; i < n_weight; i++) {
         enum quant_act kind = c->kernels->act[w[i]->type->type];
         if (!ready[kind] && !cpu_round_act(c, SCRATCH_ACT + kind, kind, x, m, w[i]->k, &act[kind]))

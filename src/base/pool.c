@@ -7,9 +7,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 
@@ -26,17 +28,21 @@ struct event {
  * takes the first, others the last. */
 struct share {
     _Alignas(CACHE_LINE) atomic_uint_least64_t tasks;
+    int64_t busy_ns; /* of the thread, so far; its own to write */
 };
 
 struct pool {
     struct event start;    /* counts loops; a change starts one */
     struct event n_inside; /* workers that look at the loop, or work on it */
+    struct event n_used;   /* threads that loops use, the caller counted; the others wait here */
     atomic_bool open;      /* there is a loop to join: fn, arg and the shares are its */
-    struct share *shares;  /* [n_threads] */
+    struct share *shares;  /* [n_threads], n_share of them in the loop */
+    int n_share;
     pool_fn *fn;
     void *arg;
     void (*between)(void *user); /* NULL: nothing */
     void *between_user;
+    int64_t thread_ns;
     atomic_bool stop;
     int n_spin;
     int n_threads, n_started; /* both count the caller */
@@ -105,21 +111,25 @@ static void call_between(struct pool *p)
 static void run_tasks(struct pool *p, int thread)
 {
     size_t task;
-    for (int i = 0; i < p->n_threads; i++)
-        while (take_task(&p->shares[(thread + i) % p->n_threads], i == 0, &task)) {
+    int64_t begin_ns = clock_ns();
+    for (int i = 0, n = p->n_share; i < n; i++)
+        while (take_task(&p->shares[(thread + i) % n], i == 0, &task)) {
             p->fn(p->arg, task, thread);
             if (thread == 0)
                 call_between(p);
         }
+    p->shares[thread].busy_ns += clock_ns() - begin_ns;
 }
 
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
-    for (unsigned seen = 0;;) {
+    for (unsigned seen = 0, n_used;;) {
         event_wait(&p->start, seen, true, p->n_spin);
         seen = atomic_load(&p->start.value);
+        while (n_used = atomic_load(&p->n_used.value), (unsigned)w->index >= n_used)
+            event_wait(&p->n_used, n_used, true, 0);
         if (atomic_load(&p->stop))
             return NULL;
         /* Whoever comes late finds the loop closed and is not waited for. Either this sees that it is closed, or who
@@ -141,13 +151,14 @@ err_code pool_create(struct pool **out, int n_threads, struct err *e)
     struct pool *p = mem_alloc_aligned(CACHE_LINE, n_bytes);
     if (!p)
         return err_nomem(e, n_bytes, "the thread pool");
-    *p = (struct pool){.n_threads = n_threads, .n_started = 1};
+    *p = (struct pool){.n_threads = n_threads, .n_started = 1, .n_used.value = (unsigned)n_threads};
     *out = p;
     p->shares = mem_alloc_aligned(CACHE_LINE, (size_t)n_threads * sizeof *p->shares);
     if (!p->shares) {
         pool_close(out);
         return err_nomem(e, (size_t)n_threads * sizeof *p->shares, "the thread pool");
     }
+    memset(p->shares, 0, (size_t)n_threads * sizeof *p->shares);
     p->n_spin = n_threads <= cpu_n_available() ? N_SPIN : 0; /* else who spins keeps another from working */
     for (int i = 1; i < n_threads; i++) {
         struct worker *w = &p->workers[i];
@@ -173,6 +184,7 @@ void pool_close(struct pool **out)
     if (!p)
         return;
     atomic_store(&p->stop, true);
+    pool_use(p, p->n_threads);
     start_workers(p);
     for (int i = 1; i < p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
@@ -192,23 +204,42 @@ int pool_n_threads(const struct pool *p)
     return p->n_threads;
 }
 
+void pool_use(struct pool *p, int n)
+{
+    assert(n >= 1 && n <= p->n_threads);
+    atomic_store(&p->n_used.value, (unsigned)n);
+    event_wake(&p->n_used);
+}
+
+struct pool_times pool_times(const struct pool *p)
+{
+    struct pool_times t = {.thread_ns = p->thread_ns};
+    for (int i = 0; i < p->n_threads; i++)
+        t.busy_ns += p->shares[i].busy_ns;
+    return t;
+}
+
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
 {
-    if (p->n_threads == 1 || n_tasks <= 1) {
+    uint64_t n = atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
+    if (n == 1 || n_tasks <= 1) {
         for (size_t task = 0; task < n_tasks; task++) {
             fn(arg, task, 0);
             call_between(p);
         }
         return;
     }
+    int64_t begin_ns = clock_ns();
     p->fn = fn;
     p->arg = arg;
+    p->n_share = (int)n;
     assert(n_tasks <= UINT32_MAX);
-    for (uint64_t i = 0, n = (uint64_t)p->n_threads; i < n; i++)
+    for (uint64_t i = 0; i < n; i++)
         atomic_store_explicit(&p->shares[i].tasks, n_tasks * (i + 1) / n << 32 | n_tasks * i / n, memory_order_relaxed);
     atomic_store(&p->open, true);
     start_workers(p);
     run_tasks(p, 0);
     atomic_store(&p->open, false);
     event_wait(&p->n_inside, 0, false, p->n_spin);
+    p->thread_ns += (int64_t)n * (clock_ns() - begin_ns);
 }

@@ -9,6 +9,7 @@
 #define BASE_POOL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -26,6 +27,16 @@ int pool_n_threads(const struct pool *p);
  * from the thread that owns the pool. */
 typedef void pool_fn(void *arg, size_t task, int thread);
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg);
+
+/* From now on loops use the first n (1..n_threads) only; the others sleep. Not within a loop. */
+void pool_use(struct pool *p, int n);
+
+/* Of loops that several threads ran: how long they took, times the threads, and what of that threads had tasks. They
+ * have none when they wait for one that lost its core in the middle of a task. */
+struct pool_times {
+    int64_t thread_ns, busy_ns;
+};
+struct pool_times pool_times(const struct pool *p);
 
 /* fn(user) is called by the thread that runs a loop after each task of its own, for what can't wait until the loop
  * ends; the others take over tasks meanwhile. NULL: nothing. Not within fn: pool_run. */

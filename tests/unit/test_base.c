@@ -83,10 +83,13 @@ static void pool_runs_each_task_once(void **state)
         for (int round = 0; round < 300; round++) {
             struct tally t = {.max_thread = n};
             size_t n_tasks = (size_t)(round * 7 % 1000);
+            pool_use(p, 1 + round % n); /* some of the threads, or all */
             pool_run(p, n_tasks, count_task, &t);
             for (size_t i = 0; i < 1000; i++)
                 assert_int_equal(t.hits[i], i < n_tasks);
         }
+        struct pool_times times = pool_times(p);
+        assert_true(n == 1 ? times.thread_ns == 0 : times.thread_ns > 0 && times.busy_ns > 0);
         pool_close(&p);
         assert_null(p);
     }

@@ -1,0 +1,50 @@
+#include "engine/crowd.h"
+
+/* Tokens are compared in blocks. What is faster by less than a thirtieth is noise. */
+enum { BLOCK_TOK = 8, LEAST_PATIENCE = 8, MOST_PATIENCE = 128, IDLE_PERCENT = 25, GAIN_SHARE = 30 };
+
+static void end_trial(struct crowd *c)
+{
+    if (c->n_ns < c->before_ns - c->before_ns / GAIN_SHARE) {
+        c->patience = LEAST_PATIENCE;
+    } else {
+        c->n_less -= c->trial;
+        c->patience = 2 * c->patience < MOST_PATIENCE ? 2 * c->patience : MOST_PATIENCE;
+    }
+    c->trial = 0;
+    c->n_quiet = 0;
+}
+
+static void begin_trial(struct crowd *c, int n_threads, struct pool_times now)
+{
+    int64_t thread_ns = now.thread_ns - c->begin.thread_ns, busy_ns = now.busy_ns - c->begin.busy_ns;
+    bool is_idle = (thread_ns - busy_ns) * 100 > thread_ns * IDLE_PERCENT;
+    if (c->patience == 0)
+        c->patience = LEAST_PATIENCE;
+    if (is_idle && c->n_less < n_threads - 1 && (c->n_quiet >= c->patience || c->patience == LEAST_PATIENCE))
+        c->trial = 1;
+    else if (c->n_less > 0 && c->n_quiet >= c->patience)
+        c->trial = -1;
+    c->n_less += c->trial;
+    c->n_quiet++;
+    c->before_ns = c->n_ns;
+}
+
+int crowd_n_threads(const struct crowd *c, int n_threads, bool is_single_token)
+{
+    return is_single_token ? n_threads - c->n_less : n_threads;
+}
+
+void crowd_after_token(struct crowd *c, int n_threads, int64_t n_ns, struct pool_times now)
+{
+    c->n_ns += n_ns;
+    if (++c->n_tok < BLOCK_TOK)
+        return;
+    if (c->trial)
+        end_trial(c);
+    else
+        begin_trial(c, n_threads, now);
+    c->n_tok = 0;
+    c->n_ns = 0;
+    c->begin = now;
+}

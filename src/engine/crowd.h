@@ -1,0 +1,27 @@
+/* How many threads decode. A thread that loses its core to another program in the middle of a task holds up all others,
+ * so that on a busy machine fewer threads are faster. When threads have nothing to do for a good part of their loops,
+ * one less is tried, and now and then one more, by the time that tokens take. */
+#ifndef ENGINE_CROWD_H
+#define ENGINE_CROWD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/pool.h"
+
+struct crowd {
+    int n_less;              /* threads fewer than there are */
+    int trial;               /* 0: none; else what n_less changed by, to see whether that is faster */
+    int n_tok;               /* of the block in hand */
+    int n_quiet, patience;   /* blocks since the last trial; those from one to the next */
+    int64_t n_ns, before_ns; /* that the block took so far; the block before the trial */
+    struct pool_times begin;
+};
+
+/* How many of n_threads compute the next token; all for a prompt, whose loops are long enough for all to pay. */
+int crowd_n_threads(const struct crowd *c, int n_threads, bool is_single_token);
+
+/* A token took n_ns, and the pool's times are these by now. */
+void crowd_after_token(struct crowd *c, int n_threads, int64_t n_ns, struct pool_times now);
+
+#endif
