@@ -203,13 +203,13 @@ bool flight_start(struct experts *x, int layer, int32_t expert, bool grow_only, 
 /* ---- arrivals ------------------------------------------------------------------------------------------------- */
 
 /* PIECES: of the work on what arrives together, a thread, so that none waits long for another. */
-enum { BATCH = MAX_FLIGHT * STORE_N_PART, PIECES = 2 };
+enum { PIECES = 2 };
 
 struct landing {
     struct experts *x;
-    struct store_read *done[BATCH];
+    struct store_read *done[MAX_WAITING];
     int n_piece; /* of a part */
-    atomic_bool failed[BATCH];
+    atomic_bool failed[MAX_WAITING];
 };
 
 /* Compares one part of one expert with its checksum. */

@@ -8,9 +8,6 @@
 #include "kernels/kernels_internal.h"
 #include "kernels/body/r16_unpack.h"
 
-enum { DOT_PANELS = R16_PANELS_COSTLY };
-enum { DOT_DEPTH = 4 }; /* multiply-adds of dot_bytes in a lane */
-
 /* The step that sums of products are made of: acc + w . q in 16-bit halves, of unsigned bytes w with four signed bytes
  */
 static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
@@ -23,19 +20,7 @@ static inline vi dot_words(vi acc, vi a, vi b)
 {
     return vi_add(acc, vi_madd16(a, b));
 }
-#include "kernels/x86/dot_sums.h"
-
-/* Two vectors of weights that follow each other, as unpacked ones lie: as they are. */
-static inline void dot_arrange(vi w[2], enum quant_type type)
-{
-    (void)w, (void)type;
-}
-
-/* Puts sums of unpacked weights' dot_scaled in order: they are. */
-static inline void dot_finish(vi s[], const struct r16_src *src, int n_tok)
-{
-    (void)s, (void)src, (void)n_tok;
-}
+#include "kernels/x86/dot_common.h"
 
 /* Byte i of each lane as the scale of dot_scaled: sign-extended, in both words. bits: of the weights it
  * scales. */

@@ -9,9 +9,6 @@
 #include "kernels/kernels_internal.h"
 #include "kernels/body/r16_unpack.h"
 
-enum { DOT_PANELS = R16_PANELS_COSTLY };
-enum { DOT_DEPTH = 4 }; /* multiply-adds of dot_bytes in a lane */
-
 struct dot_bytes4 {
     int8_t b[4];
 };
@@ -29,19 +26,7 @@ static inline vi dot_words(vi acc, vi a, vi b)
     __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
     return acc;
 }
-#include "kernels/x86/dot_sums.h"
-
-/* Two vectors of weights that follow each other, as unpacked ones lie: as they are. */
-static inline void dot_arrange(vi w[2], enum quant_type type)
-{
-    (void)w, (void)type;
-}
-
-/* Puts sums of unpacked weights' dot_scaled in order: they are. */
-static inline void dot_finish(vi s[], const struct r16_src *src, int n_tok)
-{
-    (void)s, (void)src, (void)n_tok;
-}
+#include "kernels/x86/dot_common.h"
 
 /* Sums over 16 codes of up to three bits fit a word: then the scale stands in the low word over a zero, and one
  * vpdpwssd multiplies and adds. Else it fills the lane. (Four bits and 32 codes would fit, too, if centred; but what

@@ -1,4 +1,4 @@
-/* Packing into R16 (quant/layout.h). With 512 bits it gained another 3 to 6% of what is in the second-level cache. */
+/* Packing into R16 (quant/layout.h). 512 bits gained another 2 to 9% (docs/experiments.md): not worth a second one. */
 #include <immintrin.h>
 
 #include "kernels/x86/kernels_x86.h"

@@ -1,9 +1,13 @@
-/* Sums of activations times factors, for r16_template.h on every width of x86 vectors. dot_*.h include it behind their
+/* What the integer dots of r16_template.h have in common on every width of x86 vectors. dot_*.h include it behind their
  * dot_words. */
-#ifndef KERNELS_X86_DOT_SUMS_H
-#define KERNELS_X86_DOT_SUMS_H
+#ifndef KERNELS_X86_DOT_COMMON_H
+#define KERNELS_X86_DOT_COMMON_H
 
+#include "kernels/body/r16_unpack.h"
 #include "kernels/kernels_internal.h"
+
+enum { DOT_PANELS = R16_PANELS_COSTLY };
+enum { DOT_DEPTH = 4 }; /* multiply-adds of dot_bytes in a lane */
 
 /* Bytes i and i + 1 of each lane, sign-extended to its two words (i: 0 or 2). */
 static inline vi dot_factor_words(vi bytes, int i)
@@ -28,6 +32,18 @@ KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *con
         for (int t = 0; t < n_tok; t++)
             m[t] = dot_words(m[t], f, vi_bcast(sum[t] + j));
     }
+}
+
+/* Two vectors of weights that follow each other, as unpacked ones lie: as they are. */
+static inline void dot_arrange(vi w[2], enum quant_type type)
+{
+    (void)w, (void)type;
+}
+
+/* Puts sums of unpacked weights' dot_scaled in order: they are. */
+static inline void dot_finish(vi s[], const struct r16_src *src, int n_tok)
+{
+    (void)s, (void)src, (void)n_tok;
 }
 
 #endif
