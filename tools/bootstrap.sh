@@ -32,8 +32,9 @@ need_for_build() {
     need_library jansson libjansson-dev
     # liburing is optional (meson_options.txt), and worth having on Linux
     [ "$(uname -s)" != Linux ] || need_library liburing liburing-dev
-    if may_install; then # it builds without, and `moebius chat` then has no line editing
+    if may_install; then # it builds without: `moebius chat` then has no line editing, memory nodes are all the same
         need_library libedit libedit-dev
+        need_library hwloc libhwloc-dev
     fi
 }
 
@@ -67,6 +68,7 @@ find_missing() {
     lint)
         need_for_check
         need_library libedit libedit-dev
+        need_library hwloc libhwloc-dev
         need_command gcc gcc libc6-dev
         need_command clang clang
         need_command clang-format clang-format

@@ -67,6 +67,13 @@ typedef enum moebius_direct { MOEBIUS_DIRECT_AUTO, MOEBIUS_DIRECT_ON, MOEBIUS_DI
  * decoding, now and then, and goes on with the faster one. */
 typedef enum moebius_prefetch { MOEBIUS_PREFETCH_AUTO, MOEBIUS_PREFETCH_ON, MOEBIUS_PREFETCH_OFF } moebius_prefetch;
 
+/* AUTO: on a machine with several memory nodes (NUMA) each thread is bound to the processors of one, and each row of
+ * the weights lies in the memory of the node whose threads compute it. The engine's own threads stay bound; the
+ * caller's is bound while it is in moebius_engine_open and moebius_session_eval*, and has its old processors back when
+ * they return (callbacks run in between, and threads that they start inherit the binding). Nothing of this changes a
+ * result, and nothing of it happens with one node or in a build without hwloc. */
+typedef enum moebius_numa { MOEBIUS_NUMA_AUTO, MOEBIUS_NUMA_OFF } moebius_numa;
+
 typedef struct moebius_engine_options {
     int n_threads;  /* 0: one for each processor that the process may use */
     bool reference; /* float activations on dequantised weights: slow and exact */
@@ -88,6 +95,7 @@ typedef struct moebius_engine_options {
     moebius_io io;
     moebius_direct direct;
     moebius_prefetch prefetch;
+    moebius_numa numa;
     bool deterministic; /* runs with cache-aware routing (moebius_car) can be repeated to the bit: it goes by what a
                            cache of the same size would hold, whenever reads end, and nothing is read on a guess.
                            Refused with ram_bytes, which leaves the number of experts in memory to the moment */
@@ -106,6 +114,7 @@ MOEBIUS_API void moebius_engine_close(moebius_engine **engine); /* its sessions 
 MOEBIUS_API int32_t moebius_n_vocab(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_ctx_train(const moebius_engine *engine);
 MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);
+MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine); /* that have threads: 1 or more */
 MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);

@@ -127,10 +127,10 @@ void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
     return b->v->bank_slot(b, bank, slot);
 }
 
-err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src, int piece,
-                           int n_piece, struct err *e)
+err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+                           bool is_packed, int piece, int n_piece, struct err *e)
 {
-    return b->v->bank_fill(b, bank, slot, matrix, src, piece, n_piece, e);
+    return b->v->bank_fill(b, bank, slot, matrix, src, is_packed, piece, n_piece, e);
 }
 
 const char *op_name(enum op_kind kind)

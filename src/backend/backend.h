@@ -109,14 +109,15 @@ enum { BANK_SLOT_ALIGN = 4096 };
 /* How an expert lies in a slot: what a prepared store holds. n_bytes: of the slot. False: this device takes experts
  * through backend_bank_fill alone. */
 bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out);
-/* The slot's memory, to read an image into; only for devices that have an image. */
+/* The slot's memory, to read an image into; only for devices that have an image. NULL where a slot is not one piece of
+ * memory: backend_bank_fill takes the image's matrices. */
 void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot);
 
-/* Packs one of an expert's matrices (0: gate, 1: up, 2: down; src is the whole of it, in GGUF's order) into a slot, or
- * just the piece-th of n_piece pieces of it, so that threads can share the work. The caller makes sure no enqueued
- * operation uses the slot. */
+/* Packs one of an expert's matrices (0: gate, 1: up, 2: down; src is the whole of it, in GGUF's order or, is_packed, as
+ * it lies in an image) into a slot, or just the piece-th of n_piece pieces of it, so that threads can share the work.
+ * The caller makes sure no enqueued operation uses the slot. */
 MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                                    int piece, int n_piece, struct err *e);
+                                    bool is_packed, int piece, int n_piece, struct err *e);
 
 /* ---- operations ---------------------------------------------------------------------------------------------- */
 

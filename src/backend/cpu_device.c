@@ -21,6 +21,7 @@ static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, enum mem_ta
         mem_free(buf);
         return err_nomem(e, n_bytes, mem_tag_name(tag));
     }
+    topology_interleave_memory(pool_topology(cpu_of(b)->pool), buf->base, buf->n_bytes); /* all threads use it */
     *out = buf;
     return ERR_OK;
 }
@@ -102,6 +103,26 @@ static void cpu_weight_close(struct backend *b, struct weight *w)
     mem_free(w);
 }
 
+/* Bytes of a matrix's first rows, a multiple of 16 or all. */
+static size_t packed_bytes(const struct cpu *c, const struct quant_info *type, int64_t n_row, int64_t k)
+{
+    size_t n = 0;
+    bool ok = layout_bytes(c->kernels->layout[type->type], type, (uint64_t)n_row, (uint64_t)k, &n);
+    assert(ok);
+    return n;
+}
+
+/* Each row near the threads that will compute it. */
+static void place_weight(struct cpu *c, struct weight *w)
+{
+    int n_node = pool_n_node(c->pool);
+    for (int i = 0; n_node > 1 && i < n_node; i++) {
+        size_t from = packed_bytes(c, w->type, cpu_node_row(c, i, w->n_row), w->k);
+        size_t end = packed_bytes(c, w->type, cpu_node_row(c, i + 1, w->n_row), w->k);
+        topology_bind_memory(pool_topology(c->pool), (char *)w->data + from, end - from, i);
+    }
+}
+
 static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                                 struct weight **out, struct err *e)
 {
@@ -127,6 +148,7 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
         cpu_weight_close(b, w);
         return code;
     }
+    place_weight(c, w);
     pool_run(c->pool, (size_t)((d->n_row + l.chunk_rows - 1) / l.chunk_rows), load_chunk, &l);
     if (l.code != ERR_OK) {
         cpu_weight_close(b, w);
@@ -138,48 +160,64 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
 
 /* ---- banks --------------------------------------------------------------------------------------------------- */
 
-static size_t packed_bytes(struct cpu *c, const struct quant_info *type, int64_t n_row, int64_t k)
+/* How n_ff rows of gate and up and n_embd rows of down lie in a slot. */
+static struct layout_image slot_image(const struct cpu *c, const struct bank_desc *d, int64_t n_ff, int64_t n_embd)
 {
-    size_t n = 0;
-    bool ok = layout_bytes(c->kernels->layout[type->type], type, (uint64_t)n_row, (uint64_t)k, &n);
-    assert(ok);
-    return (n + BANK_SLOT_ALIGN - 1) / BANK_SLOT_ALIGN * BANK_SLOT_ALIGN;
+    const struct quant_info *type[3] = {d->gate_type, d->up_type, d->down_type};
+    struct layout_image image = {0};
+    for (int i = 0; i < 3; i++) {
+        size_t n = i < 2 ? packed_bytes(c, type[i], n_ff, d->n_embd) : packed_bytes(c, type[i], n_embd, d->n_ff);
+        image.layout[i] = c->kernels->layout[type[i]->type];
+        image.off[i] = image.n_bytes;
+        image.n_bytes += (n + BANK_SLOT_ALIGN - 1) / BANK_SLOT_ALIGN * BANK_SLOT_ALIGN;
+    }
+    return image;
+}
+
+static struct layout_image part_image(const struct cpu *c, const struct bank_desc *d, int node)
+{
+    return slot_image(c, d, cpu_node_row(c, node + 1, d->n_ff) - cpu_node_row(c, node, d->n_ff),
+                      cpu_node_row(c, node + 1, d->n_embd) - cpu_node_row(c, node, d->n_embd));
 }
 
 static bool cpu_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out)
 {
-    struct cpu *c = cpu_of(b);
-    const struct quant_info *type[3] = {d->gate_type, d->up_type, d->down_type};
-    *out = (struct layout_image){0};
-    for (int i = 0; i < 3; i++) {
-        out->layout[i] = c->kernels->layout[type[i]->type];
-        out->off[i] = out->n_bytes;
-        out->n_bytes +=
-            i < 2 ? packed_bytes(c, type[i], d->n_ff, d->n_embd) : packed_bytes(c, type[i], d->n_embd, d->n_ff);
-    }
+    *out = slot_image(cpu_of(b), d, d->n_ff, d->n_embd);
     return true;
 }
 
 static size_t cpu_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
 {
-    struct layout_image image;
-    cpu_bank_image(b, d, &image);
-    return image.n_bytes;
+    size_t n = 0;
+    for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
+        n += part_image(cpu_of(b), d, i).n_bytes;
+    return n;
 }
 
 static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
 {
+    struct cpu *c = cpu_of(b);
+    int n_node = pool_n_node(c->pool);
     struct bank *bank = mem_calloc(1, sizeof *bank);
     if (!bank)
         return err_nomem(e, sizeof *bank, "an expert bank");
-    *bank = (struct bank){.d = *d};
-    cpu_bank_image(b, d, &bank->image);
-    bank->n_bytes = bank->image.n_bytes * (size_t)d->n_slot;
+    *bank = (struct bank){.d = *d, .slot_bytes = cpu_bank_slot_bytes(b, d)};
+    for (int i = 0; i < n_node; i++) {
+        bank->part[i].image = part_image(c, d, i);
+        bank->n_bytes += mem_length(bank->part[i].image.n_bytes * (size_t)d->n_slot);
+    }
     bank->data = mem_reserve(bank->n_bytes);
     if (!bank->data) {
         size_t n = bank->n_bytes;
         mem_free(bank);
         return err_nomem(e, n, "routed experts");
+    }
+    char *data = bank->data;
+    for (int i = 0; i < n_node; i++) {
+        size_t n = mem_length(bank->part[i].image.n_bytes * (size_t)d->n_slot);
+        bank->part[i].data = data;
+        topology_bind_memory(pool_topology(c->pool), data, n, i);
+        data += n;
     }
     *out = bank;
     return ERR_OK;
@@ -187,19 +225,24 @@ static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, st
 
 static void cpu_bank_close(struct backend *b, struct bank *bank)
 {
-    mem_unreserve(bank->data, bank->n_bytes, (size_t)bank->n_open * bank->image.n_bytes, MEM_EXPERTS);
+    mem_unreserve(bank->data, bank->n_bytes, (size_t)bank->n_open * bank->slot_bytes, MEM_EXPERTS);
     mem_free(bank);
+}
+
+static char *part_slot(const struct bank *bank, int node, int64_t slot)
+{
+    assert(slot >= 0 && slot < bank->d.n_slot);
+    return bank->part[node].data + (size_t)slot * bank->part[node].image.n_bytes;
 }
 
 static void *cpu_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
 {
-    assert(slot >= 0 && slot < bank->d.n_slot);
-    return bank->data + (size_t)slot * bank->image.n_bytes;
+    return pool_n_node(cpu_of(b)->pool) == 1 ? part_slot(bank, 0, slot) : NULL;
 }
 
 static bool cpu_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot)
 {
-    if (!mem_commit(bank->image.n_bytes, MEM_EXPERTS))
+    if (!mem_commit(bank->slot_bytes, MEM_EXPERTS))
         return false;
     bank->n_open++;
     return true;
@@ -207,35 +250,51 @@ static bool cpu_bank_open_slot(struct backend *b, struct bank *bank, int64_t slo
 
 static void cpu_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot)
 {
-    mem_populate(cpu_bank_slot(b, bank, slot), bank->image.n_bytes);
+    for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
+        mem_populate(part_slot(bank, i, slot), bank->part[i].image.n_bytes);
 }
 
 static void cpu_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot)
 {
-    mem_decommit(cpu_bank_slot(b, bank, slot), bank->image.n_bytes, MEM_EXPERTS);
+    for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
+        mem_decommit(part_slot(bank, i, slot), bank->part[i].image.n_bytes, MEM_EXPERTS);
     bank->n_open--;
 }
 
 /* The first row of a piece, at the beginning of a group. */
-static uint64_t piece_row(uint64_t n_row, int piece, int n_piece)
+static int64_t piece_row(int64_t n_row, int piece, int n_piece)
 {
-    uint64_t n_group = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS;
-    uint64_t row = n_group * (uint64_t)piece / (uint64_t)n_piece * LAYOUT_R16_ROWS;
+    int64_t n_group = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS;
+    int64_t row = n_group * piece / n_piece * LAYOUT_R16_ROWS;
     return row < n_row ? row : n_row;
 }
 
 static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                              int piece, int n_piece, struct err *e)
+                              bool is_packed, int piece, int n_piece, struct err *e)
 {
+    const struct cpu *c = cpu_of(b);
     const struct bank_desc *d = &bank->d;
     const struct quant_info *type = matrix == 0 ? d->gate_type : matrix == 1 ? d->up_type : d->down_type;
-    uint64_t n_row = (uint64_t)(matrix < 2 ? d->n_ff : d->n_embd), k = (uint64_t)(matrix < 2 ? d->n_embd : d->n_ff);
-    uint64_t row0 = piece_row(n_row, piece, n_piece), row1 = piece_row(n_row, piece + 1, n_piece);
+    int64_t n_row = matrix < 2 ? d->n_ff : d->n_embd, k = matrix < 2 ? d->n_embd : d->n_ff;
+    int64_t row0 = piece_row(n_row, piece, n_piece), row1 = piece_row(n_row, piece + 1, n_piece);
     size_t row_bytes = 0;
-    bool ok = quant_row_bytes(type, k, &row_bytes);
+    bool ok = quant_row_bytes(type, (uint64_t)k, &row_bytes);
     assert(ok);
-    layout_pack(bank->image.layout[matrix], type, (char *)cpu_bank_slot(b, bank, slot) + bank->image.off[matrix],
-                (const char *)src + row0 * row_bytes, row0, row1 - row0, n_row, k, cpu_of(b)->kernels->r16_put);
+    for (int i = 0; i < pool_n_node(c->pool); i++) {
+        int64_t first = cpu_node_row(c, i, n_row), end = cpu_node_row(c, i + 1, n_row);
+        int64_t from = row0 > first ? row0 : first, to = row1 < end ? row1 : end;
+        const struct layout_image *image = &bank->part[i].image;
+        char *dst = part_slot(bank, i, slot) + image->off[matrix];
+        if (from >= to)
+            continue;
+        if (is_packed)
+            memcpy(dst + packed_bytes(c, type, from - first, k), (const char *)src + packed_bytes(c, type, from, k),
+                   packed_bytes(c, type, to - from, k));
+        else
+            layout_pack(image->layout[matrix], type, dst, (const char *)src + (size_t)from * row_bytes,
+                        (uint64_t)(from - first), (uint64_t)(to - from), (uint64_t)(end - first), (uint64_t)k,
+                        c->kernels->r16_put);
+    }
     return ERR_OK;
 }
 

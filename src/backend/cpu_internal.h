@@ -4,6 +4,7 @@
 
 #include "backend/backend_internal.h"
 #include "base/pool.h"
+#include "base/topology.h"
 #include "kernels/kernels.h"
 
 struct buffer {
@@ -21,9 +22,17 @@ struct weight {
     const char *observed; /* the tensor's name; NULL: not to be observed */
 };
 
+/* What of a bank lies on one memory node: some rows of each expert's matrices (cpu_node_row), slot after slot, each
+ * matrix's as if they were a matrix of their own. */
+struct bank_part {
+    struct layout_image image; /* of a slot */
+    char *data;
+};
+
 struct bank {
     struct bank_desc d;
-    struct layout_image image; /* of a slot */
+    struct bank_part part[TOPOLOGY_MAX_NODE]; /* [pool_n_node] */
+    size_t slot_bytes;                        /* of all parts */
     char *data;
     size_t n_bytes; /* reserved */
     int64_t n_open; /* slots that count */
@@ -97,6 +106,10 @@ void cpu_round_row(const struct cpu_act_rows *r, int64_t row);
 
 /* Row m of a block of activations, for a product of a single token or of those from m on. */
 struct kernel_act cpu_act_row(const struct kernel_act *a, int64_t m);
+
+/* The first of a matrix's n_row rows that a node's threads compute (and whose memory it has), at the beginning of a
+ * group of LAYOUT_R16_ROWS; of node pool_n_node: n_row. */
+int64_t cpu_node_row(const struct cpu *c, int node, int64_t n_row);
 
 /* Rows that a task of a product takes on: a multiple of 16, enough to be worth handing out, few enough that threads
  * finish together. n_row: rows in all; k: their length; m: tokens that meet them. */

@@ -44,11 +44,16 @@ void cpu_op_route(struct cpu *c, const struct op *op)
 
 /* ---- experts ------------------------------------------------------------------------------------------------- */
 
-/* Work is cut into (item, chunk of rows). In direct dispatch an item is a token-expert pair, in sorted dispatch an
- * expert with all its pairs, which stand together in expert order. */
+/* Work is cut into (item, chunk of rows), node by node of the memory that the rows lie on. In direct dispatch an item
+ * is a token-expert pair, in sorted dispatch an expert with all its pairs, which stand together in expert order. */
 struct item {
     int32_t slot, expert;
     int32_t row0, n; /* rows of the hidden block, and of the gathered activations in sorted dispatch */
+};
+
+/* The rows of a matrix that lie on a node. */
+struct node_rows {
+    int64_t row0, row1, n_chunk;
 };
 
 struct experts {
@@ -60,8 +65,10 @@ struct experts {
     struct item *items;   /* [n_item] */
     int32_t *pair_of_row; /* hidden row -> token * k + rank */
     struct kernel_act gate_x, up_x, down_x;
-    float *hidden; /* [n_pair][n_ff] */
-    int64_t chunk_rows, n_chunk;
+    float *hidden;                /* [n_pair][n_ff] */
+    int64_t chunk_rows, n_walked; /* matrices of an item that a loop walks through, one after the other */
+    struct node_rows rows[TOPOLOGY_MAX_NODE];
+    size_t first_task[TOPOLOGY_MAX_NODE + 1];
     float *work; /* sorted: two tiles a thread of TILE_TOKENS x chunk */
     /* direct: */
     float *up;          /* [n_pair][n_ff] */
@@ -74,28 +81,51 @@ enum { TILE_TOKENS = 64 };
 /* Which of an expert's matrices; also its place in the slot's image, and of its bias in the operation. */
 enum matrix { GATE, UP, DOWN };
 
-/* Rows [row0, row1) of one matrix of an expert, times a tile of its tokens, plus its bias: into a tile [m][chunk]. */
-static void expert_product(const struct experts *x, const struct item *it, enum matrix which,
-                           const struct kernel_act *act, int64_t row0, int64_t row1, int64_t m, float *y)
+/* What a task is: rows [row0, row1) of an item's matrix that lie on a node. */
+struct span {
+    int node, walked; /* the how-manieth of n_walked matrices */
+    int64_t item, row0, row1;
+};
+
+static struct span span_of(const struct experts *x, size_t task)
+{
+    int node = pool_n_node(x->c->pool) - 1;
+    while (task < x->first_task[node])
+        node--;
+    const struct node_rows *r = &x->rows[node];
+    int64_t i = (int64_t)(task - x->first_task[node]), walk = x->n_walked * r->n_chunk;
+    struct span s = {.node = node, .walked = (int)(i % walk / r->n_chunk), .item = i / walk};
+    s.row0 = r->row0 + i % r->n_chunk * x->chunk_rows;
+    s.row1 = s.row0 + x->chunk_rows < r->row1 ? s.row0 + x->chunk_rows : r->row1;
+    return s;
+}
+
+/* A span's rows of one matrix of its expert, times a tile of its tokens, plus its bias: into a tile [m][chunk]. */
+static void expert_product(const struct experts *x, const struct span *s, enum matrix which,
+                           const struct kernel_act *act, int64_t m, float *y)
 {
     const struct bank_desc *d = &x->bank->d;
     const struct quant_info *type = which == GATE ? d->gate_type : which == UP ? d->up_type : d->down_type;
-    const struct layout_image *image = &x->bank->image;
-    int64_t n_row = which == DOWN ? d->n_embd : d->n_ff;
-    /* kernels store at y[t * ldy + row]: shift the tile so that row0 lands on its first column */
-    const struct kernel_matmul a = {.w = x->bank->data + (size_t)it->slot * image->n_bytes + image->off[which],
+    const struct item *it = &x->items[s->item];
+    const struct bank_part *part = &x->bank->part[s->node];
+    const struct node_rows *r = &x->rows[s->node];
+    /* kernels store at y[t * ldy + row]: shift the tile so that the span's first row lands on its first column */
+    const struct kernel_matmul a = {.w = part->data + (size_t)it->slot * part->image.n_bytes + part->image.off[which],
                                     .k = which == DOWN ? d->n_ff : d->n_embd,
-                                    .n_row = n_row,
-                                    .row0 = row0,
-                                    .row1 = row1,
+                                    .n_row = r->row1 - r->row0,
+                                    .row0 = s->row0 - r->row0,
+                                    .row1 = s->row1 - r->row0,
                                     .x = act,
                                     .m = m,
-                                    .y = y - row0,
+                                    .y = y - (s->row0 - r->row0),
                                     .ldy = x->chunk_rows};
     x->c->kernels->matmul[type->type](&a);
     const float *bias = tensor_data(&x->op->vec[which]);
-    for (int64_t t = 0; bias && t < m; t++)
-        x->c->kernels->add(y + t * x->chunk_rows, y + t * x->chunk_rows, bias + it->expert * n_row + row0, row1 - row0);
+    if (!bias)
+        return;
+    bias += it->expert * (which == DOWN ? d->n_embd : d->n_ff) + s->row0;
+    for (int64_t t = 0; t < m; t++)
+        x->c->kernels->add(y + t * x->chunk_rows, y + t * x->chunk_rows, bias, s->row1 - s->row0);
 }
 
 /* The products of hidden rows [row, row + m) times their experts' weights, in a family that weighs what goes in. */
@@ -115,20 +145,19 @@ static void gate_up_tiles(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
     const struct bank_desc *d = &x->bank->d;
-    const struct item *it = &x->items[(int64_t)task / x->n_chunk];
-    int64_t row0 = (int64_t)task % x->n_chunk * x->chunk_rows;
-    int64_t row1 = row0 + x->chunk_rows < d->n_ff ? row0 + x->chunk_rows : d->n_ff;
+    struct span s = span_of(x, task);
+    const struct item *it = &x->items[s.item];
     float *gate = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
     float *up = gate + TILE_TOKENS * x->chunk_rows;
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
         struct kernel_act ga = cpu_act_row(&x->gate_x, it->row0 + i), ua = cpu_act_row(&x->up_x, it->row0 + i);
-        expert_product(x, it, GATE, &ga, row0, row1, m, gate);
-        expert_product(x, it, UP, &ua, row0, row1, m, up);
-        weigh(x, it->row0 + i, m, gate, up, row1 - row0);
+        expert_product(x, &s, GATE, &ga, m, gate);
+        expert_product(x, &s, UP, &ua, m, up);
+        weigh(x, it->row0 + i, m, gate, up, s.row1 - s.row0);
         for (int64_t t = 0; t < m; t++)
-            x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), x->hidden + (it->row0 + i + t) * d->n_ff + row0,
-                                   gate + t * x->chunk_rows, up + t * x->chunk_rows, row1 - row0);
+            x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), x->hidden + (it->row0 + i + t) * d->n_ff + s.row0,
+                                   gate + t * x->chunk_rows, up + t * x->chunk_rows, s.row1 - s.row0);
     }
 }
 
@@ -136,18 +165,17 @@ static void down_tiles(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
     const struct bank_desc *d = &x->bank->d;
-    const struct item *it = &x->items[(int64_t)task / x->n_chunk];
-    int64_t row0 = (int64_t)task % x->n_chunk * x->chunk_rows;
-    int64_t row1 = row0 + x->chunk_rows < d->n_embd ? row0 + x->chunk_rows : d->n_embd;
+    struct span s = span_of(x, task);
+    const struct item *it = &x->items[s.item];
     float *tile = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
     float *y = tensor_data(&x->op->out[0]);
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
         struct kernel_act act = cpu_act_row(&x->down_x, it->row0 + i);
-        expert_product(x, it, DOWN, &act, row0, row1, m, tile);
+        expert_product(x, &s, DOWN, &act, m, tile);
         for (int64_t t = 0; t < m; t++)
-            memcpy(y + x->pair_of_row[it->row0 + i + t] * d->n_embd + row0, tile + t * x->chunk_rows,
-                   (size_t)(row1 - row0) * sizeof *y);
+            memcpy(y + x->pair_of_row[it->row0 + i + t] * d->n_embd + s.row0, tile + t * x->chunk_rows,
+                   (size_t)(s.row1 - s.row0) * sizeof *y);
     }
 }
 
@@ -158,29 +186,25 @@ static void gate_up_chunk(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
     const struct bank_desc *d = &x->bank->d;
-    int64_t i = (int64_t)task / (2 * x->n_chunk), chunk = (int64_t)task % (2 * x->n_chunk);
-    enum matrix which = chunk < x->n_chunk ? GATE : UP;
-    int64_t row0 = chunk % x->n_chunk * x->chunk_rows;
-    int64_t row1 = row0 + x->chunk_rows < d->n_ff ? row0 + x->chunk_rows : d->n_ff;
-    float *gate = x->hidden + i * d->n_ff, *up = x->up + i * d->n_ff;
-    struct kernel_act act = cpu_act_row(which == GATE ? &x->gate_x : &x->up_x, x->pair_of_row[i] / x->k);
-    expert_product(x, &x->items[i], which, &act, row0, row1, 1, (which == GATE ? gate : up) + row0);
-    if (atomic_fetch_sub(&x->n_left[i], 1) > 1)
+    struct span s = span_of(x, task);
+    enum matrix which = s.walked == 0 ? GATE : UP;
+    float *gate = x->hidden + s.item * d->n_ff, *up = x->up + s.item * d->n_ff;
+    struct kernel_act act = cpu_act_row(which == GATE ? &x->gate_x : &x->up_x, x->pair_of_row[s.item] / x->k);
+    expert_product(x, &s, which, &act, 1, (which == GATE ? gate : up) + s.row0);
+    if (atomic_fetch_sub(&x->n_left[s.item], 1) > 1)
         return;
-    weigh(x, i, 1, gate, up, d->n_ff);
+    weigh(x, s.item, 1, gate, up, d->n_ff);
     x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), gate, gate, up, d->n_ff);
-    cpu_round_row(&x->down_rows, i);
+    cpu_round_row(&x->down_rows, s.item);
 }
 
 static void down_chunk(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
-    const struct bank_desc *d = &x->bank->d;
-    int64_t i = (int64_t)task / x->n_chunk, row0 = (int64_t)task % x->n_chunk * x->chunk_rows;
-    int64_t row1 = row0 + x->chunk_rows < d->n_embd ? row0 + x->chunk_rows : d->n_embd;
-    struct kernel_act act = cpu_act_row(&x->down_x, i);
-    expert_product(x, &x->items[i], DOWN, &act, row0, row1, 1,
-                   (float *)tensor_data(&x->op->out[0]) + x->pair_of_row[i] * d->n_embd + row0);
+    struct span s = span_of(x, task);
+    struct kernel_act act = cpu_act_row(&x->down_x, s.item);
+    expert_product(x, &s, DOWN, &act, 1,
+                   (float *)tensor_data(&x->op->out[0]) + x->pair_of_row[s.item] * x->bank->d.n_embd + s.row0);
 }
 
 /* ---- the plan: what is computed, in which order */
@@ -285,22 +309,33 @@ static bool gather_act(struct experts *x, struct kernel_act *a)
     return true;
 }
 
-/* Cuts the items' n_row rows of length k into chunks. */
-static void cut_items(struct experts *x, int64_t n_row, int64_t k)
+/* Cuts the n_row rows of length k of the items' matrices into chunks; returns how many an item has. */
+static int64_t cut_items(struct experts *x, int64_t n_row, int64_t k, int n_walked)
 {
+    int n_node = pool_n_node(x->c->pool);
+    int64_t n_chunk = 0;
     x->chunk_rows = cpu_chunk_rows(x->c, n_row * x->n_item, k, x->sorted ? x->n_pair : 1);
     if (x->chunk_rows > n_row)
         x->chunk_rows = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
-    x->n_chunk = (n_row + x->chunk_rows - 1) / x->chunk_rows;
+    x->n_walked = n_walked;
+    for (int i = 0; i < n_node; i++) {
+        struct node_rows *r = &x->rows[i];
+        *r = (struct node_rows){.row0 = cpu_node_row(x->c, i, n_row), .row1 = cpu_node_row(x->c, i + 1, n_row)};
+        r->n_chunk = (r->row1 - r->row0 + x->chunk_rows - 1) / x->chunk_rows;
+        x->first_task[i] = (size_t)(x->n_item * n_chunk);
+        n_chunk += n_walked * r->n_chunk;
+    }
+    x->first_task[n_node] = (size_t)(x->n_item * n_chunk);
+    return n_chunk;
 }
 
 static void run_tiles(struct experts *x, int64_t n_row, int64_t k, pool_fn *task)
 {
-    cut_items(x, n_row, k);
+    cut_items(x, n_row, k, 1);
     size_t tile_bytes = align64((size_t)(TILE_TOKENS * x->chunk_rows) * sizeof *x->work);
     x->work = cpu_scratch(x->c, SCRATCH_THREAD, tile_bytes * 2 * (size_t)pool_n_threads(x->c->pool));
     if (x->work)
-        pool_run(x->c->pool, (size_t)(x->n_item * x->n_chunk), task, x);
+        pool_run_nodes(x->c->pool, x->first_task, task, x);
 }
 
 /* Rounds the rows of `in` to what the gate and up products take, by token or, sorted, in expert order. */
@@ -358,13 +393,13 @@ static void run_direct(struct experts *x)
     enum quant_act kind = x->c->kernels->act[d->down_type->type];
     if (!cpu_place_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_rows, &x->down_x))
         return;
-    cut_items(x, d->n_ff, d->n_embd);
+    int64_t n_chunk = cut_items(x, d->n_ff, d->n_embd, 2);
     for (int64_t i = 0; i < x->n_item; i++)
-        atomic_init(&x->n_left[i], (int)(2 * x->n_chunk));
-    pool_run(x->c->pool, (size_t)(2 * x->n_item * x->n_chunk), gate_up_chunk, x);
+        atomic_init(&x->n_left[i], (int)n_chunk);
+    pool_run_nodes(x->c->pool, x->first_task, gate_up_chunk, x);
     observe_experts(x);
-    cut_items(x, d->n_embd, d->n_ff);
-    pool_run(x->c->pool, (size_t)(x->n_item * x->n_chunk), down_chunk, x);
+    cut_items(x, d->n_embd, d->n_ff, 1);
+    pool_run_nodes(x->c->pool, x->first_task, down_chunk, x);
 }
 
 void cpu_op_experts(struct cpu *c, const struct op *op)

@@ -89,28 +89,41 @@ int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
     return (rows + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
 }
 
+int64_t cpu_node_row(const struct cpu *c, int node, int64_t n_row)
+{
+    int64_t n_group = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS;
+    int64_t row = (int64_t)pool_node_first(c->pool, node, (size_t)n_group) * LAYOUT_R16_ROWS;
+    return row < n_row ? row : n_row;
+}
+
 struct matmul_loop {
     const struct kernels *kernels;
-    int n_weight;
     struct {
         const struct weight *w;
         struct kernel_act *x;
         float *y;
         const float *bias;
-        size_t first_task;
     } part[OP_MAX_OUT];
     int64_t m, chunk_rows;
+    /* rows [row0, row1) of a part, cut into chunks: the first node's of all parts, then the next one's */
+    int n_run;
+    struct {
+        int part;
+        int64_t row0, row1;
+        size_t first_task;
+    } run[OP_MAX_OUT * TOPOLOGY_MAX_NODE];
 };
 
 static void matmul_chunk(void *arg, size_t task, int thread)
 {
     const struct matmul_loop *l = arg;
-    int i = l->n_weight - 1;
-    while (task < l->part[i].first_task)
-        i--;
+    int run = l->n_run - 1;
+    while (task < l->run[run].first_task)
+        run--;
+    int i = l->run[run].part;
     const struct weight *w = l->part[i].w;
-    int64_t row0 = (int64_t)(task - l->part[i].first_task) * l->chunk_rows;
-    int64_t row1 = row0 + l->chunk_rows < w->n_row ? row0 + l->chunk_rows : w->n_row;
+    int64_t row0 = l->run[run].row0 + (int64_t)(task - l->run[run].first_task) * l->chunk_rows;
+    int64_t row1 = row0 + l->chunk_rows < l->run[run].row1 ? row0 + l->chunk_rows : l->run[run].row1;
     float *y = l->part[i].y;
     const struct kernel_matmul a = {.w = w->data,
                                     .k = w->k,
@@ -129,14 +142,38 @@ static void matmul_chunk(void *arg, size_t task, int thread)
         }
 }
 
+/* Cuts the parts' rows into tasks and runs them. */
+static void run_matmul(struct cpu *c, struct matmul_loop *l, int n_weight)
+{
+    size_t first[TOPOLOGY_MAX_NODE + 1], n_task = 0;
+    int n_node = pool_n_node(c->pool);
+    l->n_run = 0;
+    for (int node = 0; node < n_node; node++) {
+        first[node] = n_task;
+        for (int i = 0; i < n_weight; i++) {
+            int64_t n_row = l->part[i].w->n_row;
+            int64_t row0 = cpu_node_row(c, node, n_row), row1 = cpu_node_row(c, node + 1, n_row);
+            l->run[l->n_run].part = i;
+            l->run[l->n_run].row0 = row0;
+            l->run[l->n_run].row1 = row1;
+            l->run[l->n_run++].first_task = n_task;
+            n_task += (size_t)((row1 - row0 + l->chunk_rows - 1) / l->chunk_rows);
+        }
+    }
+    first[n_node] = n_task;
+    pool_run_nodes(c->pool, first, matmul_chunk, l);
+}
+
 void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const float *x, int64_t m, float *const *y,
                 const float *const *bias)
 {
-    struct matmul_loop l = {.kernels = c->kernels, .n_weight = n_weight, .m = m};
+    struct matmul_loop l; /* its runs are many, and mostly few are used */
     struct kernel_act act[QUANT_N_ACT];
     bool ready[QUANT_N_ACT] = {false};
     int64_t n_row = 0;
     assert(n_weight >= 1 && w[0]);
+    l.kernels = c->kernels;
+    l.m = m;
     for (int i = 0; i < n_weight; i++) {
         enum quant_act kind = c->kernels->act[w[i]->type->type];
         if (!ready[kind] && !cpu_round_act(c, SCRATCH_ACT + kind, kind, x, m, w[i]->k, &act[kind]))
@@ -149,12 +186,7 @@ void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const floa
         n_row += w[i]->n_row;
     }
     l.chunk_rows = cpu_chunk_rows(c, n_row, w[0]->k, m);
-    size_t n_task = 0;
-    for (int i = 0; i < n_weight; i++) {
-        l.part[i].first_task = n_task;
-        n_task += (size_t)((w[i]->n_row + l.chunk_rows - 1) / l.chunk_rows);
-    }
-    pool_run(c->pool, n_task, matmul_chunk, &l);
+    run_matmul(c, &l, n_weight);
 }
 
 static void observe_matmul(struct cpu *c, const struct weight *w, const struct tensor *x)

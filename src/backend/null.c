@@ -78,8 +78,8 @@ static size_t bank_slot_bytes(struct backend *b, const struct bank_desc *d)
     return 0;
 }
 
-static err_code bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src, int piece,
-                          int n_piece, struct err *e)
+static err_code bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+                          bool is_packed, int piece, int n_piece, struct err *e)
 {
     return ERR_OK;
 }

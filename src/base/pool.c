@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/topology.h"
 
 /* A loop of decode lasts tens of microseconds, a sleep and wake-up about as long: spin about that long first. */
 enum { N_SPIN = 2000, CACHE_LINE = 64 };
@@ -28,7 +29,8 @@ struct event {
  * takes the first, others the last. */
 struct share {
     _Alignas(CACHE_LINE) atomic_uint_least64_t tasks;
-    int64_t busy_ns; /* of the thread, so far; its own to write */
+    int64_t busy_ns;          /* of the thread, so far; its own to write */
+    int node_first, node_end; /* the threads of its node */
 };
 
 struct pool {
@@ -37,6 +39,7 @@ struct pool {
     struct event n_used;   /* threads that loops use, the caller counted; the others wait here */
     atomic_bool open;      /* there is a loop to join: fn, arg and the shares are its */
     struct share *shares;  /* [n_threads], n_share of them in the loop */
+    struct topology *topology;
     int n_share;
     pool_fn *fn;
     void *arg;
@@ -107,17 +110,27 @@ static void call_between(struct pool *p)
         p->between(p->between_user);
 }
 
+/* The i-th share that a thread looks at: its own, those of its node, the others. */
+static struct share *ith_share(const struct pool *p, int thread, int i)
+{
+    int first = p->shares[thread].node_first, end = p->shares[thread].node_end;
+    int n = (end < p->n_share ? end : p->n_share) - first;
+    return &p->shares[i < n ? first + (thread - first + i) % n : (first + i) % p->n_share];
+}
+
 /* A thread's own share, then what others have not got to. */
 static void run_tasks(struct pool *p, int thread)
 {
     size_t task;
     int64_t begin_ns = clock_ns();
-    for (int i = 0, n = p->n_share; i < n; i++)
-        while (take_task(&p->shares[(thread + i) % n], i == 0, &task)) {
+    for (int i = 0, n = p->n_share; i < n; i++) {
+        struct share *s = ith_share(p, thread, i);
+        while (take_task(s, i == 0, &task)) {
             p->fn(p->arg, task, thread);
             if (thread == 0)
                 call_between(p);
         }
+    }
     p->shares[thread].busy_ns += clock_ns() - begin_ns;
 }
 
@@ -158,7 +171,8 @@ err_code pool_create(struct pool **out, int n_threads, struct err *e)
         pool_close(out);
         return err_nomem(e, (size_t)n_threads * sizeof *p->shares, "the thread pool");
     }
-    memset(p->shares, 0, (size_t)n_threads * sizeof *p->shares);
+    for (int i = 0; i < n_threads; i++)
+        p->shares[i] = (struct share){.node_end = n_threads};
     p->n_spin = n_threads <= cpu_n_available() ? N_SPIN : 0; /* else who spins keeps another from working */
     for (int i = 1; i < n_threads; i++) {
         struct worker *w = &p->workers[i];
@@ -193,6 +207,37 @@ void pool_close(struct pool **out)
     *out = NULL;
 }
 
+void pool_place(struct pool *p, struct topology *t)
+{
+    p->topology = t;
+    for (int node = 0; t && node < topology_n_node(t); node++) {
+        int first = topology_first_thread(t, node), end = topology_first_thread(t, node + 1);
+        for (int i = first; i < end; i++) {
+            p->shares[i].node_first = first;
+            p->shares[i].node_end = end;
+            if (i > 0)
+                topology_bind_thread(t, p->workers[i].thread, node);
+        }
+    }
+}
+
+struct topology *pool_topology(const struct pool *p)
+{
+    return p->topology;
+}
+
+int pool_n_node(const struct pool *p)
+{
+    return topology_n_node(p->topology);
+}
+
+size_t pool_node_first(const struct pool *p, int node, size_t n)
+{
+    if (!p->topology)
+        return node ? n : 0;
+    return n * (size_t)topology_first_thread(p->topology, node) / (size_t)p->n_threads;
+}
+
 void pool_set_between(struct pool *p, void (*fn)(void *user), void *user)
 {
     p->between = fn;
@@ -219,9 +264,34 @@ struct pool_times pool_times(const struct pool *p)
     return t;
 }
 
+/* Threads [first, end) begin with equal shares of the tasks [from, to). */
+static void share_out(struct pool *p, int first, int end, size_t from, size_t to)
+{
+    uint64_t n_tasks = to - from, n = (uint64_t)(end - first);
+    for (uint64_t i = 0; i < n; i++)
+        atomic_store_explicit(&p->shares[first + (int)i].tasks,
+                              (from + n_tasks * (i + 1) / n) << 32 | (from + n_tasks * i / n), memory_order_relaxed);
+}
+
+/* The loop itself, once the tasks are in the first n_share shares. */
+static void run_shares(struct pool *p, int n_share, pool_fn *fn, void *arg)
+{
+    unsigned n = atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
+    int64_t begin_ns = clock_ns();
+    p->fn = fn;
+    p->arg = arg;
+    p->n_share = n_share;
+    atomic_store(&p->open, true);
+    start_workers(p);
+    run_tasks(p, 0);
+    atomic_store(&p->open, false);
+    event_wait(&p->n_inside, 0, false, p->n_spin);
+    p->thread_ns += (int64_t)n * (clock_ns() - begin_ns);
+}
+
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
 {
-    uint64_t n = atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
+    int n = (int)atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
     if (n == 1 || n_tasks <= 1) {
         for (size_t task = 0; task < n_tasks; task++) {
             fn(arg, task, 0);
@@ -229,17 +299,26 @@ void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
         }
         return;
     }
-    int64_t begin_ns = clock_ns();
-    p->fn = fn;
-    p->arg = arg;
-    p->n_share = (int)n;
     assert(n_tasks <= UINT32_MAX);
-    for (uint64_t i = 0; i < n; i++)
-        atomic_store_explicit(&p->shares[i].tasks, n_tasks * (i + 1) / n << 32 | n_tasks * i / n, memory_order_relaxed);
-    atomic_store(&p->open, true);
-    start_workers(p);
-    run_tasks(p, 0);
-    atomic_store(&p->open, false);
-    event_wait(&p->n_inside, 0, false, p->n_spin);
-    p->thread_ns += (int64_t)n * (clock_ns() - begin_ns);
+    share_out(p, 0, n, 0, n_tasks);
+    run_shares(p, n, fn, arg);
+}
+
+void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
+{
+    int n_node = pool_n_node(p), n_used = (int)atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
+    size_t n_tasks = first[n_node];
+    if (n_node == 1 || n_used == 1 || n_tasks <= 1) {
+        pool_run(p, n_tasks, fn, arg);
+        return;
+    }
+    assert(n_tasks <= UINT32_MAX);
+    for (int node = 0; node < n_node; node++) {
+        /* the tasks of a node none of whose threads is used are its first one's, and others take them over */
+        int begin = topology_first_thread(p->topology, node), all = topology_first_thread(p->topology, node + 1);
+        int end = all < n_used ? all : n_used > begin ? n_used : begin + 1;
+        share_out(p, begin, end, first[node], first[node + 1]);
+        share_out(p, end, all, 0, 0);
+    }
+    run_shares(p, p->n_threads, fn, arg);
 }

@@ -4,7 +4,10 @@
  * tasks, neighbours in ascending order, so that who walks through memory walks on; when it has done its own it takes
  * others' from the end, so that a slow core delays the loop by one task and not by a share. A thread that gets no core
  * in time is not waited for. Waiters spin for a few microseconds and then sleep, so that a busy machine slows us down
- * in proportion and no more. */
+ * in proportion and no more.
+ *
+ * On a machine with several memory nodes threads are numbered node by node, so that neighbouring tasks are a node's,
+ * and take over tasks of their own node first (base/topology.h). */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 
@@ -14,6 +17,7 @@
 #include "base/err.h"
 
 struct pool;
+struct topology;
 
 enum { POOL_MAX_THREADS = 256 };
 
@@ -27,6 +31,18 @@ int pool_n_threads(const struct pool *p);
  * from the thread that owns the pool. */
 typedef void pool_fn(void *arg, size_t task, int thread);
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg);
+
+/* Binds all threads but the caller's (topology_bind_caller does that) to their nodes, before the first loop. `t` was
+ * opened for as many threads and is borrowed until the pool is closed; NULL: one node. */
+void pool_place(struct pool *p, struct topology *t);
+struct topology *pool_topology(const struct pool *p);
+int pool_n_node(const struct pool *p); /* at least 1 */
+
+/* Where a node's share of n things begins, in proportion to its threads; of node pool_n_node: n. */
+size_t pool_node_first(const struct pool *p, int node, size_t n);
+
+/* pool_run with tasks [first[j], first[j + 1]) for the threads of node j to begin with; first[0] is 0. */
+void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg);
 
 /* From now on loops use the first n (1..n_threads) only; the others sleep. Not within a loop. */
 void pool_use(struct pool *p, int n);

@@ -70,9 +70,10 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
 static void print_table(const struct bench *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
-    printf("%s, %lld layers, %d threads, sort cutoff %lld; "
-           "roof: memory %.1f GB/s, int8 %.0f G/s, float %.0f G/s multiply-adds\n\n",
-           moebius_arch(g), (long long)moebius_n_layer(g), moebius_n_threads(g),
+    printf("%s, %lld layers, %d threads", moebius_arch(g), (long long)moebius_n_layer(g), moebius_n_threads(g));
+    if (moebius_n_memory_node(g) > 1)
+        printf(" on %d memory nodes", moebius_n_memory_node(g));
+    printf(", sort cutoff %lld; roof: memory %.1f GB/s, int8 %.0f G/s, float %.0f G/s multiply-adds\n\n",
            (long long)moebius_engine_sort_cutoff(g), r->roof.read_bytes_per_s / 1e9, r->roof.int8_per_s / 1e9,
            r->roof.float_per_s / 1e9);
     printf("%-20s %10s %10s %10s %10s %6s %12s %12s %12s\n", "", "tokens/s", "slowest", "fastest", "roof", "of it",

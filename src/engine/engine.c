@@ -41,7 +41,11 @@ const char *moebius_build_info(void)
 #if defined(MOEBIUS_WITH_IO_URING)
            "io_uring, "
 #endif
-           "pread; architectures: "
+           "pread; "
+#if defined(MOEBIUS_WITH_HWLOC)
+           "memory nodes: hwloc; "
+#endif
+           "architectures: "
 #define ARCH(name, suffix) name " "
 #include "model/arch_list.def"
 #undef ARCH
@@ -65,12 +69,25 @@ static void engine_progress(void *user, uint64_t done_bytes)
     g->options.progress(g->options.user, done_bytes, g->total_bytes);
 }
 
+/* Threads, bound to memory nodes where there are several. */
+static err_code open_pool(moebius_engine *g, struct err *e)
+{
+    int n_threads = g->options.n_threads ? g->options.n_threads : cpu_n_available();
+    TRY(pool_create(&g->pool, n_threads, e));
+    if (g->options.numa == MOEBIUS_NUMA_OFF)
+        return ERR_OK;
+    g->topology = topology_open(n_threads, &g->log);
+    pool_place(g->pool, g->topology);
+    if (g->topology)
+        log_line(&g->log, LOG_INFO, "%d threads on %d memory nodes", n_threads, topology_n_node(g->topology));
+    return ERR_OK;
+}
+
 static err_code open_device(moebius_engine *g, struct err *e)
 {
     enum cpu_level level;
     TRY(cpu_level_detect(&level, e));
-    int n_threads = g->options.n_threads ? g->options.n_threads : cpu_n_available();
-    TRY(pool_create(&g->pool, n_threads, e));
+    TRY(open_pool(g, e));
     g->kernels = g->options.reference ? kernels_reference() : kernels_for(level);
     TRY(backend_cpu_open(&g->device, g->pool, g->kernels, e));
     if (!g->options.check_ops)
@@ -161,10 +178,12 @@ moebius_status moebius_engine_open(moebius_engine **out, const char *path, const
     err_code code = check_options(g, &e);
     if (code == ERR_OK)
         code = open_device(g, &e);
+    topology_bind_caller(g->topology);
     if (code == ERR_OK)
         code = open_model(g, path, &e);
     if (code == ERR_OK)
         code = engine_tune(g, &e);
+    topology_release_caller(g->topology);
     if (code != ERR_OK)
         moebius_engine_close(&g);
     *out = g;
@@ -184,6 +203,7 @@ void moebius_engine_close(moebius_engine **engine)
     vocab_empty(&g->vocab);
     gguf_close(&g->gguf);
     pool_close(&g->pool);
+    topology_close(&g->topology);
     mem_free(g);
     *engine = NULL;
 }
@@ -201,6 +221,11 @@ int64_t moebius_n_ctx_train(const moebius_engine *engine)
 int moebius_n_threads(const moebius_engine *engine)
 {
     return pool_n_threads(engine->pool);
+}
+
+int moebius_n_memory_node(const moebius_engine *engine)
+{
+    return topology_n_node(engine->topology);
 }
 
 const char *moebius_arch(const moebius_engine *engine)

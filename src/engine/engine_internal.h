@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/topology.h"
 #include "engine/crowd.h"
 #include "engine/prefetch.h"
 #include "gguf/gguf.h"
@@ -40,6 +41,7 @@ struct moebius_template {
 };
 
 struct moebius_engine {
+    struct topology *topology; /* NULL: one memory node */
     struct pool *pool;
     struct crowd crowd;
     const struct kernels *kernels; /* of the CPU device */

@@ -285,11 +285,13 @@ static void observed(void *user, const struct observed *o)
 static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn, void *user,
                      struct err *e)
 {
-    if (!s->trace.product)
-        return eval_fitting(s, ids, n, first, fn, user, e);
-    backend_observe(s->engine->device, observed, s);
+    topology_bind_caller(s->engine->topology);
+    if (s->trace.product)
+        backend_observe(s->engine->device, observed, s);
     err_code code = eval_fitting(s, ids, n, first, fn, user, e);
-    backend_observe(s->engine->device, NULL, NULL);
+    if (s->trace.product)
+        backend_observe(s->engine->device, NULL, NULL);
+    topology_release_caller(s->engine->topology);
     return code;
 }
 

@@ -188,11 +188,12 @@ static err_code read_part(struct load *d, int32_t expert, const struct store_blo
     struct experts *x = d->x;
     struct bank *bank = group_of(x, d->layer)->bank;
     int64_t slot = policy_find(group_of(x, d->layer)->policy, x->layers[d->layer].index, expert);
-    char *dst = b->packed ? (char *)backend_bank_slot(x->p.device, bank, slot) + b->part[i].at : staging;
+    char *image = b->packed ? backend_bank_slot(x->p.device, bank, slot) : NULL;
+    char *dst = image ? image + b->part[i].at : staging;
     const struct store_range range = part_range(b, i, dst);
     TRY(store_read(x->p.store, &range, 1, e));
     TRY(store_blob_check(x->p.store, x->layers[d->layer].d.index, expert, b, i, dst, e));
-    return b->packed ? ERR_OK : backend_bank_fill(x->p.device, bank, slot, i, dst, 0, 1, e);
+    return image ? ERR_OK : backend_bank_fill(x->p.device, bank, slot, i, dst, b->packed, 0, 1, e);
 }
 
 static err_code read_expert(struct load *d, int32_t expert, char *staging, size_t *n_bytes, struct err *e)
@@ -285,7 +286,7 @@ err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n
     for (int i = 0; i < x->n_layer; i++) {
         const struct store_matrix *part = store_get_layer(x->p.store, x->layers[i].d.index)->part;
         for (int p = 0; p < STORE_N_PART; p++)
-            d.staging_bytes = part[p].n_bytes > d.staging_bytes ? part[p].n_bytes : d.staging_bytes;
+            d.staging_bytes = matrix_room(&part[p]) > d.staging_bytes ? matrix_room(&part[p]) : d.staging_bytes;
     }
     size_t n_bytes = d.staging_bytes * (size_t)pool_n_threads(x->p.pool);
     d.staging = n_bytes ? mem_map(n_bytes, MEM_SCRATCH) : NULL;

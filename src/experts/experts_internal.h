@@ -33,6 +33,7 @@ enum { MAX_FLIGHT = 16, MAX_WAITING = MAX_FLIGHT * STORE_N_PART };
 struct flight {
     bool busy, wanted; /* wanted: by the turn */
     bool given_up;     /* not read to the end: */
+    bool in_slot;      /* read straight into it */
     bool left_out[STORE_N_PART];
     int layer;
     int32_t expert;
@@ -100,6 +101,12 @@ static inline struct group *group_of(struct experts *x, int layer)
 
 /* Opens one more slot: false when all are or memory forbids it. */
 bool group_open_slot(struct experts *x, struct group *g);
+
+/* Room to read a matrix of an expert into, from wherever it may lie: in a prepared store rows are filled up to 16. */
+static inline size_t matrix_room(const struct store_matrix *m)
+{
+    return store_read_room(STORE_ALIGN - 1, m->n_bytes + m->n_bytes / m->n_row * LAYOUT_R16_ROWS);
+}
 
 /* The bytes of an expert in the store. */
 size_t blob_bytes(const struct store_blob *b);

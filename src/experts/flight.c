@@ -37,7 +37,7 @@ static size_t staging_room(const struct store_layer *l)
 {
     size_t n = 0;
     for (int i = 0; i < STORE_N_PART; i++)
-        n += store_read_room(STORE_ALIGN - 1, l->part[i].n_bytes);
+        n += matrix_room(&l->part[i]);
     return n;
 }
 
@@ -103,13 +103,15 @@ static int part_of(const struct store_read *r)
 
 static void submit(struct experts *x, struct flight *f)
 {
-    char *buf = f->staging;
+    char *buf = f->staging, *slot = NULL;
     store_expert_blob(x->p.store, x->layers[f->layer].d.index, f->expert, &f->blob);
+    if (f->blob.packed)
+        slot = backend_bank_slot(x->p.device, group_of(x, f->layer)->bank, f->slot);
+    f->in_slot = slot != NULL;
     for (int i = 0; i < STORE_N_PART; i++) {
         const struct store_blob_part *p = &f->blob.part[i];
-        char *dst = f->blob.packed ? backend_bank_slot(x->p.device, group_of(x, f->layer)->bank, f->slot) : buf;
         f->read[i] = (struct store_read){
-            .file = p->file, .offset = p->offset, .n_bytes = p->n_bytes, .buf = dst + p->at, .user = f};
+            .file = p->file, .offset = p->offset, .n_bytes = p->n_bytes, .buf = slot ? slot + p->at : buf, .user = f};
         buf += store_read_room(p->offset, p->n_bytes);
         f->part_ok[i] = false;
         x->waiting[x->n_waiting++] = &f->read[i];
@@ -232,8 +234,8 @@ static void pack_piece(void *arg, size_t task, int thread)
     const struct flight *f = r->user;
     struct experts *x = l->x;
     struct err e;
-    if (f->part_ok[part_of(r)] && !f->blob.packed &&
-        backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part_of(r), r->bytes,
+    if (f->part_ok[part_of(r)] && !f->in_slot &&
+        backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part_of(r), r->bytes, f->blob.packed,
                           (int)(task % (size_t)l->n_piece), l->n_piece, &e) != ERR_OK)
         atomic_store(&l->failed[at], true);
 }
@@ -250,13 +252,13 @@ static void run(struct pool *pool, size_t n, pool_fn *fn, void *arg)
 /* Checks and packs n parts; pool NULL: on this thread alone. */
 static void work_up(struct landing *l, size_t n, struct pool *pool)
 {
-    bool all_packed = true;
+    bool all_in_slots = true;
     run(pool, n, check_part, l);
     for (size_t i = 0; i < n; i++) {
         atomic_init(&l->failed[i], false);
-        all_packed = all_packed && ((struct flight *)l->done[i]->user)->blob.packed;
+        all_in_slots = all_in_slots && ((struct flight *)l->done[i]->user)->in_slot;
     }
-    if (all_packed)
+    if (all_in_slots)
         return;
     l->n_piece = pool ? 1 + (pool_n_threads(pool) * PIECES - 1) / (int)n : 1;
     run(pool, n * (size_t)l->n_piece, pack_piece, l);
@@ -275,7 +277,8 @@ static err_code explain(struct experts *x, const struct flight *f, struct err *e
     if (r->failure)
         store_read_error(x->p.store, r, e);
     else if (store_blob_check(x->p.store, layer, f->expert, &f->blob, part, r->bytes, e) == ERR_OK)
-        return backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part, r->bytes, 0, 1, e);
+        return backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part, r->bytes, f->blob.packed, 0,
+                                 1, e);
     return err_prefix(e, "layer %d, expert %d", layer, (int)f->expert);
 }
 

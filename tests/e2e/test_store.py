@@ -40,9 +40,9 @@ def tmp(name):
     return os.path.join(TMP.name, name)
 
 
-def logits(*options, code=0, model=DEMO):
+def logits(*options, code=0, model=DEMO, **kw):
     path = tmp("logits.f32")
-    err = run("logits", "-m", model, "-p", "Once upon a time", "--out", path, *options, code=code).stderr.decode()
+    err = run("logits", "-m", model, "-p", "Once upon a time", "--out", path, *options, code=code, **kw).stderr.decode()
     return hashlib.sha256(open(path, "rb").read()).hexdigest() if code == 0 else None, err
 
 
@@ -77,6 +77,20 @@ def test_same_logits_from_any_store():
     # a stripe holds each expert once, and both halves something
     sizes = [os.path.getsize(os.path.join(tmp(d), "experts.bin")) for d in "abc"]
     assert sizes[0] + sizes[1] == sizes[2] and min(sizes) > 0
+
+
+def test_same_logits_on_two_memory_nodes():
+    if "hwloc" not in run("version").stdout.decode() or not {0, 1} <= os.sched_getaffinity(0):
+        return
+    expected, _ = logits()
+    # what hwloc takes for a machine with a node for each of the first two processors
+    two = {**os.environ, "HWLOC_SYNTHETIC": "numa:2 core:1 pu:1", "HWLOC_THISSYSTEM": "1"}
+    for options in [[], ["--expert-ram", "40%"], ["--expert-ram", "40%", "--direct", "off"]]:
+        for threads in [2, 3]:
+            got, err = logits("--store", prepared("one"), "-t", threads, *options, env=two)
+            assert got == expected and f"{threads} threads on 2 memory nodes" in err, (options, threads, err)
+    err = logits("--store", prepared("one"), "-t", 2, "--numa", "off", env=two)[1]
+    assert not err, err
 
 
 def test_what_is_there_stays_there():

@@ -591,7 +591,8 @@ static struct moe *open_moe(struct fixture *f)
         const float *matrices[] = {m->gate[i], m->up[i], m->down[i]};
         for (int k = 0; k < 6; k++)
             assert_int_equal(
-                backend_bank_fill(f->device, m->bank, N_EXPERT - 1 - i, k / 2, matrices[k / 2], k % 2, 2, &e), ERR_OK);
+                backend_bank_fill(f->device, m->bank, N_EXPERT - 1 - i, k / 2, matrices[k / 2], false, k % 2, 2, &e),
+                ERR_OK);
     }
     for (int i = 0; i < M * N_USED; i++)
         m->ids[i] = (i % N_USED + i / N_USED * 2) % N_EXPERT; /* some experts are busy, all distinct in a token */
