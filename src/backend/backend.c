@@ -31,10 +31,11 @@ struct tensor tensor_rows(struct tensor t, int64_t row0, int64_t n)
     return t;
 }
 
-err_code backend_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out, struct err *e)
+err_code backend_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
+                               struct err *e)
 {
     *out = NULL;
-    return b->v->buffer_create(b, n_bytes, tag, out, e);
+    return b->v->buffer_create(b, n_bytes, n_part, tag, out, e);
 }
 
 void backend_buffer_close(struct backend *b, struct buffer **buf)
@@ -51,7 +52,7 @@ err_code backend_tensor_create(struct backend *b, enum elem_type type, int64_t n
     size_t n_bytes;
     if (!mem_mul(elem_row_bytes(type, ne0), (size_t)ne1, &n_bytes) || !mem_mul(n_bytes, (size_t)ne2, &n_bytes))
         return err_nomem(e, SIZE_MAX, "a tensor");
-    return backend_buffer_create(b, n_bytes, tag, &out->buffer, e);
+    return backend_buffer_create(b, n_bytes, ne2, tag, &out->buffer, e);
 }
 
 void backend_write(struct backend *b, const struct tensor *t, const void *src)

@@ -46,12 +46,13 @@ size_t tensor_bytes(const struct tensor *t);
 /* The n rows from row0 on, where a row is ne[0] elements and ne[1] counts rows. */
 struct tensor tensor_rows(struct tensor t, int64_t row0, int64_t n);
 
-/* Zeroed device memory; owned by the caller. */
-MUST_USE err_code backend_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
-                                        struct err *e);
+/* Zeroed device memory of n_part equal parts, such as heads, that operations work on independently: a device with
+ * memory in several places may spread them. Owned by the caller. */
+MUST_USE err_code backend_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                        struct buffer **out, struct err *e);
 void backend_buffer_close(struct backend *b, struct buffer **buf);
 
-/* One tensor in a buffer of its own: buffer_close t->buffer. */
+/* One tensor in a buffer of its own, of ne2 parts: buffer_close t->buffer. */
 MUST_USE err_code backend_tensor_create(struct backend *b, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                                         enum mem_tag tag, struct tensor *out, struct err *e);
 

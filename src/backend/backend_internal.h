@@ -5,7 +5,8 @@
 #include "backend/backend.h"
 
 struct backend_vtable {
-    err_code (*buffer_create)(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out, struct err *e);
+    err_code (*buffer_create)(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
+                              struct err *e);
     void (*buffer_close)(struct backend *b, struct buffer *buf);
     void (*write)(struct backend *b, const struct tensor *t, const void *src);
     void (*clear)(struct backend *b, const struct tensor *t);

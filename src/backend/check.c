@@ -48,14 +48,14 @@ static void check_buffer_close(struct backend *b, struct buffer *buf)
     mem_free(buf);
 }
 
-static err_code check_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
-                                    struct err *e)
+static err_code check_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                    struct buffer **out, struct err *e)
 {
     struct buffer *buf = mem_calloc(1, sizeof *buf);
     if (!buf)
         return err_nomem(e, sizeof *buf, "a buffer");
     for (int i = 0; i < 2; i++) {
-        err_code code = backend_buffer_create(check_of(b)->side[i], n_bytes, tag, &buf->side[i], e);
+        err_code code = backend_buffer_create(check_of(b)->side[i], n_bytes, n_part, tag, &buf->side[i], e);
         if (code != ERR_OK) {
             check_buffer_close(b, buf);
             return code;

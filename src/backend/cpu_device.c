@@ -10,8 +10,24 @@
  * packed. */
 enum { LOAD_CHUNK_BYTES = 512 << 10 };
 
-static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out,
-                                  struct err *e)
+/* Parts near the threads that a loop over them gives them to; what has none on all nodes by turns. */
+static void place_buffer(struct cpu *c, struct buffer *buf, int64_t n_part)
+{
+    int n_node = pool_n_node(c->pool);
+    struct topology *t = pool_topology(c->pool);
+    if (n_part < n_node) {
+        topology_interleave_memory(t, buf->base, buf->n_bytes);
+        return;
+    }
+    size_t n = (size_t)n_part, part_bytes = buf->n_bytes / n;
+    for (int i = 0; i < n_node; i++) {
+        size_t from = pool_node_first(c->pool, i, n), end = pool_node_first(c->pool, i + 1, n);
+        topology_bind_memory(t, buf->base + from * part_bytes, (end - from) * part_bytes, i);
+    }
+}
+
+static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                  struct buffer **out, struct err *e)
 {
     struct buffer *buf = mem_calloc(1, sizeof *buf);
     if (!buf)
@@ -21,7 +37,7 @@ static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, enum mem_ta
         mem_free(buf);
         return err_nomem(e, n_bytes, mem_tag_name(tag));
     }
-    topology_interleave_memory(pool_topology(cpu_of(b)->pool), buf->base, buf->n_bytes); /* all threads use it */
+    place_buffer(cpu_of(b), buf, n_part);
     *out = buf;
     return ERR_OK;
 }
@@ -116,7 +132,7 @@ static size_t packed_bytes(const struct cpu *c, const struct quant_info *type, i
 static void place_weight(struct cpu *c, struct weight *w)
 {
     int n_node = pool_n_node(c->pool);
-    for (int i = 0; n_node > 1 && i < n_node; i++) {
+    for (int i = 0; i < n_node; i++) {
         size_t from = packed_bytes(c, w->type, cpu_node_row(c, i, w->n_row), w->k);
         size_t end = packed_bytes(c, w->type, cpu_node_row(c, i + 1, w->n_row), w->k);
         topology_bind_memory(pool_topology(c->pool), (char *)w->data + from, end - from, i);

@@ -28,7 +28,8 @@ static struct null_device *null_of(struct backend *b)
     return (struct null_device *)b;
 }
 
-static err_code buffer_create(struct backend *b, size_t n_bytes, enum mem_tag tag, struct buffer **out, struct err *e)
+static err_code buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
+                              struct err *e)
 {
     *out = &null_of(b)->buffer;
     return ERR_OK;

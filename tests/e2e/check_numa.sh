@@ -52,7 +52,7 @@ generate() { # OPTIONS...
 }
 
 echo
-for options in '' '--numa off' '-t 3' '-t 2'; do
+for options in '' '--numa off' '-t 3' '--expert-ram 40%'; do
     echo "== moebius generate $options"
     generate $options
 done
