@@ -68,10 +68,11 @@ typedef enum moebius_direct { MOEBIUS_DIRECT_AUTO, MOEBIUS_DIRECT_ON, MOEBIUS_DI
 typedef enum moebius_prefetch { MOEBIUS_PREFETCH_AUTO, MOEBIUS_PREFETCH_ON, MOEBIUS_PREFETCH_OFF } moebius_prefetch;
 
 /* AUTO: on a machine with several memory nodes (NUMA) each thread is bound to the processors of one, and each row of
- * the weights lies in the memory of the node whose threads compute it. The engine's own threads stay bound; the
- * caller's is bound while it is in moebius_engine_open and moebius_session_eval*, and has its old processors back when
- * they return (callbacks run in between, and threads that they start inherit the binding). Nothing of this changes a
- * result, and nothing of it happens with one node or in a build without hwloc. */
+ * the weights, and head of a KV cache, lies in the memory of the node whose threads compute it. The engine's own
+ * threads stay bound; the caller's is bound while it is in moebius_engine_open, moebius_engine_measure_roof and
+ * moebius_session_eval*, and has its old processors back when they return (callbacks run in between, and threads that
+ * they start inherit the binding). Nothing of this changes a result, and nothing of it happens with one node or in a
+ * build without hwloc. */
 typedef enum moebius_numa { MOEBIUS_NUMA_AUTO, MOEBIUS_NUMA_OFF } moebius_numa;
 
 typedef struct moebius_engine_options {

@@ -83,7 +83,7 @@ enum matrix { GATE, UP, DOWN };
 
 /* What a task is: rows [row0, row1) of an item's matrix that lie on a node. */
 struct span {
-    int node, walked; /* the how-manieth of n_walked matrices */
+    int node, walked; /* walked: which of the n_walked matrices, from 0 */
     int64_t item, row0, row1;
 };
 
