@@ -19,7 +19,7 @@ for library in $(ldd "$moebius" | grep -o '/[^ ]*'); do
     cp -L "$library" "$root$library"
 done
 
-cat >"$root/init" <<'END'
+cat >"$root/init" <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/tmp
@@ -29,6 +29,7 @@ mount -t tmpfs none /tmp
 mount -t devtmpfs none /dev
 
 generate() { # OPTIONS...
+    : >/tmp/text
     moebius generate -m /model.gguf -p 'Once upon a time' -n 200 --temp 0 --cold "$@" >/tmp/text 2>/tmp/log &
     until [ "$(wc -c </tmp/text)" -gt 100 ]; do usleep 20000; done
     cp /proc/$!/numa_maps /tmp/maps
@@ -57,7 +58,7 @@ for options in '' '--numa off' '-t 3' '--expert-ram 40%'; do
     generate $options
 done
 poweroff -f
-END
+INIT
 chmod +x "$root/init"
 
 (cd "$root" && find . | cpio --quiet -o -H newc | gzip -1) >"$root.gz"
