@@ -44,13 +44,20 @@ void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t 
     turn_feed(x);
 }
 
-/* A likely guess may fill the queue. Another is read one expert at a time, when no other read is on its way: if it is
- * wrong, what is needed instead has little to wait for. */
+bool experts_may_guess(const struct experts *x)
+{
+    const struct turn *t = &x->turn;
+    return t->open && t->n_ready < t->n_left && (x->ahead.layer < 0 || x->ahead.next == 0);
+}
+
+/* A likely guess may fill the queue. Another is read one expert at a time, when there is no other read, neither on its
+ * way nor waiting: if it is wrong, what is needed instead has little to wait for. */
 void ahead_feed(struct experts *x)
 {
     struct ahead *a = &x->ahead;
     struct flight *f;
-    while (a->layer >= 0 && a->next < a->n && a->next < a->n_most && (a->is_likely || x->n_reading == 0) &&
+    while (a->layer >= 0 && a->next < a->n && a->next < a->n_most &&
+           (a->is_likely || x->n_reading + x->n_waiting == 0) &&
            flight_start(x, a->layer, a->ids[a->next], false, &f)) {
         x->guessed[a->layer * x->usage.n_expert + a->ids[a->next]] = true;
         a->next++;

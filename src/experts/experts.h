@@ -87,6 +87,10 @@ void experts_end(struct experts *x);
  * and only while no other read is on its way. */
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely);
 
+/* Whether a better guess would be of use: some that this turn chose are still on their way, and nothing of the guess at
+ * hand is. */
+bool experts_may_guess(const struct experts *x);
+
 /* ---- substitutes ---------------------------------------------------------------------------------------------- */
 
 /* Which experts of a layer are at hand: at_hand [n_expert]. Those whose bytes are in a slot; in the deterministic mode

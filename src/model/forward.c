@@ -282,17 +282,18 @@ static void scale(const struct pass *p, const struct tensor *x, float number, co
     backend_enqueue(p->b, &op);
 }
 
-static void add(const struct pass *p, const struct tensor *x, const struct tensor *y)
+/* out = x + y */
+static void add(const struct pass *p, const struct tensor *x, const struct tensor *y, const struct tensor *out)
 {
-    backend_enqueue(p->b, &(struct op){.kind = OP_ADD, .in = {*x, *y}, .out = {*x}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_ADD, .in = {*x, *y}, .out = {*out}});
 }
 
-/* x += residual_scale * y, where y is done with */
-static void add_scaled(const struct pass *p, const struct tensor *x, const struct tensor *y)
+/* out = x + residual_scale * y, where y is done with, the residual stream x and a branch y */
+static void add_branch(const struct pass *p, const struct tensor *y, const struct tensor *out)
 {
     if (p->m->residual_scale != 1)
         scale(p, y, p->m->residual_scale, NULL);
-    add(p, x, y);
+    add(p, &p->x, y, out);
 }
 
 static void rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x)
@@ -471,23 +472,71 @@ static void token_embedding(const struct pass *p, int64_t i, const struct layer 
     backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, slice}, .out = {gate}, .act = ACT_GELU});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {h}, .weight = {y->token_proj}});
     norm(p, &h, &y->token_post_norm, p->m->n_embd, &h);
-    add(p, &p->x, &h);
+    add(p, &p->x, &h, &p->x);
 }
 
-/* What a guess at the next layer's choice takes, if somebody wants one; else NULL. */
-static const struct moe_next *find_next(const struct pass *p, int64_t i, struct moe_next *next)
+/* sum = dense + norm(sum), for layers with a dense branch beside their experts */
+static void join_dense(const struct pass *p, const struct layer *y, const struct tensor *dense,
+                       const struct tensor *sum, const struct tensor *out)
+{
+    norm(p, sum, &y->moe_post_norm, p->m->n_embd, sum);
+    add(p, dense, sum, out);
+}
+
+/* out = x + what layer y's feed-forward part h, which is done with, comes to */
+static void add_ffn(const struct pass *p, const struct layer *y, const struct tensor *h, const struct tensor *out)
+{
+    if (y->ffn_post_norm.buffer)
+        norm(p, h, &y->ffn_post_norm, p->m->n_embd, h);
+    add_branch(p, h, out);
+}
+
+/* A guess at what layer i's router will see: its own norm of the state, with the feed-forward part of the layer before
+ * as far as it is known. What its mixer will add is left out. */
+struct foresight {
+    const struct pass *p;
+    const struct layer *y;
+    const struct tensor *dense; /* of the layer before; NULL: none */
+    struct tensor router_x;
+};
+
+static void foresee(void *user, const struct tensor *sum)
+{
+    const struct foresight *f = user;
+    const struct pass *p = f->p;
+    const struct tensor *x = &p->x;
+    if (sum->buffer) {
+        if (f->dense)
+            join_dense(p, f->y - 1, f->dense, sum, sum);
+        add_ffn(p, f->y - 1, sum, &f->router_x);
+        x = &f->router_x;
+    }
+    norm(p, x, f->y->router_norm.buffer ? &f->y->router_norm : &f->y->ffn_norm, p->m->n_embd, &f->router_x);
+}
+
+/* What a guess at layer i's choice takes, if somebody wants one; false: nobody does. */
+static bool find_next(const struct pass *p, int64_t i, const struct tensor *dense, struct foresight *f,
+                      struct moe_next *next)
 {
     const struct model *m = p->m;
-    const struct layer *y = i + 1 < m->n_layer ? &m->layers[i + 1] : NULL;
+    const struct layer *y = i < m->n_layer ? &m->layers[i] : NULL;
     const struct moe_trace *trace = p->p->trace;
     if (!y || !y->is_moe)
-        return NULL;
+        return false;
     bool prefetch = p->p->prefetch && !experts_resident(m->experts, y->moe.experts_layer);
-    if (!prefetch && !(trace && trace->guessed))
-        return NULL;
-    *next = (struct moe_next){&y->moe, shaped(p->w->guess_x, m->n_embd, p->x.ne[1]), prefetch};
-    norm(p, &p->x, y->router_norm.buffer ? &y->router_norm : &y->ffn_norm, m->n_embd, &next->router_x);
-    return next;
+    *f = (struct foresight){p, y, dense, shaped(p->w->guess_x, m->n_embd, p->x.ne[1])};
+    *next = (struct moe_next){&y->moe, f->router_x, prefetch, foresee, f};
+    return prefetch || (trace && trace->guessed);
+}
+
+/* A layer whose choice the layer before it could not guess at: its reads begin while it mixes. */
+static err_code guess_first(const struct pass *p, int64_t i, struct err *e)
+{
+    struct moe_next next;
+    struct foresight f;
+    if ((i > 0 && p->m->layers[i - 1].is_moe) || !find_next(p, i, NULL, &f, &next) || !next.prefetch)
+        return ERR_OK;
+    return moe_guess(p->b, p->m->experts, &next, &p->w->moe, NULL, e);
 }
 
 /* h = the feed-forward part of layer i at p->x: dense, experts, or the two side by side. */
@@ -496,17 +545,19 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     const struct model *m = p->m;
     const struct layer *y = &m->layers[i];
     struct moe_work *w = &p->w->moe;
+    const bool has_dense = y->ffn.down;
     struct moe_next next;
+    struct foresight f;
     struct moe_run run = {.sort_cutoff = p->p->sort_cutoff, .trace = p->p->trace};
     norm(p, &p->x, &y->ffn_norm, m->n_embd, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;
     }
-    run.next = find_next(p, i, &next);
+    run.next = find_next(p, i + 1, has_dense ? h : NULL, &f, &next) ? &next : NULL;
     if (car_applies(&p->p->car, p->n, p->s->pos, y->moe.experts_layer, m->n_moe_layer))
         run.car = &p->p->car;
-    if (!y->ffn.down)
+    if (!has_dense)
         return moe_forward(p->b, m->experts, &y->moe, w, h, h, h, &run, e);
     struct tensor h2 = shaped(p->w->h2, m->n_embd, h->ne[1]), router_x = shaped(p->w->router_x, m->n_embd, h->ne[1]);
     dense_ffn(p, &y->ffn, h);
@@ -514,8 +565,7 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     norm(p, &p->x, &y->moe_norm, m->n_embd, &h2);
     norm(p, &p->x, &y->router_norm, m->n_embd, &router_x);
     TRY(moe_forward(p->b, m->experts, &y->moe, w, &h2, &router_x, &h2, &run, e));
-    norm(p, &h2, &y->moe_post_norm, m->n_embd, &h2);
-    add(p, h, &h2);
+    join_dense(p, y, h, &h2, h);
     return ERR_OK;
 }
 
@@ -534,7 +584,7 @@ static void mix(const struct pass *p, int64_t i)
         attention(p, &y->attn, &p->s->layers[y->attn.kv_layer], &h);
     if (y->attn_post_norm.buffer)
         norm(p, &h, &y->attn_post_norm, n_embd, &h);
-    add_scaled(p, &p->x, &h);
+    add_branch(p, &h, &p->x);
 }
 
 /* One layer over the residual stream of the call; x is cut to its last n_out rows once attention has seen all. */
@@ -542,6 +592,7 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
 {
     const struct layer *y = &p->m->layers[i];
     int64_t n_embd = p->m->n_embd;
+    TRY(guess_first(p, i, e));
     for (int64_t first = 0; first < p->n; first += p->w->n_part) {
         struct pass part = part_from(p, first);
         mix(&part, i);
@@ -552,9 +603,7 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
         return ERR_OK;
     struct tensor h = shaped(p->w->h, n_embd, p->x.ne[1]);
     TRY(feed_forward(p, i, &h, e));
-    if (y->ffn_post_norm.buffer)
-        norm(p, &h, &y->ffn_post_norm, n_embd, &h);
-    add_scaled(p, &p->x, &h);
+    add_ffn(p, y, &h, &p->x);
     if (y->token_gate)
         token_embedding(p, i, y);
     if (y->out_scale.buffer)
@@ -587,7 +636,7 @@ static void token_embeddings(const struct pass *p)
                     &(struct op){.kind = OP_MATMUL, .in = {p->x}, .out = {proj}, .weight = {m->token_embed_proj}});
     scale(p, &proj, 1 / sqrtf((float)m->n_embd), NULL);
     norm(p, &proj, &m->token_embed_norm, m->n_token_embd, &proj);
-    add(p, &rows, &proj);
+    add(p, &rows, &proj, &rows);
     scale(p, &rows, 1 / sqrtf(2), NULL);
 }
 

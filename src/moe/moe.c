@@ -89,6 +89,7 @@ static struct tensor cut(struct tensor t, int64_t ne0, int64_t ne1, int64_t ne2)
 /* The tensors of one call, at its number of tokens. */
 struct call {
     struct tensor x, router_x, ids, weights, scores, y; /* scores: absent unless somebody may stand in */
+    struct tensor shared, shared_weight;                /* absent where there is none */
 };
 
 /* scores may be absent */
@@ -114,11 +115,49 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
                                     .experts = {l->act, sort_cutoff, l->tensors}});
 }
 
-/* Experts that are not all at hand, as they become ready. */
+/* Shows the router the state with `sum` added. */
+static err_code guess(struct backend *b, struct experts *experts, const struct moe_next *next, struct moe_work *w,
+                      const struct tensor *sum, struct err *e)
+{
+    const struct moe_layer *l = next->layer;
+    int64_t m = next->router_x.ne[1], n = m * l->n_used;
+    struct tensor ids = cut(w->guess_ids, l->n_used, m, 1), weights = cut(w->guess_weights, l->n_used, m, 1);
+    next->foresee(next->user, sum);
+    enqueue_route(b, l, &next->router_x, &ids, &weights, &(struct tensor){0});
+    TRY(backend_read(b, &ids, w->host_guess, e));
+    if (next->prefetch) /* with so many tokens most experts are needed anyway */
+        experts_prefetch(experts, l->experts_layer, w->host_guess, n, n >= l->n_expert);
+    return ERR_OK;
+}
+
+err_code moe_guess(struct backend *b, struct experts *experts, const struct moe_next *next, struct moe_work *w,
+                   const struct moe_trace *trace, struct err *e)
+{
+    const struct moe_layer *l = next->layer;
+    TRY(guess(b, experts, next, w, &(struct tensor){0}, e));
+    if (trace && trace->guessed)
+        trace->guessed(trace->user, l->experts_layer, next->router_x.ne[1], l->n_used, w->host_guess);
+    return ERR_OK;
+}
+
+static void enqueue_combine(struct backend *b, const struct moe_layer *l, const struct call *c,
+                            const struct tensor *out)
+{
+    const struct tensor weights = l->weighs_input ? (struct tensor){0} : c->weights;
+    backend_enqueue(
+        b, &(struct op){.kind = OP_COMBINE, .in = {c->y, weights, c->shared, c->shared_weight}, .out = {*out}});
+}
+
+/* Experts that are not all at hand, as they become ready. Where some must be waited for, the guess at the next layer's
+ * choice gets better with each that has added its part. */
 static err_code run_waves(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
                           const struct call *c, const struct moe_run *run, struct err *e)
 {
     struct tensor table = cut(w->slots, l->n_expert, 1, 1);
+    const struct moe_next *next = run->next;
+    bool refine = next && next->prefetch && c->x.ne[1] == 1 && experts_may_guess(experts);
+    if (refine)
+        backend_clear(b, &c->y); /* who is not there yet adds nothing */
     for (int64_t n;;) {
         TRY(experts_next(experts, w->host_table, &n, e));
         experts_backfill(experts);
@@ -127,6 +166,10 @@ static err_code run_waves(struct backend *b, struct experts *experts, const stru
         backend_write(b, &table, w->host_table);
         enqueue_experts(b, experts, l, c, &table, run->sort_cutoff);
         TRY(backend_wait(b, backend_fence(b), e));
+        if (refine && experts_may_guess(experts)) {
+            enqueue_combine(b, l, c, &next->router_x);
+            TRY(guess(b, experts, next, w, &next->router_x, e));
+        }
     }
 }
 
@@ -179,21 +222,6 @@ static void enqueue_shared(struct backend *b, const struct moe_layer *l, const s
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*y}, .weight = {l->shared_down}});
 }
 
-static err_code guess(struct backend *b, struct experts *experts, const struct moe_next *next, struct moe_work *w,
-                      const struct moe_trace *trace, struct err *e)
-{
-    const struct moe_layer *l = next->layer;
-    int64_t m = next->router_x.ne[1], n = m * l->n_used;
-    struct tensor ids = cut(w->guess_ids, l->n_used, m, 1), weights = cut(w->guess_weights, l->n_used, m, 1);
-    enqueue_route(b, l, &next->router_x, &ids, &weights, &(struct tensor){0});
-    TRY(backend_read(b, &ids, w->host_guess, e));
-    if (trace && trace->guessed)
-        trace->guessed(trace->user, l->experts_layer, m, l->n_used, w->host_guess);
-    if (next->prefetch) /* with so many tokens most experts are needed anyway */
-        experts_prefetch(experts, l->experts_layer, w->host_guess, n, n >= l->n_expert);
-    return ERR_OK;
-}
-
 err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
                      const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
                      const struct moe_run *run, struct err *e)
@@ -201,12 +229,12 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
     int64_t m = x->ne[1];
     const struct tensor *resident = experts_resident(experts, l->experts_layer);
     const struct car *car = resident ? NULL : run->car;
-    const struct call c = {.x = *x,
-                           .router_x = *router_x,
-                           .ids = cut(w->ids, l->n_used, m, 1),
-                           .weights = cut(w->weights, l->n_used, m, 1),
-                           .scores = car ? cut(w->scores, l->n_expert, 1, 1) : (struct tensor){0},
-                           .y = cut(w->y, l->n_embd, l->n_used, m)};
+    struct call c = {.x = *x,
+                     .router_x = *router_x,
+                     .ids = cut(w->ids, l->n_used, m, 1),
+                     .weights = cut(w->weights, l->n_used, m, 1),
+                     .scores = car ? cut(w->scores, l->n_expert, 1, 1) : (struct tensor){0},
+                     .y = cut(w->y, l->n_embd, l->n_used, m)};
     enqueue_route(b, l, &c.router_x, &c.ids, &c.weights, &c.scores);
     if (!resident || run->trace)
         TRY(backend_read(b, &c.ids, w->host_ids, e));
@@ -214,10 +242,9 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
         run->trace->routed(run->trace->user, l->experts_layer, m, l->n_used, w->host_ids);
     if (!resident)
         TRY(begin_turn(b, experts, l, w, &c, car, e));
-    err_code code = run->next ? guess(b, experts, run->next, w, run->trace, e) : ERR_OK;
-    struct tensor shared = {0}, shared_weight = {0};
+    err_code code = run->next ? moe_guess(b, experts, run->next, w, run->trace, e) : ERR_OK;
     if (l->shared_down) /* while experts are on their way */
-        enqueue_shared(b, l, w, x, &shared, &shared_weight);
+        enqueue_shared(b, l, w, x, &c.shared, &c.shared_weight);
     if (resident) {
         enqueue_experts(b, experts, l, &c, resident, run->sort_cutoff);
     } else {
@@ -226,7 +253,6 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
         experts_end(experts);
     }
     TRY(code);
-    const struct tensor weights = l->weighs_input ? (struct tensor){0} : c.weights;
-    backend_enqueue(b, &(struct op){.kind = OP_COMBINE, .in = {c.y, weights, shared, shared_weight}, .out = {*out}});
+    enqueue_combine(b, l, &c, out);
     return ERR_OK;
 }

@@ -68,19 +68,27 @@ struct moe_trace {
     void *user;
 };
 
-/* The next layer, to guess what it will choose: its router sees the state before this layer has added to it, and is
- * right most of the time all the same. */
+/* The next layer, to guess what it will choose: its router is shown the state before this layer has added to it, and,
+ * while one token's experts are on their way, with what those that are there add. It is right most of the time. */
 struct moe_next {
     const struct moe_layer *layer;
-    struct tensor router_x;
-    bool prefetch; /* the guess is read ahead */
+    struct tensor router_x; /* [n_embd][M] */
+    bool prefetch;          /* the guess is read ahead */
+    /* Puts into router_x what the router would see if this layer's experts added up to `sum` [n_embd][M], which may be
+     * router_x; absent: if the layer added nothing. */
+    void (*foresee)(void *user, const struct tensor *sum);
+    void *user;
 };
+
+/* Guesses at the layer's choice, as above, and has it read ahead if asked to. */
+MUST_USE err_code moe_guess(struct backend *b, struct experts *experts, const struct moe_next *next, struct moe_work *w,
+                            const struct moe_trace *trace, struct err *e);
 
 /* How to run a layer; pointers may be NULL. */
 struct moe_run {
     int64_t sort_cutoff; /* as in OP_EXPERTS */
     const struct moe_trace *trace;
-    const struct moe_next *next; /* its choice is guessed when this layer's reads are on their way */
+    const struct moe_next *next; /* its choice is guessed while this layer's reads are on their way */
     const struct car *car;       /* experts that are not at hand may be stood in for: for one token only */
 };
 

@@ -404,8 +404,8 @@ static void check_equalities(const struct golden *g, struct seen *want, struct s
               "%s: ran %llu direct and %llu sorted", v->what, (unsigned long long)c.n_direct,
               (unsigned long long)c.n_sorted);
         if (v->percent) /* what was read and is no longer there was evicted */
-            check(c.n_expert_miss > 0 && c.n_expert_evicted > 0, g->name, "%s: %llu misses, %llu evictions", v->what,
-                  (unsigned long long)c.n_expert_miss, (unsigned long long)c.n_expert_evicted);
+            check(c.n_expert_read > 0 && c.n_expert_evicted > 0, g->name, "%s: %llu reads, %llu evictions", v->what,
+                  (unsigned long long)c.n_expert_read, (unsigned long long)c.n_expert_evicted);
     }
 }
 

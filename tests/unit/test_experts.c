@@ -314,6 +314,31 @@ static void a_wrong_guess_is_not_read_to_the_end(void **state)
     assert_int_equal(store_get_counters(f->store).n_reads, 3 + 1 + 3 + 3);
 }
 
+static void a_guess_gets_better_until_all_that_is_needed_is_there(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t ids[2] = {0, 1}, guess[1] = {2}, better[1] = {5};
+    int32_t table[N_EXPERT];
+    int64_t n;
+    use(f, 0, 3, -1);
+    assert_false(experts_may_guess(f->experts));
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 5 * 1000 * 1000});
+    experts_begin(f->experts, 0, ids, 1, 2);
+    experts_prefetch(f->experts, 1, guess, 1, false);
+    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(experts_counters(f->experts).n_prefetched, 0); /* parts of the other one still wait */
+    assert_true(experts_may_guess(f->experts));
+    experts_prefetch(f->experts, 1, better, 1, false);
+    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(experts_counters(f->experts).n_prefetched, 1);
+    assert_false(experts_may_guess(f->experts));
+    experts_end(f->experts);
+    use(f, 1, 5, -1);
+    assert_int_equal(experts_counters(f->experts).n_prefetch_used, 1);
+}
+
 static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -568,6 +593,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_arrives_within_a_loop_is_taken_in, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(a_likely_guess_is_read_at_once, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_is_not_read_to_the_end, open_shallow, close_fixture),
+        cmocka_unit_test_setup_teardown(a_guess_gets_better_until_all_that_is_needed_is_there, open_shallow,
+                                        close_fixture),
         cmocka_unit_test_setup_teardown(failed_read_names_layer_and_expert_and_holds_nothing, open_three,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_may_fail_in_silence, open_three, close_fixture),
