@@ -288,7 +288,7 @@ static void add(const struct pass *p, const struct tensor *x, const struct tenso
     backend_enqueue(p->b, &(struct op){.kind = OP_ADD, .in = {*x, *y}, .out = {*out}});
 }
 
-/* out = x + residual_scale * y, where y is done with, the residual stream x and a branch y */
+/* out = x + residual_scale * y, the residual stream and a branch y, which is done with */
 static void add_branch(const struct pass *p, const struct tensor *y, const struct tensor *out)
 {
     if (p->m->residual_scale != 1)
@@ -475,7 +475,7 @@ static void token_embedding(const struct pass *p, int64_t i, const struct layer 
     add(p, &p->x, &h, &p->x);
 }
 
-/* sum = dense + norm(sum), for layers with a dense branch beside their experts */
+/* out = dense + norm(sum), for layers with a dense branch beside their experts; sum is done with */
 static void join_dense(const struct pass *p, const struct layer *y, const struct tensor *dense,
                        const struct tensor *sum, const struct tensor *out)
 {
