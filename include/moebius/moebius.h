@@ -175,7 +175,8 @@ enum { MOEBIUS_MAX_OP = 64 };
 MOEBIUS_API int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP]);
 
 /* What the machine can do with the engine's threads just now: bytes read from memory, and multiply-adds on bytes and on
- * floats, a second. Takes half a second and, meanwhile, 512 MiB. */
+ * floats, a second. Takes some 50 ms; the first time also 256 MiB or more (32 a thread), kept until the engine is
+ * closed. */
 typedef struct moebius_roof {
     double read_bytes_per_s, int8_per_s, float_per_s;
 } moebius_roof;

@@ -37,8 +37,17 @@ static void print_phase(const struct bench *b, const char *name, const struct be
     snprintf(label, sizeof label, "%s %lld", name, (long long)p->n_tok);
     if (b->params.n_depth)
         snprintf(label, sizeof label, "%s %lld @ %lld", name, (long long)p->n_tok, (long long)b->params.n_depth);
-    printf("%-20s %10.2f %10.2f %10.2f %10.1f %6.2f %12.4f %12.4f %12.4f\n", label, p->tok_per_s, p->min, p->max,
-           p->roof_tok_per_s, p->tok_per_s / p->roof_tok_per_s, p->n_bytes / 1e9, p->n_int8 / 1e9, p->n_float / 1e9);
+    printf("%-18s %9.2f %9.2f %9.2f %9.1f %6.2f %6.2f %6.2f %9.4f %12.4f %12.4f\n", label, p->tok_per_s.median,
+           p->tok_per_s.min, p->tok_per_s.max, p->roof_tok_per_s.median, p->roof_fraction.median, p->roof_fraction.min,
+           p->roof_fraction.max, p->n_bytes / 1e9, p->n_int8 / 1e9, p->n_float / 1e9);
+}
+
+static void print_unsteady(const struct bench *b, const char *name, const struct bench_phase *p)
+{
+    if (p->n_unsteady)
+        printf("%s: the roof changed by more than a tenth during %lld of %lld tokens; the part of it is that of the "
+               "others, in rounds that have others\n",
+               name, (long long)p->n_unsteady, (long long)(p->n_tok * b->params.n_round));
 }
 
 static double ratio(double a, double b)
@@ -53,17 +62,16 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
     if (p->n_tok == 0)
         return;
     for (int i = 0; i < r->n_op; i++)
-        all_ns += (double)p->ops[i].n_ns;
+        all_ns += (double)p->ops[i].did.n_ns;
     printf("\n%-12s %10s %7s %10s %10s %10s %10s %6s\n", name, "us/token", "share", "calls", "GB/s", "G int8/s",
            "G float/s", "roof");
     for (int i = 0; i < r->n_op; i++) {
-        const moebius_op_stats *o = &p->ops[i];
+        const moebius_op_stats *o = &p->ops[i].did;
         double ns = (double)o->n_ns;
         if (o->n)
             printf("%-12s %10.2f %6.1f%% %10llu %10.2f %10.2f %10.2f %6.2f\n", o->name, ns / 1e3 / n_tok,
                    100 * ns / all_ns, (unsigned long long)o->n, ratio((double)o->n_bytes, ns),
-                   ratio((double)o->n_int8, ns), ratio((double)o->n_float, ns),
-                   bench_op_roof_seconds(&r->roof, o) * 1e9 / ns);
+                   ratio((double)o->n_int8, ns), ratio((double)o->n_float, ns), p->ops[i].roof_s * 1e9 / ns);
     }
 }
 
@@ -73,13 +81,16 @@ static void print_table(const struct bench *b, const struct bench_result *r)
     printf("%s, %lld layers, %d threads", moebius_arch(g), (long long)moebius_n_layer(g), moebius_n_threads(g));
     if (moebius_n_memory_node(g) > 1)
         printf(" on %d memory nodes", moebius_n_memory_node(g));
-    printf(", sort cutoff %lld; roof: memory %.1f GB/s, int8 %.0f G/s, float %.0f G/s multiply-adds\n\n",
-           (long long)moebius_engine_sort_cutoff(g), r->roof.read_bytes_per_s / 1e9, r->roof.int8_per_s / 1e9,
-           r->roof.float_per_s / 1e9);
-    printf("%-20s %10s %10s %10s %10s %6s %12s %12s %12s\n", "", "tokens/s", "slowest", "fastest", "roof", "of it",
-           "GB/token", "G int8/token", "G flt/token");
+    printf(", sort cutoff %lld\n", (long long)moebius_engine_sort_cutoff(g));
+    printf("the machine: memory %.1f to %.1f GB/s; multiply-adds: int8 %.0f to %.0f G/s, float %.0f to %.0f G/s\n\n",
+           r->least.read_bytes_per_s / 1e9, r->best.read_bytes_per_s / 1e9, r->least.int8_per_s / 1e9,
+           r->best.int8_per_s / 1e9, r->least.float_per_s / 1e9, r->best.float_per_s / 1e9);
+    printf("%-18s %9s %9s %9s %9s %6s %6s %6s %9s %12s %12s\n", "", "tokens/s", "slowest", "fastest", "roof", "of it",
+           "least", "most", "GB/token", "G int8/token", "G flt/token");
     print_phase(b, "prefill", &r->prefill);
     print_phase(b, "decode", &r->decode);
+    print_unsteady(b, "prefill", &r->prefill);
+    print_unsteady(b, "decode", &r->decode);
     if (b->ops) {
         print_ops(r, "prefill", &r->prefill);
         print_ops(r, "decode", &r->decode);
@@ -91,17 +102,28 @@ static void print_table(const struct bench *b, const struct bench_result *r)
 static void print_csv_phase(const struct bench *b, const char *name, const struct bench_phase *p)
 {
     if (p->n_tok)
-        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f\n", name, (long long)p->n_tok,
-               (long long)b->params.n_depth, moebius_n_threads(b->opened.engine), p->tok_per_s, p->min, p->max,
-               p->roof_tok_per_s, p->tok_per_s / p->roof_tok_per_s, p->n_bytes, p->n_int8, p->n_float);
+        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f,%.6f,%.6f,%lld\n", name, (long long)p->n_tok,
+               (long long)b->params.n_depth, moebius_n_threads(b->opened.engine), p->tok_per_s.median, p->tok_per_s.min,
+               p->tok_per_s.max, p->roof_tok_per_s.median, p->roof_fraction.median, p->n_bytes, p->n_int8, p->n_float,
+               p->roof_fraction.min, p->roof_fraction.max, (long long)p->n_unsteady);
 }
 
 static void print_csv(const struct bench *b, const struct bench_result *r)
 {
     printf("phase,n_tok,depth,threads,tok_per_s,min,max,roof_tok_per_s,roof_fraction,bytes_per_tok,int8_per_tok,"
-           "float_per_tok\n");
+           "float_per_tok,roof_fraction_min,roof_fraction_max,unsteady_tok\n");
     print_csv_phase(b, "prefill", &r->prefill);
     print_csv_phase(b, "decode", &r->decode);
+}
+
+static void print_json_op(const struct bench_op *op, bool is_first)
+{
+    const moebius_op_stats *o = &op->did;
+    printf("%s\"%s\": {\"n\": %llu, \"ns\": %llu, \"roof_ns\": %.0f, \"bytes\": %llu, \"int8\": %llu, "
+           "\"float\": %llu}",
+           is_first ? ", \"ops\": {" : ", ", o->name, (unsigned long long)o->n, (unsigned long long)o->n_ns,
+           op->roof_s * 1e9, (unsigned long long)o->n_bytes, (unsigned long long)o->n_int8,
+           (unsigned long long)o->n_float);
 }
 
 static void print_json_phase(const struct bench *b, const struct bench_result *r, const char *name,
@@ -113,26 +135,31 @@ static void print_json_phase(const struct bench *b, const struct bench_result *r
         return;
     }
     printf("{\"n_tok\": %lld, \"depth\": %lld, \"tok_per_s\": %.4f, \"min\": %.4f, \"max\": %.4f, "
-           "\"roof_tok_per_s\": %.4f, \"roof_fraction\": %.6f, \"bytes_per_tok\": %.0f, \"int8_per_tok\": %.0f, "
+           "\"roof_tok_per_s\": %.4f, \"roof_fraction\": %.6f, \"roof_fraction_min\": %.6f, "
+           "\"roof_fraction_max\": %.6f, \"unsteady_tok\": %lld, \"bytes_per_tok\": %.0f, \"int8_per_tok\": %.0f, "
            "\"float_per_tok\": %.0f",
-           (long long)p->n_tok, (long long)b->params.n_depth, p->tok_per_s, p->min, p->max, p->roof_tok_per_s,
-           p->tok_per_s / p->roof_tok_per_s, p->n_bytes, p->n_int8, p->n_float);
+           (long long)p->n_tok, (long long)b->params.n_depth, p->tok_per_s.median, p->tok_per_s.min, p->tok_per_s.max,
+           p->roof_tok_per_s.median, p->roof_fraction.median, p->roof_fraction.min, p->roof_fraction.max,
+           (long long)p->n_unsteady, p->n_bytes, p->n_int8, p->n_float);
     for (int i = 0, n = 0; b->ops && i < r->n_op; i++)
-        if (p->ops[i].n)
-            printf("%s\"%s\": {\"n\": %llu, \"ns\": %llu, \"bytes\": %llu, \"int8\": %llu, \"float\": %llu}",
-                   n++ ? ", " : ", \"ops\": {", p->ops[i].name, (unsigned long long)p->ops[i].n,
-                   (unsigned long long)p->ops[i].n_ns, (unsigned long long)p->ops[i].n_bytes,
-                   (unsigned long long)p->ops[i].n_int8, (unsigned long long)p->ops[i].n_float);
+        if (p->ops[i].did.n)
+            print_json_op(&p->ops[i], n++ == 0);
     printf(b->ops ? "}}" : "}");
+}
+
+static void print_json_roof(const char *name, const moebius_roof *roof)
+{
+    printf(", \"%s\": {\"read_bytes_per_s\": %.0f, \"int8_per_s\": %.0f, \"float_per_s\": %.0f}", name,
+           roof->read_bytes_per_s, roof->int8_per_s, roof->float_per_s);
 }
 
 static void print_json(const struct bench *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
-    printf("{\"arch\": \"%s\", \"threads\": %d, \"sort_cutoff\": %lld, \"rounds\": %lld, "
-           "\"roof\": {\"read_bytes_per_s\": %.0f, \"int8_per_s\": %.0f, \"float_per_s\": %.0f}",
-           moebius_arch(g), moebius_n_threads(g), (long long)moebius_engine_sort_cutoff(g), (long long)r->n_round,
-           r->roof.read_bytes_per_s, r->roof.int8_per_s, r->roof.float_per_s);
+    printf("{\"arch\": \"%s\", \"threads\": %d, \"sort_cutoff\": %lld, \"rounds\": %lld", moebius_arch(g),
+           moebius_n_threads(g), (long long)moebius_engine_sort_cutoff(g), (long long)r->n_round);
+    print_json_roof("roof", &r->best);
+    print_json_roof("roof_least", &r->least);
     print_json_phase(b, r, "prefill", &r->prefill);
     print_json_phase(b, r, "decode", &r->decode);
     printf("}\n");
@@ -166,23 +193,23 @@ static err_code time_loading(struct bench *b, struct load_times *t, struct err *
 
 static void print_loading(const struct bench *b, const struct load_times *t)
 {
-    int64_t last = t->n - 1;
-    double load = bench_median(t->load, t->n), read = bench_median(t->read, t->n), gb = (double)t->n_bytes / 1e9;
+    struct bench_spread load = bench_spread(t->load, t->n), read = bench_spread(t->read, t->n);
+    double gb = (double)t->n_bytes / 1e9, ratio = load.median / read.median;
     if (b->json) {
         printf("{\"bytes\": %llu, \"rounds\": %lld, \"load\": {\"s\": %.6f, \"min\": %.6f, \"max\": %.6f}, "
                "\"read\": {\"s\": %.6f, \"min\": %.6f, \"max\": %.6f}, \"ratio\": %.4f}\n",
-               (unsigned long long)t->n_bytes, (long long)t->n, load, t->load[0], t->load[last], read, t->read[0],
-               t->read[last], load / read);
+               (unsigned long long)t->n_bytes, (long long)t->n, load.median, load.min, load.max, read.median, read.min,
+               read.max, ratio);
     } else if (b->csv) {
         printf("phase,bytes,s,min,max\n");
-        printf("load,%llu,%.6f,%.6f,%.6f\n", (unsigned long long)t->n_bytes, load, t->load[0], t->load[last]);
-        printf("read,%llu,%.6f,%.6f,%.6f\n", (unsigned long long)t->n_bytes, read, t->read[0], t->read[last]);
+        printf("load,%llu,%.6f,%.6f,%.6f\n", (unsigned long long)t->n_bytes, load.median, load.min, load.max);
+        printf("read,%llu,%.6f,%.6f,%.6f\n", (unsigned long long)t->n_bytes, read.median, read.min, read.max);
     } else {
         printf("%-32s %10s %10s %10s %10s\n", "", "seconds", "fastest", "slowest", "GB/s");
-        printf("%-32s %10.3f %10.3f %10.3f %10.2f\n", "load", load, t->load[0], t->load[last], gb / load);
-        printf("%-32s %10.3f %10.3f %10.3f %10.2f\n", "read into fresh memory, no more", read, t->read[0],
-               t->read[last], gb / read);
-        printf("\nratio %.2f, of the fastest %.2f\n", load / read, t->load[0] / t->read[0]);
+        printf("%-32s %10.3f %10.3f %10.3f %10.2f\n", "load", load.median, load.min, load.max, gb / load.median);
+        printf("%-32s %10.3f %10.3f %10.3f %10.2f\n", "read into fresh memory, no more", read.median, read.min,
+               read.max, gb / read.median);
+        printf("\nratio %.2f, of the fastest %.2f\n", ratio, load.min / read.min);
     }
 }
 
@@ -251,9 +278,11 @@ const struct command cmd_bench = {
     .name = "bench",
     .usage = "-m FILE [OPTIONS]",
     .summary = "measure speed, beside what the machine could do",
-    .details = "Times a prompt and the tokens after it, and measures after each round what the machine's memory and\n"
-               "units can do. The roof is the time that the operations can't go below: each one's bytes over the\n"
-               "memory's bandwidth or its multiply-adds over their peak, whichever is longer, summed.",
+    .details =
+        "Times a prompt and the tokens after it, and measures right before and after each prompt and every 16\n"
+        "tokens what the machine's memory and units can do. The roof is the time that the operations can't go\n"
+        "below: each one's bytes over the memory's bandwidth or its multiply-adds over their peak, whichever is\n"
+        "longer, summed. What is printed is the median and the range of the rounds.",
     .hint = "the model is given with -m",
     .run = run,
 };

@@ -202,6 +202,7 @@ void moebius_engine_close(moebius_engine **engine)
     store_close(&g->store);
     vocab_empty(&g->vocab);
     gguf_close(&g->gguf);
+    engine_roof_close(g);
     pool_close(&g->pool);
     topology_close(&g->topology);
     mem_free(g);

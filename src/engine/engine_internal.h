@@ -64,6 +64,7 @@ struct moebius_engine {
     bool is_warm;
     char *usage_path; /* NULL: not kept */
     struct usage past;
+    char *roof_memory; /* roof.c: what it reads; NULL before the first time */
 };
 
 struct moebius_session {
@@ -106,6 +107,11 @@ MUST_USE err_code engine_memory_session(moebius_engine *g, err_code (*create)(vo
 MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
 /* Keeps what this run used; a failure is logged. */
 void engine_usage_save(moebius_engine *g);
+
+/* ---- roof.c ---------------------------------------------------------------------------------------------------- */
+
+/* Gives back what measuring took. */
+void engine_roof_close(moebius_engine *g);
 
 /* ---- tuning.c -------------------------------------------------------------------------------------------------- */
 

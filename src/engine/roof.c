@@ -5,7 +5,9 @@
 #include "engine/engine_internal.h"
 #include "kernels/kernels.h"
 
-enum { READ_BYTES = 512 << 20, READ_CHUNK_BYTES = 4 << 20, N_TASK_A_THREAD = 16, N_ROUND = 100000, N_REPEAT = 5 };
+/* Memory to read: much more than caches hold. */
+enum { CHUNK_BYTES = 4 << 20, MIN_CHUNKS = 64, CHUNKS_A_THREAD = 8, N_READ = 6 };
+enum { N_TASK_A_THREAD = 16, N_ROUND = 100000, N_REPEAT = 3 };
 
 struct roof_loop {
     const struct kernels *kernels;
@@ -15,14 +17,13 @@ struct roof_loop {
 /* Pages that were never written are all the same one; and each lies near the thread that will read it. */
 static void write_task(void *arg, size_t task, int thread)
 {
-    const struct roof_loop *l = arg;
-    memset(l->memory + task * READ_CHUNK_BYTES, 1, READ_CHUNK_BYTES);
+    memset(((const struct roof_loop *)arg)->memory + task * CHUNK_BYTES, 1, CHUNK_BYTES);
 }
 
 static void read_task(void *arg, size_t task, int thread)
 {
     const struct roof_loop *l = arg;
-    l->kernels->peak_read(l->memory + task * READ_CHUNK_BYTES, READ_CHUNK_BYTES);
+    l->kernels->peak_read(l->memory + task * CHUNK_BYTES, CHUNK_BYTES);
 }
 
 static void int8_task(void *arg, size_t task, int thread)
@@ -36,10 +37,10 @@ static void float_task(void *arg, size_t task, int thread)
 }
 
 /* The best rate of a few runs, in units of which the loop does n_unit. */
-static double best_rate(struct pool *pool, size_t n_task, pool_fn *fn, struct roof_loop *l, double n_unit)
+static double best_rate(struct pool *pool, int n_run, size_t n_task, pool_fn *fn, struct roof_loop *l, double n_unit)
 {
     double best = 0;
-    for (int i = 0; i < N_REPEAT; i++) {
+    for (int i = 0; i < n_run; i++) {
         int64_t start = clock_ns();
         pool_run(pool, n_task, fn, l);
         double rate = n_unit * 1e9 / (double)(clock_ns() - start);
@@ -48,23 +49,49 @@ static double best_rate(struct pool *pool, size_t n_task, pool_fn *fn, struct ro
     return best;
 }
 
+static size_t n_chunks(const moebius_engine *g)
+{
+    size_t n = (size_t)pool_n_threads(g->pool) * CHUNKS_A_THREAD;
+    return n > MIN_CHUNKS ? n : MIN_CHUNKS;
+}
+
+static err_code map_memory(moebius_engine *g, struct err *e)
+{
+    size_t n_bytes = n_chunks(g) * CHUNK_BYTES;
+    if (g->roof_memory)
+        return ERR_OK;
+    g->roof_memory = mem_map(n_bytes, MEM_SCRATCH);
+    if (!g->roof_memory)
+        return err_nomem(e, n_bytes, "measuring the memory");
+    pool_run(g->pool, n_chunks(g), write_task, &(struct roof_loop){g->kernels, g->roof_memory});
+    return ERR_OK;
+}
+
+void engine_roof_close(moebius_engine *g)
+{
+    if (g->roof_memory)
+        mem_unmap(g->roof_memory, n_chunks(g) * CHUNK_BYTES, MEM_SCRATCH);
+}
+
+static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
+{
+    pool_use(g->pool, pool_n_threads(g->pool)); /* decoding may have put some to sleep */
+    TRY(map_memory(g, e));
+    struct roof_loop l = {g->kernels, g->roof_memory};
+    size_t n_chunk = n_chunks(g), n_task = N_TASK_A_THREAD * (size_t)pool_n_threads(g->pool);
+    double n_int8 = (double)g->kernels->peak_int8(1) * N_ROUND * (double)n_task;
+    double n_float = (double)g->kernels->peak_float(1) * N_ROUND * (double)n_task;
+    roof->int8_per_s = best_rate(g->pool, N_REPEAT, n_task, int8_task, &l, n_int8);
+    roof->read_bytes_per_s = best_rate(g->pool, N_READ, n_chunk, read_task, &l, (double)(n_chunk * CHUNK_BYTES));
+    roof->float_per_s = best_rate(g->pool, N_REPEAT, n_task, float_task, &l, n_float);
+    return ERR_OK;
+}
+
 moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof, moebius_error *error)
 {
     struct err e = {0};
-    char *memory = mem_map(READ_BYTES, MEM_SCRATCH);
-    if (!memory)
-        return engine_status(err_nomem(&e, READ_BYTES, "measuring the memory"), &e, error);
-    struct roof_loop l = {engine->kernels, memory};
-    struct pool *p = engine->pool;
-    size_t n_task = N_TASK_A_THREAD * (size_t)pool_n_threads(p);
-    double n_int8 = (double)l.kernels->peak_int8(1) * N_ROUND * (double)n_task;
-    double n_float = (double)l.kernels->peak_float(1) * N_ROUND * (double)n_task;
     topology_bind_caller(engine->topology);
-    pool_run(p, READ_BYTES / READ_CHUNK_BYTES, write_task, &l);
-    roof->read_bytes_per_s = best_rate(p, READ_BYTES / READ_CHUNK_BYTES, read_task, &l, READ_BYTES);
-    roof->int8_per_s = best_rate(p, n_task, int8_task, &l, n_int8);
-    roof->float_per_s = best_rate(p, n_task, float_task, &l, n_float);
+    err_code code = measure(engine, roof, &e);
     topology_release_caller(engine->topology);
-    mem_unmap(memory, READ_BYTES, MEM_SCRATCH);
-    return engine_status(ERR_OK, &e, error);
+    return engine_status(code, &e, error);
 }

@@ -6,17 +6,32 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+/* A tenth or two of a second on most machines: little beside the time for which a shared machine keeps its speed. */
+enum { STRETCH_TOK = 16 };
+
+/* A phase and what its rounds reached: arrays of n_round. */
+struct phase_run {
+    struct bench_phase *phase;
+    double *tok_per_s, *roof_tok_per_s, *roof_fraction;
+};
+
 struct bench {
     moebius_engine *engine;
     moebius_session *session;
     const struct bench_params *params;
     size_t next; /* of the ids */
     int32_t *chunk;
-    double *seconds[2]; /* of each round: prefill, decode */
+    moebius_roof roof; /* as last measured */
+    struct phase_run prefill, decode;
     struct bench_result *out;
 };
 
-double bench_op_roof_seconds(const moebius_roof *roof, const moebius_op_stats *op)
+/* Tokens, the time that they took, and the time that they could not go below. */
+struct stretch {
+    double n_tok, s, roof_s;
+};
+
+static double op_roof_seconds(const moebius_roof *roof, const moebius_op_stats *op)
 {
     double memory = (double)op->n_bytes / roof->read_bytes_per_s;
     double compute = (double)op->n_int8 / roof->int8_per_s + (double)op->n_float / roof->float_per_s;
@@ -33,43 +48,108 @@ static err_code eval(struct bench *b, int64_t n, struct err *e)
     return ERR_OK;
 }
 
-/* n tokens, `step` at a time, timed, and their operations added to the phase. */
-static err_code run_phase(struct bench *b, struct bench_phase *p, int64_t n, int64_t step, double *seconds,
-                          struct err *e)
+static moebius_roof each(moebius_roof a, moebius_roof b, double (*fn)(double a, double b))
 {
-    moebius_op_stats before[MOEBIUS_MAX_OP], after[MOEBIUS_MAX_OP];
-    moebius_engine_op_stats(b->engine, before);
-    int64_t start = clock_ns();
-    for (int64_t i = 0; i < n; i += step)
-        TRY(eval(b, step, e));
-    *seconds = (double)(clock_ns() - start) * 1e-9;
-    b->out->n_op = moebius_engine_op_stats(b->engine, after);
-    for (int i = 0; i < b->out->n_op; i++) {
-        p->ops[i].name = after[i].name;
-        p->ops[i].n += after[i].n - before[i].n;
-        p->ops[i].n_ns += after[i].n_ns - before[i].n_ns;
-        p->ops[i].n_bytes += after[i].n_bytes - before[i].n_bytes;
-        p->ops[i].n_int8 += after[i].n_int8 - before[i].n_int8;
-        p->ops[i].n_float += after[i].n_float - before[i].n_float;
-    }
-    return ERR_OK;
+    return (moebius_roof){fn(a.read_bytes_per_s, b.read_bytes_per_s), fn(a.int8_per_s, b.int8_per_s),
+                          fn(a.float_per_s, b.float_per_s)};
 }
 
-static double max_f64(double a, double b)
+static double most(double a, double b)
 {
     return a > b ? a : b;
 }
 
-/* Machines that are shared have better and worse moments: the roof is the best of all. */
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double mean(double a, double b)
+{
+    return (a + b) / 2;
+}
+
 static err_code measure_roof(struct bench *b, struct err *e)
 {
     moebius_error error;
-    moebius_roof roof;
-    if (moebius_engine_measure_roof(b->engine, &roof, &error) != MOEBIUS_OK)
+    struct bench_result *r = b->out;
+    if (moebius_engine_measure_roof(b->engine, &b->roof, &error) != MOEBIUS_OK)
         return err_set(e, (err_code)error.status, "%s", error.text);
-    b->out->roof.read_bytes_per_s = max_f64(b->out->roof.read_bytes_per_s, roof.read_bytes_per_s);
-    b->out->roof.int8_per_s = max_f64(b->out->roof.int8_per_s, roof.int8_per_s);
-    b->out->roof.float_per_s = max_f64(b->out->roof.float_per_s, roof.float_per_s);
+    r->best = r->best.int8_per_s > 0 ? each(r->best, b->roof, most) : b->roof;
+    r->least = r->least.int8_per_s > 0 ? each(r->least, b->roof, least) : b->roof;
+    return ERR_OK;
+}
+
+/* Adds what an operation did in a stretch, and to the stretch's roofs what it can't take less than: by each roof. */
+static void add_op(struct bench_op *to, const moebius_op_stats *before, const moebius_op_stats *after,
+                   const moebius_roof roofs[3], double roof_s[3])
+{
+    moebius_op_stats did = {.name = after->name,
+                            .n = after->n - before->n,
+                            .n_ns = after->n_ns - before->n_ns,
+                            .n_bytes = after->n_bytes - before->n_bytes,
+                            .n_int8 = after->n_int8 - before->n_int8,
+                            .n_float = after->n_float - before->n_float};
+    for (int i = 0; i < 3; i++)
+        roof_s[i] += op_roof_seconds(&roofs[i], &did);
+    to->did.name = did.name;
+    to->did.n += did.n;
+    to->did.n_ns += did.n_ns;
+    to->did.n_bytes += did.n_bytes;
+    to->did.n_int8 += did.n_int8;
+    to->did.n_float += did.n_float;
+    to->roof_s += op_roof_seconds(&roofs[2], &did);
+}
+
+/* n tokens, `step` at a time, timed, after the roof was measured; measures it again. */
+static err_code run_stretch(struct bench *b, struct bench_phase *p, int64_t n, int64_t step, struct stretch *out,
+                            bool *is_steady, struct err *e)
+{
+    moebius_op_stats before[MOEBIUS_MAX_OP], after[MOEBIUS_MAX_OP];
+    moebius_roof roofs[3] = {b->roof};
+    double roof_s[3] = {0};
+    moebius_engine_op_stats(b->engine, before);
+    int64_t start = clock_ns();
+    for (int64_t i = 0; i < n; i += step)
+        TRY(eval(b, step, e));
+    out->s = (double)(clock_ns() - start) * 1e-9;
+    b->out->n_op = moebius_engine_op_stats(b->engine, after);
+    TRY(measure_roof(b, e));
+    roofs[1] = b->roof;
+    roofs[2] = each(roofs[0], roofs[1], mean);
+    for (int i = 0; i < b->out->n_op; i++)
+        add_op(&p->ops[i], &before[i], &after[i], roofs, roof_s);
+    out->n_tok = (double)n;
+    out->roof_s = roof_s[2];
+    *is_steady = most(roof_s[0], roof_s[1]) <= 1.1 * least(roof_s[0], roof_s[1]);
+    return ERR_OK;
+}
+
+static void add_stretch(struct stretch *to, const struct stretch *s)
+{
+    to->n_tok += s->n_tok;
+    to->s += s->s;
+    to->roof_s += s->roof_s;
+}
+
+/* A round of one phase: n tokens, `step` at a time, in stretches. */
+static err_code run_phase(struct bench *b, struct phase_run *p, int64_t round, int64_t n, int64_t step, struct err *e)
+{
+    struct stretch all = {0}, steady = {0}, s;
+    int64_t length = step > STRETCH_TOK ? step : STRETCH_TOK / step * step;
+    bool is_steady;
+    for (int64_t i = 0; i < n; i += length) {
+        TRY(run_stretch(b, p->phase, n - i < length ? n - i : length, step, &s, &is_steady, e));
+        add_stretch(&all, &s);
+        if (is_steady)
+            add_stretch(&steady, &s);
+    }
+    p->phase->n_unsteady += (int64_t)(all.n_tok - steady.n_tok);
+    if (steady.n_tok == 0)
+        steady = all;
+    p->tok_per_s[round] = all.n_tok / all.s;
+    p->roof_tok_per_s[round] = steady.n_tok / steady.roof_s;
+    p->roof_fraction[round] = steady.roof_s / steady.s;
     return ERR_OK;
 }
 
@@ -79,11 +159,10 @@ static err_code run_round(struct bench *b, int64_t round, struct err *e)
     moebius_session_truncate(b->session, 0);
     if (p->n_depth)
         TRY(eval(b, p->n_depth, e));
+    TRY(measure_roof(b, e));
     if (p->n_prefill)
-        TRY(run_phase(b, &b->out->prefill, p->n_prefill, p->n_prefill, &b->seconds[0][round], e));
-    if (p->n_decode)
-        TRY(run_phase(b, &b->out->decode, p->n_decode, 1, &b->seconds[1][round], e));
-    return measure_roof(b, e);
+        TRY(run_phase(b, &b->prefill, round, p->n_prefill, p->n_prefill, e));
+    return p->n_decode ? run_phase(b, &b->decode, round, p->n_decode, 1, e) : ERR_OK;
 }
 
 static int compare(const void *a, const void *b)
@@ -92,29 +171,32 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double bench_median(double *values, int64_t n)
+struct bench_spread bench_spread(double *values, int64_t n)
 {
     qsort(values, (size_t)n, sizeof *values, compare);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    return (struct bench_spread){mean(values[(n - 1) / 2], values[n / 2]), values[0], values[n - 1]};
 }
 
-static void sum_up(const struct bench *b, struct bench_phase *p, int64_t n_tok, double *seconds)
+static void sum_up(const struct bench *b, struct phase_run *r, int64_t n_tok)
 {
+    struct bench_phase *p = r->phase;
     int64_t n = b->params->n_round;
-    double roof_seconds = 0, n_all = (double)(n_tok * n);
     if (n_tok == 0)
         return;
     p->n_tok = n_tok;
-    p->tok_per_s = (double)n_tok / bench_median(seconds, n);
-    p->min = (double)n_tok / seconds[n - 1];
-    p->max = (double)n_tok / seconds[0];
+    p->tok_per_s = bench_spread(r->tok_per_s, n);
+    p->roof_tok_per_s = bench_spread(r->roof_tok_per_s, n);
+    p->roof_fraction = bench_spread(r->roof_fraction, n);
     for (int i = 0; i < b->out->n_op; i++) {
-        p->n_bytes += (double)p->ops[i].n_bytes / n_all;
-        p->n_int8 += (double)p->ops[i].n_int8 / n_all;
-        p->n_float += (double)p->ops[i].n_float / n_all;
-        roof_seconds += bench_op_roof_seconds(&b->out->roof, &p->ops[i]);
+        p->n_bytes += (double)p->ops[i].did.n_bytes / (double)(n_tok * n);
+        p->n_int8 += (double)p->ops[i].did.n_int8 / (double)(n_tok * n);
+        p->n_float += (double)p->ops[i].did.n_float / (double)(n_tok * n);
     }
-    p->roof_tok_per_s = n_all / roof_seconds;
+}
+
+static struct phase_run phase_run(struct bench_phase *p, double *figures, int64_t n_round)
+{
+    return (struct phase_run){p, figures, figures + n_round, figures + 2 * n_round};
 }
 
 err_code bench_run(moebius_engine *engine, moebius_session *session, const struct bench_params *params,
@@ -123,16 +205,16 @@ err_code bench_run(moebius_engine *engine, moebius_session *session, const struc
     err_code code = ERR_OK;
     struct bench b = {.engine = engine, .session = session, .params = params, .out = out};
     int64_t longest = params->n_prefill > params->n_depth ? params->n_prefill : params->n_depth;
-    size_t n_round = (size_t)params->n_round;
+    size_t n_figure = 6 * (size_t)params->n_round;
     *out = (struct bench_result){.n_round = params->n_round};
     b.chunk = mem_calloc((size_t)longest + 1, sizeof *b.chunk);
-    b.seconds[0] = mem_calloc(2 * n_round, sizeof *b.seconds[0]);
-    if (!b.chunk || !b.seconds[0]) {
-        code = err_nomem(e, 2 * n_round * sizeof *b.seconds[0], "a benchmark");
+    double *figures = mem_calloc(n_figure, sizeof *figures);
+    if (!b.chunk || !figures) {
+        code = err_nomem(e, n_figure * sizeof *figures, "a benchmark");
         goto out;
     }
-    b.seconds[1] = b.seconds[0] + n_round;
-    TRY_OUT(measure_roof(&b, e));
+    b.prefill = phase_run(&out->prefill, figures, params->n_round);
+    b.decode = phase_run(&out->decode, figures + n_figure / 2, params->n_round);
     for (int64_t i = 0; i < params->n_round; i++) {
         TRY_OUT(run_round(&b, i, e));
         if (progress && !progress(user, i + 1)) {
@@ -140,10 +222,10 @@ err_code bench_run(moebius_engine *engine, moebius_session *session, const struc
             goto out;
         }
     }
-    sum_up(&b, &out->prefill, params->n_prefill, b.seconds[0]);
-    sum_up(&b, &out->decode, params->n_decode, b.seconds[1]);
+    sum_up(&b, &b.prefill, params->n_prefill);
+    sum_up(&b, &b.decode, params->n_decode);
 out:
     mem_free(b.chunk);
-    mem_free(b.seconds[0]);
+    mem_free(figures);
     return code;
 }

@@ -1,6 +1,7 @@
-/* How fast a model runs, and how fast it could: prefill and decode are timed in rounds, and before and after each
- * the machine's roof is measured. A phase's roof is the time that its operations can't go below, summed: of each, the
- * longer of its bytes over the memory's bandwidth and its multiply-adds over the peaks of their units. */
+/* How fast a model runs, and how fast it could: prefill and decode are timed in rounds. Shared machines change their
+ * speed within seconds, so the roof is measured right before and after each stretch that is timed, a prompt or a few
+ * decoded tokens, and is the mean of the two. It is the time that the stretch's operations can't go below, summed: of
+ * each, the longer of its bytes over the memory's bandwidth and its multiply-adds over the peaks of their units. */
 #ifndef JOBS_BENCH_H
 #define JOBS_BENCH_H
 
@@ -14,17 +15,29 @@ struct bench_params {
     int64_t n_prefill, n_decode, n_round; /* 0: not that phase; at least 1 round */
 };
 
+struct bench_spread {
+    double median, min, max;
+};
+
+struct bench_op {
+    moebius_op_stats did; /* in all rounds */
+    double roof_s;        /* that it can't take less than */
+};
+
 /* One phase; all zero when it was not asked for. */
 struct bench_phase {
     int64_t n_tok;
-    double tok_per_s, min, max; /* median and range over the rounds */
-    double roof_tok_per_s;
-    moebius_op_stats ops[MOEBIUS_MAX_OP]; /* over all rounds */
-    double n_bytes, n_int8, n_float;      /* a token */
+    /* over the rounds; the part of the roof that a round reached */
+    struct bench_spread tok_per_s, roof_tok_per_s, roof_fraction;
+    /* Tokens of all rounds in whose stretch the roof changed by more than a tenth. For the last two spreads they count
+     * only in rounds that have no others. */
+    int64_t n_unsteady;
+    struct bench_op ops[MOEBIUS_MAX_OP];
+    double n_bytes, n_int8, n_float; /* a token */
 };
 
 struct bench_result {
-    moebius_roof roof; /* the best seen during the run */
+    moebius_roof best, least; /* of all measurements */
     int n_op;
     int64_t n_round;
     struct bench_phase prefill, decode;
@@ -36,10 +49,7 @@ MUST_USE err_code bench_run(moebius_engine *engine, moebius_session *session, co
                             bool (*progress)(void *user, int64_t n_round), void *user, struct bench_result *out,
                             struct err *e);
 
-/* The median of n >= 1 values, which it sorts. */
-double bench_median(double *values, int64_t n);
-
-/* The seconds that an operation's work takes at least on such a machine. */
-double bench_op_roof_seconds(const moebius_roof *roof, const moebius_op_stats *op);
+/* Of n >= 1 values, which it sorts. */
+struct bench_spread bench_spread(double *values, int64_t n);
 
 #endif
