@@ -1,12 +1,13 @@
 #define _GNU_SOURCE
 #include "base/mem.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096, BLOCK = 64 << 20, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
 
 static atomic_size_t mapped[MEM_N_TAG], total;
 
@@ -154,12 +155,69 @@ void mem_decommit(void *p, size_t n_bytes, enum mem_tag tag)
     uncount(n_bytes, tag);
 }
 
+/* What is smaller than a huge page shares some with its like: a processor knows where a few thousand pages are, and has
+ * to look in memory for the others. Pieces stand one after the other in blocks of address space. What is given back
+ * goes to the system at once; its addresses are not used again, and go with the block's last piece. */
+static struct {
+    pthread_mutex_t lock;
+    struct block {
+        struct block *next;
+        char *base;
+        size_t used, n_piece;
+    } * blocks; /* pieces come from the first */
+} small = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct block *add_block(void)
+{
+    struct block *b = malloc(sizeof *b);
+    char *base = b ? mem_reserve(BLOCK) : NULL;
+    if (!base) {
+        free(b);
+        return NULL;
+    }
+    *b = (struct block){.next = small.blocks, .base = base};
+    return small.blocks = b;
+}
+
+static void *map_piece(size_t length)
+{
+    void *p = NULL;
+    pthread_mutex_lock(&small.lock);
+    struct block *b = small.blocks;
+    if (!b || BLOCK - b->used < length)
+        b = add_block();
+    if (b) {
+        p = b->base + b->used;
+        b->used += length;
+        b->n_piece++;
+    }
+    pthread_mutex_unlock(&small.lock);
+    return p;
+}
+
+static void unmap_piece(char *p, size_t length, enum mem_tag tag)
+{
+    pthread_mutex_lock(&small.lock);
+    struct block **at = &small.blocks, *b;
+    while (p < (*at)->base || p >= (*at)->base + BLOCK)
+        at = &(*at)->next;
+    b = *at;
+    if (--b->n_piece) {
+        mem_decommit(p, length, tag);
+    } else {
+        *at = b->next;
+        mem_unreserve(b->base, BLOCK, length, tag);
+        free(b);
+    }
+    pthread_mutex_unlock(&small.lock);
+}
+
 void *mem_map(size_t n_bytes, enum mem_tag tag)
 {
     size_t length = n_bytes && n_bytes <= SIZE_MAX / 2 ? mem_length(n_bytes) : 0;
     if (length == 0 || !commit_with_reclaim(length, tag))
         return NULL;
-    void *p = mem_reserve(n_bytes);
+    void *p = length < HUGE_PAGE ? map_piece(length) : mem_reserve(n_bytes);
     if (!p)
         uncount(length, tag);
     return p;
@@ -167,7 +225,11 @@ void *mem_map(size_t n_bytes, enum mem_tag tag)
 
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag)
 {
-    mem_unreserve(p, n_bytes, mem_length(n_bytes), tag);
+    size_t length = mem_length(n_bytes);
+    if (!p || length >= HUGE_PAGE)
+        mem_unreserve(p, n_bytes, length, tag);
+    else
+        unmap_piece(p, length, tag);
 }
 
 size_t mem_mapped_bytes(enum mem_tag tag)

@@ -35,8 +35,9 @@ enum mem_tag {
 
 const char *mem_tag_name(enum mem_tag tag);
 
-/* Maps n_bytes (rounded up to whole pages) of zeroed memory, aligned to 2 MiB when at least that big, and asks
- * for huge pages. NULL on failure. Release with mem_unmap and the same size and tag. Thread-safe. */
+/* Maps n_bytes (rounded up to whole pages) of zeroed memory, aligned to 2 MiB when at least that big, else to pages and
+ * beside other small ones, and asks for huge pages. NULL on failure. Release with mem_unmap and the same size and tag.
+ * Thread-safe. */
 void *mem_map(size_t n_bytes, enum mem_tag tag);
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag);
 

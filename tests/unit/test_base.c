@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -5,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <cmocka.h>
 
 #include "base/cpu.h"
@@ -45,6 +47,35 @@ static void mapped_memory_is_zero_aligned_and_counted(void **state)
         assert_int_equal(p[i], 0);
     assert_true(mem_mapped_bytes(MEM_SCRATCH) - before >= n);
     mem_unmap(p, n, MEM_SCRATCH);
+    assert_int_equal(mem_mapped_bytes(MEM_SCRATCH), before);
+}
+
+static void small_pieces_share_pages_and_nothing_else(void **state)
+{
+    enum { N = 60, N_BYTES = (2 << 20) - 4096 - 1 }; /* more than fit one block of addresses */
+    size_t before = mem_mapped_bytes(MEM_SCRATCH), length = mem_length(N_BYTES);
+    char *p[N];
+    unsigned char resident[512];
+    for (int i = 0; i < N; i++) {
+        p[i] = mem_map(N_BYTES, MEM_SCRATCH);
+        assert_non_null(p[i]);
+        assert_int_equal((uintptr_t)p[i] % 4096, 0);
+        for (size_t j = 0; j < N_BYTES; j += 4096)
+            assert_int_equal(p[i][j], 0);
+        memset(p[i], i + 1, N_BYTES);
+    }
+    assert_int_equal(mem_mapped_bytes(MEM_SCRATCH) - before, N * length);
+    for (int i = 1; i < N; i += 2)
+        mem_unmap(p[i], N_BYTES, MEM_SCRATCH);
+    assert_int_equal(mem_mapped_bytes(MEM_SCRATCH) - before, N / 2 * length);
+    assert_int_equal(mincore(p[1], length, resident), 0); /* beside p[0], which is still there */
+    for (size_t i = 0; i < length / 4096; i++)
+        assert_int_equal(resident[i] & 1, 0);
+    for (int i = 0; i < N; i += 2) {
+        for (size_t j = 0; j < N_BYTES; j += 997)
+            assert_int_equal(p[i][j], i + 1);
+        mem_unmap(p[i], N_BYTES, MEM_SCRATCH);
+    }
     assert_int_equal(mem_mapped_bytes(MEM_SCRATCH), before);
 }
 
@@ -192,6 +223,7 @@ int main(void)
         cmocka_unit_test(error_carries_code_and_sentence),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(mapped_memory_is_zero_aligned_and_counted),
+        cmocka_unit_test(small_pieces_share_pages_and_nothing_else),
         cmocka_unit_test(arena_memory_is_zero_and_aligned),
         cmocka_unit_test(pool_runs_each_task_once),
         cmocka_unit_test(pool_calls_between_tasks_on_the_thread_that_runs_the_loop),
