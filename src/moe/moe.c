@@ -86,6 +86,16 @@ static struct tensor cut(struct tensor t, int64_t ne0, int64_t ne1, int64_t ne2)
     return t;
 }
 
+/* Where the experts' results go. A single token's have a place for each layer: threads that write where others have
+ * just read wait for those to let go, where caches are far apart. */
+static struct tensor place_y(const struct moe_work *w, const struct moe_layer *l, int64_t m)
+{
+    struct tensor y = cut(w->y, l->n_embd, l->n_used, m);
+    if (m == 1)
+        y.off_bytes += (size_t)(l->experts_layer % w->y.ne[2]) * tensor_bytes(&y);
+    return y;
+}
+
 /* The tensors of one call, at its number of tokens. */
 struct call {
     struct tensor x, router_x, ids, weights, scores, y; /* scores: absent unless somebody may stand in */
@@ -234,7 +244,7 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
                      .ids = cut(w->ids, l->n_used, m, 1),
                      .weights = cut(w->weights, l->n_used, m, 1),
                      .scores = car ? cut(w->scores, l->n_expert, 1, 1) : (struct tensor){0},
-                     .y = cut(w->y, l->n_embd, l->n_used, m)};
+                     .y = place_y(w, l, m)};
     enqueue_route(b, l, &c.router_x, &c.ids, &c.weights, &c.scores);
     if (!resident || run->trace)
         TRY(backend_read(b, &c.ids, w->host_ids, e));
