@@ -1,9 +1,11 @@
-/* Monotonic time. */
+/* Monotonic time, and sleeping. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
 #include <stdint.h>
 
 int64_t clock_ns(void);
+int64_t clock_thread_ns(void); /* processor time of the calling thread */
+void clock_sleep_ns(int64_t ns);
 
 #endif

@@ -97,3 +97,20 @@ int cpu_n_available(void)
     int n = CPU_COUNT(&set);
     return n > 0 ? n : 1;
 }
+
+int cpu_here(void)
+{
+    return sched_getcpu();
+}
+
+void cpu_leave(void)
+{
+    cpu_set_t all, others;
+    int here = cpu_here();
+    if (here < 0 || sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    others = all;
+    CPU_CLR((size_t)here, &others);
+    if (sched_setaffinity(0, sizeof others, &others) == 0) /* moves at once; not if it may run here alone */
+        sched_setaffinity(0, sizeof all, &all);
+}

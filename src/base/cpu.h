@@ -42,4 +42,8 @@ void cpu_name(char *out, size_t n_bytes);
 /* Processors that this process may run on. */
 int cpu_n_available(void);
 
+/* The processor that the caller runs on, if -1 isn't one; and to another one that it may run on, if there is one. */
+int cpu_here(void);
+void cpu_leave(void);
+
 #endif

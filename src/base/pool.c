@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/pace.h"
 #include "base/topology.h"
 
 /* A loop of decode lasts tens of microseconds, a sleep and wake-up about as long: spin about that long first. */
@@ -29,8 +30,11 @@ struct event {
  * takes the first, others the last. */
 struct share {
     _Alignas(CACHE_LINE) atomic_uint_least64_t tasks;
-    int64_t busy_ns;          /* of the thread, so far; its own to write */
-    int node_first, node_end; /* the threads of its node */
+    int64_t busy_ns;              /* of the thread, so far; its own to write */
+    int node_first, node_end;     /* the threads of its node */
+    atomic_int_least64_t rest_ns; /* between its tasks */
+    struct pace pace;
+    bool is_unpaced; /* in a loop whose caller has other things to do: idle time says nothing about cores then */
 };
 
 struct pool {
@@ -46,6 +50,8 @@ struct pool {
     void (*between)(void *user); /* NULL: nothing */
     void *between_user;
     int64_t thread_ns;
+    atomic_int_least64_t loop_ns; /* that loops of several threads took so far */
+    atomic_int caller_cpu;        /* where the thread runs that runs the loop */
     atomic_bool stop;
     int n_spin;
     int n_threads, n_started; /* both count the caller */
@@ -71,14 +77,16 @@ static void event_wake(struct event *ev)
         syscall(SYS_futex, &ev->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Waits until the value equals `goal` (or, with `differ`, no longer equals it): spins, then sleeps in the kernel. */
-static void event_wait(struct event *ev, unsigned goal, bool differ, int n_spin)
+/* Waits until the value equals `goal` (or, with `differ`, no longer equals it): spins, then sleeps in the kernel.
+ * Returns how long it slept. */
+static int64_t event_wait(struct event *ev, unsigned goal, bool differ, int n_spin)
 {
     for (int i = 0; i < n_spin; i++) {
         if ((atomic_load(&ev->value) == goal) != differ)
-            return;
+            return 0;
         cpu_relax();
     }
+    int64_t begin_ns = clock_ns();
     atomic_fetch_add(&ev->sleepers, 1);
     for (;;) {
         unsigned now = atomic_load(&ev->value);
@@ -87,6 +95,7 @@ static void event_wait(struct event *ev, unsigned goal, bool differ, int n_spin)
         syscall(SYS_futex, &ev->value, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
     }
     atomic_fetch_sub(&ev->sleepers, 1);
+    return clock_ns() - begin_ns;
 }
 
 /* Takes the first or the last task of a share; false: it has none. */
@@ -118,38 +127,79 @@ static struct share *ith_share(const struct pool *p, int thread, int i)
     return &p->shares[i < n ? first + (thread - first + i) % n : (first + i) % p->n_share];
 }
 
-/* A thread's own share, then what others have not got to. */
-static void run_tasks(struct pool *p, int thread)
+static bool is_tired(const struct share *s)
 {
+    return s->pace.rests_until_ns && pace_is_due(&s->pace, &(struct pace_clock){.now_ns = clock_ns()});
+}
+
+/* A thread's own share, then what others have not got to. True: it leaves that to them, to rest. */
+static bool run_tasks(struct pool *p, int thread)
+{
+    struct share *own = &p->shares[thread];
     size_t task;
     int64_t begin_ns = clock_ns();
-    for (int i = 0, n = p->n_share; i < n; i++) {
+    bool leaves = false;
+    own->is_unpaced = p->between != NULL;
+    for (int i = 0, n = p->n_share; i < n && !leaves; i++) {
         struct share *s = ith_share(p, thread, i);
-        while (take_task(s, i == 0, &task)) {
+        while (!leaves && take_task(s, i == 0, &task)) {
             p->fn(p->arg, task, thread);
             if (thread == 0)
                 call_between(p);
+            else
+                leaves = is_tired(own);
         }
     }
-    p->shares[thread].busy_ns += clock_ns() - begin_ns;
+    own->busy_ns += clock_ns() - begin_ns;
+    return leaves;
+}
+
+/* Waits for a change. A single worker has nothing to do in the middle of loops only if the caller has lost its core,
+ * and then should make room: for it such sleep counts as lost. */
+static void wait_change(struct worker *w, struct event *ev, unsigned seen, int n_spin)
+{
+    int64_t slept_ns = event_wait(ev, seen, true, n_spin);
+    if (w->pool->n_threads > 2)
+        w->pool->shares[w->index].pace.slept_ns += slept_ns;
+}
+
+/* Sleeps, if it is time to, and sees to it that who works in bursts doesn't do so where the caller works. */
+static void keep_pace(struct worker *w)
+{
+    struct pool *p = w->pool;
+    struct share *own = &p->shares[w->index];
+    struct pace_clock now = {.now_ns = clock_ns(), .loop_ns = atomic_load_explicit(&p->loop_ns, memory_order_relaxed)};
+    if (own->is_unpaced)
+        own->pace = (struct pace){0};
+    else if (pace_is_due(&own->pace, &now)) {
+        now.run_ns = clock_thread_ns();
+        int64_t rest_ns = pace_rest_ns(&own->pace, &now);
+        if (rest_ns > 0)
+            clock_sleep_ns(rest_ns);
+        atomic_fetch_add_explicit(&own->rest_ns, rest_ns, memory_order_relaxed);
+    }
+    if (own->pace.rests_until_ns && cpu_here() == atomic_load_explicit(&p->caller_cpu, memory_order_relaxed))
+        cpu_leave();
 }
 
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
+    bool is_late = false; /* for a loop that it has left */
     for (unsigned seen = 0, n_used;;) {
-        event_wait(&p->start, seen, true, p->n_spin);
+        if (!is_late)
+            wait_change(w, &p->start, seen, p->n_spin);
+        keep_pace(w);
         seen = atomic_load(&p->start.value);
         while (n_used = atomic_load(&p->n_used.value), (unsigned)w->index >= n_used)
-            event_wait(&p->n_used, n_used, true, 0);
+            wait_change(w, &p->n_used, n_used, 0);
         if (atomic_load(&p->stop))
             return NULL;
         /* Whoever comes late finds the loop closed and is not waited for. Either this sees that it is closed, or who
          * closed it sees that somebody is inside. */
         atomic_fetch_add(&p->n_inside.value, 1);
-        if (atomic_load(&p->open))
-            run_tasks(p, w->index);
+        is_late = atomic_load(&p->open) && run_tasks(p, w->index);
         if (atomic_fetch_sub(&p->n_inside.value, 1) == 1)
             event_wake(&p->n_inside);
     }
@@ -259,8 +309,10 @@ void pool_use(struct pool *p, int n)
 struct pool_times pool_times(const struct pool *p)
 {
     struct pool_times t = {.thread_ns = p->thread_ns};
-    for (int i = 0; i < p->n_threads; i++)
+    for (int i = 0; i < p->n_threads; i++) {
         t.busy_ns += p->shares[i].busy_ns;
+        t.rest_ns += atomic_load_explicit(&p->shares[i].rest_ns, memory_order_relaxed);
+    }
     return t;
 }
 
@@ -277,7 +329,8 @@ static void share_out(struct pool *p, int first, int end, size_t from, size_t to
 static void run_shares(struct pool *p, int n_share, pool_fn *fn, void *arg)
 {
     unsigned n = atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
-    int64_t begin_ns = clock_ns();
+    int64_t begin_ns = clock_ns(), took_ns;
+    atomic_store_explicit(&p->caller_cpu, cpu_here(), memory_order_relaxed);
     p->fn = fn;
     p->arg = arg;
     p->n_share = n_share;
@@ -286,7 +339,9 @@ static void run_shares(struct pool *p, int n_share, pool_fn *fn, void *arg)
     run_tasks(p, 0);
     atomic_store(&p->open, false);
     event_wait(&p->n_inside, 0, false, p->n_spin);
-    p->thread_ns += (int64_t)n * (clock_ns() - begin_ns);
+    took_ns = clock_ns() - begin_ns;
+    p->thread_ns += (int64_t)n * took_ns;
+    atomic_fetch_add_explicit(&p->loop_ns, took_ns, memory_order_relaxed);
 }
 
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)

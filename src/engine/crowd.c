@@ -1,7 +1,8 @@
 #include "engine/crowd.h"
 
-/* Tokens are compared in blocks. What is faster by less than a thirtieth is noise. */
-enum { BLOCK_TOK = 8, LEAST_PATIENCE = 8, MOST_PATIENCE = 128, IDLE_PERCENT = 25, GAIN_SHARE = 30 };
+/* Tokens are compared in blocks. What is faster by less than a thirtieth is noise. Threads that lose their cores begin
+ * to work in bursts within the first block, so the first trial waits for the second. */
+enum { BLOCK_TOK = 8, SETTLED = 1, LEAST_PATIENCE = 8, MOST_PATIENCE = 128, IDLE_PERCENT = 25, GAIN_SHARE = 30 };
 
 static void end_trial(struct crowd *c)
 {
@@ -21,7 +22,8 @@ static void begin_trial(struct crowd *c, int n_threads, struct pool_times now)
     bool is_idle = (thread_ns - busy_ns) * 100 > thread_ns * IDLE_PERCENT;
     if (c->patience == 0)
         c->patience = LEAST_PATIENCE;
-    if (is_idle && c->n_less < n_threads - 1 && (c->n_quiet >= c->patience || c->patience == LEAST_PATIENCE))
+    int n_wait = c->patience == LEAST_PATIENCE ? SETTLED : c->patience;
+    if (is_idle && c->n_less < n_threads - 1 && c->n_quiet >= n_wait)
         c->trial = 1;
     else if (c->n_less > 0 && c->n_quiet >= c->patience)
         c->trial = -1;

@@ -1,6 +1,7 @@
-/* How many threads decode. A thread that loses its core to another program in the middle of a task holds up all others,
- * so that on a busy machine fewer threads are faster. When threads have nothing to do for a good part of their loops,
- * one less is tried, and now and then one more, by the time that tokens take. */
+/* How many threads decode. A thread that loses its core to another program in the middle of a task holds up all others.
+ * Where resting between tasks (base/pace.h) doesn't help enough, as on a machine with more work than cores, fewer
+ * threads are faster. When threads have nothing to do, or rest, for a good part of their loops, one less is tried, and
+ * now and then one more, by the time that tokens take. */
 #ifndef ENGINE_CROWD_H
 #define ENGINE_CROWD_H
 

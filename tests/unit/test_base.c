@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/mem.h"
@@ -104,6 +105,13 @@ static void count_task(void *arg, size_t task, int thread)
     assert_true(thread >= 0 && thread < t->max_thread);
 }
 
+static void count_task_slowly(void *arg, size_t task, int thread)
+{
+    for (int64_t begin_ns = clock_ns(); clock_ns() - begin_ns < 5000;)
+        ;
+    count_task(arg, task, thread);
+}
+
 static void pool_runs_each_task_once(void **state)
 {
     struct err e = {0};
@@ -154,6 +162,47 @@ static void pool_calls_between_tasks_on_the_thread_that_runs_the_loop(void **sta
         pool_set_between(p, NULL, NULL);
         pool_close(&p);
     }
+}
+
+/* Other work on every core that there is. */
+struct neighbours {
+    pthread_t threads[POOL_MAX_THREADS];
+    int n;
+    atomic_bool stop;
+};
+
+static void *spin(void *arg)
+{
+    struct neighbours *b = arg;
+    while (!atomic_load_explicit(&b->stop, memory_order_relaxed))
+        ;
+    return NULL;
+}
+
+static void pool_works_in_bursts_beside_others(void **state)
+{
+    struct err e = {0};
+    struct neighbours b = {.n = cpu_n_available() < POOL_MAX_THREADS ? cpu_n_available() : POOL_MAX_THREADS};
+    for (int i = 0; i < b.n; i++)
+        assert_int_equal(pthread_create(&b.threads[i], NULL, spin, &b), 0);
+    for (int n = 2; n <= 3; n++) {
+        struct pool *p;
+        assert_int_equal(pool_create(&p, n, &e), ERR_OK);
+        int64_t give_up_ns = clock_ns() + (int64_t)20 * 1000000000, more = 50;
+        for (int round = 0; more > 0; round++) { /* until threads rest, and a bit longer */
+            struct tally t = {.max_thread = n};
+            pool_use(p, round % 50 ? n : 1 + round / 50 % n);
+            pool_run(p, 1000, count_task_slowly, &t);
+            for (size_t i = 0; i < 1000; i++)
+                assert_int_equal(t.hits[i], 1);
+            more -= pool_times(p).rest_ns > 0;
+            assert_true(clock_ns() < give_up_ns);
+        }
+        pool_close(&p);
+    }
+    atomic_store(&b.stop, true);
+    for (int i = 0; i < b.n; i++)
+        pthread_join(b.threads[i], NULL);
 }
 
 static void random_is_reproducible_and_spread(void **state)
@@ -227,6 +276,7 @@ int main(void)
         cmocka_unit_test(arena_memory_is_zero_and_aligned),
         cmocka_unit_test(pool_runs_each_task_once),
         cmocka_unit_test(pool_calls_between_tasks_on_the_thread_that_runs_the_loop),
+        cmocka_unit_test(pool_works_in_bursts_beside_others),
         cmocka_unit_test(random_is_reproducible_and_spread),
         cmocka_unit_test(crc32c_is_castagnolis),
         cmocka_unit_test(crc32c_goes_on_where_it_stopped),

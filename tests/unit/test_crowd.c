@@ -53,9 +53,9 @@ static void a_quiet_machine_is_left_alone(void **state)
 static void a_thread_that_holds_up_the_others_sleeps(void **state)
 {
     struct run r = {0};
-    decode(&r, &busy, 100);
+    decode(&r, &busy, 80);
     assert_int_equal(r.n_last, 3);
-    assert_true(r.us < 100 * 15);
+    assert_true(r.us < 80 * 16);
     r.us = 0;
     decode(&r, &busy, 4000);
     assert_true(r.us < 4000 * 14 * 102 / 100);
