@@ -1,18 +1,21 @@
 #include "engine/crowd.h"
 
-/* Tokens are compared in blocks. What is faster by less than a thirtieth is noise. Threads that lose their cores begin
- * to work in bursts within the first block, so the first trial waits for the second. */
+/* Tokens are compared in blocks: one with another number of threads with those before and after it, as what disturbs a
+ * machine for a moment would otherwise decide. What is faster by less than a thirtieth is noise. Threads that lose
+ * their cores begin to work in bursts within the first block, so the first trial waits for the second. */
 enum { BLOCK_TOK = 8, SETTLED = 1, LEAST_PATIENCE = 8, MOST_PATIENCE = 128, IDLE_PERCENT = 25, GAIN_SHARE = 30 };
 
 static void end_trial(struct crowd *c)
 {
-    if (c->n_ns < c->before_ns - c->before_ns / GAIN_SHARE) {
+    int64_t other_ns = c->before_ns < c->n_ns ? c->before_ns : c->n_ns;
+    if (c->trial_ns < other_ns - other_ns / GAIN_SHARE) {
+        c->n_less += c->trial;
         c->patience = LEAST_PATIENCE;
     } else {
-        c->n_less -= c->trial;
         c->patience = 2 * c->patience < MOST_PATIENCE ? 2 * c->patience : MOST_PATIENCE;
     }
     c->trial = 0;
+    c->trial_ns = 0;
     c->n_quiet = 0;
 }
 
@@ -42,10 +45,14 @@ void crowd_after_token(struct crowd *c, int n_threads, int64_t n_ns, struct pool
     c->n_ns += n_ns;
     if (++c->n_tok < BLOCK_TOK)
         return;
-    if (c->trial)
+    if (c->trial_ns) {
         end_trial(c);
-    else
+    } else if (c->trial) {
+        c->trial_ns = c->n_ns;
+        c->n_less -= c->trial;
+    } else {
         begin_trial(c, n_threads, now);
+    }
     c->n_tok = 0;
     c->n_ns = 0;
     c->begin = now;

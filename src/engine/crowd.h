@@ -12,10 +12,11 @@
 
 struct crowd {
     int n_less;              /* threads fewer than there are */
-    int trial;               /* 0: none; else what n_less changed by, to see whether that is faster */
+    int trial;               /* 0: none; else what n_less changes by, to see whether that is faster */
     int n_tok;               /* of the block in hand */
     int n_quiet, patience;   /* blocks since the last trial; those from one to the next */
     int64_t n_ns, before_ns; /* that the block took so far; the block before the trial */
+    int64_t trial_ns;        /* the trial's block; 0: it has not ended */
     struct pool_times begin;
 };
 

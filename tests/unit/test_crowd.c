@@ -41,6 +41,7 @@ static const struct machine quiet = {{0, 40, 20, 14, 10}, {0, 0, 3, 3, 5}};
 static const struct machine busy = {{0, 40, 20, 14, 20}, {0, 0, 3, 5, 60}};     /* one core is somebody else's */
 static const struct machine crowded = {{0, 18, 10, 12, 14}, {0, 0, 2, 40, 50}}; /* two cores */
 static const struct machine uneven = {{0, 40, 20, 14, 10}, {0, 0, 3, 3, 40}};   /* idle, and still best with all */
+static const struct machine disturbed = {{0, 80, 50, 50, 50}, {0, 0, 50, 50, 50}};
 
 static void a_quiet_machine_is_left_alone(void **state)
 {
@@ -83,6 +84,18 @@ static void idle_threads_that_pay_stay(void **state)
     assert_true(r.us < 4000 * 10 * 102 / 100);
 }
 
+static void a_disturbed_moment_decides_nothing(void **state)
+{
+    for (int at = 0; at < 64; at++)
+        for (int n_tok = 1; n_tok < 32; n_tok++) {
+            struct run r = {0};
+            decode(&r, &quiet, at);
+            decode(&r, &disturbed, n_tok);
+            decode(&r, &quiet, 40);
+            assert_int_equal(r.n_last, N);
+        }
+}
+
 static void prompts_take_all(void **state)
 {
     struct run r = {0};
@@ -98,6 +111,7 @@ int main(void)
         cmocka_unit_test(it_comes_back_when_the_machine_is_quiet),
         cmocka_unit_test(more_threads_than_cores_become_as_many),
         cmocka_unit_test(idle_threads_that_pay_stay),
+        cmocka_unit_test(a_disturbed_moment_decides_nothing),
         cmocka_unit_test(prompts_take_all),
     };
     return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
