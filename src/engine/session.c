@@ -53,6 +53,13 @@ static err_code create(void *user, struct err *e)
     return model_state_create(&s->state, m, n_ctx, s->n_batch, kv_types[o->kv], e);
 }
 
+/* Experts are read when they are needed. */
+static bool is_streaming(const moebius_session *s)
+{
+    const struct experts *x = s->engine->model->experts;
+    return x && !experts_all_resident(x);
+}
+
 /* Says that cache-aware routing is on: what comes out is then not the model's own. */
 static void announce_car(const moebius_session *s)
 {
@@ -61,7 +68,7 @@ static void announce_car(const moebius_session *s)
     char more[CAR_TEXT_BYTES] = "";
     if (!car_is_on(c))
         return;
-    if (!s->engine->model->experts || experts_all_resident(s->engine->model->experts)) {
+    if (!is_streaming(s)) {
         log_line(log, LOG_INFO, "cache-aware routing has nothing to do: all experts are in memory");
         return;
     }
@@ -212,7 +219,7 @@ static err_code eval_chunks(moebius_session *s, const int32_t *ids, size_t n, si
         memcpy(text, ids + i, chunk * sizeof *ids);
         took_ns = clock_ns() - start_ns;
         prefetch_end(&s->prefetch, took_ns);
-        if (chunk == 1)
+        if (chunk == 1 && !is_streaming(s)) /* else the drive decides how long tokens take */
             crowd_after_token(&s->engine->crowd, pool_n_threads(s->engine->pool), took_ns, pool_times(s->engine->pool));
         TRY(each_logits(s, (int64_t)n_out, from, fn, user, e));
         i += chunk;
@@ -233,7 +240,7 @@ static err_code fit_work(moebius_session *s, int64_t n_batch, struct err *e)
 static int64_t choose_batch(const moebius_session *s, size_t n)
 {
     const struct experts *x = s->engine->model->experts;
-    if (s->options.n_batch || !x || experts_all_resident(x) || !model_takes_any_batch(s->engine->model))
+    if (s->options.n_batch || !is_streaming(s) || !model_takes_any_batch(s->engine->model))
         return s->n_batch;
     const struct prompt_batch_facts f = {s->n_batch, s->token_bytes, experts_open_bytes(x), experts_max_bytes(x)};
     return prompt_batch_choose(&f, (int64_t)n);
