@@ -1,7 +1,8 @@
 /* How many threads decode. A thread that loses its core to another program in the middle of a task holds up all others.
  * Where resting between tasks (base/pace.h) doesn't help enough, as on a machine with more work than cores, fewer
  * threads are faster. When threads have nothing to do, or rest, for a good part of their loops, one less is tried, and
- * now and then one more, by the time that tokens take. */
+ * now and then one more, by the time that tokens take. Not for sessions that read experts meanwhile: there the drive
+ * decides it. */
 #ifndef ENGINE_CROWD_H
 #define ENGINE_CROWD_H
 

@@ -82,9 +82,9 @@ MUST_USE err_code experts_next(struct experts *x, int32_t *table, int64_t *n, st
 /* Ends the turn, if there is one: nothing is held after it. */
 void experts_end(struct experts *x);
 
-/* A guess at the next turn: n experts of a layer, the most probable first. Those that have no slot are read behind all
- * that this turn lacks, until the next begins: as many as there is room for if the guess is_likely, else one at a time
- * and only while no other read is on its way. */
+/* A guess at the next turn, in place of an earlier one: n experts of a layer, the most probable first. Those that have
+ * no slot are read behind all that this turn lacks, until the next begins: as many as there is room for if the guess
+ * is_likely, else one at a time and only while no other read is on its way or waiting. */
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely);
 
 /* Whether a better guess would be of use: some that this turn chose are still on their way, and nothing of the guess at
