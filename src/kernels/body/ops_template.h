@@ -312,6 +312,28 @@ KERNELS_ALWAYS_INLINE v16 kv_load(const void *p, int64_t i, int64_t n, bool half
     return load_upto((const float *)p + i, n);
 }
 
+/* What to ask for to compute with next, so many lines at each step: keys with the dots and values with the sums, as
+ * memory has no time to bring both at once. */
+struct attn_ahead {
+    const char *p;
+    int64_t n_line;
+};
+
+/* From step `step` of n_step on. */
+static struct attn_ahead attn_ahead(const void *p, int64_t n_bytes, int64_t step, int64_t n_step)
+{
+    struct attn_ahead x = {p, p ? (n_bytes + 64 * n_step - 1) / (64 * n_step) : 0};
+    if (p)
+        x.p += 64 * x.n_line * step;
+    return x;
+}
+
+KERNELS_ALWAYS_INLINE void attn_ask(struct attn_ahead *x)
+{
+    for (int64_t j = 0; j < x->n_line; j++, x->p += 64)
+        __builtin_prefetch(x->p, 0, 2);
+}
+
 enum { ATTN_ROWS = 4 }; /* positions whose chains run side by side */
 
 /* s[r][i] = q[r] . k_i for n_q queries and n_row positions from row0 on, both constants: as many chains at once. */
@@ -344,31 +366,6 @@ KERNELS_ALWAYS_INLINE void attn_dots(float s[][KERNEL_ATTN_BLOCK], const float *
         }
     }
     v16_sums(&s[0][row0], KERNEL_ATTN_BLOCK, lanes, n_q, n_row);
-}
-
-/* What to ask for while values are mixed, which hardly waits for memory: so many lines for each position. */
-struct attn_ahead {
-    const char *p[2];
-    int64_t n_line[2];
-};
-
-/* Call `part` of n_part. */
-static struct attn_ahead attn_ahead(const struct kernel_attn *a, int64_t part, int64_t n_part)
-{
-    struct attn_ahead x;
-    for (int i = 0; i < 2; i++) {
-        int64_t n_call = 64 * n_part * a->n;
-        x.n_line[i] = a->ahead[i] ? (a->ahead_bytes[i] + n_call - 1) / n_call : 0;
-        x.p[i] = (const char *)a->ahead[i] + 64 * part * a->n * x.n_line[i];
-    }
-    return x;
-}
-
-KERNELS_ALWAYS_INLINE void attn_ask(struct attn_ahead *x)
-{
-    for (int i = 0; i < 2; i++)
-        for (int64_t j = 0; j < x->n_line[i]; j++, x->p[i] += 64)
-            __builtin_prefetch(x->p[i], 0, 2);
 }
 
 /* o[r][j..j + 16 * vecs) = sum of s[r][i] v_i, i ascending; n_q and vecs constants; a single vector may be cut to n. */
@@ -415,16 +412,21 @@ KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, 
 {
     float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK], *o = a->o + first * a->hd_v;
     const float *const *q = a->q + first;
-    int64_t i = 0;
-    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS)
+    int64_t i = 0, part = first / n_q, n_part = (a->n_q + n_q - 1) / n_q;
+    int64_t n_dots = a->n / ATTN_ROWS + a->n % ATTN_ROWS, width = 16 * ATTN_VECS, n_mix = (a->hd_v + width - 1) / width;
+    struct attn_ahead ahead = attn_ahead(a->ahead[0], a->ahead_bytes[0], part * n_dots, n_part * n_dots), none = {0};
+    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS) {
+        attn_ask(&ahead);
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, ATTN_ROWS);
-    for (; i < a->n; i++)
+    }
+    for (; i < a->n; i++) {
+        attn_ask(&ahead);
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, 1);
+    }
     for (int r = 0; r < n_q; r++)
         attn_softmax(a, s[r], &a->max[first + r], &a->sum[first + r]);
-    int64_t width = 16 * ATTN_VECS, n_mix = (a->hd_v + width - 1) / width, n_part = (a->n_q + n_q - 1) / n_q * n_mix;
     for (int64_t j = 0; j < a->hd_v; j += width) {
-        struct attn_ahead ahead = attn_ahead(a, first / n_q * n_mix + j / width, n_part), none = {0};
+        ahead = attn_ahead(a->ahead[1], a->ahead_bytes[1], (part * n_mix + j / width) * a->n, n_part * n_mix * a->n);
         if (j + width <= a->hd_v) {
             attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, ATTN_VECS, 16, &ahead);
             continue;
