@@ -22,36 +22,42 @@ enum { N_SPIN = 2000, CACHE_LINE = 64 };
 
 /* A word to wait on. `sleepers` spares the waker a system call. */
 struct event {
-    _Alignas(CACHE_LINE) atomic_uint value;
+    atomic_uint value;
     atomic_uint sleepers;
 };
 
-/* The tasks that a thread begins with and that nobody has taken yet, [first, end): end in the upper half. The thread
- * takes the first, others the last. */
+/* What the thread that runs loops tells another, all in one cache line: between caches far apart a line takes a fifth
+ * of a microsecond, and a loop of decode lasts a few dozen. */
 struct share {
-    _Alignas(CACHE_LINE) atomic_uint_least64_t tasks;
-    int64_t busy_ns;              /* of the thread, so far; its own to write */
-    int node_first, node_end;     /* the threads of its node */
-    atomic_int_least64_t rest_ns; /* between its tasks */
+    _Alignas(CACHE_LINE) struct event start; /* counts loops; a change starts one */
+    /* The tasks that the thread begins with and that nobody has taken yet, [first, end): end in the upper half. The
+     * thread takes the first, others the last. Who has taken one knows that the loop is open until it says that it is
+     * done, and so that fn and arg are the loop's, whenever it began to look. */
+    atomic_uint_least64_t tasks;
+    _Atomic(pool_fn *) fn;
+    _Atomic(void *) arg;
+    atomic_int_least64_t loop_ns; /* that loops of several threads took before */
+    atomic_int caller_cpu;        /* where the thread runs that runs the loop */
+    atomic_short n_share;         /* of the loop */
+    atomic_bool is_unpaced;       /* the caller has other things to do: idle time says nothing about cores */
+
+    /* what it says in turn */
+    _Alignas(CACHE_LINE) atomic_size_t n_done; /* tasks, so far */
+    int64_t busy_ns;                           /* so far */
+    atomic_int_least64_t rest_ns;              /* between its tasks */
     struct pace pace;
-    bool is_unpaced; /* in a loop whose caller has other things to do: idle time says nothing about cores then */
+    int node_first, node_end; /* the threads of its node */
 };
 
 struct pool {
-    struct event start;    /* counts loops; a change starts one */
-    struct event n_inside; /* workers that look at the loop, or work on it */
-    struct event n_used;   /* threads that loops use, the caller counted; the others wait here */
-    atomic_bool open;      /* there is a loop to join: fn, arg and the shares are its */
-    struct share *shares;  /* [n_threads], n_share of them in the loop */
+    _Alignas(CACHE_LINE) struct event n_used;  /* threads that loops use, the caller counted; others wait here */
+    _Alignas(CACHE_LINE) struct event done;    /* changes, when the caller sleeps, if a thread has done its tasks */
+    _Alignas(CACHE_LINE) struct share *shares; /* [n_threads] */
     struct topology *topology;
-    int n_share;
-    pool_fn *fn;
-    void *arg;
+    size_t n_done;               /* tasks of all loops */
     void (*between)(void *user); /* NULL: nothing */
     void *between_user;
-    int64_t thread_ns;
-    atomic_int_least64_t loop_ns; /* that loops of several threads took so far */
-    atomic_int caller_cpu;        /* where the thread runs that runs the loop */
+    int64_t thread_ns, loop_ns; /* of loops of several threads */
     atomic_bool stop;
     int n_spin;
     int n_threads, n_started; /* both count the caller */
@@ -77,23 +83,18 @@ static void event_wake(struct event *ev)
         syscall(SYS_futex, &ev->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Waits until the value equals `goal` (or, with `differ`, no longer equals it): spins, then sleeps in the kernel.
- * Returns how long it slept. */
-static int64_t event_wait(struct event *ev, unsigned goal, bool differ, int n_spin)
+/* Waits until the value is no longer `seen`: spins, then sleeps in the kernel. Returns how long it slept. */
+static int64_t event_wait(struct event *ev, unsigned seen, int n_spin)
 {
     for (int i = 0; i < n_spin; i++) {
-        if ((atomic_load(&ev->value) == goal) != differ)
+        if (atomic_load_explicit(&ev->value, memory_order_acquire) != seen)
             return 0;
         cpu_relax();
     }
     int64_t begin_ns = clock_ns();
     atomic_fetch_add(&ev->sleepers, 1);
-    for (;;) {
-        unsigned now = atomic_load(&ev->value);
-        if ((now == goal) != differ)
-            break;
-        syscall(SYS_futex, &ev->value, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
-    }
+    while (atomic_load(&ev->value) == seen)
+        syscall(SYS_futex, &ev->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     atomic_fetch_sub(&ev->sleepers, 1);
     return clock_ns() - begin_ns;
 }
@@ -109,7 +110,7 @@ static bool take_task(struct share *s, bool first, size_t *task)
         *task = first ? from : end - 1;
         left = first ? tasks + 1 : tasks - ((uint64_t)1 << 32);
     } while (
-        !atomic_compare_exchange_weak_explicit(&s->tasks, &tasks, left, memory_order_relaxed, memory_order_relaxed));
+        !atomic_compare_exchange_weak_explicit(&s->tasks, &tasks, left, memory_order_acquire, memory_order_relaxed));
     return true;
 }
 
@@ -119,12 +120,12 @@ static void call_between(struct pool *p)
         p->between(p->between_user);
 }
 
-/* The i-th share that a thread looks at: its own, those of its node, the others. */
-static struct share *ith_share(const struct pool *p, int thread, int i)
+/* The i-th share that a thread looks at, of n_share: its own, those of its node, the others. */
+static struct share *ith_share(const struct pool *p, int thread, int i, int n_share)
 {
     int first = p->shares[thread].node_first, end = p->shares[thread].node_end;
-    int n = (end < p->n_share ? end : p->n_share) - first;
-    return &p->shares[i < n ? first + (thread - first + i) % n : (first + i) % p->n_share];
+    int n = (end < n_share ? end : n_share) - first;
+    return &p->shares[i < n ? first + (thread - first + i) % n : (first + i) % n_share];
 }
 
 static bool is_tired(const struct share *s)
@@ -132,25 +133,39 @@ static bool is_tired(const struct share *s)
     return s->pace.rests_until_ns && pace_is_due(&s->pace, &(struct pace_clock){.now_ns = clock_ns()});
 }
 
+/* Lets the caller know of n tasks more. */
+static void say_done(struct pool *p, struct share *own, size_t n)
+{
+    atomic_store(&own->n_done, atomic_load_explicit(&own->n_done, memory_order_relaxed) + n);
+    if (!atomic_load(&p->done.sleepers))
+        return;
+    atomic_fetch_add(&p->done.value, 1);
+    event_wake(&p->done);
+}
+
 /* A thread's own share, then what others have not got to. True: it leaves that to them, to rest. */
 static bool run_tasks(struct pool *p, int thread)
 {
     struct share *own = &p->shares[thread];
-    size_t task;
+    size_t task, n_done = 0;
     int64_t begin_ns = clock_ns();
     bool leaves = false;
-    own->is_unpaced = p->between != NULL;
-    for (int i = 0, n = p->n_share; i < n && !leaves; i++) {
-        struct share *s = ith_share(p, thread, i);
+    for (int i = 0, n = atomic_load_explicit(&own->n_share, memory_order_relaxed); i < n && !leaves; i++) {
+        struct share *s = ith_share(p, thread, i, n);
         while (!leaves && take_task(s, i == 0, &task)) {
-            p->fn(p->arg, task, thread);
+            pool_fn *fn = atomic_load_explicit(&s->fn, memory_order_relaxed);
+            fn(atomic_load_explicit(&s->arg, memory_order_relaxed), task, thread);
+            n_done++;
             if (thread == 0)
                 call_between(p);
             else
                 leaves = is_tired(own);
         }
     }
-    own->busy_ns += clock_ns() - begin_ns;
+    if (n_done) {
+        own->busy_ns += clock_ns() - begin_ns;
+        say_done(p, own, n_done);
+    }
     return leaves;
 }
 
@@ -158,18 +173,17 @@ static bool run_tasks(struct pool *p, int thread)
  * and then should make room: for it such sleep counts as lost. */
 static void wait_change(struct worker *w, struct event *ev, unsigned seen, int n_spin)
 {
-    int64_t slept_ns = event_wait(ev, seen, true, n_spin);
+    int64_t slept_ns = event_wait(ev, seen, n_spin);
     if (w->pool->n_threads > 2)
         w->pool->shares[w->index].pace.slept_ns += slept_ns;
 }
 
 /* Sleeps, if it is time to, and sees to it that who works in bursts doesn't do so where the caller works. */
-static void keep_pace(struct worker *w)
+static void keep_pace(struct share *own)
 {
-    struct pool *p = w->pool;
-    struct share *own = &p->shares[w->index];
-    struct pace_clock now = {.now_ns = clock_ns(), .loop_ns = atomic_load_explicit(&p->loop_ns, memory_order_relaxed)};
-    if (own->is_unpaced)
+    struct pace_clock now = {.now_ns = clock_ns(),
+                             .loop_ns = atomic_load_explicit(&own->loop_ns, memory_order_relaxed)};
+    if (atomic_load_explicit(&own->is_unpaced, memory_order_relaxed))
         own->pace = (struct pace){0};
     else if (pace_is_due(&own->pace, &now)) {
         now.run_ns = clock_thread_ns();
@@ -178,30 +192,36 @@ static void keep_pace(struct worker *w)
             clock_sleep_ns(rest_ns);
         atomic_fetch_add_explicit(&own->rest_ns, rest_ns, memory_order_relaxed);
     }
-    if (own->pace.rests_until_ns && cpu_here() == atomic_load_explicit(&p->caller_cpu, memory_order_relaxed))
+    if (own->pace.rests_until_ns && cpu_here() == atomic_load_explicit(&own->caller_cpu, memory_order_relaxed))
         cpu_leave();
+}
+
+/* Asks for the lines at a loop's argument, all at once and not one when the one before has come. */
+static void ask_for_arg(const struct share *own)
+{
+    enum { N_LINE = 8 };
+    const char *arg = atomic_load_explicit(&own->arg, memory_order_relaxed);
+    for (int i = 0; i < N_LINE; i++)
+        __builtin_prefetch(arg + i * CACHE_LINE);
 }
 
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
+    struct share *own = &p->shares[w->index];
     bool is_late = false; /* for a loop that it has left */
     for (unsigned seen = 0, n_used;;) {
         if (!is_late)
-            wait_change(w, &p->start, seen, p->n_spin);
-        keep_pace(w);
-        seen = atomic_load(&p->start.value);
+            wait_change(w, &own->start, seen, p->n_spin);
+        ask_for_arg(own);
+        keep_pace(own);
+        seen = atomic_load_explicit(&own->start.value, memory_order_acquire);
         while (n_used = atomic_load(&p->n_used.value), (unsigned)w->index >= n_used)
             wait_change(w, &p->n_used, n_used, 0);
-        if (atomic_load(&p->stop))
+        if (atomic_load_explicit(&p->stop, memory_order_acquire))
             return NULL;
-        /* Whoever comes late finds the loop closed and is not waited for. Either this sees that it is closed, or who
-         * closed it sees that somebody is inside. */
-        atomic_fetch_add(&p->n_inside.value, 1);
-        is_late = atomic_load(&p->open) && run_tasks(p, w->index);
-        if (atomic_fetch_sub(&p->n_inside.value, 1) == 1)
-            event_wake(&p->n_inside);
+        is_late = run_tasks(p, w->index); /* who comes too late finds no tasks, or those of the next loop */
     }
 }
 
@@ -236,12 +256,6 @@ err_code pool_create(struct pool **out, int n_threads, struct err *e)
     return ERR_OK;
 }
 
-static void start_workers(struct pool *p)
-{
-    atomic_fetch_add(&p->start.value, 1);
-    event_wake(&p->start);
-}
-
 void pool_close(struct pool **out)
 {
     struct pool *p = *out;
@@ -249,9 +263,11 @@ void pool_close(struct pool **out)
         return;
     atomic_store(&p->stop, true);
     pool_use(p, p->n_threads);
-    start_workers(p);
-    for (int i = 1; i < p->n_started; i++)
+    for (int i = 1; i < p->n_started; i++) {
+        atomic_fetch_add(&p->shares[i].start.value, 1);
+        event_wake(&p->shares[i].start);
         pthread_join(p->workers[i].thread, NULL);
+    }
     mem_free(p->shares);
     mem_free(p);
     *out = NULL;
@@ -316,32 +332,67 @@ struct pool_times pool_times(const struct pool *p)
     return t;
 }
 
+/* A loop, to be shared out. */
+struct loop {
+    pool_fn *fn;
+    void *arg;
+    int n_share, caller_cpu;
+};
+
 /* Threads [first, end) begin with equal shares of the tasks [from, to). */
-static void share_out(struct pool *p, int first, int end, size_t from, size_t to)
+static void share_out(struct pool *p, const struct loop *l, int first, int end, size_t from, size_t to)
 {
     uint64_t n_tasks = to - from, n = (uint64_t)(end - first);
-    for (uint64_t i = 0; i < n; i++)
-        atomic_store_explicit(&p->shares[first + (int)i].tasks,
-                              (from + n_tasks * (i + 1) / n) << 32 | (from + n_tasks * i / n), memory_order_relaxed);
+    for (uint64_t i = 0; i < n; i++) {
+        struct share *s = &p->shares[first + (int)i];
+        unsigned n_started = atomic_load_explicit(&s->start.value, memory_order_relaxed);
+        atomic_store_explicit(&s->fn, l->fn, memory_order_relaxed);
+        atomic_store_explicit(&s->arg, l->arg, memory_order_relaxed);
+        atomic_store_explicit(&s->n_share, (short)l->n_share, memory_order_relaxed);
+        atomic_store_explicit(&s->caller_cpu, l->caller_cpu, memory_order_relaxed);
+        atomic_store_explicit(&s->loop_ns, p->loop_ns, memory_order_relaxed);
+        atomic_store_explicit(&s->is_unpaced, p->between != NULL, memory_order_relaxed);
+        atomic_store_explicit(&s->tasks, (from + n_tasks * (i + 1) / n) << 32 | (from + n_tasks * i / n),
+                              memory_order_release);
+        atomic_store_explicit(&s->start.value, n_started + 1, memory_order_release);
+    }
 }
 
-/* The loop itself, once the tasks are in the first n_share shares. */
-static void run_shares(struct pool *p, int n_share, pool_fn *fn, void *arg)
+static bool is_done(const struct pool *p, size_t goal)
+{
+    size_t n = 0;
+    for (int i = 0; i < p->n_threads; i++)
+        n += atomic_load(&p->shares[i].n_done);
+    return n == goal;
+}
+
+/* Waits until all tasks of all loops are done. */
+static void wait_done(struct pool *p)
+{
+    for (int i = 0; i < p->n_spin; i++) {
+        if (is_done(p, p->n_done))
+            return;
+        cpu_relax();
+    }
+    atomic_fetch_add(&p->done.sleepers, 1);
+    for (unsigned seen; seen = atomic_load(&p->done.value), !is_done(p, p->n_done);)
+        syscall(SYS_futex, &p->done.value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    atomic_fetch_sub(&p->done.sleepers, 1);
+}
+
+/* The loop itself, of n_tasks, once they are shared out. */
+static void run_shares(struct pool *p, int n_share, size_t n_tasks, int64_t begin_ns)
 {
     unsigned n = atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
-    int64_t begin_ns = clock_ns(), took_ns;
-    atomic_store_explicit(&p->caller_cpu, cpu_here(), memory_order_relaxed);
-    p->fn = fn;
-    p->arg = arg;
-    p->n_share = n_share;
-    atomic_store(&p->open, true);
-    start_workers(p);
+    atomic_thread_fence(memory_order_seq_cst); /* who doesn't see the change is seen to sleep */
+    for (int i = 1; i < n_share; i++)
+        event_wake(&p->shares[i].start);
+    p->n_done += n_tasks;
     run_tasks(p, 0);
-    atomic_store(&p->open, false);
-    event_wait(&p->n_inside, 0, false, p->n_spin);
-    took_ns = clock_ns() - begin_ns;
+    wait_done(p);
+    int64_t took_ns = clock_ns() - begin_ns;
     p->thread_ns += (int64_t)n * took_ns;
-    atomic_fetch_add_explicit(&p->loop_ns, took_ns, memory_order_relaxed);
+    p->loop_ns += took_ns;
 }
 
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
@@ -355,8 +406,9 @@ void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
         return;
     }
     assert(n_tasks <= UINT32_MAX);
-    share_out(p, 0, n, 0, n_tasks);
-    run_shares(p, n, fn, arg);
+    int64_t begin_ns = clock_ns();
+    share_out(p, &(struct loop){fn, arg, n, cpu_here()}, 0, n, 0, n_tasks);
+    run_shares(p, n, n_tasks, begin_ns);
 }
 
 void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
@@ -368,12 +420,14 @@ void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
         return;
     }
     assert(n_tasks <= UINT32_MAX);
+    int64_t begin_ns = clock_ns();
+    const struct loop l = {fn, arg, p->n_threads, cpu_here()};
     for (int node = 0; node < n_node; node++) {
         /* the tasks of a node none of whose threads is used are its first one's, and others take them over */
         int begin = topology_first_thread(p->topology, node), all = topology_first_thread(p->topology, node + 1);
         int end = all < n_used ? all : n_used > begin ? n_used : begin + 1;
-        share_out(p, begin, end, first[node], first[node + 1]);
-        share_out(p, end, all, 0, 0);
+        share_out(p, &l, begin, end, first[node], first[node + 1]);
+        share_out(p, &l, end, all, 0, 0);
     }
-    run_shares(p, p->n_threads, fn, arg);
+    run_shares(p, p->n_threads, n_tasks, begin_ns);
 }
