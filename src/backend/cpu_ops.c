@@ -81,7 +81,7 @@ int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
     /* the rows that one token meets cost what they weigh: spans of MAX_WEIGHTS last about 10 us, and each begins by
      * waiting for the memory that the one before asked for */
     enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, MAX_WEIGHTS = 1 << 19 };
-    int64_t n_task = (int64_t)pool_n_threads(c->pool) * TASKS_PER_THREAD;
+    int64_t n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     int64_t rows = (n_row + n_task - 1) / n_task;
     int64_t least = m == 1 ? (MIN_WEIGHTS + k - 1) / k : MIN_ROWS, most = m == 1 ? (MAX_WEIGHTS + k - 1) / k : rows;
     rows = rows < most ? rows : most;

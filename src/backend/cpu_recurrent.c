@@ -35,7 +35,7 @@ static void conv_task(void *arg, size_t task, int thread)
 void cpu_op_conv(struct cpu *c, const struct op *op)
 {
     enum { TASKS_PER_THREAD = 4, MIN_CHANNELS = 256 };
-    int64_t n = op->state[0].ne[0], n_task = (int64_t)pool_n_threads(c->pool) * TASKS_PER_THREAD;
+    int64_t n = op->state[0].ne[0], n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     struct conv_loop l = {c, op, (n + n_task - 1) / n_task};
     l.chunk = l.chunk < MIN_CHANNELS ? MIN_CHANNELS : (l.chunk + 15) / 16 * 16;
     pool_run(c->pool, (size_t)((n + l.chunk - 1) / l.chunk), conv_task, &l);

@@ -39,7 +39,7 @@ struct share {
     atomic_int_least64_t loop_ns; /* that loops of several threads took before */
     atomic_int caller_cpu;        /* where the thread runs that runs the loop */
     atomic_short n_share;         /* of the loop */
-    atomic_bool is_unpaced;       /* the caller has other things to do: idle time says nothing about cores */
+    atomic_bool is_unpaced;       /* idle time says nothing: the caller has other things to do, or threads each other */
 
     /* what it says in turn */
     _Alignas(CACHE_LINE) atomic_size_t n_done; /* tasks, so far */
@@ -59,7 +59,8 @@ struct pool {
     void *between_user;
     int64_t thread_ns, loop_ns; /* of loops of several threads */
     atomic_bool stop;
-    int n_spin;
+    int n_cpu; /* that the process may use */
+    atomic_int n_spin;
     int n_threads, n_started; /* both count the caller */
     struct worker {
         struct pool *pool;
@@ -174,7 +175,7 @@ static bool run_tasks(struct pool *p, int thread)
 static void wait_change(struct worker *w, struct event *ev, unsigned seen, int n_spin)
 {
     int64_t slept_ns = event_wait(ev, seen, n_spin);
-    if (w->pool->n_threads > 2)
+    if (pool_n_used(w->pool) > 2)
         w->pool->shares[w->index].pace.slept_ns += slept_ns;
 }
 
@@ -213,7 +214,7 @@ static void *worker_main(void *arg)
     bool is_late = false; /* for a loop that it has left */
     for (unsigned seen = 0, n_used;;) {
         if (!is_late)
-            wait_change(w, &own->start, seen, p->n_spin);
+            wait_change(w, &own->start, seen, atomic_load_explicit(&p->n_spin, memory_order_relaxed));
         ask_for_arg(own);
         keep_pace(own);
         seen = atomic_load_explicit(&own->start.value, memory_order_acquire);
@@ -234,7 +235,7 @@ err_code pool_create(struct pool **out, int n_threads, struct err *e)
     struct pool *p = mem_alloc_aligned(CACHE_LINE, n_bytes);
     if (!p)
         return err_nomem(e, n_bytes, "the thread pool");
-    *p = (struct pool){.n_threads = n_threads, .n_started = 1, .n_used.value = (unsigned)n_threads};
+    *p = (struct pool){.n_threads = n_threads, .n_started = 1};
     *out = p;
     p->shares = mem_alloc_aligned(CACHE_LINE, (size_t)n_threads * sizeof *p->shares);
     if (!p->shares) {
@@ -243,7 +244,8 @@ err_code pool_create(struct pool **out, int n_threads, struct err *e)
     }
     for (int i = 0; i < n_threads; i++)
         p->shares[i] = (struct share){.node_end = n_threads};
-    p->n_spin = n_threads <= cpu_n_available() ? N_SPIN : 0; /* else who spins keeps another from working */
+    p->n_cpu = cpu_n_available();
+    pool_use(p, n_threads);
     for (int i = 1; i < n_threads; i++) {
         struct worker *w = &p->workers[i];
         *w = (struct worker){.pool = p, .index = i};
@@ -318,8 +320,17 @@ int pool_n_threads(const struct pool *p)
 void pool_use(struct pool *p, int n)
 {
     assert(n >= 1 && n <= p->n_threads);
+    if (n == pool_n_used(p))
+        return;
+    /* more threads than processors: who spins keeps another from working */
+    atomic_store_explicit(&p->n_spin, n <= p->n_cpu ? N_SPIN : 0, memory_order_relaxed);
     atomic_store(&p->n_used.value, (unsigned)n);
     event_wake(&p->n_used);
+}
+
+int pool_n_used(const struct pool *p)
+{
+    return (int)atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
 }
 
 struct pool_times pool_times(const struct pool *p)
@@ -337,7 +348,17 @@ struct loop {
     pool_fn *fn;
     void *arg;
     int n_share, caller_cpu;
+    bool is_unpaced;
 };
+
+static struct loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n_share)
+{
+    return (struct loop){.fn = fn,
+                         .arg = arg,
+                         .n_share = n_share,
+                         .caller_cpu = cpu_here(),
+                         .is_unpaced = p->between || pool_n_used(p) > p->n_cpu};
+}
 
 /* Threads [first, end) begin with equal shares of the tasks [from, to). */
 static void share_out(struct pool *p, const struct loop *l, int first, int end, size_t from, size_t to)
@@ -351,7 +372,7 @@ static void share_out(struct pool *p, const struct loop *l, int first, int end, 
         atomic_store_explicit(&s->n_share, (short)l->n_share, memory_order_relaxed);
         atomic_store_explicit(&s->caller_cpu, l->caller_cpu, memory_order_relaxed);
         atomic_store_explicit(&s->loop_ns, p->loop_ns, memory_order_relaxed);
-        atomic_store_explicit(&s->is_unpaced, p->between != NULL, memory_order_relaxed);
+        atomic_store_explicit(&s->is_unpaced, l->is_unpaced, memory_order_relaxed);
         atomic_store_explicit(&s->tasks, (from + n_tasks * (i + 1) / n) << 32 | (from + n_tasks * i / n),
                               memory_order_release);
         atomic_store_explicit(&s->start.value, n_started + 1, memory_order_release);
@@ -369,7 +390,8 @@ static bool is_done(const struct pool *p, size_t goal)
 /* Waits until all tasks of all loops are done. */
 static void wait_done(struct pool *p)
 {
-    for (int i = 0; i < p->n_spin; i++) {
+    int n_spin = atomic_load_explicit(&p->n_spin, memory_order_relaxed);
+    for (int i = 0; i < n_spin; i++) {
         if (is_done(p, p->n_done))
             return;
         cpu_relax();
@@ -383,7 +405,6 @@ static void wait_done(struct pool *p)
 /* The loop itself, of n_tasks, once they are shared out. */
 static void run_shares(struct pool *p, int n_share, size_t n_tasks, int64_t begin_ns)
 {
-    unsigned n = atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* who doesn't see the change is seen to sleep */
     for (int i = 1; i < n_share; i++)
         event_wake(&p->shares[i].start);
@@ -391,13 +412,13 @@ static void run_shares(struct pool *p, int n_share, size_t n_tasks, int64_t begi
     run_tasks(p, 0);
     wait_done(p);
     int64_t took_ns = clock_ns() - begin_ns;
-    p->thread_ns += (int64_t)n * took_ns;
+    p->thread_ns += pool_n_used(p) * took_ns;
     p->loop_ns += took_ns;
 }
 
 void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
 {
-    int n = (int)atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
+    int n = pool_n_used(p);
     if (n == 1 || n_tasks <= 1) {
         for (size_t task = 0; task < n_tasks; task++) {
             fn(arg, task, 0);
@@ -407,13 +428,14 @@ void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
     }
     assert(n_tasks <= UINT32_MAX);
     int64_t begin_ns = clock_ns();
-    share_out(p, &(struct loop){fn, arg, n, cpu_here()}, 0, n, 0, n_tasks);
+    const struct loop l = make_loop(p, fn, arg, n);
+    share_out(p, &l, 0, n, 0, n_tasks);
     run_shares(p, n, n_tasks, begin_ns);
 }
 
 void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
 {
-    int n_node = pool_n_node(p), n_used = (int)atomic_load_explicit(&p->n_used.value, memory_order_relaxed);
+    int n_node = pool_n_node(p), n_used = pool_n_used(p);
     size_t n_tasks = first[n_node];
     if (n_node == 1 || n_used == 1 || n_tasks <= 1) {
         pool_run(p, n_tasks, fn, arg);
@@ -421,7 +443,7 @@ void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
     }
     assert(n_tasks <= UINT32_MAX);
     int64_t begin_ns = clock_ns();
-    const struct loop l = {fn, arg, p->n_threads, cpu_here()};
+    const struct loop l = make_loop(p, fn, arg, p->n_threads);
     for (int node = 0; node < n_node; node++) {
         /* the tasks of a node none of whose threads is used are its first one's, and others take them over */
         int begin = topology_first_thread(p->topology, node), all = topology_first_thread(p->topology, node + 1);

@@ -46,6 +46,7 @@ void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
 
 /* From now on loops use the first n (1..n_threads) only; the others sleep. Not within a loop. */
 void pool_use(struct pool *p, int n);
+int pool_n_used(const struct pool *p);
 
 /* Of loops that several threads ran: how long they took, times the threads, and what of that threads had tasks. They
  * have none when they wait for one that lost its core in the middle of a task, or when they rest; how long they rested.

@@ -5,6 +5,12 @@
  * their cores begin to work in bursts within the first block, so the first trial waits for the second. */
 enum { BLOCK_TOK = 8, SETTLED = 1, LEAST_PATIENCE = 8, MOST_PATIENCE = 128, IDLE_PERCENT = 25, GAIN_SHARE = 30 };
 
+void crowd_init(struct crowd *c, int n_threads, int n_cpu)
+{
+    int n_least = n_threads > n_cpu ? n_threads - n_cpu : 0;
+    *c = (struct crowd){.n_less = n_least, .n_least = n_least};
+}
+
 static void end_trial(struct crowd *c)
 {
     int64_t other_ns = c->before_ns < c->n_ns ? c->before_ns : c->n_ns;
@@ -28,7 +34,7 @@ static void begin_trial(struct crowd *c, int n_threads, struct pool_times now)
     int n_wait = c->patience == LEAST_PATIENCE ? SETTLED : c->patience;
     if (is_idle && c->n_less < n_threads - 1 && c->n_quiet >= n_wait)
         c->trial = 1;
-    else if (c->n_less > 0 && c->n_quiet >= c->patience)
+    else if (c->n_less > c->n_least && c->n_quiet >= c->patience)
         c->trial = -1;
     c->n_less += c->trial;
     c->n_quiet++;

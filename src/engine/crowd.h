@@ -12,7 +12,7 @@
 #include "base/pool.h"
 
 struct crowd {
-    int n_less;              /* threads fewer than there are */
+    int n_less, n_least;     /* threads fewer than there are; those that have no processor */
     int trial;               /* 0: none; else what n_less changes by, to see whether that is faster */
     int n_tok;               /* of the block in hand */
     int n_quiet, patience;   /* blocks since the last trial; those from one to the next */
@@ -20,6 +20,8 @@ struct crowd {
     int64_t trial_ns;        /* the trial's block; 0: it has not ended */
     struct pool_times begin;
 };
+
+void crowd_init(struct crowd *c, int n_threads, int n_cpu);
 
 /* How many of n_threads compute the next token; all for a prompt, whose loops are long enough for all to pay. */
 int crowd_n_threads(const struct crowd *c, int n_threads, bool is_single_token);

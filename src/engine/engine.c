@@ -72,12 +72,12 @@ static void engine_progress(void *user, uint64_t done_bytes)
 /* Threads, bound to memory nodes where there are several. */
 static err_code open_pool(moebius_engine *g, struct err *e)
 {
-    int n_threads = g->options.n_threads ? g->options.n_threads : cpu_n_available();
+    int n_cpu = cpu_n_available(), n_threads = g->options.n_threads ? g->options.n_threads : n_cpu;
     TRY(pool_create(&g->pool, n_threads, e));
-    if (g->options.numa == MOEBIUS_NUMA_OFF)
-        return ERR_OK;
-    g->topology = topology_open(n_threads, &g->log);
+    if (g->options.numa != MOEBIUS_NUMA_OFF)
+        g->topology = topology_open(n_threads, &g->log);
     pool_place(g->pool, g->topology);
+    crowd_init(&g->crowd, n_threads, g->topology ? n_threads : n_cpu); /* the first threads are the first node's */
     if (g->topology)
         log_line(&g->log, LOG_INFO, "%d threads on %d memory nodes", n_threads, topology_n_node(g->topology));
     return ERR_OK;

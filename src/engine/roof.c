@@ -75,10 +75,11 @@ void engine_roof_close(moebius_engine *g)
 
 static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
 {
-    pool_use(g->pool, pool_n_threads(g->pool)); /* decoding may have put some to sleep */
+    int n_threads = pool_n_threads(g->pool) - g->crowd.n_least;
+    pool_use(g->pool, n_threads); /* decoding may have put some to sleep */
     TRY(map_memory(g, e));
     struct roof_loop l = {g->kernels, g->roof_memory};
-    size_t n_chunk = n_chunks(g), n_task = N_TASK_A_THREAD * (size_t)pool_n_threads(g->pool);
+    size_t n_chunk = n_chunks(g), n_task = N_TASK_A_THREAD * (size_t)n_threads;
     double n_int8 = (double)g->kernels->peak_int8(1) * N_ROUND * (double)n_task;
     double n_float = (double)g->kernels->peak_float(1) * N_ROUND * (double)n_task;
     roof->int8_per_s = best_rate(g->pool, N_REPEAT, n_task, int8_task, &l, n_int8);

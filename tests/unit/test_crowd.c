@@ -77,6 +77,16 @@ static void more_threads_than_cores_become_as_many(void **state)
     assert_int_equal(r.n_last, 2);
 }
 
+static void threads_without_a_processor_are_never_tried(void **state)
+{
+    struct run r = {0};
+    crowd_init(&r.crowd, N, 2);
+    decode(&r, &crowded, 4000);
+    assert_int_equal(r.n_last, 2);
+    assert_int_equal(r.us, 4000 * 10);
+    assert_int_equal(crowd_n_threads(&r.crowd, N, false), N);
+}
+
 static void idle_threads_that_pay_stay(void **state)
 {
     struct run r = {0};
@@ -110,6 +120,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_holds_up_the_others_sleeps),
         cmocka_unit_test(it_comes_back_when_the_machine_is_quiet),
         cmocka_unit_test(more_threads_than_cores_become_as_many),
+        cmocka_unit_test(threads_without_a_processor_are_never_tried),
         cmocka_unit_test(idle_threads_that_pay_stay),
         cmocka_unit_test(a_disturbed_moment_decides_nothing),
         cmocka_unit_test(prompts_take_all),
