@@ -57,6 +57,7 @@ struct cpu {
     const struct kernels *kernels;
     struct err error; /* the first since the last report */
     uint64_t n_fence;
+    size_t n_placed; /* rounded activations, so far */
     struct backend_counters counters;
     backend_observer *observer; /* mostly NULL */
     void *observer_user;

@@ -12,6 +12,10 @@ enum { SERIAL_ELEMS = 16384 };
 
 /* ---- rounded activations ------------------------------------------------------------------------------------- */
 
+/* A single token's take turns among places: where caches are far apart, who writes to lines that another core has just
+ * read waits for them. */
+enum { ACT_PLACES = 32 };
+
 bool cpu_place_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, const float *x, int64_t m, int64_t k,
                    struct cpu_act_rows *r, struct kernel_act *out)
 {
@@ -25,9 +29,12 @@ bool cpu_place_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, cons
     if (kind == QUANT_ACT_FLOAT)
         return true;
     size_t q_bytes = align64((size_t)(m * k)), d_bytes = align64((size_t)(m * r->n_scale) * sizeof *r->d);
-    char *p = cpu_scratch(c, id, q_bytes + d_bytes + align64((size_t)(m * r->n_sum) * sizeof *r->sum));
+    size_t n_bytes = q_bytes + d_bytes + align64((size_t)(m * r->n_sum) * sizeof *r->sum);
+    size_t n_place = m == 1 ? ACT_PLACES : 1;
+    char *p = cpu_scratch(c, id, n_place * n_bytes);
     if (!p)
         return false;
+    p += c->n_placed++ % n_place * n_bytes;
     r->q = (int8_t *)p;
     r->d = (float *)(p + q_bytes);
     r->sum = (int16_t *)(p + q_bytes + d_bytes);
