@@ -173,18 +173,30 @@ struct load_times {
     uint64_t n_bytes;
 };
 
-/* Reads and loads by turns; the first reading is for the page cache and doesn't count. */
+static err_code time_reading(struct bench *b, struct load_times *t, int64_t i, struct err *e)
+{
+    return read_file_time(b->model.path, (int)b->model.n_threads, &t->read[i], &t->n_bytes, e);
+}
+
+static err_code time_load(struct bench *b, struct load_times *t, int64_t i, struct err *e)
+{
+    TRY(cli_open_engine(&b->model, &b->opened, e));
+    t->load[i] = (double)b->opened.load_ns * 1e-9;
+    cli_close(&b->opened);
+    return ERR_OK;
+}
+
+/* Reads and loads by turns; the first reading is for the page cache and doesn't count. Each is first in every other
+ * round: a host that takes back memory that nobody uses does so every few seconds, and may hit the same one each time.
+ */
 static err_code time_loading(struct bench *b, struct load_times *t, struct err *e)
 {
-    int n_threads = (int)b->model.n_threads;
     if (!b->model.path)
         return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
-    TRY(read_file_time(b->model.path, n_threads, &t->read[0], &t->n_bytes, e));
+    TRY(time_reading(b, t, 0, e));
     for (int64_t i = 0; i < t->n; i++) {
-        TRY(read_file_time(b->model.path, n_threads, &t->read[i], &t->n_bytes, e));
-        TRY(cli_open_engine(&b->model, &b->opened, e));
-        t->load[i] = (double)b->opened.load_ns * 1e-9;
-        cli_close(&b->opened);
+        TRY((i % 2 ? time_load : time_reading)(b, t, i, e));
+        TRY((i % 2 ? time_reading : time_load)(b, t, i, e));
         if (!print_progress(b, i + 1))
             return err_set(e, ERR_CANCELLED, "interrupted after %lld rounds", (long long)i + 1);
     }

@@ -21,6 +21,7 @@ struct crowd {
     struct pool_times begin;
 };
 
+/* Threads that have no processor to themselves are never used for single tokens. */
 void crowd_init(struct crowd *c, int n_threads, int n_cpu);
 
 /* How many of n_threads compute the next token; all for a prompt, whose loops are long enough for all to pay. */
