@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Bytes that a loading task reads at once: enough for the disk, and still in the processor's cache when they are
- * packed. */
+/* The most bytes that a loading task reads at once: enough for the disk, and still in the processor's cache when they
+ * are packed. */
 enum { LOAD_CHUNK_BYTES = 512 << 10 };
 
 /* Parts near the threads that a loop over them gives them to; what has none on all nodes by turns. */
@@ -113,6 +113,14 @@ static void load_chunk(void *arg, size_t task, int thread)
         layout_pack(w->layout, w->type, w->data, dst, row0, n, (uint64_t)w->n_row, (uint64_t)w->k, l->put);
 }
 
+/* Rows of a loading task, so that all threads have as many. */
+static int64_t load_rows(const struct cpu *c, int64_t n_row, size_t row_bytes)
+{
+    int64_t n_thread = pool_n_used(c->pool), n_chunk = (int64_t)((size_t)n_row * row_bytes / LOAD_CHUNK_BYTES);
+    n_chunk = (n_chunk / n_thread + 1) * n_thread;
+    return ((n_row + n_chunk - 1) / n_chunk + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
+}
+
 static void cpu_weight_close(struct backend *b, struct weight *w)
 {
     mem_unmap(w->data, w->n_bytes, MEM_WEIGHTS);
@@ -156,7 +164,7 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
               layout_bytes(w->layout, d->type, (uint64_t)d->n_row, (uint64_t)d->k, &w->n_bytes);
     assert(ok);
     w->data = mem_map(w->n_bytes, MEM_WEIGHTS);
-    l.chunk_rows = (int64_t)(LOAD_CHUNK_BYTES / l.row_bytes / LAYOUT_R16_ROWS + 1) * LAYOUT_R16_ROWS;
+    l.chunk_rows = load_rows(c, d->n_row, l.row_bytes);
     if (w->layout != LAYOUT_ROWS)
         l.staging = cpu_scratch(c, SCRATCH_THREAD, l.chunk_rows * l.row_bytes * (size_t)pool_n_threads(c->pool));
     if (!w->data || report(c, e) != ERR_OK) {
