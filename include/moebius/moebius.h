@@ -76,7 +76,7 @@ typedef enum moebius_prefetch { MOEBIUS_PREFETCH_AUTO, MOEBIUS_PREFETCH_ON, MOEB
 typedef enum moebius_numa { MOEBIUS_NUMA_AUTO, MOEBIUS_NUMA_OFF } moebius_numa;
 
 typedef struct moebius_engine_options {
-    int n_threads;  /* 0: one for each processor that the process may use */
+    int n_threads;  /* 0: one for each processor that the process may use; of more than those as many decode */
     bool reference; /* float activations on dequantised weights: slow and exact */
     bool check_ops; /* run every operation on the reference device too and compare */
     /* more tokens than this at once: experts by sorted dispatch. 0: what moebius_engine_keep_sort_cutoff kept, or else

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* The most bytes that a loading task reads at once: enough for the disk, and still in the processor's cache when they
- * are packed. */
+/* The most bytes that a loading task reads at once, but for whole groups of rows: enough for the disk, and still in the
+ * processor's cache when they are packed. */
 enum { LOAD_CHUNK_BYTES = 512 << 10 };
 
 /* Parts near the threads that a loop over them gives them to; what has none on all nodes by turns. */
