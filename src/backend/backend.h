@@ -178,8 +178,8 @@ struct rope_angles {
 
 enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
 
-/* Attention reduces over blocks of so many absolute positions (docs/numerics.md). */
-enum { ATTENTION_BLOCK = 64 };
+/* Attention reduces over blocks of so many absolute positions, and over spans of those (docs/numerics.md). */
+enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
 
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:

@@ -1,37 +1,74 @@
-/* Attention on the CPU: partial softmaxes over blocks of absolute positions, folded in ascending order
- * (docs/numerics.md), for a tile of tokens and query heads of one KV head at a time, so that each block of the cache is
- * loaded once for all of them. */
+/* Attention on the CPU: partial softmaxes over blocks of absolute positions, folded in ascending order into one for each
+ * span of them, and those into the whole (docs/numerics.md); for a tile of tokens and query heads of one KV head at a
+ * time, so that each block of the cache is loaded once for all of them. Where one token would leave threads without
+ * work, as KV heads are few, they take a span each. */
 #include "backend/cpu_internal.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 _Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "rings hold whole blocks of the kernels");
+_Static_assert((int)ATTENTION_SPAN % (int)KERNEL_ATTN_BLOCK == 0, "spans are whole blocks");
 
 /* Queries of a task, and the most heads among them: a KV head that serves many (all, in latent attention) is shared
- * out. */
-enum { TASK_QUERIES = 64, TASK_HEADS = 16 };
+ * out. A token whose tasks are fewer than a thread's TASKS_PER_THREAD has one for each span. */
+enum { TASK_QUERIES = 64, TASK_HEADS = 16, TASKS_PER_THREAD = 4 };
+
+/* The softmaxes of some queries over the positions so far. */
+struct softmax {
+    float *max, *sum; /* [n] */
+    float *acc;       /* [n][dv] */
+};
 
 struct attention {
     struct cpu *c;
     const struct op *op;
     int64_t dk, dv, n_row, n_head, n_group, m; /* n_group: query heads a KV head */
     int64_t n_share, n_tile, tile_tokens;      /* shares of a group of heads, tiles of tokens */
+    int64_t n_span;                            /* that are tasks of their own; 1: a task takes all of its queries' */
     float *work;                               /* per thread */
     size_t work_elems;
+    atomic_int *n_left; /* [n_head_kv * n_share] spans that are not done */
+    float *spans;       /* [n_head_kv * n_share][n_span] softmaxes */
+    size_t softmax_elems;
 };
 
-/* A task: tokens [t0, t0 + n_t) and query heads [head, head + n_head) of one KV head, with a running softmax for each
- * of their queries, tokens first. */
+/* A task: tokens [t0, t0 + n_t) and query heads [head, head + n_head) of one KV head; of each queries' softmax, tokens
+ * first. */
 struct queries {
     int64_t head_kv, t0, n_t, head, n_head;
-    const int32_t *pos; /* [n_t] */
-    float max[TASK_QUERIES], sum[TASK_QUERIES];
-    float *acc;     /* [n_t * n_head][dv] */
+    const int32_t *pos;  /* [n_t] */
+    struct softmax span; /* of the one at hand */
+    struct softmax all;
     float *partial; /* [KERNEL_ATTN_QUERIES][dv] */
     float *decoded; /* a block of keys and values */
 };
+
+static int64_t n_query(const struct queries *x)
+{
+    return x->n_t * x->n_head;
+}
+
+/* Elements of the softmaxes of n queries, and where they lie. */
+static size_t softmax_elems(int64_t n, int64_t dv)
+{
+    return align64((size_t)(n * (dv + 2)) * sizeof(float)) / sizeof(float);
+}
+
+static struct softmax softmax_at(float *p, int64_t n, int64_t dv)
+{
+    return (struct softmax){.acc = p, .max = p + n * dv, .sum = p + n * (dv + 1)};
+}
+
+static void softmax_clear(const struct softmax *s, int64_t n, int64_t dv)
+{
+    for (int64_t i = 0; i < n; i++)
+        s->max[i] = -INFINITY;
+    memset(s->sum, 0, (size_t)n * sizeof *s->sum);
+    memset(s->acc, 0, (size_t)(n * dv) * sizeof *s->acc);
+}
 
 /* The first position that a token at `pos` sees. */
 static int64_t first_position(const struct attention *a, int64_t pos)
@@ -120,7 +157,8 @@ static void fold_block(const struct attention *a, struct queries *x, const struc
         call.ahead_bytes[1] = KERNEL_ATTN_BLOCK * (int64_t)next->v_bytes;
     }
     (op->state[0].type == ELEM_F16 ? kern->attn_block_f16 : kern->attn_block_f32)(&call);
-    kern->attn_merge((int)n_q, x->max + first, x->sum + first, x->acc + first * a->dv, max, sum, x->partial, a->dv);
+    kern->attn_merge((int)n_q, x->span.max + first, x->span.sum + first, x->span.acc + first * a->dv, max, sum,
+                     x->partial, a->dv);
 }
 
 /* The block that follows: the task's, or what the next task will begin with. */
@@ -155,50 +193,150 @@ static void visit_block(const struct attention *a, struct queries *x, int64_t p0
     }
 }
 
-/* The queries' results, and before that their sinks: one more score, whose value is zero. */
-static void finish(const struct attention *a, struct queries *x)
-{
-    const float *sinks = tensor_data(&a->op->vec[0]), one = 1;
-    for (int64_t i = 0; i < x->n_t * x->n_head; i++) {
-        int64_t t = x->t0 + i / x->n_head, head = x->head + i % x->n_head;
-        float *o = x->acc + i * a->dv;
-        float *y = (float *)tensor_data(&a->op->out[0]) + (t * a->n_head + head) * a->dv;
-        if (sinks) {
-            memset(x->partial, 0, (size_t)a->dv * sizeof *x->partial);
-            a->c->kernels->attn_merge(1, &x->max[i], &x->sum[i], o, &sinks[head], &one, x->partial, a->dv);
-        }
-        float inv = 1 / x->sum[i];
-        for (int64_t j = 0; j < a->dv; j++)
-            y[j] = o[j] * inv;
-    }
-}
-
 static int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
+static int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The spans that a task's queries see. */
+static int64_t first_span(const struct attention *a, const struct queries *x)
+{
+    return first_position(a, x->pos[0]) / ATTENTION_SPAN;
+}
+
+static int64_t last_span(const struct queries *x)
+{
+    return x->pos[x->n_t - 1] / ATTENTION_SPAN;
+}
+
+static void visit_span(const struct attention *a, struct queries *x, int64_t span)
+{
+    int64_t end = min_i64((span + 1) * ATTENTION_SPAN, x->pos[x->n_t - 1] + 1);
+    softmax_clear(&x->span, n_query(x), a->dv);
+    for (int64_t p0 = max_i64(span * ATTENTION_SPAN, first_block(a, x)); p0 < end; p0 += KERNEL_ATTN_BLOCK)
+        visit_block(a, x, p0);
+}
+
+/* Folds a span into those before it, of the queries that see some of it; a query's first is what the others are folded
+ * into. */
+static void add_span(const struct attention *a, const struct queries *x, const struct softmax *span)
+{
+    for (int64_t i = 0; i < n_query(x); i++) {
+        float *acc = x->all.acc + i * a->dv, *span_acc = span->acc + i * a->dv;
+        if (span->sum[i] == 0)
+            continue;
+        if (x->all.sum[i] != 0) {
+            a->c->kernels->attn_merge(1, &x->all.max[i], &x->all.sum[i], acc, &span->max[i], &span->sum[i], span_acc,
+                                      a->dv);
+            continue;
+        }
+        x->all.max[i] = span->max[i];
+        x->all.sum[i] = span->sum[i];
+        memcpy(acc, span_acc, (size_t)a->dv * sizeof *acc);
+    }
+}
+
+/* The queries' results, and before that their sinks: one more score, whose value is zero. */
+static void finish(const struct attention *a, struct queries *x)
+{
+    const float *sinks = tensor_data(&a->op->vec[0]), one = 1;
+    for (int64_t i = 0; i < n_query(x); i++) {
+        int64_t t = x->t0 + i / x->n_head, head = x->head + i % x->n_head;
+        float *o = x->all.acc + i * a->dv;
+        float *y = (float *)tensor_data(&a->op->out[0]) + (t * a->n_head + head) * a->dv;
+        if (sinks) {
+            memset(x->partial, 0, (size_t)a->dv * sizeof *x->partial);
+            a->c->kernels->attn_merge(1, &x->all.max[i], &x->all.sum[i], o, &sinks[head], &one, x->partial, a->dv);
+        }
+        float inv = 1 / x->all.sum[i];
+        for (int64_t j = 0; j < a->dv; j++)
+            y[j] = o[j] * inv;
+    }
+}
+
+static struct softmax stored_span(const struct attention *a, const struct queries *x, int64_t share, int64_t i)
+{
+    return softmax_at(a->spans + (size_t)(share * a->n_span + i) * a->softmax_elems, n_query(x), a->dv);
+}
+
+/* One span of a token's; who has done the last one folds them all. */
+static void one_span(const struct attention *a, struct queries *x, int64_t share, int64_t i)
+{
+    x->span = stored_span(a, x, share, i);
+    visit_span(a, x, first_span(a, x) + i);
+    if (atomic_fetch_sub(&a->n_left[share], 1) > 1)
+        return;
+    x->all = stored_span(a, x, share, 0);
+    for (int64_t j = 1; j < a->n_span; j++) {
+        const struct softmax span = stored_span(a, x, share, j);
+        add_span(a, x, &span);
+    }
+    finish(a, x);
+}
+
+static void all_spans(const struct attention *a, struct queries *x)
+{
+    const struct softmax work = x->span;
+    x->span = x->all;
+    visit_span(a, x, first_span(a, x));
+    x->span = work;
+    for (int64_t s = first_span(a, x) + 1; s <= last_span(x); s++) {
+        visit_span(a, x, s);
+        add_span(a, x, &x->span);
+    }
+    finish(a, x);
+}
+
 static void attention_task(void *arg, size_t task, int thread)
 {
     const struct attention *a = arg;
-    int64_t share = (int64_t)task / a->n_tile, tile = (int64_t)task % a->n_tile;
+    int64_t i = (int64_t)task, span = i % a->n_span, tile = i / a->n_span % a->n_tile, share = i / a->n_span / a->n_tile;
     int64_t first_head = share % a->n_share * TASK_HEADS;
     struct queries x = {.head_kv = share / a->n_share, .t0 = tile * a->tile_tokens};
     x.n_t = min_i64(a->m - x.t0, a->tile_tokens);
     x.head = x.head_kv * a->n_group + first_head;
     x.n_head = min_i64(a->n_group - first_head, TASK_HEADS);
     x.pos = (const int32_t *)tensor_data(&a->op->in[1]) + x.t0;
-    x.acc = a->work + (size_t)thread * a->work_elems;
-    x.partial = x.acc + TASK_QUERIES * a->dv;
-    x.decoded = x.partial + KERNEL_ATTN_QUERIES * a->dv;
-    for (int64_t i = 0; i < x.n_t * x.n_head; i++)
-        x.max[i] = -INFINITY;
-    memset(x.acc, 0, (size_t)(x.n_t * x.n_head * a->dv) * sizeof *x.acc);
     for (int64_t t = 1; t < x.n_t; t++)
         assert(x.pos[t] > x.pos[t - 1]);
-    for (int64_t p0 = first_block(a, &x); p0 <= x.pos[x.n_t - 1]; p0 += KERNEL_ATTN_BLOCK)
-        visit_block(a, &x, p0);
-    finish(a, &x);
+    float *work = a->work + (size_t)thread * a->work_elems;
+    size_t softmax = softmax_elems(TASK_QUERIES, a->dv);
+    x.span = softmax_at(work, n_query(&x), a->dv);
+    x.all = softmax_at(work + softmax, n_query(&x), a->dv);
+    x.partial = work + 2 * softmax;
+    x.decoded = x.partial + KERNEL_ATTN_QUERIES * a->dv;
+    if (a->n_span > 1)
+        one_span(a, &x, share, span);
+    else
+        all_spans(a, &x);
+}
+
+/* Shares a single token's spans out where there are too few tasks without. There is room for as many as the cache
+ * holds, so that a token allocates no more than the one before. False: out of memory, which the device reports. */
+static bool share_spans(struct attention *a, int64_t n_task, int64_t n_row)
+{
+    a->n_span = 1;
+    if (a->m > 1 || n_task >= TASKS_PER_THREAD * pool_n_used(a->c->pool) || pool_n_used(a->c->pool) == 1)
+        return true;
+    const struct queries x = {.n_t = 1, .pos = tensor_data(&a->op->in[1])};
+    size_t left_bytes = align64((size_t)n_task * sizeof *a->n_left);
+    int64_t most = n_row / ATTENTION_SPAN + 2;
+    a->n_span = last_span(&x) - first_span(a, &x) + 1;
+    a->softmax_elems = softmax_elems(min_i64(a->n_group, TASK_HEADS), a->dv);
+    assert(a->n_span <= most);
+    char *p = cpu_scratch(a->c, SCRATCH_SPANS, left_bytes + (size_t)(n_task * most) * a->softmax_elems * sizeof(float));
+    if (!p)
+        return false;
+    a->n_left = (atomic_int *)p;
+    a->spans = (float *)(p + left_bytes);
+    for (int64_t i = 0; i < n_task; i++)
+        atomic_init(&a->n_left[i], (int)a->n_span);
+    return true;
 }
 
 void cpu_op_attention(struct cpu *c, const struct op *op)
@@ -219,11 +357,12 @@ void cpu_op_attention(struct cpu *c, const struct op *op)
     a.tile_tokens = TASK_QUERIES / min_i64(a.n_group, TASK_HEADS);
     a.n_tile = (a.m + a.tile_tokens - 1) / a.tile_tokens;
     int64_t n_decoded = k->type == ELEM_Q8_0 ? KERNEL_ATTN_BLOCK * (a.dk + a.dv) : 0;
-    int64_t n_work = a.dv * (TASK_QUERIES + KERNEL_ATTN_QUERIES) + n_decoded;
+    int64_t n_work = 2 * (int64_t)softmax_elems(TASK_QUERIES, a.dv) + a.dv * KERNEL_ATTN_QUERIES + n_decoded;
+    int64_t n_task = k->ne[2] * a.n_share * a.n_tile;
     a.work_elems = align64((size_t)n_work * sizeof(float)) / sizeof(float);
     a.work = cpu_scratch(c, SCRATCH_THREAD, a.work_elems * sizeof(float) * (size_t)pool_n_threads(c->pool));
-    if (a.work)
-        pool_run(c->pool, (size_t)(k->ne[2] * a.n_share * a.n_tile), attention_task, &a);
+    if (a.work && share_spans(&a, n_task, a.n_row))
+        pool_run(c->pool, (size_t)(n_task * a.n_span), attention_task, &a);
 }
 
 struct store_loop {

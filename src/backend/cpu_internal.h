@@ -47,6 +47,7 @@ enum cpu_scratch {
     SCRATCH_HIDDEN = SCRATCH_GATHER + QUANT_N_ACT, /* experts' hidden rows */
     SCRATCH_ORDER,                                 /* sorted dispatch: order, counts, offsets */
     SCRATCH_LOGITS,                                /* router logits */
+    SCRATCH_SPANS,                                 /* a token's softmaxes over spans of positions */
     SCRATCH_THREAD,                                /* per thread */
     N_SCRATCH
 };

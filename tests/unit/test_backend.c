@@ -238,6 +238,7 @@ enum { A_POS = 150, A_CTX = 160, A_HEAD = 6, A_HEAD_KV = 2, A_DK = 32, A_DV = 64
 struct attn {
     float q[A_POS * A_HEAD * A_DK], k[A_POS * A_HEAD_KV * A_DK], v[A_POS * A_HEAD_KV * A_DV], sinks[A_HEAD];
     struct tensor tq, tpos, tk, tv, tout, tsinks;
+    int64_t pos0; /* of the first token */
     bool chunked;
 };
 
@@ -307,7 +308,8 @@ static void run_attn(struct fixture *f, const struct attn *a, int64_t window, bo
         .in = {tensor_rows(a->tq, t0, n), pos},
         .out = {out},
         .state = {a->tk, a->tv},
-        .attention = {.n_head = A_HEAD, .scale = A_SCALE, .n_pos = t0 + n, .window = window, .chunked = a->chunked}};
+        .attention = {
+            .n_head = A_HEAD, .scale = A_SCALE, .n_pos = a->pos0 + t0 + n, .window = window, .chunked = a->chunked}};
     if (sinks)
         op.vec[0] = a->tsinks;
     backend_enqueue(f->device, &op);
@@ -408,6 +410,78 @@ static void a_ring_of_positions_gives_the_bits_of_the_whole_cache(void **state)
     }
     free(want);
     free(got);
+}
+
+enum { L_POS = 1300, L_M = 30 }; /* positions in three spans, and the last tokens, which ask */
+
+/* One query of a long context by the definition, in double. */
+static void expected_long(const float *q, const float *k, const float *v, int first, int last, double *y)
+{
+    double sum = 0;
+    memset(y, 0, A_DV * sizeof *y);
+    for (int p = first; p <= last; p++) {
+        double score = 0;
+        for (int i = 0; i < A_DK; i++)
+            score += (double)q[i] * (double)k[p * A_HEAD_KV * A_DK + i];
+        double w = exp(A_SCALE * score);
+        sum += w;
+        for (int i = 0; i < A_DV; i++)
+            y[i] += w * (double)v[p * A_HEAD_KV * A_DV + i];
+    }
+    for (int i = 0; i < A_DV; i++)
+        y[i] /= sum;
+}
+
+/* One token's spans are tasks of their own; together with others it has a task a KV head. */
+static void a_long_context_gives_one_token_the_bits_of_many(void **state)
+{
+    static const int windows[] = {0, 1, 20, 512, 600, 1290};
+    struct fixture *f = *state;
+    struct err e;
+    int32_t pos[L_POS];
+    float *q = calloc(L_M * A_HEAD * A_DK, sizeof *q), *k = calloc(L_POS * A_HEAD_KV * A_DK, sizeof *k);
+    float *v = calloc(L_POS * A_HEAD_KV * A_DV, sizeof *v), *want = calloc(L_M * A_HEAD * A_DV, sizeof *want);
+    float one[A_HEAD * A_DV];
+    struct attn a = {.pos0 = L_POS - L_M}; /* its tensors, for run_attn */
+    for (int t = 0; t < L_POS; t++)
+        pos[t] = t;
+    fill(f, q, L_M * A_HEAD * A_DK);
+    fill(f, k, L_POS * A_HEAD_KV * A_DK);
+    fill(f, v, L_POS * A_HEAD_KV * A_DV);
+    a.tq = tensor_f32(f, A_HEAD * A_DK, L_M, 1, q);
+    a.tout = tensor_f32(f, A_HEAD * A_DV, L_M, 1, NULL);
+    struct tensor all_pos = tensor_i32(f, L_POS, 1, pos), rows_k = tensor_f32(f, A_HEAD_KV * A_DK, L_POS, 1, k);
+    struct tensor rows_v = tensor_f32(f, A_HEAD_KV * A_DV, L_POS, 1, v);
+    a.tpos = all_pos;
+    a.tpos.off_bytes += (size_t)a.pos0 * sizeof(int32_t);
+    a.tpos.ne[0] = L_M;
+    a.tk = tensor_f32(f, A_DK, L_POS, A_HEAD_KV, NULL);
+    a.tv = tensor_f32(f, A_DV, L_POS, A_HEAD_KV, NULL);
+    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {rows_k, all_pos}, .state = {a.tk}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {rows_v, all_pos}, .state = {a.tv}});
+    for (int w = 0; w < 6; w++) {
+        run_attn(f, &a, windows[w], false, 0, L_M, want);
+        for (int t = 0; t < L_M; t++) {
+            int last = L_POS - L_M + t, first = windows[w] && last + 1 > windows[w] ? last + 1 - windows[w] : 0;
+            run_attn(f, &a, windows[w], false, t, 1, one);
+            assert_memory_equal(one, want + (size_t)t * A_HEAD * A_DV, sizeof one);
+            for (int h = 0; h < A_HEAD; h++) {
+                int hk = h / (A_HEAD / A_HEAD_KV);
+                double y[A_DV];
+                expected_long(q + (t * A_HEAD + h) * A_DK, k + hk * A_DK, v + hk * A_DV, first, last, y);
+                for (int i = 0; i < A_DV; i++)
+                    assert_true(fabs((double)one[h * A_DV + i] - y[i]) < 1e-5);
+            }
+        }
+    }
+    assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+    struct tensor *all[] = {&a.tq, &a.tk, &a.tv, &a.tout, &all_pos, &rows_k, &rows_v};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+    free(q);
+    free(k);
+    free(v);
+    free(want);
 }
 
 /* ---- recurrent layers ---------------------------------------------------------------------------------------- */
@@ -878,6 +952,7 @@ int main(void)
         cmocka_unit_test(router_may_weigh_the_chosen_by_a_softmax_of_their_own),
         cmocka_unit_test_setup_teardown(rope_table_mixes_frequencies_as_yarn_says, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(attention_sees_its_window_and_its_sinks, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(a_long_context_gives_one_token_the_bits_of_many, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(a_ring_of_positions_gives_the_bits_of_the_whole_cache, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(convolution_is_causal_and_carries_its_inputs_over, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
