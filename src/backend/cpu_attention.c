@@ -1,7 +1,7 @@
-/* Attention on the CPU: partial softmaxes over blocks of absolute positions, folded in ascending order into one for each
- * span of them, and those into the whole (docs/numerics.md); for a tile of tokens and query heads of one KV head at a
- * time, so that each block of the cache is loaded once for all of them. Where one token would leave threads without
- * work, as KV heads are few, they take a span each. */
+/* Attention on the CPU: partial softmaxes over blocks of absolute positions, folded in ascending order into one for
+ * each span of them, and those into the whole (docs/numerics.md); for a tile of tokens and query heads of one KV head
+ * at a time, so that each block of the cache is loaded once for all of them. Where one token would leave threads
+ * without work, as KV heads are few, they take a span each. */
 #include "backend/cpu_internal.h"
 
 #include <assert.h>
@@ -295,7 +295,8 @@ static void all_spans(const struct attention *a, struct queries *x)
 static void attention_task(void *arg, size_t task, int thread)
 {
     const struct attention *a = arg;
-    int64_t i = (int64_t)task, span = i % a->n_span, tile = i / a->n_span % a->n_tile, share = i / a->n_span / a->n_tile;
+    int64_t span = (int64_t)task % a->n_span, queries = (int64_t)task / a->n_span;
+    int64_t share = queries / a->n_tile, tile = queries % a->n_tile;
     int64_t first_head = share % a->n_share * TASK_HEADS;
     struct queries x = {.head_kv = share / a->n_share, .t0 = tile * a->tile_tokens};
     x.n_t = min_i64(a->m - x.t0, a->tile_tokens);
@@ -318,14 +319,16 @@ static void attention_task(void *arg, size_t task, int thread)
 
 /* Shares a single token's spans out where there are too few tasks without. There is room for as many as the cache
  * holds, so that a token allocates no more than the one before. False: out of memory, which the device reports. */
-static bool share_spans(struct attention *a, int64_t n_task, int64_t n_row)
+static bool share_spans(struct attention *a, int64_t n_task)
 {
+    int n_thread = pool_n_used(a->c->pool);
     a->n_span = 1;
-    if (a->m > 1 || n_task >= TASKS_PER_THREAD * pool_n_used(a->c->pool) || pool_n_used(a->c->pool) == 1)
+    if (a->m > 1 || n_thread == 1 || n_task >= TASKS_PER_THREAD * n_thread)
         return true;
     const struct queries x = {.n_t = 1, .pos = tensor_data(&a->op->in[1])};
+    assert(x.pos);
     size_t left_bytes = align64((size_t)n_task * sizeof *a->n_left);
-    int64_t most = n_row / ATTENTION_SPAN + 2;
+    int64_t most = a->n_row / ATTENTION_SPAN + 2;
     a->n_span = last_span(&x) - first_span(a, &x) + 1;
     a->softmax_elems = softmax_elems(min_i64(a->n_group, TASK_HEADS), a->dv);
     assert(a->n_span <= most);
@@ -361,7 +364,7 @@ void cpu_op_attention(struct cpu *c, const struct op *op)
     int64_t n_task = k->ne[2] * a.n_share * a.n_tile;
     a.work_elems = align64((size_t)n_work * sizeof(float)) / sizeof(float);
     a.work = cpu_scratch(c, SCRATCH_THREAD, a.work_elems * sizeof(float) * (size_t)pool_n_threads(c->pool));
-    if (a.work && share_spans(&a, n_task, a.n_row))
+    if (a.work && share_spans(&a, n_task))
         pool_run(c->pool, (size_t)(n_task * a.n_span), attention_task, &a);
 }
 
