@@ -16,7 +16,7 @@ _Static_assert((int)ATTENTION_SPAN % (int)KERNEL_ATTN_BLOCK == 0, "spans are who
  * out. A token whose tasks are fewer than a thread's TASKS_PER_THREAD has one for each span. */
 enum { TASK_QUERIES = 64, TASK_HEADS = 16, TASKS_PER_THREAD = 4 };
 
-/* The softmaxes of some queries over the positions so far. */
+/* Running softmaxes of some queries. */
 struct softmax {
     float *max, *sum; /* [n] */
     float *acc;       /* [n][dv] */
@@ -35,15 +35,15 @@ struct attention {
     size_t softmax_elems;
 };
 
-/* A task: tokens [t0, t0 + n_t) and query heads [head, head + n_head) of one KV head; of each queries' softmax, tokens
- * first. */
+/* A task: tokens [t0, t0 + n_t) and query heads [head, head + n_head) of one KV head, tokens first, and the queries'
+ * softmaxes. */
 struct queries {
     int64_t head_kv, t0, n_t, head, n_head;
     const int32_t *pos;  /* [n_t] */
-    struct softmax span; /* of the one at hand */
-    struct softmax all;
-    float *partial; /* [KERNEL_ATTN_QUERIES][dv] */
-    float *decoded; /* a block of keys and values */
+    struct softmax span; /* over the span at hand */
+    struct softmax all;  /* over the spans before it */
+    float *partial;      /* [KERNEL_ATTN_QUERIES][dv] */
+    float *decoded;      /* a block of keys and values */
 };
 
 static int64_t n_query(const struct queries *x)

@@ -316,23 +316,38 @@ static void run_attn(struct fixture *f, const struct attn *a, int64_t window, bo
     assert_int_equal(backend_read(f->device, &out, y, &e), ERR_OK);
 }
 
-/* Token t, head h by the definition, in double. */
-static void expected_attn(const struct attn *a, int t, int h, int window, bool sinks, double *y)
+/* A query by the definition, in double, of the positions [first, last]; k and v begin with its KV head of position 0.
+ */
+static void expected_query(const float *q, const float *k, const float *v, int first, int last, const float *sink,
+                           double *y)
 {
-    int hk = h / (A_HEAD / A_HEAD_KV), first = window && t + 1 > window ? t + 1 - window : 0;
-    double sum = sinks ? exp((double)a->sinks[h]) : 0;
+    double sum = sink ? exp((double)*sink) : 0;
     memset(y, 0, A_DV * sizeof *y);
-    for (int p = first; p <= t; p++) {
+    for (int p = first; p <= last; p++) {
         double score = 0;
         for (int i = 0; i < A_DK; i++)
-            score += (double)a->q[(t * A_HEAD + h) * A_DK + i] * (double)a->k[(p * A_HEAD_KV + hk) * A_DK + i];
+            score += (double)q[i] * (double)k[p * A_HEAD_KV * A_DK + i];
         double w = exp(A_SCALE * score);
         sum += w;
         for (int i = 0; i < A_DV; i++)
-            y[i] += w * (double)a->v[(p * A_HEAD_KV + hk) * A_DV + i];
+            y[i] += w * (double)v[p * A_HEAD_KV * A_DV + i];
     }
     for (int i = 0; i < A_DV; i++)
         y[i] /= sum;
+}
+
+/* Compares token t's results with it. k and v: [position][A_HEAD_KV] heads; q: the token's; sinks: NULL or all. */
+static void check_token(const float *got, const float *q, const float *k, const float *v, int t, int window,
+                        const float *sinks)
+{
+    int first = window && t + 1 > window ? t + 1 - window : 0;
+    for (int h = 0; h < A_HEAD; h++) {
+        int hk = h / (A_HEAD / A_HEAD_KV);
+        double want[A_DV];
+        expected_query(q + h * A_DK, k + hk * A_DK, v + hk * A_DV, first, t, sinks ? &sinks[h] : NULL, want);
+        for (int i = 0; i < A_DV; i++)
+            assert_true(fabs((double)got[h * A_DV + i] - want[i]) < 1e-5);
+    }
 }
 
 static void attention_sees_its_window_and_its_sinks(void **state)
@@ -346,12 +361,9 @@ static void attention_sees_its_window_and_its_sinks(void **state)
         for (int w = 0; w < 6; w++)
             for (int sinks = 0; sinks < 2; sinks++) {
                 run_attn(f, a, windows[w], sinks, 0, A_POS, got);
-                for (int i = 0; i < A_POS * A_HEAD; i++) {
-                    double want[A_DV];
-                    expected_attn(a, i / A_HEAD, i % A_HEAD, windows[w], sinks, want);
-                    for (int j = 0; j < A_DV; j++)
-                        assert_true(fabs((double)got[i * A_DV + j] - want[j]) < 1e-5);
-                }
+                for (int t = 0; t < A_POS; t++)
+                    check_token(got + t * A_HEAD * A_DV, a->q + t * A_HEAD * A_DK, a->k, a->v, t, windows[w],
+                                sinks ? a->sinks : NULL);
                 for (int t = 3; t < A_POS; t += 20) { /* the same bits, one token at a time */
                     run_attn(f, a, windows[w], sinks, t, 1, one);
                     assert_memory_equal(one, got + (size_t)t * A_HEAD * A_DV, sizeof one);
@@ -414,40 +426,23 @@ static void a_ring_of_positions_gives_the_bits_of_the_whole_cache(void **state)
 
 enum { L_POS = 1300, L_M = 30 }; /* positions in three spans, and the last tokens, which ask */
 
-/* One query of a long context by the definition, in double. */
-static void expected_long(const float *q, const float *k, const float *v, int first, int last, double *y)
-{
-    double sum = 0;
-    memset(y, 0, A_DV * sizeof *y);
-    for (int p = first; p <= last; p++) {
-        double score = 0;
-        for (int i = 0; i < A_DK; i++)
-            score += (double)q[i] * (double)k[p * A_HEAD_KV * A_DK + i];
-        double w = exp(A_SCALE * score);
-        sum += w;
-        for (int i = 0; i < A_DV; i++)
-            y[i] += w * (double)v[p * A_HEAD_KV * A_DV + i];
-    }
-    for (int i = 0; i < A_DV; i++)
-        y[i] /= sum;
-}
-
 /* One token's spans are tasks of their own; together with others it has a task a KV head. */
 static void a_long_context_gives_one_token_the_bits_of_many(void **state)
 {
     static const int windows[] = {0, 1, 20, 512, 600, 1290};
     struct fixture *f = *state;
-    struct err e;
     int32_t pos[L_POS];
     float *q = calloc(L_M * A_HEAD * A_DK, sizeof *q), *k = calloc(L_POS * A_HEAD_KV * A_DK, sizeof *k);
     float *v = calloc(L_POS * A_HEAD_KV * A_DV, sizeof *v), *want = calloc(L_M * A_HEAD * A_DV, sizeof *want);
     float one[A_HEAD * A_DV];
-    struct attn a = {.pos0 = L_POS - L_M}; /* its tensors, for run_attn */
+    struct attn a = {.pos0 = L_POS - L_M}; /* its tensors and sinks */
     for (int t = 0; t < L_POS; t++)
         pos[t] = t;
     fill(f, q, L_M * A_HEAD * A_DK);
     fill(f, k, L_POS * A_HEAD_KV * A_DK);
     fill(f, v, L_POS * A_HEAD_KV * A_DV);
+    fill(f, a.sinks, A_HEAD);
+    a.tsinks = tensor_f32(f, A_HEAD, 1, 1, a.sinks);
     a.tq = tensor_f32(f, A_HEAD * A_DK, L_M, 1, q);
     a.tout = tensor_f32(f, A_HEAD * A_DV, L_M, 1, NULL);
     struct tensor all_pos = tensor_i32(f, L_POS, 1, pos), rows_k = tensor_f32(f, A_HEAD_KV * A_DK, L_POS, 1, k);
@@ -459,23 +454,16 @@ static void a_long_context_gives_one_token_the_bits_of_many(void **state)
     a.tv = tensor_f32(f, A_DV, L_POS, A_HEAD_KV, NULL);
     backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {rows_k, all_pos}, .state = {a.tk}});
     backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {rows_v, all_pos}, .state = {a.tv}});
-    for (int w = 0; w < 6; w++) {
-        run_attn(f, &a, windows[w], false, 0, L_M, want);
-        for (int t = 0; t < L_M; t++) {
-            int last = L_POS - L_M + t, first = windows[w] && last + 1 > windows[w] ? last + 1 - windows[w] : 0;
-            run_attn(f, &a, windows[w], false, t, 1, one);
-            assert_memory_equal(one, want + (size_t)t * A_HEAD * A_DV, sizeof one);
-            for (int h = 0; h < A_HEAD; h++) {
-                int hk = h / (A_HEAD / A_HEAD_KV);
-                double y[A_DV];
-                expected_long(q + (t * A_HEAD + h) * A_DK, k + hk * A_DK, v + hk * A_DV, first, last, y);
-                for (int i = 0; i < A_DV; i++)
-                    assert_true(fabs((double)one[h * A_DV + i] - y[i]) < 1e-5);
+    for (int w = 0; w < 6; w++)
+        for (int sinks = 0; sinks < 2; sinks++) {
+            run_attn(f, &a, windows[w], sinks, 0, L_M, want);
+            for (int t = 0; t < L_M; t++) {
+                run_attn(f, &a, windows[w], sinks, t, 1, one);
+                assert_memory_equal(one, want + (size_t)t * A_HEAD * A_DV, sizeof one);
+                check_token(one, q + t * A_HEAD * A_DK, k, v, (int)a.pos0 + t, windows[w], sinks ? a.sinks : NULL);
             }
         }
-    }
-    assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
-    struct tensor *all[] = {&a.tq, &a.tk, &a.tv, &a.tout, &all_pos, &rows_k, &rows_v};
+    struct tensor *all[] = {&a.tq, &a.tk, &a.tv, &a.tout, &a.tsinks, &all_pos, &rows_k, &rows_v};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(f->device, &all[i]->buffer);
     free(q);
