@@ -129,9 +129,9 @@ void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
 }
 
 err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                           bool is_packed, int piece, int n_piece, struct err *e)
+                           bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
-    return b->v->bank_fill(b, bank, slot, matrix, src, is_packed, piece, n_piece, e);
+    return b->v->bank_fill(b, bank, slot, matrix, src, is_packed, row0, n_row, e);
 }
 
 const char *op_name(enum op_kind kind)

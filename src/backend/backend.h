@@ -9,7 +9,7 @@
  * The interface refuses to know about models: it sees shapes, not layers. It never reads files: weight bytes arrive
  * through a callback, and the device decides how they lie (layouts, VRAM).
  *
- * Thread-safety: one thread drives a device; backend_bank_fill may run on several threads for different pieces. */
+ * Thread-safety: one thread drives a device; backend_bank_fill may run on several threads for different rows. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -114,11 +114,11 @@ bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct lay
  * memory: backend_bank_fill takes the image's matrices. */
 void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot);
 
-/* Packs one of an expert's matrices (0: gate, 1: up, 2: down; src is the whole of it, in GGUF's order or, is_packed, as
- * it lies in an image) into a slot, or just the piece-th of n_piece pieces of it, so that threads can share the work.
- * The caller makes sure no enqueued operation uses the slot. */
+/* Packs rows [row0, row0 + n_row) of one of an expert's matrices (0: gate, 1: up, 2: down) into a slot. src holds just
+ * these, in GGUF's order or, is_packed, as they lie in an image. row0: a multiple of 16; n_row: too, or up to the last
+ * row. The caller makes sure no enqueued operation uses the slot. */
 MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                                    bool is_packed, int piece, int n_piece, struct err *e);
+                                    bool is_packed, int64_t row0, int64_t n_row, struct err *e);
 
 /* ---- operations ---------------------------------------------------------------------------------------------- */
 

@@ -23,7 +23,7 @@ struct backend_vtable {
     bool (*bank_image)(struct backend *b, const struct bank_desc *d, struct layout_image *out); /* NULL: none */
     void *(*bank_slot)(struct backend *b, struct bank *bank, int64_t slot);
     err_code (*bank_fill)(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                          bool is_packed, int piece, int n_piece, struct err *e);
+                          bool is_packed, int64_t row0, int64_t n_row, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
     bool (*supports)(struct backend *b, const struct op *op);
     uint64_t (*fence)(struct backend *b);

@@ -168,10 +168,10 @@ static bool check_bank_open_slot(struct backend *b, struct bank *bank, int64_t s
 }
 
 static err_code check_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                                bool is_packed, int piece, int n_piece, struct err *e)
+                                bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     for (int i = 0; i < 2; i++)
-        TRY(backend_bank_fill(check_of(b)->side[i], bank->side[i], slot, matrix, src, is_packed, piece, n_piece, e));
+        TRY(backend_bank_fill(check_of(b)->side[i], bank->side[i], slot, matrix, src, is_packed, row0, n_row, e));
     return ERR_OK;
 }
 

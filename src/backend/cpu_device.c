@@ -285,39 +285,26 @@ static void cpu_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slo
     bank->n_open--;
 }
 
-/* The first row of a piece, at the beginning of a group. */
-static int64_t piece_row(int64_t n_row, int piece, int n_piece)
-{
-    int64_t n_group = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS;
-    int64_t row = n_group * piece / n_piece * LAYOUT_R16_ROWS;
-    return row < n_row ? row : n_row;
-}
-
 static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                              bool is_packed, int piece, int n_piece, struct err *e)
+                              bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     const struct cpu *c = cpu_of(b);
     const struct bank_desc *d = &bank->d;
     const struct quant_info *type = matrix == 0 ? d->gate_type : matrix == 1 ? d->up_type : d->down_type;
-    int64_t n_row = matrix < 2 ? d->n_ff : d->n_embd, k = matrix < 2 ? d->n_embd : d->n_ff;
-    int64_t row0 = piece_row(n_row, piece, n_piece), row1 = piece_row(n_row, piece + 1, n_piece);
-    size_t row_bytes = 0;
-    bool ok = quant_row_bytes(type, (uint64_t)k, &row_bytes);
-    assert(ok);
+    int64_t n_all = matrix < 2 ? d->n_ff : d->n_embd, k = matrix < 2 ? d->n_embd : d->n_ff;
     for (int i = 0; i < pool_n_node(c->pool); i++) {
-        int64_t first = cpu_node_row(c, i, n_row), end = cpu_node_row(c, i + 1, n_row);
-        int64_t from = row0 > first ? row0 : first, to = row1 < end ? row1 : end;
+        int64_t first = cpu_node_row(c, i, n_all), end = cpu_node_row(c, i + 1, n_all);
+        int64_t from = row0 > first ? row0 : first, to = row0 + n_row < end ? row0 + n_row : end;
         const struct layout_image *image = &bank->part[i].image;
         char *dst = part_slot(bank, i, slot) + image->off[matrix];
         if (from >= to)
             continue;
+        const char *rows = (const char *)src + packed_bytes(c, type, from - row0, k); /* as many as unpacked */
         if (is_packed)
-            memcpy(dst + packed_bytes(c, type, from - first, k), (const char *)src + packed_bytes(c, type, from, k),
-                   packed_bytes(c, type, to - from, k));
+            memcpy(dst + packed_bytes(c, type, from - first, k), rows, packed_bytes(c, type, to - from, k));
         else
-            layout_pack(image->layout[matrix], type, dst, (const char *)src + (size_t)from * row_bytes,
-                        (uint64_t)(from - first), (uint64_t)(to - from), (uint64_t)(end - first), (uint64_t)k,
-                        c->kernels->r16_put);
+            layout_pack(image->layout[matrix], type, dst, rows, (uint64_t)(from - first), (uint64_t)(to - from),
+                        (uint64_t)(end - first), (uint64_t)k, c->kernels->r16_put);
     }
     return ERR_OK;
 }

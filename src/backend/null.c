@@ -80,7 +80,7 @@ static size_t bank_slot_bytes(struct backend *b, const struct bank_desc *d)
 }
 
 static err_code bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                          bool is_packed, int piece, int n_piece, struct err *e)
+                          bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     return ERR_OK;
 }

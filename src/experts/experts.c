@@ -168,16 +168,43 @@ struct load {
     size_t staging_bytes; /* a thread */
     void (*progress)(void *user, uint64_t n_bytes);
     void *user;
-    atomic_ullong n_read_bytes, n_read;
+    atomic_ullong n_read_bytes;
     atomic_flag failed;
     atomic_bool stop;
     err_code code;
     struct err err;
 };
 
-static struct store_range part_range(const struct store_blob *b, int i, void *dst)
+/* What is read and packed at once: little enough that the processor's cache still has it when it is packed, and enough
+ * that asking for it costs little. Parts with a checksum, and those that lie as in a slot, are read whole. */
+enum { PIECE_BYTES = 1 << 20 };
+
+static size_t n_piece(const struct store_blob *b, const struct store_matrix *m)
 {
-    return (struct store_range){b->part[i].file, b->part[i].offset, b->part[i].n_bytes, dst};
+    return b->packed || b->has_crc || m->n_bytes < 2 * PIECE_BYTES ? 1 : m->n_bytes / PIECE_BYTES;
+}
+
+/* Room in the staging for an expert's pieces. A copy of the expert that fails may be followed by one that needs less,
+ * never by one that needs more. */
+static void make_room(struct load *d, int index, int32_t expert)
+{
+    struct store_blob b;
+    store_expert_blob(d->x->p.store, index, expert, &b);
+    for (int i = 0; i < STORE_N_PART; i++) {
+        const struct store_matrix *m = &store_get_layer(d->x->p.store, index)->part[i];
+        size_t row_bytes = m->n_bytes / m->n_row, n = n_piece(&b, m);
+        size_t room = n > 1 ? m->n_bytes / n + LAYOUT_R16_ROWS * row_bytes : matrix_room(m);
+        d->staging_bytes = room > d->staging_bytes ? room : d->staging_bytes;
+    }
+}
+
+/* Has the drive look for an expert's bytes while the first of them are waited for. */
+static void read_ahead(struct store *store, const struct store_blob *b)
+{
+    struct store_range all[STORE_N_PART];
+    for (int i = 0; i < STORE_N_PART; i++)
+        all[i] = (struct store_range){b->part[i].file, b->part[i].offset, b->part[i].n_bytes, NULL};
+    store_read_ahead(store, all, STORE_N_PART);
 }
 
 /* Reads one part of an expert into its slot: straight, if that is how it lies, or through `staging`, from where it is
@@ -186,47 +213,52 @@ static err_code read_part(struct load *d, int32_t expert, const struct store_blo
                           struct err *e)
 {
     struct experts *x = d->x;
+    int index = x->layers[d->layer].d.index;
+    const struct store_matrix *m = &store_get_layer(x->p.store, index)->part[i];
     struct bank *bank = group_of(x, d->layer)->bank;
     int64_t slot = policy_find(group_of(x, d->layer)->policy, x->layers[d->layer].index, expert);
     char *image = b->packed ? backend_bank_slot(x->p.device, bank, slot) : NULL;
     char *dst = image ? image + b->part[i].at : staging;
-    const struct store_range range = part_range(b, i, dst);
-    TRY(store_read(x->p.store, &range, 1, e));
-    TRY(store_blob_check(x->p.store, x->layers[d->layer].d.index, expert, b, i, dst, e));
-    return image ? ERR_OK : backend_bank_fill(x->p.device, bank, slot, i, dst, b->packed, 0, 1, e);
+    for (size_t p = 0, n = n_piece(b, m), from = 0; p < n; p++) {
+        int64_t row = piece_row(m, p, n), n_row = piece_row(m, p + 1, n) - row;
+        size_t n_bytes = p + 1 < n ? (size_t)n_row * (m->n_bytes / m->n_row) : b->part[i].n_bytes - from;
+        const struct store_range range = {b->part[i].file, b->part[i].offset + from, n_bytes, dst};
+        TRY(store_read(x->p.store, &range, 1, e));
+        TRY(store_blob_check(x->p.store, index, expert, b, i, dst, e));
+        if (!image)
+            TRY(backend_bank_fill(x->p.device, bank, slot, i, dst, b->packed, row, n_row, e));
+        from += n_bytes;
+    }
+    return ERR_OK;
 }
 
-static err_code read_expert(struct load *d, int32_t expert, char *staging, size_t *n_bytes, struct err *e)
+static err_code load_part(struct load *d, int32_t expert, int i, char *staging, size_t *n_bytes, struct err *e)
 {
     struct store *store = d->x->p.store;
     int index = d->x->layers[d->layer].d.index;
-    struct store_range all[STORE_N_PART];
     struct store_blob b;
     err_code code;
     do {
-        code = ERR_OK;
         store_expert_blob(store, index, expert, &b);
-        for (int i = 0; i < STORE_N_PART; i++)
-            all[i] = part_range(&b, i, NULL);
-        store_read_ahead(store, all, STORE_N_PART);
-        for (int i = 0; i < STORE_N_PART && code == ERR_OK; i++)
-            code = read_part(d, expert, &b, i, staging, e);
+        if (i == 0)
+            read_ahead(store, &b);
+        code = read_part(d, expert, &b, i, staging, e);
     } while (code != ERR_OK && store_expert_retry(store, index, expert, &b, e));
-    *n_bytes = blob_bytes(&b);
+    *n_bytes = b.part[i].n_bytes;
     return code == ERR_OK ? ERR_OK : err_prefix(e, "layer %d, expert %d", index, (int)expert);
 }
 
-static void load_task(void *arg, size_t expert, int thread)
+static void load_task(void *arg, size_t task, int thread)
 {
     struct load *d = arg;
     struct err e = {0};
     size_t n;
     if (atomic_load(&d->stop))
         return;
-    err_code code = read_expert(d, (int32_t)expert, d->staging + (size_t)thread * d->staging_bytes, &n, &e);
+    err_code code = load_part(d, (int32_t)(task / STORE_N_PART), (int)(task % STORE_N_PART),
+                              d->staging + (size_t)thread * d->staging_bytes, &n, &e);
     if (code == ERR_OK) {
         uint64_t total = atomic_fetch_add(&d->n_read_bytes, n) + n;
-        atomic_fetch_add(&d->n_read, 1);
         if (d->progress)
             d->progress(d->user, total);
     } else if (!atomic_flag_test_and_set(&d->failed)) {
@@ -268,11 +300,11 @@ static err_code load_groups(struct experts *x, struct load *d, struct err *e)
         if (!group_of(x, i)->resident)
             continue;
         d->layer = i;
-        pool_run(x->p.pool, (size_t)x->layers[i].d.n_expert, load_task, d);
+        pool_run(x->p.pool, STORE_N_PART * (size_t)x->layers[i].d.n_expert, load_task, d);
         write_table(x, &x->layers[i]);
+        x->counters.n_read += x->layers[i].d.n_expert;
     }
     x->counters.n_read_bytes += d->n_read_bytes;
-    x->counters.n_read += d->n_read;
     if (d->code == ERR_OK)
         return ERR_OK;
     for (int i = 0; i < x->n_group; i++)
@@ -283,11 +315,9 @@ static err_code load_groups(struct experts *x, struct load *d, struct err *e)
 err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n_bytes), void *user, struct err *e)
 {
     struct load d = {.x = x, .progress = progress, .user = user, .failed = ATOMIC_FLAG_INIT};
-    for (int i = 0; i < x->n_layer; i++) {
-        const struct store_matrix *part = store_get_layer(x->p.store, x->layers[i].d.index)->part;
-        for (int p = 0; p < STORE_N_PART; p++)
-            d.staging_bytes = matrix_room(&part[p]) > d.staging_bytes ? matrix_room(&part[p]) : d.staging_bytes;
-    }
+    for (int i = 0; i < x->n_layer; i++)
+        for (int32_t j = 0; j < x->layers[i].d.n_expert; j++)
+            make_room(&d, x->layers[i].d.index, j);
     size_t n_bytes = d.staging_bytes * (size_t)pool_n_threads(x->p.pool);
     d.staging = n_bytes ? mem_map(n_bytes, MEM_SCRATCH) : NULL;
     if (n_bytes && !d.staging)

@@ -108,6 +108,13 @@ static inline size_t matrix_room(const struct store_matrix *m)
     return store_read_room(STORE_ALIGN - 1, m->n_bytes + m->n_bytes / m->n_row * LAYOUT_R16_ROWS);
 }
 
+/* The first row of a matrix's piece of n, at the beginning of a group of rows that lie side by side when packed. */
+static inline int64_t piece_row(const struct store_matrix *m, size_t piece, size_t n)
+{
+    uint64_t row = (m->n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * piece / n * LAYOUT_R16_ROWS;
+    return (int64_t)(row < m->n_row ? row : m->n_row);
+}
+
 /* The bytes of an expert in the store. */
 size_t blob_bytes(const struct store_blob *b);
 

@@ -226,17 +226,25 @@ static void check_part(void *arg, size_t task, int thread)
                                                              &f->blob, part_of(r), r->bytes, &e) == ERR_OK;
 }
 
+/* Packs a piece of what was read into the flight's slot. */
+static err_code fill_slot(struct experts *x, const struct flight *f, int part, const char *bytes, size_t piece,
+                          size_t n, struct err *e)
+{
+    const struct store_matrix *m = &store_get_layer(x->p.store, x->layers[f->layer].d.index)->part[part];
+    int64_t row = piece_row(m, piece, n), end = piece_row(m, piece + 1, n);
+    return backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part,
+                             bytes + (uint64_t)row * (m->n_bytes / m->n_row), f->blob.packed, row, end - row, e);
+}
+
 static void pack_piece(void *arg, size_t task, int thread)
 {
     struct landing *l = arg;
     size_t at = task / (size_t)l->n_piece;
     const struct store_read *r = l->done[at];
     const struct flight *f = r->user;
-    struct experts *x = l->x;
     struct err e;
     if (f->part_ok[part_of(r)] && !f->in_slot &&
-        backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part_of(r), r->bytes, f->blob.packed,
-                          (int)(task % (size_t)l->n_piece), l->n_piece, &e) != ERR_OK)
+        fill_slot(l->x, f, part_of(r), r->bytes, task % (size_t)l->n_piece, (size_t)l->n_piece, &e) != ERR_OK)
         atomic_store(&l->failed[at], true);
 }
 
@@ -277,8 +285,7 @@ static err_code explain(struct experts *x, const struct flight *f, struct err *e
     if (r->failure)
         store_read_error(x->p.store, r, e);
     else if (store_blob_check(x->p.store, layer, f->expert, &f->blob, part, r->bytes, e) == ERR_OK)
-        return backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part, r->bytes, f->blob.packed, 0,
-                                 1, e);
+        return fill_slot(x, f, part, r->bytes, 0, 1, e);
     return err_prefix(e, "layer %d, expert %d", layer, (int)f->expert);
 }
 

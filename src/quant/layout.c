@@ -112,45 +112,32 @@ typedef uint32_t u32x4 __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (u32x4){i, j, k, l})
 #endif
 
-/* How a type's vectors are filled: by fours, where that is possible, and one by one. */
-struct r16_plan {
-    struct layout_quads quads;
-    int n_single;
-    uint8_t single[MAX_VEC];
-};
-
-/* The distance of the vectors that hold the dwords after that of vector i; 0: they are not together. */
-static int quad_step(const struct r16 *r, int i)
+/* Quads that together have all dwords: one that is in none yet begins one, or stands as near to its begin as it can. */
+static struct layout_quads r16_quads(const struct r16 *r)
 {
-    enum { FARTHEST = 3 };
-    for (int step = 1; step <= FARTHEST && i + 3 * step < r->n_vec; step++)
-        if (r->off[i + step] == r->off[i] + 4 && r->off[i + 2 * step] == r->off[i] + 8 &&
-            r->off[i + 3 * step] == r->off[i] + 12)
-            return step;
-    return 0;
-}
-
-static struct r16_plan r16_plan(const struct r16 *r)
-{
-    struct r16_plan p = {0};
+    struct layout_quads p = {0};
+    int vec[MAX_BLOCK + 16]; /* that the dword at this byte of a block goes to, or -1 */
     bool done[MAX_VEC] = {false};
-    for (int i = 0; i < r->n_vec; i++) {
-        int step = done[i] ? 0 : quad_step(r, i);
-        if (step) {
-            p.quads.quad[p.quads.n].vec = (uint8_t)i;
-            p.quads.quad[p.quads.n].off = r->off[i];
-            p.quads.quad[p.quads.n++].step = (uint8_t)step;
-            for (int j = 0; j < 4; j++)
-                done[i + j * step] = true;
-        } else if (!done[i]) {
-            p.single[p.n_single++] = (uint8_t)i;
+    memset(vec, -1, sizeof vec);
+    for (int i = 0; i < r->n_vec; i++)
+        vec[r->off[i]] = i;
+    for (int i = 0; i < r->n_vec; i++)
+        for (int off = r->off[i]; !done[i]; off -= 4) {
+            assert(off > r->off[i] - 16 && off >= 0 && p.n < LAYOUT_MAX_QUAD);
+            if (vec[off] < 0 || vec[off + 4] < 0 || vec[off + 8] < 0 || vec[off + 12] < 0)
+                continue;
+            p.quad[p.n].off = (uint16_t)off;
+            for (int j = 0; j < 4; j++) {
+                done[vec[off + 4 * j]] = true;
+                p.quad[p.n].at[j] = (uint16_t)(vec[off + 4 * j] * 64);
+            }
+            p.n++;
         }
-    }
     return p;
 }
 
-/* Four dwords of each of four rows into four vectors, `step` bytes apart. */
-static inline void put_quad(uint8_t *dst, size_t step, const uint8_t *r0, const uint8_t *r1, const uint8_t *r2,
+/* Four dwords of each of four rows into four vectors. */
+static inline void put_quad(uint8_t *dst, const uint16_t at[4], const uint8_t *r0, const uint8_t *r1, const uint8_t *r2,
                             const uint8_t *r3)
 {
     u32x4 a, b, c, d;
@@ -164,10 +151,10 @@ static inline void put_quad(uint8_t *dst, size_t step, const uint8_t *r0, const 
     b = SHUFFLE(ab_low, cd_low, 2, 3, 6, 7);
     c = SHUFFLE(ab_high, cd_high, 0, 1, 4, 5);
     d = SHUFFLE(ab_high, cd_high, 2, 3, 6, 7);
-    memcpy(dst, &a, 16);
-    memcpy(dst + step, &b, 16);
-    memcpy(dst + 2 * step, &c, 16);
-    memcpy(dst + 3 * step, &d, 16);
+    memcpy(dst + at[0], &a, 16);
+    memcpy(dst + at[1], &b, 16);
+    memcpy(dst + at[2], &c, 16);
+    memcpy(dst + at[3], &d, 16);
 }
 
 static void put_quads(const struct layout_quads *p, uint8_t *dst, const uint8_t *src, size_t row, size_t block_bytes,
@@ -177,40 +164,38 @@ static void put_quads(const struct layout_quads *p, uint8_t *dst, const uint8_t 
         for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane += 4)
             for (int i = 0; i < p->n; i++) {
                 const uint8_t *r0 = src + p->quad[i].off + lane * row;
-                put_quad(dst + p->quad[i].vec * 64 + 4 * lane, p->quad[i].step * (size_t)64, r0, r0 + row, r0 + 2 * row,
-                         r0 + 3 * row);
+                put_quad(dst + 4 * lane, p->quad[i].at, r0, r0 + row, r0 + 2 * row, r0 + 3 * row);
             }
 }
 
-/* The tails of a block of 16 rows. With n a constant, because a copy of so few bytes is no call then. */
-static inline void put_tails(uint8_t *dst, const uint8_t *src, size_t row, size_t n)
+/* The tails, n bytes each, of n_block blocks of 16 rows. Eight bytes are put together before they are stored; with n a
+ * constant, because a copy of so few bytes is no call then. */
+static inline void put_tails(uint8_t *dst, const uint8_t *src, size_t row, size_t block, size_t n_block, size_t n)
 {
-    for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane++)
-        memcpy(dst + lane * n, src + lane * row, n);
+    for (size_t b = 0; b < n_block; b++, src += block, dst += LAYOUT_R16_ROWS * block)
+        for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane += 8 / n) {
+            uint8_t eight[8];
+            for (size_t i = 0; i < 8 / n; i++)
+                memcpy(eight + i * n, src + (lane + i) * row, n);
+            memcpy(dst + lane * n, eight, 8);
+        }
 }
 
-/* n_block blocks of 16 rows that are `row` bytes apart: the quads, then what is in none, single vectors and tails. */
-static void put_blocks(const struct quant_info *q, const struct r16_plan *p, layout_put_fn *put, uint8_t *dst,
+/* n_block blocks of 16 rows that are `row` bytes apart. */
+static void put_blocks(const struct quant_info *q, const struct layout_quads *p, layout_put_fn *put, uint8_t *dst,
                        const uint8_t *src, size_t row, size_t n_block)
 {
     const struct r16 *r = &r16_types[q->type];
     size_t block = (size_t)q->block_bytes;
-    put(&p->quads, dst, src, row, block, n_block);
-    if (p->n_single == 0 && r->tail_bytes == 0)
-        return;
-    for (size_t b = 0; b < n_block; b++, src += block, dst += LAYOUT_R16_ROWS * block) {
-        for (int i = 0; i < p->n_single; i++)
-            for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane++)
-                memcpy(dst + p->single[i] * 64 + 4 * lane, src + lane * row + r->off[p->single[i]], 4);
-        if (r->tail_bytes == 2)
-            put_tails(dst + r->n_vec * 64, src + r->tail_off, row, 2);
-        else if (r->tail_bytes == 1)
-            put_tails(dst + r->n_vec * 64, src + r->tail_off, row, 1);
-    }
+    put(p, dst, src, row, block, n_block);
+    if (r->tail_bytes == 2)
+        put_tails(dst + r->n_vec * 64, src + r->tail_off, row, block, n_block, 2);
+    else if (r->tail_bytes == 1)
+        put_tails(dst + r->n_vec * 64, src + r->tail_off, row, block, n_block, 1);
 }
 
 /* A group of 16 rows, `row` bytes apart, of which n are there and the others zeros. */
-static void r16_put(const struct quant_info *q, const struct r16_plan *plan, layout_put_fn *put, uint8_t *group,
+static void r16_put(const struct quant_info *q, const struct layout_quads *quads, layout_put_fn *put, uint8_t *group,
                     const uint8_t *src, size_t row, uint64_t n, uint64_t k)
 {
     size_t head = (size_t)q->head_bytes, block = (size_t)q->block_bytes;
@@ -221,13 +206,13 @@ static void r16_put(const struct quant_info *q, const struct r16_plan *plan, lay
     group += head * LAYOUT_R16_ROWS;
     src += head;
     if (n >= LAYOUT_R16_ROWS) {
-        put_blocks(q, plan, put, group, src, row, n_block);
+        put_blocks(q, quads, put, group, src, row, n_block);
         return;
     }
     for (uint64_t b = 0; b < n_block; b++, src += block, group += LAYOUT_R16_ROWS * block) {
         for (size_t lane = 0; lane < n; lane++)
             memcpy(few + lane * block, src + lane * row, block);
-        put_blocks(q, plan, put, group, few, block, 1);
+        put_blocks(q, quads, put, group, few, block, 1);
     }
 }
 
@@ -256,10 +241,10 @@ void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst
         return;
     }
     assert(row0 % LAYOUT_R16_ROWS == 0 && (n % LAYOUT_R16_ROWS == 0 || row0 + n == n_row));
-    const struct r16_plan plan = r16_plan(&r16_types[q->type]);
+    const struct layout_quads quads = r16_quads(&r16_types[q->type]);
     for (uint64_t i = 0; i < n; i += LAYOUT_R16_ROWS)
-        r16_put(q, &plan, put ? put : put_quads, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row, row,
-                n - i, k);
+        r16_put(q, &quads, put ? put : put_quads, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row,
+                row, n - i, k);
 }
 
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,

@@ -27,12 +27,12 @@ bool layout_supports(enum quant_layout layout, const struct quant_info *q);
  */
 bool layout_bytes(enum quant_layout layout, const struct quant_info *q, uint64_t n_row, uint64_t k, size_t *out);
 
-/* What R16 is mostly made of: four dwords that stand together in the rows' blocks, `off` bytes into them, go to four
- * vectors that are `step` apart, beginning with `vec`. */
+/* What R16 is made of: four dwords that stand together in the rows' blocks, `off` bytes into them, go to vectors `at`
+ * these bytes of the block of 16 rows. A dword may be in two quads, where their number is no multiple of four. */
 struct layout_quads {
     int n;
     struct {
-        uint8_t vec, step, off;
+        uint16_t off, at[4];
     } quad[LAYOUT_MAX_QUAD];
 };
 

@@ -651,10 +651,12 @@ static struct moe *open_moe(struct fixture *f)
         fill(f, m->down[i], N_EMBD * N_FF);
         /* expert i lies in slot N_EXPERT - 1 - i, so that ids and slots can't be confused */
         const float *matrices[] = {m->gate[i], m->up[i], m->down[i]};
-        for (int k = 0; k < 6; k++)
+        for (int k = 0; k < 6; k++) {
+            int64_t row0 = k % 2 ? 16 : 0, n_row = k % 2 ? (k < 4 ? N_FF : N_EMBD) - 16 : 16;
+            const float *rows = matrices[k / 2] + row0 * (k < 4 ? N_EMBD : N_FF);
             assert_int_equal(
-                backend_bank_fill(f->device, m->bank, N_EXPERT - 1 - i, k / 2, matrices[k / 2], false, k % 2, 2, &e),
-                ERR_OK);
+                backend_bank_fill(f->device, m->bank, N_EXPERT - 1 - i, k / 2, rows, false, row0, n_row, &e), ERR_OK);
+        }
     }
     for (int i = 0; i < M * N_USED; i++)
         m->ids[i] = (i % N_USED + i / N_USED * 2) % N_EXPERT; /* some experts are busy, all distinct in a token */

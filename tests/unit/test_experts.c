@@ -15,10 +15,11 @@
 #include "kernels/kernels.h"
 #include "store/store_fake.h"
 
-enum { DIM = 16, N_EXPERT = 6, N_LAYER = 2, MATRIX_BYTES = DIM * DIM * 4, N_SLOT = 3, FIRST_LAYER = 4 };
+enum { DIM = 16, LARGE_DIM = 752, N_EXPERT = 6, N_LAYER = 2, N_SLOT = 3, FIRST_LAYER = 4 };
 
 struct fixture {
-    char *bytes; /* [layer][gate, up, down][expert], each filled with its own byte */
+    int64_t dim; /* of square matrices of floats */
+    char *bytes; /* [layer][gate, up, down][expert], nowhere the same */
     struct store_fake_file file;
     struct store_layer layers[FIRST_LAYER + N_LAYER];
     struct expert_layer expert_layers[N_LAYER];
@@ -29,27 +30,34 @@ struct fixture {
     struct err e;
 };
 
-static size_t matrix_off(int layer, int part, int32_t expert)
+static size_t matrix_bytes(const struct fixture *f)
 {
-    return (size_t)((layer * 3 + part) * N_EXPERT + expert) * MATRIX_BYTES;
+    return (size_t)(f->dim * f->dim) * 4;
 }
 
-static int open_with(void **state, int64_t n_slot, bool deterministic)
+static size_t matrix_off(const struct fixture *f, int layer, int part, int32_t expert)
+{
+    return (size_t)((layer * 3 + part) * N_EXPERT + expert) * matrix_bytes(f);
+}
+
+static int open_with(void **state, int64_t dim, int64_t n_slot, bool deterministic)
 {
     struct fixture *f = calloc(1, sizeof *f);
     *state = f;
-    size_t n_bytes = matrix_off(N_LAYER, 0, 0);
+    f->dim = dim;
+    size_t n_bytes = matrix_off(f, N_LAYER, 0, 0);
     f->bytes = calloc(1, n_bytes);
     for (size_t i = 0; i < n_bytes; i++)
-        f->bytes[i] = (char)(i / MATRIX_BYTES + 1);
+        f->bytes[i] = (char)(i * 2654435761u >> 16);
     f->file = (struct store_fake_file){"fake.gguf", f->bytes, n_bytes};
     const struct quant_info *q = quant_info(QUANT_F32);
     for (int l = 0; l < N_LAYER; l++) {
         struct store_layer *s = &f->layers[FIRST_LAYER + l];
-        f->expert_layers[l] = (struct expert_layer){FIRST_LAYER + l, N_EXPERT, 2, {q, q, q, DIM, DIM, 0}};
+        f->expert_layers[l] = (struct expert_layer){FIRST_LAYER + l, N_EXPERT, 2, {q, q, q, dim, dim, 0}};
         s->n_expert = N_EXPERT;
         for (int i = 0; i < 3; i++)
-            s->part[i] = (struct store_matrix){q, DIM, DIM, 0, matrix_off(l, i, 0), MATRIX_BYTES, MATRIX_BYTES};
+            s->part[i] = (struct store_matrix){
+                q, (uint64_t)dim, (uint64_t)dim, 0, matrix_off(f, l, i, 0), matrix_bytes(f), matrix_bytes(f)};
     }
     if (pool_create(&f->pool, 2, &f->e) || backend_cpu_open(&f->device, f->pool, kernels_for(CPU_SCALAR), &f->e) ||
         store_open_fake(&f->store, &f->file, 1, &f->e))
@@ -63,17 +71,17 @@ static int open_with(void **state, int64_t n_slot, bool deterministic)
 
 static int open_three(void **state)
 {
-    return open_with(state, N_SLOT, false);
+    return open_with(state, DIM, N_SLOT, false);
 }
 
 static int open_deterministic(void **state)
 {
-    return open_with(state, N_SLOT, true);
+    return open_with(state, DIM, N_SLOT, true);
 }
 
 static int open_eight(void **state)
 {
-    if (open_with(state, 8, false))
+    if (open_with(state, DIM, 8, false))
         return -1;
     struct fixture *f = *state;
     return experts_open(f->experts, 0, &f->e);
@@ -81,7 +89,7 @@ static int open_eight(void **state)
 
 static int open_shallow(void **state)
 {
-    if (open_with(state, 8, false))
+    if (open_with(state, DIM, 8, false))
         return -1;
     struct fixture *f = *state;
     store_set_queue_params(f->store, &(struct store_queue_params){.depth = 1});
@@ -90,7 +98,13 @@ static int open_shallow(void **state)
 
 static int open_all(void **state)
 {
-    return open_with(state, 0, false);
+    return open_with(state, DIM, 0, false);
+}
+
+/* Matrices that are read and packed in pieces, of 368 and 384 rows. */
+static int open_large(void **state)
+{
+    return open_with(state, LARGE_DIM, 0, false);
 }
 
 static int close_fixture(void **state)
@@ -123,7 +137,7 @@ static void check_slot(struct fixture *f, int layer, int32_t expert, int32_t slo
     struct layout_image image;
     assert_true(backend_bank_image(f->device, &f->expert_layers[0].shape, &image));
     for (int i = 0; i < 3; i++)
-        assert_memory_equal(p + image.off[i], f->bytes + matrix_off(layer, i, expert), MATRIX_BYTES);
+        assert_memory_equal(p + image.off[i], f->bytes + matrix_off(f, layer, i, expert), matrix_bytes(f));
 }
 
 /* A whole turn for one token; the number of misses it took. Every expert is given once, with its own bytes. */
@@ -163,7 +177,7 @@ static void least_recently_used_goes_first(void **state)
     struct experts_counters c = experts_counters(f->experts);
     assert_int_equal(c.n_evicted, 2);
     assert_int_equal(c.n_read, 5);
-    assert_int_equal(c.n_read_bytes, 5 * 3 * MATRIX_BYTES);
+    assert_int_equal(c.n_read_bytes, 5 * 3 * matrix_bytes(f));
     assert_int_equal(c.n_decode_miss, 5);
 }
 
@@ -346,7 +360,7 @@ static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
     int64_t n;
     err_code code;
     use(f, 0, 1, -1);
-    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_ERROR, 0, matrix_off(0, 1, 5) + 7, 0, 1});
+    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_ERROR, 0, matrix_off(f, 0, 1, 5) + 7, 0, 1});
     experts_begin(f->experts, 0, ids, 1, 3);
     while ((code = experts_next(f->experts, table, &n, &f->e)) == ERR_OK)
         assert_true(n > 0 && table[5] < 0);
@@ -366,7 +380,7 @@ static void a_wrong_guess_may_fail_in_silence(void **state)
 {
     struct fixture *f = *state;
     const int32_t guess[1] = {3};
-    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_SHORT, 0, matrix_off(1, 0, 3), 0, 1});
+    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_SHORT, 0, matrix_off(f, 1, 0, 3), 0, 1});
     use(f, 0, 0, -1);
     experts_prefetch(f->experts, 1, guess, 1, false);
     assert_int_equal(use(f, 0, 0, 1), 1);
@@ -524,7 +538,7 @@ static void all_experts_are_resident_after_loading(void **state)
 static void failed_load_is_reported(void **state)
 {
     struct fixture *f = *state;
-    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_SHORT, 0, matrix_off(0, 0, 3) + 1, 0, 1});
+    store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_SHORT, 0, matrix_off(f, 0, 0, 3) + 1, 0, 1});
     assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_IO);
     assert_non_null(strstr(f->e.text, "layer 4, expert 3"));
     assert_null(experts_resident(f->experts, 0));
@@ -607,6 +621,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(after_forgetting_nothing_is_there_and_nothing_known, open_deterministic,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(all_experts_are_resident_after_loading, open_all, close_fixture),
+        cmocka_unit_test_setup_teardown(all_experts_are_resident_after_loading, open_large, close_fixture),
         cmocka_unit_test_setup_teardown(failed_load_is_reported, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(a_warm_start_finds_what_was_used_most, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(memory_that_is_asked_back_is_given, open_all, close_fixture),

@@ -15,15 +15,15 @@ static inline void store(uint8_t *p, __m256i a)
 }
 
 /* A quad of eight rows: transposed in each half, four rows' dwords are in the order of the rows. */
-static inline void put_quad(uint8_t *dst, size_t step, const uint8_t *src, size_t row)
+static inline void put_quad(uint8_t *const dst[4], size_t half, const uint8_t *src, size_t row)
 {
     __m256i a = load(src, row), b = load(src + row, row), c = load(src + 2 * row, row), d = load(src + 3 * row, row);
     __m256i ab_low = _mm256_unpacklo_epi32(a, b), ab_high = _mm256_unpackhi_epi32(a, b);
     __m256i cd_low = _mm256_unpacklo_epi32(c, d), cd_high = _mm256_unpackhi_epi32(c, d);
-    store(dst, _mm256_unpacklo_epi64(ab_low, cd_low));
-    store(dst + step, _mm256_unpackhi_epi64(ab_low, cd_low));
-    store(dst + 2 * step, _mm256_unpacklo_epi64(ab_high, cd_high));
-    store(dst + 3 * step, _mm256_unpackhi_epi64(ab_high, cd_high));
+    store(dst[0] + half, _mm256_unpacklo_epi64(ab_low, cd_low));
+    store(dst[1] + half, _mm256_unpackhi_epi64(ab_low, cd_low));
+    store(dst[2] + half, _mm256_unpacklo_epi64(ab_high, cd_high));
+    store(dst[3] + half, _mm256_unpackhi_epi64(ab_high, cd_high));
 }
 
 void r16_put_avx2(const struct layout_quads *p, uint8_t *dst, const uint8_t *src, size_t row, size_t block_bytes,
@@ -31,9 +31,10 @@ void r16_put_avx2(const struct layout_quads *p, uint8_t *dst, const uint8_t *src
 {
     for (size_t b = 0; b < n_block; b++, src += block_bytes, dst += LAYOUT_R16_ROWS * block_bytes)
         for (int i = 0; i < p->n; i++) {
-            uint8_t *vectors = dst + p->quad[i].vec * 64;
-            size_t step = p->quad[i].step * (size_t)64;
-            put_quad(vectors, step, src + p->quad[i].off, row);
-            put_quad(vectors + 32, step, src + p->quad[i].off + 8 * row, row);
+            const uint8_t *rows = src + p->quad[i].off;
+            const uint16_t *at = p->quad[i].at;
+            uint8_t *const to[4] = {dst + at[0], dst + at[1], dst + at[2], dst + at[3]};
+            put_quad(to, 0, rows, row);
+            put_quad(to, 32, rows + 8 * row, row);
         }
 }
