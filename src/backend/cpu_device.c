@@ -147,6 +147,48 @@ static void place_weight(struct cpu *c, struct weight *w)
     }
 }
 
+/* Routers, for one, are BF16 when a model is trained and F32 in its file. They lose nothing as BF16 again: products are
+ * the same to the bit (docs/numerics.md), and one token reads half of the bytes. */
+struct narrowing {
+    const struct weight *from;
+    struct weight to;
+    int64_t chunk_rows;
+    atomic_bool lossy;
+};
+
+static void narrow_chunk(void *arg, size_t task, int thread)
+{
+    struct narrowing *n = arg;
+    int64_t row0 = (int64_t)task * n->chunk_rows, n_row = n->from->n_row - row0, k = n->from->k;
+    const uint32_t *from = (const uint32_t *)n->from->data + row0 * k;
+    uint16_t *to = (uint16_t *)n->to.data + row0 * k;
+    uint32_t lost = 0;
+    for (int64_t r = 0; r < n_row && r < n->chunk_rows && !atomic_load(&n->lossy); r++, from += k, to += k) {
+        for (int64_t i = 0; i < k; i++) {
+            to[i] = (uint16_t)(from[i] >> 16);
+            lost |= from[i] << 16;
+        }
+        if (lost)
+            atomic_store(&n->lossy, true);
+    }
+}
+
+static void narrow(struct cpu *c, struct weight *w, int64_t chunk_rows)
+{
+    struct narrowing n = {.from = w, .to = *w, .chunk_rows = chunk_rows};
+    n.to.type = quant_info(QUANT_BF16);
+    n.to.n_bytes = w->n_bytes / 2;
+    n.to.data = mem_map(n.to.n_bytes, MEM_WEIGHTS);
+    if (!n.to.data)
+        return;
+    place_weight(c, &n.to);
+    pool_run(c->pool, (size_t)((w->n_row + chunk_rows - 1) / chunk_rows), narrow_chunk, &n);
+    struct weight *unused = atomic_load(&n.lossy) ? &n.to : w;
+    mem_unmap(unused->data, unused->n_bytes, MEM_WEIGHTS);
+    if (unused == w)
+        *w = n.to;
+}
+
 static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                                 struct weight **out, struct err *e)
 {
@@ -178,6 +220,8 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
         cpu_weight_close(b, w);
         return err_set(e, l.code, "%s", l.err.text);
     }
+    if (d->type->type == QUANT_F32)
+        narrow(c, w, l.chunk_rows);
     *out = w;
     return ERR_OK;
 }

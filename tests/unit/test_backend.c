@@ -827,6 +827,37 @@ static void failed_read_fails_the_load(void **state)
     assert_string_equal(e.text, "the disk is gone");
 }
 
+/* Floats whose lower half is empty take half of the room, and the products are the same to the bit. */
+static void floats_that_fit_bf16_are_kept_so(void **state)
+{
+    enum { N_ROW = 200, LAST = N_ROW - 1 };
+    struct fixture *f = *state;
+    struct err e;
+    float w[N_ROW * N_EMBD], x[M * N_EMBD], y[2][M * N_ROW];
+    fill(f, w, N_ROW * N_EMBD);
+    fill(f, x, M * N_EMBD);
+    for (int i = 0; i < N_ROW * N_EMBD; i++) {
+        uint32_t bits;
+        memcpy(&bits, &w[i], 4);
+        bits &= 0xffff0000;
+        memcpy(&w[i], &bits, 4);
+    }
+    struct tensor tx = tensor_f32(f, N_EMBD, M, 1, x), ty = tensor_f32(f, N_ROW, M, 1, NULL);
+    for (int i = 0; i < 2; i++) {
+        size_t before = mem_mapped_bytes(MEM_WEIGHTS);
+        struct weight *weight = weight_f32(f, N_ROW, w);
+        assert_int_equal(mem_mapped_bytes(MEM_WEIGHTS) - before, mem_length(sizeof w / (i == 0 ? 2 : 1)));
+        backend_enqueue(f->device, &(struct op){.kind = OP_MATMUL, .in = {tx}, .out = {ty}, .weight = {weight}});
+        assert_int_equal(backend_read(f->device, &ty, y[i], &e), ERR_OK);
+        backend_weight_close(f->device, &weight);
+        w[N_ROW * N_EMBD - 1] = 0.1f; /* one that does not fit, in the last row */
+    }
+    for (int t = 0; t < M; t++)
+        assert_memory_equal(y[0] + t * N_ROW, y[1] + t * N_ROW, LAST * sizeof(float));
+    backend_buffer_close(f->device, &tx.buffer);
+    backend_buffer_close(f->device, &ty.buffer);
+}
+
 /* ---- the checking device ------------------------------------------------------------------------------------- */
 
 static void off_by_a_percent(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
@@ -952,6 +983,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(experts_of_an_empty_wave_compute_nothing, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(combine_adds_in_rank_order_and_shared_last, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(failed_read_fails_the_load, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(floats_that_fit_bf16_are_kept_so, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(rope_table_lengthens_with_the_position, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(attention_begins_anew_with_each_chunk, open_cpu, close_cpu),
         cmocka_unit_test(null_device_holds_nothing),
