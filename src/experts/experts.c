@@ -198,13 +198,18 @@ static void make_room(struct load *d, int index, int32_t expert)
     }
 }
 
-/* Has the drive look for an expert's bytes while the first of them are waited for. */
-static void read_ahead(struct store *store, const struct store_blob *b)
+/* Has the drive look for an expert's bytes, if there is one, before they are waited for. */
+static void read_ahead(struct load *d, int32_t expert)
 {
+    const struct expert_layer *l = &d->x->layers[d->layer].d;
     struct store_range all[STORE_N_PART];
+    struct store_blob b;
+    if (expert >= l->n_expert)
+        return;
+    store_expert_blob(d->x->p.store, l->index, expert, &b);
     for (int i = 0; i < STORE_N_PART; i++)
-        all[i] = (struct store_range){b->part[i].file, b->part[i].offset, b->part[i].n_bytes, NULL};
-    store_read_ahead(store, all, STORE_N_PART);
+        all[i] = (struct store_range){b.part[i].file, b.part[i].offset, b.part[i].n_bytes, NULL};
+    store_read_ahead(d->x->p.store, all, STORE_N_PART);
 }
 
 /* Reads one part of an expert into its slot: straight, if that is how it lies, or through `staging`, from where it is
@@ -238,10 +243,12 @@ static err_code load_part(struct load *d, int32_t expert, int i, char *staging, 
     int index = d->x->layers[d->layer].d.index;
     struct store_blob b;
     err_code code;
+    if (i == 0) {
+        read_ahead(d, expert);
+        read_ahead(d, expert + 1); /* the drive works on while this one is packed */
+    }
     do {
         store_expert_blob(store, index, expert, &b);
-        if (i == 0)
-            read_ahead(store, &b);
         code = read_part(d, expert, &b, i, staging, e);
     } while (code != ERR_OK && store_expert_retry(store, index, expert, &b, e));
     *n_bytes = b.part[i].n_bytes;
