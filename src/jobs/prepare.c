@@ -60,13 +60,17 @@ static err_code open_source(struct prepare *x, struct err *e)
     return x->crc ? ERR_OK : err_nomem(e, x->wanted.n_experts * sizeof *x->crc, "checksums");
 }
 
-/* Each drive's share of a striped store: as fast as it reads, and alike where that can't be measured. */
+/* Each drive's share of a striped store: as fast as it reads, and alike where that can't be measured. Directories of
+ * one file system are one drive, measured once: what it gives to one of them in a bad moment isn't its speed. */
 static void set_shares(struct prepare *x)
 {
     double speed[STORE_MAX_DIRS], sum = 0;
     bool known = true;
     for (int i = 0; i < x->n_targets; i++) {
-        speed[i] = x->p->mirror || x->n_targets == 1 ? 0 : measure_drive(x->p->dirs[i]);
+        int j = 0;
+        while (x->targets[j].file_system != x->targets[i].file_system)
+            j++;
+        speed[i] = j < i ? speed[j] : measure_drive(x->p->dirs[i]);
         known = known && speed[i] > 0;
         sum += speed[i];
     }
@@ -244,7 +248,8 @@ err_code prepare_run(const struct prepare_params *p, struct prepare_result *out,
         x->n_targets++;
         TRY_OUT(target_open(&x->targets[k], p->dirs[k], &x->wanted, e));
     }
-    set_shares(x);
+    if (!p->mirror && p->n_dirs > 1)
+        set_shares(x);
     plan(x, out);
     TRY_OUT(targets_check_space(x->targets, x->n_targets, e));
     TRY_OUT(make_work(x, e));

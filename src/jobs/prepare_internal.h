@@ -2,12 +2,15 @@
 #ifndef JOBS_PREPARE_INTERNAL_H
 #define JOBS_PREPARE_INTERNAL_H
 
+#include <sys/types.h>
+
 #include "store/manifest.h"
 
 struct target {
     const char *dir; /* borrowed */
     char *path, *part_path, *data_path;
     int fd;            /* of the data, locked; -1: not open */
+    dev_t file_system; /* that the data lie on */
     struct manifest m; /* what is safely there */
     uint64_t *planned; /* [n_experts] where the others will be, or MANIFEST_ABSENT */
     uint64_t end;      /* of the data, with all that is planned */

@@ -37,23 +37,20 @@ static err_code open_data(struct target *t, struct err *e)
 }
 
 /* Experts that lie beyond the end of the data are not there. */
-static err_code drop_missing(struct target *t, struct err *e)
+static void drop_missing(struct target *t, uint64_t n_bytes)
 {
-    struct stat st;
-    if (fstat(t->fd, &st) != 0)
-        return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
     for (int l = 0; l < t->m.n_layers; l++)
         for (int i = 0; i < t->m.layers[l].n_expert; i++) {
             uint64_t *place = &t->m.place[t->m.layers[l].first + (size_t)i];
-            if (*place != MANIFEST_ABSENT && *place + t->m.layers[l].image.n_bytes > (uint64_t)st.st_size)
+            if (*place != MANIFEST_ABSENT && *place + t->m.layers[l].image.n_bytes > n_bytes)
                 *place = MANIFEST_ABSENT;
         }
     t->end = manifest_data_bytes(&t->m);
-    return ERR_OK;
 }
 
 err_code target_open(struct target *t, const char *dir, const struct manifest *wanted, struct err *e)
 {
+    struct stat st;
     *t = (struct target){.dir = dir, .fd = -1};
     t->path = join(dir, MANIFEST_FILE);
     t->part_path = join(dir, MANIFEST_PART);
@@ -69,7 +66,11 @@ err_code target_open(struct target *t, const char *dir, const struct manifest *w
         code = manifest_check(&t->m, t->part_path, wanted, e);
     if (code != ERR_OK)
         return err_prefix(e, "%s holds a store that does not fit; remove it, or choose another directory", dir);
-    return drop_missing(t, e);
+    if (fstat(t->fd, &st) != 0)
+        return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
+    t->file_system = st.st_dev;
+    drop_missing(t, (uint64_t)st.st_size);
+    return ERR_OK;
 }
 
 void target_close(struct target *t)
@@ -95,14 +96,14 @@ void target_plan(struct target *t, size_t index, size_t n_bytes)
 err_code targets_check_space(const struct target *targets, int n, struct err *e)
 {
     for (int i = 0; i < n; i++) {
-        struct stat st, other;
+        struct stat st;
         struct statvfs fs;
         uint64_t need = 0;
-        if (fstat(targets[i].fd, &st) != 0 || fstatvfs(targets[i].fd, &fs) != 0)
+        if (fstatvfs(targets[i].fd, &fs) != 0)
             return err_set(e, ERR_IO, "%s: %s", targets[i].data_path, strerror(errno));
         for (int j = 0; j < n; j++) /* directories may share a file system */
-            if (fstat(targets[j].fd, &other) == 0 && other.st_dev == st.st_dev) {
-                uint64_t has = (uint64_t)other.st_blocks * 512;
+            if (targets[j].file_system == targets[i].file_system && fstat(targets[j].fd, &st) == 0) {
+                uint64_t has = (uint64_t)st.st_blocks * 512;
                 need += targets[j].end > has ? targets[j].end - has : 0;
             }
         uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
