@@ -157,9 +157,9 @@ typedef struct moebius_counters {
     double substitute_ratio_sum;
     int64_t n_spared;
     uint64_t n_backfilled;
-    int64_t stall_ns;                                 /* waiting for reads with nothing to compute */
-    int64_t pack_ns;                                  /* checking and packing what was read */
-    uint64_t expert_bytes, expert_all_bytes;          /* memory for routed experts: now; that all would need */
+    int64_t stall_ns;                        /* waiting for reads with nothing to compute */
+    int64_t arrival_ns;                      /* checking what was read, and packing what was not read into its slot */
+    uint64_t expert_bytes, expert_all_bytes; /* memory for routed experts: now; that all would need */
     uint64_t weight_bytes, context_bytes, work_bytes; /* memory for all other weights, for contexts, to work in */
 } moebius_counters;
 MOEBIUS_API moebius_counters moebius_engine_counters(const moebius_engine *engine);

@@ -123,9 +123,15 @@ bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct lay
     return b->v->bank_image && b->v->bank_image(b, d, out);
 }
 
-void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
+void *backend_bank_room(struct backend *b, struct bank *bank, int64_t slot, int matrix, bool is_packed)
 {
-    return b->v->bank_slot(b, bank, slot);
+    return b->v->bank_room ? b->v->bank_room(b, bank, slot, matrix, is_packed) : NULL;
+}
+
+void backend_bank_adopt(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *bytes,
+                        bool is_packed)
+{
+    b->v->bank_adopt(b, bank, slot, matrix, bytes, is_packed);
 }
 
 err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,

@@ -107,16 +107,23 @@ void backend_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot);
  * past the page cache. */
 enum { BANK_SLOT_ALIGN = 4096 };
 
-/* How an expert lies in a slot: what a prepared store holds. n_bytes: of the slot. False: this device takes experts
- * through backend_bank_fill alone. */
+/* How an expert lies in a slot: what a prepared store holds. False: this device takes experts through backend_bank_fill
+ * alone. */
 bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out);
-/* The slot's memory, to read an image into; only for devices that have an image. NULL where a slot is not one piece of
- * memory: backend_bank_fill takes the image's matrices. */
-void *backend_bank_slot(struct backend *b, struct bank *bank, int64_t slot);
 
-/* Packs rows [row0, row0 + n_row) of one of an expert's matrices (0: gate, 1: up, 2: down) into a slot. src holds just
- * these, in GGUF's order or, is_packed, as they lie in an image. row0: a multiple of 16; n_row: too, or up to the last
- * row. The caller makes sure no enqueued operation uses the slot. */
+/* Where in a slot's memory one of an expert's matrices (0: gate, 1: up, 2: down) may be read to: as it lies in an image
+ * (is_packed), or whole in GGUF's order, with room for all blocks of BANK_SLOT_ALIGN that it has a part in. Aligned to
+ * that. NULL: it goes through backend_bank_fill. */
+void *backend_bank_room(struct backend *b, struct bank *bank, int64_t slot, int matrix, bool is_packed);
+/* Says that it has been read to there, and begins at `bytes`. In GGUF's order it is packed where it lies by the first
+ * operation that uses it: what never is costs nothing, and what has been packed is still in the processor's cache for
+ * the product. The caller makes sure no enqueued operation uses the slot. */
+void backend_bank_adopt(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *bytes,
+                        bool is_packed);
+
+/* Packs rows [row0, row0 + n_row) of one of an expert's matrices into a slot. src holds just these, in GGUF's
+ * order or, is_packed, as they lie in an image. row0: a multiple of 16; n_row: too, or up to the last row. The caller
+ * makes sure no enqueued operation uses the slot. */
 MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
                                     bool is_packed, int64_t row0, int64_t n_row, struct err *e);
 

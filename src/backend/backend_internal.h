@@ -20,8 +20,10 @@ struct backend_vtable {
     bool (*bank_open_slot)(struct backend *b, struct bank *bank, int64_t slot);
     void (*bank_touch_slot)(struct backend *b, struct bank *bank, int64_t slot); /* NULL: nothing to do */
     void (*bank_shut_slot)(struct backend *b, struct bank *bank, int64_t slot);
-    bool (*bank_image)(struct backend *b, const struct bank_desc *d, struct layout_image *out); /* NULL: none */
-    void *(*bank_slot)(struct backend *b, struct bank *bank, int64_t slot);
+    bool (*bank_image)(struct backend *b, const struct bank_desc *d, struct layout_image *out);         /* NULL: none */
+    void *(*bank_room)(struct backend *b, struct bank *bank, int64_t slot, int matrix, bool is_packed); /* NULL: none */
+    void (*bank_adopt)(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *bytes,
+                       bool is_packed);
     err_code (*bank_fill)(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
                           bool is_packed, int64_t row0, int64_t n_row, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);

@@ -254,12 +254,26 @@ static bool cpu_bank_image(struct backend *b, const struct bank_desc *d, struct 
     return true;
 }
 
+/* Slots that lie on one node can be read into. A matrix as read may begin anywhere in its first block of
+ * BANK_SLOT_ALIGN, so each of the three has a block more than in the image. */
+static size_t part_slot_bytes(const struct cpu *c, const struct bank_desc *d, int node)
+{
+    return part_image(c, d, node).n_bytes + (pool_n_node(c->pool) == 1 ? 3 * BANK_SLOT_ALIGN : 0);
+}
+
 static size_t cpu_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
 {
     size_t n = 0;
     for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
-        n += part_image(cpu_of(b), d, i).n_bytes;
+        n += part_slot_bytes(cpu_of(b), d, i);
     return n;
+}
+
+static void cpu_bank_close(struct backend *b, struct bank *bank)
+{
+    mem_unreserve(bank->data, bank->n_bytes, (size_t)bank->n_open * bank->slot_bytes, MEM_EXPERTS);
+    mem_free(bank->slots);
+    mem_free(bank);
 }
 
 static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
@@ -272,17 +286,19 @@ static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, st
     *bank = (struct bank){.d = *d, .slot_bytes = cpu_bank_slot_bytes(b, d)};
     for (int i = 0; i < n_node; i++) {
         bank->part[i].image = part_image(c, d, i);
-        bank->n_bytes += mem_length(bank->part[i].image.n_bytes * (size_t)d->n_slot);
+        bank->part[i].slot_bytes = part_slot_bytes(c, d, i);
+        bank->n_bytes += mem_length(bank->part[i].slot_bytes * (size_t)d->n_slot);
     }
+    bank->slots = mem_calloc((size_t)d->n_slot, sizeof *bank->slots);
     bank->data = mem_reserve(bank->n_bytes);
-    if (!bank->data) {
+    if (!bank->data || !bank->slots) {
         size_t n = bank->n_bytes;
-        mem_free(bank);
+        cpu_bank_close(b, bank);
         return err_nomem(e, n, "routed experts");
     }
     char *data = bank->data;
     for (int i = 0; i < n_node; i++) {
-        size_t n = mem_length(bank->part[i].image.n_bytes * (size_t)d->n_slot);
+        size_t n = mem_length(bank->part[i].slot_bytes * (size_t)d->n_slot);
         bank->part[i].data = data;
         topology_bind_memory(pool_topology(c->pool), data, n, i);
         data += n;
@@ -291,21 +307,10 @@ static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, st
     return ERR_OK;
 }
 
-static void cpu_bank_close(struct backend *b, struct bank *bank)
-{
-    mem_unreserve(bank->data, bank->n_bytes, (size_t)bank->n_open * bank->slot_bytes, MEM_EXPERTS);
-    mem_free(bank);
-}
-
 static char *part_slot(const struct bank *bank, int node, int64_t slot)
 {
     assert(slot >= 0 && slot < bank->d.n_slot);
-    return bank->part[node].data + (size_t)slot * bank->part[node].image.n_bytes;
-}
-
-static void *cpu_bank_slot(struct backend *b, struct bank *bank, int64_t slot)
-{
-    return pool_n_node(cpu_of(b)->pool) == 1 ? part_slot(bank, 0, slot) : NULL;
+    return bank->part[node].data + (size_t)slot * bank->part[node].slot_bytes;
 }
 
 static bool cpu_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot)
@@ -319,14 +324,31 @@ static bool cpu_bank_open_slot(struct backend *b, struct bank *bank, int64_t slo
 static void cpu_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot)
 {
     for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
-        mem_populate(part_slot(bank, i, slot), bank->part[i].image.n_bytes);
+        mem_populate(part_slot(bank, i, slot), bank->part[i].slot_bytes);
 }
 
 static void cpu_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot)
 {
     for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
-        mem_decommit(part_slot(bank, i, slot), bank->part[i].image.n_bytes, MEM_EXPERTS);
+        mem_decommit(part_slot(bank, i, slot), bank->part[i].slot_bytes, MEM_EXPERTS);
     bank->n_open--;
+}
+
+static void *cpu_bank_room(struct backend *b, struct bank *bank, int64_t slot, int matrix, bool is_packed)
+{
+    if (pool_n_node(cpu_of(b)->pool) > 1)
+        return NULL;
+    return part_slot(bank, 0, slot) + bank->part[0].image.off[matrix] + (is_packed ? 0 : matrix * BANK_SLOT_ALIGN);
+}
+
+static void cpu_bank_adopt(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *bytes,
+                           bool is_packed)
+{
+    const struct layout_image *image = &bank->part[0].image;
+    bank->slots[slot][matrix] = (struct bank_matrix){
+        .shift = (size_t)((const char *)bytes - (part_slot(bank, 0, slot) + image->off[matrix])),
+        .is_raw = !is_packed && image->layout[matrix] != LAYOUT_ROWS,
+    };
 }
 
 static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
@@ -334,8 +356,10 @@ static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot
 {
     const struct cpu *c = cpu_of(b);
     const struct bank_desc *d = &bank->d;
-    const struct quant_info *type = matrix == 0 ? d->gate_type : matrix == 1 ? d->up_type : d->down_type;
-    int64_t n_all = matrix < 2 ? d->n_ff : d->n_embd, k = matrix < 2 ? d->n_embd : d->n_ff;
+    const struct quant_info *type = bank_matrix_type(d, matrix);
+    int64_t n_all = bank_matrix_rows(d, matrix), k = bank_matrix_k(d, matrix);
+    if (row0 == 0 && n_row > 0) /* several threads may fill rows; one says where they lie */
+        bank->slots[slot][matrix] = (struct bank_matrix){0};
     for (int i = 0; i < pool_n_node(c->pool); i++) {
         int64_t first = cpu_node_row(c, i, n_all), end = cpu_node_row(c, i + 1, n_all);
         int64_t from = row0 > first ? row0 : first, to = row0 + n_row < end ? row0 + n_row : end;
@@ -424,7 +448,8 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .bank_touch_slot = cpu_bank_touch_slot,
         .bank_shut_slot = cpu_bank_shut_slot,
         .bank_image = cpu_bank_image,
-        .bank_slot = cpu_bank_slot,
+        .bank_room = cpu_bank_room,
+        .bank_adopt = cpu_bank_adopt,
         .bank_fill = cpu_bank_fill,
         .enqueue = cpu_enqueue,
         .supports = cpu_supports,

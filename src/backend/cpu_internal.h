@@ -25,18 +25,41 @@ struct weight {
 /* What of a bank lies on one memory node: some rows of each expert's matrices (cpu_node_row), slot after slot, each
  * matrix's as if they were a matrix of their own. */
 struct bank_part {
-    struct layout_image image; /* of a slot */
+    struct layout_image image;
+    size_t slot_bytes; /* the image, and room to read matrices into */
     char *data;
+};
+
+/* Where a matrix begins in its slot, counted from its place in the image, and whether it lies there as it was read, to
+ * be packed by the first operation that uses it. */
+struct bank_matrix {
+    size_t shift;
+    bool is_raw;
 };
 
 struct bank {
     struct bank_desc d;
+    struct bank_matrix (*slots)[3];           /* [n_slot] */
     struct bank_part part[TOPOLOGY_MAX_NODE]; /* [pool_n_node] */
     size_t slot_bytes;                        /* of all parts */
     char *data;
     size_t n_bytes; /* reserved */
     int64_t n_open; /* slots that count */
 };
+
+/* Of an expert's matrices 0 (gate), 1 (up) and 2 (down). */
+static inline const struct quant_info *bank_matrix_type(const struct bank_desc *d, int matrix)
+{
+    return matrix == 0 ? d->gate_type : matrix == 1 ? d->up_type : d->down_type;
+}
+static inline int64_t bank_matrix_k(const struct bank_desc *d, int matrix)
+{
+    return matrix < 2 ? d->n_embd : d->n_ff;
+}
+static inline int64_t bank_matrix_rows(const struct bank_desc *d, int matrix)
+{
+    return matrix < 2 ? d->n_ff : d->n_embd;
+}
 
 /* Work space that an operation needs besides its tensors: one block a purpose, grown when a bigger one is asked for
  * and kept, so that decode allocates nothing after its first step. */
@@ -49,6 +72,7 @@ enum cpu_scratch {
     SCRATCH_LOGITS,                                /* router logits */
     SCRATCH_SPANS,                                 /* a token's softmaxes over spans of positions */
     SCRATCH_THREAD,                                /* per thread */
+    SCRATCH_PACK,                                  /* per thread: 16 rows of an expert's matrix */
     N_SCRATCH
 };
 

@@ -48,6 +48,7 @@ void cpu_op_route(struct cpu *c, const struct op *op)
  * is a token-expert pair, in sorted dispatch an expert with all its pairs, which stand together in expert order. */
 struct item {
     int32_t slot, expert;
+    bool is_again;   /* an item before this one has the same expert */
     int32_t row0, n; /* rows of the hidden block, and of the gathered activations in sorted dispatch */
 };
 
@@ -59,7 +60,7 @@ struct node_rows {
 struct experts {
     struct cpu *c;
     const struct op *op;
-    const struct bank *bank;
+    struct bank *bank;
     bool sorted;
     int64_t k, n_item, n_pair;
     struct item *items;   /* [n_item] */
@@ -69,6 +70,8 @@ struct experts {
     int64_t chunk_rows, n_walked; /* matrices of an item that a loop walks through, one after the other */
     struct node_rows rows[TOPOLOGY_MAX_NODE];
     size_t first_task[TOPOLOGY_MAX_NODE + 1];
+    char *pack_tile; /* a thread pack_bytes; NULL: no expert's matrix is raw */
+    size_t pack_bytes;
     float *work; /* sorted: two tiles a thread of TILE_TOKENS x chunk */
     /* direct: */
     float *up;          /* [n_pair][n_ff] */
@@ -100,18 +103,43 @@ static struct span span_of(const struct experts *x, size_t task)
     return s;
 }
 
+/* A matrix in a slot, as far as it lies on a node. */
+static char *matrix_data(const struct experts *x, int node, int32_t slot, enum matrix which)
+{
+    const struct bank_part *part = &x->bank->part[node];
+    return part->data + (size_t)slot * part->slot_bytes + part->image.off[which] + x->bank->slots[slot][which].shift;
+}
+
+/* Packs rows of a raw matrix, which then lies on one node. No other task may work on them. */
+static void pack_rows(const struct experts *x, const struct item *it, enum matrix which, int64_t row0, int64_t row1,
+                      int thread)
+{
+    const struct bank_desc *d = &x->bank->d;
+    if (x->bank->slots[it->slot][which].is_raw)
+        layout_pack_in_place(x->bank->part[0].image.layout[which], bank_matrix_type(d, which),
+                             matrix_data(x, 0, it->slot, which), (uint64_t)row0, (uint64_t)(row1 - row0),
+                             (uint64_t)bank_matrix_rows(d, which), (uint64_t)bank_matrix_k(d, which),
+                             x->c->kernels->r16_put, x->pack_tile + (size_t)thread * x->pack_bytes);
+}
+
+/* All tasks on these matrices of the items are done. */
+static void note_packed(const struct experts *x, enum matrix first, enum matrix last)
+{
+    for (int64_t i = 0; x->pack_tile && i < x->n_item; i++)
+        for (enum matrix which = first; which <= last; which++)
+            x->bank->slots[x->items[i].slot][which].is_raw = false;
+}
+
 /* A span's rows of one matrix of its expert, times a tile of its tokens, plus its bias: into a tile [m][chunk]. */
 static void expert_product(const struct experts *x, const struct span *s, enum matrix which,
                            const struct kernel_act *act, int64_t m, float *y)
 {
     const struct bank_desc *d = &x->bank->d;
-    const struct quant_info *type = which == GATE ? d->gate_type : which == UP ? d->up_type : d->down_type;
     const struct item *it = &x->items[s->item];
-    const struct bank_part *part = &x->bank->part[s->node];
     const struct node_rows *r = &x->rows[s->node];
     /* kernels store at y[t * ldy + row]: shift the tile so that the span's first row lands on its first column */
-    const struct kernel_matmul a = {.w = part->data + (size_t)it->slot * part->image.n_bytes + part->image.off[which],
-                                    .k = which == DOWN ? d->n_ff : d->n_embd,
+    const struct kernel_matmul a = {.w = matrix_data(x, s->node, it->slot, which),
+                                    .k = bank_matrix_k(d, which),
                                     .n_row = r->row1 - r->row0,
                                     .row0 = s->row0 - r->row0,
                                     .row1 = s->row1 - r->row0,
@@ -119,11 +147,11 @@ static void expert_product(const struct experts *x, const struct span *s, enum m
                                     .m = m,
                                     .y = y - (s->row0 - r->row0),
                                     .ldy = x->chunk_rows};
-    x->c->kernels->matmul[type->type](&a);
+    x->c->kernels->matmul[bank_matrix_type(d, which)->type](&a);
     const float *bias = tensor_data(&x->op->vec[which]);
     if (!bias)
         return;
-    bias += it->expert * (which == DOWN ? d->n_embd : d->n_ff) + s->row0;
+    bias += it->expert * bank_matrix_rows(d, which) + s->row0;
     for (int64_t t = 0; t < m; t++)
         x->c->kernels->add(y + t * x->chunk_rows, y + t * x->chunk_rows, bias, s->row1 - s->row0);
 }
@@ -149,6 +177,8 @@ static void gate_up_tiles(void *arg, size_t task, int thread)
     const struct item *it = &x->items[s.item];
     float *gate = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
     float *up = gate + TILE_TOKENS * x->chunk_rows;
+    pack_rows(x, it, GATE, s.row0, s.row1, thread);
+    pack_rows(x, it, UP, s.row0, s.row1, thread);
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
         struct kernel_act ga = cpu_act_row(&x->gate_x, it->row0 + i), ua = cpu_act_row(&x->up_x, it->row0 + i);
@@ -169,6 +199,7 @@ static void down_tiles(void *arg, size_t task, int thread)
     const struct item *it = &x->items[s.item];
     float *tile = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
     float *y = tensor_data(&x->op->out[0]);
+    pack_rows(x, it, DOWN, s.row0, s.row1, thread);
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
         struct kernel_act act = cpu_act_row(&x->down_x, it->row0 + i);
@@ -190,6 +221,7 @@ static void gate_up_chunk(void *arg, size_t task, int thread)
     enum matrix which = s.walked == 0 ? GATE : UP;
     float *gate = x->hidden + s.item * d->n_ff, *up = x->up + s.item * d->n_ff;
     struct kernel_act act = cpu_act_row(which == GATE ? &x->gate_x : &x->up_x, x->pair_of_row[s.item] / x->k);
+    pack_rows(x, &x->items[s.item], which, s.row0, s.row1, thread);
     expert_product(x, &s, which, &act, 1, (which == GATE ? gate : up) + s.row0);
     if (atomic_fetch_sub(&x->n_left[s.item], 1) > 1)
         return;
@@ -203,21 +235,25 @@ static void down_chunk(void *arg, size_t task, int thread)
     const struct experts *x = arg;
     struct span s = span_of(x, task);
     struct kernel_act act = cpu_act_row(&x->down_x, s.item);
+    pack_rows(x, &x->items[s.item], DOWN, s.row0, s.row1, thread);
     expert_product(x, &s, DOWN, &act, 1,
                    (float *)tensor_data(&x->op->out[0]) + x->pair_of_row[s.item] * x->bank->d.n_embd + s.row0);
 }
 
 /* ---- the plan: what is computed, in which order */
 
-/* Direct: one item for each pair whose expert has a slot, in token and rank order. */
-static void plan_direct(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair)
+/* Direct: one item for each pair whose expert has a slot, in token and rank order. `seen` has n_expert places. */
+static void plan_direct(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair, int64_t n_expert,
+                        int32_t *seen)
 {
+    memset(seen, 0, (size_t)n_expert * sizeof *seen);
     for (int64_t p = 0; p < n_pair; p++) {
         int32_t slot = slots[ids[p]];
         if (slot < 0)
             continue;
         x->pair_of_row[x->n_item] = (int32_t)p;
-        x->items[x->n_item] = (struct item){.slot = slot, .expert = ids[p], .row0 = (int32_t)x->n_item, .n = 1};
+        x->items[x->n_item] = (struct item){
+            .slot = slot, .expert = ids[p], .is_again = seen[ids[p]]++, .row0 = (int32_t)x->n_item, .n = 1};
         x->n_item++;
     }
     x->n_pair = x->n_item;
@@ -329,13 +365,14 @@ static int64_t cut_items(struct experts *x, int64_t n_row, int64_t k, int n_walk
     return n_chunk;
 }
 
-static void run_tiles(struct experts *x, int64_t n_row, int64_t k, pool_fn *task)
+static bool run_tiles(struct experts *x, int64_t n_row, int64_t k, pool_fn *task)
 {
     cut_items(x, n_row, k, 1);
     size_t tile_bytes = align64((size_t)(TILE_TOKENS * x->chunk_rows) * sizeof *x->work);
     x->work = cpu_scratch(x->c, SCRATCH_THREAD, tile_bytes * 2 * (size_t)pool_n_threads(x->c->pool));
     if (x->work)
         pool_run_nodes(x->c->pool, x->first_task, task, x);
+    return x->work != NULL;
 }
 
 /* Rounds the rows of `in` to what the gate and up products take, by token or, sorted, in expert order. */
@@ -364,7 +401,7 @@ static void observe_experts(const struct experts *x)
     const float *in = tensor_data(&x->op->in[0]), *weights = tensor_data(&x->op->in[3]);
     for (int which = GATE; which <= DOWN; which++) {
         struct observed o = {.tensor = x->op->experts.tensors[which], .n_matrix = n_expert, .n_row = 1, .scale = 1};
-        o.stride = o.k = which == DOWN ? d->n_ff : d->n_embd;
+        o.stride = o.k = bank_matrix_k(d, which);
         for (int64_t i = 0; o.tensor && i < x->n_item; i++)
             for (int64_t r = x->items[i].row0; r < x->items[i].row0 + x->items[i].n; r++) {
                 int32_t pair = x->pair_of_row[r];
@@ -381,10 +418,22 @@ static void run_sorted(struct experts *x)
 {
     const struct bank_desc *d = &x->bank->d;
     enum quant_act kind = x->c->kernels->act[d->down_type->type];
-    run_tiles(x, d->n_ff, d->n_embd, gate_up_tiles);
+    if (!run_tiles(x, d->n_ff, d->n_embd, gate_up_tiles))
+        return;
+    note_packed(x, GATE, UP);
     observe_experts(x);
-    if (cpu_round_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_x))
-        run_tiles(x, d->n_embd, d->n_ff, down_tiles);
+    if (cpu_round_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_x) &&
+        run_tiles(x, d->n_embd, d->n_ff, down_tiles))
+        note_packed(x, DOWN, DOWN);
+}
+
+static void pack_item(void *arg, size_t task, int thread)
+{
+    const struct experts *x = arg;
+    const struct item *it = &x->items[task / 3];
+    enum matrix which = (enum matrix)(task % 3);
+    if (!it->is_again)
+        pack_rows(x, it, which, 0, bank_matrix_rows(&x->bank->d, which), thread);
 }
 
 static void run_direct(struct experts *x)
@@ -393,19 +442,49 @@ static void run_direct(struct experts *x)
     enum quant_act kind = x->c->kernels->act[d->down_type->type];
     if (!cpu_place_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_rows, &x->down_x))
         return;
+    if (x->pack_tile && x->op->in[0].ne[1] > 1) { /* several items may have one expert: it is packed before */
+        pool_run(x->c->pool, 3 * (size_t)x->n_item, pack_item, x);
+        note_packed(x, GATE, DOWN);
+    }
     int64_t n_chunk = cut_items(x, d->n_ff, d->n_embd, 2);
     for (int64_t i = 0; i < x->n_item; i++)
         atomic_init(&x->n_left[i], (int)n_chunk);
     pool_run_nodes(x->c->pool, x->first_task, gate_up_chunk, x);
+    note_packed(x, GATE, UP);
     observe_experts(x);
     cut_items(x, d->n_embd, d->n_ff, 1);
     pool_run_nodes(x->c->pool, x->first_task, down_chunk, x);
+    note_packed(x, DOWN, DOWN);
+}
+
+static bool any_raw(const struct bank *bank, const int32_t *ids, const int32_t *slots, int64_t n_pair)
+{
+    for (int64_t p = 0; p < n_pair; p++)
+        for (int which = GATE; which <= DOWN && slots[ids[p]] >= 0; which++)
+            if (bank->slots[slots[ids[p]]][which].is_raw)
+                return true;
+    return false;
+}
+
+/* Room for what a thread packs at once. */
+static bool prepare_packing(struct experts *x)
+{
+    for (int which = GATE; which <= DOWN; which++) {
+        size_t n = 0;
+        quant_row_bytes(bank_matrix_type(&x->bank->d, which), (uint64_t)bank_matrix_k(&x->bank->d, which), &n);
+        n = align64(n * LAYOUT_R16_ROWS);
+        x->pack_bytes = n > x->pack_bytes ? n : x->pack_bytes;
+    }
+    x->pack_tile = cpu_scratch(x->c, SCRATCH_PACK, x->pack_bytes * (size_t)pool_n_threads(x->c->pool));
+    return x->pack_tile != NULL;
 }
 
 void cpu_op_experts(struct cpu *c, const struct op *op)
 {
     const struct bank_desc *d = &op->bank->d;
     int64_t m = op->in[0].ne[1], k = op->in[1].ne[0], n_expert = op->in[2].ne[0], n_pair = m * k;
+    const int32_t *ids = tensor_data(&op->in[1]), *slots = tensor_data(&op->in[2]);
+    bool raw = any_raw(op->bank, ids, slots, n_pair);
     struct experts x = {.c = c, .op = op, .bank = op->bank, .k = k, .sorted = m > op->experts.sort_cutoff};
     size_t items_bytes = align64((size_t)n_pair * sizeof *x.items);
     size_t pairs_bytes = align64((size_t)n_pair * sizeof *x.pair_of_row);
@@ -418,15 +497,14 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
     x.pair_of_row = (int32_t *)(plan + items_bytes);
     x.n_left = (atomic_int *)(plan + items_bytes + pairs_bytes);
     int32_t *by_expert = (int32_t *)(plan + items_bytes + pairs_bytes + left_bytes);
-    const int32_t *ids = tensor_data(&op->in[1]), *slots = tensor_data(&op->in[2]);
     if (x.sorted)
         plan_sorted(&x, ids, slots, n_pair, n_expert, by_expert);
     else
-        plan_direct(&x, ids, slots, n_pair);
+        plan_direct(&x, ids, slots, n_pair, n_expert, by_expert);
     *(x.sorted ? &c->counters.n_sorted : &c->counters.n_direct) += 1;
     count_experts(&x, ids, slots, n_pair, by_expert, n_expert);
     x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)((x.sorted ? 1 : 2) * x.n_pair * d->n_ff) * sizeof *x.hidden);
-    if (!x.hidden || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
+    if (!x.hidden || (raw && !prepare_packing(&x)) || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
         return;
     x.up = x.hidden + x.n_pair * d->n_ff;
     (x.sorted ? run_sorted : run_direct)(&x);

@@ -43,11 +43,11 @@ void stats_print(const moebius_engine *engine, const moebius_counters *before)
     uint64_t hit = c.n_expert_hit - b.n_expert_hit, miss = c.n_expert_miss - b.n_expert_miss;
     fprintf(stderr,
             "experts: %.1f of %.1f MB in memory | %.1f%% of %" PRIu64 " found | %" PRIu64 " read, %.1f MB | %" PRIu64
-            " evicted | waited %.3f s, packed %.3f s",
+            " evicted | waited %.3f s, arrivals %.3f s",
             (double)c.expert_bytes / 1e6, (double)c.expert_all_bytes / 1e6, percent(hit, hit + miss), hit + miss,
             c.n_expert_read - b.n_expert_read, (double)(c.n_expert_read_bytes - b.n_expert_read_bytes) / 1e6,
             c.n_expert_evicted - b.n_expert_evicted, (double)(c.stall_ns - b.stall_ns) / 1e9,
-            (double)(c.pack_ns - b.pack_ns) / 1e9);
+            (double)(c.arrival_ns - b.arrival_ns) / 1e9);
     if (c.n_prefetched > b.n_prefetched)
         fprintf(stderr, " | %" PRIu64 " of %" PRIu64 " guesses used", c.n_prefetch_used - b.n_prefetch_used,
                 c.n_prefetched - b.n_prefetched);
@@ -93,11 +93,11 @@ static json_t *object(const moebius_engine *engine, const struct run_times *t)
         (json_int_t)c.n_decode_miss, "n_read", (json_int_t)c.n_expert_read, "read_bytes",
         (json_int_t)c.n_expert_read_bytes, "n_evicted", (json_int_t)c.n_expert_evicted, "n_prefetched",
         (json_int_t)c.n_prefetched, "n_prefetch_used", (json_int_t)c.n_prefetch_used, "stall_s", seconds(c.stall_ns),
-        "pack_s", seconds(c.pack_ns), "car", "n_substituted", (json_int_t)c.n_substituted, "mean_ratio", mean_ratio(&c),
-        "n_decode_hit_without", (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled", (json_int_t)c.n_backfilled,
-        "memory", "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes", (json_int_t)c.expert_bytes,
-        "context_bytes", (json_int_t)c.context_bytes, "work_bytes", (json_int_t)c.work_bytes, "peak_bytes",
-        (json_int_t)stats_peak_bytes());
+        "arrival_s", seconds(c.arrival_ns), "car", "n_substituted", (json_int_t)c.n_substituted, "mean_ratio",
+        mean_ratio(&c), "n_decode_hit_without", (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled",
+        (json_int_t)c.n_backfilled, "memory", "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes",
+        (json_int_t)c.expert_bytes, "context_bytes", (json_int_t)c.context_bytes, "work_bytes",
+        (json_int_t)c.work_bytes, "peak_bytes", (json_int_t)stats_peak_bytes());
 }
 
 err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t, struct err *e)

@@ -275,7 +275,7 @@ moebius_counters moebius_engine_counters(const moebius_engine *engine)
         c.n_spared = x.n_spared;
         c.n_backfilled = x.n_backfilled;
         c.stall_ns = x.stall_ns;
-        c.pack_ns = x.pack_ns;
+        c.arrival_ns = x.arrival_ns;
         c.expert_bytes = experts_open_bytes(engine->model->experts);
         c.expert_all_bytes = experts_max_bytes(engine->model->experts);
     }

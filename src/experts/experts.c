@@ -222,18 +222,19 @@ static err_code read_part(struct load *d, int32_t expert, const struct store_blo
     const struct store_matrix *m = &store_get_layer(x->p.store, index)->part[i];
     struct bank *bank = group_of(x, d->layer)->bank;
     int64_t slot = policy_find(group_of(x, d->layer)->policy, x->layers[d->layer].index, expert);
-    char *image = b->packed ? backend_bank_slot(x->p.device, bank, slot) : NULL;
-    char *dst = image ? image + b->part[i].at : staging;
+    void *room = b->packed ? backend_bank_room(x->p.device, bank, slot, i, true) : NULL, *dst = room ? room : staging;
     for (size_t p = 0, n = n_piece(b, m), from = 0; p < n; p++) {
         int64_t row = piece_row(m, p, n), n_row = piece_row(m, p + 1, n) - row;
         size_t n_bytes = p + 1 < n ? (size_t)n_row * (m->n_bytes / m->n_row) : b->part[i].n_bytes - from;
         const struct store_range range = {b->part[i].file, b->part[i].offset + from, n_bytes, dst};
         TRY(store_read(x->p.store, &range, 1, e));
         TRY(store_blob_check(x->p.store, index, expert, b, i, dst, e));
-        if (!image)
+        if (!room)
             TRY(backend_bank_fill(x->p.device, bank, slot, i, dst, b->packed, row, n_row, e));
         from += n_bytes;
     }
+    if (room)
+        backend_bank_adopt(x->p.device, bank, slot, i, room, true);
     return ERR_OK;
 }
 

@@ -4,8 +4,8 @@
  * start and nothing moves again. With fewer, a layer takes its turn: experts_begin says who was chosen, holds those
  * that are in slots, and starts to read the others, in place of experts that the policy (policy.h) holds least dear;
  * experts_next gives those that are ready, first the ones that were there, so that they compute while the others are on
- * their way. A slot is named only once its bytes have arrived, have been checked where there is a checksum, and are
- * packed; it never changes while held.
+ * their way. A slot is named only once its bytes have arrived and have been checked where there is a checksum; it never
+ * goes to another expert while held.
  *
  * A turn needs no more than one slot, as it lets go of each set of experts when it is asked for the next, and there is
  * one turn at a time, so users can't wait for each other.
@@ -15,7 +15,7 @@
  *
  * Refused: budgets too small for one layer's top-k experts.
  *
- * Thread-safety: one thread, the one that drives the device. Packing and checking run on the pool. */
+ * Thread-safety: one thread, the one that drives the device. What arrives is worked up on the pool. */
 #ifndef EXPERTS_EXPERTS_H
 #define EXPERTS_EXPERTS_H
 
@@ -142,10 +142,10 @@ struct experts_counters {
     uint64_t n_read_bytes, n_read; /* of expert bytes that arrived, and how many experts */
     uint64_t n_prefetched, n_prefetch_used;
     uint64_t n_substituted, n_backfilled;
-    double ratio_sum; /* of the substitutes */
-    int64_t n_spared; /* of n_decode_hit: what would have been misses without substitutes */
-    int64_t stall_ns; /* waiting for reads with nothing to compute */
-    int64_t pack_ns;  /* packing and checking what arrived */
+    double ratio_sum;   /* of the substitutes */
+    int64_t n_spared;   /* of n_decode_hit: what would have been misses without substitutes */
+    int64_t stall_ns;   /* waiting for reads with nothing to compute */
+    int64_t arrival_ns; /* checking what arrived, and packing what was not read into its slot */
 };
 struct experts_counters experts_counters(const struct experts *x);
 

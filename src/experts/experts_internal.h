@@ -42,7 +42,7 @@ struct flight {
     struct store_blob blob;
     struct store_read read[STORE_N_PART];
     int n_left;
-    bool part_ok[STORE_N_PART]; /* arrived, checked, packed */
+    bool part_ok[STORE_N_PART]; /* arrived, checked; packed, unless it is in the slot */
 };
 
 /* A guess at the next turn: read behind what this turn needs. What has arrived stays held until that turn begins. */
@@ -77,11 +77,11 @@ struct experts {
     struct store_read *waiting[MAX_WAITING]; /* parts that the queue has not got yet, in order */
     int n_waiting;
     int n_reading, depth;                    /* parts that it has, and may have for one token */
-    struct store_read *arrived[MAX_WAITING]; /* parts that are still to be checked and packed */
+    struct store_read *arrived[MAX_WAITING]; /* parts that are still to be worked up */
     int n_arrived;
     bool is_landing; /* so that nothing is done between the tasks of that */
     char *staging;
-    size_t staging_bytes; /* of one flight */
+    size_t flight_bytes; /* room for what one flight reads */
     struct turn turn;
     struct ahead ahead;
     bool *seen;    /* [most experts of a layer] */

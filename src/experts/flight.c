@@ -10,7 +10,7 @@
 enum { FLIGHT_BYTES = 48 << 20, MIN_FLIGHT = 4 };
 
 /* What a drive works on at once for one token: what it needs for its full speed, not more. Virtual drives end what they
- * have together, so that the less it is, the sooner the first expert is packed and computes while the next is on its
+ * have together, so that the less it is, the sooner the first expert computes while the next is on its
  * way (docs/experiments.md). */
 enum { DRIVE_BYTES = 4 << 20, MIN_DEPTH = 4 };
 
@@ -41,6 +41,15 @@ static size_t staging_room(const struct store_layer *l)
     return n;
 }
 
+/* Whether there are slots that can't be read into. */
+static bool needs_staging(const struct experts *x)
+{
+    for (int i = 0; i < x->n_group; i++)
+        if (!backend_bank_room(x->p.device, x->groups[i].bank, 0, 0, false))
+            return true;
+    return false;
+}
+
 /* What computes takes its time: reads that end meanwhile make room for others. */
 static void look_after(void *user)
 {
@@ -57,20 +66,21 @@ err_code flights_open(struct experts *x, struct err *e)
     for (int i = 0; i < x->n_layer; i++) {
         struct group *g = group_of(x, i);
         size_t room = staging_room(store_get_layer(x->p.store, x->layers[i].d.index));
-        x->staging_bytes = room > x->staging_bytes ? room : x->staging_bytes;
+        x->flight_bytes = room > x->flight_bytes ? room : x->flight_bytes;
         n_slot = g->n_slot < n_slot ? g->n_slot : n_slot;
     }
-    int64_t n = (int64_t)(FLIGHT_BYTES / x->staging_bytes);
+    int64_t n = (int64_t)(FLIGHT_BYTES / x->flight_bytes);
     n = n < MIN_FLIGHT ? MIN_FLIGHT : n;
     x->n_flight = (int)(n < n_slot ? n : n_slot);
-    if (!x->staging) /* opening the queue may have failed before */
-        x->staging = mem_map((size_t)x->n_flight * x->staging_bytes, MEM_SCRATCH);
-    if (!x->staging)
-        return err_nomem(e, (size_t)x->n_flight * x->staging_bytes, "reading experts");
-    for (int i = 0; i < x->n_flight; i++)
-        x->flights[i].staging = x->staging + (size_t)i * x->staging_bytes;
+    if (!x->staging && needs_staging(x)) { /* opening the queue may have failed before */
+        x->staging = mem_map((size_t)x->n_flight * x->flight_bytes, MEM_SCRATCH);
+        if (!x->staging)
+            return err_nomem(e, (size_t)x->n_flight * x->flight_bytes, "reading experts");
+    }
+    for (int i = 0; i < x->n_flight && x->staging; i++)
+        x->flights[i].staging = x->staging + (size_t)i * x->flight_bytes;
     int depth = store_get_queue_params(x->p.store).depth;
-    x->depth = depth ? depth : drive_depth(x->p.store, x->staging_bytes / STORE_N_PART);
+    x->depth = depth ? depth : drive_depth(x->p.store, x->flight_bytes / STORE_N_PART);
     TRY(store_queue_open(&x->queue, x->p.store, NULL, e));
     backend_set_between(x->p.device, look_after, x);
     pool_set_between(x->p.pool, lend_a_hand, x);
@@ -84,7 +94,7 @@ void flights_close(struct experts *x)
         pool_set_between(x->p.pool, NULL, NULL);
     }
     store_queue_close(&x->queue);
-    mem_unmap(x->staging, (size_t)x->n_flight * x->staging_bytes, MEM_SCRATCH);
+    mem_unmap(x->staging, (size_t)x->n_flight * x->flight_bytes, MEM_SCRATCH);
     x->staging = NULL;
 }
 
@@ -103,16 +113,16 @@ static int part_of(const struct store_read *r)
 
 static void submit(struct experts *x, struct flight *f)
 {
-    char *buf = f->staging, *slot = NULL;
+    struct bank *bank = group_of(x, f->layer)->bank;
+    char *buf = f->staging;
     store_expert_blob(x->p.store, x->layers[f->layer].d.index, f->expert, &f->blob);
-    if (f->blob.packed)
-        slot = backend_bank_slot(x->p.device, group_of(x, f->layer)->bank, f->slot);
-    f->in_slot = slot != NULL;
     for (int i = 0; i < STORE_N_PART; i++) {
         const struct store_blob_part *p = &f->blob.part[i];
+        void *room = backend_bank_room(x->p.device, bank, f->slot, i, f->blob.packed);
+        f->in_slot = room != NULL;
         f->read[i] = (struct store_read){
-            .file = p->file, .offset = p->offset, .n_bytes = p->n_bytes, .buf = slot ? slot + p->at : buf, .user = f};
-        buf += store_read_room(p->offset, p->n_bytes);
+            .file = p->file, .offset = p->offset, .n_bytes = p->n_bytes, .buf = room ? room : buf, .user = f};
+        buf += room ? 0 : store_read_room(p->offset, p->n_bytes);
         f->part_ok[i] = false;
         x->waiting[x->n_waiting++] = &f->read[i];
     }
@@ -257,7 +267,7 @@ static void run(struct pool *pool, size_t n, pool_fn *fn, void *arg)
             fn(arg, i, 0);
 }
 
-/* Checks and packs n parts; pool NULL: on this thread alone. */
+/* Checks n parts, and packs those that are not in their slots; pool NULL: on this thread alone. */
 static void work_up(struct landing *l, size_t n, struct pool *pool)
 {
     bool all_in_slots = true;
@@ -317,6 +327,8 @@ static bool land(struct experts *x, struct flight *f)
             t->code = err_set(&t->err, code, "%s", why.text);
         return true;
     }
+    for (int i = 0; i < STORE_N_PART && f->in_slot; i++)
+        backend_bank_adopt(x->p.device, group_of(x, f->layer)->bank, f->slot, i, f->read[i].bytes, f->blob.packed);
     f->busy = false;
     x->n_busy--;
     x->counters.n_read++;
@@ -351,7 +363,7 @@ static bool work_up_arrivals(struct experts *x, int n, struct pool *pool)
     x->n_arrived -= n;
     memmove(x->arrived, x->arrived + n, (size_t)x->n_arrived * sizeof *x->arrived);
     work_up(&l, (size_t)n, pool);
-    x->counters.pack_ns += clock_ns() - start_ns;
+    x->counters.arrival_ns += clock_ns() - start_ns;
     for (int i = 0; i < n; i++) {
         struct flight *f = l.done[i]->user;
         if (--f->n_left == 0 && land(x, f))

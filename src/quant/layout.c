@@ -14,7 +14,7 @@
  * Tails behind each block, though they leave half of the vectors across two cache lines, and not behind the group: a
  * second stream of reads halves the speed of the first on some processors (docs/experiments.md).
  * A type's entry lists which dword of the block, by its byte offset, each vector holds. */
-enum { MAX_VEC = 4 * LAYOUT_MAX_QUAD, MAX_BLOCK = 4 * MAX_VEC + 2 };
+enum { MAX_VEC = 4 * LAYOUT_MAX_QUAD, MAX_BLOCK = 4 * MAX_VEC + 2, AHEAD_BYTES = 2048 };
 
 struct r16 {
     int n_vec;                /* vectors a block; 0: the type has no R16 */
@@ -194,19 +194,36 @@ static void put_blocks(const struct quant_info *q, const struct layout_quads *p,
         put_tails(dst + r->n_vec * 64, src + r->tail_off, row, block, n_block, 1);
 }
 
+/* The same for rows that come from memory: so many streams are more than processors look ahead in, so what comes after
+ * the 16 rows is asked for meanwhile, as one stream, a few blocks at a time. */
+static void put_blocks_ahead(const struct quant_info *q, const struct layout_quads *p, layout_put_fn *put, uint8_t *dst,
+                             const uint8_t *src, size_t row, size_t n_block)
+{
+    size_t block = (size_t)q->block_bytes, step = 1 + AHEAD_BYTES / (LAYOUT_R16_ROWS * block), n;
+    const uint8_t *ahead = src + LAYOUT_R16_ROWS * row;
+    for (size_t b = 0; b < n_block; b += n) {
+        n = n_block - b < step ? n_block - b : step;
+        for (size_t i = b * LAYOUT_R16_ROWS * block; i < (b + n) * LAYOUT_R16_ROWS * block; i += 64)
+            __builtin_prefetch(ahead + i, 0, 2);
+        put_blocks(q, p, put, dst + b * LAYOUT_R16_ROWS * block, src + b * block, row, n);
+    }
+}
+
 /* A group of 16 rows, `row` bytes apart, of which n are there and the others zeros. */
 static void r16_put(const struct quant_info *q, const struct layout_quads *quads, layout_put_fn *put, uint8_t *group,
-                    const uint8_t *src, size_t row, uint64_t n, uint64_t k)
+                    const uint8_t *src, size_t row, uint64_t n, uint64_t k, bool from_memory)
 {
     size_t head = (size_t)q->head_bytes, block = (size_t)q->block_bytes;
     uint64_t n_block = k / (uint64_t)q->block_len;
-    uint8_t few[LAYOUT_R16_ROWS * MAX_BLOCK] = {0};
-    for (size_t lane = 0; lane < LAYOUT_R16_ROWS; lane++)
+    uint8_t few[LAYOUT_R16_ROWS * MAX_BLOCK];
+    if (n < LAYOUT_R16_ROWS)
+        memset(few, 0, sizeof few);
+    for (size_t lane = 0; lane < LAYOUT_R16_ROWS && head > 0; lane++)
         memcpy(group + lane * head, lane < n ? src + lane * row : few, head);
     group += head * LAYOUT_R16_ROWS;
     src += head;
     if (n >= LAYOUT_R16_ROWS) {
-        put_blocks(q, quads, put, group, src, row, n_block);
+        (from_memory ? put_blocks_ahead : put_blocks)(q, quads, put, group, src, row, n_block);
         return;
     }
     for (uint64_t b = 0; b < n_block; b++, src += block, group += LAYOUT_R16_ROWS * block) {
@@ -244,7 +261,21 @@ void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst
     const struct layout_quads quads = r16_quads(&r16_types[q->type]);
     for (uint64_t i = 0; i < n; i += LAYOUT_R16_ROWS)
         r16_put(q, &quads, put ? put : put_quads, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row,
-                row, n - i, k);
+                row, n - i, k, false);
+}
+
+void layout_pack_in_place(enum quant_layout layout, const struct quant_info *q, void *data, uint64_t row0, uint64_t n,
+                          uint64_t n_row, uint64_t k, layout_put_fn *put, void *tile)
+{
+    size_t row = row_bytes(q, k);
+    if (layout == LAYOUT_ROWS)
+        return;
+    const struct layout_quads quads = r16_quads(&r16_types[q->type]);
+    for (uint64_t i = row0; i < row0 + n; i += LAYOUT_R16_ROWS) {
+        uint8_t *group = (uint8_t *)data + i * row;
+        r16_put(q, &quads, put ? put : put_quads, tile, group, row, n_row - i, k, true);
+        memcpy(group, tile, LAYOUT_R16_ROWS * row);
+    }
 }
 
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,

@@ -48,6 +48,11 @@ typedef void layout_put_fn(const struct layout_quads *p, uint8_t *dst, const uin
 void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
                  uint64_t n, uint64_t n_row, uint64_t k, layout_put_fn *put);
 
+/* The same for rows that lie where they are to lie packed, n of them from row0 on in the matrix at `data`, which has
+ * room for whole groups. tile: bytes of LAYOUT_R16_ROWS rows, to work in. */
+void layout_pack_in_place(enum quant_layout layout, const struct quant_info *q, void *data, uint64_t row0, uint64_t n,
+                          uint64_t n_row, uint64_t k, layout_put_fn *put, void *tile);
+
 /* The inverse: rows [row0, row0 + n) back into GGUF's order at `dst`; any row0 and n within n_row. */
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
                    uint64_t n, uint64_t k);

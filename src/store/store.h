@@ -185,7 +185,6 @@ struct store_blob {
         uint64_t offset;
         size_t n_bytes;
         uint32_t crc;     /* CRC32C of the part's bytes, when has_crc */
-        size_t at;        /* packed: where in the slot's image it lies */
     } part[STORE_N_PART]; /* gate, up, down */
     bool has_crc;
     bool packed; /* the parts are a slot's image, in the layouts of the device that the store was attached for, and

@@ -142,7 +142,7 @@ bool copies_pick(struct store_copies *c, int layer, int expert, struct store_blo
         size_t off = p->manifest.layers[layer].image.off[k];
         out->part[k] = (struct store_blob_part){p->file, p->manifest.place[at] + off,
                                                 manifest_part_bytes(&p->manifest.layers[layer], k),
-                                                p->manifest.crc[at * STORE_N_PART + (size_t)k], off};
+                                                p->manifest.crc[at * STORE_N_PART + (size_t)k]};
     }
     return true;
 }

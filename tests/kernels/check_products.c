@@ -352,6 +352,14 @@ static void check_layout(struct check *c, const struct quant_info *q, uint64_t n
         expect(c, !memcmp(packed.p, again.p, n), "%s rows=%lu blocks=%lu: %s packs it differently", q->name,
                (unsigned long)n_row, (unsigned long)n_block, c->tables[i]->name);
     }
+    struct guard tile = guard_alloc(LAYOUT_R16_ROWS * row);
+    memset(again.p, 0x77, n);
+    memcpy(again.p, src.p, n_row * row);
+    layout_pack_in_place(LAYOUT_R16, q, again.p, half, n_row - half, n_row, k, NULL, tile.p);
+    layout_pack_in_place(LAYOUT_R16, q, again.p, 0, half, n_row, k, NULL, tile.p);
+    expect(c, !memcmp(packed.p, again.p, n), "%s rows=%lu blocks=%lu: packed in place differs", q->name,
+           (unsigned long)n_row, (unsigned long)n_block);
+    guard_free(&tile);
     layout_unpack(LAYOUT_R16, q, back.p, packed.p, 0, n_row, k);
     expect(c, !memcmp(back.p, src.p, n_row * row), "%s rows=%lu blocks=%lu: unpacked differs", q->name,
            (unsigned long)n_row, (unsigned long)n_block);

@@ -757,6 +757,81 @@ static void experts_add_their_own_biases_wherever_they_lie(void **state)
     close_moe(f, m);
 }
 
+enum { RAW_EMBD = 64, RAW_FF = 96, RAW_BYTES = RAW_EMBD * RAW_FF / 32 * 34 /* of a matrix in Q8_0 */ };
+
+/* n_tok tokens by the first of ids, in a bank of RAW_EMBD by RAW_FF. */
+static void run_raw(struct fixture *f, struct bank *bank, const float *x, const int32_t *ids, int64_t n_tok,
+                    int64_t sort_cutoff, float *y)
+{
+    struct err e;
+    static const int32_t table[N_EXPERT] = {5, 4, 3, 2, 1, 0};
+    struct tensor slots = tensor_i32(f, N_EXPERT, 1, table), out = tensor_f32(f, RAW_EMBD, N_USED, n_tok, NULL);
+    struct tensor tx = tensor_f32(f, RAW_EMBD, n_tok, 1, x), tids = tensor_i32(f, N_USED, n_tok, ids);
+    backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
+                                            .in = {tx, tids, slots},
+                                            .out = {out},
+                                            .bank = bank,
+                                            .experts = {ACT_SILU, sort_cutoff}});
+    assert_int_equal(backend_read(f->device, &out, y, &e), ERR_OK);
+    backend_buffer_close(f->device, &slots.buffer);
+    backend_buffer_close(f->device, &out.buffer);
+    backend_buffer_close(f->device, &tx.buffer);
+    backend_buffer_close(f->device, &tids.buffer);
+}
+
+/* Matrices that were read straight into their slots, at no particular place in a block, are packed by the first
+ * operation that uses them: for one token or many, by either dispatch. */
+static void raw_experts_give_the_bits_of_packed_ones(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    static uint8_t matrix[N_EXPERT][3][RAW_BYTES];
+    static float x[M * RAW_EMBD], want[M * N_USED * RAW_EMBD], got[M * N_USED * RAW_EMBD];
+    const struct quant_info *q = quant_info(QUANT_Q8_0);
+    const struct bank_desc d = {q, q, q, RAW_EMBD, RAW_FF, N_EXPERT};
+    struct bank *packed, *raw;
+    int32_t ids[M * N_USED];
+    assert_int_equal(backend_bank_create(f->device, &d, &packed, &e), ERR_OK);
+    assert_int_equal(backend_bank_create(f->device, &d, &raw, &e), ERR_OK);
+    fill(f, x, M * RAW_EMBD);
+    for (int i = 0; i < M * N_USED; i++)
+        ids[i] = (i % N_USED + i / N_USED * 2) % N_EXPERT;
+    for (int i = 0; i < 3 * N_EXPERT; i++) {
+        uint8_t *p = matrix[i / 3][i % 3];
+        for (int j = 0; j < RAW_BYTES; j++)
+            p[j] = j % 34 == 0 ? 0 : j % 34 == 1 ? 0x18 : (uint8_t)random_u32(&f->random); /* d: 2^-9 */
+    }
+    for (int64_t slot = 0; slot < N_EXPERT; slot++) {
+        assert_true(backend_bank_open_slot(f->device, packed, slot) && backend_bank_open_slot(f->device, raw, slot));
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(backend_bank_fill(f->device, packed, slot, i, matrix[N_EXPERT - 1 - slot][i], false, 0,
+                                               i < 2 ? RAW_FF : RAW_EMBD, &e),
+                             ERR_OK);
+    }
+    static const int64_t n_tok[] = {1, M, M}, cutoff[] = {1, M, 1};
+    for (int mode = 0; mode < 3; mode++) {
+        size_t n_bytes = (size_t)(n_tok[mode] * N_USED * RAW_EMBD) * sizeof *want;
+        for (int i = 0; i < 3 * N_EXPERT; i++) {
+            char *room = backend_bank_room(f->device, raw, i / 3, i % 3, false);
+            assert_non_null(room);
+            char *at = room + (i * 371 + mode) % BANK_SLOT_ALIGN;
+            memcpy(at, matrix[N_EXPERT - 1 - i / 3][i % 3], RAW_BYTES);
+            backend_bank_adopt(f->device, raw, i / 3, i % 3, at, false);
+        }
+        run_raw(f, packed, x, ids, n_tok[mode], cutoff[mode], want);
+        for (int again = 0; again < 2; again++) {
+            memset(got, 0, sizeof got);
+            run_raw(f, raw, x, ids, n_tok[mode], cutoff[mode], got);
+            assert_memory_equal(got, want, n_bytes);
+        }
+        run_raw(f, raw, x, ids, M, 1, got); /* those that are still raw, and the others */
+        run_raw(f, packed, x, ids, M, 1, want);
+        assert_memory_equal(got, want, sizeof got);
+    }
+    backend_bank_close(f->device, &packed);
+    backend_bank_close(f->device, &raw);
+}
+
 static void experts_without_a_slot_leave_their_rows_alone(void **state)
 {
     struct fixture *f = *state;
@@ -979,6 +1054,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_compute_the_formula_by_either_dispatch, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_add_their_own_biases_wherever_they_lie, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(raw_experts_give_the_bits_of_packed_ones, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_without_a_slot_leave_their_rows_alone, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_of_an_empty_wave_compute_nothing, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(combine_adds_in_rank_order_and_shared_last, open_cpu, close_cpu),

@@ -124,7 +124,6 @@ static int read_expert(struct fixture *f, int expert)
     assert_int_equal(b.packed, b.copy >= 0);
     for (int p = 0; p < STORE_N_PART; p++) { /* scalar kernels take rows, so a part begins as the GGUF has it */
         float first;
-        assert_int_equal(b.part[p].at, b.packed ? f->images[1].off[p] : 0);
         memcpy(&first, f->reads[p].bytes, sizeof first);
         assert_true(first == (float)((p * N_EXPERT + expert) * N_FLOAT));
     }
