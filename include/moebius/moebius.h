@@ -97,6 +97,10 @@ typedef struct moebius_engine_options {
     moebius_direct direct;
     moebius_prefetch prefetch;
     moebius_numa numa;
+    /* Weights in the huge pages that the system has set aside (hugetlb), as far as they go; a warning in the log tells
+     * how many are missing. Refused with a bound on memory, as such pages aren't given back expert by expert, and where
+     * threads are bound to several memory nodes. */
+    bool hugetlb;
     bool deterministic; /* runs with cache-aware routing (moebius_car) can be repeated to the bit: it goes by what a
                            cache of the same size would hold, whenever reads end, and nothing is read on a guess.
                            Refused with ram_bytes, which leaves the number of experts in memory to the moment */

@@ -108,11 +108,53 @@ static bool commit_with_reclaim(size_t n_bytes, enum mem_tag tag)
     return mem_commit(n_bytes, tag);
 }
 
-void *mem_reserve(size_t n_bytes)
+/* ---- huge pages that were set aside --------------------------------------------------------------------------- */
+
+static _Thread_local bool wants_hugetlb, has_hugetlb;
+static _Thread_local size_t n_not_hugetlb;
+
+/* The system keeps as many pages for a mapping as it has, or refuses it. */
+static void *map_hugetlb(size_t length)
 {
-    if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
-        return NULL;
-    size_t length = mem_length(n_bytes);
+#if defined(MAP_HUGETLB)
+    enum { OF_2_MIB = 21 << 26 }; /* MAP_HUGE_2MB */
+    void *p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | OF_2_MIB, -1, 0);
+    return p != MAP_FAILED ? p : NULL;
+#else
+    return NULL;
+#endif
+}
+
+/* That a control group may not have such pages shows only when one is touched, by a signal: so one is asked for. */
+static bool probe_hugetlb(void)
+{
+    bool ok = false;
+#if defined(MADV_POPULATE_WRITE)
+    void *p = map_hugetlb(HUGE_PAGE);
+    ok = p && madvise(p, HUGE_PAGE, MADV_POPULATE_WRITE) == 0;
+    if (p)
+        munmap(p, HUGE_PAGE);
+#endif
+    return ok;
+}
+
+void mem_hugetlb_begin(void)
+{
+    wants_hugetlb = true;
+    has_hugetlb = probe_hugetlb();
+    n_not_hugetlb = 0;
+}
+
+size_t mem_hugetlb_end(void)
+{
+    wants_hugetlb = has_hugetlb = false;
+    return n_not_hugetlb;
+}
+
+/* ---- mapping -------------------------------------------------------------------------------------------------- */
+
+static void *map_anywhere(size_t length)
+{
     size_t slack = length >= HUGE_PAGE ? HUGE_PAGE : 0;
     char *m = mmap(NULL, length + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
@@ -127,6 +169,17 @@ void *mem_reserve(size_t n_bytes)
         madvise(p, length, MADV_HUGEPAGE); /* advice: 4 KiB pages are as right, only slower */
     }
     return p;
+}
+
+void *mem_reserve(size_t n_bytes)
+{
+    if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
+        return NULL;
+    size_t length = mem_length(n_bytes);
+    void *p = has_hugetlb && length >= HUGE_PAGE ? map_hugetlb(length) : NULL;
+    if (wants_hugetlb && length >= HUGE_PAGE && !p)
+        n_not_hugetlb += length;
+    return p ? p : map_anywhere(length);
 }
 
 void mem_unreserve(void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag)
@@ -170,7 +223,7 @@ static struct {
 static struct block *add_block(void)
 {
     struct block *b = malloc(sizeof *b);
-    char *base = b ? mem_reserve(BLOCK) : NULL;
+    char *base = b ? map_anywhere(BLOCK) : NULL;
     if (!base) {
         free(b);
         return NULL;

@@ -168,14 +168,14 @@ static void print_json(const struct bench *b, const struct bench_result *r)
 /* ---- loading --------------------------------------------------------------------------------------------------- */
 
 struct load_times {
-    double *load, *read; /* seconds, of each round */
+    double *load, *read, *ratio; /* of each round, seconds and load / read */
     int64_t n;
     uint64_t n_bytes;
 };
 
 static err_code time_reading(struct bench *b, struct load_times *t, int64_t i, struct err *e)
 {
-    return read_file_time(b->model.path, (int)b->model.n_threads, &t->read[i], &t->n_bytes, e);
+    return read_file_time(b->model.path, (int)b->model.n_threads, b->model.hugetlb, &t->read[i], &t->n_bytes, e);
 }
 
 static err_code time_load(struct bench *b, struct load_times *t, int64_t i, struct err *e)
@@ -197,6 +197,7 @@ static err_code time_loading(struct bench *b, struct load_times *t, struct err *
     for (int64_t i = 0; i < t->n; i++) {
         TRY((i % 2 ? time_load : time_reading)(b, t, i, e));
         TRY((i % 2 ? time_reading : time_load)(b, t, i, e));
+        t->ratio[i] = t->load[i] / t->read[i];
         if (!print_progress(b, i + 1))
             return err_set(e, ERR_CANCELLED, "interrupted after %lld rounds", (long long)i + 1);
     }
@@ -206,12 +207,14 @@ static err_code time_loading(struct bench *b, struct load_times *t, struct err *
 static void print_loading(const struct bench *b, const struct load_times *t)
 {
     struct bench_spread load = bench_spread(t->load, t->n), read = bench_spread(t->read, t->n);
-    double gb = (double)t->n_bytes / 1e9, ratio = load.median / read.median;
+    struct bench_spread ratio = bench_spread(t->ratio, t->n);
+    double gb = (double)t->n_bytes / 1e9;
     if (b->json) {
         printf("{\"bytes\": %llu, \"rounds\": %lld, \"load\": {\"s\": %.6f, \"min\": %.6f, \"max\": %.6f}, "
-               "\"read\": {\"s\": %.6f, \"min\": %.6f, \"max\": %.6f}, \"ratio\": %.4f}\n",
+               "\"read\": {\"s\": %.6f, \"min\": %.6f, \"max\": %.6f}, \"ratio\": %.4f, "
+               "\"round_ratio\": {\"median\": %.4f, \"min\": %.4f, \"max\": %.4f}}\n",
                (unsigned long long)t->n_bytes, (long long)t->n, load.median, load.min, load.max, read.median, read.min,
-               read.max, ratio);
+               read.max, load.median / read.median, ratio.median, ratio.min, ratio.max);
     } else if (b->csv) {
         printf("phase,bytes,s,min,max\n");
         printf("load,%llu,%.6f,%.6f,%.6f\n", (unsigned long long)t->n_bytes, load.median, load.min, load.max);
@@ -221,17 +224,19 @@ static void print_loading(const struct bench *b, const struct load_times *t)
         printf("%-32s %10.3f %10.3f %10.3f %10.2f\n", "load", load.median, load.min, load.max, gb / load.median);
         printf("%-32s %10.3f %10.3f %10.3f %10.2f\n", "read into fresh memory, no more", read.median, read.min,
                read.max, gb / read.median);
-        printf("\nratio %.2f, of the fastest %.2f\n", ratio, load.min / read.min);
+        printf("\nratio of the medians %.2f, of the fastest %.2f, in a round %.2f (%.2f to %.2f)\n",
+               load.median / read.median, load.min / read.min, ratio.median, ratio.min, ratio.max);
     }
 }
 
 static err_code bench_loading(struct bench *b, struct err *e)
 {
     struct load_times t = {.n = b->params.n_round};
-    t.load = mem_calloc(2 * (size_t)t.n, sizeof *t.load);
+    t.load = mem_calloc(3 * (size_t)t.n, sizeof *t.load);
     if (!t.load)
-        return err_nomem(e, 2 * (size_t)t.n * sizeof *t.load, "a benchmark");
+        return err_nomem(e, 3 * (size_t)t.n * sizeof *t.load, "a benchmark");
     t.read = t.load + t.n;
+    t.ratio = t.read + t.n;
     err_code code = time_loading(b, &t, e);
     if (code == ERR_OK)
         print_loading(b, &t);

@@ -14,7 +14,7 @@ struct model_options {
     int64_t ram_bytes;
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch, *numa;
-    bool cold, deterministic;
+    bool hugetlb, cold, deterministic;
     moebius_car car;
 };
 
@@ -23,6 +23,7 @@ struct model_options {
     {"--model,-m", OPT_STRING, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},          \
         {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
         {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off"},        \
+        {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0},       \
         {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1,            \
          1 << 20,      0},                                                                                               \
         {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0"},               \

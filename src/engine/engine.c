@@ -78,6 +78,11 @@ static err_code open_pool(moebius_engine *g, struct err *e)
         g->topology = topology_open(n_threads, &g->log);
     pool_place(g->pool, g->topology);
     crowd_init(&g->crowd, n_threads, g->topology ? n_threads : n_cpu); /* the first threads are the first node's */
+    if (g->topology && g->options.hugetlb)
+        return err_set(e, ERR_USAGE,
+                       "huge pages that were set aside can't be dealt out to %d memory nodes yet: expected "
+                       "transparent ones, or threads that are not bound to nodes",
+                       topology_n_node(g->topology));
     if (g->topology)
         log_line(&g->log, LOG_INFO, "%d threads on %d memory nodes", n_threads, topology_n_node(g->topology));
     return ERR_OK;
@@ -119,6 +124,16 @@ static err_code open_store(moebius_engine *g, struct err *e)
     return code;
 }
 
+static void note_hugetlb(const moebius_engine *g, size_t n_missing_bytes)
+{
+    enum { PAGE_BYTES = 2 << 20 };
+    if (n_missing_bytes)
+        log_line(&g->log, LOG_WARN,
+                 "%.2f GB did not fit in the huge pages that are set aside: %zu of 2 MiB are missing "
+                 "(vm.nr_hugepages); ordinary memory took them",
+                 (double)n_missing_bytes / 1e9, n_missing_bytes / PAGE_BYTES);
+}
+
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 {
     TRY(gguf_open(&g->gguf, path, e));
@@ -136,7 +151,12 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .deterministic = g->options.deterministic,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
-    TRY(model_load(&g->model, g->gguf, &params, e));
+    if (g->options.hugetlb)
+        mem_hugetlb_begin();
+    err_code code = model_load(&g->model, g->gguf, &params, e);
+    if (g->options.hugetlb)
+        note_hugetlb(g, mem_hugetlb_end());
+    TRY(code);
     if (tokenizer_n_vocab(g->vocab.tokenizer) != g->model->n_vocab)
         return err_set(e, ERR_FORMAT,
                        "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",
@@ -153,6 +173,10 @@ static err_code check_options(moebius_engine *g, struct err *e)
         return err_set(e, ERR_USAGE,
                        "memory of %lld bytes, %lld for experts or a share of %g: expected 0 or more, and 1",
                        (long long)o->ram_bytes, (long long)o->expert_ram_bytes, o->expert_ram_share);
+    if (o->hugetlb && (o->ram_bytes || o->expert_ram_bytes || o->expert_ram_share > 0))
+        return err_set(e, ERR_USAGE,
+                       "a bound on memory, and huge pages that were set aside: these can't be given back "
+                       "expert by expert; expected one of the two");
     if (o->deterministic && o->ram_bytes)
         return err_set(
             e, ERR_USAGE,

@@ -46,7 +46,8 @@ static void read_piece(void *arg, size_t task, int thread)
     }
 }
 
-err_code read_file_time(const char *path, int n_threads, double *seconds, uint64_t *n_bytes, struct err *e)
+err_code read_file_time(const char *path, int n_threads, bool hugetlb, double *seconds, uint64_t *n_bytes,
+                        struct err *e)
 {
     struct reader r = {.failed = ATOMIC_FLAG_INIT};
     err_code code;
@@ -60,9 +61,19 @@ err_code read_file_time(const char *path, int n_threads, double *seconds, uint64
         *n_bytes += gguf_file_bytes(r.gguf, i);
     }
     int64_t start_ns = clock_ns();
+    if (hugetlb)
+        mem_hugetlb_begin();
     r.memory = mem_map(n_task * PIECE_BYTES, MEM_SCRATCH);
+    size_t n_elsewhere = hugetlb ? mem_hugetlb_end() : 0;
     if (!r.memory) {
         code = err_nomem(e, n_task * PIECE_BYTES, path);
+        goto out;
+    }
+    if (n_elsewhere) {
+        code = err_set(e, ERR_LIMIT,
+                       "reading %s: %zu huge pages of 2 MiB are needed, and fewer are set aside "
+                       "(vm.nr_hugepages)",
+                       path, n_task * PIECE_BYTES >> 21);
         goto out;
     }
     pool_run(r.pool, n_task, read_piece, &r);

@@ -107,9 +107,29 @@ def test_bench_times_loading_beside_reading():
     assert abs(r["ratio"] - r["load"]["s"] / r["read"]["s"]) < 0.02 * r["ratio"]
     assert [line.split(",")[0] for line in out("bench", "-m", model, "--load", "--csv").splitlines()] == \
         ["phase", "load", "read"]
-    assert re.search(r"^ratio \d+\.\d\d, of the fastest \d+\.\d\d$", out("bench", "-m", model, "--load"), re.M)
+    assert 0 < r["round_ratio"]["min"] <= r["round_ratio"]["median"] <= r["round_ratio"]["max"]
+    assert re.search(r"^ratio of the medians \d+\.\d\d, of the fastest \d+\.\d\d, in a round \d+\.\d\d \(",
+                     out("bench", "-m", model, "--load"), re.M)
     fails(3, "bench", "--load", "-m", tmp("nowhere.gguf"), says=["nowhere.gguf"])
     fails(2, "bench", "--load", says=["-m"])
+
+
+def meminfo(name):
+    return int(re.search(rf"^{name}: *(\d+)", open("/proc/meminfo").read(), re.M)[1])
+
+
+def test_weights_in_pages_that_were_set_aside():
+    generate = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 8, "--temp", 0]
+    missing = "of 2 MiB are missing"
+    r = run(*generate, "--hugetlb")
+    assert r.returncode == 0 and r.stdout.decode() == out(*generate)
+    enough = meminfo("Hugepagesize") == 2048 and meminfo("HugePages_Free") * 2 << 20 > 2 * os.path.getsize(DEMO)
+    assert (missing in r.stderr.decode()) == (not enough), r.stderr
+    assert missing not in run(*generate).stderr.decode()
+    if not enough:
+        fails(7, "bench", "-m", DEMO, "--load", "--hugetlb", says=["huge pages of 2 MiB are needed", "vm.nr_hugepages"])
+    for bound in [["--ram", "1G"], ["--expert-ram", "50%"]]:
+        fails(2, *generate, "--hugetlb", *bound, says=["set aside", "one of the two"])
 
 
 def test_what_was_tuned_is_used_later():

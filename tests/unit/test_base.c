@@ -5,8 +5,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/clock.h"
@@ -49,6 +52,62 @@ static void mapped_memory_is_zero_aligned_and_counted(void **state)
     assert_true(mem_mapped_bytes(MEM_SCRATCH) - before >= n);
     mem_unmap(p, n, MEM_SCRATCH);
     assert_int_equal(mem_mapped_bytes(MEM_SCRATCH), before);
+}
+
+static unsigned long meminfo(const char *name)
+{
+    char line[128], *colon;
+    unsigned long n = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if ((colon = strchr(line, ':')) && (size_t)(colon - line) == strlen(name) && !strncmp(line, name, strlen(name)))
+            n = strtoul(colon + 1, NULL, 10);
+    fclose(f);
+    return n;
+}
+
+/* KiB of the pages that a mapping is made of; those that the system merges don't count. */
+static unsigned long page_kib(const void *p)
+{
+    char line[512];
+    unsigned long from = 0, to = 0, a, b, kib = 0;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    assert_non_null(f);
+    while (kib == 0 && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%lx-%lx ", &a, &b) == 2) {
+            from = a;
+            to = b;
+        }
+        if ((uintptr_t)p >= from && (uintptr_t)p < to)
+            (void)sscanf(line, "KernelPageSize: %lu kB", &kib);
+    }
+    fclose(f);
+    return kib;
+}
+
+static void memory_comes_from_pages_set_aside_as_far_as_they_go(void **state)
+{
+    bool has_some = meminfo("Hugepagesize") == 2048 && meminfo("HugePages_Free") >= 2 + meminfo("HugePages_Rsvd");
+    size_t n = (size_t)3 << 20, n_small = 4096, n_too_much = (meminfo("HugePages_Total") + 1) << 21;
+    unsigned long page = (unsigned long)sysconf(_SC_PAGESIZE) / 1024;
+    mem_hugetlb_begin();
+    char *p = mem_map(n, MEM_SCRATCH), *small = mem_map(n_small, MEM_SCRATCH), *too_much = mem_reserve(n_too_much);
+    size_t n_elsewhere = mem_hugetlb_end();
+    char *after = mem_map(n, MEM_SCRATCH);
+    assert_true(p && small && too_much && after);
+    assert_int_equal((uintptr_t)p % (2 << 20), 0);
+    for (size_t i = 0; i < n; i += 4096)
+        assert_int_equal(p[i]++ | after[i]++, 0);
+    assert_int_equal(page_kib(p), has_some ? 2048 : page);
+    assert_int_equal(page_kib(small), page);
+    assert_int_equal(page_kib(too_much), page);
+    assert_int_equal(page_kib(after), page);
+    assert_int_equal(n_elsewhere, mem_length(n_too_much) + (has_some ? 0 : mem_length(n)));
+    mem_unmap(p, n, MEM_SCRATCH);
+    mem_unmap(small, n_small, MEM_SCRATCH);
+    mem_unreserve(too_much, n_too_much, 0, MEM_SCRATCH);
+    mem_unmap(after, n, MEM_SCRATCH);
 }
 
 static void small_pieces_share_pages_and_nothing_else(void **state)
@@ -272,6 +331,7 @@ int main(void)
         cmocka_unit_test(error_carries_code_and_sentence),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(mapped_memory_is_zero_aligned_and_counted),
+        cmocka_unit_test(memory_comes_from_pages_set_aside_as_far_as_they_go),
         cmocka_unit_test(small_pieces_share_pages_and_nothing_else),
         cmocka_unit_test(arena_memory_is_zero_and_aligned),
         cmocka_unit_test(pool_runs_each_task_once),
