@@ -96,7 +96,8 @@ static void one_node_is_no_topology(void **state)
     topology_interleave_memory(NULL, NULL, 1);
 }
 
-/* Packages of some cores with a node each, as hwloc writes machines down. */
+/* Packages of some cores with a node each, as hwloc writes machines down; in the form that it reads without libxml,
+ * which is a package of its own. */
 struct machine {
     int n_node, n_core[4];
     bool has_memory[4];
@@ -106,8 +107,8 @@ static void write_object(FILE *f, const char *type, int index, unsigned cpus, un
 {
     static int id;
     fprintf(f,
-            "<object type='%s' os_index='%d' cpuset='0x%x' complete_cpuset='0x%x' nodeset='0x%x' "
-            "complete_nodeset='0x%x' gp_index='%d' %s\n",
+            "<object type=\"%s\" os_index=\"%d\" cpuset=\"0x%x\" complete_cpuset=\"0x%x\" nodeset=\"0x%x\" "
+            "complete_nodeset=\"0x%x\" gp_index=\"%d\" %s\n",
             type, index, cpus, cpus, nodes, nodes, ++id, more);
 }
 
@@ -119,12 +120,12 @@ static struct topology *open_machine(const struct machine *m, int n_threads)
     assert_non_null(f);
     for (int i = 0; i < m->n_node; i++)
         n_core += m->n_core[i];
-    fprintf(f, "<?xml version='1.0'?>\n<!DOCTYPE topology SYSTEM 'hwloc2.dtd'>\n<topology version='2.0'>\n");
+    fprintf(f, "<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n");
     write_object(f, "Machine", 0, (1u << n_core) - 1, (1u << m->n_node) - 1, ">");
     for (int i = 0, core = 0; i < m->n_node; i++) {
         unsigned cpus = ((1u << m->n_core[i]) - 1) << core, node = 1u << i;
         write_object(f, "Package", i, cpus, node, ">");
-        write_object(f, "NUMANode", i, cpus, node, m->has_memory[i] ? "local_memory='1073741824'/>" : "/>");
+        write_object(f, "NUMANode", i, cpus, node, m->has_memory[i] ? "local_memory=\"1073741824\"/>" : "/>");
         for (int end = core + m->n_core[i]; core < end; core++) {
             write_object(f, "Core", core, 1u << core, node, ">");
             write_object(f, "PU", core, 1u << core, node, "/>");
