@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "base/mem.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -125,16 +126,17 @@ static void *map_hugetlb(size_t length)
 #endif
 }
 
-/* That a control group may not have such pages shows only when one is touched, by a signal: so one is asked for. */
+/* That a control group may not have such pages shows only when one is touched, by a signal: so one is asked for, which
+ * Linux has had a call for since 5.14. */
 static bool probe_hugetlb(void)
 {
-    bool ok = false;
-#if defined(MADV_POPULATE_WRITE)
     void *p = map_hugetlb(HUGE_PAGE);
-    ok = p && madvise(p, HUGE_PAGE, MADV_POPULATE_WRITE) == 0;
+    bool ok = p != NULL;
+#if defined(MADV_POPULATE_WRITE)
+    ok = ok && (madvise(p, HUGE_PAGE, MADV_POPULATE_WRITE) == 0 || errno == EINVAL);
+#endif
     if (p)
         munmap(p, HUGE_PAGE);
-#endif
     return ok;
 }
 
