@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096, BLOCK = 64 << 20, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
+enum { PAGE = 4096, BLOCK = 64 << 20, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
 
 static atomic_size_t mapped[MEM_N_TAG], total;
 
@@ -77,7 +77,7 @@ const char *mem_tag_name(enum mem_tag tag)
 
 size_t mem_length(size_t n_bytes)
 {
-    size_t unit = n_bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE;
+    size_t unit = n_bytes >= MEM_HUGE_PAGE ? MEM_HUGE_PAGE : PAGE;
     return (n_bytes + unit - 1) / unit * unit;
 }
 
@@ -130,13 +130,13 @@ static void *map_hugetlb(size_t length)
  * Linux has had a call for since 5.14. */
 static bool probe_hugetlb(void)
 {
-    void *p = map_hugetlb(HUGE_PAGE);
+    void *p = map_hugetlb(MEM_HUGE_PAGE);
     bool ok = p != NULL;
 #if defined(MADV_POPULATE_WRITE)
-    ok = ok && (madvise(p, HUGE_PAGE, MADV_POPULATE_WRITE) == 0 || errno == EINVAL);
+    ok = ok && (madvise(p, MEM_HUGE_PAGE, MADV_POPULATE_WRITE) == 0 || errno == EINVAL);
 #endif
     if (p)
-        munmap(p, HUGE_PAGE);
+        munmap(p, MEM_HUGE_PAGE);
     return ok;
 }
 
@@ -157,13 +157,13 @@ size_t mem_hugetlb_end(void)
 
 static void *map_anywhere(size_t length)
 {
-    size_t slack = length >= HUGE_PAGE ? HUGE_PAGE : 0;
+    size_t slack = length >= MEM_HUGE_PAGE ? MEM_HUGE_PAGE : 0;
     char *m = mmap(NULL, length + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
         return NULL;
     char *p = m;
     if (slack) { /* keep the aligned middle, give the ends back */
-        p = (char *)(((uintptr_t)m + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+        p = (char *)(((uintptr_t)m + MEM_HUGE_PAGE - 1) & ~(uintptr_t)(MEM_HUGE_PAGE - 1));
         if (p > m)
             munmap(m, (size_t)(p - m));
         if (p + length < m + length + slack)
@@ -178,8 +178,8 @@ void *mem_reserve(size_t n_bytes)
     if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
         return NULL;
     size_t length = mem_length(n_bytes);
-    void *p = has_hugetlb && length >= HUGE_PAGE ? map_hugetlb(length) : NULL;
-    if (wants_hugetlb && length >= HUGE_PAGE && !p)
+    void *p = has_hugetlb && length >= MEM_HUGE_PAGE ? map_hugetlb(length) : NULL;
+    if (wants_hugetlb && length >= MEM_HUGE_PAGE && !p)
         n_not_hugetlb += length;
     return p ? p : map_anywhere(length);
 }
@@ -272,7 +272,7 @@ void *mem_map(size_t n_bytes, enum mem_tag tag)
     size_t length = n_bytes && n_bytes <= SIZE_MAX / 2 ? mem_length(n_bytes) : 0;
     if (length == 0 || !commit_with_reclaim(length, tag))
         return NULL;
-    void *p = length < HUGE_PAGE ? map_piece(length) : mem_reserve(n_bytes);
+    void *p = length < MEM_HUGE_PAGE ? map_piece(length) : mem_reserve(n_bytes);
     if (!p)
         uncount(length, tag);
     return p;
@@ -281,7 +281,7 @@ void *mem_map(size_t n_bytes, enum mem_tag tag)
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag)
 {
     size_t length = mem_length(n_bytes);
-    if (!p || length >= HUGE_PAGE)
+    if (!p || length >= MEM_HUGE_PAGE)
         mem_unreserve(p, n_bytes, length, tag);
     else
         unmap_piece(p, length, tag);

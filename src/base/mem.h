@@ -44,6 +44,8 @@ void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag);
 /* What mem_map counts for n_bytes: whole pages. */
 size_t mem_length(size_t n_bytes);
 
+enum { MEM_HUGE_PAGE = 2 << 20 }; /* bytes */
+
 /* Between the two, the calling thread's mem_map and mem_reserve take memory of 2 MiB and more from the huge pages that
  * the system has set aside (hugetlb), as far as they go, and the rest as ever. mem_decommit is not for what they gave.
  * The end returns how many bytes did not come from there. */

@@ -126,12 +126,11 @@ static err_code open_store(moebius_engine *g, struct err *e)
 
 static void note_hugetlb(const moebius_engine *g, size_t n_missing_bytes)
 {
-    enum { PAGE_BYTES = 2 << 20 };
     if (n_missing_bytes)
         log_line(&g->log, LOG_WARN,
                  "%.2f GB did not fit in the huge pages that are set aside: %zu of 2 MiB are missing "
                  "(vm.nr_hugepages); ordinary memory took them",
-                 (double)n_missing_bytes / 1e9, n_missing_bytes / PAGE_BYTES);
+                 (double)n_missing_bytes / 1e9, n_missing_bytes / MEM_HUGE_PAGE);
 }
 
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)

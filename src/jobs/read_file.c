@@ -9,7 +9,7 @@
 #include "gguf/gguf.h"
 #include "store/store.h"
 
-enum { PIECE_BYTES = 4 << 20 }; /* whole huge pages, so that no two threads ask for the same one */
+enum { PIECE_BYTES = 2 * MEM_HUGE_PAGE }; /* whole pages, so that no two threads ask for the same one */
 
 struct reader {
     struct gguf *gguf;
@@ -73,7 +73,7 @@ err_code read_file_time(const char *path, int n_threads, bool hugetlb, double *s
         code = err_set(e, ERR_LIMIT,
                        "reading %s: %zu huge pages of 2 MiB are needed, and fewer are set aside "
                        "(vm.nr_hugepages)",
-                       path, n_task * PIECE_BYTES >> 21);
+                       path, n_task * PIECE_BYTES / MEM_HUGE_PAGE);
         goto out;
     }
     pool_run(r.pool, n_task, read_piece, &r);

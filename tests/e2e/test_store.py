@@ -91,6 +91,8 @@ def test_same_logits_on_two_memory_nodes():
             assert got == expected and f"{threads} threads on 2 memory nodes" in err, (options, threads, err)
     err = logits("--store", prepared("one"), "-t", 2, "--numa", "off", env=two)[1]
     assert not err, err
+    fails(2, "logits", "-m", DEMO, "-p", "x", "--out", tmp("none.f32"), "-t", 2, "--hugetlb", env=two,
+          says=["set aside", "2 memory nodes"])
 
 
 def test_what_is_there_stays_there():
