@@ -5,13 +5,19 @@
 #include "base/mem.h"
 #include "gguf/gguf.h"
 
-static size_t slot_find(const struct merges *m, uint32_t left, uint32_t right)
+enum { BLOCK = 32 }; /* merges looked up side by side: the tables are in no near cache */
+
+static uint32_t pair_hash(const struct merges *m, uint32_t left, uint32_t right)
 {
     uint64_t h = ((uint64_t)left << 32 | right) ^ m->seed;
     h *= 0x9e3779b97f4a7c15u;
-    h = (h ^ h >> 32) * (m->seed | 1);
+    return (uint32_t)((h ^ h >> 32) * (m->seed | 1) >> 32);
+}
+
+static size_t slot_find(const struct merges *m, uint32_t left, uint32_t right)
+{
     size_t mask = m->n_slots - 1;
-    for (size_t i = (size_t)(h >> 32) & mask;; i = (i + 1) & mask) {
+    for (size_t i = pair_hash(m, left, right) & mask;; i = (i + 1) & mask) {
         const struct merge_rule *r = &m->slots[i];
         if (r->left == SYMBOL_NONE || (r->left == left && r->right == right))
             return i;
@@ -26,22 +32,55 @@ const struct merge_rule *merges_find(const struct merges *m, uint32_t left, uint
     return r->left == SYMBOL_NONE ? NULL : r;
 }
 
-static err_code merge_add(struct merges *m, struct vocab *v, struct gguf_string entry, uint32_t rank, char *space,
-                          struct err *e)
+/* The two strings of an entry; both empty for one that joins nothing. */
+static void entry_split(struct gguf_string entry, struct text *left, struct text *right)
 {
     const char *gap = entry.n > 1 ? memchr(entry.s + 1, ' ', entry.n - 1) : NULL;
     size_t n_left = gap ? (size_t)(gap - entry.s) : 0, n_right = gap ? entry.n - n_left - 1 : 0;
-    if (n_right == 0)
-        return ERR_OK;
-    uint32_t left, right, merged;
-    TRY(symbols_intern(&v->symbols, entry.s, n_left, &left, e));
-    TRY(symbols_intern(&v->symbols, gap + 1, n_right, &right, e));
-    memcpy(space, entry.s, n_left);
-    memcpy(space + n_left, gap + 1, n_right);
-    TRY(symbols_intern(&v->symbols, space, n_left + n_right, &merged, e));
-    struct merge_rule *r = &m->slots[slot_find(m, left, right)];
-    if (r->left == SYMBOL_NONE)
-        *r = (struct merge_rule){.left = left, .right = right, .rank = rank, .merged = merged};
+    *left = (struct text){.s = entry.s, .n = n_right ? n_left : 0};
+    *right = (struct text){.s = gap ? gap + 1 : NULL, .n = n_right};
+}
+
+struct adding {
+    struct merges *m;
+    struct symbols *symbols;
+    char *space;   /* for the longest entry */
+    uint32_t next; /* a guess: most files list the tokens in the order of the merges that make them */
+};
+
+static err_code rule_make(struct adding *a, struct text left, struct text right, struct merge_rule *r, struct err *e)
+{
+    memcpy(a->space, left.s, left.n);
+    memcpy(a->space + left.n, right.s, right.n);
+    TRY(symbols_intern(a->symbols, left.s, left.n, SYMBOL_NONE, &r->left, e));
+    TRY(symbols_intern(a->symbols, right.s, right.n, SYMBOL_NONE, &r->right, e));
+    TRY(symbols_intern(a->symbols, a->space, left.n + right.n, a->next, &r->merged, e));
+    a->next = r->merged + 1;
+    __builtin_prefetch(&a->m->slots[pair_hash(a->m, r->left, r->right) & (a->m->n_slots - 1)], 1);
+    return ERR_OK;
+}
+
+static err_code block_add(struct adding *a, const struct gguf_string *entries, unsigned n, uint32_t rank, struct err *e)
+{
+    struct text left[BLOCK], right[BLOCK];
+    struct merge_rule rules[BLOCK];
+    for (unsigned i = 0; i < n; i++) {
+        entry_split(entries[i], &left[i], &right[i]);
+        symbols_prefetch(a->symbols, left[i].s, left[i].n);
+        symbols_prefetch(a->symbols, right[i].s, right[i].n);
+    }
+    unsigned n_rules = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (right[i].n == 0)
+            continue;
+        rules[n_rules].rank = rank + i;
+        TRY(rule_make(a, left[i], right[i], &rules[n_rules++], e));
+    }
+    for (unsigned i = 0; i < n_rules; i++) {
+        struct merge_rule *slot = &a->m->slots[slot_find(a->m, rules[i].left, rules[i].right)];
+        if (slot->left == SYMBOL_NONE)
+            *slot = rules[i];
+    }
     return ERR_OK;
 }
 
@@ -73,8 +112,9 @@ err_code merges_open(struct merges *m, struct vocab *v, const struct gguf *g, bo
         m->n_slots = n_slots;
         m->seed = v->symbols.seed;
     }
-    for (uint64_t i = 0; i < n && code == ERR_OK; i++)
-        code = merge_add(m, v, entries[i], (uint32_t)i, space, e);
+    struct adding adding = {.m = m, .symbols = &v->symbols, .space = space};
+    for (uint64_t i = 0; i < n && code == ERR_OK; i += BLOCK)
+        code = block_add(&adding, entries + i, n - i < BLOCK ? (unsigned)(n - i) : BLOCK, (uint32_t)i, e);
     mem_free(space);
     return code;
 }

@@ -1,6 +1,5 @@
 #include "tokenizer/symbols.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 enum { ROOM_BYTES = 1 << 16, MIN_SLOTS = 64 };
@@ -19,6 +18,19 @@ static uint64_t mix(uint64_t h)
     return h ^ h >> 29;
 }
 
+/* The last n < 8 bytes as one word, different for different bytes of the same n. */
+static uint64_t tail_word(const char *s, size_t n)
+{
+    if (n >= 4) {
+        uint32_t first, last;
+        memcpy(&first, s, 4);
+        memcpy(&last, s + n - 4, 4);
+        return (uint64_t)last << 32 | first;
+    }
+    const unsigned char *u = (const unsigned char *)s;
+    return n == 0 ? 0 : (uint64_t)u[0] << 16 | (uint64_t)u[n / 2] << 8 | u[n - 1];
+}
+
 /* Seeded, so that a file cannot be made whose texts all collide. */
 static uint32_t text_hash(uint64_t seed, const char *s, size_t n)
 {
@@ -28,9 +40,7 @@ static uint32_t text_hash(uint64_t seed, const char *s, size_t n)
         memcpy(&word, s, 8);
         h = mix(h ^ word);
     }
-    uint64_t tail = 0;
-    memcpy(&tail, s, n);
-    h = mix(mix(h ^ tail) + seed);
+    h = mix(mix(h ^ tail_word(s, n)) + seed);
     return (uint32_t)(h >> 32);
 }
 
@@ -57,9 +67,14 @@ uint32_t symbols_find(const struct symbols *t, const char *s, size_t n)
     return t->slots[slot_find(t, text_hash(t->seed, s, n), s, n)].symbol;
 }
 
-static err_code slots_grow(struct symbols *t, struct err *e)
+void symbols_prefetch(const struct symbols *t, const char *s, size_t n)
 {
-    size_t n_slots = t->n_slots ? t->n_slots * 2 : MIN_SLOTS;
+    if (t->n_slots > 0)
+        __builtin_prefetch(&t->slots[text_hash(t->seed, s, n) & (t->n_slots - 1)], 1);
+}
+
+static err_code slots_resize(struct symbols *t, size_t n_slots, struct err *e)
+{
     struct symbol_slot *slots = mem_resize(NULL, n_slots, sizeof *slots);
     if (!slots)
         return err_nomem(e, n_slots * sizeof *slots, "the vocabulary's hash table");
@@ -76,6 +91,25 @@ static err_code slots_grow(struct symbols *t, struct err *e)
     t->slots = slots;
     t->n_slots = n_slots;
     return ERR_OK;
+}
+
+err_code symbols_reserve(struct symbols *t, size_t n, struct err *e)
+{
+    if (n > (size_t)INT32_MAX - t->n)
+        return err_set(e, ERR_LIMIT, "the vocabulary has more than %d distinct texts", INT32_MAX);
+    size_t need = t->n + n, capacity = t->capacity ? t->capacity : MIN_SLOTS;
+    while (capacity < need)
+        capacity *= 2;
+    if (capacity > t->capacity) {
+        struct text *texts = mem_resize(t->texts, capacity, sizeof *texts);
+        if (!texts)
+            return err_nomem(e, capacity * sizeof *texts, "the vocabulary's texts");
+        t->texts = texts;
+        t->capacity = (uint32_t)capacity;
+    }
+    t->seed = t->seed ? t->seed : mix((uintptr_t)t->texts) | 1;
+    size_t n_slots = 2 * capacity;
+    return n_slots > t->n_slots ? slots_resize(t, n_slots, e) : ERR_OK;
 }
 
 char *symbols_copy(struct symbols *t, const char *s, size_t n)
@@ -98,33 +132,23 @@ char *symbols_copy(struct symbols *t, const char *s, size_t n)
 
 err_code symbols_add(struct symbols *t, const char *s, size_t n, struct err *e)
 {
-    if (t->n == INT32_MAX)
-        return err_set(e, ERR_LIMIT, "the vocabulary has more than %d distinct texts", INT32_MAX);
-    if (t->n == t->capacity) {
-        size_t capacity = t->capacity ? (size_t)t->capacity * 2 : MIN_SLOTS;
-        capacity = capacity < INT32_MAX ? capacity : INT32_MAX;
-        struct text *texts = mem_resize(t->texts, capacity, sizeof *texts);
-        if (!texts)
-            return err_nomem(e, capacity * sizeof *texts, "the vocabulary's texts");
-        t->texts = texts;
-        t->capacity = (uint32_t)capacity;
-    }
-    if ((size_t)t->n * 2 >= t->n_slots) {
-        t->seed = t->seed ? t->seed : mix((uintptr_t)t->texts) | 1;
-        TRY(slots_grow(t, e));
-    }
+    if (t->n == t->capacity)
+        TRY(symbols_reserve(t, 1, e));
     char *copy = symbols_copy(t, s, n);
     if (!copy)
         return err_nomem(e, n, "a token's text");
     uint32_t hash = text_hash(t->seed, copy, n);
-    t->slots[slot_find(t, hash, copy, n)] = (struct symbol_slot){.hash = hash, .symbol = t->n};
+    struct symbol_slot *slot = &t->slots[slot_find(t, hash, copy, n)];
+    t->hides |= slot->symbol != SYMBOL_NONE;
+    *slot = (struct symbol_slot){.hash = hash, .symbol = t->n};
     t->texts[t->n++] = (struct text){.s = copy, .n = n};
     return ERR_OK;
 }
 
-err_code symbols_intern(struct symbols *t, const char *s, size_t n, uint32_t *out, struct err *e)
+err_code symbols_intern(struct symbols *t, const char *s, size_t n, uint32_t guess, uint32_t *out, struct err *e)
 {
-    *out = symbols_find(t, s, n);
+    bool guessed = guess < t->n && !t->hides && text_equal(t->texts[guess], s, n);
+    *out = guessed ? guess : symbols_find(t, s, n);
     if (*out != SYMBOL_NONE)
         return ERR_OK;
     TRY(symbols_add(t, s, n, e));

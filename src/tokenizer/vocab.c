@@ -18,6 +18,8 @@ static const uint8_t attr_of_type[] = {[TYPE_NORMAL] = TOKEN_NORMAL,
                                        [TYPE_UNUSED] = 0,
                                        [TYPE_BYTE] = TOKEN_BYTE};
 
+enum { PREFETCH_AHEAD = 16 }; /* texts */
+
 enum fill_slot { FILL_PREFIX, FILL_SUFFIX, FILL_MIDDLE, FILL_PAD, FILL_REPOSITORY, FILL_FILE, N_FILL };
 
 #define SPACE_MARK "\u2581"
@@ -59,7 +61,10 @@ static err_code texts_load(struct vocab *v, const struct gguf *g, struct err *e)
         return err_set(e, ERR_LIMIT, "%s: " KEY("tokens") " has %llu entries, expected fewer than %d",
                        gguf_file_path(g, 0), (unsigned long long)n, INT32_MAX);
     const struct gguf_string *texts = data;
+    TRY(symbols_reserve(&v->symbols, n, e));
     for (uint32_t i = 0; i < n; i++) {
+        if (i + PREFETCH_AHEAD < n)
+            symbols_prefetch(&v->symbols, texts[i + PREFETCH_AHEAD].s, texts[i + PREFETCH_AHEAD].n);
         struct gguf_string text = texts[i];
         char name[32];
         if (text.n == 0) /* a name that no other token has */

@@ -103,6 +103,23 @@ static void lowest_ranked_merge_goes_first(void **state)
     assert_null(t);
 }
 
+static void of_equal_texts_the_last_token_counts(void **state)
+{
+    struct err e = {0};
+    struct small_vocab v;
+    struct tokenizer *t;
+    assert_int_equal(small_begin(&v, "gpt2", "gpt-2", &e), ERR_OK);
+    small_add_bytes(&v);
+    const char *const words[] = {"ab", "cd", "abcd", "cd"};
+    for (int i = 0; i < 4; i++)
+        small_add(&v, words[i], SMALL_NORMAL, 0);
+    MERGES(&v, "a b", "c d", "ab cd");
+    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+    expect(t, "cd", 0, 259);
+    expect(t, "abcd", 0, 258);
+    tokenizer_close(&t);
+}
+
 static void whole_words_beat_merges_where_the_rule_says_so(void **state)
 {
     struct tokenizer *t = byte_level("llama-bpe");
@@ -440,6 +457,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowest_ranked_merge_goes_first),
+        cmocka_unit_test(of_equal_texts_the_last_token_counts),
         cmocka_unit_test(whole_words_beat_merges_where_the_rule_says_so),
         cmocka_unit_test(specials_need_asking_and_user_defined_do_not),
         cmocka_unit_test(specials_print_only_when_asked),
