@@ -39,7 +39,7 @@ struct share {
     atomic_int_least64_t loop_ns; /* that loops of several threads took before */
     atomic_int caller_cpu;        /* where the thread runs that runs the loop */
     atomic_short n_share;         /* of the loop */
-    atomic_bool is_unpaced;       /* idle time says nothing: the caller has other things to do, or threads each other */
+    atomic_bool is_paced;         /* idle time says something: nobody has anything else to do */
 
     /* what it says in turn */
     _Alignas(CACHE_LINE) atomic_size_t n_done; /* tasks, so far */
@@ -58,6 +58,7 @@ struct pool {
     void (*between)(void *user); /* NULL: nothing */
     void *between_user;
     int64_t thread_ns, loop_ns; /* of loops of several threads */
+    bool is_paced;
     atomic_bool stop;
     int n_cpu; /* that the process may use */
     atomic_int n_spin;
@@ -184,7 +185,7 @@ static void keep_pace(struct share *own)
 {
     struct pace_clock now = {.now_ns = clock_ns(),
                              .loop_ns = atomic_load_explicit(&own->loop_ns, memory_order_relaxed)};
-    if (atomic_load_explicit(&own->is_unpaced, memory_order_relaxed))
+    if (!atomic_load_explicit(&own->is_paced, memory_order_relaxed))
         own->pace = (struct pace){0};
     else if (pace_is_due(&own->pace, &now)) {
         now.run_ns = clock_thread_ns();
@@ -312,6 +313,11 @@ void pool_set_between(struct pool *p, void (*fn)(void *user), void *user)
     p->between_user = user;
 }
 
+void pool_set_paced(struct pool *p, bool is_paced)
+{
+    p->is_paced = is_paced;
+}
+
 int pool_n_threads(const struct pool *p)
 {
     return p->n_threads;
@@ -348,7 +354,7 @@ struct loop {
     pool_fn *fn;
     void *arg;
     int n_share, caller_cpu;
-    bool is_unpaced;
+    bool is_paced;
 };
 
 static struct loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n_share)
@@ -357,7 +363,7 @@ static struct loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n
                          .arg = arg,
                          .n_share = n_share,
                          .caller_cpu = cpu_here(),
-                         .is_unpaced = p->between || pool_n_used(p) > p->n_cpu};
+                         .is_paced = p->is_paced && !p->between && pool_n_used(p) <= p->n_cpu};
 }
 
 /* Threads [first, end) begin with equal shares of the tasks [from, to). */
@@ -372,7 +378,7 @@ static void share_out(struct pool *p, const struct loop *l, int first, int end, 
         atomic_store_explicit(&s->n_share, (short)l->n_share, memory_order_relaxed);
         atomic_store_explicit(&s->caller_cpu, l->caller_cpu, memory_order_relaxed);
         atomic_store_explicit(&s->loop_ns, p->loop_ns, memory_order_relaxed);
-        atomic_store_explicit(&s->is_unpaced, l->is_unpaced, memory_order_relaxed);
+        atomic_store_explicit(&s->is_paced, l->is_paced, memory_order_relaxed);
         atomic_store_explicit(&s->tasks, (from + n_tasks * (i + 1) / n) << 32 | (from + n_tasks * i / n),
                               memory_order_release);
         atomic_store_explicit(&s->start.value, n_started + 1, memory_order_release);

@@ -3,14 +3,16 @@
  * The engine makes the pool and passes it down; there is no global one. Each thread begins with an equal share of the
  * tasks, neighbours in ascending order, so that who walks through memory walks on; when it has done its own it takes
  * others' from the end, so that a slow core delays the loop by one task and not by a share. A thread that gets no core
- * in time is not waited for. Waiters spin for a few microseconds and then sleep, and a thread that another program
- * keeps from its core works in bursts (base/pace.h), so that a busy machine slows us down in proportion and no more.
+ * in time is not waited for. Waiters spin for a few microseconds and then sleep, and where that is asked for a thread
+ * that another program keeps from its core works in bursts (base/pace.h), so that a busy machine slows us down in
+ * proportion and no more.
  *
  * On a machine with several memory nodes threads are numbered node by node, so that neighbouring tasks are a node's,
  * and take over tasks of their own node first (base/topology.h). */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +49,10 @@ void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
 /* From now on loops use the first n (1..n_threads) only; the others sleep. Not within a loop. */
 void pool_use(struct pool *p, int n);
 int pool_n_used(const struct pool *p);
+
+/* Whether a thread that another program keeps from its core works in bursts. Off at first; for loops that compute: of a
+ * thread that waits for a drive, or for its memory's pages, the clocks say the same. */
+void pool_set_paced(struct pool *p, bool is_paced);
 
 /* Of loops that several threads ran: how long they took, times the threads, and what of that threads had tasks. They
  * have none when they wait for one that lost its core in the middle of a task, or when they rest; how long they rested.

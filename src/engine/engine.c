@@ -204,8 +204,10 @@ moebius_status moebius_engine_open(moebius_engine **out, const char *path, const
     topology_bind_caller(g->topology);
     if (code == ERR_OK)
         code = open_model(g, path, &e);
-    if (code == ERR_OK)
+    if (code == ERR_OK) {
+        pool_set_paced(g->pool, true);
         code = engine_tune(g, &e);
+    }
     topology_release_caller(g->topology);
     if (code != ERR_OK)
         moebius_engine_close(&g);

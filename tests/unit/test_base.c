@@ -238,6 +238,30 @@ static void *spin(void *arg)
     return NULL;
 }
 
+static void wait_task(void *arg, size_t task, int thread)
+{
+    clock_sleep_ns(20000000);
+    count_task(arg, task, thread);
+}
+
+/* Threads that wait, as for a drive, look to the clocks like threads without a core. */
+static void pool_rests_only_where_that_is_asked_for(void **state)
+{
+    struct err e = {0};
+    for (int is_paced = 0; is_paced <= 1; is_paced++) {
+        struct pool *p;
+        struct tally t = {.max_thread = 2};
+        assert_int_equal(pool_create(&p, 2, &e), ERR_OK);
+        pool_set_paced(p, is_paced);
+        for (int i = 0; i < 3; i++)
+            pool_run(p, 6, wait_task, &t);
+        for (int i = 0; i < 10; i++)
+            pool_run(p, 1000, count_task_slowly, &t);
+        assert_int_equal(pool_times(p).rest_ns > 0, is_paced);
+        pool_close(&p);
+    }
+}
+
 static void pool_works_in_bursts_beside_others(void **state)
 {
     struct err e = {0};
@@ -247,6 +271,7 @@ static void pool_works_in_bursts_beside_others(void **state)
     for (int n = 2; n <= 3; n++) {
         struct pool *p;
         assert_int_equal(pool_create(&p, n, &e), ERR_OK);
+        pool_set_paced(p, true);
         int64_t give_up_ns = clock_ns() + (int64_t)20 * 1000000000, more = 50;
         for (int round = 0; more > 0; round++) { /* until threads rest, and a bit longer */
             struct tally t = {.max_thread = n};
@@ -336,6 +361,7 @@ int main(void)
         cmocka_unit_test(arena_memory_is_zero_and_aligned),
         cmocka_unit_test(pool_runs_each_task_once),
         cmocka_unit_test(pool_calls_between_tasks_on_the_thread_that_runs_the_loop),
+        cmocka_unit_test(pool_rests_only_where_that_is_asked_for),
         cmocka_unit_test(pool_works_in_bursts_beside_others),
         cmocka_unit_test(random_is_reproducible_and_spread),
         cmocka_unit_test(crc32c_is_castagnolis),
