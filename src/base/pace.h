@@ -16,12 +16,13 @@ struct pace_clock {
     int64_t loop_ns; /* loops took that long so far */
 };
 
-/* Of one thread; zeros at first. */
+/* Of one thread; zeros at first, and to begin anew. */
 struct pace {
-    struct pace_clock begin; /* of the stretch in hand */
+    struct pace_clock begin; /* of the stretch in hand; zeros: none */
     int64_t slept_ns;        /* of the stretch, for want of work: its owner adds to it */
     int64_t rests_until_ns;  /* 0: it doesn't rest */
-    int64_t term_ns;         /* how long it rests once it does; 0: the last look found no need */
+    int64_t term_ns;         /* how long it rests once it does; 0: the last look found no need, */
+    bool has_lost;           /* or need for the first time, which may have been a moment's */
 };
 
 /* The stretch is long enough for pace_rest_ns. Of the clock, run_ns doesn't matter. */

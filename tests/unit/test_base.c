@@ -253,11 +253,14 @@ static void pool_rests_only_where_that_is_asked_for(void **state)
         struct tally t = {.max_thread = 2};
         assert_int_equal(pool_create(&p, 2, &e), ERR_OK);
         pool_set_paced(p, is_paced);
-        for (int i = 0; i < 3; i++)
-            pool_run(p, 6, wait_task, &t);
-        for (int i = 0; i < 10; i++)
-            pool_run(p, 1000, count_task_slowly, &t);
-        assert_int_equal(pool_times(p).rest_ns > 0, is_paced);
+        bool may_rest = is_paced && cpu_n_available() > 1;
+        for (int round = 0; round < (may_rest ? 50 : 2) && pool_times(p).rest_ns == 0; round++) {
+            for (int i = 0; i < 4; i++)
+                pool_run(p, 6, wait_task, &t);
+            for (int i = 0; i < 10; i++)
+                pool_run(p, 1000, count_task_slowly, &t);
+        }
+        assert_int_equal(pool_times(p).rest_ns > 0, may_rest);
         pool_close(&p);
     }
 }
@@ -268,7 +271,7 @@ static void pool_works_in_bursts_beside_others(void **state)
     struct neighbours b = {.n = cpu_n_available() < POOL_MAX_THREADS ? cpu_n_available() : POOL_MAX_THREADS};
     for (int i = 0; i < b.n; i++)
         assert_int_equal(pthread_create(&b.threads[i], NULL, spin, &b), 0);
-    for (int n = 2; n <= 3; n++) {
+    for (int n = 2; n <= 3 && n <= cpu_n_available(); n++) { /* more threads than processors never rest */
         struct pool *p;
         assert_int_equal(pool_create(&p, n, &e), ERR_OK);
         pool_set_paced(p, true);

@@ -49,7 +49,7 @@ static void a_thread_with_a_core_of_its_own_never_rests(void **state)
 static void a_thread_that_shares_its_core_rests_and_loses_it_rarely(void **state)
 {
     struct machine m = {0};
-    work(&m, 60, true);
+    work(&m, 100, true);
     assert_true(m.n_rests > 0);
     work(&m, 3000, true);
     int64_t run_ns = m.clock.run_ns, rested_ns = m.rested_ns;
@@ -79,7 +79,10 @@ static void what_lasts_a_moment_costs_little(void **state)
     work(&m, 5000, true);
     work(&m, 2000, false);
     int64_t rested_ns = m.rested_ns;
-    work(&m, 50, true);
+    work(&m, 25, true);
+    work(&m, 2000, false);
+    assert_int_equal(m.rested_ns, rested_ns);
+    work(&m, 100, true);
     work(&m, 2000, false);
     assert_in_range((m.rested_ns - rested_ns) / MS, 1, 130);
 }
@@ -106,12 +109,34 @@ static void time_between_loops_is_not_loss(void **state)
     assert_int_equal(m.n_rests, 0);
 }
 
+/* What the clocks said before, as while it loaded, is nothing to it. */
+static void a_new_pace_begins_when_it_is_first_asked(void **state)
+{
+    struct machine m = {.clock = {.now_ns = 90000 * (int64_t)MS, .run_ns = 100, .loop_ns = 20000 * (int64_t)MS}};
+    assert_true(pace_is_due(&m.pace, &m.clock));
+    assert_int_equal(pace_rest_ns(&m.pace, &m.clock), 0);
+    work(&m, 1000, false);
+    assert_int_equal(m.n_rests, 0);
+    assert_false(m.pace.has_lost);
+}
+
+/* The thread comes to a loop of 50 ms near its end. */
+static void time_before_a_stretch_is_not_lost_in_it(void **state)
+{
+    struct machine m = {0};
+    for (int i = 0; i < 20; i++) {
+        work(&m, 10, false);
+        m.clock.loop_ns += 40 * MS;
+    }
+    assert_int_equal(m.n_rests, 0);
+}
+
 static void what_was_lost_is_not_rested_again(void **state)
 {
-    struct pace c = {.rests_until_ns = 1000 * MS};
-    assert_int_equal(pace_rest_ns(&c, &(struct pace_clock){MS / 2, MS / 2, 0}), MS * 7 / 10);
-    assert_int_equal(c.begin.now_ns, MS * 12 / 10);
-    assert_int_equal(pace_rest_ns(&c, &(struct pace_clock){6 * MS, MS, 0}), 0);
+    struct pace c = {.begin.now_ns = MS, .rests_until_ns = 1000 * MS};
+    assert_int_equal(pace_rest_ns(&c, &(struct pace_clock){MS * 3 / 2, MS / 2, 0}), MS * 7 / 10);
+    assert_int_equal(c.begin.now_ns, MS * 22 / 10);
+    assert_int_equal(pace_rest_ns(&c, &(struct pace_clock){7 * MS, MS, 0}), 0);
     assert_int_equal(pace_rest_ns(&c, &(struct pace_clock){900 * MS, 800 * MS, 0}), 10 * MS); /* a long task's */
 }
 
@@ -124,6 +149,8 @@ int main(void)
         cmocka_unit_test(what_lasts_a_moment_costs_little),
         cmocka_unit_test(sleep_for_want_of_work_is_not_loss),
         cmocka_unit_test(time_between_loops_is_not_loss),
+        cmocka_unit_test(a_new_pace_begins_when_it_is_first_asked),
+        cmocka_unit_test(time_before_a_stretch_is_not_lost_in_it),
         cmocka_unit_test(what_was_lost_is_not_rested_again),
     };
     return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
