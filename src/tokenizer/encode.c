@@ -60,8 +60,7 @@ err_code encode_prepare(struct tokenizer *t, struct err *e)
         int32_t named = vocab_find(&t->vocab, name, (size_t)snprintf(name, sizeof name, "<0x%02X>", b));
         if (t->vocab.kind == VOCAB_BYTE_MERGES) {
             t->byte_tokens[b] = plain;
-            TRY(symbols_intern(&t->vocab.symbols, mapped, utf8_encode(code_of[b], mapped), SYMBOL_NONE,
-                               &t->byte_symbols[b], e));
+            TRY(symbols_intern(&t->vocab.symbols, mapped, utf8_encode(code_of[b], mapped), &t->byte_symbols[b], e));
         } else if (t->vocab.kind == VOCAB_RAW_MERGES) {
             t->byte_tokens[b] = named;
         } else {

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "gguf/gguf.h"
 
-enum { BLOCK = 32 }; /* merges looked up side by side: the tables are in no near cache */
+enum { BLOCK = 32 }; /* merges that are looked up at once */
 
 static uint32_t pair_hash(const struct merges *m, uint32_t left, uint32_t right)
 {
@@ -32,54 +32,47 @@ const struct merge_rule *merges_find(const struct merges *m, uint32_t left, uint
     return r->left == SYMBOL_NONE ? NULL : r;
 }
 
-/* The two strings of an entry; both empty for one that joins nothing. */
-static void entry_split(struct gguf_string entry, struct text *left, struct text *right)
+/* What an entry joins, and into what: its symbols' texts. */
+enum part { LEFT, RIGHT, MERGED, N_PART };
+
+/* False for an entry that joins nothing. The joined text goes to `space`. */
+static bool entry_split(struct gguf_string entry, char *space, struct text *out)
 {
     const char *gap = entry.n > 1 ? memchr(entry.s + 1, ' ', entry.n - 1) : NULL;
-    size_t n_left = gap ? (size_t)(gap - entry.s) : 0, n_right = gap ? entry.n - n_left - 1 : 0;
-    *left = (struct text){.s = entry.s, .n = n_right ? n_left : 0};
-    *right = (struct text){.s = gap ? gap + 1 : NULL, .n = n_right};
+    if (!gap || gap + 1 == entry.s + entry.n)
+        return false;
+    size_t n_left = (size_t)(gap - entry.s), n_right = entry.n - n_left - 1;
+    memcpy(space, entry.s, n_left);
+    memcpy(space + n_left, gap + 1, n_right);
+    out[LEFT] = (struct text){.s = entry.s, .n = n_left};
+    out[RIGHT] = (struct text){.s = gap + 1, .n = n_right};
+    out[MERGED] = (struct text){.s = space, .n = n_left + n_right};
+    return true;
 }
 
-struct adding {
-    struct merges *m;
-    struct symbols *symbols;
-    char *space;   /* for the longest entry */
-    uint32_t next; /* a guess: most files list the tokens in the order of the merges that make them */
-};
-
-static err_code rule_make(struct adding *a, struct text left, struct text right, struct merge_rule *r, struct err *e)
+/* Adds n entries (up to BLOCK) of ranks `rank` and on; `space`: for all their texts. */
+static err_code block_add(struct merges *m, struct symbols *t, const struct gguf_string *entries, unsigned n,
+                          uint32_t rank, char *space, struct err *e)
 {
-    memcpy(a->space, left.s, left.n);
-    memcpy(a->space + left.n, right.s, right.n);
-    TRY(symbols_intern(a->symbols, left.s, left.n, SYMBOL_NONE, &r->left, e));
-    TRY(symbols_intern(a->symbols, right.s, right.n, SYMBOL_NONE, &r->right, e));
-    TRY(symbols_intern(a->symbols, a->space, left.n + right.n, a->next, &r->merged, e));
-    a->next = r->merged + 1;
-    __builtin_prefetch(&a->m->slots[pair_hash(a->m, r->left, r->right) & (a->m->n_slots - 1)], 1);
-    return ERR_OK;
-}
-
-static err_code block_add(struct adding *a, const struct gguf_string *entries, unsigned n, uint32_t rank, struct err *e)
-{
-    struct text left[BLOCK], right[BLOCK];
-    struct merge_rule rules[BLOCK];
-    for (unsigned i = 0; i < n; i++) {
-        entry_split(entries[i], &left[i], &right[i]);
-        symbols_prefetch(a->symbols, left[i].s, left[i].n);
-        symbols_prefetch(a->symbols, right[i].s, right[i].n);
+    struct text texts[BLOCK * N_PART];
+    uint32_t found[BLOCK * N_PART], ranks[BLOCK];
+    unsigned n_rule = 0;
+    for (unsigned i = 0; i < n; space += entries[i++].n)
+        if (entry_split(entries[i], space, &texts[n_rule * N_PART]))
+            ranks[n_rule++] = rank + i;
+    symbols_find_many(t, texts, n_rule * N_PART, found);
+    for (unsigned i = 0; i < n_rule * N_PART; i++)
+        if (found[i] == SYMBOL_NONE)
+            TRY(symbols_intern(t, texts[i].s, texts[i].n, &found[i], e));
+    for (unsigned i = 0; i < n_rule; i++) {
+        const uint32_t *f = &found[i * N_PART];
+        __builtin_prefetch(&m->slots[pair_hash(m, f[LEFT], f[RIGHT]) & (m->n_slots - 1)], 1);
     }
-    unsigned n_rules = 0;
-    for (unsigned i = 0; i < n; i++) {
-        if (right[i].n == 0)
-            continue;
-        rules[n_rules].rank = rank + i;
-        TRY(rule_make(a, left[i], right[i], &rules[n_rules++], e));
-    }
-    for (unsigned i = 0; i < n_rules; i++) {
-        struct merge_rule *slot = &a->m->slots[slot_find(a->m, rules[i].left, rules[i].right)];
+    for (unsigned i = 0; i < n_rule; i++) {
+        const uint32_t *f = &found[i * N_PART];
+        struct merge_rule *slot = &m->slots[slot_find(m, f[LEFT], f[RIGHT])];
         if (slot->left == SYMBOL_NONE)
-            *slot = rules[i];
+            *slot = (struct merge_rule){.left = f[LEFT], .right = f[RIGHT], .rank = ranks[i], .merged = f[MERGED]};
     }
     return ERR_OK;
 }
@@ -99,22 +92,27 @@ err_code merges_open(struct merges *m, struct vocab *v, const struct gguf *g, bo
     if (!data || n == 0)
         return ERR_OK;
     const struct gguf_string *entries = data;
-    size_t longest = 1, n_slots = 16;
+    size_t n_space = 1, n_slots = 16; /* bytes of the longest block */
     while (n_slots < 2 * n)
         n_slots *= 2;
-    for (uint64_t i = 0; i < n; i++)
-        longest = entries[i].n > longest ? entries[i].n : longest;
+    for (uint64_t i = 0; i < n;) {
+        size_t n_block = 0;
+        for (uint64_t end = n - i < BLOCK ? n : i + BLOCK; i < end; i++)
+            n_block += entries[i].n;
+        n_space = n_block > n_space ? n_block : n_space;
+    }
     m->slots = mem_resize(NULL, n_slots, sizeof *m->slots);
-    char *space = mem_alloc(longest);
+    char *space = mem_alloc(n_space);
     err_code code = m->slots && space ? ERR_OK : err_nomem(e, n_slots * sizeof *m->slots, "merges");
     if (code == ERR_OK) {
         memset(m->slots, 0xff, n_slots * sizeof *m->slots);
         m->n_slots = n_slots;
         m->seed = v->symbols.seed;
     }
-    struct adding adding = {.m = m, .symbols = &v->symbols, .space = space};
-    for (uint64_t i = 0; i < n && code == ERR_OK; i += BLOCK)
-        code = block_add(&adding, entries + i, n - i < BLOCK ? (unsigned)(n - i) : BLOCK, (uint32_t)i, e);
+    for (uint64_t i = 0; i < n && code == ERR_OK; i += BLOCK) {
+        unsigned n_block = n - i < BLOCK ? (unsigned)(n - i) : BLOCK;
+        code = block_add(m, &v->symbols, entries + i, n_block, (uint32_t)i, space, e);
+    }
     mem_free(space);
     return code;
 }

@@ -1,5 +1,6 @@
 #include "tokenizer/symbols.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { ROOM_BYTES = 1 << 16, MIN_SLOTS = 64 };
@@ -67,10 +68,32 @@ uint32_t symbols_find(const struct symbols *t, const char *s, size_t n)
     return t->slots[slot_find(t, text_hash(t->seed, s, n), s, n)].symbol;
 }
 
-void symbols_prefetch(const struct symbols *t, const char *s, size_t n)
+void symbols_announce(const struct symbols *t, const char *s, size_t n)
 {
     if (t->n_slots > 0)
         __builtin_prefetch(&t->slots[text_hash(t->seed, s, n) & (t->n_slots - 1)], 1);
+}
+
+/* Each pass asks for what the next one looks at. Most texts are in the first slot that is looked at, if anywhere. */
+void symbols_find_many(const struct symbols *t, const struct text *texts, unsigned n, uint32_t *out)
+{
+    uint32_t hash[SYMBOLS_MANY];
+    const struct text *likely[SYMBOLS_MANY];
+    assert(n <= SYMBOLS_MANY && t->n_slots > 0);
+    for (unsigned i = 0; i < n; i++) {
+        hash[i] = text_hash(t->seed, texts[i].s, texts[i].n);
+        __builtin_prefetch(&t->slots[hash[i] & (t->n_slots - 1)]);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        const struct symbol_slot *slot = &t->slots[hash[i] & (t->n_slots - 1)];
+        likely[i] = slot->symbol == SYMBOL_NONE ? NULL : &t->texts[slot->symbol];
+        __builtin_prefetch(likely[i]);
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (likely[i])
+            __builtin_prefetch(likely[i]->s);
+    for (unsigned i = 0; i < n; i++)
+        out[i] = t->slots[slot_find(t, hash[i], texts[i].s, texts[i].n)].symbol;
 }
 
 static err_code slots_resize(struct symbols *t, size_t n_slots, struct err *e)
@@ -138,17 +161,14 @@ err_code symbols_add(struct symbols *t, const char *s, size_t n, struct err *e)
     if (!copy)
         return err_nomem(e, n, "a token's text");
     uint32_t hash = text_hash(t->seed, copy, n);
-    struct symbol_slot *slot = &t->slots[slot_find(t, hash, copy, n)];
-    t->hides |= slot->symbol != SYMBOL_NONE;
-    *slot = (struct symbol_slot){.hash = hash, .symbol = t->n};
+    t->slots[slot_find(t, hash, copy, n)] = (struct symbol_slot){.hash = hash, .symbol = t->n};
     t->texts[t->n++] = (struct text){.s = copy, .n = n};
     return ERR_OK;
 }
 
-err_code symbols_intern(struct symbols *t, const char *s, size_t n, uint32_t guess, uint32_t *out, struct err *e)
+err_code symbols_intern(struct symbols *t, const char *s, size_t n, uint32_t *out, struct err *e)
 {
-    bool guessed = guess < t->n && !t->hides && text_equal(t->texts[guess], s, n);
-    *out = guessed ? guess : symbols_find(t, s, n);
+    *out = symbols_find(t, s, n);
     if (*out != SYMBOL_NONE)
         return ERR_OK;
     TRY(symbols_add(t, s, n, e));

@@ -3,7 +3,6 @@
 #ifndef TOKENIZER_SYMBOLS_H
 #define TOKENIZER_SYMBOLS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,7 +26,6 @@ struct symbols {
     uint32_t n, capacity;
     struct symbol_slot *slots; /* open addressing, at most half full */
     size_t n_slots;            /* a power of two, or 0 */
-    bool hides;                /* a text was added twice: its first number is not found by it */
     uint64_t seed;
     struct arena arena; /* the texts' bytes */
     char *room;         /* unused end of the arena's newest block */
@@ -43,15 +41,17 @@ MUST_USE err_code symbols_reserve(struct symbols *t, size_t n, struct err *e);
  * it). */
 MUST_USE err_code symbols_add(struct symbols *t, const char *s, size_t n, struct err *e);
 
-/* Looks a text up and adds it when new. `guess`: the number that it probably has, looked at first; or SYMBOL_NONE. */
-MUST_USE err_code symbols_intern(struct symbols *t, const char *s, size_t n, uint32_t guess, uint32_t *out,
-                                 struct err *e);
+/* Looks a text up and adds it when new. */
+MUST_USE err_code symbols_intern(struct symbols *t, const char *s, size_t n, uint32_t *out, struct err *e);
 
 uint32_t symbols_find(const struct symbols *t, const char *s, size_t n);
 
-/* Asks the processor for the place where a text belongs. A table of 200,000 texts is in no near cache: to ask
- * some texts before each is needed takes a third off reading a vocabulary. */
-void symbols_prefetch(const struct symbols *t, const char *s, size_t n);
+/* A table of 200,000 texts is in no near cache, and to find a text takes three places in memory: so many texts at once
+ * (up to SYMBOLS_MANY) are found in half of the time; and a text that will be added can be announced some texts ahead.
+ */
+enum { SYMBOLS_MANY = 128 };
+void symbols_find_many(const struct symbols *t, const struct text *texts, unsigned n, uint32_t *out);
+void symbols_announce(const struct symbols *t, const char *s, size_t n);
 
 /* A copy of n bytes that lives as long as the table; NULL on failure. */
 char *symbols_copy(struct symbols *t, const char *s, size_t n);

@@ -18,7 +18,7 @@ static const uint8_t attr_of_type[] = {[TYPE_NORMAL] = TOKEN_NORMAL,
                                        [TYPE_UNUSED] = 0,
                                        [TYPE_BYTE] = TOKEN_BYTE};
 
-enum { PREFETCH_AHEAD = 16 }; /* texts */
+enum { AHEAD = 16 }; /* texts */
 
 enum fill_slot { FILL_PREFIX, FILL_SUFFIX, FILL_MIDDLE, FILL_PAD, FILL_REPOSITORY, FILL_FILE, N_FILL };
 
@@ -63,8 +63,8 @@ static err_code texts_load(struct vocab *v, const struct gguf *g, struct err *e)
     const struct gguf_string *texts = data;
     TRY(symbols_reserve(&v->symbols, n, e));
     for (uint32_t i = 0; i < n; i++) {
-        if (i + PREFETCH_AHEAD < n)
-            symbols_prefetch(&v->symbols, texts[i + PREFETCH_AHEAD].s, texts[i + PREFETCH_AHEAD].n);
+        if (i + AHEAD < n)
+            symbols_announce(&v->symbols, texts[i + AHEAD].s, texts[i + AHEAD].n);
         struct gguf_string text = texts[i];
         char name[32];
         if (text.n == 0) /* a name that no other token has */

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -117,6 +118,30 @@ static void of_equal_texts_the_last_token_counts(void **state)
     assert_int_equal(small_open(&v, &t, &e), ERR_OK);
     expect(t, "cd", 0, 259);
     expect(t, "abcd", 0, 258);
+    tokenizer_close(&t);
+}
+
+/* Each makes what the next one takes, and only the last makes a token. */
+static void merges_build_on_those_before(void **state)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN";
+    enum { N_LETTER = sizeof letters - 1 };
+    struct err e = {0};
+    struct small_vocab v;
+    struct tokenizer *t;
+    char entries[N_LETTER - 1][N_LETTER + 2];
+    const char *merges[N_LETTER - 1];
+    assert_int_equal(small_begin(&v, "gpt2", "gpt-2", &e), ERR_OK);
+    small_add_bytes(&v);
+    small_add(&v, letters, SMALL_NORMAL, 0);
+    for (int i = 0; i < N_LETTER - 1; i++) {
+        snprintf(entries[i], sizeof entries[i], "%.*s %c", i + 1, letters, letters[i + 1]);
+        merges[i] = entries[i];
+    }
+    gguf_writer_add_strings(v.w, "tokenizer.ggml.merges", merges, N_LETTER - 1);
+    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+    expect(t, letters, 0, 256);
+    expect(t, "abc", 0, 'a', 'b', 'c');
     tokenizer_close(&t);
 }
 
@@ -458,6 +483,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowest_ranked_merge_goes_first),
         cmocka_unit_test(of_equal_texts_the_last_token_counts),
+        cmocka_unit_test(merges_build_on_those_before),
         cmocka_unit_test(whole_words_beat_merges_where_the_rule_says_so),
         cmocka_unit_test(specials_need_asking_and_user_defined_do_not),
         cmocka_unit_test(specials_print_only_when_asked),
