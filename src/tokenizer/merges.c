@@ -54,7 +54,7 @@ static bool entry_split(struct gguf_string entry, char *space, struct text *out)
 static err_code block_add(struct merges *m, struct symbols *t, const struct gguf_string *entries, unsigned n,
                           uint32_t rank, char *space, struct err *e)
 {
-    struct text texts[BLOCK * N_PART];
+    struct text texts[BLOCK * N_PART] = {0};
     uint32_t found[BLOCK * N_PART], ranks[BLOCK];
     unsigned n_rule = 0;
     for (unsigned i = 0; i < n; space += entries[i++].n)
