@@ -2,7 +2,8 @@
 
 /* Tokens are compared in blocks: one with another number of threads with those before and after it, as what disturbs a
  * machine for a moment would otherwise decide. What is faster by less than a thirtieth is noise. Threads that lose
- * their cores begin to work in bursts within the first block, so the first trial waits for the second. */
+ * their cores begin to work in bursts within the first block, of tokens of 10 ms and more, so the first trial waits for
+ * the second. */
 enum { BLOCK_TOK = 8, SETTLED = 1, LEAST_PATIENCE = 2, MOST_PATIENCE = 128, IDLE_PERCENT = 25, GAIN_SHARE = 30 };
 
 void crowd_init(struct crowd *c, int n_threads, int n_cpu)

@@ -5,7 +5,10 @@
 #include "base/mem.h"
 #include "gguf/gguf.h"
 
-enum { BLOCK = 32 }; /* merges that are looked up at once */
+/* What a merge joins, and into what: its symbols' texts. */
+enum part { LEFT, RIGHT, MERGED, N_PART };
+
+enum { BLOCK = SYMBOLS_MANY / N_PART }; /* merges that are looked up at once */
 
 static uint32_t pair_hash(const struct merges *m, uint32_t left, uint32_t right)
 {
@@ -31,9 +34,6 @@ const struct merge_rule *merges_find(const struct merges *m, uint32_t left, uint
     const struct merge_rule *r = &m->slots[slot_find(m, left, right)];
     return r->left == SYMBOL_NONE ? NULL : r;
 }
-
-/* What an entry joins, and into what: its symbols' texts. */
-enum part { LEFT, RIGHT, MERGED, N_PART };
 
 /* False for an entry that joins nothing. The joined text goes to `space`. */
 static bool entry_split(struct gguf_string entry, char *space, struct text *out)

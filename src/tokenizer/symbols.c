@@ -70,8 +70,8 @@ uint32_t symbols_find(const struct symbols *t, const char *s, size_t n)
 
 void symbols_announce(const struct symbols *t, const char *s, size_t n)
 {
-    if (t->n_slots > 0)
-        __builtin_prefetch(&t->slots[text_hash(t->seed, s, n) & (t->n_slots - 1)], 1);
+    assert(t->n_slots > 0);
+    __builtin_prefetch(&t->slots[text_hash(t->seed, s, n) & (t->n_slots - 1)], 1);
 }
 
 /* Each pass asks for what the next one looks at. Most texts are in the first slot that is looked at, if anywhere. */

@@ -48,8 +48,8 @@ uint32_t symbols_find(const struct symbols *t, const char *s, size_t n);
 
 /* A table of 200,000 texts is in no near cache, and to find a text takes three places in memory: so many texts at once
  * (up to SYMBOLS_MANY) are found in half of the time; and a text that will be added can be announced some texts ahead.
- */
-enum { SYMBOLS_MANY = 128 };
+ * Both after symbols_reserve or symbols_add. */
+enum { SYMBOLS_MANY = 96 };
 void symbols_find_many(const struct symbols *t, const struct text *texts, unsigned n, uint32_t *out);
 void symbols_announce(const struct symbols *t, const char *s, size_t n);
 
