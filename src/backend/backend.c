@@ -84,60 +84,61 @@ void backend_weight_close(struct backend *b, struct weight **w)
     *w = NULL;
 }
 
-err_code backend_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
+err_code backend_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
+                                  struct err *e)
 {
     *out = NULL;
-    return b->v->bank_create(b, d, out, e);
+    return b->v->slot_pool_create(b, d, out, e);
 }
 
-void backend_bank_close(struct backend *b, struct bank **bank)
+void backend_slot_pool_close(struct backend *b, struct slot_pool **slot_pool)
 {
-    if (*bank)
-        b->v->bank_close(b, *bank);
-    *bank = NULL;
+    if (*slot_pool)
+        b->v->slot_pool_close(b, *slot_pool);
+    *slot_pool = NULL;
 }
 
-size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
+size_t backend_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)
 {
-    return b->v->bank_slot_bytes(b, d);
+    return b->v->slot_pool_slot_bytes(b, d);
 }
 
-bool backend_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot)
+bool backend_slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
-    return b->v->bank_open_slot(b, bank, slot);
+    return b->v->slot_open(b, slot_pool, slot);
 }
 
-void backend_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot)
+void backend_slot_touch(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
-    if (b->v->bank_touch_slot)
-        b->v->bank_touch_slot(b, bank, slot);
+    if (b->v->slot_touch)
+        b->v->slot_touch(b, slot_pool, slot);
 }
 
-void backend_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot)
+void backend_slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
-    b->v->bank_shut_slot(b, bank, slot);
+    b->v->slot_close(b, slot_pool, slot);
 }
 
-bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out)
+bool backend_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out)
 {
-    return b->v->bank_image && b->v->bank_image(b, d, out);
+    return b->v->slot_pool_image && b->v->slot_pool_image(b, d, out);
 }
 
-void *backend_bank_room(struct backend *b, struct bank *bank, int64_t slot, int matrix, bool is_packed)
+void *backend_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, bool is_packed)
 {
-    return b->v->bank_room ? b->v->bank_room(b, bank, slot, matrix, is_packed) : NULL;
+    return b->v->slot_room ? b->v->slot_room(b, slot_pool, slot, matrix, is_packed) : NULL;
 }
 
-void backend_bank_adopt(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *bytes,
+void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *bytes,
                         bool is_packed)
 {
-    b->v->bank_adopt(b, bank, slot, matrix, bytes, is_packed);
+    b->v->slot_adopt(b, slot_pool, slot, matrix, bytes, is_packed);
 }
 
-err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *src,
                            bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
-    return b->v->bank_fill(b, bank, slot, matrix, src, is_packed, row0, n_row, e);
+    return b->v->slot_fill(b, slot_pool, slot, matrix, src, is_packed, row0, n_row, e);
 }
 
 const char *op_name(enum op_kind kind)

@@ -9,7 +9,7 @@
  * The interface refuses to know about models: it sees shapes, not layers. It never reads files: weight bytes arrive
  * through a callback, and the device decides how they lie (layouts, VRAM).
  *
- * Thread-safety: one thread drives a device; backend_bank_fill may run on several threads for different rows. */
+ * Thread-safety: one thread drives a device; backend_slot_fill may run on several threads for different rows. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
@@ -22,9 +22,9 @@
 #include "quant/quant.h"
 
 struct backend;
-struct buffer; /* a block of device memory */
-struct weight; /* a weight matrix on a device */
-struct bank;   /* slots for the routed experts of one layer */
+struct buffer;    /* a block of device memory */
+struct weight;    /* a weight matrix on a device */
+struct slot_pool; /* slots for the routed experts of one layer */
 
 /* ---- tensors ------------------------------------------------------------------------------------------------- */
 
@@ -82,50 +82,51 @@ MUST_USE err_code backend_weight_load(struct backend *b, const struct weight_des
                                       struct weight **out, struct err *e);
 void backend_weight_close(struct backend *b, struct weight **w);
 
-/* ---- expert banks -------------------------------------------------------------------------------------------- */
+/* ---- slot pools -------------------------------------------------------------------------------------------- */
 
 /* The shape of a layer's routed experts: gate and up are [n_ff][n_embd], down is [n_embd][n_ff]. */
-struct bank_desc {
+struct slot_pool_desc {
     const struct quant_info *gate_type, *up_type, *down_type;
     int64_t n_embd, n_ff;
     int64_t n_slot;
 };
 
-/* Slots of one size, all shut: they take no memory until they are opened. */
-MUST_USE err_code backend_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e);
-void backend_bank_close(struct backend *b, struct bank **bank);
-size_t backend_bank_slot_bytes(struct backend *b, const struct bank_desc *d);
+/* Slots of one size, all closed: they take no memory until they are opened. */
+MUST_USE err_code backend_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
+                                           struct err *e);
+void backend_slot_pool_close(struct backend *b, struct slot_pool **slot_pool);
+size_t backend_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d);
 
 /* Opens a slot, contents undefined until filled: false when the limit on memory (base/mem.h) forbids it. Touching one
- * beforehand spares its first use the page faults; on several threads for different slots. Shutting one gives its
+ * beforehand spares its first use the page faults; on several threads for different slots. Closing one gives its
  * memory back. The caller knows which are open. */
-MUST_USE bool backend_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot);
-void backend_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot);
-void backend_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot);
+MUST_USE bool backend_slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
+void backend_slot_touch(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
+void backend_slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
 
 /* Slots and the matrices in them are aligned to this and a multiple of it long, so that a drive can write into them
  * past the page cache. */
-enum { BANK_SLOT_ALIGN = 4096 };
+enum { SLOT_ALIGN = 4096 };
 
-/* How an expert lies in a slot: what a prepared store holds. False: this device takes experts through backend_bank_fill
+/* How an expert lies in a slot: what a prepared store holds. False: this device takes experts through backend_slot_fill
  * alone. */
-bool backend_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out);
+bool backend_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out);
 
 /* Where in a slot's memory one of an expert's matrices (0: gate, 1: up, 2: down) may be read to: as it lies in an image
- * (is_packed), or whole in GGUF's order, with room for all blocks of BANK_SLOT_ALIGN that it has a part in. Aligned to
- * that. NULL: it goes through backend_bank_fill. */
-void *backend_bank_room(struct backend *b, struct bank *bank, int64_t slot, int matrix, bool is_packed);
+ * (is_packed), or whole in GGUF's order, with room for all blocks of SLOT_ALIGN that it has a part in. Aligned to
+ * that. NULL: it goes through backend_slot_fill. */
+void *backend_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, bool is_packed);
 /* Says that it has been read to there, and begins at `bytes`. In GGUF's order it is packed where it lies by the first
  * operation that uses it: what never is costs nothing, and what has been packed is still in the processor's cache for
  * the product. The caller makes sure no enqueued operation uses the slot. */
-void backend_bank_adopt(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *bytes,
+void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *bytes,
                         bool is_packed);
 
 /* Packs rows [row0, row0 + n_row) of one of an expert's matrices into a slot. src holds just these, in GGUF's
  * order or, is_packed, as they lie in an image. row0: a multiple of 16; n_row: too, or up to the last row. The caller
  * makes sure no enqueued operation uses the slot. */
-MUST_USE err_code backend_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                                    bool is_packed, int64_t row0, int64_t n_row, struct err *e);
+MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix,
+                                    const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e);
 
 /* ---- operations ---------------------------------------------------------------------------------------------- */
 
@@ -221,11 +222,10 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of
- *             absent experts untouched.  bank; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert] and of
- *             down [n_embd][n_expert], by expert and not by slot, or absent;
- *             in[3]: weights F32 [k][M] that multiply what gate and up give, or absent
- * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed
- *             through sigmoid).  out: [n_embd][M] */
+ *             absent experts untouched.  slot_pool; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert]
+ * and of down [n_embd][n_expert], by expert and not by slot, or absent; in[3]: weights F32 [k][M] that multiply what
+ * gate and up give, or absent COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate
+ * [1][M] or absent (passed through sigmoid).  out: [n_embd][M] */
 struct op {
     enum op_kind kind;
     struct tensor in[OP_MAX_IN];
@@ -233,7 +233,7 @@ struct op {
     struct tensor vec[OP_MAX_OUT]; /* constant vectors */
     struct tensor state[2];        /* device state, read or written in place */
     struct weight *weight[OP_MAX_OUT];
-    struct bank *bank;
+    struct slot_pool *slot_pool;
     union {
         struct {
             int64_t n;
@@ -280,7 +280,7 @@ struct op {
     };
 };
 
-/* Puts an operation in the queue. The structs behind `op` are copied; buffers, weights and banks must live until
+/* Puts an operation in the queue. The structs behind `op` are copied; buffers, weights and slot pools must live until
  * the queue has passed them. */
 void backend_enqueue(struct backend *b, const struct op *op);
 

@@ -14,17 +14,20 @@ struct backend_vtable {
     err_code (*weight_load)(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                             struct weight **out, struct err *e);
     void (*weight_close)(struct backend *b, struct weight *w);
-    err_code (*bank_create)(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e);
-    void (*bank_close)(struct backend *b, struct bank *bank);
-    size_t (*bank_slot_bytes)(struct backend *b, const struct bank_desc *d);
-    bool (*bank_open_slot)(struct backend *b, struct bank *bank, int64_t slot);
-    void (*bank_touch_slot)(struct backend *b, struct bank *bank, int64_t slot); /* NULL: nothing to do */
-    void (*bank_shut_slot)(struct backend *b, struct bank *bank, int64_t slot);
-    bool (*bank_image)(struct backend *b, const struct bank_desc *d, struct layout_image *out);         /* NULL: none */
-    void *(*bank_room)(struct backend *b, struct bank *bank, int64_t slot, int matrix, bool is_packed); /* NULL: none */
-    void (*bank_adopt)(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *bytes,
+    err_code (*slot_pool_create)(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
+                                 struct err *e);
+    void (*slot_pool_close)(struct backend *b, struct slot_pool *slot_pool);
+    size_t (*slot_pool_slot_bytes)(struct backend *b, const struct slot_pool_desc *d);
+    bool (*slot_open)(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
+    void (*slot_touch)(struct backend *b, struct slot_pool *slot_pool, int64_t slot); /* NULL: nothing to do */
+    void (*slot_close)(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
+    bool (*slot_pool_image)(struct backend *b, const struct slot_pool_desc *d,
+                            struct layout_image *out); /* NULL: none */
+    void *(*slot_room)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix,
+                       bool is_packed); /* NULL: none */
+    void (*slot_adopt)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *bytes,
                        bool is_packed);
-    err_code (*bank_fill)(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+    err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *src,
                           bool is_packed, int64_t row0, int64_t n_row, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
     bool (*supports)(struct backend *b, const struct op *op);

@@ -14,9 +14,9 @@ struct weight {
     struct weight_desc d;
 };
 
-struct bank {
-    struct bank *side[2];
-    struct bank_desc d;
+struct slot_pool {
+    struct slot_pool *side[2];
+    struct slot_pool_desc d;
 };
 
 struct check {
@@ -122,56 +122,57 @@ static err_code check_weight_load(struct backend *b, const struct weight_desc *d
     return ERR_OK;
 }
 
-static void check_bank_close(struct backend *b, struct bank *bank)
+static void check_slot_pool_close(struct backend *b, struct slot_pool *slot_pool)
 {
     for (int i = 0; i < 2; i++)
-        backend_bank_close(check_of(b)->side[i], &bank->side[i]);
-    mem_free(bank);
+        backend_slot_pool_close(check_of(b)->side[i], &slot_pool->side[i]);
+    mem_free(slot_pool);
 }
 
-static err_code check_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
+static err_code check_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
+                                       struct err *e)
 {
-    struct bank *bank = mem_calloc(1, sizeof *bank);
-    if (!bank)
-        return err_nomem(e, sizeof *bank, "an expert bank");
-    bank->d = *d;
+    struct slot_pool *slot_pool = mem_calloc(1, sizeof *slot_pool);
+    if (!slot_pool)
+        return err_nomem(e, sizeof *slot_pool, "an expert slot_pool");
+    slot_pool->d = *d;
     for (int i = 0; i < 2; i++) {
-        err_code code = backend_bank_create(check_of(b)->side[i], d, &bank->side[i], e);
+        err_code code = backend_slot_pool_create(check_of(b)->side[i], d, &slot_pool->side[i], e);
         if (code != ERR_OK) {
-            check_bank_close(b, bank);
+            check_slot_pool_close(b, slot_pool);
             return code;
         }
     }
-    *out = bank;
+    *out = slot_pool;
     return ERR_OK;
 }
 
-static size_t check_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
+static size_t check_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)
 {
-    return backend_bank_slot_bytes(check_of(b)->side[0], d);
+    return backend_slot_pool_slot_bytes(check_of(b)->side[0], d);
 }
 
-static void check_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot)
+static void check_slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
     for (int i = 0; i < 2; i++)
-        backend_bank_shut_slot(check_of(b)->side[i], bank->side[i], slot);
+        backend_slot_close(check_of(b)->side[i], slot_pool->side[i], slot);
 }
 
-static bool check_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot)
+static bool check_slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
-    if (!backend_bank_open_slot(check_of(b)->side[0], bank->side[0], slot))
+    if (!backend_slot_open(check_of(b)->side[0], slot_pool->side[0], slot))
         return false;
-    bool ok = backend_bank_open_slot(check_of(b)->side[1], bank->side[1], slot);
+    bool ok = backend_slot_open(check_of(b)->side[1], slot_pool->side[1], slot);
     if (!ok)
-        backend_bank_shut_slot(check_of(b)->side[0], bank->side[0], slot);
+        backend_slot_close(check_of(b)->side[0], slot_pool->side[0], slot);
     return ok;
 }
 
-static err_code check_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
-                                bool is_packed, int64_t row0, int64_t n_row, struct err *e)
+static err_code check_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix,
+                                const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     for (int i = 0; i < 2; i++)
-        TRY(backend_bank_fill(check_of(b)->side[i], bank->side[i], slot, matrix, src, is_packed, row0, n_row, e));
+        TRY(backend_slot_fill(check_of(b)->side[i], slot_pool->side[i], slot, matrix, src, is_packed, row0, n_row, e));
     return ERR_OK;
 }
 
@@ -192,8 +193,9 @@ static double tolerance(const struct op *op)
             rounded |= op->weight[i]->d.type->act != QUANT_ACT_FLOAT;
         break;
     case OP_EXPERTS:
-        terms = (double)(op->bank->d.n_embd + op->bank->d.n_ff);
-        rounded = op->bank->d.gate_type->act != QUANT_ACT_FLOAT || op->bank->d.down_type->act != QUANT_ACT_FLOAT;
+        terms = (double)(op->slot_pool->d.n_embd + op->slot_pool->d.n_ff);
+        rounded =
+            op->slot_pool->d.gate_type->act != QUANT_ACT_FLOAT || op->slot_pool->d.down_type->act != QUANT_ACT_FLOAT;
         break;
     case OP_ROPE_TABLE: terms = 64; break;
     case OP_DELTA: terms = 4096; break;                                 /* errors of the state add up over the text */
@@ -292,7 +294,7 @@ static void check_enqueue(struct backend *b, const struct op *op)
         }
         for (int i = 0; i < 2; i++)
             o.state[i] = tensor_side(&op->state[i], s);
-        o.bank = op->bank ? op->bank->side[s] : NULL;
+        o.slot_pool = op->slot_pool ? op->slot_pool->side[s] : NULL;
         backend_enqueue(c->side[s], &o);
     }
     /* of a router the weights, best first: where two experts tie within the bound, either may come first */
@@ -353,12 +355,12 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .read = check_read,
         .weight_load = check_weight_load,
         .weight_close = check_weight_close,
-        .bank_create = check_bank_create,
-        .bank_close = check_bank_close,
-        .bank_slot_bytes = check_bank_slot_bytes,
-        .bank_open_slot = check_bank_open_slot,
-        .bank_shut_slot = check_bank_shut_slot,
-        .bank_fill = check_bank_fill,
+        .slot_pool_create = check_slot_pool_create,
+        .slot_pool_close = check_slot_pool_close,
+        .slot_pool_slot_bytes = check_slot_pool_slot_bytes,
+        .slot_open = check_slot_open,
+        .slot_close = check_slot_close,
+        .slot_fill = check_slot_fill,
         .enqueue = check_enqueue,
         .supports = check_supports,
         .fence = check_fence,

@@ -1,4 +1,4 @@
-/* The CPU device: memory, weights and banks. Operations run as they are enqueued, each as one or a few parallel
+/* The CPU device: memory, weights and slot pools. Operations run as they are enqueued, each as one or a few parallel
  * loops of the pool; a fence is therefore passed when it is made. */
 #include "backend/cpu_internal.h"
 
@@ -226,10 +226,11 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
     return ERR_OK;
 }
 
-/* ---- banks --------------------------------------------------------------------------------------------------- */
+/* ---- slot pools ---------------------------------------------------------------------------------------------------
+ */
 
 /* How n_ff rows of gate and up and n_embd rows of down lie in a slot. */
-static struct layout_image slot_image(const struct cpu *c, const struct bank_desc *d, int64_t n_ff, int64_t n_embd)
+static struct layout_image slot_image(const struct cpu *c, const struct slot_pool_desc *d, int64_t n_ff, int64_t n_embd)
 {
     const struct quant_info *type[3] = {d->gate_type, d->up_type, d->down_type};
     struct layout_image image = {0};
@@ -237,31 +238,31 @@ static struct layout_image slot_image(const struct cpu *c, const struct bank_des
         size_t n = i < 2 ? packed_bytes(c, type[i], n_ff, d->n_embd) : packed_bytes(c, type[i], n_embd, d->n_ff);
         image.layout[i] = c->kernels->layout[type[i]->type];
         image.off[i] = image.n_bytes;
-        image.n_bytes += (n + BANK_SLOT_ALIGN - 1) / BANK_SLOT_ALIGN * BANK_SLOT_ALIGN;
+        image.n_bytes += (n + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
     }
     return image;
 }
 
-static struct layout_image part_image(const struct cpu *c, const struct bank_desc *d, int node)
+static struct layout_image part_image(const struct cpu *c, const struct slot_pool_desc *d, int node)
 {
     return slot_image(c, d, cpu_node_row(c, node + 1, d->n_ff) - cpu_node_row(c, node, d->n_ff),
                       cpu_node_row(c, node + 1, d->n_embd) - cpu_node_row(c, node, d->n_embd));
 }
 
-static bool cpu_bank_image(struct backend *b, const struct bank_desc *d, struct layout_image *out)
+static bool cpu_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out)
 {
     *out = slot_image(cpu_of(b), d, d->n_ff, d->n_embd);
     return true;
 }
 
 /* Slots that lie on one node can be read into. A matrix as read may begin anywhere in its first block of
- * BANK_SLOT_ALIGN, so each of the three has a block more than in the image. */
-static size_t part_slot_bytes(const struct cpu *c, const struct bank_desc *d, int node)
+ * SLOT_ALIGN, so each of the three has a block more than in the image. */
+static size_t part_slot_bytes(const struct cpu *c, const struct slot_pool_desc *d, int node)
 {
-    return part_image(c, d, node).n_bytes + (pool_n_node(c->pool) == 1 ? 3 * BANK_SLOT_ALIGN : 0);
+    return part_image(c, d, node).n_bytes + (pool_n_node(c->pool) == 1 ? 3 * SLOT_ALIGN : 0);
 }
 
-static size_t cpu_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
+static size_t cpu_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)
 {
     size_t n = 0;
     for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
@@ -269,102 +270,103 @@ static size_t cpu_bank_slot_bytes(struct backend *b, const struct bank_desc *d)
     return n;
 }
 
-static void cpu_bank_close(struct backend *b, struct bank *bank)
+static void cpu_slot_pool_close(struct backend *b, struct slot_pool *slot_pool)
 {
-    mem_unreserve(bank->data, bank->n_bytes, (size_t)bank->n_open * bank->slot_bytes, MEM_EXPERTS);
-    mem_free(bank->slots);
-    mem_free(bank);
+    mem_unreserve(slot_pool->data, slot_pool->n_bytes, (size_t)slot_pool->n_open * slot_pool->slot_bytes, MEM_EXPERTS);
+    mem_free(slot_pool->slots);
+    mem_free(slot_pool);
 }
 
-static err_code cpu_bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
+static err_code cpu_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
+                                     struct err *e)
 {
     struct cpu *c = cpu_of(b);
     int n_node = pool_n_node(c->pool);
-    struct bank *bank = mem_calloc(1, sizeof *bank);
-    if (!bank)
-        return err_nomem(e, sizeof *bank, "an expert bank");
-    *bank = (struct bank){.d = *d, .slot_bytes = cpu_bank_slot_bytes(b, d)};
+    struct slot_pool *slot_pool = mem_calloc(1, sizeof *slot_pool);
+    if (!slot_pool)
+        return err_nomem(e, sizeof *slot_pool, "an expert slot_pool");
+    *slot_pool = (struct slot_pool){.d = *d, .slot_bytes = cpu_slot_pool_slot_bytes(b, d)};
     for (int i = 0; i < n_node; i++) {
-        bank->part[i].image = part_image(c, d, i);
-        bank->part[i].slot_bytes = part_slot_bytes(c, d, i);
-        bank->n_bytes += mem_length(bank->part[i].slot_bytes * (size_t)d->n_slot);
+        slot_pool->part[i].image = part_image(c, d, i);
+        slot_pool->part[i].slot_bytes = part_slot_bytes(c, d, i);
+        slot_pool->n_bytes += mem_length(slot_pool->part[i].slot_bytes * (size_t)d->n_slot);
     }
-    bank->slots = mem_calloc((size_t)d->n_slot, sizeof *bank->slots);
-    bank->data = mem_reserve(bank->n_bytes);
-    if (!bank->data || !bank->slots) {
-        size_t n = bank->n_bytes;
-        cpu_bank_close(b, bank);
+    slot_pool->slots = mem_calloc((size_t)d->n_slot, sizeof *slot_pool->slots);
+    slot_pool->data = mem_reserve(slot_pool->n_bytes);
+    if (!slot_pool->data || !slot_pool->slots) {
+        size_t n = slot_pool->n_bytes;
+        cpu_slot_pool_close(b, slot_pool);
         return err_nomem(e, n, "routed experts");
     }
-    char *data = bank->data;
+    char *data = slot_pool->data;
     for (int i = 0; i < n_node; i++) {
-        size_t n = mem_length(bank->part[i].slot_bytes * (size_t)d->n_slot);
-        bank->part[i].data = data;
+        size_t n = mem_length(slot_pool->part[i].slot_bytes * (size_t)d->n_slot);
+        slot_pool->part[i].data = data;
         topology_bind_memory(pool_topology(c->pool), data, n, i);
         data += n;
     }
-    *out = bank;
+    *out = slot_pool;
     return ERR_OK;
 }
 
-static char *part_slot(const struct bank *bank, int node, int64_t slot)
+static char *part_slot(const struct slot_pool *slot_pool, int node, int64_t slot)
 {
-    assert(slot >= 0 && slot < bank->d.n_slot);
-    return bank->part[node].data + (size_t)slot * bank->part[node].slot_bytes;
+    assert(slot >= 0 && slot < slot_pool->d.n_slot);
+    return slot_pool->part[node].data + (size_t)slot * slot_pool->part[node].slot_bytes;
 }
 
-static bool cpu_bank_open_slot(struct backend *b, struct bank *bank, int64_t slot)
+static bool cpu_slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
-    if (!mem_commit(bank->slot_bytes, MEM_EXPERTS))
+    if (!mem_commit(slot_pool->slot_bytes, MEM_EXPERTS))
         return false;
-    bank->n_open++;
+    slot_pool->n_open++;
     return true;
 }
 
-static void cpu_bank_touch_slot(struct backend *b, struct bank *bank, int64_t slot)
+static void cpu_slot_touch(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
     for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
-        mem_populate(part_slot(bank, i, slot), bank->part[i].slot_bytes);
+        mem_populate(part_slot(slot_pool, i, slot), slot_pool->part[i].slot_bytes);
 }
 
-static void cpu_bank_shut_slot(struct backend *b, struct bank *bank, int64_t slot)
+static void cpu_slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
     for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
-        mem_decommit(part_slot(bank, i, slot), bank->part[i].slot_bytes, MEM_EXPERTS);
-    bank->n_open--;
+        mem_decommit(part_slot(slot_pool, i, slot), slot_pool->part[i].slot_bytes, MEM_EXPERTS);
+    slot_pool->n_open--;
 }
 
-static void *cpu_bank_room(struct backend *b, struct bank *bank, int64_t slot, int matrix, bool is_packed)
+static void *cpu_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, bool is_packed)
 {
     if (pool_n_node(cpu_of(b)->pool) > 1)
         return NULL;
-    return part_slot(bank, 0, slot) + bank->part[0].image.off[matrix] + (is_packed ? 0 : matrix * BANK_SLOT_ALIGN);
+    return part_slot(slot_pool, 0, slot) + slot_pool->part[0].image.off[matrix] + (is_packed ? 0 : matrix * SLOT_ALIGN);
 }
 
-static void cpu_bank_adopt(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *bytes,
+static void cpu_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *bytes,
                            bool is_packed)
 {
-    const struct layout_image *image = &bank->part[0].image;
-    bank->slots[slot][matrix] = (struct bank_matrix){
-        .shift = (size_t)((const char *)bytes - (part_slot(bank, 0, slot) + image->off[matrix])),
+    const struct layout_image *image = &slot_pool->part[0].image;
+    slot_pool->slots[slot][matrix] = (struct slot_matrix){
+        .shift = (size_t)((const char *)bytes - (part_slot(slot_pool, 0, slot) + image->off[matrix])),
         .is_raw = !is_packed && image->layout[matrix] != LAYOUT_ROWS,
     };
 }
 
-static err_code cpu_bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+static err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *src,
                               bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     const struct cpu *c = cpu_of(b);
-    const struct bank_desc *d = &bank->d;
-    const struct quant_info *type = bank_matrix_type(d, matrix);
-    int64_t n_all = bank_matrix_rows(d, matrix), k = bank_matrix_k(d, matrix);
+    const struct slot_pool_desc *d = &slot_pool->d;
+    const struct quant_info *type = slot_matrix_type(d, matrix);
+    int64_t n_all = slot_matrix_rows(d, matrix), k = slot_matrix_k(d, matrix);
     if (row0 == 0 && n_row > 0) /* several threads may fill rows; one says where they lie */
-        bank->slots[slot][matrix] = (struct bank_matrix){0};
+        slot_pool->slots[slot][matrix] = (struct slot_matrix){0};
     for (int i = 0; i < pool_n_node(c->pool); i++) {
         int64_t first = cpu_node_row(c, i, n_all), end = cpu_node_row(c, i + 1, n_all);
         int64_t from = row0 > first ? row0 : first, to = row0 + n_row < end ? row0 + n_row : end;
-        const struct layout_image *image = &bank->part[i].image;
-        char *dst = part_slot(bank, i, slot) + image->off[matrix];
+        const struct layout_image *image = &slot_pool->part[i].image;
+        char *dst = part_slot(slot_pool, i, slot) + image->off[matrix];
         if (from >= to)
             continue;
         const char *rows = (const char *)src + packed_bytes(c, type, from - row0, k); /* as many as unpacked */
@@ -441,16 +443,16 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .read = cpu_read,
         .weight_load = cpu_weight_load,
         .weight_close = cpu_weight_close,
-        .bank_create = cpu_bank_create,
-        .bank_close = cpu_bank_close,
-        .bank_slot_bytes = cpu_bank_slot_bytes,
-        .bank_open_slot = cpu_bank_open_slot,
-        .bank_touch_slot = cpu_bank_touch_slot,
-        .bank_shut_slot = cpu_bank_shut_slot,
-        .bank_image = cpu_bank_image,
-        .bank_room = cpu_bank_room,
-        .bank_adopt = cpu_bank_adopt,
-        .bank_fill = cpu_bank_fill,
+        .slot_pool_create = cpu_slot_pool_create,
+        .slot_pool_close = cpu_slot_pool_close,
+        .slot_pool_slot_bytes = cpu_slot_pool_slot_bytes,
+        .slot_open = cpu_slot_open,
+        .slot_touch = cpu_slot_touch,
+        .slot_close = cpu_slot_close,
+        .slot_pool_image = cpu_slot_pool_image,
+        .slot_room = cpu_slot_room,
+        .slot_adopt = cpu_slot_adopt,
+        .slot_fill = cpu_slot_fill,
         .enqueue = cpu_enqueue,
         .supports = cpu_supports,
         .fence = cpu_fence,

@@ -22,9 +22,9 @@ struct weight {
     const char *observed; /* the tensor's name; NULL: not to be observed */
 };
 
-/* What of a bank lies on one memory node: some rows of each expert's matrices (cpu_node_row), slot after slot, each
- * matrix's as if they were a matrix of their own. */
-struct bank_part {
+/* What of a slot pool lies on one memory node: some rows of each expert's matrices (cpu_node_row), slot after slot,
+ * each matrix's as if they were a matrix of their own. */
+struct slot_pool_part {
     struct layout_image image;
     size_t slot_bytes; /* the image, and room to read matrices into */
     char *data;
@@ -32,31 +32,31 @@ struct bank_part {
 
 /* Where a matrix begins in its slot, counted from its place in the image, and whether it lies there as it was read, to
  * be packed by the first operation that uses it. */
-struct bank_matrix {
+struct slot_matrix {
     size_t shift;
     bool is_raw;
 };
 
-struct bank {
-    struct bank_desc d;
-    struct bank_matrix (*slots)[3];           /* [n_slot] */
-    struct bank_part part[TOPOLOGY_MAX_NODE]; /* [pool_n_node] */
-    size_t slot_bytes;                        /* of all parts */
+struct slot_pool {
+    struct slot_pool_desc d;
+    struct slot_matrix (*slots)[3];                /* [n_slot] */
+    struct slot_pool_part part[TOPOLOGY_MAX_NODE]; /* [pool_n_node] */
+    size_t slot_bytes;                             /* of all parts */
     char *data;
     size_t n_bytes; /* reserved */
     int64_t n_open; /* slots that count */
 };
 
 /* Of an expert's matrices 0 (gate), 1 (up) and 2 (down). */
-static inline const struct quant_info *bank_matrix_type(const struct bank_desc *d, int matrix)
+static inline const struct quant_info *slot_matrix_type(const struct slot_pool_desc *d, int matrix)
 {
     return matrix == 0 ? d->gate_type : matrix == 1 ? d->up_type : d->down_type;
 }
-static inline int64_t bank_matrix_k(const struct bank_desc *d, int matrix)
+static inline int64_t slot_matrix_k(const struct slot_pool_desc *d, int matrix)
 {
     return matrix < 2 ? d->n_embd : d->n_ff;
 }
-static inline int64_t bank_matrix_rows(const struct bank_desc *d, int matrix)
+static inline int64_t slot_matrix_rows(const struct slot_pool_desc *d, int matrix)
 {
     return matrix < 2 ? d->n_ff : d->n_embd;
 }

@@ -60,7 +60,7 @@ struct node_rows {
 struct experts {
     struct cpu *c;
     const struct op *op;
-    struct bank *bank;
+    struct slot_pool *slot_pool;
     bool sorted;
     int64_t k, n_item, n_pair;
     struct item *items;   /* [n_item] */
@@ -106,19 +106,20 @@ static struct span span_of(const struct experts *x, size_t task)
 /* A matrix in a slot, as far as it lies on a node. */
 static char *matrix_data(const struct experts *x, int node, int32_t slot, enum matrix which)
 {
-    const struct bank_part *part = &x->bank->part[node];
-    return part->data + (size_t)slot * part->slot_bytes + part->image.off[which] + x->bank->slots[slot][which].shift;
+    const struct slot_pool_part *part = &x->slot_pool->part[node];
+    return part->data + (size_t)slot * part->slot_bytes + part->image.off[which] +
+           x->slot_pool->slots[slot][which].shift;
 }
 
 /* Packs rows of a raw matrix, which then lies on one node. No other task may work on them. */
 static void pack_rows(const struct experts *x, const struct item *it, enum matrix which, int64_t row0, int64_t row1,
                       int thread)
 {
-    const struct bank_desc *d = &x->bank->d;
-    if (x->bank->slots[it->slot][which].is_raw)
-        layout_pack_in_place(x->bank->part[0].image.layout[which], bank_matrix_type(d, which),
+    const struct slot_pool_desc *d = &x->slot_pool->d;
+    if (x->slot_pool->slots[it->slot][which].is_raw)
+        layout_pack_in_place(x->slot_pool->part[0].image.layout[which], slot_matrix_type(d, which),
                              matrix_data(x, 0, it->slot, which), (uint64_t)row0, (uint64_t)(row1 - row0),
-                             (uint64_t)bank_matrix_rows(d, which), (uint64_t)bank_matrix_k(d, which),
+                             (uint64_t)slot_matrix_rows(d, which), (uint64_t)slot_matrix_k(d, which),
                              x->c->kernels->r16_put, x->pack_tile + (size_t)thread * x->pack_bytes);
 }
 
@@ -127,19 +128,19 @@ static void note_packed(const struct experts *x, enum matrix first, enum matrix 
 {
     for (int64_t i = 0; x->pack_tile && i < x->n_item; i++)
         for (enum matrix which = first; which <= last; which++)
-            x->bank->slots[x->items[i].slot][which].is_raw = false;
+            x->slot_pool->slots[x->items[i].slot][which].is_raw = false;
 }
 
 /* A span's rows of one matrix of its expert, times a tile of its tokens, plus its bias: into a tile [m][chunk]. */
 static void expert_product(const struct experts *x, const struct span *s, enum matrix which,
                            const struct kernel_act *act, int64_t m, float *y)
 {
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     const struct item *it = &x->items[s->item];
     const struct node_rows *r = &x->rows[s->node];
     /* kernels store at y[t * ldy + row]: shift the tile so that the span's first row lands on its first column */
     const struct kernel_matmul a = {.w = matrix_data(x, s->node, it->slot, which),
-                                    .k = bank_matrix_k(d, which),
+                                    .k = slot_matrix_k(d, which),
                                     .n_row = r->row1 - r->row0,
                                     .row0 = s->row0 - r->row0,
                                     .row1 = s->row1 - r->row0,
@@ -147,11 +148,11 @@ static void expert_product(const struct experts *x, const struct span *s, enum m
                                     .m = m,
                                     .y = y - (s->row0 - r->row0),
                                     .ldy = x->chunk_rows};
-    x->c->kernels->matmul[bank_matrix_type(d, which)->type](&a);
+    x->c->kernels->matmul[slot_matrix_type(d, which)->type](&a);
     const float *bias = tensor_data(&x->op->vec[which]);
     if (!bias)
         return;
-    bias += it->expert * bank_matrix_rows(d, which) + s->row0;
+    bias += it->expert * slot_matrix_rows(d, which) + s->row0;
     for (int64_t t = 0; t < m; t++)
         x->c->kernels->add(y + t * x->chunk_rows, y + t * x->chunk_rows, bias, s->row1 - s->row0);
 }
@@ -172,7 +173,7 @@ static void weigh(const struct experts *x, int64_t row, int64_t m, float *gate, 
 static void gate_up_tiles(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     struct span s = span_of(x, task);
     const struct item *it = &x->items[s.item];
     float *gate = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
@@ -194,7 +195,7 @@ static void gate_up_tiles(void *arg, size_t task, int thread)
 static void down_tiles(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     struct span s = span_of(x, task);
     const struct item *it = &x->items[s.item];
     float *tile = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
@@ -216,7 +217,7 @@ static void down_tiles(void *arg, size_t task, int thread)
 static void gate_up_chunk(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     struct span s = span_of(x, task);
     enum matrix which = s.walked == 0 ? GATE : UP;
     float *gate = x->hidden + s.item * d->n_ff, *up = x->up + s.item * d->n_ff;
@@ -237,7 +238,7 @@ static void down_chunk(void *arg, size_t task, int thread)
     struct kernel_act act = cpu_act_row(&x->down_x, s.item);
     pack_rows(x, &x->items[s.item], DOWN, s.row0, s.row1, thread);
     expert_product(x, &s, DOWN, &act, 1,
-                   (float *)tensor_data(&x->op->out[0]) + x->pair_of_row[s.item] * x->bank->d.n_embd + s.row0);
+                   (float *)tensor_data(&x->op->out[0]) + x->pair_of_row[s.item] * x->slot_pool->d.n_embd + s.row0);
 }
 
 /* ---- the plan: what is computed, in which order */
@@ -288,7 +289,7 @@ static void plan_sorted(struct experts *x, const int32_t *ids, const int32_t *sl
 static void count_experts(struct experts *x, const int32_t *ids, const int32_t *slots, int64_t n_pair, int32_t *seen,
                           int64_t n_expert)
 {
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     int64_t n_read = 0;
     memset(seen, 0, (size_t)n_expert * sizeof *seen);
     for (int64_t p = 0; p < n_pair; p++)
@@ -378,7 +379,7 @@ static bool run_tiles(struct experts *x, int64_t n_row, int64_t k, pool_fn *task
 /* Rounds the rows of `in` to what the gate and up products take, by token or, sorted, in expert order. */
 static bool prepare_inputs(struct experts *x, const float *in, int64_t m)
 {
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     enum quant_act gate = x->c->kernels->act[d->gate_type->type], up = x->c->kernels->act[d->up_type->type];
     if (!cpu_round_act(x->c, SCRATCH_ACT + gate, gate, in, m, d->n_embd, &x->gate_x) ||
         (x->sorted && !gather_act(x, &x->gate_x)))
@@ -394,14 +395,14 @@ static bool prepare_inputs(struct experts *x, const float *in, int64_t m)
 /* Shows what each expert's matrices are multiplied by, once the hidden rows are there, to who wants to see it. */
 static void observe_experts(const struct experts *x)
 {
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     int64_t n_expert = x->op->in[2].ne[0];
     if (!x->c->observer || !x->op->experts.tensors)
         return;
     const float *in = tensor_data(&x->op->in[0]), *weights = tensor_data(&x->op->in[3]);
     for (int which = GATE; which <= DOWN; which++) {
         struct observed o = {.tensor = x->op->experts.tensors[which], .n_matrix = n_expert, .n_row = 1, .scale = 1};
-        o.stride = o.k = bank_matrix_k(d, which);
+        o.stride = o.k = slot_matrix_k(d, which);
         for (int64_t i = 0; o.tensor && i < x->n_item; i++)
             for (int64_t r = x->items[i].row0; r < x->items[i].row0 + x->items[i].n; r++) {
                 int32_t pair = x->pair_of_row[r];
@@ -416,7 +417,7 @@ static void observe_experts(const struct experts *x)
 
 static void run_sorted(struct experts *x)
 {
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     enum quant_act kind = x->c->kernels->act[d->down_type->type];
     if (!run_tiles(x, d->n_ff, d->n_embd, gate_up_tiles))
         return;
@@ -433,12 +434,12 @@ static void pack_item(void *arg, size_t task, int thread)
     const struct item *it = &x->items[task / 3];
     enum matrix which = (enum matrix)(task % 3);
     if (!it->is_again)
-        pack_rows(x, it, which, 0, bank_matrix_rows(&x->bank->d, which), thread);
+        pack_rows(x, it, which, 0, slot_matrix_rows(&x->slot_pool->d, which), thread);
 }
 
 static void run_direct(struct experts *x)
 {
-    const struct bank_desc *d = &x->bank->d;
+    const struct slot_pool_desc *d = &x->slot_pool->d;
     enum quant_act kind = x->c->kernels->act[d->down_type->type];
     if (!cpu_place_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_rows, &x->down_x))
         return;
@@ -457,11 +458,11 @@ static void run_direct(struct experts *x)
     note_packed(x, DOWN, DOWN);
 }
 
-static bool any_raw(const struct bank *bank, const int32_t *ids, const int32_t *slots, int64_t n_pair)
+static bool any_raw(const struct slot_pool *slot_pool, const int32_t *ids, const int32_t *slots, int64_t n_pair)
 {
     for (int64_t p = 0; p < n_pair; p++)
         for (int which = GATE; which <= DOWN && slots[ids[p]] >= 0; which++)
-            if (bank->slots[slots[ids[p]]][which].is_raw)
+            if (slot_pool->slots[slots[ids[p]]][which].is_raw)
                 return true;
     return false;
 }
@@ -471,7 +472,8 @@ static bool prepare_packing(struct experts *x)
 {
     for (int which = GATE; which <= DOWN; which++) {
         size_t n = 0;
-        quant_row_bytes(bank_matrix_type(&x->bank->d, which), (uint64_t)bank_matrix_k(&x->bank->d, which), &n);
+        quant_row_bytes(slot_matrix_type(&x->slot_pool->d, which), (uint64_t)slot_matrix_k(&x->slot_pool->d, which),
+                        &n);
         n = align64(n * LAYOUT_R16_ROWS);
         x->pack_bytes = n > x->pack_bytes ? n : x->pack_bytes;
     }
@@ -481,11 +483,11 @@ static bool prepare_packing(struct experts *x)
 
 void cpu_op_experts(struct cpu *c, const struct op *op)
 {
-    const struct bank_desc *d = &op->bank->d;
+    const struct slot_pool_desc *d = &op->slot_pool->d;
     int64_t m = op->in[0].ne[1], k = op->in[1].ne[0], n_expert = op->in[2].ne[0], n_pair = m * k;
     const int32_t *ids = tensor_data(&op->in[1]), *slots = tensor_data(&op->in[2]);
-    bool raw = any_raw(op->bank, ids, slots, n_pair);
-    struct experts x = {.c = c, .op = op, .bank = op->bank, .k = k, .sorted = m > op->experts.sort_cutoff};
+    bool raw = any_raw(op->slot_pool, ids, slots, n_pair);
+    struct experts x = {.c = c, .op = op, .slot_pool = op->slot_pool, .k = k, .sorted = m > op->experts.sort_cutoff};
     size_t items_bytes = align64((size_t)n_pair * sizeof *x.items);
     size_t pairs_bytes = align64((size_t)n_pair * sizeof *x.pair_of_row);
     size_t left_bytes = align64((size_t)n_pair * sizeof *x.n_left);

@@ -1,4 +1,4 @@
-/* A device that holds nothing: one handle stands for every buffer, weight and bank. */
+/* A device that holds nothing: one handle stands for every buffer, weight and slot pool. */
 #include <assert.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ struct weight {
     char nothing;
 };
 
-struct bank {
+struct slot_pool {
     char nothing;
 };
 
@@ -20,7 +20,7 @@ struct null_device {
     struct backend base;
     struct buffer buffer;
     struct weight weight;
-    struct bank bank;
+    struct slot_pool slot_pool;
 };
 
 static struct null_device *null_of(struct backend *b)
@@ -64,22 +64,23 @@ static void weight_close(struct backend *b, struct weight *w)
 {
 }
 
-static err_code bank_create(struct backend *b, const struct bank_desc *d, struct bank **out, struct err *e)
+static err_code slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
+                                 struct err *e)
 {
-    *out = &null_of(b)->bank;
+    *out = &null_of(b)->slot_pool;
     return ERR_OK;
 }
 
-static void bank_close(struct backend *b, struct bank *bank)
+static void slot_pool_close(struct backend *b, struct slot_pool *slot_pool)
 {
 }
 
-static size_t bank_slot_bytes(struct backend *b, const struct bank_desc *d)
+static size_t slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)
 {
     return 0;
 }
 
-static err_code bank_fill(struct backend *b, struct bank *bank, int64_t slot, int matrix, const void *src,
+static err_code slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *src,
                           bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     return ERR_OK;
@@ -125,10 +126,10 @@ err_code backend_null_open(struct backend **out, struct err *e)
         .read = read_zeros,
         .weight_load = weight_load,
         .weight_close = weight_close,
-        .bank_create = bank_create,
-        .bank_close = bank_close,
-        .bank_slot_bytes = bank_slot_bytes,
-        .bank_fill = bank_fill,
+        .slot_pool_create = slot_pool_create,
+        .slot_pool_close = slot_pool_close,
+        .slot_pool_slot_bytes = slot_pool_slot_bytes,
+        .slot_fill = slot_fill,
         .enqueue = enqueue,
         .supports = supports_none,
         .fence = fence,

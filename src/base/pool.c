@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
-#include "base/pace.h"
+#include "base/throttle.h"
 #include "base/topology.h"
 
 /* A loop of decode lasts tens of microseconds, a sleep and wake-up about as long: spin about that long first. */
@@ -39,13 +39,13 @@ struct share {
     atomic_int_least64_t loop_ns; /* that loops of several threads took before */
     atomic_int caller_cpu;        /* where the thread runs that runs the loop */
     atomic_short n_share;         /* of the loop */
-    atomic_bool is_paced;         /* idle time says something: nobody has anything else to do */
+    atomic_bool is_throttled;     /* idle time says something: nobody has anything else to do */
 
     /* what it says in turn */
     _Alignas(CACHE_LINE) atomic_size_t n_done; /* tasks, so far */
     int64_t busy_ns;                           /* so far */
     atomic_int_least64_t rest_ns;              /* between its tasks */
-    struct pace pace;
+    struct throttle throttle;
     int node_first, node_end; /* the threads of its node */
 };
 
@@ -58,7 +58,7 @@ struct pool {
     void (*between)(void *user); /* NULL: nothing */
     void *between_user;
     int64_t thread_ns, loop_ns; /* of loops of several threads */
-    bool is_paced;
+    bool is_throttled;
     atomic_bool stop;
     int n_cpu; /* that the process may use */
     atomic_int n_spin;
@@ -132,7 +132,7 @@ static struct share *ith_share(const struct pool *p, int thread, int i, int n_sh
 
 static bool is_tired(const struct share *s)
 {
-    return s->pace.rests_until_ns && pace_is_due(&s->pace, &(struct pace_clock){.now_ns = clock_ns()});
+    return s->throttle.rests_until_ns && throttle_is_due(&s->throttle, &(struct throttle_clock){.now_ns = clock_ns()});
 }
 
 /* Lets the caller know of n tasks more. */
@@ -177,24 +177,24 @@ static void wait_change(struct worker *w, struct event *ev, unsigned seen, int n
 {
     int64_t slept_ns = event_wait(ev, seen, n_spin);
     if (pool_n_used(w->pool) > 2)
-        w->pool->shares[w->index].pace.slept_ns += slept_ns;
+        w->pool->shares[w->index].throttle.slept_ns += slept_ns;
 }
 
 /* Sleeps, if it is time to, and sees to it that who works in bursts doesn't do so where the caller works. */
-static void keep_pace(struct share *own)
+static void throttle_thread(struct share *own)
 {
-    struct pace_clock now = {.now_ns = clock_ns(),
-                             .loop_ns = atomic_load_explicit(&own->loop_ns, memory_order_relaxed)};
-    if (!atomic_load_explicit(&own->is_paced, memory_order_relaxed))
-        own->pace = (struct pace){0};
-    else if (pace_is_due(&own->pace, &now)) {
+    struct throttle_clock now = {.now_ns = clock_ns(),
+                                 .loop_ns = atomic_load_explicit(&own->loop_ns, memory_order_relaxed)};
+    if (!atomic_load_explicit(&own->is_throttled, memory_order_relaxed))
+        own->throttle = (struct throttle){0};
+    else if (throttle_is_due(&own->throttle, &now)) {
         now.run_ns = clock_thread_ns();
-        int64_t rest_ns = pace_rest_ns(&own->pace, &now);
+        int64_t rest_ns = throttle_rest_ns(&own->throttle, &now);
         if (rest_ns > 0)
             clock_sleep_ns(rest_ns);
         atomic_fetch_add_explicit(&own->rest_ns, rest_ns, memory_order_relaxed);
     }
-    if (own->pace.rests_until_ns && cpu_here() == atomic_load_explicit(&own->caller_cpu, memory_order_relaxed))
+    if (own->throttle.rests_until_ns && cpu_here() == atomic_load_explicit(&own->caller_cpu, memory_order_relaxed))
         cpu_leave();
 }
 
@@ -217,7 +217,7 @@ static void *worker_main(void *arg)
         if (!is_late)
             wait_change(w, &own->start, seen, atomic_load_explicit(&p->n_spin, memory_order_relaxed));
         ask_for_arg(own);
-        keep_pace(own);
+        throttle_thread(own);
         seen = atomic_load_explicit(&own->start.value, memory_order_acquire);
         while (n_used = atomic_load(&p->n_used.value), (unsigned)w->index >= n_used)
             wait_change(w, &p->n_used, n_used, 0);
@@ -313,9 +313,9 @@ void pool_set_between(struct pool *p, void (*fn)(void *user), void *user)
     p->between_user = user;
 }
 
-void pool_set_paced(struct pool *p, bool is_paced)
+void pool_set_throttled(struct pool *p, bool is_throttled)
 {
-    p->is_paced = is_paced;
+    p->is_throttled = is_throttled;
 }
 
 int pool_n_threads(const struct pool *p)
@@ -354,7 +354,7 @@ struct loop {
     pool_fn *fn;
     void *arg;
     int n_share, caller_cpu;
-    bool is_paced;
+    bool is_throttled;
 };
 
 static struct loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n_share)
@@ -363,7 +363,7 @@ static struct loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n
                          .arg = arg,
                          .n_share = n_share,
                          .caller_cpu = cpu_here(),
-                         .is_paced = p->is_paced && !p->between && pool_n_used(p) <= p->n_cpu};
+                         .is_throttled = p->is_throttled && !p->between && pool_n_used(p) <= p->n_cpu};
 }
 
 /* Threads [first, end) begin with equal shares of the tasks [from, to). */
@@ -378,7 +378,7 @@ static void share_out(struct pool *p, const struct loop *l, int first, int end, 
         atomic_store_explicit(&s->n_share, (short)l->n_share, memory_order_relaxed);
         atomic_store_explicit(&s->caller_cpu, l->caller_cpu, memory_order_relaxed);
         atomic_store_explicit(&s->loop_ns, p->loop_ns, memory_order_relaxed);
-        atomic_store_explicit(&s->is_paced, l->is_paced, memory_order_relaxed);
+        atomic_store_explicit(&s->is_throttled, l->is_throttled, memory_order_relaxed);
         atomic_store_explicit(&s->tasks, (from + n_tasks * (i + 1) / n) << 32 | (from + n_tasks * i / n),
                               memory_order_release);
         atomic_store_explicit(&s->start.value, n_started + 1, memory_order_release);

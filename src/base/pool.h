@@ -4,7 +4,7 @@
  * tasks, neighbours in ascending order, so that who walks through memory walks on; when it has done its own it takes
  * others' from the end, so that a slow core delays the loop by one task and not by a share. A thread that gets no core
  * in time is not waited for. Waiters spin for a few microseconds and then sleep, and where that is asked for a thread
- * that another program keeps from its core works in bursts (base/pace.h), so that a busy machine slows us down in
+ * that another program keeps from its core works in bursts (base/throttle.h), so that a busy machine slows us down in
  * proportion and no more.
  *
  * On a machine with several memory nodes threads are numbered node by node, so that neighbouring tasks are a node's,
@@ -52,7 +52,7 @@ int pool_n_used(const struct pool *p);
 
 /* Whether a thread that another program keeps from its core works in bursts. Off at first; for loops that compute: of a
  * thread that waits for a drive, or for its memory's pages, the clocks say the same. */
-void pool_set_paced(struct pool *p, bool is_paced);
+void pool_set_throttled(struct pool *p, bool is_throttled);
 
 /* Of loops that several threads ran: how long they took, times the threads, and what of that threads had tasks. They
  * have none when they wait for one that lost its core in the middle of a task, or when they rest; how long they rested.

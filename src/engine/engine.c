@@ -77,7 +77,8 @@ static err_code open_pool(moebius_engine *g, struct err *e)
     if (g->options.numa != MOEBIUS_NUMA_OFF)
         g->topology = topology_open(n_threads, &g->log);
     pool_place(g->pool, g->topology);
-    crowd_init(&g->crowd, n_threads, g->topology ? n_threads : n_cpu); /* the first threads are the first node's */
+    thread_tuner_init(&g->thread_tuner, n_threads,
+                      g->topology ? n_threads : n_cpu); /* the first threads are the first node's */
     if (g->topology && g->options.hugetlb)
         return err_set(e, ERR_USAGE,
                        "huge pages that were set aside can't be dealt out to %d memory nodes yet: expected "
@@ -205,7 +206,7 @@ moebius_status moebius_engine_open(moebius_engine **out, const char *path, const
     if (code == ERR_OK)
         code = open_model(g, path, &e);
     if (code == ERR_OK) {
-        pool_set_paced(g->pool, true);
+        pool_set_throttled(g->pool, true);
         code = engine_tune(g, &e);
     }
     topology_release_caller(g->topology);

@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/topology.h"
-#include "engine/crowd.h"
-#include "engine/prefetch.h"
+#include "engine/thread_tuner.h"
+#include "engine/prefetch_trial.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "moebius/moebius.h"
@@ -43,7 +43,7 @@ struct moebius_template {
 struct moebius_engine {
     struct topology *topology; /* NULL: one memory node */
     struct pool *pool;
-    struct crowd crowd;
+    struct thread_tuner thread_tuner;
     const struct kernels *kernels; /* of the CPU device */
     struct gguf *gguf;
     struct store *store;
@@ -83,7 +83,7 @@ struct moebius_session {
     moebius_trace trace;
     struct moe_trace moe_trace;
     struct model_forward_params forward;
-    struct prefetch prefetch;
+    struct prefetch_trial prefetch;
 };
 
 /* Hands an internal error out through the public struct; returns its status. */

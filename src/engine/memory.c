@@ -60,7 +60,7 @@ static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *expe
     }
     /* experts of two sizes share no slots, and each is a few pages longer than its bytes */
     uint64_t expert = f.expert_bytes_max + (f.expert_bytes_min < f.expert_bytes_max ? f.expert_bytes_min : 0);
-    *experts = (size_t)(f.n_expert_used * (expert + expert / 16 + 4 * BANK_SLOT_ALIGN));
+    *experts = (size_t)(f.n_expert_used * (expert + expert / 16 + 4 * SLOT_ALIGN));
     gguf_facts_close(&f);
     return ERR_OK;
 }

@@ -75,7 +75,7 @@ void engine_roof_close(moebius_engine *g)
 
 static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
 {
-    int n_threads = pool_n_threads(g->pool) - g->crowd.n_least;
+    int n_threads = pool_n_threads(g->pool) - g->thread_tuner.n_least;
     pool_use(g->pool, n_threads); /* decoding may have put some to sleep */
     TRY(map_memory(g, e));
     struct roof_loop l = {g->kernels, g->roof_memory};

@@ -1,6 +1,6 @@
 #include "base/clock.h"
 #include "engine/engine_internal.h"
-#include "engine/prefetch.h"
+#include "engine/prefetch_trial.h"
 #include "engine/prompt_batch.h"
 
 #include <stdio.h>
@@ -212,15 +212,17 @@ static err_code eval_chunks(moebius_session *s, const int32_t *ids, size_t n, si
         size_t from = first > i ? first : i, n_out = from < i + chunk ? i + chunk - from : 0;
         int32_t *text = s->ids + model_state_pos(s->state);
         int64_t start_ns = clock_ns(), took_ns;
-        s->forward.prefetch = prefetch_begin(&s->prefetch, chunk == 1);
-        pool_use(s->engine->pool, crowd_n_threads(&s->engine->crowd, pool_n_threads(s->engine->pool), chunk == 1));
+        s->forward.prefetch = prefetch_trial_begin(&s->prefetch, chunk == 1);
+        pool_use(s->engine->pool,
+                 thread_tuner_n_threads(&s->engine->thread_tuner, pool_n_threads(s->engine->pool), chunk == 1));
         TRY(model_forward(s->engine->model, s->state, s->work, &s->forward, ids + i, (int64_t)chunk, (int64_t)n_out,
                           e));
         memcpy(text, ids + i, chunk * sizeof *ids);
         took_ns = clock_ns() - start_ns;
-        prefetch_end(&s->prefetch, took_ns);
+        prefetch_trial_end(&s->prefetch, took_ns);
         if (chunk == 1 && !is_streaming(s)) /* else the drive decides how long tokens take */
-            crowd_after_token(&s->engine->crowd, pool_n_threads(s->engine->pool), took_ns, pool_times(s->engine->pool));
+            thread_tuner_after_token(&s->engine->thread_tuner, pool_n_threads(s->engine->pool), took_ns,
+                                     pool_times(s->engine->pool));
         TRY(each_logits(s, (int64_t)n_out, from, fn, user, e));
         i += chunk;
     }

@@ -9,7 +9,7 @@
 #include "base/output_file.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
-#include "experts/words.h"
+#include "base/text_scanner.h"
 #include "kernels/kernels.h"
 
 /* More tokens than this at once and sorted dispatch is the faster one, where nothing was measured
@@ -18,19 +18,19 @@ enum { DEFAULT_SORT_CUTOFF = 1 };
 
 err_code tuning_parse(struct tuning *t, const char *text, size_t n, const char *name, struct err *e)
 {
-    struct words w = {.p = text, .end = text + n, .name = name};
+    struct text_scanner w = {.p = text, .end = text + n, .name = name};
     uint64_t model, cutoff;
-    TRY(words_literal(&w, "moebius tuning 1", e));
-    TRY(words_literal(&w, "model", e));
-    TRY(words_hex(&w, "the model's fingerprint", &model, e));
+    TRY(text_scanner_literal(&w, "moebius tuning 1", e));
+    TRY(text_scanner_literal(&w, "model", e));
+    TRY(text_scanner_hex(&w, "the model's fingerprint", &model, e));
     if (model != t->model)
         return err_set(e, ERR_FORMAT, "%s: tuning of another model (%016" PRIx64 "), expected %016" PRIx64, name, model,
                        t->model);
-    TRY(words_literal(&w, "machine", e));
-    TRY(words_literal(&w, t->machine, e));
-    TRY(words_literal(&w, "sort_cutoff", e));
-    TRY(words_number(&w, "the sort cutoff", 1, TUNING_MAX_CUTOFF, &cutoff, e));
-    TRY(words_end(&w, e));
+    TRY(text_scanner_literal(&w, "machine", e));
+    TRY(text_scanner_literal(&w, t->machine, e));
+    TRY(text_scanner_literal(&w, "sort_cutoff", e));
+    TRY(text_scanner_number(&w, "the sort cutoff", 1, TUNING_MAX_CUTOFF, &cutoff, e));
+    TRY(text_scanner_end(&w, e));
     t->sort_cutoff = (int64_t)cutoff;
     return ERR_OK;
 }

@@ -9,7 +9,7 @@
 
 /* ---- groups --------------------------------------------------------------------------------------------------- */
 
-static bool same_shape(const struct bank_desc *a, const struct bank_desc *b)
+static bool same_shape(const struct slot_pool_desc *a, const struct slot_pool_desc *b)
 {
     return a->gate_type == b->gate_type && a->up_type == b->up_type && a->down_type == b->down_type &&
            a->n_embd == b->n_embd && a->n_ff == b->n_ff;
@@ -24,7 +24,7 @@ static void join_group(struct experts *x, struct layer_experts *l)
     if (i == x->n_group) {
         x->n_group++;
         *g = (struct group){.shape = l->d.shape};
-        g->size.slot_bytes = backend_bank_slot_bytes(x->p.device, &g->shape);
+        g->size.slot_bytes = backend_slot_pool_slot_bytes(x->p.device, &g->shape);
     }
     l->group = i;
     l->index = g->n_layer++;
@@ -68,10 +68,10 @@ static err_code divide(struct experts *x, struct err *e)
 
 bool group_open_slot(struct experts *x, struct group *g)
 {
-    int64_t slot = policy_closed(g->policy);
-    if (slot < 0 || !backend_bank_open_slot(x->p.device, g->bank, slot))
+    int64_t slot = policy_find_closed(g->policy);
+    if (slot < 0 || !backend_slot_open(x->p.device, g->slot_pool, slot))
         return false;
-    policy_open(g->policy, slot);
+    policy_open_slot(g->policy, slot);
     return true;
 }
 
@@ -86,9 +86,9 @@ static err_code create_group(struct experts *x, struct group *g, struct err *e)
     if (x->p.deterministic)
         TRY(policy_create(&g->logical, &d, e));
     for (int64_t i = 0; g->logical && i < g->n_slot; i++)
-        policy_open(g->logical, i);
+        policy_open_slot(g->logical, i);
     g->shape.n_slot = g->n_slot;
-    TRY(backend_bank_create(x->p.device, &g->shape, &g->bank, e));
+    TRY(backend_slot_pool_create(x->p.device, &g->shape, &g->slot_pool, e));
     while (policy_n_open(g->policy) < g->size.n_used)
         if (!group_open_slot(x, g))
             return err_set(e, ERR_LIMIT, "no memory for the top-k experts of one layer, %zu bytes",
@@ -113,15 +113,16 @@ static err_code create(struct experts *x, const struct expert_layer *layers, str
     TRY(divide(x, e));
     for (int i = 0; i < x->n_group; i++)
         TRY(create_group(x, &x->groups[i], e));
-    x->turn.todo = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.todo);
-    x->turn.ready = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.ready);
-    x->turn.given = arena_calloc(&x->arena, (size_t)most, sizeof *x->turn.given);
-    x->ahead.ids = arena_calloc(&x->arena, (size_t)most, sizeof *x->ahead.ids);
-    x->ahead.held = arena_calloc(&x->arena, (size_t)most, sizeof *x->ahead.held);
+    x->fetch.todo = arena_calloc(&x->arena, (size_t)most, sizeof *x->fetch.todo);
+    x->fetch.ready = arena_calloc(&x->arena, (size_t)most, sizeof *x->fetch.ready);
+    x->fetch.given = arena_calloc(&x->arena, (size_t)most, sizeof *x->fetch.given);
+    x->prefetch.ids = arena_calloc(&x->arena, (size_t)most, sizeof *x->prefetch.ids);
+    x->prefetch.held = arena_calloc(&x->arena, (size_t)most, sizeof *x->prefetch.held);
     x->seen = arena_calloc(&x->arena, (size_t)most, sizeof *x->seen);
     x->guessed = arena_calloc(&x->arena, (size_t)x->n_layer * (size_t)most, sizeof *x->guessed);
-    if (!x->turn.todo || !x->turn.ready || !x->turn.given || !x->ahead.ids || !x->ahead.held || !x->seen || !x->guessed)
-        return err_nomem(e, (size_t)most * sizeof *x->turn.todo, "the experts");
+    if (!x->fetch.todo || !x->fetch.ready || !x->fetch.given || !x->prefetch.ids || !x->prefetch.held || !x->seen ||
+        !x->guessed)
+        return err_nomem(e, (size_t)most * sizeof *x->fetch.todo, "the experts");
     return usage_create(&x->usage, x->n_layer, most, e);
 }
 
@@ -132,7 +133,7 @@ err_code experts_create(struct experts **out, const struct experts_params *p, co
     struct experts *x = mem_calloc(1, sizeof *x);
     if (!x)
         return err_nomem(e, sizeof *x, "the experts");
-    *x = (struct experts){.p = *p, .n_layer = n_layer, .ahead = {.layer = -1}};
+    *x = (struct experts){.p = *p, .n_layer = n_layer, .prefetch = {.layer = -1}};
     err_code code = create(x, layers, e);
     if (code != ERR_OK)
         experts_close(&x);
@@ -145,9 +146,9 @@ void experts_close(struct experts **out)
     struct experts *x = *out;
     if (!x)
         return;
-    flights_close(x);
+    requests_close(x);
     for (int i = 0; i < x->n_group; i++) {
-        backend_bank_close(x->p.device, &x->groups[i].bank);
+        backend_slot_pool_close(x->p.device, &x->groups[i].slot_pool);
         policy_close(&x->groups[i].policy);
         policy_close(&x->groups[i].logical);
     }
@@ -220,9 +221,10 @@ static err_code read_part(struct load *d, int32_t expert, const struct store_blo
     struct experts *x = d->x;
     int index = x->layers[d->layer].d.index;
     const struct store_matrix *m = &store_get_layer(x->p.store, index)->part[i];
-    struct bank *bank = group_of(x, d->layer)->bank;
+    struct slot_pool *slot_pool = group_of(x, d->layer)->slot_pool;
     int64_t slot = policy_find(group_of(x, d->layer)->policy, x->layers[d->layer].index, expert);
-    void *room = b->packed ? backend_bank_room(x->p.device, bank, slot, i, true) : NULL, *dst = room ? room : staging;
+    void *room = b->packed ? backend_slot_room(x->p.device, slot_pool, slot, i, true) : NULL,
+         *dst = room ? room : staging;
     for (size_t p = 0, n = n_piece(b, m), from = 0; p < n; p++) {
         int64_t row = piece_row(m, p, n), n_row = piece_row(m, p + 1, n) - row;
         size_t n_bytes = p + 1 < n ? (size_t)n_row * (m->n_bytes / m->n_row) : b->part[i].n_bytes - from;
@@ -230,11 +232,11 @@ static err_code read_part(struct load *d, int32_t expert, const struct store_blo
         TRY(store_read(x->p.store, &range, 1, e));
         TRY(store_blob_check(x->p.store, index, expert, b, i, dst, e));
         if (!room)
-            TRY(backend_bank_fill(x->p.device, bank, slot, i, dst, b->packed, row, n_row, e));
+            TRY(backend_slot_fill(x->p.device, slot_pool, slot, i, dst, b->packed, row, n_row, e));
         from += n_bytes;
     }
     if (room)
-        backend_bank_adopt(x->p.device, bank, slot, i, room, true);
+        backend_slot_adopt(x->p.device, slot_pool, slot, i, room, true);
     return ERR_OK;
 }
 
@@ -294,7 +296,7 @@ static bool open_all(struct experts *x, int group)
 
 static void write_table(struct experts *x, struct layer_experts *l)
 {
-    int32_t *slots = x->turn.todo; /* work space */
+    int32_t *slots = x->fetch.todo; /* work space */
     for (int32_t i = 0; i < l->d.n_expert; i++)
         slots[i] = (int32_t)policy_find(x->groups[l->group].policy, l->index, i);
     backend_write(x->p.device, &l->table, slots);
@@ -357,14 +359,14 @@ static void touch_task(void *arg, size_t slot, int thread)
 {
     const struct touch *t = arg;
     if (policy_is_open(t->group->policy, (int64_t)slot))
-        backend_bank_touch_slot(t->x->p.device, t->group->bank, (int64_t)slot);
+        backend_slot_touch(t->x->p.device, t->group->slot_pool, (int64_t)slot);
 }
 
 err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e)
 {
     if (experts_all_resident(x))
         return ERR_OK;
-    TRY(flights_open(x, e));
+    TRY(requests_open(x, e));
     for (int i; (i = neediest(x)) >= 0;) {
         struct group *g = &x->groups[i];
         size_t room = mem_room_bytes();
@@ -398,10 +400,10 @@ static int hottest_first(const void *a, const void *b)
 err_code experts_warm(struct experts *x, const struct usage *past, struct err *e)
 {
     int64_t n = 0, n_all = 0;
-    struct flight *f;
+    struct read_request *f;
     if (experts_all_resident(x))
         return ERR_OK;
-    TRY(flights_open(x, e));
+    TRY(requests_open(x, e));
     for (int i = 0; i < x->n_layer; i++)
         n_all += x->layers[i].d.n_expert;
     struct heat *all = mem_calloc((size_t)n_all, sizeof *all);
@@ -416,13 +418,13 @@ err_code experts_warm(struct experts *x, const struct usage *past, struct err *e
         }
     qsort(all, (size_t)n, sizeof *all, hottest_first);
     for (int64_t i = 0; i < n; i++) {
-        if (x->n_busy == x->n_flight)
-            flights_land(x, true);
+        if (x->n_busy == x->n_request)
+            requests_complete(x, true);
         if (policy_find(group_of(x, all[i].layer)->policy, x->layers[all[i].layer].index, all[i].expert) < 0)
-            flight_start(x, all[i].layer, all[i].expert, true, &f);
+            request_start(x, all[i].layer, all[i].expert, true, &f);
     }
     while (x->n_busy > 0)
-        flights_land(x, true);
+        requests_complete(x, true);
     x->counters.stall_ns = 0; /* of turns */
     mem_free(all);
     return ERR_OK;
@@ -443,25 +445,25 @@ const struct tensor *experts_resident(const struct experts *x, int layer)
     return x->groups[x->layers[layer].group].resident ? &x->layers[layer].table : NULL;
 }
 
-struct bank *experts_bank(const struct experts *x, int layer)
+struct slot_pool *experts_slot_pool(const struct experts *x, int layer)
 {
-    return x->groups[x->layers[layer].group].bank;
+    return x->groups[x->layers[layer].group].slot_pool;
 }
 
 void experts_reclaim(struct experts *x, size_t n_bytes)
 {
     if (mem_room_bytes() < n_bytes)
-        ahead_end(x); /* what it holds can't be spared */
+        prefetch_end(x); /* what it holds can't be spared */
     while (mem_room_bytes() < n_bytes) {
         struct group *g = &x->groups[0]; /* the one with the most open slots for its size */
         for (int i = 1; i < x->n_group; i++)
             if (policy_n_open(x->groups[i].policy) * g->n_slot > policy_n_open(g->policy) * x->groups[i].n_slot)
                 g = &x->groups[i];
-        int64_t slot = policy_shrink(g->policy, g->size.n_used);
+        int64_t slot = policy_close_slot(g->policy, g->size.n_used);
         if (slot < 0)
             return;
         g->resident = false;
-        backend_bank_shut_slot(x->p.device, g->bank, slot);
+        backend_slot_close(x->p.device, g->slot_pool, slot);
     }
 }
 

@@ -1,11 +1,11 @@
 /* Where routed experts are: the slots that a device has for them, and what fills and empties them.
  *
  * Layers whose experts have the same shape share a group of slots. With a slot for every expert all are read at the
- * start and nothing moves again. With fewer, a layer takes its turn: experts_begin says who was chosen, holds those
- * that are in slots, and starts to read the others, in place of experts that the policy (policy.h) holds least dear;
- * experts_next gives those that are ready, first the ones that were there, so that they compute while the others are on
- * their way. A slot is named only once its bytes have arrived and have been checked where there is a checksum; it never
- * goes to another expert while held.
+ * start and nothing moves again. With fewer, a layer takes its turn: experts_fetch_begin says who was chosen, holds
+ * those that are in slots, and starts to read the others, in place of experts that the policy (policy.h) holds least
+ * dear; experts_fetch_next gives those that are ready, first the ones that were there, so that they compute while the
+ * others are on their way. A slot is named only once its bytes have arrived and have been checked where there is a
+ * checksum; it never goes to another expert while held.
  *
  * A turn needs no more than one slot, as it lets go of each set of experts when it is asked for the next, and there is
  * one turn at a time, so users can't wait for each other.
@@ -30,7 +30,7 @@ struct experts;
 struct expert_layer {
     int index; /* of the layer in the model: the store's number for it */
     int64_t n_expert, n_used;
-    struct bank_desc shape; /* n_slot is experts_create's to choose */
+    struct slot_pool_desc shape; /* n_slot is experts_create's to choose */
 };
 
 struct experts_params {
@@ -67,20 +67,20 @@ bool experts_all_resident(const struct experts *x);
 /* A slot table in device memory, I32 [n_expert], when every expert of the layer is in its slot for good; else NULL. */
 const struct tensor *experts_resident(const struct experts *x, int layer);
 
-struct bank *experts_bank(const struct experts *x, int layer);
+struct slot_pool *experts_slot_pool(const struct experts *x, int layer);
 
 /* ---- a turn of a layer that is not resident ------------------------------------------------------------------- */
 
 /* Begins a turn for n_tok tokens that chose ids[t * n_used + rank], and ends the turn before. */
-void experts_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
+void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
 
 /* Some of the chosen experts that are in their slots, each once in a turn: table [n_expert] gets their slots, and -1
  * for all others; *n says how many, 0 that there are no more. Waits for reads only when nothing else is ready. What was
  * given before is let go: the caller's work on it must be done. After an error the turn is over. */
-MUST_USE err_code experts_next(struct experts *x, int32_t *table, int64_t *n, struct err *e);
+MUST_USE err_code experts_fetch_next(struct experts *x, int32_t *table, int64_t *n, struct err *e);
 
 /* Ends the turn, if there is one: nothing is held after it. */
-void experts_end(struct experts *x);
+void experts_fetch_end(struct experts *x);
 
 /* A guess at the next turn, in place of an earlier one: n experts of a layer, the most probable first. Those that have
  * no slot are read behind all that this turn lacks, until the next begins: as many as there is room for if the guess
@@ -108,8 +108,8 @@ struct experts_choice {
 };
 enum { EXPERTS_MAX_BACKFILL = 64 };
 
-/* experts_begin for such a choice. */
-void experts_begin_instead(struct experts *x, int layer, const struct experts_choice *c);
+/* experts_fetch_begin for such a choice. */
+void experts_fetch_begin_instead(struct experts *x, int layer, const struct experts_choice *c);
 
 /* Starts to read one of those that were stood in for, if none is on its way at all and nothing is waiting to be: those
  * with the best scores lately, and only where the policy would rather have them than what it would give up. */

@@ -231,12 +231,12 @@ void policy_forget(struct policy *p)
     forget_scores(p);
 }
 
-int64_t policy_closed(const struct policy *p)
+int64_t policy_find_closed(const struct policy *p)
 {
     return p->n_open < p->d.n_slot ? find_state(p, CLOSED) : -1;
 }
 
-void policy_open(struct policy *p, int64_t slot)
+void policy_open_slot(struct policy *p, int64_t slot)
 {
     assert(p->slots[slot].expert == CLOSED);
     p->slots[slot].expert = FREE;
@@ -244,7 +244,7 @@ void policy_open(struct policy *p, int64_t slot)
     p->n_open++;
 }
 
-int64_t policy_shrink(struct policy *p, int64_t n_min)
+int64_t policy_close_slot(struct policy *p, int64_t n_min)
 {
     if (p->n_open <= n_min)
         return -1;

@@ -59,11 +59,11 @@ bool policy_prefers(const struct policy *p, int layer, int32_t expert);
 void policy_forget(struct policy *p);
 
 /* A closed slot, or -1; opening one makes it free. */
-int64_t policy_closed(const struct policy *p);
-void policy_open(struct policy *p, int64_t slot);
+int64_t policy_find_closed(const struct policy *p);
+void policy_open_slot(struct policy *p, int64_t slot);
 /* Closes a free slot, else the least dear expert's that nobody holds; -1 when all but n_min are closed or the rest is
  * held. */
-int64_t policy_shrink(struct policy *p, int64_t n_min);
+int64_t policy_close_slot(struct policy *p, int64_t n_min);
 
 bool policy_is_open(const struct policy *p, int64_t slot);
 bool policy_has_free(const struct policy *p);

@@ -107,8 +107,8 @@ err_code trace_replay(const struct trace *t, enum policy_kind kind, double share
         struct group *g = &p.groups[i];
         const struct policy_desc d = {kind, g->n_layer, g->n_expert, g->size.n_used, g->n_slot};
         code = policy_create(&g->policy, &d, e);
-        for (int64_t s; code == ERR_OK && (s = policy_closed(g->policy)) >= 0;)
-            policy_open(g->policy, s);
+        for (int64_t s; code == ERR_OK && (s = policy_find_closed(g->policy)) >= 0;)
+            policy_open_slot(g->policy, s);
     }
     for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++)
         for (int l = 0; l < t->n_layer; l++)

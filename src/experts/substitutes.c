@@ -12,7 +12,7 @@
 static bool is_in_slot(struct experts *x, int layer, int32_t expert)
 {
     return policy_find(group_of(x, layer)->policy, x->layers[layer].index, expert) >= 0 &&
-           !(x->n_busy && flight_find(x, layer, expert));
+           !(x->n_busy && request_find(x, layer, expert));
 }
 
 void experts_look(struct experts *x, int layer, bool *at_hand)
@@ -23,7 +23,7 @@ void experts_look(struct experts *x, int layer, bool *at_hand)
         at_hand[i] = logical ? policy_find(logical, l->index, i) >= 0 : is_in_slot(x, layer, i);
 }
 
-void logical_turn(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used)
+void logical_fetch(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used)
 {
     const struct layer_experts *l = &x->layers[layer];
     struct policy *p = group_of(x, layer)->logical;
@@ -47,31 +47,31 @@ void logical_turn(struct experts *x, int layer, const int32_t *wanted, int64_t n
             policy_release(p, policy_find(p, l->index, i));
 }
 
-void experts_begin_instead(struct experts *x, int layer, const struct experts_choice *c)
+void experts_fetch_begin_instead(struct experts *x, int layer, const struct experts_choice *c)
 {
-    turn_observe(x, layer, c->wanted, 1, c->n_used);
+    fetch_observe(x, layer, c->wanted, 1, c->n_used);
     for (int64_t i = 0; i < c->n_used; i++) {
         if (c->ids[i] == c->wanted[i])
             continue;
         x->counters.n_substituted++;
         x->counters.ratio_sum += (double)c->ratio[i];
         x->counters.n_spared += (int64_t)is_in_slot(x, layer, c->ids[i]) - is_in_slot(x, layer, c->wanted[i]);
-        wishes_add(&x->wishes, layer, c->wanted[i], c->scores[c->wanted[i]]);
+        backfill_queue_add(&x->backfill_queue, layer, c->wanted[i], c->scores[c->wanted[i]]);
     }
     x->n_backfill = c->n_backfill;
-    turn_begin(x, layer, c->ids, 1, c->n_used);
-    logical_turn(x, layer, c->wanted, 1, c->n_used);
+    fetch_begin(x, layer, c->ids, 1, c->n_used);
+    logical_fetch(x, layer, c->wanted, 1, c->n_used);
 }
 
 /* ---- reading what was stood in for ---------------------------------------------------------------------------- */
 
 void backfill_choose(struct experts *x)
 {
-    struct wish w;
+    struct backfill_entry w;
     bool evicted;
     x->n_pending = 0;
-    wishes_age(&x->wishes);
-    while (x->n_pending < x->n_backfill && wishes_pop(&x->wishes, &w)) {
+    backfill_queue_age(&x->backfill_queue);
+    while (x->n_pending < x->n_backfill && backfill_queue_pop(&x->backfill_queue, &w)) {
         struct group *g = group_of(x, w.layer);
         struct policy *p = g->logical ? g->logical : g->policy;
         int index = x->layers[w.layer].index;
@@ -86,13 +86,13 @@ void backfill_choose(struct experts *x)
 
 void experts_backfill(struct experts *x)
 {
-    struct flight *f;
-    if (x->n_busy > 0 || (x->turn.open && x->turn.next < x->turn.n_todo))
+    struct read_request *f;
+    if (x->n_busy > 0 || (x->fetch.open && x->fetch.next < x->fetch.n_todo))
         return;
     while (x->n_pending > 0) {
-        const struct wish *w = &x->pending[0];
+        const struct backfill_entry *w = &x->pending[0];
         bool there = policy_find(group_of(x, w->layer)->policy, x->layers[w->layer].index, w->expert) >= 0;
-        if (!there && !flight_start(x, w->layer, w->expert, false, &f))
+        if (!there && !request_start(x, w->layer, w->expert, false, &f))
             return;
         x->n_pending--;
         memmove(x->pending, x->pending + 1, (size_t)x->n_pending * sizeof *x->pending);
@@ -105,10 +105,10 @@ void experts_backfill(struct experts *x)
 
 void experts_forget(struct experts *x)
 {
-    experts_end(x);
-    ahead_end(x);
+    experts_fetch_end(x);
+    prefetch_end(x);
     while (x->n_busy > 0) /* nobody wants them, so that failures are not reported */
-        flights_land(x, true);
+        requests_complete(x, true);
     for (int i = 0; i < x->n_group; i++) {
         if (!x->groups[i].resident)
             policy_forget(x->groups[i].policy);
@@ -116,5 +116,5 @@ void experts_forget(struct experts *x)
             policy_forget(x->groups[i].logical);
     }
     memset(x->guessed, 0, (size_t)(x->n_layer * x->usage.n_expert) * sizeof *x->guessed);
-    x->wishes.n = x->n_pending = x->n_backfill = 0;
+    x->backfill_queue.n = x->n_pending = x->n_backfill = 0;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "experts/words.h"
+#include "base/text_scanner.h"
 
 err_code trace_create(struct trace *t, const struct trace_layer *layers, int n_layer, struct err *e)
 {
@@ -67,21 +67,21 @@ void trace_print(const struct trace *t, uint64_t fingerprint, FILE *f)
         fprintf(f, "%d%c", (int)t->ids[i], (i + 1) % t->n_choice ? ' ' : '\n');
 }
 
-static err_code parse_layers(struct words *w, uint64_t n_layer, struct trace *t, struct err *e)
+static err_code parse_layers(struct text_scanner *w, uint64_t n_layer, struct trace *t, struct err *e)
 {
     struct trace_layer *layers = mem_calloc((size_t)n_layer, sizeof *layers);
     uint64_t n_group = 0, group, n_expert, n_used;
     err_code code = layers ? ERR_OK : err_nomem(e, (size_t)n_layer * sizeof *layers, "a trace");
     for (uint64_t i = 0; i < n_layer && code == ERR_OK; i++) {
         struct trace_layer *l = &layers[i];
-        code = words_number(w, "experts", 1, TRACE_MAX_EXPERT, &n_expert, e);
+        code = text_scanner_number(w, "experts", 1, TRACE_MAX_EXPERT, &n_expert, e);
         if (code == ERR_OK)
-            code =
-                words_number(w, "chosen experts", 1, n_expert < TRACE_MAX_USED ? n_expert : TRACE_MAX_USED, &n_used, e);
+            code = text_scanner_number(w, "chosen experts", 1, n_expert < TRACE_MAX_USED ? n_expert : TRACE_MAX_USED,
+                                       &n_used, e);
         if (code == ERR_OK)
-            code = words_number(w, "bytes of a slot", 1, UINT64_C(1) << 40, &l->slot_bytes, e);
+            code = text_scanner_number(w, "bytes of a slot", 1, UINT64_C(1) << 40, &l->slot_bytes, e);
         if (code == ERR_OK)
-            code = words_number(w, "a group of slots", 0, n_group, &group, e);
+            code = text_scanner_number(w, "a group of slots", 0, n_group, &group, e);
         if (code != ERR_OK)
             break;
         n_group += group == n_group;
@@ -98,7 +98,7 @@ static err_code parse_layers(struct words *w, uint64_t n_layer, struct trace *t,
     return code;
 }
 
-static err_code parse_choices(struct words *w, uint64_t n_tok, struct trace *t, struct err *e)
+static err_code parse_choices(struct text_scanner *w, uint64_t n_tok, struct trace *t, struct err *e)
 {
     TRY(reserve(t, (int64_t)n_tok, e));
     for (int64_t i = 0; i < (int64_t)n_tok; i++)
@@ -106,7 +106,7 @@ static err_code parse_choices(struct words *w, uint64_t n_tok, struct trace *t, 
             int32_t *ids = t->ids + i * t->n_choice + t->layers[l].first;
             for (int64_t r = 0; r < t->layers[l].n_used; r++) {
                 uint64_t id;
-                TRY(words_number(w, "an expert", 0, (uint64_t)t->layers[l].n_expert - 1, &id, e));
+                TRY(text_scanner_number(w, "an expert", 0, (uint64_t)t->layers[l].n_expert - 1, &id, e));
                 ids[r] = (int32_t)id;
                 for (int64_t k = 0; k < r; k++)
                     if (ids[k] == ids[r])
@@ -117,22 +117,22 @@ static err_code parse_choices(struct words *w, uint64_t n_tok, struct trace *t, 
     t->n_tok = (int64_t)n_tok;
     for (int l = 0; l < t->n_layer; l++)
         t->layers[l].n_added = t->n_tok;
-    return words_end(w, e);
+    return text_scanner_end(w, e);
 }
 
 err_code trace_parse(struct trace *t, const char *text, size_t n, const char *name, uint64_t *fingerprint,
                      struct err *e)
 {
-    struct words w = {.p = text, .end = text + n, .name = name};
+    struct text_scanner w = {.p = text, .end = text + n, .name = name};
     uint64_t n_layer, n_tok;
     *t = (struct trace){0};
-    TRY(words_literal(&w, "moebius trace 1", e));
-    TRY(words_literal(&w, "model", e));
-    TRY(words_hex(&w, "the model's fingerprint", fingerprint, e));
-    TRY(words_literal(&w, "layers", e));
-    TRY(words_number(&w, "layers", 1, TRACE_MAX_LAYER, &n_layer, e));
-    TRY(words_literal(&w, "tokens", e));
-    TRY(words_number(&w, "tokens", 1, INT32_MAX, &n_tok, e));
+    TRY(text_scanner_literal(&w, "moebius trace 1", e));
+    TRY(text_scanner_literal(&w, "model", e));
+    TRY(text_scanner_hex(&w, "the model's fingerprint", fingerprint, e));
+    TRY(text_scanner_literal(&w, "layers", e));
+    TRY(text_scanner_number(&w, "layers", 1, TRACE_MAX_LAYER, &n_layer, e));
+    TRY(text_scanner_literal(&w, "tokens", e));
+    TRY(text_scanner_number(&w, "tokens", 1, INT32_MAX, &n_tok, e));
     err_code code = parse_layers(&w, n_layer, t, e);
     /* a digit and a space each, so that no small file asks for much memory */
     if (code == ERR_OK && n_tok > n / 2 / (uint64_t)t->n_choice)

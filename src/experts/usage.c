@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/output_file.h"
-#include "experts/words.h"
+#include "base/text_scanner.h"
 
 /* A layer that chose this often is halved before more is added. */
 enum { MANY = 1 << 22 };
@@ -60,19 +60,19 @@ double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_us
 err_code usage_parse(struct usage *u, const char *text, size_t n, const char *name, uint64_t fingerprint, int n_layer,
                      int64_t n_expert, struct err *e)
 {
-    struct words w = {.p = text, .end = text + n, .name = name};
+    struct text_scanner w = {.p = text, .end = text + n, .name = name};
     uint64_t model, layers, experts;
     *u = (struct usage){0};
-    TRY(words_literal(&w, "moebius usage 1", e));
-    TRY(words_literal(&w, "model", e));
-    TRY(words_hex(&w, "the model's fingerprint", &model, e));
+    TRY(text_scanner_literal(&w, "moebius usage 1", e));
+    TRY(text_scanner_literal(&w, "model", e));
+    TRY(text_scanner_hex(&w, "the model's fingerprint", &model, e));
     if (fingerprint && model != fingerprint)
         return err_set(e, ERR_FORMAT, "%s: usage of another model (%016" PRIx64 "), expected %016" PRIx64, name, model,
                        fingerprint);
-    TRY(words_literal(&w, "layers", e));
-    TRY(words_number(&w, "layers", 1, USAGE_MAX_LAYER, &layers, e));
-    TRY(words_literal(&w, "experts", e));
-    TRY(words_number(&w, "experts", 1, USAGE_MAX_EXPERT, &experts, e));
+    TRY(text_scanner_literal(&w, "layers", e));
+    TRY(text_scanner_number(&w, "layers", 1, USAGE_MAX_LAYER, &layers, e));
+    TRY(text_scanner_literal(&w, "experts", e));
+    TRY(text_scanner_number(&w, "experts", 1, USAGE_MAX_EXPERT, &experts, e));
     if ((n_layer && (int)layers != n_layer) || (n_expert && (int64_t)experts != n_expert))
         return err_set(e, ERR_FORMAT, "%s: usage of %" PRIu64 " layers of %" PRIu64 " experts, expected %d of %" PRId64,
                        name, layers, experts, n_layer, n_expert);
@@ -82,9 +82,9 @@ err_code usage_parse(struct usage *u, const char *text, size_t n, const char *na
     TRY(usage_create(u, (int)layers, (int64_t)experts, e));
     err_code code = ERR_OK;
     for (uint64_t i = 0; i < layers * experts && code == ERR_OK; i++)
-        code = words_number(&w, "a count", 0, UINT64_MAX >> 20, &u->count[i], e);
+        code = text_scanner_number(&w, "a count", 0, UINT64_MAX >> 20, &u->count[i], e);
     if (code == ERR_OK)
-        code = words_end(&w, e);
+        code = text_scanner_end(&w, e);
     if (code != ERR_OK)
         usage_close(u);
     return code;

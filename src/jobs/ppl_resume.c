@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/output_file.h"
-#include "experts/words.h"
+#include "base/text_scanner.h"
 #include "store/store.h"
 
 enum { N_SUM = 6, MOST_WINDOWS = 1 << 30, MOST_BYTES = 4096 };
@@ -36,11 +36,11 @@ static void list_sums(struct ppl_sums *s, double *list[N_SUM])
 }
 
 /* A line that must be that of this run. */
-static err_code check_hash(struct words *w, const char *what, uint64_t want, struct err *e)
+static err_code check_hash(struct text_scanner *w, const char *what, uint64_t want, struct err *e)
 {
     uint64_t found;
-    TRY(words_literal(w, what, e));
-    TRY(words_hex(w, "a hash of 16 digits", &found, e));
+    TRY(text_scanner_literal(w, what, e));
+    TRY(text_scanner_hex(w, "a hash of 16 digits", &found, e));
     if (found != want)
         return err_set(e, ERR_FORMAT, "%s: of another %s (%016" PRIx64 "), expected %016" PRIx64, w->name, what, found,
                        want);
@@ -50,35 +50,35 @@ static err_code check_hash(struct words *w, const char *what, uint64_t want, str
 err_code ppl_resume_parse(const struct ppl_identity *id, const char *text, size_t n, const char *name,
                           struct ppl_sums *out, struct err *e)
 {
-    struct words w = {.p = text, .end = text + n, .name = name};
+    struct text_scanner w = {.p = text, .end = text + n, .name = name};
     struct ppl_sums s = {0};
     uint64_t n_window, n_scored, n_same, bits;
     double *sums[N_SUM];
-    TRY(words_literal(&w, "moebius ppl 1", e));
+    TRY(text_scanner_literal(&w, "moebius ppl 1", e));
     TRY(check_hash(&w, "model", id->model, e));
     TRY(check_hash(&w, "text", id->text, e));
-    TRY(words_literal(&w, "settings", e));
-    if (words_literal(&w, id->settings, e) != ERR_OK)
+    TRY(text_scanner_literal(&w, "settings", e));
+    if (text_scanner_literal(&w, id->settings, e) != ERR_OK)
         return err_prefix(e, "other settings");
-    TRY(words_literal(&w, "windows", e));
-    TRY(words_number(&w, "windows", 1, MOST_WINDOWS, &n_window, e));
-    TRY(words_literal(&w, "scored", e));
-    TRY(words_number(&w, "scored tokens", 1, INT64_MAX, &n_scored, e));
-    TRY(words_literal(&w, "same", e));
-    TRY(words_number(&w, "tokens", 0, n_scored, &n_same, e));
-    TRY(words_literal(&w, "sums", e));
+    TRY(text_scanner_literal(&w, "windows", e));
+    TRY(text_scanner_number(&w, "windows", 1, MOST_WINDOWS, &n_window, e));
+    TRY(text_scanner_literal(&w, "scored", e));
+    TRY(text_scanner_number(&w, "scored tokens", 1, INT64_MAX, &n_scored, e));
+    TRY(text_scanner_literal(&w, "same", e));
+    TRY(text_scanner_number(&w, "tokens", 0, n_scored, &n_same, e));
+    TRY(text_scanner_literal(&w, "sums", e));
     s.n_window = (int64_t)n_window;
     s.n_scored = (int64_t)n_scored;
     s.n_same = (int64_t)n_same;
     list_sums(&s, sums);
     for (int i = 0; i < N_SUM; i++) {
-        TRY(words_hex(&w, "the 16 digits of a sum", &bits, e));
+        TRY(text_scanner_hex(&w, "the 16 digits of a sum", &bits, e));
         memcpy(sums[i], &bits, sizeof bits);
         if (!isfinite(*sums[i]))
             return err_set(e, ERR_FORMAT, "%s: sum %d is not a finite number", name, i + 1);
     }
     *out = s;
-    return words_end(&w, e);
+    return text_scanner_end(&w, e);
 }
 
 err_code ppl_resume_load(const struct ppl_identity *id, const char *path, struct ppl_sums *out, struct err *e)

@@ -19,7 +19,7 @@
 struct model_work {
     struct backend *device;
     struct arena arena, batch_arena;
-    int64_t n_batch, n_part, n_logits;
+    int64_t n_batch, n_ubatch, n_logits;
 
     /* of all tokens of a call */
     struct tensor ids, pos;                /* [n_batch] */
@@ -33,12 +33,12 @@ struct model_work {
     int32_t *host_pos;
 
     /* of a part of them */
-    struct tensor q_a, q_pe, k_pe;  /* latent attention: [n_q_latent], [n_head * n_rot], [n_rot], all [n_part] */
-    struct tensor mixed, convolved; /* recurrent layers: q, k and v, [n_mixed][n_part] */
-    struct tensor alpha, beta;      /* recurrent layers: [n_head_v][n_part] */
-    struct tensor z;                /* what gates a mixer's result, [n_head * head_dim_v][n_part] */
-    struct tensor q, k, v, attn;    /* heads, [n_head * head_dim][n_part] */
-    struct tensor gate, up;         /* dense feed-forward, [n_ff][n_part] */
+    struct tensor q_a, q_pe, k_pe;  /* latent attention: [n_q_latent], [n_head * n_rot], [n_rot], all [n_ubatch] */
+    struct tensor mixed, convolved; /* recurrent layers: q, k and v, [n_mixed][n_ubatch] */
+    struct tensor alpha, beta;      /* recurrent layers: [n_head_v][n_ubatch] */
+    struct tensor z;                /* what gates a mixer's result, [n_head * head_dim_v][n_ubatch] */
+    struct tensor q, k, v, attn;    /* heads, [n_head * head_dim][n_ubatch] */
+    struct tensor gate, up;         /* dense feed-forward, [n_ff][n_ubatch] */
 
     struct tensor logits; /* [n_vocab][n_logits] */
     struct tensor kept;   /* the rows of x that the last call was asked to keep */
@@ -99,20 +99,20 @@ static err_code create_part(struct model_work *w, const struct model *m, struct 
         n_ff = max_i64(n_ff, m->layers[i].ffn.n_ff);
     }
     const struct work_tensor all[] = {
-        {&w->q_a, ELEM_F32, n_q_a, w->n_part},
-        {&w->q_pe, ELEM_F32, n_q_pe, w->n_part},
-        {&w->k_pe, ELEM_F32, n_k_pe, w->n_part},
-        {&w->mixed, ELEM_F32, n_mixed, w->n_part},
-        {&w->convolved, ELEM_F32, n_mixed, w->n_part},
-        {&w->alpha, ELEM_F32, n_head_v, w->n_part},
-        {&w->beta, ELEM_F32, n_head_v, w->n_part},
-        {&w->z, ELEM_F32, n_o, w->n_part},
-        {&w->q, ELEM_F32, n_q, w->n_part},
-        {&w->k, ELEM_F32, n_k, w->n_part},
-        {&w->v, ELEM_F32, n_v, w->n_part},
-        {&w->attn, ELEM_F32, n_o, w->n_part},
-        {&w->gate, ELEM_F32, n_ff, w->n_part},
-        {&w->up, ELEM_F32, n_ff, w->n_part},
+        {&w->q_a, ELEM_F32, n_q_a, w->n_ubatch},
+        {&w->q_pe, ELEM_F32, n_q_pe, w->n_ubatch},
+        {&w->k_pe, ELEM_F32, n_k_pe, w->n_ubatch},
+        {&w->mixed, ELEM_F32, n_mixed, w->n_ubatch},
+        {&w->convolved, ELEM_F32, n_mixed, w->n_ubatch},
+        {&w->alpha, ELEM_F32, n_head_v, w->n_ubatch},
+        {&w->beta, ELEM_F32, n_head_v, w->n_ubatch},
+        {&w->z, ELEM_F32, n_o, w->n_ubatch},
+        {&w->q, ELEM_F32, n_q, w->n_ubatch},
+        {&w->k, ELEM_F32, n_k, w->n_ubatch},
+        {&w->v, ELEM_F32, n_v, w->n_ubatch},
+        {&w->attn, ELEM_F32, n_o, w->n_ubatch},
+        {&w->gate, ELEM_F32, n_ff, w->n_ubatch},
+        {&w->up, ELEM_F32, n_ff, w->n_ubatch},
         {&w->logits, ELEM_F32, m->n_vocab, w->n_logits},
     };
     return create_tensors(w, all, sizeof all / sizeof *all, e);
@@ -198,7 +198,7 @@ err_code model_work_create(struct model_work **out, const struct model *m, int64
     if (!w)
         return err_nomem(e, sizeof *w, "work space");
     *w = (struct model_work){
-        .device = m->device, .n_part = n_batch < MODEL_PART ? n_batch : MODEL_PART, .n_logits = n_logits};
+        .device = m->device, .n_ubatch = n_batch < MODEL_UBATCH ? n_batch : MODEL_UBATCH, .n_logits = n_logits};
     w->host_x = arena_calloc(&w->arena, (size_t)m->n_embd, sizeof *w->host_x);
     if (!w->host_x) {
         code = err_nomem(e, (size_t)m->n_embd * sizeof *w->host_x, "work space");
@@ -246,7 +246,7 @@ struct pass {
 static struct pass part_from(const struct pass *p, int64_t first)
 {
     struct pass part = *p;
-    part.n = p->n - first < p->w->n_part ? p->n - first : p->w->n_part;
+    part.n = p->n - first < p->w->n_ubatch ? p->n - first : p->w->n_ubatch;
     part.end = p->end - p->n + first + part.n;
     part.x = tensor_rows(p->x, first, part.n);
     part.pos.off_bytes += (size_t)first * sizeof(int32_t);
@@ -445,7 +445,7 @@ static void delta_net(const struct pass *p, const struct delta_net *d, struct la
 static void dense_ffn(const struct pass *p, const struct ffn *f, const struct tensor *h)
 {
     for (int64_t i = 0, n; i < h->ne[1]; i += n) {
-        n = h->ne[1] - i < p->w->n_part ? h->ne[1] - i : p->w->n_part;
+        n = h->ne[1] - i < p->w->n_ubatch ? h->ne[1] - i : p->w->n_ubatch;
         struct tensor gate = shaped(p->w->gate, f->n_ff, n), up = shaped(p->w->up, f->n_ff, n);
         struct tensor x = tensor_rows(*h, i, n);
         backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
@@ -593,7 +593,7 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
     const struct layer *y = &p->m->layers[i];
     int64_t n_embd = p->m->n_embd;
     TRY(guess_first(p, i, e));
-    for (int64_t first = 0; first < p->n; first += p->w->n_part) {
+    for (int64_t first = 0; first < p->n; first += p->w->n_ubatch) {
         struct pass part = part_from(p, first);
         mix(&part, i);
     }

@@ -165,10 +165,10 @@ const char *model_arch_names(void);
 struct model_state; /* one text: its KV cache and position */
 
 /* All but the routed experts take so many tokens of a call at a time at most. */
-enum { MODEL_PART = 512 };
+enum { MODEL_UBATCH = 512 };
 
 /* Room for n_ctx positions; kv: ELEM_F16, ELEM_F32 or, where all heads are multiples of 32, ELEM_Q8_0. Windowed layers
- * keep their window and n_batch or MODEL_PART more, whichever is less. Owned by the caller, to be closed before the
+ * keep their window and n_batch or MODEL_UBATCH more, whichever is less. Owned by the caller, to be closed before the
  * model. */
 MUST_USE err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, int64_t n_batch,
                                      enum elem_type kv, struct err *e);
@@ -178,7 +178,7 @@ int64_t model_state_pos(const struct model_state *s);
 size_t model_state_bytes(const struct model_state *s); /* of device memory */
 /* Forgets everything from position pos on and returns the position it is then at: pos, or 0 when a layer knows no way
  * back but to the start. Recurrent layers never do; windowed layers do as long as they hold the window before pos,
- * which is so for the last n_batch or MODEL_PART positions at least, whichever is less, unless they come from a file.
+ * which is so for the last n_batch or MODEL_UBATCH positions at least, whichever is less, unless they come from a file.
  */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 

@@ -121,7 +121,7 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
                                     .in = {c->x, c->ids, *slots, l->weighs_input ? c->weights : (struct tensor){0}},
                                     .out = {c->y},
                                     .vec = {l->gate_bias, l->up_bias, l->down_bias},
-                                    .bank = experts_bank(experts, l->experts_layer),
+                                    .slot_pool = experts_slot_pool(experts, l->experts_layer),
                                     .experts = {l->act, sort_cutoff, l->tensors}});
 }
 
@@ -169,7 +169,7 @@ static err_code run_waves(struct backend *b, struct experts *experts, const stru
     if (refine)
         backend_clear(b, &c->y); /* who is not there yet adds nothing */
     for (int64_t n;;) {
-        TRY(experts_next(experts, w->host_table, &n, e));
+        TRY(experts_fetch_next(experts, w->host_table, &n, e));
         experts_backfill(experts);
         if (n == 0)
             return ERR_OK;
@@ -185,8 +185,8 @@ static err_code run_waves(struct backend *b, struct experts *experts, const stru
 
 /* Begins the experts' turn with what the router chose, or with what stands in for some of it: that then takes its place
  * in device memory, ids and weights. */
-static err_code begin_turn(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
-                           const struct call *c, const struct car *car, struct err *e)
+static err_code begin_fetch(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
+                            const struct call *c, const struct car *car, struct err *e)
 {
     int64_t m = c->ids.ne[1], k = l->n_used, n = 0;
     if (car) {
@@ -198,7 +198,7 @@ static err_code begin_turn(struct backend *b, struct experts *experts, const str
                            w->host_ratio);
     }
     if (n == 0) {
-        experts_begin(experts, l->experts_layer, w->host_ids, m, k);
+        experts_fetch_begin(experts, l->experts_layer, w->host_ids, m, k);
         return ERR_OK;
     }
     const float *factors = l->expert_scale.buffer ? w->host_factors : NULL;
@@ -208,7 +208,7 @@ static err_code begin_turn(struct backend *b, struct experts *experts, const str
                 w->host_weights);
     backend_write(b, &c->ids, w->host_ids);
     backend_write(b, &c->weights, w->host_weights);
-    experts_begin_instead(
+    experts_fetch_begin_instead(
         experts, l->experts_layer,
         &(struct experts_choice){w->host_wanted, w->host_ids, w->host_ratio, w->host_scores, k, car->n_backfill});
     return ERR_OK;
@@ -251,7 +251,7 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
     if (run->trace)
         run->trace->routed(run->trace->user, l->experts_layer, m, l->n_used, w->host_ids);
     if (!resident)
-        TRY(begin_turn(b, experts, l, w, &c, car, e));
+        TRY(begin_fetch(b, experts, l, w, &c, car, e));
     err_code code = run->next ? moe_guess(b, experts, run->next, w, run->trace, e) : ERR_OK;
     if (l->shared_down) /* while experts are on their way */
         enqueue_shared(b, l, w, x, &c.shared, &c.shared_weight);
@@ -260,7 +260,7 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
     } else {
         if (code == ERR_OK)
             code = run_waves(b, experts, l, w, &c, run, e);
-        experts_end(experts);
+        experts_fetch_end(experts);
     }
     TRY(code);
     enqueue_combine(b, l, &c, out);

@@ -631,7 +631,7 @@ struct moe {
     float gate_bias[N_EXPERT][N_FF], up_bias[N_EXPERT][N_FF],
         down_bias[N_EXPERT][N_EMBD]; /* zeros unless tbias is there */
     int32_t ids[M * N_USED];
-    struct bank *bank;
+    struct slot_pool *slot_pool;
     struct tensor tx, tids, tbias[3];
 };
 
@@ -640,10 +640,10 @@ static struct moe *open_moe(struct fixture *f)
     struct err e;
     struct moe *m = calloc(1, sizeof *m);
     const struct quant_info *q = quant_info(QUANT_F32);
-    const struct bank_desc d = {q, q, q, N_EMBD, N_FF, N_EXPERT};
-    assert_int_equal(backend_bank_create(f->device, &d, &m->bank, &e), ERR_OK);
+    const struct slot_pool_desc d = {q, q, q, N_EMBD, N_FF, N_EXPERT};
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &m->slot_pool, &e), ERR_OK);
     for (int64_t i = 0; i < d.n_slot; i++)
-        assert_true(backend_bank_open_slot(f->device, m->bank, i));
+        assert_true(backend_slot_open(f->device, m->slot_pool, i));
     fill(f, m->x, M * N_EMBD);
     for (int i = 0; i < N_EXPERT; i++) {
         fill(f, m->gate[i], N_FF * N_EMBD);
@@ -655,7 +655,8 @@ static struct moe *open_moe(struct fixture *f)
             int64_t row0 = k % 2 ? 16 : 0, n_row = k % 2 ? (k < 4 ? N_FF : N_EMBD) - 16 : 16;
             const float *rows = matrices[k / 2] + row0 * (k < 4 ? N_EMBD : N_FF);
             assert_int_equal(
-                backend_bank_fill(f->device, m->bank, N_EXPERT - 1 - i, k / 2, rows, false, row0, n_row, &e), ERR_OK);
+                backend_slot_fill(f->device, m->slot_pool, N_EXPERT - 1 - i, k / 2, rows, false, row0, n_row, &e),
+                ERR_OK);
         }
     }
     for (int i = 0; i < M * N_USED; i++)
@@ -667,7 +668,7 @@ static struct moe *open_moe(struct fixture *f)
 
 static void close_moe(struct fixture *f, struct moe *m)
 {
-    backend_bank_close(f->device, &m->bank);
+    backend_slot_pool_close(f->device, &m->slot_pool);
     backend_buffer_close(f->device, &m->tx.buffer);
     backend_buffer_close(f->device, &m->tids.buffer);
     for (int i = 0; i < 3; i++)
@@ -704,7 +705,7 @@ static void run_experts(struct fixture *f, const struct moe *m, const int32_t *t
                                             .in = {m->tx, m->tids, slots},
                                             .out = {out},
                                             .vec = {m->tbias[0], m->tbias[1], m->tbias[2]},
-                                            .bank = m->bank,
+                                            .slot_pool = m->slot_pool,
                                             .experts = {ACT_SILU, sort_cutoff}});
     assert_int_equal(backend_read(f->device, &out, y, &e), ERR_OK);
     backend_buffer_close(f->device, &slots.buffer);
@@ -759,8 +760,8 @@ static void experts_add_their_own_biases_wherever_they_lie(void **state)
 
 enum { RAW_EMBD = 64, RAW_FF = 96, RAW_BYTES = RAW_EMBD * RAW_FF / 32 * 34 /* of a matrix in Q8_0 */ };
 
-/* n_tok tokens by the first of ids, in a bank of RAW_EMBD by RAW_FF. */
-static void run_raw(struct fixture *f, struct bank *bank, const float *x, const int32_t *ids, int64_t n_tok,
+/* n_tok tokens by the first of ids, in a slot_pool of RAW_EMBD by RAW_FF. */
+static void run_raw(struct fixture *f, struct slot_pool *slot_pool, const float *x, const int32_t *ids, int64_t n_tok,
                     int64_t sort_cutoff, float *y)
 {
     struct err e;
@@ -770,7 +771,7 @@ static void run_raw(struct fixture *f, struct bank *bank, const float *x, const 
     backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
                                             .in = {tx, tids, slots},
                                             .out = {out},
-                                            .bank = bank,
+                                            .slot_pool = slot_pool,
                                             .experts = {ACT_SILU, sort_cutoff}});
     assert_int_equal(backend_read(f->device, &out, y, &e), ERR_OK);
     backend_buffer_close(f->device, &slots.buffer);
@@ -788,11 +789,11 @@ static void raw_experts_give_the_bits_of_packed_ones(void **state)
     static uint8_t matrix[N_EXPERT][3][RAW_BYTES];
     static float x[M * RAW_EMBD], want[M * N_USED * RAW_EMBD], got[M * N_USED * RAW_EMBD];
     const struct quant_info *q = quant_info(QUANT_Q8_0);
-    const struct bank_desc d = {q, q, q, RAW_EMBD, RAW_FF, N_EXPERT};
-    struct bank *packed, *raw;
+    const struct slot_pool_desc d = {q, q, q, RAW_EMBD, RAW_FF, N_EXPERT};
+    struct slot_pool *packed, *raw;
     int32_t ids[M * N_USED];
-    assert_int_equal(backend_bank_create(f->device, &d, &packed, &e), ERR_OK);
-    assert_int_equal(backend_bank_create(f->device, &d, &raw, &e), ERR_OK);
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &packed, &e), ERR_OK);
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &raw, &e), ERR_OK);
     fill(f, x, M * RAW_EMBD);
     for (int i = 0; i < M * N_USED; i++)
         ids[i] = (i % N_USED + i / N_USED * 2) % N_EXPERT;
@@ -802,9 +803,9 @@ static void raw_experts_give_the_bits_of_packed_ones(void **state)
             p[j] = j % 34 == 0 ? 0 : j % 34 == 1 ? 0x18 : (uint8_t)random_u32(&f->random); /* d: 2^-9 */
     }
     for (int64_t slot = 0; slot < N_EXPERT; slot++) {
-        assert_true(backend_bank_open_slot(f->device, packed, slot) && backend_bank_open_slot(f->device, raw, slot));
+        assert_true(backend_slot_open(f->device, packed, slot) && backend_slot_open(f->device, raw, slot));
         for (int i = 0; i < 3; i++)
-            assert_int_equal(backend_bank_fill(f->device, packed, slot, i, matrix[N_EXPERT - 1 - slot][i], false, 0,
+            assert_int_equal(backend_slot_fill(f->device, packed, slot, i, matrix[N_EXPERT - 1 - slot][i], false, 0,
                                                i < 2 ? RAW_FF : RAW_EMBD, &e),
                              ERR_OK);
     }
@@ -812,11 +813,11 @@ static void raw_experts_give_the_bits_of_packed_ones(void **state)
     for (int mode = 0; mode < 3; mode++) {
         size_t n_bytes = (size_t)(n_tok[mode] * N_USED * RAW_EMBD) * sizeof *want;
         for (int i = 0; i < 3 * N_EXPERT; i++) {
-            char *room = backend_bank_room(f->device, raw, i / 3, i % 3, false);
+            char *room = backend_slot_room(f->device, raw, i / 3, i % 3, false);
             assert_non_null(room);
-            char *at = room + (i * 371 + mode) % BANK_SLOT_ALIGN;
+            char *at = room + (i * 371 + mode) % SLOT_ALIGN;
             memcpy(at, matrix[N_EXPERT - 1 - i / 3][i % 3], RAW_BYTES);
-            backend_bank_adopt(f->device, raw, i / 3, i % 3, at, false);
+            backend_slot_adopt(f->device, raw, i / 3, i % 3, at, false);
         }
         run_raw(f, packed, x, ids, n_tok[mode], cutoff[mode], want);
         for (int again = 0; again < 2; again++) {
@@ -828,8 +829,8 @@ static void raw_experts_give_the_bits_of_packed_ones(void **state)
         run_raw(f, packed, x, ids, M, 1, want);
         assert_memory_equal(got, want, sizeof got);
     }
-    backend_bank_close(f->device, &packed);
-    backend_bank_close(f->device, &raw);
+    backend_slot_pool_close(f->device, &packed);
+    backend_slot_pool_close(f->device, &raw);
 }
 
 static void experts_without_a_slot_leave_their_rows_alone(void **state)

@@ -248,12 +248,12 @@ static void wait_task(void *arg, size_t task, int thread)
 static void pool_rests_only_where_that_is_asked_for(void **state)
 {
     struct err e = {0};
-    for (int is_paced = 0; is_paced <= 1; is_paced++) {
+    for (int is_throttled = 0; is_throttled <= 1; is_throttled++) {
         struct pool *p;
         struct tally t = {.max_thread = 2};
         assert_int_equal(pool_create(&p, 2, &e), ERR_OK);
-        pool_set_paced(p, is_paced);
-        bool may_rest = is_paced && cpu_n_available() > 1;
+        pool_set_throttled(p, is_throttled);
+        bool may_rest = is_throttled && cpu_n_available() > 1;
         for (int round = 0; round < (may_rest ? 50 : 2) && pool_times(p).rest_ns == 0; round++) {
             for (int i = 0; i < 4; i++)
                 pool_run(p, 6, wait_task, &t);
@@ -274,7 +274,7 @@ static void pool_works_in_bursts_beside_others(void **state)
     for (int n = 2; n <= 3 && n <= cpu_n_available(); n++) { /* more threads than processors never rest */
         struct pool *p;
         assert_int_equal(pool_create(&p, n, &e), ERR_OK);
-        pool_set_paced(p, true);
+        pool_set_throttled(p, true);
         int64_t give_up_ns = clock_ns() + (int64_t)20 * 1000000000, more = 50;
         for (int round = 0; more > 0; round++) { /* until threads rest, and a bit longer */
             struct tally t = {.max_thread = n};

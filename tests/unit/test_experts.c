@@ -63,7 +63,7 @@ static int open_with(void **state, int64_t dim, int64_t n_slot, bool determinist
         store_open_fake(&f->store, &f->file, 1, &f->e))
         return -1;
     store_fake_set_layers(f->store, f->layers, FIRST_LAYER + N_LAYER);
-    size_t slot_bytes = backend_bank_slot_bytes(f->device, &f->expert_layers[0].shape);
+    size_t slot_bytes = backend_slot_pool_slot_bytes(f->device, &f->expert_layers[0].shape);
     const struct experts_params p = {f->device, f->store,     f->pool, POLICY_LRU, (size_t)n_slot * slot_bytes,
                                      0,         deterministic};
     return experts_create(&f->experts, &p, f->expert_layers, N_LAYER, &f->e);
@@ -133,11 +133,11 @@ static int32_t only(const int32_t *table)
 /* The slot holds what lies in the store for this expert. */
 static void check_slot(struct fixture *f, int layer, int32_t expert, int32_t slot)
 {
-    struct bank *bank = experts_bank(f->experts, layer);
+    struct slot_pool *slot_pool = experts_slot_pool(f->experts, layer);
     for (int i = 0; i < 3; i++) { /* packed at the start, or in the room where in a block it begins in the store */
         size_t off = matrix_off(f, layer, i, expert);
-        const char *packed = backend_bank_room(f->device, bank, slot, i, true);
-        const char *raw = (const char *)backend_bank_room(f->device, bank, slot, i, false) + off % STORE_ALIGN;
+        const char *packed = backend_slot_room(f->device, slot_pool, slot, i, true);
+        const char *raw = (const char *)backend_slot_room(f->device, slot_pool, slot, i, false) + off % STORE_ALIGN;
         bool is_packed = memcmp(packed, f->bytes + off, matrix_bytes(f)) == 0;
         assert_memory_equal(is_packed ? packed : raw, f->bytes + off, matrix_bytes(f));
     }
@@ -149,9 +149,9 @@ static uint64_t use(struct fixture *f, int layer, int32_t a, int32_t b)
     int32_t ids[2] = {a, b}, table[N_EXPERT];
     int64_t n_used = b < 0 ? 1 : 2, n, n_given = 0;
     uint64_t before = experts_counters(f->experts).n_miss;
-    experts_begin(f->experts, layer, ids, 1, n_used);
+    experts_fetch_begin(f->experts, layer, ids, 1, n_used);
     for (;;) {
-        assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+        assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
         if (n == 0)
             break;
         for (int32_t i = 0; i < N_EXPERT; i++)
@@ -161,7 +161,7 @@ static uint64_t use(struct fixture *f, int layer, int32_t a, int32_t b)
                 n_given++;
             }
     }
-    experts_end(f->experts);
+    experts_fetch_end(f->experts);
     assert_int_equal(n_given, n_used);
     return experts_counters(f->experts).n_miss - before;
 }
@@ -187,7 +187,7 @@ static void least_recently_used_goes_first(void **state)
 static void layers_of_one_shape_share_the_slots(void **state)
 {
     struct fixture *f = *state;
-    assert_ptr_equal(experts_bank(f->experts, 0), experts_bank(f->experts, 1));
+    assert_ptr_equal(experts_slot_pool(f->experts, 0), experts_slot_pool(f->experts, 1));
     assert_int_equal(use(f, 0, 0, 1), 2);
     assert_int_equal(use(f, 1, 0, -1), 1);
     assert_int_equal(use(f, 0, 0, 1), 0); /* layer 1's expert 0 is another one and took no slot of theirs */
@@ -200,9 +200,9 @@ static void a_turn_needs_no_more_than_one_slot(void **state)
     int32_t ids[N_EXPERT] = {5, 0, 3, 1, 4, 2}, table[N_EXPERT];
     int64_t n, n_given = 0;
     use(f, 0, 0, 1);
-    experts_begin(f->experts, 0, ids, 3, 2); /* six experts through three slots */
+    experts_fetch_begin(f->experts, 0, ids, 3, 2); /* six experts through three slots */
     do {
-        assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+        assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
         for (int32_t i = 0; i < N_EXPERT; i++)
             if (table[i] >= 0)
                 check_slot(f, 0, i, table[i]);
@@ -219,11 +219,11 @@ static void what_is_there_comes_before_what_is_read(void **state)
     int64_t n;
     use(f, 0, 1, -1);
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 20 * 1000 * 1000});
-    experts_begin(f->experts, 0, ids, 1, 2);
-    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    experts_fetch_begin(f->experts, 0, ids, 1, 2);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(only(table), 1);
     assert_true(experts_counters(f->experts).stall_ns < 20 * 1000 * 1000); /* it did not wait for the other */
-    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(only(table), 4);
     assert_true(experts_counters(f->experts).stall_ns > 0);
     check_slot(f, 0, 4, table[4]);
@@ -235,15 +235,15 @@ static void held_experts_keep_their_slots(void **state)
     int32_t ids[2] = {0, 1}, table[N_EXPERT], again[N_EXPERT];
     int64_t n;
     use(f, 0, 0, 1);
-    experts_begin(f->experts, 0, ids, 1, 2);
-    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    experts_fetch_begin(f->experts, 0, ids, 1, 2);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(n, 2);
     const int32_t others[3] = {2, 3, 4};
     experts_prefetch(f->experts, 0, others, 3, false); /* all through the one slot that is not held */
     memcpy(again, table, sizeof again);
     check_slot(f, 0, 0, again[0]);
     check_slot(f, 0, 1, again[1]);
-    experts_end(f->experts);
+    experts_fetch_end(f->experts);
     assert_int_equal(use(f, 0, 0, 1), 0);
 }
 
@@ -340,18 +340,18 @@ static void a_guess_gets_better_until_all_that_is_needed_is_there(void **state)
     use(f, 0, 3, -1);
     assert_false(experts_may_guess(f->experts));
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 5 * 1000 * 1000});
-    experts_begin(f->experts, 0, ids, 1, 2);
+    experts_fetch_begin(f->experts, 0, ids, 1, 2);
     experts_prefetch(f->experts, 1, guess, 1, false);
-    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(n, 1);
     assert_int_equal(experts_counters(f->experts).n_prefetched, 0); /* parts of the other one still wait */
     assert_true(experts_may_guess(f->experts));
     experts_prefetch(f->experts, 1, better, 1, false);
-    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(n, 1);
     assert_int_equal(experts_counters(f->experts).n_prefetched, 1);
     assert_false(experts_may_guess(f->experts));
-    experts_end(f->experts);
+    experts_fetch_end(f->experts);
     use(f, 1, 5, -1);
     assert_int_equal(experts_counters(f->experts).n_prefetch_used, 1);
 }
@@ -364,17 +364,17 @@ static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
     err_code code;
     use(f, 0, 1, -1);
     store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_ERROR, 0, matrix_off(f, 0, 1, 5) + 7, 0, 1});
-    experts_begin(f->experts, 0, ids, 1, 3);
-    while ((code = experts_next(f->experts, table, &n, &f->e)) == ERR_OK)
+    experts_fetch_begin(f->experts, 0, ids, 1, 3);
+    while ((code = experts_fetch_next(f->experts, table, &n, &f->e)) == ERR_OK)
         assert_true(n > 0 && table[5] < 0);
     assert_int_equal(code, ERR_IO);
     assert_non_null(strstr(f->e.text, "layer 4, expert 5"));
     assert_non_null(strstr(f->e.text, "fake.gguf"));
     assert_int_equal(use(f, 0, 5, -1), 1); /* it was once only, and 5 was not taken for read */
     const int32_t others[3] = {2, 3, 4};   /* needs every slot: nothing may still be held */
-    experts_begin(f->experts, 0, others, 1, 3);
+    experts_fetch_begin(f->experts, 0, others, 1, 3);
     for (int64_t n_given = 0; n_given < 3; n_given += n) {
-        assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+        assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
         assert_true(n > 0);
     }
 }
@@ -409,11 +409,11 @@ static void use_instead(struct fixture *f, int layer, int32_t wanted, int32_t id
     int64_t n;
     scores[wanted] = score;
     const struct experts_choice c = {&wanted, &id, &ratio, scores, 1, n_backfill};
-    experts_begin_instead(f->experts, layer, &c);
-    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    experts_fetch_begin_instead(f->experts, layer, &c);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(only(table), id);
     check_slot(f, layer, id, table[id]);
-    assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(n, 0);
 }
 
@@ -456,7 +456,7 @@ static void idle_time_brings_what_was_stood_in_for(void **state)
     use(f, 0, 0, 1);
     use_instead(f, 0, 4, 0, 0.2f, 1);
     use_instead(f, 0, 5, 0, 0.3f, 1); /* a new token: only now may 4 be read, and 5 is wished for more */
-    experts_end(f->experts);
+    experts_fetch_end(f->experts);
     experts_backfill(f->experts);
     experts_backfill(f->experts); /* one a token */
     assert_int_equal(experts_counters(f->experts).n_backfilled, 1);
@@ -479,11 +479,11 @@ static void demanded_reads_go_first(void **state)
     use(f, 0, 0, 1);
     use_instead(f, 0, 4, 0, 0.2f, 2);
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 10 * 1000 * 1000});
-    experts_begin(f->experts, 0, ids, 1, 2); /* 3 is to be read */
+    experts_fetch_begin(f->experts, 0, ids, 1, 2); /* 3 is to be read */
     experts_backfill(f->experts);
     assert_int_equal(experts_counters(f->experts).n_backfilled, 0);
     do {
-        assert_int_equal(experts_next(f->experts, table, &n, &f->e), ERR_OK);
+        assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     } while (n > 0);
     experts_backfill(f->experts);
     assert_int_equal(experts_counters(f->experts).n_backfilled, 1);
@@ -495,14 +495,14 @@ static void a_deterministic_look_does_not_depend_on_the_drive(void **state)
     const int32_t first[2] = {0, 1}, second = 2, third = 3;
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 20 * 1000 * 1000});
     assert_at_hand(f, 0, -1, -1, -1);
-    experts_begin(f->experts, 0, first, 1, 2);
+    experts_fetch_begin(f->experts, 0, first, 1, 2);
     assert_at_hand(f, 0, 0, 1, -1); /* nothing has arrived */
-    experts_begin(f->experts, 0, &second, 1, 1);
-    experts_begin(f->experts, 0, &third, 1, 1);
+    experts_fetch_begin(f->experts, 0, &second, 1, 1);
+    experts_fetch_begin(f->experts, 0, &third, 1, 1);
     assert_at_hand(f, 0, 1, 2, 3);
     use_instead(f, 0, 5, 3, 0.3f, 1);
     assert_at_hand(f, 0, 1, 2, 3);
-    experts_begin(f->experts, 0, &third, 1, 1); /* a token later 5 counts as there, read or not */
+    experts_fetch_begin(f->experts, 0, &third, 1, 1); /* a token later 5 counts as there, read or not */
     assert_at_hand(f, 0, 2, 3, 5);
     assert_int_equal(use(f, 0, 5, -1), 1);
 }
@@ -565,7 +565,7 @@ static void a_warm_start_finds_what_was_used_most(void **state)
 static void memory_that_is_asked_back_is_given(void **state)
 {
     struct fixture *f = *state;
-    size_t slot_bytes = backend_bank_slot_bytes(f->device, &f->expert_layers[0].shape);
+    size_t slot_bytes = backend_slot_pool_slot_bytes(f->device, &f->expert_layers[0].shape);
     assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
     size_t all = experts_open_bytes(f->experts);
     assert_int_equal(all, N_LAYER * N_EXPERT * slot_bytes);
@@ -588,7 +588,7 @@ static void budgets_below_one_layers_choice_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct experts *x;
-    size_t slot_bytes = backend_bank_slot_bytes(f->device, &f->expert_layers[0].shape);
+    size_t slot_bytes = backend_slot_pool_slot_bytes(f->device, &f->expert_layers[0].shape);
     const struct experts_params p = {f->device, f->store, f->pool, POLICY_LFRU, 2 * slot_bytes - 1, 0};
     char number[32];
     assert_int_equal(experts_create(&x, &p, f->expert_layers, N_LAYER, &f->e), ERR_LIMIT);

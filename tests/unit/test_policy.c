@@ -22,8 +22,8 @@ static struct policy *new_policy(enum policy_kind kind, int n_layer, int64_t n_e
     struct err e;
     const struct policy_desc d = {kind, n_layer, n_expert, n_used, n_slot};
     assert_int_equal(policy_create(&p, &d, &e), ERR_OK);
-    for (int64_t s; (s = policy_closed(p)) >= 0;)
-        policy_open(p, s);
+    for (int64_t s; (s = policy_find_closed(p)) >= 0;)
+        policy_open_slot(p, s);
     return p;
 }
 
@@ -111,13 +111,13 @@ static void held_slots_are_safe_and_closed_ones_out_of_reach(void **state)
     assert_true(evicted);
     assert_int_equal(policy_find(p, 0, 1), -1);
     policy_release(p, a);
-    assert_int_equal(policy_shrink(p, 1), a);
+    assert_int_equal(policy_close_slot(p, 1), a);
     assert_int_equal(policy_find(p, 0, 0), -1);
     assert_int_equal(policy_n_open(p), 2);
     assert_int_equal(policy_take(p, 0, 4, &evicted), -1);
     policy_release(p, c);
     policy_drop(p, c);
-    assert_int_equal(policy_shrink(p, 2), -1); /* the least that was asked to stay */
+    assert_int_equal(policy_close_slot(p, 2), -1); /* the least that was asked to stay */
     assert_int_equal(policy_take(p, 0, 4, &evicted), c);
     assert_false(evicted);
     policy_close(&p);

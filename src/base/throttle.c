@@ -1,7 +1,7 @@
-#include "base/pace.h"
+#include "base/throttle.h"
 
 /* Of a stretch: loops that are counted when they end may have begun before it. */
-static int64_t loops_took_ns(const struct pace *c, const struct pace_clock *now)
+static int64_t loops_took_ns(const struct throttle *c, const struct throttle_clock *now)
 {
     int64_t loop_ns = now->loop_ns - c->begin.loop_ns, all_ns = now->now_ns - c->begin.now_ns;
     return loop_ns < all_ns ? loop_ns : all_ns;
@@ -13,7 +13,7 @@ static int64_t loops_took_ns(const struct pace *c, const struct pace_clock *now)
 enum { BURST_NS = 500000, LOOK_NS = 32000000, RUN = 5, OF = 12, MOST_REST_NS = 10000000 };
 enum { LEAST_TERM_NS = 125000000, MOST_TERM_NS = 1000000000 };
 
-bool pace_is_due(const struct pace *c, const struct pace_clock *now)
+bool throttle_is_due(const struct throttle *c, const struct throttle_clock *now)
 {
     if (c->begin.now_ns == 0)
         return true;
@@ -23,7 +23,7 @@ bool pace_is_due(const struct pace *c, const struct pace_clock *now)
 }
 
 /* A burst has ended: how long to sleep. */
-static int64_t end_burst(struct pace *c, const struct pace_clock *now)
+static int64_t end_burst(struct throttle *c, const struct throttle_clock *now)
 {
     int64_t run_ns = now->run_ns - c->begin.run_ns, away_ns = now->now_ns - c->begin.now_ns - run_ns;
     int64_t rest_ns = run_ns * (OF - RUN) / RUN - away_ns; /* it may have been away already */
@@ -33,7 +33,7 @@ static int64_t end_burst(struct pace *c, const struct pace_clock *now)
 }
 
 /* A stretch without rests has ended: whether it takes any from now on. */
-static void end_look(struct pace *c, const struct pace_clock *now)
+static void end_look(struct throttle *c, const struct throttle_clock *now)
 {
     int64_t loop_ns = loops_took_ns(c, now), lost_ns = loop_ns - (now->run_ns - c->begin.run_ns) - c->slept_ns;
     bool loses = lost_ns > loop_ns / 3;
@@ -47,7 +47,7 @@ static void end_look(struct pace *c, const struct pace_clock *now)
     c->rests_until_ns = c->term_ns ? now->now_ns + c->term_ns : 0;
 }
 
-int64_t pace_rest_ns(struct pace *c, const struct pace_clock *now)
+int64_t throttle_rest_ns(struct throttle *c, const struct throttle_clock *now)
 {
     int64_t rest_ns = 0;
     if (c->rests_until_ns)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "engine/crowd.h"
+#include "engine/thread_tuner.h"
 
 enum { N = 4 };
 
@@ -16,7 +16,7 @@ struct machine {
 };
 
 struct run {
-    struct crowd crowd;
+    struct thread_tuner thread_tuner;
     struct pool_times times;
     int64_t us;
     int n_last;
@@ -25,7 +25,7 @@ struct run {
 static void decode(struct run *r, const struct machine *m, int n_tok)
 {
     for (int i = 0; i < n_tok; i++) {
-        int n = r->n_last = crowd_n_threads(&r->crowd, N, true);
+        int n = r->n_last = thread_tuner_n_threads(&r->thread_tuner, N, true);
         assert_in_range(n, 1, N);
         int64_t ns = m->token_us[n] * 1000;
         if (n > 1) {
@@ -33,7 +33,7 @@ static void decode(struct run *r, const struct machine *m, int n_tok)
             r->times.busy_ns += n * ns * (100 - m->idle_percent[n]) / 100;
         }
         r->us += m->token_us[n];
-        crowd_after_token(&r->crowd, N, ns, r->times);
+        thread_tuner_after_token(&r->thread_tuner, N, ns, r->times);
     }
 }
 
@@ -84,11 +84,11 @@ static void more_threads_than_cores_become_as_many(void **state)
 static void threads_without_a_processor_are_never_tried(void **state)
 {
     struct run r = {0};
-    crowd_init(&r.crowd, N, 2);
+    thread_tuner_init(&r.thread_tuner, N, 2);
     decode(&r, &crowded, 4000);
     assert_int_equal(r.n_last, 2);
     assert_int_equal(r.us, 4000 * 10);
-    assert_int_equal(crowd_n_threads(&r.crowd, N, false), N);
+    assert_int_equal(thread_tuner_n_threads(&r.thread_tuner, N, false), N);
 }
 
 static void idle_threads_that_pay_stay(void **state)
@@ -114,7 +114,7 @@ static void prompts_take_all(void **state)
 {
     struct run r = {0};
     decode(&r, &busy, 100);
-    assert_int_equal(crowd_n_threads(&r.crowd, N, false), N);
+    assert_int_equal(thread_tuner_n_threads(&r.thread_tuner, N, false), N);
 }
 
 int main(void)
@@ -129,5 +129,5 @@ int main(void)
         cmocka_unit_test(a_disturbed_moment_decides_nothing),
         cmocka_unit_test(prompts_take_all),
     };
-    return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("thread tuner", tests, NULL, NULL);
 }

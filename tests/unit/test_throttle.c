@@ -6,13 +6,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/pace.h"
+#include "base/throttle.h"
 
 enum { MS = 1000000, TASK_NS = 20000, SLICE_NS = 4 * MS };
 
 struct machine {
-    struct pace pace;
-    struct pace_clock clock;
+    struct throttle throttle;
+    struct throttle_clock clock;
     int64_t slice_ns, rested_ns;
     int n_lost, n_rests;
 };
@@ -21,7 +21,8 @@ struct machine {
 static void work(struct machine *m, int64_t n_ms, bool is_shared)
 {
     for (int64_t end_ns = m->clock.now_ns + n_ms * MS; m->clock.now_ns < end_ns;) {
-        int64_t rest_ns = pace_is_due(&m->pace, &m->clock) ? pace_rest_ns(&m->pace, &m->clock) : 0, away_ns = rest_ns;
+        int64_t rest_ns = throttle_is_due(&m->throttle, &m->clock) ? throttle_rest_ns(&m->throttle, &m->clock) : 0,
+                away_ns = rest_ns;
         assert_true(rest_ns >= 0);
         m->n_rests += rest_ns > 0;
         m->rested_ns += rest_ns;
@@ -94,7 +95,7 @@ static void sleep_for_want_of_work_is_not_loss(void **state)
         work(&m, 1, false);
         m.clock.now_ns += MS;
         m.clock.loop_ns += MS;
-        m.pace.slept_ns += MS;
+        m.throttle.slept_ns += MS;
     }
     assert_int_equal(m.n_rests, 0);
 }
@@ -113,10 +114,10 @@ static void time_between_loops_is_not_loss(void **state)
 static void a_new_pace_begins_when_it_is_first_asked(void **state)
 {
     struct machine m = {.clock = {.now_ns = 90000 * (int64_t)MS, .run_ns = 100, .loop_ns = 20000 * (int64_t)MS}};
-    assert_true(pace_is_due(&m.pace, &m.clock));
-    assert_int_equal(pace_rest_ns(&m.pace, &m.clock), 0);
-    assert_false(m.pace.has_lost);
-    assert_false(pace_is_due(&m.pace, &m.clock));
+    assert_true(throttle_is_due(&m.throttle, &m.clock));
+    assert_int_equal(throttle_rest_ns(&m.throttle, &m.clock), 0);
+    assert_false(m.throttle.has_lost);
+    assert_false(throttle_is_due(&m.throttle, &m.clock));
 }
 
 /* The thread comes to a loop of 50 ms near its end. */
@@ -132,11 +133,12 @@ static void time_before_a_stretch_is_not_lost_in_it(void **state)
 
 static void what_was_lost_is_not_rested_again(void **state)
 {
-    struct pace c = {.begin.now_ns = MS, .rests_until_ns = 1000 * MS};
-    assert_int_equal(pace_rest_ns(&c, &(struct pace_clock){MS * 3 / 2, MS / 2, 0}), MS * 7 / 10);
+    struct throttle c = {.begin.now_ns = MS, .rests_until_ns = 1000 * MS};
+    assert_int_equal(throttle_rest_ns(&c, &(struct throttle_clock){MS * 3 / 2, MS / 2, 0}), MS * 7 / 10);
     assert_int_equal(c.begin.now_ns, MS * 22 / 10);
-    assert_int_equal(pace_rest_ns(&c, &(struct pace_clock){7 * MS, MS, 0}), 0);
-    assert_int_equal(pace_rest_ns(&c, &(struct pace_clock){900 * MS, 800 * MS, 0}), 10 * MS); /* a long task's */
+    assert_int_equal(throttle_rest_ns(&c, &(struct throttle_clock){7 * MS, MS, 0}), 0);
+    assert_int_equal(throttle_rest_ns(&c, &(struct throttle_clock){900 * MS, 800 * MS, 0}),
+                     10 * MS); /* a long task's */
 }
 
 int main(void)
@@ -152,5 +154,5 @@ int main(void)
         cmocka_unit_test(time_before_a_stretch_is_not_lost_in_it),
         cmocka_unit_test(what_was_lost_is_not_rested_again),
     };
-    return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("throttle", tests, NULL, NULL);
 }

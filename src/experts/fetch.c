@@ -10,37 +10,37 @@ enum { WAVE = 8 };
 
 static void release(struct experts *x, int32_t *experts, int64_t *n)
 {
-    struct layer_experts *l = &x->layers[x->turn.layer];
-    struct policy *policy = group_of(x, x->turn.layer)->policy;
+    struct layer_experts *l = &x->layers[x->fetch.layer];
+    struct policy *policy = group_of(x, x->fetch.layer)->policy;
     for (int64_t i = 0; i < *n; i++)
         policy_release(policy, policy_find(policy, l->index, experts[i]));
     *n = 0;
 }
 
-void experts_end(struct experts *x)
+void experts_fetch_end(struct experts *x)
 {
-    struct turn *t = &x->turn;
+    struct fetch *t = &x->fetch;
     if (!t->open)
         return;
     release(x, t->given, &t->n_given);
     release(x, t->ready, &t->n_ready);
-    for (int i = 0; i < x->n_flight; i++)
-        x->flights[i].wanted = false;
+    for (int i = 0; i < x->n_request; i++)
+        x->requests[i].wanted = false;
     t->open = false;
 }
 
 /* Sorts a chosen expert in: at hand, on its way, or to be read. */
 static void choose(struct experts *x, int32_t expert)
 {
-    struct turn *t = &x->turn;
+    struct fetch *t = &x->fetch;
     struct group *g = group_of(x, t->layer);
-    struct flight *f = x->n_busy ? flight_find(x, t->layer, expert) : NULL;
+    struct read_request *f = x->n_busy ? request_find(x, t->layer, expert) : NULL;
     int64_t slot = policy_find(g->policy, x->layers[t->layer].index, expert);
     bool hit = slot >= 0 && !f, *guessed = &x->guessed[t->layer * x->usage.n_expert + expert];
     x->counters.n_prefetch_used += *guessed && slot >= 0;
     *guessed = false;
     if (f) {
-        flight_want(x, f);
+        request_want(x, f);
     } else if (hit) {
         policy_hold(g->policy, slot);
         t->ready[t->n_ready++] = expert;
@@ -53,32 +53,32 @@ static void choose(struct experts *x, int32_t expert)
         *(hit ? &x->counters.n_decode_hit : &x->counters.n_decode_miss) += 1;
 }
 
-void turn_feed(struct experts *x)
+void fetch_feed(struct experts *x)
 {
-    struct turn *t = &x->turn;
-    struct flight *f;
-    while (t->open && t->next < t->n_todo && flight_start(x, t->layer, t->todo[t->next], false, &f)) {
+    struct fetch *t = &x->fetch;
+    struct read_request *f;
+    while (t->open && t->next < t->n_todo && request_start(x, t->layer, t->todo[t->next], false, &f)) {
         f->wanted = true;
         t->next++;
     }
     if (!t->open || t->next == t->n_todo)
-        ahead_feed(x);
-    flights_feed(x);
+        prefetch_feed(x);
+    requests_feed(x);
 }
 
-void turn_observe(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used)
+void fetch_observe(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used)
 {
-    experts_end(x);
+    experts_fetch_end(x);
     assert(!group_of(x, layer)->resident);
-    if (layer <= x->turn.layer) /* the layers come in ascending order */
+    if (layer <= x->fetch.layer) /* the layers come in ascending order */
         backfill_choose(x);
     policy_observe(group_of(x, layer)->policy, x->layers[layer].index, wanted, n_tok, n_used);
     usage_add(&x->usage, layer, wanted, (size_t)(n_tok * n_used));
 }
 
-void turn_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
+void fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
 {
-    struct turn *t = &x->turn;
+    struct fetch *t = &x->fetch;
     const struct layer_experts *l = &x->layers[layer];
     t->open = true;
     t->layer = layer;
@@ -91,37 +91,37 @@ void turn_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok,
     for (int32_t i = 0; i < l->d.n_expert; i++) /* ascending, as they lie in the file */
         if (x->seen[i])
             choose(x, i);
-    ahead_end(x);
-    turn_feed(x);
+    prefetch_end(x);
+    fetch_feed(x);
 }
 
-void experts_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
+void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
 {
-    turn_observe(x, layer, ids, n_tok, n_used);
-    turn_begin(x, layer, ids, n_tok, n_used);
-    logical_turn(x, layer, ids, n_tok, n_used);
+    fetch_observe(x, layer, ids, n_tok, n_used);
+    fetch_begin(x, layer, ids, n_tok, n_used);
+    logical_fetch(x, layer, ids, n_tok, n_used);
 }
 
-err_code experts_next(struct experts *x, int32_t *table, int64_t *n, struct err *e)
+err_code experts_fetch_next(struct experts *x, int32_t *table, int64_t *n, struct err *e)
 {
-    struct turn *t = &x->turn;
+    struct fetch *t = &x->fetch;
     const struct layer_experts *l = &x->layers[t->layer];
     assert(t->open);
     *n = 0;
     release(x, t->given, &t->n_given);
-    err_code code = flights_open(x, e);
+    err_code code = requests_open(x, e);
     if (code == ERR_OK) {
-        turn_feed(x);
-        flights_land(x, false);
+        fetch_feed(x);
+        requests_complete(x, false);
         while (t->code == ERR_OK && t->n_ready == 0 && t->n_left > 0) {
             assert(x->n_busy > 0); /* nothing is held here but by flights and a guess, which begins when all this
                                       turn lacks is on its way: so a slot can always be had */
-            flights_land(x, true);
+            requests_complete(x, true);
         }
         code = t->code == ERR_OK ? ERR_OK : err_set(e, t->code, "%s", t->err.text);
     }
     if (code != ERR_OK) {
-        experts_end(x);
+        experts_fetch_end(x);
         return code;
     }
     memset(table, 0xff, (size_t)l->d.n_expert * sizeof *table); /* all -1 */

@@ -7,7 +7,7 @@
 #include "experts/experts_internal.h"
 
 /* What may be in flight together: enough for a drive to work at full depth, little beside the slots. */
-enum { FLIGHT_BYTES = 48 << 20, MIN_FLIGHT = 4 };
+enum { REQUEST_BYTES = 48 << 20, MIN_REQUEST = 4 };
 
 /* What a drive works on at once for one token: what it needs for its full speed, not more. Virtual drives end what they
  * have together, so that the less it is, the sooner the first expert computes while the next is on its
@@ -45,7 +45,7 @@ static size_t staging_room(const struct store_layer *l)
 static bool needs_staging(const struct experts *x)
 {
     for (int i = 0; i < x->n_group; i++)
-        if (!backend_bank_room(x->p.device, x->groups[i].bank, 0, 0, false))
+        if (!backend_slot_room(x->p.device, x->groups[i].slot_pool, 0, 0, false))
             return true;
     return false;
 }
@@ -53,72 +53,72 @@ static bool needs_staging(const struct experts *x)
 /* What computes takes its time: reads that end meanwhile make room for others. */
 static void look_after(void *user)
 {
-    flights_land(user, false);
+    requests_complete(user, false);
 }
 
 static void lend_a_hand(void *user);
 
-err_code flights_open(struct experts *x, struct err *e)
+err_code requests_open(struct experts *x, struct err *e)
 {
-    int64_t n_slot = MAX_FLIGHT;
+    int64_t n_slot = MAX_REQUEST;
     if (x->queue)
         return ERR_OK;
     for (int i = 0; i < x->n_layer; i++) {
         struct group *g = group_of(x, i);
         size_t room = staging_room(store_get_layer(x->p.store, x->layers[i].d.index));
-        x->flight_bytes = room > x->flight_bytes ? room : x->flight_bytes;
+        x->request_bytes = room > x->request_bytes ? room : x->request_bytes;
         n_slot = g->n_slot < n_slot ? g->n_slot : n_slot;
     }
-    int64_t n = (int64_t)(FLIGHT_BYTES / x->flight_bytes);
-    n = n < MIN_FLIGHT ? MIN_FLIGHT : n;
-    x->n_flight = (int)(n < n_slot ? n : n_slot);
+    int64_t n = (int64_t)(REQUEST_BYTES / x->request_bytes);
+    n = n < MIN_REQUEST ? MIN_REQUEST : n;
+    x->n_request = (int)(n < n_slot ? n : n_slot);
     if (!x->staging && needs_staging(x)) { /* opening the queue may have failed before */
-        x->staging = mem_map((size_t)x->n_flight * x->flight_bytes, MEM_SCRATCH);
+        x->staging = mem_map((size_t)x->n_request * x->request_bytes, MEM_SCRATCH);
         if (!x->staging)
-            return err_nomem(e, (size_t)x->n_flight * x->flight_bytes, "reading experts");
+            return err_nomem(e, (size_t)x->n_request * x->request_bytes, "reading experts");
     }
-    for (int i = 0; i < x->n_flight && x->staging; i++)
-        x->flights[i].staging = x->staging + (size_t)i * x->flight_bytes;
+    for (int i = 0; i < x->n_request && x->staging; i++)
+        x->requests[i].staging = x->staging + (size_t)i * x->request_bytes;
     int depth = store_get_queue_params(x->p.store).depth;
-    x->depth = depth ? depth : drive_depth(x->p.store, x->flight_bytes / STORE_N_PART);
+    x->depth = depth ? depth : drive_depth(x->p.store, x->request_bytes / STORE_N_PART);
     TRY(store_queue_open(&x->queue, x->p.store, NULL, e));
     backend_set_between(x->p.device, look_after, x);
     pool_set_between(x->p.pool, lend_a_hand, x);
     return ERR_OK;
 }
 
-void flights_close(struct experts *x)
+void requests_close(struct experts *x)
 {
     if (x->queue) {
         backend_set_between(x->p.device, NULL, NULL);
         pool_set_between(x->p.pool, NULL, NULL);
     }
     store_queue_close(&x->queue);
-    mem_unmap(x->staging, (size_t)x->n_flight * x->flight_bytes, MEM_SCRATCH);
+    mem_unmap(x->staging, (size_t)x->n_request * x->request_bytes, MEM_SCRATCH);
     x->staging = NULL;
 }
 
-struct flight *flight_find(struct experts *x, int layer, int32_t expert)
+struct read_request *request_find(struct experts *x, int layer, int32_t expert)
 {
-    for (int i = 0; i < x->n_flight; i++)
-        if (x->flights[i].busy && x->flights[i].layer == layer && x->flights[i].expert == expert)
-            return &x->flights[i];
+    for (int i = 0; i < x->n_request; i++)
+        if (x->requests[i].busy && x->requests[i].layer == layer && x->requests[i].expert == expert)
+            return &x->requests[i];
     return NULL;
 }
 
 static int part_of(const struct store_read *r)
 {
-    return (int)(r - ((const struct flight *)r->user)->read);
+    return (int)(r - ((const struct read_request *)r->user)->read);
 }
 
-static void submit(struct experts *x, struct flight *f)
+static void submit(struct experts *x, struct read_request *f)
 {
-    struct bank *bank = group_of(x, f->layer)->bank;
+    struct slot_pool *slot_pool = group_of(x, f->layer)->slot_pool;
     char *buf = f->staging;
     store_expert_blob(x->p.store, x->layers[f->layer].d.index, f->expert, &f->blob);
     for (int i = 0; i < STORE_N_PART; i++) {
         const struct store_blob_part *p = &f->blob.part[i];
-        void *room = backend_bank_room(x->p.device, bank, f->slot, i, f->blob.packed);
+        void *room = backend_slot_room(x->p.device, slot_pool, f->slot, i, f->blob.packed);
         f->in_slot = room != NULL;
         f->read[i] = (struct store_read){
             .file = p->file, .offset = p->offset, .n_bytes = p->n_bytes, .buf = room ? room : buf, .user = f};
@@ -131,12 +131,12 @@ static void submit(struct experts *x, struct flight *f)
 
 /* How many parts the drive may have when it gets this one. No token waits for a prompt's first expert; and what is
  * needed should not have to wait for a guess. */
-static int depth_for(const struct experts *x, const struct flight *f)
+static int depth_for(const struct experts *x, const struct read_request *f)
 {
-    return x->turn.n_tok != 1 ? STORE_DEPTH : f->wanted ? x->depth : (x->depth + 1) / 2;
+    return x->fetch.n_tok != 1 ? STORE_DEPTH : f->wanted ? x->depth : (x->depth + 1) / 2;
 }
 
-void flights_feed(struct experts *x)
+void requests_feed(struct experts *x)
 {
     int n = 0;
     while (n < x->n_waiting && x->n_reading + n < depth_for(x, x->waiting[n]->user))
@@ -150,7 +150,7 @@ void flights_feed(struct experts *x)
 }
 
 /* The slot of an expert that did not arrive. */
-static void drop(struct experts *x, struct flight *f)
+static void drop(struct experts *x, struct read_request *f)
 {
     struct policy *policy = group_of(x, f->layer)->policy;
     policy_release(policy, f->slot);
@@ -159,7 +159,7 @@ static void drop(struct experts *x, struct flight *f)
     x->n_busy--;
 }
 
-void flight_give_up(struct experts *x, struct flight *f)
+void request_give_up(struct experts *x, struct read_request *f)
 {
     int n = 0;
     f->given_up = true;
@@ -175,7 +175,7 @@ void flight_give_up(struct experts *x, struct flight *f)
         drop(x, f);
 }
 
-void flight_want(struct experts *x, struct flight *f)
+void request_want(struct experts *x, struct read_request *f)
 {
     f->wanted = true;
     f->given_up = false;
@@ -187,13 +187,13 @@ void flight_want(struct experts *x, struct flight *f)
         }
 }
 
-bool flight_start(struct experts *x, int layer, int32_t expert, bool grow_only, struct flight **out)
+bool request_start(struct experts *x, int layer, int32_t expert, bool grow_only, struct read_request **out)
 {
     struct group *g = group_of(x, layer);
-    struct flight *f = NULL;
+    struct read_request *f = NULL;
     bool evicted;
-    for (int i = 0; i < x->n_flight && !f; i++)
-        f = x->flights[i].busy ? NULL : &x->flights[i];
+    for (int i = 0; i < x->n_request && !f; i++)
+        f = x->requests[i].busy ? NULL : &x->requests[i];
     if (!f)
         return false;
     if (!policy_has_free(g->policy))
@@ -204,10 +204,10 @@ bool flight_start(struct experts *x, int layer, int32_t expert, bool grow_only, 
     if (slot < 0)
         return false;
     x->counters.n_evicted += evicted;
-    *f = (struct flight){.busy = true, .layer = layer, .expert = expert, .slot = slot, .staging = f->staging};
+    *f = (struct read_request){.busy = true, .layer = layer, .expert = expert, .slot = slot, .staging = f->staging};
     x->n_busy++;
     submit(x, f);
-    flights_feed(x);
+    requests_feed(x);
     *out = f;
     return true;
 }
@@ -217,7 +217,7 @@ bool flight_start(struct experts *x, int layer, int32_t expert, bool grow_only, 
 /* PIECES: of the work on what arrives together, a thread, so that none waits long for another. */
 enum { PIECES = 2 };
 
-struct landing {
+struct arrivals {
     struct experts *x;
     struct store_read *done[MAX_WAITING];
     int n_piece; /* of a part */
@@ -227,9 +227,9 @@ struct landing {
 /* Compares one part of one expert with its checksum. */
 static void check_part(void *arg, size_t task, int thread)
 {
-    const struct landing *l = arg;
+    const struct arrivals *l = arg;
     const struct store_read *r = l->done[task];
-    struct flight *f = r->user;
+    struct read_request *f = r->user;
     struct experts *x = l->x;
     struct err e;
     f->part_ok[part_of(r)] = !r->failure && store_blob_check(x->p.store, x->layers[f->layer].d.index, f->expert,
@@ -237,21 +237,21 @@ static void check_part(void *arg, size_t task, int thread)
 }
 
 /* Packs a piece of what was read into the flight's slot. */
-static err_code fill_slot(struct experts *x, const struct flight *f, int part, const char *bytes, size_t piece,
+static err_code fill_slot(struct experts *x, const struct read_request *f, int part, const char *bytes, size_t piece,
                           size_t n, struct err *e)
 {
     const struct store_matrix *m = &store_get_layer(x->p.store, x->layers[f->layer].d.index)->part[part];
     int64_t row = piece_row(m, piece, n), end = piece_row(m, piece + 1, n);
-    return backend_bank_fill(x->p.device, group_of(x, f->layer)->bank, f->slot, part,
+    return backend_slot_fill(x->p.device, group_of(x, f->layer)->slot_pool, f->slot, part,
                              bytes + (uint64_t)row * (m->n_bytes / m->n_row), f->blob.packed, row, end - row, e);
 }
 
 static void pack_piece(void *arg, size_t task, int thread)
 {
-    struct landing *l = arg;
+    struct arrivals *l = arg;
     size_t at = task / (size_t)l->n_piece;
     const struct store_read *r = l->done[at];
-    const struct flight *f = r->user;
+    const struct read_request *f = r->user;
     struct err e;
     if (f->part_ok[part_of(r)] && !f->in_slot &&
         fill_slot(l->x, f, part_of(r), r->bytes, task % (size_t)l->n_piece, (size_t)l->n_piece, &e) != ERR_OK)
@@ -268,13 +268,13 @@ static void run(struct pool *pool, size_t n, pool_fn *fn, void *arg)
 }
 
 /* Checks n parts, and packs those that are not in their slots; pool NULL: on this thread alone. */
-static void work_up(struct landing *l, size_t n, struct pool *pool)
+static void work_up(struct arrivals *l, size_t n, struct pool *pool)
 {
     bool all_in_slots = true;
     run(pool, n, check_part, l);
     for (size_t i = 0; i < n; i++) {
         atomic_init(&l->failed[i], false);
-        all_in_slots = all_in_slots && ((struct flight *)l->done[i]->user)->in_slot;
+        all_in_slots = all_in_slots && ((struct read_request *)l->done[i]->user)->in_slot;
     }
     if (all_in_slots)
         return;
@@ -282,11 +282,11 @@ static void work_up(struct landing *l, size_t n, struct pool *pool)
     run(pool, n * (size_t)l->n_piece, pack_piece, l);
     for (size_t i = 0; i < n; i++)
         if (atomic_load(&l->failed[i]))
-            ((struct flight *)l->done[i]->user)->part_ok[part_of(l->done[i])] = false;
+            ((struct read_request *)l->done[i]->user)->part_ok[part_of(l->done[i])] = false;
 }
 
 /* Why a part is not in its slot. */
-static err_code explain(struct experts *x, const struct flight *f, struct err *e)
+static err_code explain(struct experts *x, const struct read_request *f, struct err *e)
 {
     int part = 0, layer = x->layers[f->layer].d.index;
     while (f->part_ok[part])
@@ -299,7 +299,7 @@ static err_code explain(struct experts *x, const struct flight *f, struct err *e
     return err_prefix(e, "layer %d, expert %d", layer, (int)f->expert);
 }
 
-static bool is_whole(const struct flight *f)
+static bool is_whole(const struct read_request *f)
 {
     for (int i = 0; i < STORE_N_PART; i++)
         if (!f->part_ok[i])
@@ -308,9 +308,9 @@ static bool is_whole(const struct flight *f)
 }
 
 /* Publishes an expert, or gives its slot up; false when it is under way again from another copy. */
-static bool land(struct experts *x, struct flight *f)
+static bool land(struct experts *x, struct read_request *f)
 {
-    struct turn *t = &x->turn;
+    struct fetch *t = &x->fetch;
     struct err why = {0};
     if (f->given_up) {
         drop(x, f);
@@ -328,7 +328,7 @@ static bool land(struct experts *x, struct flight *f)
         return true;
     }
     for (int i = 0; i < STORE_N_PART && f->in_slot; i++)
-        backend_bank_adopt(x->p.device, group_of(x, f->layer)->bank, f->slot, i, f->read[i].bytes, f->blob.packed);
+        backend_slot_adopt(x->p.device, group_of(x, f->layer)->slot_pool, f->slot, i, f->read[i].bytes, f->blob.packed);
     f->busy = false;
     x->n_busy--;
     x->counters.n_read++;
@@ -336,7 +336,7 @@ static bool land(struct experts *x, struct flight *f)
     if (f->wanted)
         t->ready[t->n_ready++] = f->expert; /* still held */
     else
-        ahead_take(x, f->layer, f->expert);
+        prefetch_take(x, f->layer, f->expert);
     return true;
 }
 
@@ -350,13 +350,13 @@ static void take_arrivals(struct experts *x, bool wait)
     x->n_arrived += (int)n;
     x->n_reading -= (int)n;
     if (n > 0)
-        turn_feed(x);
+        fetch_feed(x);
 }
 
 /* Works up the first n that have arrived; true when an expert is whole. */
 static bool work_up_arrivals(struct experts *x, int n, struct pool *pool)
 {
-    struct landing l = {.x = x};
+    struct arrivals l = {.x = x};
     bool any = false;
     int64_t start_ns = clock_ns();
     memcpy(l.done, x->arrived, (size_t)n * sizeof *l.done);
@@ -365,32 +365,32 @@ static bool work_up_arrivals(struct experts *x, int n, struct pool *pool)
     work_up(&l, (size_t)n, pool);
     x->counters.arrival_ns += clock_ns() - start_ns;
     for (int i = 0; i < n; i++) {
-        struct flight *f = l.done[i]->user;
+        struct read_request *f = l.done[i]->user;
         if (--f->n_left == 0 && land(x, f))
             any = true;
     }
-    turn_feed(x);
+    fetch_feed(x);
     return any;
 }
 
-void flights_land(struct experts *x, bool wait)
+void requests_complete(struct experts *x, bool wait)
 {
     bool any = false;
-    x->is_landing = true;
+    x->is_completing = true;
     while (x->n_busy > 0) {
         take_arrivals(x, wait && !any && x->n_arrived == 0);
         if (x->n_arrived == 0)
             break;
         any = work_up_arrivals(x, x->n_arrived, x->p.pool) || any;
     }
-    x->is_landing = false;
+    x->is_completing = false;
 }
 
 /* Between the tasks of a loop: a part at a time, so that the other threads don't wait for this one. */
 static void lend_a_hand(void *user)
 {
     struct experts *x = user;
-    if (x->is_landing || x->n_busy == 0)
+    if (x->is_completing || x->n_busy == 0)
         return;
     take_arrivals(x, false);
     if (x->n_arrived > 0)

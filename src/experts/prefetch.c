@@ -6,19 +6,19 @@
 /* Of a group's slots: one in so many may be held for a guess. */
 enum { HELD_SHARE = 4 };
 
-void ahead_end(struct experts *x)
+void prefetch_end(struct experts *x)
 {
-    struct ahead *a = &x->ahead;
+    struct prefetch *a = &x->prefetch;
     if (a->layer < 0)
         return;
     const struct layer_experts *l = &x->layers[a->layer];
     struct policy *policy = group_of(x, a->layer)->policy;
     for (int64_t i = 0; i < a->n_held; i++)
         policy_release(policy, policy_find(policy, l->index, a->held[i]));
-    for (int i = 0; i < x->n_flight; i++) {
-        struct flight *f = &x->flights[i];
+    for (int i = 0; i < x->n_request; i++) {
+        struct read_request *f = &x->requests[i];
         if (f->busy && !f->wanted && !f->given_up && f->layer == a->layer)
-            flight_give_up(x, f);
+            request_give_up(x, f);
     }
     a->layer = -1;
     a->n_held = 0;
@@ -26,9 +26,9 @@ void ahead_end(struct experts *x)
 
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely)
 {
-    struct ahead *a = &x->ahead;
+    struct prefetch *a = &x->prefetch;
     struct group *g = group_of(x, layer);
-    ahead_end(x);
+    prefetch_end(x);
     if (g->resident)
         return;
     a->layer = layer;
@@ -41,33 +41,33 @@ void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t 
             a->ids[a->n++] = ids[i];
         x->seen[ids[i]] = true;
     }
-    turn_feed(x);
+    fetch_feed(x);
 }
 
 bool experts_may_guess(const struct experts *x)
 {
-    const struct turn *t = &x->turn;
-    return t->open && t->n_ready < t->n_left && (x->ahead.layer < 0 || x->ahead.next == 0);
+    const struct fetch *t = &x->fetch;
+    return t->open && t->n_ready < t->n_left && (x->prefetch.layer < 0 || x->prefetch.next == 0);
 }
 
 /* A likely guess may fill the queue. Another is read one expert at a time, when there is no other read, neither on its
  * way nor waiting: if it is wrong, what is needed instead has little to wait for. */
-void ahead_feed(struct experts *x)
+void prefetch_feed(struct experts *x)
 {
-    struct ahead *a = &x->ahead;
-    struct flight *f;
+    struct prefetch *a = &x->prefetch;
+    struct read_request *f;
     while (a->layer >= 0 && a->next < a->n && a->next < a->n_most &&
            (a->is_likely || x->n_reading + x->n_waiting == 0) &&
-           flight_start(x, a->layer, a->ids[a->next], false, &f)) {
+           request_start(x, a->layer, a->ids[a->next], false, &f)) {
         x->guessed[a->layer * x->usage.n_expert + a->ids[a->next]] = true;
         a->next++;
         x->counters.n_prefetched++;
     }
 }
 
-void ahead_take(struct experts *x, int layer, int32_t expert)
+void prefetch_take(struct experts *x, int layer, int32_t expert)
 {
-    struct ahead *a = &x->ahead;
+    struct prefetch *a = &x->prefetch;
     struct policy *policy = group_of(x, layer)->policy;
     if (layer == a->layer)
         a->held[a->n_held++] = expert;

@@ -1,4 +1,4 @@
-#include "experts/words.h"
+#include "base/text_scanner.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,14 +10,14 @@ static bool is_space(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static void skip_space(struct words *w)
+static void skip_space(struct text_scanner *w)
 {
     for (; w->p < w->end && is_space(*w->p); w->p++)
         w->line += *w->p == '\n';
 }
 
 /* The length of the word at hand. */
-static size_t word(struct words *w)
+static size_t word(struct text_scanner *w)
 {
     const char *q = w->p;
     while (q < w->end && !is_space(*q))
@@ -25,7 +25,7 @@ static size_t word(struct words *w)
     return (size_t)(q - w->p);
 }
 
-static err_code unexpected(const struct words *w, size_t n, const char *expected, struct err *e)
+static err_code unexpected(const struct text_scanner *w, size_t n, const char *expected, struct err *e)
 {
     int shown = n < 40 ? (int)n : 40;
     if (n == 0)
@@ -34,7 +34,7 @@ static err_code unexpected(const struct words *w, size_t n, const char *expected
                    expected);
 }
 
-err_code words_literal(struct words *w, const char *text, struct err *e)
+err_code text_scanner_literal(struct text_scanner *w, const char *text, struct err *e)
 {
     for (const char *t = text; *t;) {
         size_t want = strcspn(t, " ");
@@ -54,7 +54,8 @@ static int digit(char c, int base)
     return d < base ? d : -1;
 }
 
-err_code words_number(struct words *w, const char *what, uint64_t min, uint64_t max, uint64_t *out, struct err *e)
+err_code text_scanner_number(struct text_scanner *w, const char *what, uint64_t min, uint64_t max, uint64_t *out,
+                             struct err *e)
 {
     skip_space(w);
     size_t n = word(w);
@@ -75,7 +76,7 @@ err_code words_number(struct words *w, const char *what, uint64_t min, uint64_t 
     return ERR_OK;
 }
 
-err_code words_hex(struct words *w, const char *what, uint64_t *out, struct err *e)
+err_code text_scanner_hex(struct text_scanner *w, const char *what, uint64_t *out, struct err *e)
 {
     skip_space(w);
     size_t n = word(w);
@@ -92,7 +93,7 @@ err_code words_hex(struct words *w, const char *what, uint64_t *out, struct err 
     return ERR_OK;
 }
 
-err_code words_end(struct words *w, struct err *e)
+err_code text_scanner_end(struct text_scanner *w, struct err *e)
 {
     skip_space(w);
     return w->p == w->end ? ERR_OK : unexpected(w, word(w), "the end of the file", e);

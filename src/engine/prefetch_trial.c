@@ -1,17 +1,17 @@
-#include "engine/prefetch.h"
+#include "engine/prefetch_trial.h"
 
 /* A trial alternates short blocks, so that both ways see the same text; it is repeated because text and cache change.
  * As reading ahead mostly pays, it is on until the first trial, which comes late enough for short runs to be spared. */
 enum { BLOCK_TOK = 8, N_BLOCK = 8, TRIAL_TOK = BLOCK_TOK * N_BLOCK, FIRST_TOK = 192, PERIOD_TOK = 1024 };
 
 /* The place in a trial, or -1. */
-static int64_t trial_at(const struct prefetch *p)
+static int64_t trial_at(const struct prefetch_trial *p)
 {
     int64_t at = p->n_tok % PERIOD_TOK - FIRST_TOK;
     return at < TRIAL_TOK ? at : -1;
 }
 
-bool prefetch_begin(struct prefetch *p, bool is_single_token)
+bool prefetch_trial_begin(struct prefetch_trial *p, bool is_single_token)
 {
     int64_t at = trial_at(p);
     p->is_single = is_single_token;
@@ -21,7 +21,7 @@ bool prefetch_begin(struct prefetch *p, bool is_single_token)
     return is_single_token ? p->is_on : p->mode != MOEBIUS_PREFETCH_OFF;
 }
 
-void prefetch_end(struct prefetch *p, int64_t n_ns)
+void prefetch_trial_end(struct prefetch_trial *p, int64_t n_ns)
 {
     if (!p->is_single)
         return;

@@ -1,10 +1,10 @@
 /* Whether to read ahead: where wrong guesses cost more than right ones save, a trial tells. */
-#ifndef ENGINE_PREFETCH_H
-#define ENGINE_PREFETCH_H
+#ifndef ENGINE_PREFETCH_TRIAL_H
+#define ENGINE_PREFETCH_TRIAL_H
 
 #include "moebius/moebius.h"
 
-struct prefetch {
+struct prefetch_trial {
     moebius_prefetch mode;
     int64_t n_tok; /* decoded */
     bool is_single, is_on;
@@ -13,7 +13,7 @@ struct prefetch {
 };
 
 /* Before and after a chunk: whether to read ahead in it, and how long it took. */
-bool prefetch_begin(struct prefetch *p, bool is_single_token);
-void prefetch_end(struct prefetch *p, int64_t n_ns);
+bool prefetch_trial_begin(struct prefetch_trial *p, bool is_single_token);
+void prefetch_trial_end(struct prefetch_trial *p, int64_t n_ns);
 
 #endif

@@ -1,4 +1,4 @@
-#include "engine/crowd.h"
+#include "engine/thread_tuner.h"
 
 /* Tokens are compared in blocks: one with another number of threads with those before and after it, as what disturbs a
  * machine for a moment would otherwise decide. What is faster by less than a thirtieth is noise. Threads that lose
@@ -6,13 +6,13 @@
  * the second. */
 enum { BLOCK_TOK = 8, SETTLED = 1, LEAST_PATIENCE = 2, MOST_PATIENCE = 128, IDLE_PERCENT = 25, GAIN_SHARE = 30 };
 
-void crowd_init(struct crowd *c, int n_threads, int n_cpu)
+void thread_tuner_init(struct thread_tuner *c, int n_threads, int n_cpu)
 {
     int n_least = n_threads > n_cpu ? n_threads - n_cpu : 0;
-    *c = (struct crowd){.n_less = n_least, .n_least = n_least};
+    *c = (struct thread_tuner){.n_less = n_least, .n_least = n_least};
 }
 
-static void end_trial(struct crowd *c)
+static void end_trial(struct thread_tuner *c)
 {
     int64_t other_ns = c->before_ns < c->n_ns ? c->before_ns : c->n_ns;
     if (c->trial_ns < other_ns - other_ns / GAIN_SHARE) {
@@ -26,7 +26,7 @@ static void end_trial(struct crowd *c)
     c->n_quiet = 0;
 }
 
-static void begin_trial(struct crowd *c, int n_threads, struct pool_times now)
+static void begin_trial(struct thread_tuner *c, int n_threads, struct pool_times now)
 {
     int64_t thread_ns = now.thread_ns - c->begin.thread_ns, busy_ns = now.busy_ns - c->begin.busy_ns;
     bool is_idle = (thread_ns - busy_ns) * 100 > thread_ns * IDLE_PERCENT;
@@ -42,12 +42,12 @@ static void begin_trial(struct crowd *c, int n_threads, struct pool_times now)
     c->before_ns = c->n_ns;
 }
 
-int crowd_n_threads(const struct crowd *c, int n_threads, bool is_single_token)
+int thread_tuner_n_threads(const struct thread_tuner *c, int n_threads, bool is_single_token)
 {
     return is_single_token ? n_threads - c->n_less : n_threads;
 }
 
-void crowd_after_token(struct crowd *c, int n_threads, int64_t n_ns, struct pool_times now)
+void thread_tuner_after_token(struct thread_tuner *c, int n_threads, int64_t n_ns, struct pool_times now)
 {
     c->n_ns += n_ns;
     if (++c->n_tok < BLOCK_TOK)

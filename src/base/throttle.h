@@ -4,31 +4,31 @@
  * core when it wakes, and keeps it for the next few tasks.
  *
  * This is the arithmetic; base/pool.c reads the clocks and sleeps. */
-#ifndef BASE_PACE_H
-#define BASE_PACE_H
+#ifndef BASE_THROTTLE_H
+#define BASE_THROTTLE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct pace_clock {
+struct throttle_clock {
     int64_t now_ns;
     int64_t run_ns;  /* processor time of the thread so far */
     int64_t loop_ns; /* loops took that long so far */
 };
 
 /* Of one thread; zeros at first, and to begin anew. */
-struct pace {
-    struct pace_clock begin; /* of the stretch in hand; zeros: none */
-    int64_t slept_ns;        /* of the stretch, for want of work: its owner adds to it */
-    int64_t rests_until_ns;  /* 0: it doesn't rest */
-    int64_t term_ns;         /* how long it rests once it does; 0: the last look found no need, */
-    bool has_lost;           /* or need for the first time, which may have been a moment's */
+struct throttle {
+    struct throttle_clock begin; /* of the stretch in hand; zeros: none */
+    int64_t slept_ns;            /* of the stretch, for want of work: its owner adds to it */
+    int64_t rests_until_ns;      /* 0: it doesn't rest */
+    int64_t term_ns;             /* how long it rests once it does; 0: the last look found no need, */
+    bool has_lost;               /* or need for the first time, which may have been a moment's */
 };
 
-/* The stretch is long enough for pace_rest_ns. Of the clock, run_ns doesn't matter. */
-bool pace_is_due(const struct pace *c, const struct pace_clock *now);
+/* The stretch is long enough for throttle_rest_ns. Of the clock, run_ns doesn't matter. */
+bool throttle_is_due(const struct throttle *c, const struct throttle_clock *now);
 
 /* Ends the stretch and begins another. Returns how long to sleep first; 0: not at all. */
-int64_t pace_rest_ns(struct pace *c, const struct pace_clock *now);
+int64_t throttle_rest_ns(struct throttle *c, const struct throttle_clock *now);
 
 #endif
