@@ -207,12 +207,13 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
     assert(ok);
     w->data = mem_map(w->n_bytes, MEM_WEIGHTS);
     l.chunk_rows = load_rows(c, d->n_row, l.row_bytes);
-    if (w->layout != LAYOUT_ROWS)
-        l.staging = cpu_scratch(c, SCRATCH_THREAD, l.chunk_rows * l.row_bytes * (size_t)pool_n_threads(c->pool));
-    if (!w->data || report(c, e) != ERR_OK) {
-        err_code code = w->data ? e->code : err_nomem(e, w->n_bytes, d->name);
+    size_t staging_bytes = l.chunk_rows * l.row_bytes * (size_t)pool_n_threads(c->pool);
+    bool is_packed = w->layout != LAYOUT_ROWS;
+    if (is_packed && mem_make_room(staging_bytes))
+        l.staging = cpu_scratch(c, SCRATCH_THREAD, staging_bytes);
+    if (!w->data || (is_packed && !l.staging)) {
         cpu_weight_close(b, w);
-        return code;
+        return err_nomem(e, w->n_bytes + staging_bytes, d->name);
     }
     place_weight(c, w);
     pool_run(c->pool, (size_t)((d->n_row + l.chunk_rows - 1) / l.chunk_rows), load_chunk, &l);
@@ -387,9 +388,11 @@ void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes)
         return c->scratch[id].p;
     mem_unmap(c->scratch[id].p, c->scratch[id].n_bytes, MEM_SCRATCH);
     c->scratch[id].n_bytes = 0;
-    c->scratch[id].p = mem_map(n_bytes, MEM_SCRATCH);
+    c->scratch[id].p = mem_try_map(n_bytes, MEM_SCRATCH);
     if (c->scratch[id].p)
         c->scratch[id].n_bytes = n_bytes;
+    else if (mem_room_bytes() < mem_length(n_bytes))
+        c->missing_bytes = n_bytes;
     else if (c->error.code == ERR_OK)
         err_nomem(&c->error, n_bytes, "work space");
     return c->scratch[id].p;

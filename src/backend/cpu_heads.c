@@ -79,8 +79,6 @@ static void observe_heads(struct cpu *c, const struct op *op)
 
 void cpu_op_heads(struct cpu *c, const struct op *op)
 {
-    if (c->observer && op->weight[0] && op->weight[0]->observed)
-        observe_heads(c, op);
     struct heads h = {
         .c = c, .op = op, .w = op->weight[0], .m = op->in[0].ne[1], .k = op->heads.n_in, .n_row = op->heads.n_out};
     if (h.w) {
@@ -93,4 +91,6 @@ void cpu_op_heads(struct cpu *c, const struct op *op)
             return;
     }
     pool_run(c->pool, (size_t)op->heads.n_head, heads_task, &h);
+    if (c->observer && h.w && h.w->observed)
+        observe_heads(c, op);
 }

@@ -90,6 +90,7 @@ struct cpu {
         void *p;
         size_t n_bytes;
     } scratch[N_SCRATCH];
+    size_t missing_bytes; /* of the scratch that the running operation could not have below the limit on memory */
 };
 
 static inline struct cpu *cpu_of(struct backend *b)
@@ -108,11 +109,12 @@ static inline void *tensor_data(const struct tensor *t)
     return t->buffer ? t->buffer->base + t->off_bytes : NULL;
 }
 
-/* At least n_bytes, 64-byte aligned, contents undefined; NULL, with the device's error set, when out of memory. */
+/* At least n_bytes, 64-byte aligned, contents undefined; NULL when out of memory, and the operation then ends without
+ * having changed anything that it reads: it runs once more when memory has been reclaimed (cpu_enqueue). */
 void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes);
 
 /* Rounds m rows of k activations to a kind, in parallel, into scratch block `id` (unused for FLOAT, which borrows x).
- * False, with the device's error set, when out of memory. */
+ * False when out of memory. */
 bool cpu_round_act(struct cpu *c, enum cpu_scratch id, enum quant_act kind, const float *x, int64_t m, int64_t k,
                    struct kernel_act *out);
 
@@ -141,8 +143,9 @@ int64_t cpu_node_row(const struct cpu *c, int node, int64_t n_row);
  * finish together. n_row: rows in all; k: their length; m: tokens that meet them. */
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m);
 
-/* weight[i] . x for up to OP_MAX_OUT matrices that share their input; bias NULL or per matrix NULL. */
-void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const float *x, int64_t m, float *const *y,
+/* weight[i] . x for up to OP_MAX_OUT matrices that share their input; bias NULL or per matrix NULL. False when out of
+ * memory. */
+bool cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const float *x, int64_t m, float *const *y,
                 const float *const *bias);
 
 void cpu_enqueue(struct backend *b, const struct op *op);

@@ -35,7 +35,8 @@ void cpu_op_route(struct cpu *c, const struct op *op)
         return;
     l.choice = l.logits + m * w->n_row;
     const float *bias = tensor_data(&op->vec[0]);
-    cpu_matmul(c, 1, &w, tensor_data(&op->in[0]), m, &l.logits, &bias);
+    if (!cpu_matmul(c, 1, &w, tensor_data(&op->in[0]), m, &l.logits, &bias))
+        return;
     if (m == 1)
         route_row(&l, 0, 0);
     else
@@ -392,7 +393,7 @@ static bool prepare_inputs(struct experts *x, const float *in, int64_t m)
            (!x->sorted || gather_act(x, &x->up_x));
 }
 
-/* Shows what each expert's matrices are multiplied by, once the hidden rows are there, to who wants to see it. */
+/* Shows an observer what each expert's matrices were multiplied by. */
 static void observe_experts(const struct experts *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
@@ -415,17 +416,18 @@ static void observe_experts(const struct experts *x)
     }
 }
 
-static void run_sorted(struct experts *x)
+static bool run_sorted(struct experts *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
     enum quant_act kind = x->c->kernels->act[d->down_type->type];
     if (!run_tiles(x, d->n_ff, d->n_embd, gate_up_tiles))
-        return;
+        return false;
     note_packed(x, GATE, UP);
-    observe_experts(x);
-    if (cpu_round_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_x) &&
-        run_tiles(x, d->n_embd, d->n_ff, down_tiles))
-        note_packed(x, DOWN, DOWN);
+    if (!cpu_round_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_x) ||
+        !run_tiles(x, d->n_embd, d->n_ff, down_tiles))
+        return false;
+    note_packed(x, DOWN, DOWN);
+    return true;
 }
 
 static void pack_item(void *arg, size_t task, int thread)
@@ -437,12 +439,12 @@ static void pack_item(void *arg, size_t task, int thread)
         pack_rows(x, it, which, 0, slot_matrix_rows(&x->slot_pool->d, which), thread);
 }
 
-static void run_direct(struct experts *x)
+static bool run_direct(struct experts *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
     enum quant_act kind = x->c->kernels->act[d->down_type->type];
     if (!cpu_place_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_rows, &x->down_x))
-        return;
+        return false;
     if (x->pack_tile && x->op->in[0].ne[1] > 1) { /* several items may have one expert: it is packed before */
         pool_run(x->c->pool, 3 * (size_t)x->n_item, pack_item, x);
         note_packed(x, GATE, DOWN);
@@ -452,10 +454,10 @@ static void run_direct(struct experts *x)
         atomic_init(&x->n_left[i], (int)n_chunk);
     pool_run_nodes(x->c->pool, x->first_task, gate_up_chunk, x);
     note_packed(x, GATE, UP);
-    observe_experts(x);
     cut_items(x, d->n_embd, d->n_ff, 1);
     pool_run_nodes(x->c->pool, x->first_task, down_chunk, x);
     note_packed(x, DOWN, DOWN);
+    return true;
 }
 
 static bool any_raw(const struct slot_pool *slot_pool, const int32_t *ids, const int32_t *slots, int64_t n_pair)
@@ -503,13 +505,15 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
         plan_sorted(&x, ids, slots, n_pair, n_expert, by_expert);
     else
         plan_direct(&x, ids, slots, n_pair, n_expert, by_expert);
-    *(x.sorted ? &c->counters.n_sorted : &c->counters.n_direct) += 1;
-    count_experts(&x, ids, slots, n_pair, by_expert, n_expert);
     x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)((x.sorted ? 1 : 2) * x.n_pair * d->n_ff) * sizeof *x.hidden);
     if (!x.hidden || (raw && !prepare_packing(&x)) || !prepare_inputs(&x, tensor_data(&op->in[0]), m))
         return;
     x.up = x.hidden + x.n_pair * d->n_ff;
-    (x.sorted ? run_sorted : run_direct)(&x);
+    if (!(x.sorted ? run_sorted : run_direct)(&x))
+        return;
+    *(x.sorted ? &c->counters.n_sorted : &c->counters.n_direct) += 1;
+    count_experts(&x, ids, slots, n_pair, by_expert, n_expert);
+    observe_experts(&x);
 }
 
 /* ---- combine ------------------------------------------------------------------------------------------------- */

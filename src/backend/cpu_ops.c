@@ -171,7 +171,7 @@ static void run_matmul(struct cpu *c, struct matmul_loop *l, int n_weight)
     pool_run_nodes(c->pool, first, matmul_chunk, l);
 }
 
-void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const float *x, int64_t m, float *const *y,
+bool cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const float *x, int64_t m, float *const *y,
                 const float *const *bias)
 {
     struct matmul_loop l; /* its runs are many, and mostly few are used */
@@ -184,7 +184,7 @@ void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const floa
     for (int i = 0; i < n_weight; i++) {
         enum quant_act kind = c->kernels->act[w[i]->type->type];
         if (!ready[kind] && !cpu_round_act(c, SCRATCH_ACT + kind, kind, x, m, w[i]->k, &act[kind]))
-            return;
+            return false;
         ready[kind] = true;
         l.part[i].w = w[i];
         l.part[i].x = &act[kind];
@@ -194,6 +194,7 @@ void cpu_matmul(struct cpu *c, int n_weight, struct weight *const *w, const floa
     }
     l.chunk_rows = cpu_chunk_rows(c, n_row, w[0]->k, m);
     run_matmul(c, &l, n_weight);
+    return true;
 }
 
 static void observe_matmul(struct cpu *c, const struct weight *w, const struct tensor *x)
@@ -216,10 +217,10 @@ static void op_matmul(struct cpu *c, const struct op *op)
     for (; n < OP_MAX_OUT && op->weight[n]; n++) {
         y[n] = tensor_data(&op->out[n]);
         bias[n] = tensor_data(&op->vec[n]);
-        if (c->observer)
-            observe_matmul(c, op->weight[n], &op->in[0]);
     }
-    cpu_matmul(c, n, op->weight, tensor_data(&op->in[0]), op->in[0].ne[1], y, bias);
+    bool done = cpu_matmul(c, n, op->weight, tensor_data(&op->in[0]), op->in[0].ne[1], y, bias);
+    for (int i = 0; i < n && done && c->observer; i++)
+        observe_matmul(c, op->weight[i], &op->in[0]);
 }
 
 /* ---- row-wise ------------------------------------------------------------------------------------------------ */
@@ -378,10 +379,9 @@ static void add_row(void *arg, size_t t, int thread)
 
 /* ---- the queue ----------------------------------------------------------------------------------------------- */
 
-void cpu_enqueue(struct backend *b, const struct op *op)
+static void run_op(struct cpu *c, const struct op *op)
 {
-    struct cpu *c = cpu_of(b);
-    int64_t start = clock_ns(), n_elem = op->out[0].buffer ? tensor_n_elem(&op->out[0]) : 0, m = op->out[0].ne[1];
+    int64_t n_elem = op->out[0].buffer ? tensor_n_elem(&op->out[0]) : 0, m = op->out[0].ne[1];
     switch (op->kind) {
     case OP_EMBED: op_embed(c, op); break;
     case OP_RMS_NORM: run_rows(c, op, n_elem / op->norm.n, n_elem, norm_row); break;
@@ -403,6 +403,21 @@ void cpu_enqueue(struct backend *b, const struct op *op)
     case OP_COMBINE: cpu_op_combine(c, op); break;
     case OP_N_KIND: assert(false);
     }
+}
+
+/* Scratch grows with the batch, and what gives way for it may be the slots of experts: so memory is reclaimed between
+ * operations only, and an operation that lacked scratch runs once more. */
+void cpu_enqueue(struct backend *b, const struct op *op)
+{
+    struct cpu *c = cpu_of(b);
+    int64_t start = clock_ns();
+    do {
+        c->missing_bytes = 0;
+        run_op(c, op);
+    } while (c->missing_bytes && mem_make_room(c->missing_bytes));
+    if (c->missing_bytes && c->error.code == ERR_OK)
+        err_set(&c->error, ERR_LIMIT, "the limit on memory leaves no room for %zu bytes of work space",
+                c->missing_bytes);
     cpu_count(c, op, clock_ns() - start);
 }
 

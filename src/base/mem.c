@@ -98,17 +98,6 @@ static void uncount(size_t n_bytes, enum mem_tag tag)
     atomic_fetch_sub(&total, n_bytes);
 }
 
-/* mem_commit after asking for room, if there is somebody to ask. */
-static bool commit_with_reclaim(size_t n_bytes, enum mem_tag tag)
-{
-    if (mem_commit(n_bytes, tag))
-        return true;
-    if (!limit.reclaim)
-        return false;
-    limit.reclaim(limit.user, n_bytes);
-    return mem_commit(n_bytes, tag);
-}
-
 /* ---- huge pages that were set aside --------------------------------------------------------------------------- */
 
 static _Thread_local bool wants_hugetlb, has_hugetlb;
@@ -269,8 +258,13 @@ static void unmap_piece(char *p, size_t length, enum mem_tag tag)
 
 void *mem_map(size_t n_bytes, enum mem_tag tag)
 {
+    return mem_make_room(n_bytes) ? mem_try_map(n_bytes, tag) : NULL;
+}
+
+void *mem_try_map(size_t n_bytes, enum mem_tag tag)
+{
     size_t length = n_bytes && n_bytes <= SIZE_MAX / 2 ? mem_length(n_bytes) : 0;
-    if (length == 0 || !commit_with_reclaim(length, tag))
+    if (length == 0 || !mem_commit(length, tag))
         return NULL;
     void *p = length < MEM_HUGE_PAGE ? map_piece(length) : mem_reserve(n_bytes);
     if (!p)
@@ -311,6 +305,16 @@ size_t mem_room_bytes(void)
 {
     size_t most = atomic_load(&limit.n_bytes), now = atomic_load(&total);
     return now < most ? most - now : 0;
+}
+
+bool mem_make_room(size_t n_bytes)
+{
+    if (n_bytes > SIZE_MAX / 2)
+        return false;
+    size_t length = mem_length(n_bytes);
+    if (mem_room_bytes() < length && limit.reclaim)
+        limit.reclaim(limit.user, length);
+    return mem_room_bytes() >= length;
 }
 
 void mem_lift_limit(void)

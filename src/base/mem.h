@@ -39,6 +39,7 @@ const char *mem_tag_name(enum mem_tag tag);
  * beside other small ones, and asks for huge pages. NULL on failure. Release with mem_unmap and the same size and tag.
  * Thread-safe. */
 void *mem_map(size_t n_bytes, enum mem_tag tag);
+void *mem_try_map(size_t n_bytes, enum mem_tag tag); /* never asks for room below the limit (mem_make_room) */
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag);
 
 /* What mem_map counts for n_bytes: whole pages. */
@@ -75,6 +76,8 @@ typedef void mem_reclaim_fn(void *user, size_t n_bytes);
 MUST_USE bool mem_set_limit(size_t n_bytes, mem_reclaim_fn *reclaim, void *user);
 void mem_lift_limit(void);
 size_t mem_room_bytes(void); /* what mem_commit would still allow */
+/* Has reclaim make room for a mapping of n_bytes; whether there is room now. mem_map does so by itself. */
+MUST_USE bool mem_make_room(size_t n_bytes);
 
 /* An arena: allocations that live and die together. Not thread-safe. */
 struct arena {

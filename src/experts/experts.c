@@ -440,9 +440,22 @@ bool experts_all_resident(const struct experts *x)
     return true;
 }
 
-const struct tensor *experts_resident(const struct experts *x, int layer)
+bool experts_is_resident(const struct experts *x, int layer)
 {
-    return x->groups[x->layers[layer].group].resident ? &x->layers[layer].table : NULL;
+    return x->groups[x->layers[layer].group].resident;
+}
+
+const struct tensor *experts_pin(struct experts *x, int layer)
+{
+    if (!experts_is_resident(x, layer))
+        return NULL;
+    policy_pin_layer(group_of(x, layer)->policy, x->layers[layer].index);
+    return &x->layers[layer].table;
+}
+
+void experts_unpin(struct experts *x, int layer)
+{
+    policy_pin_layer(group_of(x, layer)->policy, -1);
 }
 
 struct slot_pool *experts_slot_pool(const struct experts *x, int layer)

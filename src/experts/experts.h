@@ -64,8 +64,14 @@ MUST_USE err_code experts_warm(struct experts *x, const struct usage *past, stru
 /* Whether every expert has a slot for good, in all layers. */
 bool experts_all_resident(const struct experts *x);
 
-/* A slot table in device memory, I32 [n_expert], when every expert of the layer is in its slot for good; else NULL. */
-const struct tensor *experts_resident(const struct experts *x, int layer);
+/* Whether every expert of the layer has a slot for good. */
+bool experts_is_resident(const struct experts *x, int layer);
+
+/* Of such a layer the slot table, I32 [n_expert] in device memory, which stays true until experts_unpin: memory that is
+ * reclaimed meanwhile comes from other layers. Of another layer NULL, and nothing is pinned. One layer at a time;
+ * unpin it when the device has passed the operations that use the table. */
+const struct tensor *experts_pin(struct experts *x, int layer);
+void experts_unpin(struct experts *x, int layer);
 
 struct slot_pool *experts_slot_pool(const struct experts *x, int layer);
 

@@ -28,7 +28,8 @@ struct policy {
     int64_t *n_in;      /* [n_layer] slots */
     int64_t n_open, n_free;
     double half_life;
-    int layer; /* observed last */
+    int layer;  /* observed last */
+    int pinned; /* the layer whose experts keep their slots, or -1 */
 };
 
 static const char *const names[POLICY_N_KIND] = {"lfru", "lru", "lfu"};
@@ -61,7 +62,7 @@ err_code policy_create(struct policy **out, const struct policy_desc *d, struct 
     if (!p)
         return err_nomem(e, sizeof *p, "a cache policy");
     size_t n_all = (size_t)d->n_layer * (size_t)d->n_expert;
-    *p = (struct policy){.d = *d, .half_life = half_lives[d->kind]};
+    *p = (struct policy){.d = *d, .half_life = half_lives[d->kind], .pinned = -1};
     p->slots = arena_calloc(&p->arena, (size_t)d->n_slot, sizeof *p->slots);
     p->slot_of = arena_calloc(&p->arena, n_all, sizeof *p->slot_of);
     p->score = arena_calloc(&p->arena, n_all, sizeof *p->score);
@@ -149,7 +150,7 @@ static int64_t find_victim(const struct policy *p, int layer)
     int distance[2] = {0, 0};
     for (int64_t i = 0; i < p->d.n_slot; i++) {
         const struct slot *s = &p->slots[i];
-        if (s->expert < 0 || s->n_held)
+        if (s->expert < 0 || s->n_held || s->layer == p->pinned)
             continue;
         double v = value(p, s->layer, s->expert);
         int behind = (p->layer - s->layer + p->d.n_layer) % p->d.n_layer;
@@ -242,6 +243,11 @@ void policy_open_slot(struct policy *p, int64_t slot)
     p->slots[slot].expert = FREE;
     p->n_free++;
     p->n_open++;
+}
+
+void policy_pin_layer(struct policy *p, int layer)
+{
+    p->pinned = layer;
 }
 
 int64_t policy_close_slot(struct policy *p, int64_t n_min)

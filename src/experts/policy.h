@@ -61,6 +61,9 @@ void policy_forget(struct policy *p);
 /* A closed slot, or -1; opening one makes it free. */
 int64_t policy_find_closed(const struct policy *p);
 void policy_open_slot(struct policy *p, int64_t slot);
+/* Experts of this layer keep their slots, as if held; -1: of none. */
+void policy_pin_layer(struct policy *p, int layer);
+
 /* Closes a free slot, else the least dear expert's that nobody holds; -1 when all but n_min are closed or the rest is
  * held. */
 int64_t policy_close_slot(struct policy *p, int64_t n_min);

@@ -523,7 +523,7 @@ static bool find_next(const struct pass *p, int64_t i, const struct tensor *dens
     const struct moe_trace *trace = p->p->trace;
     if (!y || !y->is_moe)
         return false;
-    bool prefetch = p->p->prefetch && !experts_resident(m->experts, y->moe.experts_layer);
+    bool prefetch = p->p->prefetch && !experts_is_resident(m->experts, y->moe.experts_layer);
     *f = (struct foresight){p, y, dense, shaped(p->w->guess_x, m->n_embd, p->x.ne[1])};
     *next = (struct moe_next){&y->moe, f->router_x, prefetch, foresee, f};
     return prefetch || (trace && trace->guessed);

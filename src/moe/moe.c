@@ -232,12 +232,12 @@ static void enqueue_shared(struct backend *b, const struct moe_layer *l, const s
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {*y}, .weight = {l->shared_down}});
 }
 
-err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
-                     const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
-                     const struct moe_run *run, struct err *e)
+/* resident: the slot table of a layer whose experts are all in their slots, else NULL. */
+static err_code forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
+                        const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
+                        const struct moe_run *run, const struct tensor *resident, struct err *e)
 {
     int64_t m = x->ne[1];
-    const struct tensor *resident = experts_resident(experts, l->experts_layer);
     const struct car *car = resident ? NULL : run->car;
     struct call c = {.x = *x,
                      .router_x = *router_x,
@@ -265,4 +265,14 @@ err_code moe_forward(struct backend *b, struct experts *experts, const struct mo
     TRY(code);
     enqueue_combine(b, l, &c, out);
     return ERR_OK;
+}
+
+err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
+                     const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
+                     const struct moe_run *run, struct err *e)
+{
+    const struct tensor *resident = experts_pin(experts, l->experts_layer);
+    err_code code = forward(b, experts, l, w, x, router_x, out, run, resident, e);
+    experts_unpin(experts, l->experts_layer);
+    return code;
 }

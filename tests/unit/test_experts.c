@@ -169,7 +169,7 @@ static uint64_t use(struct fixture *f, int layer, int32_t a, int32_t b)
 static void least_recently_used_goes_first(void **state)
 {
     struct fixture *f = *state;
-    assert_null(experts_resident(f->experts, 0));
+    assert_false(experts_is_resident(f->experts, 0));
     assert_int_equal(use(f, 0, 0, 1), 2);
     assert_int_equal(use(f, 0, 2, -1), 1);
     assert_int_equal(use(f, 0, 0, -1), 0);
@@ -531,7 +531,8 @@ static void all_experts_are_resident_after_loading(void **state)
     assert_true(experts_all_resident(f->experts));
     for (int l = 0; l < N_LAYER; l++) {
         int32_t slots[N_EXPERT];
-        assert_int_equal(backend_read(f->device, experts_resident(f->experts, l), slots, &f->e), ERR_OK);
+        assert_int_equal(backend_read(f->device, experts_pin(f->experts, l), slots, &f->e), ERR_OK);
+        experts_unpin(f->experts, l);
         for (int32_t i = 0; i < N_EXPERT; i++)
             check_slot(f, l, i, slots[i]);
     }
@@ -544,7 +545,7 @@ static void failed_load_is_reported(void **state)
     store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_SHORT, 0, matrix_off(f, 0, 0, 3) + 1, 0, 1});
     assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_IO);
     assert_non_null(strstr(f->e.text, "layer 4, expert 3"));
-    assert_null(experts_resident(f->experts, 0));
+    assert_false(experts_is_resident(f->experts, 0));
 }
 
 static void a_warm_start_finds_what_was_used_most(void **state)
@@ -573,7 +574,7 @@ static void memory_that_is_asked_back_is_given(void **state)
     experts_reclaim(f->experts, 4 * slot_bytes);
     assert_int_equal(experts_open_bytes(f->experts), all - 4 * slot_bytes);
     assert_int_equal(mem_room_bytes(), 4 * slot_bytes);
-    assert_null(experts_resident(f->experts, 0));
+    assert_false(experts_is_resident(f->experts, 0));
     mem_lift_limit();
     for (int32_t i = 0; i < N_EXPERT; i++)
         use(f, 1, i, -1); /* right all the same */
@@ -582,6 +583,80 @@ static void memory_that_is_asked_back_is_given(void **state)
     assert_int_equal(experts_open_bytes(f->experts), experts_min_bytes(f->experts));
     mem_lift_limit();
     assert_int_equal(use(f, 0, 3, 4), 2);
+}
+
+static void reclaim(void *experts, size_t n_bytes)
+{
+    experts_reclaim(experts, n_bytes);
+}
+
+/* EXPERTS of layer 0 for m tokens by sorted dispatch: y [m * 2 * DIM]. With a limit on memory no byte is free when the
+ * operation begins. */
+static err_code run_experts(struct fixture *f, int64_t m, bool with_limit, float *y)
+{
+    struct tensor x, ids, out;
+    float values[DIM];
+    int32_t chosen[2];
+    assert_int_equal(backend_tensor_create(f->device, ELEM_F32, DIM, m, 1, MEM_SCRATCH, &x, &f->e), ERR_OK);
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 2, m, 1, MEM_SCRATCH, &ids, &f->e), ERR_OK);
+    assert_int_equal(backend_tensor_create(f->device, ELEM_F32, DIM, 2, m, MEM_SCRATCH, &out, &f->e), ERR_OK);
+    for (int64_t t = 0; t < m; t++) {
+        struct tensor x_row = tensor_rows(x, t, 1), ids_row = tensor_rows(ids, t, 1);
+        for (int64_t i = 0; i < DIM; i++)
+            values[i] = (float)((t + i) % 17) / 16;
+        chosen[0] = (int32_t)(t % N_EXPERT);
+        chosen[1] = (int32_t)((t + 1 + t / N_EXPERT % 5) % N_EXPERT);
+        backend_write(f->device, &x_row, values);
+        backend_write(f->device, &ids_row, chosen);
+    }
+    if (with_limit)
+        assert_true(mem_set_limit(mem_total_bytes(), reclaim, f->experts));
+    backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
+                                            .in = {x, ids, *experts_pin(f->experts, 0)},
+                                            .out = {out},
+                                            .slot_pool = experts_slot_pool(f->experts, 0),
+                                            .experts = {ACT_SILU, 1, NULL}});
+    err_code code = backend_read(f->device, &out, y, &f->e);
+    experts_unpin(f->experts, 0);
+    mem_lift_limit();
+    backend_buffer_close(f->device, &x.buffer);
+    backend_buffer_close(f->device, &ids.buffer);
+    backend_buffer_close(f->device, &out.buffer);
+    backend_trim(f->device);
+    return code;
+}
+
+static void load_small_numbers(struct fixture *f)
+{
+    for (size_t i = 0; i < matrix_off(f, N_LAYER, 0, 0) / sizeof(float); i++)
+        ((float *)(void *)f->bytes)[i] = (float)(i * 2654435761u >> 8 & 255) / 256 - 0.5f;
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
+}
+
+static void work_space_takes_no_slot_that_the_operation_uses(void **state)
+{
+    enum { M = 64 };
+    struct fixture *f = *state;
+    float expected[M * 2 * DIM], y[M * 2 * DIM];
+    load_small_numbers(f);
+    assert_int_equal(run_experts(f, M, false, expected), ERR_OK);
+    size_t all = experts_open_bytes(f->experts);
+    assert_int_equal(run_experts(f, M, true, y), ERR_OK);
+    assert_true(experts_open_bytes(f->experts) < all); /* the other layer's gave way */
+    assert_memory_equal(y, expected, sizeof y);
+}
+
+static void work_space_that_no_other_layer_can_give_is_refused(void **state)
+{
+    enum { M = 4096 };
+    struct fixture *f = *state;
+    float *y = calloc(M * 2 * DIM, sizeof *y);
+    size_t slot_bytes = backend_slot_pool_slot_bytes(f->device, &f->expert_layers[0].shape);
+    load_small_numbers(f);
+    assert_int_equal(run_experts(f, M, true, y), ERR_LIMIT);
+    assert_non_null(strstr(f->e.text, "work space"));
+    assert_int_equal(experts_open_bytes(f->experts), N_EXPERT * slot_bytes); /* those of the layer are still there */
+    free(y);
 }
 
 static void budgets_below_one_layers_choice_are_refused(void **state)
@@ -628,6 +703,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(failed_load_is_reported, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(a_warm_start_finds_what_was_used_most, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(memory_that_is_asked_back_is_given, open_all, close_fixture),
+        cmocka_unit_test_setup_teardown(work_space_takes_no_slot_that_the_operation_uses, open_all, close_fixture),
+        cmocka_unit_test_setup_teardown(work_space_that_no_other_layer_can_give_is_refused, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(budgets_below_one_layers_choice_are_refused, open_three, close_fixture),
     };
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
