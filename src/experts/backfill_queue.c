@@ -5,46 +5,46 @@
 static const float A_TOKEN = 0.957603281f; /* 2^(-1/16) */
 
 /* The place of an expert, of the lowest score if it has none and the list is full, else the one behind the last. */
-static int find_place(const struct backfill_queue *w, int layer, int32_t expert)
+static int find_place(const struct backfill_queue *q, int layer, int32_t expert)
 {
     int lowest = 0;
-    for (int i = 0; i < w->n; i++) {
-        if (w->list[i].layer == layer && w->list[i].expert == expert)
+    for (int i = 0; i < q->n; i++) {
+        if (q->list[i].layer == layer && q->list[i].expert == expert)
             return i;
-        if (w->list[i].score < w->list[lowest].score)
+        if (q->list[i].score < q->list[lowest].score)
             lowest = i;
     }
-    return w->n < BACKFILL_QUEUE_MAX ? w->n : lowest;
+    return q->n < BACKFILL_QUEUE_MAX ? q->n : lowest;
 }
 
-void backfill_queue_add(struct backfill_queue *w, int layer, int32_t expert, float score)
+void backfill_queue_add(struct backfill_queue *q, int layer, int32_t expert, float score)
 {
-    int i = find_place(w, layer, expert);
-    struct backfill_entry *p = &w->list[i];
-    if (i < w->n && p->layer == layer && p->expert == expert) {
+    int i = find_place(q, layer, expert);
+    struct backfill_entry *p = &q->list[i];
+    if (i < q->n && p->layer == layer && p->expert == expert) {
         p->score += score;
-    } else if (i == w->n || p->score < score) {
+    } else if (i == q->n || p->score < score) {
         *p = (struct backfill_entry){layer, expert, score};
-        w->n += i == w->n;
+        q->n += i == q->n;
     }
 }
 
-void backfill_queue_age(struct backfill_queue *w)
+void backfill_queue_age(struct backfill_queue *q)
 {
-    for (int i = 0; i < w->n; i++)
-        w->list[i].score *= A_TOKEN;
+    for (int i = 0; i < q->n; i++)
+        q->list[i].score *= A_TOKEN;
 }
 
-bool backfill_queue_pop(struct backfill_queue *w, struct backfill_entry *out)
+bool backfill_queue_pop(struct backfill_queue *q, struct backfill_entry *out)
 {
     int best = 0;
-    if (w->n == 0)
+    if (q->n == 0)
         return false;
-    for (int i = 1; i < w->n; i++)
-        if (w->list[i].score > w->list[best].score)
+    for (int i = 1; i < q->n; i++)
+        if (q->list[i].score > q->list[best].score)
             best = i;
-    *out = w->list[best];
-    w->n--;
-    memmove(&w->list[best], &w->list[best + 1], (size_t)(w->n - best) * sizeof *w->list);
+    *out = q->list[best];
+    q->n--;
+    memmove(&q->list[best], &q->list[best + 1], (size_t)(q->n - best) * sizeof *q->list);
     return true;
 }

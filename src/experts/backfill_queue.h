@@ -1,6 +1,6 @@
-/* Experts that were wanted and stood in for: which of them to read when the drive has nothing better to do. Those with
- * the highest scores first, and the past fades: a score halves every 16 tokens. A list of a fixed length; what is
- * wished for least falls out. */
+/* The backfill queue: experts that were wanted and stood in for, to be read when the drive has nothing better to do.
+ * The one with the highest score comes first; a score halves every 16 tokens. The queue has a fixed length; the lowest
+ * score falls out. */
 #ifndef EXPERTS_BACKFILL_QUEUE_H
 #define EXPERTS_BACKFILL_QUEUE_H
 
@@ -12,7 +12,7 @@ enum { BACKFILL_QUEUE_MAX = 64 };
 struct backfill_entry {
     int layer;
     int32_t expert;
-    float score; /* of all times that it was wished for, aged */
+    float score; /* the sum of its router scores when it was stood in for, aged */
 };
 
 struct backfill_queue {
@@ -20,12 +20,12 @@ struct backfill_queue {
     int n;
 };
 
-void backfill_queue_add(struct backfill_queue *w, int layer, int32_t expert, float score);
+void backfill_queue_add(struct backfill_queue *q, int layer, int32_t expert, float score);
 
 /* A token has passed. */
-void backfill_queue_age(struct backfill_queue *w);
+void backfill_queue_age(struct backfill_queue *q);
 
 /* Takes the one with the highest score out, among equals the oldest; false: there is none. */
-bool backfill_queue_pop(struct backfill_queue *w, struct backfill_entry *out);
+bool backfill_queue_pop(struct backfill_queue *q, struct backfill_entry *out);
 
 #endif

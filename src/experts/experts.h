@@ -1,17 +1,16 @@
-/* Where routed experts are: the slots that a device has for them, and what fills and empties them.
+/* Where routed experts are: the slots that a device has for them, and what fills and empties these slots.
  *
  * Layers whose experts have the same shape share a group of slots. With a slot for every expert all are read at the
- * start and nothing moves again. With fewer, a layer takes its turn: experts_fetch_begin says who was chosen, holds
- * those that are in slots, and starts to read the others, in place of experts that the policy (policy.h) holds least
- * dear; experts_fetch_next gives those that are ready, first the ones that were there, so that they compute while the
- * others are on their way. A slot is named only once its bytes have arrived and have been checked where there is a
- * checksum; it never goes to another expert while held.
+ * start and nothing moves again. With fewer, a layer's experts are fetched: experts_fetch_begin says which were chosen,
+ * holds those that are in slots, and requests the others, which evict the coldest (policy.h); experts_fetch_next gives
+ * those that are ready, first the ones that were there, so that they compute while the others are being read. A slot is
+ * named only once its bytes have arrived and have been checked where there is a checksum; it is not evicted while held.
  *
- * A turn needs no more than one slot, as it lets go of each set of experts when it is asked for the next, and there is
- * one turn at a time, so users can't wait for each other.
+ * A fetch needs no more than one slot, as each set of experts is released when the next is asked for, and there is one
+ * fetch at a time, so users can't wait for each other.
  *
  * Slots take memory once they are opened, as the limit on it (base/mem.h) permits: all together by experts_open, one by
- * one when needed. experts_reclaim gives them back.
+ * one when needed. experts_reclaim gives them back, between operations of the device.
  *
  * Refused: budgets too small for one layer's top-k experts.
  *
@@ -75,32 +74,32 @@ void experts_unpin(struct experts *x, int layer);
 
 struct slot_pool *experts_slot_pool(const struct experts *x, int layer);
 
-/* ---- a turn of a layer that is not resident ------------------------------------------------------------------- */
+/* ---- fetching the experts of a layer that is not resident ----------------------------------------------------- */
 
-/* Begins a turn for n_tok tokens that chose ids[t * n_used + rank], and ends the turn before. */
+/* Begins a fetch for n_tok tokens that chose ids[t * n_used + rank], and ends the one before. */
 void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
 
-/* Some of the chosen experts that are in their slots, each once in a turn: table [n_expert] gets their slots, and -1
+/* Some of the chosen experts that are in their slots, each once in a fetch: table [n_expert] gets their slots, and -1
  * for all others; *n says how many, 0 that there are no more. Waits for reads only when nothing else is ready. What was
- * given before is let go: the caller's work on it must be done. After an error the turn is over. */
+ * given before is released: the caller's work on it must be done. After an error the fetch is over. */
 MUST_USE err_code experts_fetch_next(struct experts *x, int32_t *table, int64_t *n, struct err *e);
 
-/* Ends the turn, if there is one: nothing is held after it. */
+/* Ends the fetch, if there is one: nothing is held after it. */
 void experts_fetch_end(struct experts *x);
 
-/* A guess at the next turn, in place of an earlier one: n experts of a layer, the most probable first. Those that have
- * no slot are read behind all that this turn lacks, until the next begins: as many as there is room for if the guess
- * is_likely, else one at a time and only while no other read is on its way or waiting. */
+/* Prefetches a guess at what the next fetch will ask for, in place of an earlier one: n experts of a layer, the most
+ * probable first. Those that have no slot are read behind all that this fetch lacks, until the next begins: as many as
+ * there is room for if the guess is_likely, else one at a time and only while nothing else is being read or waits. */
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely);
 
-/* Whether a better guess would be of use: some that this turn chose are still on their way, and nothing of the guess at
+/* Whether a better guess would be of use: some experts of this fetch are still being read, and none of the guess in
  * hand is. */
 bool experts_may_guess(const struct experts *x);
 
 /* ---- substitutes ---------------------------------------------------------------------------------------------- */
 
 /* Which experts of a layer are at hand: at_hand [n_expert]. Those whose bytes are in a slot; in the deterministic mode
- * those that a cache of the same size would hold by the turns alone, whenever reads end. */
+ * those that a cache of the same size would hold by the choices alone, whenever reads end. */
 void experts_look(struct experts *x, int layer, bool *at_hand);
 
 /* One token's choice in which some experts stand in for others (moe/car.h); borrowed during the call. */
@@ -117,8 +116,8 @@ enum { EXPERTS_MAX_BACKFILL = 64 };
 /* experts_fetch_begin for such a choice. */
 void experts_fetch_begin_instead(struct experts *x, int layer, const struct experts_choice *c);
 
-/* Starts to read one of those that were stood in for, if none is on its way at all and nothing is waiting to be: those
- * with the best scores lately, and only where the policy would rather have them than what it would give up. */
+/* Requests one of the experts that were stood in for, if nothing is being read or waits: the one with the best score
+ * lately, and only if the policy prefers it to what it would evict. */
 void experts_backfill(struct experts *x);
 
 /* Empties the slots and forgets what was chosen, so that what follows finds what it would find after a cold start. */
@@ -126,7 +125,7 @@ void experts_forget(struct experts *x);
 
 /* ---- memory and figures --------------------------------------------------------------------------------------- */
 
-/* Shuts slots until n_bytes more fit under the limit on memory or none can be spared. */
+/* Closes slots until n_bytes more fit under the limit on memory or none can be spared. */
 void experts_reclaim(struct experts *x, size_t n_bytes);
 
 /* Bytes of slots: the least that works, what all experts need, what is open now. */
@@ -138,11 +137,11 @@ size_t experts_open_bytes(const struct experts *x);
 size_t experts_slot_bytes(const struct experts *x, int layer);
 int experts_group(const struct experts *x, int layer);
 
-/* What turns chose so far; borrowed. */
+/* What routers chose so far in layers that are not resident; borrowed. */
 const struct usage *experts_usage(const struct experts *x);
 
 struct experts_counters {
-    /* experts that turns asked for; decode: turns of a single token */
+    /* experts that fetches asked for; decode: fetches for a single token */
     uint64_t n_hit, n_miss, n_decode_hit, n_decode_miss;
     uint64_t n_evicted;
     uint64_t n_read_bytes, n_read; /* of expert bytes that arrived, and how many experts */

@@ -1,137 +1,223 @@
-/* A layer's turn: who was chosen, who is there, who must be read, who is ready. */
+#include "experts/fetch.h"
+
 #include <assert.h>
 #include <string.h>
 
-#include "experts/experts_internal.h"
-
-/* Experts given at once while others are still to be read: few enough that the reads behind them keep the drive busy
- * until the next look at it. */
+/* Experts that are given at once while others are still being read: few enough that the reads behind them keep the
+ * drive busy until they are looked after again. */
 enum { WAVE = 8 };
 
-static void release(struct experts *x, int32_t *experts, int64_t *n)
+err_code fetch_create(struct fetch *f, struct expert_slots *slots, struct read_requests *reads,
+                      struct prefetch *prefetch, struct pool *pool, struct arena *arena, struct err *e)
 {
-    struct layer_experts *l = &x->layers[x->fetch.layer];
-    struct policy *policy = group_of(x, x->fetch.layer)->policy;
-    for (int64_t i = 0; i < *n; i++)
-        policy_release(policy, policy_find(policy, l->index, experts[i]));
-    *n = 0;
+    size_t most = (size_t)slots->n_expert;
+    *f = (struct fetch){.slots = slots, .reads = reads, .prefetch = prefetch, .pool = pool};
+    f->is_chosen = arena_calloc(arena, most, sizeof *f->is_chosen);
+    f->missing = arena_calloc(arena, most, sizeof *f->missing);
+    f->ready = arena_calloc(arena, most, sizeof *f->ready);
+    f->given = arena_calloc(arena, most, sizeof *f->given);
+    return f->is_chosen && f->missing && f->ready && f->given
+               ? ERR_OK
+               : err_nomem(e, most * sizeof *f->missing, "fetching experts");
 }
 
-void experts_fetch_end(struct experts *x)
-{
-    struct fetch *t = &x->fetch;
-    if (!t->open)
-        return;
-    release(x, t->given, &t->n_given);
-    release(x, t->ready, &t->n_ready);
-    for (int i = 0; i < x->n_request; i++)
-        x->requests[i].wanted = false;
-    t->open = false;
-}
+/* ---- looking after reads -------------------------------------------------------------------------------------- */
 
-/* Sorts a chosen expert in: at hand, on its way, or to be read. */
-static void choose(struct experts *x, int32_t expert)
+void fetch_feed(struct fetch *f)
 {
-    struct fetch *t = &x->fetch;
-    struct group *g = group_of(x, t->layer);
-    struct read_request *f = x->n_busy ? request_find(x, t->layer, expert) : NULL;
-    int64_t slot = policy_find(g->policy, x->layers[t->layer].index, expert);
-    bool hit = slot >= 0 && !f, *guessed = &x->guessed[t->layer * x->usage.n_expert + expert];
-    x->counters.n_prefetch_used += *guessed && slot >= 0;
-    *guessed = false;
-    if (f) {
-        request_want(x, f);
-    } else if (hit) {
-        policy_hold(g->policy, slot);
-        t->ready[t->n_ready++] = expert;
-    } else {
-        t->todo[t->n_todo++] = expert;
+    struct read_request *q;
+    while (f->is_open && f->next < f->n_missing &&
+           (q = requests_start(f->reads, f->layer, f->missing[f->next], false))) {
+        q->is_wanted = true;
+        f->next++;
     }
-    t->n_left++;
-    *(hit ? &x->counters.n_hit : &x->counters.n_miss) += 1;
-    if (t->n_tok == 1)
-        *(hit ? &x->counters.n_decode_hit : &x->counters.n_decode_miss) += 1;
+    if (!f->is_open || f->next == f->n_missing)
+        prefetch_feed(f->prefetch);
+    requests_submit(f->reads);
 }
 
-void fetch_feed(struct experts *x)
+/* Ends a request; whether the expert is not being read any more. */
+static bool finish(struct fetch *f, struct read_request *q)
 {
-    struct fetch *t = &x->fetch;
-    struct read_request *f;
-    while (t->open && t->next < t->n_todo && request_start(x, t->layer, t->todo[t->next], false, &f)) {
-        f->wanted = true;
-        t->next++;
-    }
-    if (!t->open || t->next == t->n_todo)
-        prefetch_feed(x);
-    requests_feed(x);
-}
-
-void fetch_observe(struct experts *x, int layer, const int32_t *wanted, int64_t n_tok, int64_t n_used)
-{
-    experts_fetch_end(x);
-    assert(!group_of(x, layer)->resident);
-    if (layer <= x->fetch.layer) /* the layers come in ascending order */
-        backfill_choose(x);
-    policy_observe(group_of(x, layer)->policy, x->layers[layer].index, wanted, n_tok, n_used);
-    usage_add(&x->usage, layer, wanted, (size_t)(n_tok * n_used));
-}
-
-void fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
-{
-    struct fetch *t = &x->fetch;
-    const struct layer_experts *l = &x->layers[layer];
-    t->open = true;
-    t->layer = layer;
-    t->n_tok = n_tok;
-    t->n_left = t->n_todo = t->next = 0;
-    t->code = ERR_OK;
-    memset(x->seen, 0, (size_t)l->d.n_expert * sizeof *x->seen);
-    for (int64_t i = 0; i < n_tok * n_used; i++)
-        x->seen[ids[i]] = true;
-    for (int32_t i = 0; i < l->d.n_expert; i++) /* ascending, as they lie in the file */
-        if (x->seen[i])
-            choose(x, i);
-    prefetch_end(x);
-    fetch_feed(x);
-}
-
-void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
-{
-    fetch_observe(x, layer, ids, n_tok, n_used);
-    fetch_begin(x, layer, ids, n_tok, n_used);
-    logical_fetch(x, layer, ids, n_tok, n_used);
-}
-
-err_code experts_fetch_next(struct experts *x, int32_t *table, int64_t *n, struct err *e)
-{
-    struct fetch *t = &x->fetch;
-    const struct layer_experts *l = &x->layers[t->layer];
-    assert(t->open);
-    *n = 0;
-    release(x, t->given, &t->n_given);
-    err_code code = requests_open(x, e);
-    if (code == ERR_OK) {
-        fetch_feed(x);
-        requests_complete(x, false);
-        while (t->code == ERR_OK && t->n_ready == 0 && t->n_left > 0) {
-            assert(x->n_busy > 0); /* nothing is held here but by flights and a guess, which begins when all this
-                                      turn lacks is on its way: so a slot can always be had */
-            requests_complete(x, true);
+    struct err why = {0};
+    switch (request_finish(f->reads, q, &why)) {
+    case READ_AGAIN: return false;
+    case READ_ABANDONED: break;
+    case READ_FAILED:
+        if (q->is_wanted && f->code == ERR_OK) {
+            f->code = why.code;
+            f->err = why;
         }
-        code = t->code == ERR_OK ? ERR_OK : err_set(e, t->code, "%s", t->err.text);
+        break;
+    case READ_DONE:
+        if (q->is_wanted)
+            f->ready[f->n_ready++] = q->expert;
+        else
+            prefetch_take(f->prefetch, q->layer, q->expert);
     }
+    return true;
+}
+
+/* Processes the first n parts that have arrived; whether a request has ended. */
+static bool process(struct fetch *f, int n, struct pool *pool)
+{
+    struct read_request *ended[READ_REQUESTS_MAX];
+    int n_ended = requests_process(f->reads, n, pool, ended);
+    bool any = false;
+    for (int i = 0; i < n_ended; i++)
+        any = finish(f, ended[i]) || any;
+    fetch_feed(f);
+    return any;
+}
+
+static void collect(struct fetch *f, bool wait)
+{
+    if (requests_collect(f->reads, wait))
+        fetch_feed(f); /* the drive works on */
+}
+
+void fetch_advance(struct fetch *f, bool wait)
+{
+    bool any = false;
+    f->is_advancing = true;
+    while (f->reads->n_busy > 0) {
+        collect(f, wait && !any && f->reads->n_arrived == 0);
+        if (f->reads->n_arrived == 0)
+            break;
+        any = process(f, f->reads->n_arrived, f->pool) || any;
+    }
+    f->is_advancing = false;
+}
+
+/* Operations take their time: reads that end meanwhile make room for others. */
+static void after_operation(void *fetch)
+{
+    fetch_advance(fetch, false);
+}
+
+/* One part at a time, so that the other threads of the loop don't wait for this one. */
+static void after_task(void *fetch)
+{
+    struct fetch *f = fetch;
+    if (f->is_advancing || f->reads->n_busy == 0)
+        return;
+    collect(f, false);
+    if (f->reads->n_arrived > 0)
+        process(f, 1, NULL);
+}
+
+err_code fetch_open(struct fetch *f, struct err *e)
+{
+    if (f->reads->queue)
+        return ERR_OK;
+    TRY(requests_open(f->reads, e));
+    backend_set_between(f->slots->device, after_operation, f);
+    pool_set_between(f->pool, after_task, f);
+    return ERR_OK;
+}
+
+void fetch_close(struct fetch *f)
+{
+    if (!f->reads || !f->reads->queue)
+        return;
+    backend_set_between(f->slots->device, NULL, NULL);
+    pool_set_between(f->pool, NULL, NULL);
+}
+
+/* ---- a fetch --------------------------------------------------------------------------------------------------- */
+
+static void release(struct fetch *f, const int32_t *experts, int64_t *n)
+{
+    for (int64_t i = 0; i < *n; i++)
+        slots_release(f->slots, f->layer, experts[i]);
+    *n = 0;
+}
+
+void fetch_end(struct fetch *f)
+{
+    if (!f->is_open)
+        return;
+    release(f, f->given, &f->n_given);
+    release(f, f->ready, &f->n_ready);
+    for (int i = 0; i < f->reads->n_request; i++)
+        f->reads->requests[i].is_wanted = false;
+    f->is_open = false;
+}
+
+/* Sorts a chosen expert in: it is ready, being read, or missing. */
+static void choose(struct fetch *f, int32_t expert)
+{
+    struct read_request *q = requests_find(f->reads, f->layer, expert);
+    bool has_slot = slots_find(f->slots, f->layer, expert) >= 0, hit = has_slot && !q;
+    prefetch_note_use(f->prefetch, f->layer, expert, has_slot);
+    if (q) {
+        request_want(f->reads, q);
+    } else if (hit) {
+        slots_hold(f->slots, f->layer, expert);
+        f->ready[f->n_ready++] = expert;
+    } else {
+        f->missing[f->n_missing++] = expert;
+    }
+    f->n_left++;
+    *(hit ? &f->n_hit : &f->n_miss) += 1;
+    if (f->n_tok == 1)
+        *(hit ? &f->n_decode_hit : &f->n_decode_miss) += 1;
+}
+
+void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
+{
+    int64_t n_expert = f->slots->layers[layer].d.n_expert;
+    fetch_end(f);
+    assert(!f->slots->layers[layer].group->is_resident);
+    f->is_open = true;
+    f->layer = layer;
+    f->n_tok = n_tok;
+    f->reads->is_single_token = n_tok == 1;
+    f->n_left = f->n_missing = f->next = 0;
+    f->code = ERR_OK;
+    memset(f->is_chosen, 0, (size_t)n_expert * sizeof *f->is_chosen);
+    for (int64_t i = 0; i < n_tok * n_used; i++)
+        f->is_chosen[ids[i]] = true;
+    for (int32_t i = 0; i < n_expert; i++)
+        if (f->is_chosen[i])
+            choose(f, i);
+    prefetch_end(f->prefetch);
+    fetch_feed(f);
+}
+
+/* Advances until something can be given. */
+static err_code wait_ready(struct fetch *f, struct err *e)
+{
+    TRY(fetch_open(f, e));
+    fetch_feed(f);
+    fetch_advance(f, false);
+    while (f->code == ERR_OK && f->n_ready == 0 && f->n_left > 0) {
+        /* Slots are held by requests alone, and by a guess that begins when all that is missing has been requested: so
+         * a slot can always be had. */
+        assert(f->reads->n_busy > 0);
+        fetch_advance(f, true);
+    }
+    return f->code == ERR_OK ? ERR_OK : err_set(e, f->code, "%s", f->err.text);
+}
+
+err_code fetch_next(struct fetch *f, int32_t *table, int64_t *n, struct err *e)
+{
+    assert(f->is_open);
+    *n = 0;
+    release(f, f->given, &f->n_given);
+    err_code code = wait_ready(f, e);
     if (code != ERR_OK) {
-        experts_fetch_end(x);
+        fetch_end(f);
         return code;
     }
-    memset(table, 0xff, (size_t)l->d.n_expert * sizeof *table); /* all -1 */
-    bool reading = x->n_busy > 0 || t->next < t->n_todo;
-    while (t->n_ready > 0 && (*n < WAVE || !reading)) {
-        int32_t expert = t->ready[--t->n_ready];
-        table[expert] = (int32_t)policy_find(group_of(x, t->layer)->policy, l->index, expert);
-        t->given[t->n_given++] = expert;
+    memset(table, 0xff, (size_t)f->slots->layers[f->layer].d.n_expert * sizeof *table); /* all -1 */
+    bool is_reading = f->reads->n_busy > 0 || f->next < f->n_missing;
+    while (f->n_ready > 0 && (*n < WAVE || !is_reading)) {
+        int32_t expert = f->ready[--f->n_ready];
+        table[expert] = (int32_t)slots_find(f->slots, f->layer, expert);
+        f->given[f->n_given++] = expert;
         ++*n;
     }
-    t->n_left -= *n;
+    f->n_left -= *n;
     return ERR_OK;
 }

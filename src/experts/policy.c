@@ -126,7 +126,7 @@ void policy_seed(struct policy *p, int layer, int32_t expert, double rate)
         add_use(p, layer, expert, rate / (1 - exp2(-1 / p->half_life)));
 }
 
-/* How dear an expert is, comparable between layers. */
+/* How hot an expert is, comparable between layers. */
 static double value(const struct policy *p, int layer, int32_t expert)
 {
     double now = (double)p->now[layer], score = p->score[(int64_t)layer * p->d.n_expert + expert];
@@ -140,8 +140,8 @@ int64_t policy_find(const struct policy *p, int layer, int32_t expert)
     return p->slot_of[(int64_t)layer * p->d.n_expert + expert];
 }
 
-/* The least dear expert's slot that nobody holds: of layers above their floor or of `layer` itself, when there is one.
- * Among equals that of the layer whose next turn is farthest away. */
+/* The coldest expert's slot that nobody holds: of layers above their floor or of `layer` itself, when there is one.
+ * Among equals that of the layer that will be computed last. */
 static int64_t find_victim(const struct policy *p, int layer)
 {
     int64_t share = p->n_open / p->d.n_layer, floor = share < p->d.n_used ? share : p->d.n_used;
@@ -250,13 +250,15 @@ void policy_pin_layer(struct policy *p, int layer)
     p->pinned = layer;
 }
 
+bool policy_can_spare(const struct policy *p, int64_t n_min)
+{
+    return p->n_open > n_min && (p->n_free > 0 || find_victim(p, p->layer) >= 0);
+}
+
 int64_t policy_close_slot(struct policy *p, int64_t n_min)
 {
-    if (p->n_open <= n_min)
-        return -1;
+    assert(policy_can_spare(p, n_min));
     int64_t slot = p->n_free ? find_state(p, FREE) : find_victim(p, p->layer);
-    if (slot < 0)
-        return -1;
     if (p->slots[slot].expert >= 0)
         empty(p, slot);
     p->slots[slot].expert = CLOSED;

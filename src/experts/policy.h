@@ -1,9 +1,9 @@
-/* Who stays in a pool of slots: the replacement policy, without bytes, threads or time of day.
+/* Which experts stay in a pool of slots: the eviction policy, without bytes, threads or time of day.
  *
  * The live cache and the replay of a recorded trace use this same object, so that a trace replays to the hits that the
  * run had. Time is counted in tokens, by each layer for itself: the layers behind the current one in the same token are
  * not older than it. A layer keeps a floor of slots (its top-k, or its share when the pool affords less), because a
- * pool smaller than one token's cycle would otherwise evict each expert just before its turn comes again.
+ * pool smaller than one token's cycle would otherwise evict each expert just before it is chosen again.
  *
  *   lru   goes by the last token that chose an expert
  *   lfu   by how many tokens chose it, ageing slowly
@@ -39,14 +39,14 @@ void policy_close(struct policy **p);
 /* What n_tok tokens chose in a layer: ids[t * n_used + rank]. */
 void policy_observe(struct policy *p, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
 
-/* Makes an expert as dear as if a share `rate` of all tokens had chosen it so far: what earlier runs are worth. */
+/* Makes an expert as hot as if a share `rate` of all tokens had chosen it so far: what earlier runs are worth. */
 void policy_seed(struct policy *p, int layer, int32_t expert, double rate);
 
 /* The slot an expert is in, or -1. */
 int64_t policy_find(const struct policy *p, int layer, int32_t expert);
 
-/* A slot for an expert that has none, held: a free one, else the least dear expert's that nobody holds. -1 when every
- * open slot is held. *evicted: whether an expert lost its slot. */
+/* A slot for an expert that has none, held: a free one, else the coldest expert's that nobody holds. -1 when every open
+ * slot is held. *evicted: whether an expert lost its slot. */
 int64_t policy_take(struct policy *p, int layer, int32_t expert, bool *evicted);
 void policy_hold(struct policy *p, int64_t slot);
 void policy_release(struct policy *p, int64_t slot);
@@ -64,8 +64,9 @@ void policy_open_slot(struct policy *p, int64_t slot);
 /* Experts of this layer keep their slots, as if held; -1: of none. */
 void policy_pin_layer(struct policy *p, int layer);
 
-/* Closes a free slot, else the least dear expert's that nobody holds; -1 when all but n_min are closed or the rest is
- * held. */
+/* Whether more than n_min slots are open and one of them is free or can be taken from its expert. */
+bool policy_can_spare(const struct policy *p, int64_t n_min);
+/* Closes a slot when one can be spared: a free one, else the coldest expert's that nobody holds. Returns it. */
 int64_t policy_close_slot(struct policy *p, int64_t n_min);
 
 bool policy_is_open(const struct policy *p, int64_t slot);

@@ -1,76 +1,89 @@
-/* Reading ahead: what the next turn will probably want, while the drive has nothing better to do. */
+#include "experts/prefetch.h"
+
 #include <string.h>
 
-#include "experts/experts_internal.h"
-
-/* Of a group's slots: one in so many may be held for a guess. */
+/* One in so many of a group's slots may be held for a guess. */
 enum { HELD_SHARE = 4 };
 
-void prefetch_end(struct experts *x)
+static size_t n_all(const struct prefetch *p)
 {
-    struct prefetch *a = &x->prefetch;
-    if (a->layer < 0)
-        return;
-    const struct layer_experts *l = &x->layers[a->layer];
-    struct policy *policy = group_of(x, a->layer)->policy;
-    for (int64_t i = 0; i < a->n_held; i++)
-        policy_release(policy, policy_find(policy, l->index, a->held[i]));
-    for (int i = 0; i < x->n_request; i++) {
-        struct read_request *f = &x->requests[i];
-        if (f->busy && !f->wanted && !f->given_up && f->layer == a->layer)
-            request_give_up(x, f);
-    }
-    a->layer = -1;
-    a->n_held = 0;
+    return (size_t)p->slots->n_layer * (size_t)p->slots->n_expert;
 }
 
-void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely)
+err_code prefetch_create(struct prefetch *p, struct expert_slots *slots, struct read_requests *reads,
+                         struct arena *arena, struct err *e)
 {
-    struct prefetch *a = &x->prefetch;
-    struct group *g = group_of(x, layer);
-    prefetch_end(x);
-    if (g->resident)
+    size_t most = (size_t)slots->n_expert;
+    *p = (struct prefetch){.slots = slots, .reads = reads, .layer = -1};
+    p->ids = arena_calloc(arena, most, sizeof *p->ids);
+    p->held = arena_calloc(arena, most, sizeof *p->held);
+    p->is_guessed = arena_calloc(arena, n_all(p), sizeof *p->is_guessed);
+    p->is_seen = arena_calloc(arena, most, sizeof *p->is_seen);
+    return p->ids && p->held && p->is_guessed && p->is_seen ? ERR_OK : err_nomem(e, n_all(p), "prefetching");
+}
+
+void prefetch_end(struct prefetch *p)
+{
+    if (p->layer < 0)
         return;
-    a->layer = layer;
-    a->is_likely = is_likely;
-    a->n = a->next = 0;
-    a->n_most = (policy_n_open(g->policy) + HELD_SHARE - 1) / HELD_SHARE;
-    memset(x->seen, 0, (size_t)x->layers[layer].d.n_expert * sizeof *x->seen);
+    for (int64_t i = 0; i < p->n_held; i++)
+        slots_release(p->slots, p->layer, p->held[i]);
+    for (int i = 0; i < p->reads->n_request; i++) {
+        struct read_request *q = &p->reads->requests[i];
+        if (q->is_busy && !q->is_wanted && !q->is_abandoned && q->layer == p->layer)
+            request_abandon(p->reads, q);
+    }
+    p->layer = -1;
+    p->n_held = 0;
+}
+
+void prefetch_guess(struct prefetch *p, int layer, const int32_t *ids, int64_t n, bool is_likely)
+{
+    const struct slot_layer *l = &p->slots->layers[layer];
+    prefetch_end(p);
+    if (l->group->is_resident)
+        return;
+    p->layer = layer;
+    p->is_likely = is_likely;
+    p->n = p->next = 0;
+    p->n_most = (policy_n_open(l->group->policy) + HELD_SHARE - 1) / HELD_SHARE;
+    memset(p->is_seen, 0, (size_t)l->d.n_expert * sizeof *p->is_seen);
     for (int64_t i = 0; i < n; i++) {
-        if (!x->seen[ids[i]] && policy_find(g->policy, x->layers[layer].index, ids[i]) < 0)
-            a->ids[a->n++] = ids[i];
-        x->seen[ids[i]] = true;
-    }
-    fetch_feed(x);
-}
-
-bool experts_may_guess(const struct experts *x)
-{
-    const struct fetch *t = &x->fetch;
-    return t->open && t->n_ready < t->n_left && (x->prefetch.layer < 0 || x->prefetch.next == 0);
-}
-
-/* A likely guess may fill the queue. Another is read one expert at a time, when there is no other read, neither on its
- * way nor waiting: if it is wrong, what is needed instead has little to wait for. */
-void prefetch_feed(struct experts *x)
-{
-    struct prefetch *a = &x->prefetch;
-    struct read_request *f;
-    while (a->layer >= 0 && a->next < a->n && a->next < a->n_most &&
-           (a->is_likely || x->n_reading + x->n_waiting == 0) &&
-           request_start(x, a->layer, a->ids[a->next], false, &f)) {
-        x->guessed[a->layer * x->usage.n_expert + a->ids[a->next]] = true;
-        a->next++;
-        x->counters.n_prefetched++;
+        if (!p->is_seen[ids[i]] && slots_find(p->slots, layer, ids[i]) < 0)
+            p->ids[p->n++] = ids[i];
+        p->is_seen[ids[i]] = true;
     }
 }
 
-void prefetch_take(struct experts *x, int layer, int32_t expert)
+/* A likely guess may fill the queue. Another is read one expert at a time, when no other part is being read or waits:
+ * if it is wrong, what is asked for instead has little to wait for. */
+void prefetch_feed(struct prefetch *p)
 {
-    struct prefetch *a = &x->prefetch;
-    struct policy *policy = group_of(x, layer)->policy;
-    if (layer == a->layer)
-        a->held[a->n_held++] = expert;
+    while (p->layer >= 0 && p->next < p->n && p->next < p->n_most &&
+           (p->is_likely || p->reads->n_reading + p->reads->n_waiting == 0) &&
+           requests_start(p->reads, p->layer, p->ids[p->next], false)) {
+        p->is_guessed[p->layer * p->slots->n_expert + p->ids[p->next]] = true;
+        p->next++;
+        p->n_prefetched++;
+    }
+}
+
+void prefetch_take(struct prefetch *p, int layer, int32_t expert)
+{
+    if (layer == p->layer)
+        p->held[p->n_held++] = expert;
     else
-        policy_release(policy, policy_find(policy, x->layers[layer].index, expert));
+        slots_release(p->slots, layer, expert);
+}
+
+void prefetch_note_use(struct prefetch *p, int layer, int32_t expert, bool has_slot)
+{
+    bool *is_guessed = &p->is_guessed[layer * p->slots->n_expert + expert];
+    p->n_used += *is_guessed && has_slot;
+    *is_guessed = false;
+}
+
+void prefetch_forget(struct prefetch *p)
+{
+    memset(p->is_guessed, 0, n_all(p) * sizeof *p->is_guessed);
 }

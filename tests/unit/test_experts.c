@@ -143,7 +143,7 @@ static void check_slot(struct fixture *f, int layer, int32_t expert, int32_t slo
     }
 }
 
-/* A whole turn for one token; the number of misses it took. Every expert is given once, with its own bytes. */
+/* A whole fetch for one token; the number of misses it took. Every expert is given once, with its own bytes. */
 static uint64_t use(struct fixture *f, int layer, int32_t a, int32_t b)
 {
     int32_t ids[2] = {a, b}, table[N_EXPERT];
@@ -194,7 +194,7 @@ static void layers_of_one_shape_share_the_slots(void **state)
     assert_int_equal(use(f, 1, 0, -1), 0);
 }
 
-static void a_turn_needs_no_more_than_one_slot(void **state)
+static void a_fetch_needs_no_more_than_one_slot(void **state)
 {
     struct fixture *f = *state;
     int32_t ids[N_EXPERT] = {5, 0, 3, 1, 4, 2}, table[N_EXPERT];
@@ -312,7 +312,7 @@ static void a_likely_guess_is_read_at_once(void **state)
     use(f, 0, 0, -1);
     experts_prefetch(f->experts, 1, guess, 6, true);
     assert_int_equal(experts_counters(f->experts).n_prefetched, 2);
-    assert_int_equal(use(f, 0, 1, -1), 1); /* another turn than it was made for */
+    assert_int_equal(use(f, 0, 1, -1), 1); /* another fetch than it was made for */
     use(f, 1, 2, 5);
 }
 
@@ -401,7 +401,7 @@ static void assert_at_hand(struct fixture *f, int layer, int32_t a, int32_t b, i
         assert_int_equal(at_hand[i], i == a || i == b || i == c);
 }
 
-/* A turn of one token that wanted an expert and gets another, which is there. */
+/* A fetch for one token that wanted an expert and gets another, which is there. */
 static void use_instead(struct fixture *f, int layer, int32_t wanted, int32_t id, float score, int n_backfill)
 {
     float scores[N_EXPERT] = {0}, ratio = 0.5f;
@@ -455,7 +455,7 @@ static void idle_time_brings_what_was_stood_in_for(void **state)
     struct fixture *f = *state;
     use(f, 0, 0, 1);
     use_instead(f, 0, 4, 0, 0.2f, 1);
-    use_instead(f, 0, 5, 0, 0.3f, 1); /* a new token: only now may 4 be read, and 5 is wished for more */
+    use_instead(f, 0, 5, 0, 0.3f, 1); /* a new token: only now may 4 be read, and 5 has the higher score */
     experts_fetch_end(f->experts);
     experts_backfill(f->experts);
     experts_backfill(f->experts); /* one a token */
@@ -677,7 +677,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(least_recently_used_goes_first, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(layers_of_one_shape_share_the_slots, open_three, close_fixture),
-        cmocka_unit_test_setup_teardown(a_turn_needs_no_more_than_one_slot, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(a_fetch_needs_no_more_than_one_slot, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(what_is_there_comes_before_what_is_read, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(held_experts_keep_their_slots, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(a_good_guess_saves_the_read, open_three, close_fixture),

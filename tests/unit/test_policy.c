@@ -54,7 +54,7 @@ static void lru_forgets_the_oldest(void **state)
     policy_close(&p);
 }
 
-/* Whether an expert that 40 tokens in a row chose is still there after 140 that chose four others in turn. */
+/* Whether an expert that 40 tokens in a row chose is still there after 140 that chose four others one after another. */
 static bool outlasts(enum policy_kind kind)
 {
     struct policy *p = new_policy(kind, 1, 8, 1, 3);
@@ -111,13 +111,16 @@ static void held_slots_are_safe_and_closed_ones_out_of_reach(void **state)
     assert_true(evicted);
     assert_int_equal(policy_find(p, 0, 1), -1);
     policy_release(p, a);
+    policy_pin_layer(p, 0);
+    assert_false(policy_can_spare(p, 1));
+    policy_pin_layer(p, -1);
     assert_int_equal(policy_close_slot(p, 1), a);
     assert_int_equal(policy_find(p, 0, 0), -1);
     assert_int_equal(policy_n_open(p), 2);
     assert_int_equal(policy_take(p, 0, 4, &evicted), -1);
     policy_release(p, c);
     policy_drop(p, c);
-    assert_int_equal(policy_close_slot(p, 2), -1); /* the least that was asked to stay */
+    assert_false(policy_can_spare(p, 2)); /* the least that was asked to stay */
     assert_int_equal(policy_take(p, 0, 4, &evicted), c);
     assert_false(evicted);
     policy_close(&p);
@@ -133,7 +136,7 @@ static void seeds_count_until_the_text_says_otherwise(void **state)
         policy_release(p, policy_take(p, 0, 6, &evicted));
         policy_release(p, policy_take(p, 0, 7, &evicted));
         assert_false(choose(p, 0, 1));
-        assert_true(policy_find(p, 0, 6) >= 0); /* the dearer one stayed */
+        assert_true(policy_find(p, 0, 6) >= 0); /* the hotter one stayed */
         for (int i = 0; i < 20000; i++)
             choose(p, 0, 1 + i % 2);
         assert_int_equal(policy_find(p, 0, 6), -1);
@@ -193,31 +196,31 @@ static void names_are_found(void **state)
 
 /* ---- the offline optimum --------------------------------------------------------------------------------------- */
 
-static uint64_t best(const int32_t *keys, size_t n, size_t turn, int64_t n_slot)
+static uint64_t best(const int32_t *keys, size_t n, size_t set, int64_t n_slot)
 {
-    size_t end[64], n_turn = 0;
+    size_t end[64], n_set = 0;
     uint64_t n_hit = 0;
     struct err e;
-    for (size_t i = turn; i <= n; i += turn)
-        end[n_turn++] = i;
-    assert_int_equal(belady_hits(keys, n, end, n_turn, 8, n_slot, &n_hit, &e), ERR_OK);
+    for (size_t i = set; i <= n; i += set)
+        end[n_set++] = i;
+    assert_int_equal(belady_hits(keys, n, end, n_set, 8, n_slot, &n_hit, &e), ERR_OK);
     return n_hit;
 }
 
 /* The best by trying every choice of victim. `in`: bit set of keys in slots. */
-static uint64_t try_all(const int32_t *keys, size_t n, size_t turn, int n_slot, size_t i, unsigned in)
+static uint64_t try_all(const int32_t *keys, size_t n, size_t set, int n_slot, size_t i, unsigned in)
 {
     if (i == n)
         return 0;
     unsigned wanted = 0;
     uint64_t hits = 0, most = 0;
-    for (size_t j = i; j < i + turn; j++) {
+    for (size_t j = i; j < i + set; j++) {
         wanted |= 1u << keys[j];
         hits += in >> keys[j] & 1;
     }
-    for (unsigned next = 0; next < 256; next++) /* any set that holds the turn's keys and else what was there */
+    for (unsigned next = 0; next < 256; next++) /* any set that holds the keys of this set and else what was there */
         if ((next & wanted) == wanted && (next & ~(in | wanted)) == 0 && __builtin_popcount(next) <= n_slot) {
-            uint64_t rest = try_all(keys, n, turn, n_slot, i + turn, next);
+            uint64_t rest = try_all(keys, n, set, n_slot, i + set, next);
             most = rest > most ? rest : most;
         }
     return hits + most;
@@ -228,15 +231,15 @@ static void the_optimum_is_what_trying_everything_finds(void **state)
     uint32_t random = 1;
     for (int round = 0; round < 60; round++) {
         int32_t keys[12];
-        size_t turn = 1 + (size_t)round % 2;
+        size_t set = 1 + (size_t)round % 2;
         for (size_t i = 0; i < 12; i++) {
             do {
                 random = random * 1664525 + 1013904223;
                 keys[i] = (int32_t)(random >> 20) % 5;
-            } while (i % turn && keys[i] == keys[i - 1]);
+            } while (i % set && keys[i] == keys[i - 1]);
         }
         for (int n_slot = 2; n_slot <= 4; n_slot++)
-            assert_int_equal(best(keys, 12, turn, n_slot), try_all(keys, 12, turn, n_slot, 0, 0));
+            assert_int_equal(best(keys, 12, set, n_slot), try_all(keys, 12, set, n_slot, 0, 0));
     }
 }
 

@@ -1,0 +1,49 @@
+/* A layer's fetch: of the experts that were chosen, which are ready in their slots, which are being read, and which are
+ * still to be requested. One fetch at a time (experts.h has the rules). */
+#ifndef EXPERTS_FETCH_H
+#define EXPERTS_FETCH_H
+
+#include "experts/prefetch.h"
+
+struct fetch {
+    struct expert_slots *slots; /* these four are borrowed */
+    struct read_requests *reads;
+    struct prefetch *prefetch;
+    struct pool *pool;
+    bool is_open;
+    int layer;        /* of this fetch, or of the one before */
+    int64_t n_tok;    /* of this call of the layer */
+    bool *is_chosen;  /* [most experts of a layer] */
+    int32_t *missing; /* [most experts of a layer] those without a slot, in the order of the file */
+    int64_t n_missing, next;
+    int32_t *ready; /* [most experts of a layer] those in their slots and not given yet, held */
+    int64_t n_ready;
+    int32_t *given; /* [most experts of a layer] those that the caller works with, held */
+    int64_t n_given;
+    int64_t n_left; /* experts that are not given yet */
+    err_code code;  /* of the first read that failed */
+    struct err err;
+    bool is_advancing; /* what has arrived is being processed, so that the pool's hook does nothing */
+    uint64_t n_hit, n_miss, n_decode_hit, n_decode_miss;
+};
+
+MUST_USE err_code fetch_create(struct fetch *f, struct expert_slots *slots, struct read_requests *reads,
+                               struct prefetch *prefetch, struct pool *pool, struct arena *arena, struct err *e);
+/* Ends looking after reads between the device's operations and the pool's tasks. */
+void fetch_close(struct fetch *f);
+
+/* Opens the read requests, and looks after them between operations and tasks from then on. */
+MUST_USE err_code fetch_open(struct fetch *f, struct err *e);
+
+void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
+MUST_USE err_code fetch_next(struct fetch *f, int32_t *table, int64_t *n, struct err *e);
+void fetch_end(struct fetch *f);
+
+/* Requests what there is room for: what the fetch lacks, then the guess at the next one. */
+void fetch_feed(struct fetch *f);
+
+/* Takes in reads that have ended; wait: until some expert is in its slot, unless none is being read. Experts that the
+ * fetch waits for become ready, and a failure to read one is the fetch's; a failed prefetch is not reported. */
+void fetch_advance(struct fetch *f, bool wait);
+
+#endif

@@ -1,0 +1,99 @@
+/* Requests to read experts into their slots. A request takes a slot and holds it, waits for room in the store's queue,
+ * and ends when its three parts have arrived, have been checked and, where they were not read straight into the slot,
+ * packed. Who asked for an expert, and why, is not known here. */
+#ifndef EXPERTS_READ_REQUESTS_H
+#define EXPERTS_READ_REQUESTS_H
+
+#include "base/pool.h"
+#include "experts/slots.h"
+#include "store/store.h"
+
+enum { READ_REQUESTS_MAX = 16, READ_PARTS_MAX = READ_REQUESTS_MAX * STORE_N_PART };
+
+struct read_request {
+    bool is_busy;
+    bool is_wanted;    /* a fetch waits for the expert */
+    bool is_abandoned; /* nobody wants the expert any more */
+    bool in_slot;      /* the parts are read straight into the slot */
+    int layer;
+    int32_t expert;
+    int64_t slot;  /* held while the request is busy */
+    char *staging; /* room for the parts, borrowed from the requests; NULL: every slot can be read into */
+    struct store_blob blob;
+    struct store_read read[STORE_N_PART];
+    bool left_out[STORE_N_PART]; /* parts of an abandoned request that were not read */
+    bool part_ok[STORE_N_PART];  /* the part has arrived, has the right checksum, and lies in the slot */
+    int n_left;                  /* parts that have not ended */
+};
+
+struct read_requests {
+    struct expert_slots *slots; /* these three are borrowed */
+    struct store *store;
+    struct pool *pool;
+    struct store_queue *queue; /* NULL until the first open */
+    struct read_request requests[READ_REQUESTS_MAX];
+    int n_request, n_busy;                      /* requests that there are, that are busy */
+    struct store_read *waiting[READ_PARTS_MAX]; /* parts that the queue has not got yet, in order */
+    int n_waiting;
+    int n_reading;                              /* parts that the queue has */
+    int depth;                                  /* parts that it may have while a single token waits */
+    bool is_single_token;                       /* what is wanted now is for one token */
+    struct store_read *arrived[READ_PARTS_MAX]; /* parts that have ended and are still to be checked and packed */
+    int n_arrived;
+    char *staging;        /* [n_request] of request_bytes each */
+    size_t request_bytes; /* room for the parts of one request */
+    uint64_t n_evicted;   /* experts that lost their slot to a request */
+    uint64_t n_read, n_read_bytes;
+    int64_t stall_ns;   /* spent waiting for reads */
+    int64_t arrival_ns; /* spent checking and packing */
+};
+
+/* Opens the queue and the staging; does nothing when that has been done. */
+MUST_USE err_code requests_open(struct read_requests *r, struct err *e);
+void requests_close(struct read_requests *r);
+
+/* Requests an expert that has no slot. NULL when no request or slot is free; grow_only: no expert loses its slot for
+ * it. */
+struct read_request *requests_start(struct read_requests *r, int layer, int32_t expert, bool grow_only);
+/* The request that an expert is being read by, or NULL. */
+struct read_request *requests_find(struct read_requests *r, int layer, int32_t expert);
+
+/* Abandons a request: parts that the queue has not got are not read. Wanting it again undoes that. */
+void request_abandon(struct read_requests *r, struct read_request *q);
+void request_want(struct read_requests *r, struct read_request *q);
+
+/* Gives the queue as many of the waiting parts as it has room for. */
+void requests_submit(struct read_requests *r);
+
+/* Takes parts that have ended from the queue; wait: until there is at least one. Whether there were any. */
+bool requests_collect(struct read_requests *r, bool wait);
+
+/* Checks and packs the first n parts that have arrived, on the pool, or on this thread alone if it is NULL. ended
+ * [READ_REQUESTS_MAX] gets the requests all of whose parts have ended; returns how many. */
+int requests_process(struct read_requests *r, int n, struct pool *pool, struct read_request **ended);
+
+enum read_result {
+    READ_DONE,      /* the expert is in its slot, which is still held */
+    READ_ABANDONED, /* the slot is free again */
+    READ_FAILED,    /* the slot is free again, and the error says why */
+    READ_AGAIN      /* the expert is being read from another copy */
+};
+
+/* Ends a request all of whose parts have ended. */
+enum read_result request_finish(struct read_requests *r, struct read_request *q, struct err *e);
+
+/* Room to read a matrix of an expert into, wherever it may lie: in a prepared store rows are filled up to 16. */
+static inline size_t read_matrix_room(const struct store_matrix *m)
+{
+    return store_read_room(STORE_ALIGN - 1, m->n_bytes + m->n_bytes / m->n_row * LAYOUT_R16_ROWS);
+}
+
+/* The first row of piece `piece` of n that a matrix is packed in: a multiple of LAYOUT_R16_ROWS, or the last row's
+ * end. */
+static inline int64_t read_piece_row(const struct store_matrix *m, size_t piece, size_t n)
+{
+    uint64_t row = (m->n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * piece / n * LAYOUT_R16_ROWS;
+    return (int64_t)(row < m->n_row ? row : m->n_row);
+}
+
+#endif
