@@ -82,7 +82,9 @@ typedef struct moebius_engine_options {
     /* more tokens than this at once: experts by sorted dispatch. 0: what moebius_engine_keep_sort_cutoff kept, or else
      * the default */
     int64_t sort_cutoff;
-    int64_t ram_bytes; /* the process's peak memory at most; 0: no bound. One engine at a time may have one */
+    /* The process's peak memory at most. 0: what it has and most of what the system and its control groups have free
+     * when the model is opened. One engine at a time may have a bound: with 0 the others have none. */
+    int64_t ram_bytes;
     /* Memory for routed experts alone; the others are read when needed. 0 and 0: as much as all need, or ram_bytes
      * leaves. */
     int64_t expert_ram_bytes;

@@ -56,10 +56,12 @@ struct moebius_engine {
     uint64_t total_bytes; /* for progress */
 
     /* memory.c */
+    size_t bound_bytes;    /* on the process's peak: options.ram_bytes or chosen; 0: none */
     size_t overhead_bytes; /* what the ledger doesn't know */
     size_t limit_bytes;    /* on the ledger */
     size_t spare_bytes;    /* below the limit, for what operations need when they first run */
     bool is_limited;
+    bool has_noted_streaming;
     /* warm.c */
     bool is_warm;
     char *usage_path; /* NULL: not kept */
@@ -91,7 +93,7 @@ moebius_status engine_status(err_code code, const struct err *e, moebius_error *
 
 /* ---- memory.c -------------------------------------------------------------------------------------------------- */
 
-/* Puts the bound of options.ram_bytes in force, if there is one: once the files' directories are read and before the
+/* Puts a bound in force, options.ram_bytes or else what is free: once the files' directories are read and before the
  * weights are. ERR_LIMIT when it is less than the model can do with. */
 MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);
 void engine_memory_release(moebius_engine *g);

@@ -3,12 +3,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/free_memory.h"
 #include "engine/engine_internal.h"
 #include "gguf/gguf_facts.h"
 
 /* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations, huge
  * pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures). */
 enum { MARGIN_BYTES = 24 << 20 };
+
+/* One part in so many of the memory that is free is left to others when the options name no bound. */
+enum { FREE_MARGIN_SHARE = 16 };
 
 /* What loading matrices takes, a thread. */
 enum { LOAD_BYTES = 1 << 20 };
@@ -67,26 +71,54 @@ static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *expe
 
 static err_code too_little(const moebius_engine *g, size_t need, const char *for_what, struct err *e)
 {
-    return err_set(e, ERR_LIMIT, "%.1f MiB of memory are not enough: %s needs at least %.1f MiB (%zu bytes)",
-                   (double)g->options.ram_bytes / (1 << 20), for_what, (double)need / (1 << 20), need);
+    return err_set(e, ERR_LIMIT, "%.1f MiB of memory%s are not enough: %s needs at least %.1f MiB (%zu bytes)",
+                   (double)g->bound_bytes / (1 << 20), g->options.ram_bytes ? "" : ", what is free,", for_what,
+                   (double)need / (1 << 20), need);
+}
+
+/* The process's peak at most: as the options say, else what it has now and most of what is free. 0: no bound, as nobody
+ * knows what is free, or as the options exclude one. */
+static size_t choose_bound(const moebius_engine *g)
+{
+    size_t free_bytes = free_memory_bytes("");
+    if (g->options.ram_bytes)
+        return (size_t)g->options.ram_bytes;
+    if (free_bytes == SIZE_MAX || g->options.hugetlb || g->options.deterministic)
+        return 0;
+    return resident_bytes() + free_bytes - free_bytes / FREE_MARGIN_SHARE;
 }
 
 err_code engine_memory_bound(moebius_engine *g, struct err *e)
 {
     size_t dense, experts;
-    if (!g->options.ram_bytes)
+    g->bound_bytes = choose_bound(g);
+    if (!g->bound_bytes)
         return ERR_OK;
     TRY(least_bytes(g, &dense, &experts, e));
     g->overhead_bytes = resident_bytes() + MARGIN_BYTES;
-    if ((size_t)g->options.ram_bytes < g->overhead_bytes + dense + experts)
+    if (g->bound_bytes < g->overhead_bytes + dense + experts)
         return too_little(g, g->overhead_bytes + dense + experts, "this model, without a context,", e);
-    g->limit_bytes = (size_t)g->options.ram_bytes - g->overhead_bytes;
-    return enforce(g, e);
+    g->limit_bytes = g->bound_bytes - g->overhead_bytes;
+    err_code code = enforce(g, e);
+    return g->options.ram_bytes ? code : ERR_OK; /* of several engines the first is bound by what is free */
 }
 
 void engine_memory_release(moebius_engine *g)
 {
     lift(g);
+}
+
+/* Says once that experts are read while the model runs, though nobody asked for a bound. */
+static void note_streaming(moebius_engine *g)
+{
+    const moebius_engine_options *o = &g->options;
+    bool is_asked_for = o->ram_bytes || o->expert_ram_bytes || o->expert_ram_share > 0;
+    if (is_asked_for || g->has_noted_streaming || !g->model->experts || experts_all_resident(g->model->experts))
+        return;
+    g->has_noted_streaming = true;
+    log_line(&g->log, LOG_INFO,
+             "of %.2f GB of routed experts not all have room in the memory that is free: others are read when needed",
+             (double)experts_max_bytes(g->model->experts) / 1e9);
 }
 
 err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user, struct err *e), void *user,
@@ -110,5 +142,6 @@ err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user,
     if (need > g->limit_bytes)
         return too_little(g, need + g->overhead_bytes, "this session", e);
     reclaim(g, g->spare_bytes);
+    note_streaming(g);
     return ERR_OK;
 }
