@@ -30,21 +30,21 @@ struct event {
  * of a microsecond, and a loop of decode lasts a few dozen. */
 struct share {
     _Alignas(CACHE_LINE) struct event start; /* counts loops; a change starts one */
-    /* The tasks that the thread begins with and that nobody has taken yet, [first, end): end in the upper half. The
-     * thread takes the first, others the last. Who has taken one knows that the loop is open until it says that it is
-     * done, and so that fn and arg are the loop's, whenever it began to look. */
+    /* The tasks that the thread begins with and that no thread has taken yet, [first, end): end in the upper half. The
+     * thread takes the first, others the last. A thread that has taken a task knows that the loop lasts until it says
+     * that the task is done, and so that fn and arg are this loop's. */
     atomic_uint_least64_t tasks;
     _Atomic(pool_fn *) fn;
     _Atomic(void *) arg;
-    atomic_int_least64_t loop_ns; /* that loops of several threads took before */
-    atomic_int caller_cpu;        /* where the thread runs that runs the loop */
+    atomic_int_least64_t loop_ns; /* time that loops of several threads took before */
+    atomic_int caller_cpu;        /* that the thread runs on which runs the loop */
     atomic_short n_share;         /* of the loop */
-    atomic_bool is_throttled;     /* idle time says something: nobody has anything else to do */
+    atomic_bool may_throttle;     /* the loop only computes, on cores enough for all threads */
 
-    /* what it says in turn */
-    _Alignas(CACHE_LINE) atomic_size_t n_done; /* tasks, so far */
-    int64_t busy_ns;                           /* so far */
-    atomic_int_least64_t rest_ns;              /* between its tasks */
+    /* What the thread tells the one that runs loops. */
+    _Alignas(CACHE_LINE) atomic_size_t n_done; /* tasks so far */
+    int64_t busy_ns;                           /* time in tasks so far */
+    atomic_int_least64_t throttled_ns;         /* time slept by the throttle so far */
     struct throttle throttle;
     int node_first, node_end; /* the threads of its node */
 };
@@ -57,7 +57,7 @@ struct pool {
     size_t n_done;               /* tasks of all loops */
     void (*between)(void *user); /* NULL: nothing */
     void *between_user;
-    int64_t thread_ns, loop_ns; /* of loops of several threads */
+    int64_t thread_ns, loop_ns; /* time of loops of several threads: of all their threads, of the loops */
     bool is_throttled;
     atomic_bool stop;
     int n_cpu; /* that the process may use */
@@ -122,7 +122,7 @@ static void call_between(struct pool *p)
         p->between(p->between_user);
 }
 
-/* The i-th share that a thread looks at, of n_share: its own, those of its node, the others. */
+/* The i-th of n_share shares that a thread takes tasks from: its own, those of its node, the others. */
 static struct share *ith_share(const struct pool *p, int thread, int i, int n_share)
 {
     int first = p->shares[thread].node_first, end = p->shares[thread].node_end;
@@ -130,12 +130,13 @@ static struct share *ith_share(const struct pool *p, int thread, int i, int n_sh
     return &p->shares[i < n ? first + (thread - first + i) % n : (first + i) % n_share];
 }
 
-static bool is_tired(const struct share *s)
+static bool must_sleep(const struct share *s)
 {
-    return s->throttle.rests_until_ns && throttle_is_due(&s->throttle, &(struct throttle_clock){.now_ns = clock_ns()});
+    return s->throttle.throttled_until_ns &&
+           throttle_is_due(&s->throttle, &(struct throttle_clock){.now_ns = clock_ns()});
 }
 
-/* Lets the caller know of n tasks more. */
+/* Tells the thread that runs the loop that n more tasks are done. */
 static void say_done(struct pool *p, struct share *own, size_t n)
 {
     atomic_store(&own->n_done, atomic_load_explicit(&own->n_done, memory_order_relaxed) + n);
@@ -145,7 +146,8 @@ static void say_done(struct pool *p, struct share *own, size_t n)
     event_wake(&p->done);
 }
 
-/* A thread's own share, then what others have not got to. True: it leaves that to them, to rest. */
+/* Runs the thread's own share, then tasks that others have not begun. True: the throttle wants the thread to sleep,
+ * and the others take its tasks. */
 static bool run_tasks(struct pool *p, int thread)
 {
     struct share *own = &p->shares[thread];
@@ -161,7 +163,7 @@ static bool run_tasks(struct pool *p, int thread)
             if (thread == 0)
                 call_between(p);
             else
-                leaves = is_tired(own);
+                leaves = must_sleep(own);
         }
     }
     if (n_done) {
@@ -171,8 +173,8 @@ static bool run_tasks(struct pool *p, int thread)
     return leaves;
 }
 
-/* Waits for a change. A single worker has nothing to do in the middle of loops only if the caller has lost its core,
- * and then should make room: for it such sleep counts as lost. */
+/* Waits for a change. Where there is one worker, it has nothing to do in the middle of loops only when the caller has
+ * lost its core; the worker should then make room, so that its sleep counts as lost time. */
 static void wait_change(struct worker *w, struct event *ev, unsigned seen, int n_spin)
 {
     int64_t slept_ns = event_wait(ev, seen, n_spin);
@@ -180,25 +182,25 @@ static void wait_change(struct worker *w, struct event *ev, unsigned seen, int n
         w->pool->shares[w->index].throttle.slept_ns += slept_ns;
 }
 
-/* Sleeps, if it is time to, and sees to it that who works in bursts doesn't do so where the caller works. */
+/* Sleeps when the throttle says so. A throttled thread leaves the core that the caller runs on. */
 static void throttle_thread(struct share *own)
 {
     struct throttle_clock now = {.now_ns = clock_ns(),
                                  .loop_ns = atomic_load_explicit(&own->loop_ns, memory_order_relaxed)};
-    if (!atomic_load_explicit(&own->is_throttled, memory_order_relaxed))
+    if (!atomic_load_explicit(&own->may_throttle, memory_order_relaxed))
         own->throttle = (struct throttle){0};
     else if (throttle_is_due(&own->throttle, &now)) {
         now.run_ns = clock_thread_ns();
-        int64_t rest_ns = throttle_rest_ns(&own->throttle, &now);
-        if (rest_ns > 0)
-            clock_sleep_ns(rest_ns);
-        atomic_fetch_add_explicit(&own->rest_ns, rest_ns, memory_order_relaxed);
+        int64_t sleep_ns = throttle_sleep_ns(&own->throttle, &now);
+        if (sleep_ns > 0)
+            clock_sleep_ns(sleep_ns);
+        atomic_fetch_add_explicit(&own->throttled_ns, sleep_ns, memory_order_relaxed);
     }
-    if (own->throttle.rests_until_ns && cpu_here() == atomic_load_explicit(&own->caller_cpu, memory_order_relaxed))
+    if (own->throttle.throttled_until_ns && cpu_here() == atomic_load_explicit(&own->caller_cpu, memory_order_relaxed))
         cpu_leave();
 }
 
-/* Asks for the lines at a loop's argument, all at once and not one when the one before has come. */
+/* Prefetches the cache lines at a loop's argument, all at once. */
 static void ask_for_arg(const struct share *own)
 {
     enum { N_LINE = 8 };
@@ -212,7 +214,7 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     struct pool *p = w->pool;
     struct share *own = &p->shares[w->index];
-    bool is_late = false; /* for a loop that it has left */
+    bool is_late = false; /* the throttle made the thread leave a loop, which may not be over */
     for (unsigned seen = 0, n_used;;) {
         if (!is_late)
             wait_change(w, &own->start, seen, atomic_load_explicit(&p->n_spin, memory_order_relaxed));
@@ -223,7 +225,7 @@ static void *worker_main(void *arg)
             wait_change(w, &p->n_used, n_used, 0);
         if (atomic_load_explicit(&p->stop, memory_order_acquire))
             return NULL;
-        is_late = run_tasks(p, w->index); /* who comes too late finds no tasks, or those of the next loop */
+        is_late = run_tasks(p, w->index); /* a late thread finds no tasks, or those of the next loop */
     }
 }
 
@@ -328,7 +330,7 @@ void pool_use(struct pool *p, int n)
     assert(n >= 1 && n <= p->n_threads);
     if (n == pool_n_used(p))
         return;
-    /* more threads than processors: who spins keeps another from working */
+    /* with more threads than processors a spinning thread keeps another from working */
     atomic_store_explicit(&p->n_spin, n <= p->n_cpu ? N_SPIN : 0, memory_order_relaxed);
     atomic_store(&p->n_used.value, (unsigned)n);
     event_wake(&p->n_used);
@@ -344,7 +346,7 @@ struct pool_times pool_times(const struct pool *p)
     struct pool_times t = {.thread_ns = p->thread_ns};
     for (int i = 0; i < p->n_threads; i++) {
         t.busy_ns += p->shares[i].busy_ns;
-        t.rest_ns += atomic_load_explicit(&p->shares[i].rest_ns, memory_order_relaxed);
+        t.throttled_ns += atomic_load_explicit(&p->shares[i].throttled_ns, memory_order_relaxed);
     }
     return t;
 }
@@ -354,7 +356,7 @@ struct loop {
     pool_fn *fn;
     void *arg;
     int n_share, caller_cpu;
-    bool is_throttled;
+    bool may_throttle;
 };
 
 static struct loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n_share)
@@ -363,7 +365,7 @@ static struct loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n
                          .arg = arg,
                          .n_share = n_share,
                          .caller_cpu = cpu_here(),
-                         .is_throttled = p->is_throttled && !p->between && pool_n_used(p) <= p->n_cpu};
+                         .may_throttle = p->is_throttled && !p->between && pool_n_used(p) <= p->n_cpu};
 }
 
 /* Threads [first, end) begin with equal shares of the tasks [from, to). */
@@ -378,7 +380,7 @@ static void share_out(struct pool *p, const struct loop *l, int first, int end, 
         atomic_store_explicit(&s->n_share, (short)l->n_share, memory_order_relaxed);
         atomic_store_explicit(&s->caller_cpu, l->caller_cpu, memory_order_relaxed);
         atomic_store_explicit(&s->loop_ns, p->loop_ns, memory_order_relaxed);
-        atomic_store_explicit(&s->is_throttled, l->is_throttled, memory_order_relaxed);
+        atomic_store_explicit(&s->may_throttle, l->may_throttle, memory_order_relaxed);
         atomic_store_explicit(&s->tasks, (from + n_tasks * (i + 1) / n) << 32 | (from + n_tasks * i / n),
                               memory_order_release);
         atomic_store_explicit(&s->start.value, n_started + 1, memory_order_release);
@@ -411,7 +413,7 @@ static void wait_done(struct pool *p)
 /* The loop itself, of n_tasks, once they are shared out. */
 static void run_shares(struct pool *p, int n_share, size_t n_tasks, int64_t begin_ns)
 {
-    atomic_thread_fence(memory_order_seq_cst); /* who doesn't see the change is seen to sleep */
+    atomic_thread_fence(memory_order_seq_cst); /* a thread that doesn't see the change is seen to sleep */
     for (int i = 1; i < n_share; i++)
         event_wake(&p->shares[i].start);
     p->n_done += n_tasks;

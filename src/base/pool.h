@@ -3,9 +3,9 @@
  * The engine makes the pool and passes it down; there is no global one. Each thread begins with an equal share of the
  * tasks, neighbours in ascending order, so that who walks through memory walks on; when it has done its own it takes
  * others' from the end, so that a slow core delays the loop by one task and not by a share. A thread that gets no core
- * in time is not waited for. Waiters spin for a few microseconds and then sleep, and where that is asked for a thread
- * that another program keeps from its core works in bursts (base/throttle.h), so that a busy machine slows us down in
- * proportion and no more.
+ * in time is not waited for. Waiters spin for a few microseconds and then sleep, and a thread that shares its core with
+ * another program can be throttled (base/throttle.h), so that a busy machine slows the pool down in proportion and no
+ * more.
  *
  * On a machine with several memory nodes threads are numbered node by node, so that neighbouring tasks are a node's,
  * and take over tasks of their own node first (base/topology.h). */
@@ -50,15 +50,16 @@ void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
 void pool_use(struct pool *p, int n);
 int pool_n_used(const struct pool *p);
 
-/* Whether a thread that another program keeps from its core works in bursts. Off at first; for loops that compute: of a
- * thread that waits for a drive, or for its memory's pages, the clocks say the same. */
+/* Whether threads that share their core with another program are throttled. Off at first. For loops that only compute:
+ * a thread that waits for a drive or for pages of memory looks the same to the clocks. */
 void pool_set_throttled(struct pool *p, bool is_throttled);
 
-/* Of loops that several threads ran: how long they took, times the threads, and what of that threads had tasks. They
- * have none when they wait for one that lost its core in the middle of a task, or when they rest; how long they rested.
- */
+/* Times of loops that several threads ran. Threads have no tasks while they wait for one that lost its core, and while
+ * they are throttled. */
 struct pool_times {
-    int64_t thread_ns, busy_ns, rest_ns;
+    int64_t thread_ns;    /* of all threads, from the loops' beginnings to their ends */
+    int64_t busy_ns;      /* of that, in tasks */
+    int64_t throttled_ns; /* of that, asleep by the throttle */
 };
 struct pool_times pool_times(const struct pool *p);
 

@@ -16,19 +16,19 @@ struct throttle_clock {
     int64_t loop_ns; /* loops took that long so far */
 };
 
-/* Of one thread; zeros at first, and to begin anew. */
+/* The state of one thread. Zeros: no other program is known of. */
 struct throttle {
-    struct throttle_clock begin; /* of the stretch in hand; zeros: none */
-    int64_t slept_ns;            /* of the stretch, for want of work: its owner adds to it */
-    int64_t rests_until_ns;      /* 0: it doesn't rest */
-    int64_t term_ns;             /* how long it rests once it does; 0: the last look found no need, */
-    bool has_lost;               /* or need for the first time, which may have been a moment's */
+    struct throttle_clock begin; /* when the interval in hand began; zeros: there is none */
+    int64_t slept_ns;            /* sleep for want of work in the interval; the pool adds to it */
+    int64_t throttled_until_ns;  /* until then the thread runs in bursts; 0: it is not throttled */
+    int64_t term_ns;             /* how long it was throttled last; 0: the last check found no other program */
+    bool has_lost;               /* the last check found that the thread had lost its core */
 };
 
-/* The stretch is long enough for throttle_rest_ns. Of the clock, run_ns doesn't matter. */
+/* Whether the interval is long enough for throttle_sleep_ns. The clock's run_ns is not used. */
 bool throttle_is_due(const struct throttle *c, const struct throttle_clock *now);
 
-/* Ends the stretch and begins another. Returns how long to sleep first; 0: not at all. */
-int64_t throttle_rest_ns(struct throttle *c, const struct throttle_clock *now);
+/* Ends the interval and begins another. Returns how long the thread should sleep before that; 0: not at all. */
+int64_t throttle_sleep_ns(struct throttle *c, const struct throttle_clock *now);
 
 #endif

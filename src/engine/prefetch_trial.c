@@ -1,7 +1,7 @@
 #include "engine/prefetch_trial.h"
 
 /* A trial alternates short blocks, so that both ways see the same text; it is repeated because text and cache change.
- * As reading ahead mostly pays, it is on until the first trial, which comes late enough for short runs to be spared. */
+ * As prefetching mostly pays, it is on until the first trial, which comes late enough to spare short runs. */
 enum { BLOCK_TOK = 8, N_BLOCK = 8, TRIAL_TOK = BLOCK_TOK * N_BLOCK, FIRST_TOK = 192, PERIOD_TOK = 1024 };
 
 /* The place in a trial, or -1. */

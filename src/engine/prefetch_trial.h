@@ -1,4 +1,5 @@
-/* Whether to read ahead: where wrong guesses cost more than right ones save, a trial tells. */
+/* Whether to prefetch experts while decoding: a trial, repeated now and then, tells whether right guesses save more
+ * than wrong ones cost. */
 #ifndef ENGINE_PREFETCH_TRIAL_H
 #define ENGINE_PREFETCH_TRIAL_H
 
@@ -6,13 +7,14 @@
 
 struct prefetch_trial {
     moebius_prefetch mode;
-    int64_t n_tok; /* decoded */
-    bool is_single, is_on;
-    bool loses;          /* what the last trial found */
-    int64_t tried_ns[2]; /* tokens without and with */
+    int64_t n_tok;       /* decoded so far */
+    bool is_single;      /* the forward pass in hand is of a single token */
+    bool is_on;          /* and prefetches */
+    bool loses;          /* the last trial found tokens without prefetching faster */
+    int64_t tried_ns[2]; /* the trial's time of tokens without and with prefetching */
 };
 
-/* Before and after a chunk: whether to read ahead in it, and how long it took. */
+/* Before a forward pass: whether to prefetch in it. After it: how long it took. */
 bool prefetch_trial_begin(struct prefetch_trial *p, bool is_single_token);
 void prefetch_trial_end(struct prefetch_trial *p, int64_t n_ns);
 

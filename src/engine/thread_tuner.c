@@ -1,9 +1,8 @@
 #include "engine/thread_tuner.h"
 
-/* Tokens are compared in blocks: one with another number of threads with those before and after it, as what disturbs a
- * machine for a moment would otherwise decide. What is faster by less than a thirtieth is noise. Threads that lose
- * their cores begin to work in bursts within the first block, of tokens of 10 ms and more, so the first trial waits for
- * the second. */
+/* Tokens are compared in blocks: a block with another number of threads with those before and after it, so that a
+ * moment's disturbance doesn't decide. A gain of less than a thirtieth is noise. Threads that lose their cores are
+ * throttled within the first block, of tokens of 10 ms and more, so that the first trial waits for the second. */
 enum { BLOCK_TOK = 8, SETTLED = 1, LEAST_PATIENCE = 2, MOST_PATIENCE = 128, IDLE_PERCENT = 25, GAIN_SHARE = 30 };
 
 void thread_tuner_init(struct thread_tuner *c, int n_threads, int n_cpu)

@@ -253,14 +253,14 @@ static void pool_rests_only_where_that_is_asked_for(void **state)
         struct tally t = {.max_thread = 2};
         assert_int_equal(pool_create(&p, 2, &e), ERR_OK);
         pool_set_throttled(p, is_throttled);
-        bool may_rest = is_throttled && cpu_n_available() > 1;
-        for (int round = 0; round < (may_rest ? 50 : 2) && pool_times(p).rest_ns == 0; round++) {
+        bool may_throttle = is_throttled && cpu_n_available() > 1;
+        for (int round = 0; round < (may_throttle ? 50 : 2) && pool_times(p).throttled_ns == 0; round++) {
             for (int i = 0; i < 4; i++)
                 pool_run(p, 6, wait_task, &t);
             for (int i = 0; i < 10; i++)
                 pool_run(p, 1000, count_task_slowly, &t);
         }
-        assert_int_equal(pool_times(p).rest_ns > 0, may_rest);
+        assert_int_equal(pool_times(p).throttled_ns > 0, may_throttle);
         pool_close(&p);
     }
 }
@@ -282,7 +282,7 @@ static void pool_works_in_bursts_beside_others(void **state)
             pool_run(p, 1000, count_task_slowly, &t);
             for (size_t i = 0; i < 1000; i++)
                 assert_int_equal(t.hits[i], 1);
-            more -= pool_times(p).rest_ns > 0;
+            more -= pool_times(p).throttled_ns > 0;
             assert_true(clock_ns() < give_up_ns);
         }
         pool_close(&p);

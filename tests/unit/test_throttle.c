@@ -21,12 +21,12 @@ struct machine {
 static void work(struct machine *m, int64_t n_ms, bool is_shared)
 {
     for (int64_t end_ns = m->clock.now_ns + n_ms * MS; m->clock.now_ns < end_ns;) {
-        int64_t rest_ns = throttle_is_due(&m->throttle, &m->clock) ? throttle_rest_ns(&m->throttle, &m->clock) : 0,
-                away_ns = rest_ns;
-        assert_true(rest_ns >= 0);
-        m->n_rests += rest_ns > 0;
-        m->rested_ns += rest_ns;
-        if (rest_ns > 0) {
+        int64_t sleep_ns = throttle_is_due(&m->throttle, &m->clock) ? throttle_sleep_ns(&m->throttle, &m->clock) : 0,
+                away_ns = sleep_ns;
+        assert_true(sleep_ns >= 0);
+        m->n_rests += sleep_ns > 0;
+        m->rested_ns += sleep_ns;
+        if (sleep_ns > 0) {
             m->slice_ns = 0;
         } else if (is_shared && m->slice_ns >= SLICE_NS) {
             m->slice_ns = 0;
@@ -115,7 +115,7 @@ static void a_new_pace_begins_when_it_is_first_asked(void **state)
 {
     struct machine m = {.clock = {.now_ns = 90000 * (int64_t)MS, .run_ns = 100, .loop_ns = 20000 * (int64_t)MS}};
     assert_true(throttle_is_due(&m.throttle, &m.clock));
-    assert_int_equal(throttle_rest_ns(&m.throttle, &m.clock), 0);
+    assert_int_equal(throttle_sleep_ns(&m.throttle, &m.clock), 0);
     assert_false(m.throttle.has_lost);
     assert_false(throttle_is_due(&m.throttle, &m.clock));
 }
@@ -133,11 +133,11 @@ static void time_before_a_stretch_is_not_lost_in_it(void **state)
 
 static void what_was_lost_is_not_rested_again(void **state)
 {
-    struct throttle c = {.begin.now_ns = MS, .rests_until_ns = 1000 * MS};
-    assert_int_equal(throttle_rest_ns(&c, &(struct throttle_clock){MS * 3 / 2, MS / 2, 0}), MS * 7 / 10);
+    struct throttle c = {.begin.now_ns = MS, .throttled_until_ns = 1000 * MS};
+    assert_int_equal(throttle_sleep_ns(&c, &(struct throttle_clock){MS * 3 / 2, MS / 2, 0}), MS * 7 / 10);
     assert_int_equal(c.begin.now_ns, MS * 22 / 10);
-    assert_int_equal(throttle_rest_ns(&c, &(struct throttle_clock){7 * MS, MS, 0}), 0);
-    assert_int_equal(throttle_rest_ns(&c, &(struct throttle_clock){900 * MS, 800 * MS, 0}),
+    assert_int_equal(throttle_sleep_ns(&c, &(struct throttle_clock){7 * MS, MS, 0}), 0);
+    assert_int_equal(throttle_sleep_ns(&c, &(struct throttle_clock){900 * MS, 800 * MS, 0}),
                      10 * MS); /* a long task's */
 }
 
