@@ -45,7 +45,7 @@ enum { MOEBIUS_ERROR_BYTES = 768 };
 
 typedef struct moebius_error {
     moebius_status status;
-    char text[MOEBIUS_ERROR_BYTES]; /* one sentence, no final newline */
+    char text[MOEBIUS_ERROR_BYTES]; /* a sentence in one line, whose control characters are spelled out (\x1b) */
 } moebius_error;
 
 /* "0.1.0", and what this build contains, for people. */
@@ -106,7 +106,8 @@ typedef struct moebius_engine_options {
     bool deterministic; /* runs with cache-aware routing (moebius_car) can be repeated to the bit: it goes by what a
                            cache of the same size would hold, whenever reads end, and nothing is read on a guess.
                            Refused with ram_bytes, which leaves the number of experts in memory to the moment */
-    void (*log)(void *user, enum moebius_log_level level, const char *line); /* NULL: silence */
+    /* NULL: silence. Lines are as printable as moebius_error's sentences */
+    void (*log)(void *user, enum moebius_log_level level, const char *line);
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* while loading; NULL; from any thread */
     void *user;
 } moebius_engine_options;

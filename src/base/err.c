@@ -1,8 +1,9 @@
 #include "base/err.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "base/printable.h"
 
 #undef err_set /* err.h wraps them for the analyzer */
 #undef err_nomem
@@ -13,7 +14,7 @@ err_code err_set(struct err *e, err_code code, const char *fmt, ...)
         va_list args;
         va_start(args, fmt);
         e->code = code;
-        vsnprintf(e->text, sizeof e->text, fmt, args);
+        (void)printable_format(e->text, sizeof e->text, fmt, args);
         va_end(args);
     }
     return code;
@@ -26,14 +27,16 @@ err_code err_prefix(struct err *e, const char *fmt, ...)
     char prefix[ERR_TEXT_BYTES];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(prefix, sizeof prefix - 2, fmt, args);
+    bool is_whole = printable_format(prefix, sizeof prefix - 2, fmt, args);
     va_end(args);
-    if (n < 0 || (size_t)n >= sizeof prefix - 2)
+    if (!is_whole)
         return e->code;
-    memcpy(prefix + n, ": ", 2);
-    size_t shift = (size_t)n + 2, kept = strlen(e->text);
-    if (kept > sizeof e->text - 1 - shift) /* the end of a long sentence gives way */
+    strcat(prefix, ": ");
+    size_t shift = strlen(prefix), kept = strlen(e->text);
+    if (kept > sizeof e->text - 1 - shift) { /* the end of a long sentence gives way */
         kept = sizeof e->text - 1 - shift;
+        kept -= printable_unfinished(e->text, kept);
+    }
     memmove(e->text + shift, e->text, kept);
     memcpy(e->text, prefix, shift);
     e->text[shift + kept] = '\0';

@@ -17,7 +17,7 @@ enum { ERR_TEXT_BYTES = 768 };
 
 struct err {
     err_code code;
-    char text[ERR_TEXT_BYTES]; /* a sentence without a final newline; empty while code is ERR_OK */
+    char text[ERR_TEXT_BYTES]; /* one printable line (base/printable.h), a sentence; empty while code is ERR_OK */
 };
 
 #if defined(__GNUC__)
@@ -28,7 +28,8 @@ struct err {
 #define MUST_USE
 #endif
 
-/* Fills `e` (which may be NULL) and returns `code`, so that a failing function can `return err_set(...)`. */
+/* Fills `e` (which may be NULL) and returns `code`, so that a failing function can `return err_set(...)`. What comes
+ * from files or users may go into the sentence as it is. */
 err_code err_set(struct err *e, err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* Puts "PREFIX: " before the sentence already in `e`; returns e->code. */

@@ -12,7 +12,7 @@ struct log {
     void *user;
 };
 
-/* One line, without its newline. `l` may be NULL. */
+/* One line, without its newline, made printable as err_set does it. `l` may be NULL. */
 void log_line(const struct log *l, enum log_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

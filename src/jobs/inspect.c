@@ -9,24 +9,6 @@
 
 enum { PIECE_WEIGHTS = 1 << 16 }; /* decoded at a time */
 
-size_t inspect_utf8_length(const char *s, size_t n)
-{
-    const unsigned char *u = (const unsigned char *)s;
-    if (u[0] < 0x80)
-        return 1;
-    size_t length = u[0] >= 0xc2 && u[0] <= 0xdf ? 2 : (u[0] & 0xf0) == 0xe0 ? 3 : u[0] >= 0xf0 && u[0] <= 0xf4 ? 4 : 0;
-    if (length == 0 || length > n)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((u[i] & 0xc0) != 0x80)
-            return 0;
-    /* overlong forms, surrogates, and beyond U+10FFFF (RFC 3629) */
-    if ((u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf0 && u[1] < 0x90) ||
-        (u[0] == 0xf4 && u[1] > 0x8f))
-        return 0;
-    return length;
-}
-
 struct inspect_type_text inspect_type_name(uint32_t type_id, const struct quant_info *info)
 {
     struct inspect_type_text out;

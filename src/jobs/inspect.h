@@ -9,8 +9,8 @@
 #include "base/err.h"
 
 /* Prints the model at `path` (any part of a split set) to `out`, as text or as one JSON object. With
- * `tensor_name` (else NULL) only that tensor: its shape, first values and statistics. Strings that are not
- * UTF-8 are shown with U+FFFD in place of what is invalid, in both forms. */
+ * `tensor_name` (else NULL) only that tensor: its shape, first values and statistics. Strings are printable in the text
+ * (base/printable.h); in JSON, U+FFFD stands for what is not UTF-8. */
 MUST_USE err_code inspect_print(FILE *out, const char *path, bool json, const char *tensor_name, struct err *e);
 
 #endif

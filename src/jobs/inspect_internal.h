@@ -66,9 +66,6 @@ MUST_USE err_code inspect_json_model(FILE *out, const struct gguf *g, const stru
 MUST_USE err_code inspect_json_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,
                                       const struct inspect_stats *stats, struct err *e);
 
-/* The bytes of the UTF-8 character at s (1 to 4, n > 0), or 0 when there is no valid one. */
-size_t inspect_utf8_length(const char *s, size_t n);
-
 /* "Q4_K", or "type 158 (unknown)". */
 struct inspect_type_text {
     char s[32];

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "base/printable.h"
 #include "jobs/inspect_internal.h"
 
 /* In all of this file: a NULL from jansson (no memory) is passed on and fails in the end, where the object
@@ -40,7 +41,7 @@ static char *clean(const char *s, size_t n, size_t *out_n)
     if (!out)
         return NULL;
     for (size_t i = 0; i < n;) {
-        size_t length = inspect_utf8_length(s + i, n - i);
+        size_t length = printable_utf8_length(s + i, n - i);
         memcpy(out + at, length ? s + i : "\xef\xbf\xbd", length ? length : 3);
         at += length ? length : 3;
         i += length ? length : 1;

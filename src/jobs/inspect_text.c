@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "jobs/inspect_internal.h"
 
 enum {
@@ -45,31 +46,29 @@ static struct count_text show_size(uint64_t n)
     return out;
 }
 
-/* A string in quotes, at most max_chars of it. A file's bytes must not steer the terminal: control characters
- * are escaped, and so is DEL; what is no UTF-8 becomes U+FFFD. */
+/* A string in quotes, at most max_chars of it. */
 static void print_string(FILE *out, struct gguf_string s, int max_chars)
 {
     size_t i = 0;
     fputc('"', out);
     for (int n = 0; i < s.n && n < max_chars; n++) {
-        size_t length = inspect_utf8_length(s.s + i, s.n - i);
-        unsigned char c = (unsigned char)s.s[i];
-        bool is_c1 = length == 2 && c == 0xc2 && (unsigned char)s.s[i + 1] < 0xa0; /* U+0080..U+009F */
-        if (length == 0)
-            fputs("\xef\xbf\xbd", out);
-        else if (c == '\n')
-            fputs("\\n", out);
-        else if (c < 0x20 || c == 0x7f)
-            fprintf(out, "\\x%02x", c);
-        else if (is_c1)
-            fprintf(out, "\\u%04x", (unsigned char)s.s[i + 1]);
-        else
-            fwrite(s.s + i, 1, length, out);
-        i += length ? length : 1;
+        struct printable p = printable_next(s.s + i, s.n - i);
+        fputs(p.shown, out);
+        i += p.n_bytes;
     }
     fputc('"', out);
     if (i < s.n)
         fprintf(out, "... (%s bytes)", show_count(s.n).s);
+}
+
+static void print_path(FILE *out, const char *path)
+{
+    for (size_t n = strlen(path); n;) {
+        struct printable p = printable_next(path, n);
+        fputs(p.shown, out);
+        path += p.n_bytes;
+        n -= p.n_bytes;
+    }
 }
 
 static void print_value(FILE *out, const struct gguf_value *v, int max_chars);
@@ -323,9 +322,10 @@ static void print_token(FILE *out, const struct model_facts *f, const struct ins
 
 void inspect_text_model(FILE *out, const struct gguf *g, const struct model_facts *f, const struct inspect_layout *l)
 {
-    for (int i = 0; i < gguf_n_files(g); i++)
-        fprintf(out, "%s  %s (%s bytes)\n", gguf_file_path(g, i), show_size(gguf_file_bytes(g, i)).s,
-                show_count(gguf_file_bytes(g, i)).s);
+    for (int i = 0; i < gguf_n_files(g); i++) {
+        print_path(out, gguf_file_path(g, i));
+        fprintf(out, "  %s (%s bytes)\n", show_size(gguf_file_bytes(g, i)).s, show_count(gguf_file_bytes(g, i)).s);
+    }
     fprintf(out, "GGUF version %d, alignment %" PRIu64 ", %" PRIu64 " metadata entries, %" PRIu64 " tensors\n",
             gguf_version(g), gguf_alignment(g), gguf_n_kv(g), gguf_n_tensors(g));
     print_metadata(out, g);
@@ -351,7 +351,8 @@ void inspect_text_tensor(FILE *out, const struct gguf *g, const struct gguf_tens
     print_label(out, "type");
     fprintf(out, "%s\n", inspect_type_name(t->type_id, t->info).s);
     print_label(out, "file");
-    fprintf(out, "%s, at byte %" PRIu64 "\n", gguf_file_path(g, t->file), t->offset);
+    print_path(out, gguf_file_path(g, t->file));
+    fprintf(out, ", at byte %" PRIu64 "\n", t->offset);
     if (!t->info)
         return;
     print_bytes(out, "size", t->n_bytes);

@@ -10,6 +10,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "gguf/gguf_writer.h"
 #include "jobs/quantize_internal.h"
 #include "jobs/quantize_mix.h"
@@ -20,6 +21,7 @@
 static void report_tensor(struct quantize *z, const struct job *j)
 {
     int layer;
+    char name[PRINTABLE_FORMAT_BYTES];
     struct sums s = j->sums, *u = &z->by_use[gguf_tensor_use(j->t, &layer)];
     for (size_t i = j->first_piece; i < j->first_piece + j->n_piece; i++) { /* in this order, whoever made them */
         s.error += z->part.pieces[i].error;
@@ -31,9 +33,10 @@ static void report_tensor(struct quantize *z, const struct job *j)
     u->n_byte += s.n_byte;
     if (j->to == j->t->info)
         return;
-    fprintf(z->report, "%-40s %-7s error %.5f%s%s%s\n", j->t->name, j->to->name,
-            s.size > 0 ? sqrt(s.error / s.size) : 0, j->wanted ? ", since its rows don't divide into blocks of " : "",
-            j->wanted ? j->wanted->name : "", z->imatrix && !j->importance ? ", no importances" : "");
+    (void)printable_line(j->t->name, strlen(j->t->name), name, sizeof name);
+    fprintf(z->report, "%-40s %-7s error %.5f%s%s%s\n", name, j->to->name, s.size > 0 ? sqrt(s.error / s.size) : 0,
+            j->wanted ? ", since its rows don't divide into blocks of " : "", j->wanted ? j->wanted->name : "",
+            z->imatrix && !j->importance ? ", no importances" : "");
     fflush(z->report);
 }
 

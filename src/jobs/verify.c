@@ -135,15 +135,14 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
 static void tell(struct verify *v, const struct piece *p, const char *sentence)
 {
     static const char *const parts[STORE_N_PART] = {", gate", ", up", ", down"};
-    char what[320], text[ERR_TEXT_BYTES + 400];
+    struct err e;
     if (p->tensor)
-        snprintf(what, sizeof what, "tensor \"%.255s\"", p->tensor);
+        err_set(&e, ERR_CHECK, "tensor \"%s\": %s", p->tensor, sentence);
     else
-        snprintf(what, sizeof what, "layer %d, expert %d%s", p->layer, p->expert, parts[p->part]);
-    snprintf(text, sizeof text, "%s: %s", what, sentence);
+        err_set(&e, ERR_CHECK, "layer %d, expert %d%s: %s", p->layer, p->expert, parts[p->part], sentence);
     pthread_mutex_lock(&v->lock);
     v->n_damaged++;
-    v->p->damaged(v->p->user, text);
+    v->p->damaged(v->p->user, e.text);
     pthread_mutex_unlock(&v->lock);
 }
 
