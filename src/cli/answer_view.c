@@ -4,18 +4,21 @@ void answer_view_write(void *user, moebius_reply_part part, const char *text, si
 {
     struct answer_view *v = user;
     bool reasoning = part == MOEBIUS_REPLY_REASONING;
+    if (reasoning != v->in_reasoning)
+        text_out_end(v->out);
     if (reasoning && !v->in_reasoning)
-        fputs(v->styled ? "\033[2m" : "[reasoning]\n", v->out);
+        fputs(v->styled ? "\033[2m" : "[reasoning]\n", v->out->stream);
     if (!reasoning && v->in_reasoning)
-        fputs(v->styled ? "\033[0m\n" : "\n[answer]\n", v->out);
+        fputs(v->styled ? "\033[0m\n" : "\n[answer]\n", v->out->stream);
     v->in_reasoning = reasoning;
-    fwrite(text, 1, n, v->out);
-    fflush(v->out);
+    text_out_write(v->out, text, n);
+    fflush(v->out->stream);
 }
 
 void answer_view_end(struct answer_view *v)
 {
-    fputs(v->in_reasoning && v->styled ? "\033[0m\n" : "\n", v->out);
+    text_out_end(v->out);
+    fputs(v->in_reasoning && v->styled ? "\033[0m\n" : "\n", v->out->stream);
     v->in_reasoning = false;
-    fflush(v->out);
+    fflush(v->out->stream);
 }

@@ -1,14 +1,14 @@
-/* Shows an answer as it comes, its reasoning apart: dimmed on a terminal, between marks elsewhere. */
+/* Shows an answer as it comes, its reasoning apart: dimmed where that may be, else between marks. */
 #ifndef CLI_ANSWER_VIEW_H
 #define CLI_ANSWER_VIEW_H
 
 #include <stdbool.h>
-#include <stdio.h>
 
+#include "cli/text_out.h"
 #include "moebius/moebius.h"
 
 struct answer_view {
-    FILE *out;
+    struct text_out *out; /* borrowed */
     bool styled;
     bool in_reasoning; /* what is on the screen last */
 };

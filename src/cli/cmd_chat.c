@@ -9,6 +9,7 @@
 #include "cli/conversation.h"
 #include "cli/line_editor.h"
 #include "cli/stats.h"
+#include "cli/terminal.h"
 
 enum { DEFAULT_CTX = 8192 };
 
@@ -19,7 +20,8 @@ struct chat {
     struct model_options model;
     struct sampling_options sampling;
     struct cli_vars vars;
-    const char *template, *system;
+    const char *template, *system, *color;
+    bool raw;
     int64_t n;
 
     struct opened opened;
@@ -27,13 +29,14 @@ struct chat {
     moebius_sampler *sampler;
     struct conversation talk;
     struct line_editor *editor;
+    struct text_out out;
     struct answer_view view;
     bool interactive;
 };
 
 static void note(const struct chat *c, const char *text)
 {
-    fprintf(stderr, c->interactive ? "\033[2m[%s]\033[0m\n" : "[%s]\n", text);
+    fprintf(stderr, terminal_has_style(stderr, c->color) ? "\033[2m[%s]\033[0m\n" : "[%s]\n", text);
 }
 
 /* ---- commands ------------------------------------------------------------------------------------------------ */
@@ -67,12 +70,16 @@ static void print_stats(const struct chat *c)
     stats_print_car(c->opened.engine, stdout);
 }
 
+/* "": shows it; "-": takes it away. */
 static err_code set_system(struct chat *c, const char *text, struct err *e)
 {
     const char *now = conversation_system(&c->talk);
     if (*text)
         return conversation_set_system(&c->talk, strcmp(text, "-") ? text : "", e);
-    puts(now ? now : "there is no system message: /system TEXT sets one");
+    now = now ? now : "there is no system message: /system TEXT sets one";
+    text_out_write(&c->out, now, strlen(now));
+    text_out_end(&c->out);
+    putchar('\n');
     return ERR_OK;
 }
 
@@ -228,7 +235,8 @@ static err_code prepare(struct chat *c, struct err *e)
     if (c->system)
         TRY(conversation_set_system(&c->talk, c->system, e));
     c->interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    c->view = (struct answer_view){.out = stdout, .styled = isatty(STDOUT_FILENO)};
+    text_out_open(&c->out, stdout, c->raw);
+    c->view = (struct answer_view){.out = &c->out, .styled = terminal_has_style(stdout, c->color)};
     TRY(line_editor_open(&c->editor, c->interactive, e));
     if (c->interactive)
         note(c, "/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends");
@@ -247,6 +255,8 @@ static int run(const struct command *c, int argc, char **argv)
         {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0},
         {"-n", OPT_INT, &chat.n, "N", "tokens of an answer at most; -1: as many as it takes", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N", "context; the model's, up to 8192", 16, 1 << 30, 0},
+        RAW_OPTION(chat.raw),
+        COLOR_OPTION(chat.color),
         SAMPLING_OPTIONS(chat.sampling),
     };
     struct err e = {0};

@@ -1,7 +1,6 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -9,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/stats.h"
+#include "cli/terminal.h"
 #include "cli/text_stream.h"
 
 struct generate {
@@ -18,13 +18,14 @@ struct generate {
     struct option_list stops;
     const char *template; /* for --chat, NULL: the model's */
     int64_t n;
-    bool ids_only, ignore_eos, echo, chat, stats;
-    const char *load_path, *save_path, *stats_json;
+    bool ids_only, ignore_eos, echo, chat, stats, raw;
+    const char *load_path, *save_path, *stats_json, *color;
 
     int64_t shown_ns; /* of --stats */
     moebius_counters shown;
     struct opened opened;
     moebius_sampler *sampler;
+    struct text_out out;
     struct text_stream stream;
     moebius_template *tmpl; /* these three for --chat */
     moebius_reply *reply;
@@ -122,7 +123,7 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
         status = moebius_tokenize(vocab, text, n, false, true, &g->ids, &g->n_ids, &error);
     if (code == ERR_OK && status == MOEBIUS_OK)
         status = moebius_reply_open(&g->reply, g->tmpl, text, on_reply, g, &error);
-    g->view = (struct answer_view){.out = stdout, .styled = isatty(STDOUT_FILENO)};
+    g->view = (struct answer_view){.out = &g->out, .styled = terminal_has_style(stdout, g->color)};
     moebius_free(text);
     mem_free(messages);
     return status == MOEBIUS_OK ? code : cli_error(e, &error);
@@ -130,13 +131,15 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
 
 static err_code prepare(struct generate *g, struct err *e)
 {
+    text_out_open(&g->out, stdout, g->raw);
     TRY(cli_open_engine(&g->model, &g->opened, e));
     const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
     g->prompt.continues = g->load_path != NULL;
     TRY(g->chat ? chat_prompt(g, vocab, e) : cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
     TRY(open_session(g, e));
     TRY(cli_open_sampler(&g->sampling, g->opened.engine, &g->sampler, e));
-    return text_stream_open(&g->stream, g->ids_only ? NULL : stdout, &g->stops, longest_piece(vocab) + LONGEST_MARK, e);
+    return text_stream_open(&g->stream, g->ids_only ? NULL : &g->out, &g->stops, longest_piece(vocab) + LONGEST_MARK,
+                            e);
 }
 
 static void echo_prompt(struct generate *g)
@@ -146,7 +149,7 @@ static void echo_prompt(struct generate *g)
     for (size_t i = 0, n_loaded = (size_t)g->n_loaded; i < n_loaded + g->n_ids; i++) {
         size_t n;
         const char *piece = moebius_token_piece(vocab, i < n_loaded ? loaded[i] : g->ids[i - n_loaded], false, &n);
-        fwrite(piece, 1, n, stdout);
+        text_out_write(&g->out, piece, n);
     }
     fflush(stdout);
 }
@@ -192,7 +195,7 @@ static void print_live(struct generate *g, const struct run_times *t)
     int64_t now = clock_ns();
     if (!g->stats || now - g->shown_ns < EVERY_NS)
         return;
-    const char *clear = isatty(STDERR_FILENO) ? "\r\033[K" : "";
+    const char *clear = terminal_knows_escapes(stderr) ? "\r\033[K" : "";
     fprintf(stderr, "%s[%lld tokens, %.2f tokens/s | ", clear, (long long)t->n_decoded,
             per_second(t->n_decoded, t->decode_ns));
     stats_print(g->opened.engine, &g->shown);
@@ -236,6 +239,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     text_stream_flush(&g->stream);
     if (g->reply && !g->ids_only)
         answer_view_write(&g->view, MOEBIUS_REPLY_CONTENT, "", 0);
+    text_out_end(&g->out);
     printf("\n");
     fflush(stdout);
     moebius_error error;
@@ -294,6 +298,8 @@ static int run(const struct command *c, int argc, char **argv)
         {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0},
         {"--save-state", OPT_STRING, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0},
         {"--load-state", OPT_STRING, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0},
+        RAW_OPTION(g.raw),
+        COLOR_OPTION(g.color),
         {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0},
         {"--stats", OPT_FLAG, &g.stats, "", "show what memory and reads do, all the while", 0, 0, 0},
         {"--stats-json", OPT_STRING, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},

@@ -5,11 +5,12 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/text_out.h"
 
 struct job {
     const char *model, *template, *messages, *tools;
     struct cli_vars vars;
-    bool no_generation_prompt;
+    bool no_generation_prompt, raw;
 
     moebius_vocab *vocab;
     moebius_template *tmpl;
@@ -29,7 +30,10 @@ static err_code render(struct job *j, struct err *e)
         cli_error(e, &error);
         return err_prefix(e, "%s", j->template ? j->template : j->model);
     }
-    fwrite(j->prompt, 1, n, stdout);
+    struct text_out out;
+    text_out_open(&out, stdout, j->raw);
+    text_out_write(&out, j->prompt, n);
+    text_out_end(&out);
     fflush(stdout);
     return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the prompt could not be written") : ERR_OK;
 }
@@ -63,6 +67,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--var", OPT_LIST, &vars, "NAME=JSON", "one more variable, such as enable_thinking=false", 0, 0, 0},
         {"--no-generation-prompt", OPT_FLAG, &j.no_generation_prompt, "",
          "end with the last message, not with the beginning of an answer", 0, 0, 0},
+        RAW_OPTION(j.raw),
     };
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/text_out.h"
 
 /* The single operand, or standard input for "-"; *owned is to be freed. */
 static err_code read_operand(int argc, char **argv, char **owned, const char **text, size_t *n, struct err *e)
@@ -21,20 +23,16 @@ static err_code read_operand(int argc, char **argv, char **owned, const char **t
     return ERR_OK;
 }
 
-/* The piece as a quoted string: control characters and what is not UTF-8 by itself as escapes. */
+/* The piece as a quoted string, printable. */
 static void print_quoted(const char *s, size_t n)
 {
     putchar('"');
-    for (size_t i = 0; i < n; i++) {
-        unsigned char b = (unsigned char)s[i];
-        if (b == '"' || b == '\\')
-            printf("\\%c", b);
-        else if (b == '\n')
-            printf("\\n");
-        else if (b < 0x20 || b == 0x7f || (n == 1 && b >= 0x80))
-            printf("\\x%02x", b);
-        else
-            putchar(b);
+    for (size_t i = 0; i < n;) {
+        struct printable p = printable_next(s + i, n - i);
+        if (s[i] == '"' || s[i] == '\\')
+            putchar('\\');
+        fputs(p.shown, stdout);
+        i += p.n_bytes;
     }
     putchar('"');
 }
@@ -118,10 +116,11 @@ static err_code join_operands(int argc, char **argv, char **text, struct err *e)
 static int run_detokenize(const struct command *c, int argc, char **argv)
 {
     const char *path = NULL;
-    bool special = false;
+    bool special = false, raw = false;
     const struct option options[] = {
         {"--model,-m", OPT_STRING, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
         {"--special", OPT_FLAG, &special, "", "print special tokens as their text", 0, 0, 0},
+        RAW_OPTION(raw),
     };
     struct err e = {0};
     moebius_vocab *vocab = NULL;
@@ -143,7 +142,10 @@ static int run_detokenize(const struct command *c, int argc, char **argv)
     if (code == ERR_OK && moebius_detokenize(vocab, ids, n_ids, special, &text, &n, &error) != 0)
         code = cli_error(&e, &error);
     if (code == ERR_OK) {
-        fwrite(text, 1, n, stdout);
+        struct text_out out;
+        text_out_open(&out, stdout, raw);
+        text_out_write(&out, text, n);
+        text_out_end(&out);
         putchar('\n');
     }
     moebius_free(text);

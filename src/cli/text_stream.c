@@ -5,8 +5,8 @@
 
 #include "base/mem.h"
 
-err_code text_stream_open(struct text_stream *s, FILE *out, const struct option_list *stops, size_t max_piece,
-                          struct err *e)
+err_code text_stream_open(struct text_stream *s, struct text_out *out, const struct option_list *stops,
+                          size_t max_piece, struct err *e)
 {
     size_t longest = 0;
     for (int i = 0; i < stops->n; i++)
@@ -25,8 +25,8 @@ void text_stream_close(struct text_stream *s)
 static void print_held(struct text_stream *s, size_t n)
 {
     if (s->out && n) {
-        fwrite(s->held, 1, n, s->out);
-        fflush(s->out);
+        text_out_write(s->out, s->held, n);
+        fflush(s->out->stream);
     }
     s->n_held -= n;
     memmove(s->held, s->held + n, s->n_held);

@@ -2,20 +2,19 @@
 #ifndef CLI_TEXT_STREAM_H
 #define CLI_TEXT_STREAM_H
 
-#include <stdio.h>
-
 #include "cli/options.h"
+#include "cli/text_out.h"
 
 struct text_stream {
-    FILE *out;                       /* NULL: nothing is printed */
+    struct text_out *out;            /* borrowed; NULL: nothing is printed */
     const struct option_list *stops; /* borrowed; empty strings are ignored */
     char *held;                      /* printed later, or never */
     size_t n_held, capacity;
 };
 
 /* max_piece: the longest piece that will be fed, so that feeding allocates nothing. */
-MUST_USE err_code text_stream_open(struct text_stream *s, FILE *out, const struct option_list *stops, size_t max_piece,
-                                   struct err *e);
+MUST_USE err_code text_stream_open(struct text_stream *s, struct text_out *out, const struct option_list *stops,
+                                   size_t max_piece, struct err *e);
 /* True when a stop string is complete: the text up to it is out, the rest is dropped. */
 bool text_stream_feed(struct text_stream *s, const char *piece, size_t n);
 /* Prints what is still held back. */

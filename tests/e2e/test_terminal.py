@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""What a person at a terminal meets: text that can't steer it, colour, Ctrl-C. usage: test_terminal.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
+
+Each function below is one test; a failed assertion names itself."""
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import traceback
+
+MOEBIUS, DEMO, GOLDEN = sys.argv[1:4]
+TMP = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
+for name in ("NO_COLOR", "TERM"):
+    os.environ.pop(name, None)
+
+
+def run(*args, stdin=b"", env=None, code=0):
+    r = subprocess.run([MOEBIUS, *map(str, args)], input=stdin, capture_output=True, timeout=300,
+                       env=dict(os.environ, **(env or {})))
+    assert r.returncode == code, f"exit {r.returncode}, expected {code}: {args}\n" + r.stderr.decode(errors="replace")[-2000:]
+    return r
+
+
+def on_terminal(*args, stdin=b"", env=None, code=0):
+    """The same with standard output on a terminal and standard error on another, which change no byte."""
+    ends, got, readers = [pty.openpty() for _ in range(2)], [b"", b""], []
+
+    def read(i):
+        try:
+            while piece := os.read(ends[i][0], 65536):
+                got[i] += piece
+        except OSError:  # the other end is closed
+            pass
+
+    for i, (_, slave) in enumerate(ends):
+        mode = termios.tcgetattr(slave)
+        mode[1] &= ~termios.OPOST
+        termios.tcsetattr(slave, termios.TCSANOW, mode)
+        readers.append(threading.Thread(target=read, args=(i,)))
+    p = subprocess.Popen([MOEBIUS, *map(str, args)], stdin=subprocess.PIPE, stdout=ends[0][1], stderr=ends[1][1],
+                         env={**os.environ, "TERM": "xterm", **(env or {})})
+    for i in range(2):
+        os.close(ends[i][1])
+        readers[i].start()
+    p.communicate(stdin, timeout=300)
+    for i in range(2):
+        readers[i].join()
+        os.close(ends[i][0])
+    assert p.returncode == code, f"exit {p.returncode}, expected {code}: {args}\n{got[1].decode(errors='replace')[-2000:]}"
+    return got
+
+
+def golden(name):
+    return os.path.join(GOLDEN, name + ".gguf")
+
+
+def tmp(name):
+    return os.path.join(TMP.name, name)
+
+
+def shown(data, kept="\n\t"):
+    """What a person should see of these bytes."""
+    text = ""
+    for c in data.decode(errors="surrogateescape"):
+        code = ord(c)
+        if c in kept:
+            text += c
+        elif 0xdc80 <= code < 0xdd00:
+            text += f"\\x{code - 0xdc00:02x}"
+        elif code < 0x20 or code == 0x7f:
+            text += {"\n": "\\n", "\t": "\\t"}.get(c, f"\\x{code:02x}")
+        elif 0x80 <= code < 0xa0 or 0x202a <= code <= 0x202e or 0x2066 <= code <= 0x2069:
+            text += f"\\u{code:04x}"
+        else:
+            text += c
+    return text.encode()
+
+
+HOSTILE = "\x1b]0;pwned\x07\x1b[31m\x7f\x9b\u202e"
+
+
+def write_gguf(path, strings, tensors):
+    """A GGUF of strings, given as bytes, and tensors of one row of 32 ones, by name."""
+    def s(b):
+        return struct.pack("<Q", len(b)) + b
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(strings))
+    head += b"".join(s(k.encode()) + struct.pack("<I", 8) + s(v) for k, v in strings.items())
+    for i, name in enumerate(tensors):
+        head += s(name) + struct.pack("<IQIQ", 1, 32, 0, 128 * i)
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + struct.pack("<32f", *[1] * 32) * len(tensors))
+
+
+def test_what_a_file_says_does_not_steer_the_terminal():
+    bad, path, ids = HOSTILE.encode() + b"\xff", tmp("hostile.gguf"), tmp("ids.txt")
+    open(tmp("raise.jinja"), "wb").write(b"{{ raise_exception('" + HOSTILE.encode() + b"\\nred') }}")
+    open(tmp("messages.json"), "w").write("[]")
+    model, verified = open(golden("llama_moe"), "rb").read(), tmp("verified.gguf")
+    strings = {"general.architecture": b"llama", "general.name": bad, "tokenizer.ggml.model": bad}
+    write_gguf(path, strings, [bad, b"output.weight"])
+    write_gguf(tmp("arch.gguf"), dict(strings, **{"general.architecture": bad}), [bad])
+    # a model that runs and has a tensor that nobody knows: without output.weight the embedding stands for it
+    length = struct.pack("<Q", 13)
+    renamed = model.replace(length + b"output.weight", length + b"\x1b]0;pwned\x07\x9b\x7f\xff"[:13])
+    assert len(renamed) == len(model) and renamed != model
+    open(tmp("renamed.gguf"), "wb").write(renamed)
+    write_gguf(verified, strings, [bad, b"output.weight"])
+    run("verify", verified, "--write")
+    data = bytearray(open(verified, "rb").read())
+    data[-129] ^= 1  # in the first tensor
+    open(verified, "wb").write(data)
+    for code, command in ((0, ["inspect", path]), (0, ["inspect", path, "--tensor", bad]), (0, ["inspect", tmp("arch.gguf")]),
+                          (0, ["inspect", tmp("renamed.gguf")]), (0, ["generate", "-m", tmp("renamed.gguf"), "--tokens", "1", "-n", "1"]),
+                          (5, ["generate", "-m", tmp("arch.gguf"), "--tokens", "1"]), (5, ["tokenize", "-m", path, "x"]),
+                          (0, ["quantize", path, tmp("quantized.gguf"), "--type", "Q8_0", "--rule", ".=Q8_0"]),
+                          (4, ["verify", verified]),
+                          (4, ["template", "--template", tmp("raise.jinja"), "--messages", tmp("messages.json")])):
+        args = [a if isinstance(a, bytes) else a.encode() for a in command]
+        r = subprocess.run([MOEBIUS.encode(), *args], capture_output=True)
+        said = r.stdout + r.stderr
+        assert r.returncode == code, (command, r)
+        assert shown(said) == said and b"\\x1b" in said, (command, said)
+
+
+def test_generated_text_is_made_visible_on_a_terminal_alone():
+    model = golden("qwen3moe")
+    generate = ["generate", "-m", model, "--tokens", "1,2,3,27,155", "--temp", 2, "--seed", 3, "-n", 200, "--echo", "--ignore-eos"]
+    text = run(*generate).stdout
+    assert re.search(rb"[\x00-\x08\x0b-\x1f]", text[6:]) and b"\\x" in shown(re.sub(rb"[\x00-\x7f]", b"", text))
+    assert on_terminal(*generate)[0] == shown(text)
+    assert on_terminal(*generate, "--raw")[0] == text
+    # characters of several tokens stay whole, and one that ends the text unfinished shows
+    ids = run("tokenize", "-m", model, "-", stdin="\U0001f600 今天\x1b[31m".encode()).stdout.split()
+    given = ["generate", "-m", model, "--echo", "-n", 0, "--tokens", b",".join(ids).decode()]
+    assert "\U0001f600 今天\\x1b[31m\n".encode() == on_terminal(*given)[0]
+    given[-1] = ids[0].decode()
+    assert b"\\xf0\n" == on_terminal(*given)[0], ids
+
+
+def test_other_text_is_made_visible_on_a_terminal_alone():
+    text = ("a\tb\n" + HOSTILE + "今天").encode()
+    ids = [x.decode() for x in run("tokenize", "-m", DEMO, "-", stdin=text).stdout.split()]
+    open(tmp("t.jinja"), "wb").write(b"{{ messages[0].content }}")
+    json.dump([{"role": "system", "content": text.decode()}], open(tmp("m.json"), "w"))
+    for command, end in ((["detokenize", "-m", DEMO, *ids], b"\n"),
+                         (["template", "--template", tmp("t.jinja"), "--messages", tmp("m.json")], b"")):
+        assert run(*command).stdout == text + end, command
+        assert on_terminal(*command)[0] == shown(text) + end, command
+        assert on_terminal(*command, "--raw")[0] == text + end, command
+    pieces = run("tokenize", "-m", DEMO, "--pieces", "-", stdin=text + b'\\"').stdout
+    assert shown(pieces) == pieces and b'"\\x1b' in pieces and b'"\\\\' in pieces and b'"\\""' in pieces, pieces
+    chat = ["chat", "-m", golden("qwen3moe"), "--template", tmp("t.jinja"), "--temp", 2, "--seed", 5, "-n", 60]
+    talk = f"/load {tmp('m.json')}\n/system\nHello\n/exit\n".encode()
+    piped = run(*chat, stdin=talk).stdout
+    assert piped.startswith(text + b"\n") and len(piped) > len(text) + 60 and shown(piped) != piped
+    assert on_terminal(*chat, stdin=talk)[0] == shown(piped)
+    assert on_terminal(*chat, "--raw", stdin=talk)[0] == piped
+
+
+def test_style_is_decided_in_one_place():
+    open(tmp("think.jinja"), "w").write("{{ messages[0].content }}{{ '<think>' }}")
+    generate = ["generate", "-m", DEMO, "--chat", "--template", tmp("think.jinja"), "-p", "Once", "-n", 5, "--temp", 0]
+    chat = ["chat", "-m", DEMO, "--template", tmp("think.jinja"), "-n", 5, "--temp", 0]
+    for command, stdin in ((generate, b""), (chat, b"Once\n")):
+        def styled(*more, **kw):
+            out = on_terminal(*command, *more, stdin=stdin, **kw)[0]
+            assert (b"\x1b[2m" in out) != (b"[reasoning]\n" in out), out
+            return b"\x1b" in out
+        assert styled() and styled("--color", "auto")
+        assert styled(env={"NO_COLOR": ""})  # empty: as if it were not set (no-color.org)
+        assert not styled(env={"NO_COLOR": "1"}) and not styled(env={"TERM": "dumb"}) and not styled(env={"TERM": ""})
+        assert not styled("--color", "never")
+        assert styled("--color=always", env={"NO_COLOR": "1"})
+        piped = run(*command, stdin=stdin)
+        assert piped.stdout.startswith(b"[reasoning]\n") and b"\x1b" not in piped.stdout + piped.stderr
+        assert run(*command, "--color", "always", stdin=stdin).stdout.startswith(b"\x1b[2m")
+        run(*command, "--color", "mauve", code=2)
+    # notes go to standard error, whose own kind counts
+    assert b"\x1b[2m[cut after" in on_terminal(*chat, stdin=b"Once\n")[1]
+    plain = on_terminal(*chat, "--color", "never", stdin=b"Once\n")[1]
+    assert b"[cut after" in plain and b"\x1b" not in plain
+    live = ["generate", "-m", DEMO, "-p", "Once", "-n", 3, "--stats"]
+    assert b"\x1b[K" in on_terminal(*live)[1] and b"\x1b" not in on_terminal(*live, env={"TERM": "dumb"})[1]
+
+
+def main():
+    failed, tests = 0, [(k, f) for k, f in globals().items() if k.startswith("test_")]
+    for name, f in tests:
+        try:
+            f()
+        except Exception:
+            failed += 1
+            print(f"FAIL {name}")
+            traceback.print_exc(file=sys.stdout)
+    print(f"{len(tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+sys.exit(main())
