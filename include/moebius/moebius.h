@@ -319,7 +319,9 @@ MOEBIUS_API int64_t moebius_session_pos(const moebius_session *session); /* toke
 MOEBIUS_API int64_t moebius_session_chunk(const moebius_session *session, size_t n);
 
 /* Appends n >= 1 tokens and computes the logits after the last. MOEBIUS_LIMIT when they don't fit the context. After
- * a failure the session holds the chunks of tokens that were done (moebius_session_pos tells). */
+ * a failure in the midst of them the session holds the chunks of tokens that were done, or nothing where the failed one
+ * has overwritten what the next token needs, which recurrent layers always do and windowed ones in large chunks
+ * (moebius_session_pos tells). */
 MOEBIUS_API moebius_status moebius_session_eval(moebius_session *session, const int32_t *ids, size_t n,
                                                 moebius_error *error);
 
@@ -329,6 +331,11 @@ typedef bool moebius_logits_fn(void *user, size_t i, const float *logits);
 MOEBIUS_API moebius_status moebius_session_eval_each(moebius_session *session, const int32_t *ids, size_t n,
                                                      size_t first, moebius_logits_fn *fn, void *user,
                                                      moebius_error *error);
+
+/* Asked again and again during eval, in each layer of each chunk at least, by the thread that called; true ends it with
+ * MOEBIUS_CANCELLED, which leaves the session as failures do. NULL: never asked. */
+typedef bool moebius_cancel_fn(void *user);
+MOEBIUS_API void moebius_session_set_cancel(moebius_session *session, moebius_cancel_fn *is_wanted, void *user);
 
 /* [n_vocab] after the last token, until the next eval; NULL before the first. */
 MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);

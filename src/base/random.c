@@ -1,4 +1,9 @@
+#define _GNU_SOURCE
 #include "base/random.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
 
 struct random random_seed(uint64_t seed)
 {
@@ -22,4 +27,14 @@ double random_unit(struct random *r)
 {
     uint64_t hi = random_u32(r) >> 5, lo = random_u32(r) >> 6;
     return (double)(hi << 26 | lo) / 9007199254740992.0;
+}
+
+err_code random_from_system(void *bytes, size_t n, struct err *e)
+{
+    ssize_t got;
+    do
+        got = getrandom(bytes, n, 0); /* up to 256 bytes come all at once */
+    while (got < 0 && errno == EINTR);
+    return got == (ssize_t)n ? ERR_OK
+                             : err_set(e, ERR_IO, "random numbers from the system (getrandom): %s", strerror(errno));
 }

@@ -64,9 +64,11 @@ static void print_stats(const struct chat *c)
     printf("context: %lld of %lld tokens\n"
            "prompts: %lld tokens evaluated, %.2f tokens/s; %lld found in the cache\n"
            "answers: %lld; %lld tokens, %.2f tokens/s\n",
-           (long long)c->talk.n_done, (long long)moebius_session_n_ctx(c->opened.session), (long long)s->n_prompt,
-           per_second(s->n_prompt, s->prefill_ns), (long long)s->n_reused, (long long)s->n_answer,
-           (long long)s->n_decoded, per_second(s->n_decoded, s->decode_ns));
+           (long long)moebius_session_pos(c->opened.session), (long long)moebius_session_n_ctx(c->opened.session),
+           (long long)s->n_prompt, per_second(s->n_prompt, s->prefill_ns), (long long)s->n_reused,
+           (long long)s->n_answer, (long long)s->n_decoded, per_second(s->n_decoded, s->decode_ns));
+    if (c->sampling.sampler.temperature > 0)
+        printf("seed: %lld\n", (long long)c->sampling.seed);
     stats_print_car(c->opened.engine, stdout);
 }
 

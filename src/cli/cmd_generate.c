@@ -154,13 +154,28 @@ static void echo_prompt(struct generate *g)
     fflush(stdout);
 }
 
-static err_code eval(struct generate *g, const int32_t *ids, size_t n, int64_t *ns, struct err *e)
+static err_code eval_prompt(struct generate *g, struct run_times *t, struct err *e)
+{
+    int64_t start = clock_ns();
+    t->n_chunk = moebius_session_chunk(g->opened.session, g->n_ids);
+    err_code code = cli_eval_prompt(g->opened.session, g->ids, g->n_ids, e);
+    int64_t n_done = moebius_session_pos(g->opened.session) - g->n_loaded;
+    t->prefill_ns = clock_ns() - start;
+    t->n_prefill = n_done > 0 ? n_done : 0;
+    if (code == ERR_CANCELLED)
+        err_set(e, code, "interrupted after %lld of the prompt's %zu tokens", (long long)t->n_prefill, g->n_ids);
+    return code;
+}
+
+static err_code eval_token(struct generate *g, int32_t id, struct run_times *t, struct err *e)
 {
     moebius_error error;
     int64_t start = clock_ns();
-    moebius_status status = moebius_session_eval(g->opened.session, ids, n, &error);
-    *ns += clock_ns() - start;
-    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    if (moebius_session_eval(g->opened.session, &id, 1, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    t->decode_ns += clock_ns() - start;
+    t->n_decoded++;
+    return ERR_OK;
 }
 
 /* One token out; *end is true when it ends the text. */
@@ -212,9 +227,8 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         moebius_sampler_accept(g->sampler, moebius_session_tokens(g->opened.session)[i]);
     for (size_t i = 0; i < g->n_ids; i++)
         moebius_sampler_accept(g->sampler, g->ids[i]);
-    t->n_chunk = moebius_session_chunk(g->opened.session, g->n_ids);
     if (g->n_ids > 0)
-        TRY(eval(g, g->ids, g->n_ids, &t->prefill_ns, e));
+        TRY(eval_prompt(g, t, e));
     for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
         int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
         moebius_sampler_accept(g->sampler, id);
@@ -228,8 +242,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
                     (long long)moebius_session_n_ctx(g->opened.session));
             break;
         }
-        TRY(eval(g, &id, 1, &t->decode_ns, e)); /* the last, too, so that a saved session goes on after it */
-        t->n_decoded++;
+        TRY(eval_token(g, id, t, e)); /* the last, too, so that a saved session goes on after it */
         print_live(g, t);
         if (is_last)
             break;
@@ -252,11 +265,13 @@ static void print_statistics(const struct generate *g, const struct run_times *t
 {
     moebius_counters c = moebius_engine_counters(g->opened.engine);
     fprintf(stderr,
-            "load %.2f s | prefill %zu tokens, %.2f tokens/s, %lld at once | decode %lld tokens, %.2f tokens/s | %d "
+            "load %.2f s | prefill %lld tokens, %.2f tokens/s, %lld at once | decode %lld tokens, %.2f tokens/s | %d "
             "threads",
-            (double)g->opened.load_ns / 1e9, g->n_ids, per_second((int64_t)g->n_ids, t->prefill_ns),
+            (double)g->opened.load_ns / 1e9, (long long)t->n_prefill, per_second(t->n_prefill, t->prefill_ns),
             (long long)t->n_chunk, (long long)t->n_decoded, per_second(t->n_decoded, t->decode_ns),
             moebius_n_threads(g->opened.engine));
+    if (g->sampling.sampler.temperature > 0)
+        fprintf(stderr, " | seed %lld", (long long)g->sampling.seed);
     if (c.n_direct + c.n_sorted)
         fprintf(stderr, " | MoE layers: %llu direct, %llu sorted", (unsigned long long)c.n_direct,
                 (unsigned long long)c.n_sorted);
@@ -312,10 +327,11 @@ static int run(const struct command *c, int argc, char **argv)
     if (code == ERR_OK) {
         cli_catch_interrupt();
         t.load_ns = g.opened.load_ns;
-        t.n_prefill = (int64_t)g.n_ids;
         code = generate(&g, &t, &e);
-        print_statistics(&g, &t);
-        print_places(&g);
+        if (code == ERR_OK || code == ERR_CANCELLED) {
+            print_statistics(&g, &t);
+            print_places(&g);
+        }
         if (code == ERR_OK && g.stats_json)
             code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);
     }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -148,14 +147,19 @@ struct sampling_options cli_default_sampling(void)
     return (struct sampling_options){.sampler = o, .top_k = o.top_k, .repeat_last_n = o.repeat_last_n, .seed = -1};
 }
 
-err_code cli_open_sampler(const struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
+err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
                           struct err *e)
 {
     moebius_error error;
+    uint32_t seed; /* short enough to be typed again */
+    if (o->seed < 0) {
+        TRY(random_from_system(&seed, sizeof seed, e));
+        o->seed = seed;
+    }
     moebius_sampler_options options = o->sampler;
     options.top_k = (int)o->top_k;
     options.repeat_last_n = (int)o->repeat_last_n;
-    options.seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)time(NULL);
+    options.seed = (uint64_t)o->seed;
     return moebius_sampler_open(out, engine, &options, &error) == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
@@ -363,4 +367,18 @@ void cli_release_interrupt(void)
 bool cli_interrupted(void)
 {
     return interrupted;
+}
+
+static bool is_cancel_wanted(void *user)
+{
+    return cli_interrupted();
+}
+
+err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e)
+{
+    moebius_error error;
+    moebius_session_set_cancel(session, is_cancel_wanted, NULL);
+    moebius_status status = moebius_session_eval(session, ids, n, &error);
+    moebius_session_set_cancel(session, NULL, NULL);
+    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }

@@ -112,12 +112,13 @@ void cli_close(struct opened *o);
 
 /* How tokens are chosen. */
 struct sampling_options {
-    moebius_sampler_options sampler; /* the defaults, and what options set directly */
-    int64_t top_k, repeat_last_n, seed;
+    moebius_sampler_options sampler;    /* the defaults, and what options set directly */
+    int64_t top_k, repeat_last_n, seed; /* seed: -1 until one is given or chosen */
 };
 struct sampling_options cli_default_sampling(void);
-MUST_USE err_code cli_open_sampler(const struct sampling_options *o, const moebius_engine *engine,
-                                   moebius_sampler **out, struct err *e);
+/* Chooses o->seed where none was given. */
+MUST_USE err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
+                                   struct err *e);
 #define SAMPLING_OPTIONS(s)                                                                                            \
     {"--temp", OPT_FLOAT, &(s).sampler.temperature, "X", "temperature (0.8); 0: always the likeliest", 0, 100, 0},     \
         {"--top-k", OPT_INT, &(s).top_k, "N", "keep the N likeliest tokens (40); 0: all", 0, 1e9, 0},                  \
@@ -182,6 +183,9 @@ struct prompt_options {
 MUST_USE err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e);
 MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                              struct err *e);
+
+/* moebius_session_eval, which an interrupt ends with ERR_CANCELLED. */
+MUST_USE err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e);
 
 /* Set by the first interrupt (Ctrl-C); a second one ends the program. Catching again forgets the first. */
 void cli_catch_interrupt(void);

@@ -7,20 +7,15 @@
 #include "base/mem.h"
 #include "base/output_file.h"
 
-enum { PREFILL_TOKENS = 256 }; /* between two looks at Ctrl-C */
-
 err_code conversation_open(struct conversation *c, struct err *e)
 {
-    size_t n_ctx = (size_t)moebius_session_n_ctx(c->opened->session);
     c->messages = json_array();
-    c->done = mem_calloc(n_ctx, sizeof *c->done);
-    return c->messages && c->done ? ERR_OK : err_nomem(e, n_ctx * sizeof *c->done, "a conversation");
+    return c->messages ? ERR_OK : err_nomem(e, 0, "a conversation");
 }
 
 void conversation_close(struct conversation *c)
 {
     json_decref(c->messages);
-    mem_free(c->done);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------------ */
@@ -190,37 +185,24 @@ static err_code render_to_fit(struct conversation *c, size_t n_more, struct prom
 
 /* ---- evaluating ---------------------------------------------------------------------------------------------- */
 
-static err_code eval(struct conversation *c, const int32_t *ids, size_t n, struct err *e)
-{
-    moebius_error error;
-    if (moebius_session_eval(c->opened->session, ids, n, &error) != MOEBIUS_OK) {
-        c->n_done = (size_t)moebius_session_truncate(c->opened->session, 0);
-        return cli_error(e, &error);
-    }
-    memcpy(c->done + c->n_done, ids, n * sizeof *ids);
-    c->n_done += n;
-    return ERR_OK;
-}
-
-/* Brings the session to exactly these tokens, with the logits after the last: what it holds of them already stays. */
+/* Brings the session to exactly these tokens, with the logits after the last: what it holds of them already stays. An
+ * interrupt is no failure: the session then holds a part of them. */
 static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, struct err *e)
 {
-    size_t same = 0;
-    while (same < n - 1 && same < c->n_done && ids[same] == c->done[same])
+    moebius_session *s = c->opened->session;
+    const int32_t *held = moebius_session_tokens(s);
+    int64_t start = clock_ns(), n_held = moebius_session_pos(s), same = 0;
+    while (same < (int64_t)n - 1 && same < n_held && ids[same] == held[same])
         same++;
-    c->n_done = (size_t)moebius_session_truncate(c->opened->session, (int64_t)same);
-    c->stats.n_reused += (int64_t)c->n_done;
-    c->stats.n_prompt += (int64_t)(n - c->n_done);
-    int64_t start = clock_ns();
-    err_code code = ERR_OK;
-    while (code == ERR_OK && c->n_done < n && !cli_interrupted()) {
-        size_t left = n - c->n_done, chunk = left < PREFILL_TOKENS ? left : PREFILL_TOKENS;
-        for (size_t i = 0; i < chunk; i++)
-            moebius_sampler_accept(c->sampler, ids[c->n_done + i]);
-        code = eval(c, ids + c->n_done, chunk, e);
-    }
+    int64_t first = moebius_session_truncate(s, same);
+    err_code code = cli_eval_prompt(s, ids + first, n - (size_t)first, e);
+    int64_t end = moebius_session_pos(s);
+    for (int64_t i = first; i < end; i++)
+        moebius_sampler_accept(c->sampler, ids[i]);
+    c->stats.n_reused += first;
+    c->stats.n_prompt += end > first ? end - first : 0;
     c->stats.prefill_ns += clock_ns() - start;
-    return code;
+    return code == ERR_CANCELLED ? ERR_OK : code;
 }
 
 /* The context is full in the middle of an answer: with old messages gone, on with the prompt and what was said. */
@@ -251,9 +233,9 @@ static err_code answer(struct conversation *c, const struct prompt *p, moebius_r
                        struct conversation_turn *turn, struct err *e)
 {
     moebius_error error;
-    size_t n_ctx = (size_t)moebius_session_n_ctx(c->opened->session);
-    int32_t *said = mem_calloc(n_ctx, sizeof *said);
-    err_code code = said ? bring_to(c, p->ids, p->n, e) : err_nomem(e, n_ctx * sizeof *said, "an answer");
+    int64_t n_ctx = moebius_session_n_ctx(c->opened->session);
+    int32_t *said = mem_calloc((size_t)n_ctx, sizeof *said);
+    err_code code = said ? bring_to(c, p->ids, p->n, e) : err_nomem(e, (size_t)n_ctx * sizeof *said, "an answer");
     size_t n = 0;
     bool end = false;
     while (code == ERR_OK && !cli_interrupted()) {
@@ -264,14 +246,15 @@ static err_code answer(struct conversation *c, const struct prompt *p, moebius_r
         if (end || code != ERR_OK || (turn->out_of_tokens = (int64_t)n + 1 == c->max_answer))
             break;
         said[n++] = id;
-        if (c->n_done == n_ctx) {
+        if (moebius_session_pos(c->opened->session) == n_ctx) {
             code = make_room(c, said, n, &turn->n_dropped, e);
             continue;
         }
         int64_t start = clock_ns();
-        code = eval(c, &id, 1, e);
+        if (moebius_session_eval(c->opened->session, &id, 1, &error) != MOEBIUS_OK)
+            code = cli_error(e, &error);
         c->stats.decode_ns += clock_ns() - start;
-        c->stats.n_decoded++;
+        c->stats.n_decoded += code == ERR_OK;
     }
     turn->interrupted = cli_interrupted();
     mem_free(said);

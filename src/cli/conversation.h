@@ -20,8 +20,6 @@ struct conversation {
     moebius_sampler *sampler; /* borrowed */
     int64_t max_answer;       /* tokens; -1: up to the end of the context */
     json_t *messages;         /* an array */
-    int32_t *done;            /* the tokens that the session holds; room for a whole context */
-    size_t n_done;
     struct conversation_stats stats;
 };
 

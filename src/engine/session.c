@@ -304,6 +304,11 @@ static err_code eval(moebius_session *s, const int32_t *ids, size_t n, size_t fi
     return code;
 }
 
+void moebius_session_set_cancel(moebius_session *session, moebius_cancel_fn *is_wanted, void *user)
+{
+    session->forward.cancel = (struct cancel){is_wanted, user};
+}
+
 moebius_status moebius_session_eval(moebius_session *session, const int32_t *ids, size_t n, moebius_error *error)
 {
     struct err e = {0};

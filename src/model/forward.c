@@ -548,7 +548,7 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     const bool has_dense = y->ffn.down;
     struct moe_next next;
     struct foresight f;
-    struct moe_run run = {.sort_cutoff = p->p->sort_cutoff, .trace = p->p->trace};
+    struct moe_run run = {.sort_cutoff = p->p->sort_cutoff, .trace = p->p->trace, .cancel = &p->p->cancel};
     norm(p, &p->x, &y->ffn_norm, m->n_embd, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
@@ -594,6 +594,7 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
     int64_t n_embd = p->m->n_embd;
     TRY(guess_first(p, i, e));
     for (int64_t first = 0; first < p->n; first += p->w->n_ubatch) {
+        TRY(cancel_check(&p->p->cancel, e));
         struct pass part = part_from(p, first);
         mix(&part, i);
     }

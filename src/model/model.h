@@ -11,6 +11,7 @@
 #define MODEL_MODEL_H
 
 #include "backend/backend.h"
+#include "base/cancel.h"
 #include "base/log.h"
 #include "experts/experts.h"
 #include "moe/moe.h"
@@ -208,6 +209,7 @@ struct model_forward_params {
     const struct moe_trace *trace; /* may be NULL */
     bool prefetch;                 /* read ahead what the next layer will probably choose */
     struct car car;                /* stand-ins for experts that are not at hand; zero: none */
+    struct cancel cancel;          /* asked in each layer, before each ubatch and wave of experts; zero: never */
     /* Called after each layer with the residual stream [n_embd] of the last token; may be NULL. Costs a read-back. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;

@@ -169,6 +169,7 @@ static err_code run_waves(struct backend *b, struct experts *experts, const stru
     if (refine)
         backend_clear(b, &c->y); /* who is not there yet adds nothing */
     for (int64_t n;;) {
+        TRY(cancel_check(run->cancel, e));
         TRY(experts_fetch_next(experts, w->host_table, &n, e));
         experts_backfill(experts);
         if (n == 0)

@@ -8,6 +8,7 @@
 #define MOE_MOE_H
 
 #include "backend/backend.h"
+#include "base/cancel.h"
 #include "experts/experts.h"
 #include "moe/car.h"
 
@@ -90,6 +91,7 @@ struct moe_run {
     const struct moe_trace *trace;
     const struct moe_next *next; /* its choice is guessed while this layer's reads are on their way */
     const struct car *car;       /* experts that are not at hand may be stood in for: for one token only */
+    const struct cancel *cancel; /* asked before each wave */
 };
 
 /* out[t] = MoE(x[t]) for the tokens of x [n_embd][M], chosen by what the router sees in router_x (mostly x itself). */

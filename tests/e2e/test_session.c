@@ -355,6 +355,49 @@ static void heads_that_q8_0_cannot_hold_are_refused(void **state)
     moebius_engine_close(&e);
 }
 
+/* ---- cancelling ---------------------------------------------------------------------------------------------- */
+
+static bool count_down(void *user)
+{
+    return --*(int *)user < 0;
+}
+
+static void a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_bits(void **state)
+{
+    enum { BEGUN = 40, N_CHUNK = (N_TEXT - BEGUN + 63) / 64 };
+    static const int asks[] = {0, 1, 2, 3, 5, 8, 13, 21, 1000};
+    for (int i = 0; i < N_KIND; i++) {
+        int32_t ids[N_TEXT];
+        moebius_error error;
+        moebius_engine *e = open_engine(kinds[i].name);
+        moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64),
+                        *alone = open_session(e, MOEBIUS_KV_F16, 512, 64);
+        get_text(e, ids);
+        feed(alone, e, 0, N_TEXT, 64);
+        for (size_t k = 0; k < sizeof asks / sizeof *asks; k++) {
+            int left = asks[k];
+            moebius_session_truncate(s, 0);
+            feed(s, e, 0, BEGUN, 64);
+            moebius_session_set_cancel(s, count_down, &left);
+            moebius_status status = moebius_session_eval(s, ids + BEGUN, N_TEXT - BEGUN, &error);
+            int64_t pos = moebius_session_pos(s);
+            moebius_session_set_cancel(s, NULL, NULL);
+            int64_t n_chunk = asks[k] / moebius_n_layer(e); /* asked once a layer, as all experts are in memory */
+            assert_int_equal(status, n_chunk < N_CHUNK ? MOEBIUS_CANCELLED : MOEBIUS_OK);
+            if (status == MOEBIUS_CANCELLED) {
+                assert_string_equal(error.text, "cancelled");
+                assert_null(moebius_session_logits(s));
+                assert_int_equal(pos, kinds[i].recurrent ? 0 : BEGUN + 64 * n_chunk);
+                feed(s, e, pos, N_TEXT, 64);
+            }
+            expect_logits(s, e, moebius_session_logits(alone));
+        }
+        moebius_session_close(&s);
+        moebius_session_close(&alone);
+        moebius_engine_close(&e);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2 || temp_folder_make(&folder))
@@ -370,6 +413,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_loaded_window_has_no_way_back),
         cmocka_unit_test(windowed_layers_take_the_memory_of_their_window),
         cmocka_unit_test(heads_that_q8_0_cannot_hold_are_refused),
+        cmocka_unit_test(a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_bits),
     };
     int n_failed = cmocka_run_group_tests_name("session", tests, NULL, NULL);
     temp_folder_remove(&folder);

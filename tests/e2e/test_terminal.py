@@ -6,12 +6,14 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
 import threading
+import time
 import traceback
 
 MOEBIUS, DEMO, GOLDEN = sys.argv[1:4]
@@ -188,6 +190,78 @@ def test_style_is_decided_in_one_place():
     assert b"[cut after" in plain and b"\x1b" not in plain
     live = ["generate", "-m", DEMO, "-p", "Once", "-n", 3, "--stats"]
     assert b"\x1b[K" in on_terminal(*live)[1] and b"\x1b" not in on_terminal(*live, env={"TERM": "dumb"})[1]
+
+
+LONG = "Once upon a time there was a cat. " * 15000  # 150,000 tokens: half a minute, and more with sanitizers
+SOON_S = 1 if os.environ.get("MOEBIUS_TEST_BUILD") == "release" else 5
+
+
+def test_an_interrupt_ends_a_prompt_soon():
+    open(tmp("long.txt"), "w").write(LONG)
+    for more in ([], ["--expert-ram", "10%"]):
+        p = subprocess.Popen([MOEBIUS, "generate", "-m", DEMO, "-f", tmp("long.txt"), "-c", "200000", "-n", "5", "--echo", *more],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdout.read(len(LONG))  # the prompt comes next
+        time.sleep(0.2)
+        start = time.time()
+        p.send_signal(signal.SIGINT)
+        said = p.communicate()[1].decode()
+        assert time.time() - start < SOON_S, time.time() - start
+        n = re.search(r"interrupted after (\d+) of the prompt's 150000 tokens$", said, re.M)
+        assert p.returncode == 9 and n and f"prefill {n[1]} tokens" in said, (p.returncode, said)
+
+
+def test_an_interrupted_message_is_taken_back_and_not_counted():
+    json.dump([{"role": "system", "content": LONG}], open(tmp("long.json"), "w"))
+    open(tmp("all.jinja"), "w").write("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+    master, slave = pty.openpty()
+    p = subprocess.Popen([MOEBIUS, "chat", "-m", DEMO, "--template", tmp("all.jinja"), "-c", "200000", "-n", "5", "-s", "7"],
+                         stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "dumb"})
+    os.close(slave)
+    seen = b""
+
+    def until(words):
+        nonlocal seen
+        while words not in seen:
+            seen += os.read(master, 65536)
+        before, seen = seen.split(words, 1)
+        return before
+
+    until(b"> ")
+    os.write(master, f"/load {tmp('long.json')}\n".encode())
+    until(b"> ")
+    os.write(master, b"Hello\n")
+    time.sleep(1)
+    start = time.time()
+    p.send_signal(signal.SIGINT)
+    until(b"[interrupted]")
+    assert time.time() - start < SOON_S
+    os.write(master, b"/stats\n")
+    until(b"> ")
+    in_context, = re.search(rb"context: (\d+) of", until(b"prompts: ")).groups()
+    counted = until(b" tokens evaluated")
+    until(b"answers: 0; 0 tokens")
+    until(b"seed: 7")
+    assert in_context == counted and int(counted) < 150000, (in_context, counted)
+    os.write(master, b"/save " + tmp("after.json").encode() + b"\n/exit\n")
+    assert p.wait(60) == 0
+    os.close(master)
+    assert [m["role"] for m in json.load(open(tmp("after.json")))] == ["system"]
+
+
+def test_a_text_can_be_repeated_by_its_seed():
+    args = ["generate", "-m", DEMO, "-p", "Once", "-n", 24, "--temp", 1.2]
+    first, second = run(*args), run(*args)
+    assert first.stdout != second.stdout
+    for r in (first, second):
+        assert run(*args, "--seed", re.search(rb"\| seed (\d+)", r.stderr)[1].decode()).stdout == r.stdout
+    assert b"seed" not in run(*args, "--temp", 0).stderr
+
+
+def test_statistics_are_of_what_was_done():
+    said = run("generate", "-m", DEMO, "--tokens", "1,2,4096", "-n", 1, code=2).stderr
+    assert b"token 2 is 4096" in said and b"prefill" not in said, said
+    assert b"prefill 3 tokens" in run("generate", "-m", DEMO, "--tokens", "1,2,3", "-n", 1).stderr
 
 
 def main():

@@ -134,6 +134,38 @@ static void long_prompts_read_experts_less_often(void **state)
     free(got);
 }
 
+static bool count_down(void *user)
+{
+    return --*(int *)user < 0;
+}
+
+static void cancelled_reads_leave_the_rest_of_the_text_the_same(void **state)
+{
+    moebius_counters c;
+    moebius_error error;
+    float *want = logits_of(&(moebius_engine_options){.n_threads = 2}, &c);
+    float *got = calloc((size_t)(N_TOK + 1 - N_PROMPT) * N_VOCAB, sizeof *got);
+    moebius_engine *g = open_engine(&(moebius_engine_options){.n_threads = 2, .expert_ram_share = 0.1});
+    moebius_session *s = open_session(g);
+    int n_ask = 0;
+    for (bool is_cancelled = true; is_cancelled; n_ask++) { /* in each layer, and between its reads */
+        int left = n_ask;
+        moebius_session_set_cancel(s, count_down, &left);
+        moebius_status status = moebius_session_eval(s, ids, N_PROMPT, &error);
+        moebius_session_set_cancel(s, NULL, NULL);
+        is_cancelled = status == MOEBIUS_CANCELLED;
+        assert_int_equal(moebius_session_pos(s), !is_cancelled ? N_PROMPT : moebius_session_pos(s) < 64 ? 0 : 64);
+        moebius_session_truncate(s, 0);
+    }
+    assert_true(n_ask > 2 * 2 * moebius_n_layer(g)); /* of two chunks; experts come in several waves */
+    run(s, got);
+    assert_memory_equal(want, got, (size_t)(N_TOK + 1 - N_PROMPT) * N_VOCAB * sizeof *got);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+    free(want);
+    free(got);
+}
+
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 static void record(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *chosen)
@@ -291,6 +323,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_the_same_for_every_budget),
         cmocka_unit_test(long_prompts_read_experts_less_often),
+        cmocka_unit_test(cancelled_reads_leave_the_rest_of_the_text_the_same),
         cmocka_unit_test(a_replay_hits_what_the_run_hit),
         cmocka_unit_test(a_second_run_starts_warm),
         cmocka_unit_test(a_broken_usage_file_is_refused_and_kept),
