@@ -2,7 +2,8 @@
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
-MODEL   ?= models/llama-stories-moe-27m-Q8_0.gguf
+BUNDLED  = models/llama-stories-moe-27m-Q8_0.gguf
+MODEL   ?= $(BUNDLED)
 SEED    ?= 9
 
 SANITIZE = -Dbuildtype=debugoptimized:-Db_sanitize=address,undefined:-Db_lundef=false
@@ -17,10 +18,12 @@ build/build.ninja:
 	@tools/bootstrap.sh build
 	@meson setup build --prefix=$(PREFIX)
 
-demo: build ## build, then let the bundled model tell a story
+demo: build ## build, then let the bundled model, or MODEL=FILE, tell a story
+ifeq ($(MODEL),$(BUNDLED))
 	@echo "A small Mixture-of-Experts (24 experts a layer, 2 for each token) continues \"Once upon a time\", on this CPU."
 	@echo "$(notdir $(MODEL)): Built with Llama. See models/README.md."
 	@echo
+endif
 	@build/moebius generate -m $(MODEL) -p "Once upon a time" --echo -n 200 --temp 0.7 --top-k 40 --seed $(SEED)
 
 check: ## run all tests, in a release build and with sanitizers

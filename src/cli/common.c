@@ -283,6 +283,8 @@ err_code cli_parse_vars(const struct option_list *list, struct cli_vars *out, st
     return ERR_OK;
 }
 
+#define BLANKS " \t\r\n"
+
 err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
 {
     size_t capacity = strlen(text) / 2 + 1;
@@ -290,21 +292,20 @@ err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e
     if (!list)
         return err_nomem(e, capacity * sizeof *list, "token ids");
     *n = 0;
-    for (const char *p = text; *p;) {
-        p += strspn(p, ", \t\r\n");
-        if (!*p)
-            break;
+    for (const char *p = text + strspn(text, BLANKS); *p; *n += 1) {
         char *end;
+        p += *p == ',' && *n > 0;
+        p += strspn(p, BLANKS);
         errno = 0;
         long long id = strtoll(p, &end, 10);
-        if (end == p || errno || id < 0 || id > INT32_MAX || (*end && !strchr(", \t\r\n", *end))) {
-            err_code code =
-                err_set(e, ERR_USAGE, "tokens: \"%.20s\" is not a token id: expected numbers like 1,2,3", p);
+        if (end == p || errno || id < 0 || id > INT32_MAX || (*end && !strchr("," BLANKS, *end))) {
             mem_free(list);
-            return code;
+            return *p && *p != ','
+                       ? err_set(e, ERR_USAGE, "tokens: \"%.20s\" is not a token id: expected numbers like 1,2,3", p)
+                       : err_set(e, ERR_USAGE, "tokens: number %zu is missing: expected numbers like 1,2,3", *n + 1);
         }
-        list[(*n)++] = (int32_t)id;
-        p = end;
+        list[*n] = (int32_t)id;
+        p = end + strspn(end, BLANKS);
     }
     *ids = list;
     return ERR_OK;

@@ -165,7 +165,7 @@ struct cli_vars {
 };
 MUST_USE err_code cli_parse_vars(const struct option_list *list, struct cli_vars *out, struct err *e);
 
-/* "1,2,3" or "1 2 3": ids owned by the caller (mem_free). */
+/* "1,2,3" or "1 2 3": ids, maybe none, owned by the caller (mem_free). */
 MUST_USE err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e);
 
 /* A prompt given as text, file or ids (exactly one not NULL): tokens owned by the caller (mem_free). */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/near.h"
 #include "cli/commands.h"
 #include "moebius/moebius.h"
 
@@ -11,18 +12,44 @@ static const struct command *const commands[] = {
     &cmd_imatrix,  &cmd_quantize, &cmd_bench,      &cmd_tune,    &cmd_version,
 };
 
+enum { N_COMMAND = sizeof commands / sizeof *commands };
+
 static void print_usage(FILE *out)
 {
     fprintf(out,
             "moebius %s: runs Mixture-of-Experts language models from GGUF files\n\n"
             "usage: moebius COMMAND [OPTIONS]\n\ncommands:\n",
             moebius_version());
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (int i = 0; i < N_COMMAND; i++)
         fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out,
             "  %-12s %s\n\n`moebius COMMAND --help` explains one. First steps:\n"
             "  moebius generate -m model.gguf -p \"Once upon a time\"\n",
             "help", "print this, or a command's help");
+}
+
+/* The command that was probably meant: a name that begins so, or the nearest; NULL: none. */
+static const char *find_near(const char *name)
+{
+    const char *near = NULL;
+    for (int least = NEAR_MAX, i = 0; i < N_COMMAND && *name; i++) {
+        int d = strncmp(commands[i]->name, name, strlen(name)) ? near_distance(commands[i]->name, name) : 0;
+        if (d < least) {
+            near = commands[i]->name;
+            least = d;
+        }
+    }
+    return near;
+}
+
+static int refuse(const char *name)
+{
+    struct err e;
+    const char *near = find_near(name);
+    err_set(&e, ERR_USAGE, "there is no command %s%s%s%s", name, near ? ": did you mean " : "", near ? near : "",
+            near ? "?" : "");
+    fprintf(stderr, "moebius: %s\n`moebius help` lists the commands.\n", e.text);
+    return ERR_USAGE;
 }
 
 int main(int argc, char **argv)
@@ -33,20 +60,18 @@ int main(int argc, char **argv)
     }
     const char *name = argv[1];
     bool help = !strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h");
-    if (help && argc < 3) {
+    if (help && (argc < 3 || !strcmp(argv[2], "help"))) {
         print_usage(stdout);
         return ERR_OK;
     }
-    if (!strcmp(name, "--version"))
+    if (!strcmp(name, "--version") || !strcmp(name, "-V"))
         name = "version";
     char help_word[] = "--help", *help_argv[] = {argv[0], help_word, NULL};
     if (help)
         name = argv[2];
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (int i = 0; i < N_COMMAND; i++)
         if (!strcmp(name, commands[i]->name))
             return help ? commands[i]->run(commands[i], 2, help_argv)
                         : commands[i]->run(commands[i], argc - 1, argv + 1);
-    fprintf(stderr, "moebius: there is no command %s\n\n", name);
-    print_usage(stderr);
-    return ERR_USAGE;
+    return refuse(name);
 }

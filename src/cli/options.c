@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/commands.h"
+
 int cli_exit(const struct command *c, err_code code, const struct err *e)
 {
     if (code == ERR_OK || (code == ERR_CANCELLED && !*e->text))
@@ -177,6 +179,9 @@ err_code options_parse(const struct command *c, const struct option *options, in
             options_end = true;
         } else if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
             print_help(c, options, n_option);
+            return ERR_CANCELLED;
+        } else if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
+            (void)cmd_version.run(&cmd_version, 1, argv);
             return ERR_CANCELLED;
         } else {
             TRY(parse_option(options, n_option, *argc, argv, &i, e));

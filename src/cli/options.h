@@ -53,8 +53,8 @@ struct command {
 };
 
 /* Parses argv[1..*argc): options fill their `out`; the other words are moved to argv[1..], and *argc is left behind
- * the last of them. "--" ends options, "-" is a word, values may follow as --name=value. After --help was printed
- * the result is ERR_CANCELLED without a sentence. */
+ * the last of them. "--" ends options, "-" is a word, values may follow as --name=value. After --help or
+ * --version was obeyed the result is ERR_CANCELLED without a sentence. */
 MUST_USE err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc,
                                 char **argv, struct err *e);
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/near.h"
 #include "jobs/inspect_internal.h"
 
 enum { PIECE_WEIGHTS = 1 << 16 }; /* decoded at a time */
@@ -105,14 +106,47 @@ static err_code print_model(FILE *out, const struct gguf *g, bool json, struct e
     return code;
 }
 
+/* ": did you mean A, B?" with names that hold the given one or are spelled nearly so, the nearest first; "" when there
+ * are none. */
+static void suggest(const struct gguf *g, const char *name, char *out, size_t n_out)
+{
+    enum { N = 4 };
+    const char *near[N];
+    int n = 0, distance[N];
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        const char *other = gguf_tensor_at(g, i)->name;
+        int at = n, d = strstr(other, name) ? 0 : near_distance(other, name);
+        while (at > 0 && distance[at - 1] > d)
+            at--;
+        if (d > NEAR_MAX || at == N)
+            continue;
+        n += n < N;
+        for (int k = n - 1; k > at; k--) {
+            near[k] = near[k - 1];
+            distance[k] = distance[k - 1];
+        }
+        near[at] = other;
+        distance[at] = d;
+    }
+    size_t used = 0;
+    *out = '\0';
+    for (int i = 0; i < n && used < n_out; i++)
+        used += (size_t)snprintf(out + used, n_out - used, "%s%s%s", i ? ", " : ": did you mean ", near[i],
+                                 i == n - 1 ? "?" : "");
+}
+
 static err_code print_tensor(FILE *out, const struct gguf *g, bool json, const char *name, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_find(g, name);
     struct store *s = NULL;
     struct inspect_stats stats = {0};
     err_code code = ERR_OK;
-    if (!t)
-        return err_set(e, ERR_USAGE, "%s: no tensor is named \"%s\"", gguf_file_path(g, 0), name);
+    if (!t) {
+        char near[ERR_TEXT_BYTES];
+        suggest(g, name, near, sizeof near);
+        return err_set(e, ERR_USAGE, "%s: no tensor is named \"%s\"%s", gguf_file_path(g, 0), name,
+                       *near ? near : "; --json lists them all");
+    }
     if (t->info) {
         TRY_OUT(store_open_gguf(&s, g, e));
         TRY_OUT(inspect_measure_tensor(&stats, s, t, e));

@@ -29,6 +29,18 @@ static const struct preset presets[] = {
 #undef PRESET
 };
 
+static const char preset_names[] = "one of the mixes"
+#define PRESET(name, ...) " " #name
+#include "jobs/quantize_presets.def"
+#undef PRESET
+    ;
+
+static const char type_names[] = "one of the weight types"
+#define QUANT(name, ...) " " #name
+#include "quant/quant_types.def"
+#undef QUANT
+    ;
+
 enum { N_PRESET = (int)(sizeof presets / sizeof *presets), FILE_TYPE_GUESSED = 1024 };
 
 struct rule {
@@ -55,7 +67,8 @@ static err_code choose_preset(struct mix *m, const char *type, bool pure, struct
         }
     const struct quant_info *q = quant_find(type);
     if (!q)
-        return err_set(e, ERR_USAGE, "--type %s: expected a mix or a weight type", type);
+        return err_set(e, ERR_USAGE, "--type %s: expected %s%s%s", type, pure ? "" : preset_names, pure ? "" : "; or ",
+                       type_names);
     m->preset = (struct preset){type,    FILE_TYPE_GUESSED, q->type, q->type, q->type,  q->type,
                                 q->type, q->type,           q->type, q->type, WHERE_ALL};
     return ERR_OK;
@@ -72,8 +85,7 @@ static err_code add_rule(struct mix *m, const char *text, struct err *e)
         return err_set(e, ERR_USAGE, "--rule %s: expected REGEX=TYPE", text);
     r->type = quant_find(equals + 1);
     if (!r->type)
-        return err_set(e, ERR_USAGE, "--rule %s: type %s: expected a weight type, such as Q4_K or IQ3_S", text,
-                       equals + 1);
+        return err_set(e, ERR_USAGE, "--rule %s: type %s: expected %s", text, equals + 1, type_names);
     r->pattern = pcre2_compile((PCRE2_SPTR)text, (size_t)(equals - text), 0, &error, &at, NULL);
     if (!r->pattern) {
         PCRE2_UCHAR why[128] = {0};

@@ -264,6 +264,40 @@ def test_statistics_are_of_what_was_done():
     assert b"prefill 3 tokens" in run("generate", "-m", DEMO, "--tokens", "1,2,3", "-n", 1).stderr
 
 
+def test_names_that_are_nearly_right_are_suggested():
+    def says(*args):
+        return run(*args, code=2).stderr.decode()
+    for word, meant in (("genrate", "generate"), ("tokenise", "tokenize"), ("insp", "inspect"), ("caht", "chat")):
+        assert f"no command {word}: did you mean {meant}?\n" in says(word) and says("help", word) == says(word)
+    assert says("fly") == "moebius: there is no command fly\n`moebius help` lists the commands.\n"
+    assert "did you mean" not in says("")
+    assert says("\x1b[31m").startswith("moebius: there is no command \\x1b[31m\n")
+    assert ": did you mean blk.0.attn_q.weight, " in says("inspect", DEMO, "--tensor", "blk.0.attn_q.wieght")
+    assert "did you mean blk.0.attn_q.weight, blk.0.attn_q_norm.weight?\n" in says("inspect", DEMO, "--tensor", "blk.0.attn_q")
+    assert "--json lists them all" in says("inspect", DEMO, "--tensor", "nosuch")
+    types = says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_KK")
+    assert " Q4_K_M " in types and " IQ4_KT\n" in types and "MOE_Q4_K;" in types
+    types = says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_K_M", "--pure")
+    assert "Q4_K_S" not in types and " IQ4_KT\n" in types
+    assert " IQ4_KT\n" in says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_K", "--rule", "attn=Q9")
+
+
+def test_version_and_help_are_at_hand():
+    version = run("version").stdout
+    for args in (["-V"], ["--version"], ["generate", "--version"], ["inspect", "-V"], ["chat", "-n", 3, "-V", "--wings"]):
+        assert run(*args).stdout == version, args
+    assert run("help", "help").stdout == run("help").stdout == run("--help").stdout
+
+
+def test_a_number_missing_among_tokens_is_refused():
+    for given, missing in (("1,,2", 2), (",1", 1), ("1,2,", 3), (",", 1), ("1 , ,2", 2)):
+        for args in (["generate", "-m", DEMO, "-n", 1, "--tokens", given], ["detokenize", "-m", DEMO, given]):
+            assert f"number {missing} is missing".encode() in run(*args, code=2).stderr, args
+    text = run("detokenize", "-m", DEMO, "97,98").stdout
+    assert text == run("detokenize", "-m", DEMO, "97,", "98").stdout == run("detokenize", "-m", DEMO, "-", stdin=b" 97\t, 98\n").stdout
+    assert run("detokenize", "-m", DEMO, "-", stdin=b" \n").stdout == b"\n"
+
+
 def main():
     failed, tests = 0, [(k, f) for k, f in globals().items() if k.startswith("test_")]
     for name, f in tests:
