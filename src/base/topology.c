@@ -24,6 +24,7 @@ void topology_plan(const int *n_core, int n_node, int n_threads, int *first)
 #include <hwloc.h>
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <hwloc/glibc-sched.h>
 
@@ -144,6 +145,14 @@ static bool plan(struct topology *t, int n_threads)
     return ok;
 }
 
+/* Where /sys says nothing of processors, as in some sandboxes, hwloc's discovery for Linux complains on standard error
+ * and gives up: the processors are then counted without it, as one node. */
+static bool prepare_discovery(struct topology *t)
+{
+    return access("/sys/devices/system/cpu/cpu0/topology", F_OK) == 0 ||
+           hwloc_topology_set_components(t->hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "linux") == 0;
+}
+
 struct topology *topology_open(int n_threads, const struct log *log)
 {
     struct topology *t = mem_calloc(1, sizeof *t);
@@ -151,7 +160,7 @@ struct topology *topology_open(int n_threads, const struct log *log)
         return NULL;
     t->log = log;
     if (hwloc_topology_init(&t->hwloc) != 0 ||
-        hwloc_topology_set_flags(t->hwloc, HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING) != 0 ||
+        hwloc_topology_set_flags(t->hwloc, HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING) != 0 || !prepare_discovery(t) ||
         hwloc_topology_load(t->hwloc) != 0 || !find_usable_nodes(t) || !plan(t, n_threads))
         topology_close(&t);
     return t;

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -296,6 +297,19 @@ def test_a_number_missing_among_tokens_is_refused():
     text = run("detokenize", "-m", DEMO, "97,98").stdout
     assert text == run("detokenize", "-m", DEMO, "97,", "98").stdout == run("detokenize", "-m", DEMO, "-", stdin=b" 97\t, 98\n").stdout
     assert run("detokenize", "-m", DEMO, "-", stdin=b" \n").stdout == b"\n"
+
+
+def test_nothing_is_complained_about_where_sys_is_missing():
+    def hidden(*command):
+        script = 'mount -t tmpfs none /sys && exec "$@"'
+        return subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", *command], capture_output=True)
+    if shutil.which("unshare") is None or hidden("true").returncode != 0:
+        print("not permitted to hide /sys: that is not tested")
+        return
+    command = ["generate", "-m", DEMO, "-p", "Once", "-n", "3", "--temp", "0"]
+    r = hidden(MOEBIUS, *command)
+    assert r.returncode == 0 and r.stdout == run(*command).stdout
+    assert r.stderr.startswith(b"load ") and r.stderr.count(b"\n") == 1, r.stderr
 
 
 def main():
