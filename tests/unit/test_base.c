@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/random.h"
+#include "base/siphash.h"
 
 static void error_carries_code_and_sentence(void **state)
 {
@@ -353,6 +354,35 @@ static void crc32c_of_long_runs_is_the_same(void **state)
             assert_int_equal(crc32c(5, x + more, n - 5 + more), crc32c_portable(5, x + more, n - 5 + more));
 }
 
+/* SipHash-2-4 of the bytes 0 to 14 with the key of the bytes 0 to 15: appendix A of the paper. SipHash-1-3 with the key
+ * 0: what CPython, which hashes bytes with it, prints with PYTHONHASHSEED=0. */
+static void siphash_is_that_of_the_paper(void **state)
+{
+    static const struct {
+        size_t n;
+        uint64_t hash;
+    } cases[] = {{1, 0x68a914128e01e473},  {2, 0x010bac45c41e3669}, {3, 0x4d4c9a4a8ef6e0ad}, {4, 0x7cc43f98813e4dbd},
+                 {5, 0x5abe2169dff36275},  {7, 0x2f098ab0c751325a}, {8, 0xead411e67ebe2eea}, {15, 0xf30eb725bb91c9ea},
+                 {16, 0x8972188433a5c5b7}, {63, 0x385d3e39e5f37359}};
+    unsigned char bytes[64];
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)i;
+    const struct siphash_key key = {0x0706050403020100, 0x0f0e0d0c0b0a0908}, zero = {0};
+    assert_true(siphash(key, bytes, 15, 2, 4) == 0xa129ca6149be45e5);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(siphash13(zero, bytes, cases[i].n) == cases[i].hash);
+}
+
+static void no_two_keys_of_a_hash_are_alike(void **state)
+{
+    struct siphash_key a, b;
+    struct err e = {0};
+    assert_int_equal(siphash_key_make(&a, &e), ERR_OK);
+    assert_int_equal(siphash_key_make(&b, &e), ERR_OK);
+    assert_memory_not_equal(&a, &b, sizeof a);
+    assert_true(a.k0 != a.k1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +400,8 @@ int main(void)
         cmocka_unit_test(crc32c_is_castagnolis),
         cmocka_unit_test(crc32c_goes_on_where_it_stopped),
         cmocka_unit_test(crc32c_of_long_runs_is_the_same),
+        cmocka_unit_test(siphash_is_that_of_the_paper),
+        cmocka_unit_test(no_two_keys_of_a_hash_are_alike),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
