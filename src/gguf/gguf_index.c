@@ -11,19 +11,6 @@ struct gguf_index_slot {
     int64_t number;
 };
 
-/* FNV-1a from a seeded start, with the finaliser of MurmurHash3 so that the low bits depend on all of it. */
-static uint64_t hash_name(uint64_t seed, const char *name, size_t n)
-{
-    uint64_t h = seed ^ 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)name[i]) * 0x100000001b3u;
-    h ^= h >> 33;
-    h *= 0xff51afd7ed558ccdu;
-    h ^= h >> 33;
-    h *= 0xc4ceb9fe1a85ec53u;
-    return h ^ h >> 33;
-}
-
 /* The slot that holds the name, or the free one where it belongs. At least one slot is free. */
 static struct gguf_index_slot *find_slot(const struct gguf_index *ix, const char *name, size_t n, uint64_t hash)
 {
@@ -38,19 +25,19 @@ int64_t gguf_index_find(const struct gguf_index *ix, const char *name, size_t n)
 {
     if (ix->n_slots == 0)
         return GGUF_INDEX_NONE;
-    const struct gguf_index_slot *s = find_slot(ix, name, n, hash_name(ix->seed, name, n));
+    const struct gguf_index_slot *s = find_slot(ix, name, n, siphash13(ix->key, name, n));
     return s->name ? s->number : GGUF_INDEX_NONE;
 }
 
 static err_code grow(struct gguf_index *ix, struct err *e)
 {
     struct gguf_index bigger = *ix;
+    if (ix->n_slots == 0)
+        TRY(siphash_key_make(&bigger.key, e));
     bigger.n_slots = ix->n_slots ? ix->n_slots * 2 : 64;
     bigger.slots = mem_calloc(bigger.n_slots, sizeof *bigger.slots);
     if (!bigger.slots)
         return err_nomem(e, bigger.n_slots * sizeof *bigger.slots, "an index of names");
-    if (ix->n_slots == 0)
-        bigger.seed = (uint64_t)(uintptr_t)ix * 0x9e3779b97f4a7c15u ^ (uint64_t)(uintptr_t)bigger.slots;
     for (size_t i = 0; i < ix->n_slots; i++)
         if (ix->slots[i].name)
             *find_slot(&bigger, ix->slots[i].name, ix->slots[i].n, ix->slots[i].hash) = ix->slots[i];
@@ -63,7 +50,7 @@ err_code gguf_index_add(struct gguf_index *ix, const char *name, size_t n, int64
 {
     if (ix->n_used >= ix->n_slots / 2)
         TRY(grow(ix, e));
-    uint64_t hash = hash_name(ix->seed, name, n);
+    uint64_t hash = siphash13(ix->key, name, n);
     struct gguf_index_slot *s = find_slot(ix, name, n, hash);
     *old = s->name ? s->number : GGUF_INDEX_NONE;
     if (!s->name) {

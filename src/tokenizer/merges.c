@@ -12,15 +12,15 @@ enum { BLOCK = SYMBOLS_MANY / N_PART }; /* merges that are looked up at once */
 
 static uint32_t pair_hash(const struct merges *m, uint32_t left, uint32_t right)
 {
-    uint64_t h = ((uint64_t)left << 32 | right) ^ m->seed;
-    h *= 0x9e3779b97f4a7c15u;
-    return (uint32_t)((h ^ h >> 32) * (m->seed | 1) >> 32);
+    uint64_t pair = (uint64_t)left << 32 | right;
+    return (uint32_t)siphash13(m->key, &pair, sizeof pair);
 }
 
-static size_t slot_find(const struct merges *m, uint32_t left, uint32_t right)
+/* The slot of a pair whose hash is known: the one that holds it, or the empty one where it belongs. */
+static size_t slot_find(const struct merges *m, uint32_t hash, uint32_t left, uint32_t right)
 {
     size_t mask = m->n_slots - 1;
-    for (size_t i = pair_hash(m, left, right) & mask;; i = (i + 1) & mask) {
+    for (size_t i = hash & mask;; i = (i + 1) & mask) {
         const struct merge_rule *r = &m->slots[i];
         if (r->left == SYMBOL_NONE || (r->left == left && r->right == right))
             return i;
@@ -31,7 +31,7 @@ const struct merge_rule *merges_find(const struct merges *m, uint32_t left, uint
 {
     if (m->n_slots == 0)
         return NULL;
-    const struct merge_rule *r = &m->slots[slot_find(m, left, right)];
+    const struct merge_rule *r = &m->slots[slot_find(m, pair_hash(m, left, right), left, right)];
     return r->left == SYMBOL_NONE ? NULL : r;
 }
 
@@ -55,7 +55,7 @@ static err_code block_add(struct merges *m, struct symbols *t, const struct gguf
                           uint32_t rank, char *space, struct err *e)
 {
     struct text texts[BLOCK * N_PART] = {0};
-    uint32_t found[BLOCK * N_PART], ranks[BLOCK];
+    uint32_t found[BLOCK * N_PART], ranks[BLOCK], hash[BLOCK];
     unsigned n_rule = 0;
     for (unsigned i = 0; i < n; space += entries[i++].n)
         if (entry_split(entries[i], space, &texts[n_rule * N_PART]))
@@ -66,11 +66,12 @@ static err_code block_add(struct merges *m, struct symbols *t, const struct gguf
             TRY(symbols_intern(t, texts[i].s, texts[i].n, &found[i], e));
     for (unsigned i = 0; i < n_rule; i++) {
         const uint32_t *f = &found[i * N_PART];
-        __builtin_prefetch(&m->slots[pair_hash(m, f[LEFT], f[RIGHT]) & (m->n_slots - 1)], 1);
+        hash[i] = pair_hash(m, f[LEFT], f[RIGHT]);
+        __builtin_prefetch(&m->slots[hash[i] & (m->n_slots - 1)], 1);
     }
     for (unsigned i = 0; i < n_rule; i++) {
         const uint32_t *f = &found[i * N_PART];
-        struct merge_rule *slot = &m->slots[slot_find(m, f[LEFT], f[RIGHT])];
+        struct merge_rule *slot = &m->slots[slot_find(m, hash[i], f[LEFT], f[RIGHT])];
         if (slot->left == SYMBOL_NONE)
             *slot = (struct merge_rule){.left = f[LEFT], .right = f[RIGHT], .rank = ranks[i], .merged = f[MERGED]};
     }
@@ -107,7 +108,7 @@ err_code merges_open(struct merges *m, struct vocab *v, const struct gguf *g, bo
     if (code == ERR_OK) {
         memset(m->slots, 0xff, n_slots * sizeof *m->slots);
         m->n_slots = n_slots;
-        m->seed = v->symbols.seed;
+        m->key = v->symbols.key;
     }
     for (uint64_t i = 0; i < n && code == ERR_OK; i += BLOCK) {
         unsigned n_block = n - i < BLOCK ? (unsigned)(n - i) : BLOCK;

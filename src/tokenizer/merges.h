@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/siphash.h"
 #include "tokenizer/vocab.h"
 
 struct merge_rule {
@@ -18,7 +19,7 @@ struct merge_rule {
 struct merges {
     struct merge_rule *slots; /* open addressing, at most half full */
     size_t n_slots;           /* a power of two, or 0 */
-    uint64_t seed;
+    struct siphash_key key;
 };
 
 /* Reads tokenizer.ggml.merges, "LEFT RIGHT" each, adding symbols to the vocabulary for strings that are no

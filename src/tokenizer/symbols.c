@@ -13,36 +13,9 @@ void symbols_close(struct symbols *t)
     *t = (struct symbols){0};
 }
 
-static uint64_t mix(uint64_t h)
+static uint32_t text_hash(const struct symbols *t, const char *s, size_t n)
 {
-    h *= 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-/* The last n < 8 bytes as one word, different for different bytes of the same n. */
-static uint64_t tail_word(const char *s, size_t n)
-{
-    if (n >= 4) {
-        uint32_t first, last;
-        memcpy(&first, s, 4);
-        memcpy(&last, s + n - 4, 4);
-        return (uint64_t)last << 32 | first;
-    }
-    const unsigned char *u = (const unsigned char *)s;
-    return n == 0 ? 0 : (uint64_t)u[0] << 16 | (uint64_t)u[n / 2] << 8 | u[n - 1];
-}
-
-/* Seeded, so that a file cannot be made whose texts all collide. */
-static uint32_t text_hash(uint64_t seed, const char *s, size_t n)
-{
-    uint64_t h = seed ^ n;
-    for (; n >= 8; s += 8, n -= 8) {
-        uint64_t word;
-        memcpy(&word, s, 8);
-        h = mix(h ^ word);
-    }
-    h = mix(mix(h ^ tail_word(s, n)) + seed);
-    return (uint32_t)(h >> 32);
+    return (uint32_t)siphash13(t->key, s, n);
 }
 
 static bool text_equal(struct text a, const char *s, size_t n)
@@ -65,13 +38,7 @@ uint32_t symbols_find(const struct symbols *t, const char *s, size_t n)
 {
     if (t->n_slots == 0)
         return SYMBOL_NONE;
-    return t->slots[slot_find(t, text_hash(t->seed, s, n), s, n)].symbol;
-}
-
-void symbols_announce(const struct symbols *t, const char *s, size_t n)
-{
-    assert(t->n_slots > 0);
-    __builtin_prefetch(&t->slots[text_hash(t->seed, s, n) & (t->n_slots - 1)], 1);
+    return t->slots[slot_find(t, text_hash(t, s, n), s, n)].symbol;
 }
 
 /* Each pass asks for what the next one looks at. Most texts are in the first slot that is looked at, if anywhere. */
@@ -81,7 +48,7 @@ void symbols_find_many(const struct symbols *t, const struct text *texts, unsign
     const struct text *likely[SYMBOLS_MANY];
     assert(n <= SYMBOLS_MANY && t->n_slots > 0);
     for (unsigned i = 0; i < n; i++) {
-        hash[i] = text_hash(t->seed, texts[i].s, texts[i].n);
+        hash[i] = text_hash(t, texts[i].s, texts[i].n);
         __builtin_prefetch(&t->slots[hash[i] & (t->n_slots - 1)]);
     }
     for (unsigned i = 0; i < n; i++) {
@@ -130,7 +97,8 @@ err_code symbols_reserve(struct symbols *t, size_t n, struct err *e)
         t->texts = texts;
         t->capacity = (uint32_t)capacity;
     }
-    t->seed = t->seed ? t->seed : mix((uintptr_t)t->texts) | 1;
+    if (t->n_slots == 0)
+        TRY(siphash_key_make(&t->key, e));
     size_t n_slots = 2 * capacity;
     return n_slots > t->n_slots ? slots_resize(t, n_slots, e) : ERR_OK;
 }
@@ -153,16 +121,28 @@ char *symbols_copy(struct symbols *t, const char *s, size_t n)
     return copy;
 }
 
-err_code symbols_add(struct symbols *t, const char *s, size_t n, struct err *e)
+static err_code add_hashed(struct symbols *t, uint32_t hash, struct text text, struct err *e)
 {
-    if (t->n == t->capacity)
-        TRY(symbols_reserve(t, 1, e));
-    char *copy = symbols_copy(t, s, n);
+    char *copy = symbols_copy(t, text.s, text.n);
     if (!copy)
-        return err_nomem(e, n, "a token's text");
-    uint32_t hash = text_hash(t->seed, copy, n);
-    t->slots[slot_find(t, hash, copy, n)] = (struct symbol_slot){.hash = hash, .symbol = t->n};
-    t->texts[t->n++] = (struct text){.s = copy, .n = n};
+        return err_nomem(e, text.n, "a token's text");
+    t->slots[slot_find(t, hash, copy, text.n)] = (struct symbol_slot){.hash = hash, .symbol = t->n};
+    t->texts[t->n++] = (struct text){.s = copy, .n = text.n};
+    return ERR_OK;
+}
+
+err_code symbols_add_many(struct symbols *t, const struct text *texts, unsigned n, struct err *e)
+{
+    uint32_t hash[SYMBOLS_MANY];
+    assert(n <= SYMBOLS_MANY);
+    if (n > t->capacity - t->n)
+        TRY(symbols_reserve(t, n, e));
+    for (unsigned i = 0; i < n; i++) {
+        hash[i] = text_hash(t, texts[i].s, texts[i].n);
+        __builtin_prefetch(&t->slots[hash[i] & (t->n_slots - 1)], 1);
+    }
+    for (unsigned i = 0; i < n; i++)
+        TRY(add_hashed(t, hash[i], texts[i], e));
     return ERR_OK;
 }
 
@@ -171,7 +151,7 @@ err_code symbols_intern(struct symbols *t, const char *s, size_t n, uint32_t *ou
     *out = symbols_find(t, s, n);
     if (*out != SYMBOL_NONE)
         return ERR_OK;
-    TRY(symbols_add(t, s, n, e));
+    TRY(symbols_add_many(t, &(struct text){.s = s, .n = n}, 1, e));
     *out = t->n - 1;
     return ERR_OK;
 }

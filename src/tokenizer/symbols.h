@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/siphash.h"
 
 #define SYMBOL_NONE UINT32_MAX
 
@@ -26,9 +27,9 @@ struct symbols {
     uint32_t n, capacity;
     struct symbol_slot *slots; /* open addressing, at most half full */
     size_t n_slots;            /* a power of two, or 0 */
-    uint64_t seed;
-    struct arena arena; /* the texts' bytes */
-    char *room;         /* unused end of the arena's newest block */
+    struct siphash_key key;    /* random: no file can be made whose texts all collide */
+    struct arena arena;        /* the texts' bytes */
+    char *room;                /* unused end of the arena's newest block */
     size_t room_bytes;
 };
 
@@ -37,21 +38,18 @@ void symbols_close(struct symbols *t);
 /* Room for n more texts, so that adding them moves nothing. */
 MUST_USE err_code symbols_reserve(struct symbols *t, size_t n, struct err *e);
 
-/* Appends a text as the next number, found by that text from now on (a later one with the same text hides
- * it). */
-MUST_USE err_code symbols_add(struct symbols *t, const char *s, size_t n, struct err *e);
-
 /* Looks a text up and adds it when new. */
 MUST_USE err_code symbols_intern(struct symbols *t, const char *s, size_t n, uint32_t *out, struct err *e);
 
 uint32_t symbols_find(const struct symbols *t, const char *s, size_t n);
 
-/* A table of 200,000 texts is in no near cache, and to find a text takes three places in memory: so many texts at once
- * (up to SYMBOLS_MANY) are found in half of the time; and a text that will be added can be announced some texts ahead.
- * Both after symbols_reserve or symbols_add. */
+/* A table of 200,000 texts is in no near cache, and to find a text takes three places in memory: many texts at once (up
+ * to SYMBOLS_MANY) are found in half of the time. Texts that are added become the next numbers, in order, found by
+ * these texts from now on (a later one with the same text hides the earlier). symbols_find_many: after something was
+ * added. */
 enum { SYMBOLS_MANY = 96 };
 void symbols_find_many(const struct symbols *t, const struct text *texts, unsigned n, uint32_t *out);
-void symbols_announce(const struct symbols *t, const char *s, size_t n);
+MUST_USE err_code symbols_add_many(struct symbols *t, const struct text *texts, unsigned n, struct err *e);
 
 /* A copy of n bytes that lives as long as the table; NULL on failure. */
 char *symbols_copy(struct symbols *t, const char *s, size_t n);

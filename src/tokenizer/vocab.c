@@ -18,8 +18,6 @@ static const uint8_t attr_of_type[] = {[TYPE_NORMAL] = TOKEN_NORMAL,
                                        [TYPE_UNUSED] = 0,
                                        [TYPE_BYTE] = TOKEN_BYTE};
 
-enum { AHEAD = 16 }; /* texts */
-
 enum fill_slot { FILL_PREFIX, FILL_SUFFIX, FILL_MIDDLE, FILL_PAD, FILL_REPOSITORY, FILL_FILE, N_FILL };
 
 #define SPACE_MARK "\u2581"
@@ -60,17 +58,21 @@ static err_code texts_load(struct vocab *v, const struct gguf *g, struct err *e)
     if (n >= INT32_MAX)
         return err_set(e, ERR_LIMIT, "%s: " KEY("tokens") " has %llu entries, expected fewer than %d",
                        gguf_file_path(g, 0), (unsigned long long)n, INT32_MAX);
-    const struct gguf_string *texts = data;
+    const struct gguf_string *given = data;
     TRY(symbols_reserve(&v->symbols, n, e));
-    for (uint32_t i = 0; i < n; i++) {
-        if (i + AHEAD < n)
-            symbols_announce(&v->symbols, texts[i + AHEAD].s, texts[i + AHEAD].n);
-        struct gguf_string text = texts[i];
-        char name[32];
-        if (text.n == 0) /* a name that no other token has */
-            text = (struct gguf_string){.s = name, .n = (size_t)snprintf(name, sizeof name, "[EMPTY_%u]", i)};
-        TRY(symbols_add(&v->symbols, text.s, text.n, e));
-        v->max_text_bytes = text.n > v->max_text_bytes ? text.n : v->max_text_bytes;
+    for (uint64_t i = 0; i < n; i += SYMBOLS_MANY) {
+        struct text texts[SYMBOLS_MANY];
+        char names[SYMBOLS_MANY][sizeof "[EMPTY_4294967295]"];
+        unsigned n_block = n - i < SYMBOLS_MANY ? (unsigned)(n - i) : SYMBOLS_MANY;
+        for (unsigned j = 0; j < n_block; j++) {
+            texts[j] = (struct text){.s = given[i + j].s, .n = given[i + j].n};
+            if (texts[j].n == 0) { /* a name that no other token has */
+                texts[j].s = names[j];
+                texts[j].n = (size_t)snprintf(names[j], sizeof names[j], "[EMPTY_%u]", (unsigned)(i + j));
+            }
+            v->max_text_bytes = texts[j].n > v->max_text_bytes ? texts[j].n : v->max_text_bytes;
+        }
+        TRY(symbols_add_many(&v->symbols, texts, n_block, e));
     }
     v->n_tokens = (uint32_t)n;
     return ERR_OK;

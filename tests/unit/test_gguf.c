@@ -777,6 +777,30 @@ static int remove_folder(void **state)
     return 0;
 }
 
+/* What hashes alike in one set does not in another. */
+static void each_set_of_names_has_its_own_key(void **state)
+{
+    struct gguf_index a = {0}, b = {0};
+    struct err e = {0};
+    int64_t old;
+    assert_int_equal(gguf_index_add(&a, "x", 1, 7, &old, &e), ERR_OK);
+    assert_int_equal(gguf_index_add(&b, "x", 1, 8, &old, &e), ERR_OK);
+    assert_memory_not_equal(&a.key, &b.key, sizeof a.key);
+    const struct siphash_key key = a.key;
+    for (int64_t i = 0; i < 1000; i++) { /* which grows it */
+        static char names[1000][8];
+        int n = snprintf(names[i], sizeof names[i], "n%d", (int)i);
+        assert_int_equal(gguf_index_add(&a, names[i], (size_t)n, i, &old, &e), ERR_OK);
+        assert_int_equal(old, GGUF_INDEX_NONE);
+    }
+    assert_memory_equal(&a.key, &key, sizeof key);
+    assert_int_equal(gguf_index_find(&a, "x", 1), 7);
+    assert_int_equal(gguf_index_find(&a, "n999", 4), 999);
+    assert_int_equal(gguf_index_find(&a, "n1000", 5), GGUF_INDEX_NONE);
+    gguf_index_close(&a);
+    gguf_index_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -825,6 +849,7 @@ int main(void)
         cmocka_unit_test(what_is_no_regular_file_is_refused),
         cmocka_unit_test(truncated_files_are_refused),
         cmocka_unit_test(flipped_bytes_do_no_harm),
+        cmocka_unit_test(each_set_of_names_has_its_own_key),
     };
     return cmocka_run_group_tests_name("gguf", tests, make_folder, remove_folder);
 }

@@ -478,6 +478,41 @@ static void empty_token_texts_are_no_match(void **state)
     tokenizer_close(&t);
 }
 
+/* The longest run of slots in use: what a text that is not there is compared with at worst. */
+static size_t longest_run(const struct symbols *t)
+{
+    size_t longest = 0, run = 0;
+    for (size_t i = 0; i < 2 * t->n_slots; i++) {
+        run = t->slots[i & (t->n_slots - 1)].symbol == SYMBOL_NONE ? 0 : run + 1;
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
+/* 4,096 texts of 12 pairs of words. A hash that multiplies and shifts takes back in the second word of the other choice
+ * what it did in the first, whatever its seed. */
+static void texts_made_to_collide_do_not(void **state)
+{
+    enum { N_PAIR = 12 };
+    struct symbols t = {0};
+    struct err e = {0};
+    char s[16 * N_PAIR];
+    for (unsigned i = 0; i < 1 << N_PAIR; i++) {
+        for (unsigned k = 0; k < N_PAIR; k++) {
+            uint64_t pair[2] = {UINT64_C(0x3030303030303030) + k, UINT64_C(0x6867666564636261)};
+            if (i >> k & 1) {
+                pair[0] ^= UINT64_C(1) << 63;
+                pair[1] ^= UINT64_C(1) << 63 | UINT64_C(1) << 34;
+            }
+            memcpy(s + 16 * (size_t)k, pair, sizeof pair);
+        }
+        assert_int_equal(symbols_add_many(&t, &(struct text){s, sizeof s}, 1, &e), ERR_OK);
+    }
+    assert_int_equal(t.n_slots, 2 << N_PAIR);
+    assert_in_range(longest_run(&t), 1, 200);
+    symbols_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +535,7 @@ int main(void)
         cmocka_unit_test(bytes_without_a_token_are_dropped),
         cmocka_unit_test(faulty_vocabularies_are_refused_with_the_reason),
         cmocka_unit_test(empty_token_texts_are_no_match),
+        cmocka_unit_test(texts_made_to_collide_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
