@@ -12,7 +12,7 @@
 /* NAME-00001-of-00003.gguf: what follows NAME. */
 enum { SPLIT_SUFFIX_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
 
-static err_code open_file(struct gguf *g, int file, const char *path, struct err *e)
+static err_code open_file(struct gguf *g, uint64_t file, const char *path, struct err *e)
 {
     struct gguf_file *f = &g->files[file];
     f->path = arena_strndup(&g->arena, path, strlen(path));
@@ -28,16 +28,21 @@ static err_code open_file(struct gguf *g, int file, const char *path, struct err
     else if (!S_ISREG(st.st_mode))
         code = err_set(e, ERR_IO, "%s: expected a regular file", path);
     else
-        code = gguf_parse(f, file, &(struct gguf_source){.fd = fd, .n_bytes = (uint64_t)st.st_size}, &g->arena, e);
+        code =
+            gguf_parse(f, &(struct gguf_source){.fd = fd, .n_bytes = (uint64_t)st.st_size}, &g->arena, &g->totals, e);
     close(fd);
     return code;
 }
 
-static err_code alloc_files(struct gguf *g, uint64_t n, struct err *e)
+/* Room for n files; the one that there may be becomes number `no`. */
+static err_code alloc_files(struct gguf *g, uint64_t no, uint64_t n, struct err *e)
 {
-    g->files = arena_calloc(&g->arena, (size_t)n, sizeof *g->files);
-    if (!g->files)
-        return err_nomem(e, (size_t)n * sizeof *g->files, "the files of a model");
+    struct gguf_file *files = arena_calloc(&g->arena, (size_t)n, sizeof *files);
+    if (!files)
+        return err_nomem(e, (size_t)n * sizeof *files, "the files of a model");
+    if (g->n_files == 1)
+        files[no] = g->files[0];
+    g->files = files;
     g->n_files = (int)n;
     return ERR_OK;
 }
@@ -87,20 +92,24 @@ static err_code check_part(const struct gguf_file *f, uint64_t no, uint64_t n, s
     return ERR_OK;
 }
 
-/* Opens all parts of a split set, of which `path` is part `no`. */
+/* Opens the other parts of a split set, of which `path` is part `no`. */
 static err_code open_parts(struct gguf *g, const char *path, uint64_t no, uint64_t n, struct err *e)
 {
     char *part = arena_strndup(&g->arena, path, strlen(path));
     if (!part)
         return err_nomem(e, strlen(path), "a path");
-    gguf_index_close(&g->files[0].keys); /* the probe: parsed again below, in its place */
-    TRY(alloc_files(g, n, e));
+    if (no >= n)
+        return err_set(e, ERR_FORMAT, "%s: key \"split.no\" is %" PRIu64 ", expected less than the %" PRIu64 " parts",
+                       path, no, n);
+    TRY(alloc_files(g, no, n, e));
     for (uint64_t i = 0; i < n; i++) {
+        if (i == no)
+            continue;
         TRY(sibling_path(path, no, n, i, part, e));
         if (access(part, F_OK) != 0)
             return err_set(e, ERR_IO, "%s: part %" PRIu64 " of %" PRIu64 " is missing: %s: %s", path, i + 1, n, part,
                            strerror(errno));
-        TRY(open_file(g, (int)i, part, e));
+        TRY(open_file(g, i, part, e));
         TRY(check_part(&g->files[i], i, n, e));
     }
     return ERR_OK;
@@ -120,6 +129,7 @@ static err_code join_tensors(struct gguf *g, struct err *e)
         for (uint64_t i = 0; i < file->n_tensors; i++, at++) {
             const struct gguf_tensor *t = &file->tensors[i];
             g->tensors[at] = *t;
+            g->tensors[at].file = f;
             TRY(gguf_index_add(&g->names, t->name, strlen(t->name), at, &old, e));
             if (old != GGUF_INDEX_NONE)
                 return err_set(e, ERR_FORMAT, "%s: tensor \"%s\" occurs twice (%s has it, too)", file->path,
@@ -144,7 +154,7 @@ err_code gguf_open(struct gguf **out, const char *path, struct err *e)
         return err_nomem(e, sizeof *g, "a GGUF view");
     err_code code;
     uint64_t no, n;
-    TRY_OUT(alloc_files(g, 1, e));
+    TRY_OUT(alloc_files(g, 0, 1, e));
     TRY_OUT(open_file(g, 0, path, e));
     TRY_OUT(split_key(&g->files[0], "split.no", 0, GGUF_MAX_FILES - 1, &no, e));
     TRY_OUT(split_key(&g->files[0], "split.count", 1, GGUF_MAX_FILES, &n, e));
@@ -166,7 +176,7 @@ err_code gguf_open_memory(struct gguf **out, const void *bytes, size_t n, const 
         return err_nomem(e, sizeof *g, "a GGUF view");
     err_code code;
     uint64_t n_parts;
-    TRY_OUT(alloc_files(g, 1, e));
+    TRY_OUT(alloc_files(g, 0, 1, e));
     g->files[0].path = arena_strndup(&g->arena, name, strlen(name));
     if (!g->files[0].path) {
         code = err_nomem(e, strlen(name), "a name");
@@ -174,7 +184,7 @@ err_code gguf_open_memory(struct gguf **out, const void *bytes, size_t n, const 
     }
     /* Nothing of the caller's bytes is kept: the parser copies what the view shows. */
     struct gguf_source src = {.fd = -1, .bytes = n ? bytes : "", .n_bytes = n};
-    TRY_OUT(gguf_parse(&g->files[0], 0, &src, &g->arena, e));
+    TRY_OUT(gguf_parse(&g->files[0], &src, &g->arena, &g->totals, e));
     TRY_OUT(split_key(&g->files[0], "split.count", 1, GGUF_MAX_FILES, &n_parts, e));
     if (n_parts > 1) {
         code = err_set(e, ERR_UNSUPPORTED,

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/model_limits.h"
 #include "gguf/gguf_internal.h"
 
-enum { MAX_LAYERS = 4096, MAX_TYPES = 256 };
+enum { MAX_TYPES = 256 };
 
 const char *gguf_use_name(enum gguf_use use)
 {
@@ -36,9 +37,10 @@ static err_code read_metadata(struct model_facts *f, const struct gguf *g, uint3
     TRY(gguf_opt_array(g, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, &n_vocab, e));
     f->n_vocab = (uint32_t)n_vocab;
     TRY(arch_u32(g, f, "block_count", &f->n_layer, e));
-    if (f->n_layer > MAX_LAYERS)
+    if (f->n_layer > LIMIT_LAYERS)
         return err_set(e, ERR_LIMIT, "%s: key \"%s.block_count\" is %" PRIu32 ", expected at most %d",
-                       gguf_file_path(g, 0), gguf_show(f->architecture.s, f->architecture.n).s, f->n_layer, MAX_LAYERS);
+                       gguf_file_path(g, 0), gguf_show(f->architecture.s, f->architecture.n).s, f->n_layer,
+                       LIMIT_LAYERS);
     TRY(arch_u32(g, f, "nextn_predict_layers", &n_nextn, e));
     if (n_nextn > f->n_layer)
         return err_set(e, ERR_FORMAT,
@@ -65,7 +67,7 @@ static bool split_name(const char *name, uint32_t *layer, const char **rest)
         return false;
     char *end;
     unsigned long n = strtoul(name + 4, &end, 10);
-    if (*end != '.' || n >= MAX_LAYERS)
+    if (*end != '.' || n >= LIMIT_LAYERS)
         return false;
     *layer = (uint32_t)n;
     *rest = end + 1;
@@ -177,8 +179,9 @@ static err_code count_types(struct model_facts *f, const struct gguf *g, struct 
         size_t k = 0;
         while (k < f->n_types && f->types[k].type_id != t->type_id)
             k++;
-        if (k == MAX_LAYERS) /* a file made of unknown types: the search above must stay short */
-            return err_set(e, ERR_LIMIT, "%s: more than %d tensor types", gguf_file_path(g, t->file), MAX_LAYERS);
+        if (k == MAX_TYPES) /* a file made of unknown types */
+            return err_set(e, ERR_LIMIT, "%s: tensor \"%s\" has type %" PRIu32 "; more than %d types are refused",
+                           gguf_file_path(g, t->file), gguf_show(t->name, strlen(t->name)).s, t->type_id, MAX_TYPES);
         if (k == f->n_types)
             f->types[f->n_types++] = (struct model_type_facts){.type_id = t->type_id, .info = t->info};
         uint64_t n_weights = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
@@ -258,10 +261,10 @@ static void sum_layers(struct model_facts *f, const uint32_t *n_expert_used)
 err_code gguf_facts_compute(struct model_facts *f, const struct gguf *g, struct err *e)
 {
     err_code code;
-    uint32_t *n_expert_used = mem_calloc(MAX_LAYERS, sizeof *n_expert_used);
+    uint32_t *n_expert_used = mem_calloc(LIMIT_LAYERS, sizeof *n_expert_used);
     *f = (struct model_facts){.architecture.s = "", .name.s = ""};
     if (!n_expert_used)
-        return err_nomem(e, MAX_LAYERS * sizeof *n_expert_used, "the layers' facts");
+        return err_nomem(e, LIMIT_LAYERS * sizeof *n_expert_used, "the layers' facts");
     TRY_OUT(read_metadata(f, g, n_expert_used, e));
     TRY_OUT(arch_u32(g, f, "expert_count", &f->n_expert, e));
     f->layers = arena_calloc(&f->arena, f->n_layer, sizeof *f->layers);

@@ -7,18 +7,28 @@
 #include "gguf/gguf.h"
 #include "gguf/gguf_index.h"
 
-/* Limits against absurd files; real ones stay far below (the largest known vocabulary takes 16 MB). */
+/* Limits against absurd files, over all files of a model; real ones stay far below (the largest known vocabulary takes
+ * 16 MB, and models whose experts have a tensor each 70,000 tensors). */
 enum {
-    GGUF_MAX_META_BYTES = 256 << 20, /* header, metadata and tensor directory of one file */
+    GGUF_MAX_META_BYTES = 64 << 20, /* headers, metadata and tensor directories */
     GGUF_MAX_KV = 1 << 16,
-    GGUF_MAX_TENSORS = 1 << 20,
+    GGUF_MAX_TENSORS = 1 << 18,
+    GGUF_MAX_STRINGS = 1 << 22, /* in arrays */
+    GGUF_MAX_NESTED = 1 << 16,  /* arrays in arrays */
+    GGUF_MAX_FILES = 4096,
+};
+
+enum {
     GGUF_MAX_KEY_BYTES = 65535, /* from the specification */
     GGUF_MAX_NAME_BYTES = 255,  /* the specification says 64; some writers exceed it */
-    GGUF_MAX_NESTED = 1 << 20,  /* elements of an array of arrays */
     GGUF_MAX_DEPTH = 4,         /* arrays in arrays */
     GGUF_MAX_ALIGNMENT = 1 << 30,
-    GGUF_MAX_FILES = 4096,
     GGUF_DEFAULT_ALIGNMENT = 32,
+};
+
+/* What was read of a model's files so far, to hold against the limits. */
+struct gguf_totals {
+    uint64_t n_bytes, n_kv, n_tensors, n_strings, n_nested;
 };
 
 /* One file of the model. All memory belongs to the view's arena, the index excepted. */
@@ -35,6 +45,7 @@ struct gguf_file {
 
 struct gguf {
     struct arena arena;
+    struct gguf_totals totals;
     struct gguf_file *files;
     int n_files;
     struct gguf_tensor *tensors; /* of all files */
@@ -49,10 +60,10 @@ struct gguf_source {
     uint64_t n_bytes;
 };
 
-/* Parses one file into `f`, whose path is set and whose other fields are zero. `file` is its number in the
- * set. */
-MUST_USE err_code gguf_parse(struct gguf_file *f, int file, const struct gguf_source *src, struct arena *arena,
-                             struct err *e);
+/* Parses one file into `f`, whose path is set and whose other fields are zero; adds to the totals, and refuses what
+ * would exceed a limit. The tensors' `file` is left 0. */
+MUST_USE err_code gguf_parse(struct gguf_file *f, const struct gguf_source *src, struct arena *arena,
+                             struct gguf_totals *totals, struct err *e);
 
 const struct gguf_value *gguf_file_find(const struct gguf_file *f, const char *key);
 

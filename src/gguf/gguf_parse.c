@@ -20,14 +20,15 @@ struct reader {
     const uint8_t *window; /* the file's bytes [window_off, window_off + n_window) */
     uint64_t window_off, n_window;
     uint64_t pos; /* of the next byte, from the start of the file */
-    char *text;   /* arena memory where strings go next, n_text bytes of it left */
-    size_t n_text;
+    char *small;  /* arena memory where small values go next, n_small bytes of it left */
+    size_t n_small;
     struct arena *arena;
+    struct gguf_totals *totals; /* of the files before, and the counts of this one */
     struct err *e;
     char where[160]; /* what is being read, for messages */
 };
 
-enum { WINDOW_BYTES = 256 << 10, TEXT_CHUNK_BYTES = 64 << 10 };
+enum { WINDOW_BYTES = 256 << 10, SMALL_CHUNK_BYTES = 64 << 10 };
 
 struct gguf_shown gguf_show(const char *s, size_t n)
 {
@@ -73,9 +74,9 @@ static err_code need(struct reader *r, uint64_t n)
                        "%s: %s at byte %" PRIu64 " needs %" PRIu64 " bytes, but only %" PRIu64
                        " are left in the file (truncated or corrupt)",
                        r->path, r->where, r->pos, n, rest);
-    if (n > GGUF_MAX_META_BYTES - r->pos)
-        return err_set(r->e, ERR_LIMIT, "%s: %s: metadata of more than %d bytes is refused", r->path, r->where,
-                       GGUF_MAX_META_BYTES);
+    if (r->pos + n > GGUF_MAX_META_BYTES - r->totals->n_bytes)
+        return err_set(r->e, ERR_LIMIT, "%s: %s: metadata of more than %d bytes, of all files of a model, is refused",
+                       r->path, r->where, GGUF_MAX_META_BYTES);
     return ERR_OK;
 }
 
@@ -99,16 +100,25 @@ static err_code take(struct reader *r, void *dst, uint64_t n)
 }
 
 /* n elements of at least min_bytes each must fit in what is left: no count is believed before. */
-static err_code check_count(struct reader *r, uint64_t n, uint64_t min_bytes, uint64_t limit, const char *what)
+static err_code check_count(struct reader *r, uint64_t n, uint64_t min_bytes, const char *what)
 {
     uint64_t rest = r->src.n_bytes - r->pos;
     if (n > rest / min_bytes)
         return err_set(r->e, ERR_FORMAT,
                        "%s: %s says %" PRIu64 " %s, but only %" PRIu64 " bytes are left after byte %" PRIu64, r->path,
                        r->where, n, what, rest, r->pos);
-    if (n > limit)
-        return err_set(r->e, ERR_LIMIT, "%s: %s says %" PRIu64 " %s; more than %" PRIu64 " are refused", r->path,
-                       r->where, n, what, limit);
+    return ERR_OK;
+}
+
+/* The same of what has a limit; *total: how many there were before. */
+static err_code add_count(struct reader *r, uint64_t *total, uint64_t n, uint64_t min_bytes, uint64_t limit,
+                          const char *what)
+{
+    TRY(check_count(r, n, min_bytes, what));
+    if (n > limit - *total)
+        return err_set(r->e, ERR_LIMIT, "%s: %s says %" PRIu64 " %s; more than %" PRIu64 " of a model are refused",
+                       r->path, r->where, n, what, limit);
+    *total += n;
     return ERR_OK;
 }
 
@@ -122,20 +132,23 @@ static err_code read_u64(struct reader *r, uint64_t *out)
     return take(r, out, sizeof *out);
 }
 
-/* Arena memory for a text of n bytes and its NUL, side by side: there may be a million of them. Zeroed. */
-static char *alloc_text(struct reader *r, size_t n)
+/* Zeroed arena memory for n bytes of a text (align 1) or of numbers (align 8); small ones lie side by side, as there
+ * may be a million of them. */
+static void *alloc_packed(struct reader *r, size_t n, size_t align)
 {
-    if (n >= TEXT_CHUNK_BYTES / 4)
-        return arena_alloc(r->arena, n + 1);
-    if (n + 1 > r->n_text) {
-        r->text = arena_alloc(r->arena, TEXT_CHUNK_BYTES);
-        r->n_text = r->text ? TEXT_CHUNK_BYTES : 0;
-        if (!r->text)
+    size_t gap = (size_t) - (uintptr_t)r->small % align;
+    if (n >= SMALL_CHUNK_BYTES / 4)
+        return arena_alloc(r->arena, n);
+    if (gap + n > r->n_small || !r->small) {
+        r->small = arena_alloc(r->arena, SMALL_CHUNK_BYTES);
+        r->n_small = r->small ? SMALL_CHUNK_BYTES : 0;
+        if (!r->small)
             return NULL;
+        gap = 0;
     }
-    char *p = r->text;
-    r->text += n + 1;
-    r->n_text -= n + 1;
+    char *p = r->small + gap;
+    r->small = p + n;
+    r->n_small -= gap + n;
     return p;
 }
 
@@ -144,7 +157,7 @@ static err_code read_string(struct reader *r, struct gguf_string *out)
     uint64_t n;
     TRY(read_u64(r, &n));
     TRY(need(r, n));
-    char *s = alloc_text(r, (size_t)n);
+    char *s = alloc_packed(r, (size_t)n + 1, 1);
     if (!s)
         return err_nomem(r->e, (size_t)n, "a GGUF string");
     *out = (struct gguf_string){s, (size_t)n};
@@ -207,7 +220,7 @@ static err_code read_scalar(struct reader *r, struct gguf_value *out)
 
 static err_code read_strings(struct reader *r, uint64_t n, struct gguf_value *out)
 {
-    struct gguf_string *s = arena_calloc(r->arena, (size_t)n, sizeof *s);
+    struct gguf_string *s = alloc_packed(r, (size_t)n * sizeof *s, 8);
     if (!s)
         return err_nomem(r->e, (size_t)n * sizeof *s, "an array of GGUF strings");
     for (uint64_t i = 0; i < n; i++)
@@ -223,7 +236,7 @@ static err_code read_arrays(struct reader *r, uint64_t n, struct gguf_value *out
     if (depth >= GGUF_MAX_DEPTH)
         return err_set(r->e, ERR_LIMIT, "%s: %s: arrays nested more than %d deep are refused", r->path, r->where,
                        GGUF_MAX_DEPTH);
-    struct gguf_value *v = arena_calloc(r->arena, (size_t)n, sizeof *v);
+    struct gguf_value *v = alloc_packed(r, (size_t)n * sizeof *v, 8);
     if (!v)
         return err_nomem(r->e, (size_t)n * sizeof *v, "an array of GGUF arrays");
     for (uint64_t i = 0; i < n; i++)
@@ -235,7 +248,7 @@ static err_code read_arrays(struct reader *r, uint64_t n, struct gguf_value *out
 static err_code read_scalars(struct reader *r, uint64_t n, struct gguf_value *out)
 {
     uint64_t at = r->pos, n_bytes = n * gguf_value_type_bytes(out->arr.type);
-    void *data = arena_alloc(r->arena, (size_t)n_bytes);
+    void *data = alloc_packed(r, (size_t)n_bytes, 8);
     if (!data)
         return err_nomem(r->e, (size_t)n_bytes, "a GGUF array");
     TRY(take(r, data, n_bytes));
@@ -254,13 +267,13 @@ static err_code read_array(struct reader *r, struct gguf_value *out, int depth)
     *out = (struct gguf_value){.type = GGUF_ARRAY, .arr = {.type = type, .n = n}};
     switch (out->arr.type) {
     case GGUF_STRING:
-        TRY(check_count(r, n, sizeof(uint64_t), GGUF_MAX_META_BYTES / sizeof(uint64_t), "strings"));
+        TRY(add_count(r, &r->totals->n_strings, n, sizeof(uint64_t), GGUF_MAX_STRINGS, "strings"));
         return read_strings(r, n, out);
     case GGUF_ARRAY:
-        TRY(check_count(r, n, sizeof(uint32_t) + sizeof(uint64_t), GGUF_MAX_NESTED, "arrays"));
+        TRY(add_count(r, &r->totals->n_nested, n, sizeof(uint32_t) + sizeof(uint64_t), GGUF_MAX_NESTED, "arrays"));
         return read_arrays(r, n, out, depth);
     default:
-        TRY(check_count(r, n, gguf_value_type_bytes(type), GGUF_MAX_META_BYTES, "elements"));
+        TRY(check_count(r, n, gguf_value_type_bytes(type), "elements"));
         TRY(need(r, n * gguf_value_type_bytes(type)));
         return read_scalars(r, n, out);
     }
@@ -315,7 +328,7 @@ static err_code size_tensor(struct reader *r, struct gguf_tensor *t)
     return ERR_OK;
 }
 
-static err_code read_tensor(struct reader *r, struct gguf_file *f, uint64_t i, int file)
+static err_code read_tensor(struct reader *r, struct gguf_file *f, uint64_t i)
 {
     struct gguf_tensor *t = &f->tensors[i];
     struct gguf_string name;
@@ -328,7 +341,7 @@ static err_code read_tensor(struct reader *r, struct gguf_file *f, uint64_t i, i
     if (n_dims < 1 || n_dims > GGUF_MAX_DIMS)
         return err_set(r->e, ERR_FORMAT, "%s: %s has %" PRIu32 " dimensions at byte %" PRIu64 ", expected 1 to %d",
                        r->path, r->where, n_dims, at, GGUF_MAX_DIMS);
-    *t = (struct gguf_tensor){.name = name.s, .n_dims = (int)n_dims, .ne = {1, 1, 1, 1}, .file = file};
+    *t = (struct gguf_tensor){.name = name.s, .n_dims = (int)n_dims, .ne = {1, 1, 1, 1}};
     for (uint32_t d = 0; d < n_dims; d++)
         TRY(read_u64(r, &t->ne[d]));
     TRY(read_u32(r, &t->type_id));
@@ -380,8 +393,8 @@ static err_code read_header(struct reader *r, struct gguf_file *f)
     TRY(read_u64(r, &f->n_kv));
     uint64_t min_tensor = 8 + 1 + 4 + 8 + 4 + 8; /* name, n_dims, ne[0], type, offset */
     uint64_t min_kv = 8 + 1 + 4 + 1;             /* key, type, a byte */
-    TRY(check_count(r, f->n_tensors, min_tensor, GGUF_MAX_TENSORS, "tensors"));
-    return check_count(r, f->n_kv, min_kv, GGUF_MAX_KV, "metadata entries");
+    TRY(add_count(r, &r->totals->n_tensors, f->n_tensors, min_tensor, GGUF_MAX_TENSORS, "tensors"));
+    return add_count(r, &r->totals->n_kv, f->n_kv, min_kv, GGUF_MAX_KV, "metadata entries");
 }
 
 static err_code find_alignment(struct reader *r, struct gguf_file *f)
@@ -398,9 +411,10 @@ static err_code find_alignment(struct reader *r, struct gguf_file *f)
     return ERR_OK;
 }
 
-err_code gguf_parse(struct gguf_file *f, int file, const struct gguf_source *src, struct arena *arena, struct err *e)
+err_code gguf_parse(struct gguf_file *f, const struct gguf_source *src, struct arena *arena, struct gguf_totals *totals,
+                    struct err *e)
 {
-    struct reader r = {.path = f->path, .src = *src, .arena = arena, .e = e};
+    struct reader r = {.path = f->path, .src = *src, .arena = arena, .totals = totals, .e = e};
     err_code code = ERR_OK;
     if (src->bytes) {
         r.window = src->bytes;
@@ -423,8 +437,9 @@ err_code gguf_parse(struct gguf_file *f, int file, const struct gguf_source *src
         TRY_OUT(read_kv(&r, f, i));
     TRY_OUT(find_alignment(&r, f));
     for (uint64_t i = 0; i < f->n_tensors; i++)
-        TRY_OUT(read_tensor(&r, f, i, file));
+        TRY_OUT(read_tensor(&r, f, i));
     TRY_OUT(place_tensors(&r, f));
+    totals->n_bytes += r.pos;
 out:
     mem_free(r.own);
     return code;

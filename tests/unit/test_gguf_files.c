@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "gguf/gguf_facts.h"
+#include "gguf/gguf_internal.h"
 #include "gguf/gguf_writer.h"
 #include "temp_folder.h"
 
@@ -246,6 +248,155 @@ static void parts_that_disagree_are_refused(void **state)
     assert_open_fails("dis-00001-of-00002.gguf", "\"split.tensors.count\" says 5 tensors, but the 2 files have 2");
 }
 
+static void a_part_number_beyond_the_parts_is_refused(void **state)
+{
+    write_part("beyond-00003-of-00002.gguf", (struct part){"a", 2, 2, 2});
+    assert_open_fails("beyond-00003-of-00002.gguf", "\"split.no\" is 2, expected less than the 2 parts");
+}
+
+/* ---- absurd files ------------------------------------------------------------------------------------------------ */
+
+static void put(FILE *f, const void *bytes, size_t n)
+{
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+}
+
+static void put_u32(FILE *f, uint32_t v)
+{
+    put(f, &v, sizeof v);
+}
+
+static void put_u64(FILE *f, uint64_t v)
+{
+    put(f, &v, sizeof v);
+}
+
+static void put_name(FILE *f, const char *name)
+{
+    put_u64(f, strlen(name));
+    put(f, name, strlen(name));
+}
+
+/* Header and keys of part `no` of n, and the begin of an array: its elements are to follow. */
+static FILE *begin_array(const char *file, uint32_t no, uint32_t n, uint32_t type, uint64_t n_elem)
+{
+    FILE *f = fopen(temp_path(&folder, file).s, "wb");
+    assert_non_null(f);
+    put(f, "GGUF", 4);
+    put_u32(f, 3);
+    put_u64(f, 0);
+    put_u64(f, 3);
+    put_name(f, "split.no");
+    put_u32(f, GGUF_U32);
+    put_u32(f, no);
+    put_name(f, "split.count");
+    put_u32(f, GGUF_U32);
+    put_u32(f, n);
+    put_name(f, "k");
+    put_u32(f, GGUF_ARRAY);
+    put_u32(f, type);
+    put_u64(f, n_elem);
+    return f;
+}
+
+/* An array of empty texts, which are eight zeros each: the file takes no place on the drive. */
+static void write_empty_texts(const char *file, uint32_t no, uint32_t n, uint64_t n_text)
+{
+    FILE *f = begin_array(file, no, n, GGUF_STRING, n_text);
+    assert_int_equal(fflush(f), 0);
+    assert_int_equal(ftruncate(fileno(f), ftell(f) + (long)n_text * 8 + 64), 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void millions_of_empty_texts_are_refused(void **state)
+{
+    write_empty_texts("texts.gguf", 0, 1, 32 << 20);
+    assert_open_fails("texts.gguf", "key \"k\" says 33554432 strings; more than 4194304 of a model are refused");
+}
+
+static void the_parts_of_a_model_share_the_limits(void **state)
+{
+    write_empty_texts("many-00001-of-00002.gguf", 0, 2, 3 << 20);
+    write_empty_texts("many-00002-of-00002.gguf", 1, 2, 3 << 20);
+    assert_open_fails("many-00001-of-00002.gguf",
+                      "many-00002-of-00002.gguf: key \"k\" says 3145728 strings; more than");
+    write_empty_texts("many-00002-of-00002.gguf", 1, 2, 1 << 20);
+    struct gguf *g;
+    struct err e = {0};
+    assert_int_equal(gguf_open(&g, temp_path(&folder, "many-00001-of-00002.gguf").s, &e), ERR_OK);
+    gguf_close(&g);
+}
+
+static void metadata_that_goes_on_forever_is_refused(void **state)
+{
+    FILE *f = begin_array("long.gguf", 0, 1, GGUF_U8, 100 << 20);
+    assert_int_equal(fflush(f), 0);
+    assert_int_equal(ftruncate(fileno(f), 101 << 20), 0);
+    assert_int_equal(fclose(f), 0);
+    assert_open_fails("long.gguf", "metadata of more than 67108864 bytes");
+}
+
+static void arrays_of_a_byte_each_take_little_and_end(void **state)
+{
+    enum { MANY = 1 << 16 };
+    for (uint64_t n = MANY; n <= MANY + 1; n++) {
+        FILE *f = begin_array("nested.gguf", 0, 1, GGUF_ARRAY, n);
+        for (uint64_t i = 0; i < n; i++) {
+            put_u32(f, GGUF_U8);
+            put_u64(f, 1);
+            put(f, "x", 1);
+        }
+        assert_int_equal(fclose(f), 0);
+        struct gguf *g;
+        struct err e = {0};
+        if (n > MANY) {
+            assert_open_fails("nested.gguf", "says 65537 arrays; more than 65536 of a model are refused");
+            break;
+        }
+        assert_int_equal(gguf_open(&g, temp_path(&folder, "nested.gguf").s, &e), ERR_OK);
+        assert_in_range(g->arena.n_bytes, 1, 64 * MANY); /* of which 32 are the array's own fields */
+        gguf_close(&g);
+    }
+}
+
+/* A tensor of each of n types that nobody knows. */
+static void write_types(const char *file, uint32_t n)
+{
+    FILE *f = fopen(temp_path(&folder, file).s, "wb");
+    assert_non_null(f);
+    put(f, "GGUF", 4);
+    put_u32(f, 3);
+    put_u64(f, n);
+    put_u64(f, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%u", (unsigned)i);
+        put_name(f, name);
+        put_u32(f, 1);
+        put_u64(f, 1000 + i);
+        put_u32(f, 0x41414141 + i);
+        put_u64(f, 0);
+    }
+    put(f, (char[64]){0}, 64);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void more_types_than_there_can_be_are_refused(void **state)
+{
+    struct gguf *g;
+    struct model_facts facts;
+    struct err e = {0};
+    for (uint32_t n = 256; n <= 1700; n += 1700 - 256) {
+        write_types("types.gguf", n);
+        assert_int_equal(gguf_open(&g, temp_path(&folder, "types.gguf").s, &e), ERR_OK);
+        assert_int_equal(gguf_facts_compute(&facts, g, &e), n == 256 ? ERR_OK : ERR_LIMIT);
+        assert_int_equal(facts.n_types, n == 256 ? 256 : 0);
+        gguf_facts_close(&facts);
+        gguf_close(&g);
+    }
+    assert_non_null(strstr(e.text, "tensor \"t256\" has type 1094795841; more than 256 types are refused"));
+}
+
 static int make_folder(void **state)
 {
     return temp_folder_make(&folder);
@@ -268,6 +419,12 @@ int main(void)
         cmocka_unit_test(a_split_set_opens_from_any_part),
         cmocka_unit_test(a_part_with_another_name_is_refused),
         cmocka_unit_test(parts_that_disagree_are_refused),
+        cmocka_unit_test(a_part_number_beyond_the_parts_is_refused),
+        cmocka_unit_test(millions_of_empty_texts_are_refused),
+        cmocka_unit_test(the_parts_of_a_model_share_the_limits),
+        cmocka_unit_test(metadata_that_goes_on_forever_is_refused),
+        cmocka_unit_test(arrays_of_a_byte_each_take_little_and_end),
+        cmocka_unit_test(more_types_than_there_can_be_are_refused),
     };
     return cmocka_run_group_tests_name("gguf_files", tests, make_folder, remove_folder);
 }
