@@ -83,11 +83,14 @@ static err_code profile(struct profile_command *p, struct err *e)
 {
     TRY(record(p, e));
     const struct trace *t = &p->profile.trace;
+    double reuse_1, reuse_8;
     TRY(profile_usage(t, &p->usage, e));
+    TRY(profile_reuse(t, 1, &reuse_1, e));
+    TRY(profile_reuse(t, 8, &reuse_8, e));
     printf("%lld tokens, %d MoE layers\n\n", (long long)t->n_tok, t->n_layer);
     print_layers(p);
-    printf("reuse: %.1f%% of choices are those of the token before, %.1f%% of one of the 8 before\n",
-           100 * profile_reuse(t, 1), 100 * profile_reuse(t, 8));
+    printf("reuse: %.1f%% of choices are those of the token before, %.1f%% of one of the 8 before\n", 100 * reuse_1,
+           100 * reuse_8);
     if (p->profile.n_guess)
         printf("next layer's choices guessed one layer before: %.1f%% right\n",
                100 * (double)p->profile.n_right / (double)p->profile.n_guess);

@@ -1,5 +1,5 @@
 /* A trace against a policy, or against the offline optimum: the live cache's turns without bytes. */
-#include <inttypes.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "experts/belady.h"
@@ -8,8 +8,9 @@
 
 struct group {
     struct budget_group size;
-    int n_layer;
+    int n_layer, first_layer;
     int64_t n_expert; /* of the layer with most */
+    int64_t n_choice; /* of a token, in all its layers */
     int64_t n_slot;
     struct policy *policy;
 };
@@ -18,7 +19,9 @@ struct plan {
     struct arena arena;
     struct group *groups;
     int n_group;
-    int *index; /* [n_layer] in its group */
+    int *index;      /* [n_layer] in its group */
+    int *next;       /* [n_layer] the next layer of the same group, or n_layer */
+    int32_t *missed; /* [n_used] of the layer with most: experts of one turn */
 };
 
 static void close_plan(struct plan *p)
@@ -47,23 +50,39 @@ static err_code divide(struct plan *p, double share, struct err *e)
     return ERR_OK;
 }
 
+/* A layer goes to its group: layers are added from the last to the first. */
+static void add_layer(struct plan *p, const struct trace *t, int layer)
+{
+    const struct trace_layer *l = &t->layers[layer];
+    struct group *g = &p->groups[l->group];
+    p->n_group = l->group >= p->n_group ? l->group + 1 : p->n_group;
+    p->next[layer] = g->n_layer++ ? g->first_layer : t->n_layer;
+    g->first_layer = layer;
+    g->size.n_expert += l->n_expert;
+    g->size.n_used = l->n_used > g->size.n_used ? l->n_used : g->size.n_used;
+    g->size.slot_bytes = (size_t)l->slot_bytes;
+    g->n_expert = l->n_expert > g->n_expert ? l->n_expert : g->n_expert;
+    g->n_choice += l->n_used;
+}
+
 /* Groups and their slots; closes itself on failure. */
 static err_code make_plan(struct plan *p, const struct trace *t, double share, struct err *e)
 {
+    int64_t most = 0;
     *p = (struct plan){0};
+    for (int i = 0; i < t->n_layer; i++)
+        most = t->layers[i].n_used > most ? t->layers[i].n_used : most;
     p->groups = arena_calloc(&p->arena, (size_t)t->n_layer, sizeof *p->groups);
     p->index = arena_calloc(&p->arena, (size_t)t->n_layer, sizeof *p->index);
-    err_code code = p->groups && p->index ? ERR_OK : err_nomem(e, (size_t)t->n_layer * sizeof *p->groups, "a replay");
-    for (int i = 0; i < t->n_layer && code == ERR_OK; i++) {
-        const struct trace_layer *l = &t->layers[i];
-        struct group *g = &p->groups[l->group];
-        p->n_group = l->group >= p->n_group ? l->group + 1 : p->n_group;
-        p->index[i] = g->n_layer++;
-        g->size.n_expert += l->n_expert;
-        g->size.n_used = l->n_used > g->size.n_used ? l->n_used : g->size.n_used;
-        g->size.slot_bytes = (size_t)l->slot_bytes;
-        g->n_expert = l->n_expert > g->n_expert ? l->n_expert : g->n_expert;
-    }
+    p->next = arena_calloc(&p->arena, (size_t)t->n_layer, sizeof *p->next);
+    p->missed = arena_calloc(&p->arena, (size_t)most, sizeof *p->missed);
+    bool ok = p->groups && p->index && p->next && p->missed;
+    err_code code = ok ? ERR_OK : err_nomem(e, (size_t)t->n_layer * sizeof *p->groups, "a replay");
+    for (int i = t->n_layer - 1; i >= 0 && code == ERR_OK; i--)
+        add_layer(p, t, i);
+    for (int g = 0; g < p->n_group; g++)
+        for (int i = p->groups[g].first_layer, n = 0; i < t->n_layer; i = p->next[i])
+            p->index[i] = n++;
     if (code == ERR_OK)
         code = divide(p, share, e);
     if (code != ERR_OK)
@@ -73,26 +92,33 @@ static err_code make_plan(struct plan *p, const struct trace *t, double share, s
 
 /* ---- policies --------------------------------------------------------------------------------------------------- */
 
+static int ascending(const void *a, const void *b)
+{
+    const int32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
 /* One layer's turn for one token. */
 static void turn(struct plan *p, const struct trace *t, int layer, const int32_t *ids, struct replay *out)
 {
     const struct trace_layer *l = &t->layers[layer];
     struct policy *policy = p->groups[l->group].policy;
     int index = p->index[layer];
-    bool evicted, missed[TRACE_MAX_USED];
+    size_t n_missed = 0;
+    bool evicted;
     policy_observe(policy, index, ids, 1, l->n_used);
     for (int64_t i = 0; i < l->n_used; i++) {
         int64_t slot = policy_find(policy, index, ids[i]);
-        missed[i] = slot < 0;
-        if (!missed[i])
+        if (slot < 0)
+            p->missed[n_missed++] = ids[i];
+        else
             policy_hold(policy, slot);
-        out->n_hit += !missed[i];
-        out->n_missed_bytes += missed[i] ? l->slot_bytes : 0;
     }
-    for (int32_t expert = 0; expert < l->n_expert; expert++) /* the order in which the live cache reads */
-        for (int64_t i = 0; i < l->n_used; i++)
-            if (missed[i] && ids[i] == expert)
-                policy_take(policy, index, expert, &evicted);
+    out->n_hit += (uint64_t)l->n_used - n_missed;
+    out->n_missed_bytes += n_missed * l->slot_bytes;
+    qsort(p->missed, n_missed, sizeof *p->missed, ascending); /* the order in which the live cache reads */
+    for (size_t i = 0; i < n_missed; i++)
+        policy_take(policy, index, p->missed[i], &evicted);
     for (int64_t i = 0; i < l->n_used; i++)
         policy_release(policy, policy_find(policy, index, ids[i]));
 }
@@ -107,7 +133,7 @@ err_code trace_replay(const struct trace *t, enum policy_kind kind, double share
         struct group *g = &p.groups[i];
         const struct policy_desc d = {kind, g->n_layer, g->n_expert, g->size.n_used, g->n_slot};
         code = policy_create(&g->policy, &d, e);
-        for (int64_t s; code == ERR_OK && (s = policy_find_closed(g->policy)) >= 0;)
+        for (int64_t s = 0; s < g->n_slot && code == ERR_OK; s++)
             policy_open_slot(g->policy, s);
     }
     for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++)
@@ -124,14 +150,12 @@ static err_code best_of_group(struct plan *p, const struct trace *t, int group, 
 {
     struct group *g = &p->groups[group];
     size_t n_tok = (size_t)t->n_tok, n = 0, n_turn = 0;
-    int32_t *keys = mem_calloc(n_tok * (size_t)t->n_choice, sizeof *keys);
+    int32_t *keys = mem_calloc(n_tok * (size_t)g->n_choice, sizeof *keys);
     size_t *end = mem_calloc(n_tok * (size_t)g->n_layer, sizeof *end);
     uint64_t n_hit = 0;
-    err_code code = keys && end ? ERR_OK : err_nomem(e, n_tok * (size_t)t->n_choice * sizeof *keys, "a replay");
+    err_code code = keys && end ? ERR_OK : err_nomem(e, n_tok * (size_t)g->n_choice * sizeof *keys, "a replay");
     for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++)
-        for (int l = 0; l < t->n_layer; l++) {
-            if (t->layers[l].group != group)
-                continue;
+        for (int l = g->first_layer; l < t->n_layer; l = p->next[l]) {
             for (int64_t r = 0; r < t->layers[l].n_used; r++)
                 keys[n++] = (int32_t)(p->index[l] * g->n_expert) + t->ids[i * t->n_choice + t->layers[l].first + r];
             end[n_turn++] = n;

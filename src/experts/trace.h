@@ -8,7 +8,8 @@
  *   24 2 786432 0                 a line for each layer: experts, chosen by a token, bytes of a slot, group of slots
  *   3 17 0 5 ...                  a line for each token: the experts of all layers, best first
  *
- * Refused with a sentence: other formats and versions, impossible numbers, experts chosen twice. */
+ * Refused with a sentence: other formats and versions, impossible numbers, more than model_limits.h allows, experts
+ * chosen twice. */
 #ifndef EXPERTS_TRACE_H
 #define EXPERTS_TRACE_H
 
@@ -18,8 +19,6 @@
 
 #include "base/err.h"
 #include "experts/policy.h"
-
-enum { TRACE_MAX_LAYER = 4096, TRACE_MAX_EXPERT = 65536, TRACE_MAX_USED = 1024 };
 
 struct trace_layer {
     int64_t n_expert, n_used;

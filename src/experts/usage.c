@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/model_limits.h"
 #include "base/output_file.h"
 #include "base/text_scanner.h"
 
@@ -16,12 +17,17 @@ err_code usage_create(struct usage *u, int n_layer, int64_t n_expert, struct err
 {
     *u = (struct usage){.n_layer = n_layer, .n_expert = n_expert};
     u->count = mem_calloc((size_t)n_layer * (size_t)n_expert, sizeof *u->count);
-    return u->count ? ERR_OK : err_nomem(e, (size_t)n_layer * (size_t)n_expert * sizeof *u->count, "usage counts");
+    u->total = mem_calloc((size_t)n_layer, sizeof *u->total);
+    if (u->count && u->total)
+        return ERR_OK;
+    usage_close(u);
+    return err_nomem(e, (size_t)n_layer * (size_t)n_expert * sizeof *u->count, "usage counts");
 }
 
 void usage_close(struct usage *u)
 {
     mem_free(u->count);
+    mem_free(u->total);
     *u = (struct usage){0};
 }
 
@@ -30,30 +36,26 @@ void usage_add(struct usage *u, int layer, const int32_t *ids, size_t n)
     uint64_t *count = u->count + (int64_t)layer * u->n_expert;
     for (size_t i = 0; i < n; i++)
         count[ids[i]]++;
-}
-
-static uint64_t layer_total(const struct usage *u, int layer)
-{
-    uint64_t n = 0;
-    for (int64_t i = 0; i < u->n_expert; i++)
-        n += u->count[layer * u->n_expert + i];
-    return n;
+    u->total[layer] += n;
 }
 
 void usage_merge(struct usage *u, const struct usage *other)
 {
     assert(u->n_layer == other->n_layer && u->n_expert == other->n_expert);
     for (int l = 0; l < u->n_layer; l++) {
-        uint64_t *count = u->count + l * u->n_expert;
-        int shift = layer_total(u, l) > MANY ? 1 : 0;
-        for (int64_t i = 0; i < u->n_expert; i++)
+        uint64_t *count = u->count + l * u->n_expert, total = 0;
+        int shift = u->total[l] > MANY ? 1 : 0;
+        for (int64_t i = 0; i < u->n_expert; i++) {
             count[i] = (count[i] >> shift) + other->count[l * u->n_expert + i];
+            total += count[i];
+        }
+        u->total[l] = total;
     }
 }
 
 double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_used)
 {
-    uint64_t total = layer_total(u, layer);
+    uint64_t total = u->total[layer];
     return total ? (double)u->count[layer * u->n_expert + expert] * (double)n_used / (double)total : 0;
 }
 
@@ -70,9 +72,9 @@ err_code usage_parse(struct usage *u, const char *text, size_t n, const char *na
         return err_set(e, ERR_FORMAT, "%s: usage of another model (%016" PRIx64 "), expected %016" PRIx64, name, model,
                        fingerprint);
     TRY(text_scanner_literal(&w, "layers", e));
-    TRY(text_scanner_number(&w, "layers", 1, USAGE_MAX_LAYER, &layers, e));
+    TRY(text_scanner_number(&w, "layers", 1, LIMIT_LAYERS, &layers, e));
     TRY(text_scanner_literal(&w, "experts", e));
-    TRY(text_scanner_number(&w, "experts", 1, USAGE_MAX_EXPERT, &experts, e));
+    TRY(text_scanner_number(&w, "experts", 1, LIMIT_EXPERTS, &experts, e));
     if ((n_layer && (int)layers != n_layer) || (n_expert && (int64_t)experts != n_expert))
         return err_set(e, ERR_FORMAT, "%s: usage of %" PRIu64 " layers of %" PRIu64 " experts, expected %d of %" PRId64,
                        name, layers, experts, n_layer, n_expert);
@@ -81,8 +83,10 @@ err_code usage_parse(struct usage *u, const char *text, size_t n, const char *na
                        experts);
     TRY(usage_create(u, (int)layers, (int64_t)experts, e));
     err_code code = ERR_OK;
-    for (uint64_t i = 0; i < layers * experts && code == ERR_OK; i++)
+    for (uint64_t i = 0; i < layers * experts && code == ERR_OK; i++) {
         code = text_scanner_number(&w, "a count", 0, UINT64_MAX >> 20, &u->count[i], e);
+        u->total[i / experts] += u->count[i];
+    }
     if (code == ERR_OK)
         code = text_scanner_end(&w, e);
     if (code != ERR_OK)

@@ -7,7 +7,8 @@
  *   layers 12 experts 128         MoE layers, experts of the layer with most
  *   17 0 3 ...                    a line for each layer, a count for each expert
  *
- * Refused with a sentence: other formats and versions, another model, missing, surplus or impossible numbers. */
+ * Refused with a sentence: other formats and versions, another model, missing, surplus or impossible numbers, more than
+ * model_limits.h allows. */
 #ifndef EXPERTS_USAGE_H
 #define EXPERTS_USAGE_H
 
@@ -16,12 +17,11 @@
 
 #include "base/err.h"
 
-enum { USAGE_MAX_LAYER = 4096, USAGE_MAX_EXPERT = 65536 };
-
 struct usage {
     int n_layer;
     int64_t n_expert;
     uint64_t *count; /* [n_layer][n_expert], owned */
+    uint64_t *total; /* [n_layer] sums of the counts, owned */
 };
 
 MUST_USE err_code usage_create(struct usage *u, int n_layer, int64_t n_expert, struct err *e);

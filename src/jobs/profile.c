@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/model_limits.h"
 
 /* ---- recording ------------------------------------------------------------------------------------------------- */
 
@@ -16,15 +17,19 @@ struct record {
     int32_t *guess; /* of the next layer, [n_tok * n_used] */
     int64_t guess_capacity, n_guess;
     int guess_layer;
+    bool *marks; /* [LIMIT_EXPERTS] work space */
 };
 
-/* How many of one token's choices are among the guessed ones. */
-static uint64_t count_right(const int32_t *ids, const int32_t *guess, int64_t n_used)
+/* How many of one token's choices are among the guessed ones. marks [n_expert]: false before and after. */
+static uint64_t count_right(const int32_t *ids, const int32_t *guess, int64_t n_used, bool *marks)
 {
     uint64_t n = 0;
     for (int64_t i = 0; i < n_used; i++)
-        for (int64_t j = 0; j < n_used; j++)
-            n += ids[i] == guess[j];
+        marks[guess[i]] = true;
+    for (int64_t i = 0; i < n_used; i++)
+        n += marks[ids[i]];
+    for (int64_t i = 0; i < n_used; i++)
+        marks[guess[i]] = false;
     return n;
 }
 
@@ -36,7 +41,7 @@ static void routed(void *user, int layer, int64_t n_tok, int64_t n_used, const i
     if (layer != r->guess_layer || r->n_guess != n_tok * n_used)
         return;
     for (int64_t t = 0; t < n_tok; t++)
-        r->out->n_right += count_right(ids + t * n_used, r->guess + t * n_used, n_used);
+        r->out->n_right += count_right(ids + t * n_used, r->guess + t * n_used, n_used, r->marks);
     r->out->n_guess += (uint64_t)r->n_guess;
 }
 
@@ -88,7 +93,10 @@ err_code profile_record(moebius_engine *engine, moebius_session *session, const 
     *out = (struct profile){0};
     if (n == 0)
         return err_set(e, ERR_USAGE, "the text is empty");
-    TRY(create_trace(engine, &out->trace, e));
+    r.marks = mem_calloc(LIMIT_EXPERTS, sizeof *r.marks);
+    if (!r.marks)
+        return err_nomem(e, LIMIT_EXPERTS * sizeof *r.marks, "a profile");
+    r.code = create_trace(engine, &out->trace, e);
     moebius_session_trace(session, &trace);
     for (size_t i = 0; i < n && r.code == ERR_OK && error.status == MOEBIUS_OK; i += n_window) {
         size_t window = n - i < n_window ? n - i : n_window;
@@ -100,6 +108,7 @@ err_code profile_record(moebius_engine *engine, moebius_session *session, const 
     }
     moebius_session_trace(session, NULL);
     mem_free(r.guess);
+    mem_free(r.marks);
     if (r.code == ERR_OK && error.status != MOEBIUS_OK)
         r.code = err_set(e, (err_code)error.status, "%s", error.text);
     if (r.code != ERR_OK)
@@ -121,23 +130,32 @@ err_code profile_usage(const struct trace *t, struct usage *out, struct err *e)
     return ERR_OK;
 }
 
-static bool was_chosen(const struct trace *t, const struct trace_layer *l, int64_t from, int64_t to, int32_t expert)
-{
-    for (int64_t i = from < 0 ? 0 : from; i < to; i++)
-        for (int64_t r = 0; r < l->n_used; r++)
-            if (t->ids[i * t->n_choice + l->first + r] == expert)
-                return true;
-    return false;
-}
-
-double profile_reuse(const struct trace *t, int64_t within)
+/* Of one layer; last [n_expert]: work space. */
+static uint64_t count_reused(const struct trace *t, const struct trace_layer *l, int64_t within, int64_t *last)
 {
     uint64_t n = 0;
-    for (int64_t i = 1; i < t->n_tok; i++)
-        for (int l = 0; l < t->n_layer; l++)
-            for (int64_t r = 0; r < t->layers[l].n_used; r++)
-                n += was_chosen(t, &t->layers[l], i - within, i, t->ids[i * t->n_choice + t->layers[l].first + r]);
-    return t->n_tok > 1 ? (double)n / (double)((t->n_tok - 1) * t->n_choice) : 0;
+    for (int64_t i = 0; i < l->n_expert; i++)
+        last[i] = -within - 1; /* too long ago for the first token */
+    for (int64_t i = 0; i < t->n_tok; i++)
+        for (int64_t r = 0; r < l->n_used; r++) {
+            int32_t expert = t->ids[i * t->n_choice + l->first + r];
+            n += i - last[expert] <= within;
+            last[expert] = i;
+        }
+    return n;
+}
+
+err_code profile_reuse(const struct trace *t, int64_t within, double *out, struct err *e)
+{
+    int64_t *last = mem_calloc(LIMIT_EXPERTS, sizeof *last);
+    uint64_t n = 0;
+    if (!last)
+        return err_nomem(e, LIMIT_EXPERTS * sizeof *last, "reuse of experts");
+    for (int l = 0; l < t->n_layer; l++)
+        n += count_reused(t, &t->layers[l], within, last);
+    *out = t->n_tok > 1 ? (double)n / (double)((t->n_tok - 1) * t->n_choice) : 0;
+    mem_free(last);
+    return ERR_OK;
 }
 
 static int larger_first(const void *a, const void *b)

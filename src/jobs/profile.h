@@ -23,7 +23,7 @@ MUST_USE err_code profile_record(moebius_engine *engine, moebius_session *sessio
 MUST_USE err_code profile_usage(const struct trace *t, struct usage *out, struct err *e);
 
 /* The share of choices that one of the `within` tokens before had made in the same layer. */
-double profile_reuse(const struct trace *t, int64_t within);
+MUST_USE err_code profile_reuse(const struct trace *t, int64_t within, double *out, struct err *e);
 
 /* How unevenly a layer uses its experts. */
 struct profile_skew {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/route.h"
+#include "base/model_limits.h"
 #include "quant/layout.h"
 #include "store/store.h"
 
@@ -423,9 +424,12 @@ err_code load_trunk(struct loader *l, struct err *e)
     TRY(load_u32(l, "embedding_length", &m->n_embd, e));
     TRY(load_u32(l, "context_length", &m->n_ctx_train, e));
     TRY(load_f32(l, "attention.layer_norm_rms_epsilon", &m->norm_eps, e));
-    if (m->n_layer < 1 || l->n_block > 65536 || m->n_embd < 1)
+    if (m->n_layer < 1 || m->n_embd < 1)
         return err_set(e, ERR_FORMAT, "%s: %lld layers of width %lld, expected at least 1 of each", path,
                        (long long)m->n_layer, (long long)m->n_embd);
+    if (l->n_block > LIMIT_LAYERS)
+        return err_set(e, ERR_LIMIT, "%s: key \"%s.block_count\" is %lld, expected at most %d", path, m->arch,
+                       (long long)l->n_block, LIMIT_LAYERS);
     const struct gguf_tensor *embd = load_find(l, -1, "token_embd.weight");
     if (!embd)
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight is missing: a vocabulary without a model?", path);
@@ -676,6 +680,9 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
                             .act = rules->act};
     TRY(load_u32(l, "expert_count", &y->n_expert, e));
     TRY(load_u32(l, "expert_used_count", &y->n_used, e));
+    if (y->n_expert > LIMIT_EXPERTS)
+        return err_set(e, ERR_LIMIT, "%s: key \"%s.expert_count\" is %lld, expected at most %d",
+                       gguf_file_path(l->g, 0), m->arch, (long long)y->n_expert, LIMIT_EXPERTS);
     if (y->n_used < 1 || y->n_used > y->n_expert)
         return err_set(e, ERR_FORMAT, "%s: %s.expert_used_count is %lld of %lld experts: expected 1 to all",
                        gguf_file_path(l->g, 0), m->arch, (long long)y->n_used, (long long)y->n_expert);

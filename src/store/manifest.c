@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/model_limits.h"
 #include "gguf/gguf_writer.h"
 
 #define TYPE "moebius.store"
@@ -112,8 +113,8 @@ static err_code parse_layers(struct manifest *m, const struct gguf *g, struct er
     TRY(need_array(g, TYPE ".layer.bytes", GGUF_U64, &bytes, &n, e));
     TRY(need_array(g, TYPE ".layer.layouts", GGUF_U32, &layouts, &n3, e));
     TRY(need_array(g, TYPE ".layer.offsets", GGUF_U64, &offs, &n3, e));
-    if (n > INT32_MAX)
-        return err_set(e, ERR_FORMAT, "%s: %" PRIu64 " layers: expected fewer", path, n);
+    if (n > LIMIT_LAYERS)
+        return err_set(e, ERR_LIMIT, "%s: %" PRIu64 " layers: expected at most %d", path, n, LIMIT_LAYERS);
     m->n_layers = (int)n;
     m->layers = arena_calloc(&m->arena, (size_t)n, sizeof *m->layers);
     if (!m->layers)
@@ -123,8 +124,8 @@ static err_code parse_layers(struct manifest *m, const struct gguf *g, struct er
         uint32_t count = ((const uint32_t *)counts)[i];
         uint64_t size = ((const uint64_t *)bytes)[i];
         n_experts += count;
-        bool ok = count <= INT32_MAX && n_experts <= INT32_MAX && size <= MAX_IMAGE_BYTES && size % STORE_ALIGN == 0 &&
-                  (count == 0 || size > 0);
+        bool ok = count <= LIMIT_EXPERTS && n_experts <= LIMIT_ALL_EXPERTS && size <= MAX_IMAGE_BYTES &&
+                  size % STORE_ALIGN == 0 && (count == 0 || size > 0);
         uint64_t last = 0;
         l->n_expert = (int)count;
         l->image.n_bytes = (size_t)size;

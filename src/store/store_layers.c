@@ -1,9 +1,11 @@
 /* Where the routed experts lie in a GGUF. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/model_limits.h"
 #include "store/store_internal.h"
 
 static const struct gguf_tensor *find(const struct gguf *g, int layer, const char *what)
@@ -42,13 +44,29 @@ static void find_layer(const struct gguf *g, int layer, struct store_layer *out)
         *out = l;
 }
 
+/* Refuses more experts than a model may have. */
+static err_code check_limits(const struct gguf *g, const struct store_layer *layers, int n, struct err *e)
+{
+    uint64_t n_moe = 0, most = 0;
+    for (int i = 0; i < n; i++) {
+        uint64_t n_expert = (uint64_t)layers[i].n_expert;
+        n_moe += n_expert > 0;
+        most = n_expert > most ? n_expert : most;
+    }
+    if (most <= LIMIT_EXPERTS && n_moe * most <= LIMIT_ALL_EXPERTS)
+        return ERR_OK;
+    return err_set(e, ERR_LIMIT,
+                   "%s: %" PRIu64 " layers of up to %" PRIu64 " experts: expected at most %d in a layer and %d in all",
+                   gguf_file_path(g, 0), n_moe, most, LIMIT_EXPERTS, LIMIT_ALL_EXPERTS);
+}
+
 err_code store_layers_find(const struct gguf *g, struct store_layer **out, int *n, struct err *e)
 {
     uint64_t n_tensors = gguf_n_tensors(g), n_layers = 0;
     for (uint64_t i = 0; i < n_tensors; i++) {
         const char *name = gguf_tensor_at(g, i)->name;
         uint64_t layer = strncmp(name, "blk.", 4) ? 0 : strtoull(name + 4, NULL, 10);
-        if (layer < n_tensors && layer < INT32_MAX && layer >= n_layers) /* no layer is without a tensor */
+        if (layer < LIMIT_LAYERS && layer >= n_layers)
             n_layers = layer + 1;
     }
     *n = (int)n_layers;
@@ -57,5 +75,10 @@ err_code store_layers_find(const struct gguf *g, struct store_layer **out, int *
         return err_nomem(e, (size_t)n_layers * sizeof **out, "the directory of experts");
     for (int i = 0; i < *n; i++)
         find_layer(g, i, &(*out)[i]);
-    return ERR_OK;
+    err_code code = check_limits(g, *out, *n, e);
+    if (code != ERR_OK) {
+        mem_free(*out);
+        *out = NULL;
+    }
+    return code;
 }
