@@ -43,10 +43,10 @@ err_code imatrix_fingerprint(struct imatrix *m, uint64_t *out, struct err *e)
     return store_fingerprint(m->s, out, e);
 }
 
-/* NAME + suffix: *n_row rows of n_column floats; NULL without an error when it is absent. How the file divides them is
- * no matter: where heads have a matrix each, llama.cpp writes all of them as one row. */
-static err_code read_table(struct imatrix *m, const char *name, const char *suffix, uint64_t n_column, uint64_t *n_row,
-                           float **out, struct err *e)
+/* NAME + suffix: *n_row rows of n_column floats, 1 or n_matrix; NULL without an error when it is absent. How the file
+ * divides them is no matter: where heads have a matrix each, llama.cpp writes all of them as one row. */
+static err_code read_table(struct imatrix *m, const char *name, const char *suffix, uint64_t n_column,
+                           uint64_t n_matrix, uint64_t *n_row, float **out, struct err *e)
 {
     char full[320];
     snprintf(full, sizeof full, "%s%s", name, suffix);
@@ -56,10 +56,11 @@ static err_code read_table(struct imatrix *m, const char *name, const char *suff
         return ERR_OK;
     const char *path = gguf_file_path(m->g, t->file);
     uint64_t n = t->n_bytes / sizeof **out;
-    if (t->type_id != QUANT_F32 || n % n_column != 0)
+    if (t->type_id != QUANT_F32 || (n != n_column && (n % n_matrix != 0 || n / n_matrix != n_column)))
         return err_set(e, ERR_FORMAT,
-                       "%s: tensor %s has %" PRIu64 " numbers of type %u, expected F32, %" PRIu64 " a matrix", path,
-                       full, n, t->type_id, n_column);
+                       "%s: tensor %s has %" PRIu64 " numbers of type %u, expected F32, %" PRIu64
+                       " for each of 1 or %" PRIu64 " matrices",
+                       path, full, n, t->type_id, n_column, n_matrix);
     *n_row = n / n_column;
     *out = mem_alloc((size_t)t->n_bytes);
     if (!*out)
@@ -99,19 +100,17 @@ err_code imatrix_importance(struct imatrix *m, const struct gguf_tensor *weight,
                             uint64_t *n_poor, struct err *e)
 {
     float *sums = NULL, *counts = NULL;
-    uint64_t n_count = 0;
+    uint64_t n_count = 0, n_all = weight->ne[2] * weight->ne[3];
     err_code code;
     *out = NULL;
     *n_matrix = 0;
-    TRY_OUT(read_table(m, weight->name, ".in_sum2", weight->ne[0], n_matrix, &sums, e));
+    TRY_OUT(read_table(m, weight->name, ".in_sum2", weight->ne[0], n_all, n_matrix, &sums, e));
     if (!sums)
         goto out;
-    TRY_OUT(read_table(m, weight->name, ".counts", 1, &n_count, &counts, e));
-    if (!counts || (*n_matrix != 1 && *n_matrix != weight->ne[2]) || (n_count != 1 && n_count != *n_matrix)) {
-        code = err_set(e, ERR_FORMAT,
-                       "%s: tensor %s has sums (in_sum2) of %" PRIu64 " matrices and %" PRIu64
-                       " counts, expected 1 or %" PRIu64 " of both",
-                       gguf_file_path(m->g, 0), weight->name, *n_matrix, n_count, weight->ne[2]);
+    TRY_OUT(read_table(m, weight->name, ".counts", 1, *n_matrix, &n_count, &counts, e));
+    if (!counts) {
+        code = err_set(e, ERR_FORMAT, "%s: tensor %s.counts is missing beside its sums (in_sum2)",
+                       gguf_file_path(m->g, 0), weight->name);
         goto out;
     }
     *n_poor = means_of_sums(sums, *n_matrix, weight->ne[0], counts, n_count);

@@ -19,9 +19,9 @@ void imatrix_close(struct imatrix **m);
 /* Which sums the file holds (store_fingerprint). */
 MUST_USE err_code imatrix_fingerprint(struct imatrix *m, uint64_t *out, struct err *e);
 
-/* Importances of a weight's columns: *out has *n_matrix rows (1, or the routed experts') of ne[0] numbers, owned by the
- * caller (mem_free); NULL when the file has none for it. *n_poor: matrices that saw fewer tokens than the prior. Fails
- * when shapes disagree or a number is negative or not finite. */
+/* Importances of a weight's columns: *out has *n_matrix rows (1, or one for each of its ne[2] * ne[3] matrices) of
+ * ne[0] numbers, owned by the caller (mem_free); NULL when the file has none for it. *n_poor: matrices that saw fewer
+ * tokens than the prior. Fails when shapes disagree or a number is negative or not finite. */
 MUST_USE err_code imatrix_importance(struct imatrix *m, const struct gguf_tensor *weight, float **out,
                                      uint64_t *n_matrix, uint64_t *n_poor, struct err *e);
 

@@ -97,6 +97,9 @@ static err_code plan_tensor(struct quantize *z, struct job *j, struct err *e)
     if (!t->info)
         return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s has type %u, which this version does not know", path, t->name,
                        t->type_id);
+    if (t->ne[0] > MAX_ROW_WEIGHTS)
+        return err_set(e, ERR_LIMIT, "%s: tensor %s has rows of %" PRIu64 " weights, expected at most %d", path,
+                       t->name, t->ne[0], MAX_ROW_WEIGHTS);
     j->to = mix_choose(z->mix, t, &j->wanted);
     bool source =
         t->type_id == QUANT_F32 || t->type_id == QUANT_F16 || t->type_id == QUANT_BF16 || t->type_id == QUANT_Q8_0;

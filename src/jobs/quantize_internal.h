@@ -60,7 +60,10 @@ struct quantize {
     struct err err; /* the first failure */
 };
 
-enum { PIECE_WEIGHTS = 1 << 18 }; /* about as many make a piece */
+enum {
+    PIECE_WEIGHTS = 1 << 18,  /* about as many make a piece */
+    MAX_ROW_WEIGHTS = 1 << 22 /* a thread has two rows in memory, as floats; real ones stay below 300,000 */
+};
 
 /* Makes all pieces, those that are there already excepted, and calls `finished` for each tensor in the file's order,
  * when it is done. */

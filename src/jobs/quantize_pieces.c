@@ -1,4 +1,5 @@
 /* Each piece is read, encoded, measured and written by one thread, so that reading, computing and writing overlap. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -70,6 +71,7 @@ static err_code encode_chunk(struct quantize *z, struct piece *p, uint64_t row, 
     size_t n = (size_t)j->t->ne[0], n_all = n * (size_t)n_row;
     char *dst = p->dst + row * j->dst_row;
     uint64_t matrix = j->n_matrix > 1 ? (p->row0 + row) / j->t->ne[1] : 0;
+    assert(matrix == 0 || matrix < j->n_matrix);
     const float *importance = j->importance ? j->importance + matrix * n : NULL;
     j->t->info->decode(p->source + row * j->source_row, p->x, (int64_t)n_all); /* sources have no heads */
     double size = sum_squares(p->x, NULL, n_all);
