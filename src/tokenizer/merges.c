@@ -87,9 +87,9 @@ err_code merges_open(struct merges *m, struct vocab *v, const struct gguf *g, bo
     if (!data && need)
         return err_set(e, ERR_FORMAT, "%s has no tokenizer.ggml.merges, which its tokenizer model needs",
                        gguf_file_path(g, 0));
-    if (n >= INT32_MAX)
-        return err_set(e, ERR_LIMIT, "%s: tokenizer.ggml.merges has %llu entries, expected fewer than %d",
-                       gguf_file_path(g, 0), (unsigned long long)n, INT32_MAX);
+    if (n > VOCAB_MAX_MERGES)
+        return err_set(e, ERR_LIMIT, "%s: tokenizer.ggml.merges has %llu entries, expected at most %d",
+                       gguf_file_path(g, 0), (unsigned long long)n, VOCAB_MAX_MERGES);
     if (!data || n == 0)
         return ERR_OK;
     const struct gguf_string *entries = data;

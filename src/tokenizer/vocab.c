@@ -55,9 +55,9 @@ static err_code texts_load(struct vocab *v, const struct gguf *g, struct err *e)
     TRY(gguf_opt_array(g, KEY("tokens"), GGUF_STRING, &data, &n, e));
     if (!data || n == 0)
         return err_set(e, ERR_FORMAT, "%s has no " KEY("tokens") ": it holds no vocabulary", gguf_file_path(g, 0));
-    if (n >= INT32_MAX)
-        return err_set(e, ERR_LIMIT, "%s: " KEY("tokens") " has %llu entries, expected fewer than %d",
-                       gguf_file_path(g, 0), (unsigned long long)n, INT32_MAX);
+    if (n > VOCAB_MAX_TOKENS)
+        return err_set(e, ERR_LIMIT, "%s: " KEY("tokens") " has %llu entries, expected at most %d",
+                       gguf_file_path(g, 0), (unsigned long long)n, VOCAB_MAX_TOKENS);
     const struct gguf_string *given = data;
     TRY(symbols_reserve(&v->symbols, n, e));
     for (uint64_t i = 0; i < n; i += SYMBOLS_MANY) {
@@ -66,6 +66,9 @@ static err_code texts_load(struct vocab *v, const struct gguf *g, struct err *e)
         unsigned n_block = n - i < SYMBOLS_MANY ? (unsigned)(n - i) : SYMBOLS_MANY;
         for (unsigned j = 0; j < n_block; j++) {
             texts[j] = (struct text){.s = given[i + j].s, .n = given[i + j].n};
+            if (texts[j].n > VOCAB_MAX_TEXT_BYTES)
+                return err_set(e, ERR_LIMIT, "%s: " KEY("tokens") ": token %u has %zu bytes, expected at most %d",
+                               gguf_file_path(g, 0), (unsigned)(i + j), texts[j].n, VOCAB_MAX_TEXT_BYTES);
             if (texts[j].n == 0) { /* a name that no other token has */
                 texts[j].s = names[j];
                 texts[j].n = (size_t)snprintf(names[j], sizeof names[j], "[EMPTY_%u]", (unsigned)(i + j));

@@ -10,6 +10,10 @@
 
 struct gguf;
 
+/* Limits against absurd files; the largest vocabularies have 262,144 tokens, 514,906 merges and texts of some hundred
+ * bytes. */
+enum { VOCAB_MAX_TOKENS = 1 << 20, VOCAB_MAX_MERGES = 1 << 20, VOCAB_MAX_TEXT_BYTES = 4096 };
+
 enum token_attr {
     TOKEN_UNKNOWN = 1,
     TOKEN_CONTROL = 2,      /* matched in text only when asked for; prints nothing in running text */
