@@ -163,6 +163,22 @@ static err_code check_header(const struct moebius_session *s, const struct heade
     return ERR_OK;
 }
 
+/* How many of n tokens are none of the vocabulary. */
+static uint64_t count_foreign(const struct header *h, const int32_t *ids, uint64_t n)
+{
+    uint64_t n_foreign = 0;
+    for (uint64_t i = 0; i < n; i++)
+        n_foreign += ids[i] < 0 || (uint32_t)ids[i] >= h->n_vocab;
+    return n_foreign;
+}
+
+static err_code refuse_foreign(const struct reader *r, uint64_t n_foreign, struct err *e)
+{
+    return n_foreign == 0 ? ERR_OK
+                          : err_set(e, ERR_FORMAT, "%s: malformed: %llu tokens are none of the vocabulary", r->path,
+                                    (unsigned long long)n_foreign);
+}
+
 /* Reads to the end: the checksum must be right, and the tokens those of the vocabulary. */
 static err_code check_contents(struct reader *r, const struct header *h, struct err *e)
 {
@@ -170,13 +186,13 @@ static err_code check_contents(struct reader *r, const struct header *h, struct 
     if (!piece)
         return err_nomem(e, PIECE_BYTES, "reading a session");
     err_code code = ERR_OK;
-    uint64_t end = h->n_bytes - sizeof(uint32_t), n_bad = 0;
+    uint64_t end = h->n_bytes - sizeof(uint32_t), n_foreign = 0;
     for (uint64_t at = sizeof *h, n; at < end && code == ERR_OK; at += n) {
         n = end - at < PIECE_BYTES ? end - at : PIECE_BYTES;
         code = get(r, piece, (size_t)n, e);
-        uint64_t tok0 = (at - sizeof *h) / sizeof *piece;
-        for (uint64_t i = 0; code == ERR_OK && i < n / sizeof *piece && tok0 + i < h->n_tok; i++)
-            n_bad += piece[i] < 0 || (uint32_t)piece[i] >= h->n_vocab;
+        uint64_t tok0 = (at - sizeof *h) / sizeof *piece, n_left = tok0 < h->n_tok ? h->n_tok - tok0 : 0;
+        uint64_t n_here = n / sizeof *piece < n_left ? n / sizeof *piece : n_left;
+        n_foreign += code == ERR_OK ? count_foreign(h, piece, n_here) : 0;
     }
     mem_free(piece);
     TRY(code);
@@ -185,19 +201,18 @@ static err_code check_contents(struct reader *r, const struct header *h, struct 
     if (crc != want)
         return err_set(e, ERR_FORMAT, "%s: damaged: its checksum is %08x, expected %08x", r->path, (unsigned)crc,
                        (unsigned)want);
-    if (n_bad)
-        return err_set(e, ERR_FORMAT, "%s: malformed: %llu tokens are none of the vocabulary", r->path,
-                       (unsigned long long)n_bad);
-    return ERR_OK;
+    return refuse_foreign(r, n_foreign, e);
 }
 
 /* From here on the session changes: where this fails, because the file can't be read a second time or has changed
- * between the two, the session is empty. */
+ * between the two, the session is empty. A changed file may have the right checksum, so its tokens are checked again.
+ */
 static err_code read_contents(moebius_session *s, struct reader *r, const struct header *h, struct err *e)
 {
     s->last = NULL;
     model_state_truncate(s->state, 0);
     TRY(get(r, s->ids, (size_t)h->n_tok * sizeof *s->ids, e));
+    TRY(refuse_foreign(r, count_foreign(h, s->ids, h->n_tok), e));
     TRY(get(r, s->logits, (size_t)h->n_logits * sizeof *s->logits, e));
     TRY(model_state_load(s->state, (int64_t)h->n_tok, get, r, e));
     uint32_t want = r->crc, crc = 0;

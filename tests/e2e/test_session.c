@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "../unit/temp_folder.h"
+#include "base/crc32c.h"
 #include "moebius/moebius.h"
 
 static const char *golden;
@@ -223,6 +224,65 @@ static void damaged_files_are_refused(void **state)
     moebius_engine_close(&e);
 }
 
+/* What a file changes into between its two readings; NULL: it stays. */
+static struct {
+    const char *path, *bytes;
+    size_t n;
+} change;
+
+void __real_rewind(FILE *f);
+void __wrap_rewind(FILE *f);
+
+void __wrap_rewind(FILE *f)
+{
+    if (change.path)
+        write_file(change.path, change.bytes, change.n);
+    __real_rewind(f);
+}
+
+/* The first token becomes `id`, and the checksum right again. */
+static void put_token(char *bytes, size_t n, int32_t id)
+{
+    memcpy(bytes + 88, &id, sizeof id);
+    uint32_t crc = crc32c(0, bytes, n - sizeof crc);
+    memcpy(bytes + n - sizeof crc, &crc, sizeof crc);
+}
+
+static void tokens_are_checked_in_both_readings(void **state)
+{
+    moebius_error error;
+    struct temp_path p = temp_path(&folder, "tokens.state");
+    moebius_engine *e = open_engine("qwen3moe");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 64, 64);
+    int32_t n_vocab = (int32_t)moebius_n_vocab(e);
+    feed(s, e, 0, 20, 20);
+    must(moebius_session_save(s, p.s, &error), &error);
+    size_t n;
+    char *good = read_file(p.s, &n), *bad = malloc(n);
+    memcpy(bad, good, n);
+    for (int i = 0; i < 2; i++) {
+        put_token(bad, n, i ? n_vocab : -1);
+        write_file(p.s, bad, n);
+        expect_refusal(s, e, p.s, MOEBIUS_FORMAT, "1 tokens are none of the vocabulary");
+        write_file(p.s, good, n);
+        change.path = p.s;
+        change.bytes = bad;
+        change.n = n;
+        assert_int_equal(moebius_session_load(s, p.s, &error), MOEBIUS_FORMAT);
+        change.path = NULL;
+        assert_non_null(strstr(error.text, "1 tokens are none of the vocabulary"));
+        assert_int_equal(moebius_session_pos(s), 0);
+        feed(s, e, 0, 20, 20);
+    }
+    put_token(bad, n, n_vocab - 1);
+    write_file(p.s, bad, n);
+    must(moebius_session_load(s, p.s, &error), &error);
+    free(good);
+    free(bad);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
 static void foreign_files_are_refused(void **state)
 {
     moebius_error error;
@@ -407,6 +467,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_loaded_session_goes_on_with_the_same_bits),
         cmocka_unit_test(an_empty_session_can_be_saved_and_loaded),
         cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(tokens_are_checked_in_both_readings),
         cmocka_unit_test(foreign_files_are_refused),
         cmocka_unit_test(a_fine_tune_is_another_model),
         cmocka_unit_test(going_back_ends_where_a_layer_knows_no_way),
