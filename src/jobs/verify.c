@@ -111,7 +111,7 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
             v->p->path, gguf_file_path(v->gguf, 0));
     for (uint64_t i = 0; i < gguf_n_tensors(v->gguf); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(v->gguf, i);
-        if (checksums_is_expert(v->store, t))
+        if (v->sums.is_expert[i])
             continue;
         out->n_tensors++;
         TRY(add_piece(v, (struct piece){t->file, t->offset, t->n_bytes, &v->sums.tensor[i], 0, 0, 0, t->name}, e));
@@ -122,7 +122,7 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
         for (int k = 0; k < STORE_N_PART; k++)
             for (int i = 0; i < layer->n_expert; i++) {
                 const struct store_matrix *m = &layer->part[k];
-                uint32_t *crc = &v->sums.part[checksums_index(v->store, l, i, k)];
+                uint32_t *crc = &v->sums.part[checksums_index(&v->sums, l, i, k)];
                 uint64_t offset = m->offset + (uint64_t)i * m->stride_bytes;
                 TRY(add_piece(v, (struct piece){m->file, offset, m->n_bytes, crc, l, i, k, NULL}, e));
             }

@@ -15,23 +15,9 @@
 
 enum { VERSION = 1 };
 
-size_t checksums_index(const struct store *s, int layer, int expert, int part)
+size_t checksums_index(const struct checksums *c, int layer, int expert, int part)
 {
-    size_t n = 0;
-    for (int i = 0; i < layer; i++)
-        n += (size_t)s->layers[i].n_expert;
-    return (n + (size_t)expert) * STORE_N_PART + (size_t)part;
-}
-
-bool checksums_is_expert(const struct store *s, const struct gguf_tensor *t)
-{
-    for (int l = 0; l < s->n_layers; l++)
-        for (int p = 0; p < STORE_N_PART && s->layers[l].n_expert; p++) {
-            const struct store_matrix *m = &s->layers[l].part[p];
-            if (m->file == t->file && m->offset >= t->offset && m->offset - t->offset < t->n_bytes)
-                return true;
-        }
-    return false;
+    return c->first[layer] + (size_t)expert * STORE_N_PART + (size_t)part;
 }
 
 char *checksums_path(const struct store *s)
@@ -48,11 +34,19 @@ err_code checksums_create(struct checksums *c, const struct store *s, struct err
 {
     assert(s->gguf);
     *c = (struct checksums){.n_tensors = gguf_n_tensors(s->gguf)};
-    c->n_parts = checksums_index(s, s->n_layers, 0, 0);
+    for (int l = 0; l < s->n_layers; l++)
+        c->n_parts += (size_t)s->layers[l].n_expert * STORE_N_PART;
     c->tensor = arena_calloc(&c->arena, (size_t)c->n_tensors + 1, sizeof *c->tensor);
+    c->is_expert = arena_calloc(&c->arena, (size_t)c->n_tensors + 1, sizeof *c->is_expert);
     c->part = arena_calloc(&c->arena, c->n_parts + 1, sizeof *c->part);
-    if (!c->tensor || !c->part)
+    c->first = arena_calloc(&c->arena, (size_t)s->n_layers + 1, sizeof *c->first);
+    if (!c->tensor || !c->is_expert || !c->part || !c->first)
         return err_nomem(e, c->n_parts * sizeof *c->part, "checksums");
+    for (int l = 0; l < s->n_layers; l++) {
+        c->first[l + 1] = c->first[l] + (size_t)s->layers[l].n_expert * STORE_N_PART;
+        for (int p = 0; p < STORE_N_PART && s->layers[l].n_expert; p++)
+            c->is_expert[s->layers[l].part[p].tensor] = true;
+    }
     return ERR_OK;
 }
 
@@ -188,7 +182,7 @@ static void check_task(void *arg, size_t i, int thread)
 {
     struct check *c = arg;
     struct err e = {0};
-    if (checksums_is_expert(c->s, gguf_tensor_at(c->s->gguf, i)))
+    if (c->s->checksums->is_expert[i])
         return;
     err_code code = check_tensor(c, i, c->work + (size_t)thread * CHUNK_BYTES, &e);
     if (code == ERR_OK)

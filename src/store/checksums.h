@@ -9,8 +9,10 @@
 struct checksums {
     uint64_t n_tensors;
     uint32_t *tensor; /* [n_tensors] in gguf_tensor_at's order; 0 for tensors of routed experts */
+    bool *is_expert;  /* [n_tensors] whether it is one of routed experts */
     size_t n_parts;
     uint32_t *part; /* [n_parts] of all layers in order: expert by expert, gate, up, down */
+    size_t *first;  /* [store_n_layers + 1] of a layer's parts */
     struct arena arena;
 };
 
@@ -27,10 +29,7 @@ void checksums_close(struct checksums *c);
 /* The sidecar's path; owned by the caller (mem_free), NULL when out of memory. */
 char *checksums_path(const struct store *s);
 
-/* Whether a tensor holds matrices of routed experts. */
-bool checksums_is_expert(const struct store *s, const struct gguf_tensor *t);
-
-/* Of a part of an expert, into checksums.part. */
-size_t checksums_index(const struct store *s, int layer, int expert, int part);
+/* Of a part of an expert, into `part`. */
+size_t checksums_index(const struct checksums *c, int layer, int expert, int part);
 
 #endif

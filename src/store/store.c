@@ -144,7 +144,7 @@ void store_expert_blob(struct store *s, int layer, int expert, struct store_blob
         out->part[i].offset = m->offset + (uint64_t)expert * m->stride_bytes;
         out->part[i].n_bytes = m->n_bytes;
         if (s->checksums)
-            out->part[i].crc = s->checksums->part[checksums_index(s, layer, expert, i)];
+            out->part[i].crc = s->checksums->part[checksums_index(s->checksums, layer, expert, i)];
     }
 }
 

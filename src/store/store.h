@@ -154,6 +154,7 @@ enum store_expert_part { STORE_GATE, STORE_UP, STORE_DOWN, STORE_N_PART };
  * stride_bytes. */
 struct store_matrix {
     const struct quant_info *type;
+    uint64_t tensor; /* its number (gguf_tensor_at) */
     uint64_t n_row, k;
     int file;
     uint64_t offset, stride_bytes;

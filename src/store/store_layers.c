@@ -17,10 +17,11 @@ static const struct gguf_tensor *find(const struct gguf *g, int layer, const cha
 }
 
 /* All rows of each expert's part of a tensor, or one of the two halves of a fused one. */
-static struct store_matrix matrix(const struct gguf_tensor *t, uint64_t half, uint64_t n_half)
+static struct store_matrix matrix(const struct gguf *g, const struct gguf_tensor *t, uint64_t half, uint64_t n_half)
 {
     uint64_t stride = t->n_bytes / t->ne[2];
     return (struct store_matrix){.type = t->info,
+                                 .tensor = (uint64_t)(t - gguf_tensor_at(g, 0)),
                                  .n_row = t->ne[1] / n_half,
                                  .k = t->ne[0],
                                  .file = t->file,
@@ -37,8 +38,9 @@ static void find_layer(const struct gguf *g, int layer, struct store_layer *out)
     if (!down || !gate || !up || gate->ne[1] % n_half || down->ne[2] > INT32_MAX || gate->ne[2] != down->ne[2] ||
         up->ne[2] != down->ne[2])
         return;
-    struct store_layer l = {.n_expert = (int)down->ne[2],
-                            .part = {matrix(gate, 0, n_half), matrix(up, n_half - 1, n_half), matrix(down, 0, 1)}};
+    struct store_layer l = {
+        .n_expert = (int)down->ne[2],
+        .part = {matrix(g, gate, 0, n_half), matrix(g, up, n_half - 1, n_half), matrix(g, down, 0, 1)}};
     const struct store_matrix *p = l.part;
     if (p[0].n_row == p[1].n_row && p[0].k == p[1].k && p[2].n_row == p[0].k && p[2].k == p[0].n_row)
         *out = l;
