@@ -10,6 +10,11 @@ folder=build-fuzz
 mapfile -t programs < <(ninja -C $folder -t targets all | sed -n 's/^\(tests\/fuzz\/fuzz_[a-z0-9_]*_libfuzzer\):.*/\1/p')
 ninja -C $folder "${programs[@]}"
 
+# Files by structure, and how long inputs of a target may become: the longest way to a fault is far below.
+declare -A words=([checksums]=gguf [gguf]=gguf [imatrix]=gguf [model]=gguf [prepare]=gguf [quantize]=gguf [store]=gguf
+    [vocab]=gguf [ppl]=text [trace]=text [usage]=text)
+declare -A longest=([model]=65536 [session]=65536 [vocab]=16384)
+
 crashed=()
 for program in "${programs[@]}"; do
     name=${program#tests/fuzz/fuzz_}
@@ -18,8 +23,11 @@ for program in "${programs[@]}"; do
     scratch=$folder/corpus-$name
     mkdir -p "$scratch"
     echo "fuzz: $name for ${FUZZ_SECONDS:-60} s"
-    $folder/"$program" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
-        -verbosity=0 -artifact_prefix=$folder/"$name"- "$scratch" "tests/fuzz/corpus/$name" || crashed+=("$name")
+    options=(-max_len="${longest[$name]:-4096}" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=512 -print_final_stats=1
+        -verbosity=0)
+    [[ -z ${words[$name]:-} ]] || options+=(-dict="tests/fuzz/dict/${words[$name]}.dict")
+    $folder/"$program" "${options[@]}" -max_total_time="${FUZZ_SECONDS:-60}" -artifact_prefix=$folder/"$name"- \
+        "$scratch" "tests/fuzz/corpus/$name" || crashed+=("$name")
 done
 if ((${#crashed[@]})); then
     echo "fuzz: FAILED: ${crashed[*]}; the inputs are in $folder/"

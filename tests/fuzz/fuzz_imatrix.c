@@ -13,15 +13,16 @@
 #include "base/mem.h"
 #include "jobs/imatrix.h"
 
-/* As if the model had NAME in the shape of NAME.in_sum2, or with two matrices. */
-static void ask(struct imatrix *m, const struct gguf_tensor *sums, uint64_t n_matrix)
+/* As if the model had NAME in the shape of NAME.in_sum2, with n_2 times n_3 matrices. */
+static void ask(struct imatrix *m, const struct gguf_tensor *sums, uint64_t n_2, uint64_t n_3)
 {
     char name[256];
     snprintf(name, sizeof name, "%.*s", (int)(strlen(sums->name) - strlen(".in_sum2")), sums->name);
     struct gguf_tensor weight = *sums;
     weight.name = name;
     weight.ne[1] = 1;
-    weight.ne[2] = n_matrix;
+    weight.ne[2] = n_2;
+    weight.ne[3] = n_3;
     struct err e = {0};
     float *importance;
     uint64_t n = 0, n_poor = 0;
@@ -29,7 +30,7 @@ static void ask(struct imatrix *m, const struct gguf_tensor *sums, uint64_t n_ma
         assert(!importance && strstr(e.text, "/proc/self/fd"));
         return;
     }
-    assert(importance && (n == 1 || n == n_matrix) && n_poor <= n);
+    assert(importance && (n == 1 || n == n_2 * n_3) && n_poor <= n);
     for (uint64_t i = 0; i < n * weight.ne[0]; i++)
         assert(importance[i] >= 0);
     mem_free(importance);
@@ -53,8 +54,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             const char *end = strstr(t->name, ".in_sum2");
             if (!end || end[strlen(".in_sum2")])
                 continue;
-            ask(m, t, t->ne[1]);
-            ask(m, t, 2);
+            ask(m, t, t->ne[1], 1);
+            ask(m, t, 2, 1);
+            ask(m, t, 2, 2);
         }
     imatrix_close(&m);
     gguf_close(&g);
