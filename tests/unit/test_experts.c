@@ -56,8 +56,12 @@ static int open_with(void **state, int64_t dim, int64_t n_slot, bool determinist
         f->expert_layers[l] = (struct expert_layer){FIRST_LAYER + l, N_EXPERT, 2, {q, q, q, dim, dim, 0}};
         s->n_expert = N_EXPERT;
         for (int i = 0; i < 3; i++)
-            s->part[i] = (struct store_matrix){
-                q, (uint64_t)dim, (uint64_t)dim, 0, matrix_off(f, l, i, 0), matrix_bytes(f), matrix_bytes(f)};
+            s->part[i] = (struct store_matrix){.type = q,
+                                               .n_row = (uint64_t)dim,
+                                               .k = (uint64_t)dim,
+                                               .offset = matrix_off(f, l, i, 0),
+                                               .stride_bytes = matrix_bytes(f),
+                                               .n_bytes = matrix_bytes(f)};
     }
     if (pool_create(&f->pool, 2, &f->e) || backend_cpu_open(&f->device, f->pool, kernels_for(CPU_SCALAR), &f->e) ||
         store_open_fake(&f->store, &f->file, 1, &f->e))
