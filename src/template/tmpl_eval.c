@@ -12,12 +12,12 @@ static enum flow run_body(struct render *r, const struct node *first);
 
 void frame_set(struct render *r, struct frame *f, int32_t symbol, struct value v)
 {
+    charge(r, f->n);
     for (uint32_t i = 0; i < f->n; i++)
         if (f->slots[i].symbol == symbol) {
             f->slots[i].value = v;
             return;
         }
-    charge(r, f->n);
     if (f->n == f->capacity) {
         uint32_t capacity = f->capacity ? 2 * f->capacity : 4;
         struct slot *slots = render_alloc(r, capacity * sizeof *slots);
@@ -97,6 +97,15 @@ static void assign_items(struct render *r, const struct node *target, struct val
 
 /* ---- calls --------------------------------------------------------------------------------------------------- */
 
+const struct argument *find_argument(struct render *r, const struct arguments *args, struct span name)
+{
+    charge(r, args->n_named);
+    for (uint32_t i = 0; i < args->n_named; i++)
+        if (text_equal(r, args->named[i].name, name))
+            return &args->named[i];
+    return NULL;
+}
+
 static void add_named(struct render *r, struct arguments *args, uint32_t *room, struct span name, struct value v)
 {
     if (args->n_named == *room) {
@@ -108,10 +117,9 @@ static void add_named(struct render *r, struct arguments *args, uint32_t *room, 
             memcpy(more, args->named, args->n_named * sizeof *more);
         args->named = more;
     }
-    for (uint32_t i = 0; i < args->n_named; i++)
-        if (span_equal(args->named[i].name, name))
-            fail(r, "got several values for the argument '%.*s'", (int)name.n, name.s);
-    if (charge(r, args->n_named))
+    if (find_argument(r, args, name))
+        fail(r, "got several values for the argument '%.*s'", (int)name.n, name.s);
+    if (r->code == ERR_OK)
         args->named[args->n_named++] = (struct argument){name, v};
 }
 
@@ -183,20 +191,27 @@ static bool bind(struct render *r, const struct function *f, const struct argume
     return r->code == ERR_OK;
 }
 
-struct value call_function(struct render *r, const struct function *f, struct value self, const struct arguments *args)
+static size_t text_bytes(struct value v)
 {
-    struct value argv[MAX_PARAMETERS];
-    if (f->run_any)
-        return f->run_any(r, self, args);
-    return bind(r, f, args, argv) ? f->run(r, self, argv) : (struct value){0};
+    return v.kind == V_STRING ? v.n : 0;
 }
 
-static const struct argument *find_named(const struct arguments *args, struct span name)
+struct value call_function(struct render *r, const struct function *f, struct value self, const struct arguments *args)
 {
+    struct value argv[MAX_PARAMETERS], result = {0};
+    size_t n_bytes = text_bytes(self) + args->n + args->n_named;
+    for (uint32_t i = 0; i < args->n; i++)
+        n_bytes += text_bytes(args->items[i]);
     for (uint32_t i = 0; i < args->n_named; i++)
-        if (span_equal(args->named[i].name, name))
-            return &args->named[i];
-    return NULL;
+        n_bytes += text_bytes(args->named[i].value);
+    if (++r->depth > TMPL_MAX_DEPTH)
+        fail_limit(r, "calls are nested too deeply");
+    if (charge(r, n_bytes) && f->run_any)
+        result = f->run_any(r, self, args);
+    else if (r->code == ERR_OK && bind(r, f, args, argv))
+        result = f->run(r, self, argv);
+    r->depth--;
+    return result;
 }
 
 /* The parameters of a macro that were not given by position: by name, by default, or undefined. */
@@ -205,7 +220,7 @@ static void bind_parameters(struct render *r, const struct node *macro, const st
     uint32_t i = 0, n_used = 0;
     bool takes_caller = false;
     for (const struct node *p = macro->a; p && r->code == ERR_OK; p = p->next, i++) {
-        const struct argument *named = find_named(args, p->text);
+        const struct argument *named = find_argument(r, args, p->text);
         struct value v;
         takes_caller = takes_caller || p->symbol == r->t->sym_caller;
         if (i < args->n && named)
@@ -222,7 +237,7 @@ static void bind_parameters(struct render *r, const struct node *macro, const st
         n_used += named != NULL;
         frame_set(r, r->frame, p->symbol, v);
     }
-    const struct argument *caller = find_named(args, SPAN("caller"));
+    const struct argument *caller = find_argument(r, args, SPAN("caller"));
     if ((macro->op & USES_CALLER) && !takes_caller) {
         frame_set(r, r->frame, r->t->sym_caller, caller ? caller->value : value_undefined(SPAN("caller")));
         n_used += caller != NULL;
@@ -231,8 +246,9 @@ static void bind_parameters(struct render *r, const struct node *macro, const st
         struct value kwargs = value_dict(r, V_DICT);
         for (uint32_t j = 0; j < args->n_named && r->code == ERR_OK; j++) {
             bool is_parameter = span_is(args->named[j].name, "caller") && (macro->op & USES_CALLER);
+            charge(r, i);
             for (const struct node *p = macro->a; p; p = p->next)
-                is_parameter = is_parameter || span_equal(p->text, args->named[j].name);
+                is_parameter = is_parameter || text_equal(r, p->text, args->named[j].name);
             if (!is_parameter)
                 dict_set(r, kwargs.dict, value_string(args->named[j].name), args->named[j].value);
         }

@@ -414,10 +414,10 @@ static struct value filter_abs(struct render *r, struct value v, const struct va
 
 /* The text without white space around it and underscores between its digits, to `out`; false when it is too long or an
  * underscore is elsewhere. */
-static bool clean_number(struct span s, char *out, size_t size)
+static bool clean_number(struct render *r, struct span s, char *out, size_t size)
 {
     size_t n = 0;
-    s = span_rstrip_space(span_lstrip_space(s));
+    s = text_rstrip_space(r, text_lstrip_space(r, s));
     for (size_t i = 0; i < s.n; i++) {
         bool alone = i && i + 1 < s.n && s.s[i - 1] != '_' && s.s[i + 1] != '_';
         if (n + 1 == size || !s.s[i] || (s.s[i] == '_' && !alone))
@@ -430,10 +430,10 @@ static bool clean_number(struct span s, char *out, size_t size)
 }
 
 /* Python's float(text), which knows no hexadecimal ones. */
-static bool parse_float(struct span s, double *out)
+static bool parse_float(struct render *r, struct span s, double *out)
 {
     char number[400], *end;
-    if (!clean_number(s, number, sizeof number) || strpbrk(number, "xX(pP"))
+    if (!clean_number(r, s, number, sizeof number) || strpbrk(number, "xX(pP"))
         return false;
     *out = strtod(number, &end);
     return *end == '\0';
@@ -442,7 +442,7 @@ static bool parse_float(struct span s, double *out)
 static bool parse_int(struct render *r, struct span s, int base, int64_t *out)
 {
     char number[100];
-    if (!clean_number(s, number, sizeof number))
+    if (!clean_number(r, s, number, sizeof number))
         return false;
     const char *digits = number + (*number == '-' || *number == '+');
     char prefix = *digits == '0' ? (char)(digits[1] | 0x20) : 0;
@@ -492,7 +492,7 @@ static struct value filter_int(struct render *r, struct value v, const struct va
         return int_of_float(r, v.real);
     if (v.kind == V_STRING && (base == 0 || (base >= 2 && base <= 36)) && parse_int(r, value_span(v), (int)base, &i))
         return value_int(i);
-    if (v.kind == V_STRING && r->code == ERR_OK && parse_float(value_span(v), &f) && !isnan(f))
+    if (v.kind == V_STRING && r->code == ERR_OK && parse_float(r, value_span(v), &f) && !isnan(f))
         return int_of_float(r, f);
     return argv[0].kind == V_MISSING ? value_int(0) : argv[0];
 }
@@ -504,7 +504,7 @@ static struct value filter_float(struct render *r, struct value v, const struct 
         return fail_undefined(r, v);
     if (is_number(v))
         return value_float(value_as_float(v));
-    if (v.kind == V_STRING && parse_float(value_span(v), &f))
+    if (v.kind == V_STRING && parse_float(r, value_span(v), &f))
         return value_float(f);
     return argv[0].kind == V_MISSING ? value_float(0) : argv[0];
 }
@@ -644,8 +644,7 @@ static struct value filter_wordcount(struct render *r, struct value v, const str
     int64_t n = 0;
     bool inside = false;
     uint32_t code;
-    for (size_t i = 0; i < s.n;) {
-        i += utf8_next(s.s + i, s.n - i, &code);
+    while (text_take_first(r, &s, &code)) {
         bool word = code == '_' || (code_properties(code) & (CODE_ALPHA | CODE_DECIMAL | CODE_DIGIT | CODE_NUMERIC));
         n += word && !inside;
         inside = word;

@@ -275,9 +275,9 @@ static struct value field_value(struct braces *b, struct span field)
     struct span name = {field.s, n};
     struct value v = {.kind = V_MISSING};
     int64_t index = n ? span_number(name) : b->n_auto++;
-    for (uint32_t i = 0; index < 0 && i < b->args->n_named; i++)
-        if (span_equal(b->args->named[i].name, name))
-            v = b->args->named[i].value;
+    const struct argument *named = index < 0 ? find_argument(r, b->args, name) : NULL;
+    if (named)
+        v = named->value;
     if (index >= 0 && index < b->args->n)
         v = b->args->items[index];
     if (v.kind == V_MISSING)

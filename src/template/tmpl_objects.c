@@ -67,7 +67,7 @@ TEST(in, value_in(r, v, argv[0]))
 TEST(integer, v.kind == V_INT)
 TEST(iterable, is_iterable(v))
 TEST(le, value_is_true(r, op_compare(r, CMP_LE, v, argv[0])))
-TEST(lower, text_has_case(value_span(value_to_string(r, v)), CODE_LOWER))
+TEST(lower, text_has_case(r, value_span(value_to_string(r, v)), CODE_LOWER))
 TEST(lt, value_is_true(r, op_compare(r, CMP_LT, v, argv[0])))
 TEST(mapping, v.kind == V_DICT)
 TEST(ne, !value_equal(r, v, argv[0]))
@@ -80,7 +80,7 @@ TEST(string, v.kind == V_STRING)
 TEST(test, value_check_key(r, v) && v.kind == V_STRING && find_test(value_span(v)))
 TEST(true, v.kind == V_BOOL && v.boolean)
 TEST(undefined, v.kind == V_UNDEFINED)
-TEST(upper, text_has_case(value_span(value_to_string(r, v)), CODE_UPPER))
+TEST(upper, text_has_case(r, value_span(value_to_string(r, v)), CODE_UPPER))
 
 static const struct function tests[] = {
     {"boolean", test_boolean, NULL, {0}, 0},     {"callable", test_callable, NULL, {0}, 0},

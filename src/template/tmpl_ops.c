@@ -248,6 +248,8 @@ struct value op_item(struct render *r, struct value object, struct value index)
 {
     if (object.kind == V_UNDEFINED)
         return fail_undefined(r, object);
+    if (!charge(r, 0))
+        return object;
     struct value v = own_item(r, object, index);
     if (v.kind == V_MISSING && index.kind == V_STRING)
         v = op_own_attribute(r, object, value_span(index));
@@ -267,6 +269,8 @@ struct value op_attribute(struct render *r, struct value object, struct span nam
 {
     if (object.kind == V_UNDEFINED)
         return fail_undefined(r, object);
+    if (!charge(r, 0))
+        return object;
     struct value v = op_own_attribute(r, object, name);
     if (v.kind == V_MISSING)
         v = own_item(r, object, value_string(name));

@@ -92,6 +92,10 @@ int32_t parser_symbol(struct parser *p, struct span name)
     for (; s->table[slot]; slot = (slot + 1) & (s->table_size - 1))
         if (span_equal(s->names[s->table[slot] - 1], name))
             return (int32_t)s->table[slot] - 1;
+    if (s->n == TMPL_MAX_NAMES)
+        parser_fail(p, p->tok->pos, "the template has too many names: at most %d are allowed", TMPL_MAX_NAMES);
+    if (p->code != ERR_OK)
+        return 0;
     s->names[s->n] = name;
     s->table[slot] = (uint32_t)++s->n;
     return s->n - 1;

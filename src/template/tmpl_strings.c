@@ -36,6 +36,46 @@ bool arg_is_given(struct value v)
     return v.kind != V_MISSING && v.kind != V_NONE;
 }
 
+/* ---- characters ---------------------------------------------------------------------------------------------- */
+
+bool text_take_first(struct render *r, struct span *s, uint32_t *code)
+{
+    if (s->n == 0 || !charge(r, 0))
+        return false;
+    unsigned n = utf8_next(s->s, s->n, code);
+    s->s += n;
+    s->n -= n;
+    return true;
+}
+
+bool text_take_last(struct render *r, struct span *s, uint32_t *code)
+{
+    if (s->n == 0 || !charge(r, 0))
+        return false;
+    size_t before = s->n - 1;
+    while (before > 0 && ((unsigned char)s->s[before] & 0xc0) == 0x80)
+        before--;
+    utf8_next(s->s + before, s->n - before, code);
+    s->n = before;
+    return true;
+}
+
+struct span text_lstrip_space(struct render *r, struct span s)
+{
+    uint32_t code;
+    for (struct span rest = s; text_take_first(r, &rest, &code) && code_is_space(code);)
+        s = rest;
+    return s;
+}
+
+struct span text_rstrip_space(struct render *r, struct span s)
+{
+    uint32_t code;
+    for (struct span rest = s; text_take_last(r, &rest, &code) && code_is_space(code);)
+        s = rest;
+    return s;
+}
+
 /* ---- case ---------------------------------------------------------------------------------------------------- */
 
 typedef unsigned case_fn(uint32_t code, char *out);
@@ -53,10 +93,8 @@ static struct value change_case(struct render *r, struct span s, case_fn *first,
 {
     struct text t = {0};
     uint32_t before = UINT32_MAX, code;
-    for (size_t i = 0; i < s.n && r->code == ERR_OK; before = code) {
-        i += utf8_next(s.s + i, s.n - i, &code);
+    for (; text_take_first(r, &s, &code); before = code)
         add_case(r, &t, code, before == UINT32_MAX || begins(before) ? first : other);
-    }
     return text_value(t);
 }
 
@@ -103,34 +141,31 @@ struct value filter_title(struct render *r, struct value v, const struct value *
 static struct value method_swapcase(struct render *r, struct value v, const struct value *argv)
 {
     struct text t = {0};
+    struct span s = value_span(v);
     uint32_t code;
-    for (size_t i = 0; i < v.n && r->code == ERR_OK;) {
-        i += utf8_next(v.s + i, v.n - i, &code);
+    while (text_take_first(r, &s, &code))
         add_case(r, &t, code, code_properties(code) & CODE_UPPER ? code_lower : code_upper);
-    }
     return text_value(t);
 }
 
 /* ---- what a text consists of --------------------------------------------------------------------------------- */
 
 /* Not empty, and each character has one of the properties. */
-static bool all_have(struct span s, unsigned properties)
+static bool all_have(struct render *r, struct span s, unsigned properties)
 {
+    bool some = s.n > 0;
     uint32_t code;
-    for (size_t i = 0; i < s.n;) {
-        i += utf8_next(s.s + i, s.n - i, &code);
+    while (text_take_first(r, &s, &code))
         if (!(code_properties(code) & properties))
             return false;
-    }
-    return s.n > 0;
+    return some;
 }
 
-bool text_has_case(struct span s, unsigned wanted)
+bool text_has_case(struct render *r, struct span s, unsigned wanted)
 {
     bool found = false;
     uint32_t code;
-    for (size_t i = 0; i < s.n;) {
-        i += utf8_next(s.s + i, s.n - i, &code);
+    while (text_take_first(r, &s, &code)) {
         unsigned cased = code_properties(code) & (CODE_UPPER | CODE_LOWER);
         if (cased && cased != wanted)
             return false;
@@ -143,17 +178,17 @@ bool text_has_case(struct span s, unsigned wanted)
     static struct value method_##name(struct render *r, struct value v, const struct value *argv)                      \
     {                                                                                                                  \
         struct span s = value_span(v);                                                                                 \
-        return value_bool(charge(r, s.n) && (expression));                                                             \
+        return value_bool(expression);                                                                                 \
     }
-METHOD_IS(isalpha, all_have(s, CODE_ALPHA))
-METHOD_IS(isdecimal, all_have(s, CODE_DECIMAL))
-METHOD_IS(isdigit, all_have(s, CODE_DIGIT))
-METHOD_IS(isnumeric, all_have(s, CODE_NUMERIC))
-METHOD_IS(isalnum, all_have(s, CODE_ALPHA | CODE_DECIMAL | CODE_DIGIT | CODE_NUMERIC))
-METHOD_IS(isspace, all_have(s, CODE_SPACE))
-METHOD_IS(isprintable, s.n == 0 || all_have(s, CODE_PRINTABLE))
-METHOD_IS(isupper, text_has_case(s, CODE_UPPER))
-METHOD_IS(islower, text_has_case(s, CODE_LOWER))
+METHOD_IS(isalpha, all_have(r, s, CODE_ALPHA))
+METHOD_IS(isdecimal, all_have(r, s, CODE_DECIMAL))
+METHOD_IS(isdigit, all_have(r, s, CODE_DIGIT))
+METHOD_IS(isnumeric, all_have(r, s, CODE_NUMERIC))
+METHOD_IS(isalnum, all_have(r, s, CODE_ALPHA | CODE_DECIMAL | CODE_DIGIT | CODE_NUMERIC))
+METHOD_IS(isspace, all_have(r, s, CODE_SPACE))
+METHOD_IS(isprintable, s.n == 0 || all_have(r, s, CODE_PRINTABLE))
+METHOD_IS(isupper, text_has_case(r, s, CODE_UPPER))
+METHOD_IS(islower, text_has_case(r, s, CODE_LOWER))
 METHOD_IS(isascii, utf8_count(s) == s.n)
 
 /* ---- strip --------------------------------------------------------------------------------------------------- */
@@ -166,10 +201,9 @@ static bool holds(struct span set, const char *s, unsigned n)
 static struct span strip(struct render *r, struct span s, struct value chars, bool left, bool right)
 {
     struct span set;
-    charge(r, s.n);
     if (!arg_is_given(chars)) {
-        s = left ? span_lstrip_space(s) : s;
-        return right ? span_rstrip_space(s) : s;
+        s = left ? text_lstrip_space(r, s) : s;
+        return right ? text_rstrip_space(r, s) : s;
     }
     if (!arg_text(r, chars, &set))
         return s;
@@ -216,42 +250,29 @@ static void push_span(struct render *r, struct value list, struct span s)
 
 static void split_space(struct render *r, struct value list, struct span s, int64_t max)
 {
-    for (s = span_lstrip_space(s); s.n && r->code == ERR_OK; s = span_lstrip_space(s)) {
+    for (s = text_lstrip_space(r, s); s.n && r->code == ERR_OK; s = text_lstrip_space(r, s)) {
         if (max-- == 0) {
-            push_span(r, list, span_rstrip_space(s));
+            push_span(r, list, text_rstrip_space(r, s));
             return;
         }
-        size_t n = 0;
+        struct span word = s;
         uint32_t code;
-        while (n < s.n) {
-            unsigned length = utf8_next(s.s + n, s.n - n, &code);
-            if (code_is_space(code))
-                break;
-            n += length;
-        }
-        push_span(r, list, (struct span){s.s, n});
-        s = (struct span){s.s + n, s.n - n};
+        for (struct span rest = s; text_take_first(r, &rest, &code) && !code_is_space(code);)
+            s = rest;
+        word.n -= s.n;
+        push_span(r, list, word);
     }
 }
 
 static void split_at(struct render *r, struct value list, struct span s, struct span separator, int64_t max)
 {
     const char *found;
-    while (max-- != 0 && (found = memmem(s.s, s.n, separator.s, separator.n)) && r->code == ERR_OK) {
+    while (max-- != 0 && (found = text_find(r, s, separator, false))) {
         push_span(r, list, (struct span){s.s, (size_t)(found - s.s)});
         s.n -= (size_t)(found - s.s) + separator.n;
         s.s = found + separator.n;
     }
     push_span(r, list, s);
-}
-
-/* The last place of a text in another; NULL when there is none. */
-static const char *find_last(struct span s, struct span what)
-{
-    for (size_t i = s.n - what.n + 1; what.n <= s.n && i-- > 0;)
-        if (!memcmp(s.s + i, what.s, what.n))
-            return s.s + i;
-    return NULL;
 }
 
 static void reverse(struct value list)
@@ -266,31 +287,25 @@ static void reverse(struct value list)
 
 static void rsplit_space(struct render *r, struct value list, struct span s, int64_t max)
 {
-    for (s = span_rstrip_space(s); s.n && r->code == ERR_OK; s = span_rstrip_space(s)) {
+    for (s = text_rstrip_space(r, s); s.n && r->code == ERR_OK; s = text_rstrip_space(r, s)) {
         if (max-- == 0) {
-            push_span(r, list, span_lstrip_space(s));
+            push_span(r, list, text_lstrip_space(r, s));
             break;
         }
-        size_t from = s.n;
+        struct span word = s;
         uint32_t code;
-        while (from > 0) {
-            size_t before = from - 1;
-            while (before > 0 && ((unsigned char)s.s[before] & 0xc0) == 0x80)
-                before--;
-            utf8_next(s.s + before, s.n - before, &code);
-            if (code_is_space(code))
-                break;
-            from = before;
-        }
-        push_span(r, list, (struct span){s.s + from, s.n - from});
-        s.n = from;
+        for (struct span rest = s; text_take_last(r, &rest, &code) && !code_is_space(code);)
+            s = rest;
+        word.s += s.n;
+        word.n -= s.n;
+        push_span(r, list, word);
     }
 }
 
 static void rsplit_at(struct render *r, struct value list, struct span s, struct span separator, int64_t max)
 {
     const char *found;
-    while (max-- != 0 && (found = find_last(s, separator)) && charge(r, s.n)) {
+    while (max-- != 0 && (found = text_find(r, s, separator, true))) {
         size_t end = (size_t)(found - s.s) + separator.n;
         push_span(r, list, (struct span){s.s + end, s.n - end});
         s.n = (size_t)(found - s.s);
@@ -303,7 +318,7 @@ static struct value split(struct render *r, struct value v, const struct value *
     struct value list = value_seq(r, V_LIST, 0);
     struct span separator;
     int64_t max;
-    if (!charge(r, v.n) || !arg_int(r, argv[1], -1, &max))
+    if (!arg_int(r, argv[1], -1, &max))
         return list;
     max = max < 0 ? -1 : max;
     if (!arg_is_given(argv[0])) {
@@ -331,23 +346,22 @@ static struct value method_rsplit(struct render *r, struct value v, const struct
 struct value text_lines(struct render *r, struct span s, bool keep_ends)
 {
     struct value list = value_seq(r, V_LIST, 0);
-    size_t from = 0, i = 0;
-    while (i < s.n && r->code == ERR_OK) {
-        uint32_t code;
-        unsigned n = utf8_next(s.s + i, s.n - i, &code);
+    struct span line = s;
+    uint32_t code;
+    for (size_t left = s.n; text_take_first(r, &s, &code); left = s.n) {
         bool ends = (code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 ||
                     code == 0x2029;
-        if (!ends) {
-            i += n;
+        if (!ends)
             continue;
-        }
-        size_t end = i;
-        i += n + (code == '\r' && i + 1 < s.n && s.s[i + 1] == '\n');
-        push_span(r, list, (struct span){s.s + from, (keep_ends ? i : end) - from});
-        from = i;
+        if (code == '\r' && s.n && *s.s == '\n')
+            text_take_first(r, &s, &code);
+        struct span whole = line;
+        whole.n -= keep_ends ? s.n : left;
+        push_span(r, list, whole);
+        line = s;
     }
-    if (from < s.n)
-        push_span(r, list, (struct span){s.s + from, s.n - from});
+    if (line.n)
+        push_span(r, list, line);
     return list;
 }
 
@@ -360,11 +374,11 @@ static struct value partition(struct render *r, struct value v, struct value sep
 {
     struct value tuple = value_seq(r, V_TUPLE, 3);
     struct span s = value_span(v), at, parts[3] = {SPAN(""), SPAN(""), SPAN("")};
-    if (!arg_text(r, separator, &at) || !charge(r, s.n))
+    if (!arg_text(r, separator, &at))
         return tuple;
     if (at.n == 0)
         return fail(r, "empty separator");
-    const char *found = last ? find_last(s, at) : memmem(s.s, s.n, at.s, at.n);
+    const char *found = text_find(r, s, at, last);
     if (found) {
         size_t before = (size_t)(found - s.s);
         parts[0] = (struct span){s.s, before};
@@ -411,19 +425,17 @@ struct value text_replace(struct render *r, struct span s, struct span from, str
 {
     struct text t = {0};
     if (from.n == 0) { /* before each character, and at the end */
-        while (max != 0 && s.n && r->code == ERR_OK) {
-            uint32_t code;
-            unsigned n = utf8_next(s.s, s.n, &code);
+        uint32_t code;
+        for (struct span first = s; max != 0 && text_take_first(r, &s, &code); first = s, max--) {
+            first.n -= s.n;
             text_add_span(r, &t, to);
-            text_add(r, &t, s.s, n);
-            s = (struct span){s.s + n, s.n - n};
-            max--;
+            text_add_span(r, &t, first);
         }
         if (max != 0)
             text_add_span(r, &t, to);
     }
     const char *found;
-    while (from.n && max-- != 0 && (found = memmem(s.s, s.n, from.s, from.n)) && r->code == ERR_OK) {
+    while (from.n && max-- != 0 && (found = text_find(r, s, from, false))) {
         text_add(r, &t, s.s, (size_t)(found - s.s));
         text_add_span(r, &t, to);
         s.n -= (size_t)(found - s.s) + from.n;
@@ -468,14 +480,12 @@ static int64_t find(struct render *r, struct value v, const struct value *argv, 
 {
     struct span what;
     int64_t before = 0;
-    if (!arg_text(r, argv[0], &what) || !charge(r, v.n))
+    if (!arg_text(r, argv[0], &what))
         return -1;
     struct span s = between(r, v, argv[1], argv[2], &before);
     if (s.n == 0 && (what.n || before > value_length(r, v)))
         return -1;
-    const char *found = what.n == 0 ? s.s + (last ? s.n : 0)
-                        : last      ? find_last(s, what)
-                                    : memmem(s.s, s.n, what.s, what.n);
+    const char *found = text_find(r, s, what, last);
     return found ? before + (int64_t)utf8_count((struct span){s.s, (size_t)(found - s.s)}) : -1;
 }
 
@@ -505,12 +515,12 @@ static struct value method_count(struct render *r, struct value v, const struct 
 {
     struct span what;
     int64_t before = 0, n = 0;
-    if (!arg_text(r, argv[0], &what) || !charge(r, v.n))
+    if (!arg_text(r, argv[0], &what))
         return v;
     struct span s = between(r, v, argv[1], argv[2], &before);
     if (what.n == 0)
         return value_int(before > value_length(r, v) ? 0 : (int64_t)utf8_count(s) + 1);
-    for (const char *found; (found = memmem(s.s, s.n, what.s, what.n)); n++) {
+    for (const char *found; (found = text_find(r, s, what, false)); n++) {
         s.n -= (size_t)(found - s.s) + what.n;
         s.s = found + what.n;
     }
@@ -565,7 +575,7 @@ static struct value pad(struct render *r, struct span s, struct value width, str
     struct span with = SPAN(" ");
     struct text t = {0};
     int64_t wanted, n = (int64_t)utf8_count(s);
-    if (!charge(r, s.n) || !arg_int(r, width, 80, &wanted) || (fill.kind != V_MISSING && !arg_text(r, fill, &with)))
+    if (!arg_int(r, width, 80, &wanted) || (fill.kind != V_MISSING && !arg_text(r, fill, &with)))
         return value_string(s);
     if (utf8_count(with) != 1)
         return fail(r, "the fill character must be exactly one character long");

@@ -12,6 +12,7 @@
 enum {
     TMPL_MAX_SOURCE = 256 << 10, /* bytes; the longest real ones have 20 KiB */
     TMPL_MAX_NESTING = 150,      /* of expressions and blocks in the source */
+    TMPL_MAX_NAMES = 4096,       /* different ones; real templates have some 100 */
 };
 
 /* Bytes with a length, not NUL-terminated. */

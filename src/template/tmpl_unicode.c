@@ -157,19 +157,6 @@ unsigned code_lower(uint32_t code, char *out)
     return utf8_put(map_case(runs, sizeof runs / sizeof *runs, code), out);
 }
 
-struct span span_lstrip_space(struct span s)
-{
-    while (s.n) {
-        uint32_t code;
-        unsigned n = utf8_next(s.s, s.n, &code);
-        if (!code_is_space(code))
-            break;
-        s.s += n;
-        s.n -= n;
-    }
-    return s;
-}
-
 struct span span_rstrip_space(struct span s)
 {
     while (s.n) {

@@ -38,8 +38,6 @@ enum { CODE_CASE_BYTES = 8 };                  /* the longest result of the two 
 unsigned code_upper(uint32_t code, char *out); /* the text of the upper-case form; returns its bytes */
 unsigned code_lower(uint32_t code, char *out);
 
-/* Without the white space at an end. */
-struct span span_lstrip_space(struct span s);
-struct span span_rstrip_space(struct span s);
+struct span span_rstrip_space(struct span s); /* without the white space at its end */
 
 #endif

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* memmem */
+#define _GNU_SOURCE /* memrchr */
 #include "template/tmpl_value.h"
 
 #include <stdarg.h>
@@ -178,18 +178,21 @@ const struct value *dict_find_text(struct render *r, const struct dict *d, struc
 {
     charge(r, 2 * d->n);
     for (uint32_t i = 0; i < d->n; i++)
-        if (d->keys[i].kind == V_STRING && span_equal(value_span(d->keys[i]), key))
+        if (d->keys[i].kind == V_STRING && text_equal(r, value_span(d->keys[i]), key))
             return &d->values[i];
     return NULL;
 }
 
 bool value_check_key(struct render *r, struct value v)
 {
-    bool is = v.kind != V_LIST && v.kind != V_DICT && v.kind != V_VIEW;
-    for (uint32_t i = 0; v.kind == V_TUPLE && i < v.seq->n && is; i++)
-        is = value_check_key(r, v.seq->items[i]);
-    if (!is)
+    if (v.kind == V_LIST || v.kind == V_DICT || v.kind == V_VIEW)
         fail(r, "unhashable type: '%s'", value_type_name(v));
+    if (++r->depth > TMPL_MAX_DEPTH)
+        fail_limit(r, "values are nested too deeply");
+    charge(r, 0);
+    for (uint32_t i = 0; v.kind == V_TUPLE && r->code == ERR_OK && i < v.seq->n; i++)
+        value_check_key(r, v.seq->items[i]);
+    r->depth--;
     return r->code == ERR_OK;
 }
 
@@ -279,6 +282,29 @@ bool value_is_true(struct render *r, struct value v)
     }
 }
 
+bool text_equal(struct render *r, struct span a, struct span b)
+{
+    return a.n == b.n && charge(r, a.n) && span_equal(a, b);
+}
+
+const char *text_find(struct render *r, struct span s, struct span what, bool last)
+{
+    if (what.n == 0)
+        return s.s + (last ? s.n : 0);
+    while (s.n >= what.n) {
+        size_t n_place = s.n - what.n + 1;
+        const char *at = last ? memrchr(s.s, *what.s, n_place) : memchr(s.s, *what.s, n_place);
+        if (!at || !charge(r, what.n))
+            return NULL;
+        if (!memcmp(at, what.s, what.n))
+            return at;
+        size_t before = (size_t)(at - s.s);
+        s.n = last ? before + what.n - 1 : s.n - before - 1;
+        s.s = last ? s.s : at + 1;
+    }
+    return NULL;
+}
+
 bool value_as_int(struct value v, int64_t *i)
 {
     if (v.kind != V_INT && v.kind != V_BOOL)
@@ -329,7 +355,7 @@ static bool equal_by_kind(struct render *r, struct value a, struct value b)
     switch ((enum value_kind)a.kind) {
     case V_UNDEFINED:
     case V_NONE: return true;
-    case V_STRING: return charge(r, a.n) && span_equal(value_span(a), value_span(b));
+    case V_STRING: return text_equal(r, value_span(a), value_span(b));
     case V_LIST:
     case V_TUPLE:
     case V_RANGE: return equal_seqs(r, a.seq, b.seq);
@@ -356,6 +382,8 @@ bool value_less(struct render *r, struct value a, struct value b)
         fail_undefined(r, a.kind == V_UNDEFINED ? a : b);
         return false;
     }
+    if (!charge(r, 0))
+        return false;
     if (is_number(a) && is_number(b))
         return exact_number(a) < exact_number(b);
     if (a.kind == V_STRING && b.kind == V_STRING) {
@@ -383,7 +411,7 @@ static bool text_in(struct render *r, struct value item, struct value text)
         fail(r, "'in <string>' requires string as left operand, not %s", value_type_name(item));
         return false;
     }
-    return charge(r, text.n) && (item.n == 0 || memmem(text.s, text.n, item.s, item.n));
+    return charge(r, text.n) && text_find(r, value_span(text), value_span(item), false);
 }
 
 bool value_in(struct render *r, struct value item, struct value container)

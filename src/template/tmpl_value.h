@@ -214,6 +214,10 @@ const struct value *dict_find_text(struct render *r, const struct dict *d, struc
 const char *value_type_name(struct value v); /* as Python says it */
 struct value fail_undefined(struct render *r, struct value v);
 bool value_is_true(struct render *r, struct value v);
+bool text_equal(struct render *r, struct span a, struct span b);
+/* The first or last place of a text in another; NULL when there is none. Charges for each place where its first byte is
+ * found, as a comparison may take as long as `what`; going through `s` once is paid for by the caller. */
+const char *text_find(struct render *r, struct span s, struct span what, bool last);
 bool value_as_int(struct value v, int64_t *i); /* of integers and booleans */
 double value_as_float(struct value v);         /* of numbers */
 bool value_equal(struct render *r, struct value a, struct value b);
@@ -264,7 +268,10 @@ struct value filter_tojson(struct render *r, struct value v, const struct value 
 void render_body(struct render *r);
 void loop_fetch(struct render *r, struct loop *l, int64_t index0); /* until there is an item with this index, if any */
 void frame_set(struct render *r, struct frame *f, int32_t symbol, struct value v);
+const struct argument *find_argument(struct render *r, const struct arguments *args, struct span name); /* or NULL */
 struct value call_value(struct render *r, struct value callee, const struct arguments *args);
+/* Calls what templates may call, and charges for the texts handed over: so a function that looks at each of their bytes
+ * a few times is paid for. One that goes through characters, or through texts again and again, charges for that. */
 struct value call_function(struct render *r, const struct function *f, struct value self, const struct arguments *args);
 
 /* ---- tables -------------------------------------------------------------------------------------------------- */
