@@ -162,8 +162,8 @@ static struct value global_range(struct render *r, struct value self, const stru
         n_items = (int64_t)n;
     }
     struct value range = value_seq(r, V_RANGE, (uint32_t)n_items);
-    for (int64_t i = 0; i < n_items && r->code == ERR_OK; i++)
-        value_push(r, range, value_int(start + i * step));
+    for (int64_t i = 0, at = start; i < n_items && value_push(r, range, value_int(at)); i++)
+        __builtin_add_overflow(at, step, &at); /* behind the last one, and not used, if it does */
     if (r->code == ERR_OK) {
         range.seq->start = start;
         range.seq->stop = stop;

@@ -366,10 +366,13 @@ struct value op_slice(struct render *r, struct value object, const struct value 
     for (int64_t i = 0; i < b.n && r->code == ERR_OK; i++)
         value_push(r, list, object.seq->items[b.start + i * b.step]);
     if (r->code == ERR_OK && object.kind == V_RANGE) {
-        int64_t first = object.seq->start, step = object.seq->step;
-        list.seq->start = first + b.start * step;
-        list.seq->step = step * b.step;
-        list.seq->stop = list.seq->start + b.n * list.seq->step;
+        struct seq *to = list.seq;
+        int64_t before, width;
+        if (__builtin_mul_overflow(b.start, object.seq->step, &before) ||
+            __builtin_add_overflow(object.seq->start, before, &to->start) ||
+            __builtin_mul_overflow(object.seq->step, b.step, &to->step) ||
+            __builtin_mul_overflow(b.n, to->step, &width) || __builtin_add_overflow(to->start, width, &to->stop))
+            return fail_overflow(r);
     }
     return list;
 }

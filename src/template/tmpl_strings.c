@@ -613,7 +613,7 @@ static struct value method_zfill(struct render *r, struct value v, const struct 
         text_add(r, &t, s.s, 1);
         s = (struct span){s.s + 1, s.n - 1};
     }
-    text_add_fill(r, &t, SPAN("0"), width - n);
+    text_add_fill(r, &t, SPAN("0"), width > n ? width - n : 0);
     text_add_span(r, &t, s);
     return text_value(t);
 }

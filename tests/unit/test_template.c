@@ -86,6 +86,24 @@ static void errors_name_line_and_column(void **state)
     fails_with("a\xff", ERR_FORMAT, "line 1, column 2: this byte is not UTF-8");
 }
 
+static void renders(const char *source, const char *wanted)
+{
+    struct err e = {0};
+    char *text;
+    assert_int_equal(render(source, NULL, 0, &text, &e), ERR_OK);
+    assert_string_equal(text, wanted);
+    mem_free(text);
+}
+
+static void the_largest_integers_are_bounds_and_widths(void **state)
+{
+    renders("{{ 'a'.zfill(-9223372036854775807 - 1) }}", "a");
+    renders("{{ range(-9223372036854775807 - 1, 9223372036854775807, 9223372036854775807)|list }}",
+            "[-9223372036854775808, -1, 9223372036854775806]");
+    fails_with("{{ range(0, 9223372036854775807, 4611686018427387904)[:] }}", ERR_FORMAT, "64 bits");
+    fails_with("{{ 'a'.zfill(9223372036854775807) }}", ERR_LIMIT, "too long");
+}
+
 static void integers_that_do_not_fit_are_errors(void **state)
 {
     fails_with("{{ 9223372036854775807 + 1 }}", ERR_FORMAT, "64 bits");
@@ -232,6 +250,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(equals_jinja2_on_its_cases),
         cmocka_unit_test(errors_name_line_and_column),
         cmocka_unit_test(integers_that_do_not_fit_are_errors),
+        cmocka_unit_test(the_largest_integers_are_bounds_and_widths),
         cmocka_unit_test(hostile_templates_end_soon),
         cmocka_unit_test(hostile_json_is_refused),
         cmocka_unit_test(long_conversations_fit),
