@@ -138,6 +138,7 @@ moebius_status moebius_template_render(const moebius_template *tmpl, const moebi
 {
     struct err e = {0};
     struct template_var vars[MAX_VARS];
+    const char *trusted;
     int n = 0;
     *text = NULL;
     for (int i = 0; i < tmpl->n_token; i++)
@@ -153,5 +154,5 @@ moebius_status moebius_template_render(const moebius_template *tmpl, const moebi
             &e, error);
     for (size_t i = 0; i < input->n_vars; i++)
         vars[n++] = (struct template_var){.name = input->vars[i].name, .json = input->vars[i].json};
-    return engine_status(template_render(tmpl->template, vars, n, text, n_text, &e), &e, error);
+    return engine_status(template_render(tmpl->template, vars, n, text, &trusted, n_text, &e), &e, error);
 }

@@ -598,7 +598,7 @@ static struct value filter_indent(struct render *r, struct value v, const struct
         if (!arg_int(r, argv[0], 4, &width))
             return v;
         text_add_fill(r, &blanks, SPAN(" "), width);
-        indent = (struct span){blanks.s, blanks.n};
+        indent = text_span(blanks);
     }
     struct value lines = text_lines(r, value_span(join_strings(r, v, value_string(SPAN("\n")))), false);
     for (uint32_t i = 0; r->code == ERR_OK && i < lines.seq->n; i++) {
@@ -626,7 +626,7 @@ static struct value filter_truncate(struct render *r, struct value v, const stru
         return v;
     if (!arg_text(r, v, &s))
         return v;
-    kept = (struct span){s.s, utf8_offset(s, (size_t)(length - n_end))};
+    kept = span_part(s, 0, utf8_offset(s, (size_t)(length - n_end)));
     size_t word = kept.n;
     while (word > 0 && kept.s[word - 1] != ' ')
         word--;

@@ -16,6 +16,9 @@ struct spec {
     int64_t width, precision; /* -1: none */
 };
 
+/* What fills numbers: a byte and its mark, as numbers are trusted. */
+#define ZERO ((struct span){"0\1", 1, 1})
+
 enum { MAX_PRECISION = 300, MAX_DIGITS = 800 };
 
 static void add_padded(struct render *r, struct text *t, const struct spec *spec, struct span sign, struct span body,
@@ -58,9 +61,16 @@ static void add_number(struct render *r, struct text *t, const struct spec *spec
                        size_t group_size)
 {
     char grouped[2 * MAX_DIGITS], sign = negative ? '-' : spec->sign;
+    struct text number = {0};
     if (spec->group)
         digits = group_digits(digits, spec->group, group_size, grouped);
-    add_padded(r, t, spec, (struct span){&sign, sign != 0}, digits, '>');
+    text_add(r, &number, &sign, sign != 0);
+    text_add_span(r, &number, digits);
+    text_trust(r, &number, 0);
+    if (r->code != ERR_OK)
+        return;
+    struct span all = text_span(number);
+    add_padded(r, t, spec, span_part(all, 0, sign != 0), span_part(all, sign != 0, digits.n), '>');
 }
 
 static void add_int(struct render *r, struct text *t, const struct spec *spec, int64_t i)
@@ -149,7 +159,7 @@ static void percent_spec(struct percent *p, struct spec *spec)
         if (c == '-')
             spec->align = '<';
         else if (c == '0' && spec->align != '<') {
-            spec->fill = SPAN("0");
+            spec->fill = ZERO;
             spec->align = '=';
         } else if (c == '+' || (c == ' ' && !spec->sign))
             spec->sign = c;
@@ -173,7 +183,7 @@ static void percent_conversion(struct percent *p, struct text *t, struct spec *s
         (c == 's' || c == 'c' ? text_add_value : text_add_repr)(r, &s, v);
         if (spec->align == '=')
             spec->align = '>', spec->fill = SPAN(" ");
-        add_text_field(r, t, spec, (struct span){s.s, s.n});
+        add_text_field(r, t, spec, text_span(s));
     } else if (strchr("diuxXo", c)) {
         if (!value_as_int(v, &i)) {
             if (v.kind != V_FLOAT || !strchr("diu", c) || !(fabs(v.real) < 9.2e18)) {
@@ -218,7 +228,7 @@ struct value format_percent(struct render *r, struct value format, struct value 
     while (p.i < p.format.n && r->code == ERR_OK) {
         char c = p.format.s[p.i++];
         if (c != '%') {
-            text_add(r, &t, &c, 1);
+            text_add_span(r, &t, span_part(p.format, p.i - 1, 1));
             continue;
         }
         bool named = p.i < p.format.n && p.format.s[p.i] == '(';
@@ -226,7 +236,7 @@ struct value format_percent(struct render *r, struct value format, struct value 
         percent_spec(&p, &spec);
         c = p.i < p.format.n ? p.format.s[p.i++] : 0;
         if (c == '%') {
-            text_add(r, &t, "%", 1);
+            text_add_span(r, &t, span_part(p.format, p.i - 1, 1));
         } else if (c && strchr("sracdiuxXoeEfFgG", c)) {
             v = named ? v : next_value(&p);
             p.n_used += named;
@@ -302,7 +312,7 @@ static bool parse_spec(struct render *r, struct span s, struct spec *out)
     *out = (struct spec){.fill = SPAN(" "), .width = -1, .precision = -1};
     unsigned first = s.n ? utf8_next(s.s, s.n, &code) : 0;
     if (first && s.n > first && strchr("<>^=", s.s[first])) {
-        out->fill = (struct span){s.s, first};
+        out->fill = span_part(s, 0, first);
         out->align = s.s[first];
         i = first + 1;
     } else if (s.n && strchr("<>^=", *s.s)) {
@@ -313,7 +323,7 @@ static bool parse_spec(struct render *r, struct span s, struct spec *out)
         i++;
     }
     if (i < s.n && s.s[i] == '0') {
-        out->fill = out->align ? out->fill : SPAN("0");
+        out->fill = out->align ? out->fill : ZERO;
         out->align = out->align ? out->align : '=';
         i++;
     }
@@ -345,7 +355,7 @@ static void add_field(struct render *r, struct text *t, struct value v, struct s
         text_add_value(r, &s, v);
         if (spec.align == '=' && v.kind == V_STRING)
             spec.align = '<'; /* zeros before a text go behind it */
-        add_text_field(r, t, &spec, (struct span){s.s, s.n});
+        add_text_field(r, t, &spec, text_span(s));
     } else if (plain_bool) {
         text_add_value(r, t, v);
     } else if (value_as_int(v, &i) && !as_float && spec.type != 's' && spec.precision < 0) {
@@ -389,7 +399,7 @@ static void expand_field(struct braces *b, struct text *t)
                 break;
         }
         struct braces inner = *b;
-        inner.format = (struct span){b->format.s + begin, b->i - begin};
+        inner.format = span_part(b->format, begin, b->i - begin);
         inner.i = 0;
         inner.depth++;
         spec = value_span(expand(&inner));
@@ -416,8 +426,8 @@ static struct value expand(struct braces *b)
         } else if (c == '}' && !doubled) {
             fail(r, "single '}' encountered in format string");
         } else {
+            text_add_span(r, &t, span_part(b->format, b->i - 1, 1));
             b->i += c == '{' || c == '}';
-            text_add(r, &t, &c, 1);
         }
     }
     return text_value(t);

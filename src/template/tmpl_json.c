@@ -9,7 +9,25 @@
 
 /* ---- in ------------------------------------------------------------------------------------------------------ */
 
-static struct value from_json(struct render *r, const json_t *j, int depth)
+/* A string of the caller's. The usual names of roles are trusted where they stand for one: some templates make special
+ * tokens of them, such as '<|' + message.role + '|>'. */
+static struct value string_from_json(struct render *r, const json_t *j, const char *key)
+{
+    static const char *const roles[] = {"system",    "user",     "assistant",   "tool",
+                                        "developer", "function", "observation", "ipython"};
+    struct value v = value_copy_string(r, json_string_value(j), json_string_length(j));
+    for (size_t i = 0; !strcmp(key, "role") && i < sizeof roles / sizeof *roles; i++) {
+        struct text t = {0};
+        if (!span_is(value_span(v), roles[i]))
+            continue;
+        text_add_string(r, &t, roles[i]);
+        text_trust(r, &t, 0);
+        v = text_value(t);
+    }
+    return v;
+}
+
+static struct value from_json(struct render *r, const json_t *j, const char *in_key, int depth)
 {
     struct value v = value_none(), *item;
     const char *key;
@@ -25,12 +43,12 @@ static struct value from_json(struct render *r, const json_t *j, int depth)
     case JSON_FALSE: return value_bool(json_is_true(j));
     case JSON_INTEGER: return value_int(json_integer_value(j));
     case JSON_REAL: return value_float(json_real_value(j));
-    case JSON_STRING: return value_copy_string(r, json_string_value(j), json_string_length(j));
+    case JSON_STRING: return string_from_json(r, j, in_key);
     case JSON_ARRAY:
         n = json_array_size(j);
         v = value_seq(r, V_LIST, (uint32_t)n);
         for (i = 0; i < n && r->code == ERR_OK; i++)
-            value_push(r, v, from_json(r, json_array_get(j, i), depth + 1));
+            value_push(r, v, from_json(r, json_array_get(j, i), "", depth + 1));
         return v;
     case JSON_OBJECT: break;
     }
@@ -43,7 +61,7 @@ static struct value from_json(struct render *r, const json_t *j, int depth)
     *v.dict = (struct dict){.keys = keys, .values = item, .capacity = (uint32_t)n};
     json_object_foreach((json_t *)j, key, child)
     {
-        struct value k = value_copy_string(r, key, strlen(key)), c = from_json(r, child, depth + 1);
+        struct value k = value_copy_string(r, key, strlen(key)), c = from_json(r, child, key, depth + 1);
         if (r->code != ERR_OK || v.dict->n == n)
             break;
         keys[v.dict->n] = k;
@@ -85,7 +103,7 @@ struct value json_parse(struct render *r, const char *name, const char *json)
         r->code = err_set(r->e, ERR_FORMAT, "%s: line %d, column %d: %s", name, error.line, error.column, error.text);
         return value_none();
     }
-    struct value v = from_json(r, j, 0);
+    struct value v = from_json(r, j, "", 0);
     json_decref(j);
     return v;
 }
@@ -119,7 +137,10 @@ static void dump_string(struct dump *d, struct span s)
                      (unsigned)(0xdc00 + (code & 0x3ff)));
         if (d->ascii && code == 0x7f)
             *escape = '\0';
-        text_add(d->r, d->t, *escape ? escape : s.s + i, *escape ? strlen(escape) : n);
+        if (*escape)
+            text_add_string(d->r, d->t, escape);
+        else
+            text_add_span(d->r, d->t, span_part(s, i, n));
         i += n;
     }
     text_add(d->r, d->t, "\"", 1);
@@ -143,7 +164,7 @@ static void dump_key(struct dump *d, struct value key)
     } else {
         struct dump plain = {.r = d->r, .t = &t};
         dump_value(&plain, key, 0);
-        dump_string(d, (struct span){t.s, t.n});
+        dump_string(d, text_span(t));
     }
 }
 
@@ -235,7 +256,7 @@ struct value filter_tojson(struct render *r, struct value v, const struct value 
         d.indent = value_span(argv[1]);
     else if (d.indented && arg_int(r, argv[1], 0, &width)) {
         text_add_fill(r, &indent, SPAN(" "), width);
-        d.indent = (struct span){indent.s, indent.n};
+        d.indent = text_span(indent);
     }
     d.item_separator = d.indented ? SPAN(",") : SPAN(", ");
     d.key_separator = SPAN(": ");

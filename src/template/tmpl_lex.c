@@ -355,10 +355,12 @@ err_code tmpl_lex(struct token_stream *out, const char *source, size_t n, struct
     *out = (struct token_stream){0};
     if (n > TMPL_MAX_SOURCE)
         return err_set(e, ERR_LIMIT, "the template has %zu bytes: expected at most %d", n, TMPL_MAX_SOURCE);
-    char *copy = arena_alloc(arena, n + 1);
+    char *copy = arena_alloc(arena, 2 * (n + 1));
     if (!copy)
         return err_nomem(e, n, "a template");
     normalise(&out->source, copy, source, n);
+    out->source.trusted = n + 1;
+    memset(copy + n + 1, 1, n + 1);
     size_t bad = utf8_check(out->source.s, out->source.n);
     if (bad < out->source.n)
         return tmpl_error(e, ERR_FORMAT, out->source, bad, "this byte is not UTF-8");

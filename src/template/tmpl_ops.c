@@ -224,7 +224,7 @@ static struct value at_index(struct render *r, struct value object, int64_t i)
     struct span s = value_span(object);
     size_t from = s.n == (size_t)n ? (size_t)i : utf8_offset(s, (size_t)i);
     uint32_t code;
-    struct value c = value_string((struct span){s.s + from, utf8_next(s.s + from, s.n - from, &code)});
+    struct value c = value_string(span_part(s, from, utf8_next(s.s + from, s.n - from, &code)));
     c.markup = object.markup;
     return c;
 }
@@ -330,8 +330,8 @@ static struct value slice_text(struct render *r, struct value v, struct bounds b
         return value_string(SPAN(""));
     if (b.step == 1) {
         size_t from = utf8_offset(s, (size_t)b.start);
-        struct span rest = {s.s + from, s.n - from};
-        out = value_string((struct span){rest.s, utf8_offset(rest, (size_t)b.n)});
+        struct span rest = span_part(s, from, s.n - from);
+        out = value_string(span_part(rest, 0, utf8_offset(rest, (size_t)b.n)));
     } else {
         struct text t = {0};
         size_t count = utf8_count(s);
@@ -342,7 +342,7 @@ static struct value slice_text(struct render *r, struct value v, struct bounds b
             offsets[i] = (uint32_t)at;
         for (int64_t i = 0; i < b.n; i++) {
             size_t at = offsets[b.start + i * b.step];
-            text_add(r, &t, s.s + at, utf8_next(s.s + at, s.n - at, &code));
+            text_add_span(r, &t, span_part(s, at, utf8_next(s.s + at, s.n - at, &code)));
         }
         out = text_value(t);
     }

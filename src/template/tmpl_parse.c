@@ -409,6 +409,7 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
         if (p->tok->kind == TOK_TEXT) {
             n = parser_node(p, NODE_TEXT, p->tok->pos);
             n->text = p->tok->text;
+            n->text.trusted = p->t->source.trusted;
             parser_next(p);
         } else if (p->tok->kind == TOK_OUTPUT_BEGIN) {
             n = parser_node(p, NODE_OUTPUT, p->tok->pos);

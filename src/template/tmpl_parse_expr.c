@@ -54,14 +54,14 @@ static size_t unescape(const char *s, size_t n, char *out, size_t *n_out)
     return i;
 }
 
-/* The text of one or several strings in a row. */
+/* The text of one or several strings in a row; trusted. */
 static struct node *parse_string(struct parser *p)
 {
     struct node *n = parser_node(p, NODE_STRING, p->tok->pos);
-    size_t size = 0, length = 0;
+    size_t size = 4, length = 0;
     for (const struct token *t = p->tok; t->kind == TOK_STRING; t++)
         size += t->text.n;
-    char *s = arena_alloc(&p->t->arena, size + 4);
+    char *s = arena_alloc(&p->t->arena, 2 * size);
     if (!s) {
         parser_fail(p, n->pos, "out of memory");
         return n;
@@ -82,7 +82,8 @@ static struct node *parse_string(struct parser *p)
             length += made;
         }
     }
-    n->text = (struct span){s, length};
+    memset(s + size, 1, length);
+    n->text = (struct span){s, length, size};
     return n;
 }
 

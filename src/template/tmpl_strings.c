@@ -80,11 +80,14 @@ struct span text_rstrip_space(struct render *r, struct span s)
 
 typedef unsigned case_fn(uint32_t code, char *out);
 
-static void add_case(struct render *r, struct text *t, uint32_t code, case_fn *fn)
+/* The first character of `s` in another case. */
+static void add_case(struct render *r, struct text *t, struct span s, uint32_t code, case_fn *fn)
 {
     char out[CODE_CASE_BYTES];
-    unsigned n = fn(code, out);
-    text_add(r, t, out, n);
+    size_t from = t->n;
+    text_add(r, t, out, fn(code, out));
+    if (s.trusted && s.s[s.trusted])
+        text_trust(r, t, from);
 }
 
 /* Each character through `first` where a word begins, by `begins`, and through `other` elsewhere. */
@@ -93,8 +96,8 @@ static struct value change_case(struct render *r, struct span s, case_fn *first,
 {
     struct text t = {0};
     uint32_t before = UINT32_MAX, code;
-    for (; text_take_first(r, &s, &code); before = code)
-        add_case(r, &t, code, before == UINT32_MAX || begins(before) ? first : other);
+    for (struct span c = s; text_take_first(r, &s, &code); c = s, before = code)
+        add_case(r, &t, c, code, before == UINT32_MAX || begins(before) ? first : other);
     return text_value(t);
 }
 
@@ -143,8 +146,8 @@ static struct value method_swapcase(struct render *r, struct value v, const stru
     struct text t = {0};
     struct span s = value_span(v);
     uint32_t code;
-    while (text_take_first(r, &s, &code))
-        add_case(r, &t, code, code_properties(code) & CODE_UPPER ? code_lower : code_upper);
+    for (struct span c = s; text_take_first(r, &s, &code); c = s)
+        add_case(r, &t, c, code, code_properties(code) & CODE_UPPER ? code_lower : code_upper);
     return text_value(t);
 }
 
@@ -268,7 +271,7 @@ static void split_at(struct render *r, struct value list, struct span s, struct 
 {
     const char *found;
     while (max-- != 0 && (found = text_find(r, s, separator, false))) {
-        push_span(r, list, (struct span){s.s, (size_t)(found - s.s)});
+        push_span(r, list, span_part(s, 0, (size_t)(found - s.s)));
         s.n -= (size_t)(found - s.s) + separator.n;
         s.s = found + separator.n;
     }
@@ -307,7 +310,7 @@ static void rsplit_at(struct render *r, struct value list, struct span s, struct
     const char *found;
     while (max-- != 0 && (found = text_find(r, s, separator, true))) {
         size_t end = (size_t)(found - s.s) + separator.n;
-        push_span(r, list, (struct span){s.s + end, s.n - end});
+        push_span(r, list, span_part(s, end, s.n - end));
         s.n = (size_t)(found - s.s);
     }
     push_span(r, list, s);
@@ -381,9 +384,9 @@ static struct value partition(struct render *r, struct value v, struct value sep
     const char *found = text_find(r, s, at, last);
     if (found) {
         size_t before = (size_t)(found - s.s);
-        parts[0] = (struct span){s.s, before};
-        parts[1] = at;
-        parts[2] = (struct span){found + at.n, s.n - before - at.n};
+        parts[0] = span_part(s, 0, before);
+        parts[1] = span_part(s, before, at.n);
+        parts[2] = span_part(s, before + at.n, s.n - before - at.n);
     } else {
         parts[last ? 2 : 0] = s;
     }
@@ -436,7 +439,7 @@ struct value text_replace(struct render *r, struct span s, struct span from, str
     }
     const char *found;
     while (from.n && max-- != 0 && (found = text_find(r, s, from, false))) {
-        text_add(r, &t, s.s, (size_t)(found - s.s));
+        text_add_span(r, &t, span_part(s, 0, (size_t)(found - s.s)));
         text_add_span(r, &t, to);
         s.n -= (size_t)(found - s.s) + from.n;
         s.s = found + from.n;
@@ -556,7 +559,7 @@ static struct value method_removeprefix(struct render *r, struct value v, const 
 {
     struct span s = value_span(v), affix;
     if (arg_text(r, argv[0], &affix) && affix.n && affix.n <= s.n && !memcmp(s.s, affix.s, affix.n))
-        s = (struct span){s.s + affix.n, s.n - affix.n};
+        s = span_part(s, affix.n, s.n - affix.n);
     return value_string(s);
 }
 
@@ -610,8 +613,8 @@ static struct value method_zfill(struct render *r, struct value v, const struct 
     if (!arg_int(r, argv[0], 0, &width))
         return v;
     if (s.n && (*s.s == '-' || *s.s == '+')) {
-        text_add(r, &t, s.s, 1);
-        s = (struct span){s.s + 1, s.n - 1};
+        text_add_span(r, &t, span_part(s, 0, 1));
+        s = span_part(s, 1, s.n - 1);
     }
     text_add_fill(r, &t, SPAN("0"), width > n ? width - n : 0);
     text_add_span(r, &t, s);

@@ -15,12 +15,18 @@ enum {
     TMPL_MAX_NAMES = 4096,       /* different ones; real templates have some 100 */
 };
 
-/* Bytes with a length, not NUL-terminated. */
+/* Bytes with a length, not NUL-terminated. Those that come from the template itself are trusted (template.h): s[i +
+ * trusted] is 1 where s[i] is; 0: none is. So a part of a text has the same distance as the whole, and one made without
+ * it is not trusted. */
 struct span {
     const char *s;
-    size_t n;
+    size_t n, trusted;
 };
 #define SPAN(literal) ((struct span){literal, sizeof(literal) - 1})
+static inline struct span span_part(struct span s, size_t from, size_t n)
+{
+    return (struct span){s.s + from, n, s.trusted};
+}
 bool span_is(struct span a, const char *text);
 bool span_equal(struct span a, struct span b);
 
@@ -46,8 +52,8 @@ struct token {
     struct span text;
 };
 
-/* A source with its line ends made \n and its last one dropped, and its tokens, ended by TOK_END; all owned by the
- * arena. */
+/* A source, trusted, with its line ends made \n and its last one dropped, and its tokens, ended by TOK_END; all owned
+ * by the arena. */
 struct token_stream {
     struct span source;
     struct token *tokens;

@@ -7,29 +7,47 @@
 #include "template/tmpl_unicode.h"
 #include "template/tmpl_value.h"
 
-void text_add(struct render *r, struct text *t, const char *s, size_t n)
+/* Room for n more bytes and, when there are trusted ones or are to be, for the marks of all. */
+static bool text_reserve(struct render *r, struct text *t, size_t n, bool trusted)
 {
-    if (!charge(r, n) || n == 0)
-        return;
-    if (t->capacity - t->n < n) {
-        size_t capacity = t->capacity ? 2 * t->capacity : 64;
-        while (capacity - t->n < n && capacity <= r->max_bytes)
-            capacity *= 2;
-        char *more = render_alloc(r, capacity);
-        if (!more)
-            return;
-        if (t->n)
-            memcpy(more, t->s, t->n);
-        t->s = more;
-        t->capacity = capacity;
-    }
-    memcpy(t->s + t->n, s, n);
-    t->n += n;
+    enum { LEAST = 64 };
+    bool marked = trusted || t->trusted;
+    size_t capacity = t->capacity;
+    if (t->n + n > capacity)
+        capacity = t->n + n > 2 * capacity ? t->n + n : 2 * capacity;
+    else if (t->trusted || !marked)
+        return true;
+    capacity = capacity < LEAST ? LEAST : capacity;
+    char *more = render_alloc(r, marked ? 2 * capacity : capacity);
+    if (!more)
+        return false;
+    if (t->n)
+        memcpy(more, t->s, t->n);
+    if (t->n && t->trusted)
+        memcpy(more + capacity, t->s + t->trusted, t->n);
+    *t = (struct text){more, t->n, capacity, marked ? capacity : 0};
+    return true;
 }
 
 void text_add_span(struct render *r, struct text *t, struct span s)
 {
-    text_add(r, t, s.s, s.n);
+    if (!charge(r, s.n) || s.n == 0 || !text_reserve(r, t, s.n, s.trusted != 0))
+        return;
+    memcpy(t->s + t->n, s.s, s.n);
+    if (s.trusted)
+        memcpy(t->s + t->trusted + t->n, s.s + s.trusted, s.n);
+    t->n += s.n;
+}
+
+void text_add(struct render *r, struct text *t, const char *s, size_t n)
+{
+    text_add_span(r, t, (struct span){s, n});
+}
+
+void text_trust(struct render *r, struct text *t, size_t from)
+{
+    if (t->n > from && text_reserve(r, t, 0, true))
+        memset(t->s + t->trusted + from, 1, t->n - from);
 }
 
 void text_add_string(struct render *r, struct text *t, const char *s)
@@ -54,14 +72,19 @@ void text_add_escaped(struct render *r, struct text *t, struct span s)
         case '>': text_add_string(r, t, "&gt;"); break;
         case '"': text_add_string(r, t, "&#34;"); break;
         case '\'': text_add_string(r, t, "&#39;"); break;
-        default: text_add(r, t, s.s + i, 1);
+        default: text_add_span(r, t, span_part(s, i, 1));
         }
     }
 }
 
+struct span text_span(struct text t)
+{
+    return t.s ? (struct span){t.s, t.n, t.trusted} : SPAN("");
+}
+
 struct value text_value(struct text t)
 {
-    return value_string(t.s ? (struct span){t.s, t.n} : SPAN(""));
+    return value_string(text_span(t));
 }
 
 /* The shortest digits that give the number back, with an exponent where Python has one. */
@@ -108,7 +131,7 @@ static void add_quoted(struct render *r, struct text *t, struct span s)
         if (*escape)
             text_add_string(r, t, escape);
         else
-            text_add(r, t, s.s + i, n);
+            text_add_span(r, t, span_part(s, i, n));
         i += n;
     }
     text_add(r, t, &quote, 1);
@@ -157,6 +180,7 @@ static void add_loop(struct render *r, struct text *t, struct loop *l)
 static void add_repr(struct render *r, struct text *t, struct value v)
 {
     char number[32];
+    size_t from = t->n;
     switch ((enum value_kind)v.kind) {
     case V_UNDEFINED: text_add_string(r, t, "Undefined"); break;
     case V_NONE: text_add_string(r, t, "None"); break;
@@ -164,8 +188,12 @@ static void add_repr(struct render *r, struct text *t, struct value v)
     case V_INT:
         snprintf(number, sizeof number, "%lld", (long long)v.integer);
         text_add_string(r, t, number);
+        text_trust(r, t, from);
         break;
-    case V_FLOAT: text_add_float(r, t, v.real); break;
+    case V_FLOAT:
+        text_add_float(r, t, v.real);
+        text_trust(r, t, from);
+        break;
     case V_STRING:
         text_add_string(r, t, v.markup ? "Markup(" : "");
         add_quoted(r, t, value_span(v));
@@ -212,7 +240,7 @@ void text_add_repr(struct render *r, struct text *t, struct value v)
 void text_add_value(struct render *r, struct text *t, struct value v)
 {
     if (v.kind == V_STRING)
-        text_add(r, t, v.s, v.n);
+        text_add_span(r, t, value_span(v));
     else if (v.kind != V_UNDEFINED)
         text_add_repr(r, t, v);
 }
@@ -226,12 +254,13 @@ struct value value_to_string(struct render *r, struct value v)
     return text_value(t);
 }
 
-/* Room behind a text at its end, if it is one of the last that were joined; that one comes to the front. */
-static struct text *find_tail(struct render *r, struct value a, size_t n)
+/* Room for b behind a text at its end, if it is one of the last that were joined; that one comes to the front. */
+static struct text *find_tail(struct render *r, struct value a, struct value b)
 {
     for (size_t i = 0; i < N_TAIL; i++) {
         struct text t = r->tail[i];
-        if (!t.s || a.s + a.n != t.s + t.n || a.s < t.s || t.capacity - t.n < n)
+        if (!t.s || a.s + a.n != t.s + t.n || a.s < t.s || t.capacity - t.n < b.n || t.trusted != a.trusted ||
+            (b.trusted && !t.trusted))
             continue;
         memmove(r->tail + 1, r->tail, i * sizeof t);
         r->tail[0] = t;
@@ -248,17 +277,16 @@ struct value join_strings(struct render *r, struct value a, struct value b)
         return a;
     if (a.n == 0 || b.n == 0)
         return a.n ? a : b;
-    struct text *tail = find_tail(r, a, b.n);
+    struct text *tail = find_tail(r, a, b);
     if (!tail) {
-        char *s = charge(r, a.n) ? render_alloc(r, 2 * n) : NULL;
-        if (!s)
+        struct text t = {0};
+        if (!text_reserve(r, &t, 2 * n, a.trusted || b.trusted))
             return a;
+        text_add_span(r, &t, value_span(a));
         memmove(r->tail + 1, r->tail, (N_TAIL - 1) * sizeof *tail);
         tail = r->tail;
-        *tail = (struct text){memcpy(s, a.s, a.n), a.n, 2 * n};
-        a.s = s;
+        *tail = t;
     }
-    memcpy(tail->s + tail->n, b.s, b.n);
-    tail->n += b.n;
-    return value_string((struct span){a.s, n});
+    text_add_span(r, tail, value_span(b));
+    return r->code == ERR_OK ? value_string(span_part(text_span(*tail), tail->n - n, n)) : a;
 }

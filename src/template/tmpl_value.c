@@ -91,7 +91,7 @@ struct value value_float(double f)
 
 struct value value_string(struct span s)
 {
-    return (struct value){.kind = V_STRING, .s = s.s, .n = (uint32_t)s.n};
+    return (struct value){.kind = V_STRING, .s = s.s, .n = (uint32_t)s.n, .trusted = (uint32_t)s.trusted};
 }
 
 struct value value_copy_string(struct render *r, const char *s, size_t n)
@@ -479,7 +479,7 @@ bool iterator_next(struct render *r, struct iterator *it, struct value *item)
         return false;
     uint32_t code;
     unsigned n = utf8_next(it->of.s + it->at, it->of.n - it->at, &code);
-    *item = value_string((struct span){it->of.s + it->at, n});
+    *item = value_string(span_part(value_span(it->of), it->at, n));
     it->at += n;
     return true;
 }

@@ -9,8 +9,9 @@
 #include "template/tmpl_syntax.h"
 
 enum {
-    TMPL_MAX_BYTES = 48 << 20,     /* of values and texts in one rendering, and */
-    TMPL_BYTES_PER_INPUT = 16,     /* so many more for each byte of the variables */
+    TMPL_MAX_BYTES = 64 << 20,     /* of values and texts in one rendering, and */
+    TMPL_BYTES_PER_INPUT = 32,     /* so many more for each byte of the variables, but */
+    TMPL_MOST_BYTES = 1 << 30,     /* not more than this: lengths of texts have 32 bits */
     TMPL_MAX_STEPS = 10 << 20,     /* nodes evaluated, and work on long texts and lists in units of 32 bytes, and */
     TMPL_STEPS_PER_INPUT = 16,     /* so many more */
     TMPL_MAX_DEPTH = 1500,         /* of evaluation: a macro that calls itself takes about seven a call */
@@ -47,9 +48,10 @@ enum { UNDEFINED_NAME = 255, UNDEFINED_SENTENCE = 254 };
 
 struct value {
     uint8_t kind;
-    uint8_t of;  /* V_UNDEFINED */
-    bool markup; /* V_STRING: safe; what is added to it gets escaped, as markupsafe does */
-    uint32_t n;  /* V_STRING, V_UNDEFINED: bytes at s */
+    uint8_t of;       /* V_UNDEFINED */
+    bool markup;      /* V_STRING: safe; what is added to it gets escaped, as markupsafe does */
+    uint32_t n;       /* V_STRING, V_UNDEFINED: bytes at s */
+    uint32_t trusted; /* V_STRING: as in struct span */
     union {
         bool boolean;
         int64_t integer;
@@ -147,9 +149,10 @@ struct loop {
     struct value changed; /* the last arguments of loop.changed(), a tuple */
 };
 
+/* A text that grows. */
 struct text {
     char *s;
-    size_t n, capacity;
+    size_t n, capacity, trusted; /* the last as in struct span: the capacity, or 0 as long as no byte is trusted */
 };
 
 enum { N_TAIL = 4 };
@@ -180,7 +183,7 @@ bool charge(struct render *r, size_t n_bytes);        /* work on so many bytes; 
 
 static inline struct span value_span(struct value v)
 {
-    return (struct span){v.s, v.n};
+    return (struct span){v.s, v.n, v.trusted};
 }
 static inline bool is_number(struct value v)
 {
@@ -231,11 +234,13 @@ struct value value_list_of(struct render *r, struct value v); /* all its items, 
 
 /* ---- tmpl_text.c: texts of values ---------------------------------------------------------------------------- */
 
-void text_add(struct render *r, struct text *t, const char *s, size_t n);
-void text_add_span(struct render *r, struct text *t, struct span s);
+void text_add(struct render *r, struct text *t, const char *s, size_t n); /* not trusted, nor is: */
 void text_add_string(struct render *r, struct text *t, const char *s);
+void text_add_span(struct render *r, struct text *t, struct span s); /* as trusted as it is */
 void text_add_fill(struct render *r, struct text *t, struct span fill, int64_t times);
 void text_add_escaped(struct render *r, struct text *t, struct span s); /* for HTML */
+void text_trust(struct render *r, struct text *t, size_t from);         /* what was added from there on is trusted */
+struct span text_span(struct text t);
 struct value text_value(struct text t);
 void text_add_value(struct render *r, struct text *t, struct value v); /* str() */
 void text_add_repr(struct render *r, struct text *t, struct value v);  /* repr() */

@@ -23,6 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!t)
         return 0;
     char *messages = mem_calloc(n_rest + 1, 1), *text = NULL;
+    const char *trusted;
     if (n_rest)
         memcpy(messages, zero + 1, n_rest);
     const struct template_var vars[] = {
@@ -31,9 +32,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         {.name = "add_generation_prompt", .json = "true"},
         {.name = "bos_token", .text = "<s>"},
     };
-    code = template_render(t, vars, sizeof vars / sizeof *vars, &text, &n_text, &e);
+    code = template_render(t, vars, sizeof vars / sizeof *vars, &text, &trusted, &n_text, &e);
     assert((code == ERR_OK) == (text != NULL) && (code == ERR_OK || e.text[0]));
     assert(!text || text[n_text] == '\0');
+    for (size_t i = 0; text && i < n_text; i++)
+        assert(trusted[i] == 0 || trusted[i] == 1);
     mem_free(text);
     mem_free(messages);
     template_close(&t);

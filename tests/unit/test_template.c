@@ -18,11 +18,12 @@ static const char *cases_path;
 static err_code render(const char *source, const struct template_var *vars, int n_var, char **text, struct err *e)
 {
     struct template *t;
+    const char *trusted;
     size_t n;
     *text = NULL;
     err_code code = template_parse(&t, source, strlen(source), e);
     if (code == ERR_OK)
-        code = template_render(t, vars, n_var, text, &n, e);
+        code = template_render(t, vars, n_var, text, &trusted, &n, e);
     template_close(&t);
     return code;
 }
@@ -227,6 +228,82 @@ static void hostile_json_is_refused(void **state)
     free(closed);
 }
 
+/* Renders with m, the messages; bytes that aren't trusted must be those in braces of `wanted`. */
+static void trusts(const char *source, const char *wanted)
+{
+    static const struct template_var vars[] = {
+        {.name = "m",
+         .json = "[{\"role\": \"user\", \"content\": \"<s> Hi\\n\", \"n\": 7, \"<k>\": [\"<a>\"]},"
+                 "{\"role\": \"ghost\", \"content\": \"user\"}]"},
+        {.name = "bos_token", .text = "<s>"},
+    };
+    struct template *t;
+    struct err e;
+    char *text, shown[400];
+    const char *trusted;
+    size_t n, at = 0;
+    bool inside = false;
+    assert_int_equal(template_parse(&t, source, strlen(source), &e), ERR_OK);
+    if (template_render(t, vars, 2, &text, &trusted, &n, &e) != ERR_OK)
+        fail_msg("%s\n  %s", source, e.text);
+    for (size_t i = 0; i <= n; i++) {
+        bool given = i < n && !trusted[i];
+        if (given != inside)
+            shown[at++] = given ? '{' : '}';
+        inside = given;
+        shown[at++] = text[i];
+    }
+    if (strcmp(shown, wanted) != 0)
+        fail_msg("%s\n  expected %s\n  got      %s", source, wanted, shown);
+    mem_free(text);
+    template_close(&t);
+}
+
+static void every_byte_of_a_text_is_the_templates_or_not(void **state)
+{
+    trusts("a{{ m[0].content }}b", "a{<s> Hi\n}b");
+    trusts("{% raw %}{{{% endraw %}{{ 'x\\u00e9' }}{{ bos_token }}", "{{x\u00e9<s>");
+    trusts("{{ '<|' + m[0].role + '|>' + m[1].role }}", "<|user|>{ghost}");
+    trusts("{{ '<|' ~ m[1].content ~ '|>' }}", "<|{user}|>");
+    trusts("{% for x in m %}<{{ x.content|trim }}>{% endfor %}", "<{<s> Hi}><{user}>");
+    trusts("{{ (m[0].content ~ '<e>')|trim }}{{ ('<e>' ~ m[0].content)[2:4] }}", "{<s> Hi\n}<e>>{<}");
+    trusts("{{ (m[0].content ~ '<e>')[::-1] }}{{ (m[0].content ~ '<e>')|reverse }}", ">e<{\niH >s<}>e<{\niH >s<}");
+    trusts("{{ ('<e>' ~ m[0].content).split('>')|join('|') }}", "<e|{<s}|{ Hi\n}");
+    trusts("{{ (m[0].content ~ '<e>').rsplit('<', 1)|join('.') }}", "{<s> Hi\n}.e>");
+    trusts("{{ m[0].content.split()|join('<b>') }}{{ ' '.join(m[0].content.rsplit()) }}", "{<s>}<b>{Hi<s>} {Hi}");
+    trusts("{{ m[0].content.partition('<s>')|join('') }}{{ 'a<s>'.rpartition('<s>')|join('') }}", "{<s> Hi\n}a<s>");
+    trusts("{{ m[0].content|replace('<s>', '<e>') }}{{ 'a-b'|replace('-', m[1].content) }}", "<e>{ Hi\n}a{user}b");
+    trusts("{{ 'ab'.replace('', m[1].role) }}", "{ghost}a{ghost}b{ghost}");
+    trusts("{{ ('<e>' ~ m[1].content)|upper }}{{ ('<e>' ~ m[1].content)|title }}", "<E>{USER}<E>{user}");
+    trusts("{{ ('<e>' ~ m[1].content).swapcase() }}{{ m[0].role|capitalize }}", "<E>{USER}User");
+    trusts("{{ m|map(attribute='content')|join(',') }}{{ m|length }}{{ m[0].n }}", "{<s> Hi\n},{user}27");
+    trusts("{{ '<|%s_%d|>' % (m[1].content, 7) }}{{ m[0].content % () }}", "<|{user}_7|>{<s> Hi\n}");
+    trusts("{{ '{}<{:04d}>{:*^6}'.format(m[1].content, -7, 'ab') }}", "{user}<-007>**ab**");
+    trusts("{{ '%05.1f' % 1.25 }}{{ '%-4s|' % 'a' }}{{ '%%' % () }}", "001.2a{   }|%");
+    trusts("{{ m[0]['<k>']|tojson }}{{ {'<e>': m[1].content}|tojson }}", "{[\"<a>\"]{\"}<e>{\": \"user\"}}");
+    trusts("{{ [m[1].content, '<e>'] }}{{ ['<e>', 1, none] }}", "{['user', '}<e>{']['}<e>{', }1{, None]}");
+    trusts("{{ m[0].content|escape }}{{ '<'|escape }}", "{&lt;s&gt; Hi\n&lt;}");
+    trusts("{{ (m[1].content ~ '\\n<e>')|indent(2, true) }}", "{  user\n  }<e>");
+    trusts("{{ m[0].content|truncate(5, true, '<e>', 0) }}", "{<s}<e>");
+    trusts("{{ m[1].content.center(8) }}{{ '<e>'.ljust(5, '.') }}{{ '7'.zfill(2) }}", "{  user  }<e>..{0}7");
+    trusts("{{ m[0].content.removeprefix('<s>') }}{{ '<s>x'.removeprefix('<s>') }}", "{ Hi\n}x");
+    trusts("{{ (m[0].content ~ '<e>').splitlines()|join('') }}", "{<s> Hi}<e>");
+    trusts("{% set t %}<e>{{ m[1].content }}{% endset %}{{ t }}", "<e>{user}");
+    trusts("{% macro f(x) %}<e>{{ x }}{{ caller() }}{% endmacro %}{% call f(m[1].role) %}!{% endcall %}",
+           "<e>{ghost}!");
+    trusts("{% filter upper %}<e>{{ m[1].content }}{% endfilter %}", "<E>{USER}");
+    trusts("{% for k, v in m[1].items() %}{{ k }}{% endfor %}{% for c in '<e>' %}{{ c }}{% endfor %}",
+           "{rolecontent}<e>");
+    trusts(
+        "{% set n = namespace(t='<e>') %}{% for x in m %}{% set n.t = n.t + x.content + '<e>' %}{% endfor %}{{ n.t }}",
+        "<e>{<s> Hi\n}<e>{user}<e>");
+    trusts("{% set n = namespace(t=m[1].content) %}{% for x in m %}{% set n.t = n.t + '<e>' %}{% endfor %}{{ n.t }}",
+           "{user}<e><e>");
+    trusts("{% set a = m[1].role + '.' %}{{ a + m[1].role }}{{ a + '<e>' }}{{ a }}",
+           "{ghost}.{ghostghost}.<e>{ghost}.");
+    trusts("{{ '<e>'|safe + m[0].content }}{{ ('<e>' ~ m[1].role)[0] }}{{ '<e>' * 2 }}", "<e>{&lt;s&gt; Hi\n}<<e><e>");
+}
+
 static void long_conversations_fit(void **state)
 {
     char *messages =
@@ -253,6 +330,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_largest_integers_are_bounds_and_widths),
         cmocka_unit_test(hostile_templates_end_soon),
         cmocka_unit_test(hostile_json_is_refused),
+        cmocka_unit_test(every_byte_of_a_text_is_the_templates_or_not),
         cmocka_unit_test(long_conversations_fit),
     };
     cases_path = argc > 1 ? argv[1] : "template_cases.json";
