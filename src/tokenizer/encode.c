@@ -50,14 +50,21 @@ static err_code token_append(struct token_list *l, int32_t id, struct err *e)
     return ERR_OK;
 }
 
+/* The token with this text that ordinary text may become: a control token is never made of pieces. */
+static int32_t find_plain(const struct vocab *v, const char *s, size_t n)
+{
+    int32_t id = vocab_find(v, s, n);
+    return id != TOKEN_NONE && v->attrs[id] & TOKEN_SPECIAL ? TOKEN_NONE : id;
+}
+
 err_code encode_prepare(struct tokenizer *t, struct err *e)
 {
     uint16_t code_of[256];
     byte_codes_fill(code_of);
     for (unsigned b = 0; b < 256; b++) {
         char c = (char)b, name[8], mapped[UTF8_MAX_BYTES];
-        int32_t plain = vocab_find(&t->vocab, &c, 1);
-        int32_t named = vocab_find(&t->vocab, name, (size_t)snprintf(name, sizeof name, "<0x%02X>", b));
+        int32_t plain = find_plain(&t->vocab, &c, 1);
+        int32_t named = find_plain(&t->vocab, name, (size_t)snprintf(name, sizeof name, "<0x%02X>", b));
         if (t->vocab.kind == VOCAB_BYTE_MERGES) {
             t->byte_tokens[b] = plain;
             TRY(symbols_intern(&t->vocab.symbols, mapped, utf8_encode(code_of[b], mapped), &t->byte_symbols[b], e));
@@ -78,11 +85,11 @@ static err_code nodes_emit(const struct tokenizer *t, const struct merge_work *w
         const struct merge_node *node = &w->nodes[i];
         if (node->n_bytes == 0)
             continue;
-        if (node->symbol < t->vocab.n_tokens) {
+        if (node->symbol < t->vocab.n_tokens && !(t->vocab.attrs[node->symbol] & TOKEN_SPECIAL)) {
             TRY(token_append(out, (int32_t)node->symbol, e));
             continue;
         }
-        /* No token: byte by byte, the bytes being those of the mapped text where there is one. */
+        /* No such token: byte by byte, the bytes being those of the mapped text where there is one. */
         struct text bytes = {.s = text + node->off, .n = node->n_bytes};
         if (t->vocab.kind == VOCAB_BYTE_MERGES)
             bytes = t->vocab.symbols.texts[node->symbol];
@@ -119,7 +126,7 @@ static bool pair_by_scores(const void *user, const char *text, const struct merg
                            const struct merge_node *right, uint32_t *rank, uint32_t *merged)
 {
     const struct tokenizer *t = user;
-    int32_t id = vocab_find(&t->vocab, text + left->off, left->n_bytes + right->n_bytes);
+    int32_t id = find_plain(&t->vocab, text + left->off, left->n_bytes + right->n_bytes);
     if (id == TOKEN_NONE)
         return false;
     *rank = score_rank(t->vocab.scores ? t->vocab.scores[id] : 0.0f);
@@ -175,7 +182,7 @@ static err_code fragment_by_scores(const struct tokenizer *t, struct encode_work
     for (size_t i = 0; i < n;) {
         size_t len = length_of[(unsigned char)w->text[i] >> 4];
         len = len < n - i ? len : n - i;
-        int32_t id = vocab_find(&t->vocab, w->text + i, len);
+        int32_t id = find_plain(&t->vocab, w->text + i, len);
         TRY(merge_append(&w->merge, i, len, id == TOKEN_NONE ? SYMBOL_NONE : (uint32_t)id, e));
         i += len;
     }
@@ -197,7 +204,7 @@ static err_code word_find(const struct tokenizer *t, struct encode_work *w, cons
         memcpy(w->text + used, mapped.s, mapped.n);
         used += mapped.n;
     }
-    *id = vocab_find(&t->vocab, w->text, used);
+    *id = find_plain(&t->vocab, w->text, used);
     return ERR_OK;
 }
 
@@ -221,7 +228,7 @@ static err_code word_of_chars(const struct tokenizer *t, struct encode_work *w, 
                               const uint8_t *char_bytes, struct token_list *out, struct err *e)
 {
     if (t->ignore_merges || (t->newline_runs && word[0] == '\n')) {
-        int32_t id = vocab_find(&t->vocab, word, n);
+        int32_t id = find_plain(&t->vocab, word, n);
         if (id != TOKEN_NONE)
             return token_append(out, id, e);
     }
@@ -256,18 +263,18 @@ static err_code fragment_by_merges(const struct tokenizer *t, struct encode_work
     return ERR_OK;
 }
 
-static err_code text_encode(const struct tokenizer *t, struct encode_work *w, const char *text, size_t n, bool parse,
+static err_code text_encode(const struct tokenizer *t, struct encode_work *w, const struct special_text *text,
                             struct token_list *out, struct err *e)
 {
-    TRY(specials_find(&t->specials, &t->vocab, &w->special, text, n, parse, e));
+    TRY(specials_find(&t->specials, &t->vocab, &w->special, text, e));
     bool after_special = true; /* so is the start */
     for (size_t i = 0, at = 0; i <= w->special.n; i++) {
         const struct special_hit *hit = i < w->special.n ? &w->special.hits[i] : NULL;
-        size_t end = hit ? hit->start : n;
+        size_t end = hit ? hit->start : text->n;
         if (at < end && t->vocab.kind == VOCAB_SCORES)
-            TRY(fragment_by_scores(t, w, text + at, end - at, after_special && t->vocab.add_space_prefix, out, e));
+            TRY(fragment_by_scores(t, w, text->s + at, end - at, after_special && t->vocab.add_space_prefix, out, e));
         else if (at < end)
-            TRY(fragment_by_merges(t, w, text + at, end - at, out, e));
+            TRY(fragment_by_merges(t, w, text->s + at, end - at, out, e));
         if (hit) {
             TRY(token_append(out, hit->id, e));
             at = hit->end;
@@ -277,17 +284,16 @@ static err_code text_encode(const struct tokenizer *t, struct encode_work *w, co
     return ERR_OK;
 }
 
-err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags, struct token_list *out,
-                          struct err *e)
+static err_code encode(const struct tokenizer *t, const struct special_text *text, bool add, struct token_list *out,
+                       struct err *e)
 {
     struct encode_work w = {0};
     size_t n_before = out->n;
-    bool add = (flags & TOKENIZE_ADD_SPECIAL) != 0;
     err_code code;
     if (add && t->vocab.add_bos)
         TRY_OUT(token_append(out, t->vocab.bos, e));
-    if (n > 0)
-        TRY_OUT(text_encode(t, &w, text, n, (flags & TOKENIZE_PARSE_SPECIAL) != 0, out, e));
+    if (text->n > 0)
+        TRY_OUT(text_encode(t, &w, text, out, e));
     code = ERR_OK;
     if (add && t->vocab.add_eos)
         code = token_append(out, t->vocab.eos, e);
@@ -296,4 +302,18 @@ out:
     if (code != ERR_OK)
         out->n = n_before;
     return code;
+}
+
+err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags, struct token_list *out,
+                          struct err *e)
+{
+    const struct special_text all = {.s = text, .n = n, .parse = (flags & TOKENIZE_PARSE_SPECIAL) != 0};
+    return encode(t, &all, (flags & TOKENIZE_ADD_SPECIAL) != 0, out, e);
+}
+
+err_code tokenizer_encode_prompt(const struct tokenizer *t, const char *text, const char *trusted, size_t n,
+                                 struct token_list *out, struct err *e)
+{
+    const struct special_text prompt = {.s = text, .n = n, .parse = true, .trusted = trusted};
+    return encode(t, &prompt, false, out, e);
 }

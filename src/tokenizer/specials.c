@@ -126,10 +126,22 @@ static uint32_t longest_at(const struct specials *s, const char *text, size_t n)
     return longest;
 }
 
-/* The longest eligible one of i and its prefixes that fits into n bytes. */
-static uint32_t fitting(const struct specials *s, uint32_t i, size_t n, bool parse)
+/* How many of the n bytes from `at` on may be in a token that is not user-defined. */
+static size_t n_trusted(const struct special_text *t, size_t at, size_t n)
 {
-    while (i != SYMBOL_NONE && (s->sorted[i].text.n > n || (!parse && !s->sorted[i].user_defined)))
+    if (!t->parse)
+        return 0;
+    const char *end = t->trusted ? memchr(t->trusted + at, 0, n) : NULL;
+    return end ? (size_t)(end - t->trusted) - at : n;
+}
+
+/* The longest eligible one of i and its prefixes that fits into the n bytes from `at` on. */
+static uint32_t fitting(const struct specials *s, uint32_t i, const struct special_text *t, size_t at, size_t n)
+{
+    if (i == SYMBOL_NONE)
+        return i;
+    size_t n_control = n_trusted(t, at, s->sorted[i].text.n < n ? s->sorted[i].text.n : n);
+    while (i != SYMBOL_NONE && s->sorted[i].text.n > (s->sorted[i].user_defined ? n : n_control))
         i = s->sorted[i].shorter;
     return i;
 }
@@ -162,7 +174,7 @@ static bool is_space(char c)
 
 /* Accepts the candidates, best first, where no better one took the bytes. taken: one flag a byte of text. */
 static err_code candidates_accept(const struct specials *s, const struct vocab *v, struct special_work *w,
-                                  const char *text, size_t n, bool parse, char *taken, struct err *e)
+                                  const struct special_text *t, char *taken, struct err *e)
 {
     while (w->heap.n > 0) {
         struct heap_item item = heap_pop(&w->heap);
@@ -173,12 +185,12 @@ static err_code candidates_accept(const struct specials *s, const struct vocab *
         const char *blocked = memchr(taken + start, 1, len);
         if (blocked) {
             size_t room = (size_t)(blocked - taken) - start;
-            TRY(candidate_push(s, w, fitting(s, special->shorter, room, parse), start, e));
+            TRY(candidate_push(s, w, fitting(s, special->shorter, t, start, room), start, e));
             continue;
         }
         size_t end = start + len;
         if (v->attrs[special->id] & TOKEN_RSTRIP)
-            while (end < n && !taken[end] && is_space(text[end]))
+            while (end < t->n && !taken[end] && is_space(t->s[end]))
                 end++;
         memset(taken + start, 1, end - start);
         TRY(hit_append(w, (struct special_hit){.start = start, .end = end, .id = special->id}, e));
@@ -192,21 +204,21 @@ static int hit_compare(const void *a, const void *b)
     return x->start < y->start ? -1 : x->start > y->start;
 }
 
-err_code specials_find(const struct specials *s, const struct vocab *v, struct special_work *w, const char *text,
-                       size_t n, bool parse, struct err *e)
+err_code specials_find(const struct specials *s, const struct vocab *v, struct special_work *w,
+                       const struct special_text *t, struct err *e)
 {
-    const bool *starts = parse ? s->starts : s->starts_user_defined;
+    const bool *starts = t->parse ? s->starts : s->starts_user_defined;
     w->n = 0;
     w->heap.n = 0;
-    for (size_t i = 0; i < n; i++)
-        if (starts[(unsigned char)text[i]])
-            TRY(candidate_push(s, w, fitting(s, longest_at(s, text + i, n - i), n - i, parse), i, e));
+    for (size_t i = 0; i < t->n; i++)
+        if (starts[(unsigned char)t->s[i]])
+            TRY(candidate_push(s, w, fitting(s, longest_at(s, t->s + i, t->n - i), t, i, t->n - i), i, e));
     if (w->heap.n == 0)
         return ERR_OK;
-    char *taken = mem_calloc(n, 1);
+    char *taken = mem_calloc(t->n, 1);
     if (!taken)
-        return err_nomem(e, n, "special tokens of a text");
-    err_code code = candidates_accept(s, v, w, text, n, parse, taken, e);
+        return err_nomem(e, t->n, "special tokens of a text");
+    err_code code = candidates_accept(s, v, w, t, taken, e);
     mem_free(taken);
     if (code == ERR_OK && w->n > 1)
         qsort(w->hits, w->n, sizeof *w->hits, hit_compare);

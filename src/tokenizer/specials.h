@@ -36,8 +36,14 @@ struct special_work {
 };
 void special_work_close(struct special_work *w);
 
-/* Finds the specials in a text: all (parse) or just user-defined ones. */
+/* A text to look through. User-defined tokens are found anywhere, the others not without `parse`. */
+struct special_text {
+    const char *s;
+    size_t n;
+    bool parse;
+    const char *trusted; /* [n]: and then only where it is 1 for all their bytes; NULL: everywhere */
+};
 MUST_USE err_code specials_find(const struct specials *s, const struct vocab *v, struct special_work *w,
-                                const char *text, size_t n, bool parse, struct err *e);
+                                const struct special_text *t, struct err *e);
 
 #endif

@@ -43,6 +43,26 @@ static struct tokenizer *vocab_make(int which)
     return t;
 }
 
+/* A prompt of which all bytes have this mark has the tokens of plain text, or of text whose specials are parsed; one of
+ * mixed marks has some. */
+static void encode_prompt(const struct tokenizer *t, const char *text, size_t n, int mark)
+{
+    struct err e = {0};
+    struct token_list prompt = {0}, plain = {0};
+    char *trusted = mem_calloc(n + 1, 1);
+    for (size_t i = 0; i < n; i++)
+        trusted[i] = mark < 2 ? (char)mark : (char)(text[i] >> 2 & 1);
+    err_code code = tokenizer_encode_prompt(t, text, trusted, n, &prompt, &e);
+    assert(code == ERR_OK);
+    code = tokenizer_encode(t, text, n, mark ? TOKENIZE_PARSE_SPECIAL : 0, &plain, &e);
+    assert(code == ERR_OK);
+    assert(mark == 2 ||
+           (prompt.n == plain.n && (plain.n == 0 || !memcmp(prompt.ids, plain.ids, plain.n * sizeof *plain.ids))));
+    token_list_close(&prompt);
+    token_list_close(&plain);
+    mem_free(trusted);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct tokenizer *made[N_VOCABS]; /* kept from input to input */
@@ -68,5 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(n_back == n && memcmp(back, text, n) == 0);
     mem_free(back);
     token_list_close(&list);
+    for (int mark = 0; mark < 3; mark++)
+        encode_prompt(t, text, n, mark);
     return 0;
 }

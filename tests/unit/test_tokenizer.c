@@ -32,6 +32,32 @@ static void expect_bytes(const struct tokenizer *t, const char *text, size_t n, 
 #define expect(t, text, flags, ...) expect_bytes(t, text, strlen(text), flags, (int32_t[]){__VA_ARGS__, TOKEN_NONE})
 #define expect_none(t, text, flags) expect_bytes(t, text, strlen(text), flags, (int32_t[]){TOKEN_NONE})
 
+/* Encodes a prompt whose text is trusted but for what is in braces, and compares. */
+static void expect_trusting(const struct tokenizer *t, const char *prompt, const int32_t *ids)
+{
+    struct err e = {0};
+    struct token_list list = {0};
+    char text[100], trusted[100];
+    size_t n = 0, n_ids = 0;
+    char mark = 1;
+    for (; *prompt; prompt++) {
+        text[n] = *prompt;
+        trusted[n] = mark;
+        if (strchr("{}", *prompt))
+            mark = *prompt == '}';
+        else
+            n++;
+    }
+    while (ids[n_ids] != TOKEN_NONE)
+        n_ids++;
+    assert_int_equal(tokenizer_encode_prompt(t, text, trusted, n, &list, &e), ERR_OK);
+    assert_int_equal(list.n, n_ids);
+    for (size_t i = 0; i < n_ids; i++)
+        assert_int_equal(list.ids[i], ids[i]);
+    token_list_close(&list);
+}
+#define expect_prompt(t, prompt, ...) expect_trusting(t, prompt, (int32_t[]){__VA_ARGS__, TOKEN_NONE})
+
 static void expect_decoded(const struct tokenizer *t, bool special, const char *expected, const int32_t *ids, size_t n)
 {
     struct err e = {0};
@@ -174,6 +200,83 @@ static void specials_need_asking_and_user_defined_do_not(void **state)
     tokenizer_close(&t);
 }
 
+/* Ids of the SentencePiece vocabularies: unknown, BOS, EOS, 256 bytes, then these. */
+enum { SP_UNK, SP_BOS, SP_EOS, SP_BYTES, SP_MARK = SP_BYTES + 256, SP_A, SP_B, SP_AB, SP_MARK_A, SP_BA, SP_SIGN, SP_N };
+
+static struct tokenizer *by_scores(bool prefix, const char *name)
+{
+    struct err e = {0};
+    struct small_vocab v;
+    struct tokenizer *t;
+    assert_int_equal(small_begin(&v, "llama", NULL, &e), ERR_OK);
+    small_add(&v, "<unk>", SMALL_UNKNOWN, 0);
+    small_add(&v, "<s>", SMALL_CONTROL, 0);
+    small_add(&v, "</s>", SMALL_CONTROL, 0);
+    small_add_byte_names(&v);
+    small_add(&v, "\u2581", SMALL_NORMAL, -10);
+    small_add(&v, "a", SMALL_NORMAL, -11);
+    small_add(&v, "b", SMALL_NORMAL, -12);
+    small_add(&v, "ab", SMALL_NORMAL, -1);
+    small_add(&v, "\u2581a", SMALL_NORMAL, -2);
+    small_add(&v, "ba", SMALL_NORMAL, -0.5f);
+    small_add(&v, "<|sign|>", SMALL_CONTROL, 0);
+    assert_int_equal(v.n, SP_N);
+    if (!prefix)
+        gguf_writer_add_bool(v.w, "tokenizer.ggml.add_space_prefix", false);
+    gguf_writer_add_string(v.w, "general.name", name);
+    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+    return t;
+}
+
+static void special_tokens_come_from_trusted_text_alone(void **state)
+{
+    struct tokenizer *t = byte_level("qwen2");
+    expect_prompt(t, "<|im_start|>{hello}<|im_end|>", IM_START, HELLO, IM_END);
+    expect_prompt(t, "{<|im}<|im_end|>{<|im}", '<', '|', 'i', 'm', IM_END, '<', '|', 'i', 'm');
+    expect_prompt(t, "<|i{m}", '<', '|', 'i', 'm'); /* every byte counts, */
+    expect_prompt(t, "{<}|im", '<', '|', 'i', 'm');
+    expect_prompt(t, "<|im{_start|>}", IM, '_', 's', 't', 'a', 'r', 't', '|', '>'); /* and a shorter token may fit */
+    expect_prompt(t, "{<tool>}<to{ol>}", TOOL, TOOL); /* user-defined tokens are ordinary text */
+    expect_prompt(t, "he{llo}", HELLO);               /* words go on where trust ends */
+    expect_prompt(t, "{hel}lo<|im_end|>", HELLO, IM_END);
+    expect_prompt(t, "{}", TOKEN_NONE);
+    tokenizer_close(&t);
+    t = by_scores(true, "My Phi-3 mini");
+    expect_prompt(t, "<s>{a</s>}a</s>", SP_BOS, SP_MARK_A, SP_BYTES + '<', SP_BYTES + '/', SP_BYTES + 's',
+                  SP_BYTES + '>', SP_A, SP_EOS);
+    expect_prompt(t, "<|sign|>{ \n}a", SP_SIGN, SP_MARK_A); /* white space goes, whose ever it is */
+    tokenizer_close(&t);
+}
+
+/* Vocabularies in which plain text would become the control token "ab". */
+static void control_tokens_are_not_made_of_pieces(void **state)
+{
+    struct err e = {0};
+    struct small_vocab v;
+    struct tokenizer *t;
+    for (int rule = 0; rule < 2; rule++) {
+        assert_int_equal(small_begin(&v, "gpt2", rule ? "llama-bpe" : "gpt-2", &e), ERR_OK);
+        small_add_bytes(&v);
+        small_add(&v, "ab", SMALL_CONTROL, 0);
+        MERGES(&v, "a b");
+        assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+        expect(t, "ab", 0, 'a', 'b');
+        expect(t, "ab", TOKENIZE_PARSE_SPECIAL, 256);
+        tokenizer_close(&t);
+    }
+    assert_int_equal(small_begin(&v, "llama", NULL, &e), ERR_OK);
+    small_add(&v, "<unk>", SMALL_UNKNOWN, 0);
+    small_add(&v, "<s>", SMALL_CONTROL, 0);
+    small_add(&v, "ab", SMALL_CONTROL, 0);
+    small_add_byte_names(&v);
+    small_add(&v, "a", SMALL_NORMAL, -1);
+    small_add(&v, "b", SMALL_CONTROL, 0);
+    gguf_writer_add_bool(v.w, "tokenizer.ggml.add_space_prefix", false);
+    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+    expect(t, "ab", 0, 3 + 256, 3 + 'b');
+    tokenizer_close(&t);
+}
+
 static void specials_print_only_when_asked(void **state)
 {
     struct tokenizer *t = byte_level("qwen2");
@@ -273,34 +376,6 @@ static void long_words_take_n_log_n(void **state)
     token_list_close(&list);
     mem_free(text);
     tokenizer_close(&t);
-}
-
-/* Ids of the SentencePiece vocabularies: unknown, BOS, EOS, 256 bytes, then these. */
-enum { SP_UNK, SP_BOS, SP_EOS, SP_BYTES, SP_MARK = SP_BYTES + 256, SP_A, SP_B, SP_AB, SP_MARK_A, SP_BA, SP_SIGN, SP_N };
-
-static struct tokenizer *by_scores(bool prefix, const char *name)
-{
-    struct err e = {0};
-    struct small_vocab v;
-    struct tokenizer *t;
-    assert_int_equal(small_begin(&v, "llama", NULL, &e), ERR_OK);
-    small_add(&v, "<unk>", SMALL_UNKNOWN, 0);
-    small_add(&v, "<s>", SMALL_CONTROL, 0);
-    small_add(&v, "</s>", SMALL_CONTROL, 0);
-    small_add_byte_names(&v);
-    small_add(&v, "\u2581", SMALL_NORMAL, -10);
-    small_add(&v, "a", SMALL_NORMAL, -11);
-    small_add(&v, "b", SMALL_NORMAL, -12);
-    small_add(&v, "ab", SMALL_NORMAL, -1);
-    small_add(&v, "\u2581a", SMALL_NORMAL, -2);
-    small_add(&v, "ba", SMALL_NORMAL, -0.5f);
-    small_add(&v, "<|sign|>", SMALL_CONTROL, 0);
-    assert_int_equal(v.n, SP_N);
-    if (!prefix)
-        gguf_writer_add_bool(v.w, "tokenizer.ggml.add_space_prefix", false);
-    gguf_writer_add_string(v.w, "general.name", name);
-    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
-    return t;
 }
 
 static void best_score_joins_first(void **state)
@@ -521,6 +596,8 @@ int main(void)
         cmocka_unit_test(merges_build_on_those_before),
         cmocka_unit_test(whole_words_beat_merges_where_the_rule_says_so),
         cmocka_unit_test(specials_need_asking_and_user_defined_do_not),
+        cmocka_unit_test(special_tokens_come_from_trusted_text_alone),
+        cmocka_unit_test(control_tokens_are_not_made_of_pieces),
         cmocka_unit_test(specials_print_only_when_asked),
         cmocka_unit_test(broken_utf8_becomes_its_bytes),
         cmocka_unit_test(splits_follow_each_rule),
