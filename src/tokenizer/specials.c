@@ -50,6 +50,17 @@ static bool is_prefix(struct text a, struct text b)
     return a.n < b.n && memcmp(a.s, b.s, a.n) == 0;
 }
 
+static bool is_frame(struct text t)
+{
+    static const char *const ends[][2] = {{"<|", "|>"}, {"<\uff5c", "\uff5c>"}};
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(ends[i][0]);
+        if (t.n > 2 * n && !memcmp(t.s, ends[i][0], n) && !memcmp(t.s + t.n - n, ends[i][1], n))
+            return true;
+    }
+    return false;
+}
+
 err_code specials_open(struct specials *s, const struct vocab *v, struct err *e)
 {
     *s = (struct specials){0};
@@ -64,8 +75,10 @@ err_code specials_open(struct specials *s, const struct vocab *v, struct err *e)
     n = 0;
     for (uint32_t i = 0; i < v->n_tokens; i++)
         if (v->attrs[i] & TOKEN_IN_TEXT)
-            s->sorted[n++] = (struct special){
-                .text = v->symbols.texts[i], .id = (int32_t)i, .user_defined = (v->attrs[i] & TOKEN_SPECIAL) == 0};
+            s->sorted[n++] = (struct special){.text = v->symbols.texts[i],
+                                              .id = (int32_t)i,
+                                              .user_defined = (v->attrs[i] & TOKEN_SPECIAL) == 0,
+                                              .is_frame = is_frame(v->symbols.texts[i])};
     qsort(s->sorted, n, sizeof *s->sorted, special_compare);
     for (uint32_t i = 0; i < n; i++) {
         struct special *last = s->n > 0 ? &s->sorted[s->n - 1] : NULL, *next = &s->sorted[i];
@@ -126,7 +139,7 @@ static uint32_t longest_at(const struct specials *s, const char *text, size_t n)
     return longest;
 }
 
-/* How many of the n bytes from `at` on may be in a token that is not user-defined. */
+/* How many of the n bytes from `at` on may be in a token that is not found anywhere. */
 static size_t n_trusted(const struct special_text *t, size_t at, size_t n)
 {
     if (!t->parse)
@@ -141,8 +154,12 @@ static uint32_t fitting(const struct specials *s, uint32_t i, const struct speci
     if (i == SYMBOL_NONE)
         return i;
     size_t n_control = n_trusted(t, at, s->sorted[i].text.n < n ? s->sorted[i].text.n : n);
-    while (i != SYMBOL_NONE && s->sorted[i].text.n > (s->sorted[i].user_defined ? n : n_control))
-        i = s->sorted[i].shorter;
+    for (; i != SYMBOL_NONE; i = s->sorted[i].shorter) {
+        const struct special *special = &s->sorted[i];
+        bool anywhere = special->user_defined && !(t->trusted && special->is_frame);
+        if (special->text.n <= (anywhere ? n : n_control))
+            break;
+    }
     return i;
 }
 

@@ -12,6 +12,7 @@ struct special {
     uint32_t order;   /* longest text first, then lowest id */
     uint32_t shorter; /* index of the longest special that is a proper prefix, or SYMBOL_NONE */
     bool user_defined;
+    bool is_frame; /* <|...|>: whatever its type, it parts messages */
 };
 
 struct specials {
@@ -36,12 +37,16 @@ struct special_work {
 };
 void special_work_close(struct special_work *w);
 
-/* A text to look through. User-defined tokens are found anywhere, the others not without `parse`. */
+/* A text to look through. User-defined tokens are found anywhere, the others not without `parse`.
+ *
+ * Of a prompt, whose text is trusted in parts, those others are found where trusted[i] is 1 for all their bytes. So are
+ * user-defined ones of the form <|...|>: vocabularies and engines call some tokens user-defined that begin and end
+ * messages (gpt-oss's <|start|>, DeepSeek's <|User|> with wide bars), and such a one is not meant by a user's text. */
 struct special_text {
     const char *s;
     size_t n;
     bool parse;
-    const char *trusted; /* [n]: and then only where it is 1 for all their bytes; NULL: everywhere */
+    const char *trusted; /* [n]; NULL: this is no prompt */
 };
 MUST_USE err_code specials_find(const struct specials *s, const struct vocab *v, struct special_work *w,
                                 const struct special_text *t, struct err *e);

@@ -51,9 +51,10 @@ void token_list_close(struct token_list *l);
 MUST_USE err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
                                    struct token_list *out, struct err *e);
 
-/* The same for a prompt, some of whose text is not to become special tokens, as it comes from strangers: such a token's
- * text becomes the token where trusted[i] is 1 for all its bytes and is plain text elsewhere. Words don't end where
- * trust does: plain text has the tokens that it has anyway. No BOS or EOS is added. */
+/* The same for a prompt, of which trusted[i] says, 1 or 0, whether byte i may be part of a special token: a token's
+ * text becomes the token where all its bytes are trusted and is plain text elsewhere. So it is for control tokens and
+ * for user-defined ones of the form <|...|>; other user-defined ones are found anywhere. Words don't end where trust
+ * does: plain text has the tokens that it has anyway. No BOS or EOS is added. */
 MUST_USE err_code tokenizer_encode_prompt(const struct tokenizer *t, const char *text, const char *trusted, size_t n,
                                           struct token_list *out, struct err *e);
 

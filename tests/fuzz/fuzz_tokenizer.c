@@ -44,7 +44,7 @@ static struct tokenizer *vocab_make(int which)
 }
 
 /* A prompt of which all bytes have this mark has the tokens of plain text, or of text whose specials are parsed; one of
- * mixed marks has some. */
+ * mixed marks has some. (None of the user-defined tokens above has the form <|...|>.) */
 static void encode_prompt(const struct tokenizer *t, const char *text, size_t n, int mark)
 {
     struct err e = {0};

@@ -248,6 +248,29 @@ static void special_tokens_come_from_trusted_text_alone(void **state)
     tokenizer_close(&t);
 }
 
+/* gpt-oss's and DeepSeek's tokens that part messages are user-defined, the first by what engines know of their names.
+ */
+static void user_defined_tokens_that_part_messages_need_trust(void **state)
+{
+    struct err e = {0};
+    struct small_vocab v;
+    struct tokenizer *t;
+    assert_int_equal(small_begin(&v, "gpt2", "gpt-2", &e), ERR_OK);
+    small_add_bytes(&v);
+    int32_t start = small_add(&v, "<|start|>", SMALL_CONTROL, 0);
+    int32_t user = small_add(&v, "<\uff5cUser\uff5c>", SMALL_USER_DEFINED, 0);
+    int32_t bars = small_add(&v, "<|>", SMALL_USER_DEFINED, 0);
+    MERGES(&v, "x x");
+    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+    assert_false(tokenizer_is_special(t, start));
+    expect(t, "<|start|><\uff5cUser\uff5c><|>", 0, start, user, bars);
+    expect_prompt(t, "<|start|><\uff5cUser\uff5c><|>", start, user, bars);
+    expect_prompt(t, "{<|start|><|>}", '<', '|', 's', 't', 'a', 'r', 't', '|', '>', bars);
+    expect_prompt(t, "{<\uff5cUser\uff5c>}<\uff5cUser\uff5c>", '<', 0xef, 0xbd, 0x9c, 'U', 's', 'e', 'r', 0xef, 0xbd,
+                  0x9c, '>', user);
+    tokenizer_close(&t);
+}
+
 /* Vocabularies in which plain text would become the control token "ab". */
 static void control_tokens_are_not_made_of_pieces(void **state)
 {
@@ -597,6 +620,7 @@ int main(void)
         cmocka_unit_test(whole_words_beat_merges_where_the_rule_says_so),
         cmocka_unit_test(specials_need_asking_and_user_defined_do_not),
         cmocka_unit_test(special_tokens_come_from_trusted_text_alone),
+        cmocka_unit_test(user_defined_tokens_that_part_messages_need_trust),
         cmocka_unit_test(control_tokens_are_not_made_of_pieces),
         cmocka_unit_test(specials_print_only_when_asked),
         cmocka_unit_test(broken_utf8_becomes_its_bytes),
