@@ -257,10 +257,23 @@ typedef struct moebius_template_input {
     size_t n_vars;
 } moebius_template_input;
 
-/* The prompt, NUL-terminated, owned by the caller (moebius_free); it holds its special tokens, BOS included, so it is
- * tokenized with parse_special and without add_special. Templates are bounded in time and memory. */
+/* What a template makes of its input: the prompt's text, and which of it the template wrote itself. Only there may the
+ * texts of special tokens become those tokens. What came from messages, tools and variables stays text, whatever it
+ * looks like, so that no user and no document can end a turn or begin one; but the usual names of roles count as the
+ * template's, as some templates make special tokens of them. (User-defined tokens of a vocabulary, as <think> often is,
+ * are ordinary text and are found everywhere, but for those of the form <|...|>.) */
+typedef struct moebius_prompt moebius_prompt; /* read-only: shareable between threads */
+
+/* On failure *prompt is NULL. Templates are bounded in time and memory. */
 MOEBIUS_API moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input,
-                                                   char **text, size_t *n_text, moebius_error *error);
+                                                   moebius_prompt **prompt, moebius_error *error);
+MOEBIUS_API void moebius_prompt_close(moebius_prompt **prompt);
+/* The text, NUL-terminated, borrowed; *n may be NULL. Tokenizing it with parse_special would undo what is said above.
+ */
+MOEBIUS_API const char *moebius_prompt_text(const moebius_prompt *prompt, size_t *n);
+/* Its tokens, BOS among them where the template writes it: *ids is owned by the caller (moebius_free). */
+MOEBIUS_API moebius_status moebius_prompt_tokenize(const moebius_prompt *prompt, const moebius_vocab *vocab,
+                                                   int32_t **ids, size_t *n_ids, moebius_error *error);
 
 /* An answer as it is generated: which of it is reasoning, which is said, and where it ends. It ends with a token that
  * ends a text or that the template writes behind an answer. */
@@ -268,8 +281,8 @@ typedef struct moebius_reply moebius_reply;
 typedef enum moebius_reply_part { MOEBIUS_REPLY_CONTENT, MOEBIUS_REPLY_REASONING, MOEBIUS_REPLY_N } moebius_reply_part;
 typedef void moebius_reply_fn(void *user, moebius_reply_part part, const char *text, size_t n);
 
-/* The template needs its vocabulary. `prompt`: what was rendered, whose end may have begun the reasoning. `fn` (may be
- * NULL) gets each new piece of text once it is clear where it belongs. */
+/* The template needs its vocabulary. `prompt`: the text of the prompt, whose end may have begun the reasoning. `fn`
+ * (may be NULL) gets each new piece of text once it is clear where it belongs. */
 MOEBIUS_API moebius_status moebius_reply_open(moebius_reply **out, const moebius_template *tmpl, const char *prompt,
                                               moebius_reply_fn *fn, void *user, moebius_error *error);
 MOEBIUS_API void moebius_reply_close(moebius_reply **reply);

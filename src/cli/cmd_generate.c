@@ -103,7 +103,8 @@ static void on_reply(void *user, moebius_reply_part part, const char *text, size
 static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, struct err *e)
 {
     moebius_error error;
-    char *owned = NULL, *text = NULL;
+    moebius_prompt *prompt = NULL;
+    char *owned = NULL;
     size_t n;
     if (g->prompt.tokens || (!g->prompt.text && !g->prompt.file))
         return err_set(e, ERR_USAGE, "--chat takes a text, with -p or -f, and no --tokens");
@@ -118,13 +119,13 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
     const moebius_template_input input = {.messages = messages};
     moebius_status status = MOEBIUS_OK;
     if (code == ERR_OK)
-        status = moebius_template_render(g->tmpl, &input, &text, &n, &error);
+        status = moebius_template_render(g->tmpl, &input, &prompt, &error);
     if (code == ERR_OK && status == MOEBIUS_OK)
-        status = moebius_tokenize(vocab, text, n, false, true, &g->ids, &g->n_ids, &error);
+        status = moebius_prompt_tokenize(prompt, vocab, &g->ids, &g->n_ids, &error);
     if (code == ERR_OK && status == MOEBIUS_OK)
-        status = moebius_reply_open(&g->reply, g->tmpl, text, on_reply, g, &error);
+        status = moebius_reply_open(&g->reply, g->tmpl, moebius_prompt_text(prompt, NULL), on_reply, g, &error);
     g->view = (struct answer_view){.out = &g->out, .styled = terminal_has_style(stdout, g->color)};
-    moebius_free(text);
+    moebius_prompt_close(&prompt);
     mem_free(messages);
     return status == MOEBIUS_OK ? code : cli_error(e, &error);
 }

@@ -10,30 +10,52 @@
 struct job {
     const char *model, *template, *messages, *tools;
     struct cli_vars vars;
-    bool no_generation_prompt, raw;
+    bool no_generation_prompt, ids_only, pieces, raw;
 
     moebius_vocab *vocab;
     moebius_template *tmpl;
-    char *messages_text, *tools_text, *prompt;
+    char *messages_text, *tools_text;
+    moebius_prompt *prompt;
 };
+
+static err_code print_tokens(const struct job *j, struct err *e)
+{
+    moebius_error error;
+    int32_t *ids;
+    size_t n;
+    if (moebius_prompt_tokenize(j->prompt, j->vocab, &ids, &n, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    tokenize_print(j->vocab, ids, n, j->pieces);
+    moebius_free(ids);
+    return ERR_OK;
+}
+
+static void print_text(const struct job *j)
+{
+    size_t n;
+    const char *text = moebius_prompt_text(j->prompt, &n);
+    struct text_out out;
+    text_out_open(&out, stdout, j->raw);
+    text_out_write(&out, text, n);
+    text_out_end(&out);
+}
 
 static err_code render(struct job *j, struct err *e)
 {
     moebius_error error;
-    size_t n;
     const moebius_template_input input = {.messages = j->messages_text,
                                           .tools = j->tools_text,
                                           .no_generation_prompt = j->no_generation_prompt,
                                           .vars = j->vars.vars,
                                           .n_vars = j->vars.n};
-    if (moebius_template_render(j->tmpl, &input, &j->prompt, &n, &error) != MOEBIUS_OK) {
+    if (moebius_template_render(j->tmpl, &input, &j->prompt, &error) != MOEBIUS_OK) {
         cli_error(e, &error);
         return err_prefix(e, "%s", j->template ? j->template : j->model);
     }
-    struct text_out out;
-    text_out_open(&out, stdout, j->raw);
-    text_out_write(&out, j->prompt, n);
-    text_out_end(&out);
+    if (j->ids_only || j->pieces)
+        TRY(print_tokens(j, e));
+    else
+        print_text(j);
     fflush(stdout);
     return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the prompt could not be written") : ERR_OK;
 }
@@ -44,6 +66,10 @@ static err_code print_prompt(struct job *j, struct err *e)
     size_t n;
     if (!j->model && !j->template)
         return err_set(e, ERR_USAGE, "no template: name a model with -m FILE or a template with --template FILE");
+    if (j->ids_only && j->pieces)
+        return err_set(e, ERR_USAGE, "--ids and --pieces: choose one");
+    if ((j->ids_only || j->pieces) && !j->model)
+        return err_set(e, ERR_USAGE, "tokens need a vocabulary: name a model with -m FILE");
     if (!j->messages)
         return err_set(e, ERR_USAGE, "no messages: name a JSON file with --messages FILE");
     if (j->model && moebius_vocab_open(&j->vocab, j->model, &error) != MOEBIUS_OK)
@@ -67,6 +93,8 @@ static int run(const struct command *c, int argc, char **argv)
         {"--var", OPT_LIST, &vars, "NAME=JSON", "one more variable, such as enable_thinking=false", 0, 0, 0},
         {"--no-generation-prompt", OPT_FLAG, &j.no_generation_prompt, "",
          "end with the last message, not with the beginning of an answer", 0, 0, 0},
+        {"--ids", OPT_FLAG, &j.ids_only, "", "print the prompt's tokens, on one line", 0, 0, 0},
+        {"--pieces", OPT_FLAG, &j.pieces, "", "print a line for each token: id and text", 0, 0, 0},
         RAW_OPTION(j.raw),
     };
     struct err e = {0};
@@ -75,7 +103,7 @@ static int run(const struct command *c, int argc, char **argv)
         code = cli_parse_vars(&vars, &j.vars, &e);
     if (code == ERR_OK)
         code = print_prompt(&j, &e);
-    moebius_free(j.prompt);
+    moebius_prompt_close(&j.prompt);
     mem_free(j.messages_text);
     mem_free(j.tools_text);
     moebius_template_close(&j.tmpl);
@@ -87,6 +115,8 @@ const struct command cmd_template = {
     .name = "template",
     .usage = "(-m FILE | --template FILE) --messages FILE.json [OPTIONS]",
     .summary = "print the prompt that a chat template makes of messages",
-    .details = "Messages and tools have the form of OpenAI's and Hugging Face's interfaces.",
+    .details =
+        "Messages and tools have the form of OpenAI's and Hugging Face's interfaces. Their texts stay text: only what\n"
+        "the template writes itself becomes special tokens.",
     .run = run,
 };

@@ -37,7 +37,7 @@ static void print_quoted(const char *s, size_t n)
     putchar('"');
 }
 
-static void print_tokens(const moebius_vocab *vocab, const int32_t *ids, size_t n, bool pieces)
+void tokenize_print(const moebius_vocab *vocab, const int32_t *ids, size_t n, bool pieces)
 {
     for (size_t i = 0; i < n; i++) {
         printf("%s%d", i && !pieces ? " " : "", (int)ids[i]);
@@ -88,7 +88,7 @@ static int run_tokenize(const struct command *c, int argc, char **argv)
     if (code == ERR_OK && moebius_tokenize(vocab, text, n, !no_special, parse_special, &ids, &n_ids, &error) != 0)
         code = cli_error(&e, &error);
     if (code == ERR_OK)
-        print_tokens(vocab, ids, n_ids, pieces);
+        tokenize_print(vocab, ids, n_ids, pieces);
     moebius_free(ids);
     moebius_vocab_close(&vocab);
     mem_free(owned);

@@ -118,14 +118,14 @@ err_code conversation_load(struct conversation *c, const char *path, struct err 
 /* ---- the prompt ---------------------------------------------------------------------------------------------- */
 
 struct prompt {
-    char *text;
+    moebius_prompt *rendered;
     int32_t *ids;
     size_t n;
 };
 
 static void prompt_close(struct prompt *p)
 {
-    moebius_free(p->text);
+    moebius_prompt_close(&p->rendered);
     moebius_free(p->ids);
     *p = (struct prompt){0};
 }
@@ -134,16 +134,14 @@ static err_code render(const struct conversation *c, struct prompt *p, struct er
 {
     moebius_error error;
     char *messages = json_dumps(c->messages, JSON_COMPACT);
-    size_t n_text;
     if (!messages)
         return err_nomem(e, 0, "the messages");
     const moebius_template_input input = {.messages = messages, .vars = c->vars, .n_vars = c->n_vars};
     prompt_close(p);
-    moebius_status status = moebius_template_render(c->tmpl, &input, &p->text, &n_text, &error);
+    moebius_status status = moebius_template_render(c->tmpl, &input, &p->rendered, &error);
     mem_free(messages);
     if (status == MOEBIUS_OK)
-        status = moebius_tokenize(moebius_engine_vocab(c->opened->engine), p->text, n_text, false, true, &p->ids, &p->n,
-                                  &error);
+        status = moebius_prompt_tokenize(p->rendered, moebius_engine_vocab(c->opened->engine), &p->ids, &p->n, &error);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
@@ -271,7 +269,8 @@ err_code conversation_say(struct conversation *c, const char *text, moebius_repl
     *turn = (struct conversation_turn){0};
     TRY(add_message(c, "user", text, "", e));
     err_code code = render_to_fit(c, 0, &p, &turn->n_dropped, e);
-    if (code == ERR_OK && moebius_reply_open(&reply, c->tmpl, p.text, fn, user, &error) != MOEBIUS_OK)
+    if (code == ERR_OK &&
+        moebius_reply_open(&reply, c->tmpl, moebius_prompt_text(p.rendered, NULL), fn, user, &error) != MOEBIUS_OK)
         code = cli_error(e, &error);
     if (code == ERR_OK) {
         code = answer(c, &p, reply, turn, e);

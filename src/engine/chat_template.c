@@ -1,9 +1,15 @@
-/* The public face of template/: a model's chat template with what it needs from the model. */
+/* The public face of template/: a model's chat template with what it needs from the model, and the prompts it makes. */
 #include <string.h>
 
 #include "engine/engine_internal.h"
 
 enum { MAX_VARS = 64 };
+
+struct moebius_prompt {
+    char *text;          /* owned, with */
+    const char *trusted; /* [n] 1 where a byte may be part of a special token */
+    size_t n;
+};
 
 #define TEMPLATE_KEY "tokenizer.chat_template"
 
@@ -75,23 +81,24 @@ static void find_end(moebius_template *t)
     static const char messages[] = "[{\"role\":\"user\",\"content\":\"A probe.\"},"
                                    "{\"role\":\"assistant\",\"content\":\"The answer of a probe.\"}]";
     const moebius_template_input input = {.messages = messages, .no_generation_prompt = true};
-    char *text = NULL;
-    size_t n_text, n;
+    moebius_prompt *prompt;
+    size_t n;
     struct token_list ids = {0};
-    if (moebius_template_render(t, &input, &text, &n_text, NULL) != MOEBIUS_OK)
+    if (moebius_template_render(t, &input, &prompt, NULL) != MOEBIUS_OK)
         return; /* one that wants other messages: the model's own tokens end its answers */
-    const char *behind = NULL;
-    for (const char *found = text; (found = strstr(found, answer)); found++)
-        behind = found + sizeof answer - 1;
-    behind = behind ? behind + strspn(behind, " \n") : text + n_text;
+    size_t at = prompt->n;
+    for (const char *found = prompt->text; (found = strstr(found, answer)); found++)
+        at = (size_t)(found - prompt->text) + sizeof answer - 1;
+    at += strspn(prompt->text + at, " \n");
     struct tokenizer *tokenizer = t->vocab->tokenizer;
-    if (*behind && tokenizer_encode(tokenizer, behind, strlen(behind), TOKENIZE_PARSE_SPECIAL, &ids, NULL) == ERR_OK &&
-        ids.n > 0 && tokenizer_is_special(tokenizer, ids.ids[0])) {
+    err_code code =
+        tokenizer_encode_prompt(tokenizer, prompt->text + at, prompt->trusted + at, prompt->n - at, &ids, NULL);
+    if (code == ERR_OK && ids.n > 0 && tokenizer_is_special(tokenizer, ids.ids[0])) {
         tokenizer_piece(tokenizer, ids.ids[0], true, &n);
         t->end = n ? ids.ids[0] : TOKEN_NONE;
     }
     token_list_close(&ids);
-    mem_free(text);
+    moebius_prompt_close(&prompt);
 }
 
 moebius_status moebius_template_open(moebius_template **out, const char *source, size_t n, const moebius_vocab *vocab,
@@ -133,14 +140,13 @@ void moebius_template_close(moebius_template **tmpl)
     *tmpl = NULL;
 }
 
-moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input, char **text,
-                                       size_t *n_text, moebius_error *error)
+moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input,
+                                       moebius_prompt **prompt, moebius_error *error)
 {
     struct err e = {0};
     struct template_var vars[MAX_VARS];
-    const char *trusted;
     int n = 0;
-    *text = NULL;
+    *prompt = NULL;
     for (int i = 0; i < tmpl->n_token; i++)
         vars[n++] = tmpl->tokens[i];
     vars[n++] = (struct template_var){.name = "messages", .json = input->messages};
@@ -154,5 +160,41 @@ moebius_status moebius_template_render(const moebius_template *tmpl, const moebi
             &e, error);
     for (size_t i = 0; i < input->n_vars; i++)
         vars[n++] = (struct template_var){.name = input->vars[i].name, .json = input->vars[i].json};
-    return engine_status(template_render(tmpl->template, vars, n, text, &trusted, n_text, &e), &e, error);
+    moebius_prompt *p = mem_calloc(1, sizeof *p);
+    if (!p)
+        return engine_status(err_nomem(&e, sizeof *p, "a prompt"), &e, error);
+    err_code code = template_render(tmpl->template, vars, n, &p->text, &p->trusted, &p->n, &e);
+    if (code != ERR_OK)
+        moebius_prompt_close(&p);
+    *prompt = p;
+    return engine_status(code, &e, error);
+}
+
+void moebius_prompt_close(moebius_prompt **prompt)
+{
+    if (!*prompt)
+        return;
+    mem_free((*prompt)->text);
+    mem_free(*prompt);
+    *prompt = NULL;
+}
+
+const char *moebius_prompt_text(const moebius_prompt *prompt, size_t *n)
+{
+    if (n)
+        *n = prompt->n;
+    return prompt->text;
+}
+
+moebius_status moebius_prompt_tokenize(const moebius_prompt *prompt, const moebius_vocab *vocab, int32_t **ids,
+                                       size_t *n_ids, moebius_error *error)
+{
+    struct err e = {0};
+    struct token_list list = {0};
+    err_code code = tokenizer_encode_prompt(vocab->tokenizer, prompt->text, prompt->trusted, prompt->n, &list, &e);
+    if (code != ERR_OK)
+        token_list_close(&list);
+    *ids = list.ids;
+    *n_ids = list.n;
+    return engine_status(code, &e, error);
 }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Compares our chat templates with jinja2 on llama.cpp's collection of real ones, models/templates/*.jinja.
+# Compares our chat templates with jinja2 on llama.cpp's collection of real ones, models/templates/*.jinja, and checks that
+# their prompts' special tokens come from them alone.
 #
 #   check_templates.sh MOEBIUS [FOLDER]
 #
@@ -12,7 +13,9 @@ here=$(dirname "$0")
 . "$here/llama_sources.sh"
 folder=${2:-$(llama_sources "$(dirname "$1")/tests/e2e/vocabs-cache")/models/templates}
 for python in python3 /usr/bin/python3; do
-    "$python" -c 'import jinja2' 2>/dev/null && exec "$python" "$here/check_templates.py" "$1" "$folder"
+    "$python" -c 'import jinja2' 2>/dev/null || continue
+    "$python" "$here/check_templates.py" "$1" "$folder"
+    exec "$python" "$here/check_prompts.py" "$1" "$folder"
 done
 echo "$0: no Python with jinja2 (Debian: apt-get install python3-jinja2)" >&2
 exit 1

@@ -68,26 +68,48 @@ static inline err_code small_begin(struct small_vocab *v, const char *model, con
     return code;
 }
 
-/* Opens the tokenizer of what was added; closes the writer. */
+/* The file with what was added, owned by the caller (mem_free); closes the writer. */
+static inline err_code small_finish(struct small_vocab *v, void **bytes, size_t *n, struct err *e)
+{
+    if (v->n > 0) {
+        gguf_writer_add_strings(v->w, "tokenizer.ggml.tokens", v->tokens, v->n);
+        gguf_writer_add_array(v->w, "tokenizer.ggml.token_type", GGUF_I32, v->types, v->n);
+        gguf_writer_add_array(v->w, "tokenizer.ggml.scores", GGUF_F32, v->scores, v->n);
+    }
+    err_code code = gguf_writer_to_memory(v->w, bytes, n, e);
+    gguf_writer_close(&v->w);
+    return code;
+}
+
+/* The same to a file. */
+static inline err_code small_write(struct small_vocab *v, const char *path, struct err *e)
+{
+    void *bytes = NULL;
+    size_t n = 0;
+    err_code code = small_finish(v, &bytes, &n, e);
+    FILE *f = code == ERR_OK ? fopen(path, "wb") : NULL;
+    if (code == ERR_OK && (!f || fwrite(bytes, 1, n, f) != n))
+        code = err_set(e, ERR_IO, "%s can't be written", path);
+    if (f)
+        fclose(f);
+    mem_free(bytes);
+    return code;
+}
+
+/* Opens the tokenizer of what was added. */
 static inline err_code small_open(struct small_vocab *v, struct tokenizer **t, struct err *e)
 {
     void *bytes = NULL;
     size_t n;
     struct gguf *g = NULL;
     *t = NULL;
-    if (v->n > 0) {
-        gguf_writer_add_strings(v->w, "tokenizer.ggml.tokens", v->tokens, v->n);
-        gguf_writer_add_array(v->w, "tokenizer.ggml.token_type", GGUF_I32, v->types, v->n);
-        gguf_writer_add_array(v->w, "tokenizer.ggml.scores", GGUF_F32, v->scores, v->n);
-    }
-    err_code code = gguf_writer_to_memory(v->w, &bytes, &n, e);
+    err_code code = small_finish(v, &bytes, &n, e);
     if (code == ERR_OK)
         code = gguf_open_memory(&g, bytes, n, "small.gguf", e);
     if (code == ERR_OK)
         code = tokenizer_open(t, g, e);
     gguf_close(&g);
     mem_free(bytes);
-    gguf_writer_close(&v->w);
     return code;
 }
 

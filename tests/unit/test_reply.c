@@ -20,26 +20,17 @@ static moebius_vocab *open_vocab(const char *source)
 {
     struct small_vocab v;
     struct err e;
-    void *bytes = NULL;
-    size_t n;
     moebius_vocab *vocab;
     assert_int_equal(small_begin(&v, "gpt2", "gpt-2", &e), ERR_OK);
     small_add_bytes(&v);
     for (size_t i = 0; i < sizeof controls / sizeof *controls; i++)
         small_add(&v, controls[i], SMALL_CONTROL, 0);
-    gguf_writer_add_strings(v.w, "tokenizer.ggml.tokens", v.tokens, v.n);
-    gguf_writer_add_array(v.w, "tokenizer.ggml.token_type", GGUF_I32, v.types, v.n);
     gguf_writer_add_strings(v.w, "tokenizer.ggml.merges", NULL, 0);
     gguf_writer_add_u32(v.w, "tokenizer.ggml.eos_token_id", 256 + 7);
     gguf_writer_add_string(v.w, "tokenizer.chat_template", source);
     gguf_writer_add_string(v.w, "tokenizer.chat_template.tool_use", "tools");
-    assert_int_equal(gguf_writer_to_memory(v.w, &bytes, &n, &e), ERR_OK);
-    gguf_writer_close(&v.w);
     struct temp_path path = temp_path(&folder, "vocab.gguf");
-    FILE *f = fopen(path.s, "wb");
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    fclose(f);
-    mem_free(bytes);
+    assert_int_equal(small_write(&v, path.s, &e), ERR_OK);
     moebius_error error;
     if (moebius_vocab_open(&vocab, path.s, &error) != MOEBIUS_OK)
         fail_msg("%s", error.text);
