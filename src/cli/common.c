@@ -2,6 +2,7 @@
 #include "cli/common.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -277,6 +278,12 @@ err_code cli_parse_vars(const struct option_list *list, struct cli_vars *out, st
         size_t n_name = equals ? (size_t)(equals - list->items[i]) : 0;
         if (n_name == 0 || n_name >= sizeof out->names[i])
             return err_set(e, ERR_USAGE, "--var %s: expected NAME=JSON", list->items[i]);
+        json_error_t error;
+        json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+        if (!value)
+            return err_set(e, ERR_USAGE, "--var %s: expected JSON behind the =, such as true, 5 or \"text\": %s",
+                           list->items[i], error.text);
+        json_decref(value);
         snprintf(out->names[i], sizeof out->names[i], "%.*s", (int)n_name, list->items[i]);
         out->vars[out->n++] = (moebius_template_var){out->names[i], equals + 1};
     }
