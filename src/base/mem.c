@@ -201,14 +201,20 @@ void mem_decommit(void *p, size_t n_bytes, enum mem_tag tag)
 
 /* What is smaller than a huge page shares some with its like: a processor knows where a few thousand pages are, and has
  * to look in memory for the others. Pieces stand one after the other in blocks of address space. What is given back
- * goes to the system at once; its addresses are not used again, and go with the block's last piece. */
+ * goes to the system at once and leaves a hole, which later pieces fill first: a hole is two mappings more, of which
+ * the system allows a process some 65,000 (vm.max_map_count). A block goes with its last piece. */
 static struct {
     pthread_mutex_t lock;
     struct block {
         struct block *next;
         char *base;
         size_t used, n_piece;
-    } * blocks; /* pieces come from the first */
+        struct hole {
+            struct hole *next;
+            char *base;
+            size_t length;
+        } * holes; /* the last one made first */
+    } * blocks;    /* pieces that fill no hole come from the first */
 } small = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct block *add_block(void)
@@ -223,20 +229,69 @@ static struct block *add_block(void)
     return small.blocks = b;
 }
 
+/* A piece from the first hole of a block that is long enough; NULL: there is none. */
+static char *fill_hole(struct block *b, size_t length)
+{
+    struct hole **at = &b->holes, *h;
+    while (*at && (*at)->length < length)
+        at = &(*at)->next;
+    h = *at;
+    if (!h)
+        return NULL;
+    char *p = h->base;
+    h->base += length;
+    h->length -= length;
+    if (h->length == 0) {
+        *at = h->next;
+        free(h);
+    }
+    madvise(p, length, MADV_HUGEPAGE);
+    return p;
+}
+
+/* Joins the hole to one beside it, if there is one. Without memory for a note its addresses are not used again. */
+static void add_hole(struct block *b, char *p, size_t length)
+{
+    for (struct hole *h = b->holes; h; h = h->next)
+        if (h->base == p + length || h->base + h->length == p) {
+            h->base = h->base < p ? h->base : p;
+            h->length += length;
+            return;
+        }
+    struct hole *h = malloc(sizeof *h);
+    if (!h)
+        return;
+    *h = (struct hole){b->holes, p, length};
+    b->holes = h;
+}
+
 static void *map_piece(size_t length)
 {
-    void *p = NULL;
+    char *p = NULL;
     pthread_mutex_lock(&small.lock);
     struct block *b = small.blocks;
-    if (!b || BLOCK - b->used < length)
-        b = add_block();
-    if (b) {
-        p = b->base + b->used;
-        b->used += length;
-        b->n_piece++;
+    while (b && !(p = fill_hole(b, length)))
+        b = b->next;
+    if (!p) {
+        b = small.blocks && BLOCK - small.blocks->used >= length ? small.blocks : add_block();
+        if (b) {
+            p = b->base + b->used;
+            b->used += length;
+        }
     }
+    if (b)
+        b->n_piece++;
     pthread_mutex_unlock(&small.lock);
     return p;
+}
+
+static void close_block(struct block *b)
+{
+    for (struct hole *h = b->holes, *next; h; h = next) {
+        next = h->next;
+        free(h);
+    }
+    free(b);
 }
 
 static void unmap_piece(char *p, size_t length, enum mem_tag tag)
@@ -248,10 +303,11 @@ static void unmap_piece(char *p, size_t length, enum mem_tag tag)
     b = *at;
     if (--b->n_piece) {
         mem_decommit(p, length, tag);
+        add_hole(b, p, length);
     } else {
         *at = b->next;
         mem_unreserve(b->base, BLOCK, length, tag);
-        free(b);
+        close_block(b);
     }
     pthread_mutex_unlock(&small.lock);
 }
