@@ -1,6 +1,7 @@
 #include "backend/route.h"
 
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -30,12 +31,18 @@ static void score(const struct kernels *kernels, enum route_score kind, float *x
         x[i] = x[i] / sum;
 }
 
+/* Minus infinity marks what is out of the choice: a score that is it counts as the lowest number instead. */
+static float in_choice(float score)
+{
+    return score == -INFINITY ? -FLT_MAX : score;
+}
+
 /* The best of s[from, to) that is not minus infinity, ties to the lower index; NaN never beats a number. */
 static int64_t best_of(const float *s, int64_t from, int64_t to)
 {
     int64_t best = -1;
     for (int64_t i = from; i < to; i++)
-        if (!(s[i] == -INFINITY) && (best < 0 || s[i] > s[best] || isnan(s[best])))
+        if (!(s[i] == -INFINITY) && (best < 0 || s[i] > s[best] || (isnan(s[best]) && !isnan(s[i]))))
             best = i;
     return best < 0 ? from : best;
 }
@@ -51,7 +58,7 @@ static void keep_groups(float *s, int64_t n, int64_t n_group, int64_t n_used)
         int64_t first = best_of(s, g * size, (g + 1) * size);
         float top = s[first];
         s[first] = -INFINITY;
-        value[g] = size > 1 ? top + s[best_of(s, g * size, (g + 1) * size)] : top;
+        value[g] = size > 1 ? in_choice(top + s[best_of(s, g * size, (g + 1) * size)]) : top;
         s[first] = top;
     }
     for (int64_t i = 0; i < n_used; i++) {
@@ -98,14 +105,14 @@ void route_choose(const struct kernels *kernels, const struct op *op, const floa
     float *s = logits;
     score(kernels, op->route.score, s, n);
     for (int64_t i = 0; i < n; i++)
-        choice[i] = bias ? s[i] + bias[i] : s[i];
+        choice[i] = in_choice(bias ? s[i] + bias[i] : s[i]);
     if (op->route.n_group > 1)
         keep_groups(choice, n, op->route.n_group, op->route.n_group_used);
     if (scores)
         copy_scores(kernels, op->route.score, s, choice, n, scores);
     for (int64_t r = 0; r < k; r++) {
         int64_t best = best_of(choice, 0, n);
-        assert(choice[best] != -INFINITY); /* the groups kept have at least k experts, and no score is minus infinity */
+        assert(choice[best] != -INFINITY); /* the groups kept have at least k experts */
         ids[r] = (int32_t)best;
         weights[r] = s[best];
         choice[best] = -INFINITY;

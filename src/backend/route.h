@@ -11,7 +11,8 @@ enum { ROUTE_MAX_GROUP = 256 };
 
 /* Turns the logits of n experts (overwritten) into the k best ids, best first, ties to the lower id, and their
  * weights. bias and expert_scale: [n] or NULL (ROUTE's vec[1] and vec[2]); choice: [n] of work space; scores: [n], as
- * ROUTE's out[2], or NULL. 1 <= k <= n. */
+ * ROUTE's out[2], or NULL. 1 <= k <= n. Scores may be anything: minus infinity is the lowest number, and NaN is below
+ * that. */
 void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, const float *expert_scale,
                   float *logits, float *choice, int64_t n, int64_t k, int32_t *ids, float *weights, float *scores);
 

@@ -85,6 +85,29 @@ static void choose_k(const struct op *op, const float *bias, const float *expert
     route_choose(best_kernels(), op, bias, expert_scale, copy, work, n, k, ids, weights, NULL);
 }
 
+/* Minus infinity is the lowest number, and a choice of as many experts as there are still finds each once. */
+static void router_survives_infinities(void **state)
+{
+    enum { N = 8 };
+    static const float logits[N] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const float biases[][N] = {
+        {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY},
+        {-INFINITY, NAN, INFINITY, -INFINITY, 0, NAN, INFINITY, -3e38f},
+        {-3e38f, -3e38f, -3e38f, -3e38f, -3e38f, -3e38f, -3e38f, -3e38f},
+    };
+    static const int32_t best[][N] = {{0, 1, 2, 3, 4, 5, 6, 7}, {2, 6, 4, 7, 0, 3, 1, 5}, {0, 1, 2, 3, 4, 5, 6, 7}};
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+        for (int n_group = 1; n_group <= N; n_group *= 2) {
+            struct op op = {.kind = OP_ROUTE,
+                            .route = {.score = ROUTE_SIGMOID, .scale = 1, .n_group = n_group, .n_group_used = n_group}};
+            float copy[N], work[N], weights[N];
+            int32_t ids[N];
+            memcpy(copy, logits, sizeof copy);
+            route_choose(best_kernels(), &op, biases[i], NULL, copy, work, N, N, ids, weights, NULL);
+            assert_memory_equal(ids, best[i], sizeof ids);
+        }
+}
+
 static void router_bias_changes_the_choice_and_not_the_weights(void **state)
 {
     int32_t ids[2];
@@ -1043,6 +1066,7 @@ int main(void)
         cmocka_unit_test(router_takes_the_best_and_ties_go_to_the_lower_id),
         cmocka_unit_test(router_weights_are_those_of_the_formula),
         cmocka_unit_test(router_survives_nan),
+        cmocka_unit_test(router_survives_infinities),
         cmocka_unit_test(router_bias_changes_the_choice_and_not_the_weights),
         cmocka_unit_test(router_scales_the_final_weights_by_expert),
         cmocka_unit_test(router_takes_experts_of_the_best_groups_only),
