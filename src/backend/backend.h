@@ -199,7 +199,7 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             from elements [in_off, in_off + n_in) of x's.
  *             weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
  * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
- * ROPE        in: x [n_head*head_dim][M], table.  out: the same x.  rope
+ * ROPE        in: x [n_head*head_dim][M], table [n_rot][M].  out: the same x.  rope
  * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_row][n_head], F32, F16 or Q8_0;
  *             position p goes to row p % n_row
  * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V, may be K; attention;

@@ -427,5 +427,7 @@ bool cpu_supports(struct backend *b, const struct op *op)
     for (int i = 0; i < OP_MAX_OUT; i++)
         if (op->weight[i] && !k->matmul[op->weight[i]->type->type])
             return false;
-    return op->kind < OP_N_KIND && (op->kind != OP_ROPE || op->rope.n_rot % 2 == 0);
+    if (op->kind == OP_ROPE)
+        return op->rope.n_rot % 2 == 0 && op->in[1].ne[0] == op->rope.n_rot;
+    return op->kind < OP_N_KIND;
 }

@@ -33,7 +33,7 @@ static err_code load_scale(struct loader *l, struct attention *a, struct err *e)
 {
     const struct rope_angles *r = &l->m->ropes[a->rope_table].angles;
     float log_mul = 0, mscale = r->magnitude;
-    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &log_mul, e));
+    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &load_factor_range, &log_mul, e));
     if (r->yarn)
         mscale *= 1 + log_mul * logf(1 / r->freq_scale);
     a->scale = mscale * mscale / sqrtf((float)(a->n_nope + a->n_rot));

@@ -39,14 +39,24 @@ static err_code load_kinds(struct loader *l, struct gemma *g, struct err *e)
 }
 
 /* The layer whose cache serves layer i: the last of its kind before the shared ones. */
-static err_code cache_layer(struct loader *l, const struct gemma *g, int64_t i, int64_t *out, struct err *e)
+static err_code borrow_cache(struct loader *l, const struct gemma *g, int64_t i, struct attention *a, struct err *e)
 {
-    const struct layer *layers = l->m->layers;
-    for (*out = g->n_own_kv - 1; *out >= 0; --*out)
-        if (!layers[*out].attn.window == !layers[i].attn.window)
-            return ERR_OK;
-    return err_set(e, ERR_FORMAT, "%s: layer %lld has no keys of its own, and no layer before %lld lends it any",
-                   gguf_file_path(l->g, 0), (long long)i, (long long)g->n_own_kv);
+    const char *path = gguf_file_path(l->g, 0);
+    const struct attention *lender = NULL;
+    for (int64_t j = g->n_own_kv - 1; j >= 0 && !lender; j--)
+        if (!l->m->layers[j].attn.window == !a->window)
+            lender = &l->m->layers[j].attn;
+    if (!lender)
+        return err_set(e, ERR_FORMAT, "%s: layer %lld has no keys of its own, and no layer before %lld lends it any",
+                       path, (long long)i, (long long)g->n_own_kv);
+    if (lender->n_head_kv != a->n_head_kv)
+        return err_set(e, ERR_FORMAT,
+                       "%s: layer %lld has %lld KV heads and uses the cache of layer %lld, which has %lld: expected as "
+                       "many",
+                       path, (long long)i, (long long)a->n_head_kv, (long long)lender->kv_layer,
+                       (long long)lender->n_head_kv);
+    a->kv_layer = lender->kv_layer;
+    return ERR_OK;
 }
 
 static err_code load_keys(struct loader *l, int64_t i, struct attention *a, struct err *e)
@@ -82,7 +92,7 @@ static err_code load_heads(struct loader *l, struct gemma *g, int64_t i, struct 
     TRY(load_weight(l, i, "attn_q.weight", m->n_embd, a->n_head * a->head_dim, &a->q, e));
     TRY(load_vector(l, i, "attn_q_norm.weight", a->head_dim, true, &a->q_norm, e));
     TRY(load_weight(l, i, "attn_output.weight", a->n_head * a->head_dim, m->n_embd, &a->o, e));
-    return i < g->n_own_kv ? load_keys(l, i, a, e) : cache_layer(l, g, i, &a->kv_layer, e);
+    return i < g->n_own_kv ? load_keys(l, i, a, e) : borrow_cache(l, g, i, a, e);
 }
 
 /* The router's norm weights, with the 1 / sqrt(n_embd) that its input is scaled by. */
@@ -146,7 +156,7 @@ err_code arch_gemma4_load(struct loader *l, struct err *e)
     struct gemma g;
     TRY(load_trunk(l, e));
     m->embed_scale = sqrtf((float)m->n_embd);
-    TRY(load_f32_opt(l, "final_logit_softcapping", &m->logit_softcap, e));
+    TRY(load_f32_opt(l, "final_logit_softcapping", &load_factor_range, &m->logit_softcap, e));
     TRY(load_kinds(l, &g, e));
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct layer *y = &m->layers[i];

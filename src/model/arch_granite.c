@@ -6,7 +6,7 @@
 static err_code load_factor(struct loader *l, const char *key, float *factor, struct err *e)
 {
     float v = 0;
-    TRY(load_f32_opt(l, key, &v, e));
+    TRY(load_f32_opt(l, key, &load_factor_range, &v, e));
     if (v != 0)
         *factor = v;
     return ERR_OK;

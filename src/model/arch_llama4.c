@@ -30,13 +30,12 @@ err_code arch_llama4_load(struct loader *l, struct err *e)
     if (chunk < 1)
         return err_set(e, ERR_UNSUPPORTED, "%s: llama4.attention.sliding_window is 0, expected the size of a chunk",
                        gguf_file_path(l->g, 0));
-    if (m->layers[0].attn.n_rot != m->layers[0].attn.head_dim)
-        return err_set(e, ERR_UNSUPPORTED, "%s: llama4.rope.dimension_count is %lld, expected the head's %lld",
-                       gguf_file_path(l->g, 0), (long long)m->layers[0].attn.n_rot,
-                       (long long)m->layers[0].attn.head_dim);
     int temperature = add_temperature(m, m->layers[0].attn.n_rot);
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct attention *a = &m->layers[i].attn;
+        if (a->n_rot != a->head_dim)
+            return err_set(e, ERR_UNSUPPORTED, "%s: llama4.rope.dimension_count is %lld, expected the head's %lld",
+                           gguf_file_path(l->g, 0), (long long)a->n_rot, (long long)a->head_dim);
         TRY(load_is_windowed(l, i, FULL_PERIOD, &a->chunked, e));
         m->layers[i].moe.weighs_input = true;
         if (!a->chunked) {

@@ -13,7 +13,7 @@ err_code arch_mimo2_load(struct loader *l, struct err *e)
     float factor = 0;
     int windowed_rope;
     TRY(load_transformer(l, &rules, e));
-    TRY(load_f32_opt(l, "attention.value_scale", &factor, e));
+    TRY(load_f32_opt(l, "attention.value_scale", &load_factor_range, &factor, e));
     if (!load_has_key(l, pattern))
         return err_set(e, ERR_FORMAT, "%s: key mimo2.%s is missing", gguf_file_path(l->g, 0), pattern);
     TRY(load_rope(l, "rope.freq_base_swa", m->layers[0].attn.n_rot, NULL, &windowed_rope, e));

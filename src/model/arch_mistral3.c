@@ -8,7 +8,7 @@
 static err_code load_magnitude(struct loader *l, struct rope_angles *r, struct err *e)
 {
     float log_mul = 0, log_factor = -logf(r->freq_scale);
-    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &log_mul, e));
+    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &load_factor_range, &log_mul, e));
     if (r->yarn && log_mul != 0 && log_factor > 0)
         r->magnitude *= (1 + 0.1f * log_factor) / (1 + 0.1f * log_mul * log_factor);
     return ERR_OK;
@@ -25,7 +25,7 @@ err_code arch_mistral3_load(struct loader *l, struct err *e)
     int64_t span;
     TRY(load_transformer(l, &rules, e));
     TRY(load_magnitude(l, &m->ropes[0].angles, e));
-    TRY(load_f32_opt(l, "attention.temperature_scale", &temperature, e));
+    TRY(load_f32_opt(l, "attention.temperature_scale", &load_factor_range, &temperature, e));
     if (temperature == 0)
         return ERR_OK;
     span = m->n_ctx_train;

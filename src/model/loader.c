@@ -26,6 +26,12 @@ bool load_has_key(const struct loader *l, const char *suffix)
     return gguf_find(l->g, key) != NULL;
 }
 
+static err_code too_large(const struct loader *l, const char *key, uint64_t v, struct err *e)
+{
+    return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %llu, expected at most %d", gguf_file_path(l->g, 0), key,
+                   (unsigned long long)v, LOAD_MAX_U32);
+}
+
 err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err *e)
 {
     char key[KEY_BYTES];
@@ -33,7 +39,7 @@ err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err
     arch_key(l, suffix, key);
     TRY(gguf_need_u32(l->g, key, &v, e));
     *out = v;
-    return ERR_OK;
+    return *out <= LOAD_MAX_U32 ? ERR_OK : too_large(l, key, v, e);
 }
 
 err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct err *e)
@@ -43,18 +49,29 @@ err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct
     return gguf_find(l->g, key) ? load_u32(l, suffix, out, e) : ERR_OK;
 }
 
-err_code load_f32(struct loader *l, const char *suffix, float *out, struct err *e)
+const struct f32_range load_factor_range = {1e-6f, 1e6f, true}, load_base_range = {1, 1e12f, false};
+
+err_code load_f32_opt(struct loader *l, const char *suffix, const struct f32_range *range, float *out, struct err *e)
 {
     char key[KEY_BYTES];
+    float v = *out;
     arch_key(l, suffix, key);
-    return gguf_need_f32(l->g, key, out, e);
+    if (!gguf_find(l->g, key))
+        return ERR_OK;
+    TRY(gguf_opt_f32(l->g, key, &v, e));
+    if (!(v >= range->least && v <= range->most) && !(v == 0 && range->zero_is_none))
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %g, expected %s%g to %g", gguf_file_path(l->g, 0), key,
+                       (double)v, range->zero_is_none ? "0 or " : "", (double)range->least, (double)range->most);
+    *out = v;
+    return ERR_OK;
 }
 
-err_code load_f32_opt(struct loader *l, const char *suffix, float *out, struct err *e)
+err_code load_f32(struct loader *l, const char *suffix, const struct f32_range *range, float *out, struct err *e)
 {
     char key[KEY_BYTES];
     arch_key(l, suffix, key);
-    return gguf_opt_f32(l->g, key, out, e);
+    TRY(gguf_need_f32(l->g, key, out, e));
+    return load_f32_opt(l, suffix, range, out, e);
 }
 
 err_code load_bool_opt(struct loader *l, const char *suffix, bool *out, struct err *e)
@@ -77,7 +94,7 @@ err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer,
     if (code == ERR_OK)
         *out = all[layer];
     mem_free(all);
-    return code;
+    return code != ERR_OK || *out <= LOAD_MAX_U32 ? code : too_large(l, key, (uint64_t)*out, e);
 }
 
 err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer, bool *out, struct err *e)
@@ -337,16 +354,13 @@ err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n
 
 /* ---- trunk --------------------------------------------------------------------------------------------------- */
 
-/* The factor of a rope scaling, which must be there and positive. */
+/* The factor of a rope scaling; 1 where there is none. */
 static err_code scaling_factor(struct loader *l, float *factor, struct err *e)
 {
     *factor = 1;
-    TRY(load_f32_opt(l, "rope.scaling.factor", factor, e));
-    if (*factor == 0) /* some files say 0 for none */
+    TRY(load_f32_opt(l, "rope.scaling.factor", &load_factor_range, factor, e));
+    if (*factor == 0)
         *factor = 1;
-    if (!(*factor > 0))
-        return err_set(e, ERR_FORMAT, "%s: %s.rope.scaling.factor is %g, expected more than 0", gguf_file_path(l->g, 0),
-                       l->m->arch, (double)*factor);
     return ERR_OK;
 }
 
@@ -358,14 +372,15 @@ static double yarn_pair(int64_t n_rot, double n_ctx, double n_turn, double base)
 
 static err_code load_yarn(struct loader *l, int64_t n_rot, struct rope_angles *a, struct err *e)
 {
+    static const struct f32_range positive = {1e-6f, 1e6f, false};
     float factor, beta_fast = 32, beta_slow = 1, attn_factor = 1, log_mul = 0;
     int64_t n_ctx = l->m->n_ctx_train;
     TRY(scaling_factor(l, &factor, e));
     TRY(load_u32_opt(l, "rope.scaling.original_context_length", &n_ctx, e));
-    TRY(load_f32_opt(l, "rope.scaling.yarn_beta_fast", &beta_fast, e));
-    TRY(load_f32_opt(l, "rope.scaling.yarn_beta_slow", &beta_slow, e));
-    TRY(load_f32_opt(l, "rope.scaling.attn_factor", &attn_factor, e));
-    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &log_mul, e));
+    TRY(load_f32_opt(l, "rope.scaling.yarn_beta_fast", &positive, &beta_fast, e));
+    TRY(load_f32_opt(l, "rope.scaling.yarn_beta_slow", &positive, &beta_slow, e));
+    TRY(load_f32_opt(l, "rope.scaling.attn_factor", &positive, &attn_factor, e));
+    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &load_factor_range, &log_mul, e));
     a->yarn = true;
     a->freq_scale = 1 / factor;
     a->yarn_low = fmaxf(0, (float)floor(yarn_pair(n_rot, (double)n_ctx, beta_fast, a->freq_base)));
@@ -388,11 +403,8 @@ err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const 
 {
     struct model *m = l->m;
     struct rope_table r = {.n_rot = n_rot, .angles = {.freq_base = 10000, .freq_scale = 1, .magnitude = 1}};
-    TRY(load_f32_opt(l, "rope.freq_base", &r.angles.freq_base, e));
-    TRY(load_f32_opt(l, base_key, &r.angles.freq_base, e));
-    if (!(r.angles.freq_base > 0))
-        return err_set(e, ERR_FORMAT, "%s: %s.%s is %g, expected more than 0", gguf_file_path(l->g, 0), m->arch,
-                       base_key, (double)r.angles.freq_base);
+    TRY(load_f32_opt(l, "rope.freq_base", &load_base_range, &r.angles.freq_base, e));
+    TRY(load_f32_opt(l, base_key, &load_base_range, &r.angles.freq_base, e));
     char key[KEY_BYTES];
     struct gguf_string type = {"linear", 6}; /* which is nothing without a factor */
     arch_key(l, "rope.scaling.type", key);
@@ -417,19 +429,19 @@ err_code load_trunk(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
     const char *path = gguf_file_path(l->g, 0);
+    static const struct f32_range epsilon = {1e-20f, 1, false};
     int64_t n_nextn = 0;
     TRY(load_u32(l, "block_count", &l->n_block, e));
     TRY(load_u32_opt(l, "nextn_predict_layers", &n_nextn, e));
     m->n_layer = l->n_block - n_nextn;
     TRY(load_u32(l, "embedding_length", &m->n_embd, e));
     TRY(load_u32(l, "context_length", &m->n_ctx_train, e));
-    TRY(load_f32(l, "attention.layer_norm_rms_epsilon", &m->norm_eps, e));
-    if (m->n_layer < 1 || m->n_embd < 1)
-        return err_set(e, ERR_FORMAT, "%s: %lld layers of width %lld, expected at least 1 of each", path,
-                       (long long)m->n_layer, (long long)m->n_embd);
-    if (l->n_block > LIMIT_LAYERS)
-        return err_set(e, ERR_LIMIT, "%s: key \"%s.block_count\" is %lld, expected at most %d", path, m->arch,
-                       (long long)l->n_block, LIMIT_LAYERS);
+    TRY(load_f32(l, "attention.layer_norm_rms_epsilon", &epsilon, &m->norm_eps, e));
+    if (m->n_layer < 1 || l->n_block > LIMIT_LAYERS)
+        return err_set(e, ERR_FORMAT, "%s: %lld layers, %lld of them for predicting further tokens: expected 1 to %d",
+                       path, (long long)l->n_block, (long long)n_nextn, LIMIT_LAYERS);
+    if (m->n_embd < 1)
+        return err_set(e, ERR_FORMAT, "%s: %s.embedding_length is 0, expected at least 1", path, m->arch);
     const struct gguf_tensor *embd = load_find(l, -1, "token_embd.weight");
     if (!embd)
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight is missing: a vocabulary without a model?", path);
@@ -472,6 +484,24 @@ static err_code attention_dims(struct loader *l, int64_t layer, struct attention
                        "%s: heads of %lld and %lld with %lld rotated (rope.dimension_count): expected an even number "
                        "up to the head's",
                        path, (long long)a->head_dim, (long long)a->head_dim_v, (long long)a->n_rot);
+    if (a->is_gated && a->head_dim != a->head_dim_v)
+        return err_set(e, ERR_FORMAT, "%s: %s: keys of %lld and values of %lld: expected equal ones, as q holds a gate",
+                       path, m->arch, (long long)a->head_dim, (long long)a->head_dim_v);
+    return ERR_OK;
+}
+
+/* The table of angles that all layers rotate by, made with the first of them. */
+static err_code load_shared_rope(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+{
+    struct model *m = l->m;
+    if (m->n_rope == 0)
+        return load_rope(l, "rope.freq_base", a->n_rot, "rope_freqs.weight", &a->rope_table, e);
+    if (a->n_rot != m->ropes[0].n_rot)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: %s: heads of %lld elements in layer %lld are rotated, and of %lld in layers before: expected "
+            "the same in all",
+            gguf_file_path(l->g, 0), m->arch, (long long)a->n_rot, (long long)layer, (long long)m->ropes[0].n_rot);
     return ERR_OK;
 }
 
@@ -538,8 +568,7 @@ err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, en
     TRY(attention_dims(l, layer, a, e));
     a->rope = rope;
     a->kv_layer = layer;
-    if (m->n_rope == 0)
-        TRY(load_rope(l, "rope.freq_base", a->n_rot, "rope_freqs.weight", &a->rope_table, e));
+    TRY(load_shared_rope(l, layer, a, e));
     a->scale = 1 / sqrtf((float)a->head_dim);
     int64_t n_q = a->n_head * a->head_dim, n_k = a->n_head_kv * a->head_dim, n_v = a->n_head_kv * a->head_dim_v;
     TRY(load_qkv(l, layer, n_k, n_v, a, e));
@@ -646,7 +675,7 @@ static err_code load_router(struct loader *l, int64_t layer, struct moe_layer *y
     struct model *m = l->m;
     TRY(load_gating(l, &y->score, e));
     TRY(load_bool_opt(l, "expert_weights_norm", &y->norm_weights, e));
-    TRY(load_f32_opt(l, "expert_weights_scale", &y->scale, e));
+    TRY(load_f32_opt(l, "expert_weights_scale", &load_factor_range, &y->scale, e));
     if (y->scale == 0) /* some files say 0 for none */
         y->scale = 1;
     TRY(load_u32_opt(l, "expert_group_count", &y->n_group, e));

@@ -27,10 +27,23 @@ typedef err_code arch_load_fn(struct loader *l, struct err *e);
 /* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" ----------------------------------------------------------------- */
 
 bool load_has_key(const struct loader *l, const char *suffix);
+/* Counts and lengths are at most this, so that a product of two of them, four times over, fits in 64 bits. */
+enum { LOAD_MAX_U32 = 1 << 30 };
 MUST_USE err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err *e);     /* must be there */
 MUST_USE err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct err *e); /* else *out stays */
-MUST_USE err_code load_f32(struct loader *l, const char *suffix, float *out, struct err *e);
-MUST_USE err_code load_f32_opt(struct loader *l, const char *suffix, float *out, struct err *e);
+
+/* What a float may be: from `least` to `most`, or 0 where that stands for "none". NaN and infinity are never in range.
+ */
+struct f32_range {
+    float least, most;
+    bool zero_is_none;
+};
+extern const struct f32_range load_factor_range; /* of what something is multiplied or divided by; 0 is none */
+extern const struct f32_range load_base_range;   /* of rope's frequency bases */
+MUST_USE err_code load_f32(struct loader *l, const char *suffix, const struct f32_range *range, float *out,
+                           struct err *e);
+MUST_USE err_code load_f32_opt(struct loader *l, const char *suffix, const struct f32_range *range, float *out,
+                               struct err *e);
 MUST_USE err_code load_bool_opt(struct loader *l, const char *suffix, bool *out, struct err *e);
 /* A number that is one for all layers or an array of one for each; *out stays when the key is absent. */
 MUST_USE err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer, int64_t *out, struct err *e);

@@ -1,0 +1,166 @@
+/* What the loader refuses of a model's metadata: golden models with something changed, on the null device. */
+#include "model_edit.h"
+
+#include <math.h>
+
+static struct model_edit golden(const char *name)
+{
+    char path[1024];
+    struct model_edit m;
+    snprintf(path, sizeof path, "%s/%s.gguf", GOLDEN, name);
+    model_edit_open(&m, path);
+    return m;
+}
+
+/* The model is refused with a sentence that names the file and holds a and b. Closes it. */
+static void refused(struct model_edit *m, const char *a, const char *b)
+{
+    struct err e = {0};
+    assert_int_not_equal(model_edit_load(m, &e), ERR_OK);
+    if (!strstr(e.text, "edited.gguf") || !strstr(e.text, a) || !strstr(e.text, b))
+        fail_msg("\"%s\" should name the file, %s and %s", e.text, a, b);
+    model_edit_close(m);
+}
+
+static void accepted(struct model_edit *m)
+{
+    struct err e = {0};
+    if (model_edit_load(m, &e) != ERR_OK)
+        fail_msg("%s", e.text);
+    model_edit_close(m);
+}
+
+static void unchanged_copies_are_accepted(void **state)
+{
+    static const char *const names[] = {"llama_moe", "gemma4_shared", "qwen35moe", "deepseek2", "exaone_moe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model_edit m = golden(names[i]);
+        accepted(&m);
+    }
+}
+
+/* Every float of the metadata, and a model that has it or whose family reads it. */
+static void floats_out_of_range_are_refused(void **state)
+{
+    static const struct {
+        const char *model, *key;
+        bool zero_is_none;
+    } floats[] = {
+        {"llama_moe", "llama.attention.layer_norm_rms_epsilon", false},
+        {"llama_moe", "llama.rope.freq_base", false},
+        {"llama_moe", "llama.rope.scaling.factor", true},
+        {"llama_moe", "llama.expert_weights_scale", true},
+        {"gpt_oss", "gpt-oss.rope.scaling.factor", true},
+        {"gpt_oss", "gpt-oss.rope.scaling.attn_factor", false},
+        {"gpt_oss", "gpt-oss.rope.scaling.yarn_beta_fast", false},
+        {"gpt_oss", "gpt-oss.rope.scaling.yarn_beta_slow", false},
+        {"deepseek2", "deepseek2.rope.scaling.yarn_log_multiplier", true},
+        {"mistral3", "mistral3.rope.scaling.yarn_log_multiplier", true},
+        {"mistral3", "mistral3.attention.temperature_scale", true},
+        {"granitemoe", "granitemoe.embedding_scale", true},
+        {"granitemoe", "granitemoe.residual_scale", true},
+        {"granitemoe", "granitemoe.logit_scale", true},
+        {"granitemoe", "granitemoe.attention.scale", true},
+        {"gemma4", "gemma4.final_logit_softcapping", true},
+        {"gemma4", "gemma4.rope.freq_base_swa", false},
+        {"mimo2", "mimo2.attention.value_scale", true},
+        {"mimo2", "mimo2.rope.freq_base_swa", false},
+    };
+    static const double wrong[] = {NAN, INFINITY, -INFINITY, -1, 1e-40, 3e38, 0};
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        for (size_t j = 0; j < sizeof wrong / sizeof *wrong; j++) {
+            struct model_edit m = golden(floats[i].model);
+            model_edit_set_f32(&m, floats[i].key, wrong[j]);
+            if (wrong[j] == 0 && floats[i].zero_is_none)
+                accepted(&m);
+            else
+                refused(&m, floats[i].key, "expected");
+        }
+}
+
+static void counts_whose_products_overflow_are_refused(void **state)
+{
+    struct model_edit m = golden("llama"); /* the heads' rows wrap around to a few */
+    model_edit_set_u32(&m, "llama.attention.head_count", 1431811270);
+    model_edit_set_u32(&m, "llama.attention.head_count_kv", 1431811270);
+    model_edit_set_u32(&m, "llama.attention.key_length", 4294943964u);
+    refused(&m, "llama.attention.head_count", "1431811270");
+    const uint32_t heads[] = {4, 4, 4, UINT32_MAX};
+    m = golden("llama");
+    model_edit_set_array(&m, "llama.attention.head_count", heads, 4);
+    refused(&m, "llama.attention.head_count", "4294967295");
+    m = golden("qwen35moe");
+    model_edit_set_u32(&m, "qwen35moe.ssm.state_size", UINT32_MAX);
+    refused(&m, "qwen35moe.ssm.state_size", "4294967295");
+}
+
+static void more_layers_than_can_be_told_apart_are_refused(void **state)
+{
+    struct model_edit m = golden("llama");
+    model_edit_set_u32(&m, "llama.block_count", 16000);
+    refused(&m, "16000 layers", "expected 1 to 4096");
+    m = golden("llama");
+    model_edit_set_u32(&m, "llama.nextn_predict_layers", 4);
+    refused(&m, "4 layers, 4 of them", "expected 1");
+    m = golden("llama");
+    model_edit_set_u32(&m, "llama.embedding_length", 0);
+    refused(&m, "llama.embedding_length", "at least 1");
+}
+
+/* Without a key for the heads' length it follows from their number, which may differ from layer to layer. */
+static void layers_that_rotate_differently_are_refused(void **state)
+{
+    static float zeros[64 * 64];
+    const uint32_t heads[] = {4, 2, 4, 4};
+    struct model_edit m = golden("llama");
+    model_edit_drop(&m, "llama.attention.key_length");
+    model_edit_drop(&m, "llama.attention.value_length");
+    model_edit_drop(&m, "llama.rope.dimension_count");
+    model_edit_set_array(&m, "llama.attention.head_count", heads, 4);
+    model_edit_put(&m, "blk.1.attn_k.weight", 64, 64, 1, zeros);
+    model_edit_put(&m, "blk.1.attn_v.weight", 64, 64, 1, zeros);
+    refused(&m, "32 elements in layer 1", "16 in layers before");
+}
+
+static void llama4_rotates_whole_heads_in_every_layer(void **state)
+{
+    static float zeros[32 * 32];
+    const uint32_t heads[] = {4, 2, 4, 4, 4};
+    struct model_edit m = golden("llama4");
+    model_edit_drop(&m, "llama4.attention.key_length");
+    model_edit_drop(&m, "llama4.attention.value_length");
+    model_edit_set_array(&m, "llama4.attention.head_count", heads, 5);
+    model_edit_put(&m, "blk.1.attn_k.weight", 32, 32, 1, zeros);
+    model_edit_put(&m, "blk.1.attn_v.weight", 32, 32, 1, zeros);
+    refused(&m, "llama4.rope.dimension_count is 8", "16");
+}
+
+static void borrowers_have_as_many_kv_heads_as_lenders(void **state)
+{
+    const uint32_t kv_heads[] = {1, 1, 1, 3, 1, 1};
+    struct model_edit m = golden("gemma4_shared");
+    model_edit_set_array(&m, "gemma4.attention.head_count_kv", kv_heads, 6);
+    refused(&m, "layer 3 has 3 KV heads", "layer 1, which has 1");
+}
+
+static void gates_are_as_long_as_values(void **state)
+{
+    struct model_edit m = golden("qwen35moe");
+    model_edit_set_u32(&m, "qwen35moe.attention.value_length", 16);
+    refused(&m, "keys of 32 and values of 16", "gate");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unchanged_copies_are_accepted),
+        cmocka_unit_test(floats_out_of_range_are_refused),
+        cmocka_unit_test(counts_whose_products_overflow_are_refused),
+        cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),
+        cmocka_unit_test(layers_that_rotate_differently_are_refused),
+        cmocka_unit_test(llama4_rotates_whole_heads_in_every_layer),
+        cmocka_unit_test(borrowers_have_as_many_kv_heads_as_lenders),
+        cmocka_unit_test(gates_are_as_long_as_values),
+    };
+    return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
+}
