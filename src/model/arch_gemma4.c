@@ -156,6 +156,7 @@ err_code arch_gemma4_load(struct loader *l, struct err *e)
     struct gemma g;
     TRY(load_trunk(l, e));
     m->embed_scale = sqrtf((float)m->n_embd);
+    m->logit_softcap = 30;
     TRY(load_f32_opt(l, "final_logit_softcapping", &load_factor_range, &m->logit_softcap, e));
     TRY(load_kinds(l, &g, e));
     for (int64_t i = 0; i < m->n_layer; i++) {

@@ -403,7 +403,6 @@ err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const 
 {
     struct model *m = l->m;
     struct rope_table r = {.n_rot = n_rot, .angles = {.freq_base = 10000, .freq_scale = 1, .magnitude = 1}};
-    TRY(load_f32_opt(l, "rope.freq_base", &load_base_range, &r.angles.freq_base, e));
     TRY(load_f32_opt(l, base_key, &load_base_range, &r.angles.freq_base, e));
     char key[KEY_BYTES];
     struct gguf_string type = {"linear", 6}; /* which is nothing without a factor */
@@ -741,6 +740,26 @@ err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *w
     return windowed ? load_u32(l, "attention.sliding_window", window, e) : ERR_OK;
 }
 
+/* What windowed layers rotate by, where the file gives them a base of their own. */
+static err_code load_window_rope(struct loader *l, struct attention *a, struct err *e)
+{
+    struct model *m = l->m;
+    int64_t n_rot = a->n_rot;
+    TRY(load_u32_opt(l, "rope.dimension_count_swa", &n_rot, e));
+    if (n_rot != a->n_rot)
+        return err_set(e, ERR_UNSUPPORTED, "%s: %s.rope.dimension_count_swa is %lld, expected the %lld of all layers",
+                       gguf_file_path(l->g, 0), m->arch, (long long)n_rot, (long long)a->n_rot);
+    if (!load_has_key(l, "rope.freq_base_swa"))
+        return ERR_OK;
+    if (m->n_rope == 1) {
+        int index;
+        TRY(load_rope(l, "rope.freq_base_swa", n_rot, NULL, &index, e));
+        m->ropes[index].divisors = m->ropes[0].divisors;
+    }
+    a->rope_table = a->q_rope_table = 1;
+    return ERR_OK;
+}
+
 err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e)
 {
     struct model *m = l->m;
@@ -751,6 +770,8 @@ err_code load_transformer(struct loader *l, const struct transformer_rules *r, s
         TRY(load_attention(l, i, r->rope, r->qk_norm, &y->attn, e));
         if (r->window_period)
             TRY(load_window(l, i, r->window_period, &y->attn.window, e));
+        if (y->attn.window)
+            TRY(load_window_rope(l, &y->attn, e));
         if (r->rope_in_window && y->attn.window == 0)
             y->attn.rope_table = y->attn.q_rope_table = -1;
         TRY(load_vector(l, i, r->ffn_norm ? r->ffn_norm : "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));

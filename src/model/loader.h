@@ -108,8 +108,8 @@ MUST_USE err_code load_trunk(struct loader *l, struct err *e);
 MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
                                  struct attention *a, struct err *e);
 
-/* Adds a table of angles to the model: those of n_rot dimensions with the base of `base_key` or else rope.freq_base,
- * the file's scaling, and the divisors of a tensor that may be absent (NULL: none). */
+/* Adds a table of angles to the model: those of n_rot dimensions with the base of `base_key` or else 10000, the
+ * file's scaling, and the divisors of a tensor that may be absent (NULL: none). */
 MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
                             struct err *e);
 

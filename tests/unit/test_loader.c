@@ -54,6 +54,7 @@ static void floats_out_of_range_are_refused(void **state)
         {"gpt_oss", "gpt-oss.rope.scaling.attn_factor", false},
         {"gpt_oss", "gpt-oss.rope.scaling.yarn_beta_fast", false},
         {"gpt_oss", "gpt-oss.rope.scaling.yarn_beta_slow", false},
+        {"gpt_oss", "gpt-oss.rope.freq_base_swa", false},
         {"deepseek2", "deepseek2.rope.scaling.yarn_log_multiplier", true},
         {"mistral3", "mistral3.rope.scaling.yarn_log_multiplier", true},
         {"mistral3", "mistral3.attention.temperature_scale", true},
@@ -120,6 +121,12 @@ static void layers_that_rotate_differently_are_refused(void **state)
     model_edit_put(&m, "blk.1.attn_k.weight", 64, 64, 1, zeros);
     model_edit_put(&m, "blk.1.attn_v.weight", 64, 64, 1, zeros);
     refused(&m, "32 elements in layer 1", "16 in layers before");
+    m = golden("exaone_moe");
+    model_edit_set_u32(&m, "exaone-moe.rope.dimension_count_swa", 4);
+    refused(&m, "exaone-moe.rope.dimension_count_swa", "4");
+    m = golden("exaone_moe");
+    model_edit_set_u32(&m, "exaone-moe.rope.dimension_count_swa", 8);
+    accepted(&m);
 }
 
 static void llama4_rotates_whole_heads_in_every_layer(void **state)
