@@ -8,8 +8,10 @@ SEED    ?= 9
 
 SANITIZE = -Dbuildtype=debugoptimized:-Db_sanitize=address,undefined:-Db_lundef=false
 
+SOAK = MOEBIUS_CPU=scalar UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-arm lint format fuzz bench install uninstall check-vocabs check-templates clean help
+.PHONY: build demo check soak check-arm lint format fuzz bench install uninstall check-vocabs check-templates clean help
 
 build: build/build.ninja ## build the program (build/moebius) and the library
 	@ninja -C build product
@@ -26,9 +28,16 @@ ifeq ($(MODEL),$(BUNDLED))
 endif
 	@build/moebius generate -m $(MODEL) -p "Once upon a time" --echo -n 200 --temp 0.7 --top-k 40 --seed $(SEED)
 
-check: ## run all tests, in a release build and with sanitizers
+check: ## run all tests, in a release build, with sanitizers, and some between guard pages
 	@tools/bootstrap.sh check
-	@tools/run_tests.py build build-asan:$(SANITIZE)
+	@tools/run_tests.py build build-asan:$(SANITIZE) build-guard:$(SANITIZE):-Dguard_pages=true
+
+soak: ## 10,000 mutated models, 1,000 random shapes, all golden models, between guard pages (an hour)
+	@tools/bootstrap.sh check
+	@test -e build-guard/build.ninja || meson setup build-guard -Dtests=enabled $(subst :, ,$(SANITIZE)) -Dguard_pages=true
+	@ninja -C build-guard
+	@$(SOAK) MOEBIUS_MUTATIONS=10000 MOEBIUS_SHAPES=1000 build-guard/tests/guard/test_mutated_models
+	@$(SOAK) build-guard/tests/guard/test_golden tests/golden
 
 check-arm: ## run the tests about numbers on an emulated 64-bit Arm (minutes)
 	@tools/bootstrap.sh arm
@@ -70,7 +79,7 @@ check-templates: build ## compare chat templates with jinja2 (downloads real one
 	@sh tests/e2e/check_templates.sh build/moebius $(TEMPLATES)
 
 clean: ## remove all build folders
-	@rm -rf build build-arm build-asan build-fuzz build-lint-gcc build-lint-clang
+	@rm -rf build build-arm build-asan build-fuzz build-guard build-lint-gcc build-lint-clang
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' Makefile | awk '{ printf "%-20s", $$1 " " $$2; $$1 = $$2 = ""; print }'

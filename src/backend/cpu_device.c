@@ -384,7 +384,8 @@ static err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, in
 
 void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes)
 {
-    if (c->scratch[id].n_bytes >= n_bytes)
+    size_t has = c->scratch[id].n_bytes;
+    if (MEM_GUARDED ? has == n_bytes : has >= n_bytes)
         return c->scratch[id].p;
     mem_unmap(c->scratch[id].p, c->scratch[id].n_bytes, MEM_SCRATCH);
     c->scratch[id].n_bytes = 0;

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "base/mem.h"
+#include "base/mem_guard.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -166,6 +167,8 @@ void *mem_reserve(size_t n_bytes)
 {
     if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
         return NULL;
+    if (MEM_GUARDED)
+        return mem_guard_map(mem_length(n_bytes));
     size_t length = mem_length(n_bytes);
     void *p = has_hugetlb && length >= MEM_HUGE_PAGE ? map_hugetlb(length) : NULL;
     if (wants_hugetlb && length >= MEM_HUGE_PAGE && !p)
@@ -177,7 +180,10 @@ void mem_unreserve(void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag
 {
     if (!p)
         return;
-    munmap(p, mem_length(n_bytes));
+    if (MEM_GUARDED)
+        mem_guard_unmap(p, mem_length(n_bytes));
+    else
+        munmap(p, mem_length(n_bytes));
     uncount(n_committed, tag);
 }
 
@@ -322,7 +328,7 @@ void *mem_try_map(size_t n_bytes, enum mem_tag tag)
     size_t length = n_bytes && n_bytes <= SIZE_MAX / 2 ? mem_length(n_bytes) : 0;
     if (length == 0 || !mem_commit(length, tag))
         return NULL;
-    void *p = length < MEM_HUGE_PAGE ? map_piece(length) : mem_reserve(n_bytes);
+    void *p = MEM_GUARDED ? mem_guard_map(n_bytes) : length < MEM_HUGE_PAGE ? map_piece(length) : mem_reserve(n_bytes);
     if (!p)
         uncount(length, tag);
     return p;
@@ -331,10 +337,14 @@ void *mem_try_map(size_t n_bytes, enum mem_tag tag)
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag)
 {
     size_t length = mem_length(n_bytes);
-    if (!p || length >= MEM_HUGE_PAGE)
+    if (p && MEM_GUARDED) {
+        mem_guard_unmap(p, n_bytes);
+        uncount(length, tag);
+    } else if (!p || length >= MEM_HUGE_PAGE) {
         mem_unreserve(p, n_bytes, length, tag);
-    else
+    } else {
         unmap_piece(p, length, tag);
+    }
 }
 
 size_t mem_mapped_bytes(enum mem_tag tag)
@@ -388,13 +398,14 @@ void *arena_alloc(struct arena *a, size_t n_bytes)
 {
     if (n_bytes > SIZE_MAX / 2)
         return NULL;
-    size_t want = (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    size_t want = MEM_GUARDED ? n_bytes : (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
     struct arena_chunk *c = a->chunks;
-    if (!c || c->size - c->used < want) {
-        size_t size = want > ARENA_CHUNK ? want : ARENA_CHUNK;
-        c = aligned_alloc(ALIGN, ALIGN + size);
-        if (!c)
+    if (!c || c->size - c->used < want || MEM_GUARDED) { /* guarded: a chunk of its own, for the allocator to watch */
+        size_t size = want > ARENA_CHUNK || MEM_GUARDED ? want : ARENA_CHUNK;
+        void *chunk;
+        if (posix_memalign(&chunk, ALIGN, ALIGN + size) != 0)
             return NULL;
+        c = chunk;
         *c = (struct arena_chunk){.next = a->chunks, .size = size};
         a->chunks = c;
     }

@@ -47,6 +47,14 @@ size_t mem_length(size_t n_bytes);
 
 enum { MEM_HUGE_PAGE = 2 << 20 }; /* bytes */
 
+/* In a build for tests (meson -Dguard_pages=true) mapped memory lies between pages that nobody may touch, exact in size
+ * and no more aligned than base/mem_guard.h says, and each piece of an arena is an allocation of its own. */
+#if defined(MOEBIUS_GUARD_PAGES)
+enum { MEM_GUARDED = 1 };
+#else
+enum { MEM_GUARDED = 0 };
+#endif
+
 /* Between the two, the calling thread's mem_map and mem_reserve take memory of 2 MiB and more from the huge pages that
  * the system has set aside (hugetlb), as far as they go, and the rest as ever. mem_decommit is not for what they gave.
  * The end returns how many bytes did not come from there. */

@@ -1,7 +1,7 @@
 /* Golden models: tiny random models of each family with logits, hidden states, router choices and greedy ids from
- * independent engines (the JSON files say which). usage: test_golden DIRECTORY [NAME]
+ * independent engines (the JSON files say which). usage: test_golden DIRECTORY [--short] [NAME...]
  *
- * For each model of a known family:
+ * For each model of a known family (with --short reference, fast and check-ops alone):
  *   reference  logits within 2e-5 (relative L2), residual stream of each layer, router choices, 16 greedy ids
  *   fast       within 1.5 times the distance that the independent engine's own fast kernels show
  *   pieces     reference: the logits of a text of many windows within 1e-5, however it is fed
@@ -440,7 +440,7 @@ static void check_ops(const struct golden *g, struct seen *s)
 
 /* ---- one model ----------------------------------------------------------------------------------------------- */
 
-static void test_model(struct golden *g)
+static void test_model(struct golden *g, bool is_short)
 {
     snprintf(g->path, sizeof g->path, "%s/%s", g->dir, json_string_value(json_object_get(g->json, "model")));
     moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = 1});
@@ -464,11 +464,13 @@ static void test_model(struct golden *g)
     t.logits = malloc(N_MOST * g->n_vocab * sizeof *t.logits);
     check_reference(g, exact, &s);
     check_fast(g, exact, &s);
-    if (strncmp(g->name, "q_", 2)) /* those differ from qwen3moe in their weights' type only */
+    if (strncmp(g->name, "q_", 2) && !is_short) /* those differ from qwen3moe in their weights' type only */
         check_reference_pieces(g, &s, &t);
-    check_kv_types(g, &s, &t);
-    check_equalities(g, &s, &t);
-    check_large_batches(g, &s, &t);
+    if (!is_short) {
+        check_kv_types(g, &s, &t);
+        check_equalities(g, &s, &t);
+        check_large_batches(g, &s, &t);
+    }
     check_ops(g, &s);
     free(t.logits);
     free(s.logits);
@@ -496,20 +498,22 @@ int main(int argc, char **argv)
 {
     struct dirent **files;
     if (argc < 2)
-        die("usage: test_golden DIRECTORY [NAME...]", "arguments");
+        die("usage: test_golden DIRECTORY [--short] [NAME...]", "arguments");
+    bool is_short = argc > 2 && !strcmp(argv[2], "--short");
+    int n_option = is_short ? 3 : 2;
     int n = scandir(argv[1], &files, is_json, alphasort);
     for (int i = 0; i < n; i++) {
         char path[1024], name[256];
         snprintf(path, sizeof path, "%s/%s", argv[1], files[i]->d_name);
         snprintf(name, sizeof name, "%.*s", (int)strlen(files[i]->d_name) - 5, files[i]->d_name);
         free(files[i]);
-        if (argc > 2 && !is_among(name, argc - 2, argv + 2))
+        if (argc > n_option && !is_among(name, argc - n_option, argv + n_option))
             continue;
         json_error_t error;
         struct golden g = {.dir = argv[1], .name = name, .json = json_load_file(path, 0, &error)};
         if (!g.json)
             die(error.text, path);
-        test_model(&g);
+        test_model(&g, is_short);
         json_decref(g.json);
     }
     free(files);
