@@ -124,19 +124,20 @@ bool backend_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, 
     return b->v->slot_pool_image && b->v->slot_pool_image(b, d, out);
 }
 
-void *backend_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, bool is_packed)
+void *backend_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                        bool is_packed)
 {
     return b->v->slot_room ? b->v->slot_room(b, slot_pool, slot, matrix, is_packed) : NULL;
 }
 
-void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *bytes,
-                        bool is_packed)
+void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                        const void *bytes, bool is_packed)
 {
     b->v->slot_adopt(b, slot_pool, slot, matrix, bytes, is_packed);
 }
 
-err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *src,
-                           bool is_packed, int64_t row0, int64_t n_row, struct err *e)
+err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                           const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     return b->v->slot_fill(b, slot_pool, slot, matrix, src, is_packed, row0, n_row, e);
 }

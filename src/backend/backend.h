@@ -86,7 +86,7 @@ void backend_weight_close(struct backend *b, struct weight **w);
 
 /* The shape of a layer's routed experts: gate and up are [n_ff][n_embd], down is [n_embd][n_ff]. */
 struct slot_pool_desc {
-    const struct quant_info *gate_type, *up_type, *down_type;
+    const struct quant_info *type[EXPERT_N_MATRIX];
     int64_t n_embd, n_ff;
     int64_t n_slot;
 };
@@ -112,21 +112,23 @@ enum { SLOT_ALIGN = 4096 };
  * alone. */
 bool backend_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out);
 
-/* Where in a slot's memory one of an expert's matrices (0: gate, 1: up, 2: down) may be read to: as it lies in an image
+/* Where in a slot's memory one of an expert's matrices may be read to: as it lies in an image
  * (is_packed), or whole in GGUF's order, with room for all blocks of SLOT_ALIGN that it has a part in. Aligned to
  * that. NULL: it goes through backend_slot_fill. */
-void *backend_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, bool is_packed);
+void *backend_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                        bool is_packed);
 /* Says that it has been read to there, and begins at `bytes`. In GGUF's order it is packed where it lies by the first
  * operation that uses it: what never is costs nothing, and what has been packed is still in the processor's cache for
  * the product. The caller makes sure no enqueued operation uses the slot. */
-void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *bytes,
-                        bool is_packed);
+void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                        const void *bytes, bool is_packed);
 
 /* Packs rows [row0, row0 + n_row) of one of an expert's matrices into a slot. src holds just these, in GGUF's
  * order or, is_packed, as they lie in an image. row0: a multiple of 16; n_row: too, or up to the last row. The caller
  * makes sure no enqueued operation uses the slot. */
-MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix,
-                                    const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e);
+MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
+                                    enum expert_matrix matrix, const void *src, bool is_packed, int64_t row0,
+                                    int64_t n_row, struct err *e);
 
 /* ---- operations ---------------------------------------------------------------------------------------------- */
 

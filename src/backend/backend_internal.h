@@ -23,12 +23,12 @@ struct backend_vtable {
     void (*slot_close)(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
     bool (*slot_pool_image)(struct backend *b, const struct slot_pool_desc *d,
                             struct layout_image *out); /* NULL: none */
-    void *(*slot_room)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix,
+    void *(*slot_room)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
                        bool is_packed); /* NULL: none */
-    void (*slot_adopt)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *bytes,
-                       bool is_packed);
-    err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *src,
-                          bool is_packed, int64_t row0, int64_t n_row, struct err *e);
+    void (*slot_adopt)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                       const void *bytes, bool is_packed);
+    err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                          const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
     bool (*supports)(struct backend *b, const struct op *op);
     uint64_t (*fence)(struct backend *b);

@@ -168,7 +168,7 @@ static bool check_slot_open(struct backend *b, struct slot_pool *slot_pool, int6
     return ok;
 }
 
-static err_code check_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix,
+static err_code check_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
                                 const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     for (int i = 0; i < 2; i++)
@@ -194,8 +194,8 @@ static double tolerance(const struct op *op)
         break;
     case OP_EXPERTS:
         terms = (double)(op->slot_pool->d.n_embd + op->slot_pool->d.n_ff);
-        rounded =
-            op->slot_pool->d.gate_type->act != QUANT_ACT_FLOAT || op->slot_pool->d.down_type->act != QUANT_ACT_FLOAT;
+        rounded = op->slot_pool->d.type[EXPERT_GATE]->act != QUANT_ACT_FLOAT ||
+                  op->slot_pool->d.type[EXPERT_DOWN]->act != QUANT_ACT_FLOAT;
         break;
     case OP_ROPE_TABLE: terms = 64; break;
     case OP_DELTA: terms = 4096; break;                                 /* errors of the state add up over the text */

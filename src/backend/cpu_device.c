@@ -233,11 +233,10 @@ static err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, 
 /* How n_ff rows of gate and up and n_embd rows of down lie in a slot. */
 static struct layout_image slot_image(const struct cpu *c, const struct slot_pool_desc *d, int64_t n_ff, int64_t n_embd)
 {
-    const struct quant_info *type[3] = {d->gate_type, d->up_type, d->down_type};
     struct layout_image image = {0};
-    for (int i = 0; i < 3; i++) {
-        size_t n = i < 2 ? packed_bytes(c, type[i], n_ff, d->n_embd) : packed_bytes(c, type[i], n_embd, d->n_ff);
-        image.layout[i] = c->kernels->layout[type[i]->type];
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
+        size_t n = packed_bytes(c, d->type[i], i == EXPERT_DOWN ? n_embd : n_ff, slot_matrix_k(d, i));
+        image.layout[i] = c->kernels->layout[d->type[i]->type];
         image.off[i] = image.n_bytes;
         image.n_bytes += (n + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
     }
@@ -257,10 +256,10 @@ static bool cpu_slot_pool_image(struct backend *b, const struct slot_pool_desc *
 }
 
 /* Slots that lie on one node can be read into. A matrix as read may begin anywhere in its first block of
- * SLOT_ALIGN, so each of the three has a block more than in the image. */
+ * SLOT_ALIGN, so each has a block more than in the image. */
 static size_t part_slot_bytes(const struct cpu *c, const struct slot_pool_desc *d, int node)
 {
-    return part_image(c, d, node).n_bytes + (pool_n_node(c->pool) == 1 ? 3 * SLOT_ALIGN : 0);
+    return part_image(c, d, node).n_bytes + (pool_n_node(c->pool) == 1 ? EXPERT_N_MATRIX * SLOT_ALIGN : 0);
 }
 
 static size_t cpu_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)
@@ -337,15 +336,16 @@ static void cpu_slot_close(struct backend *b, struct slot_pool *slot_pool, int64
     slot_pool->n_open--;
 }
 
-static void *cpu_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, bool is_packed)
+static void *cpu_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                           bool is_packed)
 {
     if (pool_n_node(cpu_of(b)->pool) > 1)
         return NULL;
     return part_slot(slot_pool, 0, slot) + slot_pool->part[0].image.off[matrix] + (is_packed ? 0 : matrix * SLOT_ALIGN);
 }
 
-static void cpu_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *bytes,
-                           bool is_packed)
+static void cpu_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                           const void *bytes, bool is_packed)
 {
     const struct layout_image *image = &slot_pool->part[0].image;
     slot_pool->slots[slot][matrix] = (struct slot_matrix){
@@ -354,12 +354,12 @@ static void cpu_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64
     };
 }
 
-static err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, int matrix, const void *src,
-                              bool is_packed, int64_t row0, int64_t n_row, struct err *e)
+static err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                              const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e)
 {
     const struct cpu *c = cpu_of(b);
     const struct slot_pool_desc *d = &slot_pool->d;
-    const struct quant_info *type = slot_matrix_type(d, matrix);
+    const struct quant_info *type = d->type[matrix];
     int64_t n_all = slot_matrix_rows(d, matrix), k = slot_matrix_k(d, matrix);
     if (row0 == 0 && n_row > 0) /* several threads may fill rows; one says where they lie */
         slot_pool->slots[slot][matrix] = (struct slot_matrix){0};

@@ -39,7 +39,7 @@ struct slot_matrix {
 
 struct slot_pool {
     struct slot_pool_desc d;
-    struct slot_matrix (*slots)[3];                /* [n_slot] */
+    struct slot_matrix (*slots)[EXPERT_N_MATRIX];  /* [n_slot] */
     struct slot_pool_part part[TOPOLOGY_MAX_NODE]; /* [pool_n_node] */
     size_t slot_bytes;                             /* of all parts */
     char *data;
@@ -47,18 +47,14 @@ struct slot_pool {
     int64_t n_open; /* slots that count */
 };
 
-/* Of an expert's matrices 0 (gate), 1 (up) and 2 (down). */
-static inline const struct quant_info *slot_matrix_type(const struct slot_pool_desc *d, int matrix)
+/* The length and number of the rows of a matrix. */
+static inline int64_t slot_matrix_k(const struct slot_pool_desc *d, enum expert_matrix matrix)
 {
-    return matrix == 0 ? d->gate_type : matrix == 1 ? d->up_type : d->down_type;
+    return matrix == EXPERT_DOWN ? d->n_ff : d->n_embd;
 }
-static inline int64_t slot_matrix_k(const struct slot_pool_desc *d, int matrix)
+static inline int64_t slot_matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix)
 {
-    return matrix < 2 ? d->n_embd : d->n_ff;
-}
-static inline int64_t slot_matrix_rows(const struct slot_pool_desc *d, int matrix)
-{
-    return matrix < 2 ? d->n_ff : d->n_embd;
+    return matrix == EXPERT_DOWN ? d->n_embd : d->n_ff;
 }
 
 /* Work space that an operation needs besides its tensors: one block a purpose, grown when a bigger one is asked for

@@ -82,9 +82,6 @@ struct experts {
 
 enum { TILE_TOKENS = 64 };
 
-/* Which of an expert's matrices; also its place in the slot's image, and of its bias in the operation. */
-enum matrix { GATE, UP, DOWN };
-
 /* What a task is: rows [row0, row1) of an item's matrix that lie on a node. */
 struct span {
     int node, walked; /* walked: which of the n_walked matrices, from 0 */
@@ -105,7 +102,7 @@ static struct span span_of(const struct experts *x, size_t task)
 }
 
 /* A matrix in a slot, as far as it lies on a node. */
-static char *matrix_data(const struct experts *x, int node, int32_t slot, enum matrix which)
+static char *matrix_data(const struct experts *x, int node, int32_t slot, enum expert_matrix which)
 {
     const struct slot_pool_part *part = &x->slot_pool->part[node];
     return part->data + (size_t)slot * part->slot_bytes + part->image.off[which] +
@@ -113,27 +110,27 @@ static char *matrix_data(const struct experts *x, int node, int32_t slot, enum m
 }
 
 /* Packs rows of a raw matrix, which then lies on one node. No other task may work on them. */
-static void pack_rows(const struct experts *x, const struct item *it, enum matrix which, int64_t row0, int64_t row1,
-                      int thread)
+static void pack_rows(const struct experts *x, const struct item *it, enum expert_matrix which, int64_t row0,
+                      int64_t row1, int thread)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
     if (x->slot_pool->slots[it->slot][which].is_raw)
-        layout_pack_in_place(x->slot_pool->part[0].image.layout[which], slot_matrix_type(d, which),
+        layout_pack_in_place(x->slot_pool->part[0].image.layout[which], d->type[which],
                              matrix_data(x, 0, it->slot, which), (uint64_t)row0, (uint64_t)(row1 - row0),
                              (uint64_t)slot_matrix_rows(d, which), (uint64_t)slot_matrix_k(d, which),
                              x->c->kernels->r16_put, x->pack_tile + (size_t)thread * x->pack_bytes);
 }
 
 /* All tasks on these matrices of the items are done. */
-static void note_packed(const struct experts *x, enum matrix first, enum matrix last)
+static void note_packed(const struct experts *x, enum expert_matrix first, enum expert_matrix last)
 {
     for (int64_t i = 0; x->pack_tile && i < x->n_item; i++)
-        for (enum matrix which = first; which <= last; which++)
+        for (enum expert_matrix which = first; which <= last; which++)
             x->slot_pool->slots[x->items[i].slot][which].is_raw = false;
 }
 
 /* A span's rows of one matrix of its expert, times a tile of its tokens, plus its bias: into a tile [m][chunk]. */
-static void expert_product(const struct experts *x, const struct span *s, enum matrix which,
+static void expert_product(const struct experts *x, const struct span *s, enum expert_matrix which,
                            const struct kernel_act *act, int64_t m, float *y)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
@@ -149,7 +146,7 @@ static void expert_product(const struct experts *x, const struct span *s, enum m
                                     .m = m,
                                     .y = y - (s->row0 - r->row0),
                                     .ldy = x->chunk_rows};
-    x->c->kernels->matmul[slot_matrix_type(d, which)->type](&a);
+    x->c->kernels->matmul[d->type[which]->type](&a);
     const float *bias = tensor_data(&x->op->vec[which]);
     if (!bias)
         return;
@@ -179,13 +176,13 @@ static void gate_up_tiles(void *arg, size_t task, int thread)
     const struct item *it = &x->items[s.item];
     float *gate = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
     float *up = gate + TILE_TOKENS * x->chunk_rows;
-    pack_rows(x, it, GATE, s.row0, s.row1, thread);
-    pack_rows(x, it, UP, s.row0, s.row1, thread);
+    pack_rows(x, it, EXPERT_GATE, s.row0, s.row1, thread);
+    pack_rows(x, it, EXPERT_UP, s.row0, s.row1, thread);
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
         struct kernel_act ga = cpu_act_row(&x->gate_x, it->row0 + i), ua = cpu_act_row(&x->up_x, it->row0 + i);
-        expert_product(x, &s, GATE, &ga, m, gate);
-        expert_product(x, &s, UP, &ua, m, up);
+        expert_product(x, &s, EXPERT_GATE, &ga, m, gate);
+        expert_product(x, &s, EXPERT_UP, &ua, m, up);
         weigh(x, it->row0 + i, m, gate, up, s.row1 - s.row0);
         for (int64_t t = 0; t < m; t++)
             x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), x->hidden + (it->row0 + i + t) * d->n_ff + s.row0,
@@ -201,11 +198,11 @@ static void down_tiles(void *arg, size_t task, int thread)
     const struct item *it = &x->items[s.item];
     float *tile = x->work + (int64_t)thread * 2 * TILE_TOKENS * x->chunk_rows;
     float *y = tensor_data(&x->op->out[0]);
-    pack_rows(x, it, DOWN, s.row0, s.row1, thread);
+    pack_rows(x, it, EXPERT_DOWN, s.row0, s.row1, thread);
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS;
         struct kernel_act act = cpu_act_row(&x->down_x, it->row0 + i);
-        expert_product(x, &s, DOWN, &act, m, tile);
+        expert_product(x, &s, EXPERT_DOWN, &act, m, tile);
         for (int64_t t = 0; t < m; t++)
             memcpy(y + x->pair_of_row[it->row0 + i + t] * d->n_embd + s.row0, tile + t * x->chunk_rows,
                    (size_t)(s.row1 - s.row0) * sizeof *y);
@@ -220,11 +217,11 @@ static void gate_up_chunk(void *arg, size_t task, int thread)
     const struct experts *x = arg;
     const struct slot_pool_desc *d = &x->slot_pool->d;
     struct span s = span_of(x, task);
-    enum matrix which = s.walked == 0 ? GATE : UP;
+    enum expert_matrix which = s.walked == 0 ? EXPERT_GATE : EXPERT_UP;
     float *gate = x->hidden + s.item * d->n_ff, *up = x->up + s.item * d->n_ff;
-    struct kernel_act act = cpu_act_row(which == GATE ? &x->gate_x : &x->up_x, x->pair_of_row[s.item] / x->k);
+    struct kernel_act act = cpu_act_row(which == EXPERT_GATE ? &x->gate_x : &x->up_x, x->pair_of_row[s.item] / x->k);
     pack_rows(x, &x->items[s.item], which, s.row0, s.row1, thread);
-    expert_product(x, &s, which, &act, 1, (which == GATE ? gate : up) + s.row0);
+    expert_product(x, &s, which, &act, 1, (which == EXPERT_GATE ? gate : up) + s.row0);
     if (atomic_fetch_sub(&x->n_left[s.item], 1) > 1)
         return;
     weigh(x, s.item, 1, gate, up, d->n_ff);
@@ -237,8 +234,8 @@ static void down_chunk(void *arg, size_t task, int thread)
     const struct experts *x = arg;
     struct span s = span_of(x, task);
     struct kernel_act act = cpu_act_row(&x->down_x, s.item);
-    pack_rows(x, &x->items[s.item], DOWN, s.row0, s.row1, thread);
-    expert_product(x, &s, DOWN, &act, 1,
+    pack_rows(x, &x->items[s.item], EXPERT_DOWN, s.row0, s.row1, thread);
+    expert_product(x, &s, EXPERT_DOWN, &act, 1,
                    (float *)tensor_data(&x->op->out[0]) + x->pair_of_row[s.item] * x->slot_pool->d.n_embd + s.row0);
 }
 
@@ -296,9 +293,8 @@ static void count_experts(struct experts *x, const int32_t *ids, const int32_t *
     for (int64_t p = 0; p < n_pair; p++)
         n_read += slots[ids[p]] >= 0 && !seen[ids[p]]++;
     x->c->counters.n_expert_rows += (uint64_t)x->n_pair;
-    cpu_count_product(x->c, OP_EXPERTS, d->gate_type, d->n_ff, d->n_embd, n_read, x->n_pair);
-    cpu_count_product(x->c, OP_EXPERTS, d->up_type, d->n_ff, d->n_embd, n_read, x->n_pair);
-    cpu_count_product(x->c, OP_EXPERTS, d->down_type, d->n_embd, d->n_ff, n_read, x->n_pair);
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        cpu_count_product(x->c, OP_EXPERTS, d->type[i], slot_matrix_rows(d, i), slot_matrix_k(d, i), n_read, x->n_pair);
 }
 
 struct gather {
@@ -381,7 +377,8 @@ static bool run_tiles(struct experts *x, int64_t n_row, int64_t k, pool_fn *task
 static bool prepare_inputs(struct experts *x, const float *in, int64_t m)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    enum quant_act gate = x->c->kernels->act[d->gate_type->type], up = x->c->kernels->act[d->up_type->type];
+    enum quant_act gate = x->c->kernels->act[d->type[EXPERT_GATE]->type],
+                   up = x->c->kernels->act[d->type[EXPERT_UP]->type];
     if (!cpu_round_act(x->c, SCRATCH_ACT + gate, gate, in, m, d->n_embd, &x->gate_x) ||
         (x->sorted && !gather_act(x, &x->gate_x)))
         return false;
@@ -401,15 +398,15 @@ static void observe_experts(const struct experts *x)
     if (!x->c->observer || !x->op->experts.tensors)
         return;
     const float *in = tensor_data(&x->op->in[0]), *weights = tensor_data(&x->op->in[3]);
-    for (int which = GATE; which <= DOWN; which++) {
+    for (int which = 0; which < EXPERT_N_MATRIX; which++) {
         struct observed o = {.tensor = x->op->experts.tensors[which], .n_matrix = n_expert, .n_row = 1, .scale = 1};
         o.stride = o.k = slot_matrix_k(d, which);
         for (int64_t i = 0; o.tensor && i < x->n_item; i++)
             for (int64_t r = x->items[i].row0; r < x->items[i].row0 + x->items[i].n; r++) {
                 int32_t pair = x->pair_of_row[r];
                 o.matrix = x->items[i].expert;
-                o.x = which == DOWN ? x->hidden + r * o.k : in + pair / x->k * o.k;
-                if (weights && which != DOWN)
+                o.x = which == EXPERT_DOWN ? x->hidden + r * o.k : in + pair / x->k * o.k;
+                if (weights && which != EXPERT_DOWN)
                     o.scale = weights[pair];
                 x->c->observer(x->c->observer_user, &o);
             }
@@ -419,22 +416,22 @@ static void observe_experts(const struct experts *x)
 static bool run_sorted(struct experts *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    enum quant_act kind = x->c->kernels->act[d->down_type->type];
+    enum quant_act kind = x->c->kernels->act[d->type[EXPERT_DOWN]->type];
     if (!run_tiles(x, d->n_ff, d->n_embd, gate_up_tiles))
         return false;
-    note_packed(x, GATE, UP);
+    note_packed(x, EXPERT_GATE, EXPERT_UP);
     if (!cpu_round_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_x) ||
         !run_tiles(x, d->n_embd, d->n_ff, down_tiles))
         return false;
-    note_packed(x, DOWN, DOWN);
+    note_packed(x, EXPERT_DOWN, EXPERT_DOWN);
     return true;
 }
 
 static void pack_item(void *arg, size_t task, int thread)
 {
     const struct experts *x = arg;
-    const struct item *it = &x->items[task / 3];
-    enum matrix which = (enum matrix)(task % 3);
+    const struct item *it = &x->items[task / EXPERT_N_MATRIX];
+    enum expert_matrix which = (enum expert_matrix)(task % EXPERT_N_MATRIX);
     if (!it->is_again)
         pack_rows(x, it, which, 0, slot_matrix_rows(&x->slot_pool->d, which), thread);
 }
@@ -442,28 +439,28 @@ static void pack_item(void *arg, size_t task, int thread)
 static bool run_direct(struct experts *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    enum quant_act kind = x->c->kernels->act[d->down_type->type];
+    enum quant_act kind = x->c->kernels->act[d->type[EXPERT_DOWN]->type];
     if (!cpu_place_act(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->n_pair, d->n_ff, &x->down_rows, &x->down_x))
         return false;
     if (x->pack_tile && x->op->in[0].ne[1] > 1) { /* several items may have one expert: it is packed before */
-        pool_run(x->c->pool, 3 * (size_t)x->n_item, pack_item, x);
-        note_packed(x, GATE, DOWN);
+        pool_run(x->c->pool, EXPERT_N_MATRIX * (size_t)x->n_item, pack_item, x);
+        note_packed(x, EXPERT_GATE, EXPERT_DOWN);
     }
     int64_t n_chunk = cut_items(x, d->n_ff, d->n_embd, 2);
     for (int64_t i = 0; i < x->n_item; i++)
         atomic_init(&x->n_left[i], (int)n_chunk);
     pool_run_nodes(x->c->pool, x->first_task, gate_up_chunk, x);
-    note_packed(x, GATE, UP);
+    note_packed(x, EXPERT_GATE, EXPERT_UP);
     cut_items(x, d->n_embd, d->n_ff, 1);
     pool_run_nodes(x->c->pool, x->first_task, down_chunk, x);
-    note_packed(x, DOWN, DOWN);
+    note_packed(x, EXPERT_DOWN, EXPERT_DOWN);
     return true;
 }
 
 static bool any_raw(const struct slot_pool *slot_pool, const int32_t *ids, const int32_t *slots, int64_t n_pair)
 {
     for (int64_t p = 0; p < n_pair; p++)
-        for (int which = GATE; which <= DOWN && slots[ids[p]] >= 0; which++)
+        for (int which = 0; which < EXPERT_N_MATRIX && slots[ids[p]] >= 0; which++)
             if (slot_pool->slots[slots[ids[p]]][which].is_raw)
                 return true;
     return false;
@@ -472,10 +469,9 @@ static bool any_raw(const struct slot_pool *slot_pool, const int32_t *ids, const
 /* Room for what a thread packs at once. */
 static bool prepare_packing(struct experts *x)
 {
-    for (int which = GATE; which <= DOWN; which++) {
+    for (int which = 0; which < EXPERT_N_MATRIX; which++) {
         size_t n = 0;
-        quant_row_bytes(slot_matrix_type(&x->slot_pool->d, which), (uint64_t)slot_matrix_k(&x->slot_pool->d, which),
-                        &n);
+        quant_row_bytes(x->slot_pool->d.type[which], (uint64_t)slot_matrix_k(&x->slot_pool->d, which), &n);
         n = align64(n * LAYOUT_R16_ROWS);
         x->pack_bytes = n > x->pack_bytes ? n : x->pack_bytes;
     }

@@ -8,12 +8,11 @@ err_code expert_images(struct backend *device, const struct store *s, struct lay
         return err_nomem(e, (size_t)n * sizeof **out, "the experts' layouts");
     for (int i = 0; i < n; i++) {
         const struct store_layer *l = store_get_layer(s, i);
-        const struct slot_pool_desc d = {.gate_type = l->part[STORE_GATE].type,
-                                         .up_type = l->part[STORE_UP].type,
-                                         .down_type = l->part[STORE_DOWN].type,
-                                         .n_embd = (int64_t)l->part[STORE_GATE].k,
-                                         .n_ff = (int64_t)l->part[STORE_GATE].n_row,
-                                         .n_slot = 1};
+        const struct slot_pool_desc d = {
+            .type = {l->part[EXPERT_GATE].type, l->part[EXPERT_UP].type, l->part[EXPERT_DOWN].type},
+            .n_embd = (int64_t)l->part[EXPERT_GATE].k,
+            .n_ff = (int64_t)l->part[EXPERT_GATE].n_row,
+            .n_slot = 1};
         if (l->n_expert && !backend_slot_pool_image(device, &d, &(*out)[i])) {
             mem_free(*out);
             *out = NULL;

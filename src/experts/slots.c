@@ -1,9 +1,10 @@
 #include "experts/slots.h"
 
+#include <string.h>
+
 static bool same_shape(const struct slot_pool_desc *a, const struct slot_pool_desc *b)
 {
-    return a->gate_type == b->gate_type && a->up_type == b->up_type && a->down_type == b->down_type &&
-           a->n_embd == b->n_embd && a->n_ff == b->n_ff;
+    return memcmp(a->type, b->type, sizeof a->type) == 0 && a->n_embd == b->n_embd && a->n_ff == b->n_ff;
 }
 
 static void join_group(struct expert_slots *s, struct slot_layer *l)

@@ -21,7 +21,7 @@ struct prepare {
     int n_targets; /* open, maybe half */
     struct target targets[STORE_MAX_DIRS];
     uint64_t total_bytes;
-    uint32_t *crc; /* [n_experts][STORE_N_PART] of what this run wrote */
+    uint32_t *crc; /* [n_experts][EXPERT_N_MATRIX] of what this run wrote */
     size_t raw_bytes, image_bytes;
     char *work; /* a thread: raw_bytes of an expert as the GGUF has it, then its image */
     int layer;  /* that is written now */
@@ -56,7 +56,7 @@ static err_code open_source(struct prepare *x, struct err *e)
         TRY(manifest_create(&x->wanted, fingerprint, store_get_layer(x->store, 0), x->images, n, e));
     if (x->wanted.n_experts == 0)
         return err_set(e, ERR_USAGE, "%s: has no routed experts, so there is nothing to prepare", x->p->model);
-    x->crc = mem_calloc(STORE_N_PART * x->wanted.n_experts, sizeof *x->crc);
+    x->crc = mem_calloc(EXPERT_N_MATRIX * x->wanted.n_experts, sizeof *x->crc);
     return x->crc ? ERR_OK : err_nomem(e, x->wanted.n_experts * sizeof *x->crc, "checksums");
 }
 
@@ -131,23 +131,23 @@ static err_code write_expert(struct prepare *x, int expert, char *raw, char *ima
     const struct layout_image *m = &x->images[x->layer];
     size_t index = manifest_index(&x->wanted, x->layer, expert);
     struct store_blob b;
-    struct store_range ranges[STORE_N_PART];
+    struct store_range ranges[EXPERT_N_MATRIX];
     char *dst = raw;
     store_expert_blob(x->store, x->layer, expert, &b);
-    for (int i = 0; i < STORE_N_PART; i++) {
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         ranges[i] = (struct store_range){b.part[i].file, b.part[i].offset, b.part[i].n_bytes, dst};
         dst += b.part[i].n_bytes;
     }
-    if (store_read(x->store, ranges, STORE_N_PART, e) != ERR_OK)
+    if (store_read(x->store, ranges, EXPERT_N_MATRIX, e) != ERR_OK)
         return err_prefix(e, "layer %d, expert %d", x->layer, expert);
     memset(image, 0, m->n_bytes); /* gaps between matrices, too, have one value */
-    for (int i = 0; i < STORE_N_PART; i++) {
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         const struct store_matrix *p = &l->part[i];
         TRY(store_blob_check(x->store, x->layer, expert, &b, i, ranges[i].dst, e));
         layout_pack(m->layout[i], p->type, image + m->off[i], ranges[i].dst, 0, p->n_row, p->n_row, p->k, NULL);
     }
-    for (int i = 0; i < STORE_N_PART; i++)
-        x->crc[STORE_N_PART * index + (size_t)i] =
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        x->crc[EXPERT_N_MATRIX * index + (size_t)i] =
             crc32c(0, image + m->off[i], manifest_part_bytes(&x->wanted.layers[x->layer], i));
     for (int k = 0; k < x->n_targets; k++)
         if (x->targets[k].planned[index] != MANIFEST_ABSENT) {
@@ -205,7 +205,7 @@ static err_code make_work(struct prepare *x, struct err *e)
     for (int l = 0; l < x->wanted.n_layers; l++) {
         const struct store_layer *s = store_get_layer(x->store, l);
         size_t raw = 0, image = x->images[l].n_bytes;
-        for (int i = 0; i < STORE_N_PART; i++)
+        for (int i = 0; i < EXPERT_N_MATRIX; i++)
             raw += s->part[i].n_bytes;
         x->raw_bytes = raw > x->raw_bytes ? raw : x->raw_bytes;
         x->image_bytes = image > x->image_bytes ? image : x->image_bytes;

@@ -141,7 +141,7 @@ err_code target_commit(struct target *t, size_t first, size_t n, const uint32_t 
     for (size_t i = first; i < first + n; i++)
         if (t->planned[i] != MANIFEST_ABSENT) {
             t->m.place[i] = t->planned[i];
-            memcpy(&t->m.crc[STORE_N_PART * i], &crc[STORE_N_PART * i], STORE_N_PART * sizeof *crc);
+            memcpy(&t->m.crc[EXPERT_N_MATRIX * i], &crc[EXPERT_N_MATRIX * i], EXPERT_N_MATRIX * sizeof *crc);
         }
     return manifest_save(&t->m, t->part_path, e);
 }

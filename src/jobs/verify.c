@@ -85,11 +85,11 @@ static err_code list_directory(struct verify *v, struct verify_result *out, stru
             if (m->place[at] == MANIFEST_ABSENT)
                 continue;
             out->n_experts++;
-            for (int k = 0; k < STORE_N_PART; k++)
+            for (int k = 0; k < EXPERT_N_MATRIX; k++)
                 TRY(add_piece(v,
                               (struct piece){0, m->place[at] + m->layers[l].image.off[k],
                                              manifest_part_bytes(&m->layers[l], k),
-                                             &m->crc[STORE_N_PART * at + (size_t)k], l, i, k, NULL},
+                                             &m->crc[EXPERT_N_MATRIX * at + (size_t)k], l, i, k, NULL},
                               e));
         }
     return ERR_OK;
@@ -119,7 +119,7 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
     for (int l = 0; l < store_n_layers(v->store); l++) {
         const struct store_layer *layer = store_get_layer(v->store, l);
         out->n_experts += (uint64_t)layer->n_expert;
-        for (int k = 0; k < STORE_N_PART; k++)
+        for (int k = 0; k < EXPERT_N_MATRIX; k++)
             for (int i = 0; i < layer->n_expert; i++) {
                 const struct store_matrix *m = &layer->part[k];
                 uint32_t *crc = &v->sums.part[checksums_index(&v->sums, l, i, k)];
@@ -134,7 +134,8 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
 
 static void tell(struct verify *v, const struct piece *p, const char *sentence)
 {
-    static const char *const parts[STORE_N_PART] = {", gate", ", up", ", down"};
+    static const char *const parts[EXPERT_N_MATRIX] = {
+        [EXPERT_GATE] = ", gate", [EXPERT_UP] = ", up", [EXPERT_DOWN] = ", down"};
     struct err e;
     if (p->tensor)
         err_set(&e, ERR_CHECK, "tensor \"%s\": %s", p->tensor, sentence);

@@ -620,19 +620,18 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
         TRY(need_tensor(l, layer, "ffn_gate_exps.weight", m->n_embd, n_ff, y->n_expert, &gate, e));
         TRY(need_tensor(l, layer, "ffn_up_exps.weight", m->n_embd, n_ff, y->n_expert, &up, e));
     }
-    TRY(keep_name(l, gate, &y->tensors[0], e));
+    TRY(keep_name(l, gate, &y->tensors[EXPERT_GATE], e));
     if (up != gate)
-        TRY(keep_name(l, up, &y->tensors[1], e));
-    TRY(keep_name(l, down, &y->tensors[2], e));
-    TRY(load_table(l, layer, "ffn_gate_exps.bias", n_ff, y->n_expert, false, &y->gate_bias, e));
-    TRY(load_table(l, layer, "ffn_up_exps.bias", n_ff, y->n_expert, false, &y->up_bias, e));
-    TRY(load_table(l, layer, "ffn_down_exps.bias", m->n_embd, y->n_expert, false, &y->down_bias, e));
-    l->expert_layers[y->experts_layer] = (struct expert_layer){
-        .index = (int)layer,
-        .n_expert = y->n_expert,
-        .n_used = y->n_used,
-        .shape = {
-            .gate_type = gate->info, .up_type = up->info, .down_type = down->info, .n_embd = m->n_embd, .n_ff = n_ff}};
+        TRY(keep_name(l, up, &y->tensors[EXPERT_UP], e));
+    TRY(keep_name(l, down, &y->tensors[EXPERT_DOWN], e));
+    TRY(load_table(l, layer, "ffn_gate_exps.bias", n_ff, y->n_expert, false, &y->bias[EXPERT_GATE], e));
+    TRY(load_table(l, layer, "ffn_up_exps.bias", n_ff, y->n_expert, false, &y->bias[EXPERT_UP], e));
+    TRY(load_table(l, layer, "ffn_down_exps.bias", m->n_embd, y->n_expert, false, &y->bias[EXPERT_DOWN], e));
+    l->expert_layers[y->experts_layer] =
+        (struct expert_layer){.index = (int)layer,
+                              .n_expert = y->n_expert,
+                              .n_used = y->n_used,
+                              .shape = {.type = {gate->info, up->info, down->info}, .n_embd = m->n_embd, .n_ff = n_ff}};
     return ERR_OK;
 }
 

@@ -120,7 +120,7 @@ static void enqueue_experts(struct backend *b, struct experts *experts, const st
     backend_enqueue(b, &(struct op){.kind = OP_EXPERTS,
                                     .in = {c->x, c->ids, *slots, l->weighs_input ? c->weights : (struct tensor){0}},
                                     .out = {c->y},
-                                    .vec = {l->gate_bias, l->up_bias, l->down_bias},
+                                    .vec = {l->bias[EXPERT_GATE], l->bias[EXPERT_UP], l->bias[EXPERT_DOWN]},
                                     .slot_pool = experts_slot_pool(experts, l->experts_layer),
                                     .experts = {l->act, sort_cutoff, l->tensors}});
 }

@@ -26,9 +26,8 @@ struct moe_layer {
     bool weighs_input;             /* the weights multiply what goes into the experts and not what comes out */
     int64_t n_group, n_group_used; /* 1, 1: no groups */
     enum act_fn act;
-    struct tensor gate_bias, up_bias, down_bias; /* [n_ff][n_expert], [n_ff][n_expert], [n_embd][n_expert] */
-
-    const char *tensors[3]; /* as in OP_EXPERTS */
+    struct tensor bias[EXPERT_N_MATRIX];  /* [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down; or absent */
+    const char *tensors[EXPERT_N_MATRIX]; /* as in OP_EXPERTS */
 
     /* the shared expert: absent when shared_down is NULL */
     int64_t n_ff_shared;

@@ -57,11 +57,14 @@ void layout_pack_in_place(enum quant_layout layout, const struct quant_info *q, 
 void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
                    uint64_t n, uint64_t k);
 
-/* How the three matrices of a routed expert (gate, up, down) lie together in one block of memory. */
+/* The matrices of a routed expert, in the order in which they lie in a slot and in files: never renumber. */
+enum expert_matrix { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_N_MATRIX };
+
+/* How the matrices of a routed expert lie together in one block of memory. */
 struct layout_image {
-    enum quant_layout layout[3];
-    size_t off[3];
-    size_t n_bytes;
+    enum quant_layout layout[EXPERT_N_MATRIX];
+    size_t off[EXPERT_N_MATRIX]; /* where each begins, in bytes from the block's start */
+    size_t n_bytes;              /* of the block */
 };
 
 #endif

@@ -15,9 +15,9 @@
 
 enum { VERSION = 1 };
 
-size_t checksums_index(const struct checksums *c, int layer, int expert, int part)
+size_t checksums_index(const struct checksums *c, int layer, int expert, enum expert_matrix matrix)
 {
-    return c->first[layer] + (size_t)expert * STORE_N_PART + (size_t)part;
+    return c->first[layer] + (size_t)expert * EXPERT_N_MATRIX + (size_t)matrix;
 }
 
 char *checksums_path(const struct store *s)
@@ -35,7 +35,7 @@ err_code checksums_create(struct checksums *c, const struct store *s, struct err
     assert(s->gguf);
     *c = (struct checksums){.n_tensors = gguf_n_tensors(s->gguf)};
     for (int l = 0; l < s->n_layers; l++)
-        c->n_parts += (size_t)s->layers[l].n_expert * STORE_N_PART;
+        c->n_parts += (size_t)s->layers[l].n_expert * EXPERT_N_MATRIX;
     c->tensor = arena_calloc(&c->arena, (size_t)c->n_tensors + 1, sizeof *c->tensor);
     c->is_expert = arena_calloc(&c->arena, (size_t)c->n_tensors + 1, sizeof *c->is_expert);
     c->part = arena_calloc(&c->arena, c->n_parts + 1, sizeof *c->part);
@@ -43,8 +43,8 @@ err_code checksums_create(struct checksums *c, const struct store *s, struct err
     if (!c->tensor || !c->is_expert || !c->part || !c->first)
         return err_nomem(e, c->n_parts * sizeof *c->part, "checksums");
     for (int l = 0; l < s->n_layers; l++) {
-        c->first[l + 1] = c->first[l] + (size_t)s->layers[l].n_expert * STORE_N_PART;
-        for (int p = 0; p < STORE_N_PART && s->layers[l].n_expert; p++)
+        c->first[l + 1] = c->first[l] + (size_t)s->layers[l].n_expert * EXPERT_N_MATRIX;
+        for (int p = 0; p < EXPERT_N_MATRIX && s->layers[l].n_expert; p++)
             c->is_expert[s->layers[l].part[p].tensor] = true;
     }
     return ERR_OK;

@@ -30,6 +30,6 @@ void checksums_close(struct checksums *c);
 char *checksums_path(const struct store *s);
 
 /* Of a part of an expert, into `part`. */
-size_t checksums_index(const struct checksums *c, int layer, int expert, int part);
+size_t checksums_index(const struct checksums *c, int layer, int expert, enum expert_matrix matrix);
 
 #endif

@@ -22,7 +22,7 @@ static err_code make_arrays(struct manifest *m, struct err *e)
     }
     m->n_experts = n;
     m->place = arena_calloc(&m->arena, n + 1, sizeof *m->place);
-    m->crc = arena_calloc(&m->arena, STORE_N_PART * n + 1, sizeof *m->crc);
+    m->crc = arena_calloc(&m->arena, EXPERT_N_MATRIX * n + 1, sizeof *m->crc);
     if (!m->place || !m->crc)
         return err_nomem(e, n * sizeof *m->place, "a store's manifest");
     memset(m->place, 0xff, n * sizeof *m->place);
@@ -64,9 +64,9 @@ void manifest_close(struct manifest *m)
     *m = (struct manifest){0};
 }
 
-size_t manifest_part_bytes(const struct manifest_layer *l, int part)
+size_t manifest_part_bytes(const struct manifest_layer *l, enum expert_matrix matrix)
 {
-    return (part + 1 < STORE_N_PART ? l->image.off[part + 1] : l->image.n_bytes) - l->image.off[part];
+    return (matrix + 1 < EXPERT_N_MATRIX ? l->image.off[matrix + 1] : l->image.n_bytes) - l->image.off[matrix];
 }
 
 size_t manifest_index(const struct manifest *m, int layer, int expert)
@@ -107,12 +107,12 @@ static err_code parse_layers(struct manifest *m, const struct gguf *g, struct er
 {
     const char *path = gguf_file_path(g, 0);
     const void *counts, *bytes, *layouts, *offs;
-    uint64_t n = 0, n3, n_experts = 0;
+    uint64_t n = 0, n_matrix, n_experts = 0;
     TRY(need_array(g, TYPE ".layer.expert_count", GGUF_U32, &counts, &n, e));
-    n3 = 3 * n;
+    n_matrix = EXPERT_N_MATRIX * n;
     TRY(need_array(g, TYPE ".layer.bytes", GGUF_U64, &bytes, &n, e));
-    TRY(need_array(g, TYPE ".layer.layouts", GGUF_U32, &layouts, &n3, e));
-    TRY(need_array(g, TYPE ".layer.offsets", GGUF_U64, &offs, &n3, e));
+    TRY(need_array(g, TYPE ".layer.layouts", GGUF_U32, &layouts, &n_matrix, e));
+    TRY(need_array(g, TYPE ".layer.offsets", GGUF_U64, &offs, &n_matrix, e));
     if (n > LIMIT_LAYERS)
         return err_set(e, ERR_LIMIT, "%s: %" PRIu64 " layers: expected at most %d", path, n, LIMIT_LAYERS);
     m->n_layers = (int)n;
@@ -129,9 +129,9 @@ static err_code parse_layers(struct manifest *m, const struct gguf *g, struct er
         uint64_t last = 0;
         l->n_expert = (int)count;
         l->image.n_bytes = (size_t)size;
-        for (int j = 0; j < 3; j++) {
-            uint32_t layout = ((const uint32_t *)layouts)[3 * i + j];
-            uint64_t off = ((const uint64_t *)offs)[3 * i + j];
+        for (int j = 0; j < EXPERT_N_MATRIX; j++) {
+            uint32_t layout = ((const uint32_t *)layouts)[EXPERT_N_MATRIX * i + j];
+            uint64_t off = ((const uint64_t *)offs)[EXPERT_N_MATRIX * i + j];
             ok = ok && layout < LAYOUT_N && off % STORE_ALIGN == 0 && off <= size && off >= last;
             last = off;
             l->image.layout[j] = ok ? (enum quant_layout)layout : LAYOUT_ROWS;
@@ -171,13 +171,13 @@ err_code manifest_parse(struct manifest *m, const struct gguf *g, struct err *e)
     for (int i = 0; i < m->n_layers; i++)
         n += (uint64_t)m->layers[i].n_expert;
     TRY(need_array(g, TYPE ".expert.place", GGUF_U64, &place, &n, e)); /* before arrays of that size are made */
-    uint64_t n_parts = STORE_N_PART * n;
+    uint64_t n_parts = EXPERT_N_MATRIX * n;
     TRY(need_array(g, TYPE ".expert.crc32c", GGUF_U32, &crc, &n_parts, e));
     TRY(make_arrays(m, e));
     if (n != m->n_experts)
         return err_set(e, ERR_FORMAT, "%s: no experts", path);
     memcpy(m->place, place, m->n_experts * sizeof *m->place);
-    memcpy(m->crc, crc, STORE_N_PART * m->n_experts * sizeof *m->crc);
+    memcpy(m->crc, crc, EXPERT_N_MATRIX * m->n_experts * sizeof *m->crc);
     for (size_t i = 0; i < m->n_experts; i++)
         if (m->place[i] != MANIFEST_ABSENT && (m->place[i] % STORE_ALIGN || m->place[i] > INT64_MAX - MAX_IMAGE_BYTES))
             return err_set(e, ERR_FORMAT, "%s: expert %zu lies at byte %" PRIu64 ": expected a multiple of %d", path, i,
@@ -209,7 +209,7 @@ err_code manifest_check(const struct manifest *m, const char *path, const struct
         const struct layout_image *a = &m->layers[i].image, *b = &wanted->layers[i].image;
         if (m->layers[i].n_expert == 0)
             continue;
-        for (int j = 0; j < 3; j++)
+        for (int j = 0; j < EXPERT_N_MATRIX; j++)
             if (a->layout[j] != b->layout[j] || a->off[j] != b->off[j] || a->n_bytes != b->n_bytes)
                 return err_set(e, ERR_FORMAT,
                                "%s: layer %d is in layout %s, %zu bytes an expert; this device takes %s, %zu bytes: "
@@ -227,8 +227,8 @@ static err_code add_layers(const struct manifest *m, struct gguf_writer *w, stru
     struct arena arena = {0};
     uint32_t *counts = arena_calloc(&arena, n + 1, sizeof *counts);
     uint64_t *bytes = arena_calloc(&arena, n + 1, sizeof *bytes);
-    uint32_t *layouts = arena_calloc(&arena, 3 * n + 1, sizeof *layouts);
-    uint64_t *offs = arena_calloc(&arena, 3 * n + 1, sizeof *offs);
+    uint32_t *layouts = arena_calloc(&arena, EXPERT_N_MATRIX * n + 1, sizeof *layouts);
+    uint64_t *offs = arena_calloc(&arena, EXPERT_N_MATRIX * n + 1, sizeof *offs);
     if (!counts || !bytes || !layouts || !offs) {
         arena_close(&arena);
         return err_nomem(e, n * 32, "a store's manifest");
@@ -236,15 +236,15 @@ static err_code add_layers(const struct manifest *m, struct gguf_writer *w, stru
     for (uint64_t i = 0; i < n; i++) {
         counts[i] = (uint32_t)m->layers[i].n_expert;
         bytes[i] = m->layers[i].image.n_bytes;
-        for (uint64_t j = 0; j < 3; j++) {
-            layouts[3 * i + j] = (uint32_t)m->layers[i].image.layout[j];
-            offs[3 * i + j] = m->layers[i].image.off[j];
+        for (uint64_t j = 0; j < EXPERT_N_MATRIX; j++) {
+            layouts[EXPERT_N_MATRIX * i + j] = (uint32_t)m->layers[i].image.layout[j];
+            offs[EXPERT_N_MATRIX * i + j] = m->layers[i].image.off[j];
         }
     }
     gguf_writer_add_array(w, TYPE ".layer.expert_count", GGUF_U32, counts, n);
     gguf_writer_add_array(w, TYPE ".layer.bytes", GGUF_U64, bytes, n);
-    gguf_writer_add_array(w, TYPE ".layer.layouts", GGUF_U32, layouts, 3 * n);
-    gguf_writer_add_array(w, TYPE ".layer.offsets", GGUF_U64, offs, 3 * n);
+    gguf_writer_add_array(w, TYPE ".layer.layouts", GGUF_U32, layouts, EXPERT_N_MATRIX * n);
+    gguf_writer_add_array(w, TYPE ".layer.offsets", GGUF_U64, offs, EXPERT_N_MATRIX * n);
     arena_close(&arena);
     return ERR_OK;
 }
@@ -258,7 +258,7 @@ err_code manifest_save(const struct manifest *m, const char *path, struct err *e
     gguf_writer_add_string(w, TYPE ".fingerprint", m->fingerprint);
     err_code code = add_layers(m, w, e);
     gguf_writer_add_array(w, TYPE ".expert.place", GGUF_U64, m->place, m->n_experts);
-    gguf_writer_add_array(w, TYPE ".expert.crc32c", GGUF_U32, m->crc, STORE_N_PART * m->n_experts);
+    gguf_writer_add_array(w, TYPE ".expert.crc32c", GGUF_U32, m->crc, EXPERT_N_MATRIX * m->n_experts);
     if (code == ERR_OK)
         code = gguf_writer_save(w, path, e);
     gguf_writer_close(&w);

@@ -27,7 +27,7 @@ struct manifest {
     } * layers;
     size_t n_experts; /* of all layers */
     uint64_t *place;  /* [n_experts] where the image begins in MANIFEST_DATA, a multiple of STORE_ALIGN; or absent */
-    uint32_t *crc;    /* [n_experts][STORE_N_PART] CRC32C of each part of the image */
+    uint32_t *crc;    /* [n_experts][EXPERT_N_MATRIX] CRC32C of each matrix in the image */
     struct arena arena;
 };
 
@@ -43,8 +43,8 @@ MUST_USE err_code manifest_parse(struct manifest *m, const struct gguf *g, struc
 MUST_USE err_code manifest_save(const struct manifest *m, const char *path, struct err *e); /* whole or not at all */
 void manifest_close(struct manifest *m);
 
-/* The bytes of one part of an expert's image, up to the next part. */
-size_t manifest_part_bytes(const struct manifest_layer *l, int part);
+/* The bytes of one matrix in an expert's image, up to the next matrix. */
+size_t manifest_part_bytes(const struct manifest_layer *l, enum expert_matrix matrix);
 
 size_t manifest_index(const struct manifest *m, int layer, int expert);
 /* Of MANIFEST_DATA: where the last expert ends. */

@@ -138,7 +138,7 @@ void store_expert_blob(struct store *s, int layer, int expert, struct store_blob
     if (s->copies && copies_pick(s->copies, layer, expert, out))
         return;
     *out = (struct store_blob){.has_crc = s->checksums, .copy = -1};
-    for (int i = 0; i < STORE_N_PART; i++) {
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         const struct store_matrix *m = &l->part[i];
         out->part[i].file = m->file;
         out->part[i].offset = m->offset + (uint64_t)expert * m->stride_bytes;
@@ -148,10 +148,10 @@ void store_expert_blob(struct store *s, int layer, int expert, struct store_blob
     }
 }
 
-err_code store_blob_check(const struct store *s, int layer, int expert, const struct store_blob *b, int part,
-                          const void *bytes, struct err *e)
+err_code store_blob_check(const struct store *s, int layer, int expert, const struct store_blob *b,
+                          enum expert_matrix matrix, const void *bytes, struct err *e)
 {
-    const struct store_blob_part *p = &b->part[part];
+    const struct store_blob_part *p = &b->part[matrix];
     uint32_t crc = b->has_crc ? crc32c(0, bytes, p->n_bytes) : p->crc;
     if (crc == p->crc)
         return ERR_OK;

@@ -148,7 +148,7 @@ err_code store_read_error(const struct store *s, const struct store_read *r, str
 
 /* ---- routed experts ------------------------------------------------------------------------------------------ */
 
-enum store_expert_part { STORE_GATE, STORE_UP, STORE_DOWN, STORE_N_PART };
+enum { STORE_N_PART = EXPERT_N_MATRIX }; /* in the words of experts/ */
 
 /* One matrix of all experts of a layer in the GGUF files: n_row rows of k weights, expert i at offset + i *
  * stride_bytes. */
@@ -163,7 +163,7 @@ struct store_matrix {
 
 struct store_layer {
     int n_expert; /* 0: a layer without routed experts */
-    struct store_matrix part[STORE_N_PART];
+    struct store_matrix part[EXPERT_N_MATRIX];
 };
 
 /* Layers of the model (blk.N), and what each has; borrowed from the store. */
@@ -185,8 +185,8 @@ struct store_blob {
         int file;
         uint64_t offset;
         size_t n_bytes;
-        uint32_t crc;     /* CRC32C of the part's bytes, when has_crc */
-    } part[STORE_N_PART]; /* gate, up, down */
+        uint32_t crc; /* CRC32C of the part's bytes, when has_crc */
+    } part[EXPERT_N_MATRIX];
     bool has_crc;
     bool packed; /* the parts are a slot's image, in the layouts of the device that the store was attached for, and
                     aligned to STORE_ALIGN: they can be read straight into a slot */
@@ -197,10 +197,10 @@ struct store_blob {
  * ask again for each read. */
 void store_expert_blob(struct store *s, int layer, int expert, struct store_blob *out);
 
-/* Checks one part's bytes against its checksum, if there is one. ERR_FORMAT with a sentence that names file, layer
+/* Checks one matrix's bytes against its checksum, if there is one. ERR_FORMAT with a sentence that names file, layer
  * and expert. */
-MUST_USE err_code store_blob_check(const struct store *s, int layer, int expert, const struct store_blob *b, int part,
-                                   const void *bytes, struct err *e);
+MUST_USE err_code store_blob_check(const struct store *s, int layer, int expert, const struct store_blob *b,
+                                   enum expert_matrix matrix, const void *bytes, struct err *e);
 
 /* Tells that a blob could not be read or failed its check, and why. True: there is another copy, so ask
  * store_expert_blob again; false: there is none, and the error stands. */

@@ -138,11 +138,11 @@ bool copies_pick(struct store_copies *c, int layer, int expert, struct store_blo
         return false;
     const struct copy *p = &c->copies[i];
     *out = (struct store_blob){.has_crc = true, .packed = true, .copy = i};
-    for (int k = 0; k < STORE_N_PART; k++) {
+    for (int k = 0; k < EXPERT_N_MATRIX; k++) {
         size_t off = p->manifest.layers[layer].image.off[k];
         out->part[k] = (struct store_blob_part){p->file, p->manifest.place[at] + off,
                                                 manifest_part_bytes(&p->manifest.layers[layer], k),
-                                                p->manifest.crc[at * STORE_N_PART + (size_t)k]};
+                                                p->manifest.crc[at * EXPERT_N_MATRIX + (size_t)k]};
     }
     return true;
 }

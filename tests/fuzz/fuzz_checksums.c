@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         sum += c.tensor[i];
     for (int l = 0; l < store_n_layers(s) && code == ERR_OK; l++)
         for (int i = 0; i < store_get_layer(s, l)->n_expert; i++)
-            for (int p = 0; p < STORE_N_PART; p++) {
+            for (int p = 0; p < EXPERT_N_MATRIX; p++) {
                 size_t at = checksums_index(&c, l, i, p);
                 assert(at < c.n_parts);
                 sum += c.part[at];

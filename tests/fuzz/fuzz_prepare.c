@@ -11,7 +11,7 @@
 #include "../unit/temp_folder.h"
 #include "jobs/prepare_internal.h"
 
-enum { N_LAYER = 3, IMAGE_BYTES = STORE_N_PART * STORE_ALIGN };
+enum { N_LAYER = 3, IMAGE_BYTES = EXPERT_N_MATRIX * STORE_ALIGN };
 
 static void write_file(const char *path, const void *bytes, size_t n, off_t length)
 {
@@ -33,7 +33,7 @@ static void finish(struct target *t, const struct manifest *wanted)
     static const char image[IMAGE_BYTES];
     struct err e;
     struct stat st;
-    uint32_t crc[8 * STORE_N_PART] = {0};
+    uint32_t crc[8 * EXPERT_N_MATRIX] = {0};
     if (fstat(t->fd, &st) != 0)
         abort();
     for (size_t i = 0; i < wanted->n_experts; i++) {
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (int l = 0; l < N_LAYER; l++) {
         images[l].n_bytes = IMAGE_BYTES;
-        for (int p = 0; p < STORE_N_PART; p++)
+        for (int p = 0; p < EXPERT_N_MATRIX; p++)
             images[l].off[p] = (size_t)p * STORE_ALIGN;
     }
     must(manifest_create(&wanted, 0xfeed, layers, images, N_LAYER, &e));

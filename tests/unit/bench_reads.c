@@ -71,7 +71,7 @@ static err_code open_all(struct bench *b, char **argv, struct err *e)
 /* The next part of a random expert. */
 static void set_read(struct bench *b, struct store_read *r)
 {
-    while (b->next_part == STORE_N_PART) {
+    while (b->next_part == EXPERT_N_MATRIX) {
         int layer = (int)(random_u32(&b->random) % (uint32_t)store_n_layers(b->s));
         int n = store_get_layer(b->s, layer)->n_expert;
         if (n == 0)
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
 {
     struct err e = {0};
     struct bench b = {.random = random_seed((uint64_t)clock_ns()),
-                      .next_part = STORE_N_PART}; /* never what the drive's caches saw before */
+                      .next_part = EXPERT_N_MATRIX}; /* never what the drive's caches saw before */
     if (argc != 7)
         return 2;
     int depth = atoi(argv[5]);

@@ -663,7 +663,7 @@ static struct moe *open_moe(struct fixture *f)
     struct err e;
     struct moe *m = calloc(1, sizeof *m);
     const struct quant_info *q = quant_info(QUANT_F32);
-    const struct slot_pool_desc d = {q, q, q, N_EMBD, N_FF, N_EXPERT};
+    const struct slot_pool_desc d = {{q, q, q}, N_EMBD, N_FF, N_EXPERT};
     assert_int_equal(backend_slot_pool_create(f->device, &d, &m->slot_pool, &e), ERR_OK);
     for (int64_t i = 0; i < d.n_slot; i++)
         assert_true(backend_slot_open(f->device, m->slot_pool, i));
@@ -812,7 +812,7 @@ static void raw_experts_give_the_bits_of_packed_ones(void **state)
     static uint8_t matrix[N_EXPERT][3][RAW_BYTES];
     static float x[M * RAW_EMBD], want[M * N_USED * RAW_EMBD], got[M * N_USED * RAW_EMBD];
     const struct quant_info *q = quant_info(QUANT_Q8_0);
-    const struct slot_pool_desc d = {q, q, q, RAW_EMBD, RAW_FF, N_EXPERT};
+    const struct slot_pool_desc d = {{q, q, q}, RAW_EMBD, RAW_FF, N_EXPERT};
     struct slot_pool *packed, *raw;
     int32_t ids[M * N_USED];
     assert_int_equal(backend_slot_pool_create(f->device, &d, &packed, &e), ERR_OK);

@@ -53,7 +53,7 @@ static int open_with(void **state, int64_t dim, int64_t n_slot, bool determinist
     const struct quant_info *q = quant_info(QUANT_F32);
     for (int l = 0; l < N_LAYER; l++) {
         struct store_layer *s = &f->layers[FIRST_LAYER + l];
-        f->expert_layers[l] = (struct expert_layer){FIRST_LAYER + l, N_EXPERT, 2, {q, q, q, dim, dim, 0}};
+        f->expert_layers[l] = (struct expert_layer){FIRST_LAYER + l, N_EXPERT, 2, {{q, q, q}, dim, dim, 0}};
         s->n_expert = N_EXPERT;
         for (int i = 0; i < 3; i++)
             s->part[i] = (struct store_matrix){.type = q,

@@ -27,19 +27,19 @@ enum { EMBD = 64, FF = 48, N_EXPERT = 20, N_FLOAT = EMBD * FF, N_READ = 6 };
 /* Two layers: experts in layer 1 only, F32, each float its own number. */
 static struct temp_path write_model(const char *name, float first)
 {
-    static const char *const names[STORE_N_PART] = {"gate", "up", "down"};
-    static float data[STORE_N_PART][N_EXPERT * N_FLOAT];
+    static const char *const names[EXPERT_N_MATRIX] = {"gate", "up", "down"};
+    static float data[EXPERT_N_MATRIX][N_EXPERT * N_FLOAT];
     struct gguf_writer *w;
     struct err e = {0};
     struct temp_path path = temp_path(&folder, name);
     assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    for (int p = 0; p < STORE_N_PART; p++) {
+    for (int p = 0; p < EXPERT_N_MATRIX; p++) {
         char tensor[64];
         snprintf(tensor, sizeof tensor, "blk.1.ffn_%s_exps.weight", names[p]);
         for (int i = 0; i < N_EXPERT * N_FLOAT; i++)
             data[p][i] = first + (float)(p * N_EXPERT * N_FLOAT + i);
         const uint64_t ne[2][3] = {{EMBD, FF, N_EXPERT}, {FF, EMBD, N_EXPERT}};
-        gguf_writer_add_tensor(w, tensor, 3, ne[p == STORE_DOWN], QUANT_F32, data[p]);
+        gguf_writer_add_tensor(w, tensor, 3, ne[p == EXPERT_DOWN], QUANT_F32, data[p]);
     }
     assert_int_equal(gguf_writer_save(w, path.s, &e), ERR_OK);
     gguf_writer_close(&w);
@@ -55,7 +55,7 @@ struct fixture {
     struct layout_image *images;
     struct log log;
     char said[4096];
-    struct store_read reads[STORE_N_PART];
+    struct store_read reads[EXPERT_N_MATRIX];
     struct err e;
 };
 
@@ -73,14 +73,14 @@ static void open_raw(struct fixture *f, const char *model)
         gguf_open(&f->g, model, &f->e) || store_open_gguf(&f->s, f->g, &f->e) ||
         expert_images(f->device, f->s, &f->images, &f->e))
         fail_msg("%s", f->e.text);
-    for (int i = 0; i < STORE_N_PART; i++)
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
         f->reads[i].buf = mem_map(f->images[1].n_bytes + STORE_ALIGN, MEM_SCRATCH);
 }
 
 static void close_all(struct fixture *f)
 {
     store_queue_close(&f->q);
-    for (int i = 0; i < STORE_N_PART; i++)
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
         mem_unmap(f->reads[i].buf, f->images[1].n_bytes + STORE_ALIGN, MEM_SCRATCH);
     mem_free(f->images);
     store_close(&f->s);
@@ -104,25 +104,25 @@ static int read_expert(struct fixture *f, int expert)
     struct store_blob b;
     err_code code;
     do {
-        struct store_read *reads[STORE_N_PART], *done;
+        struct store_read *reads[EXPERT_N_MATRIX], *done;
         store_expert_blob(f->s, 1, expert, &b);
-        for (int i = 0; i < STORE_N_PART; i++) {
+        for (int i = 0; i < EXPERT_N_MATRIX; i++) {
             f->reads[i].file = b.part[i].file;
             f->reads[i].offset = b.part[i].offset;
             f->reads[i].n_bytes = b.part[i].n_bytes;
             reads[i] = &f->reads[i];
         }
-        store_queue_submit(f->q, reads, STORE_N_PART);
-        for (int i = 0; i < STORE_N_PART; i++)
+        store_queue_submit(f->q, reads, EXPERT_N_MATRIX);
+        for (int i = 0; i < EXPERT_N_MATRIX; i++)
             assert_int_equal(store_queue_collect(f->q, &done, 1, true), 1);
         code = ERR_OK;
-        for (int i = 0; i < STORE_N_PART && code == ERR_OK; i++)
+        for (int i = 0; i < EXPERT_N_MATRIX && code == ERR_OK; i++)
             code = f->reads[i].failure ? store_read_error(f->s, &f->reads[i], &f->e)
                                        : store_blob_check(f->s, 1, expert, &b, i, f->reads[i].bytes, &f->e);
     } while (code != ERR_OK && store_expert_retry(f->s, 1, expert, &b, &f->e));
     assert_int_equal(code, ERR_OK);
     assert_int_equal(b.packed, b.copy >= 0);
-    for (int p = 0; p < STORE_N_PART; p++) { /* scalar kernels take rows, so a part begins as the GGUF has it */
+    for (int p = 0; p < EXPERT_N_MATRIX; p++) { /* scalar kernels take rows, so a part begins as the GGUF has it */
         float first;
         memcpy(&first, f->reads[p].bytes, sizeof first);
         assert_true(first == (float)((p * N_EXPERT + expert) * N_FLOAT));
@@ -155,7 +155,7 @@ static void experts_come_from_drives_until_none_is_left(void **state)
         for (int i = 1; i <= 2; i++) {
             assert_true(store_get_place(f.s, i, &place));
             assert_string_equal(place.path, dirs[i - 1]);
-            assert_int_equal(place.n_reads, STORE_N_PART * n[i]);
+            assert_int_equal(place.n_reads, EXPERT_N_MATRIX * n[i]);
             assert_int_equal(place.n_bytes, (uint64_t)n[i] * f.images[1].n_bytes);
         }
         assert_false(store_get_place(f.s, 3, &place));
@@ -211,12 +211,12 @@ static void what_does_not_fit_is_refused(void **state)
     assert_non_null(strstr(f.e.text, "prepared from another model"));
     close_all(&f);
     open_raw(&f, model.s);
-    f.images[1].layout[STORE_UP] = LAYOUT_R16;
+    f.images[1].layout[EXPERT_UP] = LAYOUT_R16;
     assert_int_equal(store_attach(f.s, dirs, 1, f.images, NULL, &f.e), ERR_FORMAT);
     assert_non_null(strstr(f.e.text, "layer 1 is in layout rows"));
     close_all(&f);
     open_raw(&f, model.s);
-    f.images[1].off[STORE_UP] += 64;
+    f.images[1].off[EXPERT_UP] += 64;
     assert_int_equal(store_attach(f.s, dirs, 1, f.images, NULL, &f.e), ERR_FORMAT);
     close_all(&f);
     open_raw(&f, model.s);

@@ -33,14 +33,14 @@ enum { DIM = 64, N_EXPERT = 24, MATRIX_BYTES = DIM * DIM * 4, N_READ = 40 };
 /* A layer of experts whose floats count up through gate, up and down. */
 static struct temp_path write_model(const char *name)
 {
-    static const char *const names[STORE_N_PART] = {"blk.1.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight",
-                                                    "blk.1.ffn_down_exps.weight"};
-    static float data[STORE_N_PART][N_EXPERT * DIM * DIM];
+    static const char *const names[EXPERT_N_MATRIX] = {"blk.1.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight",
+                                                       "blk.1.ffn_down_exps.weight"};
+    static float data[EXPERT_N_MATRIX][N_EXPERT * DIM * DIM];
     struct gguf_writer *w;
     struct err e = {0};
     struct temp_path path = temp_path(&folder, name);
     assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
-    for (int p = 0; p < STORE_N_PART; p++) {
+    for (int p = 0; p < EXPERT_N_MATRIX; p++) {
         for (int i = 0; i < N_EXPERT * DIM * DIM; i++)
             data[p][i] = (float)(p * N_EXPERT * DIM * DIM + i);
         gguf_writer_add_tensor(w, names[p], 3, (const uint64_t[]){DIM, DIM, N_EXPERT}, QUANT_F32, data[p]);
