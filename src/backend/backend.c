@@ -136,10 +136,10 @@ void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t 
     b->v->slot_adopt(b, slot_pool, slot, matrix, bytes, is_packed);
 }
 
-err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
-                           const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e)
+err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
+                           struct err *e)
 {
-    return b->v->slot_fill(b, slot_pool, slot, matrix, src, is_packed, row0, n_row, e);
+    return b->v->slot_fill(b, slot_pool, slot, rows, e);
 }
 
 const char *op_name(enum op_kind kind)

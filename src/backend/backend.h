@@ -123,12 +123,18 @@ void *backend_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t 
 void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
                         const void *bytes, bool is_packed);
 
-/* Packs rows [row0, row0 + n_row) of one of an expert's matrices into a slot. src holds just these, in GGUF's
- * order or, is_packed, as they lie in an image. row0: a multiple of 16; n_row: too, or up to the last row. The caller
- * makes sure no enqueued operation uses the slot. */
+/* Rows [row0, row0 + n_row) of one of an expert's matrices, on their way into a slot. */
+struct slot_rows {
+    enum expert_matrix matrix;
+    const void *src; /* these rows alone */
+    bool is_packed;  /* src holds them as they lie in an image; else in GGUF's order */
+    int64_t row0;    /* a multiple of 16 */
+    int64_t n_row;   /* a multiple of 16, or up to the last row */
+};
+
+/* Packs rows into a slot. The caller makes sure that no enqueued operation uses the slot. */
 MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
-                                    enum expert_matrix matrix, const void *src, bool is_packed, int64_t row0,
-                                    int64_t n_row, struct err *e);
+                                    const struct slot_rows *rows, struct err *e);
 
 /* ---- operations ---------------------------------------------------------------------------------------------- */
 

@@ -27,8 +27,8 @@ struct backend_vtable {
                        bool is_packed); /* NULL: none */
     void (*slot_adopt)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
                        const void *bytes, bool is_packed);
-    err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
-                          const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e);
+    err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
+                          struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
     bool (*supports)(struct backend *b, const struct op *op);
     uint64_t (*fence)(struct backend *b);

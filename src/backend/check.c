@@ -168,11 +168,11 @@ static bool check_slot_open(struct backend *b, struct slot_pool *slot_pool, int6
     return ok;
 }
 
-static err_code check_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
-                                const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e)
+static err_code check_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
+                                const struct slot_rows *rows, struct err *e)
 {
     for (int i = 0; i < 2; i++)
-        TRY(backend_slot_fill(check_of(b)->side[i], slot_pool->side[i], slot, matrix, src, is_packed, row0, n_row, e));
+        TRY(backend_slot_fill(check_of(b)->side[i], slot_pool->side[i], slot, rows, e));
     return ERR_OK;
 }
 

@@ -354,27 +354,28 @@ static void cpu_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64
     };
 }
 
-static err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
-                              const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e)
+static err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
+                              const struct slot_rows *rows, struct err *e)
 {
     const struct cpu *c = cpu_of(b);
     const struct slot_pool_desc *d = &slot_pool->d;
-    const struct quant_info *type = d->type[matrix];
-    int64_t n_all = slot_matrix_rows(d, matrix), k = slot_matrix_k(d, matrix);
-    if (row0 == 0 && n_row > 0) /* several threads may fill rows; one says where they lie */
-        slot_pool->slots[slot][matrix] = (struct slot_matrix){0};
+    const struct quant_info *type = d->type[rows->matrix];
+    int64_t n_all = slot_matrix_rows(d, rows->matrix), k = slot_matrix_k(d, rows->matrix);
+    if (rows->row0 == 0 && rows->n_row > 0) /* several threads may fill rows; one says where they lie */
+        slot_pool->slots[slot][rows->matrix] = (struct slot_matrix){0};
     for (int i = 0; i < pool_n_node(c->pool); i++) {
-        int64_t first = cpu_node_row(c, i, n_all), end = cpu_node_row(c, i + 1, n_all);
-        int64_t from = row0 > first ? row0 : first, to = row0 + n_row < end ? row0 + n_row : end;
+        int64_t first = cpu_node_row(c, i, n_all), end = cpu_node_row(c, i + 1, n_all), row1 = rows->row0 + rows->n_row;
+        int64_t from = rows->row0 > first ? rows->row0 : first, to = row1 < end ? row1 : end;
         const struct layout_image *image = &slot_pool->part[i].image;
-        char *dst = part_slot(slot_pool, i, slot) + image->off[matrix];
+        char *dst = part_slot(slot_pool, i, slot) + image->off[rows->matrix];
         if (from >= to)
             continue;
-        const char *rows = (const char *)src + packed_bytes(c, type, from - row0, k); /* as many as unpacked */
-        if (is_packed)
-            memcpy(dst + packed_bytes(c, type, from - first, k), rows, packed_bytes(c, type, to - from, k));
+        const char *src =
+            (const char *)rows->src + packed_bytes(c, type, from - rows->row0, k); /* as many as unpacked */
+        if (rows->is_packed)
+            memcpy(dst + packed_bytes(c, type, from - first, k), src, packed_bytes(c, type, to - from, k));
         else
-            layout_pack(image->layout[matrix], type, dst, rows, (uint64_t)(from - first), (uint64_t)(to - from),
+            layout_pack(image->layout[rows->matrix], type, dst, src, (uint64_t)(from - first), (uint64_t)(to - from),
                         (uint64_t)(end - first), (uint64_t)k, c->kernels->r16_put);
     }
     return ERR_OK;

@@ -19,10 +19,17 @@ static void route_row(void *arg, size_t t, int thread)
     const struct route_loop *l = arg;
     int64_t i = (int64_t)t;
     float *scores = tensor_data(&l->op->out[2]);
-    route_choose(l->c->kernels, l->op, tensor_data(&l->op->vec[1]), tensor_data(&l->op->vec[2]),
-                 l->logits + i * l->n_expert, l->choice + i * l->n_expert, l->n_expert, l->k,
-                 (int32_t *)tensor_data(&l->op->out[0]) + i * l->k, (float *)tensor_data(&l->op->out[1]) + i * l->k,
-                 scores ? scores + i * l->n_expert : NULL);
+    const struct route_token token = {.op = l->op,
+                                      .bias = tensor_data(&l->op->vec[1]),
+                                      .expert_scale = tensor_data(&l->op->vec[2]),
+                                      .n = l->n_expert,
+                                      .k = l->k,
+                                      .logits = l->logits + i * l->n_expert,
+                                      .choice = l->choice + i * l->n_expert,
+                                      .ids = (int32_t *)tensor_data(&l->op->out[0]) + i * l->k,
+                                      .weights = (float *)tensor_data(&l->op->out[1]) + i * l->k,
+                                      .scores = scores ? scores + i * l->n_expert : NULL};
+    route_choose(l->c->kernels, &token);
 }
 
 void cpu_op_route(struct cpu *c, const struct op *op)

@@ -80,8 +80,8 @@ static size_t slot_pool_slot_bytes(struct backend *b, const struct slot_pool_des
     return 0;
 }
 
-static err_code slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
-                          const void *src, bool is_packed, int64_t row0, int64_t n_row, struct err *e)
+static err_code slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
+                          struct err *e)
 {
     return ERR_OK;
 }

@@ -99,25 +99,25 @@ void route_weigh(bool norm, float scale, const float *expert_scale, int64_t k, c
     }
 }
 
-void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, const float *expert_scale,
-                  float *logits, float *choice, int64_t n, int64_t k, int32_t *ids, float *weights, float *scores)
+void route_choose(const struct kernels *kernels, const struct route_token *t)
 {
-    float *s = logits;
-    score(kernels, op->route.score, s, n);
-    for (int64_t i = 0; i < n; i++)
-        choice[i] = in_choice(bias ? s[i] + bias[i] : s[i]);
+    const struct op *op = t->op;
+    float *s = t->logits, *choice = t->choice;
+    score(kernels, op->route.score, s, t->n);
+    for (int64_t i = 0; i < t->n; i++)
+        choice[i] = in_choice(t->bias ? s[i] + t->bias[i] : s[i]);
     if (op->route.n_group > 1)
-        keep_groups(choice, n, op->route.n_group, op->route.n_group_used);
-    if (scores)
-        copy_scores(kernels, op->route.score, s, choice, n, scores);
-    for (int64_t r = 0; r < k; r++) {
-        int64_t best = best_of(choice, 0, n);
+        keep_groups(choice, t->n, op->route.n_group, op->route.n_group_used);
+    if (t->scores)
+        copy_scores(kernels, op->route.score, s, choice, t->n, t->scores);
+    for (int64_t r = 0; r < t->k; r++) {
+        int64_t best = best_of(choice, 0, t->n);
         assert(choice[best] != -INFINITY); /* the groups kept have at least k experts */
-        ids[r] = (int32_t)best;
-        weights[r] = s[best];
+        t->ids[r] = (int32_t)best;
+        t->weights[r] = s[best];
         choice[best] = -INFINITY;
     }
     if (op->route.score == ROUTE_SOFTMAX_CHOSEN)
-        score(kernels, ROUTE_SOFTMAX, weights, k);
-    route_weigh(op->route.norm_weights, op->route.scale, expert_scale, k, ids, weights);
+        score(kernels, ROUTE_SOFTMAX, t->weights, t->k);
+    route_weigh(op->route.norm_weights, op->route.scale, t->expert_scale, t->k, t->ids, t->weights);
 }

@@ -9,12 +9,21 @@ struct kernels;
 
 enum { ROUTE_MAX_GROUP = 256 };
 
-/* Turns the logits of n experts (overwritten) into the k best ids, best first, ties to the lower id, and their
- * weights. bias and expert_scale: [n] or NULL (ROUTE's vec[1] and vec[2]); choice: [n] of work space; scores: [n], as
- * ROUTE's out[2], or NULL. 1 <= k <= n. Scores may be anything: minus infinity is the lowest number, and NaN is below
- * that. */
-void route_choose(const struct kernels *kernels, const struct op *op, const float *bias, const float *expert_scale,
-                  float *logits, float *choice, int64_t n, int64_t k, int32_t *ids, float *weights, float *scores);
+/* One token before its router: what the choice starts from, and where it goes. Scores may be anything: minus infinity
+ * is the lowest number, and NaN is below that. */
+struct route_token {
+    const struct op *op;       /* its `route` is the rule */
+    const float *bias;         /* [n] or NULL: ROUTE's vec[1] */
+    const float *expert_scale; /* [n] or NULL: ROUTE's vec[2] */
+    int64_t n, k;              /* experts, and how many of them are chosen; 1 <= k <= n */
+    float *logits;             /* [n]; overwritten */
+    float *choice;             /* [n] of work space */
+    int32_t *ids;              /* out: [k], best first, ties to the lower id */
+    float *weights;            /* out: [k] */
+    float *scores;             /* out: [n], as ROUTE's out[2]; or NULL */
+};
+
+void route_choose(const struct kernels *kernels, const struct route_token *t);
 
 /* The chosen experts' scores to their weights, in place: divided by their sum if `norm`, times `scale`, times
  * expert_scale[id] unless that is NULL. */

@@ -234,9 +234,9 @@ static err_code fill_slot(struct read_requests *r, const struct read_request *q,
     const struct slot_layer *l = &r->slots->layers[q->layer];
     const struct store_matrix *m = &store_get_layer(r->store, l->d.index)->part[part];
     int64_t row = read_piece_row(m, piece, n), end = read_piece_row(m, piece + 1, n);
-    const char *rows = (const char *)q->read[part].bytes + (uint64_t)row * (m->n_bytes / m->n_row);
-    return backend_slot_fill(r->slots->device, l->group->slot_pool, q->slot, part, rows, q->blob.packed, row, end - row,
-                             e);
+    const char *src = (const char *)q->read[part].bytes + (uint64_t)row * (m->n_bytes / m->n_row);
+    const struct slot_rows rows = {part, src, q->blob.packed, row, end - row};
+    return backend_slot_fill(r->slots->device, l->group->slot_pool, q->slot, &rows, e);
 }
 
 static void pack_task(void *arg, size_t task, int thread)

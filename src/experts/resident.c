@@ -75,7 +75,8 @@ static err_code read_part(const struct layer_load *x, int32_t expert, const stru
         TRY(store_read(x->d->store, &range, 1, e));
         TRY(store_blob_check(x->d->store, l->d.index, expert, b, i, dst, e));
         if (!room)
-            TRY(backend_slot_fill(device, l->group->slot_pool, slot, i, dst, b->packed, row, n_row, e));
+            TRY(backend_slot_fill(device, l->group->slot_pool, slot, &(struct slot_rows){i, dst, b->packed, row, n_row},
+                                  e));
         from += n_bytes;
     }
     if (room)

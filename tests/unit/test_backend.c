@@ -30,61 +30,6 @@ static struct weight *weight_f32(struct fixture *f, int64_t n_row, float *values
 
 /* ---- routing ------------------------------------------------------------------------------------------------- */
 
-static void choose(enum route_score score, bool norm, float scale, const float *logits, int64_t n, int32_t *ids,
-                   float *weights)
-{
-    float copy[64], work[64];
-    memcpy(copy, logits, (size_t)n * sizeof *copy);
-    struct op op = {.kind = OP_ROUTE, .route = {score, norm, scale}};
-    route_choose(best_kernels(), &op, NULL, NULL, copy, work, n, 2, ids, weights, NULL);
-}
-
-static void router_takes_the_best_and_ties_go_to_the_lower_id(void **state)
-{
-    int32_t ids[2];
-    float w[2];
-    const float logits[] = {0, 1, 3, 3, 2};
-    choose(ROUTE_SOFTMAX, true, 1, logits, 5, ids, w);
-    assert_int_equal(ids[0], 2);
-    assert_int_equal(ids[1], 3);
-    assert_true(fabsf(w[0] - 0.5f) < 1e-6f && fabsf(w[1] - 0.5f) < 1e-6f);
-}
-
-static void router_weights_are_those_of_the_formula(void **state)
-{
-    int32_t ids[2];
-    float w[2];
-    const float logits[] = {0, logf(2), logf(5), 0};
-    choose(ROUTE_SOFTMAX, false, 1, logits, 4, ids, w); /* 1 2 5 1 of 9 */
-    assert_int_equal(ids[0], 2);
-    assert_true(fabsf(w[0] - 5.f / 9) < 1e-6f && fabsf(w[1] - 2.f / 9) < 1e-6f);
-    choose(ROUTE_SOFTMAX, true, 2.5f, logits, 4, ids, w);
-    assert_true(fabsf(w[0] - 2.5f * 5 / 7) < 1e-6f && fabsf(w[1] - 2.5f * 2 / 7) < 1e-6f);
-    choose(ROUTE_SIGMOID, false, 1, logits, 4, ids, w); /* x / (1 + x) */
-    assert_true(fabsf(w[0] - 5.f / 6) < 1e-6f && fabsf(w[1] - 2.f / 3) < 1e-6f);
-}
-
-static void router_survives_nan(void **state)
-{
-    int32_t ids[2];
-    float w[2];
-    const float logits[] = {NAN, 1, 2, NAN};
-    choose(ROUTE_SIGMOID, true, 1, logits, 4, ids, w);
-    assert_true(ids[0] >= 0 && ids[0] < 4 && ids[1] >= 0 && ids[1] < 4 && ids[0] != ids[1]);
-    const float lost[] = {-INFINITY, -INFINITY, -INFINITY};
-    choose(ROUTE_SOFTMAX, true, 1, lost, 3, ids, w);
-    assert_true(ids[0] >= 0 && ids[0] < 3 && ids[1] >= 0 && ids[1] < 3 && ids[0] != ids[1]);
-}
-
-/* The k best of n experts by an operation's rules. */
-static void choose_k(const struct op *op, const float *bias, const float *expert_scale, const float *logits, int64_t n,
-                     int64_t k, int32_t *ids, float *weights)
-{
-    float copy[64], work[64];
-    memcpy(copy, logits, (size_t)n * sizeof *copy);
-    route_choose(best_kernels(), op, bias, expert_scale, copy, work, n, k, ids, weights, NULL);
-}
-
 /* Minus infinity is the lowest number, and a choice of as many experts as there are still finds each once. */
 static void router_survives_infinities(void **state)
 {
@@ -103,7 +48,14 @@ static void router_survives_infinities(void **state)
             float copy[N], work[N], weights[N];
             int32_t ids[N];
             memcpy(copy, logits, sizeof copy);
-            route_choose(best_kernels(), &op, biases[i], NULL, copy, work, N, N, ids, weights, NULL);
+            route_choose(best_kernels(), &(struct route_token){.op = &op,
+                                                               .bias = biases[i],
+                                                               .n = N,
+                                                               .k = N,
+                                                               .logits = copy,
+                                                               .choice = work,
+                                                               .ids = ids,
+                                                               .weights = weights});
             assert_memory_equal(ids, best[i], sizeof ids);
         }
 }
@@ -677,9 +629,9 @@ static struct moe *open_moe(struct fixture *f)
         for (int k = 0; k < 6; k++) {
             int64_t row0 = k % 2 ? 16 : 0, n_row = k % 2 ? (k < 4 ? N_FF : N_EMBD) - 16 : 16;
             const float *rows = matrices[k / 2] + row0 * (k < 4 ? N_EMBD : N_FF);
-            assert_int_equal(
-                backend_slot_fill(f->device, m->slot_pool, N_EXPERT - 1 - i, k / 2, rows, false, row0, n_row, &e),
-                ERR_OK);
+            assert_int_equal(backend_slot_fill(f->device, m->slot_pool, N_EXPERT - 1 - i,
+                                               &(struct slot_rows){k / 2, rows, false, row0, n_row}, &e),
+                             ERR_OK);
         }
     }
     for (int i = 0; i < M * N_USED; i++)
@@ -828,8 +780,10 @@ static void raw_experts_give_the_bits_of_packed_ones(void **state)
     for (int64_t slot = 0; slot < N_EXPERT; slot++) {
         assert_true(backend_slot_open(f->device, packed, slot) && backend_slot_open(f->device, raw, slot));
         for (int i = 0; i < 3; i++)
-            assert_int_equal(backend_slot_fill(f->device, packed, slot, i, matrix[N_EXPERT - 1 - slot][i], false, 0,
-                                               i < 2 ? RAW_FF : RAW_EMBD, &e),
+            assert_int_equal(backend_slot_fill(f->device, packed, slot,
+                                               &(struct slot_rows){i, matrix[N_EXPERT - 1 - slot][i], false, 0,
+                                                                   i < 2 ? RAW_FF : RAW_EMBD},
+                                               &e),
                              ERR_OK);
     }
     static const int64_t n_tok[] = {1, M, M}, cutoff[] = {1, M, 1};

@@ -26,7 +26,16 @@ static struct token route(const struct op *op, const float *bias, const float *f
     struct token t = {.n = n, .k = k};
     float s[MOST], work[MOST];
     memcpy(s, logits, (size_t)n * sizeof *s);
-    route_choose(kernels_for(CPU_SCALAR), op, bias, factors, s, work, n, k, t.ids, t.weights, t.scores);
+    route_choose(kernels_for(CPU_SCALAR), &(struct route_token){.op = op,
+                                                                .bias = bias,
+                                                                .expert_scale = factors,
+                                                                .n = n,
+                                                                .k = k,
+                                                                .logits = s,
+                                                                .choice = work,
+                                                                .ids = t.ids,
+                                                                .weights = t.weights,
+                                                                .scores = t.scores});
     return t;
 }
 
