@@ -171,6 +171,15 @@ bool backend_supports(struct backend *b, const struct op *op)
     return b->v->supports(b, op);
 }
 
+err_code backend_report(struct err *pending, struct err *e)
+{
+    if (pending->code == ERR_OK)
+        return ERR_OK;
+    err_code code = err_set(e, pending->code, "%s", pending->text);
+    *pending = (struct err){0};
+    return code;
+}
+
 uint64_t backend_fence(struct backend *b)
 {
     return b->v->fence(b);

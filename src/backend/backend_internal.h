@@ -47,4 +47,7 @@ struct backend {
     void *between_user;
 };
 
+/* Hands on the first error of a device's queue, if there is one, and forgets it. */
+MUST_USE err_code backend_report(struct err *pending, struct err *e);
+
 #endif

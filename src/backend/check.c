@@ -81,18 +81,9 @@ static void check_clear(struct backend *b, const struct tensor *t)
     }
 }
 
-static err_code report(struct check *c, struct err *e)
-{
-    if (c->error.code == ERR_OK)
-        return ERR_OK;
-    err_code code = err_set(e, c->error.code, "%s", c->error.text);
-    c->error = (struct err){0};
-    return code;
-}
-
 static err_code check_read(struct backend *b, const struct tensor *t, void *dst, struct err *e)
 {
-    TRY(report(check_of(b), e));
+    TRY(backend_report(&check_of(b)->error, e));
     struct tensor s = tensor_side(t, 0);
     return backend_read(check_of(b)->side[0], &s, dst, e);
 }
@@ -315,7 +306,7 @@ static uint64_t check_fence(struct backend *b)
 
 static err_code check_wait(struct backend *b, uint64_t fence, struct err *e)
 {
-    TRY(report(check_of(b), e));
+    TRY(backend_report(&check_of(b)->error, e));
     return backend_wait(check_of(b)->side[0], fence, e);
 }
 

@@ -1,64 +1,55 @@
-/* A matrix for each head, on the CPU: what latent attention goes in and out by. */
-#include "backend/cpu_internal.h"
-
+/* A matrix for each head: the way of latent attention's queries into the latent space, and of its results out of it. */
 #include <assert.h>
 #include <string.h>
 
+#include "backend/cpu_act_internal.h"
+#include "backend/cpu_ops_internal.h"
+
 enum { TILE_TOKENS = 32 };
 
-struct heads {
-    struct cpu *c;
+struct heads_loop {
+    const struct kernels *kernels;
     const struct op *op;
-    const struct weight *w; /* NULL: heads are copied */
-    int64_t m, k, n_row;    /* in and out of a head */
     enum quant_act kind;
-    char *work;
-    size_t work_bytes; /* per thread */
+    char *work; /* a tile of rounded activations for each thread */
+    size_t work_bytes;
 };
 
-/* A tile of a head's inputs, dense and rounded, in a thread's work space. */
-static struct kernel_act gather_head(const struct heads *h, const float *x, int64_t ld, int64_t n, char *work)
+static void copy_head(void *arg, size_t head, int thread)
 {
-    const struct kernels *kern = h->c->kernels;
-    int64_t k = h->k, n_scale = kernel_act_n_scale(h->kind, k), n_sum = kernel_act_n_sum(h->kind, k);
-    float *f32 = (float *)work;
-    for (int64_t t = 0; t < n; t++)
-        memcpy(f32 + t * k, x + t * ld, (size_t)k * sizeof *f32);
-    if (h->kind == QUANT_ACT_FLOAT)
-        return (struct kernel_act){.kind = h->kind, .k = k, .f32 = f32};
-    int8_t *q = (int8_t *)(work + align64((size_t)(TILE_TOKENS * k) * sizeof(float)));
-    float *d = (float *)(q + align64((size_t)(TILE_TOKENS * k)));
-    int16_t *sum = (int16_t *)((char *)d + align64((size_t)(TILE_TOKENS * n_scale) * sizeof(float)));
-    for (int64_t t = 0; t < n; t++)
-        (h->kind == QUANT_ACT_INT8_32 ? kern->quantize_int8_32 : kern->quantize_int8_256)(
-            f32 + t * k, k, q + t * k, d + t * n_scale, sum + t * n_sum);
-    return (struct kernel_act){.kind = h->kind, .k = k, .q = q, .d = d, .sum = sum};
+    const struct heads_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t in_off = (int64_t)head * op->heads.in_dim + op->heads.in_off;
+    int64_t out_off = (int64_t)head * op->heads.out_dim + op->heads.out_off;
+    for (int64_t t = 0; t < op->in[0].ne[1]; t++)
+        memcpy(tensor_row(&op->out[0], t) + out_off, tensor_row(&op->in[0], t) + in_off,
+               (size_t)op->heads.n_out * sizeof(float));
 }
 
-static void heads_task(void *arg, size_t head, int thread)
+static void multiply_head(void *arg, size_t head, int thread)
 {
-    const struct heads *h = arg;
-    const struct op *op = h->op;
-    int64_t ld_in = op->in[0].ne[0], ld_out = op->out[0].ne[0], i = (int64_t)head;
-    const float *x = (const float *)tensor_data(&op->in[0]) + i * op->heads.in_dim + op->heads.in_off;
-    float *y = (float *)tensor_data(&op->out[0]) + i * op->heads.out_dim + op->heads.out_off;
-    for (int64_t t = 0; t < h->m && !h->w; t++)
-        memcpy(y + t * ld_out, x + t * ld_in, (size_t)h->n_row * sizeof *y);
-    if (!h->w)
-        return;
-    size_t matrix_bytes = h->w->n_bytes / (size_t)op->heads.n_head;
-    for (int64_t t = 0; t < h->m; t += TILE_TOKENS) {
-        int64_t n = h->m - t < TILE_TOKENS ? h->m - t : TILE_TOKENS;
-        struct kernel_act act = gather_head(h, x + t * ld_in, ld_in, n, h->work + (size_t)thread * h->work_bytes);
-        const struct kernel_matmul a = {.w = (const char *)h->w->data + head * matrix_bytes,
-                                        .k = h->k,
-                                        .n_row = h->n_row,
-                                        .row1 = h->n_row,
+    const struct heads_loop *l = arg;
+    const struct op *op = l->op;
+    const struct weight *w = op->weight[0];
+    int64_t m = op->in[0].ne[1], k = op->heads.n_in;
+    int64_t in_off = (int64_t)head * op->heads.in_dim + op->heads.in_off;
+    int64_t out_off = (int64_t)head * op->heads.out_dim + op->heads.out_off;
+    const struct cpu_act tile = cpu_act_at(l->work + (size_t)thread * l->work_bytes, l->kind, TILE_TOKENS, k);
+    const struct kernel_act act = cpu_act_rows(&tile, 0);
+    size_t matrix_bytes = w->n_bytes / (size_t)op->heads.n_head;
+    for (int64_t t0 = 0; t0 < m; t0 += TILE_TOKENS) {
+        int64_t n = m - t0 < TILE_TOKENS ? m - t0 : TILE_TOKENS;
+        for (int64_t t = 0; t < n; t++)
+            cpu_act_round_row(&tile, l->kernels, t, tensor_row(&op->in[0], t0 + t) + in_off);
+        const struct kernel_matmul a = {.w = (const char *)w->data + head * matrix_bytes,
+                                        .k = k,
+                                        .n_row = op->heads.n_out,
+                                        .row1 = op->heads.n_out,
                                         .x = &act,
                                         .m = n,
-                                        .y = y + t * ld_out,
-                                        .ldy = ld_out};
-        h->c->kernels->matmul[h->w->type->type](&a);
+                                        .y = tensor_row(&op->out[0], t0) + out_off,
+                                        .ldy = op->out[0].ne[0]};
+        l->kernels->matmul[w->type->type](&a);
     }
 }
 
@@ -79,18 +70,19 @@ static void observe_heads(struct cpu *c, const struct op *op)
 
 void cpu_op_heads(struct cpu *c, const struct op *op)
 {
-    struct heads h = {
-        .c = c, .op = op, .w = op->weight[0], .m = op->in[0].ne[1], .k = op->heads.n_in, .n_row = op->heads.n_out};
-    if (h.w) {
-        assert(h.w->k == h.k && h.w->n_row % (LAYOUT_R16_ROWS * op->heads.n_head) == 0);
-        h.kind = c->kernels->act[h.w->type->type];
-        h.work_bytes = align64((size_t)(TILE_TOKENS * h.k) * sizeof(float)) + align64((size_t)(TILE_TOKENS * h.k)) +
-                       2 * align64((size_t)(TILE_TOKENS * h.k)); /* scales and sums are fewer than quants */
-        h.work = cpu_scratch(c, SCRATCH_THREAD, h.work_bytes * (size_t)pool_n_threads(c->pool));
-        if (!h.work)
-            return;
+    const struct weight *w = op->weight[0];
+    struct heads_loop l = {.kernels = c->kernels, .op = op};
+    if (!w) {
+        pool_run(c->pool, (size_t)op->heads.n_head, copy_head, &l);
+        return;
     }
-    pool_run(c->pool, (size_t)op->heads.n_head, heads_task, &h);
-    if (c->observer && h.w && h.w->observed)
+    assert(w->k == op->heads.n_in && w->n_row % (LAYOUT_R16_ROWS * op->heads.n_head) == 0);
+    l.kind = c->kernels->act[w->type->type];
+    l.work_bytes = cpu_act_bytes(l.kind, TILE_TOKENS, w->k);
+    l.work = cpu_scratch(c, SCRATCH_THREAD, l.work_bytes * (size_t)pool_n_threads(c->pool));
+    if (!l.work)
+        return;
+    pool_run(c->pool, (size_t)op->heads.n_head, multiply_head, &l);
+    if (c->observer && w->observed)
         observe_heads(c, op);
 }

@@ -1,10 +1,10 @@
-/* Recurrent layers on the CPU: the causal convolution and the gated delta rule. Tokens are taken one after the other,
- * so chunks don't change a bit; channels, heads and value dimensions are independent and run in parallel. */
-#include "backend/cpu_internal.h"
-
+/* Recurrent layers: the causal convolution and the gated delta rule. Tokens are taken one after the other, so chunks
+ * don't change a bit; channels, heads and value dimensions are independent and run in parallel. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+
+#include "backend/cpu_ops_internal.h"
 
 struct conv_loop {
     struct cpu *c;
@@ -12,7 +12,7 @@ struct conv_loop {
     int64_t chunk; /* channels in a task */
 };
 
-/* Some channels of all tokens, and then their last inputs. */
+/* Some channels: the convolution at all tokens, then the last inputs into the state. */
 static void conv_task(void *arg, size_t task, int thread)
 {
     const struct conv_loop *l = arg;
@@ -41,18 +41,19 @@ void cpu_op_conv(struct cpu *c, const struct op *op)
     pool_run(c->pool, (size_t)((n + l.chunk - 1) / l.chunk), conv_task, &l);
 }
 
-struct delta {
+struct delta_loop {
     struct cpu *c;
     const struct op *op;
-    int64_t dk, dv, n_head_k, n_head_v, m, chunk; /* chunk: value dimensions in a task */
-    float *qk;                                    /* unit q, then k, [2 * dk][M][n_head_k] */
-    float *decay, *beta;                          /* [M][n_head_v] */
+    int64_t dk, dv, n_head_k, n_head_v, m;
+    int64_t chunk;       /* value dimensions in a task */
+    float *qk;           /* q, then k, of length 1: [2 * dk][M][n_head_k] */
+    float *decay, *beta; /* [M][n_head_v] */
 };
 
-/* Of one token: q and k of each head to length 1 (q also scaled), the gates to decay and beta. */
+/* Prepares one token: q and k of each head to length 1 (q also scaled), the gates to decay and beta. */
 static void delta_prepare(void *arg, size_t t, int thread)
 {
-    const struct delta *d = arg;
+    const struct delta_loop *d = arg;
     const struct op *op = d->op;
     const struct kernels *kern = d->c->kernels;
     int64_t i = (int64_t)t;
@@ -80,7 +81,7 @@ static void delta_prepare(void *arg, size_t t, int thread)
 
 static void delta_task(void *arg, size_t task, int thread)
 {
-    const struct delta *d = arg;
+    const struct delta_loop *d = arg;
     const struct op *op = d->op;
     int64_t n_chunk = (d->dv + d->chunk - 1) / d->chunk, head = (int64_t)task / n_chunk;
     int64_t v0 = (int64_t)task % n_chunk * d->chunk, v1 = v0 + d->chunk < d->dv ? v0 + d->chunk : d->dv;
@@ -111,14 +112,14 @@ static void delta_task(void *arg, size_t task, int thread)
 void cpu_op_delta(struct cpu *c, const struct op *op)
 {
     const struct tensor *s = &op->state[0];
-    struct delta d = {.c = c,
-                      .op = op,
-                      .dk = s->ne[0],
-                      .dv = s->ne[1],
-                      .n_head_v = s->ne[2],
-                      .n_head_k = op->delta.n_head_k,
-                      .m = op->in[0].ne[1],
-                      .chunk = 32};
+    struct delta_loop d = {.c = c,
+                           .op = op,
+                           .dk = s->ne[0],
+                           .dv = s->ne[1],
+                           .n_head_v = s->ne[2],
+                           .n_head_k = op->delta.n_head_k,
+                           .m = op->in[0].ne[1],
+                           .chunk = 32};
     size_t qk_bytes = align64((size_t)(2 * d.n_head_k * d.dk * d.m) * sizeof(float));
     size_t gate_bytes = align64((size_t)(d.n_head_v * d.m) * sizeof(float));
     char *work = cpu_scratch(c, SCRATCH_HIDDEN, qk_bytes + 2 * gate_bytes);

@@ -30,6 +30,67 @@ static struct weight *weight_f32(struct fixture *f, int64_t n_row, float *values
 
 /* ---- routing ------------------------------------------------------------------------------------------------- */
 
+/* The k best of n experts by an operation's rules. */
+static void choose_k(const struct op *op, const float *bias, const float *expert_scale, const float *logits, int64_t n,
+                     int64_t k, int32_t *ids, float *weights)
+{
+    float copy[64], work[64];
+    memcpy(copy, logits, (size_t)n * sizeof *copy);
+    route_choose(best_kernels(), &(struct route_token){.op = op,
+                                                       .bias = bias,
+                                                       .expert_scale = expert_scale,
+                                                       .n = n,
+                                                       .k = k,
+                                                       .logits = copy,
+                                                       .choice = work,
+                                                       .ids = ids,
+                                                       .weights = weights});
+}
+
+static void choose(enum route_score score, bool norm, float scale, const float *logits, int64_t n, int32_t *ids,
+                   float *weights)
+{
+    struct op op = {.kind = OP_ROUTE, .route = {score, norm, scale}};
+    choose_k(&op, NULL, NULL, logits, n, 2, ids, weights);
+}
+
+static void router_takes_the_best_and_ties_go_to_the_lower_id(void **state)
+{
+    int32_t ids[2];
+    float w[2];
+    const float logits[] = {0, 1, 3, 3, 2};
+    choose(ROUTE_SOFTMAX, true, 1, logits, 5, ids, w);
+    assert_int_equal(ids[0], 2);
+    assert_int_equal(ids[1], 3);
+    assert_true(fabsf(w[0] - 0.5f) < 1e-6f && fabsf(w[1] - 0.5f) < 1e-6f);
+}
+
+static void router_weights_are_those_of_the_formula(void **state)
+{
+    int32_t ids[2];
+    float w[2];
+    const float logits[] = {0, logf(2), logf(5), 0};
+    choose(ROUTE_SOFTMAX, false, 1, logits, 4, ids, w); /* 1 2 5 1 of 9 */
+    assert_int_equal(ids[0], 2);
+    assert_true(fabsf(w[0] - 5.f / 9) < 1e-6f && fabsf(w[1] - 2.f / 9) < 1e-6f);
+    choose(ROUTE_SOFTMAX, true, 2.5f, logits, 4, ids, w);
+    assert_true(fabsf(w[0] - 2.5f * 5 / 7) < 1e-6f && fabsf(w[1] - 2.5f * 2 / 7) < 1e-6f);
+    choose(ROUTE_SIGMOID, false, 1, logits, 4, ids, w); /* x / (1 + x) */
+    assert_true(fabsf(w[0] - 5.f / 6) < 1e-6f && fabsf(w[1] - 2.f / 3) < 1e-6f);
+}
+
+static void router_survives_nan(void **state)
+{
+    int32_t ids[2];
+    float w[2];
+    const float logits[] = {NAN, 1, 2, NAN};
+    choose(ROUTE_SIGMOID, true, 1, logits, 4, ids, w);
+    assert_true(ids[0] >= 0 && ids[0] < 4 && ids[1] >= 0 && ids[1] < 4 && ids[0] != ids[1]);
+    const float lost[] = {-INFINITY, -INFINITY, -INFINITY};
+    choose(ROUTE_SOFTMAX, true, 1, lost, 3, ids, w);
+    assert_true(ids[0] >= 0 && ids[0] < 3 && ids[1] >= 0 && ids[1] < 3 && ids[0] != ids[1]);
+}
+
 /* Minus infinity is the lowest number, and a choice of as many experts as there are still finds each once. */
 static void router_survives_infinities(void **state)
 {

@@ -1,6 +1,6 @@
-/* What the CPU device's operations need: the arithmetic behind roofs (docs/benchmarks.md). Work that is small beside
- * the products (norms, activations, sums) counts as none. */
-#include "backend/cpu_internal.h"
+/* Counts the bytes and multiply-adds that operations need: the arithmetic behind roofs (docs/benchmarks.md). Work that
+ * is small beside the products (norms, activations, sums) counts as none. */
+#include "backend/cpu_counters_internal.h"
 
 void cpu_count_product(struct cpu *c, enum op_kind kind, const struct quant_info *type, int64_t n_row, int64_t k,
                        int64_t n_read, int64_t m)
@@ -27,7 +27,7 @@ static void count_attention(struct op_counters *t, const struct op *op)
         n_seen += window && pos[i] >= window ? window : pos[i] + 1;
     int64_t first = window && pos[0] >= window ? pos[0] - window + 1 : 0, n_pos = pos[m - 1] + 1 - first;
     size_t row_bytes = elem_row_bytes(k->type, k->ne[0]);
-    row_bytes += v->buffer == k->buffer ? 0 : elem_row_bytes(v->type, v->ne[0]);
+    row_bytes += cpu_attention_is_latent(op) ? 0 : elem_row_bytes(v->type, v->ne[0]);
     t->n_bytes += (uint64_t)(n_pos * k->ne[2]) * row_bytes;
     t->n_float += (uint64_t)(n_seen * op->attention.n_head * (k->ne[0] + v->ne[0]));
 }
@@ -44,7 +44,7 @@ void cpu_count(struct cpu *c, const struct op *op, int64_t n_ns)
     case OP_ROUTE: count_weights(c, op, m); break;
     case OP_ATTENTION: count_attention(t, op); break;
     case OP_CONV: t->n_float += (uint64_t)(tensor_n_elem(&op->vec[0]) * m); break;
-    case OP_DELTA: /* into the state and back; s . k, s += k d, s . q */
+    case OP_DELTA: /* the state is read and written; three multiply-adds an element: s . k, s += k d, s . q */
         t->n_bytes += 2 * tensor_bytes(&op->state[0]);
         t->n_float += (uint64_t)(3 * tensor_n_elem(&op->state[0]) * m);
         break;

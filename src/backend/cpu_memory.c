@@ -1,0 +1,45 @@
+/* Scratch, and where the rows of a matrix lie. */
+#include <assert.h>
+
+#include "backend/cpu_internal.h"
+
+void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes)
+{
+    size_t has = c->scratch[id].n_bytes;
+    if (MEM_GUARDED ? has == n_bytes : has >= n_bytes)
+        return c->scratch[id].p;
+    mem_unmap(c->scratch[id].p, c->scratch[id].n_bytes, MEM_SCRATCH);
+    c->scratch[id].n_bytes = 0;
+    c->scratch[id].p = mem_try_map(n_bytes, MEM_SCRATCH);
+    if (c->scratch[id].p)
+        c->scratch[id].n_bytes = n_bytes;
+    else if (mem_room_bytes() < mem_length(n_bytes))
+        c->missing_bytes = n_bytes;
+    else if (c->error.code == ERR_OK)
+        err_nomem(&c->error, n_bytes, "work space");
+    return c->scratch[id].p;
+}
+
+void cpu_scratch_release(struct cpu *c)
+{
+    for (int i = 0; i < N_SCRATCH; i++) {
+        mem_unmap(c->scratch[i].p, c->scratch[i].n_bytes, MEM_SCRATCH);
+        c->scratch[i].p = NULL;
+        c->scratch[i].n_bytes = 0;
+    }
+}
+
+int64_t cpu_node_row(const struct cpu *c, int node, int64_t n_row)
+{
+    int64_t n_group = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS;
+    int64_t row = (int64_t)pool_node_first(c->pool, node, (size_t)n_group) * LAYOUT_R16_ROWS;
+    return row < n_row ? row : n_row;
+}
+
+size_t cpu_packed_bytes(const struct cpu *c, const struct quant_info *type, int64_t n_row, int64_t k)
+{
+    size_t n = 0;
+    bool ok = layout_bytes(c->kernels->layout[type->type], type, (uint64_t)n_row, (uint64_t)k, &n);
+    assert(ok);
+    return n;
+}
