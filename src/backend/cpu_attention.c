@@ -173,10 +173,10 @@ static void fold_block(const struct attn_op *a, struct attn_queries *x, const st
                                .sum = sum,
                                .o = x->partial};
     if (next) {
-        call.ahead[0] = next->k;
-        call.ahead_bytes[0] = KERNEL_ATTN_BLOCK * (int64_t)next->k_bytes;
-        call.ahead[1] = next->v;
-        call.ahead_bytes[1] = KERNEL_ATTN_BLOCK * (int64_t)next->v_bytes;
+        call.prefetch[0] = next->k;
+        call.prefetch_bytes[0] = KERNEL_ATTN_BLOCK * (int64_t)next->k_bytes;
+        call.prefetch[1] = next->v;
+        call.prefetch_bytes[1] = KERNEL_ATTN_BLOCK * (int64_t)next->v_bytes;
     }
     (op->state[0].type == ELEM_F16 ? kern->attn_block_f16 : kern->attn_block_f32)(&call);
     kern->attn_merge((int)n_q, x->span.max + first, x->span.sum + first, x->span.acc + first * a->dv, max, sum,

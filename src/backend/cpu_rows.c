@@ -35,7 +35,8 @@ static void embed_row(void *arg, size_t t, int thread)
         w->type->decode((const char *)w->data + (size_t)id * row_bytes, out, w->k);
     } else {
         char *row = (char *)l->c->scratch[SCRATCH_THREAD].p + (size_t)thread * align64(row_bytes);
-        layout_unpack(w->layout, w->type, row, w->data, (uint64_t)id, 1, (uint64_t)w->k);
+        const struct layout_matrix m = {w->layout, w->type, (uint64_t)w->n_row, (uint64_t)w->k};
+        layout_unpack(&m, row, w->data, (uint64_t)id, 1);
         w->type->decode(row, out, w->k);
     }
     for (int64_t i = 0; i < w->k; i++)

@@ -142,8 +142,9 @@ err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t s
         if (rows->is_packed)
             memcpy(dst + cpu_packed_bytes(c, type, from - first, k), src, cpu_packed_bytes(c, type, to - from, k));
         else
-            layout_pack(image->layout[rows->matrix], type, dst, src, (uint64_t)(from - first), (uint64_t)(to - from),
-                        (uint64_t)(end - first), (uint64_t)k, c->kernels->r16_put);
+            layout_pack(
+                &(struct layout_matrix){image->layout[rows->matrix], type, (uint64_t)(end - first), (uint64_t)k}, dst,
+                src, (uint64_t)(from - first), (uint64_t)(to - from), c->kernels->r16_put);
     }
     return ERR_OK;
 }
@@ -151,10 +152,11 @@ err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t s
 void slot_pack_rows(const struct cpu *c, const struct slot_pool *s, int64_t slot, enum expert_matrix matrix,
                     int64_t row0, int64_t row1, char *tile)
 {
+    const struct layout_matrix m = {s->part[0].image.layout[matrix], s->d.type[matrix],
+                                    (uint64_t)slot_matrix_rows(&s->d, matrix), (uint64_t)slot_matrix_k(&s->d, matrix)};
     if (s->slots[slot][matrix].is_raw)
-        layout_pack_in_place(s->part[0].image.layout[matrix], s->d.type[matrix], slot_matrix_data(s, 0, slot, matrix),
-                             (uint64_t)row0, (uint64_t)(row1 - row0), (uint64_t)slot_matrix_rows(&s->d, matrix),
-                             (uint64_t)slot_matrix_k(&s->d, matrix), c->kernels->r16_put, tile);
+        layout_pack_in_place(&m, slot_matrix_data(s, 0, slot, matrix), (uint64_t)row0, (uint64_t)(row1 - row0),
+                             c->kernels->r16_put, tile);
 }
 
 size_t slot_tile_bytes(const struct slot_pool *s)

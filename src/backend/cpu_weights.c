@@ -42,7 +42,8 @@ static void load_chunk(void *arg, size_t task, int thread)
         return;
     }
     if (!in_place)
-        layout_pack(w->layout, w->type, w->data, dst, row0, n, (uint64_t)w->n_row, (uint64_t)w->k, l->put);
+        layout_pack(&(struct layout_matrix){w->layout, w->type, (uint64_t)w->n_row, (uint64_t)w->k}, w->data, dst, row0,
+                    n, l->put);
 }
 
 /* Rows of a loading task, so that all threads have as many. */

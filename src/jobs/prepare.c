@@ -144,7 +144,8 @@ static err_code write_expert(struct prepare *x, int expert, char *raw, char *ima
     for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         const struct store_matrix *p = &l->part[i];
         TRY(store_blob_check(x->store, x->layer, expert, &b, i, ranges[i].dst, e));
-        layout_pack(m->layout[i], p->type, image + m->off[i], ranges[i].dst, 0, p->n_row, p->n_row, p->k, NULL);
+        const struct layout_matrix matrix = {m->layout[i], p->type, p->n_row, p->k};
+        layout_pack(&matrix, image + m->off[i], ranges[i].dst, 0, p->n_row, NULL);
     }
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
         x->crc[EXPERT_N_MATRIX * index + (size_t)i] =

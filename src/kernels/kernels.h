@@ -86,10 +86,10 @@ struct kernel_attn {
     const void *k, *v; /* n rows of hd_k and of hd_v, without gaps */
     int64_t hd_k, hd_v, n;
     float scale, softcap;
-    float *max, *sum;     /* [n_q] */
-    float *o;             /* [n_q][hd_v] */
-    const void *ahead[2]; /* what will be read next, to be asked for meanwhile: a hint, which may be NULL */
-    int64_t ahead_bytes[2];
+    float *max, *sum;        /* [n_q] */
+    float *o;                /* [n_q][hd_v] */
+    const void *prefetch[2]; /* keys and values that will be read next, or NULL */
+    int64_t prefetch_bytes[2];
 };
 
 struct kernels {

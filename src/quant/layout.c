@@ -14,7 +14,7 @@
  * Tails behind each block, though they leave half of the vectors across two cache lines, and not behind the group: a
  * second stream of reads halves the speed of the first on some processors (docs/experiments.md).
  * A type's entry lists which dword of the block, by its byte offset, each vector holds. */
-enum { MAX_VEC = 4 * LAYOUT_MAX_QUAD, MAX_BLOCK = 4 * MAX_VEC + 2, AHEAD_BYTES = 2048 };
+enum { MAX_VEC = 4 * LAYOUT_MAX_QUAD, MAX_BLOCK = 4 * MAX_VEC + 2, PREFETCH_BYTES = 2048 };
 
 struct r16 {
     int n_vec;                /* vectors a block; 0: the type has no R16 */
@@ -181,7 +181,7 @@ static inline void put_tails(uint8_t *dst, const uint8_t *src, size_t row, size_
         }
 }
 
-/* n_block blocks of 16 rows that are `row` bytes apart. */
+/* Packs n_block blocks of 16 rows that are `row` bytes apart. */
 static void put_blocks(const struct quant_info *q, const struct layout_quads *p, layout_put_fn *put, uint8_t *dst,
                        const uint8_t *src, size_t row, size_t n_block)
 {
@@ -194,27 +194,45 @@ static void put_blocks(const struct quant_info *q, const struct layout_quads *p,
         put_tails(dst + r->n_vec * 64, src + r->tail_off, row, block, n_block, 1);
 }
 
-/* The same for rows that come from memory: so many streams are more than processors look ahead in, so what comes after
- * the 16 rows is asked for meanwhile, as one stream, a few blocks at a time. */
-static void put_blocks_ahead(const struct quant_info *q, const struct layout_quads *p, layout_put_fn *put, uint8_t *dst,
-                             const uint8_t *src, size_t row, size_t n_block)
+/* The same for rows that are not in the processor's cache yet. Sixteen streams are more than it prefetches by itself,
+ * so the bytes behind the 16 rows are prefetched meanwhile, as one stream, a few blocks at a time. */
+static void put_blocks_from_memory(const struct quant_info *q, const struct layout_quads *p, layout_put_fn *put,
+                                   uint8_t *dst, const uint8_t *src, size_t row, size_t n_block)
 {
-    size_t block = (size_t)q->block_bytes, step = 1 + AHEAD_BYTES / (LAYOUT_R16_ROWS * block), n;
-    const uint8_t *ahead = src + LAYOUT_R16_ROWS * row;
+    size_t block = (size_t)q->block_bytes, step = 1 + PREFETCH_BYTES / (LAYOUT_R16_ROWS * block), n;
+    const uint8_t *next = src + LAYOUT_R16_ROWS * row;
     for (size_t b = 0; b < n_block; b += n) {
         n = n_block - b < step ? n_block - b : step;
         for (size_t i = b * LAYOUT_R16_ROWS * block; i < (b + n) * LAYOUT_R16_ROWS * block; i += 64)
-            __builtin_prefetch(ahead + i, 0, 2);
+            __builtin_prefetch(next + i, 0, 2);
         put_blocks(q, p, put, dst + b * LAYOUT_R16_ROWS * block, src + b * block, row, n);
     }
 }
 
-/* A group of 16 rows, `row` bytes apart, of which n are there and the others zeros. */
-static void r16_put(const struct quant_info *q, const struct layout_quads *quads, layout_put_fn *put, uint8_t *group,
-                    const uint8_t *src, size_t row, uint64_t n, uint64_t k, bool from_memory)
+/* How a matrix is packed. */
+struct packing {
+    const struct quant_info *type;
+    struct layout_quads quads;
+    layout_put_fn *put;
+    size_t row_bytes;
+    uint64_t n_block; /* of a row */
+    bool from_memory; /* the rows are not in the processor's cache yet */
+};
+
+static struct packing packing_of(const struct layout_matrix *m, layout_put_fn *put, bool from_memory)
 {
-    size_t head = (size_t)q->head_bytes, block = (size_t)q->block_bytes;
-    uint64_t n_block = k / (uint64_t)q->block_len;
+    return (struct packing){.type = m->type,
+                            .quads = r16_quads(&r16_types[m->type->type]),
+                            .put = put ? put : put_quads,
+                            .row_bytes = row_bytes(m->type, m->k),
+                            .n_block = m->k / (uint64_t)m->type->block_len,
+                            .from_memory = from_memory};
+}
+
+/* Packs a group of 16 rows, of which n are there and the others zeros. */
+static void r16_put(const struct packing *p, uint8_t *group, const uint8_t *src, uint64_t n)
+{
+    size_t head = (size_t)p->type->head_bytes, block = (size_t)p->type->block_bytes, row = p->row_bytes;
     uint8_t few[LAYOUT_R16_ROWS * MAX_BLOCK];
     if (n < LAYOUT_R16_ROWS)
         memset(few, 0, sizeof few);
@@ -223,13 +241,13 @@ static void r16_put(const struct quant_info *q, const struct layout_quads *quads
     group += head * LAYOUT_R16_ROWS;
     src += head;
     if (n >= LAYOUT_R16_ROWS) {
-        (from_memory ? put_blocks_ahead : put_blocks)(q, quads, put, group, src, row, n_block);
+        (p->from_memory ? put_blocks_from_memory : put_blocks)(p->type, &p->quads, p->put, group, src, row, p->n_block);
         return;
     }
-    for (uint64_t b = 0; b < n_block; b++, src += block, group += LAYOUT_R16_ROWS * block) {
+    for (uint64_t b = 0; b < p->n_block; b++, src += block, group += LAYOUT_R16_ROWS * block) {
         for (size_t lane = 0; lane < n; lane++)
             memcpy(few + lane * block, src + lane * row, block);
-        put_blocks(q, quads, put, group, few, block, 1);
+        put_blocks(p->type, &p->quads, p->put, group, few, block, 1);
     }
 }
 
@@ -248,47 +266,44 @@ static void r16_get(const struct quant_info *q, uint8_t *dst, const uint8_t *gro
     }
 }
 
-void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
-                 uint64_t n, uint64_t n_row, uint64_t k, layout_put_fn *put)
+void layout_pack(const struct layout_matrix *m, void *dst, const void *src, uint64_t row0, uint64_t n,
+                 layout_put_fn *put)
 {
-    size_t row = row_bytes(q, k);
-    assert(layout_supports(layout, q) && row0 <= n_row && n <= n_row - row0);
-    if (layout == LAYOUT_ROWS) {
+    size_t row = row_bytes(m->type, m->k);
+    assert(layout_supports(m->layout, m->type) && row0 <= m->n_row && n <= m->n_row - row0);
+    if (m->layout == LAYOUT_ROWS) {
         memcpy((uint8_t *)dst + row0 * row, src, n * row);
         return;
     }
-    assert(row0 % LAYOUT_R16_ROWS == 0 && (n % LAYOUT_R16_ROWS == 0 || row0 + n == n_row));
-    const struct layout_quads quads = r16_quads(&r16_types[q->type]);
+    assert(row0 % LAYOUT_R16_ROWS == 0 && (n % LAYOUT_R16_ROWS == 0 || row0 + n == m->n_row));
+    const struct packing p = packing_of(m, put, false);
     for (uint64_t i = 0; i < n; i += LAYOUT_R16_ROWS)
-        r16_put(q, &quads, put ? put : put_quads, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row,
-                row, n - i, k, false);
+        r16_put(&p, (uint8_t *)dst + (row0 + i) * row, (const uint8_t *)src + i * row, n - i);
 }
 
-void layout_pack_in_place(enum quant_layout layout, const struct quant_info *q, void *data, uint64_t row0, uint64_t n,
-                          uint64_t n_row, uint64_t k, layout_put_fn *put, void *tile)
+void layout_pack_in_place(const struct layout_matrix *m, void *data, uint64_t row0, uint64_t n, layout_put_fn *put,
+                          void *tile)
 {
-    size_t row = row_bytes(q, k);
-    if (layout == LAYOUT_ROWS)
+    if (m->layout == LAYOUT_ROWS)
         return;
-    const struct layout_quads quads = r16_quads(&r16_types[q->type]);
+    const struct packing p = packing_of(m, put, true);
     for (uint64_t i = row0; i < row0 + n; i += LAYOUT_R16_ROWS) {
-        uint8_t *group = (uint8_t *)data + i * row;
-        r16_put(q, &quads, put ? put : put_quads, tile, group, row, n_row - i, k, true);
-        memcpy(group, tile, LAYOUT_R16_ROWS * row);
+        uint8_t *group = (uint8_t *)data + i * p.row_bytes;
+        r16_put(&p, tile, group, m->n_row - i);
+        memcpy(group, tile, LAYOUT_R16_ROWS * p.row_bytes);
     }
 }
 
-void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
-                   uint64_t n, uint64_t k)
+void layout_unpack(const struct layout_matrix *m, void *dst, const void *src, uint64_t row0, uint64_t n)
 {
-    size_t row = row_bytes(q, k);
-    assert(layout_supports(layout, q));
-    if (layout == LAYOUT_ROWS) {
+    size_t row = row_bytes(m->type, m->k);
+    assert(layout_supports(m->layout, m->type));
+    if (m->layout == LAYOUT_ROWS) {
         memcpy(dst, (const uint8_t *)src + row0 * row, n * row);
         return;
     }
     for (uint64_t i = 0; i < n; i++) {
         uint64_t lane = (row0 + i) % LAYOUT_R16_ROWS;
-        r16_get(q, (uint8_t *)dst + i * row, (const uint8_t *)src + (row0 + i - lane) * row, (int)lane, k);
+        r16_get(m->type, (uint8_t *)dst + i * row, (const uint8_t *)src + (row0 + i - lane) * row, (int)lane, m->k);
     }
 }

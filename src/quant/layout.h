@@ -41,21 +41,26 @@ struct layout_quads {
 typedef void layout_put_fn(const struct layout_quads *p, uint8_t *dst, const uint8_t *src, size_t row,
                            size_t block_bytes, size_t n_block);
 
-/* Packs rows [row0, row0 + n) of a matrix of n_row rows into `dst`, the start of the packed matrix. `src`
- * holds just those n rows in GGUF's order. row0: a multiple of 16; n: a multiple of 16 or up to the last row
- * (padding is then written). Safe on disjoint row ranges in parallel. put: NULL for plain C; it never changes what is
- * written. */
-void layout_pack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
-                 uint64_t n, uint64_t n_row, uint64_t k, layout_put_fn *put);
+/* A matrix in a layout: n_row rows of k weights. */
+struct layout_matrix {
+    enum quant_layout layout;
+    const struct quant_info *type;
+    uint64_t n_row, k;
+};
 
-/* The same for rows that lie where they are to lie packed, n of them from row0 on in the matrix at `data`, which has
- * room for whole groups. tile: bytes of LAYOUT_R16_ROWS rows, to work in. */
-void layout_pack_in_place(enum quant_layout layout, const struct quant_info *q, void *data, uint64_t row0, uint64_t n,
-                          uint64_t n_row, uint64_t k, layout_put_fn *put, void *tile);
+/* Packs rows [row0, row0 + n) into `dst`, the start of the packed matrix. `src` holds just those n rows in GGUF's
+ * order. row0: a multiple of 16; n: a multiple of 16 or up to the last row (padding is then written). Safe on disjoint
+ * row ranges in parallel. put: NULL for plain C; it never changes what is written. */
+void layout_pack(const struct layout_matrix *m, void *dst, const void *src, uint64_t row0, uint64_t n,
+                 layout_put_fn *put);
+
+/* The same for rows that lie in GGUF's order where they are to lie packed, in the matrix at `data`, which has room for
+ * whole groups. tile: bytes of LAYOUT_R16_ROWS rows, to work in. */
+void layout_pack_in_place(const struct layout_matrix *m, void *data, uint64_t row0, uint64_t n, layout_put_fn *put,
+                          void *tile);
 
 /* The inverse: rows [row0, row0 + n) back into GGUF's order at `dst`; any row0 and n within n_row. */
-void layout_unpack(enum quant_layout layout, const struct quant_info *q, void *dst, const void *src, uint64_t row0,
-                   uint64_t n, uint64_t k);
+void layout_unpack(const struct layout_matrix *m, void *dst, const void *src, uint64_t row0, uint64_t n);
 
 /* The matrices of a routed expert, in the order in which they lie in a slot and in files: never renumber. */
 enum expert_matrix { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_N_MATRIX };

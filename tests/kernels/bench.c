@@ -57,7 +57,8 @@ static double packing_seconds_best(const struct bench *b, const uint8_t *rows, l
     for (int run = 0; run < RUNS; run++) {
         int64_t start = thread_ns();
         for (int i = 0; i < b->n; i++)
-            layout_pack(LAYOUT_R16, b->q, b->w + (size_t)i * b->matrix_bytes, rows, 0, ROWS, ROWS, K, put);
+            layout_pack(&(struct layout_matrix){LAYOUT_R16, b->q, ROWS, K}, b->w + (size_t)i * b->matrix_bytes, rows, 0,
+                        ROWS, put);
         double s = (double)(thread_ns() - start) * 1e-9;
         best = s < best ? s : best;
     }

@@ -253,7 +253,8 @@ static void check_call(struct check *c, const struct kernels *table, const struc
     if (!layout_bytes(layout, p->q, (uint64_t)n_row, (uint64_t)k, &w_bytes))
         abort();
     struct guard w = guard_alloc(w_bytes), y = guard_alloc((size_t)((m - 1) * ldy + n_row) * sizeof(float));
-    layout_pack(layout, p->q, w.p, p->w, 0, (uint64_t)n_row, (uint64_t)n_row, (uint64_t)k, table->r16_put);
+    layout_pack(&(struct layout_matrix){layout, p->q, (uint64_t)n_row, (uint64_t)k}, w.p, p->w, 0, (uint64_t)n_row,
+                table->r16_put);
     struct guard x = guard_copy(p->x, ints ? 0 : (size_t)(m * k) * sizeof(float));
     struct guard q = guard_copy(p->xq, ints ? (size_t)(m * k) : 0);
     struct guard d = guard_copy(p->xd, (size_t)(m * n_scale) * sizeof(float));
@@ -341,30 +342,31 @@ static void check_layout(struct check *c, const struct quant_info *q, uint64_t n
     bool ok = layout_bytes(LAYOUT_R16, q, n_row, k, &n);
     expect(c, ok && n == (n_row + 15) / 16 * 16 * row, "%s layout_bytes", q->name);
     struct guard packed = guard_alloc(n), again = guard_alloc(n);
-    layout_pack(LAYOUT_R16, q, packed.p, src.p, 0, n_row, n_row, k, NULL);
-    layout_pack(LAYOUT_R16, q, again.p, src.p + half * row, half, n_row - half, n_row, k, NULL);
-    layout_pack(LAYOUT_R16, q, again.p, src.p, 0, half, n_row, k, NULL);
+    const struct layout_matrix m = {LAYOUT_R16, q, n_row, k};
+    layout_pack(&m, packed.p, src.p, 0, n_row, NULL);
+    layout_pack(&m, again.p, src.p + half * row, half, n_row - half, NULL);
+    layout_pack(&m, again.p, src.p, 0, half, NULL);
     expect(c, !memcmp(packed.p, again.p, n), "%s rows=%lu blocks=%lu: packed in two parts differs", q->name,
            (unsigned long)n_row, (unsigned long)n_block);
     for (int i = 0; i < c->n_table; i++) {
         memset(again.p, 0x77, n);
-        layout_pack(LAYOUT_R16, q, again.p, src.p, 0, n_row, n_row, k, c->tables[i]->r16_put);
+        layout_pack(&m, again.p, src.p, 0, n_row, c->tables[i]->r16_put);
         expect(c, !memcmp(packed.p, again.p, n), "%s rows=%lu blocks=%lu: %s packs it differently", q->name,
                (unsigned long)n_row, (unsigned long)n_block, c->tables[i]->name);
     }
     struct guard tile = guard_alloc(LAYOUT_R16_ROWS * row);
     memset(again.p, 0x77, n);
     memcpy(again.p, src.p, n_row * row);
-    layout_pack_in_place(LAYOUT_R16, q, again.p, half, n_row - half, n_row, k, NULL, tile.p);
-    layout_pack_in_place(LAYOUT_R16, q, again.p, 0, half, n_row, k, NULL, tile.p);
+    layout_pack_in_place(&m, again.p, half, n_row - half, NULL, tile.p);
+    layout_pack_in_place(&m, again.p, 0, half, NULL, tile.p);
     expect(c, !memcmp(packed.p, again.p, n), "%s rows=%lu blocks=%lu: packed in place differs", q->name,
            (unsigned long)n_row, (unsigned long)n_block);
     guard_free(&tile);
-    layout_unpack(LAYOUT_R16, q, back.p, packed.p, 0, n_row, k);
+    layout_unpack(&m, back.p, packed.p, 0, n_row);
     expect(c, !memcmp(back.p, src.p, n_row * row), "%s rows=%lu blocks=%lu: unpacked differs", q->name,
            (unsigned long)n_row, (unsigned long)n_block);
     memset(back.p, 0, n_row * row);
-    layout_unpack(LAYOUT_R16, q, back.p, packed.p, n_row - 1, 1, k);
+    layout_unpack(&m, back.p, packed.p, n_row - 1, 1);
     expect(c, !memcmp(back.p, src.p + (n_row - 1) * row, row), "%s: last row alone differs", q->name);
     expect(c, guard_intact(&packed) && guard_intact(&again) && guard_intact(&back), "%s: wrote before the start",
            q->name);

@@ -21,7 +21,7 @@ KERNELS_ALWAYS_INLINE int weight_bytes(enum quant_type type)
     return type == QUANT_F32 ? 4 : 2;
 }
 
-/* rows and tokens: constants; ahead_bytes: of each row, to be asked for meanwhile, 0: none */
+/* rows and tokens: constants; ahead_bytes: how far ahead each row is prefetched; 0: not */
 KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
                                       int rows, int tokens, int64_t ahead_bytes)
 {

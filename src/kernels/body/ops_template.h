@@ -312,23 +312,23 @@ KERNELS_ALWAYS_INLINE v16 kv_load(const void *p, int64_t i, int64_t n, bool half
     return load_upto((const float *)p + i, n);
 }
 
-/* What to ask for to compute with next, so many lines at each step: keys with the dots and values with the sums, as
+/* Lines of the cache to prefetch at each step: keys while dots are computed, values while they are summed, because
  * memory has no time to bring both at once. */
-struct attn_ahead {
+struct attn_prefetch {
     const char *p;
     int64_t n_line;
 };
 
-/* From step `step` of n_step on. */
-static struct attn_ahead attn_ahead(const void *p, int64_t n_bytes, int64_t step, int64_t n_step)
+/* n_bytes at p spread over n_step steps, from step `step` on. */
+static struct attn_prefetch attn_prefetch(const void *p, int64_t n_bytes, int64_t step, int64_t n_step)
 {
-    struct attn_ahead x = {p, p ? (n_bytes + 64 * n_step - 1) / (64 * n_step) : 0};
+    struct attn_prefetch x = {p, p ? (n_bytes + 64 * n_step - 1) / (64 * n_step) : 0};
     if (p)
         x.p += 64 * x.n_line * step;
     return x;
 }
 
-KERNELS_ALWAYS_INLINE void attn_ask(struct attn_ahead *x)
+KERNELS_ALWAYS_INLINE void attn_prefetch_step(struct attn_prefetch *x)
 {
     for (int64_t j = 0; j < x->n_line; j++, x->p += 64)
         __builtin_prefetch(x->p, 0, 2);
@@ -368,20 +368,21 @@ KERNELS_ALWAYS_INLINE void attn_dots(float s[][KERNEL_ATTN_BLOCK], const float *
     v16_sums(&s[0][row0], KERNEL_ATTN_BLOCK, lanes, n_q, n_row);
 }
 
-/* o[r][j..j + 16 * vecs) = sum of s[r][i] v_i, i ascending; n_q and vecs constants; a single vector may be cut to n. */
-KERNELS_ALWAYS_INLINE void attn_mix(float *o, const float s[][KERNEL_ATTN_BLOCK], const void *v, int64_t n_pos,
-                                    int64_t j, int64_t hd, bool half, int n_q, int vecs, int64_t n,
-                                    struct attn_ahead *ahead)
+/* o[r][j..j + 16 * vecs) = sum of s[r][i] v_i, i ascending; n_q and vecs constants. A single vector may be the rest of
+ * a row that is no multiple of 16 long. */
+KERNELS_ALWAYS_INLINE void attn_mix(const struct kernel_attn *a, float *o, const float s[][KERNEL_ATTN_BLOCK],
+                                    int64_t j, bool half, int n_q, int vecs, struct attn_prefetch *prefetch)
 {
+    int64_t hd = a->hd_v, n = vecs == 1 && hd - j < 16 ? hd - j : 16;
     v16 acc[KERNEL_ATTN_QUERIES * 4];
     KERNELS_UNROLL
     for (int c = 0; c < n_q * vecs; c++)
         acc[c] = v16_set1(0);
-    for (int64_t i = 0; i < n_pos; i++) {
-        attn_ask(ahead);
+    for (int64_t i = 0; i < a->n; i++) {
+        attn_prefetch_step(prefetch);
         KERNELS_UNROLL
         for (int c = 0; c < vecs; c++) {
-            v16 row = kv_load(v, i * hd + j + 16 * c, n, half);
+            v16 row = kv_load(a->v, i * hd + j + 16 * c, n, half);
             KERNELS_UNROLL
             for (int r = 0; r < n_q; r++)
                 acc[c * n_q + r] = v16_fma(v16_set1(s[r][i]), row, acc[c * n_q + r]);
@@ -414,25 +415,27 @@ KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, 
     const float *const *q = a->q + first;
     int64_t i = 0, part = first / n_q, n_part = (a->n_q + n_q - 1) / n_q;
     int64_t n_dots = a->n / ATTN_ROWS + a->n % ATTN_ROWS, width = 16 * ATTN_VECS, n_mix = (a->hd_v + width - 1) / width;
-    struct attn_ahead ahead = attn_ahead(a->ahead[0], a->ahead_bytes[0], part * n_dots, n_part * n_dots), none = {0};
+    struct attn_prefetch keys, values, none = {0};
+    keys = attn_prefetch(a->prefetch[0], a->prefetch_bytes[0], part * n_dots, n_part * n_dots);
     for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS) {
-        attn_ask(&ahead);
+        attn_prefetch_step(&keys);
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, ATTN_ROWS);
     }
     for (; i < a->n; i++) {
-        attn_ask(&ahead);
+        attn_prefetch_step(&keys);
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, 1);
     }
     for (int r = 0; r < n_q; r++)
         attn_softmax(a, s[r], &a->max[first + r], &a->sum[first + r]);
     for (int64_t j = 0; j < a->hd_v; j += width) {
-        ahead = attn_ahead(a->ahead[1], a->ahead_bytes[1], (part * n_mix + j / width) * a->n, n_part * n_mix * a->n);
+        int64_t step = (part * n_mix + j / width) * a->n;
+        values = attn_prefetch(a->prefetch[1], a->prefetch_bytes[1], step, n_part * n_mix * a->n);
         if (j + width <= a->hd_v) {
-            attn_mix(o, s, a->v, a->n, j, a->hd_v, half, n_q, ATTN_VECS, 16, &ahead);
+            attn_mix(a, o, s, j, half, n_q, ATTN_VECS, &values);
             continue;
         }
-        for (int64_t k = j; k < a->hd_v; k += 16, ahead = none)
-            attn_mix(o, s, a->v, a->n, k, a->hd_v, half, n_q, 1, a->hd_v - k < 16 ? a->hd_v - k : 16, &ahead);
+        for (int64_t k = j; k < a->hd_v; k += 16, values = none)
+            attn_mix(a, o, s, k, half, n_q, 1, &values);
     }
 }
 

@@ -85,14 +85,14 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
     }
 }
 
-/* Lines to ask for while other work is done. */
-struct r16_ahead {
+/* Lines of the cache to prefetch while other work is done. */
+struct r16_prefetch {
     const uint8_t *p;
-    int n_line; /* each time that r16_prefetch is called */
+    int n_line; /* for each call of r16_prefetch_lines */
     bool to_l2; /* and no nearer */
 };
 
-KERNELS_ALWAYS_INLINE void r16_prefetch(struct r16_ahead *a)
+KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
 {
     for (int i = 0; i < a->n_line; i++, a->p += 64)
         if (a->to_l2)
@@ -193,8 +193,8 @@ KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < a->k / 32; b++, w += r16_block_bytes(type)) {
-        struct r16_ahead ahead = {w + how.ahead_bytes, r16_n_vec(type), how.to_l2};
-        r16_prefetch(&ahead);
+        struct r16_prefetch prefetch = {w + how.ahead_bytes, r16_n_vec(type), how.to_l2};
+        r16_prefetch_lines(&prefetch);
         struct r16_src src = r16_src32(w, type);
         struct r16_scale32 scale;
         vi s[TILE];
@@ -325,7 +325,7 @@ KERNELS_ALWAYS_INLINE int r16_n_kind(enum quant_type type)
 
 /* r16_dot_sub of all sub-blocks for one token: four at a time, so that the block is read once and in order. */
 KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
-                                          const struct r16_sums *sums, struct r16_ahead *ahead, vi s[])
+                                          const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[])
 {
     int bits = src->type == QUANT_Q6_K ? 6 : 3;
     KERNELS_UNROLL
@@ -340,8 +340,8 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
                 vi scales = half ? sc->scale[2 + kind / 2] : sc->scale[kind / 2];
                 scale[kind] = dot_scale(scales, kind % 2 * 2 + first / 4, bits);
             }
-            r16_prefetch(ahead);
-            r16_prefetch(ahead);
+            r16_prefetch_lines(prefetch);
+            r16_prefetch_lines(prefetch);
             src->j = 4 * half;
             dot_kinds(s, src, first, scale, bits, q, start + first / 4);
         }
@@ -371,7 +371,7 @@ KERNELS_ALWAYS_INLINE bool r16_has_min256(enum quant_type type)
 
 /* src: the block, at j = 0 */
 KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src src, const struct r16_scales *sc,
-                                         const struct r16_acts *x, struct r16_ahead *ahead, int n_tok)
+                                         const struct r16_acts *x, struct r16_prefetch *prefetch, int n_tok)
 {
     enum quant_type type = src.type;
     /* weights are stored this much too large; dots take away dot_offset of it */
@@ -382,10 +382,10 @@ KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src
     for (int t = 0; t < n_tok; t++)
         out->s[t] = vi_set1(0);
     if (n_tok == 1 && !src.unpacked && r16_n_kind(type) == 4) {
-        r16_dot_halves(&src, sc, x, &sums, ahead, out->s);
+        r16_dot_halves(&src, sc, x, &sums, prefetch, out->s);
     } else {
         for (src.j = 0; src.j < 8; src.j++) {
-            r16_prefetch(ahead);
+            r16_prefetch_lines(prefetch);
             r16_dot_sub(&src, sc, x, &sums, out->s, n_tok);
         }
         dot_finish(out->s, &src, n_tok);
@@ -428,12 +428,12 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
         struct r16_scale256 scale;
         struct r16_scales sub;
         struct r16_sums256 sums;
-        struct r16_ahead ahead = {w + how.ahead_bytes, r16_n_vec(type) / 8 + 1, how.to_l2};
+        struct r16_prefetch prefetch = {w + how.ahead_bytes, r16_n_vec(type) / 8 + 1, how.to_l2};
         r16_acts_at(&x, a->x, t0, b, 256, n_tok);
         if (!r16_scale_behind(type))
             scale = r16_scale256_load(w, type, row);
         r16_scales_load(&sub, w, type);
-        r16_dot_block(&sums, (struct r16_src){.type = type, .p = w}, &sub, &x, &ahead, n_tok);
+        r16_dot_block(&sums, (struct r16_src){.type = type, .p = w}, &sub, &x, &prefetch, n_tok);
         if (r16_scale_behind(type))
             scale = r16_scale256_load(w, type, row);
         r16_add_block(acc, &sums, &scale, type, &x, n_tok);
@@ -495,7 +495,7 @@ KERNELS_ALWAYS_INLINE void r16_unpack_32(struct r16_panel *p, const uint8_t *w, 
 /* acc[t] += the panel's product with token t0 + t. block, n_block: the panel's blocks */
 KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type type, int len,
                                     const struct kernel_act *a, int64_t t0, int64_t block, int n_block,
-                                    struct r16_ahead *ahead, vf *acc, int n_tok)
+                                    struct r16_prefetch *prefetch, vf *acc, int n_tok)
 {
     struct r16_acts x;
     struct r16_src src = {.type = type, .unpacked = p->w};
@@ -506,12 +506,12 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
     r16_acts_at(&x, a, t0, block, len, n_tok);
     if (len == 256) {
         struct r16_sums256 sums;
-        r16_dot_block(&sums, src, &p->sub, &x, ahead, n_tok);
+        r16_dot_block(&sums, src, &p->sub, &x, prefetch, n_tok);
         r16_add_block(sum, &sums, &p->scale256, type, &x, n_tok);
     }
     for (; len == 32 && src.j < n_block; src.j++) {
         vi s[TILE];
-        r16_prefetch(ahead);
+        r16_prefetch_lines(prefetch);
         r16_dot_32(s, &src, &x, n_tok);
         r16_add_32(sum, s, &p->scale32[src.j], type, &x, n_tok);
     }
@@ -526,24 +526,24 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
 {
     const uint8_t *w = r16_rows(a, type, row, len);
     int64_t n_block = a->k / len, step = PANEL / len;
-    int n_call = (n + FEW - 1) / FEW * 8; /* of r16_prefetch for a panel */
+    int n_call = (n + FEW - 1) / FEW * 8; /* of r16_prefetch_lines for a panel */
     struct r16_panel p;
     vf acc[MANY];
     for (int t = 0; t < n; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b += step, w += step * r16_block_bytes(type)) {
-        struct r16_ahead ahead = {w + FAR_BYTES, (r16_n_vec(type) * PANEL / len + n_call - 1) / n_call, false};
+        struct r16_prefetch prefetch = {w + FAR_BYTES, (r16_n_vec(type) * PANEL / len + n_call - 1) / n_call, false};
         int t = 0, here = n_block - b < step ? (int)(n_block - b) : (int)step;
         if (len == 256)
             r16_unpack_256(&p, w, type, row);
         else
             r16_unpack_32(&p, w, type, row, here);
         for (; t + FEW <= n; t += FEW)
-            r16_tile(&p, type, len, a->x, t0 + t, b, here, &ahead, acc + t, FEW);
+            r16_tile(&p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t, FEW);
         switch (n - t) {
-        case 3: r16_tile(&p, type, len, a->x, t0 + t, b, here, &ahead, acc + t, 3); break;
-        case 2: r16_tile(&p, type, len, a->x, t0 + t, b, here, &ahead, acc + t, 2); break;
-        case 1: r16_tile(&p, type, len, a->x, t0 + t, b, here, &ahead, acc + t, 1); break;
+        case 3: r16_tile(&p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t, 3); break;
+        case 2: r16_tile(&p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t, 2); break;
+        case 1: r16_tile(&p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t, 1); break;
         default: break;
         }
     }

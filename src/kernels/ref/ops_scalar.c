@@ -223,34 +223,33 @@ static float kv_at(const void *p, int64_t i, bool half)
     return half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-KERNELS_ALWAYS_INLINE void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k,
-                                      int64_t hd_v, int64_t n, float scale, float softcap, float *max, float *sum,
-                                      float *o)
+KERNELS_ALWAYS_INLINE void attn_query(const struct kernel_attn *a, int query, bool half)
 {
-    float s[KERNEL_ATTN_BLOCK];
-    *max = -INFINITY;
-    for (int64_t i = 0; i < n; i++) {
+    const float *q = a->q[query];
+    float *o = a->o + query * a->hd_v;
+    float s[KERNEL_ATTN_BLOCK], max = -INFINITY;
+    for (int64_t i = 0; i < a->n; i++) {
         float lane[16] = {0};
-        for (int64_t j = 0; j < hd_k; j++)
-            lane[j % 16] = fmaf(kv_at(k, i * hd_k + j, half), q[j], lane[j % 16]);
-        s[i] = scale * lane_tree(lane);
-        if (softcap != 0)
-            s[i] = softcap * tanh_scalar(s[i] / softcap);
-        *max = s[i] > *max ? s[i] : *max;
+        for (int64_t j = 0; j < a->hd_k; j++)
+            lane[j % 16] = fmaf(kv_at(a->k, i * a->hd_k + j, half), q[j], lane[j % 16]);
+        s[i] = a->scale * lane_tree(lane);
+        if (a->softcap != 0)
+            s[i] = a->softcap * tanh_scalar(s[i] / a->softcap);
+        max = s[i] > max ? s[i] : max;
     }
-    exp_sum_scalar(s, s, *max, n, sum);
-    for (int64_t j = 0; j < hd_v; j++) {
+    a->max[query] = max;
+    exp_sum_scalar(s, s, max, a->n, &a->sum[query]);
+    for (int64_t j = 0; j < a->hd_v; j++) {
         o[j] = 0;
-        for (int64_t i = 0; i < n; i++)
-            o[j] = fmaf(s[i], kv_at(v, i * hd_v + j, half), o[j]);
+        for (int64_t i = 0; i < a->n; i++)
+            o[j] = fmaf(s[i], kv_at(a->v, i * a->hd_v + j, half), o[j]);
     }
 }
 
 static void attn_queries(const struct kernel_attn *a, bool half)
 {
     for (int i = 0; i < a->n_q; i++)
-        attn_block(a->q[i], a->k, a->v, half, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, &a->max[i], &a->sum[i],
-                   a->o + i * a->hd_v);
+        attn_query(a, i, half);
 }
 
 void attn_block_f16_scalar(const struct kernel_attn *a)

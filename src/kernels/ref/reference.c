@@ -166,29 +166,30 @@ static double kv_at(const void *p, int64_t i, bool half)
     return (double)(half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i]);
 }
 
-static void attn_block(const float *q, const void *k, const void *v, bool half, int64_t hd_k, int64_t hd_v, int64_t n,
-                       float scale, float softcap, float *max, float *sum, float *o)
+static void attn_query(const struct kernel_attn *a, int query, bool half)
 {
+    const float *q = a->q[query];
+    float *o = a->o + query * a->hd_v;
     double s[KERNEL_ATTN_BLOCK], top = -INFINITY, total = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < a->n; i++) {
         double dot = 0;
-        for (int64_t j = 0; j < hd_k; j++)
-            dot += kv_at(k, i * hd_k + j, half) * (double)q[j];
-        s[i] = (double)scale * dot;
-        if (softcap != 0)
-            s[i] = (double)softcap * tanh(s[i] / (double)softcap);
+        for (int64_t j = 0; j < a->hd_k; j++)
+            dot += kv_at(a->k, i * a->hd_k + j, half) * (double)q[j];
+        s[i] = (double)a->scale * dot;
+        if (a->softcap != 0)
+            s[i] = (double)a->softcap * tanh(s[i] / (double)a->softcap);
         top = fmax(top, s[i]);
     }
-    *max = (float)top; /* the weights are relative to what is returned */
-    for (int64_t i = 0; i < n; i++) {
-        s[i] = exp(s[i] - (double)*max);
+    a->max[query] = (float)top; /* the weights are relative to what is returned */
+    for (int64_t i = 0; i < a->n; i++) {
+        s[i] = exp(s[i] - (double)a->max[query]);
         total += s[i];
     }
-    *sum = (float)total;
-    for (int64_t j = 0; j < hd_v; j++) {
+    a->sum[query] = (float)total;
+    for (int64_t j = 0; j < a->hd_v; j++) {
         double out = 0;
-        for (int64_t i = 0; i < n; i++)
-            out += s[i] * kv_at(v, i * hd_v + j, half);
+        for (int64_t i = 0; i < a->n; i++)
+            out += s[i] * kv_at(a->v, i * a->hd_v + j, half);
         o[j] = (float)out;
     }
 }
@@ -196,8 +197,7 @@ static void attn_block(const float *q, const void *k, const void *v, bool half, 
 static void attn_queries(const struct kernel_attn *a, bool half)
 {
     for (int i = 0; i < a->n_q; i++)
-        attn_block(a->q[i], a->k, a->v, half, a->hd_k, a->hd_v, a->n, a->scale, a->softcap, &a->max[i], &a->sum[i],
-                   a->o + i * a->hd_v);
+        attn_query(a, i, half);
 }
 
 void attn_block_f16_reference(const struct kernel_attn *a)
