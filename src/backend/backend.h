@@ -24,7 +24,7 @@
 struct backend;
 struct buffer;    /* a block of device memory */
 struct weight;    /* a weight matrix on a device */
-struct slot_pool; /* slots for the routed experts of one layer */
+struct slot_pool; /* slots for routed experts of one shape */
 
 /* ---- tensors ------------------------------------------------------------------------------------------------- */
 
@@ -71,10 +71,10 @@ struct weight_source {
 };
 
 struct weight_desc {
-    const char *name; /* of the file's tensor that it is, or a part of; borrowed until the weight is closed */
+    const char *name; /* the file's tensor that it is, or is a part of; borrowed until the weight is closed */
     const struct quant_info *type;
     int64_t k, n_row; /* row length, rows */
-    bool is_observed; /* what it is multiplied by tells what the whole tensor is (backend_observe) */
+    bool is_observed; /* observers are shown what it is multiplied by, in the name of the whole tensor */
 };
 
 /* Loads a matrix; owned by the caller. The device reads it once, in parallel, and packs it as it likes. */
@@ -97,9 +97,9 @@ MUST_USE err_code backend_slot_pool_create(struct backend *b, const struct slot_
 void backend_slot_pool_close(struct backend *b, struct slot_pool **slot_pool);
 size_t backend_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d);
 
-/* Opens a slot, contents undefined until filled: false when the limit on memory (base/mem.h) forbids it. Touching one
- * beforehand spares its first use the page faults; on several threads for different slots. Closing one gives its
- * memory back. The caller knows which are open. */
+/* Opens a slot, whose contents are undefined until it is filled; false when the limit on memory (base/mem.h) forbids
+ * it. Touching an open slot spares its first use the page faults; several threads may touch different slots. Closing a
+ * slot gives its memory back. The caller keeps track of which are open. */
 MUST_USE bool backend_slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
 void backend_slot_touch(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
 void backend_slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
@@ -108,18 +108,18 @@ void backend_slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t 
  * past the page cache. */
 enum { SLOT_ALIGN = 4096 };
 
-/* How an expert lies in a slot: what a prepared store holds. False: this device takes experts through backend_slot_fill
- * alone. */
+/* How an expert lies in a slot, which is how a prepared store holds it. False: this device takes experts through
+ * backend_slot_fill alone. */
 bool backend_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out);
 
-/* Where in a slot's memory one of an expert's matrices may be read to: as it lies in an image
- * (is_packed), or whole in GGUF's order, with room for all blocks of SLOT_ALIGN that it has a part in. Aligned to
- * that. NULL: it goes through backend_slot_fill. */
+/* Where in a slot's memory one of an expert's matrices may be read to, aligned to SLOT_ALIGN: as it lies in an image
+ * (is_packed), or whole in GGUF's order, with room for all blocks of SLOT_ALIGN that it has a part in. NULL: it goes
+ * through backend_slot_fill. */
 void *backend_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
                         bool is_packed);
-/* Says that it has been read to there, and begins at `bytes`. In GGUF's order it is packed where it lies by the first
- * operation that uses it: what never is costs nothing, and what has been packed is still in the processor's cache for
- * the product. The caller makes sure no enqueued operation uses the slot. */
+/* Says that a matrix has been read to that place and begins at `bytes`. One in GGUF's order is packed where it lies by
+ * the first operation that uses it: an expert that nobody uses is never packed, and a packed matrix is still in the
+ * processor's cache for its product. The caller makes sure that no enqueued operation uses the slot. */
 void backend_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
                         const void *bytes, bool is_packed);
 
@@ -168,7 +168,7 @@ enum op_kind {
 
 const char *op_name(enum op_kind kind);
 
-enum act_fn { ACT_SILU, ACT_GELU, ACT_SIGMOID, ACT_SWIGLU_OAI /* clamped, of gpt-oss: kernels.h has the formula */ };
+enum act_fn { ACT_SILU, ACT_GELU, ACT_SIGMOID, ACT_SWIGLU_OAI /* gpt-oss's, clamped: kernels.h has the formula */ };
 enum rope_mode { ROPE_NORMAL, ROPE_NEOX };
 
 /* How routers turn logits into a choice (docs/architecture.md lists which family does what). */
@@ -178,16 +178,20 @@ enum route_score {
     ROUTE_SOFTMAX_CHOSEN /* the top k of the logits, then softmax over those */
 };
 
-/* How positions become angles. YaRN (arXiv 2309.00071) mixes scaled and unscaled frequencies: up to pair `yarn_low`
- * unscaled, from pair `yarn_high` on scaled, linear between. */
+/* How positions become angles. */
 struct rope_angles {
     float freq_base;
     float freq_scale; /* positions are multiplied by this; 1 for none */
+
+    /* YaRN (arXiv 2309.00071) mixes scaled and unscaled frequencies: unscaled up to pair `yarn_low`, scaled from pair
+     * `yarn_high` on, linear between. */
     bool yarn;
     float yarn_low, yarn_high;
+
     float magnitude; /* cosines and sines are multiplied by this; 1 for none */
-    /* and by 1 + temperature * log(floor((position + temperature_shift) / temperature_span) + 1), which grows with the
-     * position and makes far attention sharper; temperature 0: not */
+
+    /* Far attention is made sharper: cosines and sines are multiplied by
+     * 1 + temperature * log(floor((position + temperature_shift) / temperature_span) + 1); temperature 0: not. */
     float temperature;
     int64_t temperature_span, temperature_shift;
 };
@@ -210,9 +214,9 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * ROPE        in: x [n_head*head_dim][M], table [n_rot][M].  out: the same x.  rope
  * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_row][n_head], F32, F16 or Q8_0;
  *             position p goes to row p % n_row
- * ATTENTION   in: q [n_head*dk][M], pos.  out: [n_head*dv][M].  state[0]: K, state[1]: V, may be K; attention;
- *             vec[0]: a sink's score for each head, or absent. pos ascends. A cache of fewer rows than n_pos is a ring:
- *             its rows are a multiple of ATTENTION_BLOCK, at least window + M - 1
+ * ATTENTION   in: q [n_head*dk][M], pos, ascending.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
+ *             latent attention; vec[0]: a sink's score for each head, or absent; attention. A cache of fewer rows than
+ *             n_pos is a ring: its rows are a multiple of ATTENTION_BLOCK, at least window + M - 1
  * CONV        in: x [n][M].  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
  *             state[0]: the last inputs [n][n_tap-1], the oldest first
  * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M].
@@ -229,11 +233,12 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             each, and 0 for experts of groups that were not kept.  weight[0]: router [n_expert][n_embd];
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
- * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time).  out: y [n_embd][k][M], rows of
- *             absent experts untouched.  slot_pool; experts; vec[0], [1], [2]: biases of gate and up [n_ff][n_expert]
- * and of down [n_embd][n_expert], by expert and not by slot, or absent; in[3]: weights F32 [k][M] that multiply what
- * gate and up give, or absent COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate
- * [1][M] or absent (passed through sigmoid).  out: [n_embd][M] */
+ * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that multiply what
+ *             gate and up give, or absent.  out: y [n_embd][k][M], rows of absent experts untouched.  slot_pool;
+ *             vec[enum expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert
+ *             and not by slot, or absent; experts
+ * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through
+ *             sigmoid).  out: [n_embd][M] */
 struct op {
     enum op_kind kind;
     struct tensor in[OP_MAX_IN];
@@ -262,7 +267,7 @@ struct op {
             float scale;
             int64_t n_pos;  /* at least every pos[t] + 1; bounds the work, not the result */
             int64_t window; /* positions that a token sees, itself included; 0: all */
-            bool chunked;   /* but none before the last multiple of the window */
+            bool chunked;   /* a token sees no position before the last multiple of the window */
         } attention;
         struct {
             int64_t n_head_k;
@@ -274,15 +279,15 @@ struct op {
             enum route_score score;
             bool norm_weights; /* divide the chosen weights by their sum */
             float scale;       /* then multiply them; 1 for none */
-            /* with n_group > 1 only experts of the n_group_used best of n_group equal groups are chosen; a group is as
-             * good as the sum of its two best scores */
+            /* Experts are chosen from the n_group_used best of n_group equal groups alone; 1: no groups. A group is as
+             * good as the sum of its two best scores. */
             int64_t n_group, n_group_used;
         } route;
         struct {
             enum act_fn act;
             int64_t sort_cutoff; /* M above it: sorted dispatch, else direct; at least 1 */
-            /* the file's gate, up and down, for observers: borrowed; NULL: not to be observed. Where one tensor holds
-             * two of them, one is NULL */
+            /* [EXPERT_N_MATRIX] names of the file's tensors, for observers; borrowed. NULL: not to be observed. Where
+             * one tensor holds two of the matrices, one name is NULL. */
             const char *const *tensors;
         } experts;
     };
@@ -292,8 +297,8 @@ struct op {
  * the queue has passed them. */
 void backend_enqueue(struct backend *b, const struct op *op);
 
-/* From now on fn (NULL: nothing) is called after each enqueued operation: a moment for the host to look after what goes
- * on beside the device, such as reads. It must not enqueue anything. */
+/* From now on fn (NULL: nothing) is called after each enqueued operation, so that the host can look after reads and
+ * other work beside the device. fn must not enqueue anything. */
 void backend_set_between(struct backend *b, void (*fn)(void *user), void *user);
 
 /* Whether the device can run such an operation on such shapes and types. */
@@ -304,13 +309,14 @@ bool backend_supports(struct backend *b, const struct op *op);
 uint64_t backend_fence(struct backend *b);
 MUST_USE err_code backend_wait(struct backend *b, uint64_t fence, struct err *e);
 
-/* Gives the memory back that operations took for themselves and keep for the next ones. Nothing may be in the queue. */
+/* Gives scratch back, which operations keep for the next ones. Nothing may be in the queue. */
 void backend_trim(struct backend *b);
 
-/* Operations of a kind: how often, how long, and what they can't do without: bytes of weights and state moved (each
- * once an operation), multiply-adds on bytes and on floats. */
+/* What operations of a kind took and what they need at least. */
 struct op_counters {
-    uint64_t n, n_ns, n_bytes, n_int8, n_float;
+    uint64_t n, n_ns;         /* operations, and how long they took */
+    uint64_t n_bytes;         /* of weights and state, each counted once an operation */
+    uint64_t n_int8, n_float; /* multiply-adds on bytes, on floats */
 };
 
 /* What ran, since the device was opened. */
@@ -326,11 +332,10 @@ void backend_close(struct backend **b); /* accepts NULL */
 
 /* ---- observing ----------------------------------------------------------------------------------------------- */
 
-/* Activations that meet a matrix of the file: row t is scale * x[t * stride + 0 .. k). A tensor of routed experts or of
- * heads has several matrices. */
+/* Activations that a matrix of the file is multiplied by: row t is scale * x[t * stride + 0 .. k). */
 struct observed {
-    const char *tensor;
-    int64_t n_matrix, matrix;
+    const char *tensor;       /* its name in the file */
+    int64_t n_matrix, matrix; /* matrices of the tensor (experts, heads), and which of them this is */
     const float *x;
     int64_t k, n_row, stride;
     float scale;

@@ -1,4 +1,4 @@
-/* The checking device: every operation on two devices, compared. */
+/* The checking device: runs every operation on two devices and compares the outputs. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -169,8 +169,8 @@ static err_code check_slot_fill(struct backend *b, struct slot_pool *slot_pool, 
 
 /* ---- comparing ----------------------------------------------------------------------------------------------- */
 
-/* How far apart two devices' results may be, as a share of a row's length (L2 norm). Rounding grows with the root of
- * the number of terms; where activations are rounded to int8, one of the two may do that and the other not. */
+/* How far apart two devices' results may be, as a share of a row's length (L2 norm). Rounding errors grow with the root
+ * of the number of terms; where activations are rounded to int8, one device may round and the other not. */
 static double tolerance(const struct op *op)
 {
     double terms = 1;
@@ -212,7 +212,7 @@ static bool host_reserve(struct check *c, size_t n_bytes)
     return true;
 }
 
-/* Primary's values of a tensor to the secondary. */
+/* Copies a tensor from primary to secondary. */
 static void mirror(struct check *c, const struct tensor *t)
 {
     if (!t->buffer || !host_reserve(c, tensor_bytes(t)))
@@ -249,7 +249,7 @@ static void compare(struct check *c, const struct op *op, const struct tensor *t
     int64_t n = t->ne[0], n_row = tensor_n_elem(t) / n;
     for (int64_t i = 0; i < n * n_row; i++)
         all += (double)b[i] * b[i];
-    double floor = 1e-6 * sqrt(all / (double)n_row) + 1e-30; /* rows of nothing but noise */
+    double floor = 1e-6 * sqrt(all / (double)n_row) + 1e-30; /* for rows that are noise alone */
     for (int64_t r = 0; r < n_row; r++) {
         double diff = 0, size = 0;
         for (int64_t i = r * n; i < (r + 1) * n; i++) {
@@ -272,7 +272,7 @@ static void check_enqueue(struct backend *b, const struct op *op)
     c->n_op++;
     for (int i = 0; i < OP_MAX_IN; i++)
         mirror(c, &op->in[i]);
-    if (op->kind == OP_EXPERTS || op->kind == OP_HEADS) /* these write some places and keep the others */
+    if (op->kind == OP_EXPERTS || op->kind == OP_HEADS) /* these write a part of their output */
         mirror(c, &op->out[0]);
     for (int s = 0; s < 2; s++) {
         struct op o = *op;
@@ -288,7 +288,8 @@ static void check_enqueue(struct backend *b, const struct op *op)
         o.slot_pool = op->slot_pool ? op->slot_pool->side[s] : NULL;
         backend_enqueue(c->side[s], &o);
     }
-    /* of a router the weights, best first: where two experts tie within the bound, either may come first */
+    /* a router's ids, which are integers, are not compared: of two experts as good within the bound, either may come
+     * first */
     for (int i = 0; i < OP_MAX_OUT; i++)
         compare(c, op, &op->out[i]);
 }

@@ -3,11 +3,11 @@
 #include <assert.h>
 #include <string.h>
 
-/* A single token's activations take one of so many places after the other: where caches are far apart, who writes to
- * lines that another core has just read waits for them. */
+/* A single token's activations go to one of so many places after the other. Where caches are far apart, a core that
+ * writes lines which another has just read waits for them. */
 enum { N_PLACE = 32 };
 
-/* The row of a kind of n_row rows lies in three arrays, each aligned: q (or the floats), d, sum. */
+/* Rounded rows lie in three arrays, each 64-byte aligned: q (or the floats), d, sum. */
 static size_t first_bytes(enum quant_act kind, int64_t n_row, int64_t k)
 {
     return align64((size_t)(n_row * k) * (kind == QUANT_ACT_FLOAT ? sizeof(float) : sizeof(int8_t)));

@@ -1,4 +1,4 @@
-/* What operations need, counted. */
+/* Counters of what operations need. */
 #ifndef BACKEND_CPU_COUNTERS_INTERNAL_H
 #define BACKEND_CPU_COUNTERS_INTERNAL_H
 

@@ -6,7 +6,8 @@
 #include "backend/cpu_device_internal.h"
 #include "base/topology.h"
 
-/* Parts near the threads that a loop over them gives them to; what has none on all nodes by turns. */
+/* Places each part near the threads that a loop over the parts gives it to. A buffer of fewer parts than nodes is
+ * interleaved over all nodes. */
 static void place_buffer(struct cpu *c, struct buffer *buf, int64_t n_part)
 {
     int n_node = pool_n_node(c->pool);

@@ -72,8 +72,8 @@ static void expert_product(const struct expert_loop *x, const struct expert_task
         x->c->kernels->add(y + t * chunk_rows, y + t * chunk_rows, bias, s->row1 - s->row0);
 }
 
-/* Multiplies gate's and up's products of hidden rows [row, row + m) by their experts' weights, in a family whose
- * weights count there. */
+/* Multiplies gate's and up's products of hidden rows [row, row + m) by their pairs' weights, where the operation has
+ * them. */
 static void weigh(const struct expert_loop *x, int64_t row, int64_t m, float *gate, float *up, int64_t n)
 {
     const float *weights = tensor_data(&x->op->in[3]);
@@ -211,7 +211,7 @@ static bool run_direct(struct expert_loop *x)
     x->direct.up = x->hidden + x->plan.n_pair * d->n_ff;
     if (!place_hidden(x))
         return false;
-    if (x->pack_tiles && x->op->in[0].ne[1] > 1) { /* several items may have one expert: it is packed before */
+    if (x->pack_tiles && x->op->in[0].ne[1] > 1) { /* items may share an expert, which is packed before */
         pool_run(x->c->pool, EXPERT_N_MATRIX * (size_t)x->plan.n_item, pack_item, x);
         note_packed(x, EXPERT_GATE, EXPERT_DOWN);
     }

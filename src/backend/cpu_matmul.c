@@ -9,8 +9,8 @@
 
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
 {
-    /* the rows that one token meets cost what they weigh: MAX_WEIGHTS last about 10 us, and each task begins by waiting
-     * for the memory that the one before asked for */
+    /* one token's products cost what their weights' bytes cost: MAX_WEIGHTS take about 10 us, and each task begins by
+     * waiting for memory */
     enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, MAX_WEIGHTS = 1 << 19 };
     int64_t n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     int64_t rows = (n_row + n_task - 1) / n_task;
@@ -83,7 +83,7 @@ static void run_matmul(struct cpu *c, struct matmul_loop *l, int n)
 
 bool cpu_matmul(struct cpu *c, const struct cpu_product *products, int n, const float *x, int64_t m)
 {
-    struct matmul_loop l; /* left as it is, because few of its runs are used mostly */
+    struct matmul_loop l; /* not zeroed: few of its runs are used mostly */
     bool ready[QUANT_N_ACT] = {false};
     int64_t n_row = 0, k = products[0].w->k;
     l.kernels = c->kernels;

@@ -1,4 +1,4 @@
-/* Scratch, and where the rows of a matrix lie. */
+/* Scratch, and the rows of a matrix that lie on each memory node. */
 #include <assert.h>
 
 #include "backend/cpu_internal.h"

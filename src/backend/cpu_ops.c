@@ -15,7 +15,7 @@ static cpu_op_fn *const op_fns[OP_N_KIND] = {
     [OP_ROUTE] = cpu_op_route,       [OP_EXPERTS] = cpu_op_experts,       [OP_COMBINE] = cpu_op_combine,
 };
 
-/* Scratch grows with the batch, and what gives way for it may be the slots of experts: so memory is reclaimed between
+/* Scratch grows with the batch, and experts' slots may be closed to make room for it. So memory is reclaimed between
  * operations only, and an operation that lacked scratch runs once more. */
 void cpu_enqueue(struct backend *b, const struct op *op)
 {

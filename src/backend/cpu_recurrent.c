@@ -12,7 +12,7 @@ struct conv_loop {
     int64_t chunk; /* channels in a task */
 };
 
-/* Some channels: the convolution at all tokens, then the last inputs into the state. */
+/* Convolves some channels of all tokens, then keeps their last inputs as the state. */
 static void conv_task(void *arg, size_t task, int thread)
 {
     const struct conv_loop *l = arg;
@@ -28,7 +28,7 @@ static void conv_task(void *arg, size_t task, int thread)
         l->c->kernels->conv_silu(out + t * n, taps, (const float *)tensor_data(&l->op->vec[0]) + c0, n, n_past + 1,
                                  n_channel);
     }
-    for (int64_t j = 0, row = m - n_past; j < n_past; j++, row++) /* ascending: rows still to be moved lie above */
+    for (int64_t j = 0, row = m - n_past; j < n_past; j++, row++) /* ascending: rows to be moved later lie above */
         memcpy(past + j * n, row < 0 ? past + (n_past + row) * n : x + row * n, (size_t)n_channel * sizeof *past);
 }
 
@@ -91,7 +91,7 @@ static void delta_task(void *arg, size_t task, int thread)
     float *state = (float *)tensor_data(&op->state[0]) + head * d->dv * d->dk;
     float *out = (float *)tensor_data(&op->out[0]) + head * d->dv;
     const float *v = (const float *)tensor_data(&op->in[0]) + n_qk + head * d->dv;
-    for (int64_t t = 0; t < d->m; t++) /* o takes v's stride: v is copied to its place first */
+    for (int64_t t = 0; t < d->m; t++) /* o has v's stride in the kernel, so v is copied to o's place first */
         memcpy(out + t * n_out + v0, v + t * n_mixed + v0, (size_t)(v1 - v0) * sizeof *out);
     const float *qk = d->qk + head_k * d->m * 2 * d->dk;
     const struct kernel_delta a = {.n = d->m,

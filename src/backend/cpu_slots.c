@@ -4,7 +4,7 @@
 #include "backend/cpu_device_internal.h"
 #include "backend/cpu_slots_internal.h"
 
-/* How n_ff rows of gate and up and n_embd rows of down lie in a slot. */
+/* The image of n_ff rows of gate and up and n_embd rows of down. */
 static struct layout_image slot_image(const struct cpu *c, const struct slot_pool_desc *d, int64_t n_ff, int64_t n_embd)
 {
     struct layout_image image = {0};
@@ -29,8 +29,8 @@ bool cpu_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, stru
     return true;
 }
 
-/* Slots that lie on one node can be read into. A matrix as read may begin anywhere in its first block of
- * SLOT_ALIGN, so each has a block more than in the image. */
+/* Slots that lie on one node can be read into. Bytes that were read may begin anywhere in their first block of
+ * SLOT_ALIGN, so each matrix has room for one block more than in the image. */
 static size_t part_slot_bytes(const struct cpu *c, const struct slot_pool_desc *d, int node)
 {
     return part_image(c, d, node).n_bytes + (pool_n_node(c->pool) == 1 ? EXPERT_N_MATRIX * SLOT_ALIGN : 0);
@@ -128,7 +128,7 @@ err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t s
     const struct slot_pool_desc *d = &slot_pool->d;
     const struct quant_info *type = d->type[rows->matrix];
     int64_t n_all = slot_matrix_rows(d, rows->matrix), k = slot_matrix_k(d, rows->matrix);
-    if (rows->row0 == 0 && rows->n_row > 0) /* several threads may fill rows; one says where they lie */
+    if (rows->row0 == 0 && rows->n_row > 0) /* of several threads, the one that fills the first row notes the place */
         slot_pool->slots[slot][rows->matrix] = (struct slot_matrix){0};
     for (int i = 0; i < pool_n_node(c->pool); i++) {
         int64_t first = cpu_node_row(c, i, n_all), end = cpu_node_row(c, i + 1, n_all), row1 = rows->row0 + rows->n_row;
@@ -137,8 +137,8 @@ err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t s
         char *dst = slot_data(slot_pool, i, slot) + image->off[rows->matrix];
         if (from >= to)
             continue;
-        const char *src =
-            (const char *)rows->src + cpu_packed_bytes(c, type, from - rows->row0, k); /* as many as unpacked */
+        /* rows are as many bytes packed as unpacked */
+        const char *src = (const char *)rows->src + cpu_packed_bytes(c, type, from - rows->row0, k);
         if (rows->is_packed)
             memcpy(dst + cpu_packed_bytes(c, type, from - first, k), src, cpu_packed_bytes(c, type, to - from, k));
         else

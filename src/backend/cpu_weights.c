@@ -5,8 +5,8 @@
 #include "backend/cpu_device_internal.h"
 #include "base/topology.h"
 
-/* The most bytes that a loading task reads at once, but for whole groups of rows: enough for the disk, and still in the
- * processor's cache when they are packed. */
+/* About the bytes that a loading task reads at once: enough for the disk, and still in the processor's cache when they
+ * are packed. */
 enum { LOAD_CHUNK_BYTES = 512 << 10 };
 
 struct weight_loading {
@@ -16,7 +16,7 @@ struct weight_loading {
     layout_put_fn *put;
     int64_t chunk_rows;
     size_t row_bytes;
-    char *staging; /* one chunk a thread, in SCRATCH_THREAD */
+    char *staging; /* a chunk for each thread, in SCRATCH_THREAD; unused for LAYOUT_ROWS */
     atomic_flag failed;
     struct err err;
     err_code code;
@@ -46,7 +46,7 @@ static void load_chunk(void *arg, size_t task, int thread)
                     n, l->put);
 }
 
-/* Rows of a loading task, so that all threads have as many. */
+/* Rows of a loading task: whole groups of rows, and the same number of tasks for each thread. */
 static int64_t load_rows(const struct cpu *c, int64_t n_row, size_t row_bytes)
 {
     int64_t n_thread = pool_n_used(c->pool), n_chunk = (int64_t)((size_t)n_row * row_bytes / LOAD_CHUNK_BYTES);
@@ -60,7 +60,7 @@ void cpu_weight_close(struct backend *b, struct weight *w)
     mem_free(w);
 }
 
-/* Each row near the threads that will compute it. */
+/* Places each row near the threads that will compute with it. */
 static void place_weight(struct cpu *c, struct weight *w)
 {
     int n_node = pool_n_node(c->pool);
@@ -71,8 +71,8 @@ static void place_weight(struct cpu *c, struct weight *w)
     }
 }
 
-/* Routers, for one, are BF16 when a model is trained and F32 in its file. They lose nothing as BF16 again: products are
- * the same to the bit (docs/numerics.md), and one token reads half of the bytes. */
+/* Some F32 matrices, such as routers, were BF16 when the model was trained. Kept as BF16 they lose nothing: products
+ * are the same to the bit (docs/numerics.md), and one token reads half of the bytes. */
 struct narrowing {
     const struct weight *from;
     struct weight to;

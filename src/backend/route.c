@@ -7,14 +7,15 @@
 
 #include "kernels/kernels.h"
 
-/* Weights that add up to less are not blown up further: the smallest number of half precision without a leading 0. */
+/* A sum of weights is taken for at least this, the smallest normal number in half precision, so that tiny weights are
+ * not blown up. */
 #define SMALLEST_SUM 6.103515625e-5f
 
-/* scores = softmax(logits), or the sigmoid of each, in place. */
+/* Turns logits into scores in place: their softmax, or the sigmoid of each. */
 static void score(const struct kernels *kernels, enum route_score kind, float *x, int64_t n)
 {
     float sum, max = x[0];
-    if (kind == ROUTE_SOFTMAX_CHOSEN) /* chosen by their logits; the weights follow */
+    if (kind == ROUTE_SOFTMAX_CHOSEN) /* the choice is by logits; the chosen ones' weights are computed later */
         return;
     if (kind == ROUTE_SIGMOID) {
         for (int64_t i = 0; i < n; i++) {
@@ -47,7 +48,7 @@ static int64_t best_of(const float *s, int64_t from, int64_t to)
     return best < 0 ? from : best;
 }
 
-/* Experts outside the best groups become minus infinity. */
+/* Sets the scores of experts outside the best groups to minus infinity. */
 static void keep_groups(float *s, int64_t n, int64_t n_group, int64_t n_used)
 {
     float value[ROUTE_MAX_GROUP];
@@ -71,7 +72,7 @@ static void keep_groups(float *s, int64_t n, int64_t n_group, int64_t n_used)
             s[i] = -INFINITY;
 }
 
-/* All experts' scores, for those who look beyond the chosen ones. */
+/* Copies all experts' scores, for callers that look beyond the chosen ones. */
 static void copy_scores(const struct kernels *kernels, enum route_score kind, const float *s, const float *choice,
                         int64_t n, float *scores)
 {

@@ -1,5 +1,5 @@
-/* The routers' choice for one token, in plain C: what a device without a kernel of its own runs, and the reference
- * for those that have one. */
+/* The router's choice for one token, in plain C. Devices without a kernel for it run this; it is the reference for
+ * those that have one. */
 #ifndef BACKEND_ROUTE_H
 #define BACKEND_ROUTE_H
 
@@ -25,7 +25,7 @@ struct route_token {
 
 void route_choose(const struct kernels *kernels, const struct route_token *t);
 
-/* The chosen experts' scores to their weights, in place: divided by their sum if `norm`, times `scale`, times
+/* Turns the chosen experts' scores into their weights, in place: divided by their sum if `norm`, times `scale`, times
  * expert_scale[id] unless that is NULL. */
 void route_weigh(bool norm, float scale, const float *expert_scale, int64_t k, const int32_t *ids, float *weights);
 

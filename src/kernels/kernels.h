@@ -95,13 +95,13 @@ struct kernel_attn {
 struct kernels {
     const char *name;
 
-    /* products, indexed by quant type; NULL where the type id is unknown. `layout[t]` is the order that
-     * matmul[t] reads, `act[t]` the activation kind it takes. */
+    /* Products, indexed by quant type; NULL where the type id is unknown. matmul[t] reads weights in layout[t] and
+     * takes activations of kind act[t]. */
     kernel_matmul_fn *matmul[QUANT_MAX_ID];
     enum quant_layout layout[QUANT_MAX_ID];
     enum quant_act act[QUANT_MAX_ID];
 
-    layout_put_fn *r16_put; /* for layout_pack; NULL: nothing better than plain C */
+    layout_put_fn *r16_put; /* for layout_pack; NULL: plain C */
 
     /* Rounds one row of k activations. k: a multiple of 32 or 256. NaN and infinity give unspecified finite
      * q. */
@@ -125,9 +125,9 @@ struct kernels {
 
     void (*f32_to_f16)(uint16_t *y, const float *x, int64_t n);
     void (*f16_to_f32)(float *y, const uint16_t *x, int64_t n);
-    /* To and from blocks of Q8_0 (quant/blocks.h), n a multiple of 32. The scale is max / 127 in half precision, the
-     * quants are rounded to what it is then; a block with a NaN or an infinity in it comes back as NaNs. The way
-     * back is exact: eight bits times eleven fit a float. */
+    /* To and from blocks of Q8_0 (quant/blocks.h), n a multiple of 32. The scale is max / 127 rounded to half
+     * precision, and quants are multiples of the rounded scale; a block with a NaN or an infinity in it comes back as
+     * NaNs. Decoding is exact: eight bits times eleven fit a float. */
     void (*f32_to_q8_0)(void *y, const float *x, int64_t n);
     void (*q8_0_to_f32)(float *y, const void *x, int64_t n);
 
@@ -140,8 +140,9 @@ struct kernels {
     void (*attn_merge)(int n_q, float *max, float *sum, float *o, const float *max_b, const float *sum_b,
                        const float *o_b, int64_t hd_v);
 
-    /* The best that this instruction set can do, to measure a machine by: n_round rounds of multiply-adds on registers,
-     * of bytes or floats, return how many they were; n bytes (a multiple of 4096) are read from p, aligned to 64. */
+    /* Peak rates of this instruction set, to measure a machine by. peak_int8 and peak_float do n_round rounds of
+     * multiply-adds on registers and return how many those were; peak_read reads n bytes (a multiple of 4096) from p,
+     * which is 64-byte aligned. */
     int64_t (*peak_int8)(int64_t n_round);
     int64_t (*peak_float)(int64_t n_round);
     void (*peak_read)(const void *p, int64_t n);

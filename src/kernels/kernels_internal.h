@@ -6,8 +6,7 @@
 
 #define KERNELS_ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Before a loop over a small constant number of things kept in an array: only unrolled can they be in
- * registers. */
+/* Goes before a loop over a small array of constant length: only unrolled can it keep the array in registers. */
 #if defined(__clang__)
 #define KERNELS_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -35,7 +34,7 @@
     K(Q5_K, q5_k, 256)                                                                                                 \
     K(Q6_K, q6_k, 256)                                                                                                 \
     K(IQ4_XS, iq4_xs, 256)
-/* those that body/expand_template.h expands in L1 */
+/* the formats that body/expand_template.h expands in L1 */
 #define KERNELS_EXPAND_LIST(K)                                                                                         \
     K(IQ1_S, iq1_s, 256)                                                                                               \
     K(IQ1_M, iq1_m, 256)                                                                                               \
@@ -52,17 +51,17 @@
     K(IQ2_KT, iq2_kt, 256)                                                                                             \
     K(IQ3_KT, iq3_kt, 256)                                                                                             \
     K(IQ4_KT, iq4_kt, 256)
-/* and those in ROWS */
+/* the formats in layout ROWS */
 #define KERNELS_FLOAT_LIST(K) K(F32, f32, 1) K(F16, f16, 1) K(BF16, bf16, 1)
 
-/* The compiler must have the value in memory here and may not know what it is afterwards. */
+/* Makes the compiler store the value here and forget what it knew of it. */
 static inline void kernels_keep(void *p, size_t n_bytes)
 {
     (void)n_bytes;
     __asm__ volatile("" : : "r"(p) : "memory");
 }
 
-/* Measures of a machine's peaks, for a suffix. */
+/* The functions that measure peaks, for a suffix. */
 #define KERNELS_DECLARE_PEAKS(suffix)                                                                                  \
     int64_t peak_int8_##suffix(int64_t n_round);                                                                       \
     int64_t peak_float_##suffix(int64_t n_round);                                                                      \

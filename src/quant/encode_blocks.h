@@ -6,12 +6,12 @@
 
 /* Units (blocks, or parts of such) of the same length, side by side. */
 struct batch {
-    int n; /* units that are meant: at most LANES */
+    int n; /* units in use, at most LANES */
     const vf *w;
     vf x[QUANT_SUPER], weights[QUANT_SUPER];
 };
 
-/* Units [first, first + LANES) of n_unit, each of len weights. */
+/* Loads units [first, first + LANES) of n_unit, each of len weights. */
 static inline void batch_load(struct batch *b, const float *x, const float *w, int first, int n_unit, int len)
 {
     b->n = n_unit - first < LANES ? n_unit - first : LANES;
@@ -21,7 +21,7 @@ static inline void batch_load(struct batch *b, const float *x, const float *w, i
         lanes_load(w + (size_t)first * (size_t)len, len, b->n, b->weights);
 }
 
-/* Words of nibbles, and the fifth bits: of codes as block_q4_0 and block_q5_0 hold them. */
+/* Stores nibbles, and fifth bits, of codes as block_q4_0 and block_q5_0 hold them. */
 static inline void store_nibbles(uint8_t *qs, size_t stride, int n_lane, const vi codes[32])
 {
     vi words[4];
@@ -109,7 +109,7 @@ static void encode_q5_1(const struct quant_tables *t, const float *x, const floa
     }
 }
 
-/* Weights of a block side by side: the largest decides. */
+/* Lanes are weights of one block: its largest weight decides the scale. */
 static void encode_q8_0(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     struct block_q8_0 *dst = blocks;
@@ -167,7 +167,7 @@ static void encode_q2_0(const struct quant_tables *t, const float *x, const floa
     }
 }
 
-/* The codes of each lane one after the other. */
+/* Stores the codes of each lane one after the other. */
 static inline void lanes_bytes(uint8_t *dst, int len, int n_lane, const vi *codes)
 {
     vi words[QUANT_SUPER / 4];
@@ -226,7 +226,7 @@ static void encode_tq2_0(const struct quant_tables *t, const float *x, const flo
 
 /* ---- codebooks of four bits ---------------------------------------------------------------------------------- */
 
-/* About the best scale for values of IQ4. */
+/* A nearly best scale for values of IQ4. */
 static inline vf fit_iq4(const struct fit_book *book, const vf *x, const vf *w, int n)
 {
     vf inverse = v_inverse(v_extreme(x, n));
@@ -252,7 +252,7 @@ static void encode_iq4_nl(const struct quant_tables *t, const float *x, const fl
     }
 }
 
-/* The sizes of weights, which the values of FP4 are for. */
+/* Magnitudes of weights: the values of FP4 have no sign. */
 static inline void take_sizes(const struct batch *b, int n, vf *size)
 {
     for (int i = 0; i < n; i++)
@@ -264,7 +264,7 @@ static inline void fp4_codes(const struct quant_tables *t, const struct batch *b
 {
     book_indices(&t->fp4, size, n, d, codes);
     for (int i = 0; i < n; i++)
-        codes[i] |= (vi)b->x[i] >> 31 & 8 & (vi)(codes[i] > 0); /* the sign, but none of a zero */
+        codes[i] |= (vi)b->x[i] >> 31 & 8 & (vi)(codes[i] > 0); /* a zero gets no sign */
 }
 
 static inline vf mxfp4_scale(vi e)
@@ -308,7 +308,7 @@ static int nvfp4_code(float d)
     return code;
 }
 
-/* Units are the parts of 16 weights with a scale; codes that put the largest weight between 7.2 and 13.5 are tried. */
+/* Units are runs of 16 weights with a scale. Scales that put the largest weight between 7.2 and 13.5 are tried. */
 static void encode_nvfp4(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     enum { N_TRY = 9 };

@@ -1,6 +1,6 @@
-/* What the encoders share: fitting blocks of weights by a scale, or by a scale and a minimum, times integers. Each lane
+/* What the encoders share: fitting blocks of weights by integers times a scale, or by a scale and a minimum. Each lane
  * is a block (or sub-block) of its own: x[i] holds weight i of all, w[i] its importance. w is NULL where all weights
- * are alike. Bodies: whoever includes this may have included more lanes before. */
+ * are alike. Include after the lanes (encode_lanes_*.h; none: the generic ones). */
 #ifndef QUANT_ENCODE_FIT_H
 #define QUANT_ENCODE_FIT_H
 
@@ -58,7 +58,7 @@ static inline vf sum_squares(const vf *x, const vf *w, int n)
 
 /* ---- in and out ---------------------------------------------------------------------------------------------- */
 
-/* Blocks of n weights (a multiple of four), which follow each other; lanes beyond n_lane hold the first block again. */
+/* Loads neighbouring blocks of n weights (a multiple of four); lanes beyond n_lane hold the first block again. */
 static inline void lanes_load(const float *x, int n, int n_lane, vf *out)
 {
     const float *block[LANES];
@@ -74,7 +74,7 @@ static inline vi v_bytes(vi a, vi b, vi c, vi d)
     return a | b << 8 | c << 16 | d << 24;
 }
 
-/* Words of each lane to lane * stride bytes behind dst. */
+/* Stores words of each lane at lane * stride bytes behind dst. */
 static inline void lanes_store(uint8_t *dst, size_t stride, int n_lane, const vi *words, int n)
 {
     for (int l = 0; l < n_lane; l++)
@@ -84,7 +84,7 @@ static inline void lanes_store(uint8_t *dst, size_t stride, int n_lane, const vi
         }
 }
 
-/* Each lane's half nearest to v, but not infinity; back come the values that were stored. */
+/* Stores each lane's v as the nearest half that is not infinity; returns the stored values. */
 static inline vf lanes_store_half(uint8_t *dst, size_t stride, int n_lane, vf v)
 {
     vf stored = V_ALL(0);
@@ -108,10 +108,10 @@ struct fit_best {
     vf d, gain;
 };
 
-/* Keeps the scale that fits integers best, of which these are the sums of w x q and w q^2. */
+/* Keeps the scale that fits some integers best, if it is the best so far. xq, qq: their sums of w x q and w q^2. */
 static inline void keep_best(struct fit_best *best, vf xq, vf qq)
 {
-    vf d = xq / v_choose(v_less(V_ALL(0), qq), qq, V_ALL(1)), gain = d * xq; /* nothing but zeros: no gain */
+    vf d = xq / v_choose(v_less(V_ALL(0), qq), qq, V_ALL(1)), gain = d * xq; /* all integers are zeros: no gain */
     vm better = v_less(best->gain, gain);
     best->gain = v_choose(better, gain, best->gain);
     best->d = v_choose(better, d, best->d);
@@ -183,8 +183,8 @@ struct affine_search {
     vf gain; /* by how much the best lowers sum w x^2 */
 };
 
-/* Back come the scale and the minimum that fit the integers best, which are kept if they are the best so far; `from`,
- * where there are none. */
+/* Returns the scale and the minimum that fit the integers best, and keeps them if they are the best so far; `from` if
+ * the integers determine none. */
 static inline struct fit_affine take_affine(struct affine_search *a, struct fit_affine from)
 {
     const struct affine_sums *s = &a->s;
@@ -216,8 +216,8 @@ static inline void sum_affine(struct affine_sums *s, const vf *x, const vf *w, i
     }
 }
 
-/* What is tried: n_try scales around the one that the range of the weights gives, `width` of an integer apart; each is
- * moved n_move times to what fits its integers best, and the best again n_last times. */
+/* How many scales are tried: n_try around the one that the range of the weights gives, `width` of an integer apart.
+ * Each is moved n_move times to the scale that fits its integers best, and the best one n_last times more. */
 struct affine_effort {
     int n_try, n_move, n_last;
     float width;
@@ -286,7 +286,7 @@ static inline vf book_error(const struct fit_book *b, const vf *x, const vf *w, 
     return sum;
 }
 
-/* Which values they are, counted from the least. */
+/* The nearest values' numbers, counted from the least. */
 static inline void book_indices(const struct fit_book *b, const vf *x, int n, vf d, vi *index)
 {
     vf id = v_inverse(d);

@@ -15,12 +15,12 @@ struct grid_codec {
     const struct fit_grid *grid;
     int scale_hi, n_round;
     float unit;
-    bool as_large;   /* as the weights are, rather than what errs least */
-    bool even_signs; /* of each eight, an even number is negative */
+    bool as_large;   /* decoded weights are as large as the weights, instead of nearest to them */
+    bool even_signs; /* an even number of each eight weights is negative */
     bool has_shift;
     int shift_run;
-    /* scales that are tried for a sub-block: `first` of that which puts the largest weight at the largest value, and
-     * others, each so many times the one before */
+    /* the n_try scales that are tried for a sub-block: `first` times the one that puts the largest weight at the
+     * largest value, then each `factor` times the one before */
     float first, factor;
     int n_try;
 };
@@ -30,15 +30,15 @@ enum { MAX_CODE = 8 }; /* groups in a sub-block: of 4 weights in 32 */
 /* Sub-blocks as codes of a grid. */
 struct grid_codes {
     int8_t scale[MAX_UNIT];
-    uint16_t code[MAX_UNIT][MAX_CODE]; /* as the grid's entries */
-    uint8_t signs[MAX_UNIT][4];        /* of eight weights each, set for minus */
-    bool down[MAX_UNIT][4];            /* of shift_run weights: 8 * value - 1 */
+    uint16_t code[MAX_UNIT][MAX_CODE]; /* entries of the grid */
+    uint8_t signs[MAX_UNIT][4];        /* of eight weights each; a set bit is minus */
+    bool down[MAX_UNIT][4];            /* for each run of shift_run weights: 8 * value - 1 instead of + 1 */
 };
 
 /* ---- the nearest entry --------------------------------------------------------------------------------------- */
 
-/* cost[code] of each combination of levels of half of a group's weights; back comes the least. with_code: the last
- * eight bits of a cost are its code, so that the least of some costs tells whose it is. */
+/* Computes cost[code] of each combination of levels of half of a group's weights, and returns the least. with_code: the
+ * last eight bits of a cost are its code, so that the least cost tells its code. */
 static inline vf half_costs(const struct fit_grid *g, const vf *x, const vf *w, const vf *level, bool with_code,
                             vf cost[256])
 {
@@ -80,7 +80,7 @@ static inline vi nearest_entry(const struct fit_grid *g, const vf *x, const vf *
     for (int r = 0; r < g->n_run; r++) { /* entries with the same high half */
         const uint16_t *entry = g->entries + g->runs[r].first, *end = g->entries + g->runs[r].end;
         vf base = high[g->runs[r].high];
-        if (end - entry > 8 && !v_any(v_less(base + least, best))) /* looking costs as much as a few entries */
+        if (end - entry > 8 && !v_any(v_less(base + least, best))) /* the look costs as much as a few entries */
             continue;
         vf cost = low[*entry & 255];
         while (++entry < end)
@@ -114,7 +114,7 @@ static inline void add_group(const struct fit_grid *g, const float *value, const
     }
 }
 
-/* n weights at the scale d, with values moved by `shift`. */
+/* Fits n weights at the scale d, with values moved by `shift`. */
 static inline struct grid_sums fit_run(const struct grid_codec *c, const vf *x, const vf *w, int n, vf d, int shift,
                                        vi *entry)
 {
@@ -134,7 +134,7 @@ static inline struct grid_sums fit_run(const struct grid_codec *c, const vf *x, 
     return s;
 }
 
-/* A sub-block of len weights at the scale d; down: whether each run is moved down, all bits or none. */
+/* Fits a sub-block of len weights at the scale d. down: whether each run is moved down, all bits or none. */
 static inline struct grid_sums fit_sub(const struct grid_codec *c, const vf *x, const vf *w, int len, vf d, vi *entries,
                                        vi *down)
 {
@@ -158,7 +158,8 @@ static inline struct grid_sums fit_sub(const struct grid_codec *c, const vf *x, 
 
 /* ---- blocks -------------------------------------------------------------------------------------------------- */
 
-/* Takes the signs off the weights, where grids have none; a weight that must have the wrong one becomes negative. */
+/* Takes the signs off the weights, as grids have none; a weight that must be stored with the wrong sign becomes
+ * negative. */
 static inline void take_signs(const struct grid_codec *c, struct batch *b, int len, vi *signs)
 {
     for (int at = 0; at < len; at += 8, signs++) {
@@ -197,7 +198,7 @@ static inline vf ideal_scale(const struct grid_codec *c, const struct batch *b, 
     return best_d;
 }
 
-/* The best of the integer scales next to `scale`; of its values the sums, scale included. */
+/* Chooses the best integer scale next to `scale`; the sums of its values, scale included. */
 static inline vf choose_grid_scale(const struct grid_codec *c, const struct batch *b, int len, vf d, vf scale,
                                    struct grid_sums *sums)
 {
@@ -217,7 +218,7 @@ static inline vf choose_grid_scale(const struct grid_codec *c, const struct batc
     return chosen;
 }
 
-/* Halves are stored where the first block has its d; the next one's is `stride` bytes on. */
+/* Stores each block's d as half, the first at `half`, the next ones `stride` bytes on. */
 static inline void store_units(const struct supers *s, const struct grid_codec *c, uint8_t *half, size_t stride,
                                const float *of_block, union units *d)
 {
@@ -318,7 +319,7 @@ static void store_scales4(uint8_t *scales, const int8_t *scale, int n)
         scales[j / 2] = (uint8_t)(j % 2 ? scales[j / 2] | scale[j] / 2 << 4 : scale[j] / 2);
 }
 
-/* Blocks [at, at + n) of sub-blocks, n as many as fit. */
+/* Fits blocks [at, at + n), n as many as fit the lanes; returns n. */
 static inline int grid_blocks(const struct grid_codec *c, const float *x, const float *w, int at, int n_block,
                               int n_sub, uint8_t *half, size_t stride, struct grid_codes *out)
 {

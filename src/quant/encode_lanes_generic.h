@@ -1,5 +1,6 @@
-/* Four numbers side by side, a vector on every machine that has them: what encode_fit.h and its like are written in.
- * encode_lanes_avx2.h and encode_lanes_avx512.h are the same with more lanes; a lane never knows how many there are. */
+/* Four numbers side by side, a vector on every machine that has vectors: what encode_*.h are written in.
+ * encode_lanes_avx2.h and encode_lanes_avx512.h are the same with more lanes; a lane's result doesn't depend on how
+ * many there are. */
 #ifndef QUANT_ENCODE_LANES_GENERIC_H
 #define QUANT_ENCODE_LANES_GENERIC_H
 

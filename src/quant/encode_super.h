@@ -33,14 +33,14 @@ static inline void supers_load(struct supers *s, const float *x, const float *w,
         batch_load(&s->groups[g], x, w, g * LANES, n_unit, s->len);
 }
 
-/* A number of each block, for its sub-blocks. */
+/* Gives each sub-block its block's number. */
 static inline void spread(const struct supers *s, const float *of_block, union units *out)
 {
     for (int u = 0; u < s->n_group * LANES; u++)
         out->f[u] = of_block[u / s->n_sub < s->n_block ? u / s->n_sub : 0];
 }
 
-/* The sum over each block's sub-blocks. */
+/* Sums up the sub-blocks of each block. */
 static inline void add_up(const struct supers *s, const union units *u, float *of_block)
 {
     for (int k = 0; k < s->n_block; k++) {
@@ -50,9 +50,9 @@ static inline void add_up(const struct supers *s, const union units *u, float *o
     }
 }
 
-/* Scales of blocks as large as the weights are, by the sums of w x^2 and of w v^2 over sub-blocks, v the values that
- * are scaled. What errs least is smaller: by sqrt(1 - error^2), at two bits some 5 %, and with it all that is computed
- * from it. The sign stays, and the whole where nothing determines it. */
+/* Makes decoded weights as large as the weights, from the sums of w x^2 and of w v^2 over sub-blocks, v the values that
+ * are scaled. The nearest decoded weights are smaller, by sqrt(1 - error^2), at two bits some 5 %, and so is what is
+ * computed with them. A scale keeps its sign, and stays where the sums don't determine it. */
 static inline void match_sizes(const struct supers *s, const union units *xx, const union units *vv, float *of_block)
 {
     float sum_xx[MAX_UNIT / 8], sum_vv[MAX_UNIT / 8];
@@ -70,7 +70,7 @@ struct super_codec {
     int lo, hi;
     const struct fit_book *book; /* or NULL */
     int scale_lo, scale_hi, n_round;
-    bool as_large; /* as the weights are, rather than what errs least */
+    bool as_large; /* decoded weights are as large as the weights, instead of nearest to them */
 };
 
 struct super {
@@ -83,7 +83,7 @@ static inline vf super_error(const struct super_codec *c, const struct batch *b,
     return c->book ? book_error(c->book, b->x, b->w, len, d) : fit_error(b->x, b->w, len, d, c->lo, c->hi, NULL);
 }
 
-/* The best of the integer scales next to `scale`. */
+/* Chooses the best integer scale next to `scale`. */
 static inline vf choose_scale(const struct super_codec *c, const struct batch *b, int len, vf d, vf scale)
 {
     vf best = V_ALL(INFINITY), chosen = scale;
@@ -97,7 +97,7 @@ static inline vf choose_scale(const struct super_codec *c, const struct batch *b
     return chosen;
 }
 
-/* The codes for the scales d. */
+/* Computes the codes for the scales d. */
 static inline void super_codes(const struct super_codec *c, const struct batch *b, int len, vf d, vi *codes)
 {
     if (c->book) {
@@ -109,7 +109,8 @@ static inline void super_codes(const struct super_codec *c, const struct batch *
         codes[i] -= c->lo;
 }
 
-/* Each block's scale that fits its values best, or makes them as large as the weights, where they determine one. */
+/* Sets each block's scale to the one that fits its values best, or that makes them as large as the weights, if the
+ * values determine one. */
 static inline void refit(const struct super_codec *c, const struct supers *s, const union units *d,
                          const union units *scale, bool as_large, float *of_block)
 {
@@ -138,7 +139,7 @@ static inline void refit(const struct super_codec *c, const struct supers *s, co
         of_block[k] = sum_vv[k] > 0 ? sum_xv[k] / sum_vv[k] : of_block[k];
 }
 
-/* half: where the first block's d is stored; the next one's is `stride` bytes on. */
+/* Fits blocks. half: where the first block's d is stored; the next ones' are `stride` bytes on. */
 static inline void super_fit(const struct super_codec *c, const struct supers *s, uint8_t *half, size_t stride,
                              struct super *out)
 {
@@ -257,7 +258,7 @@ static void encode_iq4_xs(const struct quant_tables *t, const float *x, const fl
 /* Weights are d * scale * q - dmin * min, q in 0..hi, scale and min in 0..scale_hi. */
 struct affine_codec {
     int hi, scale_hi;
-    bool as_large; /* as the weights are, rather than what errs least */
+    bool as_large; /* decoded weights are as large as the weights, instead of nearest to them */
 };
 
 struct affine {
@@ -274,7 +275,7 @@ static inline struct fit_affine affine_of(const struct affine_units *a, int g, v
     return (struct fit_affine){a->d.v[g] * scale, -(a->dmin.v[g] * min)};
 }
 
-/* The best of the integer scales and minima next to those there are. */
+/* Chooses the best integer scales and minima next to the ones at hand. */
 static inline void choose_affine(const struct affine_codec *c, const struct batch *b, int len, int g,
                                  struct affine_units *a)
 {
@@ -294,7 +295,7 @@ static inline void choose_affine(const struct affine_codec *c, const struct batc
     a->min.v[g] = min;
 }
 
-/* d and dmin that fit the chosen integers best; as they are where that is not determined. */
+/* Sets d and dmin to those that fit the chosen integers best, if the integers determine them. */
 static inline void refit_affine(const struct affine_codec *c, const struct supers *s, const struct affine_units *a,
                                 float *d, float *dmin)
 {
@@ -331,7 +332,7 @@ static inline void refit_affine(const struct affine_codec *c, const struct super
     }
 }
 
-/* d and dmin made as large as the weights are. */
+/* Scales d and dmin so that decoded weights are as large as the weights. */
 static inline void resize_affine(const struct affine_codec *c, const struct supers *s, const struct affine_units *a,
                                  float *d, float *dmin)
 {
@@ -357,7 +358,7 @@ static inline void resize_affine(const struct affine_codec *c, const struct supe
     }
 }
 
-/* Where the first block's halves are; the next one's are `stride` bytes on. */
+/* Where the first block's halves are; the next ones' are `stride` bytes on. */
 struct affine_halves {
     uint8_t *d, *dmin;
     size_t stride;

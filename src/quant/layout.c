@@ -35,8 +35,8 @@ struct r16 {
 /* Q3_K, the same: a dword of hmask, the one of qs's first half that it completes, and in the end the second half. */
 #define Q3_USE(i) (i) * 4, 32 + (i)*4
 
-/* All others in the order of their bytes, as quant/blocks.h has them. What a block's sums need first stands first: an
- * order that is walked from front to back is one that processors see coming. */
+/* All others are in the order of their bytes, as quant/blocks.h has them. What a block's sums need first stands first,
+ * because processors prefetch memory that is read from front to back. */
 static const struct r16 r16_types[QUANT_MAX_ID] = {
     [QUANT_Q4_0] = {4, 0, 2, {RUN4(2)}},
     [QUANT_Q4_1] = {5, 0, 0, {0, RUN4(4)}},
@@ -112,11 +112,12 @@ typedef uint32_t u32x4 __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (u32x4){i, j, k, l})
 #endif
 
-/* Quads that together have all dwords: one that is in none yet begins one, or stands as near to its begin as it can. */
+/* Quads that together have all dwords. A dword that is in no quad yet begins one, or stands as near to its begin as
+ * possible. */
 static struct layout_quads r16_quads(const struct r16 *r)
 {
     struct layout_quads p = {0};
-    int vec[MAX_BLOCK + 16]; /* that the dword at this byte of a block goes to, or -1 */
+    int vec[MAX_BLOCK + 16]; /* where the dword at this byte of a block goes, or -1 */
     bool done[MAX_VEC] = {false};
     memset(vec, -1, sizeof vec);
     for (int i = 0; i < r->n_vec; i++)
@@ -136,7 +137,7 @@ static struct layout_quads r16_quads(const struct r16 *r)
     return p;
 }
 
-/* Four dwords of each of four rows into four vectors. */
+/* Transposes four dwords of each of four rows into four vectors. */
 static inline void put_quad(uint8_t *dst, const uint16_t at[4], const uint8_t *r0, const uint8_t *r1, const uint8_t *r2,
                             const uint8_t *r3)
 {
@@ -168,8 +169,8 @@ static void put_quads(const struct layout_quads *p, uint8_t *dst, const uint8_t 
             }
 }
 
-/* The tails, n bytes each, of n_block blocks of 16 rows. Eight bytes are put together before they are stored; with n a
- * constant, because a copy of so few bytes is no call then. */
+/* Packs the tails, n bytes each, of n_block blocks of 16 rows, eight bytes a store. n is a constant where this is
+ * inlined, so that copying n bytes is no call. */
 static inline void put_tails(uint8_t *dst, const uint8_t *src, size_t row, size_t block, size_t n_block, size_t n)
 {
     for (size_t b = 0; b < n_block; b++, src += block, dst += LAYOUT_R16_ROWS * block)

@@ -1,4 +1,4 @@
-/* The choice of encoders, and what they look things up in. */
+/* The table of encoders by type and machine, and the tables that they read. */
 #include "quant/quant_encode.h"
 
 #include <assert.h>
@@ -75,7 +75,7 @@ void quant_tables_close(struct quant_tables **t)
     *t = NULL;
 }
 
-enum { RUN = 4096 }; /* weights whose importances are looked at together: a multiple of every block's length */
+enum { RUN = 4096 }; /* weights whose importances are prepared together: a multiple of every block's length */
 
 void fit_importances(float *w, const float *importance, int64_t n, int len)
 {

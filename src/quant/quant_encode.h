@@ -1,16 +1,14 @@
-/* Encoders: rows of float weights to the block formats.
- *
- * Each block's scales are searched for the least sum of importance * (weight - decoded weight)^2, so decoded weights
- * are as near as a few dozen tries find. Of most types of few bits they are then made as large as the weights,
- * which models answer better to. The same input gives the same bytes on every machine. */
+/* Encoders: rows of float weights to the block formats. Each block's scales are searched for the least sum of
+ * importance * (weight - decoded weight)^2, with a few dozen tries. In most types of few bits the decoded weights are
+ * then made as large as the weights, which gives better models. Results are the same on every machine, to the byte. */
 #ifndef QUANT_QUANT_ENCODE_H
 #define QUANT_QUANT_ENCODE_H
 
 #include "base/err.h"
 #include "quant/quant.h"
 
-/* What encoders look things up in; constant, so threads may share one. MOEBIUS_CPU (base/cpu.h) decides with which
- * instructions they work, and never what they give. */
+/* Tables that the encoders read; constant, so threads may share them. MOEBIUS_CPU (base/cpu.h) chooses the instructions
+ * that encoders use, which never changes their results. */
 struct quant_tables;
 MUST_USE err_code quant_tables_create(struct quant_tables **out, struct err *e);
 void quant_tables_close(struct quant_tables **t);

@@ -23,8 +23,8 @@ struct choice {
 
 struct format {
     int n_dim, n_seed, n_half; /* weights of a seed; halves of the seeds that sub-blocks choose from */
-    bool magnitudes;           /* signs are stored apart */
-    int n_code, n_try;         /* scales there are, and how many of them are tried */
+    bool magnitudes;           /* seeds give magnitudes; signs are stored apart */
+    int n_code, n_try;         /* codes of scales, and how many of them are tried */
     int (*scale)(int code);
     float typical; /* the best scale makes weights about as large as this, in the root of their mean square */
     float stretch; /* for nearest_find */
@@ -185,7 +185,7 @@ void kt_tables_close(struct kt_tables **t)
 
 /* ---- a sub-block --------------------------------------------------------------------------------------------- */
 
-/* The scale that a sub-block would like best. */
+/* A sub-block's ideal scale, any number. */
 static float ideal_scale(const struct format *f, const float *x, const float *w)
 {
     float squares = 0, sum = 0, largest = 0;
@@ -312,7 +312,7 @@ void kt_encode_row(const struct kt_tables *t, const struct quant_info *q, const 
         block_weights(importance, at, w);
         encode_block(b, x + at, w, d, blocks, &sums);
     }
-    /* As large as the weights are, rather than what errs least (quant/encode_super.h: match_sizes). */
+    /* Decoded weights are made as large as the weights (quant/encode_super.h: match_sizes). */
     if (sums.qq > 0)
         d *= (float)sqrt(sums.xx / sums.qq);
     memcpy(row, &d, sizeof d);

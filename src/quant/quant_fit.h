@@ -63,7 +63,8 @@ static inline float fit_extreme(const float *x, int n)
     return max;
 }
 
-/* Importances of n columns, as weights of errors; a block (of len) that has none takes all its weights for alike. */
+/* Turns importances of n columns into weights of errors. In a block (of len) without any importance all weights are
+ * alike. */
 void fit_importances(float *w, const float *importance, int64_t n, int len);
 
 /* A codebook: ascending values, and what lies midway between each and the one before. */

@@ -9,7 +9,7 @@ enum {
     MAX_DIM = 8,
     MAX_DEPTH = 6,
     WAYS = 4,      /* children of a node: lanes of a vector */
-    RUN = 4 * WAYS /* points that are looked at together */
+    RUN = 4 * WAYS /* points that are compared together */
 };
 
 typedef float lanes __attribute__((vector_size(16)));
@@ -181,7 +181,7 @@ static inline void look_at_run(const struct nearest *t, int n_dim, int run, stru
         }
 }
 
-/* Smaller first. */
+/* Puts the smaller one first. */
 static inline void order(int32_t *a, int32_t *b)
 {
     int32_t x = *a, y = *b;

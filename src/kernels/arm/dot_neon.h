@@ -33,7 +33,7 @@ static inline vi dot_scale(vi bytes, int i, int bits)
     return vi_sar(vi_shl(bytes, 24 - 8 * i), 24);
 }
 
-/* Codes meet activations less this, by where dot_start makes their sums begin. Formats with scales for each 16. */
+/* What dot_scaled takes away from the codes of formats with a scale for each 16: dot_start begins their sums there. */
 static inline int dot_offset(enum quant_type type)
 {
     return type == QUANT_Q6_K ? 32 : type == QUANT_Q3_K ? 4 : 0;
@@ -48,7 +48,7 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_
         vst1q_s32(start + i, vmull_n_s16(vld1_s16(sum + i), (int16_t)-dot_offset(type)));
 }
 
-/* Two vectors of weights that follow each other, as unpacked ones lie: without the offset. */
+/* Rearranges two neighbouring vectors of weights as they lie unpacked: without the offset. */
 static inline void dot_arrange(vi w[2], enum quant_type type)
 {
     vi offset = vi_set1(dot_offset(type) * 0x01010101);
@@ -76,8 +76,8 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int fir
         s[t] = vi_add(s[t], vi_mul(part[t], scale));
 }
 
-/* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32 and
- * starts 2 apart. One after the other: there are no registers for more. */
+/* The same for one token and the four sub-blocks from src's on, one after the other because there are no registers for
+ * more: vectors [first, first + 4) of each, activations 32 and starts 2 apart. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
                                      const int8_t *q, const int32_t *start)
 {

@@ -1,9 +1,7 @@
 /* The same with matrix products (SMMLA): eight weights of two rows by those of two tokens, twice the multiply-adds of
- * SDOT. Include after dot_lane_dotprod.h.
- *
- * Eight weights of a row have to stand side by side: two vectors that follow each other are zipped, rows 0 and 1 of
- * each register into the first, rows 2 and 3 into the second. So unpacked weights lie; those that few tokens meet are
- * unpacked in registers, where zipping would cost what it saves. */
+ * SDOT. Eight weights of a row have to stand side by side, so two neighbouring vectors are zipped: rows 0 and 1 of each
+ * register into the first, rows 2 and 3 into the second. Unpacked weights lie so. Weights that few tokens meet are
+ * unpacked in registers, where zipping would cost what it saves. Include after dot_lane_dotprod.h. */
 #ifndef KERNELS_ARM_DOT_RUN_I8MM_H
 #define KERNELS_ARM_DOT_RUN_I8MM_H
 
@@ -31,7 +29,7 @@ static inline vi neon_zip_high(vi x, vi y)
 {
     return (vi){NEON_MAP2(vzip2q_s32, x, y)};
 }
-/* Of what two tokens have for rows 0 and 1 and for rows 2 and 3 of each register, what one has for all. */
+/* From a pair of tokens' sums (rows 0 and 1, rows 2 and 3 of each register), one token's sums for all rows. */
 static inline vi neon_of_token(const vi pair[2], int t)
 {
     return t ? (vi){NEON_MAP2(vuzp2q_s32, pair[0], pair[1])} : (vi){NEON_MAP2(vuzp1q_s32, pair[0], pair[1])};
@@ -52,8 +50,8 @@ static inline void neon_token_pair(int32x4_t x[2], const int8_t *q0, const int8_
     x[1] = vreinterpretq_s32_s64(vzip2q_s64(x0, x1));
 }
 
-/* One of the four registers of two zipped vectors by all pairs: of weights there should be few in registers at a time.
- */
+/* Multiplies one of the four registers of two zipped vectors by all pairs, so that few weights are in registers at a
+ * time. */
 #define DOT_PAIRS(r)                                                                                                   \
     do {                                                                                                               \
         int32x4_t first_rows = w[0].r, second_rows = w[1].r;                                                           \
@@ -100,7 +98,7 @@ KERNELS_ALWAYS_INLINE void dot_run(vi s[], const struct r16_src *src, int first,
         s[t] = vi_add(s[t], neon_of_token(pair[t / 2], t % 2));
 }
 
-/* s += scale * (the same), which dot_finish puts in order: until then two tokens' vectors hold a pair. */
+/* s += scale * (the same). Two tokens' vectors hold a pair's sums until dot_finish puts them in order. */
 KERNELS_ALWAYS_INLINE void dot_run_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale,
                                           const int8_t *const q[], int n_tok)
 {
@@ -117,7 +115,7 @@ KERNELS_ALWAYS_INLINE void dot_run_scaled(vi s[], const struct r16_src *src, int
 
 KERNELS_ALWAYS_INLINE void dot_finish(vi s[], const struct r16_src *src, int n_tok)
 {
-    if (!src->unpacked || src->type == QUANT_IQ4_XS) /* which uses dot_run */
+    if (!src->unpacked || src->type == QUANT_IQ4_XS) /* IQ4_XS uses dot_run */
         return;
     KERNELS_UNROLL
     for (int t = 0; t + 1 < n_tok; t += 2) {

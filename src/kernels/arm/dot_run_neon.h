@@ -14,7 +14,7 @@ static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
     return (vi){neon_dot(acc.a, w.a, x), neon_dot(acc.b, w.b, x), neon_dot(acc.c, w.c, x), neon_dot(acc.d, w.d, x)};
 }
 
-/* Two vectors of weights that follow each other, as dots of unpacked ones take them: as they are. */
+/* Rearranges two neighbouring vectors of weights for dots of unpacked ones: not at all. */
 static inline void dot_zip(vi w[2])
 {
     (void)w;
@@ -27,7 +27,7 @@ KERNELS_ALWAYS_INLINE void dot_run(vi s[], const struct r16_src *src, int first,
     dot_run_lanes(s, src, first, n, q, n_tok);
 }
 
-/* s += scale * (the same), which dot_finish puts in order: nothing to do */
+/* s += scale * (the same); dot_finish has nothing to put in order */
 KERNELS_ALWAYS_INLINE void dot_run_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale,
                                           const int8_t *const q[], int n_tok)
 {

@@ -16,14 +16,14 @@ static inline vi ex_factor(vi x)
     return x;
 }
 
-/* Takes offsets back: there are none. */
+/* Takes back the offset of expanded weights: there is none. */
 static inline vi ex_dot_words(vi acc, vi x, vi y)
 {
     (void)x, (void)y;
     return acc;
 }
 
-/* Two vectors of weights that follow each other, as ex_dot takes them for more than a register tile of tokens. */
+/* Whether ex_arrange rearranges weights, for ex_dot with more than a register tile of tokens. */
 enum { EX_ARRANGES = DOT_PANELS == (int)R16_PANELS_ALL };
 
 static inline void ex_arrange(vi w[2])

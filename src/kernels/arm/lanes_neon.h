@@ -1,5 +1,5 @@
-/* Sixteen rows at a time in four NEON registers: what body/r16_template.h is written in. So many, because the dwords of
- * activations that a tile loads then meet four registers of weights each. */
+/* Sixteen rows at a time in four NEON registers: what body/r16_template.h is written in. With four registers, each
+ * dword of activations that a tile loads is used four times. */
 #ifndef KERNELS_ARM_LANES_NEON_H
 #define KERNELS_ARM_LANES_NEON_H
 
@@ -125,7 +125,7 @@ static inline vi vi_sar16(vi x, int n)
 {
     return (vi){neon_sar16(x.a, n), neon_sar16(x.b, n), neon_sar16(x.c, n), neon_sar16(x.d, n)};
 }
-static inline void vi_keep(vi x) /* it has to be computed */
+static inline void vi_keep(vi x) /* makes the compiler compute it */
 {
     __asm__ volatile("" : : "w"(x.a), "w"(x.b), "w"(x.c), "w"(x.d));
 }

@@ -11,7 +11,7 @@ enum { CHUNK = 64, PREFETCH_BYTES = 4096 };
 
 typedef void ex_expand_fn(struct ex_block *e, const uint8_t *p);
 
-/* A format; constant, as everything that is inlined with it. */
+/* A format. Everything that takes one is inlined, so that it is a constant. */
 struct ex_format {
     ex_expand_fn *expand;
     int len, n_vec; /* weights and vectors of a block */
@@ -21,7 +21,7 @@ struct ex_format {
     bool wide;      /* weights use the whole range of a byte */
 };
 
-/* What tokens [t0, t0 + n_tok) have for 256 or 32 weights: number `i` of them in a row. */
+/* Activations of tokens [t0, t0 + n_tok) for block i of a row, of 256 or 32 weights. */
 struct ex_tokens {
     const int8_t *q[TILE];
     const int16_t *sum[TILE];
@@ -40,7 +40,7 @@ KERNELS_ALWAYS_INLINE void ex_tokens_at(struct ex_tokens *x, const struct kernel
     }
 }
 
-/* acc[t] takes block i of 256. */
+/* acc[t] += the product of block i, of 256 weights, with token t0 + t. */
 KERNELS_ALWAYS_INLINE void ex_tile_256(vf acc[], const struct ex_block *e, struct ex_format f,
                                        const struct kernel_act *a, int64_t i, int64_t t0, int n_tok, bool arranged)
 {
@@ -69,7 +69,8 @@ KERNELS_ALWAYS_INLINE void ex_tile_256(vf acc[], const struct ex_block *e, struc
     }
 }
 
-/* acc[t] takes activations 32i to 32i + 31, which meet the weights w; d: of all, or of each 16 (halves). */
+/* acc[t] += the product of the 32 weights w with activations 32i to 32i + 31 of token t0 + t. d: the scale of all, or
+ * of each 16 (halves). */
 KERNELS_ALWAYS_INLINE void ex_tile_32(vf acc[], const vi *w, const vf *d, struct ex_format f,
                                       const struct kernel_act *a, int64_t i, int64_t t0, int n_tok, bool arranged)
 {
@@ -102,7 +103,7 @@ KERNELS_ALWAYS_INLINE void ex_tile_32(vf acc[], const vi *w, const vf *d, struct
     }
 }
 
-/* One block by n_tok tokens, a constant. arranged: its weights are so. */
+/* Multiplies a block by n_tok tokens, a constant number. arranged: ex_arrange has rearranged its weights. */
 KERNELS_ALWAYS_INLINE void ex_tile(vf acc[], const struct ex_block *e, struct ex_format f, const struct kernel_act *a,
                                    int64_t block, int64_t t0, int n_tok, bool arranged)
 {
@@ -132,7 +133,7 @@ KERNELS_ALWAYS_INLINE void ex_tiles(vf acc[], const struct ex_block *e, struct e
         ex_tile(acc + t, e, f, a, block, t0 + t, 1, arranged);
 }
 
-/* The rows of a vector from `row` on, by tokens [t0, t0 + n_tok). */
+/* Multiplies the LANES rows from `row` on by tokens [t0, t0 + n_tok). */
 KERNELS_ALWAYS_INLINE void ex_rows(const struct kernel_matmul *a, struct ex_format f, int head, int64_t row, int64_t t0,
                                    int64_t n_tok)
 {

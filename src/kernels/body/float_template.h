@@ -72,7 +72,8 @@ KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quan
         for (; t < a->m; t++)
             float_tile(a, type, row, t, FLOAT_ROWS, 1, next_tile);
     }
-    /* one stream of reads, which processors that are asked for no more than L2 see coming by themselves */
+    /* one stream of reads: a processor that wants prefetches to L2 alone needs none, as it prefetches such a stream by
+     * itself */
     struct cpu_prefetch how = cpu_prefetch();
     int64_t ahead_bytes = how.to_l2 ? 0 : how.ahead_bytes;
     for (; row < a->row1; row++)

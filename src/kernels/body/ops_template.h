@@ -150,7 +150,7 @@ void OPS_NAME(conv_silu)(float *y, const float *const *x, const float *w, int64_
     }
 }
 
-/* Value dimensions [first, first + n_dim), n_dim a constant: their chains run side by side. */
+/* Takes value dimensions [first, first + n_dim), n_dim a constant, whose chains run side by side. */
 KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_delta *a, int64_t first, int n_dim)
 {
     int64_t dk = a->dk;
@@ -166,7 +166,7 @@ KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_delta *a, in
             v16 x = load_upto(k + i, dk - i);
             KERNELS_UNROLL
             for (int c = 0; c < n_dim; c++) {
-                if (t == 0) /* the dimensions that come next, in the order in which they lie */
+                if (t == 0) /* prefetches the next dimensions, in the order in which they lie */
                     __builtin_prefetch(s + n_dim * dk + i * n_dim + 16 * c);
                 v16 part = v16_mul(load_upto(s + c * dk + i, dk - i), decay);
                 store_upto(s + c * dk + i, part, dk - i);
@@ -393,7 +393,7 @@ KERNELS_ALWAYS_INLINE void attn_mix(const struct kernel_attn *a, float *o, const
         store_upto(o + c % n_q * hd + j + 16 * (c / n_q), acc[c], n);
 }
 
-/* Scores to weights, their maximum and sum. */
+/* Turns scores into weights; their maximum and sum. */
 static void attn_softmax(const struct kernel_attn *a, float *s, float *max, float *sum)
 {
     v16 top = v16_set1(-INFINITY);
@@ -402,13 +402,13 @@ static void attn_softmax(const struct kernel_attn *a, float *s, float *max, floa
         if (a->softcap != 0)
             x = v16_mul(v16_set1(a->softcap), tanh16(v16_div(x, v16_set1(a->softcap))));
         store_upto(s + i, x, a->n - i);
-        top = a->n - i < 16 ? v16_first(v16_max(x, top), top, a->n - i) : v16_max(x, top); /* passes over NaN */
+        top = a->n - i < 16 ? v16_first(v16_max(x, top), top, a->n - i) : v16_max(x, top); /* skips NaN */
     }
     *max = v16_top(top);
     OPS_NAME(exp_sum)(s, s, *max, a->n, sum);
 }
 
-/* Queries [first, first + n_q); n_q a constant. */
+/* Attention of queries [first, first + n_q), n_q a constant. */
 KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, bool half, int n_q)
 {
     float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK], *o = a->o + first * a->hd_v;

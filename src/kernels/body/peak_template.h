@@ -1,5 +1,5 @@
-/* The rates that nothing on an instruction set can beat, for roofs: register tiles with nothing around them.
- * Include after lanes_*.h and dot_*.h; PEAK_NAME(what) names the functions. */
+/* The peak rates of an instruction set, for roofs: register tiles with nothing around them. Include after lanes_*.h and
+ * dot_*.h; PEAK_NAME(what) names the functions. */
 #include "kernels/kernels_internal.h"
 
 enum { PEAK_READ_AHEAD = 4096 };
@@ -26,7 +26,7 @@ int64_t PEAK_NAME(float)(int64_t n_round)
     vf a = vf_set1(1), b = vf_set1(1e-9f), acc[PEAK_TILE];
     KERNELS_UNROLL
     for (int i = 0; i < PEAK_TILE; i++)
-        acc[i] = vf_set1((float)i); /* or the compiler would see that they are all the same */
+        acc[i] = vf_set1((float)i); /* different values, or the compiler would compute one alone */
     for (int64_t r = 0; r < n_round; r++)
         KERNELS_UNROLL
     for (int i = 0; i < PEAK_TILE; i++)

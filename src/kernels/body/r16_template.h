@@ -12,10 +12,10 @@
 #include "kernels/body/r16_unpack.h"
 
 enum {
-    FAR_BYTES = 6144, /* ahead of weights that meet several tokens: 4 to 9 KB measured alike */
-    FEW = 4,          /* tokens that are no fewer than it takes to keep the multipliers busy */
+    FAR_BYTES = 6144, /* prefetch distance of weights that meet several tokens: 4 to 9 KB measured alike */
+    FEW = 4,          /* tokens that keep the multipliers busy */
     PANEL = 256,      /* weights of a row that are unpacked together */
-    MANY = 64         /* tokens that meet an unpacked panel */
+    MANY = 64         /* most tokens that meet an unpacked panel */
 };
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
@@ -59,8 +59,8 @@ KERNELS_ALWAYS_INLINE int r16_block_bytes(enum quant_type type)
     return r16_n_vec(type) * 64 + r16_tail(type) * LAYOUT_R16_ROWS;
 }
 
-/* Whether a block's own scale stands behind its weights, not in front of them. What isn't read in the order in which it
- * stands, processors don't see coming (docs/experiments.md). */
+/* Whether a block's own scale stands behind its weights, not in front of them. It is read in that order, because
+ * processors prefetch ascending reads alone (docs/experiments.md). */
 KERNELS_ALWAYS_INLINE bool r16_scale_behind(enum quant_type type)
 {
     return type == QUANT_Q2_K || r16_tail(type) > 0;
@@ -89,7 +89,7 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
 struct r16_prefetch {
     const uint8_t *p;
     int n_line; /* for each call of r16_prefetch_lines */
-    bool to_l2; /* and no nearer */
+    bool to_l2; /* prefetch to L2 alone */
 };
 
 KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
@@ -317,7 +317,8 @@ KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r
     }
 }
 
-/* Sub-blocks whose weights lie in the same bytes, where walking them one by one would read the block several times. */
+/* How many sub-blocks have their weights in the same bytes. They are walked together, or the block would be read
+ * several times. */
 KERNELS_ALWAYS_INLINE int r16_n_kind(enum quant_type type)
 {
     return type == QUANT_Q2_K || type == QUANT_Q3_K || type == QUANT_Q6_K ? 4 : 1;
@@ -374,7 +375,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src
                                          const struct r16_acts *x, struct r16_prefetch *prefetch, int n_tok)
 {
     enum quant_type type = src.type;
-    /* weights are stored this much too large; dots take away dot_offset of it */
+    /* stored weights are this much too large; dots take away dot_offset of it */
     int offset = type == QUANT_Q6_K ? 32 : type == QUANT_Q3_K ? 4 : 0, missing = offset - dot_offset(type);
     struct r16_sums sums;
     r16_sums_load(&sums, x, type, n_tok);
@@ -553,8 +554,8 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
 
 /* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
 
-/* Whether many tokens meet weights that were unpacked for all of them: where unpacking costs more than the way through
- * the cache. */
+/* Whether weights that many tokens meet are unpacked once for all of them: where unpacking costs more than storing and
+ * loading. */
 KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
 {
     switch ((enum r16_panels)DOT_PANELS) {
@@ -564,8 +565,8 @@ KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
     }
 }
 
-/* len: weights of a block, a constant like the number of tokens. Called by name, as compilers merge calls through a
- * pointer that differ in a constant only. */
+/* len: weights of a block, a constant like the number of tokens. Not called through a pointer, because compilers merge
+ * such calls that differ in a constant alone. */
 KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
                                     int64_t t0, int n_tok)
 {
@@ -584,7 +585,7 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
                 r16_many(a, type, len, row, t, a->m - t < MANY ? (int)(a->m - t) : MANY);
         for (; t + TILE <= a->m; t += TILE)
             r16_walk(a, type, len, row, t, TILE);
-        while (t < a->m) { /* two halves rather than FEW and a rest */
+        while (t < a->m) { /* the rest is cut into two halves rather than FEW and what remains */
             int64_t rest = a->m - t, n = rest > FEW ? (rest + 1) / 2 : rest;
             switch (n) {
             case 4: r16_walk(a, type, len, row, t, 4); break;

@@ -1,15 +1,13 @@
-/* Vectors of weights of the R16 layout (quant/layout.c), unpacked one at a time where a dot needs them, so
- * that a register tile keeps its registers. Include after lanes_*.h.
- *
- * Functions that take a type take it as a constant: they are inlined, and what doesn't concern the type falls
- * away. */
+/* Vectors of weights of the R16 layout (quant/layout.c), unpacked one at a time where a dot needs them, so that a
+ * register tile keeps its registers. Functions that take a type are inlined with it as a constant, so that branches for
+ * other types fall away. Include after lanes_*.h. */
 #ifndef KERNELS_BODY_R16_UNPACK_H
 #define KERNELS_BODY_R16_UNPACK_H
 
 #include "kernels/kernels_internal.h"
 #include "quant/blocks.h"
 
-/* Which formats' weights are unpacked once for all tokens that meet them, where they are more than a register tile. */
+/* Which formats' weights are unpacked once for all tokens, where those are more than a register tile. */
 enum r16_panels {
     R16_PANELS_COSTLY,   /* those that cost most to unpack */
     R16_PANELS_UNPACKED, /* all whose weights aren't bytes already */
@@ -89,7 +87,7 @@ KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, 
     int j = 4 * half + kind;
     switch (type) {
     case QUANT_Q2_K: return r16_bits(p + (4 + 8 * half) * 64, 2 * kind, 3);
-    case QUANT_Q3_K: { /* third bits and the first half's low ones take turns */
+    case QUANT_Q3_K: { /* dwords of third bits and of the first half's low bits alternate */
         const uint8_t *third = block + (3 + 2 * i) * 64, *low = half ? block + (19 + i) * 64 : third + 64;
         return vi_or(r16_bits(low, 2 * kind, 3), r16_bit(third, j, 2));
     }
@@ -117,7 +115,7 @@ KERNELS_ALWAYS_INLINE vi r16_vec_plus128(const struct r16_src *src, int i)
     return vi_shuffle8(vi_xor(vi_mask16((const uint8_t *)values), flip), r16_bits(codes, i / 4 * 4, 15));
 }
 
-/* Of the sub-block `kind` places behind src's (which is 0 or 4). */
+/* The same of the sub-block `kind` places behind src's (which is 0 or 4). */
 KERNELS_ALWAYS_INLINE vi r16_vec_kind(const struct r16_src *src, int kind, int i)
 {
     return r16_vec256(src->type, src->p, src->j / 4, kind, i);

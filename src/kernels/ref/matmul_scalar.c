@@ -12,13 +12,13 @@ static const uint8_t *row_of(const struct kernel_matmul *a, int64_t row, int blo
 
 enum { KT_HEAD = sizeof(float) }; /* rows of the trellis formats begin with their scale */
 
-enum { TOKENS = 8 }; /* computed for one unpacking of a block */
+enum { TOKENS = 8 }; /* tokens that share one unpacking of a block */
 
 typedef void unpack32_fn(const void *block, struct unpacked32 *u);
 typedef void unpack_part_fn(const void *block, int part, struct unpacked32 *u);
 typedef void unpack256_fn(const void *block, struct unpacked256 *u);
 
-/* One row by tokens [t0, t0 + n_tok), n_tok at most TOKENS. */
+/* Multiplies one row by tokens [t0, t0 + n_tok), at most TOKENS. */
 KERNELS_ALWAYS_INLINE void row_int8_32(const struct kernel_matmul *a, int64_t row, int64_t t0, int64_t n_tok,
                                        unpack32_fn *unpack, int block_bytes, bool has_min)
 {

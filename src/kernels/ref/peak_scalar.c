@@ -1,4 +1,4 @@
-/* The peak rates of plain C: what a machine without known vectors is measured by. */
+/* The peak rates of plain C, for machines whose vectors this program does not know. */
 #include "kernels/kernels_internal.h"
 
 enum { PEAK_TILE = 16 };

@@ -6,7 +6,7 @@
 #include "kernels/kernels_internal.h"
 #include "quant/blocks.h"
 
-enum { TOKENS = 16 }; /* computed for one decoding of a weight block */
+enum { TOKENS = 16 }; /* tokens that share one decoding of a block */
 
 static void matmul_reference(const struct kernel_matmul *a, const struct quant_info *q)
 {

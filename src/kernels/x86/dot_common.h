@@ -1,4 +1,4 @@
-/* What the integer dots of r16_template.h have in common on every width of x86 vectors. dot_*.h include it behind their
+/* What the integer dots of r16_template.h share on every width of x86 vectors. dot_*.h include it after their
  * dot_words. */
 #ifndef KERNELS_X86_DOT_COMMON_H
 #define KERNELS_X86_DOT_COMMON_H
@@ -34,13 +34,13 @@ KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *con
     }
 }
 
-/* Two vectors of weights that follow each other, as unpacked ones lie: as they are. */
+/* Rearranges two neighbouring vectors of weights as they lie unpacked: not at all. */
 static inline void dot_arrange(vi w[2], enum quant_type type)
 {
     (void)w, (void)type;
 }
 
-/* Puts sums of unpacked weights' dot_scaled in order: they are. */
+/* Puts the sums of dot_scaled over unpacked weights in order: they are in order. */
 static inline void dot_finish(vi s[], const struct r16_src *src, int n_tok)
 {
     (void)s, (void)src, (void)n_tok;

@@ -8,8 +8,7 @@
 #include "kernels/kernels_internal.h"
 #include "kernels/body/r16_unpack.h"
 
-/* The step that sums of products are made of: acc + w . q in 16-bit halves, of unsigned bytes w with four signed bytes
- */
+/* acc + w . q in 16-bit halves, for unsigned bytes w and the four signed bytes at q */
 static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
 {
     return vi_add16(acc, vi_maddubs(w, vi_bcast(q)));
@@ -36,7 +35,7 @@ static inline vi dot_scale(vi bytes, int i, int bits)
     return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i])), 8);
 }
 
-/* What dot_scaled takes away from the codes: nothing; dot_start says where a sum begins that does. */
+/* What dot_scaled takes away from the codes: nothing, so that all sums begin at 0. */
 static inline int dot_offset(enum quant_type type)
 {
     (void)type;

@@ -62,7 +62,7 @@ KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits
     }
 }
 
-/* Codes meet activations less this, by where dot_start makes their sums begin. Formats with scales for each 16. */
+/* What dot_scaled takes away from the codes of formats with a scale for each 16: dot_start begins their sums there. */
 static inline int dot_offset(enum quant_type type)
 {
     return type == QUANT_Q6_K ? 32 : type == QUANT_Q3_K ? 4 : 0;

@@ -1,4 +1,4 @@
-/* What expand_dot_*.h have in common. They include it behind ex_sum_bytes. */
+/* What expand_dot_*.h share. They include it after ex_sum_bytes. */
 #ifndef KERNELS_X86_EXPAND_DOT_COMMON_H
 #define KERNELS_X86_EXPAND_DOT_COMMON_H
 
@@ -14,7 +14,7 @@ static inline vi ex_sums_of_bytes(const vi x[4])
     return bytes;
 }
 
-/* Weights are met as they are expanded, by however many tokens. */
+/* Weights are used as they are expanded, however many tokens there are. */
 enum { EX_ARRANGES = 0 };
 
 static inline void ex_arrange(vi w[2])

@@ -104,7 +104,7 @@ static inline vi vi_sar16(vi a, int n)
 {
     return (vi)((vi_i16)a >> n);
 }
-static inline void vi_keep(vi a) /* it has to be computed */
+static inline void vi_keep(vi a) /* makes the compiler compute it */
 {
     __asm__ volatile("" : : "v"(a));
 }

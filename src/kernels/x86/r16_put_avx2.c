@@ -1,4 +1,5 @@
-/* Packing into R16 (quant/layout.h). 512 bits gained another 2 to 9% (docs/experiments.md): not worth a second one. */
+/* Packs into R16 (quant/layout.h). Vectors of 512 bits gain another 2 to 9% (docs/experiments.md), which is not worth a
+ * second version. */
 #include <immintrin.h>
 
 #include "kernels/x86/kernels_x86.h"
