@@ -2,7 +2,7 @@
 #ifndef BASE_NEAR_H
 #define BASE_NEAR_H
 
-/* Characters to insert, to drop, to replace or to swap with a neighbour so that a becomes b (the distance of optimal
+/* Bytes to insert, to drop, to replace or to swap with a neighbour so that a becomes b (the distance of optimal
  * string alignment); more than NEAR_MAX: NEAR_MAX + 1. Takes time in proportion to the shorter name. */
 enum { NEAR_MAX = 3 };
 int near_distance(const char *a, const char *b);
