@@ -1,9 +1,11 @@
 /* A session in a file. Nothing in it is believed before its checksum was right. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/output_file.h"
@@ -240,8 +242,14 @@ static err_code load(moebius_session *s, struct reader *r, struct err *e)
 
 static err_code open_reader(struct reader *r, const char *path, struct err *e)
 {
-    *r = (struct reader){.stream = fopen(path, "rb"), .path = path};
-    return r->stream ? ERR_OK : err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe's other end is not waited for */
+    *r = (struct reader){.stream = fd >= 0 ? fdopen(fd, "rb") : NULL, .path = path};
+    if (r->stream)
+        return ERR_OK;
+    err_code code = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return code;
 }
 
 moebius_status moebius_session_load(moebius_session *session, const char *path, moebius_error *error)

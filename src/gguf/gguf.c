@@ -18,7 +18,7 @@ static err_code open_file(struct gguf *g, uint64_t file, const char *path, struc
     f->path = arena_strndup(&g->arena, path, strlen(path));
     if (!f->path)
         return err_nomem(e, strlen(path), "a path");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe's other end is not waited for */
     if (fd < 0)
         return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     struct stat st;

@@ -29,9 +29,11 @@ err_code store_file_open(struct store_file *f, const char *path, struct err *e)
 {
     struct stat st;
     *f = (struct store_file){.path = path, .direct_fd = -1};
-    f->fd = open(path, O_RDONLY | O_CLOEXEC);
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe's other end is not waited for */
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
         return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "%s: expected a regular file", path);
     f->n_bytes = (uint64_t)st.st_size;
     f->direct_fd = open_direct(path, &f->direct_refusal);
     return ERR_OK;

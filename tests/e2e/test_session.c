@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "../unit/temp_folder.h"
@@ -213,6 +214,9 @@ static void damaged_files_are_refused(void **state)
     write_file(q.s, bytes, n + 1);
     expect_refusal(s, e, q.s, MOEBIUS_FORMAT, "damaged");
     expect_refusal(s, e, folder.path, MOEBIUS_FORMAT, "no saved session");
+    struct temp_path fifo = temp_path(&folder, "pipe"); /* without anybody at the other end */
+    assert_int_equal(mkfifo(fifo.s, 0600), 0);
+    expect_refusal(s, e, fifo.s, MOEBIUS_FORMAT, "no saved session");
     expect_refusal(s, e, "/nowhere/at/all", MOEBIUS_IO, "/nowhere/at/all");
     assert_int_not_equal(moebius_session_save(s, "/nowhere/at/all", &error), MOEBIUS_OK);
     feed(s, e, 30, 40, 10); /* state, too, is as it was */

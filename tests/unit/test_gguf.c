@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -704,6 +705,9 @@ static void what_is_no_regular_file_is_refused(void **state)
     struct gguf *g;
     struct err e = {0};
     assert_int_equal(gguf_open(&g, folder.path, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "regular file"));
+    assert_int_equal(mkfifo(temp_path(&folder, "pipe").s, 0600), 0); /* without anybody at the other end */
+    assert_int_equal(gguf_open(&g, temp_path(&folder, "pipe").s, &e), ERR_IO);
     assert_non_null(strstr(e.text, "regular file"));
     assert_int_equal(gguf_open(&g, temp_path(&folder, "absent.gguf").s, &e), ERR_IO);
     assert_non_null(strstr(e.text, "absent.gguf: No such file"));

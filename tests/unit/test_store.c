@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <cmocka.h>
 
@@ -260,6 +261,59 @@ static void the_fake_fails_when_told(void **state)
     store_close(&s);
 }
 
+static void what_is_no_regular_file_is_refused(void **state)
+{
+    struct store *s;
+    struct err e = {0};
+    struct temp_path pipe = temp_path(&folder, "pipe"); /* without anybody at the other end */
+    assert_int_equal(mkfifo(pipe.s, 0600), 0);
+    assert_int_equal(store_open_file(&s, pipe.s, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "pipe: expected a regular file"));
+    assert_null(s);
+}
+
+/* n_layer layers of n_expert experts, each of three matrices of a weight. */
+static void write_experts(const char *path, int n_layer, uint64_t n_expert)
+{
+    static const char *const parts[] = {"gate", "up", "down"};
+    static const float zeros[1 << 17];
+    const uint64_t ne[] = {1, 1, n_expert};
+    struct gguf_writer *w;
+    struct err e;
+    assert_in_range(n_expert, 1, sizeof zeros / sizeof *zeros);
+    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
+    for (int l = 0; l < n_layer; l++)
+        for (int p = 0; p < STORE_N_PART; p++) {
+            char name[64];
+            snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", l, parts[p]);
+            gguf_writer_add_tensor(w, name, 3, ne, QUANT_F32, zeros);
+        }
+    assert_int_equal(gguf_writer_save(w, path, &e), ERR_OK);
+    gguf_writer_close(&w);
+}
+
+static void more_experts_than_a_model_may_have_are_refused(void **state)
+{
+    static const struct {
+        int n_layer;
+        uint64_t n_expert;
+        err_code code;
+    } cases[] = {{1, 65536, ERR_OK}, {1, 65537, ERR_LIMIT}, {16, 65536, ERR_OK}, {17, 65536, ERR_LIMIT}};
+    struct temp_path path = temp_path(&folder, "experts.gguf");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf *g;
+        struct store *s;
+        struct err e = {0};
+        write_experts(path.s, cases[i].n_layer, cases[i].n_expert);
+        assert_int_equal(gguf_open(&g, path.s, &e), ERR_OK);
+        assert_int_equal(store_open_gguf(&s, g, &e), cases[i].code);
+        if (cases[i].code != ERR_OK)
+            assert_non_null(strstr(e.text, "expected at most 65536 in a layer and 1048576 in all"));
+        store_close(&s);
+        gguf_close(&g);
+    }
+}
+
 static int make_folder(void **state)
 {
     return temp_folder_make(&folder);
@@ -281,6 +335,8 @@ int main(void)
         cmocka_unit_test(threads_may_read_at_once_and_be_interrupted),
         cmocka_unit_test(the_fake_reads_memory),
         cmocka_unit_test(the_fake_fails_when_told),
+        cmocka_unit_test(what_is_no_regular_file_is_refused),
+        cmocka_unit_test(more_experts_than_a_model_may_have_are_refused),
     };
     return cmocka_run_group_tests_name("store", tests, make_folder, remove_folder);
 }
