@@ -392,8 +392,8 @@ typedef struct moebius_trace {
     /* experts that the router chose in a layer (counting MoE layers only) for n_tok tokens: ids[t * n_used + rank],
      * best first */
     void (*routed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
-    /* the same, guessed one layer before by the layer's router; may be NULL */
-    void (*guessed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
+    /* the same, predicted one layer before from the residual stream of then; may be NULL */
+    void (*predicted)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     /* the residual stream [n_embd] of the chunk's last token after a layer */
     void (*hidden)(void *user, int64_t layer, const float *x);
     /* what is multiplied with matrices of weights (routers apart): of each matrix its rows in the order of the tokens

@@ -330,17 +330,17 @@ static void routed(void *user, int experts_layer, int64_t n_tok, int64_t n_used,
     s->trace.routed(s->trace.user, experts_layer, n_tok, n_used, ids);
 }
 
-static void guessed(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
+static void predicted(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
 {
     const moebius_session *s = user;
-    s->trace.guessed(s->trace.user, experts_layer, n_tok, n_used, ids);
+    s->trace.predicted(s->trace.user, experts_layer, n_tok, n_used, ids);
 }
 
 void moebius_session_trace(moebius_session *session, const moebius_trace *trace)
 {
     moebius_session *s = session;
     s->trace = trace ? *trace : (moebius_trace){0};
-    s->moe_trace = (struct moe_trace){routed, s->trace.guessed ? guessed : NULL, s};
+    s->moe_trace = (struct moe_trace){routed, s->trace.predicted ? predicted : NULL, s};
     s->forward.trace = s->trace.routed ? &s->moe_trace : NULL;
     s->forward.hidden = s->trace.hidden;
     s->forward.hidden_user = s->trace.user;

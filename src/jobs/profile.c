@@ -45,7 +45,7 @@ static void routed(void *user, int layer, int64_t n_tok, int64_t n_used, const i
     r->out->n_guess += (uint64_t)r->n_guess;
 }
 
-static void guessed(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
+static void predicted(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
 {
     struct record *r = user;
     int64_t n = n_tok * n_used;
@@ -88,7 +88,7 @@ err_code profile_record(moebius_engine *engine, moebius_session *session, const 
                         bool (*progress)(void *user, size_t n_done), void *user, struct profile *out, struct err *e)
 {
     struct record r = {.out = out, .e = e, .guess_layer = -1};
-    const moebius_trace trace = {.routed = routed, .guessed = guessed, .user = &r};
+    const moebius_trace trace = {.routed = routed, .predicted = predicted, .user = &r};
     moebius_error error = {0};
     *out = (struct profile){0};
     if (n == 0)

@@ -200,7 +200,7 @@ void model_work_close(struct model_work **w);
 /* Makes room for other chunks. What the last call kept is lost. After a failure there is room for none. */
 MUST_USE err_code model_work_resize(struct model_work *w, const struct model *m, int64_t n_batch, struct err *e);
 /* What a token more in a chunk takes there. */
-size_t model_work_token_bytes(struct model_work *w);
+size_t model_work_token_bytes(const struct model_work *w);
 /* Whether a state can take chunks of more tokens than it was made for. */
 bool model_takes_any_batch(const struct model *m);
 

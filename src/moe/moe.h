@@ -1,9 +1,11 @@
-/* One MoE layer: route, experts, combine, and the wave loop between them when not every expert is at hand.
+/* One MoE layer: route, experts, combine, and the wave loop between them when not every expert has a slot.
  *
- * With all experts resident the layer is three enqueued operations and the host never learns who was chosen. With
- * holes, the choice is read back and the experts compute in waves as they become ready (experts.h), each wave's slot
- * table naming just its own experts, while the others and the shared expert's turn are on their way; the results are
- * combined once. The result is the same to the bit either way. */
+ * With all experts resident the layer is three enqueued operations and the host never learns who was chosen. Otherwise
+ * the choice is read back, the missing experts are fetched (experts.h), and they compute in waves as they become ready:
+ * each wave's slot table names its own experts alone. The shared expert computes while reads are on their way. The
+ * results are combined once, in rank order, so the result is the same to the bit either way.
+ *
+ * Thread-safety: one thread, the one that drives the device. */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
 
@@ -12,90 +14,80 @@
 #include "experts/experts.h"
 #include "moe/car.h"
 
-/* A layer's weights and rules; everything borrowed. */
+/* A layer's weights and rules. Everything is borrowed. */
 struct moe_layer {
-    int experts_layer; /* index into the experts */
-    int64_t n_embd, n_expert, n_used;
-    struct weight *router; /* [n_expert][n_embd] */
-    struct tensor router_bias;
-    struct tensor choice_bias;  /* counts for the choice only */
-    struct tensor expert_scale; /* what each expert's weight is multiplied by in the end */
-    enum route_score score;
-    bool norm_weights;
-    float scale;
-    bool weighs_input;             /* the weights multiply what goes into the experts and not what comes out */
-    int64_t n_group, n_group_used; /* 1, 1: no groups */
-    enum act_fn act;
+    int experts_layer;                    /* the layer's index in the experts: MoE layers alone are counted */
+    int64_t n_embd;                       /* the width of the residual stream */
+    int64_t n_expert, n_used;             /* how many routed experts there are, and how many each token gets */
+    struct weight *router;                /* [n_expert][n_embd] */
+    struct tensor router_bias;            /* [n_expert], added to the router's logits; may be absent */
+    struct tensor choice_bias;            /* [n_expert], added to the scores for the choice alone; may be absent */
+    struct tensor expert_scale;           /* [n_expert], multiplies each expert's final weight; may be absent */
+    enum route_score score;               /* how logits become scores */
+    bool norm_weights;                    /* the chosen weights are divided by their sum */
+    float scale;                          /* the weights are then multiplied by this */
+    bool weighs_input;                    /* the weights multiply what goes into the experts and not what comes out */
+    int64_t n_group, n_group_used;        /* experts are chosen from the best groups alone; 1, 1: no groups */
+    enum act_fn act;                      /* the activation of routed and shared experts */
     struct tensor bias[EXPERT_N_MATRIX];  /* [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down; or absent */
-    const char *tensors[EXPERT_N_MATRIX]; /* as in OP_EXPERTS */
+    const char *tensors[EXPERT_N_MATRIX]; /* the names of the file's tensors, as OP_EXPERTS takes them */
 
-    /* the shared expert: absent when shared_down is NULL */
-    int64_t n_ff_shared;
-    struct weight *shared_gate, *shared_up, *shared_down;
-    struct weight *shared_gate_inp; /* [1][n_embd], its sigmoid scales the shared expert; may be NULL */
+    int64_t n_ff_shared;            /* the shared expert's width */
+    struct weight *shared_gate;     /* [n_ff_shared][n_embd] */
+    struct weight *shared_up;       /* [n_ff_shared][n_embd] */
+    struct weight *shared_down;     /* [n_embd][n_ff_shared]; NULL: there is no shared expert */
+    struct weight *shared_gate_inp; /* [1][n_embd], whose sigmoid scales the shared expert; may be NULL */
 };
 
-/* Activations of a MoE layer for up to n_batch tokens, shared by all layers of a model. */
-struct moe_work {
-    struct tensor ids, weights;             /* [n_used][n_batch] */
-    struct tensor y;                        /* [n_embd][n_used][n_batch] */
-    struct tensor slots;                    /* [n_expert] of a wave */
-    struct tensor shared_gate, shared_up;   /* [n_ff_shared][n_batch] */
-    struct tensor shared_y, shared_weight;  /* [n_embd][n_batch], [1][n_batch] */
-    struct tensor guess_ids, guess_weights; /* [n_used][n_batch] */
-    int32_t *host_ids, *host_guess;         /* [n_used * n_batch] */
-    int32_t *host_table;                    /* [n_expert] */
+/* Activations of a MoE layer, shared by all MoE layers of a model. */
+struct moe_work;
 
-    /* one token's stand-ins (car.h) */
-    struct tensor scores;              /* [n_expert] */
-    float *host_scores, *host_factors; /* [n_expert] */
-    bool *at_hand;                     /* [n_expert] */
-    int32_t *host_wanted;              /* [n_used] */
-    float *host_weights, *host_ratio;  /* [n_used] */
-};
+/* Room for n_batch tokens in the largest of n_layer layers. The device and the experts are borrowed until
+ * moe_work_close, which accepts NULL. */
+MUST_USE err_code moe_work_create(struct moe_work **out, struct backend *device, struct experts *experts,
+                                  const struct moe_layer *layers, int n_layer, int64_t n_batch, struct err *e);
+void moe_work_close(struct moe_work **w);
+size_t moe_work_bytes(const struct moe_work *w); /* of its tensors in device memory; 0 for NULL */
 
-/* Room for the largest of n_layer layers; all borrowed from the arena and the device buffers it opens. */
-MUST_USE err_code moe_work_create(struct moe_work *w, struct backend *b, const struct moe_layer *layers, int n_layer,
-                                  int64_t n_batch, struct arena *arena, struct err *e);
-void moe_work_close(struct moe_work *w, struct backend *b);
-size_t moe_work_bytes(struct moe_work *w); /* of its tensors */
-
-/* Called with the experts that the router chose, ids[t * n_used + rank], after each layer's routing, and, if `guessed`
- * is not NULL, with the guess at the next layer's. Costs read-backs. */
+/* Called during a layer with expert ids[t * n_used + rank], best first. Costs read-backs. */
 struct moe_trace {
+    /* the router's choice, before substitutes take the place of some */
     void (*routed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
-    void (*guessed)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
+    /* the next layer's choice, as predicted in this one; may be NULL */
+    void (*predicted)(void *user, int experts_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     void *user;
 };
 
-/* The next layer, to guess what it will choose: its router is shown the state before this layer has added to it, and,
- * while one token's experts are on their way, with what those that are there add. It is right most of the time. */
+/* The layer whose choice is predicted: its router is shown the state before the layer that is running has added to it
+ * and then, while a single token's experts are on their way, with what those that are there add. */
 struct moe_next {
     const struct moe_layer *layer;
-    struct tensor router_x; /* [n_embd][M] */
-    bool prefetch;          /* the guess is read ahead */
-    /* Puts into router_x what the router would see if this layer's experts added up to `sum` [n_embd][M], which may be
-     * router_x; absent: if the layer added nothing. */
-    void (*foresee)(void *user, const struct tensor *sum);
+    struct tensor router_x; /* [n_embd][M], work space for what the router is shown */
+    bool prefetch;          /* the predicted experts are read ahead of the layer */
+    /* Fills router_x with what the router would see if the experts of the layer that is running added up to `sum`
+     * [n_embd][M], which may be router_x; absent: if that layer added nothing. */
+    void (*fill_router_x)(void *user, const struct tensor *sum);
     void *user;
 };
 
-/* Guesses at the layer's choice, as above, and has it read ahead if asked to. */
-MUST_USE err_code moe_guess(struct backend *b, struct experts *experts, const struct moe_next *next, struct moe_work *w,
-                            const struct moe_trace *trace, struct err *e);
+/* Predicts the choice of next->layer before it runs, and prefetches it if asked to. `trace` may be NULL. */
+MUST_USE err_code moe_predict(struct moe_work *w, const struct moe_next *next, const struct moe_trace *trace,
+                              struct err *e);
 
-/* How to run a layer; pointers may be NULL. */
+/* How to run a layer. Pointers may be NULL. */
 struct moe_run {
     int64_t sort_cutoff; /* as in OP_EXPERTS */
     const struct moe_trace *trace;
-    const struct moe_next *next; /* its choice is guessed while this layer's reads are on their way */
-    const struct car *car;       /* experts that are not at hand may be stood in for: for one token only */
+    const struct moe_next *next; /* its choice is predicted while this layer's reads are on their way */
+    const struct car *car;       /* lets experts that are in slots stand in for those that are not; one token only */
     const struct cancel *cancel; /* asked before each wave */
 };
 
-/* out[t] = MoE(x[t]) for the tokens of x [n_embd][M], chosen by what the router sees in router_x (mostly x itself). */
-MUST_USE err_code moe_forward(struct backend *b, struct experts *experts, const struct moe_layer *l, struct moe_work *w,
-                              const struct tensor *x, const struct tensor *router_x, const struct tensor *out,
-                              const struct moe_run *run, struct err *e);
+/* out[t] = MoE(x[t]) for the M tokens of x [n_embd][M], 1 to n_batch of them, chosen by what the router sees in
+ * router_x [n_embd][M], mostly x itself. `out` may be x. An error is the experts' or the device's; after it nothing is
+ * held. */
+MUST_USE err_code moe_forward(struct moe_work *w, const struct moe_layer *l, const struct tensor *x,
+                              const struct tensor *router_x, const struct tensor *out, const struct moe_run *run,
+                              struct err *e);
 
 #endif

@@ -1,0 +1,133 @@
+#include "model/work_space.h"
+
+#include "base/minmax.h"
+
+static struct work_sizes find_sizes(const struct model *m, int64_t n_logits)
+{
+    struct work_sizes d = {.n_logits = n_logits,
+                           .n_embd = m->n_embd,
+                           .n_vocab = m->n_vocab,
+                           .n_next = m->n_moe_layer ? m->n_embd : 0,
+                           .n_token_embd = m->n_token_embd,
+                           .n_token_all = m->n_token_embd * m->n_layer};
+    for (int i = 0; i < m->n_rope; i++)
+        d.n_rope += m->ropes[i].n_rot;
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        const struct layer *y = &m->layers[i];
+        const struct attention *a = &y->attn;
+        const struct delta_net *r = &y->delta;
+        d.n_q = max_i64(d.n_q, a->n_head * a->head_dim);
+        d.n_k = max_i64(d.n_k, a->n_head_kv * a->head_dim);
+        d.n_v = max_i64(d.n_v, a->n_head_kv * a->head_dim_v);
+        d.n_out = max_i64(d.n_out, a->n_head * max_i64(a->head_dim_v, max_i64(a->n_nope, a->n_value)));
+        d.n_out = max_i64(d.n_out, r->n_head_v * r->dv);
+        d.n_q_latent = max_i64(d.n_q_latent, a->n_q_latent);
+        d.n_q_rot = max_i64(d.n_q_rot, a->k_b ? a->n_head * a->n_rot : 0);
+        d.n_rot = max_i64(d.n_rot, a->k_b ? a->n_rot : 0);
+        d.n_mixed = max_i64(d.n_mixed, r->n_mixed);
+        d.n_head_v = max_i64(d.n_head_v, r->n_head_v);
+        d.n_ff = max_i64(d.n_ff, y->ffn.n_ff);
+        if (y->is_moe && y->ffn.down)
+            d.n_branch = m->n_embd;
+    }
+    return d;
+}
+
+static err_code create_moe_work(struct model_work *w, const struct model *m, struct err *e)
+{
+    struct moe_layer *all = mem_calloc((size_t)m->n_moe_layer, sizeof *all);
+    if (!all)
+        return err_nomem(e, (size_t)m->n_moe_layer * sizeof *all, "work space");
+    int n = 0;
+    for (int64_t i = 0; i < m->n_layer; i++)
+        if (m->layers[i].is_moe)
+            all[n++] = m->layers[i].moe;
+    err_code code = moe_work_create(&w->moe, m->device, m->experts, all, n, w->sizes.n_batch, e);
+    mem_free(all);
+    return code;
+}
+
+#define CREATE(name, type, ne0, ne1)                                                                                   \
+    if ((ne0) * (ne1) > 0)                                                                                             \
+        TRY(backend_tensor_create(w->device, type, ne0, ne1, 1, MEM_SCRATCH, &w->name, e));
+
+static err_code create_ubatch(struct model_work *w, struct err *e)
+{
+    const struct work_sizes *d = &w->sizes;
+    UBATCH_TENSORS(CREATE)
+    w->host_x = mem_calloc((size_t)d->n_embd, sizeof *w->host_x);
+    return w->host_x ? ERR_OK : err_nomem(e, (size_t)d->n_embd * sizeof *w->host_x, "work space");
+}
+
+static err_code create_batch(struct model_work *w, const struct model *m, struct err *e)
+{
+    const struct work_sizes *d = &w->sizes;
+    BATCH_TENSORS(CREATE)
+    w->host_pos = mem_calloc((size_t)d->n_batch, sizeof *w->host_pos);
+    if (!w->host_pos)
+        return err_nomem(e, (size_t)d->n_batch * sizeof *w->host_pos, "work space");
+    return m->n_moe_layer ? create_moe_work(w, m, e) : ERR_OK;
+}
+
+#undef CREATE
+
+#define CLOSE(name, ...) backend_buffer_close(w->device, &w->name.buffer);
+
+static void close_batch(struct model_work *w)
+{
+    BATCH_TENSORS(CLOSE)
+    moe_work_close(&w->moe);
+    mem_free(w->host_pos);
+    w->host_pos = NULL;
+    w->sizes.n_batch = 0;
+}
+
+void model_work_close(struct model_work **out)
+{
+    struct model_work *w = *out;
+    if (!w)
+        return;
+    UBATCH_TENSORS(CLOSE)
+    close_batch(w);
+    mem_free(w->host_x);
+    mem_free(w);
+    *out = NULL;
+}
+
+#undef CLOSE
+
+size_t model_work_token_bytes(const struct model_work *w)
+{
+    size_t n = moe_work_bytes(w->moe);
+#define ADD(name, ...) n += w->name.buffer ? tensor_bytes(&w->name) : 0;
+    BATCH_TENSORS(ADD)
+#undef ADD
+    return n / (size_t)w->sizes.n_batch;
+}
+
+err_code model_work_resize(struct model_work *w, const struct model *m, int64_t n_batch, struct err *e)
+{
+    close_batch(w);
+    w->sizes.n_batch = n_batch;
+    err_code code = create_batch(w, m, e);
+    if (code != ERR_OK)
+        close_batch(w);
+    return code;
+}
+
+err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch, int64_t n_logits,
+                           struct err *e)
+{
+    struct model_work *w = *out = mem_calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e, sizeof *w, "work space");
+    w->device = m->device;
+    w->sizes = find_sizes(m, n_logits);
+    w->sizes.n_ubatch = min_i64(n_batch, MODEL_UBATCH);
+    err_code code = create_ubatch(w, e);
+    if (code == ERR_OK)
+        code = model_work_resize(w, m, n_batch, e);
+    if (code != ERR_OK)
+        model_work_close(out);
+    return code;
+}

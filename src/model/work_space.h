@@ -1,0 +1,67 @@
+/* The work space of the forward pass: activations in device memory. Each is named once, in a table of which the fields,
+ * what creates them and what closes them are made. */
+#ifndef MODEL_WORK_SPACE_H
+#define MODEL_WORK_SPACE_H
+
+#include "model/model.h"
+
+/* What the work space has room for: tokens, and numbers a token. */
+struct work_sizes {
+    int64_t n_batch, n_ubatch, n_logits;
+    int64_t n_embd, n_vocab;
+    int64_t n_next;                     /* n_embd in a model with experts, else 0 */
+    int64_t n_branch;                   /* n_embd where a layer has experts and a dense branch, else 0 */
+    int64_t n_token_embd, n_token_all;  /* of a token's embedding for one layer, for all layers */
+    int64_t n_rope;                     /* of all rope tables */
+    int64_t n_q, n_k, n_v, n_out, n_ff; /* these and the following are the largest of any layer */
+    int64_t n_q_latent, n_q_rot, n_rot; /* latent attention */
+    int64_t n_mixed, n_head_v;          /* recurrent layers */
+};
+
+/* TENSOR(name, type, ne0, ne1) with sizes of `d`. A tensor of no elements is absent. First those of a batch. */
+#define BATCH_TENSORS(TENSOR)                                                                                          \
+    TENSOR(ids, ELEM_I32, 1, d->n_batch)                                                                               \
+    TENSOR(pos, ELEM_I32, 1, d->n_batch)                                                                               \
+    TENSOR(rope, ELEM_F32, d->n_rope, d->n_batch)             /* the model's tables, one after the other */            \
+    TENSOR(x, ELEM_F32, d->n_embd, d->n_batch)                /* the residual stream */                                \
+    TENSOR(h, ELEM_F32, d->n_embd, d->n_batch)                /* a branch of it */                                     \
+    TENSOR(h2, ELEM_F32, d->n_branch, d->n_batch)             /* the experts' branch beside a dense one */             \
+    TENSOR(router_x, ELEM_F32, d->n_branch, d->n_batch)       /* what the router of such a layer sees */               \
+    TENSOR(next_x, ELEM_F32, d->n_next, d->n_batch)           /* what the next layer's router is shown (moe.h) */      \
+    TENSOR(token_embed, ELEM_F32, d->n_token_all, d->n_batch) /* the tokens' embeddings for all layers */              \
+    TENSOR(token_proj, ELEM_F32, d->n_token_all, d->n_batch)                                                           \
+    TENSOR(token_gate, ELEM_F32, d->n_token_embd, d->n_batch)                                                          \
+    TENSOR(token_slice, ELEM_F32, d->n_token_embd, d->n_batch)
+
+/* The same of a ubatch, and the logits. */
+#define UBATCH_TENSORS(TENSOR)                                                                                         \
+    TENSOR(q, ELEM_F32, d->n_q, d->n_ubatch) /* heads */                                                               \
+    TENSOR(k, ELEM_F32, d->n_k, d->n_ubatch)                                                                           \
+    TENSOR(v, ELEM_F32, d->n_v, d->n_ubatch)                                                                           \
+    TENSOR(attn, ELEM_F32, d->n_out, d->n_ubatch)          /* what attention or the delta rule gives */                \
+    TENSOR(z, ELEM_F32, d->n_out, d->n_ubatch)             /* what gates that */                                       \
+    TENSOR(q_latent, ELEM_F32, d->n_q_latent, d->n_ubatch) /* latent attention */                                      \
+    TENSOR(q_rot, ELEM_F32, d->n_q_rot, d->n_ubatch)                                                                   \
+    TENSOR(k_rot, ELEM_F32, d->n_rot, d->n_ubatch)                                                                     \
+    TENSOR(mixed, ELEM_F32, d->n_mixed, d->n_ubatch) /* recurrent layers: q, k and v */                                \
+    TENSOR(convolved, ELEM_F32, d->n_mixed, d->n_ubatch)                                                               \
+    TENSOR(alpha, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                  \
+    TENSOR(beta, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                   \
+    TENSOR(gate, ELEM_F32, d->n_ff, d->n_ubatch) /* dense feed-forward */                                              \
+    TENSOR(up, ELEM_F32, d->n_ff, d->n_ubatch)                                                                         \
+    TENSOR(logits, ELEM_F32, d->n_vocab, d->n_logits)
+
+struct model_work {
+    struct backend *device;
+    struct work_sizes sizes;
+#define FIELD(name, ...) struct tensor name;
+    BATCH_TENSORS(FIELD)
+    UBATCH_TENSORS(FIELD)
+#undef FIELD
+    struct moe_work *moe; /* NULL in a dense model */
+    struct tensor kept;   /* the rows of x that the last batch was asked to keep */
+    int32_t *host_pos;    /* [n_batch] */
+    float *host_x;        /* [n_embd] */
+};
+
+#endif
