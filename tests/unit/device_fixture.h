@@ -73,4 +73,36 @@ static inline struct tensor tensor_i32(struct fixture *f, int64_t ne0, int64_t n
     return t;
 }
 
+static inline void read_back(struct fixture *f, const struct tensor *t, void *x)
+{
+    struct err e;
+    assert_int_equal(backend_read(f->device, t, x, &e), ERR_OK);
+}
+
+struct weight_rows {
+    const char *bytes;
+    size_t row_bytes;
+};
+
+/* weight_source.read */
+static inline err_code read_weight_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    const struct weight_rows *r = user;
+    memcpy(dst, r->bytes + row0 * r->row_bytes, n * r->row_bytes);
+    return ERR_OK;
+}
+
+/* A weight in any type, from its blocks. */
+static inline struct weight *weight_from(struct fixture *f, enum quant_type type, int64_t k, int64_t n_row,
+                                         const void *bytes)
+{
+    struct err e;
+    struct weight *w;
+    struct weight_rows r = {.bytes = bytes};
+    assert_true(quant_row_bytes(quant_info(type), (uint64_t)k, &r.row_bytes));
+    const struct weight_desc d = {"test.weight", quant_info(type), k, n_row};
+    assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_weight_rows, &r}, &w, &e), ERR_OK);
+    return w;
+}
+
 #endif

@@ -5,37 +5,6 @@
 
 enum { M = 5 };
 
-static void read_back(struct fixture *f, const struct tensor *t, float *x)
-{
-    struct err e;
-    assert_int_equal(backend_read(f->device, t, x, &e), ERR_OK);
-}
-
-/* ---- a weight in any type, from its blocks ------------------------------------------------------------------- */
-
-struct rows {
-    const char *bytes;
-    size_t row_bytes;
-};
-
-static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
-{
-    const struct rows *r = user;
-    memcpy(dst, r->bytes + row0 * r->row_bytes, n * r->row_bytes);
-    return ERR_OK;
-}
-
-static struct weight *load_weight(struct fixture *f, enum quant_type type, int64_t k, int64_t n_row, const void *bytes)
-{
-    struct err e;
-    struct weight *w;
-    struct rows r = {.bytes = bytes};
-    assert_true(quant_row_bytes(quant_info(type), (uint64_t)k, &r.row_bytes));
-    const struct weight_desc d = {"test.weight", quant_info(type), k, n_row};
-    assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_rows, &r}, &w, &e), ERR_OK);
-    return w;
-}
-
 /* ---- EMBED --------------------------------------------------------------------------------------------------- */
 
 static void embedding_rows_are_decoded_and_scaled(void **state)
@@ -52,7 +21,7 @@ static void embedding_rows_are_decoded_and_scaled(void **state)
         if (quantised)
             quant_info(QUANT_Q8_0)->decode(blocks, want, N_ROW * K);
         struct weight *w =
-            load_weight(f, quantised ? QUANT_Q8_0 : QUANT_F32, K, N_ROW, quantised ? (void *)blocks : (void *)values);
+            weight_from(f, quantised ? QUANT_Q8_0 : QUANT_F32, K, N_ROW, quantised ? (void *)blocks : (void *)values);
         struct tensor tids = tensor_i32(f, M, 1, ids), out = tensor_f32(f, K, M, 1, NULL);
         static const float scales[] = {1, 6.9282f, 0.25f};
         for (int s = 0; s < 3; s++) {
@@ -197,7 +166,7 @@ static void heads_pass_through_matrices_of_their_own_or_are_copied(void **state)
     run_heads(f, d, NULL, H_M, N_IN);
     expect_heads(d, NULL, H_M, N_IN, 0);
     for (int quantised = 0; quantised < 2; quantised++) {
-        struct weight *w = load_weight(f, quantised ? QUANT_Q8_0 : QUANT_F32, N_IN, N_HEAD * N_OUT16,
+        struct weight *w = weight_from(f, quantised ? QUANT_Q8_0 : QUANT_F32, N_IN, N_HEAD * N_OUT16,
                                        quantised ? (void *)blocks : (void *)d->w);
         run_heads(f, d, w, 1, N_OUT);
         memcpy(first, d->y, sizeof first);
@@ -219,5 +188,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(slice_takes_the_same_elements_of_each_row, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(heads_pass_through_matrices_of_their_own_or_are_copied, open_cpu, close_cpu),
     };
-    return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("row ops", tests, NULL, NULL);
 }
