@@ -79,9 +79,9 @@ struct moebius_session {
     moebius_kv_type kv;
     int32_t *ids; /* [n_ctx]; those up to the state's position are the text */
     size_t ids_bytes;
-    float *logits; /* [n_vocab][n], a few rows; the last eval's last row is `last` */
+    float *logits; /* [n_vocab] */
     size_t logits_bytes;
-    const float *last;
+    const float *last; /* `logits` where they are those after the text's last token, else NULL */
     moebius_trace trace;
     struct moe_trace moe_trace;
     struct model_forward_params forward;

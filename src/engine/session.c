@@ -34,7 +34,7 @@ static err_code create(void *user, struct err *e)
     if (n_batch > n_ctx)
         n_batch = n_ctx;
     s->n_batch = (n_batch + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
-    s->logits_bytes = (size_t)m->n_vocab * LOGITS_ROWS * sizeof *s->logits;
+    s->logits_bytes = (size_t)m->n_vocab * sizeof *s->logits;
     s->logits = mem_map(s->logits_bytes, MEM_SCRATCH);
     if (!s->logits)
         return err_nomem(e, s->logits_bytes, "logits");
@@ -194,11 +194,14 @@ static err_code each_logits(moebius_session *s, int64_t n_out, size_t at, moebiu
     const struct model *m = s->engine->model;
     for (int64_t i = 0; i < n_out; i += LOGITS_ROWS) {
         int64_t rows = n_out - i < LOGITS_ROWS ? n_out - i : LOGITS_ROWS;
-        TRY(model_logits(m, s->work, i, rows, s->logits, e));
-        s->last = s->logits + (rows - 1) * m->n_vocab;
-        for (int64_t r = 0; fn && r < rows; r++)
-            if (!fn(user, at + (size_t)(i + r), s->logits + r * m->n_vocab))
+        model_logits(m, s->work, i, rows);
+        for (int64_t r = fn ? 0 : rows - 1; r < rows; r++) {
+            s->last = NULL;
+            TRY(model_logits_row(s->work, r, s->logits, e));
+            s->last = i + r == n_out - 1 ? s->logits : NULL;
+            if (fn && !fn(user, at + (size_t)(i + r), s->logits))
                 return err_set(e, ERR_CANCELLED, "cancelled");
+        }
     }
     return ERR_OK;
 }
@@ -287,7 +290,14 @@ static err_code eval_fitting(moebius_session *s, const int32_t *ids, size_t n, s
 static void observed(void *user, const struct observed *o)
 {
     const moebius_session *s = user;
-    const moebius_product p = {o->tensor, o->n_matrix, o->matrix, o->x, o->k, o->n_row, o->stride, o->scale};
+    const moebius_product p = {.tensor = o->tensor,
+                               .n_matrix = o->n_matrix,
+                               .matrix = o->matrix,
+                               .x = o->x,
+                               .k = o->k,
+                               .n_row = o->n_row,
+                               .stride = o->stride,
+                               .scale = o->scale};
     s->trace.product(s->trace.user, &p);
 }
 

@@ -497,8 +497,7 @@ err_code model_forward(const struct model *m, struct model_state *s, struct mode
     return code;
 }
 
-err_code model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n, float *logits,
-                      struct err *e)
+void model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n)
 {
     assert(n >= 1 && n <= w->sizes.n_logits);
     const struct pass p = {.m = m, .b = m->device};
@@ -510,5 +509,10 @@ err_code model_logits(const struct model *m, struct model_work *w, int64_t first
         scale(&p, &y, m->logit_scale, NULL);
     if (m->logit_softcap > 0)
         backend_enqueue(p.b, &(struct op){.kind = OP_SOFTCAP, .in = {y}, .out = {y}, .scale = m->logit_softcap});
-    return backend_read(p.b, &y, logits, e);
+}
+
+err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e)
+{
+    const struct tensor y = tensor_rows(w->logits, i, 1);
+    return backend_read(w->device, &y, logits, e);
 }

@@ -222,9 +222,10 @@ MUST_USE err_code model_forward(const struct model *m, struct model_state *s, st
                                 const struct model_forward_params *p, const int32_t *ids, int64_t n, int64_t n_out,
                                 struct err *e);
 
-/* The logits of rows [first, first + n) of those kept by the last model_forward, n up to n_logits, into host memory
- * [n_vocab][n]. */
-MUST_USE err_code model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n, float *logits,
-                               struct err *e);
+/* Computes the logits of rows [first, first + n) of those kept by the last model_forward, n up to n_logits, into work
+ * space, where they stay until the next call. */
+void model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n);
+/* Row i of these (0..n-1) into host memory [n_vocab]. */
+MUST_USE err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e);
 
 #endif

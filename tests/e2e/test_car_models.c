@@ -325,8 +325,10 @@ static double rig_nll(struct rig *r, struct experts_counters *c)
     struct err e;
     for (int i = N_PROMPT - 1; i < N_PROMPT - 1 + N; i++) {
         bool first = i == N_PROMPT - 1;
-        if (model_forward(r->model, r->state, r->work, &p, first ? ids : ids + i, first ? N_PROMPT : 1, 1, &e) ||
-            model_logits(r->model, r->work, 0, 1, logits, &e))
+        if (model_forward(r->model, r->state, r->work, &p, first ? ids : ids + i, first ? N_PROMPT : 1, 1, &e))
+            fail_msg("%s", e.text);
+        model_logits(r->model, r->work, 0, 1);
+        if (model_logits_row(r->work, 0, logits, &e))
             fail_msg("%s", e.text);
         nll += nll_of(logits, (int32_t)r->model->n_vocab, ids[i + 1]);
     }

@@ -462,6 +462,33 @@ static void a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_b
     }
 }
 
+static bool cancel_at(void *user, size_t i, const float *logits)
+{
+    return i != *(const size_t *)user;
+}
+
+static void a_cancelled_batch_leaves_the_last_logits_or_none(void **state)
+{
+    moebius_engine *e = open_engine("qwen3moe");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, N_TEXT, 64);
+    int32_t ids[N_TEXT];
+    get_text(e, ids);
+    feed(s, e, 0, 64, 64);
+    float *want = copy_logits(s, e);
+    for (size_t at = 0; at < 64; at += 9) { /* of the 64 tokens, whose logits are computed 32 at a time */
+        moebius_session_truncate(s, 0);
+        assert_int_equal(moebius_session_eval_each(s, ids, 64, 0, cancel_at, &at, NULL), MOEBIUS_CANCELLED);
+        assert_int_equal(moebius_session_pos(s), 64);
+        if (at < 63)
+            assert_null(moebius_session_logits(s));
+        else
+            expect_logits(s, e, want);
+    }
+    free(want);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2 || temp_folder_make(&folder))
@@ -479,6 +506,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(windowed_layers_take_the_memory_of_their_window),
         cmocka_unit_test(heads_that_q8_0_cannot_hold_are_refused),
         cmocka_unit_test(a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_bits),
+        cmocka_unit_test(a_cancelled_batch_leaves_the_last_logits_or_none),
     };
     int n_failed = cmocka_run_group_tests_name("session", tests, NULL, NULL);
     temp_folder_remove(&folder);
