@@ -31,8 +31,9 @@ static err_code imatrix(struct imatrix_command *c, struct err *e)
     TRY(cli_read_tokens(c->file, moebius_engine_vocab(c->opened.engine), &c->ids, &c->n_ids, e));
     TRY(cli_open_session(&c->model, c->model.n_ctx, &c->opened, e));
     cli_catch_interrupt();
-    err_code code = imatrix_gather_run(&c->gather, c->opened.session, c->opened.engine, c->ids, c->n_ids,
-                                       c->model.n_ctx, c->n_window, print_progress, NULL, e);
+    const struct imatrix_gather_params p = {
+        .n_ctx = c->model.n_ctx, .n_window = c->n_window, .progress = print_progress};
+    err_code code = imatrix_gather_run(&c->gather, c->opened.session, c->opened.engine, c->ids, c->n_ids, &p, e);
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%40s\r", "");
     TRY(code);

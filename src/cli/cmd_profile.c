@@ -43,8 +43,8 @@ static err_code record(struct profile_command *p, struct err *e)
         p->n_ids = (size_t)p->n_most;
     TRY(cli_open_session(&p->model, p->model.n_ctx, &p->opened, e));
     cli_catch_interrupt();
-    err_code code = profile_record(p->opened.engine, p->opened.session, p->ids, p->n_ids, (size_t)p->model.n_ctx,
-                                   print_progress, p, &p->profile, e);
+    const struct profile_params params = {.n_ctx = (size_t)p->model.n_ctx, .progress = print_progress, .user = p};
+    err_code code = profile_record(p->opened.engine, p->opened.session, p->ids, p->n_ids, &params, &p->profile, e);
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%40s\r", "");
     TRY(code);
@@ -91,9 +91,9 @@ static err_code profile(struct profile_command *p, struct err *e)
     print_layers(p);
     printf("reuse: %.1f%% of choices are those of the token before, %.1f%% of one of the 8 before\n", 100 * reuse_1,
            100 * reuse_8);
-    if (p->profile.n_guess)
-        printf("next layer's choices guessed one layer before: %.1f%% right\n",
-               100 * (double)p->profile.n_right / (double)p->profile.n_guess);
+    if (p->profile.n_predicted)
+        printf("next layer's choices predicted one layer before: %.1f%% right\n",
+               100 * (double)p->profile.n_right / (double)p->profile.n_predicted);
     printf("\n");
     TRY(curve_print(t, NULL, NULL, e));
     if (p->out)
@@ -131,7 +131,7 @@ const struct command cmd_profile = {
     .usage = "-m FILE -f TEXT [OPTIONS]",
     .summary = "how a text uses a model's experts, and what a cache of them could hit",
     .details = "Prints how unevenly each layer chooses, how often tokens choose what tokens before them did, how well\n"
-               "the next layer's choice can be guessed, and the hit rates of budgets and policies.",
+               "the next layer's choice can be predicted, and the hit rates of budgets and policies.",
     .hint = "the text is given with -f",
     .run = run,
 };

@@ -37,8 +37,8 @@ static err_code record(struct trace_command *t, struct err *e)
     TRY(cli_open_session(&t->model, t->model.n_ctx, &t->opened, e));
     TRY(output_file_open(&f, t->out, e));
     cli_catch_interrupt();
-    err_code code = profile_record(t->opened.engine, t->opened.session, t->ids, t->n_ids, (size_t)t->model.n_ctx, go_on,
-                                   NULL, &t->profile, e);
+    const struct profile_params params = {.n_ctx = (size_t)t->model.n_ctx, .progress = go_on};
+    err_code code = profile_record(t->opened.engine, t->opened.session, t->ids, t->n_ids, &params, &t->profile, e);
     if (code != ERR_OK) {
         output_file_abandon(&f);
         return code;

@@ -69,14 +69,14 @@ static bool keep_on(void *user, size_t i, const float *logits)
     return g->code == ERR_OK;
 }
 
-static err_code run_windows(struct imatrix_gather *g, moebius_session *session, const moebius_engine *engine,
+/* n_window: how many there are to be. window: room for one. */
+static err_code run_windows(struct imatrix_gather *g, moebius_session *session, const moebius_vocab *vocab,
                             const int32_t *ids, int64_t n_window, int32_t *window,
-                            bool (*progress)(void *user, int64_t n_done, int64_t n_window), void *user, struct err *e)
+                            const struct imatrix_gather_params *p, struct err *e)
 {
-    const moebius_vocab *vocab = moebius_engine_vocab(engine);
     moebius_error error = {0};
     for (; g->n_window < n_window; g->n_window++) {
-        if (progress && !progress(user, g->n_window, n_window))
+        if (p->progress && !p->progress(p->user, g->n_window, n_window))
             return ERR_OK;
         memcpy(window, ids + g->n_window * g->n_ctx, (size_t)g->n_ctx * sizeof *ids);
         if (moebius_vocab_adds_bos(vocab))
@@ -92,25 +92,25 @@ static err_code run_windows(struct imatrix_gather *g, moebius_session *session, 
 }
 
 err_code imatrix_gather_run(struct imatrix_gather **out, moebius_session *session, const moebius_engine *engine,
-                            const int32_t *ids, size_t n, int64_t n_ctx, int64_t n_window,
-                            bool (*progress)(void *user, int64_t n_done, int64_t n_window), void *user, struct err *e)
+                            const int32_t *ids, size_t n, const struct imatrix_gather_params *p, struct err *e)
 {
     struct imatrix_gather *g = mem_calloc(1, sizeof *g);
     *out = g;
     if (!g)
         return err_nomem(e, sizeof *g, "importances");
-    *g = (struct imatrix_gather){.n_ctx = n_ctx, .e = e};
-    int64_t n_all = (int64_t)n / n_ctx;
-    if (n_all == 0)
+    *g = (struct imatrix_gather){.n_ctx = p->n_ctx, .e = e};
+    int64_t n_window = (int64_t)n / p->n_ctx;
+    if (n_window == 0)
         return err_set(e, ERR_USAGE, "the text has %zu tokens: expected at least a window of %lld", n,
-                       (long long)n_ctx);
-    int32_t *window = mem_alloc((size_t)n_ctx * sizeof *window);
+                       (long long)p->n_ctx);
+    if (p->n_window && p->n_window < n_window)
+        n_window = p->n_window;
+    int32_t *window = mem_alloc((size_t)p->n_ctx * sizeof *window);
     if (!window)
-        return err_nomem(e, (size_t)n_ctx * sizeof *window, "a window");
+        return err_nomem(e, (size_t)p->n_ctx * sizeof *window, "a window");
     const moebius_trace trace = {.product = gather, .user = g};
     moebius_session_trace(session, &trace);
-    err_code code = run_windows(g, session, engine, ids, n_window && n_window < n_all ? n_window : n_all, window,
-                                progress, user, e);
+    err_code code = run_windows(g, session, moebius_engine_vocab(engine), ids, n_window, window, p, e);
     moebius_session_trace(session, NULL);
     mem_free(window);
     return code;

@@ -14,22 +14,22 @@ struct record {
     struct profile *out;
     struct err *e;
     err_code code;
-    int32_t *guess; /* of the next layer, [n_tok * n_used] */
-    int64_t guess_capacity, n_guess;
-    int guess_layer;
-    bool *marks; /* [LIMIT_EXPERTS] work space */
+    int32_t *predicted; /* the choice of predicted_layer, [n_tok * n_used] */
+    int64_t n_predicted, capacity;
+    int predicted_layer; /* -1: none */
+    bool *marks;         /* [LIMIT_EXPERTS] work space */
 };
 
-/* How many of one token's choices are among the guessed ones. marks [n_expert]: false before and after. */
-static uint64_t count_right(const int32_t *ids, const int32_t *guess, int64_t n_used, bool *marks)
+/* How many of one token's choices are among the predicted ones. marks [n_expert]: false before and after. */
+static uint64_t count_right(const int32_t *ids, const int32_t *predicted, int64_t n_used, bool *marks)
 {
     uint64_t n = 0;
     for (int64_t i = 0; i < n_used; i++)
-        marks[guess[i]] = true;
+        marks[predicted[i]] = true;
     for (int64_t i = 0; i < n_used; i++)
         n += marks[ids[i]];
     for (int64_t i = 0; i < n_used; i++)
-        marks[guess[i]] = false;
+        marks[predicted[i]] = false;
     return n;
 }
 
@@ -38,28 +38,28 @@ static void routed(void *user, int layer, int64_t n_tok, int64_t n_used, const i
     struct record *r = user;
     if (r->code == ERR_OK)
         r->code = trace_add(&r->out->trace, layer, ids, n_tok, r->e);
-    if (layer != r->guess_layer || r->n_guess != n_tok * n_used)
+    if (layer != r->predicted_layer || r->n_predicted != n_tok * n_used)
         return;
     for (int64_t t = 0; t < n_tok; t++)
-        r->out->n_right += count_right(ids + t * n_used, r->guess + t * n_used, n_used, r->marks);
-    r->out->n_guess += (uint64_t)r->n_guess;
+        r->out->n_right += count_right(ids + t * n_used, r->predicted + t * n_used, n_used, r->marks);
+    r->out->n_predicted += (uint64_t)r->n_predicted;
 }
 
 static void predicted(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
 {
     struct record *r = user;
     int64_t n = n_tok * n_used;
-    r->guess_layer = -1;
-    if (n > r->guess_capacity) {
-        int32_t *p = mem_resize(r->guess, (size_t)n, sizeof *p);
+    r->predicted_layer = -1;
+    if (n > r->capacity) {
+        int32_t *p = mem_resize(r->predicted, (size_t)n, sizeof *p);
         if (!p)
-            return; /* one guess less to count */
-        r->guess = p;
-        r->guess_capacity = n;
+            return; /* this prediction is not counted */
+        r->predicted = p;
+        r->capacity = n;
     }
-    memcpy(r->guess, ids, (size_t)n * sizeof *ids);
-    r->guess_layer = layer;
-    r->n_guess = n;
+    memcpy(r->predicted, ids, (size_t)n * sizeof *ids);
+    r->predicted_layer = layer;
+    r->n_predicted = n;
 }
 
 static bool keep_on(void *user, size_t i, const float *logits)
@@ -84,10 +84,10 @@ static err_code create_trace(const moebius_engine *engine, struct trace *t, stru
     return code;
 }
 
-err_code profile_record(moebius_engine *engine, moebius_session *session, const int32_t *ids, size_t n, size_t n_window,
-                        bool (*progress)(void *user, size_t n_done), void *user, struct profile *out, struct err *e)
+err_code profile_record(moebius_engine *engine, moebius_session *session, const int32_t *ids, size_t n,
+                        const struct profile_params *p, struct profile *out, struct err *e)
 {
-    struct record r = {.out = out, .e = e, .guess_layer = -1};
+    struct record r = {.out = out, .e = e, .predicted_layer = -1};
     const moebius_trace trace = {.routed = routed, .predicted = predicted, .user = &r};
     moebius_error error = {0};
     *out = (struct profile){0};
@@ -98,16 +98,16 @@ err_code profile_record(moebius_engine *engine, moebius_session *session, const 
         return err_nomem(e, LIMIT_EXPERTS * sizeof *r.marks, "a profile");
     r.code = create_trace(engine, &out->trace, e);
     moebius_session_trace(session, &trace);
-    for (size_t i = 0; i < n && r.code == ERR_OK && error.status == MOEBIUS_OK; i += n_window) {
-        size_t window = n - i < n_window ? n - i : n_window;
+    for (size_t i = 0; i < n && r.code == ERR_OK && error.status == MOEBIUS_OK; i += p->n_ctx) {
+        size_t window = n - i < p->n_ctx ? n - i : p->n_ctx;
         moebius_session_truncate(session, 0);
         /* the logits of all tokens, as the last layer does not route tokens that nobody asks about */
         moebius_session_eval_each(session, ids + i, window, 0, keep_on, NULL, &error);
-        if (progress && error.status == MOEBIUS_OK && !progress(user, i + window))
+        if (p->progress && error.status == MOEBIUS_OK && !p->progress(p->user, i + window))
             break;
     }
     moebius_session_trace(session, NULL);
-    mem_free(r.guess);
+    mem_free(r.predicted);
     mem_free(r.marks);
     if (r.code == ERR_OK && error.status != MOEBIUS_OK)
         r.code = err_set(e, (err_code)error.status, "%s", error.text);

@@ -8,16 +8,23 @@
 #include "experts/usage.h"
 #include "moebius/moebius.h"
 
-/* Routing of a text, in windows of n_window tokens that each start afresh. `right` and `guessed` count how many of a
- * layer's choices its router had guessed one layer before. Close with trace_close. `progress` (may be NULL) is called
- * after each window; false cancels. ERR_USAGE for a model without experts. */
 struct profile {
     struct trace trace;
-    uint64_t n_guess, n_right;
+    uint64_t n_predicted; /* choices that were predicted one layer before */
+    uint64_t n_right;     /* those of them that the layer made */
 };
+
+struct profile_params {
+    size_t n_ctx; /* tokens of a window */
+    /* Called after each window; false ends the recording. May be NULL. */
+    bool (*progress)(void *user, size_t n_done);
+    void *user;
+};
+
+/* Records the routing of a text in windows that each start afresh. ERR_USAGE for a model without experts. Close the
+ * result with trace_close. */
 MUST_USE err_code profile_record(moebius_engine *engine, moebius_session *session, const int32_t *ids, size_t n,
-                                 size_t n_window, bool (*progress)(void *user, size_t n_done), void *user,
-                                 struct profile *out, struct err *e);
+                                 const struct profile_params *p, struct profile *out, struct err *e);
 
 /* The counts; to be closed. */
 MUST_USE err_code profile_usage(const struct trace *t, struct usage *out, struct err *e);
