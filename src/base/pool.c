@@ -352,24 +352,24 @@ struct pool_times pool_times(const struct pool *p)
 }
 
 /* A loop, to be shared out. */
-struct loop {
+struct pool_loop {
     pool_fn *fn;
     void *arg;
     int n_share, caller_cpu;
     bool may_throttle;
 };
 
-static struct loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n_share)
+static struct pool_loop make_loop(const struct pool *p, pool_fn *fn, void *arg, int n_share)
 {
-    return (struct loop){.fn = fn,
-                         .arg = arg,
-                         .n_share = n_share,
-                         .caller_cpu = cpu_here(),
-                         .may_throttle = p->is_throttled && !p->between && pool_n_used(p) <= p->n_cpu};
+    return (struct pool_loop){.fn = fn,
+                              .arg = arg,
+                              .n_share = n_share,
+                              .caller_cpu = cpu_here(),
+                              .may_throttle = p->is_throttled && !p->between && pool_n_used(p) <= p->n_cpu};
 }
 
 /* Threads [first, end) begin with equal shares of the tasks [from, to). */
-static void share_out(struct pool *p, const struct loop *l, int first, int end, size_t from, size_t to)
+static void share_out(struct pool *p, const struct pool_loop *l, int first, int end, size_t from, size_t to)
 {
     uint64_t n_tasks = to - from, n = (uint64_t)(end - first);
     for (uint64_t i = 0; i < n; i++) {
@@ -436,7 +436,7 @@ void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
     }
     assert(n_tasks <= UINT32_MAX);
     int64_t begin_ns = clock_ns();
-    const struct loop l = make_loop(p, fn, arg, n);
+    const struct pool_loop l = make_loop(p, fn, arg, n);
     share_out(p, &l, 0, n, 0, n_tasks);
     run_shares(p, n, n_tasks, begin_ns);
 }
@@ -451,7 +451,7 @@ void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
     }
     assert(n_tasks <= UINT32_MAX);
     int64_t begin_ns = clock_ns();
-    const struct loop l = make_loop(p, fn, arg, p->n_threads);
+    const struct pool_loop l = make_loop(p, fn, arg, p->n_threads);
     for (int node = 0; node < n_node; node++) {
         /* the tasks of a node none of whose threads is used are its first one's, and others take them over */
         int begin = topology_first_thread(p->topology, node), all = topology_first_thread(p->topology, node + 1);

@@ -28,7 +28,7 @@ void topology_plan(const int *n_core, int n_node, int n_threads, int *first)
 
 #include <hwloc/glibc-sched.h>
 
-struct node {
+struct memory_node {
     hwloc_bitmap_t cpus, memory;
 };
 
@@ -36,7 +36,7 @@ struct topology {
     hwloc_topology_t hwloc;
     const struct log *log;
     int n_node;
-    struct node node[TOPOLOGY_MAX_NODE];
+    struct memory_node node[TOPOLOGY_MAX_NODE];
     int first_thread[TOPOLOGY_MAX_NODE + 1];
     hwloc_bitmap_t all_memory;
     /* the first node's processors and those that the calling thread had before it was bound; as sets of the C library,
@@ -86,13 +86,13 @@ static bool find_nodes(struct topology *t, hwloc_bitmap_t cpus, hwloc_const_bitm
     for (hwloc_obj_t o = next_node(t, NULL); ok && o && t->n_node < TOPOLOGY_MAX_NODE; o = next_node(t, o)) {
         if (!is_usable(o, cpus, memory) || has_nearer(t, o, cpus, memory))
             continue;
-        struct node *n = &t->node[t->n_node++];
-        *n = (struct node){hwloc_bitmap_alloc(), hwloc_bitmap_dup(o->nodeset)};
+        struct memory_node *n = &t->node[t->n_node++];
+        *n = (struct memory_node){hwloc_bitmap_alloc(), hwloc_bitmap_dup(o->nodeset)};
         ok = n->cpus && n->memory && hwloc_bitmap_and(n->cpus, cpus, o->cpuset) == 0 &&
              hwloc_bitmap_andnot(cpus, cpus, o->cpuset) == 0;
     }
     if (ok && t->n_node > 0) { /* what is left has no memory near it */
-        struct node *last = &t->node[t->n_node - 1];
+        struct memory_node *last = &t->node[t->n_node - 1];
         ok = hwloc_bitmap_or(last->cpus, last->cpus, cpus) == 0;
     }
     return ok;
@@ -112,7 +112,7 @@ static bool find_usable_nodes(struct topology *t)
     return ok;
 }
 
-static void free_node(struct node *n)
+static void free_node(struct memory_node *n)
 {
     hwloc_bitmap_free(n->cpus);
     hwloc_bitmap_free(n->memory);

@@ -8,7 +8,7 @@
 #include "jobs/bench.h"
 #include "jobs/read_file.h"
 
-struct bench {
+struct bench_command {
     struct model_options model;
     const char *tokens_from;
     struct bench_params params;
@@ -19,7 +19,7 @@ struct bench {
 
 static bool print_progress(void *user, int64_t n_round)
 {
-    const struct bench *b = user;
+    const struct bench_command *b = user;
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%lld of %lld rounds ", (long long)n_round, (long long)b->params.n_round);
     if (isatty(STDERR_FILENO) && n_round == b->params.n_round)
@@ -29,7 +29,7 @@ static bool print_progress(void *user, int64_t n_round)
 
 /* ---- for people ---------------------------------------------------------------------------------------------- */
 
-static void print_phase(const struct bench *b, const char *name, const struct bench_phase *p)
+static void print_phase(const struct bench_command *b, const char *name, const struct bench_phase *p)
 {
     char label[64];
     if (p->n_tok == 0)
@@ -42,7 +42,7 @@ static void print_phase(const struct bench *b, const char *name, const struct be
            p->roof_fraction.max, p->n_bytes / 1e9, p->n_int8 / 1e9, p->n_float / 1e9);
 }
 
-static void print_unsteady(const struct bench *b, const char *name, const struct bench_phase *p)
+static void print_unsteady(const struct bench_command *b, const char *name, const struct bench_phase *p)
 {
     if (p->n_unsteady)
         printf("%s: the roof changed by more than a tenth during %lld of %lld tokens; the part of it is that of the "
@@ -75,7 +75,7 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
     }
 }
 
-static void print_table(const struct bench *b, const struct bench_result *r)
+static void print_table(const struct bench_command *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
     printf("%s, %lld layers, %d threads", moebius_arch(g), (long long)moebius_n_layer(g), moebius_n_threads(g));
@@ -99,7 +99,7 @@ static void print_table(const struct bench *b, const struct bench_result *r)
 
 /* ---- for programs -------------------------------------------------------------------------------------------- */
 
-static void print_csv_phase(const struct bench *b, const char *name, const struct bench_phase *p)
+static void print_csv_phase(const struct bench_command *b, const char *name, const struct bench_phase *p)
 {
     if (p->n_tok)
         printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f,%.6f,%.6f,%lld\n", name, (long long)p->n_tok,
@@ -108,7 +108,7 @@ static void print_csv_phase(const struct bench *b, const char *name, const struc
                p->roof_fraction.min, p->roof_fraction.max, (long long)p->n_unsteady);
 }
 
-static void print_csv(const struct bench *b, const struct bench_result *r)
+static void print_csv(const struct bench_command *b, const struct bench_result *r)
 {
     printf("phase,n_tok,depth,threads,tok_per_s,min,max,roof_tok_per_s,roof_fraction,bytes_per_tok,int8_per_tok,"
            "float_per_tok,roof_fraction_min,roof_fraction_max,unsteady_tok\n");
@@ -126,7 +126,7 @@ static void print_json_op(const struct bench_op *op, bool is_first)
            (unsigned long long)o->n_float);
 }
 
-static void print_json_phase(const struct bench *b, const struct bench_result *r, const char *name,
+static void print_json_phase(const struct bench_command *b, const struct bench_result *r, const char *name,
                              const struct bench_phase *p)
 {
     printf(", \"%s\": ", name);
@@ -153,7 +153,7 @@ static void print_json_roof(const char *name, const moebius_roof *roof)
            roof->read_bytes_per_s, roof->int8_per_s, roof->float_per_s);
 }
 
-static void print_json(const struct bench *b, const struct bench_result *r)
+static void print_json(const struct bench_command *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
     printf("{\"arch\": \"%s\", \"threads\": %d, \"sort_cutoff\": %lld, \"rounds\": %lld", moebius_arch(g),
@@ -173,12 +173,12 @@ struct load_times {
     uint64_t n_bytes;
 };
 
-static err_code time_reading(struct bench *b, struct load_times *t, int64_t i, struct err *e)
+static err_code time_reading(struct bench_command *b, struct load_times *t, int64_t i, struct err *e)
 {
     return read_file_time(b->model.path, (int)b->model.n_threads, b->model.hugetlb, &t->read[i], &t->n_bytes, e);
 }
 
-static err_code time_load(struct bench *b, struct load_times *t, int64_t i, struct err *e)
+static err_code time_load(struct bench_command *b, struct load_times *t, int64_t i, struct err *e)
 {
     TRY(cli_open_engine(&b->model, &b->opened, e));
     t->load[i] = (double)b->opened.load_ns * 1e-9;
@@ -189,7 +189,7 @@ static err_code time_load(struct bench *b, struct load_times *t, int64_t i, stru
 /* Reads and loads by turns; the first reading is for the page cache and doesn't count. Each is first in every other
  * round: a host that takes back memory that nobody uses does so every few seconds, and may hit the same one each time.
  */
-static err_code time_loading(struct bench *b, struct load_times *t, struct err *e)
+static err_code time_loading(struct bench_command *b, struct load_times *t, struct err *e)
 {
     if (!b->model.path)
         return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
@@ -204,7 +204,7 @@ static err_code time_loading(struct bench *b, struct load_times *t, struct err *
     return ERR_OK;
 }
 
-static void print_loading(const struct bench *b, const struct load_times *t)
+static void print_loading(const struct bench_command *b, const struct load_times *t)
 {
     struct bench_spread load = bench_spread(t->load, t->n), read = bench_spread(t->read, t->n);
     struct bench_spread ratio = bench_spread(t->ratio, t->n);
@@ -229,7 +229,7 @@ static void print_loading(const struct bench *b, const struct load_times *t)
     }
 }
 
-static err_code bench_loading(struct bench *b, struct err *e)
+static err_code bench_loading(struct bench_command *b, struct err *e)
 {
     struct load_times t = {.n = b->params.n_round};
     t.load = mem_calloc(3 * (size_t)t.n, sizeof *t.load);
@@ -244,7 +244,7 @@ static err_code bench_loading(struct bench *b, struct err *e)
     return code;
 }
 
-static err_code bench(struct bench *b, struct err *e)
+static err_code bench(struct bench_command *b, struct err *e)
 {
     struct bench_result r;
     const struct bench_params *p = &b->params;
@@ -268,7 +268,7 @@ static err_code bench(struct bench *b, struct err *e)
 
 static int run(const struct command *c, int argc, char **argv)
 {
-    struct bench b = {.params = {.n_prefill = 512, .n_decode = 32, .n_round = 3}};
+    struct bench_command b = {.params = {.n_prefill = 512, .n_decode = 32, .n_round = 3}};
     const struct option options[] = {
         MODEL_OPTIONS(b.model),
         CAR_OPTIONS(b.model),

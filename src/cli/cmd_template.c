@@ -7,7 +7,7 @@
 #include "cli/common.h"
 #include "cli/text_out.h"
 
-struct job {
+struct template_command {
     const char *model, *template, *messages, *tools;
     struct cli_vars vars;
     bool no_generation_prompt, ids_only, pieces, raw;
@@ -18,7 +18,7 @@ struct job {
     moebius_prompt *prompt;
 };
 
-static err_code print_tokens(const struct job *j, struct err *e)
+static err_code print_tokens(const struct template_command *j, struct err *e)
 {
     moebius_error error;
     int32_t *ids;
@@ -30,7 +30,7 @@ static err_code print_tokens(const struct job *j, struct err *e)
     return ERR_OK;
 }
 
-static void print_text(const struct job *j)
+static void print_text(const struct template_command *j)
 {
     size_t n;
     const char *text = moebius_prompt_text(j->prompt, &n);
@@ -40,7 +40,7 @@ static void print_text(const struct job *j)
     text_out_end(&out);
 }
 
-static err_code render(struct job *j, struct err *e)
+static err_code render(struct template_command *j, struct err *e)
 {
     moebius_error error;
     const moebius_template_input input = {.messages = j->messages_text,
@@ -60,7 +60,7 @@ static err_code render(struct job *j, struct err *e)
     return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the prompt could not be written") : ERR_OK;
 }
 
-static err_code print_prompt(struct job *j, struct err *e)
+static err_code print_prompt(struct template_command *j, struct err *e)
 {
     moebius_error error;
     size_t n;
@@ -83,7 +83,7 @@ static err_code print_prompt(struct job *j, struct err *e)
 
 static int run(const struct command *c, int argc, char **argv)
 {
-    struct job j = {0};
+    struct template_command j = {0};
     struct option_list vars = {0};
     const struct option options[] = {
         {"--model,-m", OPT_STRING, &j.model, "FILE", "a GGUF file: its template and special tokens", 0, 0, 0},

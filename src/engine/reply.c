@@ -31,7 +31,7 @@ static const struct marks families[] = {
     {"<think>", "<think>", "</think>", {0}}, /* by far the commonest, and the one that others are taken for */
 };
 
-struct buffer {
+struct reply_buffer {
     char *s;
     size_t n, capacity;
 };
@@ -39,15 +39,15 @@ struct buffer {
 struct moebius_reply {
     const moebius_template *tmpl;
     const struct marks *marks;
-    moebius_reply_part part; /* where new text belongs */
-    bool trimming;           /* white space between a mark and the text is not shown */
-    struct buffer held;      /* may yet become a mark */
-    struct buffer texts[MOEBIUS_REPLY_N];
+    moebius_reply_part part;  /* where new text belongs */
+    bool trimming;            /* white space between a mark and the text is not shown */
+    struct reply_buffer held; /* may yet become a mark */
+    struct reply_buffer texts[MOEBIUS_REPLY_N];
     moebius_reply_fn *fn;
     void *user;
 };
 
-static err_code append(struct buffer *b, const char *s, size_t n, struct err *e)
+static err_code append(struct reply_buffer *b, const char *s, size_t n, struct err *e)
 {
     if (b->capacity - b->n < n + 1) {
         size_t capacity = 2 * (b->n + n) + 256;

@@ -104,7 +104,7 @@ moebius_status moebius_session_save(moebius_session *session, const char *path, 
 
 /* ---- loading ------------------------------------------------------------------------------------------------- */
 
-struct reader {
+struct session_reader {
     FILE *stream;
     const char *path;
     uint32_t crc;
@@ -112,14 +112,14 @@ struct reader {
 
 static err_code get(void *user, void *bytes, size_t n, struct err *e)
 {
-    struct reader *r = user;
+    struct session_reader *r = user;
     if (fread(bytes, 1, n, r->stream) != n)
         return err_set(e, ERR_IO, "%s: %s", r->path, ferror(r->stream) ? strerror(errno) : "the file ends too early");
     r->crc = crc32c(r->crc, bytes, n);
     return ERR_OK;
 }
 
-static err_code read_header(struct reader *r, struct header *h, struct err *e)
+static err_code read_header(struct session_reader *r, struct header *h, struct err *e)
 {
     struct stat st;
     if (fstat(fileno(r->stream), &st) != 0)
@@ -174,7 +174,7 @@ static uint64_t count_foreign(const struct header *h, const int32_t *ids, uint64
     return n_foreign;
 }
 
-static err_code refuse_foreign(const struct reader *r, uint64_t n_foreign, struct err *e)
+static err_code refuse_foreign(const struct session_reader *r, uint64_t n_foreign, struct err *e)
 {
     return n_foreign == 0 ? ERR_OK
                           : err_set(e, ERR_FORMAT, "%s: malformed: %llu tokens are none of the vocabulary", r->path,
@@ -182,7 +182,7 @@ static err_code refuse_foreign(const struct reader *r, uint64_t n_foreign, struc
 }
 
 /* Reads to the end: the checksum must be right, and the tokens those of the vocabulary. */
-static err_code check_contents(struct reader *r, const struct header *h, struct err *e)
+static err_code check_contents(struct session_reader *r, const struct header *h, struct err *e)
 {
     int32_t *piece = mem_alloc(PIECE_BYTES);
     if (!piece)
@@ -209,7 +209,7 @@ static err_code check_contents(struct reader *r, const struct header *h, struct 
 /* From here on the session changes: where this fails, because the file can't be read a second time or has changed
  * between the two, the session is empty. A changed file may have the right checksum, so its tokens are checked again.
  */
-static err_code read_contents(moebius_session *s, struct reader *r, const struct header *h, struct err *e)
+static err_code read_contents(moebius_session *s, struct session_reader *r, const struct header *h, struct err *e)
 {
     s->last = NULL;
     model_state_truncate(s->state, 0);
@@ -228,7 +228,7 @@ static err_code read_contents(moebius_session *s, struct reader *r, const struct
     return code;
 }
 
-static err_code load(moebius_session *s, struct reader *r, struct err *e)
+static err_code load(moebius_session *s, struct session_reader *r, struct err *e)
 {
     struct header h, again;
     TRY(read_header(r, &h, e));
@@ -240,10 +240,10 @@ static err_code load(moebius_session *s, struct reader *r, struct err *e)
     return read_contents(s, r, &h, e);
 }
 
-static err_code open_reader(struct reader *r, const char *path, struct err *e)
+static err_code open_reader(struct session_reader *r, const char *path, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe's other end is not waited for */
-    *r = (struct reader){.stream = fd >= 0 ? fdopen(fd, "rb") : NULL, .path = path};
+    *r = (struct session_reader){.stream = fd >= 0 ? fdopen(fd, "rb") : NULL, .path = path};
     if (r->stream)
         return ERR_OK;
     err_code code = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
@@ -255,7 +255,7 @@ static err_code open_reader(struct reader *r, const char *path, struct err *e)
 moebius_status moebius_session_load(moebius_session *session, const char *path, moebius_error *error)
 {
     struct err e = {0};
-    struct reader r;
+    struct session_reader r;
     err_code code = open_reader(&r, path, &e);
     if (code == ERR_OK) {
         code = load(session, &r, &e);
@@ -268,7 +268,7 @@ moebius_status moebius_saved_n_tok(const char *path, int64_t *n_tok, moebius_err
 {
     struct err e = {0};
     struct header h;
-    struct reader r;
+    struct session_reader r;
     err_code code = open_reader(&r, path, &e);
     if (code == ERR_OK) {
         code = read_header(&r, &h, &e);

@@ -15,7 +15,7 @@ struct phase_run {
     double *tok_per_s, *roof_tok_per_s, *roof_fraction;
 };
 
-struct bench {
+struct bench_run {
     moebius_engine *engine;
     moebius_session *session;
     const struct bench_params *params;
@@ -38,7 +38,7 @@ static double op_roof_seconds(const moebius_roof *roof, const moebius_op_stats *
     return memory > compute ? memory : compute;
 }
 
-static err_code eval(struct bench *b, int64_t n, struct err *e)
+static err_code eval(struct bench_run *b, int64_t n, struct err *e)
 {
     moebius_error error;
     for (int64_t i = 0; i < n; i++)
@@ -69,7 +69,7 @@ static double mean(double a, double b)
     return (a + b) / 2;
 }
 
-static err_code measure_roof(struct bench *b, struct err *e)
+static err_code measure_roof(struct bench_run *b, struct err *e)
 {
     moebius_error error;
     struct bench_result *r = b->out;
@@ -102,7 +102,7 @@ static void add_op(struct bench_op *to, const moebius_op_stats *before, const mo
 }
 
 /* n tokens, `step` at a time, timed, after the roof was measured; measures it again. */
-static err_code run_stretch(struct bench *b, struct bench_phase *p, int64_t n, int64_t step, struct stretch *out,
+static err_code run_stretch(struct bench_run *b, struct bench_phase *p, int64_t n, int64_t step, struct stretch *out,
                             bool *is_steady, struct err *e)
 {
     moebius_op_stats before[MOEBIUS_MAX_OP], after[MOEBIUS_MAX_OP];
@@ -133,7 +133,8 @@ static void add_stretch(struct stretch *to, const struct stretch *s)
 }
 
 /* A round of one phase: n tokens, `step` at a time, in stretches. */
-static err_code run_phase(struct bench *b, struct phase_run *p, int64_t round, int64_t n, int64_t step, struct err *e)
+static err_code run_phase(struct bench_run *b, struct phase_run *p, int64_t round, int64_t n, int64_t step,
+                          struct err *e)
 {
     struct stretch all = {0}, steady = {0}, s;
     int64_t length = step > STRETCH_TOK ? step : STRETCH_TOK / step * step;
@@ -153,7 +154,7 @@ static err_code run_phase(struct bench *b, struct phase_run *p, int64_t round, i
     return ERR_OK;
 }
 
-static err_code run_round(struct bench *b, int64_t round, struct err *e)
+static err_code run_round(struct bench_run *b, int64_t round, struct err *e)
 {
     const struct bench_params *p = b->params;
     moebius_session_truncate(b->session, 0);
@@ -177,7 +178,7 @@ struct bench_spread bench_spread(double *values, int64_t n)
     return (struct bench_spread){mean(values[(n - 1) / 2], values[n / 2]), values[0], values[n - 1]};
 }
 
-static void sum_up(const struct bench *b, struct phase_run *r, int64_t n_tok)
+static void sum_up(const struct bench_run *b, struct phase_run *r, int64_t n_tok)
 {
     struct bench_phase *p = r->phase;
     int64_t n = b->params->n_round;
@@ -203,7 +204,7 @@ err_code bench_run(moebius_engine *engine, moebius_session *session, const struc
                    bool (*progress)(void *user, int64_t n_round), void *user, struct bench_result *out, struct err *e)
 {
     err_code code = ERR_OK;
-    struct bench b = {.engine = engine, .session = session, .params = params, .out = out};
+    struct bench_run b = {.engine = engine, .session = session, .params = params, .out = out};
     int64_t longest = params->n_prefill > params->n_depth ? params->n_prefill : params->n_depth;
     size_t n_figure = 6 * (size_t)params->n_round;
     *out = (struct bench_result){.n_round = params->n_round};

@@ -18,11 +18,11 @@
 /* ---- the report ---------------------------------------------------------------------------------------------- */
 
 /* A tensor is done. */
-static void report_tensor(struct quantize *z, const struct job *j)
+static void report_tensor(struct quantize *z, const struct tensor_job *j)
 {
     int layer;
     char name[PRINTABLE_FORMAT_BYTES];
-    struct sums s = j->sums, *u = &z->by_use[gguf_tensor_use(j->t, &layer)];
+    struct quantize_sums s = j->sums, *u = &z->by_use[gguf_tensor_use(j->t, &layer)];
     for (size_t i = j->first_piece; i < j->first_piece + j->n_piece; i++) { /* in this order, whoever made them */
         s.error += z->part.pieces[i].error;
         s.size += z->part.pieces[i].size;
@@ -40,7 +40,7 @@ static void report_tensor(struct quantize *z, const struct job *j)
     fflush(z->report);
 }
 
-static void print_line(FILE *out, const char *name, const struct sums *s)
+static void print_line(FILE *out, const char *name, const struct quantize_sums *s)
 {
     fprintf(out, "  %-16s %16" PRIu64 " %16" PRIu64 " %8.4f %10.5f\n", name, s->n_weight, s->n_byte,
             8 * (double)s->n_byte / (double)s->n_weight, s->size > 0 ? sqrt(s->error / s->size) : 0);
@@ -48,10 +48,10 @@ static void print_line(FILE *out, const char *name, const struct sums *s)
 
 static void print_summary(struct quantize *z)
 {
-    struct sums all = {0};
+    struct quantize_sums all = {0};
     fprintf(z->report, "\n  %-16s %16s %16s %8s %10s\n", "", "weights", "bytes", "bits", "error");
     for (int u = 0; u < GGUF_N_USE; u++) {
-        const struct sums *s = &z->by_use[u];
+        const struct quantize_sums *s = &z->by_use[u];
         if (s->n_weight)
             print_line(z->report, gguf_use_name((enum gguf_use)u), s);
         all.n_weight += s->n_weight;
@@ -71,7 +71,7 @@ static void print_summary(struct quantize *z)
 
 /* ---- the plan ------------------------------------------------------------------------------------------------ */
 
-static void plan_pieces(struct quantize *z, struct job *j, size_t dst_row)
+static void plan_pieces(struct quantize *z, struct tensor_job *j, size_t dst_row)
 {
     const struct gguf_tensor *t = j->t;
     assert(t->ne[0] > 0);
@@ -89,7 +89,7 @@ static void plan_pieces(struct quantize *z, struct job *j, size_t dst_row)
     z->piece_bytes = n > z->piece_bytes ? n : z->piece_bytes;
 }
 
-static err_code plan_tensor(struct quantize *z, struct job *j, struct err *e)
+static err_code plan_tensor(struct quantize *z, struct tensor_job *j, struct err *e)
 {
     const struct gguf_tensor *t = j->t;
     const char *path = gguf_file_path(z->g, t->file);
@@ -146,7 +146,7 @@ static err_code plan(struct quantize *z, struct err *e)
     TRY(gguf_writer_create(&z->writer, e));
     add_metadata(z);
     for (uint64_t i = 0; i < n; i++) {
-        struct job *j = &z->jobs[i];
+        struct tensor_job *j = &z->jobs[i];
         j->t = gguf_tensor_at(z->g, i);
         TRY(plan_tensor(z, j, e));
         j->off = gguf_writer_place_tensor(z->writer, j->t->name, j->t->n_dims, j->t->ne, j->to->type);

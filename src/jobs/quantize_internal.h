@@ -12,19 +12,19 @@
 #include "quant/quant_encode.h"
 #include "store/store.h"
 
-struct sums {
+struct quantize_sums {
     double error, size; /* of (weight - decoded)^2 and weight^2 */
     uint64_t n_weight, n_byte;
 };
 
 /* A tensor. It is made in pieces of whole rows. */
-struct job {
+struct tensor_job {
     const struct gguf_tensor *t;
     const struct quant_info *to, *wanted; /* wanted: NULL, or what does not divide the rows */
     size_t source_row, dst_row;           /* bytes */
     uint64_t n_row, piece_rows, off;      /* off: in the file that is made */
     size_t first_piece, n_piece;
-    struct sums sums;
+    struct quantize_sums sums;
     /* changed under the lock */
     size_t n_left; /* pieces */
     bool is_asked; /* for importances */
@@ -42,19 +42,19 @@ struct quantize {
     struct gguf_writer *writer;
     struct quant_tables *tables;
     struct pool *pool;
-    struct job *jobs;      /* one a tensor */
-    size_t n_job, n_piece; /* n_piece: of all */
-    size_t piece_bytes;    /* the most that a piece has, in the source or as it is made */
-    uint64_t n_float;      /* the most that are encoded at a time */
-    char *work;            /* of the threads: work_bytes each */
+    struct tensor_job *jobs; /* one a tensor */
+    size_t n_job, n_piece;   /* n_piece: of all */
+    size_t piece_bytes;      /* the most that a piece has, in the source or as it is made */
+    uint64_t n_float;        /* the most that are encoded at a time */
+    char *work;              /* of the threads: work_bytes each */
     size_t work_bytes;
-    struct part part;
+    struct quantize_part part;
 
     pthread_mutex_t lock; /* of what follows */
     bool has_lock, stop;
     uint64_t done, found, total; /* source bytes */
     size_t n_reported;           /* tensors */
-    struct sums by_use[GGUF_N_USE];
+    struct quantize_sums by_use[GGUF_N_USE];
     uint64_t n_poor, n_missing;
     err_code code;
     struct err err; /* the first failure */
@@ -67,7 +67,7 @@ enum {
 
 /* Makes all pieces, those that are there already excepted, and calls `finished` for each tensor in the file's order,
  * when it is done. */
-MUST_USE err_code pieces_make(struct quantize *z, void (*finished)(struct quantize *z, const struct job *j),
+MUST_USE err_code pieces_make(struct quantize *z, void (*finished)(struct quantize *z, const struct tensor_job *j),
                               struct err *e);
 
 #endif

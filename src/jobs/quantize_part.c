@@ -23,7 +23,7 @@ struct journal {
 
 static const char magic[8] = "MOEBQNT1";
 
-static uint64_t piece_off(const struct part *p, size_t i)
+static uint64_t piece_off(const struct quantize_part *p, size_t i)
 {
     return p->n_byte + sizeof(struct journal) + i * sizeof(struct part_piece);
 }
@@ -53,7 +53,7 @@ static bool read_at(int fd, void *dst, size_t n, uint64_t off)
     return true;
 }
 
-err_code part_write(const struct part *p, uint64_t off, const void *bytes, size_t n, struct err *e)
+err_code part_write(const struct quantize_part *p, uint64_t off, const void *bytes, size_t n, struct err *e)
 {
     for (const char *c = bytes; n > 0;) {
         ssize_t done = pwrite(p->fd, c, n, (off_t)off);
@@ -70,7 +70,7 @@ err_code part_write(const struct part *p, uint64_t off, const void *bytes, size_
 }
 
 /* Whether the file holds the journal of this very work; then its entries are read. */
-static bool load_journal(struct part *p, uint64_t fingerprint)
+static bool load_journal(struct quantize_part *p, uint64_t fingerprint)
 {
     struct journal j;
     if (!read_at(p->fd, &j, sizeof j, p->n_byte) || memcmp(j.magic, magic, sizeof magic) != 0 ||
@@ -83,7 +83,7 @@ static bool load_journal(struct part *p, uint64_t fingerprint)
 }
 
 /* An empty file of the full length, with a place on the drive for all of it. */
-static err_code start_afresh(struct part *p, uint64_t fingerprint, struct err *e)
+static err_code start_afresh(struct quantize_part *p, uint64_t fingerprint, struct err *e)
 {
     struct journal j = {.fingerprint = fingerprint, .n_piece = p->n_piece};
     struct statvfs fs;
@@ -101,7 +101,7 @@ static err_code start_afresh(struct part *p, uint64_t fingerprint, struct err *e
     return part_write(p, p->n_byte, &j, sizeof j, e);
 }
 
-static err_code open_locked(struct part *p, bool *is_new, struct err *e)
+static err_code open_locked(struct quantize_part *p, bool *is_new, struct err *e)
 {
     struct stat st, named;
     do { /* whoever had the lock may have renamed the file meanwhile */
@@ -126,13 +126,13 @@ static err_code open_locked(struct part *p, bool *is_new, struct err *e)
     return ERR_OK;
 }
 
-err_code part_open(struct part *p, const char *out, uint64_t fingerprint, uint64_t n_byte, size_t n_piece,
+err_code part_open(struct quantize_part *p, const char *out, uint64_t fingerprint, uint64_t n_byte, size_t n_piece,
                    struct err *e)
 {
     size_t n = strlen(out) + sizeof ".unfinished";
     struct stat st;
     bool is_new = true;
-    *p = (struct part){.out = out, .fd = -1, .n_byte = n_byte, .n_piece = n_piece};
+    *p = (struct quantize_part){.out = out, .fd = -1, .n_byte = n_byte, .n_piece = n_piece};
     if (!*out || (stat(out, &st) == 0 && !S_ISREG(st.st_mode)))
         return err_set(e, ERR_USAGE, "\"%s\" can't be written; expected a name for a GGUF file", out);
     p->path = mem_alloc(n);
@@ -147,7 +147,7 @@ err_code part_open(struct part *p, const char *out, uint64_t fingerprint, uint64
     return start_afresh(p, fingerprint, e);
 }
 
-void part_close(struct part *p, bool remove)
+void part_close(struct quantize_part *p, bool remove)
 {
     if (p->fd >= 0) {
         if (remove)
@@ -156,18 +156,18 @@ void part_close(struct part *p, bool remove)
     }
     mem_free(p->path);
     mem_free(p->pieces);
-    *p = (struct part){.fd = -1};
+    *p = (struct quantize_part){.fd = -1};
 }
 
-bool part_has(const struct part *p, size_t i, uint64_t off, void *buffer, size_t n)
+bool part_has(const struct quantize_part *p, size_t i, uint64_t off, void *buffer, size_t n)
 {
     const struct part_piece *piece = &p->pieces[i];
     return piece->check == piece_check(piece, i) && read_at(p->fd, buffer, n, off) &&
            crc32c(0, buffer, n) == piece->crc;
 }
 
-err_code part_add(struct part *p, size_t i, uint64_t off, const void *bytes, size_t n, double error, double size,
-                  struct err *e)
+err_code part_add(struct quantize_part *p, size_t i, uint64_t off, const void *bytes, size_t n, double error,
+                  double size, struct err *e)
 {
     struct part_piece *piece = &p->pieces[i];
     *piece = (struct part_piece){.crc = crc32c(0, bytes, n), .error = error, .size = size};
@@ -177,7 +177,7 @@ err_code part_add(struct part *p, size_t i, uint64_t off, const void *bytes, siz
     return part_write(p, piece_off(p, i), piece, sizeof *piece, e);
 }
 
-err_code part_finish(struct part *p, struct err *e)
+err_code part_finish(struct quantize_part *p, struct err *e)
 {
     if (fsync(p->fd) != 0 || ftruncate(p->fd, (off_t)p->n_byte) != 0 || fsync(p->fd) != 0)
         return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));

@@ -18,7 +18,7 @@ struct part_piece {
     double error, size;
 };
 
-struct part {
+struct quantize_part {
     const char *out; /* borrowed */
     char *path;
     int fd; /* locked; -1: not open */
@@ -30,19 +30,19 @@ struct part {
 
 /* Makes or finds the unfinished file. fingerprint: of all that its bytes depend on; n_byte: when it is whole. Half-open
  * after a failure. */
-MUST_USE err_code part_open(struct part *p, const char *out, uint64_t fingerprint, uint64_t n_byte, size_t n_piece,
-                            struct err *e);
+MUST_USE err_code part_open(struct quantize_part *p, const char *out, uint64_t fingerprint, uint64_t n_byte,
+                            size_t n_piece, struct err *e);
 /* remove: there is no use in going on with it. Accepts what was finished or never opened. */
-void part_close(struct part *p, bool remove);
+void part_close(struct quantize_part *p, bool remove);
 
 /* Whether piece i is there, of n bytes at `off`, as the journal says and the checksum confirms; buffer: n bytes. Then
  * pieces[i] tells of it. */
-bool part_has(const struct part *p, size_t i, uint64_t off, void *buffer, size_t n);
+bool part_has(const struct quantize_part *p, size_t i, uint64_t off, void *buffer, size_t n);
 /* Any bytes, and a piece with its entry in the journal. From any thread. */
-MUST_USE err_code part_write(const struct part *p, uint64_t off, const void *bytes, size_t n, struct err *e);
-MUST_USE err_code part_add(struct part *p, size_t i, uint64_t off, const void *bytes, size_t n, double error,
+MUST_USE err_code part_write(const struct quantize_part *p, uint64_t off, const void *bytes, size_t n, struct err *e);
+MUST_USE err_code part_add(struct quantize_part *p, size_t i, uint64_t off, const void *bytes, size_t n, double error,
                            double size, struct err *e);
 /* The file appears as OUT. */
-MUST_USE err_code part_finish(struct part *p, struct err *e);
+MUST_USE err_code part_finish(struct quantize_part *p, struct err *e);
 
 #endif

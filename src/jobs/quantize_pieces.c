@@ -10,8 +10,8 @@
 enum { CHUNK_WEIGHTS = 1 << 14 }; /* what is encoded at a time stays in a cache */
 
 /* A piece, and where its thread works. */
-struct piece {
-    struct job *j;
+struct quantize_piece {
+    struct tensor_job *j;
     size_t index; /* of all pieces */
     uint64_t row0, n_row;
     char *source, *dst;
@@ -43,7 +43,7 @@ static uint64_t chunk_rows(uint64_t n)
     return n < CHUNK_WEIGHTS ? CHUNK_WEIGHTS / n : 1;
 }
 
-static struct piece find_piece(struct quantize *z, size_t index, int thread)
+static struct quantize_piece find_piece(struct quantize *z, size_t index, int thread)
 {
     size_t lo = 0, hi = z->n_job - 1;
     while (lo < hi) { /* the last job that begins at the piece or before; jobs have a piece or more */
@@ -53,9 +53,9 @@ static struct piece find_piece(struct quantize *z, size_t index, int thread)
         else
             hi = mid - 1;
     }
-    struct job *j = &z->jobs[lo];
+    struct tensor_job *j = &z->jobs[lo];
     char *work = z->work + (size_t)thread * z->work_bytes;
-    struct piece p = {.j = j, .index = index, .row0 = (index - j->first_piece) * j->piece_rows};
+    struct quantize_piece p = {.j = j, .index = index, .row0 = (index - j->first_piece) * j->piece_rows};
     p.n_row = j->n_row - p.row0 < j->piece_rows ? j->n_row - p.row0 : j->piece_rows;
     p.source = work;
     p.dst = work + z->piece_bytes;
@@ -65,9 +65,9 @@ static struct piece find_piece(struct quantize *z, size_t index, int thread)
 }
 
 /* Rows [row, row + n_row) of the piece, all of one matrix when there are importances. */
-static err_code encode_chunk(struct quantize *z, struct piece *p, uint64_t row, uint64_t n_row, struct err *e)
+static err_code encode_chunk(struct quantize *z, struct quantize_piece *p, uint64_t row, uint64_t n_row, struct err *e)
 {
-    const struct job *j = p->j;
+    const struct tensor_job *j = p->j;
     size_t n = (size_t)j->t->ne[0], n_all = n * (size_t)n_row;
     char *dst = p->dst + row * j->dst_row;
     uint64_t matrix = j->n_matrix > 1 ? (p->row0 + row) / j->t->ne[1] : 0;
@@ -86,9 +86,9 @@ static err_code encode_chunk(struct quantize *z, struct piece *p, uint64_t row, 
     return ERR_OK;
 }
 
-static err_code encode_piece(struct quantize *z, struct piece *p, struct err *e)
+static err_code encode_piece(struct quantize *z, struct quantize_piece *p, struct err *e)
 {
-    const struct job *j = p->j;
+    const struct tensor_job *j = p->j;
     uint64_t most = chunk_rows(j->t->ne[0]);
     for (uint64_t row = 0; row < p->n_row;) {
         uint64_t n = p->n_row - row < most ? p->n_row - row : most;
@@ -102,9 +102,9 @@ static err_code encode_piece(struct quantize *z, struct piece *p, struct err *e)
     return ERR_OK;
 }
 
-static err_code make_piece(struct quantize *z, struct piece *p, bool *found, struct err *e)
+static err_code make_piece(struct quantize *z, struct quantize_piece *p, bool *found, struct err *e)
 {
-    struct job *j = p->j;
+    struct tensor_job *j = p->j;
     bool same = j->to == j->t->info;
     size_t n_source = p->n_row * j->source_row, n_dst = p->n_row * j->dst_row;
     uint64_t off = j->off + p->row0 * j->dst_row;
@@ -119,7 +119,7 @@ static err_code make_piece(struct quantize *z, struct piece *p, bool *found, str
 }
 
 /* The tensor's importances, when this is the first of its pieces. */
-static err_code prepare_job(struct quantize *z, struct job *j, struct err *e)
+static err_code prepare_job(struct quantize *z, struct tensor_job *j, struct err *e)
 {
     if (j->is_asked || !z->imatrix || j->to == j->t->info)
         return ERR_OK;
@@ -131,7 +131,7 @@ static err_code prepare_job(struct quantize *z, struct job *j, struct err *e)
     return ERR_OK;
 }
 
-static err_code count_piece(struct quantize *z, const struct piece *p, bool found, struct err *e)
+static err_code count_piece(struct quantize *z, const struct quantize_piece *p, bool found, struct err *e)
 {
     uint64_t n = p->n_row * p->j->source_row;
     const struct quantize_params *params = z->params;
@@ -146,7 +146,7 @@ static err_code count_piece(struct quantize *z, const struct piece *p, bool foun
 
 struct making {
     struct quantize *z;
-    void (*finished)(struct quantize *z, const struct job *j);
+    void (*finished)(struct quantize *z, const struct tensor_job *j);
 };
 
 /* pool_fn */
@@ -154,7 +154,7 @@ static void make_task(void *arg, size_t index, int thread)
 {
     struct making *m = arg;
     struct quantize *z = m->z;
-    struct piece p = find_piece(z, index, thread);
+    struct quantize_piece p = find_piece(z, index, thread);
     struct err e = {0};
     bool found = false;
     pthread_mutex_lock(&z->lock);
@@ -169,7 +169,7 @@ static void make_task(void *arg, size_t index, int thread)
     if (code == ERR_OK)
         code = count_piece(z, &p, found, &e);
     for (; z->n_reported < z->n_job && z->jobs[z->n_reported].n_left == 0; z->n_reported++) {
-        struct job *j = &z->jobs[z->n_reported];
+        struct tensor_job *j = &z->jobs[z->n_reported];
         m->finished(z, j);
         mem_free(j->importance);
         j->importance = NULL;
@@ -182,7 +182,8 @@ static void make_task(void *arg, size_t index, int thread)
     pthread_mutex_unlock(&z->lock);
 }
 
-err_code pieces_make(struct quantize *z, void (*finished)(struct quantize *z, const struct job *j), struct err *e)
+err_code pieces_make(struct quantize *z, void (*finished)(struct quantize *z, const struct tensor_job *j),
+                     struct err *e)
 {
     for (size_t i = 0; i < z->n_job; i++) {
         uint64_t n = z->jobs[i].t->ne[0], n_float = n * chunk_rows(n);

@@ -11,7 +11,7 @@
 
 enum { PIECE_BYTES = 2 * MEM_HUGE_PAGE }; /* whole pages, so that no two threads ask for the same one */
 
-struct reader {
+struct file_reader {
     struct gguf *gguf;
     struct store *store;
     struct pool *pool;
@@ -21,14 +21,14 @@ struct reader {
     struct err err;
 };
 
-static size_t n_pieces(const struct reader *r, int file)
+static size_t n_pieces(const struct file_reader *r, int file)
 {
     return (size_t)((gguf_file_bytes(r->gguf, file) + PIECE_BYTES - 1) / PIECE_BYTES);
 }
 
 static void read_piece(void *arg, size_t task, int thread)
 {
-    struct reader *r = arg;
+    struct file_reader *r = arg;
     struct err e;
     size_t piece = task;
     int file = 0;
@@ -49,7 +49,7 @@ static void read_piece(void *arg, size_t task, int thread)
 err_code read_file_time(const char *path, int n_threads, bool hugetlb, double *seconds, uint64_t *n_bytes,
                         struct err *e)
 {
-    struct reader r = {.failed = ATOMIC_FLAG_INIT};
+    struct file_reader r = {.failed = ATOMIC_FLAG_INIT};
     err_code code;
     size_t n_task = 0;
     *n_bytes = 0;

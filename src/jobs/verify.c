@@ -17,7 +17,7 @@
 enum { CHUNK_BYTES = 4 << 20, MIN_READERS = 8 };
 
 /* One run of bytes with a checksum. */
-struct piece {
+struct checked_range {
     int file;
     uint64_t offset, n_bytes;
     uint32_t *crc;
@@ -32,11 +32,11 @@ struct verify {
     char *data_path;
     struct manifest manifest;
     struct checksums sums;
-    struct piece *pieces;
+    struct checked_range *pieces;
     size_t n_pieces, capacity;
     uint64_t total_bytes;
     struct pool *pool;
-    struct reader { /* one a thread */
+    struct verify_reader { /* one a thread */
         struct store_queue *queue;
         void *buf;
     } * readers;
@@ -46,11 +46,11 @@ struct verify {
     uint64_t n_damaged;
 };
 
-static err_code add_piece(struct verify *v, struct piece piece, struct err *e)
+static err_code add_piece(struct verify *v, struct checked_range piece, struct err *e)
 {
     if (v->n_pieces == v->capacity) {
         size_t n = v->capacity ? 2 * v->capacity : 1024;
-        struct piece *p = mem_resize(v->pieces, n, sizeof *p);
+        struct checked_range *p = mem_resize(v->pieces, n, sizeof *p);
         if (!p)
             return err_nomem(e, n * sizeof *p, "what to verify");
         v->pieces = p;
@@ -87,9 +87,9 @@ static err_code list_directory(struct verify *v, struct verify_result *out, stru
             out->n_experts++;
             for (int k = 0; k < EXPERT_N_MATRIX; k++)
                 TRY(add_piece(v,
-                              (struct piece){0, m->place[at] + m->layers[l].image.off[k],
-                                             manifest_part_bytes(&m->layers[l], k),
-                                             &m->crc[EXPERT_N_MATRIX * at + (size_t)k], l, i, k, NULL},
+                              (struct checked_range){0, m->place[at] + m->layers[l].image.off[k],
+                                                     manifest_part_bytes(&m->layers[l], k),
+                                                     &m->crc[EXPERT_N_MATRIX * at + (size_t)k], l, i, k, NULL},
                               e));
         }
     return ERR_OK;
@@ -114,7 +114,8 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
         if (v->sums.is_expert[i])
             continue;
         out->n_tensors++;
-        TRY(add_piece(v, (struct piece){t->file, t->offset, t->n_bytes, &v->sums.tensor[i], 0, 0, 0, t->name}, e));
+        TRY(add_piece(v, (struct checked_range){t->file, t->offset, t->n_bytes, &v->sums.tensor[i], 0, 0, 0, t->name},
+                      e));
     }
     for (int l = 0; l < store_n_layers(v->store); l++) {
         const struct store_layer *layer = store_get_layer(v->store, l);
@@ -124,7 +125,7 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
                 const struct store_matrix *m = &layer->part[k];
                 uint32_t *crc = &v->sums.part[checksums_index(&v->sums, l, i, k)];
                 uint64_t offset = m->offset + (uint64_t)i * m->stride_bytes;
-                TRY(add_piece(v, (struct piece){m->file, offset, m->n_bytes, crc, l, i, k, NULL}, e));
+                TRY(add_piece(v, (struct checked_range){m->file, offset, m->n_bytes, crc, l, i, k, NULL}, e));
             }
     }
     return ERR_OK;
@@ -132,7 +133,7 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
 
 /* ---- checking ------------------------------------------------------------------------------------------------ */
 
-static void tell(struct verify *v, const struct piece *p, const char *sentence)
+static void tell(struct verify *v, const struct checked_range *p, const char *sentence)
 {
     static const char *const parts[EXPERT_N_MATRIX] = {
         [EXPERT_GATE] = ", gate", [EXPERT_UP] = ", up", [EXPERT_DOWN] = ", down"};
@@ -148,7 +149,8 @@ static void tell(struct verify *v, const struct piece *p, const char *sentence)
 }
 
 /* The checksum of a piece, read chunk by chunk. */
-static err_code measure(struct verify *v, struct reader *reader, const struct piece *p, uint32_t *crc, struct err *e)
+static err_code measure(struct verify *v, struct verify_reader *reader, const struct checked_range *p, uint32_t *crc,
+                        struct err *e)
 {
     *crc = 0;
     for (uint64_t done = 0; done < p->n_bytes && !atomic_load(&v->stop);) {
@@ -171,7 +173,7 @@ static err_code measure(struct verify *v, struct reader *reader, const struct pi
 static void check_task(void *arg, size_t task, int thread)
 {
     struct verify *v = arg;
-    const struct piece *p = &v->pieces[task];
+    const struct checked_range *p = &v->pieces[task];
     struct err e = {0};
     uint32_t crc;
     if (atomic_load(&v->stop))

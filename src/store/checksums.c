@@ -152,7 +152,7 @@ err_code store_use_checksums(struct store *s, bool *found, struct err *e)
 
 enum { CHUNK_BYTES = 4 << 20 };
 
-struct check {
+struct tensor_check {
     struct store *s;
     char *work; /* CHUNK_BYTES a thread */
     atomic_flag failed;
@@ -161,7 +161,7 @@ struct check {
     struct err err;
 };
 
-static err_code check_tensor(const struct check *c, uint64_t i, char *work, struct err *e)
+static err_code check_tensor(const struct tensor_check *c, uint64_t i, char *work, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_at(c->s->gguf, i);
     uint32_t crc = 0;
@@ -180,7 +180,7 @@ static err_code check_tensor(const struct check *c, uint64_t i, char *work, stru
 
 static void check_task(void *arg, size_t i, int thread)
 {
-    struct check *c = arg;
+    struct tensor_check *c = arg;
     struct err e = {0};
     if (c->s->checksums->is_expert[i])
         return;
@@ -197,7 +197,7 @@ static void check_task(void *arg, size_t i, int thread)
 err_code store_check_tensors(struct store *s, struct pool *pool, struct err *e)
 {
     size_t n_bytes = (size_t)pool_n_threads(pool) * CHUNK_BYTES;
-    struct check c = {.s = s, .failed = ATOMIC_FLAG_INIT, .work = mem_map(n_bytes, MEM_SCRATCH)};
+    struct tensor_check c = {.s = s, .failed = ATOMIC_FLAG_INIT, .work = mem_map(n_bytes, MEM_SCRATCH)};
     assert(s->checksums);
     if (!c.work)
         return err_nomem(e, n_bytes, "comparing checksums");
