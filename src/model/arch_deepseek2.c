@@ -53,8 +53,9 @@ static err_code load_query(struct loader *l, int64_t layer, struct attention *a,
     }
     const struct row_run nope = {.n_row = a->n_head * a->n_nope, .block = a->n_nope, .stride = dim};
     const struct row_run pe = {.n_row = a->n_head * a->n_rot, .block = a->n_rot, .stride = dim, .first = a->n_nope};
-    TRY(load_weight_rows(l, layer, name, n_in, a->n_head * dim, &nope, 1, &a->q, e));
-    return load_weight_rows(l, layer, name, n_in, a->n_head * dim, &pe, 1, &a->q_pe, e);
+    const struct file_matrix from = {layer, name, n_in, a->n_head * dim};
+    TRY(load_weight_rows(l, &from, &nope, 1, &a->q, e));
+    return load_weight_rows(l, &from, &pe, 1, &a->q_pe, e);
 }
 
 /* k_b and v_b: a tensor each or, in older files, one tensor in which each head's keys are followed by its values, the
@@ -89,8 +90,9 @@ static err_code load_latent_attention(struct loader *l, int64_t layer, struct at
     TRY(load_query(l, layer, a, e));
     const struct row_run latent = {.n_row = a->n_latent, .block = a->n_latent, .stride = n_kv};
     const struct row_run pe = {.n_row = a->n_rot, .block = a->n_rot, .stride = n_kv, .first = a->n_latent};
-    TRY(load_weight_rows(l, layer, "attn_kv_a_mqa.weight", n_embd, n_kv, &latent, 1, &a->k, e));
-    TRY(load_weight_rows(l, layer, "attn_kv_a_mqa.weight", n_embd, n_kv, &pe, 1, &a->k_pe, e));
+    const struct file_matrix kv = {layer, "attn_kv_a_mqa.weight", n_embd, n_kv};
+    TRY(load_weight_rows(l, &kv, &latent, 1, &a->k, e));
+    TRY(load_weight_rows(l, &kv, &pe, 1, &a->k_pe, e));
     TRY(load_vector(l, layer, "attn_kv_a_norm.weight", a->n_latent, true, &a->k_norm, e));
     TRY(load_folded(l, layer, a, e));
     return load_weight(l, layer, "attn_output.weight", a->n_head * a->n_value, n_embd, &a->o, e);

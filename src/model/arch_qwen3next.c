@@ -40,8 +40,9 @@ static err_code load_gates(struct loader *l, int64_t layer, struct delta_net *d,
     }
     const struct row_run beta = {.n_row = n, .block = share, .stride = 2 * share};
     const struct row_run alpha = {.n_row = n, .block = share, .stride = 2 * share, .first = share};
-    TRY(load_weight_rows(l, layer, "ssm_ba.weight", l->m->n_embd, 2 * n, &beta, 1, &d->beta, e));
-    return load_weight_rows(l, layer, "ssm_ba.weight", l->m->n_embd, 2 * n, &alpha, 1, &d->alpha, e);
+    const struct file_matrix both = {layer, "ssm_ba.weight", l->m->n_embd, 2 * n};
+    TRY(load_weight_rows(l, &both, &beta, 1, &d->beta, e));
+    return load_weight_rows(l, &both, &alpha, 1, &d->alpha, e);
 }
 
 /* q, k, v and z: two tensors, or one in which each key head's q, k, v and z stand together. */
@@ -57,8 +58,9 @@ static err_code load_mixed(struct loader *l, int64_t layer, struct delta_net *d,
                                   {.n_row = n_k, .block = d->dk, .stride = stride, .first = d->dk},
                                   {.n_row = n_v, .block = share, .stride = stride, .first = 2 * d->dk}};
     const struct row_run z = {.n_row = n_v, .block = share, .stride = stride, .first = 2 * d->dk + share};
-    TRY(load_weight_rows(l, layer, "ssm_in.weight", n_embd, d->n_mixed + n_v, qkv, 3, &d->qkv, e));
-    return load_weight_rows(l, layer, "ssm_in.weight", n_embd, d->n_mixed + n_v, &z, 1, &d->z, e);
+    const struct file_matrix all = {layer, "ssm_in.weight", n_embd, d->n_mixed + n_v};
+    TRY(load_weight_rows(l, &all, qkv, 3, &d->qkv, e));
+    return load_weight_rows(l, &all, &z, 1, &d->z, e);
 }
 
 static err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct delta_net *d, struct err *e)

@@ -222,18 +222,18 @@ static err_code load_matrix(struct loader *l, const char *name, struct weight_de
     return ERR_OK;
 }
 
-err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_file_row,
-                          const struct row_run *runs, int n_run, struct weight **out, struct err *e)
+err_code load_weight_rows(struct loader *l, const struct file_matrix *from, const struct row_run *runs, int n_run,
+                          struct weight **out, struct err *e)
 {
     const struct gguf_tensor *t = NULL;
-    TRY(need_tensor(l, layer, name, k, n_file_row, 1, &t, e));
+    TRY(need_tensor(l, from->layer, from->name, from->k, from->n_row, 1, &t, e));
     struct tensor_source src = {.l = l, .t = t, .runs = runs, .n_run = n_run};
     quant_row_bytes(t->info, t->ne[0], &src.row_bytes);
     int64_t n_row = 0;
     for (int i = 0; i < n_run; i++)
         n_row += runs[i].n_row;
     /* one part of a tensor stands for all of it, as all see the same: that with its first row */
-    const struct weight_desc d = {.type = t->info, .k = k, .n_row = n_row, .is_observed = runs[0].first == 0};
+    const struct weight_desc d = {.type = t->info, .k = from->k, .n_row = n_row, .is_observed = runs[0].first == 0};
     return load_matrix(l, t->name, d, &(struct weight_source){read_rows, &src}, out, e);
 }
 
@@ -311,8 +311,9 @@ err_code load_head_weight(struct loader *l, int64_t layer, const char *name, con
 err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, struct weight **out,
                      struct err *e)
 {
+    const struct file_matrix from = {layer, name, k, n_row};
     const struct row_run all = {.n_row = n_row, .block = n_row, .stride = n_row};
-    return load_weight_rows(l, layer, name, k, n_row, &all, 1, out, e);
+    return load_weight_rows(l, &from, &all, 1, out, e);
 }
 
 err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t n, bool need, struct tensor *out,
@@ -510,18 +511,18 @@ static err_code load_qkv(struct loader *l, int64_t layer, int64_t n_k, int64_t n
 {
     int64_t n_embd = l->m->n_embd, dim = a->head_dim, n_q = a->n_head * dim, n_q_row = a->is_gated ? 2 * n_q : n_q;
     bool fused = load_find(l, layer, "attn_qkv.weight") != NULL;
-    int64_t n_row = fused ? n_q_row + n_k + n_v : n_q_row;
-    const char *name = fused ? "attn_qkv.weight" : "attn_q.weight";
+    const struct file_matrix from = {layer, fused ? "attn_qkv.weight" : "attn_q.weight", n_embd,
+                                     fused ? n_q_row + n_k + n_v : n_q_row};
     const struct row_run q = {.n_row = n_q, .block = a->is_gated ? dim : n_q, .stride = a->is_gated ? 2 * dim : n_q};
     const struct row_run gate = {.n_row = n_q, .block = dim, .stride = 2 * dim, .first = dim};
     const struct row_run k = {.n_row = n_k, .block = n_k, .stride = n_k, .first = n_q_row};
     const struct row_run v = {.n_row = n_v, .block = n_v, .stride = n_v, .first = n_q_row + n_k};
-    TRY(load_weight_rows(l, layer, name, n_embd, n_row, &q, 1, &a->q, e));
+    TRY(load_weight_rows(l, &from, &q, 1, &a->q, e));
     if (a->is_gated)
-        TRY(load_weight_rows(l, layer, name, n_embd, n_row, &gate, 1, &a->gate, e));
-    TRY(fused ? load_weight_rows(l, layer, name, n_embd, n_row, &k, 1, &a->k, e)
+        TRY(load_weight_rows(l, &from, &gate, 1, &a->gate, e));
+    TRY(fused ? load_weight_rows(l, &from, &k, 1, &a->k, e)
               : load_weight(l, layer, "attn_k.weight", n_embd, n_k, &a->k, e));
-    return fused ? load_weight_rows(l, layer, name, n_embd, n_row, &v, 1, &a->v, e)
+    return fused ? load_weight_rows(l, &from, &v, 1, &a->v, e)
                  : load_weight(l, layer, "attn_v.weight", n_embd, n_v, &a->v, e);
 }
 

@@ -59,15 +59,23 @@ const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const
 /* A matrix [n_row][k], which must be there. */
 MUST_USE err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row,
                               struct weight **out, struct err *e);
-/* Rows of a tensor that make up (part of) a matrix: blocks of `block` rows, `stride` rows apart, from row `first` on.
- */
+
+/* A matrix as the file has it. */
+struct file_matrix {
+    int64_t layer; /* -1: the tensor is named without one */
+    const char *name;
+    int64_t k, n_row;
+};
+
+/* Rows of a tensor that make up (part of) a matrix: n_row of them in blocks of `block` rows, `stride` rows apart, from
+ * row `first` on. */
 struct row_run {
     int64_t n_row, block, stride, first;
 };
 
-/* A matrix of some of the rows of a tensor [n_file_row][k]. */
-MUST_USE err_code load_weight_rows(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_file_row,
-                                   const struct row_run *runs, int n_run, struct weight **out, struct err *e);
+/* A matrix of some of the rows of a tensor: those of n_run runs, one after the other. */
+MUST_USE err_code load_weight_rows(struct loader *l, const struct file_matrix *from, const struct row_run *runs,
+                                   int n_run, struct weight **out, struct err *e);
 
 /* Where each head's matrix [n_row][k] lies in a tensor: from row head * stride + first on; transposed, it is the
  * [k][n_row] there. */

@@ -333,7 +333,8 @@ static void runs_of_rows_follow_each_other(void **state)
     fill(t->f, values, K * N);
     add_f32(t, "blk.0.a.weight", K, N, 1, values);
     begin(t);
-    assert_int_equal(load_weight_rows(&t->l, 0, "a.weight", K, N, runs, 3, &w, &t->e), ERR_OK);
+    const struct file_matrix from = {0, "a.weight", K, N};
+    assert_int_equal(load_weight_rows(&t->l, &from, runs, 3, &w, &t->e), ERR_OK);
     float *got = matrix_of(t, w, K, 23);
     for (int i = 0; i < 23; i++) {
         int row = i < 18 ? i / 3 * 10 + i % 3 + 2 : i < 22 ? 40 + i - 18 : 0;
