@@ -283,32 +283,32 @@ int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats
 
 moebius_counters moebius_engine_counters(const moebius_engine *engine)
 {
-    struct backend_counters b = backend_counters(engine->device);
-    moebius_counters c = {.n_direct = b.n_direct, .n_sorted = b.n_sorted, .n_expert_rows = b.n_expert_rows};
-    if (engine->model->experts) {
-        struct experts_counters x = experts_counters(engine->model->experts);
-        c.n_expert_hit = x.n_hit;
-        c.n_expert_miss = x.n_miss;
-        c.n_decode_hit = x.n_decode_hit;
-        c.n_decode_miss = x.n_decode_miss;
-        c.n_expert_evicted = x.n_evicted;
-        c.n_expert_read = x.n_read;
-        c.n_expert_read_bytes = x.n_read_bytes;
-        c.n_prefetched = x.n_prefetched;
-        c.n_prefetch_used = x.n_prefetch_used;
-        c.n_substituted = x.n_substituted;
-        c.substitute_ratio_sum = x.ratio_sum;
-        c.n_spared = x.n_spared;
-        c.n_backfilled = x.n_backfilled;
-        c.stall_ns = x.stall_ns;
-        c.arrival_ns = x.arrival_ns;
-        c.expert_bytes = experts_open_bytes(engine->model->experts);
-        c.expert_all_bytes = experts_max_bytes(engine->model->experts);
-    }
-    c.weight_bytes = mem_mapped_bytes(MEM_WEIGHTS);
-    c.context_bytes = mem_mapped_bytes(MEM_STATE);
-    c.work_bytes = mem_mapped_bytes(MEM_SCRATCH);
-    return c;
+    const struct experts *x = engine->model->experts;
+    const struct backend_counters b = backend_counters(engine->device);
+    const struct experts_counters c = x ? experts_counters(x) : (struct experts_counters){0};
+    return (moebius_counters){.n_direct = b.n_direct,
+                              .n_sorted = b.n_sorted,
+                              .n_expert_rows = b.n_expert_rows,
+                              .n_expert_hit = c.n_hit,
+                              .n_expert_miss = c.n_miss,
+                              .n_decode_hit = c.n_decode_hit,
+                              .n_decode_miss = c.n_decode_miss,
+                              .n_expert_evicted = c.n_evicted,
+                              .n_expert_read = c.n_read,
+                              .n_expert_read_bytes = c.n_read_bytes,
+                              .n_prefetched = c.n_prefetched,
+                              .n_prefetch_used = c.n_prefetch_used,
+                              .n_substituted = c.n_substituted,
+                              .substitute_ratio_sum = c.ratio_sum,
+                              .n_spared = c.n_spared,
+                              .n_backfilled = c.n_backfilled,
+                              .stall_ns = c.stall_ns,
+                              .arrival_ns = c.arrival_ns,
+                              .expert_bytes = x ? experts_open_bytes(x) : 0,
+                              .expert_all_bytes = x ? experts_max_bytes(x) : 0,
+                              .weight_bytes = mem_mapped_bytes(MEM_WEIGHTS),
+                              .context_bytes = mem_mapped_bytes(MEM_STATE),
+                              .work_bytes = mem_mapped_bytes(MEM_SCRATCH)};
 }
 
 void moebius_engine_forget_experts(moebius_engine *engine)
