@@ -77,18 +77,6 @@ void quant_tables_close(struct quant_tables **t)
 
 enum { RUN = 4096 }; /* weights whose importances are prepared together: a multiple of every block's length */
 
-void fit_importances(float *w, const float *importance, int64_t n, int len)
-{
-    memcpy(w, importance, (size_t)n * sizeof *w);
-    for (; n > 0; n -= len, w += len) {
-        float sum = 0;
-        for (int i = 0; i < len; i++)
-            sum += w[i];
-        for (int i = 0; i < len && !(sum > 0); i++)
-            w[i] = 1;
-    }
-}
-
 void quant_encode_rows(const struct quant_tables *t, const struct quant_info *q, const float *x,
                        const float *importance, void *rows, int64_t n, int64_t n_row)
 {

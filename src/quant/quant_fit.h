@@ -65,7 +65,17 @@ static inline float fit_extreme(const float *x, int n)
 
 /* Turns importances of n columns into weights of errors. In a block (of len) without any importance all weights are
  * alike. */
-void fit_importances(float *w, const float *importance, int64_t n, int len);
+static inline void fit_importances(float *w, const float *importance, int64_t n, int len)
+{
+    memcpy(w, importance, (size_t)n * sizeof *w);
+    for (; n > 0; n -= len, w += len) {
+        float sum = 0;
+        for (int i = 0; i < len; i++)
+            sum += w[i];
+        for (int i = 0; i < len && !(sum > 0); i++)
+            w[i] = 1;
+    }
+}
 
 /* A codebook: ascending values, and what lies midway between each and the one before. */
 struct fit_book {
