@@ -88,7 +88,9 @@ struct moebius_session {
     struct prefetch_trial prefetch;
 };
 
-/* Hands an internal error out through the public struct; returns its status. */
+/* ---- status.c -------------------------------------------------------------------------------------------------- */
+
+/* Hands an internal error out through the public struct, which may be NULL; returns its status. */
 moebius_status engine_status(err_code code, const struct err *e, moebius_error *out);
 
 /* ---- memory.c -------------------------------------------------------------------------------------------------- */
