@@ -299,13 +299,13 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
         set(o, v, "convolution_taps", integer(o, (uint64_t)d->n_tap));
         return v;
     }
-    set(o, v, "kind", text(o, a->k_b ? "latent attention" : "attention"));
+    set(o, v, "kind", text(o, a->is_latent ? "latent attention" : "attention"));
     set(o, v, "heads", integer(o, (uint64_t)a->n_head));
     set(o, v, "kv_heads", integer(o, (uint64_t)a->n_head_kv));
-    set(o, v, "key_width", integer(o, (uint64_t)(a->k_b ? a->n_nope + a->n_rot : a->head_dim)));
-    set(o, v, "value_width", integer(o, (uint64_t)(a->k_b ? a->n_value : a->head_dim_v)));
-    set(o, v, "latent_width", integer(o, (uint64_t)a->n_latent));
-    set(o, v, "query_rank", integer(o, (uint64_t)a->n_q_latent));
+    set(o, v, "key_width", integer(o, (uint64_t)(a->is_latent ? a->latent.n_nope + a->n_rot : a->head_dim)));
+    set(o, v, "value_width", integer(o, (uint64_t)(a->is_latent ? a->latent.n_value : a->head_dim_v)));
+    set(o, v, "latent_width", integer(o, (uint64_t)a->latent.n_latent));
+    set(o, v, "query_rank", integer(o, (uint64_t)a->latent.n_q_latent));
     set(o, v, "rotated", integer(o, a->rope_table < 0 ? 0 : (uint64_t)a->n_rot));
     set(o, v, "window", integer(o, (uint64_t)a->window));
     set(o, v, "chunked", boolean(o, a->chunked));

@@ -26,7 +26,7 @@ static void say_rope(struct inspect_words *w, const struct model *m, const struc
         return;
     }
     const struct rope_angles *r = &m->ropes[a->rope_table].angles;
-    if (a->n_rot < a->head_dim && !a->k_b)
+    if (a->n_rot < a->head_dim && !a->is_latent)
         say(w, "rope on %lld of %lld dimensions", (long long)a->n_rot, (long long)a->head_dim);
     else
         say(w, "rope");
@@ -37,10 +37,11 @@ static void say_rope(struct inspect_words *w, const struct model *m, const struc
 static void say_latent(struct inspect_words *w, const struct model *m, const struct attention *a)
 {
     say(w, "latent attention: %lld heads of %lld, of which %lld are rotated, values of %lld", (long long)a->n_head,
-        (long long)(a->n_nope + a->n_rot), (long long)a->n_rot, (long long)a->n_value);
-    say(w, "\none latent vector of %lld and %lld rotated for all heads", (long long)a->n_latent, (long long)a->n_rot);
-    if (a->q_a)
-        say(w, "; queries through a rank of %lld", (long long)a->n_q_latent);
+        (long long)(a->latent.n_nope + a->n_rot), (long long)a->n_rot, (long long)a->latent.n_value);
+    say(w, "\none latent vector of %lld and %lld rotated for all heads", (long long)a->latent.n_latent,
+        (long long)a->n_rot);
+    if (a->latent.q_a)
+        say(w, "; queries through a rank of %lld", (long long)a->latent.n_q_latent);
     say(w, "\n");
     say_rope(w, m, a);
 }
@@ -80,7 +81,7 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
     const struct layer *y = &m->layers[layer];
     const struct delta_net *d = &y->delta;
     if (!y->is_recurrent) {
-        if (y->attn.k_b)
+        if (y->attn.is_latent)
             say_latent(w, m, &y->attn);
         else
             say_attention(w, m, layer);
@@ -211,7 +212,7 @@ static void count_state(struct inspect_layout *l)
             l->recurrent_bytes += (uint64_t)(d->n_mixed * (d->n_tap - 1) + d->dk * d->dv * d->n_head_v) * sizeof(float);
             continue;
         }
-        uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (a->k_b ? 0 : a->head_dim_v))) * sizeof(uint16_t);
+        uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (a->is_latent ? 0 : a->head_dim_v))) * sizeof(uint16_t);
         *(a->window ? &l->window_kv_bytes : &l->kv_bytes) += n;
         l->window = a->window > l->window ? a->window : l->window;
     }

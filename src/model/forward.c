@@ -178,28 +178,32 @@ static void heads(const struct pass *p, struct weight *w, int64_t n_head, struct
                                                  .n_out = to.n}});
 }
 
-/* h = o . v_b . attention(k_b . q . h, latent): latent attention, with the keys' and values' products folded away */
+/* h = o . v_b . attention(k_b . q . h, latent): instead of the latent's keys and values, queries go into the latent
+ * space and results out of it */
 static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_state *kv,
                              const struct tensor *h)
 {
-    int64_t n_head = a->n_head, n_rot = a->n_rot, n_latent = a->n_latent, row = n_rot + n_latent, n = p->n;
-    struct tensor q_in = *h, q_latent = shaped(p->w->q_latent, a->n_q_latent, n), q = shaped(p->w->q, n_head * row, n);
-    struct tensor q_nope = shaped(p->w->z, n_head * a->n_nope, n), q_rot = shaped(p->w->q_rot, n_head * n_rot, n);
+    const struct latent_attention *lat = &a->latent;
+    int64_t n_head = a->n_head, n_rot = a->n_rot, n_latent = lat->n_latent, row = n_rot + n_latent, n = p->n;
+    struct tensor q_in = *h, q_latent = shaped(p->w->q_latent, lat->n_q_latent, n),
+                  q = shaped(p->w->q, n_head * row, n);
+    struct tensor q_nope = shaped(p->w->z, n_head * lat->n_nope, n), q_rot = shaped(p->w->q_rot, n_head * n_rot, n);
     struct tensor latent = shaped(p->w->v, n_latent, n), k_rot = shaped(p->w->k_rot, n_rot, n);
     struct tensor k = shaped(p->w->k, row, n), out = shaped(p->w->attn, n_head * row, n);
-    struct tensor value = shaped(p->w->z, n_head * a->n_value, n);
-    backend_enqueue(
-        p->b, &(struct op){
-                  .kind = OP_MATMUL, .in = {*h}, .out = {latent, k_rot, q_latent}, .weight = {a->k, a->k_pe, a->q_a}});
-    if (a->q_a) {
-        norm(p, &q_latent, &a->q_a_norm, a->n_q_latent, &q_latent);
+    struct tensor value = shaped(p->w->z, n_head * lat->n_value, n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {latent, k_rot, q_latent},
+                                       .weight = {a->k, lat->k_pe, lat->q_a}});
+    if (lat->q_a) {
+        norm(p, &q_latent, &lat->q_a_norm, lat->n_q_latent, &q_latent);
         q_in = q_latent;
     }
     backend_enqueue(p->b,
-                    &(struct op){.kind = OP_MATMUL, .in = {q_in}, .out = {q_nope, q_rot}, .weight = {a->q, a->q_pe}});
+                    &(struct op){.kind = OP_MATMUL, .in = {q_in}, .out = {q_nope, q_rot}, .weight = {a->q, lat->q_pe}});
     const struct head_part q_rotated = {&q, 0, n_rot}, q_folded = {&q, n_rot, n_latent};
     heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
-    heads(p, a->k_b, n_head, (struct head_part){&q_nope, 0, a->n_nope}, q_folded);
+    heads(p, lat->k_b, n_head, (struct head_part){&q_nope, 0, lat->n_nope}, q_folded);
     norm(p, &latent, &a->k_norm, n_latent, &latent);
     heads(p, NULL, 1, (struct head_part){&k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
     heads(p, NULL, 1, (struct head_part){&latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
@@ -211,7 +215,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
                                        .out = {out},
                                        .state = {kv->k, kv->k},
                                        .attention = {n_head, a->scale, p->end}});
-    heads(p, a->v_b, n_head, (struct head_part){&out, n_rot, n_latent}, (struct head_part){&value, 0, a->n_value});
+    heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent}, (struct head_part){&value, 0, lat->n_value});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
 }
 
@@ -378,7 +382,7 @@ static void mix(const struct pass *p, int64_t i)
     norm(p, &p->x, &y->attn_norm, n_embd, &h);
     if (y->is_recurrent)
         delta_net(p, &y->delta, &p->s->layers[i], &h);
-    else if (y->attn.k_b)
+    else if (y->attn.is_latent)
         latent_attention(p, &y->attn, &p->s->layers[i], &h);
     else
         attention(p, &y->attn, &p->s->layers[y->attn.kv_layer], &h);

@@ -20,6 +20,22 @@ struct gguf;
 struct store;
 struct pool;
 
+/* What latent attention has besides struct attention, whose q gives the unrotated parts of the heads' queries and whose
+ * k gives the latent [n_latent]. A row of the cache is k_pe's part and the latent, and serves all heads as key and
+ * value. */
+struct latent_attention {
+    int64_t n_nope;     /* elements of a head's query that are not rotated */
+    int64_t n_latent;   /* elements of the latent */
+    int64_t n_value;    /* elements of a head's value */
+    int64_t n_q_latent; /* rank of the queries; 0 where they are not low-rank */
+    struct weight *q_a; /* [n_q_latent][n_embd], in front of q and q_pe; NULL where queries are not low-rank */
+    struct tensor q_a_norm;
+    struct weight *q_pe; /* the rotated parts of the heads' queries */
+    struct weight *k_pe; /* the rotated part of the keys, [n_rot], that all heads share */
+    struct weight *k_b;  /* for each head: a query into the latent space */
+    struct weight *v_b;  /* for each head: a result out of it */
+};
+
 /* Softmax attention with grouped queries. Shapes: q [n_head * head_dim][n_embd], k and v [n_head_kv * ...],
  * o [n_embd][n_head * head_dim_v]. Absent tensors are not applied. */
 struct attention {
@@ -39,14 +55,10 @@ struct attention {
     int64_t q_norm_len, k_norm_len; /* over each head, or over all of q and k; 0: no norms */
     bool rope_first;                /* they come after rope instead */
 
-    /* Latent attention, when k_b is not NULL: q gives the unrotated parts of the heads' queries, q_pe the rotated ones,
-     * k the latent [n_latent], k_pe the rotated part [n_rot] that all heads share. A row of the cache is k_pe and the
-     * latent, and serves as key and value; k_b takes a query into the latent space, v_b a result out of it. */
-    int64_t n_nope, n_latent, n_value, n_q_latent;
-    struct weight *q_a, *q_pe, *k_pe, *k_b, *v_b; /* q_a: queries through a low rank, or NULL */
-    struct tensor q_a_norm;
-    bool has_unit_v_norm; /* v to RMS 1, over each head */
-    bool v_is_k;          /* v is k before its norm and rope; there is no v */
+    bool is_latent;
+    struct latent_attention latent; /* when is_latent */
+    bool has_unit_v_norm;           /* v to RMS 1, over each head */
+    bool v_is_k;                    /* v is k before its norm and rope; there is no v */
     int64_t kv_layer; /* the layer whose cache this one uses: its own, or an earlier one's; then k and v are absent */
     struct tensor sinks; /* [n_head]: a score each that takes part in the softmax and contributes nothing */
 };

@@ -65,7 +65,7 @@ static err_code create_layer(struct model_state *s, const struct model *m, int64
     y->window = widest_window(m, i);
     int64_t n_row = n_cache_row(s, y->window, n_batch < MODEL_UBATCH || is_shared(m, i) ? n_batch : MODEL_UBATCH);
     TRY(backend_tensor_create(s->device, kv, a->head_dim, n_row, a->n_head_kv, MEM_STATE, &y->k, e));
-    if (a->k_b) /* keys are values */
+    if (a->is_latent) /* keys are values */
         return ERR_OK;
     return backend_tensor_create(s->device, kv, a->head_dim_v, n_row, a->n_head_kv, MEM_STATE, &y->v, e);
 }
