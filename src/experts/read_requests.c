@@ -27,7 +27,7 @@ static int drive_depth(const struct store *s, size_t part_bytes)
 static size_t staging_room(const struct store_layer *l)
 {
     size_t n = 0;
-    for (int i = 0; i < STORE_N_PART; i++)
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
         n += read_matrix_room(&l->part[i]);
     return n;
 }
@@ -63,7 +63,7 @@ err_code requests_open(struct read_requests *r, struct err *e)
     for (int i = 0; i < r->n_request && r->staging; i++)
         r->requests[i].staging = r->staging + (size_t)i * r->request_bytes;
     int depth = store_get_queue_params(r->store).depth;
-    r->depth = depth ? depth : drive_depth(r->store, r->request_bytes / STORE_N_PART);
+    r->depth = depth ? depth : drive_depth(r->store, r->request_bytes / EXPERT_N_MATRIX);
     return store_queue_open(&r->queue, r->store, NULL, e);
 }
 
@@ -93,7 +93,7 @@ static void ask(struct read_requests *r, struct read_request *q)
     const struct slot_layer *l = &r->slots->layers[q->layer];
     char *buf = q->staging;
     store_expert_blob(r->store, l->d.index, q->expert, &q->blob);
-    for (int i = 0; i < STORE_N_PART; i++) {
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         const struct store_blob_part *p = &q->blob.part[i];
         void *room = backend_slot_room(r->slots->device, l->group->slot_pool, q->slot, i, q->blob.packed);
         q->in_slot = room != NULL;
@@ -103,7 +103,7 @@ static void ask(struct read_requests *r, struct read_request *q)
         q->part_ok[i] = false;
         r->waiting[r->n_waiting++] = &q->read[i];
     }
-    q->n_left = STORE_N_PART;
+    q->n_left = EXPERT_N_MATRIX;
 }
 
 struct read_request *requests_start(struct read_requests *r, int layer, int32_t expert, bool grow_only)
@@ -180,7 +180,7 @@ void request_want(struct read_requests *r, struct read_request *q)
 {
     q->is_wanted = true;
     q->is_abandoned = false;
-    for (int i = 0; i < STORE_N_PART; i++)
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
         if (q->left_out[i]) {
             q->left_out[i] = false;
             q->n_left++;
@@ -306,7 +306,7 @@ static err_code explain(struct read_requests *r, const struct read_request *q, i
 
 static err_code check_whole(struct read_requests *r, const struct read_request *q, struct err *e)
 {
-    for (int i = 0; i < STORE_N_PART; i++)
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
         if (!q->part_ok[i] && explain(r, q, i, e) != ERR_OK)
             return err_prefix(e, "layer %d, expert %d", r->slots->layers[q->layer].d.index, (int)q->expert);
     return ERR_OK;
@@ -328,7 +328,7 @@ enum read_result request_finish(struct read_requests *r, struct read_request *q,
         drop(r, q);
         return READ_FAILED;
     }
-    for (int i = 0; i < STORE_N_PART; i++) {
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         if (q->in_slot)
             backend_slot_adopt(r->slots->device, l->group->slot_pool, q->slot, i, q->read[i].bytes, q->blob.packed);
         r->n_read_bytes += q->blob.part[i].n_bytes;

@@ -8,7 +8,7 @@
 #include "experts/slots.h"
 #include "store/store.h"
 
-enum { READ_REQUESTS_MAX = 16, READ_PARTS_MAX = READ_REQUESTS_MAX * STORE_N_PART };
+enum { READ_REQUESTS_MAX = 16, READ_PARTS_MAX = READ_REQUESTS_MAX * EXPERT_N_MATRIX };
 
 struct read_request {
     bool is_busy;
@@ -20,10 +20,10 @@ struct read_request {
     int64_t slot;  /* held while the request is busy */
     char *staging; /* room for the parts, borrowed from the requests; NULL: every slot can be read into */
     struct store_blob blob;
-    struct store_read read[STORE_N_PART];
-    bool left_out[STORE_N_PART]; /* parts of an abandoned request that were not read */
-    bool part_ok[STORE_N_PART];  /* the part has arrived, has the right checksum, and lies in the slot */
-    int n_left;                  /* parts that have not ended */
+    struct store_read read[EXPERT_N_MATRIX];
+    bool left_out[EXPERT_N_MATRIX]; /* parts of an abandoned request that were not read */
+    bool part_ok[EXPERT_N_MATRIX];  /* the part has arrived, has the right checksum, and lies in the slot */
+    int n_left;                     /* parts that have not ended */
 };
 
 struct read_requests {

@@ -34,7 +34,7 @@ static size_t layer_room(const struct resident_load *d, const struct slot_layer 
     for (int32_t expert = 0; expert < l->d.n_expert; expert++) {
         struct store_blob b;
         store_expert_blob(d->store, l->d.index, expert, &b);
-        for (int i = 0; i < STORE_N_PART; i++) {
+        for (int i = 0; i < EXPERT_N_MATRIX; i++) {
             const struct store_matrix *m = &store_get_layer(d->store, l->d.index)->part[i];
             size_t row_bytes = m->n_bytes / m->n_row, n = n_piece(&b, m);
             size_t room = n > 1 ? m->n_bytes / n + LAYOUT_R16_ROWS * row_bytes : read_matrix_room(m);
@@ -47,14 +47,14 @@ static size_t layer_room(const struct resident_load *d, const struct slot_layer 
 /* Has the drive look for an expert's bytes, if there is such an expert, before they are waited for. */
 static void read_ahead(const struct resident_load *d, const struct expert_layer *l, int32_t expert)
 {
-    struct store_range all[STORE_N_PART];
+    struct store_range all[EXPERT_N_MATRIX];
     struct store_blob b;
     if (expert >= l->n_expert)
         return;
     store_expert_blob(d->store, l->index, expert, &b);
-    for (int i = 0; i < STORE_N_PART; i++)
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
         all[i] = (struct store_range){b.part[i].file, b.part[i].offset, b.part[i].n_bytes, NULL};
-    store_read_ahead(d->store, all, STORE_N_PART);
+    store_read_ahead(d->store, all, EXPERT_N_MATRIX);
 }
 
 /* Reads one part of an expert into its slot: straight, if that is how it lies, or through `staging`, from where it is
@@ -109,7 +109,7 @@ static void load_task(void *arg, size_t task, int thread)
     size_t n;
     if (atomic_load(&x->stop))
         return;
-    err_code code = load_part(x, (int32_t)(task / STORE_N_PART), (int)(task % STORE_N_PART),
+    err_code code = load_part(x, (int32_t)(task / EXPERT_N_MATRIX), (int)(task % EXPERT_N_MATRIX),
                               x->staging + (size_t)thread * x->staging_bytes, &n, &e);
     if (code == ERR_OK) {
         uint64_t total = atomic_fetch_add(&x->n_read_bytes, n) + n;
@@ -143,7 +143,7 @@ static err_code load_layers(struct resident_load *d, struct layer_load *x, struc
         if (!l->group->is_resident)
             continue;
         x->layer = i;
-        pool_run(d->pool, STORE_N_PART * (size_t)l->d.n_expert, load_task, x);
+        pool_run(d->pool, EXPERT_N_MATRIX * (size_t)l->d.n_expert, load_task, x);
         if (x->code != ERR_OK)
             return err_set(e, x->code, "%s", x->err.text);
         TRY(write_table(d->slots, i, e));

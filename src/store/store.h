@@ -148,8 +148,6 @@ err_code store_read_error(const struct store *s, const struct store_read *r, str
 
 /* ---- routed experts ------------------------------------------------------------------------------------------ */
 
-enum { STORE_N_PART = EXPERT_N_MATRIX }; /* in the words of experts/ */
-
 /* One matrix of all experts of a layer in the GGUF files: n_row rows of k weights, expert i at offset + i *
  * stride_bytes. */
 struct store_matrix {
