@@ -64,8 +64,7 @@ struct moebius_engine {
     bool has_noted_streaming;
     /* warm.c */
     bool is_warm;
-    char *usage_path; /* NULL: not kept */
-    struct usage past;
+    char *usage_path;  /* NULL: not kept */
     char *roof_memory; /* roof.c: what it reads; NULL before the first time */
 };
 

@@ -1,15 +1,25 @@
-/* Counts of chosen experts, kept from one run to the next. */
+/* Counts of chosen experts, kept from one run to the next. Runs may share a file: each adds its own counts to what is
+ * there when it ends, so that none are lost, in whatever order they come. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file_io.h"
+#include "base/output_file.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
+
+/* Whether the file is one that moebius named, in its cache directory. */
+static bool is_ours(const moebius_engine *g)
+{
+    return !*g->options.usage;
+}
 
 static err_code choose_path(moebius_engine *g, struct err *e)
 {
     char name[64];
-    if (*g->options.usage) {
+    if (!is_ours(g)) {
         g->usage_path = mem_strdup(g->options.usage);
         return g->usage_path ? ERR_OK : err_nomem(e, strlen(g->options.usage), "a path");
     }
@@ -17,51 +27,105 @@ static err_code choose_path(moebius_engine *g, struct err *e)
     return cache_file_path(name, &g->usage_path, e);
 }
 
+/* What is in the file, to be closed; no counts where there is no file. */
+static err_code read_past(const moebius_engine *g, struct usage *past, struct err *e)
+{
+    const struct usage *seen = experts_usage(g->model->experts);
+    char *text;
+    size_t n;
+    *past = (struct usage){0};
+    TRY(cache_file_read(g->usage_path, &text, &n, e));
+    if (!text)
+        return ERR_OK;
+    err_code code =
+        usage_parse(past, text, n, g->usage_path, gguf_fingerprint(g->gguf), seen->n_layer, seen->n_expert, e);
+    mem_free(text);
+    return code;
+}
+
+static void forget_path(moebius_engine *g)
+{
+    mem_free(g->usage_path);
+    g->usage_path = NULL;
+}
+
 err_code engine_warm(moebius_engine *g, struct err *e)
 {
     struct experts *x = g->model->experts;
+    struct usage past;
     if (g->is_warm || !x || experts_all_resident(x))
         return ERR_OK;
     g->is_warm = true;
     TRY(experts_open(x, g->spare_bytes, e));
     if (!g->options.usage)
         return ERR_OK;
-    char *text;
-    size_t n;
-    const struct usage *seen = experts_usage(x);
     TRY(choose_path(g, e));
     if (!g->usage_path)
         return ERR_OK;
-    err_code code = cache_file_read(g->usage_path, &text, &n, e);
-    if (code == ERR_OK && text) {
-        code =
-            usage_parse(&g->past, text, n, g->usage_path, gguf_fingerprint(g->gguf), seen->n_layer, seen->n_expert, e);
-        if (code == ERR_OK)
-            code = experts_warm(x, &g->past, e);
+    err_code code = read_past(g, &past, e);
+    if (code == ERR_OK && past.count) {
+        code = experts_warm(x, &past, e);
+    } else if (code != ERR_OK && is_ours(g)) { /* it decides speed, never the result */
+        log_line(&g->log, LOG_WARN, "earlier usage of experts is not known: %s", e->text);
+        code = ERR_OK;
     }
-    mem_free(text);
-    if (code != ERR_OK) { /* what is there is not ours to write over */
-        mem_free(g->usage_path);
-        g->usage_path = NULL;
+    usage_close(&past);
+    if (code != ERR_OK)
+        forget_path(g); /* what is there is not ours to write over */
+    return code;
+}
+
+/* Puts a damaged file of ours out of the way. */
+static err_code set_aside(const moebius_engine *g, struct err *e)
+{
+    size_t n = strlen(g->usage_path) + sizeof ".damaged";
+    char *aside = mem_alloc(n);
+    if (!aside)
+        return err_nomem(e, n, "a path");
+    snprintf(aside, n, "%s.damaged", g->usage_path);
+    err_code code = ERR_OK;
+    if (file_rename(g->usage_path, aside))
+        log_line(&g->log, LOG_WARN, "%s; it is now %s", e->text, aside);
+    else
+        code = err_set(e, ERR_IO, "%s: renaming to %s: %s", g->usage_path, aside, strerror(errno));
+    mem_free(aside);
+    return code;
+}
+
+/* The counts of the file, with this run's added. */
+static err_code add_usage(const moebius_engine *g, struct usage *all, struct err *e)
+{
+    const struct usage *seen = experts_usage(g->model->experts);
+    err_code code = read_past(g, all, e);
+    if (code == ERR_FORMAT && is_ours(g))
+        code = set_aside(g, e);
+    TRY(code);
+    if (!all->count)
+        TRY(usage_create(all, seen->n_layer, seen->n_expert, e));
+    usage_merge(all, seen);
+    return ERR_OK;
+}
+
+static err_code update_usage(moebius_engine *g, struct err *e)
+{
+    struct output_file f;
+    struct usage all = {0};
+    cache_file_make_folders(g->usage_path);
+    TRY(output_file_open_shared(&f, g->usage_path, e));
+    err_code code = add_usage(g, &all, e);
+    if (code == ERR_OK) {
+        usage_print(&all, gguf_fingerprint(g->gguf), f.stream);
+        code = output_file_finish(&f, e);
     }
+    output_file_abandon(&f);
+    usage_close(&all);
     return code;
 }
 
 void engine_usage_save(moebius_engine *g)
 {
     struct err e;
-    if (!g->usage_path)
-        return;
-    const struct usage *seen = experts_usage(g->model->experts);
-    err_code code = g->past.count ? ERR_OK : usage_create(&g->past, seen->n_layer, seen->n_expert, &e);
-    if (code == ERR_OK) {
-        usage_merge(&g->past, seen);
-        cache_file_make_folders(g->usage_path);
-        code = usage_save(&g->past, g->usage_path, gguf_fingerprint(g->gguf), &e);
-    }
-    if (code != ERR_OK)
+    if (g->usage_path && update_usage(g, &e) != ERR_OK)
         log_line(&g->log, LOG_WARN, "usage of experts is not kept: %s", e.text);
-    usage_close(&g->past);
-    mem_free(g->usage_path);
-    g->usage_path = NULL;
+    forget_path(g);
 }

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -94,7 +93,7 @@ err_code usage_parse(struct usage *u, const char *text, size_t n, const char *na
     return code;
 }
 
-static void print(const struct usage *u, uint64_t fingerprint, FILE *f)
+void usage_print(const struct usage *u, uint64_t fingerprint, FILE *f)
 {
     fprintf(f, "moebius usage 1\nmodel %016" PRIx64 "\nlayers %d experts %" PRId64 "\n", fingerprint, u->n_layer,
             u->n_expert);
@@ -107,6 +106,6 @@ err_code usage_save(const struct usage *u, const char *path, uint64_t fingerprin
 {
     struct output_file f;
     TRY(output_file_open(&f, path, e));
-    print(u, fingerprint, f.stream);
+    usage_print(u, fingerprint, f.stream);
     return output_file_finish(&f, e);
 }

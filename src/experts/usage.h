@@ -14,6 +14,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 
@@ -40,7 +41,9 @@ double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_us
 MUST_USE err_code usage_parse(struct usage *u, const char *text, size_t n, const char *name, uint64_t fingerprint,
                               int n_layer, int64_t n_expert, struct err *e);
 
-/* The file appears under its name only when whole. */
+/* What usage_parse reads. */
+void usage_print(const struct usage *u, uint64_t fingerprint, FILE *f);
+/* The same in a file, which appears under its name only when whole. */
 MUST_USE err_code usage_save(const struct usage *u, const char *path, uint64_t fingerprint, struct err *e);
 
 #endif

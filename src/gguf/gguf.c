@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
+
 /* NAME-00001-of-00003.gguf: what follows NAME. */
 enum { SPLIT_SUFFIX_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
 
@@ -18,7 +20,7 @@ static err_code open_file(struct gguf *g, uint64_t file, const char *path, struc
     f->path = arena_strndup(&g->arena, path, strlen(path));
     if (!f->path)
         return err_nomem(e, strlen(path), "a path");
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe's other end is not waited for */
+    int fd = file_open(path, O_RDONLY | O_NONBLOCK, 0); /* of a FIFO, too, without waiting for a writer */
     if (fd < 0)
         return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     struct stat st;

@@ -1,15 +1,11 @@
-#define _GNU_SOURCE
 #include "gguf/gguf_writer.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/output_file.h"
 #include "gguf/gguf_internal.h"
 
 struct writer_tensor {
@@ -278,9 +274,9 @@ uint64_t gguf_writer_data_bytes(const struct gguf_writer *w)
     return w->data_bytes;
 }
 
-/* Where the bytes go: a descriptor, or memory when fd < 0. */
+/* Where the bytes go: a file, or memory when there is none. */
 struct sink {
-    int fd;
+    FILE *file;
     const char *path;
     struct bytes mem;
     uint64_t n_bytes; /* so far */
@@ -289,17 +285,10 @@ struct sink {
 static err_code sink_put(struct sink *s, const void *p, size_t n, struct err *e)
 {
     s->n_bytes += n;
-    if (s->fd < 0)
+    if (!s->file)
         return put(&s->mem, p, n, e);
-    for (const char *c = p; n > 0;) {
-        ssize_t done = write(s->fd, c, n < (1 << 30) ? n : 1 << 30);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return err_set(e, ERR_IO, "%s: writing at byte %" PRIu64 ": %s", s->path, s->n_bytes - n, strerror(errno));
-        c += done;
-        n -= (size_t)done;
-    }
+    if (fwrite(p, 1, n, s->file) != n)
+        return err_set(e, ERR_IO, "%s: writing at byte %" PRIu64 ": %s", s->path, s->n_bytes - n, strerror(errno));
     return ERR_OK;
 }
 
@@ -341,7 +330,7 @@ out:
 
 err_code gguf_writer_head(struct gguf_writer *w, void **out, size_t *n, struct err *e)
 {
-    struct sink s = {.fd = -1, .path = "a GGUF file"};
+    struct sink s = {.path = "a GGUF file"};
     *out = NULL;
     *n = 0;
     if (w->err.code)
@@ -391,37 +380,26 @@ static err_code write_all(const struct gguf_writer *w, struct sink *s, struct er
     return ERR_OK;
 }
 
+err_code gguf_writer_write(struct gguf_writer *w, struct output_file *f, struct err *e)
+{
+    struct sink s = {.file = f->stream, .path = f->path};
+    err_code code = write_all(w, &s, e);
+    if (code == ERR_OK)
+        code = output_file_finish(f, e);
+    output_file_abandon(f);
+    return code;
+}
+
 err_code gguf_writer_save(struct gguf_writer *w, const char *path, struct err *e)
 {
-    size_t n = strlen(path) + sizeof ".tmp";
-    char *tmp = mem_alloc(n);
-    if (!tmp)
-        return err_nomem(e, n, "a path");
-    snprintf(tmp, n, "%s.tmp", path);
-    struct sink s = {.fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), .path = tmp};
-    if (s.fd < 0) {
-        err_code code = err_set(e, ERR_IO, "%s: %s", tmp, strerror(errno));
-        mem_free(tmp);
-        return code;
-    }
-    err_code code = write_all(w, &s, e);
-    if (code == ERR_OK && fsync(s.fd) != 0)
-        code = err_set(e, ERR_IO, "%s: syncing: %s", tmp, strerror(errno));
-    if (close(s.fd) != 0 && code == ERR_OK)
-        code = err_set(e, ERR_IO, "%s: closing: %s", tmp, strerror(errno));
-    if (code == ERR_OK && rename(tmp, path) != 0)
-        code = err_set(e, ERR_IO, "%s: renaming to %s: %s", tmp, path, strerror(errno));
-    if (code == ERR_OK)
-        output_file_sync_folder(path);
-    else
-        (void)unlink(tmp);
-    mem_free(tmp);
-    return code;
+    struct output_file f;
+    TRY(output_file_open(&f, path, e));
+    return gguf_writer_write(w, &f, e);
 }
 
 err_code gguf_writer_to_memory(struct gguf_writer *w, void **out, size_t *n, struct err *e)
 {
-    struct sink s = {.fd = -1, .path = "memory"};
+    struct sink s = {.path = "memory"};
     err_code code = write_all(w, &s, e);
     *out = NULL;
     *n = 0;

@@ -2,11 +2,12 @@
  * go.
  *
  * Adding never fails on the spot: the first mistake (no memory, a key twice, a bad shape) is kept, later
- * calls do nothing, and gguf_writer_save or gguf_writer_to_memory reports it. Files appear whole or not at
- * all: the bytes go to PATH.tmp, which is synced and renamed. Not thread-safe. */
+ * calls do nothing, and gguf_writer_save or gguf_writer_to_memory reports it. Files are written by
+ * base/output_file.h: they appear whole or not at all. Not thread-safe. */
 #ifndef GGUF_WRITER_H
 #define GGUF_WRITER_H
 
+#include "base/output_file.h"
 #include "gguf/gguf.h"
 
 struct gguf_writer;
@@ -49,7 +50,9 @@ uint64_t gguf_writer_data_bytes(const struct gguf_writer *w);
 /* What stands before the data, owned by the caller (mem_free). */
 MUST_USE err_code gguf_writer_head(struct gguf_writer *w, void **out, size_t *n, struct err *e);
 
-/* Writes PATH. On failure PATH is as it was and PATH.tmp is removed. May be called again, to another path. */
+/* Writes into an open file and finishes it, or abandons it on failure. */
+MUST_USE err_code gguf_writer_write(struct gguf_writer *w, struct output_file *f, struct err *e);
+/* Writes PATH. On failure PATH is as it was. May be called again, to another path. */
 MUST_USE err_code gguf_writer_save(struct gguf_writer *w, const char *path, struct err *e);
 
 /* The file's bytes, owned by the caller (mem_free). */

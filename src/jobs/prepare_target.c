@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file_io.h"
 #include "jobs/prepare_internal.h"
 
 static char *join(const char *dir, const char *name)
@@ -27,13 +27,7 @@ static err_code open_data(struct target *t, struct err *e)
 {
     if (mkdir(t->dir, 0777) != 0 && errno != EEXIST)
         return err_set(e, ERR_IO, "%s: %s", t->dir, strerror(errno));
-    t->fd = open(t->data_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (t->fd < 0)
-        return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
-    if (flock(t->fd, LOCK_EX | LOCK_NB) != 0)
-        return err_set(e, ERR_IO, "%s: %s", t->data_path,
-                       errno == EWOULDBLOCK ? "another moebius prepare is at work here" : strerror(errno));
-    return ERR_OK;
+    return file_open_locked(t->data_path, 0, &t->fd, e);
 }
 
 /* Experts that lie beyond the end of the data are not there. */
@@ -116,15 +110,9 @@ err_code targets_check_space(const struct target *targets, int n, struct err *e)
 
 err_code target_write(const struct target *t, size_t index, const void *image, size_t n_bytes, struct err *e)
 {
-    for (size_t done = 0; done < n_bytes;) {
-        ssize_t n = pwrite(t->fd, (const char *)image + done, n_bytes - done, (off_t)(t->planned[index] + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return err_set(e, ERR_IO, "%s: writing %zu bytes at byte %" PRIu64 ": %s", t->data_path, n_bytes - done,
-                           t->planned[index] + done, n < 0 ? strerror(errno) : "nothing was written");
-        done += (size_t)n;
-    }
+    if (!file_write_at(t->fd, image, n_bytes, t->planned[index]))
+        return err_set(e, ERR_IO, "%s: writing %zu bytes at byte %" PRIu64 ": %s", t->data_path, n_bytes,
+                       t->planned[index], strerror(errno));
     return ERR_OK;
 }
 
@@ -135,7 +123,7 @@ err_code target_commit(struct target *t, size_t first, size_t n, const uint32_t 
         any = any || t->planned[i] != MANIFEST_ABSENT;
     if (!any)
         return ERR_OK;
-    if (fdatasync(t->fd) != 0)
+    if (!file_sync(t->fd))
         return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
     (void)posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED); /* it will be read past the page cache */
     for (size_t i = first; i < first + n; i++)
@@ -150,7 +138,7 @@ err_code target_finish(struct target *t, struct err *e)
 {
     if (t->n_planned == 0 && access(t->path, F_OK) == 0 && access(t->part_path, F_OK) != 0)
         return ERR_OK; /* it was one before */
-    if (fdatasync(t->fd) != 0)
+    if (!file_sync(t->fd))
         return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
     TRY(manifest_save(&t->m, t->path, e));
     if (unlink(t->part_path) != 0 && errno != ENOENT)
@@ -167,9 +155,9 @@ enum { MEASURE_NS = 500 * 1000 * 1000, MEASURE_BYTES = 64 << 20, BLOCK_BYTES = 4
 static bool fill(int fd, const void *block)
 {
     for (int i = 0; i < MEASURE_BYTES / BLOCK_BYTES; i++)
-        if (write(fd, block, BLOCK_BYTES) != BLOCK_BYTES)
+        if (!file_write(fd, block, BLOCK_BYTES))
             return false;
-    return fsync(fd) == 0;
+    return file_sync(fd);
 }
 
 double measure_drive(const char *dir)
@@ -179,7 +167,7 @@ double measure_drive(const char *dir)
     int fd = path && block ? mkstemp(path) : -1, direct = -1;
     double speed = 0;
     if (fd >= 0) {
-        direct = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+        direct = file_open(path, O_RDONLY | O_DIRECT, 0);
         unlink(path);
     }
     if (direct >= 0 && fill(fd, block)) {

@@ -6,12 +6,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/file_io.h"
 #include "base/mem.h"
 #include "base/output_file.h"
 
@@ -55,17 +55,8 @@ static bool read_at(int fd, void *dst, size_t n, uint64_t off)
 
 err_code part_write(const struct quantize_part *p, uint64_t off, const void *bytes, size_t n, struct err *e)
 {
-    for (const char *c = bytes; n > 0;) {
-        ssize_t done = pwrite(p->fd, c, n, (off_t)off);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return err_set(e, ERR_IO, "%s: writing %zu bytes at byte %" PRIu64 ": %s", p->path, n, off,
-                           done < 0 ? strerror(errno) : "nothing was written");
-        c += done;
-        n -= (size_t)done;
-        off += (uint64_t)done;
-    }
+    if (!file_write_at(p->fd, bytes, n, off))
+        return err_set(e, ERR_IO, "%s: writing %zu bytes at byte %" PRIu64 ": %s", p->path, n, off, strerror(errno));
     return ERR_OK;
 }
 
@@ -101,49 +92,24 @@ static err_code start_afresh(struct quantize_part *p, uint64_t fingerprint, stru
     return part_write(p, p->n_byte, &j, sizeof j, e);
 }
 
-static err_code open_locked(struct quantize_part *p, bool *is_new, struct err *e)
-{
-    struct stat st, named;
-    do { /* whoever had the lock may have renamed the file meanwhile */
-        if (p->fd >= 0)
-            close(p->fd);
-        p->fd = open(p->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        if (p->fd < 0)
-            return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
-        if (flock(p->fd, LOCK_EX | LOCK_NB) != 0) {
-            int why = errno;
-            close(p->fd);
-            p->fd = -1;
-            return err_set(e, ERR_IO, "%s: %s", p->path,
-                           why == EWOULDBLOCK ? "another moebius quantize is at work on it" : strerror(why));
-        }
-        if (fstat(p->fd, &st) != 0)
-            return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
-    } while (stat(p->path, &named) != 0 || named.st_dev != st.st_dev || named.st_ino != st.st_ino);
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_IO, "%s: is not a plain file", p->path);
-    *is_new = st.st_size == 0;
-    return ERR_OK;
-}
-
 err_code part_open(struct quantize_part *p, const char *out, uint64_t fingerprint, uint64_t n_byte, size_t n_piece,
                    struct err *e)
 {
-    size_t n = strlen(out) + sizeof ".unfinished";
     struct stat st;
-    bool is_new = true;
-    *p = (struct quantize_part){.out = out, .fd = -1, .n_byte = n_byte, .n_piece = n_piece};
+    *p = (struct quantize_part){.fd = -1, .n_byte = n_byte, .n_piece = n_piece};
     if (!*out || (stat(out, &st) == 0 && !S_ISREG(st.st_mode)))
         return err_set(e, ERR_USAGE, "\"%s\" can't be written; expected a name for a GGUF file", out);
+    TRY(output_file_target(out, &p->out, e));
+    size_t n = strlen(p->out) + sizeof ".unfinished";
     p->path = mem_alloc(n);
     p->pieces = mem_calloc(n_piece + 1, sizeof *p->pieces);
     if (!p->path || !p->pieces)
         return err_nomem(e, n + n_piece * sizeof *p->pieces, out);
-    snprintf(p->path, n, "%s.unfinished", out);
-    TRY(open_locked(p, &is_new, e));
+    snprintf(p->path, n, "%s.unfinished", p->out);
+    TRY(file_open_locked(p->path, 0, &p->fd, e));
     if (load_journal(p, fingerprint))
         return ERR_OK;
-    p->is_stale = !is_new;
+    p->is_stale = fstat(p->fd, &st) == 0 && st.st_size > 0;
     return start_afresh(p, fingerprint, e);
 }
 
@@ -154,6 +120,7 @@ void part_close(struct quantize_part *p, bool remove)
             (void)unlink(p->path);
         close(p->fd);
     }
+    mem_free(p->out);
     mem_free(p->path);
     mem_free(p->pieces);
     *p = (struct quantize_part){.fd = -1};
@@ -179,9 +146,9 @@ err_code part_add(struct quantize_part *p, size_t i, uint64_t off, const void *b
 
 err_code part_finish(struct quantize_part *p, struct err *e)
 {
-    if (fsync(p->fd) != 0 || ftruncate(p->fd, (off_t)p->n_byte) != 0 || fsync(p->fd) != 0)
+    if (!file_sync(p->fd) || ftruncate(p->fd, (off_t)p->n_byte) != 0 || !file_sync(p->fd))
         return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
-    if (rename(p->path, p->out) != 0)
+    if (!file_rename(p->path, p->out))
         return err_set(e, ERR_IO, "%s: renaming to %s: %s", p->path, p->out, strerror(errno));
     output_file_sync_folder(p->out);
     close(p->fd);

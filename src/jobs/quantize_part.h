@@ -19,7 +19,7 @@ struct part_piece {
 };
 
 struct quantize_part {
-    const char *out; /* borrowed */
+    char *out; /* that the file becomes: what a link means, not the link */
     char *path;
     int fd; /* locked; -1: not open */
     uint64_t n_byte;

@@ -22,8 +22,8 @@ static struct work_sizes find_sizes(const struct model *m, int64_t n_logits)
         d.n_out = max_i64(d.n_out, a->n_head * max_i64(a->head_dim_v, max_i64(a->latent.n_nope, a->latent.n_value)));
         d.n_out = max_i64(d.n_out, r->n_head_v * r->dv);
         d.n_q_latent = max_i64(d.n_q_latent, a->latent.n_q_latent);
-        d.n_q_rot = max_i64(d.n_q_rot, a->latent.k_b ? a->n_head * a->n_rot : 0);
-        d.n_rot = max_i64(d.n_rot, a->latent.k_b ? a->n_rot : 0);
+        d.n_q_rot = max_i64(d.n_q_rot, a->is_latent ? a->n_head * a->n_rot : 0);
+        d.n_rot = max_i64(d.n_rot, a->is_latent ? a->n_rot : 0);
         d.n_mixed = max_i64(d.n_mixed, r->n_mixed);
         d.n_head_v = max_i64(d.n_head_v, r->n_head_v);
         d.n_ff = max_i64(d.n_ff, y->ffn.n_ff);

@@ -252,6 +252,7 @@ static err_code add_layers(const struct manifest *m, struct gguf_writer *w, stru
 err_code manifest_save(const struct manifest *m, const char *path, struct err *e)
 {
     struct gguf_writer *w;
+    struct output_file f;
     TRY(gguf_writer_create(&w, e));
     gguf_writer_add_string(w, "general.type", TYPE);
     gguf_writer_add_u32(w, TYPE ".version", VERSION);
@@ -259,8 +260,10 @@ err_code manifest_save(const struct manifest *m, const char *path, struct err *e
     err_code code = add_layers(m, w, e);
     gguf_writer_add_array(w, TYPE ".expert.place", GGUF_U64, m->place, m->n_experts);
     gguf_writer_add_array(w, TYPE ".expert.crc32c", GGUF_U32, m->crc, EXPERT_N_MATRIX * m->n_experts);
+    if (code == ERR_OK) /* so that what a killed run left is taken over */
+        code = output_file_open_shared(&f, path, e);
     if (code == ERR_OK)
-        code = gguf_writer_save(w, path, e);
+        code = gguf_writer_write(w, &f, e);
     gguf_writer_close(&w);
     return code;
 }

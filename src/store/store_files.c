@@ -6,13 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/mem.h"
 #include "store/store_internal.h"
 
 /* Opening with O_DIRECT says little: some file systems refuse only when something is read. */
 static int open_direct(const char *path, int *refusal)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    int fd = file_open(path, O_RDONLY | O_DIRECT, 0);
     void *block = mem_alloc_aligned(STORE_ALIGN, STORE_ALIGN);
     bool works = fd >= 0 && block && pread(fd, block, STORE_ALIGN, 0) >= 0;
     if (!works) {
@@ -29,7 +30,7 @@ err_code store_file_open(struct store_file *f, const char *path, struct err *e)
 {
     struct stat st;
     *f = (struct store_file){.path = path, .direct_fd = -1};
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe's other end is not waited for */
+    f->fd = file_open(path, O_RDONLY | O_NONBLOCK, 0); /* of a FIFO, too, without waiting for a writer */
     if (f->fd < 0 || fstat(f->fd, &st) != 0)
         return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))

@@ -634,7 +634,7 @@ def test_quantize_trusts_no_unfinished_file_blindly():
     open(part, "wb").write(half)
     with open(part, "rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        fails(3, "quantize", DEMO, target, *options, says=["another moebius quantize"])
+        fails(3, "quantize", DEMO, target, *options, says=["o.gguf.unfinished: another moebius is at work on it"])
     assert open(part, "rb").read() == half
 
 

@@ -240,7 +240,7 @@ def test_two_at_once():
     with open(os.path.join(store, "experts.bin"), "w") as f:
         import fcntl
         fcntl.flock(f, fcntl.LOCK_EX)
-        fails(3, "prepare", DEMO, "--to", store, says=[store, "another moebius prepare"])
+        fails(3, "prepare", DEMO, "--to", store, says=[store, "experts.bin: another moebius is at work on it"])
 
 
 if __name__ == "__main__":
