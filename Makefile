@@ -61,13 +61,17 @@ bench: ## measure the kernels of this machine
 	@ninja -C build tests/kernels/check_kernels
 	@build/tests/kernels/check_kernels --bench
 
-install: build ## install to PREFIX=/usr/local, below DESTDIR if set
-	@meson configure build -Dprefix=$(abspath $(PREFIX))
-	@ninja -C build product
-	@DESTDIR=$(DESTDIR) meson install -C build --no-rebuild
+# After `sudo make install` build/ still belongs to the user who builds next.
+GIVE_BACK = trap '[ "$$(id -u)" != 0 ] || chown -hR --reference=Makefile build' EXIT
+
+install: ## install to PREFIX=/usr/local, below DESTDIR if set
+	@$(GIVE_BACK); $(MAKE) --no-print-directory build && \
+	meson configure build -Dprefix=$(abspath $(PREFIX)) && \
+	ninja -C build product && \
+	DESTDIR=$(DESTDIR) meson install -C build --no-rebuild
 
 uninstall: ## remove what the last install put in place
-	@ninja -C build uninstall
+	@$(GIVE_BACK); ninja -C build uninstall
 
 check-vocabs: ## compare the tokenizer with real models' vocabularies (downloads them once)
 	@tools/bootstrap.sh check
