@@ -56,8 +56,7 @@ static err_code render(struct template_command *j, struct err *e)
         TRY(print_tokens(j, e));
     else
         print_text(j);
-    fflush(stdout);
-    return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the prompt could not be written") : ERR_OK;
+    return ERR_OK;
 }
 
 static err_code print_prompt(struct template_command *j, struct err *e)

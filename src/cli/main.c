@@ -1,4 +1,5 @@
 /* moebius: the command line. Each command is a file of its own (cmd_*.c); this one finds it. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,12 +53,20 @@ static int refuse(const char *name)
     return ERR_USAGE;
 }
 
-int main(int argc, char **argv)
+/* What was printed must have arrived; where it did not, a success is none. */
+static int check_stdout(int exit_code)
 {
-    if (argc < 2) {
-        print_usage(stderr);
-        return ERR_USAGE;
-    }
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    if (fclose(stdout) != 0 && errno != EBADF) /* that means closed from the start, with nothing printed */
+        failed = true;
+    if (!failed)
+        return exit_code;
+    fprintf(stderr, "moebius: standard output: not all of it could be written\n");
+    return exit_code == ERR_OK ? ERR_IO : exit_code;
+}
+
+static int run(int argc, char **argv)
+{
     const char *name = argv[1];
     bool help = !strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h");
     if (help && (argc < 3 || !strcmp(argv[2], "help"))) {
@@ -74,4 +83,13 @@ int main(int argc, char **argv)
             return help ? commands[i]->run(commands[i], 2, help_argv)
                         : commands[i]->run(commands[i], argc - 1, argv + 1);
     return refuse(name);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return ERR_USAGE;
+    }
+    return check_stdout(run(argc, argv));
 }
