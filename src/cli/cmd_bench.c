@@ -22,9 +22,18 @@ static bool print_progress(void *user, int64_t n_round)
     const struct bench_command *b = user;
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%lld of %lld rounds ", (long long)n_round, (long long)b->params.n_round);
-    if (isatty(STDERR_FILENO) && n_round == b->params.n_round)
+    if (isatty(STDERR_FILENO) && (n_round == b->params.n_round || cli_interrupted()))
         fprintf(stderr, "\r%30s\r", "");
     return !cli_interrupted();
+}
+
+/* An interrupt ends the rounds early: those that were run are printed, and it is an error all the same. */
+static err_code check_rounds(const struct bench_command *b, int64_t n_round, struct err *e)
+{
+    if (n_round < b->params.n_round)
+        return err_set(e, ERR_CANCELLED, "interrupted after %lld of %lld rounds", (long long)n_round,
+                       (long long)b->params.n_round);
+    return ERR_OK;
 }
 
 /* ---- for people ---------------------------------------------------------------------------------------------- */
@@ -42,12 +51,12 @@ static void print_phase(const struct bench_command *b, const char *name, const s
            p->roof_fraction.max, p->n_bytes / 1e9, p->n_int8 / 1e9, p->n_float / 1e9);
 }
 
-static void print_unsteady(const struct bench_command *b, const char *name, const struct bench_phase *p)
+static void print_unsteady(const struct bench_result *r, const char *name, const struct bench_phase *p)
 {
     if (p->n_unsteady)
         printf("%s: the roof changed by more than a tenth during %lld of %lld tokens; the part of it is that of the "
                "others, in rounds that have others\n",
-               name, (long long)p->n_unsteady, (long long)(p->n_tok * b->params.n_round));
+               name, (long long)p->n_unsteady, (long long)(p->n_tok * r->n_round));
 }
 
 static double ratio(double a, double b)
@@ -89,8 +98,8 @@ static void print_table(const struct bench_command *b, const struct bench_result
            "least", "most", "GB/token", "G int8/token", "G flt/token");
     print_phase(b, "prefill", &r->prefill);
     print_phase(b, "decode", &r->decode);
-    print_unsteady(b, "prefill", &r->prefill);
-    print_unsteady(b, "decode", &r->decode);
+    print_unsteady(r, "prefill", &r->prefill);
+    print_unsteady(r, "decode", &r->decode);
     if (b->ops) {
         print_ops(r, "prefill", &r->prefill);
         print_ops(r, "decode", &r->decode);
@@ -169,7 +178,7 @@ static void print_json(const struct bench_command *b, const struct bench_result 
 
 struct load_times {
     double *load, *read, *ratio; /* of each round, seconds and load / read */
-    int64_t n;
+    int64_t n;                   /* rounds so far */
     uint64_t n_bytes;
 };
 
@@ -193,13 +202,13 @@ static err_code time_loading(struct bench_command *b, struct load_times *t, stru
 {
     if (!b->model.path)
         return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+    cli_catch_interrupt();
     TRY(time_reading(b, t, 0, e));
-    for (int64_t i = 0; i < t->n; i++) {
+    for (bool more = true; more && t->n < b->params.n_round; more = print_progress(b, t->n)) {
+        int64_t i = t->n++;
         TRY((i % 2 ? time_load : time_reading)(b, t, i, e));
         TRY((i % 2 ? time_reading : time_load)(b, t, i, e));
         t->ratio[i] = t->load[i] / t->read[i];
-        if (!print_progress(b, i + 1))
-            return err_set(e, ERR_CANCELLED, "interrupted after %lld rounds", (long long)i + 1);
     }
     return ERR_OK;
 }
@@ -231,17 +240,17 @@ static void print_loading(const struct bench_command *b, const struct load_times
 
 static err_code bench_loading(struct bench_command *b, struct err *e)
 {
-    struct load_times t = {.n = b->params.n_round};
-    t.load = mem_calloc(3 * (size_t)t.n, sizeof *t.load);
+    size_t n = (size_t)b->params.n_round;
+    struct load_times t = {.load = mem_calloc(3 * n, sizeof *t.load)};
     if (!t.load)
-        return err_nomem(e, 3 * (size_t)t.n * sizeof *t.load, "a benchmark");
-    t.read = t.load + t.n;
-    t.ratio = t.read + t.n;
+        return err_nomem(e, 3 * n * sizeof *t.load, "a benchmark");
+    t.read = t.load + n;
+    t.ratio = t.read + n;
     err_code code = time_loading(b, &t, e);
     if (code == ERR_OK)
         print_loading(b, &t);
     mem_free(t.load);
-    return code;
+    return code == ERR_OK ? check_rounds(b, t.n, e) : code;
 }
 
 static err_code bench(struct bench_command *b, struct err *e)
@@ -263,7 +272,7 @@ static err_code bench(struct bench_command *b, struct err *e)
     else
         print_table(b, &r);
     stats_print_car(b->opened.engine, stderr);
-    return ERR_OK;
+    return check_rounds(b, r.n_round, e);
 }
 
 static int run(const struct command *c, int argc, char **argv)

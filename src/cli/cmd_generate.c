@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/output_file.h"
 #include "cli/answer_view.h"
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -133,6 +134,8 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
 static err_code prepare(struct generate *g, struct err *e)
 {
     text_out_open(&g->out, stdout, g->raw);
+    TRY(output_file_check(g->save_path, e));
+    TRY(output_file_check(g->stats_json, e));
     TRY(cli_open_engine(&g->model, &g->opened, e));
     const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
     g->prompt.continues = g->load_path != NULL;
@@ -259,7 +262,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     moebius_error error;
     if (g->save_path && moebius_session_save(g->opened.session, g->save_path, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
-    return ferror(stdout) ? err_set(e, ERR_IO, "standard output: the text could not be written") : ERR_OK;
+    return ERR_OK;
 }
 
 static void print_statistics(const struct generate *g, const struct run_times *t)
@@ -312,13 +315,13 @@ static int run(const struct command *c, int argc, char **argv)
         {"--template", OPT_STRING, &g.template, "FILE", "with --chat: a template to use instead of the model's", 0, 0,
          0},
         {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0},
-        {"--save-state", OPT_STRING, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0},
+        {"--save-state", OPT_OUTPUT, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0},
         {"--load-state", OPT_STRING, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0},
         RAW_OPTION(g.raw),
         COLOR_OPTION(g.color),
         {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0},
         {"--stats", OPT_FLAG, &g.stats, "", "show what memory and reads do, all the while", 0, 0, 0},
-        {"--stats-json", OPT_STRING, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
+        {"--stats-json", OPT_OUTPUT, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
     };
     struct err e = {0};
     struct run_times t = {0};

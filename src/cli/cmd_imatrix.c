@@ -1,7 +1,9 @@
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "jobs/imatrix_gather.h"
@@ -27,6 +29,7 @@ static err_code imatrix(struct imatrix_command *c, struct err *e)
 {
     if (!c->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
+    TRY(output_file_check(c->out, e));
     TRY(cli_open_engine(&c->model, &c->opened, e));
     TRY(cli_read_tokens(c->file, moebius_engine_vocab(c->opened.engine), &c->ids, &c->n_ids, e));
     TRY(cli_open_session(&c->model, c->model.n_ctx, &c->opened, e));
@@ -40,7 +43,7 @@ static err_code imatrix(struct imatrix_command *c, struct err *e)
     if (cli_interrupted())
         return err_set(e, ERR_CANCELLED, "interrupted; %s is as it was", c->out);
     TRY(imatrix_gather_save(c->gather, c->out, c->file, e));
-    imatrix_gather_report(c->gather, stdout);
+    imatrix_gather_report(c->gather, strcmp(c->out, "/dev/stdout") ? stdout : stderr);
     return ERR_OK;
 }
 
@@ -50,7 +53,7 @@ static int run(const struct command *command, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(c.model),
         {"--file,-f", OPT_STRING, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
-        {"--out,-o", OPT_STRING, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},
+        {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &c.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
         {"--chunks", OPT_INT, &c.n_window, "N", "the first N windows only", 1, 1e12, 0},
     };

@@ -68,8 +68,10 @@ static err_code compute(struct logits *l, struct err *e)
         l->n_routed = (int64_t)n;
         moebius_status status = moebius_session_eval_each(l->opened.session, l->ids + i, n,
                                                           l->first > i ? l->first - i : 0, write_row, l, &error);
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCELLED, "interrupted after %zu of %zu tokens; no file is written", i, l->n_ids);
         if (status == MOEBIUS_CANCELLED)
-            return err_set(e, ERR_IO, "%s: could not be written", l->out);
+            return output_file_finish(&l->file, e); /* a row could not be written: it tells why */
         if (status != MOEBIUS_OK)
             return cli_error(e, &error);
     }
@@ -80,6 +82,8 @@ static err_code logits(struct logits *l, struct err *e)
 {
     if (!l->out)
         return err_set(e, ERR_USAGE, "no output: name one with --out FILE.f32");
+    TRY(output_file_check(l->out, e));
+    TRY(output_file_check(l->routing, e));
     TRY(cli_open_engine(&l->model, &l->opened, e));
     TRY(cli_prompt(&l->prompt, moebius_engine_vocab(l->opened.engine), &l->ids, &l->n_ids, e));
     TRY(parse_positions(l, e));
@@ -87,6 +91,7 @@ static err_code logits(struct logits *l, struct err *e)
     TRY(output_file_open(&l->file, l->out, e));
     if (l->routing)
         TRY(output_file_open(&l->routing_file, l->routing, e));
+    cli_catch_interrupt();
     TRY(compute(l, e));
     stats_print_car(l->opened.engine, stderr);
     if (l->routing)
@@ -101,9 +106,9 @@ static int run(const struct command *c, int argc, char **argv)
         MODEL_OPTIONS(l.model),
         CAR_OPTIONS(l.model),
         PROMPT_OPTIONS(l.prompt),
-        {"--out,-o", OPT_STRING, &l.out, "FILE.f32", "where to: float32, little-endian, [positions][n_vocab]", 0, 0, 0},
+        {"--out,-o", OPT_OUTPUT, &l.out, "FILE.f32", "where to: float32, little-endian, [positions][n_vocab]", 0, 0, 0},
         {"--positions", OPT_STRING, &l.positions, "all|last:N", "logits after which tokens (all)", 0, 0, 0},
-        {"--routing", OPT_STRING, &l.routing, "FILE", "write the experts chosen: lines of layer, position, ids", 0, 0,
+        {"--routing", OPT_OUTPUT, &l.routing, "FILE", "write the experts chosen: lines of layer, position, ids", 0, 0,
          0},
         {"--ctx,-c", OPT_INT, &l.model.n_ctx, "N", "context; as much as is needed", 1, 1 << 30, 0},
     };

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/stats.h"
@@ -113,6 +114,7 @@ static err_code ppl(struct ppl *p, struct err *e)
                                 .progress = print_progress,
                                 .user = p};
     TRY(check(p, e));
+    TRY(output_file_check(p->resume, e));
     TRY(cli_open_engine(&p->model, &p->opened, e));
     TRY(cli_read_tokens(p->file, moebius_engine_vocab(p->opened.engine), &p->ids, &p->n_ids, e));
     if (p->resume) {

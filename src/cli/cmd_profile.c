@@ -34,6 +34,9 @@ static err_code record(struct profile_command *p, struct err *e)
     moebius_error error;
     if (!p->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
+    TRY(output_file_check(p->out, e));
+    TRY(output_file_check(p->csv, e));
+    TRY(output_file_check(p->svg, e));
     TRY(cli_open_engine(&p->model, &p->opened, e));
     TRY(cli_read_file(p->file, &p->text, &p->n_text, e));
     if (moebius_tokenize(moebius_engine_vocab(p->opened.engine), p->text, p->n_text, true, false, &p->ids, &p->n_ids,
@@ -47,10 +50,7 @@ static err_code record(struct profile_command *p, struct err *e)
     err_code code = profile_record(p->opened.engine, p->opened.session, p->ids, p->n_ids, &params, &p->profile, e);
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%40s\r", "");
-    TRY(code);
-    return cli_interrupted()
-               ? err_set(e, ERR_CANCELLED, "interrupted after %lld tokens", (long long)p->profile.trace.n_tok)
-               : ERR_OK;
+    return code;
 }
 
 static err_code write_file(const struct profile_command *p, const char *path,
@@ -64,19 +64,21 @@ static err_code write_file(const struct profile_command *p, const char *path,
     return output_file_finish(&f, e);
 }
 
-static void print_layers(const struct profile_command *p)
+static err_code print_layers(const struct profile_command *p, struct err *e)
 {
     const struct trace *t = &p->profile.trace;
     double share = 0, entropy = 0;
     printf("layer  experts  chosen  90%% of choices by  entropy of even\n");
     for (int l = 0; l < t->n_layer; l++) {
-        struct profile_skew s = profile_skew(&p->usage, l, t->layers[l].n_expert);
+        struct profile_skew s;
+        TRY(profile_skew(&p->usage, l, t->layers[l].n_expert, &s, e));
         share += s.share_of_90 / t->n_layer;
         entropy += s.entropy / t->n_layer;
         printf("%5d %8lld %7lld %17.1f%% %16.3f\n", l, (long long)t->layers[l].n_expert, (long long)t->layers[l].n_used,
                100 * s.share_of_90, s.entropy);
     }
     printf(" mean %34.1f%% %16.3f\n\n", 100 * share, entropy);
+    return ERR_OK;
 }
 
 static err_code profile(struct profile_command *p, struct err *e)
@@ -88,7 +90,7 @@ static err_code profile(struct profile_command *p, struct err *e)
     TRY(profile_reuse(t, 1, &reuse_1, e));
     TRY(profile_reuse(t, 8, &reuse_8, e));
     printf("%lld tokens, %d MoE layers\n\n", (long long)t->n_tok, t->n_layer);
-    print_layers(p);
+    TRY(print_layers(p, e));
     printf("reuse: %.1f%% of choices are those of the token before, %.1f%% of one of the 8 before\n", 100 * reuse_1,
            100 * reuse_8);
     if (p->profile.n_predicted)
@@ -96,6 +98,9 @@ static err_code profile(struct profile_command *p, struct err *e)
                100 * (double)p->profile.n_right / (double)p->profile.n_predicted);
     printf("\n");
     TRY(curve_print(t, NULL, NULL, e));
+    if ((size_t)t->n_tok < p->n_ids)
+        return err_set(e, ERR_CANCELLED, "interrupted after %lld of %zu tokens; no file is written",
+                       (long long)t->n_tok, p->n_ids);
     if (p->out)
         TRY(usage_save(&p->usage, p->out, moebius_fingerprint(p->opened.engine), e));
     TRY(write_file(p, p->csv, profile_csv, e));
@@ -110,9 +115,9 @@ static int run(const struct command *c, int argc, char **argv)
         {"--file,-f", OPT_STRING, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
         {"-n", OPT_INT, &p.n_most, "N", "the first N tokens only", 1, 1e12, 0},
-        {"--out,-o", OPT_STRING, &p.out, "FILE", "write the counts, for --usage", 0, 0, 0},
-        {"--csv", OPT_STRING, &p.csv, "FILE", "write them as a table", 0, 0, 0},
-        {"--svg", OPT_STRING, &p.svg, "FILE", "write them as a picture", 0, 0, 0},
+        {"--out,-o", OPT_OUTPUT, &p.out, "FILE", "write the counts, for --usage", 0, 0, 0},
+        {"--csv", OPT_OUTPUT, &p.csv, "FILE", "write them as a table", 0, 0, 0},
+        {"--svg", OPT_OUTPUT, &p.svg, "FILE", "write them as a picture", 0, 0, 0},
     };
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);

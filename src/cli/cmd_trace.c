@@ -29,20 +29,20 @@ static err_code record(struct trace_command *t, struct err *e)
     struct output_file f;
     if (!t->file || !t->out)
         return err_set(e, ERR_USAGE, "expected a text with -f FILE and an output with -o FILE, or: replay FILE");
+    TRY(output_file_check(t->out, e));
     TRY(cli_open_engine(&t->model, &t->opened, e));
     TRY(cli_read_file(t->file, &t->text, &t->n_text, e));
     if (moebius_tokenize(moebius_engine_vocab(t->opened.engine), t->text, t->n_text, true, false, &t->ids, &t->n_ids,
                          &error) != MOEBIUS_OK)
         return cli_error(e, &error);
     TRY(cli_open_session(&t->model, t->model.n_ctx, &t->opened, e));
-    TRY(output_file_open(&f, t->out, e));
     cli_catch_interrupt();
     const struct profile_params params = {.n_ctx = (size_t)t->model.n_ctx, .progress = go_on};
-    err_code code = profile_record(t->opened.engine, t->opened.session, t->ids, t->n_ids, &params, &t->profile, e);
-    if (code != ERR_OK) {
-        output_file_abandon(&f);
-        return code;
-    }
+    TRY(profile_record(t->opened.engine, t->opened.session, t->ids, t->n_ids, &params, &t->profile, e));
+    if ((size_t)t->profile.trace.n_tok < t->n_ids)
+        return err_set(e, ERR_CANCELLED, "interrupted after %lld of %zu tokens; no file is written",
+                       (long long)t->profile.trace.n_tok, t->n_ids);
+    TRY(output_file_open(&f, t->out, e));
     trace_print(&t->profile.trace, moebius_fingerprint(t->opened.engine), f.stream);
     return output_file_finish(&f, e);
 }
@@ -72,7 +72,7 @@ static int run(const struct command *c, int argc, char **argv)
         MODEL_OPTIONS(t.model),
         {"--file,-f", OPT_STRING, &t.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &t.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
-        {"--out,-o", OPT_STRING, &t.out, "FILE", "where the trace goes", 0, 0, 0},
+        {"--out,-o", OPT_OUTPUT, &t.out, "FILE", "where the trace goes", 0, 0, 0},
         {"--budgets", OPT_STRING, &t.budgets, "15,25,50", "replay: memory for experts, in % of all", 0, 0, 0},
     };
     struct err e = {0};

@@ -131,6 +131,7 @@ static err_code set(const struct option *o, const char *word, const char *value,
     case OPT_SIZE: return set_size(word, value, "a size such as 900M or 16G", o->out, e);
     case OPT_SHARE: return set_share(word, value, o->out, e);
     case OPT_STRING: *(const char **)o->out = value; return ERR_OK;
+    case OPT_OUTPUT: *(const char **)o->out = strcmp(value, "-") ? value : "/dev/stdout"; return ERR_OK;
     case OPT_LIST:
         if (list->n == OPTION_LIST_MAX)
             return err_set(e, ERR_USAGE, "%s: at most %d of them", word, OPTION_LIST_MAX);

@@ -14,6 +14,7 @@ enum option_kind {
     OPT_SIZE,   /* int64_t *, bytes: "2300M", "16G" */
     OPT_SHARE,  /* struct option_share *: bytes, or a share in percent: "25%" */
     OPT_STRING, /* const char ** */
+    OPT_OUTPUT, /* const char **, a file to write; "-" becomes /dev/stdout */
     OPT_LIST,   /* struct option_list *: may be given again */
     OPT_CHOICE, /* const char **, one of the words in `choices` separated by | */
 };

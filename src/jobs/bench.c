@@ -181,7 +181,7 @@ struct bench_spread bench_spread(double *values, int64_t n)
 static void sum_up(const struct bench_run *b, struct phase_run *r, int64_t n_tok)
 {
     struct bench_phase *p = r->phase;
-    int64_t n = b->params->n_round;
+    int64_t n = b->out->n_round;
     if (n_tok == 0)
         return;
     p->n_tok = n_tok;
@@ -207,7 +207,7 @@ err_code bench_run(moebius_engine *engine, moebius_session *session, const struc
     struct bench_run b = {.engine = engine, .session = session, .params = params, .out = out};
     int64_t longest = params->n_prefill > params->n_depth ? params->n_prefill : params->n_depth;
     size_t n_figure = 6 * (size_t)params->n_round;
-    *out = (struct bench_result){.n_round = params->n_round};
+    *out = (struct bench_result){0};
     b.chunk = mem_calloc((size_t)longest + 1, sizeof *b.chunk);
     double *figures = mem_calloc(n_figure, sizeof *figures);
     if (!b.chunk || !figures) {
@@ -216,12 +216,10 @@ err_code bench_run(moebius_engine *engine, moebius_session *session, const struc
     }
     b.prefill = phase_run(&out->prefill, figures, params->n_round);
     b.decode = phase_run(&out->decode, figures + n_figure / 2, params->n_round);
-    for (int64_t i = 0; i < params->n_round; i++) {
-        TRY_OUT(run_round(&b, i, e));
-        if (progress && !progress(user, i + 1)) {
-            code = err_set(e, ERR_CANCELLED, "interrupted after %lld rounds", (long long)i + 1);
-            goto out;
-        }
+    for (bool more = true; more && out->n_round < params->n_round;) {
+        TRY_OUT(run_round(&b, out->n_round, e));
+        out->n_round++;
+        more = !progress || progress(user, out->n_round);
     }
     sum_up(&b, &b.prefill, params->n_prefill);
     sum_up(&b, &b.decode, params->n_decode);

@@ -39,12 +39,12 @@ struct bench_phase {
 struct bench_result {
     moebius_roof best, least; /* of all measurements */
     int n_op;
-    int64_t n_round;
+    int64_t n_round; /* that were run */
     struct bench_phase prefill, decode;
 };
 
 /* The session needs room for n_depth + n_prefill + n_decode tokens. `progress` (may be NULL) is called after each
- * round; false cancels. */
+ * round; false ends it there: out->n_round tells how many there were. */
 MUST_USE err_code bench_run(moebius_engine *engine, moebius_session *session, const struct bench_params *params,
                             bool (*progress)(void *user, int64_t n_round), void *user, struct bench_result *out,
                             struct err *e);

@@ -52,8 +52,10 @@ static void predicted(void *user, int layer, int64_t n_tok, int64_t n_used, cons
     r->predicted_layer = -1;
     if (n > r->capacity) {
         int32_t *p = mem_resize(r->predicted, (size_t)n, sizeof *p);
-        if (!p)
-            return; /* this prediction is not counted */
+        if (!p) {
+            r->code = err_nomem(r->e, (size_t)n * sizeof *p, "predictions");
+            return;
+        }
         r->predicted = p;
         r->capacity = n;
     }
@@ -164,13 +166,13 @@ static int larger_first(const void *a, const void *b)
     return (*x < *y) - (*x > *y);
 }
 
-struct profile_skew profile_skew(const struct usage *u, int layer, int64_t n_expert)
+err_code profile_skew(const struct usage *u, int layer, int64_t n_expert, struct profile_skew *out, struct err *e)
 {
     uint64_t *count = u->count + layer * u->n_expert, total = 0, sum = 0;
     uint64_t *sorted = mem_calloc((size_t)n_expert, sizeof *sorted);
     struct profile_skew s = {0};
     if (!sorted)
-        return s;
+        return err_nomem(e, (size_t)n_expert * sizeof *sorted, "a layer's counts");
     memcpy(sorted, count, (size_t)n_expert * sizeof *sorted);
     qsort(sorted, (size_t)n_expert, sizeof *sorted, larger_first);
     for (int64_t i = 0; i < n_expert; i++)
@@ -185,7 +187,8 @@ struct profile_skew profile_skew(const struct usage *u, int layer, int64_t n_exp
     }
     s.entropy = n_expert > 1 ? s.entropy / log((double)n_expert) : 1;
     mem_free(sorted);
-    return s;
+    *out = s;
+    return ERR_OK;
 }
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */

@@ -37,7 +37,8 @@ struct profile_skew {
     double share_of_90; /* the share of experts that make up 90% of the choices */
     double entropy;     /* of the choices, over that of an even use: 1 is even */
 };
-struct profile_skew profile_skew(const struct usage *u, int layer, int64_t n_expert);
+MUST_USE err_code profile_skew(const struct usage *u, int layer, int64_t n_expert, struct profile_skew *out,
+                               struct err *e);
 
 /* A picture, layers downwards and experts to the right, darker for more used; and a table of layer, expert, count. */
 void profile_svg(const struct trace *t, const struct usage *u, FILE *f);

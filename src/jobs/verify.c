@@ -9,6 +9,7 @@
 
 #include "base/cpu.h"
 #include "base/crc32c.h"
+#include "base/output_file.h"
 #include "base/pool.h"
 #include "store/checksums.h"
 #include "store/manifest.h"
@@ -95,15 +96,25 @@ static err_code list_directory(struct verify *v, struct verify_result *out, stru
     return ERR_OK;
 }
 
+/* Whether the checksums can be written when all is read. */
+static err_code check_sidecar(const struct store *s, struct err *e)
+{
+    char *path = checksums_path(s);
+    if (!path)
+        return err_nomem(e, 0, "a path");
+    err_code code = output_file_check(path, e);
+    mem_free(path);
+    return code;
+}
+
 static err_code list_model(struct verify *v, struct verify_result *out, struct err *e)
 {
     bool found = true;
     TRY(gguf_open(&v->gguf, v->p->path, e));
     TRY(store_open_gguf(&v->store, v->gguf, e));
     if (v->p->write)
-        TRY(checksums_create(&v->sums, v->store, e));
-    else
-        TRY(checksums_load(&v->sums, v->store, &found, e));
+        TRY(check_sidecar(v->store, e));
+    TRY(v->p->write ? checksums_create(&v->sums, v->store, e) : checksums_load(&v->sums, v->store, &found, e));
     if (!found)
         return err_set(
             e, ERR_USAGE,
