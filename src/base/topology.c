@@ -153,9 +153,19 @@ static bool prepare_discovery(struct topology *t)
            hwloc_topology_set_components(t->hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "linux") == 0;
 }
 
+/* hwloc doesn't look at what malloc returns, and crashes where memory is short: so it is asked only where there is more
+ * than it takes. */
+static bool has_room(void)
+{
+    enum { ROOM_BYTES = 32 << 20 };
+    void *room = mem_alloc(ROOM_BYTES);
+    mem_free(room);
+    return room != NULL;
+}
+
 struct topology *topology_open(int n_threads, const struct log *log)
 {
-    struct topology *t = mem_calloc(1, sizeof *t);
+    struct topology *t = has_room() ? mem_calloc(1, sizeof *t) : NULL;
     if (!t)
         return NULL;
     t->log = log;

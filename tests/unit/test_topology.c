@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -297,9 +300,45 @@ static void loops_give_each_node_its_tasks_and_each_task_a_thread(void **state)
     }
 }
 
+/* Takes all memory that the process may have but for `n_left` KiB, and looks for nodes. */
+static void look_with_little_memory(int n_left)
+{
+    static void *blocks[1 << 16];
+    enum { N_BLOCK = sizeof blocks / sizeof *blocks };
+    const struct rlimit little = {8 << 20, 8 << 20}; /* less than there is already */
+    int n = 0;
+    signal(SIGSEGV, SIG_DFL); /* cmocka's handler would go on with the next test */
+    signal(SIGABRT, SIG_DFL);
+    if (setrlimit(RLIMIT_AS, &little) != 0)
+        _exit(1);
+    while (n < N_BLOCK && (blocks[n] = malloc(1000)))
+        n++;
+    for (int i = n > n_left ? n - n_left : 0; i < n; i++)
+        free(blocks[i]);
+    struct topology *t = topology_open(2, NULL);
+    topology_close(&t);
+    _exit(0);
+}
+
+static void short_memory_is_no_crash(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    skip(); /* its own memory is address space, too */
+#endif
+    for (int n_left = 1; n_left < 400; n_left += 3) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0)
+            look_with_little_memory(n_left);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(short_memory_is_no_crash),
         cmocka_unit_test(threads_are_shared_out_by_cores),
         cmocka_unit_test(machines_have_the_nodes_that_get_threads),
         cmocka_unit_test(one_node_is_no_topology),
