@@ -137,8 +137,9 @@ err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, const s
     if (is_packed && mem_make_room(staging_bytes))
         l.staging = cpu_scratch(c, SCRATCH_THREAD, staging_bytes);
     if (!w->data || (is_packed && !l.staging)) {
+        err_code code = err_nomem(e, w->n_bytes + staging_bytes, d->name);
         cpu_weight_close(b, w);
-        return err_nomem(e, w->n_bytes + staging_bytes, d->name);
+        return code;
     }
     place_weight(c, w);
     pool_run(c->pool, (size_t)((d->n_row + l.chunk_rows - 1) / l.chunk_rows), load_chunk, &l);
