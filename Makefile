@@ -32,12 +32,16 @@ check: ## run all tests, in a release build, with sanitizers, and some between g
 	@tools/bootstrap.sh check
 	@tools/run_tests.py build build-asan:$(SANITIZE) build-guard:$(SANITIZE):-Dguard_pages=true
 
-soak: ## 10,000 mutated models, 1,000 random shapes, all golden models, between guard pages (an hour)
+soak: ## mutated models between guard pages; each call of each command fails; shared files (hours)
 	@tools/bootstrap.sh check
 	@test -e build-guard/build.ninja || meson setup build-guard -Dtests=enabled $(subst :, ,$(SANITIZE)) -Dguard_pages=true
 	@ninja -C build-guard
 	@$(SOAK) MOEBIUS_MUTATIONS=10000 MOEBIUS_SHAPES=1000 build-guard/tests/guard/test_mutated_models
 	@$(SOAK) build-guard/tests/guard/test_golden tests/golden
+	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
+	@ninja -C build
+	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 \
+	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files
 
 check-arm: ## run the tests about numbers on an emulated 64-bit Arm (minutes)
 	@tools/bootstrap.sh arm

@@ -153,7 +153,9 @@ static enum line_event read_message(struct chat *c, char **message, struct err *
         if (event != LINE_TEXT) {
             mem_free(*message);
             *message = NULL;
-            return event;
+            if (event == LINE_FAILED)
+                err_set(e, ERR_IO, "standard input could not be read");
+            return event == LINE_FAILED ? LINE_END : event;
         }
         size_t length = strlen(line);
         more = length > 0 && line[length - 1] == '\\';

@@ -139,9 +139,9 @@ enum line_event line_editor_read(struct line_editor *l, const char *prompt, cons
     if (l->interactive)
         interrupt_reads(false);
     if (n < 0) {
-        bool interrupted = errno == EINTR;
+        bool interrupted = errno == EINTR, failed = !feof(stdin);
         clearerr(stdin);
-        return interrupted ? LINE_INTERRUPTED : LINE_END;
+        return interrupted ? LINE_INTERRUPTED : failed ? LINE_FAILED : LINE_END;
     }
     if (n > 0 && l->line[n - 1] == '\n')
         l->line[n - 1] = '\0';

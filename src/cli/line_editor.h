@@ -9,7 +9,7 @@
 
 struct line_editor;
 
-enum line_event { LINE_TEXT, LINE_INTERRUPTED, LINE_END };
+enum line_event { LINE_TEXT, LINE_INTERRUPTED, LINE_END, LINE_FAILED /* standard input can't be read */ };
 
 /* interactive: a terminal at both ends; otherwise no prompt is shown. */
 MUST_USE err_code line_editor_open(struct line_editor **out, bool interactive, struct err *e);
