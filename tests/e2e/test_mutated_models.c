@@ -127,10 +127,11 @@ static int run_file(const char *path, struct random *r)
 {
     moebius_engine *engine = NULL;
     moebius_error error = {0};
-    const moebius_engine_options options = {.n_threads = 1,
+    const moebius_engine_options options = {.n_threads = 1 + (below(r, 4) == 0),
                                             .sort_cutoff = below(r, 2) ? 1 : 1000,
                                             .expert_ram_share = below(r, 3) ? 0 : 0.5,
-                                            .reference = below(r, 8) == 0};
+                                            .reference = below(r, 8) == 0,
+                                            .check_ops = below(r, 8) == 0};
     moebius_status status = moebius_engine_open(&engine, path, &options, &error);
     int result = status == MOEBIUS_OK ? run_session(engine, r, &error) : REFUSED;
     moebius_engine_close(&engine);
@@ -490,7 +491,7 @@ static void run_case(int (*try_one)(struct random *r), uint64_t seed, int i, str
         setrlimit(RLIMIT_CPU, &cpu);
         if (ADDRESS_MB)
             setrlimit(RLIMIT_AS, &address);
-        alarm(60);
+        alarm(60 * SLOWER); /* of a busy machine: what hangs without computing */
         _exit(try_one(&r));
     }
     assert_int_equal(wait4(pid, &status, 0, &usage), pid);
@@ -529,7 +530,7 @@ static void run_cases(const char *what, int (*try_one)(struct random *r), uint64
     printf("%s, seed %llu: %d ran, %d were refused, %d went wrong\n", what, (unsigned long long)seed, tally.n_ran,
            tally.n_refused, tally.n_bad);
     assert_int_equal(tally.n_bad, 0);
-    assert_true(tally.n_ran > 0);
+    assert_true(n == 0 || tally.n_ran > 0);
 }
 
 static void mutated_models_are_refused_or_run(void **state)
