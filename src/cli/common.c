@@ -174,6 +174,11 @@ void cli_close(struct opened *o)
 
 err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
 {
+    return cli_read_file_within(path, SIZE_MAX, text, n, e);
+}
+
+err_code cli_read_file_within(const char *path, size_t max_bytes, char **text, size_t *n, struct err *e)
+{
     bool is_stdin = !strcmp(path, "-");
     FILE *f = is_stdin ? stdin : fopen(path, "rb");
     if (!f)
@@ -193,7 +198,9 @@ err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
         }
         size_t got = fread(buf + size, 1, capacity - size - 1, f);
         size += got;
-        if (got == 0)
+        if (size > max_bytes)
+            code = err_set(e, ERR_LIMIT, "%s: expected at most %zu bytes", path, max_bytes);
+        if (got == 0 || code != ERR_OK)
             break;
     }
     if (code == ERR_OK && ferror(f))

@@ -142,6 +142,8 @@ err_code cli_error(struct err *e, const moebius_error *from);
 
 /* The whole of a file, or of standard input for "-", NUL-terminated; owned by the caller (mem_free). */
 MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e);
+/* The same of a file that is not longer; ERR_LIMIT if it is. */
+MUST_USE err_code cli_read_file_within(const char *path, size_t max_bytes, char **text, size_t *n, struct err *e);
 
 /* A text file's tokens (BOS and EOS as the file says; CR LF counts as LF, so that a text is the same whatever system
  * its copy went through); owned by the caller (mem_free). */

@@ -7,6 +7,11 @@
 #include "base/mem.h"
 #include "base/output_file.h"
 
+enum {
+    MAX_FILE_BYTES = 8 << 20, /* of a saved conversation: more than the longest contexts hold */
+    MAX_MESSAGES = 10000,     /* in one */
+};
+
 err_code conversation_open(struct conversation *c, struct err *e)
 {
     c->messages = json_array();
@@ -58,15 +63,20 @@ static err_code add_message(struct conversation *c, const char *role, const char
     return ERR_OK;
 }
 
+static bool begins_with_system(const struct conversation *c)
+{
+    return has_role(json_array_get(c->messages, 0), "system");
+}
+
 const char *conversation_system(const struct conversation *c)
 {
     const json_t *first = json_array_get(c->messages, 0);
-    return has_role(first, "system") ? json_string_value(json_object_get(first, "content")) : NULL;
+    return begins_with_system(c) ? json_string_value(json_object_get(first, "content")) : NULL;
 }
 
 err_code conversation_set_system(struct conversation *c, const char *text, struct err *e)
 {
-    if (conversation_system(c))
+    if (begins_with_system(c))
         json_array_remove(c->messages, 0);
     if (!*text)
         return ERR_OK;
@@ -76,9 +86,8 @@ err_code conversation_set_system(struct conversation *c, const char *text, struc
 
 void conversation_reset(struct conversation *c)
 {
-    size_t kept = conversation_system(c) ? 1 : 0;
-    while (json_array_size(c->messages) > kept)
-        json_array_remove(c->messages, kept);
+    for (size_t n = json_array_size(c->messages); n > begins_with_system(c); n--)
+        json_array_remove(c->messages, n - 1);
 }
 
 err_code conversation_save(const struct conversation *c, const char *path, struct err *e)
@@ -93,14 +102,10 @@ err_code conversation_save(const struct conversation *c, const char *path, struc
     return output_file_finish(&file, e);
 }
 
-err_code conversation_load(struct conversation *c, const char *path, struct err *e)
+err_code conversation_parse(struct conversation *c, const char *text, size_t n, const char *path, struct err *e)
 {
-    char *text = NULL;
-    size_t n;
     json_error_t error;
-    TRY(cli_read_file(path, &text, &n, e));
     json_t *messages = json_loadb(text, n, 0, &error);
-    mem_free(text);
     if (!messages)
         return err_set(e, ERR_FORMAT, "%s: line %d, column %d: %s", path, error.line, error.column, error.text);
     bool good = json_is_array(messages);
@@ -110,9 +115,23 @@ err_code conversation_load(struct conversation *c, const char *path, struct err 
         json_decref(messages);
         return err_set(e, ERR_FORMAT, "%s: expected a JSON array of messages, objects with role and content", path);
     }
+    if (json_array_size(messages) > MAX_MESSAGES) {
+        json_decref(messages);
+        return err_set(e, ERR_LIMIT, "%s: expected at most %d messages", path, MAX_MESSAGES);
+    }
     json_decref(c->messages);
     c->messages = messages;
     return ERR_OK;
+}
+
+err_code conversation_load(struct conversation *c, const char *path, struct err *e)
+{
+    char *text = NULL;
+    size_t n;
+    TRY(cli_read_file_within(path, MAX_FILE_BYTES, &text, &n, e));
+    err_code code = conversation_parse(c, text, n, path, e);
+    mem_free(text);
+    return code;
 }
 
 /* ---- the prompt ---------------------------------------------------------------------------------------------- */
@@ -145,8 +164,14 @@ static err_code render(const struct conversation *c, struct prompt *p, struct er
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
-/* Takes the oldest exchange away: the first message of the user and all up to the next one. 0: it is the only one. */
-static size_t drop_oldest(struct conversation *c)
+static size_t n_json_bytes(const json_t *j)
+{
+    return json_dumpb(j, NULL, 0, JSON_COMPACT);
+}
+
+/* Takes the oldest exchange away, the first message of the user and all up to the next one: the number of its messages,
+ * 0 if it is the only one. Its length is added to *n_bytes. */
+static size_t drop_exchange(struct conversation *c, size_t *n_bytes)
 {
     size_t first = 0, n = json_array_size(c->messages);
     while (first < n && !has_role(json_array_get(c->messages, first), "user"))
@@ -156,12 +181,27 @@ static size_t drop_oldest(struct conversation *c)
         end++;
     if (end >= n)
         return 0;
-    for (size_t i = first; i < end; i++)
+    for (size_t i = first; i < end; i++) {
+        *n_bytes += n_json_bytes(json_array_get(c->messages, first));
         json_array_remove(c->messages, first);
+    }
     return end - first;
 }
 
-/* The prompt, with room for `n_more` tokens and some of an answer; old messages go when it must be. */
+/* Takes the oldest exchanges away, at least one and until they have so many bytes; 0 when there is only one. */
+static size_t drop_oldest(struct conversation *c, size_t n_bytes)
+{
+    size_t n_dropped = 0, n_gone = 0, n;
+    do {
+        n = drop_exchange(c, &n_gone);
+        n_dropped += n;
+    } while (n && n_gone < n_bytes);
+    return n_dropped;
+}
+
+/* The prompt, with room for `n_more` tokens and some of an answer; old messages go when it must be: each time about
+ * half of what is too much, so that the last of it goes by single exchanges and a long text that was loaded in a few
+ * rounds. */
 static err_code render_to_fit(struct conversation *c, size_t n_more, struct prompt *p, size_t *n_dropped, struct err *e)
 {
     size_t n_ctx = (size_t)moebius_session_n_ctx(c->opened->session);
@@ -171,7 +211,8 @@ static err_code render_to_fit(struct conversation *c, size_t n_more, struct prom
             return err_set(e, ERR_FORMAT, "the chat template makes an empty prompt of these messages");
         if (p->n + n_more + n_ctx / 8 < n_ctx)
             return ERR_OK;
-        size_t dropped = drop_oldest(c);
+        double excess = (double)(p->n + n_more + n_ctx / 8 - n_ctx) / (double)p->n;
+        size_t dropped = drop_oldest(c, (size_t)(excess / 2 * (double)n_json_bytes(c->messages)));
         *n_dropped += dropped;
         if (dropped == 0 && p->n + n_more < n_ctx)
             return ERR_OK;
@@ -208,7 +249,7 @@ static err_code make_room(struct conversation *c, const int32_t *answer, size_t 
                           struct err *e)
 {
     struct prompt p = {0};
-    size_t dropped = drop_oldest(c);
+    size_t dropped = drop_oldest(c, 0);
     if (dropped == 0)
         return err_set(e, ERR_LIMIT, "the context of %lld tokens is full",
                        (long long)moebius_session_n_ctx(c->opened->session));

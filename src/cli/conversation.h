@@ -42,5 +42,8 @@ MUST_USE err_code conversation_set_system(struct conversation *c, const char *te
 const char *conversation_system(const struct conversation *c);                                      /* NULL: none */
 MUST_USE err_code conversation_save(const struct conversation *c, const char *path, struct err *e);
 MUST_USE err_code conversation_load(struct conversation *c, const char *path, struct err *e);
+/* The same from n bytes of text; `path` names it in messages. */
+MUST_USE err_code conversation_parse(struct conversation *c, const char *text, size_t n, const char *path,
+                                     struct err *e);
 
 #endif

@@ -321,6 +321,25 @@ def test_chat_through_a_pipe():
     fails(4, "chat", "-m", DEMO, *args, stdin=f"/load {tmp('bad.json')}\n".encode(), says=["bad.json", "array"])
 
 
+def test_chat_loads_conversations_of_any_length():
+    json.dump([{"role": "user", "content": ""}] * 10001, open(tmp("many.json"), "w"))
+    fails(7, "chat", "-m", DEMO, stdin=f"/load {tmp('many.json')}\n".encode(), says=["many.json", "10000 messages"])
+    fails(7, "chat", "-m", DEMO, stdin=b"/load /dev/zero\n", says=["/dev/zero: expected at most"])
+    # what doesn't fit the context is forgotten in a few steps, not in one for each of 2000 exchanges
+    story = [{"role": "user", "content": "Tell me more of it."}, {"role": "assistant", "content": "Once upon a time there was a little girl, and " * 20}]
+    json.dump(story * 2000, open(tmp("long.json"), "w"))
+    begin = os.times().children_user
+    r = turns(DEMO, [f"/load {tmp('long.json')}", "More", f"/save {tmp('kept.json')}"], "-n", "5")
+    assert os.times().children_user - begin < 8 and b"oldest messages are forgotten" in r.stderr
+    kept = json.load(open(tmp("kept.json")))
+    assert kept[-2]["content"] == "More" and len(kept) < 20
+    # a system message of parts is replaced by one of text, and kept by /reset
+    json.dump([{"role": "system", "content": [{"type": "text", "text": "a"}]}, {"role": "user", "content": "b"}], open(tmp("parts.json"), "w"))
+    turns(DEMO, [f"/load {tmp('parts.json')}", "/reset", f"/save {tmp('reset.json')}", "/system c", f"/save {tmp('system.json')}"])
+    assert len(json.load(open(tmp("reset.json")))) == 1
+    assert json.load(open(tmp("system.json"))) == [{"role": "system", "content": "c"}]
+
+
 def test_chat_uses_again_what_the_session_holds():
     for model, name in ((DEMO, "demo"), (golden("qwen3next")[0], "recurrent"), (golden("gemma4")[0], "window")):
         args = ["--template", chat_template(), "-n", "8", "--ctx", "400"]
