@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
+
+from run_functions import run_functions
 
 MOEBIUS, DEMO = sys.argv[1:3]
 TMP = tempfile.TemporaryDirectory()
@@ -243,15 +244,4 @@ def test_two_at_once():
         fails(3, "prepare", DEMO, "--to", store, says=[store, "experts.bin: another moebius is at work on it"])
 
 
-if __name__ == "__main__":
-    failed = 0
-    for name, test in list(globals().items()):
-        if name.startswith("test_"):
-            try:
-                test()
-                print("ok    ", name)
-            except Exception:
-                failed += 1
-                print("FAILED", name)
-                traceback.print_exc()
-    sys.exit(1 if failed else 0)
+run_functions(globals())
