@@ -1,0 +1,315 @@
+#define _GNU_SOURCE
+/* Each test does what it is about in a process of its own, which enters a sandbox first. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/sandbox.h"
+#include "temp_folder.h"
+
+/* FOLDER/given, which may be read, FOLDER/open, which may be written, and FOLDER/other, which nobody named. */
+static struct temp_folder folder;
+
+static void put(const char *path)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("text", f);
+    fclose(f);
+}
+
+static int setup(void **state)
+{
+    if (temp_folder_make(&folder) != 0)
+        return -1;
+    static const char *const folders[] = {"given", "given/below", "open", "other"};
+    for (int i = 0; i < 4; i++)
+        if (mkdir(temp_path(&folder, folders[i]).s, 0777) != 0)
+            return -1;
+    put(temp_path(&folder, "given/below/file").s);
+    put(temp_path(&folder, "open/file").s);
+    put(temp_path(&folder, "other/file").s);
+    put(temp_path(&folder, "other/one").s);
+    return symlink(temp_path(&folder, "other/file").s, temp_path(&folder, "given/link").s);
+}
+
+static int teardown(void **state)
+{
+    temp_folder_remove(&folder);
+    return 0;
+}
+
+/* Makes a false condition known by its line; what the process ends with. */
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, strerror(errno));                              \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+#define CHECK_FAILS(call, code) CHECK((call) == -1 && errno == (code))
+
+static void enter(bool io_uring)
+{
+    struct sandbox s;
+    struct err e;
+    CHECK(sandbox_open(&s, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, temp_path(&folder, "given").s, SANDBOX_READ, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, temp_path(&folder, "open").s, SANDBOX_WRITE, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, temp_path(&folder, "other/one").s, SANDBOX_READ, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, temp_path(&folder, "nowhere").s, SANDBOX_WRITE, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, "/proc/self", SANDBOX_READ, &e) == ERR_OK);
+    CHECK(sandbox_enter(&s, io_uring, &e) == ERR_OK);
+    sandbox_close(&s);
+}
+
+static void in_sandbox(void (*fn)(void))
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        enter(false);
+        fn();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void need_landlock(void)
+{
+    if (!sandbox_landlock_version())
+        skip();
+}
+
+static void need_seccomp(void)
+{
+    if (!sandbox_has_seccomp())
+        skip();
+}
+
+/* ---- files --------------------------------------------------------------------------------------------------- */
+
+static int open_in(const char *name, int flags)
+{
+    return open(temp_path(&folder, name).s, flags | O_CLOEXEC, 0666);
+}
+
+static void try_reading(void)
+{
+    CHECK(open_in("given/below/file", O_RDONLY) >= 0);
+    CHECK(open_in("given/below", O_RDONLY | O_DIRECTORY) >= 0);
+    CHECK(open_in("open/file", O_RDONLY) >= 0);
+    CHECK(open_in("other/one", O_RDONLY) >= 0);
+    CHECK_FAILS(open_in("other/file", O_RDONLY), EACCES);
+    CHECK_FAILS(open_in("given/link", O_RDONLY), EACCES); /* what a link means counts, not where it is */
+    CHECK_FAILS(open_in("other", O_RDONLY | O_DIRECTORY), EACCES);
+    CHECK_FAILS(open("/etc/passwd", O_RDONLY), EACCES);
+    CHECK_FAILS(open_in("other/nowhere", O_RDONLY), ENOENT); /* no other error than without a sandbox */
+}
+
+static void reads_what_it_was_given_and_nothing_else(void **state)
+{
+    need_landlock();
+    in_sandbox(try_reading);
+}
+
+static void try_writing(void)
+{
+    int fd = open_in("open/new", O_WRONLY | O_CREAT | O_EXCL);
+    CHECK(fd >= 0 && write(fd, "1234", 4) == 4 && ftruncate(fd, 2) == 0 && fchmod(fd, 0600) == 0 && fsync(fd) == 0);
+    CHECK(rename(temp_path(&folder, "open/new").s, temp_path(&folder, "open/file").s) == 0);
+    CHECK(open_in("open/file", O_WRONLY | O_TRUNC) >= 0);
+    CHECK(mkdir(temp_path(&folder, "open/below").s, 0777) == 0);
+    CHECK(open_in("open/below/file", O_WRONLY | O_CREAT) >= 0);
+    CHECK(unlink(temp_path(&folder, "open/below/file").s) == 0);
+    CHECK_FAILS(open_in("given/below/file", O_WRONLY), EACCES);
+    CHECK_FAILS(open_in("given/new", O_WRONLY | O_CREAT), EACCES);
+    CHECK_FAILS(open_in("other/file", O_WRONLY), EACCES);
+    CHECK_FAILS(open_in("other/new", O_WRONLY | O_CREAT), EACCES);
+    CHECK_FAILS(unlink(temp_path(&folder, "given/below/file").s), EACCES);
+    CHECK_FAILS(mkdir(temp_path(&folder, "given/folder").s, 0777), EACCES);
+    CHECK_FAILS(symlink("/etc/passwd", temp_path(&folder, "open/link").s), EACCES);
+    CHECK(rename(temp_path(&folder, "given/below/file").s, temp_path(&folder, "open/moved").s) == -1);
+    CHECK(link(temp_path(&folder, "other/file").s, temp_path(&folder, "open/linked").s) == -1);
+}
+
+static void writes_where_it_may_and_nowhere_else(void **state)
+{
+    need_landlock();
+    in_sandbox(try_writing);
+}
+
+static void try_changing_names(void)
+{
+    const struct temp_path path = temp_path(&folder, "open/file");
+    CHECK_FAILS(chmod(path.s, 0777), EPERM);
+    CHECK_FAILS(chown(path.s, 1, 1), EPERM);
+    CHECK_FAILS(truncate(path.s, 0), EPERM);
+    CHECK_FAILS(chroot(temp_path(&folder, "open").s), EPERM);
+    CHECK_FAILS(mount(path.s, path.s, NULL, MS_BIND, NULL), EPERM);
+    CHECK_FAILS(unshare(CLONE_NEWUSER), EPERM);
+    CHECK_FAILS(syscall(SYS_clone, CLONE_NEWUSER, NULL, NULL, NULL, NULL), EPERM);
+}
+
+static void changes_no_modes_owners_or_mounts(void **state)
+{
+    need_seccomp();
+    in_sandbox(try_changing_names);
+}
+
+/* ---- beyond files -------------------------------------------------------------------------------------------- */
+
+static void try_programs(void)
+{
+    char path[] = "/bin/true", *argv[] = {path, NULL};
+    errno = 0;
+    CHECK_FAILS(execv(path, argv), EPERM);
+    CHECK_FAILS(syscall(SYS_execveat, AT_FDCWD, path, argv, NULL, 0), EPERM);
+}
+
+static void starts_no_program(void **state)
+{
+    need_seccomp();
+    in_sandbox(try_programs);
+}
+
+static void try_sockets(void)
+{
+    CHECK_FAILS(socket(AF_INET, SOCK_STREAM, 0), EPERM);
+    CHECK_FAILS(socket(AF_INET6, SOCK_DGRAM, 0), EPERM);
+    CHECK_FAILS(socket(AF_UNIX, SOCK_STREAM, 0), EPERM);
+}
+
+static void opens_no_socket(void **state)
+{
+    need_seccomp();
+    in_sandbox(try_sockets);
+}
+
+static int inherited;
+
+static void try_connecting(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK(connect(inherited, (struct sockaddr *)&to, sizeof to) == -1 && (errno == EPERM || errno == EACCES));
+    CHECK(bind(inherited, (struct sockaddr *)&to, sizeof to) == -1 && (errno == EPERM || errno == EACCES));
+}
+
+static void connects_no_socket_that_it_inherited(void **state)
+{
+    need_seccomp();
+    inherited = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(inherited >= 0);
+    in_sandbox(try_connecting);
+    close(inherited);
+}
+
+static void try_processes(void)
+{
+    char byte;
+    const pid_t parent = getppid();
+    CHECK_FAILS(syscall(SYS_process_vm_readv, parent, NULL, 0, NULL, 0, 0), EPERM);
+#if !defined(__SANITIZE_ADDRESS__)
+    CHECK_FAILS(ptrace(PTRACE_ATTACH, parent, NULL, NULL), EPERM);
+#endif
+    CHECK_FAILS(ioctl(STDERR_FILENO, TIOCSTI, &byte), EPERM);
+    CHECK_FAILS(ioctl(STDERR_FILENO, (unsigned long)TIOCSTI | 1UL << 32, &byte), EPERM); /* the kernel reads 32 bits */
+    CHECK_FAILS(syscall(SYS_bpf, 0, NULL, 0), EPERM);
+    CHECK_FAILS(syscall(SYS_perf_event_open, NULL, 0, 0, 0, 0), EPERM);
+}
+
+static void reaches_no_other_process_and_no_keyboard(void **state)
+{
+    need_seccomp();
+    in_sandbox(try_processes);
+}
+
+static long make_ring(void)
+{
+    char params[120] = {0}; /* struct io_uring_params, which old headers lack */
+    return syscall(425, 4, params);
+}
+
+static void try_ring(void)
+{
+    CHECK_FAILS(make_ring(), EPERM);
+}
+
+static void makes_rings_only_if_it_may(void **state)
+{
+    need_seccomp();
+    in_sandbox(try_ring);
+    long ring = make_ring();
+    if (ring < 0)
+        skip(); /* this system has none */
+    close((int)ring);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        enter(true);
+        _exit(make_ring() >= 0 ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void *try_in_thread(void *unused)
+{
+    if (sandbox_landlock_version())
+        try_reading();
+    if (sandbox_has_seccomp())
+        try_sockets();
+    return unused;
+}
+
+static void try_threads(void)
+{
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, try_in_thread, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void binds_the_threads_that_come_later(void **state)
+{
+    need_seccomp();
+    in_sandbox(try_threads);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_what_it_was_given_and_nothing_else),
+        cmocka_unit_test(writes_where_it_may_and_nowhere_else),
+        cmocka_unit_test(changes_no_modes_owners_or_mounts),
+        cmocka_unit_test(starts_no_program),
+        cmocka_unit_test(opens_no_socket),
+        cmocka_unit_test(connects_no_socket_that_it_inherited),
+        cmocka_unit_test(reaches_no_other_process_and_no_keyboard),
+        cmocka_unit_test(makes_rings_only_if_it_may),
+        cmocka_unit_test(binds_the_threads_that_come_later),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
