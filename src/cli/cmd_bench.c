@@ -285,14 +285,14 @@ static int run(const struct command *c, int argc, char **argv)
         {"-n", OPT_INT, &b.params.n_decode, "N", "tokens decoded one by one after it (32); 0: none", 0, 1 << 24, 0},
         {"--depth,-d", OPT_INT, &b.params.n_depth, "N", "tokens in the context before (0)", 0, 1 << 24, 0},
         {"--rounds,-r", OPT_INT, &b.params.n_round, "N", "how often (3)", 1, 10000, 0},
-        {"--tokens-from", OPT_STRING, &b.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
+        {"--tokens-from", OPT_INPUT, &b.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
         {"--load", OPT_FLAG, &b.load, "", "time loading instead, beside reading the file", 0, 0, 0},
         {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation", 0, 0, 0},
         {"--csv", OPT_FLAG, &b.csv, "", "print CSV", 0, 0, 0},
         {"--json", OPT_FLAG, &b.json, "", "print one JSON object", 0, 0, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = b.load ? bench_loading(&b, &e) : bench(&b, &e);
     cli_close(&b.opened);
@@ -310,5 +310,6 @@ const struct command cmd_bench = {
         "below: each one's bytes over the memory's bandwidth or its multiply-adds over their peak, whichever is\n"
         "longer, summed. What is printed is the median and the range of the rounds.",
     .hint = "the model is given with -m",
+    .runs_model = true,
     .run = run,
 };

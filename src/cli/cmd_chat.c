@@ -1,4 +1,5 @@
 /* chat: a conversation in the terminal, or line by line through pipes. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,7 +90,13 @@ static err_code save_or_load(struct chat *c, bool save, const char *path, struct
 {
     if (!*path)
         return err_set(e, ERR_USAGE, save ? "/save needs a file's name" : "/load needs a file's name");
-    return save ? conversation_save(&c->talk, path, e) : conversation_load(&c->talk, path, e);
+    err_code code = save ? conversation_save(&c->talk, path, e) : conversation_load(&c->talk, path, e);
+    const struct err why = *e;
+    if (code == ERR_IO && !c->model.no_sandbox && strstr(why.text, strerror(EACCES)))
+        err_set(e, code,
+                "%s (/save and /load reach files below the folder that chat was started in; with --no-sandbox, any)",
+                why.text);
+    return code;
 }
 
 /* A line that begins with one slash. *end: it was /exit. */
@@ -255,7 +262,7 @@ static int run(const struct command *c, int argc, char **argv)
         MODEL_OPTIONS(chat.model),
         CAR_OPTIONS(chat.model),
         {"--system", OPT_STRING, &chat.system, "TEXT", "the system message", 0, 0, 0},
-        {"--template", OPT_STRING, &chat.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0},
+        {"--template", OPT_INPUT, &chat.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0},
         {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0},
         {"-n", OPT_INT, &chat.n, "N", "tokens of an answer at most; -1: as many as it takes", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N", "context; the model's, up to 8192", 16, 1 << 30, 0},
@@ -267,6 +274,8 @@ static int run(const struct command *c, int argc, char **argv)
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = cli_parse_vars(&vars, &chat.vars, &e);
+    if (code == ERR_OK) /* /save and /load */
+        code = cli_confine(c, options, N_OPTIONS(options), argc, argv, ".", &e);
     if (code == ERR_OK)
         code = prepare(&chat, &e);
     if (code == ERR_OK)
@@ -286,5 +295,6 @@ const struct command cmd_chat = {
     .details =
         "Uses the model's own chat template. /help in the conversation lists its commands. When input or output is no\n"
         "terminal, each line of standard input is a message, and the answers go to standard output.",
+    .runs_model = true,
     .run = run,
 };

@@ -312,11 +312,11 @@ static int run(const struct command *c, int argc, char **argv)
         {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0},
         {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0},
         {"--chat", OPT_FLAG, &g.chat, "", "the prompt is a message: the model's chat template is applied", 0, 0, 0},
-        {"--template", OPT_STRING, &g.template, "FILE", "with --chat: a template to use instead of the model's", 0, 0,
+        {"--template", OPT_INPUT, &g.template, "FILE", "with --chat: a template to use instead of the model's", 0, 0,
          0},
         {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0},
         {"--save-state", OPT_OUTPUT, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0},
-        {"--load-state", OPT_STRING, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0},
+        {"--load-state", OPT_INPUT, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0},
         RAW_OPTION(g.raw),
         COLOR_OPTION(g.color),
         {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0},
@@ -325,7 +325,7 @@ static int run(const struct command *c, int argc, char **argv)
     };
     struct err e = {0};
     struct run_times t = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = prepare(&g, &e);
     if (code == ERR_OK) {
@@ -354,5 +354,6 @@ const struct command cmd_generate = {
     .summary = "continue a text",
     .details = "Streams the text to standard output and statistics to standard error. Ctrl-C ends the text early.",
     .hint = "a prompt is given with -p, and in quotes",
+    .runs_model = true,
     .run = run,
 };

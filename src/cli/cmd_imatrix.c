@@ -52,13 +52,13 @@ static int run(const struct command *command, int argc, char **argv)
     struct imatrix_command c = {.model.n_ctx = 512, .out = "imatrix.gguf"};
     const struct option options[] = {
         MODEL_OPTIONS(c.model),
-        {"--file,-f", OPT_STRING, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
+        {"--file,-f", OPT_INPUT, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &c.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
         {"--chunks", OPT_INT, &c.n_window, "N", "the first N windows only", 1, 1e12, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(command, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(command, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = imatrix(&c, &e);
     imatrix_gather_close(&c.gather);
@@ -75,5 +75,6 @@ const struct command cmd_imatrix = {
                "them in llama.cpp's format. Layers whose experts saw few tokens are named; quantize draws those\n"
                "experts' importances to the mean of all.",
     .hint = "the text is given with -f",
+    .runs_model = true,
     .run = run,
 };

@@ -113,7 +113,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--ctx,-c", OPT_INT, &l.model.n_ctx, "N", "context; as much as is needed", 1, 1 << 30, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = logits(&l, &e);
     output_file_abandon(&l.file);
@@ -128,5 +128,6 @@ const struct command cmd_logits = {
     .usage = "-m FILE (--tokens 1,2,3 | -p TEXT | -f FILE) --out FILE.f32 [OPTIONS]",
     .summary = "write the logits of a text to a file",
     .hint = "a prompt is given with -p, and in quotes",
+    .runs_model = true,
     .run = run,
 };

@@ -143,15 +143,15 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(p.model),
         CAR_OPTIONS(p.model),
-        {"--file,-f", OPT_STRING, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
+        {"--file,-f", OPT_INPUT, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "tokens in a window (512)", 1, 1 << 30, 0},
         {"--chunks", OPT_INT, &p.n_window, "N", "score the first N windows only", 1, 1e12, 0},
-        {"--resume", OPT_STRING, &p.resume, "FILE", "go on from FILE, and keep there how far it has got", 0, 0, 0},
+        {"--resume", OPT_OUTPUT, &p.resume, "FILE", "go on from FILE, and keep there how far it has got", 0, 0, 0},
         {"--against", OPT_FLAG, &p.against, "", "with --car: compare with the model's own predictions", 0, 0, 0},
         {"--keep-cache", OPT_FLAG, &p.keep_cache, "", "with --car: windows find the experts that others left", 0, 0, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = ppl(&p, &e);
     moebius_session_close(&p.exact);
@@ -168,5 +168,6 @@ const struct command cmd_ppl = {
                "of CR LF count as LF. With --car each window begins without experts in memory, and its second half is\n"
                "computed token by token.",
     .hint = "the text is given with -f",
+    .runs_model = true,
     .run = run,
 };

@@ -16,19 +16,21 @@ static void print_result(const struct prepare_params *p, const struct prepare_re
 static int run(const struct command *c, int argc, char **argv)
 {
     const char *to = NULL;
-    bool mirror = false, stripe = false;
+    bool mirror = false, stripe = false, no_sandbox = false;
     int64_t n_threads = 0;
     struct dir_list dirs = {0};
     struct progress progress;
     struct prepare_result result;
     const struct option options[] = {
-        {"--to", OPT_STRING, &to, "DIR[,DIR...]", "where to; with several, one of the two that follow", 0, 0, 0},
+        {"--to", OPT_OUTPUT_FOLDERS, &to, "DIR[,DIR...]", "where to; with several, one of the two that follow", 0, 0,
+         0},
         {"--mirror", OPT_FLAG, &mirror, "", "all experts in each: any drive can stand in for another", 0, 0, 0},
         {"--stripe", OPT_FLAG, &stripe, "", "each expert in one, more on faster drives", 0, 0, 0},
+        SANDBOX_OPTION(no_sandbox),
         {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK && (argc != 2 || !to))
         code = err_set(&e, ERR_USAGE, "expected a GGUF file and --to DIR");
     if (code == ERR_OK)
@@ -64,5 +66,6 @@ const struct command cmd_prepare = {
         "Writes each routed expert as the processor wants it, with a checksum. May be interrupted: run it again\n"
         "and it goes on.",
     .max_operand = 1,
+    .operands = {OPT_MODEL},
     .run = run,
 };

@@ -112,7 +112,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct profile_command p = {.model.n_ctx = 512};
     const struct option options[] = {
         MODEL_OPTIONS(p.model),
-        {"--file,-f", OPT_STRING, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
+        {"--file,-f", OPT_INPUT, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
         {"-n", OPT_INT, &p.n_most, "N", "the first N tokens only", 1, 1e12, 0},
         {"--out,-o", OPT_OUTPUT, &p.out, "FILE", "write the counts, for --usage", 0, 0, 0},
@@ -120,7 +120,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--svg", OPT_OUTPUT, &p.svg, "FILE", "write them as a picture", 0, 0, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = profile(&p, &e);
     trace_close(&p.profile.trace);
@@ -138,5 +138,6 @@ const struct command cmd_profile = {
     .details = "Prints how unevenly each layer chooses, how often tokens choose what tokens before them did, how well\n"
                "the next layer's choice can be predicted, and the hit rates of budgets and policies.",
     .hint = "the text is given with -f",
+    .runs_model = true,
     .run = run,
 };

@@ -31,15 +31,17 @@ static int run(const struct command *c, int argc, char **argv)
     struct quantize_params p = {.progress = print_progress, .user = &shown};
     struct option_list rules = {.n = 0};
     int64_t n_threads = 0;
+    bool no_sandbox = false;
     const struct option options[] = {
         {"--type", OPT_STRING, &p.type, "TYPE", "a mix or a weight type, see above", 0, 0, 0},
         {"--rule", OPT_LIST, &rules, "REGEX=TYPE", "tensors whose names match get TYPE; the first rule wins", 0, 0, 0},
         {"--pure", OPT_FLAG, &p.pure, "", "every matrix the one type, no mix", 0, 0, 0},
-        {"--imatrix", OPT_STRING, &p.imatrix, "FILE", "weigh errors by this importance matrix (GGUF)", 0, 0, 0},
+        {"--imatrix", OPT_MODEL, &p.imatrix, "FILE", "weigh errors by this importance matrix (GGUF)", 0, 0, 0},
+        SANDBOX_OPTION(no_sandbox),
         {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK && argc != 3)
         code = err_set(&e, ERR_USAGE, "expected two files: the GGUF file to read and the one to write");
     if (code == ERR_OK && !p.type)
@@ -70,6 +72,7 @@ const struct command cmd_quantize = {
                "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2.\n"
                "Interrupted, it leaves OUT.unfinished, and the same command goes on with it.",
     .max_operand = 2,
+    .operands = {OPT_MODEL, OPT_OUTPUT},
     .hint = "expected two files",
     .run = run,
 };

@@ -10,7 +10,7 @@
 struct template_command {
     const char *model, *template, *messages, *tools;
     struct cli_vars vars;
-    bool no_generation_prompt, ids_only, pieces, raw;
+    bool no_generation_prompt, ids_only, pieces, raw, no_sandbox;
 
     moebius_vocab *vocab;
     moebius_template *tmpl;
@@ -85,19 +85,20 @@ static int run(const struct command *c, int argc, char **argv)
     struct template_command j = {0};
     struct option_list vars = {0};
     const struct option options[] = {
-        {"--model,-m", OPT_STRING, &j.model, "FILE", "a GGUF file: its template and special tokens", 0, 0, 0},
-        {"--template", OPT_STRING, &j.template, "FILE", "a template to use instead of the model's", 0, 0, 0},
-        {"--messages", OPT_STRING, &j.messages, "FILE", "the messages, a JSON array (-: standard input)", 0, 0, 0},
-        {"--tools", OPT_STRING, &j.tools, "FILE", "the tools, a JSON array", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &j.model, "FILE", "a GGUF file: its template and special tokens", 0, 0, 0},
+        {"--template", OPT_INPUT, &j.template, "FILE", "a template to use instead of the model's", 0, 0, 0},
+        {"--messages", OPT_INPUT, &j.messages, "FILE", "the messages, a JSON array (-: standard input)", 0, 0, 0},
+        {"--tools", OPT_INPUT, &j.tools, "FILE", "the tools, a JSON array", 0, 0, 0},
         {"--var", OPT_LIST, &vars, "NAME=JSON", "one more variable, such as enable_thinking=false", 0, 0, 0},
         {"--no-generation-prompt", OPT_FLAG, &j.no_generation_prompt, "",
          "end with the last message, not with the beginning of an answer", 0, 0, 0},
         {"--ids", OPT_FLAG, &j.ids_only, "", "print the prompt's tokens, on one line", 0, 0, 0},
         {"--pieces", OPT_FLAG, &j.pieces, "", "print a line for each token: id and text", 0, 0, 0},
         RAW_OPTION(j.raw),
+        SANDBOX_OPTION(j.no_sandbox),
     };
     struct err e = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = cli_parse_vars(&vars, &j.vars, &e);
     if (code == ERR_OK)

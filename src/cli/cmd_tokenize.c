@@ -64,20 +64,21 @@ static err_code open_vocab(const char *path, moebius_vocab **vocab, struct err *
 static int run_tokenize(const struct command *c, int argc, char **argv)
 {
     const char *path = NULL, *text = NULL;
-    bool no_special = false, parse_special = false, ids_only = false, pieces = false;
+    bool no_special = false, parse_special = false, ids_only = false, pieces = false, no_sandbox = false;
     const struct option options[] = {
-        {"--model,-m", OPT_STRING, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
         {"--no-special", OPT_FLAG, &no_special, "", "do not add the BOS and EOS that the file asks for", 0, 0, 0},
         {"--parse-special", OPT_FLAG, &parse_special, "", "special tokens in the text are those tokens", 0, 0, 0},
         {"--ids", OPT_FLAG, &ids_only, "", "print ids on one line (the default)", 0, 0, 0},
         {"--pieces", OPT_FLAG, &pieces, "", "print a line for each token: id and text", 0, 0, 0},
+        SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
     moebius_vocab *vocab = NULL;
     char *owned = NULL;
     int32_t *ids = NULL;
     size_t n = 0, n_ids = 0;
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK && ids_only && pieces)
         code = err_set(&e, ERR_USAGE, "--ids and --pieces: choose one");
     if (code == ERR_OK)
@@ -116,18 +117,19 @@ static err_code join_operands(int argc, char **argv, char **text, struct err *e)
 static int run_detokenize(const struct command *c, int argc, char **argv)
 {
     const char *path = NULL;
-    bool special = false, raw = false;
+    bool special = false, raw = false, no_sandbox = false;
     const struct option options[] = {
-        {"--model,-m", OPT_STRING, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
         {"--special", OPT_FLAG, &special, "", "print special tokens as their text", 0, 0, 0},
         RAW_OPTION(raw),
+        SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
     moebius_vocab *vocab = NULL;
     char *numbers = NULL, *text = NULL;
     int32_t *ids = NULL;
     size_t n_ids, n;
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = open_vocab(path, &vocab, &e);
     if (code == ERR_OK)

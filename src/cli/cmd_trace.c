@@ -70,13 +70,13 @@ static int run(const struct command *c, int argc, char **argv)
     struct trace_command t = {.model.n_ctx = 512};
     const struct option options[] = {
         MODEL_OPTIONS(t.model),
-        {"--file,-f", OPT_STRING, &t.file, "FILE", "the text (-: standard input)", 0, 0, 0},
+        {"--file,-f", OPT_INPUT, &t.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &t.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
         {"--out,-o", OPT_OUTPUT, &t.out, "FILE", "where the trace goes", 0, 0, 0},
         {"--budgets", OPT_STRING, &t.budgets, "15,25,50", "replay: memory for experts, in % of all", 0, 0, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = trace(&t, argc, argv, &e);
     trace_close(&t.profile.trace);
@@ -91,5 +91,7 @@ const struct command cmd_trace = {
     .usage = "-m FILE -f TEXT -o TRACE | replay TRACE [--budgets 15,25,50] [--policy NAME]",
     .summary = "record which experts a text chooses, and replay that against budgets and policies",
     .max_operand = 2,
+    .operands = {OPT_STRING, OPT_INPUT}, /* of replay FILE */
+    .runs_model = true,
     .run = run,
 };

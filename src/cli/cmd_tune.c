@@ -82,10 +82,10 @@ static int run(const struct command *command, int argc, char **argv)
     struct tune_command c = {0};
     const struct option options[] = {
         MODEL_OPTIONS(c.model),
-        {"--tokens-from", OPT_STRING, &c.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
+        {"--tokens-from", OPT_INPUT, &c.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
     };
     struct err e = {0};
-    err_code code = options_parse(command, options, N_OPTIONS(options), &argc, argv, &e);
+    err_code code = cli_begin(command, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = tune(&c, &e);
     moebius_session_close(&c.sorted);
@@ -102,5 +102,6 @@ const struct command cmd_tune = {
                "is the faster one. Runs with the same model, processor and number of threads use it; --sort-cutoff\n"
                "overrides it.",
     .hint = "the model is given with -m",
+    .runs_model = true,
     .run = run,
 };

@@ -13,18 +13,21 @@ static void print_damaged(void *user, const char *sentence)
 
 static int run(const struct command *c, int argc, char **argv)
 {
-    bool write = false;
+    bool write = false, no_sandbox = false;
     int64_t n_threads = 0;
     struct progress progress;
     struct verify_result r;
     const struct option options[] = {
         {"--write", OPT_FLAG, &write, "", "write the checksums of a GGUF file, to FILE.crc32c", 0, 0, 0},
+        SANDBOX_OPTION(no_sandbox),
         {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
     };
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK && argc != 2)
         code = err_set(&e, ERR_USAGE, "expected a GGUF file or the directory of a prepared store");
+    if (code == ERR_OK) /* checksums go beside the model */
+        code = cli_confine(c, options, N_OPTIONS(options), argc, argv, write ? argv[1] : NULL, &e);
     if (code == ERR_OK) {
         cli_catch_interrupt();
         cli_progress_begin(&progress, write ? "reading" : "verifying");
@@ -52,5 +55,6 @@ const struct command cmd_verify = {
         "A prepared store carries its checksums. A GGUF file has none: --write makes them, in a file beside it, and\n"
         "from then on damage is noticed whenever the model runs.",
     .max_operand = 1,
+    .operands = {OPT_MODEL},
     .run = run,
 };

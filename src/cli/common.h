@@ -3,6 +3,7 @@
 #ifndef CLI_COMMON_H
 #define CLI_COMMON_H
 
+#include "cli/confine.h"
 #include "cli/options.h"
 #include "moebius/moebius.h"
 
@@ -14,13 +15,13 @@ struct model_options {
     int64_t ram_bytes;
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch, *numa;
-    bool hugetlb, cold, deterministic;
+    bool hugetlb, cold, deterministic, no_sandbox;
     moebius_car car;
 };
 
 /* Rows for a command's option table. */
 #define MODEL_OPTIONS(o)                                                                                                 \
-    {"--model,-m", OPT_STRING, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},          \
+    {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},           \
         {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
         {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off"},        \
         {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0},       \
@@ -35,7 +36,7 @@ struct model_options {
          1,                                                                                                              \
          1e15,                                                                                                           \
          0},                                                                                                             \
-        {"--store", OPT_STRING, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0},              \
+        {"--store", OPT_FOLDERS, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0},             \
         {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts", 0, 0, "auto|io_uring|pread"},        \
         {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache", 0, 0, "auto|on|off"},           \
         {"--ram", OPT_SIZE, &(o).ram_bytes, "SIZE", "memory that the program may take at most (16G, 2300M)", 0, 0, 0},   \
@@ -49,11 +50,12 @@ struct model_options {
          0},                                                                                                             \
         {"--policy", OPT_CHOICE, &(o).policy,   "lfru|lru|lfu", "which experts stay in that memory (lfru)",              \
          0,          0,          "lfru|lru|lfu"},                                                                        \
-        {"--usage", OPT_STRING, &(o).usage, "FILE", "where counts of experts are kept for the next run", 0, 0, 0},       \
+        {"--usage", OPT_OUTPUT, &(o).usage, "FILE", "where counts of experts are kept for the next run", 0, 0, 0},       \
         {"--prefetch", OPT_CHOICE, &(o).prefetch, "auto|on|off", "read ahead what the next layer may need (auto)", 0, 0, \
          "auto|on|off"},                                                                                                 \
         {"--cold", OPT_FLAG, &(o).cold, "", "neither use nor keep such counts", 0, 0, 0},                                \
         {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0},   \
+        SANDBOX_OPTION((o).no_sandbox),                                                                                  \
     {                                                                                                                    \
         "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0             \
     }
@@ -175,11 +177,11 @@ struct prompt_options {
     const char *text, *file, *tokens;
     bool continues; /* a text that is there: no BOS before it, and it may be missing */
 };
-#define PROMPT_OPTIONS(p)                                                                                                \
-    {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                               \
-        {"--file,-f", OPT_STRING, &(p).file, "FILE", "the prompt is the contents of FILE (-: standard input)", 0, 0, 0}, \
-    {                                                                                                                    \
-        "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                      \
+#define PROMPT_OPTIONS(p)                                                                                               \
+    {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                              \
+        {"--file,-f", OPT_INPUT, &(p).file, "FILE", "the prompt is the contents of FILE (-: standard input)", 0, 0, 0}, \
+    {                                                                                                                   \
+        "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                     \
     }
 /* The text of -p or -f, owned by the caller (mem_free). */
 MUST_USE err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e);

@@ -130,8 +130,6 @@ static err_code set(const struct option *o, const char *word, const char *value,
     case OPT_FLOAT: return set_number(o, word, value, e);
     case OPT_SIZE: return set_size(word, value, "a size such as 900M or 16G", o->out, e);
     case OPT_SHARE: return set_share(word, value, o->out, e);
-    case OPT_STRING: *(const char **)o->out = value; return ERR_OK;
-    case OPT_OUTPUT: *(const char **)o->out = strcmp(value, "-") ? value : "/dev/stdout"; return ERR_OK;
     case OPT_LIST:
         if (list->n == OPTION_LIST_MAX)
             return err_set(e, ERR_USAGE, "%s: at most %d of them", word, OPTION_LIST_MAX);
@@ -142,6 +140,12 @@ static err_code set(const struct option *o, const char *word, const char *value,
             return err_set(e, ERR_USAGE, "%s %s: expected %s", word, value, o->choices);
         *(const char **)o->out = value;
         return ERR_OK;
+    case OPT_OUTPUT: *(const char **)o->out = strcmp(value, "-") ? value : "/dev/stdout"; return ERR_OK;
+    case OPT_STRING:
+    case OPT_INPUT:
+    case OPT_MODEL:
+    case OPT_FOLDERS:
+    case OPT_OUTPUT_FOLDERS: *(const char **)o->out = value; return ERR_OK;
     }
     return ERR_OK;
 }

@@ -13,10 +13,15 @@ enum option_kind {
     OPT_FLOAT,  /* float *, within [min, max] */
     OPT_SIZE,   /* int64_t *, bytes: "2300M", "16G" */
     OPT_SHARE,  /* struct option_share *: bytes, or a share in percent: "25%" */
-    OPT_STRING, /* const char ** */
-    OPT_OUTPUT, /* const char **, a file to write; "-" becomes /dev/stdout */
     OPT_LIST,   /* struct option_list *: may be given again */
     OPT_CHOICE, /* const char **, one of the words in `choices` separated by | */
+    OPT_STRING, /* const char **, as all that follow */
+    /* These name files, which the command may reach (cli/confine.h). */
+    OPT_INPUT,          /* a file that is read */
+    OPT_OUTPUT,         /* a file that is written, maybe read, too; "-" becomes /dev/stdout */
+    OPT_MODEL,          /* a GGUF file, of which all parts are read */
+    OPT_FOLDERS,        /* "DIR,DIR": folders that are read */
+    OPT_OUTPUT_FOLDERS, /* folders that are written */
 };
 
 struct option_share {
@@ -45,11 +50,13 @@ struct option {
 
 struct command {
     const char *name;
-    const char *usage;                                          /* after "moebius NAME" */
-    const char *summary;                                        /* one line */
-    const char *details;                                        /* paragraphs for --help; may be NULL */
-    int max_operand;                                            /* words that are not options */
-    const char *hint;                                           /* what to do instead, when there are more */
+    const char *usage;            /* after "moebius NAME" */
+    const char *summary;          /* one line */
+    const char *details;          /* paragraphs for --help; may be NULL */
+    int max_operand;              /* words that are not options */
+    const char *hint;             /* what to do instead, when there are more */
+    enum option_kind operands[2]; /* what the first of these words name; 0: no file */
+    bool runs_model;              /* reads experts through io_uring, and keeps files from run to run */
     int (*run)(const struct command *c, int argc, char **argv); /* returns the exit code */
 };
 

@@ -18,7 +18,7 @@ import time
 
 from run_functions import run_functions
 
-MOEBIUS, COUNTER, DEMO, GOLDEN = sys.argv[1:5]
+MOEBIUS, COUNTER, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:5])
 TMP = tempfile.TemporaryDirectory()
 SANITIZED = "asan" in os.environ.get("MOEBIUS_TEST_BUILD", "")
 
@@ -300,7 +300,8 @@ def test_special_tokens_in_a_message_stay_text():
 
 
 def turns(model, lines, *args, **kw):
-    return run("chat", "-m", model, "--temp", "0", *args, stdin="".join(line + "\n" for line in lines).encode(), **kw)
+    return run("chat", "-m", model, "--temp", "0", *args, stdin="".join(line + "\n" for line in lines).encode(),
+               cwd=TMP.name, **kw)  # which /save and /load can reach
 
 
 def test_chat_through_a_pipe():
@@ -319,7 +320,8 @@ def test_chat_through_a_pipe():
     fails(2, "chat", "-m", DEMO, *args, stdin=b"/fly\n", says=["/fly", "/help"])
     fails(3, "chat", "-m", DEMO, *args, stdin=b"/load /no/such/file\n", says=["/no/such/file"])
     open(tmp("bad.json"), "w").write('{"role": "user"}')
-    fails(4, "chat", "-m", DEMO, *args, stdin=f"/load {tmp('bad.json')}\n".encode(), says=["bad.json", "array"])
+    fails(4, "chat", "-m", DEMO, *args, stdin=f"/load {tmp('bad.json')}\n".encode(), says=["bad.json", "array"],
+          cwd=TMP.name)
 
 
 def test_chat_loads_conversations_of_any_length():

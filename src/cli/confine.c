@@ -1,0 +1,171 @@
+#define _DEFAULT_SOURCE /* realpath */
+#include "cli/confine.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/sandbox.h"
+#include "cli/common.h"
+#include "engine/cache_file.h"
+
+/* What the program reads whatever it does: facts about the process and the machine, libraries that others load when
+ * they need them, locales and time zones, its own symbols for a sanitizer's report. */
+static const char *const system_paths[] = {
+    "/proc",          "/sys",          "/dev/urandom",   "/usr", "/lib", "/lib64", "/etc/ld.so.cache",
+    "/etc/localtime", "/etc/terminfo", "/proc/self/exe",
+};
+
+static err_code allow_system(struct sandbox *s, struct err *e)
+{
+    static const char *const settings[] = {".editrc", ".terminfo"}, *const places[] = {"EDITRC", "TERMINFO"};
+    char path[PATH_MAX];
+    const char *home = getenv("HOME");
+    for (size_t i = 0; i < sizeof system_paths / sizeof *system_paths; i++)
+        TRY(sandbox_allow(s, system_paths[i], SANDBOX_READ, e));
+    for (int i = 0; i < 2; i++) {
+        const char *place = getenv(places[i]);
+        if (home && (size_t)snprintf(path, sizeof path, "%s/%s", home, settings[i]) < sizeof path)
+            TRY(sandbox_allow(s, path, SANDBOX_READ, e));
+        if (place)
+            TRY(sandbox_allow(s, place, SANDBOX_READ, e));
+    }
+    return ERR_OK;
+}
+
+/* A GGUF file and the checksums beside it. */
+static err_code allow_model_file(struct sandbox *s, const char *path, struct err *e)
+{
+    char sums[PATH_MAX];
+    TRY(sandbox_allow(s, path, SANDBOX_READ, e));
+    if ((size_t)snprintf(sums, sizeof sums, "%s.crc32c", path) >= sizeof sums)
+        return ERR_OK;
+    return sandbox_allow(s, sums, SANDBOX_READ, e);
+}
+
+/* Of a split set NAME-00001-of-00003.gguf (gguf/gguf.c) all parts, up to the first that is missing. */
+static err_code allow_model(struct sandbox *s, const char *path, struct err *e)
+{
+    enum { SUFFIX_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
+    char part[PATH_MAX];
+    int n, end = 0, n_path = (int)strlen(path), n_name = n_path - SUFFIX_BYTES;
+    TRY(allow_model_file(s, path, e));
+    if (n_name < 0 || sscanf(path + n_name, "-%*5d-of-%5d.gguf%n", &n, &end) != 1 || end != SUFFIX_BYTES)
+        return ERR_OK;
+    for (int i = 1; i <= n; i++) {
+        snprintf(part, sizeof part, "%.*s-%05d-of-%05d.gguf", n_name, path, i, n);
+        if (access(part, F_OK) != 0)
+            break;
+        TRY(allow_model_file(s, part, e));
+    }
+    return ERR_OK;
+}
+
+/* A folder, or what is there and is no plain file (a device, a FIFO): itself. Else the nearest folder above it. */
+static err_code allow_output_at(struct sandbox *s, const char *path, struct err *e)
+{
+    struct stat st;
+    char above[PATH_MAX];
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return sandbox_allow(s, path, SANDBOX_WRITE, e);
+    if ((size_t)snprintf(above, sizeof above, "%s", path) >= sizeof above)
+        return ERR_OK;
+    do {
+        char *slash = strrchr(above, '/');
+        if (!slash)
+            return sandbox_allow(s, ".", SANDBOX_WRITE, e);
+        slash[slash == above] = '\0';
+    } while (stat(above, &st) != 0 && above[1]);
+    return sandbox_allow(s, above, SANDBOX_WRITE, e);
+}
+
+/* Through a link that, too, which it leads to. */
+static err_code allow_output(struct sandbox *s, const char *path, struct err *e)
+{
+    char real[PATH_MAX];
+    TRY(allow_output_at(s, path, e));
+    return realpath(path, real) ? allow_output_at(s, real, e) : ERR_OK;
+}
+
+static err_code allow_folders(struct sandbox *s, const char *text, bool written, struct err *e)
+{
+    struct dir_list list;
+    if (cli_split_dirs(text, &list, e) != ERR_OK) { /* the command will say it */
+        cli_dirs_close(&list);
+        return ERR_OK;
+    }
+    err_code code = ERR_OK;
+    for (int i = 0; code == ERR_OK && i < list.n; i++)
+        code = written ? allow_output(s, list.dirs[i], e) : sandbox_allow(s, list.dirs[i], SANDBOX_READ, e);
+    cli_dirs_close(&list);
+    return code;
+}
+
+static err_code allow(struct sandbox *s, enum option_kind kind, const char *value, struct err *e)
+{
+    switch (kind) {
+    case OPT_INPUT: return sandbox_allow(s, value, SANDBOX_READ, e);
+    case OPT_OUTPUT: return allow_output(s, value, e);
+    case OPT_MODEL: return allow_model(s, value, e);
+    case OPT_FOLDERS: return allow_folders(s, value, false, e);
+    case OPT_OUTPUT_FOLDERS: return allow_folders(s, value, true, e);
+    default: return ERR_OK;
+    }
+}
+
+/* The folder that keeps files from run to run; made, because what is not there can't be allowed. */
+static err_code allow_cache(struct sandbox *s, struct err *e)
+{
+    char *folder;
+    TRY(cache_file_path("", &folder, e));
+    if (!folder)
+        return ERR_OK;
+    cache_file_make_folders(folder);
+    err_code code = sandbox_allow(s, folder, SANDBOX_WRITE, e);
+    mem_free(folder);
+    return code;
+}
+
+static bool is_switched_off(const struct option *options, int n_option)
+{
+    for (int i = 0; i < n_option; i++)
+        if (!strcmp(options[i].name, "--no-sandbox"))
+            return *(bool *)options[i].out;
+    return false;
+}
+
+err_code cli_confine(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
+                     const char *output, struct err *e)
+{
+    enum { N_OPERAND = sizeof c->operands / sizeof *c->operands };
+    struct sandbox s;
+    if (is_switched_off(options, n_option))
+        return ERR_OK;
+    err_code code = sandbox_open(&s, e);
+    if (code == ERR_OK)
+        code = allow_system(&s, e);
+    for (int i = 0; code == ERR_OK && i < n_option; i++)
+        if (options[i].kind >= OPT_INPUT && *(const char **)options[i].out)
+            code = allow(&s, options[i].kind, *(const char **)options[i].out, e);
+    for (int i = 1; code == ERR_OK && i < argc && i <= N_OPERAND; i++)
+        code = allow(&s, c->operands[i - 1], argv[i], e);
+    if (code == ERR_OK && output)
+        code = allow_output(&s, output, e);
+    if (code == ERR_OK && c->runs_model)
+        code = allow_cache(&s, e);
+    if (code == ERR_OK)
+        code = sandbox_enter(&s, c->runs_model, e);
+    sandbox_close(&s);
+    return code == ERR_OK ? code : err_prefix(e, "without --no-sandbox");
+}
+
+err_code cli_begin(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,
+                   struct err *e)
+{
+    TRY(options_parse(c, options, n_option, argc, argv, e));
+    return cli_confine(c, options, n_option, *argc, argv, NULL, e);
+}

@@ -1,0 +1,31 @@
+/* The sandbox (base/sandbox.h) that commands enter as soon as they know what they are to do. A command may reach what
+ * its options and operands name, and what the program needs of the system:
+ *
+ *   reads   a model with its other parts and checksums, stores, inputs; /proc, /sys, the system's libraries and time
+ *           zones, the settings of the terminal
+ *   writes  the folders of its outputs, with all below them; if it runs a model, the folder that keeps files from run
+ *           to run (engine/cache_file.h)
+ *
+ * What a command reaches is told by the kinds of its options (cli/options.h), so that an option that names a file
+ * works as soon as it has the right kind. --no-sandbox does without all of it. */
+#ifndef CLI_CONFINE_H
+#define CLI_CONFINE_H
+
+#include "cli/options.h"
+
+/* A row for the tables of commands that open files. */
+#define SANDBOX_OPTION(no_sandbox)                                                                                     \
+    {                                                                                                                  \
+        "--no-sandbox", OPT_FLAG, &(no_sandbox), "",                                                                   \
+            "do without the sandbox, which confines it to the files that it names", 0, 0, 0                            \
+    }
+
+/* options_parse, and the sandbox for what it found. */
+MUST_USE err_code cli_begin(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,
+                            struct err *e);
+
+/* The second half of it alone. `output`: one more file or folder that may be written; NULL: none. */
+MUST_USE err_code cli_confine(const struct command *c, const struct option *options, int n_option, int argc,
+                              char **argv, const char *output, struct err *e);
+
+#endif
