@@ -44,7 +44,7 @@ static struct layer *add_latent(struct state_fixture *t)
     struct layer *y = add_attention(t, 0);
     y->attn.n_head_kv = 1;
     y->attn.head_dim = y->attn.head_dim_v = N_LATENT;
-    y->attn.k_b = some_weight();
+    y->attn.is_latent = true;
     return y;
 }
 

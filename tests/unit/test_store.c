@@ -283,7 +283,7 @@ static void write_experts(const char *path, int n_layer, uint64_t n_expert)
     assert_in_range(n_expert, 1, sizeof zeros / sizeof *zeros);
     assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
     for (int l = 0; l < n_layer; l++)
-        for (int p = 0; p < STORE_N_PART; p++) {
+        for (int p = 0; p < EXPERT_N_MATRIX; p++) {
             char name[64];
             snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", l, parts[p]);
             gguf_writer_add_tensor(w, name, 3, ne, QUANT_F32, zeros);
