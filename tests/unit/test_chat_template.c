@@ -34,7 +34,7 @@ static const char *const controls[] = {"<s>",
                                        "<start_of_turn>",
                                        "<end_of_turn>",
                                        "<|tool_call|>",
-                                      
+
                                        "[AVAILABLE_TOOLS]",
                                        "[/AVAILABLE_TOOLS]"};
 enum { N_CONTROL = sizeof controls / sizeof *controls, FIRST_CONTROL = 256 };
