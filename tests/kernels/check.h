@@ -48,7 +48,7 @@ void random_floats(struct random *r, float *x, int64_t n, int kind);
 
 void check_products(struct check *c);
 void check_layouts(struct check *c);
-void check_ops(struct check *c);
+void check_row_kernels(struct check *c);
 void check_attention(struct check *c);
 void check_recurrent(struct check *c);
 void bench_products(struct check *c, const char *filter);

@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     printf("tables: up to %s\n", cpu_level_name(best));
     check_layouts(&c);
     check_products(&c);
-    check_ops(&c);
+    check_row_kernels(&c);
     check_attention(&c);
     check_recurrent(&c);
     printf("%s\n", c.total_fail ? "FAILED" : "all passed");

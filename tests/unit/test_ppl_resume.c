@@ -87,5 +87,5 @@ int main(void)
         cmocka_unit_test(other_models_texts_and_settings_are_refused),
         cmocka_unit_test(broken_files_are_refused),
     };
-    return cmocka_run_group_tests_name("ppl", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("ppl resume", tests, NULL, NULL);
 }

@@ -315,7 +315,7 @@ static void check_q8_0(struct check *c, int64_t n, int kind, int64_t nan_at)
     }
 }
 
-void check_ops(struct check *c)
+void check_row_kernels(struct check *c)
 {
     group_begin(c);
     for (int kind = 0; kind < 7; kind++)
