@@ -319,14 +319,21 @@ static void store_scales4(uint8_t *scales, const int8_t *scale, int n)
         scales[j / 2] = (uint8_t)(j % 2 ? scales[j / 2] | scale[j] / 2 << 4 : scale[j] / 2);
 }
 
+/* Blocks to be encoded. */
+struct grid_input {
+    const float *x, *w; /* weights and their importances; w may be NULL */
+    int n_block;
+    int n_sub; /* sub-blocks of a block */
+};
+
 /* Fits blocks [at, at + n), n as many as fit the lanes; returns n. */
-static inline int grid_blocks(const struct grid_codec *c, const float *x, const float *w, int at, int n_block,
-                              int n_sub, uint8_t *half, size_t stride, struct grid_codes *out)
+static inline int grid_blocks(const struct grid_codec *c, const struct grid_input *in, int at, uint8_t *half,
+                              size_t stride, struct grid_codes *out)
 {
     struct supers s;
-    int most = supers_per_batch(n_sub), n = n_block - at < most ? n_block - at : most;
+    int most = supers_per_batch(in->n_sub), n = in->n_block - at < most ? in->n_block - at : most;
     size_t off = (size_t)at * QUANT_SUPER;
-    supers_load(&s, x + off, w ? w + off : NULL, n, n_sub);
+    supers_load(&s, in->x + off, in->w ? in->w + off : NULL, n, in->n_sub);
     grid_fit(c, &s, half, stride, out);
     return n;
 }
@@ -340,10 +347,11 @@ static inline int grid_blocks(const struct grid_codec *c, const float *x, const 
 static void encode_iq2_xxs(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     const struct grid_codec codec = GRID_SIGNED(iq2_xxs, 0.125f, true, true);
+    const struct grid_input in = {x, w, n_block, 8};
     struct grid_codes c;
     for (int at = 0, n; at < n_block; at += n) {
         struct block_iq2_xxs *b = (struct block_iq2_xxs *)blocks + at;
-        n = grid_blocks(&codec, x, w, at, n_block, 8, b->d, sizeof *b, &c);
+        n = grid_blocks(&codec, &in, at, b->d, sizeof *b, &c);
         for (int u = 0; u < 8 * n; u++) {
             uint8_t *qs = b[u / 8].qs + u % 8 * 8;
             for (int i = 0; i < 4; i++)
@@ -356,10 +364,11 @@ static void encode_iq2_xxs(const struct quant_tables *t, const float *x, const f
 static void encode_iq2_xs(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     const struct grid_codec codec = GRID_SIGNED(iq2_xs, 0.125f, true, false);
+    const struct grid_input in = {x, w, n_block, 16};
     struct grid_codes c;
     struct block_iq2_xs *b = blocks;
     for (int at = 0; at < n_block; at++, b++) {
-        grid_blocks(&codec, x, w, at, n_block, 16, b->d, sizeof *b, &c);
+        grid_blocks(&codec, &in, at, b->d, sizeof *b, &c);
         for (int i = 0; i < 32; i++) {
             int word = entry_index(codec.grid, c.code[i / 2][i % 2]) | (c.signs[i / 2][i % 2] & 127) << 9;
             fit_store16(b->qs + 2 * i, (uint16_t)word);
@@ -371,11 +380,12 @@ static void encode_iq2_xs(const struct quant_tables *t, const float *x, const fl
 static void encode_iq2_s(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     const struct grid_codec codec = GRID_SIGNED(iq2_s, 0.125f, false, true);
+    const struct grid_input in = {x, w, n_block, 16};
     struct grid_codes c;
     struct block_iq2_s *b = blocks;
     for (int at = 0; at < n_block; at++, b++) {
         memset(b, 0, sizeof *b);
-        grid_blocks(&codec, x, w, at, n_block, 16, b->d, sizeof *b, &c);
+        grid_blocks(&codec, &in, at, b->d, sizeof *b, &c);
         for (int i = 0; i < 32; i++) {
             int index = entry_index(codec.grid, c.code[i / 2][i % 2]);
             b->qs[i] = (uint8_t)index;
@@ -389,10 +399,11 @@ static void encode_iq2_s(const struct quant_tables *t, const float *x, const flo
 static void encode_iq3_xxs(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     const struct grid_codec codec = GRID_SIGNED(iq3_xxs, 0.25f, true, true);
+    const struct grid_input in = {x, w, n_block, 8};
     struct grid_codes c;
     for (int at = 0, n; at < n_block; at += n) {
         struct block_iq3_xxs *b = (struct block_iq3_xxs *)blocks + at;
-        n = grid_blocks(&codec, x, w, at, n_block, 8, b->d, sizeof *b, &c);
+        n = grid_blocks(&codec, &in, at, b->d, sizeof *b, &c);
         for (int u = 0; u < 8 * n; u++) {
             for (int i = 0; i < 8; i++)
                 b[u / 8].qs[u % 8 * 8 + i] = (uint8_t)entry_index(codec.grid, c.code[u][i]);
@@ -404,10 +415,11 @@ static void encode_iq3_xxs(const struct quant_tables *t, const float *x, const f
 static void encode_iq3_s(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     const struct grid_codec codec = GRID_SIGNED(iq3_s, 1, false, true);
+    const struct grid_input in = {x, w, n_block, 8};
     struct grid_codes c;
     for (int at = 0, n; at < n_block; at += n) {
         struct block_iq3_s *b = (struct block_iq3_s *)blocks + at;
-        n = grid_blocks(&codec, x, w, at, n_block, 8, b->d, sizeof *b, &c);
+        n = grid_blocks(&codec, &in, at, b->d, sizeof *b, &c);
         for (int k = 0; k < n; k++, b++) {
             memset(b->qh, 0, sizeof b->qh);
             for (int i = 0; i < 64; i++) {
@@ -431,10 +443,11 @@ static void encode_iq3_s(const struct quant_tables *t, const float *x, const flo
 static void encode_iq1_s(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     const struct grid_codec codec = GRID_IQ1(32);
+    const struct grid_input in = {x, w, n_block, 8};
     struct grid_codes c;
     for (int at = 0, n; at < n_block; at += n) {
         struct block_iq1_s *b = (struct block_iq1_s *)blocks + at;
-        n = grid_blocks(&codec, x, w, at, n_block, 8, b->d, sizeof *b, &c);
+        n = grid_blocks(&codec, &in, at, b->d, sizeof *b, &c);
         for (int u = 0; u < 8 * n; u++) {
             int high = c.scale[u] / 2 << 12 | c.down[u][0] << 15;
             for (int i = 0; i < 4; i++) {
@@ -450,12 +463,13 @@ static void encode_iq1_s(const struct quant_tables *t, const float *x, const flo
 static void encode_iq1_m(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block)
 {
     const struct grid_codec codec = GRID_IQ1(8);
+    const struct grid_input in = {x, w, n_block, 16};
     struct grid_codes c;
     struct block_iq1_m *b = blocks;
     uint8_t half[2];
     for (int at = 0; at < n_block; at++, b++) {
         memset(b, 0, sizeof *b);
-        grid_blocks(&codec, x, w, at, n_block, 16, half, sizeof half, &c);
+        grid_blocks(&codec, &in, at, half, sizeof half, &c);
         for (int i = 0; i < 32; i++) {
             int index = entry_index(codec.grid, c.code[i / 2][i % 2]);
             b->qs[i] = (uint8_t)index;
