@@ -7,10 +7,15 @@
  *     moebius_session_eval(session, ids, n, &error);
  *     const float *logits = moebius_session_logits(session);
  *
- * Every fallible function returns a status, 0 for success, and fills *error (which may be NULL) with a sentence.
- * Strings are UTF-8. Structs of options come filled from moebius_default_*(); NULL stands for the defaults.
+ * Every fallible function returns a status, 0 for success, and fills *error (which may be NULL) with a sentence. On
+ * failure what it was to open is NULL. Every close function accepts a pointer to NULL and leaves NULL behind. Strings
+ * are UTF-8. Structs of options come filled from moebius_default_*(); NULL stands for the defaults. What is "borrowed"
+ * stays its owner's and must not be freed.
  *
- * Thread-safety: an engine and all its sessions may be used from one thread at a time; tokenizing from any. */
+ * A batch is the tokens of one forward pass, n_batch of them at most.
+ *
+ * Thread-safety: an engine, its sessions and its samplers may be used from one thread at a time. Vocabularies,
+ * templates and prompts are read-only and may be shared between threads. */
 #ifndef MOEBIUS_MOEBIUS_H
 #define MOEBIUS_MOEBIUS_H
 
@@ -30,15 +35,15 @@ extern "C" {
 
 typedef enum moebius_status {
     MOEBIUS_OK = 0,
-    MOEBIUS_FAIL = 1,
-    MOEBIUS_USAGE = 2,       /* an argument or option is not one that makes sense */
+    MOEBIUS_FAIL = 1,        /* none of the following */
+    MOEBIUS_USAGE = 2,       /* an argument or option makes no sense */
     MOEBIUS_IO = 3,          /* a file can't be read or written */
     MOEBIUS_FORMAT = 4,      /* a file is damaged or not what it should be */
     MOEBIUS_UNSUPPORTED = 5, /* a file is fine, but this version can't run it */
-    MOEBIUS_NOMEM = 6,
-    MOEBIUS_LIMIT = 7, /* over a limit, such as the context */
-    MOEBIUS_CHECK = 8, /* a self-check found a difference */
-    MOEBIUS_CANCELLED = 9
+    MOEBIUS_NOMEM = 6,       /* the system has no more memory, or ram_bytes allows no more */
+    MOEBIUS_LIMIT = 7,       /* something is over a limit, such as the context */
+    MOEBIUS_CHECK = 8,       /* a self-check found a difference */
+    MOEBIUS_CANCELLED = 9    /* a callback ended the work */
 } moebius_status;
 
 enum { MOEBIUS_ERROR_BYTES = 768 };
@@ -48,9 +53,9 @@ typedef struct moebius_error {
     char text[MOEBIUS_ERROR_BYTES]; /* a sentence in one line, whose control characters are spelled out (\x1b) */
 } moebius_error;
 
-/* "0.1.0", and what this build contains, for people. */
-MOEBIUS_API const char *moebius_version(void);
-MOEBIUS_API const char *moebius_build_info(void);
+MOEBIUS_API const char *moebius_version(void); /* "0.1.0" */
+MOEBIUS_API const char *
+moebius_build_info(void); /* devices, ways to read and architectures of this build, for people */
 
 /* ---- engine -------------------------------------------------------------------------------------------------- */
 
@@ -58,148 +63,173 @@ typedef struct moebius_engine moebius_engine;
 
 enum moebius_log_level { MOEBIUS_LOG_WARN, MOEBIUS_LOG_INFO, MOEBIUS_LOG_DEBUG };
 
-/* How experts are read while the model runs: by io_uring or by threads, past the page cache or through it. AUTO: the
- * best that the system permits; anything else is an error where it can't be had. */
+/* How experts are read while the model runs: by io_uring or by threads that call pread. AUTO takes the best that the
+ * system permits; the others are an error where they can't be had. */
 typedef enum moebius_io { MOEBIUS_IO_AUTO, MOEBIUS_IO_URING, MOEBIUS_IO_PREAD } moebius_io;
+
+/* Whether experts are read past the page cache (O_DIRECT). AUTO does so where the file system permits; ON is an error
+ * where it doesn't. */
 typedef enum moebius_direct { MOEBIUS_DIRECT_AUTO, MOEBIUS_DIRECT_ON, MOEBIUS_DIRECT_OFF } moebius_direct;
 
-/* Whether experts that the next layer will probably choose are read while nothing else is: AUTO tries both ways while
- * decoding, now and then, and goes on with the faster one. */
+/* Whether experts that the next layer will probably choose are read while the drive has nothing else to do. AUTO
+ * measures both ways now and then while decoding, and goes on with the faster one. */
 typedef enum moebius_prefetch { MOEBIUS_PREFETCH_AUTO, MOEBIUS_PREFETCH_ON, MOEBIUS_PREFETCH_OFF } moebius_prefetch;
 
-/* AUTO: on a machine with several memory nodes (NUMA) each thread is bound to the processors of one, and each row of
- * the weights, and head of a KV cache, lies in the memory of the node whose threads compute it. The engine's own
- * threads stay bound; the caller's is bound while it is in moebius_engine_open, moebius_engine_measure_roof and
- * moebius_session_eval*, and has its old processors back when they return (callbacks run in between, and threads that
- * they start inherit the binding). Nothing of this changes a result, and nothing of it happens with one node or in a
- * build without hwloc. */
+/* What the engine does on a machine with several memory nodes (NUMA). AUTO binds each thread to the processors of one
+ * node, and puts each row of the weights and each head of a KV cache into the memory of the node whose threads compute
+ * it. The engine's own threads stay bound. The caller's thread is bound within moebius_engine_open,
+ * moebius_engine_measure_roof and moebius_session_eval*, and has its old processors back when they return; callbacks
+ * run while it is bound, and threads that they start inherit the binding. No result depends on this. With one node, or
+ * in a build without hwloc, nothing is bound. */
 typedef enum moebius_numa { MOEBIUS_NUMA_AUTO, MOEBIUS_NUMA_OFF } moebius_numa;
 
 typedef struct moebius_engine_options {
-    int n_threads;  /* 0: one for each processor that the process may use; of more than those as many decode */
+    int n_threads;  /* 0: one for each processor that the process may use. While decoding at most that many work */
     bool reference; /* float activations on dequantised weights: slow and exact */
-    bool check_ops; /* run every operation on the reference device too and compare */
-    /* more tokens than this at once: experts by sorted dispatch. 0: what moebius_engine_keep_sort_cutoff kept, or else
-     * the default */
+    bool check_ops; /* every operation runs on the reference device, too, and the two are compared */
+    /* Batches of more tokens than this compute their experts by sorted dispatch. 0: what
+     * moebius_engine_keep_sort_cutoff kept, else the default. */
     int64_t sort_cutoff;
-    /* The process's peak memory at most. 0: what it has and most of what the system and its control groups have free
-     * when the model is opened. One engine at a time may have a bound: with 0 the others have none. */
+    /* The process's peak memory in bytes. 0: what it has and most of what the system and its control groups have free
+     * when the model is opened. One engine at a time has a bound: others that are opened with 0 meanwhile have none. */
     int64_t ram_bytes;
-    /* Memory for routed experts alone; the others are read when needed. 0 and 0: as much as all need, or ram_bytes
-     * leaves. */
+    /* Memory for routed experts in bytes; experts without a place are read when needed. 0: what expert_ram_share says.
+     * If that is 0, too: as much as all experts need, or as ram_bytes leaves. */
     int64_t expert_ram_bytes;
-    double expert_ram_share; /* of what all experts need, 0 to 1 */
-    const char *policy;      /* who stays in that memory: "lfru" (NULL), "lru" or "lfu" */
-    /* The file in which counts of chosen experts are kept from run to run, for a warm start: NULL: none; "": one in the
-     * user's cache directory. */
+    double expert_ram_share; /* memory for routed experts as a share of what all of them need, 0 to 1 */
+    const char *policy;      /* which experts stay in that memory: "lfru" (NULL), "lru" or "lfu" */
+    /* The file in which counts of chosen experts are kept from run to run, for a warm start. NULL: none; "": a file in
+     * the user's cache directory. */
     const char *usage;
-    const char *const *store_dirs; /* directories of a prepared store of this model, n_store_dirs of them */
+    const char *const *store_dirs; /* the directories of a prepared store of this model, [n_store_dirs] */
     int n_store_dirs;
     moebius_io io;
     moebius_direct direct;
     moebius_prefetch prefetch;
     moebius_numa numa;
-    /* Weights in the huge pages that the system has set aside (hugetlb), as far as they go; a warning in the log tells
-     * how many are missing. Refused with a bound on memory, as such pages aren't given back expert by expert, and where
-     * threads are bound to several memory nodes. */
+    /* Weights lie in the huge pages that the system has set aside (hugetlb), as far as these suffice; a warning in the
+     * log says how many are missing. MOEBIUS_USAGE with a bound on memory, as such pages can't be given back expert by
+     * expert, and where threads are bound to several memory nodes. */
     bool hugetlb;
-    bool deterministic; /* runs with cache-aware routing (moebius_car) can be repeated to the bit: it goes by what a
-                           cache of the same size would hold, whenever reads end, and nothing is read on a guess.
-                           Refused with ram_bytes, which leaves the number of experts in memory to the moment */
-    /* NULL: silence. Lines are as printable as moebius_error's sentences */
+    /* Runs with cache-aware routing (moebius_car) can be repeated to the bit: routing goes by what a cache of the same
+     * size would hold, whenever reads end, and nothing is prefetched. MOEBIUS_USAGE with ram_bytes, as the number of
+     * experts in memory then differs from run to run. */
+    bool deterministic;
+    /* Gets lines of the log, as printable as moebius_error's sentences, from any thread. NULL: there is no log. */
     void (*log)(void *user, enum moebius_log_level level, const char *line);
-    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes); /* while loading; NULL; from any thread */
-    void *user;
+    /* Gets the bytes read so far while the model is loaded, from any thread. May be NULL. */
+    void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
+    void *user; /* for log and progress */
 } moebius_engine_options;
 
 MOEBIUS_API moebius_engine_options moebius_default_engine_options(void);
 
-/* Loads the model at `path` (any part of a split set). On failure *out is NULL. */
+/* Loads the model at `path`, any part of a split set. What the options point to is borrowed until the engine is
+ * closed. */
 MOEBIUS_API moebius_status moebius_engine_open(moebius_engine **out, const char *path,
                                                const moebius_engine_options *options, moebius_error *error);
 MOEBIUS_API void moebius_engine_close(moebius_engine **engine); /* its sessions must be closed before */
 
-MOEBIUS_API int32_t moebius_n_vocab(const moebius_engine *engine);
-MOEBIUS_API int64_t moebius_n_ctx_train(const moebius_engine *engine);
+MOEBIUS_API int32_t moebius_n_vocab(const moebius_engine *engine);     /* tokens in the vocabulary */
+MOEBIUS_API int64_t moebius_n_ctx_train(const moebius_engine *engine); /* the context that the model was trained for */
 MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);
-MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine); /* that have threads: 1 or more */
-MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);
+MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine); /* nodes that have threads: 1 or more */
+MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);  /* the file's general.architecture; borrowed */
 MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
-MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);
-MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine);
+MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);             /* the width of the residual stream */
+MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine); /* the one in force */
 
-/* Keeps a cutoff that was measured with this engine in the user's cache directory, for engines with the same model,
- * processor and number of threads that are opened without one. *path: the file, owned by the caller (moebius_free). */
+/* Keeps a cutoff that was measured with this engine in the user's cache directory. Engines of the same model, processor
+ * and number of threads that are opened without a cutoff will take it. *path: the file that was written, owned by the
+ * caller (moebius_free). */
 MOEBIUS_API moebius_status moebius_engine_keep_sort_cutoff(const moebius_engine *engine, int64_t sort_cutoff,
                                                            char **path, moebius_error *error);
 
-/* The routed experts of a layer, counting MoE layers only. */
+/* The routed experts of a layer. Layers are counted from 0, MoE layers alone. */
 typedef struct moebius_moe_layer {
-    int64_t n_expert, n_used;
+    int64_t n_expert;    /* how many there are */
+    int64_t n_used;      /* how many each token gets */
     uint64_t slot_bytes; /* memory of one expert */
-    int group;           /* layers with experts of one shape share memory: which group, from 0 */
+    int group;           /* layers with experts of one shape share a slot pool: its number, from 0 */
 } moebius_moe_layer;
 MOEBIUS_API int moebius_n_moe_layer(const moebius_engine *engine);
 MOEBIUS_API moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engine, int layer);
 
-/* What tells the model apart from others: a hash of its files' directories. */
+/* A hash of the files' directories, which tells the model apart from others. */
 MOEBIUS_API uint64_t moebius_fingerprint(const moebius_engine *engine);
 
-/* Forgets which experts are in memory and which were used, as far as they are read when needed, so that what follows
- * finds what a cold start would. */
+/* Empties the slots of experts that are read when needed, and forgets which were used, so that what follows starts
+ * cold. */
 MOEBIUS_API void moebius_engine_forget_experts(moebius_engine *engine);
 
-/* What ran, since the engine was opened. */
+/* What was done since the engine was opened, and the memory that it takes now. */
 typedef struct moebius_counters {
-    uint64_t n_direct, n_sorted; /* MoE layers computed by direct and by sorted dispatch */
-    uint64_t n_expert_rows;      /* token-expert pairs computed */
-    /* Experts that layers asked for, each once a layer and chunk of tokens, when not all are in memory. decode: for one
-     * token; a hit was in memory, a miss had to be read. */
+    uint64_t n_direct, n_sorted; /* MoE layers computed by direct and by sorted dispatch, each once a batch */
+    uint64_t n_expert_rows;      /* pairs of a token and an expert computed */
+
+    /* Experts that layers asked for, each once a layer and batch, where not all are in memory. A hit was in memory, a
+     * miss had to be read. n_decode_*: those of batches of one token. */
     uint64_t n_expert_hit, n_expert_miss, n_decode_hit, n_decode_miss;
-    uint64_t n_expert_evicted, n_expert_read, n_expert_read_bytes;
-    uint64_t n_prefetched, n_prefetch_used; /* experts read on a guess, and asked for next */
-    /* Cache-aware routing: choices that another expert stood in for, the sum of the ratios of their scores, how many of
-     * n_decode_hit are hits by that alone, and experts read in idle time after they had been stood in for. */
-    uint64_t n_substituted;
-    double substitute_ratio_sum;
-    int64_t n_spared;
-    uint64_t n_backfilled;
-    int64_t stall_ns;                        /* waiting for reads with nothing to compute */
-    int64_t arrival_ns;                      /* checking what was read, and packing what was not read into its slot */
-    uint64_t expert_bytes, expert_all_bytes; /* memory for routed experts: now; that all would need */
-    uint64_t weight_bytes, context_bytes, work_bytes; /* memory for all other weights, for contexts, to work in */
+    uint64_t n_expert_evicted;    /* experts that lost their slot to another */
+    uint64_t n_expert_read;       /* experts read */
+    uint64_t n_expert_read_bytes; /* their bytes */
+    uint64_t n_prefetched;        /* experts read because the next layer's choice was predicted */
+    uint64_t n_prefetch_used;     /* those of them that the next layer asked for */
+
+    /* cache-aware routing */
+    uint64_t n_substituted;      /* choices whose place another expert took */
+    double substitute_ratio_sum; /* the sum of the substitutes' scores over those of the experts they replace */
+    int64_t n_spared;            /* those of n_decode_hit that would be misses without substitutes */
+    uint64_t n_backfilled;       /* experts read in idle time after they had been replaced */
+
+    int64_t stall_ns;   /* waiting for reads with nothing to compute */
+    int64_t arrival_ns; /* checking what was read, and packing what was not read into its slot */
+
+    uint64_t expert_bytes;     /* memory for routed experts now */
+    uint64_t expert_all_bytes; /* memory that all of them would need */
+    uint64_t weight_bytes;     /* memory for all other weights */
+    uint64_t context_bytes;    /* memory for caches and recurrent state of all sessions */
+    uint64_t work_bytes;       /* memory for activations */
 } moebius_counters;
 MOEBIUS_API moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
-/* Operations of one kind since the engine was opened: how often, how long, and what they can't do without: bytes of
- * weights and state moved, multiply-adds on bytes and on floats. */
+/* Operations of one kind since the engine was opened. */
 typedef struct moebius_op_stats {
-    const char *name;
-    uint64_t n, n_ns, n_bytes, n_int8, n_float;
+    const char *name; /* borrowed */
+    uint64_t n;       /* how often it ran */
+    uint64_t n_ns;    /* how long that took, nanoseconds */
+    uint64_t n_bytes; /* bytes of weights and state that it had to move */
+    uint64_t n_int8;  /* multiply-adds on bytes that it had to do */
+    uint64_t n_float; /* multiply-adds on floats that it had to do */
 } moebius_op_stats;
 enum { MOEBIUS_MAX_OP = 64 };
 /* Fills stats and returns how many kinds there are, at most MOEBIUS_MAX_OP. */
 MOEBIUS_API int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP]);
 
-/* What the machine can do with the engine's threads just now: bytes read from memory, and multiply-adds on bytes and on
- * floats, a second. Takes some 50 ms; the first time also 256 MiB or more (32 a thread), kept until the engine is
- * closed. */
+/* What the machine can do now with the engine's threads, a second. */
 typedef struct moebius_roof {
-    double read_bytes_per_s, int8_per_s, float_per_s;
+    double read_bytes_per_s; /* bytes read from memory */
+    double int8_per_s;       /* multiply-adds on bytes */
+    double float_per_s;      /* multiply-adds on floats */
 } moebius_roof;
+
+/* Takes some 50 ms. The first call also takes 256 MiB of memory or more, 32 MiB a thread, which the engine keeps until
+ * it is closed. */
 MOEBIUS_API moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
                                                        moebius_error *error);
-/* How experts are read, for people: "io_uring, O_DIRECT"; "" when all are in memory. Borrowed. */
+/* How experts are read, for people: "io_uring, O_DIRECT"; "" where all are in memory. Borrowed. */
 MOEBIUS_API const char *moebius_expert_reader(const moebius_engine *engine);
 
-/* What was read from where: place 0 is the model's file, then come the directories of the prepared store. False: there
- * is no such place. */
+/* Reads from one place: place 0 is the model's file, the others are the directories of the prepared store. */
 typedef struct moebius_place {
-    const char *path; /* borrowed from the engine */
-    uint64_t n_reads, n_bytes;
+    const char *path;   /* borrowed from the engine */
+    uint64_t n_reads;   /* reads that arrived */
+    uint64_t n_bytes;   /* their bytes */
     double bytes_per_s; /* of a directory while it had something to do; 0: not known */
     bool is_gone;       /* it failed, and nothing more is read from there */
 } moebius_place;
+
+/* False: there is no place i. */
 MOEBIUS_API bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out);
 
 /* ---- text and tokens ----------------------------------------------------------------------------------------- */
@@ -208,42 +238,43 @@ typedef struct moebius_vocab moebius_vocab; /* borrowed from an engine, or opene
 
 MOEBIUS_API const moebius_vocab *moebius_engine_vocab(const moebius_engine *engine);
 
-/* Only the tokenizer of a GGUF, which may hold no tensors. */
+/* Opens the tokenizer of a GGUF alone; the file may hold no tensors. To be closed with moebius_vocab_close. */
 MOEBIUS_API moebius_status moebius_vocab_open(moebius_vocab **out, const char *path, moebius_error *error);
 MOEBIUS_API void moebius_vocab_close(moebius_vocab **vocab);
 
-/* Text of n bytes to tokens: *ids is owned by the caller (moebius_free). add_special: BOS and EOS as the file says;
- * parse_special: the texts of special tokens become those tokens. */
+/* Turns text of n bytes into tokens. add_special: BOS and EOS are added as the file says. parse_special: the texts of
+ * special tokens become those tokens. *ids [*n_ids] is owned by the caller (moebius_free). */
 MOEBIUS_API moebius_status moebius_tokenize(const moebius_vocab *vocab, const char *text, size_t n, bool add_special,
                                             bool parse_special, int32_t **ids, size_t *n_ids, moebius_error *error);
 
-/* Tokens to text, NUL-terminated, owned by the caller (moebius_free); *n_text may be NULL. special: special tokens
- * show as their text. */
+/* Turns n tokens into text, NUL-terminated and owned by the caller (moebius_free). special: special tokens show as
+ * their text, else not at all. n_text gets the text's bytes without the NUL; it may be NULL. */
 MOEBIUS_API moebius_status moebius_detokenize(const moebius_vocab *vocab, const int32_t *ids, size_t n, bool special,
                                               char **text, size_t *n_text, moebius_error *error);
 
-/* The bytes of one token in running text, borrowed; maybe part of a character. */
+/* The n bytes of one token within a text; they may be part of a character. Borrowed. */
 MOEBIUS_API const char *moebius_token_piece(const moebius_vocab *vocab, int32_t id, bool special, size_t *n);
-MOEBIUS_API bool moebius_token_is_end(const moebius_vocab *vocab, int32_t id);
-MOEBIUS_API int32_t moebius_vocab_size(const moebius_vocab *vocab);
-MOEBIUS_API int32_t moebius_token_bos(const moebius_vocab *vocab); /* -1: none */
-MOEBIUS_API bool moebius_vocab_adds_bos(const moebius_vocab *vocab);
-MOEBIUS_API void moebius_free(void *p);
+MOEBIUS_API bool moebius_token_is_end(const moebius_vocab *vocab, int32_t id); /* the token ends a text or a turn */
+MOEBIUS_API int32_t moebius_vocab_size(const moebius_vocab *vocab);            /* valid ids are below this */
+MOEBIUS_API int32_t moebius_token_bos(const moebius_vocab *vocab);             /* -1: there is none */
+MOEBIUS_API bool moebius_vocab_adds_bos(const moebius_vocab *vocab);           /* texts begin with it */
+MOEBIUS_API void moebius_free(void *p);                                        /* accepts NULL */
 
 /* ---- chat templates ------------------------------------------------------------------------------------------- */
 
-/* The template text in the model's file; NULL when there is none. Models may bring several: `name` is the name of one,
- * such as "tool_use", or NULL for the default. Borrowed. */
+/* The text of a template in the model's file, borrowed; NULL: there is none of this name. A file may bring several:
+ * `name` is that of one, such as "tool_use", or NULL for the default. */
 MOEBIUS_API const char *moebius_vocab_template(const moebius_vocab *vocab, const char *name);
 
 typedef struct moebius_template moebius_template; /* read-only: shareable between threads */
 
-/* Parses a template of n bytes. `vocab`, which must live as long, gives it the special tokens' texts (bos_token and so
- * on); NULL: there are none. */
+/* Parses a template of n bytes. `vocab` gives it the special tokens' texts (bos_token and so on) and is borrowed until
+ * the template is closed; NULL: there are none. */
 MOEBIUS_API moebius_status moebius_template_open(moebius_template **out, const char *source, size_t n,
                                                  const moebius_vocab *vocab, moebius_error *error);
 MOEBIUS_API void moebius_template_close(moebius_template **tmpl);
 
+/* A variable of a template, with its value as JSON text. */
 typedef struct moebius_template_var {
     const char *name, *json;
 } moebius_template_var;
@@ -275,44 +306,47 @@ MOEBIUS_API const char *moebius_prompt_text(const moebius_prompt *prompt, size_t
 MOEBIUS_API moebius_status moebius_prompt_tokenize(const moebius_prompt *prompt, const moebius_vocab *vocab,
                                                    int32_t **ids, size_t *n_ids, moebius_error *error);
 
-/* An answer as it is generated: which of it is reasoning, which is said, and where it ends. It ends with a token that
- * ends a text or that the template writes behind an answer. */
+/* An answer while it is generated: what of it is reasoning, what is content, and where it ends. It ends with a token
+ * that ends a text or that the template writes behind an answer. */
 typedef struct moebius_reply moebius_reply;
 typedef enum moebius_reply_part { MOEBIUS_REPLY_CONTENT, MOEBIUS_REPLY_REASONING, MOEBIUS_REPLY_N } moebius_reply_part;
 typedef void moebius_reply_fn(void *user, moebius_reply_part part, const char *text, size_t n);
 
-/* The template needs its vocabulary. `prompt`: the text of the prompt, whose end may have begun the reasoning. `fn`
- * (may be NULL) gets each new piece of text once it is clear where it belongs. */
+/* The template must have been opened with a vocabulary, and is borrowed. `prompt`: the text of the prompt, whose end
+ * may have begun the reasoning. `fn` (may be NULL) gets each new piece of text, of n bytes, once it is clear whether it
+ * is reasoning or content. */
 MOEBIUS_API moebius_status moebius_reply_open(moebius_reply **out, const moebius_template *tmpl, const char *prompt,
                                               moebius_reply_fn *fn, void *user, moebius_error *error);
 MOEBIUS_API void moebius_reply_close(moebius_reply **reply);
-/* One more token: *end is true when it ends the answer. */
+/* Takes one more token; *end: whether it ends the answer. */
 MOEBIUS_API moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, moebius_error *error);
-MOEBIUS_API void moebius_reply_finish(moebius_reply *reply); /* no more is coming: what was held back goes out */
+/* Ends the answer: text that was held back, as it might have become a mark, goes to `fn`. */
+MOEBIUS_API void moebius_reply_finish(moebius_reply *reply);
+/* All of one part so far, NUL-terminated; *n: its bytes. Borrowed until the next token. */
 MOEBIUS_API const char *moebius_reply_text(const moebius_reply *reply, moebius_reply_part part, size_t *n);
 
 /* ---- session ------------------------------------------------------------------------------------------------- */
 
 typedef struct moebius_session moebius_session;
 
-/* Q8_0 takes heads whose size is a multiple of 32; opening is refused otherwise. */
+/* The type of the KV cache. Q8_0 needs heads whose size is a multiple of 32; else opening is MOEBIUS_UNSUPPORTED. */
 typedef enum moebius_kv_type { MOEBIUS_KV_F16, MOEBIUS_KV_F32, MOEBIUS_KV_Q8_0 } moebius_kv_type;
 
-/* Cache-aware routing: while tokens are computed one by one, an expert that the router chose and that is not in memory
- * may be stood in for by one that is, if the score of that is at least `threshold` of its own. Faster, and NOT the
- * model's own output (docs/car.md). Prompts in chunks of several tokens are left alone. */
+/* Cache-aware routing: in batches of one token an expert in memory may take the place of one that the router chose and
+ * that is not, if its score is at least `threshold` of the other's. Faster, and NOT the model's own output
+ * (docs/car.md). */
 typedef struct moebius_car {
     float threshold;    /* above 0 and below 1; 0, or 1 and more: off */
-    bool damp;          /* substitutes weigh less, by that ratio */
-    int64_t n_warmup;   /* none among the first tokens of a text */
-    int64_t n_protect;  /* none in so many of the first and of the last MoE layers */
-    int64_t n_backfill; /* experts that were stood in for and may be read in idle time, a token; at most 64 */
+    bool damp;          /* substitutes weigh less, by the ratio of the scores */
+    int64_t n_warmup;   /* there are no substitutes among the first tokens of a text */
+    int64_t n_protect;  /* nor in so many of the first and of the last MoE layers */
+    int64_t n_backfill; /* how many experts that were replaced may be read in idle time, a token; at most 64 */
 } moebius_car;
 
 typedef struct moebius_session_options {
     int64_t n_ctx; /* positions; 0: the model's own, up to 4096 */
-    /* tokens of a prompt computed together, rounded up to a multiple of 64; 0: 512, or more where experts must be read
-     * and memory permits (moebius_session_chunk) */
+    /* Tokens of a batch at most, rounded up to a multiple of 64. 0: 512, or more where experts must be read and memory
+     * permits (moebius_session_batch). */
     int64_t n_batch;
     moebius_kv_type kv;
     int64_t sort_cutoff; /* 0: the engine's */
@@ -320,6 +354,8 @@ typedef struct moebius_session_options {
 } moebius_session_options;
 
 MOEBIUS_API moebius_session_options moebius_default_session_options(void);
+/* The engine is borrowed until the session is closed. MOEBIUS_LIMIT, with the number, where the bound on memory leaves
+ * too little. */
 MOEBIUS_API moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
                                                 const moebius_session_options *options, moebius_error *error);
 MOEBIUS_API void moebius_session_close(moebius_session **session);
@@ -327,80 +363,85 @@ MOEBIUS_API void moebius_session_close(moebius_session **session);
 MOEBIUS_API int64_t moebius_session_n_ctx(const moebius_session *session);
 MOEBIUS_API int64_t moebius_session_pos(const moebius_session *session); /* tokens so far */
 
-/* How many of n tokens would be computed together now, each chunk of them reading the experts that are not in memory:
- * the more, the less is read; but their work space takes memory from the experts. */
-MOEBIUS_API int64_t moebius_session_chunk(const moebius_session *session, size_t n);
+/* How many of n tokens the first batch would have now. Each batch reads the experts that are not in memory, so that
+ * larger batches read less; but their work space takes memory from the experts. */
+MOEBIUS_API int64_t moebius_session_batch(const moebius_session *session, size_t n);
 
-/* Appends n >= 1 tokens and computes the logits after the last. MOEBIUS_LIMIT when they don't fit the context. After
- * a failure in the midst of them the session holds the chunks of tokens that were done, or nothing where the failed one
- * has overwritten what the next token needs, which recurrent layers always do and windowed ones in large chunks
- * (moebius_session_pos tells). */
+/* Appends n >= 1 tokens and computes the logits after the last. MOEBIUS_LIMIT when they don't fit the context: then
+ * nothing is appended. After another failure the session holds the batches that were done (moebius_session_pos tells);
+ * or nothing, where the failed batch has overwritten what the next token needs, as it always does in recurrent layers
+ * and, if it is large, in windowed ones. */
 MOEBIUS_API moebius_status moebius_session_eval(moebius_session *session, const int32_t *ids, size_t n,
                                                 moebius_error *error);
 
-/* The same with the logits after each token i >= first: called in order, `logits` valid during the call. A callback
- * that returns false cancels. */
+/* The same with the logits [n_vocab] after each token i >= first, in order. `logits` is valid during the call of `fn`,
+ * which returns false to cancel: the session then holds all of the batch, and has logits only if they were those after
+ * its last token. */
 typedef bool moebius_logits_fn(void *user, size_t i, const float *logits);
 MOEBIUS_API moebius_status moebius_session_eval_each(moebius_session *session, const int32_t *ids, size_t n,
                                                      size_t first, moebius_logits_fn *fn, void *user,
                                                      moebius_error *error);
 
-/* Asked again and again during eval, in each layer of each chunk at least, by the thread that called; true ends it with
- * MOEBIUS_CANCELLED, which leaves the session as failures do. NULL: never asked. */
+/* From now on `is_wanted` (NULL: nothing) is asked during eval, in each layer of each batch at least, by the thread
+ * that called. True ends the evaluation with MOEBIUS_CANCELLED, which leaves the session as other failures do. */
 typedef bool moebius_cancel_fn(void *user);
 MOEBIUS_API void moebius_session_set_cancel(moebius_session *session, moebius_cancel_fn *is_wanted, void *user);
 
-/* [n_vocab] after the last token, until the next eval; NULL before the first. */
+/* The logits [n_vocab] after the last token, borrowed until the session changes. NULL where there are none: before the
+ * first evaluation, after moebius_session_truncate, and after one that failed or was cancelled. */
 MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);
 
-/* The tokens so far, moebius_session_pos of them; borrowed, until the session changes. */
+/* The tokens so far [moebius_session_pos], borrowed until the session changes. */
 MOEBIUS_API const int32_t *moebius_session_tokens(const moebius_session *session);
 
 /* Bytes of device memory that the caches and recurrent state take. */
 MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
 
-/* Forgets everything from position pos on (0 starts afresh) and returns the position it is then at: pos, or 0 where
- * only the start can be gone back to. That is so for models with recurrent layers, and for models with windowed layers
- * when pos lies more than a batch, or 512 tokens, behind the furthest position computed, or before that of a loaded
- * state. */
+/* Forgets all tokens from position pos on, and returns the position that the session is then at: pos, or 0 where a
+ * layer can go back to the start alone. Recurrent layers always do. Windowed layers do where pos lies more than a
+ * batch, or more than 512 tokens, behind the furthest position computed, or before that of a loaded state. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
 
-/* The session to and from a file: tokens, the logits after the last, and the layers' state, so that a loaded session
- * goes on with the bits of the saved one. What samplers remember is not in it. A file appears under its name when
- * complete.
+/* Saves a session to a file and loads it again: the tokens, the logits after the last, and the layers' state, so that a
+ * loaded session goes on with the bits of the saved one. What samplers remember is not saved. A file appears under its
+ * name once it is complete.
  *
- * A file may be loaded into a session of another context size or batch, if the model and the type of the KV cache are
- * the same and the tokens fit. What is damaged, of another model or type, or too long is refused, and leaves the
- * session as it was. (A file that can be read once and not again, or changes meanwhile, leaves it empty.) */
+ * The context and the batch of the session that loads may be others, but the model and the type of the KV cache must be
+ * the same, and the tokens must fit. A file that is damaged, of another model or type, or too long is refused, and the
+ * session stays as it was. A file that changes between its two readings leaves the session empty. */
 MOEBIUS_API moebius_status moebius_session_save(moebius_session *session, const char *path, moebius_error *error);
 MOEBIUS_API moebius_status moebius_session_load(moebius_session *session, const char *path, moebius_error *error);
-/* How many tokens a saved session has; from its header alone. */
+/* How many tokens a saved session has, as its header says. */
 MOEBIUS_API moebius_status moebius_saved_n_tok(const char *path, int64_t *n_tok, moebius_error *error);
 
-/* Activations that meet a matrix of the model's file: row t is scale * x[t * stride + 0 .. k). A tensor of routed
- * experts or of heads has several matrices. */
+/* Activations that are multiplied with a matrix of weights: row t is scale * x[t * stride + 0 .. k). */
 typedef struct moebius_product {
-    const char *tensor; /* its name; borrowed from the engine */
-    int64_t n_matrix, matrix;
-    const float *x;
-    int64_t k, n_row, stride;
+    const char *tensor; /* the name of the file's tensor; borrowed from the engine */
+    int64_t n_matrix;   /* matrices in the tensor: one, or one for each expert or head */
+    int64_t matrix;     /* which of them */
+    const float *x;     /* borrowed during the call */
+    int64_t k;          /* length of a row */
+    int64_t n_row;      /* rows */
+    int64_t stride;     /* from one row to the next, in floats */
     float scale;
 } moebius_product;
 
-/* Looking inside, for tests and tools: called during eval, costs time. NULL turns it off. */
+/* Callbacks for tests and tools, made during eval by the thread that called. They cost time. Each may be NULL, but
+ * `predicted` needs `routed`. */
 typedef struct moebius_trace {
-    /* experts that the router chose in a layer (counting MoE layers only) for n_tok tokens: ids[t * n_used + rank],
-     * best first */
+    /* The router of a layer (MoE layers alone are counted) chose experts ids[t * n_used + rank] for n_tok tokens, best
+     * first. */
     void (*routed)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
-    /* the same, predicted one layer before from the residual stream of then; may be NULL */
+    /* The same, as predicted one layer before. */
     void (*predicted)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
-    /* the residual stream [n_embd] of the chunk's last token after a layer */
+    /* The residual stream [n_embd] of the batch's last token after a layer. */
     void (*hidden)(void *user, int64_t layer, const float *x);
-    /* what is multiplied with matrices of weights (routers apart): of each matrix its rows in the order of the tokens
-     */
+    /* Something is multiplied with weights, routers apart. The rows of a matrix come in the order of the tokens. */
     void (*product)(void *user, const moebius_product *p);
     void *user;
 } moebius_trace;
+
+/* From now on; NULL turns it off. */
 MOEBIUS_API void moebius_session_trace(moebius_session *session, const moebius_trace *trace);
 
 /* ---- sampling ------------------------------------------------------------------------------------------------ */
@@ -408,22 +449,22 @@ MOEBIUS_API void moebius_session_trace(moebius_session *session, const moebius_t
 typedef struct moebius_sampler moebius_sampler;
 
 typedef struct moebius_sampler_options {
-    float temperature;    /* 0: always the likeliest token */
-    int top_k;            /* keep the k likeliest; 0: all */
-    float top_p;          /* keep the likeliest that together have this probability; 1: all */
-    float min_p;          /* drop those less likely than this share of the likeliest; 0: none */
-    float repeat_penalty; /* 1: none */
-    int repeat_last_n;    /* tokens that the penalty looks back */
-    uint64_t seed;
+    float temperature;    /* logits are divided by this; 0: always the likeliest token */
+    int top_k;            /* the k likeliest tokens are kept; 0: all */
+    float top_p;          /* the likeliest that together have this probability are kept; 1: all */
+    float min_p;          /* those less likely than this share of the likeliest are dropped; 0: none */
+    float repeat_penalty; /* makes tokens of the last repeat_last_n less likely; 1: no penalty */
+    int repeat_last_n;    /* how many tokens the penalty looks back */
+    uint64_t seed;        /* the same seed and logits give the same tokens */
 } moebius_sampler_options;
 
 MOEBIUS_API moebius_sampler_options moebius_default_sampler_options(void);
 MOEBIUS_API moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
                                                 const moebius_sampler_options *options, moebius_error *error);
 MOEBIUS_API void moebius_sampler_close(moebius_sampler **sampler);
-/* The next token for logits [n_vocab]. Allocates nothing. */
+/* Chooses the next token from logits [n_vocab]. Allocates nothing. */
 MOEBIUS_API int32_t moebius_sampler_pick(moebius_sampler *sampler, const float *logits);
-/* Tells the sampler what was appended to the text. */
+/* Tells the sampler which token was appended to the text. */
 MOEBIUS_API void moebius_sampler_accept(moebius_sampler *sampler, int32_t id);
 
 #ifdef __cplusplus

@@ -161,7 +161,7 @@ static void echo_prompt(struct generate *g)
 static err_code eval_prompt(struct generate *g, struct run_times *t, struct err *e)
 {
     int64_t start = clock_ns();
-    t->n_chunk = moebius_session_chunk(g->opened.session, g->n_ids);
+    t->n_chunk = moebius_session_batch(g->opened.session, g->n_ids);
     err_code code = cli_eval_prompt(g->opened.session, g->ids, g->n_ids, e);
     int64_t n_done = moebius_session_pos(g->opened.session) - g->n_loaded;
     t->prefill_ns = clock_ns() - start;

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* The path of a file of that name, owned by the caller (mem_free); NULL where there is nowhere to keep one. */
+/* The path of a file of that name, owned by the caller (mem_free); NULL where neither variable is set. */
 MUST_USE err_code cache_file_path(const char *name, char **out, struct err *e);
 /* Makes the folders of a path, as far as they are missing; what can't be made shows when the file is written. */
 void cache_file_make_folders(char *path);

@@ -14,27 +14,29 @@
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
 
+/* A chat template of the file. */
 struct vocab_template {
-    const char *name, *source; /* the default one has no name: "" */
+    const char *name;   /* "": the default one */
+    const char *source; /* its text */
     struct vocab_template *next;
 };
 
 struct moebius_vocab {
     struct tokenizer *tokenizer;
     struct vocab_template *templates; /* owned by the arena */
-    int32_t unk, pad;                 /* TOKEN_NONE: there is none */
+    int32_t unk, pad;                 /* token ids; TOKEN_NONE: there is none */
     struct arena arena;
 };
 
-/* All that the file says of its vocabulary; emptied whether filling it failed or not. */
+/* Takes in all that the file says of its vocabulary. To be emptied, after a failure, too. */
 MUST_USE err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e);
 void vocab_empty(struct moebius_vocab *v);
 
 struct moebius_template {
     struct template *template;
-    const moebius_vocab *vocab; /* borrowed; may be NULL */
-    const char *source;         /* owned by the arena, as are the texts of: */
-    struct template_var tokens[4];
+    const moebius_vocab *vocab;    /* borrowed; may be NULL */
+    const char *source;            /* owned by the arena */
+    struct template_var tokens[4]; /* [n_token], special tokens by name; their texts are owned by the arena */
     int n_token;
     int32_t end; /* the token that the template writes behind an answer, or TOKEN_NONE */
     struct arena arena;
@@ -53,19 +55,20 @@ struct moebius_engine {
     struct log log;
     moebius_engine_options options;
     enum policy_kind policy;
-    uint64_t total_bytes; /* for progress */
+    uint64_t total_bytes; /* of the model's files, for progress */
 
     /* memory.c */
-    size_t bound_bytes;    /* on the process's peak: options.ram_bytes or chosen; 0: none */
-    size_t overhead_bytes; /* what the ledger doesn't know */
-    size_t limit_bytes;    /* on the ledger */
-    size_t spare_bytes;    /* below the limit, for what operations need when they first run */
-    bool is_limited;
-    bool has_noted_streaming;
+    size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
+    size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
+    size_t limit_bytes;       /* the limit on what base/mem.h counts */
+    size_t spare_bytes;       /* room below the limit for what operations take when they first run */
+    bool is_limited;          /* the limit is in force */
+    bool has_noted_streaming; /* the log has been told that experts stream */
     /* warm.c */
-    bool is_warm;
-    char *usage_path;  /* NULL: not kept */
-    char *roof_memory; /* roof.c: what it reads; NULL before the first time */
+    bool is_warm;     /* the slots were filled, or there was nothing to fill them with */
+    char *usage_path; /* NULL: counts are not kept */
+    /* roof.c */
+    char *roof_memory; /* what is read to measure; NULL before the first time */
 };
 
 struct moebius_session {
@@ -73,10 +76,11 @@ struct moebius_session {
     moebius_session_options options;
     struct model_state *state;
     struct model_work *work;
-    int64_t n_batch, n_work; /* tokens of a chunk: mostly; that there is work space for now */
-    size_t token_bytes;      /* of work space for each */
+    int64_t n_batch;    /* tokens of a batch, but for long prompts (prompt_batch.h) */
+    int64_t n_work;     /* tokens that there is work space for now */
+    size_t token_bytes; /* work space of one more token of a batch */
     moebius_kv_type kv;
-    int32_t *ids; /* [n_ctx]; those up to the state's position are the text */
+    int32_t *ids; /* [n_ctx]; those below the state's position are the text */
     size_t ids_bytes;
     float *logits; /* [n_vocab] */
     size_t logits_bytes;
@@ -94,31 +98,31 @@ moebius_status engine_status(err_code code, const struct err *e, moebius_error *
 
 /* ---- memory.c -------------------------------------------------------------------------------------------------- */
 
-/* Puts a bound in force, options.ram_bytes or else what is free: once the files' directories are read and before the
- * weights are. ERR_LIMIT when it is less than the model can do with. */
+/* Puts a bound in force, options.ram_bytes or else what is free. To be called when the files' directories have been
+ * read, and before the weights are. ERR_LIMIT when the bound is less than the model can do with. */
 MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);
 void engine_memory_release(moebius_engine *g);
 
-/* Has a session created and makes room for it. ERR_LIMIT, with the number, when it can't be; what was created is the
- * caller's to close either way. */
+/* Creates a session by `create` and makes room for it. ERR_LIMIT, with the number, when there is too little; what was
+ * created is the caller's to close either way. */
 MUST_USE err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user, struct err *e), void *user,
                                         struct err *e);
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */
 
-/* Fills the experts' slots with what earlier runs used; does something once, for the first session. */
+/* Fills the experts' slots with what earlier runs used. Only the first call does something. */
 MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
-/* Keeps what this run used; a failure is logged. */
+/* Keeps the counts of what this run used. A failure is logged. */
 void engine_usage_save(moebius_engine *g);
 
 /* ---- roof.c ---------------------------------------------------------------------------------------------------- */
 
-/* Gives back what measuring took. */
+/* Frees the memory that measuring took. */
 void engine_roof_close(moebius_engine *g);
 
 /* ---- tuning.c -------------------------------------------------------------------------------------------------- */
 
-/* Settings that the options leave open: as `moebius tune` found them, if it did, else the defaults. */
+/* Chooses settings that the options leave open: as `moebius tune` measured them, else the defaults. */
 MUST_USE err_code engine_tune(moebius_engine *g, struct err *e);
 
 #endif

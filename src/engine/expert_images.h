@@ -1,4 +1,4 @@
-/* How a device wants the experts of a store: what joins a prepared store to it. */
+/* How the experts of a store lie in a device's slots, which is how a prepared store must hold them. */
 #ifndef ENGINE_EXPERT_IMAGES_H
 #define ENGINE_EXPERT_IMAGES_H
 

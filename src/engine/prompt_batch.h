@@ -1,9 +1,8 @@
-/* How many tokens of a prompt are computed together when not all experts are in memory.
+/* How many tokens of a prompt make a batch when not all experts are in memory.
  *
- * A chunk of hundreds of tokens needs nearly all experts of each layer, so every chunk reads what has no slot. The
- * larger the chunks the fewer there are, but the work space of a larger chunk takes memory from the slots, and after
- * the prompt the slots that gave way must be filled again. All of that is bytes to be read; the chunk is the one for
- * which they are least. */
+ * A batch of hundreds of tokens needs nearly all experts of each layer, so every batch reads what has no slot. Larger
+ * batches are fewer; but their work space takes memory from the slots, and after the prompt the slots that gave way
+ * must be filled again. All of that is bytes to be read, and the batch is chosen for which they are fewest. */
 #ifndef ENGINE_PROMPT_BATCH_H
 #define ENGINE_PROMPT_BATCH_H
 
@@ -12,13 +11,13 @@
 
 struct prompt_batch_facts {
     int64_t n_batch;     /* tokens that there is work space for now */
-    size_t token_bytes;  /* work space of one more */
+    size_t token_bytes;  /* work space of one more token */
     size_t slot_bytes;   /* memory that routed experts have */
-    size_t expert_bytes; /* that all would need */
+    size_t expert_bytes; /* memory that all of them would need */
 };
 
-/* For a prompt of n tokens: n_batch, or more of them in a multiple of 64. Work space takes at most half of the slots'
- * memory, so that the half that is used most stays. Where only the memory of experts is bounded it is weighed in the
+/* The batch for a prompt of n tokens: n_batch, or more in a multiple of 64. Work space takes at most half of the slots'
+ * memory, so that the half that is used most stays. Where only the experts' memory is bounded, work space counts in the
  * same way. */
 int64_t prompt_batch_choose(const struct prompt_batch_facts *f, int64_t n);
 

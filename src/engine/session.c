@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    CHUNK_UNIT = 64, /* chunks are multiples of this (docs/numerics.md) */
+    BATCH_UNIT = 64, /* batches are multiples of this (docs/numerics.md) */
     DEFAULT_BATCH = 512,
     DEFAULT_CTX = 4096,
     LOGITS_ROWS = 32, /* rows of logits computed at a time when each token's are wanted */
@@ -33,7 +33,7 @@ static err_code create(void *user, struct err *e)
         return err_set(e, ERR_USAGE, "sort cutoff %lld: expected at least 1", (long long)o->sort_cutoff);
     if (n_batch > n_ctx)
         n_batch = n_ctx;
-    s->n_batch = (n_batch + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
+    s->n_batch = (n_batch + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT;
     s->logits_bytes = (size_t)m->n_vocab * sizeof *s->logits;
     s->logits = mem_map(s->logits_bytes, MEM_SCRATCH);
     if (!s->logits)
@@ -53,14 +53,14 @@ static err_code create(void *user, struct err *e)
     return model_state_create(&s->state, m, n_ctx, s->n_batch, kv_types[o->kv], e);
 }
 
-/* Experts are read when they are needed. */
+/* Whether experts are read when they are needed. */
 static bool is_streaming(const moebius_session *s)
 {
     const struct experts *x = s->engine->model->experts;
     return x && !experts_all_resident(x);
 }
 
-/* Says that cache-aware routing is on: what comes out is then not the model's own. */
+/* Says in the log that cache-aware routing is on, as the output is then not the model's own. */
 static void announce_car(const moebius_session *s)
 {
     const struct car *c = &s->forward.car;
@@ -187,7 +187,7 @@ static err_code check_tokens(const moebius_session *s, const int32_t *ids, size_
     return ERR_OK;
 }
 
-/* The logits of the last n_out of a chunk's tokens, to the callback; `at` is the index of the first of them. */
+/* Hands the logits of the last n_out of a batch's tokens to the callback; `at` is the index of the first of them. */
 static err_code each_logits(moebius_session *s, int64_t n_out, size_t at, moebius_logits_fn *fn, void *user,
                             struct err *e)
 {
@@ -206,28 +206,28 @@ static err_code each_logits(moebius_session *s, int64_t n_out, size_t at, moebiu
     return ERR_OK;
 }
 
-/* Tokens in chunks that there is work space for; the logits of those from `first` on. */
-static err_code eval_chunks(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn,
-                            void *user, struct err *e)
+/* Evaluates tokens in batches that there is work space for, with the logits of those from `first` on. */
+static err_code eval_batches(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn,
+                             void *user, struct err *e)
 {
     for (size_t i = 0; i < n;) {
-        size_t chunk = n - i < (size_t)s->n_work ? n - i : (size_t)s->n_work;
-        size_t from = first > i ? first : i, n_out = from < i + chunk ? i + chunk - from : 0;
+        size_t batch = n - i < (size_t)s->n_work ? n - i : (size_t)s->n_work;
+        size_t from = first > i ? first : i, n_out = from < i + batch ? i + batch - from : 0;
         int32_t *text = s->ids + model_state_pos(s->state);
         int64_t start_ns = clock_ns(), took_ns;
-        s->forward.prefetch = prefetch_trial_begin(&s->prefetch, chunk == 1);
+        s->forward.prefetch = prefetch_trial_begin(&s->prefetch, batch == 1);
         pool_use(s->engine->pool,
-                 thread_tuner_n_threads(&s->engine->thread_tuner, pool_n_threads(s->engine->pool), chunk == 1));
-        TRY(model_forward(s->engine->model, s->state, s->work, &s->forward, ids + i, (int64_t)chunk, (int64_t)n_out,
+                 thread_tuner_n_threads(&s->engine->thread_tuner, pool_n_threads(s->engine->pool), batch == 1));
+        TRY(model_forward(s->engine->model, s->state, s->work, &s->forward, ids + i, (int64_t)batch, (int64_t)n_out,
                           e));
-        memcpy(text, ids + i, chunk * sizeof *ids);
+        memcpy(text, ids + i, batch * sizeof *ids);
         took_ns = clock_ns() - start_ns;
         prefetch_trial_end(&s->prefetch, took_ns);
-        if (chunk == 1 && !is_streaming(s)) /* else the drive decides how long tokens take */
+        if (batch == 1 && !is_streaming(s)) /* else the drive decides how long tokens take */
             thread_tuner_after_token(&s->engine->thread_tuner, pool_n_threads(s->engine->pool), took_ns,
                                      pool_times(s->engine->pool));
         TRY(each_logits(s, (int64_t)n_out, from, fn, user, e));
-        i += chunk;
+        i += batch;
     }
     return ERR_OK;
 }
@@ -251,13 +251,14 @@ static int64_t choose_batch(const moebius_session *s, size_t n)
     return prompt_batch_choose(&f, (int64_t)n);
 }
 
-int64_t moebius_session_chunk(const moebius_session *session, size_t n)
+int64_t moebius_session_batch(const moebius_session *session, size_t n)
 {
     int64_t n_batch = choose_batch(session, n);
     return n < (size_t)n_batch ? (int64_t)n : n_batch;
 }
 
-/* Gives back what a long prompt took, and the experts their slots. What fails is tried again by who needs it. */
+/* Frees the work space that a long prompt took, and gives the experts their slots back. What fails here is tried again
+ * where it is needed. */
 static void shrink_work(moebius_session *s)
 {
     struct err e;
@@ -269,19 +270,19 @@ static void shrink_work(moebius_session *s)
         log_line(&s->engine->log, LOG_DEBUG, "after a long prompt: %s", e.text);
 }
 
-/* Finds room for large chunks where they pay, and for those of s->n_batch where that can't be had. */
+/* Makes room for large batches where they pay, or else for those of s->n_batch. */
 static err_code eval_fitting(moebius_session *s, const int32_t *ids, size_t n, size_t first, moebius_logits_fn *fn,
                              void *user, struct err *e)
 {
     TRY(check_tokens(s, ids, n, e));
     s->last = NULL;
     if (s->n_work == s->n_batch && n <= (size_t)s->n_batch)
-        return eval_chunks(s, ids, n, first, fn, user, e);
+        return eval_batches(s, ids, n, first, fn, user, e);
     err_code code = fit_work(s, choose_batch(s, n), e);
     if (code != ERR_OK)
         code = fit_work(s, s->n_batch, e);
     if (code == ERR_OK)
-        code = eval_chunks(s, ids, n, first, fn, user, e);
+        code = eval_batches(s, ids, n, first, fn, user, e);
     if (s->n_work > s->n_batch)
         shrink_work(s);
     return code;

@@ -36,114 +36,132 @@ struct latent_attention {
     struct weight *v_b;  /* for each head: a result out of it */
 };
 
-/* Softmax attention with grouped queries. Shapes: q [n_head * head_dim][n_embd], k and v [n_head_kv * ...],
- * o [n_embd][n_head * head_dim_v]. Absent tensors are not applied. */
+/* Softmax attention with grouped queries. Absent tensors are not applied. */
 struct attention {
-    int64_t n_head, n_head_kv, head_dim, head_dim_v;
-    int64_t n_rot;
+    int64_t n_head, n_head_kv;    /* heads of q; heads of k and v, which divide them */
+    int64_t head_dim, head_dim_v; /* elements of a head of q and k, and of v */
+    int64_t n_rot;                /* the first elements of a head, which are rotated */
     enum rope_mode rope;
-    int rope_table, q_rope_table; /* indices into the model's, for k and for q; negative: not rotated */
-    float scale;
-    int64_t window; /* positions that a token sees; 0: all */
-    bool chunked;   /* but none before the last multiple of the window */
-    struct weight *q, *k, *v, *o;
-    float out_scale; /* what o gives is multiplied by this; 0: not */
-    bool is_gated;
-    struct weight *gate; /* [n_head * head_dim][n_embd]: its sigmoid scales what goes into o; may be NULL */
-    struct tensor q_bias, k_bias, v_bias, o_bias;
-    struct tensor q_norm, k_norm;   /* RMS norms before rope; absent: to RMS 1 */
-    int64_t q_norm_len, k_norm_len; /* over each head, or over all of q and k; 0: no norms */
-    bool rope_first;                /* they come after rope instead */
+    int rope_table, q_rope_table; /* indices into model.ropes, for k and for q; negative: not rotated */
+    float scale;                  /* scores are multiplied by this */
+    int64_t window;               /* positions that a token sees, itself included; 0: all */
+    bool chunked;                 /* of these none before the last multiple of the window */
+
+    struct weight *q;    /* [n_head * head_dim][n_embd] */
+    struct weight *k;    /* [n_head_kv * head_dim][n_embd]; NULL where kv_layer is an earlier layer */
+    struct weight *v;    /* [n_head_kv * head_dim_v][n_embd]; NULL there, and where v_is_k */
+    struct weight *o;    /* [n_embd][n_head * head_dim_v] */
+    float out_scale;     /* what o gives is multiplied by this; 0: it is not */
+    bool is_gated;       /* the file's q holds a gate, too */
+    struct weight *gate; /* [n_head * head_dim][n_embd], whose sigmoid scales what goes into o; may be NULL */
+    struct tensor q_bias, k_bias, v_bias, o_bias; /* a number for each row of the matrix; may be absent */
+    struct tensor q_norm, k_norm;   /* weights of RMS norms before rope, [q_norm_len] and [k_norm_len]; absent: ones */
+    int64_t q_norm_len, k_norm_len; /* elements that are normed together: a head's, or all of q or k; 0: no norm */
+    bool rope_first;                /* the norms come after rope */
+    bool has_unit_v_norm;           /* each head of v is normed to RMS 1 */
+    bool v_is_k;                    /* v is k before its norm and rope */
+    int64_t kv_layer;               /* the layer whose cache this one uses: itself or an earlier one */
+    struct tensor sinks; /* [n_head], scores that count in the softmax's sum and have no value; may be absent */
 
     bool is_latent;
     struct latent_attention latent; /* when is_latent */
-    bool has_unit_v_norm;           /* v to RMS 1, over each head */
-    bool v_is_k;                    /* v is k before its norm and rope; there is no v */
-    int64_t kv_layer; /* the layer whose cache this one uses: its own, or an earlier one's; then k and v are absent */
-    struct tensor sinks; /* [n_head]: a score each that takes part in the softmax and contributes nothing */
 };
 
 /* A gated delta net: linear attention with a state of [dk][dv] for each value head instead of a cache, behind a causal
  * convolution of q, k and v. */
 struct delta_net {
-    int64_t dk, dv, n_head_k, n_head_v;
-    int64_t n_mixed; /* q, k and v of all heads: 2 * n_head_k * dk + n_head_v * dv */
-    int64_t n_tap;   /* of the convolution */
-    bool grouped;    /* which key head serves a value head: backend.h, DELTA */
-    struct weight *qkv, *z, *alpha, *beta,
-        *out;            /* [n_mixed][n_embd], [n_head_v * dv][n_embd], [n_head_v][n_embd] ... */
-    struct tensor conv;  /* [n_mixed][n_tap] */
-    struct tensor dt, a; /* [n_head_v] */
-    struct tensor norm;  /* [dv] */
+    int64_t dk, dv;             /* elements of a head of q and k, and of v */
+    int64_t n_head_k, n_head_v; /* heads of q and k; heads of v, a multiple */
+    int64_t n_mixed;            /* elements of q, k and v of all heads: 2 * n_head_k * dk + n_head_v * dv */
+    int64_t n_tap;              /* taps of the convolution */
+    bool grouped;               /* which key head serves a value head: backend.h, DELTA */
+    struct weight *qkv;         /* [n_mixed][n_embd] */
+    struct weight *z;           /* [n_head_v * dv][n_embd], whose SiLU scales what goes into out */
+    struct weight *alpha;       /* [n_head_v][n_embd], the decay of the state */
+    struct weight *beta;        /* [n_head_v][n_embd], how much of a token the state learns */
+    struct weight *out;         /* [n_embd][n_head_v * dv] */
+    struct tensor conv;         /* [n_mixed][n_tap] */
+    struct tensor dt, a;        /* [n_head_v], as OP_DELTA takes them */
+    struct tensor norm;         /* [dv], the weights of the norm of each value head */
 };
 
-/* Angles that layers share, computed once a call. */
+/* Angles that layers share, computed once a batch. */
 struct rope_table {
     struct rope_angles angles;
-    int64_t n_rot;
-    struct tensor divisors; /* [n_rot/2] or absent */
+    int64_t n_rot;          /* elements of a head that are rotated */
+    struct tensor divisors; /* [n_rot/2], frequencies are divided by them; or absent */
 };
 
 enum { MODEL_MAX_ROPE = 2 };
 
 /* A dense gated feed-forward: down . (act(gate . x) * (up . x)). */
 struct ffn {
-    int64_t n_ff;
+    int64_t n_ff; /* its width */
     enum act_fn act;
-    struct weight *gate, *up, *down;
-    struct tensor gate_bias, up_bias, down_bias; /* may be absent */
+    struct weight *gate, *up;                    /* [n_ff][n_embd] */
+    struct weight *down;                         /* [n_embd][n_ff] */
+    struct tensor gate_bias, up_bias, down_bias; /* [n_ff], [n_ff], [n_embd]; may be absent */
 };
 
 struct layer {
-    struct tensor attn_norm;
+    struct tensor attn_norm; /* [n_embd] */
     bool is_recurrent;
     struct attention attn;        /* when not recurrent */
-    struct delta_net delta;       /* when it is */
-    struct tensor attn_post_norm; /* of what attention gives, before it is added; may be absent */
-    struct tensor ffn_norm;
+    struct delta_net delta;       /* when recurrent */
+    struct tensor attn_post_norm; /* [n_embd], of what attention gives, before it is added; may be absent */
+    struct tensor ffn_norm;       /* [n_embd] */
     bool is_moe;
-    struct ffn ffn;       /* when dense */
-    struct moe_layer moe; /* when not */
-    /* Both, side by side (is_moe and ffn.down): the dense branch is normed after, the experts before and after, and the
-     * router sees x at RMS 1 times router_norm. */
-    struct tensor dense_post_norm, moe_norm, moe_post_norm, router_norm;
-    struct tensor ffn_post_norm; /* of the whole feed-forward part; may be absent */
-    /* An embedding of the token for this very layer: x += norm(proj . (gelu(gate . x) * embedding)); may be absent */
-    struct weight *token_gate, *token_proj;
-    struct tensor token_post_norm;
-    struct tensor out_scale; /* [1]: x is multiplied by it in the end; may be absent */
+    struct ffn ffn;       /* when not is_moe, or beside the experts */
+    struct moe_layer moe; /* when is_moe */
+
+    /* [n_embd] each, where a dense branch stands beside the experts (is_moe and ffn.down) */
+    struct tensor dense_post_norm;         /* of what the dense branch gives */
+    struct tensor moe_norm, moe_post_norm; /* of what goes into the experts, of what they give */
+    struct tensor router_norm;             /* of what the router sees */
+
+    struct tensor ffn_post_norm; /* [n_embd], of the whole feed-forward part, before it is added; may be absent */
+
+    /* x += norm(proj . (gelu(gate . x) * the token's embedding for this layer)); may be absent */
+    struct weight *token_gate;     /* [n_token_embd][n_embd] */
+    struct weight *token_proj;     /* [n_embd][n_token_embd] */
+    struct tensor token_post_norm; /* [n_embd] */
+
+    struct tensor out_scale; /* [1], multiplies x at the layer's end; may be absent */
 };
 
 struct model {
-    const char *arch;
-    int64_t n_layer, n_embd, n_vocab, n_ctx_train;
-    float norm_eps;
+    const char *arch;    /* as in arch_list.def */
+    int64_t n_layer;     /* layers of the forward pass */
+    int64_t n_embd;      /* the width of the residual stream */
+    int64_t n_vocab;     /* tokens in the vocabulary */
+    int64_t n_ctx_train; /* the context that the model was trained for */
+    float norm_eps;      /* of all norms */
     int n_rope;
-    struct rope_table ropes[MODEL_MAX_ROPE]; /* what the layers' attention rotates by */
+    struct rope_table ropes[MODEL_MAX_ROPE]; /* [n_rope], what the layers' attention rotates by */
 
     struct weight *embed; /* [n_vocab][n_embd] */
-    float embed_scale;
-    /* tokens' embeddings for each layer: norm(proj . x / sqrt(n_embd)) and a table's row, added; n_token_embd 0: none
-     */
-    int64_t n_token_embd;
-    struct weight *token_embed, *token_embed_proj; /* [n_vocab][n_layer * n_token_embd], [..][n_embd] */
-    struct tensor token_embed_norm;                /* [n_token_embd] */
-    float residual_scale; /* what each layer's two parts are multiplied by before they are added */
-    struct tensor out_norm;
-    float logit_scale;     /* what logits are multiplied by */
-    float logit_softcap;   /* 0: none */
-    struct weight *output; /* [n_vocab][n_embd]; the embedding when the file ties them */
-    struct layer *layers;  /* [n_layer] */
+    float embed_scale;    /* embeddings are multiplied by this */
+    /* A token's embedding for each layer is (norm(proj . x / sqrt(n_embd)) + its row of the table * sqrt(n_token_embd))
+     * / sqrt(2). */
+    int64_t n_token_embd;            /* elements of one; 0: there are none */
+    struct weight *token_embed;      /* the table, [n_vocab][n_layer * n_token_embd] */
+    struct weight *token_embed_proj; /* [n_layer * n_token_embd][n_embd] */
+    struct tensor token_embed_norm;  /* [n_token_embd] */
+    float residual_scale;            /* a layer's two parts are multiplied by this before they are added */
+    struct tensor out_norm;          /* [n_embd] */
+    struct weight *output;           /* [n_vocab][n_embd]; `embed` where the file ties them */
+    float logit_scale;               /* logits are multiplied by this */
+    float logit_softcap;             /* and then bent towards this bound; 0: they are not */
+    struct layer *layers;            /* [n_layer] */
 
     int n_moe_layer;
-    struct experts *experts; /* NULL in a dense model */
+    struct experts *experts; /* owned; NULL in a dense model and in a description */
 
-    /* what the model owns besides the experts */
-    struct backend *device;
-    struct arena arena;
-    struct weight **weights;
+    struct backend *device;  /* borrowed */
+    struct arena arena;      /* of everything here that is an array */
+    struct weight **weights; /* [n_weights], owned */
     size_t n_weights, weights_capacity;
-    struct buffer **buffers;
+    struct buffer **buffers; /* [n_buffers], owned */
     size_t n_buffers;
 };
 
@@ -152,11 +170,11 @@ struct model_load_params {
     struct pool *pool;
     struct store *store;     /* NULL: nothing is read, see model_load */
     const struct log *log;   /* may be NULL */
-    enum policy_kind policy; /* the next three as in struct experts_params */
+    enum policy_kind policy; /* this and the next three: as in struct experts_params */
     size_t expert_budget_bytes;
     double expert_budget_share;
-    bool deterministic;                                /* as in experts.h */
-    void (*progress)(void *user, uint64_t done_bytes); /* may be NULL; from any thread */
+    bool deterministic;
+    void (*progress)(void *user, uint64_t done_bytes); /* called from any thread; may be NULL */
     void *user;
 };
 
@@ -175,61 +193,65 @@ const char *model_arch_names(void);
 
 /* ---- state and forward pass ---------------------------------------------------------------------------------- */
 
-struct model_state; /* one text: its KV cache and position */
+/* One text: its caches, its recurrent state and its position. */
+struct model_state;
 
-/* All but the routed experts take so many tokens of a call at a time at most. */
+/* Attention and dense feed-forward take so many tokens of a batch at a time at most: a ubatch. */
 enum { MODEL_UBATCH = 512 };
 
-/* Room for n_ctx positions; kv: ELEM_F16, ELEM_F32 or, where all heads are multiples of 32, ELEM_Q8_0. Windowed layers
+/* Room for n_ctx positions. kv: ELEM_F16, ELEM_F32 or, where all heads are multiples of 32, ELEM_Q8_0. Windowed layers
  * keep their window and n_batch or MODEL_UBATCH more, whichever is less. Owned by the caller, to be closed before the
  * model. */
 MUST_USE err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, int64_t n_batch,
                                      enum elem_type kv, struct err *e);
 void model_state_close(struct model_state **s);
 int64_t model_state_n_ctx(const struct model_state *s);
-int64_t model_state_pos(const struct model_state *s);
+int64_t model_state_pos(const struct model_state *s);  /* the number of tokens so far */
 size_t model_state_bytes(const struct model_state *s); /* of device memory */
-/* Forgets everything from position pos on and returns the position it is then at: pos, or 0 when a layer knows no way
- * back but to the start. Recurrent layers never do; windowed layers do as long as they hold the window before pos,
- * which is so for the last n_batch or MODEL_UBATCH positions at least, whichever is less, unless they come from a file.
- */
+/* Forgets all tokens from position pos on, and returns the position that the state is then at: pos, or 0 where a layer
+ * can go back to the start alone. Recurrent layers always do. Windowed layers go back as long as they hold the window
+ * before pos: that is so for the last n_batch or MODEL_UBATCH positions at least, whichever is less, unless these come
+ * from a file. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 
-/* A state as bytes: save hands pieces to `put`, load asks `get` for the same bytes in the same order. A state of n_ctx
- * or n_batch may be loaded into one of others, of the same model and type, where pos fits. After a failed load it is
- * empty. */
+/* A state as bytes: save hands pieces to `put`, load asks `get` for the same bytes in the same order. The bytes depend
+ * on the text alone, so a state of the same model and type may load them whatever its n_ctx and n_batch, if pos fits.
+ * After a failed load the state is empty. */
 typedef err_code model_state_bytes_fn(void *user, void *bytes, size_t n, struct err *e);
 MUST_USE err_code model_state_save(const struct model_state *s, model_state_bytes_fn *put, void *user, struct err *e);
 MUST_USE err_code model_state_load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user,
                                    struct err *e);
 uint64_t model_state_saved_bytes(const struct model_state *s, int64_t pos); /* of a state at pos */
 
-/* Work space of the forward pass, for chunks of up to n_batch tokens and n_logits rows of logits at a time. */
+/* Activations of the forward pass. */
 struct model_work;
+
+/* Room for batches of up to n_batch tokens, and for n_logits rows of logits. Owned by the caller, to be closed before
+ * the model. */
 MUST_USE err_code model_work_create(struct model_work **out, const struct model *m, int64_t n_batch, int64_t n_logits,
                                     struct err *e);
 void model_work_close(struct model_work **w);
-/* Makes room for other chunks. What the last call kept is lost. After a failure there is room for none. */
+/* Makes room for batches of another size. What the last batch kept is lost. After a failure there is room for none. */
 MUST_USE err_code model_work_resize(struct model_work *w, const struct model *m, int64_t n_batch, struct err *e);
-/* What a token more in a chunk takes there. */
+/* Bytes of device memory that one more token of a batch takes. */
 size_t model_work_token_bytes(const struct model_work *w);
-/* Whether a state can take chunks of more tokens than it was made for. */
+/* Whether a state can take batches of more tokens than it was made for. */
 bool model_takes_any_batch(const struct model *m);
 
 struct model_forward_params {
-    int64_t sort_cutoff;
+    int64_t sort_cutoff;           /* as in OP_EXPERTS */
     const struct moe_trace *trace; /* may be NULL */
-    bool prefetch;                 /* read ahead what the next layer will probably choose */
-    struct car car;                /* stand-ins for experts that are not at hand; zero: none */
-    struct cancel cancel;          /* asked in each layer, before each ubatch and wave of experts; zero: never */
-    /* Called after each layer with the residual stream [n_embd] of the last token; may be NULL. Costs a read-back. */
+    bool prefetch;                 /* experts that the next layer will probably choose are read ahead of it */
+    struct car car;                /* zero: no substitutes */
+    struct cancel cancel;          /* asked before each ubatch of a layer and each wave of experts; zero: never */
+    /* Gets the residual stream [n_embd] of the batch's last token after each layer. Costs a read-back. May be NULL. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;
 };
 
-/* Appends n tokens (1..n_batch, valid ids, room for them in the context) to the state and keeps the last n_out (0..n)
- * rows of the last layer's result in work space, for model_logits. On failure the state is as before or empty, where
- * layers know no way back. */
+/* Appends a batch of n tokens to the state: 1..n_batch valid ids for which the context has room. The last n_out (0..n)
+ * rows of the last layer's result stay in work space, for model_logits. On failure the state is as before; or empty,
+ * where the batch has overwritten what the next token needs. */
 MUST_USE err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
                                 const struct model_forward_params *p, const int32_t *ids, int64_t n, int64_t n_out,
                                 struct err *e);

@@ -4,32 +4,37 @@
 
 #include "model/model.h"
 
+/* What a layer does not have is absent. */
 struct layer_state {
-    struct tensor k, v;        /* attention: [head_dim][n_row][n_head_kv]; position p lies in row p % n_row */
-    int64_t window;            /* positions that a token sees there; 0: all */
-    int64_t oldest;            /* the first position that the caches still hold */
-    struct tensor past, delta; /* recurrent: the convolution's last inputs [n_mixed][n_tap-1]; [dk][dv][n_head_v] */
+    /* The caches of attention. Position p lies in row p % n_row. A layer that uses another's has none. */
+    struct tensor k, v;  /* [head_dim][n_row][n_head_kv], [head_dim_v][n_row][n_head_kv] */
+    int64_t window;      /* the most positions that a token sees there; 0: all */
+    int64_t oldest;      /* the first position that the caches still hold */
+    struct tensor past;  /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
+    struct tensor delta; /* the state of its delta rule, [dk][dv][n_head_v] */
 };
 
 struct model_state {
     struct backend *device;
-    struct arena arena;
-    int64_t n_layer, n_ctx, pos;
-    bool is_recurrent; /* some layer is */
-    struct layer_state *layers;
+    struct arena arena; /* of `layers` */
+    int64_t n_layer;
+    int64_t n_ctx;              /* positions that there is room for */
+    int64_t pos;                /* tokens so far */
+    bool is_recurrent;          /* some layer is */
+    struct layer_state *layers; /* [n_layer] */
 };
 
 /* The first position that the token at pos sees in a layer. */
 int64_t layer_state_first(const struct layer_state *y, int64_t pos);
 
-/* Back to an empty text. */
+/* Makes the text empty. */
 void model_state_reset(struct model_state *s);
 
-/* Before n more tokens are stored: the oldest positions of windowed layers make room for them. */
+/* Notes that a batch of n tokens is about to be stored: they overwrite the oldest positions of windowed layers. */
 void model_state_make_room(struct model_state *s, int64_t n);
 
-/* After a call that failed half-way: a recurrent state has changed and can't be changed back, nor can a window that
- * more than a part of tokens has been written over, so it starts afresh. */
+/* To be called after a batch that failed half-way. The text becomes empty where the batch may have overwritten what the
+ * next token needs: in recurrent layers, and in windowed ones if the batch was too large for the ring. */
 void model_state_spoil(struct model_state *s);
 
 #endif

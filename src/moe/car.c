@@ -18,7 +18,7 @@ static bool is_among(const int32_t *ids, int64_t n, int32_t id)
     return false;
 }
 
-/* The best expert at hand that is none of ids, or -1. What ids held and was stood in for is not at hand. */
+/* The best expert at hand that is none of ids, or -1. (Experts that were substituted are not at hand.) */
 static int32_t best_at_hand(const float *scores, const bool *at_hand, int64_t n_expert, const int32_t *ids,
                             int64_t n_used)
 {
@@ -41,7 +41,7 @@ int64_t car_substitute(const struct car *c, const float *scores, const bool *at_
         if (best < 0)
             continue;
         r = scores[best] / own;
-        if (r > 1) /* a bias, not its score, had made e the better choice */
+        if (r > 1) /* e was chosen for its bias, in spite of its score */
             r = 1;
         if (!(r >= c->threshold))
             continue;

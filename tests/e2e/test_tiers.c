@@ -102,11 +102,11 @@ static float *prompt_logits(double share, int64_t n_batch, moebius_counters *c, 
     assert_int_equal(moebius_session_open(&s, g, &o, &error), MOEBIUS_OK);
     for (int i = 0; i < N; i++)
         text[i] = ids[(i * 13 + i / 40) % N_TOK];
-    *n_chunk = moebius_session_chunk(s, N);
+    *n_chunk = moebius_session_batch(s, N);
     uint64_t work_bytes = moebius_engine_counters(g).work_bytes;
     assert_int_equal(moebius_session_eval(s, text, N, &error), MOEBIUS_OK);
     *c = moebius_engine_counters(g);
-    assert_int_equal(moebius_session_chunk(s, N), *n_chunk);
+    assert_int_equal(moebius_session_batch(s, N), *n_chunk);
     float *logits = calloc(N_VOCAB, sizeof *logits);
     memcpy(logits, moebius_session_logits(s), N_VOCAB * sizeof *logits);
     if (*n_chunk > 512) /* what the long prompt took is given back */
