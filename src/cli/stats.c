@@ -49,7 +49,7 @@ void stats_print(const moebius_engine *engine, const moebius_counters *before)
             c.n_expert_evicted - b.n_expert_evicted, (double)(c.stall_ns - b.stall_ns) / 1e9,
             (double)(c.arrival_ns - b.arrival_ns) / 1e9);
     if (c.n_prefetched > b.n_prefetched)
-        fprintf(stderr, " | %" PRIu64 " of %" PRIu64 " guesses used", c.n_prefetch_used - b.n_prefetch_used,
+        fprintf(stderr, " | %" PRIu64 " of %" PRIu64 " prefetched experts used", c.n_prefetch_used - b.n_prefetch_used,
                 c.n_prefetched - b.n_prefetched);
     if (c.n_substituted > b.n_substituted) {
         fprintf(stderr, " | decode: ");

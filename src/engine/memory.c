@@ -137,7 +137,7 @@ err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user,
     if (enforce(g, &why) != ERR_OK && code == ERR_OK)
         code = err_set(e, why.code, "%s", why.text);
     TRY(code);
-    g->spare_bytes = session / 2; /* a guess at what operations will need; for more, experts give way later */
+    g->spare_bytes = session / 2; /* an estimate of what operations will need; for more, experts give slots back */
     size_t need = mem_total_bytes() - experts_more + g->spare_bytes;
     if (need > g->limit_bytes)
         return too_little(g, need + g->overhead_bytes, "this session", e);

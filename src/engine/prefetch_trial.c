@@ -17,7 +17,7 @@ bool prefetch_trial_begin(struct prefetch_trial *p, bool is_single_token)
     p->is_single = is_single_token;
     p->is_on = p->mode == MOEBIUS_PREFETCH_ON ||
                (p->mode == MOEBIUS_PREFETCH_AUTO && (at < 0 ? !p->loses : at / BLOCK_TOK % 2 == 1));
-    /* a prompt needs most experts of a layer, so that guesses are hardly ever wrong */
+    /* a prompt needs most experts of a layer, so that predictions are hardly ever wrong */
     return is_single_token ? p->is_on : p->mode != MOEBIUS_PREFETCH_OFF;
 }
 

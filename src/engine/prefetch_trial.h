@@ -1,4 +1,4 @@
-/* Whether to prefetch experts while decoding: a trial, repeated now and then, tells whether right guesses save more
+/* Whether to prefetch experts while decoding: a trial, repeated now and then, tells whether right predictions save more
  * than wrong ones cost. */
 #ifndef ENGINE_PREFETCH_TRIAL_H
 #define ENGINE_PREFETCH_TRIAL_H

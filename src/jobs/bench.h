@@ -9,10 +9,12 @@
 #include "moebius/moebius.h"
 
 struct bench_params {
-    const int32_t *ids; /* n_ids tokens, walked in a circle; at least 1 */
+    const int32_t *ids; /* [n_ids], at least one; when they are used up they begin again */
     size_t n_ids;
-    int64_t n_depth;                      /* tokens in the context before anything is timed */
-    int64_t n_prefill, n_decode, n_round; /* 0: not that phase; at least 1 round */
+    int64_t n_depth;   /* tokens in the context before anything is timed */
+    int64_t n_prefill; /* tokens of a round's prompt; 0: prompts are not timed */
+    int64_t n_decode;  /* tokens that a round decodes; 0: decoding is not timed */
+    int64_t n_round;   /* at least 1 */
 };
 
 struct bench_spread {
@@ -20,26 +22,26 @@ struct bench_spread {
 };
 
 struct bench_op {
-    moebius_op_stats did; /* in all rounds */
-    double roof_s;        /* that it can't take less than */
+    moebius_op_stats did; /* what ran in all rounds */
+    double roof_s;        /* the least time that it could take */
 };
 
-/* One phase; all zero when it was not asked for. */
+/* One phase, prefill or decode; all zero when it was not asked for. */
 struct bench_phase {
-    int64_t n_tok;
-    /* over the rounds; the part of the roof that a round reached */
+    int64_t n_tok; /* tokens of a round */
+    /* over the rounds: the speed, the speed that the roof permits, and the first over the second */
     struct bench_spread tok_per_s, roof_tok_per_s, roof_fraction;
     /* Tokens of all rounds in whose stretch the roof changed by more than a tenth. For the last two spreads they count
      * only in rounds that have no others. */
     int64_t n_unsteady;
     struct bench_op ops[MOEBIUS_MAX_OP];
-    double n_bytes, n_int8, n_float; /* a token */
+    double n_bytes, n_int8, n_float; /* as in moebius_op_stats, for each token */
 };
 
 struct bench_result {
-    moebius_roof best, least; /* of all measurements */
-    int n_op;
-    int64_t n_round; /* that were run */
+    moebius_roof best, least; /* the highest and the lowest roof that was measured */
+    int n_op;                 /* kinds of operations in `ops` */
+    int64_t n_round;          /* rounds that were run */
     struct bench_phase prefill, decode;
 };
 
@@ -49,7 +51,7 @@ MUST_USE err_code bench_run(moebius_engine *engine, moebius_session *session, co
                             bool (*progress)(void *user, int64_t n_round), void *user, struct bench_result *out,
                             struct err *e);
 
-/* Of n >= 1 values, which it sorts. */
+/* The spread of n >= 1 values, which are sorted. */
 struct bench_spread bench_spread(double *values, int64_t n);
 
 #endif

@@ -9,19 +9,19 @@
 
 struct imatrix;
 
-/* Tokens whose worth of the experts' common mean every matrix is credited with, so that those which saw few are near
- * it. */
+/* Each expert's mean square is pulled towards the mean of all experts, as if it had seen so many more tokens that were
+ * average: an expert that saw few tokens is then close to that mean. */
 enum { IMATRIX_PRIOR_TOKENS = 16 };
 
 MUST_USE err_code imatrix_open(struct imatrix **out, const char *path, struct err *e);
 void imatrix_close(struct imatrix **m);
 
-/* Which sums the file holds (store_fingerprint). */
+/* A hash that tells the file's sums from others (store_fingerprint). */
 MUST_USE err_code imatrix_fingerprint(struct imatrix *m, uint64_t *out, struct err *e);
 
-/* Importances of a weight's columns: *out has *n_matrix rows (1, or one for each of its ne[2] * ne[3] matrices) of
- * ne[0] numbers, owned by the caller (mem_free); NULL when the file has none for it. *n_poor: matrices that saw fewer
- * tokens than the prior. Fails when shapes disagree or a number is negative or not finite. */
+/* The importances of a weight's columns: *out [*n_matrix][ne[0]], owned by the caller (mem_free), with one row or one
+ * for each of the weight's ne[2] * ne[3] matrices; NULL when the file has none for it. *n_poor: matrices that saw fewer
+ * than IMATRIX_PRIOR_TOKENS. ERR_FORMAT when shapes disagree or a number is negative or not finite. */
 MUST_USE err_code imatrix_importance(struct imatrix *m, const struct gguf_tensor *weight, float **out,
                                      uint64_t *n_matrix, uint64_t *n_poor, struct err *e);
 

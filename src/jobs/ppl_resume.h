@@ -1,4 +1,4 @@
-/* Where a measurement of perplexity has got to, in a file that a later run goes on from, to the same last digit.
+/* A file that says how far a measurement of perplexity has come. A later run goes on from it, and gets the same digits.
  *
  *     moebius ppl 1
  *     model 0123456789abcdef         which weights (store_fingerprint)
@@ -34,13 +34,13 @@ struct ppl_sums {
 MUST_USE err_code ppl_identify(struct ppl_identity *id, const char *model_path, const int32_t *ids, size_t n,
                                struct err *e);
 
-/* n bytes of text, `name` for messages. */
+/* Parses n bytes of such a file; `name` is for messages. */
 MUST_USE err_code ppl_resume_parse(const struct ppl_identity *id, const char *text, size_t n, const char *name,
                                    struct ppl_sums *out, struct err *e);
 
-/* A file that is not there is a run that has not begun. */
+/* A file that is missing gives zero sums. */
 MUST_USE err_code ppl_resume_load(const struct ppl_identity *id, const char *path, struct ppl_sums *out, struct err *e);
-/* The file appears under its name only when whole. */
+/* The file appears under its name when it is complete. */
 MUST_USE err_code ppl_resume_save(const struct ppl_identity *id, const char *path, const struct ppl_sums *s,
                                   struct err *e);
 

@@ -1,4 +1,4 @@
-/* How a text uses a model's experts: a trace of its routing, and what can be told from one. */
+/* How a text uses a model's experts: a trace of its routing, and figures from it. */
 #ifndef JOBS_PROFILE_H
 #define JOBS_PROFILE_H
 
@@ -26,16 +26,16 @@ struct profile_params {
 MUST_USE err_code profile_record(moebius_engine *engine, moebius_session *session, const int32_t *ids, size_t n,
                                  const struct profile_params *p, struct profile *out, struct err *e);
 
-/* The counts; to be closed. */
+/* How often each expert was chosen. Close the result with usage_close. */
 MUST_USE err_code profile_usage(const struct trace *t, struct usage *out, struct err *e);
 
-/* The share of choices that one of the `within` tokens before had made in the same layer. */
+/* The share of choices that one of the `within` tokens before made in the same layer, too. */
 MUST_USE err_code profile_reuse(const struct trace *t, int64_t within, double *out, struct err *e);
 
 /* How unevenly a layer uses its experts. */
 struct profile_skew {
     double share_of_90; /* the share of experts that make up 90% of the choices */
-    double entropy;     /* of the choices, over that of an even use: 1 is even */
+    double entropy;     /* of the choices, divided by the entropy of an even use: 1 is even */
 };
 MUST_USE err_code profile_skew(const struct usage *u, int layer, int64_t n_expert, struct profile_skew *out,
                                struct err *e);

@@ -13,15 +13,15 @@
 #include "base/err.h"
 
 struct quantize_params {
-    const char *in, *out; /* out: another file */
-    const char *type;     /* a mix's name or a weight type's */
-    const char *const *rules;
+    const char *in, *out;     /* two different files */
+    const char *type;         /* the name of a mix or of a weight type */
+    const char *const *rules; /* [n_rule], as in quantize_mix.h */
     int n_rule;
-    const char *imatrix; /* importances to weigh errors with; NULL: all weights alike */
-    int n_threads;       /* 0: all processors */
-    bool pure;           /* every matrix `type`, no mix */
-    /* Called now and then with the source bytes done, by a run before and by this one; false stops. Not called by two
-     * threads at once. May be NULL. */
+    const char *imatrix; /* a file of importances, which errors are weighed with; NULL: all weights are alike */
+    int n_threads;       /* 0: one for each processor */
+    bool pure;           /* every matrix becomes `type`, which is no mix then */
+    /* Called now and then, by one thread at a time, with the source bytes that are done; `found` of them were done by a
+     * run before. False ends the job. May be NULL. */
     bool (*progress)(void *user, uint64_t done, uint64_t found, uint64_t total);
     void *user;
 };

@@ -1,5 +1,4 @@
-/* What loading a model can't do without: its files' bytes read by as many threads into memory that nobody used before.
- */
+/* How long it takes at least to load a model: the time to read its files into fresh memory, with as many threads. */
 #ifndef JOBS_READ_FILE_H
 #define JOBS_READ_FILE_H
 
@@ -8,9 +7,9 @@
 
 #include "base/err.h"
 
-/* Reads all files of the model at `path` once, with n_threads (0: one for each processor), into fresh huge pages that
- * are given back: how long that took, and how many bytes it was. hugetlb: into those that the system has set aside; an
- * error when these are too few. */
+/* Reads all files of the model at `path` once, with n_threads (0: one for each processor), into fresh huge pages, which
+ * are freed. *seconds: how long that took; *n_bytes: how many bytes it was. hugetlb: the huge pages are those that the
+ * system has set aside; an error when these are too few. */
 MUST_USE err_code read_file_time(const char *path, int n_threads, bool hugetlb, double *seconds, uint64_t *n_bytes,
                                  struct err *e);
 

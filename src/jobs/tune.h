@@ -1,5 +1,5 @@
-/* Where sorted dispatch of the experts begins to pay: their operations are timed on ever more tokens at once, by direct
- * and by sorted dispatch, through the whole model. */
+/* From how many tokens on sorted dispatch of the experts is faster than direct dispatch: both are timed on ever larger
+ * batches, through the whole model. */
 #ifndef JOBS_TUNE_H
 #define JOBS_TUNE_H
 
@@ -10,13 +10,13 @@ enum { TUNE_MAX_TOK = 64, TUNE_MAX_ROW = 16 };
 
 struct tune_row {
     int64_t n_tok;
-    double direct_ns, sorted_ns; /* the experts of all layers, in the best of some rounds */
+    double direct_ns, sorted_ns; /* time of the experts of all layers, the best of some rounds */
 };
 
 struct tune_result {
     struct tune_row rows[TUNE_MAX_ROW];
     int n_row;
-    int64_t sort_cutoff; /* with which the rows, each the faster way or not, lose least */
+    int64_t sort_cutoff; /* the cutoff for which the geometric mean of the rows' times is least */
 };
 
 /* The sessions, of one engine, compute as many as TUNE_MAX_TOK tokens at once: `direct` has a sort cutoff of as many,
@@ -25,7 +25,7 @@ MUST_USE err_code tune_run(const moebius_engine *engine, moebius_session *direct
                            const int32_t *ids, bool (*progress)(void *user, int64_t n_tok), void *user,
                            struct tune_result *out, struct err *e);
 
-/* The cutoff for such rows. */
+/* The cutoff for n rows. */
 int64_t tune_choose(const struct tune_row *rows, int n);
 
 #endif

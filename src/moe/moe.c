@@ -244,8 +244,8 @@ static err_code substitute(struct moe_work *w, const struct moe_layer *l, const 
     return ERR_OK;
 }
 
-/* Begins to fetch what the router chose or, with `car`, what stands in for some of it: ids and weights in device memory
- * are then replaced. */
+/* Begins to fetch what the router chose or, with `car`, its substitutes: ids and weights in device memory are then
+ * replaced. */
 static err_code begin_fetch(struct moe_work *w, const struct moe_layer *l, const struct call *c, const struct car *car,
                             struct err *e)
 {

@@ -22,23 +22,24 @@ struct manifest {
     int n_layers;
     struct manifest_layer {
         int n_expert;
-        size_t first;              /* of its experts in the arrays below */
-        struct layout_image image; /* of each of its experts; offsets and n_bytes are multiples of STORE_ALIGN */
+        size_t first;              /* the index of its first expert in the arrays below */
+        struct layout_image image; /* how each of its experts lies; offsets and n_bytes are multiples of STORE_ALIGN */
     } * layers;
     size_t n_experts; /* of all layers */
-    uint64_t *place;  /* [n_experts] where the image begins in MANIFEST_DATA, a multiple of STORE_ALIGN; or absent */
-    uint32_t *crc;    /* [n_experts][EXPERT_N_MATRIX] CRC32C of each matrix in the image */
+    uint64_t *place;  /* [n_experts], where each image begins in MANIFEST_DATA, a multiple of STORE_ALIGN; or
+                         MANIFEST_ABSENT */
+    uint32_t *crc;    /* [n_experts][EXPERT_N_MATRIX], CRC32C of each matrix in its image */
     struct arena arena;
 };
 
-/* An empty manifest: every expert absent. images: [n_layers], of layers that have experts. Half-open after a failure.
- */
+/* A manifest in which every expert is absent. images: [n_layers], filled for layers that have experts. Close it after a
+ * failure, too. */
 MUST_USE err_code manifest_create(struct manifest *m, uint64_t fingerprint, const struct store_layer *layers,
                                   const struct layout_image *images, int n_layers, struct err *e);
 /* The same for the model and layouts of another. */
 MUST_USE err_code manifest_create_like(struct manifest *m, const struct manifest *other, struct err *e);
 MUST_USE err_code manifest_load(struct manifest *m, const char *path, struct err *e);
-/* From a parsed file; `path` for messages. */
+/* Takes a manifest from a parsed file; `path` is for messages. */
 MUST_USE err_code manifest_parse(struct manifest *m, const struct gguf *g, struct err *e);
 MUST_USE err_code manifest_save(const struct manifest *m, const char *path, struct err *e); /* whole or not at all */
 void manifest_close(struct manifest *m);
@@ -47,11 +48,11 @@ void manifest_close(struct manifest *m);
 size_t manifest_part_bytes(const struct manifest_layer *l, enum expert_matrix matrix);
 
 size_t manifest_index(const struct manifest *m, int layer, int expert);
-/* Of MANIFEST_DATA: where the last expert ends. */
+/* The least length of MANIFEST_DATA: where the last expert ends. */
 uint64_t manifest_data_bytes(const struct manifest *m);
 
-/* Refuses, with ERR_FORMAT and the reason, a manifest (read from `path`) that is of another model or in other layouts
- * than `wanted`. */
+/* ERR_FORMAT, with the reason, when a manifest that was read from `path` is of another model or in other layouts than
+ * `wanted`. */
 MUST_USE err_code manifest_check(const struct manifest *m, const char *path, const struct manifest *wanted,
                                  struct err *e);
 

@@ -8,13 +8,14 @@
 #include "store/store.h"
 
 struct store_ops {
-    /* One range that lies within its file, whole: 0, or a failure as in struct store_read. Called from any thread. */
+    /* Reads all of a range that lies within its file. 0, or a failure as in struct store_read. Called from any thread.
+     */
     int (*read)(struct store *s, const struct store_range *r);
     /* Advice that these ranges are read next; may be NULL. */
     void (*prefetch)(struct store *s, const struct store_range *ranges, size_t n);
-    /* " (tensor "NAME")" or the like for what lies at a byte, or nothing; may be NULL. */
+    /* Puts into `out` what lies at a byte, such as " (tensor "NAME")", or leaves it alone. May be NULL. */
     void (*name)(const struct store *s, int file, uint64_t at, char *out, size_t n);
-    /* A queue of its own kind; NULL: the engines over `files`. */
+    /* Opens a queue of the store's own kind. NULL: queues are io_uring's or threads' over `files`. */
     err_code (*queue_open)(struct store_queue **out, struct store *s, struct err *e);
     /* Releases everything, the struct included; accepts half-open stores. */
     void (*close)(struct store *s);
@@ -24,25 +25,25 @@ struct store_file {
     const char *path; /* for messages, too; borrowed */
     uint64_t n_bytes;
     int fd;
-    int direct_fd;      /* the same past the page cache; -1: refused, */
-    int direct_refusal; /* with this errno */
+    int direct_fd;      /* the same file past the page cache; -1: the system refused */
+    int direct_refusal; /* the errno of that refusal */
 };
 
 /* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
-    const struct gguf *gguf; /* that it was opened from, borrowed; or NULL */
+    const struct gguf *gguf; /* what the store was opened from, borrowed; or NULL */
     int n_files;
     struct store_file *files;
     int n_layers;
     const struct store_layer *layers;
     struct store_queue_params queue_params;
-    struct checksums *checksums; /* of the GGUF; NULL: none */
-    struct store_copies *copies; /* NULL: nothing attached */
+    struct checksums *checksums; /* of the GGUF; NULL: there are none */
+    struct store_copies *copies; /* the directories of a prepared store; NULL: none is attached */
     atomic_uint_fast64_t n_reads, n_bytes, n_ns;
 };
 
-/* Counts what arrived. */
+/* Counts reads that arrived. */
 void store_count(struct store *s, uint64_t n_reads, uint64_t n_bytes);
 
 /* store_read.failure besides errno values */
@@ -56,7 +57,7 @@ int store_check_range(const struct store *s, int file, uint64_t offset, size_t n
 
 /* ---- store_files.c ------------------------------------------------------------------------------------------- */
 
-/* On failure the file is half open: close it all the same. */
+/* Close the file after a failure, too. */
 MUST_USE err_code store_file_open(struct store_file *f, const char *path, struct err *e);
 void store_file_close(struct store_file *f);
 
@@ -64,14 +65,14 @@ void store_file_close(struct store_file *f);
 
 /* The best copy of an expert; false: none has it. */
 bool copies_pick(struct store_copies *c, int layer, int expert, struct store_blob *out);
-/* Never to pick this copy of the expert again; nor any from its directory, when that fails too often. */
+/* Notes that a copy of an expert failed: it is not picked again, nor is its directory when that fails too often. */
 void copies_fail(struct store_copies *c, int layer, int expert, int copy, const struct err *why);
-/* A read from a file begins and ends; files that belong to no directory are ignored. */
+/* A read from a file begins; it ends. Files that belong to no directory are ignored. */
 void copies_begin(struct store_copies *c, int file, size_t n_bytes);
 void copies_end(struct store_copies *c, int file, size_t n_bytes, bool arrived);
-/* "layer 3, expert 5" for a byte of a directory's data, or nothing. */
+/* Puts "layer 3, expert 5" into `out` for a byte of a directory's data; leaves it alone for other files. */
 void copies_name(const struct store_copies *c, int file, uint64_t at, char *out, size_t n);
-/* Something of a file arrived, other than through a queue. */
+/* Counts bytes of a file that arrived other than through a queue. */
 void copies_count(struct store_copies *c, int file, size_t n_bytes);
 bool copies_place(struct store_copies *c, int copy, struct store_place *out);
 void copies_close(struct store_copies *c);
@@ -114,10 +115,10 @@ struct read_piece {
     size_t n_bytes;
 };
 
-/* Readies a read that was submitted; false: it has ended already, because it is empty or can't be done. */
+/* Prepares a read that was submitted; false: it has ended already, because it is empty or can't be done. */
 bool read_begin(const struct store_queue *q, struct store_read *r);
 struct read_piece read_rest(const struct store_queue *q, const struct store_read *r);
-/* Takes in what the system said (bytes, 0 at the file's end, a negative errno); true when the read has ended. */
+/* Takes in the system's answer: bytes, 0 at the file's end, or a negative errno. True when the read has ended. */
 bool read_advance(const struct store_queue *q, struct store_read *r, ssize_t result);
 
 MUST_USE err_code queue_pool_open(struct store_queue **out, int depth, struct err *e);
