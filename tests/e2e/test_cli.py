@@ -326,8 +326,8 @@ def test_chat_through_a_pipe():
 
 def test_chat_loads_conversations_of_any_length():
     json.dump([{"role": "user", "content": ""}] * 10001, open(tmp("many.json"), "w"))
-    fails(7, "chat", "-m", DEMO, stdin=f"/load {tmp('many.json')}\n".encode(), says=["many.json", "10000 messages"])
-    fails(7, "chat", "-m", DEMO, stdin=b"/load /dev/zero\n", says=["/dev/zero: expected at most"])
+    fails(7, "chat", "-m", DEMO, stdin=b"/load many.json\n", says=["many.json", "10000 messages"], cwd=TMP.name)
+    fails(7, "chat", "-m", DEMO, "--no-sandbox", stdin=b"/load /dev/zero\n", says=["/dev/zero: expected at most"])
     # what doesn't fit the context is forgotten in a few steps, not in one for each of 2000 exchanges
     story = [{"role": "user", "content": "Tell me more of it."}, {"role": "assistant", "content": "Once upon a time there was a little girl, and " * 20}]
     json.dump(story * 2000, open(tmp("long.json"), "w"))

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 
-MOEBIUS, DEMO, GOLDEN = sys.argv[1:4]
+MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
 TMP = tempfile.TemporaryDirectory()
 os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
 for name in ("NO_COLOR", "TERM"):
@@ -217,7 +217,8 @@ def test_an_interrupted_message_is_taken_back_and_not_counted():
     open(tmp("all.jinja"), "w").write("{% for m in messages %}{{ m.content }}\n{% endfor %}")
     master, slave = pty.openpty()
     p = subprocess.Popen([MOEBIUS, "chat", "-m", DEMO, "--template", tmp("all.jinja"), "-c", "200000", "-n", "5", "-s", "7"],
-                         stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "dumb"})
+                         stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "dumb"},
+                         cwd=TMP.name)  # which /load and /save can reach
     os.close(slave)
     seen = b""
 
