@@ -8,10 +8,12 @@ SEED    ?= 9
 
 SANITIZE = -Dbuildtype=debugoptimized:-Db_sanitize=address,undefined:-Db_lundef=false
 
+THREADS  = -Dbuildtype=debugoptimized:-Db_sanitize=thread:-Db_lundef=false:--suite=threads
+
 SOAK = MOEBIUS_CPU=scalar UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check soak check-arm lint format fuzz bench install uninstall check-vocabs check-templates clean help
+.PHONY: build demo check check-threads soak check-arm lint format fuzz bench install uninstall check-vocabs check-templates clean help
 
 build: build/build.ninja ## build the program (build/moebius) and the library
 	@ninja -C build product
@@ -42,6 +44,10 @@ soak: ## mutated models between guard pages; each call of each command fails; sh
 	@ninja -C build
 	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 \
 	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files
+
+check-threads: ## run the tests in which threads meet, with ThreadSanitizer
+	@tools/bootstrap.sh check
+	@tools/run_tests.py build-tsan:$(THREADS)
 
 check-arm: ## run the tests about numbers on an emulated 64-bit Arm (minutes)
 	@tools/bootstrap.sh arm
@@ -87,7 +93,7 @@ check-templates: build ## compare chat templates with jinja2 (downloads real one
 	@sh tests/e2e/check_templates.sh build/moebius $(TEMPLATES)
 
 clean: ## remove all build folders
-	@rm -rf build build-arm build-asan build-fuzz build-guard build-lint-gcc build-lint-clang
+	@rm -rf build build-arm build-asan build-fuzz build-guard build-lint-gcc build-lint-clang build-tsan
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' Makefile | awk '{ printf "%-20s", $$1 " " $$2; $$1 = $$2 = ""; print }'

@@ -3,6 +3,7 @@
 
 usage: tools/run_tests.py FOLDER[:MESON-OPTION...] ...     e.g. build 'build-asan:-Db_sanitize=address,undefined'
 
+The option --suite=NAME builds and runs the tests of that suite alone.
 A cmocka program counts as its test functions, any other as one test. A folder that doesn't build counts as failed.
 Exit status: 0 when nothing failed.
 """
@@ -25,14 +26,14 @@ def is_configured(folder):
     return any(o["name"] == "tests" and o["value"] == "enabled" for o in options)
 
 
-def build(folder, options):
-    """True when the folder is configured and built."""
+def build(folder, options, suites):
+    """True when the folder is configured and built; of suites `meson test` builds what they need."""
     if not is_configured(folder):
         again = ["--reconfigure"] if (folder / "build.ninja").exists() else []
         setup = ["meson", "setup", *again, folder, "-Dtests=enabled", *options]
         if subprocess.run(setup, check=False, stdout=subprocess.DEVNULL).returncode != 0:
             return False
-    return subprocess.run(["ninja", "-C", folder], check=False).returncode == 0
+    return bool(suites) or subprocess.run(["ninja", "-C", folder], check=False).returncode == 0
 
 
 def count(entry):
@@ -48,14 +49,15 @@ def count(entry):
     return passed, max(failed, 1), 0
 
 
-def test(folder):
+def test(folder, suites):
     """Runs the tests of a built folder; returns the sums of count() and the names of what failed."""
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     environment = dict(os.environ)
     environment.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
     # The multiplier: sanitizers and busy machines are slow, and a test that hangs still ends.
-    subprocess.run(["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs", "--timeout-multiplier", "4"],
+    which = suites or ["--no-rebuild"]
+    subprocess.run(["meson", "test", "-C", folder, *which, "--print-errorlogs", "--timeout-multiplier", "4"],
                    check=False, env=environment)
     sums, bad = [0, 0, 0], []
     for line in log.read_text().splitlines() if log.exists() else []:
@@ -77,8 +79,9 @@ def main():
     for word in sys.argv[1:]:
         name, *options = word.split(":")
         folder = pathlib.Path(name)
-        if build(folder, options):
-            sums, names = test(folder)
+        suites = [o for o in options if o.startswith("--suite=")]
+        if build(folder, [o for o in options if o not in suites], suites):
+            sums, names = test(folder, suites)
         else:
             sums, names = (0, 1, 0), [f"{folder}: does not build"]
         passed, failed, skipped = passed + sums[0], failed + sums[1], skipped + sums[2]

@@ -8,7 +8,8 @@ import random
 import struct
 import sys
 import tempfile
-import traceback
+
+from run_functions import run_functions
 
 MOEBIUS = sys.argv[1]
 TMP = tempfile.TemporaryDirectory()
@@ -210,18 +211,4 @@ def test_a_trace_of_absurd_layers_is_refused():
     ends(0, "trace", "replay", path, "--budgets", 50)
 
 
-def main():
-    tests = [(k, f) for k, f in globals().items() if k.startswith("test_")]
-    failed = 0
-    for name, f in tests:
-        try:
-            f()
-        except Exception:
-            failed += 1
-            print(f"FAIL {name}")
-            traceback.print_exc(file=sys.stdout)
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-sys.exit(main())
+run_functions(globals())

@@ -15,10 +15,12 @@ import tempfile
 import termios
 import threading
 import time
-import traceback
+
+from run_functions import run_functions
 
 MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
 TMP = tempfile.TemporaryDirectory()
+os.chdir(TMP.name)  # below which chat may save and load
 os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
 for name in ("NO_COLOR", "TERM"):
     os.environ.pop(name, None)
@@ -217,8 +219,7 @@ def test_an_interrupted_message_is_taken_back_and_not_counted():
     open(tmp("all.jinja"), "w").write("{% for m in messages %}{{ m.content }}\n{% endfor %}")
     master, slave = pty.openpty()
     p = subprocess.Popen([MOEBIUS, "chat", "-m", DEMO, "--template", tmp("all.jinja"), "-c", "200000", "-n", "5", "-s", "7"],
-                         stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "dumb"},
-                         cwd=TMP.name)  # which /load and /save can reach
+                         stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "dumb"})
     os.close(slave)
     seen = b""
 
@@ -313,17 +314,4 @@ def test_nothing_is_complained_about_where_sys_is_missing():
     assert r.stderr.startswith(b"load ") and r.stderr.count(b"\n") == 1, r.stderr
 
 
-def main():
-    failed, tests = 0, [(k, f) for k, f in globals().items() if k.startswith("test_")]
-    for name, f in tests:
-        try:
-            f()
-        except Exception:
-            failed += 1
-            print(f"FAIL {name}")
-            traceback.print_exc(file=sys.stdout)
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-sys.exit(main())
+run_functions(globals())
