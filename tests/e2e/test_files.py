@@ -181,9 +181,11 @@ def test_no_planted_link_is_followed_and_real_ones_are():
         os.remove(tmp("planted/" + name))
 
 
-def interrupted(*args, after=0.5, code=9):
-    """What a command prints that is interrupted some time after it has begun, when it has not ended by itself."""
+def interrupted(*args, after=0.3, code=9):
+    """What a command prints that is interrupted some time after it has begun with its work, and then catches interrupts."""
     p = subprocess.Popen([MOEBIUS, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while p.poll() is None and not int(re.search(r"SigCgt:\s*(\w+)", open(f"/proc/{p.pid}/status").read())[1], 16) & 2:
+        time.sleep(0.01)
     time.sleep(after)
     p.send_signal(signal.SIGINT)
     got, err = (x.decode() for x in p.communicate(timeout=120))
