@@ -18,6 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file_io.h"
+
 /* ---- Landlock ------------------------------------------------------------------------------------------------ */
 
 /* The kernel's interface, which headers older than the kernel lack; the numbers are the same on all processors. */
@@ -96,7 +98,7 @@ void sandbox_close(struct sandbox *s)
 err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access access, struct err *e)
 {
     struct stat st;
-    int fd = s->ruleset_fd >= 0 ? open(path, O_PATH | O_CLOEXEC) : -1;
+    int fd = s->ruleset_fd >= 0 ? file_open(path, O_PATH, 0) : -1;
     if (fd < 0)
         return ERR_OK;
     bool is_folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);

@@ -30,7 +30,7 @@ static const char *const names[N_KIND] = {"none", "alloc", "read", "write", "syn
 static enum kind kind; /* NONE: all are counted */
 static unsigned long fails_at;
 static atomic_ulong n_calls[N_KIND];
-static char report_path[512];
+static int report_fd = -1; /* opened before the program confines itself to its own files */
 
 /* Until the real functions are known, which dlsym allocates to find out, and a sanitizer is ready: from here. */
 static int has_begun;
@@ -319,7 +319,7 @@ __attribute__((constructor)) static void begin(void)
 {
     const char *what = getenv("FAIL_CALLS"), *report = getenv("FAIL_REPORT");
     size_t n = what ? strcspn(what, ":") : 0;
-    snprintf(report_path, sizeof report_path, "%s", report ? report : "");
+    report_fd = report ? open(report, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
     stdout = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_stdout});
     fails_at = what && what[n] ? strtoul(what + n + 1, NULL, 10) : 0;
     for (int i = 1; i < N_KIND; i++)
@@ -333,9 +333,6 @@ __attribute__((destructor)) static void report(void)
     unsigned long n[N_KIND];
     for (int i = 0; i < N_KIND; i++)
         n[i] = atomic_load(&n_calls[i]);
-    FILE *f = kind == NONE && *report_path ? fopen(report_path, "w") : NULL;
-    for (int i = 1; f && i < N_KIND; i++)
-        fprintf(f, "%s %lu\n", names[i], n[i]);
-    if (f)
-        fclose(f);
+    for (int i = 1; kind == NONE && report_fd >= 0 && i < N_KIND; i++)
+        dprintf(report_fd, "%s %lu\n", names[i], n[i]);
 }
