@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/file_io.h"
 #include "base/output_file.h"
 #include "engine/engine_internal.h"
 
@@ -242,7 +243,7 @@ static err_code load(moebius_session *s, struct session_reader *r, struct err *e
 
 static err_code open_reader(struct session_reader *r, const char *path, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe's other end is not waited for */
+    int fd = file_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe's other end is not waited for */
     *r = (struct session_reader){.stream = fd >= 0 ? fdopen(fd, "rb") : NULL, .path = path};
     if (r->stream)
         return ERR_OK;
