@@ -10,12 +10,12 @@
 struct answer_view {
     struct text_out *out; /* borrowed */
     bool styled;
-    bool in_reasoning; /* what is on the screen last */
+    bool in_reasoning; /* the last text on the screen is reasoning */
 };
 
 /* The form of a moebius_reply_fn; `user` is the view. No text (n 0) only changes the part. */
 void answer_view_write(void *user, moebius_reply_part part, const char *text, size_t n);
-/* The end of an answer: a newline, and the style as it was. */
+/* Ends an answer with a newline, and puts the style back. */
 void answer_view_end(struct answer_view *v);
 
 #endif

@@ -60,7 +60,7 @@ struct model_options {
         "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0             \
     }
 
-/* And for commands that compute tokens one by one. */
+/* More rows for commands that compute tokens one by one. */
 #define CAR_OPTIONS(o)                                                                                                 \
     {"--car",                                                                                                          \
      OPT_FLOAT,                                                                                                        \
@@ -79,11 +79,11 @@ struct model_options {
             0, 0                                                                                                       \
     }
 
-/* "DIR,DIR": the directories, up to 16 of them. Close when done. */
+/* Directories that were given as "DIR,DIR". */
 struct dir_list {
-    const char *dirs[16];
+    const char *dirs[16]; /* [n], within `text` */
     int n;
-    char *text; /* that they point into */
+    char *text; /* owned */
 };
 MUST_USE err_code cli_split_dirs(const char *text, struct dir_list *out, struct err *e);
 void cli_dirs_close(struct dir_list *l);
@@ -100,7 +100,7 @@ void cli_progress_begin(struct progress *p, const char *what);
 bool cli_progress(void *progress, uint64_t done, uint64_t total);
 void cli_progress_end(struct progress *p); /* clears the line */
 
-/* What a command works with; close accepts half-open ones. */
+/* What a command works with. Close it after a failure, too. */
 struct opened {
     moebius_engine *engine;
     moebius_session *session;
@@ -139,25 +139,26 @@ MUST_USE err_code cli_open_sampler(struct sampling_options *o, const moebius_eng
         "--seed,-s", OPT_INT, &(s).seed, "N", "of the random choices; another each time when not given", 0, 9e15, 0    \
     }
 
-/* A public error as one of ours. */
+/* Takes over a public error; returns its code. */
 err_code cli_error(struct err *e, const moebius_error *from);
 
-/* The whole of a file, or of standard input for "-", NUL-terminated; owned by the caller (mem_free). */
+/* Reads all of a file, or of standard input for "-". *text is NUL-terminated and owned by the caller (mem_free). */
 MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e);
-/* The same of a file that is not longer; ERR_LIMIT if it is. */
+/* The same; ERR_LIMIT if the file has more than max_bytes. */
 MUST_USE err_code cli_read_file_within(const char *path, size_t max_bytes, char **text, size_t *n, struct err *e);
 
-/* A text file's tokens (BOS and EOS as the file says; CR LF counts as LF, so that a text is the same whatever system
- * its copy went through); owned by the caller (mem_free). */
+/* Reads a text file's tokens, with BOS and EOS as the vocabulary says. CR LF counts as LF, so that copies of a text
+ * from different systems have the same tokens. *ids [*n] is owned by the caller (mem_free). */
 MUST_USE err_code cli_read_tokens(const char *path, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                                   struct err *e);
 
-/* Tokens to measure with, at least one, owned by the caller (mem_free): those of a text file or, for NULL, random ones
- * that are the same in every run. */
+/* Tokens to measure with, at least one: those of a text file or, for NULL, random ones that are the same in every run.
+ * *ids [*n] is owned by the caller (mem_free). */
 MUST_USE err_code cli_bench_tokens(const char *path, const moebius_engine *engine, int32_t **ids, size_t *n,
                                    struct err *e);
 
-/* The template in a file, or else the model's own: `model` names it in messages. `vocab` may be NULL with a file. */
+/* Opens the template in a file, or else (file NULL) the model's own, from `vocab`. `model` is the model's path, for
+ * messages. */
 MUST_USE err_code cli_open_template(const char *file, const char *model, const moebius_vocab *vocab,
                                     moebius_template **out, struct err *e);
 
@@ -169,13 +170,13 @@ struct cli_vars {
 };
 MUST_USE err_code cli_parse_vars(const struct option_list *list, struct cli_vars *out, struct err *e);
 
-/* "1,2,3" or "1 2 3": ids, maybe none, owned by the caller (mem_free). */
+/* Parses "1,2,3" or "1 2 3". *ids [*n], which may be empty, is owned by the caller (mem_free). */
 MUST_USE err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e);
 
-/* A prompt given as text, file or ids (exactly one not NULL): tokens owned by the caller (mem_free). */
+/* A prompt that is given as text, file or token ids: exactly one is not NULL. */
 struct prompt_options {
     const char *text, *file, *tokens;
-    bool continues; /* a text that is there: no BOS before it, and it may be missing */
+    bool continues; /* the prompt goes on with a session's text: it gets no BOS, and may be missing */
 };
 #define PROMPT_OPTIONS(p)                                                                                               \
     {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                              \
@@ -183,7 +184,7 @@ struct prompt_options {
     {                                                                                                                   \
         "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                     \
     }
-/* The text of -p or -f, owned by the caller (mem_free). */
+/* cli_prompt_text reads the text of -p or -f, cli_prompt its tokens; both are owned by the caller (mem_free). */
 MUST_USE err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e);
 MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                              struct err *e);
@@ -191,9 +192,10 @@ MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab
 /* moebius_session_eval, which an interrupt ends with ERR_CANCELLED. */
 MUST_USE err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e);
 
-/* Set by the first interrupt (Ctrl-C); a second one ends the program. Catching again forgets the first. */
+/* From now on the first interrupt (Ctrl-C) is noted, and a second one ends the program. An interrupt that was noted
+ * before is forgotten. */
 void cli_catch_interrupt(void);
-void cli_release_interrupt(void); /* an interrupt ends the program, as before catching */
-bool cli_interrupted(void);
+void cli_release_interrupt(void); /* from now on an interrupt ends the program */
+bool cli_interrupted(void);       /* an interrupt was noted */
 
 #endif

@@ -8,8 +8,10 @@
 #include "cli/common.h"
 
 struct conversation_stats {
-    int64_t n_answer, n_prompt, n_reused; /* answers; prompt tokens evaluated, and found in the session */
-    int64_t n_decoded, prefill_ns, decode_ns;
+    int64_t n_answer;              /* answers */
+    int64_t n_prompt, n_reused;    /* prompt tokens that were evaluated; those that the session held already */
+    int64_t n_decoded;             /* tokens of answers */
+    int64_t prefill_ns, decode_ns; /* time for n_prompt and for n_decoded */
 };
 
 struct conversation {
@@ -26,10 +28,11 @@ struct conversation {
 MUST_USE err_code conversation_open(struct conversation *c, struct err *e); /* the borrowed parts are set before */
 void conversation_close(struct conversation *c);
 
-/* Why an answer ended, and what was done for it. */
+/* How an answer ended. */
 struct conversation_turn {
-    bool interrupted, out_of_tokens; /* cut by the person, or by max_answer */
-    size_t n_dropped;                /* old messages that had to go, for the context was full */
+    bool interrupted;   /* by the user */
+    bool out_of_tokens; /* max_answer was reached */
+    size_t n_dropped;   /* old messages that were dropped because the context was full */
 };
 
 /* Adds a message of the user and the model's answer to it, which `fn` gets as it comes. After a failure, and when there

@@ -1,5 +1,5 @@
-/* Lines from a person at a terminal, edited and remembered by libedit where this build has it, or from a pipe or file,
- * read as they are. */
+/* Lines of input: from a terminal with libedit's editing and history, where this build has it, or else from a pipe or a
+ * file as they are. */
 #ifndef CLI_LINE_EDITOR_H
 #define CLI_LINE_EDITOR_H
 
@@ -11,7 +11,7 @@ struct line_editor;
 
 enum line_event { LINE_TEXT, LINE_INTERRUPTED, LINE_END, LINE_FAILED /* standard input can't be read */ };
 
-/* interactive: a terminal at both ends; otherwise no prompt is shown. */
+/* interactive: standard input and output are terminals; else no prompt is shown. */
 MUST_USE err_code line_editor_open(struct line_editor **out, bool interactive, struct err *e);
 void line_editor_close(struct line_editor **editor);
 

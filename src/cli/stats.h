@@ -1,4 +1,4 @@
-/* What --stats and --stats-json say about a run. */
+/* Figures of a run, for --stats and --stats-json. */
 #ifndef CLI_STATS_H
 #define CLI_STATS_H
 
@@ -9,7 +9,9 @@
 
 struct run_times {
     int64_t load_ns, prefill_ns, decode_ns;
-    int64_t n_prefill, n_chunk, n_decoded; /* tokens: of the prompt, of it at once, after it */
+    int64_t n_prefill; /* tokens of the prompt */
+    int64_t n_chunk;   /* tokens of its first batch */
+    int64_t n_decoded; /* tokens after it */
 };
 
 /* A line about memory and reads since `before`, on standard error. */
@@ -18,7 +20,7 @@ void stats_print(const moebius_engine *engine, const moebius_counters *before);
 /* A line about what cache-aware routing did, if it did something. */
 void stats_print_car(const moebius_engine *engine, FILE *f);
 
-/* All of it as one JSON object. */
+/* Writes all figures as one JSON object. */
 MUST_USE err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t,
                                    struct err *e);
 

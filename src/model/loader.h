@@ -98,21 +98,26 @@ MUST_USE err_code load_table(struct loader *l, int64_t layer, const char *name, 
 
 /* ---- blocks -------------------------------------------------------------------------------------------------- */
 
-/* Over each head (or, in some files of a family, not at all), over each head after rope, or over the whole of q and of
- * k.
- */
-enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_HEAD_OPTIONAL, QK_NORM_HEAD_ROPED, QK_NORM_ALL };
+/* How q and k are normed. */
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEAD,          /* each head, before rope */
+    QK_NORM_HEAD_OPTIONAL, /* the same in files that have the tensors, else not at all */
+    QK_NORM_HEAD_ROPED,    /* each head, after rope */
+    QK_NORM_ALL            /* all of q, and all of k, before rope */
+};
 
+/* A family's rules for MoE layers. */
 struct moe_rules {
-    enum route_score score; /* these two unless the file says otherwise */
-    bool norm_weights;
+    enum route_score score; /* unless the file says otherwise */
+    bool norm_weights;      /* unless the file says otherwise */
     enum act_fn act;
 };
 
-/* The model's own numbers, embedding, output and rope; allocates m->layers. */
+/* Loads the model's own numbers, its embedding and its output, and allocates m->layers. */
 MUST_USE err_code load_trunk(struct loader *l, struct err *e);
 
-/* attn_{q,k,v,output}, or attn_qkv and attn_output, with whatever biases the file has. */
+/* Loads attn_{q,k,v,output}, or attn_qkv and attn_output, with the biases that the file has. */
 MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
                                  struct attention *a, struct err *e);
 
@@ -124,17 +129,17 @@ MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_ro
 /* Whether a layer attends to a window only: as the file's pattern says, else all but every period-th. */
 MUST_USE err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool *windowed, struct err *e);
 
-/* Adds a table to the model's; its index. */
+/* Adds a table to model.ropes and returns its index. */
 int load_add_rope(struct model *m, struct rope_table r);
 
-/* The window of a layer, 0 when it attends to everything: as the file's pattern says, else every period-th. */
+/* The window of a layer; 0 when it attends to everything, as load_is_windowed says. */
 MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e);
 
-/* ffn_{gate,up,down} with whatever biases the file has. */
+/* Loads ffn_{gate,up,down} with the biases that the file has. */
 MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e);
 
-/* ffn_gate_inp, ffn_{gate,up,down}_exps or a fused ffn_gate_up_exps and, when the file has one, the shared expert with
- * or without its gate. */
+/* Loads ffn_gate_inp, ffn_{gate,up,down}_exps or a fused ffn_gate_up_exps and, when the file has one, the shared expert
+ * with or without its gate. */
 MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y,
                            struct err *e);
 
@@ -143,10 +148,10 @@ MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rul
 struct transformer_rules {
     enum rope_mode rope;
     enum qk_norm qk_norm;
-    const char *ffn_norm; /* NULL: ffn_norm.weight */
-    int64_t
-        window_period; /* every so many-th layer attends to everything, the others to a window; 0: all to everything */
-    bool rope_in_window; /* only the windowed layers are rotated */
+    const char *ffn_norm;  /* NULL: ffn_norm.weight */
+    int64_t window_period; /* every window_period-th layer attends to everything, the others to a window; 0: all to
+                              everything */
+    bool rope_in_window;   /* only the windowed layers are rotated */
     struct moe_rules moe;
 };
 MUST_USE err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e);

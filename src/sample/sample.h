@@ -17,12 +17,12 @@
 enum { SAMPLER_MAX_LAST_N = 1 << 20 };
 
 struct sampler_params {
-    float temperature;    /* >= 0; 0: always the likeliest token, ties to the lowest id */
-    int top_k;            /* >= 0; keep the k likeliest, ties to the lowest ids; 0: all */
-    float top_p;          /* 0..1; keep the fewest likeliest that together have this probability, at least one */
-    float min_p;          /* 0..1; drop those less likely than this share of the likeliest */
-    float repeat_penalty; /* > 0; 1: none */
-    int repeat_last_n;    /* 0..SAMPLER_MAX_LAST_N; tokens that the penalty looks back */
+    float temperature;    /* >= 0, logits are divided by it; 0: always the likeliest token, ties to the lowest id */
+    int top_k;            /* >= 0, the k likeliest are kept, ties to the lowest ids; 0: all */
+    float top_p;          /* 0..1, the fewest likeliest that together have this probability are kept, at least one */
+    float min_p;          /* 0..1, tokens less likely than this share of the likeliest are dropped */
+    float repeat_penalty; /* > 0, makes recent tokens less likely; 1: no penalty */
+    int repeat_last_n;    /* 0..SAMPLER_MAX_LAST_N, how many tokens count as recent */
     uint64_t seed;
 };
 
@@ -36,8 +36,8 @@ MUST_USE err_code sampler_create(struct sampler **out, const struct sampler_para
                                  struct err *e);
 void sampler_close(struct sampler **s); /* accepts NULL and half-open samplers */
 
-/* The next token for logits [n_vocab], which are only read. Allocates nothing. The same seed, logits and
- * history give the same tokens. */
+/* Chooses the next token from logits [n_vocab], which are only read. Allocates nothing. The same seed, logits
+ * and history give the same tokens. */
 int32_t sampler_pick(struct sampler *s, const float *logits);
 
 /* Appends a token, picked or given, to the history. Ids outside the vocabulary are ignored. */

@@ -25,7 +25,8 @@ void heap_close(struct heap *h);
 MUST_USE err_code heap_push(struct heap *h, struct heap_item item, struct err *e);
 struct heap_item heap_pop(struct heap *h); /* h->n > 0 */
 
-/* n_bytes of the word from off on; SYMBOL_NONE when they are no symbol. Dead nodes have n_bytes 0. */
+/* A node of the chain: n_bytes of the word from `off` on, and their symbol, or SYMBOL_NONE. Nodes that were joined to
+ * another have n_bytes 0. */
 struct merge_node {
     size_t off, n_bytes;
     uint32_t symbol, prev, next;
@@ -40,11 +41,12 @@ struct merge_work {
 };
 void merge_work_close(struct merge_work *w);
 
-/* Starts a new chain, and appends to it. */
+/* merge_start empties the chain, merge_append adds a node to it. */
 void merge_start(struct merge_work *w);
 MUST_USE err_code merge_append(struct merge_work *w, size_t off, size_t n_bytes, uint32_t symbol, struct err *e);
 
-/* Whether two neighbours can be joined; then *rank (lowest first; the leftmost of equals) and *merged. */
+/* Whether two neighbours can be joined. If so, *rank says when (lowest first, of equals the leftmost), and *merged is
+ * the symbol that they become. */
 typedef bool merge_pair_fn(const void *user, const char *text, const struct merge_node *left,
                            const struct merge_node *right, uint32_t *rank, uint32_t *merged);
 
