@@ -98,7 +98,11 @@ void sandbox_close(struct sandbox *s)
 err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access access, struct err *e)
 {
     struct stat st;
-    int fd = s->ruleset_fd >= 0 ? file_open(path, O_PATH, 0) : -1;
+    if (s->ruleset_fd < 0)
+        return ERR_OK;
+    int fd = file_open(path, O_PATH, 0);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+        return failed(e, path);
     if (fd < 0)
         return ERR_OK;
     bool is_folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);

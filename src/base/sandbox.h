@@ -35,7 +35,7 @@ bool sandbox_has_seccomp(void);
 MUST_USE err_code sandbox_open(struct sandbox *s, struct err *e);
 void sandbox_close(struct sandbox *s);
 
-/* What doesn't exist or can't be opened is passed over: whoever needs it will fail as without a sandbox. */
+/* What doesn't exist or may not be opened is passed over: whoever needs it will fail as without a sandbox. */
 MUST_USE err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access access, struct err *e);
 
 /* From here on the calling thread may do no more than was allowed. io_uring: it may make rings. */
