@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* fopencookie, realpath */
 #include "base/output_file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -206,6 +207,7 @@ err_code output_file_finish(struct output_file *f, struct err *e)
     bool ok = fflush(f->stream) == 0 && !ferror((FILE *)f->stream);
     int why = f->own && f->own->failure ? f->own->failure : errno;
     if (ok && f->tmp_path) {
+        assert(f->own); /* the standard streams have no such path */
         ok = (file_sync(f->own->fd) || errno == EINVAL) && file_rename(f->tmp_path, f->target);
         why = errno;
     }

@@ -1,4 +1,5 @@
 /* The public face of template/: a model's chat template with what it needs from the model, and the prompts it makes. */
+#include <assert.h>
 #include <string.h>
 
 #include "engine/engine_internal.h"
@@ -86,6 +87,7 @@ static void find_end(moebius_template *t)
     struct token_list ids = {0};
     if (moebius_template_render(t, &input, &prompt, NULL) != MOEBIUS_OK)
         return; /* one that wants other messages: the model's own tokens end its answers */
+    assert(prompt);
     size_t at = prompt->n;
     for (const char *found = prompt->text; (found = strstr(found, answer)); found++)
         at = (size_t)(found - prompt->text) + sizeof answer - 1;

@@ -80,7 +80,7 @@ static err_code make_plan(struct plan *p, const struct trace *t, double share, s
     err_code code = ok ? ERR_OK : err_nomem(e, (size_t)t->n_layer * sizeof *p->groups, "a replay");
     for (int i = t->n_layer - 1; i >= 0 && code == ERR_OK; i--)
         add_layer(p, t, i);
-    for (int g = 0; g < p->n_group; g++)
+    for (int g = 0; g < p->n_group && code == ERR_OK; g++)
         for (int i = p->groups[g].first_layer, n = 0; i < t->n_layer; i = p->next[i])
             p->index[i] = n++;
     if (code == ERR_OK)
