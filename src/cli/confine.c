@@ -107,6 +107,8 @@ static err_code allow_folders(struct sandbox *s, const char *text, bool written,
 
 static err_code allow(struct sandbox *s, enum option_kind kind, const char *value, struct err *e)
 {
+    if (!strcmp(value, "-")) /* a standard stream, which is open */
+        return ERR_OK;
     switch (kind) {
     case OPT_INPUT: return sandbox_allow(s, value, SANDBOX_READ, e);
     case OPT_OUTPUT: return allow_output(s, value, e);
