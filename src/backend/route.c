@@ -38,6 +38,53 @@ static float in_choice(float score)
     return score == -INFINITY ? -FLT_MAX : score;
 }
 
+/* Whether expert a is chosen before expert b: the higher score first, ties to the lower index, NaN last. */
+static bool is_before(const float *s, int32_t a, int32_t b)
+{
+    if (isnan(s[a]) || isnan(s[b]))
+        return isnan(s[a]) ? isnan(s[b]) && a < b : true;
+    return s[a] != s[b] ? s[a] > s[b] : a < b;
+}
+
+/* Moves heap[i] to its place in a heap of n experts whose root is chosen last. */
+static void sink(const float *s, int32_t *heap, int64_t n, int64_t i)
+{
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && is_before(s, heap[child], heap[child + 1]))
+            child++;
+        if (is_before(s, heap[child], heap[i]))
+            return;
+        int32_t id = heap[i];
+        heap[i] = heap[child];
+        heap[child] = id;
+    }
+}
+
+/* The k best of n experts, best first, among those whose score is not minus infinity. */
+static void choose_best(const float *s, int64_t n, int64_t k, int32_t *ids)
+{
+    int64_t m = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (s[i] == -INFINITY)
+            continue;
+        if (m < k) {
+            ids[m++] = i;
+            for (int64_t j = k / 2 - 1; m == k && j >= 0; j--)
+                sink(s, ids, k, j);
+        } else if (is_before(s, i, ids[0])) {
+            ids[0] = i;
+            sink(s, ids, k, 0);
+        }
+    }
+    assert(m == k); /* the groups kept have at least k experts */
+    for (int64_t j = k - 1; j > 0; j--) {
+        int32_t last = ids[0];
+        ids[0] = ids[j];
+        ids[j] = last;
+        sink(s, ids, j, 0);
+    }
+}
+
 /* The best of s[from, to) that is not minus infinity, ties to the lower index; NaN never beats a number. */
 static int64_t best_of(const float *s, int64_t from, int64_t to)
 {
@@ -111,13 +158,9 @@ void route_choose(const struct kernels *kernels, const struct route_token *t)
         keep_groups(choice, t->n, op->route.n_group, op->route.n_group_used);
     if (t->scores)
         copy_scores(kernels, op->route.score, s, choice, t->n, t->scores);
-    for (int64_t r = 0; r < t->k; r++) {
-        int64_t best = best_of(choice, 0, t->n);
-        assert(choice[best] != -INFINITY); /* the groups kept have at least k experts */
-        t->ids[r] = (int32_t)best;
-        t->weights[r] = s[best];
-        choice[best] = -INFINITY;
-    }
+    choose_best(choice, t->n, t->k, t->ids);
+    for (int64_t r = 0; r < t->k; r++)
+        t->weights[r] = s[t->ids[r]];
     if (op->route.score == ROUTE_SOFTMAX_CHOSEN)
         score(kernels, ROUTE_SOFTMAX, t->weights, t->k);
     route_weigh(op->route.norm_weights, op->route.scale, t->expert_scale, t->k, t->ids, t->weights);

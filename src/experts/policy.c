@@ -25,6 +25,7 @@ struct policy {
     int32_t *slot_of;   /* [n_layer][n_expert], -1: none */
     double *score;      /* [n_layer][n_expert], comparable within a layer */
     int64_t *now;       /* [n_layer] tokens seen */
+    double *age;        /* [n_layer] what scores of now have more than values that layers can be compared by */
     int64_t *n_in;      /* [n_layer] slots */
     int64_t n_open, n_free;
     double half_life;
@@ -67,8 +68,9 @@ err_code policy_create(struct policy **out, const struct policy_desc *d, struct 
     p->slot_of = arena_calloc(&p->arena, n_all, sizeof *p->slot_of);
     p->score = arena_calloc(&p->arena, n_all, sizeof *p->score);
     p->now = arena_calloc(&p->arena, (size_t)d->n_layer, sizeof *p->now);
+    p->age = arena_calloc(&p->arena, (size_t)d->n_layer, sizeof *p->age);
     p->n_in = arena_calloc(&p->arena, (size_t)d->n_layer, sizeof *p->n_in);
-    if (!p->slots || !p->slot_of || !p->score || !p->now || !p->n_in) {
+    if (!p->slots || !p->slot_of || !p->score || !p->now || !p->age || !p->n_in) {
         policy_close(&p);
         return err_nomem(e, n_all * sizeof *p->score, "a cache policy");
     }
@@ -113,6 +115,7 @@ void policy_observe(struct policy *p, int layer, const int32_t *ids, int64_t n_t
         for (int64_t i = 0; i < n_used; i++)
             add_use(p, layer, ids[t * n_used + i], 1);
     }
+    p->age[layer] = (double)p->now[layer] / (p->half_life == 0 ? 1 : p->half_life);
 }
 
 void policy_seed(struct policy *p, int layer, int32_t expert, double rate)
@@ -129,8 +132,7 @@ void policy_seed(struct policy *p, int layer, int32_t expert, double rate)
 /* How hot an expert is, comparable between layers. */
 static double value(const struct policy *p, int layer, int32_t expert)
 {
-    double now = (double)p->now[layer], score = p->score[(int64_t)layer * p->d.n_expert + expert];
-    return p->half_life == 0 ? score - now : score - now / p->half_life;
+    return p->score[(int64_t)layer * p->d.n_expert + expert] - p->age[layer];
 }
 
 /* ---- slots --------------------------------------------------------------------------------------------------- */
@@ -153,6 +155,8 @@ static int64_t find_victim(const struct policy *p, int layer)
         if (s->expert < 0 || s->n_held || s->layer == p->pinned)
             continue;
         double v = value(p, s->layer, s->expert);
+        if (best[0] >= 0 && v > least[0]) /* colder ones are known, whatever the layer */
+            continue;
         int behind = (p->layer - s->layer + p->d.n_layer) % p->d.n_layer;
         for (int k = s->layer == layer || p->n_in[s->layer] > floor ? 0 : 1; k < 2; k++)
             if (best[k] < 0 || v < least[k] || (v == least[k] && behind < distance[k])) {
@@ -228,6 +232,7 @@ void policy_forget(struct policy *p)
         if (p->slots[i].expert >= 0)
             policy_drop(p, i);
     memset(p->now, 0, (size_t)p->d.n_layer * sizeof *p->now);
+    memset(p->age, 0, (size_t)p->d.n_layer * sizeof *p->age);
     p->layer = 0;
     forget_scores(p);
 }

@@ -121,6 +121,30 @@ static void router_survives_infinities(void **state)
         }
 }
 
+/* Against the definition: again and again the best of the rest, ties to the lower id, NaN last. */
+static void router_chooses_any_number_of_experts_in_order(void **state)
+{
+    enum { N = 61 };
+    struct fixture *f = *state;
+    const struct op op = {.kind = OP_ROUTE, .route = {.score = ROUTE_SIGMOID, .scale = 1}};
+    for (int64_t k = 1; k <= N; k++) {
+        float bias[N], logits[N] = {0}, weights[N];
+        bool taken[N] = {false};
+        int32_t ids[N];
+        for (int i = 0; i < N; i++) /* few values, so that there are ties */
+            bias[i] = random_u32(&f->random) % 16 ? (float)(random_u32(&f->random) % 8) : NAN;
+        choose_k(&op, bias, NULL, logits, N, k, ids, weights);
+        for (int64_t r = 0; r < k; r++) {
+            int best = -1;
+            for (int i = 0; i < N; i++)
+                if (!taken[i] && (best < 0 || bias[i] > bias[best] || (isnan(bias[best]) && !isnan(bias[i]))))
+                    best = i;
+            taken[best] = true;
+            assert_int_equal(ids[r], best);
+        }
+    }
+}
+
 static void router_bias_changes_the_choice_and_not_the_weights(void **state)
 {
     int32_t ids[2];
@@ -1082,6 +1106,7 @@ int main(void)
         cmocka_unit_test(router_weights_are_those_of_the_formula),
         cmocka_unit_test(router_survives_nan),
         cmocka_unit_test(router_survives_infinities),
+        cmocka_unit_test_setup_teardown(router_chooses_any_number_of_experts_in_order, open_cpu, close_cpu),
         cmocka_unit_test(router_bias_changes_the_choice_and_not_the_weights),
         cmocka_unit_test(router_scales_the_final_weights_by_expert),
         cmocka_unit_test(router_takes_experts_of_the_best_groups_only),
