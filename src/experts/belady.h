@@ -9,10 +9,10 @@
 
 #include "base/err.h"
 
-/* Hits among n accesses to keys 0..n_key-1 with n_slot slots. Accesses come in turns: turn_end[i] is where the i-th
- * ends, keys of one turn are distinct and must all be in slots together (n_slot is at least the longest turn). Every
+/* Hits among n accesses to keys 0..n_key-1 with n_slot slots. Accesses come in fetches: fetch_end[i] is where the i-th
+ * ends, keys of one fetch are distinct and must all be in slots together (n_slot is at least the longest fetch). Every
  * key that is accessed takes a slot. */
-MUST_USE err_code belady_hits(const int32_t *keys, size_t n, const size_t *turn_end, size_t n_turn, int32_t n_key,
+MUST_USE err_code belady_hits(const int32_t *keys, size_t n, const size_t *fetch_end, size_t n_fetch, int32_t n_key,
                               int64_t n_slot, uint64_t *n_hit, struct err *e);
 
 #endif

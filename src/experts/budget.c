@@ -2,6 +2,14 @@
 
 #include <assert.h>
 
+int budget_add_layer(struct budget_group *g, int64_t n_expert, int64_t n_used)
+{
+    g->n_expert += n_expert;
+    g->n_used = n_used > g->n_used ? n_used : g->n_used;
+    g->n_expert_most = n_expert > g->n_expert_most ? n_expert : g->n_expert_most;
+    return g->n_layer++;
+}
+
 size_t budget_min_bytes(const struct budget_group *groups, int n_group)
 {
     size_t n = 0;

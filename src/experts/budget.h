@@ -8,10 +8,15 @@
 #include <stdint.h>
 
 struct budget_group {
-    int64_t n_expert;  /* of all its layers */
-    int64_t n_used;    /* by one token in one layer */
-    size_t slot_bytes; /* of one expert */
+    int64_t n_expert;      /* of all its layers */
+    int64_t n_used;        /* by one token in one layer */
+    size_t slot_bytes;     /* of one expert */
+    int n_layer;           /* layers in the group */
+    int64_t n_expert_most; /* of the layer with most */
 };
+
+/* Adds a layer to a group; returns its index there. */
+int budget_add_layer(struct budget_group *g, int64_t n_expert, int64_t n_used);
 
 /* The least that works: one layer's top-k in each group. The most that helps: a slot for each expert. */
 size_t budget_min_bytes(const struct budget_group *groups, int n_group);

@@ -193,11 +193,11 @@ void experts_fetch_end(struct experts *x)
 
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely)
 {
-    prefetch_guess(&x->prefetch, layer, ids, n, is_likely);
+    prefetch_predict(&x->prefetch, layer, ids, n, is_likely);
     fetch_feed(&x->fetch);
 }
 
-bool experts_may_guess(const struct experts *x)
+bool experts_may_predict(const struct experts *x)
 {
     const struct fetch *f = &x->fetch;
     return f->is_open && f->n_ready < f->n_left && (x->prefetch.layer < 0 || x->prefetch.next == 0);

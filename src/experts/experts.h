@@ -87,14 +87,15 @@ MUST_USE err_code experts_fetch_next(struct experts *x, int32_t *table, int64_t 
 /* Ends the fetch, if there is one: nothing is held after it. */
 void experts_fetch_end(struct experts *x);
 
-/* Prefetches a guess at what the next fetch will ask for, in place of an earlier one: n experts of a layer, the most
- * probable first. Those that have no slot are read behind all that this fetch lacks, until the next begins: as many as
- * there is room for if the guess is_likely, else one at a time and only while nothing else is being read or waits. */
+/* Prefetches a prediction of what the next fetch will ask for, in place of an earlier one: n experts of a layer, the
+ * most probable first. Those that have no slot are read behind all that this fetch lacks, until the next begins: as
+ * many as there is room for if the prediction is_likely, else one at a time and only while nothing else is being read
+ * or waits. */
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely);
 
-/* Whether a better guess would be of use: some experts of this fetch are still being read, and none of the guess in
- * hand is. */
-bool experts_may_guess(const struct experts *x);
+/* Whether a better prediction would be of use: some experts of this fetch are still being read, and none of the
+ * prediction in hand is. */
+bool experts_may_predict(const struct experts *x);
 
 /* ---- substitutes ---------------------------------------------------------------------------------------------- */
 

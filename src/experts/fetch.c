@@ -192,8 +192,8 @@ static err_code wait_ready(struct fetch *f, struct err *e)
     fetch_feed(f);
     fetch_advance(f, false);
     while (f->code == ERR_OK && f->n_ready == 0 && f->n_left > 0) {
-        /* Slots are held by requests alone, and by a guess that begins when all that is missing has been requested: so
-         * a slot can always be had. */
+        /* Slots are held by requests alone, and by a prediction that begins when all that is missing has been
+         * requested: so a slot can always be had. */
         assert(f->reads->n_busy > 0);
         fetch_advance(f, true);
     }

@@ -39,7 +39,7 @@ void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, 
 MUST_USE err_code fetch_next(struct fetch *f, int32_t *table, int64_t *n, struct err *e);
 void fetch_end(struct fetch *f);
 
-/* Requests what there is room for: what the fetch lacks, then the guess at the next one. */
+/* Requests what there is room for: what the fetch lacks, then the prediction for the next one. */
 void fetch_feed(struct fetch *f);
 
 /* Takes in reads that have ended; wait: until some expert is in its slot, unless none is being read. Experts that the

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* One in so many of a group's slots may be held for a guess. */
+/* One in so many of a group's slots may be held for a prediction. */
 enum { HELD_SHARE = 4 };
 
 static size_t n_all(const struct prefetch *p)
@@ -17,9 +17,9 @@ err_code prefetch_create(struct prefetch *p, struct expert_slots *slots, struct 
     *p = (struct prefetch){.slots = slots, .reads = reads, .layer = -1};
     p->ids = arena_calloc(arena, most, sizeof *p->ids);
     p->held = arena_calloc(arena, most, sizeof *p->held);
-    p->is_guessed = arena_calloc(arena, n_all(p), sizeof *p->is_guessed);
+    p->was_prefetched = arena_calloc(arena, n_all(p), sizeof *p->was_prefetched);
     p->is_seen = arena_calloc(arena, most, sizeof *p->is_seen);
-    return p->ids && p->held && p->is_guessed && p->is_seen ? ERR_OK : err_nomem(e, n_all(p), "prefetching");
+    return p->ids && p->held && p->was_prefetched && p->is_seen ? ERR_OK : err_nomem(e, n_all(p), "prefetching");
 }
 
 void prefetch_end(struct prefetch *p)
@@ -37,7 +37,7 @@ void prefetch_end(struct prefetch *p)
     p->n_held = 0;
 }
 
-void prefetch_guess(struct prefetch *p, int layer, const int32_t *ids, int64_t n, bool is_likely)
+void prefetch_predict(struct prefetch *p, int layer, const int32_t *ids, int64_t n, bool is_likely)
 {
     const struct slot_layer *l = &p->slots->layers[layer];
     prefetch_end(p);
@@ -55,14 +55,14 @@ void prefetch_guess(struct prefetch *p, int layer, const int32_t *ids, int64_t n
     }
 }
 
-/* A likely guess may fill the queue. Another is read one expert at a time, when no other part is being read or waits:
- * if it is wrong, what is asked for instead has little to wait for. */
+/* A likely prediction may fill the queue. Another is read one expert at a time, when no other part is being read or
+ * waits: if it is wrong, what is asked for instead has little to wait for. */
 void prefetch_feed(struct prefetch *p)
 {
     while (p->layer >= 0 && p->next < p->n && p->next < p->n_most &&
            (p->is_likely || p->reads->n_reading + p->reads->n_waiting == 0) &&
            requests_start(p->reads, p->layer, p->ids[p->next], false)) {
-        p->is_guessed[p->layer * p->slots->n_expert + p->ids[p->next]] = true;
+        p->was_prefetched[p->layer * p->slots->n_expert + p->ids[p->next]] = true;
         p->next++;
         p->n_prefetched++;
     }
@@ -78,12 +78,12 @@ void prefetch_take(struct prefetch *p, int layer, int32_t expert)
 
 void prefetch_note_use(struct prefetch *p, int layer, int32_t expert, bool has_slot)
 {
-    bool *is_guessed = &p->is_guessed[layer * p->slots->n_expert + expert];
-    p->n_used += *is_guessed && has_slot;
-    *is_guessed = false;
+    bool *was_prefetched = &p->was_prefetched[layer * p->slots->n_expert + expert];
+    p->n_used += *was_prefetched && has_slot;
+    *was_prefetched = false;
 }
 
 void prefetch_forget(struct prefetch *p)
 {
-    memset(p->is_guessed, 0, n_all(p) * sizeof *p->is_guessed);
+    memset(p->was_prefetched, 0, n_all(p) * sizeof *p->was_prefetched);
 }

@@ -1,4 +1,4 @@
-/* A trace against a policy, or against the offline optimum: the live cache's turns without bytes. */
+/* A trace against a policy, or against the offline optimum: the live cache's fetches without bytes. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -6,10 +6,9 @@
 #include "experts/budget.h"
 #include "experts/trace.h"
 
-struct group {
+struct replay_group {
     struct budget_group size;
-    int n_layer, first_layer;
-    int64_t n_expert; /* of the layer with most */
+    int first_layer;
     int64_t n_choice; /* of a token, in all its layers */
     int64_t n_slot;
     struct policy *policy;
@@ -17,11 +16,11 @@ struct group {
 
 struct plan {
     struct arena arena;
-    struct group *groups;
+    struct replay_group *groups;
     int n_group;
     int *index;      /* [n_layer] in its group */
     int *next;       /* [n_layer] the next layer of the same group, or n_layer */
-    int32_t *missed; /* [n_used] of the layer with most: experts of one turn */
+    int32_t *missed; /* [n_used] of the layer with most: experts of one fetch */
 };
 
 static void close_plan(struct plan *p)
@@ -54,14 +53,11 @@ static err_code divide(struct plan *p, double share, struct err *e)
 static void add_layer(struct plan *p, const struct trace *t, int layer)
 {
     const struct trace_layer *l = &t->layers[layer];
-    struct group *g = &p->groups[l->group];
+    struct replay_group *g = &p->groups[l->group];
     p->n_group = l->group >= p->n_group ? l->group + 1 : p->n_group;
-    p->next[layer] = g->n_layer++ ? g->first_layer : t->n_layer;
+    p->next[layer] = budget_add_layer(&g->size, l->n_expert, l->n_used) > 0 ? g->first_layer : t->n_layer;
     g->first_layer = layer;
-    g->size.n_expert += l->n_expert;
-    g->size.n_used = l->n_used > g->size.n_used ? l->n_used : g->size.n_used;
     g->size.slot_bytes = (size_t)l->slot_bytes;
-    g->n_expert = l->n_expert > g->n_expert ? l->n_expert : g->n_expert;
     g->n_choice += l->n_used;
 }
 
@@ -98,8 +94,8 @@ static int ascending(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* One layer's turn for one token. */
-static void turn(struct plan *p, const struct trace *t, int layer, const int32_t *ids, struct replay *out)
+/* One layer's fetch for one token. */
+static void replay_fetch(struct plan *p, const struct trace *t, int layer, const int32_t *ids, struct replay *out)
 {
     const struct trace_layer *l = &t->layers[layer];
     struct policy *policy = p->groups[l->group].policy;
@@ -130,15 +126,15 @@ err_code trace_replay(const struct trace *t, enum policy_kind kind, double share
     *out = (struct replay){.n_all = (uint64_t)(t->n_tok * t->n_choice)};
     TRY(make_plan(&p, t, share, e));
     for (int i = 0; i < p.n_group && code == ERR_OK; i++) {
-        struct group *g = &p.groups[i];
-        const struct policy_desc d = {kind, g->n_layer, g->n_expert, g->size.n_used, g->n_slot};
+        struct replay_group *g = &p.groups[i];
+        const struct policy_desc d = {kind, g->size.n_layer, g->size.n_expert_most, g->size.n_used, g->n_slot};
         code = policy_create(&g->policy, &d, e);
         for (int64_t s = 0; s < g->n_slot && code == ERR_OK; s++)
             policy_open_slot(g->policy, s);
     }
     for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++)
         for (int l = 0; l < t->n_layer; l++)
-            turn(&p, t, l, t->ids + i * t->n_choice + t->layers[l].first, out);
+            replay_fetch(&p, t, l, t->ids + i * t->n_choice + t->layers[l].first, out);
     close_plan(&p);
     return code;
 }
@@ -148,20 +144,22 @@ err_code trace_replay(const struct trace *t, enum policy_kind kind, double share
 /* The accesses of one group's layers as keys. */
 static err_code best_of_group(struct plan *p, const struct trace *t, int group, struct replay *out, struct err *e)
 {
-    struct group *g = &p->groups[group];
-    size_t n_tok = (size_t)t->n_tok, n = 0, n_turn = 0;
+    struct replay_group *g = &p->groups[group];
+    size_t n_tok = (size_t)t->n_tok, n = 0, n_fetch = 0;
     int32_t *keys = mem_calloc(n_tok * (size_t)g->n_choice, sizeof *keys);
-    size_t *end = mem_calloc(n_tok * (size_t)g->n_layer, sizeof *end);
+    size_t *end = mem_calloc(n_tok * (size_t)g->size.n_layer, sizeof *end);
     uint64_t n_hit = 0;
     err_code code = keys && end ? ERR_OK : err_nomem(e, n_tok * (size_t)g->n_choice * sizeof *keys, "a replay");
     for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++)
         for (int l = g->first_layer; l < t->n_layer; l = p->next[l]) {
             for (int64_t r = 0; r < t->layers[l].n_used; r++)
-                keys[n++] = (int32_t)(p->index[l] * g->n_expert) + t->ids[i * t->n_choice + t->layers[l].first + r];
-            end[n_turn++] = n;
+                keys[n++] =
+                    (int32_t)(p->index[l] * g->size.n_expert_most) + t->ids[i * t->n_choice + t->layers[l].first + r];
+            end[n_fetch++] = n;
         }
     if (code == ERR_OK)
-        code = belady_hits(keys, n, end, n_turn, (int32_t)(g->n_layer * g->n_expert), g->n_slot, &n_hit, e);
+        code = belady_hits(keys, n, end, n_fetch, (int32_t)(g->size.n_layer * g->size.n_expert_most), g->n_slot, &n_hit,
+                           e);
     out->n_hit += n_hit;
     out->n_missed_bytes += (n - n_hit) * g->size.slot_bytes;
     mem_free(keys);

@@ -18,10 +18,7 @@ static void join_group(struct expert_slots *s, struct slot_layer *l)
         g->size.slot_bytes = backend_slot_pool_slot_bytes(s->device, &g->shape);
     }
     l->group = g;
-    l->index = g->n_layer++;
-    g->size.n_expert += l->d.n_expert;
-    g->size.n_used = l->d.n_used > g->size.n_used ? l->d.n_used : g->size.n_used;
-    g->n_expert = l->d.n_expert > g->n_expert ? l->d.n_expert : g->n_expert;
+    l->index = budget_add_layer(&g->size, l->d.n_expert, l->d.n_used);
 }
 
 /* Chooses how many slots each group may have. */
@@ -55,8 +52,8 @@ static err_code create_group(struct expert_slots *s, struct slot_group *g, const
                              struct err *e)
 {
     const struct policy_desc d = {.kind = p->policy,
-                                  .n_layer = g->n_layer,
-                                  .n_expert = g->n_expert,
+                                  .n_layer = g->size.n_layer,
+                                  .n_expert = g->size.n_expert_most,
                                   .n_used = g->size.n_used,
                                   .n_slot = g->n_slot};
     TRY(policy_create(&g->policy, &d, e));

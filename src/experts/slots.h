@@ -12,9 +12,7 @@
 struct slot_group {
     struct slot_pool_desc shape;
     struct budget_group size;
-    int n_layer;
-    int64_t n_expert; /* of the layer with most */
-    int64_t n_slot;   /* the group has at most */
+    int64_t n_slot; /* the group has at most */
     struct slot_pool *slot_pool;
     struct policy *policy;
     struct policy *logical; /* the logical cache of the deterministic mode (substitutes.c), else NULL */

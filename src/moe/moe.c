@@ -212,7 +212,7 @@ static err_code run_waves(struct moe_work *w, const struct moe_layer *l, const s
     struct backend *b = w->device;
     struct tensor slots = cut(w->slots, l->n_expert, 1, 1);
     const struct moe_next *next = run->next;
-    bool refine = next && next->prefetch && c->x.ne[1] == 1 && experts_may_guess(w->experts);
+    bool refine = next && next->prefetch && c->x.ne[1] == 1 && experts_may_predict(w->experts);
     if (refine)
         backend_clear(b, &c->y); /* experts of later waves add zeros */
     for (int64_t n;;) {
@@ -224,7 +224,7 @@ static err_code run_waves(struct moe_work *w, const struct moe_layer *l, const s
         backend_write(b, &slots, w->host_slots);
         enqueue_experts(w, l, c, &slots, run->sort_cutoff);
         TRY(backend_wait(b, backend_fence(b), e));
-        if (refine && experts_may_guess(w->experts)) {
+        if (refine && experts_may_predict(w->experts)) {
             enqueue_combine(b, l, c, &next->router_x);
             TRY(predict(w, next, &next->router_x, e));
         }

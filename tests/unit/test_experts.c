@@ -342,19 +342,19 @@ static void a_guess_gets_better_until_all_that_is_needed_is_there(void **state)
     int32_t table[N_EXPERT];
     int64_t n;
     use(f, 0, 3, -1);
-    assert_false(experts_may_guess(f->experts));
+    assert_false(experts_may_predict(f->experts));
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 5 * 1000 * 1000});
     experts_fetch_begin(f->experts, 0, ids, 1, 2);
     experts_prefetch(f->experts, 1, guess, 1, false);
     assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(n, 1);
     assert_int_equal(experts_counters(f->experts).n_prefetched, 0); /* parts of the other one still wait */
-    assert_true(experts_may_guess(f->experts));
+    assert_true(experts_may_predict(f->experts));
     experts_prefetch(f->experts, 1, better, 1, false);
     assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(n, 1);
     assert_int_equal(experts_counters(f->experts).n_prefetched, 1);
-    assert_false(experts_may_guess(f->experts));
+    assert_false(experts_may_predict(f->experts));
     experts_fetch_end(f->experts);
     use(f, 1, 5, -1);
     assert_int_equal(experts_counters(f->experts).n_prefetch_used, 1);
