@@ -40,7 +40,7 @@ void topology_release_caller(struct topology *t);
 /* Memory that nobody has touched yet will lie on a node, while that has room. Ranges begin at whole pages: a page that
  * two share goes to the one bound last. */
 void topology_bind_memory(struct topology *t, void *p, size_t n_bytes, int node);
-/* The same, its pages on all nodes by turns. */
+/* The same, its pages interleaved over all nodes. */
 void topology_interleave_memory(struct topology *t, void *p, size_t n_bytes);
 
 #endif

@@ -195,7 +195,7 @@ static err_code time_load(struct bench_command *b, struct load_times *t, int64_t
     return ERR_OK;
 }
 
-/* Reads and loads by turns; the first reading is for the page cache and doesn't count. Each is first in every other
+/* Reads and loads alternate; the first reading is for the page cache and doesn't count. Each is first in every other
  * round: a host that takes back memory that nobody uses does so every few seconds, and may hit the same one each time.
  */
 static err_code time_loading(struct bench_command *b, struct load_times *t, struct err *e)
