@@ -15,7 +15,8 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
+
+from run_functions import run_functions
 
 MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
 MODEL = os.path.join(GOLDEN, "qwen3moe.gguf")
@@ -309,18 +310,4 @@ def test_what_a_killed_run_left_is_in_nobodys_way():
     assert counts(path) == [2 * n for n in one] and not os.path.exists(path + ".lock")
 
 
-def main():
-    failed = 0
-    tests = [(name, f) for name, f in globals().items() if name.startswith("test_")]
-    for name, f in tests:
-        try:
-            f()
-        except Exception:
-            failed += 1
-            print(f"FAIL {name}")
-            traceback.print_exc(file=sys.stdout)
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-sys.exit(main())
+run_functions(globals())
