@@ -12,7 +12,7 @@ static const double half_lives[POLICY_N_KIND] = {[POLICY_LFRU] = 64, [POLICY_LRU
 
 enum { FREE = -1, CLOSED = -2 };
 
-struct slot {
+struct policy_slot {
     int32_t layer;
     int32_t expert; /* or FREE, CLOSED */
     int32_t n_held;
@@ -21,12 +21,12 @@ struct slot {
 struct policy {
     struct policy_desc d;
     struct arena arena;
-    struct slot *slots; /* [n_slot] */
-    int32_t *slot_of;   /* [n_layer][n_expert], -1: none */
-    double *score;      /* [n_layer][n_expert], comparable within a layer */
-    int64_t *now;       /* [n_layer] tokens seen */
-    double *age;        /* [n_layer] what scores of now have more than values that layers can be compared by */
-    int64_t *n_in;      /* [n_layer] slots */
+    struct policy_slot *slots; /* [n_slot] */
+    int32_t *slot_of;          /* [n_layer][n_expert], -1: none */
+    double *score;             /* [n_layer][n_expert], comparable within a layer */
+    int64_t *now;              /* [n_layer] tokens seen */
+    double *age;               /* [n_layer] what scores of now have more than values that layers can be compared by */
+    int64_t *n_in;             /* [n_layer] slots */
     int64_t n_open, n_free;
     double half_life;
     int layer;  /* observed last */
@@ -151,7 +151,7 @@ static int64_t find_victim(const struct policy *p, int layer)
     double least[2] = {0, 0};
     int distance[2] = {0, 0};
     for (int64_t i = 0; i < p->d.n_slot; i++) {
-        const struct slot *s = &p->slots[i];
+        const struct policy_slot *s = &p->slots[i];
         if (s->expert < 0 || s->n_held || s->layer == p->pinned)
             continue;
         double v = value(p, s->layer, s->expert);
@@ -170,7 +170,7 @@ static int64_t find_victim(const struct policy *p, int layer)
 
 static void empty(struct policy *p, int64_t slot)
 {
-    struct slot *s = &p->slots[slot];
+    struct policy_slot *s = &p->slots[slot];
     p->slot_of[(int64_t)s->layer * p->d.n_expert + s->expert] = -1;
     p->n_in[s->layer]--;
     s->expert = FREE;
@@ -194,7 +194,7 @@ int64_t policy_take(struct policy *p, int layer, int32_t expert, bool *evicted)
         empty(p, slot);
     if (slot < 0)
         return -1;
-    p->slots[slot] = (struct slot){.layer = layer, .expert = expert, .n_held = 1};
+    p->slots[slot] = (struct policy_slot){.layer = layer, .expert = expert, .n_held = 1};
     p->slot_of[(int64_t)layer * p->d.n_expert + expert] = (int32_t)slot;
     p->n_in[layer]++;
     p->n_free--;
@@ -222,7 +222,7 @@ void policy_drop(struct policy *p, int64_t slot)
 bool policy_prefers(const struct policy *p, int layer, int32_t expert)
 {
     int64_t slot = p->n_free ? -1 : find_victim(p, layer);
-    const struct slot *s = &p->slots[slot < 0 ? 0 : slot];
+    const struct policy_slot *s = &p->slots[slot < 0 ? 0 : slot];
     return p->n_free > 0 || (slot >= 0 && value(p, s->layer, s->expert) < value(p, layer, expert));
 }
 

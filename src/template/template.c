@@ -41,7 +41,7 @@ static int32_t find_symbol(const struct template *t, const char *name)
 
 static struct value trusted_text(struct render *r, const char *name, const char *s)
 {
-    struct text t = {0};
+    struct text_builder t = {0};
     size_t n = strlen(s);
     if (utf8_check(s, n) < n)
         r->code = err_set(r->e, ERR_FORMAT, "%s is not UTF-8", name);
@@ -62,7 +62,7 @@ static void set_variables(struct render *r, const struct template_var *vars, int
 }
 
 /* The output for the caller, its marks behind its end. */
-static err_code copy_out(const struct text *out, char **text, const char **trusted, struct err *e)
+static err_code copy_out(const struct text_builder *out, char **text, const char **trusted, struct err *e)
 {
     char *copy = mem_calloc(2 * out->n + 1, 1);
     if (!copy)
@@ -80,7 +80,7 @@ err_code template_render(const struct template *t, const struct template_var *va
                          const char **trusted, size_t *n_text, struct err *e)
 {
     struct frame variables = {0}, top = {.parent = &variables};
-    struct text out = {0};
+    struct text_builder out = {0};
     struct render r = {.t = t, .e = e, .frame = &variables, .out = &out};
     size_t n_input = 0;
     for (int i = 0; i < n_var; i++)

@@ -20,7 +20,7 @@ void frame_set(struct render *r, struct frame *f, int32_t symbol, struct value v
         }
     if (f->n == f->capacity) {
         uint32_t capacity = f->capacity ? 2 * f->capacity : 4;
-        struct slot *slots = render_alloc(r, capacity * sizeof *slots);
+        struct frame_slot *slots = render_alloc(r, capacity * sizeof *slots);
         if (!slots)
             return;
         if (f->n)
@@ -28,7 +28,7 @@ void frame_set(struct render *r, struct frame *f, int32_t symbol, struct value v
         f->slots = slots;
         f->capacity = capacity;
     }
-    f->slots[f->n++] = (struct slot){symbol, v};
+    f->slots[f->n++] = (struct frame_slot){symbol, v};
 }
 
 static struct value lookup(struct render *r, int32_t symbol)
@@ -269,7 +269,7 @@ static void bind_parameters(struct render *r, const struct node *macro, const st
 /* The text that a body makes, with names of its own. */
 static struct value capture(struct render *r, const struct node *body, struct frame *frame)
 {
-    struct text text = {0}, *outer_out = r->out;
+    struct text_builder text = {0}, *outer_out = r->out;
     struct frame *outer_frame = r->frame;
     if (!frame)
         return (struct value){0};
@@ -298,7 +298,7 @@ static enum flow run_loop(struct render *r, const struct node *n, struct frame *
 /* loop(items) in a recursive loop. */
 static struct value call_loop(struct render *r, const struct loop *l, const struct arguments *args)
 {
-    struct text text = {0}, *outer_out = r->out;
+    struct text_builder text = {0}, *outer_out = r->out;
     if (!l->node->flag)
         return fail(r, "the loop must have the 'recursive' marker to be called");
     if (args->n != 1 || args->n_named)

@@ -331,7 +331,7 @@ static struct value filter_reverse(struct render *r, struct value v, const struc
 
 static struct value filter_join(struct render *r, struct value v, const struct value *argv)
 {
-    struct text t = {0};
+    struct text_builder t = {0};
     struct iterator it;
     struct value item, separator = argv[0].kind == V_MISSING ? value_string(SPAN("")) : value_to_string(r, argv[0]);
     bool first = true;
@@ -558,7 +558,7 @@ static struct value filter_safe(struct render *r, struct value v, const struct v
 
 static struct value filter_forceescape(struct render *r, struct value v, const struct value *argv)
 {
-    struct text t = {0};
+    struct text_builder t = {0};
     text_add_escaped(r, &t, value_span(value_to_string(r, v)));
     struct value s = text_value(t);
     s.markup = true;
@@ -586,7 +586,7 @@ static struct value filter_format(struct render *r, struct value v, const struct
 
 static struct value filter_indent(struct render *r, struct value v, const struct value *argv)
 {
-    struct text t = {0}, blanks = {0};
+    struct text_builder t = {0}, blanks = {0};
     struct span indent, s;
     int64_t width = 4;
     bool first = value_is_true(r, argv[1]), blank = value_is_true(r, argv[2]);
@@ -632,7 +632,7 @@ static struct value filter_truncate(struct render *r, struct value v, const stru
         word--;
     if (!value_is_true(r, argv[1]) && word > 0)
         kept.n = word - 1;
-    struct text t = {0};
+    struct text_builder t = {0};
     text_add_span(r, &t, kept);
     text_add_span(r, &t, end);
     return text_value(t);

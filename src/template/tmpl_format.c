@@ -21,8 +21,8 @@ struct spec {
 
 enum { MAX_PRECISION = 300, MAX_DIGITS = 800 };
 
-static void add_padded(struct render *r, struct text *t, const struct spec *spec, struct span sign, struct span body,
-                       char align)
+static void add_padded(struct render *r, struct text_builder *t, const struct spec *spec, struct span sign,
+                       struct span body, char align)
 {
     int64_t n = (int64_t)(utf8_count(body) + sign.n), missing = spec->width > n ? spec->width - n : 0;
     char where = spec->align ? spec->align : align;
@@ -36,7 +36,7 @@ static void add_padded(struct render *r, struct text *t, const struct spec *spec
         text_add_fill(r, t, spec->fill, missing - left);
 }
 
-static void add_text_field(struct render *r, struct text *t, const struct spec *spec, struct span s)
+static void add_text_field(struct render *r, struct text_builder *t, const struct spec *spec, struct span s)
 {
     if (spec->precision >= 0)
         s.n = utf8_offset(s, (size_t)spec->precision);
@@ -57,11 +57,11 @@ static struct span group_digits(struct span digits, char group, size_t size, cha
     return (struct span){out, n};
 }
 
-static void add_number(struct render *r, struct text *t, const struct spec *spec, bool negative, struct span digits,
-                       size_t group_size)
+static void add_number(struct render *r, struct text_builder *t, const struct spec *spec, bool negative,
+                       struct span digits, size_t group_size)
 {
     char grouped[2 * MAX_DIGITS], sign = negative ? '-' : spec->sign;
-    struct text number = {0};
+    struct text_builder number = {0};
     if (spec->group)
         digits = group_digits(digits, spec->group, group_size, grouped);
     text_add(r, &number, &sign, sign != 0);
@@ -73,7 +73,7 @@ static void add_number(struct render *r, struct text *t, const struct spec *spec
     add_padded(r, t, spec, span_part(all, 0, sign != 0), span_part(all, sign != 0, digits.n), '>');
 }
 
-static void add_int(struct render *r, struct text *t, const struct spec *spec, int64_t i)
+static void add_int(struct render *r, struct text_builder *t, const struct spec *spec, int64_t i)
 {
     char digits[80];
     uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
@@ -89,7 +89,7 @@ static void add_int(struct render *r, struct text *t, const struct spec *spec, i
     add_number(r, t, spec, i < 0, (struct span){digits + n, sizeof digits - n}, base == 10 ? 3 : 4);
 }
 
-static void add_float(struct render *r, struct text *t, const struct spec *spec, double f)
+static void add_float(struct render *r, struct text_builder *t, const struct spec *spec, double f)
 {
     char digits[MAX_DIGITS];
     char type = spec->type == '%' ? 'f' : spec->type;
@@ -100,7 +100,7 @@ static void add_float(struct render *r, struct text *t, const struct spec *spec,
         if (type == 'E' || type == 'F' || type == 'G')
             snprintf(digits, sizeof digits, "%s", isnan(f) ? "NAN" : "INF");
     } else if (type == 0 && spec->precision < 0) { /* as str() */
-        struct text shortest = {0};
+        struct text_builder shortest = {0};
         text_add_float(r, &shortest, size);
         snprintf(digits, sizeof digits, "%.*s", (int)shortest.n, shortest.s ? shortest.s : "");
     } else if (type == 0) { /* as g, but with a digit behind the point; rare enough to be left to it */
@@ -173,10 +173,10 @@ static void percent_spec(struct percent *p, struct spec *spec)
         p->i++;
 }
 
-static void percent_conversion(struct percent *p, struct text *t, struct spec *spec, struct value v, char c)
+static void percent_conversion(struct percent *p, struct text_builder *t, struct spec *spec, struct value v, char c)
 {
     struct render *r = p->r;
-    struct text s = {0};
+    struct text_builder s = {0};
     int64_t i;
     bool number = is_number(v);
     if (strchr("sra", c) || (c == 'c' && v.kind == V_STRING && value_length(r, v) == 1)) {
@@ -223,7 +223,7 @@ static struct value percent_named(struct percent *p)
 struct value format_percent(struct render *r, struct value format, struct value values)
 {
     struct percent p = {.r = r, .format = value_span(format), .values = values};
-    struct text t = {0};
+    struct text_builder t = {0};
     struct spec spec;
     while (p.i < p.format.n && r->code == ERR_OK) {
         char c = p.format.s[p.i++];
@@ -341,7 +341,7 @@ static bool parse_spec(struct render *r, struct span s, struct spec *out)
     return r->code == ERR_OK;
 }
 
-static void add_field(struct render *r, struct text *t, struct value v, struct span spec_text)
+static void add_field(struct render *r, struct text_builder *t, struct value v, struct span spec_text)
 {
     struct spec spec;
     int64_t i;
@@ -351,7 +351,7 @@ static void add_field(struct render *r, struct text *t, struct value v, struct s
     bool as_float = spec.type && strchr("eEfFgG%", spec.type);
     bool plain_bool = v.kind == V_BOOL && !spec.type && spec_text.n == 0;
     if ((v.kind == V_STRING || plain_bool || spec_text.n == 0) && !number_type && !is_number(v)) {
-        struct text s = {0};
+        struct text_builder s = {0};
         text_add_value(r, &s, v);
         if (spec.align == '=' && v.kind == V_STRING)
             spec.align = '<'; /* zeros before a text go behind it */
@@ -370,7 +370,7 @@ static void add_field(struct render *r, struct text *t, struct value v, struct s
 static struct value expand(struct braces *b);
 
 /* What is between braces at b->i: field, !conversion, :spec. */
-static void expand_field(struct braces *b, struct text *t)
+static void expand_field(struct braces *b, struct text_builder *t)
 {
     struct render *r = b->r;
     size_t from = b->i;
@@ -383,7 +383,7 @@ static void expand_field(struct braces *b, struct text *t)
     struct value v = field_value(b, (struct span){b->format.s + from, b->i - from});
     if (b->i + 1 < b->format.n && b->format.s[b->i] == '!') {
         char conversion = b->format.s[b->i + 1];
-        struct text s = {0};
+        struct text_builder s = {0};
         if (!strchr("rsa", conversion))
             fail(r, "unknown conversion '!%c'", conversion);
         (conversion == 's' ? text_add_value : text_add_repr)(r, &s, v);
@@ -415,7 +415,7 @@ static void expand_field(struct braces *b, struct text *t)
 static struct value expand(struct braces *b)
 {
     struct render *r = b->r;
-    struct text t = {0};
+    struct text_builder t = {0};
     if (b->depth > 2)
         return fail(r, "format strings are nested too deeply");
     while (b->i < b->format.n && r->code == ERR_OK) {

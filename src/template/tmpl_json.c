@@ -17,7 +17,7 @@ static struct value string_from_json(struct render *r, const json_t *j, const ch
                                         "developer", "function", "observation", "ipython"};
     struct value v = value_copy_string(r, json_string_value(j), json_string_length(j));
     for (size_t i = 0; !strcmp(key, "role") && i < sizeof roles / sizeof *roles; i++) {
-        struct text t = {0};
+        struct text_builder t = {0};
         if (!span_is(value_span(v), roles[i]))
             continue;
         text_add_string(r, &t, roles[i]);
@@ -112,7 +112,7 @@ struct value json_parse(struct render *r, const char *name, const char *json)
 
 struct dump {
     struct render *r;
-    struct text *t;
+    struct text_builder *t;
     bool ascii, sorted, indented;
     struct span indent, item_separator, key_separator;
 };
@@ -156,7 +156,7 @@ static void dump_newline(struct dump *d, int depth)
 
 static void dump_key(struct dump *d, struct value key)
 {
-    struct text t = {0};
+    struct text_builder t = {0};
     if (key.kind != V_STRING && key.kind != V_NONE && !is_number(key)) {
         fail(d->r, "keys must be str, int, float, bool or None, not %s", value_type_name(key));
     } else if (key.kind == V_STRING) {
@@ -248,7 +248,7 @@ static void set_separators(struct dump *d, struct value v)
 
 struct value filter_tojson(struct render *r, struct value v, const struct value *argv)
 {
-    struct text t = {0}, indent = {0};
+    struct text_builder t = {0}, indent = {0};
     struct dump d = {.r = r, .t = &t, .ascii = value_is_true(r, argv[0]), .sorted = value_is_true(r, argv[3])};
     int64_t width;
     d.indented = arg_is_given(argv[1]);

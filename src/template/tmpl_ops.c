@@ -91,7 +91,7 @@ static struct value floats(struct render *r, enum binary_op op, double a, double
 static struct value repeat(struct render *r, struct value v, int64_t times)
 {
     if (v.kind == V_STRING) {
-        struct text t = {0};
+        struct text_builder t = {0};
         text_add_fill(r, &t, value_span(v), times);
         struct value s = text_value(t);
         s.markup = v.markup;
@@ -112,7 +112,7 @@ static struct value add_strings(struct render *r, struct value a, struct value b
         s.markup = a.markup;
         return s;
     }
-    struct text t = {0};
+    struct text_builder t = {0};
     for (int i = 0; i < 2; i++) {
         struct value part = i ? b : a;
         if (part.markup)
@@ -257,7 +257,7 @@ struct value op_item(struct render *r, struct value object, struct value index)
         return v;
     if (index.kind == V_STRING)
         return value_undefined_attribute(object, value_span(index));
-    struct text t = {0};
+    struct text_builder t = {0};
     text_add_string(r, &t, value_type_name(object));
     text_add_string(r, &t, " object has no element ");
     text_add_repr(r, &t, index);
@@ -333,7 +333,7 @@ static struct value slice_text(struct render *r, struct value v, struct bounds b
         struct span rest = span_part(s, from, s.n - from);
         out = value_string(span_part(rest, 0, utf8_offset(rest, (size_t)b.n)));
     } else {
-        struct text t = {0};
+        struct text_builder t = {0};
         size_t count = utf8_count(s);
         uint32_t *offsets = render_alloc(r, count * sizeof *offsets), code;
         if (!offsets)

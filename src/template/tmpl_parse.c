@@ -65,7 +65,7 @@ static uint32_t hash(struct span s)
 
 static bool grow_symbols(struct parser *p)
 {
-    struct symbols *s = &p->t->symbols, old = *s;
+    struct tmpl_symbols *s = &p->t->symbols, old = *s;
     s->table_size = old.table_size ? 4 * old.table_size : 256;
     s->table = arena_calloc(&p->t->arena, s->table_size, sizeof *s->table);
     s->names = arena_calloc(&p->t->arena, s->table_size / 2, sizeof *s->names);
@@ -85,7 +85,7 @@ static bool grow_symbols(struct parser *p)
 
 int32_t parser_symbol(struct parser *p, struct span name)
 {
-    struct symbols *s = &p->t->symbols;
+    struct tmpl_symbols *s = &p->t->symbols;
     if ((uint32_t)s->n == s->table_size / 2 && !grow_symbols(p))
         return 0;
     uint32_t slot = hash(name) & (s->table_size - 1);

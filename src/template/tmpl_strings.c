@@ -81,7 +81,7 @@ struct span text_rstrip_space(struct render *r, struct span s)
 typedef unsigned case_fn(uint32_t code, char *out);
 
 /* The first character of `s` in another case. */
-static void add_case(struct render *r, struct text *t, struct span s, uint32_t code, case_fn *fn)
+static void add_case(struct render *r, struct text_builder *t, struct span s, uint32_t code, case_fn *fn)
 {
     char out[CODE_CASE_BYTES];
     size_t from = t->n;
@@ -94,7 +94,7 @@ static void add_case(struct render *r, struct text *t, struct span s, uint32_t c
 static struct value change_case(struct render *r, struct span s, case_fn *first, case_fn *other,
                                 bool (*begins)(uint32_t before))
 {
-    struct text t = {0};
+    struct text_builder t = {0};
     uint32_t before = UINT32_MAX, code;
     for (struct span c = s; text_take_first(r, &s, &code); c = s, before = code)
         add_case(r, &t, c, code, before == UINT32_MAX || begins(before) ? first : other);
@@ -143,7 +143,7 @@ struct value filter_title(struct render *r, struct value v, const struct value *
 
 static struct value method_swapcase(struct render *r, struct value v, const struct value *argv)
 {
-    struct text t = {0};
+    struct text_builder t = {0};
     struct span s = value_span(v);
     uint32_t code;
     for (struct span c = s; text_take_first(r, &s, &code); c = s)
@@ -407,7 +407,7 @@ static struct value method_rpartition(struct render *r, struct value v, const st
 
 static struct value method_join(struct render *r, struct value v, const struct value *argv)
 {
-    struct text t = {0};
+    struct text_builder t = {0};
     struct iterator it;
     struct value item;
     struct span s;
@@ -426,7 +426,7 @@ static struct value method_join(struct render *r, struct value v, const struct v
 
 struct value text_replace(struct render *r, struct span s, struct span from, struct span to, int64_t max)
 {
-    struct text t = {0};
+    struct text_builder t = {0};
     if (from.n == 0) { /* before each character, and at the end */
         uint32_t code;
         for (struct span first = s; max != 0 && text_take_first(r, &s, &code); first = s, max--) {
@@ -576,7 +576,7 @@ static struct value method_removesuffix(struct render *r, struct value v, const 
 static struct value pad(struct render *r, struct span s, struct value width, struct value fill, char where)
 {
     struct span with = SPAN(" ");
-    struct text t = {0};
+    struct text_builder t = {0};
     int64_t wanted, n = (int64_t)utf8_count(s);
     if (!arg_int(r, width, 80, &wanted) || (fill.kind != V_MISSING && !arg_text(r, fill, &with)))
         return value_string(s);
@@ -608,7 +608,7 @@ struct value text_center(struct render *r, struct value v, const struct value *a
 static struct value method_zfill(struct render *r, struct value v, const struct value *argv)
 {
     struct span s = value_span(v);
-    struct text t = {0};
+    struct text_builder t = {0};
     int64_t width, n = (int64_t)utf8_count(s);
     if (!arg_int(r, argv[0], 0, &width))
         return v;

@@ -130,7 +130,7 @@ struct node {
     struct node *next; /* in a list */
 };
 
-struct symbols {
+struct tmpl_symbols {
     struct span *names; /* owned by the arena, as is the hash table of their numbers + 1 */
     uint32_t *table;
     int32_t n;
@@ -141,7 +141,7 @@ struct template
 {
     struct arena arena;
     struct span source;
-    struct symbols symbols;
+    struct tmpl_symbols symbols;
     struct node *body;
     int32_t sym_loop, sym_caller, sym_varargs, sym_kwargs;
 };

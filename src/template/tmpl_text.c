@@ -8,7 +8,7 @@
 #include "template/tmpl_value.h"
 
 /* Room for n more bytes and, when there are trusted ones or are to be, for the marks of all. */
-static bool text_reserve(struct render *r, struct text *t, size_t n, bool trusted)
+static bool text_reserve(struct render *r, struct text_builder *t, size_t n, bool trusted)
 {
     enum { LEAST = 64 };
     bool marked = trusted || t->trusted;
@@ -25,11 +25,11 @@ static bool text_reserve(struct render *r, struct text *t, size_t n, bool truste
         memcpy(more, t->s, t->n);
     if (t->n && t->trusted)
         memcpy(more + capacity, t->s + t->trusted, t->n);
-    *t = (struct text){more, t->n, capacity, marked ? capacity : 0};
+    *t = (struct text_builder){more, t->n, capacity, marked ? capacity : 0};
     return true;
 }
 
-void text_add_span(struct render *r, struct text *t, struct span s)
+void text_add_span(struct render *r, struct text_builder *t, struct span s)
 {
     if (!charge(r, s.n) || s.n == 0 || !text_reserve(r, t, s.n, s.trusted != 0))
         return;
@@ -39,23 +39,23 @@ void text_add_span(struct render *r, struct text *t, struct span s)
     t->n += s.n;
 }
 
-void text_add(struct render *r, struct text *t, const char *s, size_t n)
+void text_add(struct render *r, struct text_builder *t, const char *s, size_t n)
 {
     text_add_span(r, t, (struct span){s, n});
 }
 
-void text_trust(struct render *r, struct text *t, size_t from)
+void text_trust(struct render *r, struct text_builder *t, size_t from)
 {
     if (t->n > from && text_reserve(r, t, 0, true))
         memset(t->s + t->trusted + from, 1, t->n - from);
 }
 
-void text_add_string(struct render *r, struct text *t, const char *s)
+void text_add_string(struct render *r, struct text_builder *t, const char *s)
 {
     text_add(r, t, s, strlen(s));
 }
 
-void text_add_fill(struct render *r, struct text *t, struct span fill, int64_t times)
+void text_add_fill(struct render *r, struct text_builder *t, struct span fill, int64_t times)
 {
     if (times > 0 && fill.n && (uint64_t)times > r->max_bytes / fill.n)
         fail_limit(r, "the template makes too long a text");
@@ -63,7 +63,7 @@ void text_add_fill(struct render *r, struct text *t, struct span fill, int64_t t
         text_add_span(r, t, fill);
 }
 
-void text_add_escaped(struct render *r, struct text *t, struct span s)
+void text_add_escaped(struct render *r, struct text_builder *t, struct span s)
 {
     for (size_t i = 0; i < s.n && r->code == ERR_OK; i++) {
         switch (s.s[i]) {
@@ -77,18 +77,18 @@ void text_add_escaped(struct render *r, struct text *t, struct span s)
     }
 }
 
-struct span text_span(struct text t)
+struct span text_span(struct text_builder t)
 {
     return t.s ? (struct span){t.s, t.n, t.trusted} : SPAN("");
 }
 
-struct value text_value(struct text t)
+struct value text_value(struct text_builder t)
 {
     return value_string(text_span(t));
 }
 
 /* The shortest digits that give the number back, with an exponent where Python has one. */
-void text_add_float(struct render *r, struct text *t, double f)
+void text_add_float(struct render *r, struct text_builder *t, double f)
 {
     char digits[40];
     if (!isfinite(f)) {
@@ -112,7 +112,7 @@ void text_add_float(struct render *r, struct text *t, double f)
     text_add_string(r, t, digits);
 }
 
-static void add_quoted(struct render *r, struct text *t, struct span s)
+static void add_quoted(struct render *r, struct text_builder *t, struct span s)
 {
     char quote = memchr(s.s, '\'', s.n) && !memchr(s.s, '"', s.n) ? '"' : '\'';
     text_add(r, t, &quote, 1);
@@ -137,7 +137,8 @@ static void add_quoted(struct render *r, struct text *t, struct span s)
     text_add(r, t, &quote, 1);
 }
 
-static void add_items(struct render *r, struct text *t, const struct seq *s, const char *open, const char *close)
+static void add_items(struct render *r, struct text_builder *t, const struct seq *s, const char *open,
+                      const char *close)
 {
     text_add_string(r, t, open);
     for (uint32_t i = 0; i < s->n && r->code == ERR_OK; i++) {
@@ -148,7 +149,7 @@ static void add_items(struct render *r, struct text *t, const struct seq *s, con
     text_add_string(r, t, close);
 }
 
-static void add_dict(struct render *r, struct text *t, const struct dict *d)
+static void add_dict(struct render *r, struct text_builder *t, const struct dict *d)
 {
     text_add_string(r, t, "{");
     for (uint32_t i = 0; i < d->n && r->code == ERR_OK; i++) {
@@ -161,7 +162,7 @@ static void add_dict(struct render *r, struct text *t, const struct dict *d)
     text_add_string(r, t, "}");
 }
 
-static void add_range(struct render *r, struct text *t, const struct seq *s)
+static void add_range(struct render *r, struct text_builder *t, const struct seq *s)
 {
     char range[100];
     int n = snprintf(range, sizeof range, "range(%lld, %lld", (long long)s->start, (long long)s->stop);
@@ -169,7 +170,7 @@ static void add_range(struct render *r, struct text *t, const struct seq *s)
     text_add_string(r, t, range);
 }
 
-static void add_loop(struct render *r, struct text *t, struct loop *l)
+static void add_loop(struct render *r, struct text_builder *t, struct loop *l)
 {
     char counts[80];
     loop_fetch(r, l, INT64_MAX);
@@ -177,7 +178,7 @@ static void add_loop(struct render *r, struct text *t, struct loop *l)
     text_add_string(r, t, counts);
 }
 
-static void add_repr(struct render *r, struct text *t, struct value v)
+static void add_repr(struct render *r, struct text_builder *t, struct value v)
 {
     char number[32];
     size_t from = t->n;
@@ -228,7 +229,7 @@ static void add_repr(struct render *r, struct text *t, struct value v)
     }
 }
 
-void text_add_repr(struct render *r, struct text *t, struct value v)
+void text_add_repr(struct render *r, struct text_builder *t, struct value v)
 {
     if (++r->depth > TMPL_MAX_DEPTH)
         fail_limit(r, "values are nested too deeply");
@@ -237,7 +238,7 @@ void text_add_repr(struct render *r, struct text *t, struct value v)
     r->depth--;
 }
 
-void text_add_value(struct render *r, struct text *t, struct value v)
+void text_add_value(struct render *r, struct text_builder *t, struct value v)
 {
     if (v.kind == V_STRING)
         text_add_span(r, t, value_span(v));
@@ -249,16 +250,16 @@ struct value value_to_string(struct render *r, struct value v)
 {
     if (v.kind == V_STRING)
         return v;
-    struct text t = {0};
+    struct text_builder t = {0};
     text_add_value(r, &t, v);
     return text_value(t);
 }
 
 /* Room for b behind a text at its end, if it is one of the last that were joined; that one comes to the front. */
-static struct text *find_tail(struct render *r, struct value a, struct value b)
+static struct text_builder *find_tail(struct render *r, struct value a, struct value b)
 {
     for (size_t i = 0; i < N_TAIL; i++) {
-        struct text t = r->tail[i];
+        struct text_builder t = r->tail[i];
         if (!t.s || a.s + a.n != t.s + t.n || a.s < t.s || t.capacity - t.n < b.n || t.trusted != a.trusted ||
             (b.trusted && !t.trusted))
             continue;
@@ -277,9 +278,9 @@ struct value join_strings(struct render *r, struct value a, struct value b)
         return a;
     if (a.n == 0 || b.n == 0)
         return a.n ? a : b;
-    struct text *tail = find_tail(r, a, b);
+    struct text_builder *tail = find_tail(r, a, b);
     if (!tail) {
-        struct text t = {0};
+        struct text_builder t = {0};
         if (!text_reserve(r, &t, 2 * n, a.trusted || b.trusted))
             return a;
         text_add_span(r, &t, value_span(a));

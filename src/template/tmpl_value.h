@@ -80,7 +80,7 @@ struct dict { /* in the order of insertion */
     uint32_t n, capacity;
 };
 
-struct slot {
+struct frame_slot {
     int32_t symbol;
     struct value value;
 };
@@ -88,7 +88,7 @@ struct slot {
 /* The names of a scope. */
 struct frame {
     struct frame *parent;
-    struct slot *slots;
+    struct frame_slot *slots;
     uint32_t n, capacity;
     bool kept; /* a macro refers to it */
 };
@@ -150,7 +150,7 @@ struct loop {
 };
 
 /* A text that grows. */
-struct text {
+struct text_builder {
     char *s;
     size_t n, capacity, trusted; /* the last as in struct span: the capacity, or 0 as long as no byte is trusted */
 };
@@ -169,9 +169,9 @@ struct render {
     size_t max_bytes;
     int depth;
     struct frame *frame;
-    struct text *out;
-    struct value body;        /* what the innermost block captured */
-    struct text tail[N_TAIL]; /* the last texts that were joined, the latest first: they grow in place */
+    struct text_builder *out;
+    struct value body;                /* what the innermost block captured */
+    struct text_builder tail[N_TAIL]; /* the last texts that were joined, the latest first: they grow in place */
 };
 
 /* ---- tmpl_value.c -------------------------------------------------------------------------------------------- */
@@ -234,17 +234,17 @@ struct value value_list_of(struct render *r, struct value v); /* all its items, 
 
 /* ---- tmpl_text.c: texts of values ---------------------------------------------------------------------------- */
 
-void text_add(struct render *r, struct text *t, const char *s, size_t n); /* not trusted, nor is: */
-void text_add_string(struct render *r, struct text *t, const char *s);
-void text_add_span(struct render *r, struct text *t, struct span s); /* as trusted as it is */
-void text_add_fill(struct render *r, struct text *t, struct span fill, int64_t times);
-void text_add_escaped(struct render *r, struct text *t, struct span s); /* for HTML */
-void text_trust(struct render *r, struct text *t, size_t from);         /* what was added from there on is trusted */
-struct span text_span(struct text t);
-struct value text_value(struct text t);
-void text_add_value(struct render *r, struct text *t, struct value v); /* str() */
-void text_add_repr(struct render *r, struct text *t, struct value v);  /* repr() */
-void text_add_float(struct render *r, struct text *t, double f);
+void text_add(struct render *r, struct text_builder *t, const char *s, size_t n); /* not trusted, nor is: */
+void text_add_string(struct render *r, struct text_builder *t, const char *s);
+void text_add_span(struct render *r, struct text_builder *t, struct span s); /* as trusted as it is */
+void text_add_fill(struct render *r, struct text_builder *t, struct span fill, int64_t times);
+void text_add_escaped(struct render *r, struct text_builder *t, struct span s); /* for HTML */
+void text_trust(struct render *r, struct text_builder *t, size_t from); /* what was added from there on is trusted */
+struct span text_span(struct text_builder t);
+struct value text_value(struct text_builder t);
+void text_add_value(struct render *r, struct text_builder *t, struct value v); /* str() */
+void text_add_repr(struct render *r, struct text_builder *t, struct value v);  /* repr() */
+void text_add_float(struct render *r, struct text_builder *t, double f);
 struct value value_to_string(struct render *r, struct value v); /* str() as a string, itself if it is one */
 struct value join_strings(struct render *r, struct value a, struct value b);
 
