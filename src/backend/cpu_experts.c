@@ -33,9 +33,9 @@ struct expert_loop {
 static void pack_rows(const struct expert_loop *x, const struct expert_item *it, enum expert_matrix which, int64_t row0,
                       int64_t row1, int thread)
 {
-    char *tile = x->pack_tiles + (size_t)thread * x->pack_tile_bytes;
     if (x->pack_tiles)
-        slot_pack_rows(x->c, x->slot_pool, it->slot, which, row0, row1, tile);
+        slot_pack_rows(x->c, x->slot_pool, it->slot, which, row0, row1,
+                       x->pack_tiles + (size_t)thread * x->pack_tile_bytes);
 }
 
 /* Notes that all rows of these matrices of the items are packed. */
