@@ -1,7 +1,7 @@
 /* moebius: runs Mixture-of-Experts language models from their GGUF files.
  *
- *     moebius_engine *engine;                      a loaded model: weights, tokenizer, device
- *     moebius_session *session;                    one text: its context and position
+ *     moebius_engine *engine;                      a loaded model: weights, tokenizer, device, and room for texts
+ *     moebius_session *session;                    one text: its tokens, and what the model keeps of them
  *     moebius_engine_open(&engine, "model.gguf", NULL, &error);
  *     moebius_session_open(&session, engine, NULL, &error);
  *     moebius_session_eval(session, ids, n, &error);
@@ -12,9 +12,10 @@
  * are UTF-8. Structs of options come filled from moebius_default_*(); NULL stands for the defaults. What is "borrowed"
  * stays its owner's and must not be freed.
  *
- * A batch is the tokens of one forward pass, n_batch of them at most.
+ * A batch is the tokens of one forward pass, which may be those of several sessions: n_batch tokens of each at most.
  *
- * Thread-safety: an engine, its sessions and its samplers may be used from one thread at a time. Vocabularies,
+ * Thread-safety: an engine and its sessions may be used from one thread at a time; moebius_engine_interrupt alone may be
+ * called by any thread meanwhile. A sampler may be used from one thread at a time, beside its engine. Vocabularies,
  * templates and prompts are read-only and may be shared between threads. */
 #ifndef MOEBIUS_MOEBIUS_H
 #define MOEBIUS_MOEBIUS_H
@@ -115,6 +116,14 @@ typedef struct moebius_engine_options {
      * size would hold, whenever reads end, and nothing is prefetched. MOEBIUS_USAGE with ram_bytes, as the number of
      * experts in memory then differs from run to run. */
     bool deterministic;
+    /* Memory for the keys, values and recurrent state of all sessions together, in bytes. 0: half of the machine's
+     * memory, or what one session needs if that is more; in either case within ram_bytes. */
+    int64_t state_bytes;
+    /* Sessions of models with recurrent or windowed layers can go back (moebius_session_truncate) to checkpoints alone:
+     * there is one every so many tokens (0: 512; less than 0: none), at the end of each prompt, and where a session was
+     * forked, as far as their memory suffices: of state_bytes (0: an eighth of those). The least useful go first. */
+    int64_t checkpoint_interval;
+    int64_t checkpoint_bytes;
     /* Gets lines of the log, as printable as moebius_error's sentences, from any thread. NULL: there is no log. */
     void (*log)(void *user, enum moebius_log_level level, const char *line);
     /* Gets the bytes read so far while the model is loaded, from any thread. May be NULL. */
@@ -205,6 +214,10 @@ typedef struct moebius_op_stats {
 enum { MOEBIUS_MAX_OP = 64 };
 /* Fills stats and returns how many kinds there are, at most MOEBIUS_MAX_OP. */
 MOEBIUS_API int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP]);
+
+/* Ends the evaluation that is running, if there is one, with MOEBIUS_CANCELLED, within some 50 ms. For any thread and for
+ * signal handlers. */
+MOEBIUS_API void moebius_engine_interrupt(moebius_engine *engine);
 
 /* What the machine can do now with the engine's threads, a second. */
 typedef struct moebius_roof {
@@ -354,8 +367,8 @@ typedef struct moebius_session_options {
 } moebius_session_options;
 
 MOEBIUS_API moebius_session_options moebius_default_session_options(void);
-/* The engine is borrowed until the session is closed. MOEBIUS_LIMIT, with the number, where the bound on memory leaves
- * too little. */
+/* The engine is borrowed until the session is closed. A session takes memory for its tokens as they come, and gives it
+ * back when it is closed. MOEBIUS_LIMIT, with the number, where the bound on memory could never hold n_ctx tokens. */
 MOEBIUS_API moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
                                                 const moebius_session_options *options, moebius_error *error);
 MOEBIUS_API void moebius_session_close(moebius_session **session);
@@ -367,10 +380,14 @@ MOEBIUS_API int64_t moebius_session_pos(const moebius_session *session); /* toke
  * larger batches read less; but their work space takes memory from the experts. */
 MOEBIUS_API int64_t moebius_session_batch(const moebius_session *session, size_t n);
 
+/* Another session that begins as this one: it has its tokens, logits, options and checkpoints, and shares its memory
+ * until one of the two goes on, page by page of 64 tokens. What samplers remember is not shared (moebius_sampler_clone).
+ */
+MOEBIUS_API moebius_status moebius_session_fork(moebius_session **out, moebius_session *session, moebius_error *error);
+
 /* Appends n >= 1 tokens and computes the logits after the last. MOEBIUS_LIMIT when they don't fit the context: then
- * nothing is appended. After another failure the session holds the batches that were done (moebius_session_pos tells);
- * or nothing, where the failed batch has overwritten what the next token needs, as it always does in recurrent layers
- * and, if it is large, in windowed ones. */
+ * nothing is appended. After another failure the session holds the batches that were done (moebius_session_pos tells):
+ * MOEBIUS_LIMIT also says that the memory for state is full. */
 MOEBIUS_API moebius_status moebius_session_eval(moebius_session *session, const int32_t *ids, size_t n,
                                                 moebius_error *error);
 
@@ -382,8 +399,40 @@ MOEBIUS_API moebius_status moebius_session_eval_each(moebius_session *session, c
                                                      size_t first, moebius_logits_fn *fn, void *user,
                                                      moebius_error *error);
 
-/* From now on `is_wanted` (NULL: nothing) is asked during eval, in each layer of each batch at least, by the thread
- * that called. True ends the evaluation with MOEBIUS_CANCELLED, which leaves the session as other failures do. */
+/* One session's part in moebius_eval_batch. */
+typedef struct moebius_batch_item {
+    moebius_session *session; /* each session once */
+    const int32_t *ids;       /* the tokens to append */
+    size_t n;                 /* how many, 1 or more */
+    /* The session may go back to any position from the first of these tokens on without computing a product again
+     * (moebius_session_truncate), until the next evaluation with this engine: for tokens that were guessed. At most 64
+     * tokens; not with cache-aware routing. */
+    bool is_draft;
+    /* Gets the logits after each token i >= first; may be NULL. As in moebius_session_eval_each, but false ends the
+     * whole call. */
+    moebius_logits_fn *logits;
+    void *user;
+    size_t first;
+    /* No logits are computed for this session (logits is NULL): there is more to come of its prompt. */
+    bool no_logits;
+} moebius_batch_item;
+
+/* Appends tokens to several sessions of an engine at once, and computes the logits after the last of each: every weight
+ * is read once for all of them. Each session's logits are, to the bit, those that it would have alone. Sessions with one
+ * token come first in each batch, then drafts, then as many of the others' tokens as there is room for; what is left
+ * waits for the next batch of the call. Nothing is computed where an item is wrong. After another failure each session
+ * holds the batches that were done. */
+MOEBIUS_API moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items,
+                                              moebius_error *error);
+
+/* Makes a session's tokens those of a list: keeps what is the same from the beginning, as far as the session can go back
+ * to it, and evaluates the rest, so that there are logits after the last token. *n_kept (may be NULL): tokens that were
+ * not computed. After a failure the session holds the beginning of the list up to its position. */
+MOEBIUS_API moebius_status moebius_session_sync(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept,
+                                                moebius_error *error);
+
+/* From now on `is_wanted` (NULL: nothing) is asked during evaluations, every 50 ms or more often, by the thread that
+ * called. True ends the evaluation with MOEBIUS_CANCELLED, which leaves the session as other failures do. */
 typedef bool moebius_cancel_fn(void *user);
 MOEBIUS_API void moebius_session_set_cancel(moebius_session *session, moebius_cancel_fn *is_wanted, void *user);
 
@@ -394,12 +443,14 @@ MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);
 /* The tokens so far [moebius_session_pos], borrowed until the session changes. */
 MOEBIUS_API const int32_t *moebius_session_tokens(const moebius_session *session);
 
-/* Bytes of device memory that the caches and recurrent state take. */
+/* Bytes of device memory that the session's caches and recurrent state take, those that it shares with forks counted
+ * in full. */
 MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
 
-/* Forgets all tokens from position pos on, and returns the position that the session is then at: pos, or 0 where a
- * layer can go back to the start alone. Recurrent layers always do. Windowed layers do where pos lies more than a
- * batch, or more than 512 tokens, behind the furthest position computed, or before that of a loaded state. */
+/* Forgets all tokens from position pos on, and returns the position that the session is then at: pos, or where that is
+ * not possible the nearest checkpoint before it, or 0. Recurrent layers go back to checkpoints alone, or within a draft
+ * (moebius_batch_item). Windowed layers go back by 512 tokens, or as far as a loaded state reaches, and else to a
+ * checkpoint. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
 
 /* Saves a session to a file and loads it again: the tokens, the logits after the last, and the layers' state, so that a

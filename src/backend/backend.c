@@ -31,11 +31,37 @@ struct tensor tensor_rows(struct tensor t, int64_t row0, int64_t n)
     return t;
 }
 
+struct tensor paged_part(const struct paged *s, int64_t page, int64_t part)
+{
+    struct tensor t = s->page;
+    assert(page >= 0 && part >= 0 && part < t.ne[2]);
+    t.off_bytes += (size_t)page * s->page_bytes + (size_t)part * s->part_bytes;
+    t.ne[2] = 1;
+    return t;
+}
+
 err_code backend_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
                                struct err *e)
 {
     *out = NULL;
     return b->v->buffer_create(b, n_bytes, n_part, tag, out, e);
+}
+
+err_code backend_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                struct buffer **out, struct err *e)
+{
+    *out = NULL;
+    return b->v->buffer_reserve(b, n_bytes, n_part, tag, out, e);
+}
+
+bool backend_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
+{
+    return b->v->buffer_commit(b, buf, off_bytes, n_bytes);
+}
+
+void backend_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
+{
+    b->v->buffer_decommit(b, buf, off_bytes, n_bytes);
 }
 
 void backend_buffer_close(struct backend *b, struct buffer **buf)
@@ -58,6 +84,12 @@ err_code backend_tensor_create(struct backend *b, enum elem_type type, int64_t n
 void backend_write(struct backend *b, const struct tensor *t, const void *src)
 {
     b->v->write(b, t, src);
+}
+
+void backend_copy(struct backend *b, const struct tensor *from, const struct tensor *to)
+{
+    assert(tensor_bytes(from) == tensor_bytes(to));
+    b->v->copy(b, from, to);
 }
 
 void backend_clear(struct backend *b, const struct tensor *t)

@@ -52,6 +52,15 @@ MUST_USE err_code backend_buffer_create(struct backend *b, size_t n_bytes, int64
                                         struct buffer **out, struct err *e);
 void backend_buffer_close(struct backend *b, struct buffer **buf);
 
+/* A buffer without memory: its pieces take some once they are committed, BUFFER_ALIGN or a multiple at a time, and give
+ * it back when they are decommitted. Committed memory has undefined contents. commit: false when the limit on memory
+ * (base/mem.h) forbids it. The parts are as above. */
+enum { BUFFER_ALIGN = 4096 };
+MUST_USE err_code backend_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                         struct buffer **out, struct err *e);
+MUST_USE bool backend_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes);
+void backend_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes);
+
 /* One tensor in a buffer of its own, of ne2 parts: buffer_close t->buffer. */
 MUST_USE err_code backend_tensor_create(struct backend *b, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                                         enum mem_tag tag, struct tensor *out, struct err *e);
@@ -59,6 +68,8 @@ MUST_USE err_code backend_tensor_create(struct backend *b, enum elem_type type, 
 /* Host to device, in queue order; `src` may be reused at once. backend_clear writes zeros. */
 void backend_clear(struct backend *b, const struct tensor *t);
 void backend_write(struct backend *b, const struct tensor *t, const void *src);
+/* Device to device, in queue order: tensors of as many bytes, which don't overlap. */
+void backend_copy(struct backend *b, const struct tensor *from, const struct tensor *to);
 /* Device to host; waits for everything enqueued before. */
 MUST_USE err_code backend_read(struct backend *b, const struct tensor *t, void *dst, struct err *e);
 
@@ -136,6 +147,19 @@ struct slot_rows {
 MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
                                     const struct slot_rows *rows, struct err *e);
 
+/* ---- state of texts ------------------------------------------------------------------------------------------- */
+
+/* What a layer keeps of texts (keys, values, recurrent state), which share a buffer page by page. A page has parts, such
+ * as heads, that may lie far from each other. */
+struct paged {
+    struct tensor page; /* what the layer has in page 0; ne[2] counts parts */
+    size_t page_bytes;  /* from a part to the same part of the next page */
+    size_t part_bytes;  /* from a part to the next one of the same page */
+};
+
+/* The layer's part of a page, as a tensor with ne[2] = 1. */
+struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
+
 /* ---- operations ---------------------------------------------------------------------------------------------- */
 
 /* OP(name, what it computes). M is the number of tokens, the tensors' ne[1] unless said otherwise. */
@@ -154,7 +178,7 @@ MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_po
     OP(ADD, "out = a + b")                                                                                             \
     OP(SCALE, "out = x * scale, and times a number in device memory")                                                  \
     OP(SOFTCAP, "out = cap * tanh(x / cap)")                                                                           \
-    OP(SLICE, "out[t] = some elements of x[t]")                                                                        \
+    OP(SLICE, "out[t] = some elements of x[rows[t]]")                                                                        \
     OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
     OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")                 \
     OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
@@ -201,6 +225,15 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
 /* Attention reduces over blocks of so many absolute positions, and over spans of those (docs/numerics.md). */
 enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
 
+/* A row (token) of KV_STORE and ATTENTION is at position pos[t] of its text, and the text's positions [64 * i, 64 * i +
+ * 64) are in page pages[table[t] + i]. (table[t] is negative where a text's first pages are not listed; these are not
+ * asked for.) Rows of one text follow each other, positions ascending by one. Rows of two texts that follow each other
+ * have different numbers in table.
+ *
+ * A row of CONV and DELTA belongs to a run of rows that follow each other and have the same to[t]. A run begins with the
+ * state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has left may
+ * be where a later one begins. */
+
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
  *
@@ -212,22 +245,22 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
  * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
  * ROPE        in: x [n_head*head_dim][M], table [n_rot][M].  out: the same x.  rope
- * KV_STORE    in: x [n_head*head_dim][M], pos.  state[0]: [head_dim][n_row][n_head], F32, F16 or Q8_0;
- *             position p goes to row p % n_row
- * ATTENTION   in: q [n_head*dk][M], pos, ascending.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
- *             latent attention; vec[0]: a sink's score for each head, or absent; attention. A cache of fewer rows than
- *             n_pos is a ring: its rows are a multiple of ATTENTION_BLOCK, at least window + M - 1
- * CONV        in: x [n][M].  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
+ * KV_STORE    in: x [n_head*head_dim][M], pos, table, pages.  state[0]: [head_dim][ATTENTION_BLOCK][n_head], F32, F16
+ *             or Q8_0
+ * ATTENTION   in: q [n_head*dk][M], pos, table, pages.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
+ *             latent attention; vec[0]: a sink's score for each head, or absent; attention
+ * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
  *             state[0]: the last inputs [n][n_tap-1], the oldest first
- * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M].
- *             out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; state[0]: [dk][dv][n_head_v]; delta.
+ * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M],
+ *             from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; state[0]: [dk][dv][n_head_v]; delta.
  *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk);
  *             decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
  * ACT_MUL     in: gate, up.  out: like them.  act
  * ADD         in: a, b.  out: like them, may be a
  * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
  * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
- * SLICE       in: x [n][M].  out: [k][M].  slice_off: the first element, slice_off + k <= n
+ * SLICE       in: x [n][any], rows I32 [M], ascending, or absent (0, 1, ...).  out: [k][M].  slice_off: the first
+ *             element, slice_off + k <= n
  * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M], scores F32 [n_expert][M] or absent: what
  *             choosing starts from, without vec[1] and on one scale: the softmax over all experts or the sigmoid of
  *             each, and 0 for experts of groups that were not kept.  weight[0]: router [n_expert][n_embd];
@@ -244,7 +277,7 @@ struct op {
     struct tensor in[OP_MAX_IN];
     struct tensor out[OP_MAX_OUT];
     struct tensor vec[OP_MAX_OUT]; /* constant vectors */
-    struct tensor state[2];        /* device state, read or written in place */
+    struct paged state[2];         /* of texts, read or written in place */
     struct weight *weight[OP_MAX_OUT];
     struct slot_pool *slot_pool;
     union {
@@ -265,7 +298,6 @@ struct op {
         struct {
             int64_t n_head;
             float scale;
-            int64_t n_pos;  /* at least every pos[t] + 1; bounds the work, not the result */
             int64_t window; /* positions that a token sees, itself included; 0: all */
             bool chunked;   /* a token sees no position before the last multiple of the window */
         } attention;

@@ -7,8 +7,13 @@
 struct backend_vtable {
     err_code (*buffer_create)(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
                               struct err *e);
+    err_code (*buffer_reserve)(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                               struct buffer **out, struct err *e);
+    bool (*buffer_commit)(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes);
+    void (*buffer_decommit)(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes);
     void (*buffer_close)(struct backend *b, struct buffer *buf);
     void (*write)(struct backend *b, const struct tensor *t, const void *src);
+    void (*copy)(struct backend *b, const struct tensor *from, const struct tensor *to);
     void (*clear)(struct backend *b, const struct tensor *t);
     err_code (*read)(struct backend *b, const struct tensor *t, void *dst, struct err *e);
     err_code (*weight_load)(struct backend *b, const struct weight_desc *d, const struct weight_source *src,

@@ -48,14 +48,17 @@ static void check_buffer_close(struct backend *b, struct buffer *buf)
     mem_free(buf);
 }
 
-static err_code check_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
-                                    struct buffer **out, struct err *e)
+typedef err_code buffer_create_fn(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                  struct buffer **out, struct err *e);
+
+static err_code create_both(struct backend *b, buffer_create_fn *create, size_t n_bytes, int64_t n_part,
+                            enum mem_tag tag, struct buffer **out, struct err *e)
 {
     struct buffer *buf = mem_calloc(1, sizeof *buf);
     if (!buf)
         return err_nomem(e, sizeof *buf, "a buffer");
     for (int i = 0; i < 2; i++) {
-        err_code code = backend_buffer_create(check_of(b)->side[i], n_bytes, n_part, tag, &buf->side[i], e);
+        err_code code = create(check_of(b)->side[i], n_bytes, n_part, tag, &buf->side[i], e);
         if (code != ERR_OK) {
             check_buffer_close(b, buf);
             return code;
@@ -63,6 +66,42 @@ static err_code check_buffer_create(struct backend *b, size_t n_bytes, int64_t n
     }
     *out = buf;
     return ERR_OK;
+}
+
+static err_code check_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                    struct buffer **out, struct err *e)
+{
+    return create_both(b, backend_buffer_create, n_bytes, n_part, tag, out, e);
+}
+
+static err_code check_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                     struct buffer **out, struct err *e)
+{
+    return create_both(b, backend_buffer_reserve, n_bytes, n_part, tag, out, e);
+}
+
+static void check_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
+{
+    for (int i = 0; i < 2; i++)
+        backend_buffer_decommit(check_of(b)->side[i], buf->side[i], off_bytes, n_bytes);
+}
+
+static bool check_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
+{
+    if (!backend_buffer_commit(check_of(b)->side[0], buf->side[0], off_bytes, n_bytes))
+        return false;
+    bool ok = backend_buffer_commit(check_of(b)->side[1], buf->side[1], off_bytes, n_bytes);
+    if (!ok)
+        backend_buffer_decommit(check_of(b)->side[0], buf->side[0], off_bytes, n_bytes);
+    return ok;
+}
+
+static void check_copy(struct backend *b, const struct tensor *from, const struct tensor *to)
+{
+    for (int i = 0; i < 2; i++) {
+        struct tensor f = tensor_side(from, i), t = tensor_side(to, i);
+        backend_copy(check_of(b)->side[i], &f, &t);
+    }
 }
 
 static void check_write(struct backend *b, const struct tensor *t, const void *src)
@@ -190,7 +229,9 @@ static double tolerance(const struct op *op)
         break;
     case OP_ROPE_TABLE: terms = 64; break;
     case OP_DELTA: terms = 4096; break;                                 /* errors of the state add up over the text */
-    case OP_ATTENTION: terms = 64 * (double)op->attention.n_pos; break; /* each term has an exp's error */
+    case OP_ATTENTION: /* each term has an exp's error */
+        terms = 64 * (double)(op->in[3].ne[0] * ATTENTION_BLOCK);
+        break;
     default: terms = (double)op->out[0].ne[0]; break;
     }
     return rounded ? 0.02 + 0.002 * sqrt(terms) : 1e-5 + 2e-6 * sqrt(terms);
@@ -284,7 +325,7 @@ static void check_enqueue(struct backend *b, const struct op *op)
             o.weight[i] = op->weight[i] ? op->weight[i]->side[s] : NULL;
         }
         for (int i = 0; i < 2; i++)
-            o.state[i] = tensor_side(&op->state[i], s);
+            o.state[i].page = tensor_side(&op->state[i].page, s);
         o.slot_pool = op->slot_pool ? op->slot_pool->side[s] : NULL;
         backend_enqueue(c->side[s], &o);
     }
@@ -341,8 +382,12 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
 {
     static const struct backend_vtable vtable = {
         .buffer_create = check_buffer_create,
+        .buffer_reserve = check_buffer_reserve,
+        .buffer_commit = check_buffer_commit,
+        .buffer_decommit = check_buffer_decommit,
         .buffer_close = check_buffer_close,
         .write = check_write,
+        .copy = check_copy,
         .clear = check_clear,
         .read = check_read,
         .weight_load = check_weight_load,

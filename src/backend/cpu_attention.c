@@ -1,7 +1,7 @@
 /* Attention: partial softmaxes over blocks of absolute positions are folded in ascending order into one for each span
- * of positions, and those into the whole (docs/numerics.md). A task takes a tile of tokens and the query heads of one
- * KV head, so that each block of the cache is loaded once for all of them. A single token has few such tasks; where
- * they would leave threads without work, each of its spans is a task. */
+ * of positions, and those into the whole (docs/numerics.md). A task takes a tile of a text's tokens and the query heads
+ * of one KV head, so that each block of the cache is loaded once for all of them. Single tokens of a few texts have few
+ * such tasks; where they would leave threads without work, each of their spans is a task. */
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -9,12 +9,12 @@
 
 #include "backend/cpu_ops_internal.h"
 
-_Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "rings hold whole blocks of the kernels");
+_Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "a page is a block of the kernels");
 _Static_assert((int)ATTENTION_SPAN % (int)KERNEL_ATTN_BLOCK == 0, "spans are whole blocks");
 
 /* A task has at most so many queries, and query heads among them: where a KV head serves more (in latent attention it
- * serves all) several tasks share them. A single token with fewer tasks than TASKS_PER_THREAD for each thread has a
- * task for each span. */
+ * serves all) several tasks share them. Where tiles are single tokens and there are fewer tasks than TASKS_PER_THREAD
+ * for each thread, each span of a token is a task. */
 enum { TASK_QUERIES = 64, TASK_HEADS = 16, TASKS_PER_THREAD = 4 };
 
 /* Running softmaxes of n queries. */
@@ -28,24 +28,31 @@ struct attn_op {
     const struct kernels *kernels;
     const struct op *op;
     int64_t dk, dv;          /* elements of a key, of a value */
-    int64_t n_row;           /* of the cache, for each KV head */
     int64_t n_head, n_group; /* query heads in all, and for each KV head */
     int64_t m;               /* tokens */
     bool is_latent;          /* the cache's rows are keys and values both */
 };
 
-/* How it is cut into tasks. Each KV head's query heads are cut into shares, and the tokens into tiles. */
-struct attn_cut {
-    int64_t n_share;     /* of a KV head's query heads */
-    int64_t tile_tokens; /* at most */
-    int64_t n_tile;
-    int64_t n_span; /* spans that are tasks of their own; 1: a task takes all spans of its queries */
+/* What a task takes of the tokens: a tile of tokens of one text that follow each other, with all spans that they see,
+ * or one span of a single token. */
+struct attn_unit {
+    int32_t t0, n_t;
+    int32_t span;   /* of the token's spans, the first being 0 */
+    int32_t n_span; /* how many units the token has; 1: a unit takes all spans */
 };
 
-/* A single token's spans, where they are tasks of their own. */
+/* How the operation is cut into tasks: each share of the heads has one for each unit. */
+struct attn_cut {
+    int64_t n_share;     /* of a KV head's query heads */
+    int64_t tile_tokens; /* of a unit, at most */
+    struct attn_unit *units;
+    int64_t n_unit;
+};
+
+/* The spans of single tokens, where they are tasks of their own. */
 struct attn_spans {
-    atomic_int *n_left; /* [n_head_kv * n_share] spans that are not done */
-    float *softmaxes;   /* [n_head_kv * n_share][n_span] */
+    atomic_int *n_left; /* [n_head_kv * n_share][n_unit] spans that are not done, at the unit of a token's first span */
+    float *softmaxes;   /* [n_head_kv * n_share][n_unit] */
     size_t softmax_elems;
 };
 
@@ -61,7 +68,8 @@ struct attn_loop {
  * i is token t0 + i / n_head, head + i % n_head. */
 struct attn_queries {
     int64_t head_kv, t0, n_t, head, n_head;
-    const int32_t *pos;  /* [n_t] */
+    const int32_t *pos;   /* [n_t] */
+    const int32_t *pages; /* of the text, by block of positions */
     struct softmax span; /* over the span at hand */
     struct softmax all;  /* over the spans before it */
     float *partial;      /* [KERNEL_ATTN_QUERIES][dv] */
@@ -113,14 +121,15 @@ struct cache_block {
     size_t k_bytes, v_bytes; /* of a row */
 };
 
-/* The block of a KV head that begins at position p0. */
-static struct cache_block get_block(const struct attn_op *a, int64_t head_kv, int64_t p0)
+/* The block of a KV head that begins at position p0 of a task's text. */
+static struct cache_block get_block(const struct attn_op *a, const struct attn_queries *x, int64_t head_kv, int64_t p0)
 {
-    const struct tensor *k = &a->op->state[0], *v = &a->op->state[1];
-    size_t row0 = (size_t)(head_kv * a->n_row + p0 % a->n_row); /* a block never wraps */
-    struct cache_block b = {.k_bytes = elem_row_bytes(k->type, a->dk), .v_bytes = elem_row_bytes(v->type, a->dv)};
-    b.k = (const char *)tensor_data(k) + row0 * b.k_bytes;
-    b.v = a->is_latent ? b.k : (const char *)tensor_data(v) + row0 * b.v_bytes;
+    const struct paged *k = &a->op->state[0], *v = &a->op->state[1];
+    int32_t page = x->pages[p0 / KERNEL_ATTN_BLOCK];
+    assert(page >= 0);
+    struct cache_block b = {.k = paged_data(k, page, head_kv), .k_bytes = elem_row_bytes(k->page.type, a->dk)};
+    b.v = a->is_latent ? b.k : paged_data(v, page, head_kv);
+    b.v_bytes = elem_row_bytes(v->page.type, a->dv);
     return b;
 }
 
@@ -178,7 +187,7 @@ static void fold_block(const struct attn_op *a, struct attn_queries *x, const st
         call.prefetch[1] = next->v;
         call.prefetch_bytes[1] = KERNEL_ATTN_BLOCK * (int64_t)next->v_bytes;
     }
-    (op->state[0].type == ELEM_F16 ? kern->attn_block_f16 : kern->attn_block_f32)(&call);
+    (op->state[0].page.type == ELEM_F16 ? kern->attn_block_f16 : kern->attn_block_f32)(&call);
     kern->attn_merge((int)n_q, x->span.max + first, x->span.sum + first, x->span.acc + first * a->dv, max, sum,
                      x->partial, a->dv);
 }
@@ -188,10 +197,10 @@ static bool next_block(const struct attn_loop *l, const struct attn_queries *x, 
 {
     const struct attn_op *a = &l->a;
     bool is_last = p0 + KERNEL_ATTN_BLOCK > x->pos[x->n_t - 1];
-    if (is_last && (l->cut.n_tile > 1 || l->cut.n_share > 1 || x->head_kv + 1 == a->op->state[0].ne[2]))
+    if (is_last && (l->cut.n_unit > 1 || l->cut.n_share > 1 || x->head_kv + 1 == a->op->state[0].page.ne[2]))
         return false;
-    *next =
-        is_last ? get_block(a, x->head_kv + 1, first_block(a, x)) : get_block(a, x->head_kv, p0 + KERNEL_ATTN_BLOCK);
+    *next = is_last ? get_block(a, x, x->head_kv + 1, first_block(a, x))
+                    : get_block(a, x, x->head_kv, p0 + KERNEL_ATTN_BLOCK);
     return true;
 }
 
@@ -201,9 +210,9 @@ static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64
 {
     const struct attn_op *a = &l->a;
     int64_t last = x->pos[x->n_t - 1];
-    struct cache_block b = get_block(a, x->head_kv, p0), next;
+    struct cache_block b = get_block(a, x, x->head_kv, p0), next;
     const struct cache_block *to_prefetch = next_block(l, x, p0, &next) ? &next : NULL;
-    if (a->op->state[0].type == ELEM_Q8_0)
+    if (a->op->state[0].page.type == ELEM_Q8_0)
         b = decode_block(a, &b, first_row(a, x->pos[0], p0), end_row(last, p0), x->decoded);
     for (int64_t t = 0; t < x->n_t;) {
         int64_t from = first_row(a, x->pos[t], p0), end = end_row(x->pos[t], p0), t_end = t + 1;
@@ -286,22 +295,24 @@ static void finish(const struct attn_op *a, struct attn_queries *x)
     }
 }
 
-/* A span's softmax, of the token's queries in a share. */
-static struct softmax stored_span(const struct attn_loop *l, const struct attn_queries *x, int64_t share, int64_t i)
+/* The softmax of a unit that is a span, of the token's queries in a share. */
+static struct softmax stored_span(const struct attn_loop *l, const struct attn_queries *x, int64_t share, int64_t unit)
 {
-    float *p = l->spans.softmaxes + (size_t)(share * l->cut.n_span + i) * l->spans.softmax_elems;
+    float *p = l->spans.softmaxes + (size_t)(share * l->cut.n_unit + unit) * l->spans.softmax_elems;
     return softmax_at(p, n_query(x), l->a.dv);
 }
 
 /* Computes one span of a token; the thread that has done the last one folds them all. */
 static void one_span(const struct attn_loop *l, struct attn_queries *x, int64_t share, int64_t i)
 {
+    const struct attn_unit *u = &l->cut.units[i];
+    int64_t first = i - u->span;
     x->span = stored_span(l, x, share, i);
-    visit_span(l, x, first_span(&l->a, x) + i);
-    if (atomic_fetch_sub(&l->spans.n_left[share], 1) > 1)
+    visit_span(l, x, first_span(&l->a, x) + u->span);
+    if (atomic_fetch_sub(&l->spans.n_left[share * l->cut.n_unit + first], 1) > 1)
         return;
-    x->all = stored_span(l, x, share, 0);
-    for (int64_t j = 1; j < l->cut.n_span; j++) {
+    x->all = stored_span(l, x, share, first);
+    for (int64_t j = first + 1; j < first + u->n_span; j++) {
         const struct softmax span = stored_span(l, x, share, j);
         add_span(&l->a, x, &span);
     }
@@ -325,84 +336,122 @@ static void attention_task(void *arg, size_t task, int thread)
 {
     const struct attn_loop *l = arg;
     const struct attn_op *a = &l->a;
-    int64_t span = (int64_t)task % l->cut.n_span, queries = (int64_t)task / l->cut.n_span;
-    int64_t share = queries / l->cut.n_tile, tile = queries % l->cut.n_tile;
+    int64_t unit = (int64_t)task % l->cut.n_unit, share = (int64_t)task / l->cut.n_unit;
+    const struct attn_unit *u = &l->cut.units[unit];
     int64_t first_head = share % l->cut.n_share * TASK_HEADS;
-    struct attn_queries x = {.head_kv = share / l->cut.n_share, .t0 = tile * l->cut.tile_tokens};
-    x.n_t = min_i64(a->m - x.t0, l->cut.tile_tokens);
+    struct attn_queries x = {.head_kv = share / l->cut.n_share, .t0 = u->t0, .n_t = u->n_t};
     x.head = x.head_kv * a->n_group + first_head;
     x.n_head = min_i64(a->n_group - first_head, TASK_HEADS);
     x.pos = (const int32_t *)tensor_data(&a->op->in[1]) + x.t0;
-    for (int64_t t = 1; t < x.n_t; t++)
-        assert(x.pos[t] > x.pos[t - 1]);
+    x.pages = (const int32_t *)tensor_data(&a->op->in[3]) + ((const int32_t *)tensor_data(&a->op->in[2]))[x.t0];
     float *work = l->work + (size_t)thread * l->work_elems;
     size_t softmax = softmax_elems(TASK_QUERIES, a->dv);
     x.span = softmax_at(work, n_query(&x), a->dv);
     x.all = softmax_at(work + softmax, n_query(&x), a->dv);
     x.partial = work + 2 * softmax;
     x.decoded = x.partial + KERNEL_ATTN_QUERIES * a->dv;
-    if (l->cut.n_span > 1)
-        one_span(l, &x, share, span);
+    if (u->n_span > 1)
+        one_span(l, &x, share, unit);
     else
         all_spans(l, &x);
 }
 
-/* Makes tasks of a single token's spans where its n_task others are too few. There is room for as many spans as the
- * cache holds, so that a token allocates no more than the one before. False when out of memory. */
-static bool cut_spans(struct attn_loop *l, struct cpu *c, int64_t n_task)
+/* Cuts the tokens into tiles. */
+static void cut_tiles(struct attn_loop *l)
 {
-    const struct attn_op *a = &l->a;
-    int n_thread = pool_n_used(c->pool);
-    l->cut.n_span = 1;
-    if (a->m > 1 || n_thread == 1 || n_task >= TASKS_PER_THREAD * n_thread)
-        return true;
-    const struct attn_queries x = {.n_t = 1, .pos = tensor_data(&a->op->in[1])};
-    assert(x.pos);
-    size_t left_bytes = align64((size_t)n_task * sizeof *l->spans.n_left);
-    int64_t most = a->n_row / ATTENTION_SPAN + 2;
-    l->cut.n_span = last_span(&x) - first_span(a, &x) + 1;
-    l->spans.softmax_elems = softmax_elems(min_i64(a->n_group, TASK_HEADS), a->dv);
-    assert(l->cut.n_span <= most);
-    size_t softmax_bytes = (size_t)(n_task * most) * l->spans.softmax_elems * sizeof(float);
-    char *p = cpu_scratch(c, SCRATCH_SPANS, left_bytes + softmax_bytes);
+    const int32_t *pos = tensor_data(&l->a.op->in[1]), *table = tensor_data(&l->a.op->in[2]);
+    struct attn_unit *u = NULL;
+    l->cut.n_unit = 0;
+    for (int64_t t = 0; t < l->a.m; t++)
+        if (u && u->n_t < l->cut.tile_tokens && table[t] == table[t - 1]) {
+            assert(pos[t] == pos[t - 1] + 1);
+            u->n_t++;
+        } else {
+            u = &l->cut.units[l->cut.n_unit++];
+            *u = (struct attn_unit){.t0 = (int32_t)t, .n_t = 1, .n_span = 1};
+        }
+}
+
+/* The spans that the token of a unit sees. */
+static int64_t n_span(const struct attn_op *a, const struct attn_unit *u)
+{
+    const struct attn_queries x = {.n_t = 1, .pos = (const int32_t *)tensor_data(&a->op->in[1]) + u->t0};
+    return last_span(&x) - first_span(a, &x) + 1;
+}
+
+/* Cuts single tokens into their spans: each of n units becomes as many as it has. */
+static void cut_spans(struct attn_cut *cut, const struct attn_op *a)
+{
+    int64_t n = cut->n_unit, end = 0;
+    for (int64_t i = 0; i < n; i++)
+        end += n_span(a, &cut->units[i]);
+    cut->n_unit = end;
+    for (int64_t i = n - 1; i >= 0; i--) { /* from the end, as units move up */
+        struct attn_unit u = cut->units[i];
+        u.n_span = (int32_t)n_span(a, &u);
+        for (u.span = u.n_span - 1; u.span >= 0; u.span--)
+            cut->units[--end] = u;
+    }
+}
+
+/* Makes room for the softmaxes of n_share shares of all units. It suffices for as many spans as the texts' pages may
+ * hold, so that a token allocates no more than the one before. False when out of memory. */
+static bool place_spans(struct attn_loop *l, struct cpu *c, int64_t n_share, int64_t most)
+{
+    size_t left_bytes = align64((size_t)(n_share * most) * sizeof *l->spans.n_left);
+    l->spans.softmax_elems = softmax_elems(min_i64(l->a.n_group, TASK_HEADS), l->a.dv);
+    assert(l->cut.n_unit <= most);
+    char *p = cpu_scratch(c, SCRATCH_SPANS,
+                          left_bytes + (size_t)(n_share * most) * l->spans.softmax_elems * sizeof(float));
     if (!p)
         return false;
     l->spans.n_left = (atomic_int *)p;
     l->spans.softmaxes = (float *)(p + left_bytes);
-    for (int64_t i = 0; i < n_task; i++)
-        atomic_init(&l->spans.n_left[i], (int)l->cut.n_span);
+    for (int64_t i = 0; i < n_share * l->cut.n_unit; i++)
+        atomic_init(&l->spans.n_left[i], l->cut.units[i % l->cut.n_unit].n_span);
     return true;
+}
+
+/* Cuts an operation whose heads have n_share shares. False when out of memory. */
+static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
+{
+    const struct attn_op *a = &l->a;
+    int64_t n_thread = pool_n_used(c->pool), pages_a_span = ATTENTION_SPAN / ATTENTION_BLOCK;
+    int64_t most = a->op->in[3].ne[0] / pages_a_span + 2 * a->m; /* a text's first and last span may be cut short */
+    l->cut.units = cpu_scratch(c, SCRATCH_UNITS, (size_t)max_i64(most, a->m) * sizeof *l->cut.units);
+    if (!l->cut.units)
+        return false;
+    cut_tiles(l);
+    if (n_thread == 1 || l->cut.n_unit < a->m || n_share * l->cut.n_unit >= TASKS_PER_THREAD * n_thread)
+        return true;
+    cut_spans(&l->cut, a);
+    return place_spans(l, c, n_share, most);
 }
 
 /* A thread's work space: the softmaxes of a span and of those before it, a partial result, a decoded block. */
 static size_t work_elems(const struct attn_op *a)
 {
-    int64_t n_decoded = a->op->state[0].type == ELEM_Q8_0 ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
+    int64_t n_decoded = a->op->state[0].page.type == ELEM_Q8_0 ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
     int64_t n = 2 * (int64_t)softmax_elems(TASK_QUERIES, a->dv) + a->dv * KERNEL_ATTN_QUERIES + n_decoded;
     return align64((size_t)n * sizeof(float)) / sizeof(float);
 }
 
 void cpu_op_attention(struct cpu *c, const struct op *op)
 {
-    const struct tensor *k = &op->state[0];
+    const struct tensor *k = &op->state[0].page;
     const struct attn_op a = {.kernels = c->kernels,
                               .op = op,
                               .dk = k->ne[0],
-                              .dv = op->state[1].ne[0],
-                              .n_row = k->ne[1],
+                              .dv = op->state[1].page.ne[0],
                               .n_head = op->attention.n_head,
                               .n_group = op->attention.n_head / k->ne[2],
                               .m = op->in[0].ne[1],
                               .is_latent = cpu_attention_is_latent(op)};
-    int64_t window = op->attention.window;
-    assert(op->attention.n_pos <= a.n_row ||
-           (a.n_row % KERNEL_ATTN_BLOCK == 0 && window && window + a.m - 1 <= a.n_row));
     struct attn_loop l = {.a = a, .work_elems = work_elems(&a)};
     l.cut.n_share = (a.n_group + TASK_HEADS - 1) / TASK_HEADS;
     l.cut.tile_tokens = TASK_QUERIES / min_i64(a.n_group, TASK_HEADS);
-    l.cut.n_tile = (a.m + l.cut.tile_tokens - 1) / l.cut.tile_tokens;
-    int64_t n_task = k->ne[2] * l.cut.n_share * l.cut.n_tile;
+    int64_t n_share = k->ne[2] * l.cut.n_share;
     l.work = cpu_scratch(c, SCRATCH_THREAD, l.work_elems * sizeof(float) * (size_t)pool_n_threads(c->pool));
-    if (l.work && cut_spans(&l, c, n_task))
-        pool_run(c->pool, (size_t)(n_task * l.cut.n_span), attention_task, &l);
+    if (l.work && cut(&l, c, n_share))
+        pool_run(c->pool, (size_t)(n_share * l.cut.n_unit), attention_task, &l);
 }

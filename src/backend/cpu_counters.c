@@ -18,18 +18,39 @@ static void count_weights(struct cpu *c, const struct op *op, int64_t m)
         cpu_count_product(c, op->kind, op->weight[i]->type, op->weight[i]->n_row, op->weight[i]->k, 1, m);
 }
 
+/* The positions that a token sees. */
+static int64_t n_visible(const struct op *op, int32_t pos)
+{
+    int64_t window = op->attention.window;
+    return window && pos >= window ? window : pos + 1;
+}
+
+/* Each text's cache is read once. */
 static void count_attention(struct op_counters *t, const struct op *op)
 {
-    const struct tensor *k = &op->state[0], *v = &op->state[1];
-    const int32_t *pos = tensor_data(&op->in[1]);
-    int64_t m = op->in[0].ne[1], window = op->attention.window, n_seen = 0;
-    for (int64_t i = 0; i < m; i++)
-        n_seen += window && pos[i] >= window ? window : pos[i] + 1;
-    int64_t first = window && pos[0] >= window ? pos[0] - window + 1 : 0, n_pos = pos[m - 1] + 1 - first;
+    const struct tensor *k = &op->state[0].page, *v = &op->state[1].page;
+    const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
+    int64_t m = op->in[0].ne[1], n_seen = 0, n_read = 0;
+    for (int64_t i = 0; i < m; i++) {
+        bool is_first = i == 0 || table[i] != table[i - 1];
+        n_seen += n_visible(op, pos[i]);
+        n_read += is_first ? n_visible(op, pos[i]) : 1;
+    }
     size_t row_bytes = elem_row_bytes(k->type, k->ne[0]);
     row_bytes += cpu_attention_is_latent(op) ? 0 : elem_row_bytes(v->type, v->ne[0]);
-    t->n_bytes += (uint64_t)(n_pos * k->ne[2]) * row_bytes;
+    t->n_bytes += (uint64_t)(n_read * k->ne[2]) * row_bytes;
     t->n_float += (uint64_t)(n_seen * op->attention.n_head * (k->ne[0] + v->ne[0]));
+}
+
+/* The state of each run is read and written; three multiply-adds an element: s . k, s += k d, s . q. */
+static void count_delta(struct op_counters *t, const struct op *op)
+{
+    const int32_t *to = tensor_data(&op->in[4]);
+    int64_t m = op->in[0].ne[1], n_run = 1;
+    for (int64_t i = 1; i < m; i++)
+        n_run += to[i] != to[i - 1];
+    t->n_bytes += 2 * (uint64_t)n_run * tensor_bytes(&op->state[0].page);
+    t->n_float += (uint64_t)(3 * tensor_n_elem(&op->state[0].page) * m);
 }
 
 void cpu_count(struct cpu *c, const struct op *op, int64_t n_ns)
@@ -44,10 +65,7 @@ void cpu_count(struct cpu *c, const struct op *op, int64_t n_ns)
     case OP_ROUTE: count_weights(c, op, m); break;
     case OP_ATTENTION: count_attention(t, op); break;
     case OP_CONV: t->n_float += (uint64_t)(tensor_n_elem(&op->vec[0]) * m); break;
-    case OP_DELTA: /* the state is read and written; three multiply-adds an element: s . k, s += k d, s . q */
-        t->n_bytes += 2 * tensor_bytes(&op->state[0]);
-        t->n_float += (uint64_t)(3 * tensor_n_elem(&op->state[0]) * m);
-        break;
+    case OP_DELTA: count_delta(t, op); break;
     default: break;
     }
 }

@@ -39,9 +39,44 @@ static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, int64_t n_p
     return ERR_OK;
 }
 
+static err_code cpu_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                   struct buffer **out, struct err *e)
+{
+    struct buffer *buf = mem_calloc(1, sizeof *buf);
+    if (!buf)
+        return err_nomem(e, sizeof *buf, "a buffer");
+    *buf = (struct buffer){.base = mem_reserve(n_bytes), .n_bytes = n_bytes, .tag = tag, .is_reserved = true};
+    if (!buf->base) {
+        mem_free(buf);
+        return err_nomem(e, n_bytes, mem_tag_name(tag));
+    }
+    place_buffer(cpu_of(b), buf, n_part);
+    *out = buf;
+    return ERR_OK;
+}
+
+static bool cpu_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
+{
+    assert(buf->is_reserved && off_bytes % BUFFER_ALIGN == 0 && off_bytes + n_bytes <= buf->n_bytes);
+    if (!mem_commit(n_bytes, buf->tag))
+        return false;
+    buf->n_committed += n_bytes;
+    return true;
+}
+
+static void cpu_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
+{
+    assert(off_bytes % BUFFER_ALIGN == 0 && n_bytes <= buf->n_committed);
+    mem_decommit(buf->base + off_bytes, n_bytes, buf->tag);
+    buf->n_committed -= n_bytes;
+}
+
 static void cpu_buffer_close(struct backend *b, struct buffer *buf)
 {
-    mem_unmap(buf->base, buf->n_bytes, buf->tag);
+    if (buf->is_reserved)
+        mem_unreserve(buf->base, buf->n_bytes, buf->n_committed, buf->tag);
+    else
+        mem_unmap(buf->base, buf->n_bytes, buf->tag);
     mem_free(buf);
 }
 
@@ -49,6 +84,11 @@ static void cpu_write(struct backend *b, const struct tensor *t, const void *src
 {
     assert(t->off_bytes + tensor_bytes(t) <= t->buffer->n_bytes);
     memcpy(tensor_data(t), src, tensor_bytes(t));
+}
+
+static void cpu_copy(struct backend *b, const struct tensor *from, const struct tensor *to)
+{
+    memcpy(tensor_data(to), tensor_data(from), tensor_bytes(from));
 }
 
 static void cpu_clear(struct backend *b, const struct tensor *t)
@@ -102,8 +142,12 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
 {
     static const struct backend_vtable vtable = {
         .buffer_create = cpu_buffer_create,
+        .buffer_reserve = cpu_buffer_reserve,
+        .buffer_commit = cpu_buffer_commit,
+        .buffer_decommit = cpu_buffer_decommit,
         .buffer_close = cpu_buffer_close,
         .write = cpu_write,
+        .copy = cpu_copy,
         .clear = cpu_clear,
         .read = cpu_read,
         .weight_load = cpu_weight_load,

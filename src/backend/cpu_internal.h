@@ -10,6 +10,8 @@ struct buffer {
     char *base;
     size_t n_bytes;
     enum mem_tag tag;
+    bool is_reserved;   /* memory comes by committing */
+    size_t n_committed; /* bytes of such a buffer that have memory */
 };
 
 struct weight {
@@ -30,7 +32,8 @@ enum cpu_scratch {
     SCRATCH_HIDDEN = SCRATCH_GATHER + QUANT_N_ACT, /* experts' hidden rows; DELTA's q, k and gates */
     SCRATCH_ORDER,                                 /* the experts' plan */
     SCRATCH_LOGITS,                                /* router logits */
-    SCRATCH_SPANS,                                 /* a token's softmaxes over spans of positions */
+    SCRATCH_UNITS,                                 /* how attention is cut */
+    SCRATCH_SPANS,                                 /* tokens' softmaxes over spans of positions */
     SCRATCH_THREAD,                                /* a share for each thread */
     SCRATCH_PACK,                                  /* for each thread: 16 rows of an expert's matrix */
     N_SCRATCH
@@ -72,6 +75,12 @@ static inline void *tensor_data(const struct tensor *t)
     return t->buffer ? t->buffer->base + t->off_bytes : NULL;
 }
 
+/* Where a part of a page begins. */
+static inline char *paged_data(const struct paged *s, int64_t page, int64_t part)
+{
+    return (char *)tensor_data(&s->page) + (size_t)page * s->page_bytes + (size_t)part * s->part_bytes;
+}
+
 /* Row i of a tensor of floats, of ne[0] elements. */
 static inline float *tensor_row(const struct tensor *t, int64_t i)
 {
@@ -81,7 +90,8 @@ static inline float *tensor_row(const struct tensor *t, int64_t i)
 /* Whether ATTENTION is latent: its two caches are one, whose rows are both keys and values. */
 static inline bool cpu_attention_is_latent(const struct op *op)
 {
-    return op->state[0].buffer == op->state[1].buffer && op->state[0].off_bytes == op->state[1].off_bytes;
+    const struct tensor *k = &op->state[0].page, *v = &op->state[1].page;
+    return k->buffer == v->buffer && k->off_bytes == v->off_bytes;
 }
 
 /* The kernel of an activation function. */

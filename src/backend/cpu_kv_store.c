@@ -8,14 +8,17 @@
 static void store_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;
-    const struct tensor *cache = &l->op->state[0];
-    int64_t dim = cache->ne[0], n_row = cache->ne[1], n_head = cache->ne[2];
-    int32_t pos = ((const int32_t *)tensor_data(&l->op->in[1]))[t];
-    assert(pos >= 0);
-    const float *x = (const float *)tensor_data(&l->op->in[0]) + (int64_t)t * n_head * dim;
+    const struct op *op = l->op;
+    const struct tensor *cache = &op->state[0].page;
+    int64_t dim = cache->ne[0], n_head = cache->ne[2];
+    int32_t pos = ((const int32_t *)tensor_data(&op->in[1]))[t];
+    int32_t page = ((const int32_t *)tensor_data(&op->in[3]))[((const int32_t *)tensor_data(&op->in[2]))[t] +
+                                                             pos / ATTENTION_BLOCK];
+    assert(pos >= 0 && page >= 0);
+    const float *x = (const float *)tensor_data(&op->in[0]) + (int64_t)t * n_head * dim;
     size_t row_bytes = elem_row_bytes(cache->type, dim);
     for (int64_t h = 0; h < n_head; h++) {
-        char *row = (char *)tensor_data(cache) + (size_t)(h * n_row + pos % n_row) * row_bytes;
+        char *row = paged_data(&op->state[0], page, h) + (size_t)(pos % ATTENTION_BLOCK) * row_bytes;
         if (cache->type == ELEM_Q8_0)
             l->c->kernels->f32_to_q8_0(row, x + h * dim, dim);
         else if (cache->type == ELEM_F16)

@@ -1,10 +1,28 @@
 /* Recurrent layers: the causal convolution and the gated delta rule. Tokens are taken one after the other, so chunks
- * don't change a bit; channels, heads and value dimensions are independent and run in parallel. */
+ * don't change a bit; channels, heads and value dimensions are independent and run in parallel. A task takes its part
+ * of all runs in order, as one may begin where another has ended. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu_ops_internal.h"
+
+/* Rows that follow each other in one text, and the pages of the state that they begin with and leave. */
+struct run {
+    int64_t row0, n;
+    int32_t from, to; /* from: -1 for zeros */
+};
+
+/* Finds the run of an operation's rows that begins at row0; from and to are its inputs. */
+static struct run run_at(const struct tensor *from, const struct tensor *to, int64_t row0)
+{
+    const int32_t *f = tensor_data(from), *t = tensor_data(to);
+    struct run r = {.row0 = row0, .n = 1, .from = f[row0], .to = t[row0]};
+    assert(r.to >= 0);
+    while (row0 + r.n < to->ne[0] && t[row0 + r.n] == r.to)
+        r.n++;
+    return r;
+}
 
 struct conv_loop {
     struct cpu *c;
@@ -12,30 +30,54 @@ struct conv_loop {
     int64_t chunk; /* channels in a task */
 };
 
-/* Convolves some channels of all tokens, then keeps their last inputs as the state. */
+/* Puts n_channel channels of the state that a run begins with, [n_past][n], into the page that it leaves. */
+static float *begin_past(const struct paged *state, const struct run *r, int64_t c0, int64_t n_channel)
+{
+    int64_t n = state->page.ne[0], n_past = state->page.ne[1];
+    float *past = (float *)(void *)paged_data(state, r->to, 0) + c0;
+    const float *from = r->from < 0 ? NULL : (const float *)(void *)paged_data(state, r->from, 0) + c0;
+    for (int64_t j = 0; j < n_past && from != past; j++)
+        if (from)
+            memcpy(past + j * n, from + j * n, (size_t)n_channel * sizeof *past);
+        else
+            memset(past + j * n, 0, (size_t)n_channel * sizeof *past);
+    return past;
+}
+
+/* Convolves some channels of a run, then keeps their last inputs as the state. */
+static void conv_run(const struct conv_loop *l, const struct run *r, int64_t c0, int64_t n_channel)
+{
+    const struct op *op = l->op;
+    int64_t n = op->state[0].page.ne[0], n_past = op->state[0].page.ne[1];
+    float *past = begin_past(&op->state[0], r, c0, n_channel), *out = tensor_row(&op->out[0], r->row0) + c0;
+    const float *x = tensor_row(&op->in[0], r->row0) + c0, *taps[OP_CONV_MAX_TAP];
+    assert(n_past < OP_CONV_MAX_TAP);
+    for (int64_t t = 0; t < r->n; t++) {
+        for (int64_t j = 0, row = t - n_past; j <= n_past; j++, row++) /* the oldest first */
+            taps[j] = row < 0 ? past + (n_past + row) * n : x + row * n;
+        l->c->kernels->conv_silu(out + t * n, taps, (const float *)tensor_data(&op->vec[0]) + c0, n, n_past + 1,
+                                 n_channel);
+    }
+    for (int64_t j = 0, row = r->n - n_past; j < n_past; j++, row++) /* ascending: rows to be moved later lie above */
+        memcpy(past + j * n, row < 0 ? past + (n_past + row) * n : x + row * n, (size_t)n_channel * sizeof *past);
+}
+
 static void conv_task(void *arg, size_t task, int thread)
 {
     const struct conv_loop *l = arg;
-    const struct tensor *state = &l->op->state[0];
-    int64_t n = state->ne[0], n_past = state->ne[1], m = l->op->in[0].ne[1], c0 = (int64_t)task * l->chunk;
-    int64_t n_channel = n - c0 < l->chunk ? n - c0 : l->chunk;
-    float *past = (float *)tensor_data(state) + c0, *out = (float *)tensor_data(&l->op->out[0]) + c0;
-    const float *x = (const float *)tensor_data(&l->op->in[0]) + c0, *taps[OP_CONV_MAX_TAP];
-    assert(n_past < OP_CONV_MAX_TAP);
-    for (int64_t t = 0; t < m; t++) {
-        for (int64_t j = 0, row = t - n_past; j <= n_past; j++, row++) /* the oldest first */
-            taps[j] = row < 0 ? past + (n_past + row) * n : x + row * n;
-        l->c->kernels->conv_silu(out + t * n, taps, (const float *)tensor_data(&l->op->vec[0]) + c0, n, n_past + 1,
-                                 n_channel);
+    const struct op *op = l->op;
+    int64_t n = op->in[0].ne[0], c0 = (int64_t)task * l->chunk, n_channel = n - c0 < l->chunk ? n - c0 : l->chunk;
+    for (int64_t row = 0; row < op->in[0].ne[1];) {
+        const struct run r = run_at(&op->in[1], &op->in[2], row);
+        conv_run(l, &r, c0, n_channel);
+        row += r.n;
     }
-    for (int64_t j = 0, row = m - n_past; j < n_past; j++, row++) /* ascending: rows to be moved later lie above */
-        memcpy(past + j * n, row < 0 ? past + (n_past + row) * n : x + row * n, (size_t)n_channel * sizeof *past);
 }
 
 void cpu_op_conv(struct cpu *c, const struct op *op)
 {
     enum { TASKS_PER_THREAD = 4, MIN_CHANNELS = 256 };
-    int64_t n = op->state[0].ne[0], n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
+    int64_t n = op->in[0].ne[0], n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     struct conv_loop l = {c, op, (n + n_task - 1) / n_task};
     l.chunk = l.chunk < MIN_CHANNELS ? MIN_CHANNELS : (l.chunk + 15) / 16 * 16;
     pool_run(c->pool, (size_t)((n + l.chunk - 1) / l.chunk), conv_task, &l);
@@ -79,39 +121,62 @@ static void delta_prepare(void *arg, size_t t, int thread)
     }
 }
 
+/* Puts value dimensions [v0, v1) of the state that a run begins with into the page that it leaves. */
+static float *begin_delta(const struct paged *state, const struct run *r, int64_t head, int64_t v0, int64_t v1)
+{
+    int64_t dk = state->page.ne[0];
+    size_t n_bytes = (size_t)((v1 - v0) * dk) * sizeof(float);
+    float *s = (float *)(void *)paged_data(state, r->to, head) + v0 * dk;
+    if (r->from < 0)
+        memset(s, 0, n_bytes);
+    else if (r->from != r->to)
+        memcpy(s, (float *)(void *)paged_data(state, r->from, head) + v0 * dk, n_bytes);
+    return s;
+}
+
+/* Value dimensions [v0, v1) of a head, through a run. */
+static void delta_run(const struct delta_loop *d, const struct run *r, int64_t head, int64_t v0, int64_t v1)
+{
+    const struct op *op = d->op;
+    int64_t head_k = op->delta.grouped ? head / (d->n_head_v / d->n_head_k) : head % d->n_head_k;
+    int64_t n_qk = 2 * d->n_head_k * d->dk, n_out = op->out[0].ne[0];
+    float *out = tensor_row(&op->out[0], r->row0) + head * d->dv + v0;
+    for (int64_t t = 0; t < r->n; t++) /* o has v's stride in the kernel, so v is copied to o's place first */
+        memcpy(out + t * n_out, tensor_row(&op->in[0], r->row0 + t) + n_qk + head * d->dv + v0,
+               (size_t)(v1 - v0) * sizeof *out);
+    const float *qk = d->qk + (head_k * d->m + r->row0) * 2 * d->dk;
+    const struct kernel_delta a = {.n = r->n,
+                                   .n_dim = v1 - v0,
+                                   .dk = d->dk,
+                                   .decay = d->decay + head * d->m + r->row0,
+                                   .beta = d->beta + head * d->m + r->row0,
+                                   .q = qk,
+                                   .k = qk + d->dk,
+                                   .v = out,
+                                   .o = out,
+                                   .ld_gate = 1,
+                                   .ld_qk = 2 * d->dk,
+                                   .ld_v = n_out};
+    d->c->kernels->delta_rule(begin_delta(&op->state[0], r, head, v0, v1), &a);
+}
+
 static void delta_task(void *arg, size_t task, int thread)
 {
     const struct delta_loop *d = arg;
     const struct op *op = d->op;
     int64_t n_chunk = (d->dv + d->chunk - 1) / d->chunk, head = (int64_t)task / n_chunk;
     int64_t v0 = (int64_t)task % n_chunk * d->chunk, v1 = v0 + d->chunk < d->dv ? v0 + d->chunk : d->dv;
-    int64_t head_k = op->delta.grouped ? head / (d->n_head_v / d->n_head_k) : head % d->n_head_k;
-    int64_t n_qk = 2 * d->n_head_k * d->dk, n_mixed = op->in[0].ne[0], n_out = op->out[0].ne[0];
-    assert(n_out == d->n_head_v * d->dv);
-    float *state = (float *)tensor_data(&op->state[0]) + head * d->dv * d->dk;
-    float *out = (float *)tensor_data(&op->out[0]) + head * d->dv;
-    const float *v = (const float *)tensor_data(&op->in[0]) + n_qk + head * d->dv;
-    for (int64_t t = 0; t < d->m; t++) /* o has v's stride in the kernel, so v is copied to o's place first */
-        memcpy(out + t * n_out + v0, v + t * n_mixed + v0, (size_t)(v1 - v0) * sizeof *out);
-    const float *qk = d->qk + head_k * d->m * 2 * d->dk;
-    const struct kernel_delta a = {.n = d->m,
-                                   .n_dim = v1 - v0,
-                                   .dk = d->dk,
-                                   .decay = d->decay + head * d->m,
-                                   .beta = d->beta + head * d->m,
-                                   .q = qk,
-                                   .k = qk + d->dk,
-                                   .v = out + v0,
-                                   .o = out + v0,
-                                   .ld_gate = 1,
-                                   .ld_qk = 2 * d->dk,
-                                   .ld_v = n_out};
-    d->c->kernels->delta_rule(state + v0 * d->dk, &a);
+    assert(op->out[0].ne[0] == d->n_head_v * d->dv);
+    for (int64_t row = 0; row < d->m;) {
+        const struct run r = run_at(&op->in[3], &op->in[4], row);
+        delta_run(d, &r, head, v0, v1);
+        row += r.n;
+    }
 }
 
 void cpu_op_delta(struct cpu *c, const struct op *op)
 {
-    const struct tensor *s = &op->state[0];
+    const struct tensor *s = &op->state[0].page;
     struct delta_loop d = {.c = c,
                            .op = op,
                            .dk = s->ne[0],

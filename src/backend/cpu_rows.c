@@ -187,10 +187,10 @@ static void slice_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
-    int64_t k = op->out[0].ne[0];
-    assert(op->slice_off + k <= op->in[0].ne[0]);
-    memcpy(tensor_row(&op->out[0], (int64_t)t), tensor_row(&op->in[0], (int64_t)t) + op->slice_off,
-           (size_t)k * sizeof(float));
+    const int32_t *rows = tensor_data(&op->in[1]);
+    int64_t k = op->out[0].ne[0], row = rows ? rows[t] : (int64_t)t;
+    assert(op->slice_off + k <= op->in[0].ne[0] && row < op->in[0].ne[1]);
+    memcpy(tensor_row(&op->out[0], (int64_t)t), tensor_row(&op->in[0], row) + op->slice_off, (size_t)k * sizeof(float));
 }
 
 void cpu_op_slice(struct cpu *c, const struct op *op)

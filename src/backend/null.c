@@ -35,11 +35,24 @@ static err_code buffer_create(struct backend *b, size_t n_bytes, int64_t n_part,
     return ERR_OK;
 }
 
+static bool commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
+{
+    return true;
+}
+
+static void decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
+{
+}
+
 static void buffer_close(struct backend *b, struct buffer *buf)
 {
 }
 
 static void forget(struct backend *b, const struct tensor *t, const void *src)
+{
+}
+
+static void copy(struct backend *b, const struct tensor *from, const struct tensor *to)
 {
 }
 
@@ -120,8 +133,12 @@ err_code backend_null_open(struct backend **out, struct err *e)
 {
     static const struct backend_vtable vtable = {
         .buffer_create = buffer_create,
+        .buffer_reserve = buffer_create,
+        .buffer_commit = commit,
+        .buffer_decommit = decommit,
         .buffer_close = buffer_close,
         .write = forget,
+        .copy = copy,
         .clear = clear,
         .read = read_zeros,
         .weight_load = weight_load,

@@ -11,6 +11,9 @@ struct cancel {
     void *user;
 };
 
+/* Whether the work shall stop. `c` may be NULL. */
+bool cancel_is_wanted(const struct cancel *c);
+
 /* ERR_CANCELLED when the work shall stop. `c` may be NULL. */
 MUST_USE err_code cancel_check(const struct cancel *c, struct err *e);
 

@@ -20,6 +20,9 @@
 /* A loop of decode lasts tens of microseconds, a sleep and wake-up about as long: spin about that long first. */
 enum { N_SPIN = 2000, CACHE_LINE = 64 };
 
+/* Cancelling is asked about no more often. */
+enum { ASK_NS = 4 * 1000 * 1000 };
+
 /* A word to wait on. `sleepers` spares the waker a system call. */
 struct event {
     atomic_uint value;
@@ -57,6 +60,9 @@ struct pool {
     size_t n_done;               /* tasks of all loops */
     void (*between)(void *user); /* NULL: nothing */
     void *between_user;
+    const struct cancel *cancel; /* NULL: nobody is asked */
+    int64_t asked_ns;            /* when it was asked */
+    atomic_bool is_cancelled;    /* tasks are left out */
     int64_t thread_ns, loop_ns; /* time of loops of several threads: of all their threads, of the loops */
     bool is_throttled;
     atomic_bool stop;
@@ -116,10 +122,29 @@ static bool take_task(struct share *s, bool first, size_t *task)
     return true;
 }
 
+/* Asks whether the work shall stop, unless that was a moment ago. */
+static void ask_cancel(struct pool *p)
+{
+    int64_t now_ns = clock_ns();
+    if (now_ns - p->asked_ns < ASK_NS)
+        return;
+    p->asked_ns = now_ns;
+    if (cancel_is_wanted(p->cancel))
+        atomic_store_explicit(&p->is_cancelled, true, memory_order_relaxed);
+}
+
 static void call_between(struct pool *p)
 {
     if (p->between)
         p->between(p->between_user);
+    if (p->cancel)
+        ask_cancel(p);
+}
+
+static void run_task(const struct pool *p, pool_fn *fn, void *arg, size_t task, int thread)
+{
+    if (!atomic_load_explicit(&p->is_cancelled, memory_order_relaxed))
+        fn(arg, task, thread);
 }
 
 /* The i-th of n_share shares that a thread takes tasks from: its own, those of its node, the others. */
@@ -158,7 +183,7 @@ static bool run_tasks(struct pool *p, int thread)
         struct share *s = ith_share(p, thread, i, n);
         while (!leaves && take_task(s, i == 0, &task)) {
             pool_fn *fn = atomic_load_explicit(&s->fn, memory_order_relaxed);
-            fn(atomic_load_explicit(&s->arg, memory_order_relaxed), task, thread);
+            run_task(p, fn, atomic_load_explicit(&s->arg, memory_order_relaxed), task, thread);
             n_done++;
             if (thread == 0)
                 call_between(p);
@@ -315,6 +340,12 @@ void pool_set_between(struct pool *p, void (*fn)(void *user), void *user)
     p->between_user = user;
 }
 
+void pool_set_cancel(struct pool *p, const struct cancel *c)
+{
+    p->cancel = c;
+    atomic_store_explicit(&p->is_cancelled, false, memory_order_relaxed);
+}
+
 void pool_set_throttled(struct pool *p, bool is_throttled)
 {
     p->is_throttled = is_throttled;
@@ -429,7 +460,7 @@ void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
     int n = pool_n_used(p);
     if (n == 1 || n_tasks <= 1) {
         for (size_t task = 0; task < n_tasks; task++) {
-            fn(arg, task, 0);
+            run_task(p, fn, arg, task, 0);
             call_between(p);
         }
         return;

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "base/err.h"
 
 struct pool;
@@ -66,5 +67,10 @@ struct pool_times pool_times(const struct pool *p);
 /* fn(user) is called by the thread that runs a loop after each task of its own, for what can't wait until the loop
  * ends; the others take over tasks meanwhile. NULL: nothing. Not within fn: pool_run. */
 void pool_set_between(struct pool *p, void (*fn)(void *user), void *user);
+
+/* From now on the thread that runs a loop asks `c` after tasks of its own, every few milliseconds at most. Once the work
+ * shall stop, tasks that have not begun are left out, in this loop and all that follow, until this is called again. What
+ * such loops compute is undefined. NULL: nobody is asked. `c` is borrowed. */
+void pool_set_cancel(struct pool *p, const struct cancel *c);
 
 #endif

@@ -160,6 +160,9 @@ static err_code check_options(moebius_engine *g, struct err *e)
         return err_set(e, ERR_USAGE,
                        "memory of %lld bytes, %lld for experts or a share of %g: expected 0 or more, and 1",
                        (long long)o->ram_bytes, (long long)o->expert_ram_bytes, o->expert_ram_share);
+    if (o->state_bytes < 0 || o->checkpoint_bytes < 0)
+        return err_set(e, ERR_USAGE, "state of %lld bytes, checkpoints of %lld: expected 0 or more",
+                       (long long)o->state_bytes, (long long)o->checkpoint_bytes);
     if (o->hugetlb && (o->ram_bytes || o->expert_ram_bytes || o->expert_ram_share > 0))
         return err_set(e, ERR_USAGE,
                        "a bound on memory, and huge pages that were set aside: these can't be given back "
@@ -184,6 +187,7 @@ moebius_status moebius_engine_open(moebius_engine **out, const char *path, const
     if (!g)
         return engine_status(err_nomem(&e, sizeof *g, "the engine"), &e, error);
     g->options = options ? *options : moebius_default_engine_options();
+    g->prefetch.mode = g->options.deterministic ? MOEBIUS_PREFETCH_OFF : g->options.prefetch;
     if (g->options.log)
         g->log = (struct log){engine_log, g};
     err_code code = check_options(g, &e);
@@ -210,6 +214,9 @@ void moebius_engine_close(moebius_engine **engine)
         return;
     engine_usage_save(g);
     engine_memory_release(g);
+    model_work_close(&g->work);
+    for (int i = 0; i <= MOEBIUS_KV_Q8_0; i++)
+        state_pool_close(&g->pools[i]);
     model_close(&g->model);
     backend_close(&g->device);
     store_close(&g->store);

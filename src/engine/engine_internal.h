@@ -2,6 +2,8 @@
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/topology.h"
@@ -57,6 +59,17 @@ struct moebius_engine {
     enum policy_kind policy;
     uint64_t total_bytes; /* of the model's files, for progress */
 
+    /* eval.c */
+    struct model_work *work; /* NULL before the first session */
+    int64_t n_batch;         /* tokens of a batch that there is always work space for */
+    int64_t n_work;          /* tokens that there is work space for now */
+    size_t token_bytes;      /* work space of one more token of a batch */
+    struct prefetch_trial prefetch;
+    atomic_bool is_interrupted; /* the evaluation that is running is to end */
+
+    /* session.c */
+    struct state_pool *pools[MOEBIUS_KV_Q8_0 + 1]; /* by type of the caches; NULL before the first such session */
+
     /* memory.c */
     size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
     size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
@@ -75,21 +88,32 @@ struct moebius_session {
     moebius_engine *engine;
     moebius_session_options options;
     struct model_state *state;
-    struct model_work *work;
-    int64_t n_batch;    /* tokens of a batch, but for long prompts (prompt_batch.h) */
-    int64_t n_work;     /* tokens that there is work space for now */
-    size_t token_bytes; /* work space of one more token of a batch */
-    moebius_kv_type kv;
+    int64_t n_batch; /* tokens of a batch, but for long prompts (prompt_batch.h) */
+    struct car car;
+    int64_t sort_cutoff;
+    struct cancel cancel;
     int32_t *ids; /* [n_ctx]; those below the state's position are the text */
     size_t ids_bytes;
-    float *logits; /* [n_vocab] */
+    float *logits; /* [n_vocab]; NULL before there are some */
     size_t logits_bytes;
     const float *last; /* `logits` where they are those after the text's last token, else NULL */
     moebius_trace trace;
     struct moe_trace moe_trace;
-    struct model_forward_params forward;
-    struct prefetch_trial prefetch;
 };
+
+/* ---- session.c ------------------------------------------------------------------------------------------------- */
+
+/* Room for a session's logits, from the first time on. */
+MUST_USE err_code session_logits_room(moebius_session *s, struct err *e);
+
+/* ---- eval.c ---------------------------------------------------------------------------------------------------- */
+
+/* Work space for batches of n_batch tokens, kept until the engine is closed. */
+MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e);
+/* Whether experts are read when they are needed. */
+bool engine_is_streaming(const moebius_engine *g);
+/* Appends tokens to sessions: moebius_eval_batch. */
+MUST_USE err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e);
 
 /* ---- status.c -------------------------------------------------------------------------------------------------- */
 
@@ -103,10 +127,10 @@ moebius_status engine_status(err_code code, const struct err *e, moebius_error *
 MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);
 void engine_memory_release(moebius_engine *g);
 
-/* Creates a session by `create` and makes room for it. ERR_LIMIT, with the number, when there is too little; what was
- * created is the caller's to close either way. */
-MUST_USE err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user, struct err *e), void *user,
-                                        struct err *e);
+/* Creates a session by `create`, which also says how much memory it will take later, and makes room for it. ERR_LIMIT,
+ * with the number, when there is too little; what was created is the caller's to close either way. */
+typedef err_code engine_create_fn(void *user, size_t *later_bytes, struct err *e);
+MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e);
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */
 

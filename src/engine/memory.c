@@ -32,7 +32,10 @@ static size_t resident_bytes(void)
 static void reclaim(void *user, size_t n_bytes)
 {
     const moebius_engine *g = user;
-    if (g->model && g->model->experts)
+    for (int i = 0; i <= MOEBIUS_KV_Q8_0; i++)
+        if (g->pools[i])
+            state_pool_trim(g->pools[i]);
+    if (g->model && g->model->experts && mem_room_bytes() < n_bytes)
         experts_reclaim(g->model->experts, n_bytes);
 }
 
@@ -121,16 +124,16 @@ static void note_streaming(moebius_engine *g)
              (double)experts_max_bytes(g->model->experts) / 1e9);
 }
 
-err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user, struct err *e), void *user,
-                               struct err *e)
+err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
 {
+    size_t later = 0;
     if (!g->is_limited)
-        return create(user, e);
+        return create(user, &later, e);
     /* what is mapped takes no memory before it is used, so that its size can be looked at first */
     lift(g);
     size_t before = mem_total_bytes();
-    err_code code = create(user, e);
-    size_t session = mem_total_bytes() - before, experts_more = 0;
+    err_code code = create(user, &later, e);
+    size_t session = mem_total_bytes() - before + later, experts_more = 0;
     if (g->model->experts)
         experts_more = experts_open_bytes(g->model->experts) - experts_min_bytes(g->model->experts);
     struct err why;
@@ -138,7 +141,7 @@ err_code engine_memory_session(moebius_engine *g, err_code (*create)(void *user,
         code = err_set(e, why.code, "%s", why.text);
     TRY(code);
     g->spare_bytes = session / 2; /* an estimate of what operations will need; for more, experts give slots back */
-    size_t need = mem_total_bytes() - experts_more + g->spare_bytes;
+    size_t need = mem_total_bytes() + later - experts_more + g->spare_bytes;
     if (need > g->limit_bytes)
         return too_little(g, need + g->overhead_bytes, "this session", e);
     reclaim(g, g->spare_bytes);

@@ -60,7 +60,7 @@ static err_code make_header(const struct moebius_session *s, struct header *h, s
 {
     const struct model *m = s->engine->model;
     *h = (struct header){.version = VERSION,
-                         .kv = (uint32_t)s->kv,
+                         .kv = (uint32_t)s->options.kv,
                          .n_layer = (uint32_t)m->n_layer,
                          .n_embd = (uint32_t)m->n_embd,
                          .n_vocab = (uint32_t)m->n_vocab,
@@ -154,9 +154,9 @@ static err_code check_header(const struct moebius_session *s, const struct heade
                        "%s: a session of another model: %.32s of %u layers, %08x; this one is %s of %lld layers, %08x",
                        path, h->arch, (unsigned)h->n_layer, (unsigned)h->fingerprint, m->arch, (long long)m->n_layer,
                        (unsigned)fingerprint);
-    if (h->kv != (uint32_t)s->kv)
+    if (h->kv != (uint32_t)s->options.kv)
         return err_set(e, ERR_USAGE, "%s: its KV cache is %s, this session's %s: they must be the same", path,
-                       kv_name(h->kv), kv_name((uint32_t)s->kv));
+                       kv_name(h->kv), kv_name((uint32_t)s->options.kv));
     if (h->n_tok > (uint64_t)model_state_n_ctx(s->state))
         return err_set(e, ERR_LIMIT, "%s: %llu tokens are more than the context of %lld", path,
                        (unsigned long long)h->n_tok, (long long)model_state_n_ctx(s->state));
@@ -216,6 +216,7 @@ static err_code read_contents(moebius_session *s, struct session_reader *r, cons
     model_state_truncate(s->state, 0);
     TRY(get(r, s->ids, (size_t)h->n_tok * sizeof *s->ids, e));
     TRY(refuse_foreign(r, count_foreign(h, s->ids, h->n_tok), e));
+    TRY(session_logits_room(s, e));
     TRY(get(r, s->logits, (size_t)h->n_logits * sizeof *s->logits, e));
     TRY(model_state_load(s->state, (int64_t)h->n_tok, get, r, e));
     uint32_t want = r->crc, crc = 0;

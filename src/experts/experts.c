@@ -166,18 +166,19 @@ static void observe(struct experts *x, int layer, const int32_t *wanted, int64_t
     usage_add(&x->usage, layer, wanted, (size_t)(n_tok * n_used));
 }
 
-void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
+void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
+                         bool is_decode)
 {
     observe(x, layer, ids, n_tok, n_used);
-    fetch_begin(&x->fetch, layer, ids, n_tok, n_used);
+    fetch_begin(&x->fetch, layer, ids, n_tok, n_used, is_decode);
     substitutes_logical_fetch(&x->substitutes, ids, n_used);
 }
 
 void experts_fetch_begin_instead(struct experts *x, int layer, const struct experts_choice *c)
 {
-    observe(x, layer, c->wanted, 1, c->n_used);
+    observe(x, layer, c->wanted, c->n_tok, c->n_used);
     substitutes_note(&x->substitutes, layer, c);
-    fetch_begin(&x->fetch, layer, c->ids, 1, c->n_used);
+    fetch_begin(&x->fetch, layer, c->ids, c->n_tok, c->n_used, c->is_decode);
     substitutes_logical_fetch(&x->substitutes, c->wanted, c->n_used);
 }
 

@@ -76,8 +76,10 @@ struct slot_pool *experts_slot_pool(const struct experts *x, int layer);
 
 /* ---- fetching the experts of a layer that is not resident ----------------------------------------------------- */
 
-/* Begins a fetch for n_tok tokens that chose ids[t * n_used + rank], and ends the one before. */
-void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
+/* Begins a fetch for n_tok tokens that chose ids[t * n_used + rank], and ends the one before. is_decode: it counts as one
+ * for tokens that were sampled. */
+void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
+                         bool is_decode);
 
 /* Some of the chosen experts that are in their slots, each once in a fetch: table [n_expert] gets their slots, and -1
  * for all others; *n says how many, 0 that there are no more. Waits for reads only when nothing else is ready. What was
@@ -103,14 +105,16 @@ bool experts_may_predict(const struct experts *x);
  * those that a cache of the same size would hold by the choices alone, whenever reads end. */
 void experts_look(struct experts *x, int layer, bool *at_hand);
 
-/* One token's choice in which some experts stand in for others (moe/car.h); borrowed during the call. */
+/* Tokens' choice in which some experts stand in for others (moe/car.h); borrowed during the call. */
 struct experts_choice {
-    const int32_t *wanted; /* the router's [n_used]: what the policy and the counts of usage learn */
+    int64_t n_tok, n_used;
+    const int32_t *wanted; /* [n_tok][n_used] the router's: what the policy and the counts of usage learn */
     const int32_t *ids;    /* what is to be computed: the same but for the substitutes */
-    const float *ratio;    /* of a substitute's score to the other's [n_used] */
-    const float *scores;   /* the router's [n_expert] */
-    int64_t n_used;
-    int64_t n_backfill; /* how many of those stood in for may be read in idle time until the next token */
+    bool is_decode;        /* as in experts_fetch_begin */
+    int64_t n_car;         /* tokens that may have substitutes, the first ones */
+    const float *ratio;    /* [n_car][n_used] of a substitute's score to the other's */
+    const float *scores;   /* [n_car][n_expert] the router's */
+    int64_t n_backfill;    /* how many of those stood in for may be read in idle time until the next token */
 };
 enum { EXPERTS_MAX_BACKFILL = 64 };
 
@@ -142,7 +146,7 @@ int experts_group(const struct experts *x, int layer);
 const struct usage *experts_usage(const struct experts *x);
 
 struct experts_counters {
-    /* experts that fetches asked for; decode: fetches for a single token */
+    /* experts that fetches asked for; decode: fetches that were said to be such */
     uint64_t n_hit, n_miss, n_decode_hit, n_decode_miss;
     uint64_t n_evicted;
     uint64_t n_read_bytes, n_read; /* of expert bytes that arrived, and how many experts */

@@ -160,11 +160,11 @@ static void choose(struct fetch *f, int32_t expert)
     }
     f->n_left++;
     *(hit ? &f->n_hit : &f->n_miss) += 1;
-    if (f->n_tok == 1)
+    if (f->is_decode)
         *(hit ? &f->n_decode_hit : &f->n_decode_miss) += 1;
 }
 
-void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used)
+void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used, bool is_decode)
 {
     int64_t n_expert = f->slots->layers[layer].d.n_expert;
     fetch_end(f);
@@ -172,6 +172,7 @@ void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, 
     f->is_open = true;
     f->layer = layer;
     f->n_tok = n_tok;
+    f->is_decode = is_decode;
     f->reads->is_single_token = n_tok == 1;
     f->n_left = f->n_missing = f->next = 0;
     f->code = ERR_OK;

@@ -13,6 +13,7 @@ struct fetch {
     bool is_open;
     int layer;        /* of this fetch, or of the one before */
     int64_t n_tok;    /* of this call of the layer */
+    bool is_decode;   /* these were sampled */
     bool *is_chosen;  /* [most experts of a layer] */
     int32_t *missing; /* [most experts of a layer] those without a slot, in the order of the file */
     int64_t n_missing, next;
@@ -35,7 +36,7 @@ void fetch_close(struct fetch *f);
 /* Opens the read requests, and looks after them between operations and tasks from then on. */
 MUST_USE err_code fetch_open(struct fetch *f, struct err *e);
 
-void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
+void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used, bool is_decode);
 MUST_USE err_code fetch_next(struct fetch *f, int32_t *table, int64_t *n, struct err *e);
 void fetch_end(struct fetch *f);
 

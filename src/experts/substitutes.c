@@ -18,13 +18,14 @@ void substitutes_look(const struct substitutes *s, int layer, bool *at_hand)
 
 void substitutes_note(struct substitutes *s, int layer, const struct experts_choice *c)
 {
-    for (int64_t i = 0; i < c->n_used; i++) {
+    int64_t n_expert = s->slots->layers[layer].d.n_expert;
+    for (int64_t i = 0; i < c->n_car * c->n_used; i++) {
         if (c->ids[i] == c->wanted[i])
             continue;
         s->n_substituted++;
         s->ratio_sum += (double)c->ratio[i];
         s->n_spared += (int64_t)is_in_slot(s, layer, c->ids[i]) - is_in_slot(s, layer, c->wanted[i]);
-        backfill_queue_add(&s->queue, layer, c->wanted[i], c->scores[c->wanted[i]]);
+        backfill_queue_add(&s->queue, layer, c->wanted[i], c->scores[i / c->n_used * n_expert + c->wanted[i]]);
     }
     s->n_backfill = c->n_backfill;
 }

@@ -8,9 +8,10 @@
  * wait for it. The last layer computes its second half, and the output its product, only for the rows of logits that
  * were asked for.
  *
- * A batch is the tokens of one forward pass, a ubatch those whose attention or dense feed-forward is computed at once.
- * Routed experts take the whole batch, so that each is read once; everything else takes it ubatch by ubatch, so that
- * its work space stays small. */
+ * A batch is the tokens of one forward pass, which may be those of several texts: each text's follow each other. A
+ * ubatch are those whose attention or dense feed-forward is computed at once. Routed experts take the whole batch, so
+ * that each is read once; everything else takes it ubatch by ubatch, so that its work space stays small. What belongs to
+ * a text (positions, page tables, where its recurrent state lies) is device memory that is written before the pass. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -24,26 +25,41 @@
 /* What the blocks work on: a batch or one of its ubatches. Tensors are cut to its number of tokens. */
 struct pass {
     const struct model *m;
-    struct model_state *s;
+    const struct state_pool *pool; /* of all its texts */
     struct model_work *w;
     const struct model_forward_params *p;
     struct backend *b;
+    const struct model_rows *rows; /* [n_rows], the texts */
+    int64_t n_rows;
+    int64_t first;                      /* a ubatch's first token in the batch; of the batch 0 */
     int64_t n;                          /* tokens */
-    int64_t end;                        /* the position after the last */
     struct tensor ids, pos;             /* [n] */
-    struct tensor x;                    /* the residual stream, [n_embd][n], or of the last few tokens */
+    struct tensor table, from, to;      /* [n], as in backend.h */
+    struct tensor x, h;                 /* the residual stream, [n_embd][n], and room for a branch of it */
+    struct tensor out_rows;             /* the tokens whose results are kept; once x holds these alone, else absent */
     struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n] */
 };
+
+/* Elements [first, first + n) of a list. */
+static struct tensor part(struct tensor t, int64_t first, int64_t n)
+{
+    t.off_bytes += (size_t)first * sizeof(int32_t);
+    t.ne[0] = n;
+    t.ne[1] = 1;
+    return t;
+}
 
 /* The ubatch that begins at token `first` of a batch. */
 static struct pass ubatch_from(const struct pass *p, int64_t first)
 {
     struct pass u = *p;
+    u.first = first;
     u.n = min_i64(p->n - first, p->w->sizes.n_ubatch);
-    u.end = p->end - p->n + first + u.n;
     u.x = tensor_rows(p->x, first, u.n);
-    u.pos.off_bytes += (size_t)first * sizeof(int32_t);
-    u.pos.ne[0] = u.n;
+    u.pos = part(p->pos, first, u.n);
+    u.table = part(p->table, first, u.n);
+    u.from = part(p->from, first, u.n);
+    u.to = part(p->to, first, u.n);
     for (int i = 0; i < p->m->n_rope; i++)
         u.rope[i] = tensor_rows(p->rope[i], first, u.n);
     return u;
@@ -109,8 +125,22 @@ static void norm_and_rope(const struct pass *p, const struct attention *a, int t
         norm(p, x, w, n, x);
 }
 
+/* The page tables of a layer's caches. */
+static struct tensor pages_of(const struct pass *p, const struct layer_pages *kv)
+{
+    return tensor_rows(p->w->pages, kv->kind, 1);
+}
+
+static void enqueue_store(const struct pass *p, const struct layer_pages *kv, const struct tensor *x,
+                          const struct paged *cache)
+{
+    backend_enqueue(
+        p->b,
+        &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, pages_of(p, kv)}, .state = {*cache}});
+}
+
 /* Puts the tokens' keys and values into the layer's cache. */
-static void store_kv(const struct pass *p, const struct attention *a, const struct layer_state *kv,
+static void store_kv(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                      const struct tensor *k, const struct tensor *v)
 {
     static const struct tensor no_weights;
@@ -119,12 +149,12 @@ static void store_kv(const struct pass *p, const struct attention *a, const stru
     else if (a->has_unit_v_norm)
         norm(p, v, &no_weights, a->head_dim_v, v);
     norm_and_rope(p, a, a->rope_table, k, &a->k_norm, a->k_norm_len);
-    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {*k, p->pos}, .state = {kv->k}});
-    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {*v, p->pos}, .state = {kv->v}});
+    enqueue_store(p, kv, k, &kv->k);
+    enqueue_store(p, kv, v, &kv->v);
 }
 
 /* h = o . (attention(q . h, k . h, v . h) * sigmoid(gate . h)) */
-static void attention(const struct pass *p, const struct attention *a, const struct layer_state *kv,
+static void attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                       const struct tensor *h)
 {
     struct tensor q = shaped(p->w->q, a->n_head * a->head_dim, p->n);
@@ -143,11 +173,11 @@ static void attention(const struct pass *p, const struct attention *a, const str
     if (a->k)
         store_kv(p, a, kv, &k, &v);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
-                                       .in = {q, p->pos},
+                                       .in = {q, p->pos, p->table, pages_of(p, kv)},
                                        .out = {out},
                                        .state = {kv->k, kv->v},
                                        .vec = {a->sinks},
-                                       .attention = {a->n_head, a->scale, p->end, a->window, a->chunked}});
+                                       .attention = {a->n_head, a->scale, a->window, a->chunked}});
     if (a->gate)
         backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SIGMOID});
     backend_enqueue(p->b,
@@ -180,7 +210,7 @@ static void heads(const struct pass *p, struct weight *w, int64_t n_head, struct
 
 /* h = o . v_b . attention(k_b . q . h, latent): instead of the latent's keys and values, queries go into the latent
  * space and results out of it */
-static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_state *kv,
+static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                              const struct tensor *h)
 {
     const struct latent_attention *lat = &a->latent;
@@ -209,36 +239,99 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     heads(p, NULL, 1, (struct head_part){&latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
     rope(p, a, a->q_rope_table, &q);
     rope(p, a, a->rope_table, &k);
-    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE, .in = {k, p->pos}, .state = {kv->k}});
+    enqueue_store(p, kv, &k, &kv->k);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
-                                       .in = {q, p->pos},
+                                       .in = {q, p->pos, p->table, pages_of(p, kv)},
                                        .out = {out},
-                                       .state = {kv->k, kv->k},
-                                       .attention = {n_head, a->scale, p->end}});
+                                       .state = {kv->k, kv->v},
+                                       .attention = {n_head, a->scale}});
     heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent}, (struct head_part){&value, 0, lat->n_value});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
 }
 
-/* h = out . (norm(delta(conv(qkv . h))) * silu(z . h)) */
-static void delta_net(const struct pass *p, const struct delta_net *d, struct layer_state *state,
-                      const struct tensor *h)
+/* What a recurrent layer takes in for some tokens. */
+struct delta_inputs {
+    struct tensor mixed, alpha, beta;
+};
+
+/* out = delta(conv(mixed)), for the tokens of p->from and p->to */
+static void recur(const struct pass *p, const struct delta_net *d, const struct layer_pages *state,
+                  const struct delta_inputs *in, const struct tensor *out)
 {
-    struct tensor mixed = shaped(p->w->mixed, d->n_mixed, p->n), convolved = shaped(p->w->convolved, d->n_mixed, p->n);
-    struct tensor alpha = shaped(p->w->alpha, d->n_head_v, p->n), beta = shaped(p->w->beta, d->n_head_v, p->n);
-    struct tensor z = shaped(p->w->z, d->n_head_v * d->dv, p->n), out = shaped(p->w->attn, d->n_head_v * d->dv, p->n);
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
-                                       .in = {*h},
-                                       .out = {mixed, z, alpha, beta},
-                                       .weight = {d->qkv, d->z, d->alpha, d->beta}});
-    backend_enqueue(
-        p->b,
-        &(struct op){.kind = OP_CONV, .in = {mixed}, .out = {convolved}, .vec = {d->conv}, .state = {state->past}});
+    struct tensor convolved = shaped(p->w->convolved, d->n_mixed, in->mixed.ne[1]);
+    backend_enqueue(p->b, &(struct op){.kind = OP_CONV,
+                                       .in = {in->mixed, p->from, p->to},
+                                       .out = {convolved},
+                                       .vec = {d->conv},
+                                       .state = {state->past}});
     backend_enqueue(p->b, &(struct op){.kind = OP_DELTA,
-                                       .in = {convolved, alpha, beta},
-                                       .out = {out},
+                                       .in = {convolved, in->alpha, in->beta, p->from, p->to},
+                                       .out = {*out},
                                        .vec = {d->dt, d->a},
                                        .state = {state->delta},
                                        .delta = {d->n_head_k, d->grouped, p->m->norm_eps}});
+}
+
+/* Rows [row, row + n) of the inputs that are kept of recurrent layer i. */
+static struct delta_inputs kept_inputs(const struct model_work *w, const struct delta_net *d, int64_t i, int64_t row,
+                                       int64_t n)
+{
+    const struct kept_inputs *k = &w->inputs;
+    int64_t at = i * k->most_rows;
+    return (struct delta_inputs){
+        tensor_rows(shaped(tensor_rows(k->mixed, at, k->most_rows), d->n_mixed, k->most_rows), row, n),
+        tensor_rows(shaped(tensor_rows(k->alpha, at, k->most_rows), d->n_head_v, k->most_rows), row, n),
+        tensor_rows(shaped(tensor_rows(k->beta, at, k->most_rows), d->n_head_v, k->most_rows), row, n)};
+}
+
+/* How many recurrent layers come before layer i. */
+static int64_t recurrent_index(const struct model *m, int64_t i)
+{
+    int64_t n = 0;
+    for (int64_t j = 0; j < i; j++)
+        n += m->layers[j].is_recurrent;
+    return n;
+}
+
+static void copy_rows(const struct pass *p, const struct tensor *from, int64_t first, const struct tensor *to)
+{
+    const struct tensor x = tensor_rows(*from, first, to->ne[1]);
+    backend_copy(p->b, &x, to);
+}
+
+/* Keeps a recurrent layer's inputs of the tokens that may be taken back. Those of all texts count from the first. */
+static void keep_inputs(const struct pass *p, int64_t i, const struct delta_inputs *in)
+{
+    const struct delta_net *d = &p->m->layers[i].delta;
+    for (int64_t r = 0, first = 0, row = 0; r < p->n_rows; first += p->rows[r++].n) {
+        int64_t from = max_i64(first, p->first), to = min_i64(first + p->rows[r].n, p->first + p->n);
+        if (!p->rows[r].is_draft)
+            continue;
+        if (from < to) {
+            const struct delta_inputs k =
+                kept_inputs(p->w, d, recurrent_index(p->m, i), row + from - first, to - from);
+            copy_rows(p, &in->mixed, from - p->first, &k.mixed);
+            copy_rows(p, &in->alpha, from - p->first, &k.alpha);
+            copy_rows(p, &in->beta, from - p->first, &k.beta);
+        }
+        row += p->rows[r].n;
+    }
+}
+
+/* h = out . (norm(delta(conv(qkv . h))) * silu(z . h)) */
+static void delta_net(const struct pass *p, int64_t i, const struct tensor *h)
+{
+    const struct delta_net *d = &p->m->layers[i].delta;
+    const struct delta_inputs in = {shaped(p->w->mixed, d->n_mixed, p->n), shaped(p->w->alpha, d->n_head_v, p->n),
+                                    shaped(p->w->beta, d->n_head_v, p->n)};
+    struct tensor z = shaped(p->w->z, d->n_head_v * d->dv, p->n), out = shaped(p->w->attn, d->n_head_v * d->dv, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {in.mixed, z, in.alpha, in.beta},
+                                       .weight = {d->qkv, d->z, d->alpha, d->beta}});
+    if (p->w->inputs.n_row)
+        keep_inputs(p, i, &in);
+    recur(p, d, &p->pool->layers[i], &in, &out);
     norm(p, &out, &d->norm, d->dv, &out);
     backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SILU});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {d->out}});
@@ -263,15 +356,14 @@ static void dense_ffn(const struct pass *p, const struct ffn *f, const struct te
     }
 }
 
-/* x += norm(proj . (gelu(gate . x) * the token's embedding for layer i)), for the last rows of the batch */
+/* x += norm(proj . (gelu(gate . x) * the token's embedding for layer i)) */
 static void token_embedding(const struct pass *p, int64_t i, const struct layer *y)
 {
     int64_t n = p->m->n_token_embd, m = p->x.ne[1];
     struct tensor gate = shaped(p->w->token_gate, n, m), slice = shaped(p->w->token_slice, n, m);
-    struct tensor all = tensor_rows(shaped(p->w->token_embed, n * p->m->n_layer, p->n), p->n - m, m);
-    struct tensor h = shaped(p->w->h, p->m->n_embd, m);
+    struct tensor all = shaped(p->w->token_embed, n * p->m->n_layer, p->n), h = shaped(p->h, p->m->n_embd, m);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {p->x}, .out = {gate}, .weight = {y->token_gate}});
-    backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {all}, .out = {slice}, .slice_off = i * n});
+    backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {all, p->out_rows}, .out = {slice}, .slice_off = i * n});
     backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, slice}, .out = {gate}, .act = ACT_GELU});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {h}, .weight = {y->token_proj}});
     norm(p, &h, &y->token_post_norm, p->m->n_embd, &h);
@@ -343,6 +435,32 @@ static err_code prefetch_first(const struct pass *p, int64_t i, struct err *e)
     return moe_predict(p->w->moe, &next, NULL, e);
 }
 
+/* Lists what each of the batch's first tokens, which were sampled, may have substitutes by in a MoE layer. Returns how
+ * many tokens that are; 0: none may. */
+static int64_t list_car(const struct pass *p, int moe_layer)
+{
+    int64_t n = 0;
+    bool any = false;
+    for (int64_t r = 0; r < p->n_rows && p->rows[r].is_decode && n < MOE_MAX_CAR; r++) {
+        const struct model_rows *row = &p->rows[r];
+        if (p->out_rows.buffer && row->n_out == 0)
+            continue;
+        bool applies = car_applies(&row->car, row->state->pos, moe_layer, p->m->n_moe_layer);
+        p->w->car[n++] = applies ? &row->car : NULL;
+        any |= applies;
+    }
+    return any ? n : 0;
+}
+
+/* Whether all texts of a batch add just a token that was sampled. */
+static bool is_decode(const struct pass *p)
+{
+    for (int64_t r = 0; r < p->n_rows; r++)
+        if (!p->rows[r].is_decode)
+            return false;
+    return true;
+}
+
 /* h = the feed-forward part of layer i at p->x: dense, experts, or the two side by side. */
 static err_code feed_forward(const struct pass *p, int64_t i, const struct tensor *h, struct err *e)
 {
@@ -352,15 +470,18 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     const bool has_dense = y->ffn.down;
     struct moe_next next;
     struct router_input r;
-    struct moe_run run = {.sort_cutoff = p->p->sort_cutoff, .trace = p->p->trace, .cancel = &p->p->cancel};
+    struct moe_run run = {.sort_cutoff = p->p->sort_cutoff,
+                          .trace = p->p->trace,
+                          .cancel = &p->p->cancel,
+                          .car = p->w->car,
+                          .is_decode = is_decode(p)};
     norm(p, &p->x, &y->ffn_norm, m->n_embd, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;
     }
     run.next = find_next(p, i + 1, has_dense ? h : NULL, &r, &next) ? &next : NULL;
-    if (car_applies(&p->p->car, p->n, p->s->pos, y->moe.experts_layer, m->n_moe_layer))
-        run.car = &p->p->car;
+    run.n_car = list_car(p, y->moe.experts_layer);
     if (!has_dense)
         return moe_forward(w, &y->moe, h, h, h, &run, e);
     struct tensor h2 = shaped(p->w->h2, m->n_embd, h->ne[1]), router_x = shaped(p->w->router_x, m->n_embd, h->ne[1]);
@@ -378,21 +499,32 @@ static void mix(const struct pass *p, int64_t i)
 {
     const struct layer *y = &p->m->layers[i];
     int64_t n_embd = p->m->n_embd;
-    struct tensor h = shaped(p->w->h, n_embd, p->n);
+    struct tensor h = shaped(p->h, n_embd, p->n);
     norm(p, &p->x, &y->attn_norm, n_embd, &h);
     if (y->is_recurrent)
-        delta_net(p, &y->delta, &p->s->layers[i], &h);
+        delta_net(p, i, &h);
     else if (y->attn.is_latent)
-        latent_attention(p, &y->attn, &p->s->layers[i], &h);
+        latent_attention(p, &y->attn, &p->pool->layers[i], &h);
     else
-        attention(p, &y->attn, &p->s->layers[y->attn.kv_layer], &h);
+        attention(p, &y->attn, &p->pool->layers[y->attn.kv_layer], &h);
     if (y->attn_post_norm.buffer)
         norm(p, &h, &y->attn_post_norm, n_embd, &h);
     add_branch(p, &h, &p->x);
 }
 
-/* One layer over the residual stream of a batch. The last layer cuts x to the last n_out rows once its attention has
- * seen all. */
+/* Cuts the residual stream to the tokens whose results are kept. */
+static void cut_to_out(struct pass *p, int64_t n_out)
+{
+    struct tensor x = p->x;
+    p->out_rows = part(p->w->out_rows, 0, n_out);
+    p->x = shaped(p->h, p->m->n_embd, n_out);
+    p->h = x;
+    if (n_out)
+        backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {x, p->out_rows}, .out = {p->x}});
+}
+
+/* One layer over the residual stream of a batch. The last layer cuts it to n_out tokens once its attention has seen all.
+ */
 static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
 {
     const struct layer *y = &p->m->layers[i];
@@ -403,11 +535,11 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
         const struct pass ubatch = ubatch_from(p, first);
         mix(&ubatch, i);
     }
-    if (i == p->m->n_layer - 1)
-        p->x = tensor_rows(p->x, p->n - n_out, n_out);
+    if (i == p->m->n_layer - 1 && n_out < p->n)
+        cut_to_out(p, n_out);
     if (p->x.ne[1] == 0)
         return ERR_OK;
-    struct tensor h = shaped(p->w->h, n_embd, p->x.ne[1]);
+    struct tensor h = shaped(p->h, n_embd, p->x.ne[1]);
     TRY(feed_forward(p, i, &h, e));
     add_ffn(p, y, &h, &p->x);
     if (y->token_gate)
@@ -461,51 +593,222 @@ static void rope_tables(struct pass *p)
     }
 }
 
-static err_code forward(const struct model *m, struct model_state *s, struct model_work *w,
-                        const struct model_forward_params *params, const int32_t *ids, int64_t n, int64_t n_out,
-                        struct err *e)
+/* ---- batches --------------------------------------------------------------------------------------------------- */
+
+/* Writes a list of n numbers, one for each token or result, from host_rows; the list in device memory. */
+static struct tensor write_list(const struct pass *p, const struct tensor *list, int64_t n)
 {
-    assert(n >= 1 && n <= w->sizes.n_batch && n_out >= 0 && n_out <= n && s->pos + n <= s->n_ctx);
-    struct pass p = {.m = m, .s = s, .w = w, .p = params, .b = m->device, .n = n, .end = s->pos + n};
-    model_state_make_room(s, n);
-    p.ids = shaped(w->ids, n, 1);
-    p.pos = shaped(w->pos, n, 1);
-    p.x = shaped(w->x, m->n_embd, n);
-    for (int64_t i = 0; i < n; i++)
-        w->host_pos[i] = (int32_t)(s->pos + i);
-    backend_write(p.b, &p.ids, ids);
-    backend_write(p.b, &p.pos, w->host_pos);
-    backend_enqueue(
-        p.b,
-        &(struct op){.kind = OP_EMBED, .in = {p.ids}, .out = {p.x}, .weight = {m->embed}, .scale = m->embed_scale});
-    rope_tables(&p);
-    if (m->n_token_embd)
-        token_embeddings(&p);
-    for (int64_t i = 0; i < m->n_layer; i++) {
-        TRY(layer(&p, i, n_out, e));
-        TRY(report_hidden(&p, i, e));
+    const struct tensor t = part(*list, 0, n);
+    if (n)
+        backend_write(p->b, &t, p->w->host_rows);
+    return t;
+}
+
+static void write_positions(struct pass *p)
+{
+    int32_t *list = p->w->host_rows;
+    int64_t t = 0, n_page = 0, n_out = 0;
+    for (int64_t r = 0; r < p->n_rows; r++)
+        for (int64_t i = 0; i < p->rows[r].n; i++)
+            list[t++] = p->rows[r].ids[i];
+    p->ids = write_list(p, &p->w->ids, t);
+    t = 0;
+    for (int64_t r = 0; r < p->n_rows; r++)
+        for (int64_t i = 0; i < p->rows[r].n; i++)
+            list[t++] = (int32_t)(p->rows[r].state->pos + i);
+    p->pos = write_list(p, &p->w->pos, t);
+    t = 0;
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        for (int64_t i = 0; i < p->rows[r].n; i++)
+            list[t++] = (int32_t)n_page;
+        n_page += n_blocks(p->rows[r].state->pos + p->rows[r].n);
     }
-    w->kept = p.x;
-    TRY(backend_wait(p.b, backend_fence(p.b), e));
-    s->pos += n;
+    p->table = write_list(p, &p->w->table, t);
+    t = 0;
+    for (int64_t r = 0; r < p->n_rows; t += p->rows[r++].n)
+        for (int64_t i = p->rows[r].n - p->rows[r].n_out; i < p->rows[r].n; i++)
+            list[n_out++] = (int32_t)(t + i);
+    write_list(p, &p->w->out_rows, n_out);
+}
+
+/* Writes where each token's recurrent state comes from and goes to: from one segment of its text to the next. In each
+ * ubatch a segment goes on from its own page. */
+static void write_slots(struct pass *p)
+{
+    int64_t t = 0;
+    int32_t *list = p->w->host_rows;
+    if (!p->w->to.buffer)
+        return;
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        const struct model_state *s = p->rows[r].state;
+        const struct text_segment *g = s->segments;
+        for (int64_t pos = s->pos; pos < s->pos + p->rows[r].n; pos++) {
+            g += pos == g->end;
+            list[t++] = g->slot;
+        }
+    }
+    p->to = write_list(p, &p->w->to, t);
+    t = 0;
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        const struct model_state *s = p->rows[r].state;
+        const struct text_segment *g = s->segments;
+        int32_t from = s->slot;
+        for (int64_t pos = s->pos; pos < s->pos + p->rows[r].n; pos++) {
+            if (pos == g->end)
+                from = g++->slot;
+            list[t++] = from;
+            from = g->slot;
+        }
+    }
+    p->from = write_list(p, &p->w->from, t);
+}
+
+static void write_page_tables(const struct pass *p)
+{
+    for (int kind = 0; kind < p->pool->n_cache_kind; kind++) {
+        int64_t n = 0;
+        for (int64_t r = 0; r < p->n_rows; r++) {
+            const struct model_state *s = p->rows[r].state;
+            int64_t n_block = n_blocks(s->pos + p->rows[r].n);
+            memcpy(p->w->host_pages + n, s->kinds[kind].page, (size_t)n_block * sizeof *p->w->host_pages);
+            n += n_block;
+        }
+        const struct tensor t = part(tensor_rows(p->w->pages, kind, 1), 0, n);
+        backend_write(p->b, &t, p->w->host_pages);
+    }
+}
+
+/* Work space for page tables of the texts' whole contexts, and for the inputs that are kept. */
+static err_code fit_work(const struct pass *p, struct err *e)
+{
+    int64_t n_page = 0, n_kept = 0;
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        n_page += n_blocks(p->rows[r].state->n_ctx);
+        n_kept += p->rows[r].is_draft ? p->rows[r].n : 0;
+    }
+    TRY(work_fit_pages(p->w, n_page, p->pool->n_cache_kind, e));
+    p->w->inputs.n_row = p->w->sizes.is_recurrent ? n_kept : 0;
+    p->w->inputs.batch++;
+    return p->w->inputs.n_row ? work_fit_inputs(p->w, n_kept, recurrent_index(p->m, p->m->n_layer), e) : ERR_OK;
+}
+
+static err_code run(struct pass *p, int64_t n_out, struct err *e)
+{
+    const struct model *m = p->m;
+    p->x = shaped(p->w->x, m->n_embd, p->n);
+    p->h = shaped(p->w->h, m->n_embd, p->n);
+    write_positions(p);
+    write_slots(p);
+    write_page_tables(p);
+    backend_enqueue(
+        p->b,
+        &(struct op){.kind = OP_EMBED, .in = {p->ids}, .out = {p->x}, .weight = {m->embed}, .scale = m->embed_scale});
+    rope_tables(p);
+    if (m->n_token_embd)
+        token_embeddings(p);
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        TRY(layer(p, i, n_out, e));
+        TRY(report_hidden(p, i, e));
+    }
+    p->w->kept = p->x;
+    p->w->normed = p->h;
+    return backend_wait(p->b, backend_fence(p->b), e);
+}
+
+/* All texts get their pages, or none. */
+static err_code begin(const struct pass *p, struct err *e)
+{
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        err_code code = state_begin(p->rows[r].state, p->rows[r].n, p->rows[r].is_draft, e);
+        while (code != ERR_OK && r-- > 0)
+            state_abort(p->rows[r].state);
+        TRY(code);
+    }
     return ERR_OK;
 }
 
-err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
-                       const struct model_forward_params *params, const int32_t *ids, int64_t n, int64_t n_out,
-                       struct err *e)
+static void commit(const struct pass *p)
 {
-    err_code code = forward(m, s, w, params, ids, n, n_out, e);
-    if (code != ERR_OK)
-        model_state_spoil(s);
-    return code;
+    int64_t row = 0;
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        const struct model_rows *x = &p->rows[r];
+        state_commit(x->state, x->n, x->is_draft);
+        x->state->draft.row = row;
+        x->state->draft.work = p->w->inputs.batch;
+        row += x->is_draft ? x->n : 0;
+    }
+}
+
+err_code model_forward(const struct model *m, struct model_work *w, const struct model_forward_params *params,
+                       const struct model_rows *rows, int64_t n_rows, struct err *e)
+{
+    struct pass p = {.m = m,
+                     .pool = rows[0].state->pool,
+                     .w = w,
+                     .p = params,
+                     .b = m->device,
+                     .rows = rows,
+                     .n_rows = n_rows};
+    int64_t n_out = 0;
+    for (int64_t r = 0; r < n_rows; r++) {
+        assert(rows[r].n >= 1 && rows[r].n_out >= 0 && rows[r].n_out <= rows[r].n && rows[r].state->pool == p.pool);
+        assert(!rows[r].is_decode || (rows[r].n == 1 && (r == 0 || rows[r - 1].is_decode)));
+        p.n += rows[r].n;
+        n_out += rows[r].n_out;
+    }
+    assert(p.n >= 1 && p.n <= w->sizes.n_batch);
+    TRY(fit_work(&p, e));
+    TRY(begin(&p, e));
+    err_code code = run(&p, n_out, e);
+    for (int64_t r = 0; r < n_rows && code != ERR_OK; r++)
+        state_abort(rows[r].state);
+    TRY(code);
+    commit(&p);
+    return ERR_OK;
+}
+
+/* ---- going back ------------------------------------------------------------------------------------------------ */
+
+/* Takes the recurrent layers through the first n tokens of a text's last batch again. */
+static err_code recur_again(const struct model *m, struct model_work *w, struct model_state *s, int64_t n,
+                            struct err *e)
+{
+    struct pass p = {.m = m, .pool = s->pool, .w = w, .b = m->device, .n = n};
+    for (int64_t t = 0; t < n; t++)
+        w->host_rows[t] = s->draft.slot;
+    p.from = write_list(&p, &w->from, n);
+    for (int64_t t = 0; t < n; t++)
+        w->host_rows[t] = s->slot;
+    p.to = write_list(&p, &w->to, n);
+    for (int64_t i = 0, k = 0; i < m->n_layer; i++) {
+        const struct delta_net *d = &m->layers[i].delta;
+        if (!m->layers[i].is_recurrent)
+            continue;
+        const struct delta_inputs in = kept_inputs(w, d, k++, s->draft.row, n);
+        const struct tensor out = shaped(w->attn, d->n_head_v * d->dv, n);
+        recur(&p, d, &s->pool->layers[i], &in, &out);
+    }
+    return backend_wait(p.b, backend_fence(p.b), e);
+}
+
+int64_t model_go_back(const struct model *m, struct model_work *w, struct model_state *s, int64_t pos)
+{
+    struct err e;
+    bool is_draft = s->draft.is_open && s->draft.work == w->inputs.batch && pos >= s->draft.pos && pos < s->pos;
+    if (!is_draft || !w->sizes.is_recurrent || !state_take_back(s, pos))
+        return model_state_truncate(s, pos);
+    if (pos > s->draft.pos && recur_again(m, w, s, pos - s->draft.pos, &e) != ERR_OK) {
+        bool ok = state_take_back(s, s->draft.pos); /* the state before is still there */
+        assert(ok);
+    }
+    return s->pos;
 }
 
 void model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n)
 {
     assert(n >= 1 && n <= w->sizes.n_logits);
     const struct pass p = {.m = m, .b = m->device};
-    struct tensor x = tensor_rows(w->kept, first, n), h = shaped(w->h, m->n_embd, n);
+    struct tensor x = tensor_rows(w->kept, first, n), h = shaped(w->normed, m->n_embd, n);
     struct tensor y = shaped(w->logits, m->n_vocab, n);
     norm(&p, &x, &m->out_norm, m->n_embd, &h);
     backend_enqueue(p.b, &(struct op){.kind = OP_MATMUL, .in = {h}, .out = {y}, .weight = {m->output}});

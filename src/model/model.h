@@ -191,39 +191,63 @@ uint64_t model_load_bytes(const struct gguf *g);
 /* The known architectures, "llama, olmoe, ...", for messages. */
 const char *model_arch_names(void);
 
-/* ---- state and forward pass ---------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------------------------- */
 
-/* One text: its caches, its recurrent state and its position. */
+/* Device memory that texts share for their caches and recurrent state. */
+struct state_pool;
+
+struct state_pool_params {
+    enum elem_type type;         /* of caches: ELEM_F16, ELEM_F32 or, where all heads are multiples of 32, ELEM_Q8_0 */
+    size_t max_bytes;            /* of all texts together; above 0 */
+    int64_t interval;            /* tokens between checkpoints of texts that can't go back without; 0: there are none */
+    size_t max_checkpoint_bytes; /* of checkpoints, within max_bytes */
+};
+
+/* Takes no memory yet. To be closed after all its texts and before the model. */
+MUST_USE err_code state_pool_create(struct state_pool **out, const struct model *m,
+                                    const struct state_pool_params *params, struct err *e);
+void state_pool_close(struct state_pool **p);
+/* Gives memory back that no text uses. */
+void state_pool_trim(struct state_pool *p);
+size_t state_pool_used_bytes(const struct state_pool *p); /* of pages that texts and checkpoints hold */
+size_t state_pool_max_bytes(const struct state_pool *p);
+/* What a text of n_ctx tokens takes at most, with what a batch needs besides and without checkpoints. */
+size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx);
+
+/* One text: its position, and its pages of the pool. */
 struct model_state;
 
 /* Attention and dense feed-forward take so many tokens of a batch at a time at most: a ubatch. */
 enum { MODEL_UBATCH = 512 };
 
-/* Room for n_ctx positions. kv: ELEM_F16, ELEM_F32 or, where all heads are multiples of 32, ELEM_Q8_0. Windowed layers
- * keep their window and n_batch or MODEL_UBATCH more, whichever is less. Owned by the caller, to be closed before the
- * model. */
-MUST_USE err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, int64_t n_batch,
-                                     enum elem_type kv, struct err *e);
+/* A text of up to n_ctx tokens, which takes no pages before it has tokens. Owned by the caller. */
+MUST_USE err_code model_state_create(struct model_state **out, struct state_pool *pool, int64_t n_ctx, struct err *e);
 void model_state_close(struct model_state **s);
+/* Another text that begins as this one, and shares its pages until one of the two writes there. */
+MUST_USE err_code model_state_fork(struct model_state **out, struct model_state *from, struct err *e);
 int64_t model_state_n_ctx(const struct model_state *s);
 int64_t model_state_pos(const struct model_state *s);  /* the number of tokens so far */
-size_t model_state_bytes(const struct model_state *s); /* of device memory */
-/* Forgets all tokens from position pos on, and returns the position that the state is then at: pos, or 0 where a layer
- * can go back to the start alone. Recurrent layers always do. Windowed layers go back as long as they hold the window
- * before pos: that is so for the last n_batch or MODEL_UBATCH positions at least, whichever is less, unless these come
- * from a file. */
+size_t model_state_bytes(const struct model_state *s); /* of its pages, shared or not */
+/* Lets the text go back to where it is now later, if it can't without and the pool's budget allows it. The end of a
+ * prompt is a good place. */
+void model_state_checkpoint(struct model_state *s);
+/* Forgets all tokens from position pos on, and returns the position that the text is then at: pos, or that of the
+ * nearest checkpoint before it, or 0. Full attention goes back anywhere, windowed attention by MODEL_UBATCH tokens, or
+ * as far as what was loaded reaches; else, and with recurrent layers always, it takes a checkpoint. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 
 /* A state as bytes: save hands pieces to `put`, load asks `get` for the same bytes in the same order. The bytes depend
- * on the text alone, so a state of the same model and type may load them whatever its n_ctx and n_batch, if pos fits.
- * After a failed load the state is empty. */
+ * on the text alone, so a state of the same model and type may load them if pos fits. After a failed load the state is
+ * empty. */
 typedef err_code model_state_bytes_fn(void *user, void *bytes, size_t n, struct err *e);
 MUST_USE err_code model_state_save(const struct model_state *s, model_state_bytes_fn *put, void *user, struct err *e);
 MUST_USE err_code model_state_load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user,
                                    struct err *e);
 uint64_t model_state_saved_bytes(const struct model_state *s, int64_t pos); /* of a state at pos */
 
-/* Activations of the forward pass. */
+/* ---- forward pass ---------------------------------------------------------------------------------------------- */
+
+/* Activations of the forward pass, shared by all texts. */
 struct model_work;
 
 /* Room for batches of up to n_batch tokens, and for n_logits rows of logits. Owned by the caller, to be closed before
@@ -235,31 +259,44 @@ void model_work_close(struct model_work **w);
 MUST_USE err_code model_work_resize(struct model_work *w, const struct model *m, int64_t n_batch, struct err *e);
 /* Bytes of device memory that one more token of a batch takes. */
 size_t model_work_token_bytes(const struct model_work *w);
-/* Whether a state can take batches of more tokens than it was made for. */
-bool model_takes_any_batch(const struct model *m);
 
 struct model_forward_params {
     int64_t sort_cutoff;           /* as in OP_EXPERTS */
     const struct moe_trace *trace; /* may be NULL */
     bool prefetch;                 /* experts that the next layer will probably choose are read ahead of it */
-    struct car car;                /* zero: no substitutes */
     struct cancel cancel;          /* asked before each ubatch of a layer and each wave of experts; zero: never */
     /* Gets the residual stream [n_embd] of the batch's last token after each layer. Costs a read-back. May be NULL. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;
 };
 
-/* Appends a batch of n tokens to the state: 1..n_batch valid ids for which the context has room. The last n_out (0..n)
- * rows of the last layer's result stay in work space, for model_logits. On failure the state is as before; or empty,
- * where the batch has overwritten what the next token needs. */
-MUST_USE err_code model_forward(const struct model *m, struct model_state *s, struct model_work *w,
-                                const struct model_forward_params *p, const int32_t *ids, int64_t n, int64_t n_out,
-                                struct err *e);
+/* What a batch adds to a text. */
+struct model_rows {
+    struct model_state *state; /* each text once in a batch */
+    const int32_t *ids;        /* valid tokens, for which the context has room */
+    int64_t n;                 /* how many, 1 or more */
+    int64_t n_out;             /* the last 0..n of them keep the last layer's result, for model_logits */
+    bool is_decode;            /* the token was sampled: it may have substitutes (car) */
+    struct car car;            /* zero: no substitutes */
+    bool is_draft;             /* the tokens may be taken back (model_go_back): at most MODEL_MAX_DRAFT */
+};
+
+enum { MODEL_MAX_DRAFT = 64 };
+
+/* Appends a batch to n_rows texts, n_batch tokens together at most. The results that were asked for stay in work space,
+ * in the order of rows. On failure all texts are as before; ERR_LIMIT where the pool has no room. */
+MUST_USE err_code model_forward(const struct model *m, struct model_work *w, const struct model_forward_params *p,
+                                const struct model_rows *rows, int64_t n_rows, struct err *e);
 
 /* Computes the logits of rows [first, first + n) of those kept by the last model_forward, n up to n_logits, into work
  * space, where they stay until the next call. */
 void model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n);
 /* Row i of these (0..n-1) into host memory [n_vocab]. */
 MUST_USE err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e);
+
+/* As model_state_truncate; but where the tokens from pos on were drafts of the last batch that this work space saw, the
+ * text goes back to pos exactly: recurrent layers take the others' inputs, which were kept, once more, and nothing is
+ * multiplied with weights. */
+int64_t model_go_back(const struct model *m, struct model_work *w, struct model_state *s, int64_t pos);
 
 #endif

@@ -1,94 +1,50 @@
 #include "model/state.h"
 
 #include <assert.h>
+#include <string.h>
 
-/* What a token sees of layer i's cache at most, of all layers that use it; 0: all. */
-static int64_t widest_window(const struct model *m, int64_t i)
+#include "base/minmax.h"
+
+/* Windowed caches keep so many positions more than their window, so that going back a little needs no checkpoint. */
+enum { SLACK = MODEL_UBATCH, MORE_CHECKPOINTS = 16 };
+
+static bool is_recurrent(const struct state_pool *p)
 {
-    int64_t widest = 0;
-    for (int64_t j = i; j < m->n_layer; j++) {
-        const struct layer *l = &m->layers[j];
-        if (l->is_recurrent || l->attn.kv_layer != i)
-            continue;
-        if (l->attn.window == 0)
-            return 0;
-        widest = l->attn.window > widest ? l->attn.window : widest;
+    return p->n_kind > p->n_cache_kind;
+}
+
+/* ---- creation ------------------------------------------------------------------------------------------------- */
+
+static err_code create(struct model_state *s, struct err *e)
+{
+    const struct state_pool *p = s->pool;
+    int64_t n_segment = p->interval ? s->n_ctx / p->interval + 2 : 1;
+    s->kinds = arena_calloc(&s->arena, (size_t)p->n_cache_kind, sizeof *s->kinds);
+    if (!s->kinds)
+        return err_nomem(e, (size_t)p->n_cache_kind * sizeof *s->kinds, "a text");
+    for (int i = 0; i < p->n_cache_kind; i++) {
+        s->kinds[i].page = arena_calloc(&s->arena, (size_t)n_blocks(s->n_ctx), sizeof *s->kinds[i].page);
+        if (!s->kinds[i].page)
+            return err_nomem(e, (size_t)n_blocks(s->n_ctx) * sizeof *s->kinds[i].page, "a page table");
     }
-    return widest;
+    s->max_checkpoint = p->interval ? (int)n_segment + MORE_CHECKPOINTS : 0;
+    s->segments = arena_calloc(&s->arena, (size_t)n_segment, sizeof *s->segments);
+    s->checkpoints = arena_calloc(&s->arena, (size_t)s->max_checkpoint, sizeof(struct checkpoint *));
+    return s->segments && s->checkpoints ? ERR_OK
+                                         : err_nomem(e, (size_t)n_segment * sizeof *s->segments, "checkpoints");
 }
 
-/* Whether a later layer uses layer i's cache, too. */
-static bool is_shared(const struct model *m, int64_t i)
+err_code model_state_create(struct model_state **out, struct state_pool *pool, int64_t n_ctx, struct err *e)
 {
-    for (int64_t j = i + 1; j < m->n_layer; j++)
-        if (!m->layers[j].is_recurrent && m->layers[j].attn.kv_layer == i)
-            return true;
-    return false;
-}
-
-/* A layer that uses another's windowed cache comes when all tokens of a call are in it. */
-bool model_takes_any_batch(const struct model *m)
-{
-    for (int64_t i = 0; i < m->n_layer; i++)
-        if (is_shared(m, i) && widest_window(m, i))
-            return false;
-    return true;
-}
-
-/* Positions to keep: the context or, of a windowed layer, the window before each of the tokens that are computed at
- * once, in whole blocks, so that a block of positions never wraps around. */
-static int64_t n_cache_row(const struct model_state *s, int64_t window, int64_t n_batch)
-{
-    int64_t n = (window + n_batch - 1 + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK * ATTENTION_BLOCK;
-    return window && n < s->n_ctx ? n : s->n_ctx;
-}
-
-static err_code create_layer(struct model_state *s, const struct model *m, int64_t i, int64_t n_batch,
-                             enum elem_type kv, struct err *e)
-{
-    const struct layer *l = &m->layers[i];
-    struct layer_state *y = &s->layers[i];
-    if (l->is_recurrent) {
-        const struct delta_net *d = &l->delta;
-        s->is_recurrent = true;
-        TRY(backend_tensor_create(s->device, ELEM_F32, d->n_mixed, d->n_tap - 1, 1, MEM_STATE, &y->past, e));
-        return backend_tensor_create(s->device, ELEM_F32, d->dk, d->dv, d->n_head_v, MEM_STATE, &y->delta, e);
-    }
-    const struct attention *a = &l->attn;
-    if (!a->k) /* an earlier layer's cache serves */
-        return ERR_OK;
-    if (kv == ELEM_Q8_0 && (a->head_dim % 32 || a->head_dim_v % 32))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "layer %lld has rows of %lld and %lld, which Q8_0 can't hold: expected multiples of 32 (F16 and "
-                       "F32 take any)",
-                       (long long)i, (long long)a->head_dim, (long long)a->head_dim_v);
-    y->window = widest_window(m, i);
-    int64_t n_row = n_cache_row(s, y->window, n_batch < MODEL_UBATCH || is_shared(m, i) ? n_batch : MODEL_UBATCH);
-    TRY(backend_tensor_create(s->device, kv, a->head_dim, n_row, a->n_head_kv, MEM_STATE, &y->k, e));
-    if (a->is_latent) /* keys are values */
-        return ERR_OK;
-    return backend_tensor_create(s->device, kv, a->head_dim_v, n_row, a->n_head_kv, MEM_STATE, &y->v, e);
-}
-
-err_code model_state_create(struct model_state **out, const struct model *m, int64_t n_ctx, int64_t n_batch,
-                            enum elem_type kv, struct err *e)
-{
-    err_code code = ERR_OK;
-    *out = NULL;
-    struct model_state *s = mem_calloc(1, sizeof *s);
+    struct model_state *s = *out = mem_calloc(1, sizeof *s);
     if (!s)
-        return err_nomem(e, sizeof *s, "a state");
-    *s = (struct model_state){.device = m->device, .n_layer = m->n_layer, .n_ctx = n_ctx};
-    s->layers = arena_calloc(&s->arena, (size_t)m->n_layer, sizeof *s->layers);
-    if (!s->layers)
-        code = err_nomem(e, (size_t)m->n_layer * sizeof *s->layers, "a state");
-    for (int64_t i = 0; i < m->n_layer && code == ERR_OK; i++)
-        code = create_layer(s, m, i, n_batch, kv, e);
-    if (code != ERR_OK) {
-        err_prefix(e, "KV cache for a context of %lld tokens", (long long)n_ctx);
-        model_state_close(&s);
-    }
-    *out = s;
+        return err_nomem(e, sizeof *s, "a text");
+    s->pool = pool;
+    s->n_ctx = n_ctx;
+    s->slot = s->draft.slot = -1;
+    err_code code = create(s, e);
+    if (code != ERR_OK)
+        model_state_close(out);
     return code;
 }
 
@@ -97,12 +53,8 @@ void model_state_close(struct model_state **out)
     struct model_state *s = *out;
     if (!s)
         return;
-    for (int64_t i = 0; s->layers && i < s->n_layer; i++) {
-        backend_buffer_close(s->device, &s->layers[i].k.buffer);
-        backend_buffer_close(s->device, &s->layers[i].v.buffer);
-        backend_buffer_close(s->device, &s->layers[i].past.buffer);
-        backend_buffer_close(s->device, &s->layers[i].delta.buffer);
-    }
+    if (s->checkpoints)
+        model_state_reset(s);
     arena_close(&s->arena);
     mem_free(s);
     *out = NULL;
@@ -118,21 +70,381 @@ int64_t model_state_pos(const struct model_state *s)
     return s->pos;
 }
 
-void model_state_reset(struct model_state *s)
+size_t model_state_bytes(const struct model_state *s)
 {
-    s->pos = 0;
-    for (int64_t i = 0; i < s->n_layer; i++) {
-        s->layers[i].oldest = 0;
-        if (s->layers[i].delta.buffer) {
-            backend_clear(s->device, &s->layers[i].past);
-            backend_clear(s->device, &s->layers[i].delta);
+    const struct state_pool *p = s->pool;
+    size_t n = s->slot >= 0 ? p->kinds[p->n_cache_kind].bytes : 0;
+    for (int i = 0; i < p->n_cache_kind; i++)
+        n += (size_t)(s->kinds[i].end - s->kinds[i].first) * p->kinds[i].bytes;
+    return n;
+}
+
+/* ---- pages ---------------------------------------------------------------------------------------------------- */
+
+/* Gives back the pages of blocks [from, to) of a kind. */
+static void drop_blocks(struct model_state *s, int kind, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++)
+        state_pool_drop(s->pool, kind, s->kinds[kind].page[i]);
+}
+
+static void drop_slot(struct model_state *s, int32_t *slot)
+{
+    if (*slot >= 0)
+        state_pool_drop(s->pool, s->pool->n_cache_kind, *slot);
+    *slot = -1;
+}
+
+/* Forgets all blocks from `end` on, and nothing that is before. */
+static void cut_blocks(struct model_state *s, int kind, int64_t end)
+{
+    struct text_pages *t = &s->kinds[kind];
+    drop_blocks(s, kind, max_i64(end, t->first), t->end);
+    t->end = t->next_end = min_i64(t->end, end);
+    t->first = min_i64(t->first, t->end);
+}
+
+/* The blocks that a batch gets pages for; later ones take the pages of the first ones again, which no token of the batch
+ * sees any more when its layer gets there. Layers that share a cache come when all tokens have passed the first one, and
+ * see all. */
+static int64_t ring_blocks(const struct page_kind *k)
+{
+    return k->window && !k->is_shared ? (k->window + MODEL_UBATCH) / ATTENTION_BLOCK + 2 : INT64_MAX;
+}
+
+static bool is_ring(const struct model_state *s, int kind)
+{
+    const struct text_pages *t = &s->kinds[kind];
+    return t->next_end - t->end > ring_blocks(&s->pool->kinds[kind]);
+}
+
+static err_code full(const struct model_state *s, struct err *e)
+{
+    return err_set(e, ERR_LIMIT,
+                   "no room for more tokens: the state of all texts takes %.1f MiB, and the bound on memory or on state "
+                   "(%.1f MiB) allows no more",
+                   (double)s->pool->used_bytes / (1 << 20), (double)s->pool->max_bytes / (1 << 20));
+}
+
+/* Makes the last page, if the batch begins within it, the text's own. */
+static bool own_last(struct model_state *s, int kind)
+{
+    struct text_pages *t = &s->kinds[kind];
+    int32_t *page = &t->page[s->pos / ATTENTION_BLOCK], own;
+    if (s->pos % ATTENTION_BLOCK == 0 || !state_pool_is_shared(s->pool, kind, *page))
+        return true;
+    own = state_pool_take(s->pool, kind);
+    if (own < 0)
+        return false;
+    state_pool_copy(s->pool, kind, *page, own);
+    state_pool_drop(s->pool, kind, *page);
+    *page = own;
+    return true;
+}
+
+static bool grow(struct model_state *s, int kind, int64_t n)
+{
+    struct text_pages *t = &s->kinds[kind];
+    int64_t n_ring = ring_blocks(&s->pool->kinds[kind]), end = n_blocks(s->pos + n);
+    if (!own_last(s, kind))
+        return false;
+    for (; t->next_end < end; t->next_end++) {
+        int64_t i = t->next_end;
+        t->page[i] = i - t->end < n_ring ? state_pool_take(s->pool, kind) : t->page[i - n_ring];
+        if (t->page[i] < 0)
+            return false;
+    }
+    return true;
+}
+
+/* Forgets the blocks that neither the next token nor one a little before sees. */
+static void forget_old(struct model_state *s, int kind)
+{
+    const struct page_kind *k = &s->pool->kinds[kind];
+    struct text_pages *t = &s->kinds[kind];
+    int64_t first = window_first(k->window, max_i64(s->pos - SLACK, 0)) / ATTENTION_BLOCK;
+    if (first <= t->first)
+        return;
+    drop_blocks(s, kind, t->first, first);
+    t->first = first;
+    t->oldest = max_i64(t->oldest, first * ATTENTION_BLOCK);
+}
+
+/* The batch's blocks become the text's. */
+static void take_blocks(struct model_state *s, int kind)
+{
+    struct text_pages *t = &s->kinds[kind];
+    if (is_ring(s, kind)) { /* pages of its first blocks are those of its last ones now */
+        drop_blocks(s, kind, t->first, t->end);
+        t->first = t->next_end - ring_blocks(&s->pool->kinds[kind]);
+        t->oldest = max_i64(t->oldest, t->first * ATTENTION_BLOCK);
+    }
+    t->end = t->next_end;
+    forget_old(s, kind);
+}
+
+/* ---- checkpoints ---------------------------------------------------------------------------------------------- */
+
+/* Forgets checkpoints that the pool has taken back and those beyond pos. */
+static void purge(struct model_state *s, int64_t pos)
+{
+    int n = 0;
+    int64_t before = 0;
+    for (int i = 0; i < s->n_checkpoint; i++) {
+        struct checkpoint *c = s->checkpoints[i];
+        if (!c->is_alive || c->pos > pos) {
+            checkpoint_drop(s->pool, c);
+            continue;
+        }
+        c->saved = c->pos - before;
+        before = c->pos;
+        s->checkpoints[n++] = c;
+    }
+    s->n_checkpoint = n;
+}
+
+/* The blocks of a windowed kind that the token at pos sees. */
+static void visible_blocks(const struct page_kind *k, int64_t pos, int64_t *first, int64_t *end)
+{
+    *first = window_first(k->window, pos) / ATTENTION_BLOCK;
+    *end = n_blocks(pos);
+}
+
+static size_t checkpoint_bytes(const struct model_state *s, int64_t pos)
+{
+    const struct state_pool *p = s->pool;
+    size_t n = is_recurrent(p) ? p->kinds[p->n_cache_kind].bytes : 0;
+    for (int i = 0; i < p->n_cache_kind; i++) {
+        int64_t first, end;
+        visible_blocks(&p->kinds[i], pos, &first, &end);
+        n += p->kinds[i].window ? (size_t)(end - first) * p->kinds[i].bytes : 0;
+    }
+    return n;
+}
+
+/* Fills a checkpoint with references to the windowed pages of a text that has, or has had, pos tokens. slot: a reference
+ * that it takes over. */
+static void fill_checkpoint(struct model_state *s, struct checkpoint *c, int64_t pos, int32_t slot)
+{
+    const struct state_pool *p = s->pool;
+    int64_t base = 0;
+    c->pos = pos;
+    c->slot = slot;
+    for (int i = 0; i < p->n_cache_kind; i++) {
+        int64_t first, end;
+        if (!p->kinds[i].window)
+            continue;
+        visible_blocks(&p->kinds[i], pos, &first, &end);
+        for (int64_t b = first; b < end; b++) {
+            c->page[base + b - first] = s->kinds[i].page[b];
+            state_pool_keep(s->pool, i, s->kinds[i].page[b]);
+        }
+        base += p->kinds[i].window / ATTENTION_BLOCK + 2;
+    }
+}
+
+/* Notes a filled checkpoint, which comes behind all others. */
+static void add_checkpoint(struct model_state *s, struct checkpoint *c)
+{
+    if (s->n_checkpoint == s->max_checkpoint) {
+        int least = 0;
+        for (int i = 1; i < s->n_checkpoint; i++)
+            if (checkpoint_worth(s->pool, s->checkpoints[i]) < checkpoint_worth(s->pool, s->checkpoints[least]))
+                least = i;
+        checkpoint_drop(s->pool, s->checkpoints[least]);
+        memmove(s->checkpoints + least, s->checkpoints + least + 1,
+                (size_t)(--s->n_checkpoint - least) * sizeof(struct checkpoint *));
+    }
+    s->checkpoints[s->n_checkpoint++] = c;
+    purge(s, c->pos);
+}
+
+void model_state_checkpoint(struct model_state *s)
+{
+    struct state_pool *p = s->pool;
+    purge(s, s->pos);
+    struct checkpoint *last = s->n_checkpoint ? s->checkpoints[s->n_checkpoint - 1] : NULL;
+    if (last && last->pos == s->pos)
+        last->tick = p->tick;
+    if (p->interval == 0 || s->pos == 0 || (last && last->pos == s->pos))
+        return;
+    struct checkpoint *c = checkpoint_take(p, checkpoint_bytes(s, s->pos));
+    if (!c)
+        return;
+    if (s->slot >= 0)
+        state_pool_keep(p, p->n_cache_kind, s->slot);
+    fill_checkpoint(s, c, s->pos, s->slot);
+    add_checkpoint(s, c);
+}
+
+/* Makes a checkpoint when the last one is an interval away. */
+static void checkpoint_now_and_then(struct model_state *s)
+{
+    int64_t last = 0;
+    if (s->pool->interval == 0)
+        return;
+    purge(s, s->pos);
+    if (s->n_checkpoint)
+        last = s->checkpoints[s->n_checkpoint - 1]->pos;
+    if (s->pos - last >= s->pool->interval)
+        model_state_checkpoint(s);
+}
+
+/* ---- batches -------------------------------------------------------------------------------------------------- */
+
+/* Adds a segment that ends at `end`, unless the pool has no page for it. */
+static bool add_segment(struct model_state *s, int64_t end, struct checkpoint *c)
+{
+    int32_t slot = -1;
+    if (is_recurrent(s->pool) && (slot = state_pool_take(s->pool, s->pool->n_cache_kind)) < 0)
+        return false;
+    s->segments[s->n_segment++] = (struct text_segment){end, slot, c};
+    return true;
+}
+
+/* Cuts a batch at multiples of the interval, where its state is to become a checkpoint. */
+static void cut_for_checkpoints(struct model_state *s, int64_t n)
+{
+    int64_t step = s->pool->interval, end = s->pos + n;
+    for (int i = 0; i < s->pool->n_cache_kind; i++)
+        if (is_ring(s, i))
+            return;
+    for (int64_t at = step ? (s->pos / step + 1) * step : end; at < end; at += step) {
+        struct checkpoint *c = checkpoint_take(s->pool, checkpoint_bytes(s, at));
+        if (!c)
+            return;
+        c->saved = step;
+        if (!add_segment(s, at, c)) {
+            checkpoint_drop(s->pool, c);
+            return;
         }
     }
 }
 
-int64_t layer_state_first(const struct layer_state *y, int64_t pos)
+err_code state_begin(struct model_state *s, int64_t n, bool is_draft, struct err *e)
 {
-    return y->window && pos >= y->window ? pos - y->window + 1 : 0;
+    bool ok = true;
+    assert(n > 0 && s->pos + n <= s->n_ctx && s->n_segment == 0);
+    s->pool->tick++;
+    state_end_draft(s);
+    checkpoint_now_and_then(s);
+    for (int i = 0; i < s->pool->n_cache_kind && ok; i++)
+        ok = grow(s, i, n);
+    if (ok && !is_draft)
+        cut_for_checkpoints(s, n);
+    if (ok && add_segment(s, s->pos + n, NULL))
+        return ERR_OK;
+    state_abort(s);
+    return full(s, e);
+}
+
+void state_abort(struct model_state *s)
+{
+    for (int i = 0; i < s->pool->n_cache_kind; i++) {
+        struct text_pages *t = &s->kinds[i];
+        int64_t n_ring = ring_blocks(&s->pool->kinds[i]);
+        drop_blocks(s, i, t->end, n_ring < t->next_end - t->end ? t->end + n_ring : t->next_end);
+        t->next_end = t->end;
+    }
+    for (int i = 0; i < s->n_segment; i++) {
+        drop_slot(s, &s->segments[i].slot);
+        if (s->segments[i].checkpoint)
+            checkpoint_drop(s->pool, s->segments[i].checkpoint);
+    }
+    s->n_segment = 0;
+}
+
+/* What a segment has left becomes a checkpoint, if the pool still wants it. */
+static void keep_segment(struct model_state *s, struct text_segment *t)
+{
+    if (!t->checkpoint->is_alive) {
+        drop_slot(s, &t->slot);
+        checkpoint_drop(s->pool, t->checkpoint);
+        return;
+    }
+    fill_checkpoint(s, t->checkpoint, t->end, t->slot);
+    add_checkpoint(s, t->checkpoint);
+}
+
+void state_commit(struct model_state *s, int64_t n, bool is_draft)
+{
+    for (int i = 0; i < s->n_segment - 1; i++)
+        keep_segment(s, &s->segments[i]);
+    if (is_draft)
+        s->draft = (struct text_draft){.is_open = true, .pos = s->pos, .slot = s->slot};
+    else
+        drop_slot(s, &s->slot);
+    s->slot = s->segments[s->n_segment - 1].slot;
+    s->n_segment = 0;
+    s->pos += n;
+    for (int i = 0; i < s->pool->n_cache_kind; i++)
+        take_blocks(s, i);
+}
+
+void state_end_draft(struct model_state *s)
+{
+    drop_slot(s, &s->draft.slot);
+    s->draft.is_open = false;
+}
+
+/* ---- going back ----------------------------------------------------------------------------------------------- */
+
+void model_state_reset(struct model_state *s)
+{
+    state_end_draft(s);
+    purge(s, -1);
+    drop_slot(s, &s->slot);
+    for (int i = 0; i < s->pool->n_cache_kind; i++) {
+        drop_blocks(s, i, s->kinds[i].first, s->kinds[i].end);
+        s->kinds[i].first = s->kinds[i].end = s->kinds[i].next_end = s->kinds[i].oldest = 0;
+    }
+    s->pos = 0;
+}
+
+/* Puts a checkpoint's pages in the place of a windowed kind's; `page` is the first of them. */
+static void restore_window(struct model_state *s, int kind, const struct checkpoint *c, const int32_t *page)
+{
+    struct text_pages *t = &s->kinds[kind];
+    const struct page_kind *k = &s->pool->kinds[kind];
+    int64_t first, end;
+    visible_blocks(k, c->pos, &first, &end);
+    for (int64_t i = first; i < end; i++)
+        state_pool_keep(s->pool, kind, page[i - first]);
+    drop_blocks(s, kind, t->first, t->end);
+    for (int64_t i = first; i < end; i++)
+        t->page[i] = page[i - first];
+    t->first = first;
+    t->end = t->next_end = end;
+    t->oldest = window_first(k->window, c->pos);
+}
+
+static void restore(struct model_state *s, struct checkpoint *c)
+{
+    struct state_pool *p = s->pool;
+    const int32_t *page = c->page;
+    c->tick = p->tick;
+    for (int i = 0; i < p->n_cache_kind; i++) {
+        if (!p->kinds[i].window) {
+            cut_blocks(s, i, n_blocks(c->pos));
+            continue;
+        }
+        restore_window(s, i, c, page);
+        page += p->kinds[i].window / ATTENTION_BLOCK + 2;
+    }
+    drop_slot(s, &s->slot);
+    s->slot = c->slot;
+    if (c->slot >= 0)
+        state_pool_keep(p, p->n_cache_kind, c->slot);
+    s->pos = c->pos;
+}
+
+/* Whether the caches still hold all that the token at pos sees. */
+static bool has_all(const struct model_state *s, int64_t pos)
+{
+    for (int i = 0; i < s->pool->n_cache_kind; i++)
+        if (s->kinds[i].oldest > window_first(s->pool->kinds[i].window, pos))
+            return false;
+    return true;
 }
 
 int64_t model_state_truncate(struct model_state *s, int64_t pos)
@@ -140,42 +452,74 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
     assert(pos >= 0 && pos <= s->pos);
     if (pos == s->pos)
         return pos;
-    bool reachable = pos > 0 && !s->is_recurrent;
-    for (int64_t i = 0; i < s->n_layer && reachable; i++)
-        reachable = s->layers[i].oldest <= layer_state_first(&s->layers[i], pos);
-    if (reachable)
+    state_end_draft(s);
+    purge(s, pos);
+    struct checkpoint *c = s->n_checkpoint ? s->checkpoints[s->n_checkpoint - 1] : NULL;
+    if (pos > 0 && !is_recurrent(s->pool) && has_all(s, pos)) {
         s->pos = pos;
-    else
+        for (int i = 0; i < s->pool->n_cache_kind; i++)
+            cut_blocks(s, i, n_blocks(pos));
+    } else if (c) {
+        restore(s, c);
+    } else {
         model_state_reset(s);
+    }
     return s->pos;
 }
 
-void model_state_make_room(struct model_state *s, int64_t n)
+bool state_take_back(struct model_state *s, int64_t pos)
 {
-    for (int64_t i = 0; i < s->n_layer; i++) {
-        struct layer_state *y = &s->layers[i];
-        int64_t oldest = s->pos + n - y->k.ne[1];
-        if (y->k.buffer && oldest > y->oldest)
-            y->oldest = oldest;
+    struct state_pool *p = s->pool;
+    int32_t slot;
+    assert(s->draft.is_open && pos >= s->draft.pos && pos <= s->pos);
+    if (!has_all(s, pos))
+        return false;
+    if (pos == s->draft.pos) {
+        slot = s->draft.slot;
+        s->draft = (struct text_draft){.slot = -1};
+    } else if ((slot = state_pool_take(p, p->n_cache_kind)) < 0) {
+        return false;
+    }
+    drop_slot(s, &s->slot);
+    s->slot = slot;
+    s->pos = pos;
+    purge(s, pos);
+    for (int i = 0; i < p->n_cache_kind; i++)
+        cut_blocks(s, i, n_blocks(pos));
+    return true;
+}
+
+/* ---- forking -------------------------------------------------------------------------------------------------- */
+
+static void share(struct model_state *s, const struct model_state *from)
+{
+    struct state_pool *p = s->pool;
+    for (int i = 0; i < p->n_cache_kind; i++) {
+        const struct text_pages *f = &from->kinds[i];
+        struct text_pages *t = &s->kinds[i];
+        for (int64_t b = f->first; b < f->end; b++) {
+            state_pool_keep(p, i, f->page[b]);
+            t->page[b] = f->page[b];
+        }
+        t->first = f->first;
+        t->end = t->next_end = f->end;
+        t->oldest = f->oldest;
+    }
+    s->pos = from->pos;
+    s->slot = from->slot;
+    if (s->slot >= 0)
+        state_pool_keep(p, p->n_cache_kind, s->slot);
+    for (int i = 0; i < from->n_checkpoint && s->n_checkpoint < s->max_checkpoint; i++) {
+        s->checkpoints[s->n_checkpoint++] = from->checkpoints[i];
+        from->checkpoints[i]->n_ref++;
     }
 }
 
-void model_state_spoil(struct model_state *s)
+err_code model_state_fork(struct model_state **out, struct model_state *from, struct err *e)
 {
-    bool is_spoilt = s->is_recurrent;
-    for (int64_t i = 0; i < s->n_layer && !is_spoilt; i++)
-        is_spoilt = s->layers[i].oldest > layer_state_first(&s->layers[i], s->pos);
-    if (is_spoilt)
-        model_state_reset(s);
-}
-
-size_t model_state_bytes(const struct model_state *s)
-{
-    size_t n = 0;
-    for (int64_t i = 0; i < s->n_layer; i++) {
-        const struct tensor *all[] = {&s->layers[i].k, &s->layers[i].v, &s->layers[i].past, &s->layers[i].delta};
-        for (int j = 0; j < 4; j++)
-            n += all[j]->buffer ? tensor_bytes(all[j]) : 0;
-    }
-    return n;
+    assert(from->n_segment == 0);
+    TRY(model_state_create(out, from->pool, from->n_ctx, e));
+    model_state_checkpoint(from);
+    share(*out, from);
+    return ERR_OK;
 }

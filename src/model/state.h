@@ -1,40 +1,65 @@
-/* What a text leaves behind in each layer. */
+/* What a text leaves behind: which pages of the pool it holds, and what a batch adds to them. */
 #ifndef MODEL_STATE_H
 #define MODEL_STATE_H
 
-#include "model/model.h"
+#include "model/state_pool.h"
 
-/* What a layer does not have is absent. */
-struct layer_state {
-    /* The caches of attention. Position p lies in row p % n_row. A layer that uses another's has none. */
-    struct tensor k, v;  /* [head_dim][n_row][n_head_kv], [head_dim_v][n_row][n_head_kv] */
-    int64_t window;      /* the most positions that a token sees there; 0: all */
-    int64_t oldest;      /* the first position that the caches still hold */
-    struct tensor past;  /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
-    struct tensor delta; /* the state of its delta rule, [dk][dv][n_head_v] */
+/* The pages of one kind of caches. Block i of the text's positions is [i * ATTENTION_BLOCK, (i + 1) * ATTENTION_BLOCK).
+ * Blocks [first, end) have pages that the text holds a reference to; those in [end, next_end) are the batch's. */
+struct text_pages {
+    int32_t *page; /* [blocks of n_ctx] */
+    int64_t first, end, next_end;
+    int64_t oldest; /* the first position that is still there */
+};
+
+/* A part of a batch's recurrent state: tokens up to position `end` leave theirs in page `slot`. */
+struct text_segment {
+    int64_t end;
+    int32_t slot; /* -1: the model has no recurrent layers */
+    struct checkpoint *checkpoint; /* what the state at `end` becomes; NULL for the last segment */
+};
+
+/* The text before its last batch, while that may be taken back in part: the recurrent layers' inputs of its tokens are
+ * kept in work space. */
+struct text_draft {
+    bool is_open;
+    int64_t pos;   /* of the batch's first token */
+    int32_t slot;  /* the recurrent state before it */
+    int64_t row;   /* of the kept inputs: those of the first token */
+    uint64_t work; /* the batch's number, as work space knows it */
 };
 
 struct model_state {
-    struct backend *device;
-    struct arena arena; /* of `layers` */
-    int64_t n_layer;
-    int64_t n_ctx;              /* positions that there is room for */
-    int64_t pos;                /* tokens so far */
-    bool is_recurrent;          /* some layer is */
-    struct layer_state *layers; /* [n_layer] */
-};
+    struct state_pool *pool;
+    struct arena arena; /* of the arrays */
+    int64_t n_ctx;      /* positions at most */
+    int64_t pos;        /* tokens so far */
+    struct text_pages *kinds; /* [pool->n_cache_kind] */
+    int32_t slot;             /* the page of recurrent state; -1: zeros, or the model has none */
+    struct checkpoint **checkpoints; /* [n_checkpoint], positions ascending; some may be dead */
+    int n_checkpoint, max_checkpoint;
 
-/* The first position that the token at pos sees in a layer. */
-int64_t layer_state_first(const struct layer_state *y, int64_t pos);
+    struct text_segment *segments; /* [n_segment] of the batch in hand */
+    int n_segment;
+    struct text_draft draft;
+};
 
 /* Makes the text empty. */
 void model_state_reset(struct model_state *s);
 
-/* Notes that a batch of n tokens is about to be stored: they overwrite the oldest positions of windowed layers. */
-void model_state_make_room(struct model_state *s, int64_t n);
+/* Gets the pages that a batch of n tokens writes, which nothing else holds. ERR_LIMIT when the pool is full; then all is
+ * as before. is_draft: the batch may be taken back in part, so that its recurrent state is not cut for checkpoints. */
+MUST_USE err_code state_begin(struct model_state *s, int64_t n, bool is_draft, struct err *e);
+/* The batch is done: the text is n tokens longer; or it has failed: the text is what it was. */
+void state_commit(struct model_state *s, int64_t n, bool is_draft);
+void state_abort(struct model_state *s);
 
-/* To be called after a batch that failed half-way. The text becomes empty where the batch may have overwritten what the
- * next token needs: in recurrent layers, and in windowed ones if the batch was too large for the ring. */
-void model_state_spoil(struct model_state *s);
+/* Goes back to a position within the last batch, whose tokens may be taken back, and gives the text a page for the
+ * recurrent state there: its own contents when that is where the batch began, else undefined ones. False: the pool has
+ * no page, or a window reaches too far. */
+MUST_USE bool state_take_back(struct model_state *s, int64_t pos);
+
+/* The text will not go back into its last batch without a checkpoint any more. */
+void state_end_draft(struct model_state *s);
 
 #endif

@@ -1,12 +1,13 @@
 /* A state as bytes and back: layer by layer, of attention the rows that the next token can see, head by head with
- * positions ascending, of recurrent layers all. They depend on the text alone, not on context or batch. */
+ * positions ascending, of recurrent layers all. They depend on the text alone, not on the pages that it has. */
 #include <assert.h>
 
+#include <string.h>
+
+#include "base/minmax.h"
 #include "model/state.h"
 
-enum { PIECE_BYTES = 1 << 15 };
-
-/* Something to do with each piece of a state, in order. */
+/* Something to do with each piece of a state, in order. A piece may be absent: zeros of that shape. */
 struct walk {
     const struct model_state *s;
     int64_t pos;
@@ -14,42 +15,36 @@ struct walk {
     void *user;
 };
 
-/* A row or more at once, but a row at least. */
-static int64_t piece_rows(const struct tensor *t)
+static bool is_absent(const struct paged *x)
 {
-    int64_t n = (int64_t)(PIECE_BYTES / elem_row_bytes(t->type, t->ne[0]));
-    return n > 0 ? n : 1;
+    return !x->page.buffer;
 }
 
-/* The rows of a cache that positions [first, pos) lie in. */
-static err_code walk_cache(const struct walk *w, const struct tensor *cache, int64_t first, struct err *e)
+/* The rows of a cache that positions [first, pos) lie in. Before a state is there its page tables say nothing, and pages
+ * stand for all others. */
+static err_code walk_cache(const struct walk *w, int kind, const struct paged *cache, int64_t first, struct err *e)
 {
-    if (!cache->buffer)
-        return ERR_OK;
-    int64_t n_row = cache->ne[1], most = piece_rows(cache);
-    struct tensor all = *cache;
-    all.ne[1] = n_row * cache->ne[2];
-    all.ne[2] = 1;
-    for (int64_t head = 0; head < cache->ne[2]; head++)
+    const struct text_pages *pages = &w->s->kinds[kind];
+    for (int64_t head = 0; head < cache->page.ne[2]; head++)
         for (int64_t p = first, n; p < w->pos; p += n) {
-            n = w->pos - p < most ? w->pos - p : most;
-            n = n < n_row - p % n_row ? n : n_row - p % n_row; /* up to where the ring wraps */
-            struct tensor t = tensor_rows(all, head * n_row + p % n_row, n);
+            int64_t block = p / ATTENTION_BLOCK, row = p % ATTENTION_BLOCK;
+            bool is_there = block >= pages->first && block < pages->next_end;
+            n = min_i64(w->pos - p, ATTENTION_BLOCK - row);
+            struct tensor t = tensor_rows(paged_part(cache, is_there ? pages->page[block] : 0, head), row, n);
             TRY(w->piece(w->user, &t, e));
         }
     return ERR_OK;
 }
 
-static err_code walk_whole(const struct walk *w, const struct tensor *whole, struct err *e)
+/* A layer's recurrent state, in page `slot`; -1: zeros. */
+static err_code walk_slot(const struct walk *w, const struct paged *x, int32_t slot, struct err *e)
 {
-    if (!whole->buffer)
+    if (is_absent(x))
         return ERR_OK;
-    struct tensor all = *whole;
-    all.ne[1] *= all.ne[2];
-    all.ne[2] = 1;
-    int64_t most = piece_rows(&all);
-    for (int64_t i = 0; i < all.ne[1]; i += most) {
-        struct tensor t = tensor_rows(all, i, all.ne[1] - i < most ? all.ne[1] - i : most);
+    for (int64_t i = 0; i < x->page.ne[2]; i++) {
+        struct tensor t = paged_part(x, slot < 0 ? 0 : slot, i);
+        if (slot < 0)
+            t.buffer = NULL;
         TRY(w->piece(w->user, &t, e));
     }
     return ERR_OK;
@@ -57,13 +52,18 @@ static err_code walk_whole(const struct walk *w, const struct tensor *whole, str
 
 static err_code walk(const struct walk *w, struct err *e)
 {
-    for (int64_t i = 0; i < w->s->n_layer; i++) {
-        const struct layer_state *y = &w->s->layers[i];
-        int64_t first = layer_state_first(y, w->pos);
-        TRY(walk_cache(w, &y->k, first, e));
-        TRY(walk_cache(w, &y->v, first, e));
-        TRY(walk_whole(w, &y->past, e));
-        TRY(walk_whole(w, &y->delta, e));
+    const struct state_pool *p = w->s->pool;
+    int32_t slot = w->s->n_segment ? w->s->segments[0].slot : w->s->slot;
+    for (int64_t i = 0; i < p->n_layer; i++) {
+        const struct layer_pages *y = &p->layers[i];
+        if (!is_absent(&y->k)) {
+            int64_t first = window_first(p->kinds[y->kind].window, w->pos);
+            TRY(walk_cache(w, y->kind, &y->k, first, e));
+            if (y->v.page.off_bytes != y->k.page.off_bytes)
+                TRY(walk_cache(w, y->kind, &y->v, first, e));
+        }
+        TRY(walk_slot(w, &y->past, slot, e));
+        TRY(walk_slot(w, &y->delta, slot, e));
     }
     return ERR_OK;
 }
@@ -93,7 +93,10 @@ struct transfer {
 static err_code save_piece(void *user, const struct tensor *t, struct err *e)
 {
     const struct transfer *x = user;
-    TRY(backend_read(x->device, t, x->staging, e));
+    if (t->buffer)
+        TRY(backend_read(x->device, t, x->staging, e));
+    else
+        memset(x->staging, 0, tensor_bytes(t));
     return x->fn(x->user, x->staging, tensor_bytes(t), e);
 }
 
@@ -101,7 +104,8 @@ static err_code load_piece(void *user, const struct tensor *t, struct err *e)
 {
     const struct transfer *x = user;
     TRY(x->fn(x->user, x->staging, tensor_bytes(t), e));
-    backend_write(x->device, t, x->staging);
+    if (t->buffer) /* else these are the zeros of an empty text */
+        backend_write(x->device, t, x->staging);
     return ERR_OK;
 }
 
@@ -117,7 +121,7 @@ static err_code transfer(const struct model_state *s, int64_t pos,
                          void *user, struct err *e)
 {
     size_t largest = 1;
-    struct transfer x = {s->device, fn, user, NULL};
+    struct transfer x = {s->pool->device, fn, user, NULL};
     const struct walk measure = {s, pos, keep_largest, &largest}, move = {s, pos, piece, &x};
     TRY(walk(&measure, e));
     x.staging = mem_alloc(largest);
@@ -133,19 +137,27 @@ err_code model_state_save(const struct model_state *s, model_state_bytes_fn *put
     return transfer(s, s->pos, save_piece, put, user, e);
 }
 
+static err_code load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user, struct err *e)
+{
+    if (pos > 0)
+        TRY(state_begin(s, pos, true, e));
+    err_code code = transfer(s, pos, load_piece, get, user, e);
+    if (code == ERR_OK)
+        code = backend_wait(s->pool->device, backend_fence(s->pool->device), e);
+    if (pos > 0 && code == ERR_OK)
+        state_commit(s, pos, false);
+    else if (pos > 0)
+        state_abort(s);
+    return code;
+}
+
 err_code model_state_load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user, struct err *e)
 {
     assert(pos >= 0 && pos <= s->n_ctx);
     model_state_reset(s);
-    err_code code = transfer(s, pos, load_piece, get, user, e);
-    if (code == ERR_OK)
-        code = backend_wait(s->device, backend_fence(s->device), e);
-    if (code != ERR_OK) {
-        model_state_reset(s);
-        return code;
-    }
-    s->pos = pos;
-    for (int64_t i = 0; i < s->n_layer; i++)
-        s->layers[i].oldest = layer_state_first(&s->layers[i], pos);
+    TRY(load(s, pos, get, user, e));
+    for (int i = 0; i < s->pool->n_cache_kind; i++)
+        s->kinds[i].oldest = window_first(s->pool->kinds[i].window, pos);
+    model_state_checkpoint(s);
     return ERR_OK;
 }

@@ -25,6 +25,7 @@ static struct work_sizes find_sizes(const struct model *m, int64_t n_logits)
         d.n_q_rot = max_i64(d.n_q_rot, a->is_latent ? a->n_head * a->n_rot : 0);
         d.n_rot = max_i64(d.n_rot, a->is_latent ? a->n_rot : 0);
         d.n_mixed = max_i64(d.n_mixed, r->n_mixed);
+        d.is_recurrent |= y->is_recurrent;
         d.n_head_v = max_i64(d.n_head_v, r->n_head_v);
         d.n_ff = max_i64(d.n_ff, y->ffn.n_ff);
         if (y->is_moe && y->ffn.down)
@@ -56,16 +57,17 @@ static err_code create_ubatch(struct model_work *w, struct err *e)
     const struct work_sizes *d = &w->sizes;
     UBATCH_TENSORS(CREATE)
     w->host_x = mem_calloc((size_t)d->n_embd, sizeof *w->host_x);
-    return w->host_x ? ERR_OK : err_nomem(e, (size_t)d->n_embd * sizeof *w->host_x, "work space");
+    w->car = mem_calloc(MOE_MAX_CAR, sizeof(const struct car *));
+    return w->host_x && w->car ? ERR_OK : err_nomem(e, (size_t)d->n_embd * sizeof *w->host_x, "work space");
 }
 
 static err_code create_batch(struct model_work *w, const struct model *m, struct err *e)
 {
     const struct work_sizes *d = &w->sizes;
     BATCH_TENSORS(CREATE)
-    w->host_pos = mem_calloc((size_t)d->n_batch, sizeof *w->host_pos);
-    if (!w->host_pos)
-        return err_nomem(e, (size_t)d->n_batch * sizeof *w->host_pos, "work space");
+    w->host_rows = mem_calloc((size_t)d->n_batch, sizeof *w->host_rows);
+    if (!w->host_rows)
+        return err_nomem(e, (size_t)d->n_batch * sizeof *w->host_rows, "work space");
     return m->n_moe_layer ? create_moe_work(w, m, e) : ERR_OK;
 }
 
@@ -77,9 +79,46 @@ static void close_batch(struct model_work *w)
 {
     BATCH_TENSORS(CLOSE)
     moe_work_close(&w->moe);
-    mem_free(w->host_pos);
-    w->host_pos = NULL;
+    mem_free(w->host_rows);
+    w->host_rows = NULL;
     w->sizes.n_batch = 0;
+}
+
+static void close_inputs(struct model_work *w)
+{
+    backend_buffer_close(w->device, &w->inputs.mixed.buffer);
+    backend_buffer_close(w->device, &w->inputs.alpha.buffer);
+    backend_buffer_close(w->device, &w->inputs.beta.buffer);
+    w->inputs = (struct kept_inputs){0};
+}
+
+err_code work_fit_inputs(struct model_work *w, int64_t n, int64_t n_layer, struct err *e)
+{
+    struct kept_inputs *x = &w->inputs;
+    const struct work_sizes *d = &w->sizes;
+    if (n <= x->most_rows)
+        return ERR_OK;
+    close_inputs(w);
+    TRY(backend_tensor_create(w->device, ELEM_F32, d->n_mixed, n * n_layer, 1, MEM_SCRATCH, &x->mixed, e));
+    TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->alpha, e));
+    TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->beta, e));
+    x->most_rows = n;
+    return ERR_OK;
+}
+
+err_code work_fit_pages(struct model_work *w, int64_t n, int n_kind, struct err *e)
+{
+    if (n <= w->most_pages)
+        return ERR_OK;
+    w->most_pages = 0;
+    backend_buffer_close(w->device, &w->pages.buffer);
+    mem_free(w->host_pages);
+    w->host_pages = mem_calloc((size_t)n, sizeof *w->host_pages);
+    if (!w->host_pages)
+        return err_nomem(e, (size_t)n * sizeof *w->host_pages, "page tables");
+    TRY(backend_tensor_create(w->device, ELEM_I32, n, n_kind, 1, MEM_SCRATCH, &w->pages, e));
+    w->most_pages = n;
+    return ERR_OK;
 }
 
 void model_work_close(struct model_work **out)
@@ -89,7 +128,11 @@ void model_work_close(struct model_work **out)
         return;
     UBATCH_TENSORS(CLOSE)
     close_batch(w);
+    close_inputs(w);
+    backend_buffer_close(w->device, &w->pages.buffer);
+    mem_free(w->host_pages);
     mem_free(w->host_x);
+    mem_free((void *)w->car);
     mem_free(w);
     *out = NULL;
 }
@@ -109,6 +152,7 @@ err_code model_work_resize(struct model_work *w, const struct model *m, int64_t 
 {
     close_batch(w);
     w->sizes.n_batch = n_batch;
+    w->sizes.n_recurrent = w->sizes.is_recurrent ? n_batch : 0;
     err_code code = create_batch(w, m, e);
     if (code != ERR_OK)
         close_batch(w);

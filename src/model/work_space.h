@@ -9,6 +9,7 @@
 struct work_sizes {
     int64_t n_batch, n_ubatch, n_logits;
     int64_t n_embd, n_vocab;
+    int64_t n_recurrent;                /* n_batch in a model with recurrent layers, else 0 */
     int64_t n_next;                     /* n_embd in a model with experts, else 0 */
     int64_t n_branch;                   /* n_embd where a layer has experts and a dense branch, else 0 */
     int64_t n_token_embd, n_token_all;  /* of a token's embedding for one layer, for all layers */
@@ -16,12 +17,17 @@ struct work_sizes {
     int64_t n_q, n_k, n_v, n_out, n_ff; /* these and the following are the largest of any layer */
     int64_t n_q_latent, n_q_rot, n_rot; /* latent attention */
     int64_t n_mixed, n_head_v;          /* recurrent layers */
+    bool is_recurrent;                  /* some layer is */
 };
 
 /* TENSOR(name, type, ne0, ne1) with sizes of `d`. A tensor of no elements is absent. First those of a batch. */
 #define BATCH_TENSORS(TENSOR)                                                                                          \
     TENSOR(ids, ELEM_I32, 1, d->n_batch)                                                                               \
     TENSOR(pos, ELEM_I32, 1, d->n_batch)                                                                               \
+    TENSOR(table, ELEM_I32, 1, d->n_batch)                    /* these three as in backend.h */                        \
+    TENSOR(from, ELEM_I32, 1, d->n_recurrent)                                                                          \
+    TENSOR(to, ELEM_I32, 1, d->n_recurrent)                                                                            \
+    TENSOR(out_rows, ELEM_I32, 1, d->n_batch)                 /* the tokens whose results are kept */                  \
     TENSOR(rope, ELEM_F32, d->n_rope, d->n_batch)             /* the model's tables, one after the other */            \
     TENSOR(x, ELEM_F32, d->n_embd, d->n_batch)                /* the residual stream */                                \
     TENSOR(h, ELEM_F32, d->n_embd, d->n_batch)                /* a branch of it */                                     \
@@ -51,6 +57,13 @@ struct work_sizes {
     TENSOR(up, ELEM_F32, d->n_ff, d->n_ubatch)                                                                         \
     TENSOR(logits, ELEM_F32, d->n_vocab, d->n_logits)
 
+/* What recurrent layers took in for the tokens of the last batch that may be taken back. */
+struct kept_inputs {
+    struct tensor mixed, alpha, beta; /* [n_mixed], [n_head_v], [n_head_v] of each layer and row: layer by layer */
+    int64_t n_row, most_rows;         /* kept, and those that there is room for */
+    uint64_t batch;                   /* the number of that batch */
+};
+
 struct model_work {
     struct backend *device;
     struct work_sizes sizes;
@@ -59,9 +72,20 @@ struct model_work {
     UBATCH_TENSORS(FIELD)
 #undef FIELD
     struct moe_work *moe; /* NULL in a dense model */
-    struct tensor kept;   /* the rows of x that the last batch was asked to keep */
-    int32_t *host_pos;    /* [n_batch] */
-    float *host_x;        /* [n_embd] */
+    struct tensor kept;   /* the rows that the last batch was asked to keep, */
+    struct tensor normed; /* and room for as many */
+    struct tensor pages;  /* page tables, [most_pages] for each kind of caches */
+    int64_t most_pages;
+    struct kept_inputs inputs;
+    int32_t *host_rows;  /* [n_batch] */
+    int32_t *host_pages; /* [most_pages] */
+    const struct car **car; /* [MOE_MAX_CAR] */
+    float *host_x;       /* [n_embd] */
 };
+
+/* Makes room for page tables of n blocks in all, of n_kind kinds. */
+MUST_USE err_code work_fit_pages(struct model_work *w, int64_t n, int n_kind, struct err *e);
+/* Makes room for the inputs of n rows in n_layer recurrent layers. */
+MUST_USE err_code work_fit_inputs(struct model_work *w, int64_t n, int64_t n_layer, struct err *e);
 
 #endif

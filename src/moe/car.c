@@ -5,9 +5,9 @@ bool car_is_on(const struct car *c)
     return c->threshold > 0 && c->threshold < 1;
 }
 
-bool car_applies(const struct car *c, int64_t n_tok, int64_t pos, int layer, int n_layer)
+bool car_applies(const struct car *c, int64_t pos, int layer, int n_layer)
 {
-    return car_is_on(c) && n_tok == 1 && pos >= c->n_warmup && layer >= c->n_protect && layer < n_layer - c->n_protect;
+    return car_is_on(c) && pos >= c->n_warmup && layer >= c->n_protect && layer < n_layer - c->n_protect;
 }
 
 static bool is_among(const int32_t *ids, int64_t n, int32_t id)

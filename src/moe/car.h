@@ -13,8 +13,8 @@
  * The weights then come from s alone: s[e] of an expert that stays, s[c] of a substitute (with damping s[c] * r),
  * divided by their sum and scaled as the router does with its own, once (backend/route.h).
  *
- * A token whose experts all stay keeps the router's weights to the bit. Batches of several tokens have no substitutes:
- * they read each expert once for all their tokens, so that substitutes would save hardly a read.
+ * A token whose experts all stay keeps the router's weights to the bit. Tokens of a prompt have no substitutes: a batch
+ * reads each expert once for all of them, so that substitutes would save hardly a read.
  *
  * Nothing here does I/O or keeps state: experts_look says which experts are at hand. */
 #ifndef MOE_CAR_H
@@ -33,8 +33,8 @@ struct car {
 
 bool car_is_on(const struct car *c);
 
-/* Whether a batch of n_tok tokens that begins at a position may have substitutes in a layer (of n_layer MoE layers). */
-bool car_applies(const struct car *c, int64_t n_tok, int64_t pos, int layer, int n_layer);
+/* Whether a sampled token at a position of its text may have substitutes in a layer (of n_layer MoE layers). */
+bool car_applies(const struct car *c, int64_t pos, int layer, int n_layer);
 
 /* Puts substitutes into a token's ids [n_used], best first, and returns how many there are. value [n_used]: what each
  * expert weighs before weights are divided and scaled. ratio [n_used]: r of a substitute, else 1. */

@@ -8,7 +8,7 @@
 
 /* What the work space has room for. */
 struct moe_sizes {
-    int64_t n_batch;
+    int64_t n_batch, n_car;
     int64_t n_used, n_expert, n_embd, n_ff_shared; /* the largest of any layer */
     int64_t n_shared;                              /* n_batch where a layer has a shared expert, else 0 */
 };
@@ -21,7 +21,7 @@ struct moe_sizes {
     TENSOR(next_weights, ELEM_F32, d->n_used, d->n_batch, 1)                                                           \
     TENSOR(y, ELEM_F32, d->n_embd, d->n_used, d->n_batch) /* each expert's result */                                   \
     TENSOR(slots, ELEM_I32, d->n_expert, 1, 1)            /* the slot table of a wave */                               \
-    TENSOR(scores, ELEM_F32, d->n_expert, 1, 1)           /* the router's, of one token */                             \
+    TENSOR(scores, ELEM_F32, d->n_expert, d->n_car, 1)    /* the router's, of tokens that may have substitutes */      \
     TENSOR(shared_gate, ELEM_F32, d->n_ff_shared, d->n_shared, 1)                                                      \
     TENSOR(shared_up, ELEM_F32, d->n_ff_shared, d->n_shared, 1)                                                        \
     TENSOR(shared_y, ELEM_F32, d->n_embd, d->n_shared, 1)                                                              \
@@ -32,12 +32,13 @@ struct moe_sizes {
     ARRAY(host_ids, int32_t, d->n_used * d->n_batch)                                                                   \
     ARRAY(host_next_ids, int32_t, d->n_used * d->n_batch)                                                              \
     ARRAY(host_slots, int32_t, d->n_expert)                                                                            \
-    ARRAY(host_scores, float, d->n_expert)  /* the rest: one token's substitutes (car.h) */                            \
-    ARRAY(host_factors, float, d->n_expert) /* the layer's expert_scale */                                             \
+    ARRAY(host_scores, float, d->n_expert * d->n_car) /* the rest: substitutes (car.h) */                              \
+    ARRAY(host_factors, float, d->n_expert)           /* the layer's expert_scale */                                   \
     ARRAY(at_hand, bool, d->n_expert)                                                                                  \
-    ARRAY(host_wanted, int32_t, d->n_used) /* the router's choice */                                                   \
-    ARRAY(host_weights, float, d->n_used)                                                                              \
-    ARRAY(host_ratio, float, d->n_used)
+    ARRAY(host_wanted, int32_t, d->n_used * d->n_batch) /* the router's choice */                                      \
+    ARRAY(host_weights, float, d->n_used * d->n_car)                                                                   \
+    ARRAY(host_ratio, float, d->n_used * d->n_car)                                                                     \
+    ARRAY(host_value, float, d->n_used)
 
 struct moe_work {
     struct backend *device;
@@ -53,7 +54,7 @@ struct moe_work {
 
 static struct moe_sizes largest(const struct moe_layer *layers, int n_layer, int64_t n_batch)
 {
-    struct moe_sizes d = {.n_batch = n_batch, .n_used = 1, .n_expert = 1, .n_embd = 1};
+    struct moe_sizes d = {.n_batch = n_batch, .n_car = min_i64(n_batch, MOE_MAX_CAR), .n_used = 1, .n_expert = 1, .n_embd = 1};
     for (int i = 0; i < n_layer; i++) {
         d.n_used = max_i64(d.n_used, layers[i].n_used);
         d.n_expert = max_i64(d.n_expert, layers[i].n_expert);
@@ -144,7 +145,8 @@ static struct tensor place_y(const struct moe_work *w, const struct moe_layer *l
 struct call {
     struct tensor x, router_x; /* what goes into the experts and into the router */
     struct tensor ids, weights;
-    struct tensor scores; /* absent unless experts may be substituted */
+    int64_t n_car;        /* tokens that may have substitutes, the first ones */
+    struct tensor scores; /* of these */
     struct tensor y;
     struct tensor shared, shared_weight; /* absent where there is none */
 };
@@ -231,41 +233,67 @@ static err_code run_waves(struct moe_work *w, const struct moe_layer *l, const s
     }
 }
 
-/* Puts substitutes for some of a single token's experts into host_ids and host_weights, *n of them. */
-static err_code substitute(struct moe_work *w, const struct moe_layer *l, const struct call *c, const struct car *car,
-                           int64_t *n, struct err *e)
+/* Puts substitutes for some of a token's experts into host_ids, and the weights that follow into host_weights. Returns
+ * how many there are; without any, both stay as they are. */
+static int64_t substitute(struct moe_work *w, const struct moe_layer *l, const struct car *car, int64_t t)
 {
-    assert(c->ids.ne[1] == 1);
-    memcpy(w->host_wanted, w->host_ids, (size_t)l->n_used * sizeof *w->host_ids);
+    int32_t *ids = w->host_ids + t * l->n_used;
+    float *ratio = w->host_ratio + t * l->n_used, *value = w->host_value;
+    int64_t n = car_substitute(car, w->host_scores + t * l->n_expert, w->at_hand, l->n_expert, l->n_used, ids, value,
+                               ratio);
+    if (n == 0)
+        return 0;
+    route_weigh(l->norm_weights || l->score == ROUTE_SOFTMAX_CHOSEN, l->scale,
+                l->expert_scale.buffer ? w->host_factors : NULL, l->n_used, ids, value);
+    memcpy(w->host_weights + t * l->n_used, value, (size_t)l->n_used * sizeof *value);
+    return n;
+}
+
+/* Substitutes for the tokens that may have some: *n of them in all. */
+static err_code substitute_all(struct moe_work *w, const struct moe_layer *l, const struct call *c,
+                               const struct moe_run *run, int64_t *n, struct err *e)
+{
+    const struct tensor weights = tensor_rows(c->weights, 0, c->n_car);
+    memcpy(w->host_wanted, w->host_ids, (size_t)tensor_n_elem(&c->ids) * sizeof *w->host_ids);
     TRY(backend_read(w->device, &c->scores, w->host_scores, e));
+    TRY(backend_read(w->device, &weights, w->host_weights, e));
+    if (l->expert_scale.buffer)
+        TRY(backend_read(w->device, &l->expert_scale, w->host_factors, e));
     experts_look(w->experts, l->experts_layer, w->at_hand);
-    *n = car_substitute(car, w->host_scores, w->at_hand, l->n_expert, l->n_used, w->host_ids, w->host_weights,
-                        w->host_ratio);
+    *n = 0;
+    for (int64_t t = 0; t < c->n_car; t++)
+        if (run->car[t])
+            *n += substitute(w, l, run->car[t], t);
     return ERR_OK;
 }
 
-/* Begins to fetch what the router chose or, with `car`, its substitutes: ids and weights in device memory are then
- * replaced. */
-static err_code begin_fetch(struct moe_work *w, const struct moe_layer *l, const struct call *c, const struct car *car,
-                            struct err *e)
+/* Begins to fetch what the router chose or, where there are any, its substitutes: ids and weights in device memory are
+ * then replaced. */
+static err_code begin_fetch(struct moe_work *w, const struct moe_layer *l, const struct call *c,
+                            const struct moe_run *run, struct err *e)
 {
-    int64_t n = 0;
-    if (car)
-        TRY(substitute(w, l, c, car, &n, e));
+    int64_t n = 0, n_backfill = 0;
+    if (c->n_car)
+        TRY(substitute_all(w, l, c, run, &n, e));
     if (n == 0) {
-        experts_fetch_begin(w->experts, l->experts_layer, w->host_ids, c->ids.ne[1], l->n_used);
+        experts_fetch_begin(w->experts, l->experts_layer, w->host_ids, c->ids.ne[1], l->n_used, run->is_decode);
         return ERR_OK;
     }
-    const float *factors = l->expert_scale.buffer ? w->host_factors : NULL;
-    if (factors)
-        TRY(backend_read(w->device, &l->expert_scale, w->host_factors, e));
-    route_weigh(l->norm_weights || l->score == ROUTE_SOFTMAX_CHOSEN, l->scale, factors, l->n_used, w->host_ids,
-                w->host_weights);
-    backend_write(w->device, &c->ids, w->host_ids);
-    backend_write(w->device, &c->weights, w->host_weights);
+    const struct tensor ids = tensor_rows(c->ids, 0, c->n_car), weights = tensor_rows(c->weights, 0, c->n_car);
+    backend_write(w->device, &ids, w->host_ids);
+    backend_write(w->device, &weights, w->host_weights);
+    for (int64_t t = 0; t < c->n_car; t++)
+        n_backfill = run->car[t] ? max_i64(n_backfill, run->car[t]->n_backfill) : n_backfill;
     experts_fetch_begin_instead(w->experts, l->experts_layer,
-                                &(struct experts_choice){w->host_wanted, w->host_ids, w->host_ratio, w->host_scores,
-                                                         l->n_used, car->n_backfill});
+                                &(struct experts_choice){.n_tok = c->ids.ne[1],
+                                                         .n_used = l->n_used,
+                                                         .wanted = w->host_wanted,
+                                                         .ids = w->host_ids,
+                                                         .is_decode = run->is_decode,
+                                                         .n_car = c->n_car,
+                                                         .ratio = w->host_ratio,
+                                                         .scores = w->host_scores,
+                                                         .n_backfill = n_backfill});
     return ERR_OK;
 }
 
@@ -287,21 +315,34 @@ static void enqueue_shared(const struct moe_work *w, const struct moe_layer *l, 
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {c->shared}, .weight = {l->shared_down}});
 }
 
+/* Routes all tokens: those that may have substitutes with their scores. */
+static void route(const struct moe_work *w, const struct moe_layer *l, struct call *c)
+{
+    int64_t n = c->n_car, m = c->x.ne[1];
+    c->scores = cut(w->scores, l->n_expert, n, 1);
+    for (int64_t first = 0, end; first < m; first = end) {
+        const struct tensor none = {0};
+        end = first < n ? n : m;
+        const struct tensor x = tensor_rows(c->router_x, first, end - first);
+        const struct tensor ids = tensor_rows(c->ids, first, end - first);
+        const struct tensor weights = tensor_rows(c->weights, first, end - first);
+        enqueue_route(w->device, l, &x, &ids, &weights, first < n ? &c->scores : &none);
+    }
+}
+
 /* resident: the slot table of a layer whose experts are all in their slots, else NULL. */
 static err_code forward(struct moe_work *w, const struct moe_layer *l, struct call *c, const struct tensor *resident,
                         const struct tensor *out, const struct moe_run *run, struct err *e)
 {
-    const struct car *car = resident ? NULL : run->car;
     int64_t m = c->x.ne[1];
-    if (car)
-        c->scores = cut(w->scores, l->n_expert, 1, 1);
-    enqueue_route(w->device, l, &c->router_x, &c->ids, &c->weights, &c->scores);
+    c->n_car = resident ? 0 : run->n_car;
+    route(w, l, c);
     if (!resident || run->trace)
         TRY(backend_read(w->device, &c->ids, w->host_ids, e));
     if (run->trace)
         run->trace->routed(run->trace->user, l->experts_layer, m, l->n_used, w->host_ids);
     if (!resident)
-        TRY(begin_fetch(w, l, c, car, e));
+        TRY(begin_fetch(w, l, c, run, e));
     err_code code = run->next ? moe_predict(w, run->next, run->trace, e) : ERR_OK;
     if (l->shared_down) /* while experts are on their way */
         enqueue_shared(w, l, c);

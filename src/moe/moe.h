@@ -74,12 +74,18 @@ struct moe_next {
 MUST_USE err_code moe_predict(struct moe_work *w, const struct moe_next *next, const struct moe_trace *trace,
                               struct err *e);
 
+enum { MOE_MAX_CAR = 64 };
+
 /* How to run a layer. Pointers may be NULL. */
 struct moe_run {
     int64_t sort_cutoff; /* as in OP_EXPERTS */
     const struct moe_trace *trace;
     const struct moe_next *next; /* its choice is predicted while this layer's reads are on their way */
-    const struct car *car;       /* lets experts that are in slots stand in for those that are not; one token only */
+    /* Lets experts that are in slots stand in for those that are not, for each of the first n_car tokens (at most
+     * MOE_MAX_CAR) whose entry is not NULL. */
+    const struct car *const *car;
+    int64_t n_car;
+    bool is_decode; /* all tokens were sampled: counted as such */
     const struct cancel *cancel; /* asked before each wave */
 };
 

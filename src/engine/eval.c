@@ -1,0 +1,390 @@
+/* Evaluating tokens: which go into the next forward pass, work space for it, and what becomes of its logits. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/minmax.h"
+#include "engine/engine_internal.h"
+#include "engine/prompt_batch.h"
+
+enum { LOGITS_ROWS = 32 /* rows of logits computed at a time when many are wanted */ };
+
+/* An evaluation: the items and how far each is. */
+struct eval {
+    moebius_engine *engine;
+    const moebius_batch_item *items;
+    size_t n_items;
+    size_t *done;            /* [n_items] tokens that earlier passes took */
+    struct model_rows *rows; /* [n_items] of the pass in hand */
+    size_t *item;            /* [n_items] whose these are */
+    int64_t n_rows;
+    struct cancel cancel;
+    bool is_cancelled;
+};
+
+bool engine_is_streaming(const moebius_engine *g)
+{
+    const struct experts *x = g->model->experts;
+    return x && !experts_all_resident(x);
+}
+
+/* ---- cancelling -------------------------------------------------------------------------------------------------- */
+
+void moebius_engine_interrupt(moebius_engine *engine)
+{
+    atomic_store(&engine->is_interrupted, true);
+}
+
+/* Once the answer is yes it stays so. */
+static bool is_cancel_wanted(void *user)
+{
+    struct eval *v = user;
+    v->is_cancelled |= atomic_load(&v->engine->is_interrupted);
+    for (size_t i = 0; i < v->n_items && !v->is_cancelled; i++)
+        v->is_cancelled = cancel_is_wanted(&v->items[i].session->cancel);
+    return v->is_cancelled;
+}
+
+/* ---- work space -------------------------------------------------------------------------------------------------- */
+
+static err_code fit_work(moebius_engine *g, int64_t n_batch, struct err *e)
+{
+    if (n_batch == g->n_work)
+        return ERR_OK;
+    g->n_work = 0;
+    TRY(model_work_resize(g->work, g->model, n_batch, e));
+    g->n_work = n_batch;
+    return ERR_OK;
+}
+
+err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e)
+{
+    if (n_batch <= g->n_batch)
+        return ERR_OK;
+    model_work_close(&g->work);
+    g->n_batch = g->n_work = 0;
+    TRY(model_work_create(&g->work, g->model, n_batch, LOGITS_ROWS, e));
+    g->n_batch = g->n_work = n_batch;
+    g->token_bytes = model_work_token_bytes(g->work);
+    return ERR_OK;
+}
+
+static int64_t choose_batch(const moebius_session *s, size_t n)
+{
+    const moebius_engine *g = s->engine;
+    if (s->options.n_batch || !engine_is_streaming(g))
+        return s->n_batch;
+    const struct experts *x = g->model->experts;
+    const struct prompt_batch_facts f = {s->n_batch, g->token_bytes, experts_open_bytes(x), experts_max_bytes(x)};
+    return prompt_batch_choose(&f, (int64_t)n);
+}
+
+int64_t moebius_session_batch(const moebius_session *session, size_t n)
+{
+    int64_t n_batch = choose_batch(session, n);
+    return n < (size_t)n_batch ? (int64_t)n : n_batch;
+}
+
+/* Frees the work space that a long prompt took, and gives the experts their slots back. What fails here is tried again
+ * where it is needed. */
+static void shrink_work(moebius_engine *g)
+{
+    struct err e;
+    err_code code = fit_work(g, g->n_batch, &e);
+    backend_trim(g->device);
+    if (code == ERR_OK)
+        code = experts_open(g->model->experts, g->spare_bytes, &e);
+    if (code != ERR_OK)
+        log_line(&g->log, LOG_DEBUG, "after a long prompt: %s", e.text);
+}
+
+/* ---- passes ------------------------------------------------------------------------------------------------------ */
+
+/* What an item still has to do, in the order in which passes take it up. */
+enum turn { TURN_DECODE, TURN_DRAFT, TURN_PROMPT, TURN_DONE };
+
+static enum turn turn_of(const struct eval *v, size_t i)
+{
+    const moebius_batch_item *x = &v->items[i];
+    if (v->done[i] == x->n)
+        return TURN_DONE;
+    return x->is_draft ? TURN_DRAFT : x->n == 1 ? TURN_DECODE : TURN_PROMPT;
+}
+
+/* How many of item i's tokens [from, from + n) have logits that somebody wants. */
+static int64_t n_wanted(const struct eval *v, size_t i, size_t from, int64_t n)
+{
+    const moebius_batch_item *x = &v->items[i];
+    size_t end = from + (size_t)n, first = x->logits && x->first < x->n ? x->first : x->n - 1;
+    if (x->no_logits || first >= end)
+        return 0;
+    return (int64_t)(end - (first > from ? first : from));
+}
+
+/* Adds tokens of item i to the pass, at most `room`; returns how many. */
+static int64_t add_rows(struct eval *v, size_t i, enum turn turn, int64_t room)
+{
+    const moebius_batch_item *x = &v->items[i];
+    int64_t n = min_i64((int64_t)(x->n - v->done[i]), min_i64(room, choose_batch(x->session, x->n)));
+    if (turn == TURN_DRAFT && n < (int64_t)x->n)
+        return 0; /* a draft is not cut */
+    v->item[v->n_rows] = i;
+    v->rows[v->n_rows++] = (struct model_rows){.state = x->session->state,
+                                               .ids = x->ids + v->done[i],
+                                               .n = n,
+                                               .n_out = n_wanted(v, i, v->done[i], n),
+                                               .is_decode = turn == TURN_DECODE,
+                                               .car = turn == TURN_DECODE ? x->session->car : (struct car){0},
+                                               .is_draft = turn == TURN_DRAFT};
+    return n;
+}
+
+/* Fills the next pass with at most `room` tokens of sessions with one type of caches: false when all is done. */
+static bool fill_pass(struct eval *v, int64_t room)
+{
+    const struct moebius_session *first = NULL;
+    v->n_rows = 0;
+    for (enum turn turn = TURN_DECODE; turn < TURN_DONE; turn++)
+        for (size_t i = 0; i < v->n_items && room > 0; i++) {
+            const moebius_session *s = v->items[i].session;
+            if (turn_of(v, i) != turn || (first && first->options.kv != s->options.kv))
+                continue;
+            room -= add_rows(v, i, turn, room);
+            if (v->n_rows)
+                first = v->items[v->item[0]].session;
+        }
+    return v->n_rows > 0;
+}
+
+/* Copies the logits in row r of the last ones computed to the session of item i, after its token `at`. */
+static err_code hand_out(const struct eval *v, size_t i, size_t at, int64_t r, struct err *e)
+{
+    const moebius_batch_item *x = &v->items[i];
+    moebius_session *s = x->session;
+    if (!x->logits && at < x->n - 1)
+        return ERR_OK;
+    s->last = NULL;
+    TRY(session_logits_room(s, e));
+    TRY(model_logits_row(v->engine->work, r, s->logits, e));
+    s->last = at + 1 == v->done[i] ? s->logits : NULL;
+    if (x->logits && at >= x->first && !x->logits(x->user, at, s->logits))
+        return err_set(e, ERR_CANCELLED, "cancelled");
+    return ERR_OK;
+}
+
+/* Computes the logits that the pass was asked for, some rows at a time, and hands them out. */
+static err_code each_logits(const struct eval *v, struct err *e)
+{
+    int64_t n = 0, row = 0;
+    for (int64_t r = 0; r < v->n_rows; r++)
+        n += v->rows[r].n_out;
+    for (int64_t r = 0; r < v->n_rows; r++)
+        for (int64_t k = v->rows[r].n_out; k > 0; k--, row++) {
+            if (row % LOGITS_ROWS == 0)
+                model_logits(v->engine->model, v->engine->work, row, min_i64(n - row, LOGITS_ROWS));
+            TRY(hand_out(v, v->item[r], v->done[v->item[r]] - (size_t)k, row % LOGITS_ROWS, e));
+        }
+    return ERR_OK;
+}
+
+/* The pass is done: the sessions have its tokens, and those whose prompt has ended can go back there. */
+static void take_tokens(struct eval *v)
+{
+    for (int64_t r = 0; r < v->n_rows; r++) {
+        size_t i = v->item[r];
+        const struct model_rows *x = &v->rows[r];
+        moebius_session *s = v->items[i].session;
+        memcpy(s->ids + model_state_pos(s->state) - x->n, x->ids, (size_t)x->n * sizeof *s->ids);
+        s->last = NULL;
+        v->done[i] += (size_t)x->n;
+        if (!x->is_decode && !x->is_draft && v->done[i] == v->items[i].n && !v->items[i].no_logits)
+            model_state_checkpoint(s->state);
+    }
+}
+
+/* How the pass is to run: as the first item's session says. */
+static struct model_forward_params forward_params(struct eval *v)
+{
+    const moebius_session *s = v->items[v->item[0]].session;
+    return (struct model_forward_params){.sort_cutoff = s->sort_cutoff,
+                                         .trace = s->trace.routed ? &s->moe_trace : NULL,
+                                         .hidden = s->trace.hidden,
+                                         .hidden_user = s->trace.user,
+                                         .cancel = v->cancel};
+}
+
+static err_code run_pass(struct eval *v, struct err *e)
+{
+    moebius_engine *g = v->engine;
+    struct model_forward_params params = forward_params(v);
+    bool is_single = v->n_rows == 1 && v->rows[0].n == 1;
+    int64_t start_ns = clock_ns(), took_ns;
+    params.prefetch = prefetch_trial_begin(&g->prefetch, is_single);
+    pool_use(g->pool, thread_tuner_n_threads(&g->thread_tuner, pool_n_threads(g->pool), is_single));
+    TRY(model_forward(g->model, g->work, &params, v->rows, v->n_rows, e));
+    took_ns = clock_ns() - start_ns;
+    prefetch_trial_end(&g->prefetch, took_ns);
+    if (is_single && !engine_is_streaming(g)) /* else the drive decides how long tokens take */
+        thread_tuner_after_token(&g->thread_tuner, pool_n_threads(g->pool), took_ns, pool_times(g->pool));
+    take_tokens(v);
+    return each_logits(v, e);
+}
+
+/* The tokens of a pass for which there is to be work space: more where long prompts read experts. */
+static int64_t pass_room(const struct eval *v)
+{
+    int64_t most = v->engine->n_batch;
+    for (size_t i = 0; i < v->n_items; i++)
+        most = max_i64(most, choose_batch(v->items[i].session, v->items[i].n));
+    return most;
+}
+
+static err_code run_passes(struct eval *v, struct err *e)
+{
+    while (fill_pass(v, v->engine->n_work))
+        TRY(run_pass(v, e));
+    return ERR_OK;
+}
+
+static err_code run_fitting(struct eval *v, struct err *e)
+{
+    moebius_engine *g = v->engine;
+    err_code code = fit_work(g, pass_room(v), e);
+    if (code != ERR_OK)
+        code = fit_work(g, g->n_batch, e);
+    if (code == ERR_OK)
+        code = run_passes(v, e);
+    if (g->n_work > g->n_batch)
+        shrink_work(g);
+    return code;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+static err_code check_tokens(const moebius_batch_item *x, struct err *e)
+{
+    const moebius_session *s = x->session;
+    int64_t n_vocab = s->engine->model->n_vocab, n_ctx = model_state_n_ctx(s->state), pos = model_state_pos(s->state);
+    if (x->n == 0)
+        return err_set(e, ERR_USAGE, "no tokens to compute: expected at least one");
+    if (x->n > (size_t)(n_ctx - pos))
+        return err_set(e, ERR_LIMIT, "%zu tokens after the %lld already there are more than the context of %lld", x->n,
+                       (long long)pos, (long long)n_ctx);
+    for (size_t i = 0; i < x->n; i++)
+        if (x->ids[i] < 0 || x->ids[i] >= n_vocab)
+            return err_set(e, ERR_USAGE, "token %zu is %d: expected 0 to %lld", i, (int)x->ids[i],
+                           (long long)n_vocab - 1);
+    return ERR_OK;
+}
+
+static err_code check_item(const moebius_engine *g, const moebius_batch_item *items, size_t i, size_t n_items,
+                           struct err *e)
+{
+    const moebius_batch_item *x = &items[i];
+    const moebius_trace *t = &x->session->trace;
+    if (x->session->engine != g)
+        return err_set(e, ERR_USAGE, "a session of another engine: expected one of this");
+    for (size_t j = 0; j < i; j++)
+        if (items[j].session == x->session)
+            return err_set(e, ERR_USAGE, "a session comes twice in one batch: expected each once");
+    if (n_items > 1 && (t->routed || t->hidden || t->product))
+        return err_set(e, ERR_USAGE, "a session that is traced can't be evaluated with others: expected it alone");
+    if (x->is_draft && (x->n > MODEL_MAX_DRAFT || x->n > (size_t)x->session->n_batch))
+        return err_set(e, ERR_USAGE, "a draft of %zu tokens: expected at most %d", x->n, MODEL_MAX_DRAFT);
+    if (x->is_draft && car_is_on(&x->session->car))
+        return err_set(e, ERR_USAGE, "a draft with cache-aware routing: expected one of the two");
+    if (x->no_logits && x->logits)
+        return err_set(e, ERR_USAGE, "a function for logits that are not wanted: expected one of the two");
+    return check_tokens(x, e);
+}
+
+/* ---- evaluations ------------------------------------------------------------------------------------------------- */
+
+static void observed(void *user, const struct observed *o)
+{
+    const moebius_session *s = user;
+    const moebius_product p = {.tensor = o->tensor,
+                               .n_matrix = o->n_matrix,
+                               .matrix = o->matrix,
+                               .x = o->x,
+                               .k = o->k,
+                               .n_row = o->n_row,
+                               .stride = o->stride,
+                               .scale = o->scale};
+    s->trace.product(s->trace.user, &p);
+}
+
+static err_code run_observed(struct eval *v, struct err *e)
+{
+    moebius_engine *g = v->engine;
+    moebius_session *s = v->items[0].session;
+    atomic_store(&g->is_interrupted, false);
+    topology_bind_caller(g->topology);
+    pool_set_cancel(g->pool, &v->cancel);
+    if (s->trace.product)
+        backend_observe(g->device, observed, s);
+    err_code code = run_fitting(v, e);
+    if (s->trace.product)
+        backend_observe(g->device, NULL, NULL);
+    pool_set_cancel(g->pool, NULL);
+    topology_release_caller(g->topology);
+    return code;
+}
+
+enum { FEW_ITEMS = 16 };
+
+err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e)
+{
+    size_t few_done[FEW_ITEMS] = {0}, few_item[FEW_ITEMS];
+    struct model_rows few_rows[FEW_ITEMS];
+    struct arena arena = {0};
+    struct eval v = {g, items, n_items, few_done, few_rows, few_item};
+    v.cancel = (struct cancel){is_cancel_wanted, &v};
+    if (n_items == 0)
+        return err_set(e, ERR_USAGE, "a batch of no sessions: expected at least one");
+    for (size_t i = 0; i < n_items; i++)
+        TRY(check_item(g, items, i, n_items, e));
+    if (n_items > FEW_ITEMS) {
+        v.done = arena_calloc(&arena, n_items, sizeof *v.done);
+        v.rows = arena_calloc(&arena, n_items, sizeof *v.rows);
+        v.item = arena_calloc(&arena, n_items, sizeof *v.item);
+    }
+    err_code code = v.done && v.rows && v.item ? run_observed(&v, e) : err_nomem(e, n_items * sizeof *v.rows, "a batch");
+    arena_close(&arena);
+    return code;
+}
+
+moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items,
+                                  moebius_error *error)
+{
+    struct err e = {0};
+    return engine_status(engine_eval(engine, items, n_items, &e), &e, error);
+}
+
+moebius_status moebius_session_eval(moebius_session *session, const int32_t *ids, size_t n, moebius_error *error)
+{
+    const moebius_batch_item item = {.session = session, .ids = ids, .n = n};
+    return moebius_eval_batch(session->engine, &item, 1, error);
+}
+
+moebius_status moebius_session_eval_each(moebius_session *session, const int32_t *ids, size_t n, size_t first,
+                                         moebius_logits_fn *fn, void *user, moebius_error *error)
+{
+    const moebius_batch_item item = {
+        .session = session, .ids = ids, .n = n, .logits = fn, .user = user, .first = first};
+    return moebius_eval_batch(session->engine, &item, 1, error);
+}
+
+moebius_status moebius_session_sync(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept,
+                                    moebius_error *error)
+{
+    size_t same = 0, pos = (size_t)moebius_session_pos(session);
+    while (same < n && same < pos && ids[same] == session->ids[same])
+        same++;
+    if (same == n && same == pos && session->last)
+        pos = n;
+    else
+        pos = (size_t)moebius_session_truncate(session, (int64_t)(same < n || n == 0 ? same : n - 1));
+    if (n_kept)
+        *n_kept = pos;
+    return pos == n && n > 0 ? MOEBIUS_OK : moebius_session_eval(session, ids + pos, n - pos, error);
+}

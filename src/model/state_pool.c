@@ -1,0 +1,456 @@
+#include "model/state_pool.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/minmax.h"
+
+/* Pages of a kind at most: tiny models would have more than anybody asks for. */
+enum { MAX_PAGES = 1 << 20 };
+
+/* ---- kinds of pages ------------------------------------------------------------------------------------------- */
+
+/* What a token sees of layer i's cache at most, of all layers that use it; 0: all. */
+static int64_t widest_window(const struct model *m, int64_t i)
+{
+    int64_t widest = 0;
+    for (int64_t j = i; j < m->n_layer; j++) {
+        const struct layer *l = &m->layers[j];
+        if (l->is_recurrent || l->attn.kv_layer != i)
+            continue;
+        if (l->attn.window == 0)
+            return 0;
+        widest = max_i64(widest, l->attn.window);
+    }
+    return widest;
+}
+
+/* Whether a later layer uses layer i's cache, too. */
+static bool is_shared(const struct model *m, int64_t i)
+{
+    for (int64_t j = i + 1; j < m->n_layer; j++)
+        if (!m->layers[j].is_recurrent && m->layers[j].attn.kv_layer == i)
+            return true;
+    return false;
+}
+
+static bool has_cache(const struct layer *l)
+{
+    return !l->is_recurrent && l->attn.k;
+}
+
+/* Adds the kind of a layer's pages unless it is there, and returns its number. */
+static int add_kind(struct state_pool *p, bool is_recurrent, int64_t window)
+{
+    for (int i = 0; i < p->n_kind; i++)
+        if (p->kinds[i].is_recurrent == is_recurrent && p->kinds[i].window == window)
+            return i;
+    p->kinds[p->n_kind] = (struct page_kind){.is_recurrent = is_recurrent, .window = window};
+    return p->n_kind++;
+}
+
+/* Finds each layer's kind: those of caches first. */
+static void find_kinds(struct state_pool *p, const struct model *m)
+{
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        p->layers[i].kind = -1;
+        if (!has_cache(&m->layers[i]))
+            continue;
+        p->layers[i].kind = add_kind(p, false, widest_window(m, i));
+        p->kinds[p->layers[i].kind].is_shared |= is_shared(m, i);
+    }
+    p->n_cache_kind = p->n_kind;
+    for (int64_t i = 0; i < m->n_layer; i++)
+        if (m->layers[i].is_recurrent)
+            p->layers[i].kind = add_kind(p, true, 0);
+}
+
+/* The parts of a kind's first region: heads, where all its layers have as many, else one. */
+static int64_t find_parts(const struct state_pool *p, const struct model *m, int kind)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        int64_t n_head = l->is_recurrent ? l->delta.n_head_v : l->attn.n_head_kv;
+        if (p->layers[i].kind != kind)
+            continue;
+        if (n && n != n_head)
+            return 1;
+        n = n_head;
+    }
+    return n;
+}
+
+static err_code check_type(const struct model *m, enum elem_type kv, struct err *e)
+{
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        const struct attention *a = &m->layers[i].attn;
+        if (has_cache(&m->layers[i]) && kv == ELEM_Q8_0 && (a->head_dim % 32 || a->head_dim_v % 32))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "layer %lld has rows of %lld and %lld, which Q8_0 can't hold: expected multiples of 32 (F16 "
+                           "and F32 take any)",
+                           (long long)i, (long long)a->head_dim, (long long)a->head_dim_v);
+    }
+    return ERR_OK;
+}
+
+/* ---- where layers lie in pages -------------------------------------------------------------------------------- */
+
+/* Gives a layer its place in a region's pages: the region's bytes grow by what a part of it takes. The buffer comes
+ * later. */
+static struct paged place(struct page_region *r, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    struct paged x = {.page = {.off_bytes = r->bytes, .type = type, .ne = {ne0, ne1, ne2}}};
+    x.part_bytes = elem_row_bytes(type, ne0) * (size_t)ne1;
+    r->bytes += x.part_bytes * (size_t)(r->n_part == 1 ? ne2 : 1);
+    r->bytes = (r->bytes + 63) & ~(size_t)63;
+    return x;
+}
+
+static void place_layers(struct state_pool *p, const struct model *m)
+{
+    for (int i = 0; i < p->n_kind; i++) {
+        p->kinds[i].region[0].n_part = find_parts(p, m, i);
+        p->kinds[i].region[1].n_part = 1;
+    }
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        const struct attention *a = &m->layers[i].attn;
+        const struct delta_net *d = &m->layers[i].delta;
+        struct layer_pages *y = &p->layers[i];
+        if (y->kind < 0)
+            continue;
+        struct page_region *r = p->kinds[y->kind].region;
+        if (m->layers[i].is_recurrent) {
+            y->delta = place(&r[0], ELEM_F32, d->dk, d->dv, d->n_head_v);
+            y->past = place(&r[1], ELEM_F32, d->n_mixed, d->n_tap - 1, 1);
+            continue;
+        }
+        y->k = place(&r[0], p->type, a->head_dim, ATTENTION_BLOCK, a->n_head_kv);
+        if (!a->is_latent) /* else keys are values */
+            y->v = place(&r[0], p->type, a->head_dim_v, ATTENTION_BLOCK, a->n_head_kv);
+    }
+}
+
+/* Rounds the regions of a kind up, and says how many bytes a page has. */
+static void size_pages(struct page_kind *k)
+{
+    for (int i = 0; i < KIND_MAX_REGION; i++) {
+        struct page_region *r = &k->region[i];
+        r->bytes = (r->bytes + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
+        k->bytes += r->bytes * (size_t)r->n_part;
+    }
+}
+
+static void finish_place(struct paged *x, const struct page_kind *k, const struct page_region *r)
+{
+    if (x->page.ne[0] == 0)
+        return;
+    x->page.buffer = r->buffer;
+    x->page_bytes = r->bytes;
+    if (r->n_part > 1)
+        x->part_bytes = (size_t)k->capacity * r->bytes;
+}
+
+/* ---- creation ------------------------------------------------------------------------------------------------- */
+
+static err_code create_kind(struct state_pool *p, struct page_kind *k, struct err *e)
+{
+    size_t n = k->bytes ? p->max_bytes / k->bytes : 1;
+    k->capacity = (int32_t)(n < MAX_PAGES ? n : MAX_PAGES);
+    k->n_ref = arena_calloc(&p->arena, (size_t)k->capacity, sizeof *k->n_ref);
+    k->free = arena_calloc(&p->arena, (size_t)k->capacity, sizeof *k->free);
+    if (!k->n_ref || !k->free)
+        return err_nomem(e, (size_t)k->capacity * sizeof *k->free, "pages");
+    for (int i = 0; i < KIND_MAX_REGION; i++) {
+        struct page_region *r = &k->region[i];
+        size_t bytes = (size_t)k->capacity * (size_t)r->n_part * r->bytes;
+        if (bytes)
+            TRY(backend_buffer_reserve(p->device, bytes, r->n_part, MEM_STATE, &r->buffer, e));
+    }
+    return ERR_OK;
+}
+
+/* Whether texts need checkpoints to go back, and how many pages one holds. */
+static void size_checkpoints(struct state_pool *p, int64_t interval)
+{
+    for (int i = 0; i < p->n_kind; i++) {
+        const struct page_kind *k = &p->kinds[i];
+        if (k->is_recurrent || k->window)
+            p->interval = interval;
+        if (k->window)
+            p->n_window_page += k->window / ATTENTION_BLOCK + 2;
+    }
+}
+
+static err_code create(struct state_pool *p, const struct model *m, const struct state_pool_params *params,
+                       struct err *e)
+{
+    p->layers = arena_calloc(&p->arena, (size_t)m->n_layer, sizeof *p->layers);
+    p->kinds = arena_calloc(&p->arena, (size_t)m->n_layer, sizeof *p->kinds);
+    if (!p->layers || !p->kinds)
+        return err_nomem(e, (size_t)m->n_layer * sizeof *p->kinds, "a pool of pages");
+    TRY(check_type(m, params->type, e));
+    find_kinds(p, m);
+    place_layers(p, m);
+    for (int i = 0; i < p->n_kind; i++) {
+        size_pages(&p->kinds[i]);
+        TRY(create_kind(p, &p->kinds[i], e));
+    }
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        struct layer_pages *y = &p->layers[i];
+        if (y->kind < 0)
+            continue;
+        const struct page_kind *k = &p->kinds[y->kind];
+        finish_place(&y->k, k, &k->region[0]);
+        finish_place(&y->v, k, &k->region[0]);
+        finish_place(&y->delta, k, &k->region[0]);
+        finish_place(&y->past, k, &k->region[1]);
+        if (m->layers[i].attn.is_latent && !m->layers[i].is_recurrent)
+            y->v = y->k;
+    }
+    size_checkpoints(p, params->interval);
+    int32_t *pages = arena_calloc(&p->arena, (size_t)p->n_window_page * POOL_MAX_CHECKPOINTS, sizeof *pages);
+    if (!pages)
+        return err_nomem(e, (size_t)p->n_window_page * POOL_MAX_CHECKPOINTS * sizeof *pages, "checkpoints");
+    for (int i = 0; i < POOL_MAX_CHECKPOINTS; i++)
+        p->checkpoints[i].page = pages + i * p->n_window_page;
+    return ERR_OK;
+}
+
+err_code state_pool_create(struct state_pool **out, const struct model *m, const struct state_pool_params *params,
+                           struct err *e)
+{
+    struct state_pool *p = *out = mem_calloc(1, sizeof *p);
+    if (!p)
+        return err_nomem(e, sizeof *p, "a pool of pages");
+    p->device = m->device;
+    p->n_layer = m->n_layer;
+    p->type = params->type;
+    p->max_bytes = params->max_bytes;
+    p->max_checkpoint_bytes = params->max_checkpoint_bytes;
+    err_code code = create(p, m, params, e);
+    if (code != ERR_OK)
+        state_pool_close(out);
+    return code;
+}
+
+void state_pool_close(struct state_pool **out)
+{
+    struct state_pool *p = *out;
+    if (!p)
+        return;
+    for (int i = 0; i < p->n_kind; i++)
+        for (int j = 0; j < KIND_MAX_REGION; j++)
+            backend_buffer_close(p->device, &p->kinds[i].region[j].buffer);
+    arena_close(&p->arena);
+    mem_free(p);
+    *out = NULL;
+}
+
+/* ---- memory of pages ------------------------------------------------------------------------------------------ */
+
+static size_t part_offset(const struct page_kind *k, const struct page_region *r, int32_t page, int64_t part)
+{
+    return (size_t)(part * k->capacity + page) * r->bytes;
+}
+
+static void decommit_parts(struct state_pool *p, const struct page_kind *k, int32_t page, int n_region, int64_t n_part)
+{
+    for (int i = 0; i <= n_region && i < KIND_MAX_REGION; i++)
+        for (int64_t j = 0; k->region[i].bytes && j < (i < n_region ? k->region[i].n_part : n_part); j++)
+            backend_buffer_decommit(p->device, k->region[i].buffer, part_offset(k, &k->region[i], page, j),
+                                    k->region[i].bytes);
+}
+
+/* Gives a page memory, all of it or none. */
+static bool commit(struct state_pool *p, const struct page_kind *k, int32_t page)
+{
+    if (k->bytes > p->max_bytes - p->used_bytes)
+        return false;
+    for (int i = 0; i < KIND_MAX_REGION; i++)
+        for (int64_t j = 0; k->region[i].bytes && j < k->region[i].n_part; j++)
+            if (!backend_buffer_commit(p->device, k->region[i].buffer, part_offset(k, &k->region[i], page, j),
+                                       k->region[i].bytes)) {
+                decommit_parts(p, k, page, i, j);
+                return false;
+            }
+    p->used_bytes += k->bytes;
+    return true;
+}
+
+void state_pool_trim(struct state_pool *p)
+{
+    for (int i = 0; i < p->n_kind; i++) {
+        struct page_kind *k = &p->kinds[i];
+        while (k->n_free) {
+            int32_t page = k->free[--k->n_free];
+            decommit_parts(p, k, page, KIND_MAX_REGION, 0);
+            p->used_bytes -= k->bytes;
+            k->free[k->capacity - ++k->n_bare] = page;
+        }
+    }
+}
+
+/* A page that has memory, or -1. */
+static int32_t take(struct state_pool *p, struct page_kind *k)
+{
+    if (k->n_free)
+        return k->free[--k->n_free];
+    if (k->n_bare == 0 && k->n_begun == k->capacity)
+        return -1;
+    int32_t page = k->n_bare ? k->free[k->capacity - k->n_bare] : k->n_begun;
+    if (!commit(p, k, page))
+        return -1;
+    k->n_begun += !k->n_bare;
+    k->n_bare -= k->n_bare > 0;
+    return page;
+}
+
+static bool evict_checkpoint(struct state_pool *p);
+
+int32_t state_pool_take(struct state_pool *p, int kind)
+{
+    struct page_kind *k = &p->kinds[kind];
+    int32_t page = take(p, k);
+    if (page < 0) {
+        state_pool_trim(p); /* pages of other kinds */
+        page = take(p, k);
+    }
+    if (page < 0 && k->bytes <= p->max_bytes - p->used_bytes && mem_make_room(k->bytes))
+        page = take(p, k);
+    while (page < 0 && evict_checkpoint(p)) {
+        state_pool_trim(p);
+        page = take(p, k);
+    }
+    if (page >= 0)
+        k->n_ref[page] = 1;
+    return page;
+}
+
+void state_pool_keep(struct state_pool *p, int kind, int32_t page)
+{
+    assert(p->kinds[kind].n_ref[page] > 0);
+    p->kinds[kind].n_ref[page]++;
+}
+
+void state_pool_drop(struct state_pool *p, int kind, int32_t page)
+{
+    struct page_kind *k = &p->kinds[kind];
+    assert(k->n_ref[page] > 0);
+    if (--k->n_ref[page] == 0)
+        k->free[k->n_free++] = page;
+}
+
+bool state_pool_is_shared(const struct state_pool *p, int kind, int32_t page)
+{
+    return p->kinds[kind].n_ref[page] > 1;
+}
+
+void state_pool_copy(struct state_pool *p, int kind, int32_t from, int32_t to)
+{
+    const struct page_kind *k = &p->kinds[kind];
+    for (int i = 0; i < KIND_MAX_REGION; i++)
+        for (int64_t j = 0; k->region[i].bytes && j < k->region[i].n_part; j++) {
+            const struct page_region *r = &k->region[i];
+            struct tensor a = {r->buffer, part_offset(k, r, from, j), ELEM_I32, {(int64_t)r->bytes / 4, 1, 1}}, b = a;
+            b.off_bytes = part_offset(k, r, to, j);
+            backend_copy(p->device, &a, &b);
+        }
+}
+
+size_t state_pool_used_bytes(const struct state_pool *p)
+{
+    size_t n = p->used_bytes;
+    for (int i = 0; i < p->n_kind; i++)
+        n -= (size_t)p->kinds[i].n_free * p->kinds[i].bytes;
+    return n;
+}
+
+size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx)
+{
+    size_t n = 0;
+    for (int i = 0; i < p->n_kind; i++) {
+        const struct page_kind *k = &p->kinds[i];
+        int64_t n_page = (n_ctx + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
+        if (k->window)
+            n_page = min_i64(n_page, (k->window + 2 * MODEL_UBATCH) / ATTENTION_BLOCK + 2);
+        n += (size_t)(k->is_recurrent ? 2 : n_page) * k->bytes; /* a batch writes recurrent state to another page */
+    }
+    return n;
+}
+
+size_t state_pool_max_bytes(const struct state_pool *p)
+{
+    return p->max_bytes;
+}
+
+/* ---- checkpoints ---------------------------------------------------------------------------------------------- */
+
+/* Gives a checkpoint's pages back. */
+static void kill_checkpoint(struct state_pool *p, struct checkpoint *c)
+{
+    int32_t *page = c->page;
+    for (int i = 0; i < p->n_cache_kind; i++) {
+        int64_t n = p->kinds[i].window ? p->kinds[i].window / ATTENTION_BLOCK + 2 : 0;
+        for (int64_t j = 0; j < n; j++, page++)
+            if (*page >= 0)
+                state_pool_drop(p, i, *page);
+    }
+    if (c->slot >= 0)
+        state_pool_drop(p, p->n_cache_kind, c->slot);
+    p->checkpoint_bytes -= c->bytes;
+    c->is_alive = false;
+    c->n_ref--;
+}
+
+double checkpoint_worth(const struct state_pool *p, const struct checkpoint *c)
+{
+    return (double)c->saved / ((double)c->bytes + 1) / (double)(p->tick - c->tick + 1);
+}
+
+/* False: there is none. */
+static bool evict_checkpoint(struct state_pool *p)
+{
+    struct checkpoint *least = NULL;
+    for (int i = 0; i < POOL_MAX_CHECKPOINTS; i++) {
+        struct checkpoint *c = &p->checkpoints[i];
+        if (c->is_alive && (!least || checkpoint_worth(p, c) < checkpoint_worth(p, least)))
+            least = c;
+    }
+    if (least)
+        kill_checkpoint(p, least);
+    return least != NULL;
+}
+
+static struct checkpoint *find_unused(struct state_pool *p)
+{
+    for (int i = 0; i < POOL_MAX_CHECKPOINTS; i++)
+        if (p->checkpoints[i].n_ref == 0)
+            return &p->checkpoints[i];
+    return NULL;
+}
+
+struct checkpoint *checkpoint_take(struct state_pool *p, size_t n_bytes)
+{
+    if (n_bytes > p->max_checkpoint_bytes)
+        return NULL;
+    while (n_bytes > p->max_checkpoint_bytes - p->checkpoint_bytes)
+        evict_checkpoint(p);
+    struct checkpoint *c = find_unused(p);
+    if (!c && evict_checkpoint(p))
+        c = find_unused(p); /* unless texts still refer to it */
+    if (!c)
+        return NULL;
+    *c = (struct checkpoint){
+        .n_ref = 2, .is_alive = true, .tick = p->tick, .bytes = n_bytes, .slot = -1, .page = c->page};
+    for (int64_t i = 0; i < p->n_window_page; i++)
+        c->page[i] = -1;
+    p->checkpoint_bytes += n_bytes;
+    return c;
+}
+
+void checkpoint_drop(struct state_pool *p, struct checkpoint *c)
+{
+    if (c->n_ref-- == 2 && c->is_alive)
+        kill_checkpoint(p, c);
+}
