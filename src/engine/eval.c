@@ -297,6 +297,20 @@ static err_code check_item(const moebius_engine *g, const moebius_batch_item *it
     return check_tokens(x, e);
 }
 
+/* Drafts and sampled tokens make one pass, as the inputs of one alone are kept. */
+static err_code check_drafts(const moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e)
+{
+    size_t n = 0, n_draft = 0;
+    for (size_t i = 0; i < n_items; i++) {
+        n += items[i].is_draft || items[i].n == 1 ? items[i].n : 0;
+        n_draft += items[i].is_draft;
+    }
+    if (n_draft && n > (size_t)g->n_batch)
+        return err_set(e, ERR_USAGE, "%zu drafts and sampled tokens together have %zu tokens: expected at most %lld",
+                       n_draft, n, (long long)g->n_batch);
+    return ERR_OK;
+}
+
 /* ---- evaluations ------------------------------------------------------------------------------------------------- */
 
 static void observed(void *user, const struct observed *o)
@@ -343,6 +357,7 @@ err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t 
         return err_set(e, ERR_USAGE, "a batch of no sessions: expected at least one");
     for (size_t i = 0; i < n_items; i++)
         TRY(check_item(g, items, i, n_items, e));
+    TRY(check_drafts(g, items, n_items, e));
     if (n_items > FEW_ITEMS) {
         v.done = arena_calloc(&arena, n_items, sizeof *v.done);
         v.rows = arena_calloc(&arena, n_items, sizeof *v.rows);

@@ -31,6 +31,7 @@ struct pass {
     struct backend *b;
     const struct model_rows *rows; /* [n_rows], the texts */
     int64_t n_rows;
+    bool keeps_inputs;                  /* some of their tokens may be taken back */
     int64_t first;                      /* a ubatch's first token in the batch; of the batch 0 */
     int64_t n;                          /* tokens */
     struct tensor ids, pos;             /* [n] */
@@ -329,7 +330,7 @@ static void delta_net(const struct pass *p, int64_t i, const struct tensor *h)
                                        .in = {*h},
                                        .out = {in.mixed, z, in.alpha, in.beta},
                                        .weight = {d->qkv, d->z, d->alpha, d->beta}});
-    if (p->w->inputs.n_row)
+    if (p->keeps_inputs)
         keep_inputs(p, i, &in);
     recur(p, d, &p->pool->layers[i], &in, &out);
     norm(p, &out, &d->norm, d->dv, &out);
@@ -679,7 +680,7 @@ static void write_page_tables(const struct pass *p)
 }
 
 /* Work space for page tables of the texts' whole contexts, and for the inputs that are kept. */
-static err_code fit_work(const struct pass *p, struct err *e)
+static err_code fit_work(struct pass *p, struct err *e)
 {
     int64_t n_page = 0, n_kept = 0;
     for (int64_t r = 0; r < p->n_rows; r++) {
@@ -687,9 +688,11 @@ static err_code fit_work(const struct pass *p, struct err *e)
         n_kept += p->rows[r].is_draft ? p->rows[r].n : 0;
     }
     TRY(work_fit_pages(p->w, n_page, p->pool->n_cache_kind, e));
-    p->w->inputs.n_row = p->w->sizes.is_recurrent ? n_kept : 0;
-    p->w->inputs.batch++;
-    return p->w->inputs.n_row ? work_fit_inputs(p->w, n_kept, recurrent_index(p->m, p->m->n_layer), e) : ERR_OK;
+    p->keeps_inputs = n_kept > 0 && p->w->sizes.is_recurrent;
+    if (!p->keeps_inputs)
+        return ERR_OK;
+    p->w->inputs.pool = NULL;
+    return work_fit_inputs(p->w, n_kept, recurrent_index(p->m, p->m->n_layer), e);
 }
 
 static err_code run(struct pass *p, int64_t n_out, struct err *e)
@@ -730,11 +733,15 @@ static err_code begin(const struct pass *p, struct err *e)
 static void commit(const struct pass *p)
 {
     int64_t row = 0;
+    if (p->keeps_inputs) {
+        p->w->inputs.pool = p->pool;
+        p->w->inputs.tick = p->pool->tick;
+    }
     for (int64_t r = 0; r < p->n_rows; r++) {
         const struct model_rows *x = &p->rows[r];
         state_commit(x->state, x->n, x->is_draft);
         x->state->draft.row = row;
-        x->state->draft.work = p->w->inputs.batch;
+        x->state->draft.tick = p->pool->tick;
         row += x->is_draft ? x->n : 0;
     }
 }
@@ -794,11 +801,13 @@ static err_code recur_again(const struct model *m, struct model_work *w, struct 
 int64_t model_go_back(const struct model *m, struct model_work *w, struct model_state *s, int64_t pos)
 {
     struct err e;
-    bool is_draft = s->draft.is_open && s->draft.work == w->inputs.batch && pos >= s->draft.pos && pos < s->pos;
-    if (!is_draft || !w->sizes.is_recurrent || !state_take_back(s, pos))
+    const struct kept_inputs *k = &w->inputs;
+    bool is_kept = s->draft.is_open && k->pool == s->pool && k->tick == s->draft.tick;
+    int64_t first = s->draft.pos;
+    if (!is_kept || pos < first || pos >= s->pos || !state_take_back(s, pos))
         return model_state_truncate(s, pos);
-    if (pos > s->draft.pos && recur_again(m, w, s, pos - s->draft.pos, &e) != ERR_OK) {
-        bool ok = state_take_back(s, s->draft.pos); /* the state before is still there */
+    if (pos > first && recur_again(m, w, s, pos - first, &e) != ERR_OK) {
+        bool ok = state_take_back(s, first); /* the state before is still there */
         assert(ok);
     }
     return s->pos;

@@ -294,8 +294,8 @@ void model_logits(const struct model *m, struct model_work *w, int64_t first, in
 /* Row i of these (0..n-1) into host memory [n_vocab]. */
 MUST_USE err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e);
 
-/* As model_state_truncate; but where the tokens from pos on were drafts of the last batch that this work space saw, the
- * text goes back to pos exactly: recurrent layers take the others' inputs, which were kept, once more, and nothing is
+/* As model_state_truncate; but where the tokens from pos on were drafts of the last batch with drafts that this work
+ * space saw, and the text's own last one, the text goes back to pos exactly: recurrent layers take the others' inputs, which were kept, once more, and nothing is
  * multiplied with weights. */
 int64_t model_go_back(const struct model *m, struct model_work *w, struct model_state *s, int64_t pos);
 

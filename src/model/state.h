@@ -26,7 +26,7 @@ struct text_draft {
     int64_t pos;   /* of the batch's first token */
     int32_t slot;  /* the recurrent state before it */
     int64_t row;   /* of the kept inputs: those of the first token */
-    uint64_t work; /* the batch's number, as work space knows it */
+    uint64_t tick; /* of the pool when the batch was done */
 };
 
 struct model_state {

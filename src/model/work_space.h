@@ -57,11 +57,12 @@ struct work_sizes {
     TENSOR(up, ELEM_F32, d->n_ff, d->n_ubatch)                                                                         \
     TENSOR(logits, ELEM_F32, d->n_vocab, d->n_logits)
 
-/* What recurrent layers took in for the tokens of the last batch that may be taken back. */
+/* What recurrent layers took in for the tokens of the last batch that had some which may be taken back. */
 struct kept_inputs {
     struct tensor mixed, alpha, beta; /* [n_mixed], [n_head_v], [n_head_v] of each layer and row: layer by layer */
-    int64_t n_row, most_rows;         /* kept, and those that there is room for */
-    uint64_t batch;                   /* the number of that batch */
+    int64_t most_rows;                /* rows that there is room for */
+    const struct state_pool *pool;    /* of that batch's texts; NULL: nothing is kept */
+    uint64_t tick;                    /* of the pool when the batch was done */
 };
 
 struct model_work {

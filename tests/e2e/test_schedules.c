@@ -1,0 +1,340 @@
+/* Random schedules of many texts: chunks, joins, leaves, forks, going back, drafts that are rejected, in batches of up
+ * to 16 sessions. Each text's logits must be, to the bit, those that it has alone, fed in one piece.
+ * usage: test_schedules FOLDER-OF-MODELS|MODEL.gguf... ; MOEBIUS_SCHEDULES: how many for each model (2); MOEBIUS_SEED: the first one's. */
+#include <glob.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/random.h"
+#include "moebius/moebius.h"
+
+enum { MAX_TEXTS = 16, MAX_LINES = 256, N_CTX = 1400, N_STEP = 60, MAX_CHUNK = 700, MAX_DRAFT = 12 };
+
+/* A line of tokens, which texts share until they branch: token i is `parent`'s below `branch`, else made of the number
+ * of the line. */
+struct line {
+    int parent, branch;
+    int longest;         /* tokens that any text has had of it */
+    uint32_t crc[N_CTX]; /* of the logits that were seen after token i; 0: none were */
+};
+
+struct text {
+    moebius_session *session;
+    int line;
+};
+
+struct schedule {
+    const char *path;
+    uint64_t seed;
+    struct random random;
+    moebius_engine *engine;
+    moebius_kv_type kv;
+    struct text texts[MAX_TEXTS];
+    int n_text;
+    struct line *lines; /* [MAX_LINES] */
+    int n_line;
+    int n_seen, n_draft, n_fork, n_back;
+};
+
+static void die(const struct schedule *s, const char *what)
+{
+    fprintf(stderr, "%s: seed %llu: %s\n", s->path, (unsigned long long)s->seed, what);
+    exit(1);
+}
+
+static int below(struct schedule *s, int n)
+{
+    return (int)(random_u32(&s->random) % (uint32_t)n);
+}
+
+static int32_t token(const struct schedule *s, int line, int i)
+{
+    while (line > 0 && i < s->lines[line].branch)
+        line = s->lines[line].parent;
+    uint32_t x = (uint32_t)(line * 7919 + i * 104729 + (i / 5) * 31);
+    return (int32_t)((x ^ x >> 7) % (uint32_t)moebius_n_vocab(s->engine));
+}
+
+static int pos_of(const struct text *t)
+{
+    return (int)moebius_session_pos(t->session);
+}
+
+static int new_line(struct schedule *s, int parent, int branch)
+{
+    struct line *l = &s->lines[s->n_line];
+    memset(l, 0, sizeof *l);
+    l->parent = parent;
+    l->branch = branch;
+    return s->n_line++;
+}
+
+/* Notes the logits after a text's token i, or holds them against those that were seen there before. */
+static void see(struct schedule *s, const struct text *t, int i, const float *logits)
+{
+    uint32_t crc = crc32c(0, logits, (size_t)moebius_n_vocab(s->engine) * sizeof *logits) | 1, *known;
+    int line = t->line;
+    while (line > 0 && i < s->lines[line].branch)
+        line = s->lines[line].parent;
+    known = &s->lines[line].crc[i];
+    if (*known && *known != crc)
+        die(s, "two texts with the same tokens have different logits");
+    *known = crc;
+    s->n_seen++;
+}
+
+/* ---- what a schedule does ---------------------------------------------------------------------------------------- */
+
+static void join_text(struct schedule *s)
+{
+    moebius_error error;
+    const moebius_session_options o = {.n_ctx = N_CTX, .n_batch = below(s, 2) ? 512 : 64, .kv = s->kv};
+    struct text *t = &s->texts[s->n_text];
+    if (s->n_text == MAX_TEXTS || s->n_line == MAX_LINES)
+        return;
+    if (moebius_session_open(&t->session, s->engine, &o, &error) != MOEBIUS_OK)
+        die(s, error.text);
+    t->line = new_line(s, -1, 0);
+    s->n_text++;
+}
+
+static void leave(struct schedule *s, int i)
+{
+    moebius_session_close(&s->texts[i].session);
+    s->texts[i] = s->texts[--s->n_text];
+}
+
+static void fork_text(struct schedule *s)
+{
+    moebius_error error;
+    const struct text *from = &s->texts[below(s, s->n_text)];
+    struct text *t = &s->texts[s->n_text];
+    if (s->n_text == MAX_TEXTS || s->n_line == MAX_LINES)
+        return;
+    if (moebius_session_fork(&t->session, from->session, &error) != MOEBIUS_OK)
+        die(s, error.text);
+    t->line = new_line(s, from->line, pos_of(from));
+    if (moebius_session_logits(t->session) && pos_of(t) > 0)
+        see(s, t, pos_of(t) - 1, moebius_session_logits(t->session));
+    s->n_text++;
+    s->n_fork++;
+}
+
+/* Goes back by a little or by a lot, and on with the same tokens or with others. */
+static void go_back(struct schedule *s)
+{
+    struct text *t = &s->texts[below(s, s->n_text)];
+    int pos = pos_of(t), back = below(s, 3) ? below(s, 80) : below(s, N_CTX), to = back > pos ? 0 : pos - back;
+    if (s->n_line == MAX_LINES)
+        return;
+    to = (int)moebius_session_truncate(t->session, to);
+    if (to != pos_of(t) || to > pos)
+        die(s, "going back ended elsewhere");
+    if (below(s, 2))
+        t->line = new_line(s, t->line, to);
+    s->n_back++;
+}
+
+/* A text's part in a batch. */
+struct part {
+    struct schedule *s;
+    struct text *t;
+    int first, n;    /* tokens of the text */
+    int n_right;     /* of these, from the first on: the others are wrong guesses */
+    bool is_draft;
+    bool sees_all; /* all logits are looked at, else the last ones */
+    int32_t ids[MAX_CHUNK];
+};
+
+static bool see_each(void *user, size_t i, const float *logits)
+{
+    struct part *p = user;
+    if ((int)i < p->n_right)
+        see(p->s, p->t, p->first + (int)i, logits);
+    return true;
+}
+
+static void fill_part(struct schedule *s, struct text *t, struct part *p)
+{
+    int room = N_CTX - pos_of(t), kind = below(s, 10);
+    int n = kind < 5 ? 1 : kind < 7 ? 1 + below(s, MAX_DRAFT) : 1 + below(s, below(s, 4) ? 100 : MAX_CHUNK);
+    *p = (struct part){.s = s, .t = t, .first = pos_of(t), .n = n < room ? n : room, .sees_all = kind >= 5};
+    p->is_draft = kind == 5 || kind == 6;
+    p->n_right = p->is_draft ? below(s, p->n + 1) : p->n;
+    for (int i = 0; i < p->n; i++)
+        p->ids[i] = i < p->n_right ? token(s, t->line, p->first + i)
+                                   : (token(s, t->line, p->first + i) + 1 + i) % moebius_n_vocab(s->engine);
+}
+
+/* After a batch: what was seen, and rejected guesses. */
+static void end_part(struct schedule *s, struct part *p)
+{
+    struct line *l = &s->lines[p->t->line];
+    int end = p->first + p->n_right;
+    if (pos_of(p->t) != p->first + p->n)
+        die(s, "a session is not where it should be");
+    if (p->n_right == p->n && !p->sees_all)
+        see(s, p->t, end - 1, moebius_session_logits(p->t->session));
+    l->longest = end > l->longest ? end : l->longest;
+    if (p->n_right == p->n)
+        return;
+    s->n_draft++;
+    if (moebius_session_truncate(p->t->session, end) != end)
+        die(s, "a draft was not taken back");
+}
+
+static void run_batch(struct schedule *s, struct part *parts)
+{
+    moebius_error error;
+    moebius_batch_item items[MAX_TEXTS];
+    size_t n = 0;
+    for (int i = 0; i < s->n_text; i++) {
+        struct part *p = &parts[n];
+        if (below(s, 4) == 0 || pos_of(&s->texts[i]) == N_CTX)
+            continue;
+        fill_part(s, &s->texts[i], p);
+        items[n] = (moebius_batch_item){.session = p->t->session,
+                                        .ids = p->ids,
+                                        .n = (size_t)p->n,
+                                        .is_draft = p->is_draft,
+                                        .logits = p->sees_all ? see_each : NULL,
+                                        .user = p};
+        n++;
+    }
+    if (n == 0)
+        return;
+    moebius_status status = moebius_eval_batch(s->engine, items, n, &error);
+    if (status != MOEBIUS_OK)
+        die(s, error.text);
+    for (size_t i = 0; i < n; i++)
+        end_part(s, &parts[i]);
+}
+
+/* ---- one text alone ---------------------------------------------------------------------------------------------- */
+
+struct alone {
+    const struct schedule *s;
+    int line;
+};
+
+static bool compare(void *user, size_t i, const float *logits)
+{
+    const struct alone *a = user;
+    const struct line *l = &a->s->lines[a->line];
+    uint32_t crc = crc32c(0, logits, (size_t)moebius_n_vocab(a->s->engine) * sizeof *logits) | 1;
+    if (l->crc[i] && l->crc[i] != crc) {
+        fprintf(stderr, "line %d, token %zu\n", a->line, i);
+        die(a->s, "logits differ from those of the text alone");
+    }
+    return true;
+}
+
+/* Feeds a line in one piece to a session of its own, with all experts in memory and one thread. */
+static void check_line(const struct schedule *s, moebius_engine *engine, int line)
+{
+    moebius_error error;
+    moebius_session *session;
+    const moebius_session_options o = {.n_ctx = N_CTX, .n_batch = N_CTX, .kv = s->kv};
+    struct alone a = {s, line};
+    int32_t ids[N_CTX];
+    int n = s->lines[line].longest;
+    if (n == 0)
+        return;
+    for (int i = 0; i < n; i++)
+        ids[i] = token(s, line, i);
+    if (moebius_session_open(&session, engine, &o, &error) != MOEBIUS_OK ||
+        moebius_session_eval_each(session, ids, (size_t)n, 0, compare, &a, &error) != MOEBIUS_OK)
+        die(s, error.text);
+    moebius_session_close(&session);
+}
+
+/* share: of the experts, 0 for all; more where a layer needs more. */
+static moebius_engine *open_engine(const struct schedule *s, int n_threads, double share)
+{
+    moebius_error error;
+    moebius_engine *e;
+    moebius_engine_options o = {.n_threads = n_threads, .expert_ram_share = share, .checkpoint_interval = 64};
+    moebius_status status = moebius_engine_open(&e, s->path, &o, &error);
+    while (status == MOEBIUS_LIMIT && o.expert_ram_share < 1) {
+        o.expert_ram_share += 0.1;
+        status = moebius_engine_open(&e, s->path, &o, &error);
+    }
+    if (status != MOEBIUS_OK)
+        die(s, error.text);
+    return e;
+}
+
+static bool has_q8_0(const struct schedule *s)
+{
+    moebius_session *session;
+    const moebius_session_options o = {.n_ctx = 64, .kv = MOEBIUS_KV_Q8_0};
+    bool ok = moebius_session_open(&session, s->engine, &o, NULL) == MOEBIUS_OK;
+    moebius_session_close(&session);
+    return ok;
+}
+
+static void run_schedule(const char *path, uint64_t seed)
+{
+    struct schedule s = {.path = path, .seed = seed, .random = random_seed(seed)};
+    int n_threads = 1 + below(&s, 4), is_streaming = below(&s, 2);
+    struct part *parts = calloc(MAX_TEXTS, sizeof *parts);
+    s.lines = calloc(MAX_LINES, sizeof *s.lines);
+    s.engine = open_engine(&s, n_threads, is_streaming ? 0.25 : 0);
+    s.kv = (moebius_kv_type)below(&s, 3);
+    if (s.kv == MOEBIUS_KV_Q8_0 && !has_q8_0(&s))
+        s.kv = MOEBIUS_KV_F32;
+    for (int i = 0; i < N_STEP; i++) {
+        int what = below(&s, 12);
+        if (s.n_text == 0 || what == 0)
+            join_text(&s);
+        else if (what == 1)
+            leave(&s, below(&s, s.n_text));
+        else if (what == 2)
+            fork_text(&s);
+        else if (what == 3)
+            go_back(&s);
+        else
+            run_batch(&s, parts);
+    }
+    while (s.n_text)
+        leave(&s, 0);
+    if (moebius_engine_counters(s.engine).context_bytes)
+        die(&s, "memory for state is still in use");
+    moebius_engine *alone = open_engine(&s, 1, 0);
+    for (int i = 0; i < s.n_line; i++)
+        check_line(&s, alone, i);
+    printf("%s: seed %llu: %d threads, experts %s, cache %d: %d logits, %d forks, %d times back, %d drafts\n", path,
+           (unsigned long long)seed, n_threads, is_streaming ? "25%" : "all", (int)s.kv, s.n_seen, s.n_fork, s.n_back,
+           s.n_draft);
+    moebius_engine_close(&alone);
+    moebius_engine_close(&s.engine);
+    free(s.lines);
+    free(parts);
+}
+
+/* The models of a folder, or one. */
+static void run_models(const char *path, uint64_t seed, int n)
+{
+    char pattern[1024];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, strstr(path, ".gguf") ? "%s" : "%s/*.gguf", path);
+    if (glob(pattern, 0, NULL, &found) != 0) {
+        fprintf(stderr, "%s: no models\n", pattern);
+        exit(1);
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        for (int k = 0; k < n; k++)
+            run_schedule(found.gl_pathv[i], seed + i * 1000 + (uint64_t)k);
+    globfree(&found);
+}
+
+int main(int argc, char **argv)
+{
+    const char *n = getenv("MOEBIUS_SCHEDULES"), *seed = getenv("MOEBIUS_SEED");
+    for (int i = 1; i < argc; i++)
+        run_models(argv[i], seed ? strtoull(seed, NULL, 10) : 1, n ? atoi(n) : 1);
+    return 0;
+}
