@@ -499,24 +499,69 @@ MOEBIUS_API void moebius_session_trace(moebius_session *session, const moebius_t
 
 typedef struct moebius_sampler moebius_sampler;
 
+/* Added to the logit of a token: 5 makes it much likelier, -100 all but impossible, minus infinity impossible. */
+typedef struct moebius_logit_bias {
+    int32_t id;
+    float bias; /* finite, or minus infinity */
+} moebius_logit_bias;
+
+/* The steps come in the order of these fields, but for the temperature, which comes last. Those that drop tokens go by
+ * the probabilities at temperature 1 among the tokens that the steps before have left. With the defaults there are no
+ * biases and no penalties, and of the filters only top-k, top-p and min-p. */
 typedef struct moebius_sampler_options {
-    float temperature;    /* logits are divided by this; 0: always the likeliest token */
-    int top_k;            /* the k likeliest tokens are kept; 0: all */
-    float top_p;          /* the likeliest that together have this probability are kept; 1: all */
-    float min_p;          /* those less likely than this share of the likeliest are dropped; 0: none */
-    float repeat_penalty; /* makes tokens of the last repeat_last_n less likely; 1: no penalty */
-    int repeat_last_n;    /* how many tokens the penalty looks back */
-    uint64_t seed;        /* the same seed and logits give the same tokens */
+    float temperature; /* logits are divided by this; 0: always the likeliest token, after biases and penalties */
+
+    const moebius_logit_bias *logit_biases; /* [n_logit_biases]; those of the same token add up */
+    int n_logit_biases;
+    float repeat_penalty;    /* makes tokens of the last repeat_last_n less likely, each once; 1: no penalty */
+    float presence_penalty;  /* taken off the logits of those tokens, once; 0: no penalty */
+    float frequency_penalty; /* taken off as often as the token is there; 0: no penalty */
+    int repeat_last_n;       /* how many tokens these three look back; -1: all, up to 1,048,576 */
+    /* DRY: a token that goes on with a sequence which the text had before, after dry_allowed_length tokens of it or
+     * more, is less likely by dry_multiplier * dry_base^(length - dry_allowed_length). 0: off. */
+    float dry_multiplier;
+    float dry_base;
+    int dry_allowed_length;
+    int dry_last_n; /* how many tokens DRY looks back; -1: all, up to 1,048,576 */
+    /* Strings at which sequences end, [n_dry_breakers]: each token that contains one. A string that is in no token
+     * stands for the last token that it is made of. Control tokens always end sequences. */
+    const char *const *dry_breakers;
+    int n_dry_breakers;
+
+    int top_k;             /* the k likeliest tokens are kept; 0: all */
+    float typical_p;       /* the most typical that together have this probability are kept; 1: all */
+    float top_p;           /* the likeliest that together have this probability are kept; 1: all */
+    float min_p;           /* those less likely than this share of the likeliest are dropped; 0: none */
+    float xtc_probability; /* how often XTC drops tokens; 0: never */
+    float xtc_threshold;   /* of the tokens with this probability or more, all but the least likely are dropped */
+
+    /* 0, or 2: Mirostat, in its second version, in place of the steps from top_k on. It draws such that tokens have a
+     * surprise of mirostat_tau bits in the mean, and corrects itself after each token by mirostat_eta of the error. */
+    int mirostat;
+    float mirostat_tau;
+    float mirostat_eta;
+
+    uint64_t seed; /* the same seed, logits and text give the same tokens */
 } moebius_sampler_options;
 
 MOEBIUS_API moebius_sampler_options moebius_default_sampler_options(void);
+/* What the options point to is copied. MOEBIUS_USAGE with a sentence when a value is out of its range. */
 MOEBIUS_API moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
                                                 const moebius_sampler_options *options, moebius_error *error);
+/* Another sampler in the same state, for a fork of the text: both give the same tokens for the same logits, until one
+ * of them gets another seed. */
+MOEBIUS_API moebius_status moebius_sampler_clone(moebius_sampler **out, const moebius_sampler *sampler,
+                                                 moebius_error *error);
 MOEBIUS_API void moebius_sampler_close(moebius_sampler **sampler);
 /* Chooses the next token from logits [n_vocab]. Allocates nothing. */
 MOEBIUS_API int32_t moebius_sampler_pick(moebius_sampler *sampler, const float *logits);
-/* Tells the sampler which token was appended to the text. */
+/* Tells the sampler which token was appended to the text, for the penalties. OpenAI's count what was generated: for
+ * them the prompt's tokens are left out. Allocates nothing. */
 MOEBIUS_API void moebius_sampler_accept(moebius_sampler *sampler, int32_t id);
+/* Forgets all tokens that were accepted; the random stream goes on. */
+MOEBIUS_API void moebius_sampler_forget(moebius_sampler *sampler);
+/* Starts another random stream; the tokens that were accepted stay. */
+MOEBIUS_API void moebius_sampler_reseed(moebius_sampler *sampler, uint64_t seed);
 
 #ifdef __cplusplus
 }

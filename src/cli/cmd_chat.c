@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/conversation.h"
 #include "cli/line_editor.h"
+#include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
 
@@ -274,6 +275,8 @@ static int run(const struct command *c, int argc, char **argv)
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = cli_parse_vars(&vars, &chat.vars, &e);
+    if (code == ERR_OK)
+        code = cli_check_sampling(&chat.sampling, &e);
     if (code == ERR_OK) /* /save and /load */
         code = cli_confine(c, options, N_OPTIONS(options), argc, argv, ".", &e);
     if (code == ERR_OK)

@@ -8,6 +8,7 @@
 #include "cli/answer_view.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
 #include "cli/text_stream.h"
@@ -326,6 +327,8 @@ static int run(const struct command *c, int argc, char **argv)
     struct err e = {0};
     struct run_times t = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = cli_check_sampling(&g.sampling, &e);
     if (code == ERR_OK)
         code = prepare(&g, &e);
     if (code == ERR_OK) {

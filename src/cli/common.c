@@ -142,28 +142,6 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     return ERR_OK;
 }
 
-struct sampling_options cli_default_sampling(void)
-{
-    moebius_sampler_options o = moebius_default_sampler_options();
-    return (struct sampling_options){.sampler = o, .top_k = o.top_k, .repeat_last_n = o.repeat_last_n, .seed = -1};
-}
-
-err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
-                          struct err *e)
-{
-    moebius_error error;
-    uint32_t seed; /* short enough to be typed again */
-    if (o->seed < 0) {
-        TRY(random_from_system(&seed, sizeof seed, e));
-        o->seed = seed;
-    }
-    moebius_sampler_options options = o->sampler;
-    options.top_k = (int)o->top_k;
-    options.repeat_last_n = (int)o->repeat_last_n;
-    options.seed = (uint64_t)o->seed;
-    return moebius_sampler_open(out, engine, &options, &error) == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
-}
-
 void cli_close(struct opened *o)
 {
     moebius_session_close(&o->session);

@@ -112,33 +112,6 @@ MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *
 MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
 void cli_close(struct opened *o);
 
-/* How tokens are chosen. */
-struct sampling_options {
-    moebius_sampler_options sampler;    /* the defaults, and what options set directly */
-    int64_t top_k, repeat_last_n, seed; /* seed: -1 until one is given or chosen */
-};
-struct sampling_options cli_default_sampling(void);
-/* Chooses o->seed where none was given. */
-MUST_USE err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
-                                   struct err *e);
-#define SAMPLING_OPTIONS(s)                                                                                            \
-    {"--temp", OPT_FLOAT, &(s).sampler.temperature, "X", "temperature (0.8); 0: always the likeliest", 0, 100, 0},     \
-        {"--top-k", OPT_INT, &(s).top_k, "N", "keep the N likeliest tokens (40); 0: all", 0, 1e9, 0},                  \
-        {"--top-p", OPT_FLOAT, &(s).sampler.top_p, "X", "keep the likeliest that make up X (0.95); 1: all", 0, 1, 0},  \
-        {"--min-p", OPT_FLOAT, &(s).sampler.min_p, "X", "drop those under X of the likeliest (0.05)", 0, 1, 0},        \
-        {"--repeat-penalty",                                                                                           \
-         OPT_FLOAT,                                                                                                    \
-         &(s).sampler.repeat_penalty,                                                                                  \
-         "X",                                                                                                          \
-         "penalty on repeating (1: none)",                                                                             \
-         0.01,                                                                                                         \
-         100,                                                                                                          \
-         0},                                                                                                           \
-        {"--repeat-last-n", OPT_INT, &(s).repeat_last_n, "N", "tokens that the penalty looks back (64)", 0, 1e6, 0},   \
-    {                                                                                                                  \
-        "--seed,-s", OPT_INT, &(s).seed, "N", "of the random choices; another each time when not given", 0, 9e15, 0    \
-    }
-
 /* Takes over a public error; returns its code. */
 err_code cli_error(struct err *e, const moebius_error *from);
 

@@ -236,7 +236,8 @@ static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, s
     int64_t first = moebius_session_truncate(s, same);
     err_code code = cli_eval_prompt(s, ids + first, n - (size_t)first, e);
     int64_t end = moebius_session_pos(s);
-    for (int64_t i = first; i < end; i++)
+    moebius_sampler_forget(c->sampler);
+    for (int64_t i = 0; i < end; i++)
         moebius_sampler_accept(c->sampler, ids[i]);
     c->stats.n_reused += first;
     c->stats.n_prompt += end > first ? end - first : 0;

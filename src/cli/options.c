@@ -51,7 +51,7 @@ static void print_help(const struct command *c, const struct option *o, int n)
     printf("  %-28s %s\n", "--help", "print this");
 }
 
-/* Whether `word` (n bytes) names the option, in its long or its one-letter form. */
+/* Whether `word` (n bytes) names the option, in one of its two forms. */
 static bool is_named(const struct option *o, const char *word, size_t n)
 {
     const char *comma = strchr(o->name, ',');
@@ -83,6 +83,8 @@ static err_code set_number(const struct option *o, const char *word, const char 
         return err_set(e, ERR_USAGE, "%s %s: expected %.10g to %.10g", word, value, o->min, o->max);
     if (o->kind == OPT_FLOAT)
         *(float *)o->out = (float)f;
+    else if (o->kind == OPT_INT32)
+        *(int *)o->out = (int)f;
     else
         *(int64_t *)o->out = strtoll(value, NULL, 10);
     return ERR_OK;
@@ -127,6 +129,7 @@ static err_code set(const struct option *o, const char *word, const char *value,
     switch (o->kind) {
     case OPT_FLAG: *(bool *)o->out = true; return ERR_OK;
     case OPT_INT:
+    case OPT_INT32:
     case OPT_FLOAT: return set_number(o, word, value, e);
     case OPT_SIZE: return set_size(word, value, "a size such as 900M or 16G", o->out, e);
     case OPT_SHARE: return set_share(word, value, o->out, e);

@@ -10,6 +10,7 @@
 enum option_kind {
     OPT_FLAG,   /* bool *: set to true */
     OPT_INT,    /* int64_t *, within [min, max] */
+    OPT_INT32,  /* int *, within [min, max] */
     OPT_FLOAT,  /* float *, within [min, max] */
     OPT_SIZE,   /* int64_t *, bytes: "2300M", "16G" */
     OPT_SHARE,  /* struct option_share *: bytes, or a share in percent: "25%" */
@@ -37,7 +38,7 @@ struct option_list {
 };
 
 struct option {
-    const char *name; /* "--threads"; a one-letter form may follow after a comma: "--model,-m" */
+    const char *name; /* "--threads"; another form may follow after a comma: "--model,-m" */
     enum option_kind kind;
     void *out;
     const char *arg; /* what --help calls its value */

@@ -1,62 +1,116 @@
-/* The public face of sample/. */
-#include "sample/sample.h"
+/* The public face of sample/, and what DRY's sequence breakers mean in a vocabulary. */
+#define _GNU_SOURCE
+#include <string.h>
 
 #include "engine/engine_internal.h"
+#include "sample/sample.h"
 
-struct moebius_sampler {
-    struct sampler *sampler;
-};
+/* ---- sequence breakers --------------------------------------------------------------------------------------- */
+
+/* Control tokens, which have no text of their own, frame messages: what repeats them repeats the form of a chat. */
+static void mark_control_tokens(const struct tokenizer *t, bool *breaks)
+{
+    for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
+        size_t n;
+        tokenizer_piece(t, id, false, &n);
+        breaks[id] |= n == 0;
+    }
+}
+
+/* Returns whether any token contains the text. */
+static bool mark_tokens_with(const struct tokenizer *t, const char *text, bool *breaks)
+{
+    bool found = false;
+    for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
+        size_t n;
+        const char *piece = tokenizer_piece(t, id, false, &n);
+        if (memmem(piece, n, text, strlen(text)))
+            found = breaks[id] = true;
+    }
+    return found;
+}
+
+static err_code mark_last_token(const struct tokenizer *t, const char *text, bool *breaks, struct err *e)
+{
+    struct token_list list = {0};
+    err_code code = tokenizer_encode(t, text, strlen(text), 0, &list, e);
+    if (code == ERR_OK && list.n > 0)
+        breaks[list.ids[list.n - 1]] = true;
+    token_list_close(&list);
+    return code;
+}
+
+/* breaks [n_vocab], of zeros. */
+static err_code mark_breakers(const struct tokenizer *t, const moebius_sampler_options *o, bool *breaks, struct err *e)
+{
+    mark_control_tokens(t, breaks);
+    for (int i = 0; i < o->n_dry_breakers; i++) {
+        const char *text = o->dry_breakers[i];
+        if (!*text)
+            return err_set(e, ERR_USAGE, "a sequence breaker of DRY is empty; it must be a text");
+        if (!mark_tokens_with(t, text, breaks))
+            TRY(mark_last_token(t, text, breaks, e));
+    }
+    return ERR_OK;
+}
+
+/* ---- samplers ------------------------------------------------------------------------------------------------ */
 
 moebius_sampler_options moebius_default_sampler_options(void)
 {
-    struct sampler_params p = sampler_default_params();
-    return (moebius_sampler_options){.temperature = p.temperature,
-                                     .top_k = p.top_k,
-                                     .top_p = p.top_p,
-                                     .min_p = p.min_p,
-                                     .repeat_penalty = p.repeat_penalty,
-                                     .repeat_last_n = p.repeat_last_n,
-                                     .seed = p.seed};
+    return sampler_default_options();
+}
+
+static err_code open_sampler(moebius_sampler **out, const moebius_engine *engine, const moebius_sampler_options *o,
+                             struct err *e)
+{
+    if (o->dry_multiplier == 0)
+        return sampler_create(out, o, NULL, moebius_n_vocab(engine), e);
+    size_t n_vocab = (size_t)moebius_n_vocab(engine);
+    bool *breaks = mem_calloc(n_vocab, sizeof *breaks);
+    err_code code = breaks ? mark_breakers(engine->vocab.tokenizer, o, breaks, e) : err_nomem(e, n_vocab, "a sampler");
+    if (code == ERR_OK)
+        code = sampler_create(out, o, breaks, (int32_t)n_vocab, e);
+    mem_free(breaks);
+    return code;
 }
 
 moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
                                     const moebius_sampler_options *options, moebius_error *error)
 {
     struct err e = {0};
-    moebius_sampler_options o = options ? *options : moebius_default_sampler_options();
-    const struct sampler_params p = {.temperature = o.temperature,
-                                     .top_k = o.top_k,
-                                     .top_p = o.top_p,
-                                     .min_p = o.min_p,
-                                     .repeat_penalty = o.repeat_penalty,
-                                     .repeat_last_n = o.repeat_last_n,
-                                     .seed = o.seed};
+    const moebius_sampler_options defaults = sampler_default_options();
     *out = NULL;
-    moebius_sampler *s = mem_calloc(1, sizeof *s);
-    if (!s)
-        return engine_status(err_nomem(&e, sizeof *s, "a sampler"), &e, error);
-    err_code code = sampler_create(&s->sampler, &p, moebius_n_vocab(engine), &e);
-    if (code != ERR_OK)
-        moebius_sampler_close(&s);
-    *out = s;
-    return engine_status(code, &e, error);
+    return engine_status(open_sampler(out, engine, options ? options : &defaults, &e), &e, error);
+}
+
+moebius_status moebius_sampler_clone(moebius_sampler **out, const moebius_sampler *sampler, moebius_error *error)
+{
+    struct err e = {0};
+    return engine_status(sampler_clone(out, sampler, &e), &e, error);
 }
 
 void moebius_sampler_close(moebius_sampler **sampler)
 {
-    if (!*sampler)
-        return;
-    sampler_close(&(*sampler)->sampler);
-    mem_free(*sampler);
-    *sampler = NULL;
+    sampler_close(sampler);
 }
 
 int32_t moebius_sampler_pick(moebius_sampler *sampler, const float *logits)
 {
-    return sampler_pick(sampler->sampler, logits);
+    return sampler_pick(sampler, logits);
 }
 
 void moebius_sampler_accept(moebius_sampler *sampler, int32_t id)
 {
-    sampler_accept(sampler->sampler, id);
+    sampler_accept(sampler, id);
+}
+
+void moebius_sampler_forget(moebius_sampler *sampler)
+{
+    sampler_forget(sampler);
+}
+
+void moebius_sampler_reseed(moebius_sampler *sampler, uint64_t seed)
+{
+    sampler_reseed(sampler, seed);
 }

@@ -1,49 +1,47 @@
 /* Samplers: choose the next token from the logits of a model.
  *
- * The steps are, in this order: repetition penalty, top-k, top-p, min-p, temperature, one draw. Top-p and
- * min-p look at the probabilities at temperature 1, so the temperature never changes who may be drawn. This
- * room knows nothing of models and texts: it sees an array of floats and the ids that it is told were
- * appended.
+ * The steps are, in this order: logit biases, repetition penalty with presence and frequency penalties, DRY; top-k,
+ * typical-p, top-p, min-p, XTC; temperature, one draw. Those before top-k change logits, those up to XTC drop tokens,
+ * by the probabilities at temperature 1 among what is left, so that the temperature never changes who may be drawn.
+ * Temperature 0 takes the likeliest token after the penalties, and Mirostat draws in its own way after them. Each
+ * step's header says where it comes from.
  *
- * Bad logits are no error: NaN and minus infinity mean "never", and when nothing else is left the pick is
- * token 0. */
+ * This room knows nothing of models and texts: it sees an array of floats and the ids that it is told were appended.
+ * Options are those of the public header, which says what they mean; their strings are not looked at.
+ *
+ * Bad logits are no error: NaN and minus infinity mean "never", and when nothing else is left the pick is token 0. */
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 
 #include <stdint.h>
 
 #include "base/err.h"
+#include "moebius/moebius.h"
 
-enum { SAMPLER_MAX_LAST_N = 1 << 20 };
+enum { SAMPLER_MAX_LAST_N = 1 << 20 }; /* the most tokens that a penalty looks back */
 
-struct sampler_params {
-    float temperature;    /* >= 0, logits are divided by it; 0: always the likeliest token, ties to the lowest id */
-    int top_k;            /* >= 0, the k likeliest are kept, ties to the lowest ids; 0: all */
-    float top_p;          /* 0..1, the fewest likeliest that together have this probability are kept, at least one */
-    float min_p;          /* 0..1, tokens less likely than this share of the likeliest are dropped */
-    float repeat_penalty; /* > 0, makes recent tokens less likely; 1: no penalty */
-    int repeat_last_n;    /* 0..SAMPLER_MAX_LAST_N, how many tokens count as recent */
-    uint64_t seed;
-};
+moebius_sampler_options sampler_default_options(void);
+/* ERR_USAGE names the value that is out of its range. */
+MUST_USE err_code sampler_check_options(const moebius_sampler_options *o, int32_t n_vocab, struct err *e);
 
-struct sampler_params sampler_default_params(void);
-
-/* One text's sampler: its random stream and its recent tokens. Not thread-safe; any number may exist. */
-struct sampler;
-
-/* Copies *params. ERR_USAGE names the value that is out of its range. On failure *out is NULL. */
-MUST_USE err_code sampler_create(struct sampler **out, const struct sampler_params *params, int32_t n_vocab,
-                                 struct err *e);
-void sampler_close(struct sampler **s); /* accepts NULL and half-open samplers */
+/* A sampler is one text's: its random stream and its tokens. Not thread-safe; any number may exist.
+ *
+ * Copies what is given. breaks [n_vocab]: which tokens end a sequence for DRY; NULL: none. ERR_USAGE as above,
+ * ERR_NOMEM. On failure *out is NULL. */
+MUST_USE err_code sampler_create(moebius_sampler **out, const moebius_sampler_options *options, const bool *breaks,
+                                 int32_t n_vocab, struct err *e);
+/* Another one in the same state, which goes its own way from now on. ERR_NOMEM. */
+MUST_USE err_code sampler_clone(moebius_sampler **out, const moebius_sampler *s, struct err *e);
+void sampler_close(moebius_sampler **s); /* accepts NULL and half-open samplers */
 
 /* Chooses the next token from logits [n_vocab], which are only read. Allocates nothing. The same seed, logits
  * and history give the same tokens. */
-int32_t sampler_pick(struct sampler *s, const float *logits);
+int32_t sampler_pick(moebius_sampler *s, const float *logits);
 
-/* Appends a token, picked or given, to the history. Ids outside the vocabulary are ignored. */
-void sampler_accept(struct sampler *s, int32_t id);
+/* Appends a token, picked or given, to the history. Ids outside the vocabulary are ignored. Allocates nothing. */
+void sampler_accept(moebius_sampler *s, int32_t id);
 
-/* Back to the state after sampler_create: no history, the random stream at its start. */
-void sampler_reset(struct sampler *s);
+void sampler_forget(moebius_sampler *s);                /* empties the history; the random stream goes on */
+void sampler_reseed(moebius_sampler *s, uint64_t seed); /* starts another random stream; the history stays */
 
 #endif
