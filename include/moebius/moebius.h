@@ -563,6 +563,18 @@ MOEBIUS_API void moebius_sampler_forget(moebius_sampler *sampler);
 /* Starts another random stream; the tokens that were accepted stay. */
 MOEBIUS_API void moebius_sampler_reseed(moebius_sampler *sampler, uint64_t seed);
 
+/* A token and the natural logarithm of its probability. */
+typedef struct moebius_logprob {
+    int32_t id;
+    double logprob; /* minus infinity: impossible */
+} moebius_logprob;
+
+/* Returns the log-probability of token `id` by the logits [n_vocab] as the model gave them, at temperature 1, and puts
+ * the likeliest tokens in top[0..n_top), best first, of equal ones the lowest id first; where fewer are possible the
+ * rest has id -1. A logit that is NaN or minus infinity means "never", and so does an id outside of the vocabulary.
+ * Takes time in proportion to n_vocab, for large n_top at worst to n_vocab * n_top. Thread-safe. */
+MOEBIUS_API double moebius_logprobs(const float *logits, int32_t n_vocab, int32_t id, moebius_logprob *top, int n_top);
+
 #ifdef __cplusplus
 }
 #endif

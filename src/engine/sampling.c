@@ -114,3 +114,8 @@ void moebius_sampler_reseed(moebius_sampler *sampler, uint64_t seed)
 {
     sampler_reseed(sampler, seed);
 }
+
+double moebius_logprobs(const float *logits, int32_t n_vocab, int32_t id, moebius_logprob *top, int n_top)
+{
+    return sampler_logprobs(logits, n_vocab, id, top, n_top);
+}

@@ -1,4 +1,4 @@
-/* Samplers: choose the next token from the logits of a model.
+/* Samplers: choose the next token from the logits of a model; and log-probabilities.
  *
  * The steps are, in this order: logit biases, repetition penalty with presence and frequency penalties, DRY; top-k,
  * typical-p, top-p, min-p, XTC; temperature, one draw. Those before top-k change logits, those up to XTC drop tokens,
@@ -43,5 +43,8 @@ void sampler_accept(moebius_sampler *s, int32_t id);
 
 void sampler_forget(moebius_sampler *s);                /* empties the history; the random stream goes on */
 void sampler_reseed(moebius_sampler *s, uint64_t seed); /* starts another random stream; the history stays */
+
+/* What moebius_logprobs promises. */
+double sampler_logprobs(const float *logits, int32_t n_vocab, int32_t id, moebius_logprob *top, int n_top);
 
 #endif
