@@ -50,9 +50,6 @@ err_code cli_check_sampling(struct sampling_options *o, struct err *e)
         TRY(parse_biases(o, o->bias_texts.items[i], e));
     if (o->sampler.mirostat == 1)
         return err_set(e, ERR_USAGE, "--mirostat 1: expected 0 or 2");
-    for (int i = 0; i < o->breakers.n; i++)
-        if (!*o->breakers.items[i])
-            return err_set(e, ERR_USAGE, "--dry-sequence-breaker: expected a text, or none");
     return ERR_OK;
 }
 

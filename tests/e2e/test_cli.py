@@ -230,6 +230,66 @@ def test_generation_is_greedy_reproducible_and_stops():
     assert warm[0] == warm[1] != warm[2]
 
 
+def chosen(*args, n=60):
+    """The ids of a greedy text, and all ids with those of the prompt before."""
+    ids = out("generate", "-m", DEMO, "-p", "Once upon a time", "--temp", "0", "-n", n, "--ids", "--ignore-eos", *args).split()
+    return ids, out("tokenize", "-m", DEMO, "Once upon a time").split() + ids
+
+
+def test_penalties_and_biases_are_obeyed():
+    plain, _ = chosen()
+    assert len(set(plain)) < len(plain)
+    for penalty in ("--presence-penalty", "--frequency-penalty"):
+        _, all_ids = chosen(penalty, 100, "--repeat-last-n", -1)
+        assert len(set(all_ids)) == len(all_ids)
+        ids, _ = chosen(penalty, 100, "--repeat-last-n", 5)
+        assert len(set(ids)) < len(ids) and all(len(set(ids[i:i + 6])) == 6 for i in range(len(ids) - 5))
+    first, second = plain[:2]
+    assert first not in chosen("--logit-bias", first + "-inf")[0]
+    assert not {first, second} & set(chosen("--logit-bias", f"{first}-100,{second}-100")[0])
+    assert set(chosen("--logit-bias", second + "+1000", n=9)[0]) == {second}
+    assert chosen("--logit-bias", first + "-100", "--logit-bias", first + "+100")[0] == plain
+    for text in ("", "x", "5", "5+", "5+x", "5+1,", "5+1,,6+1", "-5+1", "5+inf", "5+nan", "99999999999+1"):
+        fails(2, "generate", "-m", "none.gguf", "-p", "x", "--logit-bias", text, says=["--logit-bias", "15043+1"])
+    fails(2, "generate", "-m", DEMO, "-p", "x", "--logit-bias", "5+1," * 256 + "5+1", says=["256"])
+    fails(2, "generate", "-m", DEMO, "-p", "x", "--logit-bias", "4096+1", says=["4096", "0 to 4095"])
+
+
+def repeated_pairs(*args):
+    """Pairs of tokens that came again, with their texts, where DRY lets no free pair do so."""
+    _, ids = chosen("--dry-multiplier", 100, "--dry-allowed-length", 1, *args, n=150)
+    pairs = list(zip(ids, ids[1:]))
+    return [[out("detokenize", "-m", DEMO, i) for i in p] for p in set(pairs) if pairs.count(p) > 1]
+
+
+def test_dry_lets_sequences_repeat_at_breakers_only():
+    assert repeated_pairs("--dry-sequence-breaker", "none") == []
+    for breakers in (["the"], [",", "."]):
+        pairs = repeated_pairs(*[x for b in breakers for x in ("--dry-sequence-breaker", b)])
+        assert pairs and all(any(b in text for text in p for b in breakers) for p in pairs), pairs
+    text = "zyxxyz:q."  # in no token: its last one stands for it
+    last = out("detokenize", "-m", DEMO, out("tokenize", "-m", DEMO, text).split()[-1])
+    pairs = repeated_pairs("--dry-sequence-breaker", text)
+    assert pairs and all(last in p for p in pairs), (last, pairs)
+    assert repeated_pairs("--dry-penalty-last-n", 5, "--dry-sequence-breaker", "none")
+    fails(2, "generate", "-m", DEMO, "-p", "x", "--dry-multiplier", 1, "--dry-sequence-breaker", "", says=["breaker", "empty"])
+
+
+def test_further_filters_change_the_choice_and_can_be_repeated():
+    args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", "24", "--seed", "3"]
+    plain = out(*args)
+    off = ["--typical-p", 1, "--xtc-probability", 0, "--mirostat", 0, "--presence-penalty", 0, "--frequency-penalty", 0,
+           "--dry-multiplier", 0, "--dry-base", 3, "--xtc-threshold", 0.2, "--mirostat-ent", 3, "--mirostat-lr", 0.2]
+    assert out(*args, *off) == plain
+    for more in (["--typical-p", 0.2], ["--xtc-probability", 1, "--xtc-threshold", 0.05], ["--mirostat", 2]):
+        text = out(*args, *more)
+        assert text != plain and text == out(*args, *more), more
+    assert out(*args, "--typical", "0.2") == out(*args, "--typical-p", "0.2")
+    for option, value in (("--typical-p", 1.5), ("--xtc-probability", -1), ("--mirostat", 1), ("--mirostat", 3), ("--dry-base", 0.5),
+                          ("--dry-allowed-length", 0), ("--repeat-last-n", -2), ("--presence-penalty", "nan")):
+        fails(2, *args, option, value, says=[option, "expected"])
+
+
 CHATML = """{%- for m in messages %}
 {{- '<|' + m.role + '|>\\n' }}
 {%- if m.reasoning_content and loop.last %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
@@ -345,7 +405,7 @@ def test_chat_loads_conversations_of_any_length():
 
 def test_chat_uses_again_what_the_session_holds():
     for model, name in ((DEMO, "demo"), (golden("qwen3next")[0], "recurrent"), (golden("gemma4")[0], "window")):
-        args = ["--template", chat_template(), "-n", "8", "--ctx", "400"]
+        args = ["--template", chat_template(), "-n", "8", "--ctx", "400", "--frequency-penalty", "0.5", "--repeat-last-n", "-1"]
         both = turns(model, ["a b", "c d", "/stats", f"/save {tmp('re.json')}"], *args)
         saved = json.load(open(tmp("re.json")))
         json.dump(saved[:2], open(tmp("first.json"), "w"))
@@ -824,9 +884,11 @@ def test_operations_agree_with_the_reference():
 
 def test_decode_allocates_nothing_after_the_first_token():
     counts = []
+    sampling = ["--seed", 1, "--repeat-penalty", 1.1, "--frequency-penalty", 0.1, "--dry-multiplier", 1, "--logit-bias", "5-1",
+                "--typical-p", 0.9, "--xtc-probability", 0.5]
     for n in (2, 40):
         env = {"LD_PRELOAD": COUNTER, "COUNT_ALLOCS": tmp("allocs")}
-        run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", n, "--ctx", 64, "--seed", 1, "--ignore-eos",
+        run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", n, "--ctx", 64, "--ignore-eos", *sampling,
             "--stop", "never seen", env=env)
         counts.append(int(open(tmp("allocs")).read()))
     assert counts[0] > 100 and counts[0] == counts[1], counts

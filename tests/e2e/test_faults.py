@@ -63,6 +63,8 @@ COMMANDS = [
     Command("generate", "-m", MODEL, "--tokens", "1,2,3", "-n", 4, "--ids", "--temp", 0, "--save-state", OUT),
     Command("generate", "-m", MODEL, "-f", TEXT, "-n", 4, "--temp", 0, "--stats-json", OUT, *STREAM, keeps=False),
     Command("generate", "-m", MODEL, "--load-state", STATE, "-n", 4, "--ids", "--temp", 0),
+    Command("generate", "-m", MODEL, "--tokens", "1,2,3", "-n", 4, "--ids", "--seed", 1, "--frequency-penalty", 1,
+            "--dry-multiplier", 1, "--logit-bias", "5+1"),
     Command("generate", "-m", MODEL, "--store", STORE, "--tokens", "1,2", "-n", 4, "--ids", "--temp", 0, *STREAM),
     Command("generate", "-m", MODEL, "--chat", "--template", TEMPLATE, "-p", "Hello", "-n", 4, "--temp", 0),
     Command("chat", "-m", MODEL, "--template", TEMPLATE, "-n", 4, "--temp", 0,
