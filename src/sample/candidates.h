@@ -16,7 +16,8 @@ struct candidate {
     int32_t id;
 };
 
-/* Fills c with the k best tokens of logits [n_vocab] that may be drawn, in no useful order; returns how many. */
+/* Top-k sampling (Fan et al. 2018, arXiv 1805.04833). Fills c with the k best tokens of logits [n_vocab] that may be
+ * drawn, in no useful order; returns how many. */
 int32_t candidates_collect(struct candidate *c, int32_t k, const float *logits, int32_t n_vocab);
 
 /* Fills the weights at a temperature; returns their sum. */

@@ -3,8 +3,8 @@
  * The steps are, in this order: logit biases, repetition penalty with presence and frequency penalties, DRY; top-k,
  * typical-p, top-p, min-p, XTC; temperature, one draw. Those before top-k change logits, those up to XTC drop tokens,
  * by the probabilities at temperature 1 among what is left, so that the temperature never changes who may be drawn.
- * Temperature 0 takes the likeliest token after the penalties, and Mirostat draws in its own way after them. Each
- * step's header says where it comes from.
+ * Temperature 0 takes the likeliest token after the penalties, and Mirostat draws in its own way after them. Logit
+ * biases are those of OpenAI's API reference; the header of each other step says where it comes from.
  *
  * This room knows nothing of models and texts: it sees an array of floats and the ids that it is told were appended.
  * Options are those of the public header, which says what they mean; their strings are not looked at.

@@ -60,12 +60,30 @@ static const struct range ints[] = {
     {"the number of logit biases", AT(n_logit_biases), 0, INT32_MAX, "0 or more"},
 };
 
-/* The comparison is written so that NaN fails it. */
-static err_code check_range(const struct range *r, double value, struct err *e)
+/* NaN is in no range. */
+static bool is_within(const struct range *r, double value)
 {
-    if (value >= r->min && value <= r->max)
-        return ERR_OK;
-    return err_set(e, ERR_USAGE, "%s is %.10g; it must be %s", r->name, value, r->expected);
+    return value >= r->min && value <= r->max;
+}
+
+static err_code check_floats(const moebius_sampler_options *o, struct err *e)
+{
+    for (const struct range *r = floats; r < floats + sizeof floats / sizeof *floats; r++) {
+        double value = *(const float *)((const char *)o + r->offset);
+        if (!is_within(r, value))
+            return err_set(e, ERR_USAGE, "%s is %g; it must be %s", r->name, value, r->expected);
+    }
+    return ERR_OK;
+}
+
+static err_code check_ints(const moebius_sampler_options *o, struct err *e)
+{
+    for (const struct range *r = ints; r < ints + sizeof ints / sizeof *ints; r++) {
+        int value = *(const int *)((const char *)o + r->offset);
+        if (!is_within(r, value))
+            return err_set(e, ERR_USAGE, "%s is %d; it must be %s", r->name, value, r->expected);
+    }
+    return ERR_OK;
 }
 
 static err_code check_bias(const moebius_logit_bias *b, int32_t n_vocab, struct err *e)
@@ -81,10 +99,8 @@ static err_code check_bias(const moebius_logit_bias *b, int32_t n_vocab, struct 
 
 err_code sampler_check_options(const moebius_sampler_options *o, int32_t n_vocab, struct err *e)
 {
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        TRY(check_range(&floats[i], *(const float *)((const char *)o + floats[i].offset), e));
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
-        TRY(check_range(&ints[i], *(const int *)((const char *)o + ints[i].offset), e));
+    TRY(check_floats(o, e));
+    TRY(check_ints(o, e));
     for (int i = 0; i < o->n_logit_biases; i++)
         TRY(check_bias(&o->logit_biases[i], n_vocab, e));
     if (o->mirostat != 0 && o->mirostat != 2)

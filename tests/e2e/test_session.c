@@ -489,6 +489,50 @@ static void a_cancelled_batch_leaves_the_last_logits_or_none(void **state)
     moebius_engine_close(&e);
 }
 
+/* Generates n tokens into ids. */
+static void generate(moebius_session *s, moebius_sampler *sampler, int n, int32_t *ids)
+{
+    moebius_error error;
+    for (int i = 0; i < n; i++) {
+        ids[i] = moebius_sampler_pick(sampler, moebius_session_logits(s));
+        moebius_sampler_accept(sampler, ids[i]);
+        must(moebius_session_eval(s, &ids[i], 1, &error), &error);
+    }
+}
+
+static void a_cloned_sampler_chooses_the_same_for_a_fork_of_the_text(void **state)
+{
+    enum { N = 40, N_FORK = 20 };
+    int32_t text[N_TEXT], ids[N], forks[3][N_FORK];
+    moebius_error error;
+    moebius_engine *e = open_engine("qwen3moe");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, N_TEXT, 64);
+    moebius_sampler_options options = moebius_default_sampler_options();
+    options.temperature = 1.5f;
+    options.dry_multiplier = 1;
+    options.frequency_penalty = 0.5f;
+    moebius_sampler *samplers[3];
+    struct temp_path path = temp_path(&folder, "fork.state");
+    get_text(e, text);
+    feed(s, e, 0, 8, 8);
+    must(moebius_sampler_open(&samplers[0], e, &options, &error), &error);
+    generate(s, samplers[0], N, ids);
+    must(moebius_session_save(s, path.s, &error), &error);
+    for (int i = 1; i < 3; i++)
+        must(moebius_sampler_clone(&samplers[i], samplers[0], &error), &error);
+    moebius_sampler_reseed(samplers[2], 7);
+    for (int i = 0; i < 3; i++) {
+        must(moebius_session_load(s, path.s, &error), &error);
+        generate(s, samplers[i], N_FORK, forks[i]);
+        moebius_sampler_close(&samplers[i]);
+        assert_null(samplers[i]);
+    }
+    assert_memory_equal(forks[0], forks[1], sizeof forks[0]);
+    assert_memory_not_equal(forks[0], forks[2], sizeof forks[0]);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2 || temp_folder_make(&folder))
@@ -507,6 +551,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(heads_that_q8_0_cannot_hold_are_refused),
         cmocka_unit_test(a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_bits),
         cmocka_unit_test(a_cancelled_batch_leaves_the_last_logits_or_none),
+        cmocka_unit_test(a_cloned_sampler_chooses_the_same_for_a_fork_of_the_text),
     };
     int n_failed = cmocka_run_group_tests_name("session", tests, NULL, NULL);
     temp_folder_remove(&folder);
