@@ -57,6 +57,7 @@ struct attn_spans {
 };
 
 struct attn_loop {
+    const struct pool *pool;
     struct attn_op a;
     struct attn_cut cut;
     struct attn_spans spans;
@@ -336,6 +337,8 @@ static void attention_task(void *arg, size_t task, int thread)
 {
     const struct attn_loop *l = arg;
     const struct attn_op *a = &l->a;
+    if (pool_is_cancelled(l->pool))
+        return;
     int64_t unit = (int64_t)task % l->cut.n_unit, share = (int64_t)task / l->cut.n_unit;
     const struct attn_unit *u = &l->cut.units[unit];
     int64_t first_head = share % l->cut.n_share * TASK_HEADS;
@@ -447,7 +450,7 @@ void cpu_op_attention(struct cpu *c, const struct op *op)
                               .n_group = op->attention.n_head / k->ne[2],
                               .m = op->in[0].ne[1],
                               .is_latent = cpu_attention_is_latent(op)};
-    struct attn_loop l = {.a = a, .work_elems = work_elems(&a)};
+    struct attn_loop l = {.pool = c->pool, .a = a, .work_elems = work_elems(&a)};
     l.cut.n_share = (a.n_group + TASK_HEADS - 1) / TASK_HEADS;
     l.cut.tile_tokens = TASK_QUERIES / min_i64(a.n_group, TASK_HEADS);
     int64_t n_share = k->ne[2] * l.cut.n_share;

@@ -63,6 +63,8 @@ static void expert_product(const struct expert_loop *x, const struct expert_task
                                     .m = m,
                                     .y = y - (s->row0 - node_row0),
                                     .ldy = chunk_rows};
+    if (pool_is_cancelled(x->c->pool)) /* what must be packed is packed nevertheless */
+        return;
     x->c->kernels->matmul[d->type[which]->type](&a);
     const float *bias = tensor_data(&x->op->vec[which]);
     if (!bias)

@@ -28,6 +28,7 @@ struct matmul_run {
 };
 
 struct matmul_loop {
+    const struct pool *pool;
     const struct kernels *kernels;
     const struct cpu_product *products;
     struct kernel_act x[QUANT_N_ACT]; /* of the kinds that the matrices take */
@@ -40,6 +41,8 @@ static void matmul_chunk(void *arg, size_t task, int thread)
 {
     const struct matmul_loop *l = arg;
     const struct matmul_run *run = &l->runs[l->n_run - 1];
+    if (pool_is_cancelled(l->pool))
+        return;
     while (task < run->first_task)
         run--;
     const struct cpu_product *p = &l->products[run->product];
@@ -86,6 +89,7 @@ bool cpu_matmul(struct cpu *c, const struct cpu_product *products, int n, const 
     struct matmul_loop l; /* not zeroed: few of its runs are used mostly */
     bool ready[QUANT_N_ACT] = {false};
     int64_t n_row = 0, k = products[0].w->k;
+    l.pool = c->pool;
     l.kernels = c->kernels;
     l.products = products;
     l.m = m;

@@ -167,7 +167,7 @@ static void delta_task(void *arg, size_t task, int thread)
     int64_t n_chunk = (d->dv + d->chunk - 1) / d->chunk, head = (int64_t)task / n_chunk;
     int64_t v0 = (int64_t)task % n_chunk * d->chunk, v1 = v0 + d->chunk < d->dv ? v0 + d->chunk : d->dv;
     assert(op->out[0].ne[0] == d->n_head_v * d->dv);
-    for (int64_t row = 0; row < d->m;) {
+    for (int64_t row = 0; row < d->m && !pool_is_cancelled(d->c->pool);) {
         const struct run r = run_at(&op->in[3], &op->in[4], row);
         delta_run(d, &r, head, v0, v1);
         row += r.n;

@@ -62,7 +62,7 @@ struct pool {
     void *between_user;
     const struct cancel *cancel; /* NULL: nobody is asked */
     int64_t asked_ns;            /* when it was asked */
-    atomic_bool is_cancelled;    /* tasks are left out */
+    atomic_bool is_cancelled;    /* it said that the work shall stop */
     int64_t thread_ns, loop_ns; /* time of loops of several threads: of all their threads, of the loops */
     bool is_throttled;
     atomic_bool stop;
@@ -141,12 +141,6 @@ static void call_between(struct pool *p)
         ask_cancel(p);
 }
 
-static void run_task(const struct pool *p, pool_fn *fn, void *arg, size_t task, int thread)
-{
-    if (!atomic_load_explicit(&p->is_cancelled, memory_order_relaxed))
-        fn(arg, task, thread);
-}
-
 /* The i-th of n_share shares that a thread takes tasks from: its own, those of its node, the others. */
 static struct share *ith_share(const struct pool *p, int thread, int i, int n_share)
 {
@@ -183,7 +177,7 @@ static bool run_tasks(struct pool *p, int thread)
         struct share *s = ith_share(p, thread, i, n);
         while (!leaves && take_task(s, i == 0, &task)) {
             pool_fn *fn = atomic_load_explicit(&s->fn, memory_order_relaxed);
-            run_task(p, fn, atomic_load_explicit(&s->arg, memory_order_relaxed), task, thread);
+            fn(atomic_load_explicit(&s->arg, memory_order_relaxed), task, thread);
             n_done++;
             if (thread == 0)
                 call_between(p);
@@ -346,6 +340,11 @@ void pool_set_cancel(struct pool *p, const struct cancel *c)
     atomic_store_explicit(&p->is_cancelled, false, memory_order_relaxed);
 }
 
+bool pool_is_cancelled(const struct pool *p)
+{
+    return atomic_load_explicit(&p->is_cancelled, memory_order_relaxed);
+}
+
 void pool_set_throttled(struct pool *p, bool is_throttled)
 {
     p->is_throttled = is_throttled;
@@ -460,7 +459,7 @@ void pool_run(struct pool *p, size_t n_tasks, pool_fn *fn, void *arg)
     int n = pool_n_used(p);
     if (n == 1 || n_tasks <= 1) {
         for (size_t task = 0; task < n_tasks; task++) {
-            run_task(p, fn, arg, task, 0);
+            fn(arg, task, 0);
             call_between(p);
         }
         return;

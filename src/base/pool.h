@@ -68,9 +68,10 @@ struct pool_times pool_times(const struct pool *p);
  * ends; the others take over tasks meanwhile. NULL: nothing. Not within fn: pool_run. */
 void pool_set_between(struct pool *p, void (*fn)(void *user), void *user);
 
-/* From now on the thread that runs a loop asks `c` after tasks of its own, every few milliseconds at most. Once the work
- * shall stop, tasks that have not begun are left out, in this loop and all that follow, until this is called again. What
- * such loops compute is undefined. NULL: nobody is asked. `c` is borrowed. */
+/* From now on the thread that runs a loop asks `c` after tasks of its own, every few milliseconds at most, whether the
+ * work shall stop. Once it shall, pool_is_cancelled is true for all threads, until this is called again: tasks whose
+ * results nobody will want may leave their work out. NULL: nobody is asked. `c` is borrowed. */
 void pool_set_cancel(struct pool *p, const struct cancel *c);
+bool pool_is_cancelled(const struct pool *p);
 
 #endif

@@ -165,6 +165,8 @@ static err_code hand_out(const struct eval *v, size_t i, size_t at, int64_t r, s
     s->last = NULL;
     TRY(session_logits_room(s, e));
     TRY(model_logits_row(v->engine->work, r, s->logits, e));
+    if (pool_is_cancelled(v->engine->pool)) /* the product may have been left out */
+        return err_set(e, ERR_CANCELLED, "cancelled");
     s->last = at + 1 == v->done[i] ? s->logits : NULL;
     if (x->logits && at >= x->first && !x->logits(x->user, at, s->logits))
         return err_set(e, ERR_CANCELLED, "cancelled");

@@ -715,7 +715,8 @@ static err_code run(struct pass *p, int64_t n_out, struct err *e)
     }
     p->w->kept = p->x;
     p->w->normed = p->h;
-    return backend_wait(p->b, backend_fence(p->b), e);
+    TRY(backend_wait(p->b, backend_fence(p->b), e));
+    return cancel_check(&p->p->cancel, e); /* operations may have left work out */
 }
 
 /* All texts get their pages, or none. */
