@@ -175,6 +175,7 @@ MOEBIUS_API void moebius_engine_forget_experts(moebius_engine *engine);
 typedef struct moebius_counters {
     uint64_t n_direct, n_sorted; /* MoE layers computed by direct and by sorted dispatch, each once a batch */
     uint64_t n_expert_rows;      /* pairs of a token and an expert computed */
+    uint64_t n_experts;          /* experts that these were of, each once a layer and batch */
 
     /* Experts that layers asked for, each once a layer and batch, where not all are in memory. A hit was in memory, a
      * miss had to be read. n_decode_*: those of batches of one token. */

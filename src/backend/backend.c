@@ -47,6 +47,11 @@ err_code backend_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part
     return b->v->buffer_create(b, n_bytes, n_part, tag, out, e);
 }
 
+int backend_n_node(struct backend *b)
+{
+    return b->v->n_node ? b->v->n_node(b) : 1;
+}
+
 err_code backend_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
                                 struct buffer **out, struct err *e)
 {

@@ -50,6 +50,7 @@ struct tensor tensor_rows(struct tensor t, int64_t row0, int64_t n);
  * memory in several places may spread them. Owned by the caller. */
 MUST_USE err_code backend_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
                                         struct buffer **out, struct err *e);
+int backend_n_node(struct backend *b); /* how many such places there are, 1 or more */
 void backend_buffer_close(struct backend *b, struct buffer **buf);
 
 /* A buffer without memory: its pieces take some once they are committed, BUFFER_ALIGN or a multiple at a time, and give
@@ -356,6 +357,7 @@ struct backend_counters {
     struct op_counters op[OP_N_KIND];
     uint64_t n_direct, n_sorted; /* EXPERTS operations by dispatch */
     uint64_t n_expert_rows;      /* token-expert pairs computed */
+    uint64_t n_experts;          /* experts that these were of, each once an operation */
 };
 struct backend_counters backend_counters(struct backend *b);
 

@@ -80,6 +80,11 @@ static err_code check_buffer_reserve(struct backend *b, size_t n_bytes, int64_t 
     return create_both(b, backend_buffer_reserve, n_bytes, n_part, tag, out, e);
 }
 
+static int check_n_node(struct backend *b)
+{
+    return backend_n_node(check_of(b)->side[0]);
+}
+
 static void check_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
     for (int i = 0; i < 2; i++)
@@ -382,6 +387,7 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
 {
     static const struct backend_vtable vtable = {
         .buffer_create = check_buffer_create,
+        .n_node = check_n_node,
         .buffer_reserve = check_buffer_reserve,
         .buffer_commit = check_buffer_commit,
         .buffer_decommit = check_buffer_decommit,

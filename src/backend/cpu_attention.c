@@ -198,7 +198,8 @@ static bool next_block(const struct attn_loop *l, const struct attn_queries *x, 
 {
     const struct attn_op *a = &l->a;
     bool is_last = p0 + KERNEL_ATTN_BLOCK > x->pos[x->n_t - 1];
-    if (is_last && (l->cut.n_unit > 1 || l->cut.n_share > 1 || x->head_kv + 1 == a->op->state[0].page.ne[2]))
+    bool is_alone = l->cut.n_unit == 1 || a->m == 1; /* all units are of one token, or there is one */
+    if (is_last && (!is_alone || l->cut.n_share > 1 || x->head_kv + 1 == a->op->state[0].page.ne[2]))
         return false;
     *next = is_last ? get_block(a, x, x->head_kv + 1, first_block(a, x))
                     : get_block(a, x, x->head_kv, p0 + KERNEL_ATTN_BLOCK);

@@ -39,6 +39,11 @@ static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, int64_t n_p
     return ERR_OK;
 }
 
+static int cpu_n_node(struct backend *b)
+{
+    return pool_n_node(cpu_of(b)->pool);
+}
+
 static err_code cpu_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
                                    struct buffer **out, struct err *e)
 {
@@ -142,6 +147,7 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
 {
     static const struct backend_vtable vtable = {
         .buffer_create = cpu_buffer_create,
+        .n_node = cpu_n_node,
         .buffer_reserve = cpu_buffer_reserve,
         .buffer_commit = cpu_buffer_commit,
         .buffer_decommit = cpu_buffer_decommit,

@@ -295,6 +295,7 @@ static void count_experts(const struct expert_loop *x)
         n_read += !x->plan.items[i].is_again;
     *(x->plan.is_sorted ? &x->c->counters.n_sorted : &x->c->counters.n_direct) += 1;
     x->c->counters.n_expert_rows += (uint64_t)n_pair;
+    x->c->counters.n_experts += (uint64_t)(x->plan.is_sorted ? x->plan.n_item : n_read);
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
         cpu_count_product(x->c, OP_EXPERTS, d->type[i], slot_matrix_rows(d, i), slot_matrix_k(d, i), n_read, n_pair);
 }

@@ -38,7 +38,8 @@ static err_code check_rounds(const struct bench_command *b, int64_t n_round, str
 
 /* ---- for people ---------------------------------------------------------------------------------------------- */
 
-static void print_phase(const struct bench_command *b, const char *name, const struct bench_phase *p)
+static void print_phase(const struct bench_command *b, const struct bench_result *r, const char *name,
+                        const struct bench_phase *p)
 {
     char label[64];
     if (p->n_tok == 0)
@@ -46,6 +47,9 @@ static void print_phase(const struct bench_command *b, const char *name, const s
     snprintf(label, sizeof label, "%s %lld", name, (long long)p->n_tok);
     if (b->params.n_depth)
         snprintf(label, sizeof label, "%s %lld @ %lld", name, (long long)p->n_tok, (long long)b->params.n_depth);
+    if (b->params.n_texts > 1 && p == &r->decode)
+        snprintf(label, sizeof label, "%s %lld x %lld", name, (long long)b->params.n_texts,
+                 (long long)b->params.n_decode);
     printf("%-18s %9.2f %9.2f %9.2f %9.1f %6.2f %6.2f %6.2f %9.4f %12.4f %12.4f\n", label, p->tok_per_s.median,
            p->tok_per_s.min, p->tok_per_s.max, p->roof_tok_per_s.median, p->roof_fraction.median, p->roof_fraction.min,
            p->roof_fraction.max, p->n_bytes / 1e9, p->n_int8 / 1e9, p->n_float / 1e9);
@@ -96,8 +100,11 @@ static void print_table(const struct bench_command *b, const struct bench_result
            r->best.int8_per_s / 1e9, r->least.float_per_s / 1e9, r->best.float_per_s / 1e9);
     printf("%-18s %9s %9s %9s %9s %6s %6s %6s %9s %12s %12s\n", "", "tokens/s", "slowest", "fastest", "roof", "of it",
            "least", "most", "GB/token", "G int8/token", "G flt/token");
-    print_phase(b, "prefill", &r->prefill);
-    print_phase(b, "decode", &r->decode);
+    print_phase(b, r, "prefill", &r->prefill);
+    print_phase(b, r, "decode", &r->decode);
+    if (b->params.n_texts > 1 && r->decode.n_experts > 0)
+        printf("decode: %.1f different experts in a layer for %lld texts\n", r->decode.n_experts,
+               (long long)b->params.n_texts);
     print_unsteady(r, "prefill", &r->prefill);
     print_unsteady(r, "decode", &r->decode);
     if (b->ops) {
@@ -111,16 +118,17 @@ static void print_table(const struct bench_command *b, const struct bench_result
 static void print_csv_phase(const struct bench_command *b, const char *name, const struct bench_phase *p)
 {
     if (p->n_tok)
-        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f,%.6f,%.6f,%lld\n", name, (long long)p->n_tok,
+        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f,%.6f,%.6f,%lld,%lld,%.4f\n", name, (long long)p->n_tok,
                (long long)b->params.n_depth, moebius_n_threads(b->opened.engine), p->tok_per_s.median, p->tok_per_s.min,
                p->tok_per_s.max, p->roof_tok_per_s.median, p->roof_fraction.median, p->n_bytes, p->n_int8, p->n_float,
-               p->roof_fraction.min, p->roof_fraction.max, (long long)p->n_unsteady);
+               p->roof_fraction.min, p->roof_fraction.max, (long long)p->n_unsteady, (long long)b->params.n_texts,
+               p->n_experts);
 }
 
 static void print_csv(const struct bench_command *b, const struct bench_result *r)
 {
     printf("phase,n_tok,depth,threads,tok_per_s,min,max,roof_tok_per_s,roof_fraction,bytes_per_tok,int8_per_tok,"
-           "float_per_tok,roof_fraction_min,roof_fraction_max,unsteady_tok\n");
+           "float_per_tok,roof_fraction_min,roof_fraction_max,unsteady_tok,texts,experts\n");
     print_csv_phase(b, "prefill", &r->prefill);
     print_csv_phase(b, "decode", &r->decode);
 }
@@ -146,10 +154,10 @@ static void print_json_phase(const struct bench_command *b, const struct bench_r
     printf("{\"n_tok\": %lld, \"depth\": %lld, \"tok_per_s\": %.4f, \"min\": %.4f, \"max\": %.4f, "
            "\"roof_tok_per_s\": %.4f, \"roof_fraction\": %.6f, \"roof_fraction_min\": %.6f, "
            "\"roof_fraction_max\": %.6f, \"unsteady_tok\": %lld, \"bytes_per_tok\": %.0f, \"int8_per_tok\": %.0f, "
-           "\"float_per_tok\": %.0f",
+           "\"float_per_tok\": %.0f, \"experts\": %.4f",
            (long long)p->n_tok, (long long)b->params.n_depth, p->tok_per_s.median, p->tok_per_s.min, p->tok_per_s.max,
            p->roof_tok_per_s.median, p->roof_fraction.median, p->roof_fraction.min, p->roof_fraction.max,
-           (long long)p->n_unsteady, p->n_bytes, p->n_int8, p->n_float);
+           (long long)p->n_unsteady, p->n_bytes, p->n_int8, p->n_float, p->n_experts);
     for (int i = 0, n = 0; b->ops && i < r->n_op; i++)
         if (p->ops[i].did.n)
             print_json_op(&p->ops[i], n++ == 0);
@@ -165,8 +173,9 @@ static void print_json_roof(const char *name, const moebius_roof *roof)
 static void print_json(const struct bench_command *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
-    printf("{\"arch\": \"%s\", \"threads\": %d, \"sort_cutoff\": %lld, \"rounds\": %lld", moebius_arch(g),
-           moebius_n_threads(g), (long long)moebius_engine_sort_cutoff(g), (long long)r->n_round);
+    printf("{\"arch\": \"%s\", \"threads\": %d, \"sort_cutoff\": %lld, \"texts\": %lld, \"rounds\": %lld", moebius_arch(g),
+           moebius_n_threads(g), (long long)moebius_engine_sort_cutoff(g), (long long)b->params.n_texts,
+           (long long)r->n_round);
     print_json_roof("roof", &r->best);
     print_json_roof("roof_least", &r->least);
     print_json_phase(b, r, "prefill", &r->prefill);
@@ -277,13 +286,15 @@ static err_code bench(struct bench_command *b, struct err *e)
 
 static int run(const struct command *c, int argc, char **argv)
 {
-    struct bench_command b = {.params = {.n_prefill = 512, .n_decode = 32, .n_round = 3}};
+    struct bench_command b = {.params = {.n_prefill = 512, .n_decode = 32, .n_texts = 1, .n_round = 3}};
     const struct option options[] = {
         MODEL_OPTIONS(b.model),
         CAR_OPTIONS(b.model),
         {"--prompt,-p", OPT_INT, &b.params.n_prefill, "N", "tokens of the prompt (512); 0: no prefill", 0, 1 << 24, 0},
         {"-n", OPT_INT, &b.params.n_decode, "N", "tokens decoded one by one after it (32); 0: none", 0, 1 << 24, 0},
         {"--depth,-d", OPT_INT, &b.params.n_depth, "N", "tokens in the context before (0)", 0, 1 << 24, 0},
+        {"--texts", OPT_INT, &b.params.n_texts, "N", "texts that decode together, a token of each at once (1)", 1, 1024,
+         0},
         {"--rounds,-r", OPT_INT, &b.params.n_round, "N", "how often (3)", 1, 10000, 0},
         {"--tokens-from", OPT_INPUT, &b.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
         {"--load", OPT_FLAG, &b.load, "", "time loading instead, beside reading the file", 0, 0, 0},
@@ -308,7 +319,8 @@ const struct command cmd_bench = {
         "Times a prompt and the tokens after it, and measures right before and after each prompt and every 16\n"
         "tokens what the machine's memory and units can do. The roof is the time that the operations can't go\n"
         "below: each one's bytes over the memory's bandwidth or its multiply-adds over their peak, whichever is\n"
-        "longer, summed. What is printed is the median and the range of the rounds.",
+        "longer, summed. What is printed is the median and the range of the rounds. With --texts several texts decode\n"
+        "together after prompts of their own, of which the first one's is timed; tokens/s are those of all.",
     .hint = "the model is given with -m",
     .runs_model = true,
     .run = run,

@@ -283,6 +283,7 @@ moebius_counters moebius_engine_counters(const moebius_engine *engine)
     return (moebius_counters){.n_direct = b.n_direct,
                               .n_sorted = b.n_sorted,
                               .n_expert_rows = b.n_expert_rows,
+                              .n_experts = b.n_experts,
                               .n_expert_hit = c.n_hit,
                               .n_expert_miss = c.n_miss,
                               .n_decode_hit = c.n_decode_hit,

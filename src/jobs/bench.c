@@ -13,13 +13,21 @@ enum { STRETCH_TOK = 16 };
 struct phase_run {
     struct bench_phase *phase;
     double *tok_per_s, *roof_tok_per_s, *roof_fraction;
+    uint64_t n_experts, n_layers; /* computed in MoE layers, and how many such layers ran */
+};
+
+/* A text and its next token, as an index of the ids. */
+struct bench_text {
+    moebius_session *session;
+    size_t next;
+    int32_t id;
 };
 
 struct bench_run {
     moebius_engine *engine;
-    moebius_session *session;
     const struct bench_params *params;
-    size_t next; /* of the ids */
+    struct bench_text *texts;    /* [n_texts]; the first one's session is the caller's */
+    moebius_batch_item *items;   /* [n_texts] */
     int32_t *chunk;
     moebius_roof roof; /* as last measured */
     struct phase_run prefill, decode;
@@ -38,12 +46,32 @@ static double op_roof_seconds(const moebius_roof *roof, const moebius_op_stats *
     return memory > compute ? memory : compute;
 }
 
-static err_code eval(struct bench_run *b, int64_t n, struct err *e)
+static int32_t next_id(const struct bench_run *b, struct bench_text *t)
+{
+    return b->params->ids[t->next++ % b->params->n_ids];
+}
+
+/* n tokens of one text. */
+static err_code eval(struct bench_run *b, struct bench_text *t, int64_t n, struct err *e)
 {
     moebius_error error;
     for (int64_t i = 0; i < n; i++)
-        b->chunk[i] = b->params->ids[b->next++ % b->params->n_ids];
-    if (moebius_session_eval(b->session, b->chunk, (size_t)n, &error) != MOEBIUS_OK)
+        b->chunk[i] = next_id(b, t);
+    if (moebius_session_eval(t->session, b->chunk, (size_t)n, &error) != MOEBIUS_OK)
+        return err_set(e, (err_code)error.status, "%s", error.text);
+    return ERR_OK;
+}
+
+/* A token of each text. */
+static err_code eval_all(struct bench_run *b, struct err *e)
+{
+    moebius_error error;
+    for (int64_t i = 0; i < b->params->n_texts; i++) {
+        struct bench_text *t = &b->texts[i];
+        t->id = next_id(b, t);
+        b->items[i] = (moebius_batch_item){.session = t->session, .ids = &t->id, .n = 1};
+    }
+    if (moebius_eval_batch(b->engine, b->items, (size_t)b->params->n_texts, &error) != MOEBIUS_OK)
         return err_set(e, (err_code)error.status, "%s", error.text);
     return ERR_OK;
 }
@@ -101,18 +129,28 @@ static void add_op(struct bench_op *to, const moebius_op_stats *before, const mo
     to->roof_s += op_roof_seconds(&roofs[2], &did);
 }
 
+static void count_experts(struct phase_run *p, const moebius_counters *before, const moebius_counters *after)
+{
+    p->n_experts += after->n_experts - before->n_experts;
+    p->n_layers += after->n_direct + after->n_sorted - before->n_direct - before->n_sorted;
+}
+
 /* n tokens, `step` at a time, timed, after the roof was measured; measures it again. */
-static err_code run_stretch(struct bench_run *b, struct bench_phase *p, int64_t n, int64_t step, struct stretch *out,
+static err_code run_stretch(struct bench_run *b, struct phase_run *run, int64_t n, int64_t step, struct stretch *out,
                             bool *is_steady, struct err *e)
 {
+    struct bench_phase *p = run->phase;
     moebius_op_stats before[MOEBIUS_MAX_OP], after[MOEBIUS_MAX_OP];
     moebius_roof roofs[3] = {b->roof};
     double roof_s[3] = {0};
     moebius_engine_op_stats(b->engine, before);
+    const moebius_counters counters = moebius_engine_counters(b->engine);
     int64_t start = clock_ns();
     for (int64_t i = 0; i < n; i += step)
-        TRY(eval(b, step, e));
+        TRY(run == &b->decode ? eval_all(b, e) : eval(b, &b->texts[0], step, e));
     out->s = (double)(clock_ns() - start) * 1e-9;
+    const moebius_counters now = moebius_engine_counters(b->engine);
+    count_experts(run, &counters, &now);
     b->out->n_op = moebius_engine_op_stats(b->engine, after);
     TRY(measure_roof(b, e));
     roofs[1] = b->roof;
@@ -140,7 +178,7 @@ static err_code run_phase(struct bench_run *b, struct phase_run *p, int64_t roun
     int64_t length = step > STRETCH_TOK ? step : STRETCH_TOK / step * step;
     bool is_steady;
     for (int64_t i = 0; i < n; i += length) {
-        TRY(run_stretch(b, p->phase, n - i < length ? n - i : length, step, &s, &is_steady, e));
+        TRY(run_stretch(b, p, n - i < length ? n - i : length, step, &s, &is_steady, e));
         add_stretch(&all, &s);
         if (is_steady)
             add_stretch(&steady, &s);
@@ -157,13 +195,17 @@ static err_code run_phase(struct bench_run *b, struct phase_run *p, int64_t roun
 static err_code run_round(struct bench_run *b, int64_t round, struct err *e)
 {
     const struct bench_params *p = b->params;
-    moebius_session_truncate(b->session, 0);
-    if (p->n_depth)
-        TRY(eval(b, p->n_depth, e));
+    for (int64_t i = 0; i < p->n_texts; i++) {
+        moebius_session_truncate(b->texts[i].session, 0);
+        if (p->n_depth)
+            TRY(eval(b, &b->texts[i], p->n_depth, e));
+        if (p->n_prefill && i > 0)
+            TRY(eval(b, &b->texts[i], p->n_prefill, e));
+    }
     TRY(measure_roof(b, e));
     if (p->n_prefill)
         TRY(run_phase(b, &b->prefill, round, p->n_prefill, p->n_prefill, e));
-    return p->n_decode ? run_phase(b, &b->decode, round, p->n_decode, 1, e) : ERR_OK;
+    return p->n_decode ? run_phase(b, &b->decode, round, p->n_decode * p->n_texts, p->n_texts, e) : ERR_OK;
 }
 
 static int compare(const void *a, const void *b)
@@ -185,6 +227,7 @@ static void sum_up(const struct bench_run *b, struct phase_run *r, int64_t n_tok
     if (n_tok == 0)
         return;
     p->n_tok = n_tok;
+    p->n_experts = r->n_layers ? (double)r->n_experts / (double)r->n_layers : 0;
     p->tok_per_s = bench_spread(r->tok_per_s, n);
     p->roof_tok_per_s = bench_spread(r->roof_tok_per_s, n);
     p->roof_fraction = bench_spread(r->roof_fraction, n);
@@ -200,30 +243,51 @@ static struct phase_run phase_run(struct bench_phase *p, double *figures, int64_
     return (struct phase_run){p, figures, figures + n_round, figures + 2 * n_round};
 }
 
+/* Opens the sessions of all texts but the first, which begin at other places of the ids. */
+static err_code open_texts(struct bench_run *b, moebius_session *first, struct err *e)
+{
+    moebius_error error;
+    moebius_session_truncate(first, 0);
+    b->texts[0].session = first;
+    for (int64_t i = 1; i < b->params->n_texts; i++) {
+        b->texts[i].next = b->params->n_ids * (size_t)i / (size_t)b->params->n_texts;
+        if (moebius_session_fork(&b->texts[i].session, first, &error) != MOEBIUS_OK)
+            return err_set(e, (err_code)error.status, "%s", error.text);
+    }
+    return ERR_OK;
+}
+
 err_code bench_run(moebius_engine *engine, moebius_session *session, const struct bench_params *params,
                    bool (*progress)(void *user, int64_t n_round), void *user, struct bench_result *out, struct err *e)
 {
     err_code code = ERR_OK;
-    struct bench_run b = {.engine = engine, .session = session, .params = params, .out = out};
+    struct bench_run b = {.engine = engine, .params = params, .out = out};
     int64_t longest = params->n_prefill > params->n_depth ? params->n_prefill : params->n_depth;
     size_t n_figure = 6 * (size_t)params->n_round;
     *out = (struct bench_result){0};
     b.chunk = mem_calloc((size_t)longest + 1, sizeof *b.chunk);
+    b.texts = mem_calloc((size_t)params->n_texts, sizeof *b.texts);
+    b.items = mem_calloc((size_t)params->n_texts, sizeof *b.items);
     double *figures = mem_calloc(n_figure, sizeof *figures);
-    if (!b.chunk || !figures) {
+    if (!b.chunk || !b.texts || !b.items || !figures) {
         code = err_nomem(e, n_figure * sizeof *figures, "a benchmark");
         goto out;
     }
     b.prefill = phase_run(&out->prefill, figures, params->n_round);
     b.decode = phase_run(&out->decode, figures + n_figure / 2, params->n_round);
+    TRY_OUT(open_texts(&b, session, e));
     for (bool more = true; more && out->n_round < params->n_round;) {
         TRY_OUT(run_round(&b, out->n_round, e));
         out->n_round++;
         more = !progress || progress(user, out->n_round);
     }
     sum_up(&b, &b.prefill, params->n_prefill);
-    sum_up(&b, &b.decode, params->n_decode);
+    sum_up(&b, &b.decode, params->n_decode * params->n_texts);
 out:
+    for (int64_t i = 1; b.texts && i < params->n_texts; i++)
+        moebius_session_close(&b.texts[i].session);
+    mem_free(b.texts);
+    mem_free(b.items);
     mem_free(b.chunk);
     mem_free(figures);
     return code;

@@ -13,7 +13,8 @@ struct bench_params {
     size_t n_ids;
     int64_t n_depth;   /* tokens in the context before anything is timed */
     int64_t n_prefill; /* tokens of a round's prompt; 0: prompts are not timed */
-    int64_t n_decode;  /* tokens that a round decodes; 0: decoding is not timed */
+    int64_t n_decode;  /* tokens that a round decodes, of each text; 0: decoding is not timed */
+    int64_t n_texts;   /* texts that decode together, at least 1 */
     int64_t n_round;   /* at least 1 */
 };
 
@@ -28,7 +29,7 @@ struct bench_op {
 
 /* One phase, prefill or decode; all zero when it was not asked for. */
 struct bench_phase {
-    int64_t n_tok; /* tokens of a round */
+    int64_t n_tok; /* tokens of a round, of all texts */
     /* over the rounds: the speed, the speed that the roof permits, and the first over the second */
     struct bench_spread tok_per_s, roof_tok_per_s, roof_fraction;
     /* Tokens of all rounds in whose stretch the roof changed by more than a tenth. For the last two spreads they count
@@ -36,6 +37,7 @@ struct bench_phase {
     int64_t n_unsteady;
     struct bench_op ops[MOEBIUS_MAX_OP];
     double n_bytes, n_int8, n_float; /* as in moebius_op_stats, for each token */
+    double n_experts;                /* experts that a MoE layer computed for a batch, each once */
 };
 
 struct bench_result {
@@ -45,8 +47,9 @@ struct bench_result {
     struct bench_phase prefill, decode;
 };
 
-/* The session needs room for n_depth + n_prefill + n_decode tokens. `progress` (may be NULL) is called after each
- * round; false ends it there: out->n_round tells how many there were. */
+/* The session needs room for n_depth + n_prefill + n_decode tokens. Further texts are sessions like it, with other
+ * tokens; their prompts are not timed. `progress` (may be NULL) is called after each round; false ends it there:
+ * out->n_round tells how many there were. */
 MUST_USE err_code bench_run(moebius_engine *engine, moebius_session *session, const struct bench_params *params,
                             bool (*progress)(void *user, int64_t n_round), void *user, struct bench_result *out,
                             struct err *e);

@@ -65,10 +65,13 @@ static void find_kinds(struct state_pool *p, const struct model *m)
             p->layers[i].kind = add_kind(p, true, 0);
 }
 
-/* The parts of a kind's first region: heads, where all its layers have as many, else one. */
+/* The parts of a kind's first region: heads, where they may lie on several memory nodes and all layers have as many;
+ * else one. */
 static int64_t find_parts(const struct state_pool *p, const struct model *m, int kind)
 {
     int64_t n = 0;
+    if (backend_n_node(p->device) == 1)
+        return 1;
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct layer *l = &m->layers[i];
         int64_t n_head = l->is_recurrent ? l->delta.n_head_v : l->attn.n_head_kv;
