@@ -375,3 +375,12 @@ err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n,
     moebius_session_set_cancel(session, NULL, NULL);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
+
+err_code cli_sync_prompt(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept, struct err *e)
+{
+    moebius_error error;
+    moebius_session_set_cancel(session, is_cancel_wanted, NULL);
+    moebius_status status = moebius_session_sync(session, ids, n, n_kept, &error);
+    moebius_session_set_cancel(session, NULL, NULL);
+    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+}

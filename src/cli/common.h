@@ -164,6 +164,9 @@ MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab
 
 /* moebius_session_eval, which an interrupt ends with ERR_CANCELLED. */
 MUST_USE err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e);
+/* Makes the session's tokens these, as moebius_session_sync, in the same way. */
+MUST_USE err_code cli_sync_prompt(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept,
+                                  struct err *e);
 
 /* From now on the first interrupt (Ctrl-C) is noted, and a second one ends the program. An interrupt that was noted
  * before is forgotten. */

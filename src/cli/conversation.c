@@ -229,13 +229,10 @@ static err_code render_to_fit(struct conversation *c, size_t n_more, struct prom
 static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, struct err *e)
 {
     moebius_session *s = c->opened->session;
-    const int32_t *held = moebius_session_tokens(s);
-    int64_t start = clock_ns(), n_held = moebius_session_pos(s), same = 0;
-    while (same < (int64_t)n - 1 && same < n_held && ids[same] == held[same])
-        same++;
-    int64_t first = moebius_session_truncate(s, same);
-    err_code code = cli_eval_prompt(s, ids + first, n - (size_t)first, e);
-    int64_t end = moebius_session_pos(s);
+    int64_t start = clock_ns();
+    size_t n_kept = 0;
+    err_code code = cli_sync_prompt(s, ids, n, &n_kept, e);
+    int64_t first = (int64_t)n_kept, end = moebius_session_pos(s);
     moebius_sampler_forget(c->sampler);
     for (int64_t i = 0; i < end; i++)
         moebius_sampler_accept(c->sampler, ids[i]);

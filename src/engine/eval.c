@@ -203,6 +203,16 @@ static void take_tokens(struct eval *v)
     }
 }
 
+/* Whether the pass may overwrite recurrent state: it takes single tokens, reads nothing that could fail, and is not
+ * cancelled, as that is over soon. */
+static bool is_in_place(const struct eval *v)
+{
+    bool is_decode = true;
+    for (int64_t r = 0; r < v->n_rows; r++)
+        is_decode &= v->rows[r].is_decode;
+    return is_decode && model_is_recurrent(v->engine->model) && !engine_is_streaming(v->engine);
+}
+
 /* How the pass is to run: as the first item's session says. */
 static struct model_forward_params forward_params(struct eval *v)
 {
@@ -211,7 +221,7 @@ static struct model_forward_params forward_params(struct eval *v)
                                          .trace = s->trace.routed ? &s->moe_trace : NULL,
                                          .hidden = s->trace.hidden,
                                          .hidden_user = s->trace.user,
-                                         .cancel = v->cancel};
+                                         .in_place = is_in_place(v)};
 }
 
 static err_code run_pass(struct eval *v, struct err *e)
@@ -220,6 +230,10 @@ static err_code run_pass(struct eval *v, struct err *e)
     struct model_forward_params params = forward_params(v);
     bool is_single = v->n_rows == 1 && v->rows[0].n == 1;
     int64_t start_ns = clock_ns(), took_ns;
+    if (!params.in_place)
+        params.cancel = v->cancel;
+    pool_set_cancel(g->pool, params.in_place ? NULL : &v->cancel);
+    TRY(cancel_check(&v->cancel, e));
     params.prefetch = prefetch_trial_begin(&g->prefetch, is_single);
     pool_use(g->pool, thread_tuner_n_threads(&g->thread_tuner, pool_n_threads(g->pool), is_single));
     TRY(model_forward(g->model, g->work, &params, v->rows, v->n_rows, e));
@@ -335,7 +349,6 @@ static err_code run_observed(struct eval *v, struct err *e)
     moebius_session *s = v->items[0].session;
     atomic_store(&g->is_interrupted, false);
     topology_bind_caller(g->topology);
-    pool_set_cancel(g->pool, &v->cancel);
     if (s->trace.product)
         backend_observe(g->device, observed, s);
     err_code code = run_fitting(v, e);

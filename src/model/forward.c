@@ -294,6 +294,11 @@ static int64_t recurrent_index(const struct model *m, int64_t i)
     return n;
 }
 
+bool model_is_recurrent(const struct model *m)
+{
+    return recurrent_index(m, m->n_layer) > 0;
+}
+
 static void copy_rows(const struct pass *p, const struct tensor *from, int64_t first, const struct tensor *to)
 {
     const struct tensor x = tensor_rows(*from, first, to->ne[1]);
@@ -719,11 +724,16 @@ static err_code run(struct pass *p, int64_t n_out, struct err *e)
     return cancel_check(&p->p->cancel, e); /* operations may have left work out */
 }
 
+static enum batch_kind kind_of(const struct pass *p, int64_t r)
+{
+    return p->rows[r].is_draft ? BATCH_DRAFT : p->p->in_place ? BATCH_IN_PLACE : BATCH_KEPT;
+}
+
 /* All texts get their pages, or none. */
 static err_code begin(const struct pass *p, struct err *e)
 {
     for (int64_t r = 0; r < p->n_rows; r++) {
-        err_code code = state_begin(p->rows[r].state, p->rows[r].n, p->rows[r].is_draft, e);
+        err_code code = state_begin(p->rows[r].state, p->rows[r].n, kind_of(p, r), e);
         while (code != ERR_OK && r-- > 0)
             state_abort(p->rows[r].state);
         TRY(code);
@@ -740,7 +750,7 @@ static void commit(const struct pass *p)
     }
     for (int64_t r = 0; r < p->n_rows; r++) {
         const struct model_rows *x = &p->rows[r];
-        state_commit(x->state, x->n, x->is_draft);
+        state_commit(x->state, x->n, kind_of(p, r));
         x->state->draft.row = row;
         x->state->draft.tick = p->pool->tick;
         row += x->is_draft ? x->n : 0;
@@ -769,7 +779,7 @@ err_code model_forward(const struct model *m, struct model_work *w, const struct
     TRY(begin(&p, e));
     err_code code = run(&p, n_out, e);
     for (int64_t r = 0; r < n_rows && code != ERR_OK; r++)
-        state_abort(rows[r].state);
+        state_fail(rows[r].state);
     TRY(code);
     commit(&p);
     return ERR_OK;

@@ -265,10 +265,16 @@ struct model_forward_params {
     const struct moe_trace *trace; /* may be NULL */
     bool prefetch;                 /* experts that the next layer will probably choose are read ahead of it */
     struct cancel cancel;          /* asked before each ubatch of a layer and each wave of experts; zero: never */
+    /* Recurrent state is overwritten where no other text or checkpoint holds it, which spares memory's time; but texts
+     * whose batch fails then go back to a checkpoint. */
+    bool in_place;
     /* Gets the residual stream [n_embd] of the batch's last token after each layer. Costs a read-back. May be NULL. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;
 };
+
+/* Whether some layer is recurrent. */
+bool model_is_recurrent(const struct model *m);
 
 /* What a batch adds to a text. */
 struct model_rows {
@@ -284,7 +290,7 @@ struct model_rows {
 enum { MODEL_MAX_DRAFT = 64 };
 
 /* Appends a batch to n_rows texts, n_batch tokens together at most. The results that were asked for stay in work space,
- * in the order of rows. On failure all texts are as before; ERR_LIMIT where the pool has no room. */
+ * in the order of rows. On failure all texts are as before (but see in_place); ERR_LIMIT where the pool has no room. */
 MUST_USE err_code model_forward(const struct model *m, struct model_work *w, const struct model_forward_params *p,
                                 const struct model_rows *rows, int64_t n_rows, struct err *e);
 

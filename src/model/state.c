@@ -292,11 +292,14 @@ static void checkpoint_now_and_then(struct model_state *s)
 
 /* ---- batches -------------------------------------------------------------------------------------------------- */
 
-/* Adds a segment that ends at `end`, unless the pool has no page for it. */
-static bool add_segment(struct model_state *s, int64_t end, struct checkpoint *c)
+/* Adds a segment that ends at `end`, unless the pool has no page for it. may_stay: it may overwrite the text's own. */
+static bool add_segment(struct model_state *s, int64_t end, bool may_stay, struct checkpoint *c)
 {
+    struct state_pool *p = s->pool;
     int32_t slot = -1;
-    if (is_recurrent(s->pool) && (slot = state_pool_take(s->pool, s->pool->n_cache_kind)) < 0)
+    if (may_stay && s->slot >= 0 && !state_pool_is_shared(p, p->n_cache_kind, s->slot))
+        state_pool_keep(p, p->n_cache_kind, slot = s->slot);
+    else if (is_recurrent(p) && (slot = state_pool_take(p, p->n_cache_kind)) < 0)
         return false;
     s->segments[s->n_segment++] = (struct text_segment){end, slot, c};
     return true;
@@ -314,14 +317,14 @@ static void cut_for_checkpoints(struct model_state *s, int64_t n)
         if (!c)
             return;
         c->saved = step;
-        if (!add_segment(s, at, c)) {
+        if (!add_segment(s, at, false, c)) {
             checkpoint_drop(s->pool, c);
             return;
         }
     }
 }
 
-err_code state_begin(struct model_state *s, int64_t n, bool is_draft, struct err *e)
+err_code state_begin(struct model_state *s, int64_t n, enum batch_kind kind, struct err *e)
 {
     bool ok = true;
     assert(n > 0 && s->pos + n <= s->n_ctx && s->n_segment == 0);
@@ -330,9 +333,9 @@ err_code state_begin(struct model_state *s, int64_t n, bool is_draft, struct err
     checkpoint_now_and_then(s);
     for (int i = 0; i < s->pool->n_cache_kind && ok; i++)
         ok = grow(s, i, n);
-    if (ok && !is_draft)
+    if (ok && kind == BATCH_KEPT)
         cut_for_checkpoints(s, n);
-    if (ok && add_segment(s, s->pos + n, NULL))
+    if (ok && add_segment(s, s->pos + n, kind == BATCH_IN_PLACE, NULL))
         return ERR_OK;
     state_abort(s);
     return full(s, e);
@@ -366,11 +369,11 @@ static void keep_segment(struct model_state *s, struct text_segment *t)
     add_checkpoint(s, t->checkpoint);
 }
 
-void state_commit(struct model_state *s, int64_t n, bool is_draft)
+void state_commit(struct model_state *s, int64_t n, enum batch_kind kind)
 {
     for (int i = 0; i < s->n_segment - 1; i++)
         keep_segment(s, &s->segments[i]);
-    if (is_draft)
+    if (kind == BATCH_DRAFT)
         s->draft = (struct text_draft){.is_open = true, .pos = s->pos, .slot = s->slot};
     else
         drop_slot(s, &s->slot);
@@ -447,6 +450,25 @@ static bool has_all(const struct model_state *s, int64_t pos)
     return true;
 }
 
+/* Goes back to the last checkpoint, or to the beginning. */
+static void restore_last(struct model_state *s)
+{
+    if (s->n_checkpoint)
+        restore(s, s->checkpoints[s->n_checkpoint - 1]);
+    else
+        model_state_reset(s);
+}
+
+void state_fail(struct model_state *s)
+{
+    bool is_lost = s->slot >= 0 && s->segments[s->n_segment - 1].slot == s->slot;
+    state_abort(s);
+    if (!is_lost)
+        return;
+    purge(s, s->pos);
+    restore_last(s);
+}
+
 int64_t model_state_truncate(struct model_state *s, int64_t pos)
 {
     assert(pos >= 0 && pos <= s->pos);
@@ -454,15 +476,12 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
         return pos;
     state_end_draft(s);
     purge(s, pos);
-    struct checkpoint *c = s->n_checkpoint ? s->checkpoints[s->n_checkpoint - 1] : NULL;
     if (pos > 0 && !is_recurrent(s->pool) && has_all(s, pos)) {
         s->pos = pos;
         for (int i = 0; i < s->pool->n_cache_kind; i++)
             cut_blocks(s, i, n_blocks(pos));
-    } else if (c) {
-        restore(s, c);
     } else {
-        model_state_reset(s);
+        restore_last(s);
     }
     return s->pos;
 }
