@@ -437,6 +437,18 @@ MOEBIUS_API moebius_status moebius_session_sync(moebius_session *session, const 
 typedef bool moebius_cancel_fn(void *user);
 MOEBIUS_API void moebius_session_set_cancel(moebius_session *session, moebius_cancel_fn *is_wanted, void *user);
 
+/* From now on `fn` (NULL: nothing) is told during evaluations which part of the session's tokens is done, 0 to 1: at most
+ * every 50 ms, and about as often in long ones, by the thread that called. */
+typedef void moebius_progress_fn(void *user, double done);
+MOEBIUS_API void moebius_session_set_progress(moebius_session *session, moebius_progress_fn *fn, void *user);
+
+/* Takes a session's state out of the engine's memory: into a file that moebius_session_load can read, too, or into
+ * ordinary memory (path NULL). The session keeps its position, tokens and logits. Evaluating, forking, going back or
+ * saving brings the state back first, with the same bits, or fails and leaves it parked; so does moebius_session_unpark.
+ * Checkpoints are lost. The file stays when the session is closed. */
+MOEBIUS_API moebius_status moebius_session_park(moebius_session *session, const char *path, moebius_error *error);
+MOEBIUS_API moebius_status moebius_session_unpark(moebius_session *session, moebius_error *error);
+
 /* The logits [n_vocab] after the last token, borrowed until the session changes. NULL where there are none: before the
  * first evaluation, after moebius_session_truncate, and after one that failed or was cancelled. */
 MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);
@@ -448,7 +460,8 @@ MOEBIUS_API const int32_t *moebius_session_tokens(const moebius_session *session
  * in full. */
 MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
 
-/* Forgets all tokens from position pos on, and returns the position that the session is then at: pos, or where that is
+/* Forgets all tokens from position pos on, and returns the position that the session is then at: pos (0 where a parked
+ * session's state can't be brought back), or where that is
  * not possible the nearest checkpoint before it, or 0. Recurrent layers go back to checkpoints alone, or within a draft
  * (moebius_batch_item). Windowed layers go back by 512 tokens, or as far as a loaded state reaches, and else to a
  * checkpoint. */

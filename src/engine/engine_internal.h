@@ -92,6 +92,15 @@ struct moebius_session {
     struct car car;
     int64_t sort_cutoff;
     struct cancel cancel;
+    moebius_progress_fn *progress; /* may be NULL */
+    void *progress_user;
+    struct parked_state {
+        bool is_parked;
+        int64_t pos;
+        char *path;   /* NULL: in `bytes` */
+        char *bytes;  /* [n_bytes] */
+        size_t n_bytes;
+    } parked;
     int32_t *ids; /* [n_ctx]; those below the state's position are the text */
     size_t ids_bytes;
     float *logits; /* [n_vocab]; NULL before there are some */
@@ -105,6 +114,17 @@ struct moebius_session {
 
 /* Room for a session's logits, from the first time on. */
 MUST_USE err_code session_logits_room(moebius_session *s, struct err *e);
+
+/* ---- park.c ---------------------------------------------------------------------------------------------------- */
+
+/* Brings a parked session's state back; on failure it stays parked. */
+MUST_USE err_code session_unpark(moebius_session *s, struct err *e);
+void session_forget_parked(moebius_session *s);
+
+/* ---- session_file.c -------------------------------------------------------------------------------------------- */
+
+MUST_USE err_code session_save(moebius_session *s, const char *path, struct err *e);
+MUST_USE err_code session_load(moebius_session *s, const char *path, struct err *e);
 
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 

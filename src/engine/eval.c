@@ -6,7 +6,10 @@
 #include "engine/engine_internal.h"
 #include "engine/prompt_batch.h"
 
-enum { LOGITS_ROWS = 32 /* rows of logits computed at a time when many are wanted */ };
+enum {
+    LOGITS_ROWS = 32,                /* rows of logits computed at a time when many are wanted */
+    PROGRESS_NS = 50 * 1000 * 1000, /* progress is told no more often */
+};
 
 /* An evaluation: the items and how far each is. */
 struct eval {
@@ -17,6 +20,8 @@ struct eval {
     struct model_rows *rows; /* [n_items] of the pass in hand */
     size_t *item;            /* [n_items] whose these are */
     int64_t n_rows;
+    int64_t n_done, n_all;   /* of the pass in hand, as model_forward counts; n_all 0: there is none */
+    int64_t told_ns;         /* when progress was told last */
     struct cancel cancel;
     bool is_cancelled;
 };
@@ -34,10 +39,29 @@ void moebius_engine_interrupt(moebius_engine *engine)
     atomic_store(&engine->is_interrupted, true);
 }
 
-/* Once the answer is yes it stays so. */
+/* Tells each session which part of its tokens is done, unless that was a moment ago. */
+static void tell_progress(struct eval *v)
+{
+    int64_t now_ns = clock_ns();
+    double part = v->n_all ? (double)v->n_done / (double)v->n_all : 0;
+    if (now_ns - v->told_ns < PROGRESS_NS)
+        return;
+    v->told_ns = now_ns;
+    for (size_t i = 0; i < v->n_items; i++) {
+        const moebius_batch_item *x = &v->items[i];
+        double done = (double)v->done[i];
+        for (int64_t r = 0; r < v->n_rows && v->n_all; r++)
+            done += v->item[r] == i ? part * (double)v->rows[r].n : 0;
+        if (x->session->progress)
+            x->session->progress(x->session->progress_user, done / (double)x->n);
+    }
+}
+
+/* Once the answer is yes it stays so. It is asked often enough to tell how far the work is, too. */
 static bool is_cancel_wanted(void *user)
 {
     struct eval *v = user;
+    tell_progress(v);
     v->is_cancelled |= atomic_load(&v->engine->is_interrupted);
     for (size_t i = 0; i < v->n_items && !v->is_cancelled; i++)
         v->is_cancelled = cancel_is_wanted(&v->items[i].session->cancel);
@@ -234,9 +258,14 @@ static err_code run_pass(struct eval *v, struct err *e)
         params.cancel = v->cancel;
     pool_set_cancel(g->pool, params.in_place ? NULL : &v->cancel);
     TRY(cancel_check(&v->cancel, e));
+    v->n_done = v->n_all = 0;
+    params.n_done = &v->n_done;
+    for (int64_t r = 0; r < v->n_rows; r++)
+        v->n_all += 2 * g->model->n_layer * v->rows[r].n;
     params.prefetch = prefetch_trial_begin(&g->prefetch, is_single);
     pool_use(g->pool, thread_tuner_n_threads(&g->thread_tuner, pool_n_threads(g->pool), is_single));
     TRY(model_forward(g->model, g->work, &params, v->rows, v->n_rows, e));
+    v->n_all = 0;
     took_ns = clock_ns() - start_ns;
     prefetch_trial_end(&g->prefetch, took_ns);
     if (is_single && !engine_is_streaming(g)) /* else the drive decides how long tokens take */
@@ -368,8 +397,11 @@ err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t 
     struct arena arena = {0};
     struct eval v = {g, items, n_items, few_done, few_rows, few_item};
     v.cancel = (struct cancel){is_cancel_wanted, &v};
+    v.told_ns = clock_ns();
     if (n_items == 0)
         return err_set(e, ERR_USAGE, "a batch of no sessions: expected at least one");
+    for (size_t i = 0; i < n_items; i++)
+        TRY(session_unpark(items[i].session, e));
     for (size_t i = 0; i < n_items; i++)
         TRY(check_item(g, items, i, n_items, e));
     TRY(check_drafts(g, items, n_items, e));

@@ -175,6 +175,7 @@ void moebius_session_close(moebius_session **session)
     moebius_session *s = *session;
     if (!s)
         return;
+    session_forget_parked(s);
     model_state_close(&s->state);
     if (s->engine->pools[s->options.kv])
         state_pool_trim(s->engine->pools[s->options.kv]);
@@ -186,8 +187,9 @@ void moebius_session_close(moebius_session **session)
 
 /* ---- forking ---------------------------------------------------------------------------------------------------- */
 
-static err_code fork_session(moebius_session *s, const moebius_session *from, struct err *e)
+static err_code fork_session(moebius_session *s, moebius_session *from, struct err *e)
 {
+    TRY(session_unpark(from, e));
     TRY(map_ids(s, model_state_n_ctx(from->state), e));
     memcpy(s->ids, from->ids, (size_t)model_state_pos(from->state) * sizeof *s->ids);
     if (from->last) {
@@ -226,7 +228,7 @@ int64_t moebius_session_n_ctx(const moebius_session *session)
 
 int64_t moebius_session_pos(const moebius_session *session)
 {
-    return model_state_pos(session->state);
+    return session->parked.is_parked ? session->parked.pos : model_state_pos(session->state);
 }
 
 const int32_t *moebius_session_tokens(const moebius_session *session)
@@ -247,6 +249,11 @@ const float *moebius_session_logits(const moebius_session *session)
 int64_t moebius_session_truncate(moebius_session *session, int64_t pos)
 {
     const moebius_engine *g = session->engine;
+    struct err e;
+    if (session_unpark(session, &e) != ERR_OK) {
+        log_line(&g->log, LOG_WARN, "a parked session begins again: %s", e.text);
+        session_forget_parked(session);
+    }
     session->last = NULL;
     if (pos >= model_state_pos(session->state))
         return model_state_pos(session->state);
@@ -256,6 +263,12 @@ int64_t moebius_session_truncate(moebius_session *session, int64_t pos)
 void moebius_session_set_cancel(moebius_session *session, moebius_cancel_fn *is_wanted, void *user)
 {
     session->cancel = (struct cancel){is_wanted, user};
+}
+
+void moebius_session_set_progress(moebius_session *session, moebius_progress_fn *fn, void *user)
+{
+    session->progress = fn;
+    session->progress_user = user;
 }
 
 /* ---- trace ------------------------------------------------------------------------------------------------------ */

@@ -89,18 +89,24 @@ static err_code write_session(moebius_session *s, struct writer *w, struct err *
     return put(w, &crc, sizeof crc, e);
 }
 
+err_code session_save(moebius_session *s, const char *path, struct err *e)
+{
+    struct output_file f = {0};
+    TRY(session_unpark(s, e));
+    err_code code = output_file_open(&f, path, e);
+    struct writer w = {.stream = f.stream, .path = path};
+    if (code == ERR_OK)
+        code = write_session(s, &w, e);
+    if (code == ERR_OK)
+        code = output_file_finish(&f, e);
+    output_file_abandon(&f);
+    return code;
+}
+
 moebius_status moebius_session_save(moebius_session *session, const char *path, moebius_error *error)
 {
     struct err e = {0};
-    struct output_file f = {0};
-    err_code code = output_file_open(&f, path, &e);
-    struct writer w = {.stream = f.stream, .path = path};
-    if (code == ERR_OK)
-        code = write_session(session, &w, &e);
-    if (code == ERR_OK)
-        code = output_file_finish(&f, &e);
-    output_file_abandon(&f);
-    return engine_status(code, &e, error);
+    return engine_status(session_save(session, path, &e), &e, error);
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------------- */
@@ -213,6 +219,7 @@ static err_code check_contents(struct session_reader *r, const struct header *h,
 static err_code read_contents(moebius_session *s, struct session_reader *r, const struct header *h, struct err *e)
 {
     s->last = NULL;
+    session_forget_parked(s);
     model_state_truncate(s->state, 0);
     TRY(get(r, s->ids, (size_t)h->n_tok * sizeof *s->ids, e));
     TRY(refuse_foreign(r, count_foreign(h, s->ids, h->n_tok), e));
@@ -254,16 +261,19 @@ static err_code open_reader(struct session_reader *r, const char *path, struct e
     return code;
 }
 
+err_code session_load(moebius_session *s, const char *path, struct err *e)
+{
+    struct session_reader r;
+    TRY(open_reader(&r, path, e));
+    err_code code = load(s, &r, e);
+    fclose(r.stream);
+    return code;
+}
+
 moebius_status moebius_session_load(moebius_session *session, const char *path, moebius_error *error)
 {
     struct err e = {0};
-    struct session_reader r;
-    err_code code = open_reader(&r, path, &e);
-    if (code == ERR_OK) {
-        code = load(session, &r, &e);
-        fclose(r.stream);
-    }
-    return engine_status(code, &e, error);
+    return engine_status(session_load(session, path, &e), &e, error);
 }
 
 moebius_status moebius_saved_n_tok(const char *path, int64_t *n_tok, moebius_error *error)

@@ -529,6 +529,12 @@ static void cut_to_out(struct pass *p, int64_t n_out)
         backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {x, p->out_rows}, .out = {p->x}});
 }
 
+static void note_done(const struct pass *p, int64_t n)
+{
+    if (p->p->n_done)
+        *p->p->n_done += n;
+}
+
 /* One layer over the residual stream of a batch. The last layer cuts it to n_out tokens once its attention has seen all.
  */
 static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
@@ -540,9 +546,11 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
         TRY(cancel_check(&p->p->cancel, e));
         const struct pass ubatch = ubatch_from(p, first);
         mix(&ubatch, i);
+        note_done(p, ubatch.n);
     }
     if (i == p->m->n_layer - 1 && n_out < p->n)
         cut_to_out(p, n_out);
+    note_done(p, p->n);
     if (p->x.ne[1] == 0)
         return ERR_OK;
     struct tensor h = shaped(p->h, n_embd, p->x.ne[1]);

@@ -268,6 +268,7 @@ struct model_forward_params {
     /* Recurrent state is overwritten where no other text or checkpoint holds it, which spares memory's time; but texts
      * whose batch fails then go back to a checkpoint. */
     bool in_place;
+    int64_t *n_done; /* counts layers times tokens that are done, by halves of a layer: twice the product; may be NULL */
     /* Gets the residual stream [n_embd] of the batch's last token after each layer. Costs a read-back. May be NULL. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;
