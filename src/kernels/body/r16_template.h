@@ -555,13 +555,15 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
 /* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
 
 /* Whether weights that many tokens meet are unpacked once for all of them: where unpacking costs more than storing and
- * loading. */
+ * loading. Tiles of few tokens would unpack more often. */
 KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
 {
     switch ((enum r16_panels)DOT_PANELS) {
     case R16_PANELS_ALL: return true;
     case R16_PANELS_UNPACKED: return type != QUANT_Q8_0;
-    default: return type == QUANT_Q3_K || type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q6_K;
+    default:
+        return type == QUANT_Q3_K || type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q6_K ||
+               (TILE <= (int)FEW && (type == QUANT_Q5_0 || type == QUANT_Q5_1 || type == QUANT_Q2_K));
     }
 }
 
