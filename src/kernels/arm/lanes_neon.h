@@ -14,8 +14,8 @@ typedef struct vf {
     float32x4_t a, b, c, d;
 } vf;
 
-enum { LANES = 16 };    /* rows of a vector */
-enum { PEAK_TILE = 4 }; /* vectors that keep the units busy */
+enum { LANES = 16 };                   /* rows of a vector */
+enum { PEAK_TILE = 4, PEAK_DOTS = 4 }; /* vectors, and sums of dots, that keep the units busy */
 
 #define NEON_U8(x)  vreinterpretq_u8_s32(x)
 #define NEON_S8(x)  vreinterpretq_s8_s32(x)

@@ -7,18 +7,18 @@ enum { PEAK_READ_AHEAD = 4096 };
 int64_t PEAK_NAME(int8)(int64_t n_round)
 {
     static const int8_t q[4] = {1, -1, 1, -1};
-    vi w = vi_set1(0x01020304), acc[PEAK_TILE];
+    vi w = vi_set1(0x01020304), acc[PEAK_DOTS];
     KERNELS_UNROLL
-    for (int i = 0; i < PEAK_TILE; i++)
+    for (int i = 0; i < PEAK_DOTS; i++)
         acc[i] = vi_set1(i);
     for (int64_t r = 0; r < n_round; r++)
         KERNELS_UNROLL
-    for (int i = 0; i < PEAK_TILE; i++)
+    for (int i = 0; i < PEAK_DOTS; i++)
         acc[i] = dot_bytes(acc[i], w, q);
     KERNELS_UNROLL
-    for (int i = 0; i < PEAK_TILE; i++)
+    for (int i = 0; i < PEAK_DOTS; i++)
         vi_keep(acc[i]);
-    return n_round * PEAK_TILE * LANES * DOT_DEPTH;
+    return n_round * PEAK_DOTS * LANES * DOT_DEPTH;
 }
 
 int64_t PEAK_NAME(float)(int64_t n_round)

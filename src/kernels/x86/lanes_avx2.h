@@ -11,8 +11,8 @@
 typedef __m256i vi;
 typedef __m256 vf;
 
-enum { LANES = 8 };     /* rows of a vector */
-enum { PEAK_TILE = 8 }; /* vectors that keep the units busy */
+enum { LANES = 8 };                     /* rows of a vector */
+enum { PEAK_TILE = 8, PEAK_DOTS = 12 }; /* vectors, and sums of dots, that keep the units busy */
 
 static inline vi vi_load(const void *p)
 {

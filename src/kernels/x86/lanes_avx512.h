@@ -11,8 +11,8 @@
 typedef __m512i vi;
 typedef __m512 vf;
 
-enum { LANES = 16 };    /* rows of a vector */
-enum { PEAK_TILE = 8 }; /* vectors that keep the units busy */
+enum { LANES = 16 };                    /* rows of a vector */
+enum { PEAK_TILE = 8, PEAK_DOTS = 12 }; /* vectors, and sums of dots, that keep the units busy */
 
 static inline vi vi_load(const void *p)
 {
