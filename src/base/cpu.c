@@ -5,14 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 
 #if defined(__x86_64__)
-static const char *const names[CPU_N_LEVEL] = {"scalar", "avx2", "avx512", "avx512vnni"};
-#define LEVELS "scalar, avx2, avx512 or avx512vnni"
+static const char *const names[CPU_N_LEVEL] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni"};
+#define LEVELS "scalar, avx2, avxvnni, avx512 or avx512vnni"
 #elif defined(__aarch64__)
 static const char *const names[CPU_N_LEVEL] = {"scalar", "neon", "dotprod", "i8mm"};
 #define LEVELS "scalar, neon, dotprod or i8mm"
@@ -26,39 +28,67 @@ const char *cpu_level_name(enum cpu_level level)
     return names[level];
 }
 
-static enum cpu_level best_level(void)
+#if defined(__x86_64__)
+/* Bit 4 of EAX, leaf 7, subleaf 1 (Intel's manual, CPUID). clang 14's own detection doesn't know it. */
+static bool has_avx_vnni(void)
+{
+    unsigned a = 0, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
+bool cpu_has_level(enum cpu_level level)
 {
 #if defined(__x86_64__)
-    /* gcc's and clang's detection asks the operating system (XGETBV) as well */
+    /* gcc's and clang's detection asks the operating system (XGETBV) as well; every processor with AVX2 has F16C */
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) /* every such processor has F16C */
-        return CPU_SCALAR;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-        return CPU_AVX2;
-    return __builtin_cpu_supports("avx512vnni") ? CPU_AVX512VNNI : CPU_AVX512;
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    switch (level) {
+    case CPU_AVX2: return avx2;
+    case CPU_AVXVNNI: return avx2 && has_avx_vnni();
+    case CPU_AVX512: return avx512;
+    case CPU_AVX512VNNI: return avx512 && __builtin_cpu_supports("avx512vnni");
+    default: return true;
+    }
 #elif defined(__aarch64__)
-    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP))
-        return CPU_NEON;
-    return getauxval(AT_HWCAP2) & HWCAP2_I8MM ? CPU_I8MM : CPU_DOTPROD;
+    bool dotprod = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+    return level <= CPU_NEON || (dotprod && (level == CPU_DOTPROD || getauxval(AT_HWCAP2) & HWCAP2_I8MM));
 #else
-    return CPU_SCALAR;
+    return level == CPU_SCALAR;
 #endif
+}
+
+static enum cpu_level best_level(void)
+{
+    enum cpu_level level = CPU_N_LEVEL - 1;
+    while (!cpu_has_level(level))
+        level--;
+    return level;
+}
+
+/* MOEBIUS_CPU asks for a level that the machine lacks: says which it has. */
+static err_code lacks_level(const char *asked, struct err *e)
+{
+    char has[128] = "";
+    size_t n = 0;
+    for (int i = 0; i < CPU_N_LEVEL; i++)
+        if (cpu_has_level((enum cpu_level)i))
+            n += (size_t)snprintf(has + n, sizeof has - n, "%s%s", n ? ", " : "", names[i]);
+    return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: this machine has %s only", asked, has);
 }
 
 err_code cpu_level_detect(enum cpu_level *out, struct err *e)
 {
-    enum cpu_level best = best_level();
     const char *mask = getenv("MOEBIUS_CPU");
-    *out = best;
+    *out = best_level();
     if (!mask || !*mask)
         return ERR_OK;
     for (int i = 0; i < CPU_N_LEVEL; i++)
         if (!strcmp(mask, names[i])) {
-            if ((enum cpu_level)i > best)
-                return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: this machine goes up to %s", mask, names[best]);
             *out = (enum cpu_level)i;
-            return ERR_OK;
+            return cpu_has_level(*out) ? ERR_OK : lacks_level(mask, e);
         }
     return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: expected " LEVELS, mask);
 }

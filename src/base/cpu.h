@@ -6,11 +6,13 @@
 
 #include "base/err.h"
 
-/* Levels of vector support, each including the ones before it. A kernel table is chosen by level. */
+/* Levels of vector support, from the least to the best. A machine that has one has those before it, but for AVXVNNI,
+ * which machines with AVX-512 may lack. A kernel table is chosen by level. */
 enum cpu_level {
     CPU_SCALAR, /* plain C */
 #if defined(__x86_64__)
     CPU_AVX2,       /* AVX2, FMA, F16C */
+    CPU_AVXVNNI,    /* AVX-VNNI: VNNI for machines without AVX-512 */
     CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
     CPU_AVX512VNNI, /* AVX-512 VNNI */
 #elif defined(__aarch64__)
@@ -23,9 +25,11 @@ enum cpu_level {
 
 const char *cpu_level_name(enum cpu_level level);
 
+/* Whether this machine has a level. */
+bool cpu_has_level(enum cpu_level level);
+
 /* The best level of this machine, or the lower one that the environment variable MOEBIUS_CPU asks for by
- * cpu_level_name (scalar, avx2, ...; scalar, neon, ...). An unknown name, or more than the machine has, is ERR_USAGE.
- */
+ * cpu_level_name (scalar, avx2, ...; scalar, neon, ...). An unknown name, or what the machine lacks, is ERR_USAGE. */
 MUST_USE err_code cpu_level_detect(enum cpu_level *out, struct err *e);
 
 /* How software should prefetch beside one stream of reads: as measured, docs/experiments.md. */

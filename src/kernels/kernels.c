@@ -41,6 +41,7 @@ static const struct kernels reference = {
 #if defined(__x86_64__)
 
 #define K_AVX2(name, type, len)       [QUANT_##name] = matmul_##type##_avx2,
+#define K_AVXVNNI(name, type, len)    [QUANT_##name] = matmul_##type##_avxvnni,
 #define K_AVX512(name, type, len)     [QUANT_##name] = matmul_##type##_avx512,
 #define K_AVX512VNNI(name, type, len) [QUANT_##name] = matmul_##type##_avx512vnni,
 #define K_R16(name, type, len)        [QUANT_##name] = LAYOUT_R16,
@@ -56,6 +57,19 @@ static const struct kernels avx2 = {
     .r16_put = r16_put_avx2,
     KERNELS_FILL_OPS(avx2),
     KERNELS_FILL_PEAKS(avx2),
+};
+
+static const struct kernels avxvnni = {
+    .name = "avxvnni",
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX2) KERNELS_R16_LIST(K_AVXVNNI) KERNELS_EXPAND_LIST(K_AVXVNNI)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
+    .act =
+        {
+#include "kernels/act_kinds.def"
+        },
+    .r16_put = r16_put_avx2,
+    KERNELS_FILL_OPS(avx2),
+    KERNELS_FILL_PEAKS(avxvnni),
 };
 
 static const struct kernels avx512 = {
@@ -85,9 +99,7 @@ static const struct kernels avx512vnni = {
 };
 
 static const struct kernels *const tables[CPU_N_LEVEL] = {
-    [CPU_SCALAR] = &scalar,
-    [CPU_AVX2] = &avx2,
-    [CPU_AVX512] = &avx512,
+    [CPU_SCALAR] = &scalar,         [CPU_AVX2] = &avx2, [CPU_AVXVNNI] = &avxvnni, [CPU_AVX512] = &avx512,
     [CPU_AVX512VNNI] = &avx512vnni,
 };
 

@@ -5,9 +5,11 @@
  *   reference  logits within 2e-5 (relative L2), residual stream of each layer, router choices, 16 greedy ids
  *   fast       within 1.5 times the distance that the independent engine's own fast kernels show
  *   pieces     reference: the logits of a text of many windows within 1e-5, however it is fed
- *   equal      bit-identical logits over threads, dispatch cut-offs, chunk sizes, shares of experts in memory,
- * policies, runs kv         the same for the other types of KV cache, over chunk sizes check-ops  every operation
- * agrees with the reference device's */
+ *   equal      bit-identical logits over threads, dispatch cut-offs, chunk sizes, shares of experts in memory, policies
+ *   kv         the same for the other types of KV cache, over chunk sizes
+ *   levels     the same over the levels of vector support that this machine has
+ *   check-ops  every operation agrees with the reference device's
+ */
 #define _DEFAULT_SOURCE
 #include <dirent.h>
 #include <stdarg.h>
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "moebius/moebius.h"
 
 static int n_passed, n_failed;
@@ -409,6 +412,28 @@ static void check_equalities(const struct golden *g, struct seen *want, struct s
     }
 }
 
+/* The lesser levels of this machine give the bits of the one in use: `want` has the logits of the long text. */
+static void check_levels(const struct golden *g, const struct seen *want, struct seen *got)
+{
+    enum { N = 80 };
+    static const struct variant v = {"", 2, 1, 512, 0, 0};
+    enum cpu_level used;
+    struct err e;
+    int32_t ids[N];
+    long_text(g, ids, N);
+    if (cpu_level_detect(&used, &e) != ERR_OK)
+        die(e.text, g->name);
+    for (int level = CPU_SCALAR; level < (int)used; level++) {
+        if (!cpu_has_level((enum cpu_level)level))
+            continue;
+        setenv("MOEBIUS_CPU", cpu_level_name((enum cpu_level)level), 1);
+        run_variant(g, &v, ids, N, got);
+        size_t n_differ = count_different(g, want, got, N);
+        check(n_differ == 0, g->name, "%s: %zu logits differ", cpu_level_name((enum cpu_level)level), n_differ);
+    }
+    setenv("MOEBIUS_CPU", cpu_level_name(used), 1);
+}
+
 /* Chunks that take several parts. */
 static void check_large_batches(const struct golden *g, struct seen *want, struct seen *got)
 {
@@ -469,6 +494,7 @@ static void test_model(struct golden *g, bool is_short)
     if (!is_short) {
         check_kv_types(g, &s, &t);
         check_equalities(g, &s, &t);
+        check_levels(g, &s, &t);
         check_large_batches(g, &s, &t);
     }
     check_ops(g, &s);

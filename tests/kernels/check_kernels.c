@@ -114,12 +114,16 @@ int main(int argc, char **argv)
         return 2;
     }
     for (int level = 0; level <= (int)best; level++)
-        c.tables[c.n_table++] = kernels_for((enum cpu_level)level);
+        if (cpu_has_level((enum cpu_level)level))
+            c.tables[c.n_table++] = kernels_for((enum cpu_level)level);
     if (argc > 1 && !strcmp(argv[1], "--bench")) {
         bench_products(&c, argc > 2 ? argv[2] : NULL);
         return 0;
     }
-    printf("tables: up to %s\n", cpu_level_name(best));
+    printf("tables:");
+    for (int i = 0; i < c.n_table; i++)
+        printf(" %s", c.tables[i]->name);
+    printf("\n");
     check_layouts(&c);
     check_products(&c);
     check_row_kernels(&c);

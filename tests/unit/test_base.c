@@ -348,6 +348,38 @@ static void random_is_reproducible_and_spread(void **state)
     assert_true(sum > 4800 && sum < 5200);
 }
 
+static void levels_that_the_processor_has_can_be_asked_for(void **state)
+{
+    const char *mask = getenv("MOEBIUS_CPU");
+    char *saved = mask ? strdup(mask) : NULL;
+    enum cpu_level best, level;
+    struct err e = {0};
+    unsetenv("MOEBIUS_CPU");
+    assert_int_equal(cpu_level_detect(&best, &e), ERR_OK);
+    assert_true(cpu_has_level(best) && cpu_has_level(CPU_SCALAR));
+    for (int i = 0; i < CPU_N_LEVEL; i++) {
+        const char *name = cpu_level_name((enum cpu_level)i);
+        setenv("MOEBIUS_CPU", name, 1);
+        if (cpu_has_level((enum cpu_level)i)) {
+            assert_int_equal(cpu_level_detect(&level, &e), ERR_OK);
+            assert_int_equal(level, i);
+            assert_true(i <= (int)best);
+        } else {
+            assert_int_equal(cpu_level_detect(&level, &e), ERR_USAGE);
+            assert_non_null(strstr(e.text, name));
+            assert_non_null(strstr(e.text, "this machine has scalar"));
+        }
+    }
+    setenv("MOEBIUS_CPU", "abacus", 1);
+    assert_int_equal(cpu_level_detect(&level, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, cpu_level_name(CPU_N_LEVEL - 1)));
+    if (saved)
+        setenv("MOEBIUS_CPU", saved, 1);
+    else
+        unsetenv("MOEBIUS_CPU");
+    free(saved);
+}
+
 /* The values are those of RFC 3720, appendix B.4, and the usual check value. */
 static void crc32c_is_castagnolis(void **state)
 {
@@ -433,6 +465,7 @@ int main(void)
         cmocka_unit_test(pool_calls_between_tasks_on_the_thread_that_runs_the_loop),
         cmocka_unit_test(pool_rests_only_where_that_is_asked_for),
         cmocka_unit_test(pool_works_in_bursts_beside_others),
+        cmocka_unit_test(levels_that_the_processor_has_can_be_asked_for),
         cmocka_unit_test(random_is_reproducible_and_spread),
         cmocka_unit_test(crc32c_is_castagnolis),
         cmocka_unit_test(crc32c_goes_on_where_it_stopped),

@@ -1,36 +1,30 @@
-/* Integer dots of r16_template.h by AVX-512 VNNI. Include after lanes_avx512.h. The functions are
- * dot_maddubs.h's.
- *
- * The instructions are spelled as assembly because gcc 12 copies the accumulator around its builtins, which
- * halves the speed of tiles that fill the register file. */
+/* Integer dots of r16_template.h by VNNI. Include after vnni_*.h. The functions are dot_maddubs.h's. */
 #ifndef KERNELS_X86_DOT_VNNI_H
 #define KERNELS_X86_DOT_VNNI_H
 
 #include "kernels/kernels_internal.h"
 #include "kernels/body/r16_unpack.h"
 
-struct dot_bytes4 {
-    int8_t b[4];
-};
-
-/* acc + the products of four unsigned bytes w with the four signed bytes at q */
 static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
 {
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const struct dot_bytes4 *)q));
-    return acc;
+    return vnni_bytes_at(acc, w, q);
 }
 
-/* acc + a.lo * b.lo + a.hi * b.hi over the words of each lane */
 static inline vi dot_words(vi acc, vi a, vi b)
 {
-    __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
-    return acc;
+    return vnni_words(acc, a, b);
 }
 #include "kernels/x86/dot_common.h"
 
-/* Sums over 16 codes of up to three bits fit a word: then the scale stands in the low word over a zero, and one
- * vpdpwssd multiplies and adds. Else it fills the lane. (Four bits and 32 codes would fit, too, if centred; but what
- * takes the centre back costs more than the product saves: docs/experiments.md.) */
+/* Whether the sums that are multiplied with a scale, over VNNI_CHAIN vectors of codes of so many bits, fit words. */
+static inline bool dot_in_words(int bits)
+{
+    return VNNI_CHAIN * 4 * ((1 << bits) - 1) * 127 < 1 << 15;
+}
+
+/* For sums that fit a word the scale stands in the low word over a zero, and one vpdpwssd multiplies and adds. Else it
+ * fills the lane. (Four bits and 32 codes would fit, too, if centred; but what takes the centre back costs more than
+ * the product saves: docs/experiments.md.) */
 static inline vi dot_scale(vi bytes, int i, int bits)
 {
     static const uint8_t narrow[4][16] = {
@@ -45,7 +39,7 @@ static inline vi dot_scale(vi bytes, int i, int bits)
         {128, 128, 128, 2, 128, 128, 128, 6, 128, 128, 128, 10, 128, 128, 128, 14},
         {128, 128, 128, 3, 128, 128, 128, 7, 128, 128, 128, 11, 128, 128, 128, 15},
     };
-    if (bits <= 3)
+    if (dot_in_words(bits))
         return vi_sar16(vi_shuffle8(bytes, vi_mask16(narrow[i])), 8);
     return vi_sar(vi_shuffle8(bytes, vi_mask16(wide[i])), 24);
 }
@@ -84,20 +78,24 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_
 KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
                                       const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
-    vi part[TILE];
+    int group = VNNI_CHAIN < n ? VNNI_CHAIN : n;
     KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++)
-        part[t] = dot_offset(src->type) ? vi_bcast(start[t]) : vi_set1(0);
-    KERNELS_UNROLL
-    for (int i = first; i < first + n; i++) {
-        vi w = r16_vec(src, i);
+    for (int g = first; g < first + n; g += group) {
+        vi part[TILE];
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            part[t] = dot_bytes(part[t], w, q[t] + 4 * i);
+            part[t] = dot_offset(src->type) ? vi_bcast(start[t]) : vi_set1(0);
+        KERNELS_UNROLL
+        for (int i = g; i < g + group; i++) {
+            vi w = r16_vec(src, i);
+            KERNELS_UNROLL
+            for (int t = 0; t < n_tok; t++)
+                part[t] = dot_bytes(part[t], w, q[t] + 4 * i);
+        }
+        KERNELS_UNROLL
+        for (int t = 0; t < n_tok; t++)
+            s[t] = dot_in_words(bits) ? dot_words(s[t], part[t], scale) : vi_add(s[t], vi_mul(part[t], scale));
     }
-    KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++)
-        s[t] = bits <= 3 ? dot_words(s[t], part[t], scale) : vi_add(s[t], vi_mul(part[t], scale));
 }
 
 /* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32 and
@@ -116,7 +114,8 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int firs
         part[kind] = dot_bytes(part[kind], r16_vec_kind(src, kind, i), q + 32 * kind + 4 * i);
     KERNELS_UNROLL
     for (int kind = 0; kind < 4; kind++)
-        s[0] = bits <= 3 ? dot_words(s[0], part[kind], scale[kind]) : vi_add(s[0], vi_mul(part[kind], scale[kind]));
+        s[0] = dot_in_words(bits) ? dot_words(s[0], part[kind], scale[kind])
+                                  : vi_add(s[0], vi_mul(part[kind], scale[kind]));
 }
 
 /* dot_int8 makes the weights unsigned by adding 128, which this takes back. */

@@ -1,5 +1,4 @@
-/* Integer dots of expand_template.h by AVX-512 VNNI; the functions are expand_dot_maddubs.h's. Include after
- * lanes_avx512.h. Assembly where gcc 12 would copy accumulators (kernels/x86/dot_vnni.h). */
+/* Integer dots of expand_template.h by VNNI; the functions are expand_dot_maddubs.h's. Include after vnni_*.h. */
 #ifndef KERNELS_X86_EXPAND_DOT_VNNI_H
 #define KERNELS_X86_EXPAND_DOT_VNNI_H
 
@@ -19,19 +18,14 @@ static inline vi ex_factor(vi x)
 
 static inline vi ex_dot_words(vi acc, vi a, vi b)
 {
-    __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
-    return acc;
+    return vnni_words(acc, a, b);
 }
 
 static inline vi ex_sum_bytes(vi bytes)
 {
-    return _mm512_dpbusd_epi32(vi_set1(0), bytes, vi_set1(0x01010101));
+    return vnni_bytes(vi_set1(0), bytes, vi_set1(0x01010101));
 }
 #include "kernels/x86/expand_dot_common.h"
-
-struct ex_bytes4 {
-    int8_t b[4];
-};
 
 KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wide, bool arranged,
                                   const int8_t *const q[], int n_tok)
@@ -46,9 +40,7 @@ KERNELS_ALWAYS_INLINE void ex_dot(vi s[], const vi *w, int n, vi factor, bool wi
         vi x = w[i];
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            __asm__("vpdpbusd %2%{1to16%}, %1, %0"
-                    : "+v"(part[t])
-                    : "v"(x), "m"(*(const struct ex_bytes4 *)(q[t] + 4 * i)));
+            part[t] = vnni_bytes_at(part[t], x, q[t] + 4 * i);
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)

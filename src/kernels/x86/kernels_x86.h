@@ -6,7 +6,8 @@
 
 #include "kernels/kernels_internal.h"
 
-#define K(name, type, len) kernel_matmul_fn matmul_##type##_avx2, matmul_##type##_avx512, matmul_##type##_avx512vnni;
+#define K(name, type, len)                                                                                             \
+    kernel_matmul_fn matmul_##type##_avx2, matmul_##type##_avxvnni, matmul_##type##_avx512, matmul_##type##_avx512vnni;
 KERNELS_R16_LIST(K)
 KERNELS_EXPAND_LIST(K)
 #undef K
@@ -19,6 +20,7 @@ layout_put_fn r16_put_avx2;
 KERNELS_DECLARE_OPS(avx2)
 KERNELS_DECLARE_OPS(avx512)
 KERNELS_DECLARE_PEAKS(avx2)
+KERNELS_DECLARE_PEAKS(avxvnni)
 KERNELS_DECLARE_PEAKS(avx512)
 KERNELS_DECLARE_PEAKS(avx512vnni)
 

@@ -1,5 +1,5 @@
 #include "kernels/x86/kernels_x86.h"
-#include "kernels/x86/lanes_avx512.h"
+#include "kernels/x86/vnni_avx512.h"
 
 enum { TILE = 8 }; /* most tokens of a register tile */
 

@@ -1,0 +1,12 @@
+#include "kernels/x86/kernels_x86.h"
+#include "kernels/x86/vnni_avx2.h"
+
+enum { TILE = 4 }; /* most tokens of a register tile */
+
+#include "kernels/x86/dot_vnni.h"
+
+#define R16_NAME(type) matmul_##type##_avxvnni
+#include "kernels/body/r16_template.h"
+
+#define PEAK_NAME(what) peak_##what##_avxvnni
+#include "kernels/body/peak_template.h"

@@ -1,0 +1,37 @@
+/* AVX-512 VNNI: dots on the vectors of lanes_avx512.h.
+ *
+ * The instructions are spelled as assembly because gcc 12 copies the accumulator around its builtins, which halves the
+ * speed of tiles that fill the register file. */
+#ifndef KERNELS_X86_VNNI_AVX512_H
+#define KERNELS_X86_VNNI_AVX512_H
+
+#include "kernels/x86/lanes_avx512.h"
+
+enum { VNNI_CHAIN = 8 }; /* vectors of weights that a sum is over at most before it is scaled */
+
+struct vnni_bytes4 {
+    int8_t b[4];
+};
+
+/* acc + the products of four unsigned bytes w with four signed bytes x */
+static inline vi vnni_bytes(vi acc, vi w, vi x)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
+    return acc;
+}
+
+/* The same with the four signed bytes at q in every lane. */
+static inline vi vnni_bytes_at(vi acc, vi w, const int8_t *q)
+{
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const struct vnni_bytes4 *)q));
+    return acc;
+}
+
+/* acc + a.lo * b.lo + a.hi * b.hi over the words of each lane */
+static inline vi vnni_words(vi acc, vi a, vi b)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+}
+
+#endif
