@@ -260,6 +260,36 @@ static void pool_calls_between_tasks_on_the_thread_that_runs_the_loop(void **sta
     }
 }
 
+enum { FAST_TASK_NS = 2000000, SLOWNESS = 3 };
+
+/* Waits as long as a fast core computes, or one that is SLOWNESS times slower (odd threads). */
+static void fast_or_slow_task(void *arg, size_t task, int thread)
+{
+    clock_sleep_ns(thread % 2 ? SLOWNESS * FAST_TASK_NS : FAST_TASK_NS);
+    count_task(arg, task, thread);
+}
+
+/* Two fast and two slow threads, eight tasks for each, as products have them. Equal shares would take a slow thread 48
+ * ms; the best that can be is 24, and a slow task that begins late adds 6 to that. */
+static void pool_gives_slow_cores_less_work(void **state)
+{
+    enum { N_THREAD = 4, N_TASK = 8 * N_THREAD };
+    const int64_t ideal_ns = N_TASK * FAST_TASK_NS * SLOWNESS / (N_THREAD / 2 * (SLOWNESS + 1));
+    int64_t best_ns = INT64_MAX;
+    struct err e = {0};
+    struct pool *p;
+    assert_int_equal(pool_create(&p, N_THREAD, &e), ERR_OK);
+    for (int round = 0; round < 20 && best_ns > ideal_ns * 5 / 4; round++) { /* other programs make sleeps longer */
+        struct tally t = {.max_thread = N_THREAD};
+        int64_t begin_ns = clock_ns();
+        pool_run(p, N_TASK, fast_or_slow_task, &t);
+        int64_t took_ns = clock_ns() - begin_ns;
+        best_ns = took_ns < best_ns ? took_ns : best_ns;
+    }
+    pool_close(&p);
+    assert_in_range(best_ns, ideal_ns, ideal_ns * 5 / 4);
+}
+
 /* Other work on every core that there is. */
 struct neighbours {
     pthread_t threads[POOL_MAX_THREADS];
@@ -462,6 +492,7 @@ int main(void)
         cmocka_unit_test(small_pieces_fill_the_holes_of_others),
         cmocka_unit_test(arena_memory_is_zero_and_aligned),
         cmocka_unit_test(pool_runs_each_task_once),
+        cmocka_unit_test(pool_gives_slow_cores_less_work),
         cmocka_unit_test(pool_calls_between_tasks_on_the_thread_that_runs_the_loop),
         cmocka_unit_test(pool_rests_only_where_that_is_asked_for),
         cmocka_unit_test(pool_works_in_bursts_beside_others),
