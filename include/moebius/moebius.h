@@ -34,6 +34,13 @@ extern "C" {
 #define MOEBIUS_API __attribute__((visibility("default")))
 #endif
 
+/* Structs may get more fields at their ends. So whoever passes one says how long it is in the header that it was
+ * compiled with: these functions, which are defined at the end of this header, do so. Fields that a caller doesn't know
+ * have their defaults; fields that a library doesn't know are MOEBIUS_USAGE unless they are zero. Other languages call
+ * the forms that end in _sized. (moebius_car, moebius_logit_bias, moebius_logprob and moebius_template_var stay as they
+ * are.) */
+#define MOEBIUS_INLINE static inline
+
 typedef enum moebius_status {
     MOEBIUS_OK = 0,
     MOEBIUS_FAIL = 1,        /* none of the following */
@@ -66,7 +73,7 @@ enum moebius_log_level { MOEBIUS_LOG_WARN, MOEBIUS_LOG_INFO, MOEBIUS_LOG_DEBUG }
 
 /* How experts are read while the model runs: by io_uring or by threads that call pread. AUTO takes the best that the
  * system permits; the others are an error where they can't be had. */
-typedef enum moebius_io { MOEBIUS_IO_AUTO, MOEBIUS_IO_URING, MOEBIUS_IO_PREAD } moebius_io;
+typedef enum moebius_reader { MOEBIUS_READER_AUTO, MOEBIUS_READER_IO_URING, MOEBIUS_READER_PREAD } moebius_reader;
 
 /* Whether experts are read past the page cache (O_DIRECT). AUTO does so where the file system permits; ON is an error
  * where it doesn't. */
@@ -104,7 +111,7 @@ typedef struct moebius_engine_options {
     const char *usage;
     const char *const *store_dirs; /* the directories of a prepared store of this model, [n_store_dirs] */
     int n_store_dirs;
-    moebius_io io;
+    moebius_reader reader;
     moebius_direct direct;
     moebius_prefetch prefetch;
     moebius_numa numa;
@@ -131,11 +138,11 @@ typedef struct moebius_engine_options {
     void *user; /* for log and progress */
 } moebius_engine_options;
 
-MOEBIUS_API moebius_engine_options moebius_default_engine_options(void);
+MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
 
 /* Loads the model at `path`, any part of a split set. What the options point to is borrowed until the engine is
  * closed. */
-MOEBIUS_API moebius_status moebius_engine_open(moebius_engine **out, const char *path,
+MOEBIUS_INLINE moebius_status moebius_engine_open(moebius_engine **out, const char *path,
                                                const moebius_engine_options *options, moebius_error *error);
 MOEBIUS_API void moebius_engine_close(moebius_engine **engine); /* its sessions must be closed before */
 
@@ -162,7 +169,7 @@ typedef struct moebius_moe_layer {
     int group;           /* layers with experts of one shape share a slot pool: its number, from 0 */
 } moebius_moe_layer;
 MOEBIUS_API int moebius_n_moe_layer(const moebius_engine *engine);
-MOEBIUS_API moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engine, int layer);
+MOEBIUS_INLINE moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engine, int layer);
 
 /* A hash of the files' directories, which tells the model apart from others. */
 MOEBIUS_API uint64_t moebius_fingerprint(const moebius_engine *engine);
@@ -201,7 +208,7 @@ typedef struct moebius_counters {
     uint64_t context_bytes;    /* memory for caches and recurrent state of all sessions */
     uint64_t work_bytes;       /* memory for activations */
 } moebius_counters;
-MOEBIUS_API moebius_counters moebius_engine_counters(const moebius_engine *engine);
+MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
 /* Operations of one kind since the engine was opened. */
 typedef struct moebius_op_stats {
@@ -214,7 +221,7 @@ typedef struct moebius_op_stats {
 } moebius_op_stats;
 enum { MOEBIUS_MAX_OP = 64 };
 /* Fills stats and returns how many kinds there are, at most MOEBIUS_MAX_OP. */
-MOEBIUS_API int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP]);
+MOEBIUS_INLINE int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP]);
 
 /* Ends the evaluation that is running, if there is one, with MOEBIUS_CANCELLED, within some 50 ms. For any thread and for
  * signal handlers. */
@@ -229,7 +236,7 @@ typedef struct moebius_roof {
 
 /* Takes some 50 ms. The first call also takes 256 MiB of memory or more, 32 MiB a thread, which the engine keeps until
  * it is closed. */
-MOEBIUS_API moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
+MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
                                                        moebius_error *error);
 /* How experts are read, for people: "io_uring, O_DIRECT"; "" where all are in memory. Borrowed. */
 MOEBIUS_API const char *moebius_expert_reader(const moebius_engine *engine);
@@ -244,7 +251,7 @@ typedef struct moebius_place {
 } moebius_place;
 
 /* False: there is no place i. */
-MOEBIUS_API bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out);
+MOEBIUS_INLINE bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out);
 
 /* ---- text and tokens ----------------------------------------------------------------------------------------- */
 
@@ -310,7 +317,7 @@ typedef struct moebius_template_input {
 typedef struct moebius_prompt moebius_prompt; /* read-only: shareable between threads */
 
 /* On failure *prompt is NULL. Templates are bounded in time and memory. */
-MOEBIUS_API moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input,
+MOEBIUS_INLINE moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input,
                                                    moebius_prompt **prompt, moebius_error *error);
 MOEBIUS_API void moebius_prompt_close(moebius_prompt **prompt);
 /* The text, NUL-terminated, borrowed; *n may be NULL. Tokenizing it with parse_special would undo what is said above.
@@ -367,10 +374,10 @@ typedef struct moebius_session_options {
     moebius_car car;
 } moebius_session_options;
 
-MOEBIUS_API moebius_session_options moebius_default_session_options(void);
+MOEBIUS_INLINE moebius_session_options moebius_default_session_options(void);
 /* The engine is borrowed until the session is closed. A session takes memory for its tokens as they come, and gives it
  * back when it is closed. MOEBIUS_LIMIT, with the number, where the bound on memory could never hold n_ctx tokens. */
-MOEBIUS_API moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
+MOEBIUS_INLINE moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
                                                 const moebius_session_options *options, moebius_error *error);
 MOEBIUS_API void moebius_session_close(moebius_session **session);
 
@@ -423,7 +430,7 @@ typedef struct moebius_batch_item {
  * token come first in each batch, then drafts, then as many of the others' tokens as there is room for; what is left
  * waits for the next batch of the call. Nothing is computed where an item is wrong. After another failure each session
  * holds the batches that were done. */
-MOEBIUS_API moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items,
+MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items,
                                               moebius_error *error);
 
 /* Makes a session's tokens those of a list: keeps what is the same from the beginning, as far as the session can go back
@@ -507,7 +514,7 @@ typedef struct moebius_trace {
 } moebius_trace;
 
 /* From now on; NULL turns it off. */
-MOEBIUS_API void moebius_session_trace(moebius_session *session, const moebius_trace *trace);
+MOEBIUS_INLINE void moebius_session_trace(moebius_session *session, const moebius_trace *trace);
 
 /* ---- sampling ------------------------------------------------------------------------------------------------ */
 
@@ -558,9 +565,9 @@ typedef struct moebius_sampler_options {
     uint64_t seed; /* the same seed, logits and text give the same tokens */
 } moebius_sampler_options;
 
-MOEBIUS_API moebius_sampler_options moebius_default_sampler_options(void);
+MOEBIUS_INLINE moebius_sampler_options moebius_default_sampler_options(void);
 /* What the options point to is copied. MOEBIUS_USAGE with a sentence when a value is out of its range. */
-MOEBIUS_API moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
+MOEBIUS_INLINE moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
                                                 const moebius_sampler_options *options, moebius_error *error);
 /* Another sampler in the same state, for a fork of the text: both give the same tokens for the same logits, until one
  * of them gets another seed. */
@@ -588,6 +595,116 @@ typedef struct moebius_logprob {
  * rest has id -1. A logit that is NaN or minus infinity means "never", and so does an id outside of the vocabulary.
  * Takes time in proportion to n_vocab, for large n_top at worst to n_vocab * n_top. Thread-safe. */
 MOEBIUS_API double moebius_logprobs(const float *logits, int32_t n_vocab, int32_t id, moebius_logprob *top, int n_top);
+
+/* ---- structs with their lengths ---------------------------------------------------------------------------------- */
+
+MOEBIUS_API moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
+                                                     const moebius_engine_options *options, size_t options_bytes,
+                                                     moebius_error *error);
+MOEBIUS_API moebius_status moebius_session_open_sized(moebius_session **out, moebius_engine *engine,
+                                                      const moebius_session_options *options, size_t options_bytes,
+                                                      moebius_error *error);
+MOEBIUS_API moebius_status moebius_sampler_open_sized(moebius_sampler **out, const moebius_engine *engine,
+                                                      const moebius_sampler_options *options, size_t options_bytes,
+                                                      moebius_error *error);
+MOEBIUS_API void moebius_default_sampler_options_sized(moebius_sampler_options *options, size_t options_bytes);
+MOEBIUS_API moebius_status moebius_template_render_sized(const moebius_template *tmpl,
+                                                         const moebius_template_input *input, size_t input_bytes,
+                                                         moebius_prompt **prompt, moebius_error *error);
+MOEBIUS_API moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_batch_item *items,
+                                                    size_t item_bytes, size_t n_items, moebius_error *error);
+MOEBIUS_API void moebius_session_trace_sized(moebius_session *session, const moebius_trace *trace, size_t trace_bytes);
+MOEBIUS_API void moebius_moe_layer_at_sized(const moebius_engine *engine, int layer, moebius_moe_layer *out,
+                                            size_t out_bytes);
+MOEBIUS_API void moebius_engine_counters_sized(const moebius_engine *engine, moebius_counters *out, size_t out_bytes);
+MOEBIUS_API int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes);
+MOEBIUS_API moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof,
+                                                             size_t roof_bytes, moebius_error *error);
+MOEBIUS_API bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes);
+
+MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void)
+{
+    moebius_engine_options o = {0};
+    return o;
+}
+
+MOEBIUS_INLINE moebius_session_options moebius_default_session_options(void)
+{
+    moebius_session_options o = {0};
+    return o;
+}
+
+MOEBIUS_INLINE moebius_sampler_options moebius_default_sampler_options(void)
+{
+    moebius_sampler_options o;
+    moebius_default_sampler_options_sized(&o, sizeof o);
+    return o;
+}
+
+MOEBIUS_INLINE moebius_status moebius_engine_open(moebius_engine **out, const char *path,
+                                                  const moebius_engine_options *options, moebius_error *error)
+{
+    return moebius_engine_open_sized(out, path, options, sizeof *options, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
+                                                   const moebius_session_options *options, moebius_error *error)
+{
+    return moebius_session_open_sized(out, engine, options, sizeof *options, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
+                                                   const moebius_sampler_options *options, moebius_error *error)
+{
+    return moebius_sampler_open_sized(out, engine, options, sizeof *options, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input,
+                                                      moebius_prompt **prompt, moebius_error *error)
+{
+    return moebius_template_render_sized(tmpl, input, sizeof *input, prompt, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items,
+                                                 size_t n_items, moebius_error *error)
+{
+    return moebius_eval_batch_sized(engine, items, sizeof *items, n_items, error);
+}
+
+MOEBIUS_INLINE void moebius_session_trace(moebius_session *session, const moebius_trace *trace)
+{
+    moebius_session_trace_sized(session, trace, sizeof *trace);
+}
+
+MOEBIUS_INLINE moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engine, int layer)
+{
+    moebius_moe_layer out;
+    moebius_moe_layer_at_sized(engine, layer, &out, sizeof out);
+    return out;
+}
+
+MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine)
+{
+    moebius_counters out;
+    moebius_engine_counters_sized(engine, &out, sizeof out);
+    return out;
+}
+
+MOEBIUS_INLINE int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP])
+{
+    return moebius_engine_op_stats_sized(engine, stats, sizeof *stats);
+}
+
+MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
+                                                          moebius_error *error)
+{
+    return moebius_engine_measure_roof_sized(engine, roof, sizeof *roof, error);
+}
+
+MOEBIUS_INLINE bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out)
+{
+    return moebius_engine_place_sized(engine, i, out, sizeof *out);
+}
 
 #ifdef __cplusplus
 }

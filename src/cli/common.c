@@ -113,7 +113,7 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     options.log = print_log;
     options.store_dirs = store.dirs;
     options.n_store_dirs = store.n;
-    options.io = (moebius_io)choice(o->io, "io_uring", "pread");
+    options.reader = (moebius_reader)choice(o->io, "io_uring", "pread");
     options.direct = (moebius_direct)choice(o->direct, "on", "off");
     options.progress = load_progress;
     options.user = &progress;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
+#include "engine/sized.h"
 
 enum { MAX_VARS = 64 };
 
@@ -142,13 +143,18 @@ void moebius_template_close(moebius_template **tmpl)
     *tmpl = NULL;
 }
 
-moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input,
-                                       moebius_prompt **prompt, moebius_error *error)
+moebius_status moebius_template_render_sized(const moebius_template *tmpl, const moebius_template_input *input,
+                                             size_t input_bytes, moebius_prompt **prompt, moebius_error *error)
 {
     struct err e = {0};
     struct template_var vars[MAX_VARS];
+    moebius_template_input known = {0};
     int n = 0;
     *prompt = NULL;
+    err_code taken = sized_take(&known, sizeof known, input, input_bytes, "a template's input", &e);
+    if (taken != ERR_OK)
+        return engine_status(taken, &e, error);
+    input = &known;
     for (int i = 0; i < tmpl->n_token; i++)
         vars[n++] = tmpl->tokens[i];
     vars[n++] = (struct template_var){.name = "messages", .json = input->messages};

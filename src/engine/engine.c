@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "engine/expert_images.h"
+#include "engine/sized.h"
 #include "kernels/kernels.h"
 
-_Static_assert((int)MOEBIUS_IO_URING == (int)STORE_ENGINE_IO_URING &&
-                   (int)MOEBIUS_IO_PREAD == (int)STORE_ENGINE_PREAD && (int)MOEBIUS_DIRECT_ON == (int)STORE_DIRECT_ON &&
+_Static_assert((int)MOEBIUS_READER_IO_URING == (int)STORE_ENGINE_IO_URING &&
+                   (int)MOEBIUS_READER_PREAD == (int)STORE_ENGINE_PREAD && (int)MOEBIUS_DIRECT_ON == (int)STORE_DIRECT_ON &&
                    (int)MOEBIUS_DIRECT_OFF == (int)STORE_DIRECT_OFF,
                "public ways to read are the store's");
 
@@ -37,11 +38,6 @@ const char *moebius_build_info(void)
 #include "model/arch_list.def"
 #undef ARCH
         ;
-}
-
-moebius_engine_options moebius_default_engine_options(void)
-{
-    return (moebius_engine_options){0};
 }
 
 static void engine_log(void *user, enum log_level level, const char *line)
@@ -101,7 +97,7 @@ static err_code open_store(moebius_engine *g, struct err *e)
     TRY(store_use_checksums(g->store, &has_checksums, e));
     if (has_checksums)
         TRY(store_check_tensors(g->store, g->pool, e));
-    const struct store_queue_params params = {.engine = (enum store_engine)g->options.io,
+    const struct store_queue_params params = {.engine = (enum store_engine)g->options.reader,
                                               .direct = (enum store_direct)g->options.direct};
     store_set_queue_params(g->store, &params);
     if (g->options.n_store_dirs == 0)
@@ -178,19 +174,20 @@ static err_code check_options(moebius_engine *g, struct err *e)
     return ERR_OK;
 }
 
-moebius_status moebius_engine_open(moebius_engine **out, const char *path, const moebius_engine_options *options,
-                                   moebius_error *error)
+moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path, const moebius_engine_options *options,
+                                         size_t options_bytes, moebius_error *error)
 {
     struct err e = {0};
     *out = NULL;
     moebius_engine *g = mem_calloc(1, sizeof *g);
     if (!g)
         return engine_status(err_nomem(&e, sizeof *g, "the engine"), &e, error);
-    g->options = options ? *options : moebius_default_engine_options();
+    err_code code = sized_take(&g->options, sizeof g->options, options, options_bytes, "engine options", &e);
     g->prefetch.mode = g->options.deterministic ? MOEBIUS_PREFETCH_OFF : g->options.prefetch;
     if (g->options.log)
         g->log = (struct log){engine_log, g};
-    err_code code = check_options(g, &e);
+    if (code == ERR_OK)
+        code = check_options(g, &e);
     if (code == ERR_OK)
         code = open_device(g, &e);
     topology_bind_caller(g->topology);
@@ -264,18 +261,19 @@ int64_t moebius_n_embd(const moebius_engine *engine)
     return engine->model->n_embd;
 }
 
-int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP])
+int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes)
 {
     _Static_assert((int)OP_N_KIND <= (int)MOEBIUS_MAX_OP, "every kind has its place");
     struct backend_counters b = backend_counters(engine->device);
     for (int i = 0; i < OP_N_KIND; i++) {
         const struct op_counters *c = &b.op[i];
-        stats[i] = (moebius_op_stats){op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float};
+        const moebius_op_stats s = {op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float};
+        sized_give((char *)stats + (size_t)i * stat_bytes, stat_bytes, &s, sizeof s);
     }
     return OP_N_KIND;
 }
 
-moebius_counters moebius_engine_counters(const moebius_engine *engine)
+static moebius_counters counters(const moebius_engine *engine)
 {
     const struct experts *x = engine->model->experts;
     const struct backend_counters b = backend_counters(engine->device);
@@ -306,18 +304,25 @@ moebius_counters moebius_engine_counters(const moebius_engine *engine)
                               .work_bytes = mem_mapped_bytes(MEM_SCRATCH)};
 }
 
+void moebius_engine_counters_sized(const moebius_engine *engine, moebius_counters *out, size_t out_bytes)
+{
+    const moebius_counters c = counters(engine);
+    sized_give(out, out_bytes, &c, sizeof c);
+}
+
 void moebius_engine_forget_experts(moebius_engine *engine)
 {
     if (engine->model->experts)
         experts_forget(engine->model->experts);
 }
 
-bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out)
+bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes)
 {
     struct store_place p;
     if (i < 0 || !store_get_place(engine->store, i, &p))
         return false;
-    *out = (moebius_place){p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
+    const moebius_place place = {p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
+    sized_give(out, out_bytes, &place, sizeof place);
     return true;
 }
 
@@ -326,15 +331,15 @@ int moebius_n_moe_layer(const moebius_engine *engine)
     return engine->model->n_moe_layer;
 }
 
-moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engine, int layer)
+void moebius_moe_layer_at_sized(const moebius_engine *engine, int layer, moebius_moe_layer *out, size_t out_bytes)
 {
     const struct model *m = engine->model;
-    moebius_moe_layer out = {0};
+    moebius_moe_layer found = {0};
     for (int64_t i = 0; i < m->n_layer; i++)
         if (m->layers[i].is_moe && m->layers[i].moe.experts_layer == layer)
-            out = (moebius_moe_layer){m->layers[i].moe.n_expert, m->layers[i].moe.n_used,
+            found = (moebius_moe_layer){m->layers[i].moe.n_expert, m->layers[i].moe.n_used,
                                       experts_slot_bytes(m->experts, layer), experts_group(m->experts, layer)};
-    return out;
+    sized_give(out, out_bytes, &found, sizeof found);
 }
 
 uint64_t moebius_fingerprint(const moebius_engine *engine)

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "engine/engine_internal.h"
+#include "engine/sized.h"
 #include "kernels/kernels.h"
 
 /* Memory to read: much more than caches hold. */
@@ -88,11 +89,14 @@ static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
     return ERR_OK;
 }
 
-moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof, moebius_error *error)
+moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof, size_t roof_bytes,
+                                                 moebius_error *error)
 {
     struct err e = {0};
+    moebius_roof measured = {0};
     topology_bind_caller(engine->topology);
-    err_code code = measure(engine, roof, &e);
+    err_code code = measure(engine, &measured, &e);
+    sized_give(roof, roof_bytes, &measured, sizeof measured);
     topology_release_caller(engine->topology);
     return engine_status(code, &e, error);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
+#include "engine/sized.h"
 #include "sample/sample.h"
 
 /* ---- sequence breakers --------------------------------------------------------------------------------------- */
@@ -56,9 +57,10 @@ static err_code mark_breakers(const struct tokenizer *t, const moebius_sampler_o
 
 /* ---- samplers ------------------------------------------------------------------------------------------------ */
 
-moebius_sampler_options moebius_default_sampler_options(void)
+void moebius_default_sampler_options_sized(moebius_sampler_options *options, size_t options_bytes)
 {
-    return sampler_default_options();
+    const moebius_sampler_options o = sampler_default_options();
+    sized_give(options, options_bytes, &o, sizeof o);
 }
 
 static err_code open_sampler(moebius_sampler **out, const moebius_engine *engine, const moebius_sampler_options *o,
@@ -75,13 +77,17 @@ static err_code open_sampler(moebius_sampler **out, const moebius_engine *engine
     return code;
 }
 
-moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
-                                    const moebius_sampler_options *options, moebius_error *error)
+moebius_status moebius_sampler_open_sized(moebius_sampler **out, const moebius_engine *engine,
+                                          const moebius_sampler_options *options, size_t options_bytes,
+                                          moebius_error *error)
 {
     struct err e = {0};
-    const moebius_sampler_options defaults = sampler_default_options();
+    moebius_sampler_options known = sampler_default_options();
     *out = NULL;
-    return engine_status(open_sampler(out, engine, options ? options : &defaults, &e), &e, error);
+    err_code code = sized_take(&known, sizeof known, options, options_bytes, "sampler options", &e);
+    if (code == ERR_OK)
+        code = open_sampler(out, engine, &known, &e);
+    return engine_status(code, &e, error);
 }
 
 moebius_status moebius_sampler_clone(moebius_sampler **out, const moebius_sampler *sampler, moebius_error *error)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "engine/engine_internal.h"
+#include "engine/sized.h"
 
 enum {
     BATCH_UNIT = 64, /* batches are multiples of this (docs/numerics.md) */
@@ -15,11 +16,6 @@ enum {
     STATE_SHARE = 2,      /* one part in so many of the machine's memory is for state */
     CHECKPOINT_SHARE = 8, /* and of that for checkpoints */
 };
-
-moebius_session_options moebius_default_session_options(void)
-{
-    return (moebius_session_options){0};
-}
 
 /* ---- memory for state ------------------------------------------------------------------------------------------- */
 
@@ -152,8 +148,9 @@ static err_code open_session(moebius_session *s, struct err *e)
     return ERR_OK;
 }
 
-moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
-                                    const moebius_session_options *options, moebius_error *error)
+moebius_status moebius_session_open_sized(moebius_session **out, moebius_engine *engine,
+                                          const moebius_session_options *options, size_t options_bytes,
+                                          moebius_error *error)
 {
     struct err e = {0};
     *out = NULL;
@@ -161,9 +158,10 @@ moebius_status moebius_session_open(moebius_session **out, moebius_engine *engin
     if (!s)
         return engine_status(err_nomem(&e, sizeof *s, "a session"), &e, error);
     s->engine = engine;
-    s->options = options ? *options : moebius_default_session_options();
+    err_code code = sized_take(&s->options, sizeof s->options, options, options_bytes, "session options", &e);
     s->sort_cutoff = s->options.sort_cutoff ? s->options.sort_cutoff : engine->options.sort_cutoff;
-    err_code code = open_session(s, &e);
+    if (code == ERR_OK)
+        code = open_session(s, &e);
     if (code != ERR_OK)
         moebius_session_close(&s);
     *out = s;
@@ -285,9 +283,12 @@ static void predicted(void *user, int experts_layer, int64_t n_tok, int64_t n_us
     s->trace.predicted(s->trace.user, experts_layer, n_tok, n_used, ids);
 }
 
-void moebius_session_trace(moebius_session *session, const moebius_trace *trace)
+void moebius_session_trace_sized(moebius_session *session, const moebius_trace *trace, size_t trace_bytes)
 {
     moebius_session *s = session;
-    s->trace = trace ? *trace : (moebius_trace){0};
+    struct err e;
+    s->trace = (moebius_trace){0};
+    if (sized_take(&s->trace, sizeof s->trace, trace, trace_bytes, "a trace", &e) != ERR_OK)
+        log_line(&s->engine->log, LOG_WARN, "%s", e.text);
     s->moe_trace = (struct moe_trace){routed, s->trace.predicted ? predicted : NULL, s};
 }

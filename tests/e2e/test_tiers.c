@@ -74,7 +74,7 @@ static void logits_are_the_same_for_every_budget(void **state)
         const moebius_engine_options o = {.n_threads = 1 + i % 2,
                                           .expert_ram_share = shares[i],
                                           .policy = policies[i % 3],
-                                          .io = i % 2 ? MOEBIUS_IO_PREAD : MOEBIUS_IO_AUTO,
+                                          .reader = i % 2 ? MOEBIUS_READER_PREAD : MOEBIUS_READER_AUTO,
                                           .prefetch = (moebius_prefetch)(i % 3)};
         float *got = logits_of(&o, &c);
         assert_memory_equal(want, got, (size_t)(N_TOK + 1 - N_PROMPT) * N_VOCAB * sizeof *got);
