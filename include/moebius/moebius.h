@@ -624,13 +624,13 @@ MOEBIUS_API bool moebius_engine_place_sized(const moebius_engine *engine, int i,
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void)
 {
-    moebius_engine_options o = {0};
+    static moebius_engine_options o; /* zeros */
     return o;
 }
 
 MOEBIUS_INLINE moebius_session_options moebius_default_session_options(void)
 {
-    moebius_session_options o = {0};
+    static moebius_session_options o; /* zeros */
     return o;
 }
 
