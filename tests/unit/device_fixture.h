@@ -73,6 +73,20 @@ static inline struct tensor tensor_i32(struct fixture *f, int64_t ne0, int64_t n
     return t;
 }
 
+/* Pages of zeros for what a layer keeps of texts, [ne0][ne1][ne2] in each. are_apart: parts lie by part and then by page,
+ * else a page's parts lie together. To close: its page.buffer. */
+static inline struct paged paged_zeros(struct fixture *f, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2,
+                                       int64_t n_page, bool are_apart)
+{
+    struct paged s;
+    struct err e;
+    assert_int_equal(backend_tensor_create(f->device, type, ne0, ne1, ne2 * n_page, MEM_SCRATCH, &s.page, &e), ERR_OK);
+    s.page.ne[2] = ne2;
+    s.part_bytes = s.page_bytes = elem_row_bytes(type, ne0) * (size_t)ne1;
+    *(are_apart ? &s.part_bytes : &s.page_bytes) *= (size_t)(are_apart ? n_page : ne2);
+    return s;
+}
+
 static inline void read_back(struct fixture *f, const struct tensor *t, void *x)
 {
     struct err e;

@@ -293,12 +293,13 @@ static void rope_table_lengthens_with_the_position(void **state)
 
 /* ---- attention ----------------------------------------------------------------------------------------------- */
 
-enum { A_POS = 150, A_CTX = 160, A_HEAD = 6, A_HEAD_KV = 2, A_DK = 32, A_DV = 64 };
+enum { A_POS = 150, A_HEAD = 6, A_HEAD_KV = 2, A_DK = 32, A_DV = 64, A_PAGE = 24 };
 
 struct attn {
     float q[A_POS * A_HEAD * A_DK], k[A_POS * A_HEAD_KV * A_DK], v[A_POS * A_HEAD_KV * A_DV], sinks[A_HEAD];
-    struct tensor tq, tpos, tk, tv, tout, tsinks;
-    int64_t pos0; /* of the first token */
+    struct tensor tq, tpos, tout, tsinks;
+    struct tensor ttable, tpages; /* zeros for each token, the page of each block of positions */
+    struct paged tk, tv;          /* of A_PAGE pages */
     bool chunked;
 };
 
@@ -314,11 +315,48 @@ static void round_to(enum elem_type type, float *x, int n)
     }
 }
 
+/* Caches of a type, of which blocks of positions get pages here and there: n_ring of them in turn. */
+static void open_cache(struct fixture *f, struct attn *a, enum elem_type type, int n_ring)
+{
+    int32_t pages[A_PAGE];
+    for (int i = 0; i < A_PAGE; i++)
+        pages[i] = (i % n_ring * 7 + 3) % A_PAGE;
+    a->tpages = tensor_i32(f, A_PAGE, 1, pages);
+    a->tk = paged_zeros(f, type, A_DK, ATTENTION_BLOCK, A_HEAD_KV, A_PAGE, true);
+    a->tv = paged_zeros(f, type, A_DV, ATTENTION_BLOCK, A_HEAD_KV, A_PAGE, false);
+}
+
+static void close_cache(struct fixture *f, struct attn *a)
+{
+    backend_buffer_close(f->device, &a->tpages.buffer);
+    backend_buffer_close(f->device, &a->tk.page.buffer);
+    backend_buffer_close(f->device, &a->tv.page.buffer);
+}
+
+/* Elements [first, first + n) of a list. */
+static struct tensor list_part(struct tensor t, int64_t first, int64_t n)
+{
+    t.off_bytes += (size_t)first * sizeof(int32_t);
+    t.ne[0] = n;
+    return t;
+}
+
+/* Stores keys and values of the tokens at positions `pos`. */
+static void store_tokens(struct fixture *f, const struct attn *a, const struct tensor *k, const struct tensor *v,
+                         const struct tensor *pos)
+{
+    const struct tensor table = list_part(a->ttable, 0, pos->ne[0]);
+    backend_enqueue(f->device,
+                    &(struct op){.kind = OP_KV_STORE, .in = {*k, *pos, table, a->tpages}, .state = {a->tk}});
+    backend_enqueue(f->device,
+                    &(struct op){.kind = OP_KV_STORE, .in = {*v, *pos, table, a->tpages}, .state = {a->tv}});
+}
+
 /* Random queries, and a cache of random keys and values; k and v become what the cache holds of them. */
 static struct attn *open_attn(struct fixture *f, enum elem_type type)
 {
     struct err e;
-    int32_t pos[A_POS];
+    int32_t pos[A_POS], table[A_POS] = {0};
     struct attn *a = calloc(1, sizeof *a);
     for (int t = 0; t < A_POS; t++)
         pos[t] = t;
@@ -329,14 +367,13 @@ static struct attn *open_attn(struct fixture *f, enum elem_type type)
     a->sinks[1] = 4; /* takes nearly all */
     a->tq = tensor_f32(f, A_HEAD * A_DK, A_POS, 1, a->q);
     a->tpos = tensor_i32(f, A_POS, 1, pos);
+    a->ttable = tensor_i32(f, A_POS, 1, table);
     a->tsinks = tensor_f32(f, A_HEAD, 1, 1, a->sinks);
     a->tout = tensor_f32(f, A_HEAD * A_DV, A_POS, 1, NULL);
-    assert_int_equal(backend_tensor_create(f->device, type, A_DK, A_CTX, A_HEAD_KV, MEM_SCRATCH, &a->tk, &e), ERR_OK);
-    assert_int_equal(backend_tensor_create(f->device, type, A_DV, A_CTX, A_HEAD_KV, MEM_SCRATCH, &a->tv, &e), ERR_OK);
+    open_cache(f, a, type, A_PAGE);
     struct tensor k = tensor_f32(f, A_HEAD_KV * A_DK, A_POS, 1, a->k);
     struct tensor v = tensor_f32(f, A_HEAD_KV * A_DV, A_POS, 1, a->v);
-    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {k, a->tpos}, .state = {a->tk}});
-    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {v, a->tpos}, .state = {a->tv}});
+    store_tokens(f, a, &k, &v, &a->tpos);
     assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
     backend_buffer_close(f->device, &k.buffer);
     backend_buffer_close(f->device, &v.buffer);
@@ -347,9 +384,10 @@ static struct attn *open_attn(struct fixture *f, enum elem_type type)
 
 static void close_attn(struct fixture *f, struct attn *a)
 {
-    struct tensor *all[] = {&a->tq, &a->tpos, &a->tk, &a->tv, &a->tout, &a->tsinks};
+    struct tensor *all[] = {&a->tq, &a->tpos, &a->ttable, &a->tout, &a->tsinks};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(f->device, &all[i]->buffer);
+    close_cache(f, a);
     free(a);
 }
 
@@ -360,16 +398,13 @@ static void run_attn(struct fixture *f, const struct attn *a, int64_t window, bo
                      float *y)
 {
     struct err e;
-    struct tensor pos = a->tpos, out = tensor_rows(a->tout, t0, n);
-    pos.off_bytes += (size_t)t0 * sizeof(int32_t);
-    pos.ne[0] = n;
+    struct tensor out = tensor_rows(a->tout, t0, n);
     struct op op = {
         .kind = OP_ATTENTION,
-        .in = {tensor_rows(a->tq, t0, n), pos},
+        .in = {tensor_rows(a->tq, t0, n), list_part(a->tpos, t0, n), list_part(a->ttable, t0, n), a->tpages},
         .out = {out},
         .state = {a->tk, a->tv},
-        .attention = {
-            .n_head = A_HEAD, .scale = A_SCALE, .n_pos = a->pos0 + t0 + n, .window = window, .chunked = a->chunked}};
+        .attention = {.n_head = A_HEAD, .scale = A_SCALE, .window = window, .chunked = a->chunked}};
     if (sinks)
         op.vec[0] = a->tsinks;
     backend_enqueue(f->device, &op);
@@ -434,48 +469,40 @@ static void attention_sees_its_window_and_its_sinks(void **state)
     free(got);
 }
 
-/* The tokens in pieces of n, stored and attended piece by piece, with caches of n_row rows. */
-static void run_ring(struct fixture *f, struct attn *a, enum elem_type type, int64_t n_row, int64_t window,
+/* The tokens in pieces of n, stored and attended piece by piece, with n_ring pages in turn. */
+static void run_ring(struct fixture *f, const struct attn *a, enum elem_type type, int n_ring, int64_t window,
                      int64_t piece, float *got)
 {
-    struct err e;
-    struct tensor full[2] = {a->tk, a->tv};
-    assert_int_equal(backend_tensor_create(f->device, type, A_DK, n_row, A_HEAD_KV, MEM_SCRATCH, &a->tk, &e), ERR_OK);
-    assert_int_equal(backend_tensor_create(f->device, type, A_DV, n_row, A_HEAD_KV, MEM_SCRATCH, &a->tv, &e), ERR_OK);
+    struct attn ring = *a;
+    open_cache(f, &ring, type, n_ring);
     struct tensor k = tensor_f32(f, A_HEAD_KV * A_DK, A_POS, 1, a->k);
     struct tensor v = tensor_f32(f, A_HEAD_KV * A_DV, A_POS, 1, a->v);
     for (int64_t t = 0; t < A_POS; t += piece) {
         int64_t n = A_POS - t < piece ? A_POS - t : piece;
-        struct tensor pos = a->tpos;
-        pos.off_bytes += (size_t)t * sizeof(int32_t);
-        pos.ne[0] = n;
-        backend_enqueue(f->device,
-                        &(struct op){.kind = OP_KV_STORE, .in = {tensor_rows(k, t, n), pos}, .state = {a->tk}});
-        backend_enqueue(f->device,
-                        &(struct op){.kind = OP_KV_STORE, .in = {tensor_rows(v, t, n), pos}, .state = {a->tv}});
-        run_attn(f, a, window, true, t, n, got + t * A_HEAD * A_DV);
+        const struct tensor pos = list_part(a->tpos, t, n), rows_k = tensor_rows(k, t, n), rows_v = tensor_rows(v, t, n);
+        store_tokens(f, &ring, &rows_k, &rows_v, &pos);
+        run_attn(f, &ring, window, true, t, n, got + t * A_HEAD * A_DV);
     }
-    struct tensor *mine[] = {&k, &v, &a->tk, &a->tv};
-    for (int i = 0; i < 4; i++)
-        backend_buffer_close(f->device, &mine[i]->buffer);
-    a->tk = full[0];
-    a->tv = full[1];
+    backend_buffer_close(f->device, &k.buffer);
+    backend_buffer_close(f->device, &v.buffer);
+    close_cache(f, &ring);
 }
 
 static void a_ring_of_positions_gives_the_bits_of_the_whole_cache(void **state)
 {
     static const enum elem_type types[] = {ELEM_F32, ELEM_F16, ELEM_Q8_0};
     static const struct {
-        int64_t n_row, window, piece;
-    } rings[] = {{64, 1, 64}, {64, 64, 1}, {64, 50, 15}, {128, 65, 64}, {128, 100, 29}};
+        int n_page;
+        int64_t window, piece;
+    } rings[] = {{1, 1, 64}, {2, 64, 1}, {2, 50, 15}, {2, 65, 64}, {3, 100, 29}};
     struct fixture *f = *state;
     size_t n = A_POS * A_HEAD * A_DV;
     float *want = calloc(n, sizeof *want), *got = calloc(n, sizeof *got);
     for (int type = 0; type < 3; type++) {
         struct attn *a = open_attn(f, types[type]);
         for (size_t i = 0; i < sizeof rings / sizeof *rings; i++) {
-            run_ring(f, a, types[type], A_CTX, rings[i].window, A_POS, want);
-            run_ring(f, a, types[type], rings[i].n_row, rings[i].window, rings[i].piece, got);
+            run_ring(f, a, types[type], A_PAGE, rings[i].window, A_POS, want);
+            run_ring(f, a, types[type], rings[i].n_page, rings[i].window, rings[i].piece, got);
             assert_memory_equal(want, got, n * sizeof *got);
         }
         close_attn(f, a);
@@ -491,11 +518,11 @@ static void a_long_context_gives_one_token_the_bits_of_many(void **state)
 {
     static const int windows[] = {0, 1, 20, 512, 600, 1290};
     struct fixture *f = *state;
-    int32_t pos[L_POS];
+    int32_t pos[L_POS], table[L_POS] = {0};
     float *q = calloc(L_M * A_HEAD * A_DK, sizeof *q), *k = calloc(L_POS * A_HEAD_KV * A_DK, sizeof *k);
     float *v = calloc(L_POS * A_HEAD_KV * A_DV, sizeof *v), *want = calloc(L_M * A_HEAD * A_DV, sizeof *want);
     float one[A_HEAD * A_DV];
-    struct attn a = {.pos0 = L_POS - L_M}; /* its tensors and sinks */
+    struct attn a = {0}; /* its tensors and sinks */
     for (int t = 0; t < L_POS; t++)
         pos[t] = t;
     fill(f, q, L_M * A_HEAD * A_DK);
@@ -507,25 +534,23 @@ static void a_long_context_gives_one_token_the_bits_of_many(void **state)
     a.tout = tensor_f32(f, A_HEAD * A_DV, L_M, 1, NULL);
     struct tensor all_pos = tensor_i32(f, L_POS, 1, pos), rows_k = tensor_f32(f, A_HEAD_KV * A_DK, L_POS, 1, k);
     struct tensor rows_v = tensor_f32(f, A_HEAD_KV * A_DV, L_POS, 1, v);
-    a.tpos = all_pos;
-    a.tpos.off_bytes += (size_t)a.pos0 * sizeof(int32_t);
-    a.tpos.ne[0] = L_M;
-    a.tk = tensor_f32(f, A_DK, L_POS, A_HEAD_KV, NULL);
-    a.tv = tensor_f32(f, A_DV, L_POS, A_HEAD_KV, NULL);
-    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {rows_k, all_pos}, .state = {a.tk}});
-    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {rows_v, all_pos}, .state = {a.tv}});
+    a.tpos = list_part(all_pos, L_POS - L_M, L_M);
+    a.ttable = tensor_i32(f, L_POS, 1, table);
+    open_cache(f, &a, ELEM_F32, A_PAGE);
+    store_tokens(f, &a, &rows_k, &rows_v, &all_pos);
     for (int w = 0; w < 6; w++)
         for (int sinks = 0; sinks < 2; sinks++) {
             run_attn(f, &a, windows[w], sinks, 0, L_M, want);
             for (int t = 0; t < L_M; t++) {
                 run_attn(f, &a, windows[w], sinks, t, 1, one);
                 assert_memory_equal(one, want + (size_t)t * A_HEAD * A_DV, sizeof one);
-                check_token(one, q + t * A_HEAD * A_DK, k, v, (int)a.pos0 + t, windows[w], sinks ? a.sinks : NULL);
+                check_token(one, q + t * A_HEAD * A_DK, k, v, L_POS - L_M + t, windows[w], sinks ? a.sinks : NULL);
             }
         }
-    struct tensor *all[] = {&a.tq, &a.tk, &a.tv, &a.tout, &a.tsinks, &all_pos, &rows_k, &rows_v};
+    struct tensor *all[] = {&a.tq, &a.tout, &a.tsinks, &a.ttable, &all_pos, &rows_k, &rows_v};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(f->device, &all[i]->buffer);
+    close_cache(f, &a);
     free(q);
     free(k);
     free(v);
@@ -536,30 +561,31 @@ static void a_long_context_gives_one_token_the_bits_of_many(void **state)
 
 enum { R_M = 23, R_PIECE = 7 };
 
-/* Runs an operation over R_M tokens in pieces, from a state's first contents on: out and the state afterwards. */
+/* Runs an operation over R_M tokens of one text in pieces, in a state of one page from its first contents on: out and
+ * the state afterwards. */
 static void run_pieces(struct fixture *f, const struct op *op, const float *first, int64_t piece, float *out,
                        float *state)
 {
     struct err e;
-    backend_write(f->device, &op->state[0], first);
+    backend_write(f->device, &op->state[0].page, first);
     backend_clear(f->device, &op->out[0]);
     for (int64_t t = 0; t < R_M; t += piece) {
         struct op part = *op;
         int64_t n = R_M - t < piece ? R_M - t : piece;
         part.out[0] = tensor_rows(op->out[0], t, n);
         for (int i = 0; i < OP_MAX_IN && op->in[i].buffer; i++)
-            part.in[i] = tensor_rows(op->in[i], t, n);
+            part.in[i] = op->in[i].type == ELEM_I32 ? list_part(op->in[i], t, n) : tensor_rows(op->in[i], t, n);
         backend_enqueue(f->device, &part);
     }
     assert_int_equal(backend_read(f->device, &op->out[0], out, &e), ERR_OK);
-    assert_int_equal(backend_read(f->device, &op->state[0], state, &e), ERR_OK);
+    assert_int_equal(backend_read(f->device, &op->state[0].page, state, &e), ERR_OK);
 }
 
 /* Pieces of 1 and of 7 tokens give the bits of the whole. */
 static void expect_pieces(struct fixture *f, const struct op *op, const float *first, const float *out,
                           const float *state)
 {
-    size_t out_bytes = tensor_bytes(&op->out[0]), state_bytes = tensor_bytes(&op->state[0]);
+    size_t out_bytes = tensor_bytes(&op->out[0]), state_bytes = tensor_bytes(&op->state[0].page);
     float *out2 = malloc(out_bytes), *state2 = malloc(state_bytes);
     for (int64_t piece = 1; piece <= R_PIECE; piece += R_PIECE - 1) {
         run_pieces(f, op, first, piece, out2, state2);
@@ -576,7 +602,7 @@ static void close_recurrent(struct fixture *f, struct op *op)
         backend_buffer_close(f->device, &op->in[i].buffer);
     for (int i = 0; i < 2; i++)
         backend_buffer_close(f->device, &op->vec[i].buffer);
-    backend_buffer_close(f->device, &op->state[0].buffer);
+    backend_buffer_close(f->device, &op->state[0].page.buffer);
     backend_buffer_close(f->device, &op->out[0].buffer);
 }
 
@@ -584,16 +610,18 @@ static void convolution_is_causal_and_carries_its_inputs_over(void **state)
 {
     enum { N = 37 };
     struct fixture *f = *state;
+    static const int32_t page_0[R_M];
     for (int n_tap = 2; n_tap <= 4; n_tap += 2) {
         int past = n_tap - 1;
         float x[(3 + R_M) * N], w[4 * N], got[R_M * N], after[3 * N]; /* x: the state, then the tokens */
         fill(f, x, (size_t)((past + R_M) * N));
         fill(f, w, (size_t)(n_tap * N));
         struct op op = {.kind = OP_CONV,
-                        .in = {tensor_f32(f, N, R_M, 1, x + past * N)},
+                        .in = {tensor_f32(f, N, R_M, 1, x + past * N), tensor_i32(f, R_M, 1, page_0),
+                               tensor_i32(f, R_M, 1, page_0)},
                         .out = {tensor_f32(f, N, R_M, 1, NULL)},
                         .vec = {tensor_f32(f, N, n_tap, 1, w)},
-                        .state = {tensor_f32(f, N, past, 1, NULL)}};
+                        .state = {paged_zeros(f, ELEM_F32, N, past, 1, 1, false)}};
         run_pieces(f, &op, x, R_M, got, after);
         for (int t = 0; t < R_M; t++)
             for (int i = 0; i < N; i++) {
@@ -656,6 +684,7 @@ static void expect_delta_head(const struct delta_data *d, int head, int head_k)
 static void delta_rule_learns_token_by_token_whatever_the_pieces(void **state)
 {
     struct fixture *f = *state;
+    static const int32_t page_0[R_M];
     struct delta_data *d = calloc(1, sizeof *d);
     for (int grouped = 0; grouped < 2; grouped++) {
         fill(f, d->x, R_M * D_MIXED);
@@ -670,10 +699,11 @@ static void delta_rule_learns_token_by_token_whatever_the_pieces(void **state)
             d->a[i] = -fabsf(d->a[i]) / 4;
         struct op op = {.kind = OP_DELTA,
                         .in = {tensor_f32(f, D_MIXED, R_M, 1, d->x), tensor_f32(f, D_HEAD_V, R_M, 1, d->alpha),
-                               tensor_f32(f, D_HEAD_V, R_M, 1, d->beta)},
+                               tensor_f32(f, D_HEAD_V, R_M, 1, d->beta), tensor_i32(f, R_M, 1, page_0),
+                               tensor_i32(f, R_M, 1, page_0)},
                         .out = {tensor_f32(f, D_HEAD_V * D_V, R_M, 1, NULL)},
                         .vec = {tensor_f32(f, D_HEAD_V, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
-                        .state = {tensor_f32(f, D_K, D_V, D_HEAD_V, NULL)},
+                        .state = {paged_zeros(f, ELEM_F32, D_K, D_V, D_HEAD_V, 1, false)},
                         .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS}};
         run_pieces(f, &op, d->state, R_M, d->out, d->after);
         for (int head = 0; head < D_HEAD_V; head++)

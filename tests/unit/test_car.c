@@ -268,19 +268,18 @@ static void weighing_the_routers_own_choice_gives_its_weights(void **state)
 
 /* ---- where it applies ------------------------------------------------------------------------------------------- */
 
-static void it_applies_to_single_tokens_after_the_warm_up_between_protected_layers(void **state)
+static void it_applies_after_the_warm_up_between_protected_layers(void **state)
 {
     const struct car c = {.threshold = 0.5f, .n_warmup = 10, .n_protect = 2};
-    assert_true(car_applies(&c, 1, 10, 2, 6));
-    assert_true(car_applies(&c, 1, 10, 3, 6));
-    assert_false(car_applies(&c, 1, 9, 2, 6));
-    assert_false(car_applies(&c, 2, 10, 2, 6));
-    assert_false(car_applies(&c, 1, 10, 1, 6));
-    assert_false(car_applies(&c, 1, 10, 4, 6));
-    assert_false(car_applies(&c, 1, 10, 1, 3)); /* all are protected */
-    assert_true(car_applies(&(struct car){.threshold = 0.5f}, 1, 0, 0, 1));
-    assert_false(car_applies(&(struct car){.threshold = 1}, 1, 0, 0, 1));
-    assert_false(car_applies(&(struct car){0}, 1, 0, 0, 1));
+    assert_true(car_applies(&c, 10, 2, 6));
+    assert_true(car_applies(&c, 10, 3, 6));
+    assert_false(car_applies(&c, 9, 2, 6));
+    assert_false(car_applies(&c, 10, 1, 6));
+    assert_false(car_applies(&c, 10, 4, 6));
+    assert_false(car_applies(&c, 10, 1, 3)); /* all are protected */
+    assert_true(car_applies(&(struct car){.threshold = 0.5f}, 0, 0, 1));
+    assert_false(car_applies(&(struct car){.threshold = 1}, 0, 0, 1));
+    assert_false(car_applies(&(struct car){0}, 0, 0, 1));
     assert_false(car_is_on(&(struct car){.threshold = NAN}));
 }
 
@@ -302,7 +301,7 @@ int main(void)
         cmocka_unit_test(a_softmax_of_the_chosen_is_one_of_the_stand_ins),
         cmocka_unit_test(experts_of_groups_that_were_left_out_are_not_eligible),
         cmocka_unit_test(weighing_the_routers_own_choice_gives_its_weights),
-        cmocka_unit_test(it_applies_to_single_tokens_after_the_warm_up_between_protected_layers),
+        cmocka_unit_test(it_applies_after_the_warm_up_between_protected_layers),
     };
     return cmocka_run_group_tests_name("car", tests, NULL, NULL);
 }

@@ -153,7 +153,7 @@ static uint64_t use(struct fixture *f, int layer, int32_t a, int32_t b)
     int32_t ids[2] = {a, b}, table[N_EXPERT];
     int64_t n_used = b < 0 ? 1 : 2, n, n_given = 0;
     uint64_t before = experts_counters(f->experts).n_miss;
-    experts_fetch_begin(f->experts, layer, ids, 1, n_used);
+    experts_fetch_begin(f->experts, layer, ids, 1, n_used, true);
     for (;;) {
         assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
         if (n == 0)
@@ -204,7 +204,7 @@ static void a_fetch_needs_no_more_than_one_slot(void **state)
     int32_t ids[N_EXPERT] = {5, 0, 3, 1, 4, 2}, table[N_EXPERT];
     int64_t n, n_given = 0;
     use(f, 0, 0, 1);
-    experts_fetch_begin(f->experts, 0, ids, 3, 2); /* six experts through three slots */
+    experts_fetch_begin(f->experts, 0, ids, 3, 2, false); /* six experts through three slots */
     do {
         assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
         for (int32_t i = 0; i < N_EXPERT; i++)
@@ -223,7 +223,7 @@ static void what_is_there_comes_before_what_is_read(void **state)
     int64_t n;
     use(f, 0, 1, -1);
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 20 * 1000 * 1000});
-    experts_fetch_begin(f->experts, 0, ids, 1, 2);
+    experts_fetch_begin(f->experts, 0, ids, 1, 2, true);
     assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(only(table), 1);
     assert_true(experts_counters(f->experts).stall_ns < 20 * 1000 * 1000); /* it did not wait for the other */
@@ -239,7 +239,7 @@ static void held_experts_keep_their_slots(void **state)
     int32_t ids[2] = {0, 1}, table[N_EXPERT], again[N_EXPERT];
     int64_t n;
     use(f, 0, 0, 1);
-    experts_fetch_begin(f->experts, 0, ids, 1, 2);
+    experts_fetch_begin(f->experts, 0, ids, 1, 2, true);
     assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(n, 2);
     const int32_t others[3] = {2, 3, 4};
@@ -344,7 +344,7 @@ static void a_guess_gets_better_until_all_that_is_needed_is_there(void **state)
     use(f, 0, 3, -1);
     assert_false(experts_may_predict(f->experts));
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 5 * 1000 * 1000});
-    experts_fetch_begin(f->experts, 0, ids, 1, 2);
+    experts_fetch_begin(f->experts, 0, ids, 1, 2, true);
     experts_prefetch(f->experts, 1, guess, 1, false);
     assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(n, 1);
@@ -368,7 +368,7 @@ static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
     err_code code;
     use(f, 0, 1, -1);
     store_fake_add_fault(f->store, (struct store_fault){STORE_FAULT_ERROR, 0, matrix_off(f, 0, 1, 5) + 7, 0, 1});
-    experts_fetch_begin(f->experts, 0, ids, 1, 3);
+    experts_fetch_begin(f->experts, 0, ids, 1, 3, true);
     while ((code = experts_fetch_next(f->experts, table, &n, &f->e)) == ERR_OK)
         assert_true(n > 0 && table[5] < 0);
     assert_int_equal(code, ERR_IO);
@@ -376,7 +376,7 @@ static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
     assert_non_null(strstr(f->e.text, "fake.gguf"));
     assert_int_equal(use(f, 0, 5, -1), 1); /* it was once only, and 5 was not taken for read */
     const int32_t others[3] = {2, 3, 4};   /* needs every slot: nothing may still be held */
-    experts_fetch_begin(f->experts, 0, others, 1, 3);
+    experts_fetch_begin(f->experts, 0, others, 1, 3, true);
     for (int64_t n_given = 0; n_given < 3; n_given += n) {
         assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
         assert_true(n > 0);
@@ -412,7 +412,15 @@ static void use_instead(struct fixture *f, int layer, int32_t wanted, int32_t id
     int32_t table[N_EXPERT];
     int64_t n;
     scores[wanted] = score;
-    const struct experts_choice c = {&wanted, &id, &ratio, scores, 1, n_backfill};
+    const struct experts_choice c = {.n_tok = 1,
+                                     .n_used = 1,
+                                     .wanted = &wanted,
+                                     .ids = &id,
+                                     .is_decode = true,
+                                     .n_car = 1,
+                                     .ratio = &ratio,
+                                     .scores = scores,
+                                     .n_backfill = n_backfill};
     experts_fetch_begin_instead(f->experts, layer, &c);
     assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
     assert_int_equal(only(table), id);
@@ -483,7 +491,7 @@ static void demanded_reads_go_first(void **state)
     use(f, 0, 0, 1);
     use_instead(f, 0, 4, 0, 0.2f, 2);
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 10 * 1000 * 1000});
-    experts_fetch_begin(f->experts, 0, ids, 1, 2); /* 3 is to be read */
+    experts_fetch_begin(f->experts, 0, ids, 1, 2, true); /* 3 is to be read */
     experts_backfill(f->experts);
     assert_int_equal(experts_counters(f->experts).n_backfilled, 0);
     do {
@@ -499,14 +507,14 @@ static void a_deterministic_look_does_not_depend_on_the_drive(void **state)
     const int32_t first[2] = {0, 1}, second = 2, third = 3;
     store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 20 * 1000 * 1000});
     assert_at_hand(f, 0, -1, -1, -1);
-    experts_fetch_begin(f->experts, 0, first, 1, 2);
+    experts_fetch_begin(f->experts, 0, first, 1, 2, true);
     assert_at_hand(f, 0, 0, 1, -1); /* nothing has arrived */
-    experts_fetch_begin(f->experts, 0, &second, 1, 1);
-    experts_fetch_begin(f->experts, 0, &third, 1, 1);
+    experts_fetch_begin(f->experts, 0, &second, 1, 1, true);
+    experts_fetch_begin(f->experts, 0, &third, 1, 1, true);
     assert_at_hand(f, 0, 1, 2, 3);
     use_instead(f, 0, 5, 3, 0.3f, 1);
     assert_at_hand(f, 0, 1, 2, 3);
-    experts_fetch_begin(f->experts, 0, &third, 1, 1); /* a token later 5 counts as there, read or not */
+    experts_fetch_begin(f->experts, 0, &third, 1, 1, true); /* a token later 5 counts as there, read or not */
     assert_at_hand(f, 0, 2, 3, 5);
     assert_int_equal(use(f, 0, 5, -1), 1);
 }

@@ -607,7 +607,8 @@ static void an_expert_in_a_slot_stands_in_for_one_that_is_not(void **state)
     struct seen seen = {0};
     const struct moe_trace trace = {keep_routed, NULL, &seen};
     struct car car = {.threshold = 0.5f};
-    const struct moe_run how = {.sort_cutoff = 1, .trace = &trace, .car = &car};
+    const struct car *const cars[] = {&car};
+    const struct moe_run how = {.sort_cutoff = 1, .trace = &trace, .car = cars, .n_car = 1};
     float y[N_EMBD];
     double scores[N_EXPERT], want[N_EMBD];
     set_logits(t, first);
@@ -634,7 +635,8 @@ static void nobody_stands_in_where_all_experts_are_resident(void **state)
     struct moe_fixture *t = *state;
     float want[N_EMBD], got[N_EMBD];
     const struct car car = {.threshold = 0.01f};
-    const struct moe_run how = {.sort_cutoff = 1, .car = &car};
+    const struct car *const cars[] = {&car};
+    const struct moe_run how = {.sort_cutoff = 1, .car = cars, .n_car = 1};
     run(t, 0, 1, 1, want);
     assert_int_equal(forward(t, 0, 1, &how, got), ERR_OK);
     assert_memory_equal(got, want, sizeof got);
