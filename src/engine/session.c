@@ -38,8 +38,9 @@ static err_code create_pool(moebius_engine *g, enum elem_type type, size_t max_b
     return state_pool_create(out, g->model, &p, e);
 }
 
-/* The pool for caches of a type, in which a session of n_ctx tokens fits. */
-static err_code find_pool(moebius_engine *g, moebius_kv_type kv, int64_t n_ctx, struct state_pool **out, struct err *e)
+/* The pool for caches of a type, in which a session of n_ctx tokens fits that takes them in batches of n_batch. */
+static err_code find_pool(moebius_engine *g, moebius_kv_type kv, int64_t n_ctx, int64_t n_batch,
+                          struct state_pool **out, struct err *e)
 {
     static const enum elem_type types[] = {
         [MOEBIUS_KV_F16] = ELEM_F16, [MOEBIUS_KV_F32] = ELEM_F32, [MOEBIUS_KV_Q8_0] = ELEM_Q8_0};
@@ -49,7 +50,7 @@ static err_code find_pool(moebius_engine *g, moebius_kv_type kv, int64_t n_ctx, 
     size_t max_bytes = is_given ? (size_t)g->options.state_bytes : machine_bytes() / STATE_SHARE;
     if (is_new)
         TRY(create_pool(g, types[kv], max_bytes, &g->pools[kv], e));
-    size_t need = state_pool_text_bytes(g->pools[kv], n_ctx);
+    size_t need = state_pool_text_bytes(g->pools[kv], n_ctx, n_batch);
     if (is_new && !is_given && need > max_bytes) {
         state_pool_close(&g->pools[kv]);
         TRY(create_pool(g, types[kv], need, &g->pools[kv], e));
@@ -94,11 +95,11 @@ static err_code create(void *user, size_t *later_bytes, struct err *e)
     if (n_batch > n_ctx)
         n_batch = n_ctx;
     s->n_batch = (n_batch + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT;
-    TRY(find_pool(s->engine, o->kv, n_ctx, &pool, e));
+    TRY(find_pool(s->engine, o->kv, n_ctx, s->n_batch, &pool, e));
     TRY(map_ids(s, n_ctx, e));
     TRY(session_logits_room(s, e));
     TRY(model_state_create(&s->state, pool, n_ctx, e));
-    *later_bytes = state_pool_text_bytes(pool, n_ctx);
+    *later_bytes = state_pool_text_bytes(pool, n_ctx, s->n_batch);
     return engine_work_need(s->engine, s->n_batch, e);
 }
 

@@ -211,8 +211,8 @@ void state_pool_close(struct state_pool **p);
 void state_pool_trim(struct state_pool *p);
 size_t state_pool_used_bytes(const struct state_pool *p); /* of pages that texts and checkpoints hold */
 size_t state_pool_max_bytes(const struct state_pool *p);
-/* What a text of n_ctx tokens takes at most, with what a batch needs besides and without checkpoints. */
-size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx);
+/* What a text of n_ctx tokens takes at most, with what batches of n_batch need besides and without checkpoints. */
+size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t n_batch);
 
 /* One text: its position, and its pages of the pool. */
 struct model_state;

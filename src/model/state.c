@@ -5,8 +5,7 @@
 
 #include "base/minmax.h"
 
-/* Windowed caches keep so many positions more than their window, so that going back a little needs no checkpoint. */
-enum { SLACK = MODEL_UBATCH, MORE_CHECKPOINTS = 16 };
+enum { MORE_CHECKPOINTS = 16 };
 
 static bool is_recurrent(const struct state_pool *p)
 {
@@ -104,14 +103,6 @@ static void cut_blocks(struct model_state *s, int kind, int64_t end)
     t->first = min_i64(t->first, t->end);
 }
 
-/* The blocks that a batch gets pages for; later ones take the pages of the first ones again, which no token of the batch
- * sees any more when its layer gets there. Layers that share a cache come when all tokens have passed the first one, and
- * see all. */
-static int64_t ring_blocks(const struct page_kind *k)
-{
-    return k->window && !k->is_shared ? (k->window + MODEL_UBATCH) / ATTENTION_BLOCK + 2 : INT64_MAX;
-}
-
 static bool is_ring(const struct model_state *s, int kind)
 {
     const struct text_pages *t = &s->kinds[kind];
@@ -134,8 +125,8 @@ static bool own_last(struct model_state *s, int kind)
     if (s->pos % ATTENTION_BLOCK == 0 || !state_pool_is_shared(s->pool, kind, *page))
         return true;
     own = state_pool_take(s->pool, kind);
-    if (own < 0)
-        return false;
+    if (own < 0) /* unless the checkpoint that held it had to go */
+        return !state_pool_is_shared(s->pool, kind, *page);
     state_pool_copy(s->pool, kind, *page, own);
     state_pool_drop(s->pool, kind, *page);
     *page = own;
@@ -162,7 +153,7 @@ static void forget_old(struct model_state *s, int kind)
 {
     const struct page_kind *k = &s->pool->kinds[kind];
     struct text_pages *t = &s->kinds[kind];
-    int64_t first = window_first(k->window, max_i64(s->pos - SLACK, 0)) / ATTENTION_BLOCK;
+    int64_t first = window_first(k->window, max_i64(s->pos - WINDOW_SLACK, 0)) / ATTENTION_BLOCK;
     if (first <= t->first)
         return;
     drop_blocks(s, kind, t->first, first);
@@ -489,17 +480,18 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
 bool state_take_back(struct model_state *s, int64_t pos)
 {
     struct state_pool *p = s->pool;
-    int32_t slot;
+    int32_t slot = s->slot;
     assert(s->draft.is_open && pos >= s->draft.pos && pos <= s->pos);
     if (!has_all(s, pos))
         return false;
     if (pos == s->draft.pos) {
         slot = s->draft.slot;
         s->draft = (struct text_draft){.slot = -1};
-    } else if ((slot = state_pool_take(p, p->n_cache_kind)) < 0) {
+    } else if (state_pool_is_shared(p, p->n_cache_kind, slot) && (slot = state_pool_take(p, p->n_cache_kind)) < 0) {
         return false;
     }
-    drop_slot(s, &s->slot);
+    if (slot != s->slot)
+        drop_slot(s, &s->slot);
     s->slot = slot;
     s->pos = pos;
     purge(s, pos);

@@ -369,15 +369,20 @@ size_t state_pool_used_bytes(const struct state_pool *p)
     return n;
 }
 
-size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx)
+/* The most pages of a kind of cache that a text holds between batches, and with those of a batch. */
+static int64_t most_pages(const struct page_kind *k, int64_t n_ctx, int64_t n_batch)
+{
+    int64_t held = (k->window + WINDOW_SLACK) / ATTENTION_BLOCK + 2;
+    return k->window ? min_i64(n_blocks(n_ctx), held + min_i64(n_blocks(n_batch), ring_blocks(k))) : n_blocks(n_ctx);
+}
+
+size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t n_batch)
 {
     size_t n = 0;
     for (int i = 0; i < p->n_kind; i++) {
         const struct page_kind *k = &p->kinds[i];
-        int64_t n_page = (n_ctx + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
-        if (k->window)
-            n_page = min_i64(n_page, (k->window + 2 * MODEL_UBATCH) / ATTENTION_BLOCK + 2);
-        n += (size_t)(k->is_recurrent ? 2 : n_page) * k->bytes; /* a batch writes recurrent state to another page */
+        /* a batch writes recurrent state to another page */
+        n += (size_t)(k->is_recurrent ? 2 : most_pages(k, n_ctx, n_batch)) * k->bytes;
     }
     return n;
 }

@@ -89,6 +89,17 @@ static inline int64_t window_first(int64_t window, int64_t pos)
     return window && pos >= window ? pos - window + 1 : 0;
 }
 
+/* Windowed caches keep so many positions more than their window, so that going back a little needs no checkpoint. */
+enum { WINDOW_SLACK = MODEL_UBATCH };
+
+/* The blocks that a batch gets pages for; later ones take the pages of the first ones again, which no token of the batch
+ * sees any more when its layer gets there. Layers that share a cache come when all tokens have passed the first one, and
+ * see all. */
+static inline int64_t ring_blocks(const struct page_kind *k)
+{
+    return k->window && !k->is_shared ? (k->window + MODEL_UBATCH) / ATTENTION_BLOCK + 2 : INT64_MAX;
+}
+
 /* Takes a page, whose contents are undefined, with one reference; -1 when the pool is full even without checkpoints. */
 int32_t state_pool_take(struct state_pool *p, int kind);
 void state_pool_keep(struct state_pool *p, int kind, int32_t page); /* one reference more */
