@@ -28,7 +28,7 @@ static err_code create(struct model_state *s, struct err *e)
     }
     s->max_checkpoint = p->interval ? (int)n_segment + MORE_CHECKPOINTS : 0;
     s->segments = arena_calloc(&s->arena, (size_t)n_segment, sizeof *s->segments);
-    s->checkpoints = arena_calloc(&s->arena, (size_t)s->max_checkpoint, sizeof(struct checkpoint *));
+    s->checkpoints = arena_calloc(&s->arena, (size_t)s->max_checkpoint, sizeof *s->checkpoints);
     return s->segments && s->checkpoints ? ERR_OK
                                          : err_nomem(e, (size_t)n_segment * sizeof *s->segments, "checkpoints");
 }
@@ -182,16 +182,22 @@ static void purge(struct model_state *s, int64_t pos)
     int n = 0;
     int64_t before = 0;
     for (int i = 0; i < s->n_checkpoint; i++) {
-        struct checkpoint *c = s->checkpoints[i];
-        if (!c->is_alive || c->pos > pos) {
-            checkpoint_drop(s->pool, c);
+        const struct checkpoint_ref r = s->checkpoints[i];
+        if (!checkpoint_is_there(&r) || r.at->pos > pos) {
+            checkpoint_drop(s->pool, &r);
             continue;
         }
-        c->saved = c->pos - before;
-        before = c->pos;
-        s->checkpoints[n++] = c;
+        r.at->saved = r.at->pos - before;
+        before = r.at->pos;
+        s->checkpoints[n++] = r;
     }
     s->n_checkpoint = n;
+}
+
+/* The last one of those that are there, which purge has seen to; NULL: none. */
+static struct checkpoint *last_checkpoint(const struct model_state *s)
+{
+    return s->n_checkpoint ? s->checkpoints[s->n_checkpoint - 1].at : NULL;
 }
 
 /* The blocks of a windowed kind that the token at pos sees. */
@@ -234,57 +240,61 @@ static void fill_checkpoint(struct model_state *s, struct checkpoint *c, int64_t
     }
 }
 
-/* Notes a filled checkpoint, which comes behind all others. */
-static void add_checkpoint(struct model_state *s, struct checkpoint *c)
+/* Forgets the checkpoint that is worth least. */
+static void forget_least(struct model_state *s)
 {
-    if (s->n_checkpoint == s->max_checkpoint) {
-        int least = 0;
-        for (int i = 1; i < s->n_checkpoint; i++)
-            if (checkpoint_worth(s->pool, s->checkpoints[i]) < checkpoint_worth(s->pool, s->checkpoints[least]))
-                least = i;
-        checkpoint_drop(s->pool, s->checkpoints[least]);
-        memmove(s->checkpoints + least, s->checkpoints + least + 1,
-                (size_t)(--s->n_checkpoint - least) * sizeof(struct checkpoint *));
-    }
-    s->checkpoints[s->n_checkpoint++] = c;
-    purge(s, c->pos);
+    int least = 0;
+    for (int i = 1; i < s->n_checkpoint; i++)
+        if (checkpoint_worth(s->pool, s->checkpoints[i].at) < checkpoint_worth(s->pool, s->checkpoints[least].at))
+            least = i;
+    checkpoint_drop(s->pool, &s->checkpoints[least]);
+    memmove(s->checkpoints + least, s->checkpoints + least + 1,
+            (size_t)(--s->n_checkpoint - least) * sizeof *s->checkpoints);
+}
+
+/* Notes a filled checkpoint, which comes behind all others. */
+static void add_checkpoint(struct model_state *s, struct checkpoint_ref r)
+{
+    purge(s, r.at->pos);
+    if (s->n_checkpoint == s->max_checkpoint)
+        forget_least(s);
+    s->checkpoints[s->n_checkpoint++] = r;
+    purge(s, r.at->pos);
 }
 
 void model_state_checkpoint(struct model_state *s)
 {
     struct state_pool *p = s->pool;
     purge(s, s->pos);
-    struct checkpoint *last = s->n_checkpoint ? s->checkpoints[s->n_checkpoint - 1] : NULL;
+    struct checkpoint *last = last_checkpoint(s);
     if (last && last->pos == s->pos)
         last->tick = p->tick;
     if (p->interval == 0 || s->pos == 0 || (last && last->pos == s->pos))
         return;
-    struct checkpoint *c = checkpoint_take(p, checkpoint_bytes(s, s->pos));
-    if (!c)
+    const struct checkpoint_ref r = checkpoint_take(p, checkpoint_bytes(s, s->pos));
+    if (!r.at)
         return;
     if (s->slot >= 0)
         state_pool_keep(p, p->n_cache_kind, s->slot);
-    fill_checkpoint(s, c, s->pos, s->slot);
-    add_checkpoint(s, c);
+    fill_checkpoint(s, r.at, s->pos, s->slot);
+    add_checkpoint(s, r);
 }
 
 /* Makes a checkpoint when the last one is an interval away. */
 static void checkpoint_now_and_then(struct model_state *s)
 {
-    int64_t last = 0;
     if (s->pool->interval == 0)
         return;
     purge(s, s->pos);
-    if (s->n_checkpoint)
-        last = s->checkpoints[s->n_checkpoint - 1]->pos;
-    if (s->pos - last >= s->pool->interval)
+    const struct checkpoint *last = last_checkpoint(s);
+    if (s->pos - (last ? last->pos : 0) >= s->pool->interval)
         model_state_checkpoint(s);
 }
 
 /* ---- batches -------------------------------------------------------------------------------------------------- */
 
 /* Adds a segment that ends at `end`, unless the pool has no page for it. may_stay: it may overwrite the text's own. */
-static bool add_segment(struct model_state *s, int64_t end, bool may_stay, struct checkpoint *c)
+static bool add_segment(struct model_state *s, int64_t end, bool may_stay, struct checkpoint_ref r)
 {
     struct state_pool *p = s->pool;
     int32_t slot = -1;
@@ -292,7 +302,7 @@ static bool add_segment(struct model_state *s, int64_t end, bool may_stay, struc
         state_pool_keep(p, p->n_cache_kind, slot = s->slot);
     else if (is_recurrent(p) && (slot = state_pool_take(p, p->n_cache_kind)) < 0)
         return false;
-    s->segments[s->n_segment++] = (struct text_segment){end, slot, c};
+    s->segments[s->n_segment++] = (struct text_segment){end, slot, r};
     return true;
 }
 
@@ -304,12 +314,12 @@ static void cut_for_checkpoints(struct model_state *s, int64_t n)
         if (is_ring(s, i))
             return;
     for (int64_t at = step ? (s->pos / step + 1) * step : end; at < end; at += step) {
-        struct checkpoint *c = checkpoint_take(s->pool, checkpoint_bytes(s, at));
-        if (!c)
+        const struct checkpoint_ref r = checkpoint_take(s->pool, checkpoint_bytes(s, at));
+        if (!r.at)
             return;
-        c->saved = step;
-        if (!add_segment(s, at, false, c)) {
-            checkpoint_drop(s->pool, c);
+        r.at->saved = step;
+        if (!add_segment(s, at, false, r)) {
+            checkpoint_drop(s->pool, &r);
             return;
         }
     }
@@ -326,7 +336,7 @@ err_code state_begin(struct model_state *s, int64_t n, enum batch_kind kind, str
         ok = grow(s, i, n);
     if (ok && kind == BATCH_KEPT)
         cut_for_checkpoints(s, n);
-    if (ok && add_segment(s, s->pos + n, kind == BATCH_IN_PLACE, NULL))
+    if (ok && add_segment(s, s->pos + n, kind == BATCH_IN_PLACE, (struct checkpoint_ref){0}))
         return ERR_OK;
     state_abort(s);
     return full(s, e);
@@ -342,8 +352,7 @@ void state_abort(struct model_state *s)
     }
     for (int i = 0; i < s->n_segment; i++) {
         drop_slot(s, &s->segments[i].slot);
-        if (s->segments[i].checkpoint)
-            checkpoint_drop(s->pool, s->segments[i].checkpoint);
+        checkpoint_drop(s->pool, &s->segments[i].checkpoint);
     }
     s->n_segment = 0;
 }
@@ -351,12 +360,11 @@ void state_abort(struct model_state *s)
 /* What a segment has left becomes a checkpoint, if the pool still wants it. */
 static void keep_segment(struct model_state *s, struct text_segment *t)
 {
-    if (!t->checkpoint->is_alive) {
+    if (!checkpoint_is_there(&t->checkpoint)) {
         drop_slot(s, &t->slot);
-        checkpoint_drop(s->pool, t->checkpoint);
         return;
     }
-    fill_checkpoint(s, t->checkpoint, t->end, t->slot);
+    fill_checkpoint(s, t->checkpoint.at, t->end, t->slot);
     add_checkpoint(s, t->checkpoint);
 }
 
@@ -444,8 +452,9 @@ static bool has_all(const struct model_state *s, int64_t pos)
 /* Goes back to the last checkpoint, or to the beginning. */
 static void restore_last(struct model_state *s)
 {
-    if (s->n_checkpoint)
-        restore(s, s->checkpoints[s->n_checkpoint - 1]);
+    struct checkpoint *last = last_checkpoint(s);
+    if (last)
+        restore(s, last);
     else
         model_state_reset(s);
 }
@@ -521,8 +530,8 @@ static void share(struct model_state *s, const struct model_state *from)
     if (s->slot >= 0)
         state_pool_keep(p, p->n_cache_kind, s->slot);
     for (int i = 0; i < from->n_checkpoint && s->n_checkpoint < s->max_checkpoint; i++) {
+        checkpoint_keep(&from->checkpoints[i]);
         s->checkpoints[s->n_checkpoint++] = from->checkpoints[i];
-        from->checkpoints[i]->n_ref++;
     }
 }
 

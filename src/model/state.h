@@ -16,7 +16,7 @@ struct text_pages {
 struct text_segment {
     int64_t end;
     int32_t slot; /* -1: the model has no recurrent layers */
-    struct checkpoint *checkpoint; /* what the state at `end` becomes; NULL for the last segment */
+    struct checkpoint_ref checkpoint; /* what the state at `end` becomes; none for the last segment */
 };
 
 /* The text before its last batch, while that may be taken back in part: the recurrent layers' inputs of its tokens are
@@ -36,7 +36,7 @@ struct model_state {
     int64_t pos;        /* tokens so far */
     struct text_pages *kinds; /* [pool->n_cache_kind] */
     int32_t slot;             /* the page of recurrent state; -1: zeros, or the model has none */
-    struct checkpoint **checkpoints; /* [n_checkpoint], positions ascending; some may be dead */
+    struct checkpoint_ref *checkpoints; /* [n_checkpoint], positions ascending; some may be gone */
     int n_checkpoint, max_checkpoint;
 
     struct text_segment *segments; /* [n_segment] of the batch in hand */

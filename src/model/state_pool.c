@@ -407,8 +407,8 @@ static void kill_checkpoint(struct state_pool *p, struct checkpoint *c)
     if (c->slot >= 0)
         state_pool_drop(p, p->n_cache_kind, c->slot);
     p->checkpoint_bytes -= c->bytes;
-    c->is_alive = false;
-    c->n_ref--;
+    c->n_ref = 0;
+    c->serial = 0;
 }
 
 double checkpoint_worth(const struct state_pool *p, const struct checkpoint *c)
@@ -422,7 +422,7 @@ static bool evict_checkpoint(struct state_pool *p)
     struct checkpoint *least = NULL;
     for (int i = 0; i < POOL_MAX_CHECKPOINTS; i++) {
         struct checkpoint *c = &p->checkpoints[i];
-        if (c->is_alive && (!least || checkpoint_worth(p, c) < checkpoint_worth(p, least)))
+        if (c->n_ref > 0 && (!least || checkpoint_worth(p, c) < checkpoint_worth(p, least)))
             least = c;
     }
     if (least)
@@ -438,27 +438,33 @@ static struct checkpoint *find_unused(struct state_pool *p)
     return NULL;
 }
 
-struct checkpoint *checkpoint_take(struct state_pool *p, size_t n_bytes)
+struct checkpoint_ref checkpoint_take(struct state_pool *p, size_t n_bytes)
 {
     if (n_bytes > p->max_checkpoint_bytes)
-        return NULL;
+        return (struct checkpoint_ref){0};
     while (n_bytes > p->max_checkpoint_bytes - p->checkpoint_bytes)
         evict_checkpoint(p);
     struct checkpoint *c = find_unused(p);
-    if (!c && evict_checkpoint(p))
-        c = find_unused(p); /* unless texts still refer to it */
-    if (!c)
-        return NULL;
+    if (!c) {
+        evict_checkpoint(p);
+        c = find_unused(p);
+    }
     *c = (struct checkpoint){
-        .n_ref = 2, .is_alive = true, .tick = p->tick, .bytes = n_bytes, .slot = -1, .page = c->page};
+        .n_ref = 1, .serial = ++p->n_serial, .tick = p->tick, .bytes = n_bytes, .slot = -1, .page = c->page};
     for (int64_t i = 0; i < p->n_window_page; i++)
         c->page[i] = -1;
     p->checkpoint_bytes += n_bytes;
-    return c;
+    return (struct checkpoint_ref){c, c->serial};
 }
 
-void checkpoint_drop(struct state_pool *p, struct checkpoint *c)
+void checkpoint_keep(const struct checkpoint_ref *r)
 {
-    if (c->n_ref-- == 2 && c->is_alive)
-        kill_checkpoint(p, c);
+    assert(checkpoint_is_there(r));
+    r->at->n_ref++;
+}
+
+void checkpoint_drop(struct state_pool *p, const struct checkpoint_ref *r)
+{
+    if (checkpoint_is_there(r) && --r->at->n_ref == 0)
+        kill_checkpoint(p, r->at);
 }

@@ -47,15 +47,26 @@ struct page_kind {
 
 /* Where a text can go back to. */
 struct checkpoint {
-    int n_ref;     /* texts that can go back to it, and 1 for the pool while it is alive */
-    bool is_alive; /* it holds pages; else those that refer to it are to forget it */
-    int64_t pos;   /* tokens of the text */
+    int n_ref;       /* texts that can go back to it; 0: it is none */
+    uint64_t serial; /* its number; another one once the pool has taken it back */
+    int64_t pos;     /* tokens of the text */
     int64_t saved; /* tokens since the checkpoint before, which would have to be computed again */
     uint64_t tick; /* when it was made or last used */
     size_t bytes;  /* of the pages that it holds */
     int32_t slot;  /* the page of recurrent state; -1: none */
     int32_t *page; /* for each windowed kind in order, the pages that the token at pos sees; -1: none */
 };
+
+/* What a text knows a checkpoint by, which the pool may take back at any time. at NULL: there is none. */
+struct checkpoint_ref {
+    struct checkpoint *at;
+    uint64_t serial;
+};
+
+static inline bool checkpoint_is_there(const struct checkpoint_ref *r)
+{
+    return r->at && r->at->serial == r->serial;
+}
 
 enum { POOL_MAX_CHECKPOINTS = 1024 };
 
@@ -73,6 +84,7 @@ struct state_pool {
     size_t max_checkpoint_bytes; /* of their pages together */
     size_t checkpoint_bytes;
     uint64_t tick;
+    uint64_t n_serial; /* checkpoints so far */
     int64_t n_window_page; /* elements of checkpoint.page */
     struct checkpoint checkpoints[POOL_MAX_CHECKPOINTS];
 };
@@ -107,10 +119,10 @@ void state_pool_drop(struct state_pool *p, int kind, int32_t page); /* one less 
 bool state_pool_is_shared(const struct state_pool *p, int kind, int32_t page);
 void state_pool_copy(struct state_pool *p, int kind, int32_t from, int32_t to);
 
-/* A checkpoint object without pages, with a reference for the pool and one for the caller, for pages of n_bytes; NULL
- * where the budget has no room. */
-struct checkpoint *checkpoint_take(struct state_pool *p, size_t n_bytes);
-void checkpoint_drop(struct state_pool *p, struct checkpoint *c); /* a text forgets it */
+/* A checkpoint without pages, for pages of n_bytes, with one reference; none where the budget has no room. */
+struct checkpoint_ref checkpoint_take(struct state_pool *p, size_t n_bytes);
+void checkpoint_keep(const struct checkpoint_ref *r);                      /* one reference more, of one that is there */
+void checkpoint_drop(struct state_pool *p, const struct checkpoint_ref *r); /* a text forgets it */
 /* What is lost with a checkpoint, to compare: the work that it saves for each byte, less the longer it was of no use. */
 double checkpoint_worth(const struct state_pool *p, const struct checkpoint *c);
 

@@ -209,6 +209,8 @@ static struct value filter_groupby(struct render *r, struct value v, const struc
 static struct arguments without_first(const struct arguments *args, uint32_t n)
 {
     struct arguments rest = *args;
+    if (n == 0)
+        return rest; /* items may be NULL */
     rest.items += n;
     rest.n -= n;
     return rest;

@@ -552,7 +552,7 @@ static void a_draft_is_taken_back_step_by_step(void **state)
     evaluate(t, x, 126, 1);
     assert_int_equal(try_evaluate(t, x, 10, 2, true), ERR_OK);
     assert_int_equal(x->s->n_segment, 0);
-    int64_t last = x->s->checkpoints[x->s->n_checkpoint - 1]->pos;
+    int64_t last = x->s->checkpoints[x->s->n_checkpoint - 1].at->pos;
     assert_true(last <= 126);
     for (int64_t pos = 135; pos > 126; pos -= 3) {
         const struct layer_pages *y = &t->pool->layers[3];

@@ -283,7 +283,7 @@ static void a_full_pool_has_no_page(void **state)
 static void free_pages_of_one_kind_make_room_for_another(void **state)
 {
     struct state_fixture *t = *state;
-    int32_t caches[4], slot[8];
+    int32_t caches[4], slot[20];
     add_attention(t, 0);
     add_recurrent(t);
     open_pool_of(t, (const int[]){4, 1});
@@ -294,7 +294,7 @@ static void free_pages_of_one_kind_make_room_for_another(void **state)
     for (int i = 0; i < 4; i++)
         state_pool_drop(t->pool, 0, caches[i]);
     int n_more = (int)(4 * page_bytes(t, 0) / page_bytes(t, 1));
-    assert_in_range(n_more, 1, 7);
+    assert_in_range(n_more, 1, 19);
     for (int i = 1; i <= n_more; i++)
         slot[i] = take(t, 1);
     assert_int_equal(state_pool_take(t->pool, 1), -1);
@@ -356,13 +356,13 @@ static void half_a_page_is_none(void **state)
 /* ---- checkpoints --------------------------------------------------------------------------------------------- */
 
 /* A checkpoint that holds one page of the first kind, and what it would save. */
-static struct checkpoint *take_checkpoint(struct state_fixture *t, int64_t saved)
+static struct checkpoint_ref take_checkpoint(struct state_fixture *t, int64_t saved)
 {
-    struct checkpoint *c = checkpoint_take(t->pool, page_bytes(t, 0));
-    assert_non_null(c);
-    c->slot = take(t, 0);
-    c->saved = saved;
-    return c;
+    const struct checkpoint_ref r = checkpoint_take(t->pool, page_bytes(t, 0));
+    assert_true(checkpoint_is_there(&r));
+    r.at->slot = take(t, 0);
+    r.at->saved = saved;
+    return r;
 }
 
 static void open_recurrent_pool(struct state_fixture *t, int n_page, int n_checkpoint)
@@ -378,16 +378,17 @@ static void a_checkpoint_goes_with_the_last_text_that_knows_it(void **state)
 {
     struct state_fixture *t = *state;
     open_recurrent_pool(t, 10, 10);
-    struct checkpoint *c = take_checkpoint(t, 1);
-    c->n_ref++; /* a fork */
-    checkpoint_drop(t->pool, c);
-    assert_true(c->is_alive);
+    const struct checkpoint_ref r = take_checkpoint(t, 1);
+    checkpoint_keep(&r); /* a fork */
+    checkpoint_drop(t->pool, &r);
+    assert_true(checkpoint_is_there(&r));
     assert_int_equal(t->pool->checkpoint_bytes, page_bytes(t, 0));
-    checkpoint_drop(t->pool, c);
-    assert_false(c->is_alive);
+    checkpoint_drop(t->pool, &r);
+    assert_false(checkpoint_is_there(&r));
     assert_int_equal(t->pool->checkpoint_bytes, 0);
     assert_int_equal(state_pool_used_bytes(t->pool), 0);
-    assert_int_equal(c->n_ref, 0);
+    checkpoint_drop(t->pool, &r); /* who forgets it later does no harm */
+    assert_int_equal(t->pool->checkpoint_bytes, 0);
 }
 
 static void a_full_budget_costs_the_least_useful(void **state)
@@ -395,21 +396,21 @@ static void a_full_budget_costs_the_least_useful(void **state)
     static const int64_t saved[] = {10, 5, 20, 7};
     static const int order[] = {1, 3, 0, 2};
     struct state_fixture *t = *state;
-    struct checkpoint *c[4], *more[4];
+    struct checkpoint_ref c[4], more[4];
     open_recurrent_pool(t, 20, 4);
-    assert_null(checkpoint_take(t->pool, 4 * page_bytes(t, 0) + 1));
+    assert_null(checkpoint_take(t->pool, 4 * page_bytes(t, 0) + 1).at);
     for (int i = 0; i < 4; i++)
         c[i] = take_checkpoint(t, saved[i]);
     for (int i = 0; i < 4; i++) {
         more[i] = take_checkpoint(t, 1000);
         for (int j = 0; j < 4; j++)
-            assert_int_equal(c[order[j]]->is_alive, j > i);
+            assert_int_equal(checkpoint_is_there(&c[order[j]]), j > i);
         assert_int_equal(t->pool->checkpoint_bytes, 4 * page_bytes(t, 0));
         assert_int_equal(state_pool_used_bytes(t->pool), 4 * page_bytes(t, 0));
     }
     for (int i = 0; i < 4; i++) {
-        checkpoint_drop(t->pool, c[i]);
-        checkpoint_drop(t->pool, more[i]);
+        checkpoint_drop(t->pool, &c[i]);
+        checkpoint_drop(t->pool, &more[i]);
     }
 }
 
@@ -433,39 +434,39 @@ static void old_and_large_checkpoints_are_worth_less(void **state)
 static void pages_for_texts_cost_checkpoints_one_by_one(void **state)
 {
     struct state_fixture *t = *state;
-    struct checkpoint *c[3];
+    struct checkpoint_ref c[3];
     open_recurrent_pool(t, 4, 3);
     for (int i = 0; i < 3; i++)
         c[i] = take_checkpoint(t, 10 - i);
     int32_t page[4] = {take(t, 0)};
     for (int i = 1; i < 4; i++) {
-        assert_true(c[3 - i]->is_alive);
+        assert_true(checkpoint_is_there(&c[3 - i]));
         page[i] = take(t, 0);
-        assert_false(c[3 - i]->is_alive);
-        assert_true(i == 3 || c[2 - i]->is_alive);
+        assert_false(checkpoint_is_there(&c[3 - i]));
+        assert_true(i == 3 || checkpoint_is_there(&c[2 - i]));
     }
     assert_int_equal(state_pool_take(t->pool, 0), -1);
     for (int i = 0; i < 3; i++)
-        checkpoint_drop(t->pool, c[i]);
+        checkpoint_drop(t->pool, &c[i]);
     for (int i = 0; i < 4; i++)
         state_pool_drop(t->pool, 0, page[i]);
 }
 
-/* There are so many at most: then the least useful goes, and a text that knew it finds out. */
+/* There are so many at most. Then the least useful goes, whose text finds out even though another is in its place. */
 static void one_more_checkpoint_than_there_may_be_costs_the_least_useful(void **state)
 {
     enum { N = POOL_MAX_CHECKPOINTS };
     struct state_fixture *t = *state;
-    struct checkpoint **c = calloc(N + 1, sizeof(struct checkpoint *));
+    struct checkpoint_ref *c = calloc(N + 1, sizeof *c);
     open_recurrent_pool(t, 2 * N, 2 * N);
     for (int i = 0; i < N; i++)
         c[i] = take_checkpoint(t, i == 77 ? 1 : 2);
     c[N] = take_checkpoint(t, 3);
     assert_int_equal(t->pool->checkpoint_bytes, N * page_bytes(t, 0));
     for (int i = 0; i <= N; i++)
-        assert_int_equal(c[i]->is_alive, i != 77);
+        assert_int_equal(checkpoint_is_there(&c[i]), i != 77);
     for (int i = 0; i <= N; i++)
-        checkpoint_drop(t->pool, c[i]);
+        checkpoint_drop(t->pool, &c[i]);
     free(c);
 }
 
