@@ -181,7 +181,10 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
     struct cpu *c = mem_calloc(1, sizeof *c);
     if (!c)
         return err_nomem(e, sizeof *c, "the CPU device");
-    *c = (struct cpu){.base = {.v = &vtable, .name = kernels->name}, .pool = pool, .kernels = kernels};
+    *c = (struct cpu){.base = {.v = &vtable, .name = kernels->name},
+                      .pool = pool,
+                      .kernels = kernels,
+                      .tuning = cpu_tuning_default()};
     *out = &c->base;
     return ERR_OK;
 }

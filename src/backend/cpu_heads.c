@@ -8,7 +8,7 @@
 enum { TILE_TOKENS = 32 };
 
 struct heads_loop {
-    const struct kernels *kernels;
+    const struct cpu *c;
     const struct op *op;
     enum quant_act kind;
     char *work; /* a tile of rounded activations for each thread */
@@ -40,7 +40,7 @@ static void multiply_head(void *arg, size_t head, int thread)
     for (int64_t t0 = 0; t0 < m; t0 += TILE_TOKENS) {
         int64_t n = m - t0 < TILE_TOKENS ? m - t0 : TILE_TOKENS;
         for (int64_t t = 0; t < n; t++)
-            cpu_act_round_row(&tile, l->kernels, t, tensor_row(&op->in[0], t0 + t) + in_off);
+            cpu_act_round_row(&tile, l->c->kernels, t, tensor_row(&op->in[0], t0 + t) + in_off);
         const struct kernel_matmul a = {.w = (const char *)w->data + head * matrix_bytes,
                                         .k = k,
                                         .n_row = op->heads.n_out,
@@ -48,8 +48,9 @@ static void multiply_head(void *arg, size_t head, int thread)
                                         .x = &act,
                                         .m = n,
                                         .y = tensor_row(&op->out[0], t0) + out_off,
-                                        .ldy = op->out[0].ne[0]};
-        l->kernels->matmul[w->type->type](&a);
+                                        .ldy = op->out[0].ne[0],
+                                        .prefetch = cpu_prefetch(l->c, w->type, n)};
+        l->c->kernels->matmul[w->type->type](&a);
     }
 }
 
@@ -71,7 +72,7 @@ static void observe_heads(struct cpu *c, const struct op *op)
 void cpu_op_heads(struct cpu *c, const struct op *op)
 {
     const struct weight *w = op->weight[0];
-    struct heads_loop l = {.kernels = c->kernels, .op = op};
+    struct heads_loop l = {.c = c, .op = op};
     if (!w) {
         pool_run(c->pool, (size_t)op->heads.n_head, copy_head, &l);
         return;

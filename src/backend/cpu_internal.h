@@ -3,6 +3,7 @@
 #define BACKEND_CPU_INTERNAL_H
 
 #include "backend/backend_internal.h"
+#include "backend/cpu_tuning.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
 
@@ -43,7 +44,8 @@ struct cpu {
     struct backend base;
     struct pool *pool;             /* borrowed */
     const struct kernels *kernels; /* borrowed */
-    struct err error;              /* the first since the last report */
+    struct cpu_tuning tuning;
+    struct err error; /* the first since the last report */
     uint64_t n_fence;
     size_t n_placed; /* blocks of rounded activations so far */
     struct backend_counters counters;
@@ -112,6 +114,12 @@ void cpu_scratch_release(struct cpu *c); /* all blocks */
 /* The first of a matrix's n_row rows that a node's threads compute (and whose memory it has), at the beginning of a
  * group of LAYOUT_R16_ROWS; of node pool_n_node: n_row. */
 int64_t cpu_node_row(const struct cpu *c, int node, int64_t n_row);
+
+/* How weights of a type that meet m tokens are prefetched. */
+static inline struct kernel_prefetch cpu_prefetch(const struct cpu *c, const struct quant_info *type, int64_t m)
+{
+    return m == 1 ? c->tuning.one[type->type] : c->tuning.several;
+}
 
 /* Bytes of n_row rows of k weights as this device's kernels want them; n_row: a multiple of 16, or all of a matrix. */
 size_t cpu_packed_bytes(const struct cpu *c, const struct quant_info *type, int64_t n_row, int64_t k);

@@ -9,12 +9,12 @@
 
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
 {
-    /* one token's products cost what their weights' bytes cost: MAX_WEIGHTS take about 10 us, and each task begins by
-     * waiting for memory */
-    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, MAX_WEIGHTS = 1 << 19 };
+    /* one token's products cost what their weights' bytes cost, and each task begins by waiting for memory */
+    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15 };
     int64_t n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     int64_t rows = (n_row + n_task - 1) / n_task;
-    int64_t least = m == 1 ? (MIN_WEIGHTS + k - 1) / k : MIN_ROWS, most = m == 1 ? (MAX_WEIGHTS + k - 1) / k : rows;
+    int64_t least = m == 1 ? (MIN_WEIGHTS + k - 1) / k : MIN_ROWS,
+            most = m == 1 ? (c->tuning.task_weights + k - 1) / k : rows;
     rows = rows < most ? rows : most;
     rows = rows > least ? rows : least;
     return (rows + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
@@ -28,8 +28,7 @@ struct matmul_run {
 };
 
 struct matmul_loop {
-    const struct pool *pool;
-    const struct kernels *kernels;
+    const struct cpu *c;
     const struct cpu_product *products;
     struct kernel_act x[QUANT_N_ACT]; /* of the kinds that the matrices take */
     int64_t m, chunk_rows;
@@ -41,7 +40,7 @@ static void matmul_chunk(void *arg, size_t task, int thread)
 {
     const struct matmul_loop *l = arg;
     const struct matmul_run *run = &l->runs[l->n_run - 1];
-    if (pool_is_cancelled(l->pool))
+    if (pool_is_cancelled(l->c->pool))
         return;
     while (task < run->first_task)
         run--;
@@ -54,14 +53,15 @@ static void matmul_chunk(void *arg, size_t task, int thread)
                                     .n_row = w->n_row,
                                     .row0 = row0,
                                     .row1 = row1,
-                                    .x = &l->x[l->kernels->act[w->type->type]],
+                                    .x = &l->x[l->c->kernels->act[w->type->type]],
                                     .m = l->m,
                                     .y = p->y,
-                                    .ldy = w->n_row};
-    l->kernels->matmul[w->type->type](&a);
+                                    .ldy = w->n_row,
+                                    .prefetch = cpu_prefetch(l->c, w->type, l->m)};
+    l->c->kernels->matmul[w->type->type](&a);
     for (int64_t t = 0; p->bias && t < l->m; t++) {
         float *y = p->y + t * w->n_row + row0;
-        l->kernels->add(y, y, p->bias + row0, row1 - row0);
+        l->c->kernels->add(y, y, p->bias + row0, row1 - row0);
     }
 }
 
@@ -89,8 +89,7 @@ bool cpu_matmul(struct cpu *c, const struct cpu_product *products, int n, const 
     struct matmul_loop l; /* not zeroed: few of its runs are used mostly */
     bool ready[QUANT_N_ACT] = {false};
     int64_t n_row = 0, k = products[0].w->k;
-    l.pool = c->pool;
-    l.kernels = c->kernels;
+    l.c = c;
     l.products = products;
     l.m = m;
     for (int i = 0; i < n; i++) {

@@ -93,15 +93,6 @@ err_code cpu_level_detect(enum cpu_level *out, struct err *e)
     return err_set(e, ERR_USAGE, "MOEBIUS_CPU=%s: expected " LEVELS, mask);
 }
 
-struct cpu_prefetch cpu_prefetch(void)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_is("amdfam19h")) /* Zen 3 and 4: their own prefetching is good, and ours to L1 in its way */
-        return (struct cpu_prefetch){256, true};
-#endif
-    return (struct cpu_prefetch){6144, false};
-}
-
 void cpu_name(char *out, size_t n_bytes)
 {
     char line[256];

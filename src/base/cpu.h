@@ -2,8 +2,6 @@
 #ifndef BASE_CPU_H
 #define BASE_CPU_H
 
-#include <stdbool.h>
-
 #include "base/err.h"
 
 /* Levels of vector support, from the least to the best. A machine that has one has those before it, but for AVXVNNI,
@@ -31,13 +29,6 @@ bool cpu_has_level(enum cpu_level level);
 /* The best level of this machine, or the lower one that the environment variable MOEBIUS_CPU asks for by
  * cpu_level_name (scalar, avx2, ...; scalar, neon, ...). An unknown name, or what the machine lacks, is ERR_USAGE. */
 MUST_USE err_code cpu_level_detect(enum cpu_level *out, struct err *e);
-
-/* How software should prefetch beside one stream of reads: as measured, docs/experiments.md. */
-struct cpu_prefetch {
-    int ahead_bytes;
-    bool to_l2; /* and no nearer */
-};
-struct cpu_prefetch cpu_prefetch(void);
 
 /* What the processor calls itself, words with single spaces: "AMD EPYC 9R14 96-Core Processor"; "unknown" where it
  * doesn't say. */

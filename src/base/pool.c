@@ -17,8 +17,7 @@
 #include "base/throttle.h"
 #include "base/topology.h"
 
-/* A loop of decode lasts tens of microseconds, a sleep and wake-up about as long: spin about that long first. */
-enum { N_SPIN = 2000, CACHE_LINE = 64 };
+enum { CACHE_LINE = 64 };
 
 /* Cancelling is asked about no more often. */
 enum { ASK_NS = 4 * 1000 * 1000 };
@@ -66,7 +65,8 @@ struct pool {
     int64_t thread_ns, loop_ns; /* time of loops of several threads: of all their threads, of the loops */
     bool is_throttled;
     atomic_bool stop;
-    int n_cpu; /* that the process may use */
+    int n_cpu;    /* that the process may use */
+    int max_spin; /* rounds before a thread sleeps, where there are processors enough */
     atomic_int n_spin;
     int n_threads, n_started; /* both count the caller */
     struct worker {
@@ -267,6 +267,7 @@ err_code pool_create(struct pool **out, int n_threads, struct err *e)
     for (int i = 0; i < n_threads; i++)
         p->shares[i] = (struct share){.node_end = n_threads};
     p->n_cpu = cpu_n_available();
+    p->max_spin = POOL_N_SPIN;
     pool_use(p, n_threads);
     for (int i = 1; i < n_threads; i++) {
         struct worker *w = &p->workers[i];
@@ -355,13 +356,24 @@ int pool_n_threads(const struct pool *p)
     return p->n_threads;
 }
 
+/* With more threads than processors a spinning thread keeps another from working. */
+static void set_spin(struct pool *p, int n_used)
+{
+    atomic_store_explicit(&p->n_spin, n_used <= p->n_cpu ? p->max_spin : 0, memory_order_relaxed);
+}
+
+void pool_set_spin(struct pool *p, int n_spin)
+{
+    p->max_spin = n_spin;
+    set_spin(p, pool_n_used(p));
+}
+
 void pool_use(struct pool *p, int n)
 {
     assert(n >= 1 && n <= p->n_threads);
     if (n == pool_n_used(p))
         return;
-    /* with more threads than processors a spinning thread keeps another from working */
-    atomic_store_explicit(&p->n_spin, n <= p->n_cpu ? N_SPIN : 0, memory_order_relaxed);
+    set_spin(p, n);
     atomic_store(&p->n_used.value, (unsigned)n);
     event_wake(&p->n_used);
 }

@@ -22,7 +22,10 @@
 struct pool;
 struct topology;
 
-enum { POOL_MAX_THREADS = 256 };
+enum {
+    POOL_MAX_THREADS = 256,
+    POOL_N_SPIN = 2000 /* rounds that waiters spin, unless said otherwise: as long as a loop of decode takes */
+};
 
 /* n_threads (1..POOL_MAX_THREADS) counts the caller of pool_run, so n_threads - 1 are started. */
 MUST_USE err_code pool_create(struct pool **out, int n_threads, struct err *e);
@@ -50,6 +53,10 @@ void pool_run_nodes(struct pool *p, const size_t *first, pool_fn *fn, void *arg)
 /* From now on loops use the first n (1..n_threads) only; the others sleep. Not within a loop. */
 void pool_use(struct pool *p, int n);
 int pool_n_used(const struct pool *p);
+
+/* From now on waiters look n_spin (0: none) times before they sleep, where there are processors enough. Not within a
+ * loop. */
+void pool_set_spin(struct pool *p, int n_spin);
 
 /* Whether threads that share their core with another program are throttled. Off at first. For loops that only compute:
  * a thread that waits for a drive or for pages of memory looks the same to the clocks. */

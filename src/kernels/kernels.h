@@ -36,6 +36,17 @@ static inline int64_t kernel_act_n_sum(enum quant_act kind, int64_t k)
     return kind == QUANT_ACT_INT8_32 ? k / 32 : kind == QUANT_ACT_INT8_256 ? k / 16 : 0;
 }
 
+/* Where weights that will be needed soon are asked for. It decides speed alone, never a bit of the results. */
+enum kernel_cache {
+    KERNEL_CACHE_L1,
+    KERNEL_CACHE_L2, /* and no nearer */
+    KERNEL_CACHE_NTA /* L1, and out of it soon: non-temporal */
+};
+struct kernel_prefetch {
+    int32_t ahead_bytes; /* of the weights in hand; 0: nothing is asked for */
+    enum kernel_cache to;
+};
+
 /* y[t * ldy + row] = W[row] . x[t] for row in [row0, row1) and t in [0, m); overwrites.
  * w: the whole packed matrix, in the table's layout for the type. row0: a multiple of 16; row1: a multiple of
  * 16 or n_row, the matrix's row count. An element's bits depend on its weight row and activation row alone.
@@ -47,6 +58,7 @@ struct kernel_matmul {
     int64_t m;
     float *y;
     int64_t ldy;
+    struct kernel_prefetch prefetch; /* of the weights; kernels may leave it unused */
 };
 typedef void kernel_matmul_fn(const struct kernel_matmul *a);
 

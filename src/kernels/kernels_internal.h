@@ -61,6 +61,16 @@ static inline void kernels_keep(void *p, size_t n_bytes)
     __asm__ volatile("" : : "r"(p) : "memory");
 }
 
+/* Asks for the cache line at p. */
+KERNELS_ALWAYS_INLINE void kernels_prefetch(const void *p, enum kernel_cache to)
+{
+    switch (to) {
+    case KERNEL_CACHE_L1: __builtin_prefetch(p, 0, 3); break;
+    case KERNEL_CACHE_L2: __builtin_prefetch(p, 0, 2); break;
+    case KERNEL_CACHE_NTA: __builtin_prefetch(p, 0, 0); break;
+    }
+}
+
 /* The functions that measure peaks, for a suffix. */
 #define KERNELS_DECLARE_PEAKS(suffix)                                                                                  \
     int64_t peak_int8_##suffix(int64_t n_round);                                                                       \

@@ -267,7 +267,17 @@ static void check_call(struct check *c, const struct kernels *table, const struc
                              .d = (const float *)(void *)d.p,
                              .sum = (const int16_t *)(void *)sum.p};
     float *out = (float *)(void *)y.p, untouched;
-    struct kernel_matmul mm = {w.p, k, n_row, row0, row1, &act, m, out, ldy};
+    static const int32_t ahead_bytes[] = {0, 256, 1 << 20, 3}; /* of lines that nobody may read, too */
+    struct kernel_matmul mm = {.w = w.p,
+                               .k = k,
+                               .n_row = n_row,
+                               .row0 = row0,
+                               .row1 = row1,
+                               .x = &act,
+                               .m = m,
+                               .y = out,
+                               .ldy = ldy,
+                               .prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 3)}};
     memset(&untouched, 0x77, sizeof untouched);
     table->matmul[p->q->type](&mm);
     bool ok = guard_intact(&y);

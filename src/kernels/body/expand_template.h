@@ -7,7 +7,7 @@
 #include "kernels/body/expand_blocks.h"
 #include "quant/layout.h"
 
-enum { CHUNK = 64, PREFETCH_BYTES = 4096 };
+enum { CHUNK = 64 };
 
 typedef void ex_expand_fn(struct ex_block *e, const uint8_t *p);
 
@@ -147,8 +147,8 @@ KERNELS_ALWAYS_INLINE void ex_rows(const struct kernel_matmul *a, struct ex_form
     for (int64_t t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b++, block += block_bytes) {
-        for (int i = 0; i < f.n_vec; i++)
-            __builtin_prefetch(block + PREFETCH_BYTES + 64 * i);
+        for (int i = 0; i < f.n_vec && a->prefetch.ahead_bytes; i++)
+            kernels_prefetch(block + a->prefetch.ahead_bytes + 64 * i, a->prefetch.to);
         f.expand(&e, block + lane * 4);
         if (head)
             e.d[0] = row_d;

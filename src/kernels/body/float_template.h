@@ -1,7 +1,6 @@
 /* Products of F32, F16 and BF16 weights: sixteen chains an element (docs/numerics.md), a register tile of
  * FLOAT_ROWS rows by FLOAT_TOKENS tokens, or for one token row after row. The including file has chosen v16_*.h and
  * defines FLOAT_NAME(type). */
-#include "base/cpu.h"
 #include "kernels/kernels_internal.h"
 
 /* n >= 16: sixteen weights; else n and zeros. `type`: a constant. */
@@ -21,9 +20,9 @@ KERNELS_ALWAYS_INLINE int weight_bytes(enum quant_type type)
     return type == QUANT_F32 ? 4 : 2;
 }
 
-/* rows and tokens: constants; ahead_bytes: how far ahead each row is prefetched; 0: not */
+/* rows and tokens: constants; prefetch: of each row */
 KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
-                                      int rows, int tokens, int64_t ahead_bytes)
+                                      int rows, int tokens, struct kernel_prefetch prefetch)
 {
     const uint8_t *w = (const uint8_t *)a->w + row * a->k * weight_bytes(type);
     const float *x = a->x->f32 + t0 * a->k;
@@ -38,8 +37,8 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
         KERNELS_UNROLL
     for (int r = 0; r < rows; r++) {
         const uint8_t *p = w + r * a->k * weight_bytes(type);
-        if (ahead_bytes)
-            __builtin_prefetch(p + i * weight_bytes(type) + ahead_bytes, 0, 2); /* to L2 */
+        if (prefetch.ahead_bytes)
+            kernels_prefetch(p + i * weight_bytes(type) + prefetch.ahead_bytes, prefetch.to);
         v16 v = weight_load(p, i, 16, type);
         KERNELS_UNROLL
         for (int t = 0; t < tokens; t++)
@@ -64,7 +63,8 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
 
 KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quant_type type)
 {
-    int64_t row = a->row0, row_bytes = a->k * weight_bytes(type), next_tile = FLOAT_ROWS * row_bytes;
+    int64_t row = a->row0, tile_bytes = FLOAT_ROWS * a->k * weight_bytes(type);
+    const struct kernel_prefetch next_tile = {tile_bytes < INT32_MAX ? (int32_t)tile_bytes : 0, KERNEL_CACHE_L2};
     for (; a->m > 1 && row + FLOAT_ROWS <= a->row1; row += FLOAT_ROWS) {
         int64_t t = 0;
         for (; t + FLOAT_TOKENS <= a->m; t += FLOAT_TOKENS)
@@ -72,13 +72,9 @@ KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quan
         for (; t < a->m; t++)
             float_tile(a, type, row, t, FLOAT_ROWS, 1, next_tile);
     }
-    /* one stream of reads: a processor that wants prefetches to L2 alone needs none, as it prefetches such a stream by
-     * itself */
-    struct cpu_prefetch how = cpu_prefetch();
-    int64_t ahead_bytes = how.to_l2 ? 0 : how.ahead_bytes;
     for (; row < a->row1; row++)
         for (int64_t t = 0; t < a->m; t++)
-            float_tile(a, type, row, t, 1, 1, ahead_bytes);
+            float_tile(a, type, row, t, 1, 1, a->prefetch);
 }
 
 void FLOAT_NAME(f32)(const struct kernel_matmul *a)

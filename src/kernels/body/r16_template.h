@@ -7,15 +7,13 @@
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
  * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
  * Types and numbers of tokens are constants, as in r16_unpack.h. */
-#include "base/cpu.h"
 #include "kernels/kernels_internal.h"
 #include "kernels/body/r16_unpack.h"
 
 enum {
-    FAR_BYTES = 6144, /* prefetch distance of weights that meet several tokens: 4 to 9 KB measured alike */
-    FEW = 4,          /* tokens that keep the multipliers busy */
-    PANEL = 256,      /* weights of a row that are unpacked together */
-    MANY = 64         /* most tokens that meet an unpacked panel */
+    FEW = 4,     /* tokens that keep the multipliers busy */
+    PANEL = 256, /* weights of a row that are unpacked together */
+    MANY = 64    /* most tokens that meet an unpacked panel */
 };
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
@@ -89,16 +87,21 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
 struct r16_prefetch {
     const uint8_t *p;
     int n_line; /* for each call of r16_prefetch_lines */
-    bool to_l2; /* prefetch to L2 alone */
+    bool is_on;
+    enum kernel_cache to;
 };
+
+/* Lines for the work on the weights at w. */
+KERNELS_ALWAYS_INLINE struct r16_prefetch r16_prefetch(const struct kernel_matmul *a, const uint8_t *w, int n_line)
+{
+    return (struct r16_prefetch){w + a->prefetch.ahead_bytes, n_line, a->prefetch.ahead_bytes > 0, a->prefetch.to};
+}
 
 KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
 {
-    for (int i = 0; i < a->n_line; i++, a->p += 64)
-        if (a->to_l2)
-            __builtin_prefetch(a->p, 0, 2);
-        else
-            __builtin_prefetch(a->p);
+    if (a->is_on)
+        for (int i = 0; i < a->n_line; i++, a->p += 64)
+            kernels_prefetch(a->p, a->to);
 }
 
 /* The part of a packed matrix that holds LANES rows from `row` on. */
@@ -185,7 +188,6 @@ KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant
                                        int n_tok)
 {
     const uint8_t *w = r16_rows(a, type, row, 32);
-    struct cpu_prefetch how = n_tok == 1 ? cpu_prefetch() : (struct cpu_prefetch){FAR_BYTES, false};
     struct r16_acts x;
     vf acc[TILE];
     r16_acts_at(&x, a->x, t0, 0, 32, n_tok);
@@ -193,7 +195,7 @@ KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < a->k / 32; b++, w += r16_block_bytes(type)) {
-        struct r16_prefetch prefetch = {w + how.ahead_bytes, r16_n_vec(type), how.to_l2};
+        struct r16_prefetch prefetch = r16_prefetch(a, w, r16_n_vec(type));
         r16_prefetch_lines(&prefetch);
         struct r16_src src = r16_src32(w, type);
         struct r16_scale32 scale;
@@ -419,7 +421,6 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
                                         int n_tok)
 {
     const uint8_t *w = r16_rows(a, type, row, 256);
-    struct cpu_prefetch how = n_tok == 1 ? cpu_prefetch() : (struct cpu_prefetch){FAR_BYTES, false};
     vf acc[TILE];
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
@@ -429,7 +430,7 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
         struct r16_scale256 scale;
         struct r16_scales sub;
         struct r16_sums256 sums;
-        struct r16_prefetch prefetch = {w + how.ahead_bytes, r16_n_vec(type) / 8 + 1, how.to_l2};
+        struct r16_prefetch prefetch = r16_prefetch(a, w, r16_n_vec(type) / 8 + 1);
         r16_acts_at(&x, a->x, t0, b, 256, n_tok);
         if (!r16_scale_behind(type))
             scale = r16_scale256_load(w, type, row);
@@ -533,7 +534,7 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
     for (int t = 0; t < n; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b += step, w += step * r16_block_bytes(type)) {
-        struct r16_prefetch prefetch = {w + FAR_BYTES, (r16_n_vec(type) * PANEL / len + n_call - 1) / n_call, false};
+        struct r16_prefetch prefetch = r16_prefetch(a, w, (r16_n_vec(type) * PANEL / len + n_call - 1) / n_call);
         int t = 0, here = n_block - b < step ? (int)(n_block - b) : (int)step;
         if (len == 256)
             r16_unpack_256(&p, w, type, row);
