@@ -95,9 +95,11 @@ typedef struct moebius_engine_options {
     int n_threads;  /* 0: one for each processor that the process may use. While decoding at most that many work */
     bool reference; /* float activations on dequantised weights: slow and exact */
     bool check_ops; /* every operation runs on the reference device, too, and the two are compared */
-    /* Batches of more tokens than this compute their experts by sorted dispatch. 0: what
-     * moebius_engine_keep_sort_cutoff kept, else the default. */
+    /* Batches of more tokens than this compute their experts by sorted dispatch. 0: as tuned, else the default. */
     int64_t sort_cutoff;
+    /* A file of what `moebius tune` measured, which decides speed alone. NULL: what earlier runs kept of this machine
+     * in the user's cache directory; the first that meets a processor or a type of weights measures for 0.1 s. */
+    const char *tuning;
     /* The process's peak memory in bytes. 0: what it has and most of what the system and its control groups have free
      * when the model is opened. One engine at a time has a bound: others that are opened with 0 meanwhile have none. */
     int64_t ram_bytes;
@@ -154,12 +156,6 @@ MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);  /* the file
 MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);             /* the width of the residual stream */
 MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine); /* the one in force */
-
-/* Keeps a cutoff that was measured with this engine in the user's cache directory. Engines of the same model, processor
- * and number of threads that are opened without a cutoff will take it. *path: the file that was written, owned by the
- * caller (moebius_free). */
-MOEBIUS_API moebius_status moebius_engine_keep_sort_cutoff(const moebius_engine *engine, int64_t sort_cutoff,
-                                                           char **path, moebius_error *error);
 
 /* The routed experts of a layer. Layers are counted from 0, MoE layers alone. */
 typedef struct moebius_moe_layer {

@@ -93,6 +93,34 @@ err_code text_scanner_hex(struct text_scanner *w, const char *what, uint64_t *ou
     return ERR_OK;
 }
 
+/* Takes the next n bytes. */
+static err_code take(struct text_scanner *w, size_t n, const char *what, char *out, size_t n_bytes, struct err *e)
+{
+    if (n == 0 || n >= n_bytes)
+        return unexpected(w, n, what, e);
+    memcpy(out, w->p, n);
+    out[n] = '\0';
+    w->p += n;
+    return ERR_OK;
+}
+
+err_code text_scanner_word(struct text_scanner *w, const char *what, char *out, size_t n_bytes, struct err *e)
+{
+    skip_space(w);
+    return take(w, word(w), what, out, n_bytes, e);
+}
+
+err_code text_scanner_line(struct text_scanner *w, const char *what, char *out, size_t n_bytes, struct err *e)
+{
+    skip_space(w);
+    const char *end = w->p;
+    while (end < w->end && *end != '\n')
+        end++;
+    while (end > w->p && is_space(end[-1]))
+        end--;
+    return take(w, (size_t)(end - w->p), what, out, n_bytes, e);
+}
+
 err_code text_scanner_end(struct text_scanner *w, struct err *e)
 {
     skip_space(w);

@@ -19,6 +19,9 @@ MUST_USE err_code text_scanner_number(struct text_scanner *w, const char *what, 
                                       uint64_t *out, struct err *e);
 MUST_USE err_code text_scanner_hex(struct text_scanner *w, const char *what, uint64_t *out,
                                    struct err *e); /* 16 digits */
+/* The next word, or the rest of the line without white space at its ends, of less than n_bytes: copied to out. */
+MUST_USE err_code text_scanner_word(struct text_scanner *w, const char *what, char *out, size_t n_bytes, struct err *e);
+MUST_USE err_code text_scanner_line(struct text_scanner *w, const char *what, char *out, size_t n_bytes, struct err *e);
 MUST_USE err_code text_scanner_end(struct text_scanner *w, struct err *e);
 
 #endif

@@ -2,22 +2,24 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "engine/tuning.h"
 #include "jobs/tune.h"
 
 struct tune_command {
     struct model_options model;
-    const char *tokens_from;
+    const char *tokens_from, *out;
     struct opened opened;
     moebius_session *sorted; /* the other one is the opened */
     int32_t *ids;
 };
 
-static bool print_progress(void *user, int64_t n_tok)
+static bool print_progress(void *user, const char *what)
 {
     if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%lld tokens at once ", (long long)n_tok);
+        fprintf(stderr, "\r%-30s ", what);
     return !cli_interrupted();
 }
 
@@ -42,38 +44,74 @@ static err_code choose_ids(struct tune_command *c, struct err *e)
     return ERR_OK;
 }
 
-static void print_result(const struct tune_command *c, const struct tune_result *r)
+static void print_products(const struct tune_result *r)
 {
-    const moebius_engine *g = c->opened.engine;
-    printf("%s, %d MoE layers, %d threads; microseconds in the experts of all layers, best of some rounds\n\n",
-           moebius_arch(g), moebius_n_moe_layer(g), moebius_n_threads(g));
+    char before[TUNING_PREFETCH_BYTES], chosen[TUNING_PREFETCH_BYTES];
+    if (r->n_product == 0)
+        printf("no type of weights has the 256 MiB in memory that measuring its products takes\n");
+    else
+        printf("%-8s %6s  %-24s %-24s %10s %7s\n", "weights", "tokens", "prefetch", "before", "GB/s", "faster");
+    for (int i = 0; i < r->n_product; i++) {
+        const struct tune_product *p = &r->products[i];
+        printf("%-8s %6lld  %-24s %-24s %10.2f %6.1f%%\n", p->type->name, (long long)p->n_tok,
+               tuning_prefetch_name(p->chosen, chosen), tuning_prefetch_name(p->before, before), p->bytes_per_s / 1e9,
+               100 * (p->gain - 1));
+    }
+}
+
+static void print_numbers(const struct tune_result *r)
+{
+    printf("\n%-24s %12s %12s %7s\n", "one token at a time", "now", "before", "faster");
+    for (int i = 0; i < TUNE_N_NUMBER; i++)
+        printf("%-24s %12lld %12lld %6.1f%%\n", r->numbers[i].name, (long long)r->numbers[i].chosen,
+               (long long)r->numbers[i].before, 100 * (r->numbers[i].gain - 1));
+}
+
+static void print_cutoff(const struct tune_result *r, int64_t before)
+{
+    if (r->n_row == 0)
+        return;
+    printf("\nmicroseconds in the experts of all layers, best of some rounds\n");
     printf("%6s %12s %12s %15s\n", "tokens", "direct us", "sorted us", "direct/sorted");
     for (int i = 0; i < r->n_row; i++)
         printf("%6lld %12.1f %12.1f %15.2f\n", (long long)r->rows[i].n_tok, r->rows[i].direct_ns / 1e3,
                r->rows[i].sorted_ns / 1e3, r->rows[i].direct_ns / r->rows[i].sorted_ns);
-    printf("\nsort cutoff %lld (was %lld)\n", (long long)r->sort_cutoff, (long long)moebius_engine_sort_cutoff(g));
+    printf("sort cutoff %lld (was %lld)\n", (long long)r->sort_cutoff, (long long)before);
+}
+
+static err_code measure(struct tune_command *c, struct tune_result *r, struct err *e)
+{
+    const struct tune_params params = {
+        .direct = c->opened.session, .sorted = c->sorted, .ids = c->ids, .progress = print_progress, .user = c};
+    cli_catch_interrupt();
+    err_code code = tune_run(c->opened.engine, &params, r, e);
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%31s\r", "");
+    return code;
 }
 
 static err_code tune(struct tune_command *c, struct err *e)
 {
     struct tune_result r;
-    moebius_error error;
     char *path;
     if (c->model.sort_cutoff)
         return err_set(e, ERR_USAGE, "--sort-cutoff is what tune finds out");
+    if (c->model.reference || c->model.check_ops)
+        return err_set(e, ERR_USAGE, "--reference and --check-ops run other kernels than those that tune measures");
+    TRY(output_file_check(c->out, e));
     TRY(cli_open_engine(&c->model, &c->opened, e));
     TRY(choose_ids(c, e));
     TRY(open_sessions(c, e));
-    cli_catch_interrupt();
-    err_code code = tune_run(c->opened.engine, c->opened.session, c->sorted, c->ids, print_progress, c, &r, e);
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%30s\r", "");
-    TRY(code);
-    print_result(c, &r);
-    if (moebius_engine_keep_sort_cutoff(c->opened.engine, r.sort_cutoff, &path, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    printf("kept in %s\n", path);
-    moebius_free(path);
+    const moebius_engine *g = c->opened.engine;
+    int64_t cutoff = moebius_engine_sort_cutoff(g);
+    TRY(measure(c, &r, e));
+    printf("%s, %d MoE layers, %d threads\n\n", moebius_arch(g), moebius_n_moe_layer(g), moebius_n_threads(g));
+    print_products(&r);
+    print_numbers(&r);
+    print_cutoff(&r, cutoff);
+    TRY(engine_save_tuning(g, c->out, &path, e));
+    printf("\nkept in %s\n", path);
+    mem_free(path);
     return ERR_OK;
 }
 
@@ -83,6 +121,7 @@ static int run(const struct command *command, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(c.model),
         {"--tokens-from", OPT_INPUT, &c.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
+        {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "keep it there, for --tuning, and not for all later runs", 0, 0, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(command, options, N_OPTIONS(options), &argc, argv, &e);
@@ -98,9 +137,10 @@ const struct command cmd_tune = {
     .name = "tune",
     .usage = "-m FILE [OPTIONS]",
     .summary = "measure what this machine does best with a model, for later runs",
-    .details = "Times the experts by direct and by sorted dispatch and keeps the number of tokens up to which direct\n"
-               "is the faster one. Runs with the same model, processor and number of threads use it; --sort-cutoff\n"
-               "overrides it.",
+    .details = "Times what decides speed alone: how far ahead products ask for their weights, how large the tasks of\n"
+               "decode are, how long threads wait before they sleep, and up to how many tokens direct dispatch of the\n"
+               "experts is faster than sorted. Runs of this build on the same processor with as many threads use what\n"
+               "was found. Runs with a type of weights that was never measured do the first of it, in 0.1 s.",
     .hint = "the model is given with -m",
     .runs_model = true,
     .run = run,

@@ -101,6 +101,7 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     options.reference = o->reference;
     options.check_ops = o->check_ops;
     options.sort_cutoff = o->sort_cutoff;
+    options.tuning = o->tuning;
     options.ram_bytes = o->ram_bytes;
     options.expert_ram_bytes = o->expert_ram.n_bytes;
     options.expert_ram_share = o->expert_ram.share;

@@ -14,7 +14,7 @@ struct model_options {
     bool reference, check_ops;
     int64_t ram_bytes;
     struct option_share expert_ram;
-    const char *policy, *usage, *prefetch, *numa;
+    const char *policy, *usage, *prefetch, *numa, *tuning;
     bool hugetlb, cold, deterministic, no_sandbox;
     moebius_car car;
 };
@@ -36,6 +36,7 @@ struct model_options {
          1,                                                                                                              \
          1e15,                                                                                                           \
          0},                                                                                                             \
+        {"--tuning", OPT_INPUT, &(o).tuning, "FILE", "what moebius tune -o wrote, not what is kept here", 0, 0, 0},      \
         {"--store", OPT_FOLDERS, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0},             \
         {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts", 0, 0, "auto|io_uring|pread"},        \
         {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache", 0, 0, "auto|on|off"},           \

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file_io.h"
 #include "base/mem.h"
 
 err_code cache_file_path(const char *name, char **out, struct err *e)
@@ -53,5 +54,21 @@ err_code cache_file_read(const char *path, char **text, size_t *n, struct err *e
     if (code == ERR_OK && ferror(f))
         code = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     fclose(f);
+    return code;
+}
+
+err_code cache_file_set_aside(const char *path, const struct log *log, struct err *e)
+{
+    size_t n = strlen(path) + sizeof ".damaged";
+    char *aside = mem_alloc(n);
+    if (!aside)
+        return err_nomem(e, n, "a path");
+    snprintf(aside, n, "%s.damaged", path);
+    err_code code = ERR_OK;
+    if (file_rename(path, aside))
+        log_line(log, LOG_WARN, "%s; it is now %s", e->text, aside);
+    else
+        code = err_set(e, ERR_IO, "%s: renaming to %s: %s", path, aside, strerror(errno));
+    mem_free(aside);
     return code;
 }

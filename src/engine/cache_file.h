@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/log.h"
 
 /* The path of a file of that name, owned by the caller (mem_free); NULL where neither variable is set. */
 MUST_USE err_code cache_file_path(const char *name, char **out, struct err *e);
@@ -13,5 +14,7 @@ MUST_USE err_code cache_file_path(const char *name, char **out, struct err *e);
 void cache_file_make_folders(char *path);
 /* The whole file, owned by the caller (mem_free); NULL when there is none. */
 MUST_USE err_code cache_file_read(const char *path, char **text, size_t *n, struct err *e);
+/* Renames a damaged file of ours to PATH.damaged, with a warning of what *e says about it. */
+MUST_USE err_code cache_file_set_aside(const char *path, const struct log *log, struct err *e);
 
 #endif

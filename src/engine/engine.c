@@ -79,6 +79,7 @@ static err_code open_device(moebius_engine *g, struct err *e)
     TRY(open_pool(g, e));
     g->kernels = g->options.reference ? kernels_reference() : kernels_for(level);
     TRY(backend_cpu_open(&g->device, g->pool, g->kernels, e));
+    g->cpu = g->device;
     if (!g->options.check_ops)
         return ERR_OK;
     if (g->options.reference)
@@ -194,8 +195,8 @@ moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
     if (code == ERR_OK)
         code = open_model(g, path, &e);
     if (code == ERR_OK) {
-        pool_set_throttled(g->pool, true);
         code = engine_tune(g, &e);
+        pool_set_throttled(g->pool, true);
     }
     topology_release_caller(g->topology);
     if (code != ERR_OK)

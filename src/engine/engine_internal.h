@@ -9,6 +9,7 @@
 #include "base/topology.h"
 #include "engine/thread_tuner.h"
 #include "engine/prefetch_trial.h"
+#include "engine/tuning.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "moebius/moebius.h"
@@ -52,6 +53,7 @@ struct moebius_engine {
     struct gguf *gguf;
     struct store *store;
     struct backend *device;
+    struct backend *cpu; /* `device`, or the one that is compared with the reference; borrowed */
     struct model *model;
     struct moebius_vocab vocab;
     struct log log;
@@ -77,6 +79,7 @@ struct moebius_engine {
     size_t spare_bytes;       /* room below the limit for what operations take when they first run */
     bool is_limited;          /* the limit is in force */
     bool has_noted_streaming; /* the log has been told that experts stream */
+    struct tuning tuning;     /* in force */
     /* warm.c */
     bool is_warm;     /* the slots were filled, or there was nothing to fill them with */
     char *usage_path; /* NULL: counts are not kept */
@@ -166,7 +169,7 @@ void engine_roof_close(moebius_engine *g);
 
 /* ---- tuning.c -------------------------------------------------------------------------------------------------- */
 
-/* Chooses settings that the options leave open: as `moebius tune` measured them, else the defaults. */
+/* Takes the tuning that the options name, or that earlier runs kept, and measures quickly what that lacks. */
 MUST_USE err_code engine_tune(moebius_engine *g, struct err *e);
 
 #endif

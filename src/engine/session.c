@@ -160,7 +160,7 @@ moebius_status moebius_session_open_sized(moebius_session **out, moebius_engine 
         return engine_status(err_nomem(&e, sizeof *s, "a session"), &e, error);
     s->engine = engine;
     err_code code = sized_take(&s->options, sizeof s->options, options, options_bytes, "session options", &e);
-    s->sort_cutoff = s->options.sort_cutoff ? s->options.sort_cutoff : engine->options.sort_cutoff;
+    s->sort_cutoff = s->options.sort_cutoff ? s->options.sort_cutoff : moebius_engine_sort_cutoff(engine);
     if (code == ERR_OK)
         code = open_session(s, &e);
     if (code != ERR_OK)

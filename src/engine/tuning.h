@@ -1,31 +1,63 @@
-/* What was measured of a model on a machine, once, for the runs that follow: a text file in the cache directory, for
- * each model and machine one.
+/* What was measured of a machine, once, for the runs that follow: a text file in the cache directory, for each
+ * processor, build and number of threads one.
  *
- *   moebius tuning 1
- *   model 0123456789abcdef             fingerprint of the GGUF
+ *   moebius tuning 2
  *   machine AMD EPYC, avx512vnni, 2 threads of 2
- *   sort_cutoff 4
+ *   build 0.1.0, 12.2.0
+ *   task_weights 524288                struct cpu_tuning's
+ *   spins 2000
+ *   prefetch_several 6144 L1           bytes ahead, and the cache: L1, L2 or NTA
+ *   prefetch_one 2                     so many types were measured
+ *   Q4_K 2048 L1
+ *   Q6_K 4096 L2
+ *   sort_cutoff 1                      and for so many models, by fingerprint, the cutoff was
+ *   0123456789abcdef 4
  *
- * Refused with a sentence: other formats and versions, another model or machine, impossible numbers. */
+ * Refused with a sentence: other formats and versions, impossible numbers, unknown types. */
 #ifndef ENGINE_TUNING_H
 #define ENGINE_TUNING_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stdio.h>
 
+#include "backend/cpu_tuning.h"
 #include "base/err.h"
+#include "moebius/moebius.h"
 
-enum { TUNING_MACHINE_BYTES = 192, TUNING_MAX_CUTOFF = 1 << 20 };
-
-struct tuning {
-    uint64_t model;
-    char machine[TUNING_MACHINE_BYTES];
-    int64_t sort_cutoff;
+enum {
+    TUNING_MACHINE_BYTES = 192,
+    TUNING_BUILD_BYTES = 128,
+    TUNING_MAX_CUTOFF = 1 << 20,
+    TUNING_DEFAULT_CUTOFF = 1, /* docs/benchmarks.md */
+    TUNING_MAX_MODEL = 64,
 };
 
-/* n bytes of text, `name` for messages: fills t->sort_cutoff if the rest is as t says. */
+struct tuning {
+    char machine[TUNING_MACHINE_BYTES], build[TUNING_BUILD_BYTES];
+    struct cpu_tuning cpu;
+    bool is_measured[QUANT_MAX_ID]; /* of cpu.one */
+    struct {
+        uint64_t model;          /* fingerprint of the GGUF */
+        int64_t n_tok;           /* as in OP_EXPERTS */
+    } cutoffs[TUNING_MAX_MODEL]; /* [n_cutoff], the oldest first */
+    int n_cutoff;
+};
+
+/* n bytes of text, `name` for messages. A failure leaves *t as it was. */
 MUST_USE err_code tuning_parse(struct tuning *t, const char *text, size_t n, const char *name, struct err *e);
-/* The file appears under its name only when whole. */
-MUST_USE err_code tuning_save(const struct tuning *t, const char *path, struct err *e);
+void tuning_print(const struct tuning *t, FILE *f);
+
+/* A model's sort cutoff, or the default; and to note one, for which the oldest makes room. */
+int64_t tuning_cutoff(const struct tuning *t, uint64_t model);
+void tuning_set_cutoff(struct tuning *t, uint64_t model, int64_t n_tok);
+
+/* "2048 bytes ahead to L1", "none": for people. Returns buf. */
+enum { TUNING_PREFETCH_BYTES = 48 };
+const char *tuning_prefetch_name(struct kernel_prefetch p, char buf[TUNING_PREFETCH_BYTES]);
+
+/* The tuning in force, borrowed; another one, from the next operation on; and writing it to `path`, or for NULL to the
+ * cache directory. *written is the path, owned by the caller (mem_free). */
+const struct tuning *engine_tuning(const moebius_engine *g);
+void engine_use_tuning(moebius_engine *g, const struct tuning *t);
+MUST_USE err_code engine_save_tuning(const moebius_engine *g, const char *path, char **written, struct err *e);
 
 #endif

@@ -1,11 +1,9 @@
 /* Counts of chosen experts, kept from one run to the next. Runs may share a file: each adds its own counts to what is
  * there when it ends, so that none are lost, in whatever order they come. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file_io.h"
 #include "base/output_file.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
@@ -75,30 +73,13 @@ err_code engine_warm(moebius_engine *g, struct err *e)
     return code;
 }
 
-/* Puts a damaged file of ours out of the way. */
-static err_code set_aside(const moebius_engine *g, struct err *e)
-{
-    size_t n = strlen(g->usage_path) + sizeof ".damaged";
-    char *aside = mem_alloc(n);
-    if (!aside)
-        return err_nomem(e, n, "a path");
-    snprintf(aside, n, "%s.damaged", g->usage_path);
-    err_code code = ERR_OK;
-    if (file_rename(g->usage_path, aside))
-        log_line(&g->log, LOG_WARN, "%s; it is now %s", e->text, aside);
-    else
-        code = err_set(e, ERR_IO, "%s: renaming to %s: %s", g->usage_path, aside, strerror(errno));
-    mem_free(aside);
-    return code;
-}
-
 /* The counts of the file, with this run's added. */
 static err_code add_usage(const moebius_engine *g, struct usage *all, struct err *e)
 {
     const struct usage *seen = experts_usage(g->model->experts);
     err_code code = read_past(g, all, e);
     if (code == ERR_FORMAT && is_ours(g))
-        code = set_aside(g, e);
+        code = cache_file_set_aside(g->usage_path, &g->log, e);
     TRY(code);
     if (!all->count)
         TRY(usage_create(all, seen->n_layer, seen->n_expert, e));

@@ -1,29 +1,50 @@
-/* From how many tokens on sorted dispatch of the experts is faster than direct dispatch: both are timed on ever larger
- * batches, through the whole model. */
+/* Measures thoroughly what decides the speed of a model on this machine, and never its results: how products prefetch
+ * their weights, how large decode's tasks are, how long threads spin, and from how many tokens on sorted dispatch of
+ * the experts is faster than direct dispatch. */
 #ifndef JOBS_TUNE_H
 #define JOBS_TUNE_H
 
 #include "base/err.h"
+#include "engine/tune_products.h"
+#include "engine/tuning.h"
 #include "moebius/moebius.h"
 
-enum { TUNE_MAX_TOK = 64, TUNE_MAX_ROW = 16 };
+enum { TUNE_MAX_TOK = 64, TUNE_MAX_ROW = 16, TUNE_MAX_PRODUCT = TUNE_MAX_TYPE + 1, TUNE_N_NUMBER = 2 };
 
 struct tune_row {
     int64_t n_tok;
     double direct_ns, sorted_ns; /* time of the experts of all layers, the best of some rounds */
 };
 
+/* A number of struct cpu_tuning that whole tokens are timed for. */
+struct tune_number {
+    const char *name;       /* as in the file */
+    int64_t before, chosen; /* what was in force, and the fastest */
+    double gain;            /* time of a token before over time now */
+};
+
 struct tune_result {
-    struct tune_row rows[TUNE_MAX_ROW];
+    struct tune_product products[TUNE_MAX_PRODUCT]; /* each type with one token, and the first with several */
+    int n_product;
+    struct tune_number numbers[TUNE_N_NUMBER];
+    struct tune_row rows[TUNE_MAX_ROW]; /* [n_row]: none where the model has no routed experts */
     int n_row;
     int64_t sort_cutoff; /* the cutoff for which the geometric mean of the rows' times is least */
 };
 
-/* The sessions, of one engine, compute as many as TUNE_MAX_TOK tokens at once: `direct` has a sort cutoff of as many,
- * `sorted` of 1. ids: as many tokens at least. `progress` (may be NULL) is called before each row; false cancels. */
-MUST_USE err_code tune_run(const moebius_engine *engine, moebius_session *direct, moebius_session *sorted,
-                           const int32_t *ids, bool (*progress)(void *user, int64_t n_tok), void *user,
-                           struct tune_result *out, struct err *e);
+struct tune_params {
+    /* Sessions of one engine that compute as many as TUNE_MAX_TOK tokens at once: `direct` has a sort cutoff of as
+     * many, `sorted` of 1. */
+    moebius_session *direct, *sorted;
+    const int32_t *ids; /* [TUNE_MAX_TOK] */
+    /* Called with what will be measured; false cancels. May be NULL. */
+    bool (*progress)(void *user, const char *what);
+    void *user;
+};
+
+/* The engine goes by what was found from now on, and its tuning says so: engine_save_tuning keeps it. A cancelled run
+ * leaves what was in force. */
+MUST_USE err_code tune_run(moebius_engine *engine, const struct tune_params *p, struct tune_result *out, struct err *e);
 
 /* The cutoff for n rows. */
 int64_t tune_choose(const struct tune_row *rows, int n);

@@ -153,14 +153,16 @@ def test_what_was_tuned_is_used_later():
     assert os.path.dirname(path) == os.path.join(tmp("tuned"), "moebius")
     assert cutoff("-t", 2) == chosen
     kept = open(path).read()
-    open(path, "w").write(re.sub(r"(?m)^sort_cutoff .*", "sort_cutoff 7", kept))
+    open(path, "w").write(re.sub(r"(?m)^([0-9a-f]{16}) .*", r"\1 7", kept))
     assert cutoff("-t", 2) == 7
     assert cutoff("-t", 2, "--sort-cutoff", 3) == 3
     assert cutoff("-t", 1) == 1  # measured with two threads
     open(path, "w").write(kept[:-4])
-    assert cutoff("-t", 2, warns=[path, "sort_cutoff"]) == 1
+    assert cutoff("-t", 2, warns=[path, "the sort cutoff", path + ".damaged"]) == 1
+    assert cutoff("-t", 2) == 1 and open(path + ".damaged").read() == kept[:-4]
     fails(2, "tune", "-m", model, "--sort-cutoff", 3, says=["--sort-cutoff"])
-    fails(5, "tune", "-m", golden("qwen3")[0], env=home, says=["no routed experts"])
+    fails(2, "tune", "-m", model, "--check-ops", says=["--check-ops"])
+    assert "sort cutoff" not in out("tune", "-m", golden("qwen3")[0], env=home)  # it has no experts
     fails(3, "tune", "-m", model, "-t", 1, env={"XDG_CACHE_HOME": "/dev/null/x"}, says=["/dev/null/x"])
 
 

@@ -16,8 +16,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(usage_rate(&u, u.n_layer - 1, (int32_t)u.n_expert - 1, 1) <= 1);
         usage_close(&u);
     }
-    struct tuning tuning = {.machine = "a"};
-    if (tuning_parse(&tuning, text, size, "fuzz", &e) == ERR_OK)
-        assert(tuning.sort_cutoff >= 1 && tuning.sort_cutoff <= TUNING_MAX_CUTOFF);
+    struct tuning tuning = {0};
+    if (tuning_parse(&tuning, text, size, "fuzz", &e) == ERR_OK) {
+        int64_t cutoff = tuning_cutoff(&tuning, 0);
+        assert(cutoff >= 1 && cutoff <= TUNING_MAX_CUTOFF && tuning.cpu.several.ahead_bytes <= CPU_TUNING_MAX_AHEAD);
+    }
     return 0;
 }
