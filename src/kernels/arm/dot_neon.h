@@ -7,6 +7,11 @@
 #include "kernels/body/r16_unpack.h"
 #include "kernels/kernels_internal.h"
 
+static inline vi peak_dot(vi acc, vi w, const int8_t *q)
+{
+    return dot_bytes(acc, vi_forget(w), q);
+}
+
 /* m[t] = the sum of factor j (byte j % 4 of factor[j / 4]) times sum[t][j], j < n_sub. The sums' high and low bytes are
  * multiplied apart; both are signed, so that the high ones are rounded. */
 KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *const sum[], int n_sub, int n_tok)

@@ -15,7 +15,7 @@ typedef struct vf {
 } vf;
 
 enum { LANES = 16 };                   /* rows of a vector */
-enum { PEAK_TILE = 4, PEAK_DOTS = 4 }; /* vectors, and sums of dots, that keep the units busy */
+enum { PEAK_TILE = 4 }; /* vectors that keep the units busy */
 
 #define NEON_U8(x)  vreinterpretq_u8_s32(x)
 #define NEON_S8(x)  vreinterpretq_s8_s32(x)
@@ -125,6 +125,11 @@ static inline vi vi_sar16(vi x, int n)
 {
     return (vi){neon_sar16(x.a, n), neon_sar16(x.b, n), neon_sar16(x.c, n), neon_sar16(x.d, n)};
 }
+static inline vi vi_forget(vi x) /* the same, of which the compiler knows nothing */
+{
+    __asm__ volatile("" : "+w"(x.a), "+w"(x.b), "+w"(x.c), "+w"(x.d));
+    return x;
+}
 static inline void vi_keep(vi x) /* makes the compiler compute it */
 {
     __asm__ volatile("" : : "w"(x.a), "w"(x.b), "w"(x.c), "w"(x.d));
@@ -167,6 +172,10 @@ static inline vf vf_mul(vf x, vf y)
 static inline vf vf_fma(vf x, vf y, vf z) /* x * y + z */
 {
     return (vf){NEON_MAP3(vfmaq_f32, z, x, y)};
+}
+static inline vf peak_fma(vf acc, vf a, vf b)
+{
+    return vf_fma(a, b, acc);
 }
 static inline vf vf_fnma(vf x, vf y, vf z) /* z - x * y */
 {

@@ -1,24 +1,25 @@
 /* The peak rates of an instruction set, for roofs: register tiles with nothing around them. Include after lanes_*.h and
- * dot_*.h; PEAK_NAME(what) names the functions. */
+ * dot_*.h; PEAK_NAME(what) names the functions. peak_dot and peak_fma are dot_bytes and vf_fma so that compilers
+ * neither copy sums nor compute anything once for all rounds. */
 #include "kernels/kernels_internal.h"
 
-enum { PEAK_READ_AHEAD = 4096 };
+enum { PEAK_READ_TILE = 4, PEAK_READ_AHEAD = 4096 };
 
 int64_t PEAK_NAME(int8)(int64_t n_round)
 {
     static const int8_t q[4] = {1, -1, 1, -1};
-    vi w = vi_set1(0x01020304), acc[PEAK_DOTS];
+    vi w = vi_set1(0x01020304), acc[PEAK_TILE];
     KERNELS_UNROLL
-    for (int i = 0; i < PEAK_DOTS; i++)
+    for (int i = 0; i < PEAK_TILE; i++)
         acc[i] = vi_set1(i);
     for (int64_t r = 0; r < n_round; r++)
         KERNELS_UNROLL
-    for (int i = 0; i < PEAK_DOTS; i++)
-        acc[i] = dot_bytes(acc[i], w, q);
+    for (int i = 0; i < PEAK_TILE; i++)
+        acc[i] = peak_dot(acc[i], w, q);
     KERNELS_UNROLL
-    for (int i = 0; i < PEAK_DOTS; i++)
+    for (int i = 0; i < PEAK_TILE; i++)
         vi_keep(acc[i]);
-    return n_round * PEAK_DOTS * LANES * DOT_DEPTH;
+    return n_round * PEAK_TILE * LANES * DOT_DEPTH;
 }
 
 int64_t PEAK_NAME(float)(int64_t n_round)
@@ -30,7 +31,7 @@ int64_t PEAK_NAME(float)(int64_t n_round)
     for (int64_t r = 0; r < n_round; r++)
         KERNELS_UNROLL
     for (int i = 0; i < PEAK_TILE; i++)
-        acc[i] = vf_fma(a, b, acc[i]);
+        acc[i] = peak_fma(acc[i], a, b);
     KERNELS_UNROLL
     for (int i = 0; i < PEAK_TILE; i++)
         vf_keep(acc[i]);
@@ -40,18 +41,18 @@ int64_t PEAK_NAME(float)(int64_t n_round)
 void PEAK_NAME(read)(const void *p, int64_t n)
 {
     const char *c = p;
-    vi acc[PEAK_TILE];
+    vi acc[PEAK_READ_TILE];
     KERNELS_UNROLL
-    for (int i = 0; i < PEAK_TILE; i++)
+    for (int i = 0; i < PEAK_READ_TILE; i++)
         acc[i] = vi_set1(0);
-    for (int64_t at = 0; at < n; at += PEAK_TILE * LANES * 4) {
+    for (int64_t at = 0; at < n; at += PEAK_READ_TILE * LANES * 4) {
         KERNELS_UNROLL
-        for (int i = 0; i < PEAK_TILE; i++) {
+        for (int i = 0; i < PEAK_READ_TILE; i++) {
             __builtin_prefetch(c + at + PEAK_READ_AHEAD + i * LANES * 4);
             acc[i] = vi_xor(acc[i], vi_load(c + at + i * LANES * 4));
         }
     }
     KERNELS_UNROLL
-    for (int i = 0; i < PEAK_TILE; i++)
+    for (int i = 0; i < PEAK_READ_TILE; i++)
         vi_keep(acc[i]);
 }

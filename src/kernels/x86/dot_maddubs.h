@@ -14,6 +14,13 @@ static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
     return vi_add16(acc, vi_maddubs(w, vi_bcast(q)));
 }
 
+static inline vi peak_dot(vi acc, vi w, const int8_t *q)
+{
+    vi products;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(acc), "=&v"(products) : "v"(w), "v"(vi_bcast(q)));
+    return acc;
+}
+
 /* acc + a.lo * b.lo + a.hi * b.hi over the words of each lane */
 static inline vi dot_words(vi acc, vi a, vi b)
 {

@@ -10,6 +10,11 @@ static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
     return vnni_bytes_at(acc, w, q);
 }
 
+static inline vi peak_dot(vi acc, vi w, const int8_t *q)
+{
+    return vnni_bytes(acc, w, vi_bcast(q));
+}
+
 static inline vi dot_words(vi acc, vi a, vi b)
 {
     return vnni_words(acc, a, b);

@@ -11,8 +11,8 @@
 typedef __m256i vi;
 typedef __m256 vf;
 
-enum { LANES = 8 };                     /* rows of a vector */
-enum { PEAK_TILE = 8, PEAK_DOTS = 12 }; /* vectors, and sums of dots, that keep the units busy */
+enum { LANES = 8 };      /* rows of a vector */
+enum { PEAK_TILE = 12 }; /* sums that keep the units busy and fit the registers */
 
 static inline vi vi_load(const void *p)
 {
@@ -136,6 +136,11 @@ static inline vf vf_mul(vf a, vf b)
 static inline vf vf_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf peak_fma(vf acc, vf a, vf b)
+{
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
 }
 static inline vf vf_fnma(vf a, vf b, vf c)
 {
