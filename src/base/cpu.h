@@ -2,6 +2,8 @@
 #ifndef BASE_CPU_H
 #define BASE_CPU_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 /* Levels of vector support, from the least to the best. A machine that has one has those before it, but for AVXVNNI,
