@@ -453,7 +453,7 @@ MOEBIUS_API moebius_status moebius_session_park(moebius_session *session, const 
 MOEBIUS_API moebius_status moebius_session_unpark(moebius_session *session, moebius_error *error);
 
 /* The logits [n_vocab] after the last token, borrowed until the session changes. NULL where there are none: before the
- * first evaluation, after moebius_session_truncate, and after one that failed or was cancelled. */
+ * first evaluation, after moebius_session_truncate, and where an evaluation ended before it had computed them. */
 MOEBIUS_API const float *moebius_session_logits(const moebius_session *session);
 
 /* The tokens so far [moebius_session_pos], borrowed until the session changes. */

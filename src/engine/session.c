@@ -175,9 +175,10 @@ void moebius_session_close(moebius_session **session)
     if (!s)
         return;
     session_forget_parked(s);
-    model_state_close(&s->state);
-    if (s->engine->pools[s->options.kv])
+    if (s->state) {
+        model_state_close(&s->state);
         state_pool_trim(s->engine->pools[s->options.kv]);
+    }
     mem_unmap(s->logits, s->logits_bytes, MEM_STATE);
     mem_unmap(s->ids, s->ids_bytes, MEM_STATE);
     mem_free(s);

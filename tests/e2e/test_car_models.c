@@ -267,6 +267,7 @@ struct rig {
     struct store *files, *fake;
     struct store_fake_file file;
     struct model *model;
+    struct state_pool *states;
     struct model_state *state;
     struct model_work *work;
 };
@@ -295,8 +296,9 @@ static void open_rig(struct rig *r, int n_threads, struct store_fake_drive drive
     store_fake_set_layers(r->fake, store_get_layer(r->files, 0), store_n_layers(r->files));
     const struct model_load_params p = {
         .device = r->device, .pool = r->pool, .store = r->fake, .expert_budget_share = 0.4, .deterministic = true};
-    if (model_load(&r->model, r->gguf, &p, &e) || model_state_create(&r->state, r->model, MOST_TOK, 64, ELEM_F16, &e) ||
-        model_work_create(&r->work, r->model, 64, 1, &e))
+    const struct state_pool_params states = {.type = ELEM_F16, .max_bytes = 64 << 20};
+    if (model_load(&r->model, r->gguf, &p, &e) || state_pool_create(&r->states, r->model, &states, &e) ||
+        model_state_create(&r->state, r->states, MOST_TOK, &e) || model_work_create(&r->work, r->model, 64, 1, &e))
         fail_msg("%s", e.text);
     assert_int_equal(experts_open(r->model->experts, 0, &e), ERR_OK);
     store_fake_set_drive(r->fake, drive);
@@ -306,6 +308,7 @@ static void close_rig(struct rig *r)
 {
     model_work_close(&r->work);
     model_state_close(&r->state);
+    state_pool_close(&r->states);
     model_close(&r->model);
     backend_close(&r->device);
     pool_close(&r->pool);
@@ -319,13 +322,19 @@ static void close_rig(struct rig *r)
 static double rig_nll(struct rig *r, struct experts_counters *c)
 {
     enum { N = 60 };
-    const struct model_forward_params p = {.sort_cutoff = 1, .car = {.threshold = 0.4f, .n_backfill = 2}};
+    const struct model_forward_params p = {.sort_cutoff = 1};
     float *logits = calloc((size_t)r->model->n_vocab, sizeof *logits);
     double nll = 0;
     struct err e;
     for (int i = N_PROMPT - 1; i < N_PROMPT - 1 + N; i++) {
         bool first = i == N_PROMPT - 1;
-        if (model_forward(r->model, r->state, r->work, &p, first ? ids : ids + i, first ? N_PROMPT : 1, 1, &e))
+        const struct model_rows row = {.state = r->state,
+                                       .ids = first ? ids : ids + i,
+                                       .n = first ? N_PROMPT : 1,
+                                       .n_out = 1,
+                                       .is_decode = !first,
+                                       .car = {.threshold = 0.4f, .n_backfill = 2}};
+        if (model_forward(r->model, r->work, &p, &row, 1, &e))
             fail_msg("%s", e.text);
         model_logits(r->model, r->work, 0, 1);
         if (model_logits_row(r->work, 0, logits, &e))
