@@ -126,7 +126,8 @@ typedef struct moebius_engine_options {
      * experts in memory then differs from run to run. */
     bool deterministic;
     /* Memory for the keys, values and recurrent state of all sessions together, in bytes. 0: half of the machine's
-     * memory, or what one session needs if that is more; in either case within ram_bytes. */
+     * memory, or a sixteenth of a limit on addresses (RLIMIT_AS), or what one session needs if that is more; in either
+     * case within ram_bytes. */
     int64_t state_bytes;
     /* Sessions of models with recurrent or windowed layers can go back (moebius_session_truncate) to checkpoints alone:
      * there is one every so many tokens (0: 512; less than 0: none), at the end of each prompt, and where a session was

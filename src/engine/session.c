@@ -1,6 +1,7 @@
 /* Sessions: their life, forks, and going back. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "engine/engine_internal.h"
@@ -14,15 +15,21 @@ enum {
 
     DEFAULT_INTERVAL = 512,
     STATE_SHARE = 2,      /* one part in so many of the machine's memory is for state */
+    ADDRESS_SHARE = 16,   /* or of a limit on addresses (RLIMIT_AS): each kind of layer takes so many */
     CHECKPOINT_SHARE = 8, /* and of that for checkpoints */
 };
 
 /* ---- memory for state ------------------------------------------------------------------------------------------- */
 
-static size_t machine_bytes(void)
+static size_t state_bytes(void)
 {
     long n = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return n > 0 && page > 0 ? (size_t)n * (size_t)page : 0;
+    size_t bytes = n > 0 && page > 0 ? (size_t)n * (size_t)page / STATE_SHARE : 0;
+    struct rlimit address;
+    if (getrlimit(RLIMIT_AS, &address) == 0 && address.rlim_cur != RLIM_INFINITY &&
+        address.rlim_cur / ADDRESS_SHARE < bytes)
+        bytes = (size_t)(address.rlim_cur / ADDRESS_SHARE);
+    return bytes;
 }
 
 static err_code create_pool(moebius_engine *g, enum elem_type type, size_t max_bytes, struct state_pool **out,
@@ -47,7 +54,7 @@ static err_code find_pool(moebius_engine *g, moebius_kv_type kv, int64_t n_ctx, 
     if ((unsigned)kv >= sizeof types / sizeof *types)
         return err_set(e, ERR_USAGE, "KV cache of type %d: expected one of moebius_kv_type", (int)kv);
     bool is_given = g->options.state_bytes > 0, is_new = !g->pools[kv];
-    size_t max_bytes = is_given ? (size_t)g->options.state_bytes : machine_bytes() / STATE_SHARE;
+    size_t max_bytes = is_given ? (size_t)g->options.state_bytes : state_bytes();
     if (is_new)
         TRY(create_pool(g, types[kv], max_bytes, &g->pools[kv], e));
     size_t need = state_pool_text_bytes(g->pools[kv], n_ctx, n_batch);
