@@ -25,17 +25,22 @@ static const struct kind {
     {"gemma4", false, true, false},           {"gemma4_shared", true, true, false}, {"deepseek2", false, false, false},
     {"deepseek2_latent", true, false, false}, {"qwen3next", true, false, true},
 };
-enum { N_KIND = sizeof kinds / sizeof *kinds, N_TEXT = 300, WINDOW = 12 };
+enum { N_KIND = sizeof kinds / sizeof *kinds, N_TEXT = 300, N_LONG = 1300, WINDOW = 12 };
 
-static moebius_engine *open_engine(const char *name)
+static moebius_engine *open_engine_with(const char *name, const moebius_engine_options *o)
 {
     char path[1024];
     moebius_error error;
     moebius_engine *e;
     snprintf(path, sizeof path, "%s/%s.gguf", golden, name);
-    if (moebius_engine_open(&e, path, &(moebius_engine_options){.n_threads = 1}, &error) != MOEBIUS_OK)
+    if (moebius_engine_open(&e, path, o, &error) != MOEBIUS_OK)
         fail_msg("%s", error.text);
     return e;
+}
+
+static moebius_engine *open_engine(const char *name)
+{
+    return open_engine_with(name, &(moebius_engine_options){.n_threads = 1});
 }
 
 static moebius_session *open_session(moebius_engine *e, moebius_kv_type kv, int64_t n_ctx, int64_t n_batch)
@@ -51,14 +56,14 @@ static moebius_session *open_session(moebius_engine *e, moebius_kv_type kv, int6
 /* The text that all tests feed, or its beginning. */
 static void get_text(const moebius_engine *e, int32_t *ids)
 {
-    for (int i = 0; i < N_TEXT; i++)
+    for (int i = 0; i < N_LONG; i++)
         ids[i] = (int32_t)((i * 37 + i / 11 * 5) % moebius_n_vocab(e));
 }
 
 /* Feeds tokens [from, to) of it in pieces. */
 static void feed(moebius_session *s, const moebius_engine *e, int64_t from, int64_t to, int64_t piece)
 {
-    int32_t ids[N_TEXT];
+    int32_t ids[N_LONG];
     get_text(e, ids);
     for (int64_t i = from; i < to; i += piece)
         assert_int_equal(moebius_session_eval(s, ids + i, (size_t)(to - i < piece ? to - i : piece), NULL), MOEBIUS_OK);
@@ -112,7 +117,7 @@ static void check_continuation(moebius_engine *e, moebius_kv_type kv, int64_t cu
     moebius_error error;
     struct temp_path a = temp_path(&folder, "a.state"), b = temp_path(&folder, "b.state");
     moebius_session *first = open_session(e, kv, 512, 128), *second = open_session(e, kv, N_TEXT, 64);
-    int32_t ids[N_TEXT];
+    int32_t ids[N_LONG];
     int64_t n_tok;
     get_text(e, ids);
     feed(first, e, 0, cut, 50);
@@ -346,21 +351,22 @@ static void check_truncated(moebius_session *s, moebius_engine *e, int64_t pos, 
     assert_int_equal(moebius_session_truncate(s, pos), expected);
     assert_int_equal(moebius_session_pos(s), expected);
     assert_null(moebius_session_logits(s));
-    moebius_session *fresh = open_session(e, MOEBIUS_KV_F16, 512, 64);
+    moebius_session *fresh = open_session(e, MOEBIUS_KV_F16, N_LONG, 64);
     feed(s, e, expected, expected + 20, 7);
     feed(fresh, e, 0, expected + 20, 64);
     expect_logits(s, e, moebius_session_logits(fresh));
     moebius_session_close(&fresh);
 }
 
-static void recurrent_layers_go_back_to_the_end_of_a_prompt(void **state)
+/* Each piece that was fed is a prompt, at whose end recurrent layers can begin again. */
+static void going_back_ends_where_a_layer_knows_a_way(void **state)
 {
     for (int i = 0; i < N_KIND; i++) {
         const struct kind *k = &kinds[i];
         moebius_engine *e = open_engine(k->name);
         moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64);
         feed(s, e, 0, 280, 64);
-        check_truncated(s, e, 216, k->recurrent ? 192 : 216); /* each piece of 64 was a prompt */
+        check_truncated(s, e, 216, k->recurrent ? 192 : 216);
         feed(s, e, moebius_session_pos(s), 280, 64);
         check_truncated(s, e, 30, k->recurrent ? 0 : 30);
         feed(s, e, moebius_session_pos(s), 60, 64);
@@ -368,6 +374,41 @@ static void recurrent_layers_go_back_to_the_end_of_a_prompt(void **state)
         moebius_session_close(&s);
         moebius_engine_close(&e);
     }
+}
+
+/* A long prompt in one piece. interval: between checkpoints; less than 0: none. */
+static void check_far_back(const struct kind *k, int64_t interval)
+{
+    moebius_engine *e =
+        open_engine_with(k->name, &(moebius_engine_options){.n_threads = 1, .checkpoint_interval = interval});
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, N_LONG, 64);
+    bool has = interval > 0;
+    feed(s, e, 0, N_LONG, N_LONG);
+    check_truncated(s, e, 1270, k->recurrent ? has ? 1200 : 0 : 1270);
+    moebius_session_truncate(s, 0);
+    feed(s, e, 0, N_LONG, N_LONG);
+    check_truncated(s, e, 390, k->recurrent || k->windowed ? has ? 200 : 0 : 390);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
+static void going_far_back_ends_at_checkpoints(void **state)
+{
+    for (int i = 0; i < N_KIND; i++) {
+        check_far_back(&kinds[i], 200);
+        check_far_back(&kinds[i], -1);
+    }
+}
+
+static void checkpoints_keep_within_their_memory(void **state)
+{
+    const moebius_engine_options o = {.n_threads = 1, .checkpoint_interval = 64, .checkpoint_bytes = 1};
+    moebius_engine *e = open_engine_with("qwen3next", &o);
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64);
+    feed(s, e, 0, 280, 64);
+    check_truncated(s, e, 279, 0);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
 }
 
 static void a_loaded_window_has_no_way_back(void **state)
@@ -390,31 +431,38 @@ static void a_loaded_window_has_no_way_back(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
+/* gemma4_shared: layers 0 to 2 have caches of 32 wide keys and values of one head, the first two are windowed. A page is
+ * 64 positions of a kind of layer, in blocks of 4096 bytes. */
 static void windowed_layers_take_the_memory_of_their_window(void **state)
 {
-    /* gemma4_shared: layers 0 to 2 have caches of 32 wide keys and values of one head, the first two are windowed */
-    enum { N = 3000, PAGE = 4096, N_FULL = 47, N_WINDOW = 9 /* of the window and 512 tokens before */ };
-    moebius_engine *e = open_engine("gemma4_shared");
-    int32_t *ids = calloc(N, sizeof *ids);
-    const struct {
+    static const struct {
         moebius_kv_type kv;
-        int64_t n;
-        size_t bytes;
-    } how[] = {
-        {MOEBIUS_KV_F16, N, N_FULL * 2 * PAGE + N_WINDOW * 4 * PAGE},
-        {MOEBIUS_KV_Q8_0, N, N_FULL * 2 * PAGE + N_WINDOW * 3 * PAGE}, /* of 1.06 and 2.1 pages of memory */
-        {MOEBIUS_KV_F32, 50, 4 * PAGE + 8 * PAGE},
-        {MOEBIUS_KV_F16, 0, 0},
-    };
-    for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
-        moebius_session *s = open_session(e, how[i].kv, N, 512);
-        if (how[i].n)
-            assert_int_equal(moebius_session_eval(s, ids, (size_t)how[i].n, NULL), MOEBIUS_OK);
-        assert_int_equal(moebius_session_state_bytes(s), how[i].bytes);
+        size_t full, windowed; /* bytes of a page */
+    } types[] = {{MOEBIUS_KV_F16, 8192, 16384}, {MOEBIUS_KV_F32, 16384, 32768}, {MOEBIUS_KV_Q8_0, 8192, 12288}};
+    moebius_engine *e = open_engine("gemma4_shared");
+    for (int i = 0; i < 3; i++) {
+        moebius_session *s = open_session(e, types[i].kv, N_LONG, 64);
+        assert_int_equal(moebius_session_state_bytes(s), 0);
+        feed(s, e, 0, 65, 65);
+        assert_int_equal(moebius_session_state_bytes(s), 2 * (types[i].full + types[i].windowed));
+        feed(s, e, 65, N_LONG, 64); /* 21 blocks; 512 tokens back, block 12 is seen */
+        assert_int_equal(moebius_session_state_bytes(s), 21 * types[i].full + 9 * types[i].windowed);
         moebius_session_close(&s);
     }
-    free(ids);
     moebius_engine_close(&e);
+}
+
+static void closed_sessions_give_their_memory_back(void **state)
+{
+    for (int i = 0; i < N_KIND; i++) {
+        moebius_engine *e = open_engine(kinds[i].name);
+        moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64);
+        feed(s, e, 0, N_TEXT, 64);
+        assert_true(moebius_engine_counters(e).context_bytes >= moebius_session_state_bytes(s));
+        moebius_session_close(&s);
+        assert_int_equal(moebius_engine_counters(e).context_bytes, 0);
+        moebius_engine_close(&e);
+    }
 }
 
 static void heads_that_q8_0_cannot_hold_are_refused(void **state)
@@ -437,36 +485,64 @@ static bool count_down(void *user)
     return --*(int *)user < 0;
 }
 
-static void a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_bits(void **state)
+/* Cancels an evaluation, and completes the text: with the same bits. Returns where it had ended. */
+static int64_t cancel_and_go_on(moebius_session *s, const moebius_engine *e, moebius_cancel_fn *is_wanted, void *user,
+                                const float *want)
 {
     enum { BEGUN = 40 };
-    static const int asks[] = {0, 1, 2, 3, 5, 8, 13, 100000};
+    int32_t ids[N_LONG];
+    moebius_error error;
+    get_text(e, ids);
+    moebius_session_truncate(s, 0);
+    feed(s, e, 0, BEGUN, 64);
+    float *begun = copy_logits(s, e);
+    moebius_session_set_cancel(s, is_wanted, user);
+    moebius_status status = moebius_session_eval(s, ids + BEGUN, N_TEXT - BEGUN, &error);
+    int64_t pos = moebius_session_pos(s);
+    moebius_session_set_cancel(s, NULL, NULL);
+    assert_true(pos == N_TEXT || pos % 64 == BEGUN);
+    assert_true(status == MOEBIUS_CANCELLED || (status == MOEBIUS_OK && pos == N_TEXT));
+    if (status == MOEBIUS_CANCELLED) {
+        assert_string_equal(error.text, "cancelled");
+        if (pos == BEGUN)
+            expect_logits(s, e, begun);
+        else
+            assert_null(moebius_session_logits(s));
+    }
+    free(begun);
+    must(moebius_session_sync(s, ids, N_TEXT, NULL, &error), &error);
+    expect_logits(s, e, want);
+    return pos;
+}
+
+struct end {
+    const moebius_session *s;
+    int64_t pos;
+};
+
+static bool is_there(void *user)
+{
+    const struct end *x = user;
+    return moebius_session_pos(x->s) >= x->pos;
+}
+
+static void a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_bits(void **state)
+{
+    static const int asks[] = {0, 1, 2, 3, 5, 8, 13, 21, 1000}; /* layer by layer, and now and then */
     for (int i = 0; i < N_KIND; i++) {
-        int32_t ids[N_TEXT];
-        moebius_error error;
         moebius_engine *e = open_engine(kinds[i].name);
         moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64),
                         *alone = open_session(e, MOEBIUS_KV_F16, 512, 64);
-        get_text(e, ids);
         feed(alone, e, 0, N_TEXT, 64);
+        const float *want = moebius_session_logits(alone);
         for (size_t k = 0; k < sizeof asks / sizeof *asks; k++) {
             int left = asks[k];
-            moebius_session_truncate(s, 0);
-            feed(s, e, 0, BEGUN, 64);
-            moebius_session_set_cancel(s, count_down, &left);
-            moebius_status status = moebius_session_eval(s, ids + BEGUN, N_TEXT - BEGUN, &error);
-            int64_t pos = moebius_session_pos(s);
-            moebius_session_set_cancel(s, NULL, NULL);
-            /* it is asked in each layer of each chunk, and every few milliseconds */
-            assert_int_equal(status, asks[k] < 100000 ? MOEBIUS_CANCELLED : MOEBIUS_OK);
-            if (status == MOEBIUS_CANCELLED) {
-                assert_string_equal(error.text, "cancelled");
-                assert_int_equal(moebius_session_logits(s) != NULL, pos == BEGUN);
-                assert_in_range(pos, BEGUN, BEGUN + 64 * (asks[k] / moebius_n_layer(e)));
-                assert_int_equal((pos - BEGUN) % 64, 0);
-                feed(s, e, pos, N_TEXT, 64);
-            }
-            expect_logits(s, e, moebius_session_logits(alone));
+            int64_t pos = cancel_and_go_on(s, e, count_down, &left, want);
+            assert_true(pos <= 40 + 64 * (asks[k] / moebius_n_layer(e)) && (asks[k] < 1000 || pos == N_TEXT));
+        }
+        for (int64_t pos = 40; pos <= 232; pos += 64) {
+            struct end end = {s, pos};
+            assert_int_equal(cancel_and_go_on(s, e, is_there, &end, want), pos);
         }
         moebius_session_close(&s);
         moebius_session_close(&alone);
@@ -483,7 +559,7 @@ static void a_cancelled_batch_leaves_the_last_logits_or_none(void **state)
 {
     moebius_engine *e = open_engine("qwen3moe");
     moebius_session *s = open_session(e, MOEBIUS_KV_F16, N_TEXT, 64);
-    int32_t ids[N_TEXT];
+    int32_t ids[N_LONG];
     get_text(e, ids);
     feed(s, e, 0, 64, 64);
     float *want = copy_logits(s, e);
@@ -515,7 +591,7 @@ static void generate(moebius_session *s, moebius_sampler *sampler, int n, int32_
 static void a_cloned_sampler_chooses_the_same_for_a_fork_of_the_text(void **state)
 {
     enum { N = 40, N_FORK = 20 };
-    int32_t text[N_TEXT], ids[N], forks[3][N_FORK];
+    int32_t text[N_LONG], ids[N], forks[3][N_FORK];
     moebius_error error;
     moebius_engine *e = open_engine("qwen3moe");
     moebius_session *s = open_session(e, MOEBIUS_KV_F16, N_TEXT, 64);
@@ -557,9 +633,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(tokens_are_checked_in_both_readings),
         cmocka_unit_test(foreign_files_are_refused),
         cmocka_unit_test(a_fine_tune_is_another_model),
-        cmocka_unit_test(recurrent_layers_go_back_to_the_end_of_a_prompt),
+        cmocka_unit_test(going_back_ends_where_a_layer_knows_a_way),
+        cmocka_unit_test(going_far_back_ends_at_checkpoints),
+        cmocka_unit_test(checkpoints_keep_within_their_memory),
         cmocka_unit_test(a_loaded_window_has_no_way_back),
         cmocka_unit_test(windowed_layers_take_the_memory_of_their_window),
+        cmocka_unit_test(closed_sessions_give_their_memory_back),
         cmocka_unit_test(heads_that_q8_0_cannot_hold_are_refused),
         cmocka_unit_test(a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_bits),
         cmocka_unit_test(a_cancelled_batch_leaves_the_last_logits_or_none),
