@@ -111,10 +111,11 @@ static bool is_ring(const struct model_state *s, int kind)
 
 static err_code full(const struct model_state *s, struct err *e)
 {
-    return err_set(e, ERR_LIMIT,
-                   "no room for more tokens: the state of all texts takes %.1f MiB, and the bound on memory or on state "
-                   "(%.1f MiB) allows no more",
-                   (double)s->pool->used_bytes / (1 << 20), (double)s->pool->max_bytes / (1 << 20));
+    return err_set(
+        e, ERR_LIMIT,
+        "no room for more tokens: the state of all texts takes %.1f MiB, and the bound on memory or on state "
+        "(%.1f MiB) allows no more",
+        (double)s->pool->used_bytes / (1 << 20), (double)s->pool->max_bytes / (1 << 20));
 }
 
 /* Makes the last page, if the batch begins within it, the text's own. */
@@ -219,8 +220,8 @@ static size_t checkpoint_bytes(const struct model_state *s, int64_t pos)
     return n;
 }
 
-/* Fills a checkpoint with references to the windowed pages of a text that has, or has had, pos tokens. slot: a reference
- * that it takes over. */
+/* Fills a checkpoint with references to the windowed pages of a text that has, or has had, pos tokens. slot: a
+ * reference that it takes over. */
 static void fill_checkpoint(struct model_state *s, struct checkpoint *c, int64_t pos, int32_t slot)
 {
     const struct state_pool *p = s->pool;

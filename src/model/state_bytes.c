@@ -20,8 +20,8 @@ static bool is_absent(const struct paged *x)
     return !x->page.buffer;
 }
 
-/* The rows of a cache that positions [first, pos) lie in. Before a state is there its page tables say nothing, and pages
- * stand for all others. */
+/* The rows of a cache that positions [first, pos) lie in. Before a state is there its page tables say nothing, and
+ * pages stand for all others. */
 static err_code walk_cache(const struct walk *w, int kind, const struct paged *cache, int64_t first, struct err *e)
 {
     const struct text_pages *pages = &w->s->kinds[kind];

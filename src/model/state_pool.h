@@ -5,8 +5,8 @@
  * in one text. A page has as many references as texts and checkpoints hold it, and is only written by a text that holds
  * it alone. Free pages keep their memory until it is wanted elsewhere.
  *
- * Checkpoints are what going back starts from where a layer can't forget its last tokens: recurrent state, and the pages
- * that a window sees. The pool holds them within a budget; the least useful goes first.
+ * Checkpoints are what going back starts from where a layer can't forget its last tokens: recurrent state, and the
+ * pages that a window sees. The pool holds them within a budget; the least useful goes first.
  *
  * Thread-safety: one thread, the one that drives the device. */
 #ifndef MODEL_STATE_POOL_H
@@ -16,9 +16,9 @@
 
 /* What a layer has in the pages of its kind; what it does not have is absent. */
 struct layer_pages {
-    int kind;          /* of its pages; -1: it uses an earlier layer's */
-    struct paged k, v; /* [head_dim][ATTENTION_BLOCK][n_head_kv], [head_dim_v][ATTENTION_BLOCK][n_head_kv] */
-    struct paged past; /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
+    int kind;           /* of its pages; -1: it uses an earlier layer's */
+    struct paged k, v;  /* [head_dim][ATTENTION_BLOCK][n_head_kv], [head_dim_v][ATTENTION_BLOCK][n_head_kv] */
+    struct paged past;  /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
     struct paged delta; /* the state of its delta rule, [dk][dv][n_head_v] */
 };
 
@@ -33,16 +33,16 @@ enum { KIND_MAX_REGION = 2 };
 
 struct page_kind {
     bool is_recurrent;
-    int64_t window;  /* the most positions that a token sees in these layers; 0: all */
-    bool is_shared;  /* some layer's cache serves later layers, too */
-    size_t bytes;    /* of a page, all regions */
+    int64_t window; /* the most positions that a token sees in these layers; 0: all */
+    bool is_shared; /* some layer's cache serves later layers, too */
+    size_t bytes;   /* of a page, all regions */
     struct page_region region[KIND_MAX_REGION];
     int32_t capacity; /* pages that there are addresses for */
     int32_t n_begun;  /* pages below this have been taken once */
     int32_t *n_ref;   /* [capacity] */
-    int32_t *free;    /* [capacity] pages without references: first those that have memory, and the others from the end */
-    int32_t n_free;   /* that have memory */
-    int32_t n_bare;   /* that have none */
+    int32_t *free;  /* [capacity] pages without references: first those that have memory, and the others from the end */
+    int32_t n_free; /* that have memory */
+    int32_t n_bare; /* that have none */
 };
 
 /* Where a text can go back to. */
@@ -50,11 +50,11 @@ struct checkpoint {
     int n_ref;       /* texts that can go back to it; 0: it is none */
     uint64_t serial; /* its number; another one once the pool has taken it back */
     int64_t pos;     /* tokens of the text */
-    int64_t saved; /* tokens since the checkpoint before, which would have to be computed again */
-    uint64_t tick; /* when it was made or last used */
-    size_t bytes;  /* of the pages that it holds */
-    int32_t slot;  /* the page of recurrent state; -1: none */
-    int32_t *page; /* for each windowed kind in order, the pages that the token at pos sees; -1: none */
+    int64_t saved;   /* tokens since the checkpoint before, which would have to be computed again */
+    uint64_t tick;   /* when it was made or last used */
+    size_t bytes;    /* of the pages that it holds */
+    int32_t slot;    /* the page of recurrent state; -1: none */
+    int32_t *page;   /* for each windowed kind in order, the pages that the token at pos sees; -1: none */
 };
 
 /* What a text knows a checkpoint by, which the pool may take back at any time. at NULL: there is none. */
@@ -84,7 +84,7 @@ struct state_pool {
     size_t max_checkpoint_bytes; /* of their pages together */
     size_t checkpoint_bytes;
     uint64_t tick;
-    uint64_t n_serial; /* checkpoints so far */
+    uint64_t n_serial;     /* checkpoints so far */
     int64_t n_window_page; /* elements of checkpoint.page */
     struct checkpoint checkpoints[POOL_MAX_CHECKPOINTS];
 };
@@ -104,9 +104,9 @@ static inline int64_t window_first(int64_t window, int64_t pos)
 /* Windowed caches keep so many positions more than their window, so that going back a little needs no checkpoint. */
 enum { WINDOW_SLACK = MODEL_UBATCH };
 
-/* The blocks that a batch gets pages for; later ones take the pages of the first ones again, which no token of the batch
- * sees any more when its layer gets there. Layers that share a cache come when all tokens have passed the first one, and
- * see all. */
+/* The blocks that a batch gets pages for; later ones take the pages of the first ones again, which no token of the
+ * batch sees any more when its layer gets there. Layers that share a cache come when all tokens have passed the first
+ * one, and see all. */
 static inline int64_t ring_blocks(const struct page_kind *k)
 {
     return k->window && !k->is_shared ? (k->window + MODEL_UBATCH) / ATTENTION_BLOCK + 2 : INT64_MAX;
@@ -121,9 +121,10 @@ void state_pool_copy(struct state_pool *p, int kind, int32_t from, int32_t to);
 
 /* A checkpoint without pages, for pages of n_bytes, with one reference; none where the budget has no room. */
 struct checkpoint_ref checkpoint_take(struct state_pool *p, size_t n_bytes);
-void checkpoint_keep(const struct checkpoint_ref *r);                      /* one reference more, of one that is there */
+void checkpoint_keep(const struct checkpoint_ref *r); /* one reference more, of one that is there */
 void checkpoint_drop(struct state_pool *p, const struct checkpoint_ref *r); /* a text forgets it */
-/* What is lost with a checkpoint, to compare: the work that it saves for each byte, less the longer it was of no use. */
+/* What is lost with a checkpoint, to compare: the work that it saves for each byte, less the longer it was of no use.
+ */
 double checkpoint_worth(const struct state_pool *p, const struct checkpoint *c);
 
 #endif
