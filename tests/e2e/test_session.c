@@ -431,8 +431,8 @@ static void a_loaded_window_has_no_way_back(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
-/* gemma4_shared: layers 0 to 2 have caches of 32 wide keys and values of one head, the first two are windowed. A page is
- * 64 positions of a kind of layer, in blocks of 4096 bytes. */
+/* gemma4_shared: layers 0 to 2 have caches of 32 wide keys and values of one head, the first two are windowed. A page
+ * is 64 positions of a kind of layer, in blocks of 4096 bytes. */
 static void windowed_layers_take_the_memory_of_their_window(void **state)
 {
     static const struct {

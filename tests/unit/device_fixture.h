@@ -73,8 +73,8 @@ static inline struct tensor tensor_i32(struct fixture *f, int64_t ne0, int64_t n
     return t;
 }
 
-/* Pages of zeros for what a layer keeps of texts, [ne0][ne1][ne2] in each. are_apart: parts lie by part and then by page,
- * else a page's parts lie together. To close: its page.buffer. */
+/* Pages of zeros for what a layer keeps of texts, [ne0][ne1][ne2] in each. are_apart: parts lie by part and then by
+ * page, else a page's parts lie together. To close: its page.buffer. */
 static inline struct paged paged_zeros(struct fixture *f, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                                        int64_t n_page, bool are_apart)
 {

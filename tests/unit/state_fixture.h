@@ -1,6 +1,6 @@
-/* Texts in a pool of pages, of models of which only what states look at is there. Numbers stand for what layers compute:
- * each row of a cache and each recurrent state holds one that tells the tokens that it was made of, so that a page that
- * is not what it should be is found out. */
+/* Texts in a pool of pages, of models of which only what states look at is there. Numbers stand for what layers
+ * compute: each row of a cache and each recurrent state holds one that tells the tokens that it was made of, so that a
+ * page that is not what it should be is found out. */
 #ifndef TESTS_STATE_FIXTURE_H
 #define TESTS_STATE_FIXTURE_H
 

@@ -346,10 +346,8 @@ static void store_tokens(struct fixture *f, const struct attn *a, const struct t
                          const struct tensor *pos)
 {
     const struct tensor table = list_part(a->ttable, 0, pos->ne[0]);
-    backend_enqueue(f->device,
-                    &(struct op){.kind = OP_KV_STORE, .in = {*k, *pos, table, a->tpages}, .state = {a->tk}});
-    backend_enqueue(f->device,
-                    &(struct op){.kind = OP_KV_STORE, .in = {*v, *pos, table, a->tpages}, .state = {a->tv}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {*k, *pos, table, a->tpages}, .state = {a->tk}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {*v, *pos, table, a->tpages}, .state = {a->tv}});
 }
 
 /* Random queries, and a cache of random keys and values; k and v become what the cache holds of them. */
@@ -479,7 +477,8 @@ static void run_ring(struct fixture *f, const struct attn *a, enum elem_type typ
     struct tensor v = tensor_f32(f, A_HEAD_KV * A_DV, A_POS, 1, a->v);
     for (int64_t t = 0; t < A_POS; t += piece) {
         int64_t n = A_POS - t < piece ? A_POS - t : piece;
-        const struct tensor pos = list_part(a->tpos, t, n), rows_k = tensor_rows(k, t, n), rows_v = tensor_rows(v, t, n);
+        const struct tensor pos = list_part(a->tpos, t, n), rows_k = tensor_rows(k, t, n),
+                            rows_v = tensor_rows(v, t, n);
         store_tokens(f, &ring, &rows_k, &rows_v, &pos);
         run_attn(f, &ring, window, true, t, n, got + t * A_HEAD * A_DV);
     }

@@ -483,6 +483,56 @@ static void idle_time_brings_what_was_stood_in_for(void **state)
     assert_int_equal(experts_counters(f->experts).n_backfilled, 2);
 }
 
+/* Each token's score decides about what stood in for its own expert. */
+static void tokens_of_one_fetch_have_scores_of_their_own(void **state)
+{
+    struct fixture *f = *state;
+    const float ratio[2] = {0.5f, 0.25f}, scores[2 * N_EXPERT] = {[4] = 0.2f, [N_EXPERT + 5] = 0.4f};
+    const int32_t wanted[3] = {4, 5, 1}, ids[3] = {0, 1, 1};
+    int32_t table[N_EXPERT];
+    int64_t n;
+    use(f, 0, 0, 1);
+    const struct experts_choice c = {.n_tok = 3,
+                                     .n_used = 1,
+                                     .wanted = wanted,
+                                     .ids = ids,
+                                     .n_car = 2,
+                                     .ratio = ratio,
+                                     .scores = scores,
+                                     .n_backfill = 1};
+    experts_fetch_begin_instead(f->experts, 0, &c);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(experts_counters(f->experts).n_substituted, 2);
+    assert_true(experts_counters(f->experts).ratio_sum == 0.75);
+    assert_int_equal(experts_usage(f->experts)->count[5], 1);
+    use(f, 0, 0, 1); /* the next token */
+    experts_backfill(f->experts);
+    assert_int_equal(experts_counters(f->experts).n_backfilled, 1);
+    use(f, 0, 0, 1); /* it arrives */
+    assert_at_hand(f, 0, 0, 1, 5);
+}
+
+static void fetches_for_sampled_tokens_are_counted_apart(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t ids[4] = {0, 1, 0, 2};
+    for (int is_decode = 0; is_decode < 2; is_decode++)
+        for (int i = 0; i < 2; i++) {
+            int32_t table[N_EXPERT];
+            int64_t n;
+            experts_fetch_begin(f->experts, 0, ids, 2, 2, is_decode);
+            do {
+                assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
+            } while (n > 0);
+        }
+    struct experts_counters c = experts_counters(f->experts);
+    assert_int_equal(c.n_miss, 3);
+    assert_int_equal(c.n_hit, 9);
+    assert_int_equal(c.n_decode_miss, 0);
+    assert_int_equal(c.n_decode_hit, 6);
+}
+
 static void demanded_reads_go_first(void **state)
 {
     struct fixture *f = *state;
@@ -705,6 +755,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_expert_on_its_way_is_not_at_hand, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(what_was_wanted_counts_and_not_what_stood_in, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(idle_time_brings_what_was_stood_in_for, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(tokens_of_one_fetch_have_scores_of_their_own, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(fetches_for_sampled_tokens_are_counted_apart, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(demanded_reads_go_first, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(a_deterministic_look_does_not_depend_on_the_drive, open_deterministic,
                                         close_fixture),

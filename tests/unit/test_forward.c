@@ -1,5 +1,5 @@
-/* The forward pass over tiny models of each kind of layer: how tokens are cut into batches and ubatches, several texts in
- * a batch, which rows of logits are asked for, drafts, batches that fail, and its work space. */
+/* The forward pass over tiny models of each kind of layer: how tokens are cut into batches and ubatches, several texts
+ * in a batch, which rows of logits are asked for, drafts, batches that fail, and its work space. */
 #include <stdio.h>
 
 #include "device_fixture.h"
@@ -307,11 +307,8 @@ static void open_text(struct forward_fixture *t, struct model_state **s)
 
 static struct model_rows rows_of(const struct forward_fixture *t, struct model_state *s, int j, const struct part *p)
 {
-    return (struct model_rows){.state = s,
-                               .ids = tokens_of(t, j, model_state_pos(s)),
-                               .n = p->n,
-                               .n_out = p->n_out,
-                               .is_draft = p->is_draft};
+    return (struct model_rows){
+        .state = s, .ids = tokens_of(t, j, model_state_pos(s)), .n = p->n, .n_out = p->n_out, .is_draft = p->is_draft};
 }
 
 static err_code forward(struct forward_fixture *t, const struct model_rows *rows, int64_t n)
@@ -370,8 +367,8 @@ static void together_and_alone(struct forward_fixture *t, const struct part *par
 static void texts_in_one_batch_have_the_bits_of_each_alone(void **state)
 {
     static const struct part singles[] = {{0, 1, 1, 0}, {63, 1, 1, 0}, {64, 1, 1, 0}, {700, 1, 1, 0}, {5, 1, 1, 0}};
-    static const struct part mixed[] = {
-        {513, 1, 1, 0}, {40, 1, 1, 0}, {120, 9, 9, 1}, {0, 70, 1, 0}, {64, 128, 3, 0}, {300, 5, 5, 1}};
+    static const struct part mixed[] = {{513, 1, 1, 0}, {40, 1, 1, 0},   {120, 9, 9, 1},
+                                        {0, 70, 1, 0},  {64, 128, 3, 0}, {300, 5, 5, 1}};
     struct forward_fixture *t = *state;
     for (int i = 0; i < N_MODEL; i++) {
         open_model(t, models[i], 0);
@@ -635,7 +632,8 @@ static void go_on_and_close(struct forward_fixture *t, struct three *x)
 
 static void after_a_failure_all_texts_are_as_before(void **state)
 {
-    static const char *const with_experts[] = {"llama_moe", "gpt_oss", "gemma4_shared", "deepseek2_latent", "qwen35moe"};
+    static const char *const with_experts[] = {"llama_moe", "gpt_oss", "gemma4_shared", "deepseek2_latent",
+                                               "qwen35moe"};
     struct forward_fixture *t = *state;
     for (int i = 0; i < 5; i++) {
         t->interval = i % 2 ? 16 : 0;
@@ -702,7 +700,6 @@ static void a_pool_without_room_for_one_text_begins_none(void **state)
         free(want);
     }
 }
-
 
 /* ---- work space ---------------------------------------------------------------------------------------------- */
 

@@ -630,6 +630,33 @@ static void an_expert_in_a_slot_stands_in_for_one_that_is_not(void **state)
     expect_formula(t, 0, 1, y);
 }
 
+/* Of three tokens, the first two of which were sampled, one may have substitutes. */
+static void each_token_has_substitutes_by_its_own_leave(void **state)
+{
+    static const float first[N_EXPERT] = {3, 2, 1}, second[N_EXPERT] = {3, 2, 1, 1.1f};
+    static const int32_t used[3][N_USED] = {{0, 1, 3}, {0, 1, 2}, {0, 1, 3}};
+    struct moe_fixture *t = *state;
+    struct seen seen = {0};
+    const struct moe_trace trace = {keep_routed, NULL, &seen};
+    const struct car car = {.threshold = 0.5f};
+    const struct car *const cars[] = {NULL, &car};
+    const struct moe_run how = {.sort_cutoff = 1, .trace = &trace, .car = cars, .n_car = 2};
+    float y[3 * N_EMBD];
+    set_logits(t, first);
+    run(t, 0, 1, 1, y); /* brings experts 0 to 2 */
+    set_logits(t, second);
+    assert_int_equal(forward(t, 0, 3, &how, y), ERR_OK);
+    assert_int_equal(experts_counters(t->experts).n_substituted, 1);
+    for (int i = 0; i < 3; i++) {
+        const float *x = t->host_x + i * N_EMBD;
+        double scores[N_EXPERT], want[N_EMBD];
+        assert_memory_equal(seen.routed + i * N_USED, used[0], sizeof used[0]);
+        softmax_scores(t, 0, x, scores);
+        want_token(t, 0, x, scores, used[i], want);
+        expect_near(y + i * N_EMBD, want);
+    }
+}
+
 static void nobody_stands_in_where_all_experts_are_resident(void **state)
 {
     struct moe_fixture *t = *state;
@@ -690,6 +717,7 @@ int main(void)
         TEST(a_prefetched_expert_need_not_be_read_again, open_eight_slots),
         TEST(predictions_get_better_while_reads_are_waited_for, open_eight_slots),
         TEST(an_expert_in_a_slot_stands_in_for_one_that_is_not, open_three_slots),
+        TEST(each_token_has_substitutes_by_its_own_leave, open_three_slots),
         TEST(nobody_stands_in_where_all_experts_are_resident, open_resident),
         TEST(work_space_has_no_more_than_the_layers_need, open_resident),
         TEST(work_space_that_does_not_fit_is_refused, open_resident),

@@ -193,7 +193,8 @@ static void after_an_abort_a_text_is_what_it_was(void **state)
             compute(t, y, n_tokens[i], 7); /* overwrites what it may */
             state_abort(y->s);
             assert_int_equal(model_state_pos(y->s), 300);
-            assert_true(state_pool_used_bytes(t->pool) <= used + pages(t, 0, 1) + pages(t, 1, 1)); /* its own last pages */
+            assert_true(state_pool_used_bytes(t->pool) <=
+                        used + pages(t, 0, 1) + pages(t, 1, 1)); /* its own last pages */
             expect_text(t, y);
             expect_text(t, x);
             evaluate(t, y, 40, 8);
@@ -559,7 +560,8 @@ static void a_draft_is_taken_back_step_by_step(void **state)
         const struct layer_pages *y = &t->pool->layers[3];
         assert_true(state_take_back(x->s, pos));
         assert_int_equal(model_state_pos(x->s), pos);
-        assert_int_equal(model_state_bytes(x->s), pages(t, 0, pos > 128 ? 3 : 2) + pages(t, 1, pos > 128 ? 3 : 2) + pages(t, 2, 1));
+        assert_int_equal(model_state_bytes(x->s),
+                         pages(t, 0, pos > 128 ? 3 : 2) + pages(t, 1, pos > 128 ? 3 : 2) + pages(t, 2, 1));
         expect_cell(t, &y->delta, x->s->draft.slot, 0, x->id[126]); /* from here the state is computed again */
         put_cell(t, &y->delta, x->s->slot, 0, x->id[pos]);
         put_cell(t, &y->past, x->s->slot, 0, x->id[pos]);

@@ -1,4 +1,5 @@
-/* The pool of pages: how layers lie in them, who holds them, the memory they take, and checkpoints within their budget. */
+/* The pool of pages: how layers lie in them, who holds them, the memory they take, and checkpoints within their budget.
+ */
 #include "state_fixture.h"
 
 static int32_t take(struct state_fixture *t, int kind)

@@ -314,9 +314,12 @@ static void texts_of_all_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(texts_of_full_attention),   TEST(texts_of_windows),
-        TEST(texts_of_windows_that_layers_share), TEST(texts_of_recurrent_layers),
-        TEST(texts_of_recurrent_layers_alone),    TEST(texts_of_all_kinds),
+        TEST(texts_of_full_attention),
+        TEST(texts_of_windows),
+        TEST(texts_of_windows_that_layers_share),
+        TEST(texts_of_recurrent_layers),
+        TEST(texts_of_recurrent_layers_alone),
+        TEST(texts_of_all_kinds),
     };
     return cmocka_run_group_tests_name("state schedules", tests, NULL, NULL);
 }
