@@ -71,10 +71,10 @@ struct attn_queries {
     int64_t head_kv, t0, n_t, head, n_head;
     const int32_t *pos;   /* [n_t] */
     const int32_t *pages; /* of the text, by block of positions */
-    struct softmax span; /* over the span at hand */
-    struct softmax all;  /* over the spans before it */
-    float *partial;      /* [KERNEL_ATTN_QUERIES][dv] */
-    float *decoded;      /* a block of keys and values, where the cache is Q8_0 */
+    struct softmax span;  /* over the span at hand */
+    struct softmax all;   /* over the spans before it */
+    float *partial;       /* [KERNEL_ATTN_QUERIES][dv] */
+    float *decoded;       /* a block of keys and values, where the cache is Q8_0 */
 };
 
 static int64_t n_query(const struct attn_queries *x)
@@ -405,8 +405,8 @@ static bool place_spans(struct attn_loop *l, struct cpu *c, int64_t n_share, int
     size_t left_bytes = align64((size_t)(n_share * most) * sizeof *l->spans.n_left);
     l->spans.softmax_elems = softmax_elems(min_i64(l->a.n_group, TASK_HEADS), l->a.dv);
     assert(l->cut.n_unit <= most);
-    char *p = cpu_scratch(c, SCRATCH_SPANS,
-                          left_bytes + (size_t)(n_share * most) * l->spans.softmax_elems * sizeof(float));
+    char *p =
+        cpu_scratch(c, SCRATCH_SPANS, left_bytes + (size_t)(n_share * most) * l->spans.softmax_elems * sizeof(float));
     if (!p)
         return false;
     l->spans.n_left = (atomic_int *)p;

@@ -12,8 +12,8 @@ static void store_row(void *arg, size_t t, int thread)
     const struct tensor *cache = &op->state[0].page;
     int64_t dim = cache->ne[0], n_head = cache->ne[2];
     int32_t pos = ((const int32_t *)tensor_data(&op->in[1]))[t];
-    int32_t page = ((const int32_t *)tensor_data(&op->in[3]))[((const int32_t *)tensor_data(&op->in[2]))[t] +
-                                                             pos / ATTENTION_BLOCK];
+    int32_t page = ((const int32_t *)tensor_data(
+        &op->in[3]))[((const int32_t *)tensor_data(&op->in[2]))[t] + pos / ATTENTION_BLOCK];
     assert(pos >= 0 && page >= 0);
     const float *x = (const float *)tensor_data(&op->in[0]) + (int64_t)t * n_head * dim;
     size_t row_bytes = elem_row_bytes(cache->type, dim);

@@ -8,8 +8,8 @@
 #include "kernels/kernels.h"
 
 _Static_assert((int)MOEBIUS_READER_IO_URING == (int)STORE_ENGINE_IO_URING &&
-                   (int)MOEBIUS_READER_PREAD == (int)STORE_ENGINE_PREAD && (int)MOEBIUS_DIRECT_ON == (int)STORE_DIRECT_ON &&
-                   (int)MOEBIUS_DIRECT_OFF == (int)STORE_DIRECT_OFF,
+                   (int)MOEBIUS_READER_PREAD == (int)STORE_ENGINE_PREAD &&
+                   (int)MOEBIUS_DIRECT_ON == (int)STORE_DIRECT_ON && (int)MOEBIUS_DIRECT_OFF == (int)STORE_DIRECT_OFF,
                "public ways to read are the store's");
 
 const char *moebius_version(void)
@@ -339,7 +339,7 @@ void moebius_moe_layer_at_sized(const moebius_engine *engine, int layer, moebius
     for (int64_t i = 0; i < m->n_layer; i++)
         if (m->layers[i].is_moe && m->layers[i].moe.experts_layer == layer)
             found = (moebius_moe_layer){m->layers[i].moe.n_expert, m->layers[i].moe.n_used,
-                                      experts_slot_bytes(m->experts, layer), experts_group(m->experts, layer)};
+                                        experts_slot_bytes(m->experts, layer), experts_group(m->experts, layer)};
     sized_give(out, out_bytes, &found, sizeof found);
 }
 

@@ -8,7 +8,7 @@
 #include "engine/sized.h"
 
 enum {
-    LOGITS_ROWS = 32,                /* rows of logits computed at a time when many are wanted */
+    LOGITS_ROWS = 32,               /* rows of logits computed at a time when many are wanted */
     PROGRESS_NS = 50 * 1000 * 1000, /* progress is told no more often */
 };
 
@@ -21,8 +21,8 @@ struct eval {
     struct model_rows *rows; /* [n_items] of the pass in hand */
     size_t *item;            /* [n_items] whose these are */
     int64_t n_rows;
-    int64_t n_done, n_all;   /* of the pass in hand, as model_forward counts; n_all 0: there is none */
-    int64_t told_ns;         /* when progress was told last */
+    int64_t n_done, n_all; /* of the pass in hand, as model_forward counts; n_all 0: there is none */
+    int64_t told_ns;       /* when progress was told last */
     struct cancel cancel;
     bool is_cancelled;
 };
@@ -411,7 +411,8 @@ err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t 
         v.rows = arena_calloc(&arena, n_items, sizeof *v.rows);
         v.item = arena_calloc(&arena, n_items, sizeof *v.item);
     }
-    err_code code = v.done && v.rows && v.item ? run_observed(&v, e) : err_nomem(e, n_items * sizeof *v.rows, "a batch");
+    err_code code =
+        v.done && v.rows && v.item ? run_observed(&v, e) : err_nomem(e, n_items * sizeof *v.rows, "a batch");
     arena_close(&arena);
     return code;
 }
@@ -425,7 +426,8 @@ static err_code eval_other_items(moebius_engine *g, const void *items, size_t it
     if (!known)
         return err_nomem(e, n_items * sizeof *known, "a batch");
     for (size_t i = 0; i < n_items && code == ERR_OK; i++)
-        code = sized_take(&known[i], sizeof *known, (const char *)items + i * item_bytes, item_bytes, "a batch item", e);
+        code =
+            sized_take(&known[i], sizeof *known, (const char *)items + i * item_bytes, item_bytes, "a batch item", e);
     if (code == ERR_OK)
         code = engine_eval(g, known, n_items, e);
     arena_close(&arena);

@@ -37,11 +37,11 @@ static err_code create_pool(moebius_engine *g, enum elem_type type, size_t max_b
 {
     const moebius_engine_options *o = &g->options;
     int64_t interval = o->checkpoint_interval ? o->checkpoint_interval : DEFAULT_INTERVAL;
-    const struct state_pool_params p = {
-        .type = type,
-        .max_bytes = max_bytes,
-        .interval = interval > 0 ? interval : 0,
-        .max_checkpoint_bytes = o->checkpoint_bytes ? (size_t)o->checkpoint_bytes : max_bytes / CHECKPOINT_SHARE};
+    const struct state_pool_params p = {.type = type,
+                                        .max_bytes = max_bytes,
+                                        .interval = interval > 0 ? interval : 0,
+                                        .max_checkpoint_bytes = o->checkpoint_bytes ? (size_t)o->checkpoint_bytes
+                                                                                    : max_bytes / CHECKPOINT_SHARE};
     return state_pool_create(out, g->model, &p, e);
 }
 

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-
 err_code sized_take(void *to, size_t to_bytes, const void *from, size_t from_bytes, const char *name, struct err *e)
 {
     const char *p = from;

@@ -10,8 +10,9 @@
  *
  * A batch is the tokens of one forward pass, which may be those of several texts: each text's follow each other. A
  * ubatch are those whose attention or dense feed-forward is computed at once. Routed experts take the whole batch, so
- * that each is read once; everything else takes it ubatch by ubatch, so that its work space stays small. What belongs to
- * a text (positions, page tables, where its recurrent state lies) is device memory that is written before the pass. */
+ * that each is read once; everything else takes it ubatch by ubatch, so that its work space stays small. What belongs
+ * to a text (positions, page tables, where its recurrent state lies) is device memory that is written before the pass.
+ */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -136,8 +137,7 @@ static void enqueue_store(const struct pass *p, const struct layer_pages *kv, co
                           const struct paged *cache)
 {
     backend_enqueue(
-        p->b,
-        &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, pages_of(p, kv)}, .state = {*cache}});
+        p->b, &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, pages_of(p, kv)}, .state = {*cache}});
 }
 
 /* Puts the tokens' keys and values into the layer's cache. */
@@ -314,8 +314,7 @@ static void keep_inputs(const struct pass *p, int64_t i, const struct delta_inpu
         if (!p->rows[r].is_draft)
             continue;
         if (from < to) {
-            const struct delta_inputs k =
-                kept_inputs(p->w, d, recurrent_index(p->m, i), row + from - first, to - from);
+            const struct delta_inputs k = kept_inputs(p->w, d, recurrent_index(p->m, i), row + from - first, to - from);
             copy_rows(p, &in->mixed, from - p->first, &k.mixed);
             copy_rows(p, &in->alpha, from - p->first, &k.alpha);
             copy_rows(p, &in->beta, from - p->first, &k.beta);
@@ -535,7 +534,8 @@ static void note_done(const struct pass *p, int64_t n)
         *p->p->n_done += n;
 }
 
-/* One layer over the residual stream of a batch. The last layer cuts it to n_out tokens once its attention has seen all.
+/* One layer over the residual stream of a batch. The last layer cuts it to n_out tokens once its attention has seen
+ * all.
  */
 static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
 {
@@ -768,13 +768,8 @@ static void commit(const struct pass *p)
 err_code model_forward(const struct model *m, struct model_work *w, const struct model_forward_params *params,
                        const struct model_rows *rows, int64_t n_rows, struct err *e)
 {
-    struct pass p = {.m = m,
-                     .pool = rows[0].state->pool,
-                     .w = w,
-                     .p = params,
-                     .b = m->device,
-                     .rows = rows,
-                     .n_rows = n_rows};
+    struct pass p = {
+        .m = m, .pool = rows[0].state->pool, .w = w, .p = params, .b = m->device, .rows = rows, .n_rows = n_rows};
     int64_t n_out = 0;
     for (int64_t r = 0; r < n_rows; r++) {
         assert(rows[r].n >= 1 && rows[r].n_out >= 0 && rows[r].n_out <= rows[r].n && rows[r].state->pool == p.pool);

@@ -47,13 +47,22 @@ struct model_state {
 /* Makes the text empty. */
 void model_state_reset(struct model_state *s);
 
+/* What becomes of a text's recurrent state in a batch. */
+enum batch_kind {
+    BATCH_KEPT,     /* it goes to other pages, with checkpoints on the way: a batch that fails leaves what was before */
+    BATCH_DRAFT,    /* the same without checkpoints, and what was before stays: the batch may be taken back in part */
+    BATCH_IN_PLACE, /* it is overwritten, unless others hold it, too: a batch that fails loses it */
+};
+
 /* Gets the pages that a batch of n tokens writes, which nothing else holds. ERR_LIMIT when the pool is full; then all
- * is as before. is_draft: the batch may be taken back in part, so that its recurrent state is not cut for checkpoints.
- */
-MUST_USE err_code state_begin(struct model_state *s, int64_t n, bool is_draft, struct err *e);
-/* The batch is done: the text is n tokens longer; or it has failed: the text is what it was. */
-void state_commit(struct model_state *s, int64_t n, bool is_draft);
+ * is as before. */
+MUST_USE err_code state_begin(struct model_state *s, int64_t n, enum batch_kind kind, struct err *e);
+/* The batch is done: the text is n tokens longer. */
+void state_commit(struct model_state *s, int64_t n, enum batch_kind kind);
+/* The batch has not begun: the text is what it was; or it has failed: the same, or what the last checkpoint has where
+ * recurrent state was overwritten. */
 void state_abort(struct model_state *s);
+void state_fail(struct model_state *s);
 
 /* Goes back to a position within the last batch, whose tokens may be taken back, and gives the text a page for the
  * recurrent state there: its own contents when that is where the batch began, else undefined ones. False: the pool has

@@ -54,7 +54,8 @@ struct moe_work {
 
 static struct moe_sizes largest(const struct moe_layer *layers, int n_layer, int64_t n_batch)
 {
-    struct moe_sizes d = {.n_batch = n_batch, .n_car = min_i64(n_batch, MOE_MAX_CAR), .n_used = 1, .n_expert = 1, .n_embd = 1};
+    struct moe_sizes d = {
+        .n_batch = n_batch, .n_car = min_i64(n_batch, MOE_MAX_CAR), .n_used = 1, .n_expert = 1, .n_embd = 1};
     for (int i = 0; i < n_layer; i++) {
         d.n_used = max_i64(d.n_used, layers[i].n_used);
         d.n_expert = max_i64(d.n_expert, layers[i].n_expert);
@@ -239,8 +240,8 @@ static int64_t substitute(struct moe_work *w, const struct moe_layer *l, const s
 {
     int32_t *ids = w->host_ids + t * l->n_used;
     float *ratio = w->host_ratio + t * l->n_used, *value = w->host_value;
-    int64_t n = car_substitute(car, w->host_scores + t * l->n_expert, w->at_hand, l->n_expert, l->n_used, ids, value,
-                               ratio);
+    int64_t n =
+        car_substitute(car, w->host_scores + t * l->n_expert, w->at_hand, l->n_expert, l->n_used, ids, value, ratio);
     if (n == 0)
         return 0;
     route_weigh(l->norm_weights || l->score == ROUTE_SOFTMAX_CHOSEN, l->scale,

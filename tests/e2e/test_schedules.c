@@ -1,6 +1,7 @@
 /* Random schedules of many texts: chunks, joins, leaves, forks, going back, drafts that are rejected, in batches of up
  * to 16 sessions. Each text's logits must be, to the bit, those that it has alone, fed in one piece.
- * usage: test_schedules FOLDER-OF-MODELS|MODEL.gguf... ; MOEBIUS_SCHEDULES: how many for each model (2); MOEBIUS_SEED: the first one's. */
+ * usage: test_schedules FOLDER-OF-MODELS|MODEL.gguf... ; MOEBIUS_SCHEDULES: how many for each model (2); MOEBIUS_SEED:
+ * the first one's. */
 #include <glob.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -142,8 +143,8 @@ static void go_back(struct schedule *s)
 struct part {
     struct schedule *s;
     struct text *t;
-    int first, n;    /* tokens of the text */
-    int n_right;     /* of these, from the first on: the others are wrong guesses */
+    int first, n; /* tokens of the text */
+    int n_right;  /* of these, from the first on: the others are wrong guesses */
     bool is_draft;
     bool sees_all; /* all logits are looked at, else the last ones */
     int32_t ids[MAX_CHUNK];
