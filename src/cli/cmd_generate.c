@@ -5,13 +5,14 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/output_file.h"
+#include "cli/answer.h"
 #include "cli/answer_view.h"
+#include "cli/chat_prompt.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
-#include "cli/text_stream.h"
 
 struct generate {
     struct model_options model;
@@ -28,28 +29,14 @@ struct generate {
     struct opened opened;
     moebius_sampler *sampler;
     struct text_out out;
-    struct text_stream stream;
-    moebius_template *tmpl; /* these three for --chat */
-    moebius_reply *reply;
+    struct answer answer;
     struct answer_view view;
-    bool stopped; /* a stop string came */
+    moebius_template *tmpl; /* these two for --chat */
+    struct chat_prompt rendered;
     int32_t *ids;
     size_t n_ids;
     int64_t n_loaded; /* tokens of the saved session before them */
 };
-
-enum { LONGEST_MARK = 64 }; /* of a template's reasoning: held back and fed at once */
-
-static size_t longest_piece(const moebius_vocab *vocab)
-{
-    size_t longest = 0;
-    for (int32_t id = 0; id < moebius_vocab_size(vocab); id++) {
-        size_t n;
-        moebius_token_piece(vocab, id, false, &n);
-        longest = n > longest ? n : longest;
-    }
-    return longest;
-}
 
 /* The context: what was asked for, else just what the prompt and the answer need. */
 static err_code context_size(const struct generate *g, int64_t *n_ctx, struct err *e)
@@ -88,48 +75,40 @@ static err_code open_session(struct generate *g, struct err *e)
     return err_set(e, ERR_USAGE, "the prompt is empty and this model has no token that begins a text");
 }
 
-static void on_reply(void *user, moebius_reply_part part, const char *text, size_t n)
-{
-    struct generate *g = user;
-    if (g->ids_only)
-        return;
-    if (part == MOEBIUS_REPLY_REASONING) {
-        answer_view_write(&g->view, part, text, n);
-        return;
-    }
-    answer_view_write(&g->view, part, "", 0);
-    g->stopped = g->stopped || text_stream_feed(&g->stream, text, n);
-}
-
-/* The prompt as a user's message, through the template; what follows is read as an answer. */
+/* The prompt as a user's message, through the template. */
 static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, struct err *e)
 {
-    moebius_error error;
-    moebius_prompt *prompt = NULL;
     char *owned = NULL;
     size_t n;
     if (g->prompt.tokens || (!g->prompt.text && !g->prompt.file))
         return err_set(e, ERR_USAGE, "--chat takes a text, with -p or -f, and no --tokens");
     TRY(cli_prompt_text(&g->prompt, &owned, &n, e));
-    json_t *list = json_pack("[{s:s, s:s%}]", "role", "user", "content", owned, n);
-    char *messages = list ? json_dumps(list, JSON_COMPACT) : NULL;
-    json_decref(list);
+    json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", owned, n);
     mem_free(owned);
     if (!messages)
         return err_set(e, ERR_FORMAT, "the prompt is not UTF-8");
     err_code code = cli_open_template(g->template, g->model.path, vocab, &g->tmpl, e);
-    const moebius_template_input input = {.messages = messages};
-    moebius_status status = MOEBIUS_OK;
     if (code == ERR_OK)
-        status = moebius_template_render(g->tmpl, &input, &prompt, &error);
-    if (code == ERR_OK && status == MOEBIUS_OK)
-        status = moebius_prompt_tokenize(prompt, vocab, &g->ids, &g->n_ids, &error);
-    if (code == ERR_OK && status == MOEBIUS_OK)
-        status = moebius_reply_open(&g->reply, g->tmpl, moebius_prompt_text(prompt, NULL), on_reply, g, &error);
+        code = chat_prompt_render(&g->rendered, g->tmpl, vocab, messages, NULL, 0, e);
+    json_decref(messages);
+    g->ids = g->rendered.ids;
+    g->n_ids = g->rendered.n;
+    g->rendered.ids = NULL; /* the command's own now */
+    return code;
+}
+
+static err_code open_answer(struct generate *g, const moebius_vocab *vocab, struct err *e)
+{
+    const struct answer_params params = {.vocab = vocab,
+                                         .max_piece = answer_longest_piece(vocab),
+                                         .ignore_eos = g->ignore_eos,
+                                         .stops = g->stops,
+                                         .tmpl = g->tmpl,
+                                         .prompt = g->tmpl ? moebius_prompt_text(g->rendered.rendered, NULL) : NULL,
+                                         .fn = g->ids_only ? NULL : answer_view_write,
+                                         .user = &g->view};
     g->view = (struct answer_view){.out = &g->out, .styled = terminal_has_style(stdout, g->color)};
-    moebius_prompt_close(&prompt);
-    mem_free(messages);
-    return status == MOEBIUS_OK ? code : cli_error(e, &error);
+    return answer_open(&g->answer, &params, e);
 }
 
 static err_code prepare(struct generate *g, struct err *e)
@@ -143,8 +122,7 @@ static err_code prepare(struct generate *g, struct err *e)
     TRY(g->chat ? chat_prompt(g, vocab, e) : cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
     TRY(open_session(g, e));
     TRY(cli_open_sampler(&g->sampling, g->opened.engine, &g->sampler, e));
-    return text_stream_open(&g->stream, g->ids_only ? NULL : &g->out, &g->stops, longest_piece(vocab) + LONGEST_MARK,
-                            e);
+    return open_answer(g, vocab, e);
 }
 
 static void echo_prompt(struct generate *g)
@@ -183,26 +161,6 @@ static err_code eval_token(struct generate *g, int32_t id, struct run_times *t, 
     return ERR_OK;
 }
 
-/* One token out; *end is true when it ends the text. */
-static err_code emit(struct generate *g, int32_t id, int64_t index, bool *end, struct err *e)
-{
-    moebius_error error;
-    const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
-    bool is_end = !g->ignore_eos && moebius_token_is_end(vocab, id);
-    if (g->ids_only)
-        printf("%s%d", index ? " " : "", (int)id);
-    size_t n;
-    const char *piece = moebius_token_piece(vocab, id, false, &n);
-    if (!g->reply) {
-        *end = is_end || text_stream_feed(&g->stream, piece, n);
-        return ERR_OK;
-    }
-    if (moebius_reply_feed(g->reply, id, end, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    *end = (*end && !g->ignore_eos) || g->stopped;
-    return ERR_OK;
-}
-
 static double per_second(int64_t n, int64_t ns)
 {
     return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
@@ -238,7 +196,9 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
         moebius_sampler_accept(g->sampler, id);
         bool end = false;
-        TRY(emit(g, id, i, &end, e));
+        if (g->ids_only)
+            printf("%s%d", i ? " " : "", (int)id);
+        TRY(answer_feed(&g->answer, id, &end, e));
         bool is_last = end || i + 1 == g->n;
         if (is_last && !g->save_path)
             break;
@@ -252,10 +212,8 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         if (is_last)
             break;
     }
-    if (g->reply && !g->stopped)
-        moebius_reply_finish(g->reply);
-    text_stream_flush(&g->stream);
-    if (g->reply && !g->ids_only)
+    answer_finish(&g->answer);
+    if (g->tmpl && !g->ids_only)
         answer_view_write(&g->view, MOEBIUS_REPLY_CONTENT, "", 0);
     text_out_end(&g->out);
     printf("\n");
@@ -342,8 +300,8 @@ static int run(const struct command *c, int argc, char **argv)
         if (code == ERR_OK && g.stats_json)
             code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);
     }
-    text_stream_close(&g.stream);
-    moebius_reply_close(&g.reply);
+    answer_close(&g.answer);
+    chat_prompt_close(&g.rendered);
     moebius_template_close(&g.tmpl);
     moebius_sampler_close(&g.sampler);
     cli_close(&g.opened);

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/output_file.h"
+#include "cli/chat_prompt.h"
+#include "cli/json_text.h"
 
 enum {
     MAX_FILE_BYTES = 8 << 20, /* of a saved conversation: more than the longest contexts hold */
@@ -31,33 +33,12 @@ static bool has_role(const json_t *message, const char *role)
     return s && !strcmp(s, role);
 }
 
-/* A text as JSON. What is not UTF-8, such as the beginning of a character at which an answer was cut, becomes question
- * marks. */
-static json_t *json_text(const char *text)
-{
-    json_t *j = json_string(text);
-    char *copy = j ? NULL : mem_strdup(text);
-    for (char *p = copy; p && *p; p++)
-        if ((unsigned char)*p >= 0x80)
-            *p = '?';
-    for (size_t i = 0, n; copy && text[i]; i += n) { /* whole characters back in their places */
-        for (n = 1; ((unsigned char)text[i + n] & 0xc0) == 0x80; n++)
-            ;
-        json_t *character = json_stringn(text + i, n);
-        if (character)
-            memcpy(copy + i, text + i, n);
-        json_decref(character);
-    }
-    j = j ? j : json_string(copy ? copy : "");
-    mem_free(copy);
-    return j;
-}
-
 static err_code add_message(struct conversation *c, const char *role, const char *content, const char *reasoning,
                             struct err *e)
 {
-    json_t *m = json_pack("{s:s, s:o}", "role", role, "content", json_text(content));
-    if (!m || (*reasoning && json_object_set_new(m, "reasoning_content", json_text(reasoning)) != 0) ||
+    json_t *m = json_pack("{s:s, s:o}", "role", role, "content", json_text(content, strlen(content)));
+    if (!m ||
+        (*reasoning && json_object_set_new(m, "reasoning_content", json_text(reasoning, strlen(reasoning))) != 0) ||
         json_array_append_new(c->messages, m) != 0)
         return err_nomem(e, strlen(content), "a message");
     return ERR_OK;
@@ -80,7 +61,7 @@ err_code conversation_set_system(struct conversation *c, const char *text, struc
         json_array_remove(c->messages, 0);
     if (!*text)
         return ERR_OK;
-    json_t *m = json_pack("{s:s, s:o}", "role", "system", "content", json_text(text));
+    json_t *m = json_pack("{s:s, s:o}", "role", "system", "content", json_text(text, strlen(text)));
     return json_array_insert_new(c->messages, 0, m) == 0 ? ERR_OK : err_nomem(e, strlen(text), "a message");
 }
 
@@ -108,10 +89,7 @@ err_code conversation_parse(struct conversation *c, const char *text, size_t n, 
     json_t *messages = json_loadb(text, n, 0, &error);
     if (!messages)
         return err_set(e, ERR_FORMAT, "%s: line %d, column %d: %s", path, error.line, error.column, error.text);
-    bool good = json_is_array(messages);
-    for (size_t i = 0; good && i < json_array_size(messages); i++)
-        good = json_is_string(json_object_get(json_array_get(messages, i), "role"));
-    if (!good) {
+    if (!chat_prompt_is_messages(messages)) {
         json_decref(messages);
         return err_set(e, ERR_FORMAT, "%s: expected a JSON array of messages, objects with role and content", path);
     }
@@ -136,32 +114,9 @@ err_code conversation_load(struct conversation *c, const char *path, struct err 
 
 /* ---- the prompt ---------------------------------------------------------------------------------------------- */
 
-struct prompt {
-    moebius_prompt *rendered;
-    int32_t *ids;
-    size_t n;
-};
-
-static void prompt_close(struct prompt *p)
+static err_code render(const struct conversation *c, struct chat_prompt *p, struct err *e)
 {
-    moebius_prompt_close(&p->rendered);
-    moebius_free(p->ids);
-    *p = (struct prompt){0};
-}
-
-static err_code render(const struct conversation *c, struct prompt *p, struct err *e)
-{
-    moebius_error error;
-    char *messages = json_dumps(c->messages, JSON_COMPACT);
-    if (!messages)
-        return err_nomem(e, 0, "the messages");
-    const moebius_template_input input = {.messages = messages, .vars = c->vars, .n_vars = c->n_vars};
-    prompt_close(p);
-    moebius_status status = moebius_template_render(c->tmpl, &input, &p->rendered, &error);
-    mem_free(messages);
-    if (status == MOEBIUS_OK)
-        status = moebius_prompt_tokenize(p->rendered, moebius_engine_vocab(c->opened->engine), &p->ids, &p->n, &error);
-    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    return chat_prompt_render(p, c->tmpl, moebius_engine_vocab(c->opened->engine), c->messages, c->vars, c->n_vars, e);
 }
 
 static size_t n_json_bytes(const json_t *j)
@@ -202,7 +157,8 @@ static size_t drop_oldest(struct conversation *c, size_t n_bytes)
 /* The prompt, with room for `n_more` tokens and some of an answer; old messages go when it must be: each time about
  * half of what is too much, so that the last of it goes by single exchanges and a long text that was loaded in a few
  * rounds. */
-static err_code render_to_fit(struct conversation *c, size_t n_more, struct prompt *p, size_t *n_dropped, struct err *e)
+static err_code render_to_fit(struct conversation *c, size_t n_more, struct chat_prompt *p, size_t *n_dropped,
+                              struct err *e)
 {
     size_t n_ctx = (size_t)moebius_session_n_ctx(c->opened->session);
     for (;;) {
@@ -246,7 +202,7 @@ static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, s
 static err_code make_room(struct conversation *c, const int32_t *answer, size_t n_answer, size_t *n_dropped,
                           struct err *e)
 {
-    struct prompt p = {0};
+    struct chat_prompt p = {0};
     size_t dropped = drop_oldest(c, 0);
     if (dropped == 0)
         return err_set(e, ERR_LIMIT, "the context of %lld tokens is full",
@@ -262,11 +218,11 @@ static err_code make_room(struct conversation *c, const int32_t *answer, size_t 
         code = bring_to(c, all, p.n + n_answer, e);
     }
     mem_free(all);
-    prompt_close(&p);
+    chat_prompt_close(&p);
     return code;
 }
 
-static err_code answer(struct conversation *c, const struct prompt *p, moebius_reply *reply,
+static err_code answer(struct conversation *c, const struct chat_prompt *p, moebius_reply *reply,
                        struct conversation_turn *turn, struct err *e)
 {
     moebius_error error;
@@ -301,7 +257,7 @@ static err_code answer(struct conversation *c, const struct prompt *p, moebius_r
 err_code conversation_say(struct conversation *c, const char *text, moebius_reply_fn *fn, void *user,
                           struct conversation_turn *turn, struct err *e)
 {
-    struct prompt p = {0};
+    struct chat_prompt p = {0};
     moebius_reply *reply = NULL;
     moebius_error error;
     size_t n_content = 0, n_reasoning = 0;
@@ -330,6 +286,6 @@ err_code conversation_say(struct conversation *c, const char *text, moebius_repl
         json_array_remove(c->messages, json_array_size(c->messages) - 1);
     }
     moebius_reply_close(&reply);
-    prompt_close(&p);
+    chat_prompt_close(&p);
     return code;
 }

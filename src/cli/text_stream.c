@@ -5,13 +5,13 @@
 
 #include "base/mem.h"
 
-err_code text_stream_open(struct text_stream *s, struct text_out *out, const struct option_list *stops,
+err_code text_stream_open(struct text_stream *s, text_stream_fn *fn, void *user, const struct option_list *stops,
                           size_t max_piece, struct err *e)
 {
     size_t longest = 0;
     for (int i = 0; i < stops->n; i++)
         longest = strlen(stops->items[i]) > longest ? strlen(stops->items[i]) : longest;
-    *s = (struct text_stream){.out = out, .stops = stops, .capacity = longest + max_piece};
+    *s = (struct text_stream){.fn = fn, .user = user, .stops = stops, .capacity = longest + max_piece};
     s->held = mem_alloc(s->capacity);
     return s->held ? ERR_OK : err_nomem(e, s->capacity, "stop strings");
 }
@@ -22,12 +22,10 @@ void text_stream_close(struct text_stream *s)
     *s = (struct text_stream){0};
 }
 
-static void print_held(struct text_stream *s, size_t n)
+static void hand_on(struct text_stream *s, size_t n)
 {
-    if (s->out && n) {
-        text_out_write(s->out, s->held, n);
-        fflush(s->out->stream);
-    }
+    if (s->fn && n)
+        s->fn(s->user, s->held, n);
     s->n_held -= n;
     memmove(s->held, s->held + n, s->n_held);
 }
@@ -53,7 +51,7 @@ bool text_stream_feed(struct text_stream *s, const char *piece, size_t n)
     memcpy(s->held + s->n_held, piece, n);
     s->n_held += n;
     bool complete;
-    print_held(s, stop_at(s, &complete));
+    hand_on(s, stop_at(s, &complete));
     if (complete)
         s->n_held = 0;
     return complete;
@@ -61,5 +59,5 @@ bool text_stream_feed(struct text_stream *s, const char *piece, size_t n)
 
 void text_stream_flush(struct text_stream *s)
 {
-    print_held(s, s->n_held);
+    hand_on(s, s->n_held);
 }

@@ -1,23 +1,27 @@
-/* Generated text on its way out: text that may be the beginning of a stop string is held back, the rest is printed. */
+/* Generated text on its way out: text that may be the beginning of a stop string is held back, the rest is handed on.
+ */
 #ifndef CLI_TEXT_STREAM_H
 #define CLI_TEXT_STREAM_H
 
 #include "cli/options.h"
-#include "cli/text_out.h"
+
+/* Gets the next n > 0 bytes of text. */
+typedef void text_stream_fn(void *user, const char *text, size_t n);
 
 struct text_stream {
-    struct text_out *out;            /* borrowed; NULL: nothing is printed */
+    text_stream_fn *fn; /* NULL: nobody wants the text */
+    void *user;
     const struct option_list *stops; /* borrowed; empty strings are ignored */
     char *held;                      /* [n_held], text that is held back; owned */
     size_t n_held, capacity;
 };
 
 /* max_piece: the longest piece that will be fed, so that feeding allocates nothing. */
-MUST_USE err_code text_stream_open(struct text_stream *s, struct text_out *out, const struct option_list *stops,
-                                   size_t max_piece, struct err *e);
-/* True when a stop string is complete: the text before it has been printed, and the rest is dropped. */
+MUST_USE err_code text_stream_open(struct text_stream *s, text_stream_fn *fn, void *user,
+                                   const struct option_list *stops, size_t max_piece, struct err *e);
+/* True when a stop string is complete: the text before it has been handed on, and the rest is dropped. */
 bool text_stream_feed(struct text_stream *s, const char *piece, size_t n);
-/* Prints what is still held back. */
+/* Hands on what is still held back. */
 void text_stream_flush(struct text_stream *s);
 void text_stream_close(struct text_stream *s);
 

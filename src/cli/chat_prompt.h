@@ -1,0 +1,25 @@
+/* Messages as a model's template puts them into a prompt. */
+#ifndef CLI_CHAT_PROMPT_H
+#define CLI_CHAT_PROMPT_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include "moebius/moebius.h"
+
+struct chat_prompt {
+    moebius_prompt *rendered; /* the text */
+    int32_t *ids;             /* [n], its tokens; owned (moebius_free) */
+    size_t n;
+};
+
+/* Replaces what is in `p` by the prompt that a template makes of messages. After a failure `p` is empty. */
+MUST_USE err_code chat_prompt_render(struct chat_prompt *p, const moebius_template *tmpl, const moebius_vocab *vocab,
+                                     const json_t *messages, const moebius_template_var *vars, size_t n_vars,
+                                     struct err *e);
+void chat_prompt_close(struct chat_prompt *p); /* leaves it empty */
+
+/* Whether these are messages: an array of objects, each with a role. */
+bool chat_prompt_is_messages(const json_t *messages);
+
+#endif
