@@ -38,24 +38,6 @@ struct generate {
     int64_t n_loaded; /* tokens of the saved session before them */
 };
 
-/* The context: what was asked for, else just what the prompt and the answer need. */
-static err_code context_size(const struct generate *g, int64_t *n_ctx, struct err *e)
-{
-    int64_t train = moebius_n_ctx_train(g->opened.engine), n_prompt = g->n_loaded + (int64_t)g->n_ids;
-    int64_t limit = g->model.n_ctx ? g->model.n_ctx : train;
-    if (n_prompt > limit)
-        return err_set(e, ERR_LIMIT, "%s has %lld tokens, the context %lld: shorten it%s",
-                       g->n_loaded ? "the saved session with the prompt" : "the prompt", (long long)n_prompt,
-                       (long long)limit,
-                       g->model.n_ctx ? " or raise --ctx"
-                                      : ", or go beyond what the model was "
-                                        "trained for with --ctx");
-    *n_ctx = limit;
-    if (!g->model.n_ctx && g->n >= 0 && n_prompt + g->n < limit)
-        *n_ctx = n_prompt + g->n;
-    return ERR_OK;
-}
-
 /* The session, as it was saved or new. */
 static err_code open_session(struct generate *g, struct err *e)
 {
@@ -63,7 +45,8 @@ static err_code open_session(struct generate *g, struct err *e)
     moebius_error error;
     if (g->load_path && moebius_saved_n_tok(g->load_path, &g->n_loaded, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
-    TRY(context_size(g, &n_ctx, e));
+    TRY(cli_context_size(&g->model, g->opened.engine, g->n_loaded ? "the saved session with the prompt" : "the prompt",
+                         g->n_loaded + (int64_t)g->n_ids, g->n, &n_ctx, e));
     TRY(cli_open_session(&g->model, n_ctx, &g->opened, e));
     if (g->load_path && moebius_session_load(g->opened.session, g->load_path, &error) != MOEBIUS_OK)
         return cli_error(e, &error);

@@ -103,6 +103,7 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     options.sort_cutoff = o->sort_cutoff;
     options.tuning = o->tuning;
     options.ram_bytes = o->ram_bytes;
+    options.state_bytes = o->state_bytes;
     options.expert_ram_bytes = o->expert_ram.n_bytes;
     options.expert_ram_share = o->expert_ram.share;
     options.policy = o->policy;
@@ -140,6 +141,20 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
                                                  : MOEBIUS_KV_Q8_0;
     if (moebius_session_open(&out->session, out->engine, &options, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
+    return ERR_OK;
+}
+
+err_code cli_context_size(const struct model_options *o, const moebius_engine *engine, const char *what,
+                          int64_t n_prompt, int64_t n_more, int64_t *n_ctx, struct err *e)
+{
+    int64_t limit = o->n_ctx ? o->n_ctx : moebius_n_ctx_train(engine);
+    if (n_prompt > limit)
+        return err_set(e, ERR_LIMIT, "%s has %lld tokens, the context %lld: shorten it%s", what, (long long)n_prompt,
+                       (long long)limit,
+                       o->n_ctx ? " or raise --ctx" : ", or go beyond what the model was trained for with --ctx");
+    *n_ctx = limit;
+    if (!o->n_ctx && n_more >= 0 && n_prompt + n_more < limit)
+        *n_ctx = n_prompt + n_more;
     return ERR_OK;
 }
 
@@ -366,6 +381,15 @@ bool cli_interrupted(void)
 static bool is_cancel_wanted(void *user)
 {
     return cli_interrupted();
+}
+
+err_code cli_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items, struct err *e)
+{
+    moebius_error error;
+    moebius_session_set_cancel(items[0].session, is_cancel_wanted, NULL); /* one that is asked is enough */
+    moebius_status status = moebius_eval_batch(engine, items, n_items, &error);
+    moebius_session_set_cancel(items[0].session, NULL, NULL);
+    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
 err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e)

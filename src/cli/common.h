@@ -12,7 +12,7 @@ struct model_options {
     int64_t n_threads, n_ctx, n_batch, sort_cutoff;
     const char *kv, *store, *io, *direct;
     bool reference, check_ops;
-    int64_t ram_bytes;
+    int64_t ram_bytes, state_bytes;
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch, *numa, *tuning;
     bool hugetlb, cold, deterministic, no_sandbox;
@@ -113,6 +113,11 @@ MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *
 MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
 void cli_close(struct opened *o);
 
+/* The context of a text of n_prompt tokens, which `what` names in messages, and n_more others (-1: as many as there is
+ * room for): what these need, within --ctx or what the model was trained for. ERR_LIMIT when the prompt is longer. */
+MUST_USE err_code cli_context_size(const struct model_options *o, const moebius_engine *engine, const char *what,
+                                   int64_t n_prompt, int64_t n_more, int64_t *n_ctx, struct err *e);
+
 /* Takes over a public error; returns its code. */
 err_code cli_error(struct err *e, const moebius_error *from);
 
@@ -168,6 +173,10 @@ MUST_USE err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, 
 /* Makes the session's tokens these, as moebius_session_sync, in the same way. */
 MUST_USE err_code cli_sync_prompt(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept,
                                   struct err *e);
+
+/* The same for moebius_eval_batch. */
+MUST_USE err_code cli_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items,
+                                 struct err *e);
 
 /* From now on the first interrupt (Ctrl-C) is noted, and a second one ends the program. An interrupt that was noted
  * before is forgotten. */

@@ -123,7 +123,7 @@ static err_code set_share(const char *word, const char *value, struct option_sha
     return ERR_OK;
 }
 
-static err_code set(const struct option *o, const char *word, const char *value, struct err *e)
+err_code options_set(const struct option *o, const char *word, const char *value, struct err *e)
 {
     struct option_list *list = o->out;
     switch (o->kind) {
@@ -153,15 +153,21 @@ static err_code set(const struct option *o, const char *word, const char *value,
     return ERR_OK;
 }
 
+const struct option *options_find(const struct option *options, int n_option, const char *word, size_t n)
+{
+    for (int i = 0; i < n_option; i++)
+        if (is_named(&options[i], word, n))
+            return &options[i];
+    return NULL;
+}
+
 /* The option that argv[*i] names, set; a value that is the next word is stepped over. */
 static err_code parse_option(const struct option *options, int n_option, int argc, char **argv, int *i, struct err *e)
 {
     const char *word = argv[*i], *equals = word[1] == '-' ? strchr(word, '=') : NULL;
     const char *value = equals ? equals + 1 : NULL;
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
-    const struct option *o = NULL;
-    for (int j = 0; j < n_option && !o; j++)
-        o = is_named(&options[j], word, n) ? &options[j] : NULL;
+    const struct option *o = options_find(options, n_option, word, n);
     if (!o)
         return err_set(e, ERR_USAGE, "there is no option %.*s", (int)n, word);
     if (o->kind == OPT_FLAG && value)
@@ -171,7 +177,7 @@ static err_code parse_option(const struct option *options, int n_option, int arg
             return err_set(e, ERR_USAGE, "%s needs a value: %s", word, o->arg);
         value = argv[++*i];
     }
-    return set(o, word, value, e);
+    return options_set(o, word, value, e);
 }
 
 err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,

@@ -67,6 +67,11 @@ struct command {
 MUST_USE err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc,
                                 char **argv, struct err *e);
 
+/* The option of a table whose name, in one of its forms, is the n bytes of `word`; NULL: there is none. */
+const struct option *options_find(const struct option *options, int n_option, const char *word, size_t n);
+/* Sets an option to a value that is given as text, and borrowed; `word` is what messages call the option. */
+MUST_USE err_code options_set(const struct option *o, const char *word, const char *value, struct err *e);
+
 /* The exit code for how a command ended; prints the error, if it is one, the way all commands do. */
 int cli_exit(const struct command *c, err_code code, const struct err *e);
 

@@ -1,0 +1,245 @@
+#define _POSIX_C_SOURCE 200809L
+/* batch: answers many requests from a file, several at a time. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/batch_run.h"
+#include "cli/commands.h"
+#include "cli/terminal.h"
+
+enum { DEFAULT_TEXTS = 16, MAX_TEXTS = 1024, MAX_REQUEST_BYTES = 256 << 20 };
+
+struct batch_command {
+    struct model_options model;
+    const char *input, *output, *template, *stats_json;
+    int64_t n_texts;
+    struct cli_vars vars;
+
+    struct opened opened;
+    moebius_template *tmpl;
+    struct err template_error; /* why there is none */
+    struct batch batch;
+    int64_t shown_ns; /* when progress was */
+};
+
+/* ---- what is told -------------------------------------------------------------------------------------------------
+ */
+
+static double per_second(int64_t n, int64_t ns)
+{
+    return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
+}
+
+static int64_t run_ns(const struct batch *b)
+{
+    return b->times.prefill_ns + b->times.decode_ns;
+}
+
+/* "37 of 500", or "37" where nobody knows of how many. */
+static const char *done_text(const struct batch *b, char text[64])
+{
+    int n = snprintf(text, 64, "%lld", (long long)batch_n_done(b));
+    if (b->counts.n_all >= 0)
+        snprintf(text + n, 64 - (size_t)n, " of %lld", (long long)b->counts.n_all);
+    return text;
+}
+
+/* On a terminal, twice a second: how far it is, in a line that stays where it is. */
+static void print_progress(void *user)
+{
+    enum { EVERY_NS = 500 * 1000 * 1000 };
+    struct batch_command *c = user;
+    const struct batch *b = &c->batch;
+    char done[64];
+    int64_t now = clock_ns();
+    if (!terminal_knows_escapes(stderr) || now - c->shown_ns < EVERY_NS)
+        return;
+    c->shown_ns = now;
+    fprintf(stderr, "\r\033[K[%s requests done, %.2f tokens/s]\r", done_text(b, done),
+            per_second(b->times.n_decoded, run_ns(b)));
+}
+
+static void clear_progress(void)
+{
+    if (terminal_knows_escapes(stderr))
+        fprintf(stderr, "\r\033[K");
+}
+
+static void print_summary(const struct batch_command *c)
+{
+    const struct batch_counts *n = &c->batch.counts;
+    const struct run_times *t = &c->batch.times;
+    fprintf(stderr, "%lld answered", (long long)n->n_answered);
+    if (n->n_failed)
+        fprintf(stderr, ", %lld could not be (see \"error\")", (long long)n->n_failed);
+    if (n->n_before)
+        fprintf(stderr, ", %lld done before", (long long)n->n_before);
+    fprintf(
+        stderr,
+        " | load %.2f s | prompts %lld tokens, %lld more shared | answers %lld tokens, %.2f tokens/s | %lld texts at "
+        "once",
+        (double)c->opened.load_ns / 1e9, (long long)t->n_prefill, (long long)n->n_cached, (long long)t->n_decoded,
+        per_second(t->n_decoded, run_ns(&c->batch)), (long long)n->n_most);
+    if (n->n_suspended)
+        fprintf(stderr, ", waited for memory %lld times", (long long)n->n_suspended);
+    fprintf(stderr, " | %d threads\n", moebius_n_threads(c->opened.engine));
+}
+
+/* What an interrupt leaves. */
+static err_code interrupted(const struct batch *b, struct err *e)
+{
+    char done[64];
+    done_text(b, done);
+    if (b->out.path)
+        return err_set(e, ERR_CANCELLED,
+                       "interrupted: %s requests are done, and the same command goes on with the rest", done);
+    return err_set(e, ERR_CANCELLED,
+                   "interrupted: %s requests are done; with an output that is a file the same command "
+                   "would go on with the rest",
+                   done);
+}
+
+/* ---- preparing ----------------------------------------------------------------------------------------------------
+ */
+
+/* Counts the requests of a plain file, and goes back to its beginning; -1: it is something else. */
+static err_code count_requests(struct line_reader *r, int64_t *n, struct err *e)
+{
+    struct stat st;
+    struct line line;
+    enum line_status status = LINE_READ;
+    struct line_reader all;
+    err_code code = ERR_OK;
+    off_t start = lseek(r->fd, 0, SEEK_CUR);
+    *n = -1;
+    if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode) || start < 0)
+        return ERR_OK;
+    line_reader_from(&all, r->fd, r->name, r->max_bytes);
+    for (*n = 0; code == ERR_OK && status == LINE_READ; *n += status == LINE_READ && !line_is_blank(&line))
+        code = line_reader_next(&all, true, &line, &status, e);
+    line_reader_close(&all);
+    if (code == ERR_OK && lseek(r->fd, start, SEEK_SET) != start)
+        code = err_set(e, ERR_IO, "%s: its beginning can't be read again", r->name);
+    return code;
+}
+
+static err_code open_files(struct batch_command *c, struct err *e)
+{
+    struct batch *b = &c->batch;
+    if (!c->input)
+        return err_set(e, ERR_USAGE, "no requests: name a file of JSON lines with -i FILE (-: standard input)");
+    if (!c->output)
+        return err_set(e, ERR_USAGE, "no output: name a file with -o FILE (-: standard output)");
+    TRY(line_reader_open(&b->in, c->input, MAX_REQUEST_BYTES, e));
+    TRY(batch_output_open(&b->out, c->output, e));
+    TRY(count_requests(&b->in, &b->counts.n_all, e));
+    if (b->out.n_done)
+        fprintf(stderr, "%s: %lld requests are done: going on with the rest\n", c->output, (long long)b->out.n_done);
+    return output_file_check(c->stats_json, e);
+}
+
+/* Requests that need a template fail without one, but one that was named must be there. */
+static err_code open_template(struct batch_command *c, struct err *e)
+{
+    const moebius_vocab *vocab = moebius_engine_vocab(c->opened.engine);
+    struct err *why = c->template ? e : &c->template_error;
+    err_code code = cli_open_template(c->template, c->model.path, vocab, &c->tmpl, why);
+    return c->template ? code : ERR_OK;
+}
+
+static err_code prepare(struct batch_command *c, struct err *e)
+{
+    struct batch *b = &c->batch;
+    TRY(open_files(c, e));
+    TRY(cli_open_engine(&c->model, &c->opened, e));
+    TRY(open_template(c, e));
+    b->setup = (struct batch_setup){.model = &c->model,
+                                    .engine = c->opened.engine,
+                                    .tmpl = c->tmpl,
+                                    .template_error = &c->template_error,
+                                    .vars = &c->vars,
+                                    .max_piece = answer_longest_piece(moebius_engine_vocab(c->opened.engine))};
+    b->n_slots = (size_t)c->n_texts;
+    b->progress = print_progress;
+    b->user = c;
+    b->times.load_ns = c->opened.load_ns;
+    return ERR_OK;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------
+ */
+
+static err_code answer_all(struct batch_command *c, struct err *e)
+{
+    struct batch *b = &c->batch;
+    cli_catch_interrupt();
+    err_code code = batch_run(b, e);
+    clear_progress();
+    print_summary(c);
+    if (code == ERR_CANCELLED)
+        return interrupted(b, e);
+    TRY(code);
+    TRY(batch_output_finish(&b->out, e));
+    return c->stats_json ? stats_write_json(c->stats_json, c->opened.engine, &b->times, e) : ERR_OK;
+}
+
+static void close_all(struct batch_command *c)
+{
+    batch_close(&c->batch);
+    batch_output_close(&c->batch.out);
+    line_reader_close(&c->batch.in);
+    moebius_template_close(&c->tmpl);
+    cli_close(&c->opened);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct batch_command j = {.n_texts = DEFAULT_TEXTS};
+    struct batch_request *r = &j.batch.defaults;
+    struct option_list vars = {0};
+    *r = (struct batch_request){.max_tokens = 256, .sampling = cli_default_sampling()};
+    const struct option options[] = {
+        MODEL_OPTIONS(j.model),
+        {"--input,-i", OPT_INPUT, &j.input, "FILE", "the requests, a line of JSON each (-: standard input)", 0, 0, 0},
+        {"--output,-o", OPT_OUTPUT, &j.output, "FILE", "the answers; those that are there are not computed again", 0, 0,
+         0},
+        {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (16)", 1, MAX_TEXTS, 0},
+        {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for their state (half of the machine's)", 0, 0, 0},
+        {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each; as much as is needed, up to the model's", 1,
+         1 << 30, 0},
+        {"-n", OPT_INT, &r->max_tokens, "N", "tokens of an answer (256), where its request has no max_tokens", -1, 1e9,
+         0},
+        SAMPLING_OPTIONS(r->sampling),
+        {"--stop", OPT_LIST, &r->stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0},
+        {"--ignore-eos", OPT_FLAG, &r->ignore_eos, "", "go on after a token that ends the text", 0, 0, 0},
+        {"--template", OPT_INPUT, &j.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0},
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0},
+        {"--stats-json", OPT_OUTPUT, &j.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
+    };
+    struct err e = {0};
+    err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = cli_parse_vars(&vars, &j.vars, &e);
+    if (code == ERR_OK)
+        code = prepare(&j, &e);
+    if (code == ERR_OK)
+        code = answer_all(&j, &e);
+    close_all(&j);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_batch = {
+    .name = "batch",
+    .usage = "-m FILE -i FILE -o FILE [OPTIONS]",
+    .summary = "answer many requests from a file",
+    .details =
+        "Each line of the input is a JSON object with a prompt, messages or tokens, and what the options below say "
+        "for\n"
+        "all others: max_tokens, temperature, top_k, seed, stop and so on. Each line of the output is an answer, the\n"
+        "same that `moebius generate` would give. A run that was ended goes on where it was.",
+    .runs_model = true,
+    .run = run,
+};
