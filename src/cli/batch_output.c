@@ -10,6 +10,7 @@
 #include "base/file_io.h"
 #include "base/mem.h"
 #include "cli/batch_request.h"
+#include "cli/json_text.h"
 #include "cli/line_reader.h"
 
 enum { MAX_LINE_BYTES = 1 << 30 };
@@ -42,7 +43,8 @@ static err_code note(struct batch_output *o, const json_t *answer, struct err *e
 
 static err_code note_line(struct batch_output *o, const struct line *line, int64_t number, struct err *e)
 {
-    json_t *answer = line->text ? json_loadb(line->text, line->n, JSON_ALLOW_NUL, NULL) : NULL;
+    json_error_t error;
+    json_t *answer = line->text ? json_read(line->text, line->n, JSON_ALLOW_NUL, &error) : NULL;
     bool good = json_object_get(answer, "id") && json_object_get(answer, "finish_reason");
     err_code code = good
                         ? note(o, answer, e)
@@ -139,10 +141,10 @@ static err_code write_stream(struct batch_output *o, const char *text, size_t n,
 
 err_code batch_output_write(struct batch_output *o, const json_t *answer, struct err *e)
 {
-    char *text = json_dumps(answer, JSON_COMPACT);
+    size_t n;
+    char *text = json_write(answer, JSON_COMPACT, &n);
     if (!text)
         return err_nomem(e, 0, "an answer");
-    size_t n = strlen(text);
     text[n] = '\n'; /* where the NUL was */
     err_code code = o->path ? write_file(o, text, n + 1, e) : write_stream(o, text, n + 1, e);
     mem_free(text);

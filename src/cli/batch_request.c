@@ -6,12 +6,13 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "cli/chat_prompt.h"
+#include "cli/json_text.h"
 
 enum { MAX_NAME = 64 };
 
 char *batch_request_key(const json_t *id)
 {
-    return json_dumps(id, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    return json_write(id, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII, NULL);
 }
 
 err_code batch_request_number(struct batch_request *r, int64_t line, struct err *e)
@@ -35,7 +36,7 @@ static err_code set_number(const struct option *o, const char *name, const json_
 {
     if (!json_is_number(value))
         return err_set(e, ERR_FORMAT, "%s: expected a number", name);
-    char *text = json_dumps(value, JSON_ENCODE_ANY);
+    char *text = json_write(value, JSON_ENCODE_ANY, NULL);
     err_code code = text ? options_set(o, name, text, e) : err_nomem(e, MAX_NAME, name);
     mem_free(text);
     return code;
@@ -171,7 +172,9 @@ static err_code take_id(struct batch_request *r, struct err *e)
 static err_code parse(struct batch_request *r, const char *text, size_t n, json_t *unknown, struct err *e)
 {
     json_error_t error;
-    r->json = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    r->json = json_read(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!r->json && !*error.text)
+        return err_nomem(e, n, "a request");
     if (!r->json)
         return err_set(e, ERR_FORMAT, "expected a JSON object: column %d: %s", error.column, error.text);
     if (!json_is_object(r->json))

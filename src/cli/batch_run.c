@@ -235,6 +235,13 @@ static void note_full(struct batch *b)
     b->n_since_full = 0;
 }
 
+/* A text has too little memory though there is no other one: it may be too long for what there is, but where the system
+ * has no more, nothing goes on. */
+static err_code fail_alone(struct batch *b, struct batch_slot *s, const struct err *why, struct err *e)
+{
+    return why->code == ERR_LIMIT ? fail(b, s, why, e) : err_set(e, why->code, "%s", why->text);
+}
+
 /* A pass found no memory: somebody gives some back. */
 static err_code make_room(struct batch *b, const struct err *why, struct err *e)
 {
@@ -242,7 +249,7 @@ static err_code make_room(struct batch *b, const struct err *why, struct err *e)
     if (drop_old(b))
         return ERR_OK;
     if (n_running(b) == 1)
-        return fail(b, last, why, e);
+        return fail_alone(b, last, why, e);
     moebius_session_close(&last->text.session);
     b->counts.n_suspended++;
     note_full(b);
@@ -346,7 +353,7 @@ static err_code join(struct batch *b, struct batch_slot *s, bool *waits, struct 
         return err_set(e, code, "%s", why.text);
     *waits = n_running(b) > 0;
     if (!*waits)
-        return fail(b, s, &why, e);
+        return fail_alone(b, s, &why, e);
     note_full(b);
     return ERR_OK;
 }

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "cli/common.h"
+#include "cli/json_text.h"
 
 void chat_prompt_close(struct chat_prompt *p)
 {
@@ -14,7 +15,7 @@ err_code chat_prompt_render(struct chat_prompt *p, const moebius_template *tmpl,
                             const json_t *messages, const moebius_template_var *vars, size_t n_vars, struct err *e)
 {
     moebius_error error;
-    char *text = json_dumps(messages, JSON_COMPACT);
+    char *text = json_write(messages, JSON_COMPACT, NULL);
     if (!text)
         return err_nomem(e, 0, "the messages");
     const moebius_template_input input = {.messages = text, .vars = vars, .n_vars = n_vars};

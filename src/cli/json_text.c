@@ -29,3 +29,23 @@ json_t *json_text(const char *text, size_t n)
     mem_free(copy);
     return j;
 }
+
+char *json_write(const json_t *j, size_t flags, size_t *n)
+{
+    size_t n_text = json_dumpb(j, NULL, 0, flags);
+    char *text = n_text ? mem_alloc(n_text + 1) : NULL;
+    if (!text || json_dumpb(j, text, n_text, flags) != n_text) {
+        mem_free(text);
+        return NULL;
+    }
+    text[n_text] = '\0';
+    if (n)
+        *n = n_text;
+    return text;
+}
+
+json_t *json_read(const char *text, size_t n, size_t flags, json_error_t *error)
+{
+    json_t *j = json_loadb(text, n, flags, error);
+    return j ? j : json_loadb(text, n, flags, error); /* the text may have been blamed for what memory lacked */
+}

@@ -1,4 +1,4 @@
-/* Text as JSON. */
+/* Text as JSON, JSON as text, and no surprises from jansson where memory is short. */
 #ifndef CLI_JSON_TEXT_H
 #define CLI_JSON_TEXT_H
 
@@ -7,5 +7,12 @@
 /* A string of n bytes of text. Each byte that belongs to no character, as where an answer was cut within one, becomes
  * U+FFFD. NULL: there is no memory. */
 json_t *json_text(const char *text, size_t n);
+
+/* The text of a JSON value, as json_dumps gives it with these flags, NUL-terminated, of *n bytes (may be NULL); owned
+ * by the caller (mem_free). NULL: there is no memory, where json_dumps may leave something out instead. */
+char *json_write(const json_t *j, size_t flags, size_t *n);
+
+/* Parses n bytes with these flags of json_loadb. NULL without a text in *error: there is no memory. */
+json_t *json_read(const char *text, size_t n, size_t flags, json_error_t *error);
 
 #endif

@@ -99,6 +99,12 @@ struct value json_parse(struct render *r, const char *name, const char *json)
         return value_none();
     }
     json_t *j = json_loadb(json, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    if (!j) /* the text may have been blamed for what memory lacked */
+        j = json_loadb(json, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    if (!j && !*error.text) {
+        r->code = err_nomem(r->e, n, name);
+        return value_none();
+    }
     if (!j) {
         r->code = err_set(r->e, ERR_FORMAT, "%s: line %d, column %d: %s", name, error.line, error.column, error.text);
         return value_none();

@@ -50,7 +50,7 @@ def tmp(name):
     return os.path.join(TMP.name, name)
 
 
-COMMANDS = ["chat", "generate", "imatrix", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "quantize", "prepare", "verify",
+COMMANDS = ["chat", "generate", "batch", "imatrix", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "quantize", "prepare", "verify",
             "tune", "version"]
 
 

@@ -33,6 +33,7 @@ def shared(name, text=None):
 
 MODEL = os.path.join(GOLDEN, "qwen3moe.gguf")
 TEXT = shared("text.txt", "the cat sat on the mat and saw a rat in a hat " * 3)
+REQUESTS = shared("requests.jsonl", '{"tokens": [5, 6]}\n{"prompt": "the cat"}\nnonsense\n{"messages": [{"role": "user"}]}\n')
 MESSAGES = shared("messages.json", '[{"role": "user", "content": "Hello"}]')
 TEMPLATE = shared("t.jinja", "{% for m in messages %}<{{ m.role | upper }}>{{ m.content }}{% endfor %}")
 STORE, STATE, TRACE = shared("store"), shared("state"), shared("trace")
@@ -67,6 +68,8 @@ COMMANDS = [
             "--dry-multiplier", 1, "--logit-bias", "5+1"),
     Command("generate", "-m", MODEL, "--store", STORE, "--tokens", "1,2", "-n", 4, "--ids", "--temp", 0, *STREAM),
     Command("generate", "-m", MODEL, "--chat", "--template", TEMPLATE, "-p", "Hello", "-n", 4, "--temp", 0),
+    Command("batch", "-m", MODEL, "-i", REQUESTS, "-o", "answers", "--template", TEMPLATE, "-n", 4, "--temp", 0, "--texts", 1),
+    Command("batch", "-m", MODEL, "-i", "-", "-o", "-", "-n", 4, "--temp", 0, stdin=b'{"tokens": [5, 6]}\n{"prompt": "the"}'),
     Command("chat", "-m", MODEL, "--template", TEMPLATE, "-n", 4, "--temp", 0,
             stdin=b"/system Be kind.\nthe cat\n/stats\n/save SAVED\n/load SAVED\nthe mat\n", same=False),
     Command("logits", "-m", MODEL, "--tokens", "1,2,3", "-o", OUT, "--routing", "routing"),
@@ -141,7 +144,7 @@ def check_failed(command, p, before, found, after):
     assert 1 <= p.returncode <= 9, f"exit {p.returncode}"
     assert last and (last[0].startswith("moebius") or "`moebius" in last[0]), f"no sentence at the end: {last}"
     for name, sum_ in found.items():
-        unfinished = command.name in ("quantize", "prepare") and name not in ("out", "store/store.gguf")
+        unfinished = command.name in ("quantize", "prepare", "batch") and name not in ("out", "store/store.gguf")
         assert unfinished or sum_ == before.get(name) or sum_ == after.get(name) or not command.keeps, f"{name} is half a file"
         assert not name.endswith(".tmp"), f"{name} was left"
 
@@ -161,7 +164,7 @@ def check(command, kind, k, before, after, stdout):
         else:
             assert kind != "signal", "an interrupted call is no failure"
             check_failed(command, p, before, found, after)
-            if command.name in ("quantize", "prepare"):
+            if command.name in ("quantize", "prepare", "batch"):
                 again = run(command, folder)
                 assert again.returncode == 0 and (files(folder) == after or not command.same), "the next run does not go on"
         return None

@@ -51,6 +51,7 @@ def test_every_command_that_opens_a_model_is_confined():
     commands = {
         "chat": ["-m", model],
         "generate": ["-m", model, "-p", "a"],
+        "batch": ["-m", model, "-i", text, "-o", out],
         "logits": ["-m", model, "-p", "a", "-o", out],
         "ppl": ["-m", model, "-f", text],
         "profile": ["-m", model, "-f", text],
