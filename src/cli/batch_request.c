@@ -1,10 +1,8 @@
 #include "cli/batch_request.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/printable.h"
 #include "cli/chat_prompt.h"
 #include "cli/json_text.h"
 
@@ -115,15 +113,6 @@ static err_code set_tokens(struct batch_request *r, const json_t *value, struct 
     return good ? ERR_OK : err_set(e, ERR_FORMAT, "tokens: expected a list of whole numbers");
 }
 
-static void warn_once(json_t *unknown, const char *name)
-{
-    char shown[MAX_NAME];
-    if (json_object_get(unknown, name) || json_object_set_new(unknown, name, json_true()) != 0)
-        return;
-    printable_line(name, strlen(name), shown, sizeof shown);
-    fprintf(stderr, "warning: requests with \"%s\": nothing here has that name, so it is ignored\n", shown);
-}
-
 static err_code set_fields(struct batch_request *r, json_t *unknown, struct err *e)
 {
     const struct option options[] = {
@@ -147,8 +136,8 @@ static err_code set_fields(struct batch_request *r, json_t *unknown, struct err 
             TRY(set_tokens(r, value, e));
         else if (o)
             TRY(set_option(o, name, value, e));
-        else
-            warn_once(unknown, name);
+        else if (!json_object_get(unknown, name))
+            (void)json_object_set_new(unknown, name, json_true()); /* a warning less where memory is short */
     }
     return ERR_OK;
 }

@@ -20,9 +20,9 @@ struct batch_request {
     struct sampling_options sampling;
 };
 
-/* Parses n bytes; line is their number. What the request doesn't say is as in `defaults`. Names that mean nothing are
- * added to the object `unknown`, and a line on standard error warns of each new one. After a failure, too, `id` and
- * `line` are set, but where memory is short, and `r` is to be closed. */
+/* Parses n bytes; line is their number. What the request doesn't say is as in `defaults`. Names that mean nothing and
+ * are not yet in the object `unknown` are added to it, with the value true. After a failure, too, `id` and `line` are
+ * set, but where memory is short, and `r` is to be closed. */
 MUST_USE err_code batch_request_parse(struct batch_request *r, const struct batch_request *defaults, const char *text,
                                       size_t n, int64_t line, json_t *unknown, struct err *e);
 /* Sets r->id to the line number, for a line that can't be parsed. */

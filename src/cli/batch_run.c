@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/minmax.h"
+#include "base/printable.h"
 
 enum {
     PROMPT_TOKENS = 512,      /* of prompts in a pass, where nothing says otherwise */
@@ -46,6 +47,26 @@ static err_code note_key(struct batch *b, const char *key, int64_t *first, struc
     return ERR_OK;
 }
 
+static void warn_of(const char *name)
+{
+    char shown[64];
+    printable_line(name, strlen(name), shown, sizeof shown);
+    fprintf(stderr, "warning: \"%s\" in a request means nothing here and is ignored\n", shown);
+}
+
+/* Once for each name that means nothing. */
+static void warn_of_names(struct batch *b)
+{
+    const char *name;
+    json_t *is_new;
+    json_object_foreach(b->unknown, name, is_new)
+    {
+        if (json_is_true(is_new))
+            warn_of(name);
+        (void)json_object_set_new(b->unknown, name, json_false());
+    }
+}
+
 static err_code parse_line(struct batch *b, const struct line *line, struct batch_request *r, struct err *e)
 {
     if (line->text)
@@ -82,6 +103,7 @@ static err_code take_line(struct batch *b, const struct line *line, struct batch
     if (line_is_blank(line))
         return ERR_OK;
     err_code code = parse_line(b, line, r, &why);
+    warn_of_names(b);
     if (code == ERR_NOMEM)
         return err_set(e, code, "%s", why.text);
     return sort_out(b, r, code, &why, is_wanted, e);
