@@ -169,7 +169,9 @@ static err_code parse(struct batch_request *r, const char *text, size_t n, json_
     if (!json_is_object(r->json))
         return err_set(e, ERR_FORMAT, "expected a JSON object, not a list");
     TRY(take_id(r, e));
+    r->sampling.bias_texts.n = 0; /* the defaults' were taken in */
     TRY(set_fields(r, unknown, e));
+    TRY(cli_check_sampling(&r->sampling, e));
     if (!!r->text + !!r->messages + !!r->tokens != 1)
         return err_set(e, ERR_FORMAT, "expected one of prompt, messages and tokens");
     return ERR_OK;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "cli/common.h"
+#include "cli/sampling_options.h"
 
 struct batch_request {
     json_t *json;     /* the line's object, to which the strings below belong; NULL where there is none */

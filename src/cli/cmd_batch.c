@@ -222,6 +222,8 @@ static int run(const struct command *c, int argc, char **argv)
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
+        code = cli_check_sampling(&r->sampling, &e);
+    if (code == ERR_OK)
         code = cli_parse_vars(&vars, &j.vars, &e);
     if (code == ERR_OK)
         code = prepare(&j, &e);
