@@ -1,0 +1,400 @@
+/* Batches of sessions through the library: what is refused, who gets logits, forks, drafts, keeping a session at a list
+ * of tokens, interrupts, and memory for state that is full. usage: test_batch GOLDEN_DIRECTORY That the bits are those
+ * of each text alone is tried by test_schedules. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "moebius/moebius.h"
+
+enum { N_TEXT = 600, N_CTX = 1024 };
+
+static const char *golden;
+static int32_t ids[N_TEXT];
+
+static moebius_engine *open_engine(const char *name, const moebius_engine_options *o)
+{
+    char path[1024];
+    moebius_error error;
+    moebius_engine *e;
+    snprintf(path, sizeof path, "%s/%s.gguf", golden, name);
+    if (moebius_engine_open(&e, path, o, &error) != MOEBIUS_OK)
+        fail_msg("%s", error.text);
+    for (int i = 0; i < N_TEXT; i++)
+        ids[i] = (int32_t)((i * 37 + i / 11 * 5) % moebius_n_vocab(e));
+    return e;
+}
+
+static moebius_session *open_session(moebius_engine *e)
+{
+    moebius_error error;
+    moebius_session *s;
+    const moebius_session_options o = {.n_ctx = N_CTX, .n_batch = 64};
+    if (moebius_session_open(&s, e, &o, &error) != MOEBIUS_OK)
+        fail_msg("%s", error.text);
+    return s;
+}
+
+static void must(moebius_status status, const moebius_error *error)
+{
+    if (status != MOEBIUS_OK)
+        fail_msg("%s", error->text);
+}
+
+/* Appends tokens [pos, to) of the text. */
+static void feed(moebius_session *s, int64_t to)
+{
+    moebius_error error;
+    int64_t pos = moebius_session_pos(s);
+    must(moebius_session_eval(s, ids + pos, (size_t)(to - pos), &error), &error);
+}
+
+/* The logits after the first n tokens of the text. Owned by the caller (free). */
+static float *logits_after(moebius_engine *e, int64_t n)
+{
+    moebius_session *s = open_session(e);
+    size_t n_bytes = (size_t)moebius_n_vocab(e) * sizeof(float);
+    float *x = malloc(n_bytes);
+    feed(s, n);
+    memcpy(x, moebius_session_logits(s), n_bytes);
+    moebius_session_close(&s);
+    return x;
+}
+
+static void expect_logits_after(moebius_engine *e, const moebius_session *s, int64_t n)
+{
+    float *want = logits_after(e, n);
+    assert_int_equal(moebius_session_pos(s), n);
+    assert_non_null(moebius_session_logits(s));
+    assert_memory_equal(moebius_session_logits(s), want, (size_t)moebius_n_vocab(e) * sizeof *want);
+    free(want);
+}
+
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
+
+static bool any_logits(void *user, size_t i, const float *logits)
+{
+    ++*(int *)user;
+    return true;
+}
+
+static void any_choice(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *chosen)
+{
+    ++*(int *)user;
+}
+
+/* Two items, of which the second is wrong: nothing is computed, and the sentence says why. */
+static void expect_refusal(moebius_engine *e, moebius_session *good, const moebius_batch_item *wrong,
+                           moebius_status status, const char *says)
+{
+    moebius_error error;
+    const moebius_batch_item items[] = {{.session = good, .ids = ids, .n = 1}, *wrong};
+    int64_t pos = moebius_session_pos(good);
+    moebius_status got = moebius_eval_batch(e, items, 2, &error);
+    if (got != status || !strstr(error.text, says))
+        fail_msg("status %d, \"%s\": expected %d, \"%s\"", got, error.text, status, says);
+    assert_int_equal(moebius_session_pos(good), pos);
+    assert_int_equal(moebius_session_pos(wrong->session), wrong->session == good ? pos : 0);
+}
+
+static void wrong_items_are_refused_before_anything_is_computed(void **state)
+{
+    static const int32_t bad_ids[] = {1, 2, -1}, large_ids[] = {1 << 30};
+    moebius_error error;
+    int n_calls = 0;
+    moebius_engine *e = open_engine("qwen3next", &(moebius_engine_options){.n_threads = 1});
+    moebius_engine *other = open_engine("qwen3moe", &(moebius_engine_options){.n_threads = 1});
+    moebius_session *a = open_session(e), *b = open_session(e), *far = open_session(other);
+    feed(a, 10);
+    const moebius_batch_item
+        twice = {.session = a, .ids = ids, .n = 1},
+        none = {.session = b, .ids = ids}, negative = {.session = b, .ids = bad_ids, .n = 3},
+        large = {.session = b, .ids = large_ids, .n = 1}, foreign = {.session = far, .ids = ids, .n = 1},
+        draft = {.session = b, .ids = ids, .n = 65, .is_draft = true},
+        both = {.session = b, .ids = ids, .n = 1, .logits = any_logits, .user = &n_calls, .no_logits = true};
+    expect_refusal(e, a, &twice, MOEBIUS_USAGE, "a session comes twice");
+    expect_refusal(e, a, &none, MOEBIUS_USAGE, "no tokens");
+    expect_refusal(e, a, &negative, MOEBIUS_USAGE, "token 2 is -1: expected 0 to ");
+    expect_refusal(e, a, &large, MOEBIUS_USAGE, "token 0 is 1073741824");
+    expect_refusal(e, a, &foreign, MOEBIUS_USAGE, "another engine");
+    expect_refusal(e, a, &draft, MOEBIUS_USAGE, "a draft of 65 tokens: expected at most 64");
+    expect_refusal(e, a, &both, MOEBIUS_USAGE, "logits that are not wanted");
+    moebius_session_trace(b, &(moebius_trace){.routed = any_choice, .user = &n_calls});
+    expect_refusal(e, a, &(const moebius_batch_item){.session = b, .ids = ids, .n = 1}, MOEBIUS_USAGE, "traced");
+    assert_int_equal(moebius_eval_batch(e, NULL, 0, &error), MOEBIUS_USAGE);
+    assert_int_equal(n_calls, 0);
+    expect_logits_after(e, a, 10);
+    moebius_session_close(&a);
+    moebius_session_close(&b);
+    moebius_session_close(&far);
+    moebius_engine_close(&e);
+    moebius_engine_close(&other);
+}
+
+static void a_full_context_is_refused_before_anything_is_computed(void **state)
+{
+    moebius_engine *e = open_engine("qwen3moe", &(moebius_engine_options){.n_threads = 1});
+    moebius_session *a = open_session(e), *b;
+    moebius_error error;
+    const moebius_session_options small = {.n_ctx = 20};
+    must(moebius_session_open(&b, e, &small, &error), &error);
+    expect_refusal(e, a, &(const moebius_batch_item){.session = b, .ids = ids, .n = 21}, MOEBIUS_LIMIT,
+                   "21 tokens after the 0 already there are more than the context of 20");
+    moebius_session_close(&a);
+    moebius_session_close(&b);
+    moebius_engine_close(&e);
+}
+
+/* ---- logits ------------------------------------------------------------------------------------------------------ */
+
+struct seen {
+    size_t next;
+    int n;
+};
+
+static bool in_order(void *user, size_t i, const float *logits)
+{
+    struct seen *x = user;
+    assert_int_equal(i, x->next++);
+    x->n++;
+    return true;
+}
+
+static void each_item_gets_the_logits_that_it_asked_for(void **state)
+{
+    moebius_error error;
+    moebius_engine *e = open_engine("gpt_oss", &(moebius_engine_options){.n_threads = 2});
+    moebius_session *s[4];
+    struct seen all = {0}, some = {.next = 130};
+    for (int i = 0; i < 4; i++)
+        s[i] = open_session(e);
+    const moebius_batch_item items[] = {
+        {.session = s[0], .ids = ids, .n = 200, .logits = in_order, .user = &all},
+        {.session = s[1], .ids = ids, .n = 150, .logits = in_order, .user = &some, .first = 130},
+        {.session = s[2], .ids = ids, .n = 90, .no_logits = true},
+        {.session = s[3], .ids = ids, .n = 1},
+    };
+    must(moebius_eval_batch(e, items, 4, &error), &error);
+    assert_int_equal(all.n, 200);
+    assert_int_equal(some.n, 20);
+    expect_logits_after(e, s[0], 200);
+    expect_logits_after(e, s[1], 150);
+    expect_logits_after(e, s[3], 1);
+    assert_null(moebius_session_logits(s[2]));
+    feed(s[2], 100);
+    expect_logits_after(e, s[2], 100);
+    for (int i = 0; i < 4; i++)
+        moebius_session_close(&s[i]);
+    moebius_engine_close(&e);
+}
+
+/* ---- forks, lists ------------------------------------------------------------------------------------------------ */
+
+static const char *const models[] = {"qwen3moe", "gpt_oss", "gemma4_shared", "deepseek2_latent", "qwen3next"};
+
+static void a_fork_is_the_same_and_outlives_what_it_came_from(void **state)
+{
+    for (int i = 0; i < 5; i++) {
+        moebius_error error;
+        moebius_engine *e = open_engine(models[i], &(moebius_engine_options){.n_threads = 1});
+        moebius_session *s = open_session(e), *fork;
+        feed(s, 100);
+        must(moebius_session_fork(&fork, s, &error), &error);
+        assert_int_equal(moebius_session_n_ctx(fork), N_CTX);
+        assert_memory_equal(moebius_session_tokens(fork), ids, 100 * sizeof *ids);
+        assert_int_equal(moebius_session_state_bytes(fork), moebius_session_state_bytes(s));
+        expect_logits_after(e, fork, 100);
+        must(moebius_session_eval(s, ids + 7, 30, &error), &error); /* other tokens */
+        moebius_session_close(&s);
+        feed(fork, 130);
+        expect_logits_after(e, fork, 130);
+        moebius_session_close(&fork);
+        assert_int_equal(moebius_engine_counters(e).context_bytes, 0);
+        moebius_engine_close(&e);
+    }
+}
+
+static void an_empty_session_can_be_forked(void **state)
+{
+    moebius_error error;
+    moebius_engine *e = open_engine("qwen3next", &(moebius_engine_options){.n_threads = 1});
+    moebius_session *s = open_session(e), *fork;
+    must(moebius_session_fork(&fork, s, &error), &error);
+    assert_null(moebius_session_logits(fork));
+    feed(fork, 5);
+    expect_logits_after(e, fork, 5);
+    moebius_session_close(&s);
+    moebius_session_close(&fork);
+    moebius_engine_close(&e);
+}
+
+/* The session becomes `n` tokens of the text, of which `kept` are not computed. */
+static void sync_to(moebius_engine *e, moebius_session *s, size_t n, size_t kept)
+{
+    moebius_error error;
+    size_t n_kept = 12345;
+    must(moebius_session_sync(s, ids, n, &n_kept, &error), &error);
+    assert_int_equal(n_kept, kept);
+    expect_logits_after(e, s, (int64_t)n);
+}
+
+static void a_session_is_kept_at_a_list(void **state)
+{
+    int32_t other[40];
+    for (int i = 0; i < 5; i++) {
+        bool is_recurrent = !strcmp(models[i], "qwen3next");
+        moebius_error error;
+        moebius_engine *e = open_engine(models[i], &(moebius_engine_options){.n_threads = 1});
+        moebius_session *s = open_session(e);
+        sync_to(e, s, 50, 0);
+        sync_to(e, s, 50, 50); /* nothing to do */
+        sync_to(e, s, 80, 50);
+        sync_to(e, s, 60, is_recurrent ? 50 : 59); /* the end of an earlier list, or a token for its logits */
+        memcpy(other, ids, sizeof other);
+        other[30] ^= 1;
+        must(moebius_session_sync(s, other, 40, NULL, &error), &error);
+        assert_memory_equal(moebius_session_tokens(s), other, sizeof other);
+        sync_to(e, s, 70, is_recurrent ? 0 : 30);
+        assert_int_equal(moebius_session_sync(s, ids, 0, NULL, &error), MOEBIUS_USAGE);
+        moebius_session_close(&s);
+        moebius_engine_close(&e);
+    }
+}
+
+/* ---- drafts ------------------------------------------------------------------------------------------------------ */
+
+/* Beside a prompt that takes several passes, drafts can still be taken back to where each guess was right. */
+static void drafts_beside_a_long_prompt_go_back_exactly(void **state)
+{
+    for (int i = 0; i < 5; i++) {
+        moebius_error error;
+        moebius_engine *e =
+            open_engine(models[i], &(moebius_engine_options){.n_threads = 2, .checkpoint_interval = -1});
+        moebius_session *a = open_session(e), *b = open_session(e), *prompt = open_session(e);
+        feed(a, 70);
+        feed(b, 20);
+        const moebius_batch_item items[] = {{.session = prompt, .ids = ids, .n = 500},
+                                            {.session = a, .ids = ids + 70, .n = 8, .is_draft = true},
+                                            {.session = b, .ids = ids + 20, .n = 5, .is_draft = true}};
+        must(moebius_eval_batch(e, items, 3, &error), &error);
+        assert_int_equal(moebius_session_truncate(a, 73), 73);
+        assert_int_equal(moebius_session_truncate(b, 20), 20);
+        feed(a, 90);
+        feed(b, 21);
+        expect_logits_after(e, a, 90);
+        expect_logits_after(e, b, 21);
+        expect_logits_after(e, prompt, 500);
+        moebius_session_close(&a);
+        moebius_session_close(&b);
+        moebius_session_close(&prompt);
+        moebius_engine_close(&e);
+    }
+}
+
+static void drafts_that_make_no_pass_together_are_refused(void **state)
+{
+    moebius_error error;
+    moebius_engine *e = open_engine("qwen3next", &(moebius_engine_options){.n_threads = 1});
+    moebius_session *a = open_session(e), *b = open_session(e);
+    const moebius_batch_item items[] = {{.session = a, .ids = ids, .n = 60, .is_draft = true},
+                                        {.session = b, .ids = ids, .n = 5, .is_draft = true}};
+    assert_int_equal(moebius_eval_batch(e, items, 2, &error), MOEBIUS_USAGE);
+    assert_non_null(strstr(error.text, "expected at most 64"));
+    assert_int_equal(moebius_session_pos(a), 0);
+    moebius_session_close(&a);
+    moebius_session_close(&b);
+    moebius_engine_close(&e);
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+static bool interrupt_engine(void *user)
+{
+    moebius_engine_interrupt(user);
+    return false;
+}
+
+static void an_interrupt_ends_a_batch_of_several_sessions(void **state)
+{
+    for (int i = 0; i < 5; i++) {
+        moebius_error error;
+        moebius_engine *e = open_engine(models[i], &(moebius_engine_options){.n_threads = 2});
+        moebius_session *a = open_session(e), *b = open_session(e);
+        feed(a, 30);
+        feed(b, 10);
+        const moebius_batch_item items[] = {{.session = a, .ids = ids + 30, .n = 300},
+                                            {.session = b, .ids = ids + 10, .n = 200}};
+        moebius_engine_interrupt(e); /* before an evaluation it is of no account */
+        moebius_session_set_cancel(a, interrupt_engine, e);
+        assert_int_equal(moebius_eval_batch(e, items, 2, &error), MOEBIUS_CANCELLED);
+        moebius_session_set_cancel(a, NULL, NULL);
+        assert_int_equal(moebius_session_pos(a), 30);
+        assert_int_equal(moebius_session_pos(b), 10);
+        must(moebius_eval_batch(e, items, 2, &error), &error);
+        expect_logits_after(e, a, 330);
+        expect_logits_after(e, b, 210);
+        moebius_session_close(&a);
+        moebius_session_close(&b);
+        moebius_engine_close(&e);
+    }
+}
+
+/* Memory for one session of N_CTX tokens, shared by three. */
+static void a_full_state_is_told_and_closing_a_session_makes_room(void **state)
+{
+    moebius_error error;
+    moebius_engine *e = open_engine("qwen3moe", &(moebius_engine_options){.n_threads = 1});
+    moebius_session *s[3] = {open_session(e)};
+    feed(s[0], 64);
+    int64_t page_bytes = (int64_t)moebius_session_state_bytes(s[0]);
+    moebius_session_close(&s[0]);
+    moebius_engine_close(&e);
+    const moebius_engine_options o = {.n_threads = 1, .state_bytes = page_bytes * (N_CTX / 64)};
+    e = open_engine("qwen3moe", &o);
+    for (int i = 0; i < 3; i++)
+        s[i] = open_session(e);
+    feed(s[0], 500); /* 8 of 16 pages */
+    feed(s[1], 300);
+    feed(s[2], 60);
+    const moebius_batch_item items[] = {{.session = s[1], .ids = ids + 300, .n = 20},
+                                        {.session = s[2], .ids = ids + 60, .n = 400}};
+    assert_int_equal(moebius_eval_batch(e, items, 2, &error), MOEBIUS_LIMIT);
+    assert_non_null(strstr(error.text, "no room for more tokens"));
+    for (int i = 1; i < 3; i++) /* each holds the batches that were done */
+        moebius_session_truncate(s[i], i == 1 ? 300 : 60);
+    moebius_session_close(&s[0]);
+    must(moebius_eval_batch(e, items, 2, &error), &error);
+    assert_int_equal(moebius_session_pos(s[2]), 460);
+    moebius_session_close(&s[2]);
+    expect_logits_after(e, s[1], 320);
+    moebius_session_close(&s[1]);
+    const moebius_session_options too_long = {.n_ctx = N_CTX + 1};
+    assert_int_equal(moebius_session_open(&s[0], e, &too_long, &error), MOEBIUS_LIMIT);
+    assert_non_null(strstr(error.text, "a context of 1025 tokens needs "));
+    moebius_engine_close(&e);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        return 2;
+    golden = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_items_are_refused_before_anything_is_computed),
+        cmocka_unit_test(a_full_context_is_refused_before_anything_is_computed),
+        cmocka_unit_test(each_item_gets_the_logits_that_it_asked_for),
+        cmocka_unit_test(a_fork_is_the_same_and_outlives_what_it_came_from),
+        cmocka_unit_test(an_empty_session_can_be_forked),
+        cmocka_unit_test(a_session_is_kept_at_a_list),
+        cmocka_unit_test(drafts_beside_a_long_prompt_go_back_exactly),
+        cmocka_unit_test(drafts_that_make_no_pass_together_are_refused),
+        cmocka_unit_test(an_interrupt_ends_a_batch_of_several_sessions),
+        cmocka_unit_test(a_full_state_is_told_and_closing_a_session_makes_room),
+    };
+    return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
+}
