@@ -1,4 +1,5 @@
-/* A CPU device with three threads and this machine's best kernels, for tests of operations. */
+/* A CPU device with three threads and this machine's best kernels, for tests of operations; on several memory nodes
+ * where HWLOC_SYNTHETIC makes some up. */
 #ifndef TESTS_DEVICE_FIXTURE_H
 #define TESTS_DEVICE_FIXTURE_H
 
@@ -13,9 +14,11 @@
 #include "backend/backend.h"
 #include "base/pool.h"
 #include "base/random.h"
+#include "base/topology.h"
 #include "kernels/kernels.h"
 
 struct fixture {
+    struct topology *topology; /* mostly NULL */
     struct pool *pool;
     struct backend *device;
     struct random random;
@@ -35,7 +38,12 @@ static inline int open_cpu(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     f->random = random_seed(1);
     *state = f;
-    return pool_create(&f->pool, 3, &e) || backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
+    if (pool_create(&f->pool, 3, &e) != ERR_OK)
+        return -1;
+    if (getenv("HWLOC_SYNTHETIC"))
+        f->topology = topology_open(3, NULL);
+    pool_place(f->pool, f->topology);
+    return backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
 }
 
 static inline int close_cpu(void **state)
@@ -43,6 +51,7 @@ static inline int close_cpu(void **state)
     struct fixture *f = *state;
     backend_close(&f->device);
     pool_close(&f->pool);
+    topology_close(&f->topology);
     free(f);
     return 0;
 }

@@ -264,6 +264,23 @@ static void a_window_goes_back_as_far_as_it_is_there(void **state)
     close_text(&x);
 }
 
+/* The last block of a batch begins where a window that is a token shorter than a block makes its pages go round. */
+static void no_window_goes_back_to_pages_that_went_round(void **state)
+{
+    struct state_fixture *t = *state;
+    add_attention(t, 63);
+    open_pool(t);
+    struct text *x = open_text(t, 1000);
+    evaluate(t, x, 705, 1); /* 12 blocks in 10 pages: the first two are gone */
+    go_back(t, x, 190, 190);
+    evaluate(t, x, 515, 1);
+    go_back(t, x, 705, 705);
+    model_state_truncate(x->s, 0);
+    evaluate(t, x, 705, 1);
+    go_back(t, x, 189, 0); /* which would see position 127 */
+    close_text(&x);
+}
+
 static void without_checkpoints_recurrent_layers_go_back_to_an_empty_start(void **state)
 {
     struct state_fixture *t = *state;
@@ -793,6 +810,7 @@ int main(void)
         TEST(full_attention_goes_back_anywhere),
         TEST(windows_go_back_by_a_ubatch_whatever_the_batches),
         TEST(a_window_goes_back_as_far_as_it_is_there),
+        TEST(no_window_goes_back_to_pages_that_went_round),
         TEST(without_checkpoints_recurrent_layers_go_back_to_an_empty_start),
         TEST(recurrent_layers_go_back_to_checkpoints),
         TEST(single_tokens_leave_checkpoints_too),
