@@ -426,7 +426,7 @@ static size_t fill_pass(struct batch *b, size_t *n_prompt)
         if (n == 0)
             continue;
         room -= missing > 1 ? n : 0;
-        *n_prompt += missing > 1 ? n : 0;
+        *n_prompt += missing > 1 || t->n_ids == t->n_prompt ? n : 0;
         b->items[n_items++] = (moebius_batch_item){
             .session = t->session, .ids = t->ids + moebius_session_pos(t->session), .n = n, .no_logits = n < missing};
     }

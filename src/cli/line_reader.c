@@ -37,7 +37,8 @@ void line_reader_close(struct line_reader *r)
 /* Makes room behind what is held, for a NUL, too. */
 static err_code make_room(struct line_reader *r, struct err *e)
 {
-    memmove(r->buf, r->buf + r->at, r->end - r->at);
+    if (r->at)
+        memmove(r->buf, r->buf + r->at, r->end - r->at);
     r->end -= r->at;
     r->at = 0;
     if (r->capacity - r->end > READ_BYTES)

@@ -49,6 +49,7 @@ def run(*args, code=0, model=DEMO, **kw):
     r = subprocess.run([MOEBIUS, *map(str, args), "-m", model], capture_output=True, timeout=600, **kw)
     assert r.returncode == code, f"exit {r.returncode}, expected {code}: {' '.join(map(str, args))}\n" + \
         r.stderr.decode(errors="replace")[-2000:]
+    assert b"runtime error" not in r.stderr, r.stderr
     return r
 
 
