@@ -379,7 +379,9 @@ static void cut_tiles(struct attn_loop *l)
 /* The spans that the token of a unit sees. */
 static int64_t n_span(const struct attn_op *a, const struct attn_unit *u)
 {
-    const struct attn_queries x = {.n_t = 1, .pos = (const int32_t *)tensor_data(&a->op->in[1]) + u->t0};
+    const int32_t *pos = tensor_data(&a->op->in[1]);
+    assert(pos);
+    const struct attn_queries x = {.n_t = 1, .pos = pos + u->t0};
     return last_span(&x) - first_span(a, &x) + 1;
 }
 
