@@ -126,7 +126,7 @@ static bool take_task(struct share *s, bool first, size_t *task)
 static void ask_cancel(struct pool *p)
 {
     int64_t now_ns = clock_ns();
-    if (now_ns - p->asked_ns < ASK_NS)
+    if (now_ns - p->asked_ns < ASK_NS || pool_is_cancelled(p))
         return;
     p->asked_ns = now_ns;
     if (cancel_is_wanted(p->cancel))
@@ -338,6 +338,7 @@ void pool_set_between(struct pool *p, void (*fn)(void *user), void *user)
 void pool_set_cancel(struct pool *p, const struct cancel *c)
 {
     p->cancel = c;
+    p->asked_ns = 0;
     atomic_store_explicit(&p->is_cancelled, false, memory_order_relaxed);
 }
 
