@@ -869,59 +869,117 @@ static void run_raw(struct fixture *f, struct slot_pool *slot_pool, const float 
     backend_buffer_close(f->device, &tids.buffer);
 }
 
-/* Matrices that were read straight into their slots, at no particular place in a block, are packed by the first
- * operation that uses them: for one token or many, by either dispatch. */
+/* Experts in two slot pools: packed in the one, as a file has them in the other. */
+struct raw {
+    uint8_t matrix[N_EXPERT][3][RAW_BYTES];
+    float x[M * RAW_EMBD];
+    int32_t ids[M * N_USED];
+    struct slot_pool *packed, *raw;
+};
+
+static void pack_expert(struct fixture *f, struct raw *r, int64_t slot)
+{
+    struct err e;
+    assert_true(backend_slot_open(f->device, r->packed, slot) && backend_slot_open(f->device, r->raw, slot));
+    for (int i = 0; i < 3; i++) {
+        const struct slot_rows rows = {i, r->matrix[N_EXPERT - 1 - slot][i], false, 0, i < 2 ? RAW_FF : RAW_EMBD};
+        assert_int_equal(backend_slot_fill(f->device, r->packed, slot, &rows, &e), ERR_OK);
+    }
+}
+
+static struct raw *open_raw(struct fixture *f)
+{
+    struct err e;
+    struct raw *r = calloc(1, sizeof *r);
+    const struct quant_info *q = quant_info(QUANT_Q8_0);
+    const struct slot_pool_desc d = {{q, q, q}, RAW_EMBD, RAW_FF, N_EXPERT};
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &r->packed, &e), ERR_OK);
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &r->raw, &e), ERR_OK);
+    fill(f, r->x, M * RAW_EMBD);
+    for (int i = 0; i < M * N_USED; i++)
+        r->ids[i] = (i % N_USED + i / N_USED * 2) % N_EXPERT;
+    for (int i = 0; i < 3 * N_EXPERT; i++)
+        for (int j = 0; j < RAW_BYTES; j++) /* d: 2^-9 */
+            r->matrix[i / 3][i % 3][j] = j % 34 == 0 ? 0 : j % 34 == 1 ? 0x18 : (uint8_t)random_u32(&f->random);
+    for (int64_t slot = 0; slot < N_EXPERT; slot++)
+        pack_expert(f, r, slot);
+    return r;
+}
+
+static void close_raw(struct fixture *f, struct raw *r)
+{
+    backend_slot_pool_close(f->device, &r->packed);
+    backend_slot_pool_close(f->device, &r->raw);
+    free(r);
+}
+
+/* Puts all matrices into their slots as a read would, at no particular place in a block. */
+static void read_raw(struct fixture *f, struct raw *r, int shift)
+{
+    for (int i = 0; i < 3 * N_EXPERT; i++) {
+        char *room = backend_slot_room(f->device, r->raw, i / 3, i % 3, false);
+        assert_non_null(room);
+        char *at = room + (i * 371 + shift) % SLOT_ALIGN;
+        memcpy(at, r->matrix[N_EXPERT - 1 - i / 3][i % 3], RAW_BYTES);
+        backend_slot_adopt(f->device, r->raw, i / 3, i % 3, at, false);
+    }
+}
+
+/* Of one token and of many, by either dispatch. */
+static const struct raw_mode {
+    int64_t n_tok, cutoff;
+} raw_modes[] = {{1, 1}, {M, M}, {M, 1}};
+
+static void expect_raw_as_packed(struct fixture *f, const struct raw *r, const struct raw_mode *mode)
+{
+    static float want[M * N_USED * RAW_EMBD], got[M * N_USED * RAW_EMBD];
+    memset(got, 0, sizeof got);
+    run_raw(f, r->packed, r->x, r->ids, mode->n_tok, mode->cutoff, want);
+    run_raw(f, r->raw, r->x, r->ids, mode->n_tok, mode->cutoff, got);
+    assert_memory_equal(got, want, (size_t)(mode->n_tok * N_USED * RAW_EMBD) * sizeof *want);
+}
+
+/* Matrices that were read straight into their slots are packed by the first operation that uses them. */
 static void raw_experts_give_the_bits_of_packed_ones(void **state)
 {
     struct fixture *f = *state;
-    struct err e;
-    static uint8_t matrix[N_EXPERT][3][RAW_BYTES];
-    static float x[M * RAW_EMBD], want[M * N_USED * RAW_EMBD], got[M * N_USED * RAW_EMBD];
-    const struct quant_info *q = quant_info(QUANT_Q8_0);
-    const struct slot_pool_desc d = {{q, q, q}, RAW_EMBD, RAW_FF, N_EXPERT};
-    struct slot_pool *packed, *raw;
-    int32_t ids[M * N_USED];
-    assert_int_equal(backend_slot_pool_create(f->device, &d, &packed, &e), ERR_OK);
-    assert_int_equal(backend_slot_pool_create(f->device, &d, &raw, &e), ERR_OK);
-    fill(f, x, M * RAW_EMBD);
-    for (int i = 0; i < M * N_USED; i++)
-        ids[i] = (i % N_USED + i / N_USED * 2) % N_EXPERT;
-    for (int i = 0; i < 3 * N_EXPERT; i++) {
-        uint8_t *p = matrix[i / 3][i % 3];
-        for (int j = 0; j < RAW_BYTES; j++)
-            p[j] = j % 34 == 0 ? 0 : j % 34 == 1 ? 0x18 : (uint8_t)random_u32(&f->random); /* d: 2^-9 */
+    struct raw *r = open_raw(f);
+    for (int i = 0; i < 3; i++) {
+        read_raw(f, r, i);
+        expect_raw_as_packed(f, r, &raw_modes[i]);
+        expect_raw_as_packed(f, r, &raw_modes[i]);
+        expect_raw_as_packed(f, r, &raw_modes[2]); /* those that are still raw, and the others */
     }
-    for (int64_t slot = 0; slot < N_EXPERT; slot++) {
-        assert_true(backend_slot_open(f->device, packed, slot) && backend_slot_open(f->device, raw, slot));
-        for (int i = 0; i < 3; i++)
-            assert_int_equal(backend_slot_fill(f->device, packed, slot,
-                                               &(struct slot_rows){i, matrix[N_EXPERT - 1 - slot][i], false, 0,
-                                                                   i < 2 ? RAW_FF : RAW_EMBD},
-                                               &e),
-                             ERR_OK);
+    close_raw(f, r);
+}
+
+static bool always(void *user)
+{
+    return true;
+}
+
+static void no_task(void *arg, size_t task, int thread)
+{
+}
+
+/* What a cancelled operation computes is nobody's business, but experts are packed whole or not at all. */
+static void cancelled_operations_leave_experts_in_order(void **state)
+{
+    static const struct cancel now = {always, NULL};
+    static float y[M * N_USED * RAW_EMBD];
+    struct fixture *f = *state;
+    struct raw *r = open_raw(f);
+    for (int i = 0; i < 3; i++) {
+        read_raw(f, r, i);
+        pool_set_cancel(f->pool, &now);
+        pool_run(f->pool, 10, no_task, NULL);
+        assert_true(pool_is_cancelled(f->pool));
+        run_raw(f, r->raw, r->x, r->ids, raw_modes[i].n_tok, raw_modes[i].cutoff, y);
+        pool_set_cancel(f->pool, NULL);
+        for (int k = 0; k < 3; k++)
+            expect_raw_as_packed(f, r, &raw_modes[k]);
     }
-    static const int64_t n_tok[] = {1, M, M}, cutoff[] = {1, M, 1};
-    for (int mode = 0; mode < 3; mode++) {
-        size_t n_bytes = (size_t)(n_tok[mode] * N_USED * RAW_EMBD) * sizeof *want;
-        for (int i = 0; i < 3 * N_EXPERT; i++) {
-            char *room = backend_slot_room(f->device, raw, i / 3, i % 3, false);
-            assert_non_null(room);
-            char *at = room + (i * 371 + mode) % SLOT_ALIGN;
-            memcpy(at, matrix[N_EXPERT - 1 - i / 3][i % 3], RAW_BYTES);
-            backend_slot_adopt(f->device, raw, i / 3, i % 3, at, false);
-        }
-        run_raw(f, packed, x, ids, n_tok[mode], cutoff[mode], want);
-        for (int again = 0; again < 2; again++) {
-            memset(got, 0, sizeof got);
-            run_raw(f, raw, x, ids, n_tok[mode], cutoff[mode], got);
-            assert_memory_equal(got, want, n_bytes);
-        }
-        run_raw(f, raw, x, ids, M, 1, got); /* those that are still raw, and the others */
-        run_raw(f, packed, x, ids, M, 1, want);
-        assert_memory_equal(got, want, sizeof got);
-    }
-    backend_slot_pool_close(f->device, &packed);
-    backend_slot_pool_close(f->device, &raw);
+    close_raw(f, r);
 }
 
 static void experts_without_a_slot_leave_their_rows_alone(void **state)
@@ -1149,6 +1207,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(experts_compute_the_formula_by_either_dispatch, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_add_their_own_biases_wherever_they_lie, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(raw_experts_give_the_bits_of_packed_ones, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(cancelled_operations_leave_experts_in_order, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_without_a_slot_leave_their_rows_alone, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_of_an_empty_wave_compute_nothing, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(combine_adds_in_rank_order_and_shared_last, open_cpu, close_cpu),

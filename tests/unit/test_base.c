@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -260,6 +261,51 @@ static void pool_calls_between_tasks_on_the_thread_that_runs_the_loop(void **sta
     }
 }
 
+struct asked {
+    pthread_t thread;
+    int n; /* times */
+    bool is_elsewhere;
+};
+
+static bool ask(void *user)
+{
+    struct asked *a = user;
+    a->n++;
+    a->is_elsewhere |= !pthread_equal(pthread_self(), a->thread);
+    return a->n >= 3;
+}
+
+static void nap_task(void *arg, size_t task, int thread)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 200 * 1000}, NULL);
+}
+
+/* After the first task already; and once the answer is yes nobody asks again. */
+static void pool_asks_now_and_then_whether_to_stop(void **state)
+{
+    for (int n = 1; n <= 3; n += 2) {
+        struct pool *p;
+        struct err e;
+        struct asked a = {.thread = pthread_self()};
+        const struct cancel c = {ask, &a};
+        assert_int_equal(pool_create(&p, n, &e), ERR_OK);
+        pool_set_cancel(p, &c);
+        assert_false(pool_is_cancelled(p));
+        pool_run(p, 1, nap_task, NULL);
+        assert_int_equal(a.n, 1);
+        for (int i = 0; i < 1000 && !pool_is_cancelled(p); i++)
+            pool_run(p, 20, nap_task, NULL);
+        assert_true(pool_is_cancelled(p));
+        assert_int_equal(a.n, 3);
+        assert_false(a.is_elsewhere);
+        pool_set_cancel(p, NULL);
+        assert_false(pool_is_cancelled(p));
+        pool_run(p, 50, nap_task, NULL);
+        assert_int_equal(a.n, 3);
+        pool_close(&p);
+    }
+}
+
 enum { FAST_TASK_NS = 2000000, SLOWNESS = 3 };
 
 /* Waits as long as a fast core computes, or one that is SLOWNESS times slower (odd threads). */
@@ -492,6 +538,7 @@ int main(void)
         cmocka_unit_test(small_pieces_fill_the_holes_of_others),
         cmocka_unit_test(arena_memory_is_zero_and_aligned),
         cmocka_unit_test(pool_runs_each_task_once),
+        cmocka_unit_test(pool_asks_now_and_then_whether_to_stop),
         cmocka_unit_test(pool_gives_slow_cores_less_work),
         cmocka_unit_test(pool_calls_between_tasks_on_the_thread_that_runs_the_loop),
         cmocka_unit_test(pool_rests_only_where_that_is_asked_for),
