@@ -1,11 +1,11 @@
 /* Random schedules of texts in small pools: batches, failures, forks, drafts, going back, in any order. After each step
  * every text has what its next token sees, and the pool's books agree with what texts and checkpoints hold.
- * MOEBIUS_SEED: of the first schedule; MOEBIUS_SCHEDULES: how many for each model (20). */
+ * MOEBIUS_SEED: of the first schedule; MOEBIUS_SCHEDULES: how many for each model (12). */
 #include <stdio.h>
 
 #include "state_fixture.h"
 
-enum { MAX_TEXT = 6, N_STEP = 120, N_CTX = 1500, N_SCHEDULE = 20 };
+enum { MAX_TEXT = 6, N_STEP = 120, N_CTX = 1500, N_SCHEDULE = 12 };
 
 struct schedule {
     struct state_fixture *t;

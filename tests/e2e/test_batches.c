@@ -396,5 +396,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_interrupt_ends_a_batch_of_several_sessions),
         cmocka_unit_test(a_full_state_is_told_and_closing_a_session_makes_room),
     };
-    return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("batches", tests, NULL, NULL);
 }
