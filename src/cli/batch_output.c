@@ -15,8 +15,7 @@
 
 enum { MAX_LINE_BYTES = 1 << 30 };
 
-/* ---- what is there ------------------------------------------------------------------------------------------------
- */
+/* ---- what is there ------------------------------------------------------------------------------------------- */
 
 /* The key of a request that was not answered, so that it belongs to one line. Owned by the caller. */
 static char *line_key(const char *key, int64_t line)
@@ -93,8 +92,7 @@ static err_code resume(struct batch_output *o, struct err *e)
     return cut(o) ? ERR_OK : err_set(e, ERR_IO, "%s: %s", o->path, strerror(errno));
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ------------------------------------------------------------------------------------------------- */
 
 err_code batch_output_open(struct batch_output *o, const char *path, struct err *e)
 {

@@ -27,8 +27,7 @@ void batch_request_close(struct batch_request *r)
     *r = (struct batch_request){0};
 }
 
-/* ---- fields -------------------------------------------------------------------------------------------------------
- */
+/* ---- fields -------------------------------------------------------------------------------------------------- */
 
 static err_code set_number(const struct option *o, const char *name, const json_t *value, struct err *e)
 {
@@ -142,8 +141,7 @@ static err_code set_fields(struct batch_request *r, json_t *unknown, struct err 
     return ERR_OK;
 }
 
-/* ---- the line -----------------------------------------------------------------------------------------------------
- */
+/* ---- the line ------------------------------------------------------------------------------------------------ */
 
 /* Takes the request's own id, if it has one. */
 static err_code take_id(struct batch_request *r, struct err *e)

@@ -1,12 +1,8 @@
 #include "cli/batch_run.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/minmax.h"
-#include "base/printable.h"
 
 enum {
     PROMPT_TOKENS = 512,      /* of prompts in a pass, where nothing says otherwise */
@@ -15,121 +11,7 @@ enum {
     LEAST_SHARED = 64,        /* tokens for which forking is worth while: a page */
 };
 
-int64_t batch_n_done(const struct batch *b)
-{
-    return b->counts.n_before + b->counts.n_answered + b->counts.n_failed;
-}
-
-/* ---- requests -----------------------------------------------------------------------------------------------------
- */
-
-/* Writes a line and gives it up; NULL: there was no memory for it. */
-static err_code write_line(struct batch *b, json_t *line, struct err *e)
-{
-    err_code code = line ? batch_output_write(&b->out, line, e) : err_nomem(e, 0, "an answer");
-    json_decref(line);
-    return code;
-}
-
-static err_code write_failure(struct batch *b, const struct batch_request *r, const struct err *why, struct err *e)
-{
-    TRY(write_line(b, batch_request_failure(r, why), e));
-    b->counts.n_failed++;
-    return ERR_OK;
-}
-
-/* Notes the line of a new key. *first: where the key was before; 0: it is new. */
-static err_code note_key(struct batch *b, const char *key, int64_t *first, struct err *e)
-{
-    *first = json_integer_value(json_object_get(b->lines, key));
-    if (*first == 0 && json_object_set_new(b->lines, key, json_integer(b->line)) != 0)
-        return err_nomem(e, 0, "the requests' ids");
-    return ERR_OK;
-}
-
-static void warn_of(const char *name)
-{
-    char shown[64];
-    printable_line(name, strlen(name), shown, sizeof shown);
-    fprintf(stderr, "warning: \"%s\" in a request means nothing here and is ignored\n", shown);
-}
-
-/* Once for each name that means nothing. */
-static void warn_of_names(struct batch *b)
-{
-    const char *name;
-    json_t *is_new;
-    json_object_foreach(b->unknown, name, is_new)
-    {
-        if (json_is_true(is_new))
-            warn_of(name);
-        (void)json_object_set_new(b->unknown, name, json_false());
-    }
-}
-
-static err_code parse_line(struct batch *b, const struct line *line, struct batch_request *r, struct err *e)
-{
-    if (line->text)
-        return batch_request_parse(r, &b->defaults, line->text, line->n, b->line, b->unknown, e);
-    TRY(batch_request_number(r, b->line, e));
-    return err_set(e, ERR_LIMIT, "expected a line of at most %zu bytes", b->in.max_bytes);
-}
-
-/* Decides on a request that was parsed, or could not be: *is_wanted when it is still to be answered. */
-static err_code sort_out(struct batch *b, struct batch_request *r, err_code parsed, struct err *why, bool *is_wanted,
-                         struct err *e)
-{
-    int64_t first = 0;
-    char *key = batch_request_key(r->id);
-    err_code code = key ? note_key(b, key, &first, e) : err_nomem(e, 0, "a request's id");
-    if (code == ERR_OK && first)
-        parsed = err_set(why, ERR_FORMAT, "the id %s is also that of line %lld", key, (long long)first);
-    if (code == ERR_OK &&
-        (batch_output_has_failure(&b->out, key, r->line) || (!first && batch_output_has_answer(&b->out, key))))
-        b->counts.n_before++;
-    else if (code == ERR_OK && parsed != ERR_OK)
-        code = write_failure(b, r, why, e);
-    else
-        *is_wanted = code == ERR_OK;
-    mem_free(key);
-    return code;
-}
-
-static err_code take_line(struct batch *b, const struct line *line, struct batch_request *r, bool *is_wanted,
-                          struct err *e)
-{
-    struct err why = {0};
-    b->line++;
-    if (line_is_blank(line))
-        return ERR_OK;
-    err_code code = parse_line(b, line, r, &why);
-    warn_of_names(b);
-    if (code == ERR_NOMEM)
-        return err_set(e, code, "%s", why.text);
-    return sort_out(b, r, code, &why, is_wanted, e);
-}
-
-/* The next request that is not done. *is_there: false where there is none, or, without may_wait, not yet. */
-static err_code next_request(struct batch *b, bool may_wait, struct batch_request *r, bool *is_there, struct err *e)
-{
-    struct line line;
-    enum line_status status;
-    *is_there = false;
-    while (!*is_there && !b->is_read) {
-        TRY(line_reader_next(&b->in, may_wait, &line, &status, e));
-        b->is_read = status == LINE_NO_MORE;
-        if (status != LINE_READ)
-            return ERR_OK;
-        err_code code = take_line(b, &line, r, is_there, e);
-        if (!*is_there)
-            batch_request_close(r);
-        TRY(code);
-    }
-    return ERR_OK;
-}
-
-/* ---- slots --------------------------------------------------------------------------------------------------------
- */
+/* ---- slots --------------------------------------------------------------------------------------------------- */
 
 static bool is_running(const struct batch_slot *s)
 {
@@ -169,17 +51,15 @@ static void leave(struct batch *b, struct batch_slot *s)
 static err_code finish(struct batch *b, struct batch_slot *s, struct err *e)
 {
     const struct batch_text *t = &s->text;
-    TRY(write_line(b, batch_text_answer(t), e));
-    b->counts.n_answered++;
-    b->counts.n_answer += (int64_t)(t->n_ids - t->n_prompt);
-    b->counts.n_cached += (int64_t)t->n_cached;
+    TRY(batch_queue_answer(&b->queue, batch_text_answer(t), e));
+    b->n_cached += (int64_t)t->n_cached;
     leave(b, s);
     return ERR_OK;
 }
 
 static err_code fail(struct batch *b, struct batch_slot *s, const struct err *why, struct err *e)
 {
-    TRY(write_failure(b, &s->text.request, why, e));
+    TRY(batch_queue_fail(&b->queue, &s->text.request, why, e));
     leave(b, s);
     return ERR_OK;
 }
@@ -203,7 +83,7 @@ static err_code take_requests(struct batch *b, struct err *e)
         while (!b->slots[i].is_used) {
             struct batch_request r = {0};
             bool is_there;
-            TRY(next_request(b, n_used(b) == 0, &r, &is_there, e));
+            TRY(batch_queue_next(&b->queue, n_used(b) == 0, &r, &is_there, e));
             if (!is_there)
                 return ERR_OK;
             TRY(take_request(b, &b->slots[i], &r, e));
@@ -211,8 +91,7 @@ static err_code take_requests(struct batch *b, struct err *e)
     return ERR_OK;
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory -------------------------------------------------------------------------------------------------- */
 
 static bool is_short_of_memory(err_code code)
 {
@@ -273,13 +152,12 @@ static err_code make_room(struct batch *b, const struct err *why, struct err *e)
     if (n_running(b) == 1)
         return fail_alone(b, last, why, e);
     moebius_session_close(&last->text.session);
-    b->counts.n_suspended++;
+    b->n_suspended++;
     note_full(b);
     return ERR_OK;
 }
 
-/* ---- joining ------------------------------------------------------------------------------------------------------
- */
+/* ---- joining ------------------------------------------------------------------------------------------------- */
 
 /* The context that a text needs. */
 static int64_t context_of(const struct batch_text *t)
@@ -387,12 +265,11 @@ static err_code join_waiting(struct batch *b, struct err *e)
     bool waits = false;
     while (!waits && n_running(b) < b->n_room && (s = first_waiting(b)) != NULL)
         TRY(join(b, s, &waits, e));
-    b->counts.n_most = max_i64(b->counts.n_most, (int64_t)n_running(b));
+    b->n_most = max_i64(b->n_most, (int64_t)n_running(b));
     return ERR_OK;
 }
 
-/* ---- passes -------------------------------------------------------------------------------------------------------
- */
+/* ---- passes -------------------------------------------------------------------------------------------------- */
 
 /* How many tokens of prompts a pass may take beside n_decode others. */
 static size_t prompt_room(const struct batch *b, size_t n_decode)
@@ -469,11 +346,10 @@ static err_code open_run(struct batch *b, struct err *e)
 {
     b->slots = mem_calloc(b->n_slots, sizeof *b->slots);
     b->items = mem_calloc(b->n_slots, sizeof *b->items);
-    b->lines = json_object();
-    b->unknown = json_object();
     b->n_room = b->n_slots;
-    return b->slots && b->items && b->lines && b->unknown ? ERR_OK
-                                                          : err_nomem(e, b->n_slots * sizeof *b->slots, "texts");
+    if (!b->slots || !b->items)
+        return err_nomem(e, b->n_slots * sizeof *b->slots, "texts");
+    return batch_queue_open(&b->queue, e);
 }
 
 err_code batch_run(struct batch *b, struct err *e)
@@ -484,7 +360,7 @@ err_code batch_run(struct batch *b, struct err *e)
             return err_set(e, ERR_CANCELLED, "interrupted");
         TRY(take_requests(b, e));
         TRY(join_waiting(b, e));
-        if (n_used(b) == 0 && b->is_read)
+        if (n_used(b) == 0 && b->queue.is_read)
             return ERR_OK;
         TRY(pass(b, e));
         TRY(next_tokens(b, e));
@@ -500,6 +376,5 @@ void batch_close(struct batch *b)
     }
     mem_free(b->slots);
     mem_free(b->items);
-    json_decref(b->lines);
-    json_decref(b->unknown);
+    batch_queue_close(&b->queue);
 }

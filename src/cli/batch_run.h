@@ -6,21 +6,9 @@
 #ifndef CLI_BATCH_RUN_H
 #define CLI_BATCH_RUN_H
 
-#include "cli/batch_output.h"
+#include "cli/batch_queue.h"
 #include "cli/batch_text.h"
-#include "cli/line_reader.h"
 #include "cli/stats.h"
-
-struct batch_counts {
-    int64_t n_all;       /* requests; -1: not known */
-    int64_t n_before;    /* done by earlier runs */
-    int64_t n_answered;  /* by this one */
-    int64_t n_failed;    /* that this one could not answer */
-    int64_t n_cached;    /* tokens of prompts that other texts had computed */
-    int64_t n_answer;    /* tokens of answers */
-    int64_t n_most;      /* the most texts at once */
-    int64_t n_suspended; /* how often a text had to wait for memory */
-};
 
 /* A place for a text. */
 struct batch_slot {
@@ -31,33 +19,28 @@ struct batch_slot {
 };
 
 struct batch {
-    struct batch_setup setup;      /* this and the next seven are set by the caller */
-    struct batch_request defaults; /* what requests don't say */
-    struct line_reader in;
-    struct batch_output out;
+    struct batch_setup setup;     /* this and the next four are set by the caller */
+    struct batch_queue queue;     /* defaults, in and out of it */
     size_t n_slots;               /* texts at once at most */
     void (*progress)(void *user); /* is called after each pass */
     void *user;
-    struct batch_counts counts; /* n_all by the caller */
 
-    struct run_times times;    /* load_ns is the caller's */
+    struct run_times times; /* load_ns is the caller's */
+    int64_t n_cached;       /* tokens of prompts that other texts had computed */
+    int64_t n_most;         /* the most texts at once */
+    int64_t n_suspended;    /* how often a text had to wait for memory */
+
     struct batch_slot *slots;  /* [n_slots] */
     moebius_batch_item *items; /* [n_slots] of a pass */
-    json_t *lines;             /* the line of each key's first request */
-    json_t *unknown;           /* names that were warned of */
-    int64_t line;              /* lines read */
-    bool is_read;              /* all of them */
-    uint64_t order;
-    size_t n_room;        /* texts that there seems to be memory for */
-    size_t n_since_full;  /* texts that have ended since there was none */
-    bool can_not_go_back; /* forks don't get to where another text's beginning ends */
+    uint64_t order;            /* of the next text */
+    size_t n_room;             /* texts that there seems to be memory for */
+    size_t n_since_full;       /* texts that have ended since there was none */
+    bool can_not_go_back;      /* forks don't get to where another text's beginning ends */
 };
 
 /* Answers all requests; ERR_CANCELLED after an interrupt. What was done is in the output in any case. */
 MUST_USE err_code batch_run(struct batch *b, struct err *e);
-/* Closes what batch_run has opened. */
+/* Closes what batch_run has opened, and the queue. */
 void batch_close(struct batch *b);
-/* Requests that are done. */
-int64_t batch_n_done(const struct batch *b);
 
 #endif

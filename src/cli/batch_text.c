@@ -5,8 +5,7 @@
 #include "base/mem.h"
 #include "cli/json_text.h"
 
-/* ---- opening ------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ------------------------------------------------------------------------------------------------- */
 
 /* Takes the prompt's tokens, with room for more. */
 static err_code take_prompt(struct batch_text *t, const int32_t *ids, size_t n, struct err *e)
@@ -145,8 +144,7 @@ void batch_text_close(struct batch_text *t)
     *t = (struct batch_text){0};
 }
 
-/* ---- going on -----------------------------------------------------------------------------------------------------
- */
+/* ---- going on ------------------------------------------------------------------------------------------------ */
 
 size_t batch_text_n_missing(const struct batch_text *t)
 {
@@ -179,8 +177,7 @@ err_code batch_text_next(struct batch_text *t, struct err *e)
     return t->is_short_of_memory ? err_nomem(e, t->parts[MOEBIUS_REPLY_CONTENT].n, "an answer") : ERR_OK;
 }
 
-/* ---- lines --------------------------------------------------------------------------------------------------------
- */
+/* ---- lines --------------------------------------------------------------------------------------------------- */
 
 /* What can't be made for lack of memory is NULL, which jansson passes on and json_pack refuses. */
 static json_t *answer_ids(const struct batch_text *t)
@@ -217,10 +214,4 @@ json_t *batch_text_answer(const struct batch_text *t)
         return answer;
     json_decref(answer);
     return NULL;
-}
-
-json_t *batch_request_failure(const struct batch_request *r, const struct err *why)
-{
-    return json_pack("{s:O, s:I, s:s, s:s}", "id", r->id, "line", (json_int_t)r->line, "finish_reason", "error",
-                     "error", why->text);
 }

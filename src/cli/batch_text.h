@@ -50,8 +50,7 @@ size_t batch_text_n_missing(const struct batch_text *t);
  * logits there are tokens missing afterwards. */
 MUST_USE err_code batch_text_next(struct batch_text *t, struct err *e);
 
-/* The line for an answer that has ended, or for a request that there is no answer for. NULL: there is no memory. */
+/* The line for an answer that has ended. NULL: there is no memory. */
 json_t *batch_text_answer(const struct batch_text *t);
-json_t *batch_request_failure(const struct batch_request *r, const struct err *why);
 
 #endif

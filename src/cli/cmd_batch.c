@@ -22,11 +22,11 @@ struct batch_command {
     moebius_template *tmpl;
     struct err template_error; /* why there is none */
     struct batch batch;
+    int64_t n_all;    /* requests; -1: not known */
     int64_t shown_ns; /* when progress was */
 };
 
-/* ---- what is told -------------------------------------------------------------------------------------------------
- */
+/* ---- what is told -------------------------------------------------------------------------------------------- */
 
 static double per_second(int64_t n, int64_t ns)
 {
@@ -39,11 +39,11 @@ static int64_t run_ns(const struct batch *b)
 }
 
 /* "37 of 500", or "37" where nobody knows of how many. */
-static const char *done_text(const struct batch *b, char text[64])
+static const char *done_text(const struct batch_command *c, char text[64])
 {
-    int n = snprintf(text, 64, "%lld", (long long)batch_n_done(b));
-    if (b->counts.n_all >= 0)
-        snprintf(text + n, 64 - (size_t)n, " of %lld", (long long)b->counts.n_all);
+    int n = snprintf(text, 64, "%lld", (long long)batch_queue_n_done(&c->batch.queue));
+    if (c->n_all >= 0)
+        snprintf(text + n, 64 - (size_t)n, " of %lld", (long long)c->n_all);
     return text;
 }
 
@@ -58,7 +58,7 @@ static void print_progress(void *user)
     if (!terminal_knows_escapes(stderr) || now - c->shown_ns < EVERY_NS)
         return;
     c->shown_ns = now;
-    fprintf(stderr, "\r\033[K[%s requests done, %.2f tokens/s]\r", done_text(b, done),
+    fprintf(stderr, "\r\033[K[%s requests done, %.2f tokens/s]\r", done_text(c, done),
             per_second(b->times.n_decoded, run_ns(b)));
 }
 
@@ -70,30 +70,31 @@ static void clear_progress(void)
 
 static void print_summary(const struct batch_command *c)
 {
-    const struct batch_counts *n = &c->batch.counts;
+    const struct batch *b = &c->batch;
+    const struct batch_queue *q = &b->queue;
     const struct run_times *t = &c->batch.times;
-    fprintf(stderr, "%lld answered", (long long)n->n_answered);
-    if (n->n_failed)
-        fprintf(stderr, ", %lld could not be (see \"error\")", (long long)n->n_failed);
-    if (n->n_before)
-        fprintf(stderr, ", %lld done before", (long long)n->n_before);
+    fprintf(stderr, "%lld answered", (long long)q->n_answered);
+    if (q->n_failed)
+        fprintf(stderr, ", %lld could not be (see \"error\")", (long long)q->n_failed);
+    if (q->n_before)
+        fprintf(stderr, ", %lld done before", (long long)q->n_before);
     fprintf(
         stderr,
         " | load %.2f s | prompts %lld tokens, %lld more shared | answers %lld tokens, %.2f tokens/s | %lld texts at "
         "once",
-        (double)c->opened.load_ns / 1e9, (long long)t->n_prefill, (long long)n->n_cached, (long long)t->n_decoded,
-        per_second(t->n_decoded, run_ns(&c->batch)), (long long)n->n_most);
-    if (n->n_suspended)
-        fprintf(stderr, ", waited for memory %lld times", (long long)n->n_suspended);
+        (double)c->opened.load_ns / 1e9, (long long)t->n_prefill, (long long)b->n_cached, (long long)t->n_decoded,
+        per_second(t->n_decoded, run_ns(b)), (long long)b->n_most);
+    if (b->n_suspended)
+        fprintf(stderr, ", waited for memory %lld times", (long long)b->n_suspended);
     fprintf(stderr, " | %d threads\n", moebius_n_threads(c->opened.engine));
 }
 
 /* What an interrupt leaves. */
-static err_code interrupted(const struct batch *b, struct err *e)
+static err_code interrupted(const struct batch_command *c, struct err *e)
 {
     char done[64];
-    done_text(b, done);
-    if (b->out.path)
+    done_text(c, done);
+    if (c->batch.queue.out.path)
         return err_set(e, ERR_CANCELLED,
                        "interrupted: %s requests are done, and the same command goes on with the rest", done);
     return err_set(e, ERR_CANCELLED,
@@ -102,8 +103,7 @@ static err_code interrupted(const struct batch *b, struct err *e)
                    done);
 }
 
-/* ---- preparing ----------------------------------------------------------------------------------------------------
- */
+/* ---- preparing ----------------------------------------------------------------------------------------------- */
 
 /* Counts the requests of a plain file, and goes back to its beginning; -1: it is something else. */
 static err_code count_requests(struct line_reader *r, int64_t *n, struct err *e)
@@ -128,16 +128,16 @@ static err_code count_requests(struct line_reader *r, int64_t *n, struct err *e)
 
 static err_code open_files(struct batch_command *c, struct err *e)
 {
-    struct batch *b = &c->batch;
+    struct batch_queue *q = &c->batch.queue;
     if (!c->input)
         return err_set(e, ERR_USAGE, "no requests: name a file of JSON lines with -i FILE (-: standard input)");
     if (!c->output)
         return err_set(e, ERR_USAGE, "no output: name a file with -o FILE (-: standard output)");
-    TRY(line_reader_open(&b->in, c->input, MAX_REQUEST_BYTES, e));
-    TRY(batch_output_open(&b->out, c->output, e));
-    TRY(count_requests(&b->in, &b->counts.n_all, e));
-    if (b->out.n_done)
-        fprintf(stderr, "%s: %lld requests are done: going on with the rest\n", c->output, (long long)b->out.n_done);
+    TRY(line_reader_open(&q->in, c->input, MAX_REQUEST_BYTES, e));
+    TRY(batch_output_open(&q->out, c->output, e));
+    TRY(count_requests(&q->in, &c->n_all, e));
+    if (q->out.n_done)
+        fprintf(stderr, "%s: %lld requests are done: going on with the rest\n", c->output, (long long)q->out.n_done);
     return output_file_check(c->stats_json, e);
 }
 
@@ -169,8 +169,7 @@ static err_code prepare(struct batch_command *c, struct err *e)
     return ERR_OK;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------
- */
+/* ---- running ------------------------------------------------------------------------------------------------- */
 
 static err_code answer_all(struct batch_command *c, struct err *e)
 {
@@ -180,17 +179,15 @@ static err_code answer_all(struct batch_command *c, struct err *e)
     clear_progress();
     print_summary(c);
     if (code == ERR_CANCELLED)
-        return interrupted(b, e);
+        return interrupted(c, e);
     TRY(code);
-    TRY(batch_output_finish(&b->out, e));
+    TRY(batch_output_finish(&b->queue.out, e));
     return c->stats_json ? stats_write_json(c->stats_json, c->opened.engine, &b->times, e) : ERR_OK;
 }
 
 static void close_all(struct batch_command *c)
 {
     batch_close(&c->batch);
-    batch_output_close(&c->batch.out);
-    line_reader_close(&c->batch.in);
     moebius_template_close(&c->tmpl);
     cli_close(&c->opened);
 }
@@ -198,7 +195,7 @@ static void close_all(struct batch_command *c)
 static int run(const struct command *c, int argc, char **argv)
 {
     struct batch_command j = {.n_texts = DEFAULT_TEXTS};
-    struct batch_request *r = &j.batch.defaults;
+    struct batch_request *r = &j.batch.queue.defaults;
     struct option_list vars = {0};
     *r = (struct batch_request){.max_tokens = 256, .sampling = cli_default_sampling()};
     const struct option options[] = {

@@ -289,6 +289,24 @@ def test_bad_requests_are_answered_with_a_sentence():
     assert open(tmp("requests.out")).read() == before and f"0 answered, {len(bad) + 1} done before" in err, err
 
 
+def test_of_two_requests_with_one_id_the_first_is_answered():
+    """Whichever of the two lines an earlier run has written."""
+    first, other = {"id": "a", "prompt": "The dog", "max_tokens": 3, "seed": 1}, {"id": "b", "prompt": "a", "max_tokens": 1, "seed": 1}
+    source, out = requests_file("twice.jsonl", [first, other, dict(first, seed=2)]), tmp("twice.out")
+    run("batch", "-i", source, "-o", out)
+    with open(out, encoding="utf-8") as f:
+        whole = f.readlines()
+    assert len(whole) == 3 and sum('"line":3' in line for line in whole) == 1
+    for kept in range(3):
+        with open(out, "w", encoding="utf-8") as f:
+            f.writelines(whole[:kept] + whole[kept + 1:])
+        run("batch", "-i", source, "-o", out)
+        with open(out, encoding="utf-8") as f:
+            again = f.readlines()
+        assert sorted(again) == sorted(whole), (whole, again)
+    check_answer(first, next(json.loads(line) for line in whole if '"a"' in line and "line" not in line))
+
+
 def test_the_context_is_a_limit():
     n_ctx = 40
     requests = [{"id": n, "tokens": [300] * n, "max_tokens": 60, "ignore_eos": True, "seed": 1} for n in (1, 39, 40, 41)]
