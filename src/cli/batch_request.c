@@ -1,5 +1,7 @@
 #include "cli/batch_request.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -112,6 +114,33 @@ static err_code set_tokens(struct batch_request *r, const json_t *value, struct 
     return good ? ERR_OK : err_set(e, ERR_FORMAT, "tokens: expected a list of whole numbers");
 }
 
+/* One token of {"ID": X}. */
+static err_code add_bias(struct sampling_options *o, const char *key, const json_t *value, struct err *e)
+{
+    char *end;
+    errno = 0;
+    long long id = strtoll(key, &end, 10);
+    if (end == key || *end || errno || id < 0 || id > INT32_MAX || !json_is_number(value))
+        return err_set(e, ERR_FORMAT, "logit_bias: expected tokens' ids and numbers, such as {\"15043\": -100}");
+    if (o->sampler.n_logit_biases == SAMPLING_MAX_BIAS)
+        return err_set(e, ERR_FORMAT, "logit_bias: at most %d of them", SAMPLING_MAX_BIAS);
+    o->biases[o->sampler.n_logit_biases++] =
+        (moebius_logit_bias){.id = (int32_t)id, .bias = (float)json_number_value(value)};
+    return ERR_OK;
+}
+
+/* In place of the defaults. */
+static err_code set_biases(struct sampling_options *o, const json_t *value, struct err *e)
+{
+    const char *key;
+    json_t *bias;
+    o->sampler.n_logit_biases = 0;
+    if (!json_is_object(value))
+        return err_set(e, ERR_FORMAT, "logit_bias: expected an object, such as {\"15043\": -100}");
+    json_object_foreach((json_t *)value, key, bias) TRY(add_bias(o, key, bias, e));
+    return ERR_OK;
+}
+
 static err_code set_fields(struct batch_request *r, json_t *unknown, struct err *e)
 {
     const struct option options[] = {
@@ -133,6 +162,8 @@ static err_code set_fields(struct batch_request *r, json_t *unknown, struct err 
             TRY(set_messages(r, value, e));
         else if (!strcmp(name, "tokens"))
             TRY(set_tokens(r, value, e));
+        else if (!strcmp(name, "logit_bias"))
+            TRY(set_biases(&r->sampling, value, e));
         else if (o)
             TRY(set_option(o, name, value, e));
         else if (!json_object_get(unknown, name))

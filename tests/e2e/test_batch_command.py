@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The answers of `moebius batch` are those of `moebius generate` alone, whatever else happens.
-usage: test_batch.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
+usage: test_batch_command.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
 
 MOEBIUS_BATCH_KILLS=N sets how often a run is killed at a random moment (5), MOEBIUS_BATCH_REQUESTS=N of how many requests
 (60), MOEBIUS_SEED which moments. Each function below is one test; a failed assertion names itself."""
@@ -179,6 +179,31 @@ def test_requests_take_what_they_dont_say_from_the_command_line():
         check_answer(said, answers[name])
         assert answers[name]["seed"] == 5
     check_answer(requests[1], answers["none"])
+
+
+def test_all_ways_to_choose_tokens():
+    """A field for each option, and an object of biases."""
+    requests, base = [], {"prompt": "Once upon a time", "max_tokens": 40, "seed": 3, "ignore_eos": True}
+    ways = [{"presence_penalty": 1.5, "frequency_penalty": 0.5, "repeat_last_n": -1}, {"typical_p": 0.5}, {"typical": 0.5},
+            {"xtc_probability": 0.5, "xtc_threshold": 0.05}, {"mirostat": 2, "mirostat_ent": 3, "mirostat_lr": 0.2},
+            {"dry_multiplier": 2, "dry_base": 1.5, "dry_allowed_length": 1, "dry_penalty_last_n": 50, "dry_sequence_breaker": [".", ","]}]
+    for i, way in enumerate(ways):
+        requests.append(dict(base, id=i, **way))
+    answers, err = batch(requests)
+    assert "warning" not in err
+    for r, way in zip(requests, ways):
+        more = []
+        for name, value in way.items():
+            for v in value if isinstance(value, list) else [value]:
+                more += ["--" + name.replace("_", "-"), str(v)]
+        check_answer(dict(base), answers[r["id"]], more=tuple(m for m in more))
+    plain, biased = alone(dict(base)), dict(base, id="bias", logit_bias={"44": -100, "309": 2.5})
+    answers, _ = batch([biased, dict(base, id="default"), dict(base, id="none", logit_bias={}), dict(base, id="bad", logit_bias={"x": 1}),
+                        dict(base, id="list", logit_bias=[1])], "--logit-bias", "44-1")
+    check_answer(dict(base), answers["bias"], more=("--logit-bias", "44-100,309+2.5"))
+    check_answer(dict(base), answers["default"], more=("--logit-bias", "44-1"))
+    assert answers["none"]["ids"] == plain[0] and 44 not in answers["bias"]["ids"] and 44 in plain[0]
+    assert "logit_bias: expected" in answers["bad"]["error"] and "logit_bias: expected" in answers["list"]["error"]
 
 
 def test_a_seed_that_was_chosen_is_told():
