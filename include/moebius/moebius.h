@@ -14,8 +14,8 @@
  *
  * A batch is the tokens of one forward pass, which may be those of several sessions: n_batch tokens of each at most.
  *
- * Thread-safety: an engine and its sessions may be used from one thread at a time; moebius_engine_interrupt alone may be
- * called by any thread meanwhile. A sampler may be used from one thread at a time, beside its engine. Vocabularies,
+ * Thread-safety: an engine and its sessions may be used from one thread at a time; moebius_engine_interrupt alone may
+ * be called by any thread meanwhile. A sampler may be used from one thread at a time, beside its engine. Vocabularies,
  * templates and prompts are read-only and may be shared between threads. */
 #ifndef MOEBIUS_MOEBIUS_H
 #define MOEBIUS_MOEBIUS_H
@@ -146,7 +146,7 @@ MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
 /* Loads the model at `path`, any part of a split set. What the options point to is borrowed until the engine is
  * closed. */
 MOEBIUS_INLINE moebius_status moebius_engine_open(moebius_engine **out, const char *path,
-                                               const moebius_engine_options *options, moebius_error *error);
+                                                  const moebius_engine_options *options, moebius_error *error);
 MOEBIUS_API void moebius_engine_close(moebius_engine **engine); /* its sessions must be closed before */
 
 MOEBIUS_API int32_t moebius_n_vocab(const moebius_engine *engine);     /* tokens in the vocabulary */
@@ -220,8 +220,8 @@ enum { MOEBIUS_MAX_OP = 64 };
 /* Fills stats and returns how many kinds there are, at most MOEBIUS_MAX_OP. */
 MOEBIUS_INLINE int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP]);
 
-/* Ends the evaluation that is running, if there is one, with MOEBIUS_CANCELLED, within some 50 ms. For any thread and for
- * signal handlers. */
+/* Ends the evaluation that is running, if there is one, with MOEBIUS_CANCELLED, within some 50 ms. For any thread and
+ * for signal handlers. */
 MOEBIUS_API void moebius_engine_interrupt(moebius_engine *engine);
 
 /* What the machine can do now with the engine's threads, a second. */
@@ -234,7 +234,7 @@ typedef struct moebius_roof {
 /* Takes some 50 ms. The first call also takes 256 MiB of memory or more, 32 MiB a thread, which the engine keeps until
  * it is closed. */
 MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,
-                                                       moebius_error *error);
+                                                          moebius_error *error);
 /* How experts are read, for people: "io_uring, O_DIRECT"; "" where all are in memory. Borrowed. */
 MOEBIUS_API const char *moebius_expert_reader(const moebius_engine *engine);
 
@@ -315,7 +315,7 @@ typedef struct moebius_prompt moebius_prompt; /* read-only: shareable between th
 
 /* On failure *prompt is NULL. Templates are bounded in time and memory. */
 MOEBIUS_INLINE moebius_status moebius_template_render(const moebius_template *tmpl, const moebius_template_input *input,
-                                                   moebius_prompt **prompt, moebius_error *error);
+                                                      moebius_prompt **prompt, moebius_error *error);
 MOEBIUS_API void moebius_prompt_close(moebius_prompt **prompt);
 /* The text, NUL-terminated, borrowed; *n may be NULL. Tokenizing it with parse_special would undo what is said above.
  */
@@ -375,7 +375,7 @@ MOEBIUS_INLINE moebius_session_options moebius_default_session_options(void);
 /* The engine is borrowed until the session is closed. A session takes memory for its tokens as they come, and gives it
  * back when it is closed. MOEBIUS_LIMIT, with the number, where the bound on memory could never hold n_ctx tokens. */
 MOEBIUS_INLINE moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,
-                                                const moebius_session_options *options, moebius_error *error);
+                                                   const moebius_session_options *options, moebius_error *error);
 MOEBIUS_API void moebius_session_close(moebius_session **session);
 
 MOEBIUS_API int64_t moebius_session_n_ctx(const moebius_session *session);
@@ -386,7 +386,8 @@ MOEBIUS_API int64_t moebius_session_pos(const moebius_session *session); /* toke
 MOEBIUS_API int64_t moebius_session_batch(const moebius_session *session, size_t n);
 
 /* Another session that begins as this one: it has its tokens, logits, options and checkpoints, and shares its memory
- * until one of the two goes on, page by page of 64 tokens. What samplers remember is not shared (moebius_sampler_clone).
+ * until one of the two goes on, page by page of 64 tokens. What samplers remember is not shared
+ * (moebius_sampler_clone).
  */
 MOEBIUS_API moebius_status moebius_session_fork(moebius_session **out, moebius_session *session, moebius_error *error);
 
@@ -423,16 +424,16 @@ typedef struct moebius_batch_item {
 } moebius_batch_item;
 
 /* Appends tokens to several sessions of an engine at once, and computes the logits after the last of each: every weight
- * is read once for all of them. Each session's logits are, to the bit, those that it would have alone. Sessions with one
- * token come first in each batch, then drafts, then as many of the others' tokens as there is room for; what is left
- * waits for the next batch of the call. Nothing is computed where an item is wrong. After another failure each session
- * holds the batches that were done. */
-MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items,
-                                              moebius_error *error);
+ * is read once for all of them. Each session's logits are, to the bit, those that it would have alone. Sessions with
+ * one token come first in each batch, then drafts, then as many of the others' tokens as there is room for; what is
+ * left waits for the next batch of the call. Nothing is computed where an item is wrong. After another failure each
+ * session holds the batches that were done. */
+MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items,
+                                                 size_t n_items, moebius_error *error);
 
-/* Makes a session's tokens those of a list: keeps what is the same from the beginning, as far as the session can go back
- * to it, and evaluates the rest, so that there are logits after the last token. *n_kept (may be NULL): tokens that were
- * not computed. After a failure the session holds the beginning of the list up to its position. */
+/* Makes a session's tokens those of a list: keeps what is the same from the beginning, as far as the session can go
+ * back to it, and evaluates the rest, so that there are logits after the last token. *n_kept (may be NULL): tokens that
+ * were not computed. After a failure the session holds the beginning of the list up to its position. */
 MOEBIUS_API moebius_status moebius_session_sync(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept,
                                                 moebius_error *error);
 
@@ -441,15 +442,15 @@ MOEBIUS_API moebius_status moebius_session_sync(moebius_session *session, const 
 typedef bool moebius_cancel_fn(void *user);
 MOEBIUS_API void moebius_session_set_cancel(moebius_session *session, moebius_cancel_fn *is_wanted, void *user);
 
-/* From now on `fn` (NULL: nothing) is told during evaluations which part of the session's tokens is done, 0 to 1: at most
- * every 50 ms, and about as often in long ones, by the thread that called. */
+/* From now on `fn` (NULL: nothing) is told during evaluations which part of the session's tokens is done, 0 to 1: at
+ * most every 50 ms, and about as often in long ones, by the thread that called. */
 typedef void moebius_progress_fn(void *user, double done);
 MOEBIUS_API void moebius_session_set_progress(moebius_session *session, moebius_progress_fn *fn, void *user);
 
 /* Takes a session's state out of the engine's memory: into a file that moebius_session_load can read, too, or into
  * ordinary memory (path NULL). The session keeps its position, tokens and logits. Evaluating, forking, going back or
- * saving brings the state back first, with the same bits, or fails and leaves it parked; so does moebius_session_unpark.
- * Checkpoints are lost. The file stays when the session is closed. */
+ * saving brings the state back first, with the same bits, or fails and leaves it parked; so does
+ * moebius_session_unpark. Checkpoints are lost. The file stays when the session is closed. */
 MOEBIUS_API moebius_status moebius_session_park(moebius_session *session, const char *path, moebius_error *error);
 MOEBIUS_API moebius_status moebius_session_unpark(moebius_session *session, moebius_error *error);
 
@@ -565,7 +566,7 @@ typedef struct moebius_sampler_options {
 MOEBIUS_INLINE moebius_sampler_options moebius_default_sampler_options(void);
 /* What the options point to is copied. MOEBIUS_USAGE with a sentence when a value is out of its range. */
 MOEBIUS_INLINE moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
-                                                const moebius_sampler_options *options, moebius_error *error);
+                                                   const moebius_sampler_options *options, moebius_error *error);
 /* Another sampler in the same state, for a fork of the text: both give the same tokens for the same logits, until one
  * of them gets another seed. */
 MOEBIUS_API moebius_status moebius_sampler_clone(moebius_sampler **out, const moebius_sampler *sampler,

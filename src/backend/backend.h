@@ -150,8 +150,8 @@ MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_po
 
 /* ---- state of texts ------------------------------------------------------------------------------------------- */
 
-/* What a layer keeps of texts (keys, values, recurrent state), which share a buffer page by page. A page has parts, such
- * as heads, that may lie far from each other. */
+/* What a layer keeps of texts (keys, values, recurrent state), which share a buffer page by page. A page has parts,
+ * such as heads, that may lie far from each other. */
 struct paged {
     struct tensor page; /* what the layer has in page 0; ne[2] counts parts */
     size_t page_bytes;  /* from a part to the same part of the next page */
@@ -179,7 +179,7 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
     OP(ADD, "out = a + b")                                                                                             \
     OP(SCALE, "out = x * scale, and times a number in device memory")                                                  \
     OP(SOFTCAP, "out = cap * tanh(x / cap)")                                                                           \
-    OP(SLICE, "out[t] = some elements of x[rows[t]]")                                                                        \
+    OP(SLICE, "out[t] = some elements of x[rows[t]]")                                                                  \
     OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
     OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")                 \
     OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
@@ -231,9 +231,9 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * asked for.) Rows of one text follow each other, positions ascending by one. Rows of two texts that follow each other
  * have different numbers in table.
  *
- * A row of CONV and DELTA belongs to a run of rows that follow each other and have the same to[t]. A run begins with the
- * state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has left may
- * be where a later one begins. */
+ * A row of CONV and DELTA belongs to a run of rows that follow each other and have the same to[t]. A run begins with
+ * the state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has left
+ * may be where a later one begins. */
 
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
@@ -253,7 +253,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
  *             state[0]: the last inputs [n][n_tap-1], the oldest first
  * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M],
- *             from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; state[0]: [dk][dv][n_head_v]; delta.
+ *             from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; delta;
+ *             state[0]: [dk][dv][n_head_v].
  *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk);
  *             decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
  * ACT_MUL     in: gate, up.  out: like them.  act

@@ -62,7 +62,7 @@ struct pool {
     const struct cancel *cancel; /* NULL: nobody is asked */
     int64_t asked_ns;            /* when it was asked */
     atomic_bool is_cancelled;    /* it said that the work shall stop */
-    int64_t thread_ns, loop_ns; /* time of loops of several threads: of all their threads, of the loops */
+    int64_t thread_ns, loop_ns;  /* time of loops of several threads: of all their threads, of the loops */
     bool is_throttled;
     atomic_bool stop;
     int n_cpu;    /* that the process may use */

@@ -118,11 +118,11 @@ static void print_table(const struct bench_command *b, const struct bench_result
 static void print_csv_phase(const struct bench_command *b, const char *name, const struct bench_phase *p)
 {
     if (p->n_tok)
-        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f,%.6f,%.6f,%lld,%lld,%.4f\n", name, (long long)p->n_tok,
-               (long long)b->params.n_depth, moebius_n_threads(b->opened.engine), p->tok_per_s.median, p->tok_per_s.min,
-               p->tok_per_s.max, p->roof_tok_per_s.median, p->roof_fraction.median, p->n_bytes, p->n_int8, p->n_float,
-               p->roof_fraction.min, p->roof_fraction.max, (long long)p->n_unsteady, (long long)b->params.n_texts,
-               p->n_experts);
+        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f,%.6f,%.6f,%lld,%lld,%.4f\n", name,
+               (long long)p->n_tok, (long long)b->params.n_depth, moebius_n_threads(b->opened.engine),
+               p->tok_per_s.median, p->tok_per_s.min, p->tok_per_s.max, p->roof_tok_per_s.median,
+               p->roof_fraction.median, p->n_bytes, p->n_int8, p->n_float, p->roof_fraction.min, p->roof_fraction.max,
+               (long long)p->n_unsteady, (long long)b->params.n_texts, p->n_experts);
 }
 
 static void print_csv(const struct bench_command *b, const struct bench_result *r)
@@ -173,9 +173,9 @@ static void print_json_roof(const char *name, const moebius_roof *roof)
 static void print_json(const struct bench_command *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
-    printf("{\"arch\": \"%s\", \"threads\": %d, \"sort_cutoff\": %lld, \"texts\": %lld, \"rounds\": %lld", moebius_arch(g),
-           moebius_n_threads(g), (long long)moebius_engine_sort_cutoff(g), (long long)b->params.n_texts,
-           (long long)r->n_round);
+    printf("{\"arch\": \"%s\", \"threads\": %d, \"sort_cutoff\": %lld, \"texts\": %lld, \"rounds\": %lld",
+           moebius_arch(g), moebius_n_threads(g), (long long)moebius_engine_sort_cutoff(g),
+           (long long)b->params.n_texts, (long long)r->n_round);
     print_json_roof("roof", &r->best);
     print_json_roof("roof_least", &r->least);
     print_json_phase(b, r, "prefill", &r->prefill);

@@ -100,8 +100,8 @@ struct moebius_session {
     struct parked_state {
         bool is_parked;
         int64_t pos;
-        char *path;   /* NULL: in `bytes` */
-        char *bytes;  /* [n_bytes] */
+        char *path;  /* NULL: in `bytes` */
+        char *bytes; /* [n_bytes] */
         size_t n_bytes;
     } parked;
     int32_t *ids; /* [n_ctx]; those below the state's position are the text */

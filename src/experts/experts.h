@@ -76,8 +76,8 @@ struct slot_pool *experts_slot_pool(const struct experts *x, int layer);
 
 /* ---- fetching the experts of a layer that is not resident ----------------------------------------------------- */
 
-/* Begins a fetch for n_tok tokens that chose ids[t * n_used + rank], and ends the one before. is_decode: it counts as one
- * for tokens that were sampled. */
+/* Begins a fetch for n_tok tokens that chose ids[t * n_used + rank], and ends the one before. is_decode: it counts as
+ * one for tokens that were sampled. */
 void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
                          bool is_decode);
 

@@ -26,8 +26,8 @@ struct bench_text {
 struct bench_run {
     moebius_engine *engine;
     const struct bench_params *params;
-    struct bench_text *texts;    /* [n_texts]; the first one's session is the caller's */
-    moebius_batch_item *items;   /* [n_texts] */
+    struct bench_text *texts;  /* [n_texts]; the first one's session is the caller's */
+    moebius_batch_item *items; /* [n_texts] */
     int32_t *chunk;
     moebius_roof roof; /* as last measured */
     struct phase_run prefill, decode;

@@ -268,7 +268,7 @@ struct model_forward_params {
     /* Recurrent state is overwritten where no other text or checkpoint holds it, which spares memory's time; but texts
      * whose batch fails then go back to a checkpoint. */
     bool in_place;
-    int64_t *n_done; /* counts layers times tokens that are done, by halves of a layer: twice the product; may be NULL */
+    int64_t *n_done; /* counts tokens by halves of a layer that are done: in the end 2 * n_layer a token; may be NULL */
     /* Gets the residual stream [n_embd] of the batch's last token after each layer. Costs a read-back. May be NULL. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;
@@ -283,8 +283,8 @@ struct model_rows {
     const int32_t *ids;        /* valid tokens, for which the context has room */
     int64_t n;                 /* how many, 1 or more */
     int64_t n_out;             /* the last 0..n of them keep the last layer's result, for model_logits */
-    bool is_decode;            /* the token was sampled: it may have substitutes (car) */
     struct car car;            /* zero: no substitutes */
+    bool is_decode;            /* the token was sampled: it may have substitutes */
     bool is_draft;             /* the tokens may be taken back (model_go_back): at most MODEL_MAX_DRAFT */
 };
 
@@ -302,8 +302,8 @@ void model_logits(const struct model *m, struct model_work *w, int64_t first, in
 MUST_USE err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e);
 
 /* As model_state_truncate; but where the tokens from pos on were drafts of the last batch with drafts that this work
- * space saw, and the text's own last one, the text goes back to pos exactly: recurrent layers take the others' inputs, which were kept, once more, and nothing is
- * multiplied with weights. */
+ * space saw, and the text's own last one, the text goes back to pos exactly: recurrent layers take the others' inputs,
+ * which were kept, once more, and nothing is multiplied with weights. */
 int64_t model_go_back(const struct model *m, struct model_work *w, struct model_state *s, int64_t pos);
 
 #endif

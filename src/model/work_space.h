@@ -24,7 +24,7 @@ struct work_sizes {
 #define BATCH_TENSORS(TENSOR)                                                                                          \
     TENSOR(ids, ELEM_I32, 1, d->n_batch)                                                                               \
     TENSOR(pos, ELEM_I32, 1, d->n_batch)                                                                               \
-    TENSOR(table, ELEM_I32, 1, d->n_batch)                    /* these three as in backend.h */                        \
+    TENSOR(table, ELEM_I32, 1, d->n_batch) /* these three as in backend.h */                                           \
     TENSOR(from, ELEM_I32, 1, d->n_recurrent)                                                                          \
     TENSOR(to, ELEM_I32, 1, d->n_recurrent)                                                                            \
     TENSOR(out_rows, ELEM_I32, 1, d->n_batch)                 /* the tokens whose results are kept */                  \
@@ -78,10 +78,10 @@ struct model_work {
     struct tensor pages;  /* page tables, [most_pages] for each kind of caches */
     int64_t most_pages;
     struct kept_inputs inputs;
-    int32_t *host_rows;  /* [n_batch] */
-    int32_t *host_pages; /* [most_pages] */
+    int32_t *host_rows;     /* [n_batch] */
+    int32_t *host_pages;    /* [most_pages] */
     const struct car **car; /* [MOE_MAX_CAR] */
-    float *host_x;       /* [n_embd] */
+    float *host_x;          /* [n_embd] */
 };
 
 /* Makes room for page tables of n blocks in all, of n_kind kinds. */

@@ -85,7 +85,7 @@ struct moe_run {
      * MOE_MAX_CAR) whose entry is not NULL. */
     const struct car *const *car;
     int64_t n_car;
-    bool is_decode; /* all tokens were sampled: counted as such */
+    bool is_decode;              /* all tokens were sampled: counted as such */
     const struct cancel *cancel; /* asked before each wave */
 };
 

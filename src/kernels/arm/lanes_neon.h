@@ -14,7 +14,7 @@ typedef struct vf {
     float32x4_t a, b, c, d;
 } vf;
 
-enum { LANES = 16 };                   /* rows of a vector */
+enum { LANES = 16 };    /* rows of a vector */
 enum { PEAK_TILE = 4 }; /* vectors that keep the units busy */
 
 #define NEON_U8(x)  vreinterpretq_u8_s32(x)
