@@ -41,6 +41,8 @@ void mem_guard_unmap(void *p, size_t n_bytes)
 {
     size_t length = round_up(n_bytes, PAGE);
     char *pages = (char *)((uintptr_t)p & ~(uintptr_t)(PAGE - 1));
-    ASAN_UNPOISON_MEMORY_REGION(pages, length);
+    /* what was poisoned, and no more: the sanitizer notes an eighth of what it is told about */
+    ASAN_UNPOISON_MEMORY_REGION(pages, (size_t)((char *)p - pages));
+    ASAN_UNPOISON_MEMORY_REGION((char *)p + n_bytes, (size_t)(pages + length - ((char *)p + n_bytes)));
     munmap(pages - PAGE, length + 2 * PAGE);
 }
