@@ -23,20 +23,28 @@ static void place_buffer(struct cpu *c, struct buffer *buf, int64_t n_part)
     }
 }
 
-static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
-                                  struct buffer **out, struct err *e)
+/* A buffer like `d`, which has no memory yet. */
+static err_code open_buffer(struct backend *b, const struct buffer *d, int64_t n_part, struct buffer **out,
+                            struct err *e)
 {
     struct buffer *buf = mem_calloc(1, sizeof *buf);
     if (!buf)
         return err_nomem(e, sizeof *buf, "a buffer");
-    *buf = (struct buffer){.base = mem_map(n_bytes ? n_bytes : 1, tag), .n_bytes = n_bytes ? n_bytes : 1, .tag = tag};
+    *buf = *d;
+    buf->base = d->is_reserved ? mem_reserve(d->n_bytes) : mem_map(d->n_bytes, d->tag);
     if (!buf->base) {
         mem_free(buf);
-        return err_nomem(e, n_bytes, mem_tag_name(tag));
+        return err_nomem(e, d->n_bytes, mem_tag_name(d->tag));
     }
     place_buffer(cpu_of(b), buf, n_part);
     *out = buf;
     return ERR_OK;
+}
+
+static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                  struct buffer **out, struct err *e)
+{
+    return open_buffer(b, &(struct buffer){.n_bytes = n_bytes ? n_bytes : 1, .tag = tag}, n_part, out, e);
 }
 
 static int cpu_n_node(struct backend *b)
@@ -47,17 +55,7 @@ static int cpu_n_node(struct backend *b)
 static err_code cpu_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
                                    struct buffer **out, struct err *e)
 {
-    struct buffer *buf = mem_calloc(1, sizeof *buf);
-    if (!buf)
-        return err_nomem(e, sizeof *buf, "a buffer");
-    *buf = (struct buffer){.base = mem_reserve(n_bytes), .n_bytes = n_bytes, .tag = tag, .is_reserved = true};
-    if (!buf->base) {
-        mem_free(buf);
-        return err_nomem(e, n_bytes, mem_tag_name(tag));
-    }
-    place_buffer(cpu_of(b), buf, n_part);
-    *out = buf;
-    return ERR_OK;
+    return open_buffer(b, &(struct buffer){.n_bytes = n_bytes, .tag = tag, .is_reserved = true}, n_part, out, e);
 }
 
 static bool cpu_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)

@@ -104,9 +104,8 @@ static err_code create(void *user, size_t *later_bytes, struct err *e)
     s->n_batch = (n_batch + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT;
     TRY(find_pool(s->engine, o->kv, n_ctx, s->n_batch, &pool, e));
     TRY(map_ids(s, n_ctx, e));
-    TRY(session_logits_room(s, e));
     TRY(model_state_create(&s->state, pool, n_ctx, e));
-    *later_bytes = state_pool_text_bytes(pool, n_ctx, s->n_batch);
+    *later_bytes = state_pool_text_bytes(pool, n_ctx, s->n_batch) + (size_t)m->n_vocab * sizeof *s->logits;
     return engine_work_need(s->engine, s->n_batch, e);
 }
 

@@ -237,7 +237,7 @@ static void fill_checkpoint(struct model_state *s, struct checkpoint *c, int64_t
             c->page[base + b - first] = s->kinds[i].page[b];
             state_pool_keep(s->pool, i, s->kinds[i].page[b]);
         }
-        base += p->kinds[i].window / ATTENTION_BLOCK + 2;
+        base += window_pages(&p->kinds[i]);
     }
 }
 
@@ -432,7 +432,7 @@ static void restore(struct model_state *s, struct checkpoint *c)
             continue;
         }
         restore_window(s, i, c, page);
-        page += p->kinds[i].window / ATTENTION_BLOCK + 2;
+        page += window_pages(&p->kinds[i]);
     }
     drop_slot(s, &s->slot);
     s->slot = c->slot;

@@ -140,12 +140,12 @@ err_code model_state_save(const struct model_state *s, model_state_bytes_fn *put
 static err_code load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user, struct err *e)
 {
     if (pos > 0)
-        TRY(state_begin(s, pos, BATCH_DRAFT, e));
+        TRY(state_begin(s, pos, BATCH_IN_PLACE, e));
     err_code code = transfer(s, pos, load_piece, get, user, e);
     if (code == ERR_OK)
         code = backend_wait(s->pool->device, backend_fence(s->pool->device), e);
     if (pos > 0 && code == ERR_OK)
-        state_commit(s, pos, BATCH_KEPT);
+        state_commit(s, pos, BATCH_IN_PLACE);
     else if (pos > 0)
         state_abort(s);
     return code;

@@ -180,8 +180,7 @@ static void size_checkpoints(struct state_pool *p, int64_t interval)
         const struct page_kind *k = &p->kinds[i];
         if (k->is_recurrent || k->window)
             p->interval = interval;
-        if (k->window)
-            p->n_window_page += k->window / ATTENTION_BLOCK + 2;
+        p->n_window_page += window_pages(k);
     }
 }
 
@@ -399,7 +398,7 @@ static void kill_checkpoint(struct state_pool *p, struct checkpoint *c)
 {
     int32_t *page = c->page;
     for (int i = 0; i < p->n_cache_kind; i++) {
-        int64_t n = p->kinds[i].window ? p->kinds[i].window / ATTENTION_BLOCK + 2 : 0;
+        int64_t n = window_pages(&p->kinds[i]);
         for (int64_t j = 0; j < n; j++, page++)
             if (*page >= 0)
                 state_pool_drop(p, i, *page);

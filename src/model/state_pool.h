@@ -112,6 +112,12 @@ static inline int64_t ring_blocks(const struct page_kind *k)
     return k->window && !k->is_shared ? (k->window + MODEL_UBATCH) / ATTENTION_BLOCK + 2 : INT64_MAX;
 }
 
+/* The elements of checkpoint.page that a kind has: the most pages that one token sees through a window. */
+static inline int64_t window_pages(const struct page_kind *k)
+{
+    return k->window ? k->window / ATTENTION_BLOCK + 2 : 0;
+}
+
 /* Takes a page, whose contents are undefined, with one reference; -1 when the pool is full even without checkpoints. */
 int32_t state_pool_take(struct state_pool *p, int kind);
 void state_pool_keep(struct state_pool *p, int kind, int32_t page); /* one reference more */

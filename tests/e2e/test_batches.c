@@ -1,6 +1,6 @@
 /* Batches of sessions through the library: what is refused, who gets logits, forks, drafts, keeping a session at a list
- * of tokens, interrupts, and memory for state that is full. usage: test_batch GOLDEN_DIRECTORY That the bits are those
- * of each text alone is tried by test_schedules. */
+ * of tokens, interrupts, structs of other lengths, and memory for state that is full. That the bits are those of each
+ * text alone is tried by test_schedules. usage: test_batches GOLDEN_DIRECTORY */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "moebius/moebius.h"
@@ -379,12 +380,79 @@ static void a_full_state_is_told_and_closing_a_session_makes_room(void **state)
     moebius_engine_close(&e);
 }
 
+/* A caller with a header of another version. */
+static void structs_may_be_shorter_or_longer(void **state)
+{
+    struct {
+        moebius_batch_item item;
+        size_t more;
+    } long_item;
+    struct {
+        moebius_session_options options;
+        int64_t more;
+    } long_options = {.options = {.n_ctx = N_CTX}, .more = 1};
+    moebius_error error;
+    moebius_session *s;
+    moebius_engine *e = open_engine("qwen3moe", NULL);
+    assert_int_equal(moebius_session_open_sized(&s, e, &long_options.options, sizeof long_options, &error),
+                     MOEBIUS_USAGE);
+    assert_non_null(strstr(error.text, "session options"));
+    long_options.more = 0;
+    must(moebius_session_open_sized(&s, e, &long_options.options, sizeof long_options, &error), &error);
+    assert_int_equal(moebius_session_n_ctx(s), N_CTX);
+    memset(&long_item, 0, sizeof long_item);
+    long_item.item = (moebius_batch_item){.session = s, .ids = ids, .n = 3};
+    must(moebius_eval_batch_sized(e, &long_item.item, sizeof long_item, 1, &error), &error);
+    must(moebius_eval_batch_sized(e, &long_item.item, offsetof(moebius_batch_item, is_draft), 1, &error), &error);
+    assert_int_equal(moebius_session_pos(s), 6);
+    long_item.more = 7;
+    assert_int_equal(moebius_eval_batch_sized(e, &long_item.item, sizeof long_item, 1, &error), MOEBIUS_USAGE);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
+struct told {
+    int n;
+    double last;
+};
+
+static void note_progress(void *user, double done)
+{
+    struct told *t = user;
+    assert_true(done >= t->last && done <= 1);
+    t->last = done;
+    t->n++;
+}
+
+static bool wait_a_little(void *user)
+{
+    const struct timespec ms = {.tv_nsec = 30 * 1000 * 1000};
+    nanosleep(&ms, NULL);
+    return false;
+}
+
+static void progress_grows_to_one(void **state)
+{
+    moebius_error error;
+    struct told told = {0};
+    moebius_engine *e = open_engine("qwen35moe", NULL);
+    moebius_session *s = open_session(e);
+    moebius_session_set_progress(s, note_progress, &told);
+    moebius_session_set_cancel(s, wait_a_little, NULL); /* or it would be over before it is told */
+    must(moebius_session_eval(s, ids, N_TEXT / 4, &error), &error);
+    assert_true(told.n > 1 && told.last > 0);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
         return 2;
     golden = argv[1];
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(structs_may_be_shorter_or_longer),
+        cmocka_unit_test(progress_grows_to_one),
         cmocka_unit_test(wrong_items_are_refused_before_anything_is_computed),
         cmocka_unit_test(a_full_context_is_refused_before_anything_is_computed),
         cmocka_unit_test(each_item_gets_the_logits_that_it_asked_for),

@@ -478,6 +478,72 @@ static void heads_that_q8_0_cannot_hold_are_refused(void **state)
     moebius_engine_close(&e);
 }
 
+/* ---- parking ------------------------------------------------------------------------------------------------- */
+
+/* A parked session takes no pages, and goes on with the same bits. */
+static void check_parked(moebius_engine *e, const char *path)
+{
+    moebius_error error;
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64), *alone = open_session(e, MOEBIUS_KV_F16, 512, 64);
+    feed(s, e, 0, 100, 64);
+    feed(alone, e, 0, 120, 64);
+    float *want = copy_logits(s, e);
+    must(moebius_session_park(s, path, &error), &error);
+    assert_int_equal(moebius_session_state_bytes(s), 0);
+    assert_int_equal(moebius_session_pos(s), 100);
+    expect_logits(s, e, want);
+    feed(s, e, 100, 120, 7);
+    expect_logits(s, e, moebius_session_logits(alone));
+    must(moebius_session_park(s, path, &error), &error);
+    must(moebius_session_park(s, path, &error), &error); /* comes back and goes again */
+    must(moebius_session_unpark(s, &error), &error);
+    assert_true(moebius_session_state_bytes(s) > 0);
+    must(moebius_session_park(s, path, &error), &error);
+    assert_true(moebius_session_truncate(s, 119) <= 119);
+    moebius_session_close(&s);
+    moebius_session_close(&alone);
+    free(want);
+}
+
+static void a_parked_session_returns_with_the_same_bits(void **state)
+{
+    for (int i = 0; i < N_KIND; i++) {
+        struct temp_path p = temp_path(&folder, "parked.state");
+        moebius_engine *e = open_engine(kinds[i].name);
+        check_parked(e, NULL);
+        check_parked(e, p.s);
+        moebius_engine_close(&e);
+    }
+}
+
+static void a_session_whose_file_is_gone_stays_parked(void **state)
+{
+    moebius_error error;
+    struct temp_path p = temp_path(&folder, "gone.state");
+    moebius_engine *e = open_engine("qwen3next");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64);
+    size_t n;
+    feed(s, e, 0, 100, 64);
+    must(moebius_session_park(s, p.s, &error), &error);
+    char *bytes = read_file(p.s, &n);
+    remove(p.s);
+    assert_int_equal(moebius_session_unpark(s, &error), MOEBIUS_IO);
+    assert_int_equal(moebius_session_eval(s, (const int32_t[]){1}, 1, &error), MOEBIUS_IO);
+    assert_int_equal(moebius_session_pos(s), 100);
+    write_file(p.s, bytes, n);
+    must(moebius_session_unpark(s, &error), &error);
+    feed(s, e, 100, 110, 5);
+    must(moebius_session_park(s, p.s, &error), &error);
+    remove(p.s);
+    assert_int_equal(moebius_session_truncate(s, 50), 0); /* it begins again */
+    feed(s, e, 0, 20, 5);
+    assert_int_not_equal(moebius_session_park(s, "/nowhere/at/all", &error), MOEBIUS_OK);
+    assert_int_equal(moebius_session_pos(s), 20); /* and is not parked */
+    free(bytes);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
 /* ---- cancelling ---------------------------------------------------------------------------------------------- */
 
 static bool count_down(void *user)
@@ -627,6 +693,8 @@ int main(int argc, char **argv)
         return 1;
     golden = argv[1];
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_parked_session_returns_with_the_same_bits),
+        cmocka_unit_test(a_session_whose_file_is_gone_stays_parked),
         cmocka_unit_test(a_loaded_session_goes_on_with_the_same_bits),
         cmocka_unit_test(an_empty_session_can_be_saved_and_loaded),
         cmocka_unit_test(damaged_files_are_refused),

@@ -237,17 +237,18 @@ static inline void compute(struct state_fixture *t, struct text *x, int64_t n, u
             attend(t, x, i, from, from + n);
 }
 
-static inline err_code try_evaluate(struct state_fixture *t, struct text *x, int64_t n, uint32_t tokens, bool is_draft)
+static inline err_code try_evaluate(struct state_fixture *t, struct text *x, int64_t n, uint32_t tokens,
+                                    enum batch_kind kind)
 {
-    TRY(state_begin(x->s, n, is_draft, &t->e));
+    TRY(state_begin(x->s, n, kind, &t->e));
     compute(t, x, n, tokens);
-    state_commit(x->s, n, is_draft);
+    state_commit(x->s, n, kind);
     return ERR_OK;
 }
 
 static inline void evaluate(struct state_fixture *t, struct text *x, int64_t n, uint32_t tokens)
 {
-    assert_int_equal(try_evaluate(t, x, n, tokens, false), ERR_OK);
+    assert_int_equal(try_evaluate(t, x, n, tokens, BATCH_KEPT), ERR_OK);
 }
 
 /* The text has all that its next token sees. */

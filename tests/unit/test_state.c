@@ -78,14 +78,14 @@ static void a_long_batch_takes_no_more_pages_than_its_window_needs(void **state)
     add_attention(t, 100);
     open_pool(t);
     struct text *x = open_text(t, 4096);
-    assert_int_equal(state_begin(x->s, 4096, false, &t->e), ERR_OK);
+    assert_int_equal(state_begin(x->s, 4096, BATCH_KEPT, &t->e), ERR_OK);
     assert_int_equal(state_pool_used_bytes(t->pool), pages(t, 0, (100 + 512) / 64 + 2));
     state_abort(x->s);
     close_text(&x);
     add_sharing(t, 0, 130);
     open_pool(t);
     x = open_text(t, 4096);
-    assert_int_equal(state_begin(x->s, 4096, false, &t->e), ERR_OK);
+    assert_int_equal(state_begin(x->s, 4096, BATCH_KEPT, &t->e), ERR_OK);
     assert_int_equal(state_pool_used_bytes(t->pool), pages(t, 0, 64));
     state_abort(x->s);
     close_text(&x);
@@ -144,7 +144,7 @@ static void a_full_pool_refuses_a_batch_and_leaves_all_as_it_was(void **state)
     struct text *x = open_text(t, 1000);
     feed(t, x, 300, 300);
     size_t used = state_pool_used_bytes(t->pool);
-    assert_int_equal(try_evaluate(t, x, 500, 1, false), ERR_LIMIT);
+    assert_int_equal(try_evaluate(t, x, 500, 1, BATCH_KEPT), ERR_LIMIT);
     assert_non_null(strstr(t->e.text, "no room for more tokens"));
     assert_int_equal(model_state_pos(x->s), 300);
     assert_int_equal(state_pool_used_bytes(t->pool), used);
@@ -162,10 +162,10 @@ static void a_limit_on_memory_refuses_a_batch_and_leaves_nothing_behind(void **s
     struct text *x = open_text(t, 4096);
     size_t before = mem_total_bytes();
     assert_true(mem_set_limit(before + 20 * pages(t, 0, 1), NULL, NULL));
-    err_code code = state_begin(x->s, 64 * 21, false, &t->e);
+    err_code code = state_begin(x->s, 64 * 21, BATCH_KEPT, &t->e);
     state_pool_trim(t->pool);
     size_t after = mem_total_bytes();
-    err_code fits = try_evaluate(t, x, 64 * 20, 1, false);
+    err_code fits = try_evaluate(t, x, 64 * 20, 1, BATCH_KEPT);
     mem_lift_limit();
     assert_int_equal(code, ERR_LIMIT);
     assert_int_equal(after, before);
@@ -186,10 +186,10 @@ static void after_an_abort_a_text_is_what_it_was(void **state)
     struct text *x = open_text(t, 2000);
     feed(t, x, 300, 50);
     for (size_t i = 0; i < sizeof n_tokens / sizeof *n_tokens; i++)
-        for (int is_draft = 0; is_draft < 2; is_draft++) {
+        for (enum batch_kind kind = BATCH_KEPT; kind <= BATCH_DRAFT; kind++) {
             struct text *y = fork_text(t, x); /* shares the page that the batch begins in */
             size_t used = state_pool_used_bytes(t->pool);
-            assert_int_equal(state_begin(y->s, n_tokens[i], is_draft, &t->e), ERR_OK);
+            assert_int_equal(state_begin(y->s, n_tokens[i], kind, &t->e), ERR_OK);
             compute(t, y, n_tokens[i], 7); /* overwrites what it may */
             state_abort(y->s);
             assert_int_equal(model_state_pos(y->s), 300);
@@ -202,6 +202,38 @@ static void after_an_abort_a_text_is_what_it_was(void **state)
             close_text(&y);
             assert_int_equal(state_pool_used_bytes(t->pool), used);
         }
+    close_text(&x);
+}
+
+/* Recurrent state that a text holds alone is overwritten where the batch may do so: it stays in its page, and a batch
+ * that fails goes back to a checkpoint. One that never began has lost nothing. */
+static void in_place_a_failed_batch_goes_back_to_a_checkpoint(void **state)
+{
+    struct state_fixture *t = *state;
+    add_all_kinds(t);
+    t->params.interval = 64;
+    open_pool(t);
+    struct text *x = open_text(t, 500);
+    feed(t, x, 100, 100);
+    model_state_checkpoint(x->s);
+    int32_t shared = x->s->slot;
+    assert_int_equal(try_evaluate(t, x, 1, 2, BATCH_IN_PLACE), ERR_OK);
+    assert_int_not_equal(x->s->slot, shared); /* the checkpoint holds that one */
+    int32_t own = x->s->slot;
+    assert_int_equal(try_evaluate(t, x, 1, 3, BATCH_IN_PLACE), ERR_OK);
+    assert_int_equal(x->s->slot, own);
+    expect_text(t, x);
+    assert_int_equal(state_begin(x->s, 1, BATCH_IN_PLACE, &t->e), ERR_OK);
+    state_abort(x->s);
+    assert_int_equal(x->s->pos, 102);
+    expect_text(t, x);
+    assert_int_equal(state_begin(x->s, 1, BATCH_IN_PLACE, &t->e), ERR_OK);
+    compute(t, x, 1, 4);
+    state_fail(x->s);
+    assert_int_equal(x->s->pos, 100);
+    expect_text(t, x);
+    evaluate(t, x, 60, 5);
+    expect_text(t, x);
     close_text(&x);
 }
 
@@ -545,7 +577,7 @@ static void a_fork_of_a_draft_leaves_it_to_be_taken_back(void **state)
     open_pool(t);
     struct text *x = open_text(t, 500);
     evaluate(t, x, 100, 1);
-    assert_int_equal(try_evaluate(t, x, 8, 2, true), ERR_OK);
+    assert_int_equal(try_evaluate(t, x, 8, 2, BATCH_DRAFT), ERR_OK);
     struct text *y = fork_text(t, x);
     assert_true(state_take_back(x->s, 100));
     expect_text(t, x);
@@ -569,7 +601,7 @@ static void a_draft_is_taken_back_step_by_step(void **state)
     open_pool(t);
     struct text *x = open_text(t, 500);
     evaluate(t, x, 126, 1);
-    assert_int_equal(try_evaluate(t, x, 10, 2, true), ERR_OK);
+    assert_int_equal(try_evaluate(t, x, 10, 2, BATCH_DRAFT), ERR_OK);
     assert_int_equal(x->s->n_segment, 0);
     int64_t last = x->s->checkpoints[x->s->n_checkpoint - 1].at->pos;
     assert_true(last <= 126);
@@ -598,7 +630,7 @@ static void a_draft_may_be_the_beginning_of_a_text(void **state)
     add_all_kinds(t);
     open_pool(t);
     struct text *x = open_text(t, 500);
-    assert_int_equal(try_evaluate(t, x, 10, 2, true), ERR_OK);
+    assert_int_equal(try_evaluate(t, x, 10, 2, BATCH_DRAFT), ERR_OK);
     assert_true(state_take_back(x->s, 0));
     assert_int_equal(state_pool_used_bytes(t->pool), 0);
     evaluate(t, x, 10, 3);
@@ -616,7 +648,7 @@ static void a_draft_can_be_taken_back_in_a_full_pool(void **state)
     open_pool(t);
     struct text *x = open_text(t, 500);
     evaluate(t, x, 100, 1);
-    assert_int_equal(try_evaluate(t, x, 8, 2, true), ERR_OK);
+    assert_int_equal(try_evaluate(t, x, 8, 2, BATCH_DRAFT), ERR_OK);
     assert_int_equal(state_pool_take(t->pool, 1), -1);
     assert_true(state_take_back(x->s, 105));
     assert_int_equal(model_state_pos(x->s), 105);
@@ -807,6 +839,7 @@ int main(void)
         TEST(a_full_pool_refuses_a_batch_and_leaves_all_as_it_was),
         TEST(a_limit_on_memory_refuses_a_batch_and_leaves_nothing_behind),
         TEST(after_an_abort_a_text_is_what_it_was),
+        TEST(in_place_a_failed_batch_goes_back_to_a_checkpoint),
         TEST(full_attention_goes_back_anywhere),
         TEST(windows_go_back_by_a_ubatch_whatever_the_batches),
         TEST(a_window_goes_back_as_far_as_it_is_there),

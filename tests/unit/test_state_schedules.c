@@ -169,10 +169,11 @@ static void run_batch(struct schedule *s)
 {
     struct text *x = any(s);
     int64_t room = x->s->n_ctx - x->s->pos, most = (const int64_t[]){1, 64, 100, N_CTX}[below(s, 4)];
-    bool is_draft = below(s, 3) == 0, fails = below(s, 6) == 0;
+    enum batch_kind kind = below(s, 3) == 0 ? BATCH_DRAFT : BATCH_KEPT;
+    bool is_draft = kind == BATCH_DRAFT, fails = below(s, 6) == 0;
     if (room == 0)
         return;
-    if (state_begin(x->s, min_i64(room, 1 + below(s, most)), is_draft, &s->t->e) != ERR_OK) {
+    if (state_begin(x->s, min_i64(room, 1 + below(s, most)), kind, &s->t->e) != ERR_OK) {
         s->n_full++;
         return;
     }
@@ -185,7 +186,7 @@ static void run_batch(struct schedule *s)
         state_abort(x->s);
         return;
     }
-    state_commit(x->s, n, is_draft);
+    state_commit(x->s, n, kind);
     while (is_draft && x->s->draft.is_open && s->t->pool->n_kind > s->t->pool->n_cache_kind && below(s, 2))
         take_back(s, x);
 }
