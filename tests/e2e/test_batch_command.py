@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from run_functions import run_functions
+from run_functions import program_runner, run_functions
 
 MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
 TMP = tempfile.TemporaryDirectory()
@@ -45,19 +45,15 @@ def requests_file(name, requests):
     return write(name, "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in requests))
 
 
-def run(*args, code=0, model=DEMO, **kw):
-    r = subprocess.run([MOEBIUS, *map(str, args), "-m", model], capture_output=True, timeout=600, **kw)
-    assert r.returncode == code, f"exit {r.returncode}, expected {code}: {' '.join(map(str, args))}\n" + \
-        r.stderr.decode(errors="replace")[-2000:]
-    assert b"runtime error" not in r.stderr, r.stderr
-    return r
+run_program, fails_program = program_runner(MOEBIUS, timeout=600)
 
 
-def fails(code, *args, says=(), **kw):
-    err = run(*args, code=code, **kw).stderr.decode()
-    for word in says:
-        assert word in err, f"{word!r} is not in {err!r}"
-    return err
+def run(*args, model=DEMO, **kw):
+    return run_program(*args, "-m", model, **kw)
+
+
+def fails(code, *args, model=DEMO, **kw):
+    return fails_program(code, *args, "-m", model, **kw)
 
 
 def lines(path):

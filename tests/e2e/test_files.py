@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 
-from run_functions import run_functions
+from run_functions import program_runner, run_functions
 
 MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
 MODEL = os.path.join(GOLDEN, "qwen3moe.gguf")
@@ -40,18 +40,7 @@ def read(path):
         return f.read()
 
 
-def run(*args, code=0, stdout=subprocess.PIPE, **kw):
-    r = subprocess.run([MOEBIUS, *map(str, args)], stdout=stdout, stderr=subprocess.PIPE, timeout=300, **kw)
-    assert r.returncode == code, f"exit {r.returncode}, expected {code}: {' '.join(map(str, args))}\n" + \
-        r.stderr.decode(errors="replace")[-2000:]
-    return r
-
-
-def fails(code, *args, says=(), **kw):
-    err = run(*args, code=code, **kw).stderr.decode()
-    for word in says:
-        assert word in err, f"{word!r} is not in {err!r}"
-    return err
+run, fails = program_runner(MOEBIUS)
 
 
 def leftovers():

@@ -16,25 +16,14 @@ import sys
 import tempfile
 import time
 
-from run_functions import run_functions
+from run_functions import program_runner, run_functions
 
 MOEBIUS, DEMO = sys.argv[1:3]
 TMP = tempfile.TemporaryDirectory()
 N_EXPERT = 120  # of the demo model: 5 layers of 24
 
 
-def run(*args, code=0, **kw):
-    r = subprocess.run([MOEBIUS, *map(str, args)], capture_output=True, timeout=300, **kw)
-    assert r.returncode == code, f"exit {r.returncode}, expected {code}: {' '.join(map(str, args))}\n" + \
-        r.stderr.decode(errors="replace")[-2000:]
-    return r
-
-
-def fails(code, *args, says=(), **kw):
-    err = run(*args, code=code, **kw).stderr.decode()
-    for word in says:
-        assert word in err, f"{word!r} is not in {err!r}"
-    return err
+run, fails = program_runner(MOEBIUS)
 
 
 def tmp(name):
