@@ -10,7 +10,7 @@
 #include "base/file_io.h"
 #include "base/mem.h"
 #include "cli/batch_request.h"
-#include "cli/json_text.h"
+#include "base/json_text.h"
 #include "cli/line_reader.h"
 
 enum { MAX_LINE_BYTES = 1 << 30 };

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "cli/chat_prompt.h"
-#include "cli/json_text.h"
+#include "base/json_text.h"
 
 enum { MAX_NAME = 64 };
 

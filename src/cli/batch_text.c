@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/json_text.h"
+#include "base/json_text.h"
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "cli/common.h"
-#include "cli/json_text.h"
+#include "base/json_text.h"
 
 void chat_prompt_close(struct chat_prompt *p)
 {

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/chat_prompt.h"
-#include "cli/json_text.h"
+#include "base/json_text.h"
 
 enum {
     MAX_FILE_BYTES = 8 << 20, /* of a saved conversation: more than the longest contexts hold */

@@ -1,6 +1,6 @@
 /* Text as JSON, JSON as text, and no surprises from jansson where memory is short. */
-#ifndef CLI_JSON_TEXT_H
-#define CLI_JSON_TEXT_H
+#ifndef BASE_JSON_TEXT_H
+#define BASE_JSON_TEXT_H
 
 #include <jansson.h>
 

@@ -1,0 +1,100 @@
+/* A protocol: how a client's body becomes a request, and how what happens to the answer is told, in a stream and whole.
+ * Nothing here knows HTTP, sockets or models, so that each protocol is tested as text.
+ *
+ * Errors: struct err's code says which kind; server_http_status maps it to a status. */
+#ifndef SERVER_PROTOCOL_H
+#define SERVER_PROTOCOL_H
+
+#include "base/bytes.h"
+#include "server/request.h"
+
+/* What happens to one of the answers to a request, in order. */
+enum answer_event_kind {
+    ANSWER_BEGIN,     /* the prompt was accepted; comes once, before all others */
+    ANSWER_PROGRESS,  /* more of the prompt is done */
+    ANSWER_REASONING, /* text */
+    ANSWER_CONTENT,   /* text */
+    ANSWER_CALL,      /* a tool call begins: text is its name, id its id */
+    ANSWER_ARGUMENTS, /* text: more of the JSON of the call's arguments */
+    ANSWER_CALL_END,
+    ANSWER_TOKEN,  /* a token's log-probability; only where the request wants it */
+    ANSWER_END,    /* finish and usage */
+    ANSWER_FAILED, /* error; nothing follows */
+};
+
+enum answer_finish { FINISH_STOP, FINISH_STOP_STRING, FINISH_LENGTH, FINISH_TOOL_CALLS };
+
+struct answer_usage {
+    int64_t n_prompt, n_cached, n_answer, n_reasoning; /* tokens */
+    int64_t n_substituted;              /* choices of experts that cache-aware routing replaced; 0 without it */
+    double prompt_s, answer_s, queue_s; /* seconds */
+};
+
+struct answer_logprob {
+    const char *piece; /* the token's bytes [n_piece] */
+    size_t n_piece;
+    int32_t id;
+    double logprob;
+};
+
+struct answer_event {
+    enum answer_event_kind kind;
+    int64_t choice;   /* which answer, from 0 */
+    const char *text; /* [n], UTF-8, whole characters; borrowed during the call, as all that follows */
+    size_t n;
+    const char *id;                     /* ANSWER_CALL */
+    int64_t call;                       /* ANSWER_CALL, _ARGUMENTS, _CALL_END: which of the answer's calls, from 0 */
+    int64_t n_done, n_all, n_cached;    /* ANSWER_PROGRESS: tokens of the prompt */
+    const struct answer_logprob *token; /* ANSWER_TOKEN: the token, and behind it [n_top] the likeliest */
+    int n_top;
+    enum answer_finish finish; /* ANSWER_END */
+    const char *stop;          /* the string, of FINISH_STOP_STRING */
+    struct answer_usage usage;
+    const struct err *error; /* ANSWER_FAILED */
+};
+
+/* What is said once of all answers to a request. */
+struct answer_head {
+    char id[48];       /* "chatcmpl-...", without the protocol's prefix */
+    const char *model; /* what the answer calls the model */
+    int64_t created;   /* seconds since 1970 */
+};
+
+/* One whole answer, as its events have told it. */
+struct gathered_call {
+    char *id, *name, *arguments; /* owned; arguments: JSON text, or what the model wrote in its place */
+};
+struct gathered_choice {
+    struct bytes reasoning, content;
+    struct gathered_call *calls; /* [n_calls], owned */
+    size_t n_calls;
+    json_t *logprobs; /* an array of {"token", "bytes", "logprob", "top"}; NULL: not wanted. Owned */
+    enum answer_finish finish;
+    char *stop; /* owned */
+    struct answer_usage usage;
+};
+MUST_USE err_code gathered_choice_add(struct gathered_choice *g, const struct answer_event *event, struct err *e);
+void gathered_choice_close(struct gathered_choice *g); /* accepts one that is zero */
+
+/* Tells a stream; each protocol has its own. */
+struct answer_writer;
+
+struct protocol {
+    const char *name;
+    const char *content_type; /* of a stream: text/event-stream, application/x-ndjson */
+    /* Takes over `body`. ERR_USAGE with a sentence that names the field. */
+    err_code (*parse)(struct server_request *r, json_t *body, struct err *e);
+    /* The body of an error with this HTTP status; owned by the caller. NULL: there is no memory. */
+    json_t *(*error)(int status, const struct err *error);
+    /* Streams: bytes for the wire are added to `out`. */
+    err_code (*open)(struct answer_writer **writer, const struct server_request *r, const struct answer_head *head,
+                     struct err *e);
+    err_code (*event)(struct answer_writer *writer, const struct answer_event *event, struct bytes *out, struct err *e);
+    void (*ping)(struct answer_writer *writer, struct bytes *out);
+    void (*close)(struct answer_writer *writer);
+    /* The whole answer, of [r->n_choices] choices; owned by the caller. NULL: there is no memory. */
+    json_t *(*whole)(const struct server_request *r, const struct answer_head *head,
+                     const struct gathered_choice *choices);
+};
+
+#endif

@@ -1,0 +1,127 @@
+/* Many texts on one engine, which join and leave from one pass over the model to the next. A pass takes one token of
+ * each text that is being answered, and beside these so many tokens of prompts that no answer waits much longer for its
+ * next token than it would without them.
+ *
+ * A text whose prompt begins as another text, running or kept (texts/prefix.h), goes on from a fork of it. When memory
+ * for state is full, kept texts go first; then the text that came last gives its own back and waits until others have
+ * ended. None of this changes a token.
+ *
+ * Thread-safety: texts_submit, texts_cancel, texts_stop and texts_stats may be called by any thread; all else, and the
+ * engine, by the one that drives (texts_step or texts_run), which also calls the sinks. */
+#ifndef TEXTS_TEXTS_H
+#define TEXTS_TEXTS_H
+
+#include "base/err.h"
+#include "moebius/moebius.h"
+
+struct texts;
+
+struct texts_options {
+    size_t n_texts;       /* that run at once at most */
+    size_t n_queue;       /* that wait beyond these at most; more are refused */
+    int64_t n_ctx;        /* of each text at most; 0: what the model was trained for */
+    int64_t n_batch;      /* tokens of prompts in a pass at most; 0: 512, or as it pays */
+    int64_t max_stall_ns; /* how long a pass with prompts may take where others wait for it; 0: see texts.c */
+    moebius_session_options session; /* of each text, but for n_ctx and n_batch */
+    const char *cache_dir;           /* where prefixes are kept on disk (texts/prefix_files.h); NULL: nowhere */
+    int64_t cache_bytes;             /* of them at most */
+};
+
+/* Why a text has ended. */
+enum text_end {
+    TEXT_END_TOKEN,     /* a token that ends the text or the turn */
+    TEXT_END_STOP,      /* a stop string */
+    TEXT_END_LENGTH,    /* max_tokens, or its context is full */
+    TEXT_END_CANCELLED, /* texts_cancel, or texts_stop */
+    TEXT_END_FAILED     /* see the error */
+};
+
+/* A token that was added to a text. */
+struct text_token {
+    int32_t id;
+    double logprob;             /* as moebius_logprobs; only where wanted */
+    const moebius_logprob *top; /* [n_top]; borrowed during the call */
+    int n_top;
+};
+
+/* What has become of a text. */
+struct text_result {
+    enum text_end end;
+    const char *stop;                       /* the stop string that came; NULL: none. Borrowed from the request */
+    const struct err *error;                /* why it failed; borrowed during the call */
+    const int32_t *ids;                     /* [n_prompt + n_answer], all its tokens; borrowed during the call */
+    size_t n_prompt;                        /* tokens of the prompt */
+    size_t n_answer;                        /* tokens behind it */
+    size_t n_reasoning;                     /* those of them that are reasoning */
+    size_t n_cached;                        /* tokens of the prompt that were not computed for this text */
+    uint64_t n_substituted;                 /* choices of experts that cache-aware routing replaced while it ran */
+    int64_t queue_ns, prompt_ns, answer_ns; /* waiting, until the first token, and from then on */
+};
+
+/* Who gets a text, piece by piece. The calls come from the thread that drives, in order, `end` last and once; none of
+ * them may call back into the texts but texts_cancel. Each but `end` may be NULL. */
+struct text_sink {
+    /* The prompt's tokens that are there, of which n_cached were not computed. Comes at the start, and with each pass.
+     */
+    void (*prompt)(void *user, size_t n_done, size_t n_cached, size_t n_prompt);
+    void (*token)(void *user, const struct text_token *token);
+    moebius_reply_fn *part; /* the text as it comes; that of a text without a template as content */
+    void (*end)(void *user, const struct text_result *result);
+    void *user;
+};
+
+/* All that the pointers point to is copied, but for the template, the grammar and the sink, which are borrowed until
+ * the text has ended. */
+struct text_request {
+    const int32_t *ids; /* [n_ids], the prompt */
+    size_t n_ids;
+    int64_t max_tokens;       /* of the answer; -1: until it or the context ends */
+    bool ignore_eos;          /* goes on after a token that ends the answer */
+    const char *const *stops; /* [n_stops], the answer ends before these, of which reasoning has none */
+    size_t n_stops;
+    moebius_sampler_options sampling;
+    bool counts_prompt;           /* penalties count the prompt's tokens, too */
+    int n_logprob;                /* log-probabilities of each token, and of the likeliest n; -1: none */
+    const moebius_template *tmpl; /* NULL: the text goes on, and what follows is not used */
+    const char *prompt;           /* the prompt's text, which may have begun the reasoning */
+    const char *tools;            /* JSON, as the template got them; NULL: none, and calls are content */
+    int64_t reasoning_budget;     /* tokens of reasoning, after which it is ended; -1: no bound */
+    uint64_t group;               /* texts of several groups that wait take turns */
+    struct text_sink sink;
+};
+
+MUST_USE err_code texts_open(struct texts **out, moebius_engine *engine, const struct texts_options *options,
+                             struct err *e);
+/* Cancels all texts, tells their sinks, and frees what is kept in memory. */
+void texts_close(struct texts **texts);
+
+/* ERR_LIMIT: the queue is full, or the prompt is longer than a text may be; ERR_USAGE: a value is out of its range;
+ * then the sink is never called. *id: the text's number, from 1. */
+MUST_USE err_code texts_submit(struct texts *texts, const struct text_request *request, uint64_t *id, struct err *e);
+/* The text ends before the next pass; a prompt that is computed alone is interrupted. One that has ended is ignored. */
+void texts_cancel(struct texts *texts, uint64_t id);
+
+/* One pass over the model for all texts there are; *is_idle: there were none. Failures of single texts go to their
+ * sinks; what comes back concerns all. */
+MUST_USE err_code texts_step(struct texts *texts, bool *is_idle, struct err *e);
+/* Steps until texts_stop, and waits while there is nothing to do. */
+MUST_USE err_code texts_run(struct texts *texts, struct err *e);
+void texts_stop(struct texts *texts);
+
+/* Since the start, but for what says "now". */
+struct texts_stats {
+    size_t n_running, n_waiting;           /* texts now */
+    uint64_t n_ended[TEXT_END_FAILED + 1]; /* by enum text_end */
+    uint64_t n_refused;                    /* for which the queue had no room */
+    uint64_t n_prompt, n_cached, n_answer; /* tokens: of prompts computed, of prompts not computed, of answers */
+    uint64_t n_pass;                       /* passes over the model */
+    uint64_t n_suspended;                  /* how often a text had to wait for memory */
+    size_t n_most;                         /* the most texts at once */
+    int64_t prefill_ns, decode_ns;         /* passes with and without tokens of prompts */
+    size_t n_kept;                         /* texts kept in memory now */
+    uint64_t kept_bytes;                   /* their state, shared pages counted once where that is known */
+    uint64_t disk_bytes, n_disk_read, n_disk_written; /* the disk cache now, and texts read and written */
+};
+struct texts_stats texts_stats(struct texts *texts);
+
+#endif
