@@ -1,6 +1,8 @@
 #include "backend/backend.h"
 
 #include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "backend/backend_internal.h"
 
@@ -191,6 +193,11 @@ const char *op_name(enum op_kind kind)
 
 void backend_enqueue(struct backend *b, const struct op *op)
 {
+    struct err e;
+    if (op_check(b, op, &e) != ERR_OK) {
+        fprintf(stderr, "moebius: a bug: %s\n", e.text);
+        abort();
+    }
     assert(b->v->supports(b, op));
     b->v->enqueue(b, op);
     if (b->between)

@@ -327,8 +327,12 @@ struct op {
     };
 };
 
-/* Puts an operation in the queue. The structs behind `op` are copied; buffers, weights and slot pools must live until
- * the queue has passed them. */
+/* ERR_CHECK, with a sentence that names the operation, where its shapes, types or places in buffers are not as said
+ * above. Contents of device memory (ids, positions, pages) are not looked at. */
+MUST_USE err_code op_check(struct backend *b, const struct op *op, struct err *e);
+
+/* Puts an operation in the queue; one that op_check refuses is a bug and ends the program. The structs behind `op` are
+ * copied; buffers, weights and slot pools must live until the queue has passed them. */
 void backend_enqueue(struct backend *b, const struct op *op);
 
 /* From now on fn (NULL: nothing) is called after each enqueued operation, so that the host can look after reads and

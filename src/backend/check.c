@@ -7,6 +7,7 @@
 
 struct buffer {
     struct buffer *side[2];
+    size_t n_bytes;
 };
 
 struct weight {
@@ -41,6 +42,21 @@ static struct tensor tensor_side(const struct tensor *t, int side)
     return r;
 }
 
+static size_t check_buffer_bytes(const struct buffer *buf)
+{
+    return buf->n_bytes;
+}
+
+static struct weight_shape check_weight_shape(const struct weight *w)
+{
+    return (struct weight_shape){w->d.type, w->d.k, w->d.n_row};
+}
+
+static struct slot_pool_desc check_slot_pool_shape(const struct slot_pool *slot_pool)
+{
+    return slot_pool->d;
+}
+
 static void check_buffer_close(struct backend *b, struct buffer *buf)
 {
     for (int i = 0; i < 2; i++)
@@ -57,6 +73,7 @@ static err_code create_both(struct backend *b, buffer_create_fn *create, size_t 
     struct buffer *buf = mem_calloc(1, sizeof *buf);
     if (!buf)
         return err_nomem(e, sizeof *buf, "a buffer");
+    buf->n_bytes = n_bytes;
     for (int i = 0; i < 2; i++) {
         err_code code = create(check_of(b)->side[i], n_bytes, n_part, tag, &buf->side[i], e);
         if (code != ERR_OK) {
@@ -386,6 +403,9 @@ static void check_close(struct backend *b)
 err_code backend_check_open(struct backend **out, struct backend *primary, struct backend *secondary, struct err *e)
 {
     static const struct backend_vtable vtable = {
+        .buffer_bytes = check_buffer_bytes,
+        .weight_shape = check_weight_shape,
+        .slot_pool_shape = check_slot_pool_shape,
         .buffer_create = check_buffer_create,
         .n_node = check_n_node,
         .buffer_reserve = check_buffer_reserve,

@@ -41,6 +41,11 @@ static err_code open_buffer(struct backend *b, const struct buffer *d, int64_t n
     return ERR_OK;
 }
 
+static size_t cpu_buffer_bytes(const struct buffer *buf)
+{
+    return buf->n_bytes;
+}
+
 static err_code cpu_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
                                   struct buffer **out, struct err *e)
 {
@@ -144,6 +149,9 @@ static void cpu_close(struct backend *b)
 err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct kernels *kernels, struct err *e)
 {
     static const struct backend_vtable vtable = {
+        .buffer_bytes = cpu_buffer_bytes,
+        .weight_shape = cpu_weight_shape,
+        .slot_pool_shape = cpu_slot_pool_shape,
         .buffer_create = cpu_buffer_create,
         .n_node = cpu_n_node,
         .buffer_reserve = cpu_buffer_reserve,

@@ -44,6 +44,11 @@ size_t cpu_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *
     return n;
 }
 
+struct slot_pool_desc cpu_slot_pool_shape(const struct slot_pool *slot_pool)
+{
+    return slot_pool->d;
+}
+
 void cpu_slot_pool_close(struct backend *b, struct slot_pool *slot_pool)
 {
     mem_unreserve(slot_pool->data, slot_pool->n_bytes, (size_t)slot_pool->n_open * slot_pool->slot_bytes, MEM_EXPERTS);

@@ -1,0 +1,393 @@
+/* What backend.h says of each operation's shapes and types, as code: the same for every device. */
+#include <string.h>
+
+#include "backend/backend_internal.h"
+
+/* The operation in hand. Its first fault is in *e. */
+struct op_checker {
+    struct backend *b;
+    const struct op *op;
+    struct err *e;
+};
+
+enum { ANY = -1 };
+
+/* Fails with a sentence about the operation, if `cond` does not hold. */
+#define CHECK(c, cond, ...)                                                                                            \
+    do {                                                                                                               \
+        if (!(cond))                                                                                                   \
+            return err_set((c)->e, ERR_CHECK, __VA_ARGS__);                                                            \
+    } while (0)
+
+/* ---- operands ------------------------------------------------------------------------------------------------- */
+
+/* The tensor lies in its buffer. */
+static err_code check_place(const struct op_checker *c, const char *name, const struct tensor *t, size_t more_bytes)
+{
+    size_t n_bytes = c->b->v->buffer_bytes(t->buffer);
+    for (int i = 0; i < TENSOR_DIMS; i++)
+        CHECK(c, t->ne[i] > 0, "%s has %lld elements in dimension %d", name, (long long)t->ne[i], i);
+    CHECK(c, t->off_bytes <= n_bytes && tensor_bytes(t) + more_bytes <= n_bytes - t->off_bytes,
+          "%s takes bytes %zu to %zu of a buffer of %zu", name, t->off_bytes,
+          t->off_bytes + tensor_bytes(t) + more_bytes, n_bytes);
+    return ERR_OK;
+}
+
+static err_code check_there(const struct op_checker *c, const char *name, const struct tensor *t)
+{
+    CHECK(c, t->buffer, "%s is absent", name);
+    return ERR_OK;
+}
+
+/* The tensor is there, of this type, and has these dimensions (ANY: of any size). */
+static err_code check_tensor(const struct op_checker *c, const char *name, const struct tensor *t, enum elem_type type,
+                             int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    const int64_t ne[TENSOR_DIMS] = {ne0, ne1, ne2};
+    TRY(check_there(c, name, t));
+    CHECK(c, t->type == type, "%s has elements of type %d, expected %d", name, (int)t->type, (int)type);
+    for (int i = 0; i < TENSOR_DIMS; i++)
+        CHECK(c, ne[i] == ANY || t->ne[i] == ne[i], "%s has %lld elements in dimension %d, expected %lld", name,
+              (long long)t->ne[i], i, (long long)ne[i]);
+    return check_place(c, name, t, 0);
+}
+
+static err_code check_optional(const struct op_checker *c, const char *name, const struct tensor *t,
+                               enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    return t->buffer ? check_tensor(c, name, t, type, ne0, ne1, ne2) : ERR_OK;
+}
+
+/* Rows of floats: [n][m]. */
+static err_code check_rows(const struct op_checker *c, const char *name, const struct tensor *t, int64_t n, int64_t m)
+{
+    return check_tensor(c, name, t, ELEM_F32, n, m, 1);
+}
+
+/* A number for each of m rows. */
+static err_code check_ints(const struct op_checker *c, const char *name, const struct tensor *t, int64_t m)
+{
+    return check_tensor(c, name, t, ELEM_I32, m, 1, 1);
+}
+
+static err_code check_vec(const struct op_checker *c, int i, const char *name, int64_t n)
+{
+    return check_optional(c, name, &c->op->vec[i], ELEM_F32, n, 1, 1);
+}
+
+static err_code check_needed_vec(const struct op_checker *c, int i, const char *name, int64_t n)
+{
+    TRY(check_there(c, name, &c->op->vec[i]));
+    return check_vec(c, i, name, n);
+}
+
+/* x and out have the same shape, whatever it is. */
+static err_code check_alike(const struct op_checker *c, const char *name, const struct tensor *t,
+                            const struct tensor *like)
+{
+    return check_tensor(c, name, t, ELEM_F32, like->ne[0], like->ne[1], like->ne[2]);
+}
+
+static err_code check_weight(const struct op_checker *c, int i, int64_t k, int64_t n_row, struct weight_shape *shape)
+{
+    CHECK(c, c->op->weight[i], "weight %d is absent", i);
+    *shape = c->b->v->weight_shape(c->op->weight[i]);
+    CHECK(c, k == ANY || shape->k == k, "weight %d has rows of %lld, expected %lld", i, (long long)shape->k,
+          (long long)k);
+    CHECK(c, n_row == ANY || shape->n_row == n_row, "weight %d has %lld rows, expected %lld", i,
+          (long long)shape->n_row, (long long)n_row);
+    return ERR_OK;
+}
+
+/* Page 0 lies in its buffer with all of its parts. */
+static err_code check_state(const struct op_checker *c, int i, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    const struct paged *s = &c->op->state[i];
+    const int64_t ne[TENSOR_DIMS] = {ne0, ne1, ne2};
+    TRY(check_there(c, name, &s->page));
+    for (int d = 0; d < TENSOR_DIMS; d++)
+        CHECK(c, ne[d] == ANY || s->page.ne[d] == ne[d], "%s has %lld elements in dimension %d, expected %lld", name,
+              (long long)s->page.ne[d], d, (long long)ne[d]);
+    struct tensor part = s->page;
+    part.ne[2] = 1;
+    CHECK(c, s->page.ne[2] > 0 && s->page_bytes >= tensor_bytes(&part),
+          "%s has pages of %zu bytes, expected at least %zu", name, s->page_bytes, tensor_bytes(&part));
+    return check_place(c, name, &part, (size_t)(s->page.ne[2] - 1) * s->part_bytes);
+}
+
+static err_code check_float_state(const struct op_checker *c, int i, const char *name, int64_t ne0, int64_t ne1,
+                                  int64_t ne2)
+{
+    CHECK(c, c->op->state[i].page.type == ELEM_F32, "%s is not of floats", name);
+    return check_state(c, i, name, ne0, ne1, ne2);
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------ */
+
+static int64_t n_token(const struct op *op)
+{
+    return op->in[0].ne[1];
+}
+
+static err_code check_embed(const struct op_checker *c)
+{
+    struct weight_shape w;
+    int64_t m = c->op->in[0].ne[0];
+    TRY(check_ints(c, "ids", &c->op->in[0], m));
+    TRY(check_weight(c, 0, ANY, ANY, &w));
+    return check_rows(c, "out", &c->op->out[0], w.k, m);
+}
+
+static err_code check_rms_norm(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    TRY(check_tensor(c, "x", &op->in[0], ELEM_F32, ANY, ANY, ANY));
+    TRY(check_alike(c, "out", &op->out[0], &op->in[0]));
+    CHECK(c, op->norm.n > 0 && op->in[0].ne[0] % op->norm.n == 0, "norm.n is %lld, expected a divisor of %lld",
+          (long long)op->norm.n, (long long)op->in[0].ne[0]);
+    return check_vec(c, 0, "w", op->norm.n);
+}
+
+static err_code check_matmul(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    struct weight_shape w;
+    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    TRY(check_weight(c, 0, op->in[0].ne[0], ANY, &w));
+    for (int i = 0; i < OP_MAX_OUT && op->weight[i]; i++) {
+        TRY(check_weight(c, i, op->in[0].ne[0], ANY, &w));
+        TRY(check_rows(c, "out", &op->out[i], w.n_row, n_token(op)));
+        TRY(check_vec(c, i, "bias", w.n_row));
+    }
+    return ERR_OK;
+}
+
+static err_code check_heads(const struct op_checker *c)
+{
+    enum { ROWS = 16 }; /* a head's rows are rounded up to a multiple of this */
+    const struct op *op = c->op;
+    struct weight_shape w;
+    int64_t n_head = op->heads.n_head, n_in = op->heads.n_in, n_out = op->heads.n_out;
+    CHECK(c, n_head > 0 && n_in > 0 && n_out > 0, "there are %lld heads of %lld to %lld elements", (long long)n_head,
+          (long long)n_in, (long long)n_out);
+    CHECK(c,
+          op->heads.in_off >= 0 && op->heads.in_off + n_in <= op->heads.in_dim && op->heads.out_off >= 0 &&
+              op->heads.out_off + n_out <= op->heads.out_dim,
+          "a head's elements reach beyond it");
+    TRY(check_rows(c, "x", &op->in[0], n_head * op->heads.in_dim, ANY));
+    TRY(check_rows(c, "out", &op->out[0], n_head * op->heads.out_dim, n_token(op)));
+    CHECK(c, op->weight[0] || n_in == n_out, "%lld elements are copied to %lld", (long long)n_in, (long long)n_out);
+    return op->weight[0] ? check_weight(c, 0, n_in, n_head * ((n_out + ROWS - 1) / ROWS * ROWS), &w) : ERR_OK;
+}
+
+static err_code check_rope_table(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t m = op->in[0].ne[0], n_rot = op->out[0].ne[0];
+    TRY(check_ints(c, "pos", &op->in[0], m));
+    TRY(check_rows(c, "out", &op->out[0], ANY, m));
+    CHECK(c, n_rot % 2 == 0, "rows have %lld elements, expected an even number", (long long)n_rot);
+    return check_vec(c, 0, "divisors", n_rot / 2);
+}
+
+static err_code check_rope(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    const struct tensor *x = &op->in[0], *out = &op->out[0];
+    int64_t head_dim = op->rope.head_dim, n_rot = op->rope.n_rot;
+    TRY(check_rows(c, "x", x, ANY, ANY));
+    TRY(check_alike(c, "out", out, x));
+    CHECK(c, out->buffer == x->buffer && out->off_bytes == x->off_bytes, "out is not x");
+    CHECK(c, head_dim > 0 && x->ne[0] % head_dim == 0, "head_dim is %lld, expected a divisor of %lld",
+          (long long)head_dim, (long long)x->ne[0]);
+    CHECK(c, n_rot % 2 == 0 && n_rot <= head_dim, "n_rot is %lld, expected an even number up to %lld", (long long)n_rot,
+          (long long)head_dim);
+    return check_rows(c, "table", &op->in[1], n_rot, n_token(op));
+}
+
+/* Where rows are in their texts. */
+static err_code check_positions(const struct op_checker *c)
+{
+    int64_t m = n_token(c->op);
+    TRY(check_ints(c, "pos", &c->op->in[1], m));
+    TRY(check_ints(c, "table", &c->op->in[2], m));
+    return check_ints(c, "pages", &c->op->in[3], c->op->in[3].ne[0]);
+}
+
+/* A cache of keys or values. */
+static err_code check_cache(const struct op_checker *c, int i, const char *name, int64_t ne2)
+{
+    enum elem_type type = c->op->state[i].page.type;
+    CHECK(c, type == ELEM_F32 || type == ELEM_F16 || type == ELEM_Q8_0, "%s is of type %d", name, (int)type);
+    return check_state(c, i, name, ANY, ATTENTION_BLOCK, ne2);
+}
+
+static err_code check_kv_store(const struct op_checker *c)
+{
+    const struct tensor *cache = &c->op->state[0].page;
+    TRY(check_cache(c, 0, "the cache", ANY));
+    TRY(check_rows(c, "x", &c->op->in[0], cache->ne[0] * cache->ne[2], ANY));
+    return check_positions(c);
+}
+
+static err_code check_attention(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    const struct tensor *k = &op->state[0].page, *v = &op->state[1].page;
+    int64_t n_head = op->attention.n_head;
+    TRY(check_cache(c, 0, "K", ANY));
+    TRY(check_cache(c, 1, "V", k->ne[2]));
+    CHECK(c, n_head > 0 && n_head % k->ne[2] == 0, "there are %lld heads, expected a multiple of %lld",
+          (long long)n_head, (long long)k->ne[2]);
+    CHECK(c, k->type == v->type, "K and V are of different types");
+    CHECK(c, op->attention.window >= 0, "the window is %lld", (long long)op->attention.window);
+    TRY(check_rows(c, "q", &op->in[0], n_head * k->ne[0], ANY));
+    TRY(check_rows(c, "out", &op->out[0], n_head * v->ne[0], n_token(op)));
+    TRY(check_vec(c, 0, "sinks", n_head));
+    return check_positions(c);
+}
+
+static err_code check_conv(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t n = op->in[0].ne[0], m = n_token(op), n_tap = op->vec[0].ne[1];
+    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    TRY(check_rows(c, "out", &op->out[0], n, m));
+    TRY(check_tensor(c, "taps", &op->vec[0], ELEM_F32, n, ANY, 1));
+    CHECK(c, n_tap >= 2 && n_tap <= OP_CONV_MAX_TAP, "there are %lld taps, expected 2 to %d", (long long)n_tap,
+          OP_CONV_MAX_TAP);
+    TRY(check_float_state(c, 0, "the state", n, n_tap - 1, 1));
+    TRY(check_ints(c, "from", &op->in[1], m));
+    return check_ints(c, "to", &op->in[2], m);
+}
+
+static err_code check_delta(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    const int64_t *ne = op->state[0].page.ne;
+    int64_t m = n_token(op), n_head_k = op->delta.n_head_k;
+    TRY(check_float_state(c, 0, "the state", ANY, ANY, ANY));
+    CHECK(c, n_head_k > 0 && ne[2] % n_head_k == 0, "there are %lld value heads for %lld key heads", (long long)ne[2],
+          (long long)n_head_k);
+    TRY(check_rows(c, "q, k and v", &op->in[0], 2 * n_head_k * ne[0] + ne[2] * ne[1], ANY));
+    TRY(check_rows(c, "alpha", &op->in[1], ne[2], m));
+    TRY(check_rows(c, "beta", &op->in[2], ne[2], m));
+    TRY(check_ints(c, "from", &op->in[3], m));
+    TRY(check_ints(c, "to", &op->in[4], m));
+    TRY(check_needed_vec(c, 0, "dt bias", ne[2]));
+    TRY(check_needed_vec(c, 1, "a", ne[2]));
+    return check_rows(c, "out", &op->out[0], ne[2] * ne[1], m);
+}
+
+/* One or two inputs, and an output like them. */
+static err_code check_elements(const struct op_checker *c, int n_in)
+{
+    const struct op *op = c->op;
+    TRY(check_tensor(c, "x", &op->in[0], ELEM_F32, ANY, ANY, ANY));
+    if (n_in == 2)
+        TRY(check_alike(c, "the second input", &op->in[1], &op->in[0]));
+    return check_alike(c, "out", &op->out[0], &op->in[0]);
+}
+
+static err_code check_scale(const struct op_checker *c)
+{
+    TRY(check_elements(c, 1));
+    return check_vec(c, 0, "the factor", 1);
+}
+
+static err_code check_slice(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t k = op->out[0].ne[0], m = op->out[0].ne[1];
+    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    TRY(check_rows(c, "out", &op->out[0], ANY, ANY));
+    CHECK(c, op->slice_off >= 0 && op->slice_off + k <= op->in[0].ne[0],
+          "elements %lld to %lld are taken of rows of %lld", (long long)op->slice_off, (long long)(op->slice_off + k),
+          (long long)op->in[0].ne[0]);
+    if (op->in[1].buffer)
+        return check_ints(c, "rows", &op->in[1], m);
+    CHECK(c, m <= op->in[0].ne[1], "%lld rows are taken of %lld", (long long)m, (long long)op->in[0].ne[1]);
+    return ERR_OK;
+}
+
+static err_code check_route(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    struct weight_shape w;
+    int64_t m = n_token(op), k = op->out[0].ne[0], n_group = op->route.n_group, used = op->route.n_group_used;
+    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    TRY(check_weight(c, 0, op->in[0].ne[0], ANY, &w));
+    TRY(check_tensor(c, "ids", &op->out[0], ELEM_I32, ANY, m, 1));
+    TRY(check_rows(c, "weights", &op->out[1], k, m));
+    TRY(check_optional(c, "scores", &op->out[2], ELEM_F32, w.n_row, m, 1));
+    CHECK(c, n_group >= 1 && w.n_row % n_group == 0 && used >= 1 && used <= n_group,
+          "%lld of %lld groups are used, of %lld experts", (long long)used, (long long)n_group, (long long)w.n_row);
+    CHECK(c, k <= w.n_row / n_group * used, "%lld experts are chosen from %lld", (long long)k,
+          (long long)(w.n_row / n_group * used));
+    TRY(check_vec(c, 0, "the bias", w.n_row));
+    TRY(check_vec(c, 1, "the choice's bias", w.n_row));
+    return check_vec(c, 2, "the experts' factors", w.n_row);
+}
+
+static err_code check_experts(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    CHECK(c, op->slot_pool, "there is no slot pool");
+    const struct slot_pool_desc d = c->b->v->slot_pool_shape(op->slot_pool);
+    int64_t m = n_token(op), k = op->in[1].ne[0], n_expert = op->in[2].ne[0];
+    TRY(check_rows(c, "x", &op->in[0], d.n_embd, ANY));
+    TRY(check_tensor(c, "ids", &op->in[1], ELEM_I32, ANY, m, 1));
+    TRY(check_ints(c, "slots", &op->in[2], n_expert));
+    TRY(check_optional(c, "weights", &op->in[3], ELEM_F32, k, m, 1));
+    TRY(check_tensor(c, "y", &op->out[0], ELEM_F32, d.n_embd, k, m));
+    CHECK(c, op->experts.sort_cutoff >= 1, "sort_cutoff is %lld", (long long)op->experts.sort_cutoff);
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        TRY(check_optional(c, "a bias", &op->vec[i], ELEM_F32, i == EXPERT_DOWN ? d.n_embd : d.n_ff, n_expert, 1));
+    return ERR_OK;
+}
+
+static err_code check_combine(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t n = op->in[0].ne[0], k = op->in[0].ne[1], m = op->in[0].ne[2];
+    TRY(check_tensor(c, "y", &op->in[0], ELEM_F32, ANY, ANY, ANY));
+    TRY(check_optional(c, "weights", &op->in[1], ELEM_F32, k, m, 1));
+    TRY(check_optional(c, "shared", &op->in[2], ELEM_F32, n, m, 1));
+    CHECK(c, op->in[2].buffer || !op->in[3].buffer, "there is a shared gate without a shared expert");
+    TRY(check_optional(c, "the shared gate", &op->in[3], ELEM_F32, 1, m, 1));
+    return check_rows(c, "out", &op->out[0], n, m);
+}
+
+static err_code check_op(const struct op_checker *c)
+{
+    switch (c->op->kind) {
+    case OP_EMBED: return check_embed(c);
+    case OP_RMS_NORM: return check_rms_norm(c);
+    case OP_MATMUL: return check_matmul(c);
+    case OP_HEADS: return check_heads(c);
+    case OP_ROPE_TABLE: return check_rope_table(c);
+    case OP_ROPE: return check_rope(c);
+    case OP_KV_STORE: return check_kv_store(c);
+    case OP_ATTENTION: return check_attention(c);
+    case OP_CONV: return check_conv(c);
+    case OP_DELTA: return check_delta(c);
+    case OP_ACT_MUL:
+    case OP_ADD: return check_elements(c, 2);
+    case OP_SCALE: return check_scale(c);
+    case OP_SOFTCAP: return check_elements(c, 1);
+    case OP_SLICE: return check_slice(c);
+    case OP_ROUTE: return check_route(c);
+    case OP_EXPERTS: return check_experts(c);
+    case OP_COMBINE: return check_combine(c);
+    case OP_N_KIND: break;
+    }
+    return err_set(c->e, ERR_CHECK, "there is no operation %d", (int)c->op->kind);
+}
+
+err_code op_check(struct backend *b, const struct op *op, struct err *e)
+{
+    const struct op_checker c = {b, op, e};
+    if (check_op(&c) == ERR_OK)
+        return ERR_OK;
+    return op->kind < OP_N_KIND ? err_prefix(e, "operation %s", op_name(op->kind)) : e->code;
+}

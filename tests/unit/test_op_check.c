@@ -1,0 +1,270 @@
+/* Malformed operations are named before a device sees them. */
+#include "device_fixture.h"
+
+enum { M = 5, N_EMBD = 64, N_FF = 32, N_HEAD = 4, N_HEAD_KV = 2, DIM = 32, N_EXPERT = 8, N_USED = 2, N_VOCAB = 48 };
+enum { N_TAP = 4, BUFFER_FLOATS = 1 << 16 };
+
+/* What the operations work on: all tensors begin at the same place of one buffer, as nothing runs. */
+struct operands {
+    struct tensor floats;
+    struct weight *w[3]; /* [n_row][k]: [N_VOCAB][N_EMBD], [N_EXPERT][N_EMBD], [N_HEAD * 32][16] */
+    struct slot_pool *slots;
+};
+
+static struct weight *zeros(struct fixture *f, int64_t k, int64_t n_row)
+{
+    float *x = calloc((size_t)(k * n_row), sizeof *x);
+    struct weight *w = weight_from(f, QUANT_F32, k, n_row, x);
+    free(x);
+    return w;
+}
+
+static struct operands open_operands(struct fixture *f)
+{
+    const struct quant_info *type = quant_info(QUANT_F32);
+    const struct slot_pool_desc d = {.type = {type, type, type}, .n_embd = N_EMBD, .n_ff = N_FF, .n_slot = 2};
+    struct err e;
+    struct operands o = {.floats = tensor_f32(f, BUFFER_FLOATS, 1, 1, NULL),
+                         .w = {zeros(f, N_EMBD, N_VOCAB), zeros(f, N_EMBD, N_EXPERT), zeros(f, 16, N_HEAD * 32)}};
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &o.slots, &e), ERR_OK);
+    return o;
+}
+
+static void close_operands(struct fixture *f, struct operands *o)
+{
+    backend_buffer_close(f->device, &o->floats.buffer);
+    for (int i = 0; i < 3; i++)
+        backend_weight_close(f->device, &o->w[i]);
+    backend_slot_pool_close(f->device, &o->slots);
+}
+
+static struct tensor shape(const struct operands *o, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    return (struct tensor){.buffer = o->floats.buffer, .type = type, .ne = {ne0, ne1, ne2}};
+}
+
+static struct tensor rows(const struct operands *o, int64_t n)
+{
+    return shape(o, ELEM_F32, n, M, 1);
+}
+
+static struct tensor ints(const struct operands *o, int64_t n)
+{
+    return shape(o, ELEM_I32, n, 1, 1);
+}
+
+static struct tensor vec(const struct operands *o, int64_t n)
+{
+    return shape(o, ELEM_F32, n, 1, 1);
+}
+
+static struct paged state(const struct operands *o, int64_t ne0, int64_t ne1, int64_t ne2)
+{
+    size_t part = (size_t)(ne0 * ne1) * sizeof(float);
+    return (struct paged){shape(o, ELEM_F32, ne0, ne1, ne2), part * (size_t)ne2, part};
+}
+
+/* A good operation of each kind. */
+static struct op good(const struct operands *o, enum op_kind kind)
+{
+    const struct tensor x = rows(o, N_EMBD), m = ints(o, M);
+    const struct paged cache = state(o, DIM, ATTENTION_BLOCK, N_HEAD_KV);
+    switch (kind) {
+    case OP_EMBED: return (struct op){.kind = kind, .in = {m}, .out = {x}, .weight = {o->w[0]}};
+    case OP_RMS_NORM: return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, 32)}, .norm = {32, 0}};
+    case OP_MATMUL:
+        return (struct op){.kind = kind,
+                           .in = {x},
+                           .out = {rows(o, N_VOCAB), rows(o, N_EXPERT)},
+                           .weight = {o->w[0], o->w[1]},
+                           .vec = {vec(o, N_VOCAB), vec(o, N_EXPERT)}};
+    case OP_HEADS:
+        return (struct op){.kind = kind,
+                           .in = {rows(o, N_HEAD * 20)},
+                           .out = {rows(o, N_HEAD * 40)},
+                           .weight = {o->w[2]},
+                           .heads = {N_HEAD, 20, 4, 16, 40, 10, 30}};
+    case OP_ROPE_TABLE: return (struct op){.kind = kind, .in = {m}, .out = {rows(o, 16)}, .vec = {vec(o, 8)}};
+    case OP_ROPE: return (struct op){.kind = kind, .in = {x, rows(o, 16)}, .out = {x}, .rope = {ROPE_NEOX, DIM, 16}};
+    case OP_KV_STORE:
+        return (struct op){.kind = kind, .in = {rows(o, N_HEAD_KV * DIM), m, m, ints(o, 7)}, .state = {cache}};
+    case OP_ATTENTION:
+        return (struct op){.kind = kind,
+                           .in = {rows(o, N_HEAD * DIM), m, m, ints(o, 7)},
+                           .out = {rows(o, N_HEAD * DIM)},
+                           .vec = {vec(o, N_HEAD)},
+                           .state = {cache, cache},
+                           .attention = {.n_head = N_HEAD, .scale = 1}};
+    case OP_CONV:
+        return (struct op){.kind = kind,
+                           .in = {x, m, m},
+                           .out = {x},
+                           .vec = {shape(o, ELEM_F32, N_EMBD, N_TAP, 1)},
+                           .state = {state(o, N_EMBD, N_TAP - 1, 1)}};
+    case OP_DELTA:
+        return (struct op){.kind = kind,
+                           .in = {rows(o, 2 * N_HEAD_KV * 8 + N_HEAD * 12), rows(o, N_HEAD), rows(o, N_HEAD), m, m},
+                           .out = {rows(o, N_HEAD * 12)},
+                           .vec = {vec(o, N_HEAD), vec(o, N_HEAD)},
+                           .state = {state(o, 8, 12, N_HEAD)},
+                           .delta = {.n_head_k = N_HEAD_KV}};
+    case OP_ACT_MUL:
+    case OP_ADD: return (struct op){.kind = kind, .in = {x, x}, .out = {x}};
+    case OP_SCALE: return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, 1)}};
+    case OP_SOFTCAP: return (struct op){.kind = kind, .in = {x}, .out = {x}};
+    case OP_SLICE: return (struct op){.kind = kind, .in = {x, m}, .out = {rows(o, 16)}, .slice_off = 40};
+    case OP_ROUTE:
+        return (struct op){.kind = kind,
+                           .in = {x},
+                           .out = {shape(o, ELEM_I32, N_USED, M, 1), rows(o, N_USED), rows(o, N_EXPERT)},
+                           .weight = {o->w[1]},
+                           .vec = {vec(o, N_EXPERT), vec(o, N_EXPERT), vec(o, N_EXPERT)},
+                           .route = {.scale = 1, .n_group = 4, .n_group_used = 2}};
+    case OP_EXPERTS:
+        return (struct op){.kind = kind,
+                           .in = {x, shape(o, ELEM_I32, N_USED, M, 1), ints(o, N_EXPERT), rows(o, N_USED)},
+                           .out = {shape(o, ELEM_F32, N_EMBD, N_USED, M)},
+                           .vec = {shape(o, ELEM_F32, N_FF, N_EXPERT, 1), shape(o, ELEM_F32, N_FF, N_EXPERT, 1),
+                                   shape(o, ELEM_F32, N_EMBD, N_EXPERT, 1)},
+                           .slot_pool = o->slots,
+                           .experts = {.sort_cutoff = 1}};
+    case OP_COMBINE:
+        return (struct op){
+            .kind = kind, .in = {shape(o, ELEM_F32, N_EMBD, N_USED, M), rows(o, N_USED), x, rows(o, 1)}, .out = {x}};
+    case OP_N_KIND: break;
+    }
+    fail();
+    return (struct op){0};
+}
+
+/* Whether an operation passes; a refusal must name it. */
+static bool passes(struct fixture *f, const struct op *op)
+{
+    struct err e = {0};
+    if (op_check(f->device, op, &e) == ERR_OK)
+        return true;
+    assert_int_equal(e.code, ERR_CHECK);
+    assert_non_null(strstr(e.text, op_name(op->kind)));
+    return false;
+}
+
+static void good_operations_of_all_kinds_pass(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    for (int kind = 0; kind < OP_N_KIND; kind++) {
+        const struct op op = good(&o, (enum op_kind)kind);
+        assert_true(passes(f, &op));
+    }
+    close_operands(f, &o);
+}
+
+/* The tensor at `at` of a good operation in a wrong place, of a wrong type, of no elements, of one more: each fault
+ * alone is found. The operation's other operands contradict a length that is possible in itself. */
+static void try_tensor(struct fixture *f, const struct op *op, struct tensor *at)
+{
+    const struct tensor t = *at;
+    if (!t.buffer)
+        return;
+    at->off_bytes = (size_t)BUFFER_FLOATS * sizeof(float) - tensor_bytes(&t) + 4;
+    assert_false(passes(f, op));
+    *at = t;
+    at->type = t.type == ELEM_I32 ? ELEM_F32 : ELEM_I32;
+    assert_false(passes(f, op));
+    *at = t;
+    for (int d = 0; d < TENSOR_DIMS; d++) {
+        at->ne[d] = 0;
+        assert_false(passes(f, op));
+        *at = t;
+        at->ne[d] = INT32_MAX;
+        assert_false(passes(f, op));
+        *at = t;
+    }
+}
+
+static void tensors_of_wrong_types_and_places_are_refused(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    for (int kind = 0; kind < OP_N_KIND; kind++) {
+        struct op op = good(&o, (enum op_kind)kind);
+        for (int i = 0; i < OP_MAX_IN; i++)
+            try_tensor(f, &op, &op.in[i]);
+        for (int i = 0; i < OP_MAX_OUT; i++) {
+            try_tensor(f, &op, &op.out[i]);
+            try_tensor(f, &op, &op.vec[i]);
+        }
+        for (int i = 0; i < 2; i++)
+            try_tensor(f, &op, &op.state[i].page);
+    }
+    close_operands(f, &o);
+}
+
+/* A row more or less than the other operands have. */
+static void rows_that_do_not_match_are_refused(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    for (int kind = 0; kind < OP_N_KIND; kind++)
+        for (int more = -1; more <= 1; more += 2) {
+            struct op op = good(&o, (enum op_kind)kind);
+            if (!op.out[0].buffer)
+                continue;
+            op.out[0].ne[kind == OP_EXPERTS ? 2 : 1] += more;
+            assert_false(passes(f, &op));
+        }
+    close_operands(f, &o);
+}
+
+static void operands_that_are_absent_are_refused(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    for (int kind = 0; kind < OP_N_KIND; kind++) {
+        struct op op = good(&o, (enum op_kind)kind);
+        op.in[0].buffer = NULL;
+        assert_false(passes(f, &op));
+        op = good(&o, (enum op_kind)kind);
+        op.weight[0] = NULL;
+        op.slot_pool = NULL;
+        op.state[0].page.buffer = NULL;
+        bool needs_none = !good(&o, (enum op_kind)kind).weight[0] && kind != OP_EXPERTS &&
+                          !good(&o, (enum op_kind)kind).state[0].page.buffer;
+        assert_int_equal(passes(f, &op), needs_none);
+    }
+    close_operands(f, &o);
+}
+
+/* Parameters that no tensor's shape shows. */
+static void parameters_out_of_range_are_refused(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    struct op norm = good(&o, OP_RMS_NORM), heads = good(&o, OP_HEADS), rope = good(&o, OP_ROPE);
+    struct op attention = good(&o, OP_ATTENTION), slice = good(&o, OP_SLICE), route = good(&o, OP_ROUTE);
+    struct op experts = good(&o, OP_EXPERTS), delta = good(&o, OP_DELTA);
+    norm.norm.n = 48;
+    heads.heads.in_off = 5;
+    rope.rope.n_rot = 15;
+    attention.attention.n_head = 3;
+    slice.slice_off = 49;
+    route.route.n_group_used = 5;
+    experts.experts.sort_cutoff = 0;
+    delta.delta.n_head_k = 3;
+    const struct op *all[] = {&norm, &heads, &rope, &attention, &slice, &route, &experts, &delta};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        assert_false(passes(f, all[i]));
+    close_operands(f, &o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_operations_of_all_kinds_pass),
+        cmocka_unit_test(tensors_of_wrong_types_and_places_are_refused),
+        cmocka_unit_test(rows_that_do_not_match_are_refused),
+        cmocka_unit_test(operands_that_are_absent_are_refused),
+        cmocka_unit_test(parameters_out_of_range_are_refused),
+    };
+    return cmocka_run_group_tests(tests, open_cpu, close_cpu);
+}
