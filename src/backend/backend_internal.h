@@ -12,9 +12,9 @@ struct weight_shape {
 
 struct backend_vtable {
     /* What a device's handles stand for, so that operations are checked before it sees them. */
-    size_t (*buffer_bytes)(const struct buffer *buf);
-    struct weight_shape (*weight_shape)(const struct weight *w);
-    struct slot_pool_desc (*slot_pool_shape)(const struct slot_pool *slot_pool);
+    size_t (*buffer_bytes)(struct backend *b, const struct buffer *buf);
+    struct weight_shape (*weight_shape)(struct backend *b, const struct weight *w);
+    struct slot_pool_desc (*slot_pool_shape)(struct backend *b, const struct slot_pool *slot_pool);
     err_code (*buffer_create)(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
                               struct err *e);
     int (*n_node)(struct backend *b); /* NULL: one */

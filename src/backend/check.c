@@ -42,17 +42,17 @@ static struct tensor tensor_side(const struct tensor *t, int side)
     return r;
 }
 
-static size_t check_buffer_bytes(const struct buffer *buf)
+static size_t check_buffer_bytes(struct backend *b, const struct buffer *buf)
 {
     return buf->n_bytes;
 }
 
-static struct weight_shape check_weight_shape(const struct weight *w)
+static struct weight_shape check_weight_shape(struct backend *b, const struct weight *w)
 {
     return (struct weight_shape){w->d.type, w->d.k, w->d.n_row};
 }
 
-static struct slot_pool_desc check_slot_pool_shape(const struct slot_pool *slot_pool)
+static struct slot_pool_desc check_slot_pool_shape(struct backend *b, const struct slot_pool *slot_pool)
 {
     return slot_pool->d;
 }

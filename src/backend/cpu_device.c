@@ -41,7 +41,7 @@ static err_code open_buffer(struct backend *b, const struct buffer *d, int64_t n
     return ERR_OK;
 }
 
-static size_t cpu_buffer_bytes(const struct buffer *buf)
+static size_t cpu_buffer_bytes(struct backend *b, const struct buffer *buf)
 {
     return buf->n_bytes;
 }

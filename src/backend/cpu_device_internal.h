@@ -8,13 +8,13 @@
 MUST_USE err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                                   struct weight **out, struct err *e);
 void cpu_weight_close(struct backend *b, struct weight *w);
-struct weight_shape cpu_weight_shape(const struct weight *w);
+struct weight_shape cpu_weight_shape(struct backend *b, const struct weight *w);
 
 /* cpu_slots.c */
 MUST_USE err_code cpu_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
                                        struct err *e);
 void cpu_slot_pool_close(struct backend *b, struct slot_pool *slot_pool);
-struct slot_pool_desc cpu_slot_pool_shape(const struct slot_pool *slot_pool);
+struct slot_pool_desc cpu_slot_pool_shape(struct backend *b, const struct slot_pool *slot_pool);
 size_t cpu_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d);
 bool cpu_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out);
 bool cpu_slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot);

@@ -44,7 +44,7 @@ size_t cpu_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *
     return n;
 }
 
-struct slot_pool_desc cpu_slot_pool_shape(const struct slot_pool *slot_pool)
+struct slot_pool_desc cpu_slot_pool_shape(struct backend *b, const struct slot_pool *slot_pool)
 {
     return slot_pool->d;
 }

@@ -54,7 +54,7 @@ static int64_t load_rows(const struct cpu *c, int64_t n_row, size_t row_bytes)
     return ((n_row + n_chunk - 1) / n_chunk + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
 }
 
-struct weight_shape cpu_weight_shape(const struct weight *w)
+struct weight_shape cpu_weight_shape(struct backend *b, const struct weight *w)
 {
     return (struct weight_shape){w->type, w->k, w->n_row};
 }

@@ -24,7 +24,7 @@ enum { ANY = -1 };
 /* The tensor lies in its buffer. */
 static err_code check_place(const struct op_checker *c, const char *name, const struct tensor *t, size_t more_bytes)
 {
-    size_t n_bytes = c->b->v->buffer_bytes(t->buffer);
+    size_t n_bytes = c->b->v->buffer_bytes(c->b, t->buffer);
     for (int i = 0; i < TENSOR_DIMS; i++)
         CHECK(c, t->ne[i] > 0, "%s has %lld elements in dimension %d", name, (long long)t->ne[i], i);
     CHECK(c, t->off_bytes <= n_bytes && tensor_bytes(t) + more_bytes <= n_bytes - t->off_bytes,
@@ -91,7 +91,7 @@ static err_code check_alike(const struct op_checker *c, const char *name, const 
 static err_code check_weight(const struct op_checker *c, int i, int64_t k, int64_t n_row, struct weight_shape *shape)
 {
     CHECK(c, c->op->weight[i], "weight %d is absent", i);
-    *shape = c->b->v->weight_shape(c->op->weight[i]);
+    *shape = c->b->v->weight_shape(c->b, c->op->weight[i]);
     CHECK(c, k == ANY || shape->k == k, "weight %d has rows of %lld, expected %lld", i, (long long)shape->k,
           (long long)k);
     CHECK(c, n_row == ANY || shape->n_row == n_row, "weight %d has %lld rows, expected %lld", i,
@@ -333,7 +333,7 @@ static err_code check_experts(const struct op_checker *c)
 {
     const struct op *op = c->op;
     CHECK(c, op->slot_pool, "there is no slot pool");
-    const struct slot_pool_desc d = c->b->v->slot_pool_shape(op->slot_pool);
+    const struct slot_pool_desc d = c->b->v->slot_pool_shape(c->b, op->slot_pool);
     int64_t m = n_token(op), k = op->in[1].ne[0], n_expert = op->in[2].ne[0];
     TRY(check_rows(c, "x", &op->in[0], d.n_embd, ANY));
     TRY(check_tensor(c, "ids", &op->in[1], ELEM_I32, ANY, m, 1));

@@ -1,5 +1,5 @@
 /* A CPU device with three threads and this machine's best kernels, for tests of operations; on several memory nodes
- * where HWLOC_SYNTHETIC makes some up. */
+ * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE=async: with a thread that drives it. */
 #ifndef TESTS_DEVICE_FIXTURE_H
 #define TESTS_DEVICE_FIXTURE_H
 
@@ -43,7 +43,11 @@ static inline int open_cpu(void **state)
     if (getenv("HWLOC_SYNTHETIC"))
         f->topology = topology_open(3, NULL);
     pool_place(f->pool, f->topology);
-    return backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
+    err_code code = backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
+    const char *kind = getenv("MOEBIUS_TEST_DEVICE");
+    if (code == ERR_OK && kind && !strcmp(kind, "async"))
+        code = backend_async_open(&f->device, f->device, &e);
+    return code;
 }
 
 static inline int close_cpu(void **state)
