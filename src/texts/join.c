@@ -89,6 +89,8 @@ void texts_make_room(struct texts *x, const struct err *why)
 
 /* ---- texts that begin alike ---------------------------------------------------------------------------------- */
 
+enum { WORTH_WAITING = 16 }; /* tokens that another text is about to compute */
+
 /* What a text can begin with. */
 struct donor {
     const struct text *t;      /* which begins */
@@ -140,7 +142,7 @@ static struct donor find_donor(const struct texts *x, const struct text *t)
 {
     struct donor d = {.t = t};
     prefix_find(&x->index, &t->entry, see_donor, &d);
-    if (d.n_soon < d.n + PREFIX_BLOCK)
+    if (d.n_soon < d.n + WORTH_WAITING)
         d.soon = NULL;
     return d;
 }
