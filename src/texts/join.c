@@ -98,6 +98,7 @@ struct donor {
     size_t n;                  /* so many */
     struct text *soon;         /* a text that is about to compute more of them; NULL: none */
     size_t n_soon;             /* so many */
+    size_t n_same;             /* the most that any text has the same */
 };
 
 static moebius_session *session_of(const struct prefix_entry *x)
@@ -127,6 +128,7 @@ static size_t see_donor(void *user, struct prefix_entry *from, size_t n)
     struct donor *d = user;
     struct text *other = from->is_kept ? NULL : from->owner;
     size_t usable = n_usable(d->t, session_of(from), n);
+    d->n_same = n > d->n_same ? n : d->n_same;
     if (usable >= PREFIX_BLOCK && usable > d->n && prefix_is_same(&d->t->entry, from, usable)) {
         d->from = from;
         d->n = usable;
@@ -205,6 +207,7 @@ static bool join(struct texts *x, struct text *t, const struct donor *d)
     struct err why = {0};
     err_code code = ERR_OK;
     take_over(x, t, d);
+    t->parting = d->n_same;
     if (!t->session)
         code = open_session(x, t, &why);
     while (texts_is_short(code) && drop_kept(x))

@@ -28,6 +28,7 @@ struct text {
     bool was_running; /* it had a session before */
     bool is_passed;   /* it waits for another's prompt (texts.c) */
     size_t branch;    /* a text waits for the first so many tokens; 0: none */
+    size_t parting;   /* tokens that it has in common with another: where more texts may want to begin */
     size_t chunk;     /* tokens in the pass in hand */
     bool has_ended;
     enum text_end end;

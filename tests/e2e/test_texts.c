@@ -448,6 +448,28 @@ static void a_beginning_is_computed_once(void **state)
     }
 }
 
+/* Also by recurrent layers, from the second text that parts there on. */
+static void where_texts_part_a_third_one_begins(void **state)
+{
+    for (int f = 0; f < 3; f++) {
+        struct random r = random_seed(11);
+        struct job jobs[3];
+        moebius_engine *engine = open_engine(families[f], 0);
+        struct texts *x = open_texts(engine, &(struct texts_options){.n_texts = 2});
+        for (int i = 0; i < 3; i++) {
+            jobs[i] = some_job(&r, engine, 30);
+            memcpy(jobs[i].ids, jobs[0].ids, 100 * sizeof(int32_t));
+            jobs[i].ids[100] = i;
+            jobs[i].n_ids = 120;
+            must_submit(x, &jobs[i]);
+            run(x);
+            assert_int_equal(jobs[i].n_cached, i == 0 || (i == 1 && f == 2) ? 0 : 100);
+            check_job(engine, &jobs[i]);
+        }
+        close_all(&x, &engine);
+    }
+}
+
 static void what_was_computed_of_a_cancelled_prompt_is_kept(void **state)
 {
     for (int f = 0; f < 3; f++) {
@@ -641,6 +663,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(groups_take_turns),
         cmocka_unit_test(the_next_turn_goes_on_from_the_last),
         cmocka_unit_test(a_beginning_is_computed_once),
+        cmocka_unit_test(where_texts_part_a_third_one_begins),
         cmocka_unit_test(what_was_computed_of_a_cancelled_prompt_is_kept),
         cmocka_unit_test(log_probabilities_are_those_of_the_logits),
         cmocka_unit_test(an_answer_may_be_empty),
