@@ -534,6 +534,95 @@ static void an_answer_may_be_empty(void **state)
     close_all(&x, &engine);
 }
 
+/* After its budget of tokens the reasoning is ended by the template's mark, and the model goes on from there. */
+static void reasoning_is_ended_after_its_budget(void **state)
+{
+    enum { BUDGET = 5, N_MORE = 6 };
+    static const char source[] = "{{ messages[0].content }}<think>";
+    struct random r = random_seed(12);
+    struct err e;
+    moebius_error error;
+    moebius_template *tmpl;
+    moebius_session *s;
+    int32_t *mark;
+    size_t n_mark;
+    moebius_engine *engine = open_engine("qwen3next", 0);
+    const moebius_vocab *vocab = moebius_engine_vocab(engine);
+    struct texts *x = open_texts(engine, &(struct texts_options){.n_texts = 2});
+    assert_int_equal(moebius_template_open(&tmpl, source, sizeof source - 1, vocab, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_tokenize(vocab, "</think>", 8, false, true, &mark, &n_mark, &error), MOEBIUS_OK);
+    for (int budget = 0; budget <= BUDGET; budget += BUDGET) {
+        struct job j = some_job(&r, engine, 1), other = some_job(&r, engine, 1);
+        j.temperature = 0;
+        j.max_tokens = budget + (int64_t)n_mark + N_MORE;
+        struct text_request request = request_of(&j);
+        request.tmpl = tmpl;
+        request.prompt = "a<think>";
+        request.reasoning_budget = budget;
+        assert_int_equal(texts_submit(x, &request, &j.id, &e), ERR_OK);
+        must_submit(x, &other);
+        run(x);
+        assert_int_equal(j.n_answer, j.max_tokens);
+        assert_memory_equal(j.answer + budget, mark, n_mark * sizeof *mark);
+        assert_int_equal(j.n_reasoning, (size_t)budget + n_mark - 1);
+        const moebius_session_options o = {.n_ctx = MAX_PROMPT + MAX_ANSWER};
+        assert_int_equal(moebius_session_open(&s, engine, &o, &error), MOEBIUS_OK);
+        moebius_sampler_options greedy = request.sampling;
+        moebius_sampler *sampler;
+        assert_int_equal(moebius_sampler_open(&sampler, engine, &greedy, &error), MOEBIUS_OK);
+        for (size_t i = 0; i < j.n_ids + j.n_answer; i++) {
+            int32_t id = i < j.n_ids ? j.ids[i] : j.answer[i - j.n_ids];
+            if (i >= j.n_ids + (size_t)budget + n_mark)
+                assert_int_equal(id, moebius_sampler_pick(sampler, moebius_session_logits(s)));
+            moebius_sampler_accept(sampler, id);
+            assert_int_equal(moebius_session_eval(s, &id, 1, &error), MOEBIUS_OK);
+        }
+        check_job(engine, &other);
+        moebius_sampler_close(&sampler);
+        moebius_session_close(&s);
+    }
+    moebius_free(mark);
+    moebius_template_close(&tmpl);
+    close_all(&x, &engine);
+}
+
+static void note_stop(void *user, const struct text_result *r)
+{
+    char *out = user;
+    snprintf(out, 100, "%d %s", (int)r->end, r->stop ? r->stop : "-");
+}
+
+/* The result names the stop string; text before it has been told. */
+static void a_stop_string_ends_the_text(void **state)
+{
+    struct random r = random_seed(13);
+    struct err e;
+    char piece[32] = "", said[100];
+    size_t n;
+    moebius_engine *engine = open_engine("qwen3moe", 0);
+    struct texts *x = open_texts(engine, &(struct texts_options){.n_texts = 1});
+    struct job j = some_job(&r, engine, 1);
+    j.max_tokens = 20;
+    j.temperature = 0;
+    must_submit(x, &j);
+    run(x);
+    for (int i = 0; !*piece; i++) {
+        const char *text = moebius_token_piece(moebius_engine_vocab(engine), j.answer[i], false, &n);
+        snprintf(piece, sizeof piece, "%.*s", (int)n, text);
+    }
+    const char *const stops[] = {"no such text", piece};
+    struct text_request request = request_of(&j);
+    request.stops = stops;
+    request.n_stops = 2;
+    request.sink = (struct text_sink){.end = note_stop, .user = said};
+    assert_int_equal(texts_submit(x, &request, &j.id, &e), ERR_OK);
+    run(x);
+    char want[100];
+    snprintf(want, sizeof want, "%d %s", (int)TEXT_END_STOP, piece);
+    assert_string_equal(said, want);
+    close_all(&x, &engine);
+}
+
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static void *drive(void *user)
@@ -667,6 +756,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_was_computed_of_a_cancelled_prompt_is_kept),
         cmocka_unit_test(log_probabilities_are_those_of_the_logits),
         cmocka_unit_test(an_answer_may_be_empty),
+        cmocka_unit_test(reasoning_is_ended_after_its_budget),
+        cmocka_unit_test(a_stop_string_ends_the_text),
         cmocka_unit_test(threads_submit_and_cancel),
         cmocka_unit_test(stopping_ends_all),
         cmocka_unit_test(an_interrupt_loses_nothing),
