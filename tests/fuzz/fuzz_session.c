@@ -14,7 +14,7 @@
 #include "base/crc32c.h"
 #include "moebius/moebius.h"
 
-enum { N_BYTES_OFF = 72, HEADER_BYTES = 88, CRC_BYTES = 4 };
+enum { N_BYTES_OFF = 88, HEADER_BYTES = 120, CRC_BYTES = 4 };
 
 static const char *const models[2] = {GOLDEN_DIR "/qwen3next.gguf", GOLDEN_DIR "/gpt_oss.gguf"};
 
@@ -35,7 +35,7 @@ static void load(moebius_session *s, const uint8_t *data, size_t size)
     static const int32_t ids[] = {3, 1, 2};
     char path[64];
     moebius_error error = {0};
-    int64_t n_tok;
+    moebius_part part;
     int fd = memfd_create("session", 0);
     if (fd < 0 || write(fd, data, size) != (ssize_t)size)
         abort();
@@ -43,10 +43,10 @@ static void load(moebius_session *s, const uint8_t *data, size_t size)
     moebius_session_truncate(s, 0);
     if (moebius_session_eval(s, ids, 3, &error) != MOEBIUS_OK)
         abort();
-    moebius_status header = moebius_saved_n_tok(path, &n_tok, &error);
+    moebius_status header = moebius_part_read(path, &part, &error);
     moebius_status status = moebius_session_load(s, path, &error);
     assert((status == MOEBIUS_OK) == (error.text[0] == '\0') && (status != MOEBIUS_OK || header == MOEBIUS_OK));
-    assert(moebius_session_pos(s) == (status == MOEBIUS_OK ? n_tok : 3));
+    assert(moebius_session_pos(s) == (status == MOEBIUS_OK ? part.n_tok : 3));
     if (moebius_session_pos(s) < moebius_session_n_ctx(s) && moebius_session_eval(s, ids, 1, &error) != MOEBIUS_OK)
         abort();
     close(fd);
