@@ -126,19 +126,26 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
+err_code cli_session_options(const struct model_options *o, int64_t n_ctx, moebius_session_options *out, struct err *e)
+{
+    *out = moebius_default_session_options();
+    out->n_ctx = n_ctx;
+    out->n_batch = o->n_batch;
+    out->sort_cutoff = o->sort_cutoff;
+    out->car = o->car;
+    if (o->car.threshold == 0 && (o->car.damp || o->car.n_warmup || o->car.n_protect || o->car.n_backfill))
+        return err_set(e, ERR_USAGE, "--car-damp, --car-warmup, --car-protect and --backfill: expected --car X, too");
+    out->kv = !o->kv || !strcmp(o->kv, "f16") ? MOEBIUS_KV_F16
+              : !strcmp(o->kv, "f32")         ? MOEBIUS_KV_F32
+                                              : MOEBIUS_KV_Q8_0;
+    return ERR_OK;
+}
+
 err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e)
 {
     moebius_error error;
-    moebius_session_options options = moebius_default_session_options();
-    options.n_ctx = n_ctx;
-    options.n_batch = o->n_batch;
-    options.sort_cutoff = o->sort_cutoff;
-    options.car = o->car;
-    if (o->car.threshold == 0 && (o->car.damp || o->car.n_warmup || o->car.n_protect || o->car.n_backfill))
-        return err_set(e, ERR_USAGE, "--car-damp, --car-warmup, --car-protect and --backfill: expected --car X, too");
-    options.kv = !o->kv || !strcmp(o->kv, "f16") ? MOEBIUS_KV_F16
-                 : !strcmp(o->kv, "f32")         ? MOEBIUS_KV_F32
-                                                 : MOEBIUS_KV_Q8_0;
+    moebius_session_options options;
+    TRY(cli_session_options(o, n_ctx, &options, e));
     if (moebius_session_open(&out->session, out->engine, &options, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
     return ERR_OK;

@@ -110,6 +110,9 @@ struct opened {
 
 /* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's standard error. */
 MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e);
+/* What the options say of sessions. */
+MUST_USE err_code cli_session_options(const struct model_options *o, int64_t n_ctx, moebius_session_options *out,
+                                      struct err *e);
 MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
 void cli_close(struct opened *o);
 
