@@ -204,6 +204,8 @@ typedef struct moebius_counters {
     uint64_t weight_bytes;     /* memory for all other weights */
     uint64_t context_bytes;    /* memory for caches and recurrent state of all sessions */
     uint64_t work_bytes;       /* memory for activations */
+    uint64_t state_bytes;      /* of context_bytes, what sessions and checkpoints hold, shared memory counted once */
+    uint64_t state_max_bytes;  /* what that may become; 0 before the first session */
 } moebius_counters;
 MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
@@ -338,6 +340,8 @@ MOEBIUS_API moebius_status moebius_reply_open(moebius_reply **out, const moebius
 MOEBIUS_API void moebius_reply_close(moebius_reply **reply);
 /* Takes one more token; *end: whether it ends the answer. */
 MOEBIUS_API moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, moebius_error *error);
+/* Whether what comes next is reasoning. *mark (may be NULL): the text that ends it, borrowed. */
+MOEBIUS_API bool moebius_reply_is_reasoning(const moebius_reply *reply, const char **mark);
 /* Ends the answer: text that was held back, as it might have become a mark, goes to `fn`. */
 MOEBIUS_API void moebius_reply_finish(moebius_reply *reply);
 /* All of one part so far, NUL-terminated; *n: its bytes. Borrowed until the next token. */
@@ -380,6 +384,11 @@ MOEBIUS_API void moebius_session_close(moebius_session **session);
 
 MOEBIUS_API int64_t moebius_session_n_ctx(const moebius_session *session);
 MOEBIUS_API int64_t moebius_session_pos(const moebius_session *session); /* tokens so far */
+
+/* Makes the context at least n_ctx positions long, for a text or a fork that goes on further than was planned: the
+ * tokens, logits and checkpoints stay. MOEBIUS_LIMIT, with the number, where the bound on memory for state could never
+ * hold as many tokens. */
+MOEBIUS_API moebius_status moebius_session_grow(moebius_session *session, int64_t n_ctx, moebius_error *error);
 
 /* How many of n tokens the first batch would have now. Each batch reads the experts that are not in memory, so that
  * larger batches read less; but their work space takes memory from the experts. */
@@ -471,6 +480,8 @@ MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
  * (moebius_batch_item). Windowed layers go back by 512 tokens, or as far as a loaded state reaches, and else to a
  * checkpoint. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
+/* The position that moebius_session_truncate would go to now, drafts apart, and 0 for one that is parked; nothing changes. */
+MOEBIUS_API int64_t moebius_session_way_back(const moebius_session *session, int64_t pos);
 
 /* Saves a session to a file and loads it again: the tokens, the logits after the last, and the layers' state, so that a
  * loaded session goes on with the bits of the saved one. What samplers remember is not saved. A file appears under its

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/batch_run.h"
 #include "cli/commands.h"
+#include "cli/stats.h"
 #include "cli/terminal.h"
 
 enum { DEFAULT_TEXTS = 16, MAX_TEXTS = 1024, MAX_REQUEST_BYTES = 256 << 20 };
@@ -33,9 +34,10 @@ static double per_second(int64_t n, int64_t ns)
     return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
 }
 
-static int64_t run_ns(const struct batch *b)
+/* Tokens of answers a second. */
+static double speed(const struct texts_stats *s)
 {
-    return b->times.prefill_ns + b->times.decode_ns;
+    return per_second((int64_t)s->n_answer, s->prefill_ns + s->decode_ns);
 }
 
 /* "37 of 500", or "37" where nobody knows of how many. */
@@ -52,14 +54,13 @@ static void print_progress(void *user)
 {
     enum { EVERY_NS = 500 * 1000 * 1000 };
     struct batch_command *c = user;
-    const struct batch *b = &c->batch;
     char done[64];
     int64_t now = clock_ns();
     if (!terminal_knows_escapes(stderr) || now - c->shown_ns < EVERY_NS)
         return;
     c->shown_ns = now;
-    fprintf(stderr, "\r\033[K[%s requests done, %.2f tokens/s]\r", done_text(c, done),
-            per_second(b->times.n_decoded, run_ns(b)));
+    const struct texts_stats stats = batch_stats(&c->batch);
+    fprintf(stderr, "\r\033[K[%s requests done, %.2f tokens/s]\r", done_text(c, done), speed(&stats));
 }
 
 static void clear_progress(void)
@@ -70,9 +71,8 @@ static void clear_progress(void)
 
 static void print_summary(const struct batch_command *c)
 {
-    const struct batch *b = &c->batch;
-    const struct batch_queue *q = &b->queue;
-    const struct run_times *t = &c->batch.times;
+    const struct batch_queue *q = &c->batch.queue;
+    const struct texts_stats t = batch_stats(&c->batch);
     fprintf(stderr, "%lld answered", (long long)q->n_answered);
     if (q->n_failed)
         fprintf(stderr, ", %lld could not be (see \"error\")", (long long)q->n_failed);
@@ -82,10 +82,10 @@ static void print_summary(const struct batch_command *c)
         stderr,
         " | load %.2f s | prompts %lld tokens, %lld more shared | answers %lld tokens, %.2f tokens/s | %lld texts at "
         "once",
-        (double)c->opened.load_ns / 1e9, (long long)t->n_prefill, (long long)b->n_cached, (long long)t->n_decoded,
-        per_second(t->n_decoded, run_ns(b)), (long long)b->n_most);
-    if (b->n_suspended)
-        fprintf(stderr, ", waited for memory %lld times", (long long)b->n_suspended);
+        (double)c->opened.load_ns / 1e9, (long long)t.n_prompt, (long long)t.n_cached, (long long)t.n_answer, speed(&t),
+        (long long)t.n_most);
+    if (t.n_suspended)
+        fprintf(stderr, ", waited for memory %lld times", (long long)t.n_suspended);
     fprintf(stderr, " | %d threads\n", moebius_n_threads(c->opened.engine));
 }
 
@@ -160,16 +160,25 @@ static err_code prepare(struct batch_command *c, struct err *e)
                                     .engine = c->opened.engine,
                                     .tmpl = c->tmpl,
                                     .template_error = &c->template_error,
-                                    .vars = &c->vars,
-                                    .max_piece = answer_longest_piece(moebius_engine_vocab(c->opened.engine))};
-    b->n_slots = (size_t)c->n_texts;
+                                    .vars = &c->vars};
+    b->n_texts = (size_t)c->n_texts;
     b->progress = print_progress;
     b->user = c;
-    b->times.load_ns = c->opened.load_ns;
     return ERR_OK;
 }
 
 /* ---- running ------------------------------------------------------------------------------------------------- */
+
+static err_code write_stats(const struct batch_command *c, struct err *e)
+{
+    const struct texts_stats s = batch_stats(&c->batch);
+    const struct run_times t = {.load_ns = c->opened.load_ns,
+                                .prefill_ns = s.prefill_ns,
+                                .decode_ns = s.decode_ns,
+                                .n_prefill = (int64_t)s.n_prompt,
+                                .n_decoded = (int64_t)s.n_answer};
+    return c->stats_json ? stats_write_json(c->stats_json, c->opened.engine, &t, e) : ERR_OK;
+}
 
 static err_code answer_all(struct batch_command *c, struct err *e)
 {
@@ -182,7 +191,7 @@ static err_code answer_all(struct batch_command *c, struct err *e)
         return interrupted(c, e);
     TRY(code);
     TRY(batch_output_finish(&b->queue.out, e));
-    return c->stats_json ? stats_write_json(c->stats_json, c->opened.engine, &b->times, e) : ERR_OK;
+    return write_stats(c, e);
 }
 
 static void close_all(struct batch_command *c)

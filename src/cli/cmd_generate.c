@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/output_file.h"
-#include "cli/answer.h"
 #include "cli/answer_view.h"
 #include "cli/chat_prompt.h"
 #include "cli/commands.h"
@@ -13,6 +12,7 @@
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
+#include "texts/answer.h"
 
 struct generate {
     struct model_options model;
@@ -85,7 +85,8 @@ static err_code open_answer(struct generate *g, const moebius_vocab *vocab, stru
     const struct answer_params params = {.vocab = vocab,
                                          .max_piece = answer_longest_piece(vocab),
                                          .ignore_eos = g->ignore_eos,
-                                         .stops = g->stops,
+                                         .stops = g->stops.items,
+                                         .n_stops = (size_t)g->stops.n,
                                          .tmpl = g->tmpl,
                                          .prompt = g->tmpl ? moebius_prompt_text(g->rendered.rendered, NULL) : NULL,
                                          .fn = g->ids_only ? NULL : answer_view_write,

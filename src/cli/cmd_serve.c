@@ -99,7 +99,7 @@ static err_code serve(struct serve_command *c, struct err *e)
                                                  .cache_dir = c->cache_dir,
                                                  .cache_bytes = c->cache_bytes},
                                        .idle_ns = c->idle_s * 1000000000};
-    TRY(cli_session_options(&c->model, 0, &o.models.texts.session, e));
+    TRY(cli_session_options(&c->model, &o.models.texts.session, e));
     return server_run(&o, e);
 }
 

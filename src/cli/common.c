@@ -13,10 +13,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "texts/library_err.h"
 
 err_code cli_error(struct err *e, const moebius_error *from)
 {
-    return err_set(e, (err_code)from->status, "%s", from->text);
+    return library_err(e, from);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
@@ -126,10 +127,9 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
-err_code cli_session_options(const struct model_options *o, int64_t n_ctx, moebius_session_options *out, struct err *e)
+err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e)
 {
     *out = moebius_default_session_options();
-    out->n_ctx = n_ctx;
     out->n_batch = o->n_batch;
     out->sort_cutoff = o->sort_cutoff;
     out->car = o->car;
@@ -145,7 +145,8 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
 {
     moebius_error error;
     moebius_session_options options;
-    TRY(cli_session_options(o, n_ctx, &options, e));
+    TRY(cli_session_options(o, &options, e));
+    options.n_ctx = n_ctx;
     if (moebius_session_open(&out->session, out->engine, &options, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
     return ERR_OK;
@@ -388,15 +389,6 @@ bool cli_interrupted(void)
 static bool is_cancel_wanted(void *user)
 {
     return cli_interrupted();
-}
-
-err_code cli_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items, struct err *e)
-{
-    moebius_error error;
-    moebius_session_set_cancel(items[0].session, is_cancel_wanted, NULL); /* one that is asked is enough */
-    moebius_status status = moebius_eval_batch(engine, items, n_items, &error);
-    moebius_session_set_cancel(items[0].session, NULL, NULL);
-    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
 err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e)

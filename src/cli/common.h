@@ -110,9 +110,8 @@ struct opened {
 
 /* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's standard error. */
 MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e);
-/* What the options say of sessions. */
-MUST_USE err_code cli_session_options(const struct model_options *o, int64_t n_ctx, moebius_session_options *out,
-                                      struct err *e);
+/* What the options say of sessions, but for the context. */
+MUST_USE err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e);
 MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
 void cli_close(struct opened *o);
 
@@ -176,10 +175,6 @@ MUST_USE err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, 
 /* Makes the session's tokens these, as moebius_session_sync, in the same way. */
 MUST_USE err_code cli_sync_prompt(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept,
                                   struct err *e);
-
-/* The same for moebius_eval_batch. */
-MUST_USE err_code cli_eval_batch(moebius_engine *engine, const moebius_batch_item *items, size_t n_items,
-                                 struct err *e);
 
 /* From now on the first interrupt (Ctrl-C) is noted, and a second one ends the program. An interrupt that was noted
  * before is forgotten. */

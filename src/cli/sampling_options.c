@@ -62,18 +62,25 @@ static void set_breakers(const struct option_list *given, moebius_sampler_option
     o->n_dry_breakers = given->n == 1 && !strcmp(given->items[0], "none") ? 0 : given->n;
 }
 
-err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
-                          struct err *e)
+err_code cli_sampler_options(struct sampling_options *o, moebius_sampler_options *out, struct err *e)
 {
-    moebius_error error;
     uint32_t seed; /* short enough to be typed again */
     if (o->seed < 0) {
         TRY(random_from_system(&seed, sizeof seed, e));
         o->seed = seed;
     }
-    moebius_sampler_options options = o->sampler;
-    options.seed = (uint64_t)o->seed;
-    options.logit_biases = o->biases;
-    set_breakers(&o->breakers, &options);
+    *out = o->sampler;
+    out->seed = (uint64_t)o->seed;
+    out->logit_biases = o->biases;
+    set_breakers(&o->breakers, out);
+    return ERR_OK;
+}
+
+err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
+                          struct err *e)
+{
+    moebius_error error;
+    moebius_sampler_options options;
+    TRY(cli_sampler_options(o, &options, e));
     return moebius_sampler_open(out, engine, &options, &error) == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }

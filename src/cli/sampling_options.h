@@ -20,7 +20,9 @@ struct sampling_options cli_default_sampling(void);
 /* Takes in what was given as text; to be called once, before the model is opened. */
 MUST_USE err_code cli_check_sampling(struct sampling_options *o, struct err *e);
 
-/* Chooses o->seed where none was given. */
+/* What the library takes, borrowed from `o`. Chooses o->seed where none was given. */
+MUST_USE err_code cli_sampler_options(struct sampling_options *o, moebius_sampler_options *out, struct err *e);
+/* The same, opened. */
 MUST_USE err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
                                    struct err *e);
 

@@ -274,6 +274,15 @@ int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats
     return OP_N_KIND;
 }
 
+/* Over the pools for caches of each type. */
+static uint64_t state_sum(const moebius_engine *g, size_t (*bytes)(const struct state_pool *))
+{
+    uint64_t n = 0;
+    for (int i = 0; i <= MOEBIUS_KV_Q8_0; i++)
+        n += g->pools[i] ? bytes(g->pools[i]) : 0;
+    return n;
+}
+
 static moebius_counters counters(const moebius_engine *engine)
 {
     const struct experts *x = engine->model->experts;
@@ -302,7 +311,9 @@ static moebius_counters counters(const moebius_engine *engine)
                               .expert_all_bytes = x ? experts_max_bytes(x) : 0,
                               .weight_bytes = mem_mapped_bytes(MEM_WEIGHTS),
                               .context_bytes = mem_mapped_bytes(MEM_STATE),
-                              .work_bytes = mem_mapped_bytes(MEM_SCRATCH)};
+                              .work_bytes = mem_mapped_bytes(MEM_SCRATCH),
+                              .state_bytes = state_sum(engine, state_pool_used_bytes),
+                              .state_max_bytes = state_sum(engine, state_pool_max_bytes)};
 }
 
 void moebius_engine_counters_sized(const moebius_engine *engine, moebius_counters *out, size_t out_bytes)

@@ -203,6 +203,13 @@ moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, m
     return engine_status(code, &e, error);
 }
 
+bool moebius_reply_is_reasoning(const moebius_reply *reply, const char **mark)
+{
+    if (mark)
+        *mark = reply->marks->close;
+    return reply->part == MOEBIUS_REPLY_REASONING;
+}
+
 void moebius_reply_finish(moebius_reply *reply)
 {
     struct err e;

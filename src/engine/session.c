@@ -225,6 +225,38 @@ moebius_status moebius_session_fork(moebius_session **out, moebius_session *sess
     return engine_status(code, &e, error);
 }
 
+/* ---- growing ---------------------------------------------------------------------------------------------------- */
+
+static err_code grow(moebius_session *s, int64_t n_ctx, struct err *e)
+{
+    struct state_pool *pool;
+    int64_t pos = moebius_session_pos(s);
+    size_t n_bytes = (size_t)n_ctx * sizeof *s->ids;
+    if (n_ctx > INT32_MAX)
+        return err_set(e, ERR_USAGE, "context of %lld tokens: expected at most %d", (long long)n_ctx, INT32_MAX);
+    TRY(find_pool(s->engine, s->options.kv, n_ctx, s->n_batch, &pool, e));
+    int32_t *ids = mem_map(n_bytes, MEM_STATE);
+    if (!ids)
+        return err_nomem(e, n_bytes, "tokens");
+    err_code code = model_state_grow(s->state, n_ctx, e);
+    if (code != ERR_OK) {
+        mem_unmap(ids, n_bytes, MEM_STATE);
+        return code;
+    }
+    memcpy(ids, s->ids, (size_t)pos * sizeof *ids);
+    mem_unmap(s->ids, s->ids_bytes, MEM_STATE);
+    s->ids = ids;
+    s->ids_bytes = n_bytes;
+    return ERR_OK;
+}
+
+moebius_status moebius_session_grow(moebius_session *session, int64_t n_ctx, moebius_error *error)
+{
+    struct err e = {0};
+    err_code code = n_ctx > model_state_n_ctx(session->state) ? grow(session, n_ctx, &e) : ERR_OK;
+    return engine_status(code, &e, error);
+}
+
 /* ---- what a session is ------------------------------------------------------------------------------------------ */
 
 int64_t moebius_session_n_ctx(const moebius_session *session)
@@ -250,6 +282,13 @@ size_t moebius_session_state_bytes(const moebius_session *session)
 const float *moebius_session_logits(const moebius_session *session)
 {
     return session->last;
+}
+
+int64_t moebius_session_way_back(const moebius_session *session, int64_t pos)
+{
+    if (session->parked.is_parked)
+        return 0;
+    return model_state_way_back(session->state, pos < 0 ? 0 : pos);
 }
 
 int64_t moebius_session_truncate(moebius_session *session, int64_t pos)

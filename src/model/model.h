@@ -225,6 +225,8 @@ MUST_USE err_code model_state_create(struct model_state **out, struct state_pool
 void model_state_close(struct model_state **s);
 /* Another text that begins as this one, and shares its pages until one of the two writes there. */
 MUST_USE err_code model_state_fork(struct model_state **out, struct model_state *from, struct err *e);
+/* Makes room for n_ctx tokens, more than there was for. After a failure the text is as it was. */
+MUST_USE err_code model_state_grow(struct model_state *s, int64_t n_ctx, struct err *e);
 int64_t model_state_n_ctx(const struct model_state *s);
 int64_t model_state_pos(const struct model_state *s);  /* the number of tokens so far */
 size_t model_state_bytes(const struct model_state *s); /* of its pages, shared or not */
@@ -235,6 +237,7 @@ void model_state_checkpoint(struct model_state *s);
  * nearest checkpoint before it, or 0. Full attention goes back anywhere, windowed attention by MODEL_UBATCH tokens, or
  * as far as what was loaded reaches; else, and with recurrent layers always, it takes a checkpoint. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
+int64_t model_state_way_back(const struct model_state *s, int64_t pos); /* where that would go */
 
 /* A state as bytes: save hands pieces to `put`, load asks `get` for the same bytes in the same order. The bytes depend
  * on the text alone, so a state of the same model and type may load them if pos fits. After a failed load the state is

@@ -47,6 +47,29 @@ err_code model_state_create(struct model_state **out, struct state_pool *pool, i
     return code;
 }
 
+err_code model_state_grow(struct model_state *s, int64_t n_ctx, struct err *e)
+{
+    struct model_state more = *s;
+    assert(n_ctx > s->n_ctx && s->n_segment == 0);
+    more.n_ctx = n_ctx;
+    more.arena = (struct arena){0};
+    err_code code = create(&more, e);
+    if (code != ERR_OK) {
+        arena_close(&more.arena);
+        return code;
+    }
+    for (int i = 0; i < s->pool->n_cache_kind; i++) {
+        int32_t *page = more.kinds[i].page;
+        memcpy(page, s->kinds[i].page, (size_t)n_blocks(s->n_ctx) * sizeof *page);
+        more.kinds[i] = s->kinds[i];
+        more.kinds[i].page = page;
+    }
+    memcpy(more.checkpoints, s->checkpoints, (size_t)s->n_checkpoint * sizeof *s->checkpoints);
+    arena_close(&s->arena);
+    *s = more;
+    return ERR_OK;
+}
+
 void model_state_close(struct model_state **out)
 {
     struct model_state *s = *out;
@@ -485,6 +508,19 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
         restore_last(s);
     }
     return s->pos;
+}
+
+int64_t model_state_way_back(const struct model_state *s, int64_t pos)
+{
+    int64_t best = 0;
+    if (pos >= s->pos || (pos > 0 && !is_recurrent(s->pool) && has_all(s, pos)))
+        return min_i64(pos, s->pos);
+    for (int i = 0; i < s->n_checkpoint; i++) {
+        const struct checkpoint_ref *r = &s->checkpoints[i];
+        if (checkpoint_is_there(r) && r->at->pos <= pos)
+            best = max_i64(best, r->at->pos);
+    }
+    return best;
 }
 
 bool state_take_back(struct model_state *s, int64_t pos)

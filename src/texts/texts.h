@@ -17,11 +17,16 @@
 struct texts;
 
 struct texts_options {
-    size_t n_texts;       /* that run at once at most */
-    size_t n_queue;       /* that wait beyond these at most; more are refused */
-    int64_t n_ctx;        /* of each text at most; 0: what the model was trained for */
-    int64_t n_batch;      /* tokens of prompts in a pass at most; 0: 512, or as it pays */
-    int64_t max_stall_ns; /* how long a pass with prompts may take where others wait for it; 0: see texts.c */
+    size_t n_texts;  /* that run at once at most */
+    size_t n_queue;  /* that wait beyond these at most; more are refused */
+    int64_t n_ctx;   /* of each text at most; 0: what the model was trained for */
+    int64_t n_batch; /* tokens of prompts in a pass at most; 0: 512, or as it pays */
+    /* How long a pass with prompts may take where answers wait for it; 0: twice as long as one without
+     * (texts/pace.h); less than 0: there is no bound. */
+    int64_t max_stall_ns;
+    bool (*is_interrupted)(
+        void *user); /* is asked during passes; true ends texts_step with ERR_CANCELLED. May be NULL */
+    void *user;
     moebius_session_options session; /* of each text, but for n_ctx and n_batch */
     const char *cache_dir;           /* where prefixes are kept on disk (texts/prefix_files.h); NULL: nowhere */
     int64_t cache_bytes;             /* of them at most */
@@ -94,6 +99,7 @@ MUST_USE err_code texts_open(struct texts **out, moebius_engine *engine, const s
                              struct err *e);
 /* Cancels all texts, tells their sinks, and frees what is kept in memory. */
 void texts_close(struct texts **texts);
+int64_t texts_n_ctx(const struct texts *texts); /* the longest prompt */
 
 /* ERR_LIMIT: the queue is full, or the prompt is longer than a text may be; ERR_USAGE: a value is out of its range;
  * then the sink is never called. *id: the text's number, from 1. */
@@ -102,10 +108,11 @@ MUST_USE err_code texts_submit(struct texts *texts, const struct text_request *r
 void texts_cancel(struct texts *texts, uint64_t id);
 
 /* One pass over the model for all texts there are; *is_idle: there were none. Failures of single texts go to their
- * sinks; what comes back concerns all. */
+ * sinks; what comes back concerns all, and leaves the texts as they were, so that the next call goes on. */
 MUST_USE err_code texts_step(struct texts *texts, bool *is_idle, struct err *e);
-/* Steps until texts_stop, and waits while there is nothing to do. */
-MUST_USE err_code texts_run(struct texts *texts, struct err *e);
+/* Steps until texts_stop, and waits while there is nothing to do. Where a step fails all running texts do. */
+void texts_run(struct texts *texts);
+/* All texts end as cancelled, the pass in hand is interrupted, texts_run returns, and no more texts are taken. */
 void texts_stop(struct texts *texts);
 
 /* Since the start, but for what says "now". */

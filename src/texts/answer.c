@@ -1,12 +1,10 @@
-#include "cli/answer.h"
+#include "texts/answer.h"
 
-#include "cli/common.h"
-
-enum { LONGEST_MARK = 64 }; /* of a template's reasoning: held back and fed at once */
+#include "texts/library_err.h"
 
 size_t answer_longest_piece(const moebius_vocab *vocab)
 {
-    size_t longest = 0;
+    size_t longest = 1;
     for (int32_t id = 0; id < moebius_vocab_size(vocab); id++) {
         size_t n;
         moebius_token_piece(vocab, id, false, &n);
@@ -26,7 +24,7 @@ static void on_reply(void *user, moebius_reply_part part, const char *text, size
 {
     struct answer *a = user;
     if (part == MOEBIUS_REPLY_CONTENT)
-        a->is_stopped = a->is_stopped || text_stream_feed(&a->stream, text, n);
+        text_stream_feed(&a->stream, text, n);
     else if (a->params.fn)
         a->params.fn(a->params.user, part, text, n);
 }
@@ -35,9 +33,9 @@ err_code answer_open(struct answer *a, const struct answer_params *params, struc
 {
     moebius_error error;
     *a = (struct answer){.params = *params};
-    TRY(text_stream_open(&a->stream, on_content, a, &a->params.stops, params->max_piece + LONGEST_MARK, e));
+    TRY(text_stream_open(&a->stream, on_content, a, params->stops, params->n_stops, params->max_piece, e));
     if (params->tmpl && moebius_reply_open(&a->reply, params->tmpl, params->prompt, on_reply, a, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return library_err(e, &error);
     return ERR_OK;
 }
 
@@ -48,16 +46,26 @@ err_code answer_feed(struct answer *a, int32_t id, bool *end, struct err *e)
     const char *piece = moebius_token_piece(a->params.vocab, id, false, &n);
     bool is_end = moebius_token_is_end(a->params.vocab, id);
     if (!a->reply && (!is_end || a->params.ignore_eos))
-        a->is_stopped = text_stream_feed(&a->stream, piece, n);
+        text_stream_feed(&a->stream, piece, n);
     else if (a->reply && moebius_reply_feed(a->reply, id, &is_end, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    *end = (is_end && !a->params.ignore_eos) || a->is_stopped;
+        return library_err(e, &error);
+    *end = (is_end && !a->params.ignore_eos) || a->stream.stop;
     return ERR_OK;
+}
+
+const char *answer_stop(const struct answer *a)
+{
+    return a->stream.stop;
+}
+
+bool answer_is_reasoning(const struct answer *a)
+{
+    return a->reply && moebius_reply_is_reasoning(a->reply, NULL);
 }
 
 void answer_finish(struct answer *a)
 {
-    if (a->reply && !a->is_stopped)
+    if (a->reply && !a->stream.stop)
         moebius_reply_finish(a->reply);
     text_stream_flush(&a->stream);
 }

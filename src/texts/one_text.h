@@ -1,0 +1,65 @@
+/* One text: what was asked for, its tokens so far, and what is needed to go on with it. Its session may be taken away
+ * and given back: the tokens that are not in it are computed again, and nothing else changes. */
+#ifndef TEXTS_ONE_TEXT_H
+#define TEXTS_ONE_TEXT_H
+
+#include <stdatomic.h>
+
+#include "texts/answer.h"
+#include "texts/prefix.h"
+#include "texts/texts.h"
+
+struct text {
+    uint64_t id;                        /* from 1, in the order in which texts came */
+    struct text *next;                  /* of those that wait */
+    struct text *next_live, *prev_live; /* of all */
+    atomic_bool is_cancelled;
+
+    struct text_request request; /* ids, prompt, tools and what `sampling` points to are gone; stops are owned */
+    int32_t *ids;                /* [n_ids], the prompt and behind it the answer; owned */
+    size_t n_ids, n_prompt, capacity;
+    int64_t n_ctx;            /* tokens that may be computed */
+    moebius_session *session; /* with a beginning of ids; NULL: the text waits. Owned */
+    moebius_sampler *sampler; /* which knows all of ids that count */
+    struct answer answer;
+    struct prefix_entry entry; /* ids, for others that begin alike */
+    moebius_logprob *top;      /* [request.n_logprob], owned */
+
+    bool was_running; /* it had a session before */
+    bool is_passed;   /* it waits for another's prompt (texts.c) */
+    size_t branch;    /* a text waits for the first so many tokens; 0: none */
+    size_t chunk;     /* tokens in the pass in hand */
+    bool has_ended;
+    enum text_end end;
+    struct err error;
+    size_t n_cached, n_reasoning;
+    uint64_t n_substituted_before;         /* of the engine, when it began */
+    int64_t submit_ns, begin_ns, first_ns; /* when it came, had its session, and had its first token; 0: not yet */
+};
+
+/* What all texts of an engine share. */
+struct text_setup {
+    moebius_engine *engine;
+    size_t max_piece; /* answer_longest_piece */
+    int64_t n_ctx;    /* of a text at most */
+};
+
+/* After a failure nothing is open. Thread-safe, beside the engine and other texts. */
+MUST_USE err_code text_open(struct text **out, const struct text_setup *setup, const struct text_request *request,
+                            struct err *e);
+void text_close(struct text **text); /* its entry must be closed */
+
+/* The context that its session needs. */
+int64_t text_context(const struct text *t);
+/* Tokens that the session lacks. */
+size_t text_n_missing(const struct text *t);
+/* The session has all tokens: chooses the next one, tells the sink, and sees whether the answer has ended. Where the
+ * session has lost the logits there are tokens missing afterwards. */
+MUST_USE err_code text_next(struct text *t, const struct text_setup *setup, struct err *e);
+
+/* Tells the sink how much of the prompt is there. */
+void text_tell_prompt(const struct text *t);
+/* Tells the sink that the text has ended. */
+void text_tell_end(struct text *t, const struct text_setup *setup);
+
+#endif

@@ -1,0 +1,196 @@
+/* Passes over the model: which tokens they take, and what becomes of them. */
+#include "base/clock.h"
+#include "base/minmax.h"
+#include "texts/library_err.h"
+#include "texts/texts_internal.h"
+
+enum {
+    PROMPT_TOKENS = 512,      /* of prompts in a pass, where nothing says otherwise */
+    LEAST_PROMPT_TOKENS = 64, /* beside however many answers, where there is no bound on time */
+};
+
+/* ---- what a pass takes --------------------------------------------------------------------------------------- */
+
+static bool is_prompt(const struct text *t)
+{
+    return text_n_missing(t) > 1;
+}
+
+static size_t n_answers(const struct texts *x)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < x->n_running; i++)
+        n += text_n_missing(x->running[i]) == 1;
+    return n;
+}
+
+/* How many tokens of prompts pay beside n_answer others. */
+static size_t batch_room(const struct texts *x, size_t n_answer)
+{
+    int64_t room = x->options.n_batch ? x->options.n_batch : PROMPT_TOKENS;
+    for (size_t i = 0; i < x->n_running; i++)
+        if (is_prompt(x->running[i]))
+            room = max_i64(room, moebius_session_batch(x->running[i]->session, text_n_missing(x->running[i])));
+    return (size_t)max_i64(room - (int64_t)n_answer, LEAST_PROMPT_TOKENS);
+}
+
+/* How many more tokens a prompt could have in this pass, up to where another text goes on from it. */
+static size_t n_wanted(const struct text *t)
+{
+    size_t pos = (size_t)moebius_session_pos(t->session), end = t->branch > pos ? t->branch : t->n_ids;
+    return end - pos - t->chunk;
+}
+
+static void give(struct text *t, size_t n, size_t *room)
+{
+    size_t wanted = n_wanted(t);
+    n = n < *room ? n : *room;
+    n = n < wanted ? n : wanted;
+    t->chunk += n;
+    *room -= n;
+}
+
+/* The prompt that came first, or of those that have nothing yet the one that lacks least; NULL: there is none. */
+static struct text *choose_prompt(const struct texts *x, bool is_first)
+{
+    struct text *best = NULL;
+    for (size_t i = 0; i < x->n_running; i++) {
+        struct text *t = x->running[i];
+        if (is_prompt(t) && (is_first || t->chunk == 0) &&
+            (!best || (is_first ? t->id < best->id : text_n_missing(t) < text_n_missing(best))))
+            best = t;
+    }
+    return best;
+}
+
+/* Shares `room` among prompts: half of it for the one that came first, so that it gets on, and the rest for those that
+ * are soon done. */
+static void share_room(struct texts *x, size_t room)
+{
+    struct text *first = choose_prompt(x, true), *t;
+    for (size_t i = 0; i < x->n_running; i++)
+        x->running[i]->chunk = text_n_missing(x->running[i]) == 1;
+    if (!first)
+        return;
+    size_t half = (room + 1) / 2, rest = room - half;
+    give(first, half, &half);
+    rest += half;
+    while (rest > 0 && (t = choose_prompt(x, false)) != NULL)
+        give(t, rest, &rest);
+    give(first, rest, &rest);
+}
+
+/* Fills the items of a pass. */
+static void fill_items(struct texts *x)
+{
+    x->n_items = 0;
+    for (size_t i = 0; i < x->n_running; i++) {
+        struct text *t = x->running[i];
+        size_t pos = (size_t)moebius_session_pos(t->session);
+        if (t->chunk == 0)
+            continue;
+        x->in_pass[x->n_items] = t;
+        x->items[x->n_items++] = (moebius_batch_item){
+            .session = t->session, .ids = t->ids + pos, .n = t->chunk, .no_logits = pos + t->chunk < t->n_ids};
+    }
+}
+
+/* ---- computing ----------------------------------------------------------------------------------------------- */
+
+/* Whether nobody wants what the pass in hand computes. */
+static bool is_unwanted(void *user)
+{
+    const struct texts *x = user;
+    bool all = true;
+    if (atomic_load(&x->is_stopped) || (x->options.is_interrupted && x->options.is_interrupted(x->options.user)))
+        return true;
+    for (size_t i = 0; i < x->n_items && all; i++)
+        all = atomic_load(&x->in_pass[i]->is_cancelled);
+    return all;
+}
+
+static err_code eval(struct texts *x, struct err *e)
+{
+    moebius_error error;
+    moebius_session *asks = x->items[0].session; /* one that is asked is enough */
+    moebius_session_set_cancel(asks, is_unwanted, x);
+    moebius_status status = moebius_eval_batch(x->setup.engine, x->items, x->n_items, &error);
+    moebius_session_set_cancel(asks, NULL, NULL);
+    return status == MOEBIUS_OK ? ERR_OK : library_err(e, &error);
+}
+
+/* Whether a pass that was interrupted was so by this room itself. */
+static bool was_unwanted(const struct texts *x)
+{
+    bool is_interrupted = x->options.is_interrupted && x->options.is_interrupted(x->options.user);
+    return !is_interrupted && is_unwanted((void *)x);
+}
+
+/* The pass is done. */
+static void take_stock(struct texts *x, size_t n_answer, int64_t took_ns, bool is_streaming)
+{
+    size_t n_chunk = 0;
+    for (size_t i = 0; i < x->n_items; i++) {
+        struct text *t = x->in_pass[i];
+        bool of_prompt = x->items[i].n > 1 || t->n_ids == t->n_prompt;
+        n_chunk += t->chunk == 1 && !x->items[i].no_logits ? 0 : t->chunk;
+        x->stats.n_prompt += of_prompt ? t->chunk : 0;
+        if (t->n_ids == t->n_prompt)
+            text_tell_prompt(t);
+    }
+    pace_note(&x->pace, n_answer, n_chunk, took_ns, is_streaming);
+    *(n_chunk ? &x->stats.prefill_ns : &x->stats.decode_ns) += took_ns;
+    x->stats.n_pass++;
+}
+
+static err_code compute(struct texts *x, struct err *e)
+{
+    struct err why = {0};
+    moebius_counters c = moebius_engine_counters(x->setup.engine);
+    bool is_streaming = c.expert_bytes < c.expert_all_bytes;
+    size_t n_answer = n_answers(x);
+    share_room(x, pace_tokens(&x->pace, n_answer, batch_room(x, n_answer), is_streaming));
+    fill_items(x);
+    if (x->n_items == 0)
+        return ERR_OK;
+    int64_t start_ns = clock_ns();
+    err_code code = eval(x, &why);
+    if (code == ERR_OK)
+        take_stock(x, n_answer, clock_ns() - start_ns, is_streaming);
+    else if (texts_is_short(code))
+        texts_make_room(x, &why);
+    else if (code != ERR_CANCELLED || !was_unwanted(x))
+        return err_set(e, code, "%s", why.text);
+    return ERR_OK;
+}
+
+/* ---- tokens -------------------------------------------------------------------------------------------------- */
+
+/* Each text whose session has all of its tokens gets the next one, or ends. */
+static void next_tokens(struct texts *x)
+{
+    struct err why = {0};
+    for (size_t i = x->n_running; i-- > 0;) { /* backwards, as texts leave */
+        struct text *t = x->running[i];
+        if (atomic_load(&t->is_cancelled)) {
+            texts_end(x, t, TEXT_END_CANCELLED, NULL);
+            continue;
+        }
+        if (text_n_missing(t) > 0)
+            continue;
+        size_t n_before = t->n_ids;
+        err_code code = text_next(t, &x->setup, &why);
+        x->stats.n_answer += t->n_ids - n_before;
+        prefix_set(&x->index, &t->entry, t->ids, t->n_ids);
+        if (code != ERR_OK || t->has_ended)
+            texts_end(x, t, code != ERR_OK ? TEXT_END_FAILED : t->end, &why);
+    }
+}
+
+err_code texts_pass(struct texts *x, struct err *e)
+{
+    TRY(compute(x, e));
+    next_tokens(x);
+    texts_trim(x);
+    return ERR_OK;
+}
