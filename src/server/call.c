@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/json_text.h"
+#include "base/mem.h"
 #include "base/printable.h"
 #include "server/routes.h"
 

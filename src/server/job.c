@@ -13,7 +13,7 @@
 #include "server/random_id.h"
 #include "server/whole_text.h"
 
-enum { PING_NS = 5 * (int64_t)1000000000 };
+static const int64_t ping_ns = 5000000000; /* of silence, after which a client hears that all is well */
 
 /* One of the answers to a request; its address is what the sink gets. */
 struct choice {
@@ -529,7 +529,7 @@ void job_cancel(struct job *job)
 void job_tick(struct job *job, int64_t now_ns)
 {
     pthread_mutex_lock(&job->lock);
-    if (job->stream && !is_silent(job) && now_ns - job->wrote_ns > PING_NS) {
+    if (job->stream && !is_silent(job) && now_ns - job->wrote_ns > ping_ns) {
         job->protocol->ping(job->writer, &job->out);
         flush(job);
     }

@@ -3,6 +3,7 @@
 #define SERVER_METRICS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/bytes.h"

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -29,18 +30,13 @@ struct models {
 
 /* ---- the driving thread ---------------------------------------------------------------------------------------- */
 
-static err_code from_public(struct err *e, const moebius_error *error)
+static struct model_facts facts_of(const struct model *m)
 {
-    return err_set(e, (err_code)error->status, "%s", error->text);
-}
-
-static struct model_facts facts_of(const struct model *m, const struct texts_options *texts)
-{
-    struct model_facts f = {.n_ctx_train = moebius_n_ctx_train(m->engine),
+    struct model_facts f = {.n_ctx = texts_n_ctx(m->texts),
+                            .n_ctx_train = moebius_n_ctx_train(m->engine),
                             .n_vocab = moebius_n_vocab(m->engine),
                             .n_embd = moebius_n_embd(m->engine),
                             .n_layer = moebius_n_layer(m->engine)};
-    f.n_ctx = texts->n_ctx ? texts->n_ctx : f.n_ctx_train;
     snprintf(f.arch, sizeof f.arch, "%s", moebius_arch(m->engine));
     return f;
 }
@@ -77,7 +73,7 @@ static void set_state(struct model *m, enum model_state state)
 static void become_ready(struct model *m)
 {
     struct models *all = m->models;
-    struct model_facts facts = facts_of(m, &all->options.texts);
+    struct model_facts facts = facts_of(m);
     pthread_mutex_lock(&all->lock);
     m->facts = facts;
     m->counters = moebius_engine_counters(m->engine);
@@ -123,7 +119,7 @@ static void *drive(void *user)
     err_code code = load(m, &e);
     if (code == ERR_OK) {
         become_ready(m);
-        code = texts_run(m->texts, &e);
+        texts_run(m->texts);
     }
     wait_for_users(m);
     unload(m);
@@ -370,39 +366,30 @@ static bool is_model_file(const char *name)
     return sscanf(tail, "-%5d-of-%*5d.gguf%n", &part, &end) != 1 || !end || part == 1;
 }
 
-static int by_name(const void *a, const void *b)
+static err_code add_entry(struct models *all, const char *folder, const char *name, struct err *e)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    struct bytes path = {0};
+    err_code code = bytes_print(&path, e, "%s/%s", folder, name);
+    if (code == ERR_OK)
+        code = models_add(all, path.s, NULL, e);
+    bytes_close(&path);
+    return code;
 }
 
 err_code models_add_folder(struct models *all, const char *path, struct err *e)
 {
     struct dirent **entries = NULL;
-    char *paths[MAX_MODELS];
-    size_t n = 0;
     err_code code = ERR_OK;
-    int n_entries = scandir(path, &entries, NULL, NULL);
-    if (n_entries < 0)
+    int n = scandir(path, &entries, NULL, alphasort);
+    if (n < 0)
         return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    for (int i = 0; i < n_entries; i++) {
-        size_t length = strlen(path) + strlen(entries[i]->d_name) + 2;
-        if (code == ERR_OK && is_model_file(entries[i]->d_name)) {
-            paths[n] = n < MAX_MODELS ? mem_alloc(length) : NULL;
-            if (paths[n])
-                snprintf(paths[n++], length, "%s/%s", path, entries[i]->d_name);
-            else
-                code = err_set(e, ERR_LIMIT, "%s: expected at most %d models", path, MAX_MODELS);
-        }
+    for (int i = 0; i < n; i++) {
+        if (code == ERR_OK && is_model_file(entries[i]->d_name))
+            code = add_entry(all, path, entries[i]->d_name, e);
         free(entries[i]);
     }
     free(entries);
-    qsort(paths, n, sizeof *paths, by_name);
-    for (size_t i = 0; i < n; i++) {
-        if (code == ERR_OK)
-            code = models_add(all, paths[i], NULL, e);
-        mem_free(paths[i]);
-    }
-    return code == ERR_OK && n == 0 ? err_set(e, ERR_USAGE, "%s: there is no GGUF file", path) : code;
+    return code == ERR_OK && all->n == 0 ? err_set(e, ERR_USAGE, "%s: there is no GGUF file", path) : code;
 }
 
 void models_stop(struct models *all)

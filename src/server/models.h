@@ -43,7 +43,7 @@ struct model {
     bool has_thread;
     size_t n_users;
     int64_t used_ns;    /* when somebody had it last */
-    uint64_t n_failed;  /* times that it could not be loaded, or failed as a whole */
+    uint64_t n_failed;  /* times that it could not be loaded */
     struct err error;   /* the last time's */
 };
 

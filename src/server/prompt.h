@@ -2,6 +2,7 @@
 #ifndef SERVER_PROMPT_H
 #define SERVER_PROMPT_H
 
+#include "base/bytes.h"
 #include "server/models.h"
 #include "server/request.h"
 
