@@ -194,7 +194,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
     if (includes(r, "message.output_text.logprobs") && r->n_logprob < 0)
         r->n_logprob = 0;
     TRY(tools_finish(r, e));
-    return request_finish(r, e);
+    return request_check(r, e);
 }
 
 /* ---- items of answers ------------------------------------------------------------------------------------------ */

@@ -460,7 +460,7 @@ err_code request_read_members(struct server_request *r, const char *path, json_t
     return read_fields(r, path, object, own, n_own, NULL, 0, e);
 }
 
-err_code request_finish(struct server_request *r, struct err *e)
+err_code request_check(struct server_request *r, struct err *e)
 {
     const json_t *top = json_object_get(r->body, "top_logprobs"), *wants = json_object_get(r->body, "logprobs");
     if (json_number_value(top) > 0 && json_is_false(wants))
