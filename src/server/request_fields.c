@@ -467,7 +467,5 @@ err_code request_check(struct server_request *r, struct err *e)
         return err_set(e, ERR_USAGE, "top_logprobs: given with logprobs false; expected logprobs true");
     if (r->sampling.top_k < 0)
         r->sampling.top_k = 0; /* -1: all */
-    if (r->reasoning_budget == 0)
-        TRY(request_set_thinks(r, "reasoning_budget", json_false(), e));
-    return ERR_OK;
+    return request_check_reasoning(r, e);
 }

@@ -101,4 +101,7 @@ request_setter request_set_reasoning;       /* {"effort", "max_tokens", "enabled
 request_setter request_set_thinking;        /* {"type": "enabled", "budget_tokens"} */
 request_setter request_set_thinks;          /* whether the model reasons: true or false */
 
+/* What fields about reasoning say together; request_check calls it. */
+MUST_USE err_code request_check_reasoning(struct server_request *r, struct err *e);
+
 #endif
