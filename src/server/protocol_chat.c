@@ -43,7 +43,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
     if (!r->messages)
         return request_expected(e, "messages", NULL, "a list of messages");
     TRY(tools_finish(r, e));
-    return request_finish(r, e);
+    return request_check(r, e);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ static err_code end_call(struct answer_writer *w, const struct answer_event *eve
 
 static err_code end(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
-    usage_add(&w->usage, &event->usage);
+    answer_usage_add(&w->usage, &event->usage);
     json_t *chunk = make_delta(w, event->choice, json_object(), openai_finish(event->finish));
     if (++w->n_ended < w->r->n_choices)
         return writer_send(out, NULL, chunk, e);
@@ -230,7 +230,7 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
             bad |= json_object_set(one, "token_ids", c->ids);
         bad |= json_array_append_new(all, one);
     }
-    struct answer_usage usage = usage_of_choices(choices, r->n_choices);
+    struct answer_usage usage = answer_usage_all(choices, r->n_choices);
     json_t *answer = json_pack("{s:o,s:s,s:I,s:s,s:o,s:o,s:o}", "id", json_sprintf("chatcmpl-%s", head->id), "object",
                                "chat.completion", "created", (json_int_t)head->created, "model", head->model, "choices",
                                all, "usage", openai_usage(&usage), "timings", openai_timings(&usage));

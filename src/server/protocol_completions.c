@@ -49,7 +49,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
         return request_expected(e, "prompt", NULL, "a text, or a list of tokens' ids");
     if (r->echo && (r->ids || r->n_logprob >= 0))
         return err_set(e, ERR_USAGE, "echo: expected false where the prompt is of token ids, and with logprobs");
-    return request_finish(r, e);
+    return request_check(r, e);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ static err_code begin(struct answer_writer *w, struct bytes *out, struct err *e)
 
 static err_code end(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
-    usage_add(&w->usage, &event->usage);
+    answer_usage_add(&w->usage, &event->usage);
     json_t *chunk = make_chunk(w, event->choice, json_string(""), openai_finish(event->finish));
     if (++w->n_ended < w->r->n_choices)
         return writer_send(out, NULL, chunk, e);
@@ -177,7 +177,7 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
         bad |= json_array_append_new(
             all, make_choice(r, i, whole_text(r, c), c->logprobs, c->ids, &offset, openai_finish(c->finish)));
     }
-    struct answer_usage usage = usage_of_choices(choices, r->n_choices);
+    struct answer_usage usage = answer_usage_all(choices, r->n_choices);
     json_t *answer = make_answer(head, all);
     bad |= json_object_set_new(answer, "usage", openai_usage(&usage));
     bad |= json_object_set_new(answer, "timings", openai_timings(&usage));

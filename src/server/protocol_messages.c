@@ -216,7 +216,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
     TRY(read_messages(r, e));
     TRY(tools_finish(r, e));
-    return request_finish(r, e);
+    return request_check(r, e);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ static err_code finish(struct server_request *r, struct err *e)
     if (r->max_tokens < 0)
         r->max_tokens = -1; /* -2: until the context is full */
     TRY(tools_finish(r, e));
-    return request_finish(r, e);
+    return request_check(r, e);
 }
 
 /* No messages: the model is to be loaded. The assistant's, at the end, goes on. */

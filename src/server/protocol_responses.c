@@ -5,6 +5,8 @@
  * summary where the client asked for one (reasoning.summary), as some clients show summaries alone. With
  * include: ["reasoning.encrypted_content"] the item's encrypted_content carries the text, too, for clients that send
  * nothing else back. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json_text.h"
@@ -194,7 +196,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
     if (includes(r, "message.output_text.logprobs") && r->n_logprob < 0)
         r->n_logprob = 0;
     TRY(tools_finish(r, e));
-    return request_finish(r, e);
+    return request_check(r, e);
 }
 
 /* ---- items of answers ------------------------------------------------------------------------------------------ */
@@ -316,17 +318,25 @@ static int repeat_fields(const struct server_request *r, json_t *response)
     return bad;
 }
 
+/* A float as people write it: 0.8, not 0.800000012. */
+static json_t *short_real(float x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", (double)x);
+    return json_real(strtod(text, NULL));
+}
+
 /* Takes over output; `reason` says why it is incomplete, NULL: it isn't. usage and error may be NULL. */
 static json_t *make_response(const struct server_request *r, const struct answer_head *head, const char *status,
                              json_t *output, const char *reason, const struct answer_usage *usage,
                              const struct err *error)
 {
     json_t *response =
-        json_pack("{s:o,s:s,s:I,s:s,s:b,s:n,s:n,s:s,s:o,s:b,s:n,s:b,s:f,s:f,s:n}", "id",
+        json_pack("{s:o,s:s,s:I,s:s,s:b,s:n,s:n,s:s,s:o,s:b,s:n,s:b,s:o,s:o,s:n}", "id",
                   json_sprintf("resp_%s", head->id), "object", "response", "created_at", (json_int_t)head->created,
                   "status", status, "background", 0, "error", "incomplete_details", "model", head->model, "output",
                   output, "parallel_tool_calls", !r->one_call, "previous_response_id", "store", 0, "temperature",
-                  (double)r->sampling.temperature, "top_p", (double)r->sampling.top_p, "usage");
+                  short_real(r->sampling.temperature), "top_p", short_real(r->sampling.top_p), "usage");
     int bad = repeat_fields(r, response);
     if (reason)
         bad |= json_object_set_new(response, "incomplete_details", json_pack("{s:s}", "reason", reason));
@@ -489,8 +499,10 @@ static err_code close_block(struct answer_writer *w, struct bytes *out, struct e
     }
     json_t *data = json_pack("{s:I,s:o}", "output_index", (json_int_t)item.index, "item", made);
     TRY(send_event(w, "response.output_item.done", data, out, e));
-    if (w->block == BLOCK_CONTENT)
-        json_array_clear(w->choices[0].tokens);
+    if (w->block == BLOCK_CONTENT) {
+        json_decref(w->choices[0].tokens);
+        w->choices[0].tokens = json_array(); /* the item has the other one */
+    }
     w->block = BLOCK_NONE;
     bytes_close(&w->text);
     open_call_close(&w->choices[0].call);

@@ -460,14 +460,12 @@ err_code request_read_members(struct server_request *r, const char *path, json_t
     return read_fields(r, path, object, own, n_own, NULL, 0, e);
 }
 
-err_code request_finish(struct server_request *r, struct err *e)
+err_code request_check(struct server_request *r, struct err *e)
 {
     const json_t *top = json_object_get(r->body, "top_logprobs"), *wants = json_object_get(r->body, "logprobs");
     if (json_number_value(top) > 0 && json_is_false(wants))
         return err_set(e, ERR_USAGE, "top_logprobs: given with logprobs false; expected logprobs true");
     if (r->sampling.top_k < 0)
         r->sampling.top_k = 0; /* -1: all */
-    if (r->reasoning_budget == 0)
-        TRY(request_set_thinks(r, "reasoning_budget", json_false(), e));
-    return ERR_OK;
+    return request_check_reasoning(r, e);
 }

@@ -76,7 +76,7 @@ MUST_USE err_code request_read_members(struct server_request *r, const char *pat
     request_read_members(r, path, object, own, sizeof(own) / sizeof *(own), e)
 
 /* Checks what fields say together, once all are read. */
-MUST_USE err_code request_finish(struct server_request *r, struct err *e);
+MUST_USE err_code request_check(struct server_request *r, struct err *e);
 
 /* ERR_USAGE: what there is in place of what was expected. */
 err_code request_expected(struct err *e, const char *path, const json_t *value, const char *expected);
@@ -100,5 +100,8 @@ request_setter request_set_effort;          /* "low" ... */
 request_setter request_set_reasoning;       /* {"effort", "max_tokens", "enabled", "exclude"} */
 request_setter request_set_thinking;        /* {"type": "enabled", "budget_tokens"} */
 request_setter request_set_thinks;          /* whether the model reasons: true or false */
+
+/* What fields about reasoning say together; request_check calls it. */
+MUST_USE err_code request_check_reasoning(struct server_request *r, struct err *e);
 
 #endif

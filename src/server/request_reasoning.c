@@ -24,6 +24,15 @@ err_code request_set_thinks(struct server_request *r, const char *path, json_t *
     return set_default(r, "thinking", json_incref(value), e);
 }
 
+err_code request_check_reasoning(struct server_request *r, struct err *e)
+{
+    if (r->reasoning_budget == 0)
+        TRY(request_set_thinks(r, "reasoning_budget", json_false(), e));
+    /* the least that models do who always reason */
+    bool is_off = json_is_false(json_object_get(r->template_vars, "enable_thinking"));
+    return is_off ? set_default(r, "reasoning_effort", json_string("low"), e) : ERR_OK;
+}
+
 err_code request_set_effort(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
     /* what clients say, and the nearest word that models were trained with */

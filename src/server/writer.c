@@ -130,7 +130,7 @@ json_t *arguments_object(const char *text, size_t n)
 
 /* ---- usage ----------------------------------------------------------------------------------------------------- */
 
-void usage_add(struct answer_usage *all, const struct answer_usage *one)
+void answer_usage_add(struct answer_usage *all, const struct answer_usage *one)
 {
     if (all->n_prompt == 0) {
         *all = *one;
@@ -143,11 +143,11 @@ void usage_add(struct answer_usage *all, const struct answer_usage *one)
         all->answer_s = one->answer_s; /* they run beside each other */
 }
 
-struct answer_usage usage_of_choices(const struct gathered_choice *choices, int64_t n)
+struct answer_usage answer_usage_all(const struct gathered_choice *choices, int64_t n)
 {
     struct answer_usage all = {0};
     for (int64_t i = 0; i < n; i++)
-        usage_add(&all, &choices[i].usage);
+        answer_usage_add(&all, &choices[i].usage);
     return all;
 }
 

@@ -59,8 +59,8 @@ MUST_USE err_code open_call_add(struct open_call *call, const struct answer_even
 void open_call_close(struct open_call *call); /* leaves it empty */
 
 /* Adds what one choice took to what all took: the prompt counts once. */
-void usage_add(struct answer_usage *all, const struct answer_usage *one);
-struct answer_usage usage_of_choices(const struct gathered_choice *choices, int64_t n);
+void answer_usage_add(struct answer_usage *all, const struct answer_usage *one);
+struct answer_usage answer_usage_all(const struct gathered_choice *choices, int64_t n);
 
 /* A call's arguments as an object: text that holds none becomes {"arguments": TEXT}, empty text {}. */
 json_t *arguments_object(const char *text, size_t n);
