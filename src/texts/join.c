@@ -89,6 +89,8 @@ void texts_make_room(struct texts *x, const struct err *why)
 
 /* ---- texts that begin alike ---------------------------------------------------------------------------------- */
 
+enum { WORTH_WAITING = 16 }; /* tokens that another text is about to compute */
+
 /* What a text can begin with. */
 struct donor {
     const struct text *t;      /* which begins */
@@ -96,6 +98,7 @@ struct donor {
     size_t n;                  /* so many */
     struct text *soon;         /* a text that is about to compute more of them; NULL: none */
     size_t n_soon;             /* so many */
+    size_t n_same;             /* the most that any text has the same */
 };
 
 static moebius_session *session_of(const struct prefix_entry *x)
@@ -125,6 +128,7 @@ static size_t see_donor(void *user, struct prefix_entry *from, size_t n)
     struct donor *d = user;
     struct text *other = from->is_kept ? NULL : from->owner;
     size_t usable = n_usable(d->t, session_of(from), n);
+    d->n_same = n > d->n_same ? n : d->n_same;
     if (usable >= PREFIX_BLOCK && usable > d->n && prefix_is_same(&d->t->entry, from, usable)) {
         d->from = from;
         d->n = usable;
@@ -140,7 +144,7 @@ static struct donor find_donor(const struct texts *x, const struct text *t)
 {
     struct donor d = {.t = t};
     prefix_find(&x->index, &t->entry, see_donor, &d);
-    if (d.n_soon < d.n + PREFIX_BLOCK)
+    if (d.n_soon < d.n + WORTH_WAITING)
         d.soon = NULL;
     return d;
 }
@@ -203,6 +207,7 @@ static bool join(struct texts *x, struct text *t, const struct donor *d)
     struct err why = {0};
     err_code code = ERR_OK;
     take_over(x, t, d);
+    t->parting = d->n_same;
     if (!t->session)
         code = open_session(x, t, &why);
     while (texts_is_short(code) && drop_kept(x))

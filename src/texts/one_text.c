@@ -247,12 +247,13 @@ err_code text_next(struct text *t, const struct text_setup *setup, struct err *e
 
 /* ---- telling ------------------------------------------------------------------------------------------------- */
 
-void text_tell_prompt(const struct text *t)
+void text_tell_prompt(struct text *t)
 {
     const struct text_sink *sink = &t->request.sink;
-    size_t n = t->session ? (size_t)moebius_session_pos(t->session) : 0;
+    size_t pos = (size_t)moebius_session_pos(t->session), n = pos < t->n_prompt ? pos : t->n_prompt;
+    t->n_told = n > t->n_told ? n : t->n_told; /* more, where it had to wait for memory */
     if (sink->prompt)
-        sink->prompt(sink->user, n < t->n_prompt ? n : t->n_prompt, t->n_cached, t->n_prompt);
+        sink->prompt(sink->user, t->n_told, t->n_cached, t->n_prompt);
 }
 
 void text_tell_end(struct text *t, const struct text_setup *setup)

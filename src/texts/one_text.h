@@ -28,11 +28,13 @@ struct text {
     bool was_running; /* it had a session before */
     bool is_passed;   /* it waits for another's prompt (texts.c) */
     size_t branch;    /* a text waits for the first so many tokens; 0: none */
+    size_t parting;   /* tokens that it has in common with another: where more texts may want to begin */
     size_t chunk;     /* tokens in the pass in hand */
     bool has_ended;
     enum text_end end;
     struct err error;
     size_t n_cached, n_reasoning;
+    size_t n_told;                         /* tokens of the prompt that the sink was told are there */
     uint64_t n_substituted_before;         /* of the engine, when it began */
     int64_t submit_ns, begin_ns, first_ns; /* when it came, had its session, and had its first token; 0: not yet */
 };
@@ -58,7 +60,7 @@ size_t text_n_missing(const struct text *t);
 MUST_USE err_code text_next(struct text *t, const struct text_setup *setup, struct err *e);
 
 /* Tells the sink how much of the prompt is there. */
-void text_tell_prompt(const struct text *t);
+void text_tell_prompt(struct text *t);
 /* Tells the sink that the text has ended. */
 void text_tell_end(struct text *t, const struct text_setup *setup);
 

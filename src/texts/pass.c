@@ -34,10 +34,15 @@ static size_t batch_room(const struct texts *x, size_t n_answer)
     return (size_t)max_i64(room - (int64_t)n_answer, LEAST_PROMPT_TOKENS);
 }
 
-/* How many more tokens a prompt could have in this pass, up to where another text goes on from it. */
+/* How many more tokens a prompt could have in this pass, up to where another text goes on from it. A session that can
+ * go back to checkpoints alone gets one where it parts from what is there, as more texts may begin so. */
 static size_t n_wanted(const struct text *t)
 {
-    size_t pos = (size_t)moebius_session_pos(t->session), end = t->branch > pos ? t->branch : t->n_ids;
+    size_t pos = (size_t)moebius_session_pos(t->session), end = t->n_ids;
+    if (t->parting > pos && t->parting < end)
+        end = t->parting;
+    if (t->branch > pos && t->branch < end)
+        end = t->branch;
     return end - pos - t->chunk;
 }
 
@@ -86,12 +91,14 @@ static void fill_items(struct texts *x)
     x->n_items = 0;
     for (size_t i = 0; i < x->n_running; i++) {
         struct text *t = x->running[i];
-        size_t pos = (size_t)moebius_session_pos(t->session);
+        size_t pos = (size_t)moebius_session_pos(t->session), end = pos + t->chunk;
         if (t->chunk == 0)
             continue;
         x->in_pass[x->n_items] = t;
-        x->items[x->n_items++] = (moebius_batch_item){
-            .session = t->session, .ids = t->ids + pos, .n = t->chunk, .no_logits = pos + t->chunk < t->n_ids};
+        x->items[x->n_items++] = (moebius_batch_item){.session = t->session,
+                                                      .ids = t->ids + pos,
+                                                      .n = t->chunk,
+                                                      .no_logits = end < t->n_ids && end != t->parting};
     }
 }
 
