@@ -170,7 +170,7 @@ static const int denied[] = {
     /* programs, and the memory and files of other processes */
     SYS_execve, SYS_execveat, SYS_process_vm_readv, SYS_process_vm_writev, NR_process_madvise, NR_pidfd_getfd,
     /* sockets */
-    SYS_socket, SYS_bind, SYS_connect, SYS_listen, SYS_accept, SYS_accept4,
+    SYS_socket, SYS_bind, SYS_connect, SYS_listen,
     /* other views of the file systems, and files without their names */
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_unshare, SYS_setns, NR_open_tree, NR_open_tree_attr,
     NR_move_mount, NR_fsopen, NR_fsconfig, NR_fsmount, NR_fspick, NR_mount_setattr, SYS_name_to_handle_at,
@@ -225,7 +225,7 @@ static void deny(struct filter *f, int call, int code)
     answer(f, SECCOMP_RET_ERRNO | (uint32_t)code);
 }
 
-static void make_filter(struct filter *f, bool io_uring)
+static void make_filter(struct filter *f, unsigned needs)
 {
     const uint32_t no = SECCOMP_RET_ERRNO | EPERM;
     const size_t first = offsetof(struct seccomp_data, args),
@@ -241,8 +241,12 @@ static void make_filter(struct filter *f, bool io_uring)
 #endif
     for (int i = 0; i < N_DENIED; i++)
         deny(f, denied[i], EPERM);
-    if (!io_uring)
+    if (!(needs & SANDBOX_IO_URING))
         deny(f, NR_io_uring_setup, EPERM);
+    if (!(needs & SANDBOX_ACCEPT)) {
+        deny(f, SYS_accept, EPERM);
+        deny(f, SYS_accept4, EPERM);
+    }
     deny(f, NR_clone3, ENOSYS); /* its flags lie in memory, which filters can't read: the C library turns to clone */
     unless(f, BPF_JEQ, SYS_clone, 4);
     load(f, first);
@@ -265,10 +269,10 @@ bool sandbox_has_seccomp(void)
 
 /* SPEC_ALLOW: kernels before 5.16 otherwise switch off what makes loads fast, as a shield of one part of a process
  * against another. Kernels before 4.17 don't know it. */
-static err_code enter_filter(bool io_uring, struct err *e)
+static err_code enter_filter(unsigned needs, struct err *e)
 {
     struct filter f;
-    make_filter(&f, io_uring);
+    make_filter(&f, needs);
     const struct sock_fprog program = {f.n, f.code};
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0 ||
         (errno == EINVAL && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0))
@@ -283,14 +287,14 @@ bool sandbox_has_seccomp(void)
     return false;
 }
 
-static err_code enter_filter(bool io_uring, struct err *e)
+static err_code enter_filter(unsigned needs, struct err *e)
 {
     return ERR_OK;
 }
 
 #endif
 
-err_code sandbox_enter(struct sandbox *s, bool io_uring, struct err *e)
+err_code sandbox_enter(struct sandbox *s, unsigned needs, struct err *e)
 {
     bool seccomp = sandbox_has_seccomp();
     if (!s->landlock && !seccomp)
@@ -299,7 +303,7 @@ err_code sandbox_enter(struct sandbox *s, bool io_uring, struct err *e)
         return failed(e, "no_new_privs");
     if (s->landlock && syscall(RESTRICT_SELF, s->ruleset_fd, 0) != 0)
         return failed(e, "Landlock");
-    return seccomp ? enter_filter(io_uring, e) : ERR_OK;
+    return seccomp ? enter_filter(needs, e) : ERR_OK;
 }
 
 #else
@@ -329,7 +333,7 @@ err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access 
     return ERR_OK;
 }
 
-err_code sandbox_enter(struct sandbox *s, bool io_uring, struct err *e)
+err_code sandbox_enter(struct sandbox *s, unsigned needs, struct err *e)
 {
     return ERR_OK;
 }

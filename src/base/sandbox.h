@@ -38,7 +38,10 @@ void sandbox_close(struct sandbox *s);
 /* What doesn't exist or may not be opened is passed over: whoever needs it will fail as without a sandbox. */
 MUST_USE err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access access, struct err *e);
 
-/* From here on the calling thread may do no more than was allowed. io_uring: it may make rings. */
-MUST_USE err_code sandbox_enter(struct sandbox *s, bool io_uring, struct err *e);
+/* What else may be done, or'ed: make rings of io_uring; take connections from a socket that listens already. */
+enum sandbox_needs { SANDBOX_IO_URING = 1, SANDBOX_ACCEPT = 2 };
+
+/* From here on the calling thread may do no more than was allowed. */
+MUST_USE err_code sandbox_enter(struct sandbox *s, unsigned needs, struct err *e);
 
 #endif

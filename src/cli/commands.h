@@ -5,7 +5,7 @@
 #include "cli/options.h"
 #include "moebius/moebius.h"
 
-extern const struct command cmd_chat, cmd_generate, cmd_batch, cmd_logits, cmd_ppl, cmd_profile, cmd_trace, cmd_bench,
+extern const struct command cmd_chat, cmd_generate, cmd_batch, cmd_serve, cmd_logits, cmd_ppl, cmd_profile, cmd_trace, cmd_bench,
     cmd_template, cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_prepare, cmd_verify, cmd_quantize, cmd_imatrix,
     cmd_tune, cmd_version;
 

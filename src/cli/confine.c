@@ -65,6 +65,16 @@ static err_code allow_model(struct sandbox *s, const char *path, struct err *e)
     return ERR_OK;
 }
 
+/* A file may be another one when it is read again: what is allowed is the folder with its name. */
+static err_code allow_folder_of(struct sandbox *s, const char *path, struct err *e)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    TRY(sandbox_allow(s, folder, SANDBOX_READ, e));
+    return sandbox_allow(s, path, SANDBOX_READ, e);
+}
+
 /* A folder, or what is there and is no plain file (a device, a FIFO): itself. Else the nearest folder above it. */
 static err_code allow_output_at(struct sandbox *s, const char *path, struct err *e)
 {
@@ -111,6 +121,7 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
         return ERR_OK;
     switch (kind) {
     case OPT_INPUT: return sandbox_allow(s, value, SANDBOX_READ, e);
+    case OPT_INPUT_AGAIN: return allow_folder_of(s, value, e);
     case OPT_OUTPUT: return allow_output(s, value, e);
     case OPT_MODEL: return allow_model(s, value, e);
     case OPT_FOLDERS: return allow_folders(s, value, false, e);
@@ -160,7 +171,7 @@ err_code cli_confine(const struct command *c, const struct option *options, int 
     if (code == ERR_OK && c->runs_model)
         code = allow_cache(&s, e);
     if (code == ERR_OK)
-        code = sandbox_enter(&s, c->runs_model, e);
+        code = sandbox_enter(&s, (c->runs_model ? SANDBOX_IO_URING : 0) | (c->serves ? SANDBOX_ACCEPT : 0), e);
     sandbox_close(&s);
     return code == ERR_OK ? code : err_prefix(e, "without --no-sandbox");
 }

@@ -146,6 +146,7 @@ err_code options_set(const struct option *o, const char *word, const char *value
     case OPT_OUTPUT: *(const char **)o->out = strcmp(value, "-") ? value : "/dev/stdout"; return ERR_OK;
     case OPT_STRING:
     case OPT_INPUT:
+    case OPT_INPUT_AGAIN:
     case OPT_MODEL:
     case OPT_FOLDERS:
     case OPT_OUTPUT_FOLDERS: *(const char **)o->out = value; return ERR_OK;

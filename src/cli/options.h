@@ -19,6 +19,7 @@ enum option_kind {
     OPT_STRING, /* const char **, as all that follow */
     /* These name files, which the command may reach (cli/confine.h). */
     OPT_INPUT,          /* a file that is read */
+    OPT_INPUT_AGAIN,    /* a file that is read, and again later, when it may have been replaced */
     OPT_OUTPUT,         /* a file that is written, maybe read, too; "-" becomes /dev/stdout */
     OPT_MODEL,          /* a GGUF file, of which all parts are read */
     OPT_FOLDERS,        /* "DIR,DIR": folders that are read */
@@ -58,6 +59,7 @@ struct command {
     const char *hint;             /* what to do instead, when there are more */
     enum option_kind operands[2]; /* what the first of these words name; 0: no file */
     bool runs_model;              /* reads experts through io_uring, and keeps files from run to run */
+    bool serves;                  /* takes connections from a socket that it opens before the sandbox */
     int (*run)(const struct command *c, int argc, char **argv); /* returns the exit code */
 };
 

@@ -515,7 +515,7 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
 int64_t model_state_way_back(const struct model_state *s, int64_t pos)
 {
     int64_t best = 0;
-    if (pos >= s->pos || (pos > 0 && !is_recurrent(s->pool) && has_all(s, pos)))
+    if (pos >= s->pos || (pos > 0 && !state_pool_is_recurrent(s->pool) && state_has_window(s, pos)))
         return min_i64(pos, s->pos);
     for (int i = 0; i < s->n_checkpoint; i++) {
         const struct checkpoint_ref *r = &s->checkpoints[i];

@@ -1,7 +1,8 @@
 /* A protocol: how a client's body becomes a request, and how what happens to the answer is told, in a stream and whole.
  * Nothing here knows HTTP, sockets or models, so that each protocol is tested as text.
  *
- * Errors: struct err's code says which kind; server_http_status maps it to a status. */
+ * Errors: struct err's code says which kind; server_http_status maps it to a status. A sentence about a field begins
+ * with the field's path ("options.top_k: ..."), which OpenAI's form also has as "param". */
 #ifndef SERVER_PROTOCOL_H
 #define SERVER_PROTOCOL_H
 
@@ -10,16 +11,16 @@
 
 /* What happens to one of the answers to a request, in order. */
 enum answer_event_kind {
-    ANSWER_BEGIN,     /* the prompt was accepted; comes once, before all others */
-    ANSWER_PROGRESS,  /* more of the prompt is done */
+    ANSWER_BEGIN, /* the prompt was accepted; comes once, before all others. usage: n_prompt, and n_cached if known */
+    ANSWER_PROGRESS,  /* more of the prompt is done. usage.prompt_s: since it began */
     ANSWER_REASONING, /* text */
     ANSWER_CONTENT,   /* text */
     ANSWER_CALL,      /* a tool call begins: text is its name, id its id */
     ANSWER_ARGUMENTS, /* text: more of the JSON of the call's arguments */
     ANSWER_CALL_END,
-    ANSWER_TOKEN,  /* a token's log-probability; only where the request wants it */
-    ANSWER_END,    /* finish and usage */
-    ANSWER_FAILED, /* error; nothing follows */
+    ANSWER_TOKEN,  /* a token, before its text; only where the request wants log-probabilities or ids */
+    ANSWER_END,    /* finish and usage; each choice has its own */
+    ANSWER_FAILED, /* error, of the whole request; nothing follows */
 };
 
 enum answer_finish { FINISH_STOP, FINISH_STOP_STRING, FINISH_LENGTH, FINISH_TOOL_CALLS };
@@ -55,8 +56,8 @@ struct answer_event {
 
 /* What is said once of all answers to a request. */
 struct answer_head {
-    char id[48];       /* "chatcmpl-...", without the protocol's prefix */
-    const char *model; /* what the answer calls the model */
+    char id[48];       /* without the protocol's prefix ("chatcmpl-") */
+    const char *model; /* what the answer calls the model; borrowed until the answer is told */
     int64_t created;   /* seconds since 1970 */
 };
 
@@ -68,11 +69,13 @@ struct gathered_choice {
     struct bytes reasoning, content;
     struct gathered_call *calls; /* [n_calls], owned */
     size_t n_calls;
-    json_t *logprobs; /* an array of {"token", "bytes", "logprob", "top"}; NULL: not wanted. Owned */
+    json_t *logprobs; /* an array of OpenAI's {"token", "bytes", "logprob", "top_logprobs"}; NULL: none. Owned */
+    json_t *ids;      /* an array of the tokens' ids; NULL: none. Owned */
     enum answer_finish finish;
     char *stop; /* owned */
     struct answer_usage usage;
 };
+/* Takes in an event of this choice; of ANSWER_FAILED it forwards the error. */
 MUST_USE err_code gathered_choice_add(struct gathered_choice *g, const struct answer_event *event, struct err *e);
 void gathered_choice_close(struct gathered_choice *g); /* accepts one that is zero */
 
@@ -82,11 +85,15 @@ struct answer_writer;
 struct protocol {
     const char *name;
     const char *content_type; /* of a stream: text/event-stream, application/x-ndjson */
+    /* Clients look for an overflowing context in the stream alone, as ANSWER_FAILED: a stream is to be opened before
+     * the prompt's length is checked. */
+    bool overflows_in_stream;
     /* Takes over `body`. ERR_USAGE with a sentence that names the field. */
     err_code (*parse)(struct server_request *r, json_t *body, struct err *e);
     /* The body of an error with this HTTP status; owned by the caller. NULL: there is no memory. */
     json_t *(*error)(int status, const struct err *error);
-    /* Streams: bytes for the wire are added to `out`. */
+    /* Streams: bytes for the wire are added to `out`. The request and what the head points to are borrowed until the
+     * writer is closed. */
     err_code (*open)(struct answer_writer **writer, const struct server_request *r, const struct answer_head *head,
                      struct err *e);
     err_code (*event)(struct answer_writer *writer, const struct answer_event *event, struct bytes *out, struct err *e);
@@ -96,5 +103,17 @@ struct protocol {
     json_t *(*whole)(const struct server_request *r, const struct answer_head *head,
                      const struct gathered_choice *choices);
 };
+
+extern const struct protocol protocol_chat, protocol_completions, protocol_responses; /* OpenAI */
+extern const struct protocol protocol_messages;                                       /* Anthropic; count_tokens, too */
+extern const struct protocol protocol_ollama_chat, protocol_ollama_generate;
+
+/* ERR_LIMIT in the words by which clients recognise a prompt that doesn't fit; a full queue has other words. */
+err_code server_set_overflow(struct err *e, int64_t n_prompt, int64_t n_ctx);
+bool server_is_overflow(const struct err *error);
+
+/* 400 for what is wrong with the request, an overflow among it; 503 for a full queue, cancelled work and memory that is
+ * short; 500 for the rest. */
+int server_http_status(const struct err *error);
 
 #endif

@@ -17,53 +17,56 @@ enum answer_format { FORMAT_TEXT, FORMAT_JSON_OBJECT, FORMAT_JSON_SCHEMA, FORMAT
 
 struct server_request {
     json_t *body;      /* the whole body, to which borrowed strings belong; owned */
+    json_t *made;      /* an array of what the parser made, to which other borrowed strings belong; owned */
     const char *model; /* as the client named it; NULL: it didn't */
 
-    /* the prompt: one of these three */
-    json_t *messages; /* an array in the form that templates take: role, content, reasoning_content, tool_calls, ... */
+    /* the prompt: one of these three; owned */
+    json_t *messages; /* an array in the form that templates take (server/messages.h) */
     json_t *text;     /* a string that goes on */
     json_t *ids;      /* an array of token ids that go on */
 
-    json_t *tools;      /* an array in the form that templates take; NULL: none */
-    json_t *tool_kinds; /* name in `tools` -> {"kind": "function"|"custom", "namespace", "name", "strict"}, as the
-                           client has it; NULL with tools */
+    json_t *tools;      /* an array in the form that templates take; NULL: none. Owned */
+    json_t *tool_kinds; /* name in `tools` -> {"kind": "function"|"custom", "name", "strict", and where there are
+                           such: "namespace", "format"}, as the client has it; NULL without tools. Owned */
     enum tool_choice tool_choice;
     const char *tool_name; /* TOOL_CHOICE_NAMED */
     bool one_call;         /* no parallel calls */
 
     enum answer_format format;
-    json_t *schema;      /* FORMAT_JSON_SCHEMA */
+    json_t *schema;      /* FORMAT_JSON_SCHEMA: an object; owned */
     bool is_strict;      /* a schema that can't be enforced is refused */
     const char *grammar; /* FORMAT_GBNF, FORMAT_REGEX: the text */
 
     bool stream;
     bool stream_usage;    /* OpenAI's stream_options.include_usage */
     bool return_progress; /* events that say how much of the prompt is done */
-    bool echo;            /* completions: the prompt comes first */
+    bool return_ids;      /* the answer tells its tokens' ids: ANSWER_TOKEN is wanted even where n_logprob is -1 */
+    bool echo;            /* completions: the protocol puts the prompt's text before the answer */
+    bool only_loads;      /* Ollama's way to have a model loaded: there is no prompt and no answer */
     int64_t n_choices;    /* answers to one prompt, 1 or more */
 
     int64_t max_tokens; /* -1: until it ends */
     bool ignore_eos;
-    json_t *stops;                    /* an array of strings; NULL: none */
+    json_t *stops;                    /* an array of strings without zero bytes; NULL: none. Owned */
     moebius_sampler_options sampling; /* its pointers go into what is below */
     bool has_seed;
     moebius_logit_bias *biases; /* [sampling.n_logit_biases], owned */
     const char **breakers;      /* [sampling.n_dry_breakers], owned array of borrowed strings */
     int n_logprob;              /* -1: none */
 
-    json_t *template_vars;    /* an object: chat_template_kwargs, enable_thinking, reasoning_effort, ... */
+    json_t *template_vars;    /* an object: chat_template_kwargs, enable_thinking, reasoning_effort, ... Owned */
     int64_t reasoning_budget; /* tokens; -1: no bound */
-    bool hides_reasoning;     /* the client doesn't want to see it */
+    bool hides_reasoning;     /* the client doesn't want to see it: the protocol leaves it out */
     bool continues_message;   /* the last message is the assistant's, and the answer goes on with it */
 
-    json_t *notes; /* an array of sentences for the log: what was ignored */
+    json_t *notes; /* an array of sentences for the log: what was ignored; owned */
 };
 
-/* Fills defaults; to be closed in any case. */
+/* Fills defaults, which may be changed before a body is parsed; to be closed in any case. */
 void server_request_init(struct server_request *r);
 void server_request_close(struct server_request *r);
 
-/* Adds a sentence to notes. */
+/* Adds a sentence to notes, of which there is a bounded number. */
 void server_request_note(struct server_request *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 #endif

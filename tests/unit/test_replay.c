@@ -1,3 +1,4 @@
+#define _XOPEN_SOURCE 700
 /* Answers that called tools come back as the tokens that were sampled. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -68,7 +68,7 @@ static int teardown(void **state)
 
 #define CHECK_FAILS(call, code) CHECK((call) == -1 && errno == (code))
 
-static void enter(bool io_uring)
+static void enter(unsigned needs)
 {
     struct sandbox s;
     struct err e;
@@ -78,7 +78,7 @@ static void enter(bool io_uring)
     CHECK(sandbox_allow(&s, temp_path(&folder, "other/one").s, SANDBOX_READ, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "nowhere").s, SANDBOX_WRITE, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, "/proc/self", SANDBOX_READ, &e) == ERR_OK);
-    CHECK(sandbox_enter(&s, io_uring, &e) == ERR_OK);
+    CHECK(sandbox_enter(&s, needs, &e) == ERR_OK);
     sandbox_close(&s);
 }
 
@@ -89,7 +89,7 @@ static void in_sandbox(void (*fn)(void))
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        enter(false);
+        enter(0);
         fn();
         _exit(0);
     }
@@ -226,6 +226,39 @@ static void connects_no_socket_that_it_inherited(void **state)
     close(inherited);
 }
 
+/* What accept says of a socket that listens and has no connection. */
+static int accept_nothing(void)
+{
+    int client = accept(inherited, NULL, NULL);
+    return client < 0 ? errno : 0;
+}
+
+static void try_accepting(void)
+{
+    CHECK(accept_nothing() == EPERM);
+}
+
+static void takes_connections_only_if_it_may(void **state)
+{
+    int status;
+    need_seccomp();
+    inherited = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (inherited < 0 || listen(inherited, 1) != 0)
+        skip(); /* this system has no network */
+    in_sandbox(try_accepting);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        enter(SANDBOX_ACCEPT);
+        CHECK(accept_nothing() == EAGAIN);
+        try_sockets();
+        _exit(0);
+    }
+    close(inherited);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static void try_processes(void)
 {
     char byte;
@@ -268,7 +301,7 @@ static void makes_rings_only_if_it_may(void **state)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        enter(true);
+        enter(SANDBOX_IO_URING);
         _exit(make_ring() >= 0 ? 0 : 1);
     }
     int status;
@@ -307,6 +340,7 @@ int main(void)
         cmocka_unit_test(starts_no_program),
         cmocka_unit_test(opens_no_socket),
         cmocka_unit_test(connects_no_socket_that_it_inherited),
+        cmocka_unit_test(takes_connections_only_if_it_may),
         cmocka_unit_test(reaches_no_other_process_and_no_keyboard),
         cmocka_unit_test(makes_rings_only_if_it_may),
         cmocka_unit_test(binds_the_threads_that_come_later),

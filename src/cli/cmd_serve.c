@@ -1,0 +1,159 @@
+/* serve: a server of the interfaces that clients of language models speak. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/confine.h"
+#include "server/http.h"
+#include "server/server.h"
+
+enum {
+    DEFAULT_PORT = 8080,
+    DEFAULT_TEXTS = 8,
+    DEFAULT_QUEUE = 64,
+    MAX_TEXTS = 1024,
+    DEFAULT_BODY_BYTES = 32 << 20,
+    DEFAULT_CONNECTIONS = 256,
+    DEFAULT_TIMEOUT_S = 60,
+};
+
+static const int64_t default_cache_bytes = (int64_t)8 << 30;
+
+struct serve_command {
+    struct model_options model;
+    const char *host, *folder, *alias, *key, *key_file, *template, *cache_dir;
+    int64_t port, n_texts, n_queue, idle_s, cache_bytes, max_body_bytes, max_connections, timeout_s;
+    struct option_list origins, var_texts;
+    struct cli_vars vars;
+    bool log_json;
+    struct listener listener;
+};
+
+static void print_line(void *user, const char *line)
+{
+    fprintf(stderr, "%s\n", line);
+}
+
+static err_code open_engine(void *user, const char *path, moebius_engine **out, struct err *e)
+{
+    const struct serve_command *c = user;
+    struct model_options o = c->model;
+    struct opened opened = {0};
+    o.path = path;
+    err_code code = cli_open_engine(&o, &opened, e);
+    *out = opened.engine;
+    return code;
+}
+
+static err_code open_template(void *user, const char *path, const moebius_vocab *vocab, moebius_template **out,
+                              struct err *e)
+{
+    const struct serve_command *c = user;
+    return cli_open_template(c->template, path, vocab, out, e);
+}
+
+static err_code check(struct serve_command *c, struct err *e)
+{
+    if (!c->model.path == !c->folder)
+        return err_set(e, ERR_USAGE, "expected one of -m FILE and --models DIR");
+    if (c->folder && (c->alias || c->model.store))
+        return err_set(e, ERR_USAGE, "--%s is about one model: expected -m FILE with it",
+                       c->alias ? "alias" : "store");
+    TRY(http_check(e));
+    return cli_parse_vars(&c->var_texts, &c->vars, e);
+}
+
+/* The socket comes before the sandbox, which lets nobody open one. */
+static err_code begin(const struct command *command, const struct option *options, int n_option, int argc, char **argv,
+                      struct serve_command *c, struct err *e)
+{
+    TRY(options_parse(command, options, n_option, &argc, argv, e));
+    TRY(check(c, e));
+    TRY(listener_open(&c->listener, c->host, c->port, e));
+    return cli_confine(command, options, n_option, argc, argv, NULL, e);
+}
+
+static err_code serve(struct serve_command *c, struct err *e)
+{
+    struct server_options o = {.listener = &c->listener,
+                               .model = c->model.path,
+                               .alias = c->alias,
+                               .folder = c->folder,
+                               .key = c->key,
+                               .key_file = c->key_file,
+                               .origins = c->origins.items,
+                               .n_origins = (size_t)c->origins.n,
+                               .vars = c->vars.vars,
+                               .n_vars = c->vars.n,
+                               .max_body_bytes = c->max_body_bytes,
+                               .max_connections = c->max_connections,
+                               .timeout_s = c->timeout_s,
+                               .log_json = c->log_json,
+                               .print = print_line};
+    o.models = (struct models_options){.opener = {open_engine, open_template, c},
+                                       .texts = {.n_texts = (size_t)c->n_texts,
+                                                 .n_queue = (size_t)c->n_queue,
+                                                 .n_ctx = c->model.n_ctx,
+                                                 .n_batch = c->model.n_batch,
+                                                 .cache_dir = c->cache_dir,
+                                                 .cache_bytes = c->cache_bytes},
+                                       .idle_ns = c->idle_s * 1000000000};
+    TRY(cli_session_options(&c->model, &o.models.texts.session, e));
+    return server_run(&o, e);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct serve_command j = {.host = "127.0.0.1",
+                              .port = DEFAULT_PORT,
+                              .n_texts = DEFAULT_TEXTS,
+                              .n_queue = DEFAULT_QUEUE,
+                              .cache_bytes = default_cache_bytes,
+                              .max_body_bytes = DEFAULT_BODY_BYTES,
+                              .max_connections = DEFAULT_CONNECTIONS,
+                              .timeout_s = DEFAULT_TIMEOUT_S,
+                              .listener = {.fd = -1}};
+    const struct option options[] = {
+        MODEL_OPTIONS(j.model),
+        {"--models", OPT_FOLDERS, &j.folder, "DIR", "serve the models in DIR, one at a time, not -m FILE", 0, 0, 0},
+        {"--idle", OPT_INT, &j.idle_s, "S", "unload a model that nobody uses for S seconds (never)", 1, 1e9, 0},
+        {"--host", OPT_STRING, &j.host, "NAME", "the address to listen at (127.0.0.1)", 0, 0, 0},
+        {"--port", OPT_INT, &j.port, "N", "its port (8080); 0: any", 0, 65535, 0},
+        {"--api-key", OPT_STRING, &j.key, "KEY", "who asks must know KEY (all users here see it)", 0, 0, 0},
+        {"--api-key-file", OPT_INPUT_AGAIN, &j.key_file, "FILE", "or one of FILE's lines, read again on SIGHUP", 0, 0,
+         0},
+        {"--cors", OPT_LIST, &j.origins, "ORIGIN", "pages of ORIGIN may use the server; * : all; again: more", 0, 0, 0},
+        {"--alias", OPT_STRING, &j.alias, "NAME", "what the model is called (its file's name)", 0, 0, 0},
+        {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (8)", 1, MAX_TEXTS, 0},
+        {"--queue", OPT_INT, &j.n_queue, "N", "texts that may wait for a place (64); others get 503", 0, 1e6, 0},
+        {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for texts' state (half of the machine's)", 0, 0, 0},
+        {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each text (the model's)", 1, 1 << 30, 0},
+        {"--cache-dir", OPT_OUTPUT_FOLDERS, &j.cache_dir, "DIR", "keep prompts' beginnings in DIR, too", 0, 0, 0},
+        {"--cache-size", OPT_SIZE, &j.cache_bytes, "SIZE", "as much as SIZE there (8G)", 0, 0, 0},
+        {"--template", OPT_INPUT, &j.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0},
+        {"--var", OPT_LIST, &j.var_texts, "NAME=JSON", "a variable of the template, unless requests have it", 0, 0, 0},
+        {"--max-body", OPT_SIZE, &j.max_body_bytes, "SIZE", "bytes of a request at most (32M)", 0, 0, 0},
+        {"--connections", OPT_INT, &j.max_connections, "N", "connections at once at most (256)", 1, 65536, 0},
+        {"--timeout", OPT_INT, &j.timeout_s, "S", "for a client to send a request, or to read on (60)", 1, 86400, 0},
+        {"--log-json", OPT_FLAG, &j.log_json, "", "the log's lines are JSON", 0, 0, 0},
+        CAR_OPTIONS(j.model),
+    };
+    struct err e = {0};
+    err_code code = begin(c, options, N_OPTIONS(options), argc, argv, &j, &e);
+    if (code == ERR_OK)
+        code = serve(&j, &e);
+    listener_close(&j.listener);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_serve = {
+    .name = "serve",
+    .usage = "-m FILE [OPTIONS]",
+    .summary = "a server that OpenAI's, Anthropic's and Ollama's clients can use",
+    .details = "Texts are answered together, as many as --texts, and prompts that begin alike are computed once. Ends\n"
+               "on SIGTERM or Ctrl-C: answers may go on for 5 s. docs/server.md has the paths and what they take.",
+    .runs_model = true,
+    .serves = true,
+    .run = run,
+};

@@ -1,0 +1,54 @@
+/* One request on its way through the server, and what all handlers use. */
+#ifndef SERVER_CALL_H
+#define SERVER_CALL_H
+
+#include <jansson.h>
+#include <stdatomic.h>
+
+#include "server/http.h"
+#include "server/job.h"
+#include "server/keys.h"
+#include "server/metrics.h"
+#include "server/server.h"
+
+/* What all requests share. */
+struct server {
+    const struct server_options *options;
+    struct keys *keys;
+    struct models *models;
+    struct http *http;
+    struct metrics metrics;
+    struct log log; /* lines that are no requests */
+    pthread_mutex_t notes_lock;
+    json_t *notes; /* sentences that the log has had, as names */
+    int64_t start_ns;
+};
+
+struct call {
+    struct server *server;
+    struct http_exchange *x;
+    const struct route *route; /* NULL: the path leads nowhere */
+    const struct protocol *protocol; /* in whose form errors are told */
+    uint64_t group;            /* of the key, for fairness */
+    struct job *_Atomic job;   /* owned; NULL: the answer comes from no model, or not yet */
+    _Atomic bool left;         /* the client has */
+};
+
+/* The reply: a JSON value, which is taken over (NULL: there was no memory), a text, or an error in the form of the
+ * call's protocol. */
+void call_json(struct call *c, int status, json_t *value);
+void call_text(struct call *c, int status, const char *type, const char *text);
+void call_fail(struct call *c, int status, const struct err *e);
+void call_refuse(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* The body as a JSON object; owned by the caller. */
+MUST_USE err_code call_body(struct call *c, json_t **out, struct err *e);
+
+/* A line of the log that is no request. */
+void server_log(struct server *s, enum log_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* Sentences about what was ignored, each once while the server runs. */
+void server_log_notes(struct server *s, const json_t *notes);
+/* The line of a request that is over. */
+void server_log_call(struct call *c, bool whole);
+
+#endif

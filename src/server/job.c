@@ -1,0 +1,546 @@
+#include "server/job.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/json_text.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "server/random_id.h"
+#include "server/whole_text.h"
+
+static const int64_t ping_ns = 5000000000; /* of silence, after which a client hears that all is well */
+
+/* One of the answers to a request; its address is what the sink gets. */
+struct choice {
+    struct job *job;
+    int64_t index;
+    uint64_t id;         /* the text's; 0: not known yet */
+    bool is_open;        /* a text was submitted and has not ended */
+    moebius_reply_part part; /* of what is held */
+    struct whole_text held;  /* the beginning of a character */
+    int64_t n_calls;
+    bool in_call, has_enough; /* has_enough: a call ended, and there shall be one */
+    struct gathered_choice gathered;
+};
+
+struct job {
+    pthread_mutex_t lock; /* of all that follows but what job_open fills */
+    int n_refs;
+
+    struct server_request request;
+    const struct protocol *protocol;
+    struct model *model;
+    uint64_t group;
+    void (*done)(void *user, int status, struct bytes *body);
+    void *user;
+    struct answer_head head;
+    struct prompt prompt;
+
+    struct choice *choices; /* [request.n_choices] */
+    size_t n_open;          /* texts that have not ended */
+    bool is_submitted;      /* all of them; until then nothing is told to be over */
+    bool has_begun;
+    bool is_cancelled;      /* nobody listens */
+    struct err error;       /* the first */
+    struct answer_usage usage;
+
+    struct stream *stream, *unread; /* the writer's side, and the reader's until it is taken */
+    struct answer_writer *writer;
+    struct bytes out;
+    int64_t start_ns, wrote_ns;
+};
+
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
+
+void job_error_body(const struct protocol *protocol, int status, const struct err *e, struct bytes *body)
+{
+    size_t n;
+    json_t *error = protocol->error(status, e);
+    char *text = error ? json_write(error, JSON_COMPACT, &n) : NULL;
+    if (text)
+        *body = (struct bytes){text, n, n + 1};
+    json_decref(error); /* without memory the body is empty, and the status alone tells */
+}
+
+/* ---- what goes out; all with the lock -------------------------------------------------------------------------- */
+
+static void cancel_texts(struct job *job)
+{
+    for (int64_t i = 0; i < job->request.n_choices; i++)
+        if (job->choices[i].is_open && job->choices[i].id)
+            texts_cancel(job->model->texts, job->choices[i].id);
+}
+
+/* Nothing more is said; what runs is cancelled. */
+static void fail(struct job *job, const struct err *e)
+{
+    if (job->error.code == ERR_OK)
+        job->error = *e;
+    cancel_texts(job);
+}
+
+static void flush(struct job *job)
+{
+    if (job->out.n == 0)
+        return;
+    job->wrote_ns = clock_ns();
+    if (!stream_put(job->stream, job->out.s, job->out.n)) {
+        job->is_cancelled = true;
+        cancel_texts(job);
+    }
+    job->out.n = 0;
+}
+
+static bool is_silent(const struct job *job)
+{
+    return job->is_cancelled || job->error.code != ERR_OK;
+}
+
+static void tell(struct job *job, const struct answer_event *event)
+{
+    struct err e = {0};
+    if (is_silent(job))
+        return;
+    err_code code = job->stream ? job->protocol->event(job->writer, event, &job->out, &e)
+                                : gathered_choice_add(&job->choices[event->choice].gathered, event, &e);
+    if (job->stream && code == ERR_OK)
+        flush(job);
+    if (code != ERR_OK)
+        fail(job, &e);
+}
+
+static void tell_begin(struct job *job, size_t n_cached)
+{
+    if (job->has_begun)
+        return;
+    job->has_begun = true;
+    tell(job, &(struct answer_event){.kind = ANSWER_BEGIN,
+                                     .usage = {.n_prompt = (int64_t)job->prompt.n, .n_cached = (int64_t)n_cached}});
+}
+
+/* ---- pieces of text -------------------------------------------------------------------------------------------- */
+
+static enum answer_event_kind kind_of(moebius_reply_part part)
+{
+    switch (part) {
+    case MOEBIUS_REPLY_REASONING: return ANSWER_REASONING;
+    default: return ANSWER_CONTENT;
+    }
+}
+
+static void tell_text(struct choice *c, bool all)
+{
+    struct err e = {0};
+    const char *text;
+    size_t n;
+    err_code code = whole_text_take(&c->held, all, &text, &n, &e);
+    if (code != ERR_OK)
+        fail(c->job, &e);
+    else if (n)
+        tell(c->job, &(struct answer_event){.kind = kind_of(c->part), .choice = c->index, .text = text, .n = n});
+}
+
+static void on_part(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    struct choice *c = user;
+    struct err e = {0};
+    pthread_mutex_lock(&c->job->lock);
+    tell_begin(c->job, 0);
+    if (part != c->part)
+        tell_text(c, true);
+    c->part = part;
+    if (whole_text_add(&c->held, text, n, &e) != ERR_OK)
+        fail(c->job, &e);
+    tell_text(c, false);
+    pthread_mutex_unlock(&c->job->lock);
+}
+
+/* ---- the other things that happen to a text -------------------------------------------------------------------- */
+
+static void on_prompt(void *user, size_t n_done, size_t n_cached, size_t n_prompt)
+{
+    struct choice *c = user;
+    pthread_mutex_lock(&c->job->lock);
+    tell_begin(c->job, n_cached);
+    if (c->job->request.return_progress && c->index == 0)
+        tell(c->job, &(struct answer_event){.kind = ANSWER_PROGRESS,
+                                            .choice = c->index,
+                                            .usage.prompt_s = (double)(clock_ns() - c->job->start_ns) / 1e9,
+                                            .n_done = (int64_t)n_done,
+                                            .n_all = (int64_t)n_prompt,
+                                            .n_cached = (int64_t)n_cached});
+    pthread_mutex_unlock(&c->job->lock);
+}
+
+static struct answer_logprob named(const struct job *job, int32_t id, double logprob)
+{
+    struct answer_logprob l = {.id = id, .logprob = logprob};
+    l.piece = moebius_token_piece(job->model->vocab, id, true, &l.n_piece);
+    return l;
+}
+
+static void on_token(void *user, const struct text_token *token)
+{
+    enum { MAX_TOP = 32 };
+    struct choice *c = user;
+    struct answer_logprob all[1 + MAX_TOP];
+    int n_top = 0;
+    pthread_mutex_lock(&c->job->lock);
+    tell_begin(c->job, 0);
+    all[0] = named(c->job, token->id, token->logprob);
+    for (; n_top < token->n_top && n_top < MAX_TOP && token->top[n_top].id >= 0; n_top++)
+        all[1 + n_top] = named(c->job, token->top[n_top].id, token->top[n_top].logprob);
+    tell(c->job,
+         &(struct answer_event){.kind = ANSWER_TOKEN, .choice = c->index, .token = all, .n_top = n_top});
+    pthread_mutex_unlock(&c->job->lock);
+}
+
+static struct answer_usage usage_of(const struct text_result *r)
+{
+    return (struct answer_usage){.n_prompt = (int64_t)r->n_prompt,
+                                 .n_cached = (int64_t)r->n_cached,
+                                 .n_answer = (int64_t)r->n_answer,
+                                 .n_reasoning = (int64_t)r->n_reasoning,
+                                 .n_substituted = (int64_t)r->n_substituted,
+                                 .prompt_s = (double)r->prompt_ns / 1e9,
+                                 .answer_s = (double)r->answer_ns / 1e9,
+                                 .queue_s = (double)r->queue_ns / 1e9};
+}
+
+/* The prompt counts once, whatever the number of choices. */
+static void add_usage(struct job *job, const struct answer_usage *u)
+{
+    job->usage.n_prompt = u->n_prompt;
+    job->usage.n_cached = u->n_cached > job->usage.n_cached ? u->n_cached : job->usage.n_cached;
+    job->usage.n_answer += u->n_answer;
+    job->usage.n_reasoning += u->n_reasoning;
+    job->usage.n_substituted += u->n_substituted;
+}
+
+static enum answer_finish finish_of(const struct choice *c, enum text_end end)
+{
+    switch (end) {
+    case TEXT_END_STOP: return FINISH_STOP_STRING;
+    case TEXT_END_LENGTH: return FINISH_LENGTH;
+    default: return c->n_calls ? FINISH_TOOL_CALLS : FINISH_STOP;
+    }
+}
+
+static void tell_end(struct choice *c, const struct text_result *r)
+{
+    struct job *job = c->job;
+    struct err e = {0};
+    struct answer_usage usage = usage_of(r);
+    add_usage(job, &usage);
+    tell_text(c, true);
+    if (r->end == TEXT_END_FAILED) {
+        fail(job, r->error);
+    } else if (r->end == TEXT_END_CANCELLED && !c->has_enough) {
+        err_set(&e, ERR_CANCELLED, "the server is ending");
+        fail(job, &e);
+    } else {
+        tell(job, &(struct answer_event){.kind = ANSWER_END,
+                                         .choice = c->index,
+                                         .finish = finish_of(c, r->end),
+                                         .stop = r->end == TEXT_END_STOP ? r->stop : NULL,
+                                         .usage = usage});
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------- */
+
+/* Says in the stream what went wrong, where nothing else can be said any more. */
+static void tell_failure(struct job *job)
+{
+    struct err e = {0};
+    const struct answer_event events[] = {
+        {.kind = ANSWER_BEGIN, .usage.n_prompt = (int64_t)job->prompt.n},
+        {.kind = ANSWER_FAILED, .error = &job->error},
+    };
+    for (int i = job->has_begun; i < 2; i++)
+        if (job->protocol->event(job->writer, &events[i], &job->out, &e) != ERR_OK)
+            job->is_cancelled = true;
+    flush(job);
+}
+
+static void end_stream(struct job *job)
+{
+    if (job->error.code != ERR_OK && !job->is_cancelled)
+        tell_failure(job);
+    stream_end(&job->stream, job->is_cancelled);
+}
+
+static void make_whole(struct job *job, struct bytes *body, struct err *e)
+{
+    size_t n = 0;
+    struct gathered_choice *all = mem_calloc((size_t)job->request.n_choices, sizeof *all);
+    for (int64_t i = 0; all && i < job->request.n_choices; i++)
+        all[i] = job->choices[i].gathered; /* which keeps what it owns */
+    json_t *answer = all ? job->protocol->whole(&job->request, &job->head, all) : NULL;
+    char *text = answer ? json_write(answer, JSON_COMPACT, &n) : NULL;
+    if (text)
+        *body = (struct bytes){text, n, n + 1};
+    else
+        err_nomem(e, n, "an answer");
+    json_decref(answer);
+    mem_free(all);
+}
+
+/* All texts have ended. Unlocks: who is told may end the job. */
+static void finish(struct job *job)
+{
+    struct bytes body = {0};
+    int status = 200;
+    if (job->stream) {
+        end_stream(job);
+        pthread_mutex_unlock(&job->lock);
+        return;
+    }
+    if (!is_silent(job))
+        make_whole(job, &body, &job->error);
+    if (is_silent(job)) {
+        struct err e = job->error;
+        if (e.code == ERR_OK)
+            err_set(&e, ERR_CANCELLED, "the client has left");
+        status = server_http_status(&e);
+        job_error_body(job->protocol, status, &e, &body);
+    }
+    void (*done)(void *user, int status, struct bytes *body) = job->done;
+    pthread_mutex_unlock(&job->lock);
+    if (done)
+        done(job->user, status, &body);
+    bytes_close(&body);
+}
+
+static void on_end(void *user, const struct text_result *result)
+{
+    struct choice *c = user;
+    struct job *job = c->job;
+    models_note_end(job->model);
+    pthread_mutex_lock(&job->lock);
+    tell_begin(job, result->n_cached);
+    tell_end(c, result);
+    c->is_open = false;
+    job->n_open--;
+    if (job->n_open > 0 || !job->is_submitted) {
+        pthread_mutex_unlock(&job->lock);
+        return;
+    }
+    finish(job);
+    job_close(&job); /* the texts' reference */
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------------- */
+
+/* Some protocols' clients want to hear in the stream that a prompt is too long. */
+static err_code check_length(struct job *job, struct err *e)
+{
+    int64_t n = (int64_t)job->prompt.n, max = job->model->facts.n_ctx;
+    if (n < max)
+        return ERR_OK;
+    server_set_overflow(e, n, max - 1);
+    if (!job->stream || !job->protocol->overflows_in_stream)
+        return e->code;
+    job->error = *e;
+    return ERR_OK;
+}
+
+/* What no room of this program can do yet must not be promised. */
+static err_code check_support(const struct server_request *r, struct err *e)
+{
+    if (r->format != FORMAT_TEXT)
+        return err_set(e, ERR_USAGE, "response_format: answers can't be held to a form yet: expected text");
+    if (r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED)
+        return err_set(e, ERR_USAGE, "tool_choice: calls can't be forced yet: expected auto or none");
+    return ERR_OK;
+}
+
+static err_code open_answers(struct job *job, const struct job_setup *setup, struct err *e)
+{
+    const struct server_request *r = &job->request;
+    job->head.model = job->model->name;
+    job->head.created = (int64_t)time(NULL);
+    TRY(random_id(job->head.id, e));
+    TRY(check_support(r, e));
+    TRY(prompt_make(&job->prompt, job->model, r, setup->vars, setup->n_vars, e));
+    job->choices = mem_calloc((size_t)r->n_choices, sizeof *job->choices);
+    if (!job->choices)
+        return err_nomem(e, (size_t)r->n_choices * sizeof *job->choices, "answers");
+    for (int64_t i = 0; i < r->n_choices; i++)
+        job->choices[i] = (struct choice){.job = job, .index = i};
+    if (!r->has_seed)
+        TRY(random_from_system(&job->request.sampling.seed, sizeof job->request.sampling.seed, e));
+    if (r->stream) {
+        TRY(job->protocol->open(&job->writer, r, &job->head, e));
+        TRY(stream_open(&job->stream, setup->max_stream_bytes, e));
+        job->unread = job->stream;
+    }
+    return check_length(job, e);
+}
+
+err_code job_open(struct job **out, const struct job_setup *setup, struct err *e)
+{
+    struct job *job = *out = mem_calloc(1, sizeof *job);
+    if (!job) {
+        server_request_close(setup->request);
+        return err_nomem(e, sizeof *job, "an answer");
+    }
+    pthread_mutex_init(&job->lock, NULL);
+    job->n_refs = 1;
+    job->protocol = setup->protocol;
+    job->model = setup->model;
+    job->group = setup->group;
+    job->done = setup->done;
+    job->user = setup->user;
+    job->request = *setup->request;
+    *setup->request = (struct server_request){0};
+    job->start_ns = job->wrote_ns = clock_ns();
+    err_code code = open_answers(job, setup, e);
+    if (code != ERR_OK)
+        job_close(out);
+    return code;
+}
+
+void job_close(struct job **out)
+{
+    struct job *job = *out;
+    if (!job)
+        return;
+    *out = NULL;
+    pthread_mutex_lock(&job->lock);
+    bool last = --job->n_refs == 0;
+    pthread_mutex_unlock(&job->lock);
+    if (!last)
+        return;
+    for (int64_t i = 0; job->choices && i < job->request.n_choices; i++) {
+        gathered_choice_close(&job->choices[i].gathered);
+        whole_text_close(&job->choices[i].held);
+    }
+    mem_free(job->choices);
+    if (job->writer)
+        job->protocol->close(job->writer);
+    stream_end(&job->stream, true);
+    stream_leave(&job->unread);
+    bytes_close(&job->out);
+    prompt_close(&job->prompt);
+    server_request_close(&job->request);
+    pthread_mutex_destroy(&job->lock);
+    mem_free(job);
+}
+
+/* ---- submitting ------------------------------------------------------------------------------------------------ */
+
+static err_code submit_one(struct job *job, struct choice *c, const char *const *stops, struct err *e)
+{
+    const struct server_request *r = &job->request;
+    uint64_t id;
+    struct text_request t = {.ids = job->prompt.ids,
+                             .n_ids = job->prompt.n,
+                             .max_tokens = r->max_tokens,
+                             .ignore_eos = r->ignore_eos,
+                             .stops = stops,
+                             .n_stops = json_array_size(r->stops),
+                             .sampling = r->sampling,
+                             .n_logprob = r->n_logprob,
+                             .tmpl = r->messages ? job->model->tmpl : NULL,
+                             .prompt = job->prompt.text.s,
+                             .tools = job->prompt.tools,
+                             .reasoning_budget = r->reasoning_budget,
+                             .group = job->group,
+                             .sink = {.prompt = on_prompt, .part = on_part, .end = on_end, .user = c}};
+    t.sampling.seed += (uint64_t)c->index;
+    if (r->n_logprob >= 0 || r->return_ids)
+        t.sink.token = on_token;
+    pthread_mutex_lock(&job->lock);
+    c->is_open = true;
+    job->n_open++;
+    pthread_mutex_unlock(&job->lock);
+    err_code code = texts_submit(job->model->texts, &t, &id, e);
+    pthread_mutex_lock(&job->lock);
+    if (code != ERR_OK) {
+        c->is_open = false;
+        job->n_open--;
+    } else {
+        c->id = id;
+        if (is_silent(job))
+            cancel_texts(job);
+    }
+    pthread_mutex_unlock(&job->lock);
+    return code;
+}
+
+static err_code submit_all(struct job *job, struct err *e)
+{
+    size_t n_stops = json_array_size(job->request.stops);
+    const char **stops = mem_calloc(n_stops + 1, sizeof *stops);
+    if (!stops)
+        return err_nomem(e, n_stops * sizeof *stops, "stop strings");
+    for (size_t i = 0; i < n_stops; i++)
+        stops[i] = json_string_value(json_array_get(job->request.stops, i));
+    err_code code = ERR_OK;
+    for (int64_t i = 0; code == ERR_OK && i < job->request.n_choices; i++)
+        code = submit_one(job, &job->choices[i], stops, e);
+    mem_free(stops);
+    return code;
+}
+
+/* While it is submitted the texts have a reference, too, which their last end, or what is here, gives up. */
+err_code job_submit(struct job *job, struct err *e)
+{
+    pthread_mutex_lock(&job->lock);
+    job->n_refs++;
+    pthread_mutex_unlock(&job->lock);
+    err_code code = job->error.code == ERR_OK ? submit_all(job, e) : ERR_OK;
+    pthread_mutex_lock(&job->lock);
+    job->is_submitted = true;
+    if (code != ERR_OK) {
+        fail(job, e);
+        job->done = NULL;
+    }
+    if (job->n_open > 0) {
+        pthread_mutex_unlock(&job->lock);
+        return code;
+    }
+    finish(job);
+    job_close(&job);
+    return code;
+}
+
+struct stream *job_take_stream(struct job *job)
+{
+    struct stream *s = job->unread;
+    job->unread = NULL;
+    return s;
+}
+
+void job_cancel(struct job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    job->is_cancelled = true;
+    cancel_texts(job);
+    pthread_mutex_unlock(&job->lock);
+}
+
+void job_tick(struct job *job, int64_t now_ns)
+{
+    pthread_mutex_lock(&job->lock);
+    if (job->stream && !is_silent(job) && now_ns - job->wrote_ns > ping_ns) {
+        job->protocol->ping(job->writer, &job->out);
+        flush(job);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+struct job_report job_report(struct job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    struct job_report report = {
+        .usage = job->usage, .failed = job->error.code != ERR_OK, .cancelled = job->is_cancelled};
+    pthread_mutex_unlock(&job->lock);
+    return report;
+}

@@ -1,0 +1,227 @@
+#include "server/messages.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/json_text.h"
+
+err_code messages_open(struct message_list *list, struct server_request *r, struct err *e)
+{
+    *list = (struct message_list){.r = r, .names = json_object()};
+    r->messages = json_array();
+    return list->names && r->messages ? ERR_OK : err_nomem(e, 0, "messages");
+}
+
+void messages_close(struct message_list *list)
+{
+    json_decref(list->names);
+    *list = (struct message_list){0};
+}
+
+/* ---- content --------------------------------------------------------------------------------------------------- */
+
+/* The text of a part, borrowed; NULL: it is no text. */
+static json_t *part_text(json_t *part)
+{
+    static const struct {
+        const char *type, *member;
+    } kinds[] = {{"text", "text"},         {"input_text", "text"},     {"output_text", "text"},
+                 {"summary_text", "text"}, {"reasoning_text", "text"}, {"refusal", "refusal"}};
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (json_is_string(part))
+        return part;
+    for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(type, kinds[i].type)) {
+            json_t *text = json_object_get(part, kinds[i].member);
+            return json_is_string(text) ? text : NULL;
+        }
+    /* Anthropic's documents of plain text */
+    const json_t *source = json_object_get(part, "source");
+    const char *kind = json_string_value(json_object_get(source, "type"));
+    json_t *data = json_object_get(source, "data");
+    return kind && !strcmp(kind, "text") && json_is_string(data) ? data : NULL;
+}
+
+static err_code add_line(struct bytes *all, const char *text, size_t n, struct err *e)
+{
+    if (all->n > 0 && n > 0)
+        TRY(bytes_add(all, "\n", 1, e));
+    return bytes_add(all, text, n, e);
+}
+
+err_code messages_add_part(struct server_request *r, const char *path, json_t *part, bool is_old, struct bytes *all,
+                           struct err *e)
+{
+    enum { MAX_TYPE = 40 };
+    const json_t *text = part_text(part);
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (text)
+        return add_line(all, json_string_value(text), json_string_length(text), e);
+    if (!type || strlen(type) > MAX_TYPE)
+        return request_expected(e, path, part,
+                                "an object with a type, such as {\"type\": \"text\", \"text\": \"...\"}");
+    if (!is_old)
+        return err_set(e, ERR_USAGE, "%s: of type %s; expected text, as this server reads nothing else", path, type);
+    server_request_note(r, "%s: of type %s, left out, as this server reads text only", path, type);
+    if (all->n > 0)
+        TRY(bytes_add(all, "\n", 1, e));
+    return bytes_print(all, e, "[%s left out: only text can be read]", type);
+}
+
+err_code messages_text(struct server_request *r, const char *path, json_t *content, bool is_old, json_t **out,
+                       struct err *e)
+{
+    struct bytes all = {0};
+    err_code code = ERR_OK;
+    *out = NULL;
+    if (json_is_string(content)) {
+        *out = json_incref(content);
+        return ERR_OK;
+    }
+    if (content && !json_is_null(content) && !json_is_array(content))
+        return request_expected(e, path, content, "a text, or a list of parts");
+    for (size_t i = 0; i < json_array_size(content); i++)
+        TRY_OUT(messages_add_part(r, field_path(path, (long)i, NULL).s, json_array_get(content, i), is_old, &all, e));
+    *out = json_stringn(all.s ? all.s : "", all.n);
+    if (!*out)
+        code = err_nomem(e, all.n, path);
+out:
+    bytes_close(&all);
+    return code;
+}
+
+/* ---- messages -------------------------------------------------------------------------------------------------- */
+
+static json_t *last_message(const struct message_list *list)
+{
+    return json_array_get(list->r->messages, json_array_size(list->r->messages) - 1);
+}
+
+static bool has_role(const json_t *message, const char *role)
+{
+    const char *own = json_string_value(json_object_get(message, "role"));
+    return own && !strcmp(own, role);
+}
+
+/* Takes over `text`, which may be NULL: there was no memory. */
+static err_code add_message(struct message_list *list, const char *role, json_t *text, struct err *e)
+{
+    json_t *message = json_pack("{s:s,s:o}", "role", role, "content", text);
+    list->joins_user = false;
+    return json_array_append_new(list->r->messages, message) == 0 ? ERR_OK : err_nomem(e, 0, "a message");
+}
+
+/* Adds to a member, with a separator unless it is empty. Takes over `text`. */
+static err_code append_text(json_t *message, const char *field, const char *separator, json_t *text, struct err *e)
+{
+    struct bytes all = {0};
+    const json_t *old = json_object_get(message, field);
+    err_code code = ERR_OK;
+    if (json_string_length(old) == 0) {
+        code = json_object_set_new(message, field, text) == 0 ? ERR_OK : err_nomem(e, 0, "a message");
+        return code;
+    }
+    TRY_OUT(bytes_add(&all, json_string_value(old), json_string_length(old), e));
+    if (json_string_length(text) > 0)
+        TRY_OUT(bytes_add_text(&all, separator, e));
+    TRY_OUT(bytes_add(&all, json_string_value(text), json_string_length(text), e));
+    if (json_object_set_new(message, field, json_stringn(all.s, all.n)) != 0)
+        code = err_nomem(e, all.n, "a message");
+out:
+    json_decref(text);
+    bytes_close(&all);
+    return code;
+}
+
+/* What a system message in the middle of a conversation says, for the user's role. */
+static json_t *quote_system(json_t *text)
+{
+    json_t *quoted = json_sprintf("<system>\n%s\n</system>", json_string_value(text));
+    json_decref(text);
+    return quoted;
+}
+
+err_code messages_add_system(struct message_list *list, json_t *text, struct err *e)
+{
+    json_t *last = last_message(list);
+    if (!last)
+        return add_message(list, "system", text, e);
+    if (has_role(last, "system"))
+        return append_text(last, "content", "\n\n", text, e);
+    if (!(text = quote_system(text)))
+        return err_nomem(e, 0, "a message");
+    server_request_note(list->r, "a system message in mid-conversation is quoted in the user's role");
+    if (has_role(last, "user"))
+        return append_text(last, "content", "\n\n", text, e);
+    err_code code = add_message(list, "user", text, e);
+    list->joins_user = true;
+    return code;
+}
+
+err_code messages_add_user(struct message_list *list, json_t *text, struct err *e)
+{
+    if (!list->joins_user)
+        return add_message(list, "user", text, e);
+    list->joins_user = false;
+    return append_text(last_message(list), "content", "\n\n", text, e);
+}
+
+err_code messages_add_result(struct message_list *list, const char *id, const char *name, json_t *text, struct err *e)
+{
+    TRY(add_message(list, "tool", text, e));
+    json_t *message = last_message(list), *known = id ? json_object_get(list->names, id) : NULL;
+    int bad = 0;
+    if (id)
+        bad |= json_object_set_new(message, "tool_call_id", json_string(id));
+    if (name)
+        bad |= json_object_set_new(message, "name", json_string(name));
+    else if (known)
+        bad |= json_object_set(message, "name", known);
+    return bad ? err_nomem(e, 0, "a message") : ERR_OK;
+}
+
+json_t *messages_assistant(struct message_list *list, bool joins)
+{
+    json_t *last = last_message(list);
+    if (joins && has_role(last, "assistant"))
+        return last;
+    return add_message(list, "assistant", json_string(""), NULL) == ERR_OK ? last_message(list) : NULL;
+}
+
+err_code messages_say(json_t *assistant, const char *field, json_t *text, struct err *e)
+{
+    return append_text(assistant, field, "\n", text, e);
+}
+
+/* The arguments as an object; a text that holds none stays a text, as the model wrote it. */
+static json_t *read_arguments(json_t *arguments)
+{
+    json_error_t error;
+    if (!json_is_string(arguments))
+        return json_incref(arguments);
+    if (json_string_length(arguments) == 0)
+        return json_object();
+    json_t *object = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, &error);
+    if (json_is_object(object))
+        return object;
+    json_decref(object);
+    return json_incref(arguments);
+}
+
+err_code messages_call(struct message_list *list, json_t *assistant, const char *path, const char *id, const char *name,
+                       json_t *arguments, struct err *e)
+{
+    if (arguments && !json_is_null(arguments) && !json_is_string(arguments) && !json_is_object(arguments))
+        return request_expected(e, path, arguments, "arguments: a text of JSON, or an object");
+    json_t *object = json_is_null(arguments) || !arguments ? json_object() : read_arguments(arguments);
+    json_t *call = json_pack("{s:s*,s:s,s:{s:s,s:o}}", "id", id, "type", "function", "function", "name", name,
+                             "arguments", object);
+    json_t *calls = json_object_get(assistant, "tool_calls");
+    if (!calls && json_object_set_new(assistant, "tool_calls", json_array()) == 0)
+        calls = json_object_get(assistant, "tool_calls");
+    if (json_array_append_new(calls, call) != 0)
+        return err_nomem(e, 0, "a message");
+    if (id && json_object_set_new(list->names, id, json_string(name)) != 0)
+        return err_nomem(e, 0, "a message");
+    return ERR_OK;
+}

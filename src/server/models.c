@@ -1,0 +1,425 @@
+#define _GNU_SOURCE /* pthread_condattr_setclock */
+#include "server/models.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+enum { MAX_MODELS = 256, POLL_NS = 50 * 1000 * 1000 };
+
+struct models {
+    struct models_options options;
+    struct model *list[MAX_MODELS]; /* [n], owned */
+    size_t n;
+
+    pthread_mutex_t lock; /* of all that follows, and of what models change */
+    pthread_cond_t changed;
+    struct model *current; /* the one that has a thread; NULL: none */
+    struct model *wanted;  /* somebody waits for this one: the current one takes nobody new; NULL: nobody does */
+    bool stops;
+};
+
+/* ---- the driving thread ---------------------------------------------------------------------------------------- */
+
+static struct model_facts facts_of(const struct model *m)
+{
+    struct model_facts f = {.n_ctx = texts_n_ctx(m->texts),
+                            .n_ctx_train = moebius_n_ctx_train(m->engine),
+                            .n_vocab = moebius_n_vocab(m->engine),
+                            .n_embd = moebius_n_embd(m->engine),
+                            .n_layer = moebius_n_layer(m->engine)};
+    snprintf(f.arch, sizeof f.arch, "%s", moebius_arch(m->engine));
+    return f;
+}
+
+/* A template that is missing is no failure: texts can be gone on with. */
+static err_code load(struct model *m, struct err *e)
+{
+    const struct models_options *o = &m->models->options;
+    m->template_error = (struct err){0};
+    TRY(o->opener.engine(o->opener.user, m->path, &m->engine, e));
+    m->vocab = moebius_engine_vocab(m->engine);
+    (void)o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
+    return texts_open(&m->texts, m->engine, &o->texts, e);
+}
+
+static void unload(struct model *m)
+{
+    if (m->texts)
+        texts_close(&m->texts);
+    moebius_template_close(&m->tmpl);
+    moebius_engine_close(&m->engine);
+    m->vocab = NULL;
+}
+
+static void set_state(struct model *m, enum model_state state)
+{
+    struct models *all = m->models;
+    pthread_mutex_lock(&all->lock);
+    m->state = state;
+    pthread_cond_broadcast(&all->changed);
+    pthread_mutex_unlock(&all->lock);
+}
+
+static void become_ready(struct model *m)
+{
+    struct models *all = m->models;
+    struct model_facts facts = facts_of(m);
+    pthread_mutex_lock(&all->lock);
+    m->facts = facts;
+    m->counters = moebius_engine_counters(m->engine);
+    m->error = (struct err){0};
+    m->used_ns = clock_ns();
+    if (all->wanted == m)
+        all->wanted = NULL;
+    m->state = MODEL_READY;
+    bool stops = all->stops;
+    pthread_cond_broadcast(&all->changed);
+    pthread_mutex_unlock(&all->lock);
+    if (stops)
+        texts_stop(m->texts);
+}
+
+/* Those who submit texts or use the vocabulary go first. */
+static void wait_for_users(struct model *m)
+{
+    struct models *all = m->models;
+    pthread_mutex_lock(&all->lock);
+    m->state = MODEL_ENDING;
+    while (m->n_users)
+        pthread_cond_wait(&all->changed, &all->lock);
+    pthread_mutex_unlock(&all->lock);
+}
+
+static void note_failure(struct model *m, const struct err *e)
+{
+    struct models *all = m->models;
+    log_line(all->options.log, LOG_WARN, "model %s: %s", m->name, e->text);
+    pthread_mutex_lock(&all->lock);
+    m->error = *e;
+    m->n_failed++;
+    if (all->wanted == m)
+        all->wanted = NULL;
+    pthread_mutex_unlock(&all->lock);
+}
+
+static void *drive(void *user)
+{
+    struct model *m = user;
+    struct err e = {0};
+    err_code code = load(m, &e);
+    if (code == ERR_OK) {
+        become_ready(m);
+        texts_run(m->texts);
+    }
+    wait_for_users(m);
+    unload(m);
+    if (code != ERR_OK)
+        note_failure(m, &e);
+    set_state(m, MODEL_UNLOADED);
+    return NULL;
+}
+
+/* ---- who is loaded; all with the lock -------------------------------------------------------------------------- */
+
+static bool is_idle(struct model *m)
+{
+    if (m->state != MODEL_READY || m->n_users)
+        return false;
+    struct texts_stats s = texts_stats(m->texts);
+    return s.n_running + s.n_waiting == 0;
+}
+
+/* The thread of a model that is unloaded has nothing left to do. */
+static void reap(struct models *all)
+{
+    struct model *m = all->current;
+    if (!m || m->state != MODEL_UNLOADED)
+        return;
+    pthread_join(m->thread, NULL);
+    m->has_thread = false;
+    all->current = NULL;
+}
+
+static void end_current(struct models *all)
+{
+    all->current->state = MODEL_ENDING;
+    texts_stop(all->current->texts);
+}
+
+static err_code start(struct models *all, struct model *m, struct err *e)
+{
+    assert(!all->current && m->state == MODEL_UNLOADED);
+    m->state = MODEL_LOADING;
+    if (pthread_create(&m->thread, NULL, drive, m) != 0) {
+        m->state = MODEL_UNLOADED;
+        return err_set(e, ERR_FAIL, "the thread of model %s can't be started", m->name);
+    }
+    m->has_thread = true;
+    all->current = m;
+    return ERR_OK;
+}
+
+/* One step towards the model being there; *ready: it is. */
+static err_code approach(struct models *all, struct model *m, bool *ready, struct err *e)
+{
+    reap(all);
+    *ready = m->state == MODEL_READY && (!all->wanted || all->wanted == m);
+    if (*ready)
+        return ERR_OK;
+    if (m->state != MODEL_READY && !all->wanted)
+        all->wanted = m;
+    if (!all->current)
+        return start(all, m, e);
+    if (all->current != m && is_idle(all->current))
+        end_current(all);
+    return ERR_OK;
+}
+
+static void wait_a_little(struct models *all)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += POLL_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&all->changed, &all->lock, &until);
+}
+
+static err_code wait_until_ready(struct models *all, struct model *m, struct err *e)
+{
+    const uint64_t n_failed = m->n_failed;
+    for (bool ready = false;;) {
+        if (all->stops)
+            return err_set(e, ERR_CANCELLED, "the server is ending");
+        if (m->n_failed > n_failed)
+            return err_set(e, m->error.code, "%s", m->error.text);
+        TRY(approach(all, m, &ready, e));
+        if (ready)
+            return ERR_OK;
+        wait_a_little(all);
+    }
+}
+
+/* ---- taking models --------------------------------------------------------------------------------------------- */
+
+size_t models_n(const struct models *all)
+{
+    return all->n;
+}
+
+struct model *models_at(struct models *all, size_t i)
+{
+    assert(i < all->n);
+    return all->list[i];
+}
+
+struct model *models_find(struct models *all, const char *name)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (!strcmp(all->list[i]->name, name))
+            return all->list[i];
+    return NULL;
+}
+
+static struct model *choose(struct models *all, const char *name)
+{
+    if (all->n == 1)
+        return all->list[0];
+    if (name)
+        return models_find(all, name);
+    return all->current ? all->current : all->list[0];
+}
+
+err_code models_take(struct models *all, const char *name, struct model **out, struct err *e)
+{
+    pthread_mutex_lock(&all->lock);
+    struct model *m = choose(all, name);
+    err_code code = m ? wait_until_ready(all, m, e)
+                      : err_set(e, ERR_USAGE, "there is no model %s: GET /v1/models lists them", name);
+    if (code == ERR_OK) {
+        m->n_users++;
+        *out = m;
+    }
+    pthread_mutex_unlock(&all->lock);
+    return code;
+}
+
+void models_give_back(struct model *m)
+{
+    struct models *all = m->models;
+    pthread_mutex_lock(&all->lock);
+    m->n_users--;
+    m->used_ns = clock_ns();
+    pthread_cond_broadcast(&all->changed);
+    pthread_mutex_unlock(&all->lock);
+}
+
+err_code models_start(struct models *all, size_t i, struct err *e)
+{
+    bool ready;
+    pthread_mutex_lock(&all->lock);
+    err_code code = approach(all, models_at(all, i), &ready, e);
+    pthread_mutex_unlock(&all->lock);
+    return code;
+}
+
+struct model_view models_look(struct model *m)
+{
+    struct models *all = m->models;
+    pthread_mutex_lock(&all->lock);
+    struct model_view view = {.state = m->state, .facts = m->facts, .error = m->error};
+    if (m->state == MODEL_READY) {
+        view.counters = m->counters;
+        view.stats = texts_stats(m->texts);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return view;
+}
+
+void models_note_end(struct model *m)
+{
+    struct models *all = m->models;
+    moebius_counters now = moebius_engine_counters(m->engine);
+    pthread_mutex_lock(&all->lock);
+    m->counters = now;
+    m->used_ns = clock_ns();
+    pthread_mutex_unlock(&all->lock);
+}
+
+void models_tick(struct models *all, int64_t now_ns)
+{
+    pthread_mutex_lock(&all->lock);
+    struct model *m = all->current;
+    if (all->options.idle_ns && m && now_ns - m->used_ns > all->options.idle_ns && is_idle(m))
+        end_current(all);
+    pthread_mutex_unlock(&all->lock);
+}
+
+/* ---- the registry ---------------------------------------------------------------------------------------------- */
+
+err_code models_open(struct models **out, const struct models_options *options, struct err *e)
+{
+    struct models *all = *out = mem_calloc(1, sizeof *all);
+    if (!all)
+        return err_nomem(e, sizeof *all, "models");
+    all->options = *options;
+    pthread_mutex_init(&all->lock, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&all->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    return ERR_OK;
+}
+
+/* "DIR/NAME.gguf" or "DIR/NAME-00001-of-00003.gguf": NAME; owned by the caller. */
+static char *name_of(const char *path)
+{
+    static const char suffix[] = ".gguf";
+    enum { PART_BYTES = sizeof "-00001-of-00003" - 1 };
+    const char *slash = strrchr(path, '/');
+    char *name = mem_strdup(slash ? slash + 1 : path);
+    size_t n = name ? strlen(name) : 0;
+    if (n > sizeof suffix - 1 && !strcmp(name + n - (sizeof suffix - 1), suffix))
+        name[n -= sizeof suffix - 1] = '\0';
+    int end = 0;
+    if (n > PART_BYTES && sscanf(name + n - PART_BYTES, "-%*5d-of-%*5d%n", &end) == 0 && end == PART_BYTES)
+        name[n - PART_BYTES] = '\0';
+    return name;
+}
+
+err_code models_add(struct models *all, const char *path, const char *name, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (all->n == MAX_MODELS)
+        return err_set(e, ERR_LIMIT, "%s: expected at most %d models", path, MAX_MODELS);
+    struct model *m = mem_calloc(1, sizeof *m);
+    if (!m)
+        return err_nomem(e, sizeof *m, "a model");
+    all->list[all->n++] = m;
+    *m = (struct model){.models = all, .size_bytes = st.st_size, .created = st.st_mtime};
+    m->path = mem_strdup(path);
+    m->name = name ? mem_strdup(name) : name_of(path);
+    return m->path && m->name ? ERR_OK : err_nomem(e, strlen(path), "a model's name");
+}
+
+/* Whether a file is a model, or the first part of one. */
+static bool is_model_file(const char *name)
+{
+    int part = 1, end = 0;
+    size_t n = strlen(name);
+    const char *tail = n > 20 ? name + n - 20 : name;
+    if (n < 6 || strcmp(name + n - 5, ".gguf") != 0 || name[0] == '.')
+        return false;
+    return sscanf(tail, "-%5d-of-%*5d.gguf%n", &part, &end) != 1 || !end || part == 1;
+}
+
+static err_code add_entry(struct models *all, const char *folder, const char *name, struct err *e)
+{
+    struct bytes path = {0};
+    err_code code = bytes_print(&path, e, "%s/%s", folder, name);
+    if (code == ERR_OK)
+        code = models_add(all, path.s, NULL, e);
+    bytes_close(&path);
+    return code;
+}
+
+err_code models_add_folder(struct models *all, const char *path, struct err *e)
+{
+    struct dirent **entries = NULL;
+    err_code code = ERR_OK;
+    int n = scandir(path, &entries, NULL, alphasort);
+    if (n < 0)
+        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        if (code == ERR_OK && is_model_file(entries[i]->d_name))
+            code = add_entry(all, path, entries[i]->d_name, e);
+        free(entries[i]);
+    }
+    free(entries);
+    return code == ERR_OK && all->n == 0 ? err_set(e, ERR_USAGE, "%s: there is no GGUF file", path) : code;
+}
+
+void models_stop(struct models *all)
+{
+    pthread_mutex_lock(&all->lock);
+    all->stops = true;
+    if (all->current && all->current->state == MODEL_READY)
+        end_current(all);
+    pthread_cond_broadcast(&all->changed);
+    struct model *m = all->current;
+    pthread_mutex_unlock(&all->lock);
+    if (m && m->has_thread)
+        pthread_join(m->thread, NULL);
+    if (m)
+        m->has_thread = false;
+}
+
+void models_close(struct models **models)
+{
+    struct models *all = *models;
+    if (!all)
+        return;
+    *models = NULL;
+    models_stop(all);
+    for (size_t i = 0; i < all->n; i++) {
+        mem_free(all->list[i]->name);
+        mem_free(all->list[i]->path);
+        mem_free(all->list[i]);
+    }
+    pthread_cond_destroy(&all->changed);
+    pthread_mutex_destroy(&all->lock);
+    mem_free(all);
+}

@@ -1,0 +1,102 @@
+/* The models that the server has: each is a file and, while it is loaded, an engine, its texts and the thread that drives
+ * both. One at a time is loaded: when another one is asked for, it goes once its texts have ended.
+ *
+ * Thread-safety: all functions may be called by any thread. */
+#ifndef SERVER_MODELS_H
+#define SERVER_MODELS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "moebius/moebius.h"
+#include "texts/texts.h"
+
+enum model_state { MODEL_UNLOADED, MODEL_LOADING, MODEL_READY, MODEL_ENDING };
+
+/* What a file says of itself; zero until it was loaded once. */
+struct model_facts {
+    char arch[64];
+    int64_t n_ctx, n_ctx_train; /* tokens of a text here at most, and in training */
+    int64_t n_vocab, n_embd, n_layer;
+};
+
+struct model {
+    char *name, *path;   /* owned */
+    int64_t size_bytes;  /* of the file, or of the first part */
+    int64_t created;     /* when it was written, seconds since 1970 */
+
+    /* while somebody has it */
+    const moebius_vocab *vocab;
+    moebius_template *tmpl; /* NULL: there is none, and template_error says why */
+    struct err template_error;
+    struct texts *texts;
+
+    /* the registry's */
+    struct models *models;
+    enum model_state state;
+    struct model_facts facts;
+    moebius_engine *engine; /* the driving thread's alone */
+    moebius_counters counters; /* of the engine, when a text ended last */
+    pthread_t thread;
+    bool has_thread;
+    size_t n_users;
+    int64_t used_ns;    /* when somebody had it last */
+    uint64_t n_failed;  /* times that it could not be loaded */
+    struct err error;   /* the last time's */
+};
+
+/* How a model is opened: what the command line says of engines and templates. Called in the driving thread. */
+struct model_opener {
+    err_code (*engine)(void *user, const char *path, moebius_engine **out, struct err *e);
+    err_code (*tmpl)(void *user, const char *path, const moebius_vocab *vocab, moebius_template **out, struct err *e);
+    void *user;
+};
+
+struct models_options {
+    struct model_opener opener;
+    struct texts_options texts;
+    int64_t idle_ns; /* after which a model goes that nobody uses; 0: never */
+    const struct log *log;
+};
+
+struct models;
+
+MUST_USE err_code models_open(struct models **out, const struct models_options *options, struct err *e);
+/* Adds a file; name NULL: the file's, without its suffix. */
+MUST_USE err_code models_add(struct models *all, const char *path, const char *name, struct err *e);
+/* Adds all GGUF files in a folder, of split sets the first part. ERR_USAGE where there is none. */
+MUST_USE err_code models_add_folder(struct models *all, const char *path, struct err *e);
+size_t models_n(const struct models *all);
+struct model *models_at(struct models *all, size_t i);
+
+/* Starts loading the i-th, and does not wait. */
+MUST_USE err_code models_start(struct models *all, size_t i, struct err *e);
+/* Waits until the model of this name is there (NULL: the one that is loaded, or the first; with a single model any name
+ * means it), and keeps it so until it is given back. ERR_USAGE: there is no such model. */
+MUST_USE err_code models_take(struct models *all, const char *name, struct model **out, struct err *e);
+void models_give_back(struct model *m);
+/* The model of this name whether it is loaded or not; NULL: there is none. */
+struct model *models_find(struct models *all, const char *name);
+
+/* What may change meanwhile; `error` is of the last load, if that failed. `stats` and `counters` are zero unless it is
+ * ready. */
+struct model_view {
+    enum model_state state;
+    struct model_facts facts;
+    struct texts_stats stats;
+    moebius_counters counters;
+    struct err error;
+};
+struct model_view models_look(struct model *m);
+
+/* A text has ended; in the driving thread, which alone may read the engine's counters. */
+void models_note_end(struct model *m);
+/* Unloads what nobody has used for long. */
+void models_tick(struct models *all, int64_t now_ns);
+/* All texts end, and no model is there any more; who asks for one is told so. */
+void models_stop(struct models *all);
+void models_close(struct models **all);
+
+#endif

@@ -1,0 +1,192 @@
+#include "server/prompt.h"
+
+#include <string.h>
+
+#include "base/json_text.h"
+#include "base/mem.h"
+
+enum { MAX_VARS = 64 };
+
+/* What a template gets, and what of it is owned. */
+struct input {
+    moebius_template_var vars[MAX_VARS];
+    char *values[MAX_VARS]; /* [n_values], owned */
+    size_t n_vars, n_values;
+    char *messages; /* owned */
+};
+
+/* The library's errors about what clients sent are theirs. */
+static err_code from_public(struct err *e, const moebius_error *error)
+{
+    bool is_ours = error->status == MOEBIUS_NOMEM || error->status == MOEBIUS_IO;
+    return err_set(e, is_ours ? (err_code)error->status : ERR_USAGE, "%s", error->text);
+}
+
+/* ---- templates ------------------------------------------------------------------------------------------------- */
+
+static void input_close(struct input *in)
+{
+    for (size_t i = 0; i < in->n_values; i++)
+        mem_free(in->values[i]);
+    mem_free(in->messages);
+}
+
+/* The request's variables come before those that are the same for all. */
+static err_code add_vars(struct input *in, const json_t *own, const moebius_template_var *defaults, size_t n_defaults,
+                         struct err *e)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)own, name, value)
+    {
+        if (in->n_vars == MAX_VARS)
+            return err_set(e, ERR_USAGE, "the template's variables: expected at most %d", MAX_VARS);
+        char *text = json_write(value, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
+        if (!text)
+            return err_nomem(e, 0, "the template's variables");
+        in->values[in->n_values++] = text;
+        in->vars[in->n_vars++] = (moebius_template_var){name, text};
+    }
+    for (size_t i = 0; i < n_defaults && in->n_vars < MAX_VARS; i++)
+        if (!json_object_get(own, defaults[i].name))
+            in->vars[in->n_vars++] = defaults[i];
+    return ERR_OK;
+}
+
+/* The messages without the last one where the answer goes on with it. */
+static err_code add_messages(struct input *in, const struct server_request *r, struct err *e)
+{
+    json_t *messages = r->messages;
+    if (r->continues_message) {
+        messages = json_copy(r->messages);
+        if (messages)
+            (void)json_array_remove(messages, json_array_size(messages) - 1);
+    }
+    in->messages = messages ? json_write(messages, JSON_COMPACT, NULL) : NULL;
+    if (r->continues_message)
+        json_decref(messages);
+    return in->messages ? ERR_OK : err_nomem(e, 0, "the messages");
+}
+
+static err_code render(struct prompt *p, const struct model *m, const struct server_request *r, struct input *in,
+                       struct err *e)
+{
+    moebius_error error;
+    TRY(add_messages(in, r, e));
+    if (r->tools && json_array_size(r->tools) && r->tool_choice != TOOL_CHOICE_NONE) {
+        p->tools = json_write(r->tools, JSON_COMPACT, NULL);
+        if (!p->tools)
+            return err_nomem(e, 0, "the tools");
+    }
+    const moebius_template_input input = {
+        .messages = in->messages, .tools = p->tools, .vars = in->vars, .n_vars = in->n_vars};
+    if (moebius_template_render(m->tmpl, &input, &p->rendered, &error) == MOEBIUS_OK)
+        return ERR_OK;
+    from_public(e, &error);
+    return err_prefix(e, "messages: the model's chat template");
+}
+
+/* The text of the last message where the answer goes on with it; else "". */
+static const char *begun_text(const struct server_request *r)
+{
+    const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
+    const char *text = r->continues_message ? json_string_value(json_object_get(last, "content")) : NULL;
+    return text ? text : "";
+}
+
+err_code prompt_render(struct prompt *p, const struct model *m, const struct server_request *r,
+                       const moebius_template_var *defaults, size_t n_defaults, struct err *e)
+{
+    struct input in = {0};
+    if (!m->tmpl)
+        return err_set(e, ERR_UNSUPPORTED, "messages: %s", m->template_error.text);
+    err_code code = add_vars(&in, r->template_vars, defaults, n_defaults, e);
+    if (code == ERR_OK)
+        code = render(p, m, r, &in, e);
+    input_close(&in);
+    TRY(code);
+    TRY(bytes_add_text(&p->text, moebius_prompt_text(p->rendered, NULL), e));
+    return bytes_add_text(&p->text, begun_text(r), e);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------------------------- */
+
+static err_code add_ids(struct prompt *p, const int32_t *ids, size_t n, struct err *e)
+{
+    if (n == 0)
+        return ERR_OK;
+    int32_t *more = mem_resize(p->ids, p->n + n, sizeof *more);
+    if (!more)
+        return err_nomem(e, (p->n + n) * sizeof *more, "a prompt");
+    memcpy(more + p->n, ids, n * sizeof *ids);
+    p->ids = more;
+    p->n += n;
+    return ERR_OK;
+}
+
+static err_code add_text(struct prompt *p, const struct model *m, const char *text, size_t n, bool begins,
+                         struct err *e)
+{
+    moebius_error error;
+    int32_t *ids;
+    size_t n_ids;
+    if (moebius_tokenize(m->vocab, text, n, begins, false, &ids, &n_ids, &error) != MOEBIUS_OK)
+        return from_public(e, &error);
+    err_code code = add_ids(p, ids, n_ids, e);
+    moebius_free(ids);
+    return code;
+}
+
+static err_code add_rendered(struct prompt *p, const struct model *m, struct err *e)
+{
+    moebius_error error;
+    int32_t *ids;
+    size_t n;
+    if (moebius_prompt_tokenize(p->rendered, m->vocab, &ids, &n, &error) != MOEBIUS_OK)
+        return from_public(e, &error);
+    err_code code = add_ids(p, ids, n, e);
+    moebius_free(ids);
+    return code;
+}
+
+static err_code copy_ids(struct prompt *p, const struct model *m, const json_t *ids, struct err *e)
+{
+    size_t n = json_array_size(ids);
+    p->ids = mem_calloc(n + 1, sizeof *p->ids);
+    if (!p->ids)
+        return err_nomem(e, n * sizeof *p->ids, "a prompt");
+    for (; p->n < n; p->n++) {
+        json_int_t id = json_integer_value(json_array_get(ids, p->n));
+        if (id < 0 || id >= moebius_vocab_size(m->vocab))
+            return err_set(e, ERR_USAGE, "prompt: token %zu is %lld: expected 0 to %d", p->n, (long long)id,
+                           (int)moebius_vocab_size(m->vocab) - 1);
+        p->ids[p->n] = (int32_t)id;
+    }
+    return ERR_OK;
+}
+
+err_code prompt_make(struct prompt *p, const struct model *m, const struct server_request *r,
+                     const moebius_template_var *defaults, size_t n_defaults, struct err *e)
+{
+    if (r->messages) {
+        const char *begun = begun_text(r);
+        TRY(prompt_render(p, m, r, defaults, n_defaults, e));
+        TRY(add_rendered(p, m, e));
+        if (*begun)
+            TRY(add_text(p, m, begun, strlen(begun), false, e));
+    } else if (r->ids) {
+        TRY(copy_ids(p, m, r->ids, e));
+    } else {
+        TRY(add_text(p, m, json_string_value(r->text), json_string_length(r->text), true, e));
+    }
+    return p->n ? ERR_OK : err_set(e, ERR_USAGE, "the prompt is empty, and this model has no token that begins a text");
+}
+
+void prompt_close(struct prompt *p)
+{
+    mem_free(p->ids);
+    mem_free(p->tools);
+    moebius_prompt_close(&p->rendered);
+    bytes_close(&p->text);
+    *p = (struct prompt){0};
+}

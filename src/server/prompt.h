@@ -1,0 +1,26 @@
+/* From a request to the tokens of its prompt: the chat template, or text or tokens that go on. */
+#ifndef SERVER_PROMPT_H
+#define SERVER_PROMPT_H
+
+#include "base/bytes.h"
+#include "server/models.h"
+#include "server/request.h"
+
+struct prompt {
+    int32_t *ids; /* [n]; owned */
+    size_t n;
+    moebius_prompt *rendered; /* what a template made; NULL: there was none. Owned */
+    struct bytes text;        /* the template's prompt with the message that goes on */
+    char *tools;              /* as the template got them; NULL: none. Owned */
+};
+
+/* defaults: variables of the template that a request need not say. ERR_USAGE: it is the request's fault. Close after
+ * failures, too. */
+MUST_USE err_code prompt_make(struct prompt *p, const struct model *m, const struct server_request *r,
+                              const moebius_template_var *defaults, size_t n_defaults, struct err *e);
+/* The text alone, without tokens. */
+MUST_USE err_code prompt_render(struct prompt *p, const struct model *m, const struct server_request *r,
+                                const moebius_template_var *defaults, size_t n_defaults, struct err *e);
+void prompt_close(struct prompt *p);
+
+#endif

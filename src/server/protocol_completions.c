@@ -1,0 +1,195 @@
+/* OpenAI's completions of plain text: /v1/completions, and /completion. */
+#include <string.h>
+
+#include "base/json_text.h"
+#include "server/writer.h"
+
+/* ---- the request ----------------------------------------------------------------------------------------------- */
+
+static bool is_ids(const json_t *value)
+{
+    bool good = json_array_size(value) > 0;
+    for (size_t i = 0; good && i < json_array_size(value); i++) {
+        json_int_t id = json_integer_value(json_array_get(value, i));
+        good = json_is_integer(json_array_get(value, i)) && id >= 0 && id <= INT32_MAX;
+    }
+    return good;
+}
+
+/* A text, token ids, or a list of one of these. */
+static err_code set_prompt(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    const json_t *first = json_array_get(value, 0);
+    bool is_list = json_is_string(first) || json_is_array(first);
+    if (is_list && json_array_size(value) > 1)
+        return err_set(e, ERR_USAGE, "%s: %zu prompts; expected one, as a request has one prompt", path,
+                       json_array_size(value));
+    if (is_list)
+        value = json_array_get(value, 0);
+    if (json_is_string(value))
+        r->text = json_incref(value);
+    else if (is_ids(value))
+        r->ids = json_incref(value);
+    else
+        return request_expected(e, path, value, "a text, or a list of tokens' ids");
+    return ERR_OK;
+}
+
+static err_code parse(struct server_request *r, json_t *body, struct err *e)
+{
+    static const struct request_field fields[] = {
+        FIELD_SETTER("prompt", set_prompt),
+        FIELD_FLAG("echo", echo),
+        FIELD_SETTER("response_format", request_set_response_format),
+        FIELD_NONE("suffix", "text goes on at its end only"),
+    };
+    TRY(request_take_body(r, body, e));
+    TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
+    if (!r->text && !r->ids)
+        return request_expected(e, "prompt", NULL, "a text, or a list of tokens' ids");
+    if (r->echo && (r->ids || r->n_logprob >= 0))
+        return err_set(e, ERR_USAGE, "echo: expected false where the prompt is of token ids, and with logprobs");
+    return request_check(r, e);
+}
+
+/* ---- answers --------------------------------------------------------------------------------------------------- */
+
+/* OpenAI's older form of log-probabilities: lists beside each other. *offset: where the first token begins in the
+ * text; moves on. */
+static json_t *list_logprobs(const json_t *tokens, int64_t *offset)
+{
+    json_t *texts = json_array(), *logprobs = json_array(), *tops = json_array(), *offsets = json_array();
+    int bad = 0;
+    for (size_t i = 0; i < json_array_size(tokens); i++) {
+        const json_t *token = json_array_get(tokens, i), *likeliest = json_object_get(token, "top_logprobs");
+        json_t *text = json_object_get(token, "token"), *top = json_object();
+        for (size_t k = 0; k < json_array_size(likeliest); k++) {
+            const json_t *one = json_array_get(likeliest, k);
+            bad |=
+                json_object_set(top, json_string_value(json_object_get(one, "token")), json_object_get(one, "logprob"));
+        }
+        bad |= json_array_append(texts, text);
+        bad |= json_array_append(logprobs, json_object_get(token, "logprob"));
+        bad |= json_array_append_new(tops, top);
+        bad |= json_array_append_new(offsets, json_integer(*offset));
+        *offset += (int64_t)json_string_length(text);
+    }
+    return json_unless(bad, json_pack("{s:o,s:o,s:o,s:o}", "tokens", texts, "token_logprobs", logprobs, "top_logprobs",
+                                      tops, "text_offset", offsets));
+}
+
+/* Takes over text. `tokens` and `ids` may be NULL. */
+static json_t *make_choice(const struct server_request *r, int64_t i, json_t *text, const json_t *tokens, json_t *ids,
+                           int64_t *offset, const char *finish)
+{
+    bool has_logprobs = r->n_logprob >= 0 && json_array_size(tokens) > 0;
+    json_t *one = json_pack("{s:o,s:I,s:o,s:s?}", "text", text, "index", (json_int_t)i, "logprobs",
+                            has_logprobs ? list_logprobs(tokens, offset) : json_null(), "finish_reason", finish);
+    bool has_ids = r->return_ids && ids;
+    return json_unless(has_ids && json_object_set(one, "token_ids", ids), one);
+}
+
+static json_t *make_answer(const struct answer_head *head, json_t *choices)
+{
+    return json_pack("{s:o,s:s,s:I,s:s,s:o}", "id", json_sprintf("cmpl-%s", head->id), "object", "text_completion",
+                     "created", (json_int_t)head->created, "model", head->model, "choices", choices);
+}
+
+/* A chunk of one choice, with the tokens that wait. Takes over `text`. */
+static json_t *make_chunk(struct answer_writer *w, int64_t choice, json_t *text, const char *finish)
+{
+    struct told_choice *c = &w->choices[choice];
+    json_t *one =
+        make_choice(w->r, choice, text, c->tokens, json_array_size(c->ids) ? c->ids : NULL, &c->text_off, finish);
+    int bad = json_array_clear(c->tokens);
+    json_decref(c->ids);
+    c->ids = json_array(); /* the choice has the other one */
+    return json_unless(bad, make_answer(&w->head, json_pack("[o]", one)));
+}
+
+static err_code begin(struct answer_writer *w, struct bytes *out, struct err *e)
+{
+    if (!w->r->echo)
+        return ERR_OK;
+    for (int64_t i = 0; i < w->r->n_choices; i++)
+        TRY(writer_send(out, NULL, make_chunk(w, i, json_incref(w->r->text), NULL), e));
+    return ERR_OK;
+}
+
+static err_code end(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
+{
+    answer_usage_add(&w->usage, &event->usage);
+    json_t *chunk = make_chunk(w, event->choice, json_string(""), openai_finish(event->finish));
+    if (++w->n_ended < w->r->n_choices)
+        return writer_send(out, NULL, chunk, e);
+    int bad = json_object_set_new(chunk, "timings", openai_timings(&w->usage));
+    TRY(writer_send(out, NULL, json_unless(bad, chunk), e));
+    if (w->r->stream_usage) {
+        json_t *last = make_answer(&w->head, json_array());
+        bad = json_object_set_new(last, "usage", openai_usage(&w->usage));
+        TRY(writer_send(out, NULL, json_unless(bad, last), e));
+    }
+    return bytes_add_text(out, "data: [DONE]\n\n", e);
+}
+
+/* Reasoning is text like any other here; there are no calls. */
+static err_code tell(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
+{
+    switch (event->kind) {
+    case ANSWER_BEGIN: return begin(w, out, e);
+    case ANSWER_REASONING:
+    case ANSWER_CONTENT:
+        return writer_send(out, NULL, make_chunk(w, event->choice, json_text(event->text, event->n), NULL), e);
+    case ANSWER_TOKEN: return writer_add_token(w, event, e);
+    case ANSWER_END: return end(w, event, out, e);
+    case ANSWER_FAILED: return writer_send(out, NULL, openai_error(server_http_status(event->error), event->error), e);
+    case ANSWER_PROGRESS:
+    case ANSWER_CALL:
+    case ANSWER_ARGUMENTS:
+    case ANSWER_CALL_END: break;
+    }
+    return ERR_OK;
+}
+
+static json_t *whole_text(const struct server_request *r, const struct gathered_choice *c)
+{
+    struct bytes all = {0};
+    err_code code = ERR_OK;
+    if (r->echo)
+        code = bytes_add(&all, json_string_value(r->text), json_string_length(r->text), NULL);
+    if (code == ERR_OK)
+        code = bytes_add(&all, c->reasoning.s, c->reasoning.n, NULL);
+    if (code == ERR_OK)
+        code = bytes_add(&all, c->content.s, c->content.n, NULL);
+    json_t *text = code == ERR_OK ? json_text(all.s, all.n) : NULL;
+    bytes_close(&all);
+    return text;
+}
+
+static json_t *whole(const struct server_request *r, const struct answer_head *head,
+                     const struct gathered_choice *choices)
+{
+    json_t *all = json_array();
+    int bad = 0;
+    for (int64_t i = 0; i < r->n_choices; i++) {
+        int64_t offset = 0;
+        const struct gathered_choice *c = &choices[i];
+        bad |= json_array_append_new(
+            all, make_choice(r, i, whole_text(r, c), c->logprobs, c->ids, &offset, openai_finish(c->finish)));
+    }
+    struct answer_usage usage = answer_usage_all(choices, r->n_choices);
+    json_t *answer = make_answer(head, all);
+    bad |= json_object_set_new(answer, "usage", openai_usage(&usage));
+    bad |= json_object_set_new(answer, "timings", openai_timings(&usage));
+    return json_unless(bad, answer);
+}
+
+const struct protocol protocol_completions = {.name = "completions",
+                                              .content_type = "text/event-stream",
+                                              .parse = parse,
+                                              .error = openai_error,
+                                              .open = writer_open,
+                                              .event = tell,
+                                              .ping = writer_ping_comment,
+                                              .close = writer_close,
+                                              .whole = whole};

@@ -1,0 +1,94 @@
+/* How a request says whether and how much the model reasons. Templates have no common name for it: most ask for
+ * enable_thinking, some for thinking, gpt-oss for reasoning_effort. What the client says of these in
+ * chat_template_kwargs counts more than what is derived here. */
+#include <string.h>
+
+#include "server/request_fields.h"
+
+/* Sets a variable of the template unless the client has set it itself. */
+static err_code set_default(struct server_request *r, const char *name, json_t *value, struct err *e)
+{
+    const json_t *own = json_object_get(r->body, "chat_template_kwargs");
+    if (json_object_get(own, name)) {
+        json_decref(value);
+        return ERR_OK;
+    }
+    return json_object_set_new(r->template_vars, name, value) == 0 ? ERR_OK : err_nomem(e, 0, name);
+}
+
+err_code request_set_thinks(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    if (!json_is_boolean(value))
+        return request_expected(e, path, value, "true or false");
+    TRY(set_default(r, "enable_thinking", json_incref(value), e));
+    return set_default(r, "thinking", json_incref(value), e);
+}
+
+err_code request_check_reasoning(struct server_request *r, struct err *e)
+{
+    if (r->reasoning_budget == 0)
+        TRY(request_set_thinks(r, "reasoning_budget", json_false(), e));
+    /* the least that models do who always reason */
+    bool is_off = json_is_false(json_object_get(r->template_vars, "enable_thinking"));
+    return is_off ? set_default(r, "reasoning_effort", json_string("low"), e) : ERR_OK;
+}
+
+err_code request_set_effort(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    /* what clients say, and the nearest word that models were trained with */
+    static const char *const words[][2] = {{"minimal", "low"}, {"low", "low"},    {"medium", "medium"},
+                                           {"high", "high"},   {"xhigh", "high"}, {"max", "high"}};
+    const char *text = json_string_value(value);
+    if (text && !strcmp(text, "none"))
+        return request_set_thinks(r, path, json_false(), e);
+    for (size_t i = 0; text && i < sizeof words / sizeof *words; i++)
+        if (!strcmp(text, words[i][0])) {
+            TRY(set_default(r, "reasoning_effort", json_string(words[i][1]), e));
+            bool is_said = json_object_get(r->template_vars, "enable_thinking") != NULL;
+            return is_said ? ERR_OK : request_set_thinks(r, path, json_true(), e);
+        }
+    return request_expected(e, path, value, "none, minimal, low, medium, high, xhigh or max");
+}
+
+static err_code set_excluded(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    if (!json_is_boolean(value))
+        return request_expected(e, path, value, "true or false");
+    r->hides_reasoning |= json_is_true(value);
+    return ERR_OK;
+}
+
+err_code request_set_reasoning(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    static const struct request_field fields[] = {
+        FIELD_SETTER("effort", request_set_effort),
+        FIELD_SETTER("enabled", request_set_thinks),
+        FIELD_SETTER("exclude", set_excluded),
+        FIELD_NUMBER("max_tokens", FIELD_INT64, reasoning_budget, -1, 1e9),
+        FIELD_IGNORED("summary"), /* protocol_responses.c looks at it */
+        FIELD_IGNORED("generate_summary"),
+        FIELD_IGNORED("context"),
+        FIELD_IGNORED("mode"),
+    };
+    return REQUEST_READ_MEMBERS(r, path, value, fields, e);
+}
+
+err_code request_set_thinking(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    static const struct request_field fields[] = {
+        FIELD_IGNORED("type"),
+        FIELD_NUMBER("budget_tokens", FIELD_INT64, reasoning_budget, 1, 1e9),
+        FIELD_IGNORED("display"),
+    };
+    const char *type, *display;
+    if (json_is_boolean(value))
+        return request_set_thinks(r, path, value, e);
+    TRY(request_string(value, path, "type", &type, e));
+    TRY(request_string(value, path, "display", &display, e));
+    if (!type || (strcmp(type, "enabled") && strcmp(type, "adaptive") && strcmp(type, "disabled")))
+        return request_expected(e, field_path(path, -1, "type").s, json_object_get(value, "type"),
+                                "enabled, adaptive or disabled");
+    r->hides_reasoning |= display && !strcmp(display, "omitted");
+    TRY(request_set_thinks(r, path, strcmp(type, "disabled") ? json_true() : json_false(), e));
+    return REQUEST_READ_MEMBERS(r, path, value, fields, e);
+}

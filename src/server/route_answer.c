@@ -1,0 +1,83 @@
+/* Answers of a model, in any protocol. */
+#include "server/call.h"
+#include "server/routes.h"
+
+enum { MAX_STREAM_BYTES = 16 << 20 }; /* that may wait for a client that doesn't read */
+
+/* What comes whole, or fails before it was whole. In any thread. */
+static void on_done(void *user, int status, struct bytes *body)
+{
+    struct call *c = user;
+    c->x->reply.status = status;
+    c->x->reply.type = "application/json";
+    c->x->reply.body = *body;
+    *body = (struct bytes){0};
+    http_reply(c->x);
+}
+
+/* Takes the request over. */
+static err_code begin_job(struct call *c, struct model *m, struct server_request *r, struct err *e)
+{
+    const struct server_options *o = c->server->options;
+    const struct job_setup setup = {.model = m,
+                                    .protocol = c->protocol,
+                                    .request = r,
+                                    .vars = o->vars,
+                                    .n_vars = o->n_vars,
+                                    .group = c->group,
+                                    .max_stream_bytes = MAX_STREAM_BYTES,
+                                    .done = on_done,
+                                    .user = c};
+    struct job *job;
+    TRY(job_open(&job, &setup, e));
+    struct stream *stream = job_take_stream(job);
+    atomic_store(&c->job, job);
+    if (atomic_load(&c->left))
+        job_cancel(job);
+    err_code code = job_submit(job, e);
+    if (!stream) /* the call may be gone, unless that failed */
+        return code;
+    if (code != ERR_OK) {
+        stream_leave(&stream);
+        return code;
+    }
+    c->x->reply.stream = stream;
+    c->x->reply.status = 200;
+    c->x->reply.type = c->protocol->content_type;
+    http_reply(c->x);
+    return ERR_OK;
+}
+
+/* Ollama's clients have models loaded so. */
+static err_code say_loaded(struct call *c, struct model *m, const struct server_request *r, struct err *e)
+{
+    call_json(c, 200,
+              json_pack("{s:s, s:s, s:b, s:s}", "model", m->name, "response", "", "done", 1, "done_reason", "load"));
+    http_reply(c->x);
+    return ERR_OK;
+}
+
+static err_code answer(struct call *c, struct server_request *r, struct err *e)
+{
+    json_t *body;
+    struct model *m;
+    TRY(call_body(c, &body, e));
+    TRY(c->protocol->parse(r, body, e));
+    server_log_notes(c->server, r->notes);
+    TRY(models_take(c->server->models, r->model, &m, e));
+    err_code code = r->only_loads ? say_loaded(c, m, r, e) : begin_job(c, m, r, e);
+    models_give_back(m);
+    return code;
+}
+
+void route_answer(struct call *c)
+{
+    struct err e = {0};
+    struct server_request r;
+    server_request_init(&r);
+    if (answer(c, &r, &e) != ERR_OK) {
+        call_fail(c, server_http_status(&e), &e);
+        http_reply(c->x);
+    }
+    server_request_close(&r);
+}

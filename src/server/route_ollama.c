@@ -1,0 +1,88 @@
+/* The part of Ollama's interface that its clients ask before they chat. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "server/call.h"
+#include "server/routes.h"
+#include "server/writer.h"
+
+/* Clients compare this with what they need, so it is a version of that interface, not of this program. */
+static const char interface_version[] = "0.6.4";
+
+void route_ollama_version(struct call *c)
+{
+    call_json(c, 200, json_pack("{s:s}", "version", interface_version));
+}
+
+/* What a list of models says of one. There is no digest: nobody has read the whole file. */
+static json_t *entry(struct model *m, const struct model_view *view)
+{
+    char modified[32];
+    const char *family = *view->facts.arch ? view->facts.arch : "unknown";
+    format_time(m->created, modified);
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:{s:s, s:s, s:s, s:[s], s:s, s:s}}", "name", m->name, "model", m->name,
+                     "modified_at", modified, "size", (json_int_t)m->size_bytes, "digest", "", "details",
+                     "parent_model", "", "format", "gguf", "family", family, "families", family, "parameter_size", "",
+                     "quantization_level", "");
+}
+
+static void list(struct call *c, bool all_of_them)
+{
+    struct models *all = c->server->models;
+    json_t *models = json_array();
+    bool good = models != NULL;
+    for (size_t i = 0; good && i < models_n(all); i++) {
+        struct model *m = models_at(all, i);
+        const struct model_view view = models_look(m);
+        if (all_of_them || view.state == MODEL_READY)
+            good = json_array_append_new(models, entry(m, &view)) == 0;
+    }
+    call_json(c, 200, good ? json_pack("{s:O}", "models", models) : NULL);
+    json_decref(models);
+}
+
+void route_ollama_tags(struct call *c)
+{
+    list(c, true);
+}
+
+void route_ollama_ps(struct call *c)
+{
+    list(c, false);
+}
+
+static err_code show(struct call *c, json_t **out, struct err *e)
+{
+    json_t *body;
+    struct model *m;
+    char key[128];
+    TRY(call_body(c, &body, e));
+    const char *name = json_string_value(json_object_get(body, "model"));
+    err_code code = models_take(c->server->models, name ? name : json_string_value(json_object_get(body, "name")), &m, e);
+    json_decref(body);
+    TRY(code);
+    const struct model_view view = models_look(m);
+    const char *tmpl = moebius_vocab_template(m->vocab, NULL);
+    snprintf(key, sizeof key, "%s.context_length", view.facts.arch);
+    *out = entry(m, &view);
+    json_t *more = json_pack("{s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", tmpl ? tmpl : "", "modelfile", "",
+                             "model_info", "general.architecture", view.facts.arch, key,
+                             (json_int_t)view.facts.n_ctx, "capabilities", "completion", "tools");
+    models_give_back(m);
+    if (*out && more && json_object_update_new(*out, more) == 0)
+        return ERR_OK;
+    json_decref(*out);
+    *out = NULL;
+    return err_nomem(e, 0, "a model's description");
+}
+
+void route_ollama_show(struct call *c)
+{
+    struct err e = {0};
+    json_t *out = NULL;
+    if (show(c, &out, &e) == ERR_OK)
+        call_json(c, 200, out);
+    else
+        call_fail(c, server_http_status(&e), &e);
+    http_reply(c->x);
+}

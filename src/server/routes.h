@@ -1,0 +1,44 @@
+/* Which function answers which path. */
+#ifndef SERVER_ROUTES_H
+#define SERVER_ROUTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct call;
+struct protocol;
+
+struct route {
+    const char *method; /* GET is HEAD, too */
+    const char *path;   /* one that ends with / stands for all below it */
+    void (*handle)(struct call *c);
+    const struct protocol *protocol; /* NULL: OpenAI's errors, and no answers of models */
+    bool is_quick;                   /* the function waits for nothing, and there is no body */
+    bool needs_no_key;
+};
+
+/* NULL: there is none. Then *allow is what the path has in place of this method, NULL where it has nothing. */
+const struct route *routes_find(const char *method, const char *path, const char **allow);
+/* In whose form errors about a path are told that leads nowhere. */
+const struct protocol *routes_protocol(const char *path);
+
+/* The handlers, by file. */
+void route_answer(struct call *c); /* route_answer.c */
+void route_count_tokens(struct call *c); /* route_tokens.c */
+void route_tokenize(struct call *c);
+void route_detokenize(struct call *c);
+void route_apply_template(struct call *c);
+void route_embeddings(struct call *c); /* route_info.c */
+void route_front(struct call *c);
+void route_health(struct call *c);
+void route_models(struct call *c);
+void route_model(struct call *c);
+void route_props(struct call *c);
+void route_slots(struct call *c);
+void route_metrics(struct call *c);
+void route_ollama_version(struct call *c); /* route_ollama.c */
+void route_ollama_tags(struct call *c);
+void route_ollama_show(struct call *c);
+void route_ollama_ps(struct call *c);
+
+#endif

@@ -1,0 +1,289 @@
+#define _GNU_SOURCE /* sigtimedwait */
+#include "server/server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/access.h"
+#include "server/call.h"
+#include "server/routes.h"
+
+enum {
+    N_WORKER = 16,      /* they wait for models, too */
+    BODIES_FACTOR = 4,  /* all bodies together, in bodies of the greatest length */
+    GRACE_S = 5,        /* for answers, when the server ends */
+    POLL_NS = 100 * 1000 * 1000,
+};
+
+/* ---- what HTTP asks -------------------------------------------------------------------------------------------- */
+
+/* False: the reply is there. */
+static bool find_route(struct call *c)
+{
+    const char *allow;
+    struct http_exchange *x = c->x;
+    c->route = routes_find(x->method, x->path, &allow);
+    c->protocol = c->route && c->route->protocol ? c->route->protocol : routes_protocol(x->path);
+    if (!access_check(c))
+        return false;
+    if (c->route)
+        return true;
+    if (allow) {
+        x->reply.allow = allow;
+        call_refuse(c, 405, "%s %s: expected another method: %s", x->method, x->path, allow);
+    } else {
+        call_refuse(c, 404, "%s: there is nothing here: docs/server.md has the list of paths", x->path);
+    }
+    return false;
+}
+
+static bool on_begin(void *user, struct http_exchange *x)
+{
+    struct call *c = x->app = mem_calloc(1, sizeof *c);
+    if (!c) {
+        x->reply.status = 503;
+        return false;
+    }
+    c->server = user;
+    c->x = x;
+    if (!find_route(c))
+        return false;
+    if (!c->route->is_quick)
+        return true;
+    c->route->handle(c);
+    return false;
+}
+
+static void on_handle(void *user, struct http_exchange *x)
+{
+    struct call *c = x->app;
+    c->route->handle(c);
+    /* else the reply comes later, and maybe it is there by now, and the call is gone */
+}
+
+static void on_refuse(void *user, struct http_exchange *x, int status, const struct err *why)
+{
+    struct call *c = x->app;
+    if (c)
+        call_fail(c, status, why);
+    else
+        x->reply.status = status; /* before `begin` */
+}
+
+static void on_tick(void *user, struct http_exchange *x, int64_t now_ns)
+{
+    struct call *c = x->app;
+    struct job *job = c ? atomic_load(&c->job) : NULL;
+    if (job)
+        job_tick(job, now_ns);
+}
+
+static void on_left(void *user, struct http_exchange *x)
+{
+    struct call *c = x->app;
+    if (!c)
+        return;
+    atomic_store(&c->left, true);
+    struct job *job = atomic_load(&c->job);
+    if (job)
+        job_cancel(job);
+}
+
+static void on_over(void *user, struct http_exchange *x, bool whole)
+{
+    struct server *s = user;
+    struct call *c = x->app;
+    if (!c)
+        return;
+    struct job *job = atomic_load(&c->job);
+    if (job && !whole)
+        job_cancel(job);
+    metrics_note(&s->metrics, x->reply.status, atomic_load(&c->left) || !whole);
+    server_log_call(c, whole);
+    job_close(&job);
+    mem_free(c);
+    x->app = NULL;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------------------------- */
+
+static void log_sink(void *user, enum log_level level, const char *line)
+{
+    server_log(user, level, "%s", line);
+}
+
+static err_code open_models(struct server *s, struct err *e)
+{
+    const struct server_options *o = s->options;
+    struct models_options options = o->models;
+    options.log = &s->log;
+    TRY(models_open(&s->models, &options, e));
+    return o->folder ? models_add_folder(s->models, o->folder, e) : models_add(s->models, o->model, o->alias, e);
+}
+
+static err_code open_http(struct server *s, struct err *e)
+{
+    const struct server_options *o = s->options;
+    const struct http_options options = {
+        .listen_fd = o->listener->fd,
+        .n_workers = N_WORKER,
+        .max_connections = (int)o->max_connections,
+        .max_body_bytes = (size_t)o->max_body_bytes,
+        .max_bodies_bytes = BODIES_FACTOR * (size_t)o->max_body_bytes,
+        .timeout_s = (int)o->timeout_s,
+    };
+    const struct http_app app = {.begin = on_begin,
+                                 .handle = on_handle,
+                                 .refuse = on_refuse,
+                                 .tick = on_tick,
+                                 .left = on_left,
+                                 .end = on_over,
+                                 .user = s};
+    o->listener->fd = -1;
+    return http_open(&s->http, &options, &app, e);
+}
+
+static err_code open_server(struct server *s, struct err *e)
+{
+    s->start_ns = clock_ns();
+    s->log = (struct log){log_sink, s};
+    pthread_mutex_init(&s->notes_lock, NULL);
+    s->notes = json_object();
+    if (!s->notes)
+        return err_nomem(e, 0, "the server");
+    TRY(keys_open(&s->keys, s->options->key, s->options->key_file, e));
+    TRY(open_models(s, e));
+    return open_http(s, e);
+}
+
+/* Texts end before HTTP, which must not stop while connections wait for them; its workers ask for models to the end. */
+static void close_server(struct server *s)
+{
+    if (s->http)
+        http_stop_accepting(s->http);
+    if (s->models)
+        models_stop(s->models);
+    http_close(&s->http);
+    models_close(&s->models);
+    keys_close(&s->keys);
+    json_decref(s->notes);
+    pthread_mutex_destroy(&s->notes_lock);
+}
+
+/* ---- running --------------------------------------------------------------------------------------------------- */
+
+static void make_signal_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+}
+
+/* 0: none came in time. */
+static int next_signal(const sigset_t *set)
+{
+    const struct timespec wait = {.tv_nsec = POLL_NS};
+    int number = sigtimedwait(set, NULL, &wait);
+    return number > 0 ? number : 0;
+}
+
+static void reload_keys(struct server *s)
+{
+    struct err e = {0};
+    if (keys_reload(s->keys, &e) == ERR_OK)
+        server_log(s, LOG_INFO, "the keys were read again");
+    else
+        server_log(s, LOG_WARN, "the keys stay as they are: %s", e.text);
+}
+
+static void announce(struct server *s)
+{
+    const struct listener *l = s->options->listener;
+    if (s->options->folder)
+        server_log(s, LOG_INFO, "listening at %s, %zu models", l->url, models_n(s->models));
+    else
+        server_log(s, LOG_INFO, "listening at %s, model %s", l->url, models_at(s->models, 0)->name);
+    if (!l->is_loopback && !keys_are_wanted(s->keys))
+        server_log(s, LOG_WARN, "everybody who reaches this address may use the server: --api-key-file asks for keys");
+}
+
+/* The first model is there, or can't be. */
+static err_code look_at_start(struct server *s, bool *is_ready, struct err *e)
+{
+    if (s->options->folder) {
+        *is_ready = true;
+    } else {
+        struct model_view view = models_look(models_at(s->models, 0));
+        *is_ready = view.state == MODEL_READY;
+        if (view.state == MODEL_UNLOADED)
+            return err_set(e, view.error.code, "%s", view.error.text);
+    }
+    if (*is_ready)
+        announce(s);
+    return ERR_OK;
+}
+
+static err_code serve(struct server *s, const sigset_t *signals, struct err *e)
+{
+    if (!s->options->folder)
+        TRY(models_start(s->models, 0, e));
+    for (bool is_ready = false;;) {
+        if (!is_ready)
+            TRY(look_at_start(s, &is_ready, e));
+        int number = next_signal(signals);
+        if (number == SIGHUP)
+            reload_keys(s);
+        else if (number)
+            return ERR_OK;
+        models_tick(s->models, clock_ns());
+    }
+}
+
+/* Answers may end; a second signal ends the process, and so does a model that can't be left alone in time. */
+static void *end_at_once(void *user)
+{
+    const sigset_t *signals = user;
+    const int64_t until = clock_ns() + (int64_t)(2 * GRACE_S) * 1000000000;
+    while (clock_ns() < until) {
+        int number = next_signal(signals);
+        if (number && number != SIGHUP)
+            _exit(128 + number);
+    }
+    _exit(0);
+}
+
+static void drain(struct server *s, sigset_t *signals)
+{
+    const int64_t until = clock_ns() + (int64_t)GRACE_S * 1000000000;
+    pthread_t impatient;
+    http_stop_accepting(s->http);
+    if (http_n_busy(s->http))
+        server_log(s, LOG_INFO, "ending: %zu requests may go on for %d s", http_n_busy(s->http), GRACE_S);
+    if (pthread_create(&impatient, NULL, end_at_once, signals) == 0)
+        pthread_detach(impatient);
+    while (http_n_busy(s->http) && clock_ns() < until)
+        clock_sleep_ns(POLL_NS / 10);
+}
+
+err_code server_run(const struct server_options *options, struct err *e)
+{
+    static sigset_t signals; /* for a thread that outlives this function */
+    sigset_t before;
+    struct server s = {.options = options};
+    make_signal_set(&signals);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    err_code code = open_server(&s, e);
+    if (code == ERR_OK)
+        code = serve(&s, &signals, e);
+    if (code == ERR_OK)
+        drain(&s, &signals);
+    close_server(&s);
+    return code;
+}

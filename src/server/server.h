@@ -1,0 +1,39 @@
+/* The server: HTTP, models and what clients may ask for, put together. Its rooms' parts, from the outside to the inside:
+ *
+ *   listen, http        sockets and HTTP, no meaning
+ *   access, keys        who may ask
+ *   routes, call        which function answers which path; one request on its way
+ *   protocol, request   clients' JSON, and answers in their form
+ *   job, prompt, stream an answer from texts (texts/texts.h), and its way to the client
+ *   models              which models there are and which is loaded */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include "server/listen.h"
+#include "server/models.h"
+
+struct server_options {
+    struct listener *listener; /* taken over */
+    struct models_options models; /* but for the log */
+    /* The models: a file and what it is called (NULL: as the file), or a folder of files. */
+    const char *model, *alias, *folder;
+    const char *key, *key_file;      /* NULL: everybody may ask */
+    const char *const *origins;      /* [n_origins], whose scripts may use the server: "https://...", or "*" */
+    size_t n_origins;
+    const moebius_template_var *vars; /* [n_vars], of templates, unless requests say otherwise */
+    size_t n_vars;
+    int64_t max_body_bytes;
+    int64_t max_connections;
+    int64_t timeout_s;
+    bool log_json;
+    /* Gets the log's lines, from any thread. */
+    void (*print)(void *user, const char *line);
+    void *user;
+};
+
+/* Serves until SIGINT or SIGTERM: then no connection is taken any more, answers have 5 s to end, and those that are left
+ * are cancelled. A second signal ends the process at once. SIGHUP: the keys are read again. The first model is loaded at
+ * the start, and a failure is the end; of a folder models are loaded when they are asked for. */
+MUST_USE err_code server_run(const struct server_options *options, struct err *e);
+
+#endif

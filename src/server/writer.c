@@ -1,0 +1,220 @@
+#include "server/writer.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/json_text.h"
+#include "base/mem.h"
+
+err_code writer_open(struct answer_writer **out, const struct server_request *r, const struct answer_head *head,
+                     struct err *e)
+{
+    struct answer_writer *w = mem_calloc(1, sizeof *w);
+    *out = w;
+    if (!w)
+        return err_nomem(e, sizeof *w, "a stream");
+    w->r = r;
+    w->head = *head;
+    w->choices = mem_calloc((size_t)r->n_choices, sizeof *w->choices);
+    w->output = json_array();
+    bool good = w->choices && w->output;
+    for (int64_t i = 0; good && i < r->n_choices; i++) {
+        w->choices[i].tokens = json_array();
+        w->choices[i].ids = json_array();
+        good = w->choices[i].tokens && w->choices[i].ids;
+    }
+    if (good)
+        return ERR_OK;
+    writer_close(w);
+    *out = NULL;
+    return err_nomem(e, 0, "a stream");
+}
+
+void writer_close(struct answer_writer *w)
+{
+    if (!w)
+        return;
+    for (int64_t i = 0; w->choices && i < w->r->n_choices; i++) {
+        open_call_close(&w->choices[i].call);
+        json_decref(w->choices[i].tokens);
+        json_decref(w->choices[i].ids);
+    }
+    mem_free(w->choices);
+    json_decref(w->output);
+    bytes_close(&w->text);
+    mem_free(w);
+}
+
+err_code writer_send(struct bytes *out, const char *name, json_t *data, struct err *e)
+{
+    size_t n, n_before = out->n;
+    char *text = data ? json_write(data, JSON_COMPACT, &n) : NULL;
+    err_code code = text ? ERR_OK : err_nomem(e, 0, "an event");
+    json_decref(data);
+    if (code == ERR_OK && name)
+        code = bytes_print(out, e, "event: %s\n", name);
+    if (code == ERR_OK)
+        code = bytes_add_text(out, "data: ", e);
+    if (code == ERR_OK)
+        code = bytes_add(out, text, n, e);
+    if (code == ERR_OK)
+        code = bytes_add_text(out, "\n\n", e);
+    if (code != ERR_OK)
+        out->n = n_before; /* no half events */
+    mem_free(text);
+    return code;
+}
+
+void writer_ping_comment(struct answer_writer *w, struct bytes *out)
+{
+    err_code unsent = bytes_add_text(out, ": ping\n\n", NULL);
+    (void)unsent; /* one less where memory is short */
+}
+
+err_code writer_add_token(struct answer_writer *w, const struct answer_event *event, struct err *e)
+{
+    struct told_choice *c = &w->choices[event->choice];
+    int bad = 0;
+    if (w->r->n_logprob >= 0)
+        bad |= json_array_append_new(c->tokens, openai_logprob(event->token, event->n_top));
+    if (w->r->return_ids)
+        bad |= json_array_append_new(c->ids, json_integer(event->token->id));
+    return bad ? err_nomem(e, 0, "a token") : ERR_OK;
+}
+
+json_t *json_unless(int bad, json_t *value)
+{
+    if (!bad)
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------------------------- */
+
+err_code open_call_begin(struct open_call *call, const struct answer_event *event, struct err *e)
+{
+    open_call_close(call);
+    call->is_open = true;
+    call->id = mem_strdup(event->id ? event->id : "");
+    call->name = mem_alloc(event->n + 1);
+    if (!call->id || !call->name)
+        return err_nomem(e, event->n, "a call");
+    memcpy(call->name, event->text, event->n);
+    call->name[event->n] = '\0';
+    return ERR_OK;
+}
+
+err_code open_call_add(struct open_call *call, const struct answer_event *event, struct err *e)
+{
+    return bytes_add(&call->arguments, event->text, event->n, e);
+}
+
+void open_call_close(struct open_call *call)
+{
+    mem_free(call->id);
+    mem_free(call->name);
+    bytes_close(&call->arguments);
+    *call = (struct open_call){0};
+}
+
+json_t *arguments_object(const char *text, size_t n)
+{
+    json_error_t error;
+    json_t *object = n ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : json_object();
+    if (json_is_object(object))
+        return object;
+    json_decref(object);
+    return json_pack("{s:o}", "arguments", json_text(text, n));
+}
+
+/* ---- usage ----------------------------------------------------------------------------------------------------- */
+
+void answer_usage_add(struct answer_usage *all, const struct answer_usage *one)
+{
+    if (all->n_prompt == 0) {
+        *all = *one;
+        return;
+    }
+    all->n_answer += one->n_answer;
+    all->n_reasoning += one->n_reasoning;
+    all->n_substituted += one->n_substituted;
+    if (all->answer_s < one->answer_s)
+        all->answer_s = one->answer_s; /* they run beside each other */
+}
+
+struct answer_usage answer_usage_all(const struct gathered_choice *choices, int64_t n)
+{
+    struct answer_usage all = {0};
+    for (int64_t i = 0; i < n; i++)
+        answer_usage_add(&all, &choices[i].usage);
+    return all;
+}
+
+json_t *openai_usage(const struct answer_usage *u)
+{
+    json_t *usage =
+        json_pack("{s:I,s:I,s:I,s:{s:I},s:{s:I}}", "prompt_tokens", (json_int_t)u->n_prompt, "completion_tokens",
+                  (json_int_t)u->n_answer, "total_tokens", (json_int_t)(u->n_prompt + u->n_answer),
+                  "prompt_tokens_details", "cached_tokens", (json_int_t)u->n_cached, "completion_tokens_details",
+                  "reasoning_tokens", (json_int_t)u->n_reasoning);
+    int bad = 0;
+    if (u->n_substituted > 0)
+        bad = json_object_set_new(usage, "substituted_experts", json_integer(u->n_substituted));
+    return json_unless(bad, usage);
+}
+
+json_t *openai_timings(const struct answer_usage *u)
+{
+    int64_t n_computed = u->n_prompt - u->n_cached;
+    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:f,s:f}", "cache_n", (json_int_t)u->n_cached, "prompt_n",
+                     (json_int_t)n_computed, "prompt_ms", 1e3 * u->prompt_s, "prompt_per_second",
+                     u->prompt_s > 0 ? (double)n_computed / u->prompt_s : 0.0, "predicted_n", (json_int_t)u->n_answer,
+                     "predicted_ms", 1e3 * u->answer_s, "predicted_per_second",
+                     u->answer_s > 0 ? (double)u->n_answer / u->answer_s : 0.0);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------------------------- */
+
+/* JSON has no infinity; OpenAI stands -9999 for it. */
+static double finite(double logprob)
+{
+    return logprob > -9999 ? logprob : -9999;
+}
+
+static json_t *one_logprob(const struct answer_logprob *token)
+{
+    json_t *bytes = json_array();
+    int bad = !bytes;
+    for (size_t i = 0; i < token->n_piece; i++)
+        bad |= json_array_append_new(bytes, json_integer((unsigned char)token->piece[i]));
+    return json_unless(bad, json_pack("{s:o,s:f,s:o}", "token", json_text(token->piece, token->n_piece), "logprob",
+                                      finite(token->logprob), "bytes", bytes));
+}
+
+json_t *openai_logprob(const struct answer_logprob *token, int n_top)
+{
+    json_t *all = one_logprob(token), *top = json_array();
+    int bad = 0;
+    for (int i = 1; i <= n_top; i++)
+        bad |= token[i].id < 0 ? 0 : json_array_append_new(top, one_logprob(&token[i]));
+    bad |= json_object_set_new(all, "top_logprobs", top);
+    return json_unless(bad, all);
+}
+
+const char *openai_finish(enum answer_finish finish)
+{
+    static const char *const words[] = {[FINISH_STOP] = "stop",
+                                        [FINISH_STOP_STRING] = "stop",
+                                        [FINISH_LENGTH] = "length",
+                                        [FINISH_TOOL_CALLS] = "tool_calls"};
+    return words[finish];
+}
+
+void format_time(int64_t seconds, char out[32])
+{
+    time_t t = (time_t)seconds;
+    struct tm utc = {0};
+    gmtime_r(&t, &utc);
+    strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}

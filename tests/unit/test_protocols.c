@@ -1,0 +1,391 @@
+/* The server's protocols, as text: each file of the folder named as argument is a case. Its sections, of which only
+ * `protocol` and `request` must be there:
+ *
+ *     --- protocol    chat, completions, responses, messages, ollama_chat or ollama_generate
+ *     --- request     the body
+ *     --- error       the sentence, and what it is called in the protocol's form; or
+ *     --- parsed      what the request has become, without what has its default
+ *     --- events      what happens to the answer, an object of JSON a line (read_event)
+ *     --- stream      how the stream tells it, to the byte
+ *     --- whole       the whole answer
+ *
+ * With MOEBIUS_UPDATE=1 the sections from `error` on, but `events`, are written anew: to be read before they are
+ * committed. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "server/protocol.h"
+
+enum { MAX_PATH = 512, MAX_CHOICES = 8, MAX_TOP = 4 };
+
+static const char *folder;
+
+static const struct {
+    const char *name;
+    const struct protocol *protocol;
+} protocols[] = {{"chat", &protocol_chat},
+                 {"completions", &protocol_completions},
+                 {"responses", &protocol_responses},
+                 {"messages", &protocol_messages},
+                 {"ollama_chat", &protocol_ollama_chat},
+                 {"ollama_generate", &protocol_ollama_generate}};
+
+/* ---- files ----------------------------------------------------------------------------------------------------- */
+
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    size_t n = (size_t)ftell(f);
+    rewind(f);
+    char *text = calloc(n + 1, 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, n, f), n);
+    fclose(f);
+    return text;
+}
+
+/* The lines of a section, without the heading and the last newline; NULL: there is none. Owned by the caller. */
+static char *find_section(const char *text, const char *name)
+{
+    char heading[40];
+    int n = snprintf(heading, sizeof heading, "--- %s\n", name);
+    const char *begin = strstr(text, heading);
+    if (!begin)
+        return NULL;
+    begin += n;
+    const char *end = !strncmp(begin, "--- ", 4) ? begin : strstr(begin, "\n--- ");
+    return end ? strndup(begin, (size_t)(end - begin)) : strndup(begin, strlen(begin) - 1);
+}
+
+static json_t *parse_json(const char *text)
+{
+    json_error_t error;
+    json_t *j = json_loads(text, JSON_DECODE_ANY, &error);
+    if (!j)
+        fail_msg("%s in %.60s", error.text, text);
+    return j;
+}
+
+/* ---- what a request has become --------------------------------------------------------------------------------- */
+
+static void add(json_t *out, const char *name, json_t *value, bool is_default)
+{
+    if (is_default)
+        json_decref(value);
+    else
+        assert_int_equal(json_object_set_new(out, name, value), 0);
+}
+
+static void add_json(json_t *out, const char *name, json_t *value)
+{
+    if (value)
+        assert_int_equal(json_object_set(out, name, value), 0);
+}
+
+static json_t *dump_sampling(const moebius_sampler_options *o)
+{
+    const moebius_sampler_options d = moebius_default_sampler_options();
+    json_t *out = json_object();
+#define ADD(member, make) add(out, #member, make(o->member), o->member == d.member)
+    ADD(temperature, json_real);
+    ADD(repeat_penalty, json_real);
+    ADD(presence_penalty, json_real);
+    ADD(frequency_penalty, json_real);
+    ADD(repeat_last_n, json_integer);
+    ADD(dry_multiplier, json_real);
+    ADD(dry_base, json_real);
+    ADD(dry_allowed_length, json_integer);
+    ADD(dry_last_n, json_integer);
+    ADD(top_k, json_integer);
+    ADD(typical_p, json_real);
+    ADD(top_p, json_real);
+    ADD(min_p, json_real);
+    ADD(xtc_probability, json_real);
+    ADD(xtc_threshold, json_real);
+    ADD(mirostat, json_integer);
+    ADD(mirostat_tau, json_real);
+    ADD(mirostat_eta, json_real);
+    add(out, "seed", json_integer((json_int_t)o->seed), o->seed == d.seed);
+#undef ADD
+    json_t *breakers = json_array(), *biases = json_array();
+    for (int i = 0; o->dry_breakers != d.dry_breakers && i < o->n_dry_breakers; i++)
+        json_array_append_new(breakers, json_string(o->dry_breakers[i]));
+    for (int i = 0; i < o->n_logit_biases; i++) {
+        double bias = (double)o->logit_biases[i].bias;
+        json_array_append_new(biases, json_pack("[i,o]", (int)o->logit_biases[i].id,
+                                                bias < -1e9 ? json_string("never") : json_real(bias)));
+    }
+    add(out, "dry_breakers", breakers, json_array_size(breakers) == 0);
+    add(out, "logit_biases", biases, json_array_size(biases) == 0);
+    return out;
+}
+
+static json_t *dump_request(const struct server_request *r)
+{
+    static const char *const choices[] = {"auto", "none", "required", "named"};
+    static const char *const formats[] = {"text", "json_object", "json_schema", "gbnf", "regex"};
+    json_t *out = json_object(), *sampling = dump_sampling(&r->sampling);
+    add(out, "model", json_string(r->model ? r->model : ""), !r->model);
+    add_json(out, "messages", r->messages);
+    add_json(out, "text", r->text);
+    add_json(out, "ids", r->ids);
+    add_json(out, "tools", r->tools);
+    add_json(out, "tool_kinds", r->tool_kinds);
+    add(out, "tool_choice", json_string(choices[r->tool_choice]), r->tool_choice == TOOL_CHOICE_AUTO);
+    add(out, "tool_name", json_string(r->tool_name ? r->tool_name : ""), !r->tool_name);
+    add(out, "one_call", json_true(), !r->one_call);
+    add(out, "format", json_string(formats[r->format]), r->format == FORMAT_TEXT);
+    add_json(out, "schema", r->schema);
+    add(out, "is_strict", json_true(), !r->is_strict);
+    add(out, "grammar", json_string(r->grammar ? r->grammar : ""), !r->grammar);
+    add(out, "stream", json_true(), !r->stream);
+    add(out, "stream_usage", json_true(), !r->stream_usage);
+    add(out, "return_progress", json_true(), !r->return_progress);
+    add(out, "return_ids", json_true(), !r->return_ids);
+    add(out, "echo", json_true(), !r->echo);
+    add(out, "only_loads", json_true(), !r->only_loads);
+    add(out, "n_choices", json_integer(r->n_choices), r->n_choices == 1);
+    add(out, "max_tokens", json_integer(r->max_tokens), r->max_tokens == -1);
+    add(out, "ignore_eos", json_true(), !r->ignore_eos);
+    add_json(out, "stops", r->stops);
+    add(out, "has_seed", json_true(), !r->has_seed);
+    add(out, "sampling", sampling, json_object_size(sampling) == 0);
+    add(out, "n_logprob", json_integer(r->n_logprob), r->n_logprob == -1);
+    add(out, "template_vars", json_incref(r->template_vars), json_object_size(r->template_vars) == 0);
+    add(out, "reasoning_budget", json_integer(r->reasoning_budget), r->reasoning_budget == -1);
+    add(out, "hides_reasoning", json_true(), !r->hides_reasoning);
+    add(out, "continues_message", json_true(), !r->continues_message);
+    add(out, "notes", json_incref(r->notes), json_array_size(r->notes) == 0);
+    return out;
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------------- */
+
+static const char *text_of(const json_t *line, const char *name)
+{
+    return json_string_value(json_object_get(line, name));
+}
+
+static int64_t int_of(const json_t *line, const char *name)
+{
+    return json_integer_value(json_object_get(line, name));
+}
+
+static struct answer_usage read_usage(const json_t *line)
+{
+    return (struct answer_usage){.n_prompt = int_of(line, "prompt"),
+                                 .n_cached = int_of(line, "cached"),
+                                 .n_answer = int_of(line, "answer"),
+                                 .n_reasoning = int_of(line, "thought"),
+                                 .n_substituted = int_of(line, "substituted"),
+                                 .prompt_s = json_number_value(json_object_get(line, "prompt_s")),
+                                 .answer_s = json_number_value(json_object_get(line, "answer_s"))};
+}
+
+struct event_store {
+    struct answer_logprob tokens[MAX_TOP];
+    struct err error;
+};
+
+/* {"e": KIND, "choice", "text", "id", "call", usage's members, "finish", "stop", "error": CODE, "done"};
+ * tokens: "token": [[PIECE, ID, LOGPROB], ...]. */
+static struct answer_event read_event(const json_t *line, struct event_store *store)
+{
+    static const char *const kinds[] = {"begin",     "progress", "reasoning", "content", "call",
+                                        "arguments", "call_end", "token",     "end",     "failed"};
+    static const char *const finishes[] = {"stop", "stop_string", "length", "tool_calls"};
+    struct answer_event event = {.choice = int_of(line, "choice"),
+                                 .text = text_of(line, "text"),
+                                 .id = text_of(line, "id"),
+                                 .call = int_of(line, "call"),
+                                 .n_done = int_of(line, "done"),
+                                 .n_all = int_of(line, "prompt"),
+                                 .n_cached = int_of(line, "cached"),
+                                 .stop = text_of(line, "stop"),
+                                 .usage = read_usage(line),
+                                 .token = store->tokens,
+                                 .error = &store->error};
+    const json_t *tokens = json_object_get(line, "token");
+    size_t kind = 0;
+    while (kind < sizeof kinds / sizeof *kinds && strcmp(kinds[kind], text_of(line, "e")))
+        kind++;
+    assert_true(kind < sizeof kinds / sizeof *kinds);
+    event.kind = (enum answer_event_kind)kind;
+    event.n = event.text ? strlen(event.text) : 0;
+    for (size_t i = 0; i < 4; i++)
+        if (text_of(line, "finish") && !strcmp(finishes[i], text_of(line, "finish")))
+            event.finish = (enum answer_finish)i;
+    for (size_t i = 0; i < json_array_size(tokens); i++) {
+        const json_t *one = json_array_get(tokens, i), *piece = json_array_get(one, 0);
+        store->tokens[i] = (struct answer_logprob){json_string_value(piece), json_string_length(piece),
+                                                   (int32_t)json_integer_value(json_array_get(one, 1)),
+                                                   json_number_value(json_array_get(one, 2))};
+    }
+    event.n_top = (int)json_array_size(tokens) - 1;
+    if (event.kind == ANSWER_FAILED)
+        (void)err_set(&store->error, (err_code)int_of(line, "error"), "%s", event.text);
+    return event;
+}
+
+static const struct answer_head head = {.id = "0123abcd", .model = "tiny", .created = 1790000000};
+
+/* Tells the events as a stream, gathers them, and returns the whole answer; NULL: they failed. */
+static json_t *run_events(const struct protocol *p, const struct server_request *r, const char *lines,
+                          struct bytes *stream)
+{
+    struct gathered_choice choices[MAX_CHOICES] = {0};
+    struct answer_writer *writer;
+    struct err e = {0};
+    char *copy = strdup(lines), *rest = copy;
+    bool failed = false;
+    assert_true(r->n_choices <= MAX_CHOICES);
+    assert_int_equal(p->open(&writer, r, &head, &e), ERR_OK);
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        json_t *j = parse_json(line);
+        struct event_store store = {0};
+        if (!strcmp(text_of(j, "e"), "ping")) {
+            p->ping(writer, stream);
+        } else {
+            struct answer_event event = read_event(j, &store);
+            assert_int_equal(p->event(writer, &event, stream, &e), ERR_OK);
+            err_code code = gathered_choice_add(&choices[event.choice], &event, &e);
+            assert_int_equal(code, store.error.code);
+            failed |= code != ERR_OK;
+        }
+        json_decref(j);
+    }
+    p->close(writer);
+    json_t *whole = failed ? NULL : p->whole(r, &head, choices);
+    assert_true(failed || whole);
+    for (int i = 0; i < MAX_CHOICES; i++)
+        gathered_choice_close(&choices[i]);
+    free(copy);
+    return whole;
+}
+
+/* ---- cases ----------------------------------------------------------------------------------------------------- */
+
+struct outcome {
+    char *sections[4]; /* error, parsed, stream, whole; owned, NULL: none */
+};
+static const char *const names[] = {"error", "parsed", "stream", "whole"};
+
+static char *pretty(json_t *j)
+{
+    char *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(6) | JSON_ENCODE_ANY);
+    json_decref(j);
+    assert_non_null(text);
+    return text;
+}
+
+static struct outcome run_case(const struct protocol *p, const char *request, const char *events)
+{
+    struct outcome out = {0};
+    struct server_request r;
+    struct bytes stream = {0};
+    struct err e = {0};
+    server_request_init(&r);
+    err_code code = p->parse(&r, parse_json(request), &e);
+    if (code != ERR_OK) {
+        char *body = pretty(p->error(server_http_status(&e), &e));
+        assert_true(asprintf(&out.sections[0], "%d %s\n%s", server_http_status(&e), e.text, body) > 0);
+        free(body);
+    } else {
+        out.sections[1] = pretty(dump_request(&r));
+        json_t *whole = events ? run_events(p, &r, events, &stream) : NULL;
+        out.sections[2] = events ? strndup(stream.s ? stream.s : "", stream.n) : NULL;
+        out.sections[3] = whole ? pretty(whole) : NULL;
+    }
+    bytes_close(&stream);
+    server_request_close(&r);
+    return out;
+}
+
+static void rewrite(const char *path, const char *text, const struct outcome *out)
+{
+    static const char *const given[] = {"protocol", "request", "events"};
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int i = 0; i < 3; i++) {
+        char *section = find_section(text, given[i]);
+        if (i == 2)
+            for (int k = 0; k < 2; k++)
+                if (out->sections[k])
+                    fprintf(f, "--- %s\n%s\n", names[k], out->sections[k]);
+        if (section)
+            fprintf(f, "--- %s\n%s\n", given[i], section);
+        free(section);
+    }
+    for (int k = 2; k < 4; k++)
+        if (out->sections[k])
+            fprintf(f, "--- %s\n%s\n", names[k], out->sections[k]);
+    fclose(f);
+}
+
+static int check_case(const char *name)
+{
+    char path[MAX_PATH];
+    int n_bad = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    char *text = read_file(path), *request = find_section(text, "request"), *events = find_section(text, "events");
+    char *protocol = find_section(text, "protocol");
+    size_t i = 0;
+    while (i < sizeof protocols / sizeof *protocols && strcmp(protocols[i].name, protocol))
+        i++;
+    assert_true(i < sizeof protocols / sizeof *protocols);
+    struct outcome out = run_case(protocols[i].protocol, request, events);
+    if (getenv("MOEBIUS_UPDATE"))
+        rewrite(path, text, &out);
+    for (int k = 0; k < 4; k++) {
+        char *expected = find_section(text, names[k]);
+        bool same = !expected == !out.sections[k] && (!expected || !strcmp(expected, out.sections[k]));
+        if (!same && !getenv("MOEBIUS_UPDATE")) {
+            print_error("%s: %s:\n%s\nexpected:\n%s\n", name, names[k], out.sections[k] ? out.sections[k] : "(none)",
+                        expected ? expected : "(none)");
+            n_bad++;
+        }
+        free(expected);
+        free(out.sections[k]);
+    }
+    free(text);
+    free(request);
+    free(events);
+    free(protocol);
+    return n_bad;
+}
+
+static int is_case(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static void each_case_is_told_as_its_file_says(void **state)
+{
+    struct dirent **entries;
+    int n = scandir(folder, &entries, is_case, alphasort), n_bad = 0;
+    assert_true(n > 0);
+    for (int i = 0; i < n; i++) {
+        n_bad += check_case(entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    assert_int_equal(n_bad, 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_case_is_told_as_its_file_says)};
+    folder = argc > 1 ? argv[1] : ".";
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
