@@ -37,7 +37,12 @@ static bool in_object(const struct args_reader *a)
 /* Between the parentheses of a call: keys are names, and = stands behind them. */
 static bool in_call(const struct args_reader *a)
 {
-    return a->notation == ARGS_PYTHON && a->depth == 1;
+    return a->notation == ARGS_CALL && a->depth == 1;
+}
+
+static bool is_python(const struct args_reader *a)
+{
+    return a->notation == ARGS_PYTHON || a->notation == ARGS_CALL;
 }
 
 /* ---- strings ------------------------------------------------------------------------------------------------- */
@@ -175,7 +180,7 @@ static bool take_string_byte(struct args_reader *a, char c, struct bytes *to)
     else if (s[0] == '<')
         used = write_unless_quote(to, s, n);
     else
-        used = write_escape(to, s, n, a->notation == ARGS_PYTHON);
+        used = write_escape(to, s, n, is_python(a));
     bool is_end = false;
     if (used)
         bytes_clear(&a->token);
@@ -345,7 +350,7 @@ static enum args_result take_first_of_value(struct args_reader *a, char c, struc
         return close_nested(a, out);
     if (c == '{' || c == '[')
         return open_nested(a, c == '{', out);
-    if (c == '"' || (c == '\'' && a->notation == ARGS_PYTHON)) {
+    if (c == '"' || (c == '\'' && is_python(a))) {
         begin_string(a, c, false, out);
         return ARGS_MORE;
     }
@@ -368,7 +373,7 @@ static enum args_result take_first_of_key(struct args_reader *a, char c, struct 
     bool is_bare = in_call(a) || a->notation == ARGS_GEMMA;
     if (is_closing(a, c))
         return close_nested(a, out);
-    if (!in_call(a) && (c == '"' || (c == '\'' && a->notation == ARGS_PYTHON))) {
+    if (!in_call(a) && (c == '"' || (c == '\'' && is_python(a)))) {
         begin_string(a, c, true, out);
     } else if (c == '<' && a->notation == ARGS_GEMMA) {
         a->state = IN_MARK;
@@ -475,7 +480,7 @@ void args_begin(struct args_reader *a, enum args_notation notation, struct bytes
     a->has_comma = false;
     bytes_clear(&a->token);
     bytes_clear(&a->key);
-    if (notation != ARGS_JSON)
+    if (notation == ARGS_CALL || notation == ARGS_GEMMA)
         open_nested(a, true, out);
 }
 
@@ -510,7 +515,7 @@ void args_close(struct args_reader *a)
     bytes_close(&a->key);
 }
 
-bool args_convert(const char *text, size_t n, struct bytes *out)
+bool args_convert(const char *text, size_t n, enum args_notation notation, struct bytes *out)
 {
     struct args_reader a = {0};
     struct bytes json = {0};
@@ -518,7 +523,7 @@ bool args_convert(const char *text, size_t n, struct bytes *out)
     size_t i = 0;
     while (n && is_space(text[n - 1]))
         n--;
-    args_begin(&a, ARGS_JSON, &json);
+    args_begin(&a, notation, &json);
     while (i < n && result == ARGS_MORE)
         result = args_take(&a, text[i++], &json);
     bool is_whole = (result == ARGS_WHOLE && i == n) ||

@@ -14,7 +14,8 @@
 
 enum args_notation {
     ARGS_JSON,   /* a JSON value */
-    ARGS_PYTHON, /* what stands behind the ( of a Python call with keyword arguments, its ) included */
+    ARGS_PYTHON, /* a Python literal */
+    ARGS_CALL,   /* what stands behind the ( of a Python call with keyword arguments, its ) included */
     ARGS_GEMMA,  /* Gemma's, behind its {: keys without quotes, strings between <|"|> and without escapes */
 };
 
@@ -49,8 +50,8 @@ bool args_is_settled(const struct args_reader *a);
 void args_end(struct args_reader *a, struct bytes *out);
 void args_close(struct args_reader *a);
 
-/* Whether the text is one JSON value, with white space around it; if so it is written. */
-bool args_convert(const char *text, size_t n, struct bytes *out);
+/* Whether the text is one value, in JSON or Python, with white space around it; if so it is written. */
+bool args_convert(const char *text, size_t n, enum args_notation notation, struct bytes *out);
 
 /* A JSON string of text that comes in bytes. */
 void args_string_begin(struct args_reader *a, struct bytes *out);

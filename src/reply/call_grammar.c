@@ -3,6 +3,7 @@
  * JSON is left to the terminal %json{SCHEMA}. Values that are no JSON are spelled out: text up to the mark that ends it
  * becomes rules of the automaton that looks for that mark (Knuth, Morris and Pratt 1977). Parameters come in the order
  * of the schema there, and of a string's schema only an enumeration is kept. */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,11 +15,17 @@ enum { MAX_MARK = 64, MAX_UNTIL = 2 };
 
 static const char gemma_quote[] = "<|\"|>";
 
+struct span {
+    const char *s; /* borrowed */
+    size_t n;
+};
+
 struct writer {
     struct bytes out;
     const struct reply_shape *shape;
-    const char *until[MAX_UNTIL]; /* marks whose rules are needed */
-    bool needs_gemma, needs_key;
+    struct span until[MAX_UNTIL]; /* marks whose rules are needed */
+    size_t n_until;
+    bool needs_values, needs_key; /* whether rules for any value or key are */
 };
 
 static void add(struct writer *w, const char *s)
@@ -102,14 +109,19 @@ static void add_schema(struct writer *w, const json_t *schema, const json_t *roo
 
 /* ---- text up to a mark --------------------------------------------------------------------------------------- */
 
-/* A use of the rules for "any text, and then this mark". */
-static void add_until(struct writer *w, const char *mark)
+/* A use of the rules for "any text, and then this", from where on what `end` holds besides line breaks: the text may
+ * hold no such mark, and that a line break stands before it is not asked for. */
+static void add_until(struct writer *w, const char *end)
 {
-    int i = 0;
-    while (i < MAX_UNTIL - 1 && w->until[i] && strcmp(w->until[i], mark) != 0)
+    size_t i = 0, first = strspn(end, "\n"), n = strcspn(end + first, "\n");
+    const char *mark = end + first;
+    while (i < w->n_until && (w->until[i].n != n || memcmp(w->until[i].s, mark, n) != 0))
         i++;
-    w->until[i] = mark;
-    addf(w, " until-%d-0", i);
+    assert(i < MAX_UNTIL);
+    w->until[i] = (struct span){mark, n};
+    w->n_until = i == w->n_until ? i + 1 : w->n_until;
+    addf(w, " until-%zu-0", i);
+    add_text(w, mark + n);
 }
 
 /* A mark as characters. */
@@ -164,13 +176,15 @@ static void add_until_state(struct writer *w, const struct mark *m, size_t rule,
 
 static void add_until_rules(struct writer *w)
 {
-    for (size_t rule = 0; rule < MAX_UNTIL && w->until[rule]; rule++) {
+    for (size_t rule = 0; rule < w->n_until; rule++) {
+        const char *s = w->until[rule].s, *end = s + w->until[rule].n;
         struct mark m = {0};
-        for (const char *s = w->until[rule]; *s && m.n < MAX_MARK; m.n++) {
+        while (s < end && m.n < MAX_MARK) {
             m.at[m.n] = s;
-            do
-                m.length[m.n]++;
-            while ((*++s & 0xc0) == 0x80);
+            while (s == m.at[m.n] || (s < end && (*s & 0xc0) == 0x80))
+                s++;
+            m.length[m.n] = (size_t)(s - m.at[m.n]);
+            m.n++;
         }
         for (size_t i = 0; i < m.n; i++)
             add_until_state(w, &m, rule, i);
@@ -236,35 +250,48 @@ static bool add_enumeration(struct writer *w, const json_t *schema, const char *
     return n > 0;
 }
 
-static void add_gemma_value(struct writer *w, const json_t *schema, enum reply_kind kind)
+static void add_value(struct writer *w, const json_t *schema, enum reply_kind kind)
 {
     const char *type = json_string_value(json_object_get(schema, "type"));
+    const char *quote = w->shape->notation == ARGS_GEMMA ? gemma_quote : "\"";
     bool is_string = kind == REPLY_KIND_STRING;
-    if (is_string && add_enumeration(w, schema, gemma_quote, gemma_quote))
+    if (is_string && add_enumeration(w, schema, quote, quote))
         return;
-    add(w, is_string                          ? " gemma-string"
-           : kind == REPLY_KIND_STRING_NULL   ? " ( gemma-string | \"null\" )"
-           : type && !strcmp(type, "integer") ? " gemma-integer"
-           : type && !strcmp(type, "number")  ? " gemma-number"
-           : type && !strcmp(type, "boolean") ? " ( \"true\" | \"false\" )"
-           : type && !strcmp(type, "array")   ? " gemma-array"
-           : type && !strcmp(type, "object")  ? " gemma-object"
-                                              : " gemma-value");
+    add(w, is_string                          ? " value-string"
+           : kind == REPLY_KIND_STRING_NULL   ? " ( value-string | value-null )"
+           : type && !strcmp(type, "integer") ? " value-integer"
+           : type && !strcmp(type, "number")  ? " value-number"
+           : type && !strcmp(type, "boolean") ? " value-boolean"
+           : type && !strcmp(type, "array")   ? " value-array"
+           : type && !strcmp(type, "object")  ? " value-object"
+                                              : " value");
 }
 
-static void add_gemma_rules(struct writer *w)
+/* Values in Gemma's notation or Python's. */
+static void add_value_rules(struct writer *w)
 {
-    add(w,
-        "gemma-value ::= gemma-string | gemma-number | \"true\" | \"false\" | \"null\" | gemma-array | gemma-object\n"
-        "gemma-array ::= \"[\" ( gemma-value ( \",\" gemma-value )* )? \"]\"\n"
-        "gemma-object ::= \"{\" gemma-members \"}\"\n"
-        "gemma-members ::= ( gemma-member ( \",\" gemma-member )* )?\n"
-        "gemma-member ::= any-key \":\" gemma-value\n"
-        "gemma-integer ::= \"-\"? ( \"0\" | [1-9] [0-9]{0,15} )\n"
-        "gemma-number ::= gemma-integer ( \".\" [0-9]{1,15} )?\n"
-        "gemma-string ::=");
-    add_text(w, gemma_quote);
-    add_until(w, gemma_quote);
+    bool is_gemma = w->shape->notation == ARGS_GEMMA;
+    add(w, "value ::= value-string | value-number | value-boolean | value-null | value-array | value-object\n"
+           "value-array ::= \"[\" ( value ( value-comma value )* )? \"]\"\n"
+           "value-object ::= \"{\" ( value-member ( value-comma value-member )* )? \"}\"\n"
+           "value-pair ::= any-key value-is value\n"
+           "value-pairs ::= ( value-pair ( value-comma value-pair )* )?\n"
+           "value-integer ::= \"-\"? ( \"0\" | [1-9] [0-9]{0,15} )\n"
+           "value-number ::= value-integer ( \".\" [0-9]{1,15} )?\n");
+    add(w, is_gemma ? "value-boolean ::= \"true\" | \"false\"\n"
+                      "value-null ::= \"null\"\n"
+                      "value-comma ::= \",\"\n"
+                      "value-is ::= \":\"\n"
+                      "value-member ::= value-pair\n"
+                      "value-string ::= \"<|\\\"|>\""
+                    : "value-boolean ::= \"True\" | \"False\"\n"
+                      "value-null ::= \"None\"\n"
+                      "value-comma ::= \", \"\n"
+                      "value-is ::= \"=\"\n"
+                      "value-member ::= value-string \": \" value\n"
+                      "value-string ::= \"\\\"\" ( [^\"\\\\\\n] | \"\\\\\" [nrt\"'\\\\] )* \"\\\"\"");
+    if (is_gemma)
+        add_until(w, gemma_quote);
     add(w, "\n");
     w->needs_key = true;
 }
@@ -322,16 +349,16 @@ static void add_parameters(struct writer *w, const struct reply_tool *tool)
     add(w, "\n");
 }
 
-/* Gemma's: with commas between those that are there. Rule first-I-J: parameters from J on, and none came before;
- * later-I-J: some did. */
-static void add_gemma_arguments(struct writer *w, const struct reply_tool *tool, size_t i)
+/* Pairs of key and value, with commas between those that are there. Rule first-I-J: parameters from J on, and none
+ * came before; later-I-J: some did. */
+static void add_pairs(struct writer *w, const struct reply_tool *tool, size_t i)
 {
     json_t *properties = json_object_get(tool->parameters, "properties"), *schema;
     const char *key;
     size_t j = 0;
-    w->needs_gemma = true;
+    w->needs_values = true;
     if (is_free(tool)) {
-        add(w, " gemma-members\n");
+        add(w, " value-pairs\n");
         return;
     }
     addf(w, " first-%zu-0\n", i);
@@ -339,10 +366,10 @@ static void add_gemma_arguments(struct writer *w, const struct reply_tool *tool,
     {
         for (int is_later = 0; is_later < 2; is_later++) {
             const char *rule = is_later ? "later" : "first";
-            addf(w, "%s-%zu-%zu ::=%s", rule, i, j, is_later ? " \",\"" : "");
+            addf(w, "%s-%zu-%zu ::=%s", rule, i, j, is_later ? " value-comma" : "");
             add_text(w, key);
-            add(w, " \":\"");
-            add_gemma_value(w, schema, reply_tool_kind(tool, key));
+            add(w, " value-is");
+            add_value(w, schema, reply_tool_kind(tool, key));
             addf(w, " later-%zu-%zu", i, j + 1);
             if (!is_required(tool->parameters, key))
                 addf(w, " | %s-%zu-%zu", rule, i, j + 1);
@@ -361,8 +388,8 @@ static void add_tool(struct writer *w, const struct reply_tool *tool, size_t i)
     addf(w, "arguments-%zu ::=", i);
     if (w->shape->parameter) {
         add_parameters(w, tool);
-    } else if (w->shape->notation == ARGS_GEMMA) {
-        add_gemma_arguments(w, tool, i);
+    } else if (w->shape->notation != ARGS_JSON) {
+        add_pairs(w, tool, i);
     } else {
         add_schema(w, tool->parameters, NULL, true);
         add(w, "\n");
@@ -425,8 +452,8 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
     add(&w, "\n");
     for (size_t i = first; i < end; i++)
         add_tool(&w, &tools->tools[i], i);
-    if (w.needs_gemma)
-        add_gemma_rules(&w);
+    if (w.needs_values)
+        add_value_rules(&w);
     if (w.needs_key)
         add(&w, "any-key ::= [a-zA-Z0-9_.\\-]{1,64}\n");
     add_until_rules(&w);

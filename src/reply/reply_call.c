@@ -157,7 +157,8 @@ static void end_value(struct call *c)
     bool is_null = c->kind == REPLY_KIND_STRING_NULL && c->value.n == 4;
     bool is_json = c->kind == REPLY_KIND_ANY || is_null;
     c->is_in_value = false;
-    if (is_json && args_convert(bytes_text(&c->value), c->value.n, &c->json))
+    if (is_json && (args_convert(bytes_text(&c->value), c->value.n, ARGS_JSON, &c->json) ||
+                    args_convert(bytes_text(&c->value), c->value.n, ARGS_PYTHON, &c->json)))
         return;
     if (c->kind != REPLY_KIND_STRING)
         value_is_string(c);

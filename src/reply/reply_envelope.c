@@ -25,8 +25,13 @@ static enum field field_of(const char *key)
     static const struct {
         const char *key;
         enum field field;
-    } fields[] = {{"name", IS_NAME}, {"function", IS_NAME}, {"arguments", IS_ARGUMENTS}, {"parameters", IS_ARGUMENTS},
-                  {"id", IS_ID},     {"type", IS_TYPE}};
+    } fields[] = {{"name", IS_NAME},
+                  {"function", IS_NAME},
+                  {"tool_name", IS_NAME},
+                  {"arguments", IS_ARGUMENTS},
+                  {"parameters", IS_ARGUMENTS},
+                  {"id", IS_ID},
+                  {"type", IS_TYPE}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (!strcmp(key, fields[i].key))
             return fields[i].field;

@@ -8,7 +8,7 @@
 #include "reply/reply.h"
 #include "reply/reply_tools.h"
 
-enum { REPLY_MAX_SKIP = 4, REPLY_MAX_WAYS = 5, REPLY_MAX_TRIGGERS = 5, REPLY_MAX_STATES = 13, REPLY_MAX_SHAPES = 3 };
+enum { REPLY_MAX_SKIP = 4, REPLY_MAX_WAYS = 5, REPLY_MAX_TRIGGERS = 5, REPLY_MAX_STATES = 13, REPLY_MAX_SHAPES = 4 };
 
 /* How a model marks reasoning. Marks may be tokens or plain text, whole or in pieces. */
 struct reply_marks {

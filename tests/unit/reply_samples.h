@@ -20,6 +20,8 @@
 #define MINIMAX_M2    "<think> <minimax:tool_call>"
 #define KIMI_K2       "<think> <|tool_calls_section_begin|>"
 #define GEMMA4        "<|tool_call>call: <|channel>thought"
+#define LFM2          "<|tool_call_start|>"
+#define LISTS         "<think> <TOOLCALL>"
 #define GENERIC       "<think>"
 #define CALLS_BEGIN   DEEPSEEK("tool" LOW "calls" LOW "begin")
 #define CALLS_END     DEEPSEEK("tool" LOW "calls" LOW "end")
@@ -82,9 +84,11 @@ static const struct reply_sample samples[] = {
     {QWEN3_CODER,
      "I write.\n<tool_call>\n<function=write-file>\n<parameter=path>\n/tmp/\"x\"\n</parameter>\n<parameter=text>\n"
      "if a < b:\n    <parameter>\\n\n</parameter>\n<parameter=append>\nTrue\n</parameter>\n<parameter=tags>\n"
-     "[\"a\", 1]\n</parameter>\n<parameter=options>\n{\"x\": 1\n</parameter>\n</function>\n</tool_call>",
+     "[\"a\", 1]\n</parameter>\n<parameter=options>\n{\"x\": 1\n</parameter>\n<parameter=mode>\n['a', "
+     "None]\n</parameter>\n</function>\n</tool_call>",
      "C[I write.] CALL[write-file] A[{\"path\":\"/tmp/\\\"x\\\"\",\"text\":\"if a < b:\\n    "
-     "<parameter>\\\\n\",\"append\":true,\"tags\":[\"a\",1],\"options\":\"{\\\"x\\\": 1\"}] END[] "},
+     "<parameter>\\\\n\",\"append\":true,\"tags\":[\"a\",1],\"options\":\"{\\\"x\\\": 1\",\"mode\":[\"a\",null]}] "
+     "END[] "},
     {QWEN3_CODER,
      "<tool_call>\n<function=get_time>\n</function>\n</tool_call>\n<tool_call>\n<function=get_weather>\n"
      "<parameter=city>\n123\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
@@ -213,6 +217,23 @@ static const struct reply_sample samples[] = {
      "CALL[write-file] A[{\"options\":{\"a\":{\"b\":true},\"c\":[1,\"d\",[]]},\"owner\":null,\"path\":\"free text\"}] "
      "END[] "},
     {GEMMA4, "<|tool_call>call:get_weather{city:<|\"|>Par", "CALL[get_weather] A[{\"city\":\"Par\"}] END[] N[] "},
+    {GEMMA4, "<|tool_call>call:get_weather{city", "CALL[get_weather] A[{}] END[] N[] "},
+    /* LFM2 */
+    {LFM2, "Ok.<|tool_call_start|>[get_weather(city=\"Paris\"), get_time()]<|tool_call_end|>Wait.",
+     "C[Ok.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] C[Wait.] "},
+    /* lists */
+    {LISTS,
+     "<TOOLCALL>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}, {\"name\": \"get_time\", "
+     "\"arguments\": {}}]</TOOLCALL>",
+     "CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] "},
+    {LISTS,
+     "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get_time\", \"parameters\": {}}\n]"
+     "<|END_ACTION|>",
+     "CALL[get_time] A[{}] END[] "},
+    {LISTS,
+     "<tool_calls>\n{\"name\": \"get_time\", \"arguments\": {}}\n{\"name\": \"get_time\", \"arguments\": {}}"
+     "\n</tool_calls>",
+     "CALL[get_time] A[{}] END[] CALL[get_time] A[{}] END[] "},
     /* others */
     {GENERIC, "So:\n```json\n{\"name\": \"get_time\", \"arguments\": {}}\n```\nok",
      "C[So:] CALL[get_time] A[{}] END[] C[ok] "},
