@@ -21,12 +21,10 @@ const struct reply_family reply_family_gpt_oss = {
                  {"to=", HEADER, TRIGGER_IS_SOFT | TRIGGER_AT_START}},
     .states =
         {
-            [HEADER] = {READ_HEADER, false, 0, {{"<|message|>", TO_TEXT, 0}, {"<|constrain|>", TO_TEXT, 0}}},
-            [ARGS] = {READ_ARGS, true, ARGS_JSON, {{"", END, 0}}},
-            [END] = {READ_MARK,
-                     true,
-                     0,
-                     {{"<|call|>", TO_TEXT, WAY_CLOSES}, {"<|end|>", TO_TEXT, WAY_CLOSES}, {"", TO_TEXT, 0}}},
+            /* what a header may hold: harmony_read_header says where it leads */
+            [HEADER] = {READ_HEADER, {{"<|message|>", TO_TEXT}, {"<|constrain|>", TO_TEXT}}},
+            [ARGS] = {READ_ARGS, {{"", END}}},
+            [END] = {READ_MARK, {{"<|call|>", TO_TEXT, WAY_CLOSES}, {"<|end|>", TO_TEXT, WAY_CLOSES}, {"", TO_TEXT}}},
         },
     .shapes = {{
         .trigger = "<|channel|>commentary to=functions.",

@@ -387,16 +387,21 @@ static bool read_header(struct reply *r)
     return true;
 }
 
-/* Whether the state has read nothing yet. */
-static bool is_fresh(const struct call *c)
+/* Whether white space is no matter here. */
+static bool is_before_text(const struct call *c)
 {
-    return (c->state->action != READ_NAME || c->name.n == 0) && c->stage != IN_ARGS;
+    switch ((enum reply_action)c->state->action) {
+    case READ_MARK: return true;
+    case READ_NAME: return c->name.n == 0;
+    case READ_ARGS: return c->stage == NO_ARGS;
+    default: return false;
+    }
 }
 
 bool call_advance(struct reply *r)
 {
     struct call *c = &r->call;
-    if (c->state->skips_space && (c->state->action == READ_MARK || is_fresh(c)) && skip_space(r))
+    if (is_before_text(c) && skip_space(r))
         return true;
     switch ((enum reply_action)c->state->action) {
     case READ_MARK: return read_mark(r);

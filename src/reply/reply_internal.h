@@ -19,7 +19,7 @@ struct reply_marks {
 
 /* ---- families: how calls are read ------------------------------------------------------------------------------ */
 
-/* What is done with the bytes that come, in a state. */
+/* What is done with the bytes that come, in a state. White space before marks, names and arguments is no matter. */
 enum reply_action {
     READ_MARK,   /* one of the ways' texts must come */
     READ_NAME,   /* all up to one of the ways' texts is the tool's name, */
@@ -49,9 +49,8 @@ struct reply_way {
 
 struct reply_state {
     uint8_t action;
-    bool skips_space; /* white space before is no matter */
-    uint8_t notation; /* READ_ARGS */
     struct reply_way ways[REPLY_MAX_WAYS];
+    uint8_t notation; /* READ_ARGS: enum args_notation */
 };
 
 enum {
