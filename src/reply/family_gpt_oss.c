@@ -21,7 +21,7 @@ const struct reply_family reply_family_gpt_oss = {
                  {"to=", HEADER, TRIGGER_IS_SOFT | TRIGGER_AT_START}},
     .states =
         {
-            /* what a header may hold: harmony_read_header says where it leads */
+            /* what a header may hold: reply_harmony_header says where it leads */
             [HEADER] = {READ_HEADER, {{"<|message|>", TO_TEXT}, {"<|constrain|>", TO_TEXT}}},
             [ARGS] = {READ_ARGS, {{"", END}}},
             [END] = {READ_MARK, {{"<|call|>", TO_TEXT, WAY_CLOSES}, {"<|end|>", TO_TEXT, WAY_CLOSES}, {"", TO_TEXT}}},
@@ -34,32 +34,32 @@ const struct reply_family reply_family_gpt_oss = {
 };
 
 /* The recipient that the header names goes to the call's name. */
-static bool read_recipient(struct call *c, const char *header)
+static bool read_recipient(struct reply_call *c, const char *header)
 {
     const char *to = strstr(header, "to=");
     size_t n = to ? strcspn(to + 3, " <\n\t") : 0;
-    bytes_clear(&c->name);
-    bytes_add(&c->name, to ? to + 3 : "", n);
+    reply_bytes_clear(&c->name);
+    reply_bytes_add(&c->name, to ? to + 3 : "", n);
     return n > 0;
 }
 
-void harmony_read_header(struct reply *r)
+void reply_harmony_header(struct reply *r)
 {
-    struct call *c = &r->call;
-    const char *header = bytes_text(&c->raw);
+    struct reply_call *c = &r->call;
+    const char *header = reply_bytes_text(&c->raw);
     bool is_analysis = strstr(header, "<|channel|>analysis") != NULL;
     if (read_recipient(c, header)) {
         r->part = REPLY_CONTENT; /* where what is no call goes */
         if (r->tools) {
             c->is_soft = false;
-            if (call_know_tool(r))
+            if (reply_call_know_tool(r))
                 c->state = &r->style.family->states[ARGS];
         } else {
-            call_fail(r, NULL);
+            reply_call_fail(r, NULL);
         }
         return;
     }
-    call_commit(r);
+    reply_call_commit(r);
     c->state = NULL;
     reply_go_on(r, is_analysis ? REPLY_REASONING : REPLY_CONTENT);
 }

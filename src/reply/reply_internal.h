@@ -30,7 +30,7 @@ enum reply_action {
     READ_OTHER,  /* or one that is JSON */
     READ_ARGS,   /* the arguments in a notation of arguments.h, with which the call ends */
     READ_CALL,   /* a JSON object with name and arguments, the whole call */
-    READ_HEADER, /* a header of harmony's, up to <|message|>, which says what follows; see harmony_read_header */
+    READ_HEADER, /* a header of harmony's, up to <|message|>, which says what follows; see reply_harmony_header */
 };
 
 enum {
@@ -95,21 +95,21 @@ struct reply_family {
 /* ---- the reader ------------------------------------------------------------------------------------------------ */
 
 /* A call while it is read. */
-struct call {
+struct reply_call {
     const struct reply_state *state; /* NULL: text is read */
     bool is_soft;                    /* its trigger is, and nothing has been called since */
     bool has_called;                 /* since the trigger */
-    struct bytes raw;                /* what was read since the trigger and is not told yet */
-    struct bytes name, id, key;
+    struct reply_bytes raw;          /* what was read since the trigger and is not told yet */
+    struct reply_bytes name, id, key;
     const struct reply_tool *tool; /* NULL: not known yet */
     bool is_begun;                 /* REPLY_CALL was told */
     enum { NO_ARGS, IN_ARGS, HAS_ARGS } stage;
     struct args_reader args; /* of arguments, or of a value that is a string */
-    struct bytes json;       /* arguments that are written and not told yet */
+    struct reply_bytes json; /* arguments that are written and not told yet */
     /* READ_VALUE */
     bool is_in_value;
     enum reply_kind kind;
-    struct bytes value; /* what must be whole before it can be written */
+    struct reply_bytes value; /* what must be whole before it can be written */
     /* READ_CALL */
     uint8_t at;              /* enum envelope in reply_envelope.c */
     uint8_t field;           /* of what the value is */
@@ -121,14 +121,14 @@ struct reply {
     const struct reply_tools *tools; /* borrowed; NULL: calls are content */
     reply_fn *fn;
     void *user;
-    enum reply_part part; /* where text belongs */
-    bool is_trimming;     /* white space between a mark and the text is not told */
-    bool has_content;     /* some was told */
-    bool had_fault;       /* a call was malformed: marks that would have closed it are not text */
-    struct bytes held;    /* not read yet */
-    struct bytes text;    /* told to fn with the end of this piece: of the part `text_part` */
+    enum reply_part part;    /* where text belongs */
+    bool is_trimming;        /* white space between a mark and the text is not told */
+    bool has_content;        /* some was told */
+    bool had_fault;          /* a call was malformed: marks that would have closed it are not text */
+    struct reply_bytes held; /* not read yet */
+    struct reply_bytes text; /* told to fn with the end of this piece: of the part `text_part` */
     enum reply_part text_part;
-    struct call call;
+    struct reply_call call;
 };
 
 /* reply.c: tells what is said. */
@@ -143,24 +143,24 @@ bool reply_is_space(char c);
 enum reply_part reply_part_after(struct reply_style style, const char *prompt);
 
 /* reply_call.c */
-void call_begin(struct reply *r, const struct reply_trigger *t, size_t n_space);
-bool call_advance(struct reply *r); /* false: more bytes are needed */
-void call_finish(struct reply *r);
-void call_close(struct call *c);
+void reply_call_begin(struct reply *r, const struct reply_trigger *t, size_t n_space);
+bool reply_call_advance(struct reply *r); /* false: more bytes are needed */
+void reply_call_finish(struct reply *r);
+void reply_call_close(struct reply_call *c);
 /* Steps of a call that several actions share. False: there is no such tool, and what was read has become text. */
-void call_take(struct reply *r, size_t n); /* held bytes were read */
-bool call_know_tool(struct reply *r);
-bool call_start(struct reply *r);
-void call_commit(struct reply *r); /* what was read is told and can't become text any more */
-void call_end(struct reply *r);
-void call_follow(struct reply *r, const struct reply_way *way);
-void call_fail(struct reply *r, const char *expected); /* a phrase, or NULL for none */
+void reply_call_take(struct reply *r, size_t n); /* held bytes were read */
+bool reply_call_know_tool(struct reply *r);
+bool reply_call_start(struct reply *r);
+void reply_call_commit(struct reply *r); /* what was read is told and can't become text any more */
+void reply_call_end(struct reply *r);
+void reply_call_follow(struct reply *r, const struct reply_way *way);
+void reply_call_fail(struct reply *r, const char *expected); /* a phrase, or NULL for none */
 
 /* reply_envelope.c: READ_CALL. */
-bool envelope_advance(struct reply *r);
+bool reply_envelope_advance(struct reply *r);
 
 /* family_gpt_oss.c: READ_HEADER, when the whole header is in call.raw. */
-void harmony_read_header(struct reply *r);
+void reply_harmony_header(struct reply *r);
 
 /* reply_style.c */
 bool reply_style_has(const struct reply_style *s, const char *token, bool has_tools);

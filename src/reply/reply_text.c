@@ -2,10 +2,10 @@
 #include "reply/reply.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "reply/reply_internal.h"
 
 enum { MAX_SPACE = 256 }; /* bytes of white space that are held back, as a call may follow */
@@ -21,17 +21,17 @@ static void flush_text(struct reply *r)
 {
     if (r->text.n && r->fn)
         r->fn(r->user, r->text_part, r->text.s, r->text.n);
-    bytes_clear(&r->text);
+    reply_bytes_clear(&r->text);
 }
 
 static void flush_arguments(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     if (!c->is_begun)
         return;
     if (c->json.n && r->fn)
         r->fn(r->user, REPLY_ARGUMENTS, c->json.s, c->json.n);
-    bytes_clear(&c->json);
+    reply_bytes_clear(&c->json);
 }
 
 void reply_tell(struct reply *r, enum reply_part part, const char *s, size_t n)
@@ -46,7 +46,7 @@ void reply_tell(struct reply *r, enum reply_part part, const char *s, size_t n)
     r->text_part = part;
     r->has_content |= part == REPLY_CONTENT;
     if (is_text)
-        bytes_add(&r->text, s, n);
+        reply_bytes_add(&r->text, s, n);
     else if (r->fn)
         r->fn(r->user, part, s, n);
 }
@@ -56,7 +56,7 @@ void reply_note(struct reply *r, const char *fmt, ...)
     char text[512];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    printable_format(text, sizeof text, fmt, args);
     va_end(args);
     reply_tell(r, REPLY_NOTE, text, strlen(text));
 }
@@ -78,7 +78,7 @@ static void release(struct reply *r, size_t n)
         r->is_trimming = false;
         reply_tell(r, r->part, r->held.s + n_space, n - n_space);
     }
-    bytes_drop(&r->held, n);
+    reply_bytes_drop(&r->held, n);
 }
 
 /* ---- marks --------------------------------------------------------------------------------------------------- */
@@ -157,11 +157,11 @@ static bool advance_text(struct reply *r)
     if (hit.match < 2) {
         release(r, n_space < r->held.n ? n_space + 1 : n_space);
     } else if (hit.trigger) {
-        call_begin(r, hit.trigger, n_space);
+        reply_call_begin(r, hit.trigger, n_space);
     } else {
         release(r, n_space);
         reply_tell(r, REPLY_SYNTAX, r->held.s, strlen(hit.mark));
-        bytes_drop(&r->held, strlen(hit.mark));
+        reply_bytes_drop(&r->held, strlen(hit.mark));
         bool to_reasoning = hit.is_turn && r->part == REPLY_CONTENT;
         reply_go_on(r, hit.is_turn && !to_reasoning ? REPLY_CONTENT : to_reasoning ? REPLY_REASONING : r->part);
     }
@@ -200,9 +200,9 @@ void reply_close(struct reply **r)
 {
     if (!*r)
         return;
-    bytes_close(&(*r)->held);
-    bytes_close(&(*r)->text);
-    call_close(&(*r)->call);
+    reply_bytes_close(&(*r)->held);
+    reply_bytes_close(&(*r)->text);
+    reply_call_close(&(*r)->call);
     mem_free(*r);
     *r = NULL;
 }
@@ -214,7 +214,7 @@ void reply_set_tools(struct reply *r, const struct reply_tools *tools)
 
 static err_code check_memory(const struct reply *r, struct err *e)
 {
-    const struct call *c = &r->call;
+    const struct reply_call *c = &r->call;
     bool is_short = r->held.is_short || r->text.is_short || c->raw.is_short || c->name.is_short || c->id.is_short ||
                     c->key.is_short || c->json.is_short || c->value.is_short || c->args.token.is_short ||
                     c->args.key.is_short || c->skip.token.is_short || c->skip.key.is_short;
@@ -224,10 +224,9 @@ static err_code check_memory(const struct reply *r, struct err *e)
 err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
 {
     for (size_t i = 0; i < n; i++) { /* one by one, so that nothing depends on how they arrive */
-        bytes_add_char(&r->held, s[i]);
-        while (r->call.state ? call_advance(r) : advance_text(r))
+        reply_bytes_add_char(&r->held, s[i]);
+        while (r->call.state ? reply_call_advance(r) : advance_text(r))
             ;
-        TRY(check_memory(r, e));
     }
     flush_text(r);
     flush_arguments(r);
@@ -237,7 +236,7 @@ err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
 err_code reply_finish(struct reply *r, struct err *e)
 {
     if (r->call.state)
-        call_finish(r);
+        reply_call_finish(r);
     release(r, r->held.n);
     flush_text(r);
     return check_memory(r, e);
