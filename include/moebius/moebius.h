@@ -480,7 +480,8 @@ MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
  * (moebius_batch_item). Windowed layers go back by 512 tokens, or as far as a loaded state reaches, and else to a
  * checkpoint. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
-/* The position that moebius_session_truncate would go to now, drafts apart, and 0 for one that is parked; nothing changes. */
+/* The position that moebius_session_truncate would go to now, drafts apart, and 0 for one that is parked; nothing
+ * changes. */
 MOEBIUS_API int64_t moebius_session_way_back(const moebius_session *session, int64_t pos);
 
 /* Saves a session to a file and loads it again: the tokens, the logits after the last, and the layers' state, so that a
