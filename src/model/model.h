@@ -235,6 +235,7 @@ void model_state_checkpoint(struct model_state *s);
  * nearest checkpoint before it, or 0. Full attention goes back anywhere, windowed attention by MODEL_UBATCH tokens, or
  * as far as what was loaded reaches; else, and with recurrent layers always, it takes a checkpoint. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
+bool model_state_goes_back(const struct model_state *s); /* whether all layers' is full attention */
 
 /* What a state at position `to` has that the same text's state at `from` has not, as bytes: save hands pieces to `put`,
  * load asks `get` for the same bytes in the same order. The bytes depend on the text alone, so a state of the same
