@@ -518,8 +518,12 @@ MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
  * (moebius_batch_item). Windowed layers go back by 512 tokens, or as far as a loaded state reaches, and else to a
  * checkpoint. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
-/* The position that moebius_session_truncate would go to now, drafts apart, and 0 for one that is parked; nothing changes. */
+/* The position that moebius_session_truncate would go to now, drafts apart, and 0 for one that is parked; nothing
+ * changes. */
 MOEBIUS_API int64_t moebius_session_way_back(const moebius_session *session, int64_t pos);
+
+/* Whether that is always `pos`: the model has neither recurrent nor windowed layers. */
+MOEBIUS_API bool moebius_session_goes_back(const moebius_session *session);
 
 /* Saves a session to a file and loads it again: the tokens, the logits after the last, and the layers' state, so that a
  * loaded session goes on with the bits of the saved one. What samplers remember is not saved. A file appears under its
@@ -560,8 +564,8 @@ typedef struct moebius_part {
 
 /* The header has a checksum and agrees with the file's length; the rest of the file is not read. */
 MOEBIUS_INLINE moebius_status moebius_part_read(const char *path, moebius_part *part, moebius_error *error);
-/* All tokens ids[n_tok] of a saved session, those before the part too, after a look at their checksum. */
-MOEBIUS_API moebius_status moebius_part_tokens(const char *path, int32_t *ids, int64_t n_tok, moebius_error *error);
+/* A part's own tokens, ids[n] with n = n_tok - from, which the hashes in its header vouch for. */
+MOEBIUS_API moebius_status moebius_part_tokens(const char *path, int32_t *ids, int64_t n, moebius_error *error);
 /* What the hash of tokens begins with for parts that a session can load: another number for each model and type of KV
  * cache. */
 MOEBIUS_API moebius_status moebius_session_part_key(const moebius_session *session, uint64_t *key,

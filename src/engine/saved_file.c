@@ -231,6 +231,23 @@ moebius_status moebius_part_read_sized(const char *path, moebius_part *out, size
     return engine_status(code, &e, error);
 }
 
+/* The part's own tokens, whose hash is the one in the header. */
+static err_code read_own_ids(struct saved_reader *r, const struct saved_header *h, int32_t *ids, int64_t n,
+                             struct err *e)
+{
+    uint64_t n_own = h->n_tok - h->from;
+    if ((uint64_t)n != n_own)
+        return err_set(e, ERR_USAGE, "%s: a part of %llu tokens, expected %lld", r->path, (unsigned long long)n_own,
+                       (long long)n);
+    if (fseek(r->stream, (long)(h->from * sizeof *ids), SEEK_CUR) != 0)
+        return err_set(e, ERR_IO, "%s: %s", r->path, strerror(errno));
+    TRY(saved_get(r, ids, (size_t)n * sizeof *ids, e));
+    uint64_t hash = moebius_tokens_hash(h->hash_before, ids, (size_t)n);
+    return hash == h->hash ? ERR_OK
+                           : err_set(e, ERR_FORMAT, "%s: damaged: its tokens' hash is %016llx, expected %016llx",
+                                     r->path, (unsigned long long)hash, (unsigned long long)h->hash);
+}
+
 moebius_status moebius_part_tokens(const char *path, int32_t *ids, int64_t n, moebius_error *error)
 {
     struct err e = {0};
@@ -238,9 +255,7 @@ moebius_status moebius_part_tokens(const char *path, int32_t *ids, int64_t n, mo
     struct saved_reader r;
     err_code code = saved_open(&r, path, &h, &e);
     if (code == ERR_OK) {
-        code = (uint64_t)n == h.n_tok ? saved_get_ids(&r, &h, ids, &e)
-                                      : err_set(&e, ERR_USAGE, "%s: it has %llu tokens, expected %lld", path,
-                                                (unsigned long long)h.n_tok, (long long)n);
+        code = read_own_ids(&r, &h, ids, n, &e);
         saved_close(&r);
     }
     return engine_status(code, &e, error);

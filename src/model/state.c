@@ -525,6 +525,14 @@ int64_t model_state_way_back(const struct model_state *s, int64_t pos)
     return best;
 }
 
+bool model_state_goes_back(const struct model_state *s)
+{
+    bool is_full = !state_pool_is_recurrent(s->pool);
+    for (int i = 0; i < s->pool->n_cache_kind; i++)
+        is_full = is_full && !s->pool->kinds[i].window;
+    return is_full;
+}
+
 bool state_take_back(struct model_state *s, int64_t pos)
 {
     struct state_pool *p = s->pool;

@@ -1,6 +1,6 @@
 /* Many texts on one engine (texts/texts.h): each answer is, to the token, that of the same text alone, whatever others
  * do; queues, groups, memory for state, kept texts, cancelling, threads. usage: test_texts GOLDEN_DIRECTORY
- * MOEBIUS_SEED=N chooses the schedules, MOEBIUS_SCHEDULES=N how many there are of each kind (2). */
+ * MOEBIUS_SEED=N chooses the schedules, MOEBIUS_SCHEDULES=N how many there are of each kind (1). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -275,7 +275,7 @@ static uint64_t seed_of(const char *name, uint64_t otherwise)
 
 static void answers_are_those_of_each_text_alone(void **state)
 {
-    uint64_t seed = seed_of("MOEBIUS_SEED", 1), n = seed_of("MOEBIUS_SCHEDULES", 2);
+    uint64_t seed = seed_of("MOEBIUS_SEED", 1), n = seed_of("MOEBIUS_SCHEDULES", 1);
     for (uint64_t i = 0; i < n; i++)
         for (int f = 0; f < 3; f++) {
             check_schedule(families[f], 1, 8, 0, seed + i);
@@ -743,6 +743,79 @@ static void an_interrupt_loses_nothing(void **state)
     close_all(&x, &engine);
 }
 
+struct late {
+    struct texts *x;
+    struct job *jobs; /* [n] */
+    int n;
+};
+
+/* Cancels in the middle of a pass. */
+static bool cancel_now(void *user)
+{
+    struct late *l = user;
+    for (int i = 0; i < l->n; i++)
+        texts_cancel(l->x, l->jobs[i].id);
+    return false;
+}
+
+/* A pass for one prompt alone is interrupted; one that others have a part in is not. */
+static void cancelling_interrupts_what_nobody_else_wants(void **state)
+{
+    struct random r = random_seed(14);
+    struct late late = {.n = 1};
+    moebius_engine *engine = open_engine("qwen3moe", 0);
+    const struct texts_options o = {.n_texts = 2, .is_interrupted = cancel_now, .user = &late};
+    struct texts *x = open_texts(engine, &o);
+    for (int both = 0; both < 2; both++) {
+        struct job jobs[2] = {some_job(&r, engine, 30), some_job(&r, engine, 30)};
+        late = (struct late){x, jobs, 1};
+        for (int i = 0; i <= both; i++)
+            must_submit(x, &jobs[i]);
+        step(x);
+        assert_true(jobs[0].end == TEXT_END_CANCELLED && jobs[0].n_ended == 1 && jobs[0].n_answer == 0);
+        assert_int_equal(jobs[0].n_prompt, both ? jobs[0].n_ids : 0);
+        run(x);
+        if (both)
+            check_job(engine, &jobs[1]);
+    }
+    assert_int_equal(texts_stats(x).n_ended[TEXT_END_CANCELLED], 2);
+    close_all(&x, &engine);
+}
+
+/* Many texts, one after the other, in memory for a few: the last ones are kept, and none that runs has to wait. */
+static void kept_texts_give_way(void **state)
+{
+    for (int f = 0; f < 3; f++) {
+        enum { N = 20 };
+        static struct job jobs[N];
+        struct random r = random_seed(15);
+        struct job again;
+        moebius_engine *engine = open_engine(families[f], 4 * text_bytes(families[f]));
+        struct texts *x = open_texts(engine, &(struct texts_options){.n_texts = 2});
+        for (int i = 0; i < N; i++) {
+            jobs[i] = some_job(&r, engine, 30);
+            jobs[i].ids[0] = i;
+            jobs[i].n_ids = 300;
+            must_submit(x, &jobs[i]);
+            run(x);
+        }
+        const struct texts_stats stats = texts_stats(x);
+        assert_true(stats.n_kept >= 1 && stats.n_kept < 15 && stats.n_suspended == 0);
+        assert_true(moebius_engine_counters(engine).state_bytes <=
+                    moebius_engine_counters(engine).state_max_bytes * 7 / 8);
+        again = jobs[N - 1];
+        again.n_told = again.n_ended = 0;
+        must_submit(x, &again);
+        run(x);
+        assert_true(again.n_cached >= 256);
+        texts_close(&x);
+        for (int i = 0; i < N; i++)
+            check_job(engine, &jobs[i]);
+        check_job(engine, &again);
+        moebius_engine_close(&engine);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -761,6 +834,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(threads_submit_and_cancel),
         cmocka_unit_test(stopping_ends_all),
         cmocka_unit_test(an_interrupt_loses_nothing),
+        cmocka_unit_test(cancelling_interrupts_what_nobody_else_wants),
+        cmocka_unit_test(kept_texts_give_way),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: test_texts GOLDEN_DIRECTORY\n");

@@ -37,10 +37,11 @@ static moebius_session *session_of(int i)
 static void read_tokens(const char *path, const moebius_part *part)
 {
     moebius_error error = {0};
-    int32_t *ids = malloc((size_t)part->n_tok * sizeof *ids + 1);
+    int64_t n = part->n_tok - part->from;
+    int32_t *ids = malloc((size_t)n * sizeof *ids + 1);
     if (!ids)
         abort();
-    moebius_status status = moebius_part_tokens(path, ids, part->n_tok, &error);
+    moebius_status status = moebius_part_tokens(path, ids, n, &error);
     assert((status == MOEBIUS_OK) == (error.text[0] == '\0'));
     free(ids);
 }
