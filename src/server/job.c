@@ -15,12 +15,14 @@
 
 static const int64_t ping_ns = 5000000000; /* of silence, after which a client hears that all is well */
 
+enum { STATUS_LEFT = 499 }; /* what nginx calls it in its log; nobody gets it */
+
 /* One of the answers to a request; its address is what the sink gets. */
 struct choice {
     struct job *job;
     int64_t index;
-    uint64_t id;         /* the text's; 0: not known yet */
-    bool is_open;        /* a text was submitted and has not ended */
+    uint64_t id;             /* the text's; 0: not known yet */
+    bool is_open;            /* a text was submitted and has not ended */
     moebius_reply_part part; /* of what is held */
     struct whole_text held;  /* the beginning of a character */
     int64_t n_calls;
@@ -45,8 +47,8 @@ struct job {
     size_t n_open;          /* texts that have not ended */
     bool is_submitted;      /* all of them; until then nothing is told to be over */
     bool has_begun;
-    bool is_cancelled;      /* nobody listens */
-    struct err error;       /* the first */
+    bool is_cancelled; /* nobody listens */
+    struct err error;  /* the first */
     struct answer_usage usage;
 
     struct stream *stream, *unread; /* the writer's side, and the reader's until it is taken */
@@ -195,8 +197,7 @@ static void on_token(void *user, const struct text_token *token)
     all[0] = named(c->job, token->id, token->logprob);
     for (; n_top < token->n_top && n_top < MAX_TOP && token->top[n_top].id >= 0; n_top++)
         all[1 + n_top] = named(c->job, token->top[n_top].id, token->top[n_top].logprob);
-    tell(c->job,
-         &(struct answer_event){.kind = ANSWER_TOKEN, .choice = c->index, .token = all, .n_top = n_top});
+    tell(c->job, &(struct answer_event){.kind = ANSWER_TOKEN, .choice = c->index, .token = all, .n_top = n_top});
     pthread_mutex_unlock(&c->job->lock);
 }
 
@@ -305,9 +306,9 @@ static void finish(struct job *job)
         make_whole(job, &body, &job->error);
     if (is_silent(job)) {
         struct err e = job->error;
-        if (e.code == ERR_OK)
+        if (job->is_cancelled)
             err_set(&e, ERR_CANCELLED, "the client has left");
-        status = server_http_status(&e);
+        status = job->is_cancelled ? STATUS_LEFT : server_http_status(&e);
         job_error_body(job->protocol, status, &e, &body);
     }
     void (*done)(void *user, int status, struct bytes *body) = job->done;

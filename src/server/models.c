@@ -233,19 +233,15 @@ struct model *models_find(struct models *all, const char *name)
 
 static struct model *choose(struct models *all, const char *name)
 {
-    if (all->n == 1)
-        return all->list[0];
-    if (name)
-        return models_find(all, name);
-    return all->current ? all->current : all->list[0];
+    struct model *m = name ? models_find(all, name) : NULL;
+    return m ? m : all->current ? all->current : all->list[0];
 }
 
 err_code models_take(struct models *all, const char *name, struct model **out, struct err *e)
 {
     pthread_mutex_lock(&all->lock);
     struct model *m = choose(all, name);
-    err_code code = m ? wait_until_ready(all, m, e)
-                      : err_set(e, ERR_USAGE, "there is no model %s: GET /v1/models lists them", name);
+    err_code code = wait_until_ready(all, m, e);
     if (code == ERR_OK) {
         m->n_users++;
         *out = m;

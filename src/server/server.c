@@ -15,9 +15,9 @@
 #include "server/routes.h"
 
 enum {
-    N_WORKER = 16,      /* they wait for models, too */
-    BODIES_FACTOR = 4,  /* all bodies together, in bodies of the greatest length */
-    GRACE_S = 5,        /* for answers, when the server ends */
+    N_WORKER = 16,     /* they wait for models, too */
+    BODIES_FACTOR = 4, /* all bodies together, in bodies of the greatest length */
+    GRACE_S = 5,       /* for answers, when the server ends */
     POLL_NS = 100 * 1000 * 1000,
 };
 
@@ -105,7 +105,8 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
     if (job && !whole)
         job_cancel(job);
     metrics_note(&s->metrics, x->reply.status, atomic_load(&c->left) || !whole);
-    server_log_call(c, whole);
+    if (!c->route || !c->route->is_quick || x->reply.status >= 400)
+        server_log_call(c, whole);
     job_close(&job);
     mem_free(c);
     x->app = NULL;
