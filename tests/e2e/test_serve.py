@@ -212,7 +212,7 @@ def test_bodies_that_are_refused():
             message = s.json(CHAT, body, status=400)["error"]["message"]
             assert word in message, (body[:20], message)
         for body, word in (chat("hi", temperature="hot"), "temperature"), \
-                (chat("hi", n=1000), "n"), ({"prompt": 5}, "messages"):
+                ({**chat("hi"), "n": 1000}, "n"), ({"prompt": 5}, "messages"):
             error = s.json(CHAT, body, status=400)["error"]
             assert word in error["message"], error
         assert "max_tokens" in s.json("/v1/messages", {"messages": [], "max_tokens": -5}, status=400)["error"]["message"]
