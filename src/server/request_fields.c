@@ -467,5 +467,9 @@ err_code request_check(struct server_request *r, struct err *e)
         return err_set(e, ERR_USAGE, "top_logprobs: given with logprobs false; expected logprobs true");
     if (r->sampling.top_k < 0)
         r->sampling.top_k = 0; /* -1: all */
+    const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (r->continues_message && (!role || strcmp(role, "assistant") || json_object_get(last, "tool_calls")))
+        return err_set(e, ERR_USAGE, "continue_final_message: the last message is no text of the assistant's");
     return request_check_reasoning(r, e);
 }
