@@ -27,7 +27,7 @@ struct field_path field_path(const char *parent, long i, const char *name)
 err_code request_take_body(struct server_request *r, json_t *body, struct err *e)
 {
     r->body = body;
-    if (!r->made || !r->template_vars || !r->notes)
+    if (!r->made || !r->argument_texts || !r->template_vars || !r->notes)
         return err_nomem(e, 0, "a request");
     return json_is_object(body) ? ERR_OK : err_set(e, ERR_USAGE, "the body is no JSON object");
 }

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "server/protocol.h"
+#include "server/template_needs.h"
 
 static const struct protocol *const protocols[] = {&protocol_chat,        &protocol_completions,
                                                    &protocol_responses,   &protocol_messages,
@@ -15,21 +16,23 @@ enum { N_PROTOCOL = sizeof protocols / sizeof *protocols };
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-static void check_messages(const struct server_request *r)
+static void check_messages(const struct server_request *r, const json_t *messages)
 {
-    for (size_t i = 0; i < json_array_size(r->messages); i++) {
-        const json_t *message = json_array_get(r->messages, i), *calls = json_object_get(message, "tool_calls");
+    size_t n_call = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *message = json_array_get(messages, i), *calls = json_object_get(message, "tool_calls");
         const json_t *reasoning = json_object_get(message, "reasoning_content");
         const char *role = json_string_value(json_object_get(message, "role"));
         assert(role && json_is_string(json_object_get(message, "content")));
         assert(!strcmp(role, "user") || !strcmp(role, "assistant") || !strcmp(role, "tool") ||
                (i == 0 && !strcmp(role, "system")));
         assert(!reasoning || json_is_string(reasoning));
-        for (size_t k = 0; k < json_array_size(calls); k++) {
+        for (size_t k = 0; k < json_array_size(calls); k++, n_call++) {
             const json_t *function = json_object_get(json_array_get(calls, k), "function");
             assert(json_is_string(json_object_get(function, "name")) && json_object_get(function, "arguments"));
         }
     }
+    assert(n_call == json_array_size(r->argument_texts));
 }
 
 static void check_request(const struct server_request *r)
@@ -49,7 +52,12 @@ static void check_request(const struct server_request *r)
         assert(json_object_get(r->tool_kinds, json_string_value(json_object_get(function, "name"))));
         assert(json_is_object(json_object_get(function, "parameters")));
     }
-    check_messages(r);
+    static const struct template_needs all = {true, true, true, true};
+    json_t *fit = r->messages ? template_needs_apply(&all, r) : NULL;
+    assert(!fit == !r->messages);
+    check_messages(r, r->messages);
+    check_messages(r, r->messages ? fit : NULL);
+    json_decref(fit);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
