@@ -20,13 +20,17 @@ static void on_content(void *user, const char *text, size_t n)
         a->params.fn(a->params.user, MOEBIUS_REPLY_CONTENT, text, n);
 }
 
+/* Content that was held back comes before other parts, and nothing comes behind a stop string. */
 static void on_reply(void *user, moebius_reply_part part, const char *text, size_t n)
 {
     struct answer *a = user;
-    if (part == MOEBIUS_REPLY_CONTENT)
+    if (part == MOEBIUS_REPLY_CONTENT) {
         text_stream_feed(&a->stream, text, n);
-    else if (a->params.fn)
-        a->params.fn(a->params.user, part, text, n);
+    } else if (!a->stream.stop) {
+        text_stream_flush(&a->stream);
+        if (a->params.fn)
+            a->params.fn(a->params.user, part, text, n);
+    }
 }
 
 err_code answer_open(struct answer *a, const struct answer_params *params, struct err *e)

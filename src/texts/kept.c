@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 
-enum { KEPT_MAX = 1024 };
+enum { KEPT_MAX = 256 };
 
 /* Whether one session can stand for another: it begins with the other's tokens, and can go back to their end. */
 static bool covers(const moebius_session *a, const moebius_session *b)
@@ -76,10 +76,10 @@ void kept_drop(struct kept *k, struct kept_text *t)
     mem_free(t);
 }
 
-/* The tokens that it saves for each byte, less the longer it was of no use */
+/* The tokens that it saves for each byte of state and of logits, less the longer it was of no use. */
 static double worth(const struct kept *k, const struct kept_text *t)
 {
-    double n_bytes = (double)moebius_session_state_bytes(t->session) + 1;
+    double n_bytes = (double)(moebius_session_state_bytes(t->session) + k->logits_bytes);
     return (double)t->entry.n / n_bytes / (double)(k->tick - t->tick + 1);
 }
 
@@ -99,7 +99,7 @@ void kept_close(struct kept *k)
     while (kept_drop_least(k))
         ;
     mem_free(k->texts);
-    *k = (struct kept){.index = k->index};
+    *k = (struct kept){.index = k->index, .logits_bytes = k->logits_bytes};
 }
 
 uint64_t kept_bytes(const struct kept *k)

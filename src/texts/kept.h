@@ -14,6 +14,7 @@ struct kept_text {
 
 struct kept {
     struct prefix_index *index; /* borrowed */
+    size_t logits_bytes;        /* that a session has beside its state */
     struct kept_text **texts;   /* [n], owned */
     size_t n, capacity;
     uint64_t tick; /* uses so far */

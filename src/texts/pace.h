@@ -14,7 +14,7 @@
 enum {
     PACE_FACTOR = 2,
     PACE_LEAST_NS = 4 * 1000 * 1000, /* nobody notices less */
-    PACE_LEAST_TOKENS = 16,          /* of prompts, whatever they cost: they come to an end, too */
+    PACE_LEAST_TOKENS = 8,           /* of prompts, whatever they cost: they come to an end, too */
     PACE_FIRST_TOKENS = 64,          /* as nothing is known */
     PACE_BARE_EVERY = 32,            /* so often a pass takes no prompts, to see what one costs */
 };

@@ -34,6 +34,7 @@ err_code texts_open(struct texts **out, moebius_engine *engine, const struct tex
                                    .n_ctx = options->n_ctx ? options->n_ctx : moebius_n_ctx_train(engine)};
     x->n_room = options->n_texts;
     x->kept.index = &x->index;
+    x->kept.logits_bytes = (size_t)moebius_n_vocab(engine) * sizeof(float);
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->wake, NULL);
     err_code code = open_texts(x, e);

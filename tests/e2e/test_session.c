@@ -348,6 +348,9 @@ static void a_fine_tune_is_another_model(void **state)
 /* After going back to `pos`, or to where that led, the text goes on as in a new session. */
 static void check_truncated(moebius_session *s, moebius_engine *e, int64_t pos, int64_t expected)
 {
+    int64_t before = moebius_session_pos(s);
+    assert_int_equal(moebius_session_way_back(s, pos), expected);
+    assert_int_equal(moebius_session_pos(s), before);
     assert_int_equal(moebius_session_truncate(s, pos), expected);
     assert_int_equal(moebius_session_pos(s), expected);
     assert_null(moebius_session_logits(s));
@@ -425,6 +428,53 @@ static void a_loaded_window_has_no_way_back(void **state)
     must(moebius_session_load(s, p.s, &error), &error);
     feed(s, e, 100, 130, 64);
     check_truncated(s, e, 111, 111); /* the window before it was computed here */
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
+/* ---- growing ------------------------------------------------------------------------------------------------- */
+
+/* A fork of a short context grows, goes on, and goes back to what was before. */
+static void a_context_can_grow(void **state)
+{
+    for (int i = 0; i < N_KIND; i++) {
+        moebius_error error;
+        moebius_engine *e = open_engine(kinds[i].name);
+        moebius_session *s = open_session(e, MOEBIUS_KV_F16, 192, 64), *fork;
+        feed(s, e, 0, 192, 64);
+        must(moebius_session_fork(&fork, s, &error), &error);
+        must(moebius_session_grow(fork, 100, &error), &error); /* it is longer */
+        assert_int_equal(moebius_session_n_ctx(fork), 192);
+        must(moebius_session_grow(fork, N_LONG, &error), &error);
+        assert_int_equal(moebius_session_n_ctx(fork), N_LONG);
+        assert_int_equal(moebius_session_n_ctx(s), 192);
+        assert_memory_equal(moebius_session_logits(fork), moebius_session_logits(s),
+                            (size_t)moebius_n_vocab(e) * sizeof(float));
+        assert_memory_equal(moebius_session_tokens(fork), moebius_session_tokens(s), 192 * sizeof(int32_t));
+        moebius_session_close(&s);
+        feed(fork, e, 192, N_TEXT, 64);
+        check_truncated(fork, e, 192, 192);
+        feed(fork, e, moebius_session_pos(fork), N_LONG - 20, 64);
+        check_truncated(fork, e, N_LONG - 20, N_LONG - 20);
+        moebius_session_close(&fork);
+        assert_int_equal(moebius_engine_counters(e).context_bytes, 0);
+        moebius_engine_close(&e);
+    }
+}
+
+static void a_context_grows_within_the_memory_for_state(void **state)
+{
+    moebius_error error;
+    moebius_engine *e =
+        open_engine_with("qwen3next", &(moebius_engine_options){.n_threads = 1, .state_bytes = 8 << 20});
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 64, 64);
+    feed(s, e, 0, 40, 64);
+    assert_int_equal(moebius_session_grow(s, 1 << 20, &error), MOEBIUS_LIMIT);
+    assert_non_null(strstr(error.text, "a context of 1048576 tokens needs "));
+    assert_int_equal(moebius_session_n_ctx(s), 64);
+    assert_int_equal(moebius_engine_counters(e).state_max_bytes, 8 << 20);
+    assert_true(moebius_engine_counters(e).state_bytes >= moebius_session_state_bytes(s));
+    check_truncated(s, e, 40, 40);
     moebius_session_close(&s);
     moebius_engine_close(&e);
 }
@@ -705,6 +755,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(going_far_back_ends_at_checkpoints),
         cmocka_unit_test(checkpoints_keep_within_their_memory),
         cmocka_unit_test(a_loaded_window_has_no_way_back),
+        cmocka_unit_test(a_context_can_grow),
+        cmocka_unit_test(a_context_grows_within_the_memory_for_state),
         cmocka_unit_test(windowed_layers_take_the_memory_of_their_window),
         cmocka_unit_test(closed_sessions_give_their_memory_back),
         cmocka_unit_test(heads_that_q8_0_cannot_hold_are_refused),

@@ -534,6 +534,95 @@ static void an_answer_may_be_empty(void **state)
     close_all(&x, &engine);
 }
 
+/* After its budget of tokens the reasoning is ended by the template's mark, and the model goes on from there. */
+static void reasoning_is_ended_after_its_budget(void **state)
+{
+    enum { BUDGET = 5, N_MORE = 6 };
+    static const char source[] = "{{ messages[0].content }}<think>";
+    struct random r = random_seed(12);
+    struct err e;
+    moebius_error error;
+    moebius_template *tmpl;
+    moebius_session *s;
+    int32_t *mark;
+    size_t n_mark;
+    moebius_engine *engine = open_engine("qwen3next", 0);
+    const moebius_vocab *vocab = moebius_engine_vocab(engine);
+    struct texts *x = open_texts(engine, &(struct texts_options){.n_texts = 2});
+    assert_int_equal(moebius_template_open(&tmpl, source, sizeof source - 1, vocab, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_tokenize(vocab, "</think>", 8, false, true, &mark, &n_mark, &error), MOEBIUS_OK);
+    for (int budget = 0; budget <= BUDGET; budget += BUDGET) {
+        struct job j = some_job(&r, engine, 1), other = some_job(&r, engine, 1);
+        j.temperature = 0;
+        j.max_tokens = budget + (int64_t)n_mark + N_MORE;
+        struct text_request request = request_of(&j);
+        request.tmpl = tmpl;
+        request.prompt = "a<think>";
+        request.reasoning_budget = budget;
+        assert_int_equal(texts_submit(x, &request, &j.id, &e), ERR_OK);
+        must_submit(x, &other);
+        run(x);
+        assert_int_equal(j.n_answer, j.max_tokens);
+        assert_memory_equal(j.answer + budget, mark, n_mark * sizeof *mark);
+        assert_int_equal(j.n_reasoning, (size_t)budget + n_mark - 1);
+        const moebius_session_options o = {.n_ctx = MAX_PROMPT + MAX_ANSWER};
+        assert_int_equal(moebius_session_open(&s, engine, &o, &error), MOEBIUS_OK);
+        moebius_sampler_options greedy = request.sampling;
+        moebius_sampler *sampler;
+        assert_int_equal(moebius_sampler_open(&sampler, engine, &greedy, &error), MOEBIUS_OK);
+        for (size_t i = 0; i < j.n_ids + j.n_answer; i++) {
+            int32_t id = i < j.n_ids ? j.ids[i] : j.answer[i - j.n_ids];
+            if (i >= j.n_ids + (size_t)budget + n_mark)
+                assert_int_equal(id, moebius_sampler_pick(sampler, moebius_session_logits(s)));
+            moebius_sampler_accept(sampler, id);
+            assert_int_equal(moebius_session_eval(s, &id, 1, &error), MOEBIUS_OK);
+        }
+        check_job(engine, &other);
+        moebius_sampler_close(&sampler);
+        moebius_session_close(&s);
+    }
+    moebius_free(mark);
+    moebius_template_close(&tmpl);
+    close_all(&x, &engine);
+}
+
+static void note_stop(void *user, const struct text_result *r)
+{
+    char *out = user;
+    snprintf(out, 100, "%d %s", (int)r->end, r->stop ? r->stop : "-");
+}
+
+/* The result names the stop string; text before it has been told. */
+static void a_stop_string_ends_the_text(void **state)
+{
+    struct random r = random_seed(13);
+    struct err e;
+    char piece[32] = "", said[100];
+    size_t n;
+    moebius_engine *engine = open_engine("qwen3moe", 0);
+    struct texts *x = open_texts(engine, &(struct texts_options){.n_texts = 1});
+    struct job j = some_job(&r, engine, 1);
+    j.max_tokens = 20;
+    j.temperature = 0;
+    must_submit(x, &j);
+    run(x);
+    for (int i = 0; !*piece; i++) {
+        const char *text = moebius_token_piece(moebius_engine_vocab(engine), j.answer[i], false, &n);
+        snprintf(piece, sizeof piece, "%.*s", (int)n, text);
+    }
+    const char *const stops[] = {"no such text", piece};
+    struct text_request request = request_of(&j);
+    request.stops = stops;
+    request.n_stops = 2;
+    request.sink = (struct text_sink){.end = note_stop, .user = said};
+    assert_int_equal(texts_submit(x, &request, &j.id, &e), ERR_OK);
+    run(x);
+    char want[100];
+    snprintf(want, sizeof want, "%d %s", (int)TEXT_END_STOP, piece);
+    assert_string_equal(said, want);
+    close_all(&x, &engine);
+}
+
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static void *drive(void *user)
@@ -654,6 +743,79 @@ static void an_interrupt_loses_nothing(void **state)
     close_all(&x, &engine);
 }
 
+struct late {
+    struct texts *x;
+    struct job *jobs; /* [n] */
+    int n;
+};
+
+/* Cancels in the middle of a pass. */
+static bool cancel_now(void *user)
+{
+    struct late *l = user;
+    for (int i = 0; i < l->n; i++)
+        texts_cancel(l->x, l->jobs[i].id);
+    return false;
+}
+
+/* A pass for one prompt alone is interrupted; one that others have a part in is not. */
+static void cancelling_interrupts_what_nobody_else_wants(void **state)
+{
+    struct random r = random_seed(14);
+    struct late late = {.n = 1};
+    moebius_engine *engine = open_engine("qwen3moe", 0);
+    const struct texts_options o = {.n_texts = 2, .is_interrupted = cancel_now, .user = &late};
+    struct texts *x = open_texts(engine, &o);
+    for (int both = 0; both < 2; both++) {
+        struct job jobs[2] = {some_job(&r, engine, 30), some_job(&r, engine, 30)};
+        late = (struct late){x, jobs, 1};
+        for (int i = 0; i <= both; i++)
+            must_submit(x, &jobs[i]);
+        step(x);
+        assert_true(jobs[0].end == TEXT_END_CANCELLED && jobs[0].n_ended == 1 && jobs[0].n_answer == 0);
+        assert_int_equal(jobs[0].n_prompt, both ? jobs[0].n_ids : 0);
+        run(x);
+        if (both)
+            check_job(engine, &jobs[1]);
+    }
+    assert_int_equal(texts_stats(x).n_ended[TEXT_END_CANCELLED], 2);
+    close_all(&x, &engine);
+}
+
+/* Many texts, one after the other, in memory for a few: the last ones are kept, and none that runs has to wait. */
+static void kept_texts_give_way(void **state)
+{
+    for (int f = 0; f < 3; f++) {
+        enum { N = 20 };
+        static struct job jobs[N];
+        struct random r = random_seed(15);
+        struct job again;
+        moebius_engine *engine = open_engine(families[f], 4 * text_bytes(families[f]));
+        struct texts *x = open_texts(engine, &(struct texts_options){.n_texts = 2});
+        for (int i = 0; i < N; i++) {
+            jobs[i] = some_job(&r, engine, 30);
+            jobs[i].ids[0] = i;
+            jobs[i].n_ids = 300;
+            must_submit(x, &jobs[i]);
+            run(x);
+        }
+        const struct texts_stats stats = texts_stats(x);
+        assert_true(stats.n_kept >= 1 && stats.n_kept < 15 && stats.n_suspended == 0);
+        assert_true(moebius_engine_counters(engine).state_bytes <=
+                    moebius_engine_counters(engine).state_max_bytes * 7 / 8);
+        again = jobs[N - 1];
+        again.n_told = again.n_ended = 0;
+        must_submit(x, &again);
+        run(x);
+        assert_true(again.n_cached >= 256);
+        texts_close(&x);
+        for (int i = 0; i < N; i++)
+            check_job(engine, &jobs[i]);
+        check_job(engine, &again);
+        moebius_engine_close(&engine);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -667,9 +829,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_was_computed_of_a_cancelled_prompt_is_kept),
         cmocka_unit_test(log_probabilities_are_those_of_the_logits),
         cmocka_unit_test(an_answer_may_be_empty),
+        cmocka_unit_test(reasoning_is_ended_after_its_budget),
+        cmocka_unit_test(a_stop_string_ends_the_text),
         cmocka_unit_test(threads_submit_and_cancel),
         cmocka_unit_test(stopping_ends_all),
         cmocka_unit_test(an_interrupt_loses_nothing),
+        cmocka_unit_test(cancelling_interrupts_what_nobody_else_wants),
+        cmocka_unit_test(kept_texts_give_way),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: test_texts GOLDEN_DIRECTORY\n");
