@@ -89,7 +89,10 @@ check-vocabs: ## compare the tokenizer with real models' vocabularies (downloads
 	@ninja -C build tests/e2e/vocab_cases
 	@sh tests/e2e/check_vocabs.sh build/tests/e2e/vocab_cases
 
-check-templates: build ## compare chat templates with jinja2 (downloads real ones once; needs python3-jinja2)
+check-templates: ## compare chat templates with jinja2, and read their calls back (downloads real ones once; needs python3-jinja2)
+	@tools/bootstrap.sh check
+	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
+	@ninja -C build product tests/e2e/call_cases
 	@sh tests/e2e/check_templates.sh build/moebius $(TEMPLATES)
 
 clean: ## remove all build folders

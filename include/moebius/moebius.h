@@ -326,25 +326,63 @@ MOEBIUS_API const char *moebius_prompt_text(const moebius_prompt *prompt, size_t
 MOEBIUS_API moebius_status moebius_prompt_tokenize(const moebius_prompt *prompt, const moebius_vocab *vocab,
                                                    int32_t **ids, size_t *n_ids, moebius_error *error);
 
-/* An answer while it is generated: what of it is reasoning, what is content, and where it ends. It ends with a token
- * that ends a text or that the template writes behind an answer. */
+/* How the template's model writes calls of tools: "hermes", "qwen3-coder", "gpt-oss" and so on, or "generic" where the
+ * template shows no form of its own. */
+MOEBIUS_API const char *moebius_template_family(const moebius_template *tmpl);
+
+/* Which calls a grammar is for. */
+typedef struct moebius_call_grammar_input {
+    const char *tools;  /* as in moebius_template_input */
+    const char *name;   /* the one tool that may be called; NULL: any */
+    bool is_required;   /* the answer is calls, with the reasoning before; else the model may call, or not */
+    bool is_single;     /* one call; else as many as the family's form lets follow each other */
+    const char *prompt; /* is_required: the prompt's text, whose end may have begun the reasoning; NULL: it has not */
+} moebius_call_grammar_input;
+
+/* The grammar, GBNF with %json{SCHEMA}, of what the model writes when it calls the tools. Where calls are required the
+ * whole answer follows it. Else what follows it begins with *trigger (borrowed from the template): from there on, that
+ * text included. *trigger_id: the token that the trigger is, or -1 where it is several. *grammar is owned by
+ * the caller (moebius_free). */
+MOEBIUS_INLINE moebius_status moebius_template_call_grammar(const moebius_template *tmpl,
+                                                            const moebius_call_grammar_input *input, char **grammar,
+                                                            const char **trigger, int32_t *trigger_id,
+                                                            moebius_error *error);
+
+/* An answer while it is generated: what of it is reasoning, content and calls of tools, and where it ends. It ends with
+ * a token that ends a text or that the template writes behind an answer. */
 typedef struct moebius_reply moebius_reply;
-typedef enum moebius_reply_part { MOEBIUS_REPLY_CONTENT, MOEBIUS_REPLY_REASONING, MOEBIUS_REPLY_N } moebius_reply_part;
+typedef enum moebius_reply_part {
+    MOEBIUS_REPLY_CONTENT,
+    MOEBIUS_REPLY_REASONING,
+    MOEBIUS_REPLY_N, /* how many are texts, which are kept; the others are only told, after moebius_reply_set_tools */
+    MOEBIUS_REPLY_CALL = MOEBIUS_REPLY_N, /* a call begins; the text is the tool's name */
+    MOEBIUS_REPLY_ARGUMENTS,              /* a piece of the call's arguments, which are a JSON object */
+    MOEBIUS_REPLY_CALL_END,               /* the call has ended; the text is the id that the model gave it, or empty */
+    MOEBIUS_REPLY_NOTE                    /* a sentence about something malformed, for a log */
+} moebius_reply_part;
 typedef void moebius_reply_fn(void *user, moebius_reply_part part, const char *text, size_t n);
 
 /* The template must have been opened with a vocabulary, and is borrowed. `prompt`: the text of the prompt, whose end
- * may have begun the reasoning. `fn` (may be NULL) gets each new piece of text, of n bytes, once it is clear whether it
- * is reasoning or content. */
+ * may have begun the reasoning. `fn` (may be NULL) gets each new piece of text, of n bytes, once it is clear what it
+ * is.
+ */
 MOEBIUS_API moebius_status moebius_reply_open(moebius_reply **out, const moebius_template *tmpl, const char *prompt,
                                               moebius_reply_fn *fn, void *user, moebius_error *error);
 MOEBIUS_API void moebius_reply_close(moebius_reply **reply);
+/* Before the first token: calls of these tools (as in moebius_template_input) are told as calls, one after the other;
+ * without it they are content. Nothing that the model says is lost, and nothing is an error: what begins like a call
+ * and is none, or calls a tool that there isn't, is content, with a note. Arguments whose family writes other things
+ * than JSON become JSON, typed by the tool's schema. Those that turn out malformed are closed there, so that what was
+ * told is JSON at the end of each call, and what follows is content. */
+MOEBIUS_API moebius_status moebius_reply_set_tools(moebius_reply *reply, const char *tools, moebius_error *error);
 /* Takes one more token; *end: whether it ends the answer. */
 MOEBIUS_API moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, moebius_error *error);
 /* Whether what comes next is reasoning. *mark (may be NULL): the text that ends it, borrowed. */
 MOEBIUS_API bool moebius_reply_is_reasoning(const moebius_reply *reply, const char **mark);
-/* Ends the answer: text that was held back, as it might have become a mark, goes to `fn`. */
+/* Ends the answer: text that was held back, as it might have become a mark, goes to `fn`, and a call that is open ends.
+ */
 MOEBIUS_API void moebius_reply_finish(moebius_reply *reply);
-/* All of one part so far, NUL-terminated; *n: its bytes. Borrowed until the next token. */
+/* All of one part (below MOEBIUS_REPLY_N) so far, NUL-terminated; *n: its bytes. Borrowed until the next token. */
 MOEBIUS_API const char *moebius_reply_text(const moebius_reply *reply, moebius_reply_part part, size_t *n);
 
 /* ---- session ------------------------------------------------------------------------------------------------- */
@@ -620,6 +658,10 @@ MOEBIUS_API void moebius_default_sampler_options_sized(moebius_sampler_options *
 MOEBIUS_API moebius_status moebius_template_render_sized(const moebius_template *tmpl,
                                                          const moebius_template_input *input, size_t input_bytes,
                                                          moebius_prompt **prompt, moebius_error *error);
+MOEBIUS_API moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
+                                                               const moebius_call_grammar_input *input,
+                                                               size_t input_bytes, char **grammar, const char **trigger,
+                                                               int32_t *trigger_id, moebius_error *error);
 MOEBIUS_API moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_batch_item *items,
                                                     size_t item_bytes, size_t n_items, moebius_error *error);
 MOEBIUS_API void moebius_session_trace_sized(moebius_session *session, const moebius_trace *trace, size_t trace_bytes);
@@ -672,6 +714,14 @@ MOEBIUS_INLINE moebius_status moebius_template_render(const moebius_template *tm
                                                       moebius_prompt **prompt, moebius_error *error)
 {
     return moebius_template_render_sized(tmpl, input, sizeof *input, prompt, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_template_call_grammar(const moebius_template *tmpl,
+                                                            const moebius_call_grammar_input *input, char **grammar,
+                                                            const char **trigger, int32_t *trigger_id,
+                                                            moebius_error *error)
+{
+    return moebius_template_call_grammar_sized(tmpl, input, sizeof *input, grammar, trigger, trigger_id, error);
 }
 
 MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items,

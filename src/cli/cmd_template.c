@@ -10,7 +10,7 @@
 struct template_command {
     const char *model, *template, *messages, *tools;
     struct cli_vars vars;
-    bool no_generation_prompt, ids_only, pieces, raw, no_sandbox;
+    bool no_generation_prompt, ids_only, pieces, family, raw, no_sandbox;
 
     moebius_vocab *vocab;
     moebius_template *tmpl;
@@ -69,11 +69,15 @@ static err_code print_prompt(struct template_command *j, struct err *e)
         return err_set(e, ERR_USAGE, "--ids and --pieces: choose one");
     if ((j->ids_only || j->pieces) && !j->model)
         return err_set(e, ERR_USAGE, "tokens need a vocabulary: name a model with -m FILE");
-    if (!j->messages)
+    if (!j->messages && !j->family)
         return err_set(e, ERR_USAGE, "no messages: name a JSON file with --messages FILE");
     if (j->model && moebius_vocab_open(&j->vocab, j->model, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
     TRY(cli_open_template(j->template, j->model, j->vocab, &j->tmpl, e));
+    if (j->family) {
+        puts(moebius_template_family(j->tmpl));
+        return ERR_OK;
+    }
     TRY(cli_read_file(j->messages, &j->messages_text, &n, e));
     if (j->tools)
         TRY(cli_read_file(j->tools, &j->tools_text, &n, e));
@@ -94,6 +98,7 @@ static int run(const struct command *c, int argc, char **argv)
          "end with the last message, not with the beginning of an answer", 0, 0, 0},
         {"--ids", OPT_FLAG, &j.ids_only, "", "print the prompt's tokens, on one line", 0, 0, 0},
         {"--pieces", OPT_FLAG, &j.pieces, "", "print a line for each token: id and text", 0, 0, 0},
+        {"--family", OPT_FLAG, &j.family, "", "print how the model writes calls of tools, and no prompt", 0, 0, 0},
         RAW_OPTION(j.raw),
         SANDBOX_OPTION(j.no_sandbox),
     };
@@ -113,7 +118,7 @@ static int run(const struct command *c, int argc, char **argv)
 
 const struct command cmd_template = {
     .name = "template",
-    .usage = "(-m FILE | --template FILE) --messages FILE.json [OPTIONS]",
+    .usage = "(-m FILE | --template FILE) (--messages FILE.json | --family) [OPTIONS]",
     .summary = "print the prompt that a chat template makes of messages",
     .details =
         "Messages and tools have the form of OpenAI's and Hugging Face's interfaces. Their texts stay text: only what\n"

@@ -117,6 +117,8 @@ moebius_status moebius_template_open(moebius_template **out, const char *source,
     err_code code = template_parse(&t->template, source, n, &e);
     if (code == ERR_OK && !(t->source = arena_strndup(&t->arena, source, n)))
         code = err_nomem(&e, n, "a chat template");
+    if (code == ERR_OK)
+        t->style = reply_style_of(t->source);
     if (code == ERR_OK && vocab)
         code = add_token(t, "bos_token", tokenizer_bos(vocab->tokenizer), &e);
     if (code == ERR_OK && vocab)

@@ -13,6 +13,7 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "moebius/moebius.h"
+#include "reply/reply.h"
 #include "store/store.h"
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
@@ -41,7 +42,8 @@ struct moebius_template {
     const char *source;            /* owned by the arena */
     struct template_var tokens[4]; /* [n_token], special tokens by name; their texts are owned by the arena */
     int n_token;
-    int32_t end; /* the token that the template writes behind an answer, or TOKEN_NONE */
+    int32_t end;              /* the token that the template writes behind an answer, or TOKEN_NONE */
+    struct reply_style style; /* how its model writes reasoning and calls */
     struct arena arena;
 };
 

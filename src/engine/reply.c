@@ -1,150 +1,44 @@
-/* An answer while it is generated: splits reasoning from what is said, by the marks that the model's template uses. */
-#include <stdio.h>
+/* An answer while it is generated: tokens become the text that reply/ reads, and the tokens that end it do. Also how
+ * its calls are to be written. */
 #include <string.h>
 
 #include "engine/engine_internal.h"
-
-enum { MAX_SKIP = 4 };
-
-/* How families mark reasoning. Marks may be tokens or plain text, whole or in pieces. */
-struct marks {
-    const char *sign; /* what their templates hold */
-    const char *open, *close;
-    const char *skip[MAX_SKIP]; /* marks of the rest, which nobody wants to read */
-};
-
-static const struct marks families[] = {
-    {"<|channel|>analysis",
-     "<|channel|>analysis<|message|>",
-     "<|end|>",
-     {"<|start|>assistant", "<|channel|>final<|message|>", "<|channel|>commentary<|message|>"}},
-    {"<|channel>thought", "<|channel>thought", "<channel|>", {0}},
-    {"<|START_THINKING|>",
-     "<|START_THINKING|>",
-     "<|END_THINKING|>",
-     {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}},
-    {"[THINK]", "[THINK]", "[/THINK]", {0}},
-    {"<seed:think>", "<seed:think>", "</seed:think>", {0}},
-    {"<mm:think>", "<mm:think>", "</mm:think>", {0}},
-    {"<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>", {0}},
-    {"\342\227\201think\342\226\267", "\342\227\201think\342\226\267", "\342\227\201/think\342\226\267", {0}},
-    {"<think>", "<think>", "</think>", {0}}, /* by far the commonest, and the one that others are taken for */
-};
-
-struct reply_buffer {
-    char *s;
-    size_t n, capacity;
-};
+#include "engine/sized.h"
+#include "reply/reply_bytes.h"
+#include "reply/reply_tools.h"
 
 struct moebius_reply {
-    const moebius_template *tmpl;
-    const struct marks *marks;
-    moebius_reply_part part;  /* where new text belongs */
-    bool trimming;            /* white space between a mark and the text is not shown */
-    struct reply_buffer held; /* may yet become a mark */
-    struct reply_buffer texts[MOEBIUS_REPLY_N];
-    moebius_reply_fn *fn;
+    const moebius_template *tmpl; /* borrowed */
+    struct reply *reader;
+    struct reply_tools tools;
+    struct bytes texts[MOEBIUS_REPLY_N];
+    moebius_reply_fn *fn; /* may be NULL */
     void *user;
 };
 
-static err_code append(struct reply_buffer *b, const char *s, size_t n, struct err *e)
+static void on_part(void *user, enum reply_part part, const char *text, size_t n)
 {
-    if (b->capacity - b->n < n + 1) {
-        size_t capacity = 2 * (b->n + n) + 256;
-        char *more = mem_resize(b->s, capacity, 1);
-        if (!more)
-            return err_nomem(e, capacity, "an answer");
-        b->s = more;
-        b->capacity = capacity;
-    }
-    memcpy(b->s + b->n, s, n);
-    b->n += n;
-    b->s[b->n] = '\0';
+    static const moebius_reply_part public_parts[] = {
+        [REPLY_CONTENT] = MOEBIUS_REPLY_CONTENT,   [REPLY_REASONING] = MOEBIUS_REPLY_REASONING,
+        [REPLY_CALL] = MOEBIUS_REPLY_CALL,         [REPLY_ARGUMENTS] = MOEBIUS_REPLY_ARGUMENTS,
+        [REPLY_CALL_END] = MOEBIUS_REPLY_CALL_END, [REPLY_NOTE] = MOEBIUS_REPLY_NOTE,
+    };
+    moebius_reply *r = user;
+    if (part == REPLY_SYNTAX)
+        return;
+    moebius_reply_part shown = public_parts[part];
+    if (shown < MOEBIUS_REPLY_N)
+        bytes_add(&r->texts[shown], text, n);
+    if (r->fn)
+        r->fn(r->user, shown, text, n);
+}
+
+static err_code check_texts(const moebius_reply *r, struct err *e)
+{
+    for (int part = 0; part < MOEBIUS_REPLY_N; part++)
+        if (r->texts[part].is_short)
+            return err_nomem(e, r->texts[part].n, "an answer");
     return ERR_OK;
-}
-
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
-/* The first n held bytes belong to the part that is on. */
-static err_code release(moebius_reply *r, size_t n, struct err *e)
-{
-    size_t skip = 0;
-    while (r->trimming && skip < n && is_space(r->held.s[skip]))
-        skip++;
-    if (skip < n) {
-        r->trimming = false;
-        TRY(append(&r->texts[r->part], r->held.s + skip, n - skip, e));
-        if (r->fn)
-            r->fn(r->user, r->part, r->held.s + skip, n - skip);
-    }
-    r->held.n -= n;
-    memmove(r->held.s, r->held.s + n, r->held.n + 1);
-    return ERR_OK;
-}
-
-/* Whether the held bytes from `at` on begin with the mark (2), could become it (1), or neither (0). */
-static int match(const moebius_reply *r, size_t at, const char *mark)
-{
-    size_t n = mark ? strlen(mark) : 0, left = r->held.n - at;
-    if (n == 0 || memcmp(r->held.s + at, mark, n < left ? n : left) != 0)
-        return 0;
-    return n <= left ? 2 : 1;
-}
-
-/* Sends out what is certain; acts on marks that are whole. */
-static err_code settle(moebius_reply *r, struct err *e)
-{
-    for (size_t at = 0; at < r->held.n;) {
-        bool reasoning = r->part == MOEBIUS_REPLY_REASONING;
-        const char *turn = reasoning ? r->marks->close : r->marks->open, *whole = NULL;
-        int best = match(r, at, turn);
-        whole = best == 2 ? turn : NULL;
-        for (int i = 0; i < MAX_SKIP && !reasoning && best < 2; i++) {
-            int found = match(r, at, r->marks->skip[i]);
-            best = found > best ? found : best;
-            whole = found == 2 ? r->marks->skip[i] : whole;
-        }
-        if (best == 0) {
-            at++;
-            continue;
-        }
-        TRY(release(r, at, e));
-        if (!whole)
-            return ERR_OK;
-        size_t n = strlen(whole);
-        r->held.n -= n;
-        memmove(r->held.s, r->held.s + n, r->held.n + 1);
-        if (whole == turn)
-            r->part = reasoning ? MOEBIUS_REPLY_CONTENT : MOEBIUS_REPLY_REASONING;
-        r->trimming = true;
-        at = 0;
-    }
-    return release(r, r->held.n, e);
-}
-
-/* A mark's own control tokens are read as text; others say nothing. */
-static bool is_in_marks(const struct marks *m, const char *piece, size_t n)
-{
-    char text[64];
-    if (n == 0 || n >= sizeof text)
-        return false;
-    memcpy(text, piece, n);
-    text[n] = '\0';
-    bool in = strstr(m->open, text) || strstr(m->close, text);
-    for (int i = 0; i < MAX_SKIP; i++)
-        in = in || (m->skip[i] && strstr(m->skip[i], text));
-    return in;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), n_end = strlen(end);
-    while (n && is_space(s[n - 1]))
-        n--;
-    return n >= n_end && !memcmp(s + n - n_end, end, n_end);
 }
 
 moebius_status moebius_reply_open(moebius_reply **out, const moebius_template *tmpl, const char *prompt,
@@ -157,15 +51,8 @@ moebius_status moebius_reply_open(moebius_reply **out, const moebius_template *t
     moebius_reply *r = mem_calloc(1, sizeof *r);
     if (!r)
         return engine_status(err_nomem(&e, sizeof *r, "an answer"), &e, error);
-    *r = (moebius_reply){.tmpl = tmpl, .fn = fn, .user = user, .trimming = true};
-    size_t n = sizeof families / sizeof *families, i = 0;
-    while (i < n - 1 && !strstr(tmpl->source, families[i].sign))
-        i++;
-    r->marks = &families[i];
-    r->part = ends_with(prompt, r->marks->open) ? MOEBIUS_REPLY_REASONING : MOEBIUS_REPLY_CONTENT;
-    err_code code = ERR_OK;
-    for (int part = 0; part < MOEBIUS_REPLY_N && code == ERR_OK; part++)
-        code = append(&r->texts[part], "", 0, &e);
+    *r = (moebius_reply){.tmpl = tmpl, .fn = fn, .user = user};
+    err_code code = reply_open(&r->reader, tmpl->style, prompt, on_part, r, &e);
     if (code != ERR_OK)
         moebius_reply_close(&r);
     *out = r;
@@ -177,10 +64,20 @@ void moebius_reply_close(moebius_reply **reply)
     if (!*reply)
         return;
     for (int part = 0; part < MOEBIUS_REPLY_N; part++)
-        mem_free((*reply)->texts[part].s);
-    mem_free((*reply)->held.s);
+        bytes_close(&(*reply)->texts[part]);
+    reply_close(&(*reply)->reader);
+    reply_tools_close(&(*reply)->tools);
     mem_free(*reply);
     *reply = NULL;
+}
+
+moebius_status moebius_reply_set_tools(moebius_reply *reply, const char *tools, moebius_error *error)
+{
+    struct err e = {0};
+    reply_tools_close(&reply->tools);
+    err_code code = reply_tools_open(&reply->tools, tools, &e);
+    reply_set_tools(reply->reader, code == ERR_OK ? &reply->tools : NULL);
+    return engine_status(code, &e, error);
 }
 
 moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, moebius_error *error)
@@ -192,14 +89,13 @@ moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, m
     if (*end)
         return engine_status(ERR_OK, &e, error);
     const char *piece = tokenizer_piece(t, id, false, &n);
-    if (n == 0) {
+    if (n == 0) { /* control tokens are read where they are marks; others say nothing */
         piece = tokenizer_piece(t, id, true, &n);
-        if (!is_in_marks(reply->marks, piece, n))
-            n = 0;
+        n = reply_reads(reply->reader, piece, n) ? n : 0;
     }
-    err_code code = n ? append(&reply->held, piece, n, &e) : ERR_OK;
-    if (code == ERR_OK && n)
-        code = settle(reply, &e);
+    err_code code = reply_feed(reply->reader, piece, n, &e);
+    if (code == ERR_OK)
+        code = check_texts(reply, &e);
     return engine_status(code, &e, error);
 }
 
@@ -213,12 +109,57 @@ bool moebius_reply_is_reasoning(const moebius_reply *reply, const char **mark)
 void moebius_reply_finish(moebius_reply *reply)
 {
     struct err e;
-    if (reply->held.n)
-        (void)!release(reply, reply->held.n, &e); /* a few bytes that there is room for */
+    (void)!reply_finish(reply->reader, &e); /* a few bytes that there is room for */
 }
 
 const char *moebius_reply_text(const moebius_reply *reply, moebius_reply_part part, size_t *n)
 {
     *n = reply->texts[part].n;
-    return reply->texts[part].s;
+    return bytes_text(&reply->texts[part]);
+}
+
+/* ---- calls as they are to be written --------------------------------------------------------------------------- */
+
+const char *moebius_template_family(const moebius_template *tmpl)
+{
+    return reply_style_name(&tmpl->style);
+}
+
+/* The special token whose text this is, or -1. */
+static err_code find_special(const moebius_template *tmpl, const char *text, int32_t *id, struct err *e)
+{
+    struct token_list ids = {0};
+    *id = -1;
+    if (!tmpl->vocab)
+        return ERR_OK;
+    err_code code = tokenizer_encode(tmpl->vocab->tokenizer, text, strlen(text), TOKENIZE_PARSE_SPECIAL, &ids, e);
+    if (code == ERR_OK && ids.n == 1)
+        *id = ids.ids[0];
+    token_list_close(&ids);
+    return code;
+}
+
+moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
+                                                   const moebius_call_grammar_input *input, size_t input_bytes,
+                                                   char **grammar, const char **trigger, int32_t *trigger_id,
+                                                   moebius_error *error)
+{
+    struct err e = {0};
+    struct reply_tools tools = {0};
+    moebius_call_grammar_input known = {0};
+    *grammar = NULL;
+    err_code code = sized_take(&known, sizeof known, input, input_bytes, "a call grammar's input", &e);
+    const struct reply_grammar_options options = {known.name, known.is_required, known.is_single, known.prompt};
+    if (code == ERR_OK)
+        code = reply_tools_open(&tools, known.tools ? known.tools : "[]", &e);
+    if (code == ERR_OK)
+        code = reply_call_grammar(tmpl->style, &tools, &options, grammar, trigger, &e);
+    if (code == ERR_OK)
+        code = find_special(tmpl, *trigger, trigger_id, &e);
+    if (code != ERR_OK) {
+        mem_free(*grammar);
+        *grammar = NULL;
+    }
+    reply_tools_close(&tools);
+    return engine_status(code, &e, error);
 }

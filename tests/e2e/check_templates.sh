@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compares our chat templates with jinja2 on llama.cpp's collection of real ones, models/templates/*.jinja, and checks that
-# their prompts' special tokens come from them alone.
+# their prompts' special tokens come from them alone, and that calls that they write are read back (tests/e2e/call_cases,
+# built beside MOEBIUS).
 #
 #   check_templates.sh MOEBIUS [FOLDER]
 #
@@ -12,6 +13,7 @@ set -eu
 here=$(dirname "$0")
 . "$here/llama_sources.sh"
 folder=${2:-$(llama_sources "$(dirname "$1")/tests/e2e/vocabs-cache")/models/templates}
+"$(dirname "$1")/tests/e2e/call_cases" "$folder"/*.jinja
 for python in python3 /usr/bin/python3; do
     "$python" -c 'import jinja2' 2>/dev/null || continue
     "$python" "$here/check_templates.py" "$1" "$folder"

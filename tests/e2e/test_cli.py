@@ -313,6 +313,9 @@ def test_template_prints_the_prompt():
     text = "<|user|>\nGrüße <b><|endoftext|>\n<|assistant|>\nHi<|endoftext|>\n"
     assert out(*args) == text + "<|assistant|>\n"
     assert out(*args, "--no-generation-prompt") == text
+    assert out("template", "--template", chat_template(), "--family") == "generic\n"
+    open(tmp("calls.jinja"), "w").write("<tool_call>")
+    assert out("template", "--template", tmp("calls.jinja"), "--family") == "hermes\n"
     open(tmp("vars.jinja"), "w").write("{{ bos_token }}{{ tools|tojson }}{{ x.y }}{{ eos_token }}")
     json.dump([{"a": 1}], open(tmp("tools.json"), "w"))
     args = ["template", "--template", tmp("vars.jinja"), "--messages", "-"]

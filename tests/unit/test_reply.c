@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* Answers of a model, read by its template: reasoning apart, the end where the template has it. */
+/* Answers of a model, read by its template: reasoning and calls apart, the end where the template has it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -12,7 +12,8 @@
 static struct temp_folder folder;
 
 static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|channel|>", "<|message|>", "<|end|>",
-                                       "<|start|>",    "<|return|>", "<|eos|>",     "<turn>",      "<|call|>"};
+                                       "<|start|>",    "<|return|>", "<|eos|>",     "<turn>",      "<|call|>",
+                                       "[TOOL_CALLS]", "[ARGS]",     "[CALL_ID]"};
 
 /* Bytes and a few control tokens (<|call|> and <|return|>: then <|end|> ends a part, not the answer), and a template in
  * the file. */
@@ -118,6 +119,99 @@ static void channels_are_read(void **state)
               "hm", "Yes", true);
 }
 
+#define TOOLS  "[{\"name\": \"get\", \"parameters\": {\"type\": \"object\"}}]"
+#define MARKED CHATML "{# [TOOL_CALLS] [ARGS] #}"
+
+struct calls {
+    char text[400]; /* of all parts, each in front of its text */
+};
+
+static void collect_calls(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    static const char *const names[] = {"content ", "reasoning ", "call ", "arguments ", "end ", "note "};
+    struct calls *c = user;
+    strcat(c->text, names[part]);
+    strncat(c->text, part == MOEBIUS_REPLY_NOTE ? "." : text, part == MOEBIUS_REPLY_NOTE ? 1 : n);
+    strcat(c->text, "|");
+}
+
+/* Whole pieces, as the tokens come: what is told, in order. */
+static struct calls read_calls(const char *text, const char *tools)
+{
+    moebius_vocab *vocab = open_vocab(MARKED);
+    moebius_template *tmpl;
+    moebius_reply *reply;
+    moebius_error error;
+    struct calls c = {0};
+    int32_t *ids;
+    size_t n_ids, n;
+    bool end = false;
+    assert_int_equal(moebius_template_open(&tmpl, MARKED, strlen(MARKED), vocab, &error), MOEBIUS_OK);
+    assert_string_equal(moebius_template_family(tmpl), "mistral");
+    assert_int_equal(moebius_reply_open(&reply, tmpl, "", collect_calls, &c, &error), MOEBIUS_OK);
+    if (tools)
+        assert_int_equal(moebius_reply_set_tools(reply, tools, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_tokenize(vocab, text, strlen(text), false, true, &ids, &n_ids, &error), MOEBIUS_OK);
+    for (size_t i = 0; i < n_ids && !end; i++)
+        assert_int_equal(moebius_reply_feed(reply, ids[i], &end, &error), MOEBIUS_OK);
+    moebius_reply_finish(reply);
+    const char *content = moebius_reply_text(reply, MOEBIUS_REPLY_CONTENT, &n);
+    assert_int_equal(strlen(content), n);
+    moebius_reply_close(&reply);
+    moebius_template_close(&tmpl);
+    moebius_vocab_close(&vocab);
+    moebius_free(ids);
+    return c;
+}
+
+static void calls_of_tools_are_told_when_they_are_named(void **state)
+{
+    struct calls c = read_calls("[TOOL_CALLS]get[CALL_ID]abc[ARGS]{}<|im_end|>", TOOLS);
+    assert_string_equal(c.text, "call get|arguments {|arguments }|end abc|");
+    c = read_calls("[TOOL_CALLS]set[ARGS]{}<|eos|>", TOOLS);
+    assert_string_equal(c.text, "note .|content [TOOL_CALLS]set[ARGS]{|content }|");
+    c = read_calls("[TOOL_CALLS]get[ARGS]{}", NULL); /* control tokens that are no marks say nothing */
+    assert_string_equal(c.text, "content g|content e|content t|content {|content }|");
+}
+
+static void tools_are_checked(void **state)
+{
+    moebius_vocab *vocab = open_vocab(CHATML);
+    moebius_template *tmpl;
+    moebius_reply *reply;
+    moebius_error error;
+    assert_int_equal(moebius_template_open(&tmpl, CHATML, strlen(CHATML), vocab, &error), MOEBIUS_OK);
+    assert_string_equal(moebius_template_family(tmpl), "generic");
+    assert_int_equal(moebius_reply_open(&reply, tmpl, "", NULL, NULL, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_reply_set_tools(reply, "{}", &error), MOEBIUS_FORMAT);
+    assert_int_equal(moebius_reply_set_tools(reply, TOOLS, &error), MOEBIUS_OK);
+    moebius_reply_close(&reply);
+    moebius_template_close(&tmpl);
+    moebius_vocab_close(&vocab);
+}
+
+static void a_grammar_of_calls_begins_with_its_trigger(void **state)
+{
+    moebius_vocab *vocab = open_vocab(MARKED);
+    moebius_template *tmpl;
+    moebius_error error;
+    const char *trigger;
+    char *grammar;
+    int32_t id;
+    moebius_call_grammar_input input = {.tools = TOOLS};
+    assert_int_equal(moebius_template_open(&tmpl, MARKED, strlen(MARKED), vocab, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_template_call_grammar(tmpl, &input, &grammar, &trigger, &id, &error), MOEBIUS_OK);
+    assert_string_equal(trigger, "[TOOL_CALLS]");
+    assert_int_equal(id, 256 + 10);
+    assert_non_null(strstr(grammar, "\"[TOOL_CALLS]get[ARGS]\""));
+    moebius_free(grammar);
+    input.name = "other";
+    assert_int_equal(moebius_template_call_grammar(tmpl, &input, &grammar, &trigger, &id, &error), MOEBIUS_USAGE);
+    assert_null(grammar);
+    moebius_template_close(&tmpl);
+    moebius_vocab_close(&vocab);
+}
+
 static void a_template_without_a_vocabulary_reads_no_answers(void **state)
 {
     moebius_template *tmpl;
@@ -137,6 +231,9 @@ int main(void)
         cmocka_unit_test(ends_where_the_template_ends_it),
         cmocka_unit_test(reasoning_is_apart),
         cmocka_unit_test(channels_are_read),
+        cmocka_unit_test(calls_of_tools_are_told_when_they_are_named),
+        cmocka_unit_test(tools_are_checked),
+        cmocka_unit_test(a_grammar_of_calls_begins_with_its_trigger),
         cmocka_unit_test(a_template_without_a_vocabulary_reads_no_answers),
     };
     if (temp_folder_make(&folder) != 0)

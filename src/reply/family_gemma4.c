@@ -1,0 +1,28 @@
+/* The form of Gemma 4:
+ *
+ *     <|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>
+ *
+ * with a notation of its own (arguments.h), one block for each call. Documented in the models' chat templates and in
+ * ai.google.dev/gemma/docs/capabilities/text/function-calling-gemma4. */
+#include "reply/reply_internal.h"
+
+enum { OPEN, NAME, ARGS, END };
+
+const struct reply_family reply_family_gemma4 = {
+    .name = "gemma4",
+    .signs = {"<|tool_call>call:"},
+    .triggers = {{"<|tool_call>", OPEN, 0}},
+    .states =
+        {
+            [OPEN] = {READ_MARK, true, 0, {{"call:", NAME, 0}}},
+            [NAME] = {READ_NAME, false, 0, {{"{", ARGS, 0}}},
+            [ARGS] = {READ_ARGS, false, ARGS_GEMMA, {{"", END, 0}}},
+            [END] = {READ_MARK, true, 0, {{"<tool_call|>", TO_TEXT, WAY_CLOSES}}},
+        },
+    .shapes = {{
+        .trigger = "<|tool_call>",
+        .call = "<|tool_call>call:$N{$A}<tool_call|>",
+        .between = "",
+        .notation = ARGS_GEMMA,
+    }},
+};

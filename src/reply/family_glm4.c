@@ -1,0 +1,48 @@
+/* The form of GLM 4.5, 4.6, 4.7, Ling 3 and Laguna:
+ *
+ *     <tool_call>get_weather
+ *     <arg_key>city</arg_key>
+ *     <arg_value>Paris</arg_value>
+ *     </tool_call>
+ *
+ * without the line breaks since GLM 4.7. Strings are as they are, other values JSON. Documented in the models' chat
+ * templates. */
+#include "reply/reply_internal.h"
+
+enum { NAME, PARAMETERS, KEY, BEFORE_VALUE, VALUE };
+
+const struct reply_family reply_family_glm4 = {
+    .name = "glm4",
+    .signs = {"<arg_key>"},
+    .triggers = {{"<tool_call>", NAME, 0}},
+    .states =
+        {
+            [NAME] = {READ_NAME,
+                      true,
+                      0,
+                      {{"<arg_key>", KEY, 0}, {"\n", PARAMETERS, 0}, {"</tool_call>", TO_TEXT, WAY_ENDS | WAY_CLOSES}}},
+            [PARAMETERS] =
+                {READ_MARK, true, 0, {{"<arg_key>", KEY, 0}, {"</tool_call>", TO_TEXT, WAY_ENDS | WAY_CLOSES}}},
+            [KEY] = {READ_KEY, false, 0, {{"</arg_key>", BEFORE_VALUE, 0}}},
+            [BEFORE_VALUE] = {READ_MARK, true, 0, {{"<arg_value>", VALUE, 0}}},
+            [VALUE] = {READ_VALUE, false, 0, {{"</arg_value>", PARAMETERS, WAY_CLOSES}}},
+        },
+    .shapes =
+        {
+            {
+                .sign = "<tool_call>{function-name}<arg_key>",
+                .trigger = "<tool_call>",
+                .call = "<tool_call>$N$A</tool_call>",
+                .between = "",
+                .parameter = "<arg_key>$K</arg_key><arg_value>",
+                .parameter_end = "</arg_value>",
+            },
+            {
+                .trigger = "<tool_call>",
+                .call = "<tool_call>$N\n$A</tool_call>",
+                .between = "\n",
+                .parameter = "<arg_key>$K</arg_key>\n<arg_value>",
+                .parameter_end = "</arg_value>\n",
+            },
+        },
+};
