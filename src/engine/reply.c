@@ -11,7 +11,7 @@ struct moebius_reply {
     const moebius_template *tmpl; /* borrowed */
     struct reply *reader;
     struct reply_tools tools;
-    struct bytes texts[MOEBIUS_REPLY_N];
+    struct reply_bytes texts[MOEBIUS_REPLY_N];
     moebius_reply_fn *fn; /* may be NULL */
     void *user;
 };
@@ -28,7 +28,7 @@ static void on_part(void *user, enum reply_part part, const char *text, size_t n
         return;
     moebius_reply_part shown = public_parts[part];
     if (shown < MOEBIUS_REPLY_N)
-        bytes_add(&r->texts[shown], text, n);
+        reply_bytes_add(&r->texts[shown], text, n);
     if (r->fn)
         r->fn(r->user, shown, text, n);
 }
@@ -64,7 +64,7 @@ void moebius_reply_close(moebius_reply **reply)
     if (!*reply)
         return;
     for (int part = 0; part < MOEBIUS_REPLY_N; part++)
-        bytes_close(&(*reply)->texts[part]);
+        reply_bytes_close(&(*reply)->texts[part]);
     reply_close(&(*reply)->reader);
     reply_tools_close(&(*reply)->tools);
     mem_free(*reply);
@@ -101,9 +101,8 @@ moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, m
 
 bool moebius_reply_is_reasoning(const moebius_reply *reply, const char **mark)
 {
-    if (mark)
-        *mark = reply->marks->close;
-    return reply->part == MOEBIUS_REPLY_REASONING;
+    const char *unused;
+    return reply_is_reasoning(reply->reader, mark ? mark : &unused);
 }
 
 void moebius_reply_finish(moebius_reply *reply)
@@ -115,7 +114,7 @@ void moebius_reply_finish(moebius_reply *reply)
 const char *moebius_reply_text(const moebius_reply *reply, moebius_reply_part part, size_t *n)
 {
     *n = reply->texts[part].n;
-    return bytes_text(&reply->texts[part]);
+    return reply_bytes_text(&reply->texts[part]);
 }
 
 /* ---- calls as they are to be written --------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ struct span {
 };
 
 struct writer {
-    struct bytes out;
+    struct reply_bytes out;
     const struct reply_shape *shape;
     struct span until[MAX_UNTIL]; /* marks whose rules are needed */
     size_t n_until;
@@ -30,7 +30,7 @@ struct writer {
 
 static void add(struct writer *w, const char *s)
 {
-    bytes_add_string(&w->out, s);
+    reply_bytes_add_string(&w->out, s);
 }
 
 /* Names of rules, with their numbers. */
@@ -57,8 +57,8 @@ static void add_escaped(struct writer *w, const char *s, size_t n, const char *s
             addf(w, "\\x%02x", (unsigned char)s[i]);
         } else {
             if (strchr(special, s[i]))
-                bytes_add_char(&w->out, '\\');
-            bytes_add_char(&w->out, s[i]);
+                reply_bytes_add_char(&w->out, '\\');
+            reply_bytes_add_char(&w->out, s[i]);
         }
     }
 }
@@ -81,7 +81,7 @@ static void add_json(struct writer *w, const json_t *j)
     size_t n = json_dumpb(j, NULL, 0, FLAGS);
     char *text = n ? mem_alloc(n) : NULL;
     if (text && json_dumpb(j, text, n, FLAGS) == n)
-        bytes_add(&w->out, text, n);
+        reply_bytes_add(&w->out, text, n);
     else
         w->out.is_short = true;
     mem_free(text);
@@ -152,7 +152,7 @@ static size_t next_state(const struct mark *m, size_t i, size_t c)
 /* One state: the characters that go on with the mark, or begin it anew, and all others. */
 static void add_until_state(struct writer *w, const struct mark *m, size_t rule, size_t i)
 {
-    struct bytes others = {0};
+    struct reply_bytes others = {0};
     addf(w, "until-%zu-%zu ::=", rule, i);
     for (size_t c = 0; c < m->n; c++) {
         bool is_new = true;
@@ -165,13 +165,13 @@ static void add_until_state(struct writer *w, const struct mark *m, size_t rule,
         if (to < m->n)
             addf(w, " until-%zu-%zu", rule, to);
         add(w, " |");
-        bytes_add(&others, m->at[c], m->length[c]);
+        reply_bytes_add(&others, m->at[c], m->length[c]);
     }
     add(w, " [^");
-    add_escaped(w, bytes_text(&others), others.n, "\\[]^-");
+    add_escaped(w, reply_bytes_text(&others), others.n, "\\[]^-");
     addf(w, "] until-%zu-0\n", rule);
     w->out.is_short = w->out.is_short || others.is_short;
-    bytes_close(&others);
+    reply_bytes_close(&others);
 }
 
 static void add_until_rules(struct writer *w)
@@ -201,7 +201,7 @@ struct holes {
 
 static void add_pattern(struct writer *w, const char *pattern, struct holes h)
 {
-    struct bytes literal = {0};
+    struct reply_bytes literal = {0};
     for (const char *s = pattern; *s; s++) {
         const char *filled = *s != '$'     ? NULL
                              : s[1] == 'N' ? h.name
@@ -209,24 +209,24 @@ static void add_pattern(struct writer *w, const char *pattern, struct holes h)
                              : s[1] == 'S' ? h.is_string
                                            : NULL;
         if (*s != '$') {
-            bytes_add_char(&literal, *s);
+            reply_bytes_add_char(&literal, *s);
             continue;
         }
         s++;
         if (filled) {
-            bytes_add_string(&literal, filled);
+            reply_bytes_add_string(&literal, filled);
             continue;
         }
-        add_literal(w, bytes_text(&literal), literal.n);
-        bytes_clear(&literal);
+        add_literal(w, reply_bytes_text(&literal), literal.n);
+        reply_bytes_clear(&literal);
         w->needs_key = w->needs_key || *s == 'K';
         add(w, *s == 'I' ? " [0-9]{1,4}" : *s == 'R' ? " [a-zA-Z0-9]{9}" : *s == 'K' ? " any-key" : " ");
         if (*s == 'A')
             addf(w, "arguments-%zu", h.tool);
     }
-    add_literal(w, bytes_text(&literal), literal.n);
+    add_literal(w, reply_bytes_text(&literal), literal.n);
     w->out.is_short = w->out.is_short || literal.is_short;
-    bytes_close(&literal);
+    reply_bytes_close(&literal);
 }
 
 /* ---- values that are no JSON --------------------------------------------------------------------------------- */
@@ -458,7 +458,7 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
         add(&w, "any-key ::= [a-zA-Z0-9_.\\-]{1,64}\n");
     add_until_rules(&w);
     if (w.out.is_short) {
-        bytes_close(&w.out);
+        reply_bytes_close(&w.out);
         return err_nomem(e, w.out.n, "a grammar");
     }
     *text = w.out.s;

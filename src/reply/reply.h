@@ -56,6 +56,8 @@ void reply_set_tools(struct reply *r, const struct reply_tools *tools);
 MUST_USE err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e);
 /* No more comes: what was held back is told, and a call that is open ends. */
 MUST_USE err_code reply_finish(struct reply *r, struct err *e);
+/* Whether what comes next is reasoning. *mark: the text that ends it, borrowed. */
+bool reply_is_reasoning(const struct reply *r, const char **mark);
 /* Whether a special token of this text is for reply_feed; others say nothing. */
 bool reply_reads(const struct reply *r, const char *token, size_t n);
 

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 
-void bytes_add(struct bytes *b, const char *s, size_t n)
+void reply_bytes_add(struct reply_bytes *b, const char *s, size_t n)
 {
     if (b->capacity - b->n < n + 1) {
         size_t capacity = 2 * (b->n + n) + 64;
@@ -21,17 +21,17 @@ void bytes_add(struct bytes *b, const char *s, size_t n)
     b->s[b->n] = '\0';
 }
 
-void bytes_add_char(struct bytes *b, char c)
+void reply_bytes_add_char(struct reply_bytes *b, char c)
 {
-    bytes_add(b, &c, 1);
+    reply_bytes_add(b, &c, 1);
 }
 
-void bytes_add_string(struct bytes *b, const char *s)
+void reply_bytes_add_string(struct reply_bytes *b, const char *s)
 {
-    bytes_add(b, s, strlen(s));
+    reply_bytes_add(b, s, strlen(s));
 }
 
-void bytes_drop(struct bytes *b, size_t n)
+void reply_bytes_drop(struct reply_bytes *b, size_t n)
 {
     if (n == 0)
         return;
@@ -39,18 +39,18 @@ void bytes_drop(struct bytes *b, size_t n)
     memmove(b->s, b->s + n, b->n + 1);
 }
 
-void bytes_clear(struct bytes *b)
+void reply_bytes_clear(struct reply_bytes *b)
 {
-    bytes_drop(b, b->n);
+    reply_bytes_drop(b, b->n);
 }
 
-void bytes_close(struct bytes *b)
+void reply_bytes_close(struct reply_bytes *b)
 {
     mem_free(b->s);
-    *b = (struct bytes){0};
+    *b = (struct reply_bytes){0};
 }
 
-const char *bytes_text(const struct bytes *b)
+const char *reply_bytes_text(const struct reply_bytes *b)
 {
     return b->s ? b->s : "";
 }

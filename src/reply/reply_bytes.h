@@ -5,19 +5,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct bytes {
+struct reply_bytes {
     char *s;  /* [n] and a NUL; NULL before the first byte; owned */
     size_t n; /* bytes of text */
     size_t capacity;
     bool is_short; /* there was no memory for some of it */
 };
 
-void bytes_add(struct bytes *b, const char *s, size_t n);
-void bytes_add_char(struct bytes *b, char c);
-void bytes_add_string(struct bytes *b, const char *s);
-void bytes_drop(struct bytes *b, size_t n); /* takes the first n bytes away */
-void bytes_clear(struct bytes *b);          /* keeps the memory */
-void bytes_close(struct bytes *b);
-const char *bytes_text(const struct bytes *b); /* NUL-terminated; never NULL */
+void reply_bytes_add(struct reply_bytes *b, const char *s, size_t n);
+void reply_bytes_add_char(struct reply_bytes *b, char c);
+void reply_bytes_add_string(struct reply_bytes *b, const char *s);
+void reply_bytes_drop(struct reply_bytes *b, size_t n); /* takes the first n bytes away */
+void reply_bytes_clear(struct reply_bytes *b);          /* keeps the memory */
+void reply_bytes_close(struct reply_bytes *b);
+const char *reply_bytes_text(const struct reply_bytes *b); /* NUL-terminated; never NULL */
 
 #endif

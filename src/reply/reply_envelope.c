@@ -54,7 +54,7 @@ static bool take_to(struct reply *r, enum envelope at)
 static bool end_key(struct reply *r)
 {
     struct call *c = &r->call;
-    c->field = (uint8_t)field_of(bytes_text(&c->key));
+    c->field = (uint8_t)field_of(reply_bytes_text(&c->key));
     bool is_twice = (c->field == IS_NAME && c->name.n) || (c->field == IS_ARGUMENTS && c->stage != NO_ARGS);
     if (is_twice)
         return fail(r, "each key once");
@@ -64,7 +64,7 @@ static bool end_key(struct reply *r)
 }
 
 /* A piece of a key, a name or an id, up to its quote. */
-static bool read_word(struct reply *r, struct bytes *to)
+static bool read_word(struct reply *r, struct reply_bytes *to)
 {
     struct call *c = &r->call;
     char byte = r->held.s[0];
@@ -73,7 +73,7 @@ static bool read_word(struct reply *r, struct bytes *to)
     if (byte != '"') {
         if (byte == '\\' || (unsigned char)byte < 0x20 || to->n == MAX_WORD)
             return fail(r, "a plain name");
-        bytes_add_char(to, byte);
+        reply_bytes_add_char(to, byte);
         return take_to(r, (enum envelope)c->at);
     }
     take_to(r, AFTER_VALUE);
@@ -87,11 +87,11 @@ static bool begin_value(struct reply *r)
     struct call *c = &r->call;
     char byte = r->held.s[0];
     if (c->field == IS_NAME || c->field == IS_ID) {
-        bytes_clear(c->field == IS_NAME ? &c->name : &c->id);
+        reply_bytes_clear(c->field == IS_NAME ? &c->name : &c->id);
         return byte == '"' ? take_to(r, IN_WORD) : fail(r, "a string");
     }
     if (c->field != IS_ARGUMENTS) {
-        bytes_clear(&c->value);
+        reply_bytes_clear(&c->value);
         args_begin(&c->skip, ARGS_JSON, &c->value);
         c->at = IN_OTHER;
         return true;
@@ -158,7 +158,7 @@ bool envelope_advance(struct reply *r)
     switch ((enum envelope)c->at) {
     case AT_OPEN: return byte == '{' ? take_to(r, AT_KEY) : fail(r, "a JSON object");
     case AT_KEY:
-        bytes_clear(&c->key);
+        reply_bytes_clear(&c->key);
         return byte == '"' ? take_to(r, IN_KEY) : byte == '}' ? end_envelope(r) : fail(r, "a key");
     case IN_KEY: return read_word(r, &c->key);
     case AT_COLON: return byte == ':' ? take_to(r, AT_VALUE) : fail(r, ":");

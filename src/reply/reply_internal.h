@@ -100,17 +100,17 @@ struct call {
     const struct reply_state *state; /* NULL: text is read */
     bool is_soft;                    /* its trigger is, and nothing has been called since */
     bool has_called;                 /* since the trigger */
-    struct bytes raw;                /* what was read since the trigger and is not told yet */
-    struct bytes name, id, key;
+    struct reply_bytes raw;          /* what was read since the trigger and is not told yet */
+    struct reply_bytes name, id, key;
     const struct reply_tool *tool; /* NULL: not known yet */
     bool is_begun;                 /* REPLY_CALL was told */
     enum { NO_ARGS, IN_ARGS, HAS_ARGS } stage;
     struct args_reader args; /* of arguments, or of a value that is a string */
-    struct bytes json;       /* arguments that are written and not told yet */
+    struct reply_bytes json; /* arguments that are written and not told yet */
     /* READ_VALUE */
     bool is_in_value;
     enum reply_kind kind;
-    struct bytes value; /* what must be whole before it can be written */
+    struct reply_bytes value; /* what must be whole before it can be written */
     /* READ_CALL */
     uint8_t at;              /* enum envelope in reply_envelope.c */
     uint8_t field;           /* of what the value is */
@@ -122,12 +122,12 @@ struct reply {
     const struct reply_tools *tools; /* borrowed; NULL: calls are content */
     reply_fn *fn;
     void *user;
-    enum reply_part part; /* where text belongs */
-    bool is_trimming;     /* white space between a mark and the text is not told */
-    bool has_content;     /* some was told */
-    bool had_fault;       /* a call was malformed: marks that would have closed it are not text */
-    struct bytes held;    /* not read yet */
-    struct bytes text;    /* told to fn with the end of this piece: of the part `text_part` */
+    enum reply_part part;    /* where text belongs */
+    bool is_trimming;        /* white space between a mark and the text is not told */
+    bool has_content;        /* some was told */
+    bool had_fault;          /* a call was malformed: marks that would have closed it are not text */
+    struct reply_bytes held; /* not read yet */
+    struct reply_bytes text; /* told to fn with the end of this piece: of the part `text_part` */
     enum reply_part text_part;
     struct call call;
 };

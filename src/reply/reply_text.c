@@ -21,7 +21,7 @@ static void flush_text(struct reply *r)
 {
     if (r->text.n && r->fn)
         r->fn(r->user, r->text_part, r->text.s, r->text.n);
-    bytes_clear(&r->text);
+    reply_bytes_clear(&r->text);
 }
 
 static void flush_arguments(struct reply *r)
@@ -31,7 +31,7 @@ static void flush_arguments(struct reply *r)
         return;
     if (c->json.n && r->fn)
         r->fn(r->user, REPLY_ARGUMENTS, c->json.s, c->json.n);
-    bytes_clear(&c->json);
+    reply_bytes_clear(&c->json);
 }
 
 void reply_tell(struct reply *r, enum reply_part part, const char *s, size_t n)
@@ -46,7 +46,7 @@ void reply_tell(struct reply *r, enum reply_part part, const char *s, size_t n)
     r->text_part = part;
     r->has_content |= part == REPLY_CONTENT;
     if (is_text)
-        bytes_add(&r->text, s, n);
+        reply_bytes_add(&r->text, s, n);
     else if (r->fn)
         r->fn(r->user, part, s, n);
 }
@@ -78,7 +78,7 @@ static void release(struct reply *r, size_t n)
         r->is_trimming = false;
         reply_tell(r, r->part, r->held.s + n_space, n - n_space);
     }
-    bytes_drop(&r->held, n);
+    reply_bytes_drop(&r->held, n);
 }
 
 /* ---- marks --------------------------------------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ static bool advance_text(struct reply *r)
     } else {
         release(r, n_space);
         reply_tell(r, REPLY_SYNTAX, r->held.s, strlen(hit.mark));
-        bytes_drop(&r->held, strlen(hit.mark));
+        reply_bytes_drop(&r->held, strlen(hit.mark));
         bool to_reasoning = hit.is_turn && r->part == REPLY_CONTENT;
         reply_go_on(r, hit.is_turn && !to_reasoning ? REPLY_CONTENT : to_reasoning ? REPLY_REASONING : r->part);
     }
@@ -183,6 +183,12 @@ enum reply_part reply_part_after(struct reply_style style, const char *prompt)
     return prompt && ends_with(prompt, style.marks->open) ? REPLY_REASONING : REPLY_CONTENT;
 }
 
+bool reply_is_reasoning(const struct reply *r, const char **mark)
+{
+    *mark = r->style.marks->close;
+    return r->part == REPLY_REASONING && !r->call.state;
+}
+
 err_code reply_open(struct reply **out, struct reply_style style, const char *prompt, reply_fn *fn, void *user,
                     struct err *e)
 {
@@ -200,8 +206,8 @@ void reply_close(struct reply **r)
 {
     if (!*r)
         return;
-    bytes_close(&(*r)->held);
-    bytes_close(&(*r)->text);
+    reply_bytes_close(&(*r)->held);
+    reply_bytes_close(&(*r)->text);
     call_close(&(*r)->call);
     mem_free(*r);
     *r = NULL;
@@ -224,7 +230,7 @@ static err_code check_memory(const struct reply *r, struct err *e)
 err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
 {
     for (size_t i = 0; i < n; i++) { /* one by one, so that nothing depends on how they arrive */
-        bytes_add_char(&r->held, s[i]);
+        reply_bytes_add_char(&r->held, s[i]);
         while (r->call.state ? call_advance(r) : advance_text(r))
             ;
         TRY(check_memory(r, e));

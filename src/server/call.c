@@ -35,7 +35,7 @@ void call_text(struct call *c, int status, const char *type, const char *text)
     r->type = type;
 }
 
-void call_fail(struct call *c, int status, const struct err *e)
+void call_error_as(struct call *c, int status, const struct err *e)
 {
     enum { RETRY_S = 2 };
     call_json(c, status, (c->protocol ? c->protocol : &protocol_chat)->error(status, e));
@@ -45,7 +45,7 @@ void call_fail(struct call *c, int status, const struct err *e)
 
 void call_error(struct call *c, const struct err *e)
 {
-    call_fail(c, c->error_status ? c->error_status : server_http_status(e), e);
+    call_error_as(c, c->error_status ? c->error_status : server_http_status(e), e);
 }
 
 void call_refuse(struct call *c, int status, const char *fmt, ...)
@@ -57,7 +57,7 @@ void call_refuse(struct call *c, int status, const char *fmt, ...)
     (void)printable_format(text, sizeof text, fmt, args);
     va_end(args);
     err_set(&e, status < 500 ? ERR_USAGE : ERR_UNSUPPORTED, "%s", text);
-    call_fail(c, status, &e);
+    call_error_as(c, status, &e);
 }
 
 err_code call_body(struct call *c, json_t **out, struct err *e)

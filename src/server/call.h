@@ -40,7 +40,7 @@ struct call {
 void call_json(struct call *c, int status, json_t *value);
 void call_text(struct call *c, int status, const char *type, const char *text);
 void call_error(struct call *c, const struct err *e);
-void call_fail(struct call *c, int status, const struct err *e); /* with this status */
+void call_error_as(struct call *c, int status, const struct err *e); /* with this status */
 void call_refuse(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* The body as a JSON object; owned by the caller. */

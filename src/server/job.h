@@ -18,6 +18,7 @@ struct job_setup {
     struct server_request *request;   /* taken over, and left empty, also after a failure */
     const moebius_template_var *vars; /* [n_vars], the template's unless the request says otherwise; borrowed */
     size_t n_vars;
+    const struct log *log;
     uint64_t group;          /* texts_submit's */
     size_t max_stream_bytes; /* that may wait for the client */
     /* What is not streamed is whole, or has failed: its body is taken over. Once, in any thread, unless job_submit

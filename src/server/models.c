@@ -49,6 +49,7 @@ static err_code load(struct model *m, struct err *e)
     TRY(o->opener.engine(o->opener.user, m->path, &m->engine, e));
     m->vocab = moebius_engine_vocab(m->engine);
     (void)o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
+    m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
     return texts_open(&m->texts, m->engine, &o->texts, e);
 }
 

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "moebius/moebius.h"
+#include "server/template_needs.h"
 #include "texts/texts.h"
 
 enum model_state { MODEL_UNLOADED, MODEL_LOADING, MODEL_READY, MODEL_ENDING };
@@ -31,6 +32,7 @@ struct model {
     const moebius_vocab *vocab;
     moebius_template *tmpl; /* NULL: there is none, and template_error says why */
     struct err template_error;
+    struct template_needs needs; /* the template's */
     struct texts *texts;
 
     /* the registry's */

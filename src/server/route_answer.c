@@ -24,6 +24,7 @@ static err_code begin_job(struct call *c, struct model *m, struct server_request
                                     .request = r,
                                     .vars = o->vars,
                                     .n_vars = o->n_vars,
+                                    .log = &c->server->log,
                                     .group = c->group,
                                     .max_stream_bytes = MAX_STREAM_BYTES,
                                     .done = on_done,

@@ -33,7 +33,7 @@ void route_health(struct call *c)
     struct model_view view = models_look(models_at(all, 0));
     bool is_loading = models_n(all) == 1 && view.state == MODEL_LOADING;
     if (models_n(all) == 1 && view.error.code != ERR_OK) {
-        call_fail(c, 503, &view.error);
+        call_error_as(c, 503, &view.error);
     } else if (is_loading) {
         call_refuse(c, 503, "the model is being loaded");
     } else {
@@ -141,7 +141,7 @@ void route_metrics(struct call *c)
     if (metrics_write(c->server, &text, &e) == ERR_OK)
         call_text(c, 200, "text/plain; version=0.0.4; charset=utf-8", text.s);
     else
-        call_fail(c, 503, &e);
+        call_error_as(c, 503, &e);
     bytes_close(&text);
 }
 

@@ -71,7 +71,7 @@ static void on_refuse(void *user, struct http_exchange *x, int status, const str
 {
     struct call *c = x->app;
     if (c)
-        call_fail(c, status, why);
+        call_error_as(c, status, why);
     else
         x->reply.status = status; /* before `begin` */
 }
