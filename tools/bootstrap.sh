@@ -32,9 +32,11 @@ need_for_build() {
     need_library jansson libjansson-dev
     # liburing is optional (meson_options.txt), and worth having on Linux
     [ "$(uname -s)" != Linux ] || need_library liburing liburing-dev
-    if may_install; then # it builds without: `moebius chat` then has no line editing, memory nodes are all the same
+    if may_install; then # it builds without: `moebius chat` then has no line editing, memory nodes are all the same,
+                           # and there is no `moebius serve`
         need_library libedit libedit-dev
         need_library hwloc libhwloc-dev
+        need_library libmicrohttpd libmicrohttpd-dev
     fi
 }
 
@@ -69,6 +71,7 @@ find_missing() {
         need_for_check
         need_library libedit libedit-dev
         need_library hwloc libhwloc-dev
+        need_library libmicrohttpd libmicrohttpd-dev
         need_command gcc gcc libc6-dev
         need_command clang clang
         need_command clang-format clang-format
@@ -93,6 +96,16 @@ give_up() {
     exit 1
 }
 
+# The official clients that test the server; without npm, node 20 or a network that test is skipped.
+get_clients() {
+    clients=$(dirname "$0")/../tests/e2e/clients
+    if [ "$purpose" = check ] && [ ! -d "$clients/node_modules" ] && command -v npm >/dev/null 2>&1; then
+        echo "bootstrap: installing the clients of tests/e2e/clients" >&2
+        npm ci --prefix "$clients" --ignore-scripts --no-audit --no-fund --silent >&2 || rm -rf "$clients/node_modules"
+    fi
+}
+
+get_clients
 find_missing
 [ -n "$missing" ] || exit 0
 command -v apt-get >/dev/null 2>&1 || give_up

@@ -58,8 +58,7 @@ static err_code check(struct serve_command *c, struct err *e)
     if (!c->model.path == !c->folder)
         return err_set(e, ERR_USAGE, "expected one of -m FILE and --models DIR");
     if (c->folder && (c->alias || c->model.store))
-        return err_set(e, ERR_USAGE, "--%s is about one model: expected -m FILE with it",
-                       c->alias ? "alias" : "store");
+        return err_set(e, ERR_USAGE, "--%s is about one model: expected -m FILE with it", c->alias ? "alias" : "store");
     TRY(http_check(e));
     return cli_parse_vars(&c->var_texts, &c->vars, e);
 }
@@ -116,7 +115,7 @@ static int run(const struct command *c, int argc, char **argv)
                               .listener = {.fd = -1}};
     const struct option options[] = {
         MODEL_OPTIONS(j.model),
-        {"--models", OPT_FOLDERS, &j.folder, "DIR", "serve the models in DIR, one at a time, not -m FILE", 0, 0, 0},
+        {"--models", OPT_MODELS, &j.folder, "DIR", "serve the models in DIR, one at a time, not -m FILE", 0, 0, 0},
         {"--idle", OPT_INT, &j.idle_s, "S", "unload a model that nobody uses for S seconds (never)", 1, 1e9, 0},
         {"--host", OPT_STRING, &j.host, "NAME", "the address to listen at (127.0.0.1)", 0, 0, 0},
         {"--port", OPT_INT, &j.port, "N", "its port (8080); 0: any", 0, 65535, 0},

@@ -1,6 +1,7 @@
 #define _DEFAULT_SOURCE /* realpath */
 #include "cli/confine.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,21 @@ static err_code allow_model(struct sandbox *s, const char *path, struct err *e)
     return ERR_OK;
 }
 
+/* A folder, and what links in it lead to. */
+static err_code allow_models(struct sandbox *s, const char *path, struct err *e)
+{
+    char file[PATH_MAX];
+    DIR *folder = opendir(path);
+    err_code code = sandbox_allow(s, path, SANDBOX_READ, e);
+    for (const struct dirent *entry; code == ERR_OK && folder && (entry = readdir(folder));)
+        if (strstr(entry->d_name, ".gguf") &&
+            (size_t)snprintf(file, sizeof file, "%s/%s", path, entry->d_name) < sizeof file)
+            code = sandbox_allow(s, file, SANDBOX_READ, e);
+    if (folder)
+        closedir(folder);
+    return code;
+}
+
 /* A file may be another one when it is read again: what is allowed is the folder with its name. */
 static err_code allow_folder_of(struct sandbox *s, const char *path, struct err *e)
 {
@@ -124,6 +140,7 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
     case OPT_INPUT_AGAIN: return allow_folder_of(s, value, e);
     case OPT_OUTPUT: return allow_output(s, value, e);
     case OPT_MODEL: return allow_model(s, value, e);
+    case OPT_MODELS: return allow_models(s, value, e);
     case OPT_FOLDERS: return allow_folders(s, value, false, e);
     case OPT_OUTPUT_FOLDERS: return allow_folders(s, value, true, e);
     default: return ERR_OK;

@@ -22,6 +22,7 @@ enum option_kind {
     OPT_INPUT_AGAIN,    /* a file that is read, and again later, when it may have been replaced */
     OPT_OUTPUT,         /* a file that is written, maybe read, too; "-" becomes /dev/stdout */
     OPT_MODEL,          /* a GGUF file, of which all parts are read */
+    OPT_MODELS,         /* a folder of GGUF files or links to such, which are read */
     OPT_FOLDERS,        /* "DIR,DIR": folders that are read */
     OPT_OUTPUT_FOLDERS, /* folders that are written */
 };

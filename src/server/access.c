@@ -57,7 +57,8 @@ static bool check_origin(struct call *c)
         }
     if (is_own_origin(origin, http_header(c->x, "Host")))
         return true;
-    call_refuse(c, 403, "pages of %.200s may not use this server: start it with --cors %.200s to allow it", origin, origin);
+    call_refuse(c, 403, "pages of %.200s may not use this server: start it with --cors %.200s to allow it", origin,
+                origin);
     return false;
 }
 
@@ -81,12 +82,14 @@ static bool check_key(struct call *c)
     const char *key = http_header(c->x, "Authorization");
     if (!keys_are_wanted(c->server->keys) || (c->route && c->route->needs_no_key))
         return true;
-    key = key && !strncasecmp(key, scheme, sizeof scheme - 1) ? key + sizeof scheme - 1 : http_header(c->x, "x-api-key");
+    key =
+        key && !strncasecmp(key, scheme, sizeof scheme - 1) ? key + sizeof scheme - 1 : http_header(c->x, "x-api-key");
     if (key && keys_have(c->server->keys, key, &c->group))
         return true;
     c->x->reply.asks_for_key = true;
-    call_refuse(c, 401, "%s", key ? "the key is not one of this server's"
-                                  : "a key is wanted: send \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
+    call_refuse(c, 401, "%s",
+                key ? "the key is not one of this server's"
+                    : "a key is wanted: send \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
     return false;
 }
 

@@ -35,12 +35,17 @@ void call_text(struct call *c, int status, const char *type, const char *text)
     r->type = type;
 }
 
-void call_fail(struct call *c, int status, const struct err *e)
+void call_error_as(struct call *c, int status, const struct err *e)
 {
     enum { RETRY_S = 2 };
     call_json(c, status, (c->protocol ? c->protocol : &protocol_chat)->error(status, e));
     if (status == 429 || status == 503)
         c->x->reply.retry_after_s = RETRY_S;
+}
+
+void call_error(struct call *c, const struct err *e)
+{
+    call_error_as(c, c->error_status ? c->error_status : server_http_status(e), e);
 }
 
 void call_refuse(struct call *c, int status, const char *fmt, ...)
@@ -52,7 +57,7 @@ void call_refuse(struct call *c, int status, const char *fmt, ...)
     (void)printable_format(text, sizeof text, fmt, args);
     va_end(args);
     err_set(&e, status < 500 ? ERR_USAGE : ERR_UNSUPPORTED, "%s", text);
-    call_fail(c, status, &e);
+    call_error_as(c, status, &e);
 }
 
 err_code call_body(struct call *c, json_t **out, struct err *e)
@@ -75,6 +80,16 @@ err_code call_body(struct call *c, json_t **out, struct err *e)
     return err_set(e, ERR_USAGE, "the body is no JSON object");
 }
 
+err_code call_take_model(struct call *c, const char *name, struct model **m, struct err *e)
+{
+    struct models *all = c->server->models;
+    if (name && models_n(all) > 1 && !models_find(all, name)) {
+        c->error_status = 404;
+        return err_set(e, ERR_USAGE, "model: there is no model %s: GET /v1/models lists them", name);
+    }
+    return models_take(all, name, m, e);
+}
+
 /* ---- the log --------------------------------------------------------------------------------------------------- */
 
 static void now_text(char out[24], const char *format)
@@ -89,9 +104,8 @@ static void print_json(struct server *s, json_t *line)
 {
     char time[24];
     now_text(time, "%Y-%m-%dT%H:%M:%SZ");
-    char *text = line && json_object_set_new(line, "time", json_string(time)) == 0
-                     ? json_write(line, JSON_COMPACT, NULL)
-                     : NULL;
+    char *text =
+        line && json_object_set_new(line, "time", json_string(time)) == 0 ? json_write(line, JSON_COMPACT, NULL) : NULL;
     if (text)
         s->options->print(s->options->user, text);
     mem_free(text);
@@ -163,10 +177,10 @@ void server_log_call(struct call *c, bool whole)
     json_t *line = json_pack("{s:s, s:s, s:s, s:i, s:f, s:s}", "level", "info", "method", x->method, "path", x->path,
                              "status", x->reply.status, "ms", ms, "request_id", x->id);
     if (line && r.usage.n_prompt)
-        (void)json_object_update_new(
-            line, json_pack("{s:I, s:I, s:I, s:f}", "prompt_tokens", (json_int_t)r.usage.n_prompt, "cached_tokens",
-                            (json_int_t)r.usage.n_cached, "answer_tokens", (json_int_t)r.usage.n_answer, "queue_ms",
-                            r.usage.queue_s * 1e3));
+        (void)json_object_update_new(line,
+                                     json_pack("{s:I, s:I, s:I, s:f}", "prompt_tokens", (json_int_t)r.usage.n_prompt,
+                                               "cached_tokens", (json_int_t)r.usage.n_cached, "answer_tokens",
+                                               (json_int_t)r.usage.n_answer, "queue_ms", r.usage.queue_s * 1e3));
     if (line && *state)
         (void)json_object_set_new(line, "state", json_string(state));
     print_json(c->server, line);

@@ -27,22 +27,27 @@ struct server {
 struct call {
     struct server *server;
     struct http_exchange *x;
-    const struct route *route; /* NULL: the path leads nowhere */
+    const struct route *route;       /* NULL: the path leads nowhere */
     const struct protocol *protocol; /* in whose form errors are told */
-    uint64_t group;            /* of the key, for fairness */
-    struct job *_Atomic job;   /* owned; NULL: the answer comes from no model, or not yet */
-    _Atomic bool left;         /* the client has */
+    uint64_t group;                  /* of the key, for fairness */
+    int error_status;                /* of an error whose code doesn't tell it; 0: its code does */
+    struct job *_Atomic job;         /* owned; NULL: the answer comes from no model, or not yet */
+    _Atomic bool left;               /* the client has */
 };
 
 /* The reply: a JSON value, which is taken over (NULL: there was no memory), a text, or an error in the form of the
  * call's protocol. */
 void call_json(struct call *c, int status, json_t *value);
 void call_text(struct call *c, int status, const char *type, const char *text);
-void call_fail(struct call *c, int status, const struct err *e);
+void call_error(struct call *c, const struct err *e);
+void call_error_as(struct call *c, int status, const struct err *e); /* with this status */
 void call_refuse(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* The body as a JSON object; owned by the caller. */
 MUST_USE err_code call_body(struct call *c, json_t **out, struct err *e);
+
+/* models_take of what a request names. */
+MUST_USE err_code call_take_model(struct call *c, const char *name, struct model **m, struct err *e);
 
 /* A line of the log that is no request. */
 void server_log(struct server *s, enum log_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -19,6 +19,7 @@
 
 enum {
     CONNECTION_BYTES = 64 << 10, /* libmicrohttpd's memory of a connection: the header, and a piece of an answer */
+    SOCKET_BYTES = 256 << 10,    /* the system's, of what is on its way to a client, which else grows to megabytes */
     STREAM_BLOCK_BYTES = 16 << 10,
     WATCH_NS = 100 * 1000 * 1000,
     FLUSH_NS = 1000 * 1000 * 1000, /* at the end, for the last bytes of answers */
@@ -35,8 +36,8 @@ enum stage {
 struct peer {
     struct peer *next, *before;
     int fd;
-    int64_t since_ns;            /* of reading or being idle */
-    struct exchange *exchange;   /* NULL: between two requests */
+    int64_t since_ns;          /* of reading or being idle */
+    struct exchange *exchange; /* NULL: between two requests */
 };
 
 struct exchange {
@@ -45,12 +46,12 @@ struct exchange {
     struct MHD_Connection *connection;
     struct peer *peer;
     _Atomic int stage;
-    uint64_t n_body;        /* bytes that came, with those that were dropped */
-    size_t n_counted;       /* of http->n_bodies_bytes */
-    bool is_wanted;         /* by `handle` */
-    bool is_busy;           /* counted in http->n_busy */
-    bool left;              /* told to the application; the watching thread's */
-    struct exchange *next;  /* in the workers' queue */
+    uint64_t n_body;       /* bytes that came, with those that were dropped */
+    size_t n_counted;      /* of http->n_bodies_bytes */
+    bool is_wanted;        /* by `handle` */
+    bool is_busy;          /* counted in http->n_busy */
+    bool left;             /* told to the application; the watching thread's */
+    struct exchange *next; /* in the workers' queue */
 };
 
 struct http {
@@ -266,8 +267,7 @@ static enum MHD_Result send_reply(struct exchange *own)
         return MHD_NO;
     become_busy(own, REPLYING);
     add_headers(response, &own->x);
-    enum MHD_Result result =
-        MHD_queue_response(own->connection, (unsigned)own->x.reply.status, response);
+    enum MHD_Result result = MHD_queue_response(own->connection, (unsigned)own->x.reply.status, response);
     MHD_destroy_response(response);
     return result;
 }
@@ -387,6 +387,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **c
 static void on_connection(void *user, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {
+    static const int send_bytes = SOCKET_BYTES;
     struct http *h = user;
     struct peer *peer = *context;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
@@ -394,6 +395,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
         if (!peer)
             return;
         peer->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        (void)setsockopt(peer->fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
         peer->since_ns = clock_ns();
         pthread_mutex_lock(&h->peers_lock);
         peer->next = h->peers;
@@ -484,13 +486,13 @@ static err_code start_threads(struct http *h, struct err *e)
 static err_code start_daemon(struct http *h, struct err *e)
 {
     const struct http_options *o = &h->options;
-    h->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
-        MHD_OPTION_LISTEN_SOCKET, o->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->max_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)o->timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
+                                 MHD_OPTION_LISTEN_SOCKET, o->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_LIMIT,
+                                 (unsigned)o->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                                 (unsigned)o->max_per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->timeout_s,
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+                                 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (!h->daemon)
         return err_set(e, ERR_FAIL, "libmicrohttpd can't start");
     h->options.listen_fd = -1; /* the daemon's */

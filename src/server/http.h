@@ -1,8 +1,9 @@
 /* HTTP by libmicrohttpd: connections, bodies, time-outs and streams, but no path and no meaning.
  *
- * One thread serves all sockets. A request whose header is there goes to `begin` in that thread; with its body it goes to
- * `handle` in one of the workers, while the connection sleeps until http_reply. As libmicrohttpd looks at no connection
- * that sleeps, a watching thread does: it finds clients that have left, and ticks for what is to be said now and then.
+ * One thread serves all sockets. A request whose header is there goes to `begin` in that thread; with its body it goes
+ * to `handle` in one of the workers, while the connection sleeps until http_reply. As libmicrohttpd looks at no
+ * connection that sleeps, a watching thread does: it finds clients that have left, and ticks for what is to be said now
+ * and then.
  *
  * Bounds: connections, all and of one address; the header (in libmicrohttpd's memory of a connection); a body, and all
  * bodies together; the time until a request is there, and until a client has taken the next bytes of an answer. */
@@ -18,26 +19,26 @@
 struct http;
 
 struct http_reply {
-    int status;             /* 0: none yet */
-    const char *type;       /* the content's; static */
-    struct bytes body;      /* owned */
-    struct stream *stream;  /* in place of a body, the reader's side; owned */
-    int retry_after_s;      /* 0: not said */
-    const char *allow;      /* methods, with 405 and OPTIONS; static */
-    bool asks_for_key;      /* with 401 */
-    const char *origin;     /* the one that a browser's scripts may have; NULL: none. Borrowed until the end */
-    bool closes;            /* the connection takes no more requests */
+    int status;            /* 0: none yet */
+    const char *type;      /* the content's; static */
+    struct bytes body;     /* owned */
+    struct stream *stream; /* in place of a body, the reader's side; owned */
+    int retry_after_s;     /* 0: not said */
+    const char *allow;     /* methods, with 405 and OPTIONS; static */
+    bool asks_for_key;     /* with 401 */
+    const char *origin;    /* the one that a browser's scripts may have; NULL: none. Borrowed until the end */
+    bool closes;           /* the connection takes no more requests */
 };
 
 /* A request and its answer. */
 struct http_exchange {
-    char id[33];              /* random, hexadecimal */
+    char id[33]; /* random, hexadecimal */
     char method[16];
-    char *path;               /* decoded, without the query; owned */
-    struct bytes body;        /* owned; see http_drop_body */
-    struct http_reply reply;  /* filled by the application */
-    int64_t start_ns;         /* when its header was there */
-    void *app;                /* the application's */
+    char *path;              /* decoded, without the query; owned */
+    struct bytes body;       /* owned; see http_drop_body */
+    struct http_reply reply; /* filled by the application */
+    int64_t start_ns;        /* when its header was there */
+    void *app;               /* the application's */
 };
 
 /* The value of a header, NULL where there is none. During `begin` alone. */
@@ -61,9 +62,9 @@ struct http_app {
 struct http_options {
     int listen_fd; /* owned from now on, also after a failure */
     int n_workers;
-    int max_connections, max_per_address;      /* 0 of an address: as many as of all */
+    int max_connections, max_per_address;    /* 0 of an address: as many as of all */
     size_t max_body_bytes, max_bodies_bytes; /* of one request, and of all that are there */
-    int timeout_s; /* until a request is there, and for a client that takes no bytes */
+    int timeout_s;                           /* until a request is there, and for a client that takes no bytes */
 };
 
 /* Whether this build has HTTP at all; ERR_UNSUPPORTED if not. */

@@ -15,16 +15,18 @@
 
 static const int64_t ping_ns = 5000000000; /* of silence, after which a client hears that all is well */
 
+enum { STATUS_LEFT = 499 }; /* what nginx calls it in its log; nobody gets it */
+
 /* One of the answers to a request; its address is what the sink gets. */
 struct choice {
     struct job *job;
     int64_t index;
-    uint64_t id;         /* the text's; 0: not known yet */
-    bool is_open;        /* a text was submitted and has not ended */
+    uint64_t id;             /* the text's; 0: not known yet */
+    bool is_open;            /* a text was submitted and has not ended */
     moebius_reply_part part; /* of what is held */
     struct whole_text held;  /* the beginning of a character */
     int64_t n_calls;
-    bool in_call, has_enough; /* has_enough: a call ended, and there shall be one */
+    bool has_enough; /* a call ended, and there shall be one */
     struct gathered_choice gathered;
 };
 
@@ -35,6 +37,7 @@ struct job {
     struct server_request request;
     const struct protocol *protocol;
     struct model *model;
+    const struct log *log;
     uint64_t group;
     void (*done)(void *user, int status, struct bytes *body);
     void *user;
@@ -45,8 +48,8 @@ struct job {
     size_t n_open;          /* texts that have not ended */
     bool is_submitted;      /* all of them; until then nothing is told to be over */
     bool has_begun;
-    bool is_cancelled;      /* nobody listens */
-    struct err error;       /* the first */
+    bool is_cancelled; /* nobody listens */
+    struct err error;  /* the first */
     struct answer_usage usage;
 
     struct stream *stream, *unread; /* the writer's side, and the reader's until it is taken */
@@ -69,11 +72,16 @@ void job_error_body(const struct protocol *protocol, int status, const struct er
 
 /* ---- what goes out; all with the lock -------------------------------------------------------------------------- */
 
+static void cancel_text(struct choice *c)
+{
+    if (c->is_open && c->id)
+        texts_cancel(c->job->model->texts, c->id);
+}
+
 static void cancel_texts(struct job *job)
 {
     for (int64_t i = 0; i < job->request.n_choices; i++)
-        if (job->choices[i].is_open && job->choices[i].id)
-            texts_cancel(job->model->texts, job->choices[i].id);
+        cancel_text(&job->choices[i]);
 }
 
 /* Nothing more is said; what runs is cancelled. */
@@ -129,6 +137,7 @@ static enum answer_event_kind kind_of(moebius_reply_part part)
 {
     switch (part) {
     case MOEBIUS_REPLY_REASONING: return ANSWER_REASONING;
+    case MOEBIUS_REPLY_ARGUMENTS: return ANSWER_ARGUMENTS;
     default: return ANSWER_CONTENT;
     }
 }
@@ -142,22 +151,62 @@ static void tell_text(struct choice *c, bool all)
     if (code != ERR_OK)
         fail(c->job, &e);
     else if (n)
-        tell(c->job, &(struct answer_event){.kind = kind_of(c->part), .choice = c->index, .text = text, .n = n});
+        tell(c->job, &(struct answer_event){
+                         .kind = kind_of(c->part), .choice = c->index, .text = text, .n = n, .call = c->n_calls - 1});
 }
 
-static void on_part(void *user, moebius_reply_part part, const char *text, size_t n)
+static void add_text(struct choice *c, moebius_reply_part part, const char *text, size_t n)
 {
-    struct choice *c = user;
     struct err e = {0};
-    pthread_mutex_lock(&c->job->lock);
-    tell_begin(c->job, 0);
     if (part != c->part)
         tell_text(c, true);
     c->part = part;
     if (whole_text_add(&c->held, text, n, &e) != ERR_OK)
         fail(c->job, &e);
     tell_text(c, false);
-    pthread_mutex_unlock(&c->job->lock);
+}
+
+/* A call begins. Nobody can guess its id, so that a client that sends one back has it from here. */
+static void begin_call(struct choice *c, const char *name, size_t n)
+{
+    struct err e = {0};
+    char id[sizeof "call_" + RANDOM_ID_BYTES] = "call_";
+    if (random_id(id + 5, &e) != ERR_OK)
+        fail(c->job, &e);
+    tell(c->job, &(struct answer_event){
+                     .kind = ANSWER_CALL, .choice = c->index, .text = name, .n = n, .id = id, .call = c->n_calls});
+    c->n_calls++;
+}
+
+static void end_call(struct choice *c)
+{
+    tell(c->job, &(struct answer_event){.kind = ANSWER_CALL_END, .choice = c->index, .call = c->n_calls - 1});
+    if (!c->job->request.one_call)
+        return;
+    c->has_enough = true;
+    cancel_text(c);
+}
+
+static void on_part(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    struct choice *c = user;
+    struct job *job = c->job;
+    pthread_mutex_lock(&job->lock);
+    tell_begin(job, 0);
+    if (c->has_enough) {
+        /* what follows the only call that shall be is not told */
+    } else if (part == MOEBIUS_REPLY_CALL) {
+        tell_text(c, true);
+        begin_call(c, text, n);
+    } else if (part == MOEBIUS_REPLY_CALL_END) {
+        tell_text(c, true);
+        end_call(c);
+    } else if (part == MOEBIUS_REPLY_NOTE) {
+        log_line(job->log, LOG_INFO, "answer %s: %.*s", job->head.id, (int)n, text);
+    } else {
+        add_text(c, part, text, n);
+    }
+    pthread_mutex_unlock(&job->lock);
 }
 
 /* ---- the other things that happen to a text -------------------------------------------------------------------- */
@@ -195,8 +244,7 @@ static void on_token(void *user, const struct text_token *token)
     all[0] = named(c->job, token->id, token->logprob);
     for (; n_top < token->n_top && n_top < MAX_TOP && token->top[n_top].id >= 0; n_top++)
         all[1 + n_top] = named(c->job, token->top[n_top].id, token->top[n_top].logprob);
-    tell(c->job,
-         &(struct answer_event){.kind = ANSWER_TOKEN, .choice = c->index, .token = all, .n_top = n_top});
+    tell(c->job, &(struct answer_event){.kind = ANSWER_TOKEN, .choice = c->index, .token = all, .n_top = n_top});
     pthread_mutex_unlock(&c->job->lock);
 }
 
@@ -305,9 +353,9 @@ static void finish(struct job *job)
         make_whole(job, &body, &job->error);
     if (is_silent(job)) {
         struct err e = job->error;
-        if (e.code == ERR_OK)
+        if (job->is_cancelled)
             err_set(&e, ERR_CANCELLED, "the client has left");
-        status = server_http_status(&e);
+        status = job->is_cancelled ? STATUS_LEFT : server_http_status(&e);
         job_error_body(job->protocol, status, &e, &body);
     }
     void (*done)(void *user, int status, struct bytes *body) = job->done;
@@ -394,6 +442,7 @@ err_code job_open(struct job **out, const struct job_setup *setup, struct err *e
     job->n_refs = 1;
     job->protocol = setup->protocol;
     job->model = setup->model;
+    job->log = setup->log;
     job->group = setup->group;
     job->done = setup->done;
     job->user = setup->user;
@@ -467,8 +516,8 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
         job->n_open--;
     } else {
         c->id = id;
-        if (is_silent(job))
-            cancel_texts(job);
+        if (is_silent(job) || c->has_enough)
+            cancel_text(c);
     }
     pthread_mutex_unlock(&job->lock);
     return code;

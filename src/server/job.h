@@ -1,5 +1,5 @@
-/* An answer: from a client's request to texts, and from what becomes of these to what the client gets, piece by piece or
- * whole.
+/* An answer: from a client's request to texts, and from what becomes of these to what the client gets, piece by piece
+ * or whole.
  *
  * Thread-safety: all functions may be called by any thread; the texts' sinks run in the thread that drives them. */
 #ifndef SERVER_JOB_H
@@ -15,11 +15,12 @@ struct job;
 struct job_setup {
     struct model *model; /* held by the caller until job_submit has returned */
     const struct protocol *protocol;
-    struct server_request *request; /* taken over, and left empty, also after a failure */
+    struct server_request *request;   /* taken over, and left empty, also after a failure */
     const moebius_template_var *vars; /* [n_vars], the template's unless the request says otherwise; borrowed */
     size_t n_vars;
-    uint64_t group;             /* texts_submit's */
-    size_t max_stream_bytes;    /* that may wait for the client */
+    const struct log *log;
+    uint64_t group;          /* texts_submit's */
+    size_t max_stream_bytes; /* that may wait for the client */
     /* What is not streamed is whole, or has failed: its body is taken over. Once, in any thread, unless job_submit
      * fails. */
     void (*done)(void *user, int status, struct bytes *body);

@@ -54,8 +54,9 @@ static err_code read_file(const char *path, struct bytes *text, struct err *e)
         return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     err_code code = ERR_OK;
     for (size_t n; code == ERR_OK && (n = fread(piece, 1, sizeof piece, f)) > 0;)
-        code = text->n + n > MAX_FILE_BYTES ? err_set(e, ERR_LIMIT, "%s: expected at most %d bytes", path, MAX_FILE_BYTES)
-                                            : bytes_add(text, piece, n, e);
+        code = text->n + n > MAX_FILE_BYTES
+                   ? err_set(e, ERR_LIMIT, "%s: expected at most %d bytes", path, MAX_FILE_BYTES)
+                   : bytes_add(text, piece, n, e);
     if (code == ERR_OK && ferror(f))
         code = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     fclose(f);

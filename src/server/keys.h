@@ -10,8 +10,8 @@
 
 struct keys;
 
-/* `given` (NULL: none) and the lines of the file at `path` (NULL: none), of which blank ones and those that begin with #
- * count for nothing. Both are borrowed. ERR_USAGE where a file has no key: else everybody would be let in. */
+/* `given` (NULL: none) and the lines of the file at `path` (NULL: none), of which blank ones and those that begin with
+ * # count for nothing. Both are borrowed. ERR_USAGE where a file has no key: else everybody would be let in. */
 MUST_USE err_code keys_open(struct keys **out, const char *given, const char *path, struct err *e);
 void keys_close(struct keys **keys);
 /* Reads the file again. After a failure the keys are what they were. */

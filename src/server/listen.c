@@ -69,10 +69,12 @@ static err_code take_passed(struct listener *l, int n, struct err *e)
     int is_listening = 0;
     socklen_t size = sizeof is_listening;
     if (n > 1)
-        return err_set(e, ERR_USAGE, "systemd passed %d sockets: expected one (one ListenStream= in the socket's unit)", n);
+        return err_set(e, ERR_USAGE, "systemd passed %d sockets: expected one (one ListenStream= in the socket's unit)",
+                       n);
     l->fd = FIRST_PASSED_FD;
     if (getsockopt(l->fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &size) != 0 || !is_listening)
-        return err_set(e, ERR_USAGE, "what systemd passed is no socket that listens: expected ListenStream= and Accept=no");
+        return err_set(e, ERR_USAGE,
+                       "what systemd passed is no socket that listens: expected ListenStream= and Accept=no");
     if (fcntl(l->fd, F_SETFD, FD_CLOEXEC) != 0 || fcntl(l->fd, F_SETFL, O_NONBLOCK) != 0)
         return err_set(e, ERR_IO, "the socket that systemd passed: %s", strerror(errno));
     return look_at(l, e);

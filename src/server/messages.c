@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/json_text.h"
+#include "base/mem.h"
 
 err_code messages_open(struct message_list *list, struct server_request *r, struct err *e)
 {
@@ -111,8 +112,7 @@ static err_code add_message(struct message_list *list, const char *role, json_t 
     return json_array_append_new(list->r->messages, message) == 0 ? ERR_OK : err_nomem(e, 0, "a message");
 }
 
-/* Adds to a member, with a separator unless it is empty. Takes over `text`. */
-static err_code append_text(json_t *message, const char *field, const char *separator, json_t *text, struct err *e)
+err_code messages_append(json_t *message, const char *field, const char *separator, json_t *text, struct err *e)
 {
     struct bytes all = {0};
     const json_t *old = json_object_get(message, field);
@@ -133,11 +133,19 @@ out:
     return code;
 }
 
-/* What a system message in the middle of a conversation says, for the user's role. */
+/* What a system message in the middle of a conversation says, for the user's role. Takes over `text`; NULL: there is no
+ * memory. */
 static json_t *quote_system(json_t *text)
 {
-    json_t *quoted = json_sprintf("<system>\n%s\n</system>", json_string_value(text));
+    struct bytes all = {0};
+    err_code code = bytes_add_text(&all, "<system>\n", NULL);
+    if (code == ERR_OK)
+        code = bytes_add(&all, json_string_value(text), json_string_length(text), NULL);
+    if (code == ERR_OK)
+        code = bytes_add_text(&all, "\n</system>", NULL);
+    json_t *quoted = code == ERR_OK ? json_stringn(all.s, all.n) : NULL;
     json_decref(text);
+    bytes_close(&all);
     return quoted;
 }
 
@@ -147,12 +155,12 @@ err_code messages_add_system(struct message_list *list, json_t *text, struct err
     if (!last)
         return add_message(list, "system", text, e);
     if (has_role(last, "system"))
-        return append_text(last, "content", "\n\n", text, e);
+        return messages_append(last, "content", "\n\n", text, e);
     if (!(text = quote_system(text)))
         return err_nomem(e, 0, "a message");
     server_request_note(list->r, "a system message in mid-conversation is quoted in the user's role");
     if (has_role(last, "user"))
-        return append_text(last, "content", "\n\n", text, e);
+        return messages_append(last, "content", "\n\n", text, e);
     err_code code = add_message(list, "user", text, e);
     list->joins_user = true;
     return code;
@@ -163,7 +171,7 @@ err_code messages_add_user(struct message_list *list, json_t *text, struct err *
     if (!list->joins_user)
         return add_message(list, "user", text, e);
     list->joins_user = false;
-    return append_text(last_message(list), "content", "\n\n", text, e);
+    return messages_append(last_message(list), "content", "\n\n", text, e);
 }
 
 err_code messages_add_result(struct message_list *list, const char *id, const char *name, json_t *text, struct err *e)
@@ -190,7 +198,7 @@ json_t *messages_assistant(struct message_list *list, bool joins)
 
 err_code messages_say(json_t *assistant, const char *field, json_t *text, struct err *e)
 {
-    return append_text(assistant, field, "\n", text, e);
+    return messages_append(assistant, field, "\n", text, e);
 }
 
 /* The arguments as an object; a text that holds none stays a text, as the model wrote it. */
@@ -208,20 +216,32 @@ static json_t *read_arguments(json_t *arguments)
     return json_incref(arguments);
 }
 
+/* As the client wrote them, which is as the model wrote them; an object as models write it. */
+static json_t *write_arguments(json_t *arguments, json_t *object)
+{
+    size_t n;
+    if (json_is_string(arguments) && json_string_length(arguments) > 0)
+        return json_incref(arguments);
+    char *text = json_write(object, 0, &n);
+    json_t *written = text ? json_stringn(text, n) : NULL;
+    mem_free(text);
+    return written;
+}
+
 err_code messages_call(struct message_list *list, json_t *assistant, const char *path, const char *id, const char *name,
                        json_t *arguments, struct err *e)
 {
     if (arguments && !json_is_null(arguments) && !json_is_string(arguments) && !json_is_object(arguments))
         return request_expected(e, path, arguments, "arguments: a text of JSON, or an object");
     json_t *object = json_is_null(arguments) || !arguments ? json_object() : read_arguments(arguments);
+    int bad = json_array_append_new(list->r->argument_texts, write_arguments(arguments, object));
     json_t *call = json_pack("{s:s*,s:s,s:{s:s,s:o}}", "id", id, "type", "function", "function", "name", name,
                              "arguments", object);
     json_t *calls = json_object_get(assistant, "tool_calls");
     if (!calls && json_object_set_new(assistant, "tool_calls", json_array()) == 0)
         calls = json_object_get(assistant, "tool_calls");
-    if (json_array_append_new(calls, call) != 0)
-        return err_nomem(e, 0, "a message");
-    if (id && json_object_set_new(list->names, id, json_string(name)) != 0)
-        return err_nomem(e, 0, "a message");
-    return ERR_OK;
+    bad |= json_array_append_new(calls, call);
+    if (id)
+        bad |= json_object_set_new(list->names, id, json_string(name));
+    return bad ? err_nomem(e, 0, "a message") : ERR_OK;
 }

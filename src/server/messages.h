@@ -37,6 +37,10 @@ MUST_USE err_code messages_add_user(struct message_list *list, json_t *text, str
 MUST_USE err_code messages_add_result(struct message_list *list, const char *id, const char *name, json_t *text,
                                       struct err *e);
 
+/* Adds to a message's text, behind a separator unless that is empty. Takes over `text`. */
+MUST_USE err_code messages_append(json_t *message, const char *field, const char *separator, json_t *text,
+                                  struct err *e);
+
 /* A message of the assistant's, borrowed, without content: a new one, or the last message if it is one and `joins`.
  * NULL: there is no memory. */
 json_t *messages_assistant(struct message_list *list, bool joins);

@@ -25,8 +25,10 @@ static err_code write_all(const char *prefix, const struct metric *list, size_t 
 
 static err_code write_requests(const struct metrics *m, struct bytes *out, struct err *e)
 {
-    TRY(bytes_add_text(out, "# HELP moebius_requests_total Requests that are over, by HTTP status\n"
-                            "# TYPE moebius_requests_total counter\n", e));
+    TRY(bytes_add_text(out,
+                       "# HELP moebius_requests_total Requests that are over, by HTTP status\n"
+                       "# TYPE moebius_requests_total counter\n",
+                       e));
     for (int i = 0; i < METRICS_N_STATUS; i++)
         if (m->n_requests[i])
             TRY(bytes_print(out, e, "moebius_requests_total{status=\"%d\"} %llu\n", i,
@@ -41,8 +43,10 @@ static err_code write_ends(const struct texts_stats *t, struct bytes *out, struc
                                         [TEXT_END_LENGTH] = "length",
                                         [TEXT_END_CANCELLED] = "cancelled",
                                         [TEXT_END_FAILED] = "failed"};
-    TRY(bytes_add_text(out, "# HELP moebius_texts_ended_total Texts that have ended, by why\n"
-                            "# TYPE moebius_texts_ended_total counter\n", e));
+    TRY(bytes_add_text(out,
+                       "# HELP moebius_texts_ended_total Texts that have ended, by why\n"
+                       "# TYPE moebius_texts_ended_total counter\n",
+                       e));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         TRY(bytes_print(out, e, "moebius_texts_ended_total{end=\"%s\"} %llu\n", names[i],
                         (unsigned long long)t->n_ended[i]));

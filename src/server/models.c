@@ -49,6 +49,7 @@ static err_code load(struct model *m, struct err *e)
     TRY(o->opener.engine(o->opener.user, m->path, &m->engine, e));
     m->vocab = moebius_engine_vocab(m->engine);
     (void)o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
+    m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
     return texts_open(&m->texts, m->engine, &o->texts, e);
 }
 
@@ -233,19 +234,15 @@ struct model *models_find(struct models *all, const char *name)
 
 static struct model *choose(struct models *all, const char *name)
 {
-    if (all->n == 1)
-        return all->list[0];
-    if (name)
-        return models_find(all, name);
-    return all->current ? all->current : all->list[0];
+    struct model *m = name ? models_find(all, name) : NULL;
+    return m ? m : all->current ? all->current : all->list[0];
 }
 
 err_code models_take(struct models *all, const char *name, struct model **out, struct err *e)
 {
     pthread_mutex_lock(&all->lock);
     struct model *m = choose(all, name);
-    err_code code = m ? wait_until_ready(all, m, e)
-                      : err_set(e, ERR_USAGE, "there is no model %s: GET /v1/models lists them", name);
+    err_code code = wait_until_ready(all, m, e);
     if (code == ERR_OK) {
         m->n_users++;
         *out = m;

@@ -1,5 +1,5 @@
-/* The models that the server has: each is a file and, while it is loaded, an engine, its texts and the thread that drives
- * both. One at a time is loaded: when another one is asked for, it goes once its texts have ended.
+/* The models that the server has: each is a file and, while it is loaded, an engine, its texts and the thread that
+ * drives both. One at a time is loaded: when another one is asked for, it goes once its texts have ended.
  *
  * Thread-safety: all functions may be called by any thread. */
 #ifndef SERVER_MODELS_H
@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "moebius/moebius.h"
+#include "server/template_needs.h"
 #include "texts/texts.h"
 
 enum model_state { MODEL_UNLOADED, MODEL_LOADING, MODEL_READY, MODEL_ENDING };
@@ -23,28 +24,29 @@ struct model_facts {
 };
 
 struct model {
-    char *name, *path;   /* owned */
-    int64_t size_bytes;  /* of the file, or of the first part */
-    int64_t created;     /* when it was written, seconds since 1970 */
+    char *name, *path;  /* owned */
+    int64_t size_bytes; /* of the file, or of the first part */
+    int64_t created;    /* when it was written, seconds since 1970 */
 
     /* while somebody has it */
     const moebius_vocab *vocab;
     moebius_template *tmpl; /* NULL: there is none, and template_error says why */
     struct err template_error;
+    struct template_needs needs; /* the template's */
     struct texts *texts;
 
     /* the registry's */
     struct models *models;
     enum model_state state;
     struct model_facts facts;
-    moebius_engine *engine; /* the driving thread's alone */
+    moebius_engine *engine;    /* the driving thread's alone */
     moebius_counters counters; /* of the engine, when a text ended last */
     pthread_t thread;
     bool has_thread;
     size_t n_users;
-    int64_t used_ns;    /* when somebody had it last */
-    uint64_t n_failed;  /* times that it could not be loaded */
-    struct err error;   /* the last time's */
+    int64_t used_ns;   /* when somebody had it last */
+    uint64_t n_failed; /* times that it could not be loaded */
+    struct err error;  /* the last time's */
 };
 
 /* How a model is opened: what the command line says of engines and templates. Called in the driving thread. */
@@ -73,8 +75,8 @@ struct model *models_at(struct models *all, size_t i);
 
 /* Starts loading the i-th, and does not wait. */
 MUST_USE err_code models_start(struct models *all, size_t i, struct err *e);
-/* Waits until the model of this name is there (NULL: the one that is loaded, or the first; with a single model any name
- * means it), and keeps it so until it is given back. ERR_USAGE: there is no such model. */
+/* Waits until the model of this name is there (one that there is none of, or NULL: the one that is loaded, or the
+ * first), and keeps it so until it is given back. */
 MUST_USE err_code models_take(struct models *all, const char *name, struct model **out, struct err *e);
 void models_give_back(struct model *m);
 /* The model of this name whether it is loaded or not; NULL: there is none. */

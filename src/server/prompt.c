@@ -53,18 +53,15 @@ static err_code add_vars(struct input *in, const json_t *own, const moebius_temp
     return ERR_OK;
 }
 
-/* The messages without the last one where the answer goes on with it. */
-static err_code add_messages(struct input *in, const struct server_request *r, struct err *e)
+/* The messages as the template can take them, without the last one where the answer goes on with it. */
+static err_code add_messages(struct input *in, const struct model *m, const struct server_request *r, struct err *e)
 {
-    json_t *messages = r->messages;
-    if (r->continues_message) {
-        messages = json_copy(r->messages);
-        if (messages)
-            (void)json_array_remove(messages, json_array_size(messages) - 1);
-    }
+    json_t *all = template_needs_apply(&m->needs, r), *messages = all ? json_copy(all) : NULL;
+    if (messages && r->continues_message)
+        (void)json_array_remove(messages, json_array_size(messages) - 1);
     in->messages = messages ? json_write(messages, JSON_COMPACT, NULL) : NULL;
-    if (r->continues_message)
-        json_decref(messages);
+    json_decref(messages);
+    json_decref(all);
     return in->messages ? ERR_OK : err_nomem(e, 0, "the messages");
 }
 
@@ -72,7 +69,7 @@ static err_code render(struct prompt *p, const struct model *m, const struct ser
                        struct err *e)
 {
     moebius_error error;
-    TRY(add_messages(in, r, e));
+    TRY(add_messages(in, m, r, e));
     if (r->tools && json_array_size(r->tools) && r->tool_choice != TOOL_CHOICE_NONE) {
         p->tools = json_write(r->tools, JSON_COMPACT, NULL);
         if (!p->tools)

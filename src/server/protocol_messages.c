@@ -237,9 +237,7 @@ static json_t *make_usage(const struct answer_usage *u)
         json_pack("{s:I,s:i,s:I,s:I,s:{s:I}}", "input_tokens", (json_int_t)(u->n_prompt - u->n_cached),
                   "cache_creation_input_tokens", 0, "cache_read_input_tokens", (json_int_t)u->n_cached, "output_tokens",
                   (json_int_t)u->n_answer, "output_tokens_details", "thinking_tokens", (json_int_t)u->n_reasoning);
-    bool has_some = u->n_substituted > 0;
-    return json_unless(has_some && json_object_set_new(usage, "substituted_experts", json_integer(u->n_substituted)),
-                       usage);
+    return usage_with_substitutes(usage, u);
 }
 
 static json_t *make_message(const struct answer_head *head, json_t *content, const char *reason, const char *stop,

@@ -15,14 +15,15 @@ void server_request_init(struct server_request *r)
                                  .reasoning_budget = -1,
                                  .sampling = moebius_default_sampler_options(),
                                  .made = json_array(),
+                                 .argument_texts = json_array(),
                                  .template_vars = json_object(),
                                  .notes = json_array()};
 }
 
 void server_request_close(struct server_request *r)
 {
-    json_t *const owned[] = {r->body,       r->made,   r->messages, r->text,          r->ids,  r->tools,
-                             r->tool_kinds, r->schema, r->stops,    r->template_vars, r->notes};
+    json_t *const owned[] = {r->argument_texts, r->body,       r->made,   r->messages, r->text,          r->ids,
+                             r->tools,          r->tool_kinds, r->schema, r->stops,    r->template_vars, r->notes};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         json_decref(owned[i]);
     mem_free(r->biases);

@@ -25,6 +25,8 @@ struct server_request {
     json_t *text;     /* a string that goes on */
     json_t *ids;      /* an array of token ids that go on */
 
+    json_t *argument_texts; /* an array: the arguments of each call in `messages` as a text; owned */
+
     json_t *tools;      /* an array in the form that templates take; NULL: none. Owned */
     json_t *tool_kinds; /* name in `tools` -> {"kind": "function"|"custom", "name", "strict", and where there are
                            such: "namespace", "format"}, as the client has it; NULL without tools. Owned */

@@ -27,7 +27,7 @@ struct field_path field_path(const char *parent, long i, const char *name)
 err_code request_take_body(struct server_request *r, json_t *body, struct err *e)
 {
     r->body = body;
-    if (!r->made || !r->template_vars || !r->notes)
+    if (!r->made || !r->argument_texts || !r->template_vars || !r->notes)
         return err_nomem(e, 0, "a request");
     return json_is_object(body) ? ERR_OK : err_set(e, ERR_USAGE, "the body is no JSON object");
 }
@@ -467,5 +467,9 @@ err_code request_check(struct server_request *r, struct err *e)
         return err_set(e, ERR_USAGE, "top_logprobs: given with logprobs false; expected logprobs true");
     if (r->sampling.top_k < 0)
         r->sampling.top_k = 0; /* -1: all */
+    const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (r->continues_message && (!role || strcmp(role, "assistant") || json_object_get(last, "tool_calls")))
+        return err_set(e, ERR_USAGE, "continue_final_message: the last message is no text of the assistant's");
     return request_check_reasoning(r, e);
 }

@@ -24,6 +24,7 @@ static err_code begin_job(struct call *c, struct model *m, struct server_request
                                     .request = r,
                                     .vars = o->vars,
                                     .n_vars = o->n_vars,
+                                    .log = &c->server->log,
                                     .group = c->group,
                                     .max_stream_bytes = MAX_STREAM_BYTES,
                                     .done = on_done,
@@ -64,7 +65,7 @@ static err_code answer(struct call *c, struct server_request *r, struct err *e)
     TRY(call_body(c, &body, e));
     TRY(c->protocol->parse(r, body, e));
     server_log_notes(c->server, r->notes);
-    TRY(models_take(c->server->models, r->model, &m, e));
+    TRY(call_take_model(c, r->model, &m, e));
     err_code code = r->only_loads ? say_loaded(c, m, r, e) : begin_job(c, m, r, e);
     models_give_back(m);
     return code;
@@ -76,7 +77,7 @@ void route_answer(struct call *c)
     struct server_request r;
     server_request_init(&r);
     if (answer(c, &r, &e) != ERR_OK) {
-        call_fail(c, server_http_status(&e), &e);
+        call_error(c, &e);
         http_reply(c->x);
     }
     server_request_close(&r);

@@ -33,7 +33,7 @@ void route_health(struct call *c)
     struct model_view view = models_look(models_at(all, 0));
     bool is_loading = models_n(all) == 1 && view.state == MODEL_LOADING;
     if (models_n(all) == 1 && view.error.code != ERR_OK) {
-        call_fail(c, 503, &view.error);
+        call_error_as(c, 503, &view.error);
     } else if (is_loading) {
         call_refuse(c, 503, "the model is being loaded");
     } else {
@@ -54,11 +54,11 @@ static json_t *describe(struct model *m)
                           (json_int_t)m->created, "owned_by", "moebius", "type", "model", "display_name", m->name,
                           "created_at", created, "state", state_name(view.state));
     if (j && f->n_ctx &&
-        json_object_update_new(
-            j, json_pack("{s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I, s:s}}", "context_length", (json_int_t)f->n_ctx,
-                         "max_model_len", (json_int_t)f->n_ctx, "meta", "n_ctx", (json_int_t)f->n_ctx, "n_ctx_train",
-                         (json_int_t)f->n_ctx_train, "n_vocab", (json_int_t)f->n_vocab, "n_embd",
-                         (json_int_t)f->n_embd, "size", (json_int_t)m->size_bytes, "architecture", f->arch)) != 0) {
+        json_object_update_new(j, json_pack("{s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I, s:s}}", "context_length",
+                                            (json_int_t)f->n_ctx, "max_model_len", (json_int_t)f->n_ctx, "meta",
+                                            "n_ctx", (json_int_t)f->n_ctx, "n_ctx_train", (json_int_t)f->n_ctx_train,
+                                            "n_vocab", (json_int_t)f->n_vocab, "n_embd", (json_int_t)f->n_embd, "size",
+                                            (json_int_t)m->size_bytes, "architecture", f->arch)) != 0) {
         json_decref(j);
         return NULL;
     }
@@ -112,8 +112,8 @@ void route_props(struct call *c)
     const struct model_view view = look_at_current(c->server, &m);
     const char *slash = strrchr(m->path, '/');
     call_json(c, 200,
-              json_pack("{s:{s:I, s:{}}, s:I, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings", "n_ctx",
-                        (json_int_t)view.facts.n_ctx, "params", "total_slots",
+              json_pack("{s:{s:I, s:{}}, s:I, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings",
+                        "n_ctx", (json_int_t)view.facts.n_ctx, "params", "total_slots",
                         (json_int_t)c->server->options->models.texts.n_texts, "model_alias", m->name, "model_path",
                         slash ? slash + 1 : m->path, "build_info", moebius_version(), "is_sleeping",
                         view.state == MODEL_UNLOADED, "modalities", "vision", 0, "audio", 0));
@@ -127,9 +127,9 @@ void route_slots(struct call *c)
     json_t *list = json_array();
     bool good = list != NULL;
     for (size_t i = 0; good && i < c->server->options->models.texts.n_texts; i++)
-        good = json_array_append_new(list, json_pack("{s:I, s:b, s:I}", "id", (json_int_t)i, "is_processing",
-                                                     i < view.stats.n_running, "n_ctx",
-                                                     (json_int_t)view.facts.n_ctx)) == 0;
+        good = json_array_append_new(list,
+                                     json_pack("{s:I, s:b, s:I}", "id", (json_int_t)i, "is_processing",
+                                               i < view.stats.n_running, "n_ctx", (json_int_t)view.facts.n_ctx)) == 0;
     call_json(c, 200, good ? json_incref(list) : NULL);
     json_decref(list);
 }
@@ -141,7 +141,7 @@ void route_metrics(struct call *c)
     if (metrics_write(c->server, &text, &e) == ERR_OK)
         call_text(c, 200, "text/plain; version=0.0.4; charset=utf-8", text.s);
     else
-        call_fail(c, 503, &e);
+        call_error_as(c, 503, &e);
     bytes_close(&text);
 }
 

@@ -58,7 +58,7 @@ static err_code show(struct call *c, json_t **out, struct err *e)
     char key[128];
     TRY(call_body(c, &body, e));
     const char *name = json_string_value(json_object_get(body, "model"));
-    err_code code = models_take(c->server->models, name ? name : json_string_value(json_object_get(body, "name")), &m, e);
+    err_code code = call_take_model(c, name ? name : json_string_value(json_object_get(body, "name")), &m, e);
     json_decref(body);
     TRY(code);
     const struct model_view view = models_look(m);
@@ -66,8 +66,8 @@ static err_code show(struct call *c, json_t **out, struct err *e)
     snprintf(key, sizeof key, "%s.context_length", view.facts.arch);
     *out = entry(m, &view);
     json_t *more = json_pack("{s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", tmpl ? tmpl : "", "modelfile", "",
-                             "model_info", "general.architecture", view.facts.arch, key,
-                             (json_int_t)view.facts.n_ctx, "capabilities", "completion", "tools");
+                             "model_info", "general.architecture", view.facts.arch, key, (json_int_t)view.facts.n_ctx,
+                             "capabilities", "completion", "tools");
     models_give_back(m);
     if (*out && more && json_object_update_new(*out, more) == 0)
         return ERR_OK;
@@ -83,6 +83,6 @@ void route_ollama_show(struct call *c)
     if (show(c, &out, &e) == ERR_OK)
         call_json(c, 200, out);
     else
-        call_fail(c, server_http_status(&e), &e);
+        call_error(c, &e);
     http_reply(c->x);
 }

@@ -17,7 +17,7 @@ static void reply(struct call *c, err_code code, json_t *value, const struct err
     if (code == ERR_OK)
         call_json(c, 200, value);
     else
-        call_fail(c, server_http_status(e), e);
+        call_error(c, e);
     http_reply(c->x);
 }
 
@@ -26,7 +26,7 @@ static err_code with_model(struct call *c, token_fn *fn, json_t **out, struct er
     json_t *body;
     struct model *m;
     TRY(call_body(c, &body, e));
-    err_code code = models_take(c->server->models, json_string_value(json_object_get(body, "model")), &m, e);
+    err_code code = call_take_model(c, json_string_value(json_object_get(body, "model")), &m, e);
     if (code == ERR_OK) {
         code = fn(c, m, body, out, e);
         models_give_back(m);
@@ -125,7 +125,7 @@ static err_code make_prompt(struct call *c, prompt_fn *fn, struct server_request
     TRY(call_body(c, &body, e));
     TRY(c->protocol->parse(r, body, e));
     server_log_notes(c->server, r->notes);
-    TRY(models_take(c->server->models, r->model, &m, e));
+    TRY(call_take_model(c, r->model, &m, e));
     err_code code = fn(p, m, r, o->vars, o->n_vars, e);
     models_give_back(m);
     return code;

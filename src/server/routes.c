@@ -7,7 +7,10 @@
 enum { QUICK = 1, OPEN = 2 };
 
 #define ROUTE(m, p, f, proto, flags)                                                                                   \
-    {.method = m, .path = p, .handle = f, .protocol = proto, .is_quick = (flags)&QUICK, .needs_no_key = ((flags)&OPEN) > 0}
+    {                                                                                                                  \
+        .method = m, .path = p, .handle = f, .protocol = proto, .is_quick = (flags)&QUICK,                             \
+        .needs_no_key = ((flags)&OPEN) > 0                                                                             \
+    }
 
 static const struct route routes[] = {
     ROUTE("POST", "/v1/chat/completions", route_answer, &protocol_chat, 0),

@@ -23,7 +23,7 @@ const struct route *routes_find(const char *method, const char *path, const char
 const struct protocol *routes_protocol(const char *path);
 
 /* The handlers, by file. */
-void route_answer(struct call *c); /* route_answer.c */
+void route_answer(struct call *c);       /* route_answer.c */
 void route_count_tokens(struct call *c); /* route_tokens.c */
 void route_tokenize(struct call *c);
 void route_detokenize(struct call *c);

@@ -15,9 +15,9 @@
 #include "server/routes.h"
 
 enum {
-    N_WORKER = 16,      /* they wait for models, too */
-    BODIES_FACTOR = 4,  /* all bodies together, in bodies of the greatest length */
-    GRACE_S = 5,        /* for answers, when the server ends */
+    N_WORKER = 16,     /* they wait for models, too */
+    BODIES_FACTOR = 4, /* all bodies together, in bodies of the greatest length */
+    GRACE_S = 5,       /* for answers, when the server ends */
     POLL_NS = 100 * 1000 * 1000,
 };
 
@@ -71,7 +71,7 @@ static void on_refuse(void *user, struct http_exchange *x, int status, const str
 {
     struct call *c = x->app;
     if (c)
-        call_fail(c, status, why);
+        call_error_as(c, status, why);
     else
         x->reply.status = status; /* before `begin` */
 }
@@ -105,7 +105,8 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
     if (job && !whole)
         job_cancel(job);
     metrics_note(&s->metrics, x->reply.status, atomic_load(&c->left) || !whole);
-    server_log_call(c, whole);
+    if (!c->route || !c->route->is_quick || x->reply.status >= 400)
+        server_log_call(c, whole);
     job_close(&job);
     mem_free(c);
     x->app = NULL;

@@ -1,4 +1,5 @@
-/* The server: HTTP, models and what clients may ask for, put together. Its rooms' parts, from the outside to the inside:
+/* The server: HTTP, models and what clients may ask for, put together. Its rooms' parts, from the outside to the
+ * inside:
  *
  *   listen, http        sockets and HTTP, no meaning
  *   access, keys        who may ask
@@ -13,12 +14,12 @@
 #include "server/models.h"
 
 struct server_options {
-    struct listener *listener; /* taken over */
+    struct listener *listener;    /* taken over */
     struct models_options models; /* but for the log */
     /* The models: a file and what it is called (NULL: as the file), or a folder of files. */
     const char *model, *alias, *folder;
-    const char *key, *key_file;      /* NULL: everybody may ask */
-    const char *const *origins;      /* [n_origins], whose scripts may use the server: "https://...", or "*" */
+    const char *key, *key_file; /* NULL: everybody may ask */
+    const char *const *origins; /* [n_origins], whose scripts may use the server: "https://...", or "*" */
     size_t n_origins;
     const moebius_template_var *vars; /* [n_vars], of templates, unless requests say otherwise */
     size_t n_vars;
@@ -31,9 +32,9 @@ struct server_options {
     void *user;
 };
 
-/* Serves until SIGINT or SIGTERM: then no connection is taken any more, answers have 5 s to end, and those that are left
- * are cancelled. A second signal ends the process at once. SIGHUP: the keys are read again. The first model is loaded at
- * the start, and a failure is the end; of a folder models are loaded when they are asked for. */
+/* Serves until SIGINT or SIGTERM: then no connection is taken any more, answers have 5 s to end, and those that are
+ * left are cancelled. A second signal ends the process at once. SIGHUP: the keys are read again. The first model is
+ * loaded at the start, and a failure is the end; of a folder models are loaded when they are asked for. */
 MUST_USE err_code server_run(const struct server_options *options, struct err *e);
 
 #endif

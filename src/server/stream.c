@@ -83,8 +83,8 @@ enum stream_state stream_take(struct stream *s, void *bytes, size_t max, const s
 {
     pthread_mutex_lock(&s->lock);
     size_t there = s->bytes.n - s->n_taken;
-    enum stream_state state = s->broken ? STREAM_BROKEN
-                              : there   ? STREAM_BYTES
+    enum stream_state state = s->broken  ? STREAM_BROKEN
+                              : there    ? STREAM_BYTES
                               : s->ended ? STREAM_ENDED
                                          : STREAM_SLEEPS;
     *n = state != STREAM_BYTES ? 0 : there < max ? there : max;

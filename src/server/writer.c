@@ -151,6 +151,13 @@ struct answer_usage answer_usage_all(const struct gathered_choice *choices, int6
     return all;
 }
 
+json_t *usage_with_substitutes(json_t *usage, const struct answer_usage *u)
+{
+    bool has_some = u->n_substituted > 0;
+    return json_unless(has_some && json_object_set_new(usage, "substituted_experts", json_integer(u->n_substituted)),
+                       usage);
+}
+
 json_t *openai_usage(const struct answer_usage *u)
 {
     json_t *usage =
@@ -158,10 +165,7 @@ json_t *openai_usage(const struct answer_usage *u)
                   (json_int_t)u->n_answer, "total_tokens", (json_int_t)(u->n_prompt + u->n_answer),
                   "prompt_tokens_details", "cached_tokens", (json_int_t)u->n_cached, "completion_tokens_details",
                   "reasoning_tokens", (json_int_t)u->n_reasoning);
-    int bad = 0;
-    if (u->n_substituted > 0)
-        bad = json_object_set_new(usage, "substituted_experts", json_integer(u->n_substituted));
-    return json_unless(bad, usage);
+    return usage_with_substitutes(usage, u);
 }
 
 json_t *openai_timings(const struct answer_usage *u)

@@ -62,6 +62,9 @@ void open_call_close(struct open_call *call); /* leaves it empty */
 void answer_usage_add(struct answer_usage *all, const struct answer_usage *one);
 struct answer_usage answer_usage_all(const struct gathered_choice *choices, int64_t n);
 
+/* A protocol's usage, with what cache-aware routing did where it did something. Takes over and returns `usage`. */
+json_t *usage_with_substitutes(json_t *usage, const struct answer_usage *u);
+
 /* A call's arguments as an object: text that holds none becomes {"arguments": TEXT}, empty text {}. */
 json_t *arguments_object(const char *text, size_t n);
 

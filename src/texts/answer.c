@@ -38,7 +38,11 @@ err_code answer_open(struct answer *a, const struct answer_params *params, struc
     moebius_error error;
     *a = (struct answer){.params = *params};
     TRY(text_stream_open(&a->stream, on_content, a, params->stops, params->n_stops, params->max_piece, e));
-    if (params->tmpl && moebius_reply_open(&a->reply, params->tmpl, params->prompt, on_reply, a, &error) != MOEBIUS_OK)
+    if (!params->tmpl)
+        return ERR_OK;
+    if (moebius_reply_open(&a->reply, params->tmpl, params->prompt, on_reply, a, &error) != MOEBIUS_OK)
+        return library_err(e, &error);
+    if (params->tools && moebius_reply_set_tools(a->reply, params->tools, &error) != MOEBIUS_OK)
         return library_err(e, &error);
     return ERR_OK;
 }

@@ -14,6 +14,7 @@ struct answer_params {
     size_t n_stops;
     const moebius_template *tmpl; /* borrowed; NULL: the text goes on */
     const char *prompt;           /* with a template: the prompt's text, for answer_open alone */
+    const char *tools;            /* JSON, for answer_open alone; NULL: none, and calls are content */
     moebius_reply_fn *fn; /* gets the text as it comes, of an answer without a template as content; may be NULL */
     void *user;
 };

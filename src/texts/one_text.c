@@ -75,6 +75,7 @@ static err_code open_answer(struct text *t, const struct text_setup *s, struct e
                                          .n_stops = r->n_stops,
                                          .tmpl = r->tmpl,
                                          .prompt = r->prompt,
+                                         .tools = r->tools,
                                          .fn = r->sink.part,
                                          .user = r->sink.user};
     return answer_open(&t->answer, &params, e);

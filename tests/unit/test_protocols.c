@@ -71,7 +71,7 @@ static char *find_section(const char *text, const char *name)
 static json_t *parse_json(const char *text)
 {
     json_error_t error;
-    json_t *j = json_loads(text, JSON_DECODE_ANY, &error);
+    json_t *j = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (!j)
         fail_msg("%s in %.60s", error.text, text);
     return j;
@@ -383,9 +383,191 @@ static void each_case_is_told_as_its_file_says(void **state)
     assert_int_equal(n_bad, 0);
 }
 
+/* ---- refusals -------------------------------------------------------------------------------------------------- */
+
+#define USER "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
+#define TOOL "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\"}}]"
+
+static const struct refusal {
+    const struct protocol *protocol;
+    const char *body, *sentence;
+} refusals[] = {
+    {&protocol_chat, "[]", "the body is no JSON object"},
+    {&protocol_chat, "{}", "messages: missing; expected a list of messages"},
+    {&protocol_chat, "{\"messages\":\"x\"}", "messages: \"x\"; expected a list of messages"},
+    {&protocol_chat, "{\"messages\":[]}", "messages: a list; expected a list of messages"},
+    {&protocol_chat, "{\"messages\":[7]}",
+     "messages[0].role: missing; expected system, developer, user, assistant or tool"},
+    {&protocol_chat, "{\"messages\":[{\"role\":\"boss\"}]}",
+     "messages[0].role: \"boss\"; expected system, developer, user, assistant or tool"},
+    {&protocol_chat, "{\"messages\":[{\"role\":\"user\",\"content\":5}]}",
+     "messages[0].content: 5; expected a text, or a list of parts"},
+    {&protocol_chat, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_audio\",\"input_audio\":{}}]}]}",
+     "messages[0].content[0]: of type input_audio; expected text, as this server reads nothing else"},
+    {&protocol_chat, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"x\"}]}]}",
+     "messages[0].content[0]: an object; expected an object with a type, such as {\"type\": \"text\", \"text\": "
+     "\"...\"}"},
+    {&protocol_chat, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{}}]}]}",
+     "messages[0].tool_calls[0].function.name: missing; expected a tool's name"},
+    {&protocol_chat, "{" USER ",\"temperature\":\"hot\"}", "temperature: \"hot\"; expected a number from 0 to 100"},
+    {&protocol_chat, "{" USER ",\"temperature\":-0.5}", "temperature: -0.5; expected a number from 0 to 100"},
+    {&protocol_chat, "{" USER ",\"top_k\":1.5}", "top_k: 1.5; expected a whole number from -1 to 1000000000"},
+    {&protocol_chat, "{" USER ",\"stream\":1}", "stream: 1; expected true or false"},
+    {&protocol_chat, "{" USER ",\"n\":65}", "n: 65; expected a whole number from 1 to 64"},
+    {&protocol_chat, "{" USER ",\"best_of\":3}", "best_of: 3; expected 1, as this server has no other way"},
+    {&protocol_chat, "{" USER ",\"use_beam_search\":true}",
+     "use_beam_search: true; expected false, as this server has no other way"},
+    {&protocol_chat, "{" USER ",\"stop_token_ids\":[1]}", "stop_token_ids: not supported: use stop"},
+    {&protocol_chat, "{" USER ",\"audio\":{\"voice\":\"x\"}}", "audio: not supported: this server writes text only"},
+    {&protocol_chat, "{" USER ",\"modalities\":[\"text\",\"audio\"]}",
+     "modalities: \"audio\"; expected text, as this server writes nothing else"},
+    {&protocol_chat, "{" USER ",\"stop\":[\"a\\u0000b\"]}",
+     "stop: \"a\"; expected a text, or several in a list, without zero bytes"},
+    {&protocol_chat, "{" USER ",\"logit_bias\":{\"x\":1}}",
+     "logit_bias: expected tokens' ids and numbers, such as {\"15043\": -100}"},
+    {&protocol_chat, "{" USER ",\"logprobs\":false,\"top_logprobs\":2}",
+     "top_logprobs: given with logprobs false; expected logprobs true"},
+    {&protocol_chat, "{" USER ",\"top_logprobs\":21}", "top_logprobs: 21; expected a whole number from 0 to 20"},
+    {&protocol_chat, "{" USER ",\"mirostat\":1}", "mirostat: 1; expected 0 (off) or 2 (its second version)"},
+    {&protocol_chat, "{" USER ",\"grammar\":\"root ::= [a]\",\"response_format\":{\"type\":\"json_object\"}}",
+     "response_format: a second form for the answer; expected one"},
+    {&protocol_chat, "{" USER ",\"response_format\":{\"type\":\"json_schema\"}}",
+     "response_format.schema: missing; expected a JSON schema, an object"},
+    {&protocol_chat, "{" USER ",\"response_format\":{\"type\":\"xml\"}}",
+     "response_format.type: \"xml\"; expected text, json_object or json_schema"},
+    {&protocol_chat, "{" USER ",\"reasoning_effort\":\"huge\"}",
+     "reasoning_effort: \"huge\"; expected none, minimal, low, medium, high, xhigh or max"},
+    {&protocol_chat, "{" USER ",\"tool_choice\":\"required\"}",
+     "tool_choice: a call is required, but there are no tools"},
+    {&protocol_chat, "{" USER "," TOOL ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"b\"}}}",
+     "tool_choice: there is no tool with the name \"b\""},
+    {&protocol_chat, "{" USER ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\"}}]}",
+     "tools[0].function.name: \"\"; expected a tool's name"},
+    {&protocol_chat, "{" USER ",\"tools\":[{\"type\":\"function\"}]}",
+     "tools[0].function: missing; expected an object"},
+    {&protocol_chat, "{" USER ",\"continue_final_message\":true}",
+     "continue_final_message: the last message is no text of the assistant's"},
+    {&protocol_completions, "{}", "prompt: missing; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":[\"a\",\"b\"]}",
+     "prompt: 2 prompts; expected one, as a request has one prompt"},
+    {&protocol_completions, "{\"prompt\":[1,-2]}", "prompt: a list; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":\"x\",\"suffix\":\"y\"}",
+     "suffix: not supported: text goes on at its end only"},
+    {&protocol_completions, "{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1}",
+     "echo: expected false where the prompt is of token ids, and with logprobs"},
+    {&protocol_responses, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
+     "previous_response_id: not supported: send the whole conversation as input, as this server keeps no responses"},
+    {&protocol_responses, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
+     "input[0]: an item_reference; expected the item itself, as this server keeps none"},
+    {&protocol_responses, "{\"input\":[{\"type\":\"compaction\"}]}", "input: a list; expected a message"},
+    {&protocol_responses,
+     "{\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[{\"type\":\"function\"}]}]}",
+     "tools[0].tools[0].name: missing; expected a tool's name"},
+    {&protocol_responses, "{\"input\":\"x\",\"n\":2}", "n: 2; expected a whole number from 1 to 1"},
+    {&protocol_messages, "{" USER ",\"thinking\":{\"type\":\"on\"}}",
+     "thinking.type: \"on\"; expected enabled, adaptive or disabled"},
+    {&protocol_messages, "{" USER ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}}",
+     "thinking.budget_tokens: 0; expected a whole number from 1 to 1000000000"},
+    {&protocol_messages, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{}}]}]}",
+     "messages[0].content[0]: of type image; expected text, as this server reads nothing else"},
+    {&protocol_messages, "{" USER ",\"tool_choice\":{\"type\":\"tool\",\"name\":\"x\"}}",
+     "tool_choice: there is no tool with the name \"x\""},
+    {&protocol_ollama_chat, "{" USER ",\"options\":{\"top_p\":2}}", "options.top_p: 2; expected a number from 0 to 1"},
+    {&protocol_ollama_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"images\":[\"AAAA\"]}]}",
+     "messages[0].images: expected none, as this server reads text only"},
+    {&protocol_ollama_generate, "{\"prompt\":\"x\",\"context\":[1,2]}",
+     "context: not supported: send the conversation to /api/chat"},
+};
+
+static void what_cannot_be_honoured_is_refused_by_name(void **state)
+{
+    for (const struct refusal *c = refusals; c < refusals + sizeof refusals / sizeof *refusals; c++) {
+        struct server_request r;
+        struct err e = {0};
+        server_request_init(&r);
+        err_code code = c->protocol->parse(&r, parse_json(c->body), &e);
+        assert_int_equal(code, ERR_USAGE);
+        assert_string_equal(e.text, c->sentence);
+        server_request_close(&r);
+    }
+}
+
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
+
+static void check_error(const struct protocol *p, int status, const struct err *e, const char *expected)
+{
+    json_t *error = p->error(status, e), *wanted = parse_json(expected);
+    if (!json_equal(error, wanted))
+        fail_msg("%s: %s", p->name, json_dumps(error, 0));
+    json_decref(error);
+    json_decref(wanted);
+}
+
+static void errors_have_the_form_of_each_protocol(void **state)
+{
+    static const struct {
+        int status;
+        const char *openai, *code, *anthropic;
+    } cases[] = {
+        {400, "invalid_request_error", "null", "invalid_request_error"},
+        {401, "authentication_error", "\"invalid_api_key\"", "authentication_error"},
+        {403, "permission_error", "\"forbidden\"", "permission_error"},
+        {404, "invalid_request_error", "\"not_found\"", "not_found_error"},
+        {405, "invalid_request_error", "\"method_not_allowed\"", "invalid_request_error"},
+        {408, "timeout_error", "\"request_timeout\"", "timeout_error"},
+        {413, "invalid_request_error", "\"request_too_large\"", "request_too_large"},
+        {422, "invalid_request_error", "null", "invalid_request_error"},
+        {429, "rate_limit_error", "\"rate_limit_exceeded\"", "rate_limit_error"},
+        {500, "server_error", "null", "api_error"},
+        {503, "overloaded_error", "\"server_is_overloaded\"", "overloaded_error"},
+        {529, "overloaded_error", "\"server_is_overloaded\"", "overloaded_error"},
+    };
+    const struct err e = {ERR_FAIL, "it is so"};
+    char expected[256];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(expected, sizeof expected,
+                 "{\"error\":{\"message\":\"it is so\",\"type\":\"%s\",\"param\":null,\"code\":%s}}", cases[i].openai,
+                 cases[i].code);
+        check_error(&protocol_chat, cases[i].status, &e, expected);
+        check_error(&protocol_responses, cases[i].status, &e, expected);
+        snprintf(expected, sizeof expected, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"it is so\"}}",
+                 cases[i].anthropic);
+        check_error(&protocol_messages, cases[i].status, &e, expected);
+        check_error(&protocol_ollama_chat, cases[i].status, &e, "{\"error\":\"it is so\"}");
+    }
+}
+
+static void a_field_and_a_long_prompt_are_recognised(void **state)
+{
+    struct err e;
+    (void)err_set(&e, ERR_USAGE, "tools[3].function.name: missing");
+    check_error(&protocol_chat, 400, &e,
+                "{\"error\":{\"message\":\"tools[3].function.name: missing\",\"type\":\"invalid_request_error\","
+                "\"param\":\"tools[3].function.name\",\"code\":null}}");
+    (void)err_set(&e, ERR_USAGE, "model: there is none with the name x");
+    check_error(&protocol_chat, 404, &e,
+                "{\"error\":{\"message\":\"model: there is none with the name x\",\"type\":\"invalid_request_error\","
+                "\"param\":\"model\",\"code\":\"model_not_found\"}}");
+    assert_int_equal(server_set_overflow(&e, 5000, 4096), ERR_LIMIT);
+    assert_true(server_is_overflow(&e));
+    assert_int_equal(server_http_status(&e), 400);
+    check_error(&protocol_chat, 400, &e,
+                "{\"error\":{\"message\":\"prompt is too long: 5000 tokens > 4096 maximum\","
+                "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"context_length_exceeded\"}}");
+    check_error(&protocol_messages, 400, &e,
+                "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
+                "\"message\":\"prompt is too long: 5000 tokens > 4096 maximum\"}}");
+    (void)err_set(&e, ERR_LIMIT, "the queue is full");
+    assert_false(server_is_overflow(&e));
+    assert_int_equal(server_http_status(&e), 503);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_case_is_told_as_its_file_says)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_case_is_told_as_its_file_says),
+                                       cmocka_unit_test(what_cannot_be_honoured_is_refused_by_name),
+                                       cmocka_unit_test(errors_have_the_form_of_each_protocol),
+                                       cmocka_unit_test(a_field_and_a_long_prompt_are_recognised)};
     folder = argc > 1 ? argv[1] : ".";
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

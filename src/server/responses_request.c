@@ -1,0 +1,192 @@
+/* The request of OpenAI's responses. */
+#include <string.h>
+
+#include "server/messages.h"
+#include "server/responses_internal.h"
+
+const char responses_sealed[] = "moebius:";
+
+/* ---- items ----------------------------------------------------------------------------------------------------- */
+
+static bool is_type(const char *type, const char *a, const char *b)
+{
+    return !strcmp(type, a) || !strcmp(type, b);
+}
+
+/* The type of an item; messages need not say it. */
+static const char *item_type(const json_t *item)
+{
+    const char *type = json_string_value(json_object_get(item, "type"));
+    return type ? type : json_object_get(item, "role") ? "message" : "";
+}
+
+/* Whether the assistant wrote it. */
+static bool is_own(const json_t *item)
+{
+    const char *type = item_type(item), *role = json_string_value(json_object_get(item, "role"));
+    return (role && !strcmp(role, "assistant")) || is_type(type, "function_call", "custom_tool_call") ||
+           !strcmp(type, "reasoning");
+}
+
+static err_code add_message(struct message_list *list, const char *path, size_t i, json_t *item, struct err *e)
+{
+    const char *role;
+    json_t *text, *assistant;
+    TRY(request_string(item, path, "role", &role, e));
+    if (!role || (strcmp(role, "user") && strcmp(role, "assistant") && !is_type(role, "system", "developer")))
+        return request_expected(e, field_path(path, -1, "role").s, json_object_get(item, "role"),
+                                "system, developer, user or assistant");
+    bool is_old = i < list->n_old || !strcmp(role, "assistant");
+    TRY(messages_text(list->r, field_path(path, -1, "content").s, json_object_get(item, "content"), is_old, &text, e));
+    if (!strcmp(role, "user"))
+        return messages_add_user(list, text, e);
+    if (strcmp(role, "assistant"))
+        return messages_add_system(list, text, e);
+    if ((assistant = messages_assistant(list, true)))
+        return messages_say(assistant, "content", text, e);
+    json_decref(text);
+    return err_nomem(e, 0, "a message");
+}
+
+/* The text of content, else of the summary, else what this server put into encrypted_content. */
+static err_code add_reasoning(struct message_list *list, const char *path, json_t *item, struct err *e)
+{
+    const char *encrypted;
+    json_t *text, *assistant;
+    TRY(messages_text(list->r, field_path(path, -1, "content").s, json_object_get(item, "content"), true, &text, e));
+    if (json_string_length(text) == 0) {
+        json_decref(text);
+        TRY(messages_text(list->r, field_path(path, -1, "summary").s, json_object_get(item, "summary"), true, &text,
+                          e));
+    }
+    encrypted = json_string_value(json_object_get(item, "encrypted_content"));
+    if (json_string_length(text) == 0 && encrypted &&
+        !strncmp(encrypted, responses_sealed, sizeof responses_sealed - 1)) {
+        json_decref(text);
+        text = json_string(encrypted + sizeof responses_sealed - 1);
+    }
+    if (text && json_string_length(text) > 0 && (assistant = messages_assistant(list, true)))
+        return messages_say(assistant, "reasoning_content", text, e);
+    bool is_empty = text && json_string_length(text) == 0;
+    json_decref(text);
+    return is_empty ? ERR_OK : err_nomem(e, 0, "a message");
+}
+
+static err_code add_call(struct message_list *list, const char *path, json_t *item, bool is_custom, struct err *e)
+{
+    const char *id, *name, *space;
+    json_t *assistant = messages_assistant(list, true), *arguments = json_object_get(item, "arguments");
+    TRY(request_string(item, path, "call_id", &id, e));
+    TRY(request_string(item, path, "name", &name, e));
+    TRY(request_string(item, path, "namespace", &space, e));
+    if (!name)
+        return request_expected(e, field_path(path, -1, "name").s, NULL, "a tool's name");
+    if (is_custom)
+        arguments = request_keep(list->r, json_pack("{s:O*}", "input", json_object_get(item, "input")));
+    if (!assistant || (is_custom && !arguments) || !(name = tools_model_name(list->r, space, name)))
+        return err_nomem(e, 0, "a call");
+    return messages_call(list, assistant, path, id, name, arguments, e);
+}
+
+static err_code add_output(struct message_list *list, const char *path, json_t *item, struct err *e)
+{
+    const char *id;
+    json_t *text;
+    TRY(request_string(item, path, "call_id", &id, e));
+    TRY(messages_text(list->r, field_path(path, -1, "output").s, json_object_get(item, "output"), true, &text, e));
+    return messages_add_result(list, id, NULL, text, e);
+}
+
+static err_code add_item(struct message_list *list, const char *path, size_t i, json_t *item, struct err *e)
+{
+    struct field_path at = field_path(path, (long)i, NULL);
+    const char *type = item_type(item);
+    if (!strcmp(type, "message"))
+        return add_message(list, at.s, i, item, e);
+    if (!strcmp(type, "reasoning"))
+        return add_reasoning(list, at.s, item, e);
+    if (is_type(type, "function_call", "custom_tool_call"))
+        return add_call(list, at.s, item, !strcmp(type, "custom_tool_call"), e);
+    if (is_type(type, "function_call_output", "custom_tool_call_output"))
+        return add_output(list, at.s, item, e);
+    if (!strcmp(type, "item_reference"))
+        return err_set(e, ERR_USAGE, "%s: an item_reference; expected the item itself, as this server keeps none",
+                       at.s);
+    if (!*type)
+        return request_expected(e, at.s, item, "an item with a type");
+    server_request_note(list->r, "%s: items of type %s are unknown and left out", at.s, type);
+    return ERR_OK;
+}
+
+static err_code read_input(struct server_request *r, struct err *e)
+{
+    json_t *input = json_object_get(r->body, "input");
+    const char *instructions;
+    struct message_list list;
+    if (!json_is_string(input) && json_array_size(input) == 0)
+        return request_expected(e, "input", input, "a text, or a list of items");
+    TRY(request_string(r->body, "", "instructions", &instructions, e));
+    err_code code = messages_open(&list, r, e);
+    for (size_t i = 0; i < json_array_size(input); i++)
+        if (is_own(json_array_get(input, i)))
+            list.n_old = i;
+    if (code == ERR_OK && instructions && *instructions)
+        code = messages_add_system(&list, json_string(instructions), e);
+    if (code == ERR_OK && json_is_string(input))
+        code = messages_add_user(&list, json_incref(input), e);
+    for (size_t i = 0; code == ERR_OK && i < json_array_size(input); i++)
+        code = add_item(&list, "input", i, json_array_get(input, i), e);
+    messages_close(&list);
+    if (code == ERR_OK && json_array_size(r->messages) == 0)
+        return request_expected(e, "input", input, "a message");
+    return code;
+}
+
+/* ---- fields ---------------------------------------------------------------------------------------------------- */
+
+static err_code set_text(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    static const struct request_field fields[] = {FIELD_SETTER("format", request_set_response_format),
+                                                  FIELD_IGNORED("verbosity")};
+    return REQUEST_READ_MEMBERS(r, path, value, fields, e);
+}
+
+bool responses_include(const struct server_request *r, const char *what)
+{
+    const json_t *include = json_object_get(r->body, "include");
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *name = json_string_value(json_array_get(include, i));
+        if (name && !strcmp(name, what))
+            return true;
+    }
+    return false;
+}
+
+err_code responses_parse(struct server_request *r, json_t *body, struct err *e)
+{
+    static const char stateless[] = "send the whole conversation as input, as this server keeps no responses";
+    static const struct request_field fields[] = {
+        FIELD_IGNORED("input"), /* read_input */
+        FIELD_IGNORED("instructions"),
+        FIELD_SETTER("tools", tools_set_responses),
+        FIELD_SETTER("tool_choice", tools_set_choice),
+        FIELD_SETTER("parallel_tool_calls", tools_set_parallel),
+        FIELD_SETTER("text", set_text),
+        FIELD_NONE("previous_response_id", stateless),
+        FIELD_NONE("conversation", stateless),
+        FIELD_NONE("prompt", "stored prompts are the vendor's; send input"),
+        FIELD_NONE("background", "the answer comes at once, or as a stream"),
+        FIELD_IGNORED("include"), /* responses_include */
+        FIELD_IGNORED("truncation"),
+        FIELD_IGNORED("client_metadata"),
+        FIELD_IGNORED("moderation"),
+        FIELD_NUMBER("n", FIELD_INT64, n_choices, 1, 1),
+    };
+    TRY(request_take_body(r, body, e));
+    TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
+    TRY(read_input(r, e));
+    if (responses_include(r, "message.output_text.logprobs") && r->n_logprob < 0)
+        r->n_logprob = 0;
+    TRY(tools_finish(r, e));
+    return request_check(r, e);
+}

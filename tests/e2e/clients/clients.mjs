@@ -1,0 +1,261 @@
+// Official clients, unmodified, against a server. usage: node clients.mjs URL [NAME]
+// Each function of `tests` is one test; a failed assertion names itself. The model may say what it likes.
+import assert from "node:assert/strict";
+
+import Anthropic from "@anthropic-ai/sdk";
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAI } from "@ai-sdk/openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText, streamText, tool } from "ai";
+import OpenAI from "openai";
+import { z } from "zod";
+
+const url = process.argv[2];
+const options = { apiKey: "not-wanted", maxRetries: 0 };
+const openai = new OpenAI({ baseURL: url + "/v1", ...options });
+const anthropic = new Anthropic({ baseURL: url, ...options });
+const messages = [{ role: "user", content: "Once upon a time" }];
+const model = "any";
+const tools = [
+    {
+        type: "function",
+        function: {
+            name: "look_up",
+            description: "looks a word up",
+            parameters: { type: "object", properties: { word: { type: "string" } }, required: ["word"] },
+        },
+    },
+];
+const history = [
+    ...messages,
+    {
+        role: "assistant",
+        content: null,
+        tool_calls: [{ id: "call_1", type: "function", function: { name: "look_up", arguments: '{"word":"time"}' } }],
+    },
+    { role: "tool", tool_call_id: "call_1", content: "what clocks show" },
+];
+
+async function metric(name) {
+    const text = await (await fetch(url + "/metrics")).text();
+    return Number(text.split("\n").find((line) => line.startsWith(name + " ")).split(" ")[1]);
+}
+
+async function until(condition, what) {
+    for (let i = 0; i < 200; i++) {
+        if (await condition()) return;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    assert.fail(what);
+}
+
+const cancelled = () => metric('moebius_texts_ended_total{end="cancelled"}');
+
+const tests = {
+    // ---- openai
+
+    async "openai: models"() {
+        const list = (await openai.models.list()).data;
+        assert.equal(list.length, 1);
+        assert.ok(list[0].context_length > 0);
+        assert.equal((await openai.models.retrieve(list[0].id)).id, list[0].id);
+    },
+
+    async "openai: chat, whole and streamed, say the same"() {
+        const ask = { model, messages, max_completion_tokens: 30, temperature: 0 };
+        const whole = await openai.chat.completions.create(ask);
+        assert.equal(whole.choices[0].finish_reason, "length");
+        assert.equal(whole.usage.completion_tokens, 30);
+        const stream = await openai.chat.completions.create({
+            ...ask,
+            stream: true,
+            stream_options: { include_usage: true },
+        });
+        let text = "", usage, finish;
+        for await (const chunk of stream) {
+            text += chunk.choices[0]?.delta.content ?? "";
+            finish ??= chunk.choices[0]?.finish_reason;
+            usage = chunk.usage ?? usage;
+        }
+        assert.equal(text, whole.choices[0].message.content);
+        assert.equal(finish, "length");
+        assert.equal(usage.completion_tokens, 30);
+    },
+
+    async "openai: chat's helper gathers a stream"() {
+        const runner = openai.chat.completions.stream({ model, messages, max_tokens: 20, temperature: 0, n: 2 });
+        const done = await runner.finalChatCompletion();
+        assert.equal(done.choices.length, 2);
+        assert.equal(done.choices[0].message.content, done.choices[1].message.content);
+    },
+
+    async "openai: log-probabilities, stops, seeds"() {
+        const ask = { model, messages, max_tokens: 10, temperature: 1, seed: 5, logprobs: true, top_logprobs: 2 };
+        const one = await openai.chat.completions.create(ask), two = await openai.chat.completions.create(ask);
+        assert.equal(one.choices[0].message.content, two.choices[0].message.content);
+        assert.equal(one.choices[0].logprobs.content.length, 10);
+        assert.equal(one.choices[0].logprobs.content[0].top_logprobs.length, 2);
+        const stopped = await openai.chat.completions.create({ model, messages, max_tokens: 200, temperature: 0, stop: [" "] });
+        assert.equal(stopped.choices[0].finish_reason, "stop");
+        assert.ok(!stopped.choices[0].message.content.includes(" "));
+    },
+
+    async "openai: tools and their results are understood"() {
+        const whole = await openai.chat.completions.create({ model, messages: history, tools, max_tokens: 10 });
+        assert.ok(["length", "stop", "tool_calls"].includes(whole.choices[0].finish_reason));
+        const none = await openai.chat.completions.create({ model, messages, tools, tool_choice: "none", max_tokens: 5 });
+        assert.ok(none.choices[0].message.content.length > 0);
+    },
+
+    async "openai: completions"() {
+        const ask = { model, prompt: "Once upon a time", max_tokens: 20, temperature: 0 };
+        const whole = await openai.completions.create(ask);
+        let text = "";
+        for await (const chunk of await openai.completions.create({ ...ask, stream: true })) text += chunk.choices[0].text;
+        assert.equal(text, whole.choices[0].text);
+    },
+
+    async "openai: responses, whole and streamed, say the same"() {
+        const ask = { model, input: "Once upon a time", instructions: "Tell.", max_output_tokens: 20, temperature: 0 };
+        const whole = await openai.responses.create(ask);
+        assert.equal(whole.status, "incomplete");
+        assert.equal(whole.incomplete_details.reason, "max_output_tokens");
+        const types = [];
+        let last;
+        for await (const event of await openai.responses.create({ ...ask, stream: true })) {
+            assert.equal(event.sequence_number, types.length);
+            types.push(event.type);
+            last = event;
+        }
+        assert.equal(types[0], "response.created");
+        assert.equal(last.type, "response.incomplete");
+        assert.equal(last.response.output[0].content[0].text, whole.output_text);
+        const helper = openai.responses.stream(ask);
+        assert.equal((await helper.finalResponse()).output_text, whole.output_text);
+    },
+
+    async "openai: responses' tools and their results are understood"() {
+        const whole = await openai.responses.create({
+            model,
+            input: [
+                { role: "user", content: "x" },
+                { type: "function_call", call_id: "c1", name: "look_up", arguments: '{"word":"x"}' },
+                { type: "function_call_output", call_id: "c1", output: "y" },
+            ],
+            tools: [{ type: "function", name: "look_up", parameters: tools[0].function.parameters, strict: false }],
+            max_output_tokens: 5,
+        });
+        assert.equal(whole.object, "response");
+    },
+
+    async "openai: errors have the client's classes"() {
+        const ask = { model, messages, max_tokens: 5 };
+        await assert.rejects(openai.chat.completions.create({ ...ask, temperature: "hot" }), (e) => {
+            assert.ok(e instanceof OpenAI.BadRequestError);
+            return e.param === "temperature" && e.message.includes("hot");
+        });
+        const long = [{ role: "user", content: "word ".repeat(5000) }];
+        await assert.rejects(openai.chat.completions.create({ ...ask, messages: long }), { code: "context_length_exceeded" });
+        await assert.rejects(openai.embeddings.create({ model, input: "x" }), { status: 501 });
+        await assert.rejects(openai.models.retrieve("nothing"), OpenAI.NotFoundError);
+    },
+
+    async "openai: an aborted stream ends the text"() {
+        const before = await cancelled();
+        const stream = await openai.chat.completions.create({ model, messages, max_tokens: 400, stream: true, ignore_eos: true });
+        for await (const chunk of stream) {
+            assert.ok(chunk);
+            stream.controller.abort();
+            break;
+        }
+        await until(async () => (await cancelled()) > before, "the text goes on");
+    },
+
+    // ---- anthropic
+
+    async "anthropic: messages, whole and streamed, say the same"() {
+        const ask = { model, messages, max_tokens: 30, temperature: 0 };
+        const whole = await anthropic.messages.create(ask);
+        assert.equal(whole.stop_reason, "max_tokens");
+        assert.equal(whole.usage.output_tokens, 30);
+        const stream = anthropic.messages.stream(ask);
+        let text = "";
+        stream.on("text", (piece) => (text += piece));
+        const done = await stream.finalMessage();
+        assert.equal(text, whole.content[0].text);
+        assert.deepEqual(done.content, whole.content);
+        assert.equal(done.usage.output_tokens, 30);
+    },
+
+    async "anthropic: the beta's path, counting, system and tools"() {
+        const ask = {
+            model,
+            max_tokens: 5,
+            system: [{ type: "text", text: "Tell.", cache_control: { type: "ephemeral" } }],
+            tools: [{ name: "look_up", description: "d", input_schema: tools[0].function.parameters }],
+            messages: [
+                ...messages,
+                { role: "assistant", content: [{ type: "tool_use", id: "toolu_1", name: "look_up", input: { word: "time" } }] },
+                { role: "user", content: [{ type: "tool_result", tool_use_id: "toolu_1", content: "what clocks show" }] },
+            ],
+        };
+        const { max_tokens, ...counted } = ask;
+        const { input_tokens } = await anthropic.messages.countTokens(counted);
+        const whole = await anthropic.beta.messages.create({ ...ask, betas: ["made-up-2026"] });
+        const usage = whole.usage;
+        assert.equal(usage.input_tokens + (usage.cache_read_input_tokens ?? 0), input_tokens);
+        assert.equal(max_tokens, 5);
+    },
+
+    async "anthropic: errors have the client's classes"() {
+        await assert.rejects(anthropic.messages.create({ model, messages, max_tokens: "many" }), Anthropic.BadRequestError);
+        const long = [{ role: "user", content: "word ".repeat(5000) }];
+        await assert.rejects(anthropic.messages.create({ model, messages: long, max_tokens: 5 }), /prompt is too long/);
+        await assert.rejects(anthropic.models.retrieve("nothing"), Anthropic.NotFoundError);
+        assert.ok((await anthropic.models.list()).data[0].display_name);
+    },
+
+    async "anthropic: an aborted stream ends the text"() {
+        const before = await cancelled();
+        const stream = anthropic.messages.stream({ model, messages, max_tokens: 400 });
+        stream.on("text", () => stream.abort());
+        await assert.rejects(stream.finalMessage(), Anthropic.APIUserAbortError);
+        await until(async () => (await cancelled()) > before, "the text goes on");
+    },
+
+    // ---- ai
+
+    async "ai: text, streams and tools by each provider"() {
+        const providers = {
+            compatible: createOpenAICompatible({ name: "local", baseURL: url + "/v1" })(model),
+            chat: createOpenAI({ baseURL: url + "/v1", apiKey: "x" }).chat(model),
+            responses: createOpenAI({ baseURL: url + "/v1", apiKey: "x" }).responses(model),
+            anthropic: createAnthropic({ baseURL: url + "/v1", apiKey: "x" })(model),
+        };
+        for (const [name, provider] of Object.entries(providers)) {
+            const ask = { model: provider, prompt: "Once upon a time", maxOutputTokens: 20, temperature: 0, maxRetries: 0 };
+            const whole = await generateText(ask);
+            assert.ok(whole.text.length > 0, name);
+            let text = "";
+            for await (const piece of streamText(ask).textStream) text += piece;
+            assert.equal(text, whole.text, name);
+            const called = await generateText({
+                ...ask,
+                tools: { look_up: tool({ inputSchema: z.object({ word: z.string() }), execute: async () => "y" }) },
+            });
+            assert.ok(called.finishReason, name);
+        }
+    },
+};
+
+let failed = 0;
+const names = Object.keys(tests).filter((name) => name.includes(process.argv[3] ?? ""));
+for (const name of names)
+    try {
+        await tests[name]();
+    } catch (e) {
+        failed++;
+        console.log(`FAIL ${name}\n${e.stack}${e.cause ? "\n" + e.cause.stack : ""}`);
+    }
+console.log(`${names.length - failed} passed, ${failed} failed`);
+process.exit(failed ? 1 : 0);

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Official clients against `moebius serve`: clients/clients.mjs, which tools/bootstrap.sh fetches the clients for.
+usage: test_clients.py MOEBIUS DEMO.gguf"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from serving import Server
+
+SKIPPED = 77  # Meson's
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients")
+MOEBIUS, DEMO = map(os.path.abspath, sys.argv[1:3])
+TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
+            "{{ c.function.arguments | tojson }}{% endfor %}\n{% endfor %}")
+
+
+def why_not():
+    if not shutil.which("node"):
+        return "there is no node"
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    if int(version.lstrip("v").split(".")[0]) < 20:
+        return f"node {version.strip()} is too old: expected 20"
+    if not os.path.isdir(os.path.join(HERE, "node_modules", "openai")):
+        return f"the clients are not there: npm ci --prefix {HERE}"
+    return None
+
+
+if why_not():
+    print(f"skipped: {why_not()}")
+    sys.exit(SKIPPED)
+with tempfile.TemporaryDirectory() as tmp:
+    template = os.path.join(tmp, "template")
+    with open(template, "w", encoding="utf-8") as f:
+        f.write(TEMPLATE)
+    env = {**os.environ, "XDG_CACHE_HOME": tmp}
+    with Server(MOEBIUS, "-m", DEMO, "--template", template, env=env) as s:
+        code = subprocess.run(["node", os.path.join(HERE, "clients.mjs"), f"http://127.0.0.1:{s.port}"],
+                              timeout=200).returncode
+sys.exit(code)

@@ -1,0 +1,503 @@
+#!/usr/bin/env python3
+"""`moebius serve` from the outside: answers are those of `moebius generate`, and nothing that clients do harms others.
+usage: test_serve.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
+
+Each function below is one test; a failed assertion names itself."""
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from run_functions import run_functions
+from serving import Server as AnyServer, post
+
+MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
+TMP = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+STORIES = ["Once upon a time", "The dog", "Lily and Tom went to the park. They saw", "One day,", "Mom said: \"", "é"]
+
+
+def write(name, text):
+    path = os.path.join(TMP.name, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    return path
+
+
+TEMPLATE = write("template", "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+                 "{% if enable %}on{% endif %}{% if fail %}{{ raise_exception('no, thanks') }}{% endif %}")
+
+
+def Server(*args, model=DEMO, **kw):
+    return AnyServer(MOEBIUS, "-m", model, "--template", TEMPLATE, *args, **kw)
+
+
+@functools.lru_cache(maxsize=None)
+def generated_ids(text, n, model=DEMO):
+    out = subprocess.run([MOEBIUS, "generate", "--cold", "-m", model, "-p", text, "-n", str(n), "--temp", "0", "--ids"],
+                         capture_output=True, timeout=300, check=True).stdout
+    return [int(i) for i in out.replace(b",", b" ").split()]
+
+
+def ids_of(s, text, n, **more):
+    answer = s.json(COMPLETIONS, {"prompt": text, "max_tokens": n, "temperature": 0, "return_tokens": True, **more})
+    return answer["choices"][0]["token_ids"]
+
+
+def chat(text, n=8, **more):
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": n, "temperature": 0, **more}
+
+
+def endless(**more):
+    """An answer that takes a while."""
+    return {"prompt": "Once", "max_tokens": 500, "ignore_eos": True, "temperature": 0, **more}
+
+
+def in_threads(functions):
+    """Their results; raises what one of them raised."""
+    results, errors = [None] * len(functions), []
+
+    def call(i):
+        try:
+            results[i] = functions[i]()
+        except Exception as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(len(functions))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+# ---- answers -----------------------------------------------------------------------------------------------------
+
+def test_answers_are_those_of_generate_alone_and_together():
+    with Server() as s:
+        for text in STORIES:
+            assert ids_of(s, text, 40) == generated_ids(text, 40), text
+        jobs = [functools.partial(ids_of, s, STORIES[i % 6], 10 * (1 + i % 4)) for i in range(24)]
+        for i, ids in enumerate(in_threads(jobs)):
+            assert ids == generated_ids(STORIES[i % 6], 40)[:10 * (1 + i % 4)], STORIES[i % 6]
+        assert s.metric("moebius_texts_most") > 1
+        assert s.metric('moebius_requests_total{status="200"}') >= 30
+
+
+def test_other_models_answer_as_generate_does():
+    for name in "qwen3next", "gpt_oss":
+        model = os.path.join(GOLDEN, name + ".gguf")
+        with Server(model=model) as s:
+            texts = ["a b", "a b c"]
+            jobs = [functools.partial(ids_of, s, texts[i % 2], 12) for i in range(4)]
+            for i, ids in enumerate(in_threads(jobs)):
+                assert ids == generated_ids(texts[i % 2], 12, model), (name, i)
+
+
+def test_streams_say_what_whole_answers_say():
+    with Server() as s:
+        whole = s.json(CHAT, chat("Once upon a time", 40))["choices"][0]["message"]["content"]
+        events = s.events(CHAT, chat("Once upon a time", 40))
+        assert "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"]) == whole
+        assert len(events) > 10, "the stream came in few pieces"
+        message = {k: v for k, v in chat("Once upon a time", 40).items()}
+        answer = s.json("/v1/messages", message)
+        assert answer["content"][0]["text"] == whole, answer
+        deltas = [e["delta"].get("text", "") for e in s.events("/v1/messages", message)
+                  if e["type"] == "content_block_delta"]
+        assert "".join(deltas) == whole
+        answer = s.json("/v1/responses", {"input": "Once upon a time", "max_output_tokens": 40, "temperature": 0})
+        assert answer["output"][0]["content"][0]["text"] == whole, answer
+        answer = s.json("/api/chat", {"messages": message["messages"], "stream": False,
+                                      "options": {"temperature": 0, "num_predict": 40}})
+        assert answer["message"]["content"] == whole, answer
+        status, headers, text = s.ask("POST", "/api/generate", {"prompt": "Once upon a time", "raw": True,
+                                                                "options": {"temperature": 0, "num_predict": 5}})
+        assert status == 200 and headers["Content-Type"].startswith("application/x-ndjson"), headers
+        assert json.loads(text.splitlines()[-1])["done"] is True
+
+
+def test_choices_seeds_stops_and_logprobs():
+    with Server() as s:
+        ask = {"prompt": "Once upon a time", "max_tokens": 20, "seed": 7, "temperature": 1.0}
+        two = s.json(COMPLETIONS, {**ask, "n": 2})["choices"]
+        assert [c["index"] for c in two] == [0, 1] and two[0]["text"] != two[1]["text"]
+        assert s.json(COMPLETIONS, ask)["choices"][0]["text"] == two[0]["text"]
+        greedy = s.json(COMPLETIONS, {**ask, "temperature": 0})["choices"][0]
+        word = greedy["text"].split()[5]
+        stopped = s.json(COMPLETIONS, {**ask, "temperature": 0, "stop": [word]})["choices"][0]
+        assert stopped["finish_reason"] == "stop" and stopped["text"] == greedy["text"].split(word)[0]
+        probs = s.json(CHAT, chat("The dog", 5, logprobs=True, top_logprobs=3))["choices"][0]["logprobs"]["content"]
+        assert len(probs) == 5 and all(len(p["top_logprobs"]) == 3 and p["logprob"] <= 0 for p in probs)
+        long = chat("The dog and the cat. " * 30, 5, stream_options={"include_usage": True})
+        for is_cached in False, True:
+            usage = s.events(CHAT, long)[-1]["usage"]
+            assert usage["completion_tokens"] == 5
+            assert (usage["prompt_tokens_details"]["cached_tokens"] > 64) == is_cached, usage
+
+
+def test_characters_come_whole():
+    with Server() as s:
+        ask = {"prompt": "é", "max_tokens": 60, "temperature": 2.0, "seed": 3, "top_k": 0, "top_p": 1, "min_p": 0}
+        whole = s.json(COMPLETIONS, ask)["choices"][0]["text"]
+        pieces = [e["choices"][0]["text"] for e in s.events(COMPLETIONS, ask)]
+        assert "".join(pieces) == whole
+
+
+def test_tokens_templates_and_counts():
+    with Server("--var", "enable=true") as s:
+        ids = s.json("/tokenize", {"content": "Once upon a time"})["tokens"]
+        assert s.json("/detokenize", {"tokens": ids})["content"] == "Once upon a time"
+        pieces = s.json("/tokenize", {"content": "Once upon", "with_pieces": True})["tokens"]
+        assert "".join(p["piece"] for p in pieces) == "Once upon"
+        messages = {"messages": [{"role": "user", "content": "hello"}]}
+        assert s.json("/apply-template", messages)["prompt"] == "<user>hello\non"
+        off = {**messages, "chat_template_kwargs": {"enable": False}}
+        assert s.json("/apply-template", off)["prompt"] == "<user>hello\n"
+        n = s.json("/v1/messages/count_tokens", {**messages, "model": "x"})["input_tokens"]
+        assert n == s.json(CHAT, {**messages, "max_tokens": 1})["usage"]["prompt_tokens"]
+        refused = s.json(CHAT, {**messages, "chat_template_kwargs": {"fail": True}}, status=400)
+        assert "no, thanks" in refused["error"]["message"]
+
+
+# ---- what the server says of itself ------------------------------------------------------------------------------
+
+def test_facts():
+    with Server("--alias", "tiny", "--ctx", "300") as s:
+        assert s.json("/health") == s.json("/v1/health") == {"status": "ok"}
+        m = s.json("/v1/models")["data"][0]
+        assert m["id"] == "tiny" and m["context_length"] == m["meta"]["n_ctx"] == 300
+        assert s.json("/v1/models/tiny")["id"] == "tiny"
+        assert "tiny" not in s.json("/v1/models/other", status=404)["error"]["message"]
+        assert s.json("/props")["default_generation_settings"]["n_ctx"] == 300
+        assert len(s.json("/slots")) == 8
+        assert s.json("/api/tags")["models"][0]["name"] == "tiny" and "version" in s.json("/api/version")
+        assert "completion" in s.json("/api/show", {"model": "tiny"})["capabilities"]
+        assert b"moebius" in s.ask("GET", "/")[2]
+        assert s.json("/v1/embeddings", {"input": "x"}, status=501)["error"]["message"]
+        status, headers, text = s.ask("HEAD", "/v1/models")
+        assert status == 200 and not text and int(headers["Content-Length"]) > 100
+        assert s.json(CHAT, chat("hi", model="gpt-5"))["model"] == "tiny"
+        for line in s.ask("GET", "/metrics")[2].decode().splitlines():
+            assert line.startswith("# ") or re.fullmatch(r'[a-zA-Z_:]+(\{\w+="[\w.]+"\})? [-+.\de]+', line), line
+
+
+def test_paths_and_methods_that_lead_nowhere():
+    with Server() as s:
+        assert "error" in s.json("/v1/nothing", {}, status=404)
+        status, headers, text = s.ask("GET", CHAT)
+        assert status == 405 and "POST" in headers["Allow"] and json.loads(text)["error"]["message"]
+        assert s.ask("DELETE", "/v1/models")[0] == 405
+        assert s.json("/v1/messages/nothing", {}, status=404)["type"] == "error"
+        assert isinstance(s.json("/api/nothing", {}, status=404)["error"], str)
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+def test_bodies_that_are_refused():
+    with Server("--max-body", "1M") as s:
+        for body, word in (b"", "empty"), (b"{", "JSON"), (b"[]", "object"), (b'{"a":"\xff"}', "decode"), \
+                (b"[" * 10000, "depth"), (b'{"a":' * 10000, "depth"), (b'{"a":1,"a":2}', "duplicate"):
+            message = s.json(CHAT, body, status=400)["error"]["message"]
+            assert word in message, (body[:20], message)
+        for body, word in (chat("hi", temperature="hot"), "temperature"), \
+                ({**chat("hi"), "n": 1000}, "n"), ({"prompt": 5}, "messages"):
+            error = s.json(CHAT, body, status=400)["error"]
+            assert word in error["message"], error
+        assert "max_tokens" in s.json("/v1/messages", {"messages": [], "max_tokens": -5}, status=400)["error"]["message"]
+        assert s.json(COMPLETIONS, {"prompt": [10**6]}, status=400)
+        long = s.json(CHAT, chat("word " * 2000), status=400)["error"]
+        assert long["code"] == "context_length_exceeded", long
+        long = s.json("/v1/messages", {**chat("word " * 2000)}, status=400)["error"]
+        assert "prompt is too long" in long["message"], long
+        assert ids_of(s, "The dog", 10) == generated_ids("The dog", 10)
+
+
+def test_long_bodies():
+    with Server("--max-body", "1M") as s:
+        def send(n, expect=""):
+            c = s.socket()
+            c.sendall(post(CHAT, b"", n, expect))
+            piece, sent = b"x" * (1 << 20), 0
+            try:
+                while not expect and sent < n:
+                    c.sendall(piece)
+                    sent += len(piece)
+                answer = c.recv(65536)
+            except ConnectionError:
+                answer = b""
+            c.close()
+            return answer, sent
+        answer, _ = send(3 << 20)
+        assert answer.startswith(b"HTTP/1.1 413 ") and b"1048576" in answer, answer
+        assert send(100 << 20, "Expect: 100-continue\r\n")[0].startswith(b"HTTP/1.1 413 ")
+        answer, sent = send(100 << 20)
+        assert not answer and sent < 64 << 20, "the server reads on and on"
+        assert s.json("/health")
+
+
+def test_keys():
+    file = write("keys", "# two\nfirst-key\n\n  second-key  \n")
+    with Server("--api-key-file", file) as s:
+        assert s.json("/health") and s.ask("GET", "/")[0] == 200
+        status, headers, text = s.ask("GET", "/v1/models")
+        assert status == 401 and headers["WWW-Authenticate"] == "Bearer" and b"key" in text
+        for key in "first-ke", "first-keys", "", "# two":
+            assert s.ask("POST", CHAT, chat("hi"), {"Authorization": "Bearer " + key})[0] == 401, key
+        assert s.json("/v1/models", headers={"Authorization": "Bearer first-key"})
+        assert s.json("/v1/messages", chat("hi"), headers={"x-api-key": "second-key"})
+        assert s.json("/v1/messages", chat("hi"), status=401)["error"]["type"] == "authentication_error"
+        os.rename(write("keys.new", "third-key\n"), file)
+        s.process.send_signal(signal.SIGHUP)
+        assert s.wait_for("keys were read again"), s.log
+        assert s.ask("GET", "/v1/models", None, {"x-api-key": "first-key"})[0] == 401
+        assert s.json("/v1/models", headers={"x-api-key": "third-key"})
+        write("keys", "# none\n")
+        s.process.send_signal(signal.SIGHUP)
+        assert s.wait_for("keys stay as they are"), s.log
+        assert s.json("/v1/models", headers={"x-api-key": "third-key"})
+        assert "third-key" not in s.log and "first-key" not in s.log
+
+
+def test_hosts_and_origins():
+    with Server() as s:
+        for host in "localhost", "localhost:99", "127.0.0.1:8080", "[::1]:80", "a.localhost":
+            assert s.ask("GET", "/health", None, {"Host": host})[0] == 200, host
+        for host in "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8080", "":
+            assert s.ask("GET", "/health", None, {"Host": host})[0] in (400, 403), host
+        assert s.ask("GET", "/v1/models", None, {"Origin": "https://evil.example"})[0] == 403
+        own = {"Origin": f"http://127.0.0.1:{s.port}", "Host": f"127.0.0.1:{s.port}"}
+        status, headers, _ = s.ask("GET", "/v1/models", None, own)
+        assert status == 200 and "Access-Control-Allow-Origin" not in headers
+    with Server("--cors", "https://good.example") as s:
+        status, headers, _ = s.ask("OPTIONS", CHAT, None, {"Origin": "https://good.example"})
+        assert status == 204 and headers["Access-Control-Allow-Origin"] == "https://good.example"
+        assert "POST" in headers["Access-Control-Allow-Methods"] and headers["Access-Control-Allow-Headers"]
+        headers = s.ask("POST", CHAT, chat("hi"), {"Origin": "https://good.example"})[1]
+        assert headers["Access-Control-Allow-Origin"] == "https://good.example"
+        assert s.ask("OPTIONS", CHAT, None, {"Origin": "https://evil.example"})[0] == 403
+
+
+# ---- clients that misbehave ---------------------------------------------------------------------------------------
+
+def test_a_client_that_leaves_ends_its_text():
+    with Server("--ctx", "100000", "--texts", "1") as s:
+        for stream in True, False:
+            before = s.metric('moebius_texts_ended_total{end="cancelled"}')
+            c = s.socket()
+            c.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=50000, stream=stream))))
+            if stream:
+                assert c.recv(100).startswith(b"HTTP/1.1 200")
+            s.wait_for_metric("moebius_texts_running", 1)
+            c.close()
+            s.wait_for_metric('moebius_texts_ended_total{end="cancelled"}', before + 1, 5)
+            s.wait_for_metric("moebius_requests_busy", 0)
+        assert s.metric("moebius_clients_left_total") == 2
+        assert ids_of(s, "The dog", 10) == generated_ids("The dog", 10)
+        assert s.wait_for(r"completions 499, .*the client left"), s.log
+
+
+def test_the_queue_has_a_bound():
+    with Server("--ctx", "100000", "--texts", "1", "--queue", "1") as s:
+        sockets = [s.socket() for _ in range(2)]
+        for i, c in enumerate(sockets):
+            c.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=50000, stream=True))))
+            s.wait_for_metric("moebius_texts_waiting", i)
+            s.wait_for_metric("moebius_texts_running", 1)
+        status, headers, text = s.ask("POST", CHAT, chat("hi"))
+        assert status == 503 and int(headers["Retry-After"]) >= 1 and json.loads(text)["error"]["message"]
+        assert s.ask("POST", "/v1/messages", chat("hi", stream=True))[0] in (503, 529)
+        assert s.metric("moebius_texts_refused_total") == 2
+        for c in sockets:
+            c.close()
+        s.wait_for_metric("moebius_texts_running", 0)
+        assert s.json(CHAT, chat("hi"))
+
+
+def test_slow_and_half_clients_harm_nobody():
+    with Server("--timeout", "2", "--ctx", "100000") as s:
+        half = s.socket()
+        half.sendall(post(CHAT, b"{", 100))
+        nothing = s.socket()
+        trickle = s.socket()
+        deaf = s.socket()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=90000, stream=True, n=4, return_tokens=True))))
+        start = time.monotonic()
+        closed = False
+        while time.monotonic() - start < 10 and not closed:
+            try:
+                trickle.sendall(b"G")
+                trickle.setblocking(False)
+                closed = trickle.recv(10) == b""
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                closed = True
+            trickle.setblocking(True)
+            assert ids_of(s, "The dog", 5) == generated_ids("The dog", 5)
+            time.sleep(0.1)
+        assert closed and time.monotonic() - start > 1.5, "a client that sends byte by byte stays"
+        for c in half, nothing:
+            assert c.recv(1000) in (b"",) or True
+            c.close()
+        s.wait_for_metric("moebius_requests_busy", 0, 15)
+        s.wait_for_metric("moebius_texts_running", 0, 15)
+        deaf.close()
+        trickle.close()
+
+
+def test_many_connections_and_requests():
+    with Server() as s:
+        idle = [s.socket() for _ in range(100)]
+        c = s.connect()
+        for _ in range(1000):
+            assert s.ask("GET", "/health", connection=c)[0] == 200
+        for i in range(100):
+            assert s.ask("POST", CHAT, b'{"messages": 5}', connection=c)[0] == 400
+        for i in idle:
+            i.close()
+        garbage = s.socket()
+        garbage.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(500) + b"\r\n\r\n")
+        assert b"200" not in garbage.recv(1000)[:15]
+        headers = s.socket()
+        headers.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"y" * 200000)
+        try:
+            assert headers.recv(1000)[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 413", b"")
+        except ConnectionError:
+            pass
+        assert s.json("/health")
+
+
+# ---- operation ---------------------------------------------------------------------------------------------------
+
+def test_sigterm_lets_answers_end():
+    s = Server("--ctx", "100000")
+    c = s.socket()
+    c.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=300, stream=True))))
+    assert c.recv(100).startswith(b"HTTP/1.1 200")
+    start = time.monotonic()
+    code = s.stop()
+    text = b""
+    while piece := c.recv(65536):
+        text += piece
+    assert code == 0 and b"data: [DONE]" in text and text.endswith(b"0\r\n\r\n"), (code, text[-300:], s.log)
+    assert time.monotonic() - start < 5.5
+
+
+def test_sigterm_cancels_what_takes_too_long():
+    s = Server("--ctx", "1000000")
+    c = s.socket()
+    c.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=900000, stream=True))))
+    assert c.recv(100).startswith(b"HTTP/1.1 200")
+    other = s.socket()
+    other.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=900000))))
+    s.wait_for_metric("moebius_texts_running", 2)
+    drain = threading.Thread(target=lambda: [None for _ in iter(lambda: c.recv(65536), b"")])
+    drain.start()
+    start = time.monotonic()
+    assert s.stop() == 0, s.log
+    assert 4.5 < time.monotonic() - start < 9
+    drain.join()
+    assert b" 503 " in other.recv(1000)[:20]
+
+
+def test_a_second_signal_ends_at_once():
+    s = Server("--ctx", "1000000")
+    c = s.socket()
+    c.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=900000, stream=True))))
+    assert c.recv(100).startswith(b"HTTP/1.1 200")
+    start = time.monotonic()
+    s.process.send_signal(signal.SIGINT)
+    assert s.wait_for("ending"), s.log
+    s.process.send_signal(signal.SIGINT)
+    assert s.process.wait(5) == 128 + signal.SIGINT and time.monotonic() - start < 3
+    s.process.stderr.close()
+
+
+def refused(*args, **kw):
+    r = subprocess.run([MOEBIUS, "serve", *args], stderr=subprocess.PIPE, timeout=60, **kw)
+    assert r.returncode, r
+    return r.stderr.decode()
+
+
+def test_what_can_not_start_says_why():
+    with Server() as s:
+        assert f"port {s.port} of 127.0.0.1 is in use" in refused("-m", DEMO, "--port", str(s.port))
+    assert "-m FILE" in refused()
+    assert "nowhere.gguf" in refused("-m", "nowhere.gguf", "--port", "0")
+    assert "has no key" in refused("-m", DEMO, "--port", "0", "--api-key-file", write("empty", "\n"))
+    assert "--host" in refused("-m", DEMO, "--host", "no.such.name.invalid")
+
+
+def test_log_lines_for_machines():
+    with Server("--log-json") as s:
+        s.json(CHAT, chat("secret words", made_up_field=1))
+        assert s.wait_for('"path":"/v1/chat/completions"')
+        time.sleep(0.1)
+        s.stop()
+        lines = [json.loads(line) for line in s.log.splitlines() if line.startswith("{")]
+        call = [x for x in lines if x.get("path") == CHAT][0]
+        assert call["status"] == 200 and call["answer_tokens"] == 8 and call["prompt_tokens"] > 0
+        assert any("made_up_field" in x.get("message", "") for x in lines), s.log
+        assert "secret" not in s.log
+
+
+def test_a_socket_of_systemd():
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    port = listener.getsockname()[1]
+
+    def pass_it():
+        os.dup2(listener.fileno(), 3)
+        os.environ["LISTEN_PID"] = str(os.getpid())
+
+    # LISTEN_PID must be the server's own number, which a shell knows before it becomes the server
+    command = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+    p = subprocess.Popen(["sh", "-c", command, "sh", MOEBIUS, "serve", "--cold", "-m", DEMO], preexec_fn=pass_it,
+                         pass_fds=(3,) if listener.fileno() == 3 else (), close_fds=False, stderr=subprocess.PIPE)
+    listener.close()
+    s = AnyServer.__new__(AnyServer)
+    s.process, s.log, s.port = p, "", port
+    assert s.wait_for("listening at"), s.log
+    assert s.json("/health")
+    assert s.stop() == 0
+
+
+def test_several_models_are_loaded_when_asked_for():
+    folder = os.path.join(TMP.name, "models")
+    os.mkdir(folder)
+    os.symlink(DEMO, os.path.join(folder, "demo.gguf"))
+    for name in "qwen3next", "gpt_oss":
+        shutil.copy(os.path.join(GOLDEN, name + ".gguf"), folder)
+    with AnyServer(MOEBIUS, "--models", folder, "--idle", "1") as s:
+        assert [m["id"] for m in s.json("/v1/models")["data"]] == ["demo", "gpt_oss", "qwen3next"]
+
+        def ask(name, text):
+            path = DEMO if name == "demo" else os.path.join(GOLDEN, name + ".gguf")
+            assert ids_of(s, text, 6, model=name) == generated_ids(text, 6, path), name
+
+        in_threads([functools.partial(ask, n, "a b") for n in ["demo", "gpt_oss", "qwen3next"] * 4])
+        message = s.json(COMPLETIONS, {"model": "other", "prompt": "x"}, status=404)["error"]["message"]
+        assert "other" in message
+        until = time.monotonic() + 10
+        while any(m["state"] != "unloaded" for m in s.json("/v1/models")["data"]):
+            assert time.monotonic() < until, "the model stays"
+            time.sleep(0.1)
+        ask("demo", "The dog")
+
+
+if __name__ == "__main__":
+    run_functions(globals())
