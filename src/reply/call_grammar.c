@@ -237,7 +237,12 @@ static bool add_enumeration(struct writer *w, const json_t *schema, const char *
     const json_t *values = json_object_get(schema, "enum");
     size_t i, n = json_array_size(values);
     json_t *value;
-    json_array_foreach(values, i, value) if (!json_is_string(value)) return false;
+    json_array_foreach(values, i, value)
+    {
+        const char *text = json_string_value(value);
+        if (!text || (begin && strpbrk(text, "\"\\\n"))) /* quoted strings would need escapes */
+            return false;
+    }
     add(w, n ? " (" : "");
     json_array_foreach(values, i, value)
     {
@@ -300,9 +305,12 @@ static bool is_required(const json_t *schema, const char *key)
 {
     size_t i;
     json_t *name;
-    json_array_foreach(json_object_get(schema, "required"), i,
-                       name) if (json_is_string(name) && !strcmp(json_string_value(name), key)) return true;
-    return false;
+    bool found = false;
+    json_array_foreach(json_object_get(schema, "required"), i, name)
+    {
+        found = found || (json_is_string(name) && !strcmp(json_string_value(name), key));
+    }
+    return found;
 }
 
 /* ---- arguments ----------------------------------------------------------------------------------------------- */
@@ -458,8 +466,9 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
         add(&w, "any-key ::= [a-zA-Z0-9_.\\-]{1,64}\n");
     add_until_rules(&w);
     if (w.out.is_short) {
+        err_nomem(e, w.out.n, "a grammar");
         reply_bytes_close(&w.out);
-        return err_nomem(e, w.out.n, "a grammar");
+        return ERR_NOMEM;
     }
     *text = w.out.s;
     return ERR_OK;
