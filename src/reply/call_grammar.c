@@ -47,16 +47,16 @@ static void addf(struct writer *w, const char *fmt, ...)
 
 /* ---- terminals ----------------------------------------------------------------------------------------------- */
 
-/* With a backslash before each of `special`. */
-static void add_escaped(struct writer *w, const char *s, size_t n, const char *special)
+/* The text as it stands between quotes or brackets. */
+static void add_escaped(struct writer *w, const char *s, size_t n, bool is_class)
 {
     for (size_t i = 0; i < n; i++) {
         if (s[i] == '\n') {
             add(w, "\\n");
-        } else if ((unsigned char)s[i] < 0x20) {
+        } else if ((unsigned char)s[i] < 0x20 || (is_class && (s[i] == '^' || s[i] == '-'))) {
             addf(w, "\\x%02x", (unsigned char)s[i]);
         } else {
-            if (strchr(special, s[i]))
+            if (strchr(is_class ? "\\[]" : "\\\"", s[i]))
                 reply_bytes_add_char(&w->out, '\\');
             reply_bytes_add_char(&w->out, s[i]);
         }
@@ -66,7 +66,7 @@ static void add_escaped(struct writer *w, const char *s, size_t n, const char *s
 static void add_literal(struct writer *w, const char *s, size_t n)
 {
     add(w, n ? " \"" : "");
-    add_escaped(w, s, n, "\"\\");
+    add_escaped(w, s, n, false);
     add(w, n ? "\"" : "");
 }
 
@@ -168,7 +168,7 @@ static void add_until_state(struct writer *w, const struct mark *m, size_t rule,
         reply_bytes_add(&others, m->at[c], m->length[c]);
     }
     add(w, " [^");
-    add_escaped(w, reply_bytes_text(&others), others.n, "\\[]^-");
+    add_escaped(w, reply_bytes_text(&others), others.n, true);
     addf(w, "] until-%zu-0\n", rule);
     w->out.is_short = w->out.is_short || others.is_short;
     reply_bytes_close(&others);
@@ -463,7 +463,7 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
     if (w.needs_values)
         add_value_rules(&w);
     if (w.needs_key)
-        add(&w, "any-key ::= [a-zA-Z0-9_.\\-]{1,64}\n");
+        add(&w, "any-key ::= [a-zA-Z0-9_.-]{1,64}\n");
     add_until_rules(&w);
     if (w.out.is_short) {
         err_nomem(e, w.out.n, "a grammar");
