@@ -2,7 +2,7 @@
 
 #include "cli/common.h"
 
-enum { LONGEST_MARK = 64 }; /* of a template's reasoning: held back and fed at once */
+enum { MAX_SLICE = 64 }; /* bytes of a message's content that are fed at once, of what may be long after a mark */
 
 size_t answer_longest_piece(const moebius_vocab *vocab)
 {
@@ -25,9 +25,9 @@ static void on_content(void *user, const char *text, size_t n)
 static void on_reply(void *user, moebius_reply_part part, const char *text, size_t n)
 {
     struct answer *a = user;
-    if (part == MOEBIUS_REPLY_CONTENT)
-        a->is_stopped = a->is_stopped || text_stream_feed(&a->stream, text, n);
-    else if (a->params.fn)
+    for (size_t at = 0; part == MOEBIUS_REPLY_CONTENT && at < n && !a->is_stopped; at += MAX_SLICE)
+        a->is_stopped = text_stream_feed(&a->stream, text + at, n - at < MAX_SLICE ? n - at : MAX_SLICE);
+    if (part != MOEBIUS_REPLY_CONTENT && a->params.fn)
         a->params.fn(a->params.user, part, text, n);
 }
 
@@ -35,7 +35,7 @@ err_code answer_open(struct answer *a, const struct answer_params *params, struc
 {
     moebius_error error;
     *a = (struct answer){.params = *params};
-    TRY(text_stream_open(&a->stream, on_content, a, &a->params.stops, params->max_piece + LONGEST_MARK, e));
+    TRY(text_stream_open(&a->stream, on_content, a, &a->params.stops, params->max_piece + MAX_SLICE, e));
     if (params->tmpl && moebius_reply_open(&a->reply, params->tmpl, params->prompt, on_reply, a, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
     return ERR_OK;
