@@ -59,6 +59,11 @@ static char unescape(const char **s)
     if (c != '\\')
         return c;
     c = *(*s)++;
+    if (c == 'x') {
+        const char digits[] = {(*s)[0], (*s)[1], 0};
+        *s += 2;
+        return (char)strtol(digits, NULL, 16);
+    }
     return c == 'n' ? '\n' : c;
 }
 
