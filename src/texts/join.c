@@ -62,11 +62,7 @@ static void note_full(struct texts *x)
 /* Takes a running text's session away. */
 static void suspend(struct texts *x, struct text *t)
 {
-    size_t i = 0;
-    while (x->running[i] != t)
-        i++;
-    for (x->n_running--; i < x->n_running; i++)
-        x->running[i] = x->running[i + 1];
+    texts_take_out(x, t);
     prefix_unlist(&x->index, &t->entry);
     moebius_session_close(&t->session);
     turns_add(&x->waiting, t);

@@ -134,10 +134,10 @@ static err_code eval(struct texts *x, struct err *e)
 }
 
 /* Whether a pass that was interrupted was so by this room itself. */
-static bool was_unwanted(const struct texts *x)
+static bool was_unwanted(struct texts *x)
 {
     bool is_interrupted = x->options.is_interrupted && x->options.is_interrupted(x->options.user);
-    return !is_interrupted && is_unwanted((void *)x);
+    return !is_interrupted && is_unwanted(x);
 }
 
 /* The pass is done. */

@@ -167,14 +167,19 @@ static void forget(struct texts *x, struct text *t)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* A running text has ended: with its memory there may be room for another one. */
-static void stop_running(struct texts *x, const struct text *t)
+void texts_take_out(struct texts *x, const struct text *t)
 {
     size_t i = 0;
     while (x->running[i] != t)
         i++;
     for (x->n_running--; i < x->n_running; i++)
         x->running[i] = x->running[i + 1];
+}
+
+/* A running text has ended: with its memory there may be room for another one. */
+static void stop_running(struct texts *x, const struct text *t)
+{
+    texts_take_out(x, t);
     if (++x->n_since_full >= x->n_room && x->n_room < x->options.n_texts) {
         x->n_since_full = 0;
         x->n_room++;

@@ -2,7 +2,7 @@
  * each text that is being answered, and beside these so many tokens of prompts that no answer waits much longer for its
  * next token than it would without them.
  *
- * A text whose prompt begins as another text, running or kept (texts/prefix.h), goes on from a fork of it. When memory
+ * A text whose prompt begins as another text, running or kept (texts/kept.h), goes on from a fork of it. When memory
  * for state is full, kept texts go first; then the text that came last gives its own back and waits until others have
  * ended. None of this changes a token.
  *

@@ -44,6 +44,8 @@ struct texts {
 /* A text ends: tells its sink and frees it; what was computed of it is kept. It may be running, else it waits no
  * more. */
 void texts_end(struct texts *x, struct text *t, enum text_end why, const struct err *error);
+/* A text is not one of those that run any more. */
+void texts_take_out(struct texts *x, const struct text *t);
 /* Whether experts are read when they are needed. */
 bool texts_is_streaming(const struct texts *x);
 
