@@ -1,5 +1,5 @@
 /* Sessions in parts: written as a text grows, and read back as a chain. usage: test_parts GOLDEN_DIRECTORY
- * MOEBIUS_SEED: of the first random chain; MOEBIUS_CHAINS: how many for each model and type of caches (4). */
+ * MOEBIUS_SEED: of the first random chain; MOEBIUS_CHAINS: how many for each model and type of caches (2). */
 #include <unistd.h>
 
 #include "base/crc32c.h"
@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "session_fixture.h"
 
-enum { MAX_PART = 64, N_CHAIN = 4, N_MORE = 40 };
+enum { MAX_PART = 64, N_CHAIN = 2, N_MORE = 40 };
 
 /* Parts of a text, from 0 on. */
 struct chain {
@@ -317,14 +317,14 @@ static void damaged_parts_are_refused(void **state)
         must(moebius_session_fork(&kept, t, &error), &error); /* which shares the page that the part begins in */
         size_t n;
         char *bytes = read_file(c.path[1].s, &n);
-        for (size_t at = 0; at < n; at += at < 200 || n - at < 10 ? 1 : 1 + (size_t)below(&r, 2 * (int64_t)n / 100)) {
+        for (size_t at = 0; at < n; at += at < 120 || n - at < 10 ? 1 : 1 + (size_t)below(&r, 2 * (int64_t)n / 50)) {
             char change = (char)(1 << below(&r, 8));
             bytes[at] ^= change;
             write_file(q.s, bytes, n);
             expect_refusal(moebius_session_load_part, t, twin, q.s, q.s);
             bytes[at] ^= change;
         }
-        for (size_t cut = 0; cut < n; cut += cut < 150 || n - cut < 10 ? 1 : n / 20) {
+        for (size_t cut = 0; cut < n; cut += cut < 8 || n - cut < 8 ? 1 : n / 20) {
             write_file(q.s, bytes, cut);
             expect_refusal(moebius_session_load_part, t, twin, q.s, "expected");
         }

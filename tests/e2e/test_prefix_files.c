@@ -191,6 +191,32 @@ static void texts_go_on_from_the_folder_with_the_same_bits(void **state)
     assert_int_equal(n_lines, 0);
 }
 
+/* The part that was used last is there after the next run, too, and the others are not. */
+static void what_was_of_use_stays_longest(void **state)
+{
+    enum { N = 4, EACH = 300 };
+    int32_t ids[N_CTX] = {0};
+    struct temp_path dir = make_folder();
+    moebius_engine *e = open_engine("q_q4_0");
+    for (int used = 0; used < N; used++) {
+        struct prefix_files *f = open_folder(dir.s, MOST);
+        for (int i = 0; i < N; i++) {
+            ids[0] = i;
+            write_text(f, e, MOEBIUS_KV_F16, ids, EACH);
+        }
+        clock_sleep_ns(20 * 1000000); /* file systems count time in steps */
+        ids[0] = used;
+        assert_int_equal(take(f, e, MOEBIUS_KV_F16, ids, EACH), EACH);
+        uint64_t n_bytes = prefix_files_stats(f).n_bytes;
+        prefix_files_close(&f);
+        f = open_folder(dir.s, n_bytes / N);
+        assert_int_equal(prefix_files_stats(f).n_parts, 1);
+        assert_int_equal(take(f, e, MOEBIUS_KV_F16, ids, EACH), EACH);
+        prefix_files_close(&f);
+    }
+    moebius_engine_close(&e);
+}
+
 static void models_and_types_share_a_folder_and_nothing_in_it(void **state)
 {
     int32_t ids[N_CTX] = {0};
@@ -455,6 +481,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(texts_go_on_from_the_folder_with_the_same_bits),
         cmocka_unit_test(models_and_types_share_a_folder_and_nothing_in_it),
         cmocka_unit_test(a_folder_keeps_within_its_bytes),
+        cmocka_unit_test(what_was_of_use_stays_longest),
         cmocka_unit_test(harmed_files_are_left_out),
         cmocka_unit_test(other_files_stay_and_unfinished_ones_go),
         cmocka_unit_test(a_folder_has_one_process),
