@@ -102,8 +102,7 @@ static bool is_rooted(const struct part_node *x)
 size_t part_tree_link(struct part_tree *t, struct part_node **nodes, size_t n)
 {
     size_t n_left = 0;
-    if (n > 0)
-        qsort(nodes, n, sizeof *nodes, by_hash);
+    qsort(nodes, n, sizeof *nodes, by_hash);
     for (size_t i = 0; i < n; i++)
         nodes[i]->parent = nodes[i]->from > 0 ? find_parent(nodes, n, nodes[i]) : NULL;
     for (size_t i = 0; i < n; i++)

@@ -35,8 +35,8 @@ void part_tree_remove(struct part_tree *t, struct part_node *x);
 void part_tree_close(struct part_tree *t);
 void part_node_free(struct part_node *x); /* of a node that is in no tree; NULL is fine */
 
-/* Puts nodes[n], of which each knows the hash of what it goes on from, into an empty tree, in any order. Those that
- * find no parent stay in nodes; returns how many. */
+/* Puts nodes[n], n > 0, of which each knows the hash of what it goes on from, into an empty tree, in any order. Those
+ * that find no parent stay in nodes; returns how many. */
 size_t part_tree_link(struct part_tree *t, struct part_node **nodes, size_t n);
 
 /* The part that leads to most of the tokens ids[n] of a text whose model has this key, and in *n_same how many these

@@ -228,7 +228,7 @@ static err_code take_folder(struct prefix_files *f, struct err *e)
         return err_set(e, ERR_IO, "%s: %s", f->dir, strerror(errno));
     err_code code = read_folder(f, dir, &found, e);
     closedir(dir);
-    if (code == ERR_OK) {
+    if (code == ERR_OK && found.n > 0) {
         found.n = part_tree_link(&f->tree, found.nodes, found.n);
         for (size_t i = 0; i < found.n; i++)
             remove_file(f, found.nodes[i]->name);

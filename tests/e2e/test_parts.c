@@ -264,7 +264,7 @@ static void parts_of_other_places_and_texts_are_refused(void **state)
     expect_refusal(moebius_session_load_part, t, twin, "/nowhere/at/all", "/nowhere/at/all");
     expect_same(twin, t, e);
 
-    int32_t ids[60];
+    int32_t ids[N_LONG];
     get_text(e, ids);
     ids[59]++;
     assert_int_equal(moebius_session_truncate(t, 0), 0);
