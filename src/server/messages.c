@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "server/tools.h"
 
 err_code messages_open(struct message_list *list, struct server_request *r, struct err *e)
 {
@@ -201,19 +202,12 @@ err_code messages_say(json_t *assistant, const char *field, json_t *text, struct
     return messages_append(assistant, field, "\n", text, e);
 }
 
-/* The arguments as an object; a text that holds none stays a text, as the model wrote it. */
+/* The arguments as an object, as most templates want it. */
 static json_t *read_arguments(json_t *arguments)
 {
-    json_error_t error;
-    if (!json_is_string(arguments))
+    if (json_is_object(arguments))
         return json_incref(arguments);
-    if (json_string_length(arguments) == 0)
-        return json_object();
-    json_t *object = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, &error);
-    if (json_is_object(object))
-        return object;
-    json_decref(object);
-    return json_incref(arguments);
+    return tools_arguments_object(json_string_value(arguments), json_string_length(arguments));
 }
 
 /* As the client wrote them, which is as the model wrote them; an object as models write it. */
@@ -233,7 +227,7 @@ err_code messages_call(struct message_list *list, json_t *assistant, const char 
 {
     if (arguments && !json_is_null(arguments) && !json_is_string(arguments) && !json_is_object(arguments))
         return request_expected(e, path, arguments, "arguments: a text of JSON, or an object");
-    json_t *object = json_is_null(arguments) || !arguments ? json_object() : read_arguments(arguments);
+    json_t *object = read_arguments(arguments);
     int bad = json_array_append_new(list->r->argument_texts, write_arguments(arguments, object));
     json_t *call = json_pack("{s:s*,s:s,s:{s:s,s:o}}", "id", id, "type", "function", "function", "name", name,
                              "arguments", object);

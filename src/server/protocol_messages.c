@@ -388,7 +388,7 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
             content, json_pack("{s:s,s:o}", "type", "text", "text", json_text(c->content.s, c->content.n)));
     for (size_t i = 0; i < c->n_calls; i++) {
         const struct gathered_call *call = &c->calls[i];
-        json_t *input = arguments_object(call->arguments, strlen(call->arguments));
+        json_t *input = tools_arguments_object(call->arguments, strlen(call->arguments));
         bad |= json_array_append_new(content, json_pack("{s:s,s:s,s:o,s:o}", "type", "tool_use", "id", call->id, "name",
                                                         json_text(call->name, strlen(call->name)), "input", input));
     }

@@ -164,7 +164,7 @@ static int set_done(json_t *answer, enum answer_finish finish, const struct answ
 static json_t *make_call(size_t i, const char *id, const char *name, const char *arguments, size_t n)
 {
     return json_pack("{s:s,s:{s:i,s:o,s:o}}", "id", id, "function", "index", (int)i, "name",
-                     json_text(name, strlen(name)), "arguments", arguments_object(arguments, n));
+                     json_text(name, strlen(name)), "arguments", tools_arguments_object(arguments, n));
 }
 
 /* A line. Takes over the answer. */

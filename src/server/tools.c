@@ -41,6 +41,16 @@ json_t *tools_custom_input(const char *arguments, size_t n)
     return input;
 }
 
+json_t *tools_arguments_object(const char *text, size_t n)
+{
+    json_error_t error;
+    json_t *object = n ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : json_object();
+    if (json_is_object(object))
+        return object;
+    json_decref(object);
+    return json_pack("{s:o}", "arguments", json_text(text, n));
+}
+
 /* ---- adding ---------------------------------------------------------------------------------------------------- */
 
 /* A custom tool's description also says what its input must look like. */
@@ -77,8 +87,6 @@ static err_code add_tool(struct server_request *r, const char *path, const struc
     }
     json_t *function =
         json_pack("{s:s,s:o,s:o}", "name", name, "description", describe(t), "parameters", make_parameters(t));
-    if (!t->description && !t->is_custom)
-        json_object_del(function, "description");
     json_t *kind = json_pack("{s:s,s:s,s:b,s:s*,s:O*}", "kind", t->is_custom ? "custom" : "function", "name", t->name,
                              "strict", t->is_strict, "namespace", t->space, "format", t->format);
     json_t *tool = json_pack("{s:s,s:o}", "type", "function", "function", function);
