@@ -32,8 +32,8 @@ static json_t *part_text(json_t *part)
     const char *type = json_string_value(json_object_get(part, "type"));
     if (json_is_string(part))
         return part;
-    for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(type, kinds[i].type)) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (request_is(type, kinds[i].type)) {
             json_t *text = json_object_get(part, kinds[i].member);
             return json_is_string(text) ? text : NULL;
         }
@@ -41,7 +41,7 @@ static json_t *part_text(json_t *part)
     const json_t *source = json_object_get(part, "source");
     const char *kind = json_string_value(json_object_get(source, "type"));
     json_t *data = json_object_get(source, "data");
-    return kind && !strcmp(kind, "text") && json_is_string(data) ? data : NULL;
+    return request_is(kind, "text") && json_is_string(data) ? data : NULL;
 }
 
 static err_code add_line(struct bytes *all, const char *text, size_t n, struct err *e)
@@ -102,7 +102,7 @@ static json_t *last_message(const struct message_list *list)
 static bool has_role(const json_t *message, const char *role)
 {
     const char *own = json_string_value(json_object_get(message, "role"));
-    return own && !strcmp(own, role);
+    return request_is(own, role);
 }
 
 /* Takes over `text`, which may be NULL: there was no memory. */

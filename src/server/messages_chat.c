@@ -54,12 +54,12 @@ static err_code add_message(struct message_list *list, const char *path, size_t 
     const char *role, *name, *id;
     json_t *text;
     TRY(request_string(message, at.s, "role", &role, e));
-    if (role && !strcmp(role, "assistant"))
+    if (request_is(role, "assistant"))
         return add_assistant(list, at.s, message, e);
-    bool is_result = role && (!strcmp(role, "tool") || !strcmp(role, "function"));
+    bool is_result = request_is(role, "tool") || request_is(role, "function");
     bool is_old = is_result || i < list->n_old;
-    bool is_system = role && (!strcmp(role, "system") || !strcmp(role, "developer"));
-    if (!is_result && !is_system && (!role || strcmp(role, "user")))
+    bool is_system = request_is(role, "system") || request_is(role, "developer");
+    if (!is_result && !is_system && !request_is(role, "user"))
         return request_expected(e, field_path(at.s, -1, "role").s, json_object_get(message, "role"),
                                 "system, developer, user, assistant or tool");
     TRY(request_string(message, at.s, "name", &name, e));
@@ -86,7 +86,7 @@ err_code messages_set_chat(struct server_request *r, const char *path, json_t *v
     err_code code = messages_open(&list, r, e);
     for (size_t i = 0; i < json_array_size(value); i++) {
         const char *role = json_string_value(json_object_get(json_array_get(value, i), "role"));
-        if (role && !strcmp(role, "assistant"))
+        if (request_is(role, "assistant"))
             list.n_old = i;
     }
     for (size_t i = 0; code == ERR_OK && i < json_array_size(value); i++)

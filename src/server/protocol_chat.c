@@ -16,7 +16,7 @@ static err_code set_modalities(struct server_request *r, const char *path, json_
 {
     for (size_t i = 0; i < json_array_size(value); i++) {
         const char *name = json_string_value(json_array_get(value, i));
-        if (!name || strcmp(name, "text"))
+        if (!request_is(name, "text"))
             return request_expected(e, path, json_array_get(value, i), "text, as this server writes nothing else");
     }
     return ERR_OK;

@@ -84,11 +84,11 @@ static err_code add_assistant(struct message_list *list, const char *path, json_
         struct field_path at = field_path(path, (long)i, NULL);
         json_t *block = json_array_get(content, i);
         const char *type = json_string_value(json_object_get(block, "type"));
-        if (type && !strcmp(type, "thinking"))
+        if (request_is(type, "thinking"))
             TRY_OUT(add_thinking(assistant, at.s, block, e));
-        else if (type && !strcmp(type, "tool_use"))
+        else if (request_is(type, "tool_use"))
             TRY_OUT(add_use(list, at.s, assistant, block, e));
-        else if (!type || strcmp(type, "redacted_thinking")) /* which only its maker can read */
+        else if (!request_is(type, "redacted_thinking")) /* which only its maker can read */
             TRY_OUT(messages_add_part(list->r, at.s, block, true, &all, e));
     }
     if (all.n > 0)
@@ -138,7 +138,7 @@ static err_code add_user(struct message_list *list, const char *path, json_t *co
         struct field_path at = field_path(path, (long)i, NULL);
         json_t *block = json_array_get(content, i);
         const char *type = json_string_value(json_object_get(block, "type"));
-        if (type && !strcmp(type, "tool_result")) {
+        if (request_is(type, "tool_result")) {
             TRY_OUT(flush_user(list, &all, e));
             TRY_OUT(add_result(list, at.s, block, e));
         } else {
@@ -157,11 +157,11 @@ static err_code add_message(struct message_list *list, const char *path, size_t 
     json_t *content = json_object_get(message, "content");
     const char *role;
     TRY(request_string(message, at.s, "role", &role, e));
-    if (role && !strcmp(role, "user"))
+    if (request_is(role, "user"))
         return add_user(list, inner.s, content, i < list->n_old, e);
-    if (role && !strcmp(role, "assistant"))
+    if (request_is(role, "assistant"))
         return add_assistant(list, inner.s, content, e);
-    if (role && !strcmp(role, "system"))
+    if (request_is(role, "system"))
         return add_system(list, inner.s, content, e);
     return request_expected(e, field_path(at.s, -1, "role").s, json_object_get(message, "role"),
                             "user, assistant or system");
@@ -177,7 +177,7 @@ static err_code read_messages(struct server_request *r, struct err *e)
     err_code code = messages_open(&list, r, e);
     for (size_t i = 0; i < n; i++) {
         const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
-        if (role && !strcmp(role, "assistant"))
+        if (request_is(role, "assistant"))
             list.n_old = i;
     }
     if (code == ERR_OK && system && !json_is_null(system))
@@ -187,7 +187,7 @@ static err_code read_messages(struct server_request *r, struct err *e)
     messages_close(&list);
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
-    r->continues_message = role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls");
+    r->continues_message = request_is(role, "assistant") && !json_object_get(last, "tool_calls");
     return code;
 }
 

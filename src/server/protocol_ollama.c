@@ -39,7 +39,7 @@ static err_code set_format(struct server_request *r, const char *path, json_t *v
     const char *text = json_string_value(value);
     if (text && !*text)
         return ERR_OK;
-    if (text && !strcmp(text, "json"))
+    if (request_is(text, "json"))
         return request_set_json_object(r, path, e);
     return json_is_object(value) ? request_set_schema(r, path, value, e)
                                  : request_expected(e, path, value, "json, or a JSON schema");
@@ -71,7 +71,7 @@ static err_code set_messages(struct server_request *r, const char *path, json_t 
     TRY(messages_set_chat(r, path, value, e));
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
-    r->continues_message = role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls");
+    r->continues_message = request_is(role, "assistant") && !json_object_get(last, "tool_calls");
     return ERR_OK;
 }
 

@@ -12,7 +12,7 @@
 static bool has_role(const json_t *message, const char *role)
 {
     const char *own = json_string_value(json_object_get(message, "role"));
-    return own && !strcmp(own, role);
+    return request_is(own, role);
 }
 
 static const char *const reasoning_fields[] = {"reasoning_content", "thinking", "reasoning"};
