@@ -37,12 +37,12 @@ static err_code add_assistant(struct message_list *list, const char *path, json_
     for (size_t i = 0; !reasoning && i < sizeof names / sizeof *names; i++)
         TRY(request_string(message, path, names[i], &reasoning, e));
     if (reasoning)
-        TRY(messages_say(assistant, "reasoning_content", json_string(reasoning), e));
+        TRY(messages_reason(list, assistant, json_string(reasoning), e));
     TRY(messages_text(list->r, field_path(path, -1, "content").s, json_object_get(message, "content"), true, &text, e));
-    TRY(messages_say(assistant, "content", text, e));
+    TRY(messages_say(list, assistant, text, e));
     TRY(request_string(message, path, "refusal", &refusal, e));
     if (refusal)
-        TRY(messages_say(assistant, "content", json_string(refusal), e));
+        TRY(messages_say(list, assistant, json_string(refusal), e));
     if (json_is_true(json_object_get(message, "prefix")))
         list->r->continues_message = true;
     return add_calls(list, field_path(path, -1, "tool_calls").s, assistant, json_object_get(message, "tool_calls"), e);
@@ -91,6 +91,5 @@ err_code messages_set_chat(struct server_request *r, const char *path, json_t *v
     }
     for (size_t i = 0; code == ERR_OK && i < json_array_size(value); i++)
         code = add_message(&list, path, i, json_array_get(value, i), e);
-    messages_close(&list);
-    return code;
+    return messages_close(&list, code, e);
 }

@@ -192,10 +192,10 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
 static json_t *make_call(const struct server_request *r, const struct gathered_call *call)
 {
     if (tools_client_name(r, call->name).is_custom)
-        return custom_call(call->id, call->name, call->arguments, strlen(call->arguments));
+        return custom_call(call->id, call->name, call->arguments.s, call->arguments.n);
     return json_pack("{s:s,s:s,s:{s:o,s:o}}", "id", call->id, "type", "function", "function", "name",
                      json_text(call->name, strlen(call->name)), "arguments",
-                     json_text(call->arguments, strlen(call->arguments)));
+                     json_text(call->arguments.s, call->arguments.n));
 }
 
 static json_t *make_message(const struct server_request *r, const struct gathered_choice *c)

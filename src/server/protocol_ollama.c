@@ -115,8 +115,8 @@ static err_code parse_generate(struct server_request *r, json_t *body, struct er
         code = messages_add_system(&list, json_string(system), e);
     if (code == ERR_OK)
         code = messages_add_user(&list, json_string(prompt), e);
-    messages_close(&list);
-    return code == ERR_OK ? finish(r, e) : code;
+    TRY(messages_close(&list, code, e));
+    return finish(r, e);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
@@ -278,8 +278,8 @@ static json_t *make_whole(enum form form, const struct server_request *r, const 
     json_t *calls = c->n_calls ? json_array() : NULL;
     int bad = 0;
     for (size_t i = 0; i < c->n_calls; i++)
-        bad |= json_array_append_new(calls, make_call(i, c->calls[i].id, c->calls[i].name, c->calls[i].arguments,
-                                                      strlen(c->calls[i].arguments)));
+        bad |= json_array_append_new(
+            calls, make_call(i, c->calls[i].id, c->calls[i].name, c->calls[i].arguments.s, c->calls[i].arguments.n));
     json_t *answer = make_answer(form, head, json_text(c->content.s ? c->content.s : "", c->content.n),
                                  has_thinking ? json_text(c->reasoning.s, c->reasoning.n) : NULL, calls,
                                  r->n_logprob >= 0 ? json_incref(c->logprobs) : NULL);

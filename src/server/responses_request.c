@@ -43,7 +43,7 @@ static err_code add_message(struct message_list *list, const char *path, size_t 
     if (!request_is(role, "assistant"))
         return messages_add_system(list, text, e);
     if ((assistant = messages_assistant(list, true)))
-        return messages_say(assistant, "content", text, e);
+        return messages_say(list, assistant, text, e);
     json_decref(text);
     return err_nomem(e, 0, "a message");
 }
@@ -66,7 +66,7 @@ static err_code add_reasoning(struct message_list *list, const char *path, json_
         text = json_string(encrypted + sizeof responses_sealed - 1);
     }
     if (text && json_string_length(text) > 0 && (assistant = messages_assistant(list, true)))
-        return messages_say(assistant, "reasoning_content", text, e);
+        return messages_reason(list, assistant, text, e);
     bool is_empty = text && json_string_length(text) == 0;
     json_decref(text);
     return is_empty ? ERR_OK : err_nomem(e, 0, "a message");
@@ -136,7 +136,7 @@ static err_code read_input(struct server_request *r, struct err *e)
         code = messages_add_user(&list, json_incref(input), e);
     for (size_t i = 0; code == ERR_OK && i < json_array_size(input); i++)
         code = add_item(&list, "input", i, json_array_get(input, i), e);
-    messages_close(&list);
+    code = messages_close(&list, code, e);
     if (code == ERR_OK && json_array_size(r->messages) == 0)
         return request_expected(e, "input", input, "a message");
     return code;

@@ -6,6 +6,7 @@
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "server/messages.h"
+#include "server/writer.h"
 
 /* ---- messages made fit ----------------------------------------------------------------------------------------- */
 
@@ -74,56 +75,72 @@ static size_t find_result(const json_t *messages, size_t at, const json_t *id)
     return at;
 }
 
-/* Makes a message of its own of each call but the first, each followed by its result. */
-static int split_calls(json_t *messages)
+/* A message with one of the calls of another, with its text and reasoning if it is the first. */
+static json_t *single_call(json_t *message, size_t k)
+{
+    json_t *one = json_copy(message);
+    int bad = json_object_set_new(one, "tool_calls", json_pack("[O]", json_array_get(calls_of(message), k)));
+    if (k > 0)
+        bad |= json_object_set_new(one, "content", json_string(""));
+    for (size_t i = 0; k > 0 && i < N_REASONING; i++)
+        (void)json_object_del(one, reasoning_fields[i]); /* which it may not have */
+    return json_unless(bad, one);
+}
+
+/* Makes a message of its own of each call, followed by its result: the results behind the message, in the order of the
+ * calls, as far as both go. */
+static int split_calls(json_t *messages, json_t *out)
 {
     int bad = 0;
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *message = json_array_get(messages, i), *calls = calls_of(message);
-        if (json_array_size(calls) < 2)
-            continue;
-        json_t *call = json_incref(json_array_get(calls, 0)), *rest = json_copy(message);
-        bad |= json_array_remove(calls, 0) | json_object_set(rest, "tool_calls", calls);
-        bad |= json_object_set_new(rest, "content", json_string(""));
-        for (size_t k = 0; k < N_REASONING; k++)
-            (void)json_object_del(rest, reasoning_fields[k]); /* which it may not have */
-        bad |= json_object_set_new(message, "tool_calls", json_pack("[O]", call));
-        size_t from = find_result(messages, i + 1, json_object_get(call, "id"));
-        if (has_role(json_array_get(messages, from), "tool")) {
-            json_t *result = json_incref(json_array_get(messages, from));
-            bad |= json_array_remove(messages, from) | json_array_insert_new(messages, ++i, result);
+    for (size_t i = 0; !bad && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        size_t n = json_array_size(calls_of(message));
+        if (n < 2)
+            bad |= json_array_append(out, message);
+        for (size_t k = 0; n >= 2 && k < n; k++) {
+            json_t *one = single_call(message, k), *call = json_array_get(calls_of(message), k);
+            size_t from = find_result(messages, i + 1, json_object_get(call, "id"));
+            bad |= json_array_append_new(out, one);
+            if (!has_role(json_array_get(messages, from), "tool"))
+                continue;
+            bad |= json_array_append(out, json_array_get(messages, from));
+            json_t *first = json_incref(json_array_get(messages, i + 1)); /* takes the place of what was used */
+            bad |= json_array_set_new(messages, from, first);
+            bad |= json_array_set(messages, i + 1, message);
+            i++;
         }
-        bad |= json_array_insert_new(messages, i + 1, rest);
-        json_decref(call);
-        if (bad)
-            return bad;
     }
     return bad;
 }
 
-static int set_null_content(json_t *messages)
+/* A text before calls becomes a message of its own. */
+static int set_null_content(json_t *messages, json_t *out)
 {
     int bad = 0;
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *message = json_array_get(messages, i), *text = json_object_get(message, "content");
-        if (json_array_size(calls_of(message)) == 0)
-            continue;
-        if (json_string_length(text) > 0)
-            bad |= json_array_insert_new(messages, i++, json_pack("{s:s,s:O}", "role", "assistant", "content", text));
-        bad |= json_object_set_new(message, "content", json_null());
+        if (json_array_size(calls_of(message)) > 0) {
+            if (json_string_length(text) > 0)
+                bad |= json_array_append_new(out, json_pack("{s:s,s:O}", "role", "assistant", "content", text));
+            bad |= json_object_set_new(message, "content", json_null());
+        }
+        bad |= json_array_append(out, message);
     }
     return bad;
 }
 
+/* Names the reasoning as the template does, and adds a text beside calls to it if that is where it belongs. */
 static int name_reasoning(json_t *messages, const struct template_needs *needs)
 {
+    struct growing_text reasoning = {.field = "reasoning_content"};
     int bad = 0;
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *message = json_array_get(messages, i), *text = json_object_get(message, "content");
         if (!json_object_get(message, "reasoning_content"))
             continue;
         if (needs->text_in_reasoning && calls_of(message) && json_string_length(text) > 0) {
-            bad |= messages_append(message, "reasoning_content", "\n\n", json_incref(text), NULL) != ERR_OK;
+            bad |= growing_add(&reasoning, message, "\n\n", json_incref(text), NULL) != ERR_OK;
+            bad |= growing_end(&reasoning, NULL) != ERR_OK;
             bad |= json_object_set_new(message, "content", json_string(""));
         }
         if (needs->reasoning_field) {
@@ -131,36 +148,64 @@ static int name_reasoning(json_t *messages, const struct template_needs *needs)
             bad |= json_object_del(message, "reasoning_content");
         }
     }
+    bytes_close(&reasoning.text);
     return bad;
-}
-
-/* Adds the content of the next message to this one. */
-static int join_next(json_t *messages, size_t i)
-{
-    json_t *text = json_object_get(json_array_get(messages, i + 1), "content");
-    err_code code = messages_append(json_array_get(messages, i), "content", "\n\n", json_incref(text), NULL);
-    return (code != ERR_OK) | json_array_remove(messages, i + 1);
 }
 
 /* Joins what the user says to the message before if that has this role. */
-static int join_users(json_t *messages, const char *role)
+static int join_users(json_t *messages, const char *role, json_t *out)
 {
+    struct growing_text content = {.field = "content"};
     int bad = 0;
-    for (size_t i = 0; i + 1 < json_array_size(messages);)
-        if (has_role(json_array_get(messages, i), role) && has_role(json_array_get(messages, i + 1), "user"))
-            bad |= join_next(messages, i);
+    for (size_t i = 0; !bad && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i), *last = json_array_get(out, json_array_size(out) - 1);
+        if (!has_role(last, role) || !has_role(message, "user"))
+            bad |= json_array_append(out, message);
         else
-            i++;
+            bad |=
+                growing_add(&content, last, "\n\n", json_incref(json_object_get(message, "content")), NULL) != ERR_OK;
+    }
+    bad |= growing_end(&content, NULL) != ERR_OK;
+    bytes_close(&content.text);
     return bad;
 }
 
-static int leave_system(json_t *messages)
+static int join_user_users(json_t *messages, json_t *out)
+{
+    return join_users(messages, "user", out);
+}
+
+static int join_result_users(json_t *messages, json_t *out)
+{
+    return join_users(messages, "tool", out);
+}
+
+/* The user says what the system does, and goes on with the own text. */
+static int leave_system(json_t *messages, json_t *out)
 {
     json_t *first = json_array_get(messages, 0);
     if (!has_role(first, "system"))
-        return 0;
-    int bad = has_role(json_array_get(messages, 1), "user") ? join_next(messages, 0) : 0;
-    return bad | json_object_set_new(first, "role", json_string("user"));
+        return json_array_extend(out, messages);
+    bool joins = has_role(json_array_get(messages, 1), "user");
+    int bad = json_object_set_new(first, "role", json_string("user")) | json_array_append(out, first);
+    for (size_t i = 1 + joins; i < json_array_size(messages); i++)
+        bad |= json_array_append(out, json_array_get(messages, i));
+    struct growing_text content = {.field = "content"};
+    json_t *text = json_object_get(json_array_get(messages, 1), "content");
+    if (joins)
+        bad |= growing_add(&content, first, "\n\n", json_incref(text), NULL) != ERR_OK ||
+               growing_end(&content, NULL) != ERR_OK;
+    bytes_close(&content.text);
+    return bad;
+}
+
+/* What `make` makes of messages, which are taken over. NULL: there is no memory, or there are none. */
+static json_t *rebuild(json_t *messages, int (*make)(json_t *messages, json_t *out))
+{
+    json_t *out = json_array();
+    int bad = !messages || make(messages, out);
+    json_decref(messages);
+    return json_unless(bad, out);
 }
 
 /* Makes messages (taken over) fit; texts: of all calls' arguments. NULL: there is no memory. */
@@ -173,20 +218,18 @@ static json_t *adapt(const struct template_needs *needs, json_t *messages, const
         bad |= shorten_ids(messages);
     if (needs->reasoning_field || needs->text_in_reasoning)
         bad |= name_reasoning(messages, needs);
+    messages = json_unless(bad, messages);
     if (needs->one_call)
-        bad |= split_calls(messages);
+        messages = rebuild(messages, split_calls);
     if (needs->null_content)
-        bad |= set_null_content(messages);
+        messages = rebuild(messages, set_null_content);
     if (needs->no_system)
-        bad |= leave_system(messages);
+        messages = rebuild(messages, leave_system);
     if (needs->user_in_result)
-        bad |= join_users(messages, "tool");
+        messages = rebuild(messages, join_result_users);
     if (needs->one_user)
-        bad |= join_users(messages, "user");
-    if (!bad)
-        return messages;
-    json_decref(messages);
-    return NULL;
+        messages = rebuild(messages, join_user_users);
+    return messages;
 }
 
 json_t *template_needs_apply(const struct template_needs *needs, const struct server_request *r)
