@@ -1,7 +1,6 @@
 /* A whole answer, gathered from its events. */
 #include <string.h>
 
-#include "base/json_text.h"
 #include "base/mem.h"
 #include "server/writer.h"
 

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "server/tools.h"
 
-enum { MAX_MESSAGES = 100000, MAX_CALLS = 1024 }; /* of a message */
+enum { MAX_MESSAGES = 100000, MAX_CALLS = 1024 /* of a message */ };
 
 err_code messages_open(struct message_list *list, struct server_request *r, struct err *e)
 {
@@ -42,7 +42,7 @@ err_code growing_end(struct growing_text *g, struct err *e)
     return ERR_OK;
 }
 
-/* The same, with what the message has in the member so far. */
+/* From now on it is this message's member, which has a text already. */
 static err_code begin_growing(struct growing_text *g, json_t *message, const json_t *old, struct err *e)
 {
     TRY(growing_end(g, e));

@@ -1,5 +1,4 @@
 /* The messages of Chat, which Ollama's are like. */
-#include <string.h>
 
 #include "server/messages.h"
 

@@ -87,7 +87,10 @@ static err_code out_of_range(const struct request_field *f, const char *path, co
 {
     char expected[96];
     bool is_whole = f->kind == FIELD_INT32 || f->kind == FIELD_INT64;
-    snprintf(expected, sizeof expected, "a %snumber from %.10g to %.10g", is_whole ? "whole " : "", f->min, f->max);
+    if (f->min == f->max)
+        snprintf(expected, sizeof expected, "%.10g", f->min);
+    else
+        snprintf(expected, sizeof expected, "a %snumber from %.10g to %.10g", is_whole ? "whole " : "", f->min, f->max);
     return request_expected(e, path, value, expected);
 }
 

@@ -1,7 +1,6 @@
 /* How a request says whether and how much the model reasons. Templates have no common name for it: most ask for
  * enable_thinking, some for thinking, gpt-oss for reasoning_effort. What the client says of these in
  * chat_template_kwargs counts more than what is derived here. */
-#include <string.h>
 
 #include "server/request_fields.h"
 
