@@ -32,8 +32,8 @@ need_for_build() {
     need_library jansson libjansson-dev
     # liburing is optional (meson_options.txt), and worth having on Linux
     [ "$(uname -s)" != Linux ] || need_library liburing liburing-dev
-    if may_install; then # it builds without: `moebius chat` then has no line editing, memory nodes are all the same,
-                           # and there is no `moebius serve`
+    # It builds without: `moebius chat` then has no line editing, memory nodes are all the same, there is no `moebius serve`.
+    if may_install; then
         need_library libedit libedit-dev
         need_library hwloc libhwloc-dev
         need_library libmicrohttpd libmicrohttpd-dev
@@ -101,7 +101,8 @@ get_clients() {
     clients=$(dirname "$0")/../tests/e2e/clients
     if [ "$purpose" = check ] && [ ! -d "$clients/node_modules" ] && command -v npm >/dev/null 2>&1; then
         echo "bootstrap: installing the clients of tests/e2e/clients" >&2
-        npm ci --prefix "$clients" --ignore-scripts --no-audit --no-fund --silent >&2 || rm -rf "$clients/node_modules"
+        npm ci --prefix "$clients" --ignore-scripts --no-audit --no-fund --silent \
+            --fetch-retries=1 --fetch-timeout=20000 >&2 || rm -rf "$clients/node_modules"
     fi
 }
 
