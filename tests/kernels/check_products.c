@@ -277,7 +277,7 @@ static void check_call(struct check *c, const struct kernels *table, const struc
                                .m = m,
                                .y = out,
                                .ldy = ldy,
-                               .prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 3)}};
+                               .prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 4)}};
     memset(&untouched, 0x77, sizeof untouched);
     table->matmul[p->q->type](&mm);
     bool ok = guard_intact(&y);

@@ -85,23 +85,22 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
 
 /* Lines of the cache to prefetch while other work is done. */
 struct r16_prefetch {
-    const uint8_t *p;
-    int n_line; /* for each call of r16_prefetch_lines */
-    bool is_on;
-    enum kernel_cache to;
+    const uint8_t *w; /* the weights in hand, of which the prefetch is so far ahead */
+    int n_line;       /* for each call of r16_prefetch_lines */
+    struct kernel_prefetch how;
 };
 
 /* Lines for the work on the weights at w. */
 KERNELS_ALWAYS_INLINE struct r16_prefetch r16_prefetch(const struct kernel_matmul *a, const uint8_t *w, int n_line)
 {
-    return (struct r16_prefetch){w + a->prefetch.ahead_bytes, n_line, a->prefetch.ahead_bytes > 0, a->prefetch.to};
+    return (struct r16_prefetch){w, n_line, a->prefetch};
 }
 
 KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
 {
-    if (a->is_on)
-        for (int i = 0; i < a->n_line; i++, a->p += 64)
-            kernels_prefetch(a->p, a->to);
+    if (a->how.ahead_bytes)
+        for (int i = 0; i < a->n_line; i++, a->w += 64)
+            kernels_prefetch(a->w, a->how);
 }
 
 /* The part of a packed matrix that holds LANES rows from `row` on. */
