@@ -9,7 +9,7 @@
 enum { MAX_ROWS = 48, N_TOKENS = 33, MANY_TOKENS = 67, N_KIND = 6 };
 
 static const int rows_list[] = {1, 5, 15, 16, 17, 33, 48};
-static const int tokens_list[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33};
+static const int tokens_list[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 31, 33};
 static const int k_super[] = {1, 2, 3, 9}, k_small[] = {1, 3, 8, 11, 90}, k_float[] = {1, 7, 16, 17, 63, 640};
 
 #define N_OF(list) ((int)(sizeof(list) / sizeof *(list)))
