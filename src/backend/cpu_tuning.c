@@ -9,7 +9,7 @@
 
 struct cpu_tuning cpu_tuning_default(void)
 {
-    struct cpu_tuning t = {.several = {6144, KERNEL_CACHE_L1}, .task_weights = 1 << 19, .n_spin = POOL_N_SPIN};
+    struct cpu_tuning t = {.several = {8192, KERNEL_CACHE_BOTH}, .task_weights = 1 << 19, .n_spin = POOL_N_SPIN};
     for (int i = 0; i < QUANT_MAX_ID; i++)
         t.one[i] = (struct kernel_prefetch){1024, KERNEL_CACHE_L2};
     return t;

@@ -142,13 +142,17 @@ static int fill_choices(struct kernel_prefetch *choices, struct kernel_prefetch 
     static const int32_t thorough[] = {128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384};
     const int32_t *ahead = effort == TUNE_QUICK ? quick : thorough;
     size_t n_ahead = effort == TUNE_QUICK ? sizeof quick / sizeof *quick : sizeof thorough / sizeof *thorough;
-    enum kernel_cache farthest = effort == TUNE_QUICK ? KERNEL_CACHE_L2 : KERNEL_CACHE_NTA;
     int n = 0;
     choices[n++] = now;
     choices[n++] = (struct kernel_prefetch){0, KERNEL_CACHE_L1};
     for (size_t i = 0; i < n_ahead; i++)
-        for (int to = KERNEL_CACHE_L1; to <= (int)farthest; to++)
-            choices[n++] = (struct kernel_prefetch){ahead[i], (enum kernel_cache)to};
+        for (int to = KERNEL_CACHE_L1; to <= KERNEL_CACHE_BOTH; to++) {
+            bool makes_sense = to == KERNEL_CACHE_NTA    ? effort == TUNE_THOROUGH
+                               : to == KERNEL_CACHE_BOTH ? ahead[i] > KERNEL_NEAR_BYTES
+                                                         : true;
+            if (makes_sense)
+                choices[n++] = (struct kernel_prefetch){ahead[i], (enum kernel_cache)to};
+        }
     return n;
 }
 

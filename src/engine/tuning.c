@@ -14,8 +14,11 @@
 /* What a first run may take to measure: in all, and a type that is alone. */
 static const int64_t quick_ns = 80 * 1000 * 1000, quick_type_ns = 40 * 1000 * 1000;
 
+/* What a file begins with. Its name says so, too: a file of another form is another machine's. */
+static const char form[] = "moebius tuning 3";
+
 static const char *const cache_names[] = {
-    [KERNEL_CACHE_L1] = "L1", [KERNEL_CACHE_L2] = "L2", [KERNEL_CACHE_NTA] = "NTA"};
+    [KERNEL_CACHE_L1] = "L1", [KERNEL_CACHE_L2] = "L2", [KERNEL_CACHE_NTA] = "NTA", [KERNEL_CACHE_BOTH] = "L2+L1"};
 enum { N_CACHE = sizeof cache_names / sizeof *cache_names };
 
 /* ---- the file ------------------------------------------------------------------------------------------------- */
@@ -34,13 +37,14 @@ static err_code parse_prefetch(struct text_scanner *w, struct kernel_prefetch *o
     int64_t ahead_bytes;
     char name[8];
     TRY(parse_int(w, "bytes to prefetch ahead", 0, CPU_TUNING_MAX_AHEAD, &ahead_bytes, e));
-    TRY(text_scanner_word(w, "L1, L2 or NTA", name, sizeof name, e));
+    TRY(text_scanner_word(w, "L1, L2, NTA or L2+L1", name, sizeof name, e));
     for (int i = 0; i < N_CACHE; i++)
         if (!strcmp(name, cache_names[i])) {
             *out = (struct kernel_prefetch){(int32_t)ahead_bytes, (enum kernel_cache)i};
             return ERR_OK;
         }
-    return err_set(e, ERR_FORMAT, "%s, line %d: found \"%s\", expected L1, L2 or NTA", w->name, w->line + 1, name);
+    return err_set(e, ERR_FORMAT, "%s, line %d: found \"%s\", expected L1, L2, NTA or L2+L1", w->name, w->line + 1,
+                   name);
 }
 
 static const struct quant_info *type_named(const char *name)
@@ -105,7 +109,7 @@ err_code tuning_parse(struct tuning *t, const char *text, size_t n, const char *
 {
     struct text_scanner w = {.p = text, .end = text + n, .name = name};
     struct tuning new = {.cpu = cpu_tuning_default()};
-    TRY(text_scanner_literal(&w, "moebius tuning 2", e));
+    TRY(text_scanner_literal(&w, form, e));
     TRY(text_scanner_literal(&w, "machine", e));
     TRY(text_scanner_line(&w, "the machine's name", new.machine, sizeof new.machine, e));
     TRY(text_scanner_literal(&w, "build", e));
@@ -128,7 +132,7 @@ void tuning_print(const struct tuning *t, FILE *f)
     int n = 0;
     for (int i = 0; i < QUANT_MAX_ID; i++)
         n += t->is_measured[i];
-    fprintf(f, "moebius tuning 2\nmachine %s\nbuild %s\ntask_weights %" PRId64 "\nspins %d\n", t->machine, t->build,
+    fprintf(f, "%s\nmachine %s\nbuild %s\ntask_weights %" PRId64 "\nspins %d\n", form, t->machine, t->build,
             t->cpu.task_weights, (int)t->cpu.n_spin);
     print_prefetch("prefetch_several", t->cpu.several, f);
     fprintf(f, "prefetch_one %d\n", n);
@@ -204,7 +208,8 @@ static err_code cache_path(const moebius_engine *g, char **path, struct err *e)
     char name[64];
     struct tuning here;
     describe(g, &here);
-    uint32_t crc = crc32c(0, here.machine, strlen(here.machine));
+    uint32_t crc = crc32c(0, form, strlen(form));
+    crc = crc32c(crc, here.machine, strlen(here.machine));
     snprintf(name, sizeof name, "tuning-%08" PRIx32 ".txt", crc32c(crc, here.build, strlen(here.build)));
     return cache_file_path(name, path, e);
 }

@@ -1,12 +1,12 @@
 /* What was measured of a machine, once, for the runs that follow: a text file in the cache directory, for each
  * processor, build and number of threads one.
  *
- *   moebius tuning 2
+ *   moebius tuning 3
  *   machine AMD EPYC, avx512vnni, 2 threads of 2
  *   build 0.1.0, 12.2.0
  *   task_weights 524288                struct cpu_tuning's
  *   spins 2000
- *   prefetch_several 6144 L1           bytes ahead, and the cache: L1, L2 or NTA
+ *   prefetch_several 6144 L1           bytes ahead, and the cache: L1, L2, NTA or L2+L1
  *   prefetch_one 2                     so many types were measured
  *   Q4_K 2048 L1
  *   Q6_K 4096 L2

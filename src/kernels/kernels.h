@@ -39,9 +39,11 @@ static inline int64_t kernel_act_n_sum(enum quant_act kind, int64_t k)
 /* Where weights that will be needed soon are asked for. It decides speed alone, never a bit of the results. */
 enum kernel_cache {
     KERNEL_CACHE_L1,
-    KERNEL_CACHE_L2, /* and no nearer */
-    KERNEL_CACHE_NTA /* L1, and out of it soon: non-temporal */
+    KERNEL_CACHE_L2,  /* and no nearer */
+    KERNEL_CACHE_NTA, /* L1, and out of it soon: non-temporal */
+    KERNEL_CACHE_BOTH /* L2 and, KERNEL_NEAR_BYTES ahead, L1: more lines are on their way than L1 can wait for */
 };
+enum { KERNEL_NEAR_BYTES = 1536 };
 struct kernel_prefetch {
     int32_t ahead_bytes; /* of the weights in hand; 0: nothing is asked for */
     enum kernel_cache to;

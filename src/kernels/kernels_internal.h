@@ -61,13 +61,18 @@ static inline void kernels_keep(void *p, size_t n_bytes)
     __asm__ volatile("" : : "r"(p) : "memory");
 }
 
-/* Asks for the cache line at p. */
-KERNELS_ALWAYS_INLINE void kernels_prefetch(const void *p, enum kernel_cache to)
+/* Asks for the line of weights that will be needed after those at w. */
+KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_prefetch a)
 {
-    switch (to) {
+    const uint8_t *p = w + a.ahead_bytes;
+    switch (a.to) {
     case KERNEL_CACHE_L1: __builtin_prefetch(p, 0, 3); break;
     case KERNEL_CACHE_L2: __builtin_prefetch(p, 0, 2); break;
     case KERNEL_CACHE_NTA: __builtin_prefetch(p, 0, 0); break;
+    case KERNEL_CACHE_BOTH:
+        __builtin_prefetch(p, 0, 2);
+        __builtin_prefetch(w + KERNEL_NEAR_BYTES, 0, 3);
+        break;
     }
 }
 

@@ -76,7 +76,7 @@ static struct temp_path write_text(const char *name, const char *text)
     return p;
 }
 
-#define HEAD "moebius tuning 2\nmachine nowhere\nbuild never\n"
+#define HEAD "moebius tuning 3\nmachine nowhere\nbuild never\n"
 #define ALL(ahead)                                                                                                     \
     "prefetch_several " ahead "\nprefetch_one 7\nQ4_K " ahead "\nQ6_K " ahead "\nQ8_0 " ahead "\nF32 " ahead           \
     "\nF16 " ahead "\nMXFP4 " ahead "\nQ4_0 " ahead "\n"

@@ -9,7 +9,7 @@
 enum { MAX_ROWS = 48, N_TOKENS = 33, MANY_TOKENS = 67, N_KIND = 6 };
 
 static const int rows_list[] = {1, 5, 15, 16, 17, 33, 48};
-static const int tokens_list[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33};
+static const int tokens_list[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 31, 33};
 static const int k_super[] = {1, 2, 3, 9}, k_small[] = {1, 3, 8, 11, 90}, k_float[] = {1, 7, 16, 17, 63, 640};
 
 #define N_OF(list) ((int)(sizeof(list) / sizeof *(list)))
@@ -277,7 +277,7 @@ static void check_call(struct check *c, const struct kernels *table, const struc
                                .m = m,
                                .y = out,
                                .ldy = ldy,
-                               .prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 3)}};
+                               .prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 4)}};
     memset(&untouched, 0x77, sizeof untouched);
     table->matmul[p->q->type](&mm);
     bool ok = guard_intact(&y);

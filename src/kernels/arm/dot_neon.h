@@ -7,6 +7,8 @@
 #include "kernels/body/r16_unpack.h"
 #include "kernels/kernels_internal.h"
 
+enum { DOT_KINDS_TOKENS = 1 }; /* most that dot_kinds takes */
+
 static inline vi peak_dot(vi acc, vi w, const int8_t *q)
 {
     return dot_bytes(acc, vi_forget(w), q);
@@ -63,34 +65,46 @@ static inline void dot_arrange(vi w[2], enum quant_type type)
 }
 
 /* s += scale * (codes 0..2^bits - 1, less dot_offset, in vectors [first, first + n) of src) */
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
-                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+KERNELS_ALWAYS_INLINE void dot_scaled_part(vi s[], const struct r16_src *src, int first, int n, vi scale,
+                                           const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
     vi part[TILE];
-    (void)bits;
     if (src->unpacked) {
         dot_run_scaled(s, src, first, n, scale, q, n_tok);
         return;
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        part[t] = dot_offset(src->type) ? vi_bcast(start[t]) : vi_set1(0);
+        part[t] = dot_offset(src->type) ? vi_bcast(start[t] + first / 4) : vi_set1(0);
     dot_run_lanes(part, src, first, n, q, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         s[t] = vi_add(s[t], vi_mul(part[t], scale));
 }
 
+/* The same of all vectors of src: scale[0] is that of the first four, scale[1] of the others. */
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], int bits,
+                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+{
+    (void)bits;
+    if (r16_subs_of_32(src->type)) { /* the scales are one */
+        dot_scaled_part(s, src, 0, 8, scale[0], q, start, n_tok);
+    } else {
+        dot_scaled_part(s, src, 0, 4, scale[0], q, start, n_tok);
+        dot_scaled_part(s, src, 4, 4, scale[1], q, start, n_tok);
+    }
+}
+
 /* The same for one token and the four sub-blocks from src's on, one after the other because there are no registers for
  * more: vectors [first, first + 4) of each, activations 32 and starts 2 apart. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
-                                     const int8_t *q, const int32_t *start)
+                                     const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
-    (void)bits;
+    (void)bits, (void)n_tok;
     KERNELS_UNROLL
     for (int kind = 0; kind < 4; kind++) {
-        vi part = dot_offset(src->type) ? vi_bcast(start + 2 * kind) : vi_set1(0);
-        int8x16_t x = vld1q_s8(q + 32 * kind + 4 * first);
+        vi part = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
+        int8x16_t x = vld1q_s8(q[0] + 32 * kind + 4 * first);
         KERNELS_UNROLL
         for (int lane = 0; lane < 4; lane++)
             part = neon_dot_lane(part, r16_vec_kind(src, kind, first + lane), x, lane);

@@ -148,7 +148,7 @@ KERNELS_ALWAYS_INLINE void ex_rows(const struct kernel_matmul *a, struct ex_form
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b++, block += block_bytes) {
         for (int i = 0; i < f.n_vec && a->prefetch.ahead_bytes; i++)
-            kernels_prefetch(block + a->prefetch.ahead_bytes + 64 * i, a->prefetch.to);
+            kernels_prefetch(block + 64 * i, a->prefetch);
         f.expand(&e, block + lane * 4);
         if (head)
             e.d[0] = row_d;

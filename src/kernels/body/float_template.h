@@ -38,7 +38,7 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
     for (int r = 0; r < rows; r++) {
         const uint8_t *p = w + r * a->k * weight_bytes(type);
         if (prefetch.ahead_bytes)
-            kernels_prefetch(p + i * weight_bytes(type) + prefetch.ahead_bytes, prefetch.to);
+            kernels_prefetch(p + i * weight_bytes(type), prefetch);
         v16 v = weight_load(p, i, 16, type);
         KERNELS_UNROLL
         for (int t = 0; t < tokens; t++)

@@ -1,8 +1,8 @@
 /* Products of the R16 layout (quant/layout.c): one row of weights a lane, activations broadcast.
  *
- * A register tile of up to TILE tokens meets weights that are unpacked in registers, where a dot needs them. Many
+ * A register tile of up to TILE tokens meets weights that are unpacked in registers, where a dot needs them. More
  * tokens meet formats that are costly to unpack in panels: 256 weights of LANES rows are unpacked to the first-level
- * cache, and all tiles, of up to FEW tokens, meet them there.
+ * cache, and all tiles meet them there.
  *
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
  * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
@@ -11,7 +11,6 @@
 #include "kernels/body/r16_unpack.h"
 
 enum {
-    FEW = 4,     /* tokens that keep the multipliers busy */
     PANEL = 256, /* weights of a row that are unpacked together */
     MANY = 64    /* most tokens that meet an unpacked panel */
 };
@@ -85,23 +84,22 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
 
 /* Lines of the cache to prefetch while other work is done. */
 struct r16_prefetch {
-    const uint8_t *p;
-    int n_line; /* for each call of r16_prefetch_lines */
-    bool is_on;
-    enum kernel_cache to;
+    const uint8_t *w; /* the weights in hand, of which the prefetch is so far ahead */
+    int n_line;       /* for each call of r16_prefetch_lines */
+    struct kernel_prefetch how;
 };
 
 /* Lines for the work on the weights at w. */
 KERNELS_ALWAYS_INLINE struct r16_prefetch r16_prefetch(const struct kernel_matmul *a, const uint8_t *w, int n_line)
 {
-    return (struct r16_prefetch){w + a->prefetch.ahead_bytes, n_line, a->prefetch.ahead_bytes > 0, a->prefetch.to};
+    return (struct r16_prefetch){w, n_line, a->prefetch};
 }
 
 KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
 {
-    if (a->is_on)
-        for (int i = 0; i < a->n_line; i++, a->p += 64)
-            kernels_prefetch(a->p, a->to);
+    if (a->how.ahead_bytes)
+        for (int i = 0; i < a->n_line; i++, a->w += 64)
+            kernels_prefetch(a->w, a->how);
 }
 
 /* The part of a packed matrix that holds LANES rows from `row` on. */
@@ -252,11 +250,6 @@ KERNELS_ALWAYS_INLINE void r16_scales_load(struct r16_scales *s, const uint8_t *
     }
 }
 
-KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
-{
-    return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_IQ4_XS;
-}
-
 /* A block's own scale and, in some formats, that of its minima. */
 struct r16_scale256 {
     vf d, dmin;
@@ -292,12 +285,11 @@ KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r
     enum quant_type type = src->type;
     int j = src->j, bits = type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
     const int8_t *q[TILE];
-    const int32_t *start[TILE], *start2[TILE];
+    const int32_t *start[TILE];
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         q[t] = x->q[t] + 32 * j;
         start[t] = sums->start[t] + 2 * j;
-        start2[t] = start[t] + 1;
     }
     if (type == QUANT_IQ4_XS) { /* quant/blocks.h: quant_iq4xs_scale */
         vi low = vi_and(vi_shr(sc->scale[0], 4 * j), vi_set1(15));
@@ -310,12 +302,13 @@ KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             s[t] = vi_add(s[t], vi_mul(part[t], scale));
-    } else if (type == QUANT_Q4_K || type == QUANT_Q5_K) {
-        dot_scaled(s, src, 0, 8, dot_scale(sc->scale[j / 4], j % 4, bits), bits, q, start, n_tok);
     } else {
-        vi scales = sc->scale[j / 2];
-        dot_scaled(s, src, 0, 4, dot_scale(scales, j % 2 * 2, bits), bits, q, start, n_tok);
-        dot_scaled(s, src, 4, 4, dot_scale(scales, j % 2 * 2 + 1, bits), bits, q, start2, n_tok);
+        vi scale[2];
+        KERNELS_UNROLL
+        for (int half = 0; half < 2; half++)
+            scale[half] = r16_subs_of_32(type) ? dot_scale(sc->scale[j / 4], j % 4, bits)
+                                               : dot_scale(sc->scale[j / 2], j % 2 * 2 + half, bits);
+        dot_scaled(s, src, scale, bits, q, start, n_tok);
     }
 }
 
@@ -326,18 +319,25 @@ KERNELS_ALWAYS_INLINE int r16_n_kind(enum quant_type type)
     return type == QUANT_Q2_K || type == QUANT_Q3_K || type == QUANT_Q6_K ? 4 : 1;
 }
 
-/* r16_dot_sub of all sub-blocks for one token: four at a time, so that the block is read once and in order. */
+/* r16_dot_sub of all sub-blocks for up to DOT_KINDS_TOKENS: four at a time, so that the block is read once and in
+ * order.
+ */
 KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
-                                          const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[])
+                                          const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[], int n_tok)
 {
     int bits = src->type == QUANT_Q6_K ? 6 : 3;
     KERNELS_UNROLL
     for (int half = 0; half < 2; half++) {
-        const int8_t *q = x->q[0] + 128 * half;
-        const int32_t *start = sums->start[0] + 8 * half;
         KERNELS_UNROLL
         for (int first = 0; first < 8; first += 4) {
+            const int8_t *q[TILE];
+            const int32_t *start[TILE];
             vi scale[4];
+            KERNELS_UNROLL
+            for (int t = 0; t < n_tok; t++) {
+                q[t] = x->q[t] + 128 * half;
+                start[t] = sums->start[t] + 8 * half + first / 4;
+            }
             KERNELS_UNROLL
             for (int kind = 0; kind < 4; kind++) {
                 vi scales = half ? sc->scale[2 + kind / 2] : sc->scale[kind / 2];
@@ -346,7 +346,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
             r16_prefetch_lines(prefetch);
             r16_prefetch_lines(prefetch);
             src->j = 4 * half;
-            dot_kinds(s, src, first, scale, bits, q, start + first / 4);
+            dot_kinds(s, src, first, scale, bits, q, start, n_tok);
         }
     }
 }
@@ -384,8 +384,8 @@ KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         out->s[t] = vi_set1(0);
-    if (n_tok == 1 && !src.unpacked && r16_n_kind(type) == 4) {
-        r16_dot_halves(&src, sc, x, &sums, prefetch, out->s);
+    if (!src.unpacked && n_tok <= (int)DOT_KINDS_TOKENS && r16_n_kind(type) == 4) {
+        r16_dot_halves(&src, sc, x, &sums, prefetch, out->s, n_tok);
     } else {
         for (src.j = 0; src.j < 8; src.j++) {
             r16_prefetch_lines(prefetch);
@@ -444,6 +444,34 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
     for (int t = 0; t < n_tok; t++)
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
+
+/* ---- tiles --------------------------------------------------------------------------------------------------- */
+
+/* The tokens of the next tile, where `rest` are left. Two tiles share what is more than one and less than two. */
+static inline int r16_next_tile(int64_t rest)
+{
+    return (int)(rest >= 2 * TILE ? TILE : rest > TILE ? (rest + 1) / 2 : rest);
+}
+
+/* Calls fn(..., n) with a constant n, of least to TILE. */
+_Static_assert(TILE <= 8, "the cases");
+#define R16_CONSTANT(n, least, fn, ...)                                                                                \
+    switch (n) {                                                                                                       \
+        R16_CASE(1, least, fn, __VA_ARGS__)                                                                            \
+        R16_CASE(2, least, fn, __VA_ARGS__)                                                                            \
+        R16_CASE(3, least, fn, __VA_ARGS__)                                                                            \
+        R16_CASE(4, least, fn, __VA_ARGS__)                                                                            \
+        R16_CASE(5, least, fn, __VA_ARGS__)                                                                            \
+        R16_CASE(6, least, fn, __VA_ARGS__)                                                                            \
+        R16_CASE(7, least, fn, __VA_ARGS__)                                                                            \
+        R16_CASE(8, least, fn, __VA_ARGS__)                                                                            \
+    default: break;                                                                                                    \
+    }
+#define R16_CASE(number, least, fn, ...)                                                                               \
+    case number:                                                                                                       \
+        if (number >= (least) && number <= (int)TILE)                                                                  \
+            fn(__VA_ARGS__, number);                                                                                   \
+        break;
 
 /* ---- panels -------------------------------------------------------------------------------------------------- */
 
@@ -522,13 +550,13 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
         acc[t] = sum[t];
 }
 
-/* Tokens [t0, t0 + n), n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it. */
+/* Tokens [t0, t0 + n), TILE < n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it. */
 KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
                                     int64_t t0, int n)
 {
     const uint8_t *w = r16_rows(a, type, row, len);
     int64_t n_block = a->k / len, step = PANEL / len;
-    int n_call = (n + FEW - 1) / FEW * 8; /* of r16_prefetch_lines for a panel */
+    int n_call = (n + TILE - 1) / TILE * 8; /* of r16_prefetch_lines for a panel */
     struct r16_panel p;
     vf acc[MANY];
     for (int t = 0; t < n; t++)
@@ -540,13 +568,9 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
             r16_unpack_256(&p, w, type, row);
         else
             r16_unpack_32(&p, w, type, row, here);
-        for (; t + FEW <= n; t += FEW)
-            r16_tile(&p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t, FEW);
-        switch (n - t) {
-        case 3: r16_tile(&p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t, 3); break;
-        case 2: r16_tile(&p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t, 2); break;
-        case 1: r16_tile(&p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t, 1); break;
-        default: break;
+        for (int n_tok; t < n; t += n_tok) {
+            n_tok = r16_next_tile(n - t);
+            R16_CONSTANT(n_tok, TILE / 2, r16_tile, &p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t);
         }
     }
     for (int t = 0; t < n; t++)
@@ -564,7 +588,7 @@ KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
     case R16_PANELS_UNPACKED: return type != QUANT_Q8_0;
     default:
         return type == QUANT_Q3_K || type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q6_K ||
-               (TILE <= (int)FEW && (type == QUANT_Q5_0 || type == QUANT_Q5_1 || type == QUANT_Q2_K));
+               (TILE <= 4 && (type == QUANT_Q5_0 || type == QUANT_Q5_1 || type == QUANT_Q2_K));
     }
 }
 
@@ -583,20 +607,13 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
 {
     for (int64_t row = a->row0; row < a->row1; row += LANES) {
         int64_t t = 0;
-        if (r16_pays_to_unpack(type) && a->m > TILE)
-            for (; t < a->m; t += MANY)
-                r16_many(a, type, len, row, t, a->m - t < MANY ? (int)(a->m - t) : MANY);
-        for (; t + TILE <= a->m; t += TILE)
-            r16_walk(a, type, len, row, t, TILE);
-        while (t < a->m) { /* the rest is cut into two halves rather than FEW and what remains */
-            int64_t rest = a->m - t, n = rest > FEW ? (rest + 1) / 2 : rest;
-            switch (n) {
-            case 4: r16_walk(a, type, len, row, t, 4); break;
-            case 3: r16_walk(a, type, len, row, t, 3); break;
-            case 2: r16_walk(a, type, len, row, t, 2); break;
-            default: r16_walk(a, type, len, row, t, 1); break;
-            }
-            t += n;
+        for (int n; r16_pays_to_unpack(type) && a->m - t > TILE; t += n) {
+            n = a->m - t < MANY ? (int)(a->m - t) : MANY;
+            r16_many(a, type, len, row, t, n);
+        }
+        for (int n; t < a->m; t += n) {
+            n = r16_next_tile(a->m - t);
+            R16_CONSTANT(n, 1, r16_walk, a, type, len, row, t);
         }
     }
 }

@@ -23,6 +23,12 @@ struct r16_src {
     const vi *unpacked; /* not NULL: the weights of (sub-)block j lie here as vectors, from 8 * j on, by dot_arrange */
 };
 
+/* Whether a scale of a block of 256 is of 32 weights; else it is of 16. */
+KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
+{
+    return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_IQ4_XS;
+}
+
 /* The vector at p, shifted right, cut to the bits of `mask` in each byte. */
 KERNELS_ALWAYS_INLINE vi r16_bits(const uint8_t *p, int shift, int mask)
 {
@@ -104,9 +110,12 @@ KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, 
     }
 }
 
-/* Weights 4i..4i + 3 of a format of signed values, plus 128: the formats with a table have it in there. */
+/* Weights 4i..4i + 3 of a format of signed values, plus 128: the formats with a table have it in there, and unpacked
+ * ones by dot_arrange. */
 KERNELS_ALWAYS_INLINE vi r16_vec_plus128(const struct r16_src *src, int i)
 {
+    if (src->unpacked)
+        return src->unpacked[8 * src->j + i];
     vi flip = vi_set1((int32_t)0x80808080);
     const uint8_t *codes = src->p + (src->type == QUANT_IQ4_XS ? 2 + src->j * 4 + i % 4 : i % 4) * 64;
     if (src->type == QUANT_Q8_0)

@@ -6,7 +6,6 @@
 #include "kernels/body/r16_unpack.h"
 #include "kernels/kernels_internal.h"
 
-enum { DOT_PANELS = R16_PANELS_COSTLY };
 enum { DOT_DEPTH = 4 }; /* multiply-adds of dot_bytes in a lane */
 
 /* Bytes i and i + 1 of each lane, sign-extended to its two words (i: 0 or 2). */
@@ -32,12 +31,6 @@ KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *con
         for (int t = 0; t < n_tok; t++)
             m[t] = dot_words(m[t], f, vi_bcast(sum[t] + j));
     }
-}
-
-/* Rearranges two neighbouring vectors of weights as they lie unpacked: not at all. */
-static inline void dot_arrange(vi w[2], enum quant_type type)
-{
-    (void)w, (void)type;
 }
 
 /* Puts the sums of dot_scaled over unpacked weights in order: they are in order. */

@@ -28,6 +28,15 @@ static inline vi dot_words(vi acc, vi a, vi b)
 }
 #include "kernels/x86/dot_common.h"
 
+enum { DOT_PANELS = R16_PANELS_COSTLY };
+enum { DOT_KINDS_TOKENS = 1 }; /* most that dot_kinds takes */
+
+/* Rearranges two neighbouring vectors of weights as they lie unpacked: not at all. */
+static inline void dot_arrange(vi w[2], enum quant_type type)
+{
+    (void)w, (void)type;
+}
+
 /* Byte i of each lane as the scale of dot_scaled: sign-extended, in both words. bits: of the weights it
  * scales. */
 static inline vi dot_scale(vi bytes, int i, int bits)
@@ -54,12 +63,11 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_
     (void)type, (void)sum, (void)start;
 }
 
-/* s += scale * (codes 0..2^bits - 1, less dot_offset, in vectors [first, first + n) of src). A 16-bit sum over g
+/* s += scale * (codes 0..2^bits - 1 in vectors [first, first + n) of src). A 16-bit sum over g
  * vectors is at most 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4, 32004 for 6 and 2. */
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
-                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
+                                          const int8_t *const q[], int n_tok)
 {
-    (void)start;
     int fit = bits <= 4 ? 8 : bits == 5 ? 4 : 2, group = fit < n ? fit : n;
     KERNELS_UNROLL
     for (int g = first; g < first + n; g += group) {
@@ -80,13 +88,26 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int fir
     }
 }
 
+/* The same of all vectors of src: scale[0] is that of the first four, scale[1] of the others. */
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], int bits,
+                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+{
+    (void)start;
+    if (r16_subs_of_32(src->type)) { /* the scales are one */
+        dot_scaled_run(s, src, 0, 8, scale[0], bits, q, n_tok);
+    } else {
+        dot_scaled_run(s, src, 0, 4, scale[0], bits, q, n_tok);
+        dot_scaled_run(s, src, 4, 4, scale[1], bits, q, n_tok);
+    }
+}
+
 /* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32
  * apart. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
-                                     const int8_t *q, const int32_t *start)
+                                     const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
     int group = bits <= 5 ? 4 : 2;
-    (void)start;
+    (void)start, (void)n_tok;
     KERNELS_UNROLL
     for (int g = first; g < first + 4; g += group) {
         vi sum16[4];
@@ -97,7 +118,7 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int firs
         for (int i = g; i < g + group; i++)
             KERNELS_UNROLL
         for (int kind = 0; kind < 4; kind++)
-            sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q + 32 * kind + 4 * i);
+            sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q[0] + 32 * kind + 4 * i);
         KERNELS_UNROLL
         for (int kind = 0; kind < 4; kind++)
             s[0] = vi_add(s[0], vi_madd16(sum16[kind], scale[kind]));
@@ -107,7 +128,7 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int firs
 /* s += codes 0..2^bits - 1 of src */
 KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[], int n_tok)
 {
-    dot_scaled(s, src, 0, 8, vi_set1(0x10001), bits, q, NULL, n_tok);
+    dot_scaled_run(s, src, 0, 8, vi_set1(0x10001), bits, q, n_tok);
 }
 
 /* What a sum of dot_int8 must start at, where `sum` is that of all its activations. */

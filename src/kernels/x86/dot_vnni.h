@@ -21,15 +21,25 @@ static inline vi dot_words(vi acc, vi a, vi b)
 }
 #include "kernels/x86/dot_common.h"
 
-/* Whether the sums that are multiplied with a scale, over VNNI_CHAIN vectors of codes of so many bits, fit words. */
+enum { DOT_PANELS = TILE > 4 ? R16_PANELS_ALL : R16_PANELS_COSTLY };
+enum { DOT_KINDS_TOKENS = TILE > 4 ? 4 : 1 }; /* most that dot_kinds takes */
+
+/* Rearranges two neighbouring vectors of weights as they lie unpacked: dot_int8 takes signed ones plus 128. */
+static inline void dot_arrange(vi w[2], enum quant_type type)
+{
+    if (type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4 || type == QUANT_IQ4_XS)
+        for (int i = 0; i < 2; i++)
+            w[i] = vi_xor(w[i], vi_set1((int32_t)0x80808080));
+}
+
+/* Whether sums over four vectors of codes of so many bits fit words. */
 static inline bool dot_in_words(int bits)
 {
-    return VNNI_CHAIN * 4 * ((1 << bits) - 1) * 127 < 1 << 15;
+    return 16 * ((1 << bits) - 1) * 127 < 1 << 15;
 }
 
 /* For sums that fit a word the scale stands in the low word over a zero, and one vpdpwssd multiplies and adds. Else it
- * fills the lane. (Four bits and 32 codes would fit, too, if centred; but what takes the centre back costs more than
- * the product saves: docs/experiments.md.) */
+ * fills the lane. */
 static inline vi dot_scale(vi bytes, int i, int bits)
 {
     static const uint8_t narrow[4][16] = {
@@ -49,16 +59,40 @@ static inline vi dot_scale(vi bytes, int i, int bits)
     return vi_sar(vi_shuffle8(bytes, vi_mask16(wide[i])), 24);
 }
 
+/* Adds to sums over vectors 0 to 3 and 4 to 7 of src, side by side: a tile's sums alone are too few to keep the units
+ * busy. plus128: see r16_vec_plus128. */
+KERNELS_ALWAYS_INLINE void dot_halves(vi low[], vi high[], const struct r16_src *src, bool plus128,
+                                      const int8_t *const q[], int n_tok)
+{
+    KERNELS_UNROLL
+    for (int i = 0; i < 4; i++) {
+        vi w_low = plus128 ? r16_vec_plus128(src, i) : r16_vec(src, i);
+        vi w_high = plus128 ? r16_vec_plus128(src, i + 4) : r16_vec(src, i + 4);
+        KERNELS_UNROLL
+        for (int t = 0; t < n_tok; t++) {
+            low[t] = dot_bytes(low[t], w_low, q[t] + 4 * i);
+            high[t] = dot_bytes(high[t], w_high, q[t] + 4 * (i + 4));
+        }
+    }
+}
+
+/* s += w . q */
+KERNELS_ALWAYS_INLINE void dot_all(vi s[], const struct r16_src *src, bool plus128, const int8_t *const q[], int n_tok)
+{
+    vi high[TILE];
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        high[t] = vi_set1(0);
+    dot_halves(s, high, src, plus128, q, n_tok);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        s[t] = vi_add(s[t], high[t]);
+}
+
 KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[], int n_tok)
 {
     (void)bits;
-    KERNELS_UNROLL
-    for (int i = 0; i < 8; i++) {
-        vi w = r16_vec(src, i);
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            s[t] = dot_bytes(s[t], w, q[t] + 4 * i);
-    }
+    dot_all(s, src, false, q, n_tok);
 }
 
 /* What dot_scaled takes away from the codes of formats with a scale for each 16: dot_start begins their sums there. */
@@ -80,47 +114,82 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_
     _mm256_storeu_si256((__m256i *)(start + 8), _mm256_permute2x128_si256(a, b, 0x31));
 }
 
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
-                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+/* s + part * scale */
+static inline vi dot_add_scaled(vi s, vi part, vi scale, int bits)
 {
-    int group = VNNI_CHAIN < n ? VNNI_CHAIN : n;
-    KERNELS_UNROLL
-    for (int g = first; g < first + n; g += group) {
-        vi part[TILE];
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            part[t] = dot_offset(src->type) ? vi_bcast(start[t]) : vi_set1(0);
-        KERNELS_UNROLL
-        for (int i = g; i < g + group; i++) {
-            vi w = r16_vec(src, i);
-            KERNELS_UNROLL
-            for (int t = 0; t < n_tok; t++)
-                part[t] = dot_bytes(part[t], w, q[t] + 4 * i);
-        }
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            s[t] = dot_in_words(bits) ? dot_words(s[t], part[t], scale) : vi_add(s[t], vi_mul(part[t], scale));
-    }
+    return dot_in_words(bits) ? dot_words(s, part, scale) : vi_add(s, vi_mul(part, scale));
 }
 
-/* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32 and
- * starts 2 apart. */
-KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
-                                     const int8_t *q, const int32_t *start)
+/* s += scale * (codes of vectors first to first + 3 of src, less dot_offset) */
+KERNELS_ALWAYS_INLINE void dot_scaled_half(vi s[], const struct r16_src *src, int first, vi scale, int bits,
+                                           const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
-    vi part[4];
+    vi part[TILE];
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        part[t] = dot_offset(src->type) ? vi_bcast(start[t] + first / 4) : vi_set1(0);
+    KERNELS_UNROLL
+    for (int i = first; i < first + 4; i++) {
+        vi w = r16_vec(src, i);
+        KERNELS_UNROLL
+        for (int t = 0; t < n_tok; t++)
+            part[t] = dot_bytes(part[t], w, q[t] + 4 * i);
+    }
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        s[t] = dot_add_scaled(s[t], part[t], scale, bits);
+}
+
+/* The same of all vectors: scale[0] is that of the first four, scale[1] of the others. */
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], int bits,
+                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+{
+    bool is_one = r16_subs_of_32(src->type) && !dot_in_words(bits); /* the scales are one, and so can be the sums */
+    if (TILE <= 4) {                                                /* 16 registers have no room for both halves */
+        dot_scaled_half(s, src, 0, scale[0], bits, q, start, n_tok);
+        dot_scaled_half(s, src, 4, scale[1], bits, q, start, n_tok);
+        return;
+    }
+    vi low[TILE], high[TILE];
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        low[t] = dot_offset(src->type) ? vi_bcast(start[t]) : vi_set1(0);
+        high[t] = dot_offset(src->type) ? vi_bcast(start[t] + 1) : vi_set1(0);
+    }
+    dot_halves(low, high, src, false, q, n_tok);
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        if (is_one)
+            s[t] = dot_add_scaled(s[t], vi_add(low[t], high[t]), scale[0], bits);
+        else
+            s[t] = dot_add_scaled(dot_add_scaled(s[t], low[t], scale[0], bits), high[t], scale[1], bits);
+}
+
+/* The same for the four sub-blocks from src's on, and at most DOT_KINDS_TOKENS: vectors [first, first + 4) of each,
+ * activations 32 and starts 2 apart. */
+KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
+                                     const int8_t *const q[], const int32_t *const start[], int n_tok)
+{
+    vi part[4][TILE];
     KERNELS_UNROLL
     for (int kind = 0; kind < 4; kind++)
-        part[kind] = dot_offset(src->type) ? vi_bcast(start + 2 * kind) : vi_set1(0);
+        KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        part[kind][t] = dot_offset(src->type) ? vi_bcast(start[t] + 2 * kind) : vi_set1(0);
     KERNELS_UNROLL
     for (int i = first; i < first + 4; i++)
         KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++)
-        part[kind] = dot_bytes(part[kind], r16_vec_kind(src, kind, i), q + 32 * kind + 4 * i);
+    for (int kind = 0; kind < 4; kind++) {
+        vi w = r16_vec_kind(src, kind, i);
+        KERNELS_UNROLL
+        for (int t = 0; t < n_tok; t++)
+            part[kind][t] = dot_bytes(part[kind][t], w, q[t] + 32 * kind + 4 * i);
+    }
     KERNELS_UNROLL
     for (int kind = 0; kind < 4; kind++)
-        s[0] = dot_in_words(bits) ? dot_words(s[0], part[kind], scale[kind])
-                                  : vi_add(s[0], vi_mul(part[kind], scale[kind]));
+        KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        s[t] = dot_add_scaled(s[t], part[kind][t], scale[kind], bits);
 }
 
 /* dot_int8 makes the weights unsigned by adding 128, which this takes back. */
@@ -131,13 +200,7 @@ static inline vi dot_int8_start(int sum)
 
 KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int8_t *const q[], int n_tok)
 {
-    KERNELS_UNROLL
-    for (int i = 0; i < 8; i++) {
-        vi w = r16_vec_plus128(src, i);
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            s[t] = dot_bytes(s[t], w, q[t] + 4 * i);
-    }
+    dot_all(s, src, true, q, n_tok);
 }
 
 #endif

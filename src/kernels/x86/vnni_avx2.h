@@ -5,9 +5,6 @@
 
 #include "kernels/x86/lanes_avx2.h"
 
-/* As in vnni_avx512.h. Longer chains would keep the multipliers waiting (docs/experiments.md). */
-enum { VNNI_CHAIN = 4 };
-
 static inline vi vnni_bytes(vi acc, vi w, vi x)
 {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(w), "x"(x));

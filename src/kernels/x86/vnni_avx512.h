@@ -7,8 +7,6 @@
 
 #include "kernels/x86/lanes_avx512.h"
 
-enum { VNNI_CHAIN = 8 }; /* vectors of weights that a sum is over at most before it is scaled */
-
 struct vnni_bytes4 {
     int8_t b[4];
 };
