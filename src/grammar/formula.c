@@ -128,8 +128,8 @@ uint32_t formula_map(struct formulas *f, uint32_t x, bool hope, formula_map_fn *
         return map(user, w[1]);
     if (w[0] != FORMULA_NOT)
         return map_list(f, x, hope, map, user);
-    if (hope) /* false only where what it negates is certainly true, which an upper bound can't tell */
-        return formula_map(f, w[1], false, map, user) == FORMULA_TRUE ? FORMULA_FALSE : FORMULA_TRUE;
+    if (hope)
+        return FORMULA_TRUE;
     return formula_not(f, formula_map(f, w[1], false, map, user));
 }
 

@@ -140,6 +140,15 @@ struct thread_set matcher_step(struct grammar_matcher *m, struct thread_set from
     return to;
 }
 
+struct thread_set matcher_pop(struct grammar_matcher *m, struct thread t, uint32_t result)
+{
+    struct thread_set to = {m->threads.n, 0};
+    if (pop(m, &t, result))
+        add_thread(m, to.first, t);
+    to.n = m->threads.n - to.first;
+    return to;
+}
+
 bool matcher_may_end(struct grammar_matcher *m, struct thread_set at)
 {
     for (uint32_t i = 0; i < at.n; i++) {
@@ -289,9 +298,9 @@ void grammar_matcher_mask(struct grammar_matcher *m, uint64_t *bits)
     lock(m);
     if (!m->ended && m->s->failed == ERR_OK) {
         matcher_fill_mask(m, bits);
-        for (int32_t i = 0; i < m->v->n_token && matcher_may_end(m, here(m)); i++)
-            if (m->v->kinds[i] == GRAMMAR_TOKEN_END)
-                bits[i / 64] |= (uint64_t)1 << i % 64;
+        bool ends = matcher_may_end(m, here(m));
+        for (uint32_t i = 0; ends && i < m->v->n_end; i++)
+            bits[m->v->ends[i] / 64] |= (uint64_t)1 << m->v->ends[i] % 64;
     }
     forget(m, n_frame);
     unlock(m);

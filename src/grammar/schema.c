@@ -257,6 +257,8 @@ static err_code compile_strings(struct schema_draft *d)
         return schema_bad(d, "pattern", "a string");
     if (pattern)
         TRY(compile_pattern(d, "pattern", json_string_value(pattern), json_string_length(pattern), &unused));
+    if (known && !*known)
+        return schema_unenforced(d, "format", "no automaton decides it");
     return known ? compile_pattern(d, "format", known, strlen(known), &unused) : ERR_OK;
 }
 

@@ -71,7 +71,7 @@ MUST_USE err_code schema_resolve(struct schema_draft *d, const char *ref, const 
 
 /* ---- schema_formats.c ------------------------------------------------------------------------------------------ */
 
-/* The regular expression of a format, or NULL: it is only an annotation. */
+/* The regular expression of a format; NULL: it is only an annotation; empty: it is known, and can't be enforced. */
 const char *schema_format(const char *name);
 
 #endif

@@ -48,6 +48,12 @@ const char *schema_format(const char *name)
         {"uri-reference", "^(?:" URI "|" RELATIVE ")$"},
         {"json-pointer", "^(?:/(?:[^~/]|~[01])*)*$"},
         {"relative-json-pointer", "^(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^~/]|~[01])*)*)$"},
+        {"regex", ""},
+        {"uri-template", ""},
+        {"iri", ""},
+        {"iri-reference", ""},
+        {"idn-email", ""},
+        {"idn-hostname", ""},
     };
     for (unsigned i = 0; i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(name, formats[i].name))

@@ -483,7 +483,7 @@ void states_close(struct states **states)
         return;
     for (uint32_t i = 0; i < s->records.n; i++) {
         mem_free(s->records.at[i].row);
-        mem_free(s->records.at[i].mask);
+        mask_close(s->records.at[i].mask);
         names_info_close(s->records.at[i].names);
     }
     for (uint32_t i = 0; i < s->shapes.n; i++)

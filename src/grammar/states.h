@@ -69,7 +69,7 @@ struct state_record {
     uint32_t limit, n_left; /* STRING: at most so many characters in all; at least so many are still to come */
     struct state_out *row;  /* [256], for states that are often asked; owned */
     struct names_info *names; /* OBJECT: which names may come; owned */
-    void *mask;             /* mask.c's; owned by it */
+    void *mask;             /* of STRING: mask.c's; owned, mask_close frees it */
 };
 
 struct memo_entry {
@@ -123,7 +123,7 @@ bool states_json(struct states *s, uint32_t text, uint32_t i, uint32_t *value, u
 /* Whether a value may end here, as only a number can that has no closing byte; *result: its verdicts. */
 bool states_may_end(struct states *s, uint32_t state, uint32_t *result);
 
-/* At least so many bytes that were asked for in vain make `failed` ERR_NOMEM or ERR_LIMIT. */
+void mask_close(void *mask);
 err_code states_error(const struct states *s, struct err *e);
 size_t states_bytes(const struct states *s);
 

@@ -47,8 +47,14 @@ static err_code copy_tokens(struct grammar_vocab *v, const struct grammar_token 
     v->bytes = n_byte < UINT32_MAX ? mem_alloc(n_byte) : NULL;
     if (!v->offsets || !v->kinds || !v->twins || !v->bytes)
         return err_nomem(e, n_byte, "a vocabulary for grammars");
-    uint32_t at = 0;
+    uint32_t at = 0, n_end = 0;
+    for (int32_t i = 0; i < v->n_token; i++)
+        n_end += tokens[i].kind == GRAMMAR_TOKEN_END;
+    if (!(v->ends = mem_calloc(n_end + 1u, sizeof *v->ends)))
+        return err_nomem(e, n_end * sizeof *v->ends, "a vocabulary for grammars");
     for (int32_t i = 0; i < v->n_token; i++) {
+        if (tokens[i].kind == GRAMMAR_TOKEN_END)
+            v->ends[v->n_end++] = i;
         v->offsets[i] = at;
         v->kinds[i] = (uint8_t)tokens[i].kind;
         v->twins[i] = -1;
@@ -118,12 +124,18 @@ static err_code build(struct grammar_vocab *v, struct err *e)
 
 /* ---- strings --------------------------------------------------------------------------------------------------- */
 
-static void add_free(struct grammar_vocab *v, uint32_t token, uint32_t n_char)
+typedef LIST(struct trie_long) long_list;
+
+static bool add_free(struct grammar_vocab *v, long_list *longs, uint32_t token, uint32_t n_char)
 {
-    uint32_t set = n_char < v->n_free ? n_char : v->n_free - 1;
-    v->free_all &= n_char < v->n_free;
-    for (int32_t t = (int32_t)token - 1; t >= 0; t = v->twins[t])
-        v->free_chars[(size_t)set * v->n_word + (uint32_t)t / 64] |= (uint64_t)1 << t % 64;
+    bool ok = true;
+    for (int32_t t = (int32_t)token - 1; t >= 0 && ok; t = v->twins[t]) {
+        if (n_char < TRIE_MAX_CHARS)
+            v->free_chars[(size_t)n_char * v->n_word + (uint32_t)t / 64] |= (uint64_t)1 << t % 64;
+        else
+            ok = LIST_PUSH(longs, (struct trie_long){(uint32_t)t, n_char});
+    }
+    return ok;
 }
 
 /* A token below a node: any will do. */
@@ -139,22 +151,18 @@ static err_code find_free(struct grammar_vocab *v, struct err *e)
 {
     uint32_t phase[TRIE_MAX_DEPTH + 1] = {LEX_PLAIN}, n_char[TRIE_MAX_DEPTH + 1] = {0}, end[TRIE_MAX_DEPTH + 1], d = 0;
     LIST(struct trie_exit) exits = {0};
+    long_list longs = {0};
+    bool ok;
     v->n_word = ((uint32_t)v->n_token + 63) / 64;
-    v->n_free = TRIE_MAX_CHARS;
-    v->free_all = true;
-    v->free_chars = mem_calloc((size_t)v->n_free * v->n_word + 1, sizeof *v->free_chars);
-    if (!v->free_chars)
-        return err_nomem(e, (size_t)v->n_free * v->n_word * sizeof *v->free_chars, "a vocabulary for grammars");
+    ok = (v->free_chars = mem_calloc((size_t)TRIE_MAX_CHARS * v->n_word + 1, sizeof *v->free_chars)) != NULL;
     end[0] = v->n_node;
-    for (uint32_t i = 1; i < v->n_node;) {
+    for (uint32_t i = 1; ok && i < v->n_node;) {
         struct lexed lex;
         while (i >= end[d])
             d--;
         bool fits = lex_string(phase[d], v->nodes[i].byte, &lex);
-        if (fits && lex.ends && !LIST_PUSH(&exits, (struct trie_exit){i, token_below(v, i), (uint16_t)(d + 1), (uint16_t)n_char[d]})) {
-            LIST_CLOSE(&exits);
-            return err_nomem(e, exits.n * sizeof *exits.at, "a vocabulary for grammars");
-        }
+        if (fits && lex.ends)
+            ok = LIST_PUSH(&exits, (struct trie_exit){i, token_below(v, i), (uint16_t)(d + 1), (uint16_t)n_char[d]});
         if (!fits || lex.ends) {
             i += v->nodes[i].size;
             continue;
@@ -163,15 +171,17 @@ static err_code find_free(struct grammar_vocab *v, struct err *e)
         n_char[d + 1] = n_char[d] + lex.begins;
         end[d + 1] = i + v->nodes[i].size;
         if (v->nodes[i].token)
-            add_free(v, v->nodes[i].token, n_char[d + 1]);
+            ok = add_free(v, &longs, v->nodes[i].token, n_char[d + 1]);
         d++;
         i++;
     }
-    for (size_t i = v->n_word; i < (size_t)v->n_free * v->n_word; i++)
+    for (size_t i = v->n_word; ok && i < (size_t)TRIE_MAX_CHARS * v->n_word; i++)
         v->free_chars[i] |= v->free_chars[i - v->n_word];
     v->exits = exits.at;
     v->n_exit = exits.n;
-    return ERR_OK;
+    v->longs = longs.at;
+    v->n_long = longs.n;
+    return ok ? ERR_OK : err_nomem(e, (size_t)TRIE_MAX_CHARS * v->n_word * sizeof *v->free_chars, "a vocabulary for grammars");
 }
 
 /* ---- opening and closing --------------------------------------------------------------------------------------- */
@@ -195,8 +205,8 @@ err_code grammar_vocab_open(struct grammar_vocab **out, const struct grammar_tok
 size_t grammar_vocab_bytes(const struct grammar_vocab *v)
 {
     return sizeof *v + v->offsets[v->n_token] + (size_t)v->n_token * (sizeof *v->offsets + sizeof *v->twins + 1) +
-           v->n_node * sizeof *v->nodes + (size_t)v->n_free * v->n_word * sizeof *v->free_chars +
-           v->n_exit * sizeof *v->exits;
+           v->n_node * sizeof *v->nodes + (size_t)TRIE_MAX_CHARS * v->n_word * sizeof *v->free_chars +
+           v->n_exit * sizeof *v->exits + v->n_long * sizeof *v->longs;
 }
 
 void grammar_vocab_close(struct grammar_vocab **vocab)
@@ -206,11 +216,13 @@ void grammar_vocab_close(struct grammar_vocab **vocab)
         return;
     mem_free(v->offsets);
     mem_free(v->kinds);
+    mem_free(v->ends);
     mem_free(v->twins);
     mem_free(v->bytes);
     mem_free(v->nodes);
     mem_free(v->free_chars);
     mem_free(v->exits);
+    mem_free(v->longs);
     mem_free(v);
     *vocab = NULL;
 }

@@ -24,14 +24,19 @@ struct grammar_vocab {
     uint32_t *offsets; /* [n_token + 1] into `bytes` */
     uint8_t *bytes;
     uint8_t *kinds;    /* [n_token] grammar_token_kind */
+    int32_t *ends;     /* [n_end] the tokens that end texts */
+    uint32_t n_end;
     int32_t *twins;    /* [n_token] the next token of the same bytes, or -1 */
     struct trie_node *nodes; /* [n_node]; the root, which has no byte, is the first */
     uint32_t n_node, depth;  /* depth: the most bytes of a token */
-    /* Tokens that stay within a string without conditions: those that have or begin at most i characters, for i below
-     * n_free; all of them are in the last. */
-    uint64_t *free_chars; /* [n_free][n_word] */
-    uint32_t n_free, n_word;
-    bool free_all; /* none has more characters than the last set says */
+    /* Tokens that stay within a string without conditions: sets of those that have or begin at most i characters, and a
+     * list of those that have too many for any set. */
+    uint64_t *free_chars; /* [TRIE_MAX_CHARS][n_word] */
+    uint32_t n_word;
+    struct trie_long {
+        uint32_t token, n_char;
+    } *longs; /* [n_long] */
+    uint32_t n_long;
     struct trie_exit *exits;
     uint32_t n_exit;
 };
