@@ -306,7 +306,7 @@ static bool at_end(struct parser *p)
 
 static err_code parse_or(struct parser *p, uint32_t *node)
 {
-    uint32_t from = p->stack.n, one;
+    uint32_t from = p->stack.n, one = 0;
     do {
         uint32_t first = p->stack.n;
         while (!at_end(p)) {

@@ -294,6 +294,8 @@ bool grammar_matcher_feed(struct grammar_matcher *m, const char *bytes, size_t n
 void grammar_matcher_mask(struct grammar_matcher *m, uint64_t *bits)
 {
     uint32_t n_frame = m->frames.n;
+    if (!m->v)
+        return;
     memset(bits, 0, m->v->n_word * sizeof *bits);
     lock(m);
     if (!m->ended && m->s->failed == ERR_OK) {

@@ -297,7 +297,7 @@ static err_code parse_repeated(struct parser *p, uint32_t *node)
 
 static err_code parse_cat(struct parser *p, uint32_t *node)
 {
-    uint32_t from = p->stack.n, one;
+    uint32_t from = p->stack.n, one = 0;
     while (p->at < p->n && !next_is(p, "|") && !next_is(p, ")")) {
         TRY(parse_repeated(p, &one));
         if (!LIST_PUSH(&p->stack, one))
@@ -310,7 +310,7 @@ static err_code parse_cat(struct parser *p, uint32_t *node)
 
 static err_code parse_or(struct parser *p, uint32_t *node)
 {
-    uint32_t from = p->stack.n, one;
+    uint32_t from = p->stack.n, one = 0;
     do {
         TRY(parse_cat(p, &one));
         if (!LIST_PUSH(&p->stack, one))

@@ -316,7 +316,7 @@ static err_code compile_groups(struct schema_draft *d)
         TRY(read_schema(d, "not", SCHEMA_NEVER, &ids[0]));
         TRY(schema_add_group(d, GROUP_NOT, KINDS_ALL, ids, 1, 0));
     }
-    if (json_object_get(d->json, "if")) {
+    if (json_object_get(d->json, "if") && d->c->draft != 4 && d->c->draft != 6) { /* these drafts knew no if */
         TRY(read_schema(d, "if", SCHEMA_ANY, &ids[0]));
         TRY(read_schema(d, "then", SCHEMA_ANY, &ids[1]));
         TRY(read_schema(d, "else", SCHEMA_ANY, &ids[2]));

@@ -214,7 +214,7 @@ static err_code compile_values(struct schema_draft *d, const json_t *list)
 {
     const uint32_t numbers = 1 << KIND_NUMBER, containers = 1 << KIND_ARRAY | 1 << KIND_OBJECT;
     LIST(struct text_ref) strings = {0};
-    uint32_t types = 0, t;
+    uint32_t types = 0, t = 0;
     const json_t *one;
     size_t i;
     err_code code = ERR_OK;
