@@ -65,13 +65,25 @@ static bool count(struct grammar_matcher *m, uint32_t *state, uint32_t *reg)
     return *state != 0;
 }
 
+/* One more byte of white space; false: that is too much. */
+static bool add_space(struct thread *t, uint8_t byte)
+{
+    bool new_line = t->n_space & MATCHER_NEW_LINE;
+    if (byte == '\n') {
+        t->n_space = MATCHER_NEW_LINE;
+        return !new_line;
+    }
+    return (++t->n_space & (MATCHER_NEW_LINE - 1)) <= (new_line ? MATCHER_INDENT * t->depth : MATCHER_SPACES);
+}
+
 /* What a state that stays in place makes of its thread. */
-static bool stay(struct grammar_matcher *m, struct thread *t, struct state_out out)
+static bool stay(struct grammar_matcher *m, struct thread *t, struct state_out out, uint8_t byte)
 {
     bool root = t->depth == 1 && state_kind(m->s, t->state) == STATE_VALUE;
     t->state = out.next;
-    t->n_space = out.flags & STATE_SPACE ? t->n_space + 1 : 0;
-    if (t->n_space > MATCHER_SPACES + MATCHER_DEPTH_SPACES * t->depth || (t->n_space && root))
+    if (!(out.flags & STATE_SPACE))
+        t->n_space = 0;
+    else if (root || !add_space(t, byte))
         return false;
     if (out.flags & STATE_COUNT && !count(m, &t->state, &t->reg))
         return false;
@@ -111,7 +123,7 @@ static void feed(struct grammar_matcher *m, struct thread t, uint8_t byte, uint3
         struct state_out out = is_name ? states_step_name(m->s, t.state, &t.reg, byte) : states_step(m->s, t.state, byte);
         if (out.op == STATE_REFUSE)
             return;
-        if (out.op == STATE_POP ? !pop(m, &t, out.next) : !stay(m, &t, out))
+        if (out.op == STATE_POP ? !pop(m, &t, out.next) : !stay(m, &t, out, byte))
             return;
         if (out.op == STATE_PUSH) {
             if (t.depth >= MATCHER_MAX_DEPTH)

@@ -12,8 +12,10 @@
 enum {
     MATCHER_MAX_THREADS = 64,
     MATCHER_MAX_DEPTH = 512,   /* of JSON values in each other */
-    MATCHER_SPACES = 16,       /* white space between two parts of JSON: so many bytes, */
-    MATCHER_DEPTH_SPACES = 8,  /* and so many more for each level */
+    /* White space between two parts of JSON: so many bytes, one line end, and for each level so many bytes more. */
+    MATCHER_SPACES = 2,
+    MATCHER_INDENT = 8,
+    MATCHER_NEW_LINE = 1 << 16, /* of n_space: the line end was there */
 };
 
 struct grammar {
