@@ -16,7 +16,7 @@
  *
  * Thread-safety: an engine and its sessions may be used from one thread at a time; moebius_engine_interrupt alone may
  * be called by any thread meanwhile. A sampler may be used from one thread at a time, beside its engine. Vocabularies,
- * templates and prompts are read-only and may be shared between threads. */
+ * templates, prompts and grammars are read-only and may be shared between threads. */
 #ifndef MOEBIUS_MOEBIUS_H
 #define MOEBIUS_MOEBIUS_H
 
@@ -682,6 +682,63 @@ typedef struct moebius_logprob {
  * rest has id -1. A logit that is NaN or minus infinity means "never", and so does an id outside of the vocabulary.
  * Takes time in proportion to n_vocab, for large n_top at worst to n_vocab * n_top. Thread-safe. */
 MOEBIUS_API double moebius_logprobs(const float *logits, int32_t n_vocab, int32_t id, moebius_logprob *top, int n_top);
+
+/* ---- grammars -------------------------------------------------------------------------------------------------- */
+
+/* What an answer may be, compiled once; read-only: shareable between threads. */
+typedef struct moebius_grammar moebius_grammar;
+/* A place in one text that follows a grammar; one thread's at a time. */
+typedef struct moebius_matcher moebius_matcher;
+
+/* SCHEMA: a JSON schema (draft 4 to 2020-12); an empty text means any JSON object. GBNF: rules as llama.cpp has them, in
+ * which %json{SCHEMA} is a JSON value and %token"TEXT" a special token. REGEX: a regular expression for the whole text. */
+typedef enum moebius_grammar_kind {
+    MOEBIUS_GRAMMAR_SCHEMA,
+    MOEBIUS_GRAMMAR_GBNF,
+    MOEBIUS_GRAMMAR_REGEX
+} moebius_grammar_kind;
+
+/* What schemas ask for that can't be enforced is left out, and listed, where it is an error otherwise. */
+enum { MOEBIUS_GRAMMAR_LENIENT = 1 };
+
+/* Compiles n bytes of text. vocab is borrowed until the grammar is closed; NULL: its matchers know bytes only. FORMAT:
+ * the text is wrong, and the sentence says where; UNSUPPORTED: it can't be enforced. */
+MOEBIUS_API moebius_status moebius_grammar_open(moebius_grammar **out, const moebius_vocab *vocab,
+                                                moebius_grammar_kind kind, const char *text, size_t n, unsigned flags,
+                                                moebius_error *error);
+/* Its matchers must have been closed. */
+MOEBIUS_API void moebius_grammar_close(moebius_grammar **grammar);
+MOEBIUS_API size_t moebius_grammar_n_unenforced(const moebius_grammar *grammar);
+/* A keyword that is not enforced, and its JSON pointer in *pointer, both borrowed. */
+MOEBIUS_API const char *moebius_grammar_unenforced(const moebius_grammar *grammar, size_t i, const char **pointer);
+
+/* At a text's begin. */
+MOEBIUS_API moebius_status moebius_matcher_open(moebius_matcher **out, moebius_grammar *grammar, moebius_error *error);
+/* Another one at the same place, for a fork of the text. */
+MOEBIUS_API moebius_status moebius_matcher_clone(moebius_matcher **out, const moebius_matcher *matcher,
+                                                 moebius_error *error);
+MOEBIUS_API void moebius_matcher_close(moebius_matcher **matcher);
+/* Moves on by a token that was appended; false: it does not fit, and the matcher stays. After a failure (memory, or a
+ * grammar's limit on states) nothing fits any more, and moebius_matcher_status says why. */
+MOEBIUS_API bool moebius_matcher_accept(moebius_matcher *matcher, int32_t id);
+MOEBIUS_API bool moebius_matcher_allows(moebius_matcher *matcher, int32_t id); /* whether it would fit */
+/* The same with n bytes: moves on as far as they fit, by *n_fit of them. */
+MOEBIUS_API bool moebius_matcher_feed(moebius_matcher *matcher, const char *bytes, size_t n, size_t *n_fit);
+/* Sets the bits of the tokens that may come next, bit id % 64 of bits[id / 64], and clears all others. */
+MOEBIUS_API void moebius_matcher_mask(moebius_matcher *matcher, uint64_t *bits);
+MOEBIUS_API bool moebius_matcher_may_end(moebius_matcher *matcher);  /* the text may end here */
+MOEBIUS_API bool moebius_matcher_must_end(moebius_matcher *matcher); /* and nothing else is possible */
+/* Copies the bytes that must come next, at most n, and returns how many these are. */
+MOEBIUS_API size_t moebius_matcher_forced(moebius_matcher *matcher, char *bytes, size_t n);
+MOEBIUS_API moebius_status moebius_matcher_status(const moebius_matcher *matcher, moebius_error *error);
+
+/* From now on the sampler picks only what the matcher, which is borrowed, allows, and moves it on with each token that
+ * it is told of; NULL: anything again. A pick is drawn as ever first. Where the matcher refuses that token, one is drawn
+ * among the allowed ones: of these, token x comes with p(x) + (1 - A) p(x) / A = p(x) / A, A being the probability of all
+ * that is allowed. (The steps that drop tokens see all tokens first, and only allowed ones then.) A pick of -1: nothing is
+ * allowed. A clone of the sampler has no matcher. The matcher's grammar needs the engine's vocabulary. */
+MOEBIUS_API moebius_status moebius_sampler_set_matcher(moebius_sampler *sampler, moebius_matcher *matcher,
+                                                       moebius_error *error);
 
 /* ---- structs with their lengths ---------------------------------------------------------------------------------- */
 

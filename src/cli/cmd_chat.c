@@ -8,6 +8,7 @@
 #include "cli/answer_view.h"
 #include "cli/commands.h"
 #include "cli/conversation.h"
+#include "cli/grammar_options.h"
 #include "cli/line_editor.h"
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
@@ -21,6 +22,7 @@ static const char plain_template[] = "{%- for m in messages %}{{ m.content }}\n{
 struct chat {
     struct model_options model;
     struct sampling_options sampling;
+    struct grammar_options grammar_options;
     struct cli_vars vars;
     const char *template, *system, *color;
     bool raw;
@@ -29,6 +31,7 @@ struct chat {
     struct opened opened;
     moebius_template *tmpl;
     moebius_sampler *sampler;
+    moebius_grammar *grammar; /* NULL without one */
     struct conversation talk;
     struct line_editor *editor;
     struct text_out out;
@@ -237,7 +240,9 @@ static err_code prepare(struct chat *c, struct err *e)
     int64_t n_ctx = c->model.n_ctx ? c->model.n_ctx : train < DEFAULT_CTX ? train : DEFAULT_CTX;
     TRY(cli_open_session(&c->model, n_ctx, &c->opened, e));
     TRY(cli_open_sampler(&c->sampling, c->opened.engine, &c->sampler, e));
+    TRY(cli_open_grammar(&c->grammar_options, moebius_engine_vocab(c->opened.engine), &c->grammar, e));
     c->talk.opened = &c->opened;
+    c->talk.grammar = c->grammar;
     c->talk.tmpl = c->tmpl;
     c->talk.vars = c->vars.vars;
     c->talk.n_vars = c->vars.n;
@@ -270,6 +275,7 @@ static int run(const struct command *c, int argc, char **argv)
         RAW_OPTION(chat.raw),
         COLOR_OPTION(chat.color),
         SAMPLING_OPTIONS(chat.sampling),
+        GRAMMAR_OPTIONS(chat.grammar_options),
     };
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
@@ -286,6 +292,7 @@ static int run(const struct command *c, int argc, char **argv)
     line_editor_close(&chat.editor);
     conversation_close(&chat.talk);
     moebius_sampler_close(&chat.sampler);
+    moebius_grammar_close(&chat.grammar);
     moebius_template_close(&chat.tmpl);
     cli_close(&chat.opened);
     return cli_exit(c, code, &e);

@@ -9,6 +9,7 @@
 #include "cli/chat_prompt.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/grammar_options.h"
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
@@ -18,6 +19,7 @@ struct generate {
     struct model_options model;
     struct prompt_options prompt;
     struct sampling_options sampling;
+    struct grammar_options grammar_options;
     struct option_list stops;
     const char *template; /* for --chat, NULL: the model's */
     int64_t n;
@@ -28,6 +30,8 @@ struct generate {
     moebius_counters shown;
     struct opened opened;
     moebius_sampler *sampler;
+    moebius_grammar *grammar; /* these two: NULL without one */
+    moebius_matcher *matcher;
     struct text_out out;
     struct answer answer;
     struct answer_view view;
@@ -108,6 +112,7 @@ static err_code prepare(struct generate *g, struct err *e)
     TRY(g->chat ? chat_prompt(g, vocab, e) : cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
     TRY(open_session(g, e));
     TRY(cli_open_sampler(&g->sampling, g->opened.engine, &g->sampler, e));
+    TRY(cli_open_grammar(&g->grammar_options, vocab, &g->grammar, e));
     return open_answer(g, vocab, e);
 }
 
@@ -176,10 +181,15 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         moebius_sampler_accept(g->sampler, moebius_session_tokens(g->opened.session)[i]);
     for (size_t i = 0; i < g->n_ids; i++)
         moebius_sampler_accept(g->sampler, g->ids[i]);
+    TRY(cli_begin_grammar(g->grammar, g->sampler, &g->matcher, e)); /* the prompt is none of its text */
     if (g->n_ids > 0)
         TRY(eval_prompt(g, t, e));
     for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
         int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
+        if (id < 0) {
+            TRY(cli_grammar_end(g->matcher, e));
+            break;
+        }
         moebius_sampler_accept(g->sampler, id);
         bool end = false;
         if (g->ids_only)
@@ -254,6 +264,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"-n", OPT_INT, &g.n, "N", "tokens to generate (256); -1: until the text or the context ends", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &g.model.n_ctx, "N", "context; as much as is needed, up to the model's", 1, 1 << 30, 0},
         SAMPLING_OPTIONS(g.sampling),
+        GRAMMAR_OPTIONS(g.grammar_options),
         {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0},
         {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0},
         {"--chat", OPT_FLAG, &g.chat, "", "the prompt is a message: the model's chat template is applied", 0, 0, 0},
@@ -290,6 +301,8 @@ static int run(const struct command *c, int argc, char **argv)
     chat_prompt_close(&g.rendered);
     moebius_template_close(&g.tmpl);
     moebius_sampler_close(&g.sampler);
+    moebius_matcher_close(&g.matcher);
+    moebius_grammar_close(&g.grammar);
     cli_close(&g.opened);
     mem_free(g.ids);
     return cli_exit(c, code, &e);

@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/chat_prompt.h"
-#include "base/json_text.h"
+#include "cli/grammar_options.h"
 
 enum {
     MAX_FILE_BYTES = 8 << 20, /* of a saved conversation: more than the longest contexts hold */
@@ -190,8 +191,11 @@ static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, s
     err_code code = cli_sync_prompt(s, ids, n, &n_kept, e);
     int64_t first = (int64_t)n_kept, end = moebius_session_pos(s);
     moebius_sampler_forget(c->sampler);
+    (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL); /* what was said before is none of its text */
     for (int64_t i = 0; i < end; i++)
         moebius_sampler_accept(c->sampler, ids[i]);
+    if (c->matcher)
+        (void)moebius_sampler_set_matcher(c->sampler, c->matcher, NULL); /* it was set before, and has its memory */
     c->stats.n_reused += first;
     c->stats.n_prompt += end > first ? end - first : 0;
     c->stats.prefill_ns += clock_ns() - start;
@@ -231,8 +235,14 @@ static err_code answer(struct conversation *c, const struct chat_prompt *p, moeb
     err_code code = said ? bring_to(c, p->ids, p->n, e) : err_nomem(e, (size_t)n_ctx * sizeof *said, "an answer");
     size_t n = 0;
     bool end = false;
+    if (code == ERR_OK)
+        code = cli_begin_grammar(c->grammar, c->sampler, &c->matcher, e);
     while (code == ERR_OK && !cli_interrupted()) {
         int32_t id = moebius_sampler_pick(c->sampler, moebius_session_logits(c->opened->session));
+        if (id < 0) {
+            code = cli_grammar_end(c->matcher, e);
+            break;
+        }
         moebius_sampler_accept(c->sampler, id);
         if (moebius_reply_feed(reply, id, &end, &error) != MOEBIUS_OK)
             code = cli_error(e, &error);
@@ -250,6 +260,8 @@ static err_code answer(struct conversation *c, const struct chat_prompt *p, moeb
         c->stats.n_decoded += code == ERR_OK;
     }
     turn->interrupted = cli_interrupted();
+    (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL);
+    moebius_matcher_close(&c->matcher);
     mem_free(said);
     return code;
 }

@@ -20,6 +20,8 @@ struct conversation {
     const moebius_template_var *vars;
     size_t n_vars;
     moebius_sampler *sampler; /* borrowed */
+    moebius_grammar *grammar; /* that answers follow; borrowed; NULL: none */
+    moebius_matcher *matcher; /* of the answer that is given */
     int64_t max_answer;       /* tokens; -1: up to the end of the context */
     json_t *messages;         /* an array */
     struct conversation_stats stats;

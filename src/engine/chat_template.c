@@ -36,6 +36,7 @@ static err_code copy_template(struct moebius_vocab *v, const struct gguf_kv *kv,
 err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e)
 {
     TRY(tokenizer_open(&v->tokenizer, g, e));
+    TRY(vocab_bytes_open(&v->bytes, e));
     for (uint64_t i = 0; i < gguf_n_kv(g); i++)
         TRY(copy_template(v, gguf_kv_at(g, i), e));
     uint32_t unk = (uint32_t)TOKEN_NONE, pad = (uint32_t)TOKEN_NONE;
@@ -49,6 +50,7 @@ err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e
 void vocab_empty(struct moebius_vocab *v)
 {
     tokenizer_close(&v->tokenizer);
+    vocab_bytes_close(&v->bytes);
     arena_close(&v->arena);
 }
 

@@ -28,9 +28,17 @@ struct vocab_template {
 struct moebius_vocab {
     struct tokenizer *tokenizer;
     struct vocab_template *templates; /* owned by the arena */
+    struct vocab_bytes *bytes;        /* the tokens as grammars need them, once a grammar does */
     int32_t unk, pad;                 /* token ids; TOKEN_NONE: there is none */
     struct arena arena;
 };
+
+/* ---- grammars.c ------------------------------------------------------------------------------------------------ */
+
+MUST_USE err_code vocab_bytes_open(struct vocab_bytes **out, struct err *e);
+void vocab_bytes_close(struct vocab_bytes **b);
+
+/* ---- chat_template.c ------------------------------------------------------------------------------------------- */
 
 /* Takes in all that the file says of its vocabulary. To be emptied, after a failure, too. */
 MUST_USE err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e);

@@ -125,3 +125,27 @@ double moebius_logprobs(const float *logits, int32_t n_vocab, int32_t id, moebiu
 {
     return sampler_logprobs(logits, n_vocab, id, top, n_top);
 }
+
+/* ---- matchers ------------------------------------------------------------------------------------------------ */
+
+static bool matcher_allows(void *user, int32_t id)
+{
+    return moebius_matcher_allows(user, id);
+}
+
+static void matcher_mask(void *user, uint64_t *bits)
+{
+    moebius_matcher_mask(user, bits);
+}
+
+static void matcher_accept(void *user, int32_t id)
+{
+    moebius_matcher_accept(user, id);
+}
+
+moebius_status moebius_sampler_set_matcher(moebius_sampler *sampler, moebius_matcher *matcher, moebius_error *error)
+{
+    struct err e = {0};
+    const struct sampler_filter filter = {matcher_allows, matcher_mask, matcher_accept, matcher};
+    return engine_status(sampler_set_filter(sampler, matcher ? &filter : NULL, &e), &e, error);
+}

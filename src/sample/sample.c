@@ -21,6 +21,9 @@ struct moebius_sampler {
     struct history history;     /* empty where no step asks for it */
     struct token_counts counts; /* empty without a penalty that asks for it */
     struct dry dry;             /* empty without DRY */
+    struct sampler_filter filter; /* allows is NULL: there is none */
+    float *allowed;               /* [n_vocab], logits of what the filter allows; NULL without a filter */
+    uint64_t *mask;               /* [n_vocab] bits; the same */
 };
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
@@ -112,6 +115,8 @@ void sampler_close(moebius_sampler **s)
     mem_free((*s)->candidates);
     mem_free((*s)->adjusted);
     mem_free((*s)->biases);
+    mem_free((*s)->allowed);
+    mem_free((*s)->mask);
     history_close(&(*s)->history);
     token_counts_close(&(*s)->counts);
     dry_close(&(*s)->dry);
@@ -131,8 +136,23 @@ err_code sampler_clone(moebius_sampler **out, const moebius_sampler *s, struct e
 
 /* ---- the text ------------------------------------------------------------------------------------------------ */
 
+err_code sampler_set_filter(moebius_sampler *s, const struct sampler_filter *filter, struct err *e)
+{
+    size_t n = (size_t)s->n_vocab;
+    if (filter && !s->allowed)
+        s->allowed = mem_calloc(n, sizeof *s->allowed);
+    if (filter && !s->mask)
+        s->mask = mem_calloc(n / 64 + 1, sizeof *s->mask);
+    if (filter && (!s->allowed || !s->mask))
+        return err_nomem(e, n * sizeof *s->allowed, "a sampler");
+    s->filter = filter ? *filter : (struct sampler_filter){0};
+    return ERR_OK;
+}
+
 void sampler_accept(moebius_sampler *s, int32_t id)
 {
+    if (s->filter.accept)
+        s->filter.accept(s->filter.user, id);
     if (!s->history.ids || id < 0 || id >= s->n_vocab)
         return;
     if (s->counts.place)
@@ -169,9 +189,9 @@ static const float *adjust(moebius_sampler *s, const float *logits)
     return s->adjusted;
 }
 
-static int32_t pick_greedy(const float *logits, int32_t n)
+static int32_t pick_greedy(const float *logits, int32_t n, int32_t none)
 {
-    int32_t best = 0;
+    int32_t best = none;
     float max = -INFINITY;
     for (int32_t i = 0; i < n; i++) /* NaN is never greater */
         if (logits[i] > max) {
@@ -210,18 +230,38 @@ static int32_t draw_mirostat(moebius_sampler *s, int32_t n)
     return at;
 }
 
-int32_t sampler_pick(moebius_sampler *s, const float *logits)
+/* From adjusted logits; none: what to return where no token is possible. */
+static int32_t pick(moebius_sampler *s, const float *logits, int32_t none)
 {
-    logits = adjust(s, logits);
-    if (s->options.temperature == 0)
-        return pick_greedy(logits, s->n_vocab);
     struct candidate *c = s->candidates;
+    if (s->options.temperature == 0)
+        return pick_greedy(logits, s->n_vocab, none);
     int32_t n = candidates_collect(c, s->n_candidate, logits, s->n_vocab);
     if (n == 0)
-        return 0;
+        return none;
     if (s->options.mirostat)
         return c[draw_mirostat(s, n)].id;
     n = filter(s, n);
     double sum = candidates_weigh(c, n, s->options.temperature);
     return c[candidates_draw(c, n, sum, &s->random)].id;
+}
+
+/* Among what the filter allows. */
+static int32_t pick_allowed(moebius_sampler *s, const float *logits)
+{
+    s->filter.mask(s->filter.user, s->mask);
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        s->allowed[i] = s->mask[i / 64] >> i % 64 & 1 ? logits[i] : -INFINITY;
+    return pick(s, s->allowed, -1);
+}
+
+int32_t sampler_pick(moebius_sampler *s, const float *logits)
+{
+    double max_surprise = s->max_surprise;
+    logits = adjust(s, logits);
+    int32_t id = pick(s, logits, 0);
+    if (!s->filter.allows || s->filter.allows(s->filter.user, id))
+        return id;
+    s->max_surprise = max_surprise; /* the draw that was refused taught Mirostat nothing */
+    return pick_allowed(s, logits);
 }

@@ -9,10 +9,12 @@
  * This room knows nothing of models and texts: it sees an array of floats and the ids that it is told were appended.
  * Options are those of the public header, which says what they mean; their strings are not looked at.
  *
- * Bad logits are no error: NaN and minus infinity mean "never", and when nothing else is left the pick is token 0. */
+ * Bad logits are no error: NaN and minus infinity mean "never", and when nothing else is left the pick is token 0, or
+ * with a filter -1. */
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -37,6 +39,17 @@ void sampler_close(moebius_sampler **s); /* accepts NULL and half-open samplers 
 /* Chooses the next token from logits [n_vocab], which are only read. Allocates nothing. The same seed, logits
  * and history give the same tokens. */
 int32_t sampler_pick(moebius_sampler *s, const float *logits);
+
+/* Who says which tokens may be picked. */
+struct sampler_filter {
+    bool (*allows)(void *user, int32_t id);
+    void (*mask)(void *user, uint64_t *bits); /* sets the bits of those that may be, and clears the others */
+    void (*accept)(void *user, int32_t id);   /* hears of each token that was appended */
+    void *user;
+};
+
+/* What moebius_sampler_set_matcher promises; filter is copied, NULL: none. ERR_NOMEM, and the one before stays. */
+MUST_USE err_code sampler_set_filter(moebius_sampler *s, const struct sampler_filter *filter, struct err *e);
 
 /* Appends a token, picked or given, to the history. Ids outside the vocabulary are ignored. Allocates nothing. */
 void sampler_accept(moebius_sampler *s, int32_t id);

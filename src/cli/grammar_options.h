@@ -1,0 +1,30 @@
+/* The options of commands whose answers follow a grammar, with the names that llama.cpp's have. */
+#ifndef CLI_GRAMMAR_OPTIONS_H
+#define CLI_GRAMMAR_OPTIONS_H
+
+#include "cli/options.h"
+#include "moebius/moebius.h"
+
+struct grammar_options {
+    const char *schema, *schema_file, *gbnf, *gbnf_file;
+};
+
+/* Rows for a command's option table. */
+#define GRAMMAR_OPTIONS(g)                                                                                             \
+    {"--json-schema,-j", OPT_STRING, &(g).schema, "JSON", "the answer is JSON of this schema", 0, 0, 0},               \
+        {"--json-schema-file,-jf", OPT_INPUT, &(g).schema_file, "FILE", "the same, from a file", 0, 0, 0},             \
+        {"--grammar", OPT_STRING, &(g).gbnf, "GBNF", "the answer follows this grammar", 0, 0, 0},                      \
+    {                                                                                                                  \
+        "--grammar-file", OPT_INPUT, &(g).gbnf_file, "FILE", "the same, from a file", 0, 0, 0                          \
+    }
+
+/* Opens the grammar that the options ask for, and prints what of it is not enforced; *out NULL: they ask for none. */
+MUST_USE err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,
+                                   struct err *e);
+/* A matcher at the begin of an answer, which the sampler follows from now on. */
+MUST_USE err_code cli_begin_grammar(moebius_grammar *grammar, moebius_sampler *sampler, moebius_matcher **out,
+                                    struct err *e);
+/* Why nothing was picked: ERR_OK where the grammar's text has ended. */
+MUST_USE err_code cli_grammar_end(moebius_matcher *matcher, struct err *e);
+
+#endif

@@ -1,0 +1,83 @@
+#include "grammar/list.h"
+
+#include <string.h>
+
+void *list_enlarge(void *at, uint32_t *capacity, size_t need, size_t size)
+{
+    size_t wanted = *capacity ? (size_t)*capacity * 2 : 16;
+    if (wanted < need)
+        wanted = need;
+    if (wanted > INT32_MAX)
+        return NULL;
+    void *larger = mem_resize(at, wanted, size);
+    if (larger)
+        *capacity = (uint32_t)wanted;
+    return larger;
+}
+
+static uint32_t hash_words(const uint32_t *words, uint32_t n)
+{
+    uint64_t h = 0x9e3779b97f4a7c15u ^ n;
+    for (uint32_t i = 0; i < n; i++) {
+        h = (h ^ words[i]) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+    }
+    return (uint32_t)h;
+}
+
+static bool enlarge_table(struct intern *t)
+{
+    uint32_t n = t->n_table ? t->n_table * 2 : 64;
+    uint32_t *table = mem_calloc(n, sizeof *table);
+    if (!table)
+        return false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t at = t->items[i].hash & (n - 1);
+        while (table[at])
+            at = (at + 1) & (n - 1);
+        table[at] = i + 1;
+    }
+    mem_free(t->table);
+    t->table = table;
+    t->n_table = n;
+    return true;
+}
+
+uint32_t intern_add(struct intern *t, const uint32_t *words, uint32_t n)
+{
+    if ((t->n + 1) * 2 > t->n_table && !enlarge_table(t))
+        return INTERN_NONE;
+    uint32_t hash = hash_words(words, n), at = hash & (t->n_table - 1);
+    for (; t->table[at]; at = (at + 1) & (t->n_table - 1)) {
+        const struct intern_item *item = &t->items[t->table[at] - 1];
+        if (item->hash == hash && item->n == n && !memcmp(t->words.at + item->at, words, n * sizeof *words))
+            return t->table[at] - 1;
+    }
+    if (t->n == t->capacity) {
+        void *items = list_enlarge(t->items, &t->capacity, t->n + 1, sizeof *t->items);
+        if (!items)
+            return INTERN_NONE;
+        t->items = items;
+    }
+    if (!LIST_ROOM(&t->words, n))
+        return INTERN_NONE;
+    if (n)
+        memcpy(t->words.at + t->words.n, words, n * sizeof *words);
+    t->items[t->n] = (struct intern_item){.at = t->words.n, .n = n, .hash = hash};
+    t->words.n += n;
+    t->table[at] = ++t->n;
+    return t->n - 1;
+}
+
+size_t intern_bytes(const struct intern *t)
+{
+    return t->words.capacity * sizeof *t->words.at + t->capacity * sizeof *t->items + t->n_table * sizeof *t->table;
+}
+
+void intern_close(struct intern *t)
+{
+    LIST_CLOSE(&t->words);
+    mem_free(t->items);
+    mem_free(t->table);
+    *t = (struct intern){0};
+}

@@ -1,0 +1,60 @@
+/* A place in a text, as threads: ways to read it, each a stack of states. Outside of JSON values there is one thread for
+ * all ways. */
+#ifndef GRAMMAR_MATCHER_H
+#define GRAMMAR_MATCHER_H
+
+#include <pthread.h>
+
+#include "grammar/grammar.h"
+#include "grammar/states.h"
+#include "grammar/vocab_trie.h"
+
+enum {
+    MATCHER_MAX_THREADS = 64,
+    MATCHER_MAX_DEPTH = 512,   /* of JSON values in each other */
+    /* White space between two parts of JSON: so many bytes, one line end, and for each level so many bytes more. */
+    MATCHER_SPACES = 2,
+    MATCHER_INDENT = 8,
+    MATCHER_NEW_LINE = 1 << 16, /* of n_space: the line end was there */
+};
+
+struct grammar {
+    struct program program;
+    struct states *states;
+    pthread_mutex_t mutex; /* over `states` */
+    bool has_mutex;
+};
+
+struct frame { /* a state that waits for the value above it */
+    uint32_t state, reg, below;
+};
+
+struct thread {
+    uint32_t state, reg; /* what is on top, with its register */
+    uint32_t below;      /* a frame; 0: none */
+    uint32_t depth, n_space;
+};
+
+struct grammar_matcher {
+    struct grammar *g;
+    struct states *s;
+    const struct grammar_vocab *v;
+    LIST(struct thread) threads; /* the first n_thread are where the text is; others are tried */
+    uint32_t n_thread;
+    LIST(struct frame) frames, spare; /* frame 0 is none */
+    bool ended;                       /* by a token that ends texts */
+};
+
+/* A set of threads at the end of m->threads. */
+struct thread_set {
+    uint32_t first, n;
+};
+
+/* Adds the threads that a byte leads to, those of `from` as they are. */
+struct thread_set matcher_step(struct grammar_matcher *m, struct thread_set from, uint8_t byte);
+/* The set that a thread becomes when the value on top ends with these verdicts. */
+struct thread_set matcher_pop(struct grammar_matcher *m, struct thread t, uint32_t result);
+bool matcher_may_end(struct grammar_matcher *m, struct thread_set at);
+void matcher_fill_mask(struct grammar_matcher *m, uint64_t *bits);
+
+#endif

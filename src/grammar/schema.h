@@ -1,0 +1,20 @@
+/* JSON schemas (drafts 4 to 2020-12) to the schemas of a program.
+ *
+ * What can't be enforced is an error that names the keyword and its place or, if `lenient`, is left out and listed in the
+ * program; what it stands beside is enforced as ever. */
+#ifndef GRAMMAR_SCHEMA_H
+#define GRAMMAR_SCHEMA_H
+
+#include "grammar/program.h"
+
+enum {
+    SCHEMA_MAX_SCHEMAS = 200000,
+    SCHEMA_MAX_DEPTH = 400, /* of schemas that apply to the same value, one within the other, and of constants */
+};
+
+/* Adds the schema in n bytes of JSON to a program; *schema: its number. ERR_FORMAT with the JSON pointer of what is no
+ * schema, ERR_UNSUPPORTED for what can't be enforced, ERR_LIMIT. */
+MUST_USE err_code schema_compile(struct program *p, const char *text, size_t n, bool lenient, uint32_t *schema,
+                                 struct err *e);
+
+#endif

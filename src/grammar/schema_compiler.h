@@ -1,0 +1,77 @@
+/* What the files of the schema compiler share. */
+#ifndef GRAMMAR_SCHEMA_COMPILER_H
+#define GRAMMAR_SCHEMA_COMPILER_H
+
+#include <jansson.h>
+
+#include "grammar/schema.h"
+
+/* A schema of the document that is numbered and waits for being compiled. */
+struct schema_work {
+    const json_t *json;
+    const char *pointer; /* owned by the compiler's arena */
+    uint32_t schema;
+};
+
+struct schema_compiler {
+    struct program *p;
+    json_t *root;
+    bool lenient;
+    int draft;                        /* 4, 6, 7, 2019, 2020; 0: the schema doesn't say */
+    uint32_t first;                   /* the number of its first schema in the program */
+    LIST(struct schema_work) work;    /* [number of schemas from `first` on] */
+    struct intern places, *names;     /* JSON values that have a number; names of properties */
+    LIST(uint32_t) place_schemas;     /* the schema of each place */
+    LIST(bool) weak;                  /* schemas of which something is not enforced, from `first` on */
+    struct arena arena;
+    struct err *e;
+};
+
+/* The schema that is being compiled: what is collected goes into the program's tables at its end. */
+struct schema_draft {
+    struct schema_compiler *c;
+    struct schema s;
+    const json_t *json;
+    const char *pointer;
+    LIST(struct schema_term) terms;
+    LIST(struct schema_group) groups;
+};
+
+/* The pointer of part `key` of what `pointer` points to; NULL: no memory. */
+const char *pointer_to(struct schema_compiler *c, const char *pointer, const char *key);
+const char *pointer_to_index(struct schema_compiler *c, const char *pointer, size_t index);
+
+/* The number of the schema that a JSON value is, which is compiled later if it is new. */
+MUST_USE err_code schema_number(struct schema_compiler *c, const json_t *json, const char *pointer, uint32_t *schema);
+MUST_USE err_code schema_name(struct schema_compiler *c, const char *s, size_t n, uint32_t *name);
+MUST_USE err_code schema_add_term(struct schema_draft *d, uint32_t types, uint32_t term, bool negated);
+/* A group of schemas whose numbers are ids[0..n). */
+MUST_USE err_code schema_add_group(struct schema_draft *d, enum group_kind kind, uint32_t types, const uint32_t *ids,
+                                   uint32_t n, uint32_t name);
+MUST_USE err_code schema_add_count(struct schema_draft *d, uint32_t types, uint32_t min, uint32_t max);
+/* A schema of its own, of what is in *s and these terms; *schema: its number. */
+MUST_USE err_code schema_add(struct schema_compiler *c, const struct schema *s, const struct schema_term *terms,
+                             uint32_t n_term, uint32_t *schema);
+
+/* ERR_FORMAT: the value of a keyword is not what it must be. */
+err_code schema_bad(const struct schema_draft *d, const char *keyword, const char *expected);
+/* Lists the keyword as not enforced, or makes it an error. */
+MUST_USE err_code schema_unenforced(struct schema_draft *d, const char *keyword, const char *why);
+err_code schema_no_memory(const struct schema_compiler *c);
+
+/* ---- schema_values.c: enum, const and numbers ------------------------------------------------------------------ */
+
+MUST_USE err_code schema_compile_enum(struct schema_draft *d);
+MUST_USE err_code schema_compile_numbers(struct schema_draft *d);
+
+/* ---- schema_refs.c --------------------------------------------------------------------------------------------- */
+
+/* What a $ref of this document means: *json NULL: it is somewhere else. */
+MUST_USE err_code schema_resolve(struct schema_draft *d, const char *ref, const json_t **json, const char **pointer);
+
+/* ---- schema_formats.c ------------------------------------------------------------------------------------------ */
+
+/* The regular expression of a format; NULL: it is only an annotation; empty: it is known, and can't be enforced. */
+const char *schema_format(const char *name);
+
+#endif
