@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 /* Speed of the products on one thread, over more weights than any cache holds. Prints, for each type and
  * table, GB/s of weights for one token, G multiply-adds a second for several, and GB/s of rows that are packed from a
- * cache into memory. The best of a few runs counts: noise only slows. */
+ * cache into memory; or how the time of 1 to 16 tokens grows. The best of a few runs counts: noise only slows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,24 +31,50 @@ static int64_t thread_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static double seconds_once(const struct bench *b, kernel_matmul_fn *fn, int m, int n_matrix)
+static double seconds_once(const struct bench *b, kernel_matmul_fn *fn, int m, int n_matrix,
+                           struct kernel_prefetch prefetch)
 {
     int64_t start = thread_ns();
     for (int i = 0; i < n_matrix; i++) {
-        struct kernel_matmul mm = {b->w + (size_t)i * b->matrix_bytes, K, ROWS, 0, ROWS, &b->act, m, b->y, ROWS};
+        struct kernel_matmul mm = {
+            b->w + (size_t)i * b->matrix_bytes, K, ROWS, 0, ROWS, &b->act, m, b->y, ROWS, prefetch};
         fn(&mm);
     }
     return (double)(thread_ns() - start) * 1e-9;
 }
 
-static double seconds_best(const struct bench *b, kernel_matmul_fn *fn, int m, int n_matrix)
+static double seconds_best(const struct bench *b, kernel_matmul_fn *fn, int m, int n_matrix,
+                           struct kernel_prefetch prefetch)
 {
     double best = 1e9;
     for (int i = 0; i < RUNS; i++) {
-        double s = seconds_once(b, fn, m, n_matrix);
+        double s = seconds_once(b, fn, m, n_matrix, prefetch);
         best = s < best ? s : best;
     }
     return best;
+}
+
+/* Time over tokens, on this thread, as the best of a few prefetches has it. */
+static void print_curve(const struct bench *b, const struct kernels *table)
+{
+    static const struct kernel_prefetch choices[] = {{0, KERNEL_CACHE_L1},
+                                                     {1024, KERNEL_CACHE_L2},
+                                                     {6144, KERNEL_CACHE_L1},
+                                                     {8192, KERNEL_CACHE_L2},
+                                                     {8192, KERNEL_CACHE_BOTH}};
+    double one = 0;
+    printf("%-7s %-11s", b->q->name, table->name);
+    for (int m = 1; m <= 16; m++) {
+        double best = 1e9;
+        for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+            double seconds = seconds_best(b, table->matmul[b->q->type], m, b->n, choices[i]);
+            best = seconds < best ? seconds : best;
+        }
+        one = m == 1 ? best : one;
+        printf(" %d:%.2f", m, best / one);
+        fflush(stdout);
+    }
+    printf("   times one token's %.2f GB/s\n", (double)b->n * (double)b->matrix_bytes / one * 1e-9);
 }
 
 static double packing_seconds_best(const struct bench *b, const uint8_t *rows, layout_put_fn *put)
@@ -90,9 +116,10 @@ static void act_free(struct kernel_act *act)
     mem_free((void *)act->sum);
 }
 
-static void bench_type(struct check *c, const struct quant_info *q)
+static void bench_type(struct check *c, const struct quant_info *q, bool curve)
 {
     static const int tokens[] = {4, 8, 32};
+    const struct kernel_prefetch ahead = {8192, KERNEL_CACHE_BOTH};
     struct bench b = {.q = q};
     size_t row = 0;
     if (!quant_row_bytes(q, K, &row))
@@ -109,15 +136,17 @@ static void bench_type(struct check *c, const struct quant_info *q)
     for (int i = 0; i < b.n; i++)
         memcpy(b.w + (size_t)i * b.matrix_bytes, rows, b.matrix_bytes);
     act_fill(c, &b.act, q->act);
-    for (int i = 0; i < c->n_table; i++) {
+    if (curve)
+        print_curve(&b, c->tables[c->n_table - 1]);
+    for (int i = 0; i < c->n_table && !curve; i++) {
         kernel_matmul_fn *fn = c->tables[i]->matmul[q->type];
         int n = i == 0 ? 2 : b.n; /* the scalar table is not worth the wait */
         printf("%-7s %-11s %7.2f GB/s", q->name, c->tables[i]->name,
-               (double)n * (double)b.matrix_bytes / seconds_best(&b, fn, 1, n) * 1e-9);
+               (double)n * (double)b.matrix_bytes / seconds_best(&b, fn, 1, n, ahead) * 1e-9);
         for (int j = 0; j < 3; j++) {
             int n_mat = i == 0 ? 1 : n / tokens[j] + 1;
             double macs = (double)n_mat * ROWS * K * tokens[j];
-            printf("   m=%-2d %7.2f", tokens[j], macs / seconds_best(&b, fn, tokens[j], n_mat) * 1e-9);
+            printf("   m=%-2d %7.2f", tokens[j], macs / seconds_best(&b, fn, tokens[j], n_mat, ahead) * 1e-9);
         }
         printf(" G/s");
         if (c->tables[i]->layout[q->type] == LAYOUT_R16)
@@ -153,12 +182,12 @@ static void bench_reading(void)
     mem_unmap(p, working_set, MEM_WEIGHTS);
 }
 
-void bench_products(struct check *c, const char *filter)
+void bench_products(struct check *c, const char *filter, bool curve)
 {
     bench_reading();
     for (uint32_t id = 0; id < QUANT_MAX_ID; id++) {
         const struct quant_info *q = quant_info(id);
         if (q && (!filter || !strcmp(filter, q->name)))
-            bench_type(c, q);
+            bench_type(c, q, curve);
     }
 }

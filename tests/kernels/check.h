@@ -51,7 +51,7 @@ void check_layouts(struct check *c);
 void check_row_kernels(struct check *c);
 void check_attention(struct check *c);
 void check_recurrent(struct check *c);
-void bench_products(struct check *c, const char *filter);
+void bench_products(struct check *c, const char *filter, bool curve); /* filter: a type's name; NULL: all */
 
 /* n random blocks of a type; kind 0: usual scales and bits, others: extreme ones. */
 void random_row(struct random *r, const struct quant_info *q, uint8_t *dst, int64_t n_block, int kind);

@@ -2,7 +2,8 @@
  * against double-precision references, over types, shapes and extreme values, between guard pages.
  *
  *   check_kernels            all checks
- *   check_kernels --bench [TYPE]   speed of the products on one thread */
+ *   check_kernels --bench [TYPE]   speed of the products on one thread
+ *   check_kernels --curve [TYPE]   their time with 1 to 16 tokens */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -116,8 +117,9 @@ int main(int argc, char **argv)
     for (int level = 0; level <= (int)best; level++)
         if (cpu_has_level((enum cpu_level)level))
             c.tables[c.n_table++] = kernels_for((enum cpu_level)level);
-    if (argc > 1 && !strcmp(argv[1], "--bench")) {
-        bench_products(&c, argc > 2 ? argv[2] : NULL);
+    bool curve = argc > 1 && !strcmp(argv[1], "--curve");
+    if (curve || (argc > 1 && !strcmp(argv[1], "--bench"))) {
+        bench_products(&c, argc > 2 ? argv[2] : NULL, curve);
         return 0;
     }
     printf("tables:");

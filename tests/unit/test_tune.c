@@ -58,8 +58,8 @@ static void a_tuning_comes_back_from_its_file(void **state)
     struct err e;
     struct tuning t, back;
     char text[4096], again[4096];
-    const char *whole = HEAD "task_weights 65536\nspins 77\nprefetch_several 512 NTA\nprefetch_one 2\nQ4_K 4096 L2\n"
-                             "Q6_K 0 L1\nsort_cutoff 1\n000000000000feed 12\n";
+    const char *whole = HEAD "task_weights 65536\nspins 77\nprefetch_several 512 NTA\nprefetch_one 3\nQ8_0 8192 L2+L1\n"
+                             "Q4_K 4096 L2\nQ6_K 0 L1\nsort_cutoff 1\n000000000000feed 12\n";
     assert_int_equal(parse(&t, whole, &e), ERR_OK);
     FILE *f = fmemopen(text, sizeof text, "w");
     tuning_print(&t, f);
