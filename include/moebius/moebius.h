@@ -379,6 +379,8 @@ MOEBIUS_API moebius_status moebius_reply_set_tools(moebius_reply *reply, const c
 MOEBIUS_API moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, moebius_error *error);
 /* Whether what comes next is reasoning. *mark (may be NULL): the text that ends it, borrowed. */
 MOEBIUS_API bool moebius_reply_is_reasoning(const moebius_reply *reply, const char **mark);
+/* Whether a token would begin, or go on with, a mark between reasoning and content, and so be neither. */
+MOEBIUS_API bool moebius_reply_is_mark(const moebius_reply *reply, int32_t id);
 /* Ends the answer: text that was held back, as it might have become a mark, goes to `fn`, and a call that is open ends.
  */
 MOEBIUS_API void moebius_reply_finish(moebius_reply *reply);
@@ -690,8 +692,9 @@ typedef struct moebius_grammar moebius_grammar;
 /* A place in one text that follows a grammar; one thread's at a time. */
 typedef struct moebius_matcher moebius_matcher;
 
-/* SCHEMA: a JSON schema (draft 4 to 2020-12); an empty text means any JSON object. GBNF: rules as llama.cpp has them, in
- * which %json{SCHEMA} is a JSON value and %token"TEXT" a special token. REGEX: a regular expression for the whole text. */
+/* SCHEMA: a JSON schema (draft 4 to 2020-12); an empty text means any JSON object. GBNF: rules as llama.cpp has them,
+ * in which %json{SCHEMA} is a JSON value and %token"TEXT" a special token. REGEX: a regular expression for the whole
+ * text. */
 typedef enum moebius_grammar_kind {
     MOEBIUS_GRAMMAR_SCHEMA,
     MOEBIUS_GRAMMAR_GBNF,
@@ -733,10 +736,11 @@ MOEBIUS_API size_t moebius_matcher_forced(moebius_matcher *matcher, char *bytes,
 MOEBIUS_API moebius_status moebius_matcher_status(const moebius_matcher *matcher, moebius_error *error);
 
 /* From now on the sampler picks only what the matcher, which is borrowed, allows, and moves it on with each token that
- * it is told of; NULL: anything again. A pick is drawn as ever first. Where the matcher refuses that token, one is drawn
- * among the allowed ones: of these, token x comes with p(x) + (1 - A) p(x) / A = p(x) / A, A being the probability of all
- * that is allowed. (The steps that drop tokens see all tokens first, and only allowed ones then.) A pick of -1: nothing is
- * allowed. A clone of the sampler has no matcher. The matcher's grammar needs the engine's vocabulary. */
+ * it is told of; NULL: anything again. A pick is drawn as ever first. Where the matcher refuses that token, one is
+ * drawn among the allowed ones: of these, token x comes with p(x) + (1 - A) p(x) / A = p(x) / A, A being the
+ * probability of all that is allowed. (The steps that drop tokens see all tokens first, and only allowed ones then.) A
+ * pick of -1: nothing is allowed. A clone of the sampler has no matcher. The matcher's grammar needs the engine's
+ * vocabulary. */
 MOEBIUS_API moebius_status moebius_sampler_set_matcher(moebius_sampler *sampler, moebius_matcher *matcher,
                                                        moebius_error *error);
 

@@ -104,6 +104,13 @@ bool moebius_reply_is_reasoning(const moebius_reply *reply, const char **mark)
     return reply_is_reasoning(reply->reader, mark);
 }
 
+bool moebius_reply_is_mark(const moebius_reply *reply, int32_t id)
+{
+    size_t n;
+    const char *piece = tokenizer_piece(reply->tmpl->vocab->tokenizer, id, true, &n);
+    return reply_is_mark(reply->reader, piece, n);
+}
+
 void moebius_reply_finish(moebius_reply *reply)
 {
     struct err e;

@@ -58,6 +58,8 @@ MUST_USE err_code reply_feed(struct reply *r, const char *s, size_t n, struct er
 MUST_USE err_code reply_finish(struct reply *r, struct err *e);
 /* Whether what comes next is reasoning. *mark (may be NULL): the text that ends it, borrowed. */
 bool reply_is_reasoning(const struct reply *r, const char **mark);
+/* Whether this piece would begin, or go on with, a mark between reasoning and content. */
+bool reply_is_mark(const struct reply *r, const char *s, size_t n);
 /* Whether a special token of this text is for reply_feed; others say nothing. */
 bool reply_reads(const struct reply *r, const char *token, size_t n);
 

@@ -242,6 +242,26 @@ err_code reply_finish(struct reply *r, struct err *e)
     return check_memory(r, e);
 }
 
+/* Whether one of two texts begins with the other. */
+static bool begin_alike(const char *mark, const char *s, size_t n)
+{
+    size_t n_mark = mark ? strlen(mark) : 0;
+    return n_mark && n && !memcmp(mark, s, n < n_mark ? n : n_mark);
+}
+
+bool reply_is_mark(const struct reply *r, const char *s, size_t n)
+{
+    const struct reply_marks *m = r->style.marks;
+    struct reply_bytes text = {0};
+    reply_bytes_add(&text, r->held.s, r->held.n);
+    reply_bytes_add(&text, s, n);
+    bool is_mark = begin_alike(r->part == REPLY_REASONING ? m->close : m->open, reply_bytes_text(&text), text.n);
+    for (int i = 0; i < REPLY_MAX_SKIP && r->part == REPLY_CONTENT; i++)
+        is_mark = is_mark || begin_alike(m->skip[i], reply_bytes_text(&text), text.n);
+    reply_bytes_close(&text);
+    return is_mark && !r->call.state;
+}
+
 bool reply_is_reasoning(const struct reply *r, const char **mark)
 {
     if (mark)

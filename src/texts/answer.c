@@ -71,6 +71,11 @@ bool answer_is_reasoning(const struct answer *a)
     return a->reply && moebius_reply_is_reasoning(a->reply, NULL);
 }
 
+bool answer_is_mark(const struct answer *a, int32_t id)
+{
+    return a->reply && moebius_reply_is_mark(a->reply, id);
+}
+
 void answer_finish(struct answer *a)
 {
     if (a->reply && !a->stream.stop)

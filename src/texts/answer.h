@@ -36,6 +36,8 @@ MUST_USE err_code answer_feed(struct answer *a, int32_t id, bool *end, struct er
 const char *answer_stop(const struct answer *a);
 /* Whether what comes next is reasoning. */
 bool answer_is_reasoning(const struct answer *a);
+/* Whether a token begins, or goes on with, a mark that stands before the content or the reasoning. */
+bool answer_is_mark(const struct answer *a, int32_t id);
 /* Hands on what was held back: no token follows. */
 void answer_finish(struct answer *a);
 void answer_close(struct answer *a); /* accepts one that was never opened, if it is zero */

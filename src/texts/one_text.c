@@ -87,6 +87,7 @@ static err_code open_text(struct text *t, const struct text_setup *s, const stru
     TRY(copy_prompt(t, r, e));
     TRY(copy_stops(t, r, e));
     TRY(open_sampler(t, s, e));
+    TRY(constraint_open(&t->constraint, r, t->sampler, e));
     TRY(open_answer(t, s, e));
     if (r->n_logprob > 0 && !(t->top = mem_calloc((size_t)r->n_logprob, sizeof *t->top)))
         return err_nomem(e, (size_t)r->n_logprob * sizeof *t->top, "log-probabilities");
@@ -104,7 +105,7 @@ err_code text_open(struct text **out, const struct text_setup *setup, const stru
     t->submit_ns = clock_ns();
     err_code code = open_text(t, setup, request, e);
     t->request.ids = NULL;
-    t->request.prompt = t->request.tools = NULL;
+    t->request.prompt = t->request.tools = t->request.trigger = NULL;
     if (code != ERR_OK)
         text_close(out);
     return code;
@@ -117,6 +118,7 @@ void text_close(struct text **text)
         return;
     char **stops = (char **)t->request.stops;
     answer_close(&t->answer);
+    constraint_close(&t->constraint);
     moebius_sampler_close(&t->sampler);
     moebius_session_close(&t->session);
     for (size_t i = 0; stops && stops[i]; i++)
@@ -197,10 +199,40 @@ static err_code take_token(struct text *t, const struct text_setup *s, int32_t i
     if (!t->first_ns)
         t->first_ns = clock_ns();
     tell_token(t, s, id, logits);
+    TRY(constraint_note(&t->constraint, &t->answer, id, e));
     TRY(answer_feed(&t->answer, id, &is_end, e));
     t->n_reasoning += answer_is_reasoning(&t->answer);
     see_end(t, is_end);
     return ERR_OK;
+}
+
+/* ---- tokens without a choice ------------------------------------------------------------------------------------ */
+
+/* Appends tokens that nobody chooses; takes them over. */
+static err_code take_tokens(struct text *t, const struct text_setup *s, int32_t *ids, size_t n, struct err *e)
+{
+    err_code code = ERR_OK;
+    for (size_t i = 0; i < n && code == ERR_OK && !t->has_ended; i++)
+        code = take_token(t, s, ids[i], NULL, e);
+    moebius_free(ids);
+    return code;
+}
+
+/* Chooses the next token, and appends those that the grammar then leaves no choice about. */
+static err_code choose_token(struct text *t, const struct text_setup *s, const float *logits, struct err *e)
+{
+    int32_t id, *ids;
+    size_t n;
+    TRY(constraint_pick(&t->constraint, &t->answer, logits, &id, e));
+    if (id < 0) {
+        end(t, TEXT_END_TOKEN);
+        return ERR_OK;
+    }
+    TRY(take_token(t, s, id, logits, e));
+    if (t->has_ended)
+        return ERR_OK;
+    TRY(constraint_forced(&t->constraint, &t->answer, &ids, &n, e));
+    return take_tokens(t, s, ids, n, e);
 }
 
 /* ---- the end of reasoning ------------------------------------------------------------------------------------ */
@@ -223,11 +255,7 @@ static err_code end_reasoning(struct text *t, const struct text_setup *s, struct
     if (moebius_tokenize(moebius_engine_vocab(s->engine), mark, strlen(mark), false, true, &ids, &n, &error) !=
         MOEBIUS_OK)
         return library_err(e, &error);
-    err_code code = ERR_OK;
-    for (size_t i = 0; i < n && code == ERR_OK && !t->has_ended; i++)
-        code = take_token(t, s, ids[i], NULL, e);
-    moebius_free(ids);
-    return code;
+    return take_tokens(t, s, ids, n, e);
 }
 
 err_code text_next(struct text *t, const struct text_setup *setup, struct err *e)
@@ -242,7 +270,7 @@ err_code text_next(struct text *t, const struct text_setup *setup, struct err *e
         return ERR_OK;
     }
     if (!is_over_budget(t))
-        TRY(take_token(t, setup, moebius_sampler_pick(t->sampler, logits), logits, e));
+        TRY(choose_token(t, setup, logits, e));
     return !t->has_ended && is_over_budget(t) ? end_reasoning(t, setup, e) : ERR_OK;
 }
 
@@ -262,6 +290,7 @@ void text_tell_end(struct text *t, const struct text_setup *setup)
     int64_t now_ns = clock_ns(), begin_ns = t->begin_ns ? t->begin_ns : now_ns;
     int64_t first_ns = t->first_ns ? t->first_ns : now_ns;
     answer_finish(&t->answer);
+    constraint_close(&t->constraint); /* the grammar is borrowed until the sink knows */
     const struct text_result result = {
         .end = t->end,
         .stop = t->end == TEXT_END_STOP ? answer_stop(&t->answer) : NULL,

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "texts/answer.h"
+#include "texts/constraint.h"
 #include "texts/prefix.h"
 #include "texts/texts.h"
 
@@ -15,13 +16,15 @@ struct text {
     struct text *next_live, *prev_live; /* of all */
     atomic_bool is_cancelled;
 
-    struct text_request request; /* ids, prompt, tools and what `sampling` points to are gone; stops are owned */
-    int32_t *ids;                /* [n_ids], the prompt and behind it the answer; owned */
+    struct text_request
+        request;  /* ids, prompt, tools, trigger and what `sampling` points to are gone; stops are owned */
+    int32_t *ids; /* [n_ids], the prompt and behind it the answer; owned */
     size_t n_ids, n_prompt, capacity;
     int64_t n_ctx;            /* tokens that may be computed */
     moebius_session *session; /* with a beginning of ids; NULL: the text waits. Owned */
     moebius_sampler *sampler; /* which knows all of ids that count */
     struct answer answer;
+    struct constraint constraint;
     struct prefix_entry entry; /* ids, for others that begin alike */
     moebius_logprob *top;      /* [request.n_logprob], owned */
 

@@ -77,6 +77,13 @@ struct text_sink {
     void *user;
 };
 
+/* From where on an answer follows its grammar. */
+enum text_grammar_from {
+    TEXT_GRAMMAR_FROM_START,   /* its first token on */
+    TEXT_GRAMMAR_FROM_CONTENT, /* its content; the reasoning before it is free */
+    TEXT_GRAMMAR_FROM_TRIGGER /* each time that it says the trigger, with which the grammar's text begins, to its end */
+};
+
 /* All that the pointers point to is copied, but for the template, the grammar and the sink, which are borrowed until
  * the text has ended. */
 struct text_request {
@@ -93,7 +100,10 @@ struct text_request {
     const char *prompt;           /* the prompt's text, which may have begun the reasoning */
     const char *tools;            /* JSON, as the template got them; NULL: none, and calls are content */
     int64_t reasoning_budget;     /* tokens of reasoning, after which it is ended; -1: no bound */
-    uint64_t group;               /* texts of several groups that wait take turns */
+    moebius_grammar *grammar;     /* what the answer must be, with the engine's vocabulary; NULL: anything */
+    enum text_grammar_from grammar_from;
+    const char *trigger; /* of TEXT_GRAMMAR_FROM_TRIGGER */
+    uint64_t group;      /* texts of several groups that wait take turns */
     struct text_sink sink;
 };
 

@@ -1,0 +1,169 @@
+#include "texts/constraint.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "texts/library_err.h"
+
+err_code constraint_open(struct constraint *c, const struct text_request *request, moebius_sampler *sampler,
+                         struct err *e)
+{
+    *c = (struct constraint){.grammar = request->grammar, .from = request->grammar_from, .sampler = sampler};
+    if (!c->grammar || c->from != TEXT_GRAMMAR_FROM_TRIGGER)
+        return ERR_OK;
+    c->trigger = mem_strdup(request->trigger);
+    return c->trigger ? ERR_OK : err_nomem(e, strlen(request->trigger), "a trigger");
+}
+
+/* The grammar holds no more. */
+static void release(struct constraint *c)
+{
+    (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL);
+    moebius_matcher_close(&c->matcher);
+}
+
+void constraint_close(struct constraint *c)
+{
+    if (c->matcher)
+        release(c);
+    mem_free(c->trigger);
+    bytes_close(&c->said);
+    *c = (struct constraint){0};
+}
+
+/* The sampler follows the matcher. */
+static err_code follow(struct constraint *c, struct err *e)
+{
+    moebius_error error;
+    return moebius_sampler_set_matcher(c->sampler, c->matcher, &error) == MOEBIUS_OK ? ERR_OK : library_err(e, &error);
+}
+
+static err_code open_matcher(struct constraint *c, struct err *e)
+{
+    moebius_error error;
+    return moebius_matcher_open(&c->matcher, c->grammar, &error) == MOEBIUS_OK ? ERR_OK : library_err(e, &error);
+}
+
+/* ---- choosing ------------------------------------------------------------------------------------------------- */
+
+/* A token that the grammar allows. */
+static err_code pick_allowed(struct constraint *c, const float *logits, int32_t *id, struct err *e)
+{
+    moebius_error error;
+    *id = moebius_sampler_pick(c->sampler, logits);
+    if (*id >= 0)
+        return ERR_OK;
+    if (moebius_matcher_status(c->matcher, &error) != MOEBIUS_OK)
+        return library_err(e, &error);
+    return moebius_matcher_must_end(c->matcher)
+               ? ERR_OK
+               : err_set(e, ERR_FAIL, "no token of the vocabulary goes on as the grammar wants");
+}
+
+/* What a trigger has begun may have ended here: then anything may follow. */
+static err_code pick_after_trigger(struct constraint *c, const float *logits, int32_t *id, struct err *e)
+{
+    if (!moebius_matcher_may_end(c->matcher))
+        return pick_allowed(c, logits, id, e);
+    (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL);
+    *id = moebius_sampler_pick(c->sampler, logits);
+    if (moebius_matcher_allows(c->matcher, *id))
+        return follow(c, e);
+    release(c);
+    return ERR_OK;
+}
+
+/* Reasoning, and marks before the content, are chosen freely; the first token that is neither is the content's. */
+static err_code pick_before_content(struct constraint *c, const struct answer *answer, const float *logits, int32_t *id,
+                                    struct err *e)
+{
+    *id = moebius_sampler_pick(c->sampler, logits);
+    if (answer_is_reasoning(answer))
+        return ERR_OK;
+    TRY(open_matcher(c, e));
+    if (moebius_matcher_allows(c->matcher, *id))
+        return follow(c, e);
+    if (answer_is_mark(answer, *id)) {
+        moebius_matcher_close(&c->matcher);
+        return ERR_OK;
+    }
+    TRY(follow(c, e));
+    return pick_allowed(c, logits, id, e);
+}
+
+err_code constraint_pick(struct constraint *c, const struct answer *answer, const float *logits, int32_t *id,
+                         struct err *e)
+{
+    if (c->grammar && !c->matcher && c->from == TEXT_GRAMMAR_FROM_START) {
+        TRY(open_matcher(c, e));
+        TRY(follow(c, e));
+    }
+    if (c->matcher)
+        return c->from == TEXT_GRAMMAR_FROM_TRIGGER ? pick_after_trigger(c, logits, id, e)
+                                                    : pick_allowed(c, logits, id, e);
+    if (c->grammar && c->from == TEXT_GRAMMAR_FROM_CONTENT)
+        return pick_before_content(c, answer, logits, id, e);
+    *id = moebius_sampler_pick(c->sampler, logits);
+    return ERR_OK;
+}
+
+/* ---- triggers ------------------------------------------------------------------------------------------------- */
+
+/* Where the trigger stands in what was said; NULL: nowhere. */
+static const char *find_trigger(const struct constraint *c)
+{
+    size_t n = strlen(c->trigger);
+    for (const char *s = c->said.s, *end = s + c->said.n; s && (size_t)(end - s) >= n; s++)
+        if (!memcmp(s, c->trigger, n))
+            return s;
+    return NULL;
+}
+
+/* The text that was said from the trigger on is the grammar's beginning; where a token went on behind it in another
+ * way, the answer stays free. */
+static err_code begin(struct constraint *c, const char *from, struct err *e)
+{
+    size_t n_fit, n = (size_t)(c->said.s + c->said.n - from);
+    TRY(open_matcher(c, e));
+    bool fits = moebius_matcher_feed(c->matcher, from, n, &n_fit);
+    bytes_drop(&c->said, c->said.n);
+    if (fits)
+        return follow(c, e);
+    moebius_matcher_close(&c->matcher);
+    return ERR_OK;
+}
+
+err_code constraint_note(struct constraint *c, const struct answer *answer, int32_t id, struct err *e)
+{
+    size_t n, n_trigger;
+    if (!c->grammar || c->from != TEXT_GRAMMAR_FROM_TRIGGER || c->matcher || answer_is_reasoning(answer))
+        return ERR_OK;
+    const char *piece = moebius_token_piece(answer->params.vocab, id, true, &n), *from;
+    TRY(bytes_add(&c->said, piece, n, e));
+    if ((from = find_trigger(c)) != NULL)
+        return begin(c, from, e);
+    n_trigger = strlen(c->trigger);
+    if (c->said.n >= n_trigger)
+        bytes_drop(&c->said, c->said.n - (n_trigger - 1));
+    return ERR_OK;
+}
+
+/* ---- forced tokens ---------------------------------------------------------------------------------------------- */
+
+err_code constraint_forced(const struct constraint *c, const struct answer *answer, int32_t **ids, size_t *n,
+                           struct err *e)
+{
+    enum { LEAST_BYTES = 8, MOST_BYTES = 256 };
+    char bytes[MOST_BYTES];
+    moebius_error error;
+    *ids = NULL;
+    *n = 0;
+    size_t n_bytes = c->matcher ? moebius_matcher_forced(c->matcher, bytes, MOST_BYTES) : 0;
+    if (n_bytes < LEAST_BYTES)
+        return ERR_OK;
+    if (moebius_tokenize(answer->params.vocab, bytes, n_bytes, false, false, ids, n, &error) != MOEBIUS_OK)
+        return library_err(e, &error);
+    if (*n)
+        --*n; /* what follows may be a part of the last one */
+    return ERR_OK;
+}
