@@ -67,7 +67,7 @@ json_t *openai_error(int status, const struct err *error)
         }
     if (server_is_overflow(error))
         code = "context_length_exceeded";
-    else if (status == 404 && !strcmp(param, "model"))
+    else if (status == 404 && request_is(param, "model"))
         code = "model_not_found";
     return json_pack("{s:{s:s,s:s,s:s?,s:s?}}", "error", "message", error->text, "type", type, "param",
                      *param ? param : NULL, "code", code);

@@ -1,7 +1,6 @@
 /* A whole answer, gathered from its events. */
 #include <string.h>
 
-#include "base/json_text.h"
 #include "base/mem.h"
 #include "server/writer.h"
 
@@ -22,25 +21,14 @@ static err_code add_call(struct gathered_choice *g, const struct answer_event *e
         return err_nomem(e, (g->n_calls + 1) * sizeof *more, "a call");
     g->calls = more;
     struct gathered_call *call = &g->calls[g->n_calls++];
-    *call = (struct gathered_call){.id = mem_strdup(event->id ? event->id : ""),
-                                   .name = copy_text(event->text, event->n),
-                                   .arguments = copy_text("", 0)};
-    return call->id && call->name && call->arguments ? ERR_OK : err_nomem(e, event->n, "a call");
+    *call =
+        (struct gathered_call){.id = mem_strdup(event->id ? event->id : ""), .name = copy_text(event->text, event->n)};
+    return call->id && call->name ? bytes_add(&call->arguments, "", 0, e) : err_nomem(e, event->n, "a call");
 }
 
 static err_code add_arguments(struct gathered_choice *g, const struct answer_event *event, struct err *e)
 {
-    if (g->n_calls == 0)
-        return ERR_OK;
-    struct gathered_call *call = &g->calls[g->n_calls - 1];
-    size_t n = strlen(call->arguments);
-    char *more = mem_resize(call->arguments, n + event->n + 1, 1);
-    if (!more)
-        return err_nomem(e, n + event->n, "a call");
-    memcpy(more + n, event->text, event->n);
-    more[n + event->n] = '\0';
-    call->arguments = more;
-    return ERR_OK;
+    return g->n_calls ? bytes_add(&g->calls[g->n_calls - 1].arguments, event->text, event->n, e) : ERR_OK;
 }
 
 static err_code add_token(struct gathered_choice *g, const struct answer_event *event, struct err *e)
@@ -80,7 +68,7 @@ void gathered_choice_close(struct gathered_choice *g)
     for (size_t i = 0; i < g->n_calls; i++) {
         mem_free(g->calls[i].id);
         mem_free(g->calls[i].name);
-        mem_free(g->calls[i].arguments);
+        bytes_close(&g->calls[i].arguments);
     }
     mem_free(g->calls);
     mem_free(g->stop);

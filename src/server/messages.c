@@ -5,18 +5,67 @@
 #include "base/bytes.h"
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "server/tools.h"
+
+enum { MAX_MESSAGES = 100000, MAX_CALLS = 1024 /* of a message */ };
 
 err_code messages_open(struct message_list *list, struct server_request *r, struct err *e)
 {
-    *list = (struct message_list){.r = r, .names = json_object()};
+    *list = (struct message_list){
+        .r = r, .names = json_object(), .content.field = "content", .reasoning.field = "reasoning_content"};
     r->messages = json_array();
     return list->names && r->messages ? ERR_OK : err_nomem(e, 0, "messages");
 }
 
-void messages_close(struct message_list *list)
+err_code messages_close(struct message_list *list, err_code code, struct err *e)
 {
+    if (code == ERR_OK)
+        code = growing_end(&list->content, e);
+    if (code == ERR_OK)
+        code = growing_end(&list->reasoning, e);
+    bytes_close(&list->content.text);
+    bytes_close(&list->reasoning.text);
     json_decref(list->names);
     *list = (struct message_list){0};
+    return code;
+}
+
+/* ---- texts that grow ------------------------------------------------------------------------------------------- */
+
+err_code growing_end(struct growing_text *g, struct err *e)
+{
+    bool has_text = g->message && g->text.s;
+    if (has_text && json_object_set_new(g->message, g->field, json_stringn(g->text.s, g->text.n)) != 0)
+        return err_nomem(e, g->text.n, "a message");
+    bytes_close(&g->text);
+    g->message = NULL;
+    return ERR_OK;
+}
+
+/* From now on it is this message's member, which has a text already. */
+static err_code begin_growing(struct growing_text *g, json_t *message, const json_t *old, struct err *e)
+{
+    TRY(growing_end(g, e));
+    TRY(bytes_add(&g->text, json_string_value(old), json_string_length(old), e));
+    g->message = message;
+    return ERR_OK;
+}
+
+err_code growing_add(struct growing_text *g, json_t *message, const char *separator, json_t *text, struct err *e)
+{
+    const json_t *old = json_object_get(message, g->field);
+    size_t n = json_string_length(text);
+    err_code code = ERR_OK;
+    if (g->message != message && json_string_length(old) == 0)
+        return json_object_set_new(message, g->field, text) == 0 ? ERR_OK : err_nomem(e, n, "a message");
+    if (g->message != message)
+        code = begin_growing(g, message, old, e);
+    if (code == ERR_OK && n > 0)
+        code = bytes_add_text(&g->text, separator, e);
+    if (code == ERR_OK)
+        code = bytes_add(&g->text, json_string_value(text), n, e);
+    json_decref(text);
+    return code;
 }
 
 /* ---- content --------------------------------------------------------------------------------------------------- */
@@ -31,8 +80,8 @@ static json_t *part_text(json_t *part)
     const char *type = json_string_value(json_object_get(part, "type"));
     if (json_is_string(part))
         return part;
-    for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(type, kinds[i].type)) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (request_is(type, kinds[i].type)) {
             json_t *text = json_object_get(part, kinds[i].member);
             return json_is_string(text) ? text : NULL;
         }
@@ -40,7 +89,7 @@ static json_t *part_text(json_t *part)
     const json_t *source = json_object_get(part, "source");
     const char *kind = json_string_value(json_object_get(source, "type"));
     json_t *data = json_object_get(source, "data");
-    return kind && !strcmp(kind, "text") && json_is_string(data) ? data : NULL;
+    return request_is(kind, "text") && json_is_string(data) ? data : NULL;
 }
 
 static err_code add_line(struct bytes *all, const char *text, size_t n, struct err *e)
@@ -101,7 +150,7 @@ static json_t *last_message(const struct message_list *list)
 static bool has_role(const json_t *message, const char *role)
 {
     const char *own = json_string_value(json_object_get(message, "role"));
-    return own && !strcmp(own, role);
+    return request_is(own, role);
 }
 
 /* Takes over `text`, which may be NULL: there was no memory. */
@@ -109,28 +158,11 @@ static err_code add_message(struct message_list *list, const char *role, json_t 
 {
     json_t *message = json_pack("{s:s,s:o}", "role", role, "content", text);
     list->joins_user = false;
-    return json_array_append_new(list->r->messages, message) == 0 ? ERR_OK : err_nomem(e, 0, "a message");
-}
-
-err_code messages_append(json_t *message, const char *field, const char *separator, json_t *text, struct err *e)
-{
-    struct bytes all = {0};
-    const json_t *old = json_object_get(message, field);
-    err_code code = ERR_OK;
-    if (json_string_length(old) == 0) {
-        code = json_object_set_new(message, field, text) == 0 ? ERR_OK : err_nomem(e, 0, "a message");
-        return code;
-    }
-    TRY_OUT(bytes_add(&all, json_string_value(old), json_string_length(old), e));
-    if (json_string_length(text) > 0)
-        TRY_OUT(bytes_add_text(&all, separator, e));
-    TRY_OUT(bytes_add(&all, json_string_value(text), json_string_length(text), e));
-    if (json_object_set_new(message, field, json_stringn(all.s, all.n)) != 0)
-        code = err_nomem(e, all.n, "a message");
-out:
-    json_decref(text);
-    bytes_close(&all);
-    return code;
+    if (json_array_append_new(list->r->messages, message) != 0)
+        return err_nomem(e, 0, "a message");
+    return json_array_size(list->r->messages) <= MAX_MESSAGES
+               ? ERR_OK
+               : err_set(e, ERR_USAGE, "messages: more than %d of them", MAX_MESSAGES);
 }
 
 /* What a system message in the middle of a conversation says, for the user's role. Takes over `text`; NULL: there is no
@@ -155,12 +187,12 @@ err_code messages_add_system(struct message_list *list, json_t *text, struct err
     if (!last)
         return add_message(list, "system", text, e);
     if (has_role(last, "system"))
-        return messages_append(last, "content", "\n\n", text, e);
+        return growing_add(&list->content, last, "\n\n", text, e);
     if (!(text = quote_system(text)))
         return err_nomem(e, 0, "a message");
     server_request_note(list->r, "a system message in mid-conversation is quoted in the user's role");
     if (has_role(last, "user"))
-        return messages_append(last, "content", "\n\n", text, e);
+        return growing_add(&list->content, last, "\n\n", text, e);
     err_code code = add_message(list, "user", text, e);
     list->joins_user = true;
     return code;
@@ -171,7 +203,7 @@ err_code messages_add_user(struct message_list *list, json_t *text, struct err *
     if (!list->joins_user)
         return add_message(list, "user", text, e);
     list->joins_user = false;
-    return messages_append(last_message(list), "content", "\n\n", text, e);
+    return growing_add(&list->content, last_message(list), "\n\n", text, e);
 }
 
 err_code messages_add_result(struct message_list *list, const char *id, const char *name, json_t *text, struct err *e)
@@ -196,24 +228,22 @@ json_t *messages_assistant(struct message_list *list, bool joins)
     return add_message(list, "assistant", json_string(""), NULL) == ERR_OK ? last_message(list) : NULL;
 }
 
-err_code messages_say(json_t *assistant, const char *field, json_t *text, struct err *e)
+err_code messages_say(struct message_list *list, json_t *assistant, json_t *text, struct err *e)
 {
-    return messages_append(assistant, field, "\n", text, e);
+    return growing_add(&list->content, assistant, "\n", text, e);
 }
 
-/* The arguments as an object; a text that holds none stays a text, as the model wrote it. */
+err_code messages_reason(struct message_list *list, json_t *assistant, json_t *text, struct err *e)
+{
+    return growing_add(&list->reasoning, assistant, "\n", text, e);
+}
+
+/* The arguments as an object, as most templates want it. */
 static json_t *read_arguments(json_t *arguments)
 {
-    json_error_t error;
-    if (!json_is_string(arguments))
+    if (json_is_object(arguments))
         return json_incref(arguments);
-    if (json_string_length(arguments) == 0)
-        return json_object();
-    json_t *object = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, &error);
-    if (json_is_object(object))
-        return object;
-    json_decref(object);
-    return json_incref(arguments);
+    return tools_arguments_object(json_string_value(arguments), json_string_length(arguments));
 }
 
 /* As the client wrote them, which is as the model wrote them; an object as models write it. */
@@ -233,7 +263,9 @@ err_code messages_call(struct message_list *list, json_t *assistant, const char 
 {
     if (arguments && !json_is_null(arguments) && !json_is_string(arguments) && !json_is_object(arguments))
         return request_expected(e, path, arguments, "arguments: a text of JSON, or an object");
-    json_t *object = json_is_null(arguments) || !arguments ? json_object() : read_arguments(arguments);
+    if (json_array_size(json_object_get(assistant, "tool_calls")) == MAX_CALLS)
+        return err_set(e, ERR_USAGE, "%s: expected at most %d calls in a message", path, MAX_CALLS);
+    json_t *object = read_arguments(arguments);
     int bad = json_array_append_new(list->r->argument_texts, write_arguments(arguments, object));
     json_t *call = json_pack("{s:s*,s:s,s:{s:s,s:o}}", "id", id, "type", "function", "function", "name", name,
                              "arguments", object);

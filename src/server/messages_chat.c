@@ -1,5 +1,4 @@
 /* The messages of Chat, which Ollama's are like. */
-#include <string.h>
 
 #include "server/messages.h"
 
@@ -37,12 +36,12 @@ static err_code add_assistant(struct message_list *list, const char *path, json_
     for (size_t i = 0; !reasoning && i < sizeof names / sizeof *names; i++)
         TRY(request_string(message, path, names[i], &reasoning, e));
     if (reasoning)
-        TRY(messages_say(assistant, "reasoning_content", json_string(reasoning), e));
+        TRY(messages_reason(list, assistant, json_string(reasoning), e));
     TRY(messages_text(list->r, field_path(path, -1, "content").s, json_object_get(message, "content"), true, &text, e));
-    TRY(messages_say(assistant, "content", text, e));
+    TRY(messages_say(list, assistant, text, e));
     TRY(request_string(message, path, "refusal", &refusal, e));
     if (refusal)
-        TRY(messages_say(assistant, "content", json_string(refusal), e));
+        TRY(messages_say(list, assistant, json_string(refusal), e));
     if (json_is_true(json_object_get(message, "prefix")))
         list->r->continues_message = true;
     return add_calls(list, field_path(path, -1, "tool_calls").s, assistant, json_object_get(message, "tool_calls"), e);
@@ -54,12 +53,12 @@ static err_code add_message(struct message_list *list, const char *path, size_t 
     const char *role, *name, *id;
     json_t *text;
     TRY(request_string(message, at.s, "role", &role, e));
-    if (role && !strcmp(role, "assistant"))
+    if (request_is(role, "assistant"))
         return add_assistant(list, at.s, message, e);
-    bool is_result = role && (!strcmp(role, "tool") || !strcmp(role, "function"));
+    bool is_result = request_is(role, "tool") || request_is(role, "function");
     bool is_old = is_result || i < list->n_old;
-    bool is_system = role && (!strcmp(role, "system") || !strcmp(role, "developer"));
-    if (!is_result && !is_system && (!role || strcmp(role, "user")))
+    bool is_system = request_is(role, "system") || request_is(role, "developer");
+    if (!is_result && !is_system && !request_is(role, "user"))
         return request_expected(e, field_path(at.s, -1, "role").s, json_object_get(message, "role"),
                                 "system, developer, user, assistant or tool");
     TRY(request_string(message, at.s, "name", &name, e));
@@ -86,11 +85,10 @@ err_code messages_set_chat(struct server_request *r, const char *path, json_t *v
     err_code code = messages_open(&list, r, e);
     for (size_t i = 0; i < json_array_size(value); i++) {
         const char *role = json_string_value(json_object_get(json_array_get(value, i), "role"));
-        if (role && !strcmp(role, "assistant"))
+        if (request_is(role, "assistant"))
             list.n_old = i;
     }
     for (size_t i = 0; code == ERR_OK && i < json_array_size(value); i++)
         code = add_message(&list, path, i, json_array_get(value, i), e);
-    messages_close(&list);
-    return code;
+    return messages_close(&list, code, e);
 }

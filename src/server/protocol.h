@@ -63,7 +63,8 @@ struct answer_head {
 
 /* One whole answer, as its events have told it. */
 struct gathered_call {
-    char *id, *name, *arguments; /* owned; arguments: JSON text, or what the model wrote in its place */
+    char *id, *name;        /* owned */
+    struct bytes arguments; /* JSON text, or what the model wrote in its place */
 };
 struct gathered_choice {
     struct bytes reasoning, content;

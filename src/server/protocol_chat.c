@@ -16,7 +16,7 @@ static err_code set_modalities(struct server_request *r, const char *path, json_
 {
     for (size_t i = 0; i < json_array_size(value); i++) {
         const char *name = json_string_value(json_array_get(value, i));
-        if (!name || strcmp(name, "text"))
+        if (!request_is(name, "text"))
             return request_expected(e, path, json_array_get(value, i), "text, as this server writes nothing else");
     }
     return ERR_OK;
@@ -192,10 +192,10 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
 static json_t *make_call(const struct server_request *r, const struct gathered_call *call)
 {
     if (tools_client_name(r, call->name).is_custom)
-        return custom_call(call->id, call->name, call->arguments, strlen(call->arguments));
+        return custom_call(call->id, call->name, call->arguments.s, call->arguments.n);
     return json_pack("{s:s,s:s,s:{s:o,s:o}}", "id", call->id, "type", "function", "function", "name",
                      json_text(call->name, strlen(call->name)), "arguments",
-                     json_text(call->arguments, strlen(call->arguments)));
+                     json_text(call->arguments.s, call->arguments.n));
 }
 
 static json_t *make_message(const struct server_request *r, const struct gathered_choice *c)

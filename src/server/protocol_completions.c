@@ -1,5 +1,4 @@
 /* OpenAI's completions of plain text: /v1/completions, and /completion. */
-#include <string.h>
 
 #include "base/json_text.h"
 #include "server/writer.h"

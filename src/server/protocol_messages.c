@@ -49,14 +49,15 @@ static err_code add_system(struct message_list *list, const char *path, json_t *
     return ERR_OK;
 }
 
-static err_code add_thinking(json_t *assistant, const char *path, json_t *block, struct err *e)
+static err_code add_thinking(struct message_list *list, json_t *assistant, const char *path, json_t *block,
+                             struct err *e)
 {
     const char *text, *sign;
     TRY(request_string(block, path, "thinking", &text, e));
     TRY(request_string(block, path, "signature", &sign, e));
     if ((!text || !*text) && sign && !strncmp(sign, sealed, sizeof sealed - 1))
         text = sign + sizeof sealed - 1;
-    return text && *text ? messages_say(assistant, "reasoning_content", json_string(text), e) : ERR_OK;
+    return text && *text ? messages_reason(list, assistant, json_string(text), e) : ERR_OK;
 }
 
 static err_code add_use(struct message_list *list, const char *path, json_t *assistant, json_t *block, struct err *e)
@@ -77,22 +78,22 @@ static err_code add_assistant(struct message_list *list, const char *path, json_
     if (!assistant)
         return err_nomem(e, 0, "a message");
     if (json_is_string(content))
-        return messages_say(assistant, "content", json_incref(content), e);
+        return messages_say(list, assistant, json_incref(content), e);
     if (!json_is_array(content))
         return request_expected(e, path, content, "a text, or a list of blocks");
     for (size_t i = 0; i < json_array_size(content); i++) {
         struct field_path at = field_path(path, (long)i, NULL);
         json_t *block = json_array_get(content, i);
         const char *type = json_string_value(json_object_get(block, "type"));
-        if (type && !strcmp(type, "thinking"))
-            TRY_OUT(add_thinking(assistant, at.s, block, e));
-        else if (type && !strcmp(type, "tool_use"))
+        if (request_is(type, "thinking"))
+            TRY_OUT(add_thinking(list, assistant, at.s, block, e));
+        else if (request_is(type, "tool_use"))
             TRY_OUT(add_use(list, at.s, assistant, block, e));
-        else if (!type || strcmp(type, "redacted_thinking")) /* which only its maker can read */
+        else if (!request_is(type, "redacted_thinking")) /* which only its maker can read */
             TRY_OUT(messages_add_part(list->r, at.s, block, true, &all, e));
     }
     if (all.n > 0)
-        code = messages_say(assistant, "content", json_stringn(all.s, all.n), e);
+        code = messages_say(list, assistant, json_stringn(all.s, all.n), e);
 out:
     bytes_close(&all);
     return code;
@@ -138,7 +139,7 @@ static err_code add_user(struct message_list *list, const char *path, json_t *co
         struct field_path at = field_path(path, (long)i, NULL);
         json_t *block = json_array_get(content, i);
         const char *type = json_string_value(json_object_get(block, "type"));
-        if (type && !strcmp(type, "tool_result")) {
+        if (request_is(type, "tool_result")) {
             TRY_OUT(flush_user(list, &all, e));
             TRY_OUT(add_result(list, at.s, block, e));
         } else {
@@ -157,11 +158,11 @@ static err_code add_message(struct message_list *list, const char *path, size_t 
     json_t *content = json_object_get(message, "content");
     const char *role;
     TRY(request_string(message, at.s, "role", &role, e));
-    if (role && !strcmp(role, "user"))
+    if (request_is(role, "user"))
         return add_user(list, inner.s, content, i < list->n_old, e);
-    if (role && !strcmp(role, "assistant"))
+    if (request_is(role, "assistant"))
         return add_assistant(list, inner.s, content, e);
-    if (role && !strcmp(role, "system"))
+    if (request_is(role, "system"))
         return add_system(list, inner.s, content, e);
     return request_expected(e, field_path(at.s, -1, "role").s, json_object_get(message, "role"),
                             "user, assistant or system");
@@ -177,17 +178,17 @@ static err_code read_messages(struct server_request *r, struct err *e)
     err_code code = messages_open(&list, r, e);
     for (size_t i = 0; i < n; i++) {
         const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
-        if (role && !strcmp(role, "assistant"))
+        if (request_is(role, "assistant"))
             list.n_old = i;
     }
     if (code == ERR_OK && system && !json_is_null(system))
         code = add_system(&list, "system", system, e);
     for (size_t i = 0; code == ERR_OK && i < n; i++)
         code = add_message(&list, "messages", i, json_array_get(messages, i), e);
-    messages_close(&list);
+    code = messages_close(&list, code, e);
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
-    r->continues_message = role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls");
+    r->continues_message = request_is(role, "assistant") && !json_object_get(last, "tool_calls");
     return code;
 }
 
@@ -388,7 +389,7 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
             content, json_pack("{s:s,s:o}", "type", "text", "text", json_text(c->content.s, c->content.n)));
     for (size_t i = 0; i < c->n_calls; i++) {
         const struct gathered_call *call = &c->calls[i];
-        json_t *input = arguments_object(call->arguments, strlen(call->arguments));
+        json_t *input = tools_arguments_object(call->arguments.s, call->arguments.n);
         bad |= json_array_append_new(content, json_pack("{s:s,s:s,s:o,s:o}", "type", "tool_use", "id", call->id, "name",
                                                         json_text(call->name, strlen(call->name)), "input", input));
     }

@@ -39,7 +39,7 @@ static err_code set_format(struct server_request *r, const char *path, json_t *v
     const char *text = json_string_value(value);
     if (text && !*text)
         return ERR_OK;
-    if (text && !strcmp(text, "json"))
+    if (request_is(text, "json"))
         return request_set_json_object(r, path, e);
     return json_is_object(value) ? request_set_schema(r, path, value, e)
                                  : request_expected(e, path, value, "json, or a JSON schema");
@@ -71,7 +71,7 @@ static err_code set_messages(struct server_request *r, const char *path, json_t 
     TRY(messages_set_chat(r, path, value, e));
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
-    r->continues_message = role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls");
+    r->continues_message = request_is(role, "assistant") && !json_object_get(last, "tool_calls");
     return ERR_OK;
 }
 
@@ -115,8 +115,8 @@ static err_code parse_generate(struct server_request *r, json_t *body, struct er
         code = messages_add_system(&list, json_string(system), e);
     if (code == ERR_OK)
         code = messages_add_user(&list, json_string(prompt), e);
-    messages_close(&list);
-    return code == ERR_OK ? finish(r, e) : code;
+    TRY(messages_close(&list, code, e));
+    return finish(r, e);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
@@ -164,7 +164,7 @@ static int set_done(json_t *answer, enum answer_finish finish, const struct answ
 static json_t *make_call(size_t i, const char *id, const char *name, const char *arguments, size_t n)
 {
     return json_pack("{s:s,s:{s:i,s:o,s:o}}", "id", id, "function", "index", (int)i, "name",
-                     json_text(name, strlen(name)), "arguments", arguments_object(arguments, n));
+                     json_text(name, strlen(name)), "arguments", tools_arguments_object(arguments, n));
 }
 
 /* A line. Takes over the answer. */
@@ -278,8 +278,8 @@ static json_t *make_whole(enum form form, const struct server_request *r, const 
     json_t *calls = c->n_calls ? json_array() : NULL;
     int bad = 0;
     for (size_t i = 0; i < c->n_calls; i++)
-        bad |= json_array_append_new(calls, make_call(i, c->calls[i].id, c->calls[i].name, c->calls[i].arguments,
-                                                      strlen(c->calls[i].arguments)));
+        bad |= json_array_append_new(
+            calls, make_call(i, c->calls[i].id, c->calls[i].name, c->calls[i].arguments.s, c->calls[i].arguments.n));
     json_t *answer = make_answer(form, head, json_text(c->content.s ? c->content.s : "", c->content.n),
                                  has_thinking ? json_text(c->reasoning.s, c->reasoning.n) : NULL, calls,
                                  r->n_logprob >= 0 ? json_incref(c->logprobs) : NULL);

@@ -243,6 +243,10 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
 /* An event of its own: some clients measure silence between events, and skip comments. */
 static void ping(struct answer_writer *w, struct bytes *out)
 {
+    if (w->n_sent == 0) { /* nothing may come before response.created */
+        writer_ping_comment(w, out);
+        return;
+    }
     err_code unsent = send_event(w, "keepalive", json_object(), out, NULL);
     (void)unsent; /* one less where memory is short */
 }
@@ -267,8 +271,8 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
     }
     for (size_t i = 0; i < c->n_calls; i++, item.index++) {
         const struct gathered_call *call = &c->calls[i];
-        size_t n = strlen(call->arguments);
-        item = (struct item){BLOCK_CALL, item.index, call->id, call->name, call->arguments, n, NULL, true};
+        item = (struct item){BLOCK_CALL,        item.index,        call->id, call->name,
+                             call->arguments.s, call->arguments.n, NULL,     true};
         bad |= json_array_append_new(output, responses_item(r, head, &item));
     }
     bool is_cut = c->finish == FINISH_LENGTH;

@@ -19,6 +19,7 @@ struct server_request {
     json_t *body;      /* the whole body, to which borrowed strings belong; owned */
     json_t *made;      /* an array of what the parser made, to which other borrowed strings belong; owned */
     const char *model; /* as the client named it; NULL: it didn't */
+    json_t *notes;     /* an array of sentences for the log: what was ignored; owned */
 
     /* the prompt: one of these three; owned */
     json_t *messages; /* an array in the form that templates take (server/messages.h) */
@@ -27,41 +28,39 @@ struct server_request {
 
     json_t *argument_texts; /* an array: the arguments of each call in `messages` as a text; owned */
 
-    json_t *tools;      /* an array in the form that templates take; NULL: none. Owned */
-    json_t *tool_kinds; /* name in `tools` -> {"kind": "function"|"custom", "name", "strict", and where there are
-                           such: "namespace", "format"}, as the client has it; NULL without tools. Owned */
-    enum tool_choice tool_choice;
+    json_t *tools;         /* an array in the form that templates take; NULL: none. Owned */
+    json_t *tool_kinds;    /* name in `tools` -> {"kind": "function"|"custom", "name", "strict", and where there are
+                              such: "namespace", "format"}, as the client has it; NULL without tools. Owned */
     const char *tool_name; /* TOOL_CHOICE_NAMED */
-    bool one_call;         /* no parallel calls */
+    enum tool_choice tool_choice;
 
     enum answer_format format;
     json_t *schema;      /* FORMAT_JSON_SCHEMA: an object; owned */
-    bool is_strict;      /* a schema that can't be enforced is refused */
     const char *grammar; /* FORMAT_GBNF, FORMAT_REGEX: the text */
-
-    bool stream;
-    bool stream_usage;    /* OpenAI's stream_options.include_usage */
-    bool return_progress; /* events that say how much of the prompt is done */
-    bool return_ids;      /* the answer tells its tokens' ids: ANSWER_TOKEN is wanted even where n_logprob is -1 */
-    bool echo;            /* completions: the protocol puts the prompt's text before the answer */
-    bool only_loads;      /* Ollama's way to have a model loaded: there is no prompt and no answer */
-    int64_t n_choices;    /* answers to one prompt, 1 or more */
-
-    int64_t max_tokens; /* -1: until it ends */
-    bool ignore_eos;
-    json_t *stops;                    /* an array of strings without zero bytes; NULL: none. Owned */
-    moebius_sampler_options sampling; /* its pointers go into what is below */
-    bool has_seed;
-    moebius_logit_bias *biases; /* [sampling.n_logit_biases], owned */
-    const char **breakers;      /* [sampling.n_dry_breakers], owned array of borrowed strings */
-    int n_logprob;              /* -1: none */
 
     json_t *template_vars;    /* an object: chat_template_kwargs, enable_thinking, reasoning_effort, ... Owned */
     int64_t reasoning_budget; /* tokens; -1: no bound */
-    bool hides_reasoning;     /* the client doesn't want to see it: the protocol leaves it out */
-    bool continues_message;   /* the last message is the assistant's, and the answer goes on with it */
 
-    json_t *notes; /* an array of sentences for the log: what was ignored; owned */
+    int64_t n_choices;                /* answers to one prompt, 1 or more */
+    int64_t max_tokens;               /* -1: until it ends */
+    json_t *stops;                    /* an array of strings without zero bytes; NULL: none. Owned */
+    moebius_sampler_options sampling; /* its pointers go into what is below */
+    moebius_logit_bias *biases;       /* [sampling.n_logit_biases], owned */
+    const char **breakers;            /* [sampling.n_dry_breakers], owned array of borrowed strings */
+    int n_logprob;                    /* -1: none */
+
+    bool has_seed;          /* else each answer gets another one */
+    bool ignore_eos;        /* goes on after a token that ends the answer */
+    bool one_call;          /* no parallel calls */
+    bool is_strict;         /* a schema that can't be enforced is refused */
+    bool stream;            /* the answer comes piece by piece */
+    bool stream_usage;      /* OpenAI's stream_options.include_usage */
+    bool return_progress;   /* events that say how much of the prompt is done */
+    bool return_ids;        /* the answer tells its tokens' ids: ANSWER_TOKEN is wanted even where n_logprob is -1 */
+    bool echo;              /* completions: the protocol puts the prompt's text before the answer */
+    bool only_loads;        /* Ollama's way to have a model loaded: there is no prompt and no answer */
+    bool hides_reasoning;   /* the client doesn't want to see it: the protocol leaves it out */
+    bool continues_message; /* the last message is the assistant's, and the answer goes on with it */
 };
 
 /* Fills defaults, which may be changed before a body is parsed; to be closed in any case. */

@@ -37,6 +37,11 @@ json_t *request_keep(struct server_request *r, json_t *value)
     return json_array_append_new(r->made, value) == 0 ? value : NULL;
 }
 
+bool request_is(const char *text, const char *word)
+{
+    return text && !strcmp(text, word);
+}
+
 /* ---- values ---------------------------------------------------------------------------------------------------- */
 
 err_code request_expected(struct err *e, const char *path, const json_t *value, const char *expected)
@@ -82,7 +87,10 @@ static err_code out_of_range(const struct request_field *f, const char *path, co
 {
     char expected[96];
     bool is_whole = f->kind == FIELD_INT32 || f->kind == FIELD_INT64;
-    snprintf(expected, sizeof expected, "a %snumber from %.10g to %.10g", is_whole ? "whole " : "", f->min, f->max);
+    if (f->min == f->max)
+        snprintf(expected, sizeof expected, "%.10g", f->min);
+    else
+        snprintf(expected, sizeof expected, "a %snumber from %.10g to %.10g", is_whole ? "whole " : "", f->min, f->max);
     return request_expected(e, path, value, expected);
 }
 
@@ -469,7 +477,7 @@ err_code request_check(struct server_request *r, struct err *e)
         r->sampling.top_k = 0; /* -1: all */
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
-    if (r->continues_message && (!role || strcmp(role, "assistant") || json_object_get(last, "tool_calls")))
+    if (r->continues_message && (!request_is(role, "assistant") || json_object_get(last, "tool_calls")))
         return err_set(e, ERR_USAGE, "continue_final_message: the last message is no text of the assistant's");
     return request_check_reasoning(r, e);
 }

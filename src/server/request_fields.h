@@ -85,6 +85,9 @@ err_code request_expected(struct err *e, const char *path, const json_t *value, 
 MUST_USE err_code request_string(const json_t *object, const char *path, const char *name, const char **out,
                                  struct err *e);
 
+/* Whether a text, which may be NULL, is this word. */
+bool request_is(const char *text, const char *word);
+
 /* Keeps a value until the request is closed; takes it over. NULL: there is no memory. */
 json_t *request_keep(struct server_request *r, json_t *value);
 

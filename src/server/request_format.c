@@ -133,16 +133,16 @@ err_code request_set_response_format(struct server_request *r, const char *path,
 {
     const char *type;
     TRY(request_string(value, path, "type", &type, e));
-    if (!type || (strcmp(type, "text") && strcmp(type, "json_object") && strcmp(type, "json_schema")))
+    if (!request_is(type, "text") && !request_is(type, "json_object") && !request_is(type, "json_schema"))
         return request_expected(e, field_path(path, -1, "type").s, json_object_get(value, "type"),
                                 "text, json_object or json_schema");
     json_t *inner = json_object_get(value, "json_schema");
     struct field_path at = json_is_object(inner) ? field_path(path, -1, "json_schema") : field_path(path, -1, NULL);
     json_t *holder = json_is_object(inner) ? inner : value;
     json_t *schema = json_object_get(holder, "schema");
-    if (!strcmp(type, "text"))
+    if (request_is(type, "text"))
         return ERR_OK;
-    if (!strcmp(type, "json_object") && !schema)
+    if (request_is(type, "json_object") && !schema)
         return request_set_json_object(r, path, e);
     return request_set_strict_schema(r, field_path(at.s, -1, "schema").s, schema,
                                      json_is_true(json_object_get(holder, "strict")), e);

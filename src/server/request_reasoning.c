@@ -1,7 +1,6 @@
 /* How a request says whether and how much the model reasons. Templates have no common name for it: most ask for
  * enable_thinking, some for thinking, gpt-oss for reasoning_effort. What the client says of these in
  * chat_template_kwargs counts more than what is derived here. */
-#include <string.h>
 
 #include "server/request_fields.h"
 
@@ -39,10 +38,10 @@ err_code request_set_effort(struct server_request *r, const char *path, json_t *
     static const char *const words[][2] = {{"minimal", "low"}, {"low", "low"},    {"medium", "medium"},
                                            {"high", "high"},   {"xhigh", "high"}, {"max", "high"}};
     const char *text = json_string_value(value);
-    if (text && !strcmp(text, "none"))
+    if (request_is(text, "none"))
         return request_set_thinks(r, path, json_false(), e);
-    for (size_t i = 0; text && i < sizeof words / sizeof *words; i++)
-        if (!strcmp(text, words[i][0])) {
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (request_is(text, words[i][0])) {
             TRY(set_default(r, "reasoning_effort", json_string(words[i][1]), e));
             bool is_said = json_object_get(r->template_vars, "enable_thinking") != NULL;
             return is_said ? ERR_OK : request_set_thinks(r, path, json_true(), e);
@@ -85,10 +84,10 @@ err_code request_set_thinking(struct server_request *r, const char *path, json_t
         return request_set_thinks(r, path, value, e);
     TRY(request_string(value, path, "type", &type, e));
     TRY(request_string(value, path, "display", &display, e));
-    if (!type || (strcmp(type, "enabled") && strcmp(type, "adaptive") && strcmp(type, "disabled")))
+    if (!request_is(type, "enabled") && !request_is(type, "adaptive") && !request_is(type, "disabled"))
         return request_expected(e, field_path(path, -1, "type").s, json_object_get(value, "type"),
                                 "enabled, adaptive or disabled");
-    r->hides_reasoning |= display && !strcmp(display, "omitted");
-    TRY(request_set_thinks(r, path, strcmp(type, "disabled") ? json_true() : json_false(), e));
+    r->hides_reasoning |= request_is(display, "omitted");
+    TRY(request_set_thinks(r, path, request_is(type, "disabled") ? json_false() : json_true(), e));
     return REQUEST_READ_MEMBERS(r, path, value, fields, e);
 }

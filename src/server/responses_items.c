@@ -22,7 +22,7 @@ json_t *responses_item_id(const struct answer_head *head, const char *prefix, in
 json_t *responses_part(const char *type, const struct item *item)
 {
     json_t *part = json_pack("{s:s,s:o}", "type", type, "text", json_text(item->text, item->n));
-    if (strcmp(type, "output_text"))
+    if (!request_is(type, "output_text"))
         return part;
     int bad = json_object_set_new(part, "annotations", json_array());
     bad |= json_object_set_new(part, "logprobs", item->tokens ? json_incref(item->tokens) : json_array());

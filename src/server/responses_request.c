@@ -8,9 +8,9 @@ const char responses_sealed[] = "moebius:";
 
 /* ---- items ----------------------------------------------------------------------------------------------------- */
 
-static bool is_type(const char *type, const char *a, const char *b)
+static bool is_either(const char *text, const char *a, const char *b)
 {
-    return !strcmp(type, a) || !strcmp(type, b);
+    return request_is(text, a) || request_is(text, b);
 }
 
 /* The type of an item; messages need not say it. */
@@ -24,8 +24,8 @@ static const char *item_type(const json_t *item)
 static bool is_own(const json_t *item)
 {
     const char *type = item_type(item), *role = json_string_value(json_object_get(item, "role"));
-    return (role && !strcmp(role, "assistant")) || is_type(type, "function_call", "custom_tool_call") ||
-           !strcmp(type, "reasoning");
+    return request_is(role, "assistant") || is_either(type, "function_call", "custom_tool_call") ||
+           request_is(type, "reasoning");
 }
 
 static err_code add_message(struct message_list *list, const char *path, size_t i, json_t *item, struct err *e)
@@ -33,17 +33,17 @@ static err_code add_message(struct message_list *list, const char *path, size_t 
     const char *role;
     json_t *text, *assistant;
     TRY(request_string(item, path, "role", &role, e));
-    if (!role || (strcmp(role, "user") && strcmp(role, "assistant") && !is_type(role, "system", "developer")))
+    if (!is_either(role, "user", "assistant") && !is_either(role, "system", "developer"))
         return request_expected(e, field_path(path, -1, "role").s, json_object_get(item, "role"),
                                 "system, developer, user or assistant");
-    bool is_old = i < list->n_old || !strcmp(role, "assistant");
+    bool is_old = i < list->n_old || request_is(role, "assistant");
     TRY(messages_text(list->r, field_path(path, -1, "content").s, json_object_get(item, "content"), is_old, &text, e));
-    if (!strcmp(role, "user"))
+    if (request_is(role, "user"))
         return messages_add_user(list, text, e);
-    if (strcmp(role, "assistant"))
+    if (!request_is(role, "assistant"))
         return messages_add_system(list, text, e);
     if ((assistant = messages_assistant(list, true)))
-        return messages_say(assistant, "content", text, e);
+        return messages_say(list, assistant, text, e);
     json_decref(text);
     return err_nomem(e, 0, "a message");
 }
@@ -66,7 +66,7 @@ static err_code add_reasoning(struct message_list *list, const char *path, json_
         text = json_string(encrypted + sizeof responses_sealed - 1);
     }
     if (text && json_string_length(text) > 0 && (assistant = messages_assistant(list, true)))
-        return messages_say(assistant, "reasoning_content", text, e);
+        return messages_reason(list, assistant, text, e);
     bool is_empty = text && json_string_length(text) == 0;
     json_decref(text);
     return is_empty ? ERR_OK : err_nomem(e, 0, "a message");
@@ -101,15 +101,15 @@ static err_code add_item(struct message_list *list, const char *path, size_t i, 
 {
     struct field_path at = field_path(path, (long)i, NULL);
     const char *type = item_type(item);
-    if (!strcmp(type, "message"))
+    if (request_is(type, "message"))
         return add_message(list, at.s, i, item, e);
-    if (!strcmp(type, "reasoning"))
+    if (request_is(type, "reasoning"))
         return add_reasoning(list, at.s, item, e);
-    if (is_type(type, "function_call", "custom_tool_call"))
-        return add_call(list, at.s, item, !strcmp(type, "custom_tool_call"), e);
-    if (is_type(type, "function_call_output", "custom_tool_call_output"))
+    if (is_either(type, "function_call", "custom_tool_call"))
+        return add_call(list, at.s, item, request_is(type, "custom_tool_call"), e);
+    if (is_either(type, "function_call_output", "custom_tool_call_output"))
         return add_output(list, at.s, item, e);
-    if (!strcmp(type, "item_reference"))
+    if (request_is(type, "item_reference"))
         return err_set(e, ERR_USAGE, "%s: an item_reference; expected the item itself, as this server keeps none",
                        at.s);
     if (!*type)
@@ -136,7 +136,7 @@ static err_code read_input(struct server_request *r, struct err *e)
         code = messages_add_user(&list, json_incref(input), e);
     for (size_t i = 0; code == ERR_OK && i < json_array_size(input); i++)
         code = add_item(&list, "input", i, json_array_get(input, i), e);
-    messages_close(&list);
+    code = messages_close(&list, code, e);
     if (code == ERR_OK && json_array_size(r->messages) == 0)
         return request_expected(e, "input", input, "a message");
     return code;
@@ -156,7 +156,7 @@ bool responses_include(const struct server_request *r, const char *what)
     const json_t *include = json_object_get(r->body, "include");
     for (size_t i = 0; i < json_array_size(include); i++) {
         const char *name = json_string_value(json_array_get(include, i));
-        if (name && !strcmp(name, what))
+        if (request_is(name, what))
             return true;
     }
     return false;

@@ -6,119 +6,35 @@
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "server/messages.h"
+#include "server/writer.h"
 
-/* ---- probes ---------------------------------------------------------------------------------------------------- */
-
-/* Whether a conversation (taken over) can be rendered to a text that has `wanted` and not `unwanted` (NULL: whatever).
- */
-static bool renders(const moebius_template *tmpl, json_t *messages, const char *wanted, const char *unwanted)
-{
-    static const char tools[] =
-        "[{\"type\":\"function\",\"function\":{\"name\":\"probe_tool\",\"description\":\"Probes.\","
-        "\"parameters\":{\"type\":\"object\",\"properties\":{\"probe_key\":{\"type\":"
-        "\"string\"}}}}}]";
-    char *text = messages ? json_write(messages, JSON_COMPACT, NULL) : NULL;
-    const moebius_template_input input = {.messages = text, .tools = tools};
-    moebius_prompt *prompt = NULL;
-    json_decref(messages);
-    bool good = text && moebius_template_render(tmpl, &input, &prompt, NULL) == MOEBIUS_OK;
-    if (good) {
-        const char *rendered = moebius_prompt_text(prompt, NULL);
-        good = strstr(rendered, wanted) && !(unwanted && strstr(rendered, unwanted));
-    }
-    moebius_prompt_close(&prompt);
-    mem_free(text);
-    return good;
-}
-
-/* Takes over the arguments. */
-static json_t *make_call(const char *id, json_t *arguments)
-{
-    return json_pack("[{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:o}}]},{s:s,s:s,s:s,s:s}]", "role", "user", "content",
-                     "A probe.", "role", "assistant", "content", "", "tool_calls", "id", id, "type", "function",
-                     "function", "name", "probe_tool", "arguments", arguments, "role", "tool", "content", "Done.",
-                     "tool_call_id", id, "name", "probe_tool");
-}
-
-static json_t *probe_object(void)
-{
-    return json_pack("{s:s}", "probe_key", "probe_value");
-}
-
-static json_t *probe_text(void)
-{
-    return json_string("{\"probe_key\": \"probe_value\"}");
-}
-
-static void find_call_needs(struct template_needs *needs, const moebius_template *tmpl)
-{
-    static const char long_id[] = "call_0123456789abcdef", short_id[] = "probe0001";
-    static const char value[] = "probe_value", quoted[] = "\\\"probe_key", python[] = "'probe_key'";
-    for (int is_short = 0; is_short < 2; is_short++) {
-        const char *id = is_short ? short_id : long_id;
-        bool takes_object = renders(tmpl, make_call(id, probe_object()), value, python);
-        bool takes_text = !takes_object && renders(tmpl, make_call(id, probe_text()), value, quoted);
-        if (takes_object || takes_text) {
-            needs->short_ids = is_short;
-            needs->text_arguments = takes_text;
-            return;
-        }
-    }
-}
-
-struct template_needs template_needs_find(const moebius_template *tmpl)
-{
-    struct template_needs needs = {0};
-    static const char system[] = "Probe of a system.", first[] = "First probe.", second[] = "Second probe.";
-    if (!renders(tmpl, json_pack("[{s:s,s:s}]", "role", "user", "content", first), first, NULL))
-        return needs;
-    needs.no_system = !renders(
-        tmpl, json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "system", "content", system, "role", "user", "content", first),
-        system, NULL);
-    needs.one_user = !renders(
-        tmpl, json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", first, "role", "user", "content", second),
-        first, NULL);
-    find_call_needs(&needs, tmpl);
-    return needs;
-}
-
-/* ---- messages -------------------------------------------------------------------------------------------------- */
+/* ---- messages made fit ----------------------------------------------------------------------------------------- */
 
 static bool has_role(const json_t *message, const char *role)
 {
     const char *own = json_string_value(json_object_get(message, "role"));
-    return own && !strcmp(own, role);
+    return request_is(own, role);
 }
 
-/* Adds the content of the next message to this one, which becomes the user's. */
-static int join_next(json_t *messages, size_t i)
+static const char *const reasoning_fields[] = {"reasoning_content", "thinking", "reasoning"};
+enum { N_REASONING = sizeof reasoning_fields / sizeof *reasoning_fields };
+
+static json_t *calls_of(const json_t *message)
 {
-    json_t *message = json_array_get(messages, i);
-    json_t *text = json_object_get(json_array_get(messages, i + 1), "content");
-    err_code code = messages_append(message, "content", "\n\n", json_incref(text), NULL);
-    return (code != ERR_OK) | json_object_set_new(message, "role", json_string("user")) |
-           json_array_remove(messages, i + 1);
+    return json_object_get(message, "tool_calls");
 }
 
-static int join_users(json_t *messages)
+static int set_text_arguments(json_t *messages, const json_t *texts)
 {
+    size_t n = 0;
     int bad = 0;
-    for (size_t i = 0; i + 1 < json_array_size(messages);)
-        if (has_role(json_array_get(messages, i), "user") && has_role(json_array_get(messages, i + 1), "user"))
-            bad |= join_next(messages, i);
-        else
-            i++;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *calls = calls_of(json_array_get(messages, i));
+        for (size_t k = 0; k < json_array_size(calls); k++)
+            bad |= json_object_set(json_object_get(json_array_get(calls, k), "function"), "arguments",
+                                   json_array_get(texts, n++));
+    }
     return bad;
-}
-
-static int leave_system(json_t *messages)
-{
-    json_t *first = json_array_get(messages, 0);
-    if (!has_role(first, "system"))
-        return 0;
-    if (has_role(json_array_get(messages, 1), "user"))
-        return join_next(messages, 0);
-    return json_object_set_new(first, "role", json_string("user"));
 }
 
 /* The same id for the same one: by the order in which they come. */
@@ -136,40 +52,287 @@ static int shorten_id(json_t *owner, const char *field, json_t *known)
     return json_object_set(owner, field, json_object_get(known, id));
 }
 
-static int adapt_calls(const struct template_needs *needs, json_t *messages, const json_t *texts)
+static int shorten_ids(json_t *messages)
 {
     json_t *known = json_object();
-    size_t n_call = 0;
     int bad = 0;
     for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *message = json_array_get(messages, i), *calls = json_object_get(message, "tool_calls");
-        if (needs->short_ids)
-            bad |= shorten_id(message, "tool_call_id", known);
-        for (size_t k = 0; k < json_array_size(calls); k++, n_call++) {
-            json_t *call = json_array_get(calls, k);
-            if (needs->short_ids)
-                bad |= shorten_id(call, "id", known);
-            if (needs->text_arguments)
-                bad |= json_object_set(json_object_get(call, "function"), "arguments", json_array_get(texts, n_call));
-        }
+        json_t *message = json_array_get(messages, i), *calls = calls_of(message);
+        bad |= shorten_id(message, "tool_call_id", known);
+        for (size_t k = 0; k < json_array_size(calls); k++)
+            bad |= shorten_id(json_array_get(calls, k), "id", known);
     }
     json_decref(known);
     return bad;
 }
 
+/* Where the result of a call is among the results that begin at `at`; the first where none has its id. */
+static size_t find_result(const json_t *messages, size_t at, const json_t *id)
+{
+    for (size_t i = at; has_role(json_array_get(messages, i), "tool"); i++)
+        if (id && json_equal(json_object_get(json_array_get(messages, i), "tool_call_id"), id))
+            return i;
+    return at;
+}
+
+/* A message with one of the calls of another, with its text and reasoning if it is the first. */
+static json_t *single_call(json_t *message, size_t k)
+{
+    json_t *one = json_copy(message);
+    int bad = json_object_set_new(one, "tool_calls", json_pack("[O]", json_array_get(calls_of(message), k)));
+    if (k > 0)
+        bad |= json_object_set_new(one, "content", json_string(""));
+    for (size_t i = 0; k > 0 && i < N_REASONING; i++)
+        (void)json_object_del(one, reasoning_fields[i]); /* which it may not have */
+    return json_unless(bad, one);
+}
+
+/* Makes a message of its own of each call, followed by its result: the results behind the message, in the order of the
+ * calls, as far as both go. */
+static int split_calls(json_t *messages, json_t *out)
+{
+    int bad = 0;
+    for (size_t i = 0; !bad && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        size_t n = json_array_size(calls_of(message));
+        if (n < 2)
+            bad |= json_array_append(out, message);
+        for (size_t k = 0; n >= 2 && k < n; k++) {
+            json_t *one = single_call(message, k), *call = json_array_get(calls_of(message), k);
+            size_t from = find_result(messages, i + 1, json_object_get(call, "id"));
+            bad |= json_array_append_new(out, one);
+            if (!has_role(json_array_get(messages, from), "tool"))
+                continue;
+            bad |= json_array_append(out, json_array_get(messages, from));
+            json_t *first = json_incref(json_array_get(messages, i + 1)); /* takes the place of what was used */
+            bad |= json_array_set_new(messages, from, first);
+            bad |= json_array_set(messages, i + 1, message);
+            i++;
+        }
+    }
+    return bad;
+}
+
+/* A text before calls becomes a message of its own. */
+static int set_null_content(json_t *messages, json_t *out)
+{
+    int bad = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i), *text = json_object_get(message, "content");
+        if (json_array_size(calls_of(message)) > 0) {
+            if (json_string_length(text) > 0)
+                bad |= json_array_append_new(out, json_pack("{s:s,s:O}", "role", "assistant", "content", text));
+            bad |= json_object_set_new(message, "content", json_null());
+        }
+        bad |= json_array_append(out, message);
+    }
+    return bad;
+}
+
+/* Names the reasoning as the template does, and adds a text beside calls to it if that is where it belongs. */
+static int name_reasoning(json_t *messages, const struct template_needs *needs)
+{
+    struct growing_text reasoning = {.field = "reasoning_content"};
+    int bad = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i), *text = json_object_get(message, "content");
+        if (!json_object_get(message, "reasoning_content"))
+            continue;
+        if (needs->text_in_reasoning && calls_of(message) && json_string_length(text) > 0) {
+            bad |= growing_add(&reasoning, message, "\n\n", json_incref(text), NULL) != ERR_OK;
+            bad |= growing_end(&reasoning, NULL) != ERR_OK;
+            bad |= json_object_set_new(message, "content", json_string(""));
+        }
+        if (needs->reasoning_field) {
+            bad |= json_object_set(message, needs->reasoning_field, json_object_get(message, "reasoning_content"));
+            bad |= json_object_del(message, "reasoning_content");
+        }
+    }
+    bytes_close(&reasoning.text);
+    return bad;
+}
+
+/* Joins what the user says to the message before if that has this role. */
+static int join_users(json_t *messages, const char *role, json_t *out)
+{
+    struct growing_text content = {.field = "content"};
+    int bad = 0;
+    for (size_t i = 0; !bad && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i), *last = json_array_get(out, json_array_size(out) - 1);
+        if (!has_role(last, role) || !has_role(message, "user"))
+            bad |= json_array_append(out, message);
+        else
+            bad |=
+                growing_add(&content, last, "\n\n", json_incref(json_object_get(message, "content")), NULL) != ERR_OK;
+    }
+    bad |= growing_end(&content, NULL) != ERR_OK;
+    bytes_close(&content.text);
+    return bad;
+}
+
+static int join_user_users(json_t *messages, json_t *out)
+{
+    return join_users(messages, "user", out);
+}
+
+static int join_result_users(json_t *messages, json_t *out)
+{
+    return join_users(messages, "tool", out);
+}
+
+/* The user says what the system does, and goes on with the own text. */
+static int leave_system(json_t *messages, json_t *out)
+{
+    json_t *first = json_array_get(messages, 0);
+    if (!has_role(first, "system"))
+        return json_array_extend(out, messages);
+    bool joins = has_role(json_array_get(messages, 1), "user");
+    int bad = json_object_set_new(first, "role", json_string("user")) | json_array_append(out, first);
+    for (size_t i = 1 + joins; i < json_array_size(messages); i++)
+        bad |= json_array_append(out, json_array_get(messages, i));
+    struct growing_text content = {.field = "content"};
+    json_t *text = json_object_get(json_array_get(messages, 1), "content");
+    if (joins)
+        bad |= growing_add(&content, first, "\n\n", json_incref(text), NULL) != ERR_OK ||
+               growing_end(&content, NULL) != ERR_OK;
+    bytes_close(&content.text);
+    return bad;
+}
+
+/* What `make` makes of messages, which are taken over. NULL: there is no memory, or there are none. */
+static json_t *rebuild(json_t *messages, int (*make)(json_t *messages, json_t *out))
+{
+    json_t *out = json_array();
+    int bad = !messages || make(messages, out);
+    json_decref(messages);
+    return json_unless(bad, out);
+}
+
+/* Makes messages (taken over) fit; texts: of all calls' arguments. NULL: there is no memory. */
+static json_t *adapt(const struct template_needs *needs, json_t *messages, const json_t *texts)
+{
+    int bad = 0;
+    if (needs->text_arguments)
+        bad |= set_text_arguments(messages, texts);
+    if (needs->short_ids)
+        bad |= shorten_ids(messages);
+    if (needs->reasoning_field || needs->text_in_reasoning)
+        bad |= name_reasoning(messages, needs);
+    messages = json_unless(bad, messages);
+    if (needs->one_call)
+        messages = rebuild(messages, split_calls);
+    if (needs->null_content)
+        messages = rebuild(messages, set_null_content);
+    if (needs->no_system)
+        messages = rebuild(messages, leave_system);
+    if (needs->user_in_result)
+        messages = rebuild(messages, join_result_users);
+    if (needs->one_user)
+        messages = rebuild(messages, join_user_users);
+    return messages;
+}
+
 json_t *template_needs_apply(const struct template_needs *needs, const struct server_request *r)
 {
-    bool any = needs->text_arguments || needs->short_ids || needs->no_system || needs->one_user;
-    json_t *messages = any ? json_deep_copy(r->messages) : json_incref(r->messages);
-    int bad = 0;
-    if (needs->text_arguments || needs->short_ids)
-        bad |= adapt_calls(needs, messages, r->argument_texts);
-    if (needs->no_system)
-        bad |= leave_system(messages);
-    if (needs->one_user)
-        bad |= join_users(messages);
-    if (!bad)
-        return messages;
+    const struct template_needs *n = needs;
+    if (!n->no_system && !n->one_user && !n->user_in_result && !n->text_arguments && !n->short_ids &&
+        !n->null_content && !n->reasoning_field && !n->text_in_reasoning && !n->one_call)
+        return json_incref(r->messages);
+    return adapt(needs, json_deep_copy(r->messages), r->argument_texts);
+}
+
+/* ---- probes ---------------------------------------------------------------------------------------------------- */
+
+#define SYSTEM  "{\"role\":\"system\",\"content\":\"probe_system\"}"
+#define USER    "{\"role\":\"user\",\"content\":\"probe_user\"}"
+#define ANOTHER "{\"role\":\"user\",\"content\":\"probe_other\"}"
+#define CALL(id)                                                                                                       \
+    "{\"id\":\"call_" id "_0123456789\",\"type\":\"function\",\"function\":{\"name\":\"probe_tool\",\"arguments\":"    \
+    "{\"probe_key\":\"probe_value_" id "\"}}}"
+#define CALLS(text, calls) "{\"role\":\"assistant\",\"content\":\"" text "\",\"tool_calls\":[" calls "]}"
+#define REASONED(text, calls)                                                                                          \
+    "{\"role\":\"assistant\",\"content\":\"" text                                                                      \
+    "\",\"reasoning_content\":\"probe_reasoning\",\"tool_calls\":[" calls "]}"
+#define RESULT(id)                                                                                                     \
+    "{\"role\":\"tool\",\"tool_call_id\":\"call_" id                                                                   \
+    "_0123456789\",\"name\":\"probe_tool\",\"content\":\"probe_result\"}"
+
+/* Whether a conversation, made fit, is rendered to a text that has `wanted` in it, and no object in Python's form and
+ * no JSON within a string of JSON. */
+static bool takes(const moebius_template *tmpl, const struct template_needs *needs, const char *conversation,
+                  const char *wanted)
+{
+    static const char tools[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"probe_tool\",\"description\":\"Probes.\","
+        "\"parameters\":{\"type\":\"object\",\"properties\":{\"probe_key\":{\"type\":\"string\","
+        "\"description\":\"A key.\"}},\"required\":[\"probe_key\"]}}}]";
+    json_t *texts = json_pack("[s,s]", "{\"probe_key\": \"probe_value_a\"}", "{\"probe_key\": \"probe_value_b\"}");
+    json_t *messages = adapt(needs, json_loads(conversation, 0, NULL), texts);
+    char *text = messages ? json_write(messages, JSON_COMPACT, NULL) : NULL;
+    const moebius_template_input input = {.messages = text, .tools = tools};
+    moebius_prompt *prompt = NULL;
+    bool good = text && moebius_template_render(tmpl, &input, &prompt, NULL) == MOEBIUS_OK;
+    if (good) {
+        const char *rendered = moebius_prompt_text(prompt, NULL);
+        good = strstr(rendered, wanted) && !strstr(rendered, "'probe_key'") && !strstr(rendered, "\\\"probe_key");
+    }
+    moebius_prompt_close(&prompt);
     json_decref(messages);
-    return NULL;
+    json_decref(texts);
+    mem_free(text);
+    return good;
+}
+
+/* Sets a need if a conversation can't be taken without it, but with it. */
+static void find_need(struct template_needs *needs, bool *need, const moebius_template *tmpl, const char *conversation,
+                      const char *wanted)
+{
+    if (!takes(tmpl, needs, conversation, wanted)) {
+        *need = true;
+        *need = takes(tmpl, needs, conversation, wanted);
+    }
+}
+
+/* The first of the ways to say a call that works. False: none does. */
+static bool find_call(struct template_needs *needs, const moebius_template *tmpl)
+{
+    for (int way = 0; way < 8; way++) {
+        needs->text_arguments = way & 1;
+        needs->short_ids = way & 2;
+        needs->null_content = way & 4;
+        if (takes(tmpl, needs, "[" USER "," CALLS("", CALL("a")) "," RESULT("a") "]", "probe_value_a"))
+            return true;
+    }
+    needs->text_arguments = needs->short_ids = needs->null_content = false;
+    return false;
+}
+
+/* What a template does with reasoning that it takes under no name is its own business. */
+static void find_reasoning(struct template_needs *needs, const moebius_template *tmpl)
+{
+    static const char conversation[] = "[" USER "," REASONED("", CALL("a")) "," RESULT("a") "]";
+    static const char with_text[] = "[" USER "," REASONED("probe_text", CALL("a")) "," RESULT("a") "]";
+    for (size_t i = 0; i < N_REASONING; i++) {
+        needs->reasoning_field = i ? reasoning_fields[i] : NULL;
+        if (takes(tmpl, needs, conversation, "probe_reasoning")) {
+            find_need(needs, &needs->text_in_reasoning, tmpl, with_text, "probe_text");
+            return;
+        }
+    }
+    needs->reasoning_field = NULL;
+}
+
+struct template_needs template_needs_find(const moebius_template *tmpl)
+{
+    struct template_needs needs = {0};
+    find_need(&needs, &needs.no_system, tmpl, "[" SYSTEM "," USER "]", "probe_system");
+    find_need(&needs, &needs.one_user, tmpl, "[" USER "," ANOTHER "]", "probe_other");
+    if (!find_call(&needs, tmpl))
+        return needs;
+    find_reasoning(&needs, tmpl);
+    find_need(&needs, &needs.one_call, tmpl,
+              "[" USER "," CALLS("", CALL("a") "," CALL("b")) "," RESULT("a") "," RESULT("b") "]", "probe_value_b");
+    find_need(&needs, &needs.user_in_result, tmpl, "[" USER "," CALLS("", CALL("a")) "," RESULT("a") "," ANOTHER "]",
+              "probe_other");
+    return needs;
 }

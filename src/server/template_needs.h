@@ -6,13 +6,18 @@
 #include "server/request.h"
 
 struct template_needs {
-    bool text_arguments; /* calls' arguments are a text of JSON (DeepSeek), not an object */
+    bool no_system;      /* no system message: the user's first message begins with it (Gemma 2) */
+    bool one_user;       /* no messages of the user in a row: they become one (Mistral) */
+    bool user_in_result; /* no message of the user behind results of tools: the last result ends with it (Mistral) */
+    bool text_arguments; /* calls' arguments are a text of JSON, not an object (DeepSeek R1) */
     bool short_ids;      /* calls' ids have nine letters and digits (Mistral) */
-    bool no_system;      /* there is no system message: the user's first message begins with it */
-    bool one_user;       /* the user's messages don't follow each other: they become one */
+    bool null_content;   /* messages with calls have content null: a text becomes a message before (DeepSeek R1) */
+    const char *reasoning_field; /* how a message's reasoning is called; NULL: reasoning_content */
+    bool text_in_reasoning;      /* a text beside reasoning and calls is the reasoning's end (gpt-oss) */
+    bool one_call;               /* messages have one call at most, and its result follows (Llama 3 and 4) */
 };
 
-/* Takes some milliseconds. Of a template that fails on everything nothing is said. */
+/* Takes some milliseconds. Of what a template can't take in any form nothing is said. */
 struct template_needs template_needs_find(const moebius_template *tmpl);
 
 /* The request's messages, made fit; owned by the caller. NULL: there is no memory. */

@@ -28,7 +28,7 @@ struct tool_name tools_client_name(const struct server_request *r, const char *n
     const char *what = json_string_value(json_object_get(kind, "kind"));
     return (struct tool_name){.name = own ? own : name,
                               .space = json_string_value(json_object_get(kind, "namespace")),
-                              .is_custom = what && !strcmp(what, "custom")};
+                              .is_custom = request_is(what, "custom")};
 }
 
 json_t *tools_custom_input(const char *arguments, size_t n)
@@ -39,6 +39,16 @@ json_t *tools_custom_input(const char *arguments, size_t n)
     input = json_is_string(input) ? json_incref(input) : json_text(arguments, n);
     json_decref(object);
     return input;
+}
+
+json_t *tools_arguments_object(const char *text, size_t n)
+{
+    json_error_t error;
+    json_t *object = n ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : json_object();
+    if (json_is_object(object))
+        return object;
+    json_decref(object);
+    return json_pack("{s:o}", "arguments", json_text(text, n));
 }
 
 /* ---- adding ---------------------------------------------------------------------------------------------------- */
@@ -77,8 +87,6 @@ static err_code add_tool(struct server_request *r, const char *path, const struc
     }
     json_t *function =
         json_pack("{s:s,s:o,s:o}", "name", name, "description", describe(t), "parameters", make_parameters(t));
-    if (!t->description && !t->is_custom)
-        json_object_del(function, "description");
     json_t *kind = json_pack("{s:s,s:s,s:b,s:s*,s:O*}", "kind", t->is_custom ? "custom" : "function", "name", t->name,
                              "strict", t->is_strict, "namespace", t->space, "format", t->format);
     json_t *tool = json_pack("{s:s,s:o}", "type", "function", "function", function);
@@ -136,9 +144,9 @@ static err_code ignore_tool(struct server_request *r, const char *path, const ch
 static err_code read_chat_tool(struct server_request *r, const char *path, const char *type, json_t *tool,
                                struct err *e)
 {
-    struct tool t = {.is_custom = type && !strcmp(type, "custom")};
+    struct tool t = {.is_custom = request_is(type, "custom")};
     const char *member = t.is_custom ? "custom" : "function";
-    if (type && strcmp(type, "function") && !t.is_custom)
+    if (type && !request_is(type, "function") && !t.is_custom)
         return ignore_tool(r, path, type);
     struct field_path at = field_path(path, -1, member);
     if (!json_is_object(json_object_get(tool, member)))
@@ -155,8 +163,8 @@ err_code tools_set_chat(struct server_request *r, const char *path, json_t *valu
 static err_code add_responses_tool(struct server_request *r, const char *path, const char *space, const char *type,
                                    json_t *tool, struct err *e)
 {
-    struct tool t = {.is_custom = type && !strcmp(type, "custom"), .space = space};
-    if (type && strcmp(type, "function") && !t.is_custom)
+    struct tool t = {.is_custom = request_is(type, "custom"), .space = space};
+    if (type && !request_is(type, "function") && !t.is_custom)
         return ignore_tool(r, path, type);
     TRY(read_tool(&t, path, tool, "parameters", e));
     return add_tool(r, path, &t, e);
@@ -165,7 +173,7 @@ static err_code add_responses_tool(struct server_request *r, const char *path, c
 static err_code read_responses_tool(struct server_request *r, const char *path, const char *type, json_t *tool,
                                     struct err *e)
 {
-    if (!type || strcmp(type, "namespace"))
+    if (!request_is(type, "namespace"))
         return add_responses_tool(r, path, NULL, type, tool, e);
     const char *space, *inner_type;
     json_t *inner = json_object_get(tool, "tools");
@@ -194,7 +202,7 @@ static err_code read_messages_tool(struct server_request *r, const char *path, c
                                    struct err *e)
 {
     struct tool t = {0};
-    if (type && strcmp(type, "custom"))
+    if (type && !request_is(type, "custom"))
         return ignore_tool(r, path, type);
     TRY(read_tool(&t, path, tool, "input_schema", e));
     return add_tool(r, path, &t, e);
@@ -224,8 +232,8 @@ static bool set_mode(struct server_request *r, const char *mode)
                  {"none", TOOL_CHOICE_NONE},
                  {"required", TOOL_CHOICE_REQUIRED},
                  {"any", TOOL_CHOICE_REQUIRED}};
-    for (size_t i = 0; mode && i < sizeof modes / sizeof *modes; i++)
-        if (!strcmp(mode, modes[i].name)) {
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (request_is(mode, modes[i].name)) {
             r->tool_choice = modes[i].choice;
             return true;
         }
@@ -259,9 +267,9 @@ err_code tools_set_choice(struct server_request *r, const char *path, json_t *va
     TRY(request_string(value, path, "type", &type, e));
     if (!type)
         return request_expected(e, field_path(path, -1, "type").s, NULL, "function, custom or allowed_tools");
-    if (!strcmp(type, "function") || !strcmp(type, "custom"))
+    if (request_is(type, "function") || request_is(type, "custom"))
         return set_named(r, path, value, type, e);
-    if (strcmp(type, "allowed_tools")) {
+    if (!request_is(type, "allowed_tools")) {
         server_request_note(r, "%s: of type %s, ignored", path, type);
         return ERR_OK;
     }
@@ -277,7 +285,7 @@ err_code tools_set_messages_choice(struct server_request *r, const char *path, j
     const char *type;
     r->one_call = json_is_true(json_object_get(value, "disable_parallel_tool_use"));
     TRY(request_string(value, path, "type", &type, e));
-    if (type && !strcmp(type, "tool"))
+    if (request_is(type, "tool"))
         return set_named(r, path, value, type, e);
     return set_mode(r, type) ? ERR_OK
                              : request_expected(e, field_path(path, -1, "type").s, json_object_get(value, "type"),
@@ -313,7 +321,7 @@ err_code tools_finish(struct server_request *r, struct err *e)
 {
     const json_t *choice = json_object_get(r->body, "tool_choice");
     const char *type = json_string_value(json_object_get(choice, "type"));
-    if (type && !strcmp(type, "allowed_tools"))
+    if (request_is(type, "allowed_tools"))
         TRY(keep_allowed(r, choice, e));
     if (r->tool_choice == TOOL_CHOICE_NAMED && !json_object_get(r->tool_kinds, r->tool_name))
         return err_set(e, ERR_USAGE, "tool_choice: there is no tool with the name \"%s\"", r->tool_name);

@@ -31,6 +31,10 @@ struct tool_name {
 };
 struct tool_name tools_client_name(const struct server_request *r, const char *name);
 
+/* A call's arguments as an object: text that holds none becomes {"arguments": TEXT}, empty text {}. NULL: there is no
+ * memory. */
+json_t *tools_arguments_object(const char *text, size_t n);
+
 /* The free text that a custom tool was called with: of {"input": "..."}, or the arguments themselves where they are
  * something else. NULL: there is no memory. */
 json_t *tools_custom_input(const char *arguments, size_t n);

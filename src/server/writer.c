@@ -118,16 +118,6 @@ void open_call_close(struct open_call *call)
     *call = (struct open_call){0};
 }
 
-json_t *arguments_object(const char *text, size_t n)
-{
-    json_error_t error;
-    json_t *object = n ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : json_object();
-    if (json_is_object(object))
-        return object;
-    json_decref(object);
-    return json_pack("{s:o}", "arguments", json_text(text, n));
-}
-
 /* ---- usage ----------------------------------------------------------------------------------------------------- */
 
 void answer_usage_add(struct answer_usage *all, const struct answer_usage *one)

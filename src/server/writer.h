@@ -65,9 +65,6 @@ struct answer_usage answer_usage_all(const struct gathered_choice *choices, int6
 /* A protocol's usage, with what cache-aware routing did where it did something. Takes over and returns `usage`. */
 json_t *usage_with_substitutes(json_t *usage, const struct answer_usage *u);
 
-/* A call's arguments as an object: text that holds none becomes {"arguments": TEXT}, empty text {}. */
-json_t *arguments_object(const char *text, size_t n);
-
 /* OpenAI's forms. */
 json_t *openai_usage(const struct answer_usage *u);
 json_t *openai_timings(const struct answer_usage *u); /* the names are those of llama.cpp's server */

@@ -52,7 +52,14 @@ static void check_request(const struct server_request *r)
         assert(json_object_get(r->tool_kinds, json_string_value(json_object_get(function, "name"))));
         assert(json_is_object(json_object_get(function, "parameters")));
     }
-    static const struct template_needs all = {true, true, true, true};
+    static const struct template_needs all = {.no_system = true,
+                                              .one_user = true,
+                                              .user_in_result = true,
+                                              .text_arguments = true,
+                                              .short_ids = true,
+                                              .one_call = true,
+                                              .reasoning_field = "thinking",
+                                              .text_in_reasoning = true};
     json_t *fit = r->messages ? template_needs_apply(&all, r) : NULL;
     assert(!fit == !r->messages);
     check_messages(r, r->messages);

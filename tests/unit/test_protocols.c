@@ -463,7 +463,7 @@ static const struct refusal {
     {&protocol_responses,
      "{\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[{\"type\":\"function\"}]}]}",
      "tools[0].tools[0].name: missing; expected a tool's name"},
-    {&protocol_responses, "{\"input\":\"x\",\"n\":2}", "n: 2; expected a whole number from 1 to 1"},
+    {&protocol_responses, "{\"input\":\"x\",\"n\":2}", "n: 2; expected 1"},
     {&protocol_messages, "{" USER ",\"thinking\":{\"type\":\"on\"}}",
      "thinking.type: \"on\"; expected enabled, adaptive or disabled"},
     {&protocol_messages, "{" USER ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}}",

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -10,44 +11,46 @@
 #include "server/protocol.h"
 #include "server/template_needs.h"
 
-static struct template_needs find(const char *source)
+/* The names of the needs that probes find. */
+static void check(const char *source, const char *expected)
 {
+    char text[200];
     moebius_template *tmpl;
     assert_int_equal(moebius_template_open(&tmpl, source, strlen(source), NULL, NULL), MOEBIUS_OK);
-    struct template_needs needs = template_needs_find(tmpl);
+    struct template_needs n = template_needs_find(tmpl);
     moebius_template_close(&tmpl);
-    return needs;
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s%s", n.no_system ? " no_system" : "", n.one_user ? " one_user" : "",
+             n.user_in_result ? " user_in_result" : "", n.text_arguments ? " text_arguments" : "",
+             n.short_ids ? " short_ids" : "", n.null_content ? " null_content" : "", n.one_call ? " one_call" : "",
+             n.reasoning_field ? " " : "", n.reasoning_field ? n.reasoning_field : "");
+    if (n.text_in_reasoning)
+        strcat(text, " text_in_reasoning");
+    assert_string_equal(text, expected);
 }
 
-static void check(const char *source, bool text_arguments, bool short_ids, bool no_system, bool one_user)
-{
-    struct template_needs needs = find(source);
-    assert_int_equal(needs.text_arguments, text_arguments);
-    assert_int_equal(needs.short_ids, short_ids);
-    assert_int_equal(needs.no_system, no_system);
-    assert_int_equal(needs.one_user, one_user);
-}
-
-#define CALLS(arguments)                                                                                               \
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% for c in m.tool_calls or [] %}{{ c.function.name }}"     \
-    "{{ " arguments " }}{% endfor %}{% endfor %}"
+#define EACH(calls)                                                                                                    \
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{{ m.reasoning_content }}{% for c in m.tool_calls or [] %}" \
+    "{{ c.function.name }}" calls "{% endfor %}{% endfor %}"
+#define RAISE(condition) "{% if " condition " %}{{ raise_exception('it is so') }}{% endif %}"
 
 static void probes_tell_what_a_template_takes(void **state)
 {
-    check(CALLS("c.function.arguments | tojson"), false, false, false, false);
-    check(CALLS("c.function.arguments"), true, false, false, false); /* Python's form of an object */
-    check(CALLS("'```json\n' + c.function.arguments + '```'"), true, false, false, false); /* DeepSeek */
-    check(CALLS("c.function.arguments.items() | list | tojson"), false, false, false, false);
-    check("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}"
-          "{{ raise_exception('ids') }}{% endif %}{{ c.function | tojson }}{% endfor %}"
-          "{% if m.role == 'user' and not loop.first and loop.previtem.role == 'user' %}{{ raise_exception('user') }}"
-          "{% endif %}{% endfor %}",
-          false, true, false, true); /* Mistral */
-    check("{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-          "{% for m in messages %}{{ m.content }}{% endfor %}",
-          false, false, true, false); /* Gemma 2; it knows no calls */
-    check("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", false, false, true, false);
-    check("{{ raise_exception('always') }}", false, false, false, false);
+    check(EACH("{{ c.function.arguments | tojson }}"), "");
+    check(EACH("{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}"), "");
+    check(EACH("{{ c.function.arguments }}"), " text_arguments"); /* Python's form of an object */
+    check(EACH("{{ '```json' + c.function.arguments + '```' }}"), " text_arguments");
+    check(EACH("{{ c.function.arguments | tojson }}" RAISE("c.id | length != 9")), " short_ids");
+    check(EACH("{{ c.function.arguments | tojson }}" RAISE("m.content is not none")), " null_content");
+    check(EACH("{{ c.function.arguments | tojson }}" RAISE("m.tool_calls | length > 1")), " one_call");
+    check("{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.thinking }}{% if m.tool_calls %}"
+          "{{ m.tool_calls[0].function | tojson }}" RAISE("m.content and m.thinking") "{% endif %}{% endfor %}",
+          " one_call thinking text_in_reasoning"); /* gpt-oss */
+    check(EACH("{{ c.function | tojson }}") "{% for m in messages %}" RAISE(
+              "m.role == 'user' and not loop.first and loop.previtem.role in ['user', 'tool']") "{% endfor %}",
+          " one_user user_in_result"); /* Mistral */
+    check(RAISE("messages[0].role == 'system'") "{% for m in messages %}{{ m.content }}{% endfor %}", " no_system");
+    check("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", " no_system");
+    check("{{ raise_exception('always') }}", "");
 }
 
 static void check_messages(const struct template_needs *needs, const char *messages, const char *expected)
@@ -79,6 +82,11 @@ static void messages_are_made_fit(void **state)
         "{\"id\":\"y\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]},"
         "{\"role\":\"tool\",\"tool_call_id\":\"y\",\"content\":\"r\"},"
         "{\"role\":\"tool\",\"tool_call_id\":\"call_long_x\",\"content\":\"s\"}]";
+    static const char reasoned[] =
+        "[{\"role\":\"assistant\",\"content\":\"b\",\"reasoning\":\"a\"},"
+        "{\"role\":\"assistant\",\"content\":\"d\",\"reasoning_content\":\"c\",\"tool_calls\":["
+        "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},"
+        "{\"role\":\"tool\",\"content\":\"e\"},{\"role\":\"user\",\"content\":\"g\"}]";
     static const char users[] = "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},"
                                 "{\"role\":\"user\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":\"c\"},"
                                 "{\"role\":\"user\",\"content\":\"d\"}]";
@@ -92,6 +100,25 @@ static void messages_are_made_fit(void **state)
     check_messages(&(struct template_needs){.no_system = true, .one_user = true}, users,
                    "[{\"role\":\"user\",\"content\":\"s\\n\\na\\n\\nb\"},{\"role\":\"assistant\",\"content\":\"c\"},"
                    "{\"role\":\"user\",\"content\":\"d\"}]");
+    check_messages(&(struct template_needs){.one_call = true, .null_content = true}, calls,
+                   "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":["
+                   "{\"id\":\"call_long_x\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                   "\"arguments\":{\"n\":1.0}}}]},"
+                   "{\"role\":\"tool\",\"tool_call_id\":\"call_long_x\",\"name\":\"f\",\"content\":\"s\"},"
+                   "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":["
+                   "{\"id\":\"y\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]},"
+                   "{\"role\":\"tool\",\"tool_call_id\":\"y\",\"name\":\"f\",\"content\":\"r\"}]");
+    check_messages(&(struct template_needs){.reasoning_field = "thinking", .text_in_reasoning = true}, reasoned,
+                   "[{\"role\":\"assistant\",\"content\":\"b\",\"thinking\":\"a\"},"
+                   "{\"role\":\"assistant\",\"content\":\"\",\"thinking\":\"c\\n\\nd\",\"tool_calls\":["
+                   "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]},"
+                   "{\"role\":\"tool\",\"content\":\"e\"},{\"role\":\"user\",\"content\":\"g\"}]");
+    check_messages(&(struct template_needs){.user_in_result = true, .null_content = true}, reasoned,
+                   "[{\"role\":\"assistant\",\"content\":\"b\",\"reasoning_content\":\"a\"},"
+                   "{\"role\":\"assistant\",\"content\":\"d\"},"
+                   "{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"c\",\"tool_calls\":["
+                   "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]},"
+                   "{\"role\":\"tool\",\"content\":\"e\\n\\ng\"}]");
     check_messages(&(struct template_needs){.no_system = true}, "[{\"role\":\"system\",\"content\":\"s\"}]",
                    "[{\"role\":\"user\",\"content\":\"s\"}]");
 }
