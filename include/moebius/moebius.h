@@ -518,8 +518,12 @@ MOEBIUS_API size_t moebius_session_state_bytes(const moebius_session *session);
  * (moebius_batch_item). Windowed layers go back by 512 tokens, or as far as a loaded state reaches, and else to a
  * checkpoint. */
 MOEBIUS_API int64_t moebius_session_truncate(moebius_session *session, int64_t pos);
-/* The position that moebius_session_truncate would go to now, drafts apart, and 0 for one that is parked; nothing changes. */
+/* The position that moebius_session_truncate would go to now, drafts apart, and 0 for one that is parked; nothing
+ * changes. */
 MOEBIUS_API int64_t moebius_session_way_back(const moebius_session *session, int64_t pos);
+
+/* Whether that is always `pos`: the model has neither recurrent nor windowed layers. */
+MOEBIUS_API bool moebius_session_goes_back(const moebius_session *session);
 
 /* Saves a session to a file and loads it again: the tokens, the logits after the last, and the layers' state, so that a
  * loaded session goes on with the bits of the saved one. What samplers remember is not saved. A file appears under its
@@ -530,8 +534,44 @@ MOEBIUS_API int64_t moebius_session_way_back(const moebius_session *session, int
  * session stays as it was. A file that changes between its two readings leaves the session empty. */
 MOEBIUS_API moebius_status moebius_session_save(moebius_session *session, const char *path, moebius_error *error);
 MOEBIUS_API moebius_status moebius_session_load(moebius_session *session, const char *path, moebius_error *error);
-/* How many tokens a saved session has, as its header says. */
-MOEBIUS_API moebius_status moebius_saved_n_tok(const char *path, int64_t *n_tok, moebius_error *error);
+
+/* Saves what a session has at position `to` beyond what it had at `from` (0 <= from < to): with the parts before, it is
+ * the session at `to`. So a text that grows is written as it grows. A saved session is a part from 0 on, and the other
+ * way round. Logits are saved where `to` is the session's position. A part appears under its name once it is complete,
+ * but is not synced to the drive: of a system that crashes a torn file may stay, which is refused. A part can end where
+ * moebius_session_part_end says. */
+MOEBIUS_API moebius_status moebius_session_save_part(moebius_session *session, int64_t from, int64_t to,
+                                                     const char *path, moebius_error *error);
+/* Appends a part to a session that is at the part's beginning and has the same tokens before it, which are compared.
+ * Such sessions go on, and go back to the ends of parts, as the saved one (the latter as far as memory for checkpoints
+ * suffices). What moebius_session_load refuses, and a part of another text or place, is refused, and the session stays
+ * as it was. */
+MOEBIUS_API moebius_status moebius_session_load_part(moebius_session *session, const char *path, moebius_error *error);
+/* The last position in (from, to] at which a part can end, or else the first one after `to`. The session's position is
+ * one; without windowed and recurrent layers all are; else those that moebius_session_truncate can go back to. */
+MOEBIUS_API int64_t moebius_session_part_end(const moebius_session *session, int64_t from, int64_t to);
+/* The bytes of such a part's file. Of recurrent layers each part has their whole state. */
+MOEBIUS_API int64_t moebius_session_part_bytes(const moebius_session *session, int64_t from, int64_t to);
+
+/* What the header of a saved session says. */
+typedef struct moebius_part {
+    int64_t from, n_tok;  /* tokens before the part, and with it */
+    int64_t n_bytes;      /* of the file */
+    uint64_t hash_before; /* of the tokens before the part: moebius_tokens_hash, begun with moebius_session_part_key */
+    uint64_t hash;        /* of all tokens */
+    bool has_logits;
+} moebius_part;
+
+/* The header has a checksum and agrees with the file's length; the rest of the file is not read. */
+MOEBIUS_INLINE moebius_status moebius_part_read(const char *path, moebius_part *part, moebius_error *error);
+/* A part's own tokens, ids[n] with n = n_tok - from, which the hashes in its header vouch for. */
+MOEBIUS_API moebius_status moebius_part_tokens(const char *path, int32_t *ids, int64_t n, moebius_error *error);
+/* What the hash of tokens begins with for parts that a session can load: another number for each model and type of KV
+ * cache. */
+MOEBIUS_API moebius_status moebius_session_part_key(const moebius_session *session, uint64_t *key,
+                                                    moebius_error *error);
+/* The hash of more tokens after those whose hash is `hash`. It finds candidates: different tokens may have the same. */
+MOEBIUS_API uint64_t moebius_tokens_hash(uint64_t hash, const int32_t *ids, size_t n);
 
 /* Activations that are multiplied with a matrix of weights: row t is scale * x[t * stride + 0 .. k). */
 typedef struct moebius_product {
@@ -672,6 +712,8 @@ MOEBIUS_API int moebius_engine_op_stats_sized(const moebius_engine *engine, moeb
 MOEBIUS_API moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof,
                                                              size_t roof_bytes, moebius_error *error);
 MOEBIUS_API bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes);
+MOEBIUS_API moebius_status moebius_part_read_sized(const char *path, moebius_part *out, size_t out_bytes,
+                                                   moebius_error *error);
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void)
 {
@@ -763,6 +805,11 @@ MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine
 MOEBIUS_INLINE bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out)
 {
     return moebius_engine_place_sized(engine, i, out, sizeof *out);
+}
+
+MOEBIUS_INLINE moebius_status moebius_part_read(const char *path, moebius_part *part, moebius_error *error)
+{
+    return moebius_part_read_sized(path, part, sizeof *part, error);
 }
 
 #ifdef __cplusplus

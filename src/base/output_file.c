@@ -202,13 +202,13 @@ static void close_file(struct output_file *f)
     *f = (struct output_file){0};
 }
 
-err_code output_file_finish(struct output_file *f, struct err *e)
+static err_code finish(struct output_file *f, bool is_synced, struct err *e)
 {
     bool ok = fflush(f->stream) == 0 && !ferror((FILE *)f->stream);
     int why = f->own && f->own->failure ? f->own->failure : errno;
     if (ok && f->tmp_path) {
         assert(f->own); /* the standard streams have no such path */
-        ok = (file_sync(f->own->fd) || errno == EINVAL) && file_rename(f->tmp_path, f->target);
+        ok = (!is_synced || file_sync(f->own->fd) || errno == EINVAL) && file_rename(f->tmp_path, f->target);
         why = errno;
     }
     if (!ok) {
@@ -216,10 +216,20 @@ err_code output_file_finish(struct output_file *f, struct err *e)
         output_file_abandon(f);
         return code;
     }
-    if (f->tmp_path)
+    if (f->tmp_path && is_synced)
         output_file_sync_folder(f->target);
     close_file(f);
     return ERR_OK;
+}
+
+err_code output_file_finish(struct output_file *f, struct err *e)
+{
+    return finish(f, true, e);
+}
+
+err_code output_file_finish_unsynced(struct output_file *f, struct err *e)
+{
+    return finish(f, false, e);
 }
 
 void output_file_abandon(struct output_file *f)

@@ -25,6 +25,9 @@ MUST_USE err_code output_file_open(struct output_file *f, const char *path, stru
 MUST_USE err_code output_file_open_shared(struct output_file *f, const char *path, struct err *e);
 /* Reports any failure to write since it was opened, then too; closes in any case. */
 MUST_USE err_code output_file_finish(struct output_file *f, struct err *e);
+/* The same without waiting for the drive: where the system crashes the file may then be there with other contents, as
+ * only its reader can tell. For what is kept to save time. */
+MUST_USE err_code output_file_finish_unsynced(struct output_file *f, struct err *e);
 /* Removes what was written; accepts what was finished or never opened. */
 void output_file_abandon(struct output_file *f);
 

@@ -43,8 +43,10 @@ static err_code open_session(struct generate *g, struct err *e)
 {
     int64_t n_ctx = 0;
     moebius_error error;
-    if (g->load_path && moebius_saved_n_tok(g->load_path, &g->n_loaded, &error) != MOEBIUS_OK)
+    moebius_part saved = {0};
+    if (g->load_path && moebius_part_read(g->load_path, &saved, &error) != MOEBIUS_OK)
         return cli_error(e, &error);
+    g->n_loaded = saved.n_tok;
     TRY(cli_context_size(&g->model, g->opened.engine, g->n_loaded ? "the saved session with the prompt" : "the prompt",
                          g->n_loaded + (int64_t)g->n_ids, g->n, &n_ctx, e));
     TRY(cli_open_session(&g->model, n_ctx, &g->opened, e));

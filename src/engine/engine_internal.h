@@ -85,6 +85,8 @@ struct moebius_engine {
     /* warm.c */
     bool is_warm;     /* the slots were filled, or there was nothing to fill them with */
     char *usage_path; /* NULL: counts are not kept */
+    /* saved_file.c */
+    uint64_t fingerprint; /* store_fingerprint; 0 before it was asked for */
     /* roof.c */
     char *roof_memory; /* what is read to measure; NULL before the first time */
 };

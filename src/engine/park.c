@@ -27,12 +27,12 @@ static err_code get(void *user, void *bytes, size_t n, struct err *e)
 static err_code park_in_memory(moebius_session *s, struct err *e)
 {
     struct parked_state *p = &s->parked;
-    p->n_bytes = (size_t)model_state_saved_bytes(s->state, p->pos);
+    p->n_bytes = (size_t)model_state_saved_bytes(s->state, 0, p->pos);
     p->bytes = mem_map(p->n_bytes ? p->n_bytes : 1, MEM_STATE);
     if (!p->bytes)
         return err_nomem(e, p->n_bytes, "a parked session");
     struct cursor c = {p->bytes};
-    return model_state_save(s->state, put, &c, e);
+    return model_state_save(s->state, 0, p->pos, put, &c, e);
 }
 
 static err_code park(moebius_session *s, const char *path, struct err *e)
@@ -62,8 +62,11 @@ moebius_status moebius_session_park(moebius_session *session, const char *path, 
 static err_code unpark(moebius_session *s, struct err *e)
 {
     struct cursor c = {s->parked.bytes};
-    if (!s->parked.path)
-        return model_state_load(s->state, s->parked.pos, get, &c, e);
+    if (!s->parked.path) {
+        TRY(model_state_load(s->state, s->parked.pos, get, &c, e));
+        model_state_load_end(s->state, true);
+        return ERR_OK;
+    }
     struct parked_state parked = s->parked;
     s->parked = (struct parked_state){0}; /* loading forgets it otherwise */
     err_code code = session_load(s, parked.path, e);

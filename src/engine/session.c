@@ -305,6 +305,11 @@ int64_t moebius_session_truncate(moebius_session *session, int64_t pos)
     return model_go_back(g->model, g->work, session->state, pos < 0 ? 0 : pos);
 }
 
+bool moebius_session_goes_back(const moebius_session *session)
+{
+    return model_state_goes_back(session->state);
+}
+
 void moebius_session_set_cancel(moebius_session *session, moebius_cancel_fn *is_wanted, void *user)
 {
     session->cancel = (struct cancel){is_wanted, user};

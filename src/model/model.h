@@ -238,15 +238,25 @@ void model_state_checkpoint(struct model_state *s);
  * as far as what was loaded reaches; else, and with recurrent layers always, it takes a checkpoint. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 int64_t model_state_way_back(const struct model_state *s, int64_t pos); /* where that would go */
+bool model_state_goes_back(const struct model_state *s); /* whether all layers' is full attention */
 
-/* A state as bytes: save hands pieces to `put`, load asks `get` for the same bytes in the same order. The bytes depend
- * on the text alone, so a state of the same model and type may load them if pos fits. After a failed load the state is
- * empty. */
+/* What a state at position `to` has that the same text's state at `from` has not, as bytes: save hands pieces to `put`,
+ * load asks `get` for the same bytes in the same order. The bytes depend on the text alone, so a state of the same
+ * model and type that is at `from` may load them if `to` fits. A state is saved as it is now, or was at an earlier
+ * position (model_state_save_end). */
 typedef err_code model_state_bytes_fn(void *user, void *bytes, size_t n, struct err *e);
-MUST_USE err_code model_state_save(const struct model_state *s, model_state_bytes_fn *put, void *user, struct err *e);
-MUST_USE err_code model_state_load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user,
+MUST_USE err_code model_state_save(const struct model_state *s, int64_t from, int64_t to, model_state_bytes_fn *put,
+                                   void *user, struct err *e);
+uint64_t model_state_saved_bytes(const struct model_state *s, int64_t from, int64_t to);
+/* The last position of (from, to] whose state can be saved, or else the first one after `to`: where the state is now at
+ * the latest. Full attention has all, windowed attention as many as going back knows, and beyond these, and with
+ * recurrent layers always, there are the checkpoints. */
+int64_t model_state_save_end(const struct model_state *s, int64_t from, int64_t to);
+/* What is loaded counts when model_state_load_end says that it is good; before, and else, the state is as it was. A
+ * failed load has ended. */
+MUST_USE err_code model_state_load(struct model_state *s, int64_t to, model_state_bytes_fn *get, void *user,
                                    struct err *e);
-uint64_t model_state_saved_bytes(const struct model_state *s, int64_t pos); /* of a state at pos */
+void model_state_load_end(struct model_state *s, bool is_good);
 
 /* ---- forward pass ---------------------------------------------------------------------------------------------- */
 

@@ -7,11 +7,6 @@
 
 enum { MORE_CHECKPOINTS = 16 };
 
-static bool is_recurrent(const struct state_pool *p)
-{
-    return p->n_kind > p->n_cache_kind;
-}
-
 /* ---- creation ------------------------------------------------------------------------------------------------- */
 
 static err_code create(struct model_state *s, struct err *e)
@@ -234,7 +229,7 @@ static void visible_blocks(const struct page_kind *k, int64_t pos, int64_t *firs
 static size_t checkpoint_bytes(const struct model_state *s, int64_t pos)
 {
     const struct state_pool *p = s->pool;
-    size_t n = is_recurrent(p) ? p->kinds[p->n_cache_kind].bytes : 0;
+    size_t n = state_pool_is_recurrent(p) ? p->kinds[p->n_cache_kind].bytes : 0;
     for (int i = 0; i < p->n_cache_kind; i++) {
         int64_t first, end;
         visible_blocks(&p->kinds[i], pos, &first, &end);
@@ -286,6 +281,14 @@ static void add_checkpoint(struct model_state *s, struct checkpoint_ref r)
     purge(s, r.at->pos);
 }
 
+const struct checkpoint *state_find_checkpoint(const struct model_state *s, int64_t pos)
+{
+    for (int i = 0; i < s->n_checkpoint; i++)
+        if (checkpoint_is_there(&s->checkpoints[i]) && s->checkpoints[i].at->pos == pos)
+            return s->checkpoints[i].at;
+    return NULL;
+}
+
 void model_state_checkpoint(struct model_state *s)
 {
     struct state_pool *p = s->pool;
@@ -324,7 +327,7 @@ static bool add_segment(struct model_state *s, int64_t end, bool may_stay, struc
     int32_t slot = -1;
     if (may_stay && s->slot >= 0 && !state_pool_is_shared(p, p->n_cache_kind, s->slot))
         state_pool_keep(p, p->n_cache_kind, slot = s->slot);
-    else if (is_recurrent(p) && (slot = state_pool_take(p, p->n_cache_kind)) < 0)
+    else if (state_pool_is_recurrent(p) && (slot = state_pool_take(p, p->n_cache_kind)) < 0)
         return false;
     s->segments[s->n_segment++] = (struct text_segment){end, slot, r};
     return true;
@@ -464,8 +467,7 @@ static void restore(struct model_state *s, struct checkpoint *c)
     s->pos = c->pos;
 }
 
-/* Whether the caches still hold all that the token at pos sees. */
-static bool has_all(const struct model_state *s, int64_t pos)
+bool state_has_window(const struct model_state *s, int64_t pos)
 {
     for (int i = 0; i < s->pool->n_cache_kind; i++)
         if (s->kinds[i].oldest > window_first(s->pool->kinds[i].window, pos))
@@ -500,7 +502,7 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
         return pos;
     state_end_draft(s);
     purge(s, pos);
-    if (pos > 0 && !is_recurrent(s->pool) && has_all(s, pos)) {
+    if (pos > 0 && !state_pool_is_recurrent(s->pool) && state_has_window(s, pos)) {
         s->pos = pos;
         for (int i = 0; i < s->pool->n_cache_kind; i++)
             cut_blocks(s, i, n_blocks(pos));
@@ -513,7 +515,7 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
 int64_t model_state_way_back(const struct model_state *s, int64_t pos)
 {
     int64_t best = 0;
-    if (pos >= s->pos || (pos > 0 && !is_recurrent(s->pool) && has_all(s, pos)))
+    if (pos >= s->pos || (pos > 0 && !state_pool_is_recurrent(s->pool) && state_has_window(s, pos)))
         return min_i64(pos, s->pos);
     for (int i = 0; i < s->n_checkpoint; i++) {
         const struct checkpoint_ref *r = &s->checkpoints[i];
@@ -523,12 +525,20 @@ int64_t model_state_way_back(const struct model_state *s, int64_t pos)
     return best;
 }
 
+bool model_state_goes_back(const struct model_state *s)
+{
+    bool is_full = !state_pool_is_recurrent(s->pool);
+    for (int i = 0; i < s->pool->n_cache_kind; i++)
+        is_full = is_full && !s->pool->kinds[i].window;
+    return is_full;
+}
+
 bool state_take_back(struct model_state *s, int64_t pos)
 {
     struct state_pool *p = s->pool;
     int32_t slot = s->slot;
     assert(s->draft.is_open && pos >= s->draft.pos && pos <= s->pos);
-    if (!has_all(s, pos))
+    if (!state_has_window(s, pos))
         return false;
     if (pos == s->draft.pos) {
         slot = s->draft.slot;

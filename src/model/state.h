@@ -52,6 +52,7 @@ enum batch_kind {
     BATCH_KEPT,     /* it goes to other pages, with checkpoints on the way: a batch that fails leaves what was before */
     BATCH_DRAFT,    /* the same without checkpoints, and what was before stays: the batch may be taken back in part */
     BATCH_IN_PLACE, /* it is overwritten, unless others hold it, too: a batch that fails loses it */
+    BATCH_LOADED,   /* as BATCH_KEPT, but it is not computed, and there are no checkpoints on the way */
 };
 
 /* Gets the pages that a batch of n tokens writes, which nothing else holds. ERR_LIMIT when the pool is full; then all
@@ -68,6 +69,11 @@ void state_fail(struct model_state *s);
  * recurrent state there: its own contents when that is where the batch began, else undefined ones. False: the pool has
  * no page, or a window reaches too far. */
 MUST_USE bool state_take_back(struct model_state *s, int64_t pos);
+
+/* Whether the caches still hold all that the token at pos sees. */
+bool state_has_window(const struct model_state *s, int64_t pos);
+/* The text's checkpoint at pos; NULL: there is none. */
+const struct checkpoint *state_find_checkpoint(const struct model_state *s, int64_t pos);
 
 /* The text will not go back into its last batch without a checkpoint any more. */
 void state_end_draft(struct model_state *s);

@@ -1,5 +1,6 @@
-/* A state as bytes and back: layer by layer, of attention the rows that the next token can see, head by head with
- * positions ascending, of recurrent layers all. They depend on the text alone, not on the pages that it has. */
+/* A state as bytes and back: layer by layer, of attention the rows from a position on that the next token can see, head
+ * by head with positions ascending, of recurrent layers all. They depend on the text alone, not on the pages that it
+ * has. */
 #include <assert.h>
 
 #include <string.h>
@@ -7,12 +8,14 @@
 #include "base/minmax.h"
 #include "model/state.h"
 
-/* Something to do with each piece of a state, in order. A piece may be absent: zeros of that shape. */
+/* Something to do with each piece of a state at position `to` that its text has not at `from`, in order. A piece may be
+ * absent: zeros of that shape. */
 struct walk {
     const struct model_state *s;
-    int64_t pos;
+    int64_t from, to;
     err_code (*piece)(void *user, const struct tensor *t, struct err *e);
     void *user;
+    const struct checkpoint *past; /* what the state at `to` was, where the text has gone on; NULL: its own pages */
 };
 
 static bool is_absent(const struct paged *x)
@@ -20,17 +23,43 @@ static bool is_absent(const struct paged *x)
     return !x->page.buffer;
 }
 
-/* The rows of a cache that positions [first, pos) lie in. Before a state is there its page tables say nothing, and
- * pages stand for all others. */
-static err_code walk_cache(const struct walk *w, int kind, const struct paged *cache, int64_t first, struct err *e)
+/* ---- pages ---------------------------------------------------------------------------------------------------- */
+
+/* The page of a windowed kind's block, as a checkpoint has kept it. */
+static int32_t checkpoint_page(const struct walk *w, int kind, int64_t block)
+{
+    const struct state_pool *p = w->s->pool;
+    int64_t base = 0;
+    for (int i = 0; i < kind; i++)
+        base += window_pages(&p->kinds[i]);
+    return w->past->page[base + block - window_first(p->kinds[kind].window, w->past->pos) / ATTENTION_BLOCK];
+}
+
+/* Before a state is there its page tables say nothing, and pages stand for all others. */
+static int32_t find_page(const struct walk *w, int kind, int64_t block)
 {
     const struct text_pages *pages = &w->s->kinds[kind];
+    if (w->past && w->s->pool->kinds[kind].window)
+        return checkpoint_page(w, kind, block);
+    return block >= pages->first && block < pages->next_end ? pages->page[block] : 0;
+}
+
+static int32_t find_slot(const struct walk *w)
+{
+    const struct model_state *s = w->s;
+    return w->past ? w->past->slot : s->n_segment ? s->segments[0].slot : s->slot;
+}
+
+/* ---- the walk ------------------------------------------------------------------------------------------------- */
+
+static err_code walk_cache(const struct walk *w, int kind, const struct paged *cache, struct err *e)
+{
+    int64_t first = max_i64(w->from, window_first(w->s->pool->kinds[kind].window, w->to));
     for (int64_t head = 0; head < cache->page.ne[2]; head++)
-        for (int64_t p = first, n; p < w->pos; p += n) {
-            int64_t block = p / ATTENTION_BLOCK, row = p % ATTENTION_BLOCK;
-            bool is_there = block >= pages->first && block < pages->next_end;
-            n = min_i64(w->pos - p, ATTENTION_BLOCK - row);
-            struct tensor t = tensor_rows(paged_part(cache, is_there ? pages->page[block] : 0, head), row, n);
+        for (int64_t p = first, n; p < w->to; p += n) {
+            int64_t row = p % ATTENTION_BLOCK;
+            n = min_i64(w->to - p, ATTENTION_BLOCK - row);
+            struct tensor t = tensor_rows(paged_part(cache, find_page(w, kind, p / ATTENTION_BLOCK), head), row, n);
             TRY(w->piece(w->user, &t, e));
         }
     return ERR_OK;
@@ -53,14 +82,13 @@ static err_code walk_slot(const struct walk *w, const struct paged *x, int32_t s
 static err_code walk(const struct walk *w, struct err *e)
 {
     const struct state_pool *p = w->s->pool;
-    int32_t slot = w->s->n_segment ? w->s->segments[0].slot : w->s->slot;
+    int32_t slot = find_slot(w);
     for (int64_t i = 0; i < p->n_layer; i++) {
         const struct layer_pages *y = &p->layers[i];
         if (!is_absent(&y->k)) {
-            int64_t first = window_first(p->kinds[y->kind].window, w->pos);
-            TRY(walk_cache(w, y->kind, &y->k, first, e));
+            TRY(walk_cache(w, y->kind, &y->k, e));
             if (y->v.page.off_bytes != y->k.page.off_bytes)
-                TRY(walk_cache(w, y->kind, &y->v, first, e));
+                TRY(walk_cache(w, y->kind, &y->v, e));
         }
         TRY(walk_slot(w, &y->past, slot, e));
         TRY(walk_slot(w, &y->delta, slot, e));
@@ -74,14 +102,16 @@ static err_code add_bytes(void *user, const struct tensor *t, struct err *e)
     return ERR_OK;
 }
 
-uint64_t model_state_saved_bytes(const struct model_state *s, int64_t pos)
+uint64_t model_state_saved_bytes(const struct model_state *s, int64_t from, int64_t to)
 {
     uint64_t n = 0;
-    const struct walk w = {s, pos, add_bytes, &n};
+    const struct walk w = {.s = s, .from = from, .to = to, .piece = add_bytes, .user = &n};
     err_code code = walk(&w, NULL);
     assert(code == ERR_OK);
     return n;
 }
+
+/* ---- transfers ------------------------------------------------------------------------------------------------ */
 
 struct transfer {
     struct backend *device;
@@ -116,13 +146,14 @@ static err_code keep_largest(void *user, const struct tensor *t, struct err *e)
     return ERR_OK;
 }
 
-static err_code transfer(const struct model_state *s, int64_t pos,
+/* Walks the state at `to`, or what a checkpoint has kept of it. */
+static err_code transfer(const struct model_state *s, int64_t from, int64_t to, const struct checkpoint *past,
                          err_code (*piece)(void *user, const struct tensor *t, struct err *e), model_state_bytes_fn *fn,
                          void *user, struct err *e)
 {
     size_t largest = 1;
     struct transfer x = {s->pool->device, fn, user, NULL};
-    const struct walk measure = {s, pos, keep_largest, &largest}, move = {s, pos, piece, &x};
+    const struct walk measure = {s, from, to, keep_largest, &largest, past}, move = {s, from, to, piece, &x, past};
     TRY(walk(&measure, e));
     x.staging = mem_alloc(largest);
     if (!x.staging)
@@ -132,32 +163,82 @@ static err_code transfer(const struct model_state *s, int64_t pos,
     return code;
 }
 
-err_code model_state_save(const struct model_state *s, model_state_bytes_fn *put, void *user, struct err *e)
+/* ---- saving --------------------------------------------------------------------------------------------------- */
+
+/* Whether the text's own pages hold what it was at pos. */
+static bool is_at_hand(const struct model_state *s, int64_t pos)
 {
-    return transfer(s, s->pos, save_piece, put, user, e);
+    return pos == s->pos || (!state_pool_is_recurrent(s->pool) && state_has_window(s, pos));
 }
 
-static err_code load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user, struct err *e)
+/* The first position of which that is so. */
+static int64_t first_at_hand(const struct model_state *s)
 {
-    if (pos > 0)
-        TRY(state_begin(s, pos, BATCH_IN_PLACE, e));
-    err_code code = transfer(s, pos, load_piece, get, user, e);
+    int64_t first = 0;
+    if (state_pool_is_recurrent(s->pool))
+        return s->pos;
+    for (int i = 0; i < s->pool->n_cache_kind; i++)
+        if (s->kinds[i].oldest > 0)
+            first = max_i64(first, s->kinds[i].oldest + s->pool->kinds[i].window - 1);
+    return min_i64(first, s->pos);
+}
+
+int64_t model_state_save_end(const struct model_state *s, int64_t from, int64_t to)
+{
+    int64_t before = -1, after = first_at_hand(s);
+    if (to >= s->pos)
+        return s->pos;
+    if (is_at_hand(s, to))
+        return to;
+    for (int i = 0; i < s->n_checkpoint; i++) {
+        const struct checkpoint_ref *r = &s->checkpoints[i];
+        if (!checkpoint_is_there(r) || r->at->pos <= from)
+            continue;
+        if (r->at->pos <= to)
+            before = max_i64(before, r->at->pos);
+        else
+            after = min_i64(after, r->at->pos);
+    }
+    return before >= 0 ? before : after;
+}
+
+err_code model_state_save(const struct model_state *s, int64_t from, int64_t to, model_state_bytes_fn *put, void *user,
+                          struct err *e)
+{
+    const struct checkpoint *past = is_at_hand(s, to) ? NULL : state_find_checkpoint(s, to);
+    assert(from >= 0 && from <= to && model_state_save_end(s, from, to) == to);
+    return transfer(s, from, to, past, save_piece, put, user, e);
+}
+
+/* ---- loading -------------------------------------------------------------------------------------------------- */
+
+err_code model_state_load(struct model_state *s, int64_t to, model_state_bytes_fn *get, void *user, struct err *e)
+{
+    assert(to >= s->pos && to <= s->n_ctx);
+    if (to > s->pos)
+        TRY(state_begin(s, to - s->pos, BATCH_LOADED, e));
+    err_code code = transfer(s, s->pos, to, NULL, load_piece, get, user, e);
     if (code == ERR_OK)
         code = backend_wait(s->pool->device, backend_fence(s->pool->device), e);
-    if (pos > 0 && code == ERR_OK)
-        state_commit(s, pos, BATCH_IN_PLACE);
-    else if (pos > 0)
+    if (code != ERR_OK)
         state_abort(s);
     return code;
 }
 
-err_code model_state_load(struct model_state *s, int64_t pos, model_state_bytes_fn *get, void *user, struct err *e)
+void model_state_load_end(struct model_state *s, bool is_good)
 {
-    assert(pos >= 0 && pos <= s->n_ctx);
-    model_state_reset(s);
-    TRY(load(s, pos, get, user, e));
-    for (int i = 0; i < s->pool->n_cache_kind; i++)
-        s->kinds[i].oldest = window_first(s->pool->kinds[i].window, pos);
+    int64_t from = s->pos, to = s->n_segment ? s->segments[0].end : s->pos;
+    if (to == from)
+        return;
+    if (!is_good) {
+        state_abort(s);
+        return;
+    }
+    state_commit(s, to - from, BATCH_LOADED);
+    for (int i = 0; i < s->pool->n_cache_kind; i++) {
+        int64_t first = window_first(s->pool->kinds[i].window, to);
+        if (first > from) /* rows between the two were not saved */
+            s->kinds[i].oldest = max_i64(s->kinds[i].oldest, first);
+    }
     model_state_checkpoint(s);
-    return ERR_OK;
 }

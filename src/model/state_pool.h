@@ -89,6 +89,11 @@ struct state_pool {
     struct checkpoint checkpoints[POOL_MAX_CHECKPOINTS];
 };
 
+static inline bool state_pool_is_recurrent(const struct state_pool *p)
+{
+    return p->n_kind > p->n_cache_kind;
+}
+
 /* The blocks of ATTENTION_BLOCK positions that n positions from 0 on take. */
 static inline int64_t n_blocks(int64_t n)
 {

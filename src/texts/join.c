@@ -62,11 +62,7 @@ static void note_full(struct texts *x)
 /* Takes a running text's session away. */
 static void suspend(struct texts *x, struct text *t)
 {
-    size_t i = 0;
-    while (x->running[i] != t)
-        i++;
-    for (x->n_running--; i < x->n_running; i++)
-        x->running[i] = x->running[i + 1];
+    texts_take_out(x, t);
     prefix_unlist(&x->index, &t->entry);
     moebius_session_close(&t->session);
     turns_add(&x->waiting, t);
@@ -201,18 +197,33 @@ static void begin(struct texts *x, struct text *t)
     text_tell_prompt(t);
 }
 
+/* Where a prompt stops on its way, for texts that begin so. With layers that can't go back everywhere that is also
+ * shortly before its end, as the next turn of a conversation often has all but what asks for the answer; but not where
+ * a few tokens more cost as much as many. */
+static void choose_stops(const struct texts *x, struct text *t, const struct donor *d)
+{
+    enum { TURN_TOKENS = 32 };
+    bool is_long = t->n_prompt >= PREFIX_BLOCK + TURN_TOKENS;
+    bool may_gain = !moebius_session_goes_back(t->session) && !texts_is_streaming(x);
+    t->parting = d->n_same;
+    t->near_end = is_long && may_gain ? t->n_prompt - TURN_TOKENS : 0;
+}
+
 /* Gives a waiting text its session; false: there is no memory for it before others have ended. */
 static bool join(struct texts *x, struct text *t, const struct donor *d)
 {
     struct err why = {0};
     err_code code = ERR_OK;
-    take_over(x, t, d);
-    t->parting = d->n_same;
-    if (!t->session)
+    if (!d->from || !texts_disk_has_more(x, t, session_of(d->from), d->n))
+        take_over(x, t, d);
+    bool is_new = !t->session;
+    if (is_new)
         code = open_session(x, t, &why);
     while (texts_is_short(code) && drop_kept(x))
         code = open_session(x, t, &why);
     if (code == ERR_OK) {
+        t->is_loading = is_new && texts_disk_has_more(x, t, t->session, 0);
+        choose_stops(x, t, d);
         begin(x, t);
     } else if (texts_is_short(code) && x->n_running) {
         note_full(x);

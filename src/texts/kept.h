@@ -10,6 +10,7 @@ struct kept_text {
     moebius_session *session;  /* owned */
     struct prefix_entry entry; /* its tokens; listed, with this text as owner */
     uint64_t tick;             /* when it was used last */
+    bool is_saved;             /* all of it is on disk, or can't be (disk.c) */
 };
 
 struct kept {

@@ -28,6 +28,9 @@ struct text {
     bool was_running; /* it had a session before */
     bool is_passed;   /* it waits for another's prompt (texts.c) */
     size_t branch;    /* a text waits for the first so many tokens; 0: none */
+    bool is_loading;  /* it gets its beginning from disk, and waits for it */
+    bool is_saved;    /* its prompt is on disk */
+    size_t near_end;  /* tokens of the prompt that the next turn will begin with, too; 0: wherever they part */
     size_t parting;   /* tokens that it has in common with another: where more texts may want to begin */
     size_t chunk;     /* tokens in the pass in hand */
     bool has_ended;

@@ -13,14 +13,19 @@ enum {
 
 static bool is_prompt(const struct text *t)
 {
-    return text_n_missing(t) > 1;
+    return text_n_missing(t) > 1 && !t->is_loading;
+}
+
+static bool is_answer(const struct text *t)
+{
+    return text_n_missing(t) == 1 && !t->is_loading;
 }
 
 static size_t n_answers(const struct texts *x)
 {
     size_t n = 0;
     for (size_t i = 0; i < x->n_running; i++)
-        n += text_n_missing(x->running[i]) == 1;
+        n += is_answer(x->running[i]);
     return n;
 }
 
@@ -34,16 +39,20 @@ static size_t batch_room(const struct texts *x, size_t n_answer)
     return (size_t)max_i64(room - (int64_t)n_answer, LEAST_PROMPT_TOKENS);
 }
 
-/* How many more tokens a prompt could have in this pass, up to where another text goes on from it. A session that can
- * go back to checkpoints alone gets one where it parts from what is there, as more texts may begin so. */
+/* How many more tokens a prompt could have in this pass: up to where another text goes on from it, or may do so. */
 static size_t n_wanted(const struct text *t)
 {
+    const size_t stops[] = {t->branch, t->parting, t->near_end};
     size_t pos = (size_t)moebius_session_pos(t->session), end = t->n_ids;
-    if (t->parting > pos && t->parting < end)
-        end = t->parting;
-    if (t->branch > pos && t->branch < end)
-        end = t->branch;
+    for (int i = 0; i < 3; i++)
+        end = stops[i] > pos && stops[i] < end ? stops[i] : end;
     return end - pos - t->chunk;
+}
+
+/* Whether a session is to have logits after n tokens of a text: for the next one, or as that makes a checkpoint. */
+static bool has_logits(const struct text *t, size_t n)
+{
+    return n == t->n_ids || n == t->parting || n == t->near_end;
 }
 
 static void give(struct text *t, size_t n, size_t *room)
@@ -74,7 +83,7 @@ static void share_room(struct texts *x, size_t room)
 {
     struct text *first = choose_prompt(x, true), *t;
     for (size_t i = 0; i < x->n_running; i++)
-        x->running[i]->chunk = text_n_missing(x->running[i]) == 1;
+        x->running[i]->chunk = is_answer(x->running[i]);
     if (!first)
         return;
     size_t half = (room + 1) / 2, rest = room - half;
@@ -95,10 +104,8 @@ static void fill_items(struct texts *x)
         if (t->chunk == 0)
             continue;
         x->in_pass[x->n_items] = t;
-        x->items[x->n_items++] = (moebius_batch_item){.session = t->session,
-                                                      .ids = t->ids + pos,
-                                                      .n = t->chunk,
-                                                      .no_logits = end < t->n_ids && end != t->parting};
+        x->items[x->n_items++] = (moebius_batch_item){
+            .session = t->session, .ids = t->ids + pos, .n = t->chunk, .no_logits = !has_logits(t, end)};
     }
 }
 
@@ -127,10 +134,10 @@ static err_code eval(struct texts *x, struct err *e)
 }
 
 /* Whether a pass that was interrupted was so by this room itself. */
-static bool was_unwanted(const struct texts *x)
+static bool was_unwanted(struct texts *x)
 {
     bool is_interrupted = x->options.is_interrupted && x->options.is_interrupted(x->options.user);
-    return !is_interrupted && is_unwanted((void *)x);
+    return !is_interrupted && is_unwanted(x);
 }
 
 /* The pass is done. */
@@ -153,8 +160,7 @@ static void take_stock(struct texts *x, size_t n_answer, int64_t took_ns, bool i
 static err_code compute(struct texts *x, struct err *e)
 {
     struct err why = {0};
-    moebius_counters c = moebius_engine_counters(x->setup.engine);
-    bool is_streaming = c.expert_bytes < c.expert_all_bytes;
+    bool is_streaming = texts_is_streaming(x);
     size_t n_answer = n_answers(x);
     share_room(x, pace_tokens(&x->pace, n_answer, batch_room(x, n_answer), is_streaming));
     fill_items(x);

@@ -13,14 +13,15 @@ static err_code open_texts(struct texts *x, struct err *e)
         return err_set(e, ERR_USAGE,
                        "%zu texts at once, of %lld tokens, in batches of %lld: expected at least one text", n,
                        (long long)x->options.n_ctx, (long long)x->options.n_batch);
-    if (x->options.cache_dir)
-        return err_set(e, ERR_UNSUPPORTED, "texts can't be kept on disk yet");
     x->running = mem_calloc(n, sizeof *x->running);
     x->in_pass = mem_calloc(n, sizeof *x->in_pass);
     x->items = mem_calloc(n, sizeof *x->items);
     if (!x->running || !x->in_pass || !x->items || !pace_open(&x->pace, n, x->options.max_stall_ns))
         return err_nomem(e, n * sizeof *x->items, "texts");
-    return prefix_open(&x->index, e);
+    TRY(prefix_open(&x->index, e));
+    if (!x->options.cache_dir)
+        return ERR_OK;
+    return prefix_files_open(&x->files, x->options.cache_dir, (uint64_t)x->options.cache_bytes, x->options.log, e);
 }
 
 err_code texts_open(struct texts **out, moebius_engine *engine, const struct texts_options *options, struct err *e)
@@ -85,6 +86,7 @@ void texts_close(struct texts **texts)
     take_inbox(x);
     end_cancelled(x, true);
     kept_close(&x->kept);
+    prefix_files_close(&x->files);
     prefix_close(&x->index);
     pace_close(&x->pace);
     pthread_cond_destroy(&x->wake);
@@ -99,6 +101,12 @@ void texts_close(struct texts **texts)
 int64_t texts_n_ctx(const struct texts *texts)
 {
     return texts->setup.n_ctx;
+}
+
+bool texts_is_streaming(const struct texts *x)
+{
+    const moebius_counters c = moebius_engine_counters(x->setup.engine);
+    return c.expert_bytes < c.expert_all_bytes;
 }
 
 /* ---- texts come and go ----------------------------------------------------------------------------------------- */
@@ -159,14 +167,19 @@ static void forget(struct texts *x, struct text *t)
     pthread_mutex_unlock(&x->lock);
 }
 
-/* A running text has ended: with its memory there may be room for another one. */
-static void stop_running(struct texts *x, const struct text *t)
+void texts_take_out(struct texts *x, const struct text *t)
 {
     size_t i = 0;
     while (x->running[i] != t)
         i++;
     for (x->n_running--; i < x->n_running; i++)
         x->running[i] = x->running[i + 1];
+}
+
+/* A running text has ended: with its memory there may be room for another one. */
+static void stop_running(struct texts *x, const struct text *t)
+{
+    texts_take_out(x, t);
     if (++x->n_since_full >= x->n_room && x->n_room < x->options.n_texts) {
         x->n_since_full = 0;
         x->n_room++;
@@ -197,6 +210,12 @@ static void tell_stats(struct texts *x)
 {
     x->stats.n_kept = x->kept.n;
     x->stats.kept_bytes = kept_bytes(&x->kept);
+    if (x->files) {
+        const struct prefix_files_stats s = prefix_files_stats(x->files);
+        x->stats.disk_bytes = s.n_bytes;
+        x->stats.n_disk_read = s.n_read;
+        x->stats.n_disk_written = s.n_written;
+    }
     pthread_mutex_lock(&x->lock);
     x->stats.n_running = x->n_running;
     x->stats.n_waiting = x->n_live - x->n_running;
@@ -211,8 +230,10 @@ err_code texts_step(struct texts *texts, bool *is_idle, struct err *e)
     take_inbox(x);
     end_cancelled(x, atomic_load(&x->is_stopped));
     texts_join(x);
+    texts_load(x);
     *is_idle = x->n_running == 0 && x->waiting.n == 0;
     err_code code = *is_idle ? ERR_OK : texts_pass(x, e);
+    *is_idle = !texts_save(x) && *is_idle;
     tell_stats(x);
     return code;
 }

@@ -2,7 +2,7 @@
  * each text that is being answered, and beside these so many tokens of prompts that no answer waits much longer for its
  * next token than it would without them.
  *
- * A text whose prompt begins as another text, running or kept (texts/prefix.h), goes on from a fork of it. When memory
+ * A text whose prompt begins as another text, running or kept (texts/kept.h), goes on from a fork of it. When memory
  * for state is full, kept texts go first; then the text that came last gives its own back and waits until others have
  * ended. None of this changes a token.
  *
@@ -12,6 +12,7 @@
 #define TEXTS_TEXTS_H
 
 #include "base/err.h"
+#include "base/log.h"
 #include "moebius/moebius.h"
 
 struct texts;
@@ -30,6 +31,7 @@ struct texts_options {
     moebius_session_options session; /* of each text, but for n_ctx and n_batch */
     const char *cache_dir;           /* where prefixes are kept on disk (texts/prefix_files.h); NULL: nowhere */
     int64_t cache_bytes;             /* of them at most */
+    const struct log *log;           /* hears of files that are of no use; borrowed. NULL: nobody does */
 };
 
 /* Why a text has ended. */
@@ -107,8 +109,9 @@ MUST_USE err_code texts_submit(struct texts *texts, const struct text_request *r
 /* The text ends before the next pass; a prompt that is computed alone is interrupted. One that has ended is ignored. */
 void texts_cancel(struct texts *texts, uint64_t id);
 
-/* One pass over the model for all texts there are; *is_idle: there were none. Failures of single texts go to their
- * sinks; what comes back concerns all, and leaves the texts as they were, so that the next call goes on. */
+/* One pass over the model for all texts there are; *is_idle: there were none, and nothing is left to be written to
+ * disk. Failures of single texts go to their sinks; what comes back concerns all, and leaves the texts as they were, so
+ * that the next call goes on. */
 MUST_USE err_code texts_step(struct texts *texts, bool *is_idle, struct err *e);
 /* Steps until texts_stop, and waits while there is nothing to do. Where a step fails all running texts do. */
 void texts_run(struct texts *texts);
@@ -127,7 +130,7 @@ struct texts_stats {
     int64_t prefill_ns, decode_ns;         /* passes with and without tokens of prompts */
     size_t n_kept;                         /* texts kept in memory now */
     uint64_t kept_bytes;                   /* their state, shared pages counted once where that is known */
-    uint64_t disk_bytes, n_disk_read, n_disk_written; /* the disk cache now, and texts read and written */
+    uint64_t disk_bytes, n_disk_read, n_disk_written; /* the disk cache now, and parts of texts read and written */
 };
 struct texts_stats texts_stats(struct texts *texts);
 

@@ -1,5 +1,5 @@
-/* What the files of the scheduler share: texts.c is its door, join.c gives texts their sessions, and pass.c computes.
- */
+/* What the files of the scheduler share: texts.c is its door, join.c gives texts their sessions, pass.c computes,
+ * and disk.c loads and saves. */
 #ifndef TEXTS_TEXTS_INTERNAL_H
 #define TEXTS_TEXTS_INTERNAL_H
 
@@ -7,6 +7,7 @@
 
 #include "texts/kept.h"
 #include "texts/pace.h"
+#include "texts/prefix_files.h"
 #include "texts/one_text.h"
 #include "texts/turns.h"
 
@@ -31,6 +32,7 @@ struct texts {
     size_t n_since_full; /* texts that have ended since there was none */
     struct prefix_index index;
     struct kept kept;
+    struct prefix_files *files; /* NULL: nothing is kept on disk */
     struct pace pace;
     moebius_batch_item *items; /* [n_items] of the pass in hand, of options.n_texts */
     struct text **in_pass;     /* [n_items] whose they are */
@@ -42,6 +44,10 @@ struct texts {
 /* A text ends: tells its sink and frees it; what was computed of it is kept. It may be running, else it waits no
  * more. */
 void texts_end(struct texts *x, struct text *t, enum text_end why, const struct err *error);
+/* A text is not one of those that run any more. */
+void texts_take_out(struct texts *x, const struct text *t);
+/* Whether experts are read when they are needed. */
+bool texts_is_streaming(const struct texts *x);
 
 /* ---- join.c -------------------------------------------------------------------------------------------------- */
 
@@ -53,6 +59,15 @@ void texts_join(struct texts *x);
 void texts_make_room(struct texts *x, const struct err *why);
 /* Lets kept texts go until there is some room for those that run. */
 void texts_trim(struct texts *x);
+
+/* ---- disk.c -------------------------------------------------------------------------------------------------- */
+
+/* Whether a text can have more from disk than its first n tokens. like: any session. */
+bool texts_disk_has_more(const struct texts *x, const struct text *t, const moebius_session *like, size_t n);
+/* The next part of each text that is loading. */
+void texts_load(struct texts *x);
+/* Writes a part of a text that is not on disk; false: there is none. */
+bool texts_save(struct texts *x);
 
 /* ---- pass.c -------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Many texts on one engine (texts/texts.h): each answer is, to the token, that of the same text alone, whatever others
  * do; queues, groups, memory for state, kept texts, cancelling, threads. usage: test_texts GOLDEN_DIRECTORY
- * MOEBIUS_SEED=N chooses the schedules, MOEBIUS_SCHEDULES=N how many there are of each kind (2). */
+ * MOEBIUS_SEED=N chooses the schedules, MOEBIUS_SCHEDULES=N how many there are of each kind (1). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -275,7 +275,7 @@ static uint64_t seed_of(const char *name, uint64_t otherwise)
 
 static void answers_are_those_of_each_text_alone(void **state)
 {
-    uint64_t seed = seed_of("MOEBIUS_SEED", 1), n = seed_of("MOEBIUS_SCHEDULES", 2);
+    uint64_t seed = seed_of("MOEBIUS_SEED", 1), n = seed_of("MOEBIUS_SCHEDULES", 1);
     for (uint64_t i = 0; i < n; i++)
         for (int f = 0; f < 3; f++) {
             check_schedule(families[f], 1, 8, 0, seed + i);
@@ -431,7 +431,7 @@ static void a_beginning_is_computed_once(void **state)
         for (int i = 0; i < 8; i++) {
             struct job j = some_job(&r, engine, 1);
             memcpy(j.ids, jobs[0].ids, 150 * sizeof *j.ids);
-            j.n_ids = 170;
+            j.n_ids = 200;
             j.ids[150] = i;
             if (i > 5) { /* these have the same prompt as another */
                 memcpy(j.ids, jobs[i - 5].ids, sizeof j.ids);
@@ -441,7 +441,7 @@ static void a_beginning_is_computed_once(void **state)
         }
         run(x);
         for (int i = 0; i < 8; i++) {
-            assert_int_equal(jobs[i].n_cached, i == 0 ? 0 : i < 6 ? 150 : 170);
+            assert_int_equal(jobs[i].n_cached, i == 0 ? 0 : i < 6 ? 150 : 200);
             check_job(engine, &jobs[i]);
         }
         close_all(&x, &engine);
@@ -460,7 +460,7 @@ static void where_texts_part_a_third_one_begins(void **state)
             jobs[i] = some_job(&r, engine, 30);
             memcpy(jobs[i].ids, jobs[0].ids, 100 * sizeof(int32_t));
             jobs[i].ids[100] = i;
-            jobs[i].n_ids = 120;
+            jobs[i].n_ids = 140;
             must_submit(x, &jobs[i]);
             run(x);
             assert_int_equal(jobs[i].n_cached, i == 0 || (i == 1 && f == 2) ? 0 : 100);
@@ -816,6 +816,50 @@ static void kept_texts_give_way(void **state)
     }
 }
 
+/* ---- on disk ----------------------------------------------------------------------------------------------------- */
+
+/* What a text leaves on disk another process goes on from, even where the first one was killed. */
+static void texts_go_on_from_disk(void **state)
+{
+    for (int f = 0; f < 3; f++) {
+        char dir[] = "/tmp/test_texts.XXXXXX", command[100];
+        struct random r = random_seed(16);
+        assert_non_null(mkdtemp(dir));
+        const struct texts_options o = {.n_texts = 4, .n_batch = 64, .cache_dir = dir, .cache_bytes = 1 << 30};
+        moebius_engine *engine = open_engine(families[f], 0);
+        struct texts *x = open_texts(engine, &o);
+        struct job jobs[2], second[2];
+        for (int i = 0; i < 2; i++) {
+            jobs[i] = some_job(&r, engine, 30);
+            jobs[i].n_ids = 300;
+            jobs[i].ids[0] = i;
+            must_submit(x, &jobs[i]);
+        }
+        run(x);
+        assert_true(texts_stats(x).n_disk_written >= 2 && texts_stats(x).disk_bytes > 0);
+        close_all(&x, &engine);
+        engine = open_engine(families[f], 0);
+        x = open_texts(engine, &o);
+        second[0] = next_turn(&jobs[0], 10);
+        second[1] = jobs[1]; /* another question instead of the last tokens of the prompt */
+        second[1].n_told = second[1].n_ended = 0;
+        second[1].ids[290] ^= 1;
+        must_submit(x, &second[0]);
+        must_submit(x, &second[1]);
+        run(x);
+        assert_true(second[0].n_cached >= 300); /* less than 64 tokens are not worth a file */
+        assert_true(second[1].n_cached >= 300 - 32 && second[1].n_cached <= 290);
+        assert_true(texts_stats(x).n_disk_read >= 2);
+        for (int i = 0; i < 2; i++) {
+            check_job(engine, &jobs[i]);
+            check_job(engine, &second[i]);
+        }
+        close_all(&x, &engine);
+        snprintf(command, sizeof command, "rm -r %s", dir);
+        assert_int_equal(system(command), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -836,6 +880,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_interrupt_loses_nothing),
         cmocka_unit_test(cancelling_interrupts_what_nobody_else_wants),
         cmocka_unit_test(kept_texts_give_way),
+        cmocka_unit_test(texts_go_on_from_disk),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: test_texts GOLDEN_DIRECTORY\n");

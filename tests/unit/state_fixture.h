@@ -266,4 +266,31 @@ static inline void expect_text(struct state_fixture *t, const struct text *x)
     }
 }
 
+/* ---- states as bytes ----------------------------------------------------------------------------------------- */
+
+struct bytes {
+    char *p;
+    size_t n, most; /* `most`: further ones are refused */
+};
+
+static inline err_code put_bytes(void *user, void *bytes, size_t n, struct err *e)
+{
+    struct bytes *b = user;
+    if (b->n + n > b->most)
+        return err_set(e, ERR_IO, "no more than %zu bytes", b->most);
+    memcpy(b->p + b->n, bytes, n);
+    b->n += n;
+    return ERR_OK;
+}
+
+static inline err_code get_bytes(void *user, void *bytes, size_t n, struct err *e)
+{
+    struct bytes *b = user;
+    if (b->n + n > b->most)
+        return err_set(e, ERR_IO, "no more than %zu bytes", b->most);
+    memcpy(bytes, b->p + b->n, n);
+    b->n += n;
+    return ERR_OK;
+}
+
 #endif

@@ -659,37 +659,12 @@ static void a_draft_can_be_taken_back_in_a_full_pool(void **state)
 
 /* ---- states as bytes ----------------------------------------------------------------------------------------- */
 
-struct bytes {
-    char *p;
-    size_t n, most; /* `most`: further ones are refused */
-};
-
-static err_code put(void *user, void *bytes, size_t n, struct err *e)
-{
-    struct bytes *b = user;
-    if (b->n + n > b->most)
-        return err_set(e, ERR_IO, "no more than %zu bytes", b->most);
-    memcpy(b->p + b->n, bytes, n);
-    b->n += n;
-    return ERR_OK;
-}
-
-static err_code get(void *user, void *bytes, size_t n, struct err *e)
-{
-    struct bytes *b = user;
-    if (b->n + n > b->most)
-        return err_set(e, ERR_IO, "no more than %zu bytes", b->most);
-    memcpy(bytes, b->p + b->n, n);
-    b->n += n;
-    return ERR_OK;
-}
-
 /* A state's bytes, as many as it says. */
 static struct bytes save(struct state_fixture *t, const struct text *x)
 {
-    size_t n = (size_t)model_state_saved_bytes(x->s, x->s->pos);
+    size_t n = (size_t)model_state_saved_bytes(x->s, 0, x->s->pos);
     struct bytes b = {malloc(n), 0, n};
-    assert_int_equal(model_state_save(x->s, put, &b, &t->e), ERR_OK);
+    assert_int_equal(model_state_save(x->s, 0, x->s->pos, put_bytes, &b, &t->e), ERR_OK);
     assert_int_equal(b.n, n);
     return b;
 }
@@ -697,9 +672,12 @@ static struct bytes save(struct state_fixture *t, const struct text *x)
 static err_code load(struct state_fixture *t, struct text *x, int64_t pos, const struct bytes *b, size_t most)
 {
     struct bytes from = {b->p, 0, most};
-    err_code code = model_state_load(x->s, pos, get, &from, &t->e);
-    if (code == ERR_OK)
+    model_state_truncate(x->s, 0);
+    err_code code = model_state_load(x->s, pos, get_bytes, &from, &t->e);
+    if (code == ERR_OK) {
         assert_int_equal(from.n, b->n);
+        model_state_load_end(x->s, true);
+    }
     return code;
 }
 
@@ -722,7 +700,7 @@ static void saved_bytes_depend_on_the_text_alone(void **state)
         if (i == 1)
             feed(t, y, 200, 30); /* another text is there already */
         memcpy(y->id, x->id, sizeof y->id);
-        assert_int_equal(model_state_saved_bytes(y->s, 300), first.n);
+        assert_int_equal(model_state_saved_bytes(y->s, 0, 300), first.n);
         assert_int_equal(load(t, y, 300, &first, first.n), ERR_OK);
         assert_int_equal(model_state_pos(y->s), 300);
         expect_text(t, y);
@@ -816,7 +794,7 @@ static void a_failed_save_leaves_the_state_alone(void **state)
     struct text *x = open_text(t, 300);
     feed(t, x, 200, 64);
     struct bytes b = save(t, x), short_of_room = {malloc(b.n), 0, b.n - 1};
-    assert_int_equal(model_state_save(x->s, put, &short_of_room, &t->e), ERR_IO);
+    assert_int_equal(model_state_save(x->s, 0, 200, put_bytes, &short_of_room, &t->e), ERR_IO);
     assert_int_equal(model_state_pos(x->s), 200);
     struct bytes again = save(t, x);
     assert_memory_equal(again.p, b.p, b.n);

@@ -1,18 +1,18 @@
 /* Random schedules of texts in small pools: batches, failures, forks, drafts, going back, in any order. After each step
  * every text has what its next token sees, and the pool's books agree with what texts and checkpoints hold.
- * MOEBIUS_SEED: of the first schedule; MOEBIUS_SCHEDULES: how many for each model (12). */
+ * MOEBIUS_SEED: of the first schedule; MOEBIUS_SCHEDULES: how many for each model (18). */
 #include <stdio.h>
 
 #include "state_fixture.h"
 
-enum { MAX_TEXT = 6, N_STEP = 120, N_CTX = 1500, N_SCHEDULE = 12 };
+enum { MAX_TEXT = 6, N_STEP = 120, N_CTX = 1500, N_SCHEDULE = 18 };
 
 struct schedule {
     struct state_fixture *t;
     struct random random;
     struct text *texts[MAX_TEXT];
     int n_text;
-    int n_full, n_fork, n_draft, n_back, n_checkpoint; /* what came to pass */
+    int n_full, n_fork, n_draft, n_back, n_checkpoint, n_part; /* what came to pass */
 };
 
 static int64_t below(struct schedule *s, int64_t n)
@@ -191,9 +191,47 @@ static void run_batch(struct schedule *s)
         take_back(s, x);
 }
 
+/* Appends what x has from y's position to `to`; now and then what was loaded is no good. */
+static bool append_part(struct schedule *s, const struct text *x, struct text *y, int64_t to)
+{
+    int64_t from = y->s->pos;
+    size_t n = (size_t)model_state_saved_bytes(x->s, from, to);
+    struct bytes b = {malloc(n), 0, n};
+    assert_int_equal(model_state_save(x->s, from, to, put_bytes, &b, &s->t->e), ERR_OK);
+    assert_int_equal(b.n, n);
+    b.n = 0;
+    b.most = below(s, 10) ? n : n - 1;
+    bool ok = model_state_load(y->s, to, get_bytes, &b, &s->t->e) == ERR_OK;
+    if (ok) {
+        ok = below(s, 10) > 0;
+        model_state_load_end(y->s, ok);
+    }
+    assert_int_equal(y->s->pos, ok ? to : from);
+    free(b.p);
+    return ok;
+}
+
+/* Another text becomes the beginning of one, part by part. */
+static void copy_parts(struct schedule *s)
+{
+    if (s->n_text == MAX_TEXT)
+        return;
+    const struct text *x = any(s);
+    struct text *y = s->texts[s->n_text++] = open_text(s->t, x->s->n_ctx);
+    int64_t most = 1 + below(s, 300);
+    memcpy(y->id, x->id, sizeof y->id);
+    while (y->s->pos < x->s->pos && below(s, 10)) {
+        int64_t from = y->s->pos, at_most = from + 1 + below(s, most);
+        int64_t to = model_state_save_end(x->s, from, at_most);
+        assert_true(to > from && to <= x->s->pos && (to <= at_most || model_state_save_end(x->s, from, to - 1) == to));
+        s->n_part += append_part(s, x, y, to);
+        expect_text(s->t, y);
+    }
+}
+
 static void step(struct schedule *s)
 {
-    int64_t what = below(s, 16);
+    int64_t what = below(s, 17);
     if (s->n_text == 0 || what == 0)
         join_text(s);
     else if (what == 1)
@@ -206,6 +244,8 @@ static void step(struct schedule *s)
         model_state_checkpoint(any(s)->s);
     else if (what == 6)
         state_pool_trim(s->t->pool);
+    else if (what == 7)
+        copy_parts(s);
     else
         run_batch(s);
 }
@@ -252,7 +292,7 @@ static void run_schedules(struct state_fixture *t, bool is_recurrent, bool has_c
         run_schedule(&s, seed + i);
     if (n < N_SCHEDULE)
         return;
-    assert_true(s.n_full > 0 && s.n_fork > 0 && s.n_back > 0);
+    assert_true(s.n_full > 0 && s.n_fork > 0 && s.n_back > 0 && s.n_part > 0);
     assert_int_equal(s.n_draft > 0, is_recurrent);
     assert_int_equal(s.n_checkpoint > 0, has_checkpoints);
 }
