@@ -47,16 +47,16 @@ static void addf(struct writer *w, const char *fmt, ...)
 
 /* ---- terminals ----------------------------------------------------------------------------------------------- */
 
-/* With a backslash before each of `special`. */
-static void add_escaped(struct writer *w, const char *s, size_t n, const char *special)
+/* The text as it stands between quotes or brackets. */
+static void add_escaped(struct writer *w, const char *s, size_t n, bool is_class)
 {
     for (size_t i = 0; i < n; i++) {
         if (s[i] == '\n') {
             add(w, "\\n");
-        } else if ((unsigned char)s[i] < 0x20) {
+        } else if ((unsigned char)s[i] < 0x20 || (is_class && (s[i] == '^' || s[i] == '-'))) {
             addf(w, "\\x%02x", (unsigned char)s[i]);
         } else {
-            if (strchr(special, s[i]))
+            if (strchr(is_class ? "\\[]" : "\\\"", s[i]))
                 reply_bytes_add_char(&w->out, '\\');
             reply_bytes_add_char(&w->out, s[i]);
         }
@@ -66,7 +66,7 @@ static void add_escaped(struct writer *w, const char *s, size_t n, const char *s
 static void add_literal(struct writer *w, const char *s, size_t n)
 {
     add(w, n ? " \"" : "");
-    add_escaped(w, s, n, "\"\\");
+    add_escaped(w, s, n, false);
     add(w, n ? "\"" : "");
 }
 
@@ -168,7 +168,7 @@ static void add_until_state(struct writer *w, const struct mark *m, size_t rule,
         reply_bytes_add(&others, m->at[c], m->length[c]);
     }
     add(w, " [^");
-    add_escaped(w, reply_bytes_text(&others), others.n, "\\[]^-");
+    add_escaped(w, reply_bytes_text(&others), others.n, true);
     addf(w, "] until-%zu-0\n", rule);
     w->out.is_short = w->out.is_short || others.is_short;
     reply_bytes_close(&others);
@@ -237,7 +237,12 @@ static bool add_enumeration(struct writer *w, const json_t *schema, const char *
     const json_t *values = json_object_get(schema, "enum");
     size_t i, n = json_array_size(values);
     json_t *value;
-    json_array_foreach(values, i, value) if (!json_is_string(value)) return false;
+    json_array_foreach(values, i, value)
+    {
+        const char *text = json_string_value(value);
+        if (!text || (begin && strpbrk(text, "\"\\\n"))) /* quoted strings would need escapes */
+            return false;
+    }
     add(w, n ? " (" : "");
     json_array_foreach(values, i, value)
     {
@@ -300,9 +305,12 @@ static bool is_required(const json_t *schema, const char *key)
 {
     size_t i;
     json_t *name;
-    json_array_foreach(json_object_get(schema, "required"), i,
-                       name) if (json_is_string(name) && !strcmp(json_string_value(name), key)) return true;
-    return false;
+    bool found = false;
+    json_array_foreach(json_object_get(schema, "required"), i, name)
+    {
+        found = found || (json_is_string(name) && !strcmp(json_string_value(name), key));
+    }
+    return found;
 }
 
 /* ---- arguments ----------------------------------------------------------------------------------------------- */
@@ -455,11 +463,12 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
     if (w.needs_values)
         add_value_rules(&w);
     if (w.needs_key)
-        add(&w, "any-key ::= [a-zA-Z0-9_.\\-]{1,64}\n");
+        add(&w, "any-key ::= [a-zA-Z0-9_.-]{1,64}\n");
     add_until_rules(&w);
     if (w.out.is_short) {
+        err_nomem(e, w.out.n, "a grammar");
         reply_bytes_close(&w.out);
-        return err_nomem(e, w.out.n, "a grammar");
+        return ERR_NOMEM;
     }
     *text = w.out.s;
     return ERR_OK;

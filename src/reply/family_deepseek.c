@@ -29,20 +29,18 @@ enum { CALLS, NAME, AFTER_NAME, NAME_BEHIND, FENCE, ARGS, END, END_OF_CALL };
 const struct reply_family reply_family_deepseek = {
     .name = "deepseek",
     .signs = {CALLS_BEGIN},
-    .triggers = {{CALLS_BEGIN, CALLS, 0}, {CALL_BEGIN, NAME, 0}},
+    .triggers = {{CALLS_BEGIN, CALLS}, {CALL_BEGIN, NAME}},
     .states =
         {
-            [CALLS] = {READ_MARK, true, 0, {{CALL_BEGIN, NAME, 0}, {CALLS_END, TO_TEXT, WAY_CLOSES}}},
-            [NAME] = {READ_NAME, true, 0, {{SEP, AFTER_NAME, 0}}},
+            [CALLS] = {READ_MARK, {{CALL_BEGIN, NAME}, {CALLS_END, TO_TEXT, WAY_CLOSES}}},
+            [NAME] = {READ_NAME, {{SEP, AFTER_NAME}}},
             [AFTER_NAME] = {READ_MARK,
-                            true,
-                            0,
-                            {{"{", ARGS, WAY_KEEPS}, {CALL_END, CALLS, WAY_ENDS | WAY_CLOSES}, {"", NAME_BEHIND, 0}}},
-            [NAME_BEHIND] = {READ_NAME, false, 0, {{"\n", FENCE, 0}}},
-            [FENCE] = {READ_MARK, true, 0, {{"```json", ARGS, 0}, {"{", ARGS, WAY_KEEPS}}},
-            [ARGS] = {READ_ARGS, true, ARGS_JSON, {{"", END, 0}}},
-            [END] = {READ_MARK, true, 0, {{CALL_END, CALLS, WAY_CLOSES}, {"```", END_OF_CALL, WAY_CLOSES}}},
-            [END_OF_CALL] = {READ_MARK, true, 0, {{CALL_END, CALLS, WAY_CLOSES}}},
+                            {{"{", ARGS, WAY_KEEPS}, {CALL_END, CALLS, WAY_ENDS | WAY_CLOSES}, {"", NAME_BEHIND}}},
+            [NAME_BEHIND] = {READ_NAME, {{"\n", FENCE}}},
+            [FENCE] = {READ_MARK, {{"```json", ARGS}, {"{", ARGS, WAY_KEEPS}}},
+            [ARGS] = {READ_ARGS, {{"", END}}},
+            [END] = {READ_MARK, {{CALL_END, CALLS, WAY_CLOSES}, {"```", END_OF_CALL, WAY_CLOSES}}},
+            [END_OF_CALL] = {READ_MARK, {{CALL_END, CALLS, WAY_CLOSES}}},
         },
     .shapes =
         {
@@ -66,40 +64,27 @@ const struct reply_family reply_family_deepseek = {
 
 enum { DSML_CALLS, DSML_NAME, DSML_PARAMETERS, DSML_KEY, DSML_STRING, DSML_OTHER, DSML_VALUE };
 
-#define DSML_VALUE_END                                                                                                 \
-    {                                                                                                                  \
-        {                                                                                                              \
-            "</" DSML "parameter>", DSML_PARAMETERS, WAY_CLOSES                                                        \
-        }                                                                                                              \
-    }
-
 const struct reply_family reply_family_deepseek_dsml = {
     .name = "deepseek-dsml",
     .signs = {BAR "DSML" BAR},
-    .triggers = {{"<" DSML "function_calls>", DSML_CALLS, 0}, {"<" DSML "tool_calls>", DSML_CALLS, 0}},
+    .triggers = {{"<" DSML "function_calls>", DSML_CALLS}, {"<" DSML "tool_calls>", DSML_CALLS}},
     .states =
         {
             [DSML_CALLS] = {READ_MARK,
-                            true,
-                            0,
-                            {{"<" DSML "invoke name=\"", DSML_NAME, 0},
+                            {{"<" DSML "invoke name=\"", DSML_NAME},
                              {"</" DSML "function_calls>", TO_TEXT, WAY_CLOSES},
                              {"</" DSML "tool_calls>", TO_TEXT, WAY_CLOSES}}},
-            [DSML_NAME] = {READ_NAME, false, 0, {{"\">", DSML_PARAMETERS, 0}}},
+            [DSML_NAME] = {READ_NAME, {{"\">", DSML_PARAMETERS}}},
             [DSML_PARAMETERS] = {READ_MARK,
-                                 true,
-                                 0,
-                                 {{"<" DSML "parameter name=\"", DSML_KEY, 0},
+                                 {{"<" DSML "parameter name=\"", DSML_KEY},
                                   {"</" DSML "invoke>", DSML_CALLS, WAY_ENDS | WAY_CLOSES}}},
             [DSML_KEY] = {READ_KEY,
-                          false,
-                          0,
-                          {{"\" string=\"true\">", DSML_STRING, 0},
-                           {"\" string=\"false\">", DSML_OTHER, 0},
-                           {"\">", DSML_VALUE, 0}}},
-            [DSML_STRING] = {READ_STRING, false, 0, DSML_VALUE_END},
-            [DSML_OTHER] = {READ_OTHER, false, 0, DSML_VALUE_END},
-            [DSML_VALUE] = {READ_VALUE, false, 0, DSML_VALUE_END},
+                          {{"\" string=\"true\">", DSML_STRING},
+                           {"\" string=\"false\">", DSML_OTHER},
+                           {"\">", DSML_VALUE}}},
+            [DSML_STRING] = {READ_STRING, {{"</" DSML "parameter>", DSML_PARAMETERS, WAY_CLOSES}}},
+            [DSML_OTHER] = {READ_OTHER, {{"</" DSML "parameter>", DSML_PARAMETERS, WAY_CLOSES}}},
+            [DSML_VALUE] = {READ_VALUE, {{"</" DSML "parameter>", DSML_PARAMETERS, WAY_CLOSES}}},
         },
     .shapes =
         {

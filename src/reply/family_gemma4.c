@@ -11,13 +11,13 @@ enum { OPEN, NAME, ARGS, END };
 const struct reply_family reply_family_gemma4 = {
     .name = "gemma4",
     .signs = {"<|tool_call>call:"},
-    .triggers = {{"<|tool_call>", OPEN, 0}},
+    .triggers = {{"<|tool_call>", OPEN}},
     .states =
         {
-            [OPEN] = {READ_MARK, true, 0, {{"call:", NAME, 0}}},
-            [NAME] = {READ_NAME, false, 0, {{"{", ARGS, 0}}},
-            [ARGS] = {READ_ARGS, false, ARGS_GEMMA, {{"", END, 0}}},
-            [END] = {READ_MARK, true, 0, {{"<tool_call|>", TO_TEXT, WAY_CLOSES}}},
+            [OPEN] = {READ_MARK, {{"call:", NAME}}},
+            [NAME] = {READ_NAME, {{"{", ARGS}}},
+            [ARGS] = {READ_ARGS, {{"", END}}, ARGS_GEMMA},
+            [END] = {READ_MARK, {{"<tool_call|>", TO_TEXT, WAY_CLOSES}}},
         },
     .shapes = {{
         .trigger = "<|tool_call>",

@@ -6,17 +6,17 @@ enum { CALL, END, FENCED, FENCED_CALL, FENCE_END, BARE };
 
 const struct reply_family reply_family_generic = {
     .name = "generic",
-    .triggers = {{"<tool_call>", CALL, 0},
+    .triggers = {{"<tool_call>", CALL},
                  {"```json", FENCED, TRIGGER_IS_SOFT},
                  {"{", BARE, TRIGGER_KEEPS | TRIGGER_AT_START | TRIGGER_IS_SOFT}},
     .states =
         {
-            [CALL] = {READ_CALL, true, 0, {{"", END, 0}}},
-            [END] = {READ_MARK, true, 0, {{"</tool_call>", TO_TEXT, WAY_CLOSES}}},
-            [FENCED] = {READ_MARK, true, 0, {{"{", FENCED_CALL, WAY_KEEPS}}},
-            [FENCED_CALL] = {READ_CALL, false, 0, {{"", FENCE_END, 0}}},
-            [FENCE_END] = {READ_MARK, true, 0, {{"```", TO_TEXT, WAY_CLOSES}}},
-            [BARE] = {READ_CALL, true, 0, {{"", TO_TEXT, 0}}},
+            [CALL] = {READ_CALL, {{"", END}}},
+            [END] = {READ_MARK, {{"</tool_call>", TO_TEXT, WAY_CLOSES}}},
+            [FENCED] = {READ_MARK, {{"{", FENCED_CALL, WAY_KEEPS}}},
+            [FENCED_CALL] = {READ_CALL, {{"", FENCE_END}}},
+            [FENCE_END] = {READ_MARK, {{"```", TO_TEXT, WAY_CLOSES}}},
+            [BARE] = {READ_CALL, {{"", TO_TEXT}}},
         },
     .shapes = {{
         .trigger = "<tool_call>",

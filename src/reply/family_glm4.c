@@ -14,18 +14,15 @@ enum { NAME, PARAMETERS, KEY, BEFORE_VALUE, VALUE };
 const struct reply_family reply_family_glm4 = {
     .name = "glm4",
     .signs = {"<arg_key>"},
-    .triggers = {{"<tool_call>", NAME, 0}},
+    .triggers = {{"<tool_call>", NAME}},
     .states =
         {
             [NAME] = {READ_NAME,
-                      true,
-                      0,
-                      {{"<arg_key>", KEY, 0}, {"\n", PARAMETERS, 0}, {"</tool_call>", TO_TEXT, WAY_ENDS | WAY_CLOSES}}},
-            [PARAMETERS] =
-                {READ_MARK, true, 0, {{"<arg_key>", KEY, 0}, {"</tool_call>", TO_TEXT, WAY_ENDS | WAY_CLOSES}}},
-            [KEY] = {READ_KEY, false, 0, {{"</arg_key>", BEFORE_VALUE, 0}}},
-            [BEFORE_VALUE] = {READ_MARK, true, 0, {{"<arg_value>", VALUE, 0}}},
-            [VALUE] = {READ_VALUE, false, 0, {{"</arg_value>", PARAMETERS, WAY_CLOSES}}},
+                      {{"<arg_key>", KEY}, {"\n", PARAMETERS}, {"</tool_call>", TO_TEXT, WAY_ENDS | WAY_CLOSES}}},
+            [PARAMETERS] = {READ_MARK, {{"<arg_key>", KEY}, {"</tool_call>", TO_TEXT, WAY_ENDS | WAY_CLOSES}}},
+            [KEY] = {READ_KEY, {{"</arg_key>", BEFORE_VALUE}}},
+            [BEFORE_VALUE] = {READ_MARK, {{"<arg_value>", VALUE}}},
+            [VALUE] = {READ_VALUE, {{"</arg_value>", PARAMETERS, WAY_CLOSES}}},
         },
     .shapes =
         {

@@ -21,12 +21,10 @@ const struct reply_family reply_family_gpt_oss = {
                  {"to=", HEADER, TRIGGER_IS_SOFT | TRIGGER_AT_START}},
     .states =
         {
-            [HEADER] = {READ_HEADER, false, 0, {{"<|message|>", TO_TEXT, 0}, {"<|constrain|>", TO_TEXT, 0}}},
-            [ARGS] = {READ_ARGS, true, ARGS_JSON, {{"", END, 0}}},
-            [END] = {READ_MARK,
-                     true,
-                     0,
-                     {{"<|call|>", TO_TEXT, WAY_CLOSES}, {"<|end|>", TO_TEXT, WAY_CLOSES}, {"", TO_TEXT, 0}}},
+            /* what a header may hold: reply_harmony_header says where it leads */
+            [HEADER] = {READ_HEADER, {{"<|message|>", TO_TEXT}, {"<|constrain|>", TO_TEXT}}},
+            [ARGS] = {READ_ARGS, {{"", END}}},
+            [END] = {READ_MARK, {{"<|call|>", TO_TEXT, WAY_CLOSES}, {"<|end|>", TO_TEXT, WAY_CLOSES}, {"", TO_TEXT}}},
         },
     .shapes = {{
         .trigger = "<|channel|>commentary to=functions.",
@@ -36,7 +34,7 @@ const struct reply_family reply_family_gpt_oss = {
 };
 
 /* The recipient that the header names goes to the call's name. */
-static bool read_recipient(struct call *c, const char *header)
+static bool read_recipient(struct reply_call *c, const char *header)
 {
     const char *to = strstr(header, "to=");
     size_t n = to ? strcspn(to + 3, " <\n\t") : 0;
@@ -45,23 +43,23 @@ static bool read_recipient(struct call *c, const char *header)
     return n > 0;
 }
 
-void harmony_read_header(struct reply *r)
+void reply_harmony_header(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     const char *header = reply_bytes_text(&c->raw);
     bool is_analysis = strstr(header, "<|channel|>analysis") != NULL;
     if (read_recipient(c, header)) {
         r->part = REPLY_CONTENT; /* where what is no call goes */
         if (r->tools) {
             c->is_soft = false;
-            if (call_know_tool(r))
+            if (reply_call_know_tool(r))
                 c->state = &r->style.family->states[ARGS];
         } else {
-            call_fail(r, NULL);
+            reply_call_fail(r, NULL);
         }
         return;
     }
-    call_commit(r);
+    reply_call_commit(r);
     c->state = NULL;
     reply_go_on(r, is_analysis ? REPLY_REASONING : REPLY_CONTENT);
 }

@@ -12,11 +12,11 @@ enum { CALL, END };
 const struct reply_family reply_family_hermes = {
     .name = "hermes",
     .signs = {"<tool_call>"},
-    .triggers = {{"<tool_call>", CALL, 0}},
+    .triggers = {{"<tool_call>", CALL}},
     .states =
         {
-            [CALL] = {READ_CALL, true, 0, {{"", END, 0}}},
-            [END] = {READ_MARK, true, 0, {{"</tool_call>", TO_TEXT, WAY_CLOSES}}},
+            [CALL] = {READ_CALL, {{"", END}}},
+            [END] = {READ_MARK, {{"</tool_call>", TO_TEXT, WAY_CLOSES}}},
         },
     .shapes = {{
         .trigger = "<tool_call>",

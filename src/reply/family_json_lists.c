@@ -13,18 +13,13 @@ enum { OPEN, CALL, NEXT, END };
 const struct reply_family reply_family_json_lists = {
     .name = "json-lists",
     .signs = {"<TOOLCALL>", "<tool_calls>", "<|START_ACTION|>"},
-    .triggers = {{"<TOOLCALL>", OPEN, 0}, {"<tool_calls>", OPEN, 0}, {"<|START_ACTION|>", OPEN, 0}},
+    .triggers = {{"<TOOLCALL>", OPEN}, {"<tool_calls>", OPEN}, {"<|START_ACTION|>", OPEN}},
     .states =
         {
-            [OPEN] = {READ_MARK, true, 0, {{"[", CALL, 0}, {"{", CALL, WAY_KEEPS}}},
-            [CALL] = {READ_CALL, true, 0, {{"", NEXT, 0}}},
-            [NEXT] = {READ_MARK,
-                      true,
-                      0,
-                      {{",", CALL, WAY_CLOSES}, {"{", CALL, WAY_KEEPS}, {"]", END, WAY_CLOSES}, {"", END, 0}}},
+            [OPEN] = {READ_MARK, {{"[", CALL}, {"{", CALL, WAY_KEEPS}}},
+            [CALL] = {READ_CALL, {{"", NEXT}}},
+            [NEXT] = {READ_MARK, {{",", CALL, WAY_CLOSES}, {"{", CALL, WAY_KEEPS}, {"]", END, WAY_CLOSES}, {"", END}}},
             [END] = {READ_MARK,
-                     true,
-                     0,
                      {{"</TOOLCALL>", TO_TEXT, WAY_CLOSES},
                       {"</tool_calls>", TO_TEXT, WAY_CLOSES},
                       {"<|END_ACTION|>", TO_TEXT, WAY_CLOSES}}},

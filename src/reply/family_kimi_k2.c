@@ -13,16 +13,13 @@ const struct reply_family reply_family_kimi_k2 = {
     .name = "kimi-k2",
     .signs = {"<|tool_calls_section_begin|>"},
     .has_id_in_name = true,
-    .triggers = {{"<|tool_calls_section_begin|>", CALLS, TRIGGER_IN_REASONING}, {"<|tool_call_begin|>", NAME, 0}},
+    .triggers = {{"<|tool_calls_section_begin|>", CALLS, TRIGGER_IN_REASONING}, {"<|tool_call_begin|>", NAME}},
     .states =
         {
-            [CALLS] = {READ_MARK,
-                       true,
-                       0,
-                       {{"<|tool_call_begin|>", NAME, 0}, {"<|tool_calls_section_end|>", TO_TEXT, WAY_CLOSES}}},
-            [NAME] = {READ_NAME, true, 0, {{"<|tool_call_argument_begin|>", ARGS, 0}}},
-            [ARGS] = {READ_ARGS, true, ARGS_JSON, {{"", END, 0}}},
-            [END] = {READ_MARK, true, 0, {{"<|tool_call_end|>", CALLS, WAY_CLOSES}}},
+            [CALLS] = {READ_MARK, {{"<|tool_call_begin|>", NAME}, {"<|tool_calls_section_end|>", TO_TEXT, WAY_CLOSES}}},
+            [NAME] = {READ_NAME, {{"<|tool_call_argument_begin|>", ARGS}}},
+            [ARGS] = {READ_ARGS, {{"", END}}},
+            [END] = {READ_MARK, {{"<|tool_call_end|>", CALLS, WAY_CLOSES}}},
         },
     .shapes = {{
         .trigger = "<|tool_calls_section_begin|>",

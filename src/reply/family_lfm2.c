@@ -10,14 +10,14 @@ enum { OPEN, NAME, ARGS, NEXT, END };
 const struct reply_family reply_family_lfm2 = {
     .name = "lfm2",
     .signs = {"<|tool_call_start|>"},
-    .triggers = {{"<|tool_call_start|>", OPEN, 0}},
+    .triggers = {{"<|tool_call_start|>", OPEN}},
     .states =
         {
-            [OPEN] = {READ_MARK, true, 0, {{"[", NAME, 0}}},
-            [NAME] = {READ_NAME, true, 0, {{"(", ARGS, 0}}},
-            [ARGS] = {READ_ARGS, false, ARGS_CALL, {{"", NEXT, 0}}},
-            [NEXT] = {READ_MARK, true, 0, {{",", NAME, WAY_CLOSES}, {"]", END, WAY_CLOSES}}},
-            [END] = {READ_MARK, true, 0, {{"<|tool_call_end|>", TO_TEXT, WAY_CLOSES}}},
+            [OPEN] = {READ_MARK, {{"[", NAME}}},
+            [NAME] = {READ_NAME, {{"(", ARGS}}},
+            [ARGS] = {READ_ARGS, {{"", NEXT}}, ARGS_CALL},
+            [NEXT] = {READ_MARK, {{",", NAME, WAY_CLOSES}, {"]", END, WAY_CLOSES}}},
+            [END] = {READ_MARK, {{"<|tool_call_end|>", TO_TEXT, WAY_CLOSES}}},
         },
     .shapes = {{
         .trigger = "<|tool_call_start|>",

@@ -28,32 +28,31 @@ enum {
 
 enum { AT_START = TRIGGER_KEEPS | TRIGGER_AT_START | TRIGGER_IS_SOFT };
 
-const struct reply_family reply_family_llama =
-    {
-        .name = "llama",
-        .signs = {"<|start_header_id|>", "<|header_start|>", "<|python_tag|>"},
-        .triggers = {{"{", JSON, AT_START},
-                     {"[", LIST, AT_START & ~TRIGGER_KEEPS},
-                     {"<|python_tag|>", TAG, TRIGGER_IS_SOFT},
-                     {"<function=", NAME, 0}},
-        .states =
-            {
-                [JSON] = {READ_CALL, true, 0, {{"", NEXT, 0}}},
-                [NEXT] = {READ_MARK, true, 0, {{";", JSON, WAY_CLOSES}, {"{", JSON, WAY_KEEPS}, {"", TO_TEXT, 0}}},
-                [LIST] = {READ_MARK, true, 0, {{"{", LIST_JSON, WAY_KEEPS}, {"", PYTHON, 0}}},
-                [LIST_JSON] = {READ_CALL, true, 0, {{"", LIST_NEXT, 0}}},
-                [LIST_NEXT] = {READ_MARK, true, 0, {{",", LIST, WAY_CLOSES}, {"]", TO_TEXT, WAY_CLOSES}}},
-                [PYTHON] = {READ_NAME, true, 0, {{"(", PYTHON_ARGS, 0}}},
-                [PYTHON_ARGS] = {READ_ARGS, false, ARGS_CALL, {{"", LIST_NEXT, 0}}},
-                [TAG] = {READ_MARK, true, 0, {{"{", JSON, WAY_KEEPS}, {"[", LIST, 0}, {"", BUILT_IN, 0}}},
-                [BUILT_IN] = {READ_NAME, false, 0, {{".call(", BUILT_IN_ARGS, 0}, {"(", BUILT_IN_ARGS, 0}}},
-                [BUILT_IN_ARGS] = {READ_ARGS, false, ARGS_CALL, {{"", NEXT, 0}}},
-                [NAME] = {READ_NAME, false, 0, {{">", ARGS, 0}}},
-                [ARGS] = {READ_ARGS, true, ARGS_JSON, {{"", FUNCTION_END, 0}}},
-                [FUNCTION_END] = {READ_MARK, true, 0, {{"</function>", TO_TEXT, WAY_CLOSES}}},
-            },
-        .shapes = {{
-            .trigger = "{\"name\": \"",
-            .call = "{\"name\": \"$N\", \"parameters\": $A}",
-        }},
+const struct reply_family reply_family_llama = {
+    .name = "llama",
+    .signs = {"<|start_header_id|>", "<|header_start|>", "<|python_tag|>"},
+    .triggers = {{"{", JSON, AT_START},
+                 {"[", LIST, AT_START & ~TRIGGER_KEEPS},
+                 {"<|python_tag|>", TAG, TRIGGER_IS_SOFT},
+                 {"<function=", NAME}},
+    .states =
+        {
+            [JSON] = {READ_CALL, {{"", NEXT}}},
+            [NEXT] = {READ_MARK, {{";", JSON, WAY_CLOSES}, {"{", JSON, WAY_KEEPS}, {"", TO_TEXT}}},
+            [LIST] = {READ_MARK, {{"{", LIST_JSON, WAY_KEEPS}, {"", PYTHON}}},
+            [LIST_JSON] = {READ_CALL, {{"", LIST_NEXT}}},
+            [LIST_NEXT] = {READ_MARK, {{",", LIST, WAY_CLOSES}, {"]", TO_TEXT, WAY_CLOSES}}},
+            [PYTHON] = {READ_NAME, {{"(", PYTHON_ARGS}}},
+            [PYTHON_ARGS] = {READ_ARGS, {{"", LIST_NEXT}}, ARGS_CALL},
+            [TAG] = {READ_MARK, {{"{", JSON, WAY_KEEPS}, {"[", LIST}, {"", BUILT_IN}}},
+            [BUILT_IN] = {READ_NAME, {{".call(", BUILT_IN_ARGS}, {"(", BUILT_IN_ARGS}}},
+            [BUILT_IN_ARGS] = {READ_ARGS, {{"", NEXT}}, ARGS_CALL},
+            [NAME] = {READ_NAME, {{">", ARGS}}},
+            [ARGS] = {READ_ARGS, {{"", FUNCTION_END}}},
+            [FUNCTION_END] = {READ_MARK, {{"</function>", TO_TEXT, WAY_CLOSES}}},
+        },
+    .shapes = {{
+        .trigger = "{\"name\": \"",
+        .call = "{\"name\": \"$N\", \"parameters\": $A}",
+    }},
 };

@@ -14,16 +14,14 @@ enum { CALLS, NAME, PARAMETERS, KEY, VALUE };
 const struct reply_family reply_family_minimax_m2 = {
     .name = "minimax-m2",
     .signs = {"<minimax:tool_call>"},
-    .triggers = {{"<minimax:tool_call>", CALLS, 0}},
+    .triggers = {{"<minimax:tool_call>", CALLS}},
     .states =
         {
-            [CALLS] =
-                {READ_MARK, true, 0, {{"<invoke name=\"", NAME, 0}, {"</minimax:tool_call>", TO_TEXT, WAY_CLOSES}}},
-            [NAME] = {READ_NAME, false, 0, {{"\">", PARAMETERS, 0}}},
-            [PARAMETERS] =
-                {READ_MARK, true, 0, {{"<parameter name=\"", KEY, 0}, {"</invoke>", CALLS, WAY_ENDS | WAY_CLOSES}}},
-            [KEY] = {READ_KEY, false, 0, {{"\">", VALUE, 0}}},
-            [VALUE] = {READ_VALUE, false, 0, {{"</parameter>", PARAMETERS, WAY_CLOSES}}},
+            [CALLS] = {READ_MARK, {{"<invoke name=\"", NAME}, {"</minimax:tool_call>", TO_TEXT, WAY_CLOSES}}},
+            [NAME] = {READ_NAME, {{"\">", PARAMETERS}}},
+            [PARAMETERS] = {READ_MARK, {{"<parameter name=\"", KEY}, {"</invoke>", CALLS, WAY_ENDS | WAY_CLOSES}}},
+            [KEY] = {READ_KEY, {{"\">", VALUE}}},
+            [VALUE] = {READ_VALUE, {{"</parameter>", PARAMETERS, WAY_CLOSES}}},
         },
     .shapes = {{
         .trigger = "<minimax:tool_call>",

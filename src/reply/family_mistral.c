@@ -13,16 +13,16 @@ enum { OPEN, NAME, ID, ARGS, END, LIST, LIST_NEXT };
 const struct reply_family reply_family_mistral = {
     .name = "mistral",
     .signs = {"[TOOL_CALLS]"},
-    .triggers = {{"[TOOL_CALLS]", OPEN, 0}},
+    .triggers = {{"[TOOL_CALLS]", OPEN}},
     .states =
         {
-            [OPEN] = {READ_MARK, true, 0, {{"[", LIST, 0}, {"{", LIST, WAY_KEEPS}, {"", NAME, 0}}},
-            [NAME] = {READ_NAME, true, 0, {{"[ARGS]", ARGS, 0}, {"[CALL_ID]", ID, 0}, {"{", ARGS, WAY_KEEPS}}},
-            [ID] = {READ_ID, false, 0, {{"[ARGS]", ARGS, 0}}},
-            [ARGS] = {READ_ARGS, true, ARGS_JSON, {{"", END, 0}}},
-            [END] = {READ_MARK, true, 0, {{"[TOOL_CALLS]", OPEN, 0}, {"", TO_TEXT, 0}}},
-            [LIST] = {READ_CALL, true, 0, {{"", LIST_NEXT, 0}}},
-            [LIST_NEXT] = {READ_MARK, true, 0, {{",", LIST, WAY_CLOSES}, {"]", END, WAY_CLOSES}}},
+            [OPEN] = {READ_MARK, {{"[", LIST}, {"{", LIST, WAY_KEEPS}, {"", NAME}}},
+            [NAME] = {READ_NAME, {{"[ARGS]", ARGS}, {"[CALL_ID]", ID}, {"{", ARGS, WAY_KEEPS}}},
+            [ID] = {READ_ID, {{"[ARGS]", ARGS}}},
+            [ARGS] = {READ_ARGS, {{"", END}}},
+            [END] = {READ_MARK, {{"[TOOL_CALLS]", OPEN}, {"", TO_TEXT}}},
+            [LIST] = {READ_CALL, {{"", LIST_NEXT}}},
+            [LIST_NEXT] = {READ_MARK, {{",", LIST, WAY_CLOSES}, {"]", END, WAY_CLOSES}}},
         },
     .shapes =
         {

@@ -7,20 +7,20 @@ enum { MAX_NAME = 256 }; /* bytes of a name, an id, a key or a header: what is l
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
 
-void call_take(struct reply *r, size_t n)
+void reply_call_take(struct reply *r, size_t n)
 {
     reply_bytes_add(&r->call.raw, r->held.s, n);
     reply_bytes_drop(&r->held, n);
 }
 
-void call_commit(struct reply *r)
+void reply_call_commit(struct reply *r)
 {
     reply_tell(r, REPLY_SYNTAX, r->call.raw.s, r->call.raw.n);
     reply_bytes_clear(&r->call.raw);
 }
 
 /* Nothing of a call is known any more. */
-static void forget(struct call *c)
+static void forget(struct reply_call *c)
 {
     reply_bytes_clear(&c->name);
     reply_bytes_clear(&c->id);
@@ -37,7 +37,7 @@ static void forget(struct call *c)
 /* What was read since the trigger, or the last call, is no call. */
 static void leave_as_text(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     c->state = NULL;
     reply_tell(r, r->part, c->raw.s, c->raw.n);
     r->is_trimming = c->raw.n == 0;
@@ -45,18 +45,18 @@ static void leave_as_text(struct reply *r)
     forget(c);
 }
 
-void call_begin(struct reply *r, const struct reply_trigger *t, size_t n_space)
+void reply_call_begin(struct reply *r, const struct reply_trigger *t, size_t n_space)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     forget(c);
     c->state = &r->style.family->states[t->to];
     c->has_called = false;
     c->is_soft = (t->flags & TRIGGER_IS_SOFT) != 0;
-    call_take(r, n_space + (t->flags & TRIGGER_KEEPS ? 0 : strlen(t->text)));
+    reply_call_take(r, n_space + (t->flags & TRIGGER_KEEPS ? 0 : strlen(t->text)));
 }
 
 /* functions.NAME:3, which is the id, too. */
-static void split_id(struct call *c)
+static void split_id(struct reply_call *c)
 {
     char *colon = c->name.n ? strrchr(c->name.s, ':') : NULL;
     reply_bytes_clear(&c->id);
@@ -67,10 +67,10 @@ static void split_id(struct call *c)
     }
 }
 
-bool call_know_tool(struct reply *r)
+bool reply_call_know_tool(struct reply *r)
 {
     static const char functions[] = "functions.";
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     if (c->tool)
         return true;
     while (c->name.n && reply_is_space(c->name.s[c->name.n - 1]))
@@ -90,15 +90,17 @@ bool call_know_tool(struct reply *r)
     return false;
 }
 
-bool call_start(struct reply *r)
+bool reply_call_start(struct reply *r)
 {
-    struct call *c = &r->call;
-    if (!call_know_tool(r))
+    struct reply_call *c = &r->call;
+    if (!reply_call_know_tool(r))
         return false;
-    if (!c->is_begun)
-        reply_tell(r, REPLY_CALL, c->tool->name, strlen(c->tool->name));
+    if (c->is_begun)
+        return true;
+    reply_tell(r, REPLY_CALL, c->tool->name, strlen(c->tool->name));
     c->is_begun = true;
     r->part = REPLY_CONTENT;
+    r->had_fault = false;
     return true;
 }
 
@@ -107,8 +109,8 @@ bool call_start(struct reply *r)
 /* Writes the key and begins its value. */
 static void begin_value(struct reply *r)
 {
-    struct call *c = &r->call;
-    if (!call_start(r))
+    struct reply_call *c = &r->call;
+    if (!reply_call_start(r))
         return;
     reply_bytes_add_char(&c->json, c->stage == NO_ARGS ? '{' : ',');
     c->stage = IN_ARGS;
@@ -127,7 +129,7 @@ static void begin_value(struct reply *r)
 }
 
 /* What was kept of the value is the beginning of a string. */
-static void value_is_string(struct call *c)
+static void value_is_string(struct reply_call *c)
 {
     args_string_begin(&c->args, &c->json);
     for (size_t i = 0; i < c->value.n; i++)
@@ -138,9 +140,9 @@ static void value_is_string(struct call *c)
 
 static void take_value_byte(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     char byte = r->held.s[0];
-    call_take(r, 1);
+    reply_call_take(r, 1);
     if (c->kind == REPLY_KIND_STRING) {
         args_string_add(&c->args, byte, &c->json);
     } else {
@@ -149,10 +151,10 @@ static void take_value_byte(struct reply *r)
             value_is_string(c);
     }
     if (c->kind == REPLY_KIND_STRING && args_is_settled(&c->args))
-        call_commit(r);
+        reply_call_commit(r);
 }
 
-static void end_value(struct call *c)
+static void end_value(struct reply_call *c)
 {
     bool is_null = c->kind == REPLY_KIND_STRING_NULL && c->value.n == 4;
     bool is_json = c->kind == REPLY_KIND_ANY || is_null;
@@ -169,23 +171,23 @@ static void end_value(struct call *c)
 
 static void tell_end(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     if (c->stage == NO_ARGS)
         reply_bytes_add_string(&c->json, "{}");
     reply_tell(r, REPLY_CALL_END, reply_bytes_text(&c->id), c->id.n);
 }
 
-void call_end(struct reply *r)
+void reply_call_end(struct reply *r)
 {
     tell_end(r);
-    call_commit(r);
+    reply_call_commit(r);
     r->call.is_soft = false;
     r->call.has_called = true;
     forget(&r->call);
 }
 
 /* Writes what the arguments lack. */
-static void close_args(struct call *c)
+static void close_args(struct reply_call *c)
 {
     if (c->is_in_value)
         end_value(c);
@@ -197,9 +199,9 @@ static void close_args(struct call *c)
         reply_bytes_add_char(&c->json, '}');
 }
 
-void call_fail(struct reply *r, const char *expected)
+void reply_call_fail(struct reply *r, const char *expected)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     const char *behind = expected ? ", expected " : "";
     expected = expected ? expected : "";
     if (c->is_begun) {
@@ -217,20 +219,20 @@ void call_fail(struct reply *r, const char *expected)
     leave_as_text(r);
 }
 
-void call_follow(struct reply *r, const struct reply_way *way)
+void reply_call_follow(struct reply *r, const struct reply_way *way)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     if (way->flags & WAY_ENDS) {
-        if (!call_start(r))
+        if (!reply_call_start(r))
             return;
         if (c->stage == IN_ARGS)
             reply_bytes_add_char(&c->json, '}');
-        call_end(r);
+        reply_call_end(r);
     } else if (way->flags & WAY_CLOSES) {
-        call_commit(r);
+        reply_call_commit(r);
     }
     if (way->to == TO_TEXT) {
-        call_commit(r);
+        reply_call_commit(r);
         reply_go_on(r, REPLY_CONTENT);
         c->state = NULL;
         return;
@@ -267,8 +269,8 @@ static int find_way(const struct reply *r, const struct reply_way **way)
 static void take_way(struct reply *r, const struct reply_way *way)
 {
     if (!(way->flags & WAY_KEEPS))
-        call_take(r, strlen(way->text));
-    call_follow(r, way);
+        reply_call_take(r, strlen(way->text));
+    reply_call_follow(r, way);
 }
 
 static bool skip_space(struct reply *r)
@@ -276,7 +278,7 @@ static bool skip_space(struct reply *r)
     size_t n = 0;
     while (n < r->held.n && reply_is_space(r->held.s[n]))
         n++;
-    call_take(r, n);
+    reply_call_take(r, n);
     return n > 0;
 }
 
@@ -289,7 +291,7 @@ static bool read_mark(struct reply *r)
     if (found == 2)
         take_way(r, way);
     else
-        call_fail(r, r->call.state->ways[0].text);
+        reply_call_fail(r, r->call.state->ways[0].text);
     return true;
 }
 
@@ -305,7 +307,7 @@ static bool read_until(struct reply *r, struct reply_bytes *to)
     int found = r->held.n ? find_way(r, &way) : 1;
     if (found == 1)
         return false;
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     bool is_key = c->state->action == READ_KEY;
     if (found == 2) {
         take_way(r, way);
@@ -314,11 +316,11 @@ static bool read_until(struct reply *r, struct reply_bytes *to)
     char byte = r->held.s[0];
     if (to->n == MAX_NAME || (!is_key && !is_name_byte(byte) && !(reply_is_space(byte) && to->n)) ||
         (is_key && (unsigned char)byte < 0x20)) {
-        call_fail(r, is_key ? "the name of a parameter" : c->state->ways[0].text);
+        reply_call_fail(r, is_key ? "the name of a parameter" : c->state->ways[0].text);
         return true;
     }
     reply_bytes_add_char(to, byte);
-    call_take(r, 1);
+    reply_call_take(r, 1);
     return true;
 }
 
@@ -332,9 +334,9 @@ static bool read_value(struct reply *r)
     int found = r->held.n ? find_way(r, &way) : 1;
     if (found == 2) {
         end_value(&r->call);
-        call_take(r, strlen(way->text));
-        call_commit(r);
-        call_follow(r, way);
+        reply_call_take(r, strlen(way->text));
+        reply_call_commit(r);
+        reply_call_follow(r, way);
     } else if (found == 0) {
         take_value_byte(r);
     }
@@ -343,32 +345,32 @@ static bool read_value(struct reply *r)
 
 static bool read_args(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     if (r->held.n == 0)
         return false;
     if (c->stage == NO_ARGS) {
         if (c->state->notation == ARGS_JSON && r->held.s[0] != '{') {
-            call_fail(r, "a JSON object of arguments");
+            reply_call_fail(r, "a JSON object of arguments");
             return true;
         }
-        if (!call_start(r))
+        if (!reply_call_start(r))
             return true;
         args_begin(&c->args, (enum args_notation)c->state->notation, &c->json);
         c->stage = IN_ARGS;
     }
     enum args_result result = args_take(&c->args, r->held.s[0], &c->json);
     if (result == ARGS_WRONG) {
-        call_fail(r, "JSON");
+        reply_call_fail(r, "JSON");
         return true;
     }
-    call_take(r, 1);
+    reply_call_take(r, 1);
     if (args_is_settled(&c->args))
-        call_commit(r);
+        reply_call_commit(r);
     if (result == ARGS_WHOLE) {
         const struct reply_way *way = &c->state->ways[0];
         c->stage = HAS_ARGS;
-        call_end(r);
-        call_follow(r, way);
+        reply_call_end(r);
+        reply_call_follow(r, way);
     }
     return true;
 }
@@ -379,24 +381,29 @@ static bool read_header(struct reply *r)
     int match = r->held.n ? reply_match(r, 0, end) : 1;
     if (match == 1)
         return false;
-    call_take(r, match == 2 ? sizeof end - 1 : 1);
+    reply_call_take(r, match == 2 ? sizeof end - 1 : 1);
     if (match == 2)
-        harmony_read_header(r);
+        reply_harmony_header(r);
     else if (r->call.raw.n > MAX_NAME)
-        call_fail(r, NULL);
+        reply_call_fail(r, NULL);
     return true;
 }
 
-/* Whether the state has read nothing yet. */
-static bool is_fresh(const struct call *c)
+/* Whether white space is no matter here. */
+static bool is_before_text(const struct reply_call *c)
 {
-    return (c->state->action != READ_NAME || c->name.n == 0) && c->stage != IN_ARGS;
+    switch ((enum reply_action)c->state->action) {
+    case READ_MARK: return true;
+    case READ_NAME: return c->name.n == 0;
+    case READ_ARGS: return c->stage == NO_ARGS;
+    default: return false;
+    }
 }
 
-bool call_advance(struct reply *r)
+bool reply_call_advance(struct reply *r)
 {
-    struct call *c = &r->call;
-    if (c->state->skips_space && (c->state->action == READ_MARK || is_fresh(c)) && skip_space(r))
+    struct reply_call *c = &r->call;
+    if (is_before_text(c) && skip_space(r))
         return true;
     switch ((enum reply_action)c->state->action) {
     case READ_MARK: return read_mark(r);
@@ -407,14 +414,14 @@ bool call_advance(struct reply *r)
     case READ_STRING:
     case READ_OTHER: return read_value(r);
     case READ_ARGS: return read_args(r);
-    case READ_CALL: return envelope_advance(r);
+    case READ_CALL: return reply_envelope_advance(r);
     case READ_HEADER: break;
     }
     return read_header(r);
 }
 
 /* Nothing but white space since the last call. */
-static bool is_between_calls(const struct call *c)
+static bool is_between_calls(const struct reply_call *c)
 {
     size_t n = 0;
     while (n < c->raw.n && reply_is_space(c->raw.s[n]))
@@ -422,28 +429,28 @@ static bool is_between_calls(const struct call *c)
     return !c->is_begun && c->name.n == 0 && n == c->raw.n;
 }
 
-void call_finish(struct reply *r)
+void reply_call_finish(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     if (c->is_begun && c->stage != HAS_ARGS) {
         const char *name = c->tool->name; /* of the tools: stays */
         close_args(c);
-        call_take(r, r->held.n);
-        call_end(r);
+        reply_call_take(r, r->held.n);
+        reply_call_end(r);
         reply_note(r, "the call of \"%.128s\" was cut short: it was ended there", name);
     } else if (c->is_begun) {
-        call_end(r);
+        reply_call_end(r);
     } else if (is_between_calls(c)) {
-        call_commit(r);
+        reply_call_commit(r);
     } else {
-        call_fail(r, NULL);
+        reply_call_fail(r, NULL);
         return;
     }
     c->state = NULL;
     reply_go_on(r, REPLY_CONTENT);
 }
 
-void call_close(struct call *c)
+void reply_call_close(struct reply_call *c)
 {
     reply_bytes_close(&c->raw);
     reply_bytes_close(&c->name);

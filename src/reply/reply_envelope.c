@@ -40,20 +40,20 @@ static enum field field_of(const char *key)
 
 static bool fail(struct reply *r, const char *expected)
 {
-    call_fail(r, expected);
+    reply_call_fail(r, expected);
     return true;
 }
 
 static bool take_to(struct reply *r, enum envelope at)
 {
     r->call.at = (uint8_t)at;
-    call_take(r, 1);
+    reply_call_take(r, 1);
     return true;
 }
 
 static bool end_key(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     c->field = (uint8_t)field_of(reply_bytes_text(&c->key));
     bool is_twice = (c->field == IS_NAME && c->name.n) || (c->field == IS_ARGUMENTS && c->stage != NO_ARGS);
     if (is_twice)
@@ -66,7 +66,7 @@ static bool end_key(struct reply *r)
 /* A piece of a key, a name or an id, up to its quote. */
 static bool read_word(struct reply *r, struct reply_bytes *to)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     char byte = r->held.s[0];
     if (byte == '"' && c->at == IN_KEY)
         return end_key(r);
@@ -77,28 +77,26 @@ static bool read_word(struct reply *r, struct reply_bytes *to)
         return take_to(r, (enum envelope)c->at);
     }
     take_to(r, AFTER_VALUE);
-    if (c->field == IS_NAME && call_know_tool(r) && c->stage == HAS_ARGS && call_start(r))
-        call_commit(r);
+    if (c->field == IS_NAME && reply_call_know_tool(r) && c->stage == HAS_ARGS && reply_call_start(r))
+        reply_call_commit(r);
     return true;
 }
 
 static bool begin_value(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     char byte = r->held.s[0];
     if (c->field == IS_NAME || c->field == IS_ID) {
         reply_bytes_clear(c->field == IS_NAME ? &c->name : &c->id);
         return byte == '"' ? take_to(r, IN_WORD) : fail(r, "a string");
     }
-    if (c->field != IS_ARGUMENTS) {
+    if (c->field != IS_ARGUMENTS || byte != '{') {
         reply_bytes_clear(&c->value);
         args_begin(&c->skip, ARGS_JSON, &c->value);
         c->at = IN_OTHER;
         return true;
     }
-    if (byte != '{')
-        return fail(r, "a JSON object of arguments");
-    if (c->name.n && !call_start(r))
+    if (c->name.n && !reply_call_start(r))
         return true;
     args_begin(&c->args, ARGS_JSON, &c->json);
     c->stage = IN_ARGS;
@@ -108,47 +106,64 @@ static bool begin_value(struct reply *r)
 
 static bool read_arguments(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     enum args_result result = args_take(&c->args, r->held.s[0], &c->json);
     if (result == ARGS_WRONG)
         return fail(r, "JSON");
     take_to(r, result == ARGS_WHOLE ? AFTER_VALUE : IN_ARGUMENTS);
     if (c->is_begun && args_is_settled(&c->args))
-        call_commit(r);
+        reply_call_commit(r);
     if (result == ARGS_WHOLE)
         c->stage = HAS_ARGS;
     return true;
 }
 
+/* Arguments that are no object: there are none, or they are an object's text in a string. */
+static bool end_odd_arguments(struct reply *r)
+{
+    struct reply_call *c = &r->call;
+    json_t *j = json_loadb(reply_bytes_text(&c->value), c->value.n, JSON_DECODE_ANY, NULL);
+    const char *text = json_string_value(j);
+    bool is_none = json_is_null(j) || (text && !*text), is_object = text && *text == '{';
+    bool good = is_none || (is_object && args_convert(text, strlen(text), ARGS_JSON, &c->json));
+    json_decref(j);
+    if (!good)
+        return fail(r, "a JSON object of arguments");
+    c->stage = is_none ? NO_ARGS : HAS_ARGS;
+    if (c->stage == HAS_ARGS && c->name.n && reply_call_start(r))
+        reply_call_commit(r);
+    return true;
+}
+
 static bool read_other(struct reply *r)
 {
-    enum args_result result = args_take(&r->call.skip, r->held.s[0], &r->call.value);
+    struct reply_call *c = &r->call;
+    enum args_result result = args_take(&c->skip, r->held.s[0], &c->value);
     if (result == ARGS_WRONG)
         return fail(r, "JSON");
-    if (result == ARGS_BEFORE)
-        r->call.at = AFTER_VALUE;
-    else
-        take_to(r, result == ARGS_WHOLE ? AFTER_VALUE : IN_OTHER);
-    return true;
+    c->at = result == ARGS_MORE ? IN_OTHER : AFTER_VALUE;
+    if (result != ARGS_BEFORE)
+        reply_call_take(r, 1);
+    return result == ARGS_MORE || c->field != IS_ARGUMENTS || end_odd_arguments(r);
 }
 
 static bool end_envelope(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     const struct reply_way *way = &c->state->ways[0];
     if (c->name.n == 0)
         return fail(r, "a name");
-    if (!call_start(r))
+    if (!reply_call_start(r))
         return true;
-    call_take(r, 1);
-    call_end(r);
-    call_follow(r, way);
+    reply_call_take(r, 1);
+    reply_call_end(r);
+    reply_call_follow(r, way);
     return true;
 }
 
-bool envelope_advance(struct reply *r)
+bool reply_envelope_advance(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     if (r->held.n == 0)
         return false;
     char byte = r->held.s[0];

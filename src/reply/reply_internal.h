@@ -19,7 +19,7 @@ struct reply_marks {
 
 /* ---- families: how calls are read ------------------------------------------------------------------------------ */
 
-/* What is done with the bytes that come, in a state. */
+/* What is done with the bytes that come, in a state. White space before marks, names and arguments is no matter. */
 enum reply_action {
     READ_MARK,   /* one of the ways' texts must come */
     READ_NAME,   /* all up to one of the ways' texts is the tool's name, */
@@ -30,7 +30,7 @@ enum reply_action {
     READ_OTHER,  /* or one that is JSON */
     READ_ARGS,   /* the arguments in a notation of arguments.h, with which the call ends */
     READ_CALL,   /* a JSON object with name and arguments, the whole call */
-    READ_HEADER, /* a header of harmony's, up to <|message|>, which says what follows; see harmony_read_header */
+    READ_HEADER, /* a header of harmony's, up to <|message|>, which says what follows; see reply_harmony_header */
 };
 
 enum {
@@ -49,9 +49,8 @@ struct reply_way {
 
 struct reply_state {
     uint8_t action;
-    bool skips_space; /* white space before is no matter */
-    uint8_t notation; /* READ_ARGS */
     struct reply_way ways[REPLY_MAX_WAYS];
+    uint8_t notation; /* READ_ARGS: enum args_notation */
 };
 
 enum {
@@ -73,66 +72,68 @@ struct reply_trigger {
 /* In these texts $N stands for the tool's name, $A for the arguments, $K for a parameter's name, $S for whether it is a
  * string ("true" or "false"), $I for a number, and $R for nine letters and digits. */
 struct reply_shape {
-    const char *sign;         /* what the template holds; NULL: this shape is the last */
-    const char *trigger;      /* how `open` or `call` begins, enough to know that it is a call */
-    const char *open, *close; /* around all calls; NULL: nothing */
-    const char *call;
-    const char *between;         /* two calls; NULL: there is one only */
-    const char *parameter;       /* before a value; NULL: the arguments are JSON, or see `notation` */
-    const char *parameter_end;   /* behind it */
+    const char *sign;            /* what the template holds; NULL: this shape is the last */
+    const char *trigger;         /* how `open` or `call` begins, enough to know that it is a call */
+    const char *open, *close;    /* around all calls; NULL: nothing */
+    const char *call;            /* one call */
+    const char *between;         /* what stands between two calls; NULL: there is one only */
+    const char *parameter;       /* what stands before a parameter's value; NULL: the arguments are in `notation` */
+    const char *parameter_end;   /* what stands behind it */
     enum args_notation notation; /* of the arguments where there is no `parameter` */
-    const char *before;          /* what stands before a required call after reasoning; NULL: nothing */
+    const char *before;          /* what stands between reasoning and a required call; NULL: white space */
 };
 
 struct reply_family {
-    const char *name;
-    const char *signs[3]; /* one of them is in the template; NULL: no more */
-    bool has_id_in_name;  /* functions.NAME:3, which is the id */
-    struct reply_trigger triggers[REPLY_MAX_TRIGGERS];
-    struct reply_state states[REPLY_MAX_STATES];
-    struct reply_shape shapes[REPLY_MAX_SHAPES];
+    const char *name;                                  /* the family's, for people */
+    const char *signs[3];                              /* one of them is in the template; NULL: no more */
+    bool has_id_in_name;                               /* names are functions.NAME:3, which is the id, too */
+    struct reply_trigger triggers[REPLY_MAX_TRIGGERS]; /* where calls begin */
+    struct reply_state states[REPLY_MAX_STATES];       /* how they go on; numbered by each family's file */
+    struct reply_shape shapes[REPLY_MAX_SHAPES];       /* how models are to write them: the first whose sign fits */
 };
 
 /* ---- the reader ------------------------------------------------------------------------------------------------ */
 
 /* A call while it is read. */
-struct call {
-    const struct reply_state *state; /* NULL: text is read */
-    bool is_soft;                    /* its trigger is, and nothing has been called since */
-    bool has_called;                 /* since the trigger */
-    struct reply_bytes raw;          /* what was read since the trigger and is not told yet */
-    struct reply_bytes name, id, key;
-    const struct reply_tool *tool; /* NULL: not known yet */
-    bool is_begun;                 /* REPLY_CALL was told */
+struct reply_call {
+    const struct reply_state *state; /* the state; NULL: text is read */
+    bool is_soft;                    /* the trigger is, and nothing has been called since */
+    bool has_called;                 /* a call has ended since the trigger */
+    struct reply_bytes raw;          /* bytes read since the trigger, or the last call, that are not told yet */
+    struct reply_bytes name;         /* the name as it was read */
+    struct reply_bytes id;           /* the id that the model gave the call */
+    struct reply_bytes key;          /* the parameter's name, or the key of the JSON object */
+    const struct reply_tool *tool;   /* the tool, borrowed; NULL: not known yet */
+    bool is_begun;                   /* REPLY_CALL was told */
     enum { NO_ARGS, IN_ARGS, HAS_ARGS } stage;
-    struct args_reader args; /* of arguments, or of a value that is a string */
+    struct args_reader args; /* reader of the arguments, or of a value that is a string */
     struct reply_bytes json; /* arguments that are written and not told yet */
-    /* READ_VALUE */
-    bool is_in_value;
-    enum reply_kind kind;
-    struct reply_bytes value; /* what must be whole before it can be written */
+    /* READ_VALUE and its like */
+    bool is_in_value;         /* the value has begun */
+    enum reply_kind kind;     /* the value's kind */
+    struct reply_bytes value; /* what of it must be whole before it can be written */
     /* READ_CALL */
-    uint8_t at;              /* enum envelope in reply_envelope.c */
-    uint8_t field;           /* of what the value is */
-    struct args_reader skip; /* values that nobody wants */
+    uint8_t at;              /* where in the object: enum envelope in reply_envelope.c */
+    uint8_t field;           /* whose value it is: enum field there */
+    struct args_reader skip; /* reader of values that are not arguments */
 };
 
 struct reply {
     struct reply_style style;
-    const struct reply_tools *tools; /* borrowed; NULL: calls are content */
-    reply_fn *fn;
+    const struct reply_tools *tools; /* tools that may be called, borrowed; NULL: calls are content */
+    reply_fn *fn;                    /* gets what is said; may be NULL */
     void *user;
-    enum reply_part part;    /* where text belongs */
-    bool is_trimming;        /* white space between a mark and the text is not told */
-    bool has_content;        /* some was told */
-    bool had_fault;          /* a call was malformed: marks that would have closed it are not text */
-    struct reply_bytes held; /* not read yet */
-    struct reply_bytes text; /* told to fn with the end of this piece: of the part `text_part` */
-    enum reply_part text_part;
-    struct call call;
+    enum reply_part part;      /* where text belongs: REPLY_CONTENT or REPLY_REASONING */
+    bool is_trimming;          /* white space is not told, as a mark stood before it */
+    bool has_content;          /* content was told */
+    bool had_fault;            /* a call was malformed: marks that would have closed it are not text */
+    struct reply_bytes held;   /* bytes that are not read yet */
+    struct reply_bytes text;   /* text to be told at the end of this piece */
+    enum reply_part text_part; /* what that text is */
+    struct reply_call call;
 };
 
-/* reply.c: tells what is said. */
+/* reply_text.c: tells what is said. */
 void reply_tell(struct reply *r, enum reply_part part, const char *s, size_t n);
 void reply_note(struct reply *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Text goes on, after a call or a mark. */
@@ -144,24 +145,24 @@ bool reply_is_space(char c);
 enum reply_part reply_part_after(struct reply_style style, const char *prompt);
 
 /* reply_call.c */
-void call_begin(struct reply *r, const struct reply_trigger *t, size_t n_space);
-bool call_advance(struct reply *r); /* false: more bytes are needed */
-void call_finish(struct reply *r);
-void call_close(struct call *c);
+void reply_call_begin(struct reply *r, const struct reply_trigger *t, size_t n_space);
+bool reply_call_advance(struct reply *r); /* false: more bytes are needed */
+void reply_call_finish(struct reply *r);
+void reply_call_close(struct reply_call *c);
 /* Steps of a call that several actions share. False: there is no such tool, and what was read has become text. */
-void call_take(struct reply *r, size_t n); /* held bytes were read */
-bool call_know_tool(struct reply *r);
-bool call_start(struct reply *r);
-void call_commit(struct reply *r); /* what was read is told and can't become text any more */
-void call_end(struct reply *r);
-void call_follow(struct reply *r, const struct reply_way *way);
-void call_fail(struct reply *r, const char *expected); /* a phrase, or NULL for none */
+void reply_call_take(struct reply *r, size_t n); /* held bytes were read */
+bool reply_call_know_tool(struct reply *r);
+bool reply_call_start(struct reply *r);
+void reply_call_commit(struct reply *r); /* what was read is told and can't become text any more */
+void reply_call_end(struct reply *r);
+void reply_call_follow(struct reply *r, const struct reply_way *way);
+void reply_call_fail(struct reply *r, const char *expected); /* a phrase, or NULL for none */
 
 /* reply_envelope.c: READ_CALL. */
-bool envelope_advance(struct reply *r);
+bool reply_envelope_advance(struct reply *r);
 
 /* family_gpt_oss.c: READ_HEADER, when the whole header is in call.raw. */
-void harmony_read_header(struct reply *r);
+void reply_harmony_header(struct reply *r);
 
 /* reply_style.c */
 bool reply_style_has(const struct reply_style *s, const char *token, bool has_tools);

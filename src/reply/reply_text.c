@@ -2,10 +2,10 @@
 #include "reply/reply.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "reply/reply_internal.h"
 
 enum { MAX_SPACE = 256 }; /* bytes of white space that are held back, as a call may follow */
@@ -26,7 +26,7 @@ static void flush_text(struct reply *r)
 
 static void flush_arguments(struct reply *r)
 {
-    struct call *c = &r->call;
+    struct reply_call *c = &r->call;
     if (!c->is_begun)
         return;
     if (c->json.n && r->fn)
@@ -56,7 +56,7 @@ void reply_note(struct reply *r, const char *fmt, ...)
     char text[512];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    printable_format(text, sizeof text, fmt, args);
     va_end(args);
     reply_tell(r, REPLY_NOTE, text, strlen(text));
 }
@@ -157,7 +157,7 @@ static bool advance_text(struct reply *r)
     if (hit.match < 2) {
         release(r, n_space < r->held.n ? n_space + 1 : n_space);
     } else if (hit.trigger) {
-        call_begin(r, hit.trigger, n_space);
+        reply_call_begin(r, hit.trigger, n_space);
     } else {
         release(r, n_space);
         reply_tell(r, REPLY_SYNTAX, r->held.s, strlen(hit.mark));
@@ -208,7 +208,7 @@ void reply_close(struct reply **r)
         return;
     reply_bytes_close(&(*r)->held);
     reply_bytes_close(&(*r)->text);
-    call_close(&(*r)->call);
+    reply_call_close(&(*r)->call);
     mem_free(*r);
     *r = NULL;
 }
@@ -220,7 +220,7 @@ void reply_set_tools(struct reply *r, const struct reply_tools *tools)
 
 static err_code check_memory(const struct reply *r, struct err *e)
 {
-    const struct call *c = &r->call;
+    const struct reply_call *c = &r->call;
     bool is_short = r->held.is_short || r->text.is_short || c->raw.is_short || c->name.is_short || c->id.is_short ||
                     c->key.is_short || c->json.is_short || c->value.is_short || c->args.token.is_short ||
                     c->args.key.is_short || c->skip.token.is_short || c->skip.key.is_short;
@@ -231,9 +231,8 @@ err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
 {
     for (size_t i = 0; i < n; i++) { /* one by one, so that nothing depends on how they arrive */
         reply_bytes_add_char(&r->held, s[i]);
-        while (r->call.state ? call_advance(r) : advance_text(r))
+        while (r->call.state ? reply_call_advance(r) : advance_text(r))
             ;
-        TRY(check_memory(r, e));
     }
     flush_text(r);
     flush_arguments(r);
@@ -243,7 +242,7 @@ err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
 err_code reply_finish(struct reply *r, struct err *e)
 {
     if (r->call.state)
-        call_finish(r);
+        reply_call_finish(r);
     release(r, r->held.n);
     flush_text(r);
     return check_memory(r, e);

@@ -123,9 +123,10 @@ static unsigned of_values(const json_t *values)
     unsigned mask = 0;
     size_t i;
     json_t *value;
-    json_array_foreach(values, i, value) mask |= json_is_string(value) ? MAY_BE_STRING
-                                                 : json_is_null(value) ? MAY_BE_NULL
-                                                                       : MAY_BE_OTHER;
+    json_array_foreach(values, i, value)
+    {
+        mask |= json_is_string(value) ? MAY_BE_STRING : json_is_null(value) ? MAY_BE_NULL : MAY_BE_OTHER;
+    }
     return mask;
 }
 
@@ -141,7 +142,10 @@ static unsigned what_it_may_be(const json_t *schema, const json_t *root, int dep
         return MAY_BE_ANY;
     any = any ? any : json_object_get(schema, "oneOf");
     if (json_is_array(type)) {
-        json_array_foreach(type, i, item) mask |= of_type(json_string_value(item));
+        json_array_foreach(type, i, item)
+        {
+            mask |= of_type(json_string_value(item));
+        }
     } else if (type) {
         mask = of_type(json_string_value(type));
     } else if (constant) {
@@ -151,8 +155,10 @@ static unsigned what_it_may_be(const json_t *schema, const json_t *root, int dep
     } else if (ref) {
         mask = what_it_may_be(follow(root, ref), root, depth + 1);
     } else if (json_is_array(any) && json_array_size(any) <= MAX_SCHEMA_DEPTH) {
-        json_array_foreach(any, i, item) mask |=
-            what_it_may_be(item, root, depth + 4); /* few levels, as each may branch */
+        json_array_foreach(any, i, item)
+        {
+            mask |= what_it_may_be(item, root, depth + 4); /* few levels, as each may branch */
+        }
     } else {
         const json_t *all = json_object_get(schema, "allOf");
         return json_array_size(all) == 1 ? what_it_may_be(json_array_get(all, 0), root, depth + 1) : MAY_BE_ANY;

@@ -80,6 +80,11 @@ static const struct reply_sample samples[] = {
      "CALL[get_weather] A[{\"city\":\"a\\tb\\\\d\357\277\275x\"}] END[] "},
     {HERMES, "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}}\n</tool_call>\nok",
      "CALL[get_time] A[{}] END[] N[] C[}\n] C[ok] "},
+    {HERMES, "<tool_call>{\"name\": \"get_weather\", \"arguments\": \"{\\\"city\\\": \\\"a\\\\nb\\\"}\"}</tool_call>",
+     "CALL[get_weather] A[{\"city\":\"a\\nb\"}] END[] "},
+    {HERMES, "<tool_call>{\"name\": \"get_time\", \"arguments\": null}</tool_call>", "CALL[get_time] A[{}] END[] "},
+    {HERMES, "<tool_call>{\"name\": \"get_time\", \"arguments\": [1]}</tool_call>",
+     "N[] C[<tool_call>{\"name\": \"get_time\", \"arguments\": [1]}</tool_call>] "},
     /* Qwen3-Coder */
     {QWEN3_CODER,
      "I write.\n<tool_call>\n<function=write-file>\n<parameter=path>\n/tmp/\"x\"\n</parameter>\n<parameter=text>\n"

@@ -22,7 +22,7 @@
 struct drawing {
     const char *grammar;
     struct random random;
-    struct bytes out;
+    struct reply_bytes out;
 };
 
 static void draw_rule(struct drawing *d, const char *name, size_t n);
@@ -59,6 +59,11 @@ static char unescape(const char **s)
     if (c != '\\')
         return c;
     c = *(*s)++;
+    if (c == 'x') {
+        const char digits[] = {(*s)[0], (*s)[1], 0};
+        *s += 2;
+        return (char)strtol(digits, NULL, 16);
+    }
     return c == 'n' ? '\n' : c;
 }
 
@@ -80,7 +85,7 @@ static void draw_class(struct drawing *d, const char *s, const char *end)
         char c = is_other ? others[below(d, sizeof others - 1)] : (char)(9 + below(d, 118));
         if (holds[(unsigned char)c] == is_other)
             continue;
-        bytes_add_char(&d->out, c);
+        reply_bytes_add_char(&d->out, c);
         return;
     }
     fail_msg("nothing fits %.*s", (int)(end - s), s);
@@ -171,7 +176,7 @@ static void draw_item(struct drawing *d, const char *s, const char *end)
 {
     if (*s == '"') {
         for (s++; s < end - 1;)
-            bytes_add_char(&d->out, unescape(&s));
+            reply_bytes_add_char(&d->out, unescape(&s));
     } else if (*s == '[') {
         draw_class(d, s, end);
     } else if (*s == '(') {
@@ -182,7 +187,7 @@ static void draw_item(struct drawing *d, const char *s, const char *end)
         assert_non_null(schema);
         json_t *j = draw_json(d, schema, schema);
         char *text = json_dumps(j, JSON_ENCODE_ANY | (below(d, 2) ? JSON_COMPACT : 0));
-        bytes_add_string(&d->out, text);
+        reply_bytes_add_string(&d->out, text);
         free(text);
         json_decref(j);
         json_decref(schema);
@@ -265,7 +270,7 @@ static void draw_and_read(const char *source, const struct reply_tools *tools,
     reply_close(&r);
     if (t.n_calls == 0 || t.n_calls != t.n_ends || (options->is_single && t.n_calls != 1))
         fail_msg("%d calls, %d ends in\n%s", t.n_calls, t.n_ends, d.out.s);
-    bytes_close(&d.out);
+    reply_bytes_close(&d.out);
     mem_free(grammar);
 }
 

@@ -18,11 +18,11 @@ static struct reply_tools tools;
 
 /* What was told, with pieces of one part together. */
 struct told {
-    struct reply_bytes events;  /* written as in the samples, notes without their text */
-    struct reply_bytes bytes;   /* content, reasoning and syntax, in order: the answer */
-    struct reply_bytes args;    /* of the call that is open */
-    enum reply_part last; /* REPLY_SYNTAX: another piece begins */
-    bool is_open;         /* a call */
+    struct reply_bytes events; /* written as in the samples, notes without their text */
+    struct reply_bytes bytes;  /* content, reasoning and syntax, in order: the answer */
+    struct reply_bytes args;   /* of the call that is open */
+    enum reply_part last;      /* REPLY_SYNTAX: another piece begins */
+    bool is_open;              /* a call */
     int n_notes;
 };
 
@@ -148,6 +148,35 @@ static void cut_answers_lose_nothing(void **state)
         }
 }
 
+static void arguments_are_told_as_they_come(void **state)
+{
+    static const struct {
+        const char *source, *text, *events;
+    } cases[] = {
+        {HERMES, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Par",
+         "CALL[get_weather] A[{\"city\":\"Par"},
+        {QWEN3_CODER, "<tool_call>\n<function=write-file>\n<parameter=text>\na\nb <c",
+         "CALL[write-file] A[{\"text\":\"a\\nb <c"},
+        {QWEN3_CODER, "<tool_call>\n<function=write-file>\n<parameter=owner>\nnum",
+         "CALL[write-file] A[{\"owner\":\"num"},
+        {QWEN3_CODER, "<tool_call>\n<function=write-file>\n<parameter=append>\nTru", "CALL[write-file] A[{\"append\":"},
+        {GEMMA4, "<|tool_call>call:get_weather{city:<|\"|>Par", "CALL[get_weather] A[{\"city\":\"Par"},
+        {KIMI_K2, "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"days\": 3, ",
+         "CALL[get_weather] A[{\"days\":3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct told t = {.last = REPLY_SYNTAX};
+        struct reply *r;
+        struct err e;
+        assert_int_equal(reply_open(&r, reply_style_of(cases[i].source), "", collect, &t, &e), ERR_OK);
+        reply_set_tools(r, &tools);
+        assert_int_equal(reply_feed(r, cases[i].text, strlen(cases[i].text), &e), ERR_OK);
+        assert_string_equal(reply_bytes_text(&t.events), cases[i].events);
+        reply_close(&r);
+        close_told(&t);
+    }
+}
+
 static size_t below(struct random *rnd, size_t n)
 {
     return random_u32(rnd) % n;
@@ -201,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_are_read),
         cmocka_unit_test(pieces_change_nothing),
+        cmocka_unit_test(arguments_are_told_as_they_come),
         cmocka_unit_test(cut_answers_lose_nothing),
         cmocka_unit_test(damaged_answers_lose_nothing),
     };

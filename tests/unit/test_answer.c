@@ -1,0 +1,92 @@
+#define _GNU_SOURCE
+/* Answers as commands read them: what a mark held back may be long, and stop strings are found in it. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "texts/answer.h"
+#include "small_vocab.h"
+#include "temp_folder.h"
+
+#define SOURCE "{{ messages }} {# <|channel|>analysis #}"
+
+static struct temp_folder folder;
+
+static moebius_vocab *open_vocab(void)
+{
+    struct small_vocab v;
+    struct err e;
+    moebius_vocab *vocab;
+    moebius_error error;
+    assert_int_equal(small_begin(&v, "gpt2", "gpt-2", &e), ERR_OK);
+    small_add_bytes(&v);
+    gguf_writer_add_strings(v.w, "tokenizer.ggml.merges", NULL, 0);
+    struct temp_path path = temp_path(&folder, "vocab.gguf");
+    assert_int_equal(small_write(&v, path.s, &e), ERR_OK);
+    assert_int_equal(moebius_vocab_open(&vocab, path.s, &error), MOEBIUS_OK);
+    return vocab;
+}
+
+static void collect(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    assert_int_equal(part, MOEBIUS_REPLY_CONTENT);
+    strncat(user, text, n);
+}
+
+/* Reads the answer with a stop string; returns whether that ended it. What was said is added to `said`. */
+static bool read_answer(const char *text, const char *stop, char *said)
+{
+    moebius_vocab *vocab = open_vocab();
+    moebius_template *tmpl;
+    moebius_error error;
+    struct answer a;
+    struct err e;
+    int32_t *ids;
+    size_t n_ids;
+    bool end = false;
+    assert_int_equal(moebius_template_open(&tmpl, SOURCE, sizeof SOURCE - 1, vocab, &error), MOEBIUS_OK);
+    const struct answer_params params = {.vocab = vocab,
+                                         .max_piece = answer_longest_piece(vocab),
+                                         .stops = &stop,
+                                         .n_stops = 1,
+                                         .tmpl = tmpl,
+                                         .prompt = "",
+                                         .fn = collect,
+                                         .user = said};
+    assert_int_equal(answer_open(&a, &params, &e), ERR_OK);
+    assert_int_equal(moebius_tokenize(vocab, text, strlen(text), false, true, &ids, &n_ids, &error), MOEBIUS_OK);
+    for (size_t i = 0; i < n_ids && !end; i++)
+        assert_int_equal(answer_feed(&a, ids[i], &end, &e), ERR_OK);
+    answer_finish(&a);
+    answer_close(&a);
+    moebius_free(ids);
+    moebius_template_close(&tmpl);
+    moebius_vocab_close(&vocab);
+    return end;
+}
+
+static void long_text_after_a_mark_is_content(void **state)
+{
+    char text[1000] = "<|channel|>", said[1000] = "", want[1000];
+    memset(text + strlen(text), 'x', 600);
+    strcat(text, "STOP and more");
+    assert_true(read_answer(text, "STOP", said));
+    snprintf(want, sizeof want, "%.*s", (int)(strstr(text, "STOP") - text), text);
+    assert_string_equal(said, want);
+    *said = '\0';
+    assert_false(read_answer(text, "HALT", said));
+    assert_string_equal(said, text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_text_after_a_mark_is_content),
+    };
+    if (temp_folder_make(&folder) != 0)
+        return 1;
+    int result = cmocka_run_group_tests(tests, NULL, NULL);
+    temp_folder_remove(&folder);
+    return result;
+}
