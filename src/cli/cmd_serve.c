@@ -148,7 +148,7 @@ static int run(const struct command *c, int argc, char **argv)
 
 const struct command cmd_serve = {
     .name = "serve",
-    .usage = "-m FILE [OPTIONS]",
+    .usage = "-m FILE | --models DIR [OPTIONS]",
     .summary = "a server that OpenAI's, Anthropic's and Ollama's clients can use",
     .details = "Texts are answered together, as many as --texts, and prompts that begin alike are computed once. Ends\n"
                "on SIGTERM or Ctrl-C: answers may go on for 5 s. docs/server.md has the paths and what they take.",

@@ -333,7 +333,7 @@ def test_slow_and_half_clients_harm_nobody():
         trickle = s.socket()
         deaf = s.socket()
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=90000, stream=True, n=4, return_tokens=True))))
+        deaf.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=90000, stream=True, n=8, logprobs=5))))
         start = time.monotonic()
         closed = False
         while time.monotonic() - start < 10 and not closed:
