@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "server/answer_grammar.h"
 #include "server/random_id.h"
 #include "server/whole_text.h"
 
@@ -43,6 +44,7 @@ struct job {
     void *user;
     struct answer_head head;
     struct prompt prompt;
+    struct answer_grammar grammar;
 
     struct choice *choices; /* [request.n_choices] */
     size_t n_open;          /* texts that have not ended */
@@ -114,8 +116,11 @@ static void tell(struct job *job, const struct answer_event *event)
     struct err e = {0};
     if (is_silent(job))
         return;
-    err_code code = job->stream ? job->protocol->event(job->writer, event, &job->out, &e)
-                                : gathered_choice_add(&job->choices[event->choice].gathered, event, &e);
+    err_code code = ERR_OK;
+    if (!job->stream || job->prompt.tools) /* calls are kept (replay.h) */
+        code = gathered_choice_add(&job->choices[event->choice].gathered, event, &e);
+    if (job->stream && code == ERR_OK)
+        code = job->protocol->event(job->writer, event, &job->out, &e);
     if (job->stream && code == ERR_OK)
         flush(job);
     if (code != ERR_OK)
@@ -279,6 +284,36 @@ static enum answer_finish finish_of(const struct choice *c, enum text_end end)
     }
 }
 
+/* What the client got of an answer that called tools, in the form of a message of a history. */
+static json_t *message_of(const struct gathered_choice *g)
+{
+    json_t *calls = json_array();
+    bool good = calls != NULL;
+    for (size_t i = 0; i < g->n_calls && good; i++) {
+        const struct gathered_call *call = &g->calls[i];
+        good = json_array_append_new(calls,
+                                     json_pack("{s:s, s:{s:s, s:o}}", "id", call->id, "function", "name", call->name,
+                                               "arguments", json_text(call->arguments.s, call->arguments.n))) == 0;
+    }
+    json_t *message =
+        good ? json_pack("{s:o, s:O}", "content", json_text(g->content.s, g->content.n), "tool_calls", calls) : NULL;
+    json_decref(calls);
+    return message;
+}
+
+/* Keeps an answer that called tools and has ended as it should, for when the client sends it back. */
+static void keep_calls(struct choice *c, const struct text_result *r)
+{
+    struct err e = {0};
+    if (c->n_calls == 0 || r->end != TEXT_END_TOKEN || is_silent(c->job))
+        return;
+    json_t *message = message_of(&c->gathered);
+    const struct replay_answer answer = {r->ids, r->n_prompt, r->n_answer, message};
+    if (message && replay_add(c->job->model->replay, &answer, &e) != ERR_OK)
+        log_line(c->job->log, LOG_WARN, "answer %s: %s", c->job->head.id, e.text);
+    json_decref(message);
+}
+
 static void tell_end(struct choice *c, const struct text_result *r)
 {
     struct job *job = c->job;
@@ -286,6 +321,7 @@ static void tell_end(struct choice *c, const struct text_result *r)
     struct answer_usage usage = usage_of(r);
     add_usage(job, &usage);
     tell_text(c, true);
+    keep_calls(c, r);
     if (r->end == TEXT_END_FAILED) {
         fail(job, r->error);
     } else if (r->end == TEXT_END_CANCELLED && !c->has_enough) {
@@ -344,6 +380,7 @@ static void finish(struct job *job)
 {
     struct bytes body = {0};
     int status = 200;
+    answer_grammar_close(&job->grammar);
     if (job->stream) {
         end_stream(job);
         pthread_mutex_unlock(&job->lock);
@@ -398,24 +435,14 @@ static err_code check_length(struct job *job, struct err *e)
     return ERR_OK;
 }
 
-/* What no room of this program can do yet must not be promised. */
-static err_code check_support(const struct server_request *r, struct err *e)
-{
-    if (r->format != FORMAT_TEXT)
-        return err_set(e, ERR_USAGE, "response_format: answers can't be held to a form yet: expected text");
-    if (r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED)
-        return err_set(e, ERR_USAGE, "tool_choice: calls can't be forced yet: expected auto or none");
-    return ERR_OK;
-}
-
 static err_code open_answers(struct job *job, const struct job_setup *setup, struct err *e)
 {
     const struct server_request *r = &job->request;
     job->head.model = job->model->name;
     job->head.created = (int64_t)time(NULL);
     TRY(random_id(job->head.id, e));
-    TRY(check_support(r, e));
     TRY(prompt_make(&job->prompt, job->model, r, setup->vars, setup->n_vars, e));
+    TRY(answer_grammar_open(&job->grammar, job->model, &job->prompt, &job->request, e));
     job->choices = mem_calloc((size_t)r->n_choices, sizeof *job->choices);
     if (!job->choices)
         return err_nomem(e, (size_t)r->n_choices * sizeof *job->choices, "answers");
@@ -476,6 +503,7 @@ void job_close(struct job **out)
     stream_end(&job->stream, true);
     stream_leave(&job->unread);
     bytes_close(&job->out);
+    answer_grammar_close(&job->grammar);
     prompt_close(&job->prompt);
     server_request_close(&job->request);
     pthread_mutex_destroy(&job->lock);
@@ -500,6 +528,9 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
                              .prompt = job->prompt.text.s,
                              .tools = job->prompt.tools,
                              .reasoning_budget = r->reasoning_budget,
+                             .grammar = job->grammar.grammar,
+                             .grammar_from = job->grammar.from,
+                             .trigger = job->grammar.trigger,
                              .group = job->group,
                              .sink = {.prompt = on_prompt, .part = on_part, .end = on_end, .user = c}};
     t.sampling.seed += (uint64_t)c->index;

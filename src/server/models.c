@@ -41,6 +41,20 @@ static struct model_facts facts_of(const struct model *m)
     return f;
 }
 
+/* Answers that called tools, beside the prefixes on disk where there are such. */
+static err_code open_replay(struct model *m, struct err *e)
+{
+    const char *dir = m->models->options.texts.cache_dir;
+    struct bytes path = {0};
+    err_code code = dir ? bytes_print(&path, e, "%s/answers.jsonl", dir) : ERR_OK;
+    if (code == ERR_OK && dir && mkdir(dir, 0700) != 0 && errno != EEXIST)
+        code = err_set(e, ERR_IO, "%s: %s", dir, strerror(errno));
+    if (code == ERR_OK)
+        code = replay_open(&m->replay, path.s, moebius_fingerprint(m->engine), e);
+    bytes_close(&path);
+    return code;
+}
+
 /* A template that is missing is no failure: texts can be gone on with. */
 static err_code load(struct model *m, struct err *e)
 {
@@ -50,6 +64,7 @@ static err_code load(struct model *m, struct err *e)
     m->vocab = moebius_engine_vocab(m->engine);
     (void)o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
     m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
+    TRY(open_replay(m, e));
     return texts_open(&m->texts, m->engine, &o->texts, e);
 }
 
@@ -57,6 +72,7 @@ static void unload(struct model *m)
 {
     if (m->texts)
         texts_close(&m->texts);
+    replay_close(&m->replay);
     moebius_template_close(&m->tmpl);
     moebius_engine_close(&m->engine);
     m->vocab = NULL;

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "moebius/moebius.h"
+#include "server/replay.h"
 #include "server/template_needs.h"
 #include "texts/texts.h"
 
@@ -33,6 +34,7 @@ struct model {
     moebius_template *tmpl; /* NULL: there is none, and template_error says why */
     struct err template_error;
     struct template_needs needs; /* the template's */
+    struct replay *replay;
     struct texts *texts;
 
     /* the registry's */

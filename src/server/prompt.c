@@ -171,6 +171,7 @@ err_code prompt_make(struct prompt *p, const struct model *m, const struct serve
         TRY(add_rendered(p, m, e));
         if (*begun)
             TRY(add_text(p, m, begun, strlen(begun), false, e));
+        TRY(replay_apply(m->replay, r->messages, &p->ids, &p->n, e));
     } else if (r->ids) {
         TRY(copy_ids(p, m, r->ids, e));
     } else {
