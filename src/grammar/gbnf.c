@@ -314,12 +314,12 @@ static err_code parse_or(struct parser *p, uint32_t *node)
             if (!LIST_PUSH(&p->stack, one))
                 return no_memory(p);
         }
-        one = expr_list(&p->x, EXPR_CAT, p->stack.at + first, p->stack.n - first);
+        one = expr_list(&p->x, EXPR_CAT, LIST_FROM(&p->stack, first), p->stack.n - first);
         p->stack.n = first;
         if (!LIST_PUSH(&p->stack, one))
             return no_memory(p);
     } while (take(p, "|"));
-    *node = expr_list(&p->x, EXPR_OR, p->stack.at + from, p->stack.n - from);
+    *node = expr_list(&p->x, EXPR_OR, LIST_FROM(&p->stack, from), p->stack.n - from);
     p->stack.n = from;
     return ERR_OK;
 }

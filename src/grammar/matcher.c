@@ -109,7 +109,8 @@ static void feed_text(struct grammar_matcher *m, struct thread t, uint8_t byte, 
     uint32_t from = m->threads.n;
     add_thread(m, from, t);
     uint32_t n = m->threads.n - from;
-    memcpy(tried, m->threads.at + from, n * sizeof *tried);
+    if (n)
+        memcpy(tried, m->threads.at + from, n * sizeof *tried);
     m->threads.n = from;
     for (uint32_t i = 0; i < n; i++)
         feed(m, tried[i], byte, first);
@@ -425,7 +426,8 @@ err_code grammar_matcher_clone(struct grammar_matcher **out, const struct gramma
         grammar_matcher_close(out);
         return err_nomem(e, m->frames.n * sizeof *m->frames.at, "a matcher");
     }
-    memcpy(copy->threads.at, m->threads.at, m->n_thread * sizeof *m->threads.at);
+    if (m->n_thread)
+        memcpy(copy->threads.at, m->threads.at, m->n_thread * sizeof *m->threads.at);
     memcpy(copy->frames.at, m->frames.at, m->frames.n * sizeof *m->frames.at);
     copy->threads.n = copy->n_thread = m->n_thread;
     copy->frames.n = m->frames.n;

@@ -255,7 +255,7 @@ static uint32_t emit_repeat(struct emitter *m, const struct expr *node, uint32_t
 static uint32_t emit(struct emitter *m, uint32_t at, uint32_t next)
 {
     const struct expr *node = &m->x->nodes.at[at];
-    const uint32_t *kids = m->x->kids.at + node->first;
+    const uint32_t *kids = LIST_FROM(&m->x->kids, node->first);
     uint32_t begin = next;
     if (m->failed)
         return 0;

@@ -588,7 +588,7 @@ static bool becomes_weak(const struct schema_compiler *c, const struct schema *s
 {
     const struct program *p = c->p;
     bool weak = is_weak(c, s->items) || is_weak(c, s->contains) || is_weak(c, s->additional) || is_weak(c, s->names) ||
-                has_weak(c, p->ids.at + s->prefix, s->n_prefix);
+                has_weak(c, LIST_FROM(&p->ids, s->prefix), s->n_prefix);
     for (uint32_t i = 0; i < s->n_prop && !weak; i++)
         weak = is_weak(c, p->props.at[s->props + i].schema);
     for (uint32_t i = 0; i < s->n_pattern && !weak; i++)
@@ -615,7 +615,7 @@ static void loosen(struct schema_compiler *c)
             s->n_contains.max = COUNT_MANY;
         for (uint32_t k = 0; k < s->n_group; k++) {
             struct schema_group *g = &p->groups.at[s->groups + k];
-            if (!has_weak(c, p->ids.at + g->first, g->n))
+            if (!has_weak(c, LIST_FROM(&p->ids, g->first), g->n))
                 continue;
             if (g->kind == GROUP_ONE)
                 g->kind = GROUP_ANY;

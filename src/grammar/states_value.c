@@ -20,7 +20,7 @@ static uint32_t pop_list(struct states *s, enum formula_op op, uint32_t from)
         f->failed = true;
         return FORMULA_FALSE;
     }
-    uint32_t x = formula_list(f, op, f->stack.at + from, n);
+    uint32_t x = formula_list(f, op, LIST_FROM(&f->stack, from), n);
     f->stack.n = from;
     return x;
 }
@@ -34,7 +34,7 @@ static uint32_t pair(struct states *s, enum formula_op op, uint32_t a, uint32_t 
 static uint32_t group_formula(struct states *s, const struct schema_group *g, enum json_kind kind)
 {
     struct formulas *f = &s->formulas;
-    const uint32_t *ids = s->p->ids.at + g->first;
+    const uint32_t *ids = LIST_FROM(&s->p->ids, g->first);
     uint32_t from = f->stack.n, x;
     switch (g->kind) {
     case GROUP_NOT: return formula_not(f, schema_formula(s, ids[0], kind));
