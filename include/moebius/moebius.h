@@ -601,8 +601,9 @@ typedef struct moebius_grammar moebius_grammar;
 /* A place in one text that follows a grammar; one thread's at a time. */
 typedef struct moebius_matcher moebius_matcher;
 
-/* SCHEMA: a JSON schema (draft 4 to 2020-12); an empty text means any JSON object. GBNF: rules as llama.cpp has them, in
- * which %json{SCHEMA} is a JSON value and %token"TEXT" a special token. REGEX: a regular expression for the whole text. */
+/* SCHEMA: a JSON schema (draft 4 to 2020-12); an empty text means any JSON object. GBNF: rules as llama.cpp has them,
+ * in which %json{SCHEMA} is a JSON value and %token"TEXT" a special token. REGEX: a regular expression for the whole
+ * text. */
 typedef enum moebius_grammar_kind {
     MOEBIUS_GRAMMAR_SCHEMA,
     MOEBIUS_GRAMMAR_GBNF,
@@ -644,10 +645,11 @@ MOEBIUS_API size_t moebius_matcher_forced(moebius_matcher *matcher, char *bytes,
 MOEBIUS_API moebius_status moebius_matcher_status(const moebius_matcher *matcher, moebius_error *error);
 
 /* From now on the sampler picks only what the matcher, which is borrowed, allows, and moves it on with each token that
- * it is told of; NULL: anything again. A pick is drawn as ever first. Where the matcher refuses that token, one is drawn
- * among the allowed ones: of these, token x comes with p(x) + (1 - A) p(x) / A = p(x) / A, A being the probability of all
- * that is allowed. (The steps that drop tokens see all tokens first, and only allowed ones then.) A pick of -1: nothing is
- * allowed. A clone of the sampler has no matcher. The matcher's grammar needs the engine's vocabulary. */
+ * it is told of; NULL: anything again. A pick is drawn as ever first. Where the matcher refuses that token, one is
+ * drawn among the allowed ones: of these, token x comes with p(x) + (1 - A) p(x) / A = p(x) / A, A being the
+ * probability of all that is allowed. (The steps that drop tokens see all tokens first, and only allowed ones then.) A
+ * pick of -1: nothing is allowed. A clone of the sampler has no matcher. The matcher's grammar needs the engine's
+ * vocabulary. */
 MOEBIUS_API moebius_status moebius_sampler_set_matcher(moebius_sampler *sampler, moebius_matcher *matcher,
                                                        moebius_error *error);
 

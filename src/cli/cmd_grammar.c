@@ -202,7 +202,8 @@ static err_code open_grammar(struct grammar_command *j, struct err *e)
             return err_set(e, ERR_FORMAT, "%s is empty", file);
     }
     int64_t start = clock_ns();
-    moebius_status status = moebius_grammar_open(&j->grammar, j->vocab, kind, text, n, j->strict ? 0 : MOEBIUS_GRAMMAR_LENIENT, &error);
+    moebius_status status =
+        moebius_grammar_open(&j->grammar, j->vocab, kind, text, n, j->strict ? 0 : MOEBIUS_GRAMMAR_LENIENT, &error);
     j->compile_ns = clock_ns() - start;
     if (status == MOEBIUS_OK)
         return ERR_OK;
@@ -227,9 +228,9 @@ static err_code run_grammar(struct grammar_command *j, struct err *e)
         TRY(print_json(j, NULL, e));
     else
         print_text(j);
-    return j->n_refused == 0 ? ERR_OK
-                             : err_set(e, ERR_CHECK, "%d of %zu texts are refused", j->n_refused,
-                                       json_array_size(j->instances));
+    return j->n_refused == 0
+               ? ERR_OK
+               : err_set(e, ERR_CHECK, "%d of %zu texts are refused", j->n_refused, json_array_size(j->instances));
 }
 
 static int run(const struct command *c, int argc, char **argv)
@@ -263,7 +264,8 @@ const struct command cmd_grammar = {
     .name = "grammar",
     .usage = "(--schema FILE | --gbnf FILE | --regex REGEX) [OPTIONS]",
     .summary = "compile a schema or grammar, and check texts against it",
-    .details = "Says what can't be enforced and, with --check, which lines of a file are accepted, and at which byte the\n"
-               "others fail. docs/grammar.md has what is enforced.",
+    .details =
+        "Says what can't be enforced and, with --check, which lines of a file are accepted, and at which byte the\n"
+        "others fail. docs/grammar.md has what is enforced.",
     .run = run,
 };

@@ -33,8 +33,8 @@ static void push_thread(struct grammar_matcher *m, uint32_t first, struct thread
         states_fail(m->s, ERR_NOMEM);
 }
 
-/* Adds a thread to the set that begins at `first`: text is joined with the text that is there, and its JSON values become
- * threads of their own. */
+/* Adds a thread to the set that begins at `first`: text is joined with the text that is there, and its JSON values
+ * become threads of their own. */
 static void add_thread(struct grammar_matcher *m, uint32_t first, struct thread t)
 {
     uint32_t i = first, value, below;
@@ -121,7 +121,8 @@ static void feed(struct grammar_matcher *m, struct thread t, uint8_t byte, uint3
 {
     for (;;) {
         bool is_name = state_kind(m->s, t.state) == STATE_NAME;
-        struct state_out out = is_name ? states_step_name(m->s, t.state, &t.reg, byte) : states_step(m->s, t.state, byte);
+        struct state_out out =
+            is_name ? states_step_name(m->s, t.state, &t.reg, byte) : states_step(m->s, t.state, byte);
         if (out.op == STATE_REFUSE)
             return;
         if (out.op == STATE_POP ? !pop(m, &t, out.next) : !stay(m, &t, out, byte))

@@ -68,16 +68,22 @@ static err_code add_named(struct parser *p, char letter, bool *found)
 {
     *found = true;
     switch (letter) {
-    case 'd': case 'D': return add_class(p, digits, 1, letter == 'D');
-    case 'w': case 'W': return add_class(p, words, sizeof words / sizeof *words, letter == 'W');
-    case 's': case 'S': return add_class(p, spaces, sizeof spaces / sizeof *spaces, letter == 'S');
+    case 'd':
+    case 'D': return add_class(p, digits, 1, letter == 'D');
+    case 'w':
+    case 'W': return add_class(p, words, sizeof words / sizeof *words, letter == 'W');
+    case 's':
+    case 'S': return add_class(p, spaces, sizeof spaces / sizeof *spaces, letter == 'S');
     default: *found = false; return ERR_OK;
     }
 }
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 static bool read_hex(struct parser *p, int n_min, int n_max, uint32_t *code)
@@ -120,7 +126,8 @@ static err_code read_escape(struct parser *p, bool in_class, uint32_t *code)
         return bad(p, ERR_UNSUPPORTED, "word boundaries can't be enforced");
     if (c == 'p' || c == 'P')
         return bad(p, ERR_UNSUPPORTED, "classes by Unicode property can't be enforced");
-    if (c == 'A' || c == 'Z' || c == 'z' || c == 'G' || c == 'Q' || c == 'E' || c == 'h' || c == 'R' || c == 'K' || c == 'X')
+    if (c == 'A' || c == 'Z' || c == 'z' || c == 'G' || c == 'Q' || c == 'E' || c == 'h' || c == 'R' || c == 'K' ||
+        c == 'X')
         return bad(p, ERR_UNSUPPORTED, "this escape is not of ECMA's regular expressions");
     *code = utf8_read(p->s + p->at, p->n - p->at, &length);
     p->at += length;
@@ -340,7 +347,8 @@ static bool begins_at_begin(const struct exprs *x, uint32_t node)
     }
 }
 
-/* The automaton of a node that matches somewhere: alternatives that may begin late are behind a loop over characters. */
+/* The automaton of a node that matches somewhere: alternatives that may begin late are behind a loop over characters.
+ */
 static err_code emit_search(struct parser *p, struct nfa *nfa, uint32_t node, uint32_t *begin)
 {
     struct expr top = p->x.nodes.at[node];
@@ -370,9 +378,7 @@ static err_code emit_search(struct parser *p, struct nfa *nfa, uint32_t node, ui
         nfa->code.at[loop].b = one;
         search = loop;
     }
-    *begin = early == INTERN_NONE    ? search
-             : search == INTERN_NONE ? early
-                                     : nfa_add(nfa, NFA_SPLIT, early, search, 0);
+    *begin = early == INTERN_NONE ? search : search == INTERN_NONE ? early : nfa_add(nfa, NFA_SPLIT, early, search, 0);
     return *begin == INTERN_NONE ? no_memory(p) : ERR_OK;
 }
 

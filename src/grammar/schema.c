@@ -30,7 +30,8 @@ err_code schema_unenforced(struct schema_draft *d, const char *keyword, const ch
     if (!pointer)
         return schema_no_memory(c);
     if (!c->lenient)
-        return err_set(c->e, ERR_UNSUPPORTED, "schema, at %s: %s can't be enforced: %s", shown(d->pointer), keyword, why);
+        return err_set(c->e, ERR_UNSUPPORTED, "schema, at %s: %s can't be enforced: %s", shown(d->pointer), keyword,
+                       why);
     struct unenforced u = {arena_strndup(&c->p->arena, keyword, strlen(keyword)),
                            arena_strndup(&c->p->arena, pointer, strlen(pointer))};
     return u.keyword && u.pointer && LIST_PUSH(&c->p->unenforced, u) ? ERR_OK : schema_no_memory(c);
@@ -221,8 +222,7 @@ static err_code compile_type(struct schema_draft *d)
         return ERR_OK;
     d->s.types = 0;
     if (json_is_array(type)) {
-        json_array_foreach(type, i, one)
-            TRY(add_type(d, one, &integer));
+        json_array_foreach(type, i, one) TRY(add_type(d, one, &integer));
     } else
         TRY(add_type(d, type, &integer));
     if (integer && d->s.types & 1 << KIND_NUMBER)
@@ -377,7 +377,8 @@ static err_code compile_items(struct schema_draft *d)
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
-static err_code read_names(struct schema_draft *d, const char *keyword, const json_t *list, uint32_t *first, uint32_t *n)
+static err_code read_names(struct schema_draft *d, const char *keyword, const json_t *list, uint32_t *first,
+                           uint32_t *n)
 {
     const json_t *one;
     size_t i;
@@ -413,7 +414,8 @@ static err_code compile_properties(struct schema_draft *d)
         struct schema_prop prop;
         const char *name = json_object_iter_key(i);
         TRY(schema_name(d->c, name, json_object_iter_key_len(i), &prop.name));
-        TRY(schema_number(d->c, json_object_iter_value(i), pointer ? pointer_to(d->c, pointer, name) : NULL, &prop.schema));
+        TRY(schema_number(d->c, json_object_iter_value(i), pointer ? pointer_to(d->c, pointer, name) : NULL,
+                          &prop.schema));
         if (!LIST_PUSH(&d->c->p->props, prop))
             return schema_no_memory(d->c);
     }

@@ -110,15 +110,24 @@ enum truth var_truth(struct states *s, const struct view *v, const struct view_v
     case TERM_COUNT: {
         struct count_range r = s->p->counts.at[term_number(var->term)];
         if (v->kind == STATE_NAME) /* counted in the state itself */
-            return var->state > r.max ? NO : var->state < r.min ? (at_end ? NO : OPEN) : at_end || r.max == COUNT_MANY ? YES : OPEN;
-        return var->state > 1 ? NO : var->state == 0 ? (at_end ? NO : OPEN) : at_end || r.max == COUNT_MANY ? YES : OPEN;
+            return var->state > r.max              ? NO
+                   : var->state < r.min            ? (at_end ? NO : OPEN)
+                   : at_end || r.max == COUNT_MANY ? YES
+                                                   : OPEN;
+        return var->state > 1                  ? NO
+               : var->state == 0               ? (at_end ? NO : OPEN)
+               : at_end || r.max == COUNT_MANY ? YES
+                                               : OPEN;
     }
     case TERM_BOUND:
     case TERM_MULTIPLE:
     case TERM_INTEGER: return number_truth(s, v, var, at_end);
     case TERM_CONTAINS: {
         struct count_range r = s->p->schemas.at[term_number(var->term)].n_contains;
-        return var->state > r.max ? NO : var->state < r.min ? (at_end ? NO : OPEN) : at_end || r.max == COUNT_MANY ? YES : OPEN;
+        return var->state > r.max              ? NO
+               : var->state < r.min            ? (at_end ? NO : OPEN)
+               : at_end || r.max == COUNT_MANY ? YES
+                                               : OPEN;
     }
     case TERM_ITEMS: return at_end ? YES : OPEN;
     case TERM_PROPS:
@@ -448,8 +457,10 @@ err_code states_error(const struct states *s, struct err *e)
     if (s->failed == ERR_NOMEM)
         return err_nomem(e, states_bytes(s), "the states of a grammar");
     if (s->failed != ERR_OK)
-        return err_set(e, ERR_LIMIT, "the grammar has more states than are kept (%u, %zu MB), or too many ways to read a "
-                       "text at once", s->contents.n, states_bytes(s) >> 20);
+        return err_set(e, ERR_LIMIT,
+                       "the grammar has more states than are kept (%u, %zu MB), or too many ways to read a "
+                       "text at once",
+                       s->contents.n, states_bytes(s) >> 20);
     return ERR_OK;
 }
 
@@ -463,9 +474,9 @@ err_code states_open(struct states **out, const struct program *p, struct err *e
     s->memo_size = 1024;
     s->memo = mem_calloc(s->memo_size, sizeof *s->memo);
     s->schema_formulas = mem_calloc((size_t)p->schemas.n * N_KIND, sizeof *s->schema_formulas);
-    bool ok = s->memo && s->schema_formulas && formulas_open(&s->formulas) &&
-              intern_add(&s->contents, &none, 1) == 0 && LIST_PUSH(&s->records, (struct state_record){0}) &&
-              LIST_PUSH(&s->shapes, NULL) && intern_add(&s->shape_keys, &none, 1) == 0;
+    bool ok = s->memo && s->schema_formulas && formulas_open(&s->formulas) && intern_add(&s->contents, &none, 1) == 0 &&
+              LIST_PUSH(&s->records, (struct state_record){0}) && LIST_PUSH(&s->shapes, NULL) &&
+              intern_add(&s->shape_keys, &none, 1) == 0;
     if (ok)
         s->start = text_start(s, p->start, 0, true);
     if (!ok || s->failed != ERR_OK) {

@@ -7,10 +7,47 @@
 #include "grammar/grammar.h"
 
 static const char *const grammar_texts[] = {
-    "{\"",   "\"}",   "\":",  "\": ",   "\", \"", "\",",   "\"a",   "a\"",      "ab\":", "abc",  "true", "tru",
-    "null",  "[[",    "]]",   "}, {",   "12",     "1.5",   "10000", "-",        "\n  ",  "  ",   ",\n",  "\\u00",
-    "\\n",   "\\\"",  "e9",   "\xc3",   "\xa9",   "\xc3\xa9", "\xe2\x82", "\xac\"", "}}}",  "0,",   ".0",   "e+",
-    "name",  "\"name", "na",  "me\": \"", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "{\"",
+    "\"}",
+    "\":",
+    "\": ",
+    "\", \"",
+    "\",",
+    "\"a",
+    "a\"",
+    "ab\":",
+    "abc",
+    "true",
+    "tru",
+    "null",
+    "[[",
+    "]]",
+    "}, {",
+    "12",
+    "1.5",
+    "10000",
+    "-",
+    "\n  ",
+    "  ",
+    ",\n",
+    "\\u00",
+    "\\n",
+    "\\\"",
+    "e9",
+    "\xc3",
+    "\xa9",
+    "\xc3\xa9",
+    "\xe2\x82",
+    "\xac\"",
+    "}}}",
+    "0,",
+    ".0",
+    "e+",
+    "name",
+    "\"name",
+    "na",
+    "me\": \"",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 };
 enum {
     GRAMMAR_N_TEXT = sizeof grammar_texts / sizeof *grammar_texts,
@@ -30,7 +67,8 @@ static inline struct grammar_vocab *grammar_vocab_make(void)
         tokens[i] = (struct grammar_token){&bytes[i], 1, GRAMMAR_TOKEN_TEXT};
     }
     for (int i = 0; i < GRAMMAR_N_TEXT; i++)
-        tokens[256 + i] = (struct grammar_token){grammar_texts[i], (uint32_t)strlen(grammar_texts[i]), GRAMMAR_TOKEN_TEXT};
+        tokens[256 + i] =
+            (struct grammar_token){grammar_texts[i], (uint32_t)strlen(grammar_texts[i]), GRAMMAR_TOKEN_TEXT};
     tokens[GRAMMAR_CALL] = (struct grammar_token){"<|call|>", 8, GRAMMAR_TOKEN_SPECIAL};
     tokens[GRAMMAR_END] = (struct grammar_token){"<|end|>", 7, GRAMMAR_TOKEN_END};
     return grammar_vocab_open(&v, tokens, GRAMMAR_N_TOKEN, &e) == ERR_OK ? v : NULL;

@@ -63,41 +63,63 @@ static const struct text_case schemas[] = {
     {"{\"type\": \"object\"}", {"{}", "{ }", "{\n  \"a\": 1\n}", NULL, "[]", "{\n\n}", "{    }", " {}", "{} ", NULL}},
     {"{\"type\": \"integer\"}", {"0", "-7", "1.0", "1e+16", NULL, "1.5", "1e-1", "\"1\"", NULL}},
     {"{\"type\": \"integer\", \"$schema\": \"http://json-schema.org/draft-04/schema#\"}", {"1", NULL, "1.0", NULL}},
-    {"{\"minimum\": 5, \"maximum\": 7.5}", {"5", "7.5", "7.50", "6.999", "\"x\"", NULL, "4.9", "7.51", "12", "-6", NULL}},
+    {"{\"minimum\": 5, \"maximum\": 7.5}",
+     {"5", "7.5", "7.50", "6.999", "\"x\"", NULL, "4.9", "7.51", "12", "-6", NULL}},
     {"{\"exclusiveMinimum\": -2, \"exclusiveMaximum\": 2}", {"-1.99", "0", "-0", "1", NULL, "-2", "2", "2.0", NULL}},
     {"{\"multipleOf\": 0.01}", {"1", "1.25", "19.990", NULL, "1.255", NULL}},
-    {"{\"type\": \"number\", \"minimum\": 10, \"maximum\": 99, \"multipleOf\": 7}", {"14", "98", NULL, "7", "15", "99", NULL}},
-    {"{\"minLength\": 2, \"maxLength\": 3}", {"\"ab\"", "\"\\u00e9\xc3\xa9z\"", "\"\\ud83d\\ude00a\"", NULL, "\"a\"", "\"abcd\"", NULL}},
-    {"{\"type\": \"string\"}", {"\"\xf0\x9f\x98\x80\"", NULL, "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "\"\\ud800\"", "\"\n\"", "\"\\x\"", NULL}},
+    {"{\"type\": \"number\", \"minimum\": 10, \"maximum\": 99, \"multipleOf\": 7}",
+     {"14", "98", NULL, "7", "15", "99", NULL}},
+    {"{\"minLength\": 2, \"maxLength\": 3}",
+     {"\"ab\"", "\"\\u00e9\xc3\xa9z\"", "\"\\ud83d\\ude00a\"", NULL, "\"a\"", "\"abcd\"", NULL}},
+    {"{\"type\": \"string\"}",
+     {"\"\xf0\x9f\x98\x80\"", NULL, "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "\"\\ud800\"", "\"\n\"", "\"\\x\"", NULL}},
     {"{\"type\": \"string\", \"pattern\": \"b+c\"}", {"\"abbcd\"", "\"\\u0062c\"", NULL, "\"ac\"", NULL}},
-    {"{\"type\": \"string\", \"pattern\": \"^a(?:b|c)?$\", \"maxLength\": 2}", {"\"a\"", "\"ac\"", NULL, "\"ad\"", "\"abc\"", NULL}},
-    {"{\"type\": \"string\", \"pattern\": \"^(?!foo)[a-z]+$\"}", {"\"fo\"", "\"bar\"", NULL, "\"foo\"", "\"food\"", NULL}},
-    {"{\"format\": \"date-time\"}", {"\"2026-02-28T23:59:60Z\"", "\"2024-02-29T00:00:00.5+01:00\"", NULL, "\"2026-02-29T00:00:00Z\"", "\"x\"", NULL}},
+    {"{\"type\": \"string\", \"pattern\": \"^a(?:b|c)?$\", \"maxLength\": 2}",
+     {"\"a\"", "\"ac\"", NULL, "\"ad\"", "\"abc\"", NULL}},
+    {"{\"type\": \"string\", \"pattern\": \"^(?!foo)[a-z]+$\"}",
+     {"\"fo\"", "\"bar\"", NULL, "\"foo\"", "\"food\"", NULL}},
+    {"{\"format\": \"date-time\"}",
+     {"\"2026-02-28T23:59:60Z\"", "\"2024-02-29T00:00:00.5+01:00\"", NULL, "\"2026-02-29T00:00:00Z\"", "\"x\"", NULL}},
     {"{\"format\": \"ipv6\"}", {"\"::1\"", "\"2001:db8::ff00:42:8329\"", NULL, "\"1:2:3\"", "\":::\"", NULL}},
     {"{\"format\": \"something\"}", {"\"x\"", NULL, NULL}},
-    {"{\"enum\": [\"a\", \"ab\", 1, null, {\"x\": [1]}]}", {"\"a\"", "\"ab\"", "1.0", "null", "{\"x\": [1]}", NULL, "\"b\"", "true", "{\"x\": [2]}", "{}", NULL}},
-    {"{\"const\": {\"b\": 1, \"a\": \"\xc3\xa9\"}}", {"{\"a\": \"\\u00e9\", \"b\": 1}", "{\"b\":1,\"a\":\"\xc3\xa9\"}", NULL, "{\"b\": 1}", NULL}},
-    {"{\"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"null\"}}, \"required\": [\"a\"], \"additionalProperties\": false}",
-     {"{\"b\": null, \"a\": 1}", "{\"a\": 1}", "[]", NULL, "{}", "{\"a\": 1, \"a\": 2}", "{\"a\": 1, \"c\": 2}", "{\"a\": \"x\"}", NULL}},
-    {"{\"type\": \"object\", \"patternProperties\": {\"^x-\": {\"type\": \"integer\"}}, \"additionalProperties\": {\"type\": \"string\"}}",
+    {"{\"enum\": [\"a\", \"ab\", 1, null, {\"x\": [1]}]}",
+     {"\"a\"", "\"ab\"", "1.0", "null", "{\"x\": [1]}", NULL, "\"b\"", "true", "{\"x\": [2]}", "{}", NULL}},
+    {"{\"const\": {\"b\": 1, \"a\": \"\xc3\xa9\"}}",
+     {"{\"a\": \"\\u00e9\", \"b\": 1}", "{\"b\":1,\"a\":\"\xc3\xa9\"}", NULL, "{\"b\": 1}", NULL}},
+    {"{\"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"null\"}}, \"required\": [\"a\"], "
+     "\"additionalProperties\": false}",
+     {"{\"b\": null, \"a\": 1}", "{\"a\": 1}", "[]", NULL, "{}", "{\"a\": 1, \"a\": 2}", "{\"a\": 1, \"c\": 2}",
+      "{\"a\": \"x\"}", NULL}},
+    {"{\"type\": \"object\", \"patternProperties\": {\"^x-\": {\"type\": \"integer\"}}, \"additionalProperties\": "
+     "{\"type\": \"string\"}}",
      {"{\"x-a\": 1, \"y\": \"s\"}", NULL, "{\"x-a\": \"s\"}", "{\"y\": 1}", NULL}},
-    {"{\"type\": \"object\", \"propertyNames\": {\"maxLength\": 2, \"pattern\": \"^[a-c]\"}}", {"{\"ab\": 1}", NULL, "{\"abc\": 1}", "{\"d\": 1}", NULL}},
-    {"{\"type\": \"object\", \"minProperties\": 1, \"maxProperties\": 2}", {"{\"a\": 1}", NULL, "{}", "{\"a\": 1, \"b\": 1, \"c\": 1}", NULL}},
-    {"{\"type\": \"object\", \"dependentRequired\": {\"a\": [\"b\"]}}", {"{\"b\": 1}", "{\"b\": 1, \"a\": 1}", NULL, "{\"a\": 1}", NULL}},
+    {"{\"type\": \"object\", \"propertyNames\": {\"maxLength\": 2, \"pattern\": \"^[a-c]\"}}",
+     {"{\"ab\": 1}", NULL, "{\"abc\": 1}", "{\"d\": 1}", NULL}},
+    {"{\"type\": \"object\", \"minProperties\": 1, \"maxProperties\": 2}",
+     {"{\"a\": 1}", NULL, "{}", "{\"a\": 1, \"b\": 1, \"c\": 1}", NULL}},
+    {"{\"type\": \"object\", \"dependentRequired\": {\"a\": [\"b\"]}}",
+     {"{\"b\": 1}", "{\"b\": 1, \"a\": 1}", NULL, "{\"a\": 1}", NULL}},
     {"{\"prefixItems\": [{\"type\": \"null\"}], \"items\": {\"type\": \"integer\"}, \"minItems\": 1, \"maxItems\": 3}",
      {"[null]", "[null, 1, 2]", NULL, "[]", "[1]", "[null, null]", "[null, 1, 2, 3]", NULL}},
-    {"{\"type\": \"array\", \"contains\": {\"const\": 1}, \"maxContains\": 2}", {"[1]", "[2, 1, 1]", NULL, "[]", "[2]", "[1, 1, 1]", NULL}},
+    {"{\"type\": \"array\", \"contains\": {\"const\": 1}, \"maxContains\": 2}",
+     {"[1]", "[2, 1, 1]", NULL, "[]", "[2]", "[1, 1, 1]", NULL}},
     {"{\"oneOf\": [{\"multipleOf\": 2}, {\"multipleOf\": 3}]}", {"2", "9", NULL, "6", "1", NULL}},
-    {"{\"anyOf\": [{\"type\": \"object\", \"properties\": {\"k\": {\"const\": \"a\"}, \"v\": {\"type\": \"integer\"}}, \"required\": [\"k\"]}, "
-     "{\"type\": \"object\", \"properties\": {\"k\": {\"const\": \"b\"}, \"v\": {\"type\": \"string\"}}, \"required\": [\"k\"]}]}",
-     {"{\"v\": 1, \"k\": \"a\"}", "{\"v\": \"s\", \"k\": \"b\"}", NULL, "{\"v\": 1, \"k\": \"b\"}", "{\"v\": 1}", NULL}},
+    {"{\"anyOf\": [{\"type\": \"object\", \"properties\": {\"k\": {\"const\": \"a\"}, \"v\": {\"type\": \"integer\"}}, "
+     "\"required\": [\"k\"]}, "
+     "{\"type\": \"object\", \"properties\": {\"k\": {\"const\": \"b\"}, \"v\": {\"type\": \"string\"}}, \"required\": "
+     "[\"k\"]}]}",
+     {"{\"v\": 1, \"k\": \"a\"}", "{\"v\": \"s\", \"k\": \"b\"}", NULL, "{\"v\": 1, \"k\": \"b\"}", "{\"v\": 1}",
+      NULL}},
     {"{\"not\": {\"type\": \"string\"}}", {"1", NULL, "\"x\"", NULL}},
     {"{\"not\": {\"required\": [\"a\"]}, \"type\": \"object\"}", {"{\"b\": 1}", NULL, "{\"a\": 1}", NULL}},
-    {"{\"if\": {\"properties\": {\"a\": {\"const\": 1}}, \"required\": [\"a\"]}, \"then\": {\"required\": [\"b\"]}, \"else\": {\"required\": [\"c\"]}}",
+    {"{\"if\": {\"properties\": {\"a\": {\"const\": 1}}, \"required\": [\"a\"]}, \"then\": {\"required\": [\"b\"]}, "
+     "\"else\": {\"required\": [\"c\"]}}",
      {"{\"a\": 1, \"b\": 1}", "{\"c\": 1}", NULL, "{\"a\": 1}", "{\"a\": 2, \"b\": 1}", NULL}},
-    {"{\"$defs\": {\"t\": {\"type\": \"object\", \"properties\": {\"next\": {\"$ref\": \"#/$defs/t\"}}, \"additionalProperties\": false}}, \"$ref\": \"#/$defs/t\"}",
+    {"{\"$defs\": {\"t\": {\"type\": \"object\", \"properties\": {\"next\": {\"$ref\": \"#/$defs/t\"}}, "
+     "\"additionalProperties\": false}}, \"$ref\": \"#/$defs/t\"}",
      {"{\"next\": {\"next\": {}}}", NULL, "{\"next\": {\"next\": 1}}", NULL}},
-    {"{\"allOf\": [{\"properties\": {\"a\": {\"minimum\": 3}}}, {\"properties\": {\"a\": {\"type\": \"integer\", \"maximum\": 4}}}]}",
+    {"{\"allOf\": [{\"properties\": {\"a\": {\"minimum\": 3}}}, {\"properties\": {\"a\": {\"type\": \"integer\", "
+     "\"maximum\": 4}}}]}",
      {"{\"a\": 3}", "{\"a\": 4}", NULL, "{\"a\": 2}", "{\"a\": 5}", "{\"a\": 3.5}", NULL}},
     {"{\"type\": [\"string\", \"null\"]}", {"null", "\"\"", NULL, "1", NULL}},
 };
@@ -112,7 +134,8 @@ static const struct text_case gbnfs[] = {
     {"root ::= (\"a\" | \"b\")* \"\\n\" [^\\x00-\\x1f]?", {"\n", "abba\n\xc3\xa9", NULL, "a", "\n\n", NULL}},
     {"root ::= \"(\" root \")\" | \"\"", {"", "(())", NULL, "(()", ")", NULL}},
     {"root ::= e (\"+\" e)*\ne ::= \"n\" | \"(\" root \")\"", {"n+(n+n)", NULL, "n+", "(n", NULL}},
-    {"root ::= \"call \" %json{\"type\": \"object\", \"required\": [\"}\"]} \";\" | \"no\"", {"call {\"}\": 1};", "no", NULL, "call {};", NULL}},
+    {"root ::= \"call \" %json{\"type\": \"object\", \"required\": [\"}\"]} \";\" | \"no\"",
+     {"call {\"}\": 1};", "no", NULL, "call {};", NULL}},
     {"root ::= %json{\"type\": \"integer\"} \"0\"? | [0-9]+ \"x\"", {"12", "12x", NULL, "x", "01", NULL}},
     {"root ::= a | a \"b\"\na ::= \"x\"+", {"xx", "xxb", NULL, "b", NULL}},
 };
@@ -131,8 +154,8 @@ static void grammars_accept_what_their_rules_say(void **state)
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
-/* Wherever random walks lead: the mask is what allows says, a token fits exactly if its bytes do, and a place that is no
- * end has a way on. */
+/* Wherever random walks lead: the mask is what allows says, a token fits exactly if its bytes do, and a place that is
+ * no end has a way on. */
 static void walk(struct grammar *g, struct random *random, const char *shown)
 {
     struct grammar_matcher *m = open_matcher(g), *copy;
@@ -248,7 +271,8 @@ static void what_is_wrong_is_said(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct grammar *g;
         struct err e = {0};
-        assert_int_equal(grammar_open(&g, cases[i].kind, cases[i].text, strlen(cases[i].text), false, &e), cases[i].code);
+        assert_int_equal(grammar_open(&g, cases[i].kind, cases[i].text, strlen(cases[i].text), false, &e),
+                         cases[i].code);
         assert_null(g);
         if (!strstr(e.text, cases[i].part))
             fail_msg("%s: %s", cases[i].text, e.text);
@@ -257,10 +281,11 @@ static void what_is_wrong_is_said(void **state)
 
 static void what_cannot_be_enforced_is_listed_and_the_rest_is_enforced(void **state)
 {
-    struct grammar *g = open_grammar(GRAMMAR_SCHEMA,
-                                     "{\"properties\": {\"a\": {\"type\": \"array\", \"uniqueItems\": true, \"maxItems\": 2}}, "
-                                     "\"not\": {\"properties\": {\"a\": {\"uniqueItems\": true}}}}",
-                                     true);
+    struct grammar *g =
+        open_grammar(GRAMMAR_SCHEMA,
+                     "{\"properties\": {\"a\": {\"type\": \"array\", \"uniqueItems\": true, \"maxItems\": 2}}, "
+                     "\"not\": {\"properties\": {\"a\": {\"uniqueItems\": true}}}}",
+                     true);
     const char *keyword, *pointer;
     assert_true(grammar_unenforced(g, 0, &keyword, &pointer));
     assert_string_equal(keyword, "uniqueItems");
