@@ -107,10 +107,7 @@ static err_code read_hex(struct parser *p, int n_digit, uint32_t *code)
     *code = 0;
     for (int i = 0; i < n_digit; i++, p->at++) {
         char c = p->at < p->n ? p->s[p->at] : '\0';
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int digit = hex_value(c);
         if (digit < 0)
             return bad(p, "an escape has too few hexadecimal digits");
         *code = *code << 4 | (uint32_t)digit;

@@ -112,6 +112,7 @@ struct schema_group {
 struct schema_prop {
     uint32_t name, schema;
 };
+int schema_prop_compare(const void *a, const void *b); /* by name */
 struct schema_pattern {
     uint32_t schema, first, n; /* schema_terms, into `terms`: all must hold */
 };

@@ -78,20 +78,12 @@ static err_code add_named(struct parser *p, char letter, bool *found)
     }
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 static bool read_hex(struct parser *p, int n_min, int n_max, uint32_t *code)
 {
     int n = 0;
     *code = 0;
-    for (; n < n_max && p->at < p->n && hex_digit(p->s[p->at]) >= 0; n++)
-        *code = *code * 16 + (uint32_t)hex_digit(p->s[p->at++]);
+    for (; n < n_max && p->at < p->n && hex_value(p->s[p->at]) >= 0; n++)
+        *code = *code * 16 + (uint32_t)hex_value(p->s[p->at++]);
     return n >= n_min && *code <= 0x10ffff;
 }
 

@@ -396,12 +396,6 @@ static err_code read_names(struct schema_draft *d, const char *keyword, const js
     return ERR_OK;
 }
 
-static int compare_props(const void *a, const void *b)
-{
-    const struct schema_prop *x = a, *y = b;
-    return x->name < y->name ? -1 : x->name > y->name;
-}
-
 static err_code compile_properties(struct schema_draft *d)
 {
     const json_t *props = json_object_get(d->json, "properties");
@@ -421,7 +415,7 @@ static err_code compile_properties(struct schema_draft *d)
     }
     d->s.n_prop = d->c->p->props.n - d->s.props;
     if (d->s.n_prop)
-        qsort(d->c->p->props.at + d->s.props, d->s.n_prop, sizeof(struct schema_prop), compare_props);
+        qsort(d->c->p->props.at + d->s.props, d->s.n_prop, sizeof(struct schema_prop), schema_prop_compare);
     return ERR_OK;
 }
 
@@ -662,6 +656,8 @@ static err_code parse_json(const char *text, size_t n, json_t **root, struct err
         *root = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &error);
     if (*root)
         return ERR_OK;
+    if (json_error_code(&error) == json_error_out_of_memory)
+        return err_nomem(e, n, "a schema");
     return err_set(e, ERR_FORMAT, "schema, line %d: not JSON: %s", error.line, error.text);
 }
 

@@ -126,12 +126,6 @@ static err_code constant_array(struct schema_draft *d, const json_t *j, int dept
     return code == ERR_OK ? schema_add(c, &s, &count, 1, schema) : code;
 }
 
-static int compare_props(const void *a, const void *b)
-{
-    const struct schema_prop *x = a, *y = b;
-    return x->name < y->name ? -1 : x->name > y->name;
-}
-
 static err_code constant_object(struct schema_draft *d, const json_t *j, int depth, uint32_t *schema)
 {
     struct schema_compiler *c = d->c;
@@ -149,7 +143,7 @@ static err_code constant_object(struct schema_draft *d, const json_t *j, int dep
     s.required = c->p->ids.n;
     s.n_prop = s.n_required = n;
     if (props && n)
-        qsort(props, n, sizeof *props, compare_props);
+        qsort(props, n, sizeof *props, schema_prop_compare);
     for (uint32_t i = 0; code == ERR_OK && i < n; i++)
         if (!LIST_PUSH(&c->p->props, props[i]) || !LIST_PUSH(&c->p->ids, props[i].name))
             code = schema_no_memory(c);

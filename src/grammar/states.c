@@ -185,7 +185,7 @@ uint32_t view_hope(struct states *s, const struct view *v, formula_map_fn *map, 
     return formula_map(&s->formulas, v->goal, true, map_root, &h);
 }
 
-static uint32_t map_true(void *user, uint32_t t)
+uint32_t formula_map_true(void *user, uint32_t t)
 {
     return FORMULA_TRUE;
 }
@@ -213,7 +213,7 @@ bool view_reduce(struct states *s, struct view *v)
     if (waits)
         v->n_extra = kept;
     v->n_var = kept;
-    return view_hope(s, v, map_true, NULL) != FORMULA_FALSE;
+    return view_hope(s, v, formula_map_true, NULL) != FORMULA_FALSE;
 }
 
 uint32_t view_settle(struct states *s, struct view *v)
@@ -225,6 +225,30 @@ static uint32_t map_result(void *user, uint32_t t)
 {
     const uint32_t *result = user;
     return result[1 + term_number(t)];
+}
+
+bool result_holds(struct states *s, const uint32_t *result, uint32_t formula)
+{
+    return formula_map(&s->formulas, formula, false, map_result, (void *)result) == FORMULA_TRUE;
+}
+
+struct broken {
+    struct states *s;
+    const struct view *v;
+    const bool *broken;
+};
+
+static uint32_t map_broken(void *user, uint32_t t)
+{
+    const struct broken *b = user;
+    return b->broken[find_var(b->v, t)] ? FORMULA_FALSE : formula_var(&b->s->formulas, t);
+}
+
+void view_break(struct states *s, struct view *v, const bool *broken)
+{
+    struct broken b = {s, v, broken};
+    for (uint32_t i = 0; i < v->n_root; i++)
+        v->root[i] = formula_map(&s->formulas, v->root[i], false, map_broken, &b);
 }
 
 uint32_t view_end(struct states *s, const struct view *v)

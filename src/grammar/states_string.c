@@ -26,21 +26,13 @@ static uint32_t phase(enum lex_kind kind, uint32_t n_digit, uint32_t value, uint
     return kind | n_digit << 4 | value << 6 | high << 22;
 }
 
-static int hex_digit(uint8_t c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 static bool lex_hex(uint32_t from, uint8_t byte, struct lexed *out)
 {
     uint32_t n = (from >> 4 & 3) + 1, value = (from >> 6 & 0xffff) << 4, high = from >> 22;
     bool low = (from & 15) == LEX_LOW_HEX;
-    if (hex_digit(byte) < 0)
+    if (hex_value((char)byte) < 0)
         return false;
-    value |= (uint32_t)hex_digit(byte);
+    value |= (uint32_t)hex_value((char)byte);
     out->next = phase((enum lex_kind)(from & 15), n & 3, value & 0xffff, high);
     if (low && ((n == 1 && value != 0xd) || (n == 2 && value < 0xdc)))
         return false;

@@ -88,11 +88,6 @@ uint32_t schema_formula(struct states *s, uint32_t schema, enum json_kind kind)
 
 /* ---- before a value -------------------------------------------------------------------------------------------- */
 
-static uint32_t map_true(void *user, uint32_t t)
-{
-    return FORMULA_TRUE;
-}
-
 /* The view of a value of this kind, before its first byte; v: of the STATE_VALUE. */
 static void begin_kind(struct states *s, struct view *v, enum json_kind kind, enum state_kind state)
 {
@@ -114,7 +109,7 @@ uint32_t value_state(struct states *s, const uint32_t *schemas, uint32_t n, uint
     for (enum json_kind kind = KIND_NULL; kind < KIND_NAME && !possible; kind++) {
         for (uint32_t i = 0; i < n; i++)
             v.root[i] = schema_formula(s, schemas[i], kind);
-        possible = view_hope(s, &v, map_true, NULL) != FORMULA_FALSE;
+        possible = view_hope(s, &v, formula_map_true, NULL) != FORMULA_FALSE;
     }
     for (uint32_t i = 0; i < n; i++)
         v.root[i] = schemas[i];

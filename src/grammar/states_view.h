@@ -42,6 +42,11 @@ uint32_t view_end(struct states *s, const struct view *v);
 /* The goal with roots replaced by what may still become of them, where `map` says what may become of their variables.
  */
 uint32_t view_hope(struct states *s, const struct view *v, formula_map_fn *map, void *user);
+uint32_t formula_map_true(void *user, uint32_t t); /* everything may still become true */
+/* Whether a formula over roots is true by the verdicts in the words of a result. */
+bool result_holds(struct states *s, const uint32_t *result, uint32_t formula);
+/* Variables that turned out to be false: broken [n_var]. */
+void view_break(struct states *s, struct view *v, const bool *broken);
 /* Adds the variables of the roots, as they are before a value's first byte. */
 void view_add_vars(struct states *s, struct view *v);
 
