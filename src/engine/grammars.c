@@ -71,8 +71,8 @@ struct moebius_matcher {
     struct grammar_matcher *matcher;
 };
 
-static err_code open_grammar(moebius_grammar *g, const moebius_vocab *vocab, moebius_grammar_kind kind, const char *text,
-                             size_t n, unsigned flags, struct err *e)
+static err_code open_grammar(moebius_grammar *g, const moebius_vocab *vocab, moebius_grammar_kind kind,
+                             const char *text, size_t n, unsigned flags, struct err *e)
 {
     enum grammar_kind kinds[] = {GRAMMAR_SCHEMA, GRAMMAR_GBNF, GRAMMAR_REGEX};
     if ((unsigned)kind > MOEBIUS_GRAMMAR_REGEX)
@@ -138,7 +138,8 @@ moebius_status moebius_matcher_clone(moebius_matcher **out, const moebius_matche
 {
     struct err e = {0};
     moebius_matcher *m = *out = mem_calloc(1, sizeof *m);
-    err_code code = m ? grammar_matcher_clone(&m->matcher, matcher->matcher, &e) : err_nomem(&e, sizeof *m, "a matcher");
+    err_code code =
+        m ? grammar_matcher_clone(&m->matcher, matcher->matcher, &e) : err_nomem(&e, sizeof *m, "a matcher");
     if (code != ERR_OK)
         moebius_matcher_close(out);
     return engine_status(code, &e, error);

@@ -95,16 +95,17 @@ static unsigned compare_absolute(const struct decimal_compare *c, const struct d
 unsigned decimal_compare_result(const struct decimal_compare *c, const struct decimal *bound, bool negative,
                                 bool int_done, bool done)
 {
-    unsigned all = DECIMAL_LESS | DECIMAL_EQUAL | DECIMAL_GREATER;
-    if (c->n_int == 0) /* perhaps with a sign; -0 is 0 */
-        return !negative ? all : bound->negative ? all : DECIMAL_LESS | (bound->n_int == 1 && bound->n_frac == 0 && bound->digits[0] == '0' ? DECIMAL_EQUAL : 0u);
+    const unsigned all = DECIMAL_LESS | DECIMAL_EQUAL | DECIMAL_GREATER;
+    bool zero_bound = bound->n_int == 1 && bound->n_frac == 0 && bound->digits[0] == '0', no_digit = c->n_int == 0;
+    if (no_digit && (!negative || bound->negative))
+        return all;
+    if (negative && !bound->negative) { /* less, but -0 is 0 */
+        bool may_be_zero = zero_bound && (no_digit || c->zero);
+        return (may_be_zero ? DECIMAL_EQUAL : 0u) | (may_be_zero && done ? 0u : DECIMAL_LESS);
+    }
     unsigned result = compare_absolute(c, bound, int_done, done);
     if (!negative)
         return bound->negative ? DECIMAL_GREATER : result;
-    if (!bound->negative) { /* below it, but for -0 where the bound is 0 */
-        bool is_zero = bound->n_frac == 0 && bound->n_int == 1 && bound->digits[0] == '0';
-        return c->zero ? (done ? (is_zero ? DECIMAL_EQUAL : DECIMAL_LESS) : (is_zero ? DECIMAL_EQUAL | DECIMAL_LESS : DECIMAL_LESS)) : DECIMAL_LESS;
-    }
     return (result & DECIMAL_EQUAL) | (result & DECIMAL_LESS ? DECIMAL_GREATER : 0u) |
            (result & DECIMAL_GREATER ? DECIMAL_LESS : 0u);
 }

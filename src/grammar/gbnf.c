@@ -107,7 +107,7 @@ static err_code read_hex(struct parser *p, int n_digit, uint32_t *code)
     *code = 0;
     for (int i = 0; i < n_digit; i++, p->at++) {
         char c = p->at < p->n ? p->s[p->at] : '\0';
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = hex_value(c);
         if (digit < 0)
             return bad(p, "an escape has too few hexadecimal digits");
         *code = *code << 4 | (uint32_t)digit;
@@ -314,12 +314,12 @@ static err_code parse_or(struct parser *p, uint32_t *node)
             if (!LIST_PUSH(&p->stack, one))
                 return no_memory(p);
         }
-        one = expr_list(&p->x, EXPR_CAT, p->stack.at + first, p->stack.n - first);
+        one = expr_list(&p->x, EXPR_CAT, LIST_FROM(&p->stack, first), p->stack.n - first);
         p->stack.n = first;
         if (!LIST_PUSH(&p->stack, one))
             return no_memory(p);
     } while (take(p, "|"));
-    *node = expr_list(&p->x, EXPR_OR, p->stack.at + from, p->stack.n - from);
+    *node = expr_list(&p->x, EXPR_OR, LIST_FROM(&p->stack, from), p->stack.n - from);
     p->stack.n = from;
     return ERR_OK;
 }
@@ -444,8 +444,8 @@ static err_code check_rules(struct parser *p, uint32_t *root)
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!p->rules.at[i].ends)
-            return err_set(p->e, ERR_FORMAT, "grammar, line %d: no text of the rule %.*s ever ends", p->rules.at[i].line,
-                           (int)p->rules.at[i].name.n, p->rules.at[i].name.s);
+            return err_set(p->e, ERR_FORMAT, "grammar, line %d: no text of the rule %.*s ever ends",
+                           p->rules.at[i].line, (int)p->rules.at[i].name.n, p->rules.at[i].name.s);
         TRY(check_left(p, i, 0));
     }
     return ERR_OK;

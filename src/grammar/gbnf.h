@@ -4,8 +4,8 @@
  *     root   ::= greeting ("," ws [a-zA-Z]{1,20})* | %json{"type": "object"} | %token"<|call|>"
  *     greeting ::= "hello\n" | [^\x00-\x1F\u00e9] | .
  *
- * A literal's and a class's escapes: \" \\ \[ \] \n \r \t \xHH \uHHHH \UHHHHHHHH. %json and a schema are a JSON value of it;
- * %token and a literal are one special token, by its text. The text is what the rule `root` is. */
+ * A literal's and a class's escapes: \" \\ \[ \] \n \r \t \xHH \uHHHH \UHHHHHHHH. %json and a schema are a JSON value
+ * of it; %token and a literal are one special token, by its text. The text is what the rule `root` is. */
 #ifndef GRAMMAR_GBNF_H
 #define GRAMMAR_GBNF_H
 

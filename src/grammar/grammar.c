@@ -32,7 +32,8 @@ static err_code compile_regex(struct program *p, const char *text, size_t n, str
     return ERR_OK;
 }
 
-static err_code compile(struct program *p, enum grammar_kind kind, const char *text, size_t n, bool lenient, struct err *e)
+static err_code compile(struct program *p, enum grammar_kind kind, const char *text, size_t n, bool lenient,
+                        struct err *e)
 {
     if (n > GRAMMAR_MAX_TEXT)
         return err_set(e, ERR_LIMIT, "the grammar has %zu bytes; at most %d are read", n, GRAMMAR_MAX_TEXT);

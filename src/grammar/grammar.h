@@ -1,8 +1,8 @@
 /* Grammars: which texts an answer may be, as masks over the tokens of a vocabulary.
  *
- * A grammar is compiled from a JSON schema, from GBNF (the notation of llama.cpp, in which %json{SCHEMA} is a JSON value
- * and %token"TEXT" a special token), or from a regular expression. It knows no model. A vocabulary is what tokens are in
- * bytes. A matcher is a place in one text: it says which tokens may come next, and moves on with each.
+ * A grammar is compiled from a JSON schema, from GBNF (the notation of llama.cpp, in which %json{SCHEMA} is a JSON
+ * value and %token"TEXT" a special token), or from a regular expression. It knows no model. A vocabulary is what tokens
+ * are in bytes. A matcher is a place in one text: it says which tokens may come next, and moves on with each.
  *
  * Grammars and vocabularies are shared between threads and must outlive their matchers; a matcher is one thread's. What
  * matchers learn of a grammar is kept with it, for all of them.
@@ -30,8 +30,8 @@ enum grammar_kind {
     GRAMMAR_REGEX,  /* a regular expression, for the whole text */
 };
 
-/* What a schema asks for that can't be enforced is an error that names keyword and place; `lenient`: it is left out, and
- * listed. ERR_FORMAT: the text is none of that kind; ERR_UNSUPPORTED, ERR_LIMIT. */
+/* What a schema asks for that can't be enforced is an error that names keyword and place; `lenient`: it is left out,
+ * and listed. ERR_FORMAT: the text is none of that kind; ERR_UNSUPPORTED, ERR_LIMIT. */
 MUST_USE err_code grammar_open(struct grammar **out, enum grammar_kind kind, const char *text, size_t n, bool lenient,
                                struct err *e);
 void grammar_close(struct grammar **g);
@@ -62,8 +62,8 @@ size_t grammar_vocab_bytes(const struct grammar_vocab *v); /* memory that it tak
 /* ---- matchers -------------------------------------------------------------------------------------------------- */
 
 /* At the text's begin. vocab may be NULL: then it knows bytes only. */
-MUST_USE err_code grammar_matcher_open(struct grammar_matcher **out, struct grammar *g, const struct grammar_vocab *vocab,
-                                       struct err *e);
+MUST_USE err_code grammar_matcher_open(struct grammar_matcher **out, struct grammar *g,
+                                       const struct grammar_vocab *vocab, struct err *e);
 /* Another one at the same place. */
 MUST_USE err_code grammar_matcher_clone(struct grammar_matcher **out, const struct grammar_matcher *m, struct err *e);
 void grammar_matcher_close(struct grammar_matcher **m);

@@ -24,7 +24,9 @@ void *list_enlarge(void *at, uint32_t *capacity, size_t need, size_t size); /* N
      (((l)->larger = list_enlarge((l)->at, &(l)->capacity, (size_t)(l)->n + (more), sizeof *(l)->at)) &&               \
       ((l)->at = (l)->larger)))
 #define LIST_PUSH(l, ...) (LIST_ROOM(l, 1) ? ((l)->at[(l)->n++] = (__VA_ARGS__), true) : false)
-#define LIST_CLOSE(l)     (mem_free((l)->at), (l)->at = NULL, (l)->n = (l)->capacity = 0)
+/* From element i on; NULL where nothing was ever added. */
+#define LIST_FROM(l, i) ((l)->at ? (l)->at + (i) : NULL)
+#define LIST_CLOSE(l)   (mem_free((l)->at), (l)->at = NULL, (l)->n = (l)->capacity = 0)
 
 /* Sequences of words, each kept once and known by a number from 0 on. */
 struct intern {
@@ -32,9 +34,9 @@ struct intern {
     struct intern_item {
         uint32_t at, n;
         uint32_t hash;
-    } *items;                  /* [n] */
-    uint32_t n, capacity;      /* of items */
-    uint32_t *table, n_table;  /* a power of two of slots: number + 1, or 0 */
+    } * items;                /* [n] */
+    uint32_t n, capacity;     /* of items */
+    uint32_t *table, n_table; /* a power of two of slots: number + 1, or 0 */
 };
 enum { INTERN_NONE = UINT32_MAX };
 

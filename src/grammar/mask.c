@@ -1,6 +1,6 @@
-/* Masks: the vocabulary's tree is walked with the threads, and whatever a byte ends is left out with all below it. Within
- * strings whose characters are free, the tokens that stay in the string are known beforehand; only those that leave it
- * are walked. */
+/* Masks: the vocabulary's tree is walked with the threads, and whatever a byte ends is left out with all below it.
+ * Within strings whose characters are free, the tokens that stay in the string are known beforehand; only those that
+ * leave it are walked. */
 #include <string.h>
 
 #include "grammar/matcher.h"
@@ -92,13 +92,14 @@ static void mask_string(const struct walk *w, struct thread_set at, uint32_t lim
 
 /* ---- strings with conditions ----------------------------------------------------------------------------------- */
 
-/* What tokens do in a string whose state no register changes: the same wherever it stands, and so kept with the state. */
+/* What tokens do in a string whose state no register changes: the same wherever it stands, and so kept with the state.
+ */
 struct string_mask {
     const struct grammar_vocab *vocab;
     uint32_t n_exit, capacity;
     struct string_exit {
         uint32_t node, result; /* where the string ends, and with what verdicts */
-    } *exits;
+    } * exits;
     uint64_t bits[]; /* [n_word] tokens that stay in the string */
 };
 

@@ -33,8 +33,8 @@ static void push_thread(struct grammar_matcher *m, uint32_t first, struct thread
         states_fail(m->s, ERR_NOMEM);
 }
 
-/* Adds a thread to the set that begins at `first`: text is joined with the text that is there, and its JSON values become
- * threads of their own. */
+/* Adds a thread to the set that begins at `first`: text is joined with the text that is there, and its JSON values
+ * become threads of their own. */
 static void add_thread(struct grammar_matcher *m, uint32_t first, struct thread t)
 {
     uint32_t i = first, value, below;
@@ -109,7 +109,8 @@ static void feed_text(struct grammar_matcher *m, struct thread t, uint8_t byte, 
     uint32_t from = m->threads.n;
     add_thread(m, from, t);
     uint32_t n = m->threads.n - from;
-    memcpy(tried, m->threads.at + from, n * sizeof *tried);
+    if (n)
+        memcpy(tried, m->threads.at + from, n * sizeof *tried);
     m->threads.n = from;
     for (uint32_t i = 0; i < n; i++)
         feed(m, tried[i], byte, first);
@@ -120,7 +121,8 @@ static void feed(struct grammar_matcher *m, struct thread t, uint8_t byte, uint3
 {
     for (;;) {
         bool is_name = state_kind(m->s, t.state) == STATE_NAME;
-        struct state_out out = is_name ? states_step_name(m->s, t.state, &t.reg, byte) : states_step(m->s, t.state, byte);
+        struct state_out out =
+            is_name ? states_step_name(m->s, t.state, &t.reg, byte) : states_step(m->s, t.state, byte);
         if (out.op == STATE_REFUSE)
             return;
         if (out.op == STATE_POP ? !pop(m, &t, out.next) : !stay(m, &t, out, byte))
@@ -425,7 +427,8 @@ err_code grammar_matcher_clone(struct grammar_matcher **out, const struct gramma
         grammar_matcher_close(out);
         return err_nomem(e, m->frames.n * sizeof *m->frames.at, "a matcher");
     }
-    memcpy(copy->threads.at, m->threads.at, m->n_thread * sizeof *m->threads.at);
+    if (m->n_thread)
+        memcpy(copy->threads.at, m->threads.at, m->n_thread * sizeof *m->threads.at);
     memcpy(copy->frames.at, m->frames.at, m->frames.n * sizeof *m->frames.at);
     copy->threads.n = copy->n_thread = m->n_thread;
     copy->frames.n = m->frames.n;

@@ -1,5 +1,5 @@
-/* A place in a text, as threads: ways to read it, each a stack of states. Outside of JSON values there is one thread for
- * all ways. */
+/* A place in a text, as threads: ways to read it, each a stack of states. Outside of JSON values there is one thread
+ * for all ways. */
 #ifndef GRAMMAR_MATCHER_H
 #define GRAMMAR_MATCHER_H
 
@@ -11,7 +11,7 @@
 
 enum {
     MATCHER_MAX_THREADS = 64,
-    MATCHER_MAX_DEPTH = 512,   /* of JSON values in each other */
+    MATCHER_MAX_DEPTH = 512, /* of JSON values in each other */
     /* White space between two parts of JSON: so many bytes, one line end, and for each level so many bytes more. */
     MATCHER_SPACES = 2,
     MATCHER_INDENT = 8,

@@ -184,8 +184,8 @@ static uint32_t emit_range(struct emitter *m, uint8_t lo, uint8_t hi, uint32_t n
     return emit_set(m, &set, (lo & 0xc0) != 0x80, next);
 }
 
-/* Adds to *all what reads a character of lo..hi, all of the same length and beyond ASCII: ranges are cut until all bytes
- * but those at the front of both ends run through everything that may continue a character. */
+/* Adds to *all what reads a character of lo..hi, all of the same length and beyond ASCII: ranges are cut until all
+ * bytes but those at the front of both ends run through everything that may continue a character. */
 static void emit_characters(struct emitter *m, uint32_t lo, uint32_t hi, uint32_t next, uint32_t *all)
 {
     uint8_t a[4], b[4];
@@ -255,7 +255,7 @@ static uint32_t emit_repeat(struct emitter *m, const struct expr *node, uint32_t
 static uint32_t emit(struct emitter *m, uint32_t at, uint32_t next)
 {
     const struct expr *node = &m->x->nodes.at[at];
-    const uint32_t *kids = m->x->kids.at + node->first;
+    const uint32_t *kids = LIST_FROM(&m->x->kids, node->first);
     uint32_t begin = next;
     if (m->failed)
         return 0;
@@ -294,7 +294,9 @@ err_code nfa_emit(struct nfa *a, const struct exprs *x, uint32_t node, const uin
     if (m.failed && a->code.n < NFA_MAX_CODE)
         return err_nomem(e, a->code.n * sizeof *a->code.at, "a grammar");
     if (m.failed)
-        return err_set(e, ERR_LIMIT, "the expression is too large: with its repetitions written out it has more than %d "
-                       "parts", NFA_MAX_CODE);
+        return err_set(e, ERR_LIMIT,
+                       "the expression is too large: with its repetitions written out it has more than %d "
+                       "parts",
+                       NFA_MAX_CODE);
     return ERR_OK;
 }

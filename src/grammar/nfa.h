@@ -97,4 +97,13 @@ unsigned utf8_write(uint32_t code, uint8_t out[4]);
 enum { UTF8_BROKEN = 0x110000 };
 uint32_t utf8_read(const char *s, size_t n, unsigned *length);
 
+/* The value of a hexadecimal digit, or -1. */
+static inline int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 #endif

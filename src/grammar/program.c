@@ -9,6 +9,12 @@ int text_ref_compare(const void *a, const void *b)
     return c != 0 ? c : x->n < y->n ? -1 : x->n > y->n;
 }
 
+int schema_prop_compare(const void *a, const void *b)
+{
+    const struct schema_prop *x = a, *y = b;
+    return x->name < y->name ? -1 : x->name > y->name;
+}
+
 uint32_t tree_child(const struct string_tree *t, uint32_t node, uint8_t byte)
 {
     const struct tree_node *p = &t->nodes[node];

@@ -1,5 +1,5 @@
-/* What a grammar compiles to: automata, and for JSON values schemas, which refer to each other by number. Immutable once
- * it is made.
+/* What a grammar compiles to: automata, and for JSON values schemas, which refer to each other by number. Immutable
+ * once it is made.
  *
  * A schema says for each kind of value what must hold: `terms`, conditions that the reading of a value decides (a
  * pattern, a bound, what its properties must be), and `groups` of other schemas that apply to the same value (allOf,
@@ -11,7 +11,17 @@
 #include "grammar/nfa.h"
 
 /* Kinds of JSON values, as bits of `types`. A property's name is a value of kind NAME. */
-enum json_kind { KIND_NULL, KIND_FALSE, KIND_TRUE, KIND_NUMBER, KIND_STRING, KIND_ARRAY, KIND_OBJECT, KIND_NAME, N_KIND };
+enum json_kind {
+    KIND_NULL,
+    KIND_FALSE,
+    KIND_TRUE,
+    KIND_NUMBER,
+    KIND_STRING,
+    KIND_ARRAY,
+    KIND_OBJECT,
+    KIND_NAME,
+    N_KIND
+};
 enum { KINDS_ALL = (1 << N_KIND) - 1, KINDS_STRING = 1 << KIND_STRING | 1 << KIND_NAME };
 
 /* Conditions: the variables of formulas. A condition is its kind in the upper bits and a number of that kind. */
@@ -59,9 +69,9 @@ struct multiple {
 
 /* A tree over the bytes of strings: children of a node are neighbours, by byte; node 0 is the root. */
 struct tree_node {
-    uint32_t first, n;  /* its children */
-    uint32_t lo, hi;    /* the strings below it, by their order */
-    int32_t string;     /* the one that ends here, or -1 */
+    uint32_t first, n; /* its children */
+    uint32_t lo, hi;   /* the strings below it, by their order */
+    int32_t string;    /* the one that ends here, or -1 */
     uint8_t byte;
 };
 struct string_tree {
@@ -80,7 +90,14 @@ bool tree_build(struct string_tree *t, const struct text_ref *strings, uint32_t 
 int text_ref_compare(const void *a, const void *b);
 
 enum { SCHEMA_ANY = 0, SCHEMA_NEVER = 1 }; /* the first two schemas of each grammar */
-enum group_kind { GROUP_ALL, GROUP_ANY, GROUP_ONE, GROUP_NOT, GROUP_IF /* if, then, else */, GROUP_PRESENT /* if name is there */ };
+enum group_kind {
+    GROUP_ALL,
+    GROUP_ANY,
+    GROUP_ONE,
+    GROUP_NOT,
+    GROUP_IF /* if, then, else */,
+    GROUP_PRESENT /* if name is there */
+};
 
 struct schema_term {
     uint32_t types, term;
@@ -95,6 +112,7 @@ struct schema_group {
 struct schema_prop {
     uint32_t name, schema;
 };
+int schema_prop_compare(const void *a, const void *b); /* by name */
 struct schema_pattern {
     uint32_t schema, first, n; /* schema_terms, into `terms`: all must hold */
 };
@@ -108,8 +126,8 @@ struct schema {
     struct count_range n_contains;
     uint32_t props, n_prop; /* schema_prop, by name */
     uint32_t patterns, n_pattern;
-    uint32_t additional, names; /* schemas: of other properties, of all names */
-    uint32_t required, n_required; /* names, into `ids` */
+    uint32_t additional, names;              /* schemas: of other properties, of all names */
+    uint32_t required, n_required;           /* names, into `ids` */
     bool has_items, has_contains, has_props; /* whether these say anything */
 };
 
@@ -120,12 +138,12 @@ struct unenforced {
 
 struct program {
     struct nfa nfa;
-    uint32_t start;                      /* of `nfa` */
+    uint32_t start; /* of `nfa` */
     LIST(struct string_tree) sets;
     LIST(struct count_range) counts;
     LIST(struct bound) bounds;
     LIST(struct multiple) multiples;
-    LIST(struct text_ref) names;         /* of properties; owned by `arena` */
+    LIST(struct text_ref) names; /* of properties; owned by `arena` */
     LIST(struct schema) schemas;
     LIST(struct schema_term) terms;
     LIST(struct schema_group) groups;

@@ -68,24 +68,22 @@ static err_code add_named(struct parser *p, char letter, bool *found)
 {
     *found = true;
     switch (letter) {
-    case 'd': case 'D': return add_class(p, digits, 1, letter == 'D');
-    case 'w': case 'W': return add_class(p, words, sizeof words / sizeof *words, letter == 'W');
-    case 's': case 'S': return add_class(p, spaces, sizeof spaces / sizeof *spaces, letter == 'S');
+    case 'd':
+    case 'D': return add_class(p, digits, 1, letter == 'D');
+    case 'w':
+    case 'W': return add_class(p, words, sizeof words / sizeof *words, letter == 'W');
+    case 's':
+    case 'S': return add_class(p, spaces, sizeof spaces / sizeof *spaces, letter == 'S');
     default: *found = false; return ERR_OK;
     }
-}
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static bool read_hex(struct parser *p, int n_min, int n_max, uint32_t *code)
 {
     int n = 0;
     *code = 0;
-    for (; n < n_max && p->at < p->n && hex_digit(p->s[p->at]) >= 0; n++)
-        *code = *code * 16 + (uint32_t)hex_digit(p->s[p->at++]);
+    for (; n < n_max && p->at < p->n && hex_value(p->s[p->at]) >= 0; n++)
+        *code = *code * 16 + (uint32_t)hex_value(p->s[p->at++]);
     return n >= n_min && *code <= 0x10ffff;
 }
 
@@ -120,7 +118,8 @@ static err_code read_escape(struct parser *p, bool in_class, uint32_t *code)
         return bad(p, ERR_UNSUPPORTED, "word boundaries can't be enforced");
     if (c == 'p' || c == 'P')
         return bad(p, ERR_UNSUPPORTED, "classes by Unicode property can't be enforced");
-    if (c == 'A' || c == 'Z' || c == 'z' || c == 'G' || c == 'Q' || c == 'E' || c == 'h' || c == 'R' || c == 'K' || c == 'X')
+    if (c == 'A' || c == 'Z' || c == 'z' || c == 'G' || c == 'Q' || c == 'E' || c == 'h' || c == 'R' || c == 'K' ||
+        c == 'X')
         return bad(p, ERR_UNSUPPORTED, "this escape is not of ECMA's regular expressions");
     *code = utf8_read(p->s + p->at, p->n - p->at, &length);
     p->at += length;
@@ -303,7 +302,7 @@ static err_code parse_cat(struct parser *p, uint32_t *node)
         if (!LIST_PUSH(&p->stack, one))
             return no_memory(p);
     }
-    *node = expr_list(&p->x, EXPR_CAT, p->stack.at + from, p->stack.n - from);
+    *node = expr_list(&p->x, EXPR_CAT, LIST_FROM(&p->stack, from), p->stack.n - from);
     p->stack.n = from;
     return ERR_OK;
 }
@@ -316,7 +315,7 @@ static err_code parse_or(struct parser *p, uint32_t *node)
         if (!LIST_PUSH(&p->stack, one))
             return no_memory(p);
     } while (take(p, "|"));
-    *node = expr_list(&p->x, EXPR_OR, p->stack.at + from, p->stack.n - from);
+    *node = expr_list(&p->x, EXPR_OR, LIST_FROM(&p->stack, from), p->stack.n - from);
     p->stack.n = from;
     return ERR_OK;
 }
@@ -340,7 +339,8 @@ static bool begins_at_begin(const struct exprs *x, uint32_t node)
     }
 }
 
-/* The automaton of a node that matches somewhere: alternatives that may begin late are behind a loop over characters. */
+/* The automaton of a node that matches somewhere: alternatives that may begin late are behind a loop over characters.
+ */
 static err_code emit_search(struct parser *p, struct nfa *nfa, uint32_t node, uint32_t *begin)
 {
     struct expr top = p->x.nodes.at[node];
@@ -370,9 +370,7 @@ static err_code emit_search(struct parser *p, struct nfa *nfa, uint32_t node, ui
         nfa->code.at[loop].b = one;
         search = loop;
     }
-    *begin = early == INTERN_NONE    ? search
-             : search == INTERN_NONE ? early
-                                     : nfa_add(nfa, NFA_SPLIT, early, search, 0);
+    *begin = early == INTERN_NONE ? search : search == INTERN_NONE ? early : nfa_add(nfa, NFA_SPLIT, early, search, 0);
     return *begin == INTERN_NONE ? no_memory(p) : ERR_OK;
 }
 

@@ -7,8 +7,8 @@
 
 enum { REGEX_MAX_PART = 8, REGEX_MAX_NESTING = 100 };
 
-/* A text matches when it matches all parts that are not negated and none of the others: (?=...) and (?!...) at the begin
- * of a pattern are parts. */
+/* A text matches when it matches all parts that are not negated and none of the others: (?=...) and (?!...) at the
+ * begin of a pattern are parts. */
 struct regex_parts {
     uint32_t begin[REGEX_MAX_PART]; /* where each begins in the automaton */
     bool negated[REGEX_MAX_PART];

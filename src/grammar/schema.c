@@ -30,7 +30,8 @@ err_code schema_unenforced(struct schema_draft *d, const char *keyword, const ch
     if (!pointer)
         return schema_no_memory(c);
     if (!c->lenient)
-        return err_set(c->e, ERR_UNSUPPORTED, "schema, at %s: %s can't be enforced: %s", shown(d->pointer), keyword, why);
+        return err_set(c->e, ERR_UNSUPPORTED, "schema, at %s: %s can't be enforced: %s", shown(d->pointer), keyword,
+                       why);
     struct unenforced u = {arena_strndup(&c->p->arena, keyword, strlen(keyword)),
                            arena_strndup(&c->p->arena, pointer, strlen(pointer))};
     return u.keyword && u.pointer && LIST_PUSH(&c->p->unenforced, u) ? ERR_OK : schema_no_memory(c);
@@ -221,8 +222,7 @@ static err_code compile_type(struct schema_draft *d)
         return ERR_OK;
     d->s.types = 0;
     if (json_is_array(type)) {
-        json_array_foreach(type, i, one)
-            TRY(add_type(d, one, &integer));
+        json_array_foreach(type, i, one) TRY(add_type(d, one, &integer));
     } else
         TRY(add_type(d, type, &integer));
     if (integer && d->s.types & 1 << KIND_NUMBER)
@@ -377,7 +377,8 @@ static err_code compile_items(struct schema_draft *d)
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
 
-static err_code read_names(struct schema_draft *d, const char *keyword, const json_t *list, uint32_t *first, uint32_t *n)
+static err_code read_names(struct schema_draft *d, const char *keyword, const json_t *list, uint32_t *first,
+                           uint32_t *n)
 {
     const json_t *one;
     size_t i;
@@ -395,12 +396,6 @@ static err_code read_names(struct schema_draft *d, const char *keyword, const js
     return ERR_OK;
 }
 
-static int compare_props(const void *a, const void *b)
-{
-    const struct schema_prop *x = a, *y = b;
-    return x->name < y->name ? -1 : x->name > y->name;
-}
-
 static err_code compile_properties(struct schema_draft *d)
 {
     const json_t *props = json_object_get(d->json, "properties");
@@ -413,13 +408,14 @@ static err_code compile_properties(struct schema_draft *d)
         struct schema_prop prop;
         const char *name = json_object_iter_key(i);
         TRY(schema_name(d->c, name, json_object_iter_key_len(i), &prop.name));
-        TRY(schema_number(d->c, json_object_iter_value(i), pointer ? pointer_to(d->c, pointer, name) : NULL, &prop.schema));
+        TRY(schema_number(d->c, json_object_iter_value(i), pointer ? pointer_to(d->c, pointer, name) : NULL,
+                          &prop.schema));
         if (!LIST_PUSH(&d->c->p->props, prop))
             return schema_no_memory(d->c);
     }
     d->s.n_prop = d->c->p->props.n - d->s.props;
     if (d->s.n_prop)
-        qsort(d->c->p->props.at + d->s.props, d->s.n_prop, sizeof(struct schema_prop), compare_props);
+        qsort(d->c->p->props.at + d->s.props, d->s.n_prop, sizeof(struct schema_prop), schema_prop_compare);
     return ERR_OK;
 }
 
@@ -588,7 +584,7 @@ static bool becomes_weak(const struct schema_compiler *c, const struct schema *s
 {
     const struct program *p = c->p;
     bool weak = is_weak(c, s->items) || is_weak(c, s->contains) || is_weak(c, s->additional) || is_weak(c, s->names) ||
-                has_weak(c, p->ids.at + s->prefix, s->n_prefix);
+                has_weak(c, LIST_FROM(&p->ids, s->prefix), s->n_prefix);
     for (uint32_t i = 0; i < s->n_prop && !weak; i++)
         weak = is_weak(c, p->props.at[s->props + i].schema);
     for (uint32_t i = 0; i < s->n_pattern && !weak; i++)
@@ -615,7 +611,7 @@ static void loosen(struct schema_compiler *c)
             s->n_contains.max = COUNT_MANY;
         for (uint32_t k = 0; k < s->n_group; k++) {
             struct schema_group *g = &p->groups.at[s->groups + k];
-            if (!has_weak(c, p->ids.at + g->first, g->n))
+            if (!has_weak(c, LIST_FROM(&p->ids, g->first), g->n))
                 continue;
             if (g->kind == GROUP_ONE)
                 g->kind = GROUP_ANY;
@@ -660,6 +656,8 @@ static err_code parse_json(const char *text, size_t n, json_t **root, struct err
         *root = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &error);
     if (*root)
         return ERR_OK;
+    if (json_error_code(&error) == json_error_out_of_memory)
+        return err_nomem(e, n, "a schema");
     return err_set(e, ERR_FORMAT, "schema, line %d: not JSON: %s", error.line, error.text);
 }
 

@@ -1,7 +1,7 @@
 /* JSON schemas (drafts 4 to 2020-12) to the schemas of a program.
  *
- * What can't be enforced is an error that names the keyword and its place or, if `lenient`, is left out and listed in the
- * program; what it stands beside is enforced as ever. */
+ * What can't be enforced is an error that names the keyword and its place or, if `lenient`, is left out and listed in
+ * the program; what it stands beside is enforced as ever. */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H
 

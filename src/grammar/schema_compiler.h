@@ -17,12 +17,12 @@ struct schema_compiler {
     struct program *p;
     json_t *root;
     bool lenient;
-    int draft;                        /* 4, 6, 7, 2019, 2020; 0: the schema doesn't say */
-    uint32_t first;                   /* the number of its first schema in the program */
-    LIST(struct schema_work) work;    /* [number of schemas from `first` on] */
-    struct intern places, *names;     /* JSON values that have a number; names of properties */
-    LIST(uint32_t) place_schemas;     /* the schema of each place */
-    LIST(bool) weak;                  /* schemas of which something is not enforced, from `first` on */
+    int draft;                     /* 4, 6, 7, 2019, 2020; 0: the schema doesn't say */
+    uint32_t first;                /* the number of its first schema in the program */
+    LIST(struct schema_work) work; /* [number of schemas from `first` on] */
+    struct intern places, *names;  /* JSON values that have a number; names of properties */
+    LIST(uint32_t) place_schemas;  /* the schema of each place */
+    LIST(bool) weak;               /* schemas of which something is not enforced, from `first` on */
     struct arena arena;
     struct err *e;
 };

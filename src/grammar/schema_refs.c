@@ -2,18 +2,13 @@
 
 #include "grammar/schema_compiler.h"
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* One step of a pointer, its escapes (%41, ~0, ~1) resolved in place; returns its length. */
 static size_t unescape(char *s, size_t n)
 {
     size_t out = 0;
     for (size_t i = 0; i < n; i++) {
-        if (s[i] == '%' && i + 2 < n + 0 && hex(s[i + 1]) >= 0 && hex(s[i + 2]) >= 0) {
-            s[out++] = (char)(hex(s[i + 1]) * 16 + hex(s[i + 2]));
+        if (s[i] == '%' && i + 2 < n && hex_value(s[i + 1]) >= 0 && hex_value(s[i + 2]) >= 0) {
+            s[out++] = (char)(hex_value(s[i + 1]) * 16 + hex_value(s[i + 2]));
             i += 2;
         } else
             s[out++] = s[i];

@@ -126,12 +126,6 @@ static err_code constant_array(struct schema_draft *d, const json_t *j, int dept
     return code == ERR_OK ? schema_add(c, &s, &count, 1, schema) : code;
 }
 
-static int compare_props(const void *a, const void *b)
-{
-    const struct schema_prop *x = a, *y = b;
-    return x->name < y->name ? -1 : x->name > y->name;
-}
-
 static err_code constant_object(struct schema_draft *d, const json_t *j, int depth, uint32_t *schema)
 {
     struct schema_compiler *c = d->c;
@@ -139,7 +133,8 @@ static err_code constant_object(struct schema_draft *d, const json_t *j, int dep
     struct schema_prop *props = mem_calloc(n + 1, sizeof *props);
     struct schema s = {.types = 1 << KIND_OBJECT, .additional = SCHEMA_NEVER, .has_props = true};
     err_code code = props ? ERR_OK : schema_no_memory(c);
-    for (void *i = json_object_iter((json_t *)j); i && code == ERR_OK; i = json_object_iter_next((json_t *)j, i), at++) {
+    for (void *i = json_object_iter((json_t *)j); i && code == ERR_OK;
+         i = json_object_iter_next((json_t *)j, i), at++) {
         code = schema_name(c, json_object_iter_key(i), json_object_iter_key_len(i), &props[at].name);
         if (code == ERR_OK)
             code = constant(d, json_object_iter_value(i), depth + 1, &props[at].schema);
@@ -148,7 +143,7 @@ static err_code constant_object(struct schema_draft *d, const json_t *j, int dep
     s.required = c->p->ids.n;
     s.n_prop = s.n_required = n;
     if (props && n)
-        qsort(props, n, sizeof *props, compare_props);
+        qsort(props, n, sizeof *props, schema_prop_compare);
     for (uint32_t i = 0; code == ERR_OK && i < n; i++)
         if (!LIST_PUSH(&c->p->props, props[i]) || !LIST_PUSH(&c->p->ids, props[i].name))
             code = schema_no_memory(c);
@@ -220,13 +215,13 @@ static err_code compile_values(struct schema_draft *d, const json_t *list)
     err_code code = ERR_OK;
     json_array_foreach(list, i, one)
     {
-        types |= json_is_null(one)      ? 1u << KIND_NULL
-                 : json_is_true(one)    ? 1u << KIND_TRUE
-                 : json_is_false(one)   ? 1u << KIND_FALSE
-                 : json_is_number(one)  ? numbers
-                 : json_is_string(one)  ? (uint32_t)KINDS_STRING
-                 : json_is_array(one)   ? 1u << KIND_ARRAY
-                                        : 1u << KIND_OBJECT;
+        types |= json_is_null(one)     ? 1u << KIND_NULL
+                 : json_is_true(one)   ? 1u << KIND_TRUE
+                 : json_is_false(one)  ? 1u << KIND_FALSE
+                 : json_is_number(one) ? numbers
+                 : json_is_string(one) ? (uint32_t)KINDS_STRING
+                 : json_is_array(one)  ? 1u << KIND_ARRAY
+                                       : 1u << KIND_OBJECT;
         struct text_ref s = {json_string_value(one), (uint32_t)json_string_length(one)};
         if (s.s && !LIST_PUSH(&strings, s))
             code = schema_no_memory(d->c);

@@ -110,15 +110,24 @@ enum truth var_truth(struct states *s, const struct view *v, const struct view_v
     case TERM_COUNT: {
         struct count_range r = s->p->counts.at[term_number(var->term)];
         if (v->kind == STATE_NAME) /* counted in the state itself */
-            return var->state > r.max ? NO : var->state < r.min ? (at_end ? NO : OPEN) : at_end || r.max == COUNT_MANY ? YES : OPEN;
-        return var->state > 1 ? NO : var->state == 0 ? (at_end ? NO : OPEN) : at_end || r.max == COUNT_MANY ? YES : OPEN;
+            return var->state > r.max              ? NO
+                   : var->state < r.min            ? (at_end ? NO : OPEN)
+                   : at_end || r.max == COUNT_MANY ? YES
+                                                   : OPEN;
+        return var->state > 1                  ? NO
+               : var->state == 0               ? (at_end ? NO : OPEN)
+               : at_end || r.max == COUNT_MANY ? YES
+                                               : OPEN;
     }
     case TERM_BOUND:
     case TERM_MULTIPLE:
     case TERM_INTEGER: return number_truth(s, v, var, at_end);
     case TERM_CONTAINS: {
         struct count_range r = s->p->schemas.at[term_number(var->term)].n_contains;
-        return var->state > r.max ? NO : var->state < r.min ? (at_end ? NO : OPEN) : at_end || r.max == COUNT_MANY ? YES : OPEN;
+        return var->state > r.max              ? NO
+               : var->state < r.min            ? (at_end ? NO : OPEN)
+               : at_end || r.max == COUNT_MANY ? YES
+                                               : OPEN;
     }
     case TERM_ITEMS: return at_end ? YES : OPEN;
     case TERM_PROPS:
@@ -176,7 +185,7 @@ uint32_t view_hope(struct states *s, const struct view *v, formula_map_fn *map, 
     return formula_map(&s->formulas, v->goal, true, map_root, &h);
 }
 
-static uint32_t map_true(void *user, uint32_t t)
+uint32_t formula_map_true(void *user, uint32_t t)
 {
     return FORMULA_TRUE;
 }
@@ -204,7 +213,7 @@ bool view_reduce(struct states *s, struct view *v)
     if (waits)
         v->n_extra = kept;
     v->n_var = kept;
-    return view_hope(s, v, map_true, NULL) != FORMULA_FALSE;
+    return view_hope(s, v, formula_map_true, NULL) != FORMULA_FALSE;
 }
 
 uint32_t view_settle(struct states *s, struct view *v)
@@ -216,6 +225,30 @@ static uint32_t map_result(void *user, uint32_t t)
 {
     const uint32_t *result = user;
     return result[1 + term_number(t)];
+}
+
+bool result_holds(struct states *s, const uint32_t *result, uint32_t formula)
+{
+    return formula_map(&s->formulas, formula, false, map_result, (void *)result) == FORMULA_TRUE;
+}
+
+struct broken {
+    struct states *s;
+    const struct view *v;
+    const bool *broken;
+};
+
+static uint32_t map_broken(void *user, uint32_t t)
+{
+    const struct broken *b = user;
+    return b->broken[find_var(b->v, t)] ? FORMULA_FALSE : formula_var(&b->s->formulas, t);
+}
+
+void view_break(struct states *s, struct view *v, const bool *broken)
+{
+    struct broken b = {s, v, broken};
+    for (uint32_t i = 0; i < v->n_root; i++)
+        v->root[i] = formula_map(&s->formulas, v->root[i], false, map_broken, &b);
 }
 
 uint32_t view_end(struct states *s, const struct view *v)
@@ -448,8 +481,10 @@ err_code states_error(const struct states *s, struct err *e)
     if (s->failed == ERR_NOMEM)
         return err_nomem(e, states_bytes(s), "the states of a grammar");
     if (s->failed != ERR_OK)
-        return err_set(e, ERR_LIMIT, "the grammar has more states than are kept (%u, %zu MB), or too many ways to read a "
-                       "text at once", s->contents.n, states_bytes(s) >> 20);
+        return err_set(e, ERR_LIMIT,
+                       "the grammar has more states than are kept (%u, %zu MB), or too many ways to read a "
+                       "text at once",
+                       s->contents.n, states_bytes(s) >> 20);
     return ERR_OK;
 }
 
@@ -463,9 +498,9 @@ err_code states_open(struct states **out, const struct program *p, struct err *e
     s->memo_size = 1024;
     s->memo = mem_calloc(s->memo_size, sizeof *s->memo);
     s->schema_formulas = mem_calloc((size_t)p->schemas.n * N_KIND, sizeof *s->schema_formulas);
-    bool ok = s->memo && s->schema_formulas && formulas_open(&s->formulas) &&
-              intern_add(&s->contents, &none, 1) == 0 && LIST_PUSH(&s->records, (struct state_record){0}) &&
-              LIST_PUSH(&s->shapes, NULL) && intern_add(&s->shape_keys, &none, 1) == 0;
+    bool ok = s->memo && s->schema_formulas && formulas_open(&s->formulas) && intern_add(&s->contents, &none, 1) == 0 &&
+              LIST_PUSH(&s->records, (struct state_record){0}) && LIST_PUSH(&s->shapes, NULL) &&
+              intern_add(&s->shape_keys, &none, 1) == 0;
     if (ok)
         s->start = text_start(s, p->start, 0, true);
     if (!ok || s->failed != ERR_OK) {

@@ -1,10 +1,10 @@
 /* What a text that follows a grammar may be in the middle of: states, made when they are first met and kept, with what
  * each byte leads to.
  *
- * A state is a list of words, known by a number; the state 0 is none. JSON nests without ambiguity, so that a text within
- * a JSON value is a stack of states, one for each value that is open: the state of an object says which of its names were
- * seen and what the schemas still ask for, but neither what lies around it nor what its open property looks like. What is
- * outside of JSON values (rules, regular expressions) is one state for all ways to read it.
+ * A state is a list of words, known by a number; the state 0 is none. JSON nests without ambiguity, so that a text
+ * within a JSON value is a stack of states, one for each value that is open: the state of an object says which of its
+ * names were seen and what the schemas still ask for, but neither what lies around it nor what its open property looks
+ * like. What is outside of JSON values (rules, regular expressions) is one state for all ways to read it.
  *
  * A value's state has roots: formulas, one for each schema whose verdict the value around it waits for. Their variables
  * are conditions (program.h), each with a word of its own that says how far it has come; what is decided leaves the
@@ -29,11 +29,11 @@ enum {
 
 enum state_kind {
     STATE_NONE,
-    STATE_RESULT, /* verdicts on a value that has ended: a word for each root */
-    STATE_TEXT,   /* outside of JSON: pairs of an instruction and a STATE_RULE, sorted */
-    STATE_RULE,   /* a rule that was called: where to go on, and the rule around it */
-    STATE_AFTER,  /* below a JSON value: the same */
-    STATE_VALUE,  /* before a value; roots are schemas */
+    STATE_RESULT,  /* verdicts on a value that has ended: a word for each root */
+    STATE_TEXT,    /* outside of JSON: pairs of an instruction and a STATE_RULE, sorted */
+    STATE_RULE,    /* a rule that was called: where to go on, and the rule around it */
+    STATE_AFTER,   /* below a JSON value: the same */
+    STATE_VALUE,   /* before a value; roots are schemas */
     STATE_LITERAL, /* in null, true, false: [kind and place, result] */
     STATE_STRING,
     STATE_NUMBER,
@@ -62,14 +62,14 @@ enum { TEXT_ENDS = 1, TEXT_HAS_BYTES = 2, TEXT_HAS_JSON = 4, TEXT_TAKES_ALL = 8 
 enum { NO_THRESHOLD = UINT32_MAX };
 
 struct state_record {
-    uint8_t kind, flags;    /* flags of TEXT; of NUMBER whether it can end well, if that is known */
-    bool free_chars;        /* STRING, NAME: any further characters may come, up to `limit` in all */
-    uint16_t n_step;        /* how often it was asked, up to some */
-    uint32_t threshold;     /* the register's value at which the state changes */
-    uint32_t limit, n_left; /* STRING: at most so many characters in all; at least so many are still to come */
-    struct state_out *row;  /* [256], for states that are often asked; owned */
+    uint8_t kind, flags;      /* flags of TEXT; of NUMBER whether it can end well, if that is known */
+    bool free_chars;          /* STRING, NAME: any further characters may come, up to `limit` in all */
+    uint16_t n_step;          /* how often it was asked, up to some */
+    uint32_t threshold;       /* the register's value at which the state changes */
+    uint32_t limit, n_left;   /* STRING: at most so many characters in all; at least so many are still to come */
+    struct state_out *row;    /* [256], for states that are often asked; owned */
     struct names_info *names; /* OBJECT: which names may come; owned */
-    void *mask;             /* of STRING: mask.c's; owned, mask_close frees it */
+    void *mask;               /* of STRING: mask.c's; owned, mask_close frees it */
 };
 
 struct memo_entry {
@@ -90,7 +90,7 @@ struct states {
     LIST(struct shape *) shapes; /* sets of names that objects know; owned; 0: none */
     struct intern shape_keys;
     uint32_t start;
-    size_t n_bytes; /* of rows, names_info and masks */
+    size_t n_bytes;  /* of rows, names_info and masks */
     err_code failed; /* ERR_OK: not yet */
 
     uint64_t seen_keys[2 * STATES_MAX_CLOSURE]; /* of a closure */
@@ -117,8 +117,8 @@ uint32_t states_union(struct states *s, uint32_t a, uint32_t b);
 /* STATE_NAME: a byte of a property's name. *node, the register: the place in the tree of names, or TREE_NONE. */
 struct state_out states_step_name(struct states *s, uint32_t state, uint32_t *node, uint8_t byte);
 
-/* The items of a STATE_TEXT that are JSON values: fills the state of the value and the one below it, and returns whether
- * there is an i-th. */
+/* The items of a STATE_TEXT that are JSON values: fills the state of the value and the one below it, and returns
+ * whether there is an i-th. */
 bool states_json(struct states *s, uint32_t text, uint32_t i, uint32_t *value, uint32_t *below);
 /* Whether a value may end here, as only a number can that has no closing byte; *result: its verdicts. */
 bool states_may_end(struct states *s, uint32_t state, uint32_t *result);

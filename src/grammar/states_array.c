@@ -76,27 +76,6 @@ struct state_out array_step(struct states *s, uint32_t state, uint8_t byte)
     return (struct state_out){STATE_REFUSE, 0, 0, 0};
 }
 
-static uint32_t map_verdict(void *user, uint32_t t)
-{
-    const uint32_t *result = user;
-    return result[1 + term_number(t)];
-}
-
-struct verdicts {
-    struct states *s;
-    const struct view *v;
-    const bool *broken; /* [n_var] */
-};
-
-static uint32_t map_broken(void *user, uint32_t t)
-{
-    const struct verdicts *d = user;
-    for (uint32_t i = 0; i < d->v->n_var; i++)
-        if (d->v->var[i].term == t && d->broken[i])
-            return FORMULA_FALSE;
-    return formula_var(&d->s->formulas, t);
-}
-
 uint32_t array_after(struct states *s, uint32_t state, uint32_t result)
 {
     uint32_t n, words[1 + VIEW_ROOTS];
@@ -106,7 +85,7 @@ uint32_t array_after(struct states *s, uint32_t state, uint32_t result)
     memcpy(words, w, n * sizeof *w);
     view_load(s, state, &v);
     for (uint32_t i = 0; i < v.n_var; i++) {
-        bool holds = formula_map(&s->formulas, v.extra[i], false, map_verdict, words) == FORMULA_TRUE;
+        bool holds = result_holds(s, words, v.extra[i]);
         broken[i] = term_kind(v.var[i].term) == TERM_ITEMS && !holds;
         if (term_kind(v.var[i].term) == TERM_CONTAINS && holds) {
             struct count_range r = s->p->schemas.at[term_number(v.var[i].term)].n_contains;
@@ -114,9 +93,7 @@ uint32_t array_after(struct states *s, uint32_t state, uint32_t result)
             v.var[i].state += v.var[i].state < most;
         }
     }
-    struct verdicts d = {s, &v, broken};
-    for (uint32_t i = 0; i < v.n_root; i++)
-        v.root[i] = formula_map(&s->formulas, v.root[i], false, map_broken, &d);
+    view_break(s, &v, broken);
     v.phase = ARRAY_NEXT;
     v.n_extra = 0;
     return view_settle(s, &v);

@@ -1,6 +1,6 @@
-/* Names of properties. Their state has as roots what schemas say about names (propertyNames), and as `extra` the state of
- * the object and, for each pattern of its shape, the pattern and how far it matched. Where the name is among those that
- * the object knows is a register beside the state: a place in the shape's tree. */
+/* Names of properties. Their state has as roots what schemas say about names (propertyNames), and as `extra` the state
+ * of the object and, for each pattern of its shape, the pattern and how far it matched. Where the name is among those
+ * that the object knows is a register beside the state: a place in the shape's tree. */
 #include <string.h>
 
 #include "grammar/states_object.h"

@@ -1,5 +1,5 @@
-/* Within numbers. Where bounds or multiples are asked for, or nothing but whole numbers, digits are compared as they come;
- * exponents are read only where none of these matter. */
+/* Within numbers. Where bounds or multiples are asked for, or nothing but whole numbers, digits are compared as they
+ * come; exponents are read only where none of these matter. */
 #include <string.h>
 
 #include "grammar/states_view.h"
@@ -40,9 +40,7 @@ static bool advance(enum number_phase *p, uint8_t byte)
             return true;
         *p = NUM_E;
         return e;
-    case NUM_E:
-        *p = digit ? NUM_EXP : NUM_E_SIGN;
-        return digit || byte == '+' || byte == '-';
+    case NUM_E: *p = digit ? NUM_EXP : NUM_E_SIGN; return digit || byte == '+' || byte == '-';
     case NUM_E_SIGN: *p = NUM_EXP; return digit;
     case NUM_EXP: return digit;
     }

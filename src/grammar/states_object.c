@@ -282,12 +282,6 @@ static bool pattern_matches(const struct states *s, const struct shape *h, const
     return true;
 }
 
-static int compare_prop(const void *a, const void *b)
-{
-    const struct schema_prop *x = a, *y = b;
-    return x->name < y->name ? -1 : x->name > y->name;
-}
-
 /* What a property must be for the schema of one variable: roots of the value, all of which must hold. */
 static uint32_t property_formula(struct states *s, const struct shape *h, uint32_t schema,
                                  const struct name_verdict *verdict, struct value_roots *r)
@@ -298,7 +292,8 @@ static uint32_t property_formula(struct states *s, const struct shape *h, uint32
     r->n_all = 0;
     if (verdict->name != UINT32_MAX && c->n_prop) {
         struct schema_prop key = {h->names[verdict->name], 0};
-        const struct schema_prop *prop = bsearch(&key, p->props.at + c->props, c->n_prop, sizeof key, compare_prop);
+        const struct schema_prop *prop =
+            bsearch(&key, p->props.at + c->props, c->n_prop, sizeof key, schema_prop_compare);
         known = prop != NULL;
         if (prop)
             add_schema(s, r, prop->schema);
@@ -383,35 +378,13 @@ static uint32_t after_name(struct states *s, struct view *v, const uint32_t *wor
     return child ? view_store(s, v) : 0;
 }
 
-static uint32_t map_verdict(void *user, uint32_t t)
+static uint32_t after_value(struct states *s, struct view *v, const uint32_t *result)
 {
-    const uint32_t *result = user;
-    return result[1 + term_number(t)];
-}
-
-struct broken {
-    struct states *s;
-    const struct view *v;
-    const uint32_t *formulas, *words;
-};
-
-static uint32_t map_broken(void *user, uint32_t t)
-{
-    struct broken *b = user;
-    for (uint32_t i = 0; i < b->v->n_var; i++)
-        if (b->v->var[i].term == t && b->formulas[i] == FORMULA_FALSE)
-            return FORMULA_FALSE;
-    return formula_var(&b->s->formulas, t);
-}
-
-static uint32_t after_value(struct states *s, struct view *v, uint32_t *words)
-{
-    uint32_t *formulas = v->extra + n_fixed(s, v);
-    struct broken b = {s, v, formulas, words};
+    const uint32_t *formulas = v->extra + n_fixed(s, v);
+    bool broken[VIEW_VARS];
     for (uint32_t i = 0; i < v->n_var; i++)
-        formulas[i] = formula_map(&s->formulas, formulas[i], false, map_verdict, words);
-    for (uint32_t i = 0; i < v->n_root; i++)
-        v->root[i] = formula_map(&s->formulas, v->root[i], false, map_broken, &b);
+        broken[i] = !result_holds(s, result, formulas[i]);
+    view_break(s, v, broken);
     v->phase = OBJECT_NEXT;
     v->n_extra = n_fixed(s, v);
     return settle(s, v);

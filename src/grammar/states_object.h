@@ -33,13 +33,14 @@ static inline bool bit_at(const uint32_t *bits, uint32_t i)
 
 /* What is known when a name has ended. */
 struct name_verdict {
-    uint32_t name;                /* its place in the shape, or UINT32_MAX */
-    const uint32_t *roots;        /* [how many of the object's schemas look at names] verdicts, in their order */
-    const uint32_t *patterns;     /* [n_pattern] whether each matches */
-    const struct view *at_begin;  /* the object when the name began, whose variables the roots belong to; NULL: the same */
+    uint32_t name;            /* its place in the shape, or UINT32_MAX */
+    const uint32_t *roots;    /* [how many of the object's schemas look at names] verdicts, in their order */
+    const uint32_t *patterns; /* [n_pattern] whether each matches */
+    const struct view
+        *at_begin; /* the object when the name began, whose variables the roots belong to; NULL: the same */
 };
-/* Puts into extra[from...] what a property of this name must be for each variable, and returns the state of its value; 0:
- * there is none. */
+/* Puts into extra[from...] what a property of this name must be for each variable, and returns the state of its value;
+ * 0: there is none. */
 uint32_t object_value(struct states *s, struct view *v, const struct name_verdict *verdict, uint32_t from);
 /* The state of a name that begins in the object `state`, whose view is v. */
 uint32_t name_begin(struct states *s, uint32_t state, const struct view *v);

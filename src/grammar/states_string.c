@@ -26,18 +26,13 @@ static uint32_t phase(enum lex_kind kind, uint32_t n_digit, uint32_t value, uint
     return kind | n_digit << 4 | value << 6 | high << 22;
 }
 
-static int hex_digit(uint8_t c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static bool lex_hex(uint32_t from, uint8_t byte, struct lexed *out)
 {
     uint32_t n = (from >> 4 & 3) + 1, value = (from >> 6 & 0xffff) << 4, high = from >> 22;
     bool low = (from & 15) == LEX_LOW_HEX;
-    if (hex_digit(byte) < 0)
+    if (hex_value((char)byte) < 0)
         return false;
-    value |= (uint32_t)hex_digit(byte);
+    value |= (uint32_t)hex_value((char)byte);
     out->next = phase((enum lex_kind)(from & 15), n & 3, value & 0xffff, high);
     if (low && ((n == 1 && value != 0xd) || (n == 2 && value < 0xdc)))
         return false;
@@ -73,8 +68,12 @@ static bool lex_lead(uint8_t byte, struct lexed *out)
         return false;
     out->next = byte < 0x80   ? LEX_PLAIN
                 : byte < 0xe0 ? LEX_MORE_1
-                : byte < 0xf0 ? (byte == 0xe0 ? LEX_AFTER_E0 : byte == 0xed ? LEX_AFTER_ED : LEX_MORE_2)
-                              : (byte == 0xf0 ? LEX_AFTER_F0 : byte == 0xf4 ? LEX_AFTER_F4 : LEX_MORE_3);
+                : byte < 0xf0 ? (byte == 0xe0   ? LEX_AFTER_E0
+                                 : byte == 0xed ? LEX_AFTER_ED
+                                                : LEX_MORE_2)
+                              : (byte == 0xf0   ? LEX_AFTER_F0
+                                 : byte == 0xf4 ? LEX_AFTER_F4
+                                                : LEX_MORE_3);
     return true;
 }
 
@@ -159,8 +158,8 @@ bool lex_may_finish(uint32_t from, try_bytes_fn *try_bytes, void *user)
         hi = lo + ((uint32_t)1 << free_bits) - 1;
         lo = lo < 0xdc00 ? 0xdc00 : lo;
         hi = hi > 0xdfff ? 0xdfff : hi;
-        return lo <= hi && any_fits(0x10000 + (high << 10) + (lo & 0x3ff), 0x10000 + (high << 10) + (hi & 0x3ff),
-                                    try_bytes, user);
+        return lo <= hi &&
+               any_fits(0x10000 + (high << 10) + (lo & 0x3ff), 0x10000 + (high << 10) + (hi & 0x3ff), try_bytes, user);
     default: return true; /* whole bytes were tried already */
     }
 }
@@ -233,8 +232,8 @@ struct state_out string_step(struct states *s, uint32_t state, uint8_t byte)
 struct without {
     struct states *s;
     const struct view *v;
-    uint32_t term;      /* that variable is false and all others are true; UINT32_MAX: they are false but for these: */
-    bool counts;        /* counts with a maximum; patterns that any character leaves possible are true anyway */
+    uint32_t term; /* that variable is false and all others are true; UINT32_MAX: they are false but for these: */
+    bool counts;   /* counts with a maximum; patterns that any character leaves possible are true anyway */
 };
 
 static bool has_limit(const struct states *s, uint32_t t)
@@ -261,8 +260,8 @@ static void see_negated(void *user, uint32_t t, bool negated)
     *(bool *)user |= negated;
 }
 
-/* limit: of the counts that must hold, the least maximum. n_left: of the patterns that must hold, what the farthest from
- * its end still needs. Returns how many counts have a maximum. */
+/* limit: of the counts that must hold, the least maximum. n_left: of the patterns that must hold, what the farthest
+ * from its end still needs. Returns how many counts have a maximum. */
 static uint32_t describe_limit(struct states *s, const struct view *v, struct state_record *r)
 {
     uint32_t n_limit = 0;

@@ -49,8 +49,7 @@ static void follow(struct states *s, bool at_begin)
         struct nfa_instr i = s->p->nfa.code.at[instr];
         bool keep = false;
         switch ((enum nfa_op)i.op) {
-        case NFA_SEARCH:
-            keep = true; /* fall through */
+        case NFA_SEARCH: keep = true; /* fall through */
         case NFA_SPLIT:
             add_todo(s, i.a, rule);
             add_todo(s, i.b, rule);

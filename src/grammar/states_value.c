@@ -20,7 +20,7 @@ static uint32_t pop_list(struct states *s, enum formula_op op, uint32_t from)
         f->failed = true;
         return FORMULA_FALSE;
     }
-    uint32_t x = formula_list(f, op, f->stack.at + from, n);
+    uint32_t x = formula_list(f, op, LIST_FROM(&f->stack, from), n);
     f->stack.n = from;
     return x;
 }
@@ -34,7 +34,7 @@ static uint32_t pair(struct states *s, enum formula_op op, uint32_t a, uint32_t 
 static uint32_t group_formula(struct states *s, const struct schema_group *g, enum json_kind kind)
 {
     struct formulas *f = &s->formulas;
-    const uint32_t *ids = s->p->ids.at + g->first;
+    const uint32_t *ids = LIST_FROM(&s->p->ids, g->first);
     uint32_t from = f->stack.n, x;
     switch (g->kind) {
     case GROUP_NOT: return formula_not(f, schema_formula(s, ids[0], kind));
@@ -88,11 +88,6 @@ uint32_t schema_formula(struct states *s, uint32_t schema, enum json_kind kind)
 
 /* ---- before a value -------------------------------------------------------------------------------------------- */
 
-static uint32_t map_true(void *user, uint32_t t)
-{
-    return FORMULA_TRUE;
-}
-
 /* The view of a value of this kind, before its first byte; v: of the STATE_VALUE. */
 static void begin_kind(struct states *s, struct view *v, enum json_kind kind, enum state_kind state)
 {
@@ -114,7 +109,7 @@ uint32_t value_state(struct states *s, const uint32_t *schemas, uint32_t n, uint
     for (enum json_kind kind = KIND_NULL; kind < KIND_NAME && !possible; kind++) {
         for (uint32_t i = 0; i < n; i++)
             v.root[i] = schema_formula(s, schemas[i], kind);
-        possible = view_hope(s, &v, map_true, NULL) != FORMULA_FALSE;
+        possible = view_hope(s, &v, formula_map_true, NULL) != FORMULA_FALSE;
     }
     for (uint32_t i = 0; i < n; i++)
         v.root[i] = schemas[i];

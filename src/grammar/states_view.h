@@ -15,7 +15,7 @@ struct view_var {
 struct view {
     enum state_kind kind;
     uint32_t phase, goal, n_root, n_var, n_extra;
-    uint32_t root[VIEW_ROOTS];        /* formulas; of STATE_VALUE schemas */
+    uint32_t root[VIEW_ROOTS]; /* formulas; of STATE_VALUE schemas */
     struct view_var var[VIEW_VARS];
     uint32_t extra[VIEW_EXTRA];
 };
@@ -39,8 +39,14 @@ uint32_t view_settle(struct states *s, struct view *v);
 bool view_reduce(struct states *s, struct view *v); /* the same without storing; false: out of reach */
 /* The verdicts when the value ends here; 0: it may not. */
 uint32_t view_end(struct states *s, const struct view *v);
-/* The goal with roots replaced by what may still become of them, where `map` says what may become of their variables. */
+/* The goal with roots replaced by what may still become of them, where `map` says what may become of their variables.
+ */
 uint32_t view_hope(struct states *s, const struct view *v, formula_map_fn *map, void *user);
+uint32_t formula_map_true(void *user, uint32_t t); /* everything may still become true */
+/* Whether a formula over roots is true by the verdicts in the words of a result. */
+bool result_holds(struct states *s, const uint32_t *result, uint32_t formula);
+/* Variables that turned out to be false: broken [n_var]. */
+void view_break(struct states *s, struct view *v, const bool *broken);
 /* Adds the variables of the roots, as they are before a value's first byte. */
 void view_add_vars(struct states *s, struct view *v);
 
@@ -75,10 +81,10 @@ static inline bool is_space(uint8_t byte)
 
 /* How the bytes of a string make characters. */
 struct lexed {
-    uint32_t next;      /* phase; LEX_PLAIN between characters */
-    uint8_t bytes[4];   /* of the text that the string stands for */
-    unsigned n;         /* of them */
-    bool begins, ends;  /* a character begins; the string ends */
+    uint32_t next;     /* phase; LEX_PLAIN between characters */
+    uint8_t bytes[4];  /* of the text that the string stands for */
+    unsigned n;        /* of them */
+    bool begins, ends; /* a character begins; the string ends */
 };
 enum { LEX_PLAIN = 0 };
 bool lex_string(uint32_t phase, uint8_t byte, struct lexed *out);

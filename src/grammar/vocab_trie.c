@@ -181,7 +181,8 @@ static err_code find_free(struct grammar_vocab *v, struct err *e)
     v->n_exit = exits.n;
     v->longs = longs.at;
     v->n_long = longs.n;
-    return ok ? ERR_OK : err_nomem(e, (size_t)TRIE_MAX_CHARS * v->n_word * sizeof *v->free_chars, "a vocabulary for grammars");
+    return ok ? ERR_OK
+              : err_nomem(e, (size_t)TRIE_MAX_CHARS * v->n_word * sizeof *v->free_chars, "a vocabulary for grammars");
 }
 
 /* ---- opening and closing --------------------------------------------------------------------------------------- */

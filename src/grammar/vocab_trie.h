@@ -5,15 +5,15 @@
 #include "grammar/grammar.h"
 
 struct trie_node {
-    uint32_t token;    /* + 1; 0: none ends here */
+    uint32_t token; /* + 1; 0: none ends here */
     uint32_t byte : 8;
     uint32_t size : 24; /* nodes of the subtree, this one among them */
 };
 
 /* Where tokens leave a string that has no conditions on its characters: at a quotation mark. */
 struct trie_exit {
-    uint32_t node;         /* of the mark */
-    uint32_t token;        /* one whose first n_byte bytes lead there */
+    uint32_t node;           /* of the mark */
+    uint32_t token;          /* one whose first n_byte bytes lead there */
     uint16_t n_byte, n_char; /* with the mark; characters before it */
 };
 
@@ -23,10 +23,10 @@ struct grammar_vocab {
     int32_t n_token;
     uint32_t *offsets; /* [n_token + 1] into `bytes` */
     uint8_t *bytes;
-    uint8_t *kinds;    /* [n_token] grammar_token_kind */
-    int32_t *ends;     /* [n_end] the tokens that end texts */
+    uint8_t *kinds; /* [n_token] grammar_token_kind */
+    int32_t *ends;  /* [n_end] the tokens that end texts */
     uint32_t n_end;
-    int32_t *twins;    /* [n_token] the next token of the same bytes, or -1 */
+    int32_t *twins;          /* [n_token] the next token of the same bytes, or -1 */
     struct trie_node *nodes; /* [n_node]; the root, which has no byte, is the first */
     uint32_t n_node, depth;  /* depth: the most bytes of a token */
     /* Tokens that stay within a string without conditions: sets of those that have or begin at most i characters, and a
@@ -35,7 +35,7 @@ struct grammar_vocab {
     uint32_t n_word;
     struct trie_long {
         uint32_t token, n_char;
-    } *longs; /* [n_long] */
+    } * longs; /* [n_long] */
     uint32_t n_long;
     struct trie_exit *exits;
     uint32_t n_exit;

@@ -16,11 +16,11 @@ struct moebius_sampler {
     double max_surprise;          /* Mirostat's mu, bits */
     struct candidate *candidates; /* [n_candidate]; NULL where the likeliest token is always taken */
     int32_t n_candidate;
-    float *adjusted;            /* [n_vocab], logits with biases and penalties; NULL without these */
-    moebius_logit_bias *biases; /* [options.n_logit_biases]; NULL: none */
-    struct history history;     /* empty where no step asks for it */
-    struct token_counts counts; /* empty without a penalty that asks for it */
-    struct dry dry;             /* empty without DRY */
+    float *adjusted;              /* [n_vocab], logits with biases and penalties; NULL without these */
+    moebius_logit_bias *biases;   /* [options.n_logit_biases]; NULL: none */
+    struct history history;       /* empty where no step asks for it */
+    struct token_counts counts;   /* empty without a penalty that asks for it */
+    struct dry dry;               /* empty without DRY */
     struct sampler_filter filter; /* allows is NULL: there is none */
     float *allowed;               /* [n_vocab], logits of what the filter allows; NULL without a filter */
     uint64_t *mask;               /* [n_vocab] bits; the same */

@@ -696,6 +696,56 @@ static void biases_out_of_range_are_refused(void **state)
     }
 }
 
+/* ---- filters from outside ------------------------------------------------------------------------------------ */
+
+/* Allows the tokens whose bits *user has. */
+static bool filter_allows(void *user, int32_t id)
+{
+    return *(const uint64_t *)user >> id & 1;
+}
+
+static void filter_mask(void *user, uint64_t *bits)
+{
+    *bits = *(const uint64_t *)user;
+}
+
+static void a_filter_leaves_the_shares_of_what_it_allows(void **state)
+{
+    static const float logits[N_SMALL] = {0, 1, 2, 0, -1, 3, 0, 1};
+    uint64_t allowed = 1 << 1 | 1 << 2 | 1 << 4;
+    const struct sampler_filter filter = {.allows = filter_allows, .mask = filter_mask, .user = &allowed};
+    moebius_sampler *s = open_sampler(plain(), N_SMALL);
+    int n_drawn[N_SMALL] = {0};
+    double sum = exp(1) + exp(2) + exp(-1);
+    struct err e;
+    assert_int_equal(sampler_set_filter(s, &filter, &e), ERR_OK);
+    for (int i = 0; i < N_DRAW; i++)
+        n_drawn[sampler_pick(s, logits)]++;
+    for (int i = 0; i < N_SMALL; i++) {
+        double q = allowed >> i & 1 ? exp((double)logits[i]) / sum : 0, off = fabs(n_drawn[i] - q * N_DRAW);
+        assert_true(q > 0 ? off < 5 * sqrt(q * (1 - q) * N_DRAW) : n_drawn[i] == 0);
+    }
+    allowed = 0;
+    assert_int_equal(sampler_pick(s, logits), -1);
+    assert_int_equal(sampler_set_filter(s, NULL, &e), ERR_OK);
+    assert_in_range(sampler_pick(s, logits), 0, N_SMALL - 1);
+    sampler_close(&s);
+}
+
+static void with_a_filter_greedy_takes_the_likeliest_that_is_allowed(void **state)
+{
+    static const float logits[N_SMALL] = {0, 1, 2, 0, -1, 3, 0, 1};
+    uint64_t allowed = 1 << 1 | 1 << 2;
+    const struct sampler_filter filter = {.allows = filter_allows, .mask = filter_mask, .user = &allowed};
+    moebius_sampler_options o = plain();
+    struct err e;
+    o.temperature = 0;
+    moebius_sampler *s = open_sampler(o, N_SMALL);
+    assert_int_equal(sampler_set_filter(s, &filter, &e), ERR_OK);
+    assert_int_equal(sampler_pick(s, logits), 2);
+    sampler_close(&s);
+}
+
 static void an_empty_vocabulary_is_refused(void **state)
 {
     struct err e = {0};
@@ -739,6 +789,8 @@ int main(void)
         cmocka_unit_test(floats_out_of_range_are_refused),
         cmocka_unit_test(whole_numbers_out_of_range_are_refused),
         cmocka_unit_test(biases_out_of_range_are_refused),
+        cmocka_unit_test(a_filter_leaves_the_shares_of_what_it_allows),
+        cmocka_unit_test(with_a_filter_greedy_takes_the_likeliest_that_is_allowed),
         cmocka_unit_test(an_empty_vocabulary_is_refused),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);

@@ -1,0 +1,325 @@
+/* Grammars: what texts they accept, byte by byte and token by token, and what masks allow. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "grammar_vocab.h"
+
+static struct grammar_vocab *vocab;
+
+static struct grammar *open_grammar(enum grammar_kind kind, const char *text, bool lenient)
+{
+    struct grammar *g;
+    struct err e = {0};
+    if (grammar_open(&g, kind, text, strlen(text), lenient, &e) != ERR_OK)
+        fail_msg("%s: %s", text, e.text);
+    return g;
+}
+
+static struct grammar_matcher *open_matcher(struct grammar *g)
+{
+    struct grammar_matcher *m;
+    struct err e;
+    assert_int_equal(grammar_matcher_open(&m, g, vocab, &e), ERR_OK);
+    return m;
+}
+
+static bool accepts(struct grammar *g, const char *text)
+{
+    struct grammar_matcher *m = open_matcher(g);
+    size_t n_fit;
+    bool ok = grammar_matcher_feed(m, text, strlen(text), &n_fit) && grammar_matcher_may_end(m);
+    grammar_matcher_close(&m);
+    return ok;
+}
+
+/* Texts that are accepted, then NULL, then texts that are not, then NULL. */
+struct text_case {
+    const char *grammar, *texts[14];
+};
+
+static void check_cases(enum grammar_kind kind, const struct text_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct grammar *g = open_grammar(kind, cases[i].grammar, false);
+        bool wanted = true;
+        for (const char *const *t = cases[i].texts; *t || wanted; t++) {
+            if (!*t)
+                wanted = false;
+            else if (accepts(g, *t) != wanted)
+                fail_msg("%s: %s must be %s", cases[i].grammar, *t, wanted ? "accepted" : "refused");
+        }
+        grammar_close(&g);
+    }
+}
+
+static const struct text_case schemas[] = {
+    {"true", {"1", "{}", "[1, {\"a\": null}]", "\"x\"", "-0.5e+3", NULL, "", "01", "[1,]", "{\"a\"}", "tru", NULL}},
+    {"{\"type\": \"object\"}", {"{}", "{ }", "{\n  \"a\": 1\n}", NULL, "[]", "{\n\n}", "{    }", " {}", "{} ", NULL}},
+    {"{\"type\": \"integer\"}", {"0", "-7", "1.0", "1e+16", NULL, "1.5", "1e-1", "\"1\"", NULL}},
+    {"{\"type\": \"integer\", \"$schema\": \"http://json-schema.org/draft-04/schema#\"}", {"1", NULL, "1.0", NULL}},
+    {"{\"minimum\": 5, \"maximum\": 7.5}",
+     {"5", "7.5", "7.50", "6.999", "\"x\"", NULL, "4.9", "7.51", "12", "-6", NULL}},
+    {"{\"exclusiveMinimum\": -2, \"exclusiveMaximum\": 2}", {"-1.99", "0", "-0", "1", NULL, "-2", "2", "2.0", NULL}},
+    {"{\"multipleOf\": 0.01}", {"1", "1.25", "19.990", NULL, "1.255", NULL}},
+    {"{\"type\": \"number\", \"minimum\": 10, \"maximum\": 99, \"multipleOf\": 7}",
+     {"14", "98", NULL, "7", "15", "99", NULL}},
+    {"{\"minLength\": 2, \"maxLength\": 3}",
+     {"\"ab\"", "\"\\u00e9\xc3\xa9z\"", "\"\\ud83d\\ude00a\"", NULL, "\"a\"", "\"abcd\"", NULL}},
+    {"{\"type\": \"string\"}",
+     {"\"\xf0\x9f\x98\x80\"", NULL, "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "\"\\ud800\"", "\"\n\"", "\"\\x\"", NULL}},
+    {"{\"type\": \"string\", \"pattern\": \"b+c\"}", {"\"abbcd\"", "\"\\u0062c\"", NULL, "\"ac\"", NULL}},
+    {"{\"type\": \"string\", \"pattern\": \"^a(?:b|c)?$\", \"maxLength\": 2}",
+     {"\"a\"", "\"ac\"", NULL, "\"ad\"", "\"abc\"", NULL}},
+    {"{\"type\": \"string\", \"pattern\": \"^(?!foo)[a-z]+$\"}",
+     {"\"fo\"", "\"bar\"", NULL, "\"foo\"", "\"food\"", NULL}},
+    {"{\"format\": \"date-time\"}",
+     {"\"2026-02-28T23:59:60Z\"", "\"2024-02-29T00:00:00.5+01:00\"", NULL, "\"2026-02-29T00:00:00Z\"", "\"x\"", NULL}},
+    {"{\"format\": \"ipv6\"}", {"\"::1\"", "\"2001:db8::ff00:42:8329\"", NULL, "\"1:2:3\"", "\":::\"", NULL}},
+    {"{\"format\": \"something\"}", {"\"x\"", NULL, NULL}},
+    {"{\"enum\": [\"a\", \"ab\", 1, null, {\"x\": [1]}]}",
+     {"\"a\"", "\"ab\"", "1.0", "null", "{\"x\": [1]}", NULL, "\"b\"", "true", "{\"x\": [2]}", "{}", NULL}},
+    {"{\"const\": {\"b\": 1, \"a\": \"\xc3\xa9\"}}",
+     {"{\"a\": \"\\u00e9\", \"b\": 1}", "{\"b\":1,\"a\":\"\xc3\xa9\"}", NULL, "{\"b\": 1}", NULL}},
+    {"{\"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"null\"}}, \"required\": [\"a\"], "
+     "\"additionalProperties\": false}",
+     {"{\"b\": null, \"a\": 1}", "{\"a\": 1}", "[]", NULL, "{}", "{\"a\": 1, \"a\": 2}", "{\"a\": 1, \"c\": 2}",
+      "{\"a\": \"x\"}", NULL}},
+    {"{\"type\": \"object\", \"patternProperties\": {\"^x-\": {\"type\": \"integer\"}}, \"additionalProperties\": "
+     "{\"type\": \"string\"}}",
+     {"{\"x-a\": 1, \"y\": \"s\"}", NULL, "{\"x-a\": \"s\"}", "{\"y\": 1}", NULL}},
+    {"{\"type\": \"object\", \"propertyNames\": {\"maxLength\": 2, \"pattern\": \"^[a-c]\"}}",
+     {"{\"ab\": 1}", NULL, "{\"abc\": 1}", "{\"d\": 1}", NULL}},
+    {"{\"type\": \"object\", \"minProperties\": 1, \"maxProperties\": 2}",
+     {"{\"a\": 1}", NULL, "{}", "{\"a\": 1, \"b\": 1, \"c\": 1}", NULL}},
+    {"{\"type\": \"object\", \"dependentRequired\": {\"a\": [\"b\"]}}",
+     {"{\"b\": 1}", "{\"b\": 1, \"a\": 1}", NULL, "{\"a\": 1}", NULL}},
+    {"{\"prefixItems\": [{\"type\": \"null\"}], \"items\": {\"type\": \"integer\"}, \"minItems\": 1, \"maxItems\": 3}",
+     {"[null]", "[null, 1, 2]", NULL, "[]", "[1]", "[null, null]", "[null, 1, 2, 3]", NULL}},
+    {"{\"type\": \"array\", \"contains\": {\"const\": 1}, \"maxContains\": 2}",
+     {"[1]", "[2, 1, 1]", NULL, "[]", "[2]", "[1, 1, 1]", NULL}},
+    {"{\"oneOf\": [{\"multipleOf\": 2}, {\"multipleOf\": 3}]}", {"2", "9", NULL, "6", "1", NULL}},
+    {"{\"anyOf\": [{\"type\": \"object\", \"properties\": {\"k\": {\"const\": \"a\"}, \"v\": {\"type\": \"integer\"}}, "
+     "\"required\": [\"k\"]}, "
+     "{\"type\": \"object\", \"properties\": {\"k\": {\"const\": \"b\"}, \"v\": {\"type\": \"string\"}}, \"required\": "
+     "[\"k\"]}]}",
+     {"{\"v\": 1, \"k\": \"a\"}", "{\"v\": \"s\", \"k\": \"b\"}", NULL, "{\"v\": 1, \"k\": \"b\"}", "{\"v\": 1}",
+      NULL}},
+    {"{\"not\": {\"type\": \"string\"}}", {"1", NULL, "\"x\"", NULL}},
+    {"{\"not\": {\"required\": [\"a\"]}, \"type\": \"object\"}", {"{\"b\": 1}", NULL, "{\"a\": 1}", NULL}},
+    {"{\"if\": {\"properties\": {\"a\": {\"const\": 1}}, \"required\": [\"a\"]}, \"then\": {\"required\": [\"b\"]}, "
+     "\"else\": {\"required\": [\"c\"]}}",
+     {"{\"a\": 1, \"b\": 1}", "{\"c\": 1}", NULL, "{\"a\": 1}", "{\"a\": 2, \"b\": 1}", NULL}},
+    {"{\"$defs\": {\"t\": {\"type\": \"object\", \"properties\": {\"next\": {\"$ref\": \"#/$defs/t\"}}, "
+     "\"additionalProperties\": false}}, \"$ref\": \"#/$defs/t\"}",
+     {"{\"next\": {\"next\": {}}}", NULL, "{\"next\": {\"next\": 1}}", NULL}},
+    {"{\"allOf\": [{\"properties\": {\"a\": {\"minimum\": 3}}}, {\"properties\": {\"a\": {\"type\": \"integer\", "
+     "\"maximum\": 4}}}]}",
+     {"{\"a\": 3}", "{\"a\": 4}", NULL, "{\"a\": 2}", "{\"a\": 5}", "{\"a\": 3.5}", NULL}},
+    {"{\"type\": [\"string\", \"null\"]}", {"null", "\"\"", NULL, "1", NULL}},
+};
+
+static void schemas_accept_their_instances_alone(void **state)
+{
+    check_cases(GRAMMAR_SCHEMA, schemas, sizeof schemas / sizeof *schemas);
+}
+
+static const struct text_case gbnfs[] = {
+    {"root ::= \"a\" | b\nb ::= [x-z]{2,3} # comment\n", {"a", "xy", "zzz", NULL, "x", "xxxx", "ab", NULL}},
+    {"root ::= (\"a\" | \"b\")* \"\\n\" [^\\x00-\\x1f]?", {"\n", "abba\n\xc3\xa9", NULL, "a", "\n\n", NULL}},
+    {"root ::= \"(\" root \")\" | \"\"", {"", "(())", NULL, "(()", ")", NULL}},
+    {"root ::= e (\"+\" e)*\ne ::= \"n\" | \"(\" root \")\"", {"n+(n+n)", NULL, "n+", "(n", NULL}},
+    {"root ::= \"call \" %json{\"type\": \"object\", \"required\": [\"}\"]} \";\" | \"no\"",
+     {"call {\"}\": 1};", "no", NULL, "call {};", NULL}},
+    {"root ::= %json{\"type\": \"integer\"} \"0\"? | [0-9]+ \"x\"", {"12", "12x", NULL, "x", "01", NULL}},
+    {"root ::= a | a \"b\"\na ::= \"x\"+", {"xx", "xxb", NULL, "b", NULL}},
+};
+
+static const struct text_case regexes[] = {
+    {"(ab|c)+\\d{2}", {"ab12", "cab00", NULL, "ab1", "ab123", NULL}},
+    {"[^\\n]*", {"", "x\xe2\x82\xac", NULL, "a\nb", "\xe2\x82", NULL}},
+    {"^a$", {"a", NULL, "aa", NULL}},
+};
+
+static void grammars_accept_what_their_rules_say(void **state)
+{
+    check_cases(GRAMMAR_GBNF, gbnfs, sizeof gbnfs / sizeof *gbnfs);
+    check_cases(GRAMMAR_REGEX, regexes, sizeof regexes / sizeof *regexes);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------------------------- */
+
+/* Wherever random walks lead: the mask is what allows says, a token fits exactly if its bytes do, and a place that is
+ * no end has a way on. */
+static void walk(struct grammar *g, struct random *random, const char *shown)
+{
+    struct grammar_matcher *m = open_matcher(g), *copy;
+    struct err e;
+    for (int step = 0; step < 40; step++) {
+        uint64_t mask[GRAMMAR_N_TOKEN / 64 + 1];
+        int32_t allowed[GRAMMAR_N_TOKEN];
+        uint32_t n = 0;
+        grammar_matcher_mask(m, mask);
+        for (int32_t id = 0; id < GRAMMAR_N_TOKEN; id++) {
+            bool in_mask = mask[id / 64] >> id % 64 & 1;
+            if (in_mask != grammar_matcher_allows(m, id))
+                fail_msg("%s: step %d: token %d: the mask says %d", shown, step, (int)id, in_mask);
+            if (id < 256 + GRAMMAR_N_TEXT) {
+                char byte = (char)id;
+                const char *text = id < 256 ? &byte : grammar_texts[id - 256];
+                size_t n_fit, n_text = id < 256 ? 1 : strlen(text);
+                assert_int_equal(grammar_matcher_clone(&copy, m, &e), ERR_OK);
+                assert_int_equal(grammar_matcher_feed(copy, text, n_text, &n_fit), in_mask);
+                grammar_matcher_close(&copy);
+            }
+            if (in_mask && id != GRAMMAR_END)
+                allowed[n++] = id;
+        }
+        assert_int_equal(mask[GRAMMAR_END / 64] >> GRAMMAR_END % 64 & 1, grammar_matcher_may_end(m));
+        assert_int_equal(grammar_matcher_must_end(m), n == 0);
+        if (n == 0) {
+            assert_true(grammar_matcher_may_end(m));
+            break;
+        }
+        assert_true(grammar_matcher_accept(m, allowed[random_u32(random) % n]));
+    }
+    grammar_matcher_close(&m);
+}
+
+static void masks_agree_with_bytes_everywhere(void **state)
+{
+    struct random random = random_seed(7);
+    static const struct {
+        enum grammar_kind kind;
+        const struct text_case *cases;
+        size_t n;
+    } all[] = {{GRAMMAR_SCHEMA, schemas, sizeof schemas / sizeof *schemas},
+               {GRAMMAR_GBNF, gbnfs, sizeof gbnfs / sizeof *gbnfs},
+               {GRAMMAR_REGEX, regexes, sizeof regexes / sizeof *regexes}};
+    for (size_t k = 0; k < 3; k++)
+        for (size_t i = 0; i < all[k].n; i++) {
+            struct grammar *g = open_grammar(all[k].kind, all[k].cases[i].grammar, false);
+            for (int again = 0; again < 5; again++)
+                walk(g, &random, all[k].cases[i].grammar);
+            grammar_close(&g);
+        }
+}
+
+static void special_tokens_come_where_they_are_named(void **state)
+{
+    struct grammar *g = open_grammar(GRAMMAR_GBNF, "root ::= \"a\" %token\"<|call|>\" \"b\"", false);
+    struct grammar_matcher *m = open_matcher(g);
+    assert_false(grammar_matcher_allows(m, GRAMMAR_CALL));
+    assert_true(grammar_matcher_accept(m, 'a'));
+    assert_false(grammar_matcher_accept(m, '<'));
+    assert_true(grammar_matcher_accept(m, GRAMMAR_CALL));
+    assert_true(grammar_matcher_accept(m, 'b'));
+    assert_true(grammar_matcher_accept(m, GRAMMAR_END));
+    assert_false(grammar_matcher_allows(m, 'b'));
+    grammar_matcher_close(&m);
+    grammar_close(&g);
+}
+
+static void bytes_that_must_come_are_known(void **state)
+{
+    struct grammar *g = open_grammar(GRAMMAR_SCHEMA, "{\"enum\": [\"apple pie\", \"apple tart\"]}", false);
+    struct grammar_matcher *m = open_matcher(g);
+    char bytes[32];
+    size_t n = grammar_matcher_forced(m, bytes, sizeof bytes), n_fit;
+    assert_int_equal(n, 1); /* characters may be written as escapes */
+    assert_true(grammar_matcher_feed(m, "\"apple p", 8, &n_fit));
+    grammar_matcher_close(&m);
+    grammar_close(&g);
+    g = open_grammar(GRAMMAR_GBNF, "root ::= \"name: \" [a-z]", false);
+    m = open_matcher(g);
+    n = grammar_matcher_forced(m, bytes, sizeof bytes);
+    assert_int_equal(n, 6);
+    assert_memory_equal(bytes, "name: ", 6);
+    assert_int_equal(grammar_matcher_forced(m, bytes, 3), 3);
+    grammar_matcher_close(&m);
+    grammar_close(&g);
+}
+
+/* ---- what is wrong, and what can't be enforced ----------------------------------------------------------------- */
+
+static void what_is_wrong_is_said(void **state)
+{
+    static const struct {
+        enum grammar_kind kind;
+        const char *text, *part;
+        err_code code;
+    } cases[] = {
+        {GRAMMAR_SCHEMA, "{", "line 1", ERR_FORMAT},
+        {GRAMMAR_SCHEMA, "{\"properties\": {\"a/b\": {\"type\": 5}}}", "/properties/a~1b: type", ERR_FORMAT},
+        {GRAMMAR_SCHEMA, "{\"$ref\": \"#/nowhere\"}", "not there", ERR_FORMAT},
+        {GRAMMAR_SCHEMA, "{\"$ref\": \"#\"}", "leads back", ERR_FORMAT},
+        {GRAMMAR_SCHEMA, "{\"items\": {\"uniqueItems\": true}}", "/items: uniqueItems", ERR_UNSUPPORTED},
+        {GRAMMAR_SCHEMA, "{\"pattern\": \"\\\\bx\"}", "pattern", ERR_UNSUPPORTED},
+        {GRAMMAR_GBNF, "root ::= a", "no rule a", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= root \"a\" | \"b\"", "begins with itself", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= \"a\" root", "ever ends", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= \"a\"\nx ::= (\"b\"", "line 2", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= %json{\"type\": 5}", "line 1: schema", ERR_FORMAT},
+        {GRAMMAR_REGEX, "a(b", "without its )", ERR_FORMAT},
+        {GRAMMAR_REGEX, "(a{1000}){1000}", "too large", ERR_LIMIT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct grammar *g;
+        struct err e = {0};
+        assert_int_equal(grammar_open(&g, cases[i].kind, cases[i].text, strlen(cases[i].text), false, &e),
+                         cases[i].code);
+        assert_null(g);
+        if (!strstr(e.text, cases[i].part))
+            fail_msg("%s: %s", cases[i].text, e.text);
+    }
+}
+
+static void what_cannot_be_enforced_is_listed_and_the_rest_is_enforced(void **state)
+{
+    struct grammar *g =
+        open_grammar(GRAMMAR_SCHEMA,
+                     "{\"properties\": {\"a\": {\"type\": \"array\", \"uniqueItems\": true, \"maxItems\": 2}}, "
+                     "\"not\": {\"properties\": {\"a\": {\"uniqueItems\": true}}}}",
+                     true);
+    const char *keyword, *pointer;
+    assert_true(grammar_unenforced(g, 0, &keyword, &pointer));
+    assert_string_equal(keyword, "uniqueItems");
+    assert_string_equal(pointer, "/properties/a/uniqueItems");
+    assert_true(grammar_unenforced(g, 1, &keyword, &pointer));
+    assert_false(grammar_unenforced(g, 2, &keyword, &pointer));
+    assert_true(accepts(g, "{\"a\": [1, 1]}")); /* and so is the not, which would refuse too much */
+    assert_false(accepts(g, "{\"a\": [1, 1, 1]}"));
+    assert_false(accepts(g, "{\"a\": 1}"));
+    grammar_close(&g);
+}
+
+static int open_all(void **state)
+{
+    vocab = grammar_vocab_make();
+    return vocab == NULL;
+}
+
+static int close_all(void **state)
+{
+    grammar_vocab_close(&vocab);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schemas_accept_their_instances_alone),
+        cmocka_unit_test(grammars_accept_what_their_rules_say),
+        cmocka_unit_test(masks_agree_with_bytes_everywhere),
+        cmocka_unit_test(special_tokens_come_where_they_are_named),
+        cmocka_unit_test(bytes_that_must_come_are_known),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(what_cannot_be_enforced_is_listed_and_the_rest_is_enforced),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
