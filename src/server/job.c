@@ -27,7 +27,8 @@ struct choice {
     moebius_reply_part part; /* of what is held */
     struct whole_text held;  /* the beginning of a character */
     int64_t n_calls;
-    bool has_enough; /* a call ended, and there shall be one */
+    bool has_called; /* a call has ended */
+    bool has_enough; /* something followed the only call that shall be */
     struct gathered_choice gathered;
 };
 
@@ -186,7 +187,18 @@ static void begin_call(struct choice *c, const char *name, size_t n)
 static void end_call(struct choice *c)
 {
     tell(c->job, &(struct answer_event){.kind = ANSWER_CALL_END, .choice = c->index, .call = c->n_calls - 1});
-    if (!c->job->request.one_call)
+    c->has_called = true;
+}
+
+/* Ends the answer where something follows the only call that shall be. Until then it may end by itself, with the tokens
+ * that belong to a turn. */
+static void see_enough(struct choice *c, moebius_reply_part part, const char *text, size_t n)
+{
+    size_t n_space = 0;
+    while (n_space < n && strchr(" \t\r\n", text[n_space]))
+        n_space++;
+    bool says_more = part == MOEBIUS_REPLY_CALL || (part == MOEBIUS_REPLY_CONTENT && n_space < n);
+    if (!c->job->request.one_call || !c->has_called || !says_more || c->has_enough)
         return;
     c->has_enough = true;
     cancel_text(c);
@@ -198,6 +210,7 @@ static void on_part(void *user, moebius_reply_part part, const char *text, size_
     struct job *job = c->job;
     pthread_mutex_lock(&job->lock);
     tell_begin(job, 0);
+    see_enough(c, part, text, n);
     if (c->has_enough) {
         /* what follows the only call that shall be is not told */
     } else if (part == MOEBIUS_REPLY_CALL) {
@@ -480,6 +493,11 @@ err_code job_open(struct job **out, const struct job_setup *setup, struct err *e
     if (code != ERR_OK)
         job_close(out);
     return code;
+}
+
+const json_t *job_notes(const struct job *job)
+{
+    return job->request.notes;
 }
 
 void job_close(struct job **out)

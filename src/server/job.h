@@ -35,6 +35,8 @@ struct job_report {
 
 /* Makes the prompt. The caller has a reference to the job. */
 MUST_USE err_code job_open(struct job **out, const struct job_setup *setup, struct err *e);
+/* The request's notes, with those about what can't be enforced; borrowed. */
+const json_t *job_notes(const struct job *job);
 /* Begins the answers. After a failure `done` is not called, and nothing is streamed. */
 MUST_USE err_code job_submit(struct job *job, struct err *e);
 /* The reader's side of the stream, once; NULL: the answer comes whole. */

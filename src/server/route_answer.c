@@ -31,6 +31,7 @@ static err_code begin_job(struct call *c, struct model *m, struct server_request
                                     .user = c};
     struct job *job;
     TRY(job_open(&job, &setup, e));
+    server_log_notes(c->server, job_notes(job));
     struct stream *stream = job_take_stream(job);
     atomic_store(&c->job, job);
     if (atomic_load(&c->left))
