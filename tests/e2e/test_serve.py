@@ -380,6 +380,19 @@ def test_many_connections_and_requests():
         assert s.json("/health")
 
 
+def test_clients_that_vanish_leave_room_for_others():
+    with Server("--connections", "16", "--timeout", "3600") as s:
+        beginnings = [b"GET /health HTTP/1.1\r\nHost: localhost\r\n", post(CHAT, b"{", 100), b"",
+                      post(COMPLETIONS, json.dumps(endless(max_tokens=60, stream=True))), post(CHAT, b"{")]
+        for i in range(100):
+            c = s.socket()
+            c.sendall(beginnings[i % len(beginnings)])
+            time.sleep(0.003 * (i % 3))
+            c.close()
+        assert ids_of(s, "The dog", 5) == generated_ids("The dog", 5)
+        s.wait_for_metric("moebius_requests_busy", 0)
+
+
 # ---- operation ---------------------------------------------------------------------------------------------------
 
 def test_sigterm_lets_answers_end():
