@@ -111,7 +111,7 @@ def test_streams_say_what_whole_answers_say():
         events = s.events(CHAT, chat("Once upon a time", 40))
         assert "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"]) == whole
         assert len(events) > 10, "the stream came in few pieces"
-        message = {k: v for k, v in chat("Once upon a time", 40).items()}
+        message = chat("Once upon a time", 40)
         answer = s.json("/v1/messages", message)
         assert answer["content"][0]["text"] == whole, answer
         deltas = [e["delta"].get("text", "") for e in s.events("/v1/messages", message)
@@ -350,7 +350,6 @@ def test_slow_and_half_clients_harm_nobody():
             time.sleep(0.1)
         assert closed and time.monotonic() - start > 1.5, "a client that sends byte by byte stays"
         for c in half, nothing:
-            assert c.recv(1000) in (b"",) or True
             c.close()
         s.wait_for_metric("moebius_requests_busy", 0, 15)
         s.wait_for_metric("moebius_texts_running", 0, 15)
@@ -473,14 +472,11 @@ def test_a_socket_of_systemd():
     listener.listen()
     port = listener.getsockname()[1]
 
-    def pass_it():
-        os.dup2(listener.fileno(), 3)
-        os.environ["LISTEN_PID"] = str(os.getpid())
-
+    fd = listener.fileno()
     # LISTEN_PID must be the server's own number, which a shell knows before it becomes the server
-    command = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
-    p = subprocess.Popen(["sh", "-c", command, "sh", MOEBIUS, "serve", "--cold", "-m", DEMO], preexec_fn=pass_it,
-                         pass_fds=(3,) if listener.fileno() == 3 else (), close_fds=False, stderr=subprocess.PIPE)
+    command = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&{fd}'
+    p = subprocess.Popen(["sh", "-c", command, "sh", MOEBIUS, "serve", "--cold", "-m", DEMO], pass_fds=(fd,),
+                         stderr=subprocess.PIPE)
     listener.close()
     s = AnyServer.__new__(AnyServer)
     s.process, s.log, s.port = p, "", port
