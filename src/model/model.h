@@ -238,7 +238,7 @@ void model_state_checkpoint(struct model_state *s);
  * as far as what was loaded reaches; else, and with recurrent layers always, it takes a checkpoint. */
 int64_t model_state_truncate(struct model_state *s, int64_t pos);
 int64_t model_state_way_back(const struct model_state *s, int64_t pos); /* where that would go */
-bool model_state_goes_back(const struct model_state *s); /* whether all layers' is full attention */
+bool model_state_goes_back(const struct model_state *s);                /* whether all layers' is full attention */
 
 /* What a state at position `to` has that the same text's state at `from` has not, as bytes: save hands pieces to `put`,
  * load asks `get` for the same bytes in the same order. The bytes depend on the text alone, so a state of the same
