@@ -147,6 +147,25 @@ def test_choices_seeds_stops_and_logprobs():
             assert (usage["prompt_tokens_details"]["cached_tokens"] > 64) == is_cached, usage
 
 
+def test_prompts_are_not_computed_again_after_a_kill():
+    cache = os.path.join(TMP.name, "prompts")
+    ask = {"prompt": "The dog and the cat. " * 50, "max_tokens": 5, "temperature": 0, "return_tokens": True}
+    with Server("--cache-dir", cache) as s:
+        first = s.json(COMPLETIONS, ask)
+        assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        until = time.monotonic() + 20
+        while not s.metric("moebius_cache_disk_bytes"):
+            assert time.monotonic() < until, "nothing is kept on disk"
+            time.sleep(0.05)
+        s.process.kill()
+        s.process.wait()
+        s.process.returncode = 0
+    with Server("--cache-dir", cache) as s:
+        second = s.json(COMPLETIONS, ask)
+        assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 200, second["usage"]
+        assert second["choices"][0]["token_ids"] == first["choices"][0]["token_ids"]
+
+
 def test_characters_come_whole():
     with Server() as s:
         ask = {"prompt": "é", "max_tokens": 60, "temperature": 2.0, "seed": 3, "top_k": 0, "top_p": 1, "min_p": 0}
