@@ -37,10 +37,9 @@ void call_text(struct call *c, int status, const char *type, const char *text)
 
 void call_error_as(struct call *c, int status, const struct err *e)
 {
-    enum { RETRY_S = 2 };
     call_json(c, status, (c->protocol ? c->protocol : &protocol_chat)->error(status, e));
     if (status == 429 || status == 503)
-        c->x->reply.retry_after_s = RETRY_S;
+        c->x->reply.retry_after_s = CALL_RETRY_S;
 }
 
 void call_error(struct call *c, const struct err *e)

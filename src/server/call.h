@@ -11,6 +11,8 @@
 #include "server/metrics.h"
 #include "server/server.h"
 
+enum { CALL_RETRY_S = 2 }; /* after which those may come again who found no room */
+
 /* What all requests share. */
 struct server {
     const struct server_options *options;

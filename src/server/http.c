@@ -249,7 +249,7 @@ static void add_headers(struct MHD_Response *response, const struct http_exchang
         {r->allow != NULL, "Allow", r->allow},
         {r->asks_for_key, "WWW-Authenticate", "Bearer"},
         {r->origin != NULL, "Access-Control-Allow-Origin", r->origin},
-        {r->origin && strcmp(r->origin, "*"), "Vary", "Origin"},
+        {r->origin && strcmp(r->origin, "*") != 0, "Vary", "Origin"},
         {r->origin && r->allow, "Access-Control-Allow-Methods", r->allow},
         {r->origin && r->allow, "Access-Control-Allow-Headers", "*, Authorization"},
         {r->origin && r->allow, "Access-Control-Max-Age", "600"},
@@ -432,8 +432,9 @@ static void watch_peer(struct http *h, struct peer *peer, bool is_gone, int64_t 
 {
     struct exchange *own = peer->exchange;
     if (!own || atomic_load(&own->stage) == READING) {
-        if (now - peer->since_ns > (int64_t)h->options.timeout_s * 1000000000)
-            shutdown(peer->fd, SHUT_RDWR); /* also one whose bytes come one by one, which is never idle */
+        /* libmicrohttpd misses some ends, and is never idle where bytes come one by one; this it notices */
+        if (is_gone || now - peer->since_ns > (int64_t)h->options.timeout_s * 1000000000)
+            shutdown(peer->fd, SHUT_RDWR);
     } else if (is_gone && !own->left) {
         own->left = true;
         h->app.left(h->app.user, &own->x);

@@ -16,8 +16,6 @@
 
 static const int64_t ping_ns = 5000000000; /* of silence, after which a client hears that all is well */
 
-enum { STATUS_LEFT = 499 }; /* what nginx calls it in its log; nobody gets it */
-
 /* One of the answers to a request; its address is what the sink gets. */
 struct choice {
     struct job *job;
@@ -405,7 +403,7 @@ static void finish(struct job *job)
         struct err e = job->error;
         if (job->is_cancelled)
             err_set(&e, ERR_CANCELLED, "the client has left");
-        status = job->is_cancelled ? STATUS_LEFT : server_http_status(&e);
+        status = job->is_cancelled ? STATUS_CLIENT_LEFT : server_http_status(&e);
         job_error_body(job->protocol, status, &e, &body);
     }
     void (*done)(void *user, int status, struct bytes *body) = job->done;

@@ -12,6 +12,8 @@
 
 struct job;
 
+enum { STATUS_CLIENT_LEFT = 499 }; /* as in nginx's log; nobody gets it */
+
 struct job_setup {
     struct model *model; /* held by the caller until job_submit has returned */
     const struct protocol *protocol;

@@ -10,6 +10,7 @@ static void on_done(void *user, int status, struct bytes *body)
     struct call *c = user;
     c->x->reply.status = status;
     c->x->reply.type = "application/json";
+    c->x->reply.retry_after_s = status == 503 ? CALL_RETRY_S : 0;
     c->x->reply.body = *body;
     *body = (struct bytes){0};
     http_reply(c->x);

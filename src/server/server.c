@@ -104,6 +104,8 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
     struct job *job = atomic_load(&c->job);
     if (job && !whole)
         job_cancel(job);
+    if (!x->reply.status)
+        x->reply.status = STATUS_CLIENT_LEFT; /* within its request */
     metrics_note(&s->metrics, x->reply.status, atomic_load(&c->left) || !whole);
     if (!c->route || !c->route->is_quick || x->reply.status >= 400)
         server_log_call(c, whole);

@@ -111,7 +111,7 @@ def test_streams_say_what_whole_answers_say():
         events = s.events(CHAT, chat("Once upon a time", 40))
         assert "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"]) == whole
         assert len(events) > 10, "the stream came in few pieces"
-        message = {k: v for k, v in chat("Once upon a time", 40).items()}
+        message = chat("Once upon a time", 40)
         answer = s.json("/v1/messages", message)
         assert answer["content"][0]["text"] == whole, answer
         deltas = [e["delta"].get("text", "") for e in s.events("/v1/messages", message)
@@ -145,6 +145,25 @@ def test_choices_seeds_stops_and_logprobs():
             usage = s.events(CHAT, long)[-1]["usage"]
             assert usage["completion_tokens"] == 5
             assert (usage["prompt_tokens_details"]["cached_tokens"] > 64) == is_cached, usage
+
+
+def test_prompts_are_not_computed_again_after_a_kill():
+    cache = os.path.join(TMP.name, "prompts")
+    ask = {"prompt": "The dog and the cat. " * 50, "max_tokens": 5, "temperature": 0, "return_tokens": True}
+    with Server("--cache-dir", cache) as s:
+        first = s.json(COMPLETIONS, ask)
+        assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        until = time.monotonic() + 20
+        while not s.metric("moebius_cache_disk_bytes"):
+            assert time.monotonic() < until, "nothing is kept on disk"
+            time.sleep(0.05)
+        s.process.kill()
+        s.process.wait()
+        s.process.returncode = 0
+    with Server("--cache-dir", cache) as s:
+        second = s.json(COMPLETIONS, ask)
+        assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 200, second["usage"]
+        assert second["choices"][0]["token_ids"] == first["choices"][0]["token_ids"]
 
 
 def test_characters_come_whole():
@@ -350,7 +369,6 @@ def test_slow_and_half_clients_harm_nobody():
             time.sleep(0.1)
         assert closed and time.monotonic() - start > 1.5, "a client that sends byte by byte stays"
         for c in half, nothing:
-            assert c.recv(1000) in (b"",) or True
             c.close()
         s.wait_for_metric("moebius_requests_busy", 0, 15)
         s.wait_for_metric("moebius_texts_running", 0, 15)
@@ -378,6 +396,19 @@ def test_many_connections_and_requests():
         except ConnectionError:
             pass
         assert s.json("/health")
+
+
+def test_clients_that_vanish_leave_room_for_others():
+    with Server("--connections", "16", "--timeout", "3600") as s:
+        beginnings = [b"GET /health HTTP/1.1\r\nHost: localhost\r\n", post(CHAT, b"{", 100), b"",
+                      post(COMPLETIONS, json.dumps(endless(max_tokens=60, stream=True))), post(CHAT, b"{")]
+        for i in range(100):
+            c = s.socket()
+            c.sendall(beginnings[i % len(beginnings)])
+            time.sleep(0.003 * (i % 3))
+            c.close()
+        assert ids_of(s, "The dog", 5) == generated_ids("The dog", 5)
+        s.wait_for_metric("moebius_requests_busy", 0)
 
 
 # ---- operation ---------------------------------------------------------------------------------------------------
@@ -460,14 +491,11 @@ def test_a_socket_of_systemd():
     listener.listen()
     port = listener.getsockname()[1]
 
-    def pass_it():
-        os.dup2(listener.fileno(), 3)
-        os.environ["LISTEN_PID"] = str(os.getpid())
-
+    fd = listener.fileno()
     # LISTEN_PID must be the server's own number, which a shell knows before it becomes the server
-    command = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
-    p = subprocess.Popen(["sh", "-c", command, "sh", MOEBIUS, "serve", "--cold", "-m", DEMO], preexec_fn=pass_it,
-                         pass_fds=(3,) if listener.fileno() == 3 else (), close_fds=False, stderr=subprocess.PIPE)
+    command = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&{fd}'
+    p = subprocess.Popen(["sh", "-c", command, "sh", MOEBIUS, "serve", "--cold", "-m", DEMO], pass_fds=(fd,),
+                         stderr=subprocess.PIPE)
     listener.close()
     s = AnyServer.__new__(AnyServer)
     s.process, s.log, s.port = p, "", port
