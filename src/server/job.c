@@ -116,7 +116,7 @@ static void tell(struct job *job, const struct answer_event *event)
     if (is_silent(job))
         return;
     err_code code = ERR_OK;
-    if (!job->stream || job->prompt.tools) /* calls are kept (replay.h) */
+    if (!job->stream || job->prompt.tools) /* calls are kept (call_replay.h) */
         code = gathered_choice_add(&job->choices[event->choice].gathered, event, &e);
     if (job->stream && code == ERR_OK)
         code = job->protocol->event(job->writer, event, &job->out, &e);

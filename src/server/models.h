@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "moebius/moebius.h"
-#include "server/replay.h"
+#include "server/call_replay.h"
 #include "server/template_needs.h"
 #include "texts/texts.h"
 

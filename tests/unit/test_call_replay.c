@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "server/replay.h"
+#include "server/call_replay.h"
 #include "temp_folder.h"
 
 enum { END = 9, N_PROMPT = 20, N_ANSWER = 4 };
@@ -209,5 +209,5 @@ int main(void)
         cmocka_unit_test(lines_that_are_no_answers_are_left_out),
         cmocka_unit_test(the_oldest_calls_are_forgotten),
     };
-    return cmocka_run_group_tests_name("replay", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("call replay", tests, make_folder, remove_folder);
 }

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-#include "server/replay.h"
+#include "server/call_replay.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -8,8 +8,8 @@
  * The last answers are kept, and in a file where there is one, so that they outlive the server.
  *
  * Thread-safety: all functions may be called by any thread. */
-#ifndef SERVER_REPLAY_H
-#define SERVER_REPLAY_H
+#ifndef SERVER_CALL_REPLAY_H
+#define SERVER_CALL_REPLAY_H
 
 #include <jansson.h>
 #include <stdint.h>
