@@ -59,9 +59,8 @@ struct job {
     int64_t start_ns, wrote_ns;
 };
 
-/* ---- errors ---------------------------------------------------------------------------------------------------- */
-
-void job_error_body(const struct protocol *protocol, int status, const struct err *e, struct bytes *body)
+/* The body of an error in a protocol's form. */
+static void make_error(const struct protocol *protocol, int status, const struct err *e, struct bytes *body)
 {
     size_t n;
     json_t *error = protocol->error(status, e);
@@ -404,7 +403,7 @@ static void finish(struct job *job)
         if (job->is_cancelled)
             err_set(&e, ERR_CANCELLED, "the client has left");
         status = job->is_cancelled ? STATUS_CLIENT_LEFT : server_http_status(&e);
-        job_error_body(job->protocol, status, &e, &body);
+        make_error(job->protocol, status, &e, &body);
     }
     void (*done)(void *user, int status, struct bytes *body) = job->done;
     pthread_mutex_unlock(&job->lock);

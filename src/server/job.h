@@ -50,7 +50,4 @@ void job_tick(struct job *job, int64_t now_ns);
 struct job_report job_report(struct job *job);
 void job_close(struct job **job); /* gives up a reference; accepts a pointer to NULL */
 
-/* The body of an error in a protocol's form. */
-void job_error_body(const struct protocol *protocol, int status, const struct err *e, struct bytes *body);
-
 #endif
