@@ -527,6 +527,7 @@ void states_close(struct states **states)
     LIST_CLOSE(&s->records);
     LIST_CLOSE(&s->todo);
     LIST_CLOSE(&s->items);
+    LIST_CLOSE(&s->calls);
     intern_close(&s->contents);
     intern_close(&s->shape_keys);
     formulas_close(&s->formulas);
