@@ -280,7 +280,7 @@ static err_code parse_repeated(struct parser *p, uint32_t *node)
 {
     uint32_t min, max;
     TRY(parse_atom(p, node));
-    for (;;) {
+    for (int n = 0; n < GBNF_MAX_NESTING; n++) {
         skip_space(p);
         if (take(p, "*"))
             min = 0, max = EXPR_MANY;
@@ -296,6 +296,7 @@ static err_code parse_repeated(struct parser *p, uint32_t *node)
             return bad(p, "these repetitions can't be");
         *node = expr_node(&p->x, EXPR_REPEAT, *node, min, max);
     }
+    return bad(p, "too many repetitions of repetitions");
 }
 
 static bool at_end(struct parser *p)

@@ -29,7 +29,7 @@ static void walk_tree(const struct walk *w, uint32_t root, struct thread_set at)
     uint32_t d = 0, end = root + nodes[root].size;
     levels[0] = (struct level){at, m->frames.n, end};
     for (uint32_t i = root + 1; i < end;) {
-        while (i >= levels[d].end)
+        while (d > 0 && i >= levels[d].end)
             d--;
         m->threads.n = levels[d].at.first + levels[d].at.n;
         m->frames.n = levels[d].n_frame;
@@ -130,7 +130,7 @@ static struct string_mask *make_mask(struct states *s, const struct grammar_voca
     bool ok = k != NULL;
     for (uint32_t i = 1; ok && i < v->n_node;) {
         const struct trie_node *node = &v->nodes[i];
-        while (i >= end[d])
+        while (d > 0 && i >= end[d])
             d--;
         struct state_out out = states_step(s, at[d], (uint8_t)node->byte);
         if (out.op == STATE_POP)

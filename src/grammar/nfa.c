@@ -188,7 +188,7 @@ static uint32_t emit_range(struct emitter *m, uint8_t lo, uint8_t hi, uint32_t n
  * bytes but those at the front of both ends run through everything that may continue a character. */
 static void emit_characters(struct emitter *m, uint32_t lo, uint32_t hi, uint32_t next, uint32_t *all)
 {
-    uint8_t a[4], b[4];
+    uint8_t a[4] = {0}, b[4] = {0};
     for (unsigned i = 1; i <= 3; i++) {
         uint32_t low = ((uint32_t)1 << 6 * i) - 1;
         if ((lo & ~low) == (hi & ~low))
@@ -247,8 +247,12 @@ static uint32_t emit_repeat(struct emitter *m, const struct expr *node, uint32_t
         for (uint32_t i = node->min; i < node->max && !m->failed; i++)
             begin = emit_split(m, emit(m, node->first, begin), next);
     }
-    for (uint32_t i = 0; i < node->min && !m->failed; i++)
+    for (uint32_t i = 0; i < node->min && !m->failed; i++) {
+        uint32_t behind = begin;
         begin = emit(m, node->first, begin);
+        if (begin == behind) /* it reads nothing, however often */
+            break;
+    }
     return begin;
 }
 

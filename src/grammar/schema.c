@@ -572,10 +572,11 @@ static bool is_weak(const struct schema_compiler *c, uint32_t schema)
     return schema >= c->first && c->weak.at[schema - c->first];
 }
 
-static bool has_weak(const struct schema_compiler *c, const uint32_t *ids, uint32_t n)
+/* Of the n schemas in the program's ids from `first` on. */
+static bool has_weak(const struct schema_compiler *c, uint32_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (is_weak(c, ids[i]))
+        if (is_weak(c, c->p->ids.at[first + i]))
             return true;
     return false;
 }
@@ -584,13 +585,13 @@ static bool becomes_weak(const struct schema_compiler *c, const struct schema *s
 {
     const struct program *p = c->p;
     bool weak = is_weak(c, s->items) || is_weak(c, s->contains) || is_weak(c, s->additional) || is_weak(c, s->names) ||
-                has_weak(c, LIST_FROM(&p->ids, s->prefix), s->n_prefix);
+                has_weak(c, s->prefix, s->n_prefix);
     for (uint32_t i = 0; i < s->n_prop && !weak; i++)
         weak = is_weak(c, p->props.at[s->props + i].schema);
     for (uint32_t i = 0; i < s->n_pattern && !weak; i++)
         weak = is_weak(c, p->patterns.at[s->patterns + i].schema);
     for (uint32_t i = 0; i < s->n_group && !weak; i++)
-        weak = has_weak(c, p->ids.at + p->groups.at[s->groups + i].first, p->groups.at[s->groups + i].n);
+        weak = has_weak(c, p->groups.at[s->groups + i].first, p->groups.at[s->groups + i].n);
     return weak;
 }
 
@@ -611,7 +612,7 @@ static void loosen(struct schema_compiler *c)
             s->n_contains.max = COUNT_MANY;
         for (uint32_t k = 0; k < s->n_group; k++) {
             struct schema_group *g = &p->groups.at[s->groups + k];
-            if (!has_weak(c, LIST_FROM(&p->ids, g->first), g->n))
+            if (!has_weak(c, g->first, g->n))
                 continue;
             if (g->kind == GROUP_ONE)
                 g->kind = GROUP_ANY;

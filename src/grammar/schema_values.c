@@ -115,7 +115,9 @@ static err_code constant_array(struct schema_draft *d, const json_t *j, int dept
     uint32_t n = (uint32_t)json_array_size(j), *ids = mem_calloc(n + 1, sizeof *ids);
     struct schema s = {.types = 1 << KIND_ARRAY, .n_prefix = n, .items = SCHEMA_NEVER, .has_items = true};
     struct schema_term count = {1 << KIND_ARRAY, term(TERM_COUNT, c->p->counts.n), false};
-    err_code code = ids && LIST_PUSH(&c->p->counts, (struct count_range){n, n}) ? ERR_OK : schema_no_memory(c);
+    if (!ids)
+        return schema_no_memory(c);
+    err_code code = LIST_PUSH(&c->p->counts, (struct count_range){n, n}) ? ERR_OK : schema_no_memory(c);
     for (uint32_t i = 0; code == ERR_OK && i < n; i++)
         code = constant(d, json_array_get(j, i), depth + 1, &ids[i]);
     s.prefix = c->p->ids.n;
@@ -132,7 +134,9 @@ static err_code constant_object(struct schema_draft *d, const json_t *j, int dep
     uint32_t n = (uint32_t)json_object_size(j), at = 0;
     struct schema_prop *props = mem_calloc(n + 1, sizeof *props);
     struct schema s = {.types = 1 << KIND_OBJECT, .additional = SCHEMA_NEVER, .has_props = true};
-    err_code code = props ? ERR_OK : schema_no_memory(c);
+    err_code code = ERR_OK;
+    if (!props)
+        return schema_no_memory(c);
     for (void *i = json_object_iter((json_t *)j); i && code == ERR_OK;
          i = json_object_iter_next((json_t *)j, i), at++) {
         code = schema_name(c, json_object_iter_key(i), json_object_iter_key_len(i), &props[at].name);
@@ -142,7 +146,7 @@ static err_code constant_object(struct schema_draft *d, const json_t *j, int dep
     s.props = c->p->props.n;
     s.required = c->p->ids.n;
     s.n_prop = s.n_required = n;
-    if (props && n)
+    if (n)
         qsort(props, n, sizeof *props, schema_prop_compare);
     for (uint32_t i = 0; code == ERR_OK && i < n; i++)
         if (!LIST_PUSH(&c->p->props, props[i]) || !LIST_PUSH(&c->p->ids, props[i].name))

@@ -440,24 +440,24 @@ uint32_t states_union(struct states *s, uint32_t a, uint32_t b)
         return entry->out.next;
     uint32_t n_a, n_b;
     const uint32_t *x = intern_words(&s->contents, a, &n_a), *y = intern_words(&s->contents, b, &n_b);
-    LIST(uint32_t) words = {0};
+    uint32_t *words = mem_calloc((size_t)n_a + n_b, sizeof *words), n = 0;
     struct state_out out = {STATE_STAY, 0, 0, 0};
-    if (!LIST_ROOM(&words, n_a + n_b)) {
+    if (!words) {
         states_fail(s, ERR_NOMEM);
         return 0;
     }
-    words.at[words.n++] = STATE_TEXT;
+    words[n++] = STATE_TEXT;
     for (uint32_t i = 1, j = 1; i < n_a || j < n_b;) { /* pairs, sorted: what both have comes once */
         uint64_t p = i < n_a ? (uint64_t)x[i] << 32 | x[i + 1] : UINT64_MAX;
         uint64_t q = j < n_b ? (uint64_t)y[j] << 32 | y[j + 1] : UINT64_MAX;
         uint64_t least = p < q ? p : q;
-        words.at[words.n++] = (uint32_t)(least >> 32);
-        words.at[words.n++] = (uint32_t)least;
+        words[n++] = (uint32_t)(least >> 32);
+        words[n++] = (uint32_t)least;
         i += p == least ? 2 : 0;
         j += q == least ? 2 : 0;
     }
-    out.next = state_add(s, words.at, words.n);
-    LIST_CLOSE(&words);
+    out.next = state_add(s, words, n);
+    mem_free(words);
     if (s->failed == ERR_OK)
         memo_put(s, key, out);
     return out.next;
@@ -527,6 +527,7 @@ void states_close(struct states **states)
     LIST_CLOSE(&s->records);
     LIST_CLOSE(&s->todo);
     LIST_CLOSE(&s->items);
+    LIST_CLOSE(&s->calls);
     intern_close(&s->contents);
     intern_close(&s->shape_keys);
     formulas_close(&s->formulas);

@@ -31,8 +31,8 @@ enum state_kind {
     STATE_NONE,
     STATE_RESULT,  /* verdicts on a value that has ended: a word for each root */
     STATE_TEXT,    /* outside of JSON: pairs of an instruction and a STATE_RULE, sorted */
-    STATE_RULE,    /* a rule that was called: where to go on, and the rule around it */
-    STATE_AFTER,   /* below a JSON value: the same */
+    STATE_RULE,    /* a rule that was called: pairs of where to go on, and the rule around that */
+    STATE_AFTER,   /* below a JSON value: where to go on, and the rule around it */
     STATE_VALUE,   /* before a value; roots are schemas */
     STATE_LITERAL, /* in null, true, false: [kind and place, result] */
     STATE_STRING,
@@ -79,6 +79,11 @@ struct memo_entry {
 
 struct shape;
 
+/* A rule that is entered at `target`, to go on at `ret` in the STATE_RULE `rule`. */
+struct text_call {
+    uint32_t target, ret, rule;
+};
+
 struct states {
     const struct program *p;
     struct intern contents;
@@ -96,6 +101,7 @@ struct states {
     uint64_t seen_keys[2 * STATES_MAX_CLOSURE]; /* of a closure */
     uint32_t seen_stamp[2 * STATES_MAX_CLOSURE], stamp, n_seen;
     LIST(uint64_t) todo, items;
+    LIST(struct text_call) calls;
 };
 
 MUST_USE err_code states_open(struct states **s, const struct program *p, struct err *e);

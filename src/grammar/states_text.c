@@ -40,8 +40,8 @@ static bool may_finish(const struct states *s, uint32_t instr, int depth)
     }
 }
 
-/* Follows what reads no bytes; what is left is added to items. */
-static void follow(struct states *s, bool at_begin)
+/* Follows what reads no bytes and calls no rule; what is left is added to items and calls. */
+static void follow_here(struct states *s, bool at_begin)
 {
     while (s->todo.n > 0 && s->failed == ERR_OK) {
         uint64_t key = s->todo.at[--s->todo.n];
@@ -59,17 +59,18 @@ static void follow(struct states *s, bool at_begin)
                 add_todo(s, i.a, rule);
             break;
         case NFA_FINISH: keep = may_finish(s, i.a, 0); break;
-        case NFA_CALL: {
-            uint32_t words[3] = {STATE_RULE, i.b, rule};
-            bool last = s->p->nfa.code.at[i.b].op == NFA_RETURN; /* nothing is left to do in this rule */
-            add_todo(s, i.a, last ? rule : state_add(s, words, 3));
+        case NFA_CALL:
+            if (s->p->nfa.code.at[i.b].op == NFA_RETURN) /* nothing is left to do in this rule */
+                add_todo(s, i.a, rule);
+            else if (!LIST_PUSH(&s->calls, (struct text_call){i.a, i.b, rule}))
+                states_fail(s, ERR_NOMEM);
             break;
-        }
-        case NFA_RETURN: {
-            const uint32_t *words = intern_words(&s->contents, rule, &n);
-            add_todo(s, words[1], words[2]);
+        case NFA_RETURN:
+            for (uint32_t k = 1; intern_words(&s->contents, rule, &n), k < n; k += 2) {
+                const uint32_t *words = intern_words(&s->contents, rule, &n);
+                add_todo(s, words[k], words[k + 1]);
+            }
             break;
-        }
         default: keep = true; break;
         }
         if (keep && !LIST_PUSH(&s->items, key))
@@ -78,11 +79,46 @@ static void follow(struct states *s, bool at_begin)
     s->todo.n = 0;
 }
 
+static int compare_calls(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct text_call));
+}
+
+/* Enters the rules that were called: one that is called from several places is read once for all of them. */
+static void enter_rules(struct states *s)
+{
+    LIST(uint32_t) words = {0};
+    if (s->calls.n)
+        qsort(s->calls.at, s->calls.n, sizeof *s->calls.at, compare_calls);
+    for (uint32_t i = 0; i < s->calls.n && s->failed == ERR_OK;) {
+        uint32_t target = s->calls.at[i].target;
+        words.n = 0;
+        bool ok = LIST_PUSH(&words, STATE_RULE);
+        for (; ok && i < s->calls.n && s->calls.at[i].target == target; i++)
+            ok = LIST_PUSH(&words, s->calls.at[i].ret) && LIST_PUSH(&words, s->calls.at[i].rule);
+        if (ok)
+            add_todo(s, target, state_add(s, words.at, words.n));
+        else
+            states_fail(s, ERR_NOMEM);
+    }
+    LIST_CLOSE(&words);
+    s->calls.n = 0;
+}
+
+/* The same with rules. */
+static void follow(struct states *s, bool at_begin)
+{
+    do {
+        follow_here(s, at_begin);
+        enter_rules(s);
+    } while (s->todo.n > 0 && s->failed == ERR_OK);
+}
+
 static void begin_closure(struct states *s)
 {
     s->stamp++;
     s->n_seen = 0;
-    s->todo.n = s->items.n = 0;
+    s->todo.n = s->items.n = s->calls.n = 0;
 }
 
 static int compare_items(const void *a, const void *b)
@@ -136,9 +172,9 @@ struct state_out text_step(struct states *s, uint32_t state, uint8_t byte)
             return (struct state_out){STATE_STAY, 0, state, 0};
         if (instr.op == NFA_BYTES && byte_set_has(&s->p->nfa.sets.at[instr.a], byte)) {
             add_todo(s, instr.b, w[i + 1]);
-            follow(s, false);
         }
     }
+    follow(s, false);
     uint32_t next = store_items(s);
     return (struct state_out){next ? STATE_STAY : STATE_REFUSE, 0, next, 0};
 }

@@ -158,7 +158,7 @@ static err_code find_free(struct grammar_vocab *v, struct err *e)
     end[0] = v->n_node;
     for (uint32_t i = 1; ok && i < v->n_node;) {
         struct lexed lex;
-        while (i >= end[d])
+        while (d > 0 && i >= end[d])
             d--;
         bool fits = lex_string(phase[d], v->nodes[i].byte, &lex);
         if (fits && lex.ends)

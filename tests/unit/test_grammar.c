@@ -137,6 +137,10 @@ static const struct text_case gbnfs[] = {
     {"root ::= \"call \" %json{\"type\": \"object\", \"required\": [\"}\"]} \";\" | \"no\"",
      {"call {\"}\": 1};", "no", NULL, "call {};", NULL}},
     {"root ::= %json{\"type\": \"integer\"} \"0\"? | [0-9]+ \"x\"", {"12", "12x", NULL, "x", "01", NULL}},
+    {"root ::= \"(\" root \")x\" | \"(\" root \")y\" | \"\"", /* as many ways as there are halves of it */
+     {"(((((((((((((((((((((((((((((("
+      ")x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x",
+      NULL, "(((((((((((((((((((((((((((((()y", NULL}},
     {"root ::= a | a \"b\"\na ::= \"x\"+", {"xx", "xxb", NULL, "b", NULL}},
 };
 
