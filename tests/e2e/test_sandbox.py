@@ -38,7 +38,7 @@ def run(*args, code=0, **kw):
 
 def seccomp_mode(args):
     """What the kernel says of a command that has ended and is not yet waited for."""
-    process = subprocess.Popen([MOEBIUS, *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([MOEBIUS, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     status = open(f"/proc/{process.pid}/status").read()
     process.wait()
@@ -51,6 +51,7 @@ def test_every_command_that_opens_a_model_is_confined():
     commands = {
         "chat": ["-m", model],
         "generate": ["-m", model, "-p", "a"],
+        "serve": ["-m", model, "--port", 0],
         "batch": ["-m", model, "-i", text, "-o", out],
         "logits": ["-m", model, "-p", "a", "-o", out],
         "ppl": ["-m", model, "-f", text],
@@ -66,6 +67,7 @@ def test_every_command_that_opens_a_model_is_confined():
         "quantize": [model, out, "--type", "Q8_0"],
         "bench": ["-m", model],
         "tune": ["-m", model],
+        "grammar": ["-m", model, "--regex", text],
     }
     names = set(re.findall(r"^  (\w+) ", run("help").stdout, re.M)) - {"help", "version", "moebius"}
     assert names == set(commands), names ^ set(commands)
