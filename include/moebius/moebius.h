@@ -339,10 +339,10 @@ typedef struct moebius_call_grammar_input {
     const char *prompt; /* is_required: the prompt's text, whose end may have begun the reasoning; NULL: it has not */
 } moebius_call_grammar_input;
 
-/* The grammar, GBNF with %json{SCHEMA}, of what the model writes when it calls the tools. Where calls are required the
- * whole answer follows it. Else what follows it begins with *trigger (borrowed from the template): from there on, that
- * text included. *trigger_id: the token that the trigger is, or -1 where it is several. *grammar is owned by
- * the caller (moebius_free). */
+/* The grammar, GBNF with %json{SCHEMA} and %token"TEXT", of what the model writes when it calls the tools. Where calls
+ * are required the whole answer follows it. Else what follows it begins with *trigger (borrowed from the template):
+ * from there on, that text included. *trigger_id: the token that the trigger is, or -1 where it is several. *grammar is
+ * owned by the caller (moebius_free). */
 MOEBIUS_INLINE moebius_status moebius_template_call_grammar(const moebius_template *tmpl,
                                                             const moebius_call_grammar_input *input, char **grammar,
                                                             const char **trigger, int32_t *trigger_id,

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 /* An answer while it is generated: tokens become the text that reply/ reads, and the tokens that end it do. Also how
  * its calls are to be written. */
 #include <string.h>
@@ -144,6 +145,27 @@ static err_code find_special(const moebius_template *tmpl, const char *text, int
     return code;
 }
 
+/* The special token that comes first in a text, and of those the longest. */
+static bool find_first_special(void *user, const char *s, size_t n, size_t *at, size_t *length)
+{
+    const struct tokenizer *t = user;
+    *at = n;
+    *length = 0;
+    for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
+        size_t n_piece;
+        if (!tokenizer_is_special(t, id) && !tokenizer_is_end(t, id))
+            continue;
+        const char *piece = tokenizer_piece(t, id, true, &n_piece),
+                   *found = n_piece ? memmem(s, n, piece, n_piece) : NULL;
+        size_t from = found ? (size_t)(found - s) : n;
+        if (found && (from < *at || (from == *at && n_piece > *length))) {
+            *at = from;
+            *length = n_piece;
+        }
+    }
+    return *at < n;
+}
+
 moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
                                                    const moebius_call_grammar_input *input, size_t input_bytes,
                                                    char **grammar, const char **trigger, int32_t *trigger_id,
@@ -154,7 +176,12 @@ moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
     moebius_call_grammar_input known = {0};
     *grammar = NULL;
     err_code code = sized_take(&known, sizeof known, input, input_bytes, "a call grammar's input", &e);
-    const struct reply_grammar_options options = {known.name, known.is_required, known.is_single, known.prompt};
+    const struct reply_grammar_options options = {.name = known.name,
+                                                  .is_required = known.is_required,
+                                                  .is_single = known.is_single,
+                                                  .prompt = known.prompt,
+                                                  .find_special = tmpl->vocab ? find_first_special : NULL,
+                                                  .user = tmpl->vocab ? tmpl->vocab->tokenizer : NULL};
     if (code == ERR_OK)
         code = reply_tools_open(&tools, known.tools ? known.tools : "[]", &e);
     if (code == ERR_OK)

@@ -190,7 +190,7 @@ static err_code group_constants(struct schema_draft *d, const json_t *list, cons
     LIST(uint32_t) ids = {0};
     const json_t *one;
     size_t i;
-    uint32_t schema;
+    uint32_t schema = SCHEMA_NEVER;
     err_code code = ERR_OK;
     json_array_foreach(list, i, one)
     {

@@ -23,9 +23,10 @@ struct span {
 struct writer {
     struct reply_bytes out;
     const struct reply_shape *shape;
+    const struct reply_grammar_options *options;
     struct span until[MAX_UNTIL]; /* marks whose rules are needed */
     size_t n_until;
-    bool needs_values, needs_key; /* whether rules for any value or key are */
+    bool needs_values, needs_key, needs_any; /* whether rules for any value, key or text are */
 };
 
 static void add(struct writer *w, const char *s)
@@ -63,11 +64,32 @@ static void add_escaped(struct writer *w, const char *s, size_t n, bool is_class
     }
 }
 
-static void add_literal(struct writer *w, const char *s, size_t n)
+/* Ordinary text, whatever it looks like. */
+static void add_plain(struct writer *w, const char *s, size_t n)
 {
     add(w, n ? " \"" : "");
     add_escaped(w, s, n, false);
     add(w, n ? "\"" : "");
+}
+
+static bool find_special(const struct writer *w, const char *s, size_t n, size_t *at, size_t *length)
+{
+    return w->options->find_special && w->options->find_special(w->options->user, s, n, at, length);
+}
+
+/* Text of the family's own, in which special tokens are such. */
+static void add_literal(struct writer *w, const char *s, size_t n)
+{
+    size_t at, length;
+    while (n && find_special(w, s, n, &at, &length)) {
+        add_plain(w, s, at);
+        add(w, " %token\"");
+        add_escaped(w, s + at, length, false);
+        add(w, "\"");
+        s += at + length;
+        n -= at + length;
+    }
+    add_plain(w, s, n);
 }
 
 static void add_text(struct writer *w, const char *s)
@@ -113,8 +135,14 @@ static void add_schema(struct writer *w, const json_t *schema, const json_t *roo
  * hold no such mark, and that a line break stands before it is not asked for. */
 static void add_until(struct writer *w, const char *end)
 {
-    size_t i = 0, first = strspn(end, "\n"), n = strcspn(end + first, "\n");
+    size_t i = 0, first = strspn(end, "\n"), n = strcspn(end + first, "\n"), at, length;
     const char *mark = end + first;
+    if (find_special(w, mark, n, &at, &length) && at == 0) { /* no text holds a special token */
+        add(w, " until-any");
+        add_text(w, mark);
+        w->needs_any = true;
+        return;
+    }
     while (i < w->n_until && (w->until[i].n != n || memcmp(w->until[i].s, mark, n) != 0))
         i++;
     assert(i < MAX_UNTIL);
@@ -161,7 +189,7 @@ static void add_until_state(struct writer *w, const struct mark *m, size_t rule,
         size_t to = next_state(m, i, c);
         if (!is_new || to == 0)
             continue;
-        add_literal(w, m->at[c], m->length[c]);
+        add_plain(w, m->at[c], m->length[c]);
         if (to < m->n)
             addf(w, " until-%zu-%zu", rule, to);
         add(w, " |");
@@ -248,7 +276,7 @@ static bool add_enumeration(struct writer *w, const json_t *schema, const char *
     {
         add(w, i ? " |" : "");
         add_text(w, begin);
-        add_text(w, json_string_value(value));
+        add_plain(w, json_string_value(value), json_string_length(value));
         add_text(w, end);
     }
     add(w, n ? " )" : "");
@@ -288,15 +316,17 @@ static void add_value_rules(struct writer *w)
                       "value-comma ::= \",\"\n"
                       "value-is ::= \":\"\n"
                       "value-member ::= value-pair\n"
-                      "value-string ::= \"<|\\\"|>\""
+                      "value-string ::="
                     : "value-boolean ::= \"True\" | \"False\"\n"
                       "value-null ::= \"None\"\n"
                       "value-comma ::= \", \"\n"
                       "value-is ::= \"=\"\n"
                       "value-member ::= value-string \": \" value\n"
                       "value-string ::= \"\\\"\" ( [^\"\\\\\\n] | \"\\\\\" [nrt\"'\\\\] )* \"\\\"\"");
-    if (is_gemma)
+    if (is_gemma) {
+        add_text(w, gemma_quote);
         add_until(w, gemma_quote);
+    }
     add(w, "\n");
     w->needs_key = true;
 }
@@ -444,7 +474,7 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
                             struct err *e)
 {
     const struct reply_tool *only = options->name ? reply_tools_find(tools, options->name) : NULL;
-    struct writer w = {.shape = style.shape};
+    struct writer w = {.shape = style.shape, .options = options};
     *text = NULL;
     *trigger = style.shape->trigger;
     if (options->name && !only)
@@ -464,6 +494,8 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
         add_value_rules(&w);
     if (w.needs_key)
         add(&w, "any-key ::= [a-zA-Z0-9_.-]{1,64}\n");
+    if (w.needs_any)
+        add(&w, "until-any ::= .*\n");
     add_until_rules(&w);
     if (w.out.is_short) {
         err_nomem(e, w.out.n, "a grammar");

@@ -68,6 +68,10 @@ struct reply_grammar_options {
     bool is_required;   /* from the beginning of the answer, with the reasoning before; else from the trigger on */
     bool is_single;     /* one call; else as many as the family lets follow each other */
     const char *prompt; /* whose end may have begun the reasoning; NULL: it has not */
+    /* Finds the first text of a special token within s: where it begins and how long it is; false: there is none. Such
+     * texts become %token. NULL: no token is special. */
+    bool (*find_special)(void *user, const char *s, size_t n, size_t *at, size_t *length);
+    void *user;
 };
 
 /* The grammar, in GBNF with %json{SCHEMA}, of what the model writes when it calls tools. *trigger: the text with which

@@ -28,6 +28,7 @@ void constraint_close(struct constraint *c)
         release(c);
     mem_free(c->trigger);
     bytes_close(&c->said);
+    bytes_close(&c->said_ids);
     *c = (struct constraint){0};
 }
 
@@ -119,32 +120,71 @@ static const char *find_trigger(const struct constraint *c)
     return NULL;
 }
 
-/* The text that was said from the trigger on is the grammar's beginning; where a token went on behind it in another
- * way, the answer stays free. */
-static err_code begin(struct constraint *c, const char *from, struct err *e)
+static int32_t id_at(const struct constraint *c, size_t i)
 {
-    size_t n_fit, n = (size_t)(c->said.s + c->said.n - from);
+    int32_t id;
+    memcpy(&id, c->said_ids.s + i * sizeof id, sizeof id);
+    return id;
+}
+
+static size_t piece_bytes(const struct answer *a, int32_t id)
+{
+    size_t n;
+    moebius_token_piece(a->params.vocab, id, true, &n);
+    return n;
+}
+
+/* Moves on by a token whose first n_skip bytes come before the trigger. */
+static bool accept(struct constraint *c, const struct answer *a, int32_t id, size_t n_skip)
+{
+    size_t n, n_fit;
+    const char *piece = moebius_token_piece(a->params.vocab, id, true, &n);
+    return n_skip ? moebius_matcher_feed(c->matcher, piece + n_skip, n - n_skip, &n_fit)
+                  : moebius_matcher_accept(c->matcher, id);
+}
+
+/* What was said from the trigger on, which begins `at` bytes behind the beginning, is the grammar's beginning; where a
+ * token went on behind it in another way, the answer stays free. */
+static err_code begin(struct constraint *c, const struct answer *a, size_t at, struct err *e)
+{
+    size_t i = 0, n_ids = c->said_ids.n / sizeof(int32_t), n;
     TRY(open_matcher(c, e));
-    bool fits = moebius_matcher_feed(c->matcher, from, n, &n_fit);
+    while ((n = piece_bytes(a, id_at(c, i))) <= at) {
+        at -= n;
+        i++;
+    }
+    bool fits = accept(c, a, id_at(c, i), at);
+    while (++i < n_ids && fits)
+        fits = accept(c, a, id_at(c, i), 0);
     bytes_drop(&c->said, c->said.n);
+    bytes_drop(&c->said_ids, c->said_ids.n);
     if (fits)
         return follow(c, e);
     moebius_matcher_close(&c->matcher);
     return ERR_OK;
 }
 
+/* Forgets the tokens that can't be a part of the trigger any more. */
+static void forget(struct constraint *c, const struct answer *a)
+{
+    size_t n, n_trigger = strlen(c->trigger);
+    while (c->said_ids.n && c->said.n - (n = piece_bytes(a, id_at(c, 0))) + 1 >= n_trigger) {
+        bytes_drop(&c->said, n);
+        bytes_drop(&c->said_ids, sizeof(int32_t));
+    }
+}
+
 err_code constraint_note(struct constraint *c, const struct answer *answer, int32_t id, struct err *e)
 {
-    size_t n, n_trigger;
+    size_t n;
     if (!c->grammar || c->from != TEXT_GRAMMAR_FROM_TRIGGER || c->matcher || answer_is_reasoning(answer))
         return ERR_OK;
     const char *piece = moebius_token_piece(answer->params.vocab, id, true, &n), *from;
     TRY(bytes_add(&c->said, piece, n, e));
+    TRY(bytes_add(&c->said_ids, &id, sizeof id, e));
     if ((from = find_trigger(c)) != NULL)
-        return begin(c, from, e);
-    n_trigger = strlen(c->trigger);
-    if (c->said.n >= n_trigger)
-        bytes_drop(&c->said, c->said.n - (n_trigger - 1));
+        return begin(c, answer, (size_t)(from - c->said.s), e);
+    forget(c, answer);
     return ERR_OK;
 }
 

@@ -13,7 +13,8 @@ struct constraint {
     char *trigger;            /* owned */
     moebius_sampler *sampler; /* borrowed */
     moebius_matcher *matcher; /* where the grammar holds; NULL: it doesn't now. Owned */
-    struct bytes said;        /* the end of what was said, which may be the beginning of the trigger */
+    struct bytes said;        /* the end of what was said, which may hold the beginning of the trigger: */
+    struct bytes said_ids;    /* the tokens that it is, int32_t each */
 };
 
 /* Close after failures, too. */
