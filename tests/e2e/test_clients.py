@@ -12,8 +12,10 @@ from serving import Server
 SKIPPED = 77  # Meson's
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients")
 MOEBIUS, DEMO = map(os.path.abspath, sys.argv[1:3])
-TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
-            "{{ c.function.arguments | tojson }}{% endfor %}\n{% endfor %}")
+TEMPLATE = ("{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+            "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+            "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}{% if m.role == 'assistant' %}{{ eos_token }}"
+            "{% endif %}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}")
 
 
 def why_not():

@@ -6,7 +6,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, streamText, tool } from "ai";
+import { generateText, Output, stepCountIs, streamText, tool } from "ai";
 import OpenAI from "openai";
 import { z } from "zod";
 
@@ -35,6 +35,11 @@ const history = [
     },
     { role: "tool", tool_call_id: "call_1", content: "what clocks show" },
 ];
+
+// What the model may answer is bounded, so that a small one gets to an end.
+const weather = z.object({ city: z.enum(["Rome", "Oslo"]), day: z.enum(["today", "tomorrow"]) });
+const schema = z.toJSONSchema(weather);
+const weatherTool = { type: "function", function: { name: "weather", description: "tells it", parameters: schema, strict: true } };
 
 async function metric(name) {
     const text = await (await fetch(url + "/metrics")).text();
@@ -105,6 +110,45 @@ const tests = {
         assert.ok(["length", "stop", "tool_calls"].includes(whole.choices[0].finish_reason));
         const none = await openai.chat.completions.create({ model, messages, tools, tool_choice: "none", max_tokens: 5 });
         assert.ok(none.choices[0].message.content.length > 0);
+    },
+
+    async "openai: calls are forced, whole and streamed, and answered"() {
+        const ask = { model, messages, tools: [weatherTool], tool_choice: "required", parallel_tool_calls: false, max_tokens: 100, temperature: 0 };
+        const whole = (await openai.chat.completions.create(ask)).choices[0];
+        assert.equal(whole.finish_reason, "tool_calls");
+        weather.parse(JSON.parse(whole.message.tool_calls[0].function.arguments));
+        const streamed = (await openai.chat.completions.stream(ask).finalChatCompletion()).choices[0];
+        assert.deepEqual(streamed.message.tool_calls[0].function.arguments, whole.message.tool_calls[0].function.arguments);
+        const named = await openai.chat.completions.create({ ...ask, tools: [...tools, weatherTool], tool_choice: { type: "function", function: { name: "weather" } } });
+        assert.equal(named.choices[0].message.tool_calls[0].function.name, "weather");
+        const next = [...messages, whole.message, { role: "tool", tool_call_id: whole.message.tool_calls[0].id, content: "rain" }];
+        const second = await openai.chat.completions.create({ ...ask, messages: next });
+        assert.equal(second.choices[0].finish_reason, "tool_calls");
+        assert.ok(second.usage.prompt_tokens_details.cached_tokens > 0);
+        let calls = 0;
+        const run = openai.chat.completions.runTools({
+            ...ask, tool_choice: { type: "function", function: { name: "weather" } },
+            tools: [{ type: "function", function: { name: "weather", parameters: schema, parse: (s) => weather.parse(JSON.parse(s)), function: () => (calls++, "sun") } }],
+        }, { maxChatCompletions: 2 });
+        await run.done().catch(() => {}); // ends after the calls that it may make
+        assert.ok(calls >= 1);
+    },
+
+    async "openai: answers have the form of a schema"() {
+        const format = { type: "json_schema", json_schema: { name: "weather", schema, strict: true } };
+        const chat = await openai.chat.completions.create({ model, messages, response_format: format, max_tokens: 100, temperature: 0 });
+        weather.parse(JSON.parse(chat.choices[0].message.content));
+        const responses = await openai.responses.create({
+            model, input: "Once", max_output_tokens: 100, temperature: 0,
+            text: { format: { type: "json_schema", name: "weather", schema, strict: true } },
+        });
+        weather.parse(JSON.parse(responses.output_text));
+        const called = await openai.responses.create({
+            model, input: "Once", max_output_tokens: 100, temperature: 0, tool_choice: "required", parallel_tool_calls: false,
+            tools: [{ type: "function", name: "weather", parameters: schema, strict: true }],
+        });
+        const call = called.output.find((item) => item.type === "function_call");
+        weather.parse(JSON.parse(call.arguments));
     },
 
     async "openai: completions"() {
@@ -207,6 +251,27 @@ const tests = {
         assert.equal(max_tokens, 5);
     },
 
+    async "anthropic: calls are forced, whole and streamed"() {
+        const long = [{ role: "user", content: "Once upon a time there was a little girl. ".repeat(8) }];
+        const ask = {
+            model, messages: long, max_tokens: 100, temperature: 0, tool_choice: { type: "any", disable_parallel_tool_use: true },
+            tools: [{ name: "weather", description: "d", input_schema: schema }],
+        };
+        const whole = await anthropic.messages.create(ask);
+        assert.equal(whole.stop_reason, "tool_use");
+        const call = whole.content.find((block) => block.type === "tool_use");
+        weather.parse(call.input);
+        const streamed = await anthropic.messages.stream(ask).finalMessage();
+        assert.deepEqual(streamed.content.find((block) => block.type === "tool_use").input, call.input);
+        const next = await anthropic.messages.create({
+            ...ask,
+            messages: [...long, { role: "assistant", content: whole.content },
+                { role: "user", content: [{ type: "tool_result", tool_use_id: call.id, content: "rain" }] }],
+        });
+        assert.equal(next.stop_reason, "tool_use");
+        assert.ok(next.usage.cache_read_input_tokens > 0);
+    },
+
     async "anthropic: errors have the client's classes"() {
         await assert.rejects(anthropic.messages.create({ model, messages, max_tokens: "many" }), Anthropic.BadRequestError);
         const long = [{ role: "user", content: "word ".repeat(5000) }];
@@ -227,7 +292,7 @@ const tests = {
 
     async "ai: text, streams and tools by each provider"() {
         const providers = {
-            compatible: createOpenAICompatible({ name: "local", baseURL: url + "/v1" })(model),
+            compatible: createOpenAICompatible({ name: "local", baseURL: url + "/v1", supportsStructuredOutputs: true })(model),
             chat: createOpenAI({ baseURL: url + "/v1", apiKey: "x" }).chat(model),
             responses: createOpenAI({ baseURL: url + "/v1", apiKey: "x" }).responses(model),
             anthropic: createAnthropic({ baseURL: url + "/v1", apiKey: "x" })(model),
@@ -244,6 +309,16 @@ const tests = {
                 tools: { look_up: tool({ inputSchema: z.object({ word: z.string() }), execute: async () => "y" }) },
             });
             assert.ok(called.finishReason, name);
+            const form = await generateText({ ...ask, maxOutputTokens: 100, output: Output.object({ schema: weather }) });
+            weather.parse(form.output);
+            if (name === "compatible") continue; // it can't ask for one call at a time, and a small model would go on and on
+            const agent = await generateText({
+                ...ask, maxOutputTokens: 100, toolChoice: "required", stopWhen: stepCountIs(2),
+                providerOptions: { openai: { parallelToolCalls: false }, anthropic: { disableParallelToolUse: true } },
+                tools: { weather: tool({ inputSchema: weather, execute: async ({ city }) => city + ": rain" }) },
+            });
+            assert.equal(agent.steps.length, 2, name);
+            assert.ok(agent.steps.every((step) => step.toolCalls.length > 0), name);
         }
     },
 };
