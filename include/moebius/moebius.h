@@ -341,12 +341,11 @@ typedef struct moebius_call_grammar_input {
 
 /* The grammar, GBNF with %json{SCHEMA} and %token"TEXT", of what the model writes when it calls the tools. Where calls
  * are required the whole answer follows it. Else what follows it begins with *trigger (borrowed from the template):
- * from there on, that text included. *trigger_id: the token that the trigger is, or -1 where it is several. *grammar is
- * owned by the caller (moebius_free). */
+ * from there on, that text included. *grammar is owned by the caller
+ * (moebius_free). */
 MOEBIUS_INLINE moebius_status moebius_template_call_grammar(const moebius_template *tmpl,
                                                             const moebius_call_grammar_input *input, char **grammar,
-                                                            const char **trigger, int32_t *trigger_id,
-                                                            moebius_error *error);
+                                                            const char **trigger, moebius_error *error);
 
 /* An answer while it is generated: what of it is reasoning, content and calls of tools, and where it ends. It ends with
  * a token that ends a text or that the template writes behind an answer. */
@@ -762,7 +761,7 @@ MOEBIUS_API moebius_status moebius_template_render_sized(const moebius_template 
 MOEBIUS_API moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
                                                                const moebius_call_grammar_input *input,
                                                                size_t input_bytes, char **grammar, const char **trigger,
-                                                               int32_t *trigger_id, moebius_error *error);
+                                                               moebius_error *error);
 MOEBIUS_API moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_batch_item *items,
                                                     size_t item_bytes, size_t n_items, moebius_error *error);
 MOEBIUS_API void moebius_session_trace_sized(moebius_session *session, const moebius_trace *trace, size_t trace_bytes);
@@ -821,10 +820,9 @@ MOEBIUS_INLINE moebius_status moebius_template_render(const moebius_template *tm
 
 MOEBIUS_INLINE moebius_status moebius_template_call_grammar(const moebius_template *tmpl,
                                                             const moebius_call_grammar_input *input, char **grammar,
-                                                            const char **trigger, int32_t *trigger_id,
-                                                            moebius_error *error)
+                                                            const char **trigger, moebius_error *error)
 {
-    return moebius_template_call_grammar_sized(tmpl, input, sizeof *input, grammar, trigger, trigger_id, error);
+    return moebius_template_call_grammar_sized(tmpl, input, sizeof *input, grammar, trigger, error);
 }
 
 MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items,

@@ -131,20 +131,6 @@ const char *moebius_template_family(const moebius_template *tmpl)
     return reply_style_name(&tmpl->style);
 }
 
-/* The special token whose text this is, or -1. */
-static err_code find_special(const moebius_template *tmpl, const char *text, int32_t *id, struct err *e)
-{
-    struct token_list ids = {0};
-    *id = -1;
-    if (!tmpl->vocab)
-        return ERR_OK;
-    err_code code = tokenizer_encode(tmpl->vocab->tokenizer, text, strlen(text), TOKENIZE_PARSE_SPECIAL, &ids, e);
-    if (code == ERR_OK && ids.n == 1)
-        *id = ids.ids[0];
-    token_list_close(&ids);
-    return code;
-}
-
 /* The special token that comes first in a text, and of those the longest. */
 static bool find_first_special(void *user, const char *s, size_t n, size_t *at, size_t *length)
 {
@@ -168,8 +154,7 @@ static bool find_first_special(void *user, const char *s, size_t n, size_t *at, 
 
 moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
                                                    const moebius_call_grammar_input *input, size_t input_bytes,
-                                                   char **grammar, const char **trigger, int32_t *trigger_id,
-                                                   moebius_error *error)
+                                                   char **grammar, const char **trigger, moebius_error *error)
 {
     struct err e = {0};
     struct reply_tools tools = {0};
@@ -186,8 +171,6 @@ moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
         code = reply_tools_open(&tools, known.tools ? known.tools : "[]", &e);
     if (code == ERR_OK)
         code = reply_call_grammar(tmpl->style, &tools, &options, grammar, trigger, &e);
-    if (code == ERR_OK)
-        code = find_special(tmpl, *trigger, trigger_id, &e);
     if (code != ERR_OK) {
         mem_free(*grammar);
         *grammar = NULL;

@@ -250,25 +250,16 @@ static err_code parse_atom(struct parser *p, uint32_t *node)
     return ERR_OK;
 }
 
-static bool read_count(struct parser *p, uint32_t *count)
-{
-    size_t at = p->at;
-    for (*count = 0; p->at < p->n && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++)
-        if (*count <= EXPR_MAX_REPEAT)
-            *count = *count * 10 + (uint32_t)(p->s[p->at] - '0');
-    return p->at > at;
-}
-
 /* {2}, {2,}, {,4}, {2,4} behind the brace. */
 static err_code read_counts(struct parser *p, uint32_t *min, uint32_t *max)
 {
     skip_space(p);
-    bool has_min = read_count(p, min);
+    bool has_min = expr_read_count(p->s, p->n, &p->at, min);
     *max = *min;
     skip_space(p);
     if (take(p, ",")) {
         skip_space(p);
-        if (!read_count(p, max))
+        if (!expr_read_count(p->s, p->n, &p->at, max))
             *max = EXPR_MANY;
         skip_space(p);
     } else if (!has_min)

@@ -304,3 +304,12 @@ err_code nfa_emit(struct nfa *a, const struct exprs *x, uint32_t node, const uin
                        NFA_MAX_CODE);
     return ERR_OK;
 }
+
+bool expr_read_count(const char *s, size_t n, size_t *at, uint32_t *count)
+{
+    size_t begin = *at;
+    for (*count = 0; *at < n && s[*at] >= '0' && s[*at] <= '9'; ++*at)
+        if (*count <= EXPR_MAX_REPEAT)
+            *count = *count * 10 + (uint32_t)(s[*at] - '0');
+    return *at > begin;
+}

@@ -57,6 +57,8 @@ enum expr_kind {
     EXPR_RULE, /* rule `first` */
     EXPR_JSON, /* schema `first` */
 };
+/* Reads digits at s[*at] of n bytes; false: there are none. Beyond EXPR_MAX_REPEAT the number is any larger one. */
+bool expr_read_count(const char *s, size_t n, size_t *at, uint32_t *count);
 enum { EXPR_MANY = UINT32_MAX /* of REPEAT's max: any number */, EXPR_MAX_REPEAT = 100000 };
 
 struct expr {

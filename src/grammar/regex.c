@@ -246,22 +246,13 @@ static err_code parse_atom(struct parser *p, uint32_t *node)
     return ERR_OK;
 }
 
-static bool read_count(struct parser *p, uint32_t *count)
-{
-    size_t at = p->at;
-    for (*count = 0; p->at < p->n && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++)
-        if (*count <= EXPR_MAX_REPEAT)
-            *count = *count * 10 + (uint32_t)(p->s[p->at] - '0');
-    return p->at > at;
-}
-
 /* {2}, {2,}, {2,4}: false where it is none, and then text. */
 static bool read_counts(struct parser *p, uint32_t *min, uint32_t *max)
 {
     size_t at = p->at;
-    if (take(p, "{") && read_count(p, min)) {
+    if (take(p, "{") && expr_read_count(p->s, p->n, &p->at, min)) {
         *max = *min;
-        if (take(p, ",") && !read_count(p, max))
+        if (take(p, ",") && !expr_read_count(p->s, p->n, &p->at, max))
             *max = EXPR_MANY;
         if (take(p, "}"))
             return true;

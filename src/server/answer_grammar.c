@@ -61,14 +61,13 @@ static err_code open_calls(struct answer_grammar *g, const struct model *m, cons
 {
     moebius_error error;
     char *text;
-    int32_t trigger_id;
     bool is_required = r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED;
     const moebius_call_grammar_input input = {.tools = prompt->tools,
                                               .name = r->tool_choice == TOOL_CHOICE_NAMED ? r->tool_name : NULL,
                                               .is_required = is_required,
                                               .is_single = r->one_call,
                                               .prompt = prompt->text.s};
-    if (moebius_template_call_grammar(m->tmpl, &input, &text, &g->trigger, &trigger_id, &error) != MOEBIUS_OK)
+    if (moebius_template_call_grammar(m->tmpl, &input, &text, &g->trigger, &error) != MOEBIUS_OK)
         return err_set(e, error.status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_USAGE, "tools: %s", error.text);
     g->from = is_required ? TEXT_GRAMMAR_FROM_START : TEXT_GRAMMAR_FROM_TRIGGER;
     err_code code = compile(g, m, MOEBIUS_GRAMMAR_GBNF, text, strlen(text), MOEBIUS_GRAMMAR_LENIENT, "tools", r, e);

@@ -14,6 +14,7 @@
 
 #include "base/random.h"
 #include "texts/texts.h"
+#include "../unit/temp_folder.h"
 
 enum { MAX_PROMPT = 400, MAX_ANSWER = 40, MAX_JOBS = 64, N_START = 3, TOP = 3 };
 
@@ -822,10 +823,10 @@ static void kept_texts_give_way(void **state)
 static void texts_go_on_from_disk(void **state)
 {
     for (int f = 0; f < 3; f++) {
-        char dir[] = "/tmp/test_texts.XXXXXX", command[100];
+        struct temp_folder folder;
         struct random r = random_seed(16);
-        assert_non_null(mkdtemp(dir));
-        const struct texts_options o = {.n_texts = 4, .n_batch = 64, .cache_dir = dir, .cache_bytes = 1 << 30};
+        assert_int_equal(temp_folder_make(&folder), 0);
+        const struct texts_options o = {.n_texts = 4, .n_batch = 64, .cache_dir = folder.path, .cache_bytes = 1 << 30};
         moebius_engine *engine = open_engine(families[f], 0);
         struct texts *x = open_texts(engine, &o);
         struct job jobs[2], second[2];
@@ -855,8 +856,7 @@ static void texts_go_on_from_disk(void **state)
             check_job(engine, &second[i]);
         }
         close_all(&x, &engine);
-        snprintf(command, sizeof command, "rm -r %s", dir);
-        assert_int_equal(system(command), 0);
+        temp_folder_remove(&folder);
     }
 }
 
