@@ -57,7 +57,6 @@ struct grammar_token {
 MUST_USE err_code grammar_vocab_open(struct grammar_vocab **out, const struct grammar_token *tokens, int32_t n,
                                      struct err *e);
 void grammar_vocab_close(struct grammar_vocab **v);
-size_t grammar_vocab_bytes(const struct grammar_vocab *v); /* memory that it takes */
 
 /* ---- matchers -------------------------------------------------------------------------------------------------- */
 

@@ -203,13 +203,6 @@ err_code grammar_vocab_open(struct grammar_vocab **out, const struct grammar_tok
     return code;
 }
 
-size_t grammar_vocab_bytes(const struct grammar_vocab *v)
-{
-    return sizeof *v + v->offsets[v->n_token] + (size_t)v->n_token * (sizeof *v->offsets + sizeof *v->twins + 1) +
-           v->n_node * sizeof *v->nodes + (size_t)TRIE_MAX_CHARS * v->n_word * sizeof *v->free_chars +
-           v->n_exit * sizeof *v->exits + v->n_long * sizeof *v->longs;
-}
-
 void grammar_vocab_close(struct grammar_vocab **vocab)
 {
     struct grammar_vocab *v = *vocab;
