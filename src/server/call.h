@@ -24,6 +24,7 @@ struct server {
     pthread_mutex_t notes_lock;
     json_t *notes; /* sentences that the log has had, as names */
     int64_t start_ns;
+    _Atomic bool has_freed; /* a request has ended that needed memory, since it was given back */
 };
 
 struct call {

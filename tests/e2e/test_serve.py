@@ -186,6 +186,8 @@ def test_tokens_templates_and_counts():
         assert s.json("/apply-template", off)["prompt"] == "<user>hello\n"
         n = s.json("/v1/messages/count_tokens", {**messages, "model": "x"})["input_tokens"]
         assert n == s.json(CHAT, {**messages, "max_tokens": 1})["usage"]["prompt_tokens"]
+        for path in "/apply-template", "/v1/messages/count_tokens":
+            assert "messages" in s.json(path, {"messages": 5}, status=400)["error"]["message"], path
         refused = s.json(CHAT, {**messages, "chat_template_kwargs": {"fail": True}}, status=400)
         assert "no, thanks" in refused["error"]["message"]
 
