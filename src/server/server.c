@@ -113,6 +113,7 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
     if (c->route && !c->route->is_quick)
         atomic_store(&s->has_freed, true);
     job_close(&job);
+    quota_leave(&s->quota, &c->share);
     mem_free(c);
     x->app = NULL;
 }
@@ -159,6 +160,7 @@ static err_code open_server(struct server *s, struct err *e)
 {
     s->start_ns = clock_ns();
     s->log = (struct log){log_sink, s};
+    quota_open(&s->quota, s->options->max_per_key);
     pthread_mutex_init(&s->notes_lock, NULL);
     s->notes = json_object();
     if (!s->notes)
@@ -178,6 +180,7 @@ static void close_server(struct server *s)
     http_close(&s->http);
     models_close(&s->models);
     keys_close(&s->keys);
+    quota_close(&s->quota);
     json_decref(s->notes);
     pthread_mutex_destroy(&s->notes_lock);
 }
