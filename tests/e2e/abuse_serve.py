@@ -384,17 +384,29 @@ def bad_histories(s):
     c.close()
 
 
+def damaged_call():
+    """What a model may write for a call: cut, with bytes lost, said twice, or in the wrong place."""
+    text = '<tool_call>\n{"name": "look", "arguments": {"at": "sky", "why": "it\\n"}}\n</tool_call>'
+    for _ in range(RANDOM.randrange(1, 6)):
+        i, j = sorted(RANDOM.randrange(len(text) + 1) for _ in range(2))
+        wrong = RANDOM.choice(["", "{", "}", '"', "\\", ",", ":", "[", "</tool_call>", "<tool_call>", "\n", "null", "1e", "\u00e9"])
+        text = RANDOM.choice([text[:i] + wrong + text[i:], text[:i] + wrong + text[i + 1:], text[:j], text[:i] + text[i:j] + text[i:]])
+    return text[:400] or "<tool_call>"
+
+
 def bad_calls(s):
-    """1,000 calls that end anywhere, as their answers' length is bounded: the client still gets JSON."""
-    jobs = list(range(1000))
+    """1,000 malformed calls, which a grammar makes the model write, and 500 that end anywhere, as their answers' length is
+    bounded: the client gets JSON."""
+    jobs = [{"tool_choice": "required", "max_tokens": 1 + i % 50, "temperature": 1.5, "seed": i} for i in range(500)]
+    for _ in range(1000):
+        literal = damaged_call().replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        jobs.append({"grammar": f'root ::= "{literal}"', "max_tokens": 600, "temperature": 0})
 
     def work():
         c = s.connect(600)
         while jobs:
-            i = jobs.pop()
-            status, _, text = s.ask("POST", CHAT, {
-                "messages": [{"role": "user", "content": "Sing."}], "tools": [LOOK], "tool_choice": "required",
-                "max_tokens": 1 + i % 50, "temperature": 1.5, "seed": i}, connection=c)
+            status, _, text = s.ask("POST", CHAT, {"messages": [{"role": "user", "content": "Look."}], "tools": [LOOK],
+                                                   **jobs.pop()}, connection=c)
             if status == 503:
                 continue
             assert status == 200, (status, text)
