@@ -30,6 +30,8 @@ struct expert_layer {
     int index; /* of the layer in the model: the store's number for it */
     int64_t n_expert, n_used;
     struct slot_pool_desc shape; /* n_slot is experts_create's to choose */
+    const bool *is_here;         /* [n_expert] which experts this device has; borrowed until experts_create returns;
+                                    NULL: all */
 };
 
 struct experts_params {
@@ -76,8 +78,8 @@ struct slot_pool *experts_slot_pool(const struct experts *x, int layer);
 
 /* ---- fetching the experts of a layer that is not resident ----------------------------------------------------- */
 
-/* Begins a fetch for n_tok tokens that chose ids[t * n_used + rank], and ends the one before. is_decode: it counts as
- * one for tokens that were sampled. */
+/* Begins a fetch for n_tok tokens that chose ids[t * n_used + rank] (-1: an expert of another device), and ends the one
+ * before. is_decode: it counts as one for tokens that were sampled. */
 void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
                          bool is_decode);
 
