@@ -243,10 +243,10 @@ static void print_statistics(const struct generate *g, const struct run_times *t
 }
 
 /* With a prepared store: what came from where. */
-static void print_places(const struct generate *g)
+static void print_sources(const struct generate *g)
 {
-    moebius_place p;
-    for (int i = 0; g->model.store && moebius_engine_place(g->opened.engine, i, &p); i++) {
+    moebius_source p;
+    for (int i = 0; g->model.store && moebius_engine_source(g->opened.engine, i, &p); i++) {
         fprintf(stderr, "%s: %llu reads, %.2f GB", p.path, (unsigned long long)p.n_reads, (double)p.n_bytes / 1e9);
         if (p.bytes_per_s > 0)
             fprintf(stderr, ", %.0f MB/s", p.bytes_per_s / 1e6);
@@ -292,7 +292,7 @@ static int run(const struct command *c, int argc, char **argv)
         code = generate(&g, &t, &e);
         if (code == ERR_OK || code == ERR_CANCELLED) {
             print_statistics(&g, &t);
-            print_places(&g);
+            print_sources(&g);
         }
         if (code == ERR_OK && g.stats_json)
             code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);

@@ -300,13 +300,13 @@ void moebius_engine_forget_experts(moebius_engine *engine)
         experts_forget(engine->model->experts);
 }
 
-bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes)
+bool moebius_engine_source_sized(const moebius_engine *engine, int i, moebius_source *out, size_t out_bytes)
 {
     struct store_place p;
     if (i < 0 || !store_get_place(engine->store, i, &p))
         return false;
-    const moebius_place place = {p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
-    sized_give(out, out_bytes, &place, sizeof place);
+    const moebius_source source = {p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
+    sized_give(out, out_bytes, &source, sizeof source);
     return true;
 }
 

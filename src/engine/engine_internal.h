@@ -102,6 +102,7 @@ struct moebius_engine {
     struct moe_places places;      /* of the model; n_place 0: the experts are not divided */
     struct place **place;          /* [places.n_place], owned; the first is NULL */
     struct division_place *speeds; /* [places.n_place] */
+    struct place_layer_stats *own; /* [n_moe_layer] of the first device, as moe_places has it */
 
     /* memory.c */
     size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */

@@ -58,7 +58,11 @@ err_code engine_open_places(moebius_engine *g, struct err *e)
         return ERR_OK;
     for (int i = 1; i < g->n_device; i++)
         TRY(open_worker(g, i, e));
-    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, g->n_device};
+    size_t n_layer = (size_t)g->model->n_moe_layer;
+    g->own = mem_calloc(n_layer, sizeof *g->own);
+    if (!g->own)
+        return err_nomem(e, n_layer * sizeof *g->own, "figures of layers");
+    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, g->n_device, g->own};
     g->model->places = &g->places;
     return ERR_OK;
 }
@@ -70,5 +74,6 @@ void engine_close_places(moebius_engine *g)
         compute_close(&g->devices[i].compute);
     }
     mem_free(g->place);
+    mem_free(g->own);
     mem_free(g->speeds);
 }
