@@ -184,12 +184,20 @@ MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers,
 MUST_USE err_code engine_open_places(moebius_engine *g, struct err *e);
 void engine_close_places(moebius_engine *g);
 
+/* The sum of a figure over the experts of all devices. Not while a layer is computed. */
+size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
+/* Whether experts are read when they are needed. */
+bool engine_is_streaming(const moebius_engine *g);
+/* Has the devices open their slots, each its share of the room that there is but for spare_bytes, and fill them with
+ * what earlier runs used (NULL: leaves them). */
+MUST_USE err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e);
+/* Has the devices close slots, each its share, until n_bytes fit below the limit on memory. */
+void engine_reclaim_experts(moebius_engine *g, size_t n_bytes);
+
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 
 /* Work space for batches of n_batch tokens, kept until the engine is closed. */
 MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e);
-/* Whether experts are read when they are needed. */
-bool engine_is_streaming(const moebius_engine *g);
 /* Appends tokens to sessions: moebius_eval_batch. */
 MUST_USE err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e);
 
@@ -212,6 +220,9 @@ MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *cre
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */
 
+/* What earlier runs used, to be closed; no counts where that is not known. */
+MUST_USE err_code engine_past_usage(moebius_engine *g, int n_layer, int64_t n_expert, struct usage *past,
+                                    struct err *e);
 /* Fills the experts' slots with what earlier runs used. Only the first call does something. */
 MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
 /* Keeps the counts of what this run used. A failure is logged. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "engine/engine_internal.h"
 #include "places/worker.h"
 
@@ -34,7 +35,15 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
             .room_bytes = SIZE_MAX, /* the devices share the process's memory, each what its experts take of it */
             .bytes_per_s = g->devices[i].n_threads,
             .share = i < g->n_share ? g->shares[i] : 0};
-    return division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->split, NULL, e);
+    int64_t n_expert = 0;
+    for (int i = 0; i < n_layer; i++)
+        n_expert = max_i64(n_expert, layers[i].n_expert);
+    struct usage past;
+    TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
+    err_code code =
+        division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->split, past.count ? &past : NULL, e);
+    usage_close(&past);
+    return code;
 }
 
 static err_code open_worker(moebius_engine *g, int i, struct err *e)
@@ -76,4 +85,69 @@ void engine_close_places(moebius_engine *g)
     mem_free(g->place);
     mem_free(g->own);
     mem_free(g->speeds);
+}
+
+size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x))
+{
+    size_t n = 0;
+    for (int i = 0; i < g->model->n_device; i++)
+        n += bytes(g->model->devices[i].experts);
+    return n;
+}
+
+bool engine_is_streaming(const moebius_engine *g)
+{
+    bool any = false;
+    for (int i = 0; i < g->model->n_device; i++)
+        any |= !experts_all_resident(g->model->devices[i].experts);
+    return any;
+}
+
+/* A part of n_bytes, as large as one number is of another. */
+static size_t part_of(size_t n_bytes, size_t n, size_t of)
+{
+    return of ? (size_t)((double)n_bytes * ((double)n / (double)of)) : 0;
+}
+
+err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e)
+{
+    size_t left = engine_expert_bytes(g, experts_max_bytes) - engine_expert_bytes(g, experts_open_bytes);
+    for (int i = 0; i < g->model->n_device; i++) {
+        struct experts *x = g->model->devices[i].experts;
+        size_t here = experts_max_bytes(x) - experts_open_bytes(x), room = mem_room_bytes(), spare = g->spare_bytes;
+        if (room > spare && room - spare < left) /* others' part is left, too */
+            spare += part_of(room - spare, left - here, left);
+        left -= here;
+        if (i > 0) {
+            TRY(place_open(g->place[i], spare, past, e));
+            continue;
+        }
+        TRY(experts_open(x, spare, e));
+        if (past)
+            TRY(experts_warm(x, past, e));
+    }
+    return ERR_OK;
+}
+
+static void reclaim(moebius_engine *g, int device, size_t n_bytes)
+{
+    if (device > 0)
+        place_reclaim(g->place[device], n_bytes);
+    else
+        experts_reclaim(g->model->devices[device].experts, n_bytes);
+}
+
+void engine_reclaim_experts(moebius_engine *g, size_t n_bytes)
+{
+    const struct model *m = g->model;
+    size_t room = mem_room_bytes(), lack = n_bytes - room;
+    size_t more = engine_expert_bytes(g, experts_open_bytes) - engine_expert_bytes(g, experts_min_bytes);
+    for (int i = 0; i + 1 < m->n_device && g->places.n_place; i++) {
+        const struct experts *x = m->devices[i].experts;
+        room += part_of(lack, experts_open_bytes(x) - experts_min_bytes(x), more);
+        reclaim(g, i, room);
+    }
+    for (int i = m->n_device; i-- > 0 && mem_room_bytes() < n_bytes;)
+        if (i == 0 || g->places.n_place)
+            reclaim(g, i, n_bytes);
 }
