@@ -182,7 +182,9 @@ static err_code parse_option(const struct option *options, int n_option, int arg
             return err_set(e, ERR_USAGE, "%s needs a value: %s", word, o->arg);
         value = argv[++*i];
     }
-    return options_set(o, word, value, e);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)n, word);
+    return options_set(o, name, value, e);
 }
 
 err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,

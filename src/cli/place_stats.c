@@ -112,14 +112,13 @@ void layer_stats_close(struct layer_stats *s)
 static void print_layer_of(struct layer_stats *s, int place, int layer, FILE *f)
 {
     moebius_error error;
-    moebius_place p;
     moebius_place_stats now, *b = &s->before[place * s->n_layer + layer];
-    if (moebius_place_at(s->engine, place, &p, &error) != MOEBIUS_OK ||
-        moebius_place_did(s->engine, place, layer, &now, &error) != MOEBIUS_OK) {
+    if (moebius_place_did(s->engine, place, layer, &now, &error) != MOEBIUS_OK) {
         fprintf(f, " | place %d: %s", place, error.text);
         return;
     }
-    fprintf(f, " | %s: %" PRIu64 " found, %" PRIu64 " read", p.name, now.n_found - b->n_found, now.n_read - b->n_read);
+    fprintf(f, " | place %d: %" PRIu64 " found, %" PRIu64 " read", place, now.n_found - b->n_found,
+            now.n_read - b->n_read);
     if (now.n_substituted > b->n_substituted)
         fprintf(f, ", %" PRIu64 " substituted", now.n_substituted - b->n_substituted);
     if (now.compute_ns > b->compute_ns)

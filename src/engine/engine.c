@@ -142,7 +142,6 @@ static err_code check_options(moebius_engine *g, struct err *e)
     if (o->check_ops && o->reference)
         return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
     TRY(engine_list_devices(g, e));
-    TRY(engine_parse_split(g, e));
     if (o->policy && !policy_parse(o->policy, &g->policy))
         return err_set(e, ERR_USAGE, "policy %s: expected lfru, lru or lfu", o->policy);
     return ERR_OK;

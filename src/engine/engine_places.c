@@ -9,18 +9,6 @@
 /* Rounds that a worker waits for the next layer before it sleeps: attention takes some hundred microseconds. */
 enum { WORKER_N_SPIN = 20000 };
 
-err_code engine_parse_split(moebius_engine *g, struct err *e)
-{
-    const char *text = g->options.split;
-    if (!text)
-        return ERR_OK;
-    TRY(split_parse(text, &g->split, g->shares, &g->n_share, e));
-    if (g->n_share && g->n_share != g->n_device)
-        return err_set(e, ERR_USAGE, "split %s names %d shares for %d devices: expected one for each", text, g->n_share,
-                       g->n_device);
-    return ERR_OK;
-}
-
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        struct division *out, struct err *e)
 {
@@ -30,18 +18,14 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
     g->speeds = mem_calloc((size_t)n, sizeof *g->speeds);
     if (!g->place || !g->speeds)
         return err_nomem(e, (size_t)n * sizeof *g->speeds, "the places");
-    for (int i = 0; i < n; i++)
-        g->speeds[i] = (struct division_place){
-            .room_bytes = SIZE_MAX, /* the devices share the process's memory, each what its experts take of it */
-            .bytes_per_s = g->devices[i].n_threads,
-            .share = i < g->n_share ? g->shares[i] : 0};
+    device_options_places(&g->asked, g->speeds);
     int64_t n_expert = 0;
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
     struct usage past;
     TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
     err_code code =
-        division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->split, past.count ? &past : NULL, e);
+        division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->asked.split, past.count ? &past : NULL, e);
     usage_close(&past);
     return code;
 }
