@@ -40,6 +40,8 @@ err_code device_options_parse(struct device_options *out, const char *devices, i
         TRY(parse_devices(out, devices, e));
     if (!split)
         return ERR_OK;
+    if (out->n_device == 1)
+        return err_set(e, ERR_USAGE, "split %s, and one device: expected several", split);
     TRY(split_parse(split, &out->split, out->shares, &out->n_share, e));
     if (out->n_share && out->n_share != out->n_device)
         return err_set(e, ERR_USAGE, "split %s names %d shares for %d devices: expected one for each", split,

@@ -47,7 +47,9 @@ static err_code open_worker(moebius_engine *g, int i, struct err *e)
 
 err_code engine_open_places(moebius_engine *g, struct err *e)
 {
-    if (!g->place) /* one device, or no experts */
+    if (g->n_device > 1 && !g->model->n_moe_layer)
+        log_line(&g->log, LOG_WARN, "this model has no routed experts: the first device alone computes");
+    if (!g->place)
         return ERR_OK;
     for (int i = 1; i < g->n_device; i++)
         TRY(open_worker(g, i, e));
