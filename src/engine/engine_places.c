@@ -9,20 +9,6 @@
 /* Rounds that a worker waits for the next layer before it sleeps: attention takes some hundred microseconds. */
 enum { WORKER_N_SPIN = 20000 };
 
-err_code engine_parse_split(moebius_engine *g, struct err *e)
-{
-    const char *text = g->options.split;
-    if (!text)
-        return ERR_OK;
-    if (g->n_device == 1)
-        return err_set(e, ERR_USAGE, "split %s, and one device: expected several", text);
-    TRY(split_parse(text, &g->split, g->shares, &g->n_share, e));
-    if (g->n_share && g->n_share != g->n_device)
-        return err_set(e, ERR_USAGE, "split %s names %d shares for %d devices: expected one for each", text, g->n_share,
-                       g->n_device);
-    return ERR_OK;
-}
-
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        struct division *out, struct err *e)
 {
@@ -32,18 +18,14 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
     g->speeds = mem_calloc((size_t)n, sizeof *g->speeds);
     if (!g->place || !g->speeds)
         return err_nomem(e, (size_t)n * sizeof *g->speeds, "the places");
-    for (int i = 0; i < n; i++)
-        g->speeds[i] = (struct division_place){
-            .room_bytes = SIZE_MAX, /* the devices share the process's memory, each what its experts take of it */
-            .bytes_per_s = g->devices[i].n_threads,
-            .share = i < g->n_share ? g->shares[i] : 0};
+    device_options_places(&g->asked, g->speeds);
     int64_t n_expert = 0;
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
     struct usage past;
     TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
     err_code code =
-        division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->split, past.count ? &past : NULL, e);
+        division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->asked.split, past.count ? &past : NULL, e);
     usage_close(&past);
     return code;
 }
@@ -71,7 +53,11 @@ err_code engine_open_places(moebius_engine *g, struct err *e)
         return ERR_OK;
     for (int i = 1; i < g->n_device; i++)
         TRY(open_worker(g, i, e));
-    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, g->n_device};
+    size_t n_layer = (size_t)g->model->n_moe_layer;
+    g->own = mem_calloc(n_layer, sizeof *g->own);
+    if (!g->own)
+        return err_nomem(e, n_layer * sizeof *g->own, "figures of layers");
+    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, g->n_device, g->own};
     g->model->places = &g->places;
     return ERR_OK;
 }
@@ -83,6 +69,7 @@ void engine_close_places(moebius_engine *g)
         compute_close(&g->devices[i].compute);
     }
     mem_free(g->place);
+    mem_free(g->own);
     mem_free(g->speeds);
 }
 
