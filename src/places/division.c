@@ -121,7 +121,7 @@ static void rank_layer(const struct divider *x, int layer, struct hot *out)
 static void divide_layer(struct divider *x, int layer, const struct hot *hottest)
 {
     double n_bytes = (double)x->slot_bytes[layer], layer_bytes = n_bytes * (double)x->layers[layer].n_expert;
-    double here[DIVISION_MAX_PLACE], work[DIVISION_MAX_PLACE] = {0}; /* quotas and work of this layer */
+    double here[DIVISION_MAX_PLACE] = {0}, work[DIVISION_MAX_PLACE] = {0}; /* quotas and work of this layer */
     for (int i = 0; i < x->out->n_place; i++)
         here[i] = x->quota[i] * (layer_bytes / x->left_bytes);
     for (int64_t i = 0; i < x->layers[layer].n_expert; i++) {
