@@ -43,7 +43,7 @@ soak: ## mutated models between guard pages; each call of each command fails; sh
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build
 	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SCHEDULES=100 \
-	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' texts
+	MOEBIUS_SPLITS=7 meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' texts places
 	@test -e build-asan/build.ninja || meson setup build-asan -Dtests=enabled $(subst :, ,$(SANITIZE))
 	@ninja -C build-asan product
 	@tests/e2e/abuse_serve.py build-asan/moebius $(BUNDLED)

@@ -139,6 +139,13 @@ typedef struct moebius_engine_options {
     /* Gets the bytes read so far while the model is loaded, from any thread. May be NULL. */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user; /* for log and progress */
+    /* The devices that compute, the first of which runs the layers while all compute routed experts: "cpu:N" for N
+     * threads, separated by commas. Their threads are not bound to memory nodes. NULL: one device of n_threads threads,
+     * which must be 0 else. */
+    const char *devices;
+    /* How routed experts are divided among several devices: "experts" (NULL), "layers" or "random", with ":A,B,..."
+     * behind it the devices' shares, or for random a seed. It changes no bit of any result. */
+    const char *split;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -151,9 +158,9 @@ MOEBIUS_API void moebius_engine_close(moebius_engine **engine); /* its sessions 
 
 MOEBIUS_API int32_t moebius_n_vocab(const moebius_engine *engine);     /* tokens in the vocabulary */
 MOEBIUS_API int64_t moebius_n_ctx_train(const moebius_engine *engine); /* the context that the model was trained for */
-MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);
-MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine); /* nodes that have threads: 1 or more */
-MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);  /* the file's general.architecture; borrowed */
+MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);       /* of all devices */
+MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine);   /* nodes that have threads: 1 or more */
+MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);    /* the file's general.architecture; borrowed */
 MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);             /* the width of the residual stream */
 MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine); /* the one in force */
@@ -240,17 +247,56 @@ MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine
 /* How experts are read, for people: "io_uring, O_DIRECT"; "" where all are in memory. Borrowed. */
 MOEBIUS_API const char *moebius_expert_reader(const moebius_engine *engine);
 
-/* Reads from one place: place 0 is the model's file, the others are the directories of the prepared store. */
-typedef struct moebius_place {
+/* Reads from one source of experts: 0 is the model's file, the others are the directories of the prepared store. */
+typedef struct moebius_source {
     const char *path;   /* borrowed from the engine */
     uint64_t n_reads;   /* reads that arrived */
     uint64_t n_bytes;   /* their bytes */
     double bytes_per_s; /* of a directory while it had something to do; 0: not known */
     bool is_gone;       /* it failed, and nothing more is read from there */
+} moebius_source;
+
+/* False: there is no source i. */
+MOEBIUS_INLINE bool moebius_engine_source(const moebius_engine *engine, int i, moebius_source *out);
+
+/* Where routed experts are computed: place 0 is the device that runs the layers, the others are the further devices
+ * that the engine was opened with. Each has its own experts in its own memory. */
+typedef struct moebius_place {
+    const char *name;   /* "place 1 (cpu:4)"; borrowed from the engine */
+    uint64_t n_expert;  /* experts that it has, over all layers */
+    uint64_t bytes;     /* memory for them now */
+    uint64_t all_bytes; /* memory that all of them would need */
+    double bytes_per_s; /* of experts that it computed, while it computed; 0: not known */
 } moebius_place;
 
-/* False: there is no place i. */
-MOEBIUS_INLINE bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out);
+/* How many there are: 1 where the experts are not divided, 0 for a model without experts. */
+MOEBIUS_API int moebius_n_place(const moebius_engine *engine);
+/* What place `i` is, as long as no pass runs. An error is that of a place that does not answer. */
+MOEBIUS_INLINE moebius_status moebius_place_at(const moebius_engine *engine, int i, moebius_place *out,
+                                               moebius_error *error);
+
+/* What a place did since the engine was opened. Where there is one place, calls, rows and time are not counted, and
+ * layers whose experts are all in memory find nothing. */
+typedef struct moebius_place_stats {
+    uint64_t n_call;        /* calls of a layer that had something for the place */
+    uint64_t n_row;         /* pairs of a token and an expert computed */
+    uint64_t n_found;       /* experts that were in memory when a call asked for them, each once a call */
+    uint64_t n_read;        /* experts that it had to wait for, each once a call */
+    uint64_t n_substituted; /* choices whose place another expert took */
+    int64_t compute_ns;     /* computing experts */
+    int64_t read_wait_ns;   /* waiting for reads with nothing to compute */
+    int64_t finish_wait_ns; /* place 0 waiting for this one's results; 0 for place 0 */
+    uint64_t to_bytes;      /* of rows and choices that went to the place; 0 for place 0 */
+    uint64_t from_bytes;    /* of results that came back; 0 for place 0 */
+} moebius_place_stats;
+
+/* What place `i` did in one layer, MoE layers alone being counted, or in all of them (layer -1), as long as no pass
+ * runs. */
+MOEBIUS_INLINE moebius_status moebius_place_did(const moebius_engine *engine, int i, int layer,
+                                                moebius_place_stats *out, moebius_error *error);
+
+/* The places that have an expert of a MoE layer: bit i is place i. 0: there is no such expert. */
+MOEBIUS_API uint64_t moebius_expert_places(const moebius_engine *engine, int layer, int64_t expert);
 
 /* ---- text and tokens ----------------------------------------------------------------------------------------- */
 
@@ -773,7 +819,12 @@ MOEBIUS_API void moebius_engine_counters_sized(const moebius_engine *engine, moe
 MOEBIUS_API int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes);
 MOEBIUS_API moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof,
                                                              size_t roof_bytes, moebius_error *error);
-MOEBIUS_API bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes);
+MOEBIUS_API bool moebius_engine_source_sized(const moebius_engine *engine, int i, moebius_source *out,
+                                             size_t out_bytes);
+MOEBIUS_API moebius_status moebius_place_at_sized(const moebius_engine *engine, int i, moebius_place *out,
+                                                  size_t out_bytes, moebius_error *error);
+MOEBIUS_API moebius_status moebius_place_did_sized(const moebius_engine *engine, int i, int layer,
+                                                   moebius_place_stats *out, size_t out_bytes, moebius_error *error);
 MOEBIUS_API moebius_status moebius_part_read_sized(const char *path, moebius_part *out, size_t out_bytes,
                                                    moebius_error *error);
 
@@ -863,9 +914,21 @@ MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine
     return moebius_engine_measure_roof_sized(engine, roof, sizeof *roof, error);
 }
 
-MOEBIUS_INLINE bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out)
+MOEBIUS_INLINE bool moebius_engine_source(const moebius_engine *engine, int i, moebius_source *out)
 {
-    return moebius_engine_place_sized(engine, i, out, sizeof *out);
+    return moebius_engine_source_sized(engine, i, out, sizeof *out);
+}
+
+MOEBIUS_INLINE moebius_status moebius_place_at(const moebius_engine *engine, int i, moebius_place *out,
+                                               moebius_error *error)
+{
+    return moebius_place_at_sized(engine, i, out, sizeof *out, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_place_did(const moebius_engine *engine, int i, int layer,
+                                                moebius_place_stats *out, moebius_error *error)
+{
+    return moebius_place_did_sized(engine, i, layer, out, sizeof *out, error);
 }
 
 MOEBIUS_INLINE moebius_status moebius_part_read(const char *path, moebius_part *part, moebius_error *error)

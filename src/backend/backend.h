@@ -180,6 +180,7 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
     OP(SCALE, "out = x * scale, and times a number in device memory")                                                  \
     OP(SOFTCAP, "out = cap * tanh(x / cap)")                                                                           \
     OP(SLICE, "out[t] = some elements of x[rows[t]]")                                                                  \
+    OP(SCATTER, "out[rows[t]] = x[t]")                                                                                 \
     OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
     OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")                 \
     OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
@@ -263,13 +264,14 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
  * SLICE       in: x [n][any], rows I32 [M], ascending, or absent (0, 1, ...).  out: [k][M].  slice_off: the first
  *             element, slice_off + k <= n
+ * SCATTER     in: x [k][M], rows I32 [M], all different.  out: [k][any], other rows untouched
  * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M], scores F32 [n_expert][M] or absent: what
  *             choosing starts from, without vec[1] and on one scale: the softmax over all experts or the sigmoid of
  *             each, and 0 for experts of groups that were not kept.  weight[0]: router [n_expert][n_embd];
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
- * EXPERTS     in: x [n_embd][M], ids, slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that multiply what
- *             gate and up give, or absent.  out: y [n_embd][k][M], rows of absent experts untouched.  slot_pool;
+ * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that
+ * multiply what gate and up give, or absent.  out: y [n_embd][k][M], rows of absent experts untouched.  slot_pool;
  *             vec[enum expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert
  *             and not by slot, or absent; experts
  * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through
@@ -393,13 +395,6 @@ struct kernels;
 /* The CPU: `pool` and `kernels` are borrowed until it is closed. */
 MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct kernels *kernels,
                                    struct err *e);
-
-/* Gives a device a thread of its own, on which its operations, writes, copies and clears run in order while the caller
- * goes on: the way in which two devices that run what they are given at once compute at the same time. Owns `inner`,
- * which is closed with it (and on failure), and which nobody else drives, nor runs loops on its pool; its buffers,
- * weights and slot pools are the inner device's own. What backend_set_between asks for is done by the caller's thread.
- * Observers are called on the device's thread. */
-MUST_USE err_code backend_async_open(struct backend **out, struct backend *inner, struct err *e);
 
 /* A device that holds nothing, for describing a model without loading it: buffers and weights take no memory, sources
  * of weights are not read, what is written is forgotten and reads back as zeros. It supports no operation. */

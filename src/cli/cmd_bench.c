@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/place_stats.h"
 #include "cli/stats.h"
 #include "jobs/bench.h"
 #include "jobs/read_file.h"
@@ -281,6 +282,7 @@ static err_code bench(struct bench_command *b, struct err *e)
     else
         print_table(b, &r);
     stats_print_car(b->opened.engine, stderr);
+    place_stats_print(b->opened.engine, stderr);
     return check_rounds(b, r.n_round, e);
 }
 

@@ -112,6 +112,8 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     options.prefetch = (moebius_prefetch)choice(o->prefetch, "on", "off");
     options.numa = o->numa && !strcmp(o->numa, "off") ? MOEBIUS_NUMA_OFF : MOEBIUS_NUMA_AUTO;
     options.hugetlb = o->hugetlb;
+    options.devices = o->devices;
+    options.split = o->split;
     options.usage = o->cold ? NULL : o->usage ? o->usage : "";
     options.log = print_log;
     options.store_dirs = store.dirs;

@@ -52,43 +52,6 @@ static void engine_progress(void *user, uint64_t done_bytes)
     g->options.progress(g->options.user, done_bytes, g->total_bytes);
 }
 
-/* Threads, bound to memory nodes where there are several. */
-static err_code open_pool(moebius_engine *g, struct err *e)
-{
-    int n_cpu = cpu_n_available(), n_threads = g->options.n_threads ? g->options.n_threads : n_cpu;
-    TRY(pool_create(&g->pool, n_threads, e));
-    if (g->options.numa != MOEBIUS_NUMA_OFF)
-        g->topology = topology_open(n_threads, &g->log);
-    pool_place(g->pool, g->topology);
-    thread_tuner_init(&g->thread_tuner, n_threads,
-                      g->topology ? n_threads : n_cpu); /* the first threads are the first node's */
-    if (g->topology && g->options.hugetlb)
-        return err_set(e, ERR_USAGE,
-                       "huge pages that were set aside can't be dealt out to %d memory nodes yet: expected "
-                       "transparent ones, or threads that are not bound to nodes",
-                       topology_n_node(g->topology));
-    if (g->topology)
-        log_line(&g->log, LOG_INFO, "%d threads on %d memory nodes", n_threads, topology_n_node(g->topology));
-    return ERR_OK;
-}
-
-static err_code open_device(moebius_engine *g, struct err *e)
-{
-    enum cpu_level level;
-    TRY(cpu_level_detect(&level, e));
-    TRY(open_pool(g, e));
-    g->kernels = g->options.reference ? kernels_reference() : kernels_for(level);
-    TRY(backend_cpu_open(&g->device, g->pool, g->kernels, e));
-    g->cpu = g->device;
-    if (!g->options.check_ops)
-        return ERR_OK;
-    if (g->options.reference)
-        return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
-    struct backend *primary = g->device, *secondary;
-    TRY(backend_cpu_open(&secondary, g->pool, kernels_reference(), e));
-    return backend_check_open(&g->device, primary, secondary, e);
-}
-
 /* The experts' bytes: the GGUF, with its checksums if it has some, and the prepared store. */
 static err_code open_store(moebius_engine *g, struct err *e)
 {
@@ -125,6 +88,9 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
     TRY(open_store(g, e));
     TRY(engine_memory_bound(g, e));
     g->total_bytes = model_load_bytes(g->gguf);
+    struct model_device devices[ENGINE_MAX_DEVICE];
+    for (int i = 0; i < g->n_device; i++)
+        devices[i] = (struct model_device){.device = g->devices[i].device, .pool = g->devices[i].pool, .place = i};
     const struct model_load_params params = {.device = g->device,
                                              .pool = g->pool,
                                              .store = g->store,
@@ -133,6 +99,9 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .expert_budget_bytes = (size_t)g->options.expert_ram_bytes,
                                              .expert_budget_share = g->options.expert_ram_share,
                                              .deterministic = g->options.deterministic,
+                                             .devices = devices,
+                                             .n_device = g->n_device,
+                                             .divide = g->n_device > 1 ? engine_divide : NULL,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
     if (g->options.hugetlb)
@@ -145,7 +114,7 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
         return err_set(e, ERR_FORMAT,
                        "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",
                        path, (int)tokenizer_n_vocab(g->vocab.tokenizer), (long long)g->model->n_vocab);
-    return ERR_OK;
+    return engine_open_places(g, e);
 }
 
 static err_code check_options(moebius_engine *g, struct err *e)
@@ -170,6 +139,9 @@ static err_code check_options(moebius_engine *g, struct err *e)
             "deterministic in %lld bytes of memory: how many experts have room there differs from run to run; "
             "bound the memory of the routed experts instead",
             (long long)o->ram_bytes);
+    if (o->check_ops && o->reference)
+        return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
+    TRY(engine_list_devices(g, e));
     if (o->policy && !policy_parse(o->policy, &g->policy))
         return err_set(e, ERR_USAGE, "policy %s: expected lfru, lru or lfu", o->policy);
     return ERR_OK;
@@ -190,13 +162,13 @@ moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
     if (code == ERR_OK)
         code = check_options(g, &e);
     if (code == ERR_OK)
-        code = open_device(g, &e);
+        code = engine_open_devices(g, &e);
     topology_bind_caller(g->topology);
     if (code == ERR_OK)
         code = open_model(g, path, &e);
     if (code == ERR_OK) {
         code = engine_tune(g, &e);
-        pool_set_throttled(g->pool, true);
+        pool_set_throttled(g->pool, g->n_device == 1);
     }
     topology_release_caller(g->topology);
     if (code != ERR_OK)
@@ -215,14 +187,13 @@ void moebius_engine_close(moebius_engine **engine)
     model_work_close(&g->work);
     for (int i = 0; i <= MOEBIUS_KV_Q8_0; i++)
         state_pool_close(&g->pools[i]);
+    engine_close_places(g);
     model_close(&g->model);
-    backend_close(&g->device);
     store_close(&g->store);
     vocab_empty(&g->vocab);
     gguf_close(&g->gguf);
     engine_roof_close(g);
-    pool_close(&g->pool);
-    topology_close(&g->topology);
+    engine_close_devices(g);
     mem_free(g);
     *engine = NULL;
 }
@@ -239,7 +210,7 @@ int64_t moebius_n_ctx_train(const moebius_engine *engine)
 
 int moebius_n_threads(const moebius_engine *engine)
 {
-    return pool_n_threads(engine->pool);
+    return engine_n_threads(engine);
 }
 
 int moebius_n_memory_node(const moebius_engine *engine)
@@ -262,10 +233,55 @@ int64_t moebius_n_embd(const moebius_engine *engine)
     return engine->model->n_embd;
 }
 
+/* Of all devices. */
+static struct backend_counters device_counters(const moebius_engine *g)
+{
+    struct backend_counters all = {0};
+    for (int i = 0; i < g->n_device; i++) {
+        const struct backend_counters b = backend_counters(g->devices[i].device);
+        for (int k = 0; k < OP_N_KIND; k++) {
+            all.op[k].n += b.op[k].n;
+            all.op[k].n_ns += b.op[k].n_ns;
+            all.op[k].n_bytes += b.op[k].n_bytes;
+            all.op[k].n_int8 += b.op[k].n_int8;
+            all.op[k].n_float += b.op[k].n_float;
+        }
+        all.n_direct += b.n_direct;
+        all.n_sorted += b.n_sorted;
+        all.n_expert_rows += b.n_expert_rows;
+        all.n_experts += b.n_experts;
+    }
+    return all;
+}
+
+static struct experts_counters expert_counters(const moebius_engine *g)
+{
+    struct experts_counters all = {0};
+    for (int i = 0; i < g->model->n_device; i++) {
+        const struct experts_counters c = experts_counters(g->model->devices[i].experts);
+        all.n_hit += c.n_hit;
+        all.n_miss += c.n_miss;
+        all.n_decode_hit += c.n_decode_hit;
+        all.n_decode_miss += c.n_decode_miss;
+        all.n_evicted += c.n_evicted;
+        all.n_read += c.n_read;
+        all.n_read_bytes += c.n_read_bytes;
+        all.n_prefetched += c.n_prefetched;
+        all.n_prefetch_used += c.n_prefetch_used;
+        all.n_substituted += c.n_substituted;
+        all.n_backfilled += c.n_backfilled;
+        all.ratio_sum += c.ratio_sum;
+        all.n_spared += c.n_spared;
+        all.stall_ns += c.stall_ns;
+        all.arrival_ns += c.arrival_ns;
+    }
+    return all;
+}
+
 int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes)
 {
     _Static_assert((int)OP_N_KIND <= (int)MOEBIUS_MAX_OP, "every kind has its place");
-    struct backend_counters b = backend_counters(engine->device);
+    const struct backend_counters b = device_counters(engine);
     for (int i = 0; i < OP_N_KIND; i++) {
         const struct op_counters *c = &b.op[i];
         const moebius_op_stats s = {op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float};
@@ -285,9 +301,8 @@ static uint64_t state_sum(const moebius_engine *g, size_t (*bytes)(const struct 
 
 static moebius_counters counters(const moebius_engine *engine)
 {
-    const struct experts *x = engine->model->experts;
-    const struct backend_counters b = backend_counters(engine->device);
-    const struct experts_counters c = x ? experts_counters(x) : (struct experts_counters){0};
+    const struct backend_counters b = device_counters(engine);
+    const struct experts_counters c = expert_counters(engine);
     return (moebius_counters){.n_direct = b.n_direct,
                               .n_sorted = b.n_sorted,
                               .n_expert_rows = b.n_expert_rows,
@@ -307,8 +322,8 @@ static moebius_counters counters(const moebius_engine *engine)
                               .n_backfilled = c.n_backfilled,
                               .stall_ns = c.stall_ns,
                               .arrival_ns = c.arrival_ns,
-                              .expert_bytes = x ? experts_open_bytes(x) : 0,
-                              .expert_all_bytes = x ? experts_max_bytes(x) : 0,
+                              .expert_bytes = engine_expert_bytes(engine, experts_open_bytes),
+                              .expert_all_bytes = engine_expert_bytes(engine, experts_max_bytes),
                               .weight_bytes = mem_mapped_bytes(MEM_WEIGHTS),
                               .context_bytes = mem_mapped_bytes(MEM_STATE),
                               .work_bytes = mem_mapped_bytes(MEM_SCRATCH),
@@ -326,15 +341,17 @@ void moebius_engine_forget_experts(moebius_engine *engine)
 {
     if (engine->model->experts)
         experts_forget(engine->model->experts);
+    for (int i = 1; i < engine->places.n_place; i++)
+        place_forget(engine->place[i]);
 }
 
-bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes)
+bool moebius_engine_source_sized(const moebius_engine *engine, int i, moebius_source *out, size_t out_bytes)
 {
     struct store_place p;
     if (i < 0 || !store_get_place(engine->store, i, &p))
         return false;
-    const moebius_place place = {p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
-    sized_give(out, out_bytes, &place, sizeof place);
+    const moebius_source source = {p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
+    sized_give(out, out_bytes, &source, sizeof source);
     return true;
 }
 
@@ -361,5 +378,10 @@ uint64_t moebius_fingerprint(const moebius_engine *engine)
 
 const char *moebius_expert_reader(const moebius_engine *engine)
 {
-    return engine->model->experts ? experts_engine(engine->model->experts) : "";
+    const char *name = "";
+    for (int i = engine->model->n_device; i-- > 0;) {
+        const char *here = experts_engine(engine->model->devices[i].experts);
+        name = *here ? here : name;
+    }
+    return name;
 }

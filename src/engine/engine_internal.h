@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/topology.h"
+#include "engine/device_options.h"
 #include "engine/thread_tuner.h"
 #include "engine/prefetch_trial.h"
 #include "engine/tuning.h"
@@ -55,15 +56,26 @@ struct moebius_template {
     struct arena arena;
 };
 
+/* A device of this process. */
+struct engine_device {
+    int n_threads;
+    struct pool *pool;
+    struct backend *device;
+    struct backend *cpu;     /* `device`, or the one that is compared with the reference; borrowed */
+    struct compute *compute; /* of its experts; NULL for the first device */
+    char name[24];           /* "place 1 (cpu:4)" */
+};
+
 struct moebius_engine {
     struct topology *topology; /* NULL: one memory node */
-    struct pool *pool;
+    struct engine_device devices[ENGINE_MAX_DEVICE];
+    int n_device;
+    struct pool *pool; /* the first device's */
     struct thread_tuner thread_tuner;
     const struct kernels *kernels; /* of the CPU device */
     struct gguf *gguf;
     struct store *store;
-    struct backend *device;
-    struct backend *cpu; /* `device`, or the one that is compared with the reference; borrowed */
+    struct backend *device; /* the first, which runs the layers */
     struct model *model;
     struct moebius_vocab vocab;
     struct log log;
@@ -82,6 +94,13 @@ struct moebius_engine {
     /* session.c */
     struct state_pool *pools[MOEBIUS_KV_Q8_0 + 1]; /* by type of the caches; NULL before the first such session */
 
+    /* engine_places.c */
+    struct device_options asked;   /* options.devices and options.split */
+    struct moe_places places;      /* of the model; n_place 0: the experts are not divided */
+    struct place **place;          /* [places.n_place], owned; the first is NULL */
+    struct division_place *speeds; /* [places.n_place] */
+    struct place_layer_stats *own; /* [n_moe_layer] of the first device, as moe_places has it */
+
     /* memory.c */
     size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
     size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
@@ -96,7 +115,8 @@ struct moebius_engine {
     /* saved_file.c */
     uint64_t fingerprint; /* store_fingerprint; 0 before it was asked for */
     /* roof.c */
-    char *roof_memory; /* what is read to measure; NULL before the first time */
+    char *roof_memory;      /* what is read to measure; NULL before the first time */
+    struct pool *roof_pool; /* as many threads as several devices have; NULL: the one device's measure */
 };
 
 struct moebius_session {
@@ -141,12 +161,40 @@ void session_forget_parked(moebius_session *s);
 MUST_USE err_code session_save(moebius_session *s, const char *path, struct err *e);
 MUST_USE err_code session_load(moebius_session *s, const char *path, struct err *e);
 
+/* ---- devices.c ------------------------------------------------------------------------------------------------- */
+
+/* Reads options.devices and options.split. */
+MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
+/* Opens the devices that are listed; after a failure, too, they are to be closed. */
+MUST_USE err_code engine_open_devices(moebius_engine *g, struct err *e);
+void engine_close_devices(moebius_engine *g);
+int engine_n_threads(const moebius_engine *g); /* of all devices */
+/* Whether all devices' threads have a processor each, so that threads may spin. */
+bool engine_has_core_each(const moebius_engine *g);
+
+/* ---- engine_places.c ------------------------------------------------------------------------------------------- */
+
+/* Divides the experts among the places: as model_load_params.divide, of an engine. */
+MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
+                                struct division *out, struct err *e);
+/* Opens the places beside the first device, when the model is loaded. To be closed before the model. */
+MUST_USE err_code engine_open_places(moebius_engine *g, struct err *e);
+void engine_close_places(moebius_engine *g);
+
+/* The sum of a figure over the experts of all devices. Not while a layer is computed. */
+size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
+/* Whether experts are read when they are needed. */
+bool engine_is_streaming(const moebius_engine *g);
+/* Has the devices open their slots, each its share of the room that there is but for spare_bytes, and fill them with
+ * what earlier runs used (NULL: leaves them). */
+MUST_USE err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e);
+/* Has the devices close slots, each its share, until n_bytes fit below the limit on memory. */
+void engine_reclaim_experts(moebius_engine *g, size_t n_bytes);
+
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 
 /* Work space for batches of n_batch tokens, kept until the engine is closed. */
 MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e);
-/* Whether experts are read when they are needed. */
-bool engine_is_streaming(const moebius_engine *g);
 /* Appends tokens to sessions: moebius_eval_batch. */
 MUST_USE err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e);
 
@@ -169,6 +217,9 @@ MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *cre
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */
 
+/* What earlier runs used, to be closed; no counts where that is not known. */
+MUST_USE err_code engine_past_usage(moebius_engine *g, int n_layer, int64_t n_expert, struct usage *past,
+                                    struct err *e);
 /* Fills the experts' slots with what earlier runs used. Only the first call does something. */
 MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
 /* Keeps the counts of what this run used. A failure is logged. */

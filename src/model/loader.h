@@ -12,10 +12,9 @@ struct loader {
     const struct gguf *g;
     const struct model_load_params *p;
     struct model *m;
-    int64_t n_block;                    /* layers in the file, those for predicting further tokens included */
-    struct expert_layer *expert_layers; /* those of the MoE layers so far, m->n_moe_layer of them */
-    bool *used;                         /* by tensor index: read or known */
-    atomic_ullong n_read;               /* bytes, for progress */
+    int64_t n_block;      /* layers in the file, those for predicting further tokens included */
+    bool *used;           /* by tensor index: read or known */
+    atomic_ullong n_read; /* bytes, for progress */
 };
 
 /* Every architecture: fills *l->m from l->g. */
@@ -142,6 +141,10 @@ MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struc
  * with or without its gate. */
 MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y,
                            struct err *e);
+
+/* How a layer's experts compute on one of the model's devices, to which their biases are loaded. */
+MUST_USE err_code load_expert_rules(struct loader *l, const struct model_device *d, const struct moe_layer *y,
+                                    struct expert_rules *out, struct err *e);
 
 /* A transformer of the plain kind: x += attention(norm(x)); x += ffn(norm(x)), where a layer is a MoE when it has a
  * router and dense otherwise. */

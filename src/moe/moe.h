@@ -5,6 +5,9 @@
  * each wave's slot table names its own experts alone. The shared expert computes while reads are on their way. The
  * results are combined once, in rank order, so the result is the same to the bit either way.
  *
+ * With several places the choice is read back, too: each gets the rows that have an expert there, all compute at once,
+ * and what comes back takes its place among the results before they are combined.
+ *
  * Thread-safety: one thread, the one that drives the device. */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
@@ -13,6 +16,8 @@
 #include "base/cancel.h"
 #include "experts/experts.h"
 #include "moe/car.h"
+#include "places/division.h"
+#include "places/place.h"
 
 /* A layer's weights and rules. Everything is borrowed. */
 struct moe_layer {
@@ -39,13 +44,23 @@ struct moe_layer {
     struct weight *shared_gate_inp; /* [1][n_embd], whose sigmoid scales the shared expert; may be NULL */
 };
 
+/* Where experts are computed beside the device that runs the layers, which is place 0. Everything is borrowed. */
+struct moe_places {
+    const struct division *division;
+    const struct division_place *speeds; /* [n_place] as division_choose takes them */
+    struct place *const *places;         /* [n_place]; the first is NULL */
+    int n_place;                         /* 2 or more */
+    struct place_layer_stats *own;       /* [n_layer] calls, rows and time of place 0, which its layers add to */
+};
+
 /* Activations of a MoE layer, shared by all MoE layers of a model. */
 struct moe_work;
 
-/* Room for n_batch tokens in the largest of n_layer layers. The device and the experts are borrowed until
- * moe_work_close, which accepts NULL. */
+/* Room for n_batch tokens in the largest of n_layer layers. The device, its experts and the other places (NULL: there
+ * are none) are borrowed until moe_work_close, which accepts NULL. */
 MUST_USE err_code moe_work_create(struct moe_work **out, struct backend *device, struct experts *experts,
-                                  const struct moe_layer *layers, int n_layer, int64_t n_batch, struct err *e);
+                                  const struct moe_places *places, const struct moe_layer *layers, int n_layer,
+                                  int64_t n_batch, struct err *e);
 void moe_work_close(struct moe_work **w);
 size_t moe_work_bytes(const struct moe_work *w); /* of its tensors in device memory; 0 for NULL */
 
@@ -84,7 +99,7 @@ struct moe_run {
     /* Lets experts that are in slots stand in for those that are not, for each of the first n_car tokens (at most
      * MOE_MAX_CAR) whose entry is not NULL. */
     const struct car *const *car;
-    int64_t n_car;
+    int64_t n_car;               /* 0 with several places */
     bool is_decode;              /* all tokens were sampled: counted as such */
     const struct cancel *cancel; /* asked before each wave */
 };
