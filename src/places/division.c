@@ -290,7 +290,7 @@ static int least_busy(uint64_t holders, const double *work, const double *speed,
 void division_choose(const struct division *d, const struct division_place *places, int layer, const int32_t *ids,
                      int64_t n, uint8_t *place)
 {
-    double speed[DIVISION_MAX_PLACE], work[DIVISION_MAX_PLACE] = {0};
+    double speed[DIVISION_MAX_PLACE] = {0}, work[DIVISION_MAX_PLACE] = {0};
     known_speeds(places, d->n_place, speed);
     for (int64_t i = 0; i < n; i++) {
         uint64_t holders = *holders_of(d, layer, ids[i]);
