@@ -209,6 +209,19 @@ typedef struct moebius_counters {
 } moebius_counters;
 MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
+/* A device of the engine, and what it holds now. Of the figures above, the rest is the host's own: tokens and logits of
+ * sessions, and experts on their way. */
+typedef struct moebius_device {
+    const char *name;       /* "avx2"; borrowed from the engine */
+    uint64_t weight_bytes;  /* all weights but routed experts */
+    uint64_t expert_bytes;  /* slots for routed experts */
+    uint64_t context_bytes; /* caches and recurrent state */
+    uint64_t work_bytes;    /* activations */
+} moebius_device;
+
+/* False: there is no device i. Device 0 runs the layers. */
+MOEBIUS_INLINE bool moebius_engine_device(const moebius_engine *engine, int i, moebius_device *out);
+
 /* Operations of one kind since the engine was opened. */
 typedef struct moebius_op_stats {
     const char *name; /* borrowed */
@@ -771,6 +784,8 @@ MOEBIUS_API void moebius_engine_counters_sized(const moebius_engine *engine, moe
 MOEBIUS_API int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes);
 MOEBIUS_API moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof,
                                                              size_t roof_bytes, moebius_error *error);
+MOEBIUS_API bool moebius_engine_device_sized(const moebius_engine *engine, int i, moebius_device *out,
+                                             size_t out_bytes);
 MOEBIUS_API bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes);
 MOEBIUS_API moebius_status moebius_part_read_sized(const char *path, moebius_part *out, size_t out_bytes,
                                                    moebius_error *error);
@@ -859,6 +874,11 @@ MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine
                                                           moebius_error *error)
 {
     return moebius_engine_measure_roof_sized(engine, roof, sizeof *roof, error);
+}
+
+MOEBIUS_INLINE bool moebius_engine_device(const moebius_engine *engine, int i, moebius_device *out)
+{
+    return moebius_engine_device_sized(engine, i, out, sizeof *out);
 }
 
 MOEBIUS_INLINE bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out)

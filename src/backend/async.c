@@ -306,6 +306,11 @@ static struct backend_counters async_counters(struct backend *b)
     return backend_counters(idle(b));
 }
 
+static size_t async_held_bytes(struct backend *b, enum mem_tag tag)
+{
+    return backend_held_bytes(async_of(b)->inner, tag);
+}
+
 static void async_observe(struct backend *b, backend_observer *observer, void *user)
 {
     backend_observe(idle(b), observer, user);
@@ -367,6 +372,7 @@ err_code backend_async_open(struct backend **out, struct backend *inner, struct 
         .wait = async_wait,
         .trim = async_trim,
         .counters = async_counters,
+        .held_bytes = async_held_bytes,
         .observe = async_observe,
         .close = async_close,
     };

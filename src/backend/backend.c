@@ -245,6 +245,11 @@ struct backend_counters backend_counters(struct backend *b)
     return b->v->counters(b);
 }
 
+size_t backend_held_bytes(struct backend *b, enum mem_tag tag)
+{
+    return b->v->held_bytes ? b->v->held_bytes(b, tag) : 0;
+}
+
 void backend_observe(struct backend *b, backend_observer *observer, void *user)
 {
     if (b->v->observe)

@@ -366,6 +366,10 @@ struct backend_counters {
 };
 struct backend_counters backend_counters(struct backend *b);
 
+/* The bytes that the device holds now under a tag: its buffers, weights, open slots and scratch. What lies in the
+ * host's memory counts in the process's ledger (base/mem.h), too. For any thread. */
+size_t backend_held_bytes(struct backend *b, enum mem_tag tag);
+
 const char *backend_name(struct backend *b);
 void backend_close(struct backend **b); /* accepts NULL */
 

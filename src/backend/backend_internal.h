@@ -51,6 +51,7 @@ struct backend_vtable {
     err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
     void (*trim)(struct backend *b); /* NULL: it keeps none */
     struct backend_counters (*counters)(struct backend *b);
+    size_t (*held_bytes)(struct backend *b, enum mem_tag tag);                  /* NULL: none */
     void (*observe)(struct backend *b, backend_observer *observer, void *user); /* NULL: it runs nothing */
     void (*close)(struct backend *b);
 };

@@ -385,6 +385,11 @@ static struct backend_counters check_counters(struct backend *b)
     return backend_counters(check_of(b)->side[0]);
 }
 
+static size_t check_held_bytes(struct backend *b, enum mem_tag tag)
+{
+    return backend_held_bytes(check_of(b)->side[0], tag) + backend_held_bytes(check_of(b)->side[1], tag);
+}
+
 static void check_observe(struct backend *b, backend_observer *observer, void *user)
 {
     backend_observe(check_of(b)->side[0], observer, user);
@@ -430,6 +435,7 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .wait = check_wait,
         .trim = check_trim,
         .counters = check_counters,
+        .held_bytes = check_held_bytes,
         .observe = check_observe,
         .close = check_close,
     };
