@@ -291,9 +291,9 @@ static err_code async_slot_fill(struct backend *b, struct slot_pool *slot_pool, 
     return backend_slot_fill(async_of(b)->inner, slot_pool, slot, rows, e);
 }
 
-static bool async_supports(struct backend *b, const struct op *op)
+static bool async_supports(struct backend *b, const struct op *op, const struct op_shapes *s)
 {
-    return backend_supports(async_of(b)->inner, op);
+    return async_of(b)->inner->v->supports(async_of(b)->inner, op, s);
 }
 
 static void async_trim(struct backend *b)

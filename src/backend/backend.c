@@ -198,7 +198,7 @@ void backend_enqueue(struct backend *b, const struct op *op)
         fprintf(stderr, "moebius: a bug: %s\n", e.text);
         abort();
     }
-    assert(b->v->supports(b, op));
+    assert(backend_supports(b, op));
     b->v->enqueue(b, op);
     if (b->between)
         b->between(b->between_user);
@@ -210,9 +210,21 @@ void backend_set_between(struct backend *b, void (*fn)(void *user), void *user)
     b->between_user = user;
 }
 
+struct op_shapes op_shapes(struct backend *b, const struct op *op)
+{
+    struct op_shapes s = {0};
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        if (op->weight[i])
+            s.weight[i] = b->v->weight_shape(b, op->weight[i]);
+    if (op->slot_pool)
+        s.slot_pool = b->v->slot_pool_shape(b, op->slot_pool);
+    return s;
+}
+
 bool backend_supports(struct backend *b, const struct op *op)
 {
-    return b->v->supports(b, op);
+    const struct op_shapes s = op_shapes(b, op);
+    return b->v->supports(b, op, &s);
 }
 
 err_code backend_report(struct err *pending, struct err *e)

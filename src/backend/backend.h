@@ -339,7 +339,8 @@ void backend_enqueue(struct backend *b, const struct op *op);
  * other work beside the device. fn must not enqueue anything. */
 void backend_set_between(struct backend *b, void (*fn)(void *user), void *user);
 
-/* Whether the device can run such an operation on such shapes and types. */
+/* Whether the device can run such an operation on such shapes and types. The answer depends on these alone, so that a
+ * model's operations can be asked about before it is loaded (backend_asking_open). */
 bool backend_supports(struct backend *b, const struct op *op);
 
 /* A fence: everything enqueued so far. backend_wait returns when it has been passed, with the first error since
@@ -406,8 +407,12 @@ MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, cons
 MUST_USE err_code backend_async_open(struct backend **out, struct backend *inner, struct err *e);
 
 /* A device that holds nothing, for describing a model without loading it: buffers and weights take no memory, sources
- * of weights are not read, what is written is forgotten and reads back as zeros. It supports no operation. */
+ * of weights are not read, operations and what is written are forgotten, and what is read is zeros. */
 MUST_USE err_code backend_null_open(struct backend **out, struct err *e);
+
+/* A null device that asks another one, which is borrowed, whether it supports what is enqueued. The first operation
+ * that it does not is reported as ERR_UNSUPPORTED, with its types and the names of its weights. */
+MUST_USE err_code backend_asking_open(struct backend **out, struct backend *asked, struct err *e);
 
 /* A checking device: runs every operation on `primary` and, with the same inputs, on `secondary`, and compares.
  * The results are primary's. The first operation whose outputs differ by more than a bound that grows with the

@@ -357,9 +357,10 @@ static void check_enqueue(struct backend *b, const struct op *op)
         compare(c, op, &op->out[i]);
 }
 
-static bool check_supports(struct backend *b, const struct op *op)
+static bool check_supports(struct backend *b, const struct op *op, const struct op_shapes *s)
 {
-    return true; /* each side asserts for itself */
+    struct backend *const *side = check_of(b)->side;
+    return side[0]->v->supports(side[0], op, s) && side[1]->v->supports(side[1], op, s);
 }
 
 static uint64_t check_fence(struct backend *b)

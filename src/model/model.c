@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ask.h"
 #include "model/loader.h"
 
 const char *model_arch_names(void)
@@ -70,7 +71,7 @@ static err_code load_experts(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
     const struct model_load_params *p = l->p;
-    if (m->n_moe_layer == 0 || !p->store)
+    if (m->n_moe_layer == 0 || (!p->store && !p->describes_experts))
         return ERR_OK;
     const struct experts_params params = {.device = p->device,
                                           .store = p->store,
@@ -93,6 +94,8 @@ err_code model_load(struct model **out, const struct gguf *g, const struct model
     if (!m)
         return err_nomem(e, sizeof *m, "the model");
     m->device = params->device;
+    if (params->store)
+        TRY_OUT(model_ask(g, params, m->cache_refusals, e));
     struct gguf_string arch;
     TRY_OUT(gguf_need_string(g, "general.architecture", &arch, e));
     arch_load_fn *load = arch_loader(arch, &m->arch);

@@ -1245,7 +1245,10 @@ static void null_device_holds_nothing(void **state)
     assert_int_equal(backend_read(b, &t, x, &e), ERR_OK);
     for (int i = 0; i < 8; i++)
         assert_true(x[i] == 0);
-    assert_false(backend_supports(b, &(struct op){.kind = OP_ADD, .in = {t, t}, .out = {t}}));
+    backend_enqueue(b, &(struct op){.kind = OP_ADD, .in = {t, t}, .out = {t}});
+    assert_int_equal(backend_wait(b, backend_fence(b), &e), ERR_OK);
+    for (enum mem_tag tag = 0; tag < MEM_N_TAG; tag++)
+        assert_int_equal(backend_held_bytes(b, tag), 0);
     backend_buffer_close(b, &t.buffer);
     backend_weight_close(b, &w);
     backend_close(&b);
