@@ -291,6 +291,16 @@ static err_code async_slot_fill(struct backend *b, struct slot_pool *slot_pool, 
     return backend_slot_fill(async_of(b)->inner, slot_pool, slot, rows, e);
 }
 
+static uint64_t async_upload_fence(struct backend *b)
+{
+    return backend_upload_fence(async_of(b)->inner);
+}
+
+static err_code async_upload_poll(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e)
+{
+    return backend_upload_poll(async_of(b)->inner, fence, wait, is_passed, e);
+}
+
 static bool async_supports(struct backend *b, const struct op *op, const struct op_shapes *s)
 {
     return async_of(b)->inner->v->supports(async_of(b)->inner, op, s);
@@ -366,6 +376,8 @@ err_code backend_async_open(struct backend **out, struct backend *inner, struct 
         .slot_room = async_slot_room,
         .slot_adopt = async_slot_adopt,
         .slot_fill = async_slot_fill,
+        .upload_fence = async_upload_fence,
+        .upload_poll = async_upload_poll,
         .enqueue = async_enqueue,
         .supports = async_supports,
         .fence = async_fence,

@@ -181,6 +181,17 @@ err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64
     return b->v->slot_fill(b, slot_pool, slot, rows, e);
 }
 
+uint64_t backend_upload_fence(struct backend *b)
+{
+    return b->v->upload_fence ? b->v->upload_fence(b) : 0;
+}
+
+err_code backend_upload_poll(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e)
+{
+    *is_passed = fence == 0;
+    return *is_passed ? ERR_OK : b->v->upload_poll(b, fence, wait, is_passed, e);
+}
+
 const char *op_name(enum op_kind kind)
 {
     static const char *const names[OP_N_KIND] = {

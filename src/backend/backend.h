@@ -148,6 +148,17 @@ struct slot_rows {
 MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
                                     const struct slot_rows *rows, struct err *e);
 
+/* A device with memory of its own may fill slots while the caller goes on: it has what it needs of the host's memory
+ * when slot_fill returns, and keeps slot_room's. No operation may use a slot before an upload fence that was made after
+ * the slot was filled has been passed. Uploads end in order, and a slot may be filled anew or closed before. For any
+ * thread.
+ *
+ * The fence of all that slots have been filled with so far. 0: it has been passed. */
+uint64_t backend_upload_fence(struct backend *b);
+/* Whether a fence has been passed; wait: once it has. An error is the device's, and comes back for each fence that
+ * can't be passed because of it. */
+MUST_USE err_code backend_upload_poll(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e);
+
 /* ---- state of texts ------------------------------------------------------------------------------------------- */
 
 /* What a layer keeps of texts (keys, values, recurrent state), which share a buffer page by page. A page has parts,

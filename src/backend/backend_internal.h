@@ -54,6 +54,8 @@ struct backend_vtable {
                        const void *bytes, bool is_packed);
     err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
                           struct err *e);
+    uint64_t (*upload_fence)(struct backend *b); /* NULL: slots are filled when slot_fill and slot_adopt return */
+    err_code (*upload_poll)(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
     /* The operation's handles may be another device's: what is behind them is in *s. */
     bool (*supports)(struct backend *b, const struct op *op, const struct op_shapes *s);

@@ -223,8 +223,12 @@ static bool check_slot_open(struct backend *b, struct slot_pool *slot_pool, int6
 static err_code check_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
                                 const struct slot_rows *rows, struct err *e)
 {
-    for (int i = 0; i < 2; i++)
-        TRY(backend_slot_fill(check_of(b)->side[i], slot_pool->side[i], slot, rows, e));
+    for (int i = 0; i < 2; i++) {
+        struct backend *side = check_of(b)->side[i];
+        bool is_passed;
+        TRY(backend_slot_fill(side, slot_pool->side[i], slot, rows, e));
+        TRY(backend_upload_poll(side, backend_upload_fence(side), true, &is_passed, e));
+    }
     return ERR_OK;
 }
 

@@ -136,6 +136,12 @@ static err_code write_table(struct expert_slots *s, int layer, struct err *e)
     return ERR_OK;
 }
 
+static err_code wait_for_uploads(struct backend *device, struct err *e)
+{
+    bool is_passed;
+    return backend_upload_poll(device, backend_upload_fence(device), true, &is_passed, e);
+}
+
 static err_code load_layers(struct resident_load *d, struct layer_load *x, struct err *e)
 {
     for (int i = 0; i < d->slots->n_layer; i++) {
@@ -146,6 +152,7 @@ static err_code load_layers(struct resident_load *d, struct layer_load *x, struc
         pool_run(d->pool, EXPERT_N_MATRIX * (size_t)l->d.n_expert, load_task, x);
         if (x->code != ERR_OK)
             return err_set(e, x->code, "%s", x->err.text);
+        TRY(wait_for_uploads(d->slots->device, e));
         TRY(write_table(d->slots, i, e));
         d->n_read += (uint64_t)l->d.n_expert;
     }
