@@ -216,6 +216,19 @@ typedef struct moebius_counters {
 } moebius_counters;
 MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
+/* A device of the engine, and what it holds now. Of the figures above, the rest is the host's own: tokens and logits of
+ * sessions, and experts on their way. */
+typedef struct moebius_device {
+    const char *name;       /* "cpu:2"; borrowed from the engine */
+    uint64_t weight_bytes;  /* all weights but routed experts */
+    uint64_t expert_bytes;  /* slots for routed experts */
+    uint64_t context_bytes; /* caches and recurrent state */
+    uint64_t work_bytes;    /* activations */
+} moebius_device;
+
+/* False: there is no device i. Device 0 runs the layers. */
+MOEBIUS_INLINE bool moebius_engine_device(const moebius_engine *engine, int i, moebius_device *out);
+
 /* Operations of one kind since the engine was opened. */
 typedef struct moebius_op_stats {
     const char *name; /* borrowed */
@@ -825,6 +838,8 @@ MOEBIUS_API moebius_status moebius_place_at_sized(const moebius_engine *engine, 
                                                   size_t out_bytes, moebius_error *error);
 MOEBIUS_API moebius_status moebius_place_did_sized(const moebius_engine *engine, int i, int layer,
                                                    moebius_place_stats *out, size_t out_bytes, moebius_error *error);
+MOEBIUS_API bool moebius_engine_device_sized(const moebius_engine *engine, int i, moebius_device *out,
+                                             size_t out_bytes);
 MOEBIUS_API moebius_status moebius_part_read_sized(const char *path, moebius_part *out, size_t out_bytes,
                                                    moebius_error *error);
 
@@ -912,6 +927,11 @@ MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine
                                                           moebius_error *error)
 {
     return moebius_engine_measure_roof_sized(engine, roof, sizeof *roof, error);
+}
+
+MOEBIUS_INLINE bool moebius_engine_device(const moebius_engine *engine, int i, moebius_device *out)
+{
+    return moebius_engine_device_sized(engine, i, out, sizeof *out);
 }
 
 MOEBIUS_INLINE bool moebius_engine_source(const moebius_engine *engine, int i, moebius_source *out)

@@ -181,6 +181,17 @@ err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64
     return b->v->slot_fill(b, slot_pool, slot, rows, e);
 }
 
+uint64_t backend_upload_fence(struct backend *b)
+{
+    return b->v->upload_fence ? b->v->upload_fence(b) : 0;
+}
+
+err_code backend_upload_poll(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e)
+{
+    *is_passed = fence == 0;
+    return *is_passed ? ERR_OK : b->v->upload_poll(b, fence, wait, is_passed, e);
+}
+
 const char *op_name(enum op_kind kind)
 {
     static const char *const names[OP_N_KIND] = {
@@ -198,7 +209,7 @@ void backend_enqueue(struct backend *b, const struct op *op)
         fprintf(stderr, "moebius: a bug: %s\n", e.text);
         abort();
     }
-    assert(b->v->supports(b, op));
+    assert(backend_supports(b, op));
     b->v->enqueue(b, op);
     if (b->between)
         b->between(b->between_user);
@@ -210,9 +221,21 @@ void backend_set_between(struct backend *b, void (*fn)(void *user), void *user)
     b->between_user = user;
 }
 
+struct op_shapes op_shapes(struct backend *b, const struct op *op)
+{
+    struct op_shapes s = {0};
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        if (op->weight[i])
+            s.weight[i] = b->v->weight_shape(b, op->weight[i]);
+    if (op->slot_pool)
+        s.slot_pool = b->v->slot_pool_shape(b, op->slot_pool);
+    return s;
+}
+
 bool backend_supports(struct backend *b, const struct op *op)
 {
-    return b->v->supports(b, op);
+    const struct op_shapes s = op_shapes(b, op);
+    return b->v->supports(b, op, &s);
 }
 
 err_code backend_report(struct err *pending, struct err *e)
@@ -243,6 +266,11 @@ void backend_trim(struct backend *b)
 struct backend_counters backend_counters(struct backend *b)
 {
     return b->v->counters(b);
+}
+
+size_t backend_held_bytes(struct backend *b, enum mem_tag tag)
+{
+    return b->v->held_bytes ? b->v->held_bytes(b, tag) : 0;
 }
 
 void backend_observe(struct backend *b, backend_observer *observer, void *user)

@@ -148,6 +148,17 @@ struct slot_rows {
 MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
                                     const struct slot_rows *rows, struct err *e);
 
+/* A device with memory of its own may fill slots while the caller goes on: it has what it needs of the host's memory
+ * when slot_fill returns, and keeps slot_room's. No operation may use a slot before an upload fence that was made after
+ * the slot was filled has been passed. Uploads end in order, and a slot may be filled anew or closed before. For any
+ * thread.
+ *
+ * The fence of all that slots have been filled with so far. 0: it has been passed. */
+uint64_t backend_upload_fence(struct backend *b);
+/* Whether a fence has been passed; wait: once it has. An error is the device's, and comes back for each fence that
+ * can't be passed because of it. */
+MUST_USE err_code backend_upload_poll(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e);
+
 /* ---- state of texts ------------------------------------------------------------------------------------------- */
 
 /* What a layer keeps of texts (keys, values, recurrent state), which share a buffer page by page. A page has parts,
@@ -341,7 +352,8 @@ void backend_enqueue(struct backend *b, const struct op *op);
  * other work beside the device. fn must not enqueue anything. */
 void backend_set_between(struct backend *b, void (*fn)(void *user), void *user);
 
-/* Whether the device can run such an operation on such shapes and types. */
+/* Whether the device can run such an operation on such shapes and types. The answer depends on these alone, so that a
+ * model's operations can be asked about before it is loaded (backend_asking_open). */
 bool backend_supports(struct backend *b, const struct op *op);
 
 /* A fence: everything enqueued so far. backend_wait returns when it has been passed, with the first error since
@@ -367,6 +379,10 @@ struct backend_counters {
     uint64_t n_experts;          /* experts that these were of, each once an operation */
 };
 struct backend_counters backend_counters(struct backend *b);
+
+/* The bytes that the device holds now under a tag: its buffers, weights, open slots and scratch. What lies in the
+ * host's memory counts in the process's ledger (base/mem.h), too. For any thread. */
+size_t backend_held_bytes(struct backend *b, enum mem_tag tag);
 
 const char *backend_name(struct backend *b);
 void backend_close(struct backend **b); /* accepts NULL */
@@ -397,8 +413,12 @@ MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, cons
                                    struct err *e);
 
 /* A device that holds nothing, for describing a model without loading it: buffers and weights take no memory, sources
- * of weights are not read, what is written is forgotten and reads back as zeros. It supports no operation. */
+ * of weights are not read, operations and what is written are forgotten, and what is read is zeros. */
 MUST_USE err_code backend_null_open(struct backend **out, struct err *e);
+
+/* A null device that asks another one, which is borrowed, whether it supports what is enqueued. The first operation
+ * that it does not is reported as ERR_UNSUPPORTED, with its types and the names of its weights. */
+MUST_USE err_code backend_asking_open(struct backend **out, struct backend *asked, struct err *e);
 
 /* A checking device: runs every operation on `primary` and, with the same inputs, on `secondary`, and compares.
  * The results are primary's. The first operation whose outputs differ by more than a bound that grows with the

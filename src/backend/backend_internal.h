@@ -10,6 +10,15 @@ struct weight_shape {
     int64_t k, n_row; /* row length, rows */
 };
 
+/* What an operation's weights and slot pool are; zero where there are none. */
+struct op_shapes {
+    struct weight_shape weight[OP_MAX_OUT];
+    struct slot_pool_desc slot_pool;
+};
+
+/* `b` is the device whose the operation's handles are. */
+struct op_shapes op_shapes(struct backend *b, const struct op *op);
+
 struct backend_vtable {
     /* What a device's handles stand for, so that operations are checked before it sees them. */
     size_t (*buffer_bytes)(struct backend *b, const struct buffer *buf);
@@ -45,12 +54,16 @@ struct backend_vtable {
                        const void *bytes, bool is_packed);
     err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
                           struct err *e);
+    uint64_t (*upload_fence)(struct backend *b); /* NULL: slots are filled when slot_fill and slot_adopt return */
+    err_code (*upload_poll)(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
-    bool (*supports)(struct backend *b, const struct op *op);
+    /* The operation's handles may be another device's: what is behind them is in *s. */
+    bool (*supports)(struct backend *b, const struct op *op, const struct op_shapes *s);
     uint64_t (*fence)(struct backend *b);
     err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
     void (*trim)(struct backend *b); /* NULL: it keeps none */
     struct backend_counters (*counters)(struct backend *b);
+    size_t (*held_bytes)(struct backend *b, enum mem_tag tag);                  /* NULL: none */
     void (*observe)(struct backend *b, backend_observer *observer, void *user); /* NULL: it runs nothing */
     void (*close)(struct backend *b);
 };

@@ -223,8 +223,12 @@ static bool check_slot_open(struct backend *b, struct slot_pool *slot_pool, int6
 static err_code check_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
                                 const struct slot_rows *rows, struct err *e)
 {
-    for (int i = 0; i < 2; i++)
-        TRY(backend_slot_fill(check_of(b)->side[i], slot_pool->side[i], slot, rows, e));
+    for (int i = 0; i < 2; i++) {
+        struct backend *side = check_of(b)->side[i];
+        bool is_passed;
+        TRY(backend_slot_fill(side, slot_pool->side[i], slot, rows, e));
+        TRY(backend_upload_poll(side, backend_upload_fence(side), true, &is_passed, e));
+    }
     return ERR_OK;
 }
 
@@ -358,9 +362,10 @@ static void check_enqueue(struct backend *b, const struct op *op)
         compare(c, op, &op->out[i]);
 }
 
-static bool check_supports(struct backend *b, const struct op *op)
+static bool check_supports(struct backend *b, const struct op *op, const struct op_shapes *s)
 {
-    return true; /* each side asserts for itself */
+    struct backend *const *side = check_of(b)->side;
+    return side[0]->v->supports(side[0], op, s) && side[1]->v->supports(side[1], op, s);
 }
 
 static uint64_t check_fence(struct backend *b)
@@ -384,6 +389,11 @@ static void check_trim(struct backend *b)
 static struct backend_counters check_counters(struct backend *b)
 {
     return backend_counters(check_of(b)->side[0]);
+}
+
+static size_t check_held_bytes(struct backend *b, enum mem_tag tag)
+{
+    return backend_held_bytes(check_of(b)->side[0], tag) + backend_held_bytes(check_of(b)->side[1], tag);
 }
 
 static void check_observe(struct backend *b, backend_observer *observer, void *user)
@@ -431,6 +441,7 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .wait = check_wait,
         .trim = check_trim,
         .counters = check_counters,
+        .held_bytes = check_held_bytes,
         .observe = check_observe,
         .close = check_close,
     };

@@ -31,7 +31,7 @@ static err_code open_buffer(struct backend *b, const struct buffer *d, int64_t n
     if (!buf)
         return err_nomem(e, sizeof *buf, "a buffer");
     *buf = *d;
-    buf->base = d->is_reserved ? mem_reserve(d->n_bytes) : mem_map(d->n_bytes, d->tag);
+    buf->base = d->is_reserved ? mem_reserve(d->n_bytes) : cpu_map(cpu_of(b), d->n_bytes, d->tag);
     if (!buf->base) {
         mem_free(buf);
         return err_nomem(e, d->n_bytes, mem_tag_name(d->tag));
@@ -66,7 +66,7 @@ static err_code cpu_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_
 static bool cpu_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
     assert(buf->is_reserved && off_bytes % BUFFER_ALIGN == 0 && off_bytes + n_bytes <= buf->n_bytes);
-    if (!mem_commit(n_bytes, buf->tag))
+    if (!cpu_commit(cpu_of(b), n_bytes, buf->tag))
         return false;
     buf->n_committed += n_bytes;
     return true;
@@ -75,16 +75,16 @@ static bool cpu_buffer_commit(struct backend *b, struct buffer *buf, size_t off_
 static void cpu_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
     assert(off_bytes % BUFFER_ALIGN == 0 && n_bytes <= buf->n_committed);
-    mem_decommit(buf->base + off_bytes, n_bytes, buf->tag);
+    cpu_decommit(cpu_of(b), buf->base + off_bytes, n_bytes, buf->tag);
     buf->n_committed -= n_bytes;
 }
 
 static void cpu_buffer_close(struct backend *b, struct buffer *buf)
 {
     if (buf->is_reserved)
-        mem_unreserve(buf->base, buf->n_bytes, buf->n_committed, buf->tag);
+        cpu_unreserve(cpu_of(b), buf->base, buf->n_bytes, buf->n_committed, buf->tag);
     else
-        mem_unmap(buf->base, buf->n_bytes, buf->tag);
+        cpu_unmap(cpu_of(b), buf->base, buf->n_bytes, buf->tag);
     mem_free(buf);
 }
 
@@ -180,6 +180,7 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .wait = cpu_wait,
         .trim = cpu_trim,
         .counters = cpu_counters,
+        .held_bytes = cpu_held_bytes,
         .observe = cpu_observe,
         .close = cpu_close,
     };

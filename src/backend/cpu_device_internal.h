@@ -29,6 +29,6 @@ MUST_USE err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, 
 
 /* cpu_ops.c */
 void cpu_enqueue(struct backend *b, const struct op *op);
-bool cpu_supports(struct backend *b, const struct op *op);
+bool cpu_supports(struct backend *b, const struct op *op, const struct op_shapes *s);
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef BACKEND_CPU_INTERNAL_H
 #define BACKEND_CPU_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "backend/backend_internal.h"
 #include "backend/cpu_tuning.h"
 #include "base/pool.h"
@@ -56,6 +58,7 @@ struct cpu {
         size_t n_bytes;
     } scratch[N_SCRATCH];
     size_t missing_bytes; /* of the scratch that the running operation could not have below the limit on memory */
+    atomic_size_t held_bytes[MEM_N_TAG];
 };
 
 /* Below this many elements a parallel loop costs more than it saves. */
@@ -105,6 +108,15 @@ static inline enum kernel_act_fn cpu_act_fn(enum act_fn act)
                                              [ACT_SWIGLU_OAI] = KERNEL_SWIGLU_OAI};
     return fns[act];
 }
+
+/* The functions of base/mem.h, whose bytes count as this device's, too. For all of its memory. Thread-safe. */
+void *cpu_map(struct cpu *c, size_t n_bytes, enum mem_tag tag);
+void *cpu_try_map(struct cpu *c, size_t n_bytes, enum mem_tag tag);
+void cpu_unmap(struct cpu *c, void *p, size_t n_bytes, enum mem_tag tag);
+MUST_USE bool cpu_commit(struct cpu *c, size_t n_bytes, enum mem_tag tag);
+void cpu_decommit(struct cpu *c, void *p, size_t n_bytes, enum mem_tag tag);
+void cpu_unreserve(struct cpu *c, void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag);
+size_t cpu_held_bytes(struct backend *b, enum mem_tag tag);
 
 /* At least n_bytes, 64-byte aligned, contents undefined; NULL when out of memory, and the operation then ends without
  * having changed anything that it reads: it runs once more when memory has been reclaimed (cpu_enqueue). */

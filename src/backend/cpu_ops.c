@@ -33,11 +33,14 @@ void cpu_enqueue(struct backend *b, const struct op *op)
     cpu_count(c, op, clock_ns() - start);
 }
 
-bool cpu_supports(struct backend *b, const struct op *op)
+bool cpu_supports(struct backend *b, const struct op *op, const struct op_shapes *s)
 {
     const struct kernels *k = cpu_of(b)->kernels;
     for (int i = 0; i < OP_MAX_OUT; i++)
-        if (op->weight[i] && !k->matmul[op->weight[i]->type->type])
+        if (s->weight[i].type && !k->matmul[s->weight[i].type->type])
+            return false;
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        if (s->slot_pool.type[i] && !k->matmul[s->slot_pool.type[i]->type])
             return false;
     if (op->kind == OP_ROPE)
         return op->rope.n_rot % 2 == 0 && op->in[1].ne[0] == op->rope.n_rot;

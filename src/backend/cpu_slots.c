@@ -51,7 +51,8 @@ struct slot_pool_desc cpu_slot_pool_shape(struct backend *b, const struct slot_p
 
 void cpu_slot_pool_close(struct backend *b, struct slot_pool *slot_pool)
 {
-    mem_unreserve(slot_pool->data, slot_pool->n_bytes, (size_t)slot_pool->n_open * slot_pool->slot_bytes, MEM_EXPERTS);
+    cpu_unreserve(cpu_of(b), slot_pool->data, slot_pool->n_bytes, (size_t)slot_pool->n_open * slot_pool->slot_bytes,
+                  MEM_EXPERTS);
     mem_free(slot_pool->slots);
     mem_free(slot_pool);
 }
@@ -89,7 +90,7 @@ err_code cpu_slot_pool_create(struct backend *b, const struct slot_pool_desc *d,
 
 bool cpu_slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
-    if (!mem_commit(slot_pool->slot_bytes, MEM_EXPERTS))
+    if (!cpu_commit(cpu_of(b), slot_pool->slot_bytes, MEM_EXPERTS))
         return false;
     slot_pool->n_open++;
     return true;
@@ -104,7 +105,7 @@ void cpu_slot_touch(struct backend *b, struct slot_pool *slot_pool, int64_t slot
 void cpu_slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
 {
     for (int i = 0; i < pool_n_node(cpu_of(b)->pool); i++)
-        mem_decommit(slot_data(slot_pool, i, slot), slot_pool->part[i].slot_bytes, MEM_EXPERTS);
+        cpu_decommit(cpu_of(b), slot_data(slot_pool, i, slot), slot_pool->part[i].slot_bytes, MEM_EXPERTS);
     slot_pool->n_open--;
 }
 

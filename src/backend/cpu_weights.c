@@ -61,7 +61,7 @@ struct weight_shape cpu_weight_shape(struct backend *b, const struct weight *w)
 
 void cpu_weight_close(struct backend *b, struct weight *w)
 {
-    mem_unmap(w->data, w->n_bytes, MEM_WEIGHTS);
+    cpu_unmap(cpu_of(b), w->data, w->n_bytes, MEM_WEIGHTS);
     mem_free(w);
 }
 
@@ -107,13 +107,13 @@ static void narrow(struct cpu *c, struct weight *w, int64_t chunk_rows)
     struct narrowing n = {.from = w, .to = *w, .chunk_rows = chunk_rows};
     n.to.type = quant_info(QUANT_BF16);
     n.to.n_bytes = w->n_bytes / 2;
-    n.to.data = mem_map(n.to.n_bytes, MEM_WEIGHTS);
+    n.to.data = cpu_map(c, n.to.n_bytes, MEM_WEIGHTS);
     if (!n.to.data)
         return;
     place_weight(c, &n.to);
     pool_run(c->pool, (size_t)((w->n_row + chunk_rows - 1) / chunk_rows), narrow_chunk, &n);
     struct weight *unused = atomic_load(&n.lossy) ? &n.to : w;
-    mem_unmap(unused->data, unused->n_bytes, MEM_WEIGHTS);
+    cpu_unmap(c, unused->data, unused->n_bytes, MEM_WEIGHTS);
     if (unused == w)
         *w = n.to;
 }
@@ -135,7 +135,7 @@ err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, const s
     bool ok = quant_row_bytes(d->type, (uint64_t)d->k, &l.row_bytes) &&
               layout_bytes(w->layout, d->type, (uint64_t)d->n_row, (uint64_t)d->k, &w->n_bytes);
     assert(ok);
-    w->data = mem_map(w->n_bytes, MEM_WEIGHTS);
+    w->data = cpu_map(c, w->n_bytes, MEM_WEIGHTS);
     l.chunk_rows = load_rows(c, d->n_row, l.row_bytes);
     size_t staging_bytes = l.chunk_rows * l.row_bytes * (size_t)pool_n_threads(c->pool);
     bool is_packed = w->layout != LAYOUT_ROWS;

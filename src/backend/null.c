@@ -1,26 +1,25 @@
-/* A device that holds nothing: one handle stands for every buffer, weight and slot pool. */
-#include <assert.h>
+/* A device that holds nothing: its buffers, weights and slot pools are no more than their shapes. */
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/backend_internal.h"
 
 struct buffer {
-    char nothing;
+    size_t n_bytes;
 };
 
 struct weight {
-    char nothing;
+    struct weight_desc d;
 };
 
 struct slot_pool {
-    char nothing;
+    struct slot_pool_desc d;
 };
 
 struct null_device {
     struct backend base;
-    struct buffer buffer;
-    struct weight weight;
-    struct slot_pool slot_pool;
+    struct backend *asked; /* borrowed; NULL: nobody is asked */
+    struct err error;      /* the first since the last report */
 };
 
 static struct null_device *null_of(struct backend *b)
@@ -28,11 +27,21 @@ static struct null_device *null_of(struct backend *b)
     return (struct null_device *)b;
 }
 
+/* ---- memory, weights, slots ------------------------------------------------------------------------------------ */
+
 static err_code buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
                               struct err *e)
 {
-    *out = &null_of(b)->buffer;
+    *out = mem_calloc(1, sizeof **out);
+    if (!*out)
+        return err_nomem(e, sizeof **out, "a buffer");
+    (*out)->n_bytes = n_bytes;
     return ERR_OK;
+}
+
+static size_t buffer_bytes(struct backend *b, const struct buffer *buf)
+{
+    return buf->n_bytes;
 }
 
 static bool commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
@@ -46,6 +55,7 @@ static void decommit(struct backend *b, struct buffer *buf, size_t off_bytes, si
 
 static void buffer_close(struct backend *b, struct buffer *buf)
 {
+    mem_free(buf);
 }
 
 static void forget(struct backend *b, const struct tensor *t, const void *src)
@@ -62,6 +72,7 @@ static void clear(struct backend *b, const struct tensor *t)
 
 static err_code read_zeros(struct backend *b, const struct tensor *t, void *dst, struct err *e)
 {
+    TRY(backend_report(&null_of(b)->error, e));
     memset(dst, 0, tensor_bytes(t));
     return ERR_OK;
 }
@@ -69,28 +80,55 @@ static err_code read_zeros(struct backend *b, const struct tensor *t, void *dst,
 static err_code weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                             struct weight **out, struct err *e)
 {
-    *out = &null_of(b)->weight;
+    *out = mem_calloc(1, sizeof **out);
+    if (!*out)
+        return err_nomem(e, sizeof **out, d->name);
+    (*out)->d = *d;
     return ERR_OK;
+}
+
+static struct weight_shape weight_shape(struct backend *b, const struct weight *w)
+{
+    return (struct weight_shape){w->d.type, w->d.k, w->d.n_row};
 }
 
 static void weight_close(struct backend *b, struct weight *w)
 {
+    mem_free(w);
 }
 
 static err_code slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
                                  struct err *e)
 {
-    *out = &null_of(b)->slot_pool;
+    *out = mem_calloc(1, sizeof **out);
+    if (!*out)
+        return err_nomem(e, sizeof **out, "a slot pool");
+    (*out)->d = *d;
     return ERR_OK;
+}
+
+static struct slot_pool_desc slot_pool_shape(struct backend *b, const struct slot_pool *slot_pool)
+{
+    return slot_pool->d;
 }
 
 static void slot_pool_close(struct backend *b, struct slot_pool *slot_pool)
 {
+    mem_free(slot_pool);
 }
 
 static size_t slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)
 {
     return 0;
+}
+
+static bool slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
+{
+    return true;
+}
+
+static void slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
+{
 }
 
 static err_code slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
@@ -99,14 +137,68 @@ static err_code slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_
     return ERR_OK;
 }
 
-static bool supports_none(struct backend *b, const struct op *op)
+/* ---- operations ------------------------------------------------------------------------------------------------ */
+
+/* A sentence in the making. */
+struct sentence {
+    char text[ERR_TEXT_BYTES];
+    size_t n;
+};
+
+static void say(struct sentence *s, const char *before, const char *what, const char *type)
 {
-    return false;
+    int n = snprintf(s->text + s->n, sizeof s->text - s->n, "%s%s%s%s%s", before, what, type ? " (" : "",
+                     type ? type : "", type ? ")" : "");
+    s->n = s->n + (size_t)n < sizeof s->text ? s->n + (size_t)n : sizeof s->text - 1;
+}
+
+static void say_shape(struct sentence *s, const char *before, const struct tensor *t)
+{
+    static const char *const types[] = {
+        [ELEM_F32] = "F32", [ELEM_F16] = "F16", [ELEM_I32] = "I32", [ELEM_Q8_0] = "Q8_0"};
+    char text[96];
+    snprintf(text, sizeof text, "%s [%lld x %lld x %lld]", types[t->type], (long long)t->ne[0], (long long)t->ne[1],
+             (long long)t->ne[2]);
+    say(s, before, text, NULL);
+}
+
+/* What is asked for, by the names that the model's file has for it. */
+static void describe(const struct op *op, struct sentence *s)
+{
+    const char *before = " with ";
+    say(s, op_name(op->kind), "", NULL);
+    say_shape(s, " of ", &op->in[0]);
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        if (op->weight[i]) {
+            say(s, before, op->weight[i]->d.name, op->weight[i]->d.type->name);
+            before = ", ";
+        }
+    for (int i = 0; op->slot_pool && i < EXPERT_N_MATRIX; i++) {
+        const char *name = op->experts.tensors ? op->experts.tensors[i] : NULL;
+        say(s, before, name ? name : "experts", op->slot_pool->d.type[i]->name);
+        before = ", ";
+    }
+    for (int i = 0; i < 2; i++)
+        if (op->state[i].page.buffer) {
+            say_shape(s, before, &op->state[i].page);
+            before = ", ";
+        }
 }
 
 static void enqueue(struct backend *b, const struct op *op)
 {
-    assert(!"the null device runs operations");
+    struct null_device *n = null_of(b);
+    const struct op_shapes shapes = op_shapes(b, op);
+    if (!n->asked || n->error.code != ERR_OK || n->asked->v->supports(n->asked, op, &shapes))
+        return;
+    struct sentence s = {0};
+    describe(op, &s);
+    err_set(&n->error, ERR_UNSUPPORTED, "the device %s does not run %s", backend_name(n->asked), s.text);
+}
+
+static bool supports_all(struct backend *b, const struct op *op, const struct op_shapes *s)
+{
+    return true;
 }
 
 static uint64_t fence(struct backend *b)
@@ -116,7 +208,7 @@ static uint64_t fence(struct backend *b)
 
 static err_code wait_none(struct backend *b, uint64_t fence_id, struct err *e)
 {
-    return ERR_OK;
+    return backend_report(&null_of(b)->error, e);
 }
 
 static struct backend_counters counters(struct backend *b)
@@ -129,9 +221,12 @@ static void null_close(struct backend *b)
     mem_free(null_of(b));
 }
 
-err_code backend_null_open(struct backend **out, struct err *e)
+err_code backend_asking_open(struct backend **out, struct backend *asked, struct err *e)
 {
     static const struct backend_vtable vtable = {
+        .buffer_bytes = buffer_bytes,
+        .weight_shape = weight_shape,
+        .slot_pool_shape = slot_pool_shape,
         .buffer_create = buffer_create,
         .buffer_reserve = buffer_create,
         .buffer_commit = commit,
@@ -146,9 +241,11 @@ err_code backend_null_open(struct backend **out, struct err *e)
         .slot_pool_create = slot_pool_create,
         .slot_pool_close = slot_pool_close,
         .slot_pool_slot_bytes = slot_pool_slot_bytes,
+        .slot_open = slot_open,
+        .slot_close = slot_close,
         .slot_fill = slot_fill,
         .enqueue = enqueue,
-        .supports = supports_none,
+        .supports = supports_all,
         .fence = fence,
         .wait = wait_none,
         .counters = counters,
@@ -158,7 +255,12 @@ err_code backend_null_open(struct backend **out, struct err *e)
     *out = NULL;
     if (!n)
         return err_nomem(e, sizeof *n, "the null device");
-    n->base = (struct backend){.v = &vtable, .name = "null"};
+    *n = (struct null_device){.base = {.v = &vtable, .name = "null"}, .asked = asked};
     *out = &n->base;
     return ERR_OK;
+}
+
+err_code backend_null_open(struct backend **out, struct err *e)
+{
+    return backend_asking_open(out, NULL, e);
 }

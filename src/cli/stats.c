@@ -78,27 +78,45 @@ static double mean_ratio(const moebius_counters *c)
     return c->n_substituted ? c->substitute_ratio_sum / (double)c->n_substituted : 0;
 }
 
+/* What each device holds; NULL: no memory. */
+static json_t *devices(const moebius_engine *engine)
+{
+    json_t *all = json_array();
+    moebius_device d;
+    for (int i = 0; all && moebius_engine_device(engine, i, &d); i++) {
+        json_t *one = json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", d.name, "weight_bytes", (json_int_t)d.weight_bytes,
+                                "expert_bytes", (json_int_t)d.expert_bytes, "context_bytes",
+                                (json_int_t)d.context_bytes, "work_bytes", (json_int_t)d.work_bytes);
+        if (json_array_append_new(all, one) != 0) {
+            json_decref(all);
+            all = NULL;
+        }
+    }
+    return all;
+}
+
 static json_t *object(const moebius_engine *engine, const struct run_times *t)
 {
     moebius_counters c = moebius_engine_counters(engine);
-    return json_pack(
-        "{s:f, s:{s:I, s:I, s:f}, s:{s:I, s:f}, s:i, s:{s:I, s:I},"
-        " s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f},"
-        " s:{s:I, s:f, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:o}",
-        "load_s", seconds(t->load_ns), "prefill", "n_tok", (json_int_t)t->n_prefill, "chunk", (json_int_t)t->n_chunk,
-        "s", seconds(t->prefill_ns), "decode", "n_tok", (json_int_t)t->n_decoded, "s", seconds(t->decode_ns),
-        "n_threads", moebius_n_threads(engine), "moe_layers", "n_direct", (json_int_t)c.n_direct, "n_sorted",
-        (json_int_t)c.n_sorted, "experts", "reader", moebius_expert_reader(engine), "memory_bytes",
-        (json_int_t)c.expert_bytes, "all_bytes", (json_int_t)c.expert_all_bytes, "n_hit", (json_int_t)c.n_expert_hit,
-        "n_miss", (json_int_t)c.n_expert_miss, "n_decode_hit", (json_int_t)c.n_decode_hit, "n_decode_miss",
-        (json_int_t)c.n_decode_miss, "n_read", (json_int_t)c.n_expert_read, "read_bytes",
-        (json_int_t)c.n_expert_read_bytes, "n_evicted", (json_int_t)c.n_expert_evicted, "n_prefetched",
-        (json_int_t)c.n_prefetched, "n_prefetch_used", (json_int_t)c.n_prefetch_used, "stall_s", seconds(c.stall_ns),
-        "arrival_s", seconds(c.arrival_ns), "car", "n_substituted", (json_int_t)c.n_substituted, "mean_ratio",
-        mean_ratio(&c), "n_decode_hit_without", (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled",
-        (json_int_t)c.n_backfilled, "memory", "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes",
-        (json_int_t)c.expert_bytes, "context_bytes", (json_int_t)c.context_bytes, "work_bytes",
-        (json_int_t)c.work_bytes, "peak_bytes", (json_int_t)stats_peak_bytes(), "places", place_stats_json(engine));
+    return json_pack("{s:f, s:{s:I, s:I, s:f}, s:{s:I, s:f}, s:i, s:{s:I, s:I},"
+                     " s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f},"
+                     " s:{s:I, s:f, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:o, s:o}",
+                     "load_s", seconds(t->load_ns), "prefill", "n_tok", (json_int_t)t->n_prefill, "chunk",
+                     (json_int_t)t->n_chunk, "s", seconds(t->prefill_ns), "decode", "n_tok", (json_int_t)t->n_decoded,
+                     "s", seconds(t->decode_ns), "n_threads", moebius_n_threads(engine), "moe_layers", "n_direct",
+                     (json_int_t)c.n_direct, "n_sorted", (json_int_t)c.n_sorted, "experts", "reader",
+                     moebius_expert_reader(engine), "memory_bytes", (json_int_t)c.expert_bytes, "all_bytes",
+                     (json_int_t)c.expert_all_bytes, "n_hit", (json_int_t)c.n_expert_hit, "n_miss",
+                     (json_int_t)c.n_expert_miss, "n_decode_hit", (json_int_t)c.n_decode_hit, "n_decode_miss",
+                     (json_int_t)c.n_decode_miss, "n_read", (json_int_t)c.n_expert_read, "read_bytes",
+                     (json_int_t)c.n_expert_read_bytes, "n_evicted", (json_int_t)c.n_expert_evicted, "n_prefetched",
+                     (json_int_t)c.n_prefetched, "n_prefetch_used", (json_int_t)c.n_prefetch_used, "stall_s",
+                     seconds(c.stall_ns), "arrival_s", seconds(c.arrival_ns), "car", "n_substituted",
+                     (json_int_t)c.n_substituted, "mean_ratio", mean_ratio(&c), "n_decode_hit_without",
+                     (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled", (json_int_t)c.n_backfilled, "memory",
+                     "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes", (json_int_t)c.expert_bytes,
+                     "context_bytes", (json_int_t)c.context_bytes, "work_bytes", (json_int_t)c.work_bytes, "peak_bytes",
+                     (json_int_t)stats_peak_bytes(), "places", place_stats_json(engine), "devices", devices(engine));
 }
 
 err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t, struct err *e)

@@ -337,6 +337,18 @@ void moebius_engine_counters_sized(const moebius_engine *engine, moebius_counter
     sized_give(out, out_bytes, &c, sizeof c);
 }
 
+bool moebius_engine_device_sized(const moebius_engine *engine, int i, moebius_device *out, size_t out_bytes)
+{
+    if (i < 0 || i >= engine->n_device)
+        return false;
+    struct backend *b = engine->devices[i].device;
+    const moebius_device device = {engine->devices[i].name, backend_held_bytes(b, MEM_WEIGHTS),
+                                   backend_held_bytes(b, MEM_EXPERTS), backend_held_bytes(b, MEM_STATE),
+                                   backend_held_bytes(b, MEM_SCRATCH)};
+    sized_give(out, out_bytes, &device, sizeof device);
+    return true;
+}
+
 void moebius_engine_forget_experts(moebius_engine *engine)
 {
     if (engine->model->experts)

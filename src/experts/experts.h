@@ -39,7 +39,7 @@ struct expert_layer {
 
 struct experts_params {
     struct backend *device; /* these three are borrowed until experts_close */
-    struct store *store;
+    struct store *store;    /* NULL: a description, of which experts_load reads nothing */
     struct pool *pool;
     enum policy_kind policy;
     size_t budget_bytes; /* of slots; 0: no bound but the limit on memory */

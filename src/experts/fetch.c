@@ -42,7 +42,8 @@ static bool finish(struct fetch *f, struct read_request *q)
 {
     struct err why = {0};
     switch (request_finish(f->reads, q, &why)) {
-    case READ_AGAIN: return false;
+    case READ_AGAIN:
+    case READ_UPLOADING: return false;
     case READ_ABANDONED: break;
     case READ_FAILED:
         if (q->is_wanted && f->code == ERR_OK) {
@@ -71,6 +72,18 @@ static bool process(struct fetch *f, int n, struct pool *pool)
     return any;
 }
 
+/* Ends requests whose uploads have ended; whether a request has ended. */
+static bool end_uploads(struct fetch *f, bool wait)
+{
+    struct read_request *ended[READ_REQUESTS_MAX];
+    int n_ended = requests_uploaded(f->reads, wait, ended);
+    for (int i = 0; i < n_ended; i++)
+        finish(f, ended[i]);
+    if (n_ended)
+        fetch_feed(f);
+    return n_ended > 0;
+}
+
 static void collect(struct fetch *f, bool wait)
 {
     if (requests_collect(f->reads, wait))
@@ -82,6 +95,7 @@ void fetch_advance(struct fetch *f, bool wait)
     bool any = false;
     f->is_advancing = true;
     while (f->reads->n_busy > 0) {
+        any = end_uploads(f, wait && !any && f->reads->n_arrived == 0) || any; /* which take less than reads */
         collect(f, wait && !any && f->reads->n_arrived == 0);
         if (f->reads->n_arrived == 0)
             break;

@@ -314,27 +314,60 @@ static err_code check_whole(struct read_requests *r, const struct read_request *
     return ERR_OK;
 }
 
-enum read_result request_finish(struct read_requests *r, struct read_request *q, struct err *e)
+/* Tells the device that the slot has all it needs. */
+static void begin_upload(struct read_requests *r, struct read_request *q)
 {
     const struct slot_layer *l = &r->slots->layers[q->layer];
-    if (q->is_abandoned) {
-        drop(r, q);
-        return READ_ABANDONED;
-    }
-    err_code code = check_whole(r, q, e);
-    if (code != ERR_OK && store_expert_retry(r->store, l->d.index, q->expert, &q->blob, e)) {
-        ask(r, q);
-        return READ_AGAIN;
-    }
-    if (code != ERR_OK) {
-        drop(r, q);
-        return READ_FAILED;
-    }
     for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         if (q->in_slot)
             backend_slot_adopt(r->slots->device, l->group->slot_pool, q->slot, i, q->read[i].bytes, q->blob.packed);
         r->n_read_bytes += q->blob.part[i].n_bytes;
     }
+    q->is_uploading = true;
+    q->upload = backend_upload_fence(r->slots->device);
+}
+
+int requests_uploaded(struct read_requests *r, bool wait, struct read_request **ended)
+{
+    int n_ended = 0;
+    int64_t start_ns = clock_ns();
+    for (int i = 0; i < r->n_request && r->n_busy > 0; i++) {
+        struct read_request *q = &r->requests[i];
+        bool is_passed;
+        struct err e; /* request_finish is told it, too */
+        if (q->is_busy && q->is_uploading &&
+            (backend_upload_poll(r->slots->device, q->upload, wait && n_ended == 0, &is_passed, &e) != ERR_OK ||
+             is_passed))
+            ended[n_ended++] = q;
+    }
+    if (wait && n_ended)
+        r->stall_ns += clock_ns() - start_ns;
+    return n_ended;
+}
+
+enum read_result request_finish(struct read_requests *r, struct read_request *q, struct err *e)
+{
+    const struct slot_layer *l = &r->slots->layers[q->layer];
+    bool is_passed;
+    if (q->is_abandoned) {
+        drop(r, q);
+        return READ_ABANDONED;
+    }
+    err_code code = q->is_uploading ? ERR_OK : check_whole(r, q, e);
+    if (code != ERR_OK && store_expert_retry(r->store, l->d.index, q->expert, &q->blob, e)) {
+        ask(r, q);
+        return READ_AGAIN;
+    }
+    if (code == ERR_OK && !q->is_uploading)
+        begin_upload(r, q);
+    if (code == ERR_OK && backend_upload_poll(r->slots->device, q->upload, false, &is_passed, e) != ERR_OK)
+        code = err_prefix(e, "layer %d, expert %d", l->d.index, (int)q->expert);
+    if (code != ERR_OK) {
+        drop(r, q);
+        return READ_FAILED;
+    }
+    if (!is_passed)
+        return READ_UPLOADING;
     q->is_busy = false;
     r->n_busy--;
     r->n_read++;

@@ -1,6 +1,6 @@
 /* Requests to read experts into their slots. A request takes a slot and holds it, waits for room in the store's queue,
- * and ends when its three parts have arrived, have been checked and, where they were not read straight into the slot,
- * packed. Who asked for an expert, and why, is not known here. */
+ * and ends when its three parts have arrived, have been checked, have been packed where they were not read straight
+ * into the slot, and are on the device. Who asked for an expert, and why, is not known here. */
 #ifndef EXPERTS_READ_REQUESTS_H
 #define EXPERTS_READ_REQUESTS_H
 
@@ -24,6 +24,8 @@ struct read_request {
     bool left_out[EXPERT_N_MATRIX]; /* parts of an abandoned request that were not read */
     bool part_ok[EXPERT_N_MATRIX];  /* the part has arrived, has the right checksum, and lies in the slot */
     int n_left;                     /* parts that have not ended */
+    bool is_uploading;              /* all parts are in the slot, as far as the host is concerned */
+    uint64_t upload;                /* while is_uploading: its fence */
 };
 
 struct read_requests {
@@ -72,14 +74,19 @@ bool requests_collect(struct read_requests *r, bool wait);
  * [READ_REQUESTS_MAX] gets the requests all of whose parts have ended; returns how many. */
 int requests_process(struct read_requests *r, int n, struct pool *pool, struct read_request **ended);
 
+/* Fills ended [READ_REQUESTS_MAX] with the requests whose uploads have ended or failed; wait: once there is one, if any
+ * is under way. Returns how many there are. */
+int requests_uploaded(struct read_requests *r, bool wait, struct read_request **ended);
+
 enum read_result {
     READ_DONE,      /* the expert is in its slot, which is still held */
+    READ_UPLOADING, /* it will be in its slot once the device says so: requests_uploaded */
     READ_ABANDONED, /* the slot is free again */
     READ_FAILED,    /* the slot is free again, and the error says why */
     READ_AGAIN      /* the expert is being read from another copy */
 };
 
-/* Ends a request all of whose parts have ended. */
+/* Ends a request all of whose parts have ended, or whose upload has. */
 enum read_result request_finish(struct read_requests *r, struct read_request *q, struct err *e);
 
 /* Room to read a matrix of an expert into, wherever it may lie: in a prepared store rows are filled up to 16. */

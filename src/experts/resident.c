@@ -133,6 +133,12 @@ static void load_task(void *arg, size_t task, int thread)
     }
 }
 
+static err_code wait_for_uploads(struct backend *device, struct err *e)
+{
+    bool is_passed;
+    return backend_upload_poll(device, backend_upload_fence(device), true, &is_passed, e);
+}
+
 static err_code load_layers(struct resident_load *d, struct layer_load *x, struct err *e)
 {
     for (int i = 0; i < d->slots->n_layer; i++) {
@@ -143,6 +149,7 @@ static err_code load_layers(struct resident_load *d, struct layer_load *x, struc
         pool_run(d->pool, EXPERT_N_MATRIX * (size_t)l->d.n_expert, load_task, x);
         if (x->code != ERR_OK)
             return err_set(e, x->code, "%s", x->err.text);
+        TRY(wait_for_uploads(d->slots->device, e));
         TRY(slots_write_table(d->slots, i, e));
         d->n_read += (uint64_t)l->n_here;
     }
@@ -150,10 +157,21 @@ static err_code load_layers(struct resident_load *d, struct layer_load *x, struc
     return ERR_OK;
 }
 
+/* A description's experts count as resident, and nobody looks into their slots. */
+static void describe(struct expert_slots *s)
+{
+    for (int i = 0; i < s->n_group; i++)
+        s->groups[i].is_resident = true;
+}
+
 err_code resident_load(struct resident_load *d, struct err *e)
 {
     struct layer_load x = {.d = d, .has_failed = ATOMIC_FLAG_INIT};
     struct expert_slots *s = d->slots;
+    if (!d->store) {
+        describe(s);
+        return ERR_OK;
+    }
     for (int i = 0; i < s->n_layer; i++) {
         size_t room = layer_room(d, &s->layers[i]);
         x.staging_bytes = room > x.staging_bytes ? room : x.staging_bytes;

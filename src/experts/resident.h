@@ -8,7 +8,7 @@
 
 struct resident_load {
     struct expert_slots *slots; /* these three are borrowed */
-    struct store *store;
+    struct store *store;        /* NULL: a description, of which nothing is read */
     struct pool *pool;
     void (*progress)(void *user, uint64_t n_bytes); /* may be NULL; bytes read so far, from any thread */
     void *user;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/minmax.h"
+#include "model/ask.h"
 #include "model/loader.h"
 
 const char *model_arch_names(void)
@@ -239,7 +240,7 @@ static err_code divide_and_load(struct loader *l, struct parts *x, struct err *e
 static err_code load_experts(struct loader *l, struct err *e)
 {
     struct parts x = {0};
-    if (l->m->n_moe_layer == 0 || !l->p->store)
+    if (l->m->n_moe_layer == 0 || (!l->p->store && !l->p->describes_experts))
         return ERR_OK;
     TRY(list_devices(l, e));
     err_code code = divide_and_load(l, &x, e);
@@ -256,6 +257,8 @@ err_code model_load(struct model **out, const struct gguf *g, const struct model
     if (!m)
         return err_nomem(e, sizeof *m, "the model");
     m->device = params->device;
+    if (params->store)
+        TRY_OUT(model_ask(g, params, m->cache_refusals, e));
     struct gguf_string arch;
     TRY_OUT(gguf_need_string(g, "general.architecture", &arch, e));
     arch_load_fn *load = arch_loader(arch, &m->arch);

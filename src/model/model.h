@@ -140,6 +140,8 @@ struct model_device {
     struct expert_rules *rules; /* [n_moe_layer], owned by the model; the biases lie on the device */
 };
 
+enum { CACHE_TYPES = ELEM_Q8_0 + 1 }; /* values of enum elem_type, of which caches may have some */
+
 struct model {
     const char *arch;    /* as in arch_list.def */
     int64_t n_layer;     /* layers of the forward pass */
@@ -175,6 +177,8 @@ struct model {
     const struct moe_places
         *places; /* borrowed; the caller's to set after model_load, as places need the model. NULL: one */
 
+    struct err cache_refusals[CACHE_TYPES]; /* why the device can't run it with caches of a type; ERR_OK: it can */
+
     struct backend *device;  /* borrowed */
     struct arena arena;      /* of everything here that is an array */
     struct weight **weights; /* [n_weights], owned */
@@ -190,6 +194,7 @@ struct model_load_params {
     struct backend *device;
     struct pool *pool;
     struct store *store;        /* NULL: nothing is read, see model_load */
+    bool describes_experts;     /* without a store: there are experts, which count as resident */
     const struct log *log;      /* may be NULL */
     enum policy_kind policy;    /* this and the next three: as in struct experts_params */
     size_t expert_budget_bytes; /* of all devices together, which get it in proportion to what they have */
@@ -208,8 +213,11 @@ struct model_load_params {
 };
 
 /* Loads everything: device, store and the rest of params are borrowed until model_close; the GGUF may be closed. With
- * the null device and no store, the result is the description alone, with zeros for numbers and without experts: every
- * check of keys and tensors has been made, and no byte of a tensor was read. */
+ * the null device and no store, the result is the description alone, with zeros for numbers and, unless asked for,
+ * without experts: every check of keys and tensors has been made, and no byte of a tensor was read.
+ *
+ * What the device can't run is refused with the operation's name before anything is read. What it can't run with some
+ * types of caches alone, state_pool_create refuses. */
 MUST_USE err_code model_load(struct model **out, const struct gguf *g, const struct model_load_params *params,
                              struct err *e);
 void model_close(struct model **m);

@@ -86,6 +86,9 @@ static int64_t find_parts(const struct state_pool *p, const struct model *m, int
 
 static err_code check_type(const struct model *m, enum elem_type kv, struct err *e)
 {
+    const struct err *refusal = &m->cache_refusals[kv];
+    if (refusal->code != ERR_OK)
+        return err_set(e, refusal->code, "%s", refusal->text);
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
         if (has_cache(&m->layers[i]) && kv == ELEM_Q8_0 && (a->head_dim % 32 || a->head_dim_v % 32))

@@ -130,8 +130,15 @@ def test_devices_and_fifos_are_written_to_and_stay():
 def test_a_dash_is_standard_output():
     os.mkdir(tmp("here"))
     r = run("generate", "-m", MODEL, "--tokens", "1,2", "-n", 3, "--temp", 0, "--ids", "--stats-json", "-", cwd=tmp("here"))
-    ids, stats = r.stdout.decode().split("\n", 1)
-    assert len(ids.split()) == 3 and json.loads(stats)["prefill"]["n_tok"] == 2
+    ids, text = r.stdout.decode().split("\n", 1)
+    stats = json.loads(text)
+    assert len(ids.split()) == 3 and stats["prefill"]["n_tok"] == 2
+    device, = stats["devices"]
+    memory = stats["memory"]
+    for what in ("weight_bytes", "expert_bytes"):
+        assert device[what] == memory[what], stats
+    for what in ("context_bytes", "work_bytes"):  # tokens and logits are the host's
+        assert 0 < device[what] <= memory[what], stats
     plain = run("logits", "-m", MODEL, "--tokens", "1,2", "-o", "-", cwd=tmp("here")).stdout
     assert plain == run("logits", "-m", MODEL, "--tokens", "1,2", "-o", "/dev/stdout").stdout and len(plain) > 8
     with open(tmp("redirected"), "wb") as f:

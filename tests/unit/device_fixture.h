@@ -1,5 +1,5 @@
 /* A CPU device with three threads and this machine's best kernels, for tests of operations; on several memory nodes
- * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE=check: each operation compared with the reference's. */
+ * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE chooses another one (open_device). */
 #ifndef TESTS_DEVICE_FIXTURE_H
 #define TESTS_DEVICE_FIXTURE_H
 
@@ -32,6 +32,22 @@ static inline const struct kernels *best_kernels(void)
     return kernels_for(level);
 }
 
+/* scalar, reference: with other kernels. check: compared with the reference. */
+static inline err_code open_device(struct backend **out, struct pool *pool, const char *kind, struct err *e)
+{
+    struct backend *other;
+    if (!strcmp(kind, "scalar"))
+        return backend_cpu_open(out, pool, kernels_for(CPU_SCALAR), e);
+    if (!strcmp(kind, "reference"))
+        return backend_cpu_open(out, pool, kernels_reference(), e);
+    TRY(backend_cpu_open(out, pool, best_kernels(), e));
+    if (!strcmp(kind, "check")) {
+        TRY(backend_cpu_open(&other, pool, kernels_reference(), e));
+        return backend_check_open(out, *out, other, e);
+    }
+    return *kind ? err_set(e, ERR_USAGE, "MOEBIUS_TEST_DEVICE=%s: no such device", kind) : ERR_OK;
+}
+
 static inline int open_cpu(void **state)
 {
     struct err e;
@@ -43,13 +59,8 @@ static inline int open_cpu(void **state)
     if (getenv("HWLOC_SYNTHETIC"))
         f->topology = topology_open(3, NULL);
     pool_place(f->pool, f->topology);
-    err_code code = backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
     const char *kind = getenv("MOEBIUS_TEST_DEVICE");
-    if (code != ERR_OK || !kind || strcmp(kind, "check") != 0)
-        return code;
-    struct backend *primary = f->device, *secondary;
-    code = backend_cpu_open(&secondary, f->pool, kernels_reference(), &e);
-    return code == ERR_OK ? backend_check_open(&f->device, primary, secondary, &e) : code;
+    return open_device(&f->device, f->pool, kind ? kind : "", &e);
 }
 
 static inline int close_cpu(void **state)

@@ -1108,6 +1108,71 @@ static void floats_that_fit_bf16_are_kept_so(void **state)
     backend_buffer_close(f->device, &ty.buffer);
 }
 
+/* ---- memory --------------------------------------------------------------------------------------------------- */
+
+static size_t held(struct fixture *f, enum mem_tag tag)
+{
+    for (enum mem_tag i = 0; i < MEM_N_TAG; i++)
+        assert_true(i == tag || i == MEM_SCRATCH || backend_held_bytes(f->device, i) == 0);
+    return backend_held_bytes(f->device, tag);
+}
+
+static void a_device_knows_what_it_holds(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    const struct quant_info *q = quant_info(QUANT_F32);
+    const struct slot_pool_desc d = {{q, q, q}, N_EMBD, N_FF, 3};
+    struct slot_pool *slots;
+    struct buffer *buf;
+    float values[N_EMBD * N_EMBD];
+    fill(f, values, N_EMBD * N_EMBD);
+    struct weight *w = weight_f32(f, N_EMBD, values);
+    backend_trim(f->device); /* what packing took */
+    assert_int_equal(held(f, MEM_WEIGHTS), mem_length(sizeof values));
+    assert_int_equal(held(f, MEM_WEIGHTS), mem_mapped_bytes(MEM_WEIGHTS));
+    backend_weight_close(f->device, &w);
+
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &slots, &e), ERR_OK);
+    assert_int_equal(held(f, MEM_EXPERTS), 0);
+    assert_true(backend_slot_open(f->device, slots, 0) && backend_slot_open(f->device, slots, 2));
+    assert_int_equal(held(f, MEM_EXPERTS), 2 * backend_slot_pool_slot_bytes(f->device, &d));
+    backend_slot_close(f->device, slots, 0);
+    assert_int_equal(held(f, MEM_EXPERTS), backend_slot_pool_slot_bytes(f->device, &d));
+    backend_slot_pool_close(f->device, &slots);
+    assert_int_equal(held(f, MEM_EXPERTS), 0);
+
+    assert_int_equal(backend_buffer_reserve(f->device, 8 * BUFFER_ALIGN, 1, MEM_STATE, &buf, &e), ERR_OK);
+    assert_int_equal(held(f, MEM_STATE), 0);
+    assert_true(backend_buffer_commit(f->device, buf, BUFFER_ALIGN, 3 * BUFFER_ALIGN));
+    assert_int_equal(held(f, MEM_STATE), 3 * BUFFER_ALIGN);
+    backend_buffer_decommit(f->device, buf, BUFFER_ALIGN, BUFFER_ALIGN);
+    assert_int_equal(held(f, MEM_STATE), 2 * BUFFER_ALIGN);
+    backend_buffer_close(f->device, &buf);
+    assert_int_equal(held(f, MEM_STATE), 0);
+}
+
+static void devices_count_apart(void **state)
+{
+    struct fixture *f = *state;
+    struct backend *other;
+    struct tensor mine = tensor_f32(f, N_EMBD, M, 1, NULL), theirs;
+    struct err e;
+    size_t before = backend_held_bytes(f->device, MEM_SCRATCH), n_bytes = (size_t)3 << 20;
+    assert_int_equal(backend_cpu_open(&other, f->pool, best_kernels(), &e), ERR_OK);
+    assert_int_equal(backend_held_bytes(other, MEM_SCRATCH), 0);
+    assert_int_equal(backend_tensor_create(other, ELEM_F32, (int64_t)n_bytes / 4, 1, 1, MEM_SCRATCH, &theirs, &e),
+                     ERR_OK);
+    assert_int_equal(backend_held_bytes(other, MEM_SCRATCH), mem_length(n_bytes));
+    assert_int_equal(backend_held_bytes(f->device, MEM_SCRATCH), before);
+    backend_buffer_close(other, &theirs.buffer);
+    assert_int_equal(backend_held_bytes(other, MEM_SCRATCH), 0);
+    backend_close(&other);
+    backend_buffer_close(f->device, &mine.buffer);
+    backend_trim(f->device);
+    assert_int_equal(backend_held_bytes(f->device, MEM_SCRATCH), 0);
+}
+
 /* ---- the checking device ------------------------------------------------------------------------------------- */
 
 static void off_by_a_percent(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
@@ -1205,7 +1270,10 @@ static void null_device_holds_nothing(void **state)
     assert_int_equal(backend_read(b, &t, x, &e), ERR_OK);
     for (int i = 0; i < 8; i++)
         assert_true(x[i] == 0);
-    assert_false(backend_supports(b, &(struct op){.kind = OP_ADD, .in = {t, t}, .out = {t}}));
+    backend_enqueue(b, &(struct op){.kind = OP_ADD, .in = {t, t}, .out = {t}});
+    assert_int_equal(backend_wait(b, backend_fence(b), &e), ERR_OK);
+    for (enum mem_tag tag = 0; tag < MEM_N_TAG; tag++)
+        assert_int_equal(backend_held_bytes(b, tag), 0);
     backend_buffer_close(b, &t.buffer);
     backend_weight_close(b, &w);
     backend_close(&b);
@@ -1238,6 +1306,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(experts_of_an_empty_wave_compute_nothing, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(combine_adds_in_rank_order_and_shared_last, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(failed_read_fails_the_load, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(a_device_knows_what_it_holds, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(devices_count_apart, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(floats_that_fit_bf16_are_kept_so, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(rope_table_lengthens_with_the_position, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(attention_begins_anew_with_each_chunk, open_cpu, close_cpu),

@@ -2,6 +2,7 @@
  * read fails. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <time.h>
 #include <cmocka.h>
 
+#include "backend/backend_internal.h"
 #include "base/pool.h"
 #include "experts/experts.h"
 #include "kernels/kernels.h"
@@ -139,9 +141,91 @@ static int32_t only(const int32_t *table)
     return found;
 }
 
+/* A device whose uploads end when they are waited for or the test says so. */
+enum { LATE_SLOTS = N_LAYER * N_EXPERT };
+static struct {
+    struct backend_vtable vtable;     /* the device's own but for what follows */
+    const struct backend_vtable *own; /* NULL: uploads take no time */
+    atomic_ullong n_filled;           /* uploads that were begun; fence i: the first i of them */
+    atomic_ullong filled[LATE_SLOTS]; /* the last one of each slot */
+    uint64_t n_passed, n_waited;      /* uploads that have ended; times that somebody waited */
+    bool fails;
+} late;
+
+static void late_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                       const void *bytes, bool is_packed)
+{
+    late.own->slot_adopt(b, slot_pool, slot, matrix, bytes, is_packed);
+    late.filled[slot] = ++late.n_filled;
+}
+
+static err_code late_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
+                          struct err *e)
+{
+    TRY(late.own->slot_fill(b, slot_pool, slot, rows, e));
+    late.filled[slot] = ++late.n_filled;
+    return ERR_OK;
+}
+
+static uint64_t late_fence(struct backend *b)
+{
+    return late.n_filled;
+}
+
+static err_code late_poll(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e)
+{
+    assert_true(fence <= late.n_filled);
+    if (late.fails && fence > late.n_passed)
+        return err_set(e, ERR_FAIL, "the device is lost");
+    if (wait && fence > late.n_passed) {
+        late.n_passed = fence;
+        late.n_waited++;
+    }
+    *is_passed = fence <= late.n_passed;
+    return ERR_OK;
+}
+
+static void make_late(struct fixture *f)
+{
+    late.own = f->device->v;
+    late.vtable = *late.own;
+    late.vtable.slot_adopt = late_adopt;
+    late.vtable.slot_fill = late_fill;
+    late.vtable.upload_fence = late_fence;
+    late.vtable.upload_poll = late_poll;
+    late.n_filled = late.n_passed = late.n_waited = 0;
+    memset(late.filled, 0, sizeof late.filled);
+    late.fails = false;
+    f->device->v = &late.vtable;
+}
+
+static int open_late(void **state)
+{
+    if (open_with(state, DIM, N_SLOT, false))
+        return -1;
+    make_late(*state);
+    return 0;
+}
+
+static int open_all_late(void **state)
+{
+    if (open_with(state, DIM, 0, false))
+        return -1;
+    make_late(*state);
+    return 0;
+}
+
+static int close_late(void **state)
+{
+    int failure = close_fixture(state);
+    memset(&late, 0, sizeof late);
+    return failure;
+}
+
 /* The slot holds what lies in the store for this expert. */
 static void check_slot(struct fixture *f, int layer, int32_t expert, int32_t slot)
 {
+    assert_true(late.filled[slot] <= late.n_passed);
     struct slot_pool *slot_pool = experts_slot_pool(f->experts, layer);
     for (int i = 0; i < 3; i++) { /* packed at the start, or in the room where in a block it begins in the store */
         size_t off = matrix_off(f, layer, i, expert);
@@ -399,7 +483,15 @@ static void a_wrong_guess_may_fail_in_silence(void **state)
     assert_int_equal(use(f, 1, 3, -1), 1); /* and is read when it is needed after all */
 }
 
-/* ---- substitutes ---------------------------------------------------------------------------------------------- */
+/* Lets the device work for a moment. */
+static void work(struct fixture *f)
+{
+    struct tensor t;
+    assert_int_equal(backend_tensor_create(f->device, ELEM_F32, DIM, 1, 1, MEM_SCRATCH, &t, &f->e), ERR_OK);
+    for (int i = 0; i < 10; i++)
+        backend_enqueue(f->device, &(struct op){.kind = OP_ADD, .in = {t, t}, .out = {t}});
+    backend_buffer_close(f->device, &t.buffer);
+}
 
 /* Whether just these experts of a layer are at hand; -1 stands for none. */
 static void assert_at_hand(struct fixture *f, int layer, int32_t a, int32_t b, int32_t c)
@@ -409,6 +501,104 @@ static void assert_at_hand(struct fixture *f, int layer, int32_t a, int32_t b, i
     for (int32_t i = 0; i < N_EXPERT; i++)
         assert_int_equal(at_hand[i], i == a || i == b || i == c);
 }
+
+/* ---- uploads -------------------------------------------------------------------------------------------------- */
+
+static void an_expert_is_given_once_it_is_on_the_device(void **state)
+{
+    struct fixture *f = *state;
+    for (int32_t i = 0; i < N_EXPERT; i++)
+        use(f, i % 2, i, (i + 1) % N_EXPERT); /* which looks at each slot */
+    assert_true(late.n_waited > 0);
+    assert_int_equal(late.n_passed, late.n_filled);
+    assert_true(experts_counters(f->experts).stall_ns > 0);
+}
+
+static void what_is_there_comes_before_what_is_uploaded(void **state)
+{
+    struct fixture *f = *state;
+    int32_t ids[2] = {4, 1}, table[N_EXPERT];
+    int64_t n;
+    use(f, 0, 1, -1);
+    uint64_t n_waited = late.n_waited;
+    experts_fetch_begin(f->experts, 0, ids, 1, 2, true);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(only(table), 1);
+    assert_int_equal(late.n_filled, 2 * EXPERT_N_MATRIX); /* the other has been read */
+    assert_int_equal(late.n_waited, n_waited);
+    assert_at_hand(f, 0, 1, -1, -1);
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(only(table), 4);
+    check_slot(f, 0, 4, table[4]);
+    assert_int_equal(late.n_waited, n_waited + 1);
+}
+
+static void a_guess_is_at_hand_once_it_is_on_the_device(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[1] = {2};
+    use(f, 0, 0, -1);
+    uint64_t n_waited = late.n_waited;
+    experts_prefetch(f->experts, 1, guess, 1, false);
+    work(f);
+    assert_int_equal(late.n_filled, 2 * EXPERT_N_MATRIX);
+    assert_at_hand(f, 1, -1, -1, -1);
+    late.n_passed = late.n_filled;
+    work(f);
+    assert_at_hand(f, 1, 2, -1, -1);
+    assert_int_equal(use(f, 1, 2, -1), 0);
+    assert_int_equal(late.n_waited, n_waited);
+    experts_prefetch(f->experts, 0, &(int32_t){5}, 1, false);
+    work(f);
+    assert_int_equal(use(f, 1, 2, -1), 0); /* another guess is given up while it is uploaded */
+    assert_int_equal(use(f, 0, 5, 4), 2);
+    experts_forget(f->experts);
+    assert_int_equal(use(f, 1, 2, 3), 2);
+}
+
+static void failed_upload_names_layer_and_expert_and_holds_nothing(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t ids[2] = {5, 1}, others[3] = {2, 3, 4};
+    int32_t table[N_EXPERT];
+    int64_t n;
+    err_code code;
+    use(f, 0, 1, -1);
+    late.fails = true;
+    experts_fetch_begin(f->experts, 0, ids, 1, 2, true);
+    while ((code = experts_fetch_next(f->experts, table, &n, &f->e)) == ERR_OK)
+        assert_int_equal(only(table), 1);
+    assert_int_equal(code, ERR_FAIL);
+    assert_non_null(strstr(f->e.text, "layer 4, expert 5: the device is lost"));
+    late.fails = false;
+    assert_int_equal(use(f, 0, 5, -1), 1);
+    experts_fetch_begin(f->experts, 0, others, 1, 3, true); /* needs every slot */
+    for (int64_t n_given = 0; n_given < 3; n_given += n) {
+        assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
+        assert_true(n > 0);
+    }
+}
+
+static void loading_fails_when_an_upload_fails(void **state)
+{
+    struct fixture *f = *state;
+    late.fails = true;
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_FAIL);
+    assert_non_null(strstr(f->e.text, "the device is lost"));
+    assert_false(experts_all_resident(f->experts));
+}
+
+static void loading_waits_for_uploads(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
+    assert_true(late.n_filled > 0);
+    assert_int_equal(late.n_passed, late.n_filled);
+    for (int layer = 0; layer < N_LAYER; layer++)
+        assert_true(experts_is_resident(f->experts, layer));
+}
+
+/* ---- substitutes ---------------------------------------------------------------------------------------------- */
 
 /* A fetch for one token that wanted an expert and gets another, which is there. */
 static void use_instead(struct fixture *f, int layer, int32_t wanted, int32_t id, float score, int n_backfill)
@@ -938,6 +1128,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(failed_read_names_layer_and_expert_and_holds_nothing, open_three,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_may_fail_in_silence, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(an_expert_is_given_once_it_is_on_the_device, open_late, close_late),
+        cmocka_unit_test_setup_teardown(what_is_there_comes_before_what_is_uploaded, open_late, close_late),
+        cmocka_unit_test_setup_teardown(a_guess_is_at_hand_once_it_is_on_the_device, open_late, close_late),
+        cmocka_unit_test_setup_teardown(failed_upload_names_layer_and_expert_and_holds_nothing, open_late, close_late),
+        cmocka_unit_test_setup_teardown(loading_waits_for_uploads, open_all_late, close_late),
+        cmocka_unit_test_setup_teardown(loading_fails_when_an_upload_fails, open_all_late, close_late),
         cmocka_unit_test_setup_teardown(an_expert_on_its_way_is_not_at_hand, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(what_was_wanted_counts_and_not_what_stood_in, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(idle_time_brings_what_was_stood_in_for, open_three, close_fixture),
