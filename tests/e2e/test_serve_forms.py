@@ -130,6 +130,25 @@ def test_calls_can_be_forced():
         assert is_good_call((call["name"], call["input"])), call
 
 
+def test_answers_beside_tools_have_the_form_or_are_calls():
+    with Server() as s:
+        ask = {"response_format": schema_format(FORM), "parallel_tool_calls": False}
+        choice = s.json(CHAT, chat(tools=[LOOK, SING], **ask))["choices"][0]
+        assert choice["finish_reason"] == "stop" and is_form(choice["message"]["content"]), choice
+        bracket = s.json("/tokenize", {"content": "<"})["tokens"][0]
+        calls = calls_of(s, logit_bias={str(bracket): 100}, **ask)
+        assert len(calls) == 1 and is_good_call(calls[0]), calls
+        forced = calls_of(s, tool_choice="required", **ask)
+        assert is_good_call(forced[0]), forced
+        some = s.json(CHAT, chat(n=20, tools=[SING], response_format={"type": "json_object"}))["choices"][0]["message"]
+        assert some["content"].startswith("{"), some
+        unique = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+        refused = s.json(CHAT, chat(tools=[SING], response_format=schema_format(unique)), status=400)["error"]["message"]
+        assert "response_format" in refused and "uniqueItems" in refused, refused
+        s.json(CHAT, chat(n=4, tools=[SING], grammar='root ::= "yes"'))
+        assert s.wait_for("grammar: not enforced beside tools"), s.log
+
+
 def test_tools_that_are_not_there_cannot_be_forced():
     with Server() as s:
         name = {"type": "function", "function": {"name": "dance"}}
