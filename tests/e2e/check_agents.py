@@ -157,14 +157,15 @@ class Proxy(http.server.ThreadingHTTPServer):
     def shape(self, body):
         """Adds to a request what its answer must be; returns which turn of the task it is, None: of no task."""
         schemas = self.protocol.schemas(body)
-        if not all(name in schemas for name, _ in self.steps):
+        if self.steps[0][0] not in schemas:
             body["max_tokens"] = 16  # a title for the conversation, for example
             return None
         for name, arguments in self.steps:
-            tool, key = schemas[name]
-            properties = {k: {"type": "string", "enum": [v]} for k, v in arguments.items()}
-            tool[key] = {"type": "object", "properties": properties, "required": list(arguments),
-                         "additionalProperties": False}
+            if name in schemas:  # else it is to be loaded first
+                tool, key = schemas[name]
+                properties = {k: {"enum": [v]} for k, v in arguments.items()}
+                tool[key] = {"type": "object", "properties": properties, "required": list(arguments),
+                             "additionalProperties": False}
         turn = self.protocol.n_results(body)
         if turn < len(self.steps):
             self.protocol.force(body, self.steps[turn][0])
@@ -251,13 +252,14 @@ class ClaudeCode:
     def steps(work):
         return [("Write", {"file_path": f"{work}/notes.txt", "content": "a line\n"}),
                 ("Bash", {"command": "cp notes.txt copy.txt", "description": "Copy the notes"}),
+                ("ToolSearch", {"query": "select:CronList", "max_results": 1}), ("CronList", {}),
                 ("Read", {"file_path": f"{work}/copy.txt"})]
 
     @staticmethod
     def command(home, url):
         program = binary("@anthropic-ai/claude-code-*/claude")
         return [program, "-p", TASK, "--output-format", "stream-json", "--verbose", "--permission-mode", "acceptEdits",
-                "--allowedTools", "Write,Bash,Read"], {
+                "--allowedTools", "Write,Bash,ToolSearch,CronList,Read"], {
             "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
 
     @staticmethod
@@ -267,7 +269,7 @@ class ClaudeCode:
         assert json.loads(result["result"]) == {"done": True}, result
         blocks = [b for e in output if e["type"] == "user" for b in e["message"]["content"]]
         results = [b for b in blocks if b["type"] == "tool_result"]
-        assert len(results) == 3 and not any(b.get("is_error") for b in results), results
+        assert len(results) == 5 and not any(b.get("is_error") for b in results), results
         assert "a line" in json.dumps(results[-1]["content"]), results
 
 
@@ -361,7 +363,7 @@ def run_task(agent, tmp):
         assert r.returncode == 0, f"exit {r.returncode}: {said}"
         assert not proxy.refused, said
         agent.check(json_lines(r.stdout.splitlines()))
-        assert not proxy.kills and [t[0] for t in proxy.turns] == [0, 1, 2, 3], said
+        assert not proxy.kills and [t[0] for t in proxy.turns] == list(range(len(proxy.steps) + 1)), said
         for name in "notes.txt", "copy.txt":
             with open(os.path.join(work, name), encoding="utf-8") as f:
                 assert f.read().splitlines()[0] == "a line", name
