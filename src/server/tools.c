@@ -91,8 +91,8 @@ static err_code add_tool(struct server_request *r, const char *path, const struc
     json_t *kind = json_pack("{s:s,s:s,s:b,s:s*,s:O*}", "kind", t->is_custom ? "custom" : "function", "name", t->name,
                              "strict", t->is_strict, "namespace", t->space, "format", t->format);
     json_t *tool = json_pack("{s:s,s:o}", "type", "function", "function", function);
-    if (t->is_deferred && !r->deferred && !(r->deferred = json_object()))
-        return err_nomem(e, 0, path);
+    if (t->is_deferred && !r->deferred)
+        r->deferred = json_object();
     int bad = t->is_deferred ? json_object_set_new(r->deferred, name, tool) : json_array_append_new(r->tools, tool);
     bad |= json_object_set_new(r->tool_kinds, name, kind);
     return bad ? err_nomem(e, 0, path) : ERR_OK;
@@ -224,6 +224,10 @@ err_code tools_load(struct server_request *r, const json_t *part, json_t **text,
     *text = NULL;
     if (!tool)
         return ERR_OK;
+    if (json_object_get(r->loaded, name)) { /* the prompt grows by no more than the request has */
+        *text = json_sprintf("%s is loaded", name);
+        return *text ? ERR_OK : err_nomem(e, 0, "a tool");
+    }
     if (!r->loaded)
         r->loaded = json_object();
     char *function = json_write(json_object_get(tool, "function"), 0, NULL);

@@ -22,7 +22,8 @@ request_setter tools_set_messages_choice; /* of Anthropic */
 request_setter tools_set_parallel;        /* whether several calls may come at once */
 
 /* What defines the deferred tool to which a part of a message, {"type": "tool_reference", "tool_name"}, refers, with a
- * new reference; the tool can be called from then on. NULL with ERR_OK: it refers to none. */
+ * new reference, where it is the first one; the tool can be called from then on. NULL with ERR_OK: it refers to none.
+ */
 MUST_USE err_code tools_load(struct server_request *r, const json_t *part, json_t **text, struct err *e);
 
 /* Checks the choice against the tools and leaves out those that it does not allow. */
