@@ -336,13 +336,15 @@ typedef struct moebius_call_grammar_input {
     const char *name;   /* the one tool that may be called; NULL: any */
     bool is_required;   /* the answer is calls, with the reasoning before; else the model may call, or not */
     bool is_single;     /* one call; else as many as the family's form lets follow each other */
-    const char *prompt; /* is_required: the prompt's text, whose end may have begun the reasoning; NULL: it has not */
+    const char *prompt; /* of a whole answer: the prompt's text, whose end may have begun the reasoning; NULL: it has
+                           not */
+    const char *schema; /* a JSON schema, an object: where no call is required, the answer is calls or an instance of
+                           it, with the reasoning before; NULL: anything */
 } moebius_call_grammar_input;
 
 /* The grammar, GBNF with %json{SCHEMA} and %token"TEXT", of what the model writes when it calls the tools. Where calls
- * are required the whole answer follows it. Else what follows it begins with *trigger (borrowed from the template):
- * from there on, that text included. *grammar is owned by the caller
- * (moebius_free). */
+ * are required, or a schema is given, the whole answer follows it. Else what follows it begins with *trigger (borrowed
+ * from the template): from there on, that text included. *grammar is owned by the caller (moebius_free). */
 MOEBIUS_INLINE moebius_status moebius_template_call_grammar(const moebius_template *tmpl,
                                                             const moebius_call_grammar_input *input, char **grammar,
                                                             const char **trigger, moebius_error *error);

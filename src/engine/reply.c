@@ -163,6 +163,7 @@ moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
     err_code code = sized_take(&known, sizeof known, input, input_bytes, "a call grammar's input", &e);
     const struct reply_grammar_options options = {.name = known.name,
                                                   .is_required = known.is_required,
+                                                  .schema = known.schema,
                                                   .is_single = known.is_single,
                                                   .prompt = known.prompt,
                                                   .find_special = tmpl->vocab ? find_first_special : NULL,

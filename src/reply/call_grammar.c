@@ -452,12 +452,31 @@ static void add_reasoning(struct writer *w, const struct reply_style *style, con
     add(w, is_begun ? "" : " )?");
 }
 
-static void add_root(struct writer *w, const struct reply_style *style, const struct reply_grammar_options *options)
+/* The marks that may stand around content. */
+static void add_marks(struct writer *w, const struct reply_marks *marks)
 {
-    const char *between = options->is_single ? NULL : w->shape->between;
-    add(w, "root ::=");
-    if (options->is_required)
-        add_reasoning(w, style, options->prompt);
+    for (size_t i = 0; i < REPLY_MAX_SKIP && marks->skip[i]; i++) {
+        add(w, i ? " |" : " (");
+        add_text(w, marks->skip[i]);
+    }
+    add(w, marks->skip[0] ? " )?" : "");
+}
+
+/* An answer that calls nothing. */
+static void add_content(struct writer *w, const struct reply_marks *marks)
+{
+    add_text(w, w->shape->content);
+    if (!w->shape->content)
+        add_marks(w, marks);
+    add(w, " %json");
+    add(w, w->options->schema);
+    if (!w->shape->content)
+        add_marks(w, marks);
+}
+
+static void add_calls(struct writer *w)
+{
+    const char *between = w->options->is_single ? NULL : w->shape->between;
     add_text(w, w->shape->open);
     add(w, " call");
     if (between) {
@@ -466,6 +485,21 @@ static void add_root(struct writer *w, const struct reply_style *style, const st
         add(w, " call )*");
     }
     add_text(w, w->shape->close);
+}
+
+static void add_root(struct writer *w, const struct reply_style *style, const struct reply_grammar_options *options)
+{
+    bool or_content = options->schema && !options->is_required;
+    add(w, "root ::=");
+    if (options->is_required || or_content)
+        add_reasoning(w, style, options->prompt);
+    add(w, or_content ? " (" : "");
+    add_calls(w);
+    if (or_content) {
+        add(w, " |");
+        add_content(w, style->marks);
+        add(w, " )");
+    }
     add(w, "\n");
 }
 

@@ -30,6 +30,7 @@ const struct reply_family reply_family_gpt_oss = {
         .trigger = "<|channel|>commentary to=functions.",
         .call = "<|channel|>commentary to=functions.$N <|constrain|>json<|message|>$A<|call|>",
         .before = "<|start|>assistant",
+        .content = "<|channel|>final<|message|>",
     }},
 };
 

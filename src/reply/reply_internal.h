@@ -80,7 +80,8 @@ struct reply_shape {
     const char *parameter;       /* what stands before a parameter's value; NULL: the arguments are in `notation` */
     const char *parameter_end;   /* what stands behind it */
     enum args_notation notation; /* of the arguments where there is no `parameter` */
-    const char *before;          /* what stands between reasoning and a required call; NULL: white space */
+    const char *before;          /* what stands between reasoning and calls or content; NULL: white space */
+    const char *content;         /* what stands before content; NULL: nothing, or marks that are skipped */
 };
 
 struct reply_family {

@@ -1,9 +1,7 @@
 #include "server/answer_grammar.h"
 
-#include <assert.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/json_text.h"
 #include "base/mem.h"
 
@@ -56,90 +54,56 @@ static err_code open_format(struct answer_grammar *g, const struct model *m, str
     return code;
 }
 
-static bool must_call(const struct server_request *r)
-{
-    return r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED;
-}
-
-/* Calls of tools: those that there must be, or those that there may be, once one begins. Tools whose schemas can't be
- * enforced are called with any arguments. *text is owned by the caller (moebius_free). */
-static err_code write_calls(struct answer_grammar *g, const struct model *m, const struct prompt *prompt,
-                            const struct server_request *r, char **text, struct err *e)
-{
-    moebius_error error;
-    const moebius_call_grammar_input input = {.tools = prompt->tools,
-                                              .name = r->tool_choice == TOOL_CHOICE_NAMED ? r->tool_name : NULL,
-                                              .is_required = must_call(r),
-                                              .is_single = r->one_call,
-                                              .prompt = prompt->text.s};
-    g->from = must_call(r) ? TEXT_GRAMMAR_FROM_START : TEXT_GRAMMAR_FROM_TRIGGER;
-    return moebius_template_call_grammar(m->tmpl, &input, text, &g->trigger, &error) == MOEBIUS_OK
-               ? ERR_OK
-               : err_set(e, error.status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_USAGE, "tools: %s", error.text);
-}
-
-/* JSON in the client's form, or calls, whose grammar's first rule is the root. */
-static err_code write_form_or_calls(struct bytes *both, const char *calls, const struct server_request *r,
-                                    struct err *e)
-{
-    static const char root[] = "root";
-    assert(!strncmp(calls, root, sizeof root - 1));
-    char *schema = r->format == FORMAT_JSON_SCHEMA ? json_write(r->schema, JSON_COMPACT, NULL)
-                                                   : mem_strdup("{\"type\":\"object\"}");
-    if (!schema)
-        return err_nomem(e, 0, "a schema");
-    err_code code = bytes_print(both, e, "root ::= calls | %%json%s\ncalls", schema);
-    if (code == ERR_OK)
-        code = bytes_add_text(both, calls + sizeof root - 1, e);
-    mem_free(schema);
-    return code;
-}
-
-/* A schema that must be enforced is tried alone first, where it is no tool's keyword that can't be. */
-static err_code check_form(const struct model *m, struct server_request *r, struct err *e)
+/* A schema that an answer that calls no tool has to obey is looked at alone, for what can't be enforced of it. *schema:
+ * its text, owned by the caller; NULL: there is none, or an answer without calls isn't allowed. */
+static err_code take_schema(const struct model *m, struct server_request *r, bool is_required, char **schema,
+                            struct err *e)
 {
     struct answer_grammar alone = {0};
-    err_code code = r->is_strict ? open_format(&alone, m, r, e) : ERR_OK;
+    *schema = NULL;
+    if (is_required || r->format == FORMAT_TEXT)
+        return ERR_OK;
+    TRY(open_format(&alone, m, r, e));
     answer_grammar_close(&alone);
-    return code;
+    *schema = r->format == FORMAT_JSON_SCHEMA ? json_write(r->schema, JSON_COMPACT, NULL)
+                                              : mem_strdup("{\"type\":\"object\"}");
+    return *schema ? ERR_OK : err_nomem(e, 0, "a schema");
 }
 
-static err_code open_form_or_calls(struct answer_grammar *g, const struct model *m, const char *calls,
-                                   struct server_request *r, struct err *e)
-{
-    struct bytes both = {0};
-    g->from = TEXT_GRAMMAR_FROM_CONTENT;
-    err_code code = check_form(m, r, e);
-    if (code == ERR_OK)
-        code = write_form_or_calls(&both, calls, r, e);
-    if (code == ERR_OK)
-        code = compile(g, m, MOEBIUS_GRAMMAR_GBNF, both.s, both.n, MOEBIUS_GRAMMAR_LENIENT, "tools and response_format",
-                       r, e);
-    bytes_close(&both);
-    return code;
-}
-
+/* Calls of tools: those that there must be, those that there may be in place of content of a schema, or those that
+ * there may be once one begins. Tools whose schemas can't be enforced are called with any arguments. */
 static err_code open_calls(struct answer_grammar *g, const struct model *m, const struct prompt *prompt,
-                           struct server_request *r, struct err *e)
+                           struct server_request *r, bool is_required, struct err *e)
 {
-    char *calls;
-    bool is_json = r->format == FORMAT_JSON_OBJECT || r->format == FORMAT_JSON_SCHEMA;
-    if (r->format != FORMAT_TEXT && !is_json)
-        server_request_note(r, "%s: not enforced beside tools", field_of(r));
-    TRY(write_calls(g, m, prompt, r, &calls, e));
-    err_code code = is_json && !must_call(r) ? open_form_or_calls(g, m, calls, r, e)
-                                             : compile(g, m, MOEBIUS_GRAMMAR_GBNF, calls, strlen(calls),
-                                                       MOEBIUS_GRAMMAR_LENIENT, "tools", r, e);
-    moebius_free(calls);
+    moebius_error error;
+    char *text, *schema;
+    TRY(take_schema(m, r, is_required, &schema, e));
+    const moebius_call_grammar_input input = {.tools = prompt->tools,
+                                              .name = r->tool_choice == TOOL_CHOICE_NAMED ? r->tool_name : NULL,
+                                              .is_required = is_required,
+                                              .is_single = r->one_call,
+                                              .prompt = prompt->text.s,
+                                              .schema = schema};
+    moebius_status status = moebius_template_call_grammar(m->tmpl, &input, &text, &g->trigger, &error);
+    g->from = is_required || schema ? TEXT_GRAMMAR_FROM_START : TEXT_GRAMMAR_FROM_TRIGGER;
+    mem_free(schema);
+    if (status != MOEBIUS_OK)
+        return err_set(e, status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_USAGE, "tools: %s", error.text);
+    err_code code = compile(g, m, MOEBIUS_GRAMMAR_GBNF, text, strlen(text), MOEBIUS_GRAMMAR_LENIENT, "tools", r, e);
+    moebius_free(text);
     return code;
 }
 
 err_code answer_grammar_open(struct answer_grammar *g, const struct model *m, const struct prompt *prompt,
                              struct server_request *r, struct err *e)
 {
+    bool is_required = r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED;
+    bool is_own = r->format == FORMAT_GBNF || r->format == FORMAT_REGEX; /* who writes one says how calls are written */
     *g = (struct answer_grammar){0};
-    if (prompt->tools)
-        return open_calls(g, m, prompt, r, e);
+    if (prompt->tools && is_required && r->format != FORMAT_TEXT)
+        server_request_note(r, "%s: not enforced where a call is required", field_of(r));
+    if (prompt->tools && (is_required || !is_own))
+        return open_calls(g, m, prompt, r, is_required, e);
     return r->format != FORMAT_TEXT ? open_format(g, m, r, e) : ERR_OK;
 }
 

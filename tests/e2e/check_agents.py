@@ -4,8 +4,8 @@ Run by hand: `make check-agents`, which fetches them to tests/e2e/agents.
 usage: check_agents.py MOEBIUS DEMO.gguf [AGENT...]
 
 A small model knows nothing of tasks, so a proxy between agent and server says what is to be called next: it narrows the
-schemas of a few tools to the task's arguments, alike in each turn, and adds `tool_choice`. The last turn is JSON in a
-form that the proxy asks for. Meanwhile the server is killed, before a turn and in the middle of an answer. An agent is
+schemas of a few tools to the task's arguments, alike in each turn, and adds `tool_choice`; what is said at the end is
+a grammar's. Meanwhile the server is killed, before a turn and in the middle of an answer. An agent is
 good if it ends well, its tools did what was asked, no request was refused, and in each later turn at least 95% of what
 had been computed and said before was there.
 
@@ -39,7 +39,7 @@ TEMPLATE = ("{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}"
             "{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}\n{% endfor %}"
             "{% if add_generation_prompt %}<assistant>{% endif %}")
 TASK = "Write a line to notes.txt, copy the file to copy.txt, and look at the copy."
-DONE = {"type": "object", "properties": {"done": {"const": True}}, "required": ["done"], "additionalProperties": False}
+DONE = "The copy has the line."
 
 
 # ---- protocols ---------------------------------------------------------------------------------------------------
@@ -60,11 +60,6 @@ class Chat:
     @staticmethod
     def force(body, name):
         body.update(tool_choice={"type": "function", "function": {"name": name}}, parallel_tool_calls=False)
-
-    @staticmethod
-    def end(body):
-        form = {"name": "done", "schema": DONE, "strict": True}
-        body["response_format"] = {"type": "json_schema", "json_schema": form}
 
     @staticmethod
     def usage(event):
@@ -89,10 +84,6 @@ class Responses(Chat):
         body.update(tool_choice={"type": "function", "name": name}, parallel_tool_calls=False)
 
     @staticmethod
-    def end(body):
-        body["text"] = {"format": {"type": "json_schema", "name": "done", "schema": DONE, "strict": True}}
-
-    @staticmethod
     def usage(event):
         u = event["type"] == "response.completed" and event["response"]["usage"]
         return u and (u["input_tokens"], u["input_tokens_details"]["cached_tokens"], u["output_tokens"])
@@ -113,10 +104,6 @@ class Messages(Chat):
     @staticmethod
     def force(body, name):
         body["tool_choice"] = {"type": "tool", "name": name, "disable_parallel_tool_use": True}
-
-    @staticmethod
-    def end(body):
-        body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": DONE}
 
     @staticmethod
     def usage(event):
@@ -169,10 +156,8 @@ class Proxy(http.server.ThreadingHTTPServer):
         turn = self.protocol.n_results(body)
         if turn < len(self.steps):
             self.protocol.force(body, self.steps[turn][0])
-        else:  # the model has seen calls enough to go on with them
-            self.protocol.end(body)
-            mark = self.server.json("/tokenize", {"content": "<tool_call>"})["tokens"][0]
-            body["logit_bias"] = {str(mark): False}
+        else:
+            body["guided_choice"] = [DONE]
         body["temperature"] = 0
         return turn
 
@@ -266,7 +251,7 @@ class ClaudeCode:
     def check(output):
         result = [e for e in output if e["type"] == "result"][-1]
         assert not result["is_error"] and result["subtype"] == "success", result
-        assert json.loads(result["result"]) == {"done": True}, result
+        assert result["result"] == DONE, result
         blocks = [b for e in output if e["type"] == "user" for b in e["message"]["content"]]
         results = [b for b in blocks if b["type"] == "tool_result"]
         assert len(results) == 5 and not any(b.get("is_error") for b in results), results
@@ -299,7 +284,7 @@ class Codex:
         commands = [i for i in items if i["type"] == "command_execution"]
         assert [i["exit_code"] for i in commands] == [0, 0, 0], commands
         assert commands[-1]["aggregated_output"] == "a line\n" * 3, commands
-        assert json.loads([i for i in items if i["type"] == "agent_message"][-1]["text"]) == {"done": True}, items
+        assert [i["text"] for i in items if i["type"] == "agent_message"] == [DONE], items
 
 
 class Opencode:
@@ -326,7 +311,7 @@ class Opencode:
         assert [(c["tool"], c["state"]["status"]) for c in calls] == [
             (tool, "completed") for tool in ("write", "bash", "read")], calls
         assert "a line" in calls[-1]["state"]["output"], calls
-        assert json.loads([e["part"]["text"] for e in output if e["type"] == "text"][-1]) == {"done": True}, output
+        assert [e["part"]["text"] for e in output if e["type"] == "text"] == [DONE], output
 
 
 AGENTS = {"claude": ClaudeCode, "codex": Codex, "opencode": Opencode}

@@ -130,23 +130,35 @@ def test_calls_can_be_forced():
         assert is_good_call((call["name"], call["input"])), call
 
 
-def test_answers_beside_tools_have_the_form_or_are_calls():
+def test_without_a_call_the_content_obeys_the_schema():
+    kinds = set()
     with Server() as s:
-        ask = {"response_format": schema_format(FORM), "parallel_tool_calls": False}
-        choice = s.json(CHAT, chat(tools=[LOOK, SING], **ask))["choices"][0]
-        assert choice["finish_reason"] == "stop" and is_form(choice["message"]["content"]), choice
-        bracket = s.json("/tokenize", {"content": "<"})["tokens"][0]
-        calls = calls_of(s, logit_bias={str(bracket): 100}, **ask)
-        assert len(calls) == 1 and is_good_call(calls[0]), calls
-        forced = calls_of(s, tool_choice="required", **ask)
-        assert is_good_call(forced[0]), forced
-        some = s.json(CHAT, chat(n=20, tools=[SING], response_format={"type": "json_object"}))["choices"][0]["message"]
-        assert some["content"].startswith("{"), some
+        for seed in range(24):
+            ask = chat(tools=[LOOK, SING], response_format=schema_format(FORM), temperature=2, top_k=0, top_p=1, min_p=0,
+                       seed=seed)
+            choice = s.json(CHAT, {**ask, "parallel_tool_calls": False})["choices"][0]
+            kinds.add(choice["finish_reason"])
+            if choice["finish_reason"] == "stop":
+                assert is_form(choice["message"]["content"]), choice
+            else:
+                call = choice["message"]["tool_calls"][0]["function"]
+                assert is_good_call((call["name"], json.loads(call["arguments"]))), choice
+                assert not choice["message"]["content"], choice
+        assert kinds == {"stop", "tool_calls"}, kinds
+        # with a call that is required there is no content, and a schema that can't be enforced is refused beside tools, too
+        assert calls_of(s, tool_choice="required", response_format=schema_format(FORM), parallel_tool_calls=False)
+        assert s.wait_for("response_format: not enforced where a call is required"), s.log
         unique = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
-        refused = s.json(CHAT, chat(tools=[SING], response_format=schema_format(unique)), status=400)["error"]["message"]
-        assert "response_format" in refused and "uniqueItems" in refused, refused
-        s.json(CHAT, chat(n=4, tools=[SING], grammar='root ::= "yes"'))
-        assert s.wait_for("grammar: not enforced beside tools"), s.log
+        message = s.json(CHAT, chat(tools=[LOOK], response_format=schema_format(unique)), status=400)["error"]["message"]
+        assert "response_format" in message and "uniqueItems" in message, message
+
+
+def test_a_grammar_beside_tools_is_the_clients_own():
+    with Server() as s:
+        assert content(s, tools=[LOOK], guided_regex="(ab){3}") == "ababab"
+        call = r'"<tool_call>{\"name\": \"look\", \"arguments\": {\"at\": \"moon\"}}</tool_call>"'
+        message = s.json(CHAT, chat(tools=[LOOK], grammar="root ::= " + call))["choices"][0]["message"]
+        assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"at": "moon"}, message
 
 
 def test_tools_that_are_loaded_later_leave_the_beginning_as_it_was():
