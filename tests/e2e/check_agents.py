@@ -4,10 +4,10 @@ Run by hand: `make check-agents`, which fetches them to tests/e2e/agents.
 usage: check_agents.py MOEBIUS DEMO.gguf [AGENT...]
 
 A small model knows nothing of tasks, so a proxy between agent and server says what is to be called next: it narrows the
-schemas of a few tools to the task's arguments, alike in each turn, and adds `tool_choice`; what is said at the end is
-a grammar's. Meanwhile the server is killed, before a turn and in the middle of an answer. An agent is
-good if it ends well, its tools did what was asked, no request was refused, and in each later turn at least 95% of what
-had been computed and said before was there.
+schemas of a few tools to the task's arguments, alike in each turn, and adds `tool_choice`; at the end it asks for a
+sentence. Meanwhile the server is killed, before a turn and in the middle of an answer. An agent is good if it ends
+well, its tools did what was asked, no request was refused, and in each later turn at least 95% of what had been
+computed and said before was there.
 
 All of it runs in a network namespace of its own, in which agents reach nothing but this machine."""
 import fcntl
