@@ -723,7 +723,7 @@ MOEBIUS_API moebius_status moebius_matcher_clone(moebius_matcher **out, const mo
                                                  moebius_error *error);
 MOEBIUS_API void moebius_matcher_close(moebius_matcher **matcher);
 /* Moves on by a token that was appended; false: it does not fit, and the matcher stays. After a failure (memory, or a
- * grammar's limit on states) nothing fits any more, and moebius_matcher_status says why. */
+ * limit on states for one text) nothing fits any more, and moebius_matcher_status says why. */
 MOEBIUS_API bool moebius_matcher_accept(moebius_matcher *matcher, int32_t id);
 MOEBIUS_API bool moebius_matcher_allows(moebius_matcher *matcher, int32_t id); /* whether it would fit */
 /* The same with n bytes: moves on as far as they fit, by *n_fit of them. */

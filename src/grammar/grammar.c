@@ -51,11 +51,12 @@ err_code grammar_open(struct grammar **out, enum grammar_kind kind, const char *
     struct grammar *g = *out = mem_calloc(1, sizeof *g);
     if (!g)
         return err_nomem(e, sizeof *g, "a grammar");
+    g->max_states = STATES_MAX;
     err_code code = program_open(&g->program, e);
     if (code == ERR_OK)
         code = compile(&g->program, kind, text, n, lenient, e);
     if (code == ERR_OK)
-        code = states_open(&g->states, &g->program, e);
+        code = states_open(&g->states, &g->program, g->max_states, e);
     if (code == ERR_OK && !(g->has_mutex = pthread_mutex_init(&g->mutex, NULL) == 0))
         code = err_nomem(e, sizeof g->mutex, "a grammar");
     if (code != ERR_OK)
