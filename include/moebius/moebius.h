@@ -712,6 +712,8 @@ MOEBIUS_API moebius_status moebius_grammar_open(moebius_grammar **out, const moe
                                                 moebius_error *error);
 /* Its matchers must have been closed. */
 MOEBIUS_API void moebius_grammar_close(moebius_grammar **grammar);
+/* About how much memory it takes, which grows with what its texts meet. Thread-safe. */
+MOEBIUS_API size_t moebius_grammar_bytes(const moebius_grammar *grammar);
 MOEBIUS_API size_t moebius_grammar_n_unenforced(const moebius_grammar *grammar);
 /* A keyword that is not enforced, and its JSON pointer in *pointer, both borrowed. */
 MOEBIUS_API const char *moebius_grammar_unenforced(const moebius_grammar *grammar, size_t i, const char **pointer);

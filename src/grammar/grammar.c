@@ -77,6 +77,14 @@ void grammar_close(struct grammar **grammar)
     *grammar = NULL;
 }
 
+size_t grammar_bytes(struct grammar *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    size_t n = sizeof *g + g->program.nfa.code.capacity * sizeof *g->program.nfa.code.at + states_bytes(g->states);
+    pthread_mutex_unlock(&g->mutex);
+    return n;
+}
+
 bool grammar_unenforced(const struct grammar *g, size_t i, const char **keyword, const char **pointer)
 {
     if (i >= g->program.unenforced.n)
