@@ -50,7 +50,8 @@ static struct kept_grammar *find(struct grammar_cache *c, const struct kept_gram
 {
     for (struct kept_grammar **at = &c->first; *at; at = &(*at)->next) {
         struct kept_grammar *k = *at;
-        if (k->n != like->n || k->kind != like->kind || k->flags != like->flags || memcmp(k->text, like->text, k->n))
+        if (k->n != like->n || k->kind != like->kind || k->flags != like->flags ||
+            memcmp(k->text, like->text, k->n) != 0)
             continue;
         *at = k->next;
         k->next = c->first;
@@ -74,6 +75,7 @@ static moebius_status compile(const struct grammar_cache *c, const struct kept_g
         return MOEBIUS_NOMEM;
     }
     memcpy(text, like->text, like->n);
+    text[like->n] = '\0';
     *k = *like;
     k->text = text;
     k->n_users = 1;

@@ -11,7 +11,7 @@ struct grammar_cache;
 struct kept_grammar {
     moebius_grammar *grammar;
     struct kept_grammar *next; /* the one that was used before it */
-    char *text;                /* [n] what it was compiled from; owned */
+    char *text;                /* [n] and a NUL, what it was compiled from; owned */
     size_t n;
     moebius_grammar_kind kind;
     unsigned flags;
