@@ -771,6 +771,8 @@ MOEBIUS_API moebius_status moebius_grammar_open(moebius_grammar **out, const moe
                                                 moebius_error *error);
 /* Its matchers must have been closed. */
 MOEBIUS_API void moebius_grammar_close(moebius_grammar **grammar);
+/* About how much memory it takes, which grows with what its texts meet. Thread-safe. */
+MOEBIUS_API size_t moebius_grammar_bytes(const moebius_grammar *grammar);
 MOEBIUS_API size_t moebius_grammar_n_unenforced(const moebius_grammar *grammar);
 /* A keyword that is not enforced, and its JSON pointer in *pointer, both borrowed. */
 MOEBIUS_API const char *moebius_grammar_unenforced(const moebius_grammar *grammar, size_t i, const char **pointer);
@@ -782,7 +784,7 @@ MOEBIUS_API moebius_status moebius_matcher_clone(moebius_matcher **out, const mo
                                                  moebius_error *error);
 MOEBIUS_API void moebius_matcher_close(moebius_matcher **matcher);
 /* Moves on by a token that was appended; false: it does not fit, and the matcher stays. After a failure (memory, or a
- * grammar's limit on states) nothing fits any more, and moebius_matcher_status says why. */
+ * limit on states for one text) nothing fits any more, and moebius_matcher_status says why. */
 MOEBIUS_API bool moebius_matcher_accept(moebius_matcher *matcher, int32_t id);
 MOEBIUS_API bool moebius_matcher_allows(moebius_matcher *matcher, int32_t id); /* whether it would fit */
 /* The same with n bytes: moves on as far as they fit, by *n_fit of them. */

@@ -18,8 +18,8 @@ static const char *field_of(const struct server_request *r)
 /* One sentence for each keyword that is not enforced. */
 static void note_unenforced(const struct answer_grammar *g, const char *field, struct server_request *r)
 {
-    for (size_t i = 0; i < moebius_grammar_n_unenforced(g->grammar); i++) {
-        const char *pointer, *keyword = moebius_grammar_unenforced(g->grammar, i, &pointer);
+    for (size_t i = 0; i < moebius_grammar_n_unenforced(g->kept->grammar); i++) {
+        const char *pointer, *keyword = moebius_grammar_unenforced(g->kept->grammar, i, &pointer);
         server_request_note(r, "%s: %s at %s is not enforced", field, keyword, *pointer ? pointer : "its top");
     }
 }
@@ -28,7 +28,8 @@ static err_code compile(struct answer_grammar *g, const struct model *m, moebius
                         size_t n, unsigned flags, const char *field, struct server_request *r, struct err *e)
 {
     moebius_error error;
-    if (moebius_grammar_open(&g->grammar, m->vocab, kind, text, n, flags, &error) == MOEBIUS_OK) {
+    g->cache = m->grammars;
+    if (grammar_cache_take(g->cache, kind, text, n, flags, &g->kept, &error) == MOEBIUS_OK) {
         note_unenforced(g, field, r);
         return ERR_OK;
     }
@@ -109,6 +110,7 @@ err_code answer_grammar_open(struct answer_grammar *g, const struct model *m, co
 
 void answer_grammar_close(struct answer_grammar *g)
 {
-    moebius_grammar_close(&g->grammar);
+    if (g->kept)
+        grammar_cache_give_back(g->cache, g->kept);
     *g = (struct answer_grammar){0};
 }

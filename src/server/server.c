@@ -139,6 +139,7 @@ static err_code open_http(struct server *s, struct err *e)
     const struct server_options *o = s->options;
     const struct http_options options = {
         .listen_fd = o->listener->fd,
+        .is_shared = o->listener->is_passed,
         .n_workers = N_WORKER,
         .max_connections = (int)o->max_connections,
         .max_body_bytes = (size_t)o->max_body_bytes,

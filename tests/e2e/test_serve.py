@@ -477,6 +477,11 @@ def test_a_second_signal_ends_at_once():
     start = time.monotonic()
     s.process.send_signal(signal.SIGINT)
     assert s.wait_for("ending"), s.log
+    try:
+        s.socket()
+        assert False, "a server that is ending takes connections"
+    except ConnectionRefusedError:
+        pass
     s.process.send_signal(signal.SIGINT)
     assert s.process.wait(5) == 128 + signal.SIGINT and time.monotonic() - start < 3
     s.process.stderr.close()

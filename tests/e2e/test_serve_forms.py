@@ -161,6 +161,33 @@ def test_a_grammar_beside_tools_is_the_clients_own():
         assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"at": "moon"}, message
 
 
+def test_tools_that_are_loaded_later_leave_the_beginning_as_it_was():
+    def tool(t, **more):
+        return {"name": t["function"]["name"], "input_schema": t["function"]["parameters"], **more}
+
+    search = {"name": "search", "input_schema": {"type": "object", "properties": {"query": {"enum": ["sing"]}},
+                                                 "required": ["query"], "additionalProperties": False}}
+    ask = {"max_tokens": 100, "temperature": 0, "tools": [tool(LOOK), search],
+           "messages": [{"role": "user", "content": "Once upon a time there was a little girl. " * 20}]}
+
+    def force(name):
+        answer = s.json("/v1/messages", {**ask, "tool_choice": {"type": "tool", "name": name,
+                                                                "disable_parallel_tool_use": True}})
+        return answer["content"][-1], answer["usage"]
+
+    with Server() as s:
+        call, before = force("search")
+        ask["tools"].insert(0, tool(SING, defer_loading=True))
+        s.json("/v1/messages", {**ask, "tool_choice": {"type": "tool", "name": "sing"}}, status=400)  # not yet there
+        ask["messages"] += [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": [
+                {"type": "tool_reference", "tool_name": "sing"}]}]}]
+        call, usage = force("sing")
+        assert is_good_call((call["name"], call["input"])), call
+        assert usage["cache_read_input_tokens"] >= before["input_tokens"] + before["output_tokens"] - 1, (before, usage)
+
+
 def test_tools_that_are_not_there_cannot_be_forced():
     with Server() as s:
         name = {"type": "function", "function": {"name": "dance"}}

