@@ -139,6 +139,13 @@ typedef struct moebius_engine_options {
     /* Gets the bytes read so far while the model is loaded, from any thread. May be NULL. */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user; /* for log and progress */
+    /* The devices that compute, the first of which runs the layers while all compute routed experts: "cpu:N" for N
+     * threads, separated by commas. Their threads are not bound to memory nodes. NULL: one device of n_threads threads,
+     * which must be 0 else. */
+    const char *devices;
+    /* How routed experts are divided among several devices: "experts" (NULL), "layers" or "random", with ":A,B,..."
+     * behind it the devices' shares, or for random a seed. It changes no bit of any result. */
+    const char *split;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);

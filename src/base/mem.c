@@ -19,6 +19,10 @@ static struct {
     void *user;
 } limit = {.n_bytes = SIZE_MAX};
 
+/* The thread's own, in place of the limit's; NULL: none. */
+static _Thread_local mem_reclaim_fn *thread_reclaim;
+static _Thread_local void *thread_reclaim_user;
+
 void *mem_alloc(size_t n_bytes)
 {
     return malloc(n_bytes ? n_bytes : 1);
@@ -367,6 +371,12 @@ bool mem_set_limit(size_t n_bytes, mem_reclaim_fn *reclaim, void *user)
     return true;
 }
 
+void mem_set_thread_reclaim(mem_reclaim_fn *reclaim, void *user)
+{
+    thread_reclaim = reclaim;
+    thread_reclaim_user = user;
+}
+
 size_t mem_room_bytes(void)
 {
     size_t most = atomic_load(&limit.n_bytes), now = atomic_load(&total);
@@ -378,7 +388,9 @@ bool mem_make_room(size_t n_bytes)
     if (n_bytes > SIZE_MAX / 2)
         return false;
     size_t length = mem_length(n_bytes);
-    if (mem_room_bytes() < length && limit.reclaim)
+    if (mem_room_bytes() < length && thread_reclaim)
+        thread_reclaim(thread_reclaim_user, length);
+    else if (mem_room_bytes() < length && limit.reclaim)
         limit.reclaim(limit.user, length);
     return mem_room_bytes() >= length;
 }

@@ -79,10 +79,13 @@ size_t mem_total_bytes(void);
 
 /* A limit on mem_total_bytes; SIZE_MAX: none (the start). When mem_map would exceed it, reclaim (unless NULL) is asked
  * to make room for n_bytes by mem_decommit; when that is not enough, mem_map fails. One for the process: false when
- * another one is in force. Set and lift it, and map while it holds, from the thread that drives the engine. */
+ * another one is in force. Set and lift it, and map while it holds, from the thread that drives the engine, or from one
+ * that has a reclaim of its own. */
 typedef void mem_reclaim_fn(void *user, size_t n_bytes);
 MUST_USE bool mem_set_limit(size_t n_bytes, mem_reclaim_fn *reclaim, void *user);
 void mem_lift_limit(void);
+/* From now on the calling thread asks this one in its place, whoever sets the limit. */
+void mem_set_thread_reclaim(mem_reclaim_fn *reclaim, void *user);
 size_t mem_room_bytes(void); /* what mem_commit would still allow */
 /* Has reclaim make room for a mapping of n_bytes; whether there is room now. mem_map does so by itself. */
 MUST_USE bool mem_make_room(size_t n_bytes);

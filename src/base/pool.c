@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/event.h"
 #include "base/mem.h"
 #include "base/throttle.h"
 #include "base/topology.h"
@@ -21,12 +22,6 @@ enum { CACHE_LINE = 64 };
 
 /* Cancelling is asked about no more often. */
 enum { ASK_NS = 4 * 1000 * 1000 };
-
-/* A word to wait on. `sleepers` spares the waker a system call. */
-struct event {
-    atomic_uint value;
-    atomic_uint sleepers;
-};
 
 /* What the thread that runs loops tells another, all in one cache line: between caches far apart a line takes a fifth
  * of a microsecond, and a loop of decode lasts a few dozen. */
@@ -75,37 +70,6 @@ struct pool {
         int index;
     } workers[];
 };
-
-static void cpu_relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb"); /* waits about as long; `yield` doesn't wait at all on most processors */
-#endif
-}
-
-static void event_wake(struct event *ev)
-{
-    if (atomic_load(&ev->sleepers))
-        syscall(SYS_futex, &ev->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
-/* Waits until the value is no longer `seen`: spins, then sleeps in the kernel. Returns how long it slept. */
-static int64_t event_wait(struct event *ev, unsigned seen, int n_spin)
-{
-    for (int i = 0; i < n_spin; i++) {
-        if (atomic_load_explicit(&ev->value, memory_order_acquire) != seen)
-            return 0;
-        cpu_relax();
-    }
-    int64_t begin_ns = clock_ns();
-    atomic_fetch_add(&ev->sleepers, 1);
-    while (atomic_load(&ev->value) == seen)
-        syscall(SYS_futex, &ev->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-    atomic_fetch_sub(&ev->sleepers, 1);
-    return clock_ns() - begin_ns;
-}
 
 /* Takes the first or the last task of a share; false: it has none. */
 static bool take_task(struct share *s, bool first, size_t *task)
@@ -161,8 +125,7 @@ static void say_done(struct pool *p, struct share *own, size_t n)
     atomic_store(&own->n_done, atomic_load_explicit(&own->n_done, memory_order_relaxed) + n);
     if (!atomic_load(&p->done.sleepers))
         return;
-    atomic_fetch_add(&p->done.value, 1);
-    event_wake(&p->done);
+    event_signal(&p->done);
 }
 
 /* Runs the thread's own share, then tasks that others have not begun. True: the throttle wants the thread to sleep,
@@ -196,7 +159,7 @@ static bool run_tasks(struct pool *p, int thread)
  * lost its core; the worker should then make room, so that its sleep counts as lost time. */
 static void wait_change(struct worker *w, struct event *ev, unsigned seen, int n_spin)
 {
-    int64_t slept_ns = event_wait(ev, seen, n_spin);
+    int64_t slept_ns = event_wait(ev, seen, n_spin, 0);
     if (pool_n_used(w->pool) > 2)
         w->pool->shares[w->index].throttle.slept_ns += slept_ns;
 }
@@ -289,8 +252,7 @@ void pool_close(struct pool **out)
     atomic_store(&p->stop, true);
     pool_use(p, p->n_threads);
     for (int i = 1; i < p->n_started; i++) {
-        atomic_fetch_add(&p->shares[i].start.value, 1);
-        event_wake(&p->shares[i].start);
+        event_signal(&p->shares[i].start);
         pthread_join(p->workers[i].thread, NULL);
     }
     mem_free(p->shares);

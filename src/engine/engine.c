@@ -52,43 +52,6 @@ static void engine_progress(void *user, uint64_t done_bytes)
     g->options.progress(g->options.user, done_bytes, g->total_bytes);
 }
 
-/* Threads, bound to memory nodes where there are several. */
-static err_code open_pool(moebius_engine *g, struct err *e)
-{
-    int n_cpu = cpu_n_available(), n_threads = g->options.n_threads ? g->options.n_threads : n_cpu;
-    TRY(pool_create(&g->pool, n_threads, e));
-    if (g->options.numa != MOEBIUS_NUMA_OFF)
-        g->topology = topology_open(n_threads, &g->log);
-    pool_place(g->pool, g->topology);
-    thread_tuner_init(&g->thread_tuner, n_threads,
-                      g->topology ? n_threads : n_cpu); /* the first threads are the first node's */
-    if (g->topology && g->options.hugetlb)
-        return err_set(e, ERR_USAGE,
-                       "huge pages that were set aside can't be dealt out to %d memory nodes yet: expected "
-                       "transparent ones, or threads that are not bound to nodes",
-                       topology_n_node(g->topology));
-    if (g->topology)
-        log_line(&g->log, LOG_INFO, "%d threads on %d memory nodes", n_threads, topology_n_node(g->topology));
-    return ERR_OK;
-}
-
-static err_code open_device(moebius_engine *g, struct err *e)
-{
-    enum cpu_level level;
-    TRY(cpu_level_detect(&level, e));
-    TRY(open_pool(g, e));
-    g->kernels = g->options.reference ? kernels_reference() : kernels_for(level);
-    TRY(backend_cpu_open(&g->device, g->pool, g->kernels, e));
-    g->cpu = g->device;
-    if (!g->options.check_ops)
-        return ERR_OK;
-    if (g->options.reference)
-        return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
-    struct backend *primary = g->device, *secondary;
-    TRY(backend_cpu_open(&secondary, g->pool, kernels_reference(), e));
-    return backend_check_open(&g->device, primary, secondary, e);
-}
-
 /* The experts' bytes: the GGUF, with its checksums if it has some, and the prepared store. */
 static err_code open_store(moebius_engine *g, struct err *e)
 {
@@ -125,6 +88,9 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
     TRY(open_store(g, e));
     TRY(engine_memory_bound(g, e));
     g->total_bytes = model_load_bytes(g->gguf);
+    struct model_device devices[ENGINE_MAX_DEVICE];
+    for (int i = 0; i < g->n_device; i++)
+        devices[i] = (struct model_device){.device = g->devices[i].device, .pool = g->devices[i].pool, .place = i};
     const struct model_load_params params = {.device = g->device,
                                              .pool = g->pool,
                                              .store = g->store,
@@ -133,6 +99,9 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .expert_budget_bytes = (size_t)g->options.expert_ram_bytes,
                                              .expert_budget_share = g->options.expert_ram_share,
                                              .deterministic = g->options.deterministic,
+                                             .devices = devices,
+                                             .n_device = g->n_device,
+                                             .divide = g->n_device > 1 ? engine_divide : NULL,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
     if (g->options.hugetlb)
@@ -145,7 +114,7 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
         return err_set(e, ERR_FORMAT,
                        "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",
                        path, (int)tokenizer_n_vocab(g->vocab.tokenizer), (long long)g->model->n_vocab);
-    return ERR_OK;
+    return engine_open_places(g, e);
 }
 
 static err_code check_options(moebius_engine *g, struct err *e)
@@ -170,6 +139,10 @@ static err_code check_options(moebius_engine *g, struct err *e)
             "deterministic in %lld bytes of memory: how many experts have room there differs from run to run; "
             "bound the memory of the routed experts instead",
             (long long)o->ram_bytes);
+    if (o->check_ops && o->reference)
+        return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
+    TRY(engine_list_devices(g, e));
+    TRY(engine_parse_split(g, e));
     if (o->policy && !policy_parse(o->policy, &g->policy))
         return err_set(e, ERR_USAGE, "policy %s: expected lfru, lru or lfu", o->policy);
     return ERR_OK;
@@ -190,13 +163,13 @@ moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
     if (code == ERR_OK)
         code = check_options(g, &e);
     if (code == ERR_OK)
-        code = open_device(g, &e);
+        code = engine_open_devices(g, &e);
     topology_bind_caller(g->topology);
     if (code == ERR_OK)
         code = open_model(g, path, &e);
     if (code == ERR_OK) {
         code = engine_tune(g, &e);
-        pool_set_throttled(g->pool, true);
+        pool_set_throttled(g->pool, g->n_device == 1);
     }
     topology_release_caller(g->topology);
     if (code != ERR_OK)
@@ -215,14 +188,13 @@ void moebius_engine_close(moebius_engine **engine)
     model_work_close(&g->work);
     for (int i = 0; i <= MOEBIUS_KV_Q8_0; i++)
         state_pool_close(&g->pools[i]);
+    engine_close_places(g);
     model_close(&g->model);
-    backend_close(&g->device);
     store_close(&g->store);
     vocab_empty(&g->vocab);
     gguf_close(&g->gguf);
     engine_roof_close(g);
-    pool_close(&g->pool);
-    topology_close(&g->topology);
+    engine_close_devices(g);
     mem_free(g);
     *engine = NULL;
 }

@@ -55,15 +55,28 @@ struct moebius_template {
     struct arena arena;
 };
 
+enum { ENGINE_MAX_DEVICE = 8 };
+
+/* A device of this process. */
+struct engine_device {
+    int n_threads;
+    struct pool *pool;
+    struct backend *device;
+    struct backend *cpu;     /* `device`, or the one that is compared with the reference; borrowed */
+    struct compute *compute; /* of its experts; NULL for the first device */
+    char name[16];           /* "cpu:4" */
+};
+
 struct moebius_engine {
     struct topology *topology; /* NULL: one memory node */
-    struct pool *pool;
+    struct engine_device devices[ENGINE_MAX_DEVICE];
+    int n_device;
+    struct pool *pool; /* the first device's */
     struct thread_tuner thread_tuner;
     const struct kernels *kernels; /* of the CPU device */
     struct gguf *gguf;
     struct store *store;
-    struct backend *device;
-    struct backend *cpu; /* `device`, or the one that is compared with the reference; borrowed */
+    struct backend *device; /* the first, which runs the layers */
     struct model *model;
     struct moebius_vocab vocab;
     struct log log;
@@ -81,6 +94,14 @@ struct moebius_engine {
 
     /* session.c */
     struct state_pool *pools[MOEBIUS_KV_Q8_0 + 1]; /* by type of the caches; NULL before the first such session */
+
+    /* engine_places.c */
+    struct split split;                /* options.split */
+    double shares[DIVISION_MAX_PLACE]; /* that it names, [n_share] */
+    int n_share;
+    struct moe_places places;      /* of the model; n_place 0: the experts are not divided */
+    struct place **place;          /* [places.n_place], owned; the first is NULL */
+    struct division_place *speeds; /* [places.n_place] */
 
     /* memory.c */
     size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
@@ -140,6 +161,27 @@ void session_forget_parked(moebius_session *s);
 
 MUST_USE err_code session_save(moebius_session *s, const char *path, struct err *e);
 MUST_USE err_code session_load(moebius_session *s, const char *path, struct err *e);
+
+/* ---- devices.c ------------------------------------------------------------------------------------------------- */
+
+/* Reads options.devices. */
+MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
+/* Opens the devices that are listed; after a failure, too, they are to be closed. */
+MUST_USE err_code engine_open_devices(moebius_engine *g, struct err *e);
+void engine_close_devices(moebius_engine *g);
+/* Whether all devices' threads have a processor each, so that threads may spin. */
+bool engine_has_core_each(const moebius_engine *g);
+
+/* ---- engine_places.c ------------------------------------------------------------------------------------------- */
+
+/* Reads options.split. */
+MUST_USE err_code engine_parse_split(moebius_engine *g, struct err *e);
+/* Divides the experts among the places: as model_load_params.divide, of an engine. */
+MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
+                                struct division *out, struct err *e);
+/* Opens the places beside the first device, when the model is loaded. To be closed before the model. */
+MUST_USE err_code engine_open_places(moebius_engine *g, struct err *e);
+void engine_close_places(moebius_engine *g);
 
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 

@@ -182,8 +182,11 @@ const struct tuning *engine_tuning(const moebius_engine *g)
 
 void engine_use_tuning(moebius_engine *g, const struct tuning *t)
 {
+    struct cpu_tuning cpu = t->cpu;
     g->tuning = *t;
-    backend_cpu_tune(g->cpu, &t->cpu);
+    cpu.n_spin = g->n_device == 1 || engine_has_core_each(g) ? cpu.n_spin : 0;
+    for (int i = 0; i < g->n_device; i++)
+        backend_cpu_tune(g->devices[i].cpu, &cpu);
 }
 
 int64_t moebius_engine_sort_cutoff(const moebius_engine *engine)
@@ -311,7 +314,7 @@ static bool measure_missing(moebius_engine *g)
 /* Whether products heed what is chosen: plain C and the reference leave prefetching to the processor. */
 static bool can_measure(const moebius_engine *g)
 {
-    return g->device == g->cpu && g->kernels != kernels_reference() && g->kernels != kernels_for(CPU_SCALAR);
+    return g->device == g->devices[0].cpu && g->kernels != kernels_reference() && g->kernels != kernels_for(CPU_SCALAR);
 }
 
 err_code engine_tune(moebius_engine *g, struct err *e)

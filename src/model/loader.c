@@ -322,7 +322,8 @@ err_code load_vector(struct loader *l, int64_t layer, const char *name, int64_t 
     return load_table(l, layer, name, n, 1, need, out, e);
 }
 
-static err_code read_table(struct loader *l, const struct gguf_tensor *t, const struct tensor *out, struct err *e)
+static err_code read_table(struct loader *l, struct backend *device, const struct gguf_tensor *t,
+                           const struct tensor *out, struct err *e)
 {
     struct tensor_source src = {.l = l, .t = t, .row_bytes = t->n_bytes};
     int64_t n = tensor_n_elem(out);
@@ -333,24 +334,31 @@ static err_code read_table(struct loader *l, const struct gguf_tensor *t, const 
         for (int64_t r = 0, n_row = n / (int64_t)t->ne[0]; r < n_row; r++)
             t->info->decode(raw + (uint64_t)r * (t->n_bytes / (uint64_t)n_row), values + r * (int64_t)t->ne[0],
                             (int64_t)t->ne[0]);
-        backend_write(l->m->device, out, values);
+        backend_write(device, out, values);
     }
     mem_free(values);
     mem_free(raw);
     return code;
 }
 
+/* load_table to a device of choice. */
+static err_code load_table_to(struct loader *l, struct backend *device, const struct file_matrix *from, bool need,
+                              struct tensor *out, struct err *e)
+{
+    const struct gguf_tensor *t = NULL;
+    if (!need && !load_find(l, from->layer, from->name))
+        return ERR_OK;
+    TRY(need_tensor(l, from->layer, from->name, from->k, from->n_row, 1, &t, e));
+    struct model *m = l->m;
+    TRY(backend_tensor_create(device, ELEM_F32, from->k, from->n_row, 1, MEM_WEIGHTS, out, e));
+    m->buffers[m->n_buffers++] = (struct model_buffer){device, out->buffer};
+    return l->p->store ? read_table(l, device, t, out, e) : ERR_OK;
+}
+
 err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,
                     struct tensor *out, struct err *e)
 {
-    const struct gguf_tensor *t = NULL;
-    if (!need && !load_find(l, layer, name))
-        return ERR_OK;
-    TRY(need_tensor(l, layer, name, n, n_row, 1, &t, e));
-    struct model *m = l->m;
-    TRY(backend_tensor_create(m->device, ELEM_F32, n, n_row, 1, MEM_WEIGHTS, out, e));
-    m->buffers[m->n_buffers++] = out->buffer;
-    return l->p->store ? read_table(l, t, out, e) : ERR_OK;
+    return load_table_to(l, l->m->device, &(struct file_matrix){layer, name, n, n_row}, need, out, e);
 }
 
 /* ---- trunk --------------------------------------------------------------------------------------------------- */
@@ -601,6 +609,33 @@ static err_code keep_name(struct loader *l, const struct gguf_tensor *t, const c
     return *out ? ERR_OK : err_nomem(e, strlen(t->name), "a name");
 }
 
+/* The biases of a layer's experts, which may be absent. */
+static err_code load_expert_bias(struct loader *l, struct backend *device, int64_t layer, int64_t n_ff,
+                                 int64_t n_expert, struct tensor *bias, struct err *e)
+{
+    int64_t n_embd = l->m->n_embd;
+    const struct file_matrix from[EXPERT_N_MATRIX] = {
+        [EXPERT_GATE] = {layer, "ffn_gate_exps.bias", n_ff, n_expert},
+        [EXPERT_UP] = {layer, "ffn_up_exps.bias", n_ff, n_expert},
+        [EXPERT_DOWN] = {layer, "ffn_down_exps.bias", n_embd, n_expert},
+    };
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        TRY(load_table_to(l, device, &from[i], false, &bias[i], e));
+    return ERR_OK;
+}
+
+err_code load_expert_rules(struct loader *l, const struct model_device *d, const struct moe_layer *y,
+                           struct expert_rules *out, struct err *e)
+{
+    const struct expert_layer *x = &l->expert_layers[y->experts_layer];
+    *out = (struct expert_rules){.n_embd = y->n_embd, .n_expert = y->n_expert, .n_used = y->n_used, .act = y->act};
+    memcpy(out->tensors, y->tensors, sizeof out->tensors);
+    memcpy(out->bias, y->bias, sizeof out->bias);
+    return d->device == l->m->device
+               ? ERR_OK
+               : load_expert_bias(l, d->device, x->index, x->shape.n_ff, y->n_expert, out->bias, e);
+}
+
 static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
 {
     struct model *m = l->m;
@@ -625,9 +660,7 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
     if (up != gate)
         TRY(keep_name(l, up, &y->tensors[EXPERT_UP], e));
     TRY(keep_name(l, down, &y->tensors[EXPERT_DOWN], e));
-    TRY(load_table(l, layer, "ffn_gate_exps.bias", n_ff, y->n_expert, false, &y->bias[EXPERT_GATE], e));
-    TRY(load_table(l, layer, "ffn_up_exps.bias", n_ff, y->n_expert, false, &y->bias[EXPERT_UP], e));
-    TRY(load_table(l, layer, "ffn_down_exps.bias", m->n_embd, y->n_expert, false, &y->bias[EXPERT_DOWN], e));
+    TRY(load_expert_bias(l, m->device, layer, n_ff, y->n_expert, y->bias, e));
     l->expert_layers[y->experts_layer] =
         (struct expert_layer){.index = (int)layer,
                               .n_expert = y->n_expert,

@@ -143,6 +143,10 @@ MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struc
 MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y,
                            struct err *e);
 
+/* How a layer's experts compute on one of the model's devices, to which their biases are loaded. */
+MUST_USE err_code load_expert_rules(struct loader *l, const struct model_device *d, const struct moe_layer *y,
+                                    struct expert_rules *out, struct err *e);
+
 /* A transformer of the plain kind: x += attention(norm(x)); x += ffn(norm(x)), where a layer is a MoE when it has a
  * router and dense otherwise. */
 struct transformer_rules {

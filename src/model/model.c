@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "model/loader.h"
 
 const char *model_arch_names(void)
@@ -55,6 +56,8 @@ static void warn_unused(const struct loader *l)
                  gguf_file_path(l->g, 0), (unsigned long long)n_unused, l->m->arch, gguf_tensor_at(l->g, first)->name);
 }
 
+/* ---- routed experts --------------------------------------------------------------------------------------------- */
+
 struct expert_progress {
     struct loader *l;
     uint64_t n_before;
@@ -66,22 +69,182 @@ static void expert_progress(void *user, uint64_t n_bytes)
     p->l->p->progress(p->l->p->user, p->n_before + n_bytes);
 }
 
-static err_code load_experts(struct loader *l, struct err *e)
+/* Lists the devices that have experts, and how each computes them. */
+static err_code list_devices(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
     const struct model_load_params *p = l->p;
-    if (m->n_moe_layer == 0 || !p->store)
-        return ERR_OK;
-    const struct experts_params params = {.device = p->device,
-                                          .store = p->store,
-                                          .pool = p->pool,
-                                          .policy = p->policy,
-                                          .budget_bytes = p->expert_budget_bytes,
-                                          .budget_share = p->expert_budget_share,
-                                          .deterministic = p->deterministic};
-    TRY(experts_create(&m->experts, &params, l->expert_layers, m->n_moe_layer, e));
+    const struct model_device one = {.device = p->device, .pool = p->pool};
+    int n = p->n_device ? p->n_device : 1;
+    m->devices = arena_calloc(&m->arena, (size_t)n, sizeof *m->devices);
+    if (!m->devices)
+        return err_nomem(e, (size_t)n * sizeof *m->devices, "the devices");
+    for (int i = 0; i < n; i++) {
+        struct model_device *d = &m->devices[m->n_device++];
+        *d = p->n_device ? p->devices[i] : one;
+        d->rules = arena_calloc(&m->arena, (size_t)m->n_moe_layer, sizeof *d->rules);
+        if (!d->rules)
+            return err_nomem(e, (size_t)m->n_moe_layer * sizeof *d->rules, "the devices");
+        for (int64_t j = 0; j < m->n_layer; j++) {
+            const struct moe_layer *y = &m->layers[j].moe;
+            if (m->layers[j].is_moe)
+                TRY(load_expert_rules(l, d, y, &d->rules[y->experts_layer], e));
+        }
+    }
+    return ERR_OK;
+}
+
+/* What dividing the experts takes while the model is loaded. */
+struct parts {
+    struct expert_layer *layers; /* [n_moe_layer] as the device in hand has them */
+    size_t *slot_bytes;          /* [n_moe_layer] */
+    bool *is_here;               /* [n_moe_layer][n_expert] */
+    int64_t *n_here;             /* [n_moe_layer] how many these are */
+    int64_t n_expert;            /* of the layer with most */
+    size_t *most, *least;        /* [n_device] bytes of slots for all that a device has, and the least that works */
+    size_t all_most, all_least;  /* of all devices */
+    size_t room;                 /* for all devices; SIZE_MAX: no bound */
+};
+
+static err_code parts_create(struct parts *x, const struct loader *l, struct err *e)
+{
+    const struct model *m = l->m;
+    size_t n = (size_t)m->n_moe_layer, n_device = (size_t)m->n_device;
+    for (size_t i = 0; i < n; i++)
+        x->n_expert = max_i64(x->n_expert, l->expert_layers[i].n_expert);
+    x->layers = mem_calloc(n, sizeof *x->layers);
+    x->slot_bytes = mem_calloc(n, sizeof *x->slot_bytes);
+    x->is_here = mem_calloc(n, (size_t)x->n_expert * sizeof *x->is_here);
+    x->n_here = mem_calloc(n, sizeof *x->n_here);
+    x->most = mem_calloc(n_device, sizeof *x->most);
+    x->least = mem_calloc(n_device, sizeof *x->least);
+    if (!x->layers || !x->slot_bytes || !x->is_here || !x->n_here || !x->most || !x->least)
+        return err_nomem(e, n * (size_t)x->n_expert, "dividing the experts");
+    for (size_t i = 0; i < n; i++) {
+        x->layers[i] = l->expert_layers[i];
+        x->slot_bytes[i] = backend_slot_pool_slot_bytes(m->devices[0].device, &x->layers[i].shape);
+    }
+    return ERR_OK;
+}
+
+static void parts_close(struct parts *x)
+{
+    mem_free(x->layers);
+    mem_free(x->slot_bytes);
+    mem_free(x->is_here);
+    mem_free(x->n_here);
+    mem_free(x->most);
+    mem_free(x->least);
+}
+
+/* Marks which experts a device has. */
+static void mark(struct parts *x, const struct model *m, const struct model_device *d)
+{
+    for (int i = 0; i < m->n_moe_layer; i++) {
+        struct expert_layer *y = &x->layers[i];
+        bool *is_here = x->is_here + i * x->n_expert;
+        x->n_here[i] = y->n_expert;
+        if (!m->division.n_place)
+            continue;
+        y->is_here = is_here;
+        division_is_here(&m->division, d->place, i, is_here);
+        x->n_here[i] = 0;
+        for (int64_t j = 0; j < y->n_expert; j++)
+            x->n_here[i] += is_here[j];
+    }
+}
+
+/* Of a layer's top-k experts those that a device may have to hold at once, in bytes. 0 where another layer of the same
+ * shape, which shares its slots, takes as much. */
+static size_t least_of(const struct parts *x, int n_layer, int layer)
+{
+    const struct expert_layer *y = x->layers;
+    int64_t n = min_i64(x->n_here[layer], y[layer].n_used);
+    for (int i = 0; i < n_layer; i++) {
+        int64_t other = min_i64(x->n_here[i], y[i].n_used);
+        bool is_more = other > n || (other == n && i < layer);
+        if (is_more && !memcmp(&y[i].shape, &y[layer].shape, sizeof y[i].shape))
+            return 0;
+    }
+    return (size_t)n * x->slot_bytes[layer];
+}
+
+static void sum_up(struct parts *x, const struct loader *l)
+{
+    const struct model *m = l->m;
+    const struct model_load_params *p = l->p;
+    for (int i = 0; i < m->n_device; i++) {
+        mark(x, m, &m->devices[i]);
+        for (int j = 0; j < m->n_moe_layer; j++) {
+            x->most[i] += (size_t)x->n_here[j] * x->slot_bytes[j];
+            x->least[i] += least_of(x, m->n_moe_layer, j);
+        }
+        x->all_most += x->most[i];
+        x->all_least += x->least[i];
+    }
+    x->room = mem_room_bytes();
+    if (p->expert_budget_bytes)
+        x->room = p->expert_budget_bytes < x->room ? p->expert_budget_bytes : x->room;
+    else if (p->expert_budget_share > 0 && p->expert_budget_share * (double)x->all_most < (double)x->room)
+        x->room = (size_t)(p->expert_budget_share * (double)x->all_most);
+}
+
+/* What a device gets of the room that all have: beyond the least that works in proportion to what it has. */
+static size_t budget_of(const struct parts *x, int device)
+{
+    size_t more = x->room > x->all_least ? x->room - x->all_least : 0, most = x->most[device], least = x->least[device];
+    if (x->room >= x->all_most)
+        return most;
+    if (!more) /* experts_create says what is missing */
+        return (size_t)((double)x->room * (double)most / (double)x->all_most) | 1;
+    return least + (size_t)((double)more * (double)(most - least) / (double)(x->all_most - x->all_least));
+}
+
+static err_code create_experts(const struct loader *l, struct parts *x, int device, struct err *e)
+{
+    struct model *m = l->m;
+    struct model_device *d = &m->devices[device];
+    const struct experts_params params = {.device = d->device,
+                                          .store = l->p->store,
+                                          .pool = d->pool,
+                                          .policy = l->p->policy,
+                                          .budget_bytes = budget_of(x, device),
+                                          .deterministic = l->p->deterministic};
+    mark(x, m, d);
+    return experts_create(&d->experts, &params, x->layers, m->n_moe_layer, e);
+}
+
+/* Creates all devices' experts before it reads any, so that each has its room. */
+static err_code divide_and_load(struct loader *l, struct parts *x, struct err *e)
+{
+    struct model *m = l->m;
+    const struct model_load_params *p = l->p;
     struct expert_progress progress = {l, atomic_load(&l->n_read)};
-    return experts_load(m->experts, p->progress ? expert_progress : NULL, &progress, e);
+    TRY(parts_create(x, l, e));
+    if (p->divide)
+        TRY(p->divide(p->user, x->layers, x->slot_bytes, m->n_moe_layer, &m->division, e));
+    sum_up(x, l);
+    for (int i = 0; i < m->n_device; i++) {
+        TRY(create_experts(l, x, i, e));
+        if (m->devices[i].device == m->device)
+            m->experts = m->devices[i].experts;
+    }
+    for (int i = 0; i < m->n_device; i++) {
+        TRY(experts_load(m->devices[i].experts, p->progress ? expert_progress : NULL, &progress, e));
+        progress.n_before += experts_counters(m->devices[i].experts).n_read_bytes;
+    }
+    return ERR_OK;
+}
+
+static err_code load_experts(struct loader *l, struct err *e)
+{
+    struct parts x = {0};
+    if (l->m->n_moe_layer == 0 || !l->p->store)
+        return ERR_OK;
+    TRY(list_devices(l, e));
+    err_code code = divide_and_load(l, &x, e);
+    parts_close(&x);
+    return code;
 }
 
 err_code model_load(struct model **out, const struct gguf *g, const struct model_load_params *params, struct err *e)
@@ -104,7 +267,7 @@ err_code model_load(struct model **out, const struct gguf *g, const struct model
     size_t n = gguf_n_tensors(g);
     m->weights_capacity = 4 * n; /* a tensor may be loaded in parts */
     m->weights = arena_calloc(&m->arena, m->weights_capacity, sizeof *m->weights);
-    m->buffers = arena_calloc(&m->arena, n, sizeof *m->buffers);
+    m->buffers = arena_calloc(&m->arena, n * (size_t)(params->n_device + 1), sizeof *m->buffers);
     l.used = mem_calloc(n, sizeof *l.used);
     if (!m->weights || !m->buffers || !l.used) {
         code = err_nomem(e, n * sizeof *m->weights, "the model");
@@ -127,11 +290,13 @@ void model_close(struct model **out)
     struct model *m = *out;
     if (!m)
         return;
-    experts_close(&m->experts);
+    for (int i = 0; i < m->n_device; i++)
+        experts_close(&m->devices[i].experts);
+    division_close(&m->division);
     for (size_t i = 0; i < m->n_weights; i++)
         backend_weight_close(m->device, &m->weights[i]);
     for (size_t i = 0; i < m->n_buffers; i++)
-        backend_buffer_close(m->device, &m->buffers[i]);
+        backend_buffer_close(m->buffers[i].device, &m->buffers[i].buffer);
     arena_close(&m->arena);
     mem_free(m);
     *out = NULL;

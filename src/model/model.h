@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "experts/experts.h"
 #include "moe/moe.h"
+#include "places/compute.h"
+#include "places/division.h"
 
 struct gguf;
 struct store;
@@ -129,6 +131,15 @@ struct layer {
     struct tensor out_scale; /* [1], multiplies x at the layer's end; may be absent */
 };
 
+/* A device of this process that has routed experts. */
+struct model_device {
+    struct backend *device; /* these two are borrowed */
+    struct pool *pool;
+    int place;                  /* its number in the division of the experts */
+    struct experts *experts;    /* what it has; owned by the model, NULL until it is loaded */
+    struct expert_rules *rules; /* [n_moe_layer], owned by the model; the biases lie on the device */
+};
+
 struct model {
     const char *arch;    /* as in arch_list.def */
     int64_t n_layer;     /* layers of the forward pass */
@@ -155,25 +166,42 @@ struct model {
     struct layer *layers;            /* [n_layer] */
 
     int n_moe_layer;
-    struct experts *experts; /* owned; NULL in a dense model and in a description */
+    struct experts *experts;      /* of `device`, one of `devices`; NULL where that has none: in a dense model, in a
+                                     description, and where the layers run elsewhere */
+    struct model_device *devices; /* [n_device]; none in a dense model and in a description */
+    int n_device;
+    struct division division; /* n_place 0: the experts are not divided */
+    const struct moe_places
+        *places; /* borrowed; the caller's to set after model_load, as places need the model. NULL: one */
 
     struct backend *device;  /* borrowed */
     struct arena arena;      /* of everything here that is an array */
     struct weight **weights; /* [n_weights], owned */
     size_t n_weights, weights_capacity;
-    struct buffer **buffers; /* [n_buffers], owned */
+    struct model_buffer {
+        struct backend *device;
+        struct buffer *buffer;
+    } * buffers; /* [n_buffers], owned */
     size_t n_buffers;
 };
 
 struct model_load_params {
     struct backend *device;
     struct pool *pool;
-    struct store *store;     /* NULL: nothing is read, see model_load */
-    const struct log *log;   /* may be NULL */
-    enum policy_kind policy; /* this and the next three: as in struct experts_params */
-    size_t expert_budget_bytes;
+    struct store *store;        /* NULL: nothing is read, see model_load */
+    const struct log *log;      /* may be NULL */
+    enum policy_kind policy;    /* this and the next three: as in struct experts_params */
+    size_t expert_budget_bytes; /* of all devices together, which get it in proportion to what they have */
     double expert_budget_share;
     bool deterministic;
+    /* The devices of this process that have routed experts, `device` among them unless its layers are described alone:
+     * their device, pool and place. n_device 0: `device` has all of them. */
+    const struct model_device *devices;
+    int n_device;
+    /* Says which place has which experts (division_make), once everything else has been loaded; slot_bytes [n_layer] of
+     * one expert, layers being the MoE layers. NULL: the one device has them all. */
+    err_code (*divide)(void *user, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
+                       struct division *out, struct err *e);
     void (*progress)(void *user, uint64_t done_bytes); /* called from any thread; may be NULL */
     void *user;
 };

@@ -43,7 +43,7 @@ static err_code create_moe_work(struct model_work *w, const struct model *m, str
     for (int64_t i = 0; i < m->n_layer; i++)
         if (m->layers[i].is_moe)
             all[n++] = m->layers[i].moe;
-    err_code code = moe_work_create(&w->moe, m->device, m->experts, all, n, w->sizes.n_batch, e);
+    err_code code = moe_work_create(&w->moe, m->device, m->experts, m->places, all, n, w->sizes.n_batch, e);
     mem_free(all);
     return code;
 }

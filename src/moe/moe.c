@@ -43,7 +43,8 @@ struct moe_sizes {
 struct moe_work {
     struct backend *device;
     struct experts *experts;
-    struct arena arena; /* of the arrays */
+    const struct moe_places *places; /* NULL: one */
+    struct arena arena;              /* of the arrays */
 #define FIELD(name, ...) struct tensor name;
     MOE_TENSORS(FIELD)
 #undef FIELD
@@ -85,7 +86,8 @@ static err_code create_all(struct moe_work *w, const struct moe_sizes *d, struct
 }
 
 err_code moe_work_create(struct moe_work **out, struct backend *device, struct experts *experts,
-                         const struct moe_layer *layers, int n_layer, int64_t n_batch, struct err *e)
+                         const struct moe_places *places, const struct moe_layer *layers, int n_layer, int64_t n_batch,
+                         struct err *e)
 {
     const struct moe_sizes sizes = largest(layers, n_layer, n_batch);
     struct moe_work *w = *out = mem_calloc(1, sizeof *w);
@@ -93,6 +95,7 @@ err_code moe_work_create(struct moe_work **out, struct backend *device, struct e
         return err_nomem(e, sizeof *w, "routing");
     w->device = device;
     w->experts = experts;
+    w->places = places;
     err_code code = create_all(w, &sizes, e);
     if (code != ERR_OK)
         moe_work_close(out);

@@ -13,6 +13,8 @@
 #include "base/cancel.h"
 #include "experts/experts.h"
 #include "moe/car.h"
+#include "places/division.h"
+#include "places/place.h"
 
 /* A layer's weights and rules. Everything is borrowed. */
 struct moe_layer {
@@ -39,13 +41,22 @@ struct moe_layer {
     struct weight *shared_gate_inp; /* [1][n_embd], whose sigmoid scales the shared expert; may be NULL */
 };
 
+/* Where experts are computed beside the device that runs the layers, which is place 0. Everything is borrowed. */
+struct moe_places {
+    const struct division *division;
+    const struct division_place *speeds; /* [n_place] as division_choose takes them */
+    struct place *const *places;         /* [n_place]; the first is NULL */
+    int n_place;                         /* 2 or more */
+};
+
 /* Activations of a MoE layer, shared by all MoE layers of a model. */
 struct moe_work;
 
-/* Room for n_batch tokens in the largest of n_layer layers. The device and the experts are borrowed until
- * moe_work_close, which accepts NULL. */
+/* Room for n_batch tokens in the largest of n_layer layers. The device, its experts and the other places (NULL: there
+ * are none) are borrowed until moe_work_close, which accepts NULL. */
 MUST_USE err_code moe_work_create(struct moe_work **out, struct backend *device, struct experts *experts,
-                                  const struct moe_layer *layers, int n_layer, int64_t n_batch, struct err *e);
+                                  const struct moe_places *places, const struct moe_layer *layers, int n_layer,
+                                  int64_t n_batch, struct err *e);
 void moe_work_close(struct moe_work **w);
 size_t moe_work_bytes(const struct moe_work *w); /* of its tensors in device memory; 0 for NULL */
 

@@ -22,13 +22,16 @@ struct expert_rules {
 struct compute;
 MUST_USE err_code compute_create(struct compute **out, struct backend *device, struct experts *experts,
                                  const struct expert_rules *rules, int n_layer, struct err *e);
-void compute_close(struct compute **c);
+void compute_close(struct compute **c); /* accepts NULL */
 
-/* Computes a call's rows into call->y. On failure nothing is held. */
+/* Computes a call's rows into call->y, and asks call->cancel between waves. On failure nothing is held. */
 MUST_USE err_code compute_run(struct compute *c, const struct place_call *call, struct err *e);
 
 void compute_predict(struct compute *c, int layer, const int32_t *ids, int64_t n, bool is_likely);
 /* finish_wait_ns and the bytes are place 0's to count: they stay 0. */
 struct place_layer_stats compute_layer_stats(const struct compute *c, int layer);
+
+/* Gives work space back, of this and of the device. */
+void compute_trim(struct compute *c);
 
 #endif

@@ -1,0 +1,105 @@
+/* The devices of this process: their threads, and what they are called. The first runs the layers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine_internal.h"
+#include "kernels/kernels.h"
+
+/* Reads "cpu:N" at *text, and the comma behind it. */
+static bool parse_device(const char **text, int *n_threads)
+{
+    char *end;
+    if (strncmp(*text, "cpu:", 4) != 0 || (*text)[4] < '0' || (*text)[4] > '9')
+        return false;
+    long n = strtol(*text + 4, &end, 10);
+    if (n < 1 || n > POOL_MAX_THREADS || (*end != '\0' && *end != ',') || (*end == ',' && end[1] == '\0'))
+        return false;
+    *n_threads = (int)n;
+    *text = *end ? end + 1 : end;
+    return true;
+}
+
+err_code engine_list_devices(moebius_engine *g, struct err *e)
+{
+    const char *text = g->options.devices;
+    int n_cpu = cpu_n_available();
+    if (!text) {
+        g->n_device = 1;
+        g->devices[0].n_threads = g->options.n_threads ? g->options.n_threads : n_cpu;
+        return ERR_OK;
+    }
+    if (g->options.n_threads)
+        return err_set(e, ERR_USAGE, "%d threads, and devices %s: expected one of the two", g->options.n_threads, text);
+    while (g->n_device == 0 || *text) {
+        if (g->n_device == ENGINE_MAX_DEVICE || !parse_device(&text, &g->devices[g->n_device].n_threads))
+            return err_set(e, ERR_USAGE, "devices %s: expected cpu:THREADS[,cpu:THREADS...], %d at most, of 1 to %d",
+                           g->options.devices, ENGINE_MAX_DEVICE, POOL_MAX_THREADS);
+        g->n_device++;
+    }
+    return ERR_OK;
+}
+
+/* Threads of the device that runs the layers, bound to memory nodes where there are several. Threads of several devices
+ * go where the system puts them. */
+static err_code bind_pool(moebius_engine *g, struct pool *pool, struct err *e)
+{
+    int n_cpu = cpu_n_available(), n_threads = pool_n_threads(pool);
+    if (g->options.numa != MOEBIUS_NUMA_OFF && g->n_device == 1)
+        g->topology = topology_open(n_threads, &g->log);
+    pool_place(pool, g->topology);
+    thread_tuner_init(&g->thread_tuner, n_threads,
+                      g->topology ? n_threads : n_cpu); /* the first threads are the first node's */
+    if (g->topology && g->options.hugetlb)
+        return err_set(e, ERR_USAGE,
+                       "huge pages that were set aside can't be dealt out to %d memory nodes yet: expected "
+                       "transparent ones, or threads that are not bound to nodes",
+                       topology_n_node(g->topology));
+    if (g->topology)
+        log_line(&g->log, LOG_INFO, "%d threads on %d memory nodes", n_threads, topology_n_node(g->topology));
+    return ERR_OK;
+}
+
+static err_code open_device(moebius_engine *g, struct engine_device *d, struct err *e)
+{
+    snprintf(d->name, sizeof d->name, "cpu:%d", d->n_threads);
+    TRY(pool_create(&d->pool, d->n_threads, e));
+    if (d == g->devices)
+        TRY(bind_pool(g, d->pool, e));
+    TRY(backend_cpu_open(&d->device, d->pool, g->kernels, e));
+    d->cpu = d->device;
+    if (!g->options.check_ops)
+        return ERR_OK;
+    struct backend *primary = d->device, *secondary;
+    TRY(backend_cpu_open(&secondary, d->pool, kernels_reference(), e));
+    return backend_check_open(&d->device, primary, secondary, e);
+}
+
+err_code engine_open_devices(moebius_engine *g, struct err *e)
+{
+    enum cpu_level level;
+    TRY(cpu_level_detect(&level, e));
+    g->kernels = g->options.reference ? kernels_reference() : kernels_for(level);
+    for (int i = 0; i < g->n_device; i++)
+        TRY(open_device(g, &g->devices[i], e));
+    g->pool = g->devices[0].pool;
+    g->device = g->devices[0].device;
+    return ERR_OK;
+}
+
+void engine_close_devices(moebius_engine *g)
+{
+    for (int i = 0; i < g->n_device; i++) {
+        backend_close(&g->devices[i].device);
+        pool_close(&g->devices[i].pool);
+    }
+    topology_close(&g->topology);
+}
+
+bool engine_has_core_each(const moebius_engine *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_device; i++)
+        n += g->devices[i].n_threads;
+    return n <= cpu_n_available();
+}
