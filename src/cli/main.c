@@ -5,6 +5,7 @@
 
 #include "base/near.h"
 #include "cli/commands.h"
+#include "cli/rank_run.h"
 #include "moebius/moebius.h"
 
 static const struct command *const commands[] = {
@@ -91,5 +92,7 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return ERR_USAGE;
     }
-    return check_stdout(run(argc, argv));
+    int exit_code = check_stdout(run(argc, argv));
+    rank_run_end();
+    return exit_code;
 }

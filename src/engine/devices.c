@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/engine_internal.h"
 #include "kernels/kernels.h"
+#include "ranks/ranks.h"
 
 /* Reads "cpu:N" at *text, and the comma behind it. */
 static bool parse_device(const char **text, int *n_threads)
@@ -20,10 +22,28 @@ static bool parse_device(const char **text, int *n_threads)
     return true;
 }
 
+/* Ranks on one machine share its processors, unless each has been bound to its own. */
+static int engine_n_cpu(const moebius_engine *g)
+{
+    int n = cpu_n_available(), n_all = (int)sysconf(_SC_NPROCESSORS_ONLN), n_rank = 1;
+    if (engine_ranks(g) && n >= n_all)
+        n_rank = ranks_n_here(engine_ranks(g));
+    return n > n_rank ? n / n_rank : 1;
+}
+
+/* Equal bits are promised within one level. */
+static err_code choose_level(const moebius_engine *g, enum cpu_level *out, struct err *e)
+{
+    if (!engine_ranks(g))
+        return cpu_level_detect(out, e);
+    *out = ranks_level(engine_ranks(g));
+    return ERR_OK;
+}
+
 err_code engine_list_devices(moebius_engine *g, struct err *e)
 {
     const char *text = g->options.devices;
-    int n_cpu = cpu_n_available();
+    int n_cpu = engine_n_cpu(g);
     if (!text) {
         g->n_device = 1;
         g->devices[0].n_threads = g->options.n_threads ? g->options.n_threads : n_cpu;
@@ -44,7 +64,7 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
  * go where the system puts them. */
 static err_code bind_pool(moebius_engine *g, struct pool *pool, struct err *e)
 {
-    int n_cpu = cpu_n_available(), n_threads = pool_n_threads(pool);
+    int n_cpu = engine_n_cpu(g), n_threads = pool_n_threads(pool);
     if (g->options.numa != MOEBIUS_NUMA_OFF && g->n_device == 1)
         g->topology = topology_open(n_threads, &g->log);
     pool_place(pool, g->topology);
@@ -78,7 +98,7 @@ static err_code open_device(moebius_engine *g, struct engine_device *d, struct e
 err_code engine_open_devices(moebius_engine *g, struct err *e)
 {
     enum cpu_level level;
-    TRY(cpu_level_detect(&level, e));
+    TRY(choose_level(g, &level, e));
     g->kernels = g->options.reference ? kernels_reference() : kernels_for(level);
     for (int i = 0; i < g->n_device; i++)
         TRY(open_device(g, &g->devices[i], e));
@@ -101,5 +121,5 @@ bool engine_has_core_each(const moebius_engine *g)
     int n = 0;
     for (int i = 0; i < g->n_device; i++)
         n += g->devices[i].n_threads;
-    return n <= cpu_n_available();
+    return n <= engine_n_cpu(g);
 }

@@ -76,7 +76,8 @@ struct moebius_engine {
     const struct kernels *kernels; /* of the CPU device */
     struct gguf *gguf;
     struct store *store;
-    struct backend *device; /* the first, which runs the layers */
+    struct backend *device;    /* the first, which runs the layers unless rank 0 does */
+    struct backend *no_layers; /* on other ranks: the device of what rank 0 has */
     struct model *model;
     struct moebius_vocab vocab;
     struct log log;
@@ -151,6 +152,14 @@ struct moebius_session {
 /* Room for a session's logits, from the first time on. */
 MUST_USE err_code session_logits_room(moebius_session *s, struct err *e);
 
+/* ---- engine.c -------------------------------------------------------------------------------------------------- */
+
+/* Steps of opening, in this order; after a failure the engine is to be closed. */
+void engine_begin_log(moebius_engine *g);
+MUST_USE err_code engine_check_options(moebius_engine *g, struct err *e);
+/* The experts' bytes: the GGUF, which is open, with its checksums if it has some, and the prepared store. */
+MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
+
 /* ---- park.c ---------------------------------------------------------------------------------------------------- */
 
 /* Brings a parked session's state back; on failure it stays parked. */
@@ -182,6 +191,18 @@ MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers,
 /* Opens the places beside the first device, when the model is loaded. To be closed before the model. */
 MUST_USE err_code engine_open_places(moebius_engine *g, struct err *e);
 void engine_close_places(moebius_engine *g);
+
+/* ---- engine_ranks.c -------------------------------------------------------------------------------------------- */
+
+/* options.ranks; NULL: this process is alone. */
+struct ranks *engine_ranks(const moebius_engine *g);
+int engine_rank(const moebius_engine *g); /* 0 for one that is alone */
+MUST_USE err_code engine_check_ranks(moebius_engine *g, struct err *e);
+/* On rank 0: divides the experts among the ranks by what these offer, and says so. g->speeds has room for all. */
+MUST_USE err_code engine_divide_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
+                                      int n_layer, struct division *out, struct err *e);
+/* Waits until the other ranks have loaded theirs, and makes places of them. */
+MUST_USE err_code engine_open_ranks(moebius_engine *g, struct err *e);
 
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 
@@ -218,6 +239,8 @@ void engine_usage_save(moebius_engine *g);
 
 /* ---- roof.c ---------------------------------------------------------------------------------------------------- */
 
+/* Bytes a second that all threads read from memory, with up to n_bytes of it; 0 where there is no room for that. */
+double engine_read_speed(moebius_engine *g, size_t n_bytes);
 /* Frees the memory that measuring took. */
 void engine_roof_close(moebius_engine *g);
 

@@ -448,6 +448,14 @@ static bool has_answer(struct link *l, struct peer *p, size_t *body_bytes)
     return done;
 }
 
+void link_cancel(struct link *l, int rank)
+{
+    lock(l);
+    l->peers[rank].owes_cancel = true;
+    send_note(l, rank);
+    unlock(l);
+}
+
 err_code link_wait(struct link *l, int rank, const struct cancel *c, size_t *body_bytes, struct err *e)
 {
     struct peer *p = &l->peers[rank];
@@ -459,10 +467,8 @@ err_code link_wait(struct link *l, int rank, const struct cancel *c, size_t *bod
         if (!is_cancelled && clock_ns() - asked > REST_NS) {
             asked = clock_ns();
             is_cancelled = cancel_is_wanted(c);
-            lock(l);
-            p->owes_cancel |= is_cancelled;
-            send_note(l, rank);
-            unlock(l);
+            if (is_cancelled)
+                link_cancel(l, rank);
         }
         code = link_check(l, e);
     }

@@ -72,6 +72,9 @@ void link_expect(struct link *l, int rank, void *head, size_t head_bytes, void *
  * is passed on to the rank, and the answer still awaited. `c` may be NULL. */
 MUST_USE err_code link_wait(struct link *l, int rank, const struct cancel *c, size_t *body_bytes, struct err *e);
 
+/* Says that nobody wants the answer that is awaited. */
+void link_cancel(struct link *l, int rank);
+
 /* On other ranks: waits for a request, which is the link's until the next call. ERR_CANCELLED: rank 0 has ended. */
 MUST_USE err_code link_take(struct link *l, const void **request, size_t *n_bytes, struct err *e);
 /* The answer to it: a head that is copied, and the first n_bytes of the room. */

@@ -8,7 +8,8 @@
 enum request_kind {
     REQUEST_DIVISION, /* division_head, then the holders; answered once the experts are there */
     REQUEST_RUN,      /* ids, weights where there are some, rows; answered with results */
-    REQUEST_PREDICT,  /* ids; not answered */
+    REQUEST_PREDICT,  /* ids [n_tok]; not answered */
+    REQUEST_OPEN,     /* counts of usage [n_tok][n_row] (layers, experts); an empty answer */
     REQUEST_STATS,    /* of a layer: struct place_layer_stats */
     REQUEST_FACTS,    /* struct rank_figures */
     REQUEST_FORGET    /* an empty answer */
@@ -19,6 +20,7 @@ struct request {
     int32_t layer;
     uint32_t is_decode, has_weights, is_likely;
     int64_t n_tok, n_used, n_embd, n_row, sort_cutoff; /* as in struct place_call */
+    int64_t n_spare_bytes;                             /* of REQUEST_OPEN */
 };
 
 /* The offer, number 0, is an answer without a request. */

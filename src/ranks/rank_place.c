@@ -88,6 +88,30 @@ static err_code place_finishes(struct place *place, struct err *e)
     return ERR_OK;
 }
 
+static void place_cancels(struct place *place)
+{
+    const struct rank_place *p = (const struct rank_place *)place;
+    if (p->code == ERR_OK)
+        link_cancel(p->ranks->link, p->rank);
+}
+
+static err_code place_opens(struct place *place, size_t spare_bytes, const struct usage *past, struct err *e)
+{
+    const struct rank_place *p = (const struct rank_place *)place;
+    struct request q = {.kind = REQUEST_OPEN, .number = ++p->ranks->n_request[p->rank]};
+    size_t n_count = past && past->count ? (size_t)past->n_layer * (size_t)past->n_expert * sizeof *past->count : 0;
+    char *room;
+    q.n_spare_bytes = (int64_t)spare_bytes;
+    q.n_tok = n_count ? past->n_layer : 0;
+    q.n_row = n_count ? past->n_expert : 0;
+    TRY(link_room(p->ranks->link, p->rank, sizeof q + n_count, (void **)&room, e));
+    memcpy(room, &q, sizeof q);
+    if (n_count)
+        memcpy(room + sizeof q, past->count, n_count);
+    ranks_ask(p->ranks, p->rank, sizeof q + n_count, NULL, 0);
+    return ranks_answer(p->ranks, p->rank, NULL, 0, e);
+}
+
 /* An error here comes back from the next call. */
 static void place_predicts(struct place *place, int layer, const int32_t *ids, int64_t n, bool is_likely)
 {
@@ -153,7 +177,9 @@ static void place_closes(struct place *place)
 
 static const struct place_vtable vtable = {.begin = place_begins,
                                            .finish = place_finishes,
+                                           .cancel = place_cancels,
                                            .predict = place_predicts,
+                                           .open = place_opens,
                                            .layer_stats = place_counts,
                                            .facts = place_tells,
                                            .reclaim = place_keeps,

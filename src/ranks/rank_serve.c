@@ -123,16 +123,41 @@ static err_code run(struct ranks *r, const struct rank_service *s, const struct 
     *n_result = (size_t)(c.n_row * c.n_embd) * sizeof *c.y;
     TRY(link_room(r->link, 0, *n_result, &y, e));
     c.y = y;
-    return compute_run(s->compute, &c, e);
+    pool_set_cancel(s->pool, &cancel);
+    err_code code = compute_run(s->compute, &c, e);
+    pool_set_cancel(s->pool, NULL);
+    return code;
 }
 
-/* An error of the computation is rank 0's to hear; only one of the link ends this rank. */
-static err_code answer_run(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
-                           struct err *e)
+/* Slots are opened, and filled with what was used most where rank 0 knows what that is. */
+static err_code open_slots(const struct rank_service *s, const struct request *q, size_t n_bytes, struct err *e)
+{
+    struct usage past;
+    compute_trim(s->compute);
+    TRY(experts_open(s->experts, (size_t)q->n_spare_bytes, e));
+    if (!q->n_tok)
+        return ERR_OK;
+    const struct usage *seen = experts_usage(s->experts);
+    if (q->n_tok != seen->n_layer || q->n_row != seen->n_expert ||
+        n_bytes != sizeof *q + (size_t)(q->n_tok * q->n_row) * sizeof *past.count)
+        return err_set(e, ERR_FAIL, "counts of %lld layers and %lld experts: expected %d and %lld", (long long)q->n_tok,
+                       (long long)q->n_row, seen->n_layer, (long long)seen->n_expert);
+    TRY(usage_create(&past, seen->n_layer, seen->n_expert, e));
+    memcpy(past.count, q + 1, n_bytes - sizeof *q);
+    for (int64_t i = 0; i < q->n_tok * q->n_row; i++)
+        past.total[i / q->n_row] += past.count[i];
+    err_code code = experts_warm(s->experts, &past, e);
+    usage_close(&past);
+    return code;
+}
+
+/* An error of the work is rank 0's to hear; only one of the link ends this rank. */
+static err_code answer_work(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
+                            struct err *e)
 {
     struct err why = {0};
     size_t n_result = 0;
-    err_code code = run(r, s, q, n_bytes, &n_result, &why);
+    err_code code = q->kind == REQUEST_RUN ? run(r, s, q, n_bytes, &n_result, &why) : open_slots(s, q, n_bytes, &why);
     TRY(link_check(r->link, e));
     return ranks_reply(r, code, &why, n_result, e);
 }
@@ -142,7 +167,8 @@ static err_code answer(struct ranks *r, const struct rank_service *s, const stru
 {
     bool has_layer = q->layer >= 0 && q->layer < s->n_layer;
     switch ((enum request_kind)q->kind) {
-    case REQUEST_RUN: return answer_run(r, s, q, n_bytes, e);
+    case REQUEST_RUN:
+    case REQUEST_OPEN: return answer_work(r, s, q, n_bytes, e);
     case REQUEST_PREDICT:
         if (has_layer && n_bytes == sizeof *q + (size_t)q->n_tok * sizeof(int32_t))
             compute_predict(s->compute, q->layer, (const int32_t *)(q + 1), q->n_tok, q->is_likely);

@@ -19,6 +19,7 @@
 
 #include "base/cpu.h"
 #include "base/err.h"
+#include "base/pool.h"
 #include "places/compute.h"
 #include "places/division.h"
 #include "places/place.h"
@@ -81,6 +82,7 @@ MUST_USE err_code ranks_offer(struct ranks *r, const struct rank_offer *offer, i
 struct rank_service {
     struct compute *compute; /* these are borrowed */
     struct experts *experts;
+    struct pool *pool;
     const struct expert_rules *rules; /* [n_layer] */
     int n_layer;
     uint64_t n_expert; /* that it has */
