@@ -270,8 +270,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             each, and 0 for experts of groups that were not kept.  weight[0]: router [n_expert][n_embd];
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
- * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that multiply what
- *             gate and up give, or absent.  out: y [n_embd][k][M], rows of absent experts untouched.  slot_pool;
+ * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that
+ * multiply what gate and up give, or absent.  out: y [n_embd][k][M], rows of absent experts untouched.  slot_pool;
  *             vec[enum expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert
  *             and not by slot, or absent; experts
  * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through

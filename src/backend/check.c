@@ -335,7 +335,8 @@ static void check_enqueue(struct backend *b, const struct op *op)
     c->n_op++;
     for (int i = 0; i < OP_MAX_IN; i++)
         mirror(c, &op->in[i]);
-    if (op->kind == OP_EXPERTS || op->kind == OP_HEADS) /* these write a part of their output */
+    if (op->kind == OP_EXPERTS || op->kind == OP_HEADS ||
+        op->kind == OP_SCATTER) /* these write a part of their output */
         mirror(c, &op->out[0]);
     for (int s = 0; s < 2; s++) {
         struct op o = *op;

@@ -25,12 +25,19 @@ size_t expert_plan_bytes(const struct expert_choice *choice)
     return items_bytes(choice) + pairs_bytes(choice) + by_expert_bytes;
 }
 
+/* The slot of a pair's expert; -1: it is not computed. */
+static int32_t slot_of(const struct expert_choice *choice, int64_t pair)
+{
+    int32_t expert = choice->ids[pair];
+    return expert < 0 ? -1 : choice->slots[expert];
+}
+
 /* Direct: one item for each pair whose expert has a slot, in token and rank order. seen: [n_expert] to work in */
 static void plan_direct(struct expert_plan *p, const struct expert_choice *choice, int32_t *seen)
 {
     memset(seen, 0, (size_t)choice->n_expert * sizeof *seen);
     for (int64_t pair = 0; pair < n_pair_at_most(choice); pair++) {
-        int32_t expert = choice->ids[pair], slot = choice->slots[expert];
+        int32_t expert = choice->ids[pair], slot = slot_of(choice, pair);
         if (slot < 0)
             continue;
         p->pair_of_row[p->n_item] = (int32_t)pair;
@@ -47,7 +54,7 @@ static void plan_sorted(struct expert_plan *p, const struct expert_choice *choic
     const int32_t *ids = choice->ids, *slots = choice->slots;
     memset(first, 0, (size_t)(choice->n_expert + 1) * sizeof *first);
     for (int64_t pair = 0; pair < n_pair_at_most(choice); pair++)
-        if (slots[ids[pair]] >= 0)
+        if (slot_of(choice, pair) >= 0)
             first[ids[pair] + 1]++;
     for (int64_t e = 0; e < choice->n_expert; e++) {
         if (first[e + 1])
@@ -57,7 +64,7 @@ static void plan_sorted(struct expert_plan *p, const struct expert_choice *choic
     }
     p->n_pair = first[choice->n_expert];
     for (int64_t pair = 0; pair < n_pair_at_most(choice); pair++)
-        if (slots[ids[pair]] >= 0)
+        if (slot_of(choice, pair) >= 0)
             p->pair_of_row[first[ids[pair]]++] = (int32_t)pair;
 #ifndef NDEBUG
     for (int64_t i = 0; i < p->n_item; i++) /* the contract with the kernels: an item's rows are its expert's */

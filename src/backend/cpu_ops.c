@@ -12,7 +12,8 @@ static cpu_op_fn *const op_fns[OP_N_KIND] = {
     [OP_KV_STORE] = cpu_op_kv_store, [OP_ATTENTION] = cpu_op_attention,   [OP_CONV] = cpu_op_conv,
     [OP_DELTA] = cpu_op_delta,       [OP_ACT_MUL] = cpu_op_act_mul,       [OP_ADD] = cpu_op_add,
     [OP_SCALE] = cpu_op_scale,       [OP_SOFTCAP] = cpu_op_softcap,       [OP_SLICE] = cpu_op_slice,
-    [OP_ROUTE] = cpu_op_route,       [OP_EXPERTS] = cpu_op_experts,       [OP_COMBINE] = cpu_op_combine,
+    [OP_SCATTER] = cpu_op_scatter,   [OP_ROUTE] = cpu_op_route,           [OP_EXPERTS] = cpu_op_experts,
+    [OP_COMBINE] = cpu_op_combine,
 };
 
 /* Scratch grows with the batch, and experts' slots may be closed to make room for it. So memory is reclaimed between

@@ -197,3 +197,17 @@ void cpu_op_slice(struct cpu *c, const struct op *op)
 {
     run_out_rows(c, op, 1, slice_row);
 }
+
+static void scatter_row(void *arg, size_t t, int thread)
+{
+    const struct cpu_row_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t row = ((const int32_t *)tensor_data(&op->in[1]))[t];
+    assert(row >= 0 && row < op->out[0].ne[1]);
+    memcpy(tensor_row(&op->out[0], row), tensor_row(&op->in[0], (int64_t)t), elem_row_bytes(ELEM_F32, op->in[0].ne[0]));
+}
+
+void cpu_op_scatter(struct cpu *c, const struct op *op)
+{
+    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS, scatter_row);
+}

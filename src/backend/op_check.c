@@ -310,6 +310,17 @@ static err_code check_slice(const struct op_checker *c)
     return ERR_OK;
 }
 
+static err_code check_scatter(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t m = n_token(op);
+    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    TRY(check_ints(c, "rows", &op->in[1], m));
+    TRY(check_rows(c, "out", &op->out[0], op->in[0].ne[0], ANY));
+    CHECK(c, m <= op->out[0].ne[1], "%lld rows go to %lld", (long long)m, (long long)op->out[0].ne[1]);
+    return ERR_OK;
+}
+
 static err_code check_route(const struct op_checker *c)
 {
     const struct op *op = c->op;
@@ -376,6 +387,7 @@ static err_code check_op(const struct op_checker *c)
     case OP_SCALE: return check_scale(c);
     case OP_SOFTCAP: return check_elements(c, 1);
     case OP_SLICE: return check_slice(c);
+    case OP_SCATTER: return check_scatter(c);
     case OP_ROUTE: return check_route(c);
     case OP_EXPERTS: return check_experts(c);
     case OP_COMBINE: return check_combine(c);

@@ -111,6 +111,8 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->prefetch = (moebius_prefetch)choice(o->prefetch, "on", "off");
     out->numa = o->numa && !strcmp(o->numa, "off") ? MOEBIUS_NUMA_OFF : MOEBIUS_NUMA_AUTO;
     out->hugetlb = o->hugetlb;
+    out->devices = o->devices;
+    out->split = o->split;
     out->usage = o->cold ? NULL : o->usage ? o->usage : "";
     out->log = print_log;
     out->store_dirs = store->dirs;

@@ -14,7 +14,7 @@ struct model_options {
     bool reference, check_ops;
     int64_t ram_bytes, state_bytes;
     struct option_share expert_ram;
-    const char *policy, *usage, *prefetch, *numa, *tuning;
+    const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split;
     bool hugetlb, cold, deterministic, no_sandbox;
     moebius_car car;
 };
@@ -23,6 +23,10 @@ struct model_options {
 #define MODEL_OPTIONS(o)                                                                                                 \
     {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},           \
         {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
+        {"--devices", OPT_STRING, &(o).devices, "cpu:N[,cpu:N...]", "devices by threads, in place of --threads", 0,      \
+         0,           0},                                                                                                \
+        {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|random: who has which experts (experts)",    \
+         0,         0,          0},                                                                                      \
         {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off"},        \
         {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0},       \
         {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1,            \

@@ -243,10 +243,55 @@ int64_t moebius_n_embd(const moebius_engine *engine)
     return engine->model->n_embd;
 }
 
+/* Of all devices. */
+static struct backend_counters device_counters(const moebius_engine *g)
+{
+    struct backend_counters all = {0};
+    for (int i = 0; i < g->n_device; i++) {
+        const struct backend_counters b = backend_counters(g->devices[i].device);
+        for (int k = 0; k < OP_N_KIND; k++) {
+            all.op[k].n += b.op[k].n;
+            all.op[k].n_ns += b.op[k].n_ns;
+            all.op[k].n_bytes += b.op[k].n_bytes;
+            all.op[k].n_int8 += b.op[k].n_int8;
+            all.op[k].n_float += b.op[k].n_float;
+        }
+        all.n_direct += b.n_direct;
+        all.n_sorted += b.n_sorted;
+        all.n_expert_rows += b.n_expert_rows;
+        all.n_experts += b.n_experts;
+    }
+    return all;
+}
+
+static struct experts_counters expert_counters(const moebius_engine *g)
+{
+    struct experts_counters all = {0};
+    for (int i = 0; i < g->model->n_device; i++) {
+        const struct experts_counters c = experts_counters(g->model->devices[i].experts);
+        all.n_hit += c.n_hit;
+        all.n_miss += c.n_miss;
+        all.n_decode_hit += c.n_decode_hit;
+        all.n_decode_miss += c.n_decode_miss;
+        all.n_evicted += c.n_evicted;
+        all.n_read += c.n_read;
+        all.n_read_bytes += c.n_read_bytes;
+        all.n_prefetched += c.n_prefetched;
+        all.n_prefetch_used += c.n_prefetch_used;
+        all.n_substituted += c.n_substituted;
+        all.n_backfilled += c.n_backfilled;
+        all.ratio_sum += c.ratio_sum;
+        all.n_spared += c.n_spared;
+        all.stall_ns += c.stall_ns;
+        all.arrival_ns += c.arrival_ns;
+    }
+    return all;
+}
+
 int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes)
 {
     _Static_assert((int)OP_N_KIND <= (int)MOEBIUS_MAX_OP, "every kind has its place");
-    struct backend_counters b = backend_counters(engine->device);
+    const struct backend_counters b = device_counters(engine);
     for (int i = 0; i < OP_N_KIND; i++) {
         const struct op_counters *c = &b.op[i];
         const moebius_op_stats s = {op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float};
@@ -266,9 +311,8 @@ static uint64_t state_sum(const moebius_engine *g, size_t (*bytes)(const struct 
 
 static moebius_counters counters(const moebius_engine *engine)
 {
-    const struct experts *x = engine->model->experts;
-    const struct backend_counters b = backend_counters(engine->device);
-    const struct experts_counters c = x ? experts_counters(x) : (struct experts_counters){0};
+    const struct backend_counters b = device_counters(engine);
+    const struct experts_counters c = expert_counters(engine);
     return (moebius_counters){.n_direct = b.n_direct,
                               .n_sorted = b.n_sorted,
                               .n_expert_rows = b.n_expert_rows,
@@ -288,8 +332,8 @@ static moebius_counters counters(const moebius_engine *engine)
                               .n_backfilled = c.n_backfilled,
                               .stall_ns = c.stall_ns,
                               .arrival_ns = c.arrival_ns,
-                              .expert_bytes = x ? experts_open_bytes(x) : 0,
-                              .expert_all_bytes = x ? experts_max_bytes(x) : 0,
+                              .expert_bytes = engine_expert_bytes(engine, experts_open_bytes),
+                              .expert_all_bytes = engine_expert_bytes(engine, experts_max_bytes),
                               .weight_bytes = mem_mapped_bytes(MEM_WEIGHTS),
                               .context_bytes = mem_mapped_bytes(MEM_STATE),
                               .work_bytes = mem_mapped_bytes(MEM_SCRATCH),
@@ -307,6 +351,8 @@ void moebius_engine_forget_experts(moebius_engine *engine)
 {
     if (engine->model->experts)
         experts_forget(engine->model->experts);
+    for (int i = 1; i < engine->places.n_place; i++)
+        place_forget(engine->place[i]);
 }
 
 bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes)
@@ -342,5 +388,10 @@ uint64_t moebius_fingerprint(const moebius_engine *engine)
 
 const char *moebius_expert_reader(const moebius_engine *engine)
 {
-    return engine->model->experts ? experts_engine(engine->model->experts) : "";
+    const char *name = "";
+    for (int i = engine->model->n_device; i-- > 0;) {
+        const char *here = experts_engine(engine->model->devices[i].experts);
+        name = *here ? here : name;
+    }
+    return name;
 }

@@ -192,24 +192,34 @@ MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers,
 MUST_USE err_code engine_open_places(moebius_engine *g, struct err *e);
 void engine_close_places(moebius_engine *g);
 
+/* The sum of a figure over the experts of all devices. Not while a layer is computed. */
+size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
+/* Whether experts are read when they are needed. */
+bool engine_is_streaming(const moebius_engine *g);
+/* Has the devices open their slots, each its share of the room that there is but for spare_bytes, and fill them with
+ * what earlier runs used (NULL: leaves them). */
+MUST_USE err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e);
+/* Has the devices close slots, each its share, until n_bytes fit below the limit on memory. */
+void engine_reclaim_experts(moebius_engine *g, size_t n_bytes);
+
 /* ---- engine_ranks.c -------------------------------------------------------------------------------------------- */
 
 /* options.ranks; NULL: this process is alone. */
 struct ranks *engine_ranks(const moebius_engine *g);
 int engine_rank(const moebius_engine *g); /* 0 for one that is alone */
 MUST_USE err_code engine_check_ranks(moebius_engine *g, struct err *e);
-/* On rank 0: divides the experts among the ranks by what these offer, and says so. g->speeds has room for all. */
-MUST_USE err_code engine_divide_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
-                                      int n_layer, struct division *out, struct err *e);
+/* On rank 0: g->speeds, which has room for all, as the ranks offer them. */
+MUST_USE err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
+                                   int n_layer, struct err *e);
 /* Waits until the other ranks have loaded theirs, and makes places of them. */
 MUST_USE err_code engine_open_ranks(moebius_engine *g, struct err *e);
+/* engine_open_slots for the other ranks, if there are some. */
+MUST_USE err_code engine_warm_ranks(moebius_engine *g, const struct usage *past, struct err *e);
 
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 
 /* Work space for batches of n_batch tokens, kept until the engine is closed. */
 MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e);
-/* Whether experts are read when they are needed. */
-bool engine_is_streaming(const moebius_engine *g);
 /* Appends tokens to sessions: moebius_eval_batch. */
 MUST_USE err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e);
 
@@ -232,6 +242,9 @@ MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *cre
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */
 
+/* What earlier runs used, to be closed; no counts where that is not known. */
+MUST_USE err_code engine_past_usage(moebius_engine *g, int n_layer, int64_t n_expert, struct usage *past,
+                                    struct err *e);
 /* Fills the experts' slots with what earlier runs used. Only the first call does something. */
 MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
 /* Keeps the counts of what this run used. A failure is logged. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "engine/engine_internal.h"
 #include "places/worker.h"
 #include "ranks/ranks.h"
@@ -26,23 +27,37 @@ err_code engine_parse_split(moebius_engine *g, struct err *e)
     return ERR_OK;
 }
 
+/* The devices of this process share its memory, each what its experts take of it. */
+static void guess_speeds(moebius_engine *g)
+{
+    for (int i = 0; i < g->n_device; i++)
+        g->speeds[i] = (struct division_place){.room_bytes = SIZE_MAX, .bytes_per_s = g->devices[i].n_threads};
+}
+
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        struct division *out, struct err *e)
 {
     moebius_engine *g = engine;
     int n = n_place(g);
+    int64_t n_expert = 0;
+    struct usage past;
     g->place = mem_calloc((size_t)n, sizeof(struct place *));
     g->speeds = mem_calloc((size_t)n, sizeof *g->speeds);
     if (!g->place || !g->speeds)
         return err_nomem(e, (size_t)n * sizeof *g->speeds, "the places");
     if (engine_ranks(g))
-        return engine_divide_ranks(g, layers, slot_bytes, n_layer, out, e);
-    for (int i = 0; i < n; i++)
-        g->speeds[i] = (struct division_place){
-            .room_bytes = SIZE_MAX, /* the devices share the process's memory, each what its experts take of it */
-            .bytes_per_s = g->devices[i].n_threads,
-            .share = i < g->n_share ? g->shares[i] : 0};
-    return division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->split, NULL, e);
+        TRY(engine_ask_ranks(g, layers, slot_bytes, n_layer, e));
+    else
+        guess_speeds(g);
+    for (int i = 0; i < g->n_share; i++)
+        g->speeds[i].share = g->shares[i];
+    for (int i = 0; i < n_layer; i++)
+        n_expert = max_i64(n_expert, layers[i].n_expert);
+    TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
+    err_code code =
+        division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->split, past.count ? &past : NULL, e);
+    usage_close(&past);
+    return code == ERR_OK && engine_ranks(g) ? ranks_divide(engine_ranks(g), out, e) : code;
 }
 
 static err_code open_worker(moebius_engine *g, int i, struct err *e)
@@ -84,4 +99,69 @@ void engine_close_places(moebius_engine *g)
         compute_close(&g->devices[i].compute);
     mem_free(g->place);
     mem_free(g->speeds);
+}
+
+size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x))
+{
+    size_t n = 0;
+    for (int i = 0; i < g->model->n_device; i++)
+        n += bytes(g->model->devices[i].experts);
+    return n;
+}
+
+bool engine_is_streaming(const moebius_engine *g)
+{
+    bool any = false;
+    for (int i = 0; i < g->model->n_device; i++)
+        any |= !experts_all_resident(g->model->devices[i].experts);
+    return any;
+}
+
+/* A part of n_bytes, as large as one number is of another. */
+static size_t part_of(size_t n_bytes, size_t n, size_t of)
+{
+    return of ? (size_t)((double)n_bytes * ((double)n / (double)of)) : 0;
+}
+
+err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e)
+{
+    size_t left = engine_expert_bytes(g, experts_max_bytes) - engine_expert_bytes(g, experts_open_bytes);
+    for (int i = 0; i < g->model->n_device; i++) {
+        struct experts *x = g->model->devices[i].experts;
+        size_t here = experts_max_bytes(x) - experts_open_bytes(x), room = mem_room_bytes(), spare = g->spare_bytes;
+        if (room > spare && room - spare < left) /* others' part is left, too */
+            spare += part_of(room - spare, left - here, left);
+        left -= here;
+        if (i > 0) {
+            TRY(place_open(g->place[i], spare, past, e));
+            continue;
+        }
+        TRY(experts_open(x, spare, e));
+        if (past)
+            TRY(experts_warm(x, past, e));
+    }
+    return ERR_OK;
+}
+
+static void reclaim(moebius_engine *g, int device, size_t n_bytes)
+{
+    if (device > 0)
+        place_reclaim(g->place[device], n_bytes);
+    else
+        experts_reclaim(g->model->devices[device].experts, n_bytes);
+}
+
+void engine_reclaim_experts(moebius_engine *g, size_t n_bytes)
+{
+    const struct model *m = g->model;
+    size_t room = mem_room_bytes(), lack = n_bytes - room;
+    size_t more = engine_expert_bytes(g, experts_open_bytes) - engine_expert_bytes(g, experts_min_bytes);
+    for (int i = 0; i + 1 < m->n_device && g->places.n_place; i++) {
+        const struct experts *x = m->devices[i].experts;
+        room += part_of(lack, experts_open_bytes(x) - experts_min_bytes(x), more);
+        reclaim(g, i, room);
+    }
+    for (int i = m->n_device; i-- > 0 && mem_room_bytes() < n_bytes;)
+        if (i == 0 || g->places.n_place)
+            reclaim(g, i, n_bytes);
 }

@@ -118,28 +118,22 @@ static err_code take_offers(moebius_engine *g, struct rank_offer *offers, struct
     for (int i = 0; i < ranks_n(r); i++) {
         const struct rank_offer *o = &offers[i];
         g->speeds[i] = (struct division_place){.room_bytes = o->room_bytes,
-                                               .bytes_per_s = is_known ? o->bytes_per_s : o->n_threads,
-                                               .share = i < g->n_share ? g->shares[i] : 0};
-        log_line(&g->log, LOG_INFO, "%s: %u threads, %.1f GB/s of memory", ranks_name(r, i), (unsigned)o->n_threads,
-                 o->bytes_per_s / 1e9);
+                                               .bytes_per_s = is_known ? o->bytes_per_s : o->n_threads};
     }
     return ERR_OK;
 }
 
-err_code engine_divide_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
-                             int n_layer, struct division *out, struct err *e)
+err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
+                          struct err *e)
 {
-    struct ranks *r = engine_ranks(g);
-    size_t n = (size_t)ranks_n(r);
+    size_t n = (size_t)ranks_n(engine_ranks(g));
     struct rank_offer *offers = mem_calloc(n, sizeof *offers);
     if (!offers)
         return err_nomem(e, n * sizeof *offers, "the ranks");
     offers[0] = make_offer(g, layers, slot_bytes, n_layer);
     err_code code = take_offers(g, offers, e);
     mem_free(offers);
-    TRY(code);
-    TRY(division_make(out, layers, slot_bytes, n_layer, g->speeds, (int)n, &g->split, NULL, e));
-    return ranks_divide(r, out, e);
+    return code;
 }
 
 err_code engine_open_ranks(moebius_engine *g, struct err *e)
@@ -148,6 +142,13 @@ err_code engine_open_ranks(moebius_engine *g, struct err *e)
     TRY(ranks_wait_ready(r, e));
     for (int i = 1; i < ranks_n(r); i++)
         TRY(ranks_place(&g->place[i], r, i, g->model->n_moe_layer, g->speeds[i].bytes_per_s, e));
+    return ERR_OK;
+}
+
+err_code engine_warm_ranks(moebius_engine *g, const struct usage *past, struct err *e)
+{
+    for (int i = 1; engine_ranks(g) && i < g->places.n_place; i++)
+        TRY(place_open(g->place[i], g->spare_bytes, past, e));
     return ERR_OK;
 }
 
@@ -190,11 +191,6 @@ static uint64_t count_experts(const moebius_engine *g)
     return n;
 }
 
-static void reclaim_own(void *experts, size_t n_bytes)
-{
-    experts_reclaim(experts, n_bytes);
-}
-
 static err_code compute(moebius_engine *g, struct err *e)
 {
     struct model_device *d = g->model->devices;
@@ -205,10 +201,7 @@ static err_code compute(moebius_engine *g, struct err *e)
                                          .rules = d->rules,
                                          .n_layer = g->model->n_moe_layer,
                                          .n_expert = count_experts(g)};
-    mem_set_thread_reclaim(reclaim_own, d->experts);
-    err_code code = ranks_serve(engine_ranks(g), &service, e);
-    mem_set_thread_reclaim(NULL, NULL);
-    return code;
+    return ranks_serve(engine_ranks(g), &service, e);
 }
 
 static err_code load(moebius_engine *g, const char *path, struct err *e)

@@ -27,12 +27,6 @@ struct eval {
     bool is_cancelled;
 };
 
-bool engine_is_streaming(const moebius_engine *g)
-{
-    const struct experts *x = g->model->experts;
-    return x && !experts_all_resident(x);
-}
-
 /* ---- cancelling -------------------------------------------------------------------------------------------------- */
 
 void moebius_engine_interrupt(moebius_engine *engine)
@@ -98,8 +92,8 @@ static int64_t choose_batch(const moebius_session *s, size_t n)
     const moebius_engine *g = s->engine;
     if (s->options.n_batch || !engine_is_streaming(g))
         return s->n_batch;
-    const struct experts *x = g->model->experts;
-    const struct prompt_batch_facts f = {s->n_batch, g->token_bytes, experts_open_bytes(x), experts_max_bytes(x)};
+    const struct prompt_batch_facts f = {s->n_batch, g->token_bytes, engine_expert_bytes(g, experts_open_bytes),
+                                         engine_expert_bytes(g, experts_max_bytes)};
     return prompt_batch_choose(&f, (int64_t)n);
 }
 
@@ -117,7 +111,7 @@ static void shrink_work(moebius_engine *g)
     err_code code = fit_work(g, g->n_batch, &e);
     backend_trim(g->device);
     if (code == ERR_OK)
-        code = experts_open(g->model->experts, g->spare_bytes, &e);
+        code = engine_open_slots(g, NULL, &e);
     if (code != ERR_OK)
         log_line(&g->log, LOG_DEBUG, "after a long prompt: %s", e.text);
 }
@@ -228,14 +222,15 @@ static void take_tokens(struct eval *v)
     }
 }
 
-/* Whether the pass may overwrite recurrent state: it takes single tokens, reads nothing that could fail, and is not
- * cancelled, as that is over soon. */
+/* Whether the pass may overwrite recurrent state: it takes single tokens, reads nothing and asks no other place, which
+ * could fail, and is not cancelled, as that is over soon. */
 static bool is_in_place(const struct eval *v)
 {
     bool is_decode = true;
     for (int64_t r = 0; r < v->n_rows; r++)
         is_decode &= v->rows[r].is_decode;
-    return is_decode && model_is_recurrent(v->engine->model) && !engine_is_streaming(v->engine);
+    return is_decode && model_is_recurrent(v->engine->model) && !engine_is_streaming(v->engine) &&
+           v->engine->places.n_place == 0;
 }
 
 /* How the pass is to run: as the first item's session says. */
@@ -332,6 +327,9 @@ static err_code check_item(const moebius_engine *g, const moebius_batch_item *it
     for (size_t j = 0; j < i; j++)
         if (items[j].session == x->session)
             return err_set(e, ERR_USAGE, "a session comes twice in one batch: expected each once");
+    if (g->places.n_place && (t->product || car_is_on(&x->session->car)))
+        return err_set(e, ERR_USAGE, "%s with experts on several devices: expected one device",
+                       t->product ? "watching products" : "cache-aware routing");
     if (n_items > 1 && (t->routed || t->hidden || t->product))
         return err_set(e, ERR_USAGE, "a session that is traced can't be evaluated with others: expected it alone");
     if (x->is_draft && (x->n > MODEL_MAX_DRAFT || x->n > (size_t)x->session->n_batch))

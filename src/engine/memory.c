@@ -32,12 +32,12 @@ static size_t resident_bytes(void)
 
 static void reclaim(void *user, size_t n_bytes)
 {
-    const moebius_engine *g = user;
+    moebius_engine *g = user;
     for (int i = 0; i <= MOEBIUS_KV_Q8_0; i++)
         if (g->pools[i])
             state_pool_trim(g->pools[i]);
-    if (g->model && g->model->experts && mem_room_bytes() < n_bytes)
-        experts_reclaim(g->model->experts, n_bytes);
+    if (g->model && mem_room_bytes() < n_bytes)
+        engine_reclaim_experts(g, n_bytes);
 }
 
 static err_code enforce(moebius_engine *g, struct err *e)
@@ -119,12 +119,12 @@ static void note_streaming(moebius_engine *g)
 {
     const moebius_engine_options *o = &g->options;
     bool is_asked_for = o->ram_bytes || o->expert_ram_bytes || o->expert_ram_share > 0;
-    if (is_asked_for || g->has_noted_streaming || !g->model->experts || experts_all_resident(g->model->experts))
+    if (is_asked_for || g->has_noted_streaming || !engine_is_streaming(g))
         return;
     g->has_noted_streaming = true;
     log_line(&g->log, LOG_INFO,
              "of %.2f GB of routed experts not all have room in the memory that is free: others are read when needed",
-             (double)experts_max_bytes(g->model->experts) / 1e9);
+             (double)engine_expert_bytes(g, experts_max_bytes) / 1e9);
 }
 
 err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
@@ -136,9 +136,8 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
     lift(g);
     size_t before = mem_total_bytes();
     err_code code = create(user, &later, e);
-    size_t session = mem_total_bytes() - before + later, experts_more = 0;
-    if (g->model->experts)
-        experts_more = experts_open_bytes(g->model->experts) - experts_min_bytes(g->model->experts);
+    size_t session = mem_total_bytes() - before + later;
+    size_t experts_more = engine_expert_bytes(g, experts_open_bytes) - engine_expert_bytes(g, experts_min_bytes);
     struct err why;
     if (enforce(g, &why) != ERR_OK && code == ERR_OK)
         code = err_set(e, why.code, "%s", why.text);

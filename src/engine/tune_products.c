@@ -31,7 +31,7 @@ static void each_matrix(const moebius_engine *g, matrix_fn *fn, void *user)
         if (!experts_is_resident(m->experts, layer) || has_pool_before(m->experts, layer))
             continue;
         const struct slot_pool *pool = experts_slot_pool(m->experts, layer);
-        for (int64_t i = 0; i < backend_cpu_n_slot(pool) * EXPERT_N_MATRIX; i++) {
+        for (int64_t i = 0; pool && i < backend_cpu_n_slot(pool) * EXPERT_N_MATRIX; i++) {
             struct cpu_rows rows =
                 backend_cpu_slot_rows(g->device, pool, i / EXPERT_N_MATRIX, (int)(i % EXPERT_N_MATRIX));
             if (rows.w)

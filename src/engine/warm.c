@@ -26,17 +26,15 @@ static err_code choose_path(moebius_engine *g, struct err *e)
 }
 
 /* What is in the file, to be closed; no counts where there is no file. */
-static err_code read_past(const moebius_engine *g, struct usage *past, struct err *e)
+static err_code read_past(const moebius_engine *g, int n_layer, int64_t n_expert, struct usage *past, struct err *e)
 {
-    const struct usage *seen = experts_usage(g->model->experts);
     char *text;
     size_t n;
     *past = (struct usage){0};
     TRY(cache_file_read(g->usage_path, &text, &n, e));
     if (!text)
         return ERR_OK;
-    err_code code =
-        usage_parse(past, text, n, g->usage_path, gguf_fingerprint(g->gguf), seen->n_layer, seen->n_expert, e);
+    err_code code = usage_parse(past, text, n, g->usage_path, gguf_fingerprint(g->gguf), n_layer, n_expert, e);
     mem_free(text);
     return code;
 }
@@ -47,29 +45,39 @@ static void forget_path(moebius_engine *g)
     g->usage_path = NULL;
 }
 
-err_code engine_warm(moebius_engine *g, struct err *e)
+err_code engine_past_usage(moebius_engine *g, int n_layer, int64_t n_expert, struct usage *past, struct err *e)
 {
-    struct experts *x = g->model->experts;
-    struct usage past;
-    if (g->is_warm || !x || experts_all_resident(x))
-        return ERR_OK;
-    g->is_warm = true;
-    TRY(experts_open(x, g->spare_bytes, e));
+    *past = (struct usage){0};
     if (!g->options.usage)
         return ERR_OK;
-    TRY(choose_path(g, e));
+    if (!g->usage_path)
+        TRY(choose_path(g, e));
     if (!g->usage_path)
         return ERR_OK;
-    err_code code = read_past(g, &past, e);
-    if (code == ERR_OK && past.count) {
-        code = experts_warm(x, &past, e);
-    } else if (code != ERR_OK && is_ours(g)) { /* it decides speed, never the result */
+    err_code code = read_past(g, n_layer, n_expert, past, e);
+    if (code != ERR_OK && is_ours(g)) { /* it decides speed, never the result */
         log_line(&g->log, LOG_WARN, "earlier usage of experts is not known: %s", e->text);
         code = ERR_OK;
     }
-    usage_close(&past);
     if (code != ERR_OK)
         forget_path(g); /* what is there is not ours to write over */
+    return code;
+}
+
+err_code engine_warm(moebius_engine *g, struct err *e)
+{
+    struct usage past;
+    if (g->is_warm || !(engine_is_streaming(g) || engine_ranks(g)))
+        return ERR_OK;
+    g->is_warm = true;
+    TRY(engine_open_slots(g, NULL, e));
+    TRY(engine_warm_ranks(g, NULL, e));
+    const struct usage *seen = experts_usage(g->model->experts);
+    TRY(engine_past_usage(g, seen->n_layer, seen->n_expert, &past, e));
+    err_code code = past.count ? engine_open_slots(g, &past, e) : ERR_OK;
+    if (code == ERR_OK && past.count)
+        code = engine_warm_ranks(g, &past, e);
+    usage_close(&past);
     return code;
 }
 
@@ -77,7 +85,7 @@ err_code engine_warm(moebius_engine *g, struct err *e)
 static err_code add_usage(const moebius_engine *g, struct usage *all, struct err *e)
 {
     const struct usage *seen = experts_usage(g->model->experts);
-    err_code code = read_past(g, all, e);
+    err_code code = read_past(g, seen->n_layer, seen->n_expert, all, e);
     if (code == ERR_FORMAT && is_ours(g))
         code = cache_file_set_aside(g->usage_path, &g->log, e);
     TRY(code);
@@ -106,7 +114,7 @@ static err_code update_usage(moebius_engine *g, struct err *e)
 void engine_usage_save(moebius_engine *g)
 {
     struct err e;
-    if (g->usage_path && update_usage(g, &e) != ERR_OK)
+    if (g->usage_path && g->model && g->model->experts && update_usage(g, &e) != ERR_OK)
         log_line(&g->log, LOG_WARN, "usage of experts is not kept: %s", e.text);
     forget_path(g);
 }

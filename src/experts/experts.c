@@ -1,5 +1,6 @@
 #include "experts/experts.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "experts/resident.h"
@@ -120,6 +121,8 @@ static int64_t seed(struct experts *x, const struct usage *past, struct heat *ou
     for (int i = 0; i < x->slots.n_layer; i++) {
         const struct slot_layer *l = &x->slots.layers[i];
         for (int32_t j = 0; j < l->d.n_expert && !l->group->is_resident; j++) {
+            if (!slots_is_here(&x->slots, i, j))
+                continue;
             double rate = usage_rate(past, i, j, l->d.n_used);
             policy_seed(l->group->policy, l->index, j, rate);
             if (rate > 0)
@@ -163,7 +166,19 @@ static void observe(struct experts *x, int layer, const int32_t *wanted, int64_t
     if (layer <= x->fetch.layer) /* the layers come in ascending order */
         substitutes_new_token(&x->substitutes);
     policy_observe(l->group->policy, l->index, wanted, n_tok, n_used);
-    usage_add(&x->usage, layer, wanted, (size_t)(n_tok * n_used));
+    if (!l->d.is_here)
+        usage_add(&x->usage, layer, wanted, (size_t)(n_tok * n_used));
+}
+
+void experts_count_choice(struct experts *x, int layer, const int32_t *ids, int64_t n)
+{
+    assert(x->slots.layers[layer].d.is_here);
+    usage_add(&x->usage, layer, ids, (size_t)n);
+}
+
+void experts_count_resident(struct experts *x, int layer, const int32_t *ids, int64_t n)
+{
+    fetch_count_resident(&x->fetch, layer, ids, n);
 }
 
 void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
@@ -321,6 +336,11 @@ struct experts_counters experts_counters(const struct experts *x)
                                      .n_spared = s->n_spared,
                                      .stall_ns = x->reads.stall_ns,
                                      .arrival_ns = x->reads.arrival_ns};
+}
+
+struct experts_layer_counters experts_layer_counters(const struct experts *x, int layer)
+{
+    return x->fetch.counters[layer];
 }
 
 const char *experts_engine(const struct experts *x)

@@ -9,6 +9,9 @@
  * A fetch needs no more than one slot, as each set of experts is released when the next is asked for, and there is one
  * fetch at a time, so users can't wait for each other.
  *
+ * A device may have a part of the experts alone (expert_layer.is_here). What is said here of all experts then means
+ * those that it has; the others are not among the ids that it gets, which have -1 in their place.
+ *
  * Slots take memory once they are opened, as the limit on it (base/mem.h) permits: all together by experts_open, one by
  * one when needed. experts_reclaim gives them back, between operations of the device.
  *
@@ -74,12 +77,13 @@ bool experts_is_resident(const struct experts *x, int layer);
 const struct tensor *experts_pin(struct experts *x, int layer);
 void experts_unpin(struct experts *x, int layer);
 
+/* NULL when no expert of this layer's group is here. */
 struct slot_pool *experts_slot_pool(const struct experts *x, int layer);
 
 /* ---- fetching the experts of a layer that is not resident ----------------------------------------------------- */
 
 /* Begins a fetch for n_tok tokens that chose ids[t * n_used + rank] (-1: an expert of another device), and ends the one
- * before. is_decode: it counts as one for tokens that were sampled. */
+ * before. All may be -1. is_decode: it counts as one for tokens that were sampled. */
 void experts_fetch_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
                          bool is_decode);
 
@@ -92,9 +96,9 @@ MUST_USE err_code experts_fetch_next(struct experts *x, int32_t *table, int64_t 
 void experts_fetch_end(struct experts *x);
 
 /* Prefetches a prediction of what the next fetch will ask for, in place of an earlier one: n experts of a layer, the
- * most probable first. Those that have no slot are read behind all that this fetch lacks, until the next begins: as
- * many as there is room for if the prediction is_likely, else one at a time and only while nothing else is being read
- * or waits. */
+ * most probable first; those of other devices may be among them. Those that have no slot are read behind all that this
+ * fetch lacks, until the next begins: as many as there is room for if the prediction is_likely, else one at a time and
+ * only while nothing else is being read or waits. */
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely);
 
 /* Whether a better prediction would be of use: some experts of this fetch are still being read, and none of the
@@ -144,8 +148,22 @@ size_t experts_open_bytes(const struct experts *x);
 size_t experts_slot_bytes(const struct experts *x, int layer);
 int experts_group(const struct experts *x, int layer);
 
-/* What routers chose so far in layers that are not resident; borrowed. */
+/* What routers chose so far; borrowed. Of layers that were given without is_here fetches count, so that resident ones
+ * are not in it; of the others experts_count_choice alone, as fetches see a part of the choice. */
 const struct usage *experts_usage(const struct experts *x);
+
+/* Counts what a router chose in a layer that was given with is_here: n experts, wherever they are. */
+void experts_count_choice(struct experts *x, int layer, const int32_t *ids, int64_t n);
+
+/* Counts what a call uses of a resident layer, which nobody fetches: n ids as in experts_fetch_begin. */
+void experts_count_resident(struct experts *x, int layer, const int32_t *ids, int64_t n);
+
+struct experts_layer_counters {
+    uint64_t n_found, n_read; /* experts that were in slots when a fetch asked for them, and that it waited for; each
+                                 once a fetch */
+    int64_t wait_ns;          /* spent waiting for reads with nothing to compute */
+};
+struct experts_layer_counters experts_layer_counters(const struct experts *x, int layer);
 
 struct experts_counters {
     /* experts that fetches asked for; decode: fetches that were said to be such */

@@ -16,7 +16,8 @@ err_code fetch_create(struct fetch *f, struct expert_slots *slots, struct read_r
     f->missing = arena_calloc(arena, most, sizeof *f->missing);
     f->ready = arena_calloc(arena, most, sizeof *f->ready);
     f->given = arena_calloc(arena, most, sizeof *f->given);
-    return f->is_chosen && f->missing && f->ready && f->given
+    f->counters = arena_calloc(arena, (size_t)slots->n_layer, sizeof *f->counters);
+    return f->is_chosen && f->missing && f->ready && f->given && f->counters
                ? ERR_OK
                : err_nomem(e, most * sizeof *f->missing, "fetching experts");
 }
@@ -159,9 +160,30 @@ static void choose(struct fetch *f, int32_t expert)
         f->missing[f->n_missing++] = expert;
     }
     f->n_left++;
+    struct experts_layer_counters *c = &f->counters[f->layer];
+    *(hit ? &c->n_found : &c->n_read) += 1;
     *(hit ? &f->n_hit : &f->n_miss) += 1;
     if (f->is_decode)
         *(hit ? &f->n_decode_hit : &f->n_decode_miss) += 1;
+}
+
+/* Marks the experts that are among ids. */
+static void mark_chosen(struct fetch *f, int layer, const int32_t *ids, int64_t n)
+{
+    memset(f->is_chosen, 0, (size_t)f->slots->layers[layer].d.n_expert * sizeof *f->is_chosen);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] >= 0) {
+            assert(slots_is_here(f->slots, layer, ids[i]));
+            f->is_chosen[ids[i]] = true;
+        }
+}
+
+void fetch_count_resident(struct fetch *f, int layer, const int32_t *ids, int64_t n)
+{
+    assert(!f->is_open && f->slots->layers[layer].group->is_resident);
+    mark_chosen(f, layer, ids, n);
+    for (int64_t i = 0; i < f->slots->layers[layer].d.n_expert; i++)
+        f->counters[layer].n_found += f->is_chosen[i];
 }
 
 void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used, bool is_decode)
@@ -176,9 +198,7 @@ void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, 
     f->reads->is_single_token = n_tok == 1;
     f->n_left = f->n_missing = f->next = 0;
     f->code = ERR_OK;
-    memset(f->is_chosen, 0, (size_t)n_expert * sizeof *f->is_chosen);
-    for (int64_t i = 0; i < n_tok * n_used; i++)
-        f->is_chosen[ids[i]] = true;
+    mark_chosen(f, layer, ids, n_tok * n_used);
     for (int32_t i = 0; i < n_expert; i++)
         if (f->is_chosen[i])
             choose(f, i);
@@ -206,7 +226,9 @@ err_code fetch_next(struct fetch *f, int32_t *table, int64_t *n, struct err *e)
     assert(f->is_open);
     *n = 0;
     release(f, f->given, &f->n_given);
+    int64_t stall_ns = f->reads->stall_ns;
     err_code code = wait_ready(f, e);
+    f->counters[f->layer].wait_ns += f->reads->stall_ns - stall_ns;
     if (code != ERR_OK) {
         fetch_end(f);
         return code;

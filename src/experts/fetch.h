@@ -26,6 +26,7 @@ struct fetch {
     struct err err;
     bool is_advancing; /* what has arrived is being processed, so that the pool's hook does nothing */
     uint64_t n_hit, n_miss, n_decode_hit, n_decode_miss;
+    struct experts_layer_counters *counters; /* [n_layer] */
 };
 
 MUST_USE err_code fetch_create(struct fetch *f, struct expert_slots *slots, struct read_requests *reads,
@@ -39,6 +40,9 @@ MUST_USE err_code fetch_open(struct fetch *f, struct err *e);
 void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used, bool is_decode);
 MUST_USE err_code fetch_next(struct fetch *f, int32_t *table, int64_t *n, struct err *e);
 void fetch_end(struct fetch *f);
+
+/* Counts the experts that a call uses of a resident layer, of which there is no fetch. */
+void fetch_count_resident(struct fetch *f, int layer, const int32_t *ids, int64_t n);
 
 /* Requests what there is room for: what the fetch lacks, then the prediction for the next one. */
 void fetch_feed(struct fetch *f);

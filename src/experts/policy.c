@@ -113,7 +113,8 @@ void policy_observe(struct policy *p, int layer, const int32_t *ids, int64_t n_t
     for (int64_t t = 0; t < n_tok; t++) {
         p->now[layer]++;
         for (int64_t i = 0; i < n_used; i++)
-            add_use(p, layer, ids[t * n_used + i], 1);
+            if (ids[t * n_used + i] >= 0)
+                add_use(p, layer, ids[t * n_used + i], 1);
     }
     p->age[layer] = (double)p->now[layer] / (p->half_life == 0 ? 1 : p->half_life);
 }

@@ -36,7 +36,7 @@ struct policy_desc {
 MUST_USE err_code policy_create(struct policy **out, const struct policy_desc *d, struct err *e);
 void policy_close(struct policy **p);
 
-/* What n_tok tokens chose in a layer: ids[t * n_used + rank]. */
+/* What n_tok tokens chose in a layer: ids[t * n_used + rank], -1: nothing that this policy is about. */
 void policy_observe(struct policy *p, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
 
 /* Makes an expert as hot as if a share `rate` of all tokens had chosen it so far: what earlier runs are worth. */

@@ -49,6 +49,8 @@ void prefetch_predict(struct prefetch *p, int layer, const int32_t *ids, int64_t
     p->n_most = (policy_n_open(l->group->policy) + HELD_SHARE - 1) / HELD_SHARE;
     memset(p->is_seen, 0, (size_t)l->d.n_expert * sizeof *p->is_seen);
     for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || !slots_is_here(p->slots, layer, ids[i]))
+            continue;
         if (!p->is_seen[ids[i]] && slots_find(p->slots, layer, ids[i]) < 0)
             p->ids[p->n++] = ids[i];
         p->is_seen[ids[i]] = true;

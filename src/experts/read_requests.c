@@ -36,7 +36,7 @@ static size_t staging_room(const struct store_layer *l)
 static bool needs_staging(const struct expert_slots *s)
 {
     for (int i = 0; i < s->n_group; i++)
-        if (!backend_slot_room(s->device, s->groups[i].slot_pool, 0, 0, false))
+        if (s->groups[i].slot_pool && !backend_slot_room(s->device, s->groups[i].slot_pool, 0, 0, false))
             return true;
     return false;
 }
@@ -48,6 +48,8 @@ err_code requests_open(struct read_requests *r, struct err *e)
         return ERR_OK;
     for (int i = 0; i < r->slots->n_layer; i++) {
         const struct slot_layer *l = &r->slots->layers[i];
+        if (l->n_here == 0)
+            continue;
         size_t room = staging_room(store_get_layer(r->store, l->d.index));
         r->request_bytes = room > r->request_bytes ? room : r->request_bytes;
         n_slot = l->group->n_slot < n_slot ? l->group->n_slot : n_slot;

@@ -33,6 +33,8 @@ static size_t layer_room(const struct resident_load *d, const struct slot_layer 
     size_t most = 0;
     for (int32_t expert = 0; expert < l->d.n_expert; expert++) {
         struct store_blob b;
+        if (l->d.is_here && !l->d.is_here[expert])
+            continue;
         store_expert_blob(d->store, l->d.index, expert, &b);
         for (int i = 0; i < EXPERT_N_MATRIX; i++) {
             const struct store_matrix *m = &store_get_layer(d->store, l->d.index)->part[i];
@@ -42,6 +44,14 @@ static size_t layer_room(const struct resident_load *d, const struct slot_layer 
         }
     }
     return most;
+}
+
+/* The first expert from `expert` on that is here, or n_expert. */
+static int32_t next_here(const struct expert_layer *l, int32_t expert)
+{
+    while (l->is_here && expert < l->n_expert && !l->is_here[expert])
+        expert++;
+    return expert;
 }
 
 /* Has the drive look for an expert's bytes, if there is such an expert, before they are waited for. */
@@ -92,7 +102,7 @@ static err_code load_part(const struct layer_load *x, int32_t expert, int i, cha
     err_code code;
     if (i == 0) {
         read_ahead(x->d, l, expert);
-        read_ahead(x->d, l, expert + 1); /* the drive works on while this one is packed */
+        read_ahead(x->d, l, next_here(l, expert + 1)); /* the drive works on while this one is packed */
     }
     do {
         store_expert_blob(x->d->store, l->index, expert, &b);
@@ -106,11 +116,12 @@ static void load_task(void *arg, size_t task, int thread)
 {
     struct layer_load *x = arg;
     struct err e = {0};
+    int32_t expert = (int32_t)(task / EXPERT_N_MATRIX);
     size_t n;
-    if (atomic_load(&x->stop))
+    if (atomic_load(&x->stop) || !slots_is_here(x->d->slots, x->layer, expert))
         return;
-    err_code code = load_part(x, (int32_t)(task / EXPERT_N_MATRIX), (int)(task % EXPERT_N_MATRIX),
-                              x->staging + (size_t)thread * x->staging_bytes, &n, &e);
+    err_code code =
+        load_part(x, expert, (int)(task % EXPERT_N_MATRIX), x->staging + (size_t)thread * x->staging_bytes, &n, &e);
     if (code == ERR_OK) {
         uint64_t total = atomic_fetch_add(&x->n_read_bytes, n) + n;
         if (x->d->progress)
@@ -120,20 +131,6 @@ static void load_task(void *arg, size_t task, int thread)
         x->err = e;
         atomic_store(&x->stop, true);
     }
-}
-
-/* Tells the device where a resident layer's experts are. */
-static err_code write_table(struct expert_slots *s, int layer, struct err *e)
-{
-    struct slot_layer *l = &s->layers[layer];
-    int32_t *table = mem_calloc((size_t)l->d.n_expert, sizeof *table);
-    if (!table)
-        return err_nomem(e, (size_t)l->d.n_expert * sizeof *table, "a slot table");
-    for (int32_t i = 0; i < l->d.n_expert; i++)
-        table[i] = (int32_t)slots_find(s, layer, i);
-    backend_write(s->device, &l->table, table);
-    mem_free(table);
-    return ERR_OK;
 }
 
 static err_code load_layers(struct resident_load *d, struct layer_load *x, struct err *e)
@@ -146,8 +143,8 @@ static err_code load_layers(struct resident_load *d, struct layer_load *x, struc
         pool_run(d->pool, EXPERT_N_MATRIX * (size_t)l->d.n_expert, load_task, x);
         if (x->code != ERR_OK)
             return err_set(e, x->code, "%s", x->err.text);
-        TRY(write_table(d->slots, i, e));
-        d->n_read += (uint64_t)l->d.n_expert;
+        TRY(slots_write_table(d->slots, i, e));
+        d->n_read += (uint64_t)l->n_here;
     }
     d->n_read_bytes = x->n_read_bytes;
     return ERR_OK;

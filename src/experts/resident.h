@@ -1,4 +1,4 @@
-/* Loading every expert of a group into its slot, at the start. */
+/* Loading every expert of a group that is here into its slot, at the start. */
 #ifndef EXPERTS_RESIDENT_H
 #define EXPERTS_RESIDENT_H
 
@@ -15,8 +15,8 @@ struct resident_load {
     uint64_t n_read, n_read_bytes; /* out: experts and their bytes */
 };
 
-/* Loads the groups that have a slot and memory for each of their experts, and makes them resident. After a failure none
- * is. */
+/* Loads the groups that have a slot and memory for each of their experts here, and makes them resident. After a failure
+ * none is. */
 MUST_USE err_code resident_load(struct resident_load *d, struct err *e);
 
 #endif

@@ -18,7 +18,26 @@ static void join_group(struct expert_slots *s, struct slot_layer *l)
         g->size.slot_bytes = backend_slot_pool_slot_bytes(s->device, &g->shape);
     }
     l->group = g;
-    l->index = budget_add_layer(&g->size, l->d.n_expert, l->d.n_used);
+    l->index = budget_add_layer(&g->size, l->n_here, l->n_here < l->d.n_used ? l->n_here : l->d.n_used);
+}
+
+/* Keeps which experts of a layer are here, and counts them. */
+static err_code keep_here(struct slot_layer *l, struct arena *arena, struct err *e)
+{
+    const bool *given = l->d.is_here;
+    l->n_here = l->d.n_expert;
+    if (!given)
+        return ERR_OK;
+    size_t n_bytes = (size_t)l->d.n_expert * sizeof *given;
+    bool *own = arena_alloc(arena, n_bytes);
+    if (!own)
+        return err_nomem(e, n_bytes, "the experts");
+    memcpy(own, given, n_bytes);
+    l->d.is_here = own;
+    l->n_here = 0;
+    for (int64_t i = 0; i < l->d.n_expert; i++)
+        l->n_here += own[i];
+    return ERR_OK;
 }
 
 /* Chooses how many slots each group may have. */
@@ -53,7 +72,7 @@ static err_code create_group(struct expert_slots *s, struct slot_group *g, const
 {
     const struct policy_desc d = {.kind = p->policy,
                                   .n_layer = g->size.n_layer,
-                                  .n_expert = g->size.n_expert_most,
+                                  .n_expert = s->n_expert,
                                   .n_used = g->size.n_used,
                                   .n_slot = g->n_slot};
     TRY(policy_create(&g->policy, &d, e));
@@ -62,6 +81,9 @@ static err_code create_group(struct expert_slots *s, struct slot_group *g, const
     for (int64_t i = 0; g->logical && i < g->n_slot; i++)
         policy_open_slot(g->logical, i);
     g->shape.n_slot = g->n_slot;
+    g->is_resident = g->n_slot == 0;
+    if (g->is_resident) /* nothing of it is here */
+        return ERR_OK;
     TRY(backend_slot_pool_create(s->device, &g->shape, &g->slot_pool, e));
     while (policy_n_open(g->policy) < g->size.n_used)
         if (!slots_open_one(s, g))
@@ -82,12 +104,16 @@ err_code slots_create(struct expert_slots *s, const struct experts_params *p, co
         struct slot_layer *l = &s->layers[i];
         l->d = layers[i];
         s->n_expert = l->d.n_expert > s->n_expert ? l->d.n_expert : s->n_expert;
+        TRY(keep_here(l, arena, e));
         join_group(s, l);
         TRY(backend_tensor_create(s->device, ELEM_I32, l->d.n_expert, 1, 1, MEM_SCRATCH, &l->table, e));
     }
     TRY(divide(s, p, arena, e));
     for (int i = 0; i < s->n_group; i++)
         TRY(create_group(s, &s->groups[i], p, e));
+    for (int i = 0; i < n_layer; i++)
+        if (s->layers[i].group->is_resident)
+            TRY(slots_write_table(s, i, e));
     return ERR_OK;
 }
 
@@ -117,6 +143,12 @@ size_t slots_max_bytes(const struct expert_slots *s)
     for (int i = 0; i < s->n_group; i++)
         n += budget_max_bytes(&s->groups[i].size, 1);
     return n;
+}
+
+bool slots_is_here(const struct expert_slots *s, int layer, int32_t expert)
+{
+    const struct expert_layer *d = &s->layers[layer].d;
+    return !d->is_here || d->is_here[expert];
 }
 
 int64_t slots_find(const struct expert_slots *s, int layer, int32_t expert)
@@ -157,11 +189,25 @@ bool slots_open_all(struct expert_slots *s, struct slot_group *g)
         if (!slots_open_one(s, g))
             return false;
     for (int i = 0; i < s->n_layer; i++)
-        for (int32_t j = 0; s->layers[i].group == g && j < s->layers[i].d.n_expert; j++) {
-            slots_take(s, i, j, &evicted);
-            slots_release(s, i, j);
-        }
+        for (int32_t j = 0; s->layers[i].group == g && j < s->layers[i].d.n_expert; j++)
+            if (slots_is_here(s, i, j)) {
+                slots_take(s, i, j, &evicted);
+                slots_release(s, i, j);
+            }
     return true;
+}
+
+err_code slots_write_table(struct expert_slots *s, int layer, struct err *e)
+{
+    struct slot_layer *l = &s->layers[layer];
+    int32_t *table = mem_calloc((size_t)l->d.n_expert, sizeof *table);
+    if (!table)
+        return err_nomem(e, (size_t)l->d.n_expert * sizeof *table, "a slot table");
+    for (int32_t i = 0; i < l->d.n_expert; i++)
+        table[i] = (int32_t)slots_find(s, layer, i);
+    backend_write(s->device, &l->table, table);
+    mem_free(table);
+    return ERR_OK;
 }
 
 /* Whether a group has a smaller share of its slots open than another. */

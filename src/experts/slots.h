@@ -16,11 +16,12 @@ struct slot_group {
     struct slot_pool *slot_pool;
     struct policy *policy;
     struct policy *logical; /* the logical cache of the deterministic mode (substitutes.c), else NULL */
-    bool is_resident;       /* every expert has a slot for good */
+    bool is_resident;       /* every expert that is here has a slot for good */
 };
 
 struct slot_layer {
-    struct expert_layer d;
+    struct expert_layer d; /* its is_here is the arena's */
+    int64_t n_here;        /* experts that this device has */
     struct slot_group *group;
     int index;           /* of the layer in its group */
     struct tensor table; /* I32 [n_expert], the slot table of a resident layer */
@@ -35,8 +36,8 @@ struct expert_slots {
     int64_t n_expert; /* of the layer with most */
 };
 
-/* Groups the layers, divides the budget, and opens each group's least slots. What is not on the device is the arena's.
- * slots_close accepts half-open ones. */
+/* Groups the layers, divides the budget, and opens each group's least slots. A group none of whose experts is here has
+ * no slot pool and is resident. What is not on the device is the arena's. slots_close accepts half-open ones. */
 MUST_USE err_code slots_create(struct expert_slots *s, const struct experts_params *p,
                                const struct expert_layer *layers, int n_layer, struct arena *arena, struct err *e);
 void slots_close(struct expert_slots *s);
@@ -44,6 +45,9 @@ void slots_close(struct expert_slots *s);
 /* The bytes of the groups' slots: the least that works, and what all experts need. */
 size_t slots_min_bytes(const struct expert_slots *s);
 size_t slots_max_bytes(const struct expert_slots *s);
+
+/* Whether the device has an expert at all. */
+bool slots_is_here(const struct expert_slots *s, int layer, int32_t expert);
 
 /* The slot of an expert, or -1. It may still be being read (read_requests.h). */
 int64_t slots_find(const struct expert_slots *s, int layer, int32_t expert);
@@ -57,8 +61,10 @@ void slots_release(struct expert_slots *s, int layer, int32_t expert);
 
 /* Opens one more slot of a group: false when all are open or the limit on memory forbids it. */
 bool slots_open_one(struct expert_slots *s, struct slot_group *g);
-/* Opens a slot for each expert of a group and gives it to the expert: false when memory forbids it. */
+/* Opens a slot for each expert of a group that is here and gives it to the expert: false when memory forbids it. */
 bool slots_open_all(struct expert_slots *s, struct slot_group *g);
+/* Tells the device where a layer's experts are. */
+MUST_USE err_code slots_write_table(struct expert_slots *s, int layer, struct err *e);
 /* The group that has the fewest open slots for its size and may have more, or NULL. */
 struct slot_group *slots_neediest(const struct expert_slots *s);
 

@@ -415,6 +415,15 @@ static void fill_router_x(void *user, const struct tensor *sum)
     norm(p, x, r->y->router_norm.buffer ? &r->y->router_norm : &r->y->ffn_norm, p->m->n_embd, &r->router_x);
 }
 
+/* Whether no device reads experts of the layer when they are needed. */
+static bool is_resident(const struct model *m, int moe_layer)
+{
+    bool all = true;
+    for (int i = 0; i < m->n_device; i++)
+        all &= experts_is_resident(m->devices[i].experts, moe_layer);
+    return all;
+}
+
 /* Fills `next` to predict layer i's choice. False: there is none, or nobody wants a prediction. */
 static bool find_next(const struct pass *p, int64_t i, const struct tensor *dense, struct router_input *r,
                       struct moe_next *next)
@@ -424,7 +433,7 @@ static bool find_next(const struct pass *p, int64_t i, const struct tensor *dens
     const struct moe_trace *trace = p->p->trace;
     if (!y || !y->is_moe)
         return false;
-    bool prefetch = p->p->prefetch && !experts_is_resident(m->experts, y->moe.experts_layer);
+    bool prefetch = p->p->prefetch && !is_resident(m, y->moe.experts_layer);
     *r = (struct router_input){p, y, dense, shaped(p->w->next_x, m->n_embd, p->x.ne[1])};
     *next = (struct moe_next){&y->moe, r->router_x, prefetch, fill_router_x, r};
     return prefetch || (trace && trace->predicted);

@@ -5,6 +5,8 @@
 
 #include "backend/route.h"
 #include "base/minmax.h"
+#include "moe/elsewhere.h"
+#include "places/waves.h"
 
 /* What the work space has room for. */
 struct moe_sizes {
@@ -43,8 +45,8 @@ struct moe_sizes {
 struct moe_work {
     struct backend *device;
     struct experts *experts;
-    const struct moe_places *places; /* NULL: one */
-    struct arena arena;              /* of the arrays */
+    struct elsewhere *elsewhere; /* the other places; NULL: there are none */
+    struct arena arena;          /* of the arrays */
 #define FIELD(name, ...) struct tensor name;
     MOE_TENSORS(FIELD)
 #undef FIELD
@@ -95,8 +97,9 @@ err_code moe_work_create(struct moe_work **out, struct backend *device, struct e
         return err_nomem(e, sizeof *w, "routing");
     w->device = device;
     w->experts = experts;
-    w->places = places;
     err_code code = create_all(w, &sizes, e);
+    if (code == ERR_OK && places)
+        code = elsewhere_create(&w->elsewhere, device, places, sizes.n_batch, sizes.n_used, sizes.n_embd, e);
     if (code != ERR_OK)
         moe_work_close(out);
     return code;
@@ -108,6 +111,7 @@ size_t moe_work_bytes(const struct moe_work *w)
 #define ADD(name, ...) n += w->name.buffer ? tensor_bytes(&w->name) : 0;
     if (w) {
         MOE_TENSORS(ADD)
+        n += elsewhere_bytes(w->elsewhere);
     }
 #undef ADD
     return n;
@@ -121,6 +125,7 @@ void moe_work_close(struct moe_work **out)
 #define CLOSE(name, ...) backend_buffer_close(w->device, &w->name.buffer);
     MOE_TENSORS(CLOSE)
 #undef CLOSE
+    elsewhere_close(&w->elsewhere);
     arena_close(&w->arena);
     mem_free(w);
     *out = NULL;
@@ -167,16 +172,23 @@ static void enqueue_route(struct backend *b, const struct moe_layer *l, const st
                                     .route = {l->score, l->norm_weights, l->scale, l->n_group, l->n_group_used}});
 }
 
-static void enqueue_experts(const struct moe_work *w, const struct moe_layer *l, const struct call *c,
-                            const struct tensor *slots, int64_t sort_cutoff)
+/* The layer's experts on the device. */
+static struct waves make_waves(const struct moe_work *w, const struct moe_layer *l, const struct call *c,
+                               const struct moe_run *run)
 {
-    backend_enqueue(w->device,
-                    &(struct op){.kind = OP_EXPERTS,
-                                 .in = {c->x, c->ids, *slots, l->weighs_input ? c->weights : (struct tensor){0}},
-                                 .out = {c->y},
-                                 .vec = {l->bias[EXPERT_GATE], l->bias[EXPERT_UP], l->bias[EXPERT_DOWN]},
-                                 .slot_pool = experts_slot_pool(w->experts, l->experts_layer),
-                                 .experts = {l->act, sort_cutoff, l->tensors}});
+    return (struct waves){.device = w->device,
+                          .experts = w->experts,
+                          .layer = l->experts_layer,
+                          .act = l->act,
+                          .bias = l->bias,
+                          .tensors = l->tensors,
+                          .x = c->x,
+                          .ids = c->ids,
+                          .weights = l->weighs_input ? c->weights : (struct tensor){0},
+                          .y = c->y,
+                          .slots = cut(w->slots, l->n_expert, 1, 1),
+                          .host_slots = w->host_slots,
+                          .sort_cutoff = run->sort_cutoff};
 }
 
 static void enqueue_combine(struct backend *b, const struct moe_layer *l, const struct call *c,
@@ -185,6 +197,12 @@ static void enqueue_combine(struct backend *b, const struct moe_layer *l, const 
     const struct tensor weights = l->weighs_input ? (struct tensor){0} : c->weights;
     backend_enqueue(
         b, &(struct op){.kind = OP_COMBINE, .in = {c->y, weights, c->shared, c->shared_weight}, .out = {*out}});
+}
+
+/* With so many choices most experts are needed anyway. */
+static bool is_likely(const struct moe_layer *l, int64_t n)
+{
+    return n >= l->n_expert;
 }
 
 /* Predicts the next layer's choice if this layer adds `sum`. */
@@ -196,8 +214,8 @@ static err_code predict(struct moe_work *w, const struct moe_next *next, const s
     next->fill_router_x(next->user, sum);
     enqueue_route(w->device, l, &next->router_x, &ids, &weights, &(struct tensor){0});
     TRY(backend_read(w->device, &ids, w->host_next_ids, e));
-    if (next->prefetch) /* with so many tokens most experts are needed anyway */
-        experts_prefetch(w->experts, l->experts_layer, w->host_next_ids, n, n >= l->n_expert);
+    if (next->prefetch && !experts_is_resident(w->experts, l->experts_layer))
+        experts_prefetch(w->experts, l->experts_layer, w->host_next_ids, n, is_likely(l, n));
     return ERR_OK;
 }
 
@@ -216,20 +234,16 @@ static err_code run_waves(struct moe_work *w, const struct moe_layer *l, const s
                           const struct moe_run *run, struct err *e)
 {
     struct backend *b = w->device;
-    struct tensor slots = cut(w->slots, l->n_expert, 1, 1);
+    const struct waves waves = make_waves(w, l, c, run);
     const struct moe_next *next = run->next;
     bool refine = next && next->prefetch && c->x.ne[1] == 1 && experts_may_predict(w->experts);
     if (refine)
         backend_clear(b, &c->y); /* experts of later waves add zeros */
     for (int64_t n;;) {
         TRY(cancel_check(run->cancel, e));
-        TRY(experts_fetch_next(w->experts, w->host_slots, &n, e));
-        experts_backfill(w->experts);
+        TRY(waves_next(&waves, &n, e));
         if (n == 0)
             return ERR_OK;
-        backend_write(b, &slots, w->host_slots);
-        enqueue_experts(w, l, c, &slots, run->sort_cutoff);
-        TRY(backend_wait(b, backend_fence(b), e));
         if (refine && experts_may_predict(w->experts)) {
             enqueue_combine(b, l, c, &next->router_x);
             TRY(predict(w, next, &next->router_x, e));
@@ -334,30 +348,67 @@ static void route(const struct moe_work *w, const struct moe_layer *l, struct ca
     }
 }
 
-/* resident: the slot table of a layer whose experts are all in their slots, else NULL. */
+/* What the device computes itself. resident: the slot table of a layer whose experts are all in their slots, else NULL;
+ * n_own: how many it was chosen for. */
+static err_code compute_own(struct moe_work *w, const struct moe_layer *l, struct call *c,
+                            const struct tensor *resident, int64_t n_own, const struct moe_run *run, struct err *e)
+{
+    if (!resident)
+        TRY(begin_fetch(w, l, c, run, e));
+    err_code code = run->next ? moe_predict(w, run->next, run->trace, e) : ERR_OK;
+    if (l->shared_down) /* while experts are on their way */
+        enqueue_shared(w, l, c);
+    if (resident && n_own > 0) {
+        const struct waves waves = make_waves(w, l, c, run);
+        waves_enqueue(&waves, resident);
+    } else if (!resident) {
+        if (code == ERR_OK)
+            code = run_waves(w, l, c, run, e);
+        experts_fetch_end(w->experts);
+    }
+    return code;
+}
+
+/* The same while other places compute what they have. */
+static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l, struct call *c,
+                                   const struct tensor *resident, const struct moe_run *run, struct err *e)
+{
+    const struct moe_next *next = run->next;
+    int64_t n = tensor_n_elem(&c->ids), n_own;
+    const struct elsewhere_call call = {.layer = l->experts_layer,
+                                        .x = c->x,
+                                        .weights = l->weighs_input ? c->weights : (struct tensor){0},
+                                        .ids = w->host_ids,
+                                        .n_used = l->n_used,
+                                        .run = run};
+    experts_count_choice(w->experts, l->experts_layer, w->host_ids, n);
+    TRY(elsewhere_begin(w->elsewhere, &call, &n_own, e));
+    backend_write(w->device, &c->ids, w->host_ids);
+    if (resident)
+        experts_count_resident(w->experts, l->experts_layer, w->host_ids, n);
+    err_code code = compute_own(w, l, c, resident, n_own, run, e);
+    TRY(elsewhere_finish(w->elsewhere, &c->y, code, e));
+    if (next && next->prefetch) {
+        int64_t n_next = next->router_x.ne[1] * next->layer->n_used;
+        elsewhere_predict(w->elsewhere, next->layer->experts_layer, w->host_next_ids, n_next,
+                          is_likely(next->layer, n_next));
+    }
+    return ERR_OK;
+}
+
+/* resident: as in compute_own */
 static err_code forward(struct moe_work *w, const struct moe_layer *l, struct call *c, const struct tensor *resident,
                         const struct tensor *out, const struct moe_run *run, struct err *e)
 {
     int64_t m = c->x.ne[1];
     c->n_car = resident ? 0 : run->n_car;
     route(w, l, c);
-    if (!resident || run->trace)
+    if (!resident || run->trace || w->elsewhere)
         TRY(backend_read(w->device, &c->ids, w->host_ids, e));
     if (run->trace)
         run->trace->routed(run->trace->user, l->experts_layer, m, l->n_used, w->host_ids);
-    if (!resident)
-        TRY(begin_fetch(w, l, c, run, e));
-    err_code code = run->next ? moe_predict(w, run->next, run->trace, e) : ERR_OK;
-    if (l->shared_down) /* while experts are on their way */
-        enqueue_shared(w, l, c);
-    if (resident) {
-        enqueue_experts(w, l, c, resident, run->sort_cutoff);
-    } else {
-        if (code == ERR_OK)
-            code = run_waves(w, l, c, run, e);
-        experts_fetch_end(w->experts);
-    }
-    TRY(code);
+    TRY(w->elsewhere ? compute_everywhere(w, l, c, resident, run, e)
+                     : compute_own(w, l, c, resident, m * l->n_used, run, e));
     enqueue_combine(w->device, l, c, out);
     return ERR_OK;
 }

@@ -5,6 +5,9 @@
  * each wave's slot table names its own experts alone. The shared expert computes while reads are on their way. The
  * results are combined once, in rank order, so the result is the same to the bit either way.
  *
+ * With several places the choice is read back, too: each gets the rows that have an expert there, all compute at once,
+ * and what comes back takes its place among the results before they are combined.
+ *
  * Thread-safety: one thread, the one that drives the device. */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
@@ -95,7 +98,7 @@ struct moe_run {
     /* Lets experts that are in slots stand in for those that are not, for each of the first n_car tokens (at most
      * MOE_MAX_CAR) whose entry is not NULL. */
     const struct car *const *car;
-    int64_t n_car;
+    int64_t n_car;               /* 0 with several places */
     bool is_decode;              /* all tokens were sampled: counted as such */
     const struct cancel *cancel; /* asked before each wave */
 };

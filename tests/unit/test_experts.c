@@ -40,6 +40,14 @@ static size_t matrix_off(const struct fixture *f, int layer, int part, int32_t e
     return (size_t)((layer * 3 + part) * N_EXPERT + expert) * matrix_bytes(f);
 }
 
+static int create(struct fixture *f, int64_t n_slot, bool deterministic)
+{
+    size_t slot_bytes = backend_slot_pool_slot_bytes(f->device, &f->expert_layers[0].shape);
+    const struct experts_params p = {f->device, f->store,     f->pool, POLICY_LRU, (size_t)n_slot * slot_bytes,
+                                     0,         deterministic};
+    return experts_create(&f->experts, &p, f->expert_layers, N_LAYER, &f->e);
+}
+
 static int open_with(void **state, int64_t dim, int64_t n_slot, bool deterministic)
 {
     struct fixture *f = calloc(1, sizeof *f);
@@ -67,10 +75,7 @@ static int open_with(void **state, int64_t dim, int64_t n_slot, bool determinist
         store_open_fake(&f->store, &f->file, 1, &f->e))
         return -1;
     store_fake_set_layers(f->store, f->layers, FIRST_LAYER + N_LAYER);
-    size_t slot_bytes = backend_slot_pool_slot_bytes(f->device, &f->expert_layers[0].shape);
-    const struct experts_params p = {f->device, f->store,     f->pool, POLICY_LRU, (size_t)n_slot * slot_bytes,
-                                     0,         deterministic};
-    return experts_create(&f->experts, &p, f->expert_layers, N_LAYER, &f->e);
+    return create(f, n_slot, deterministic);
 }
 
 static int open_three(void **state)
@@ -734,6 +739,187 @@ static void budgets_below_one_layers_choice_are_refused(void **state)
     assert_null(x);
 }
 
+/* ---- a device with a part of the experts ---------------------------------------------------------------------- */
+
+/* Experts 1, 2 and 4 of the first layer are here, of the second expert 0. */
+static int open_part_with(void **state, int64_t n_slot)
+{
+    static const bool here[N_LAYER][N_EXPERT] = {{false, true, true, false, true, false}, {true}};
+    if (open_with(state, DIM, n_slot, false))
+        return -1;
+    struct fixture *f = *state;
+    experts_close(&f->experts);
+    for (int l = 0; l < N_LAYER; l++)
+        f->expert_layers[l].is_here = here[l];
+    return create(f, n_slot, false);
+}
+
+static int open_part(void **state)
+{
+    return open_part_with(state, 0);
+}
+
+static int open_three_of_part(void **state)
+{
+    return open_part_with(state, 3);
+}
+
+static int open_none(void **state)
+{
+    static const bool none[N_EXPERT] = {false};
+    if (open_with(state, DIM, 0, false))
+        return -1;
+    struct fixture *f = *state;
+    experts_close(&f->experts);
+    for (int l = 0; l < N_LAYER; l++)
+        f->expert_layers[l].is_here = none;
+    return create(f, 0, false);
+}
+
+static void a_part_takes_the_slots_of_a_part(void **state)
+{
+    struct fixture *f = *state;
+    size_t slot_bytes = backend_slot_pool_slot_bytes(f->device, &f->expert_layers[0].shape);
+    int32_t slots[N_EXPERT];
+    assert_int_equal(experts_max_bytes(f->experts), 4 * slot_bytes);
+    assert_int_equal(experts_min_bytes(f->experts), 2 * slot_bytes);
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
+    assert_true(experts_all_resident(f->experts));
+    assert_int_equal(experts_open_bytes(f->experts), 4 * slot_bytes);
+    for (int l = 0; l < N_LAYER; l++) {
+        assert_int_equal(backend_read(f->device, experts_pin(f->experts, l), slots, &f->e), ERR_OK);
+        experts_unpin(f->experts, l);
+        for (int32_t i = 0; i < N_EXPERT; i++) {
+            assert_int_equal(slots[i] >= 0, f->expert_layers[l].is_here[i]);
+            if (slots[i] >= 0)
+                check_slot(f, l, i, slots[i]);
+        }
+    }
+    struct experts_counters c = experts_counters(f->experts);
+    assert_int_equal(c.n_read, 4);
+    assert_int_equal(c.n_read_bytes, 4 * 3 * matrix_bytes(f));
+}
+
+static void experts_of_other_devices_are_not_fetched(void **state)
+{
+    struct fixture *f = *state;
+    int32_t ids[6] = {-1, 4, 2, -1, -1, -1}, table[N_EXPERT];
+    int64_t n, n_given = 0;
+    experts_fetch_begin(f->experts, 0, ids, 3, 2, true);
+    do {
+        assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
+        for (int32_t i = 0; i < N_EXPERT; i++)
+            if (table[i] >= 0) {
+                assert_true(i == 4 || i == 2);
+                check_slot(f, 0, i, table[i]);
+            }
+        n_given += n;
+    } while (n > 0);
+    experts_fetch_begin(f->experts, 1, ids + 4, 1, 2, true); /* nothing of it is here */
+    assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
+    assert_int_equal(n, 0);
+    experts_fetch_end(f->experts);
+    assert_int_equal(n_given, 2);
+    assert_int_equal(experts_counters(f->experts).n_read, 2);
+    assert_at_hand(f, 0, 2, 4, -1);
+}
+
+static void experts_of_other_devices_are_not_prefetched(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[5] = {3, -1, 0, 2, 5};
+    use(f, 1, 0, -1);
+    experts_prefetch(f->experts, 0, guess, 5, true);
+    use(f, 0, 2, -1);
+    struct experts_counters c = experts_counters(f->experts);
+    assert_int_equal(c.n_prefetched, 1);
+    assert_int_equal(c.n_prefetch_used, 1);
+    assert_int_equal(c.n_read, 2);
+}
+
+static void a_warm_start_reads_what_is_here(void **state)
+{
+    struct fixture *f = *state;
+    struct usage past;
+    const int32_t seen[] = {3, 3, 3, 3, 1, 1, 2}, other[] = {5, 5, 5, 0};
+    assert_int_equal(usage_create(&past, N_LAYER, N_EXPERT, &f->e), ERR_OK);
+    usage_add(&past, 0, seen, 7);
+    usage_add(&past, 1, other, 4);
+    assert_int_equal(experts_open(f->experts, 0, &f->e), ERR_OK);
+    assert_int_equal(experts_warm(f->experts, &past, &f->e), ERR_OK);
+    usage_close(&past);
+    assert_int_equal(experts_counters(f->experts).n_read, 3);
+    assert_at_hand(f, 0, 1, 2, -1);
+    assert_at_hand(f, 1, 0, -1, -1);
+}
+
+static void what_is_chosen_elsewhere_counts_as_well(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t chosen[4] = {3, 2, 5, 2};
+    experts_count_choice(f->experts, 0, chosen, 4);
+    use(f, 0, 2, -1);
+    const struct usage *u = experts_usage(f->experts);
+    assert_int_equal(u->total[0], 4); /* the fetch adds nothing */
+    assert_int_equal(u->count[2], 2);
+    assert_int_equal(u->count[3], 1);
+    assert_int_equal(u->count[5], 1);
+}
+
+static void a_device_without_experts_has_nothing_to_do(void **state)
+{
+    struct fixture *f = *state;
+    int32_t slots[N_EXPERT];
+    struct usage past;
+    assert_int_equal(experts_max_bytes(f->experts), 0);
+    assert_true(experts_all_resident(f->experts));
+    assert_null(experts_slot_pool(f->experts, 0));
+    for (int i = 0; i < 2; i++) { /* before and after loading */
+        assert_int_equal(backend_read(f->device, experts_pin(f->experts, 0), slots, &f->e), ERR_OK);
+        experts_unpin(f->experts, 0);
+        for (int32_t j = 0; j < N_EXPERT; j++)
+            assert_int_equal(slots[j], -1);
+        assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
+    }
+    assert_int_equal(usage_create(&past, N_LAYER, N_EXPERT, &f->e), ERR_OK);
+    assert_int_equal(experts_open(f->experts, 0, &f->e), ERR_OK);
+    assert_int_equal(experts_warm(f->experts, &past, &f->e), ERR_OK);
+    usage_close(&past);
+    experts_reclaim(f->experts, SIZE_MAX);
+    assert_int_equal(experts_open_bytes(f->experts), 0);
+    assert_int_equal(experts_counters(f->experts).n_read, 0);
+}
+
+static void each_layer_counts_for_itself(void **state)
+{
+    struct fixture *f = *state;
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 1000 * 1000});
+    use(f, 0, 1, 2);
+    use(f, 0, 2, -1);
+    use(f, 1, 0, -1);
+    use(f, 1, 0, -1);
+    struct experts_layer_counters first = experts_layer_counters(f->experts, 0);
+    struct experts_layer_counters second = experts_layer_counters(f->experts, 1);
+    assert_int_equal(first.n_found, 1);
+    assert_int_equal(first.n_read, 2);
+    assert_int_equal(second.n_found, 1);
+    assert_int_equal(second.n_read, 1);
+    assert_true(first.wait_ns > 0 && second.wait_ns > 0);
+    assert_int_equal(first.wait_ns + second.wait_ns, experts_counters(f->experts).stall_ns);
+}
+
+static void what_a_call_uses_of_a_resident_layer_is_found(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t ids[6] = {1, -1, 4, 1, -1, -1};
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
+    experts_count_resident(f->experts, 0, ids, 6);
+    experts_count_resident(f->experts, 0, ids, 1);
+    assert_int_equal(experts_layer_counters(f->experts, 0).n_found, 3);
+    assert_int_equal(experts_layer_counters(f->experts, 1).n_found, 0);
+    assert_int_equal(experts_layer_counters(f->experts, 0).n_read, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -770,6 +956,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(work_space_takes_no_slot_that_the_operation_uses, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(work_space_that_no_other_layer_can_give_is_refused, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(budgets_below_one_layers_choice_are_refused, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(a_part_takes_the_slots_of_a_part, open_part, close_fixture),
+        cmocka_unit_test_setup_teardown(experts_of_other_devices_are_not_fetched, open_three_of_part, close_fixture),
+        cmocka_unit_test_setup_teardown(experts_of_other_devices_are_not_prefetched, open_three_of_part, close_fixture),
+        cmocka_unit_test_setup_teardown(a_warm_start_reads_what_is_here, open_three_of_part, close_fixture),
+        cmocka_unit_test_setup_teardown(what_is_chosen_elsewhere_counts_as_well, open_three_of_part, close_fixture),
+        cmocka_unit_test_setup_teardown(a_device_without_experts_has_nothing_to_do, open_none, close_fixture),
+        cmocka_unit_test_setup_teardown(each_layer_counts_for_itself, open_three_of_part, close_fixture),
+        cmocka_unit_test_setup_teardown(what_a_call_uses_of_a_resident_layer_is_found, open_part, close_fixture),
     };
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
 }
