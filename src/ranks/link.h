@@ -22,7 +22,7 @@
 struct link;
 
 enum { LINK_MAX_RANK = 64, LINK_HOST_BYTES = 64 };
-static const int64_t LINK_SILENCE_NS = (int64_t)8 * 1000 * 1000 * 1000;
+static const int64_t LINK_SILENCE_NS = (int64_t)7 * 1000 * 1000 * 1000;
 
 /* What each process tells all others when the link is opened: the same in all builds that speak the same protocol. */
 struct link_card {
