@@ -1,46 +1,360 @@
 #include "places/division.h"
 
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/random.h"
+
+/* How a division comes about: experts are given away one by one, the hottest of a layer first, each to the place that
+ * would be through with its share of the layer soonest, of those whose quota lasts. */
+struct divider {
+    const struct expert_layer *layers;
+    const size_t *slot_bytes;
+    const struct division_place *places;
+    const struct split *split;
+    const struct usage *past; /* may be NULL */
+    struct division *out;
+    double speed[DIVISION_MAX_PLACE];
+    double quota[DIVISION_MAX_PLACE]; /* bytes that each place may still be given */
+    double left_bytes;                /* of experts that have no place yet */
+    double used[DIVISION_MAX_PLACE];  /* bytes of the experts that each place has */
+};
+
+/* An expert and how much work it is, in proportion to others: those of its layer, or for replicas of all layers. */
+struct hot {
+    int layer;
+    int32_t expert;
+    double heat;
+};
+
+static uint64_t *holders_of(const struct division *d, int layer, int32_t expert)
+{
+    return &d->holders[(int64_t)layer * d->n_expert + expert];
+}
+
+/* Speeds in proportion to each other: one that is not known is as low as any. */
+static void known_speeds(const struct division_place *places, int n_place, double *speed)
+{
+    double least = INFINITY;
+    for (int i = 0; i < n_place; i++)
+        if (places[i].bytes_per_s > 0)
+            least = fmin(least, places[i].bytes_per_s);
+    for (int i = 0; i < n_place; i++)
+        speed[i] = places[i].bytes_per_s > 0 ? places[i].bytes_per_s : isfinite(least) ? least : 1;
+}
+
+static double room_of(const struct division_place *p)
+{
+    return p->room_bytes == SIZE_MAX ? INFINITY : (double)p->room_bytes;
+}
+
+/* What each place may be given: its share where shares were asked for, else what it has room for and, if all the rooms
+ * together are too small, the same part of all experts as of all room: each place then reads some again and again. */
+static void set_quotas(struct divider *x)
+{
+    double share = 0, room = 0, all = x->left_bytes;
+    for (int i = 0; i < x->out->n_place; i++) {
+        share += x->places[i].share;
+        room += room_of(&x->places[i]);
+    }
+    for (int i = 0; i < x->out->n_place; i++) {
+        double own = room_of(&x->places[i]);
+        x->quota[i] = share > 0 ? all * x->places[i].share / share : own;
+        if (share == 0 && room > 0 && room < all)
+            x->quota[i] = all * own / room;
+    }
+}
+
+static void give(struct divider *x, int place, int layer, int32_t expert)
+{
+    *holders_of(x->out, layer, expert) |= (uint64_t)1 << place;
+    x->used[place] += (double)x->slot_bytes[layer];
+}
+
+/* The place for n_bytes and so much more work: of those that have quota for the bytes the one that is through first,
+ * the lowest among equals. Where none has, the one with most quota. */
+static int choose_place(const struct divider *x, const double *quota, const double *work, double n_bytes, double heat)
+{
+    int best = -1, most = 0;
+    for (int i = 0; i < x->out->n_place; i++) {
+        most = quota[i] > quota[most] ? i : most;
+        if (quota[i] >= n_bytes && (best < 0 || (work[i] + heat) / x->speed[i] < (work[best] + heat) / x->speed[best]))
+            best = i;
+    }
+    return best >= 0 ? best : most;
+}
+
+static int hottest_first(const void *a, const void *b)
+{
+    const struct hot *x = a, *y = b;
+    if (x->heat != y->heat)
+        return x->heat > y->heat ? -1 : 1;
+    return x->layer != y->layer ? x->layer - y->layer : x->expert - y->expert;
+}
+
+static double rate(const struct divider *x, int layer, int32_t expert)
+{
+    return x->past ? usage_rate(x->past, layer, expert, x->layers[layer].n_used) : 0;
+}
+
+/* The experts of a layer, the hottest first. Sampled tokens use what they choose, prompts all experts, so half of the
+ * work is counted by usage and half alike. */
+static void rank_layer(const struct divider *x, int layer, struct hot *out)
+{
+    const struct expert_layer *l = &x->layers[layer];
+    double mean = (double)l->n_used / (double)l->n_expert;
+    bool is_known = x->past && x->past->total[layer] > 0;
+    for (int32_t i = 0; i < l->n_expert; i++)
+        out[i] = (struct hot){layer, i, is_known ? mean + rate(x, layer, i) : 2 * mean};
+    qsort(out, (size_t)l->n_expert, sizeof *out, hottest_first);
+}
+
+/* Each layer is given away in proportion to what quotas are left, so that all of its experts are never in one place
+ * because another one's quota went to earlier layers. */
+static void divide_layer(struct divider *x, int layer, const struct hot *hottest)
+{
+    double n_bytes = (double)x->slot_bytes[layer], layer_bytes = n_bytes * (double)x->layers[layer].n_expert;
+    double here[DIVISION_MAX_PLACE], work[DIVISION_MAX_PLACE] = {0}; /* quotas and work of this layer */
+    for (int i = 0; i < x->out->n_place; i++)
+        here[i] = x->quota[i] * (layer_bytes / x->left_bytes);
+    for (int64_t i = 0; i < x->layers[layer].n_expert; i++) {
+        int best = choose_place(x, here, work, n_bytes, hottest[i].heat);
+        if (here[best] < n_bytes) /* rounding: what the layers behind this one can spare */
+            best = choose_place(x, x->quota, work, n_bytes, hottest[i].heat);
+        give(x, best, layer, hottest[i].expert);
+        here[best] -= n_bytes;
+        x->quota[best] -= n_bytes;
+        work[best] += hottest[i].heat;
+    }
+    x->left_bytes -= layer_bytes;
+}
+
+static void divide_experts(struct divider *x, struct hot *ranked)
+{
+    for (int i = 0; i < x->out->n_layer; i++) {
+        rank_layer(x, i, ranked);
+        divide_layer(x, i, ranked);
+    }
+}
+
+static void divide_layers(struct divider *x)
+{
+    double work[DIVISION_MAX_PLACE] = {0};
+    for (int i = 0; i < x->out->n_layer; i++) {
+        double n_bytes = (double)x->slot_bytes[i] * (double)x->layers[i].n_expert;
+        int best = choose_place(x, x->quota, work, n_bytes, n_bytes);
+        for (int32_t j = 0; j < x->layers[i].n_expert; j++)
+            give(x, best, i, j);
+        x->quota[best] -= n_bytes;
+        work[best] += n_bytes;
+    }
+}
+
+/* One expert in four gets replicas, if they are asked for. */
+static void divide_at_random(struct divider *x)
+{
+    struct random r = random_seed(x->split->seed);
+    uint32_t n_place = (uint32_t)x->out->n_place;
+    for (int i = 0; i < x->out->n_layer; i++)
+        for (int32_t j = 0; j < x->layers[i].n_expert; j++) {
+            bool has_replica = random_u32(&r) % 4 == 0 && x->split->replicate;
+            give(x, (int)(random_u32(&r) % n_place), i, j);
+            int other = (int)(random_u32(&r) % n_place);
+            if (has_replica && !(*holders_of(x->out, i, j) >> other & 1))
+                give(x, other, i, j);
+        }
+}
+
+/* Gives what places have room for beside their own to them as well: the hottest of all layers first. */
+static void replicate(struct divider *x, struct hot *ranked)
+{
+    int64_t n = 0;
+    for (int i = 0; i < x->out->n_layer; i++)
+        for (int32_t j = 0; j < x->layers[i].n_expert; j++)
+            ranked[n++] = (struct hot){i, j, rate(x, i, j)};
+    qsort(ranked, (size_t)n, sizeof *ranked, hottest_first);
+    for (int64_t i = 0; i < n; i++)
+        for (int p = 0; p < x->out->n_place; p++) {
+            const struct hot *h = &ranked[i];
+            double after = x->used[p] + (double)x->slot_bytes[h->layer];
+            if (!(*holders_of(x->out, h->layer, h->expert) >> p & 1) && after <= room_of(&x->places[p]))
+                give(x, p, h->layer, h->expert);
+        }
+}
+
+/* Whether a token's experts in a layer fit into every place that has some. */
+static err_code check_rooms(const struct divider *x, struct err *e)
+{
+    for (int i = 0; i < x->out->n_layer; i++)
+        for (int p = 0; p < x->out->n_place; p++) {
+            int64_t n = 0, n_used = x->layers[i].n_used;
+            for (int32_t j = 0; j < x->layers[i].n_expert; j++)
+                n += (int64_t)(*holders_of(x->out, i, j) >> p & 1);
+            size_t least = (size_t)(n < n_used ? n : n_used) * x->slot_bytes[i];
+            if (least > x->places[p].room_bytes)
+                return err_set(e, ERR_LIMIT,
+                               "place %d has room for %zu bytes of experts; a token's experts in layer %d that it "
+                               "would have need %zu",
+                               p, x->places[p].room_bytes, x->layers[i].index, least);
+        }
+    return ERR_OK;
+}
+
+static err_code create(struct divider *x, struct hot **ranked, struct err *e)
+{
+    struct division *d = x->out;
+    for (int i = 0; i < d->n_layer; i++) {
+        d->n_expert = x->layers[i].n_expert > d->n_expert ? x->layers[i].n_expert : d->n_expert;
+        x->left_bytes += (double)x->slot_bytes[i] * (double)x->layers[i].n_expert;
+    }
+    size_t n_all = (size_t)d->n_layer * (size_t)d->n_expert;
+    d->holders = mem_calloc(n_all, sizeof *d->holders);
+    d->n_row = mem_calloc((size_t)d->n_expert, sizeof *d->n_row);
+    *ranked = mem_calloc(n_all, sizeof **ranked);
+    return d->holders && d->n_row && *ranked ? ERR_OK : err_nomem(e, n_all * sizeof **ranked, "dividing experts");
+}
 
 err_code division_make(struct division *out, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        const struct division_place *places, int n_place, const struct split *split,
                        const struct usage *past, struct err *e)
 {
+    struct divider x = {
+        .layers = layers, .slot_bytes = slot_bytes, .places = places, .split = split, .past = past, .out = out};
+    struct hot *ranked;
+    assert(n_layer > 0 && n_place > 0 && n_place <= DIVISION_MAX_PLACE);
     *out = (struct division){.n_place = n_place, .n_layer = n_layer};
-    for (int i = 0; i < n_layer; i++)
-        out->n_expert = layers[i].n_expert > out->n_expert ? layers[i].n_expert : out->n_expert;
-    out->holders = mem_calloc((size_t)n_layer, (size_t)out->n_expert * sizeof *out->holders);
-    if (!out->holders)
-        return err_nomem(e, 1, "the division");
-    for (int64_t i = 0; i < n_layer * out->n_expert; i++)
-        out->holders[i] = (uint64_t)1 << ((i * 2654435761u + split->seed * 977) / 64 % (uint64_t)n_place);
-    return ERR_OK;
+    err_code code = create(&x, &ranked, e);
+    if (code == ERR_OK) {
+        known_speeds(places, n_place, x.speed);
+        set_quotas(&x);
+        switch (split->kind) {
+        case SPLIT_EXPERTS: divide_experts(&x, ranked); break;
+        case SPLIT_LAYERS: divide_layers(&x); break;
+        case SPLIT_RANDOM: divide_at_random(&x); break;
+        }
+        if (split->replicate && split->kind != SPLIT_RANDOM)
+            replicate(&x, ranked);
+        code = check_rooms(&x, e);
+    }
+    mem_free(ranked);
+    if (code != ERR_OK)
+        division_close(out);
+    return code;
 }
 
 void division_close(struct division *d)
 {
     mem_free(d->holders);
+    mem_free(d->n_row);
     *d = (struct division){0};
 }
 
 void division_is_here(const struct division *d, int place, int layer, bool *is_here)
 {
-    for (int64_t i = 0; i < d->n_expert; i++)
-        is_here[i] = d->holders[layer * d->n_expert + i] >> place & 1;
+    for (int32_t i = 0; i < d->n_expert; i++)
+        is_here[i] = *holders_of(d, layer, i) >> place & 1;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------- */
+
+static int first_holder(uint64_t holders)
+{
+    int i = 0;
+    while (!(holders >> i & 1))
+        i++;
+    return i;
+}
+
+static bool has_replicas(uint64_t holders)
+{
+    return (holders & (holders - 1)) != 0;
+}
+
+/* The holder that is through with n more rows first, the lowest among equals. */
+static int least_busy(uint64_t holders, const double *work, const double *speed, double n)
+{
+    int best = first_holder(holders);
+    for (int i = best + 1; i < DIVISION_MAX_PLACE && holders >> i; i++)
+        if (holders >> i & 1 && (work[i] + n) / speed[i] < (work[best] + n) / speed[best])
+            best = i;
+    return best;
 }
 
 void division_choose(const struct division *d, const struct division_place *places, int layer, const int32_t *ids,
                      int64_t n, uint8_t *place)
 {
+    double speed[DIVISION_MAX_PLACE], work[DIVISION_MAX_PLACE] = {0};
+    known_speeds(places, d->n_place, speed);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t holders = *holders_of(d, layer, ids[i]);
+        assert(holders);
+        d->n_row[ids[i]]++;
+        place[i] = (uint8_t)first_holder(holders);
+        if (!has_replicas(holders))
+            work[place[i]]++;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t holders = *holders_of(d, layer, ids[i]);
+        int32_t *n_row = &d->n_row[ids[i]];
+        if (!has_replicas(holders))
+            continue;
+        if (*n_row > 0) { /* seen first: its place then takes that of the number, as -1 - place */
+            int best = least_busy(holders, work, speed, *n_row);
+            work[best] += *n_row;
+            *n_row = -1 - best;
+        }
+        place[i] = (uint8_t)(-1 - *n_row);
+    }
     for (int64_t i = 0; i < n; i++)
-        place[i] = (uint8_t)__builtin_ctzll(d->holders[layer * d->n_expert + ids[i]]);
+        d->n_row[ids[i]] = 0;
+}
+
+/* ---- the option ----------------------------------------------------------------------------------------------- */
+
+static const char *const kinds[] = {[SPLIT_EXPERTS] = "experts", [SPLIT_LAYERS] = "layers", [SPLIT_RANDOM] = "random"};
+
+static err_code parse_seed(const char *text, uint64_t *out, struct err *e)
+{
+    if (!*text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 18)
+        return err_set(e, ERR_USAGE, "a seed of \"%s\"; expected random:SEED, a number of at most 18 digits", text);
+    *out = strtoull(text, NULL, 10);
+    return ERR_OK;
+}
+
+static err_code parse_shares(const char *text, double *shares, int *n_share, struct err *e)
+{
+    double sum = 0;
+    for (const char *p = text, *end;; p = end + 1) {
+        char *number_end;
+        end = p + strspn(p, "0123456789.");
+        double share = strtod(p, &number_end);
+        if (end == p || number_end != end || (*end && *end != ','))
+            return err_set(e, ERR_USAGE, "shares of \"%s\"; expected a number for each device, such as 3,1", text);
+        if (*n_share == DIVISION_MAX_PLACE)
+            return err_set(e, ERR_USAGE, "shares of \"%s\"; expected %d at most", text, DIVISION_MAX_PLACE);
+        shares[(*n_share)++] = share;
+        sum += share;
+        if (!*end)
+            break;
+    }
+    return sum > 0 && isfinite(sum) ? ERR_OK
+                                    : err_set(e, ERR_USAGE, "shares of \"%s\"; expected one at least above 0", text);
 }
 
 err_code split_parse(const char *text, struct split *out, double *shares, int *n_share, struct err *e)
 {
-    *out = (struct split){.kind = SPLIT_RANDOM, .seed = (uint64_t)text[strlen(text) - 1]};
+    size_t n = strcspn(text, ":"), n_kind = sizeof kinds / sizeof *kinds, kind = 0;
+    while (kind < n_kind && (strlen(kinds[kind]) != n || strncmp(text, kinds[kind], n) != 0))
+        kind++;
+    if (kind == n_kind)
+        return err_set(e, ERR_USAGE, "a split of \"%s\"; expected experts, layers or random", text);
+    *out = (struct split){.kind = (enum split_kind)kind};
     *n_share = 0;
-    return ERR_OK;
+    if (!text[n])
+        return ERR_OK;
+    return out->kind == SPLIT_RANDOM ? parse_seed(text + n + 1, &out->seed, e)
+                                     : parse_shares(text + n + 1, shares, n_share, e);
 }

@@ -1,7 +1,11 @@
 /* Which place has which experts: pure arithmetic over what the places have room for and how fast they are.
  *
  * An expert has one place or, where memory is left over, several (replicas), of which a call chooses the one with the
- * least to do. The hottest experts go to the fastest places. */
+ * least to do. Of each layer the hottest experts are given away first, each to the place that would be through with the
+ * layer soonest: the fastest one has the hottest. Where all rooms together are too small, each place has the same part
+ * of all experts as of all room, and reads some again and again.
+ *
+ * Thread-safety: one thread at a time calls division_choose of a division; the rest may be read by any. */
 #ifndef PLACES_DIVISION_H
 #define PLACES_DIVISION_H
 
@@ -17,30 +21,32 @@ enum { DIVISION_MAX_PLACE = 64 };
 
 struct division_place {
     size_t room_bytes;  /* for slots; SIZE_MAX: no bound */
-    double bytes_per_s; /* at which it computes experts that are in slots; in proportion to the others' */
-    double share;       /* of the experts that it is asked to have; all 0: by room and speed */
+    double bytes_per_s; /* at which it computes experts that are in slots; 0: not known, then as the slowest */
+    double share;       /* of the experts that it is asked to have; all 0: by room */
 };
 
 enum split_kind {
     SPLIT_EXPERTS, /* each layer's experts are divided */
     SPLIT_LAYERS,  /* a layer's experts stay together */
-    SPLIT_RANDOM   /* each expert goes anywhere, by a seed: for tests */
+    SPLIT_RANDOM   /* each expert goes anywhere, by a seed, whatever the rooms: for tests */
 };
 
 struct split {
     enum split_kind kind;
-    uint64_t seed; /* of SPLIT_RANDOM */
-    bool replicate; /* replicas of the hottest where room is left */
+    uint64_t seed;  /* of SPLIT_RANDOM */
+    bool replicate; /* replicas of the hottest where room is left; of SPLIT_RANDOM: of some */
 };
 
 struct division {
     int n_place, n_layer;
     int64_t n_expert;  /* of the layer with most */
     uint64_t *holders; /* [n_layer][n_expert], bit i: place i has it; owned */
+    int32_t *n_row;    /* [n_expert] work space of division_choose, 0 between calls; owned */
 };
 
-/* `past` (what earlier runs used) may be NULL: then all experts are alike. slot_bytes [n_layer]: of one expert. ERR_LIMIT
- * when a place has no room for the top-k experts of a layer that it is given. division_close accepts a zeroed one. */
+/* `past` (what earlier runs used) may be NULL: then all experts are alike. slot_bytes [n_layer]: of one expert.
+ * ERR_LIMIT when a place has no room for the top-k experts of a layer that it is given. division_close accepts a zeroed
+ * one. */
 MUST_USE err_code division_make(struct division *out, const struct expert_layer *layers, const size_t *slot_bytes,
                                 int n_layer, const struct division_place *places, int n_place,
                                 const struct split *split, const struct usage *past, struct err *e);
@@ -50,12 +56,13 @@ void division_close(struct division *d);
 void division_is_here(const struct division *d, int place, int layer, bool *is_here);
 
 /* Chooses the place of each chosen expert: place [n] for ids [n] of a layer, the same place for the same expert within
- * a call; of several holders the one whose work, n rows over its speed, is least so far. */
+ * a call; of several holders the one whose work, n rows over its speed, would be least with it. All ids are experts. */
 void division_choose(const struct division *d, const struct division_place *places, int layer, const int32_t *ids,
                      int64_t n, uint8_t *place);
 
 /* Reads "experts", "layers" or "random", each with ":A,B,..." shares of the places (for random: a seed), as --split has
- * it. shares [DIVISION_MAX_PLACE]; *n_share: how many were given. ERR_USAGE says what was expected. */
+ * it, without replicas. shares [DIVISION_MAX_PLACE]; *n_share: how many were given. ERR_USAGE says what was
+ * expected. */
 MUST_USE err_code split_parse(const char *text, struct split *out, double *shares, int *n_share, struct err *e);
 
 #endif

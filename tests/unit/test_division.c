@@ -1,0 +1,457 @@
+/* Which place gets which experts, of random models on random places; and what a call chooses among replicas. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "places/division.h"
+
+enum { MAX_LAYER = 8, MAX_EXPERT = 40, MAX_PLACE = 6, N_CASE = 400, SLOT = 1000 };
+
+/* A model and the places that it is to be divided among. */
+struct problem {
+    int n_layer, n_place;
+    struct expert_layer layers[MAX_LAYER];
+    size_t slot_bytes[MAX_LAYER];
+    struct division_place places[MAX_PLACE];
+    struct usage past;
+    struct err e;
+};
+
+static int64_t below(struct random *r, int64_t n)
+{
+    return (int64_t)(random_u32(r) % (uint32_t)n);
+}
+
+static struct problem make_problem(uint64_t seed)
+{
+    struct random r = random_seed(seed);
+    struct problem p = {.n_layer = 1 + (int)below(&r, MAX_LAYER), .n_place = 1 + (int)below(&r, MAX_PLACE)};
+    assert_int_equal(usage_create(&p.past, p.n_layer, MAX_EXPERT, &p.e), ERR_OK);
+    for (int i = 0; i < p.n_layer; i++) {
+        int64_t n = 1 + below(&r, MAX_EXPERT);
+        p.layers[i] = (struct expert_layer){.index = i + 3, .n_expert = n, .n_used = 1 + below(&r, n)};
+        p.slot_bytes[i] = SLOT;
+        for (int k = 0; k < 200 && i % 3 != 2; k++) { /* nothing is known of each third layer */
+            int32_t id = (int32_t)(below(&r, n) * below(&r, n) / n);
+            usage_add(&p.past, i, &id, 1);
+        }
+    }
+    for (int i = 0; i < p.n_place; i++)
+        p.places[i] = (struct division_place){.room_bytes = SIZE_MAX,
+                                              .bytes_per_s = below(&r, 5) ? (double)(1 + below(&r, 9)) : 0};
+    return p;
+}
+
+static int64_t n_all_experts(const struct problem *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->n_layer; i++)
+        n += p->layers[i].n_expert;
+    return n;
+}
+
+/* Rooms for n slots together, give or take the parts of slots that nothing fits into; each can hold a layer's top-k. */
+static void set_rooms(struct problem *p, int64_t n, uint64_t seed)
+{
+    struct random r = random_seed(seed);
+    int64_t own[MAX_PLACE] = {0};
+    for (int64_t i = 0; i < n; i++)
+        own[below(&r, p->n_place)]++;
+    for (int i = 0; i < p->n_place; i++)
+        p->places[i].room_bytes = (size_t)(own[i] * SLOT + below(&r, SLOT));
+}
+
+static err_code divide(struct problem *p, const struct split *split, struct division *out)
+{
+    return division_make(out, p->layers, p->slot_bytes, p->n_layer, p->places, p->n_place, split, &p->past, &p->e);
+}
+
+static bool has(const struct division *d, int place, int layer, int64_t expert)
+{
+    return d->holders[layer * d->n_expert + expert] >> place & 1;
+}
+
+static size_t used_bytes(const struct problem *p, const struct division *d, int place)
+{
+    size_t n = 0;
+    for (int l = 0; l < p->n_layer; l++)
+        for (int64_t i = 0; i < p->layers[l].n_expert; i++)
+            n += has(d, place, l, i) ? p->slot_bytes[l] : 0;
+    return n;
+}
+
+/* Every expert has a holder, one unless there may be replicas, and nothing else has one. */
+static void check_holders(const struct problem *p, const struct division *d, bool may_repeat)
+{
+    bool is_here[MAX_EXPERT];
+    for (int l = 0; l < p->n_layer; l++) {
+        int n_holder[MAX_EXPERT] = {0};
+        for (int i = 0; i < p->n_place; i++) {
+            division_is_here(d, i, l, is_here);
+            for (int64_t k = 0; k < d->n_expert; k++)
+                n_holder[k] += is_here[k];
+        }
+        for (int64_t k = 0; k < d->n_expert; k++) {
+            assert_int_equal(d->holders[l * d->n_expert + k] >> p->n_place, 0);
+            if (k >= p->layers[l].n_expert)
+                assert_int_equal(n_holder[k], 0);
+            else if (may_repeat)
+                assert_true(n_holder[k] >= 1);
+            else
+                assert_int_equal(n_holder[k], 1);
+        }
+    }
+}
+
+static void every_expert_has_a_holder(void **state)
+{
+    static const enum split_kind kinds[] = {SPLIT_EXPERTS, SPLIT_LAYERS, SPLIT_RANDOM};
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct division d, again;
+        const struct split split = {.kind = kinds[seed % 3], .seed = seed, .replicate = seed % 2};
+        if (seed % 5 == 0)
+            for (int i = 0; i < p.n_place; i++)
+                p.places[i].share = i % 2 ? 2.5 : 1;
+        assert_int_equal(divide(&p, &split, &d), ERR_OK);
+        check_holders(&p, &d, split.replicate);
+        assert_int_equal(divide(&p, &split, &again), ERR_OK); /* the same input, the same output */
+        assert_memory_equal(d.holders, again.holders, (size_t)d.n_layer * (size_t)d.n_expert * sizeof *d.holders);
+        division_close(&again);
+        division_close(&d);
+        usage_close(&p.past);
+    }
+}
+
+static void rooms_that_suffice_are_kept(void **state)
+{
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct division d;
+        const struct split split = {.kind = SPLIT_EXPERTS, .replicate = seed % 2};
+        set_rooms(&p, n_all_experts(&p) + (seed % 4 ? 0 : (int64_t)seed % 50), seed);
+        assert_int_equal(divide(&p, &split, &d), ERR_OK);
+        check_holders(&p, &d, split.replicate);
+        for (int i = 0; i < p.n_place; i++)
+            assert_true(used_bytes(&p, &d, i) <= p.places[i].room_bytes);
+        division_close(&d);
+        usage_close(&p.past);
+    }
+}
+
+static void rooms_that_do_not_suffice_are_filled_alike(void **state)
+{
+    int n_tried = 0;
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct division d;
+        double n = (double)n_all_experts(&p), room = 0;
+        for (int i = 0; i < p.n_layer; i++)
+            p.layers[i].n_used = 1;
+        set_rooms(&p, n_all_experts(&p) / 3, seed);
+        for (int i = 0; i < p.n_place; i++) {
+            p.places[i].room_bytes += SLOT; /* of the one expert that a token needs */
+            room += (double)p.places[i].room_bytes;
+        }
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+        check_holders(&p, &d, false);
+        for (int i = 0; i < p.n_place && room < n * SLOT; i++) {
+            double fair = n * (double)p.places[i].room_bytes / room, own = (double)used_bytes(&p, &d, i) / SLOT;
+            assert_true(fabs(own - fair) <= p.n_place);
+            n_tried++;
+        }
+        division_close(&d);
+        usage_close(&p.past);
+    }
+    assert_true(n_tried > N_CASE);
+}
+
+static void the_fastest_place_has_the_hottest(void **state)
+{
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct division d;
+        int fastest = 0;
+        for (int i = 0; i < p.n_place; i++)
+            p.places[i].bytes_per_s += 1;
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+        for (int i = 1; i < p.n_place; i++)
+            fastest = p.places[i].bytes_per_s > p.places[fastest].bytes_per_s ? i : fastest;
+        for (int l = 0; l < p.n_layer; l++) {
+            int64_t hottest = 0;
+            for (int64_t i = 1; i < p.layers[l].n_expert; i++)
+                if (p.past.count[l * MAX_EXPERT + i] > p.past.count[l * MAX_EXPERT + hottest])
+                    hottest = i;
+            for (int i = 0; i < p.n_place; i++)
+                if (has(&d, i, l, hottest))
+                    assert_true(p.places[i].bytes_per_s == p.places[fastest].bytes_per_s);
+        }
+        division_close(&d);
+        usage_close(&p.past);
+    }
+}
+
+/* Without usage, no place is longer at work in a layer than a fair share and one expert more. */
+static void places_are_through_at_the_same_time(void **state)
+{
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct division d;
+        double all = 0;
+        for (int i = 0; i < p.n_place; i++) {
+            p.places[i].bytes_per_s = 1 + (double)i / 2;
+            all += p.places[i].bytes_per_s;
+        }
+        assert_int_equal(division_make(&d, p.layers, p.slot_bytes, p.n_layer, p.places, p.n_place,
+                                       &(struct split){.kind = SPLIT_EXPERTS}, NULL, &p.e),
+                         ERR_OK);
+        for (int l = 0; l < p.n_layer; l++)
+            for (int i = 0; i < p.n_place; i++) {
+                int64_t n = 0;
+                for (int64_t k = 0; k < p.layers[l].n_expert; k++)
+                    n += has(&d, i, l, k);
+                assert_true((double)n / p.places[i].bytes_per_s <=
+                            (double)(p.layers[l].n_expert + p.n_place) / all + 1e-9);
+            }
+        division_close(&d);
+        usage_close(&p.past);
+    }
+}
+
+static void replicas_fill_what_room_is_left(void **state)
+{
+    int n_replica = 0;
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct division one, more;
+        set_rooms(&p, n_all_experts(&p) + 20, seed);
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &one), ERR_OK);
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS, .replicate = true}, &more), ERR_OK);
+        for (int i = 0; i < p.n_place; i++) {
+            bool lacks = false;
+            for (int l = 0; l < p.n_layer; l++)
+                for (int64_t k = 0; k < p.layers[l].n_expert; k++) {
+                    assert_true(has(&more, i, l, k) || !has(&one, i, l, k));
+                    n_replica += has(&more, i, l, k) && !has(&one, i, l, k);
+                    lacks = lacks || !has(&more, i, l, k);
+                }
+            assert_true(!lacks || used_bytes(&p, &more, i) + SLOT > p.places[i].room_bytes);
+        }
+        division_close(&more);
+        division_close(&one);
+        usage_close(&p.past);
+    }
+    assert_true(n_replica > N_CASE);
+}
+
+/* 6 layers of 8 experts on two places. */
+static struct problem two_places(void)
+{
+    struct problem p = {.n_layer = 6, .n_place = 2};
+    assert_int_equal(usage_create(&p.past, 6, 8, &p.e), ERR_OK);
+    for (int i = 0; i < 6; i++) {
+        p.layers[i] = (struct expert_layer){.index = i + 3, .n_expert = 8, .n_used = 2};
+        p.slot_bytes[i] = SLOT;
+    }
+    for (int i = 0; i < 2; i++)
+        p.places[i] = (struct division_place){.room_bytes = SIZE_MAX, .bytes_per_s = 1};
+    return p;
+}
+
+static void shares_are_given_in_each_layer(void **state)
+{
+    struct problem p = two_places();
+    struct division d;
+    p.places[0].share = 0.5;
+    p.places[1].share = 1.5;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+    for (int l = 0; l < 6; l++) {
+        int n = 0;
+        for (int i = 0; i < 8; i++)
+            n += has(&d, 0, l, i);
+        assert_int_equal(n, 2);
+    }
+    division_close(&d);
+    p.places[0].share = 0;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+    assert_int_equal(used_bytes(&p, &d, 0), 0);
+    division_close(&d);
+    usage_close(&p.past);
+}
+
+static void experts_of_a_layer_stay_together_where_layers_are_divided(void **state)
+{
+    struct problem p = two_places();
+    struct division d;
+    p.places[1].share = 2;
+    p.places[0].share = 1;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_LAYERS}, &d), ERR_OK);
+    for (int l = 0; l < 6; l++)
+        for (int i = 1; i < 8; i++)
+            assert_int_equal(has(&d, 0, l, i), has(&d, 0, l, 0));
+    assert_int_equal(used_bytes(&p, &d, 0), 2 * 8 * SLOT);
+    division_close(&d);
+    usage_close(&p.past);
+}
+
+static void random_divisions_differ_by_seed_alone(void **state)
+{
+    struct problem p = two_places();
+    struct division a, b;
+    int n_both = 0;
+    p.places[0].bytes_per_s = 100;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_RANDOM, .seed = 1}, &a), ERR_OK);
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_RANDOM, .seed = 2}, &b), ERR_OK);
+    assert_memory_not_equal(a.holders, b.holders, 6 * 8 * sizeof *a.holders);
+    assert_true(used_bytes(&p, &a, 0) > 12 * SLOT && used_bytes(&p, &a, 1) > 12 * SLOT);
+    division_close(&b);
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_RANDOM, .seed = 1, .replicate = true}, &b), ERR_OK);
+    for (int i = 0; i < 6 * 8; i++)
+        n_both += b.holders[i] == 3;
+    assert_in_range(n_both, 1, 20);
+    division_close(&b);
+    division_close(&a);
+    usage_close(&p.past);
+}
+
+static void a_place_without_room_for_what_a_token_chooses_is_refused(void **state)
+{
+    struct problem p = two_places();
+    struct division d;
+    p.places[1].room_bytes = 2 * SLOT - 1;
+    p.places[1].share = p.places[0].share = 1;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_LIMIT);
+    assert_string_equal(p.e.text, "place 1 has room for 1999 bytes of experts; a token's experts in layer 3 that it "
+                                  "would have need 2000");
+    assert_null(d.holders);
+    p.places[1].room_bytes = 2 * SLOT;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+    division_close(&d);
+    p.places[1] = (struct division_place){.bytes_per_s = 1}; /* no room, and nothing asked for */
+    p.places[0].share = 0;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+    assert_int_equal(used_bytes(&p, &d, 1), 0);
+    division_close(&d);
+    p.places[0].room_bytes = 0;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_LIMIT);
+    usage_close(&p.past);
+}
+
+static void calls_balance_over_replicas(void **state)
+{
+    struct problem p = two_places();
+    struct division d;
+    const int32_t ids[8] = {0, 1, 2, 3, 4, 5, 6, 7}, rows[8] = {5, 5, 5, 1, 5, 2, 3, 5};
+    uint8_t place[8];
+    p.places[1].bytes_per_s = 3;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS, .replicate = true}, &d), ERR_OK);
+    for (int k = 0; k < 2; k++) { /* nothing is left over from the call before */
+        int n_here = 0;
+        division_choose(&d, p.places, 0, ids, 8, place);
+        for (int i = 0; i < 8; i++)
+            n_here += place[i] == 0;
+        assert_int_equal(n_here, 2);
+    }
+    division_choose(&d, p.places, 0, rows, 8, place); /* five rows of one expert on the fast one */
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(place[i], rows[i] == 5 || rows[i] == 3); /* 3 would be a third row on the slow one */
+    division_close(&d);
+    usage_close(&p.past);
+}
+
+static void calls_go_to_holders_and_keep_an_expert_together(void **state)
+{
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct random r = random_seed(seed);
+        struct division d;
+        int32_t ids[200];
+        uint8_t place[200];
+        const struct split split = {.kind = SPLIT_RANDOM, .seed = seed, .replicate = true};
+        assert_int_equal(divide(&p, &split, &d), ERR_OK);
+        for (int l = 0; l < p.n_layer; l++) {
+            for (int i = 0; i < 200; i++)
+                ids[i] = (int32_t)below(&r, p.layers[l].n_expert);
+            division_choose(&d, p.places, l, ids, 200, place);
+            for (int i = 0; i < 200; i++) {
+                assert_true(place[i] < p.n_place && has(&d, place[i], l, ids[i]));
+                assert_int_equal(place[i], place[ids[i] == ids[0] ? 0 : i]);
+            }
+        }
+        division_close(&d);
+        usage_close(&p.past);
+    }
+}
+
+static void splits_are_read(void **state)
+{
+    struct split s;
+    struct err e;
+    double shares[DIVISION_MAX_PLACE];
+    int n;
+    assert_int_equal(split_parse("experts", &s, shares, &n, &e), ERR_OK);
+    assert_true(s.kind == SPLIT_EXPERTS && n == 0 && !s.replicate);
+    assert_int_equal(split_parse("layers:3,1,0.5", &s, shares, &n, &e), ERR_OK);
+    assert_true(s.kind == SPLIT_LAYERS && n == 3 && shares[0] == 3 && shares[1] == 1 && shares[2] == 0.5);
+    assert_int_equal(split_parse("random:17", &s, shares, &n, &e), ERR_OK);
+    assert_true(s.kind == SPLIT_RANDOM && n == 0 && s.seed == 17);
+}
+
+static void other_splits_are_refused(void **state)
+{
+    static const char *const wrong[][2] = {{"", "experts, layers or random"},
+                                           {"expert", "experts, layers or random"},
+                                           {"layersx", "experts, layers or random"},
+                                           {"layers:", "a number for each device"},
+                                           {"layers:1,", "a number for each device"},
+                                           {"layers:1,-1", "a number for each device"},
+                                           {"layers:1;2", "a number for each device"},
+                                           {"experts:0x1", "a number for each device"},
+                                           {"experts:1.2.3", "a number for each device"},
+                                           {"experts:nan", "a number for each device"},
+                                           {"experts:0,0", "above 0"},
+                                           {"random:", "a seed"},
+                                           {"random:1,2", "a seed"},
+                                           {"random:-1", "a seed"},
+                                           {"random:1234567890123456789", "18 digits"}};
+    struct split s;
+    struct err e;
+    double shares[DIVISION_MAX_PLACE];
+    char many[4 * DIVISION_MAX_PLACE] = "experts:1";
+    int n;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(split_parse(wrong[i][0], &s, shares, &n, &e), ERR_USAGE);
+        assert_non_null(strstr(e.text, wrong[i][1]));
+    }
+    for (int i = 0; i < DIVISION_MAX_PLACE; i++)
+        memcpy(many + 9 + 2 * (ptrdiff_t)i, ",1", 3);
+    assert_int_equal(split_parse(many, &s, shares, &n, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "64 at most"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_expert_has_a_holder),
+        cmocka_unit_test(rooms_that_suffice_are_kept),
+        cmocka_unit_test(rooms_that_do_not_suffice_are_filled_alike),
+        cmocka_unit_test(the_fastest_place_has_the_hottest),
+        cmocka_unit_test(places_are_through_at_the_same_time),
+        cmocka_unit_test(replicas_fill_what_room_is_left),
+        cmocka_unit_test(shares_are_given_in_each_layer),
+        cmocka_unit_test(experts_of_a_layer_stay_together_where_layers_are_divided),
+        cmocka_unit_test(random_divisions_differ_by_seed_alone),
+        cmocka_unit_test(a_place_without_room_for_what_a_token_chooses_is_refused),
+        cmocka_unit_test(calls_balance_over_replicas),
+        cmocka_unit_test(calls_go_to_holders_and_keep_an_expert_together),
+        cmocka_unit_test(splits_are_read),
+        cmocka_unit_test(other_splits_are_refused),
+    };
+    return cmocka_run_group_tests_name("division", tests, NULL, NULL);
+}
