@@ -108,32 +108,19 @@ static struct rank_offer make_offer(moebius_engine *g, const struct expert_layer
 
 /* ---- rank 0 ------------------------------------------------------------------------------------------------------ */
 
-static err_code take_offers(moebius_engine *g, struct rank_offer *offers, struct err *e)
-{
-    struct ranks *r = engine_ranks(g);
-    bool is_known = true;
-    TRY(ranks_offers(r, offers, e));
-    for (int i = 0; i < ranks_n(r); i++)
-        is_known &= offers[i].bytes_per_s > 0;
-    for (int i = 0; i < ranks_n(r); i++) {
-        const struct rank_offer *o = &offers[i];
-        g->speeds[i] = (struct division_place){.room_bytes = o->room_bytes,
-                                               .bytes_per_s = is_known ? o->bytes_per_s : o->n_threads};
-    }
-    return ERR_OK;
-}
-
 err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                           struct err *e)
 {
-    size_t n = (size_t)ranks_n(engine_ranks(g));
-    struct rank_offer *offers = mem_calloc(n, sizeof *offers);
-    if (!offers)
-        return err_nomem(e, n * sizeof *offers, "the ranks");
-    offers[0] = make_offer(g, layers, slot_bytes, n_layer);
-    err_code code = take_offers(g, offers, e);
-    mem_free(offers);
-    return code;
+    struct ranks *r = engine_ranks(g);
+    const struct rank_offer own = make_offer(g, layers, slot_bytes, n_layer), *offers;
+    bool is_known = true;
+    TRY(ranks_offers(r, &own, &offers, e));
+    for (int i = 0; i < ranks_n(r); i++)
+        is_known &= offers[i].bytes_per_s > 0;
+    for (int i = 0; i < ranks_n(r); i++)
+        g->speeds[i] = (struct division_place){.room_bytes = offers[i].room_bytes,
+                                               .bytes_per_s = is_known ? offers[i].bytes_per_s : offers[i].n_threads};
+    return ERR_OK;
 }
 
 err_code engine_open_ranks(moebius_engine *g, struct err *e)

@@ -37,6 +37,7 @@ static const int64_t LAST_WORDS_NS = 250 * MS;             /* for the others to 
 static const int64_t LINGER_NS = 600 * MS;                 /* of other ranks then, so that rank 0 is first to speak */
 static const int64_t LEAVE_NS = 2000 * MS;                 /* from rank 0's goodbye to the end of this process */
 static const int64_t CLOSE_NS = 4000 * MS;                 /* for all goodbyes, and for MPI's own end */
+static const int64_t MEET_NS = 9000 * MS;                  /* from the start of a process until all have met */
 static const int64_t WAKING_NS = 200 * MS;                 /* more between two ticks: this process did not run */
 
 /* Another process. What is not atomic is guarded by the link's mutex. */
@@ -73,6 +74,8 @@ struct link {
     pthread_mutex_t mpi; /* held for each call of MPI */
     pthread_t tender;
     bool has_tender;
+    int64_t open_ns;     /* when this process began to look for the others */
+    atomic_bool has_met; /* and found them: from then on the peers are there */
     int wake_fd, signal_fd;
     atomic_bool is_stopped;  /* the tender is to end */
     atomic_bool is_closing;  /* nobody is awaited any more */
@@ -230,6 +233,8 @@ static void look_after(struct link *l, int rank)
 static void end_run(struct link *l)
 {
     int64_t n_heard[LINK_MAX_RANK];
+    if (!atomic_load(&l->has_met))
+        _exit(ERR_FAIL); /* what started the processes says why */
     for (int i = first_peer(l); i < end_peer(l); i++)
         n_heard[i] = l->peers[i].n_heard;
     for (int64_t end = clock_ns() + (l->rank ? LINGER_NS : LAST_WORDS_NS); clock_ns() < end; clock_sleep_ns(MS)) {
@@ -282,10 +287,27 @@ static void exchange_notes(struct link *l, int rank, int64_t now)
     take_note(l, rank);
 }
 
+/* MPI waits for whoever has not come yet, for ever. */
+static void meet(struct link *l, int64_t now)
+{
+    char sentence[ERR_TEXT_BYTES];
+    if (now - l->open_ns < MEET_NS)
+        return;
+    snprintf(sentence, sizeof sentence,
+             "the processes of this run have not met within %d s: expected that all of them run",
+             (int)(MEET_NS / (1000 * MS)));
+    lose(l, sentence);
+    _exit(ERR_FAIL);
+}
+
 /* What the tender does at each tick. While the link is closing MPI belongs to the other thread. */
 static bool tend(struct link *l, int64_t now, int64_t past_ns)
 {
     bool is_busy = false;
+    if (!atomic_load(&l->has_met)) {
+        meet(l, now);
+        return false;
+    }
     if (atomic_load(&l->is_closing)) {
         if (now - l->close_ns > 2 * CLOSE_NS)
             _exit(ERR_FAIL);
@@ -578,7 +600,7 @@ static int open_pidfd(const struct link_card *mine, const struct link_card *othe
     return is_near ? (int)syscall(SYS_pidfd_open, other->process, 0) : -1;
 }
 
-/* Everybody's card. The tender does not run yet: whoever dies here is what started the processes' to report. */
+/* Everybody's card. Whoever dies here is what started the processes' to report. */
 static err_code exchange_cards(struct link *l, const struct link_card *card, struct err *e)
 {
     struct link_card *mine = &l->cards[l->rank];
@@ -602,13 +624,23 @@ static err_code exchange_cards(struct link *l, const struct link_card *card, str
     return ERR_OK;
 }
 
-static err_code begin_mpi(struct link *l, struct err *e)
+static err_code start_tender(struct link *l, struct err *e)
 {
-    int provided, is_begun = 0;
     sigset_t term;
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &term, NULL); /* for MPI's threads, too: the tender reads it */
+    l->signal_fd = signalfd(-1, &term, SFD_CLOEXEC | SFD_NONBLOCK);
+    l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (l->signal_fd < 0 || l->wake_fd < 0)
+        return err_set(e, ERR_FAIL, "watching the processes of this run: %s", strerror(errno));
+    l->has_tender = pthread_create(&l->tender, NULL, tender_main, l) == 0;
+    return l->has_tender ? ERR_OK : err_set(e, ERR_NOMEM, "a thread that tends to the ranks could not be made");
+}
+
+static err_code begin_mpi(struct link *l, struct err *e)
+{
+    int provided, is_begun = 0;
     set_defaults();
     MPI_Initialized(&is_begun);
     if (is_begun)
@@ -624,10 +656,6 @@ static err_code begin_mpi(struct link *l, struct err *e)
     MPI_Comm_size(l->comm, &l->n_rank);
     if (l->n_rank > LINK_MAX_RANK)
         return err_set(e, ERR_LIMIT, "%d processes: expected at most %d", l->n_rank, LINK_MAX_RANK);
-    l->signal_fd = signalfd(-1, &term, SFD_CLOEXEC | SFD_NONBLOCK);
-    l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (l->signal_fd < 0 || l->wake_fd < 0)
-        return err_set(e, ERR_FAIL, "watching the processes of this run: %s", strerror(errno));
     return ERR_OK;
 }
 
@@ -699,6 +727,7 @@ static err_code time_links(struct link *l, struct err *e)
 
 static err_code open_link(struct link *l, const struct link_card *card, struct err *e)
 {
+    TRY(start_tender(l, e));
     TRY(begin_mpi(l, e));
     l->cards = mem_calloc((size_t)l->n_rank, sizeof *l->cards);
     l->peers = mem_calloc((size_t)l->n_rank, sizeof *l->peers);
@@ -711,9 +740,7 @@ static err_code open_link(struct link *l, const struct link_card *card, struct e
         p->pidfd = -1;
     }
     TRY(exchange_cards(l, card, e));
-    if (pthread_create(&l->tender, NULL, tender_main, l) != 0)
-        return err_set(e, ERR_NOMEM, "a thread that tends to the ranks could not be made");
-    l->has_tender = true;
+    atomic_store(&l->has_met, true);
     return time_links(l, e);
 }
 
@@ -723,6 +750,7 @@ err_code link_open(struct link **out, const struct link_card *card, const struct
     if (!l)
         return err_nomem(e, sizeof *l, "the link between ranks");
     l->params = *params;
+    l->open_ns = clock_ns();
     l->wake_fd = l->signal_fd = -1;
     pthread_mutex_init(&l->mpi, NULL);
     err_code code = open_link(l, card, e);
@@ -789,7 +817,7 @@ void link_close(struct link **link)
     struct link *l = *link;
     if (!l)
         return;
-    if (l->has_tender && !atomic_load(&l->is_lost))
+    if (atomic_load(&l->has_met) && !atomic_load(&l->is_lost))
         end_mpi(l);
     atomic_store(&l->is_stopped, true);
     if (l->has_tender) {

@@ -45,9 +45,10 @@ size_t run_bytes(const struct request *q);
 struct ranks {
     struct link *link;
     enum cpu_level level;
-    uint32_t *n_request;    /* [n_rank], on rank 0: answered requests so far */
-    struct answer *answers; /* [n_rank], on rank 0: where they go */
-    uint32_t n_answer;      /* on other ranks: the number and layer of the request in hand */
+    uint32_t *n_request;       /* [n_rank], on rank 0: answered requests so far */
+    struct answer *answers;    /* [n_rank], on rank 0: where they go */
+    struct rank_offer *offers; /* [n_rank], on rank 0 */
+    uint32_t n_answer;         /* on other ranks: the number and layer of the request in hand */
     int32_t layer;
 };
 

@@ -76,6 +76,11 @@ static err_code check_cards(struct ranks *r, struct err *e)
     return ERR_OK;
 }
 
+static void expect(struct ranks *r, int rank, void *body, size_t body_bytes)
+{
+    link_expect(r->link, rank, &r->answers[rank], sizeof *r->answers, body, body_bytes);
+}
+
 err_code ranks_open(struct ranks **out, const struct ranks_params *params, struct err *e)
 {
     struct link_card card = {0};
@@ -89,8 +94,13 @@ err_code ranks_open(struct ranks **out, const struct ranks_params *params, struc
     if (code == ERR_OK) {
         r->n_request = mem_calloc(n, sizeof *r->n_request);
         r->answers = mem_calloc(n, sizeof *r->answers);
-        code = r->n_request && r->answers ? check_cards(r, e) : err_nomem(e, n * sizeof *r->answers, "the ranks");
+        r->offers = mem_calloc(n, sizeof *r->offers);
+        bool has_all = r->n_request && r->answers && r->offers;
+        code = has_all ? check_cards(r, e) : err_nomem(e, n * sizeof *r->answers, "the ranks");
     }
+    /* From here on somebody waits for them, and so notices a rank that hangs. */
+    for (int i = 1; code == ERR_OK && ranks_self(r) == 0 && i < ranks_n(r); i++)
+        expect(r, i, &r->offers[i], sizeof r->offers[i]);
     if (code != ERR_OK)
         ranks_close(out);
     return code;
@@ -104,6 +114,7 @@ void ranks_close(struct ranks **ranks)
     link_close(&r->link);
     mem_free(r->n_request);
     mem_free(r->answers);
+    mem_free(r->offers);
     mem_free(r);
     *ranks = NULL;
 }
@@ -143,11 +154,6 @@ struct rank_link ranks_link(const struct ranks *r, int rank)
 }
 
 /* ---- questions of rank 0 ------------------------------------------------------------------------------------- */
-
-static void expect(struct ranks *r, int rank, void *body, size_t body_bytes)
-{
-    link_expect(r->link, rank, &r->answers[rank], sizeof *r->answers, body, body_bytes);
-}
 
 void ranks_ask(struct ranks *r, int rank, size_t n_bytes, void *body, size_t body_bytes)
 {
@@ -194,14 +200,14 @@ static err_code check_offer(const struct ranks *r, int rank, const struct rank_o
     return ERR_OK;
 }
 
-err_code ranks_offers(struct ranks *r, struct rank_offer *offers, struct err *e)
+err_code ranks_offers(struct ranks *r, const struct rank_offer *own, const struct rank_offer **offers, struct err *e)
 {
-    for (int i = 1; i < ranks_n(r); i++)
-        expect(r, i, &offers[i], sizeof offers[i]);
+    r->offers[0] = *own;
     for (int i = 1; i < ranks_n(r); i++) {
-        TRY(ranks_answer(r, i, NULL, sizeof offers[i], e));
-        TRY(check_offer(r, i, &offers[i], &offers[0], e));
+        TRY(ranks_answer(r, i, NULL, sizeof r->offers[i], e));
+        TRY(check_offer(r, i, &r->offers[i], own, e));
     }
+    *offers = r->offers;
     return ERR_OK;
 }
 

@@ -65,8 +65,9 @@ struct rank_offer {
     uint32_t n_threads;
 };
 
-/* On rank 0: offers [ranks_n], of which [0] is this process's own and given. */
-MUST_USE err_code ranks_offers(struct ranks *r, struct rank_offer *offers, struct err *e);
+/* On rank 0: waits for all offers, [ranks_n], and fills in this process's own as the first. Borrowed. */
+MUST_USE err_code ranks_offers(struct ranks *r, const struct rank_offer *own, const struct rank_offer **offers,
+                               struct err *e);
 MUST_USE err_code ranks_divide(struct ranks *r, const struct division *d, struct err *e);
 /* Waits until all other ranks have read their experts. */
 MUST_USE err_code ranks_wait_ready(struct ranks *r, struct err *e);
