@@ -396,13 +396,6 @@ struct kernels;
 MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct kernels *kernels,
                                    struct err *e);
 
-/* Gives a device a thread of its own, on which its operations, writes, copies and clears run in order while the caller
- * goes on: the way in which two devices that run what they are given at once compute at the same time. Owns `inner`,
- * which is closed with it (and on failure), and which nobody else drives, nor runs loops on its pool; its buffers,
- * weights and slot pools are the inner device's own. What backend_set_between asks for is done by the caller's thread.
- * Observers are called on the device's thread. */
-MUST_USE err_code backend_async_open(struct backend **out, struct backend *inner, struct err *e);
-
 /* A device that holds nothing, for describing a model without loading it: buffers and weights take no memory, sources
  * of weights are not read, what is written is forgotten and reads back as zeros. It supports no operation. */
 MUST_USE err_code backend_null_open(struct backend **out, struct err *e);

@@ -339,8 +339,6 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
     if (!plan)
         return;
     expert_plan_make(&x.plan, &choice, is_sorted, plan);
-    if (x.plan.n_pair == 0)
-        return;
     x.direct.n_left = (atomic_int *)(void *)(plan + plan_bytes);
     size_t hidden_bytes = (size_t)(x.plan.n_pair * op->slot_pool->d.n_ff) * sizeof *x.hidden;
     x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, is_sorted ? hidden_bytes : 2 * hidden_bytes);

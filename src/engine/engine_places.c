@@ -20,6 +20,8 @@ err_code engine_parse_split(moebius_engine *g, struct err *e)
     const char *text = g->options.split;
     if (!text)
         return ERR_OK;
+    if (n_place(g) == 1)
+        return err_set(e, ERR_USAGE, "split %s, and one device: expected several", text);
     TRY(split_parse(text, &g->split, g->shares, &g->n_share, e));
     if (g->n_share && g->n_share != n_place(g))
         return err_set(e, ERR_USAGE, "split %s names %d shares for %d places: expected one for each", text, g->n_share,
@@ -77,10 +79,12 @@ static err_code open_worker(moebius_engine *g, int i, struct err *e)
 
 err_code engine_open_places(moebius_engine *g, struct err *e)
 {
+    if (g->n_device > 1 && !g->model->n_moe_layer)
+        log_line(&g->log, LOG_WARN, "this model has no routed experts: the first device alone computes");
     if (!g->place && engine_ranks(g))
         return err_set(e, ERR_USAGE, "%s has no routed experts to divide among processes: expected one process",
                        gguf_file_path(g->gguf, 0));
-    if (!g->place) /* one device, or no experts */
+    if (!g->place)
         return ERR_OK;
     for (int i = 1; i < g->n_device; i++)
         TRY(open_worker(g, i, e));

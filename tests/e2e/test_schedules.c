@@ -1,5 +1,6 @@
 /* Random schedules of many texts: chunks, joins, leaves, forks, going back, drafts that are rejected, in batches of up
- * to 16 sessions. Each text's logits must be, to the bit, those that it has alone, fed in one piece.
+ * to 16 sessions, on one device or with the experts divided among up to three. Each text's logits must be, to the bit,
+ * those that it has alone, fed in one piece.
  * usage: test_schedules FOLDER-OF-MODELS|MODEL.gguf... ; MOEBIUS_SCHEDULES: how many for each model (2); MOEBIUS_SEED:
  * the first one's. */
 #include <glob.h>
@@ -252,15 +253,21 @@ static void check_line(const struct schedule *s, moebius_engine *engine, int lin
     moebius_session_close(&session);
 }
 
-/* share: of the experts, 0 for all; more where a layer needs more. */
-static moebius_engine *open_engine(const struct schedule *s, int n_threads, double share)
+/* devices: NULL for one with all threads. share: of the experts, 0 for all; more where a layer needs more. */
+static moebius_engine *open_engine(const struct schedule *s, int n_threads, const char *devices, double share)
 {
     moebius_error error;
     moebius_engine *e;
-    moebius_engine_options o = {.n_threads = n_threads, .expert_ram_share = share, .checkpoint_interval = 64};
+    char split[32];
+    snprintf(split, sizeof split, "random:%llu", (unsigned long long)s->seed);
+    moebius_engine_options o = {.n_threads = devices ? 0 : n_threads,
+                                .devices = devices,
+                                .split = devices ? split : NULL,
+                                .expert_ram_share = share,
+                                .checkpoint_interval = 64};
     moebius_status status = moebius_engine_open(&e, s->path, &o, &error);
     while (status == MOEBIUS_LIMIT && o.expert_ram_share < 1) {
-        o.expert_ram_share += 0.1;
+        o.expert_ram_share = o.expert_ram_share < 0.9 ? o.expert_ram_share + 0.1 : 1;
         status = moebius_engine_open(&e, s->path, &o, &error);
     }
     if (status != MOEBIUS_OK)
@@ -280,10 +287,11 @@ static bool has_q8_0(const struct schedule *s)
 static void run_schedule(const char *path, uint64_t seed)
 {
     struct schedule s = {.path = path, .seed = seed, .random = random_seed(seed)};
-    int n_threads = 1 + below(&s, 4), is_streaming = below(&s, 2);
+    static const char *const devices[] = {NULL, NULL, "cpu:1,cpu:1", "cpu:1,cpu:2,cpu:1"};
+    int n_threads = 1 + below(&s, 4), is_streaming = below(&s, 2), which = below(&s, 4);
     struct part *parts = calloc(MAX_TEXTS, sizeof *parts);
     s.lines = calloc(MAX_LINES, sizeof *s.lines);
-    s.engine = open_engine(&s, n_threads, is_streaming ? 0.25 : 0);
+    s.engine = open_engine(&s, n_threads, devices[which], is_streaming ? 0.25 : 0);
     s.kv = (moebius_kv_type)below(&s, 3);
     if (s.kv == MOEBIUS_KV_Q8_0 && !has_q8_0(&s))
         s.kv = MOEBIUS_KV_F32;
@@ -304,12 +312,13 @@ static void run_schedule(const char *path, uint64_t seed)
         leave(&s, 0);
     if (moebius_engine_counters(s.engine).context_bytes)
         die(&s, "memory for state is still in use");
-    moebius_engine *alone = open_engine(&s, 1, 0);
+    moebius_engine *alone = open_engine(&s, 1, NULL, 0);
     for (int i = 0; i < s.n_line; i++)
         check_line(&s, alone, i);
-    printf("%s: seed %llu: %d threads, experts %s, cache %d: %d logits, %d forks, %d times back, %d drafts\n", path,
-           (unsigned long long)seed, n_threads, is_streaming ? "25%" : "all", (int)s.kv, s.n_seen, s.n_fork, s.n_back,
-           s.n_draft);
+    printf(
+        "%s: seed %llu: %d threads, devices %s, experts %s, cache %d: %d logits, %d forks, %d times back, %d drafts\n",
+        path, (unsigned long long)seed, n_threads, devices[which] ? devices[which] : "one",
+        is_streaming ? "25%" : "all", (int)s.kv, s.n_seen, s.n_fork, s.n_back, s.n_draft);
     moebius_engine_close(&alone);
     moebius_engine_close(&s.engine);
     free(s.lines);

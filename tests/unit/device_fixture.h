@@ -1,5 +1,5 @@
 /* A CPU device with three threads and this machine's best kernels, for tests of operations; on several memory nodes
- * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE=async: with a thread that drives it. */
+ * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE=check: each operation compared with the reference's. */
 #ifndef TESTS_DEVICE_FIXTURE_H
 #define TESTS_DEVICE_FIXTURE_H
 
@@ -45,9 +45,11 @@ static inline int open_cpu(void **state)
     pool_place(f->pool, f->topology);
     err_code code = backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
     const char *kind = getenv("MOEBIUS_TEST_DEVICE");
-    if (code == ERR_OK && kind && !strcmp(kind, "async"))
-        code = backend_async_open(&f->device, f->device, &e);
-    return code;
+    if (code != ERR_OK || !kind || strcmp(kind, "check") != 0)
+        return code;
+    struct backend *primary = f->device, *secondary;
+    code = backend_cpu_open(&secondary, f->pool, kernels_reference(), &e);
+    return code == ERR_OK ? backend_check_open(&f->device, primary, secondary, &e) : code;
 }
 
 static inline int close_cpu(void **state)

@@ -847,6 +847,31 @@ static void experts_add_their_own_biases_wherever_they_lie(void **state)
     close_moe(f, m);
 }
 
+/* As some ranks of a token may be computed elsewhere. */
+static void experts_leave_rows_without_an_expert_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct moe *m = open_moe(f);
+    static const int32_t table[N_EXPERT] = {5, 4, 3, 2, 1, 0};
+    float want[M * N_USED * N_EMBD] = {0}, got[M * N_USED * N_EMBD];
+    int32_t ids[M * N_USED];
+    run_experts(f, m, table, M, want);
+    for (int64_t cutoff = 1; cutoff <= M; cutoff += M - 1)
+        for (int n_gone = 1; n_gone <= N_USED; n_gone++) { /* at last all of them */
+            for (int i = 0; i < M * N_USED; i++)
+                ids[i] = (i + i / N_USED) % N_USED < n_gone ? -1 : m->ids[i];
+            backend_write(f->device, &m->tids, ids);
+            for (int i = 0; i < M * N_USED * N_EMBD; i++)
+                got[i] = 12345;
+            uint64_t n_row = backend_counters(f->device).n_expert_rows;
+            run_experts(f, m, table, cutoff, got);
+            assert_int_equal(backend_counters(f->device).n_expert_rows - n_row, M * (N_USED - n_gone));
+            for (int i = 0; i < M * N_USED * N_EMBD; i++)
+                assert_true(got[i] == (ids[i / N_EMBD] < 0 ? 12345 : want[i]));
+        }
+    close_moe(f, m);
+}
+
 enum { RAW_EMBD = 64, RAW_FF = 96, RAW_BYTES = RAW_EMBD * RAW_FF / 32 * 34 /* of a matrix in Q8_0 */ };
 
 /* n_tok tokens by the first of ids, in a slot_pool of RAW_EMBD by RAW_FF. */
@@ -1206,6 +1231,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_compute_the_formula_by_either_dispatch, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_add_their_own_biases_wherever_they_lie, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(experts_leave_rows_without_an_expert_alone, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(raw_experts_give_the_bits_of_packed_ones, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(cancelled_operations_leave_experts_in_order, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_without_a_slot_leave_their_rows_alone, open_cpu, close_cpu),

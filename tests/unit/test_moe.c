@@ -111,7 +111,7 @@ static void add_shared(struct moe_fixture *t, int l)
 static void create_work(struct moe_fixture *t)
 {
     moe_work_close(&t->work);
-    assert_int_equal(moe_work_create(&t->work, t->f->device, t->experts, t->layers, N_LAYER, MOST_TOKENS, &t->e),
+    assert_int_equal(moe_work_create(&t->work, t->f->device, t->experts, NULL, t->layers, N_LAYER, MOST_TOKENS, &t->e),
                      ERR_OK);
 }
 
@@ -691,7 +691,7 @@ static void work_space_that_does_not_fit_is_refused(void **state)
     moe_work_close(&t->work);
     size_t before = mem_total_bytes();
     assert_true(mem_set_limit(before + 4096, NULL, NULL));
-    err_code code = moe_work_create(&t->work, t->f->device, t->experts, t->layers, N_LAYER, MOST_TOKENS, &t->e);
+    err_code code = moe_work_create(&t->work, t->f->device, t->experts, NULL, t->layers, N_LAYER, MOST_TOKENS, &t->e);
     mem_lift_limit();
     assert_int_equal(code, ERR_NOMEM);
     assert_null(t->work);

@@ -113,6 +113,7 @@ static struct op good(const struct operands *o, enum op_kind kind)
     case OP_SCALE: return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, 1)}};
     case OP_SOFTCAP: return (struct op){.kind = kind, .in = {x}, .out = {x}};
     case OP_SLICE: return (struct op){.kind = kind, .in = {x, m}, .out = {rows(o, 16)}, .slice_off = 40};
+    case OP_SCATTER: return (struct op){.kind = kind, .in = {x, m}, .out = {x}};
     case OP_ROUTE:
         return (struct op){.kind = kind,
                            .in = {x},
@@ -210,7 +211,8 @@ static void rows_that_do_not_match_are_refused(void **test_state)
             struct op op = good(&o, (enum op_kind)kind);
             if (!op.out[0].buffer)
                 continue;
-            op.out[0].ne[kind == OP_EXPERTS ? 2 : 1] += more;
+            struct tensor *t = kind == OP_SCATTER ? &op.in[0] : &op.out[0]; /* it may write to any number of rows */
+            t->ne[kind == OP_EXPERTS ? 2 : 1] += more;
             assert_false(passes(f, &op));
         }
     close_operands(f, &o);

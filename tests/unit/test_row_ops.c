@@ -39,7 +39,7 @@ static void embedding_rows_are_decoded_and_scaled(void **state)
     }
 }
 
-/* ---- SCALE, SOFTCAP, SLICE ----------------------------------------------------------------------------------- */
+/* ---- SCALE, SOFTCAP, SLICE, SCATTER -------------------------------------------------------------------------- */
 
 static void scale_multiplies_by_a_constant_and_a_number_of_the_device(void **state)
 {
@@ -179,6 +179,30 @@ static void heads_pass_through_matrices_of_their_own_or_are_copied(void **state)
     free(d);
 }
 
+static void a_scatter_writes_the_rows_that_are_listed_and_no_others(void **state)
+{
+    enum { N = 70, N_ROW = 3000, STEP = 7 };
+    struct fixture *f = *state;
+    static float x[N * N_ROW], y[N * N_ROW], want[N * N_ROW];
+    static int32_t rows[N_ROW];
+    fill(f, x, N * N_ROW);
+    for (int64_t m = 1; m <= N_ROW / STEP; m += N_ROW / STEP - 1) { /* one row, and as many as run in parallel */
+        fill(f, want, N * N_ROW);
+        struct tensor tx = tensor_f32(f, N, m, 1, x), ty = tensor_f32(f, N, N_ROW, 1, want);
+        for (int64_t i = 0; i < m; i++) { /* not in order */
+            rows[i] = (int32_t)((m - 1 - i) * STEP + 3);
+            memcpy(want + rows[i] * N, x + i * N, N * sizeof *x);
+        }
+        struct tensor list = tensor_i32(f, m, 1, rows);
+        backend_enqueue(f->device, &(struct op){.kind = OP_SCATTER, .in = {tx, list}, .out = {ty}});
+        read_back(f, &ty, y);
+        assert_memory_equal(y, want, sizeof want);
+        backend_buffer_close(f->device, &list.buffer);
+        backend_buffer_close(f->device, &tx.buffer);
+        backend_buffer_close(f->device, &ty.buffer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +210,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(scale_multiplies_by_a_constant_and_a_number_of_the_device, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(softcap_bends_towards_its_cap, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(slice_takes_the_same_elements_of_each_row, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(a_scatter_writes_the_rows_that_are_listed_and_no_others, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(heads_pass_through_matrices_of_their_own_or_are_copied, open_cpu, close_cpu),
     };
     return cmocka_run_group_tests_name("row ops", tests, NULL, NULL);

@@ -1,0 +1,344 @@
+/* Experts on several devices: the same bits as on one, however they are divided, and whatever goes wrong there.
+ * usage: test_places MODEL GOLDEN_DIRECTORY ; MOEBIUS_SPLITS: random splits for each golden model (2) */
+#define _GNU_SOURCE
+#include <glob.h>
+#include <unistd.h>
+
+#include "session_fixture.h"
+
+enum { N_PROMPT = 40, N_ALL = 46, MAX_VOCAB = 1 << 16 };
+
+static const char *demo;
+
+static moebius_engine *open_path(const char *path, const moebius_engine_options *o)
+{
+    moebius_error error;
+    moebius_engine *g;
+    if (moebius_engine_open(&g, path, o, &error) != MOEBIUS_OK)
+        fail_msg("%s: %s", path, error.text);
+    return g;
+}
+
+/* The same; with more memory for experts where a layer needs more. */
+static moebius_engine *open_streaming(const char *path, moebius_engine_options o)
+{
+    moebius_error error;
+    moebius_engine *g;
+    moebius_status status;
+    while ((status = moebius_engine_open(&g, path, &o, &error)) == MOEBIUS_LIMIT && o.expert_ram_share < 1)
+        o.expert_ram_share = o.expert_ram_share < 0.9 ? o.expert_ram_share + 0.1 : 1;
+    must(status, &error);
+    return g;
+}
+
+/* A prompt, in two pieces, and then tokens one by one: the logits after the last of these. Owned by the caller (free).
+ */
+static float *run(moebius_engine *g)
+{
+    moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
+    feed(s, g, 0, N_PROMPT, 33);
+    feed(s, g, N_PROMPT, N_ALL, 1);
+    float *logits = copy_logits(s, g);
+    moebius_session_close(&s);
+    return logits;
+}
+
+static void expect_run(moebius_engine *g, const float *want, const char *what)
+{
+    float *got = run(g);
+    if (memcmp(got, want, (size_t)moebius_n_vocab(g) * sizeof *got) != 0)
+        fail_msg("%s: other bits", what);
+    free(got);
+}
+
+/* ---- bits ----------------------------------------------------------------------------------------------------------
+ */
+
+static void try_splits(const char *path, int n_split)
+{
+    static const char *const devices[] = {"cpu:1,cpu:1", "cpu:2,cpu:1,cpu:1"};
+    char split[32], what[1200];
+    moebius_engine *g = open_path(path, &(moebius_engine_options){.n_threads = 1});
+    float *want = run(g);
+    moebius_engine_close(&g);
+    for (int i = 0; i < n_split; i++)
+        for (int k = 0; k < 2; k++) {
+            snprintf(split, sizeof split, "random:%d", i);
+            snprintf(what, sizeof what, "%s on %s, %s", path, devices[k], split);
+            const moebius_engine_options o = {
+                .devices = devices[k], .split = split, .expert_ram_share = (i + k) % 2 ? 0.4 : 0};
+            g = open_streaming(path, o);
+            expect_run(g, want, what);
+            moebius_engine_close(&g);
+        }
+    free(want);
+}
+
+static void random_splits_of_all_families_give_the_bits_of_one_device(void **state)
+{
+    const char *n = getenv("MOEBIUS_SPLITS");
+    char pattern[1024];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/*.gguf", golden);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        try_splits(found.gl_pathv[i], n ? atoi(n) : 2);
+    globfree(&found);
+}
+
+/* The same model, in which most things are large enough to be cut up. */
+static void every_way_to_divide_gives_the_bits_of_one_device(void **state)
+{
+    static const struct {
+        const char *devices, *split;
+        double share;
+        moebius_prefetch prefetch;
+    } tries[] = {
+        {"cpu:1,cpu:1", NULL, 0, MOEBIUS_PREFETCH_AUTO},
+        {"cpu:1,cpu:1", "experts:1,3", 0.3, MOEBIUS_PREFETCH_ON},
+        {"cpu:1,cpu:1", "experts:0,1", 0.2, MOEBIUS_PREFETCH_ON},
+        {"cpu:1,cpu:1", "layers", 0.3, MOEBIUS_PREFETCH_OFF},
+        {"cpu:3,cpu:2", "layers:1,4", 0, MOEBIUS_PREFETCH_AUTO},
+        {"cpu:1,cpu:1,cpu:1", "random:9", 0.25, MOEBIUS_PREFETCH_ON},
+    };
+    moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 2});
+    float *want = run(g);
+    moebius_engine_close(&g);
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        const moebius_engine_options o = {.devices = tries[i].devices,
+                                          .split = tries[i].split,
+                                          .expert_ram_share = tries[i].share,
+                                          .prefetch = tries[i].prefetch};
+        g = open_path(demo, &o);
+        expect_run(g, want, tries[i].devices);
+        expect_run(g, want, "a second text");
+        moebius_counters c = moebius_engine_counters(g);
+        assert_int_equal(c.n_expert_miss > 0, tries[i].share > 0);
+        moebius_engine_forget_experts(g);
+        expect_run(g, want, "after a cold start");
+        moebius_engine_close(&g);
+    }
+    free(want);
+}
+
+/* ---- ends ----------------------------------------------------------------------------------------------------------
+ */
+
+static bool count_down(void *user)
+{
+    return --*(int *)user < 0;
+}
+
+static void a_text_that_was_cancelled_anywhere_goes_on_with_the_same_bits(void **state)
+{
+    enum { MOST = 60 };
+    int32_t ids[N_LONG];
+    moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 1});
+    float *want = run(g);
+    moebius_engine_close(&g);
+    for (int streams = 0; streams < 2; streams++) {
+        const moebius_engine_options o = {
+            .devices = "cpu:1,cpu:1", .split = "random:3", .expert_ram_share = streams ? 0.2 : 0};
+        g = open_path(demo, &o);
+        moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
+        get_text(g, ids);
+        bool is_cancelled = true;
+        for (int n_ask = 0; is_cancelled && n_ask < MOST; n_ask++) {
+            int left = n_ask;
+            moebius_session_set_cancel(s, count_down, &left);
+            moebius_status status = moebius_session_eval(s, ids, 32, NULL);
+            is_cancelled = status == MOEBIUS_CANCELLED;
+            assert_true(is_cancelled || status == MOEBIUS_OK);
+            assert_int_equal(moebius_session_pos(s), is_cancelled ? 0 : 32);
+            moebius_session_truncate(s, 0);
+        }
+        moebius_session_close(&s);
+        expect_run(g, want, "after an evaluation was cancelled");
+        moebius_engine_close(&g);
+    }
+    free(want);
+}
+
+/* All experts are the second device's, whose reads find the file cut off. */
+static void a_failed_read_names_the_device_and_leaves_the_text_as_it_was(void **state)
+{
+    size_t n;
+    int32_t ids[N_LONG];
+    moebius_error error;
+    char *bytes = read_file(demo, &n);
+    const struct temp_path copy = temp_path(&folder, "model.gguf");
+    const char *path = copy.s;
+    write_file(path, bytes, n);
+    const moebius_engine_options o = {.devices = "cpu:1,cpu:1", .split = "experts:0,1", .expert_ram_share = 0.1};
+    moebius_engine *g = open_path(path, &o);
+    float *want = run(g);
+    moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
+    get_text(g, ids);
+    feed(s, g, 0, 10, 10);
+    moebius_engine_forget_experts(g);
+    assert_int_equal(truncate(path, 4096), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(moebius_session_eval(s, ids + 10, 20, &error), MOEBIUS_IO);
+        if (!strstr(error.text, "device 2 (cpu:1): ") || !strstr(error.text, path))
+            fail_msg("%s", error.text);
+        assert_int_equal(moebius_session_pos(s), 10);
+    }
+    write_file(path, bytes, n);
+    feed(s, g, 10, N_PROMPT, 33);
+    feed(s, g, N_PROMPT, N_ALL, 1);
+    expect_logits(s, g, want);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+    unlink(path);
+    free(want);
+    free(bytes);
+}
+
+/* ---- memory --------------------------------------------------------------------------------------------------------
+ */
+
+static void little_memory_is_shared_and_never_exceeded(void **state)
+{
+    moebius_error error;
+    moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 1});
+    float *want = run(g);
+    moebius_counters all = moebius_engine_counters(g);
+    moebius_engine_close(&g);
+    const moebius_engine_options o = {
+        .devices = "cpu:1,cpu:1", .expert_ram_bytes = (int64_t)all.expert_all_bytes / 4, .split = "experts"};
+    g = open_path(demo, &o);
+    expect_run(g, want, "a quarter of the experts");
+    moebius_counters c = moebius_engine_counters(g);
+    assert_true(c.expert_bytes <= (uint64_t)o.expert_ram_bytes);
+    assert_int_equal(c.expert_all_bytes, all.expert_all_bytes);
+    moebius_engine_close(&g);
+    const moebius_engine_options few = {.devices = "cpu:1,cpu:1", .expert_ram_bytes = 4096};
+    assert_int_equal(moebius_engine_open(&g, demo, &few, &error), MOEBIUS_LIMIT);
+    assert_non_null(strstr(error.text, "too few"));
+    free(want);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose own memory grows by more */
+static int64_t stated_bytes(const moebius_error *error)
+{
+    const char *p = strstr(error->text, "MiB (");
+    assert_non_null(p);
+    return strtoll(p + 5, NULL, 10);
+}
+
+/* Sessions and long prompts take their memory from the slots of both devices. */
+static void sessions_get_their_memory_from_all_devices(void **state)
+{
+    moebius_error error;
+    moebius_session *s;
+    moebius_engine_options o = {.ram_bytes = 1 << 20, .devices = "cpu:1,cpu:1"};
+    const moebius_session_options so = {.n_ctx = 2048, .n_batch = 512, .kv = MOEBIUS_KV_F32};
+    moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 1});
+    float *want = run(g);
+    moebius_counters all = moebius_engine_counters(g);
+    moebius_engine_close(&g);
+    assert_int_equal(moebius_engine_open(&g, demo, &o, &error), MOEBIUS_LIMIT);
+    o.ram_bytes = stated_bytes(&error) + (int64_t)all.expert_all_bytes / 4;
+    g = open_path(demo, &o);
+    assert_int_equal(moebius_session_open(&s, g, &so, &error), MOEBIUS_LIMIT);
+    moebius_engine_close(&g);
+    o.ram_bytes = stated_bytes(&error) + (int64_t)all.expert_all_bytes / 4;
+    g = open_path(demo, &o);
+    expect_run(g, want, "a bound on memory");
+    must(moebius_session_open(&s, g, &so, &error), &error);
+    feed(s, g, 0, N_LONG, 512);
+    moebius_session_close(&s);
+    expect_run(g, want, "after a long prompt");
+    moebius_counters c = moebius_engine_counters(g);
+    assert_true(c.weight_bytes + c.expert_bytes + c.context_bytes + c.work_bytes < (uint64_t)o.ram_bytes);
+    moebius_engine_close(&g);
+    free(want);
+}
+#endif
+
+/* ---- what is refused -----------------------------------------------------------------------------------------------
+ */
+
+static void expect_refusal(const moebius_engine_options *o, const char *says)
+{
+    moebius_engine *g;
+    moebius_error error;
+    assert_int_equal(moebius_engine_open(&g, demo, o, &error), MOEBIUS_USAGE);
+    if (!strstr(error.text, says))
+        fail_msg("\"%s\": expected \"%s\"", error.text, says);
+}
+
+static void devices_and_splits_that_make_no_sense_are_refused(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "cpu",
+                                      "cpu:",
+                                      "cpu:0",
+                                      "cpu:257",
+                                      "cpu:1,",
+                                      "cpu:-1",
+                                      "cpu:1 ,cpu:1",
+                                      "gpu:1",
+                                      "cpu:1,,cpu:1",
+                                      "cpu:1x",
+                                      "cpu:99999999999999999999",
+                                      "cpu:1,cpu:1,cpu:1,cpu:1,cpu:1,cpu:1,cpu:1,cpu:1,cpu:1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_refusal(&(moebius_engine_options){.devices = bad[i]}, "expected cpu:THREADS");
+    expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .n_threads = 2}, "one of the two");
+    expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "evenly"}, "evenly");
+    expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "experts:1,2,3"},
+                   "3 shares for 2 devices");
+    expect_refusal(&(moebius_engine_options){.split = "layers"}, "one device");
+}
+
+static void note_product(void *user, const moebius_product *p)
+{
+    ++*(int *)user;
+}
+
+static void what_one_device_alone_can_do_is_refused(void **state)
+{
+    int32_t id = 1;
+    moebius_error error;
+    moebius_session *s;
+    moebius_engine *g = open_path(demo, &(moebius_engine_options){.devices = "cpu:1,cpu:1"});
+    const moebius_session_options o = {.n_ctx = 8, .car = {.threshold = 0.5F}};
+    int n_product = 0;
+    must(moebius_session_open(&s, g, &o, &error), &error);
+    assert_int_equal(moebius_session_eval(s, &id, 1, &error), MOEBIUS_USAGE);
+    assert_non_null(strstr(error.text, "cache-aware routing with experts on several devices"));
+    moebius_session_close(&s);
+    s = open_session(g, MOEBIUS_KV_F16, 8, 8);
+    moebius_session_trace(s, &(moebius_trace){.product = note_product, .user = &n_product});
+    assert_int_equal(moebius_session_eval(s, &id, 1, &error), MOEBIUS_USAGE);
+    assert_non_null(strstr(error.text, "watching products with experts on several devices"));
+    assert_int_equal(n_product, 0);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        return 2;
+    demo = argv[1];
+    golden = argv[2];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_way_to_divide_gives_the_bits_of_one_device),
+        cmocka_unit_test(a_text_that_was_cancelled_anywhere_goes_on_with_the_same_bits),
+        cmocka_unit_test(a_failed_read_names_the_device_and_leaves_the_text_as_it_was),
+        cmocka_unit_test(little_memory_is_shared_and_never_exceeded),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(sessions_get_their_memory_from_all_devices),
+#endif
+        cmocka_unit_test(devices_and_splits_that_make_no_sense_are_refused),
+        cmocka_unit_test(what_one_device_alone_can_do_is_refused),
+        cmocka_unit_test(random_splits_of_all_families_give_the_bits_of_one_device),
+    };
+    if (temp_folder_make(&folder) != 0)
+        return 2;
+    int n_failed = cmocka_run_group_tests_name("places", tests, NULL, NULL);
+    temp_folder_remove(&folder);
+    return n_failed;
+}
