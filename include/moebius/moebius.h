@@ -257,6 +257,10 @@ MOEBIUS_API moebius_status moebius_ranks_open(moebius_ranks **out, void (*lost)(
 MOEBIUS_API void moebius_ranks_close(moebius_ranks **ranks);
 MOEBIUS_API int moebius_rank(const moebius_ranks *ranks);   /* this process: 0 has the text */
 MOEBIUS_API int moebius_n_rank(const moebius_ranks *ranks); /* 2 or more */
+/* The way from rank 0 to another rank, as it was timed at the start: of a few bytes there and back; of large messages.
+ */
+MOEBIUS_API double moebius_rank_round_trip_s(const moebius_ranks *ranks, int rank);
+MOEBIUS_API double moebius_rank_bytes_per_s(const moebius_ranks *ranks, int rank);
 
 /* Computes for rank 0 until that ends. What goes wrong here is reported by rank 0, too. */
 MOEBIUS_INLINE moebius_status moebius_ranks_serve(moebius_ranks *ranks, const char *path,
@@ -276,17 +280,56 @@ MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine
 /* How experts are read, for people: "io_uring, O_DIRECT"; "" where all are in memory. Borrowed. */
 MOEBIUS_API const char *moebius_expert_reader(const moebius_engine *engine);
 
-/* Reads from one place: place 0 is the model's file, the others are the directories of the prepared store. */
-typedef struct moebius_place {
+/* Reads from one source of experts: 0 is the model's file, the others are the directories of the prepared store. */
+typedef struct moebius_source {
     const char *path;   /* borrowed from the engine */
     uint64_t n_reads;   /* reads that arrived */
     uint64_t n_bytes;   /* their bytes */
     double bytes_per_s; /* of a directory while it had something to do; 0: not known */
     bool is_gone;       /* it failed, and nothing more is read from there */
+} moebius_source;
+
+/* False: there is no source i. */
+MOEBIUS_INLINE bool moebius_engine_source(const moebius_engine *engine, int i, moebius_source *out);
+
+/* Where routed experts are computed: place 0 is the device that runs the layers, the others are the further devices
+ * that the engine was opened with. Each has its own experts in its own memory. */
+typedef struct moebius_place {
+    const char *name;   /* "cpu:4"; borrowed from the engine */
+    uint64_t n_expert;  /* experts that it has, over all layers */
+    uint64_t bytes;     /* memory for them now */
+    uint64_t all_bytes; /* memory that all of them would need */
+    double bytes_per_s; /* of experts that it computed, while it computed; 0: not known */
 } moebius_place;
 
-/* False: there is no place i. */
-MOEBIUS_INLINE bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out);
+/* How many there are: 1 where the experts are not divided, 0 for a model without experts. */
+MOEBIUS_API int moebius_n_place(const moebius_engine *engine);
+/* What place `i` is, as long as no pass runs. An error is that of a place that does not answer. */
+MOEBIUS_INLINE moebius_status moebius_place_at(const moebius_engine *engine, int i, moebius_place *out,
+                                               moebius_error *error);
+
+/* What a place did since the engine was opened. Where there is one place, calls, rows and time are not counted, and
+ * layers whose experts are all in memory find nothing. */
+typedef struct moebius_place_stats {
+    uint64_t n_call;        /* calls of a layer that had something for the place */
+    uint64_t n_row;         /* pairs of a token and an expert computed */
+    uint64_t n_found;       /* experts that were in memory when a call asked for them, each once a call */
+    uint64_t n_read;        /* experts that it had to wait for, each once a call */
+    uint64_t n_substituted; /* choices whose place another expert took */
+    int64_t compute_ns;     /* computing experts */
+    int64_t read_wait_ns;   /* waiting for reads with nothing to compute */
+    int64_t finish_wait_ns; /* place 0 waiting for this one's results; 0 for place 0 */
+    uint64_t to_bytes;      /* of rows and choices that went to the place; 0 for place 0 */
+    uint64_t from_bytes;    /* of results that came back; 0 for place 0 */
+} moebius_place_stats;
+
+/* What place `i` did in one layer, MoE layers alone being counted, or in all of them (layer -1), as long as no pass
+ * runs. */
+MOEBIUS_INLINE moebius_status moebius_place_did(const moebius_engine *engine, int i, int layer,
+                                                moebius_place_stats *out, moebius_error *error);
+
+/* The places that have an expert of a MoE layer: bit i is place i. 0: there is no such expert. */
+MOEBIUS_API uint64_t moebius_expert_places(const moebius_engine *engine, int layer, int64_t expert);
 
 /* ---- text and tokens ----------------------------------------------------------------------------------------- */
 
@@ -810,7 +853,12 @@ MOEBIUS_API void moebius_engine_counters_sized(const moebius_engine *engine, moe
 MOEBIUS_API int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes);
 MOEBIUS_API moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof,
                                                              size_t roof_bytes, moebius_error *error);
-MOEBIUS_API bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes);
+MOEBIUS_API bool moebius_engine_source_sized(const moebius_engine *engine, int i, moebius_source *out,
+                                             size_t out_bytes);
+MOEBIUS_API moebius_status moebius_place_at_sized(const moebius_engine *engine, int i, moebius_place *out,
+                                                  size_t out_bytes, moebius_error *error);
+MOEBIUS_API moebius_status moebius_place_did_sized(const moebius_engine *engine, int i, int layer,
+                                                   moebius_place_stats *out, size_t out_bytes, moebius_error *error);
 MOEBIUS_API moebius_status moebius_part_read_sized(const char *path, moebius_part *out, size_t out_bytes,
                                                    moebius_error *error);
 
@@ -906,9 +954,21 @@ MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine
     return moebius_engine_measure_roof_sized(engine, roof, sizeof *roof, error);
 }
 
-MOEBIUS_INLINE bool moebius_engine_place(const moebius_engine *engine, int i, moebius_place *out)
+MOEBIUS_INLINE bool moebius_engine_source(const moebius_engine *engine, int i, moebius_source *out)
 {
-    return moebius_engine_place_sized(engine, i, out, sizeof *out);
+    return moebius_engine_source_sized(engine, i, out, sizeof *out);
+}
+
+MOEBIUS_INLINE moebius_status moebius_place_at(const moebius_engine *engine, int i, moebius_place *out,
+                                               moebius_error *error)
+{
+    return moebius_place_at_sized(engine, i, out, sizeof *out, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_place_did(const moebius_engine *engine, int i, int layer,
+                                                moebius_place_stats *out, moebius_error *error)
+{
+    return moebius_place_did_sized(engine, i, layer, out, sizeof *out, error);
 }
 
 MOEBIUS_INLINE moebius_status moebius_part_read(const char *path, moebius_part *part, moebius_error *error)

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/grammar_options.h"
+#include "cli/place_stats.h"
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
@@ -23,11 +24,12 @@ struct generate {
     struct option_list stops;
     const char *template; /* for --chat, NULL: the model's */
     int64_t n;
-    bool ids_only, ignore_eos, echo, chat, stats, raw;
-    const char *load_path, *save_path, *stats_json, *color;
+    bool ids_only, ignore_eos, echo, chat, raw;
+    const char *load_path, *save_path, *stats, *stats_json, *color;
 
     int64_t shown_ns; /* of --stats */
     moebius_counters shown;
+    struct layer_stats layers; /* of --stats=layer */
     struct opened opened;
     moebius_sampler *sampler;
     moebius_grammar *grammar; /* these two: NULL without one */
@@ -110,6 +112,8 @@ static err_code prepare(struct generate *g, struct err *e)
     const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
     g->prompt.continues = g->load_path != NULL;
     TRY(g->chat ? chat_prompt(g, vocab, e) : cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
+    if (g->stats && *g->stats)
+        TRY(layer_stats_open(&g->layers, g->opened.engine, e));
     TRY(open_session(g, e));
     TRY(cli_open_sampler(&g->sampling, g->opened.engine, &g->sampler, e));
     TRY(cli_open_grammar(&g->grammar_options, vocab, &g->grammar, e));
@@ -157,12 +161,22 @@ static double per_second(int64_t n, int64_t ns)
     return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
 }
 
+/* --stats=layer: what each layer did for the prompt, or for a token. */
+static void print_layers(struct generate *g, const char *what, int64_t n)
+{
+    char line[64];
+    snprintf(line, sizeof line, "%s %lld", what, (long long)n);
+    layer_stats_print(&g->layers, line, stderr);
+}
+
 /* --stats: twice a second, how it goes, in one line that stays where it is on a terminal. */
 static void print_live(struct generate *g, const struct run_times *t)
 {
     enum { EVERY_NS = 500 * 1000 * 1000 };
     int64_t now = clock_ns();
-    if (!g->stats || now - g->shown_ns < EVERY_NS)
+    if (g->layers.before)
+        print_layers(g, "token", t->n_decoded);
+    if (!g->stats || *g->stats || now - g->shown_ns < EVERY_NS)
         return;
     const char *clear = terminal_knows_escapes(stderr) ? "\r\033[K" : "";
     fprintf(stderr, "%s[%lld tokens, %.2f tokens/s | ", clear, (long long)t->n_decoded,
@@ -184,6 +198,8 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     TRY(cli_begin_grammar(g->grammar, g->sampler, &g->matcher, e)); /* the prompt is none of its text */
     if (g->n_ids > 0)
         TRY(eval_prompt(g, t, e));
+    if (g->n_ids > 0 && g->layers.before)
+        print_layers(g, "prompt of", t->n_prefill);
     for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
         int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
         if (id < 0) {
@@ -240,13 +256,14 @@ static void print_statistics(const struct generate *g, const struct run_times *t
         fprintf(stderr, " | peak %.1f MB | %s\n", (double)stats_peak_bytes() / 1e6,
                 *moebius_expert_reader(g->opened.engine) ? moebius_expert_reader(g->opened.engine) : "all in memory");
     }
+    place_stats_print(g->opened.engine, stderr);
 }
 
 /* With a prepared store: what came from where. */
-static void print_places(const struct generate *g)
+static void print_sources(const struct generate *g)
 {
-    moebius_place p;
-    for (int i = 0; g->model.store && moebius_engine_place(g->opened.engine, i, &p); i++) {
+    moebius_source p;
+    for (int i = 0; g->model.store && moebius_engine_source(g->opened.engine, i, &p); i++) {
         fprintf(stderr, "%s: %llu reads, %.2f GB", p.path, (unsigned long long)p.n_reads, (double)p.n_bytes / 1e9);
         if (p.bytes_per_s > 0)
             fprintf(stderr, ", %.0f MB/s", p.bytes_per_s / 1e6);
@@ -276,7 +293,8 @@ static int run(const struct command *c, int argc, char **argv)
         RAW_OPTION(g.raw),
         COLOR_OPTION(g.color),
         {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0},
-        {"--stats", OPT_FLAG, &g.stats, "", "show what memory and reads do, all the while", 0, 0, 0},
+        {"--stats", OPT_DETAIL, &g.stats, "[=layer]", "show what memory and reads do, all the while (=layer: by layer)",
+         0, 0, "layer"},
         {"--stats-json", OPT_OUTPUT, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
     };
     struct err e = {0};
@@ -292,7 +310,7 @@ static int run(const struct command *c, int argc, char **argv)
         code = generate(&g, &t, &e);
         if (code == ERR_OK || code == ERR_CANCELLED) {
             print_statistics(&g, &t);
-            print_places(&g);
+            print_sources(&g);
         }
         if (code == ERR_OK && g.stats_json)
             code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);
@@ -303,6 +321,7 @@ static int run(const struct command *c, int argc, char **argv)
     moebius_sampler_close(&g.sampler);
     moebius_matcher_close(&g.matcher);
     moebius_grammar_close(&g.grammar);
+    layer_stats_close(&g.layers);
     cli_close(&g.opened);
     mem_free(g.ids);
     return cli_exit(c, code, &e);

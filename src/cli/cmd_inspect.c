@@ -6,11 +6,16 @@
 
 static int run(const struct command *c, int argc, char **argv)
 {
-    bool json = false, no_sandbox = false;
-    const char *tensor = NULL;
+    bool no_sandbox = false;
+    struct inspect_params p = {0};
     const struct option options[] = {
-        {"--json", OPT_FLAG, &json, "", "print one JSON object", 0, 0, 0},
-        {"--tensor", OPT_STRING, &tensor, "NAME", "one tensor: shape, first values, range, NaN count", 0, 0, 0},
+        {"--json", OPT_FLAG, &p.json, "", "print one JSON object", 0, 0, 0},
+        {"--tensor", OPT_STRING, &p.tensor_name, "NAME", "one tensor: shape, first values, range, NaN count", 0, 0, 0},
+        {"--devices", OPT_STRING, &p.devices, "cpu:N[,cpu:N...]", "which experts each of these devices would have", 0,
+         0, 0},
+        {"--split", OPT_STRING, &p.split, "HOW[:A,B...]", "experts|layers|random, as when a model is run (experts)", 0,
+         0, 0},
+        {"--usage", OPT_INPUT, &p.usage, "FILE", "with --devices: counts of earlier runs", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
@@ -18,13 +23,13 @@ static int run(const struct command *c, int argc, char **argv)
     if (code == ERR_OK && argc != 2)
         code = err_set(&e, ERR_USAGE, "no file: expected a GGUF file");
     if (code == ERR_OK)
-        code = inspect_print(stdout, argv[1], json, tensor, &e);
+        code = inspect_print(stdout, argv[1], &p, &e);
     return cli_exit(c, code, &e);
 }
 
 const struct command cmd_inspect = {
     .name = "inspect",
-    .usage = "FILE [--json] [--tensor NAME]",
+    .usage = "FILE [--json] [--tensor NAME] [--devices cpu:N,cpu:N]",
     .summary = "what is in a GGUF file, how its layers work, what a token reads",
     .max_operand = 1,
     .operands = {OPT_MODEL},

@@ -7,6 +7,7 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/place_stats.h"
 #include "cli/stats.h"
 #include "jobs/ppl.h"
 
@@ -133,6 +134,7 @@ static err_code ppl(struct ppl *p, struct err *e)
         stats_print(p->opened.engine, NULL);
         fprintf(stderr, "\n");
     }
+    place_stats_print(p->opened.engine, stderr);
     return cli_interrupted() ? err_set(e, ERR_CANCELLED, "interrupted after %lld windows", (long long)r.n_window)
                              : ERR_OK;
 }

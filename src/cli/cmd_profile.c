@@ -54,13 +54,15 @@ static err_code record(struct profile_command *p, struct err *e)
 }
 
 static err_code write_file(const struct profile_command *p, const char *path,
-                           void (*print)(const struct trace *t, const struct usage *u, FILE *f), struct err *e)
+                           void (*print)(const struct trace *t, const struct usage *u, const moebius_engine *engine,
+                                         FILE *f),
+                           struct err *e)
 {
     struct output_file f;
     if (!path)
         return ERR_OK;
     TRY(output_file_open(&f, path, e));
-    print(&p->profile.trace, &p->usage, f.stream);
+    print(&p->profile.trace, &p->usage, p->opened.engine, f.stream);
     return output_file_finish(&f, e);
 }
 
@@ -93,6 +95,7 @@ static err_code profile(struct profile_command *p, struct err *e)
     TRY(print_layers(p, e));
     printf("reuse: %.1f%% of choices are those of the token before, %.1f%% of one of the 8 before\n", 100 * reuse_1,
            100 * reuse_8);
+    profile_print_places(t, &p->usage, p->opened.engine, stdout);
     if (p->profile.n_predicted)
         printf("next layer's choices predicted one layer before: %.1f%% right\n",
                100 * (double)p->profile.n_right / (double)p->profile.n_predicted);

@@ -16,6 +16,7 @@ struct trace_command {
     int32_t *ids;
     size_t n_text, n_ids;
     struct profile profile;
+    struct usage usage; /* of the profile */
 };
 
 static bool go_on(void *user, size_t n_done)
@@ -42,6 +43,8 @@ static err_code record(struct trace_command *t, struct err *e)
     if ((size_t)t->profile.trace.n_tok < t->n_ids)
         return err_set(e, ERR_CANCELLED, "interrupted after %lld of %zu tokens; no file is written",
                        (long long)t->profile.trace.n_tok, t->n_ids);
+    TRY(profile_usage(&t->profile.trace, &t->usage, e));
+    profile_print_places(&t->profile.trace, &t->usage, t->opened.engine, stderr);
     TRY(output_file_open(&f, t->out, e));
     trace_print(&t->profile.trace, moebius_fingerprint(t->opened.engine), f.stream);
     return output_file_finish(&f, e);
@@ -80,6 +83,7 @@ static int run(const struct command *c, int argc, char **argv)
     if (code == ERR_OK)
         code = trace(&t, argc, argv, &e);
     trace_close(&t.profile.trace);
+    usage_close(&t.usage);
     cli_close(&t.opened);
     mem_free(t.text);
     mem_free(t.ids);

@@ -44,8 +44,8 @@ static void print_help(const struct command *c, const struct option *o, int n)
         char left[64];
         const char *comma = strchr(o[i].name, ',');
         int length = comma ? (int)(comma - o[i].name) : (int)strlen(o[i].name);
-        snprintf(left, sizeof left, "%s%s%.*s %s", comma ? comma + 1 : "", comma ? ", " : "", length, o[i].name,
-                 o[i].kind == OPT_FLAG ? "" : o[i].arg);
+        snprintf(left, sizeof left, "%s%s%.*s%s%s", comma ? comma + 1 : "", comma ? ", " : "", length, o[i].name,
+                 o[i].kind == OPT_DETAIL ? "" : " ", o[i].kind == OPT_FLAG ? "" : o[i].arg);
         printf("  %-28s %s\n", left, o[i].help);
     }
     printf("  %-28s %s\n", "--help", "print this");
@@ -138,8 +138,9 @@ err_code options_set(const struct option *o, const char *word, const char *value
             return err_set(e, ERR_USAGE, "%s: at most %d of them", word, OPTION_LIST_MAX);
         list->items[list->n++] = value;
         return ERR_OK;
+    case OPT_DETAIL:
     case OPT_CHOICE:
-        if (!is_choice(o->choices, value))
+        if (!(o->kind == OPT_DETAIL && !*value) && !is_choice(o->choices, value))
             return err_set(e, ERR_USAGE, "%s %s: expected %s", word, value, o->choices);
         *(const char **)o->out = value;
         return ERR_OK;
@@ -174,12 +175,16 @@ static err_code parse_option(const struct option *options, int n_option, int arg
         return err_set(e, ERR_USAGE, "there is no option %.*s", (int)n, word);
     if (o->kind == OPT_FLAG && value)
         return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n, word);
+    if (o->kind == OPT_DETAIL && !value)
+        value = "";
     if (o->kind != OPT_FLAG && !value) {
         if (*i + 1 == argc)
             return err_set(e, ERR_USAGE, "%s needs a value: %s", word, o->arg);
         value = argv[++*i];
     }
-    return options_set(o, word, value, e);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)n, word);
+    return options_set(o, name, value, e);
 }
 
 err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,

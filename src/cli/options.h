@@ -15,6 +15,7 @@ enum option_kind {
     OPT_SIZE,   /* int64_t *, bytes: "2300M", "16G" */
     OPT_SHARE,  /* struct option_share *: bytes, or a share in percent: "25%" */
     OPT_LIST,   /* struct option_list *: may be given again */
+    OPT_DETAIL, /* const char **, "" alone, or behind "=" one of the words in `choices` separated by | */
     OPT_CHOICE, /* const char **, one of the words in `choices` separated by | */
     OPT_STRING, /* const char **, as all that follow */
     /* These name files, which the command may reach (cli/confine.h). */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/output_file.h"
+#include "cli/place_stats.h"
 
 int64_t stats_peak_bytes(void)
 {
@@ -83,7 +84,7 @@ static json_t *object(const moebius_engine *engine, const struct run_times *t)
     return json_pack(
         "{s:f, s:{s:I, s:I, s:f}, s:{s:I, s:f}, s:i, s:{s:I, s:I},"
         " s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f},"
-        " s:{s:I, s:f, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}}",
+        " s:{s:I, s:f, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:o}",
         "load_s", seconds(t->load_ns), "prefill", "n_tok", (json_int_t)t->n_prefill, "chunk", (json_int_t)t->n_chunk,
         "s", seconds(t->prefill_ns), "decode", "n_tok", (json_int_t)t->n_decoded, "s", seconds(t->decode_ns),
         "n_threads", moebius_n_threads(engine), "moe_layers", "n_direct", (json_int_t)c.n_direct, "n_sorted",
@@ -97,7 +98,7 @@ static json_t *object(const moebius_engine *engine, const struct run_times *t)
         mean_ratio(&c), "n_decode_hit_without", (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled",
         (json_int_t)c.n_backfilled, "memory", "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes",
         (json_int_t)c.expert_bytes, "context_bytes", (json_int_t)c.context_bytes, "work_bytes",
-        (json_int_t)c.work_bytes, "peak_bytes", (json_int_t)stats_peak_bytes());
+        (json_int_t)c.work_bytes, "peak_bytes", (json_int_t)stats_peak_bytes(), "places", place_stats_json(engine));
 }
 
 err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t, struct err *e)

@@ -1,26 +1,11 @@
 /* The devices of this process: their threads, and what they are called. The first runs the layers. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "engine/engine_internal.h"
 #include "kernels/kernels.h"
 #include "ranks/ranks.h"
-
-/* Reads "cpu:N" at *text, and the comma behind it. */
-static bool parse_device(const char **text, int *n_threads)
-{
-    char *end;
-    if (strncmp(*text, "cpu:", 4) != 0 || (*text)[4] < '0' || (*text)[4] > '9')
-        return false;
-    long n = strtol(*text + 4, &end, 10);
-    if (n < 1 || n > POOL_MAX_THREADS || (*end != '\0' && *end != ',') || (*end == ',' && end[1] == '\0'))
-        return false;
-    *n_threads = (int)n;
-    *text = *end ? end + 1 : end;
-    return true;
-}
 
 /* Ranks on one machine share its processors, unless each has been bound to its own. */
 static int engine_n_cpu(const moebius_engine *g)
@@ -42,21 +27,15 @@ static err_code choose_level(const moebius_engine *g, enum cpu_level *out, struc
 
 err_code engine_list_devices(moebius_engine *g, struct err *e)
 {
-    const char *text = g->options.devices;
-    int n_cpu = engine_n_cpu(g);
-    if (!text) {
-        g->n_device = 1;
-        g->devices[0].n_threads = g->options.n_threads ? g->options.n_threads : n_cpu;
-        return ERR_OK;
-    }
-    if (g->options.n_threads)
-        return err_set(e, ERR_USAGE, "%d threads, and devices %s: expected one of the two", g->options.n_threads, text);
-    while (g->n_device == 0 || *text) {
-        if (g->n_device == ENGINE_MAX_DEVICE || !parse_device(&text, &g->devices[g->n_device].n_threads))
-            return err_set(e, ERR_USAGE, "devices %s: expected cpu:THREADS[,cpu:THREADS...], %d at most, of 1 to %d",
-                           g->options.devices, ENGINE_MAX_DEVICE, POOL_MAX_THREADS);
-        g->n_device++;
-    }
+    const moebius_engine_options *o = &g->options;
+    if (o->devices && o->n_threads)
+        return err_set(e, ERR_USAGE, "%d threads, and devices %s: expected one of the two", o->n_threads, o->devices);
+    int n_rank = engine_ranks(g) ? ranks_n(engine_ranks(g)) : 1,
+        n_threads = o->n_threads ? o->n_threads : engine_n_cpu(g);
+    TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, o->split, e));
+    g->n_device = g->asked.n_device;
+    for (int i = 0; i < g->n_device; i++)
+        g->devices[i].n_threads = g->asked.n_threads[i];
     return ERR_OK;
 }
 

@@ -151,7 +151,6 @@ err_code engine_check_options(moebius_engine *g, struct err *e)
         return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
     TRY(engine_list_devices(g, e));
     TRY(engine_check_ranks(g, e));
-    TRY(engine_parse_split(g, e));
     if (o->policy && !policy_parse(o->policy, &g->policy))
         return err_set(e, ERR_USAGE, "policy %s: expected lfru, lru or lfu", o->policy);
     return ERR_OK;
@@ -355,13 +354,13 @@ void moebius_engine_forget_experts(moebius_engine *engine)
         place_forget(engine->place[i]);
 }
 
-bool moebius_engine_place_sized(const moebius_engine *engine, int i, moebius_place *out, size_t out_bytes)
+bool moebius_engine_source_sized(const moebius_engine *engine, int i, moebius_source *out, size_t out_bytes)
 {
     struct store_place p;
     if (i < 0 || !store_get_place(engine->store, i, &p))
         return false;
-    const moebius_place place = {p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
-    sized_give(out, out_bytes, &place, sizeof place);
+    const moebius_source source = {p.path, p.n_reads, p.n_bytes, p.bytes_per_s, p.is_gone};
+    sized_give(out, out_bytes, &source, sizeof source);
     return true;
 }
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/topology.h"
+#include "engine/device_options.h"
 #include "engine/thread_tuner.h"
 #include "engine/prefetch_trial.h"
 #include "engine/tuning.h"
@@ -55,8 +56,6 @@ struct moebius_template {
     struct arena arena;
 };
 
-enum { ENGINE_MAX_DEVICE = 8 };
-
 /* A device of this process. */
 struct engine_device {
     int n_threads;
@@ -97,12 +96,11 @@ struct moebius_engine {
     struct state_pool *pools[MOEBIUS_KV_Q8_0 + 1]; /* by type of the caches; NULL before the first such session */
 
     /* engine_places.c */
-    struct split split;                /* options.split */
-    double shares[DIVISION_MAX_PLACE]; /* that it names, [n_share] */
-    int n_share;
+    struct device_options asked;   /* options.devices and options.split */
     struct moe_places places;      /* of the model; n_place 0: the experts are not divided */
     struct place **place;          /* [places.n_place], owned; the first is NULL */
     struct division_place *speeds; /* [places.n_place] */
+    struct place_layer_stats *own; /* [n_moe_layer] of the first device, as moe_places has it */
 
     /* memory.c */
     size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
@@ -173,7 +171,7 @@ MUST_USE err_code session_load(moebius_session *s, const char *path, struct err 
 
 /* ---- devices.c ------------------------------------------------------------------------------------------------- */
 
-/* Reads options.devices. */
+/* Reads options.devices and options.split. */
 MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
 /* Opens the devices that are listed; after a failure, too, they are to be closed. */
 MUST_USE err_code engine_open_devices(moebius_engine *g, struct err *e);
@@ -183,8 +181,6 @@ bool engine_has_core_each(const moebius_engine *g);
 
 /* ---- engine_places.c ------------------------------------------------------------------------------------------- */
 
-/* Reads options.split. */
-MUST_USE err_code engine_parse_split(moebius_engine *g, struct err *e);
 /* Divides the experts among the places: as model_load_params.divide, of an engine. */
 MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                                 struct division *out, struct err *e);

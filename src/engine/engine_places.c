@@ -15,27 +15,6 @@ static int n_place(const moebius_engine *g)
     return engine_ranks(g) ? ranks_n(engine_ranks(g)) : g->n_device;
 }
 
-err_code engine_parse_split(moebius_engine *g, struct err *e)
-{
-    const char *text = g->options.split;
-    if (!text)
-        return ERR_OK;
-    if (n_place(g) == 1)
-        return err_set(e, ERR_USAGE, "split %s, and one device: expected several", text);
-    TRY(split_parse(text, &g->split, g->shares, &g->n_share, e));
-    if (g->n_share && g->n_share != n_place(g))
-        return err_set(e, ERR_USAGE, "split %s names %d shares for %d places: expected one for each", text, g->n_share,
-                       n_place(g));
-    return ERR_OK;
-}
-
-/* The devices of this process share its memory, each what its experts take of it. */
-static void guess_speeds(moebius_engine *g)
-{
-    for (int i = 0; i < g->n_device; i++)
-        g->speeds[i] = (struct division_place){.room_bytes = SIZE_MAX, .bytes_per_s = g->devices[i].n_threads};
-}
-
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        struct division *out, struct err *e)
 {
@@ -50,14 +29,12 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
     if (engine_ranks(g))
         TRY(engine_ask_ranks(g, layers, slot_bytes, n_layer, e));
     else
-        guess_speeds(g);
-    for (int i = 0; i < g->n_share; i++)
-        g->speeds[i].share = g->shares[i];
+        device_options_places(&g->asked, g->speeds);
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
     TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
     err_code code =
-        division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->split, past.count ? &past : NULL, e);
+        division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->asked.split, past.count ? &past : NULL, e);
     usage_close(&past);
     return code == ERR_OK && engine_ranks(g) ? ranks_divide(engine_ranks(g), out, e) : code;
 }
@@ -90,7 +67,11 @@ err_code engine_open_places(moebius_engine *g, struct err *e)
         TRY(open_worker(g, i, e));
     if (engine_ranks(g))
         TRY(engine_open_ranks(g, e));
-    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, n_place(g)};
+    size_t n_layer = (size_t)g->model->n_moe_layer;
+    g->own = mem_calloc(n_layer, sizeof *g->own);
+    if (!g->own)
+        return err_nomem(e, n_layer * sizeof *g->own, "figures of layers");
+    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, n_place(g), g->own};
     g->model->places = &g->places;
     return ERR_OK;
 }
@@ -102,6 +83,7 @@ void engine_close_places(moebius_engine *g)
     for (int i = 0; i < g->n_device; i++)
         compute_close(&g->devices[i].compute);
     mem_free(g->place);
+    mem_free(g->own);
     mem_free(g->speeds);
 }
 

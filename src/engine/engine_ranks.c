@@ -51,6 +51,16 @@ int moebius_n_rank(const moebius_ranks *ranks)
     return ranks_n(ranks->ranks);
 }
 
+double moebius_rank_round_trip_s(const moebius_ranks *ranks, int rank)
+{
+    return (double)ranks_link(ranks->ranks, rank).round_trip_ns / 1e9;
+}
+
+double moebius_rank_bytes_per_s(const moebius_ranks *ranks, int rank)
+{
+    return ranks_link(ranks->ranks, rank).bytes_per_s;
+}
+
 struct ranks *engine_ranks(const moebius_engine *g)
 {
     return g->options.ranks ? g->options.ranks->ranks : NULL;
@@ -69,9 +79,6 @@ err_code engine_check_ranks(moebius_engine *g, struct err *e)
     if (r->is_used)
         return err_set(e, ERR_USAGE,
                        "%d processes were started together for one model: expected that it is opened once",
-                       ranks_n(r->ranks));
-    if (g->n_device > 1)
-        return err_set(e, ERR_USAGE, "%d devices in %d processes: expected one of the two to be 1", g->n_device,
                        ranks_n(r->ranks));
     r->is_used = true;
     return ERR_OK;
@@ -119,7 +126,8 @@ err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, 
         is_known &= offers[i].bytes_per_s > 0;
     for (int i = 0; i < ranks_n(r); i++)
         g->speeds[i] = (struct division_place){.room_bytes = offers[i].room_bytes,
-                                               .bytes_per_s = is_known ? offers[i].bytes_per_s : offers[i].n_threads};
+                                               .bytes_per_s = is_known ? offers[i].bytes_per_s : offers[i].n_threads,
+                                               .share = i < g->asked.n_share ? g->asked.shares[i] : 0};
     return ERR_OK;
 }
 

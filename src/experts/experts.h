@@ -161,6 +161,7 @@ void experts_count_resident(struct experts *x, int layer, const int32_t *ids, in
 struct experts_layer_counters {
     uint64_t n_found, n_read; /* experts that were in slots when a fetch asked for them, and that it waited for; each
                                  once a fetch */
+    uint64_t n_substituted;   /* choices that another expert stood in for */
     int64_t wait_ns;          /* spent waiting for reads with nothing to compute */
 };
 struct experts_layer_counters experts_layer_counters(const struct experts *x, int layer);

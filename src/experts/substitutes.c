@@ -23,6 +23,7 @@ void substitutes_note(struct substitutes *s, int layer, const struct experts_cho
         if (c->ids[i] == c->wanted[i])
             continue;
         s->n_substituted++;
+        s->fetch->counters[layer].n_substituted++;
         s->ratio_sum += (double)c->ratio[i];
         s->n_spared += (int64_t)is_in_slot(s, layer, c->ids[i]) - is_in_slot(s, layer, c->wanted[i]);
         backfill_queue_add(&s->queue, layer, c->wanted[i], c->scores[i / c->n_used * n_expert + c->wanted[i]]);

@@ -12,7 +12,7 @@ struct part {
 /* The rank that a choice falls on. */
 static int draw_rank(const struct forecast_params *p, struct random *r)
 {
-    double x = (double)random_u32(r) / 4294967296.0;
+    double x = random_unit(r);
     int i = 0;
     for (; i + 1 < p->n_rank && x >= p->ranks[i].share; i++)
         x -= p->ranks[i].share;

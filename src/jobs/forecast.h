@@ -9,10 +9,10 @@
 enum { FORECAST_MAX_RANK = 64 };
 
 struct forecast_rank {
-    double share;         /* of all choices, that fall on its experts: 0 to 1 */
-    double row_s;         /* seconds to compute one choice */
-    double round_trip_s;  /* of a few bytes there and back; 0 for rank 0 */
-    double bytes_per_s;   /* of messages; not used for rank 0 */
+    double share;        /* of all choices, that fall on its experts: 0 to 1 */
+    double row_s;        /* seconds to compute one choice */
+    double round_trip_s; /* of a few bytes there and back; 0 for rank 0 */
+    double bytes_per_s;  /* of messages; not used for rank 0 */
 };
 
 struct forecast_params {
@@ -25,8 +25,8 @@ struct forecast_params {
 };
 
 struct forecast {
-    double batch_s;                 /* of n_tok tokens */
-    double n_bytes, n_message;      /* between rank 0 and the others, of a batch */
+    double batch_s;            /* of n_tok tokens */
+    double n_bytes, n_message; /* between rank 0 and the others, of a batch */
 };
 
 struct forecast forecast_make(const struct forecast_params *p);

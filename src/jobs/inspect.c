@@ -6,13 +6,16 @@
 #include "base/near.h"
 #include "jobs/inspect_internal.h"
 
-static err_code print_model(FILE *out, const struct gguf *g, bool json, struct err *e)
+static err_code print_model(FILE *out, const struct gguf *g, const struct inspect_params *p, struct err *e)
 {
     struct model_facts f;
     struct inspect_layout l;
     TRY(gguf_facts_compute(&f, g, e));
     err_code code = inspect_layout_open(&l, g, &f, e);
-    if (code == ERR_OK && json)
+    if (code == ERR_OK && p->devices)
+        code = l.model ? inspect_division_open(&l.division, p, g, l.model, e)
+                       : err_set(e, l.error.code, "%s", l.error.text);
+    if (code == ERR_OK && p->json)
         code = inspect_json_model(out, g, &f, &l, e);
     else if (code == ERR_OK)
         inspect_text_model(out, g, &f, &l);
@@ -75,11 +78,13 @@ out:
     return code;
 }
 
-err_code inspect_print(FILE *out, const char *path, bool json, const char *tensor_name, struct err *e)
+err_code inspect_print(FILE *out, const char *path, const struct inspect_params *p, struct err *e)
 {
     struct gguf *g;
+    if (!p->devices && (p->split || p->usage))
+        return err_set(e, ERR_USAGE, "how experts are divided, without devices: expected --devices, too");
     TRY(gguf_open(&g, path, e));
-    err_code code = tensor_name ? print_tensor(out, g, json, tensor_name, e) : print_model(out, g, json, e);
+    err_code code = p->tensor_name ? print_tensor(out, g, p->json, p->tensor_name, e) : print_model(out, g, p, e);
     gguf_close(&g);
     if (code == ERR_OK && (fflush(out) != 0 || ferror(out)))
         code = err_set(e, ERR_IO, "writing what was found: %s", strerror(errno));

@@ -8,9 +8,16 @@
 
 #include "base/err.h"
 
-/* Prints the model at `path` (any part of a split set) to `out`, as text or as one JSON object. With
- * `tensor_name` (else NULL) only that tensor: its shape, first values and statistics. Strings are printable in the text
+/* What is asked for; strings may be NULL. */
+struct inspect_params {
+    bool json;                   /* one JSON object, else text */
+    const char *tensor_name;     /* only that tensor: its shape, first values and statistics */
+    const char *devices, *split; /* how experts would be divided, as in moebius_engine_options */
+    const char *usage;           /* a file of counts that the division goes by */
+};
+
+/* Prints the model at `path` (any part of a split set) to `out`. Strings are printable in the text
  * (base/printable.h); in JSON, U+FFFD stands for what is not UTF-8. */
-MUST_USE err_code inspect_print(FILE *out, const char *path, bool json, const char *tensor_name, struct err *e);
+MUST_USE err_code inspect_print(FILE *out, const char *path, const struct inspect_params *p, struct err *e);
 
 #endif

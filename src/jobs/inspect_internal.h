@@ -3,6 +3,7 @@
 #define JOBS_INSPECT_INTERNAL_H
 
 #include "backend/backend.h"
+#include "engine/device_options.h"
 #include "gguf/gguf_facts.h"
 #include "jobs/inspect.h"
 #include "model/model.h"
@@ -35,6 +36,13 @@ struct inspect_groups {
     struct inspect_words **words;
 };
 
+/* Which device would have which experts. */
+struct inspect_division {
+    struct device_options asked;
+    size_t *slot_bytes; /* [n_moe_layer] of an expert; owned */
+    struct division division;
+};
+
 /* How the model works, told by the description that running it would start from. */
 struct inspect_layout {
     struct backend *device;
@@ -47,6 +55,7 @@ struct inspect_layout {
      * recurrent state whatever the position */
     uint64_t kv_bytes, window_kv_bytes, recurrent_bytes;
     int64_t window;
+    struct inspect_division division; /* n_place 0: nobody asked */
     struct arena arena;
 };
 
@@ -54,6 +63,15 @@ struct inspect_layout {
 MUST_USE err_code inspect_layout_open(struct inspect_layout *l, const struct gguf *g, const struct model_facts *f,
                                       struct err *e);
 void inspect_layout_close(struct inspect_layout *l);
+/* Divides the experts as asked. Close it after a failure, too. */
+MUST_USE err_code inspect_division_open(struct inspect_division *d, const struct inspect_params *p,
+                                        const struct gguf *g, const struct model *m, struct err *e);
+void inspect_division_close(struct inspect_division *d);
+/* Whether a place has an expert of a MoE layer; how many experts it has, and what slots for them take. */
+bool inspect_division_has(const struct inspect_division *d, int place, int layer, int64_t expert);
+void inspect_division_sum(const struct inspect_division *d, const struct model *m, int place, uint64_t *n_expert,
+                          uint64_t *n_bytes);
+
 /* The first layer of a group from `from` on, or n_layer. */
 int64_t inspect_group_next(const struct inspect_layout *l, const struct inspect_groups *g, int group, int64_t from);
 

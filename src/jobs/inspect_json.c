@@ -373,6 +373,42 @@ static json_t *layout(struct out_json *o, const struct inspect_layout *l)
     return v;
 }
 
+/* The ids of the experts that a place has in a MoE layer. */
+static json_t *part(struct out_json *o, const struct inspect_layout *l, int place, int layer)
+{
+    json_t *v = keep(o, json_array());
+    for (int64_t i = 0; i < l->model->expert_layers[layer].n_expert; i++)
+        if (inspect_division_has(&l->division, place, layer, i))
+            append(o, v, integer(o, (uint64_t)i));
+    return v;
+}
+
+static json_t *place(struct out_json *o, const struct inspect_layout *l, int i)
+{
+    uint64_t n_expert, n_bytes;
+    json_t *v = keep(o, json_object()), *layers = keep(o, json_array());
+    inspect_division_sum(&l->division, l->model, i, &n_expert, &n_bytes);
+    for (int k = 0; k < l->model->n_moe_layer; k++) {
+        json_t *layer = keep(o, json_object());
+        set(o, layer, "layer", integer(o, (uint64_t)l->model->expert_layers[k].index));
+        set(o, layer, "experts", part(o, l, i, k));
+        append(o, layers, layer);
+    }
+    set(o, v, "n_thread", integer(o, (uint64_t)l->division.asked.n_threads[i]));
+    set(o, v, "n_expert", integer(o, n_expert));
+    set(o, v, "bytes", integer(o, n_bytes));
+    set(o, v, "layers", layers);
+    return v;
+}
+
+static json_t *places(struct out_json *o, const struct inspect_layout *l)
+{
+    json_t *v = keep(o, json_array());
+    for (int i = 0; i < l->division.division.n_place; i++)
+        append(o, v, place(o, l, i));
+    return v;
+}
+
 err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_facts *f,
                             const struct inspect_layout *l, struct err *e)
 {
@@ -384,6 +420,8 @@ err_code inspect_json_model(FILE *out, const struct gguf *g, const struct model_
     set(&o, root, "metadata", metadata(&o, g));
     set(&o, root, "model", model(&o, f));
     set(&o, root, "layout", layout(&o, l));
+    if (l->division.division.n_place)
+        set(&o, root, "places", places(&o, l));
     set(&o, root, "types", types(&o, f));
     set(&o, root, "tensors", tensors(&o, g));
     return write_json(out, &o, root, e);

@@ -246,6 +246,7 @@ err_code inspect_layout_open(struct inspect_layout *l, const struct gguf *g, con
 
 void inspect_layout_close(struct inspect_layout *l)
 {
+    inspect_division_close(&l->division);
     model_close(&l->model);
     backend_close(&l->device);
     arena_close(&l->arena);

@@ -300,6 +300,47 @@ static void print_layout(FILE *out, const struct gguf *g, const struct inspect_l
         fprintf(out, "  %s\n", l->warning);
 }
 
+/* "0-3, 7" of a place in a layer. */
+static void print_part(FILE *out, const struct inspect_layout *l, int place, int layer)
+{
+    const char *before = "";
+    int64_t n = l->model->expert_layers[layer].n_expert;
+    for (int64_t i = 0, end; i < n; i = end + 1) {
+        end = i;
+        while (end < n && inspect_division_has(&l->division, place, layer, end))
+            end++;
+        if (end == i)
+            continue;
+        fprintf(out, end == i + 1 ? "%s%" PRId64 : "%s%" PRId64 "-%" PRId64, before, i, end - 1);
+        before = ", ";
+    }
+    if (!*before)
+        fputs("none", out);
+}
+
+static void print_division(FILE *out, const struct inspect_layout *l)
+{
+    const struct inspect_division *d = &l->division;
+    int n = d->division.n_place;
+    if (n == 0)
+        return;
+    fprintf(out, "\nExperts on %d devices\n", n);
+    for (int i = 0; i < n; i++) {
+        uint64_t n_expert, n_bytes;
+        inspect_division_sum(d, l->model, i, &n_expert, &n_bytes);
+        fprintf(out, "  place %d, cpu:%d: %s experts, %s\n", i, d->asked.n_threads[i], show_count(n_expert).s,
+                show_size(n_bytes).s);
+    }
+    for (int k = 0; k < l->model->n_moe_layer; k++) {
+        fprintf(out, "  layer %d:", l->model->expert_layers[k].index);
+        for (int i = 0; i < n; i++) {
+            fprintf(out, "%s place %d: ", i ? " |" : "", i);
+            print_part(out, l, i, k);
+        }
+        fputc('\n', out);
+    }
+}
+
 /* The weights that a token is multiplied with, and what it reads of the tokens before it. */
 static void print_token(FILE *out, const struct model_facts *f, const struct inspect_layout *l)
 {
@@ -337,6 +378,7 @@ void inspect_text_model(FILE *out, const struct gguf *g, const struct model_fact
     print_sizes(out, f);
     if (f->n_layer)
         print_token(out, f, l);
+    print_division(out, l);
 }
 
 void inspect_text_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,

@@ -193,16 +193,48 @@ err_code profile_skew(const struct usage *u, int layer, int64_t n_expert, struct
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
-void profile_csv(const struct trace *t, const struct usage *u, FILE *f)
+/* The numbers of the places in a set, as 0+1. */
+static void print_places(uint64_t places, const char *before, FILE *f)
 {
-    fprintf(f, "layer,expert,count,rate\n");
-    for (int l = 0; l < t->n_layer; l++)
-        for (int32_t i = 0; i < t->layers[l].n_expert; i++)
-            fprintf(f, "%d,%d,%" PRIu64 ",%.6f\n", l, (int)i, u->count[l * u->n_expert + i],
-                    usage_rate(u, l, i, t->layers[l].n_used));
+    for (int i = 0; places >> i; i++)
+        if (places >> i & 1) {
+            fprintf(f, "%s%d", before, i);
+            before = "+";
+        }
 }
 
-void profile_svg(const struct trace *t, const struct usage *u, FILE *f)
+void profile_csv(const struct trace *t, const struct usage *u, const moebius_engine *engine, FILE *f)
+{
+    bool has_places = moebius_n_place(engine) > 1;
+    fprintf(f, "layer,expert,count,rate%s\n", has_places ? ",places" : "");
+    for (int l = 0; l < t->n_layer; l++)
+        for (int32_t i = 0; i < t->layers[l].n_expert; i++) {
+            fprintf(f, "%d,%d,%" PRIu64 ",%.6f", l, (int)i, u->count[l * u->n_expert + i],
+                    usage_rate(u, l, i, t->layers[l].n_used));
+            if (has_places)
+                print_places(moebius_expert_places(engine, l, i), ",", f);
+            fputc('\n', f);
+        }
+}
+
+void profile_print_places(const struct trace *t, const struct usage *u, const moebius_engine *engine, FILE *f)
+{
+    int n_place = moebius_n_place(engine);
+    for (int p = 0; n_place > 1 && p < n_place; p++) {
+        uint64_t n = 0, all = 0;
+        for (int l = 0; l < t->n_layer; l++)
+            for (int64_t i = 0; i < t->layers[l].n_expert; i++) {
+                uint64_t count = u->count[l * u->n_expert + i];
+                all += count;
+                n += moebius_expert_places(engine, l, i) >> p & 1 ? count : 0;
+            }
+        fprintf(f, "%s place %d %.1f%%", p ? "," : "choices by place:", p, all ? 100 * (double)n / (double)all : 0);
+    }
+    if (n_place > 1)
+        fputc('\n', f);
+}
+
+void profile_svg(const struct trace *t, const struct usage *u, const moebius_engine *engine, FILE *f)
 {
     enum { CELL = 10, LEFT = 60, TOP = 40, BOTTOM = 30 };
     int width = LEFT + CELL * (int)u->n_expert + 20, height = TOP + CELL * t->n_layer + BOTTOM;
@@ -226,8 +258,11 @@ void profile_svg(const struct trace *t, const struct usage *u, FILE *f)
             fprintf(
                 f,
                 "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"rgb(%d,%d,255)\"><title>layer %d, expert "
-                "%d: %.2f%%</title></rect>\n",
+                "%d: %.2f%%",
                 LEFT + CELL * (int)i, TOP + CELL * l, CELL - 1, CELL - 1, shade, shade, l, (int)i, 100 * rate);
+            if (moebius_n_place(engine) > 1)
+                print_places(moebius_expert_places(engine, l, i), ", place ", f);
+            fprintf(f, "</title></rect>\n");
         }
     }
     fprintf(f, "<text x=\"%d\" y=\"%d\">expert 0 to %d</text>\n</svg>\n", LEFT, height - 10, (int)u->n_expert - 1);

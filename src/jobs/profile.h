@@ -40,8 +40,12 @@ struct profile_skew {
 MUST_USE err_code profile_skew(const struct usage *u, int layer, int64_t n_expert, struct profile_skew *out,
                                struct err *e);
 
-/* A picture, layers downwards and experts to the right, darker for more used; and a table of layer, expert, count. */
-void profile_svg(const struct trace *t, const struct usage *u, FILE *f);
-void profile_csv(const struct trace *t, const struct usage *u, FILE *f);
+/* A picture, layers downwards and experts to the right, darker for more used; and a table of layer, expert, count and,
+ * where the engine has several places, those that have the expert, as 0 or 0+1. */
+void profile_svg(const struct trace *t, const struct usage *u, const moebius_engine *engine, FILE *f);
+void profile_csv(const struct trace *t, const struct usage *u, const moebius_engine *engine, FILE *f);
+
+/* Where the engine has several places, a line with the share of the choices that each has the expert for. */
+void profile_print_places(const struct trace *t, const struct usage *u, const moebius_engine *engine, FILE *f);
 
 #endif

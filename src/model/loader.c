@@ -461,8 +461,8 @@ err_code load_trunk(struct loader *l, struct err *e)
     if (load_find(l, -1, "output.weight"))
         TRY(load_weight(l, -1, "output.weight", m->n_embd, m->n_vocab, &m->output, e));
     m->layers = arena_calloc(&m->arena, (size_t)m->n_layer, sizeof *m->layers);
-    l->expert_layers = mem_calloc((size_t)m->n_layer, sizeof *l->expert_layers);
-    if (!m->layers || !l->expert_layers)
+    m->expert_layers = arena_calloc(&m->arena, (size_t)m->n_layer, sizeof *m->expert_layers);
+    if (!m->layers || !m->expert_layers)
         return err_nomem(e, (size_t)m->n_layer * sizeof *m->layers, "the layers");
     return ERR_OK;
 }
@@ -627,7 +627,7 @@ static err_code load_expert_bias(struct loader *l, struct backend *device, int64
 err_code load_expert_rules(struct loader *l, const struct model_device *d, const struct moe_layer *y,
                            struct expert_rules *out, struct err *e)
 {
-    const struct expert_layer *x = &l->expert_layers[y->experts_layer];
+    const struct expert_layer *x = &l->m->expert_layers[y->experts_layer];
     *out = (struct expert_rules){.n_embd = y->n_embd, .n_expert = y->n_expert, .n_used = y->n_used, .act = y->act};
     memcpy(out->tensors, y->tensors, sizeof out->tensors);
     memcpy(out->bias, y->bias, sizeof out->bias);
@@ -661,7 +661,7 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
         TRY(keep_name(l, up, &y->tensors[EXPERT_UP], e));
     TRY(keep_name(l, down, &y->tensors[EXPERT_DOWN], e));
     TRY(load_expert_bias(l, m->device, layer, n_ff, y->n_expert, y->bias, e));
-    l->expert_layers[y->experts_layer] =
+    l->m->expert_layers[y->experts_layer] =
         (struct expert_layer){.index = (int)layer,
                               .n_expert = y->n_expert,
                               .n_used = y->n_used,

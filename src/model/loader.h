@@ -12,10 +12,9 @@ struct loader {
     const struct gguf *g;
     const struct model_load_params *p;
     struct model *m;
-    int64_t n_block;                    /* layers in the file, those for predicting further tokens included */
-    struct expert_layer *expert_layers; /* those of the MoE layers so far, m->n_moe_layer of them */
-    bool *used;                         /* by tensor index: read or known */
-    atomic_ullong n_read;               /* bytes, for progress */
+    int64_t n_block;      /* layers in the file, those for predicting further tokens included */
+    bool *used;           /* by tensor index: read or known */
+    atomic_ullong n_read; /* bytes, for progress */
 };
 
 /* Every architecture: fills *l->m from l->g. */

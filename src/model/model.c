@@ -111,7 +111,7 @@ static err_code parts_create(struct parts *x, const struct loader *l, struct err
     const struct model *m = l->m;
     size_t n = (size_t)m->n_moe_layer, n_device = (size_t)m->n_device;
     for (size_t i = 0; i < n; i++)
-        x->n_expert = max_i64(x->n_expert, l->expert_layers[i].n_expert);
+        x->n_expert = max_i64(x->n_expert, m->expert_layers[i].n_expert);
     x->layers = mem_calloc(n, sizeof *x->layers);
     x->slot_bytes = mem_calloc(n, sizeof *x->slot_bytes);
     x->is_here = mem_calloc(n, (size_t)x->n_expert * sizeof *x->is_here);
@@ -121,7 +121,7 @@ static err_code parts_create(struct parts *x, const struct loader *l, struct err
     if (!x->layers || !x->slot_bytes || !x->is_here || !x->n_here || !x->most || !x->least)
         return err_nomem(e, n * (size_t)x->n_expert, "dividing the experts");
     for (size_t i = 0; i < n; i++) {
-        x->layers[i] = l->expert_layers[i];
+        x->layers[i] = m->expert_layers[i];
         x->slot_bytes[i] = backend_slot_pool_slot_bytes(m->devices[0].device, &x->layers[i].shape);
     }
     return ERR_OK;
@@ -277,7 +277,6 @@ err_code model_load(struct model **out, const struct gguf *g, const struct model
     warn_unused(&l);
     TRY_OUT(load_experts(&l, e));
 out:
-    mem_free(l.expert_layers);
     mem_free(l.used);
     if (code != ERR_OK)
         model_close(&m);

@@ -166,6 +166,7 @@ struct model {
     struct layer *layers;            /* [n_layer] */
 
     int n_moe_layer;
+    struct expert_layer *expert_layers; /* [n_moe_layer] all experts of each */
     struct experts *experts;      /* of `device`, one of `devices`; NULL where that has none: in a dense model, in a
                                      description, and where the layers run elsewhere */
     struct model_device *devices; /* [n_device]; none in a dense model and in a description */

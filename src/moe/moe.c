@@ -45,8 +45,9 @@ struct moe_sizes {
 struct moe_work {
     struct backend *device;
     struct experts *experts;
-    struct elsewhere *elsewhere; /* the other places; NULL: there are none */
-    struct arena arena;          /* of the arrays */
+    struct elsewhere *elsewhere;   /* the other places; NULL: there are none */
+    struct place_layer_stats *own; /* [n_layer] of this device, where there are others; borrowed */
+    struct arena arena;            /* of the arrays */
 #define FIELD(name, ...) struct tensor name;
     MOE_TENSORS(FIELD)
 #undef FIELD
@@ -98,6 +99,7 @@ err_code moe_work_create(struct moe_work **out, struct backend *device, struct e
     w->device = device;
     w->experts = experts;
     err_code code = create_all(w, &sizes, e);
+    w->own = places ? places->own : NULL;
     if (code == ERR_OK && places)
         code = elsewhere_create(&w->elsewhere, device, places, sizes.n_batch, sizes.n_used, sizes.n_embd, e);
     if (code != ERR_OK)
@@ -369,6 +371,19 @@ static err_code compute_own(struct moe_work *w, const struct moe_layer *l, struc
     return code;
 }
 
+/* The same, counted: where there is one place nobody asks. */
+static err_code compute_counted(struct moe_work *w, const struct moe_layer *l, struct call *c,
+                                const struct tensor *resident, int64_t n_own, const struct moe_run *run, struct err *e)
+{
+    struct place_layer_stats *s = &w->own[l->experts_layer];
+    uint64_t begin_ns = backend_counters(w->device).op[OP_EXPERTS].n_ns;
+    err_code code = compute_own(w, l, c, resident, n_own, run, e);
+    s->n_call += n_own > 0;
+    s->n_row += (uint64_t)n_own;
+    s->compute_ns += (int64_t)(backend_counters(w->device).op[OP_EXPERTS].n_ns - begin_ns);
+    return code;
+}
+
 /* The same while other places compute what they have. */
 static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l, struct call *c,
                                    const struct tensor *resident, const struct moe_run *run, struct err *e)
@@ -386,7 +401,7 @@ static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l
     backend_write(w->device, &c->ids, w->host_ids);
     if (resident)
         experts_count_resident(w->experts, l->experts_layer, w->host_ids, n);
-    err_code code = compute_own(w, l, c, resident, n_own, run, e);
+    err_code code = compute_counted(w, l, c, resident, n_own, run, e);
     TRY(elsewhere_finish(w->elsewhere, &c->y, code, e));
     if (next && next->prefetch) {
         int64_t n_next = next->router_x.ne[1] * next->layer->n_used;

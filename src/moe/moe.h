@@ -50,6 +50,7 @@ struct moe_places {
     const struct division_place *speeds; /* [n_place] as division_choose takes them */
     struct place *const *places;         /* [n_place]; the first is NULL */
     int n_place;                         /* 2 or more */
+    struct place_layer_stats *own;       /* [n_layer] calls, rows and time of place 0, which its layers add to */
 };
 
 /* Activations of a MoE layer, shared by all MoE layers of a model. */

@@ -23,6 +23,9 @@ struct divider {
     double used[DIVISION_MAX_PLACE];  /* bytes of the experts that each place has */
 };
 
+/* So many tokens' choices are half known: they could be chance. */
+enum { FEW_TOKENS = 64 };
+
 /* An expert and how much work it is, in proportion to others: those of its layer, or for replicas of all layers. */
 struct hot {
     int layer;
@@ -101,14 +104,15 @@ static double rate(const struct divider *x, int layer, int32_t expert)
 }
 
 /* The experts of a layer, the hottest first. Sampled tokens use what they choose, prompts all experts, so half of the
- * work is counted by usage and half alike. */
+ * work is counted by usage and half alike; and all of it alike while few tokens are known. */
 static void rank_layer(const struct divider *x, int layer, struct hot *out)
 {
     const struct expert_layer *l = &x->layers[layer];
     double mean = (double)l->n_used / (double)l->n_expert;
-    bool is_known = x->past && x->past->total[layer] > 0;
+    double n_tok = x->past ? (double)x->past->total[layer] / (double)l->n_used : 0,
+           known = n_tok / (n_tok + FEW_TOKENS);
     for (int32_t i = 0; i < l->n_expert; i++)
-        out[i] = (struct hot){layer, i, is_known ? mean + rate(x, layer, i) : 2 * mean};
+        out[i] = (struct hot){layer, i, mean + known * rate(x, layer, i) + (1 - known) * mean};
     qsort(out, (size_t)l->n_expert, sizeof *out, hottest_first);
 }
 

@@ -30,6 +30,7 @@ enum { LARGE_BYTES = 64 << 10 };                             /* such messages ne
 enum { HEAD_ROOM = 4096 };                                   /* of an answer */
 enum { N_SMALL = 16, N_LARGE = 3, PROBE_BYTES = 256 << 10 }; /* how often, and with what, a link is timed */
 
+static const int64_t KEEP_NS = MS / 5;                     /* of waits: what a layer of decode may take */
 static const int64_t SPIN_NS = 100 * MS, REST_NS = MS;     /* of waits */
 static const int64_t TICK_NS = 10 * MS, PUSH_NS = MS / 10; /* of the tender, without and with large messages */
 static const int64_t LIFE_NS = 1000 * MS;                  /* between signs of life */
@@ -77,6 +78,7 @@ struct link {
     int64_t open_ns;     /* when this process began to look for the others */
     atomic_bool has_met; /* and found them: from then on the peers are there */
     int wake_fd, signal_fd;
+    int64_t keep_ns;         /* so long a wait keeps its processor */
     atomic_bool is_stopped;  /* the tender is to end */
     atomic_bool is_closing;  /* nobody is awaited any more */
     atomic_bool has_goodbye; /* of rank 0 */
@@ -91,7 +93,6 @@ struct link {
     atomic_uint n_cancelled; /* the number of the one that rank 0 cancelled last */
     MPI_Request head_out;    /* of the answer */
     unsigned char head[HEAD_ROOM];
-    int64_t active_ns; /* when a wait was last over */
 };
 
 /* The others that this process talks to: rank 0 to all, all to rank 0. */
@@ -368,7 +369,10 @@ err_code link_check(const struct link *l, struct err *e)
 
 static void rest(const struct link *l, int64_t begin_ns)
 {
-    if (clock_ns() - begin_ns < SPIN_NS)
+    int64_t ns = clock_ns() - begin_ns;
+    if (ns < l->keep_ns)
+        return;
+    if (ns < SPIN_NS)
         sched_yield(); /* another process of this machine may be what is awaited */
     else
         clock_sleep_ns(REST_NS);
@@ -638,6 +642,14 @@ static err_code start_tender(struct link *l, struct err *e)
     return l->has_tender ? ERR_OK : err_set(e, ERR_NOMEM, "a thread that tends to the ranks could not be made");
 }
 
+static bool has_processor_each(const struct link *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->n_rank; i++)
+        n += !strcmp(l->cards[i].machine, l->cards[l->rank].machine);
+    return n <= (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 static err_code begin_mpi(struct link *l, struct err *e)
 {
     int provided, is_begun = 0;
@@ -740,6 +752,7 @@ static err_code open_link(struct link *l, const struct link_card *card, struct e
         p->pidfd = -1;
     }
     TRY(exchange_cards(l, card, e));
+    l->keep_ns = has_processor_each(l) ? KEEP_NS : 0;
     atomic_store(&l->has_met, true);
     return time_links(l, e);
 }

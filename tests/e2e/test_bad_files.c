@@ -262,7 +262,7 @@ static void inspect_says_what_running_would(void **state)
         FILE *f = open_memstream(&text, &n);
         assert_non_null(f);
         assert_int_not_equal(try_model(p.s, &error), MOEBIUS_OK);
-        assert_int_equal(inspect_print(f, p.s, false, NULL, &e), ERR_OK);
+        assert_int_equal(inspect_print(f, p.s, &(struct inspect_params){0}, &e), ERR_OK);
         fclose(f);
         if (!strstr(text, error.text) || !strstr(text, "\nBytes\n"))
             fail_msg("inspect should say \"%s\" among the facts:\n%s", error.text, text);

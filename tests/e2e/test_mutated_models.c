@@ -118,7 +118,7 @@ static bool inspect_file(const char *path, struct random *r)
 {
     struct err e = {0};
     FILE *f = fopen("/dev/null", "w");
-    err_code code = inspect_print(f, path, below(r, 2), NULL, &e);
+    err_code code = inspect_print(f, path, &(struct inspect_params){.json = below(r, 2)}, &e);
     fclose(f);
     return code == ERR_OK || e.text[0] || fail_run("inspect: an error without a sentence");
 }

@@ -204,7 +204,7 @@ static err_code print(char **text, const char *path, bool json, const char *tens
     size_t n;
     FILE *f = open_memstream(text, &n);
     assert_non_null(f);
-    err_code code = inspect_print(f, path, json, tensor, e);
+    err_code code = inspect_print(f, path, &(struct inspect_params){.json = json, .tensor_name = tensor}, e);
     fclose(f);
     return code;
 }
@@ -427,7 +427,7 @@ static void a_full_disk_is_an_error(void **state)
     struct err e = {0};
     if (!f)
         skip();
-    assert_int_equal(inspect_print(f, write_model().s, false, NULL, &e), ERR_IO);
+    assert_int_equal(inspect_print(f, write_model().s, &(struct inspect_params){0}, &e), ERR_IO);
     assert_non_null(strstr(e.text, "No space left"));
     fclose(f);
 }

@@ -1,0 +1,142 @@
+#include "cli/place_stats.h"
+
+#include <inttypes.h>
+
+#include "base/mem.h"
+
+static double milliseconds(int64_t ns)
+{
+    return (double)ns / 1e6;
+}
+
+/* Of an expert that the place computed, microseconds; 0: not known. */
+static double expert_us(const moebius_place_stats *s)
+{
+    uint64_t n = s->n_found + s->n_read;
+    return n ? (double)s->compute_ns / 1e3 / (double)n : 0;
+}
+
+static void print_place(const moebius_engine *engine, int i, FILE *f)
+{
+    moebius_error error;
+    moebius_place p;
+    moebius_place_stats s;
+    if (moebius_place_at(engine, i, &p, &error) != MOEBIUS_OK ||
+        moebius_place_did(engine, i, -1, &s, &error) != MOEBIUS_OK) {
+        fprintf(f, "place %d: %s\n", i, error.text);
+        return;
+    }
+    fprintf(f,
+            "place %d, %s: %" PRIu64 " experts, %.1f of %.1f MB in memory | %" PRIu64 " calls, %" PRIu64
+            " rows | %" PRIu64 " found, %" PRIu64 " read | computed %.3f s, %.1f us an expert | waited %.3f s",
+            i, p.name, p.n_expert, (double)p.bytes / 1e6, (double)p.all_bytes / 1e6, s.n_call, s.n_row, s.n_found,
+            s.n_read, (double)s.compute_ns / 1e9, expert_us(&s), (double)s.read_wait_ns / 1e9);
+    if (i > 0)
+        fprintf(f, ", was waited for %.3f s | %.2f MB there, %.2f MB back", (double)s.finish_wait_ns / 1e9,
+                (double)s.to_bytes / 1e6, (double)s.from_bytes / 1e6);
+    fprintf(f, "\n");
+}
+
+void place_stats_print(const moebius_engine *engine, FILE *f)
+{
+    int n = moebius_n_place(engine);
+    for (int i = 0; n > 1 && i < n; i++)
+        print_place(engine, i, f);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------------- */
+
+static json_t *figures(const moebius_engine *engine, int place, int layer)
+{
+    moebius_error error;
+    moebius_place_stats s;
+    if (moebius_place_did(engine, place, layer, &s, &error) != MOEBIUS_OK)
+        return json_pack("{s:s}", "error", error.text);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I}", "n_call", (json_int_t)s.n_call, "n_row",
+                     (json_int_t)s.n_row, "n_found", (json_int_t)s.n_found, "n_read", (json_int_t)s.n_read,
+                     "n_substituted", (json_int_t)s.n_substituted, "compute_s", (double)s.compute_ns / 1e9, "expert_us",
+                     expert_us(&s), "read_wait_s", (double)s.read_wait_ns / 1e9, "finish_wait_s",
+                     (double)s.finish_wait_ns / 1e9, "to_bytes", (json_int_t)s.to_bytes, "from_bytes",
+                     (json_int_t)s.from_bytes);
+}
+
+static json_t *layers(const moebius_engine *engine, int place)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < moebius_n_moe_layer(engine); i++)
+        if (json_array_append_new(all, figures(engine, place, i)) != 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
+static json_t *place(const moebius_engine *engine, int i)
+{
+    moebius_error error;
+    moebius_place p;
+    if (moebius_place_at(engine, i, &p, &error) != MOEBIUS_OK)
+        return json_pack("{s:s}", "error", error.text);
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:o, s:o}", "name", p.name, "n_expert", (json_int_t)p.n_expert,
+                     "memory_bytes", (json_int_t)p.bytes, "all_bytes", (json_int_t)p.all_bytes, "bytes_per_s",
+                     p.bytes_per_s, "all_layers", figures(engine, i, -1), "layers", layers(engine, i));
+}
+
+json_t *place_stats_json(const moebius_engine *engine)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < moebius_n_place(engine); i++)
+        if (json_array_append_new(all, place(engine, i)) != 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
+/* ---- layer by layer --------------------------------------------------------------------------------------------- */
+
+err_code layer_stats_open(struct layer_stats *s, const moebius_engine *engine, struct err *e)
+{
+    *s = (struct layer_stats){engine, moebius_n_place(engine), moebius_n_moe_layer(engine), NULL};
+    size_t n = (size_t)s->n_place * (size_t)s->n_layer;
+    s->before = mem_calloc(n ? n : 1, sizeof *s->before);
+    return s->before ? ERR_OK : err_nomem(e, n * sizeof *s->before, "statistics");
+}
+
+void layer_stats_close(struct layer_stats *s)
+{
+    mem_free(s->before);
+    *s = (struct layer_stats){0};
+}
+
+static void print_layer_of(struct layer_stats *s, int place, int layer, FILE *f)
+{
+    moebius_error error;
+    moebius_place_stats now, *b = &s->before[place * s->n_layer + layer];
+    if (moebius_place_did(s->engine, place, layer, &now, &error) != MOEBIUS_OK) {
+        fprintf(f, " | place %d: %s", place, error.text);
+        return;
+    }
+    fprintf(f, " | place %d: %" PRIu64 " found, %" PRIu64 " read", place, now.n_found - b->n_found,
+            now.n_read - b->n_read);
+    if (now.n_substituted > b->n_substituted)
+        fprintf(f, ", %" PRIu64 " substituted", now.n_substituted - b->n_substituted);
+    if (now.compute_ns > b->compute_ns)
+        fprintf(f, ", computed %.3f ms", milliseconds(now.compute_ns - b->compute_ns));
+    if (now.read_wait_ns > b->read_wait_ns)
+        fprintf(f, ", waited %.3f ms", milliseconds(now.read_wait_ns - b->read_wait_ns));
+    if (now.finish_wait_ns > b->finish_wait_ns)
+        fprintf(f, ", was waited for %.3f ms", milliseconds(now.finish_wait_ns - b->finish_wait_ns));
+    *b = now;
+}
+
+void layer_stats_print(struct layer_stats *s, const char *what, FILE *f)
+{
+    fprintf(f, "%s\n", what);
+    for (int l = 0; l < s->n_layer; l++) {
+        fprintf(f, "  MoE layer %d", l);
+        for (int i = 0; i < s->n_place; i++)
+            print_layer_of(s, i, l, f);
+        fprintf(f, "\n");
+    }
+}
