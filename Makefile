@@ -34,7 +34,7 @@ check: ## run all tests, in a release build, with sanitizers, and some between g
 	@tools/bootstrap.sh check
 	@tools/run_tests.py build build-asan:$(SANITIZE) build-guard:$(SANITIZE):-Dguard_pages=true
 
-soak: ## mutated models between guard pages; each call of each command fails; shared files; batches killed (hours)
+soak: ## mutated models between guard pages; each call of each command fails; shared files; batches and ranks killed (hours)
 	@tools/bootstrap.sh check
 	@test -e build-guard/build.ninja || meson setup build-guard -Dtests=enabled $(subst :, ,$(SANITIZE)) -Dguard_pages=true
 	@ninja -C build-guard
@@ -42,8 +42,9 @@ soak: ## mutated models between guard pages; each call of each command fails; sh
 	@$(SOAK) build-guard/tests/guard/test_golden tests/golden
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build
-	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SCHEDULES=100 \
-	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' texts
+	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SCHEDULES=100 MOEBIUS_RANK_FAULTS=20 \
+	MOEBIUS_RANK_MODELS=all \
+	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' texts ranks
 
 check-threads: ## run the tests in which threads meet, with ThreadSanitizer
 	@tools/bootstrap.sh check

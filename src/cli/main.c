@@ -28,6 +28,7 @@ static void print_usage(FILE *out)
             "  %-12s %s\n\n`moebius COMMAND --help` explains one. First steps:\n"
             "  moebius generate -m model.gguf -p \"Once upon a time\"\n",
             "help", "print this, or a command's help");
+    fprintf(out, "\nUnder mpirun the processes share a model's experts: docs/machines.md.\n");
 }
 
 /* The command that was probably meant: a name that begins so, or the nearest; NULL: none. */

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "ranks/siblings.h"
 
 #define MS ((int64_t)1000000)
 
@@ -38,8 +39,8 @@ static const int64_t LAST_WORDS_NS = 250 * MS;             /* for the others to 
 static const int64_t LINGER_NS = 600 * MS;                 /* of other ranks then, so that rank 0 is first to speak */
 static const int64_t LEAVE_NS = 2000 * MS;                 /* from rank 0's goodbye to the end of this process */
 static const int64_t CLOSE_NS = 4000 * MS;                 /* for all goodbyes, and for MPI's own end */
-static const int64_t MEET_NS = 9000 * MS;                  /* from the start of a process until all have met */
-static const int64_t WAKING_NS = 200 * MS;                 /* more between two ticks: this process did not run */
+static const int64_t STOPPED_NS = 6000 * MS, MEET_NS = 30000 * MS; /* from the start of a process until all have met */
+static const int64_t WAKING_NS = 200 * MS; /* more between two ticks: this process did not run */
 
 /* Another process. What is not atomic is guarded by the link's mutex. */
 struct peer {
@@ -291,12 +292,17 @@ static void exchange_notes(struct link *l, int rank, int64_t now)
 /* MPI waits for whoever has not come yet, for ever. */
 static void meet(struct link *l, int64_t now)
 {
-    char sentence[ERR_TEXT_BYTES];
-    if (now - l->open_ns < MEET_NS)
+    char sentence[ERR_TEXT_BYTES] = "";
+    struct sibling s;
+    if (now - l->open_ns > STOPPED_NS && siblings_find_stopped(&s))
+        snprintf(sentence, sizeof sentence,
+                 "rank %d (process %d) has been stopped before the processes of this run met", s.rank, s.process);
+    else if (now - l->open_ns > MEET_NS)
+        snprintf(sentence, sizeof sentence,
+                 "the processes of this run have not met within %d s: expected that all of them run",
+                 (int)(MEET_NS / (1000 * MS)));
+    if (!*sentence)
         return;
-    snprintf(sentence, sizeof sentence,
-             "the processes of this run have not met within %d s: expected that all of them run",
-             (int)(MEET_NS / (1000 * MS)));
     lose(l, sentence);
     _exit(ERR_FAIL);
 }

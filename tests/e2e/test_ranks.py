@@ -269,7 +269,7 @@ def test_a_rank_that_is_killed_is_named():
 
 
 def test_a_rank_that_hangs_is_named():
-    check_fault(signal.SIGSTOP, lambda rank: [f"rank {rank} (", "have not met"])
+    check_fault(signal.SIGSTOP, lambda rank: [f"rank {rank} ("])
 
 
 def test_without_rank_0_the_others_end():
