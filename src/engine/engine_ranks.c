@@ -1,6 +1,7 @@
 /* An engine whose experts are divided among processes: what rank 0 does besides, and what the others do instead. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/engine_internal.h"
 #include "engine/sized.h"
@@ -80,6 +81,12 @@ err_code engine_check_ranks(moebius_engine *g, struct err *e)
         return err_set(e, ERR_USAGE,
                        "%d processes were started together for one model: expected that it is opened once",
                        ranks_n(r->ranks));
+    int n = cpu_n_available(), n_all = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (!g->options.n_threads && n * ranks_n_here(r->ranks) < n_all)
+        log_line(
+            &g->log, LOG_WARN,
+            "%s may use %d of the machine's %d processors: mpirun binds processes unless it is told --bind-to none",
+            ranks_name(r->ranks, ranks_self(r->ranks)), n, n_all);
     r->is_used = true;
     return ERR_OK;
 }
@@ -226,10 +233,10 @@ moebius_status moebius_ranks_serve_sized(moebius_ranks *ranks, const char *path,
     engine_begin_log(g);
     if (code == ERR_OK)
         code = load(g, path, &e);
-    if (code != ERR_OK && code != ERR_CANCELLED)
-        ranks_fail(ranks->ranks, &e);
     if (code == ERR_OK)
         code = compute(g, &e);
+    if (code != ERR_OK && code != ERR_CANCELLED)
+        ranks_fail(ranks->ranks, &e);
     moebius_engine_close(&g);
     return engine_status(code, &e, error);
 }

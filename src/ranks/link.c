@@ -55,6 +55,7 @@ struct peer {
 
     MPI_Request note_out, note_in;
     int32_t note_sent[2], note_got[2]; /* a kind, and for NOTE_CANCEL the number of a request */
+    bool is_missed;                    /* it said goodbye without the answer that is awaited; the tender's */
     bool owes_life, owes_cancel, owes_end;
     int64_t life_ns;        /* when a sign of life was sent to it last */
     atomic_llong n_heard;   /* messages and notes from it */
@@ -81,6 +82,7 @@ struct link {
     int wake_fd, signal_fd;
     int64_t keep_ns;         /* so long a wait keeps its processor */
     atomic_bool is_stopped;  /* the tender is to end */
+    atomic_bool is_leaving;  /* goodbyes are being said: rank 0 misses nobody */
     atomic_bool is_closing;  /* nobody is awaited any more */
     atomic_bool has_goodbye; /* of rank 0 */
     atomic_bool is_lost;
@@ -215,9 +217,11 @@ static bool has_died(const struct peer *p)
 static void look_after(struct link *l, int rank)
 {
     struct peer *p = &l->peers[rank];
-    if (p->has_ended || atomic_load(&l->is_closing))
+    if ((l->rank == 0 && atomic_load(&l->is_leaving)) || (p->has_ended && !p->is_missed))
         return;
-    if (has_died(p) && l->rank == 0)
+    if (p->is_missed)
+        lose_rank(l, rank, "has ended");
+    else if (has_died(p) && l->rank == 0)
         lose_rank(l, rank, "has died");
     else if (has_died(p)) {
         clock_sleep_ns(LEAVE_NS);
@@ -234,9 +238,9 @@ static void look_after(struct link *l, int rank)
  */
 static void end_run(struct link *l)
 {
-    int64_t n_heard[LINK_MAX_RANK];
-    if (!atomic_load(&l->has_met))
-        _exit(ERR_FAIL); /* what started the processes says why */
+    int64_t n_heard[LINK_MAX_RANK] = {0};
+    if (!atomic_load(&l->has_met) || atomic_load(&l->is_leaving))
+        _exit(ERR_FAIL); /* what started the processes says why, or this one has */
     for (int i = first_peer(l); i < end_peer(l); i++)
         n_heard[i] = l->peers[i].n_heard;
     for (int64_t end = clock_ns() + (l->rank ? LINGER_NS : LAST_WORDS_NS); clock_ns() < end; clock_sleep_ns(MS)) {
@@ -324,8 +328,10 @@ static bool tend(struct link *l, int64_t now, int64_t past_ns)
     if (!atomic_load(&l->is_closing)) {
         is_busy = push(l);
         for (int i = first_peer(l); i < end_peer(l); i++) {
-            l->peers[i].silent_ns += past_ns < WAKING_NS ? past_ns : WAKING_NS;
+            struct peer *p = &l->peers[i];
+            p->silent_ns += past_ns < WAKING_NS ? past_ns : WAKING_NS;
             exchange_notes(l, i, now);
+            p->is_missed = p->has_ended && l->rank == 0 && is_pending(p->head_in) && p->silent_ns > LIFE_NS;
         }
     }
     unlock(l);
@@ -815,9 +821,11 @@ static void forget_requests(struct link *l)
 
 static void end_mpi(struct link *l)
 {
+    atomic_store(&l->is_leaving, true);
     lock(l);
     for (int i = first_peer(l); i < end_peer(l); i++)
         l->peers[i].owes_end = true;
+    atomic_store(&l->peers[first_peer(l)].is_awaited, l->rank > 0);
     unlock(l);
     bool all = say_goodbye(l);
     l->close_ns = clock_ns();
