@@ -295,7 +295,7 @@ MOEBIUS_INLINE bool moebius_engine_source(const moebius_engine *engine, int i, m
 /* Where routed experts are computed: place 0 is the device that runs the layers, the others are the further devices
  * that the engine was opened with. Each has its own experts in its own memory. */
 typedef struct moebius_place {
-    const char *name;   /* "cpu:4"; borrowed from the engine */
+    const char *name;   /* "place 1 (cpu:4)"; borrowed from the engine */
     uint64_t n_expert;  /* experts that it has, over all layers */
     uint64_t bytes;     /* memory for them now */
     uint64_t all_bytes; /* memory that all of them would need */

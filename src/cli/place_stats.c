@@ -27,9 +27,9 @@ static void print_place(const moebius_engine *engine, int i, FILE *f)
         return;
     }
     fprintf(f,
-            "place %d, %s: %" PRIu64 " experts, %.1f of %.1f MB in memory | %" PRIu64 " calls, %" PRIu64
-            " rows | %" PRIu64 " found, %" PRIu64 " read | computed %.3f s, %.1f us an expert | waited %.3f s",
-            i, p.name, p.n_expert, (double)p.bytes / 1e6, (double)p.all_bytes / 1e6, s.n_call, s.n_row, s.n_found,
+            "%s: %" PRIu64 " experts, %.1f of %.1f MB in memory | %" PRIu64 " calls, %" PRIu64 " rows | %" PRIu64
+            " found, %" PRIu64 " read | computed %.3f s, %.1f us an expert | waited %.3f s",
+            p.name, p.n_expert, (double)p.bytes / 1e6, (double)p.all_bytes / 1e6, s.n_call, s.n_row, s.n_found,
             s.n_read, (double)s.compute_ns / 1e9, expert_us(&s), (double)s.read_wait_ns / 1e9);
     if (i > 0)
         fprintf(f, ", was waited for %.3f s | %.2f MB there, %.2f MB back", (double)s.finish_wait_ns / 1e9,

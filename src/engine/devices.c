@@ -61,7 +61,7 @@ static err_code bind_pool(moebius_engine *g, struct pool *pool, struct err *e)
 
 static err_code open_device(moebius_engine *g, struct engine_device *d, struct err *e)
 {
-    snprintf(d->name, sizeof d->name, "%d (cpu:%d)", (int)(d - g->devices) + 1, d->n_threads);
+    snprintf(d->name, sizeof d->name, "place %d (cpu:%d)", (int)(d - g->devices), d->n_threads);
     TRY(pool_create(&d->pool, d->n_threads, e));
     if (d == g->devices)
         TRY(bind_pool(g, d->pool, e));

@@ -63,7 +63,7 @@ struct engine_device {
     struct backend *device;
     struct backend *cpu;     /* `device`, or the one that is compared with the reference; borrowed */
     struct compute *compute; /* of its experts; NULL for the first device */
-    char name[24];           /* "2 (cpu:4)" */
+    char name[24];           /* "place 1 (cpu:4)" */
 };
 
 struct moebius_engine {

@@ -328,7 +328,7 @@ static void print_division(FILE *out, const struct inspect_layout *l)
     for (int i = 0; i < n; i++) {
         uint64_t n_expert, n_bytes;
         inspect_division_sum(d, l->model, i, &n_expert, &n_bytes);
-        fprintf(out, "  place %d, cpu:%d: %s experts, %s\n", i, d->asked.n_threads[i], show_count(n_expert).s,
+        fprintf(out, "  place %d (cpu:%d): %s experts, %s\n", i, d->asked.n_threads[i], show_count(n_expert).s,
                 show_size(n_bytes).s);
     }
     for (int k = 0; k < l->model->n_moe_layer; k++) {

@@ -47,7 +47,7 @@ struct place_layer_stats {
 
 /* What a place is. */
 struct place_facts {
-    const char *name;   /* "cpu:1 thread", "rank 1 (host)"; borrowed until it is closed */
+    const char *name;   /* "place 1 (cpu:1)", "rank 1 (host)"; borrowed until it is closed */
     uint64_t n_expert;  /* experts that it may be asked for, over all layers */
     size_t open_bytes;  /* of its slots now */
     size_t all_bytes;   /* that slots for all its experts take */

@@ -130,7 +130,7 @@ static err_code fail(const struct worker *w, struct err *e)
 {
     if (w->code == ERR_OK || w->code == ERR_CANCELLED)
         return w->code == ERR_OK ? ERR_OK : err_set(e, w->code, "%s", w->err.text);
-    return err_set(e, w->code, "device %s: %s", w->p.name, w->err.text);
+    return err_set(e, w->code, "%s: %s", w->p.name, w->err.text);
 }
 
 static bool is_cancelled(void *user)
@@ -258,7 +258,7 @@ err_code worker_open(struct place **out, const struct worker_params *p, struct e
     err_code code = w->p.name && w->sent ? ERR_OK : err_nomem(e, (size_t)p->n_layer * sizeof *w->sent, "a place");
     w->is_started = code == ERR_OK && pthread_create(&w->thread, NULL, worker_main, w) == 0;
     if (code == ERR_OK && !w->is_started)
-        code = err_set(e, ERR_NOMEM, "could not start the thread of device %s", p->name);
+        code = err_set(e, ERR_NOMEM, "could not start the thread of %s", p->name);
     if (code != ERR_OK)
         close_worker(&w->base);
     else

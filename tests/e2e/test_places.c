@@ -179,7 +179,7 @@ static void a_failed_read_names_the_device_and_leaves_the_text_as_it_was(void **
     assert_int_equal(truncate(path, 4096), 0);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(moebius_session_eval(s, ids + 10, 20, &error), MOEBIUS_IO);
-        if (!strstr(error.text, "device 2 (cpu:1): ") || !strstr(error.text, path))
+        if (!strstr(error.text, "place 1 (cpu:1): ") || !strstr(error.text, path))
             fail_msg("%s", error.text);
         assert_int_equal(moebius_session_pos(s), 10);
     }
