@@ -42,9 +42,9 @@ soak: ## mutated models between guard pages; each call of each command fails; sh
 	@$(SOAK) build-guard/tests/guard/test_golden tests/golden
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build
-	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SCHEDULES=100 MOEBIUS_RANK_FAULTS=20 \
-	MOEBIUS_RANK_MODELS=all \
-	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' texts ranks
+	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SCHEDULES=100 \
+	MOEBIUS_SPLITS=7 MOEBIUS_RANK_FAULTS=20 MOEBIUS_RANK_MODELS=all \
+	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' texts places ranks
 
 check-threads: ## run the tests in which threads meet, with ThreadSanitizer
 	@tools/bootstrap.sh check

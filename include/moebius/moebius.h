@@ -162,9 +162,9 @@ MOEBIUS_API void moebius_engine_close(moebius_engine **engine); /* its sessions 
 
 MOEBIUS_API int32_t moebius_n_vocab(const moebius_engine *engine);     /* tokens in the vocabulary */
 MOEBIUS_API int64_t moebius_n_ctx_train(const moebius_engine *engine); /* the context that the model was trained for */
-MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);
-MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine); /* nodes that have threads: 1 or more */
-MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);  /* the file's general.architecture; borrowed */
+MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);       /* of all devices */
+MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine);   /* nodes that have threads: 1 or more */
+MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);    /* the file's general.architecture; borrowed */
 MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
 MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);             /* the width of the residual stream */
 MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine); /* the one in force */

@@ -95,10 +95,15 @@ void engine_close_devices(moebius_engine *g)
     topology_close(&g->topology);
 }
 
-bool engine_has_core_each(const moebius_engine *g)
+int engine_n_threads(const moebius_engine *g)
 {
     int n = 0;
     for (int i = 0; i < g->n_device; i++)
         n += g->devices[i].n_threads;
-    return n <= engine_n_cpu(g);
+    return n;
+}
+
+bool engine_has_core_each(const moebius_engine *g)
+{
+    return engine_n_threads(g) <= engine_n_cpu(g);
 }

@@ -219,7 +219,7 @@ int64_t moebius_n_ctx_train(const moebius_engine *engine)
 
 int moebius_n_threads(const moebius_engine *engine)
 {
-    return pool_n_threads(engine->pool);
+    return engine_n_threads(engine);
 }
 
 int moebius_n_memory_node(const moebius_engine *engine)

@@ -116,7 +116,8 @@ struct moebius_engine {
     /* saved_file.c */
     uint64_t fingerprint; /* store_fingerprint; 0 before it was asked for */
     /* roof.c */
-    char *roof_memory; /* what is read to measure; NULL before the first time */
+    char *roof_memory;      /* what is read to measure; NULL before the first time */
+    struct pool *roof_pool; /* as many threads as several devices have; NULL: the one device's measure */
 };
 
 struct moebius_session {
@@ -176,6 +177,7 @@ MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
 /* Opens the devices that are listed; after a failure, too, they are to be closed. */
 MUST_USE err_code engine_open_devices(moebius_engine *g, struct err *e);
 void engine_close_devices(moebius_engine *g);
+int engine_n_threads(const moebius_engine *g); /* of all devices */
 /* Whether all devices' threads have a processor each, so that threads may spin. */
 bool engine_has_core_each(const moebius_engine *g);
 

@@ -52,11 +52,20 @@ static double best_rate(struct pool *pool, int n_run, size_t n_task, pool_fn *fn
 
 static size_t n_chunks(const moebius_engine *g)
 {
-    size_t n = (size_t)pool_n_threads(g->pool) * CHUNKS_A_THREAD;
+    size_t n = (size_t)engine_n_threads(g) * CHUNKS_A_THREAD;
     return n > MIN_CHUNKS ? n : MIN_CHUNKS;
 }
 
-static err_code map_memory(moebius_engine *g, struct err *e)
+/* The threads that measure: the device's, or as many as all devices have together. */
+static err_code find_pool(moebius_engine *g, struct pool **pool, struct err *e)
+{
+    if (g->n_device > 1 && !g->roof_pool)
+        TRY(pool_create(&g->roof_pool, engine_n_threads(g), e));
+    *pool = g->n_device > 1 ? g->roof_pool : g->pool;
+    return ERR_OK;
+}
+
+static err_code map_memory(moebius_engine *g, struct pool *pool, struct err *e)
 {
     size_t n_bytes = n_chunks(g) * CHUNK_BYTES;
     if (g->roof_memory)
@@ -64,7 +73,7 @@ static err_code map_memory(moebius_engine *g, struct err *e)
     g->roof_memory = mem_map(n_bytes, MEM_SCRATCH);
     if (!g->roof_memory)
         return err_nomem(e, n_bytes, "measuring the memory");
-    pool_run(g->pool, n_chunks(g), write_task, &(struct roof_loop){g->kernels, g->roof_memory});
+    pool_run(pool, n_chunks(g), write_task, &(struct roof_loop){g->kernels, g->roof_memory});
     return ERR_OK;
 }
 
@@ -85,20 +94,23 @@ void engine_roof_close(moebius_engine *g)
 {
     if (g->roof_memory)
         mem_unmap(g->roof_memory, n_chunks(g) * CHUNK_BYTES, MEM_SCRATCH);
+    pool_close(&g->roof_pool);
 }
 
 static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
 {
-    int n_threads = pool_n_threads(g->pool) - g->thread_tuner.n_least;
-    pool_use(g->pool, n_threads); /* decoding may have put some to sleep */
-    TRY(map_memory(g, e));
+    struct pool *pool;
+    int n_threads = engine_n_threads(g) - g->thread_tuner.n_least;
+    TRY(find_pool(g, &pool, e));
+    pool_use(pool, n_threads); /* decoding may have put some to sleep */
+    TRY(map_memory(g, pool, e));
     struct roof_loop l = {g->kernels, g->roof_memory};
     size_t n_chunk = n_chunks(g), n_task = N_TASK_A_THREAD * (size_t)n_threads;
     double n_int8 = (double)g->kernels->peak_int8(1) * N_ROUND * (double)n_task;
     double n_float = (double)g->kernels->peak_float(1) * N_ROUND * (double)n_task;
-    roof->int8_per_s = best_rate(g->pool, N_REPEAT, n_task, int8_task, &l, n_int8);
-    roof->read_bytes_per_s = best_rate(g->pool, N_READ, n_chunk, read_task, &l, (double)(n_chunk * CHUNK_BYTES));
-    roof->float_per_s = best_rate(g->pool, N_REPEAT, n_task, float_task, &l, n_float);
+    roof->int8_per_s = best_rate(pool, N_REPEAT, n_task, int8_task, &l, n_int8);
+    roof->read_bytes_per_s = best_rate(pool, N_READ, n_chunk, read_task, &l, (double)(n_chunk * CHUNK_BYTES));
+    roof->float_per_s = best_rate(pool, N_REPEAT, n_task, float_task, &l, n_float);
     return ERR_OK;
 }
 

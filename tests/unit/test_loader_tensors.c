@@ -62,7 +62,7 @@ static int close_loader(void **state)
     for (size_t i = 0; i < t->m.n_weights; i++)
         backend_weight_close(t->f->device, &t->m.weights[i]);
     for (size_t i = 0; i < t->m.n_buffers; i++)
-        backend_buffer_close(t->f->device, &t->m.buffers[i]);
+        backend_buffer_close(t->m.buffers[i].device, &t->m.buffers[i].buffer);
     arena_close(&t->m.arena);
     store_close(&t->store);
     gguf_close(&t->g);
@@ -429,7 +429,8 @@ static void a_description_reads_nothing(void **state)
     assert_int_equal(load_weight(&t->l, -1, "a.weight", K, N_ROW + 1, &w, &t->e), ERR_FORMAT); /* as checked as ever */
     assert_int_equal(store_get_counters(t->store).n_reads, 0);
     backend_weight_close(null, &t->m.weights[0]);
-    backend_buffer_close(null, &t->m.buffers[0]);
+    backend_buffer_close(null, &t->m.buffers[0].buffer);
+    t->m.n_buffers = 0;
     backend_close(&null);
 }
 

@@ -209,7 +209,11 @@ static void types_are_found_and_their_products_timed(void **state)
     for (int i = 0; i < N_WEIGHT; i++)
         weights[i] = weight_from(f, i ? QUANT_Q8_0 : QUANT_Q4_K, i == 3 ? 2 * K : K, i == 3 ? 16 : ROWS, bytes);
     struct model m = {.weights = weights, .n_weights = N_WEIGHT};
-    moebius_engine g = {.model = &m, .pool = f->pool, .device = f->device, .cpu = f->device};
+    moebius_engine g = {.model = &m,
+                        .pool = f->pool,
+                        .device = f->device,
+                        .devices = {{.pool = f->pool, .device = f->device, .cpu = f->device}},
+                        .n_device = 1};
     engine_use_tuning(&g, &(struct tuning){.cpu = cpu_tuning_default()});
 
     assert_int_equal(tune_types(&g, 1, types), 2);
