@@ -120,7 +120,7 @@ def test_batches_and_forks_are_those_of_one_process():
 def test_commands_run_under_mpirun():
     text = tmp("text")
     with open(text, "w") as f:
-        f.write("Once upon a time there was a dog who liked to run in the park with a cat. " * 8)
+        f.write("Once upon a time there was a dog who liked to run in the park with a cat. " * 40)
     one = run("ppl", "-m", DEMO, "-f", text, "--cold").stdout
     assert run_ranks(2, "ppl", "-m", DEMO, "-f", text, "--cold")[0] == one
     _, err = run_ranks(2, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--ram", "60M")
