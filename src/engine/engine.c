@@ -89,6 +89,16 @@ static void note_hugetlb(const moebius_engine *g, size_t n_missing_bytes)
                  (double)n_missing_bytes / 1e9, n_missing_bytes / MEM_HUGE_PAGE);
 }
 
+err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e)
+{
+    if (g->options.hugetlb)
+        mem_hugetlb_begin();
+    err_code code = model_load(&g->model, g->gguf, params, e);
+    if (g->options.hugetlb)
+        note_hugetlb(g, mem_hugetlb_end());
+    return code;
+}
+
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 {
     TRY(gguf_open(&g->gguf, path, e));
@@ -112,12 +122,7 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .divide = g->n_device > 1 || g->options.ranks ? engine_divide : NULL,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
-    if (g->options.hugetlb)
-        mem_hugetlb_begin();
-    err_code code = model_load(&g->model, g->gguf, &params, e);
-    if (g->options.hugetlb)
-        note_hugetlb(g, mem_hugetlb_end());
-    TRY(code);
+    TRY(engine_load_model(g, &params, e));
     if (tokenizer_n_vocab(g->vocab.tokenizer) != g->model->n_vocab)
         return err_set(e, ERR_FORMAT,
                        "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",

@@ -158,6 +158,7 @@ void engine_begin_log(moebius_engine *g);
 MUST_USE err_code engine_check_options(moebius_engine *g, struct err *e);
 /* The experts' bytes: the GGUF, which is open, with its checksums if it has some, and the prepared store. */
 MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
+MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e);
 
 /* ---- park.c ---------------------------------------------------------------------------------------------------- */
 

@@ -181,7 +181,7 @@ static err_code load_experts(moebius_engine *g, struct err *e)
                                              .n_device = 1,
                                              .divide = take_division,
                                              .user = g};
-    return model_load(&g->model, g->gguf, &params, e);
+    return engine_load_model(g, &params, e);
 }
 
 static uint64_t count_experts(const moebius_engine *g)
@@ -210,6 +210,7 @@ static err_code load(moebius_engine *g, const char *path, struct err *e)
 {
     TRY(engine_check_options(g, e));
     TRY(engine_open_devices(g, e));
+    topology_bind_caller(g->topology);
     TRY(backend_null_open(&g->no_layers, e));
     TRY(gguf_open(&g->gguf, path, e));
     TRY(engine_open_store(g, e));
@@ -237,6 +238,7 @@ moebius_status moebius_ranks_serve_sized(moebius_ranks *ranks, const char *path,
         code = compute(g, &e);
     if (code != ERR_OK && code != ERR_CANCELLED)
         ranks_fail(ranks->ranks, &e);
+    topology_release_caller(g->topology);
     moebius_engine_close(&g);
     return engine_status(code, &e, error);
 }
