@@ -121,7 +121,7 @@ static void rank_layer(const struct divider *x, int layer, struct hot *out)
 static void divide_layer(struct divider *x, int layer, const struct hot *hottest)
 {
     double n_bytes = (double)x->slot_bytes[layer], layer_bytes = n_bytes * (double)x->layers[layer].n_expert;
-    double here[DIVISION_MAX_PLACE], work[DIVISION_MAX_PLACE] = {0}; /* quotas and work of this layer */
+    double here[DIVISION_MAX_PLACE] = {0}, work[DIVISION_MAX_PLACE] = {0}; /* quotas and work of this layer */
     for (int i = 0; i < x->out->n_place; i++)
         here[i] = x->quota[i] * (layer_bytes / x->left_bytes);
     for (int64_t i = 0; i < x->layers[layer].n_expert; i++) {
@@ -290,7 +290,7 @@ static int least_busy(uint64_t holders, const double *work, const double *speed,
 void division_choose(const struct division *d, const struct division_place *places, int layer, const int32_t *ids,
                      int64_t n, uint8_t *place)
 {
-    double speed[DIVISION_MAX_PLACE], work[DIVISION_MAX_PLACE] = {0};
+    double speed[DIVISION_MAX_PLACE] = {0}, work[DIVISION_MAX_PLACE] = {0};
     known_speeds(places, d->n_place, speed);
     for (int64_t i = 0; i < n; i++) {
         uint64_t holders = *holders_of(d, layer, ids[i]);

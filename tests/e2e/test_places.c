@@ -318,6 +318,34 @@ static void what_one_device_alone_can_do_is_refused(void **state)
     moebius_engine_close(&g);
 }
 
+static void what_places_are_is_told_of_those_that_there_are(void **state)
+{
+    moebius_error error;
+    moebius_place p;
+    moebius_place_stats all, one;
+    moebius_engine *g = open_path(demo, &(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "layers"});
+    uint64_t n_expert = 0, places = moebius_expert_places(g, 0, 0);
+    free(run(g));
+    assert_int_equal(moebius_n_place(g), 2);
+    for (int i = 0; i < 2; i++) {
+        must(moebius_place_at(g, i, &p, &error), &error);
+        must(moebius_place_did(g, i, -1, &all, &error), &error);
+        must(moebius_place_did(g, i, 0, &one, &error), &error);
+        n_expert += p.n_expert;
+        assert_int_equal(p.bytes, p.all_bytes);
+        assert_true(all.n_row > 0);
+        assert_int_equal(one.n_row > 0, places >> i & 1); /* the whole layer is at one of them */
+    }
+    assert_int_equal(n_expert, moebius_n_moe_layer(g) * moebius_moe_layer_at(g, 0).n_expert);
+    assert_true(places == 1 || places == 2);
+    assert_int_equal(moebius_expert_places(g, 0, moebius_moe_layer_at(g, 0).n_expert), 0);
+    assert_int_equal(moebius_place_at(g, 2, &p, &error), MOEBIUS_USAGE);
+    assert_string_equal(error.text, "place 2 of 2: expected 0 to 1");
+    assert_int_equal(moebius_place_did(g, 0, moebius_n_moe_layer(g), &all, &error), MOEBIUS_USAGE);
+    assert_int_equal(moebius_place_did(g, -1, 0, &all, &error), MOEBIUS_USAGE);
+    moebius_engine_close(&g);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -334,6 +362,7 @@ int main(int argc, char **argv)
 #endif
         cmocka_unit_test(devices_and_splits_that_make_no_sense_are_refused),
         cmocka_unit_test(what_one_device_alone_can_do_is_refused),
+        cmocka_unit_test(what_places_are_is_told_of_those_that_there_are),
         cmocka_unit_test(random_splits_of_all_families_give_the_bits_of_one_device),
     };
     if (temp_folder_make(&folder) != 0)
