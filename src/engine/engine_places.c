@@ -137,17 +137,26 @@ static void reclaim(moebius_engine *g, int device, size_t n_bytes)
         experts_reclaim(g->model->devices[device].experts, n_bytes);
 }
 
+/* Of a device's slots. Other devices may be computing meanwhile. */
+static size_t open_bytes(const moebius_engine *g, int device)
+{
+    struct place_facts f = {0};
+    struct err e;
+    if (device == 0)
+        return experts_open_bytes(g->model->devices[0].experts);
+    return place_facts(g->place[device], &f, &e) == ERR_OK ? f.open_bytes : 0;
+}
+
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes)
 {
-    const struct model *m = g->model;
-    size_t room = mem_room_bytes(), lack = n_bytes - room;
-    size_t more = engine_expert_bytes(g, experts_open_bytes) - engine_expert_bytes(g, experts_min_bytes);
-    for (int i = 0; i + 1 < m->n_device && g->places.n_place; i++) {
-        const struct experts *x = m->devices[i].experts;
-        room += part_of(lack, experts_open_bytes(x) - experts_min_bytes(x), more);
+    int n_device = g->places.n_place ? g->places.n_place : g->model->n_device ? 1 : 0;
+    size_t open[ENGINE_MAX_DEVICE], all = 0, room = mem_room_bytes(), lack = n_bytes > room ? n_bytes - room : 0;
+    for (int i = 0; i < n_device; i++)
+        all += open[i] = open_bytes(g, i);
+    for (int i = 0; i + 1 < n_device; i++) {
+        room += part_of(lack, open[i], all);
         reclaim(g, i, room);
     }
-    for (int i = m->n_device; i-- > 0 && mem_room_bytes() < n_bytes;)
-        if (i == 0 || g->places.n_place)
-            reclaim(g, i, n_bytes);
+    for (int i = n_device; i-- > 0 && mem_room_bytes() < n_bytes;) /* what one could not spare */
+        reclaim(g, i, n_bytes);
 }

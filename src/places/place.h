@@ -85,7 +85,8 @@ MUST_USE err_code place_open(struct place *p, size_t spare_bytes, const struct u
 /* experts_prefetch of the experts that are here; those of other places are -1. Not within a call. */
 void place_predict(struct place *p, int layer, const int32_t *ids, int64_t n, bool is_likely);
 
-/* Figures; not within a call. An error is that of a place that does not answer. */
+/* Figures; place_facts waits for the results of a call in hand, the other is not for within one. An error is that of a
+ * place that does not answer. */
 MUST_USE err_code place_layer_stats(struct place *p, int layer, struct place_layer_stats *out, struct err *e);
 MUST_USE err_code place_facts(struct place *p, struct place_facts *out, struct err *e);
 

@@ -20,25 +20,25 @@ struct worker {
     struct place base;
     struct worker_params p; /* the name is owned */
     pthread_t thread;
-    bool is_started;
     struct event posted, done;      /* how many jobs were posted, and are done */
     job_fn *job;                    /* the one in hand; NULL: the thread is to end */
     struct place_layer_stats *sent; /* [n_layer] what the caller's side counts: waits and bytes */
-
-    bool is_in_call; /* the caller's: between begin and finish */
     struct place_call call;
     const struct cancel *asked; /* the caller's; may be NULL */
-    atomic_bool is_cancelled;   /* the call in hand */
-    struct cancel cancel;       /* asks that */
-    /* What other jobs are about. */
-    int layer;
-    const int32_t *ids;
+    struct cancel cancel;       /* the call's: asks is_cancelled */
+
+    const int32_t *ids; /* [n] of a prediction for `layer` */
     int64_t n;
-    bool is_likely;
-    size_t n_bytes;
-    const struct usage *past;
+    size_t n_bytes;           /* to leave free, or to make room for */
+    const struct usage *past; /* to warm up by; may be NULL */
+    int layer;
     err_code code; /* what the job came to */
     struct err err;
+
+    bool is_likely; /* the prediction */
+    bool is_started;
+    bool is_in_call; /* the caller's: between begin and finish */
+    atomic_bool is_cancelled;
 };
 
 static struct worker *worker_of(struct place *p)
@@ -205,7 +205,8 @@ static err_code layer_stats(struct place *p, int layer, struct place_layer_stats
 
 static err_code facts(struct place *p, struct place_facts *out, struct err *e)
 {
-    const struct worker *w = worker_of(p);
+    struct worker *w = worker_of(p);
+    wait_done(w, NULL);
     *out = (struct place_facts){.name = w->p.name,
                                 .open_bytes = experts_open_bytes(w->p.experts),
                                 .all_bytes = experts_max_bytes(w->p.experts)};

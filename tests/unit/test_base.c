@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/crc32c.h"
+#include "base/event.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/random.h"
@@ -527,6 +528,62 @@ static void no_two_keys_of_a_hash_are_alike(void **state)
     assert_true(a.k0 != a.k1);
 }
 
+/* ---- events, memory of several threads ------------------------------------------------------------------------- */
+
+struct shared_memory {
+    struct event asked;
+    struct event answered;
+    size_t n_wanted[2]; /* bytes that the reclaims of the process and of the thread were asked for */
+    bool has_room;
+};
+
+static void note_process(void *user, size_t n_bytes)
+{
+    ((struct shared_memory *)user)->n_wanted[0] += n_bytes;
+}
+
+static void note_thread(void *user, size_t n_bytes)
+{
+    ((struct shared_memory *)user)->n_wanted[1] += n_bytes;
+}
+
+static void *take_memory(void *arg)
+{
+    struct shared_memory *m = arg;
+    event_wait(&m->asked, 0, 100, 0);
+    mem_set_thread_reclaim(note_thread, m);
+    m->has_room = mem_make_room(8192);
+    event_signal(&m->answered);
+    return NULL;
+}
+
+static void a_thread_may_have_a_reclaim_of_its_own(void **state)
+{
+    pthread_t thread;
+    struct shared_memory m = {.has_room = true};
+    assert_true(mem_set_limit(mem_total_bytes(), note_process, &m));
+    assert_int_equal(pthread_create(&thread, NULL, take_memory, &m), 0);
+    event_signal(&m.asked);
+    event_wait(&m.answered, 0, 0, 0);
+    assert_false(m.has_room);
+    assert_int_equal(m.n_wanted[0], 0);
+    assert_int_equal(m.n_wanted[1], 8192);
+    assert_false(mem_make_room(4096)); /* of other threads the process's is asked */
+    assert_int_equal(m.n_wanted[0], 4096);
+    pthread_join(thread, NULL);
+    mem_lift_limit();
+}
+
+static void a_wait_ends_when_its_time_is_over(void **state)
+{
+    enum { MS = 1000 * 1000 };
+    struct event ev = {0};
+    int64_t begin_ns = clock_ns(), slept_ns = event_wait(&ev, 0, 10, 3 * MS);
+    assert_true(slept_ns >= 3 * MS && clock_ns() - begin_ns >= slept_ns);
+    event_signal(&ev);
+    assert_int_equal(event_wait(&ev, 0, 10, 0), 0); /* it has changed */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -550,6 +607,8 @@ int main(void)
         cmocka_unit_test(crc32c_of_long_runs_is_the_same),
         cmocka_unit_test(siphash_is_that_of_the_paper),
         cmocka_unit_test(no_two_keys_of_a_hash_are_alike),
+        cmocka_unit_test(a_thread_may_have_a_reclaim_of_its_own),
+        cmocka_unit_test(a_wait_ends_when_its_time_is_over),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
