@@ -120,6 +120,11 @@ static err_code begin_mpi(struct link *l, struct err *e)
     MPI_Comm_set_errhandler(l->comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(l->comm, &l->rank);
     MPI_Comm_size(l->comm, &l->n_rank);
+    if (l->n_rank < 2)
+        return err_set(
+            e, ERR_USAGE,
+            "the environment is that of a run of several processes (OMPI_COMM_WORLD_SIZE, PMI_SIZE), but MPI "
+            "knows of one: expected that mpirun starts this program");
     if (l->n_rank > LINK_MAX_RANK)
         return err_set(e, ERR_LIMIT, "%d processes: expected at most %d", l->n_rank, LINK_MAX_RANK);
     return ERR_OK;

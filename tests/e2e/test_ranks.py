@@ -26,6 +26,7 @@ SEED = int(os.environ.get("MOEBIUS_SEED", "1"))
 N_FAULT = int(os.environ.get("MOEBIUS_RANK_FAULTS", "2"))
 ALL_MODELS = os.environ.get("MOEBIUS_RANK_MODELS") == "all"
 WAYS = ["self,vader", "self,tcp"]  # through shared memory, and as between machines
+RAM = "120M" if os.environ.get("MOEBIUS_TEST_BUILD") == "asan" else "60M"  # sanitizers take some
 LIMIT_S = 10  # a fault is reported by then
 START_S = 3  # and a run has started
 LONG = ["generate", "-m", DEMO, "-p", "Once", "-n", "100000", "--ctx", "100000", "--ignore-eos", "--cold", "--temp", "0"]
@@ -123,7 +124,7 @@ def test_commands_run_under_mpirun():
         f.write("Once upon a time there was a dog who liked to run in the park with a cat. " * 40)
     one = run("ppl", "-m", DEMO, "-f", text, "--cold").stdout
     assert run_ranks(2, "ppl", "-m", DEMO, "-f", text, "--cold")[0] == one
-    _, err = run_ranks(2, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--ram", "60M")
+    _, err = run_ranks(2, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--ram", RAM)
     assert "decode 3 tokens" in err
     out, _ = run_ranks(2, "bench", "-m", DEMO, "-p", 8, "-n", 4, "-r", 1, "--cold")
     assert b"rank 1" in out and b"forecast" in out, out
