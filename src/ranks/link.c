@@ -9,7 +9,6 @@
 
 static const int64_t SPIN_NS = 100 * LINK_MS, REST_NS = LINK_MS; /* of waits */
 
-/* The others that this process talks to: rank 0 to all, all to rank 0. */
 int link_first_peer(const struct link *l)
 {
     return l->rank ? 0 : 1;
@@ -30,7 +29,6 @@ void link_unlock(struct link *l)
     pthread_mutex_unlock(&l->mpi);
 }
 
-/* Whether a request is done; one that failed is, and its rank has. Under the mutex, as all that follow. */
 bool link_is_done(struct peer *p, MPI_Request *r)
 {
     int done = 1;

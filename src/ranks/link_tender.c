@@ -13,14 +13,14 @@
 
 enum { NOTE_LIFE, NOTE_CANCEL, NOTE_END };
 
-static const int64_t TICK_NS = 10 * LINK_MS,
-                     PUSH_NS = LINK_MS / 10;        /* of the tender, without and with large messages */
+/* Of the tender, without large messages and with some. */
+static const int64_t TICK_NS = 10 * LINK_MS, PUSH_NS = LINK_MS / 10;
 static const int64_t LIFE_NS = 1000 * LINK_MS;      /* between signs of life */
 static const int64_t LAST_WORDS_NS = 250 * LINK_MS; /* for the others to be heard when the run is ended */
 static const int64_t LINGER_NS = 600 * LINK_MS;     /* of other ranks then, so that rank 0 is first to speak */
-static const int64_t LEAVE_NS = 2000 * LINK_MS;     /* from rank 0's goodbye to the end of this process */
-static const int64_t STOPPED_NS = 6000 * LINK_MS,
-                     MEET_NS = 30000 * LINK_MS; /* from the start of a process until all have met */
+static const int64_t LEAVE_NS = 2000 * LINK_MS;     /* from rank 0's goodbye or death to the end of this process */
+/* From the start of a process until all have met, where one has been stopped and at all. */
+static const int64_t STOPPED_NS = 6000 * LINK_MS, MEET_NS = 30000 * LINK_MS;
 static const int64_t WAKING_NS = 200 * LINK_MS; /* more between two ticks: this process did not run */
 static const int64_t END_NS = 8000 * LINK_MS;   /* for the end of MPI */
 

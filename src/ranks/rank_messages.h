@@ -52,15 +52,12 @@ struct ranks {
     int32_t layer;
 };
 
-/* On rank 0: sends a request, which lies in link_room with its number left out, and awaits the answer's body. */
+/* On rank 0: sends the request that lies in link_room, and awaits the answer's body. */
 void ranks_ask(struct ranks *r, int rank, size_t n_bytes, void *body, size_t body_bytes);
 /* Waits for it: body_bytes must come. */
 MUST_USE err_code ranks_answer(struct ranks *r, int rank, const struct cancel *c, size_t body_bytes, struct err *e);
 /* Both, for a request without anything behind its head. */
 MUST_USE err_code ranks_ask_wait(struct ranks *r, int rank, const struct request *q, void *body, size_t body_bytes,
                                  struct err *e);
-
-/* On other ranks: answers the request in hand with the first n_bytes of link_room, or with an error. */
-MUST_USE err_code ranks_reply(struct ranks *r, err_code code, const struct err *why, size_t n_bytes, struct err *e);
 
 #endif

@@ -5,7 +5,8 @@
 #include "base/mem.h"
 #include "ranks/rank_messages.h"
 
-err_code ranks_reply(struct ranks *r, err_code code, const struct err *why, size_t n_bytes, struct err *e)
+/* Answers the request in hand with the first n_bytes of link_room, or with an error. */
+static err_code reply(struct ranks *r, err_code code, const struct err *why, size_t n_bytes, struct err *e)
 {
     struct answer a = {.number = r->n_answer, .layer = r->layer, .code = (int32_t)code};
     if (code != ERR_OK)
@@ -16,7 +17,7 @@ err_code ranks_reply(struct ranks *r, err_code code, const struct err *why, size
 void ranks_fail(struct ranks *r, const struct err *why)
 {
     struct err e;
-    err_code code = ranks_reply(r, why->code, why, 0, &e);
+    err_code code = reply(r, why->code, why, 0, &e);
     (void)code; /* rank 0 is lost, and nobody there to be told */
 }
 
@@ -26,7 +27,7 @@ static err_code reply_with(struct ranks *r, const void *body, size_t n_bytes, st
     TRY(link_room(r->link, 0, n_bytes, &room, e));
     if (n_bytes)
         memcpy(room, body, n_bytes);
-    return ranks_reply(r, ERR_OK, NULL, n_bytes, e);
+    return reply(r, ERR_OK, NULL, n_bytes, e);
 }
 
 /* ---- the division -------------------------------------------------------------------------------------------- */
@@ -129,12 +130,16 @@ static err_code run(struct ranks *r, const struct rank_service *s, const struct 
     return code;
 }
 
+/* What rank 0 spares is for its operations and contexts, too; here at most one part in so many of the room is. */
+enum { SPARE_SHARE = 8 };
+
 /* Slots are opened, and filled with what was used most where rank 0 knows what that is. */
 static err_code open_slots(const struct rank_service *s, const struct request *q, size_t n_bytes, struct err *e)
 {
     struct usage past;
     compute_trim(s->compute);
-    TRY(experts_open(s->experts, (size_t)q->n_spare_bytes, e));
+    size_t most = mem_room_bytes() / SPARE_SHARE, spare = (size_t)q->n_spare_bytes;
+    TRY(experts_open(s->experts, spare < most ? spare : most, e));
     if (!q->n_tok)
         return ERR_OK;
     const struct usage *seen = experts_usage(s->experts);
@@ -159,7 +164,7 @@ static err_code answer_work(struct ranks *r, const struct rank_service *s, const
     size_t n_result = 0;
     err_code code = q->kind == REQUEST_RUN ? run(r, s, q, n_bytes, &n_result, &why) : open_slots(s, q, n_bytes, &why);
     TRY(link_check(r->link, e));
-    return ranks_reply(r, code, &why, n_result, e);
+    return reply(r, code, &why, n_result, e);
 }
 
 static err_code answer(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
