@@ -885,19 +885,21 @@ def test_quantize_names_every_mix_in_its_help():
 
 
 def test_operations_agree_with_the_reference():
-    run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", "4", "--check-ops", "--temp", "0")
+    for devices in ([], ["--devices", "cpu:1,cpu:1"]):
+        run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", "4", "--check-ops", "--temp", "0", *devices)
 
 
 def test_decode_allocates_nothing_after_the_first_token():
-    counts = []
     sampling = ["--seed", 1, "--repeat-penalty", 1.1, "--frequency-penalty", 0.1, "--dry-multiplier", 1, "--logit-bias", "5-1",
                 "--typical-p", 0.9, "--xtc-probability", 0.5]
-    for n in (2, 40):
-        env = {"LD_PRELOAD": COUNTER, "COUNT_ALLOCS": tmp("allocs")}
-        run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", n, "--ctx", 64, "--ignore-eos", *sampling,
-            "--stop", "never seen", env=env)
-        counts.append(int(open(tmp("allocs")).read()))
-    assert counts[0] > 100 and counts[0] == counts[1], counts
+    for devices in ([], ["--devices", "cpu:1,cpu:1"]):
+        counts = []
+        for n in (2, 40):
+            env = {"LD_PRELOAD": COUNTER, "COUNT_ALLOCS": tmp("allocs")}
+            run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", n, "--ctx", 64, "--ignore-eos", *sampling,
+                "--stop", "never seen", *devices, env=env)
+            counts.append(int(open(tmp("allocs")).read()))
+        assert counts[0] > 100 and counts[0] == counts[1], counts
 
 
 if SANITIZED:  # a preloaded allocator and a sanitizer's own don't go together

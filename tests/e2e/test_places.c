@@ -6,7 +6,7 @@
 
 #include "session_fixture.h"
 
-enum { N_PROMPT = 40, N_ALL = 46, MAX_VOCAB = 1 << 16 };
+enum { N_PROMPT = 40, N_ALL = 46 };
 
 static const char *demo;
 
@@ -121,6 +121,35 @@ static void every_way_to_divide_gives_the_bits_of_one_device(void **state)
     free(want);
 }
 
+/* What was saved on several devices goes on with the same bits on one, and the other way round. */
+static void saved_and_parked_texts_go_on_anywhere(void **state)
+{
+    moebius_error error;
+    const struct temp_path saved = temp_path(&folder, "saved.state");
+    const moebius_engine_options on[] = {{.n_threads = 1},
+                                         {.devices = "cpu:1,cpu:1", .split = "random:5", .expert_ram_share = 0.4}};
+    moebius_engine *g[] = {open_path(demo, &on[0]), open_path(demo, &on[1])};
+    float *want = run(g[0]);
+    for (int from = 0; from < 2; from++) {
+        moebius_session *s = open_session(g[from], MOEBIUS_KV_F16, N_ALL, 32);
+        feed(s, g[from], 0, 20, 20);
+        must(moebius_session_park(s, NULL, &error), &error);
+        expect_run(g[from], want, "beside a parked text");
+        must(moebius_session_save(s, saved.s, &error), &error);
+        feed(s, g[from], 20, N_ALL, 3);
+        expect_logits(s, g[from], want);
+        moebius_session_close(&s);
+        s = open_session(g[1 - from], MOEBIUS_KV_F16, N_ALL, 32);
+        must(moebius_session_load(s, saved.s, &error), &error);
+        feed(s, g[1 - from], 20, N_ALL, 3);
+        expect_logits(s, g[1 - from], want);
+        moebius_session_close(&s);
+    }
+    for (int i = 0; i < 2; i++)
+        moebius_engine_close(&g[i]);
+    free(want);
+}
+
 /* ---- ends ----------------------------------------------------------------------------------------------------------
  */
 
@@ -149,7 +178,8 @@ static void a_text_that_was_cancelled_anywhere_goes_on_with_the_same_bits(void *
             moebius_status status = moebius_session_eval(s, ids, 32, NULL);
             is_cancelled = status == MOEBIUS_CANCELLED;
             assert_true(is_cancelled || status == MOEBIUS_OK);
-            assert_int_equal(moebius_session_pos(s), is_cancelled ? 0 : 32);
+            if (!is_cancelled || moebius_session_pos(s) != 0) /* the logits may be all that was cancelled */
+                assert_int_equal(moebius_session_pos(s), 32);
             moebius_session_truncate(s, 0);
         }
         moebius_session_close(&s);
@@ -354,6 +384,7 @@ int main(int argc, char **argv)
     golden = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_to_divide_gives_the_bits_of_one_device),
+        cmocka_unit_test(saved_and_parked_texts_go_on_anywhere),
         cmocka_unit_test(a_text_that_was_cancelled_anywhere_goes_on_with_the_same_bits),
         cmocka_unit_test(a_failed_read_names_the_device_and_leaves_the_text_as_it_was),
         cmocka_unit_test(little_memory_is_shared_and_never_exceeded),
