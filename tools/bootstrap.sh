@@ -75,6 +75,7 @@ find_missing() {
         need_library libedit libedit-dev
         need_library hwloc libhwloc-dev
         need_library libmicrohttpd libmicrohttpd-dev
+        need_library ompi-c libopenmpi-dev
         need_command gcc gcc libc6-dev
         need_command clang clang
         need_command clang-format clang-format
