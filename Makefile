@@ -34,7 +34,7 @@ check: ## run all tests, in a release build, with sanitizers, and some between g
 	@tools/bootstrap.sh check
 	@tools/run_tests.py build build-asan:$(SANITIZE) build-guard:$(SANITIZE):-Dguard_pages=true
 
-soak: ## mutated models between guard pages; each call of each command fails; shared files; batches and servers killed; a server abused (hours)
+soak: ## mutated models between guard pages; each call of each command fails; shared files; batches, servers and ranks killed; a server abused (hours)
 	@tools/bootstrap.sh check
 	@test -e build-guard/build.ninja || meson setup build-guard -Dtests=enabled $(subst :, ,$(SANITIZE)) -Dguard_pages=true
 	@ninja -C build-guard
@@ -43,8 +43,9 @@ soak: ## mutated models between guard pages; each call of each command fails; sh
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build
 	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SERVE_KILLS=50 \
-	MOEBIUS_SCHEDULES=100 MOEBIUS_SPLITS=7 meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' \
-	'server, kills' texts places
+	MOEBIUS_SCHEDULES=100 MOEBIUS_SPLITS=7 MOEBIUS_RANK_FAULTS=20 MOEBIUS_RANK_MODELS=all \
+	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' 'server, kills' \
+	texts places ranks
 	@test -e build-asan/build.ninja || meson setup build-asan -Dtests=enabled $(subst :, ,$(SANITIZE))
 	@ninja -C build-asan product
 	@tests/e2e/abuse_serve.py build-asan/moebius $(BUNDLED)

@@ -32,11 +32,13 @@ need_for_build() {
     need_library jansson libjansson-dev
     # liburing is optional (meson_options.txt), and worth having on Linux
     [ "$(uname -s)" != Linux ] || need_library liburing liburing-dev
-    # It builds without: `moebius chat` then has no line editing, memory nodes are all the same, there is no `moebius serve`.
+    # It builds without: `moebius chat` then has no line editing, memory nodes are all the same, there is no `moebius serve`,
+    # and mpirun starts processes that don't know each other.
     if may_install; then
         need_library libedit libedit-dev
         need_library hwloc libhwloc-dev
         need_library libmicrohttpd libmicrohttpd-dev
+        need_library ompi-c libopenmpi-dev
     fi
 }
 
@@ -44,6 +46,7 @@ need_for_check() {
     need_for_build
     need_command python3 python3
     need_library cmocka libcmocka-dev
+    ! may_install || need_command mpirun openmpi-bin # the tests of several processes are left out without it
 }
 
 # The sanitizers' and the fuzzer's runtime of clang: a package with the version in its name, known once clang is there.
@@ -77,6 +80,7 @@ find_missing() {
         need_library libedit libedit-dev
         need_library hwloc libhwloc-dev
         need_library libmicrohttpd libmicrohttpd-dev
+        need_library ompi-c libopenmpi-dev
         need_command gcc gcc libc6-dev
         need_command clang clang
         need_command clang-format clang-format

@@ -26,7 +26,7 @@ fetch_libraries() {
 if ! [ -e $build/build.ninja ]; then
     printf "[constants]\nroot = '%s'\n" "$root" >build-arm/root.ini
     meson setup $build --cross-file build-arm/root.ini --cross-file tools/arm.ini -Dtests=enabled -Dio_uring=disabled \
-        -Dlibedit=disabled -Dnuma=disabled >/dev/null
+        -Dlibedit=disabled -Dnuma=disabled -Dmpi=disabled >/dev/null
 fi
 ninja -C $build moebius tests/kernels/check_kernels tests/unit/test_base tests/unit/test_quant tests/unit/test_backend \
     tests/golden/test_golden

@@ -68,6 +68,7 @@ moebius_build_info(void); /* devices, ways to read and architectures of this bui
 /* ---- engine -------------------------------------------------------------------------------------------------- */
 
 typedef struct moebius_engine moebius_engine;
+typedef struct moebius_ranks moebius_ranks; /* processes that share a model's routed experts: further down */
 
 enum moebius_log_level { MOEBIUS_LOG_WARN, MOEBIUS_LOG_INFO, MOEBIUS_LOG_DEBUG };
 
@@ -146,6 +147,9 @@ typedef struct moebius_engine_options {
     /* How routed experts are divided among several devices: "experts" (NULL), "layers" or "random", with ":A,B,..."
      * behind it the devices' shares, or for random a seed. It changes no bit of any result. */
     const char *split;
+    /* Processes that share the routed experts; this one has the text. The first bound on memory is then what is free
+     * over the processes of this machine. NULL: this process is alone. */
+    moebius_ranks *ranks;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -245,6 +249,35 @@ MOEBIUS_INLINE int moebius_engine_op_stats(const moebius_engine *engine, moebius
 /* Ends the evaluation that is running, if there is one, with MOEBIUS_CANCELLED, within some 50 ms. For any thread and
  * for signal handlers. */
 MOEBIUS_API void moebius_engine_interrupt(moebius_engine *engine);
+
+/* ---- several processes ----------------------------------------------------------------------------------------- */
+
+/* Processes that mpirun started together, on one machine or several, share the routed experts of one model. Rank 0 has
+ * the text: it opens an engine with moebius_engine_options.ranks and goes on as ever. All others call
+ * moebius_ranks_serve with the same model and options, and compute what rank 0 asks for until it closes its ranks.
+ * Texts and logits are the same to the bit as those of one process. */
+
+/* Whether this process is one of several that were started together. */
+MOEBIUS_API bool moebius_ranks_are_wanted(void);
+
+/* Meets the other processes, whose first error is the same on all. To be called once, before the process makes threads;
+ * SIGTERM is blocked from then on, and ends the process after a moment. `lost` (may be NULL) is told once, from any
+ * thread, when another process has died or is not heard of any more while it is waited for, and need not return: no
+ * evaluation succeeds after that. MOEBIUS_UNSUPPORTED in a build without MPI. */
+MOEBIUS_API moebius_status moebius_ranks_open(moebius_ranks **out, void (*lost)(void *user, const char *sentence),
+                                              void *user, moebius_error *error);
+/* On rank 0: ends the others. After the engine. */
+MOEBIUS_API void moebius_ranks_close(moebius_ranks **ranks);
+MOEBIUS_API int moebius_rank(const moebius_ranks *ranks);   /* this process: 0 has the text */
+MOEBIUS_API int moebius_n_rank(const moebius_ranks *ranks); /* 2 or more */
+/* The way from rank 0 to another rank, as it was timed at the start: of a few bytes there and back; of large messages.
+ */
+MOEBIUS_API double moebius_rank_round_trip_s(const moebius_ranks *ranks, int rank);
+MOEBIUS_API double moebius_rank_bytes_per_s(const moebius_ranks *ranks, int rank);
+
+/* Computes for rank 0 until that ends. What goes wrong here is reported by rank 0, too. */
+MOEBIUS_INLINE moebius_status moebius_ranks_serve(moebius_ranks *ranks, const char *path,
+                                                  const moebius_engine_options *options, moebius_error *error);
 
 /* What the machine can do now with the engine's threads, a second. */
 typedef struct moebius_roof {
@@ -811,6 +844,9 @@ MOEBIUS_API moebius_status moebius_sampler_set_matcher(moebius_sampler *sampler,
 MOEBIUS_API moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
                                                      const moebius_engine_options *options, size_t options_bytes,
                                                      moebius_error *error);
+MOEBIUS_API moebius_status moebius_ranks_serve_sized(moebius_ranks *ranks, const char *path,
+                                                     const moebius_engine_options *options, size_t options_bytes,
+                                                     moebius_error *error);
 MOEBIUS_API moebius_status moebius_session_open_sized(moebius_session **out, moebius_engine *engine,
                                                       const moebius_session_options *options, size_t options_bytes,
                                                       moebius_error *error);
@@ -868,6 +904,12 @@ MOEBIUS_INLINE moebius_status moebius_engine_open(moebius_engine **out, const ch
                                                   const moebius_engine_options *options, moebius_error *error)
 {
     return moebius_engine_open_sized(out, path, options, sizeof *options, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_ranks_serve(moebius_ranks *ranks, const char *path,
+                                                  const moebius_engine_options *options, moebius_error *error)
+{
+    return moebius_ranks_serve_sized(ranks, path, options, sizeof *options, error);
 }
 
 MOEBIUS_INLINE moebius_status moebius_session_open(moebius_session **out, moebius_engine *engine,

@@ -107,14 +107,16 @@ err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access 
         return ERR_OK;
     bool is_folder = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
     struct path_rule rule = {.fd = fd};
-    if (access == SANDBOX_WRITE)
+    if (access == SANDBOX_REMOVE)
+        rule.files = is_folder ? FOLDER_REMOVE_FILE : 0;
+    else if (access == SANDBOX_WRITE)
         rule.files = is_folder ? WRITE_FOLDER : WRITE_FILE;
     else
         rule.files = is_folder ? READ_FOLDER : READ_FILE;
     rule.files &= everything(s->landlock).files;
     err_code code = ERR_OK;
     /* EBADFD: a pipe or a socket, which Landlock lets everybody open who has it */
-    if (syscall(ADD_RULE, s->ruleset_fd, RULE_PATH, &rule, 0) != 0 && errno != EBADFD)
+    if (rule.files && syscall(ADD_RULE, s->ruleset_fd, RULE_PATH, &rule, 0) != 0 && errno != EBADFD)
         code = failed(e, path);
     close(fd);
     return code;
@@ -274,8 +276,9 @@ static err_code enter_filter(unsigned needs, struct err *e)
     struct filter f;
     make_filter(&f, needs);
     const struct sock_fprog program = {f.n, f.code};
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0 ||
-        (errno == EINVAL && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0))
+    const unsigned all = needs & SANDBOX_ALL_THREADS ? SECCOMP_FILTER_FLAG_TSYNC : 0;
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, all | SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0 ||
+        (errno == EINVAL && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, all, &program) == 0))
         return ERR_OK;
     return failed(e, "seccomp");
 }

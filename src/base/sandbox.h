@@ -24,8 +24,9 @@ struct sandbox {
     int ruleset_fd; /* -1: closed, or there is no Landlock */
 };
 
-/* A folder stands for all below it. Writing is reading, too, and making and removing files. Nobody may execute. */
-enum sandbox_access { SANDBOX_READ, SANDBOX_WRITE };
+/* A folder stands for all below it. Writing is reading, too, and making and removing files; removing is no more than
+ * that, of files in a folder. Nobody may execute. */
+enum sandbox_access { SANDBOX_READ, SANDBOX_WRITE, SANDBOX_REMOVE };
 
 /* What the kernel has: the version of Landlock's interface, 0 for none, and seccomp. */
 int sandbox_landlock_version(void);
@@ -38,8 +39,9 @@ void sandbox_close(struct sandbox *s);
 /* What doesn't exist or may not be opened is passed over: whoever needs it will fail as without a sandbox. */
 MUST_USE err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access access, struct err *e);
 
-/* What else may be done, or'ed: make rings of io_uring; take connections from a socket that listens already. */
-enum sandbox_needs { SANDBOX_IO_URING = 1, SANDBOX_ACCEPT = 2 };
+/* What is special, or'ed: rings of io_uring may be made; connections may be taken from a socket that listens already;
+ * seccomp binds the threads, too, that a library has made before (Landlock can't). */
+enum sandbox_needs { SANDBOX_IO_URING = 1, SANDBOX_ACCEPT = 2, SANDBOX_ALL_THREADS = 4 };
 
 /* From here on the calling thread may do no more than was allowed. */
 MUST_USE err_code sandbox_enter(struct sandbox *s, unsigned needs, struct err *e);

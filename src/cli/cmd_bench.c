@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/rank_forecast.h"
 #include "cli/place_stats.h"
 #include "cli/stats.h"
 #include "jobs/bench.h"
@@ -108,6 +109,7 @@ static void print_table(const struct bench_command *b, const struct bench_result
                (long long)b->params.n_texts);
     print_unsteady(r, "prefill", &r->prefill);
     print_unsteady(r, "decode", &r->decode);
+    rank_forecast_print(g, &b->params, r, stdout);
     if (b->ops) {
         print_ops(r, "prefill", &r->prefill);
         print_ops(r, "decode", &r->decode);
@@ -181,6 +183,7 @@ static void print_json(const struct bench_command *b, const struct bench_result 
     print_json_roof("roof_least", &r->least);
     print_json_phase(b, r, "prefill", &r->prefill);
     print_json_phase(b, r, "decode", &r->decode);
+    rank_forecast_print_json(g, &b->params, r, stdout);
     printf("}\n");
 }
 

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/rank_run.h"
 #include "cli/confine.h"
 #include "server/http.h"
 #include "server/server.h"
@@ -69,7 +70,9 @@ static err_code begin(const struct command *command, const struct option *option
 {
     TRY(options_parse(command, options, n_option, &argc, argv, e));
     TRY(check(c, e));
-    TRY(listener_open(&c->listener, c->host, c->port, e));
+    TRY(rank_run_begin(e));
+    if (rank_run_is_first())
+        TRY(listener_open(&c->listener, c->host, c->port, e));
     return cli_confine(command, options, n_option, argc, argv, NULL, e);
 }
 

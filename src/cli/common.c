@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "cli/rank_run.h"
 #include "texts/library_err.h"
 
 err_code cli_error(struct err *e, const moebius_error *from)
@@ -87,46 +88,59 @@ static int choice(const char *word, const char *second, const char *third)
     return !word ? 0 : !strcmp(word, second) ? 1 : !strcmp(word, third) ? 2 : 0;
 }
 
-err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e)
+err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
+                            struct err *e)
 {
+    *store = (struct dir_list){0};
+    *out = moebius_default_engine_options();
     if (!o->path)
         return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+    if (o->store)
+        TRY(cli_split_dirs(o->store, store, e));
+    out->n_threads = (int)o->n_threads;
+    out->reference = o->reference;
+    out->check_ops = o->check_ops;
+    out->sort_cutoff = o->sort_cutoff;
+    out->tuning = o->tuning;
+    out->ram_bytes = o->ram_bytes;
+    out->state_bytes = o->state_bytes;
+    out->expert_ram_bytes = o->expert_ram.n_bytes;
+    out->expert_ram_share = o->expert_ram.share;
+    out->policy = o->policy;
+    out->deterministic = o->deterministic;
+    out->prefetch = (moebius_prefetch)choice(o->prefetch, "on", "off");
+    out->numa = o->numa && !strcmp(o->numa, "off") ? MOEBIUS_NUMA_OFF : MOEBIUS_NUMA_AUTO;
+    out->hugetlb = o->hugetlb;
+    out->devices = o->devices;
+    out->split = o->split;
+    out->usage = o->cold ? NULL : o->usage ? o->usage : "";
+    out->log = print_log;
+    out->store_dirs = store->dirs;
+    out->n_store_dirs = store->n;
+    out->reader = (moebius_reader)choice(o->io, "io_uring", "pread");
+    out->direct = (moebius_direct)choice(o->direct, "on", "off");
+    out->ranks = rank_run_ranks();
+    return ERR_OK;
+}
+
+err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e)
+{
+    moebius_engine_options options;
     moebius_error error;
     struct progress progress;
-    struct dir_list store = {0};
-    if (o->store)
-        TRY(cli_split_dirs(o->store, &store, e));
-    cli_progress_begin(&progress, "loading");
-    moebius_engine_options options = moebius_default_engine_options();
-    options.n_threads = (int)o->n_threads;
-    options.reference = o->reference;
-    options.check_ops = o->check_ops;
-    options.sort_cutoff = o->sort_cutoff;
-    options.tuning = o->tuning;
-    options.ram_bytes = o->ram_bytes;
-    options.state_bytes = o->state_bytes;
-    options.expert_ram_bytes = o->expert_ram.n_bytes;
-    options.expert_ram_share = o->expert_ram.share;
-    options.policy = o->policy;
-    options.deterministic = o->deterministic;
-    options.prefetch = (moebius_prefetch)choice(o->prefetch, "on", "off");
-    options.numa = o->numa && !strcmp(o->numa, "off") ? MOEBIUS_NUMA_OFF : MOEBIUS_NUMA_AUTO;
-    options.hugetlb = o->hugetlb;
-    options.devices = o->devices;
-    options.split = o->split;
-    options.usage = o->cold ? NULL : o->usage ? o->usage : "";
-    options.log = print_log;
-    options.store_dirs = store.dirs;
-    options.n_store_dirs = store.n;
-    options.reader = (moebius_reader)choice(o->io, "io_uring", "pread");
-    options.direct = (moebius_direct)choice(o->direct, "on", "off");
-    options.progress = load_progress;
-    options.user = &progress;
-    moebius_status status = moebius_engine_open(&out->engine, o->path, &options, &error);
-    cli_progress_end(&progress);
+    struct dir_list store;
+    err_code code = cli_engine_options(o, &options, &store, e);
+    if (code == ERR_OK) {
+        cli_progress_begin(&progress, "loading");
+        options.progress = load_progress;
+        options.user = &progress;
+        if (moebius_engine_open(&out->engine, o->path, &options, &error) != MOEBIUS_OK)
+            code = cli_error(e, &error);
+        cli_progress_end(&progress);
+        out->load_ns = clock_ns() - progress.start_ns;
+    }
     cli_dirs_close(&store);
-    out->load_ns = clock_ns() - progress.start_ns;
-    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    return code;
 }
 
 err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e)

@@ -112,6 +112,10 @@ struct opened {
     int64_t load_ns;
 };
 
+/* What the options say of the engine; `store` is borrowed by them, and to be closed in any case. ERR_USAGE when no
+ * model was named. */
+MUST_USE err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
+                                     struct err *e);
 /* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's standard error. */
 MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e);
 /* What the options say of sessions, but for the context. */

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "base/mem.h"
 #include "base/sandbox.h"
 #include "cli/common.h"
+#include "cli/rank_run.h"
 #include "engine/cache_file.h"
 
 /* What the program reads whatever it does: facts about the process and the machine, libraries that others load when
@@ -147,6 +149,13 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
     }
 }
 
+/* Where MPI has memory that processes of a machine share: files that it removes in the end. */
+static err_code allow_shared_memory(struct sandbox *s, struct err *e)
+{
+    const char *folder = getenv("OMPI_MCA_btl_vader_backing_directory");
+    return sandbox_allow(s, folder ? folder : "/dev/shm", SANDBOX_REMOVE, e);
+}
+
 /* The folder that keeps files from run to run; made, because what is not there can't be allowed. */
 static err_code allow_cache(struct sandbox *s, struct err *e)
 {
@@ -168,8 +177,8 @@ static bool is_switched_off(const struct option *options, int n_option)
     return false;
 }
 
-err_code cli_confine(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
-                     const char *output, struct err *e)
+static err_code confine(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
+                        const char *output, struct err *e)
 {
     enum { N_OPERAND = sizeof c->operands / sizeof *c->operands };
     struct sandbox s;
@@ -187,10 +196,33 @@ err_code cli_confine(const struct command *c, const struct option *options, int 
         code = allow_output(&s, output, e);
     if (code == ERR_OK && c->runs_model)
         code = allow_cache(&s, e);
+    if (code == ERR_OK && rank_run_ranks())
+        code = allow_shared_memory(&s, e);
     if (code == ERR_OK)
-        code = sandbox_enter(&s, (c->runs_model ? SANDBOX_IO_URING : 0) | (c->serves ? SANDBOX_ACCEPT : 0), e);
+        code = sandbox_enter(&s,
+                             (c->runs_model ? SANDBOX_IO_URING : 0) | (c->serves ? SANDBOX_ACCEPT : 0) |
+                                 (rank_run_ranks() ? SANDBOX_ALL_THREADS : 0),
+                             e);
     sandbox_close(&s);
     return code == ERR_OK ? code : err_prefix(e, "without --no-sandbox");
+}
+
+/* The options that all commands have which run a model. */
+static const struct model_options *model_options(const struct option *options, int n_option)
+{
+    const struct option *path = options_find(options, n_option, "--model", strlen("--model"));
+    return (const struct model_options *)((const char *)path->out - offsetof(struct model_options, path));
+}
+
+err_code cli_confine(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
+                     const char *output, struct err *e)
+{
+    if (c->runs_model)
+        TRY(rank_run_begin(e));
+    TRY(confine(c, options, n_option, argc, argv, output, e));
+    if (!rank_run_is_first())
+        rank_run_serve(model_options(options, n_option));
+    return ERR_OK;
 }
 
 err_code cli_begin(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,

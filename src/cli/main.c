@@ -5,6 +5,7 @@
 
 #include "base/near.h"
 #include "cli/commands.h"
+#include "cli/rank_run.h"
 #include "moebius/moebius.h"
 
 static const struct command *const commands[] = {
@@ -27,6 +28,7 @@ static void print_usage(FILE *out)
             "  %-12s %s\n\n`moebius COMMAND --help` explains one. First steps:\n"
             "  moebius generate -m model.gguf -p \"Once upon a time\"\n",
             "help", "print this, or a command's help");
+    fprintf(out, "\nUnder mpirun the processes share a model's experts: docs/machines.md.\n");
 }
 
 /* The command that was probably meant: a name that begins so, or the nearest; NULL: none. */
@@ -91,5 +93,7 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return ERR_USAGE;
     }
-    return check_stdout(run(argc, argv));
+    int exit_code = check_stdout(run(argc, argv));
+    rank_run_end();
+    return exit_code;
 }

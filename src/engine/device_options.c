@@ -32,20 +32,24 @@ static err_code parse_devices(struct device_options *o, const char *devices, str
     return ERR_OK;
 }
 
-err_code device_options_parse(struct device_options *out, const char *devices, int n_threads, const char *split,
-                              struct err *e)
+err_code device_options_parse(struct device_options *out, const char *devices, int n_threads, int n_rank,
+                              const char *split, struct err *e)
 {
     *out = (struct device_options){.n_device = 1, .n_threads = {n_threads}};
     if (devices)
         TRY(parse_devices(out, devices, e));
+    if (out->n_device > 1 && n_rank > 1)
+        return err_set(e, ERR_USAGE, "%d devices in %d processes: expected one of the two to be 1", out->n_device,
+                       n_rank);
+    out->n_place = out->n_device > 1 ? out->n_device : n_rank;
     if (!split)
         return ERR_OK;
-    if (out->n_device == 1)
+    if (out->n_place == 1)
         return err_set(e, ERR_USAGE, "split %s, and one device: expected several", split);
     TRY(split_parse(split, &out->split, out->shares, &out->n_share, e));
-    if (out->n_share && out->n_share != out->n_device)
-        return err_set(e, ERR_USAGE, "split %s names %d shares for %d devices: expected one for each", split,
-                       out->n_share, out->n_device);
+    if (out->n_share && out->n_share != out->n_place)
+        return err_set(e, ERR_USAGE, "split %s names %d shares for %d %s: expected one for each", split, out->n_share,
+                       out->n_place, n_rank > 1 ? "processes" : "devices");
     return ERR_OK;
 }
 

@@ -1,16 +1,38 @@
 /* The devices of this process: their threads, and what they are called. The first runs the layers. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/engine_internal.h"
 #include "kernels/kernels.h"
+#include "ranks/ranks.h"
+
+/* Ranks on one machine share its processors, unless each has been bound to its own. */
+static int engine_n_cpu(const moebius_engine *g)
+{
+    int n = cpu_n_available(), n_all = (int)sysconf(_SC_NPROCESSORS_ONLN), n_rank = 1;
+    if (engine_ranks(g) && n >= n_all)
+        n_rank = ranks_n_here(engine_ranks(g));
+    return n > n_rank ? n / n_rank : 1;
+}
+
+/* Equal bits are promised within one level. */
+static err_code choose_level(const moebius_engine *g, enum cpu_level *out, struct err *e)
+{
+    if (!engine_ranks(g))
+        return cpu_level_detect(out, e);
+    *out = ranks_level(engine_ranks(g));
+    return ERR_OK;
+}
 
 err_code engine_list_devices(moebius_engine *g, struct err *e)
 {
     const moebius_engine_options *o = &g->options;
     if (o->devices && o->n_threads)
         return err_set(e, ERR_USAGE, "%d threads, and devices %s: expected one of the two", o->n_threads, o->devices);
-    TRY(device_options_parse(&g->asked, o->devices, o->n_threads ? o->n_threads : cpu_n_available(), o->split, e));
+    int n_rank = engine_ranks(g) ? ranks_n(engine_ranks(g)) : 1,
+        n_threads = o->n_threads ? o->n_threads : engine_n_cpu(g);
+    TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, o->split, e));
     g->n_device = g->asked.n_device;
     for (int i = 0; i < g->n_device; i++)
         g->devices[i].n_threads = g->asked.n_threads[i];
@@ -21,7 +43,7 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
  * go where the system puts them. */
 static err_code bind_pool(moebius_engine *g, struct pool *pool, struct err *e)
 {
-    int n_cpu = cpu_n_available(), n_threads = pool_n_threads(pool);
+    int n_cpu = engine_n_cpu(g), n_threads = pool_n_threads(pool);
     if (g->options.numa != MOEBIUS_NUMA_OFF && g->n_device == 1)
         g->topology = topology_open(n_threads, &g->log);
     pool_place(pool, g->topology);
@@ -55,7 +77,7 @@ static err_code open_device(moebius_engine *g, struct engine_device *d, struct e
 err_code engine_open_devices(moebius_engine *g, struct err *e)
 {
     enum cpu_level level;
-    TRY(cpu_level_detect(&level, e));
+    TRY(choose_level(g, &level, e));
     g->kernels = g->options.reference ? kernels_reference() : kernels_for(level);
     for (int i = 0; i < g->n_device; i++)
         TRY(open_device(g, &g->devices[i], e));
@@ -83,5 +105,5 @@ int engine_n_threads(const moebius_engine *g)
 
 bool engine_has_core_each(const moebius_engine *g)
 {
-    return engine_n_threads(g) <= cpu_n_available();
+    return engine_n_threads(g) <= engine_n_cpu(g);
 }

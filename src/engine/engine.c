@@ -33,6 +33,9 @@ const char *moebius_build_info(void)
 #if defined(MOEBIUS_WITH_HWLOC)
            "memory nodes: hwloc; "
 #endif
+#if defined(MOEBIUS_WITH_MPI)
+           "machines: MPI; "
+#endif
            "architectures: "
 #define ARCH(name, suffix) name " "
 #include "model/arch_list.def"
@@ -46,14 +49,19 @@ static void engine_log(void *user, enum log_level level, const char *line)
     g->options.log(g->options.user, (enum moebius_log_level)level, line);
 }
 
+void engine_begin_log(moebius_engine *g)
+{
+    if (g->options.log)
+        g->log = (struct log){engine_log, g};
+}
+
 static void engine_progress(void *user, uint64_t done_bytes)
 {
     const moebius_engine *g = user;
     g->options.progress(g->options.user, done_bytes, g->total_bytes);
 }
 
-/* The experts' bytes: the GGUF, with its checksums if it has some, and the prepared store. */
-static err_code open_store(moebius_engine *g, struct err *e)
+err_code engine_open_store(moebius_engine *g, struct err *e)
 {
     bool has_checksums;
     struct layout_image *images = NULL;
@@ -81,11 +89,21 @@ static void note_hugetlb(const moebius_engine *g, size_t n_missing_bytes)
                  (double)n_missing_bytes / 1e9, n_missing_bytes / MEM_HUGE_PAGE);
 }
 
+err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e)
+{
+    if (g->options.hugetlb)
+        mem_hugetlb_begin();
+    err_code code = model_load(&g->model, g->gguf, params, e);
+    if (g->options.hugetlb)
+        note_hugetlb(g, mem_hugetlb_end());
+    return code;
+}
+
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 {
     TRY(gguf_open(&g->gguf, path, e));
     TRY(vocab_fill(&g->vocab, g->gguf, e));
-    TRY(open_store(g, e));
+    TRY(engine_open_store(g, e));
     TRY(engine_memory_bound(g, e));
     g->total_bytes = model_load_bytes(g->gguf);
     struct model_device devices[ENGINE_MAX_DEVICE];
@@ -101,15 +119,10 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .deterministic = g->options.deterministic,
                                              .devices = devices,
                                              .n_device = g->n_device,
-                                             .divide = g->n_device > 1 ? engine_divide : NULL,
+                                             .divide = g->n_device > 1 || g->options.ranks ? engine_divide : NULL,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
-    if (g->options.hugetlb)
-        mem_hugetlb_begin();
-    err_code code = model_load(&g->model, g->gguf, &params, e);
-    if (g->options.hugetlb)
-        note_hugetlb(g, mem_hugetlb_end());
-    TRY(code);
+    TRY(engine_load_model(g, &params, e));
     if (tokenizer_n_vocab(g->vocab.tokenizer) != g->model->n_vocab)
         return err_set(e, ERR_FORMAT,
                        "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",
@@ -117,7 +130,7 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
     return engine_open_places(g, e);
 }
 
-static err_code check_options(moebius_engine *g, struct err *e)
+err_code engine_check_options(moebius_engine *g, struct err *e)
 {
     const moebius_engine_options *o = &g->options;
     if (o->sort_cutoff < 0)
@@ -142,6 +155,7 @@ static err_code check_options(moebius_engine *g, struct err *e)
     if (o->check_ops && o->reference)
         return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
     TRY(engine_list_devices(g, e));
+    TRY(engine_check_ranks(g, e));
     if (o->policy && !policy_parse(o->policy, &g->policy))
         return err_set(e, ERR_USAGE, "policy %s: expected lfru, lru or lfu", o->policy);
     return ERR_OK;
@@ -157,10 +171,9 @@ moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
         return engine_status(err_nomem(&e, sizeof *g, "the engine"), &e, error);
     err_code code = sized_take(&g->options, sizeof g->options, options, options_bytes, "engine options", &e);
     g->prefetch.mode = g->options.deterministic ? MOEBIUS_PREFETCH_OFF : g->options.prefetch;
-    if (g->options.log)
-        g->log = (struct log){engine_log, g};
+    engine_begin_log(g);
     if (code == ERR_OK)
-        code = check_options(g, &e);
+        code = engine_check_options(g, &e);
     if (code == ERR_OK)
         code = engine_open_devices(g, &e);
     topology_bind_caller(g->topology);
@@ -194,6 +207,7 @@ void moebius_engine_close(moebius_engine **engine)
     gguf_close(&g->gguf);
     engine_roof_close(g);
     engine_close_devices(g);
+    backend_close(&g->no_layers);
     mem_free(g);
     *engine = NULL;
 }

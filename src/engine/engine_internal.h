@@ -75,7 +75,8 @@ struct moebius_engine {
     const struct kernels *kernels; /* of the CPU device */
     struct gguf *gguf;
     struct store *store;
-    struct backend *device; /* the first, which runs the layers */
+    struct backend *device;    /* the first, which runs the layers unless rank 0 does */
+    struct backend *no_layers; /* on other ranks: the device of what rank 0 has */
     struct model *model;
     struct moebius_vocab vocab;
     struct log log;
@@ -150,6 +151,15 @@ struct moebius_session {
 /* Room for a session's logits, from the first time on. */
 MUST_USE err_code session_logits_room(moebius_session *s, struct err *e);
 
+/* ---- engine.c -------------------------------------------------------------------------------------------------- */
+
+/* Steps of opening, in this order; after a failure the engine is to be closed. */
+void engine_begin_log(moebius_engine *g);
+MUST_USE err_code engine_check_options(moebius_engine *g, struct err *e);
+/* The experts' bytes: the GGUF, which is open, with its checksums if it has some, and the prepared store. */
+MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
+MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e);
+
 /* ---- park.c ---------------------------------------------------------------------------------------------------- */
 
 /* Brings a parked session's state back; on failure it stays parked. */
@@ -191,6 +201,20 @@ MUST_USE err_code engine_open_slots(moebius_engine *g, const struct usage *past,
 /* Has the devices close slots, each its share, until n_bytes fit below the limit on memory. */
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes);
 
+/* ---- engine_ranks.c -------------------------------------------------------------------------------------------- */
+
+/* options.ranks; NULL: this process is alone. */
+struct ranks *engine_ranks(const moebius_engine *g);
+int engine_rank(const moebius_engine *g); /* 0 for one that is alone */
+MUST_USE err_code engine_check_ranks(moebius_engine *g, struct err *e);
+/* On rank 0: g->speeds, which has room for all, as the ranks offer them. */
+MUST_USE err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
+                                   int n_layer, struct err *e);
+/* Waits until the other ranks have loaded theirs, and makes places of them. */
+MUST_USE err_code engine_open_ranks(moebius_engine *g, struct err *e);
+/* engine_open_slots for the other ranks, if there are some. */
+MUST_USE err_code engine_warm_ranks(moebius_engine *g, const struct usage *past, struct err *e);
+
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 
 /* Work space for batches of n_batch tokens, kept until the engine is closed. */
@@ -227,6 +251,8 @@ void engine_usage_save(moebius_engine *g);
 
 /* ---- roof.c ---------------------------------------------------------------------------------------------------- */
 
+/* Bytes a second that all threads read from memory, with up to n_bytes of it; 0 where there is no room for that. */
+double engine_read_speed(moebius_engine *g, size_t n_bytes);
 /* Frees the memory that measuring took. */
 void engine_roof_close(moebius_engine *g);
 

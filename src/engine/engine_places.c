@@ -5,29 +5,38 @@
 #include "base/minmax.h"
 #include "engine/engine_internal.h"
 #include "places/worker.h"
+#include "ranks/ranks.h"
 
 /* Rounds that a worker waits for the next layer before it sleeps: attention takes some hundred microseconds. */
 enum { WORKER_N_SPIN = 20000 };
+
+static int n_place(const moebius_engine *g)
+{
+    return engine_ranks(g) ? ranks_n(engine_ranks(g)) : g->n_device;
+}
 
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        struct division *out, struct err *e)
 {
     moebius_engine *g = engine;
-    int n = g->n_device;
+    int n = n_place(g);
+    int64_t n_expert = 0;
+    struct usage past;
     g->place = mem_calloc((size_t)n, sizeof(struct place *));
     g->speeds = mem_calloc((size_t)n, sizeof *g->speeds);
     if (!g->place || !g->speeds)
         return err_nomem(e, (size_t)n * sizeof *g->speeds, "the places");
-    device_options_places(&g->asked, g->speeds);
-    int64_t n_expert = 0;
+    if (engine_ranks(g))
+        TRY(engine_ask_ranks(g, layers, slot_bytes, n_layer, e));
+    else
+        device_options_places(&g->asked, g->speeds);
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
-    struct usage past;
     TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
     err_code code =
         division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->asked.split, past.count ? &past : NULL, e);
     usage_close(&past);
-    return code;
+    return code == ERR_OK && engine_ranks(g) ? ranks_divide(engine_ranks(g), out, e) : code;
 }
 
 static err_code open_worker(moebius_engine *g, int i, struct err *e)
@@ -49,25 +58,30 @@ err_code engine_open_places(moebius_engine *g, struct err *e)
 {
     if (g->n_device > 1 && !g->model->n_moe_layer)
         log_line(&g->log, LOG_WARN, "this model has no routed experts: the first device alone computes");
+    if (!g->place && engine_ranks(g))
+        return err_set(e, ERR_USAGE, "%s has no routed experts to divide among processes: expected one process",
+                       gguf_file_path(g->gguf, 0));
     if (!g->place)
         return ERR_OK;
     for (int i = 1; i < g->n_device; i++)
         TRY(open_worker(g, i, e));
+    if (engine_ranks(g))
+        TRY(engine_open_ranks(g, e));
     size_t n_layer = (size_t)g->model->n_moe_layer;
     g->own = mem_calloc(n_layer, sizeof *g->own);
     if (!g->own)
         return err_nomem(e, n_layer * sizeof *g->own, "figures of layers");
-    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, g->n_device, g->own};
+    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, n_place(g), g->own};
     g->model->places = &g->places;
     return ERR_OK;
 }
 
 void engine_close_places(moebius_engine *g)
 {
-    for (int i = 1; g->place && i < g->n_device; i++) {
+    for (int i = 1; g->place && i < n_place(g); i++)
         place_close(&g->place[i]);
+    for (int i = 0; i < g->n_device; i++)
         compute_close(&g->devices[i].compute);
-    }
     mem_free(g->place);
     mem_free(g->own);
     mem_free(g->speeds);

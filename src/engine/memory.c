@@ -6,6 +6,7 @@
 #include "base/free_memory.h"
 #include "engine/engine_internal.h"
 #include "gguf/gguf_facts.h"
+#include "ranks/ranks.h"
 
 /* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations, huge
  * pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures). */
@@ -62,7 +63,7 @@ static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *expe
     *dense = (size_t)pool_n_threads(g->pool) * LOAD_BYTES;
     for (uint64_t i = 0; i < gguf_n_tensors(g->gguf); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g->gguf, i);
-        if (!strstr(t->name, "_exps."))
+        if (!strstr(t->name, "_exps.") && engine_rank(g) == 0)
             *dense += mem_length((size_t)t->n_bytes + LAYOUT_R16_ROWS * 64);
     }
     /* experts of two sizes share no slots, and each is a few pages longer than its bytes */
@@ -84,6 +85,8 @@ static err_code too_little(const moebius_engine *g, size_t need, const char *for
 static size_t choose_bound(const moebius_engine *g)
 {
     size_t free_bytes = free_memory_bytes("");
+    if (free_bytes != SIZE_MAX && engine_ranks(g))
+        free_bytes /= (size_t)ranks_n_here(engine_ranks(g)); /* all ask at the same time */
     if (g->options.ram_bytes)
         return (size_t)g->options.ram_bytes;
     if (free_bytes == SIZE_MAX || g->options.hugetlb || g->options.deterministic)

@@ -77,6 +77,19 @@ static err_code map_memory(moebius_engine *g, struct pool *pool, struct err *e)
     return ERR_OK;
 }
 
+double engine_read_speed(moebius_engine *g, size_t n_bytes)
+{
+    size_t n_all = n_chunks(g), n = n_bytes / CHUNK_BYTES;
+    n = n < 1 ? 1 : n < n_all ? n : n_all;
+    struct roof_loop l = {g->kernels, mem_try_map(n * CHUNK_BYTES, MEM_SCRATCH)};
+    if (!l.memory)
+        return 0;
+    pool_run(g->pool, n, write_task, &l);
+    double rate = best_rate(g->pool, N_REPEAT, n, read_task, &l, (double)(n * CHUNK_BYTES));
+    mem_unmap(l.memory, n * CHUNK_BYTES, MEM_SCRATCH);
+    return rate;
+}
+
 void engine_roof_close(moebius_engine *g)
 {
     if (g->roof_memory)

@@ -311,10 +311,12 @@ static bool measure_missing(moebius_engine *g)
     return n_measured > 0;
 }
 
-/* Whether products heed what is chosen: plain C and the reference leave prefetching to the processor. */
+/* Whether products heed what is chosen: plain C and the reference leave prefetching to the processor. Other ranks have
+ * no weights to measure with. */
 static bool can_measure(const moebius_engine *g)
 {
-    return g->device == g->devices[0].cpu && g->kernels != kernels_reference() && g->kernels != kernels_for(CPU_SCALAR);
+    return g->device == g->devices[0].cpu && !g->no_layers && g->kernels != kernels_reference() &&
+           g->kernels != kernels_for(CPU_SCALAR);
 }
 
 err_code engine_tune(moebius_engine *g, struct err *e)

@@ -67,13 +67,16 @@ err_code engine_past_usage(moebius_engine *g, int n_layer, int64_t n_expert, str
 err_code engine_warm(moebius_engine *g, struct err *e)
 {
     struct usage past;
-    if (g->is_warm || !engine_is_streaming(g))
+    if (g->is_warm || !(engine_is_streaming(g) || engine_ranks(g)))
         return ERR_OK;
     g->is_warm = true;
     TRY(engine_open_slots(g, NULL, e));
+    TRY(engine_warm_ranks(g, NULL, e));
     const struct usage *seen = experts_usage(g->model->experts);
     TRY(engine_past_usage(g, seen->n_layer, seen->n_expert, &past, e));
     err_code code = past.count ? engine_open_slots(g, &past, e) : ERR_OK;
+    if (code == ERR_OK && past.count)
+        code = engine_warm_ranks(g, &past, e);
     usage_close(&past);
     return code;
 }

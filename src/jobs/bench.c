@@ -129,10 +129,38 @@ static void add_op(struct bench_op *to, const moebius_op_stats *before, const mo
     to->roof_s += op_roof_seconds(&roofs[2], &did);
 }
 
-static void count_experts(struct phase_run *p, const moebius_counters *before, const moebius_counters *after)
+/* What several places did so far. */
+static err_code read_places(const struct bench_run *b, moebius_place_stats *places, struct err *e)
 {
-    p->n_experts += after->n_experts - before->n_experts;
-    p->n_layers += after->n_direct + after->n_sorted - before->n_direct - before->n_sorted;
+    moebius_error error;
+    int n = moebius_n_place(b->engine);
+    for (int i = 0; n > 1 && i < n; i++)
+        if (moebius_place_did(b->engine, i, -1, &places[i], &error) != MOEBIUS_OK)
+            return err_set(e, (err_code)error.status, "%s", error.text);
+    return ERR_OK;
+}
+
+static void add_place(moebius_place_stats *to, const moebius_place_stats *before, const moebius_place_stats *after)
+{
+    to->n_call += after->n_call - before->n_call;
+    to->n_row += after->n_row - before->n_row;
+    to->n_found += after->n_found - before->n_found;
+    to->n_read += after->n_read - before->n_read;
+    to->compute_ns += after->compute_ns - before->compute_ns;
+    to->read_wait_ns += after->read_wait_ns - before->read_wait_ns;
+    to->finish_wait_ns += after->finish_wait_ns - before->finish_wait_ns;
+    to->to_bytes += after->to_bytes - before->to_bytes;
+    to->from_bytes += after->from_bytes - before->from_bytes;
+}
+
+/* What n_step passes computed: by the devices' count or, where there are several places, by theirs. */
+static void count_experts(const struct bench_run *b, struct phase_run *p, int64_t n_step, uint64_t n_experts,
+                          const moebius_place_stats *before, const moebius_place_stats *after)
+{
+    for (int i = 0; i < BENCH_MAX_PLACE; i++) /* zeros where there is one place */
+        p->n_experts += after[i].n_found + after[i].n_read - before[i].n_found - before[i].n_read;
+    p->n_experts += moebius_n_place(b->engine) > 1 ? 0 : n_experts;
+    p->n_layers += (uint64_t)(n_step * moebius_n_moe_layer(b->engine));
 }
 
 /* n tokens, `step` at a time, timed, after the roof was measured; measures it again. */
@@ -141,22 +169,27 @@ static err_code run_stretch(struct bench_run *b, struct phase_run *run, int64_t 
 {
     struct bench_phase *p = run->phase;
     moebius_op_stats before[MOEBIUS_MAX_OP], after[MOEBIUS_MAX_OP];
+    moebius_place_stats places[2][BENCH_MAX_PLACE] = {0};
     moebius_roof roofs[3] = {b->roof};
     double roof_s[3] = {0};
     moebius_engine_op_stats(b->engine, before);
     const moebius_counters counters = moebius_engine_counters(b->engine);
+    TRY(read_places(b, places[0], e));
     int64_t start = clock_ns();
     for (int64_t i = 0; i < n; i += step)
         TRY(run == &b->decode ? eval_all(b, e) : eval(b, &b->texts[0], step, e));
     out->s = (double)(clock_ns() - start) * 1e-9;
-    const moebius_counters now = moebius_engine_counters(b->engine);
-    count_experts(run, &counters, &now);
     b->out->n_op = moebius_engine_op_stats(b->engine, after);
+    TRY(read_places(b, places[1], e));
+    uint64_t n_experts = moebius_engine_counters(b->engine).n_experts - counters.n_experts;
+    count_experts(b, run, n / step, n_experts, places[0], places[1]);
     TRY(measure_roof(b, e));
     roofs[1] = b->roof;
     roofs[2] = each(roofs[0], roofs[1], mean);
     for (int i = 0; i < b->out->n_op; i++)
         add_op(&p->ops[i], &before[i], &after[i], roofs, roof_s);
+    for (int i = 0; i < BENCH_MAX_PLACE; i++)
+        add_place(&p->places[i], &places[0][i], &places[1][i]);
     out->n_tok = (double)n;
     out->roof_s = roof_s[2];
     *is_steady = most(roof_s[0], roof_s[1]) <= 1.1 * least(roof_s[0], roof_s[1]);

@@ -18,6 +18,8 @@ struct bench_params {
     int64_t n_round;   /* at least 1 */
 };
 
+enum { BENCH_MAX_PLACE = 64 };
+
 struct bench_spread {
     double median, min, max;
 };
@@ -36,8 +38,9 @@ struct bench_phase {
      * only in rounds that have no others. */
     int64_t n_unsteady;
     struct bench_op ops[MOEBIUS_MAX_OP];
-    double n_bytes, n_int8, n_float; /* as in moebius_op_stats, for each token */
-    double n_experts;                /* experts that a MoE layer computed for a batch, each once */
+    double n_bytes, n_int8, n_float;             /* as in moebius_op_stats, for each token */
+    double n_experts;                            /* experts that a MoE layer computed for a batch, each once */
+    moebius_place_stats places[BENCH_MAX_PLACE]; /* what each of several places did in all rounds */
 };
 
 struct bench_result {

@@ -52,7 +52,7 @@ err_code inspect_division_open(struct inspect_division *d, const struct inspect_
     struct division_place places[ENGINE_MAX_DEVICE];
     struct usage past;
     *d = (struct inspect_division){0};
-    TRY(device_options_parse(&d->asked, p->devices, 1, p->split, e));
+    TRY(device_options_parse(&d->asked, p->devices, 1, 1, p->split, e));
     if (m->n_moe_layer == 0)
         return err_set(e, ERR_USAGE, "%s: no routed experts that could be divided", gguf_file_path(g, 0));
     device_options_places(&d->asked, places);

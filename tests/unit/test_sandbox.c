@@ -82,19 +82,25 @@ static void enter(unsigned needs)
     sandbox_close(&s);
 }
 
-static void in_sandbox(void (*fn)(void))
+static void in_process(bool is_confined, void (*fn)(void))
 {
     int status;
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        enter(0);
+        if (is_confined)
+            enter(0);
         fn();
         _exit(0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+static void in_sandbox(void (*fn)(void))
+{
+    in_process(true, fn);
 }
 
 static void need_landlock(void)
@@ -331,6 +337,68 @@ static void binds_the_threads_that_come_later(void **state)
     in_sandbox(try_threads);
 }
 
+/* ---- what a library made before -------------------------------------------------------------------------------- */
+
+static int go[2]; /* a pipe: the thread begins when something comes */
+
+static void *try_sockets_when_told(void *unused)
+{
+    char byte;
+    CHECK(read(go[0], &byte, 1) == 1);
+    CHECK((socket(AF_UNIX, SOCK_STREAM, 0) == -1 && errno == EPERM) == (byte == 'n'));
+    return unused;
+}
+
+/* A thread that is older than the sandbox, which binds it only if it is asked to; n: no sockets. */
+static void try_older_thread(unsigned needs, char expected)
+{
+    pthread_t thread;
+    CHECK(pipe(go) == 0);
+    CHECK(pthread_create(&thread, NULL, try_sockets_when_told, NULL) == 0);
+    enter(needs);
+    CHECK(write(go[1], &expected, 1) == 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void try_older_thread_bound(void)
+{
+    try_older_thread(SANDBOX_ALL_THREADS, 'n');
+}
+
+static void try_older_thread_free(void)
+{
+    try_older_thread(0, 'y');
+}
+
+static void binds_older_threads_if_asked_to(void **state)
+{
+    need_seccomp();
+    in_process(false, try_older_thread_bound);
+    in_process(false, try_older_thread_free);
+}
+
+static void try_removing(void)
+{
+    struct sandbox s;
+    struct err e;
+    CHECK(sandbox_open(&s, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, temp_path(&folder, "open").s, SANDBOX_REMOVE, &e) == ERR_OK);
+    CHECK(sandbox_enter(&s, 0, &e) == ERR_OK);
+    sandbox_close(&s);
+    CHECK_FAILS(open_in("open/removed", O_RDONLY), EACCES);
+    CHECK_FAILS(open_in("open/removed", O_WRONLY), EACCES);
+    CHECK_FAILS(open_in("open/made", O_WRONLY | O_CREAT), EACCES);
+    CHECK(unlink(temp_path(&folder, "open/removed").s) == 0);
+    CHECK_FAILS(unlink(temp_path(&folder, "other/file").s), EACCES);
+}
+
+static void removes_files_where_it_may_do_no_more(void **state)
+{
+    need_landlock();
+    put(temp_path(&folder, "open/removed").s);
+    in_process(false, try_removing);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +412,8 @@ int main(void)
         cmocka_unit_test(reaches_no_other_process_and_no_keyboard),
         cmocka_unit_test(makes_rings_only_if_it_may),
         cmocka_unit_test(binds_the_threads_that_come_later),
+        cmocka_unit_test(binds_older_threads_if_asked_to),
+        cmocka_unit_test(removes_files_where_it_may_do_no_more),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,208 @@
+/* On other ranks: offers, and answers to what rank 0 asks. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ranks/rank_messages.h"
+
+/* Answers the request in hand with the first n_bytes of link_room, or with an error. */
+static err_code reply(struct ranks *r, err_code code, const struct err *why, size_t n_bytes, struct err *e)
+{
+    struct answer a = {.number = r->n_answer, .layer = r->layer, .code = (int32_t)code};
+    if (code != ERR_OK)
+        memcpy(a.text, why->text, sizeof a.text);
+    return link_answer(r->link, &a, sizeof a, code == ERR_OK ? n_bytes : 0, e);
+}
+
+void ranks_fail(struct ranks *r, const struct err *why)
+{
+    struct err e;
+    err_code code = reply(r, why->code, why, 0, &e);
+    (void)code; /* rank 0 is lost, and nobody there to be told */
+}
+
+static err_code reply_with(struct ranks *r, const void *body, size_t n_bytes, struct err *e)
+{
+    void *room;
+    TRY(link_room(r->link, 0, n_bytes, &room, e));
+    if (n_bytes)
+        memcpy(room, body, n_bytes);
+    return reply(r, ERR_OK, NULL, n_bytes, e);
+}
+
+/* ---- the division -------------------------------------------------------------------------------------------- */
+
+static err_code read_division(const struct ranks *r, const void *request, size_t n_bytes, int n_layer,
+                              struct division *out, struct err *e)
+{
+    struct division_head h;
+    const char *from = request;
+    size_t n_head = sizeof(struct request) + sizeof h, n_holders = 0;
+    if (n_bytes >= n_head) {
+        memcpy(&h, from + sizeof(struct request), sizeof h);
+        n_holders = (size_t)(h.n_layer * h.n_expert) * sizeof *out->holders;
+    }
+    if (n_bytes < n_head || n_bytes != n_head + n_holders || h.n_layer != n_layer || h.n_place != ranks_n(r))
+        return err_set(e, ERR_FAIL, "a division of %zu bytes: expected one of %d layers to %d places", n_bytes, n_layer,
+                       ranks_n(r));
+    *out = (struct division){.n_place = (int)h.n_place, .n_layer = (int)h.n_layer, .n_expert = h.n_expert};
+    out->holders = mem_alloc(n_holders);
+    if (!out->holders)
+        return err_nomem(e, n_holders, "the division of experts");
+    memcpy(out->holders, from + n_head, n_holders);
+    return ERR_OK;
+}
+
+/* The next request, whose answer will have its number. */
+static err_code take(struct ranks *r, const void **request, size_t *n_bytes, struct err *e)
+{
+    TRY(link_take(r->link, request, n_bytes, e));
+    const struct request *q = *request;
+    if (*n_bytes < sizeof *q)
+        return err_set(e, ERR_FAIL, "a request of %zu bytes: expected at least %zu", *n_bytes, sizeof *q);
+    r->n_answer = q->kind == REQUEST_PREDICT ? r->n_answer : q->number;
+    r->layer = q->layer;
+    return ERR_OK;
+}
+
+err_code ranks_offer(struct ranks *r, const struct rank_offer *offer, int n_layer, struct division *out, struct err *e)
+{
+    const void *request;
+    size_t n;
+    TRY(reply_with(r, offer, sizeof *offer, e));
+    TRY(take(r, &request, &n, e));
+    return read_division(r, request, n, n_layer, out, e);
+}
+
+/* ---- serving ------------------------------------------------------------------------------------------------- */
+
+static bool is_cancel_wanted(void *user)
+{
+    return link_is_cancelled(user);
+}
+
+/* Whether a request to compute is one that this model knows. */
+static err_code check_run(const struct rank_service *s, const struct request *q, size_t n_bytes, struct err *e)
+{
+    const int32_t *ids = (const int32_t *)(q + 1);
+    int64_t n_row = 0;
+    if (q->layer < 0 || q->layer >= s->n_layer || q->n_tok < 1 || q->n_embd != s->rules[q->layer].n_embd ||
+        q->n_used != s->rules[q->layer].n_used || n_bytes != run_bytes(q))
+        return err_set(e, ERR_FAIL, "a request of %zu bytes for layer %d, %lld tokens of %lld: that is none", n_bytes,
+                       (int)q->layer, (long long)q->n_tok, (long long)q->n_embd);
+    for (int64_t i = 0; i < q->n_tok * q->n_used; i++) {
+        if (ids[i] < -1 || ids[i] >= s->rules[q->layer].n_expert)
+            return err_set(e, ERR_FAIL, "a request for expert %d of layer %d, which has %lld", (int)ids[i],
+                           (int)q->layer, (long long)s->rules[q->layer].n_expert);
+        n_row += ids[i] >= 0;
+    }
+    return n_row == q->n_row ? ERR_OK
+                             : err_set(e, ERR_FAIL, "a request for %lld rows with ids for %lld", (long long)q->n_row,
+                                       (long long)n_row);
+}
+
+static err_code run(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
+                    size_t *n_result, struct err *e)
+{
+    TRY(check_run(s, q, n_bytes, e));
+    const struct cancel cancel = {is_cancel_wanted, r->link};
+    const int64_t n_id = q->n_tok * q->n_used;
+    const int32_t *ids = (const int32_t *)(q + 1);
+    const float *after_ids = (const float *)(ids + n_id);
+    struct place_call c = {.layer = q->layer,
+                           .n_tok = q->n_tok,
+                           .n_used = q->n_used,
+                           .n_embd = q->n_embd,
+                           .x = after_ids + (q->has_weights ? n_id : 0),
+                           .ids = ids,
+                           .weights = q->has_weights ? after_ids : NULL,
+                           .n_row = q->n_row,
+                           .sort_cutoff = q->sort_cutoff,
+                           .is_decode = q->is_decode,
+                           .cancel = &cancel};
+    void *y;
+    *n_result = (size_t)(c.n_row * c.n_embd) * sizeof *c.y;
+    TRY(link_room(r->link, 0, *n_result, &y, e));
+    c.y = y;
+    pool_set_cancel(s->pool, &cancel);
+    err_code code = compute_run(s->compute, &c, e);
+    pool_set_cancel(s->pool, NULL);
+    return code;
+}
+
+/* What rank 0 spares is for its operations and contexts, too; here at most one part in so many of the room is. */
+enum { SPARE_SHARE = 8 };
+
+/* Slots are opened, and filled with what was used most where rank 0 knows what that is. */
+static err_code open_slots(const struct rank_service *s, const struct request *q, size_t n_bytes, struct err *e)
+{
+    struct usage past;
+    compute_trim(s->compute);
+    size_t most = mem_room_bytes() / SPARE_SHARE, spare = (size_t)q->n_spare_bytes;
+    TRY(experts_open(s->experts, spare < most ? spare : most, e));
+    if (!q->n_tok)
+        return ERR_OK;
+    const struct usage *seen = experts_usage(s->experts);
+    if (q->n_tok != seen->n_layer || q->n_row != seen->n_expert ||
+        n_bytes != sizeof *q + (size_t)(q->n_tok * q->n_row) * sizeof *past.count)
+        return err_set(e, ERR_FAIL, "counts of %lld layers and %lld experts: expected %d and %lld", (long long)q->n_tok,
+                       (long long)q->n_row, seen->n_layer, (long long)seen->n_expert);
+    TRY(usage_create(&past, seen->n_layer, seen->n_expert, e));
+    memcpy(past.count, q + 1, n_bytes - sizeof *q);
+    for (int64_t i = 0; i < q->n_tok * q->n_row; i++)
+        past.total[i / q->n_row] += past.count[i];
+    err_code code = experts_warm(s->experts, &past, e);
+    usage_close(&past);
+    return code;
+}
+
+/* An error of the work is rank 0's to hear; only one of the link ends this rank. */
+static err_code answer_work(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
+                            struct err *e)
+{
+    struct err why = {0};
+    size_t n_result = 0;
+    err_code code = q->kind == REQUEST_RUN ? run(r, s, q, n_bytes, &n_result, &why) : open_slots(s, q, n_bytes, &why);
+    TRY(link_check(r->link, e));
+    return reply(r, code, &why, n_result, e);
+}
+
+static err_code answer(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
+                       struct err *e)
+{
+    bool has_layer = q->layer >= 0 && q->layer < s->n_layer;
+    switch ((enum request_kind)q->kind) {
+    case REQUEST_RUN:
+    case REQUEST_OPEN: return answer_work(r, s, q, n_bytes, e);
+    case REQUEST_PREDICT:
+        if (has_layer && n_bytes == sizeof *q + (size_t)q->n_tok * sizeof(int32_t))
+            compute_predict(s->compute, q->layer, (const int32_t *)(q + 1), q->n_tok, q->is_likely);
+        return ERR_OK;
+    case REQUEST_STATS: {
+        const struct place_layer_stats stats =
+            has_layer ? compute_layer_stats(s->compute, q->layer) : (struct place_layer_stats){0};
+        return reply_with(r, &stats, sizeof stats, e);
+    }
+    case REQUEST_FACTS: {
+        const struct rank_figures f = {s->n_expert, experts_open_bytes(s->experts), experts_max_bytes(s->experts)};
+        return reply_with(r, &f, sizeof f, e);
+    }
+    case REQUEST_FORGET: experts_forget(s->experts); return reply_with(r, NULL, 0, e);
+    case REQUEST_DIVISION: break;
+    }
+    return err_set(e, ERR_FAIL, "a request of kind %u, which this rank does not know", (unsigned)q->kind);
+}
+
+err_code ranks_serve(struct ranks *r, const struct rank_service *s, struct err *e)
+{
+    const void *request;
+    size_t n;
+    TRY(reply_with(r, NULL, 0, e));
+    for (;;) {
+        err_code code = take(r, &request, &n, e);
+        if (code == ERR_CANCELLED)
+            return ERR_OK;
+        TRY(code);
+        TRY(answer(r, s, request, n, e));
+    }
+}

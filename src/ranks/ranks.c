@@ -1,0 +1,235 @@
+#include "ranks/ranks.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "base/mem.h"
+#include "ranks/rank_messages.h"
+
+bool ranks_are_built(void)
+{
+#if defined(MOEBIUS_WITH_MPI)
+    return true;
+#else
+    return false;
+#endif
+}
+
+bool ranks_are_wanted(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}; /* Open MPI's, and other starters' */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *n = getenv(names[i]);
+        if (n && strtol(n, NULL, 10) > 1)
+            return true;
+    }
+    return false;
+}
+
+/* ---- meeting ------------------------------------------------------------------------------------------------- */
+
+/* The levels that this process may use: those of the machine up to the best one, or the one that MOEBIUS_CPU names. */
+static uint32_t usable_levels(enum cpu_level best)
+{
+    uint32_t levels = 0;
+    for (int i = 0; i <= (int)best; i++)
+        levels |= cpu_has_level((enum cpu_level)i) ? UINT32_C(1) << i : 0;
+    return levels;
+}
+
+static void fill_card(struct link_card *c)
+{
+    struct err e = {0};
+    struct utsname u;
+    enum cpu_level best = CPU_SCALAR;
+    c->code = (int32_t)cpu_level_detect(&best, &e);
+    memcpy(c->text, e.text, sizeof c->text);
+    c->levels = usable_levels(best);
+    snprintf(c->version, sizeof c->version, "%s", MOEBIUS_VERSION);
+    snprintf(c->processor, sizeof c->processor, "%.15s", uname(&u) == 0 ? u.machine : "unknown");
+}
+
+/* Everybody looks at the same cards, and so comes to the same end. */
+static err_code check_cards(struct ranks *r, struct err *e)
+{
+    const struct link_card *first = link_card(r->link, 0);
+    uint32_t levels = UINT32_MAX;
+    for (int i = 0; i < link_n_rank(r->link); i++) {
+        const struct link_card *c = link_card(r->link, i);
+        if (c->protocol != first->protocol || strncmp(c->version, first->version, sizeof c->version) != 0)
+            return err_set(e, ERR_UNSUPPORTED, "%s: moebius %.31s with protocol %u: expected %.31s with %u, as rank 0",
+                           link_name(r->link, i), c->version, (unsigned)c->protocol, first->version,
+                           (unsigned)first->protocol);
+        if (strncmp(c->processor, first->processor, sizeof c->processor) != 0)
+            return err_set(e, ERR_UNSUPPORTED, "%s: a processor of kind %.15s: expected %.15s, as rank 0",
+                           link_name(r->link, i), c->processor, first->processor);
+        if (c->code != ERR_OK)
+            return err_set(e, (err_code)c->code, "%s: %s", link_name(r->link, i), c->text);
+        levels &= c->levels;
+    }
+    r->level = CPU_N_LEVEL - 1;
+    while (r->level > CPU_SCALAR && !(levels >> r->level & 1))
+        r->level--;
+    return ERR_OK;
+}
+
+static void expect(struct ranks *r, int rank, void *body, size_t body_bytes)
+{
+    link_expect(r->link, rank, &r->answers[rank], sizeof *r->answers, body, body_bytes);
+}
+
+err_code ranks_open(struct ranks **out, const struct ranks_params *params, struct err *e)
+{
+    struct link_card card = {0};
+    const struct link_params link = {params->lost, params->user};
+    struct ranks *r = *out = mem_calloc(1, sizeof *r);
+    if (!r)
+        return err_nomem(e, sizeof *r, "the ranks");
+    fill_card(&card);
+    err_code code = link_open(&r->link, &card, &link, e);
+    size_t n = code == ERR_OK ? (size_t)link_n_rank(r->link) : 0;
+    if (code == ERR_OK) {
+        r->n_request = mem_calloc(n, sizeof *r->n_request);
+        r->answers = mem_calloc(n, sizeof *r->answers);
+        r->offers = mem_calloc(n, sizeof *r->offers);
+        bool has_all = r->n_request && r->answers && r->offers;
+        code = has_all ? check_cards(r, e) : err_nomem(e, n * sizeof *r->answers, "the ranks");
+    }
+    /* From here on somebody waits for them, and so notices a rank that hangs. */
+    for (int i = 1; code == ERR_OK && ranks_self(r) == 0 && i < ranks_n(r); i++)
+        expect(r, i, &r->offers[i], sizeof r->offers[i]);
+    if (code != ERR_OK)
+        ranks_close(out);
+    return code;
+}
+
+void ranks_close(struct ranks **ranks)
+{
+    struct ranks *r = *ranks;
+    if (!r)
+        return;
+    link_close(&r->link);
+    mem_free(r->n_request);
+    mem_free(r->answers);
+    mem_free(r->offers);
+    mem_free(r);
+    *ranks = NULL;
+}
+
+int ranks_self(const struct ranks *r)
+{
+    return link_rank(r->link);
+}
+
+int ranks_n(const struct ranks *r)
+{
+    return link_n_rank(r->link);
+}
+
+const char *ranks_name(const struct ranks *r, int rank)
+{
+    return link_name(r->link, rank);
+}
+
+int ranks_n_here(const struct ranks *r)
+{
+    int n = 0;
+    const struct link_card *mine = link_card(r->link, ranks_self(r));
+    for (int i = 0; i < ranks_n(r); i++)
+        n += !strcmp(link_card(r->link, i)->machine, mine->machine);
+    return n;
+}
+
+enum cpu_level ranks_level(const struct ranks *r)
+{
+    return r->level;
+}
+
+struct rank_link ranks_link(const struct ranks *r, int rank)
+{
+    return (struct rank_link){link_round_trip_ns(r->link, rank), link_bytes_per_s(r->link, rank)};
+}
+
+/* ---- questions of rank 0 ------------------------------------------------------------------------------------- */
+
+void ranks_ask(struct ranks *r, int rank, size_t n_bytes, void *body, size_t body_bytes)
+{
+    expect(r, rank, body, body_bytes);
+    link_send(r->link, rank, n_bytes);
+}
+
+err_code ranks_answer(struct ranks *r, int rank, const struct cancel *c, size_t body_bytes, struct err *e)
+{
+    size_t n;
+    struct answer *a = &r->answers[rank];
+    TRY(link_wait(r->link, rank, c, &n, e));
+    a->text[ERR_TEXT_BYTES - 1] = '\0';
+    if (a->code != ERR_OK)
+        return err_set(e, (err_code)a->code, "%s: %s", ranks_name(r, rank), a->text);
+    if (a->number != r->n_request[rank] || n != body_bytes)
+        return err_set(e, ERR_FAIL, "%s: answer %u of %zu bytes: expected %u of %zu", ranks_name(r, rank), a->number, n,
+                       r->n_request[rank], body_bytes);
+    return ERR_OK;
+}
+
+err_code ranks_ask_wait(struct ranks *r, int rank, const struct request *q, void *body, size_t body_bytes,
+                        struct err *e)
+{
+    void *room;
+    TRY(link_room(r->link, rank, sizeof *q, &room, e));
+    memcpy(room, q, sizeof *q);
+    ((struct request *)room)->number = ++r->n_request[rank];
+    ranks_ask(r, rank, sizeof *q, body, body_bytes);
+    return ranks_answer(r, rank, NULL, body_bytes, e);
+}
+
+static err_code check_offer(const struct ranks *r, int rank, const struct rank_offer *o, const struct rank_offer *mine,
+                            struct err *e)
+{
+    if (o->n_file_bytes != mine->n_file_bytes || o->fingerprint != mine->fingerprint)
+        return err_set(e, ERR_FORMAT,
+                       "%s: another model (%llu bytes, fingerprint %016llx): expected that of rank 0 (%llu, %016llx)",
+                       ranks_name(r, rank), (unsigned long long)o->n_file_bytes, (unsigned long long)o->fingerprint,
+                       (unsigned long long)mine->n_file_bytes, (unsigned long long)mine->fingerprint);
+    if (o->is_reference != mine->is_reference)
+        return err_set(e, ERR_USAGE, "%s: expected the same kernels as rank 0: --reference on all ranks, or on none",
+                       ranks_name(r, rank));
+    return ERR_OK;
+}
+
+err_code ranks_offers(struct ranks *r, const struct rank_offer *own, const struct rank_offer **offers, struct err *e)
+{
+    r->offers[0] = *own;
+    for (int i = 1; i < ranks_n(r); i++) {
+        TRY(ranks_answer(r, i, NULL, sizeof r->offers[i], e));
+        TRY(check_offer(r, i, &r->offers[i], own, e));
+    }
+    *offers = r->offers;
+    return ERR_OK;
+}
+
+err_code ranks_divide(struct ranks *r, const struct division *d, struct err *e)
+{
+    const struct division_head head = {d->n_place, d->n_layer, d->n_expert};
+    size_t n_holders = (size_t)(d->n_layer * d->n_expert) * sizeof *d->holders;
+    for (int i = 1; i < ranks_n(r); i++) {
+        char *room;
+        struct request q = {.kind = REQUEST_DIVISION, .number = ++r->n_request[i]};
+        TRY(link_room(r->link, i, sizeof q + sizeof head + n_holders, (void **)&room, e));
+        memcpy(room, &q, sizeof q);
+        memcpy(room + sizeof q, &head, sizeof head);
+        memcpy(room + sizeof q + sizeof head, d->holders, n_holders);
+        ranks_ask(r, i, sizeof q + sizeof head + n_holders, NULL, 0);
+    }
+    return ERR_OK;
+}
+
+err_code ranks_wait_ready(struct ranks *r, struct err *e)
+{
+    for (int i = 1; i < ranks_n(r); i++)
+        TRY(ranks_answer(r, i, NULL, 0, e));
+    return ERR_OK;
+}

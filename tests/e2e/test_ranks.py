@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""Several processes under mpirun give what one gives, and none of them can die, hang or be wrong unnoticed.
+usage: test_ranks.py MOEBIUS MPIRUN DEMO.gguf GOLDEN_DIRECTORY
+
+MOEBIUS_RANK_FAULTS=N sets how often each fault comes at a random moment (2), MOEBIUS_SEED which moments;
+MOEBIUS_RANK_MODELS=all computes each golden model with 2, 3 and 4 ranks, not with one of these, and streaming, not one in four. Each function below is one test; a failed assertion names itself."""
+import glob
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from run_functions import program_runner, run_functions
+
+MOEBIUS, MPIRUN, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:5])
+TMP = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
+os.environ["OMPI_ALLOW_RUN_AS_ROOT"] = os.environ["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+os.environ["LSAN_OPTIONS"] = "detect_leaks=0"  # MPI's own
+SEED = int(os.environ.get("MOEBIUS_SEED", "1"))
+N_FAULT = int(os.environ.get("MOEBIUS_RANK_FAULTS", "2"))
+ALL_MODELS = os.environ.get("MOEBIUS_RANK_MODELS") == "all"
+WAYS = ["self,vader", "self,tcp"]  # through shared memory, and as between machines
+RAM = "120M" if os.environ.get("MOEBIUS_TEST_BUILD") == "asan" else "60M"  # sanitizers take some
+LIMIT_S = 10  # a fault is reported by then
+START_S = 3  # and a run has started
+LONG = ["generate", "-m", DEMO, "-p", "Once", "-n", "100000", "--ctx", "100000", "--ignore-eos", "--cold", "--temp", "0"]
+
+run, _ = program_runner(MOEBIUS)
+
+
+def tmp(name):
+    return os.path.join(TMP.name, name)
+
+
+def mpi(n_rank, *args, others=None, way=WAYS[0]):
+    """The words of a run of n_rank processes; `others`: what each but the first is told instead."""
+    def part(n, words):
+        return ["-n", str(n), MOEBIUS, *map(str, words)]
+    command = [MPIRUN, "--oversubscribe", "--mca", "btl", way]
+    if others is None:
+        return command + part(n_rank, args)
+    for i in range(n_rank):
+        command += ([":"] if i else []) + part(1, others.get(i, args))
+    return command
+
+
+def run_ranks(n_rank, *args, code=0, **kw):
+    r = subprocess.run(mpi(n_rank, *args, **kw), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       timeout=120)
+    err = r.stderr.decode(errors="replace")
+    assert (r.returncode == code) if code is not None else r.returncode != 0, f"exit {r.returncode}: {args}\n{err[-2000:]}"
+    assert "runtime error" not in err and "AddressSanitizer" not in err, err
+    return r.stdout, err
+
+
+def logits_of(runner, model, tokens, *options):
+    out = tmp("logits.f32")
+    runner("logits", "-m", model, "--tokens", ",".join(map(str, tokens)), "--out", out, "--cold", *options)
+    return open(out, "rb").read()
+
+
+def golden_models():
+    for path in sorted(glob.glob(os.path.join(GOLDEN, "*.json"))):
+        about = json.load(open(path))
+        if about.get("topk") and "tokens" in about:
+            yield os.path.join(GOLDEN, about["model"]), about["tokens"]
+
+
+def test_logits_are_those_of_one_process():
+    n = 0
+    for i, (model, tokens) in enumerate(list(golden_models())[::1 if ALL_MODELS else 2]):
+        expected = logits_of(run, model, tokens)
+        for n_rank in [2, 3, 4] if ALL_MODELS else [2 + i % 3]:
+            split = ["--split", f"random:{i + n_rank}"] if i % 2 else []
+            got = logits_of(lambda *a: run_ranks(n_rank, *a, way=WAYS[i % 2]), model, tokens, *split)
+            assert got == expected, f"{model}, {n_rank} ranks, {split}"
+            n += 1
+    assert n > 15, n
+
+
+def test_streaming_logits_are_those_of_one_process():
+    """Of small models a rank may have too few experts to stream any."""
+    n = 0
+    for model, tokens in list(golden_models())[::1 if ALL_MODELS else 4]:
+        try:
+            got = logits_of(lambda *a: run_ranks(2, *a), model, tokens, "--expert-ram", "75%")
+        except AssertionError as e:
+            assert "are too few: the top-k experts" in str(e), e
+            continue
+        assert got == logits_of(run, model, tokens), model
+        n += 1
+    assert n > 2, n
+
+
+def answers(runner, requests, *options):
+    path, out = tmp("requests"), tmp("answers")
+    with open(path, "w") as f:
+        f.writelines(json.dumps(r) + "\n" for r in requests)
+    if os.path.exists(out):
+        os.remove(out)
+    runner("batch", "-m", DEMO, "-i", path, "-o", out, "--cold", *options)
+    return sorted(json.dumps([a["id"], a["text"]]) for a in map(json.loads, open(out)))
+
+
+def test_batches_and_forks_are_those_of_one_process():
+    begin = "Once upon a time there was a little girl named Lily. She loved to play in the park with her dog. "
+    requests = [{"id": str(i), "prompt": begin + s, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+                for i, s in enumerate(["One day", "The dog", "Her mom", "It was", "A cat", "She", "Then", "But"])]
+    expected = answers(run, requests, "--texts", 1)
+    for n_rank, n_texts, more in [(2, 1, []), (2, 3, []), (3, 8, []), (4, 8, ["--expert-ram", "40%"])]:
+        got = answers(lambda *a: run_ranks(n_rank, *a), requests, "--texts", n_texts, *more)
+        assert got == expected, (n_rank, n_texts, more)
+
+
+def test_commands_run_under_mpirun():
+    text = tmp("text")
+    with open(text, "w") as f:
+        f.write("Once upon a time there was a dog who liked to run in the park with a cat. " * 40)
+    one = run("ppl", "-m", DEMO, "-f", text, "--cold").stdout
+    assert run_ranks(2, "ppl", "-m", DEMO, "-f", text, "--cold")[0] == one
+    _, err = run_ranks(2, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--ram", RAM)
+    assert "decode 3 tokens" in err
+    out, _ = run_ranks(2, "bench", "-m", DEMO, "-p", 8, "-n", 4, "-r", 1, "--cold")
+    assert b"rank 1" in out and b"forecast" in out, out
+    stats = tmp("stats.json")
+    run_ranks(3, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--stats-json", stats)
+    json.load(open(stats))
+
+
+def test_what_can_not_be_divided_is_refused():
+    for args, words in [(["bench", "-m", DEMO, "--load"], "opened once"),
+                        (["generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1"], "devices in 2 processes"),
+                        (["generate", "-m", DEMO, "-p", "a", "--split", "experts:1,2,3"], "3 shares for 2 processes"),
+                        (["generate", "-m", DEMO, "-p", "a", "--ram", "10M"], "not enough")]:
+        _, err = run_ranks(2, *args, code=None)
+        assert words in err, err
+
+
+def test_another_processor_level_is_negotiated():
+    expected = subprocess.run([MOEBIUS, "generate", "-m", DEMO, "-p", "Once", "-n", "8", "--temp", "0", "--cold"],
+                              env=dict(os.environ, MOEBIUS_CPU="scalar"), stdout=subprocess.PIPE, check=True).stdout
+    words = mpi(2, "generate", "-m", DEMO, "-p", "Once", "-n", "8", "--temp", "0", "--cold", others={})
+    second = len(words) - 1 - words[::-1].index("-n", words[::-1].index(MOEBIUS))
+    words[second + 2:second + 2] = ["-x", "MOEBIUS_CPU=scalar"]
+    assert subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout == expected
+    words[words.index("MOEBIUS_CPU=scalar")] = "MOEBIUS_CPU=none"
+    r = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert r.returncode != 0 and b"rank 1 (" in r.stderr and b"MOEBIUS_CPU=none" in r.stderr, r.stderr
+
+
+def damage(path, every):
+    with open(path, "r+b") as f:
+        for at in range(1000, os.path.getsize(path), every):
+            f.seek(at)
+            byte = f.read(1)[0]
+            f.seek(at)
+            f.write(bytes([byte ^ 1]))
+
+
+def prepared(name):
+    run("prepare", DEMO, "--to", tmp(name))
+    return sorted(glob.glob(os.path.join(tmp(name), "*")), key=os.path.getsize)
+
+
+def bad_files():
+    """What a rank may be told in place of a good model, and what is said of it."""
+    with open(tmp("truncated.gguf"), "wb") as f, open(DEMO, "rb") as whole:
+        f.write(whole.read(os.path.getsize(DEMO) * 3 // 4))
+    damage(prepared("bad-manifest")[0], 50)
+    return [(["-m", tmp("truncated.gguf")], "truncated"), (["-m", tmp("missing.gguf")], "No such file"),
+            (["-m", next(m for m, _ in golden_models())], "another model"), (["-m", DEMO, "--ram", "1M"], "not enough"),
+            (["-m", DEMO, "--store", tmp("bad-manifest")], "bad-manifest"),
+            (["-m", DEMO, "--reference"], "--reference on all ranks")]
+
+
+PROMPT = ["-p", "Once", "-n", "50", "--ignore-eos", "--cold", "--temp", "0"]
+
+
+def test_a_bad_file_or_option_of_one_rank_is_named():
+    for i, (options, words) in enumerate(bad_files()):
+        rank = 1 + i % 2
+        begin = time.monotonic()
+        _, err = run_ranks(3, "generate", "-m", DEMO, *PROMPT, others={rank: ["generate", *options, *PROMPT]}, code=None,
+                           way=WAYS[i % 2])
+        assert f"rank {rank} (" in err and words in err, (options, err)
+        assert time.monotonic() - begin < LIMIT_S + START_S
+
+
+def test_a_damaged_store_of_one_rank_changes_no_token():
+    damage(prepared("damaged")[-1], 4096)  # a byte of each expert
+    out, err = run_ranks(3, "generate", "-m", DEMO, *PROMPT,
+                         others={2: ["generate", "-m", DEMO, "--store", tmp("damaged"), *PROMPT]})
+    assert "rank 2: warning" in err and "are damaged" in err, err
+    assert out == run("generate", "-m", DEMO, *PROMPT).stdout
+
+
+def test_a_file_that_is_cut_while_a_rank_reads_it_is_named():
+    with open(tmp("cut.gguf"), "wb") as f:
+        f.write(open(DEMO, "rb").read())
+    words = ["generate", "-m", tmp("cut.gguf"), *LONG[3:], "--expert-ram", "30%"]
+    p = subprocess.Popen(mpi(3, *LONG, others={1: words}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
+    time.sleep(START_S)
+    os.truncate(tmp("cut.gguf"), 1 << 20)
+    _, err = p.communicate(timeout=LIMIT_S)
+    assert p.returncode != 0 and b"rank 1 (" in err and b"cut.gguf" in err, err
+
+
+def processes_of(pid):
+    """The ranks that an mpirun has started: {rank: process}."""
+    found = {}
+    try:
+        children = open(f"/proc/{pid}/task/{pid}/children").read().split()
+    except OSError:
+        return found
+    for child in children:
+        try:
+            words = open(f"/proc/{child}/environ", "rb").read().split(b"\0")
+        except OSError:
+            continue
+        for w in words:
+            if w.startswith(b"OMPI_COMM_WORLD_RANK="):
+                found[int(w.split(b"=")[1])] = int(child)
+    return found
+
+
+def hit(rank, number, delay_s, way):
+    """Sends a signal to one of three ranks at a moment: (exit status, output, what was said, after how long)."""
+    p = subprocess.Popen(mpi(3, *LONG, way=way), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    end = time.monotonic() + 10
+    while len(processes_of(p.pid)) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    ranks = processes_of(p.pid)
+    time.sleep(delay_s)
+    begin = time.monotonic()
+    try:
+        os.kill(ranks[rank], number)
+        out, err = p.communicate(timeout=60)
+    finally:
+        for process in [*ranks.values(), p.pid]:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    return p.returncode, out, err.decode(errors="replace"), time.monotonic() - begin
+
+
+def check_fault(number, words):
+    """A rank that gets a signal at any moment: an end in time, the rank's name, and no token that is not the model's."""
+    moments = random.Random(SEED * 100 + number)
+    expected = run(*LONG[:6], "2000", *LONG[7:]).stdout[:-1]  # without the end of the line
+    for i in range(N_FAULT):
+        rank, delay_s = 1 + i % 2, moments.uniform(0, 2) if i else 2
+        code, out, err, took_s = hit(rank, number, delay_s, WAYS[i // 2 % 2])
+        what = f"rank {rank}, signal {number} after {delay_s:.3f} s, {took_s:.1f} s to the end:\n{err}"
+        assert code != 0, what
+        assert took_s < LIMIT_S, what
+        assert any(w in err for w in words(rank)), what
+        assert out.startswith(expected) or expected.startswith(out), what
+
+
+def test_a_rank_that_is_killed_is_named():
+    check_fault(signal.SIGKILL, lambda rank: [f"rank {rank} (", f"process rank {rank} "])
+
+
+def test_a_rank_that_hangs_is_named():
+    check_fault(signal.SIGSTOP, lambda rank: [f"rank {rank} ("])
+
+
+def test_without_rank_0_the_others_end():
+    for number in [signal.SIGKILL, signal.SIGSTOP]:
+        code, _, err, took_s = hit(0, number, 2, WAYS[0])
+        assert code != 0 and took_s < LIMIT_S and "rank 0" in err, (number, took_s, err)
+
+
+def test_an_end_from_outside_is_told_from_a_fault():
+    p = subprocess.Popen(mpi(3, *LONG), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(2)
+    p.terminate()
+    _, err = p.communicate(timeout=20)
+    assert p.returncode != 0 and b"has died" not in err, err
+
+
+def test_nothing_is_left_behind():
+    before = set(os.listdir("/dev/shm"))
+    run_ranks(3, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold")
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+if __name__ == "__main__":
+    run_functions(globals())
