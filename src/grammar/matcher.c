@@ -148,7 +148,7 @@ struct thread_set matcher_step(struct grammar_matcher *m, struct thread_set from
     struct thread_set to = {m->threads.n, 0};
     for (uint32_t i = 0; i < from.n; i++)
         feed(m, m->threads.at[from.first + i], byte, to.first);
-    if (m->s->failed != ERR_OK)
+    if (!states_good(m->s))
         m->threads.n = to.first;
     to.n = m->threads.n - to.first;
     return to;
@@ -252,7 +252,7 @@ static struct thread_set run(struct grammar_matcher *m, const uint8_t *bytes, si
 static bool try_token(struct grammar_matcher *m, int32_t token, bool moves)
 {
     const struct grammar_vocab *v = m->v;
-    if (!v || token < 0 || token >= v->n_token || m->ended || m->s->failed != ERR_OK)
+    if (!v || token < 0 || token >= v->n_token || m->ended || !states_good(m->s))
         return false;
     if (v->kinds[token] == GRAMMAR_TOKEN_END && matcher_may_end(m, here(m))) {
         m->ended |= moves;
@@ -266,7 +266,7 @@ static bool try_token(struct grammar_matcher *m, int32_t token, bool moves)
         move_to(m, at);
     else
         forget(m, n_frame);
-    return fits && m->s->failed == ERR_OK;
+    return fits && states_good(m->s);
 }
 
 static void lock(const struct grammar_matcher *m)
@@ -312,11 +312,13 @@ void grammar_matcher_mask(struct grammar_matcher *m, uint64_t *bits)
         return;
     memset(bits, 0, m->v->n_word * sizeof *bits);
     lock(m);
-    if (!m->ended && m->s->failed == ERR_OK) {
+    if (!m->ended && states_good(m->s)) {
         matcher_fill_mask(m, bits);
         bool ends = matcher_may_end(m, here(m));
         for (uint32_t i = 0; ends && i < m->v->n_end; i++)
             bits[m->v->ends[i] / 64] |= (uint64_t)1 << m->v->ends[i] % 64;
+        if (!states_good(m->s))
+            memset(bits, 0, m->v->n_word * sizeof *bits);
     }
     forget(m, n_frame);
     unlock(m);
