@@ -13,7 +13,7 @@ THREADS  = -Dbuildtype=debugoptimized:-Db_sanitize=thread:-Db_lundef=false:--sui
 SOAK = MOEBIUS_CPU=scalar UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-threads soak check-arm lint format fuzz bench install uninstall check-vocabs check-templates clean help
+.PHONY: build demo check check-threads soak check-arm lint format fuzz bench install uninstall check-agents check-vocabs check-templates clean help
 
 build: build/build.ninja ## build the program (build/moebius) and the library
 	@ninja -C build product
@@ -34,7 +34,7 @@ check: ## run all tests, in a release build, with sanitizers, and some between g
 	@tools/bootstrap.sh check
 	@tools/run_tests.py build build-asan:$(SANITIZE) build-guard:$(SANITIZE):-Dguard_pages=true
 
-soak: ## mutated models between guard pages; each call of each command fails; shared files; batches killed (hours)
+soak: ## mutated models between guard pages; each call of each command fails; shared files; batches and servers killed; a server abused (hours)
 	@tools/bootstrap.sh check
 	@test -e build-guard/build.ninja || meson setup build-guard -Dtests=enabled $(subst :, ,$(SANITIZE)) -Dguard_pages=true
 	@ninja -C build-guard
@@ -42,8 +42,12 @@ soak: ## mutated models between guard pages; each call of each command fails; sh
 	@$(SOAK) build-guard/tests/guard/test_golden tests/golden
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build
-	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SCHEDULES=100 \
-	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' texts
+	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SERVE_KILLS=50 \
+	MOEBIUS_SCHEDULES=100 meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' \
+	'server, kills' texts
+	@test -e build-asan/build.ninja || meson setup build-asan -Dtests=enabled $(subst :, ,$(SANITIZE))
+	@ninja -C build-asan product
+	@tests/e2e/abuse_serve.py build-asan/moebius $(BUNDLED)
 
 check-threads: ## run the tests in which threads meet, with ThreadSanitizer
 	@tools/bootstrap.sh check
@@ -82,6 +86,12 @@ install: ## install to PREFIX=/usr/local, below DESTDIR if set
 
 uninstall: ## remove what the last install put in place
 	@$(GIVE_BACK); ninja -C build uninstall
+
+check-agents: ## let Claude Code, Codex and opencode work with the server (downloads them once, 1 GB; minutes)
+	@tools/bootstrap.sh agents
+	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
+	@ninja -C build moebius
+	@python3 tests/e2e/check_agents.py build/moebius $(BUNDLED) $(AGENTS)
 
 check-vocabs: ## compare the tokenizer with real models' vocabularies (downloads them once)
 	@tools/bootstrap.sh check

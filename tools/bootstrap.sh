@@ -3,10 +3,10 @@
 # (Debian, Ubuntu) where it may: as root, or with a sudo that asks for no password. Otherwise it says what to type.
 # Silent and fast when nothing is missing.
 #
-# usage: tools/bootstrap.sh build|check|arm|lint|fuzz
+# usage: tools/bootstrap.sh build|check|agents|arm|lint|fuzz
 set -eu
 
-purpose=${1:?usage: tools/bootstrap.sh build|check|arm|lint|fuzz}
+purpose=${1:?usage: tools/bootstrap.sh build|check|agents|arm|lint|fuzz}
 missing=
 
 need_command() { # COMMAND PACKAGE...
@@ -62,6 +62,11 @@ find_missing() {
     case $purpose in
     build) need_for_build ;;
     check) need_for_check ;;
+    agents)
+        need_for_check
+        need_library libmicrohttpd libmicrohttpd-dev
+        need_command npm npm
+        ;;
     arm)
         need_for_check
         need_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
@@ -83,7 +88,7 @@ find_missing() {
         need_clang_runtime
         ;;
     *)
-        echo "bootstrap: $purpose: expected build, check, arm, lint or fuzz" >&2
+        echo "bootstrap: $purpose: expected build, check, agents, arm, lint or fuzz" >&2
         exit 2
         ;;
     esac
@@ -96,17 +101,21 @@ give_up() {
     exit 1
 }
 
-# The official clients that test the server; without npm, node 20 or a network that test is skipped.
-get_clients() {
-    clients=$(dirname "$0")/../tests/e2e/clients
-    if [ "$purpose" = check ] && [ ! -d "$clients/node_modules" ] && command -v npm >/dev/null 2>&1; then
-        echo "bootstrap: installing the clients of tests/e2e/clients" >&2
-        npm ci --prefix "$clients" --ignore-scripts --no-audit --no-fund --silent \
-            --fetch-retries=1 --fetch-timeout=20000 >&2 || rm -rf "$clients/node_modules"
+# What npm has for a folder below tests/e2e: the official clients that test the server, and agents. Without npm, node 20
+# or a network there is nothing, and tests that need it say so.
+get_from_npm() { # FOLDER NPM'S-COMMAND [ITS OPTIONS]
+    folder=$(dirname "$0")/../tests/e2e/$1
+    shift
+    if [ ! -d "$folder/node_modules" ] && command -v npm >/dev/null 2>&1; then
+        echo "bootstrap: installing what $folder/package.json names" >&2
+        npm "$@" --prefix "$folder" --ignore-scripts --no-audit --no-fund --silent >&2 || rm -rf "$folder/node_modules"
     fi
 }
 
-get_clients
+case $purpose in
+check) get_from_npm clients ci --fetch-retries=1 --fetch-timeout=20000 ;;
+agents) get_from_npm agents install --no-save ;; # `npm ci` wants the packages of all platforms, which not every registry has
+esac
 find_missing
 [ -n "$missing" ] || exit 0
 command -v apt-get >/dev/null 2>&1 || give_up

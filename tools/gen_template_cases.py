@@ -91,7 +91,10 @@ none.x.y
 1 % 0
 [1] < 1
 1 < 'a'
-l.append(4)
+l.append()
+l.insert(0, 4)
+(1, 2).append(3)
+range(2).append(3)
 d.update({'x': 1})
 [1, 'a']|sort
 undefined_thing|tojson
@@ -144,6 +147,11 @@ TEMPLATES = [
     "{%- for m in messages if m.tool_calls %}{% for c in m.tool_calls %}{% set f = c.function %}<tool>{{ f.name }}\n{% for k, v in f.arguments|items %}{{ k }}: {{ v if v is string else v|tojson }}\n{% endfor %}</tool>{% endfor %}{% endfor %}",
     "{% macro a() %}{% macro b() %}{{ i }}{% endmacro %}{{ b() }}{% endmacro %}{{ a() }}{{ b is defined }}",
     "{% for x in l %}{% macro m() %}{{ x }}{% endmacro %}{{ m() }}{% endfor %}",
+    "{{ l.append(4) }}{{ l }}{% set m = l %}{% set _ = m.append([5]) %}{{ l }}{% set c = l.copy() %}{% set _ = c.append(6) %}{{ l }}{{ c|length }}",
+    "{% set q = namespace(ids=[]) %}{% for m in messages %}{% set _ = q.ids.append(m.role ~ ':' ~ q.ids|length) %}{% endfor %}{{ q.ids }}{{ q.ids[0] }}{% set q.ids = q.ids[1:] %}{{ q.ids|join(',') }}",
+    "{% set a = [1] %}{% set b = a + [2] %}{% set d2 = {'x': a} %}{% set t = (a, a) %}{% set _ = a.append(3) %}{{ a }}{{ b }}{{ d2 }}{{ t }}{{ a|list is sameas a }}",
+    "{% macro m(x, y=[]) %}{% set _ = y.append(x) %}{{ y }}{% endmacro %}{{ m(1) }}{{ m(2) }}{% for x in [[], []] %}{% set _ = x.append(loop.index) %}{{ x }}{% endfor %}",
+    "{% set s2 = [1] %}{% for x in s2 %}{{ x }}{% if x < 5 %}{% set _ = s2.append(x + 1) %}{% endif %}{% endfor %}{{ s2 }}",
     # refused
     "{% if %}x{% endif %}", "{% if t %}x", "{% endif %}", "{% for %}{% endfor %}", "{% for x in l %}{% endif %}", "{% unknown %}", "{{ x", "{% set 1 = 2 %}",
     "{% break %}", "{# no end", "{% raw %} no end", "{% set x.y = 1 %}", "{% for a, b in l %}{% endfor %}", "{% macro m(a=1, b) %}{% endmacro %}", "{{ 1 }", "{% include 'x' %}",

@@ -336,13 +336,15 @@ typedef struct moebius_call_grammar_input {
     const char *name;   /* the one tool that may be called; NULL: any */
     bool is_required;   /* the answer is calls, with the reasoning before; else the model may call, or not */
     bool is_single;     /* one call; else as many as the family's form lets follow each other */
-    const char *prompt; /* is_required: the prompt's text, whose end may have begun the reasoning; NULL: it has not */
+    const char *prompt; /* of a whole answer: the prompt's text, whose end may have begun the reasoning; NULL: it has
+                           not */
+    const char *schema; /* a JSON schema, an object: where no call is required, the answer is calls or an instance of
+                           it, with the reasoning before; NULL: anything */
 } moebius_call_grammar_input;
 
 /* The grammar, GBNF with %json{SCHEMA} and %token"TEXT", of what the model writes when it calls the tools. Where calls
- * are required the whole answer follows it. Else what follows it begins with *trigger (borrowed from the template):
- * from there on, that text included. *grammar is owned by the caller
- * (moebius_free). */
+ * are required, or a schema is given, the whole answer follows it. Else what follows it begins with *trigger (borrowed
+ * from the template): from there on, that text included. *grammar is owned by the caller (moebius_free). */
 MOEBIUS_INLINE moebius_status moebius_template_call_grammar(const moebius_template *tmpl,
                                                             const moebius_call_grammar_input *input, char **grammar,
                                                             const char **trigger, moebius_error *error);
@@ -710,6 +712,8 @@ MOEBIUS_API moebius_status moebius_grammar_open(moebius_grammar **out, const moe
                                                 moebius_error *error);
 /* Its matchers must have been closed. */
 MOEBIUS_API void moebius_grammar_close(moebius_grammar **grammar);
+/* About how much memory it takes, which grows with what its texts meet. Thread-safe. */
+MOEBIUS_API size_t moebius_grammar_bytes(const moebius_grammar *grammar);
 MOEBIUS_API size_t moebius_grammar_n_unenforced(const moebius_grammar *grammar);
 /* A keyword that is not enforced, and its JSON pointer in *pointer, both borrowed. */
 MOEBIUS_API const char *moebius_grammar_unenforced(const moebius_grammar *grammar, size_t i, const char **pointer);
@@ -721,7 +725,7 @@ MOEBIUS_API moebius_status moebius_matcher_clone(moebius_matcher **out, const mo
                                                  moebius_error *error);
 MOEBIUS_API void moebius_matcher_close(moebius_matcher **matcher);
 /* Moves on by a token that was appended; false: it does not fit, and the matcher stays. After a failure (memory, or a
- * grammar's limit on states) nothing fits any more, and moebius_matcher_status says why. */
+ * limit on states for one text) nothing fits any more, and moebius_matcher_status says why. */
 MOEBIUS_API bool moebius_matcher_accept(moebius_matcher *matcher, int32_t id);
 MOEBIUS_API bool moebius_matcher_allows(moebius_matcher *matcher, int32_t id); /* whether it would fit */
 /* The same with n bytes: moves on as far as they fit, by *n_fit of them. */

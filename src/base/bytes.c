@@ -54,6 +54,31 @@ err_code bytes_print(struct bytes *b, struct err *e, const char *fmt, ...)
     return ERR_OK;
 }
 
+void bytes_put(struct bytes *b, const void *s, size_t n)
+{
+    b->is_short |= bytes_add(b, s, n, NULL) != ERR_OK;
+}
+
+void bytes_put_text(struct bytes *b, const char *text)
+{
+    bytes_put(b, text, strlen(text));
+}
+
+void bytes_put_char(struct bytes *b, char c)
+{
+    bytes_put(b, &c, 1);
+}
+
+const char *bytes_text(const struct bytes *b)
+{
+    return b->s ? b->s : "";
+}
+
+void bytes_clear(struct bytes *b)
+{
+    bytes_drop(b, b->n);
+}
+
 void bytes_drop(struct bytes *b, size_t n)
 {
     assert(n <= b->n);

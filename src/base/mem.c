@@ -3,6 +3,9 @@
 #include "base/mem_guard.h"
 
 #include <errno.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -50,6 +53,15 @@ void mem_free(void *p)
 char *mem_strdup(const char *s)
 {
     return strdup(s);
+}
+
+void mem_trim(void)
+{
+#if defined(__GLIBC__)
+    enum { LARGE = 256 << 10 }; /* else glibc takes larger and larger blocks from heaps, of which each thread has one */
+    mallopt(M_MMAP_THRESHOLD, LARGE);
+    malloc_trim(0);
+#endif
 }
 
 bool mem_mul(size_t a, size_t b, size_t *out)

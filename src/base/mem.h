@@ -20,6 +20,10 @@ void *mem_resize(void *p, size_t n, size_t size);
 void *mem_alloc_aligned(size_t align, size_t n_bytes); /* align: a power of two */
 void mem_free(void *p);
 char *mem_strdup(const char *s);
+/* Free memory of the heap goes back to the system, as far as it can (glibc): of large blocks from the first call on as
+ * soon as they are free, of others with the next call. Thread-safe; takes milliseconds, in which other threads may wait
+ * for the heap. */
+void mem_trim(void);
 
 /* a * b and a + b; false on overflow, *out untouched. */
 bool mem_mul(size_t a, size_t b, size_t *out);

@@ -141,6 +141,45 @@ static err_code set_biases(struct sampling_options *o, const json_t *value, stru
     return ERR_OK;
 }
 
+static err_code set_form(struct batch_request *r, const char *name, struct err *e)
+{
+    if (r->form)
+        return err_set(e, ERR_FORMAT, "%s: a second form for the answer beside %s; expected one", name, r->form);
+    r->form = name;
+    return ERR_OK;
+}
+
+static err_code set_grammar(struct batch_request *r, const json_t *value, struct err *e)
+{
+    r->gbnf = json_string_value(value);
+    if (!r->gbnf || strlen(r->gbnf) != json_string_length(value))
+        return err_set(e, ERR_FORMAT, "grammar: expected a grammar in GBNF, a text");
+    return set_form(r, "grammar", e);
+}
+
+static err_code set_schema(struct batch_request *r, const char *name, const json_t *value, struct err *e)
+{
+    r->schema = value;
+    if (!json_is_object(value))
+        return err_set(e, ERR_FORMAT, "%s: expected a JSON schema, an object", name);
+    return set_form(r, name, e);
+}
+
+/* OpenAI's: {"type": "json_schema", "json_schema": {"schema": {...}, "strict": false}}, or "json_object", or "text". */
+static err_code set_response_format(struct batch_request *r, const json_t *value, struct err *e)
+{
+    const char *type = json_string_value(json_object_get(value, "type"));
+    const json_t *inner = json_object_get(value, "json_schema");
+    if (type && !strcmp(type, "text"))
+        return ERR_OK;
+    if (type && !strcmp(type, "json_object"))
+        return set_form(r, "response_format", e);
+    if (!type || strcmp(type, "json_schema") != 0)
+        return err_set(e, ERR_FORMAT, "response_format.type: expected text, json_object or json_schema");
+    r->is_lenient = json_is_false(json_object_get(inner, "strict"));
+    return set_schema(r, "response_format.json_schema.schema", json_object_get(inner, "schema"), e);
+}
+
 static err_code set_fields(struct batch_request *r, json_t *unknown, struct err *e)
 {
     const struct option options[] = {
@@ -164,6 +203,12 @@ static err_code set_fields(struct batch_request *r, json_t *unknown, struct err 
             TRY(set_tokens(r, value, e));
         else if (!strcmp(name, "logit_bias"))
             TRY(set_biases(&r->sampling, value, e));
+        else if (!strcmp(name, "grammar"))
+            TRY(set_grammar(r, value, e));
+        else if (!strcmp(name, "json_schema"))
+            TRY(set_schema(r, name, value, e));
+        else if (!strcmp(name, "response_format"))
+            TRY(set_response_format(r, value, e));
         else if (o)
             TRY(set_option(o, name, value, e));
         else if (!json_object_get(unknown, name))

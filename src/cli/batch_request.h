@@ -19,6 +19,10 @@ struct batch_request {
     bool ignore_eos;          /* goes on after a token that ends the answer */
     struct option_list stops; /* strings before which the answer ends */
     struct sampling_options sampling;
+    const char *form;     /* the field that says what form the answer has; NULL: none does */
+    const char *gbnf;     /* a grammar, */
+    const json_t *schema; /* or a JSON schema; with neither of the two and a form: any JSON object */
+    bool is_lenient;      /* what of the schema can't be enforced is left out */
 };
 
 /* Parses n bytes; line is their number. What the request doesn't say is as in `defaults`. Names that mean nothing and

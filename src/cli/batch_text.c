@@ -1,5 +1,7 @@
 #include "cli/batch_text.h"
 
+#include <string.h>
+
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "cli/chat_prompt.h"
@@ -45,6 +47,30 @@ static err_code read_prompt(const struct batch_text *t, const struct batch_setup
     return chat_prompt_render(p, s->tmpl, vocab, t->request.messages, s->vars->vars, s->vars->n, e);
 }
 
+/* ---- the form ------------------------------------------------------------------------------------------------ */
+
+static err_code open_grammar(struct batch_text *t, const struct batch_setup *s, struct err *e)
+{
+    const struct batch_request *r = &t->request;
+    moebius_error error;
+    size_t n = r->gbnf ? strlen(r->gbnf) : 0;
+    if (!r->form)
+        return ERR_OK;
+    char *schema = r->schema ? json_write(r->schema, JSON_COMPACT, &n) : NULL;
+    if (r->schema && !schema)
+        return err_nomem(e, n, "a schema");
+    t->grammars = s->grammars;
+    moebius_status status = grammar_cache_take(s->grammars, r->gbnf ? MOEBIUS_GRAMMAR_GBNF : MOEBIUS_GRAMMAR_SCHEMA,
+                                               r->gbnf  ? r->gbnf
+                                               : schema ? schema
+                                                        : "",
+                                               n, r->is_lenient ? MOEBIUS_GRAMMAR_LENIENT : 0, &t->grammar, &error);
+    mem_free(schema);
+    if (status != MOEBIUS_OK)
+        return err_set(e, status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_FORMAT, "%s: %s", r->form, error.text);
+    return ERR_OK;
+}
+
 /* ---- the text ------------------------------------------------------------------------------------------------ */
 
 static void on_part(void *user, moebius_reply_part part, const char *text, size_t n)
@@ -70,6 +96,8 @@ static err_code submit(struct batch_text *t, struct texts *texts, const struct b
                                    .tmpl = r->messages ? s->tmpl : NULL,
                                    .prompt = p->rendered ? moebius_prompt_text(p->rendered, NULL) : NULL,
                                    .reasoning_budget = -1,
+                                   .grammar = t->grammar ? t->grammar->grammar : NULL,
+                                   .grammar_from = r->messages ? TEXT_GRAMMAR_FROM_CONTENT : TEXT_GRAMMAR_FROM_START,
                                    .sink = {.part = on_part, .end = end, .user = t}};
     uint64_t id;
     int64_t n_ctx;
@@ -84,6 +112,8 @@ err_code batch_text_submit(struct batch_text *t, struct texts *texts, const stru
     struct chat_prompt p = {0};
     err_code code = read_prompt(t, setup, &p, e);
     if (code == ERR_OK)
+        code = open_grammar(t, setup, e);
+    if (code == ERR_OK)
         code = submit(t, texts, setup, &p, end, e);
     chat_prompt_close(&p);
     return code;
@@ -93,6 +123,8 @@ void batch_text_close(struct batch_text *t)
 {
     for (int i = 0; i < MOEBIUS_REPLY_N; i++)
         bytes_close(&t->parts[i]);
+    if (t->grammar)
+        grammar_cache_give_back(t->grammars, t->grammar);
     batch_request_close(&t->request);
     mem_free(t);
 }

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "cli/batch_request.h"
+#include "server/grammar_cache.h"
 #include "texts/texts.h"
 
 /* What all texts share; borrowed. */
@@ -12,7 +13,8 @@ struct batch_setup {
     moebius_engine *engine;
     const moebius_template *tmpl; /* NULL: there is none, and template_error says why */
     const struct err *template_error;
-    const struct cli_vars *vars; /* of the template */
+    const struct cli_vars *vars;    /* of the template */
+    struct grammar_cache *grammars; /* that requests asked for */
 };
 
 struct batch_text {
@@ -21,6 +23,8 @@ struct batch_text {
     struct batch_request request;        /* owned */
     struct bytes parts[MOEBIUS_REPLY_N]; /* what the answer says */
     struct err error;                    /* a part could not grow */
+    struct kept_grammar *grammar;        /* NULL: the answer is free */
+    struct grammar_cache *grammars;      /* whose it is; borrowed */
 };
 
 /* Submits a text, whose sink is told by `end`: reads the request's prompt, and gathers what the answer says. */

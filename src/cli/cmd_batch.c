@@ -161,6 +161,7 @@ static err_code prepare(struct batch_command *c, struct err *e)
                                     .tmpl = c->tmpl,
                                     .template_error = &c->template_error,
                                     .vars = &c->vars};
+    TRY(grammar_cache_open(&b->setup.grammars, moebius_engine_vocab(c->opened.engine), e));
     b->n_texts = (size_t)c->n_texts;
     b->progress = print_progress;
     b->user = c;
@@ -197,6 +198,7 @@ static err_code answer_all(struct batch_command *c, struct err *e)
 static void close_all(struct batch_command *c)
 {
     batch_close(&c->batch);
+    grammar_cache_close(&c->batch.setup.grammars);
     moebius_template_close(&c->tmpl);
     cli_close(&c->opened);
 }

@@ -23,7 +23,7 @@ static const int64_t default_cache_bytes = (int64_t)8 << 30;
 struct serve_command {
     struct model_options model;
     const char *host, *folder, *alias, *key, *key_file, *template, *cache_dir;
-    int64_t port, n_texts, n_queue, idle_s, cache_bytes, max_body_bytes, max_connections, timeout_s;
+    int64_t port, n_texts, n_queue, n_per_key, idle_s, cache_bytes, max_body_bytes, max_connections, timeout_s;
     struct option_list origins, var_texts;
     struct cli_vars vars;
     bool log_json;
@@ -81,6 +81,7 @@ static err_code serve(struct serve_command *c, struct err *e)
                                .folder = c->folder,
                                .key = c->key,
                                .key_file = c->key_file,
+                               .max_per_key = c->n_per_key,
                                .origins = c->origins.items,
                                .n_origins = (size_t)c->origins.n,
                                .vars = c->vars.vars,
@@ -126,6 +127,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--alias", OPT_STRING, &j.alias, "NAME", "what the model is called (its file's name)", 0, 0, 0},
         {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (8)", 1, MAX_TEXTS, 0},
         {"--queue", OPT_INT, &j.n_queue, "N", "texts that may wait for a place (64); others get 503", 0, 1e6, 0},
+        {"--per-key", OPT_INT, &j.n_per_key, "N", "answers of a key at once (any number); others get 429", 1, 1e6, 0},
         {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for texts' state (half of the machine's)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each text (the model's)", 1, 1 << 30, 0},
         {"--cache-dir", OPT_OUTPUT_FOLDERS, &j.cache_dir, "DIR", "keep prompts' beginnings in DIR, too", 0, 0, 0},

@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/chat_prompt.h"
-#include "cli/grammar_options.h"
 
 enum {
     MAX_FILE_BYTES = 8 << 20, /* of a saved conversation: more than the longest contexts hold */
@@ -194,8 +193,9 @@ static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, s
     (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL); /* what was said before is none of its text */
     for (int64_t i = 0; i < end; i++)
         moebius_sampler_accept(c->sampler, ids[i]);
-    if (c->matcher)
-        (void)moebius_sampler_set_matcher(c->sampler, c->matcher, NULL); /* it was set before, and has its memory */
+    if (c->form.matcher)
+        (void)moebius_sampler_set_matcher(c->sampler, c->form.matcher,
+                                          NULL); /* it was set before, and has its memory */
     c->stats.n_reused += first;
     c->stats.n_prompt += end > first ? end - first : 0;
     c->stats.prefill_ns += clock_ns() - start;
@@ -233,16 +233,17 @@ static err_code answer(struct conversation *c, const struct chat_prompt *p, moeb
     int64_t n_ctx = moebius_session_n_ctx(c->opened->session);
     int32_t *said = mem_calloc((size_t)n_ctx, sizeof *said);
     err_code code = said ? bring_to(c, p->ids, p->n, e) : err_nomem(e, (size_t)n_ctx * sizeof *said, "an answer");
+    const struct text_request request = {.grammar = c->grammar, .grammar_from = TEXT_GRAMMAR_FROM_CONTENT};
+    const struct answer seen = {.reply = reply};
     size_t n = 0;
     bool end = false;
     if (code == ERR_OK)
-        code = cli_begin_grammar(c->grammar, c->sampler, &c->matcher, e);
+        code = constraint_open(&c->form, &request, c->sampler, e);
     while (code == ERR_OK && !cli_interrupted()) {
-        int32_t id = moebius_sampler_pick(c->sampler, moebius_session_logits(c->opened->session));
-        if (id < 0) {
-            code = cli_grammar_end(c->matcher, e);
+        int32_t id = -1;
+        code = constraint_pick(&c->form, &seen, moebius_session_logits(c->opened->session), &id, e);
+        if (id < 0 || code != ERR_OK) /* the grammar's text has ended */
             break;
-        }
         moebius_sampler_accept(c->sampler, id);
         if (moebius_reply_feed(reply, id, &end, &error) != MOEBIUS_OK)
             code = cli_error(e, &error);
@@ -260,8 +261,7 @@ static err_code answer(struct conversation *c, const struct chat_prompt *p, moeb
         c->stats.n_decoded += code == ERR_OK;
     }
     turn->interrupted = cli_interrupted();
-    (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL);
-    moebius_matcher_close(&c->matcher);
+    constraint_close(&c->form);
     mem_free(said);
     return code;
 }

@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "cli/common.h"
+#include "texts/constraint.h"
 
 struct conversation_stats {
     int64_t n_answer;              /* answers */
@@ -21,7 +22,7 @@ struct conversation {
     size_t n_vars;
     moebius_sampler *sampler; /* borrowed */
     moebius_grammar *grammar; /* that answers follow; borrowed; NULL: none */
-    moebius_matcher *matcher; /* of the answer that is given */
+    struct constraint form;   /* of the answer that is given: its content follows the grammar */
     int64_t max_answer;       /* tokens; -1: up to the end of the context */
     json_t *messages;         /* an array */
     struct conversation_stats stats;

@@ -104,6 +104,11 @@ void moebius_grammar_close(moebius_grammar **grammar)
     *grammar = NULL;
 }
 
+size_t moebius_grammar_bytes(const moebius_grammar *grammar)
+{
+    return sizeof *grammar + grammar_bytes(grammar->grammar);
+}
+
 const char *moebius_grammar_unenforced(const moebius_grammar *grammar, size_t i, const char **pointer)
 {
     const char *keyword = NULL;

@@ -5,14 +5,14 @@
 
 #include "engine/engine_internal.h"
 #include "engine/sized.h"
-#include "reply/reply_bytes.h"
+#include "base/bytes.h"
 #include "reply/reply_tools.h"
 
 struct moebius_reply {
     const moebius_template *tmpl; /* borrowed */
     struct reply *reader;
     struct reply_tools tools;
-    struct reply_bytes texts[MOEBIUS_REPLY_N];
+    struct bytes texts[MOEBIUS_REPLY_N];
     moebius_reply_fn *fn; /* may be NULL */
     void *user;
 };
@@ -29,7 +29,7 @@ static void on_part(void *user, enum reply_part part, const char *text, size_t n
         return;
     moebius_reply_part shown = public_parts[part];
     if (shown < MOEBIUS_REPLY_N)
-        reply_bytes_add(&r->texts[shown], text, n);
+        bytes_put(&r->texts[shown], text, n);
     if (r->fn)
         r->fn(r->user, shown, text, n);
 }
@@ -65,7 +65,7 @@ void moebius_reply_close(moebius_reply **reply)
     if (!*reply)
         return;
     for (int part = 0; part < MOEBIUS_REPLY_N; part++)
-        reply_bytes_close(&(*reply)->texts[part]);
+        bytes_close(&(*reply)->texts[part]);
     reply_close(&(*reply)->reader);
     reply_tools_close(&(*reply)->tools);
     mem_free(*reply);
@@ -121,7 +121,7 @@ void moebius_reply_finish(moebius_reply *reply)
 const char *moebius_reply_text(const moebius_reply *reply, moebius_reply_part part, size_t *n)
 {
     *n = reply->texts[part].n;
-    return reply_bytes_text(&reply->texts[part]);
+    return bytes_text(&reply->texts[part]);
 }
 
 /* ---- calls as they are to be written --------------------------------------------------------------------------- */
@@ -163,6 +163,7 @@ moebius_status moebius_template_call_grammar_sized(const moebius_template *tmpl,
     err_code code = sized_take(&known, sizeof known, input, input_bytes, "a call grammar's input", &e);
     const struct reply_grammar_options options = {.name = known.name,
                                                   .is_required = known.is_required,
+                                                  .schema = known.schema,
                                                   .is_single = known.is_single,
                                                   .prompt = known.prompt,
                                                   .find_special = tmpl->vocab ? find_first_special : NULL,

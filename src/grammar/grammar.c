@@ -51,11 +51,12 @@ err_code grammar_open(struct grammar **out, enum grammar_kind kind, const char *
     struct grammar *g = *out = mem_calloc(1, sizeof *g);
     if (!g)
         return err_nomem(e, sizeof *g, "a grammar");
+    g->max_states = STATES_MAX;
     err_code code = program_open(&g->program, e);
     if (code == ERR_OK)
         code = compile(&g->program, kind, text, n, lenient, e);
     if (code == ERR_OK)
-        code = states_open(&g->states, &g->program, e);
+        code = states_open(&g->states, &g->program, g->max_states, e);
     if (code == ERR_OK && !(g->has_mutex = pthread_mutex_init(&g->mutex, NULL) == 0))
         code = err_nomem(e, sizeof g->mutex, "a grammar");
     if (code != ERR_OK)
@@ -74,6 +75,14 @@ void grammar_close(struct grammar **grammar)
         pthread_mutex_destroy(&g->mutex);
     mem_free(g);
     *grammar = NULL;
+}
+
+size_t grammar_bytes(struct grammar *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    size_t n = sizeof *g + g->program.nfa.code.capacity * sizeof *g->program.nfa.code.at + states_bytes(g->states);
+    pthread_mutex_unlock(&g->mutex);
+    return n;
 }
 
 bool grammar_unenforced(const struct grammar *g, size_t i, const char **keyword, const char **pointer)

@@ -36,6 +36,9 @@ MUST_USE err_code grammar_open(struct grammar **out, enum grammar_kind kind, con
                                struct err *e);
 void grammar_close(struct grammar **g);
 
+/* Memory of its instructions and states, about. */
+size_t grammar_bytes(struct grammar *g);
+
 /* The i-th keyword that is not enforced, and its JSON pointer, borrowed; false: there are fewer. */
 bool grammar_unenforced(const struct grammar *g, size_t i, const char **keyword, const char **pointer);
 

@@ -249,10 +249,92 @@ static struct thread_set run(struct grammar_matcher *m, const uint8_t *bytes, si
     return at;
 }
 
+/* ---- states that have failed ---------------------------------------------------------------------------------------
+ */
+
+/* The grammar's states, at least one of which is new where those that it had have failed. */
+static err_code take_states(struct grammar_matcher *m, struct err *e)
+{
+    struct grammar *g = m->g;
+    if (!states_good(g->states)) {
+        struct states *fresh;
+        TRY(states_open(&fresh, &g->program, g->max_states, e));
+        states_close(&g->states);
+        g->states = fresh;
+    }
+    states_close(&m->s);
+    m->s = states_share(g->states);
+    return ERR_OK;
+}
+
+/* At the text's begin. */
+static void start(struct grammar_matcher *m)
+{
+    m->threads.n = m->n_thread = 0;
+    m->frames.n = 1;
+    if (m->s->start)
+        add_thread(m, 0, (struct thread){.state = m->s->start});
+    m->n_thread = m->threads.n;
+}
+
+/* Reads the text again, with states that have not failed. */
+static void renew(struct grammar_matcher *m)
+{
+    size_t n_fit = 0;
+    m->failed = take_states(m, NULL) != ERR_OK;
+    if (m->failed)
+        return;
+    start(m);
+    move_to(m, run(m, m->text.at, m->text.n, &n_fit));
+    m->failed = !states_good(m->s);
+}
+
+/* Before something is asked of the matcher; ends with unlock. False: it has failed. */
+static bool lock(struct grammar_matcher *m)
+{
+    pthread_mutex_lock(&m->g->mutex);
+    if (!states_good(m->s) && !m->failed)
+        renew(m);
+    return !m->failed;
+}
+
+static void unlock(const struct grammar_matcher *m)
+{
+    pthread_mutex_unlock(&m->g->mutex);
+}
+
+/* Whether what was asked is to be asked again, as the states failed on the way; once. */
+static bool asks_again(struct grammar_matcher *m, int *n_asked)
+{
+    if (states_good(m->s) || m->failed)
+        return false;
+    if (++*n_asked == 1)
+        renew(m);
+    else
+        m->failed = true;
+    return !m->failed;
+}
+
+/* ---- what is asked -------------------------------------------------------------------------------------------------
+ */
+
+/* The text goes on with these bytes, which have led to the set. */
+static void go_on(struct grammar_matcher *m, const uint8_t *bytes, size_t n, struct thread_set at)
+{
+    if (n > UINT32_MAX - m->text.n || !LIST_ROOM(&m->text, (uint32_t)n)) {
+        m->failed = true;
+        return;
+    }
+    if (n)
+        memcpy(m->text.at + m->text.n, bytes, n);
+    m->text.n += (uint32_t)n;
+    move_to(m, at);
+}
+
 static bool try_token(struct grammar_matcher *m, int32_t token, bool moves)
 {
     const struct grammar_vocab *v = m->v;
-    if (!v || token < 0 || token >= v->n_token || m->ended || !states_good(m->s))
+    if (!v || token < 0 || token >= v->n_token || m->ended)
         return false;
     if (v->kinds[token] == GRAMMAR_TOKEN_END && matcher_may_end(m, here(m))) {
         m->ended |= moves;
@@ -261,75 +343,92 @@ static bool try_token(struct grammar_matcher *m, int32_t token, bool moves)
     size_t n = v->offsets[token + 1] - v->offsets[token], n_fit;
     uint32_t n_frame = m->frames.n;
     struct thread_set at = run(m, v->bytes + v->offsets[token], n, &n_fit);
-    bool fits = n > 0 && n <= TRIE_MAX_DEPTH && n_fit == n;
+    bool fits = n > 0 && n <= TRIE_MAX_DEPTH && n_fit == n && states_good(m->s);
     if (fits && moves)
-        move_to(m, at);
+        go_on(m, v->bytes + v->offsets[token], n, at);
     else
         forget(m, n_frame);
-    return fits && states_good(m->s);
+    return fits;
 }
 
-static void lock(const struct grammar_matcher *m)
+static bool ask_token(struct grammar_matcher *m, int32_t token, bool moves)
 {
-    pthread_mutex_lock(&m->g->mutex);
-}
-
-static void unlock(const struct grammar_matcher *m)
-{
-    pthread_mutex_unlock(&m->g->mutex);
+    int n_asked = 0;
+    bool fits = false;
+    if (lock(m))
+        do
+            fits = try_token(m, token, moves);
+        while (!fits && asks_again(m, &n_asked));
+    unlock(m);
+    return fits;
 }
 
 bool grammar_matcher_accept(struct grammar_matcher *m, int32_t token)
 {
-    lock(m);
-    bool fits = try_token(m, token, true);
-    unlock(m);
-    return fits;
+    return ask_token(m, token, true);
 }
 
 bool grammar_matcher_allows(struct grammar_matcher *m, int32_t token)
 {
-    lock(m);
-    bool fits = try_token(m, token, false);
-    unlock(m);
-    return fits;
+    return ask_token(m, token, false);
 }
 
 bool grammar_matcher_feed(struct grammar_matcher *m, const char *bytes, size_t n, size_t *n_fit)
 {
-    lock(m);
+    int n_asked = 0;
     *n_fit = 0;
-    if (!m->ended)
-        move_to(m, run(m, (const uint8_t *)bytes, n, n_fit));
+    if (lock(m) && !m->ended) {
+        uint32_t n_frame = m->frames.n;
+        struct thread_set at = run(m, (const uint8_t *)bytes, n, n_fit);
+        while (asks_again(m, &n_asked)) {
+            n_frame = m->frames.n;
+            at = run(m, (const uint8_t *)bytes, n, n_fit);
+        }
+        if (m->failed)
+            forget(m, n_frame);
+        else
+            go_on(m, (const uint8_t *)bytes, *n_fit, at);
+    }
     unlock(m);
     return *n_fit == n;
 }
 
-void grammar_matcher_mask(struct grammar_matcher *m, uint64_t *bits)
+static void fill(struct grammar_matcher *m, uint64_t *bits)
 {
     uint32_t n_frame = m->frames.n;
+    memset(bits, 0, m->v->n_word * sizeof *bits);
+    matcher_fill_mask(m, bits);
+    bool ends = matcher_may_end(m, here(m));
+    for (uint32_t i = 0; ends && i < m->v->n_end; i++)
+        bits[m->v->ends[i] / 64] |= (uint64_t)1 << m->v->ends[i] % 64;
+    forget(m, n_frame);
+}
+
+void grammar_matcher_mask(struct grammar_matcher *m, uint64_t *bits)
+{
+    int n_asked = 0;
     if (!m->v)
         return;
     memset(bits, 0, m->v->n_word * sizeof *bits);
-    lock(m);
-    if (!m->ended && states_good(m->s)) {
-        matcher_fill_mask(m, bits);
-        bool ends = matcher_may_end(m, here(m));
-        for (uint32_t i = 0; ends && i < m->v->n_end; i++)
-            bits[m->v->ends[i] / 64] |= (uint64_t)1 << m->v->ends[i] % 64;
-        if (!states_good(m->s))
-            memset(bits, 0, m->v->n_word * sizeof *bits);
-    }
-    forget(m, n_frame);
+    if (lock(m) && !m->ended)
+        do
+            fill(m, bits);
+        while (asks_again(m, &n_asked));
+    if (m->failed)
+        memset(bits, 0, m->v->n_word * sizeof *bits);
     unlock(m);
 }
 
 bool grammar_matcher_may_end(struct grammar_matcher *m)
 {
-    lock(m);
-    bool may = !m->ended && matcher_may_end(m, here(m));
+    int n_asked = 0;
+    bool may = false;
+    if (lock(m) && !m->ended)
+        do
+            may = matcher_may_end(m, here(m));
+        while (asks_again(m, &n_asked));
     unlock(m);
-    return may;
+    return may && !m->failed;
 }
 
 /* How many bytes may come next, two meaning more than one; *byte: the last of them. */
@@ -352,51 +451,60 @@ static int next_bytes(struct grammar_matcher *m, struct thread_set at, uint8_t *
 
 bool grammar_matcher_must_end(struct grammar_matcher *m)
 {
-    uint8_t byte;
-    struct thread_set next;
-    uint32_t n_frame = m->frames.n;
-    lock(m);
-    bool must = m->ended || next_bytes(m, here(m), &byte, &next) == 0;
-    forget(m, n_frame);
+    int n_asked = 0;
+    bool must = true;
+    if (lock(m) && !m->ended)
+        do {
+            uint8_t byte;
+            struct thread_set next;
+            uint32_t n_frame = m->frames.n;
+            must = next_bytes(m, here(m), &byte, &next) == 0;
+            forget(m, n_frame);
+        } while (asks_again(m, &n_asked));
     unlock(m);
     return must;
 }
 
+/* Where the states fail on the way, what was found so far is certain still. */
 size_t grammar_matcher_forced(struct grammar_matcher *m, char *bytes, size_t n)
 {
-    struct thread_set at = here(m), next;
-    uint32_t n_frame = m->frames.n;
     size_t n_forced = 0;
-    uint8_t byte;
-    lock(m);
-    while (!m->ended && n_forced < n && !matcher_may_end(m, at) && next_bytes(m, at, &byte, &next) == 1) {
-        if (byte == NFA_TOKEN_MARK) /* a special token is no text */
-            break;
-        bytes[n_forced++] = (char)byte;
-        at = next;
+    if (lock(m)) {
+        struct thread_set at = here(m), next;
+        uint32_t n_frame = m->frames.n;
+        uint8_t byte;
+        while (!m->ended && n_forced < n && !matcher_may_end(m, at) && next_bytes(m, at, &byte, &next) == 1 &&
+               states_good(m->s)) {
+            if (byte == NFA_TOKEN_MARK) /* a special token is no text */
+                break;
+            bytes[n_forced++] = (char)byte;
+            at = next;
+        }
+        forget(m, n_frame);
     }
-    forget(m, n_frame);
     unlock(m);
     return n_forced;
 }
 
 err_code grammar_matcher_error(const struct grammar_matcher *m, struct err *e)
 {
-    lock(m);
-    err_code code = states_error(m->s, e);
+    pthread_mutex_lock(&m->g->mutex);
+    err_code code = m->failed ? states_error(m->s, e) : ERR_OK;
+    if (m->failed && code == ERR_OK)
+        code = err_nomem(e, sizeof *m->s, "the states of a grammar");
     unlock(m);
     return code;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------------------------- */
 
+/* Without states; a half-made one can be closed. */
 static struct grammar_matcher *make(struct grammar *g, const struct grammar_vocab *vocab)
 {
     struct grammar_matcher *m = mem_calloc(1, sizeof *m);
     if (!m)
         return NULL;
     m->g = g;
-    m->s = g->states;
     m->v = vocab;
     if (LIST_PUSH(&m->frames, (struct frame){0}))
         return m;
@@ -410,32 +518,48 @@ err_code grammar_matcher_open(struct grammar_matcher **out, struct grammar *g, c
     struct grammar_matcher *m = *out = make(g, vocab);
     if (!m)
         return err_nomem(e, sizeof *m, "a matcher");
-    lock(m);
-    if (m->s->start)
-        add_thread(m, 0, (struct thread){.state = m->s->start});
-    m->n_thread = m->threads.n;
-    err_code code = states_error(m->s, e);
+    pthread_mutex_lock(&g->mutex);
+    err_code code = take_states(m, e);
+    if (code == ERR_OK) {
+        start(m);
+        code = states_error(m->s, e);
+    }
     unlock(m);
     if (code != ERR_OK)
         grammar_matcher_close(out);
     return code;
 }
 
-err_code grammar_matcher_clone(struct grammar_matcher **out, const struct grammar_matcher *m, struct err *e)
+static bool copy_place(struct grammar_matcher *copy, const struct grammar_matcher *m)
 {
-    struct grammar_matcher *copy = *out = make(m->g, m->v);
-    bool ok = copy && LIST_ROOM(&copy->threads, m->n_thread + 1) && LIST_ROOM(&copy->frames, m->frames.n);
-    if (!ok) {
-        grammar_matcher_close(out);
-        return err_nomem(e, m->frames.n * sizeof *m->frames.at, "a matcher");
-    }
+    if (!LIST_ROOM(&copy->threads, m->n_thread + 1) || !LIST_ROOM(&copy->frames, m->frames.n) ||
+        !LIST_ROOM(&copy->text, m->text.n))
+        return false;
     if (m->n_thread)
         memcpy(copy->threads.at, m->threads.at, m->n_thread * sizeof *m->threads.at);
+    if (m->text.n)
+        memcpy(copy->text.at, m->text.at, m->text.n);
     memcpy(copy->frames.at, m->frames.at, m->frames.n * sizeof *m->frames.at);
     copy->threads.n = copy->n_thread = m->n_thread;
     copy->frames.n = m->frames.n;
+    copy->text.n = m->text.n;
     copy->ended = m->ended;
-    return ERR_OK;
+    copy->failed = m->failed;
+    return true;
+}
+
+err_code grammar_matcher_clone(struct grammar_matcher **out, const struct grammar_matcher *m, struct err *e)
+{
+    struct grammar_matcher *copy = *out = make(m->g, m->v);
+    if (copy) {
+        pthread_mutex_lock(&m->g->mutex);
+        copy->s = states_share(m->s);
+        unlock(m);
+    }
+    if (copy && copy_place(copy, m))
+        return ERR_OK;
+    grammar_matcher_close(out);
+    return err_nomem(e, m->frames.n * sizeof *m->frames.at, "a matcher");
 }
 
 void grammar_matcher_close(struct grammar_matcher **matcher)
@@ -443,9 +567,13 @@ void grammar_matcher_close(struct grammar_matcher **matcher)
     struct grammar_matcher *m = *matcher;
     if (!m)
         return;
+    pthread_mutex_lock(&m->g->mutex);
+    states_close(&m->s);
+    unlock(m);
     LIST_CLOSE(&m->threads);
     LIST_CLOSE(&m->frames);
     LIST_CLOSE(&m->spare);
+    LIST_CLOSE(&m->text);
     mem_free(m);
     *matcher = NULL;
 }

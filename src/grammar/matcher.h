@@ -20,8 +20,9 @@ enum {
 
 struct grammar {
     struct program program;
-    struct states *states;
-    pthread_mutex_t mutex; /* over `states` */
+    struct states *states; /* what its texts have met so far; others take their place when they have failed */
+    uint32_t max_states;
+    pthread_mutex_t mutex; /* over `states`, and all that matchers still have */
     bool has_mutex;
 };
 
@@ -37,12 +38,14 @@ struct thread {
 
 struct grammar_matcher {
     struct grammar *g;
-    struct states *s;
+    struct states *s; /* the grammar's, or those that it had before */
     const struct grammar_vocab *v;
     LIST(struct thread) threads; /* the first n_thread are where the text is; others are tried */
     uint32_t n_thread;
     LIST(struct frame) frames, spare; /* frame 0 is none */
+    LIST(uint8_t) text;               /* so far: it is read again where its states have failed */
     bool ended;                       /* by a token that ends texts */
+    bool failed;                      /* also with new states: nothing is allowed any more */
 };
 
 /* A set of threads at the end of m->threads. */

@@ -56,7 +56,7 @@ uint32_t state_add(struct states *s, const uint32_t *words, uint32_t n)
     if (state + 1 < s->records.n || s->records.at[state].kind)
         return state;
     describe(s, state, &kind);
-    if (s->contents.n > STATES_MAX || states_bytes(s) > STATES_MAX_BYTES)
+    if (s->contents.n > s->max || states_bytes(s) > STATES_MAX_BYTES)
         states_fail(s, ERR_LIMIT);
     return state;
 }
@@ -486,13 +486,15 @@ err_code states_error(const struct states *s, struct err *e)
     return ERR_OK;
 }
 
-err_code states_open(struct states **out, const struct program *p, struct err *e)
+err_code states_open(struct states **out, const struct program *p, uint32_t max, struct err *e)
 {
     struct states *s = *out = mem_calloc(1, sizeof *s);
     uint32_t none = STATE_NONE;
     if (!s)
         return err_nomem(e, sizeof *s, "the states of a grammar");
     s->p = p;
+    s->max = max;
+    s->n_use = 1;
     s->memo_size = 1024;
     s->memo = mem_calloc(s->memo_size, sizeof *s->memo);
     s->schema_formulas = mem_calloc((size_t)p->schemas.n * N_KIND, sizeof *s->schema_formulas);
@@ -509,10 +511,17 @@ err_code states_open(struct states **out, const struct program *p, struct err *e
     return ERR_OK;
 }
 
+struct states *states_share(struct states *s)
+{
+    s->n_use++;
+    return s;
+}
+
 void states_close(struct states **states)
 {
     struct states *s = *states;
-    if (!s)
+    *states = NULL;
+    if (!s || --s->n_use > 0)
         return;
     for (uint32_t i = 0; i < s->records.n; i++) {
         mem_free(s->records.at[i].row);
@@ -532,5 +541,4 @@ void states_close(struct states **states)
     mem_free(s->schema_formulas);
     mem_free(s->memo);
     mem_free(s);
-    *states = NULL;
 }

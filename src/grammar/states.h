@@ -14,7 +14,9 @@
  * they are a register beside the state. A count's variable only knows between which of its bounds the register is; the
  * state's `threshold` says when that changes.
  *
- * All fails softly: where memory or the number of states ends, `failed` is set and nothing is allowed any more. */
+ * All fails softly: where memory or the number of states ends, `failed` is set and nothing is allowed any more. Then
+ * the states are given up, and the texts that are still read make new ones (matcher.c); one that needs too many
+ * alone fails. */
 #ifndef GRAMMAR_STATES_H
 #define GRAMMAR_STATES_H
 
@@ -22,7 +24,7 @@
 #include "grammar/program.h"
 
 enum {
-    STATES_MAX = 2000000,         /* states of a grammar */
+    STATES_MAX = 2000000,         /* states of a grammar, unless it says otherwise */
     STATES_MAX_BYTES = 512 << 20, /* memory for them */
     STATES_MAX_CLOSURE = 4096,    /* ways at once to read what is outside of JSON */
 };
@@ -86,6 +88,8 @@ struct text_call {
 
 struct states {
     const struct program *p;
+    uint32_t max;   /* states */
+    uint32_t n_use; /* whose they are: the grammar's and matchers' */
     struct intern contents;
     LIST(struct state_record) records; /* [number of states] */
     struct formulas formulas;
@@ -112,8 +116,10 @@ static inline bool states_good(struct states *s)
     return s->failed == ERR_OK;
 }
 
-MUST_USE err_code states_open(struct states **s, const struct program *p, struct err *e);
-void states_close(struct states **s);
+/* Of one user. */
+MUST_USE err_code states_open(struct states **s, const struct program *p, uint32_t max, struct err *e);
+struct states *states_share(struct states *s); /* one user more */
+void states_close(struct states **s);          /* one less; the last one frees them. Accepts a pointer to NULL */
 
 static inline enum state_kind state_kind(const struct states *s, uint32_t state)
 {

@@ -22,7 +22,7 @@ enum state {
 static const char gemma_quote[] = "<|\"|>";
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-static enum args_result take(struct args_reader *a, char c, struct reply_bytes *out);
+static enum args_result take(struct args_reader *a, char c, struct bytes *out);
 
 static bool is_space(char c)
 {
@@ -48,19 +48,19 @@ static bool is_python(const struct args_reader *a)
 /* ---- strings ------------------------------------------------------------------------------------------------- */
 
 /* One ASCII character of a string. */
-static void write_char(struct reply_bytes *to, char c)
+static void write_char(struct bytes *to, char c)
 {
     static const char from[] = "\"\\\n\r\t\f\b", by[] = "\"\\nrtfb";
     const char *simple = c ? strchr(from, c) : NULL;
     char escape[8];
     if (simple) {
-        reply_bytes_add_char(to, '\\');
-        reply_bytes_add_char(to, by[simple - from]);
+        bytes_put_char(to, '\\');
+        bytes_put_char(to, by[simple - from]);
     } else if ((unsigned char)c < 0x20) {
         snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
-        reply_bytes_add_string(to, escape);
+        bytes_put_text(to, escape);
     } else {
-        reply_bytes_add_char(to, c);
+        bytes_put_char(to, c);
     }
 }
 
@@ -86,11 +86,11 @@ static bool is_u_escape(const char *s, size_t n, long *code)
 }
 
 /* \uXXXX, or two for a character beyond U+FFFF. Returns what it takes of n bytes, and 0 while more are needed. */
-static size_t write_u_escape(struct reply_bytes *to, const char *s, size_t n)
+static size_t write_u_escape(struct bytes *to, const char *s, size_t n)
 {
     long first, second;
     if (!is_u_escape(s, n, &first)) {
-        reply_bytes_add_string(to, "\\\\");
+        bytes_put_text(to, "\\\\");
         return 1;
     }
     bool is_high = first >= 0xd800 && first < 0xdc00, could_pair = n == 6;
@@ -100,15 +100,15 @@ static size_t write_u_escape(struct reply_bytes *to, const char *s, size_t n)
         return 0;
     bool is_pair = is_high && could_pair;
     if (is_pair || first < 0xd800 || first >= 0xe000)
-        reply_bytes_add(to, s, is_pair ? 12 : 6);
+        bytes_put(to, s, is_pair ? 12 : 6);
     else
-        reply_bytes_add_string(to, replacement);
+        bytes_put_text(to, replacement);
     return is_pair ? 12 : 6;
 }
 
 /* An escape of n bytes so far, of JSON or Python. Returns what it takes of them, and 0 while more are needed. A
  * backslash that begins no escape stands for itself. */
-static size_t write_escape(struct reply_bytes *to, const char *s, size_t n, bool is_python)
+static size_t write_escape(struct bytes *to, const char *s, size_t n, bool is_python)
 {
     static const char from[] = "\"\\/bfnrt'", by[] = "\"\\/\b\f\n\r\t'", python_from[] = "av", python_by[] = "\a\v";
     if (n < 2)
@@ -123,29 +123,29 @@ static size_t write_escape(struct reply_bytes *to, const char *s, size_t n, bool
     else if (is_python && s[1] == 'x' && (n < 3 || hex(s + 2, n - 2) >= 0)) {
         if (n < 4)
             return 0;
-        reply_bytes_add_string(to, "\\u00");
-        reply_bytes_add(to, s + 2, 2);
+        bytes_put_text(to, "\\u00");
+        bytes_put(to, s + 2, 2);
         return 4;
     } else if (!is_python || s[1] != '\n') { /* which joins two lines */
-        reply_bytes_add_string(to, "\\\\");
+        bytes_put_text(to, "\\\\");
         return 1;
     }
     return 2;
 }
 
 /* A character of n bytes so far. Returns what it takes of them, and 0 while more are needed. */
-static size_t write_character(struct reply_bytes *to, const char *s, size_t n)
+static size_t write_character(struct bytes *to, const char *s, size_t n)
 {
     size_t length = printable_utf8_length(s, n);
     if (length == 0 && printable_unfinished(s, n) == n)
         return 0;
-    reply_bytes_add(to, length ? s : replacement, length ? length : sizeof replacement - 1);
+    bytes_put(to, length ? s : replacement, length ? length : sizeof replacement - 1);
     return length ? length : 1;
 }
 
 /* The same for what may be the end of one of Gemma's strings: what it takes is text. The whole quote is not for here.
  */
-static size_t write_unless_quote(struct reply_bytes *to, const char *s, size_t n)
+static size_t write_unless_quote(struct bytes *to, const char *s, size_t n)
 {
     if (!memcmp(s, gemma_quote, n))
         return 0;
@@ -154,7 +154,7 @@ static size_t write_unless_quote(struct reply_bytes *to, const char *s, size_t n
 }
 
 /* One byte of a string. Returns whether it ends it. */
-static bool take_string_byte(struct args_reader *a, char c, struct reply_bytes *to)
+static bool take_string_byte(struct args_reader *a, char c, struct bytes *to)
 {
     bool is_special = a->token.n || (unsigned char)c >= 0x80 || (c == '\\' && (a->quote == '"' || a->quote == '\'')) ||
                       (a->quote == '<' && c == '<');
@@ -164,7 +164,7 @@ static bool take_string_byte(struct args_reader *a, char c, struct reply_bytes *
         write_char(to, c);
         return false;
     }
-    reply_bytes_add_char(&a->token, c);
+    bytes_put_char(&a->token, c);
     size_t n = a->token.n, used;
     char s[16];
     assert(n < sizeof s);
@@ -172,7 +172,7 @@ static bool take_string_byte(struct args_reader *a, char c, struct reply_bytes *
         return false;
     memcpy(s, a->token.s, n);
     if (a->quote == '<' && n == sizeof gemma_quote - 1 && !memcmp(s, gemma_quote, n)) {
-        reply_bytes_clear(&a->token);
+        bytes_clear(&a->token);
         return true;
     }
     if ((unsigned char)s[0] >= 0x80)
@@ -183,37 +183,37 @@ static bool take_string_byte(struct args_reader *a, char c, struct reply_bytes *
         used = write_escape(to, s, n, is_python(a));
     bool is_end = false;
     if (used)
-        reply_bytes_clear(&a->token);
+        bytes_clear(&a->token);
     for (size_t i = used; used && i < n; i++) /* only the last byte can be a quote */
         is_end = take_string_byte(a, s[i], to);
     return is_end;
 }
 
 /* The bytes of an unfinished character or escape at the end of text without quotes. */
-static void flush_token(struct args_reader *a, struct reply_bytes *to)
+static void flush_token(struct args_reader *a, struct bytes *to)
 {
     for (size_t i = 0; i < a->token.n; i++)
-        reply_bytes_add_string(to, replacement);
-    reply_bytes_clear(&a->token);
+        bytes_put_text(to, replacement);
+    bytes_clear(&a->token);
 }
 
-void args_string_begin(struct args_reader *a, struct reply_bytes *out)
+void args_string_begin(struct args_reader *a, struct bytes *out)
 {
     a->state = IN_TEXT;
     a->quote = '\0';
-    reply_bytes_clear(&a->token);
-    reply_bytes_add_char(out, '"');
+    bytes_clear(&a->token);
+    bytes_put_char(out, '"');
 }
 
-void args_string_add(struct args_reader *a, char c, struct reply_bytes *out)
+void args_string_add(struct args_reader *a, char c, struct bytes *out)
 {
     take_string_byte(a, c, out);
 }
 
-void args_string_end(struct args_reader *a, struct reply_bytes *out)
+void args_string_end(struct args_reader *a, struct bytes *out)
 {
     flush_token(a, out);
-    reply_bytes_add_char(out, '"');
+    bytes_put_char(out, '"');
     a->state = AT_END;
 }
 
@@ -270,26 +270,26 @@ static bool is_word_byte(const struct args_reader *a, char c)
     return c && (is_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || strchr("+-.", c));
 }
 
-static void write_comma(struct args_reader *a, struct reply_bytes *out)
+static void write_comma(struct args_reader *a, struct bytes *out)
 {
     if (a->has_comma)
-        reply_bytes_add_char(out, ',');
+        bytes_put_char(out, ',');
     a->has_comma = false;
 }
 
 /* The word that has ended. False: it is no value. */
-static bool write_word(struct args_reader *a, struct reply_bytes *out)
+static bool write_word(struct args_reader *a, struct bytes *out)
 {
     while (a->token.n && is_space(a->token.s[a->token.n - 1]))
         a->token.s[--a->token.n] = '\0';
-    bool has_nul = memchr(reply_bytes_text(&a->token), '\0', a->token.n);
-    const char *value = has_nul ? NULL : word_value(reply_bytes_text(&a->token));
+    bool has_nul = memchr(bytes_text(&a->token), '\0', a->token.n);
+    const char *value = has_nul ? NULL : word_value(bytes_text(&a->token));
     if (!value && a->notation != ARGS_GEMMA)
         return false;
     write_comma(a, out);
     if (value) {
-        reply_bytes_add_string(out, value);
-        reply_bytes_clear(&a->token);
+        bytes_put_text(out, value);
+        bytes_clear(&a->token);
         return true;
     }
     struct args_reader text = {0};
@@ -298,7 +298,7 @@ static bool write_word(struct args_reader *a, struct reply_bytes *out)
         args_string_add(&text, a->token.s[i], out);
     args_string_end(&text, out);
     args_close(&text);
-    reply_bytes_clear(&a->token);
+    bytes_clear(&a->token);
     return true;
 }
 
@@ -310,13 +310,13 @@ static enum args_result end_value(struct args_reader *a)
     return a->depth ? ARGS_MORE : ARGS_WHOLE;
 }
 
-static enum args_result open_nested(struct args_reader *a, bool is_object, struct reply_bytes *out)
+static enum args_result open_nested(struct args_reader *a, bool is_object, struct bytes *out)
 {
     if (a->depth == ARGS_MAX_DEPTH)
         return ARGS_WRONG;
     write_comma(a, out);
     a->is_object[a->depth++] = is_object;
-    reply_bytes_add_char(out, is_object ? '{' : '[');
+    bytes_put_char(out, is_object ? '{' : '[');
     a->state = is_object ? AT_KEY : AT_VALUE;
     return ARGS_MORE;
 }
@@ -326,25 +326,25 @@ static bool is_closing(const struct args_reader *a, char c)
     return a->depth > 0 && c == (in_call(a) ? ')' : in_object(a) ? '}' : ']');
 }
 
-static enum args_result close_nested(struct args_reader *a, struct reply_bytes *out)
+static enum args_result close_nested(struct args_reader *a, struct bytes *out)
 {
-    reply_bytes_add_char(out, in_object(a) ? '}' : ']');
+    bytes_put_char(out, in_object(a) ? '}' : ']');
     a->depth--;
     a->has_comma = false;
     return end_value(a);
 }
 
-static void begin_string(struct args_reader *a, char quote, bool is_key, struct reply_bytes *out)
+static void begin_string(struct args_reader *a, char quote, bool is_key, struct bytes *out)
 {
     if (!is_key)
         write_comma(a, out);
-    reply_bytes_add_char(is_key ? &a->key : out, '"');
+    bytes_put_char(is_key ? &a->key : out, '"');
     a->quote = quote;
     a->is_key = is_key;
     a->state = IN_STRING;
 }
 
-static enum args_result take_first_of_value(struct args_reader *a, char c, struct reply_bytes *out)
+static enum args_result take_first_of_value(struct args_reader *a, char c, struct bytes *out)
 {
     if (c == ']' && is_closing(a, c))
         return close_nested(a, out);
@@ -359,7 +359,7 @@ static enum args_result take_first_of_value(struct args_reader *a, char c, struc
         return ARGS_WRONG;
     a->state = is_mark ? IN_MARK : IN_WORD;
     a->is_key = false;
-    reply_bytes_add_char(&a->token, c);
+    bytes_put_char(&a->token, c);
     return ARGS_MORE;
 }
 
@@ -368,7 +368,7 @@ static bool is_bare_key_byte(const struct args_reader *a, char c)
     return (unsigned char)c > 0x20 && !strchr(a->notation == ARGS_GEMMA ? ":,{}[]<\"" : ":,{}[]<\"'=()", c);
 }
 
-static enum args_result take_first_of_key(struct args_reader *a, char c, struct reply_bytes *out)
+static enum args_result take_first_of_key(struct args_reader *a, char c, struct bytes *out)
 {
     bool is_bare = in_call(a) || a->notation == ARGS_GEMMA;
     if (is_closing(a, c))
@@ -378,7 +378,7 @@ static enum args_result take_first_of_key(struct args_reader *a, char c, struct 
     } else if (c == '<' && a->notation == ARGS_GEMMA) {
         a->state = IN_MARK;
         a->is_key = true;
-        reply_bytes_add_char(&a->token, c);
+        bytes_put_char(&a->token, c);
     } else if (is_bare && is_bare_key_byte(a, c)) {
         begin_string(a, '\0', true, out);
         a->state = IN_BARE_KEY;
@@ -389,43 +389,43 @@ static enum args_result take_first_of_key(struct args_reader *a, char c, struct 
     return ARGS_MORE;
 }
 
-static enum args_result take_mark(struct args_reader *a, char c, struct reply_bytes *out)
+static enum args_result take_mark(struct args_reader *a, char c, struct bytes *out)
 {
     if (c != gemma_quote[a->token.n])
         return ARGS_WRONG;
-    reply_bytes_add_char(&a->token, c);
+    bytes_put_char(&a->token, c);
     if (a->token.n == sizeof gemma_quote - 1) {
-        reply_bytes_clear(&a->token);
+        bytes_clear(&a->token);
         begin_string(a, '<', a->is_key, out);
     }
     return ARGS_MORE;
 }
 
-static enum args_result take_bare_key(struct args_reader *a, char c, struct reply_bytes *out)
+static enum args_result take_bare_key(struct args_reader *a, char c, struct bytes *out)
 {
     if (is_bare_key_byte(a, c)) {
         take_string_byte(a, c, &a->key);
         return ARGS_MORE;
     }
     flush_token(a, &a->key);
-    reply_bytes_add_char(&a->key, '"');
+    bytes_put_char(&a->key, '"');
     a->state = AT_COLON;
     return take(a, c, out);
 }
 
-static enum args_result take_colon(struct args_reader *a, char c, struct reply_bytes *out)
+static enum args_result take_colon(struct args_reader *a, char c, struct bytes *out)
 {
     if (c != (in_call(a) ? '=' : ':'))
         return ARGS_WRONG;
     write_comma(a, out);
-    reply_bytes_add(out, a->key.s, a->key.n);
-    reply_bytes_add_char(out, ':');
-    reply_bytes_clear(&a->key);
+    bytes_put(out, a->key.s, a->key.n);
+    bytes_put_char(out, ':');
+    bytes_clear(&a->key);
     a->state = AT_VALUE;
     return ARGS_MORE;
 }
 
-static enum args_result take_after_value(struct args_reader *a, char c, struct reply_bytes *out)
+static enum args_result take_after_value(struct args_reader *a, char c, struct bytes *out)
 {
     if (is_closing(a, c))
         return close_nested(a, out);
@@ -436,10 +436,10 @@ static enum args_result take_after_value(struct args_reader *a, char c, struct r
     return ARGS_MORE;
 }
 
-static enum args_result take_word(struct args_reader *a, char c, struct reply_bytes *out)
+static enum args_result take_word(struct args_reader *a, char c, struct bytes *out)
 {
     if (is_word_byte(a, c)) {
-        reply_bytes_add_char(&a->token, c);
+        bytes_put_char(&a->token, c);
         return ARGS_MORE;
     }
     if (!write_word(a, out))
@@ -447,7 +447,7 @@ static enum args_result take_word(struct args_reader *a, char c, struct reply_by
     return end_value(a) == ARGS_WHOLE ? ARGS_BEFORE : take(a, c, out);
 }
 
-static enum args_result take(struct args_reader *a, char c, struct reply_bytes *out)
+static enum args_result take(struct args_reader *a, char c, struct bytes *out)
 {
     if (a->state <= AFTER_VALUE && is_space(c))
         return ARGS_MORE;
@@ -465,26 +465,26 @@ static enum args_result take(struct args_reader *a, char c, struct reply_bytes *
     }
     if (!take_string_byte(a, c, a->is_key ? &a->key : out))
         return ARGS_MORE;
-    reply_bytes_add_char(a->is_key ? &a->key : out, '"');
+    bytes_put_char(a->is_key ? &a->key : out, '"');
     if (!a->is_key)
         return end_value(a);
     a->state = AT_COLON;
     return ARGS_MORE;
 }
 
-void args_begin(struct args_reader *a, enum args_notation notation, struct reply_bytes *out)
+void args_begin(struct args_reader *a, enum args_notation notation, struct bytes *out)
 {
     a->notation = notation;
     a->state = AT_VALUE;
     a->depth = 0;
     a->has_comma = false;
-    reply_bytes_clear(&a->token);
-    reply_bytes_clear(&a->key);
+    bytes_clear(&a->token);
+    bytes_clear(&a->key);
     if (notation == ARGS_CALL || notation == ARGS_GEMMA)
         open_nested(a, true, out);
 }
 
-enum args_result args_take(struct args_reader *a, char c, struct reply_bytes *out)
+enum args_result args_take(struct args_reader *a, char c, struct bytes *out)
 {
     return take(a, c, out);
 }
@@ -494,31 +494,31 @@ bool args_is_settled(const struct args_reader *a)
     return a->token.n == 0 && a->key.n == 0;
 }
 
-void args_end(struct args_reader *a, struct reply_bytes *out)
+void args_end(struct args_reader *a, struct bytes *out)
 {
     bool has_value = a->state == IN_WORD && write_word(a, out), is_key = a->state == IN_MARK && a->is_key;
     bool lacks_value = a->state == AT_VALUE || a->state == IN_WORD || a->state == IN_MARK;
     if (a->state == IN_STRING && !a->is_key)
-        reply_bytes_add_char(out, '"');
+        bytes_put_char(out, '"');
     else if (in_object(a) && lacks_value && !has_value && !is_key)
-        reply_bytes_add_string(out, "null");
+        bytes_put_text(out, "null");
     while (a->depth > 0)
         close_nested(a, out);
-    reply_bytes_clear(&a->token);
-    reply_bytes_clear(&a->key);
+    bytes_clear(&a->token);
+    bytes_clear(&a->key);
     a->state = AT_END;
 }
 
 void args_close(struct args_reader *a)
 {
-    reply_bytes_close(&a->token);
-    reply_bytes_close(&a->key);
+    bytes_close(&a->token);
+    bytes_close(&a->key);
 }
 
-bool args_convert(const char *text, size_t n, enum args_notation notation, struct reply_bytes *out)
+bool args_convert(const char *text, size_t n, enum args_notation notation, struct bytes *out)
 {
     struct args_reader a = {0};
-    struct reply_bytes json = {0};
+    struct bytes json = {0};
     enum args_result result = ARGS_MORE;
     size_t i = 0;
     while (n && is_space(text[n - 1]))
@@ -529,9 +529,9 @@ bool args_convert(const char *text, size_t n, enum args_notation notation, struc
     bool is_whole = (result == ARGS_WHOLE && i == n) ||
                     (result == ARGS_MORE && a.state == IN_WORD && a.depth == 0 && write_word(&a, &json));
     if (is_whole)
-        reply_bytes_add(out, json.s, json.n);
+        bytes_put(out, json.s, json.n);
     out->is_short |= json.is_short;
-    reply_bytes_close(&json);
+    bytes_close(&json);
     args_close(&a);
     return is_whole;
 }

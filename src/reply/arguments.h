@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "reply/reply_bytes.h"
+#include "base/bytes.h"
 
 enum args_notation {
     ARGS_JSON,   /* a JSON value */
@@ -29,9 +29,8 @@ struct args_reader {
     bool has_comma;                    /* one was read and not written yet */
     int depth;                         /* objects and arrays that are open */
     uint8_t is_object[ARGS_MAX_DEPTH]; /* what they are, the innermost last */
-    struct reply_bytes
-        token; /* bytes read that nothing written speaks for: of an escape, a character, a quote, a number */
-    struct reply_bytes key; /* as JSON, until its colon comes */
+    struct bytes token; /* bytes read that nothing written speaks for: of an escape, a character, a quote, a number */
+    struct bytes key;   /* as JSON, until its colon comes */
 };
 
 enum args_result {
@@ -42,21 +41,21 @@ enum args_result {
 };
 
 /* Begins a value; what is written of it is added to `out`, here and below. The reader is zero at first. */
-void args_begin(struct args_reader *a, enum args_notation notation, struct reply_bytes *out);
-enum args_result args_take(struct args_reader *a, char c, struct reply_bytes *out);
+void args_begin(struct args_reader *a, enum args_notation notation, struct bytes *out);
+enum args_result args_take(struct args_reader *a, char c, struct bytes *out);
 /* Whether what has been written speaks for all that was read. */
 bool args_is_settled(const struct args_reader *a);
 /* No more comes: writes what is missing so that the JSON is whole. A number that may have an end is taken as it is, and
  * what lacks a value gets null. */
-void args_end(struct args_reader *a, struct reply_bytes *out);
+void args_end(struct args_reader *a, struct bytes *out);
 void args_close(struct args_reader *a);
 
 /* Whether the text is one value, in JSON or Python, with white space around it; if so it is written. */
-bool args_convert(const char *text, size_t n, enum args_notation notation, struct reply_bytes *out);
+bool args_convert(const char *text, size_t n, enum args_notation notation, struct bytes *out);
 
 /* A JSON string of text that comes in bytes. */
-void args_string_begin(struct args_reader *a, struct reply_bytes *out);
-void args_string_add(struct args_reader *a, char c, struct reply_bytes *out);
-void args_string_end(struct args_reader *a, struct reply_bytes *out);
+void args_string_begin(struct args_reader *a, struct bytes *out);
+void args_string_add(struct args_reader *a, char c, struct bytes *out);
+void args_string_end(struct args_reader *a, struct bytes *out);
 
 #endif

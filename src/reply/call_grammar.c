@@ -21,7 +21,7 @@ struct span {
 };
 
 struct writer {
-    struct reply_bytes out;
+    struct bytes out;
     const struct reply_shape *shape;
     const struct reply_grammar_options *options;
     struct span until[MAX_UNTIL]; /* marks whose rules are needed */
@@ -31,7 +31,7 @@ struct writer {
 
 static void add(struct writer *w, const char *s)
 {
-    reply_bytes_add_string(&w->out, s);
+    bytes_put_text(&w->out, s);
 }
 
 /* Names of rules, with their numbers. */
@@ -58,8 +58,8 @@ static void add_escaped(struct writer *w, const char *s, size_t n, bool is_class
             addf(w, "\\x%02x", (unsigned char)s[i]);
         } else {
             if (strchr(is_class ? "\\[]" : "\\\"", s[i]))
-                reply_bytes_add_char(&w->out, '\\');
-            reply_bytes_add_char(&w->out, s[i]);
+                bytes_put_char(&w->out, '\\');
+            bytes_put_char(&w->out, s[i]);
         }
     }
 }
@@ -103,7 +103,7 @@ static void add_json(struct writer *w, const json_t *j)
     size_t n = json_dumpb(j, NULL, 0, FLAGS);
     char *text = n ? mem_alloc(n) : NULL;
     if (text && json_dumpb(j, text, n, FLAGS) == n)
-        reply_bytes_add(&w->out, text, n);
+        bytes_put(&w->out, text, n);
     else
         w->out.is_short = true;
     mem_free(text);
@@ -180,7 +180,7 @@ static size_t next_state(const struct mark *m, size_t i, size_t c)
 /* One state: the characters that go on with the mark, or begin it anew, and all others. */
 static void add_until_state(struct writer *w, const struct mark *m, size_t rule, size_t i)
 {
-    struct reply_bytes others = {0};
+    struct bytes others = {0};
     addf(w, "until-%zu-%zu ::=", rule, i);
     for (size_t c = 0; c < m->n; c++) {
         bool is_new = true;
@@ -193,13 +193,13 @@ static void add_until_state(struct writer *w, const struct mark *m, size_t rule,
         if (to < m->n)
             addf(w, " until-%zu-%zu", rule, to);
         add(w, " |");
-        reply_bytes_add(&others, m->at[c], m->length[c]);
+        bytes_put(&others, m->at[c], m->length[c]);
     }
     add(w, " [^");
-    add_escaped(w, reply_bytes_text(&others), others.n, true);
+    add_escaped(w, bytes_text(&others), others.n, true);
     addf(w, "] until-%zu-0\n", rule);
     w->out.is_short = w->out.is_short || others.is_short;
-    reply_bytes_close(&others);
+    bytes_close(&others);
 }
 
 static void add_until_rules(struct writer *w)
@@ -229,7 +229,7 @@ struct holes {
 
 static void add_pattern(struct writer *w, const char *pattern, struct holes h)
 {
-    struct reply_bytes literal = {0};
+    struct bytes literal = {0};
     for (const char *s = pattern; *s; s++) {
         const char *filled = *s != '$'     ? NULL
                              : s[1] == 'N' ? h.name
@@ -237,24 +237,24 @@ static void add_pattern(struct writer *w, const char *pattern, struct holes h)
                              : s[1] == 'S' ? h.is_string
                                            : NULL;
         if (*s != '$') {
-            reply_bytes_add_char(&literal, *s);
+            bytes_put_char(&literal, *s);
             continue;
         }
         s++;
         if (filled) {
-            reply_bytes_add_string(&literal, filled);
+            bytes_put_text(&literal, filled);
             continue;
         }
-        add_literal(w, reply_bytes_text(&literal), literal.n);
-        reply_bytes_clear(&literal);
+        add_literal(w, bytes_text(&literal), literal.n);
+        bytes_clear(&literal);
         w->needs_key = w->needs_key || *s == 'K';
         add(w, *s == 'I' ? " [0-9]{1,4}" : *s == 'R' ? " [a-zA-Z0-9]{9}" : *s == 'K' ? " any-key" : " ");
         if (*s == 'A')
             addf(w, "arguments-%zu", h.tool);
     }
-    add_literal(w, reply_bytes_text(&literal), literal.n);
+    add_literal(w, bytes_text(&literal), literal.n);
     w->out.is_short = w->out.is_short || literal.is_short;
-    reply_bytes_close(&literal);
+    bytes_close(&literal);
 }
 
 /* ---- values that are no JSON --------------------------------------------------------------------------------- */
@@ -452,12 +452,31 @@ static void add_reasoning(struct writer *w, const struct reply_style *style, con
     add(w, is_begun ? "" : " )?");
 }
 
-static void add_root(struct writer *w, const struct reply_style *style, const struct reply_grammar_options *options)
+/* The marks that may stand around content. */
+static void add_marks(struct writer *w, const struct reply_marks *marks)
 {
-    const char *between = options->is_single ? NULL : w->shape->between;
-    add(w, "root ::=");
-    if (options->is_required)
-        add_reasoning(w, style, options->prompt);
+    for (size_t i = 0; i < REPLY_MAX_SKIP && marks->skip[i]; i++) {
+        add(w, i ? " |" : " (");
+        add_text(w, marks->skip[i]);
+    }
+    add(w, marks->skip[0] ? " )?" : "");
+}
+
+/* An answer that calls nothing. */
+static void add_content(struct writer *w, const struct reply_marks *marks)
+{
+    add_text(w, w->shape->content);
+    if (!w->shape->content)
+        add_marks(w, marks);
+    add(w, " %json");
+    add(w, w->options->schema);
+    if (!w->shape->content)
+        add_marks(w, marks);
+}
+
+static void add_calls(struct writer *w)
+{
+    const char *between = w->options->is_single ? NULL : w->shape->between;
     add_text(w, w->shape->open);
     add(w, " call");
     if (between) {
@@ -466,6 +485,21 @@ static void add_root(struct writer *w, const struct reply_style *style, const st
         add(w, " call )*");
     }
     add_text(w, w->shape->close);
+}
+
+static void add_root(struct writer *w, const struct reply_style *style, const struct reply_grammar_options *options)
+{
+    bool or_content = options->schema && !options->is_required;
+    add(w, "root ::=");
+    if (options->is_required || or_content)
+        add_reasoning(w, style, options->prompt);
+    add(w, or_content ? " (" : "");
+    add_calls(w);
+    if (or_content) {
+        add(w, " |");
+        add_content(w, style->marks);
+        add(w, " )");
+    }
     add(w, "\n");
 }
 
@@ -499,7 +533,7 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
     add_until_rules(&w);
     if (w.out.is_short) {
         err_nomem(e, w.out.n, "a grammar");
-        reply_bytes_close(&w.out);
+        bytes_close(&w.out);
         return ERR_NOMEM;
     }
     *text = w.out.s;

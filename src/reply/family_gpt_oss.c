@@ -30,6 +30,7 @@ const struct reply_family reply_family_gpt_oss = {
         .trigger = "<|channel|>commentary to=functions.",
         .call = "<|channel|>commentary to=functions.$N <|constrain|>json<|message|>$A<|call|>",
         .before = "<|start|>assistant",
+        .content = "<|channel|>final<|message|>",
     }},
 };
 
@@ -38,15 +39,15 @@ static bool read_recipient(struct reply_call *c, const char *header)
 {
     const char *to = strstr(header, "to=");
     size_t n = to ? strcspn(to + 3, " <\n\t") : 0;
-    reply_bytes_clear(&c->name);
-    reply_bytes_add(&c->name, to ? to + 3 : "", n);
+    bytes_clear(&c->name);
+    bytes_put(&c->name, to ? to + 3 : "", n);
     return n > 0;
 }
 
 void reply_harmony_header(struct reply *r)
 {
     struct reply_call *c = &r->call;
-    const char *header = reply_bytes_text(&c->raw);
+    const char *header = bytes_text(&c->raw);
     bool is_analysis = strstr(header, "<|channel|>analysis") != NULL;
     if (read_recipient(c, header)) {
         r->part = REPLY_CONTENT; /* where what is no call goes */

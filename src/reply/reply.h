@@ -66,6 +66,8 @@ bool reply_reads(const struct reply *r, const char *token, size_t n);
 struct reply_grammar_options {
     const char *name;   /* the one tool that may be called; NULL: any */
     bool is_required;   /* from the beginning of the answer, with the reasoning before; else from the trigger on */
+    const char *schema; /* where no call is required: the answer is calls, or JSON of this schema, and the grammar is of
+                           all of it, as with is_required; NULL: anything */
     bool is_single;     /* one call; else as many as the family lets follow each other */
     const char *prompt; /* whose end may have begun the reasoning; NULL: it has not */
     /* Finds the first text of a special token within s: where it begins and how long it is; false: there is none. Such
@@ -75,7 +77,7 @@ struct reply_grammar_options {
 };
 
 /* The grammar, in GBNF with %json{SCHEMA}, of what the model writes when it calls tools. *trigger: the text with which
- * it begins where a call is not required, borrowed. *text is owned by the caller (mem_free). */
+ * it begins where it is not of the whole answer, borrowed. *text is owned by the caller (mem_free). */
 MUST_USE err_code reply_call_grammar(struct reply_style style, const struct reply_tools *tools,
                                      const struct reply_grammar_options *options, char **text, const char **trigger,
                                      struct err *e);

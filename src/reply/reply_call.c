@@ -9,24 +9,24 @@ enum { MAX_NAME = 256 }; /* bytes of a name, an id, a key or a header: what is l
 
 void reply_call_take(struct reply *r, size_t n)
 {
-    reply_bytes_add(&r->call.raw, r->held.s, n);
-    reply_bytes_drop(&r->held, n);
+    bytes_put(&r->call.raw, r->held.s, n);
+    bytes_drop(&r->held, n);
 }
 
 void reply_call_commit(struct reply *r)
 {
     reply_tell(r, REPLY_SYNTAX, r->call.raw.s, r->call.raw.n);
-    reply_bytes_clear(&r->call.raw);
+    bytes_clear(&r->call.raw);
 }
 
 /* Nothing of a call is known any more. */
 static void forget(struct reply_call *c)
 {
-    reply_bytes_clear(&c->name);
-    reply_bytes_clear(&c->id);
-    reply_bytes_clear(&c->key);
-    reply_bytes_clear(&c->json);
-    reply_bytes_clear(&c->value);
+    bytes_clear(&c->name);
+    bytes_clear(&c->id);
+    bytes_clear(&c->key);
+    bytes_clear(&c->json);
+    bytes_clear(&c->value);
     c->tool = NULL;
     c->is_begun = false;
     c->stage = NO_ARGS;
@@ -41,7 +41,7 @@ static void leave_as_text(struct reply *r)
     c->state = NULL;
     reply_tell(r, r->part, c->raw.s, c->raw.n);
     r->is_trimming = c->raw.n == 0;
-    reply_bytes_clear(&c->raw);
+    bytes_clear(&c->raw);
     forget(c);
 }
 
@@ -59,8 +59,8 @@ void reply_call_begin(struct reply *r, const struct reply_trigger *t, size_t n_s
 static void split_id(struct reply_call *c)
 {
     char *colon = c->name.n ? strrchr(c->name.s, ':') : NULL;
-    reply_bytes_clear(&c->id);
-    reply_bytes_add(&c->id, reply_bytes_text(&c->name), c->name.n);
+    bytes_clear(&c->id);
+    bytes_put(&c->id, bytes_text(&c->name), c->name.n);
     if (colon) {
         *colon = '\0';
         c->name.n = (size_t)(colon - c->name.s);
@@ -77,15 +77,15 @@ bool reply_call_know_tool(struct reply *r)
         c->name.s[--c->name.n] = '\0';
     if (r->style.family->has_id_in_name && c->id.n == 0)
         split_id(c);
-    c->tool = reply_tools_find(r->tools, reply_bytes_text(&c->name));
-    if (!c->tool && !strncmp(reply_bytes_text(&c->name), functions, sizeof functions - 1)) {
-        reply_bytes_drop(&c->name, sizeof functions - 1);
-        c->tool = reply_tools_find(r->tools, reply_bytes_text(&c->name));
+    c->tool = reply_tools_find(r->tools, bytes_text(&c->name));
+    if (!c->tool && !strncmp(bytes_text(&c->name), functions, sizeof functions - 1)) {
+        bytes_drop(&c->name, sizeof functions - 1);
+        c->tool = reply_tools_find(r->tools, bytes_text(&c->name));
     }
     if (c->tool)
         return true;
     if (!c->is_soft)
-        reply_note(r, "a call of \"%.128s\", which is none of the tools, is left as text", reply_bytes_text(&c->name));
+        reply_note(r, "a call of \"%.128s\", which is none of the tools, is left as text", bytes_text(&c->name));
     leave_as_text(r);
     return false;
 }
@@ -112,19 +112,19 @@ static void begin_value(struct reply *r)
     struct reply_call *c = &r->call;
     if (!reply_call_start(r))
         return;
-    reply_bytes_add_char(&c->json, c->stage == NO_ARGS ? '{' : ',');
+    bytes_put_char(&c->json, c->stage == NO_ARGS ? '{' : ',');
     c->stage = IN_ARGS;
     args_string_begin(&c->args, &c->json);
     for (size_t i = 0; i < c->key.n; i++)
         args_string_add(&c->args, c->key.s[i], &c->json);
     args_string_end(&c->args, &c->json);
-    reply_bytes_add_char(&c->json, ':');
+    bytes_put_char(&c->json, ':');
     c->kind = c->state->action == READ_STRING  ? REPLY_KIND_STRING
               : c->state->action == READ_OTHER ? REPLY_KIND_ANY
-                                               : reply_tool_kind(c->tool, reply_bytes_text(&c->key));
+                                               : reply_tool_kind(c->tool, bytes_text(&c->key));
     if (c->kind == REPLY_KIND_STRING)
         args_string_begin(&c->args, &c->json);
-    reply_bytes_clear(&c->value);
+    bytes_clear(&c->value);
     c->is_in_value = true;
 }
 
@@ -134,7 +134,7 @@ static void value_is_string(struct reply_call *c)
     args_string_begin(&c->args, &c->json);
     for (size_t i = 0; i < c->value.n; i++)
         args_string_add(&c->args, c->value.s[i], &c->json);
-    reply_bytes_clear(&c->value);
+    bytes_clear(&c->value);
     c->kind = REPLY_KIND_STRING;
 }
 
@@ -146,8 +146,8 @@ static void take_value_byte(struct reply *r)
     if (c->kind == REPLY_KIND_STRING) {
         args_string_add(&c->args, byte, &c->json);
     } else {
-        reply_bytes_add_char(&c->value, byte);
-        if (c->kind == REPLY_KIND_STRING_NULL && strncmp("null", reply_bytes_text(&c->value), c->value.n) != 0)
+        bytes_put_char(&c->value, byte);
+        if (c->kind == REPLY_KIND_STRING_NULL && strncmp("null", bytes_text(&c->value), c->value.n) != 0)
             value_is_string(c);
     }
     if (c->kind == REPLY_KIND_STRING && args_is_settled(&c->args))
@@ -159,8 +159,8 @@ static void end_value(struct reply_call *c)
     bool is_null = c->kind == REPLY_KIND_STRING_NULL && c->value.n == 4;
     bool is_json = c->kind == REPLY_KIND_ANY || is_null;
     c->is_in_value = false;
-    if (is_json && (args_convert(reply_bytes_text(&c->value), c->value.n, ARGS_JSON, &c->json) ||
-                    args_convert(reply_bytes_text(&c->value), c->value.n, ARGS_PYTHON, &c->json)))
+    if (is_json && (args_convert(bytes_text(&c->value), c->value.n, ARGS_JSON, &c->json) ||
+                    args_convert(bytes_text(&c->value), c->value.n, ARGS_PYTHON, &c->json)))
         return;
     if (c->kind != REPLY_KIND_STRING)
         value_is_string(c);
@@ -173,8 +173,8 @@ static void tell_end(struct reply *r)
 {
     struct reply_call *c = &r->call;
     if (c->stage == NO_ARGS)
-        reply_bytes_add_string(&c->json, "{}");
-    reply_tell(r, REPLY_CALL_END, reply_bytes_text(&c->id), c->id.n);
+        bytes_put_text(&c->json, "{}");
+    reply_tell(r, REPLY_CALL_END, bytes_text(&c->id), c->id.n);
 }
 
 void reply_call_end(struct reply *r)
@@ -196,7 +196,7 @@ static void close_args(struct reply_call *c)
     if (c->state->action == READ_ARGS || c->state->action == READ_CALL)
         args_end(&c->args, &c->json);
     else
-        reply_bytes_add_char(&c->json, '}');
+        bytes_put_char(&c->json, '}');
 }
 
 void reply_call_fail(struct reply *r, const char *expected)
@@ -226,7 +226,7 @@ void reply_call_follow(struct reply *r, const struct reply_way *way)
         if (!reply_call_start(r))
             return;
         if (c->stage == IN_ARGS)
-            reply_bytes_add_char(&c->json, '}');
+            bytes_put_char(&c->json, '}');
         reply_call_end(r);
     } else if (way->flags & WAY_CLOSES) {
         reply_call_commit(r);
@@ -238,12 +238,12 @@ void reply_call_follow(struct reply *r, const struct reply_way *way)
         return;
     }
     c->state = &r->style.family->states[way->to];
-    struct reply_bytes *read = c->state->action == READ_NAME  ? &c->name
-                               : c->state->action == READ_ID  ? &c->id
-                               : c->state->action == READ_KEY ? &c->key
-                                                              : NULL;
+    struct bytes *read = c->state->action == READ_NAME  ? &c->name
+                         : c->state->action == READ_ID  ? &c->id
+                         : c->state->action == READ_KEY ? &c->key
+                                                        : NULL;
     if (read)
-        reply_bytes_clear(read);
+        bytes_clear(read);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------- */
@@ -301,7 +301,7 @@ static bool is_name_byte(char c)
 }
 
 /* All up to a mark: a name, an id or a key. */
-static bool read_until(struct reply *r, struct reply_bytes *to)
+static bool read_until(struct reply *r, struct bytes *to)
 {
     const struct reply_way *way;
     int found = r->held.n ? find_way(r, &way) : 1;
@@ -319,7 +319,7 @@ static bool read_until(struct reply *r, struct reply_bytes *to)
         reply_call_fail(r, is_key ? "the name of a parameter" : c->state->ways[0].text);
         return true;
     }
-    reply_bytes_add_char(to, byte);
+    bytes_put_char(to, byte);
     reply_call_take(r, 1);
     return true;
 }
@@ -452,12 +452,12 @@ void reply_call_finish(struct reply *r)
 
 void reply_call_close(struct reply_call *c)
 {
-    reply_bytes_close(&c->raw);
-    reply_bytes_close(&c->name);
-    reply_bytes_close(&c->id);
-    reply_bytes_close(&c->key);
-    reply_bytes_close(&c->json);
-    reply_bytes_close(&c->value);
+    bytes_close(&c->raw);
+    bytes_close(&c->name);
+    bytes_close(&c->id);
+    bytes_close(&c->key);
+    bytes_close(&c->json);
+    bytes_close(&c->value);
     args_close(&c->args);
     args_close(&c->skip);
 }

@@ -54,7 +54,7 @@ static bool take_to(struct reply *r, enum envelope at)
 static bool end_key(struct reply *r)
 {
     struct reply_call *c = &r->call;
-    c->field = (uint8_t)field_of(reply_bytes_text(&c->key));
+    c->field = (uint8_t)field_of(bytes_text(&c->key));
     bool is_twice = (c->field == IS_NAME && c->name.n) || (c->field == IS_ARGUMENTS && c->stage != NO_ARGS);
     if (is_twice)
         return fail(r, "each key once");
@@ -64,7 +64,7 @@ static bool end_key(struct reply *r)
 }
 
 /* A piece of a key, a name or an id, up to its quote. */
-static bool read_word(struct reply *r, struct reply_bytes *to)
+static bool read_word(struct reply *r, struct bytes *to)
 {
     struct reply_call *c = &r->call;
     char byte = r->held.s[0];
@@ -73,7 +73,7 @@ static bool read_word(struct reply *r, struct reply_bytes *to)
     if (byte != '"') {
         if (byte == '\\' || (unsigned char)byte < 0x20 || to->n == MAX_WORD)
             return fail(r, "a plain name");
-        reply_bytes_add_char(to, byte);
+        bytes_put_char(to, byte);
         return take_to(r, (enum envelope)c->at);
     }
     take_to(r, AFTER_VALUE);
@@ -87,11 +87,11 @@ static bool begin_value(struct reply *r)
     struct reply_call *c = &r->call;
     char byte = r->held.s[0];
     if (c->field == IS_NAME || c->field == IS_ID) {
-        reply_bytes_clear(c->field == IS_NAME ? &c->name : &c->id);
+        bytes_clear(c->field == IS_NAME ? &c->name : &c->id);
         return byte == '"' ? take_to(r, IN_WORD) : fail(r, "a string");
     }
     if (c->field != IS_ARGUMENTS || byte != '{') {
-        reply_bytes_clear(&c->value);
+        bytes_clear(&c->value);
         args_begin(&c->skip, ARGS_JSON, &c->value);
         c->at = IN_OTHER;
         return true;
@@ -122,7 +122,7 @@ static bool read_arguments(struct reply *r)
 static bool end_odd_arguments(struct reply *r)
 {
     struct reply_call *c = &r->call;
-    json_t *j = json_loadb(reply_bytes_text(&c->value), c->value.n, JSON_DECODE_ANY, NULL);
+    json_t *j = json_loadb(bytes_text(&c->value), c->value.n, JSON_DECODE_ANY, NULL);
     const char *text = json_string_value(j);
     bool is_none = json_is_null(j) || (text && !*text), is_object = text && *text == '{';
     bool good = is_none || (is_object && args_convert(text, strlen(text), ARGS_JSON, &c->json));
@@ -173,7 +173,7 @@ bool reply_envelope_advance(struct reply *r)
     switch ((enum envelope)c->at) {
     case AT_OPEN: return byte == '{' ? take_to(r, AT_KEY) : fail(r, "a JSON object");
     case AT_KEY:
-        reply_bytes_clear(&c->key);
+        bytes_clear(&c->key);
         return byte == '"' ? take_to(r, IN_KEY) : byte == '}' ? end_envelope(r) : fail(r, "a key");
     case IN_KEY: return read_word(r, &c->key);
     case AT_COLON: return byte == ':' ? take_to(r, AT_VALUE) : fail(r, ":");

@@ -80,7 +80,8 @@ struct reply_shape {
     const char *parameter;       /* what stands before a parameter's value; NULL: the arguments are in `notation` */
     const char *parameter_end;   /* what stands behind it */
     enum args_notation notation; /* of the arguments where there is no `parameter` */
-    const char *before;          /* what stands between reasoning and a required call; NULL: white space */
+    const char *before;          /* what stands between reasoning and calls or content; NULL: white space */
+    const char *content;         /* what stands before content; NULL: nothing, or marks that are skipped */
 };
 
 struct reply_family {
@@ -99,19 +100,19 @@ struct reply_call {
     const struct reply_state *state; /* the state; NULL: text is read */
     bool is_soft;                    /* the trigger is, and nothing has been called since */
     bool has_called;                 /* a call has ended since the trigger */
-    struct reply_bytes raw;          /* bytes read since the trigger, or the last call, that are not told yet */
-    struct reply_bytes name;         /* the name as it was read */
-    struct reply_bytes id;           /* the id that the model gave the call */
-    struct reply_bytes key;          /* the parameter's name, or the key of the JSON object */
+    struct bytes raw;                /* bytes read since the trigger, or the last call, that are not told yet */
+    struct bytes name;               /* the name as it was read */
+    struct bytes id;                 /* the id that the model gave the call */
+    struct bytes key;                /* the parameter's name, or the key of the JSON object */
     const struct reply_tool *tool;   /* the tool, borrowed; NULL: not known yet */
     bool is_begun;                   /* REPLY_CALL was told */
     enum { NO_ARGS, IN_ARGS, HAS_ARGS } stage;
     struct args_reader args; /* reader of the arguments, or of a value that is a string */
-    struct reply_bytes json; /* arguments that are written and not told yet */
+    struct bytes json;       /* arguments that are written and not told yet */
     /* READ_VALUE and its like */
-    bool is_in_value;         /* the value has begun */
-    enum reply_kind kind;     /* the value's kind */
-    struct reply_bytes value; /* what of it must be whole before it can be written */
+    bool is_in_value;     /* the value has begun */
+    enum reply_kind kind; /* the value's kind */
+    struct bytes value;   /* what of it must be whole before it can be written */
     /* READ_CALL */
     uint8_t at;              /* where in the object: enum envelope in reply_envelope.c */
     uint8_t field;           /* whose value it is: enum field there */
@@ -127,8 +128,8 @@ struct reply {
     bool is_trimming;          /* white space is not told, as a mark stood before it */
     bool has_content;          /* content was told */
     bool had_fault;            /* a call was malformed: marks that would have closed it are not text */
-    struct reply_bytes held;   /* bytes that are not read yet */
-    struct reply_bytes text;   /* text to be told at the end of this piece */
+    struct bytes held;         /* bytes that are not read yet */
+    struct bytes text;         /* text to be told at the end of this piece */
     enum reply_part text_part; /* what that text is */
     struct reply_call call;
 };

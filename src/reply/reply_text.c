@@ -21,7 +21,7 @@ static void flush_text(struct reply *r)
 {
     if (r->text.n && r->fn)
         r->fn(r->user, r->text_part, r->text.s, r->text.n);
-    reply_bytes_clear(&r->text);
+    bytes_clear(&r->text);
 }
 
 static void flush_arguments(struct reply *r)
@@ -31,7 +31,7 @@ static void flush_arguments(struct reply *r)
         return;
     if (c->json.n && r->fn)
         r->fn(r->user, REPLY_ARGUMENTS, c->json.s, c->json.n);
-    reply_bytes_clear(&c->json);
+    bytes_clear(&c->json);
 }
 
 void reply_tell(struct reply *r, enum reply_part part, const char *s, size_t n)
@@ -46,7 +46,7 @@ void reply_tell(struct reply *r, enum reply_part part, const char *s, size_t n)
     r->text_part = part;
     r->has_content |= part == REPLY_CONTENT;
     if (is_text)
-        reply_bytes_add(&r->text, s, n);
+        bytes_put(&r->text, s, n);
     else if (r->fn)
         r->fn(r->user, part, s, n);
 }
@@ -78,7 +78,7 @@ static void release(struct reply *r, size_t n)
         r->is_trimming = false;
         reply_tell(r, r->part, r->held.s + n_space, n - n_space);
     }
-    reply_bytes_drop(&r->held, n);
+    bytes_drop(&r->held, n);
 }
 
 /* ---- marks --------------------------------------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ static bool advance_text(struct reply *r)
     } else {
         release(r, n_space);
         reply_tell(r, REPLY_SYNTAX, r->held.s, strlen(hit.mark));
-        reply_bytes_drop(&r->held, strlen(hit.mark));
+        bytes_drop(&r->held, strlen(hit.mark));
         bool to_reasoning = hit.is_turn && r->part == REPLY_CONTENT;
         reply_go_on(r, hit.is_turn && !to_reasoning ? REPLY_CONTENT : to_reasoning ? REPLY_REASONING : r->part);
     }
@@ -200,8 +200,8 @@ void reply_close(struct reply **r)
 {
     if (!*r)
         return;
-    reply_bytes_close(&(*r)->held);
-    reply_bytes_close(&(*r)->text);
+    bytes_close(&(*r)->held);
+    bytes_close(&(*r)->text);
     reply_call_close(&(*r)->call);
     mem_free(*r);
     *r = NULL;
@@ -224,7 +224,7 @@ static err_code check_memory(const struct reply *r, struct err *e)
 err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
 {
     for (size_t i = 0; i < n; i++) { /* one by one, so that nothing depends on how they arrive */
-        reply_bytes_add_char(&r->held, s[i]);
+        bytes_put_char(&r->held, s[i]);
         while (r->call.state ? reply_call_advance(r) : advance_text(r))
             ;
     }
@@ -252,13 +252,13 @@ static bool begin_alike(const char *mark, const char *s, size_t n)
 bool reply_is_mark(const struct reply *r, const char *s, size_t n)
 {
     const struct reply_marks *m = r->style.marks;
-    struct reply_bytes text = {0};
-    reply_bytes_add(&text, r->held.s, r->held.n);
-    reply_bytes_add(&text, s, n);
-    bool is_mark = begin_alike(r->part == REPLY_REASONING ? m->close : m->open, reply_bytes_text(&text), text.n);
+    struct bytes text = {0};
+    bytes_put(&text, r->held.s, r->held.n);
+    bytes_put(&text, s, n);
+    bool is_mark = begin_alike(r->part == REPLY_REASONING ? m->close : m->open, bytes_text(&text), text.n);
     for (int i = 0; i < REPLY_MAX_SKIP && r->part == REPLY_CONTENT; i++)
-        is_mark = is_mark || begin_alike(m->skip[i], reply_bytes_text(&text), text.n);
-    reply_bytes_close(&text);
+        is_mark = is_mark || begin_alike(m->skip[i], bytes_text(&text), text.n);
+    bytes_close(&text);
     return is_mark && !r->call.state;
 }
 

@@ -18,8 +18,8 @@ static const char *field_of(const struct server_request *r)
 /* One sentence for each keyword that is not enforced. */
 static void note_unenforced(const struct answer_grammar *g, const char *field, struct server_request *r)
 {
-    for (size_t i = 0; i < moebius_grammar_n_unenforced(g->grammar); i++) {
-        const char *pointer, *keyword = moebius_grammar_unenforced(g->grammar, i, &pointer);
+    for (size_t i = 0; i < moebius_grammar_n_unenforced(g->kept->grammar); i++) {
+        const char *pointer, *keyword = moebius_grammar_unenforced(g->kept->grammar, i, &pointer);
         server_request_note(r, "%s: %s at %s is not enforced", field, keyword, *pointer ? pointer : "its top");
     }
 }
@@ -28,7 +28,8 @@ static err_code compile(struct answer_grammar *g, const struct model *m, moebius
                         size_t n, unsigned flags, const char *field, struct server_request *r, struct err *e)
 {
     moebius_error error;
-    if (moebius_grammar_open(&g->grammar, m->vocab, kind, text, n, flags, &error) == MOEBIUS_OK) {
+    g->cache = m->grammars;
+    if (grammar_cache_take(g->cache, kind, text, n, flags, &g->kept, &error) == MOEBIUS_OK) {
         note_unenforced(g, field, r);
         return ERR_OK;
     }
@@ -54,22 +55,41 @@ static err_code open_format(struct answer_grammar *g, const struct model *m, str
     return code;
 }
 
-/* Calls of tools: those that there must be, or those that there may be, once one begins. Tools whose schemas can't be
- * enforced are called with any arguments. */
+/* A schema that an answer that calls no tool has to obey is looked at alone, for what can't be enforced of it. *schema:
+ * its text, owned by the caller; NULL: there is none, or an answer without calls isn't allowed. */
+static err_code take_schema(const struct model *m, struct server_request *r, bool is_required, char **schema,
+                            struct err *e)
+{
+    struct answer_grammar alone = {0};
+    *schema = NULL;
+    if (is_required || r->format == FORMAT_TEXT)
+        return ERR_OK;
+    TRY(open_format(&alone, m, r, e));
+    answer_grammar_close(&alone);
+    *schema = r->format == FORMAT_JSON_SCHEMA ? json_write(r->schema, JSON_COMPACT, NULL)
+                                              : mem_strdup("{\"type\":\"object\"}");
+    return *schema ? ERR_OK : err_nomem(e, 0, "a schema");
+}
+
+/* Calls of tools: those that there must be, those that there may be in place of content of a schema, or those that
+ * there may be once one begins. Tools whose schemas can't be enforced are called with any arguments. */
 static err_code open_calls(struct answer_grammar *g, const struct model *m, const struct prompt *prompt,
-                           struct server_request *r, struct err *e)
+                           struct server_request *r, bool is_required, struct err *e)
 {
     moebius_error error;
-    char *text;
-    bool is_required = r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED;
+    char *text, *schema;
+    TRY(take_schema(m, r, is_required, &schema, e));
     const moebius_call_grammar_input input = {.tools = prompt->tools,
                                               .name = r->tool_choice == TOOL_CHOICE_NAMED ? r->tool_name : NULL,
                                               .is_required = is_required,
                                               .is_single = r->one_call,
-                                              .prompt = prompt->text.s};
-    if (moebius_template_call_grammar(m->tmpl, &input, &text, &g->trigger, &error) != MOEBIUS_OK)
-        return err_set(e, error.status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_USAGE, "tools: %s", error.text);
-    g->from = is_required ? TEXT_GRAMMAR_FROM_START : TEXT_GRAMMAR_FROM_TRIGGER;
+                                              .prompt = prompt->text.s,
+                                              .schema = schema};
+    moebius_status status = moebius_template_call_grammar(m->tmpl, &input, &text, &g->trigger, &error);
+    g->from = is_required || schema ? TEXT_GRAMMAR_FROM_START : TEXT_GRAMMAR_FROM_TRIGGER;
+    mem_free(schema);
+    if (status != MOEBIUS_OK)
+        return err_set(e, status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_USAGE, "tools: %s", error.text);
     err_code code = compile(g, m, MOEBIUS_GRAMMAR_GBNF, text, strlen(text), MOEBIUS_GRAMMAR_LENIENT, "tools", r, e);
     moebius_free(text);
     return code;
@@ -78,17 +98,19 @@ static err_code open_calls(struct answer_grammar *g, const struct model *m, cons
 err_code answer_grammar_open(struct answer_grammar *g, const struct model *m, const struct prompt *prompt,
                              struct server_request *r, struct err *e)
 {
-    bool has_tools = prompt->tools != NULL;
+    bool is_required = r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED;
+    bool is_own = r->format == FORMAT_GBNF || r->format == FORMAT_REGEX; /* who writes one says how calls are written */
     *g = (struct answer_grammar){0};
-    if (has_tools && r->format != FORMAT_TEXT)
-        server_request_note(r, "%s: not enforced beside tools", field_of(r));
-    if (has_tools)
-        return open_calls(g, m, prompt, r, e);
+    if (prompt->tools && is_required && r->format != FORMAT_TEXT)
+        server_request_note(r, "%s: not enforced where a call is required", field_of(r));
+    if (prompt->tools && (is_required || !is_own))
+        return open_calls(g, m, prompt, r, is_required, e);
     return r->format != FORMAT_TEXT ? open_format(g, m, r, e) : ERR_OK;
 }
 
 void answer_grammar_close(struct answer_grammar *g)
 {
-    moebius_grammar_close(&g->grammar);
+    if (g->kept)
+        grammar_cache_give_back(g->cache, g->kept);
     *g = (struct answer_grammar){0};
 }

@@ -9,7 +9,8 @@
 #include "texts/texts.h"
 
 struct answer_grammar {
-    moebius_grammar *grammar; /* NULL: the answer is free. Owned */
+    struct kept_grammar *kept;   /* NULL: the answer is free */
+    struct grammar_cache *cache; /* whose it is; borrowed from the model */
     enum text_grammar_from from;
     const char *trigger; /* borrowed from the model */
 };

@@ -9,6 +9,7 @@
 #include "server/job.h"
 #include "server/keys.h"
 #include "server/metrics.h"
+#include "server/quota.h"
 #include "server/server.h"
 
 enum { CALL_RETRY_S = 2 }; /* after which those may come again who found no room */
@@ -17,6 +18,7 @@ enum { CALL_RETRY_S = 2 }; /* after which those may come again who found no room
 struct server {
     const struct server_options *options;
     struct keys *keys;
+    struct quota quota;
     struct models *models;
     struct http *http;
     struct metrics metrics;
@@ -24,6 +26,7 @@ struct server {
     pthread_mutex_t notes_lock;
     json_t *notes; /* sentences that the log has had, as names */
     int64_t start_ns;
+    _Atomic bool has_freed; /* a request has ended that needed memory, since it was given back */
 };
 
 struct call {
@@ -32,6 +35,7 @@ struct call {
     const struct route *route;       /* NULL: the path leads nowhere */
     const struct protocol *protocol; /* in whose form errors are told */
     uint64_t group;                  /* of the key, for fairness */
+    struct quota_share share;        /* of the key's answers */
     int error_status;                /* of an error whose code doesn't tell it; 0: its code does */
     struct job *_Atomic job;         /* owned; NULL: the answer comes from no model, or not yet */
     _Atomic bool left;               /* the client has */

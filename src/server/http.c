@@ -58,6 +58,7 @@ struct http {
     struct http_options options;
     struct http_app app;
     struct MHD_Daemon *daemon;
+    int stopped_fd; /* the socket that took connections, once it takes none; -1: it still does */
     _Atomic size_t n_bodies_bytes, n_sleeping, n_busy;
     _Atomic bool stops;
 
@@ -509,6 +510,7 @@ err_code http_open(struct http **out, const struct http_options *options, const 
     }
     h->options = *options;
     h->app = *app;
+    h->stopped_fd = -1;
     h->last = &h->first;
     pthread_mutex_init(&h->peers_lock, NULL);
     pthread_mutex_init(&h->queue_lock, NULL);
@@ -526,9 +528,9 @@ void http_stop_accepting(struct http *h)
 {
     if (atomic_exchange(&h->stops, true))
         return;
-    MHD_socket fd = MHD_quiesce_daemon(h->daemon);
-    if (fd != MHD_INVALID_SOCKET)
-        close(fd);
+    h->stopped_fd = MHD_quiesce_daemon(h->daemon); /* whose thread may still have it in hand */
+    if (h->stopped_fd >= 0 && !h->options.is_shared)
+        shutdown(h->stopped_fd, SHUT_RDWR);
 }
 
 size_t http_n_busy(struct http *h)
@@ -562,6 +564,8 @@ static void stop_daemon(struct http *h)
     while (atomic_load(&h->n_sleeping) || (atomic_load(&h->n_busy) && clock_ns() < until))
         clock_sleep_ns(1000 * 1000);
     MHD_stop_daemon(h->daemon);
+    if (h->stopped_fd >= 0)
+        close(h->stopped_fd);
 }
 
 void http_close(struct http **http)

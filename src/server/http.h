@@ -60,7 +60,8 @@ struct http_app {
 };
 
 struct http_options {
-    int listen_fd; /* owned from now on, also after a failure */
+    int listen_fd;  /* owned from now on, also after a failure */
+    bool is_shared; /* others have the socket, too: what we don't take waits for them */
     int n_workers;
     int max_connections, max_per_address;    /* 0 of an address: as many as of all */
     size_t max_body_bytes, max_bodies_bytes; /* of one request, and of all that are there */

@@ -543,7 +543,7 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
                              .prompt = job->prompt.text.s,
                              .tools = job->prompt.tools,
                              .reasoning_budget = r->reasoning_budget,
-                             .grammar = job->grammar.grammar,
+                             .grammar = job->grammar.kept ? job->grammar.kept->grammar : NULL,
                              .grammar_from = job->grammar.from,
                              .trigger = job->grammar.trigger,
                              .group = job->group,

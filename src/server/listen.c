@@ -72,6 +72,7 @@ static err_code take_passed(struct listener *l, int n, struct err *e)
         return err_set(e, ERR_USAGE, "systemd passed %d sockets: expected one (one ListenStream= in the socket's unit)",
                        n);
     l->fd = FIRST_PASSED_FD;
+    l->is_passed = true;
     if (getsockopt(l->fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &size) != 0 || !is_listening)
         return err_set(e, ERR_USAGE,
                        "what systemd passed is no socket that listens: expected ListenStream= and Accept=no");

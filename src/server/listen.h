@@ -10,6 +10,7 @@
 
 struct listener {
     int fd;           /* owned until somebody takes it (-1) */
+    bool is_passed;   /* systemd's, which goes on listening without us */
     bool is_loopback; /* only this machine reaches it */
     char url[300];    /* "http://127.0.0.1:8080", for people */
 };

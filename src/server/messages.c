@@ -105,6 +105,13 @@ err_code messages_add_part(struct server_request *r, const char *path, json_t *p
     enum { MAX_TYPE = 40 };
     const json_t *text = part_text(part);
     const char *type = json_string_value(json_object_get(part, "type"));
+    json_t *definition;
+    TRY(tools_load(r, part, &definition, e));
+    if (definition) {
+        err_code code = add_line(all, json_string_value(definition), json_string_length(definition), e);
+        json_decref(definition);
+        return code;
+    }
     if (text)
         return add_line(all, json_string_value(text), json_string_length(text), e);
     if (!type || strlen(type) > MAX_TYPE)

@@ -65,6 +65,7 @@ static err_code load(struct model *m, struct err *e)
     (void)o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
     m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
     TRY(open_replay(m, e));
+    TRY(grammar_cache_open(&m->grammars, m->vocab, e));
     return texts_open(&m->texts, m->engine, &o->texts, e);
 }
 
@@ -73,6 +74,7 @@ static void unload(struct model *m)
     if (m->texts)
         texts_close(&m->texts);
     replay_close(&m->replay);
+    grammar_cache_close(&m->grammars);
     moebius_template_close(&m->tmpl);
     moebius_engine_close(&m->engine);
     m->vocab = NULL;

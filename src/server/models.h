@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "moebius/moebius.h"
 #include "server/call_replay.h"
+#include "server/grammar_cache.h"
 #include "server/template_needs.h"
 #include "texts/texts.h"
 
@@ -35,6 +36,7 @@ struct model {
     struct err template_error;
     struct template_needs needs; /* the template's */
     struct replay *replay;
+    struct grammar_cache *grammars;
     struct texts *texts;
 
     /* the registry's */

@@ -65,19 +65,40 @@ static err_code add_messages(struct input *in, const struct model *m, const stru
     return in->messages ? ERR_OK : err_nomem(e, 0, "the messages");
 }
 
+/* All tools that can be called, and of these the ones that the template shows; the others are defined in messages. */
+static err_code write_tools(struct prompt *p, const struct server_request *r, char **shown, struct err *e)
+{
+    const char *name;
+    json_t *tool, *all = json_array_size(r->tools) ? json_copy(r->tools) : json_array();
+    bool good = all != NULL;
+    if (good && json_array_size(all))
+        good = (*shown = json_write(all, JSON_COMPACT, NULL)) != NULL;
+    json_object_foreach(r->loaded, name, tool)
+    {
+        good = good && json_array_append(all, tool) == 0;
+    }
+    if (good && json_array_size(all))
+        good = (p->tools = json_write(all, JSON_COMPACT, NULL)) != NULL;
+    json_decref(all);
+    if (good)
+        return ERR_OK;
+    mem_free(*shown);
+    return err_nomem(e, 0, "the tools");
+}
+
 static err_code render(struct prompt *p, const struct model *m, const struct server_request *r, struct input *in,
                        struct err *e)
 {
     moebius_error error;
     TRY(add_messages(in, m, r, e));
-    if (r->tools && json_array_size(r->tools) && r->tool_choice != TOOL_CHOICE_NONE) {
-        p->tools = json_write(r->tools, JSON_COMPACT, NULL);
-        if (!p->tools)
-            return err_nomem(e, 0, "the tools");
-    }
+    char *shown = NULL;
+    if (r->tool_choice != TOOL_CHOICE_NONE)
+        TRY(write_tools(p, r, &shown, e));
     const moebius_template_input input = {
-        .messages = in->messages, .tools = p->tools, .vars = in->vars, .n_vars = in->n_vars};
-    if (moebius_template_render(m->tmpl, &input, &p->rendered, &error) == MOEBIUS_OK)
+        .messages = in->messages, .tools = shown, .vars = in->vars, .n_vars = in->n_vars};
+    moebius_status status = moebius_template_render(m->tmpl, &input, &p->rendered, &error);
+    mem_free(shown);
+    if (status == MOEBIUS_OK)
         return ERR_OK;
     from_public(e, &error);
     return err_prefix(e, "messages: the model's chat template");

@@ -11,7 +11,7 @@ struct prompt {
     size_t n;
     moebius_prompt *rendered; /* what a template made; NULL: there was none. Owned */
     struct bytes text;        /* the template's prompt with the message that goes on */
-    char *tools;              /* as the template got them; NULL: none. Owned */
+    char *tools;              /* what can be called, in the form that templates take; NULL: nothing. Owned */
 };
 
 /* defaults: variables of the template that a request need not say. ERR_USAGE: it is the request's fault. Close after

@@ -23,7 +23,8 @@ void server_request_init(struct server_request *r)
 void server_request_close(struct server_request *r)
 {
     json_t *const owned[] = {r->argument_texts, r->body,       r->made,   r->messages, r->text,          r->ids,
-                             r->tools,          r->tool_kinds, r->schema, r->stops,    r->template_vars, r->notes};
+                             r->tools,          r->tool_kinds, r->schema, r->stops,    r->template_vars, r->notes,
+                             r->deferred,       r->loaded};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         json_decref(owned[i]);
     mem_free(r->biases);

@@ -31,6 +31,9 @@ struct server_request {
     json_t *tools;         /* an array in the form that templates take; NULL: none. Owned */
     json_t *tool_kinds;    /* name in `tools` -> {"kind": "function"|"custom", "name", "strict", and where there are
                               such: "namespace", "format"}, as the client has it; NULL without tools. Owned */
+    json_t *deferred;      /* name -> tool: those that the prompt is to show once a message refers to them; NULL: none.
+                              Owned */
+    json_t *loaded;        /* those of `deferred` to which one did; they can be called; NULL: none. Owned */
     const char *tool_name; /* TOOL_CHOICE_NAMED */
     enum tool_choice tool_choice;
 

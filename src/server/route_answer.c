@@ -60,6 +60,15 @@ static err_code say_loaded(struct call *c, struct model *m, const struct server_
     return ERR_OK;
 }
 
+static err_code take_share(struct call *c, const struct server_request *r, struct err *e)
+{
+    struct quota *quota = &c->server->quota;
+    if (quota_enter(quota, &c->share, c->group, r->n_choices))
+        return ERR_OK;
+    c->error_status = 429;
+    return err_set(e, ERR_LIMIT, "this key may have %lld answers at once: try again later", (long long)quota->max);
+}
+
 static err_code answer(struct call *c, struct server_request *r, struct err *e)
 {
     json_t *body;
@@ -67,6 +76,7 @@ static err_code answer(struct call *c, struct server_request *r, struct err *e)
     TRY(call_body(c, &body, e));
     TRY(c->protocol->parse(r, body, e));
     server_log_notes(c->server, r->notes);
+    TRY(take_share(c, r, e));
     TRY(call_take_model(c, r->model, &m, e));
     err_code code = r->only_loads ? say_loaded(c, m, r, e) : begin_job(c, m, r, e);
     models_give_back(m);

@@ -12,12 +12,15 @@ static err_code from_public(struct err *e, const moebius_error *error)
     return err_set(e, error->status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_USAGE, "%s", error->text);
 }
 
+/* Takes `value` over. */
 static void reply(struct call *c, err_code code, json_t *value, const struct err *e)
 {
-    if (code == ERR_OK)
+    if (code == ERR_OK) {
         call_json(c, 200, value);
-    else
+    } else {
+        json_decref(value);
         call_error(c, e);
+    }
     http_reply(c->x);
 }
 

@@ -19,6 +19,7 @@ enum {
     BODIES_FACTOR = 4, /* all bodies together, in bodies of the greatest length */
     GRACE_S = 5,       /* for answers, when the server ends */
     POLL_NS = 100 * 1000 * 1000,
+    TRIM_S = 2, /* between two times that free memory is given back to the system */
 };
 
 /* ---- what HTTP asks -------------------------------------------------------------------------------------------- */
@@ -109,7 +110,10 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
     metrics_note(&s->metrics, x->reply.status, atomic_load(&c->left) || !whole);
     if (!c->route || !c->route->is_quick || x->reply.status >= 400)
         server_log_call(c, whole);
+    if (c->route && !c->route->is_quick)
+        atomic_store(&s->has_freed, true);
     job_close(&job);
+    quota_leave(&s->quota, &c->share);
     mem_free(c);
     x->app = NULL;
 }
@@ -135,6 +139,7 @@ static err_code open_http(struct server *s, struct err *e)
     const struct server_options *o = s->options;
     const struct http_options options = {
         .listen_fd = o->listener->fd,
+        .is_shared = o->listener->is_passed,
         .n_workers = N_WORKER,
         .max_connections = (int)o->max_connections,
         .max_body_bytes = (size_t)o->max_body_bytes,
@@ -156,6 +161,7 @@ static err_code open_server(struct server *s, struct err *e)
 {
     s->start_ns = clock_ns();
     s->log = (struct log){log_sink, s};
+    quota_open(&s->quota, s->options->max_per_key);
     pthread_mutex_init(&s->notes_lock, NULL);
     s->notes = json_object();
     if (!s->notes)
@@ -175,6 +181,7 @@ static void close_server(struct server *s)
     http_close(&s->http);
     models_close(&s->models);
     keys_close(&s->keys);
+    quota_close(&s->quota);
     json_decref(s->notes);
     pthread_mutex_destroy(&s->notes_lock);
 }
@@ -233,8 +240,19 @@ static err_code look_at_start(struct server *s, bool *is_ready, struct err *e)
     return ERR_OK;
 }
 
+/* The threads' heaps each keep what a long body took, and nobody else can use it. */
+static void trim(struct server *s, int64_t now, int64_t *trimmed_ns)
+{
+    if (now - *trimmed_ns < (int64_t)TRIM_S * 1000000000 || !atomic_exchange(&s->has_freed, false))
+        return;
+    mem_trim();
+    *trimmed_ns = now;
+}
+
 static err_code serve(struct server *s, const sigset_t *signals, struct err *e)
 {
+    int64_t trimmed_ns = clock_ns();
+    mem_trim();
     if (!s->options->folder)
         TRY(models_start(s->models, 0, e));
     for (bool is_ready = false;;) {
@@ -246,6 +264,7 @@ static err_code serve(struct server *s, const sigset_t *signals, struct err *e)
         else if (number)
             return ERR_OK;
         models_tick(s->models, clock_ns());
+        trim(s, clock_ns(), &trimmed_ns);
     }
 }
 

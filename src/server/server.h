@@ -2,7 +2,7 @@
  * inside:
  *
  *   listen, http        sockets and HTTP, no meaning
- *   access, keys        who may ask
+ *   access, keys, quota who may ask
  *   routes, call        which function answers which path; one request on its way
  *   protocol, request   clients' JSON, and answers in their form
  *   job, prompt, stream an answer from texts (texts/texts.h), and its way to the client
@@ -19,6 +19,7 @@ struct server_options {
     /* The models: a file and what it is called (NULL: as the file), or a folder of files. */
     const char *model, *alias, *folder;
     const char *key, *key_file; /* NULL: everybody may ask */
+    int64_t max_per_key;        /* answers at once; 0: any number */
     const char *const *origins; /* [n_origins], whose scripts may use the server: "https://...", or "*" */
     size_t n_origins;
     const moebius_template_var *vars; /* [n_vars], of templates, unless requests say otherwise */

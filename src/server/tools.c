@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "base/json_text.h"
+#include "base/mem.h"
 
 struct tool {
     const char *name, *space, *description;
     json_t *parameters, *format; /* borrowed; NULL: none */
-    bool is_custom, is_strict;
+    bool is_custom, is_strict, is_deferred;
 };
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
@@ -90,7 +91,9 @@ static err_code add_tool(struct server_request *r, const char *path, const struc
     json_t *kind = json_pack("{s:s,s:s,s:b,s:s*,s:O*}", "kind", t->is_custom ? "custom" : "function", "name", t->name,
                              "strict", t->is_strict, "namespace", t->space, "format", t->format);
     json_t *tool = json_pack("{s:s,s:o}", "type", "function", "function", function);
-    int bad = json_array_append_new(r->tools, tool);
+    if (t->is_deferred && !r->deferred)
+        r->deferred = json_object();
+    int bad = t->is_deferred ? json_object_set_new(r->deferred, name, tool) : json_array_append_new(r->tools, tool);
     bad |= json_object_set_new(r->tool_kinds, name, kind);
     return bad ? err_nomem(e, 0, path) : ERR_OK;
 }
@@ -201,7 +204,7 @@ err_code tools_set_responses(struct server_request *r, const char *path, json_t 
 static err_code read_messages_tool(struct server_request *r, const char *path, const char *type, json_t *tool,
                                    struct err *e)
 {
-    struct tool t = {0};
+    struct tool t = {.is_deferred = json_is_true(json_object_get(tool, "defer_loading"))};
     if (type && !request_is(type, "custom"))
         return ignore_tool(r, path, type);
     TRY(read_tool(&t, path, tool, "input_schema", e));
@@ -211,6 +214,27 @@ static err_code read_messages_tool(struct server_request *r, const char *path, c
 err_code tools_set_messages(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
     return read_tools(r, path, value, read_messages_tool, e);
+}
+
+err_code tools_load(struct server_request *r, const json_t *part, json_t **text, struct err *e)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    const char *name = json_string_value(json_object_get(part, "tool_name"));
+    json_t *tool = request_is(type, "tool_reference") && name ? json_object_get(r->deferred, name) : NULL;
+    *text = NULL;
+    if (!tool)
+        return ERR_OK;
+    if (json_object_get(r->loaded, name)) { /* the prompt grows by no more than the request has */
+        *text = json_sprintf("%s is loaded", name);
+        return *text ? ERR_OK : err_nomem(e, 0, "a tool");
+    }
+    if (!r->loaded)
+        r->loaded = json_object();
+    char *function = json_write(json_object_get(tool, "function"), 0, NULL);
+    if (function && json_object_set(r->loaded, name, tool) == 0)
+        *text = json_sprintf("<functions>\n<function>%s</function>\n</functions>", function);
+    mem_free(function);
+    return *text ? ERR_OK : err_nomem(e, 0, "a tool");
 }
 
 /* ---- the choice ------------------------------------------------------------------------------------------------ */
@@ -323,11 +347,12 @@ err_code tools_finish(struct server_request *r, struct err *e)
     const char *type = json_string_value(json_object_get(choice, "type"));
     if (request_is(type, "allowed_tools"))
         TRY(keep_allowed(r, choice, e));
+    bool can_call = json_array_size(r->tools) > 0 || json_object_size(r->loaded) > 0;
     if (r->tool_choice == TOOL_CHOICE_NAMED && !json_object_get(r->tool_kinds, r->tool_name))
         return err_set(e, ERR_USAGE, "tool_choice: there is no tool with the name \"%s\"", r->tool_name);
-    if (r->tool_choice == TOOL_CHOICE_REQUIRED && json_array_size(r->tools) == 0)
+    if (r->tool_choice == TOOL_CHOICE_REQUIRED && !can_call)
         return err_set(e, ERR_USAGE, "tool_choice: a call is required, but there are no tools");
-    if (r->tools && json_array_size(r->tools) == 0) { /* all were ignored */
+    if (r->tools && !can_call) { /* all were ignored */
         json_decref(r->tools);
         json_decref(r->tool_kinds);
         r->tools = r->tool_kinds = NULL;

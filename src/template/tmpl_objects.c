@@ -282,9 +282,20 @@ static struct value dict_items(struct render *r, struct value self, const struct
     return view(r, self, 'i');
 }
 
-static struct value copy(struct render *r, struct value self, const struct value *argv)
+static struct value dict_copy(struct render *r, struct value self, const struct value *argv)
 {
     return self; /* nothing can change either of the two */
+}
+
+static struct value list_copy(struct render *r, struct value self, const struct value *argv)
+{
+    return value_list_of(r, self);
+}
+
+static struct value list_append(struct render *r, struct value self, const struct value *argv)
+{
+    value_push(r, self, argv[0]);
+    return value_none();
 }
 
 static struct value list_count(struct render *r, struct value self, const struct value *argv)
@@ -328,20 +339,24 @@ const struct function *find_method(struct value self, struct span name, bool *hi
         {"items", dict_items, NULL, {0}, 0},
         {"keys", dict_keys, NULL, {0}, 0},
         {"values", dict_values, NULL, {0}, 0},
-        {"copy", copy, NULL, {0}, 0},
+        {"copy", dict_copy, NULL, {0}, 0},
+    };
+    static const struct function of_tuples[] = {
+        {"count", list_count, NULL, {"value"}, 1},
+        {"index", list_index, NULL, {"value", "start", "stop"}, 1},
     };
     static const struct function of_lists[] = {
         {"count", list_count, NULL, {"value"}, 1},
         {"index", list_index, NULL, {"value", "start", "stop"}, 1},
-        {"copy", copy, NULL, {0}, 0},
+        {"copy", list_copy, NULL, {0}, 0},
+        {"append", list_append, NULL, {"object"}, 1},
     };
     static const struct function of_cyclers[] = {
         {"next", cycler_next, NULL, {0}, 0},
         {"reset", cycler_reset, NULL, {0}, 0},
     };
     static const char *const changing_dicts[] = {"clear", "pop", "popitem", "setdefault", "update"};
-    static const char *const changing_lists[] = {"append", "clear",  "extend",  "insert",
-                                                 "pop",    "remove", "reverse", "sort"};
+    static const char *const changing_lists[] = {"clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
     *hidden = false;
     for (size_t i = 0; self.kind == V_DICT && i < sizeof changing_dicts / sizeof *changing_dicts; i++)
         *hidden = *hidden || span_is(name, changing_dicts[i]);
@@ -352,7 +367,7 @@ const struct function *find_method(struct value self, struct span name, bool *hi
     case V_DICT: return find_function(of_dicts, sizeof of_dicts / sizeof *of_dicts, name);
     case V_LIST: return find_function(of_lists, sizeof of_lists / sizeof *of_lists, name);
     case V_TUPLE:
-    case V_RANGE: return find_function(of_lists, sizeof of_lists / sizeof *of_lists - 1, name); /* no copy() */
+    case V_RANGE: return find_function(of_tuples, sizeof of_tuples / sizeof *of_tuples, name);
     case V_CYCLER: return find_function(of_cyclers, sizeof of_cyclers / sizeof *of_cyclers, name);
     default: return NULL;
     }

@@ -206,7 +206,8 @@ struct value op_own_attribute(struct render *r, struct value object, struct span
     bool hidden = false;
     const struct function *f = find_method(object, name, &hidden);
     if (hidden) /* the sandbox: there, but of no use */
-        return value_undefined_sentence("methods that change a list or dict are not allowed in templates");
+        return value_undefined_sentence(
+            "methods that change a list or dict, but for append, are not allowed in templates");
     return f ? value_method(r, f, object) : missing;
 }
 

@@ -34,16 +34,18 @@ static int64_t target_ns(const struct pace *p, size_t n)
     return p->most_ns ? p->most_ns : max_i64(PACE_FACTOR * p->bare_ns[n], PACE_LEAST_NS);
 }
 
-/* A pass with n_prompt tokens of prompts took so long: at most twice as many the next time, at least half as many. */
+/* A pass with n_prompt tokens of prompts took so long. One that took too long counts at once and whole, others little
+ * by little, so that what passes take varies below the bound and not around it. */
 static void correct(struct pace *p, size_t n_answers, size_t n_prompt, int64_t took_ns)
 {
     double room = (double)(target_ns(p, n_answers) - p->bare_ns[n_answers]);
     double cost = (double)max_i64(took_ns - p->bare_ns[n_answers], 1);
     double ratio = room / cost;
     ratio = ratio > 2 ? 2 : ratio < 0.5 ? 0.5 : ratio;
-    if (ratio > 1 && (double)n_prompt < p->n_tokens / 2)
+    double fits = ratio * (double)n_prompt;
+    if (ratio > 1 && fits < p->n_tokens)
         return; /* few tokens say little about many */
-    p->n_tokens = (p->n_tokens + ratio * (double)n_prompt) / 2;
+    p->n_tokens = ratio < 1 ? fits : p->n_tokens + (fits - p->n_tokens) / PACE_GROWTH;
     if (p->n_tokens < PACE_LEAST_TOKENS)
         p->n_tokens = PACE_LEAST_TOKENS;
 }

@@ -16,6 +16,7 @@ enum {
     PACE_LEAST_NS = 4 * 1000 * 1000, /* nobody notices less */
     PACE_LEAST_TOKENS = 8,           /* of prompts, whatever they cost: they come to an end, too */
     PACE_FIRST_TOKENS = 64,          /* as nothing is known */
+    PACE_GROWTH = 8,                 /* one part in so many of what would have fitted beside is added a pass */
     PACE_BARE_EVERY = 32,            /* so often a pass takes no prompts, to see what one costs */
 };
 

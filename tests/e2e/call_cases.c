@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "reply/reply.h"
-#include "reply/reply_bytes.h"
+#include "base/bytes.h"
 #include "reply/reply_tools.h"
 #include "template/template.h"
 
@@ -43,7 +43,7 @@ static const char *const answers[] = {
 
 struct told {
     int n_calls, n_right;
-    struct reply_bytes args; /* of the call that is open */
+    struct bytes args; /* of the call that is open */
 };
 
 static void collect(void *user, enum reply_part part, const char *text, size_t n)
@@ -51,7 +51,7 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
     struct told *t = user;
     json_error_t error;
     if (part == REPLY_ARGUMENTS)
-        reply_bytes_add(&t->args, text, n);
+        bytes_put(&t->args, text, n);
     if (part != REPLY_CALL_END)
         return;
     json_t *got = json_loadb(t->args.s, t->args.n, 0, &error);
@@ -60,7 +60,7 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
     t->n_calls++;
     json_decref(got);
     json_decref(wanted);
-    reply_bytes_clear(&t->args);
+    bytes_clear(&t->args);
 }
 
 /* The assistant's turn as the template writes it, owned; NULL: it refuses the conversation. */
@@ -101,7 +101,7 @@ static bool read_back(struct reply_style style, const char *text, const struct r
         good = reply_feed(r, text, strlen(text), &e) == ERR_OK && reply_finish(r, &e) == ERR_OK;
     }
     reply_close(&r);
-    reply_bytes_close(&t.args);
+    bytes_close(&t.args);
     return good && t.n_calls > 0 && t.n_right == t.n_calls;
 }
 

@@ -34,6 +34,13 @@ class Generation(jinja2.ext.Extension):
         return caller()
 
 
+class Environment(ImmutableSandboxedEnvironment):
+    """As transformers has it, but lists may grow: Kimi K2's templates want that."""
+
+    def is_safe_attribute(self, obj, attr, value):
+        return isinstance(obj, list) and attr == "append" or super().is_safe_attribute(obj, attr, value)
+
+
 def environment():
     def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
@@ -41,8 +48,7 @@ def environment():
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
 
-    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                        extensions=[Generation, jinja2.ext.loopcontrols])
+    env = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda f: datetime.datetime.now().strftime(f)

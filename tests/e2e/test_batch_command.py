@@ -202,6 +202,30 @@ def test_all_ways_to_choose_tokens():
     assert "logit_bias: expected" in answers["bad"]["error"] and "logit_bias: expected" in answers["list"]["error"]
 
 
+def test_answers_have_the_form_that_a_request_asks_for():
+    schema = {"type": "object", "properties": {"name": {"enum": ["Tom", "Lily"]}, "old": {"type": "boolean"}},
+              "required": ["name", "old"], "additionalProperties": False}
+    unique = {"type": "array", "items": {"enum": [1]}, "uniqueItems": True, "minItems": 2, "maxItems": 2}
+    chat = {"messages": [{"role": "user", "content": "Hello."}]}
+    requests = [{"id": f"grammar{i}", "prompt": "Once", "grammar": 'root ::= "a"{7} | "b"{3}', "temperature": 1, "seed": i}
+                for i in range(8)]
+    requests += [{"id": "schema", **chat, "json_schema": schema}, {"id": "free", "prompt": "The dog", "response_format": {"type": "text"}},
+                 {"id": "format", "prompt": "A", "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
+                 {"id": "lenient", "prompt": "A", "response_format": {"type": "json_schema", "json_schema": {
+                     "schema": unique, "strict": False}}}]
+    out = tmp("forms")
+    run("batch", "--cold", "-i", requests_file("forms.jsonl", requests), "-o", out, "-n", 80, "--temp", 0,
+        "--template", write("template", TEMPLATE))
+    answers = lines(out)
+    assert {answers[f"grammar{i}"]["text"] for i in range(8)} <= {"aaaaaaa", "bbb"}, answers
+    for name in "schema", "format":
+        value = json.loads(answers[name]["text"])
+        assert set(value) == {"name", "old"} and value["name"] in ("Tom", "Lily"), answers[name]
+    assert json.loads(answers["lenient"]["text"]) == [1, 1], answers["lenient"]
+    alone = run("generate", "--cold", "-p", "The dog", "-n", 80, "--temp", 0, "--ids").stdout
+    assert answers["free"]["ids"] == [int(i) for i in alone.replace(b",", b" ").split()]
+
+
 def test_a_seed_that_was_chosen_is_told():
     request = {"id": 1, "prompt": "Once upon a time", "max_tokens": 20, "temperature": 1}
     answers, _ = batch([request])
@@ -288,6 +312,14 @@ def test_bad_requests_are_answered_with_a_sentence():
         '{"prompt": "a", "seed": 99999999999999999999}': "expected a JSON object",
         '{"prompt": "a", "max_tokens": -2}': "max_tokens -2: expected -1 to",
         '{"prompt": "a", "ignore_eos": 1}': "ignore_eos: expected true or false",
+        '{"prompt": "a", "grammar": 5}': "grammar: expected a grammar in GBNF",
+        '{"prompt": "a", "grammar": "root ::= ("}': "grammar: grammar, line 1",
+        '{"prompt": "a", "json_schema": "x"}': "json_schema: expected a JSON schema",
+        '{"prompt": "a", "json_schema": {"type": 5}}': "json_schema: schema",
+        '{"prompt": "a", "json_schema": {"uniqueItems": true}}': "uniqueItems",
+        '{"prompt": "a", "json_schema": {}, "grammar": "root ::= \\"a\\""}': "a second form for the answer",
+        '{"prompt": "a", "response_format": {"type": "x"}}': "response_format.type: expected text",
+        '{"prompt": "a", "response_format": {"type": "json_schema"}}': "response_format.json_schema.schema: expected",
         '{"prompt": "a", "stop": 1}': "stop: expected a text",
         '{"prompt": "a", "stop": ["a", null]}': "stop: expected a text",
         '{"prompt": "a", "stop": "a\\u0000b"}': "stop: expected a text",

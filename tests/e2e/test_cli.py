@@ -428,6 +428,12 @@ def test_chat_shows_reasoning_apart_and_keeps_it():
     r = turns(DEMO, ["Once upon a time", f"/save {tmp('t.json')}"], "--template", tmp("think.jinja"), "-n", "20")
     saved = json.load(open(tmp("t.json")))
     assert r.stdout.startswith(b"[reasoning]\n") and saved[1]["content"] == "" and len(saved[1]["reasoning_content"]) > 20
+    # a form is that of the content: reasoning stays free
+    same = turns(DEMO, ["Once upon a time"], "--template", tmp("think.jinja"), "-n", "20", "-j", '{"enum": ["yes", "no"]}')
+    assert same.stdout.split(b"\n\n")[0] == r.stdout.split(b"\n\n")[0] and b'"yes"' not in same.stdout, (same.stdout, r.stdout)
+    open(tmp("thought.jinja"), "w").write(template.replace("'<think>' }}", "'<think>So.</think>' }}"))
+    said = turns(DEMO, ["Once upon a time"], "--template", tmp("thought.jinja"), "-n", "20", "-j", '{"enum": ["yes", "no"]}')
+    assert said.stdout.strip() in (b'"yes"', b'"no"'), said.stdout
     r = run("generate", "-m", DEMO, "--chat", "--template", tmp("think.jinja"), "-p", "Once", "-n", "5", "--temp", "0")
     assert r.stdout.startswith(b"[reasoning]\n")
 

@@ -33,11 +33,13 @@ if why_not():
     print(f"skipped: {why_not()}")
     sys.exit(SKIPPED)
 with tempfile.TemporaryDirectory() as tmp:
-    template = os.path.join(tmp, "template")
-    with open(template, "w", encoding="utf-8") as f:
-        f.write(TEMPLATE)
-    env = {**os.environ, "XDG_CACHE_HOME": tmp}
-    with Server(MOEBIUS, "-m", DEMO, "--template", template, env=env) as s:
-        code = subprocess.run(["node", os.path.join(HERE, "clients.mjs"), f"http://127.0.0.1:{s.port}"],
-                              timeout=200).returncode
+    code = 0
+    for group, end in (("answers", ""), ("reasoning", "{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}")):
+        template = os.path.join(tmp, group)
+        with open(template, "w", encoding="utf-8") as f:
+            f.write(TEMPLATE + end)
+        env = {**os.environ, "XDG_CACHE_HOME": tmp}
+        with Server(MOEBIUS, "-m", DEMO, "--template", template, env=env) as s:
+            code |= subprocess.run(["node", os.path.join(HERE, "clients.mjs"), f"http://127.0.0.1:{s.port}", group],
+                                   timeout=200).returncode
 sys.exit(code)

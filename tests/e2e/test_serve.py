@@ -186,6 +186,8 @@ def test_tokens_templates_and_counts():
         assert s.json("/apply-template", off)["prompt"] == "<user>hello\n"
         n = s.json("/v1/messages/count_tokens", {**messages, "model": "x"})["input_tokens"]
         assert n == s.json(CHAT, {**messages, "max_tokens": 1})["usage"]["prompt_tokens"]
+        for path in "/apply-template", "/v1/messages/count_tokens":
+            assert "messages" in s.json(path, {"messages": 5}, status=400)["error"]["message"], path
         refused = s.json(CHAT, {**messages, "chat_template_kwargs": {"fail": True}}, status=400)
         assert "no, thanks" in refused["error"]["message"]
 
@@ -344,6 +346,29 @@ def test_the_queue_has_a_bound():
         assert s.json(CHAT, chat("hi"))
 
 
+def test_a_key_that_floods_leaves_room_for_others():
+    keys = write("two-keys", "first-key\nsecond-key\n")
+    with Server("--api-key-file", keys, "--per-key", "2", "--ctx", "100000") as s:
+        first, second = {"Authorization": "Bearer first-key"}, {"x-api-key": "second-key"}
+        sockets = [s.socket() for _ in range(2)]
+        for c in sockets:
+            c.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=50000, stream=True)), headers="x-api-key: first-key\r\n"))
+            assert c.recv(100).startswith(b"HTTP/1.1 200")
+        for path in CHAT, "/v1/messages":
+            status, headers, text = s.ask("POST", path, chat("hi", stream=True), first)
+            assert status == 429 and int(headers["Retry-After"]) >= 1, (status, text)
+            assert json.loads(text)["error"]["type"] == "rate_limit_error", text
+        sockets[0].close()
+        until = time.monotonic() + 10
+        while s.ask("POST", CHAT, chat("hi"), first)[0] != 200:
+            assert time.monotonic() < until, "an answer that is over still counts"
+            time.sleep(0.05)
+        two = {**chat("hi"), "n": 2}
+        assert s.ask("POST", CHAT, two, first)[0] == 429
+        assert s.ask("POST", CHAT, two, second)[0] == 200, "the other key has its own"
+        sockets[1].close()
+
+
 def test_slow_and_half_clients_harm_nobody():
     with Server("--timeout", "2", "--ctx", "100000") as s:
         half = s.socket()
@@ -452,6 +477,11 @@ def test_a_second_signal_ends_at_once():
     start = time.monotonic()
     s.process.send_signal(signal.SIGINT)
     assert s.wait_for("ending"), s.log
+    try:
+        s.socket()
+        assert False, "a server that is ending takes connections"
+    except ConnectionRefusedError:
+        pass
     s.process.send_signal(signal.SIGINT)
     assert s.process.wait(5) == 128 + signal.SIGINT and time.monotonic() - start < 3
     s.process.stderr.close()

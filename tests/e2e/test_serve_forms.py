@@ -130,6 +130,64 @@ def test_calls_can_be_forced():
         assert is_good_call((call["name"], call["input"])), call
 
 
+def test_without_a_call_the_content_obeys_the_schema():
+    kinds = set()
+    with Server() as s:
+        for seed in range(24):
+            ask = chat(tools=[LOOK, SING], response_format=schema_format(FORM), temperature=2, top_k=0, top_p=1, min_p=0,
+                       seed=seed)
+            choice = s.json(CHAT, {**ask, "parallel_tool_calls": False})["choices"][0]
+            kinds.add(choice["finish_reason"])
+            if choice["finish_reason"] == "stop":
+                assert is_form(choice["message"]["content"]), choice
+            else:
+                call = choice["message"]["tool_calls"][0]["function"]
+                assert is_good_call((call["name"], json.loads(call["arguments"]))), choice
+                assert not choice["message"]["content"], choice
+        assert kinds == {"stop", "tool_calls"}, kinds
+        # with a call that is required there is no content, and a schema that can't be enforced is refused beside tools, too
+        assert calls_of(s, tool_choice="required", response_format=schema_format(FORM), parallel_tool_calls=False)
+        assert s.wait_for("response_format: not enforced where a call is required"), s.log
+        unique = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+        message = s.json(CHAT, chat(tools=[LOOK], response_format=schema_format(unique)), status=400)["error"]["message"]
+        assert "response_format" in message and "uniqueItems" in message, message
+
+
+def test_a_grammar_beside_tools_is_the_clients_own():
+    with Server() as s:
+        assert content(s, tools=[LOOK], guided_regex="(ab){3}") == "ababab"
+        call = r'"<tool_call>{\"name\": \"look\", \"arguments\": {\"at\": \"moon\"}}</tool_call>"'
+        message = s.json(CHAT, chat(tools=[LOOK], grammar="root ::= " + call))["choices"][0]["message"]
+        assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"at": "moon"}, message
+
+
+def test_tools_that_are_loaded_later_leave_the_beginning_as_it_was():
+    def tool(t, **more):
+        return {"name": t["function"]["name"], "input_schema": t["function"]["parameters"], **more}
+
+    search = {"name": "search", "input_schema": {"type": "object", "properties": {"query": {"enum": ["sing"]}},
+                                                 "required": ["query"], "additionalProperties": False}}
+    ask = {"max_tokens": 100, "temperature": 0, "tools": [tool(LOOK), search],
+           "messages": [{"role": "user", "content": "Once upon a time there was a little girl. " * 20}]}
+
+    def force(name):
+        answer = s.json("/v1/messages", {**ask, "tool_choice": {"type": "tool", "name": name,
+                                                                "disable_parallel_tool_use": True}})
+        return answer["content"][-1], answer["usage"]
+
+    with Server() as s:
+        call, before = force("search")
+        ask["tools"].insert(0, tool(SING, defer_loading=True))
+        s.json("/v1/messages", {**ask, "tool_choice": {"type": "tool", "name": "sing"}}, status=400)  # not yet there
+        ask["messages"] += [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": [
+                {"type": "tool_reference", "tool_name": "sing"}]}]}]
+        call, usage = force("sing")
+        assert is_good_call((call["name"], call["input"])), call
+        assert usage["cache_read_input_tokens"] >= before["input_tokens"] + before["output_tokens"] - 1, (before, usage)
+
+
 def test_tools_that_are_not_there_cannot_be_forced():
     with Server() as s:
         name = {"type": "function", "function": {"name": "dance"}}

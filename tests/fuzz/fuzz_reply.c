@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "reply/reply.h"
-#include "reply/reply_bytes.h"
+#include "base/bytes.h"
 #include "reply/reply_tools.h"
 
 static const char some_tools[] =
@@ -16,9 +16,9 @@ static const char some_tools[] =
     "\"null\"]}}}},{\"name\":\"get\"}]";
 
 struct told {
-    struct reply_bytes parts[REPLY_SYNTAX]; /* all of each part */
-    struct reply_bytes answer;              /* content, reasoning and syntax */
-    struct reply_bytes args;                /* of the call that is open */
+    struct bytes parts[REPLY_SYNTAX]; /* all of each part */
+    struct bytes answer;              /* content, reasoning and syntax */
+    struct bytes args;                /* of the call that is open */
     bool is_open;
 };
 
@@ -27,17 +27,17 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
     struct told *t = user;
     json_error_t error;
     if (part < REPLY_SYNTAX) {
-        reply_bytes_add(&t->parts[part], text, n);
+        bytes_put(&t->parts[part], text, n);
         if (part >= REPLY_CALL && part != REPLY_ARGUMENTS)
-            reply_bytes_add_char(&t->parts[part], '\n');
+            bytes_put_char(&t->parts[part], '\n');
     }
     if (part == REPLY_CONTENT || part == REPLY_REASONING || part == REPLY_SYNTAX)
-        reply_bytes_add(&t->answer, text, n);
+        bytes_put(&t->answer, text, n);
     assert(part != REPLY_ARGUMENTS || t->is_open);
     assert(part != REPLY_CALL || !t->is_open);
     assert(part != REPLY_CALL_END || t->is_open);
     if (part == REPLY_ARGUMENTS)
-        reply_bytes_add(&t->args, text, n);
+        bytes_put(&t->args, text, n);
     if (part == REPLY_CALL || part == REPLY_CALL_END)
         t->is_open = part == REPLY_CALL;
     if (part != REPLY_CALL_END)
@@ -47,7 +47,7 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
              : json_error_code(&error) == json_error_numeric_overflow ||
                    json_error_code(&error) == json_error_null_byte_in_key);
     json_decref(j);
-    reply_bytes_clear(&t->args);
+    bytes_clear(&t->args);
 }
 
 static struct told read_answer(struct reply_style style, const struct reply_tools *tools, const char *s, size_t n,
@@ -72,9 +72,9 @@ static struct told read_answer(struct reply_style style, const struct reply_tool
 static void close_told(struct told *t)
 {
     for (int part = 0; part < REPLY_SYNTAX; part++)
-        reply_bytes_close(&t->parts[part]);
-    reply_bytes_close(&t->answer);
-    reply_bytes_close(&t->args);
+        bytes_close(&t->parts[part]);
+    bytes_close(&t->answer);
+    bytes_close(&t->args);
 }
 
 /* A grammar is made for any tools. */
@@ -116,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct told whole = read_answer(style, &tools, (const char *)data, size, size ? size : 1);
         struct told bytes = read_answer(style, &tools, (const char *)data, size, 1);
         for (int part = 0; part < REPLY_SYNTAX; part++)
-            assert(!strcmp(reply_bytes_text(&whole.parts[part]), reply_bytes_text(&bytes.parts[part])));
+            assert(!strcmp(bytes_text(&whole.parts[part]), bytes_text(&bytes.parts[part])));
         write_grammar(style, &tools);
         close_told(&whole);
         close_told(&bytes);

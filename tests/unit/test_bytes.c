@@ -48,6 +48,25 @@ static void text_is_printed_behind_what_is_there(void **state)
     bytes_close(&b);
 }
 
+static void text_is_put_together_without_errors(void **state)
+{
+    struct bytes b = {0};
+    assert_string_equal(bytes_text(&b), "");
+    bytes_put(&b, "ab\0c", 4);
+    bytes_put_char(&b, 'd');
+    bytes_put_text(&b, "ef");
+    assert_true(b.n == 7 && !memcmp(bytes_text(&b), "ab\0cdef", 8) && !b.is_short);
+    size_t capacity = b.capacity;
+    bytes_clear(&b);
+    assert_true(b.n == 0 && b.capacity == capacity && !*bytes_text(&b));
+    bytes_put(&b, "x", SIZE_MAX / 2); /* more than there can be */
+    assert_true(b.is_short && b.n == 0);
+    bytes_put_text(&b, "x");
+    assert_true(b.is_short && b.n == 1);
+    bytes_close(&b);
+    assert_true(!b.is_short);
+}
+
 static void the_first_bytes_are_dropped(void **state)
 {
     struct bytes b = {0};
@@ -78,6 +97,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_put_together),
         cmocka_unit_test(text_is_printed_behind_what_is_there),
+        cmocka_unit_test(text_is_put_together_without_errors),
         cmocka_unit_test(the_first_bytes_are_dropped),
         cmocka_unit_test(what_no_memory_could_hold_is_refused),
     };

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "reply/reply.h"
-#include "reply/reply_bytes.h"
+#include "base/bytes.h"
 #include "reply/reply_tools.h"
 #include "reply_samples.h"
 
@@ -22,7 +22,7 @@
 struct drawing {
     const char *grammar;
     struct random random;
-    struct reply_bytes out;
+    struct bytes out;
 };
 
 static void draw_rule(struct drawing *d, const char *name, size_t n);
@@ -85,7 +85,7 @@ static void draw_class(struct drawing *d, const char *s, const char *end)
         char c = is_other ? others[below(d, sizeof others - 1)] : (char)(9 + below(d, 118));
         if (holds[(unsigned char)c] == is_other)
             continue;
-        reply_bytes_add_char(&d->out, c);
+        bytes_put_char(&d->out, c);
         return;
     }
     fail_msg("nothing fits %.*s", (int)(end - s), s);
@@ -176,7 +176,7 @@ static void draw_item(struct drawing *d, const char *s, const char *end)
 {
     if (*s == '"') {
         for (s++; s < end - 1;)
-            reply_bytes_add_char(&d->out, unescape(&s));
+            bytes_put_char(&d->out, unescape(&s));
     } else if (*s == '[') {
         draw_class(d, s, end);
     } else if (*s == '(') {
@@ -187,7 +187,7 @@ static void draw_item(struct drawing *d, const char *s, const char *end)
         assert_non_null(schema);
         json_t *j = draw_json(d, schema, schema);
         char *text = json_dumps(j, JSON_ENCODE_ANY | (below(d, 2) ? JSON_COMPACT : 0));
-        reply_bytes_add_string(&d->out, text);
+        bytes_put_text(&d->out, text);
         free(text);
         json_decref(j);
         json_decref(schema);
@@ -212,14 +212,17 @@ static void draw_rule(struct drawing *d, const char *name, size_t n)
 
 struct told {
     int n_calls, n_ends;
-    bool is_reasoned;
+    bool is_reasoned, may_say; /* content is allowed: */
+    struct bytes content;      /* owned */
 };
 
 static void collect(void *user, enum reply_part part, const char *text, size_t n)
 {
     struct told *t = user;
-    if (part == REPLY_NOTE || part == REPLY_CONTENT)
+    if (part == REPLY_NOTE || (part == REPLY_CONTENT && !t->may_say))
         fail_msg("%s: %.*s", part == REPLY_NOTE ? "note" : "content", (int)n, text);
+    if (part == REPLY_CONTENT)
+        bytes_put(&t->content, text, n);
     t->n_calls += part == REPLY_CALL;
     t->n_ends += part == REPLY_CALL_END;
     t->is_reasoned |= part == REPLY_REASONING;
@@ -249,8 +252,9 @@ static const char *const sources[] = {HERMES,
                                       "<|START_ACTION|> <|START_THINKING|>",
                                       GENERIC};
 
-static void draw_and_read(const char *source, const struct reply_tools *tools,
-                          const struct reply_grammar_options *options, uint64_t seed)
+/* Draws an answer from the grammar, which calls tools, unless there is a schema: then it may be JSON instead. */
+static struct told draw_and_tell(const char *source, const struct reply_tools *tools,
+                                 const struct reply_grammar_options *options, uint64_t seed)
 {
     struct reply_style style = reply_style_of(source);
     const char *trigger;
@@ -259,19 +263,27 @@ static void draw_and_read(const char *source, const struct reply_tools *tools,
     assert_int_equal(reply_call_grammar(style, tools, options, &grammar, &trigger, &e), ERR_OK);
     struct drawing d = {.grammar = grammar, .random = random_seed(seed)};
     draw_rule(&d, "root", 4);
-    if (!options->is_required)
+    if (!options->is_required && !options->schema)
         assert_memory_equal(d.out.s, trigger, strlen(trigger));
-    struct told t = {0};
+    struct told t = {.may_say = options->schema && !options->is_required};
     struct reply *r;
     assert_int_equal(reply_open(&r, style, options->prompt ? options->prompt : "", collect, &t, &e), ERR_OK);
     reply_set_tools(r, tools);
     assert_int_equal(reply_feed(r, d.out.s, d.out.n, &e), ERR_OK);
     assert_int_equal(reply_finish(r, &e), ERR_OK);
     reply_close(&r);
-    if (t.n_calls == 0 || t.n_calls != t.n_ends || (options->is_single && t.n_calls != 1))
+    if ((t.n_calls == 0 && !t.may_say) || t.n_calls != t.n_ends || (options->is_single && t.n_calls > 1))
         fail_msg("%d calls, %d ends in\n%s", t.n_calls, t.n_ends, d.out.s);
-    reply_bytes_close(&d.out);
+    bytes_close(&d.out);
     mem_free(grammar);
+    return t;
+}
+
+static void draw_and_read(const char *source, const struct reply_tools *tools,
+                          const struct reply_grammar_options *options, uint64_t seed)
+{
+    struct told t = draw_and_tell(source, tools, options, seed);
+    bytes_close(&t.content);
 }
 
 static void what_a_grammar_allows_is_read_as_calls(void **state)
@@ -287,6 +299,29 @@ static void what_a_grammar_allows_is_read_as_calls(void **state)
         }
     const struct reply_grammar_options reasoning = {.is_required = true, .prompt = "<think>\n"};
     draw_and_read(HERMES, &tools, &reasoning, 1);
+    reply_tools_close(&tools);
+}
+
+static void an_answer_is_calls_or_json_of_the_schema(void **state)
+{
+    static const char schema[] = "{\"type\": \"object\", \"properties\": {\"form\": {\"enum\": [\"fits\"]}}}";
+    struct reply_tools tools;
+    struct err e;
+    assert_int_equal(reply_tools_open(&tools, sample_tools, &e), ERR_OK);
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        size_t n_content = 0;
+        for (uint64_t seed = 0; seed < 60; seed++) {
+            const struct reply_grammar_options options = {.schema = schema, .is_required = seed % 8 == 0};
+            struct told t = draw_and_tell(sources[i], &tools, &options, seed);
+            json_t *j = t.content.n ? json_loadb(t.content.s, t.content.n, 0, NULL) : NULL;
+            if (t.n_calls ? t.content.n > 0 : strcmp(json_string_value(json_object_get(j, "form")), "fits") != 0)
+                fail_msg("%s: %s", sources[i], bytes_text(&t.content));
+            n_content += t.n_calls == 0;
+            json_decref(j);
+            bytes_close(&t.content);
+        }
+        assert_in_range(n_content, 5, 50);
+    }
     reply_tools_close(&tools);
 }
 
@@ -339,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_grammar_allows_is_read_as_calls),
+        cmocka_unit_test(an_answer_is_calls_or_json_of_the_schema),
         cmocka_unit_test(tools_that_say_little_are_enough),
         cmocka_unit_test(bad_tools_are_refused),
     };

@@ -8,7 +8,10 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "grammar/matcher.h"
 #include "grammar_vocab.h"
+
+enum { MASK_WORDS = GRAMMAR_N_TOKEN / 64 + 1 };
 
 static struct grammar_vocab *vocab;
 
@@ -167,7 +170,7 @@ static void walk(struct grammar *g, struct random *random, const char *shown)
     struct grammar_matcher *m = open_matcher(g), *copy;
     struct err e;
     for (int step = 0; step < 40; step++) {
-        uint64_t mask[GRAMMAR_N_TOKEN / 64 + 1];
+        uint64_t mask[MASK_WORDS];
         int32_t allowed[GRAMMAR_N_TOKEN];
         uint32_t n = 0;
         grammar_matcher_mask(m, mask);
@@ -251,6 +254,96 @@ static void bytes_that_must_come_are_known(void **state)
     grammar_close(&g);
 }
 
+/* ---- states --------------------------------------------------------------------------------------------------------
+ */
+
+static void set_max_states(struct grammar *g, uint32_t n)
+{
+    g->max_states = g->states->max = n;
+}
+
+/* Both are at the same place of the same text. */
+static void assert_same(struct grammar_matcher *a, struct grammar_matcher *b)
+{
+    uint64_t x[MASK_WORDS], y[MASK_WORDS];
+    grammar_matcher_mask(a, x);
+    grammar_matcher_mask(b, y);
+    assert_memory_equal(x, y, sizeof x);
+    assert_int_equal(grammar_matcher_may_end(a), grammar_matcher_may_end(b));
+    assert_int_equal(grammar_matcher_must_end(a), grammar_matcher_must_end(b));
+}
+
+/* 1,024 states, of which 300 are kept: enough for a text, and not for all. */
+static void texts_go_on_where_there_are_too_many_states(void **state)
+{
+    static const char regex[] = "(?:a|b)*a(?:a|b){9}";
+    struct grammar *all = open_grammar(GRAMMAR_REGEX, regex, false), *few = open_grammar(GRAMMAR_REGEX, regex, false);
+    struct grammar_matcher *a[3], *b[3];
+    struct random random = random_seed(1);
+    struct err e = {0};
+    int n_renewed = 0;
+    set_max_states(few, 300);
+    for (int k = 0; k < 2; k++) {
+        a[k] = open_matcher(all);
+        b[k] = open_matcher(few);
+    }
+    const struct states *first = few->states;
+    for (int i = 0; i < 2000; i++) {
+        int32_t byte = random_u32(&random) % 2 ? 'a' : 'b';
+        int k = (int)(random_u32(&random) % 2);
+        if (i % 40 == 0) {
+            grammar_matcher_close(&a[k]);
+            grammar_matcher_close(&b[k]);
+            a[k] = open_matcher(all);
+            b[k] = open_matcher(few);
+        }
+        assert_true(grammar_matcher_accept(a[k], byte));
+        assert_true(grammar_matcher_accept(b[k], byte));
+        if (i % 10 == 0)
+            assert_same(a[k], b[k]);
+        n_renewed += few->states != first;
+        first = few->states;
+    }
+    assert_true(n_renewed > 5);
+    assert_int_equal(grammar_matcher_clone(&a[2], a[0], &e), ERR_OK);
+    assert_int_equal(grammar_matcher_clone(&b[2], b[0], &e), ERR_OK);
+    assert_same(a[2], b[2]);
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(grammar_matcher_error(b[k], &e), ERR_OK);
+        grammar_matcher_close(&a[k]);
+        grammar_matcher_close(&b[k]);
+    }
+    grammar_close(&all);
+    grammar_close(&few);
+}
+
+/* One text has no room even alone; that is no matter to others. */
+static void a_text_that_needs_too_many_states_fails_alone(void **state)
+{
+    struct grammar *g = open_grammar(GRAMMAR_REGEX, "(?:a|b)*a(?:a|b){9}|c+", false);
+    struct grammar_matcher *bad = open_matcher(g), *good = open_matcher(g);
+    struct random random = random_seed(1);
+    struct err e = {0};
+    uint64_t mask[MASK_WORDS];
+    assert_true(grammar_matcher_accept(good, 'c'));
+    set_max_states(g, 40);
+    for (int i = 0; i < 200; i++)
+        (void)grammar_matcher_accept(bad, random_u32(&random) % 2 ? 'a' : 'b');
+    assert_int_equal(grammar_matcher_error(bad, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "more states than are kept"));
+    grammar_matcher_mask(bad, mask);
+    for (size_t i = 0; i < MASK_WORDS; i++)
+        assert_int_equal(mask[i], 0);
+    assert_false(grammar_matcher_may_end(bad));
+    assert_true(grammar_matcher_accept(good, 'c'));
+    assert_true(grammar_matcher_may_end(good));
+    assert_int_equal(grammar_matcher_error(good, &e), ERR_OK);
+    assert_true(accepts(g, "ccc"));
+    grammar_matcher_close(&bad);
+    grammar_matcher_close(&good);
+    grammar_close(&g);
+}
+
 /* ---- what is wrong, and what can't be enforced ----------------------------------------------------------------- */
 
 static void what_is_wrong_is_said(void **state)
@@ -324,6 +417,8 @@ int main(void)
         cmocka_unit_test(masks_agree_with_bytes_everywhere),
         cmocka_unit_test(special_tokens_come_where_they_are_named),
         cmocka_unit_test(bytes_that_must_come_are_known),
+        cmocka_unit_test(texts_go_on_where_there_are_too_many_states),
+        cmocka_unit_test(a_text_that_needs_too_many_states_fails_alone),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(what_cannot_be_enforced_is_listed_and_the_rest_is_enforced),
     };

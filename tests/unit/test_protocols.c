@@ -141,6 +141,7 @@ static json_t *dump_request(const struct server_request *r)
     add_json(out, "text", r->text);
     add_json(out, "ids", r->ids);
     add_json(out, "tools", r->tools);
+    add_json(out, "loaded", r->loaded);
     add_json(out, "tool_kinds", r->tool_kinds);
     add(out, "tool_choice", json_string(choices[r->tool_choice]), r->tool_choice == TOOL_CHOICE_AUTO);
     add(out, "tool_name", json_string(r->tool_name ? r->tool_name : ""), !r->tool_name);

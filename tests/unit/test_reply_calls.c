@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "reply/reply.h"
-#include "reply/reply_bytes.h"
+#include "base/bytes.h"
 #include "reply/reply_tools.h"
 #include "reply_samples.h"
 
@@ -18,18 +18,18 @@ static struct reply_tools tools;
 
 /* What was told, with pieces of one part together. */
 struct told {
-    struct reply_bytes events; /* written as in the samples, notes without their text */
-    struct reply_bytes bytes;  /* content, reasoning and syntax, in order: the answer */
-    struct reply_bytes args;   /* of the call that is open */
-    enum reply_part last;      /* REPLY_SYNTAX: another piece begins */
-    bool is_open;              /* a call */
+    struct bytes events;  /* written as in the samples, notes without their text */
+    struct bytes bytes;   /* content, reasoning and syntax, in order: the answer */
+    struct bytes args;    /* of the call that is open */
+    enum reply_part last; /* REPLY_SYNTAX: another piece begins */
+    bool is_open;         /* a call */
     int n_notes;
 };
 
 static void end_piece(struct told *t)
 {
     if (t->last == REPLY_CONTENT || t->last == REPLY_REASONING || t->last == REPLY_ARGUMENTS)
-        reply_bytes_add_string(&t->events, "] ");
+        bytes_put_text(&t->events, "] ");
     t->last = REPLY_SYNTAX;
 }
 
@@ -38,7 +38,7 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
     static const char *const names[] = {"C[", "R[", "CALL[", "A[", "END[", "N["};
     struct told *t = user;
     if (part == REPLY_CONTENT || part == REPLY_REASONING || part == REPLY_SYNTAX)
-        reply_bytes_add(&t->bytes, text, n);
+        bytes_put(&t->bytes, text, n);
     if (part == REPLY_SYNTAX) {
         if (t->last != REPLY_ARGUMENTS)
             end_piece(t);
@@ -46,16 +46,16 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
     }
     if (part != t->last) {
         end_piece(t);
-        reply_bytes_add_string(&t->events, names[part]);
+        bytes_put_text(&t->events, names[part]);
     }
     if (part != REPLY_NOTE)
-        reply_bytes_add(&t->events, text, n);
+        bytes_put(&t->events, text, n);
     t->last = part;
     assert_true(part != REPLY_ARGUMENTS || (t->is_open && n));
     if (part == REPLY_ARGUMENTS)
-        reply_bytes_add(&t->args, text, n);
+        bytes_put(&t->args, text, n);
     if (part == REPLY_CALL || part == REPLY_CALL_END || part == REPLY_NOTE) {
-        reply_bytes_add_string(&t->events, "] ");
+        bytes_put_text(&t->events, "] ");
         t->last = REPLY_SYNTAX;
     }
     if (part == REPLY_CALL || part == REPLY_CALL_END) {
@@ -73,7 +73,7 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
             fail_msg("%.*s: %s", (int)t->args.n, t->args.s, error.text);
         assert_true(!j || json_is_object(j));
         json_decref(j);
-        reply_bytes_clear(&t->args);
+        bytes_clear(&t->args);
     }
     if (part == REPLY_NOTE) {
         t->n_notes++;
@@ -108,17 +108,17 @@ static struct told read_answer(const char *source, const char *text, size_t n, c
 
 static void close_told(struct told *t)
 {
-    reply_bytes_close(&t->events);
-    reply_bytes_close(&t->bytes);
-    reply_bytes_close(&t->args);
+    bytes_close(&t->events);
+    bytes_close(&t->bytes);
+    bytes_close(&t->args);
 }
 
 static void samples_are_read(void **state)
 {
     for (int i = 0; i < N_SAMPLES; i++) {
         struct told t = read_answer(samples[i].source, samples[i].text, strlen(samples[i].text), NULL);
-        if (strcmp(reply_bytes_text(&t.events), samples[i].events) != 0)
-            fail_msg("%s\nexpected %s\nread     %s", samples[i].text, samples[i].events, reply_bytes_text(&t.events));
+        if (strcmp(bytes_text(&t.events), samples[i].events) != 0)
+            fail_msg("%s\nexpected %s\nread     %s", samples[i].text, samples[i].events, bytes_text(&t.events));
         close_told(&t);
     }
 }
@@ -133,7 +133,7 @@ static void pieces_change_nothing(void **state)
             if (at < n)
                 ends[at] = 1;
             struct told t = read_answer(samples[i].source, samples[i].text, n, ends);
-            assert_string_equal(reply_bytes_text(&t.events), samples[i].events);
+            assert_string_equal(bytes_text(&t.events), samples[i].events);
             close_told(&t);
         }
     }
@@ -171,7 +171,7 @@ static void arguments_are_told_as_they_come(void **state)
         assert_int_equal(reply_open(&r, reply_style_of(cases[i].source), "", collect, &t, &e), ERR_OK);
         reply_set_tools(r, &tools);
         assert_int_equal(reply_feed(r, cases[i].text, strlen(cases[i].text), &e), ERR_OK);
-        assert_string_equal(reply_bytes_text(&t.events), cases[i].events);
+        assert_string_equal(bytes_text(&t.events), cases[i].events);
         reply_close(&r);
         close_told(&t);
     }
@@ -219,7 +219,7 @@ static void damaged_answers_lose_nothing(void **state)
                 ends[at] = random_u32(&rnd) % 8 == 0;
             struct told whole = read_answer(samples[i].source, text, n, NULL);
             struct told pieces = read_answer(samples[i].source, text, n, ends);
-            assert_string_equal(reply_bytes_text(&whole.events), reply_bytes_text(&pieces.events));
+            assert_string_equal(bytes_text(&whole.events), bytes_text(&pieces.events));
             close_told(&whole);
             close_told(&pieces);
         }

@@ -83,7 +83,7 @@ static void errors_name_line_and_column(void **state)
     fails_with("\xc3\xa9 {{ 'ok' }}{{ 1 + }}", ERR_FORMAT, "line 1, column 20: \"}}\": expected an expression");
     fails_with("{% if x %}\n", ERR_FORMAT, "expected {% elif %}");
     fails_with("{{ raise_exception('Roles must alternate') }}", ERR_FORMAT, "line 1, column 4: Roles must alternate");
-    fails_with("{{ {}.update }}{{ [].append(1) }}", ERR_FORMAT, "not allowed in templates");
+    fails_with("{{ {}.update }}{{ [].insert(1) }}", ERR_FORMAT, "not allowed in templates");
     fails_with("a\xff", ERR_FORMAT, "line 1, column 2: this byte is not UTF-8");
 }
 
@@ -156,6 +156,12 @@ static void hostile_templates_end_soon(void **state)
         {"{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l|tojson }}",
          ERR_LIMIT, "nested too deeply"},
         {"{% set n = namespace() %}{% set n.n = n %}{{ n }}", ERR_LIMIT, "nested too deeply"},
+        {"{% set l = [] %}{% set _ = l.append(l) %}{{ l }}", ERR_LIMIT, "nested too deeply"},
+        {"{% set l = [] %}{% set _ = l.append(l) %}{{ l|tojson }}", ERR_LIMIT, "nested too deeply"},
+        {"{% set a = [] %}{% set b = [] %}{% set _ = a.append(a) %}{% set _ = b.append(b) %}{{ a == b }}", ERR_LIMIT,
+         "nested too deeply"},
+        {"{% set a = [] %}{% set _ = a.append(a) %}{% set _ = a.append(a) %}{{ a|tojson }}", ERR_LIMIT, ""},
+        {"{% set l = [1] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}", ERR_LIMIT, ""},
         {"{% set s = 'a ' * 1000000 %}{% for i in range(999) %}{{ s.split()|length }}{% endfor %}", ERR_LIMIT, ""},
         {"{% set s = 'a' * 1000000 %}{% for i in range(99999) %}{{ s.find('b') }}{% endfor %}", ERR_LIMIT, "steps"},
         {"{{ ('\\n' * 1000000)|indent(1000, blank=true) }}", ERR_LIMIT, ""},

@@ -1,5 +1,6 @@
-// Official clients, unmodified, against a server. usage: node clients.mjs URL [NAME]
-// Each function of `tests` is one test; a failed assertion names itself. The model may say what it likes.
+// Official clients, unmodified, against a server. usage: node clients.mjs URL answers|reasoning [NAME]
+// Each function of `groups` is one test; a failed assertion names itself. The model may say what it likes; in the tests
+// of reasoning its template begins an answer with <think>, and the budget ends that.
 import assert from "node:assert/strict";
 
 import Anthropic from "@anthropic-ai/sdk";
@@ -56,7 +57,7 @@ async function until(condition, what) {
 
 const cancelled = () => metric('moebius_texts_ended_total{end="cancelled"}');
 
-const tests = {
+const answers = {
     // ---- openai
 
     async "openai: models"() {
@@ -323,8 +324,77 @@ const tests = {
     },
 };
 
+const reasoning = {
+    async "openai: reasoning of a chat, whole, streamed and left out"() {
+        const ask = { model, messages, max_tokens: 40, temperature: 0, reasoning_budget: 12 };
+        const whole = await openai.chat.completions.create(ask);
+        const message = whole.choices[0].message;
+        assert.ok(message.reasoning_content.length > 0 && message.content.length > 0);
+        assert.ok(whole.usage.completion_tokens_details.reasoning_tokens >= 12);
+        let thought = "", text = "";
+        for await (const chunk of await openai.chat.completions.create({ ...ask, stream: true })) {
+            const delta = chunk.choices[0]?.delta ?? {};
+            assert.ok(!(text && delta.reasoning_content), "reasoning after content");
+            thought += delta.reasoning_content ?? "";
+            text += delta.content ?? "";
+        }
+        assert.deepEqual([thought, text], [message.reasoning_content, message.content]);
+        const next = await openai.chat.completions.create({ ...ask, messages: [...messages, message, ...messages] });
+        assert.ok(next.choices[0].message.content.length > 0);
+        const without = await openai.chat.completions.create({ ...ask, reasoning_effort: "none" });
+        assert.ok(!without.choices[0].message.reasoning_content);
+    },
+
+    async "openai: reasoning of responses"() {
+        const ask = { model, input: "Once upon a time", max_output_tokens: 40, temperature: 0, reasoning: { effort: "low", max_tokens: 12 } };
+        const whole = await openai.responses.create(ask);
+        assert.deepEqual(whole.output.map((item) => item.type), ["reasoning", "message"]);
+        const thought = (item) => item.content.map((part) => part.text).join("");
+        assert.ok(thought(whole.output[0]).length > 0 && whole.output_text.length > 0);
+        const streamed = await openai.responses.stream(ask).finalResponse();
+        assert.equal(thought(streamed.output[0]), thought(whole.output[0]));
+        assert.equal(streamed.output_text, whole.output_text);
+        const next = await openai.responses.create({ ...ask, input: [{ role: "user", content: "Once" }, ...whole.output, { role: "user", content: "Go on" }] });
+        assert.equal(next.output[0].type, "reasoning");
+    },
+
+    async "anthropic: thinking, whole, streamed, given back and left out"() {
+        const ask = { model, messages, max_tokens: 40, temperature: 0, thinking: { type: "enabled", budget_tokens: 12 } };
+        const whole = await anthropic.messages.create(ask);
+        assert.deepEqual(whole.content.map((block) => block.type), ["thinking", "text"]);
+        const stream = anthropic.messages.stream(ask);
+        let thought = "";
+        stream.on("thinking", (piece) => (thought += piece));
+        assert.deepEqual((await stream.finalMessage()).content, whole.content);
+        assert.equal(thought, whole.content[0].thinking);
+        const next = await anthropic.messages.create({ ...ask, messages: [...messages, { role: "assistant", content: whole.content }, ...messages] });
+        assert.equal(next.content[0].type, "thinking");
+        const without = await anthropic.messages.create({ ...ask, thinking: { type: "disabled" } });
+        assert.deepEqual(without.content.map((block) => block.type), ["text"]);
+    },
+
+    async "ai: reasoning by each provider"() {
+        const providers = {
+            compatible: createOpenAICompatible({ name: "local", baseURL: url + "/v1", transformRequestBody: (body) => ({ ...body, reasoning_budget: 12 }) })(model),
+            anthropic: createAnthropic({ baseURL: url + "/v1", apiKey: "x" })(model),
+        };
+        for (const [name, provider] of Object.entries(providers)) {
+            const ask = {
+                model: provider, prompt: "Once upon a time", maxOutputTokens: 40, maxRetries: 0,
+                providerOptions: { anthropic: { thinking: { type: "enabled", budgetTokens: 12 } } },
+            };
+            const whole = await generateText(ask);
+            assert.ok(whole.reasoningText.length > 0 && whole.text.length > 0, name);
+            let thought = "";
+            for await (const part of streamText(ask).fullStream) if (part.type === "reasoning-delta") thought += part.text;
+            assert.ok(thought.length > 0, name);
+        }
+    },
+};
+
 let failed = 0;
-const names = Object.keys(tests).filter((name) => name.includes(process.argv[3] ?? ""));
+const tests = { answers, reasoning }[process.argv[3]];
+const names = Object.keys(tests).filter((name) => name.includes(process.argv[4] ?? ""));
 for (const name of names)
     try {
         await tests[name]();
