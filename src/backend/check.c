@@ -313,7 +313,7 @@ static void compare(struct check *c, const struct op *op, const struct tensor *t
     }
     const float *a = (const float *)c->host[0], *b = (const float *)c->host[1];
     double bound = tolerance(op), all = 0;
-    int64_t n = t->ne[0], n_row = tensor_n_elem(t) / n;
+    int64_t n = t->ne[0], n_row = n ? tensor_n_elem(t) / n : 0;
     for (int64_t i = 0; i < n * n_row; i++)
         all += (double)b[i] * b[i];
     double floor = 1e-6 * sqrt(all / (double)n_row) + 1e-30; /* for rows that are noise alone */

@@ -144,7 +144,7 @@ static struct string_mask *make_mask(struct states *s, const struct grammar_voca
         at[++d] = out.next;
         end[d] = i++ + node->size;
     }
-    if (!ok || s->failed != ERR_OK) {
+    if (!ok || !states_good(s)) {
         states_fail(s, ERR_NOMEM);
         mask_close(k);
         return NULL;

@@ -148,7 +148,7 @@ struct thread_set matcher_step(struct grammar_matcher *m, struct thread_set from
     struct thread_set to = {m->threads.n, 0};
     for (uint32_t i = 0; i < from.n; i++)
         feed(m, m->threads.at[from.first + i], byte, to.first);
-    if (m->s->failed != ERR_OK)
+    if (!states_good(m->s))
         m->threads.n = to.first;
     to.n = m->threads.n - to.first;
     return to;
@@ -256,7 +256,7 @@ static struct thread_set run(struct grammar_matcher *m, const uint8_t *bytes, si
 static err_code take_states(struct grammar_matcher *m, struct err *e)
 {
     struct grammar *g = m->g;
-    if (g->states->failed != ERR_OK) {
+    if (!states_good(g->states)) {
         struct states *fresh;
         TRY(states_open(&fresh, &g->program, g->max_states, e));
         states_close(&g->states);
@@ -286,14 +286,14 @@ static void renew(struct grammar_matcher *m)
         return;
     start(m);
     move_to(m, run(m, m->text.at, m->text.n, &n_fit));
-    m->failed = m->s->failed != ERR_OK;
+    m->failed = !states_good(m->s);
 }
 
 /* Before something is asked of the matcher; ends with unlock. False: it has failed. */
 static bool lock(struct grammar_matcher *m)
 {
     pthread_mutex_lock(&m->g->mutex);
-    if (m->s->failed != ERR_OK && !m->failed)
+    if (!states_good(m->s) && !m->failed)
         renew(m);
     return !m->failed;
 }
@@ -306,7 +306,7 @@ static void unlock(const struct grammar_matcher *m)
 /* Whether what was asked is to be asked again, as the states failed on the way; once. */
 static bool asks_again(struct grammar_matcher *m, int *n_asked)
 {
-    if (m->s->failed == ERR_OK || m->failed)
+    if (states_good(m->s) || m->failed)
         return false;
     if (++*n_asked == 1)
         renew(m);
@@ -343,7 +343,7 @@ static bool try_token(struct grammar_matcher *m, int32_t token, bool moves)
     size_t n = v->offsets[token + 1] - v->offsets[token], n_fit;
     uint32_t n_frame = m->frames.n;
     struct thread_set at = run(m, v->bytes + v->offsets[token], n, &n_fit);
-    bool fits = n > 0 && n <= TRIE_MAX_DEPTH && n_fit == n && m->s->failed == ERR_OK;
+    bool fits = n > 0 && n <= TRIE_MAX_DEPTH && n_fit == n && states_good(m->s);
     if (fits && moves)
         go_on(m, v->bytes + v->offsets[token], n, at);
     else
@@ -474,7 +474,7 @@ size_t grammar_matcher_forced(struct grammar_matcher *m, char *bytes, size_t n)
         uint32_t n_frame = m->frames.n;
         uint8_t byte;
         while (!m->ended && n_forced < n && !matcher_may_end(m, at) && next_bytes(m, at, &byte, &next) == 1 &&
-               m->s->failed == ERR_OK) {
+               states_good(m->s)) {
             if (byte == NFA_TOKEN_MARK) /* a special token is no text */
                 break;
             bytes[n_forced++] = (char)byte;

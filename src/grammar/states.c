@@ -46,7 +46,7 @@ static void describe(struct states *s, uint32_t state, const uint32_t *words)
 
 uint32_t state_add(struct states *s, const uint32_t *words, uint32_t n)
 {
-    if (s->failed != ERR_OK)
+    if (!states_good(s))
         return 0;
     uint32_t state = intern_add(&s->contents, words, n), kind = words[0] & 0xff;
     if (state == INTERN_NONE || (state == s->records.n && !LIST_PUSH(&s->records, (struct state_record){0}))) {
@@ -365,9 +365,7 @@ struct state_out states_step(struct states *s, uint32_t state, uint8_t byte)
         out = compute(s, state, byte);
         if (out.op != STATE_REFUSE && out.next == 0)
             out = (struct state_out){STATE_REFUSE, 0, 0, 0};
-        if (s->formulas.failed)
-            states_fail(s, ERR_NOMEM);
-        if (s->failed != ERR_OK)
+        if (!states_good(s))
             return (struct state_out){STATE_REFUSE, 0, 0, 0};
         memo_put(s, key, out);
     }
@@ -395,7 +393,7 @@ struct state_out states_after(struct states *s, uint32_t state, uint32_t result)
     default: break;
     }
     out.op = out.next ? STATE_STAY : STATE_REFUSE;
-    if (s->failed == ERR_OK)
+    if (states_good(s))
         memo_put(s, key, out);
     return out;
 }
@@ -425,7 +423,7 @@ uint32_t states_bump(struct states *s, uint32_t state)
     if (entry->key)
         return entry->out.next;
     struct state_out out = {STATE_STAY, 0, bump(s, state), 0};
-    if (s->failed == ERR_OK)
+    if (states_good(s))
         memo_put(s, key, out);
     return out.next;
 }
@@ -458,7 +456,7 @@ uint32_t states_union(struct states *s, uint32_t a, uint32_t b)
     }
     out.next = state_add(s, words, n);
     mem_free(words);
-    if (s->failed == ERR_OK)
+    if (states_good(s))
         memo_put(s, key, out);
     return out.next;
 }
@@ -478,7 +476,7 @@ size_t states_bytes(const struct states *s)
 
 err_code states_error(const struct states *s, struct err *e)
 {
-    if (s->failed == ERR_NOMEM)
+    if (s->failed == ERR_NOMEM || (s->failed == ERR_OK && s->formulas.failed))
         return err_nomem(e, states_bytes(s), "the states of a grammar");
     if (s->failed != ERR_OK)
         return err_set(e, ERR_LIMIT,
@@ -505,7 +503,7 @@ err_code states_open(struct states **out, const struct program *p, uint32_t max,
               intern_add(&s->shape_keys, &none, 1) == 0;
     if (ok)
         s->start = text_start(s, p->start, 0, true);
-    if (!ok || s->failed != ERR_OK) {
+    if (!ok || !states_good(s)) {
         err_code code = ok ? states_error(s, e) : err_nomem(e, sizeof *s, "the states of a grammar");
         states_close(out);
         return code;

@@ -100,13 +100,21 @@ struct states {
     struct intern shape_keys;
     uint32_t start;
     size_t n_bytes;  /* of rows, names_info and masks */
-    err_code failed; /* ERR_OK: not yet */
+    err_code failed; /* ERR_OK: not yet; read by states_good */
 
     uint64_t seen_keys[2 * STATES_MAX_CLOSURE]; /* of a closure */
     uint32_t seen_stamp[2 * STATES_MAX_CLOSURE], stamp, n_seen;
     LIST(uint64_t) todo, items;
     LIST(struct text_call) calls;
 };
+
+/* Whether nothing has failed so far. */
+static inline bool states_good(struct states *s)
+{
+    if (s->formulas.failed && s->failed == ERR_OK)
+        s->failed = ERR_NOMEM;
+    return s->failed == ERR_OK;
+}
 
 /* Of one user. */
 MUST_USE err_code states_open(struct states **s, const struct program *p, uint32_t max, struct err *e);

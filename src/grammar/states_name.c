@@ -117,7 +117,7 @@ static struct names_info *make_info(struct states *s, uint32_t object_state, con
     s->n_bytes += sizeof *info + h->n_word * sizeof *info->possible;
     info->n_word = h->n_word;
     name_view(s, object_state, object, &begin);
-    for (uint32_t i = 0; i < h->n_name && s->failed == ERR_OK; i++) {
+    for (uint32_t i = 0; i < h->n_name && states_good(s); i++) {
         uint32_t roots[VIEW_ROOTS], patterns[VIEW_EXTRA / 2];
         struct name_verdict verdict = {i, roots, patterns, NULL};
         if (begin.n_root || h->n_pattern)

@@ -155,7 +155,7 @@ static bool is_about_names(uint32_t t)
     return term_kind(t) == TERM_PROPS || term_kind(t) == TERM_PRESENT;
 }
 
-void object_begin(struct states *s, struct view *v)
+bool object_begin(struct states *s, struct view *v)
 {
     uint32_t vars[VIEW_VARS], n = 0;
     for (uint32_t i = 0; i < v->n_var; i++)
@@ -164,12 +164,15 @@ void object_begin(struct states *s, struct view *v)
     v->extra[0] = n ? shape_number(s, vars, n) : 0;
     v->n_extra = 1;
     const struct shape *h = object_shape(s, v);
+    if (n && !h)
+        return false;
     if (h && 1 + h->n_word + VIEW_VARS + 1 > VIEW_EXTRA) {
         states_fail(s, ERR_LIMIT);
-        return;
+        return false;
     }
     for (uint32_t i = 0; h && i < h->n_word; i++)
         v->extra[v->n_extra++] = 0;
+    return true;
 }
 
 enum truth object_truth(struct states *s, const struct view *v, const struct view_var *var, bool at_end)

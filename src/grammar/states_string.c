@@ -184,14 +184,19 @@ struct trial {
     const struct view *v;
 };
 
+/* *copy: the string after more bytes of text; false: the goal is out of reach then. */
+static bool feed_copy(const struct trial *t, struct view *copy, const uint8_t *bytes, unsigned n)
+{
+    view_copy(copy, t->v);
+    copy->phase = copy->n_extra = 0;
+    string_feed(t->s, copy, bytes, n);
+    return view_reduce(t->s, copy);
+}
+
 static bool try_in_string(void *user, const uint8_t *bytes, unsigned n)
 {
-    struct trial *t = user;
     struct view copy;
-    view_copy(&copy, t->v);
-    copy.phase = copy.n_extra = 0;
-    string_feed(t->s, &copy, bytes, n);
-    return view_reduce(t->s, &copy);
+    return feed_copy(user, &copy, bytes, n);
 }
 
 /* Of a property's name, too: what its names and patterns say is for states_step_name to look at. */
@@ -232,8 +237,9 @@ struct state_out string_step(struct states *s, uint32_t state, uint8_t byte)
 struct without {
     struct states *s;
     const struct view *v;
-    uint32_t term; /* that variable is false and all others are true; UINT32_MAX: they are false but for these: */
-    bool counts;   /* counts with a maximum; patterns that any character leaves possible are true anyway */
+    uint32_t term; /* that variable is false and all others are true; UINT32_MAX: all are false but what any further
+                      characters leave possible: counts without a maximum, and */
+    bool limited;  /* counts with a maximum; else patterns that search, which below a maximum need room */
 };
 
 static bool has_limit(const struct states *s, uint32_t t)
@@ -247,8 +253,8 @@ static uint32_t map_without(void *user, uint32_t t)
     if (w->term != UINT32_MAX)
         return t == w->term ? FORMULA_FALSE : FORMULA_TRUE;
     if (term_kind(t) == TERM_COUNT)
-        return w->counts || !has_limit(w->s, t) ? FORMULA_TRUE : FORMULA_FALSE;
-    for (uint32_t i = 0; i < w->v->n_var; i++)
+        return w->limited || !has_limit(w->s, t) ? FORMULA_TRUE : FORMULA_FALSE;
+    for (uint32_t i = 0; i < w->v->n_var && !w->limited; i++)
         if (w->v->var[i].term == t && term_kind(t) == TERM_REGEX && w->v->var[i].state &&
             text_searches(w->s, w->v->var[i].state))
             return FORMULA_TRUE;
@@ -260,25 +266,76 @@ static void see_negated(void *user, uint32_t t, bool negated)
     *(bool *)user |= negated;
 }
 
-/* limit: of the counts that must hold, the least maximum. n_left: of the patterns that must hold, what the farthest
- * from its end still needs. Returns how many counts have a maximum. */
+/* Whether the goal is out of reach without the i-th variable. */
+static bool must_hold(struct states *s, const struct view *v, uint32_t i)
+{
+    struct without w = {.s = s, .v = v, .term = v->var[i].term};
+    return view_hope(s, v, map_without, &w) == FORMULA_FALSE;
+}
+
+/* limit: of the counts that must hold, the least maximum. Returns how many counts have a maximum. */
 static uint32_t describe_limit(struct states *s, const struct view *v, struct state_record *r)
 {
     uint32_t n_limit = 0;
     for (uint32_t i = 0; i < v->n_var; i++) {
-        struct without w = {.s = s, .v = v, .term = v->var[i].term};
-        bool limits = has_limit(s, w.term);
-        n_limit += limits;
-        if ((!limits && term_kind(w.term) != TERM_REGEX) || view_hope(s, v, map_without, &w) != FORMULA_FALSE)
+        if (!has_limit(s, v->var[i].term))
             continue;
-        if (limits && s->p->counts.at[term_number(w.term)].max < r->limit)
-            r->limit = s->p->counts.at[term_number(w.term)].max;
-        uint32_t left = limits ? 0 : text_n_left(s, v->var[i].state);
-        unsigned lex = v->phase & 15;
-        left -= left > 0 && lex >= LEX_ESCAPE && lex <= LEX_LOW_HEX; /* the character that is being read is counted */
-        r->n_left = left > r->n_left ? left : r->n_left;
+        uint32_t max = s->p->counts.at[term_number(v->var[i].term)].max;
+        n_limit++;
+        if (max < r->limit && must_hold(s, v, i))
+            r->limit = max;
     }
     return n_limit;
+}
+
+/* Of the patterns that must hold, what the farthest from its end still needs. */
+static uint32_t count_left(struct states *s, const struct view *v)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < v->n_var; i++) {
+        uint32_t left = term_kind(v->var[i].term) == TERM_REGEX ? text_n_left(s, v->var[i].state) : 0;
+        if (left > most && must_hold(s, v, i))
+            most = left;
+    }
+    return most;
+}
+
+static unsigned lead_length(uint8_t lead)
+{
+    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+struct shortest {
+    struct trial trial;
+    uint32_t least; /* what is left after the best character so far */
+    uint32_t bound; /* no character leaves less */
+};
+
+/* Whether it is known with these bytes of a character that nothing leaves less. */
+static bool try_shorter(void *user, const uint8_t *bytes, unsigned n)
+{
+    struct shortest *x = user;
+    struct view copy;
+    if (!feed_copy(&x->trial, &copy, bytes, n))
+        return false;
+    uint32_t left = count_left(x->trial.s, &copy);
+    if (left >= x->least || n < lead_length(bytes[0]))
+        return left < x->least;
+    x->least = left;
+    return left == x->bound;
+}
+
+/* Counts what is left after the character that is being read, which is counted: within an escape, after the one of
+ * those it may become that leaves least. */
+static uint32_t count_left_after(struct states *s, const struct view *v)
+{
+    uint32_t left = count_left(s, v);
+    unsigned lex = v->phase & 15;
+    if (lex < LEX_ESCAPE || lex > LEX_LOW_HEX)
+        return left;
+    struct shortest x = {{s, v}, UINT32_MAX, left - (left > 0)};
+    (void)lex_may_finish(v->phase, try_shorter, &x);
+    return x.least;
 }
 
 void string_describe(struct states *s, uint32_t state, struct state_record *r)
@@ -287,6 +344,7 @@ void string_describe(struct states *s, uint32_t state, struct state_record *r)
     bool negated = false;
     view_load(s, state, &v);
     uint32_t n_limit = describe_limit(s, &v, r);
+    r->n_left = r->limit == NO_THRESHOLD ? 0 : count_left_after(s, &v);
     for (uint32_t i = 0; i < v.n_root; i++)
         formula_each_var(&s->formulas, v.root[i], false, see_negated, &negated);
     if (negated || v.phase != LEX_PLAIN)
@@ -296,7 +354,6 @@ void string_describe(struct states *s, uint32_t state, struct state_record *r)
         r->free_chars = r->limit == NO_THRESHOLD;
         return;
     }
-    w.counts = true;
-    r->free_chars = n_limit == 1 && r->limit != NO_THRESHOLD && r->n_left == 0 &&
-                    view_hope(s, &v, map_without, &w) != FORMULA_FALSE;
+    w.limited = true;
+    r->free_chars = n_limit == 1 && r->limit != NO_THRESHOLD && view_hope(s, &v, map_without, &w) != FORMULA_FALSE;
 }

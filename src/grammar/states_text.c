@@ -43,7 +43,7 @@ static bool may_finish(const struct states *s, uint32_t instr, int depth)
 /* Follows what reads no bytes and calls no rule; what is left is added to items and calls. */
 static void follow_here(struct states *s, bool at_begin)
 {
-    while (s->todo.n > 0 && s->failed == ERR_OK) {
+    while (s->todo.n > 0 && states_good(s)) {
         uint64_t key = s->todo.at[--s->todo.n];
         uint32_t instr = (uint32_t)(key >> 32), rule = (uint32_t)key, n;
         struct nfa_instr i = s->p->nfa.code.at[instr];
@@ -90,7 +90,7 @@ static void enter_rules(struct states *s)
     LIST(uint32_t) words = {0};
     if (s->calls.n)
         qsort(s->calls.at, s->calls.n, sizeof *s->calls.at, compare_calls);
-    for (uint32_t i = 0; i < s->calls.n && s->failed == ERR_OK;) {
+    for (uint32_t i = 0; i < s->calls.n && states_good(s);) {
         uint32_t target = s->calls.at[i].target;
         words.n = 0;
         bool ok = LIST_PUSH(&words, STATE_RULE);
@@ -111,7 +111,7 @@ static void follow(struct states *s, bool at_begin)
     do {
         follow_here(s, at_begin);
         enter_rules(s);
-    } while (s->todo.n > 0 && s->failed == ERR_OK);
+    } while (s->todo.n > 0 && states_good(s));
 }
 
 static void begin_closure(struct states *s)
@@ -131,7 +131,7 @@ static uint32_t store_items(struct states *s)
 {
     LIST(uint32_t) words = {0};
     uint32_t state = 0;
-    if (s->items.n == 0 || s->failed != ERR_OK)
+    if (s->items.n == 0 || !states_good(s))
         return 0;
     qsort(s->items.at, s->items.n, sizeof *s->items.at, compare_items);
     for (uint32_t i = 0; i < s->items.n; i++)

@@ -149,8 +149,7 @@ struct state_out value_step(struct states *s, uint32_t state, uint8_t byte)
         break;
     case '{':
         begin_kind(s, &v, KIND_OBJECT, STATE_OBJECT);
-        object_begin(s, &v);
-        out.next = view_settle(s, &v);
+        out.next = object_begin(s, &v) ? view_settle(s, &v) : 0;
         break;
     default:
         if (byte != '-' && (byte < '0' || byte > '9'))

@@ -105,8 +105,8 @@ enum truth number_truth(struct states *s, const struct view *v, const struct vie
 struct state_out array_step(struct states *s, uint32_t state, uint8_t byte);
 uint32_t array_after(struct states *s, uint32_t state, uint32_t result);
 
-/* Finishes the state of an object that begins, whose variables are there. */
-void object_begin(struct states *s, struct view *v);
+/* Finishes the state of an object that begins, whose variables are there. False: failed. */
+bool object_begin(struct states *s, struct view *v);
 struct state_out object_step(struct states *s, uint32_t state, uint8_t byte);
 uint32_t object_after(struct states *s, uint32_t state, uint32_t result);
 enum truth object_truth(struct states *s, const struct view *v, const struct view_var *var, bool at_end);

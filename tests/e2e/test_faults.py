@@ -36,6 +36,12 @@ TEXT = shared("text.txt", "the cat sat on the mat and saw a rat in a hat " * 3)
 REQUESTS = shared("requests.jsonl", '{"tokens": [5, 6]}\n{"prompt": "the cat"}\nnonsense\n{"messages": [{"role": "user"}]}\n')
 MESSAGES = shared("messages.json", '[{"role": "user", "content": "Hello"}]')
 TEMPLATE = shared("t.jinja", "{% for m in messages %}<{{ m.role | upper }}>{{ m.content }}{% endfor %}")
+SCHEMA = shared("schema.json", """{"type": "object", "required": ["a"], "properties": {"a": {"pattern": "b+$", "maxLength": 4}},
+    "patternProperties": {"^x": {"items": {"$ref": "#"}, "contains": {"required": ["b"]}}}, "propertyNames": {"maxLength": 3},
+    "additionalProperties": {"oneOf": [{"type": "integer", "multipleOf": 7}, {"enum": ["u", null]},
+    {"format": "date", "type": "string"}]}}""")
+INSTANCES = shared("instances", '{"a": "abb", "x": [{"a": "b"}, {"b": 49, "a": "\\u0062"}], "c": "2026-01-31", "d": null}\n')
+GBNF = shared("gbnf", 'root ::= item ("," item)* | %json{"type": "array"}\nitem ::= [a-z]+ | "(" root ")"\n')
 STORE, STATE, TRACE = shared("store"), shared("state"), shared("trace")
 
 OUT = object()  # in arguments: a file of each run's own folder, which is there before and must be whole or as it was
@@ -68,8 +74,13 @@ COMMANDS = [
             "--dry-multiplier", 1, "--logit-bias", "5+1"),
     Command("generate", "-m", MODEL, "--store", STORE, "--tokens", "1,2", "-n", 4, "--ids", "--temp", 0, *STREAM),
     Command("generate", "-m", MODEL, "--chat", "--template", TEMPLATE, "-p", "Hello", "-n", 4, "--temp", 0),
+    Command("generate", "-m", MODEL, "--tokens", "1,2", "-n", 4, "--ids", "--temp", 0, "--json-schema-file", SCHEMA),
+    Command("grammar", "--schema", SCHEMA, "--check", INSTANCES),
+    Command("grammar", "--gbnf", GBNF, "--check", shared("lists", "a,(b,c)\n[1, [2]]\n")),
+    Command("grammar", "--regex", "(a|bc)+[^x]{2}", "--check", shared("words", "abcyz\n"), "-m", MODEL, "--json", same=False),
     Command("batch", "-m", MODEL, "-i", REQUESTS, "-o", "answers", "--template", TEMPLATE, "-n", 4, "--temp", 0, "--texts", 1),
-    Command("batch", "-m", MODEL, "-i", "-", "-o", "-", "-n", 4, "--temp", 0, stdin=b'{"tokens": [5, 6]}\n{"prompt": "the"}'),
+    Command("batch", "-m", MODEL, "-i", "-", "-o", "-", "-n", 4, "--temp", 0, "--texts", 1,
+            stdin=b'{"tokens": [5, 6]}\n{"prompt": "the"}'),
     Command("chat", "-m", MODEL, "--template", TEMPLATE, "-n", 4, "--temp", 0,
             stdin=b"/system Be kind.\nthe cat\n/stats\n/save SAVED\n/load SAVED\nthe mat\n", same=False),
     Command("logits", "-m", MODEL, "--tokens", "1,2,3", "-o", OUT, "--routing", "routing"),

@@ -1181,16 +1181,19 @@ static void off_by_a_percent(enum kernel_act_fn fn, float *y, const float *gate,
         y[i] = gate[i] / (1 + expf(-gate[i])) * up[i] * 1.01f;
 }
 
-/* Norm, product and activation over random inputs on a device; the first error it reports. */
+/* Norm, product and activation over random inputs on a device; the first error it reports. The product has an empty
+ * output, too, as in a layer that lacks what others of its model have. */
 static err_code run_three(struct fixture *f, struct err *e)
 {
     float x[M * N_EMBD], v[N_EMBD * N_EMBD];
     fill(f, x, M * N_EMBD);
     fill(f, v, N_EMBD * N_EMBD);
     struct tensor a = tensor_f32(f, N_EMBD, M, 1, x), b = tensor_f32(f, N_EMBD, M, 1, NULL);
+    struct tensor empty = b;
     struct weight *w = weight_f32(f, N_EMBD, v);
+    empty.ne[0] = 0;
     backend_enqueue(f->device, &(struct op){.kind = OP_RMS_NORM, .in = {a}, .out = {b}, .norm = {N_EMBD, 1e-6f}});
-    backend_enqueue(f->device, &(struct op){.kind = OP_MATMUL, .in = {b}, .out = {a}, .weight = {w}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_MATMUL, .in = {b}, .out = {a, empty}, .weight = {w}});
     backend_enqueue(f->device, &(struct op){.kind = OP_ACT_MUL, .in = {a, b}, .out = {a}});
     backend_enqueue(f->device, &(struct op){.kind = OP_ADD, .in = {a, b}, .out = {a}});
     err_code code = backend_wait(f->device, backend_fence(f->device), e);

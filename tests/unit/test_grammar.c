@@ -79,6 +79,8 @@ static const struct text_case schemas[] = {
     {"{\"type\": \"string\", \"pattern\": \"b+c\"}", {"\"abbcd\"", "\"\\u0062c\"", NULL, "\"ac\"", NULL}},
     {"{\"type\": \"string\", \"pattern\": \"^a(?:b|c)?$\", \"maxLength\": 2}",
      {"\"a\"", "\"ac\"", NULL, "\"ad\"", "\"abc\"", NULL}},
+    {"{\"type\": \"string\", \"pattern\": \".a+b?$\", \"maxLength\": 4}",
+     {"\"aab\"", "\"caca\"", NULL, "\"caac\"", "\"cacba\"", NULL}},
     {"{\"type\": \"string\", \"pattern\": \"^(?!foo)[a-z]+$\"}",
      {"\"fo\"", "\"bar\"", NULL, "\"foo\"", "\"food\"", NULL}},
     {"{\"format\": \"date-time\"}",
