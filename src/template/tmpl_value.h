@@ -1,8 +1,8 @@
 /* Values and one rendering of a template.
  *
  * A rendering fails once: the first failure is kept in `code`, functions that return values then return undefined, and
- * every loop of the interpreter looks at `code`. Values do not change, but for namespaces and lists that grow (append), so
- * they share what they point to, as in Python; all of it belongs to the rendering's arena and goes with it. */
+ * every loop of the interpreter looks at `code`. Values do not change, but for namespaces and lists that grow (append),
+ * so they share what they point to, as in Python; all of it belongs to the rendering's arena and goes with it. */
 #ifndef TEMPLATE_TMPL_VALUE_H
 #define TEMPLATE_TMPL_VALUE_H
 
