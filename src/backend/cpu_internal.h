@@ -2,7 +2,7 @@
 #ifndef BACKEND_CPU_INTERNAL_H
 #define BACKEND_CPU_INTERNAL_H
 
-#include "backend/backend_internal.h"
+#include "backend/vtable.h"
 #include "backend/cpu_tuning.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "backend/backend_internal.h"
+#include "backend/vtable.h"
 
 struct buffer {
     char nothing;
@@ -30,6 +30,13 @@ static struct null_device *null_of(struct backend *b)
 
 static err_code buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
                               struct err *e)
+{
+    *out = &null_of(b)->buffer;
+    return ERR_OK;
+}
+
+static err_code buffer_reserve(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part, enum mem_tag tag,
+                               struct buffer **out, struct err *e)
 {
     *out = &null_of(b)->buffer;
     return ERR_OK;
@@ -133,7 +140,7 @@ err_code backend_null_open(struct backend **out, struct err *e)
 {
     static const struct backend_vtable vtable = {
         .buffer_create = buffer_create,
-        .buffer_reserve = buffer_create,
+        .buffer_reserve = buffer_reserve,
         .buffer_commit = commit,
         .buffer_decommit = decommit,
         .buffer_close = buffer_close,
