@@ -1,5 +1,6 @@
 /* A CPU device with three threads and this machine's best kernels, for tests of operations; on several memory nodes
- * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE=check: each operation compared with the reference's. */
+ * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE=check: each operation compared with the reference's;
+ * =vulkan: the first Vulkan device, and where there is none, the test is skipped. */
 #ifndef TESTS_DEVICE_FIXTURE_H
 #define TESTS_DEVICE_FIXTURE_H
 
@@ -7,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -16,6 +18,7 @@
 #include "base/random.h"
 #include "base/topology.h"
 #include "kernels/kernels.h"
+#include "vulkan/vulkan.h"
 
 struct fixture {
     struct topology *topology; /* mostly NULL */
@@ -32,6 +35,31 @@ static inline const struct kernels *best_kernels(void)
     return kernels_for(level);
 }
 
+static inline bool tests_device(const char *kind)
+{
+    const char *wanted = getenv("MOEBIUS_TEST_DEVICE");
+    return wanted && !strcmp(wanted, kind);
+}
+
+/* Leaves out a test of what the CPU device alone promises. */
+static inline void needs_cpu(void)
+{
+    if (tests_device("vulkan"))
+        skip();
+}
+
+static inline err_code open_vulkan(struct fixture *f)
+{
+    enum { SKIPPED = 77 };
+    struct err e;
+    err_code code = vulkan_open(&f->device, 0, f->pool, &e);
+    if (code != ERR_OK)
+        fprintf(stderr, "%s\n", e.text);
+    if (code == ERR_UNSUPPORTED)
+        exit(SKIPPED);
+    return code;
+}
+
 static inline int open_cpu(void **state)
 {
     struct err e;
@@ -43,9 +71,10 @@ static inline int open_cpu(void **state)
     if (getenv("HWLOC_SYNTHETIC"))
         f->topology = topology_open(3, NULL);
     pool_place(f->pool, f->topology);
+    if (tests_device("vulkan"))
+        return open_vulkan(f);
     err_code code = backend_cpu_open(&f->device, f->pool, best_kernels(), &e);
-    const char *kind = getenv("MOEBIUS_TEST_DEVICE");
-    if (code != ERR_OK || !kind || strcmp(kind, "check") != 0)
+    if (code != ERR_OK || !tests_device("check"))
         return code;
     struct backend *primary = f->device, *secondary;
     code = backend_cpu_open(&secondary, f->pool, kernels_reference(), &e);
