@@ -19,6 +19,10 @@ need_library() { # PKG-CONFIG-NAME PACKAGE
     pkg-config --exists "$1" 2>/dev/null || missing="$missing $2"
 }
 
+need_file() { # PATH PACKAGE
+    [ -e "$1" ] || missing="$missing $2"
+}
+
 may_install() {
     command -v apt-get >/dev/null 2>&1 && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 }
@@ -39,6 +43,8 @@ need_for_build() {
         need_library hwloc libhwloc-dev
         need_library libmicrohttpd libmicrohttpd-dev
         need_library ompi-c libopenmpi-dev
+        need_library vulkan libvulkan-dev # and no GPUs
+        need_command glslc glslc
     fi
 }
 
@@ -47,6 +53,11 @@ need_for_check() {
     need_command python3 python3
     need_library cmocka libcmocka-dev
     ! may_install || need_command mpirun openmpi-bin # the tests of several processes are left out without it
+    # A driver that runs on the processor, and the layer that checks how Vulkan is used; without them these tests are skipped.
+    if may_install; then
+        need_file /usr/share/vulkan/icd.d mesa-vulkan-drivers
+        need_file /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json vulkan-validationlayers
+    fi
 }
 
 # The sanitizers' and the fuzzer's runtime of clang: a package with the version in its name, known once clang is there.

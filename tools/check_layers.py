@@ -42,7 +42,7 @@ def check_include(root, law, room, included):
         return f"{room} may not include {target} (layers.txt)"
     if target != room and name.endswith("_internal.h"):
         return f"this header is internal to {target}"
-    if not (root / "src" / included).is_file():
+    if not any((root / "src" / (included + made)).is_file() for made in ("", ".in")):
         return "there is no such file"
     return None
 

@@ -141,8 +141,8 @@ typedef struct moebius_engine_options {
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user; /* for log and progress */
     /* The devices that compute, the first of which runs the layers while all compute routed experts: "cpu:N" for N
-     * threads, separated by commas. Their threads are not bound to memory nodes. NULL: one device of n_threads threads,
-     * which must be 0 else. */
+     * threads, "vulkan:N" for GPU N of moebius_list_gpus, separated by commas. Their threads are not bound
+     * to memory nodes. NULL: one device of n_threads threads, which must be 0 else. */
     const char *devices;
     /* How routed experts are divided among several devices: "experts" (NULL), "layers" or "random", with ":A,B,..."
      * behind it the devices' shares, or for random a seed. It changes no bit of any result. */
@@ -217,6 +217,10 @@ typedef struct moebius_counters {
     uint64_t work_bytes;       /* memory for activations */
     uint64_t state_bytes;      /* of context_bytes, what sessions and checkpoints hold, shared memory counted once */
     uint64_t state_max_bytes;  /* what that may become; 0 before the first session */
+
+    /* What GPUs were given: dispatches, barriers between those that depend on each other, submissions to their queues.
+     */
+    uint64_t n_gpu_dispatch, n_gpu_barrier, n_gpu_submit;
 } moebius_counters;
 MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
@@ -232,6 +236,20 @@ typedef struct moebius_device {
 
 /* False: there is no device i. Device 0 runs the layers. */
 MOEBIUS_INLINE bool moebius_engine_device(const moebius_engine *engine, int i, moebius_device *out);
+
+/* A GPU, as the Vulkan loader lists it, or a driver that computes on the processor in the same way. */
+typedef struct moebius_gpu {
+    const char *kind;      /* "discrete", "integrated", "virtual", "software" or "other" */
+    uint64_t memory_bytes; /* for weights */
+    int api_version[3];    /* of Vulkan: major, minor, patch */
+    bool shares_memory;    /* the memory is the machine's */
+    bool is_usable;        /* as "vulkan:N" in moebius_engine_options.devices */
+    char name[256], driver[256];
+    char why_not[256]; /* a sentence, when it is not usable */
+} moebius_gpu;
+/* Fills up to n_max of gpus, in the order of their numbers, and returns how many there are. error, which may be NULL,
+ * says why when there are none. */
+MOEBIUS_INLINE int moebius_list_gpus(moebius_gpu *gpus, int n_max, moebius_error *error);
 
 /* Operations of one kind since the engine was opened. */
 typedef struct moebius_op_stats {
@@ -867,6 +885,7 @@ MOEBIUS_API void moebius_session_trace_sized(moebius_session *session, const moe
 MOEBIUS_API void moebius_moe_layer_at_sized(const moebius_engine *engine, int layer, moebius_moe_layer *out,
                                             size_t out_bytes);
 MOEBIUS_API void moebius_engine_counters_sized(const moebius_engine *engine, moebius_counters *out, size_t out_bytes);
+MOEBIUS_API int moebius_list_gpus_sized(moebius_gpu *gpus, int n_max, size_t gpu_bytes, moebius_error *error);
 MOEBIUS_API int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes);
 MOEBIUS_API moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof,
                                                              size_t roof_bytes, moebius_error *error);
@@ -960,6 +979,11 @@ MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *en
     moebius_counters out;
     moebius_engine_counters_sized(engine, &out, sizeof out);
     return out;
+}
+
+MOEBIUS_INLINE int moebius_list_gpus(moebius_gpu *gpus, int n_max, moebius_error *error)
+{
+    return moebius_list_gpus_sized(gpus, n_max, sizeof *gpus, error);
 }
 
 MOEBIUS_INLINE int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP])

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backend/backend_internal.h"
+#include "backend/vtable.h"
 
 size_t elem_row_bytes(enum elem_type type, int64_t n)
 {
@@ -54,11 +54,11 @@ int backend_n_node(struct backend *b)
     return b->v->n_node ? b->v->n_node(b) : 1;
 }
 
-err_code backend_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+err_code backend_buffer_reserve(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part, enum mem_tag tag,
                                 struct buffer **out, struct err *e)
 {
     *out = NULL;
-    return b->v->buffer_reserve(b, n_bytes, n_part, tag, out, e);
+    return b->v->buffer_reserve(b, n_bytes, unit_bytes, n_part, tag, out, e);
 }
 
 bool backend_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/backend_internal.h"
+#include "backend/vtable.h"
 
 struct buffer {
     struct buffer *side[2];
@@ -64,18 +64,18 @@ static void check_buffer_close(struct backend *b, struct buffer *buf)
     mem_free(buf);
 }
 
-typedef err_code buffer_create_fn(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
-                                  struct buffer **out, struct err *e);
-
-static err_code create_both(struct backend *b, buffer_create_fn *create, size_t n_bytes, int64_t n_part,
-                            enum mem_tag tag, struct buffer **out, struct err *e)
+/* Creates a buffer on each side; unit_bytes: of a reserved one, else 0. */
+static err_code create_both(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part, enum mem_tag tag,
+                            struct buffer **out, struct err *e)
 {
     struct buffer *buf = mem_calloc(1, sizeof *buf);
     if (!buf)
         return err_nomem(e, sizeof *buf, "a buffer");
     buf->n_bytes = n_bytes;
     for (int i = 0; i < 2; i++) {
-        err_code code = create(check_of(b)->side[i], n_bytes, n_part, tag, &buf->side[i], e);
+        struct backend *side = check_of(b)->side[i];
+        err_code code = unit_bytes ? backend_buffer_reserve(side, n_bytes, unit_bytes, n_part, tag, &buf->side[i], e)
+                                   : backend_buffer_create(side, n_bytes, n_part, tag, &buf->side[i], e);
         if (code != ERR_OK) {
             check_buffer_close(b, buf);
             return code;
@@ -88,13 +88,13 @@ static err_code create_both(struct backend *b, buffer_create_fn *create, size_t 
 static err_code check_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
                                     struct buffer **out, struct err *e)
 {
-    return create_both(b, backend_buffer_create, n_bytes, n_part, tag, out, e);
+    return create_both(b, n_bytes, 0, n_part, tag, out, e);
 }
 
-static err_code check_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
-                                     struct buffer **out, struct err *e)
+static err_code check_buffer_reserve(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part,
+                                     enum mem_tag tag, struct buffer **out, struct err *e)
 {
-    return create_both(b, backend_buffer_reserve, n_bytes, n_part, tag, out, e);
+    return create_both(b, n_bytes, unit_bytes, n_part, tag, out, e);
 }
 
 static int check_n_node(struct backend *b)

@@ -57,8 +57,8 @@ static int cpu_n_node(struct backend *b)
     return pool_n_node(cpu_of(b)->pool);
 }
 
-static err_code cpu_buffer_reserve(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
-                                   struct buffer **out, struct err *e)
+static err_code cpu_buffer_reserve(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part,
+                                   enum mem_tag tag, struct buffer **out, struct err *e)
 {
     return open_buffer(b, &(struct buffer){.n_bytes = n_bytes, .tag = tag, .is_reserved = true}, n_part, out, e);
 }

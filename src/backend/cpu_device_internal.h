@@ -1,4 +1,4 @@
-/* What the CPU device is made of: the functions of its table, beside those in cpu_device.c (backend_internal.h). */
+/* What the CPU device is made of: the functions of its table, beside those in cpu_device.c (vtable.h). */
 #ifndef BACKEND_CPU_DEVICE_INTERNAL_H
 #define BACKEND_CPU_DEVICE_INTERNAL_H
 

@@ -4,8 +4,8 @@
 
 #include <stdatomic.h>
 
-#include "backend/backend_internal.h"
 #include "backend/cpu_tuning.h"
+#include "backend/vtable.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/backend_internal.h"
+#include "backend/vtable.h"
 
 struct buffer {
     size_t n_bytes;
@@ -42,6 +42,12 @@ static err_code buffer_create(struct backend *b, size_t n_bytes, int64_t n_part,
 static size_t buffer_bytes(struct backend *b, const struct buffer *buf)
 {
     return buf->n_bytes;
+}
+
+static err_code buffer_reserve(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part, enum mem_tag tag,
+                               struct buffer **out, struct err *e)
+{
+    return buffer_create(b, n_bytes, n_part, tag, out, e);
 }
 
 static bool commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
@@ -228,7 +234,7 @@ err_code backend_asking_open(struct backend **out, struct backend *asked, struct
         .weight_shape = weight_shape,
         .slot_pool_shape = slot_pool_shape,
         .buffer_create = buffer_create,
-        .buffer_reserve = buffer_create,
+        .buffer_reserve = buffer_reserve,
         .buffer_commit = commit,
         .buffer_decommit = decommit,
         .buffer_close = buffer_close,

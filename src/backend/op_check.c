@@ -1,7 +1,7 @@
 /* What backend.h says of each operation's shapes and types, as code: the same for every device. */
 #include <string.h>
 
-#include "backend/backend_internal.h"
+#include "backend/vtable.h"
 
 /* The operation in hand. Its first fault is in *e. */
 struct op_checker {

@@ -109,7 +109,7 @@ bool mem_commit(size_t n_bytes, enum mem_tag tag)
     return true;
 }
 
-static void uncount(size_t n_bytes, enum mem_tag tag)
+void mem_uncommit(size_t n_bytes, enum mem_tag tag)
 {
     atomic_fetch_sub(&mapped[tag], n_bytes);
     atomic_fetch_sub(&total, n_bytes);
@@ -200,7 +200,7 @@ void mem_unreserve(void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag
         mem_guard_unmap(p, mem_length(n_bytes));
     else
         munmap(p, mem_length(n_bytes));
-    uncount(n_committed, tag);
+    mem_uncommit(n_committed, tag);
 }
 
 void mem_populate(void *p, size_t n_bytes)
@@ -218,7 +218,7 @@ void mem_decommit(void *p, size_t n_bytes, enum mem_tag tag)
     /* without the second advice the kernel might fill the hole with a huge page again */
     madvise(p, n_bytes, MADV_DONTNEED);
     madvise(p, n_bytes, MADV_NOHUGEPAGE);
-    uncount(n_bytes, tag);
+    mem_uncommit(n_bytes, tag);
 }
 
 /* What is smaller than a huge page shares some with its like: a processor knows where a few thousand pages are, and has
@@ -346,7 +346,7 @@ void *mem_try_map(size_t n_bytes, enum mem_tag tag)
         return NULL;
     void *p = MEM_GUARDED ? mem_guard_map(n_bytes) : length < MEM_HUGE_PAGE ? map_piece(length) : mem_reserve(n_bytes);
     if (!p)
-        uncount(length, tag);
+        mem_uncommit(length, tag);
     return p;
 }
 
@@ -355,7 +355,7 @@ void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag)
     size_t length = mem_length(n_bytes);
     if (p && MEM_GUARDED) {
         mem_guard_unmap(p, n_bytes);
-        uncount(length, tag);
+        mem_uncommit(length, tag);
     } else if (!p || length >= MEM_HUGE_PAGE) {
         mem_unreserve(p, n_bytes, length, tag);
     } else {

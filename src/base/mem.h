@@ -72,6 +72,8 @@ void *mem_reserve(size_t n_bytes);
 void mem_unreserve(void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag);
 /* Counts n_bytes of a reservation as in use; false when the limit forbids it. They may be touched from then on. */
 MUST_USE bool mem_commit(size_t n_bytes, enum mem_tag tag);
+/* They are no longer in use: for memory that a driver gave and takes back. */
+void mem_uncommit(size_t n_bytes, enum mem_tag tag);
 /* Has the system provide the pages of committed memory now, rather than one by one when they are touched. */
 void mem_populate(void *p, size_t n_bytes);
 /* Gives whole pages of a reservation back to the system; they don't count any more. */

@@ -23,8 +23,14 @@ struct model_options {
 #define MODEL_OPTIONS(o)                                                                                                 \
     {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},           \
         {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
-        {"--devices", OPT_STRING, &(o).devices, "cpu:N[,cpu:N...]", "devices by threads, in place of --threads", 0,      \
-         0,           0},                                                                                                \
+        {"--devices",                                                                                                    \
+         OPT_DEVICES,                                                                                                    \
+         &(o).devices,                                                                                                   \
+         "cpu:N|vulkan:N[,...]",                                                                                         \
+         "threads and GPUs, in place of --threads",                                                                      \
+         0,                                                                                                              \
+         0,                                                                                                              \
+         0},                                                                                                             \
         {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|random: who has which experts (experts)",    \
          0,         0,          0},                                                                                      \
         {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off"},        \

@@ -133,6 +133,25 @@ static err_code allow_folders(struct sandbox *s, const char *text, bool written,
     return code;
 }
 
+/* What drivers of GPUs open: the devices themselves, and where the Vulkan loader looks for drivers besides /usr. */
+static err_code allow_devices(struct sandbox *s, const char *value, struct err *e)
+{
+    enum { N_NVIDIA = 16 };
+    static const char *const gpus[] = {"/dev/dri", "/dev/kfd", "/dev/nvidiactl", "/dev/nvidia-uvm",
+                                       "/dev/nvidia-modeset"};
+    char path[32];
+    if (!strstr(value, "vulkan"))
+        return ERR_OK;
+    TRY(sandbox_allow(s, "/etc/vulkan", SANDBOX_READ, e));
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+        TRY(sandbox_allow(s, gpus[i], SANDBOX_WRITE, e));
+    for (int i = 0; i < N_NVIDIA; i++) {
+        snprintf(path, sizeof path, "/dev/nvidia%d", i);
+        TRY(sandbox_allow(s, path, SANDBOX_WRITE, e));
+    }
+    return ERR_OK;
+}
+
 static err_code allow(struct sandbox *s, enum option_kind kind, const char *value, struct err *e)
 {
     if (!strcmp(value, "-")) /* a standard stream, which is open */
@@ -145,6 +164,7 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
     case OPT_MODELS: return allow_models(s, value, e);
     case OPT_FOLDERS: return allow_folders(s, value, false, e);
     case OPT_OUTPUT_FOLDERS: return allow_folders(s, value, true, e);
+    case OPT_DEVICES: return allow_devices(s, value, e);
     default: return ERR_OK;
     }
 }

@@ -26,6 +26,7 @@ enum option_kind {
     OPT_MODELS,         /* a folder of GGUF files or links to such, which are read */
     OPT_FOLDERS,        /* "DIR,DIR": folders that are read */
     OPT_OUTPUT_FOLDERS, /* folders that are written */
+    OPT_DEVICES,        /* "cpu:4,vulkan:0": for GPUs what their drivers open */
 };
 
 struct option_share {

@@ -52,6 +52,10 @@ void stats_print(const moebius_engine *engine, const moebius_counters *before)
     if (c.n_prefetched > b.n_prefetched)
         fprintf(stderr, " | %" PRIu64 " of %" PRIu64 " prefetched experts used", c.n_prefetch_used - b.n_prefetch_used,
                 c.n_prefetched - b.n_prefetched);
+    if (c.n_gpu_submit > b.n_gpu_submit)
+        fprintf(stderr, " | GPU: %" PRIu64 " dispatches, %" PRIu64 " barriers, %" PRIu64 " submissions",
+                c.n_gpu_dispatch - b.n_gpu_dispatch, c.n_gpu_barrier - b.n_gpu_barrier,
+                c.n_gpu_submit - b.n_gpu_submit);
     if (c.n_substituted > b.n_substituted) {
         fprintf(stderr, " | decode: ");
         print_substitutes(stderr, &c, &b);
@@ -98,25 +102,26 @@ static json_t *devices(const moebius_engine *engine)
 static json_t *object(const moebius_engine *engine, const struct run_times *t)
 {
     moebius_counters c = moebius_engine_counters(engine);
-    return json_pack("{s:f, s:{s:I, s:I, s:f}, s:{s:I, s:f}, s:i, s:{s:I, s:I},"
-                     " s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f},"
-                     " s:{s:I, s:f, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:o, s:o}",
-                     "load_s", seconds(t->load_ns), "prefill", "n_tok", (json_int_t)t->n_prefill, "chunk",
-                     (json_int_t)t->n_chunk, "s", seconds(t->prefill_ns), "decode", "n_tok", (json_int_t)t->n_decoded,
-                     "s", seconds(t->decode_ns), "n_threads", moebius_n_threads(engine), "moe_layers", "n_direct",
-                     (json_int_t)c.n_direct, "n_sorted", (json_int_t)c.n_sorted, "experts", "reader",
-                     moebius_expert_reader(engine), "memory_bytes", (json_int_t)c.expert_bytes, "all_bytes",
-                     (json_int_t)c.expert_all_bytes, "n_hit", (json_int_t)c.n_expert_hit, "n_miss",
-                     (json_int_t)c.n_expert_miss, "n_decode_hit", (json_int_t)c.n_decode_hit, "n_decode_miss",
-                     (json_int_t)c.n_decode_miss, "n_read", (json_int_t)c.n_expert_read, "read_bytes",
-                     (json_int_t)c.n_expert_read_bytes, "n_evicted", (json_int_t)c.n_expert_evicted, "n_prefetched",
-                     (json_int_t)c.n_prefetched, "n_prefetch_used", (json_int_t)c.n_prefetch_used, "stall_s",
-                     seconds(c.stall_ns), "arrival_s", seconds(c.arrival_ns), "car", "n_substituted",
-                     (json_int_t)c.n_substituted, "mean_ratio", mean_ratio(&c), "n_decode_hit_without",
-                     (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled", (json_int_t)c.n_backfilled, "memory",
-                     "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes", (json_int_t)c.expert_bytes,
-                     "context_bytes", (json_int_t)c.context_bytes, "work_bytes", (json_int_t)c.work_bytes, "peak_bytes",
-                     (json_int_t)stats_peak_bytes(), "places", place_stats_json(engine), "devices", devices(engine));
+    return json_pack(
+        "{s:f, s:{s:I, s:I, s:f}, s:{s:I, s:f}, s:i, s:{s:I, s:I},"
+        " s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f},"
+        " s:{s:I, s:f, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:o, s:o, s:{s:I, s:I, s:I}}",
+        "load_s", seconds(t->load_ns), "prefill", "n_tok", (json_int_t)t->n_prefill, "chunk", (json_int_t)t->n_chunk,
+        "s", seconds(t->prefill_ns), "decode", "n_tok", (json_int_t)t->n_decoded, "s", seconds(t->decode_ns),
+        "n_threads", moebius_n_threads(engine), "moe_layers", "n_direct", (json_int_t)c.n_direct, "n_sorted",
+        (json_int_t)c.n_sorted, "experts", "reader", moebius_expert_reader(engine), "memory_bytes",
+        (json_int_t)c.expert_bytes, "all_bytes", (json_int_t)c.expert_all_bytes, "n_hit", (json_int_t)c.n_expert_hit,
+        "n_miss", (json_int_t)c.n_expert_miss, "n_decode_hit", (json_int_t)c.n_decode_hit, "n_decode_miss",
+        (json_int_t)c.n_decode_miss, "n_read", (json_int_t)c.n_expert_read, "read_bytes",
+        (json_int_t)c.n_expert_read_bytes, "n_evicted", (json_int_t)c.n_expert_evicted, "n_prefetched",
+        (json_int_t)c.n_prefetched, "n_prefetch_used", (json_int_t)c.n_prefetch_used, "stall_s", seconds(c.stall_ns),
+        "arrival_s", seconds(c.arrival_ns), "car", "n_substituted", (json_int_t)c.n_substituted, "mean_ratio",
+        mean_ratio(&c), "n_decode_hit_without", (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled",
+        (json_int_t)c.n_backfilled, "memory", "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes",
+        (json_int_t)c.expert_bytes, "context_bytes", (json_int_t)c.context_bytes, "work_bytes",
+        (json_int_t)c.work_bytes, "peak_bytes", (json_int_t)stats_peak_bytes(), "places", place_stats_json(engine),
+        "devices", devices(engine), "gpu", "n_dispatch", (json_int_t)c.n_gpu_dispatch, "n_barrier",
+        (json_int_t)c.n_gpu_barrier, "n_submit", (json_int_t)c.n_gpu_submit);
 }
 
 err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t, struct err *e)

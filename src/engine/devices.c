@@ -3,9 +3,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/output_file.h"
+#include "engine/cache_file.h"
 #include "engine/engine_internal.h"
+#include "engine/sized.h"
 #include "kernels/kernels.h"
 #include "ranks/ranks.h"
+#include "vulkan/vulkan.h"
 
 /* Ranks on one machine share its processors, unless each has been bound to its own. */
 static int engine_n_cpu(const moebius_engine *g)
@@ -35,7 +39,7 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
     TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, o->split, e));
     g->n_device = g->asked.n_device;
     for (int i = 0; i < g->n_device; i++)
-        g->devices[i].n_threads = g->asked.n_threads[i];
+        g->devices[i].asked = g->asked.devices[i];
     return ERR_OK;
 }
 
@@ -59,14 +63,74 @@ static err_code bind_pool(moebius_engine *g, struct pool *pool, struct err *e)
     return ERR_OK;
 }
 
+/* The file of what a device's driver has compiled, in the cache directory; owned by the caller (mem_free). NULL: there
+ * is none. */
+static char *pipelines_path(struct backend *vulkan)
+{
+    char name[VULKAN_CACHE_NAME_BYTES], *path;
+    struct err e;
+    vulkan_cache_name(vulkan, name);
+    return cache_file_path(name, &path, &e) == ERR_OK ? path : NULL;
+}
+
+/* What earlier runs have compiled. Without it, or where it is damaged, it is compiled again. */
+static void recall_pipelines(moebius_engine *g, struct backend *vulkan)
+{
+    char *path = pipelines_path(vulkan), *bytes = NULL;
+    size_t n = 0;
+    struct err e;
+    if (path && cache_file_read(path, &bytes, &n, &e) == ERR_OK && bytes && !vulkan_use_pipelines(vulkan, bytes, n))
+        log_line(&g->log, LOG_WARN, "%s is damaged: shaders are compiled again", path);
+    mem_free(bytes);
+    mem_free(path);
+}
+
+static void keep_pipelines(const moebius_engine *g, struct backend *vulkan)
+{
+    char *path = pipelines_path(vulkan);
+    void *bytes = NULL;
+    size_t n;
+    struct err e;
+    struct output_file f;
+    err_code code = path ? vulkan_save_pipelines(vulkan, &bytes, &n, &e) : ERR_OK;
+    if (bytes) {
+        cache_file_make_folders(path);
+        code = output_file_open(&f, path, &e);
+        if (code == ERR_OK) {
+            fwrite(bytes, 1, n, f.stream);
+            code = output_file_finish_unsynced(&f, &e);
+        }
+    }
+    if (code != ERR_OK)
+        log_line(&g->log, LOG_WARN, "compiled shaders are not kept: %s", e.text);
+    mem_free(bytes);
+    mem_free(path);
+}
+
+static err_code open_vulkan(moebius_engine *g, struct engine_device *d, struct err *e)
+{
+    if (g->options.reference)
+        return err_set(e, ERR_USAGE, "the reference is a CPU device: expected it without devices %s",
+                       g->options.devices);
+    TRY(vulkan_open(&d->device, d->asked.number, d->pool, e));
+    d->vulkan = d->device;
+    recall_pipelines(g, d->vulkan);
+    log_line(&g->log, LOG_INFO, "%s", backend_name(d->device));
+    return ERR_OK;
+}
+
 static err_code open_device(moebius_engine *g, struct engine_device *d, struct err *e)
 {
-    snprintf(d->name, sizeof d->name, "place %d (cpu:%d)", (int)(d - g->devices), d->n_threads);
-    TRY(pool_create(&d->pool, d->n_threads, e));
+    char kind[DEVICE_NAME_BYTES];
+    snprintf(d->name, sizeof d->name, "place %d (%s)", (int)(d - g->devices), device_options_name(&d->asked, kind));
+    TRY(pool_create(&d->pool, d->asked.n_threads, e));
     if (d == g->devices)
         TRY(bind_pool(g, d->pool, e));
-    TRY(backend_cpu_open(&d->device, d->pool, g->kernels, e));
-    d->cpu = d->device;
+    if (d->asked.is_vulkan)
+        TRY(open_vulkan(g, d, e));
+    else
+        TRY(backend_cpu_open(&d->device, d->pool, g->kernels, e));
+    d->cpu = d->asked.is_vulkan ? NULL : d->device;
     if (!g->options.check_ops)
         return ERR_OK;
     struct backend *primary = d->device, *secondary;
@@ -89,17 +153,41 @@ err_code engine_open_devices(moebius_engine *g, struct err *e)
 void engine_close_devices(moebius_engine *g)
 {
     for (int i = 0; i < g->n_device; i++) {
+        if (g->devices[i].vulkan)
+            keep_pipelines(g, g->devices[i].vulkan);
         backend_close(&g->devices[i].device);
         pool_close(&g->devices[i].pool);
     }
     topology_close(&g->topology);
 }
 
+int moebius_list_gpus_sized(moebius_gpu *gpus, int n_max, size_t gpu_bytes, moebius_error *error)
+{
+    struct vulkan_device *all;
+    struct err e = {0};
+    int n;
+    engine_status(vulkan_list(&all, &n, &e), &e, error);
+    for (int i = 0; i < n && i < n_max; i++) {
+        moebius_gpu gpu = {.kind = all[i].kind,
+                           .memory_bytes = all[i].memory_bytes,
+                           .shares_memory = all[i].shares_memory,
+                           .is_usable = all[i].is_usable};
+        snprintf(gpu.name, sizeof gpu.name, "%s", all[i].name);
+        snprintf(gpu.driver, sizeof gpu.driver, "%s", all[i].driver);
+        snprintf(gpu.why_not, sizeof gpu.why_not, "%s", all[i].why_not);
+        for (int j = 0; j < 3; j++)
+            gpu.api_version[j] = (int)all[i].api_version[j];
+        sized_give((char *)gpus + (size_t)i * gpu_bytes, gpu_bytes, &gpu, sizeof gpu);
+    }
+    mem_free(all);
+    return n;
+}
+
 int engine_n_threads(const moebius_engine *g)
 {
     int n = 0;
     for (int i = 0; i < g->n_device; i++)
-        n += g->devices[i].n_threads;
+        n += g->devices[i].asked.n_threads;
     return n;
 }
 

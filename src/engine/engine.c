@@ -6,6 +6,7 @@
 #include "engine/expert_images.h"
 #include "engine/sized.h"
 #include "kernels/kernels.h"
+#include "vulkan/vulkan.h"
 
 _Static_assert((int)MOEBIUS_READER_IO_URING == (int)STORE_ENGINE_IO_URING &&
                    (int)MOEBIUS_READER_PREAD == (int)STORE_ENGINE_PREAD &&
@@ -25,7 +26,11 @@ const char *moebius_build_info(void)
 #elif defined(__aarch64__)
            ", neon, dotprod, i8mm"
 #endif
-           "); reads: "
+           ")"
+#if defined(MOEBIUS_WITH_VULKAN)
+           ", vulkan"
+#endif
+           "; reads: "
 #if defined(MOEBIUS_WITH_IO_URING)
            "io_uring, "
 #endif
@@ -313,8 +318,23 @@ static uint64_t state_sum(const moebius_engine *g, size_t (*bytes)(const struct 
     return n;
 }
 
+static struct vulkan_counters gpu_counters(const moebius_engine *g)
+{
+    struct vulkan_counters all = {0};
+    for (int i = 0; i < g->n_device; i++) {
+        struct vulkan_counters c = {0};
+        if (g->devices[i].vulkan)
+            c = vulkan_get_counters(g->devices[i].vulkan);
+        all.n_dispatch += c.n_dispatch;
+        all.n_barrier += c.n_barrier;
+        all.n_submit += c.n_submit;
+    }
+    return all;
+}
+
 static moebius_counters counters(const moebius_engine *engine)
 {
+    const struct vulkan_counters gpu = gpu_counters(engine);
     const struct backend_counters b = device_counters(engine);
     const struct experts_counters c = expert_counters(engine);
     return (moebius_counters){.n_direct = b.n_direct,
@@ -342,7 +362,10 @@ static moebius_counters counters(const moebius_engine *engine)
                               .context_bytes = mem_mapped_bytes(MEM_STATE),
                               .work_bytes = mem_mapped_bytes(MEM_SCRATCH),
                               .state_bytes = state_sum(engine, state_pool_used_bytes),
-                              .state_max_bytes = state_sum(engine, state_pool_max_bytes)};
+                              .state_max_bytes = state_sum(engine, state_pool_max_bytes),
+                              .n_gpu_dispatch = gpu.n_dispatch,
+                              .n_gpu_barrier = gpu.n_barrier,
+                              .n_gpu_submit = gpu.n_submit};
 }
 
 void moebius_engine_counters_sized(const moebius_engine *engine, moebius_counters *out, size_t out_bytes)

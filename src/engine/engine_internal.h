@@ -58,12 +58,13 @@ struct moebius_template {
 
 /* A device of this process. */
 struct engine_device {
-    int n_threads;
+    struct asked_device asked;
     struct pool *pool;
     struct backend *device;
-    struct backend *cpu;     /* `device`, or the one that is compared with the reference; borrowed */
+    struct backend *cpu; /* `device`, or the one that is compared with the reference; borrowed; NULL: no CPU device */
+    struct backend *vulkan;  /* the same of a Vulkan device */
     struct compute *compute; /* of its experts; NULL for the first device */
-    char name[24];           /* "place 1 (cpu:4)" */
+    char name[32];           /* "place 1 (cpu:4)" */
 };
 
 struct moebius_engine {

@@ -327,6 +327,8 @@ static err_code check_item(const moebius_engine *g, const moebius_batch_item *it
     for (size_t j = 0; j < i; j++)
         if (items[j].session == x->session)
             return err_set(e, ERR_USAGE, "a session comes twice in one batch: expected each once");
+    if (g->devices[0].vulkan && t->product)
+        return err_set(e, ERR_USAGE, "what matrices are multiplied by is not shown by GPUs: expected a CPU device");
     if (g->places.n_place && (t->product || car_is_on(&x->session->car)))
         return err_set(e, ERR_USAGE, "%s with experts on several devices: expected one device",
                        t->product ? "watching products" : "cache-aware routing");

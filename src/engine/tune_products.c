@@ -19,10 +19,12 @@ static bool has_pool_before(const struct experts *x, int layer)
     return false;
 }
 
-/* Calls fn for the matrices in memory: the model's weights, and its experts where all have slots. */
+/* Calls fn for the matrices in the CPU device's memory: the model's weights, and its experts where all have slots. */
 static void each_matrix(const moebius_engine *g, matrix_fn *fn, void *user)
 {
     const struct model *m = g->model;
+    if (g->device != g->devices[0].cpu)
+        return;
     for (size_t i = 0; i < m->n_weights; i++) {
         struct cpu_rows rows = backend_cpu_weight_rows(g->device, m->weights[i]);
         fn(user, &rows);

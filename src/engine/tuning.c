@@ -186,7 +186,8 @@ void engine_use_tuning(moebius_engine *g, const struct tuning *t)
     g->tuning = *t;
     cpu.n_spin = g->n_device == 1 || engine_has_core_each(g) ? cpu.n_spin : 0;
     for (int i = 0; i < g->n_device; i++)
-        backend_cpu_tune(g->devices[i].cpu, &cpu);
+        if (g->devices[i].cpu)
+            backend_cpu_tune(g->devices[i].cpu, &cpu);
 }
 
 int64_t moebius_engine_sort_cutoff(const moebius_engine *engine)

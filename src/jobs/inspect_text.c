@@ -327,9 +327,10 @@ static void print_division(FILE *out, const struct inspect_layout *l)
     fprintf(out, "\nExperts on %d devices\n", n);
     for (int i = 0; i < n; i++) {
         uint64_t n_expert, n_bytes;
+        char kind[DEVICE_NAME_BYTES];
         inspect_division_sum(d, l->model, i, &n_expert, &n_bytes);
-        fprintf(out, "  place %d (cpu:%d): %s experts, %s\n", i, d->asked.n_threads[i], show_count(n_expert).s,
-                show_size(n_bytes).s);
+        fprintf(out, "  place %d (%s): %s experts, %s\n", i, device_options_name(&d->asked.devices[i], kind),
+                show_count(n_expert).s, show_size(n_bytes).s);
     }
     for (int k = 0; k < l->model->n_moe_layer; k++) {
         fprintf(out, "  layer %d:", l->model->expert_layers[k].index);

@@ -171,7 +171,7 @@ static err_code create_kind(struct state_pool *p, struct page_kind *k, struct er
         struct page_region *r = &k->region[i];
         size_t bytes = (size_t)k->capacity * (size_t)r->n_part * r->bytes;
         if (bytes)
-            TRY(backend_buffer_reserve(p->device, bytes, r->n_part, MEM_STATE, &r->buffer, e));
+            TRY(backend_buffer_reserve(p->device, bytes, r->bytes, r->n_part, MEM_STATE, &r->buffer, e));
     }
     return ERR_OK;
 }

@@ -3,6 +3,7 @@
 
 Each function below is one test; a failed assertion names itself."""
 import fcntl
+import glob
 import json
 import math
 import os
@@ -51,7 +52,7 @@ def tmp(name):
 
 
 COMMANDS = ["chat", "generate", "batch", "imatrix", "logits", "ppl", "bench", "template", "tokenize", "detokenize", "inspect", "quantize", "prepare", "verify",
-            "tune", "version"]
+            "tune", "devices", "version"]
 
 
 def test_help_and_version():
@@ -893,6 +894,38 @@ def test_quantize_names_every_mix_in_its_help():
 def test_operations_agree_with_the_reference():
     for devices in ([], ["--devices", "cpu:1,cpu:1"]):
         run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", "4", "--check-ops", "--temp", "0", *devices)
+
+
+def test_gpus():
+    """Where Vulkan lists a device, usually the software driver, it runs the model, and what it compiled is kept."""
+    about = json.loads(out("devices", "--json"))
+    assert about["cpu"]["processors"] >= 1 and ("no_gpu" in about) == (not about["gpus"])
+    assert f"{about['cpu']['processors']} processors" in out("devices")
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "vulkan:x", says=["vulkan:NUMBER"])
+    fails(5, "generate", "-m", DEMO, "-p", "a", "--devices", "vulkan:63", says=[])
+    if not about["gpus"] or not about["gpus"][0]["usable"]:
+        return
+    home = {"XDG_CACHE_HOME": tmp("gpu-cache")}
+    args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 12, "--temp", 0]
+    first = run(*args, "--devices", "vulkan:0", env=home)
+    assert first.stdout == run(*args, "--reference").stdout
+    kept = glob.glob(tmp("gpu-cache/moebius/vulkan-*.bin"))
+    assert len(kept) == 1
+    with open(kept[0], "r+b") as f:
+        f.seek(70)
+        f.write(b"damaged")
+    again = run(*args, "--devices", "vulkan:0", env=home)
+    assert again.stdout == first.stdout and "is damaged: shaders are compiled again" in again.stderr.decode()
+    assert "damaged" not in run(*args, "--devices", "vulkan:0,cpu:1", env=home).stderr.decode()
+    full = run(*args, "--devices", "vulkan:0", env={"XDG_CACHE_HOME": "/dev/null/x"})
+    assert full.stdout == first.stdout and "compiled shaders are not kept" in full.stderr.decode()
+    fails(1, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_LOSE": "7"}, says=["the device was lost"])
+    fails(5, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_WITHOUT": "bufferDeviceAddress"}, says=["bufferDeviceAddress"])
+    text = tmp("gpu.txt")
+    with open(text, "w", encoding="utf-8") as f:
+        f.write("a cat sat on a mat " * 200)
+    fails(2, "imatrix", "-m", DEMO, "-f", text, "-o", tmp("gpu.imatrix"), "--devices", "vulkan:0", says=["expected a CPU device"])
+    fails(2, *args, "--devices", "vulkan:0", "--reference", says=["the reference is a CPU device"])
 
 
 def test_decode_allocates_nothing_after_the_first_token():

@@ -1,5 +1,5 @@
 /* Golden models: tiny random models of each family with logits, hidden states, router choices and greedy ids from
- * independent engines (the JSON files say which). usage: test_golden DIRECTORY [--short] [NAME...]
+ * independent engines (the JSON files say which). usage: test_golden DIRECTORY [--short | --devices LIST] [NAME...]
  *
  * For each model of a known family (with --short reference, fast and check-ops alone):
  *   reference  logits within 2e-5 (relative L2), residual stream of each layer, router choices, 16 greedy ids
@@ -9,6 +9,9 @@
  *   kv         the same for the other types of KV cache, over chunk sizes
  *   levels     the same over the levels of vector support that this machine has
  *   check-ops  every operation agrees with the reference device's
+ * With --devices LIST, of which the first is no CPU device:
+ *   devices    logits within 2e-3 of the exact ones, nearly all greedy ids; bit-identical logits in pieces, by either
+ *              dispatch, and with half of the experts in memory
  */
 #define _DEFAULT_SOURCE
 #include <dirent.h>
@@ -463,9 +466,64 @@ static void check_ops(const struct golden *g, struct seen *s)
     moebius_engine_close(&e);
 }
 
+/* ---- other devices --------------------------------------------------------------------------------------------- */
+
+/* All tokens in one batch, by sorted dispatch, then in pieces of 3, by direct dispatch. False: the device lacks
+ * something that the model needs. */
+static bool run_on_devices(const struct golden *g, const char *devices, int percent, struct seen *batch,
+                           struct seen *pieces)
+{
+    moebius_engine *e = open_engine(
+        g, (moebius_engine_options){.devices = devices,
+                                    .sort_cutoff = 4,
+                                    .expert_ram_share = percent ? fmax(percent / 100.0, g->least_share) : 0});
+    if (!e)
+        return false;
+    moebius_session *session = open_session(e, MOEBIUS_KV_F32, 0);
+    eval_each(session, g->tokens, g->n_tokens, batch);
+    if (!percent) {
+        size_t n;
+        int equal = count_equal_ids(g, session, batch->logits + (g->n_tokens - 1) * g->n_vocab, &n);
+        check(equal + 1 >= (int)n, g->name, "%s: %d of %zu greedy ids", devices, equal, n);
+    }
+    moebius_session_close(&session);
+    session = open_session(e, MOEBIUS_KV_F32, 0);
+    for (size_t i = 0; i < g->n_tokens; i += 3) {
+        struct seen part = *pieces;
+        part.logits = pieces->logits + i * g->n_vocab;
+        eval_each(session, g->tokens + i, g->n_tokens - i < 3 ? g->n_tokens - i : 3, &part);
+    }
+    moebius_session_close(&session);
+    moebius_engine_close(&e);
+    return true;
+}
+
+static void check_devices(const struct golden *g, const char *devices, const float *exact, struct seen *s,
+                          struct seen *t)
+{
+    if (!run_on_devices(g, devices, 0, s, t)) {
+        printf("skip %-14s %s lacks a type of weights\n", g->name, devices);
+        return;
+    }
+    double d = distance(g, s, exact);
+    check(d <= 2e-3, g->name, "%s: relative L2 %.3g (at most 2e-3)", devices, d);
+    check(count_different(g, s, t, g->n_tokens) == 0, g->name, "%s: pieces of 3, direct", devices);
+    if (g->least_share == 0)
+        return;
+    float *whole = malloc(g->n_tokens * g->n_vocab * sizeof *whole);
+    struct seen kept = *s;
+    memcpy(whole, s->logits, g->n_tokens * g->n_vocab * sizeof *whole);
+    kept.logits = whole;
+    run_on_devices(g, devices, 50, s, t);
+    check(count_different(g, &kept, s, g->n_tokens) == 0, g->name, "%s: half of the experts", devices);
+    check(count_different(g, &kept, t, g->n_tokens) == 0, g->name, "%s: half of them, pieces", devices);
+    free(whole);
+}
+
 /* ---- one model ----------------------------------------------------------------------------------------------- */
 
-static void test_model(struct golden *g, bool is_short)
+/* devices: NULL: the CPU, with all that is checked on it. */
+static void test_model(struct golden *g, bool is_short, const char *devices)
 {
     snprintf(g->path, sizeof g->path, "%s/%s", g->dir, json_string_value(json_object_get(g->json, "model")));
     moebius_engine *e = open_engine(g, (moebius_engine_options){.n_threads = 1});
@@ -487,6 +545,10 @@ static void test_model(struct golden *g, bool is_short)
     s.topk = malloc(g->n_layer * g->n_tokens * 64 * sizeof *s.topk);
     t = s;
     t.logits = malloc(N_MOST * g->n_vocab * sizeof *t.logits);
+    if (devices) {
+        check_devices(g, devices, exact, &s, &t);
+        goto out;
+    }
     check_reference(g, exact, &s);
     check_fast(g, exact, &s);
     if (strncmp(g->name, "q_", 2) && !is_short) /* those differ from qwen3moe in their weights' type only */
@@ -498,6 +560,7 @@ static void test_model(struct golden *g, bool is_short)
         check_large_batches(g, &s, &t);
     }
     check_ops(g, &s);
+out:
     free(t.logits);
     free(s.logits);
     free(s.hidden);
@@ -522,11 +585,19 @@ static bool is_among(const char *name, int n, char **names)
 
 int main(int argc, char **argv)
 {
+    enum { SKIPPED = 77 };
     struct dirent **files;
     if (argc < 2)
-        die("usage: test_golden DIRECTORY [--short] [NAME...]", "arguments");
+        die("usage: test_golden DIRECTORY [--short | --devices LIST] [NAME...]", "arguments");
     bool is_short = argc > 2 && !strcmp(argv[2], "--short");
-    int n_option = is_short ? 3 : 2;
+    const char *devices = argc > 3 && !strcmp(argv[2], "--devices") ? argv[3] : NULL;
+    int n_option = devices ? 4 : is_short ? 3 : 2;
+    moebius_error error;
+    moebius_gpu gpu;
+    if (devices && moebius_list_gpus(&gpu, 1, &error) == 0) {
+        printf("%s\n", error.text);
+        return SKIPPED;
+    }
     int n = scandir(argv[1], &files, is_json, alphasort);
     for (int i = 0; i < n; i++) {
         char path[1024], name[256];
@@ -535,11 +606,11 @@ int main(int argc, char **argv)
         free(files[i]);
         if (argc > n_option && !is_among(name, argc - n_option, argv + n_option))
             continue;
-        json_error_t error;
-        struct golden g = {.dir = argv[1], .name = name, .json = json_load_file(path, 0, &error)};
+        json_error_t json_error;
+        struct golden g = {.dir = argv[1], .name = name, .json = json_load_file(path, 0, &json_error)};
         if (!g.json)
-            die(error.text, path);
-        test_model(&g, is_short);
+            die(json_error.text, path);
+        test_model(&g, is_short, devices);
         json_decref(g.json);
     }
     free(files);

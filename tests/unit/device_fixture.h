@@ -1,5 +1,6 @@
 /* A CPU device with three threads and this machine's best kernels, for tests of operations; on several memory nodes
- * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE chooses another one (open_device). */
+ * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE chooses another one (open_device); a test on
+ * a Vulkan device is skipped where there is none. */
 #ifndef TESTS_DEVICE_FIXTURE_H
 #define TESTS_DEVICE_FIXTURE_H
 
@@ -7,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -16,6 +18,7 @@
 #include "base/random.h"
 #include "base/topology.h"
 #include "kernels/kernels.h"
+#include "vulkan/vulkan.h"
 
 struct fixture {
     struct topology *topology; /* mostly NULL */
@@ -32,7 +35,31 @@ static inline const struct kernels *best_kernels(void)
     return kernels_for(level);
 }
 
-/* scalar, reference: with other kernels. check: compared with the reference. */
+static inline bool tests_device(const char *kind)
+{
+    const char *wanted = getenv("MOEBIUS_TEST_DEVICE");
+    return wanted && !strcmp(wanted, kind);
+}
+
+/* Leaves out a test of what the CPU device alone promises. */
+static inline void needs_cpu(void)
+{
+    if (tests_device("vulkan"))
+        skip();
+}
+
+static inline err_code open_vulkan(struct backend **out, struct pool *pool, struct err *e)
+{
+    enum { SKIPPED = 77 };
+    err_code code = vulkan_open(out, 0, pool, e);
+    if (code != ERR_OK)
+        fprintf(stderr, "%s\n", e->text);
+    if (code == ERR_UNSUPPORTED)
+        exit(SKIPPED);
+    return code;
+}
+
+/* scalar, reference: with other kernels. check: compared with the reference. vulkan: the first Vulkan device. */
 static inline err_code open_device(struct backend **out, struct pool *pool, const char *kind, struct err *e)
 {
     struct backend *other;
@@ -40,6 +67,8 @@ static inline err_code open_device(struct backend **out, struct pool *pool, cons
         return backend_cpu_open(out, pool, kernels_for(CPU_SCALAR), e);
     if (!strcmp(kind, "reference"))
         return backend_cpu_open(out, pool, kernels_reference(), e);
+    if (!strcmp(kind, "vulkan"))
+        return open_vulkan(out, pool, e);
     TRY(backend_cpu_open(out, pool, best_kernels(), e));
     if (!strcmp(kind, "check")) {
         TRY(backend_cpu_open(&other, pool, kernels_reference(), e));

@@ -1,7 +1,7 @@
 /* A device that can't run some of a model's operations: the model is refused before anything of it is read. */
 #include <stdio.h>
 
-#include "backend/backend_internal.h"
+#include "backend/vtable.h"
 #include "device_fixture.h"
 #include "gguf/gguf.h"
 #include "model/model.h"

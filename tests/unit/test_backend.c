@@ -968,6 +968,7 @@ static void expect_raw_as_packed(struct fixture *f, const struct raw *r, const s
 static void raw_experts_give_the_bits_of_packed_ones(void **state)
 {
     struct fixture *f = *state;
+    needs_cpu(); /* other devices have no room to read to */
     struct raw *r = open_raw(f);
     for (int i = 0; i < 3; i++) {
         read_raw(f, r, i);
@@ -993,6 +994,7 @@ static void cancelled_operations_leave_experts_in_order(void **state)
     static const struct cancel now = {always, NULL};
     static float y[M * N_USED * RAW_EMBD];
     struct fixture *f = *state;
+    needs_cpu();
     struct raw *r = open_raw(f);
     for (int i = 0; i < 3; i++) {
         read_raw(f, r, i);
@@ -1082,6 +1084,7 @@ static void floats_that_fit_bf16_are_kept_so(void **state)
 {
     enum { N_ROW = 200, LAST = N_ROW - 1 };
     struct fixture *f = *state;
+    needs_cpu();
     struct err e;
     float w[N_ROW * N_EMBD], x[M * N_EMBD], y[2][M * N_ROW];
     fill(f, w, N_ROW * N_EMBD);
@@ -1142,7 +1145,7 @@ static void a_device_knows_what_it_holds(void **state)
     backend_slot_pool_close(f->device, &slots);
     assert_int_equal(held(f, MEM_EXPERTS), 0);
 
-    assert_int_equal(backend_buffer_reserve(f->device, 8 * BUFFER_ALIGN, 1, MEM_STATE, &buf, &e), ERR_OK);
+    assert_int_equal(backend_buffer_reserve(f->device, 8 * BUFFER_ALIGN, BUFFER_ALIGN, 1, MEM_STATE, &buf, &e), ERR_OK);
     assert_int_equal(held(f, MEM_STATE), 0);
     assert_true(backend_buffer_commit(f->device, buf, BUFFER_ALIGN, 3 * BUFFER_ALIGN));
     assert_int_equal(held(f, MEM_STATE), 3 * BUFFER_ALIGN);
@@ -1156,6 +1159,7 @@ static void devices_count_apart(void **state)
 {
     struct fixture *f = *state;
     struct backend *other;
+    size_t at_first = backend_held_bytes(f->device, MEM_SCRATCH);
     struct tensor mine = tensor_f32(f, N_EMBD, M, 1, NULL), theirs;
     struct err e;
     size_t before = backend_held_bytes(f->device, MEM_SCRATCH), n_bytes = (size_t)3 << 20;
@@ -1170,7 +1174,7 @@ static void devices_count_apart(void **state)
     backend_close(&other);
     backend_buffer_close(f->device, &mine.buffer);
     backend_trim(f->device);
-    assert_int_equal(backend_held_bytes(f->device, MEM_SCRATCH), 0);
+    assert_int_equal(backend_held_bytes(f->device, MEM_SCRATCH), at_first);
 }
 
 /* ---- the checking device ------------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "backend/backend_internal.h"
+#include "backend/vtable.h"
 #include "base/pool.h"
 #include "experts/experts.h"
 #include "kernels/kernels.h"

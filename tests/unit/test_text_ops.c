@@ -585,7 +585,8 @@ static void pieces_of_a_reserved_buffer_take_memory_one_by_one(void **state)
     struct buffer *buf;
     size_t before = mem_mapped_bytes(MEM_STATE);
     int32_t x[BUFFER_ALIGN / 4], y[BUFFER_ALIGN / 4];
-    assert_int_equal(backend_buffer_reserve(f->device, 100 * BUFFER_ALIGN, 4, MEM_STATE, &buf, &e), ERR_OK);
+    assert_int_equal(backend_buffer_reserve(f->device, 100 * BUFFER_ALIGN, BUFFER_ALIGN, 4, MEM_STATE, &buf, &e),
+                     ERR_OK);
     assert_int_equal(mem_mapped_bytes(MEM_STATE), before);
     for (size_t i = 7; i < 10; i++) {
         const struct tensor t = {buf, i * BUFFER_ALIGN, ELEM_I32, {BUFFER_ALIGN / 4, 1, 1}};

@@ -1,6 +1,6 @@
 /* What a device implements. Only devices include this. */
-#ifndef BACKEND_BACKEND_INTERNAL_H
-#define BACKEND_BACKEND_INTERNAL_H
+#ifndef BACKEND_VTABLE_H
+#define BACKEND_VTABLE_H
 
 #include "backend/backend.h"
 
@@ -27,8 +27,8 @@ struct backend_vtable {
     err_code (*buffer_create)(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
                               struct err *e);
     int (*n_node)(struct backend *b); /* NULL: one */
-    err_code (*buffer_reserve)(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag, struct buffer **out,
-                               struct err *e);
+    err_code (*buffer_reserve)(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part, enum mem_tag tag,
+                               struct buffer **out, struct err *e);
     bool (*buffer_commit)(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes);
     void (*buffer_decommit)(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes);
     void (*buffer_close)(struct backend *b, struct buffer *buf);

@@ -1,0 +1,70 @@
+#include <jansson.h>
+#include <stdio.h>
+
+#include "base/cpu.h"
+#include "cli/commands.h"
+
+enum { MAX_GPU = 64 };
+
+static void print_text(const moebius_gpu *gpus, int n, const moebius_error *none)
+{
+    printf("cpu       %d processors\n", cpu_n_available());
+    for (int i = 0; i < n; i++) {
+        const moebius_gpu *g = &gpus[i];
+        printf("vulkan:%-2d %s (%s, Vulkan %d.%d.%d, %s)\n", i, g->name, g->kind, g->api_version[0], g->api_version[1],
+               g->api_version[2], g->driver);
+        if (g->is_usable)
+            printf("          usable: %.1f GB of %s\n", (double)g->memory_bytes / 1e9,
+                   g->shares_memory ? "the machine's memory" : "its own memory");
+        else
+            printf("          not usable: %s\n", g->why_not);
+    }
+    if (n == 0)
+        printf("no GPU: %s\n", none->text);
+}
+
+static void print_json(const moebius_gpu *gpus, int n, const moebius_error *none)
+{
+    json_t *list = json_array(), *all;
+    for (int i = 0; i < n; i++) {
+        const moebius_gpu *g = &gpus[i];
+        char device[32];
+        snprintf(device, sizeof device, "vulkan:%d", i);
+        json_t *one = json_pack("{s:s, s:s, s:s, s:s, s:[i,i,i], s:I, s:b, s:b}", "device", device, "name", g->name,
+                                "driver", g->driver, "kind", g->kind, "vulkan", g->api_version[0], g->api_version[1],
+                                g->api_version[2], "memory_bytes", (json_int_t)g->memory_bytes, "shares_memory",
+                                g->shares_memory, "usable", g->is_usable);
+        if (!g->is_usable)
+            json_object_set_new(one, "why_not", json_string(g->why_not));
+        json_array_append_new(list, one);
+    }
+    all = json_pack("{s:{s:i}, s:o}", "cpu", "processors", cpu_n_available(), "gpus", list);
+    if (n == 0)
+        json_object_set_new(all, "no_gpu", json_string(none->text));
+    json_dumpf(all, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(all);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct err e = {0};
+    bool json = false;
+    const struct option options[] = {{"--json", OPT_FLAG, &json, "", "print one JSON object", 0, 0, 0}};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK) {
+        static moebius_gpu gpus[MAX_GPU];
+        moebius_error none = {0};
+        int n = moebius_list_gpus(gpus, MAX_GPU, &none);
+        (json ? print_json : print_text)(gpus, n < MAX_GPU ? n : MAX_GPU, &none);
+    }
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_devices = {
+    .name = "devices",
+    .usage = "[--json]",
+    .summary = "what there is to compute on, and what of it is usable",
+    .details = "GPUs are found through Vulkan. vulkan:N is how --devices names one. A GPU that is not usable says why.",
+    .run = run,
+};

@@ -1,0 +1,105 @@
+/* What all shaders share: references to memory, exact conversions, an exponential of our own.
+ *
+ * Buffers are reached by their addresses, which come in push constants (vk_push.h has the same structs in C). No shader
+ * uses subgroups: what a sum adds up in which order is fixed by the size of the workgroup alone, so that devices with
+ * subgroups of 4 to 128 give the same results. */
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_control_flow_attributes : require
+
+layout(local_size_x_id = 0, local_size_y = 1, local_size_z = 1) in;
+
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats {
+    float d[];
+};
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Ints {
+    int d[];
+};
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Words {
+    uint d[];
+};
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer Addresses {
+    uvec2 d[];
+};
+
+/* ACTIVATION as enum act_fn. */
+const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3;
+
+bool is_null(Floats p)
+{
+    return uvec2(p) == uvec2(0);
+}
+
+/* address + n * size, in 64 bits */
+uvec2 address_at(uvec2 address, uint n, uint size)
+{
+    uint high, low, carry;
+    umulExtended(n, size, high, low);
+    low = uaddCarry(address.x, low, carry);
+    return uvec2(low, address.y + high + carry);
+}
+
+float half_to_float(uint h)
+{
+    uint size = h & 0x7fffu, bits = (size << 13) + 0x38000000u;
+    if (size < 0x400u)
+        bits = floatBitsToUint(float(size) * 5.9604644775390625e-8);
+    else if (size >= 0x7c00u)
+        bits = (size << 13) | 0x7f800000u;
+    return uintBitsToFloat(bits | (h & 0x8000u) << 16);
+}
+
+/* Rounds to nearest even. */
+uint float_to_half(float x)
+{
+    uint bits = floatBitsToUint(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u)
+        return sign | 0x7e00u;
+    if (size >= 0x477ff000u) /* from 65520 on, half of a step beyond the largest */
+        return sign | 0x7c00u;
+    if (size < 0x38800000u) /* the smallest halves are multiples of 2^-24 */
+        return sign | uint(roundEven(uintBitsToFloat(size) * 16777216.0));
+    return sign | (size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13;
+}
+
+/* e^x within 2 ulp: x = n ln 2 + r, a polynomial of r, times 2^n in two steps so that small results lose nothing. */
+float exp_of(float x)
+{
+    precise float y = clamp(x, -104.0, 89.0);
+    precise float n = roundEven(y * 1.44269504088896341);
+    precise float r = fma(n, -0.693359375, y);
+    r = fma(n, 2.12194440e-4, r);
+    precise float p = fma(r, 1.9875691500e-4, 1.3981999507e-3);
+    p = fma(p, r, 8.3334519073e-3);
+    p = fma(p, r, 4.1665795894e-2);
+    p = fma(p, r, 1.6666665459e-1);
+    p = fma(p, r, 5.0000001201e-1);
+    p = fma(p, r * r, r) + 1.0;
+    int i = int(n), half_n = i >> 1;
+    p = p * uintBitsToFloat(uint(half_n + 127) << 23) * uintBitsToFloat(uint(i - half_n + 127) << 23);
+    return isnan(x) ? x : p;
+}
+
+float sigmoid(float x)
+{
+    return 1.0 / (1.0 + exp_of(-x));
+}
+
+/* tanh within a few ulp of 1 */
+float tanh_of(float x)
+{
+    return 2.0 / (1.0 + exp_of(-2.0 * x)) - 1.0;
+}
+
+/* act(gate) * up, as kernels.h has the formulas */
+float activate(uint act, float gate, float up)
+{
+    if (act == ACT_SILU)
+        return gate * sigmoid(gate) * up;
+    if (act == ACT_GELU)
+        return 0.5 * gate * (1.0 + tanh_of(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up;
+    if (act == ACT_SIGMOID)
+        return sigmoid(gate) * up;
+    float g = min(gate, 7.0);
+    return g * sigmoid(1.702 * g) * (clamp(up, -7.0, 7.0) + 1.0);
+}

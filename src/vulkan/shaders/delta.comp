@@ -1,0 +1,115 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+/* DELTA: a workgroup of 64 threads takes DIMS value dimensions of a head through all rows, run by run; each dimension
+ * has 64 / DIMS threads, whose sums are added in ascending order. */
+#include "common.glsl"
+#include "paged.glsl"
+
+layout(constant_id = 1) const uint DK = 1;
+layout(constant_id = 2) const uint DIMS = 16;
+
+layout(push_constant) uniform Push {
+    Floats x, alpha, beta;
+    Ints from, to;
+    Floats y, dt, a;
+    Paged state;
+    uint n_head_k, n_head_v, dv, is_grouped, m;
+    float eps;
+} p;
+
+const uint N_THREAD = 64, LANES = N_THREAD / DIMS;
+
+shared float state[DIMS * DK], qk[2 * DK], sums[2 * N_THREAD];
+
+/* ln(1 + y) for y of 0 to 1, within an ulp or two */
+float log1p_of(float y)
+{
+    bool is_large = y > 0.41421356;
+    precise float f = is_large ? 0.5 * (y - 1.0) : y, s = f / (2.0 + f), z = s * s;
+    precise float r = fma(z, fma(z, fma(z, 0.2222222, 0.2857143), 0.4), 0.66666668) * z;
+    precise float log1p = f - (0.5 * f * f - s * (0.5 * f * f + r));
+    return is_large ? log1p + 0.69314718 : log1p;
+}
+
+float softplus(float x)
+{
+    return max(x, 0.0) + log1p_of(exp_of(-abs(x)));
+}
+
+/* q and k of a key head at row t, of length 1, q also divided by sqrt(DK) */
+void load_qk(uint t, uint head_k)
+{
+    uint tid = gl_LocalInvocationID.x, row = t * (2 * p.n_head_k * DK + p.n_head_v * p.dv);
+    for (uint i = tid; i < 2 * DK; i += N_THREAD)
+        qk[i] = p.x.d[row + (i / DK * p.n_head_k + head_k) * DK + i % DK];
+    barrier();
+    for (uint w = 0; w < 2; w++) {
+        precise float sum = 0;
+        for (uint i = tid; i < DK; i += N_THREAD)
+            sum = fma(qk[w * DK + i], qk[w * DK + i], sum);
+        sums[w * N_THREAD + tid] = sum;
+    }
+    for (uint width = N_THREAD / 2; width > 0; width /= 2) {
+        barrier();
+        if (tid < width) {
+            sums[tid] += sums[tid + width];
+            sums[N_THREAD + tid] += sums[N_THREAD + tid + width];
+        }
+    }
+    barrier();
+    precise float q_scale = 1.0 / (sqrt(sums[0] + p.eps) * sqrt(float(DK))), k_scale = 1.0 / sqrt(sums[N_THREAD] + p.eps);
+    for (uint i = tid; i < 2 * DK; i += N_THREAD)
+        qk[i] *= i < DK ? q_scale : k_scale;
+    barrier();
+}
+
+/* The sum of what the threads of this thread's dimension have. */
+float add_lanes(float x)
+{
+    uint tid = gl_LocalInvocationID.x, first = tid / LANES * LANES;
+    barrier();
+    sums[tid] = x;
+    barrier();
+    precise float sum = 0;
+    for (uint i = 0; i < LANES; i++)
+        sum += sums[first + i];
+    return sum;
+}
+
+void main()
+{
+    uint tid = gl_LocalInvocationID.x, head = gl_WorkGroupID.y, lane = tid % LANES, d = tid / LANES;
+    uint dim = gl_WorkGroupID.x * DIMS + d, ratio = p.n_head_v / p.n_head_k;
+    uint head_k = p.is_grouped != 0 ? head / ratio : head % p.n_head_k;
+    bool is_there = dim < p.dv;
+    for (uint t = 0; t < p.m; t++) {
+        if (t == 0 || p.to.d[t] != p.to.d[t - 1]) {
+            int from = p.from.d[t];
+            for (uint j = lane; j < DK; j += LANES)
+                state[d * DK + j] = from < 0 || !is_there
+                                        ? 0.0
+                                        : Floats(part_address(p.state, uint(from), head)).d[dim * DK + j];
+        }
+        load_qk(t, head_k);
+        uint gate = t * p.n_head_v + head;
+        precise float decay = exp_of(softplus(p.alpha.d[gate] + p.dt.d[head]) * p.a.d[head]), known = 0, o = 0;
+        for (uint j = lane; j < DK; j += LANES) {
+            state[d * DK + j] *= decay;
+            known = fma(state[d * DK + j], qk[DK + j], known);
+        }
+        known = add_lanes(known);
+        uint row = t * (2 * p.n_head_k * DK + p.n_head_v * p.dv) + 2 * p.n_head_k * DK + head * p.dv;
+        precise float v = is_there ? p.x.d[row + dim] : 0.0, learnt = (v - known) * sigmoid(p.beta.d[gate]);
+        for (uint j = lane; j < DK; j += LANES) {
+            state[d * DK + j] = fma(qk[DK + j], learnt, state[d * DK + j]);
+            o = fma(state[d * DK + j], qk[j], o);
+        }
+        o = add_lanes(o);
+        if (lane == 0 && is_there)
+            p.y.d[gate * p.dv + dim] = o;
+        if (is_there && (t + 1 == p.m || p.to.d[t + 1] != p.to.d[t]))
+            for (uint j = lane; j < DK; j += LANES)
+                Floats(part_address(p.state, uint(p.to.d[t]), head)).d[dim * DK + j] = state[d * DK + j];
+        barrier();
+    }
+}

@@ -1,0 +1,26 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+/* EMBED: a thread decodes four weights of a row and scales them. The matrix may come in parts of part_rows rows. */
+#include "common.glsl"
+#include "types.glsl"
+
+layout(push_constant) uniform Push {
+    Ints ids;
+    Addresses parts;
+    Floats out_;
+    uint k, part_rows;
+    float scale;
+} p;
+
+void main()
+{
+    uint quad_at = gl_GlobalInvocationID.x, t = gl_WorkGroupID.y, e = 4 * quad_at;
+    if (e >= p.k)
+        return;
+    uint row = uint(p.ids.d[t]), in_part = row % p.part_rows;
+    Words w = Words(address_at(p.parts.d[row / p.part_rows], in_part / ROWS, 4 * group_dwords(p.k)));
+    begin_unit(w, 0, in_part % ROWS, e / UNIT);
+    precise vec4 y = weights(e % UNIT / 4) * p.scale;
+    for (uint j = 0; j < 4 && e + j < p.k; j++)
+        p.out_.d[t * p.k + e + j] = y[j];
+}

@@ -1,0 +1,159 @@
+/* The device: opening and closing, and the interface's table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "vulkan/vk_internal.h"
+#include "vulkan/vulkan.h"
+
+static void vk_trim(struct backend *b)
+{
+    for (int i = 0; i < VK_N_SCRATCH; i++)
+        backend_buffer_close(b, &vk_of(b)->scratch[i]);
+}
+
+/* What experts computed is counted on the device. */
+static struct backend_counters vk_get_counters(struct backend *b)
+{
+    struct vk *v = vk_of(b);
+    uint32_t n[2] = {0};
+    const struct tensor t = {v->expert_counters, 0, ELEM_I32, {2, 1, 1}};
+    const struct vulkan_counters recorded = v->recorded; /* reading counters is nothing that is counted */
+    struct err e;
+    if (v->error.code == ERR_OK && vk_read(b, &t, n, &e) == ERR_OK) {
+        v->counters.n_expert_rows += n[0];
+        v->counters.n_experts += n[1];
+        vk_clear(b, &t);
+    }
+    v->recorded = recorded;
+    return v->counters;
+}
+
+static void vk_close(struct backend *b)
+{
+    struct vk *v = vk_of(b);
+    if (v->device) {
+        vk_trim(b);
+        backend_buffer_close(b, &v->expert_counters);
+        v->api.fn.DeviceWaitIdle(v->device);
+        for (int i = 0; i < v->n_turns; i++)
+            vk_piece_give(v, &v->turns[i].piece);
+        vk_pipelines_close(v);
+        vk_queue_close(v);
+        vk_memory_close(v);
+        v->api.fn.DestroyDevice(v->device, NULL);
+    }
+    vk_instance_close(&v->api);
+    pthread_mutex_destroy(&v->memory_mutex);
+    pthread_mutex_destroy(&v->queue.mutex);
+    pthread_mutex_destroy(&v->upload.mutex);
+    mem_free(v);
+}
+
+static err_code open_device(struct vk *v, struct err *e)
+{
+    const float priority = 1;
+    static const char *const portability = "VK_KHR_portability_subset";
+    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                           .queueFamilyIndex = v->limits.queue_family,
+                                           .queueCount = 1,
+                                           .pQueuePriorities = &priority};
+    VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+                                            .bufferDeviceAddress = VK_TRUE,
+                                            .timelineSemaphore = VK_TRUE};
+    const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                     .pNext = &v12,
+                                     .queueCreateInfoCount = 1,
+                                     .pQueueCreateInfos = &queue,
+                                     .enabledExtensionCount = v->limits.has_portability,
+                                     .ppEnabledExtensionNames = &portability};
+    VkResult result = v->api.fn.CreateDevice(v->physical, &info, NULL, &v->device);
+    if (result != VK_SUCCESS)
+        return err_set(e, ERR_UNSUPPORTED, "%s: %s", v->base.name, vk_result_text(result));
+    return vk_load_device(&v->api.fn, v->device, e);
+}
+
+/* The physical device of this number. */
+static err_code find_physical(struct vk *v, int index, struct err *e)
+{
+    VkPhysicalDevice *all;
+    uint32_t n;
+    TRY(vk_physical_list(&v->api, &all, &n, e));
+    err_code code = index >= 0 && (uint32_t)index < n
+                        ? ERR_OK
+                        : err_set(e, ERR_UNSUPPORTED, "there is no Vulkan device %d: there are %u", index, n);
+    if (code == ERR_OK)
+        v->physical = all[index];
+    mem_free(all);
+    TRY(code);
+    VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    v->api.fn.GetPhysicalDeviceProperties2(v->physical, &p);
+    snprintf(v->name, sizeof v->name, "vulkan:%d (%.100s)", index, p.properties.deviceName);
+    code = vk_limits_get(&v->api.fn, v->physical, &v->limits, e);
+    return code == ERR_OK ? ERR_OK : err_prefix(e, "%s", v->name);
+}
+
+static err_code open_all(struct vk *v, int index, struct err *e)
+{
+    TRY(vk_instance_open(&v->api, e));
+    TRY(find_physical(v, index, e));
+    TRY(open_device(v, e));
+    TRY(vk_queue_open(v, e));
+    TRY(vk_pipelines_open(v, e));
+    return backend_buffer_create(&v->base, 2 * sizeof(uint32_t), 1, MEM_SCRATCH, &v->expert_counters, e);
+}
+
+struct vulkan_counters vulkan_get_counters(struct backend *b)
+{
+    return vk_of(b)->recorded;
+}
+
+err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct err *e)
+{
+    static const struct backend_vtable vtable = {
+        .buffer_bytes = vk_buffer_bytes,
+        .weight_shape = vk_weight_shape,
+        .slot_pool_shape = vk_slot_pool_shape,
+        .buffer_create = vk_buffer_create,
+        .buffer_reserve = vk_buffer_reserve,
+        .buffer_commit = vk_buffer_commit,
+        .buffer_decommit = vk_buffer_decommit,
+        .buffer_close = vk_buffer_close,
+        .write = vk_write,
+        .copy = vk_copy,
+        .clear = vk_clear,
+        .read = vk_read,
+        .weight_load = vk_weight_load,
+        .weight_close = vk_weight_close,
+        .slot_pool_create = vk_slot_pool_create,
+        .slot_pool_close = vk_slot_pool_close,
+        .slot_pool_slot_bytes = vk_slot_pool_slot_bytes,
+        .slot_pool_image = vk_slot_pool_image,
+        .slot_open = vk_slot_open,
+        .slot_close = vk_slot_close,
+        .slot_fill = vk_slot_fill,
+        .enqueue = vk_enqueue,
+        .supports = vk_supports,
+        .fence = vk_fence,
+        .wait = vk_wait,
+        .trim = vk_trim,
+        .counters = vk_get_counters,
+        .held_bytes = vk_held_bytes,
+        .close = vk_close,
+    };
+    *out = NULL;
+    struct vk *v = mem_calloc(1, sizeof *v);
+    if (!v)
+        return err_nomem(e, sizeof *v, "a Vulkan device");
+    v->base = (struct backend){.v = &vtable, .name = v->name};
+    v->pool = pool;
+    pthread_mutex_init(&v->memory_mutex, NULL);
+    pthread_mutex_init(&v->queue.mutex, NULL);
+    pthread_mutex_init(&v->upload.mutex, NULL);
+    err_code code = open_all(v, index, e);
+    if (code != ERR_OK) {
+        vk_close(&v->base);
+        return code;
+    }
+    *out = &v->base;
+    return ERR_OK;
+}

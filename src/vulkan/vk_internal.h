@@ -1,0 +1,332 @@
+/* What the files of this room share. */
+#ifndef VULKAN_VK_INTERNAL_H
+#define VULKAN_VK_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "backend/vtable.h"
+#include "base/pool.h"
+#include "vulkan/vk_loader.h"
+#include "vulkan/vulkan.h"
+
+struct vk;
+
+/* ---- vk_list.c: what a device offers --------------------------------------------------------------------------- */
+
+/* Properties of a device that the room goes by. */
+struct vk_limits {
+    VkDeviceSize allocation_bytes; /* no allocation and no buffer is larger */
+    uint32_t n_workgroup_x, n_workgroup_y, n_workgroup_z;
+    uint32_t shared_bytes; /* of a workgroup */
+    uint32_t queue_family;
+    uint32_t device_type, host_type; /* memory types: for tensors; for what the host writes and reads */
+    bool is_mapped;                  /* the host may write where tensors lie */
+    bool shares_memory;              /* tensors lie in the host's memory, whose limit counts them */
+    bool has_portability;            /* the driver wants its extension enabled */
+};
+
+/* ERR_UNSUPPORTED, with a sentence, where the room can't use the device. */
+MUST_USE err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
+                                struct err *e);
+
+/* The physical devices, *n of them; the caller's (mem_free). */
+MUST_USE err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, uint32_t *n, struct err *e);
+
+/* ---- vk_memory.c ----------------------------------------------------------------------------------------------- */
+
+/* An allocation, cut into pieces. */
+struct vk_block {
+    struct vk_block *next;
+    VkDeviceMemory memory;
+    VkBuffer buffer;
+    VkDeviceAddress address;
+    char *mapped; /* NULL: the host can't reach it */
+    size_t n_bytes;
+    struct vk_piece_list {
+        size_t *from, *end; /* [n] bytes in use, ascending */
+        size_t n, room;
+    } used;
+};
+
+/* Memory of the device: a part of a block. block NULL: none. */
+struct vk_piece {
+    struct vk_block *block;
+    size_t off, n_bytes;
+};
+
+enum vk_memory_kind { VK_FOR_DEVICE, VK_FOR_HOST };
+
+/* Takes n_bytes, or fails with ERR_NOMEM or ERR_LIMIT and a sentence that says what they were for. Thread-safe. */
+MUST_USE err_code vk_piece_take(struct vk *v, enum vk_memory_kind kind, size_t n_bytes, const char *what,
+                                struct vk_piece *out, struct err *e);
+void vk_piece_give(struct vk *v, struct vk_piece *p);
+VkDeviceAddress vk_piece_address(const struct vk_piece *p);
+char *vk_piece_mapped(const struct vk_piece *p); /* or NULL */
+void vk_memory_close(struct vk *v);
+
+/* The device's ledger and, where it shares the host's memory, that of base/mem.h. */
+MUST_USE bool vk_count(struct vk *v, size_t n_bytes, enum mem_tag tag);
+MUST_USE bool vk_try_count(struct vk *v, size_t n_bytes, enum mem_tag tag); /* reclaims nothing */
+void vk_uncount(struct vk *v, size_t n_bytes, enum mem_tag tag);
+size_t vk_held_bytes(struct backend *b, enum mem_tag tag);
+
+struct buffer {
+    size_t n_bytes;
+    enum mem_tag tag;
+    uint64_t id;           /* of the ranges by which accesses are told apart (vk_access) */
+    struct vk_piece piece; /* of a buffer that is not reserved */
+    /* A reserved one has a piece for each unit that has memory, and their addresses in a table on the device. */
+    size_t unit_bytes; /* 0: not reserved */
+    size_t n_unit;
+    struct vk_piece *units; /* [n_unit] */
+    struct vk_table *table;
+};
+
+MUST_USE err_code vk_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enum mem_tag tag,
+                                   struct buffer **out, struct err *e);
+MUST_USE err_code vk_buffer_reserve(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part,
+                                    enum mem_tag tag, struct buffer **out, struct err *e);
+bool vk_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes);
+void vk_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes);
+void vk_buffer_close(struct backend *b, struct buffer *buf);
+size_t vk_buffer_bytes(struct backend *b, const struct buffer *buf);
+
+/* Addresses on the device that the host changes: what has changed is written before the next operation that uses them.
+ */
+struct vk_table {
+    struct vk_piece piece;
+    VkDeviceAddress *host; /* [n] */
+    size_t n;
+    size_t dirty_from, dirty_end;
+};
+
+MUST_USE err_code vk_table_open(struct vk *v, size_t n, struct vk_table **out, struct err *e);
+void vk_table_close(struct vk *v, struct vk_table **t); /* accepts NULL */
+void vk_table_set(struct vk_table *t, size_t i, VkDeviceAddress address);
+
+/* ---- vk_queue.c ------------------------------------------------------------------------------------------------ */
+
+/* A submission, and a dispatch of attention, ends at so much work: bytes of weights and state, and multiply-adds. A
+ * slow GPU does it in 0.2 s. */
+#define VK_MAX_WORK ((int64_t)1 << 34)
+
+enum { VK_N_COMMANDS = 4, VK_STAGING_BYTES = 1 << 20, VK_MAX_ACCESS = 96 };
+
+/* What a command reads or writes: numbers from `from` on, up to `end`, of a buffer's own range of numbers. */
+struct vk_access {
+    uint64_t from, end;
+    bool is_write;
+};
+
+struct vk_queue {
+    VkQueue queue;
+    pthread_mutex_t mutex; /* of `queue`, which uploads use, too */
+    VkCommandPool pool;
+    VkCommandBuffer commands[VK_N_COMMANDS];
+    VkSemaphore passed;      /* a timeline: the last serial whose commands have run */
+    uint64_t serial;         /* of the commands being recorded, or recorded last */
+    bool is_recording;       /* else all commands have been submitted */
+    uint64_t work;           /* of the commands being recorded, in bytes and multiply-adds */
+    struct vk_piece staging; /* VK_STAGING_BYTES for each of the commands, and as many for what is read back */
+    size_t staging_used;     /* of the commands being recorded */
+    struct vk_access access[VK_MAX_ACCESS]; /* since the last barrier */
+    int n_access;
+};
+
+MUST_USE err_code vk_queue_open(struct vk *v, struct err *e);
+void vk_queue_close(struct vk *v);
+
+/* The commands to record into. work: what the next one costs; it may end a submission that has become long. */
+VkCommandBuffer vk_record(struct vk *v, uint64_t work);
+
+/* Orders what follows behind what it depends on: a barrier where one of n accesses meets an earlier one. */
+void vk_order(struct vk *v, const struct vk_access *access, int n);
+
+/* All of a buffer, and a tensor's part of it. */
+struct vk_access vk_access_buffer(const struct buffer *buf, bool is_write);
+struct vk_access vk_access_tensor(const struct tensor *t, bool is_write);
+struct vk_access vk_access_piece(const struct vk_piece *p, bool is_write); /* of a piece that is in no buffer */
+
+/* Submits what is recorded and waits for all of it: before memory is given back. */
+void vk_drain(struct vk *v);
+
+/* Bytes of the host into device memory, at once and from any thread, where no command uses that memory. */
+MUST_USE err_code vk_upload(struct vk *v, const struct vk_piece *p, size_t off, const void *src, size_t n_bytes,
+                            struct err *e);
+/* The same in queue order. */
+void vk_write_bytes(struct vk *v, const struct vk_piece *p, size_t off, const void *src, size_t n_bytes);
+/* Writes what has changed in a table. */
+void vk_table_flush(struct vk *v, struct vk_table *t);
+
+void vk_write(struct backend *b, const struct tensor *t, const void *src);
+void vk_copy(struct backend *b, const struct tensor *from, const struct tensor *to);
+void vk_clear(struct backend *b, const struct tensor *t);
+err_code vk_read(struct backend *b, const struct tensor *t, void *dst, struct err *e);
+uint64_t vk_fence(struct backend *b);
+err_code vk_wait(struct backend *b, uint64_t fence, struct err *e);
+
+/* Remembers the first error for the next report. */
+void vk_fail(struct vk *v, err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* ---- vk_pipelines.c -------------------------------------------------------------------------------------------- */
+
+enum vk_shader {
+#define SHADER(name) VK_SHADER_##name,
+#include "vulkan/vk_shaders.def"
+#undef SHADER
+    VK_N_SHADER
+};
+
+enum { VK_MAX_CONSTANT = 6, VK_PUSH_BYTES = 128 };
+
+/* A shader with values for its constants 0 to n - 1; the first is the size of a workgroup. */
+struct vk_program {
+    enum vk_shader shader;
+    int n;
+    uint32_t constant[VK_MAX_CONSTANT];
+};
+
+struct vk_pipelines {
+    VkPipelineLayout layout;
+    VkShaderModule modules[VK_N_SHADER]; /* made when first used */
+    struct vk_pipeline {
+        struct vk_program program;
+        VkPipeline pipeline;
+    } * all; /* [n] */
+    size_t n, room;
+    VkPipelineCache cache;
+    size_t n_cached; /* of the pipelines, how many the cache had when it was last used or saved */
+};
+
+MUST_USE err_code vk_pipelines_open(struct vk *v, struct err *e);
+void vk_pipelines_close(struct vk *v);
+/* Made when first used. VK_NULL_HANDLE after an error, which is remembered. */
+VkPipeline vk_pipeline_get(struct vk *v, const struct vk_program *p);
+
+/* A dispatch: its program, its push constants and how many workgroups. */
+struct vk_dispatch {
+    struct vk_program program;
+    const void *push;
+    size_t push_bytes;
+    uint32_t x, y, z;
+    uint64_t work;
+    const struct vk_access *access; /* [n_access] */
+    int n_access;
+};
+void vk_dispatch(struct vk *v, const struct vk_dispatch *d);
+
+/* ---- vk_weights.c, vk_slots.c ---------------------------------------------------------------------------------- */
+
+/* Whether the shaders have a type, and how its rows lie: bytes of 16 rows of k weights. */
+bool vk_type_supported(const struct quant_info *type);
+size_t vk_group_bytes(const struct quant_info *type, int64_t k);
+/* Rows of a part of such a matrix at most; 0: the driver allocates less than 16. */
+int64_t vk_part_rows(const struct vk *v, const struct quant_info *type, int64_t k);
+/* Packs up to 16 rows in GGUF's order, of which n are there. */
+void vk_pack_group(const struct quant_info *type, int64_t k, void *dst, const void *src, int64_t n);
+
+struct weight {
+    const struct quant_info *type;
+    int64_t k, n_row;
+    int64_t part_rows; /* rows of each part but the last, a multiple of 16 */
+    int64_t n_part;
+    struct vk_piece *parts; /* [n_part] */
+    struct vk_table *table; /* their addresses */
+    size_t n_bytes;
+};
+
+err_code vk_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
+                        struct weight **out, struct err *e);
+void vk_weight_close(struct backend *b, struct weight *w);
+struct weight_shape vk_weight_shape(struct backend *b, const struct weight *w);
+
+struct slot_pool {
+    struct slot_pool_desc d;
+    struct layout_image image; /* of a slot */
+    int64_t n_chunk, chunk_slots;
+    struct slot_chunk {
+        struct vk_piece piece; /* of chunk_slots slots */
+        int64_t n_open;
+    } * chunks;
+    struct vk_table *table; /* the address of each slot */
+};
+
+err_code vk_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out, struct err *e);
+void vk_slot_pool_close(struct backend *b, struct slot_pool *s);
+size_t vk_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d);
+struct slot_pool_desc vk_slot_pool_shape(struct backend *b, const struct slot_pool *s);
+bool vk_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out);
+bool vk_slot_open(struct backend *b, struct slot_pool *s, int64_t slot);
+void vk_slot_close(struct backend *b, struct slot_pool *s, int64_t slot);
+err_code vk_slot_fill(struct backend *b, struct slot_pool *s, int64_t slot, const struct slot_rows *rows,
+                      struct err *e);
+
+/* ---- operations ------------------------------------------------------------------------------------------------ */
+
+/* Work space that operations share: a buffer that grows. */
+enum vk_scratch { VK_SCRATCH_LOGITS, VK_SCRATCH_HIDDEN, VK_SCRATCH_SORT, VK_SCRATCH_SPANS, VK_N_SCRATCH };
+
+/* A frequency table of ROPE_TABLE (vk_rope.c). */
+struct vk_turns {
+    struct rope_angles angles;
+    int64_t n_rot;
+    const struct buffer *divisors; /* NULL: none */
+    size_t divisors_off;
+    struct vk_piece piece;
+};
+enum { VK_MAX_TURNS = 16 };
+
+struct vk {
+    struct backend base;
+    char name[128];
+    struct vk_instance api;
+    VkPhysicalDevice physical;
+    VkDevice device;
+    struct vk_limits limits;
+    struct pool *pool; /* borrowed */
+
+    pthread_mutex_t memory_mutex; /* of the blocks */
+    struct vk_block *blocks[2];   /* by kind */
+    atomic_size_t held_bytes[MEM_N_TAG];
+    uint64_t n_buffer; /* that there ever were */
+
+    struct vk_queue queue;
+    struct vk_upload_lane {
+        pthread_mutex_t mutex;
+        VkCommandPool pool;
+        VkCommandBuffer commands;
+        VkSemaphore passed;
+        uint64_t serial;
+        struct vk_piece staging;
+    } upload;
+
+    struct vk_pipelines pipelines;
+    struct buffer *scratch[VK_N_SCRATCH];
+    struct buffer *expert_counters; /* two dwords: pairs computed, experts that these were of */
+    struct vk_turns turns[VK_MAX_TURNS];
+    int n_turns;
+
+    struct op held; /* an operation that is recorded with the next one, or when anything else is asked for */
+    bool has_held;
+
+    struct backend_counters counters;
+    struct vulkan_counters recorded;
+    struct err error; /* the first since the last report */
+    bool is_lost;     /* nothing can run any more */
+};
+
+static inline struct vk *vk_of(struct backend *b)
+{
+    return (struct vk *)b;
+}
+
+/* NULL after an error, which is remembered. */
+struct buffer *vk_scratch(struct vk *v, enum vk_scratch which, size_t n_bytes);
+
+void vk_enqueue(struct backend *b, const struct op *op);
+/* Records what vk_enqueue has held back. */
+void vk_flush(struct vk *v);
+bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes *s);
+
+#endif

@@ -1,0 +1,226 @@
+/* What devices there are, and what each offers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vulkan/vk_internal.h"
+#include "vulkan/vulkan.h"
+
+/* Names of what MOEBIUS_VULKAN_WITHOUT (a list with commas) makes devices lack, for tests of what then happens. */
+static bool is_masked(const char *name)
+{
+    const char *list = getenv("MOEBIUS_VULKAN_WITHOUT");
+    size_t n = strlen(name);
+    for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == n && !strncmp(at, name, n))
+            return true;
+    return false;
+}
+
+/* The first memory type that has the properties; -1: none. */
+static int find_type(const VkPhysicalDeviceMemoryProperties *m, VkMemoryPropertyFlags wanted)
+{
+    for (uint32_t i = 0; i < m->memoryTypeCount; i++)
+        if ((m->memoryTypes[i].propertyFlags & wanted) == wanted)
+            return (int)i;
+    return -1;
+}
+
+static VkDeviceSize heap_bytes(const VkPhysicalDeviceMemoryProperties *m, uint32_t type)
+{
+    return m->memoryHeaps[m->memoryTypes[type].heapIndex].size;
+}
+
+/* Tensors lie in the device's own memory: where the host can reach all of it, in such as the host can write. Some
+ * drivers let it reach 256 MiB alone. */
+static err_code choose_memory(const VkPhysicalDeviceMemoryProperties *m, struct vk_limits *l, struct err *e)
+{
+    enum { COHERENT = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT };
+    int local = find_type(m, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+    int mapped = find_type(m, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | COHERENT);
+    int host = find_type(m, COHERENT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
+    if (host < 0)
+        host = find_type(m, COHERENT);
+    if (local < 0 || host < 0)
+        return err_set(e, ERR_UNSUPPORTED, "it has no memory of its own, or none that the host can write");
+    l->is_mapped =
+        mapped >= 0 && heap_bytes(m, (uint32_t)mapped) >= heap_bytes(m, (uint32_t)local) && !is_masked("mapped");
+    l->device_type = (uint32_t)(l->is_mapped ? mapped : local);
+    l->host_type = (uint32_t)host;
+    return ERR_OK;
+}
+
+/* The first queue family that computes, rather one that does nothing else. */
+static bool choose_queue(const struct vk_functions *fn, VkPhysicalDevice device, uint32_t *family)
+{
+    VkQueueFamilyProperties all[16];
+    uint32_t n = sizeof all / sizeof *all;
+    int best = -1;
+    fn->GetPhysicalDeviceQueueFamilyProperties(device, &n, all);
+    for (uint32_t i = 0; i < n; i++) {
+        bool is_alone = !(all[i].queueFlags & VK_QUEUE_GRAPHICS_BIT);
+        if (all[i].queueFlags & VK_QUEUE_COMPUTE_BIT &&
+            (best < 0 || (is_alone && all[best].queueFlags & VK_QUEUE_GRAPHICS_BIT)))
+            best = (int)i;
+    }
+    *family = (uint32_t)best;
+    return best >= 0;
+}
+
+static bool has_extension(const struct vk_functions *fn, VkPhysicalDevice device, const char *name)
+{
+    uint32_t n = 0;
+    bool found = false;
+    fn->EnumerateDeviceExtensionProperties(device, NULL, &n, NULL);
+    VkExtensionProperties *all = mem_calloc(n, sizeof *all);
+    if (all && fn->EnumerateDeviceExtensionProperties(device, NULL, &n, all) >= VK_SUCCESS)
+        for (uint32_t i = 0; i < n; i++)
+            found = found || !strcmp(all[i].extensionName, name);
+    mem_free(all);
+    return found;
+}
+
+static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice device, struct err *e)
+{
+    VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v12};
+    fn->GetPhysicalDeviceFeatures2(device, &features);
+    if (!v12.bufferDeviceAddress || is_masked("bufferDeviceAddress"))
+        return err_set(e, ERR_UNSUPPORTED, "its driver has no addresses of buffers (bufferDeviceAddress)");
+    if (!v12.timelineSemaphore || is_masked("timelineSemaphore"))
+        return err_set(e, ERR_UNSUPPORTED, "its driver has no timeline semaphores");
+    return ERR_OK;
+}
+
+/* MOEBIUS_VULKAN_ALLOCATION: a lower limit in MiB, for tests of large tensors in small parts. */
+static void lower_allocation(VkDeviceSize *n_bytes)
+{
+    const char *text = getenv("MOEBIUS_VULKAN_ALLOCATION");
+    unsigned long long most = text ? strtoull(text, NULL, 10) << 20 : 0;
+    if (most && most < *n_bytes)
+        *n_bytes = most;
+}
+
+/* Least sizes: what the shaders take, all of which Vulkan promises but for the shared memory of large attention heads
+ * (vk_ops.c asks). */
+static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
+                             struct err *e)
+{
+    VkPhysicalDeviceMaintenance4Properties m4 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
+    VkPhysicalDeviceMaintenance3Properties m3 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES};
+    VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &m3};
+    fn->GetPhysicalDeviceProperties2(device, &p);
+    if (p.properties.apiVersion < VK_API_VERSION_1_2)
+        return err_set(e, ERR_UNSUPPORTED, "its driver has Vulkan %u.%u, expected 1.2",
+                       VK_API_VERSION_MAJOR(p.properties.apiVersion), VK_API_VERSION_MINOR(p.properties.apiVersion));
+    if (p.properties.apiVersion >= VK_API_VERSION_1_3) {
+        m3.pNext = &m4;
+        fn->GetPhysicalDeviceProperties2(device, &p);
+    }
+    const VkPhysicalDeviceLimits *l = &p.properties.limits;
+    if (l->maxComputeWorkGroupInvocations < 128 || l->maxPushConstantsSize < VK_PUSH_BYTES)
+        return err_set(e, ERR_UNSUPPORTED, "its workgroups have at most %u threads and %u bytes of push constants",
+                       l->maxComputeWorkGroupInvocations, l->maxPushConstantsSize);
+    out->allocation_bytes = m3.maxMemoryAllocationSize;
+    if (m4.maxBufferSize && m4.maxBufferSize < out->allocation_bytes)
+        out->allocation_bytes = m4.maxBufferSize;
+    lower_allocation(&out->allocation_bytes);
+    out->n_workgroup_x = l->maxComputeWorkGroupCount[0];
+    out->n_workgroup_y = l->maxComputeWorkGroupCount[1];
+    out->n_workgroup_z = l->maxComputeWorkGroupCount[2];
+    out->shared_bytes = l->maxComputeSharedMemorySize;
+    out->shares_memory = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||
+                         p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+    return ERR_OK;
+}
+
+err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out, struct err *e)
+{
+    VkPhysicalDeviceMemoryProperties2 memory = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+    *out = (struct vk_limits){0};
+    TRY(check_limits(fn, device, out, e));
+    TRY(check_features(fn, device, e));
+    fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
+    TRY(choose_memory(&memory.memoryProperties, out, e));
+    if (!choose_queue(fn, device, &out->queue_family))
+        return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");
+    out->has_portability = has_extension(fn, device, "VK_KHR_portability_subset");
+    return ERR_OK;
+}
+
+err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, uint32_t *n, struct err *e)
+{
+    *out = NULL;
+    *n = 0;
+    VkResult result = i->fn.EnumeratePhysicalDevices(i->instance, n, NULL);
+    if (result != VK_SUCCESS || *n == 0)
+        return err_set(e, ERR_UNSUPPORTED, "Vulkan lists no device: no driver is installed, or none has found one");
+    *out = mem_calloc(*n, sizeof **out);
+    if (!*out)
+        return err_nomem(e, *n * sizeof **out, "the list of devices");
+    if (i->fn.EnumeratePhysicalDevices(i->instance, n, *out) >= VK_SUCCESS)
+        return ERR_OK;
+    mem_free(*out);
+    *out = NULL;
+    return err_set(e, ERR_UNSUPPORTED, "Vulkan does not list its devices");
+}
+
+static const char *kind_name(VkPhysicalDeviceType type)
+{
+    switch (type) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return "discrete";
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return "integrated";
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: return "virtual";
+    case VK_PHYSICAL_DEVICE_TYPE_CPU: return "software";
+    default: return "other";
+    }
+}
+
+static void describe(const struct vk_functions *fn, VkPhysicalDevice device, struct vulkan_device *out)
+{
+    VkPhysicalDeviceDriverProperties driver = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES};
+    VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &driver};
+    VkPhysicalDeviceMemoryProperties2 memory = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+    struct vk_limits limits;
+    struct err e = {0};
+    fn->GetPhysicalDeviceProperties2(device, &p);
+    snprintf(out->name, sizeof out->name, "%s", p.properties.deviceName);
+    snprintf(out->driver, sizeof out->driver, "%.100s %.100s", driver.driverName, driver.driverInfo);
+    out->kind = kind_name(p.properties.deviceType);
+    out->api_version[0] = VK_API_VERSION_MAJOR(p.properties.apiVersion);
+    out->api_version[1] = VK_API_VERSION_MINOR(p.properties.apiVersion);
+    out->api_version[2] = VK_API_VERSION_PATCH(p.properties.apiVersion);
+    out->is_usable = vk_limits_get(fn, device, &limits, &e) == ERR_OK;
+    snprintf(out->why_not, sizeof out->why_not, "%.*s", VULKAN_TEXT_BYTES - 1, e.text);
+    if (!out->is_usable)
+        return;
+    fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
+    out->memory_bytes = heap_bytes(&memory.memoryProperties, limits.device_type);
+    out->shares_memory = limits.shares_memory;
+}
+
+err_code vulkan_list(struct vulkan_device **out, int *n, struct err *e)
+{
+    struct vk_instance api;
+    VkPhysicalDevice *devices = NULL;
+    uint32_t n_device = 0;
+    *out = NULL;
+    *n = 0;
+    TRY(vk_instance_open(&api, e));
+    err_code code = vk_physical_list(&api, &devices, &n_device, e);
+    if (code == ERR_OK) {
+        *out = mem_calloc(n_device, sizeof **out);
+        code = *out ? ERR_OK : err_nomem(e, n_device * sizeof **out, "the list of devices");
+    }
+    for (uint32_t i = 0; code == ERR_OK && i < n_device; i++)
+        describe(&api.fn, devices[i], &(*out)[i]);
+    *n = code == ERR_OK ? (int)n_device : 0;
+    mem_free(devices);
+    vk_instance_close(&api);
+    return code;
+}
+
+bool vulkan_is_built(void)
+{
+    return true;
+}

@@ -1,0 +1,78 @@
+/* CONV and DELTA. */
+#include "vulkan/vk_ops.h"
+
+enum { GROUP = 64 };
+
+void vk_op_conv(struct vk *v, const struct op *op)
+{
+    int64_t n = op->in[0].ne[0], m = op->in[0].ne[1];
+    const struct {
+        uint64_t x, from, to, y, taps;
+        struct vk_paged state;
+        uint32_t n, m;
+    } push = {vk_address(&op->in[0]),
+              vk_address(&op->in[1]),
+              vk_address(&op->in[2]),
+              vk_address(&op->out[0]),
+              vk_address(&op->vec[0]),
+              vk_paged_push(&op->state[0]),
+              (uint32_t)n,
+              (uint32_t)m};
+    struct vk_touched x = {0};
+    for (int i = 0; i < 3; i++)
+        vk_reads(&x, &op->in[i]);
+    vk_writes(&x, &op->out[0]);
+    vk_state(&x, &op->state[0], true);
+    VK_RUN(v, VK_PROGRAM(conv, GROUP, (uint32_t)op->vec[0].ne[1]), push, &x, vk_groups(n, GROUP), 1, 1,
+           n * m * op->vec[0].ne[1]);
+}
+
+/* Value dimensions of a workgroup: as many as its memory has room for the state of. 0: not even one. */
+static uint32_t choose_dims(const struct vk *v, const struct op *op)
+{
+    enum { MOST = 16 };
+    size_t dk = (size_t)op->state[0].page.ne[0], fixed = 2 * dk * sizeof(float) + 2 * GROUP * sizeof(float);
+    uint32_t n = MOST;
+    while (n && n * dk * sizeof(float) + fixed > v->limits.shared_bytes)
+        n /= 2;
+    return n;
+}
+
+bool vk_delta_fits(const struct vk *v, const struct op *op)
+{
+    return choose_dims(v, op) > 0;
+}
+
+void vk_op_delta(struct vk *v, const struct op *op)
+{
+    const int64_t *ne = op->state[0].page.ne;
+    int64_t m = op->in[0].ne[1];
+    uint32_t dims = choose_dims(v, op);
+    const struct {
+        uint64_t x, alpha, beta, from, to, y, dt, a;
+        struct vk_paged state;
+        uint32_t n_head_k, n_head_v, dv, is_grouped, m;
+        float eps;
+    } push = {.x = vk_address(&op->in[0]),
+              .alpha = vk_address(&op->in[1]),
+              .beta = vk_address(&op->in[2]),
+              .from = vk_address(&op->in[3]),
+              .to = vk_address(&op->in[4]),
+              .y = vk_address(&op->out[0]),
+              .dt = vk_address(&op->vec[0]),
+              .a = vk_address(&op->vec[1]),
+              .state = vk_paged_push(&op->state[0]),
+              .n_head_k = (uint32_t)op->delta.n_head_k,
+              .n_head_v = (uint32_t)ne[2],
+              .dv = (uint32_t)ne[1],
+              .is_grouped = op->delta.grouped,
+              .m = (uint32_t)m,
+              .eps = op->delta.eps};
+    struct vk_touched x = {0};
+    for (int i = 0; i < 5; i++)
+        vk_reads(&x, &op->in[i]);
+    vk_writes(&x, &op->out[0]);
+    vk_state(&x, &op->state[0], true);
+    VK_RUN(v, VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims), push, &x, vk_groups(ne[1], dims), (uint32_t)ne[2], 1,
+           3 * ne[0] * ne[1] * ne[2] * m);
+}

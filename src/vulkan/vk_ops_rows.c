@@ -1,0 +1,165 @@
+/* Operations that take rows, or numbers, by themselves. */
+#include "vulkan/vk_ops.h"
+
+enum { GROUP = 64 };
+
+void vk_op_embed(struct vk *v, const struct op *op)
+{
+    const struct weight *w = op->weight[0];
+    const struct {
+        uint64_t ids, parts, out;
+        uint32_t k, part_rows;
+        float scale;
+        uint32_t unused;
+    } push = {vk_address(&op->in[0]),
+              vk_piece_address(&w->table->piece),
+              vk_address(&op->out[0]),
+              (uint32_t)w->k,
+              (uint32_t)w->part_rows,
+              op->scale,
+              0};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(embed, GROUP, w->type->type), push, &x, vk_groups(w->k, 4 * GROUP), (uint32_t)op->in[0].ne[0],
+           1, tensor_bytes(&op->out[0]));
+}
+
+void vk_op_rms_norm(struct vk *v, const struct op *op)
+{
+    int64_t n = op->norm.n;
+    const struct {
+        uint64_t x, w, y;
+        uint32_t n;
+        float eps;
+    } push = {vk_address(&op->in[0]), vk_address(&op->vec[0]), vk_address(&op->out[0]), (uint32_t)n, op->norm.eps};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(rms_norm, GROUP), push, &x, (uint32_t)(op->in[0].ne[0] / n),
+           (uint32_t)(op->in[0].ne[1] * op->in[0].ne[2]), 1, tensor_bytes(&op->out[0]));
+}
+
+/* As in shaders/elements.comp. */
+enum vk_elements { ELEMENTS_ADD, ELEMENTS_ACT_MUL, ELEMENTS_SCALE, ELEMENTS_SOFTCAP };
+
+static void elements(struct vk *v, const struct op *op, enum vk_elements kind, uint32_t act, const struct tensor *b,
+                     float scale)
+{
+    int64_t n = tensor_n_elem(&op->out[0]), n_group = vk_groups(n, GROUP);
+    uint32_t wide = (uint32_t)(n_group < v->limits.n_workgroup_x ? n_group : v->limits.n_workgroup_x);
+    const struct {
+        uint64_t a, b, y;
+        uint32_t n;
+        float scale;
+    } push = {vk_address(&op->in[0]), vk_address(b), vk_address(&op->out[0]), (uint32_t)n, scale};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_reads(&x, b);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(elements, GROUP, kind, act), push, &x, wide, vk_groups(n_group, wide), 1, 4 * n);
+}
+
+void vk_op_add(struct vk *v, const struct op *op)
+{
+    elements(v, op, ELEMENTS_ADD, 0, &op->in[1], 0);
+}
+
+void vk_op_act_mul(struct vk *v, const struct op *op)
+{
+    elements(v, op, ELEMENTS_ACT_MUL, op->act, &op->in[1], 0);
+}
+
+void vk_op_scale(struct vk *v, const struct op *op)
+{
+    elements(v, op, ELEMENTS_SCALE, 0, &op->vec[0], op->scale);
+}
+
+void vk_op_softcap(struct vk *v, const struct op *op)
+{
+    elements(v, op, ELEMENTS_SOFTCAP, 0, &op->vec[0], op->scale);
+}
+
+/* SLICE and SCATTER: out[to[t]] = n elements of x[from[t]] from `first` on. */
+static void copy_rows(struct vk *v, const struct op *op, const struct tensor *from, const struct tensor *to, int64_t n,
+                      int64_t m, int64_t first)
+{
+    const struct {
+        uint64_t x, y, from, to;
+        uint32_t n, stride, first, out_stride;
+    } push = {
+        vk_address(&op->in[0]),    vk_address(&op->out[0]), vk_address(from),          vk_address(to), (uint32_t)n,
+        (uint32_t)op->in[0].ne[0], (uint32_t)first,         (uint32_t)op->out[0].ne[0]};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_reads(&x, &op->in[1]);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(rows, GROUP), push, &x, vk_groups(n, GROUP), (uint32_t)m, 1, 4 * n * m);
+}
+
+void vk_op_slice(struct vk *v, const struct op *op)
+{
+    static const struct tensor none;
+    copy_rows(v, op, &op->in[1], &none, op->out[0].ne[0], op->out[0].ne[1], op->slice_off);
+}
+
+void vk_op_scatter(struct vk *v, const struct op *op)
+{
+    static const struct tensor none;
+    copy_rows(v, op, &none, &op->in[1], op->in[0].ne[0], op->in[0].ne[1], 0);
+}
+
+void vk_op_rope(struct vk *v, const struct op *op)
+{
+    int64_t n_pair = op->rope.n_rot / 2, n_head = op->in[0].ne[0] / op->rope.head_dim, m = op->in[0].ne[1];
+    const struct {
+        uint64_t x, table;
+        uint32_t head_dim, n_pair, n_head, m;
+    } push = {vk_address(&op->out[0]), vk_address(&op->in[1]), (uint32_t)op->rope.head_dim,
+              (uint32_t)n_pair,        (uint32_t)n_head,       (uint32_t)m};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[1]);
+    vk_writes(&x, &op->out[0]);
+    if (n_pair)
+        VK_RUN(v, VK_PROGRAM(rope, GROUP, op->rope.mode == ROPE_NEOX), push, &x, vk_groups(n_pair * n_head, GROUP),
+               (uint32_t)m, 1, tensor_bytes(&op->out[0]));
+}
+
+void vk_combine(struct vk *v, const struct op *op, const struct vk_sum *sum)
+{
+    int64_t n = op->out[0].ne[0], m = op->out[0].ne[1];
+    const struct {
+        uint64_t y, weights, shared, shared_gate, out, residual, total;
+        uint32_t n, k;
+    } push = {vk_address(&op->in[0]),   vk_address(&op->in[1]),     vk_address(&op->in[2]),  vk_address(&op->in[3]),
+              vk_address(&op->out[0]),  vk_address(&sum->residual), vk_address(&sum->total), (uint32_t)n,
+              (uint32_t)op->in[0].ne[1]};
+    struct vk_touched x = {0};
+    for (int i = 0; i < 4; i++)
+        vk_reads(&x, &op->in[i]);
+    vk_reads(&x, &sum->residual);
+    vk_writes(&x, &op->out[0]);
+    vk_writes(&x, &sum->total);
+    VK_RUN(v, VK_PROGRAM(combine, GROUP), push, &x, vk_groups(n, GROUP), (uint32_t)m, 1, tensor_bytes(&op->in[0]));
+}
+
+void vk_op_combine(struct vk *v, const struct op *op)
+{
+    vk_combine(v, op, &(struct vk_sum){0});
+}
+
+void vk_norm_rope(struct vk *v, const struct op *norm, const struct op *rope)
+{
+    int64_t n = norm->norm.n, n_pair = rope->rope.n_rot / 2;
+    const struct {
+        uint64_t x, w, table;
+        uint32_t n_pair;
+        float eps;
+    } push = {vk_address(&norm->out[0]), vk_address(&norm->vec[0]), vk_address(&rope->in[1]), (uint32_t)n_pair,
+              norm->norm.eps};
+    struct vk_touched x = {0};
+    vk_reads(&x, &rope->in[1]);
+    vk_writes(&x, &norm->out[0]);
+    VK_RUN(v, VK_PROGRAM(norm_rope, GROUP, rope->rope.mode == ROPE_NEOX, (uint32_t)n), push, &x,
+           (uint32_t)(norm->out[0].ne[0] / n), (uint32_t)norm->out[0].ne[1], 1, tensor_bytes(&norm->out[0]));
+}

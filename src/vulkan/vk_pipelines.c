@@ -1,0 +1,205 @@
+/* Shaders, which are compiled at build time and embedded, and the pipelines made of them. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "vulkan/vk_internal.h"
+#include "vulkan/vk_shader_code.h"
+
+/* The SPIR-V of each shader. */
+static const struct {
+    const char *name;
+    const uint32_t *code;
+    size_t n_bytes;
+} shaders[VK_N_SHADER] = {
+#define SHADER(name) {#name, code_##name, sizeof code_##name},
+#include "vulkan/vk_shaders.def"
+#undef SHADER
+};
+
+/* Replaces the cache by one that begins with these bytes of a driver's. */
+static VkResult open_cache(struct vk *v, const void *bytes, size_t n)
+{
+    const struct vk_functions *fn = &v->api.fn;
+    const VkPipelineCacheCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, .initialDataSize = n, .pInitialData = bytes};
+    VkPipelineCache cache;
+    VkResult result = fn->CreatePipelineCache(v->device, &info, NULL, &cache);
+    if (result != VK_SUCCESS)
+        return result;
+    if (v->pipelines.cache)
+        fn->DestroyPipelineCache(v->device, v->pipelines.cache, NULL);
+    v->pipelines.cache = cache;
+    return VK_SUCCESS;
+}
+
+err_code vk_pipelines_open(struct vk *v, struct err *e)
+{
+    const VkPushConstantRange push = {VK_SHADER_STAGE_COMPUTE_BIT, 0, VK_PUSH_BYTES};
+    const VkPipelineLayoutCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                             .pushConstantRangeCount = 1,
+                                             .pPushConstantRanges = &push};
+    VkResult result = v->api.fn.CreatePipelineLayout(v->device, &info, NULL, &v->pipelines.layout);
+    if (result == VK_SUCCESS)
+        result = open_cache(v, NULL, 0);
+    return result == VK_SUCCESS ? ERR_OK
+                                : err_set(e, ERR_UNSUPPORTED, "%s: shaders: %s", v->base.name, vk_result_text(result));
+}
+
+void vk_pipelines_close(struct vk *v)
+{
+    const struct vk_functions *fn = &v->api.fn;
+    struct vk_pipelines *p = &v->pipelines;
+    for (size_t i = 0; i < p->n; i++)
+        fn->DestroyPipeline(v->device, p->all[i].pipeline, NULL);
+    for (int i = 0; i < VK_N_SHADER; i++)
+        if (p->modules[i])
+            fn->DestroyShaderModule(v->device, p->modules[i], NULL);
+    if (p->cache)
+        fn->DestroyPipelineCache(v->device, p->cache, NULL);
+    if (p->layout)
+        fn->DestroyPipelineLayout(v->device, p->layout, NULL);
+    mem_free(p->all);
+}
+
+static bool make_module(struct vk *v, enum vk_shader shader)
+{
+    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                           .codeSize = shaders[shader].n_bytes,
+                                           .pCode = shaders[shader].code};
+    VkShaderModule *m = &v->pipelines.modules[shader];
+    VkResult result = *m ? VK_SUCCESS : v->api.fn.CreateShaderModule(v->device, &info, NULL, m);
+    if (result != VK_SUCCESS)
+        vk_fail(v, ERR_UNSUPPORTED, "the shader %s: %s", shaders[shader].name, vk_result_text(result));
+    return result == VK_SUCCESS;
+}
+
+static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
+{
+    VkSpecializationMapEntry entries[VK_MAX_CONSTANT];
+    VkPipeline pipeline = VK_NULL_HANDLE;
+    if (!make_module(v, p->shader))
+        return VK_NULL_HANDLE;
+    for (int i = 0; i < p->n; i++)
+        entries[i] = (VkSpecializationMapEntry){(uint32_t)i, (uint32_t)i * 4, 4};
+    const VkSpecializationInfo constants = {(uint32_t)p->n, entries, (size_t)p->n * 4, p->constant};
+    const VkComputePipelineCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+                                              .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                                                        .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                                                        .module = v->pipelines.modules[p->shader],
+                                                        .pName = "main",
+                                                        .pSpecializationInfo = &constants},
+                                              .layout = v->pipelines.layout};
+    VkResult result = v->api.fn.CreateComputePipelines(v->device, v->pipelines.cache, 1, &info, NULL, &pipeline);
+    if (result != VK_SUCCESS)
+        vk_fail(v, ERR_UNSUPPORTED, "the shader %s: %s", shaders[p->shader].name, vk_result_text(result));
+    return pipeline;
+}
+
+VkPipeline vk_pipeline_get(struct vk *v, const struct vk_program *p)
+{
+    struct vk_pipelines *all = &v->pipelines;
+    for (size_t i = 0; i < all->n; i++)
+        if (all->all[i].program.shader == p->shader &&
+            !memcmp(all->all[i].program.constant, p->constant, sizeof p->constant))
+            return all->all[i].pipeline;
+    if (all->n == all->room) {
+        size_t room = all->room ? 2 * all->room : 64;
+        struct vk_pipeline *more = mem_resize(all->all, room, sizeof *more);
+        if (!more) {
+            vk_fail(v, ERR_NOMEM, "no memory for pipelines");
+            return VK_NULL_HANDLE;
+        }
+        all->all = more;
+        all->room = room;
+    }
+    VkPipeline pipeline = make_pipeline(v, p);
+    if (pipeline)
+        all->all[all->n++] = (struct vk_pipeline){*p, pipeline};
+    return pipeline;
+}
+
+void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
+{
+    const struct vk_functions *fn = &v->api.fn;
+    VkPipeline pipeline = vk_pipeline_get(v, &d->program);
+    VkCommandBuffer c = pipeline ? vk_record(v, d->work) : NULL;
+    assert(d->push_bytes <= VK_PUSH_BYTES && d->push_bytes % 4 == 0);
+    assert(d->x <= v->limits.n_workgroup_x && d->y <= v->limits.n_workgroup_y && d->z <= v->limits.n_workgroup_z);
+    if (!c)
+        return;
+    vk_order(v, d->access, d->n_access);
+    fn->CmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    fn->CmdPushConstants(c, v->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, (uint32_t)d->push_bytes, d->push);
+    fn->CmdDispatch(c, d->x, d->y, d->z);
+    v->recorded.n_dispatch++;
+}
+
+/* ---- from run to run ------------------------------------------------------------------------------------------- */
+
+/* Before the driver's own bytes: drivers trust what they are given, so that what is damaged must not reach them. */
+struct cache_header {
+    char magic[8];
+    uint8_t driver[VK_UUID_SIZE]; /* pipelineCacheUUID */
+    uint32_t vendor, device;
+    uint64_t n_bytes; /* behind the header */
+    uint32_t crc;     /* CRC32C of those */
+    uint32_t header_crc;
+};
+
+static struct cache_header cache_header(const struct vk *v, const void *bytes, size_t n)
+{
+    struct cache_header h = {.magic = "moebvkpc", .n_bytes = n, .crc = crc32c(0, bytes, n)};
+    VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    v->api.fn.GetPhysicalDeviceProperties2(v->physical, &p);
+    memcpy(h.driver, p.properties.pipelineCacheUUID, sizeof h.driver);
+    h.vendor = p.properties.vendorID;
+    h.device = p.properties.deviceID;
+    h.header_crc = crc32c(0, &h, offsetof(struct cache_header, header_crc));
+    return h;
+}
+
+err_code vulkan_save_pipelines(struct backend *b, void **bytes, size_t *n, struct err *e)
+{
+    struct vk *v = vk_of(b);
+    size_t n_data = 0;
+    *bytes = NULL;
+    *n = 0;
+    if (v->pipelines.n == v->pipelines.n_cached || v->is_lost ||
+        v->api.fn.GetPipelineCacheData(v->device, v->pipelines.cache, &n_data, NULL) != VK_SUCCESS)
+        return ERR_OK;
+    char *all = mem_calloc(1, sizeof(struct cache_header) + n_data);
+    if (!all)
+        return err_nomem(e, sizeof(struct cache_header) + n_data, "compiled shaders");
+    char *data = all + sizeof(struct cache_header);
+    VkResult result = v->api.fn.GetPipelineCacheData(v->device, v->pipelines.cache, &n_data, data);
+    if (result != VK_SUCCESS) {
+        mem_free(all);
+        return err_set(e, ERR_FAIL, "%s: compiled shaders: %s", v->base.name, vk_result_text(result));
+    }
+    const struct cache_header h = cache_header(v, data, n_data);
+    memcpy(all, &h, sizeof h);
+    v->pipelines.n_cached = v->pipelines.n;
+    *bytes = all;
+    *n = sizeof h + n_data;
+    return ERR_OK;
+}
+
+bool vulkan_use_pipelines(struct backend *b, const void *bytes, size_t n)
+{
+    struct vk *v = vk_of(b);
+    if (n < sizeof(struct cache_header))
+        return false;
+    const char *data = (const char *)bytes + sizeof(struct cache_header);
+    const struct cache_header want = cache_header(v, data, n - sizeof want);
+    return memcmp(bytes, &want, sizeof want) == 0 && open_cache(v, data, n - sizeof want) == VK_SUCCESS;
+}
+
+void vulkan_cache_name(struct backend *b, char name[VULKAN_CACHE_NAME_BYTES])
+{
+    const struct cache_header h = cache_header(vk_of(b), "", 0);
+    snprintf(name, VULKAN_CACHE_NAME_BYTES, "vulkan-%08" PRIx32 ".bin", h.header_crc);
+}

@@ -1,0 +1,477 @@
+/* Commands: what is recorded, in which order it may run, when it is submitted; writes, copies and reads.
+ *
+ * A ring of command buffers is recorded one after the other. A submission ends when somebody waits for it, or when it
+ * has become so long that a driver's watchdog could take it for a hang. Commands may overlap unless one touches what
+ * an earlier one has written, or writes what it touches: only there stands a barrier. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vulkan/vk_internal.h"
+
+/* A wait says that the device hangs when nothing has happened for so long. */
+#define WAIT_NS ((uint64_t)60000000000)
+
+/* What CmdUpdateBuffer takes. */
+enum { MAX_UPDATE = 65536, READ_AT = VK_N_COMMANDS * VK_STAGING_BYTES };
+
+void vk_fail(struct vk *v, err_code code, const char *fmt, ...)
+{
+    char text[ERR_TEXT_BYTES];
+    va_list args;
+    if (v->error.code != ERR_OK)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    err_set(&v->error, code, "%s: %s", v->base.name, text);
+}
+
+/* A device that failed to run commands, or to take them, is lost for good. */
+static bool check_result(struct vk *v, VkResult result, const char *what)
+{
+    v->is_lost = v->is_lost || result != VK_SUCCESS;
+    if (result != VK_SUCCESS)
+        vk_fail(v,
+                result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY ? ERR_NOMEM : ERR_FAIL,
+                "%s: %s", what, vk_result_text(result));
+    return result == VK_SUCCESS;
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------------- */
+
+static VkResult open_commands(struct vk *v, VkCommandPool *pool, VkCommandBuffer *commands, uint32_t n,
+                              VkSemaphore *passed)
+{
+    const struct vk_functions *fn = &v->api.fn;
+    const VkCommandPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+                                          .queueFamilyIndex = v->limits.queue_family};
+    const VkSemaphoreTypeCreateInfo timeline = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                                .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &timeline};
+    VkResult result = fn->CreateCommandPool(v->device, &info, NULL, pool);
+    if (result != VK_SUCCESS)
+        return result;
+    const VkCommandBufferAllocateInfo buffers = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                                 .commandPool = *pool,
+                                                 .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                                 .commandBufferCount = n};
+    result = fn->AllocateCommandBuffers(v->device, &buffers, commands);
+    return result == VK_SUCCESS ? fn->CreateSemaphore(v->device, &semaphore, NULL, passed) : result;
+}
+
+err_code vk_queue_open(struct vk *v, struct err *e)
+{
+    struct vk_queue *q = &v->queue;
+    v->api.fn.GetDeviceQueue(v->device, v->limits.queue_family, 0, &q->queue);
+    VkResult result = open_commands(v, &q->pool, q->commands, VK_N_COMMANDS, &q->passed);
+    if (result == VK_SUCCESS)
+        result = open_commands(v, &v->upload.pool, &v->upload.commands, 1, &v->upload.passed);
+    if (result != VK_SUCCESS)
+        return err_set(e, ERR_UNSUPPORTED, "%s: commands: %s", v->base.name, vk_result_text(result));
+    TRY(vk_piece_take(v, VK_FOR_HOST, READ_AT + VK_STAGING_BYTES, "staging", &q->staging, e));
+    return v->limits.is_mapped ? ERR_OK
+                               : vk_piece_take(v, VK_FOR_HOST, VK_STAGING_BYTES, "staging", &v->upload.staging, e);
+}
+
+void vk_queue_close(struct vk *v)
+{
+    const struct vk_functions *fn = &v->api.fn;
+    struct vk_queue *q = &v->queue;
+    if (q->passed)
+        fn->DestroySemaphore(v->device, q->passed, NULL);
+    if (q->pool)
+        fn->DestroyCommandPool(v->device, q->pool, NULL);
+    if (v->upload.passed)
+        fn->DestroySemaphore(v->device, v->upload.passed, NULL);
+    if (v->upload.pool)
+        fn->DestroyCommandPool(v->device, v->upload.pool, NULL);
+    vk_piece_give(v, &q->staging);
+    vk_piece_give(v, &v->upload.staging);
+}
+
+/* ---- submitting and waiting ------------------------------------------------------------------------------------ */
+
+static VkResult wait_semaphore(struct vk *v, VkSemaphore semaphore, uint64_t serial)
+{
+    const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                      .semaphoreCount = 1,
+                                      .pSemaphores = &semaphore,
+                                      .pValues = &serial};
+    return v->api.fn.WaitSemaphores(v->device, &info, WAIT_NS);
+}
+
+static VkResult submit_commands(struct vk *v, VkCommandBuffer commands, VkSemaphore passed, uint64_t serial)
+{
+    const VkTimelineSemaphoreSubmitInfo timeline = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                                    .signalSemaphoreValueCount = 1,
+                                                    .pSignalSemaphoreValues = &serial};
+    const VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                               .pNext = &timeline,
+                               .commandBufferCount = 1,
+                               .pCommandBuffers = &commands,
+                               .signalSemaphoreCount = 1,
+                               .pSignalSemaphores = &passed};
+    VkResult result = v->api.fn.EndCommandBuffer(commands);
+    if (result != VK_SUCCESS)
+        return result;
+    pthread_mutex_lock(&v->queue.mutex);
+    result = v->api.fn.QueueSubmit(v->queue.queue, 1, &info, VK_NULL_HANDLE);
+    pthread_mutex_unlock(&v->queue.mutex);
+    return result;
+}
+
+/* MOEBIUS_VULKAN_LOSE=N: submission N fails as if the device were lost, for tests. */
+static bool is_lost_now(const struct vk *v)
+{
+    const char *text = getenv("MOEBIUS_VULKAN_LOSE");
+    return text && strtoull(text, NULL, 10) == v->recorded.n_submit;
+}
+
+static void submit(struct vk *v)
+{
+    struct vk_queue *q = &v->queue;
+    if (!q->is_recording)
+        return;
+    q->is_recording = false;
+    v->recorded.n_submit++;
+    VkResult result = is_lost_now(v) ? VK_ERROR_DEVICE_LOST
+                                     : submit_commands(v, q->commands[q->serial % VK_N_COMMANDS], q->passed, q->serial);
+    check_result(v, result, "a submission");
+}
+
+static void wait_for(struct vk *v, uint64_t serial)
+{
+    if (!v->is_lost && serial > 0)
+        check_result(v, wait_semaphore(v, v->queue.passed, serial), "waiting");
+}
+
+void vk_drain(struct vk *v)
+{
+    vk_flush(v);
+    submit(v);
+    wait_for(v, v->queue.serial);
+}
+
+static void full_barrier(struct vk *v, VkCommandBuffer c, VkPipelineStageFlags to, VkAccessFlags access)
+{
+    enum { STAGES = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT };
+    const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                                     .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                                     .dstAccessMask = access};
+    v->api.fn.CmdPipelineBarrier(c, STAGES, to, 0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
+static void order_all(struct vk *v, VkCommandBuffer c)
+{
+    full_barrier(v, c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                 VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
+                     VK_ACCESS_TRANSFER_WRITE_BIT);
+    v->queue.n_access = 0;
+}
+
+VkCommandBuffer vk_record(struct vk *v, uint64_t work)
+{
+    struct vk_queue *q = &v->queue;
+    if (q->is_recording && q->work + work > (uint64_t)VK_MAX_WORK)
+        submit(v);
+    if (v->is_lost)
+        vk_fail(v, ERR_FAIL, "the device was lost");
+    if (v->error.code != ERR_OK)
+        return NULL;
+    if (!q->is_recording) {
+        const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                                .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+        if (q->serial >= VK_N_COMMANDS)
+            wait_for(v, q->serial + 1 - VK_N_COMMANDS);
+        if (v->error.code != ERR_OK)
+            return NULL;
+        VkCommandBuffer c = q->commands[(q->serial + 1) % VK_N_COMMANDS];
+        if (!check_result(v, v->api.fn.BeginCommandBuffer(c, &begin), "recording"))
+            return NULL;
+        q->serial++;
+        q->is_recording = true;
+        q->work = 0;
+        q->staging_used = 0;
+        order_all(v, c);
+    }
+    q->work += work;
+    return q->commands[q->serial % VK_N_COMMANDS];
+}
+
+/* ---- order ----------------------------------------------------------------------------------------------------- */
+
+/* Each buffer has numbers of its own, 2^44 of them. */
+enum { ID_SHIFT = 44 };
+
+struct vk_access vk_access_buffer(const struct buffer *buf, bool is_write)
+{
+    return (struct vk_access){buf->id << ID_SHIFT, (buf->id + 1) << ID_SHIFT, is_write};
+}
+
+struct vk_access vk_access_tensor(const struct tensor *t, bool is_write)
+{
+    uint64_t from = (t->buffer->id << ID_SHIFT) + t->off_bytes;
+    return (struct vk_access){from, from + tensor_bytes(t), is_write};
+}
+
+static bool meets(const struct vk_access *a, const struct vk_access *b)
+{
+    return (a->is_write || b->is_write) && a->from < b->end && b->from < a->end;
+}
+
+void vk_order(struct vk *v, const struct vk_access *access, int n)
+{
+    struct vk_queue *q = &v->queue;
+    bool is_needed = q->n_access + n > VK_MAX_ACCESS;
+    assert(n <= VK_MAX_ACCESS);
+    if (!q->is_recording)
+        return;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < q->n_access && !is_needed; j++)
+            is_needed = meets(&access[i], &q->access[j]);
+    if (is_needed) {
+        order_all(v, q->commands[q->serial % VK_N_COMMANDS]);
+        v->recorded.n_barrier++;
+    }
+    memcpy(q->access + q->n_access, access, (size_t)n * sizeof *access);
+    q->n_access += n;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------------- */
+
+/* Up to VK_STAGING_BYTES of staging that the commands being recorded may read. */
+static char *stage(struct vk *v, size_t n, size_t *off)
+{
+    struct vk_queue *q = &v->queue;
+    if (q->staging_used + n > VK_STAGING_BYTES)
+        submit(v);
+    if (!vk_record(v, n))
+        return NULL;
+    size_t at = q->serial % VK_N_COMMANDS * VK_STAGING_BYTES + q->staging_used;
+    q->staging_used += (n + 15) & ~(size_t)15;
+    *off = q->staging.off + at;
+    return vk_piece_mapped(&q->staging) + at;
+}
+
+/* Records a write into a piece; the caller has ordered it. */
+static void record_write(struct vk *v, const struct vk_piece *p, size_t off, const char *src, size_t n_bytes,
+                         const struct vk_access *access)
+{
+    const struct vk_functions *fn = &v->api.fn;
+    for (size_t n; n_bytes > 0; off += n, src += n, n_bytes -= n) {
+        size_t from = 0;
+        if (n_bytes <= MAX_UPDATE && n_bytes % 4 == 0 && (p->off + off) % 4 == 0) {
+            n = n_bytes;
+            VkCommandBuffer c = vk_record(v, n);
+            vk_order(v, access, 1);
+            if (!c)
+                return;
+            fn->CmdUpdateBuffer(c, p->block->buffer, p->off + off, n, src);
+            continue;
+        }
+        n = n_bytes < VK_STAGING_BYTES ? n_bytes : VK_STAGING_BYTES;
+        char *at = stage(v, n, &from);
+        if (!at)
+            return;
+        memcpy(at, src, n);
+        vk_order(v, access, 1);
+        fn->CmdCopyBuffer(v->queue.commands[v->queue.serial % VK_N_COMMANDS], v->queue.staging.block->buffer,
+                          p->block->buffer, 1, &(VkBufferCopy){from, p->off + off, n});
+    }
+}
+
+/* Tables and the like are told apart from buffers by their addresses, which are far above. */
+struct vk_access vk_access_piece(const struct vk_piece *p, bool is_write)
+{
+    uint64_t from = ((uint64_t)1 << 63) | vk_piece_address(p);
+    return (struct vk_access){from, from + p->n_bytes, is_write};
+}
+
+void vk_write_bytes(struct vk *v, const struct vk_piece *p, size_t off, const void *src, size_t n_bytes)
+{
+    const struct vk_access a = vk_access_piece(p, true);
+    record_write(v, p, off, src, n_bytes, &a);
+}
+
+/* Every operation may read a table, and none says so: what is written to one stands between barriers. */
+void vk_table_flush(struct vk *v, struct vk_table *t)
+{
+    size_t from = t->dirty_from, n = t->dirty_end - from;
+    if (n == 0)
+        return;
+    t->dirty_from = t->dirty_end = 0;
+    const struct vk_access all = {0, UINT64_MAX, true};
+    record_write(v, &t->piece, from * sizeof *t->host, (const char *)(t->host + from), n * sizeof *t->host, &all);
+}
+
+/* A run of a tensor's bytes that lies in one piece. */
+struct run {
+    const struct vk_piece *piece;
+    size_t off, n; /* in the piece, in bytes */
+};
+
+/* The run that begins `done` bytes into a tensor. */
+static struct run run_at(const struct tensor *t, size_t done)
+{
+    const struct buffer *buf = t->buffer;
+    size_t off = t->off_bytes + done, left = tensor_bytes(t) - done;
+    assert(t->off_bytes + tensor_bytes(t) <= buf->n_bytes);
+    if (!buf->unit_bytes)
+        return (struct run){&buf->piece, off, left};
+    size_t in_unit = off % buf->unit_bytes, room = buf->unit_bytes - in_unit;
+    const struct vk_piece *p = &buf->units[off / buf->unit_bytes];
+    assert(p->block);
+    return (struct run){p, in_unit, left < room ? left : room};
+}
+
+/* Operations name a layer's share of all pages of a reserved buffer, so that writes, reads and copies meet all of it.
+ */
+static struct vk_access transfer_access(const struct tensor *t, bool is_write)
+{
+    return t->buffer->unit_bytes ? vk_access_buffer(t->buffer, is_write) : vk_access_tensor(t, is_write);
+}
+
+void vk_write(struct backend *b, const struct tensor *t, const void *src)
+{
+    struct vk *v = vk_of(b);
+    const struct vk_access a = transfer_access(t, true);
+    struct run r;
+    vk_flush(v);
+    for (size_t done = 0; done < tensor_bytes(t); done += r.n) {
+        r = run_at(t, done);
+        record_write(v, r.piece, r.off, (const char *)src + done, r.n, &a);
+    }
+}
+
+void vk_clear(struct backend *b, const struct tensor *t)
+{
+    struct vk *v = vk_of(b);
+    const struct vk_access a = transfer_access(t, true);
+    static const char zeros[4];
+    struct run r;
+    vk_flush(v);
+    for (size_t done = 0; done < tensor_bytes(t); done += r.n) {
+        r = run_at(t, done);
+        size_t from = r.piece->off + r.off, whole = r.n & ~(size_t)3;
+        assert(from % 4 == 0);
+        VkCommandBuffer c = vk_record(v, r.n);
+        vk_order(v, &a, 1);
+        if (c && whole)
+            v->api.fn.CmdFillBuffer(c, r.piece->block->buffer, from, whole, 0);
+        if (r.n > whole)
+            record_write(v, r.piece, r.off + whole, zeros, r.n - whole, &a);
+    }
+}
+
+void vk_copy(struct backend *b, const struct tensor *from, const struct tensor *to)
+{
+    struct vk *v = vk_of(b);
+    const struct vk_access a[2] = {transfer_access(from, false), transfer_access(to, true)};
+    vk_flush(v);
+    for (size_t done = 0, n; done < tensor_bytes(from); done += n) {
+        const struct run x = run_at(from, done), y = run_at(to, done);
+        n = x.n < y.n ? x.n : y.n;
+        VkCommandBuffer c = vk_record(v, n);
+        vk_order(v, a, 2);
+        if (c)
+            v->api.fn.CmdCopyBuffer(c, x.piece->block->buffer, y.piece->block->buffer, 1,
+                                    &(VkBufferCopy){x.piece->off + x.off, y.piece->off + y.off, n});
+    }
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------------- */
+
+/* Reads up to VK_STAGING_BYTES. */
+static void read_some(struct vk *v, const struct vk_piece *p, size_t off, char *dst, size_t n,
+                      const struct vk_access *access)
+{
+    struct vk_queue *q = &v->queue;
+    VkCommandBuffer c = vk_record(v, n);
+    vk_order(v, access, 1);
+    if (!c)
+        return;
+    v->api.fn.CmdCopyBuffer(c, p->block->buffer, q->staging.block->buffer, 1,
+                            &(VkBufferCopy){p->off + off, q->staging.off + READ_AT, n});
+    full_barrier(v, c, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+    vk_drain(v);
+    if (v->error.code == ERR_OK)
+        memcpy(dst, vk_piece_mapped(&q->staging) + READ_AT, n);
+}
+
+static void read_run(struct vk *v, const struct run *r, char *dst, const struct vk_access *access)
+{
+    for (size_t done = 0, n; done < r->n && v->error.code == ERR_OK; done += n) {
+        n = r->n - done < VK_STAGING_BYTES ? r->n - done : VK_STAGING_BYTES;
+        read_some(v, r->piece, r->off + done, dst + done, n, access);
+    }
+}
+
+err_code vk_read(struct backend *b, const struct tensor *t, void *dst, struct err *e)
+{
+    struct vk *v = vk_of(b);
+    const struct vk_access a = transfer_access(t, false);
+    struct run r;
+    vk_flush(v);
+    for (size_t done = 0; done < tensor_bytes(t) && v->error.code == ERR_OK; done += r.n) {
+        r = run_at(t, done);
+        read_run(v, &r, (char *)dst + done, &a);
+    }
+    return backend_report(&v->error, e);
+}
+
+uint64_t vk_fence(struct backend *b)
+{
+    vk_flush(vk_of(b));
+    return vk_of(b)->queue.serial;
+}
+
+err_code vk_wait(struct backend *b, uint64_t fence, struct err *e)
+{
+    struct vk *v = vk_of(b);
+    assert(fence <= v->queue.serial);
+    vk_flush(v);
+    if (fence == v->queue.serial)
+        submit(v);
+    wait_for(v, fence);
+    return backend_report(&v->error, e);
+}
+
+/* ---- uploads --------------------------------------------------------------------------------------------------- */
+
+/* Through the staging of uploads, which the caller has locked. */
+static VkResult upload_some(struct vk *v, const struct vk_piece *p, size_t off, const char *src, size_t n)
+{
+    struct vk_upload_lane *u = &v->upload;
+    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                            .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+    memcpy(vk_piece_mapped(&u->staging), src, n);
+    VkResult result = v->api.fn.BeginCommandBuffer(u->commands, &begin);
+    if (result != VK_SUCCESS)
+        return result;
+    v->api.fn.CmdCopyBuffer(u->commands, u->staging.block->buffer, p->block->buffer, 1,
+                            &(VkBufferCopy){u->staging.off, p->off + off, n});
+    result = submit_commands(v, u->commands, u->passed, ++u->serial);
+    return result == VK_SUCCESS ? wait_semaphore(v, u->passed, u->serial) : result;
+}
+
+err_code vk_upload(struct vk *v, const struct vk_piece *p, size_t off, const void *src, size_t n_bytes, struct err *e)
+{
+    VkResult result = VK_SUCCESS;
+    if (vk_piece_mapped(p)) {
+        memcpy(vk_piece_mapped(p) + off, src, n_bytes);
+        return ERR_OK;
+    }
+    pthread_mutex_lock(&v->upload.mutex);
+    for (size_t done = 0, n; done < n_bytes && result == VK_SUCCESS; done += n) {
+        n = n_bytes - done < VK_STAGING_BYTES ? n_bytes - done : VK_STAGING_BYTES;
+        result = upload_some(v, p, off + done, (const char *)src + done, n);
+    }
+    pthread_mutex_unlock(&v->upload.mutex);
+    return result == VK_SUCCESS
+               ? ERR_OK
+               : err_set(e, ERR_FAIL, "%s: an upload of %zu bytes: %s", v->base.name, n_bytes, vk_result_text(result));
+}

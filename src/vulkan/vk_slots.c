@@ -1,0 +1,157 @@
+/* Slot pools: slots of one size, a few to an allocation, and a table of their addresses on the device. */
+#include <assert.h>
+#include <string.h>
+
+#include "vulkan/vk_internal.h"
+
+/* A chunk of slots is allocated when the first of them is opened. */
+enum { CHUNK_BYTES = 32 << 20, ROWS = LAYOUT_R16_ROWS };
+
+static int64_t matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix)
+{
+    return matrix == EXPERT_DOWN ? d->n_embd : d->n_ff;
+}
+
+static int64_t matrix_k(const struct slot_pool_desc *d, enum expert_matrix matrix)
+{
+    return matrix == EXPERT_DOWN ? d->n_ff : d->n_embd;
+}
+
+/* How an expert lies in a slot. */
+static struct layout_image slot_image(const struct slot_pool_desc *d)
+{
+    struct layout_image image = {0};
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
+        size_t groups = (size_t)((matrix_rows(d, i) + ROWS - 1) / ROWS);
+        image.layout[i] = layout_supports(LAYOUT_R16, d->type[i]) ? LAYOUT_R16 : LAYOUT_ROWS;
+        image.off[i] = image.n_bytes;
+        image.n_bytes +=
+            (groups * vk_group_bytes(d->type[i], matrix_k(d, i)) + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+    }
+    return image;
+}
+
+/* Quantised experts lie as on the CPU device, so that one prepared store serves both. Floats are packed on their way.
+ */
+bool vk_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out)
+{
+    *out = (struct layout_image){0};
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
+        size_t n = 0;
+        out->layout[i] = layout_supports(LAYOUT_R16, d->type[i]) ? LAYOUT_R16 : LAYOUT_ROWS;
+        out->off[i] = out->n_bytes;
+        if (!layout_bytes(out->layout[i], d->type[i], (uint64_t)matrix_rows(d, i), (uint64_t)matrix_k(d, i), &n))
+            return false;
+        out->n_bytes += (n + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+    }
+    return true;
+}
+
+size_t vk_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)
+{
+    return slot_image(d).n_bytes;
+}
+
+struct slot_pool_desc vk_slot_pool_shape(struct backend *b, const struct slot_pool *s)
+{
+    return s->d;
+}
+
+void vk_slot_pool_close(struct backend *b, struct slot_pool *s)
+{
+    struct vk *v = vk_of(b);
+    vk_drain(v);
+    for (int64_t i = 0; s->chunks && i < s->n_chunk; i++) {
+        vk_piece_give(v, &s->chunks[i].piece);
+        vk_uncount(v, (size_t)s->chunks[i].n_open * s->image.n_bytes, MEM_EXPERTS);
+    }
+    vk_table_close(v, &s->table);
+    mem_free(s->chunks);
+    mem_free(s);
+}
+
+err_code vk_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out, struct err *e)
+{
+    struct vk *v = vk_of(b);
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        if (!vk_type_supported(d->type[i]))
+            return err_set(e, ERR_UNSUPPORTED, "%s: routed experts are of type %s, which this device has no shader for",
+                           v->base.name, d->type[i]->name);
+    struct slot_pool *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return err_nomem(e, sizeof *s, "a slot pool");
+    *s = (struct slot_pool){.d = *d, .image = slot_image(d)};
+    size_t most = v->limits.allocation_bytes < CHUNK_BYTES ? (size_t)v->limits.allocation_bytes : CHUNK_BYTES;
+    s->chunk_slots = most / s->image.n_bytes ? (int64_t)(most / s->image.n_bytes) : 1;
+    s->n_chunk = (d->n_slot + s->chunk_slots - 1) / s->chunk_slots;
+    s->chunks = mem_calloc((size_t)s->n_chunk, sizeof *s->chunks);
+    err_code code = s->chunks ? vk_table_open(v, (size_t)d->n_slot, &s->table, e)
+                              : err_nomem(e, (size_t)s->n_chunk * sizeof *s->chunks, "a slot pool");
+    if (code != ERR_OK) {
+        vk_slot_pool_close(b, s);
+        return code;
+    }
+    *out = s;
+    return ERR_OK;
+}
+
+bool vk_slot_open(struct backend *b, struct slot_pool *s, int64_t slot)
+{
+    struct vk *v = vk_of(b);
+    struct slot_chunk *c = &s->chunks[slot / s->chunk_slots];
+    struct err e;
+    assert(slot < s->d.n_slot);
+    if (!vk_try_count(v, s->image.n_bytes, MEM_EXPERTS))
+        return false;
+    if (!c->piece.block && vk_piece_take(v, VK_FOR_DEVICE, (size_t)s->chunk_slots * s->image.n_bytes, "routed experts",
+                                         &c->piece, &e) != ERR_OK) {
+        vk_uncount(v, s->image.n_bytes, MEM_EXPERTS);
+        return false;
+    }
+    c->n_open++;
+    vk_table_set(s->table, (size_t)slot,
+                 vk_piece_address(&c->piece) + (size_t)(slot % s->chunk_slots) * s->image.n_bytes);
+    return true;
+}
+
+/* Whoever closes a slot may open and fill it again at once: what was enqueued has passed by then. */
+void vk_slot_close(struct backend *b, struct slot_pool *s, int64_t slot)
+{
+    struct vk *v = vk_of(b);
+    struct slot_chunk *c = &s->chunks[slot / s->chunk_slots];
+    vk_drain(v);
+    vk_uncount(v, s->image.n_bytes, MEM_EXPERTS);
+    if (--c->n_open == 0)
+        vk_piece_give(v, &c->piece);
+}
+
+/* Packs rows in GGUF's order, a few groups at a time. */
+static err_code fill_groups(struct vk *v, const struct vk_piece *p, size_t off, const struct quant_info *type,
+                            int64_t k, const struct slot_rows *rows, struct err *e)
+{
+    size_t group = vk_group_bytes(type, k), row = 0;
+    bool ok = quant_row_bytes(type, (uint64_t)k, &row);
+    char *packed = mem_alloc(group);
+    err_code code = packed && ok ? ERR_OK : err_nomem(e, group, "packing an expert");
+    for (int64_t r = 0; r < rows->n_row && code == ERR_OK; r += ROWS) {
+        int64_t n = rows->n_row - r < ROWS ? rows->n_row - r : ROWS;
+        vk_pack_group(type, k, packed, (const char *)rows->src + (size_t)r * row, n);
+        code = vk_upload(v, p, off + (size_t)((rows->row0 + r) / ROWS) * group, packed, group, e);
+    }
+    mem_free(packed);
+    return code;
+}
+
+err_code vk_slot_fill(struct backend *b, struct slot_pool *s, int64_t slot, const struct slot_rows *rows, struct err *e)
+{
+    struct vk *v = vk_of(b);
+    const struct quant_info *type = s->d.type[rows->matrix];
+    int64_t k = matrix_k(&s->d, rows->matrix);
+    const struct vk_piece *p = &s->chunks[slot / s->chunk_slots].piece;
+    size_t off = (size_t)(slot % s->chunk_slots) * s->image.n_bytes + s->image.off[rows->matrix];
+    if (!rows->is_packed || s->image.layout[rows->matrix] == LAYOUT_ROWS)
+        return fill_groups(v, p, off, type, k, rows, e);
+    size_t group = vk_group_bytes(type, k);
+    return vk_upload(v, p, off + (size_t)(rows->row0 / ROWS) * group, rows->src,
+                     (size_t)((rows->n_row + ROWS - 1) / ROWS) * group, e);
+}

@@ -1,0 +1,54 @@
+/* GPUs through Vulkan: what there is, and one of them as a device (backend/backend.h). docs/vulkan.md says how it
+ * works.
+ *
+ * The loader is opened when a function of this room is first called, and nothing else of the program needs it. */
+#ifndef VULKAN_VULKAN_H
+#define VULKAN_VULKAN_H
+
+#include <stdbool.h>
+
+#include "backend/backend.h"
+
+struct pool;
+struct log;
+
+enum { VULKAN_TEXT_BYTES = 256 };
+
+/* A device that the loader lists. Its number, which vulkan_open takes, is its place in the list. */
+struct vulkan_device {
+    char name[VULKAN_TEXT_BYTES], driver[VULKAN_TEXT_BYTES];
+    const char *kind;        /* "discrete", "integrated", "virtual", "software", "other" */
+    unsigned api_version[3]; /* major, minor, patch */
+    uint64_t memory_bytes;   /* of the heap that weights lie in */
+    bool shares_memory;      /* that heap is the host's memory */
+    bool is_usable;
+    char why_not[VULKAN_TEXT_BYTES]; /* a sentence, when it is not usable */
+};
+
+/* Whether this build has the device at all. */
+bool vulkan_is_built(void);
+
+/* Lists the devices, *n of them; the list is the caller's (mem_free). Where there is no loader or no driver the list is
+ * empty and `e` says so, with ERR_UNSUPPORTED. */
+MUST_USE err_code vulkan_list(struct vulkan_device **out, int *n, struct err *e);
+
+/* Opens device `index`. `pool` packs weights and is borrowed until the device is closed. ERR_UNSUPPORTED, with a
+ * sentence, where it is not there or lacks something. */
+MUST_USE err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct err *e);
+
+/* What the driver has compiled, so that a later run need not wait for that. save: bytes for a file, owned by the caller
+ * (mem_free); NULL where nothing was compiled since the last use. use: before anything is enqueued; false when the
+ * bytes are damaged, or another device's or driver's, and then nothing happens. */
+MUST_USE err_code vulkan_save_pipelines(struct backend *b, void **bytes, size_t *n, struct err *e);
+bool vulkan_use_pipelines(struct backend *b, const void *bytes, size_t n);
+/* The name of a file for them: each device and driver has one of its own. */
+enum { VULKAN_CACHE_NAME_BYTES = 64 };
+void vulkan_cache_name(struct backend *b, char name[VULKAN_CACHE_NAME_BYTES]);
+
+/* What a device that vulkan_open has opened was given to run since then. */
+struct vulkan_counters {
+    uint64_t n_dispatch, n_barrier, n_submit;
+};
+struct vulkan_counters vulkan_get_counters(struct backend *b);
+
+#endif

@@ -1,0 +1,432 @@
+/* MATMUL, ROUTE and EXPERTS on a device, for each type of weights, against the definition in double. */
+#include <math.h>
+
+#include "backend/route.h"
+#include "device_fixture.h"
+
+enum { MAX_M = 9, N_ROW = 37, K = 512, MAX_K = 512 };
+
+static const enum quant_type types[] = {
+#define QUANT(name, id, block_len, block_bytes, decoder, act) QUANT_##name,
+#include "quant/quant_types.def"
+#undef QUANT
+};
+enum { N_TYPE = sizeof types / sizeof *types };
+
+/* Random rows of a type. Half-precision scales are made small and finite; floats are numbers of -1 to 1. Owned by the
+ * caller. */
+static uint8_t *random_rows(struct fixture *f, const struct quant_info *q, int64_t k, int64_t n_row, size_t *row_bytes)
+{
+    assert_true(quant_row_bytes(q, (uint64_t)k, row_bytes));
+    size_t n = *row_bytes * (size_t)n_row;
+    uint8_t *rows = malloc(n);
+    for (size_t i = 0; i < n; i++)
+        rows[i] = (uint8_t)random_u32(&f->random);
+    for (int64_t i = 0; i < n_row * k && q->act == QUANT_ACT_FLOAT; i++) {
+        float x = (float)(random_unit(&f->random) * 2 - 1);
+        uint16_t half = q->type == QUANT_F16 ? quant_float_to_half(x) : quant_float_to_bf16(x);
+        if (q->type == QUANT_F32)
+            memcpy(rows + 4 * i, &x, 4);
+        else
+            memcpy(rows + 2 * i, &half, 2);
+    }
+    return rows;
+}
+
+static bool are_sane(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(x[i]) < 100))
+            return false;
+    return true;
+}
+
+/* Decoded rows; blocks whose random scales are wild are drawn again. */
+static uint8_t *sane_rows(struct fixture *f, const struct quant_info *q, int64_t k, int64_t n_row, float *decoded)
+{
+    size_t row_bytes;
+    uint8_t *rows = random_rows(f, q, k, n_row, &row_bytes);
+    for (int64_t r = 0; r < n_row; r++) {
+        uint8_t *row = rows + (size_t)r * row_bytes;
+        if (q->head_bytes) { /* a row's float */
+            const float d = 0.01f;
+            memcpy(row, &d, sizeof d);
+        }
+        for (int64_t b = 0; b < k / q->block_len; b++)
+            for (;;) {
+                uint8_t *block = row + q->head_bytes + b * q->block_bytes;
+                quant_decode_block(q, row, b, decoded + r * k + b * q->block_len);
+                if (are_sane(decoded + r * k + b * q->block_len, q->block_len))
+                    break;
+                for (int i = 0; i < q->block_bytes; i++)
+                    block[i] = (uint8_t)random_u32(&f->random);
+            }
+    }
+    return rows;
+}
+
+/* NULL: the device has no such type. */
+static struct weight *load(struct fixture *f, const struct quant_info *q, int64_t k, int64_t n_row, const uint8_t *rows)
+{
+    struct err e;
+    struct weight *w;
+    struct weight_rows r = {.bytes = (const char *)rows};
+    assert_true(quant_row_bytes(q, (uint64_t)k, &r.row_bytes));
+    const struct weight_desc d = {"test.weight", q, k, n_row};
+    err_code code = backend_weight_load(f->device, &d, &(struct weight_source){read_weight_rows, &r}, &w, &e);
+    assert_true(code == ERR_OK || code == ERR_UNSUPPORTED);
+    return code == ERR_OK ? w : NULL;
+}
+
+/* How far a product of k terms may be from the exact one: roundings grow with the root of k; devices that round
+ * activations to eight bits err by half of 1/127 of the largest, each. */
+static double bound(const struct quant_info *q, double length, double x_length, int64_t k)
+{
+    bool may_round = q->act != QUANT_ACT_FLOAT && !tests_device("vulkan");
+    return length * x_length * (may_round ? 0.02 : 1e-7 * sqrt((double)k)) + 1e-6;
+}
+
+struct product {
+    float decoded[N_ROW * MAX_K], x[MAX_M * MAX_K], bias[N_ROW], y[MAX_M * N_ROW], one[N_ROW];
+};
+
+static void expect_products(const struct product *p, const struct quant_info *q, int64_t k, int64_t m, bool has_bias)
+{
+    for (int64_t t = 0; t < m; t++)
+        for (int64_t r = 0; r < N_ROW; r++) {
+            double want = has_bias ? p->bias[r] : 0, length = 0, x_length = 0;
+            for (int64_t i = 0; i < k; i++) {
+                double w = p->decoded[r * k + i], x = p->x[t * k + i];
+                want += w * x;
+                length += w * w;
+                x_length += x * x;
+            }
+            double off = fabs(p->y[t * N_ROW + r] - want), most = bound(q, sqrt(length), sqrt(x_length), k);
+            if (!(off <= most))
+                fail_msg("%s: row %d of token %d is %g apart, allowed %g", q->name, (int)r, (int)t, off, most);
+        }
+}
+
+/* Of 1, 2, 3 and 9 tokens; a token gives the same bits alone and among others. */
+static void check_products(struct fixture *f, struct product *p, const struct quant_info *q, int64_t k)
+{
+    uint8_t *rows = sane_rows(f, q, k, N_ROW, p->decoded);
+    struct weight *w = load(f, q, k, N_ROW, rows);
+    free(rows);
+    if (!w)
+        return;
+    fill(f, p->x, (size_t)(MAX_M * k));
+    fill(f, p->bias, N_ROW);
+    struct tensor bias = tensor_f32(f, N_ROW, 1, 1, p->bias);
+    static const int64_t tokens[] = {1, MAX_M, 2, 3};
+    bool is_common =
+        q->type == QUANT_F32 || q->type == QUANT_Q8_0 || q->type == QUANT_Q4_K; /* of each kind of product */
+    for (int i = 0; i < (is_common ? 4 : 2); i++) {
+        int64_t m = tokens[i];
+        struct tensor x = tensor_f32(f, k, m, 1, p->x), y = tensor_f32(f, N_ROW, m, 1, NULL);
+        backend_enqueue(
+            f->device,
+            &(struct op){
+                .kind = OP_MATMUL, .in = {x}, .out = {y}, .weight = {w}, .vec = {i < 3 ? bias : (struct tensor){0}}});
+        read_back(f, &y, p->y);
+        expect_products(p, q, k, m, i < 3);
+        if (m == 1)
+            memcpy(p->one, p->y, sizeof p->one);
+        if (i < 3)
+            assert_memory_equal(p->one, p->y, sizeof p->one);
+        backend_buffer_close(f->device, &x.buffer);
+        backend_buffer_close(f->device, &y.buffer);
+    }
+    backend_buffer_close(f->device, &bias.buffer);
+    backend_weight_close(f->device, &w);
+}
+
+static void products_of_each_type_are_those_of_the_decoded_rows(void **state)
+{
+    struct fixture *f = *state;
+    struct product *p = calloc(1, sizeof *p);
+    for (int i = 0; i < N_TYPE; i++)
+        check_products(f, p, quant_info(types[i]), K);
+    free(p);
+}
+
+static void products_of_floats_take_rows_of_any_length(void **state)
+{
+    static const enum quant_type floats[] = {QUANT_F32, QUANT_F16, QUANT_BF16};
+    static const int64_t lengths[] = {1, 7, 33, 100};
+    struct fixture *f = *state;
+    struct product *p = calloc(1, sizeof *p);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 4; j++)
+            check_products(f, p, quant_info(floats[i]), lengths[j]);
+    free(p);
+}
+
+/* Four matrices of three types and several heights. */
+static void matrices_of_several_types_are_multiplied_at_once(void **state)
+{
+    enum { MK = 64 };
+    static const enum quant_type kinds[] = {QUANT_F32, QUANT_Q8_0, QUANT_Q8_0, QUANT_Q4_0};
+    static const int64_t n_row[] = {N_ROW, 16, 1, 20};
+    struct fixture *f = *state;
+    struct op op = {.kind = OP_MATMUL};
+    float x[MAX_M * MK], decoded[4][N_ROW * MK], y[MAX_M * N_ROW];
+    fill(f, x, MAX_M * MK);
+    op.in[0] = tensor_f32(f, MK, MAX_M, 1, x);
+    for (int i = 0; i < 4; i++) {
+        uint8_t *rows = sane_rows(f, quant_info(kinds[i]), MK, n_row[i], decoded[i]);
+        op.weight[i] = load(f, quant_info(kinds[i]), MK, n_row[i], rows);
+        op.out[i] = tensor_f32(f, n_row[i], MAX_M, 1, NULL);
+        free(rows);
+    }
+    backend_enqueue(f->device, &op);
+    for (int i = 0; i < 4; i++) {
+        read_back(f, &op.out[i], y);
+        for (int64_t e = 0; e < MAX_M * n_row[i]; e++) {
+            double want = 0, length = 0, x_length = 0;
+            for (int k = 0; k < MK; k++) {
+                double a = decoded[i][e % n_row[i] * MK + k], b = x[e / n_row[i] * MK + k];
+                want += a * b;
+                length += a * a;
+                x_length += b * b;
+            }
+            assert_true(fabs(y[e] - want) <= bound(quant_info(kinds[i]), sqrt(length), sqrt(x_length), MK));
+        }
+        backend_weight_close(f->device, &op.weight[i]);
+        backend_buffer_close(f->device, &op.out[i].buffer);
+    }
+    backend_buffer_close(f->device, &op.in[0].buffer);
+}
+
+/* ---- ROUTE ----------------------------------------------------------------------------------------------------- */
+
+enum { R_EXPERT = 40, R_USED = 6, R_K = 24 };
+
+struct routing {
+    float router[R_EXPERT * R_K], x[MAX_M * R_K], bias[R_EXPERT], choice_bias[R_EXPERT], factors[R_EXPERT];
+    float weights[MAX_M * R_USED], scores[MAX_M * R_EXPERT];
+    int32_t ids[MAX_M * R_USED];
+};
+
+/* Token t's choice by the reference, from logits in double. */
+static void expect_choice(const struct routing *d, const struct op *op, int t)
+{
+    float logits[R_EXPERT], work[R_EXPERT], weights[R_USED], scores[R_EXPERT];
+    int32_t ids[R_USED];
+    for (int e = 0; e < R_EXPERT; e++) {
+        double sum = op->vec[0].buffer ? d->bias[e] : 0;
+        for (int k = 0; k < R_K; k++)
+            sum += (double)d->router[e * R_K + k] * (double)d->x[t * R_K + k];
+        logits[e] = (float)sum;
+    }
+    route_choose(best_kernels(), &(struct route_token){.op = op,
+                                                       .bias = op->vec[1].buffer ? d->choice_bias : NULL,
+                                                       .expert_scale = op->vec[2].buffer ? d->factors : NULL,
+                                                       .n = R_EXPERT,
+                                                       .k = R_USED,
+                                                       .logits = logits,
+                                                       .choice = work,
+                                                       .ids = ids,
+                                                       .weights = weights,
+                                                       .scores = scores});
+    assert_memory_equal(d->ids + t * R_USED, ids, sizeof ids);
+    for (int r = 0; r < R_USED; r++)
+        assert_true(fabsf(d->weights[t * R_USED + r] - weights[r]) < 1e-5f);
+    for (int e = 0; e < R_EXPERT; e++)
+        assert_true(fabsf(d->scores[t * R_EXPERT + e] - scores[e]) < 1e-5f);
+}
+
+static void routers_of_each_kind_choose_as_the_reference(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    struct routing *d = calloc(1, sizeof *d);
+    fill(f, d->router, R_EXPERT * R_K);
+    fill(f, d->x, MAX_M * R_K);
+    fill(f, d->bias, R_EXPERT);
+    fill(f, d->choice_bias, R_EXPERT);
+    fill(f, d->factors, R_EXPERT);
+    struct weight *w = weight_from(f, QUANT_F32, R_K, R_EXPERT, d->router);
+    struct tensor x = tensor_f32(f, R_K, MAX_M, 1, d->x), ids = tensor_i32(f, R_USED, MAX_M, NULL);
+    struct tensor weights = tensor_f32(f, R_USED, MAX_M, 1, NULL), scores = tensor_f32(f, R_EXPERT, MAX_M, 1, NULL);
+    struct tensor vec[3] = {tensor_f32(f, R_EXPERT, 1, 1, d->bias), tensor_f32(f, R_EXPERT, 1, 1, d->choice_bias),
+                            tensor_f32(f, R_EXPERT, 1, 1, d->factors)};
+    for (int kind = 0; kind < 24; kind++) {
+        struct op op = {.kind = OP_ROUTE, .in = {x}, .out = {ids, weights, scores}, .weight = {w}};
+        op.route.score = kind % 3;
+        op.route.norm_weights = kind % 2;
+        op.route.scale = 1.5f;
+        op.route.n_group = kind % 4 < 2 ? 1 : 8;
+        op.route.n_group_used = kind % 4 < 2 ? 1 : 3;
+        for (int i = 0; i < 3; i++)
+            if (kind >> i & 1 || kind > 12)
+                op.vec[i] = vec[i];
+        backend_enqueue(f->device, &op);
+        assert_int_equal(backend_read(f->device, &ids, d->ids, &e), ERR_OK);
+        read_back(f, &weights, d->weights);
+        read_back(f, &scores, d->scores);
+        for (int t = 0; t < MAX_M; t++)
+            expect_choice(d, &op, t);
+    }
+    struct tensor *all[] = {&x, &ids, &weights, &scores, &vec[0], &vec[1], &vec[2]};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+    backend_weight_close(f->device, &w);
+    free(d);
+}
+
+/* Logits that are NaN or infinite still choose as many different experts as there should be. */
+static void a_router_survives_what_is_no_number(void **state)
+{
+    enum { N = 8, USED = 8 };
+    struct fixture *f = *state;
+    static const float odd[][N] = {{NAN, 1, 2, NAN, -INFINITY, INFINITY, 0, NAN},
+                                   {NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN},
+                                   {-INFINITY, -INFINITY, -INFINITY, 0, 0, 0, 0, 0}};
+    for (int i = 0; i < 3; i++) {
+        float zeros[N] = {0}, x[1] = {0};
+        int32_t ids[USED];
+        bool chosen[N] = {false};
+        struct weight *w = weight_from(f, QUANT_F32, 1, N, zeros);
+        struct tensor tx = tensor_f32(f, 1, 1, 1, x), tids = tensor_i32(f, USED, 1, NULL);
+        struct tensor tw = tensor_f32(f, USED, 1, 1, NULL), bias = tensor_f32(f, N, 1, 1, odd[i]);
+        backend_enqueue(f->device, &(struct op){.kind = OP_ROUTE,
+                                                .in = {tx},
+                                                .out = {tids, tw},
+                                                .weight = {w},
+                                                .vec = {[1] = bias},
+                                                .route = {ROUTE_SIGMOID, true, 1, 1, 1}});
+        read_back(f, &tids, ids);
+        for (int r = 0; r < USED; r++) {
+            assert_true(ids[r] >= 0 && ids[r] < N && !chosen[ids[r]]);
+            chosen[ids[r]] = true;
+        }
+        backend_weight_close(f->device, &w);
+        struct tensor *all[] = {&tx, &tids, &tw, &bias};
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+            backend_buffer_close(f->device, &all[j]->buffer);
+    }
+}
+
+/* ---- EXPERTS --------------------------------------------------------------------------------------------------- */
+
+enum { E_EMBD = 256, E_FF = 256, E_EXPERT = 5, E_USED = 2 };
+
+/* Experts of a type, expert i in slot E_EXPERT - 1 - i; up of another type where up is not `type`. */
+struct mixture {
+    float gate[E_EXPERT][E_FF * E_EMBD], up[E_EXPERT][E_FF * E_EMBD], down[E_EXPERT][E_EMBD * E_FF];
+    float x[MAX_M * E_EMBD], y[2][MAX_M * E_USED * E_EMBD], weights[MAX_M * E_USED];
+    int32_t ids[MAX_M * E_USED];
+};
+
+static struct slot_pool *fill_slots(struct fixture *f, struct mixture *d, const struct quant_info *type,
+                                    const struct quant_info *up)
+{
+    struct err e;
+    struct slot_pool *s;
+    const struct slot_pool_desc desc = {{type, up, type}, E_EMBD, E_FF, E_EXPERT};
+    err_code code = backend_slot_pool_create(f->device, &desc, &s, &e);
+    assert_true(code == ERR_OK || code == ERR_UNSUPPORTED);
+    for (int i = 0; code == ERR_OK && i < E_EXPERT; i++) {
+        int64_t slot = E_EXPERT - 1 - i;
+        float *decoded[] = {d->gate[i], d->up[i], d->down[i]};
+        assert_true(backend_slot_open(f->device, s, slot));
+        for (int k = 0; k < EXPERT_N_MATRIX; k++) {
+            uint8_t *rows = sane_rows(f, desc.type[k], E_EMBD, E_FF, decoded[k]);
+            const struct slot_rows all = {k, rows, false, 0, E_FF};
+            assert_int_equal(backend_slot_fill(f->device, s, slot, &all, &e), ERR_OK);
+            free(rows);
+        }
+    }
+    return code == ERR_OK ? s : NULL;
+}
+
+/* How far a pair's result is from the definition, as a share of its length. */
+static double pair_distance(const struct mixture *d, int pair, const float *y)
+{
+    int e = d->ids[pair];
+    const float *x = d->x + pair / E_USED * E_EMBD;
+    double h[E_FF], diff = 0, size = 0;
+    for (int i = 0; i < E_FF; i++) {
+        double g = 0, u = 0;
+        for (int k = 0; k < E_EMBD; k++) {
+            g += (double)d->gate[e][i * E_EMBD + k] * x[k];
+            u += (double)d->up[e][i * E_EMBD + k] * x[k];
+        }
+        g *= d->weights[pair];
+        u *= d->weights[pair];
+        h[i] = g / (1 + exp(-g)) * u;
+    }
+    for (int i = 0; i < E_EMBD; i++) {
+        double want = 0;
+        for (int k = 0; k < E_FF; k++)
+            want += (double)d->down[e][i * E_FF + k] * h[k];
+        diff += (y[i] - want) * (y[i] - want);
+        size += want * want;
+    }
+    return sqrt(diff / size);
+}
+
+static void check_mixture(struct fixture *f, struct mixture *d, const struct quant_info *type,
+                          const struct quant_info *up)
+{
+    static const int32_t table[E_EXPERT] = {4, 3, 2, 1, 0};
+    struct slot_pool *s = fill_slots(f, d, type, up);
+    if (!s)
+        return;
+    bool may_round = type->act != QUANT_ACT_FLOAT && !tests_device("vulkan");
+    struct tensor x = tensor_f32(f, E_EMBD, MAX_M, 1, d->x), ids = tensor_i32(f, E_USED, MAX_M, d->ids);
+    struct tensor slots = tensor_i32(f, E_EXPERT, 1, table), y = tensor_f32(f, E_EMBD, E_USED, MAX_M, NULL);
+    struct tensor weights = tensor_f32(f, E_USED, MAX_M, 1, d->weights);
+    for (int sorted = 0; sorted < 2; sorted++) {
+        backend_clear(f->device, &y);
+        backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
+                                                .in = {x, ids, slots, weights},
+                                                .out = {y},
+                                                .slot_pool = s,
+                                                .experts = {ACT_SILU, sorted ? 1 : MAX_M}});
+        read_back(f, &y, d->y[sorted]);
+    }
+    assert_memory_equal(d->y[0], d->y[1], sizeof d->y[0]);
+    for (int i = 0; i < MAX_M * E_USED; i++) {
+        double off = pair_distance(d, i, d->y[0] + i * E_EMBD);
+        if (!(off < (may_round ? 0.05 : 1e-5)))
+            fail_msg("%s, up %s: pair %d is %g apart", type->name, up->name, i, off);
+    }
+    struct tensor *all[] = {&x, &ids, &slots, &y, &weights};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+    backend_slot_pool_close(f->device, &s);
+}
+
+static void experts_of_each_type_compute_the_formula_by_either_dispatch(void **state)
+{
+    static const enum quant_type kinds[][2] = {{QUANT_F16, QUANT_F16},     {QUANT_Q8_0, QUANT_Q4_0},
+                                               {QUANT_Q4_K, QUANT_Q4_K},   {QUANT_Q6_K, QUANT_Q5_K},
+                                               {QUANT_MXFP4, QUANT_MXFP4}, {QUANT_IQ3_KT, QUANT_IQ2_KT}};
+    struct fixture *f = *state;
+    struct mixture *d = calloc(1, sizeof *d);
+    fill(f, d->x, MAX_M * E_EMBD);
+    for (int i = 0; i < MAX_M * E_USED; i++) {
+        d->ids[i] = (i % E_USED + i / E_USED * 2) % E_EXPERT;
+        d->weights[i] = 0.25f + (float)(i % 3) / 8;
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]));
+    free(d);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_cpu, close_cpu)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(products_of_each_type_are_those_of_the_decoded_rows),
+        TEST(products_of_floats_take_rows_of_any_length),
+        TEST(matrices_of_several_types_are_multiplied_at_once),
+        TEST(routers_of_each_kind_choose_as_the_reference),
+        TEST(a_router_survives_what_is_no_number),
+        TEST(experts_of_each_type_compute_the_formula_by_either_dispatch),
+    };
+    return cmocka_run_group_tests_name("products", tests, NULL, NULL);
+}

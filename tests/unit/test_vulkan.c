@@ -1,0 +1,382 @@
+/* The Vulkan device: what is particular to it. Where there is none, the tests are skipped. */
+#define _DEFAULT_SOURCE /* setenv */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/pool.h"
+#include "kernels/kernels.h"
+#include "vulkan/vulkan.h"
+
+struct fixture {
+    struct pool *pool;
+    struct backend *device;
+};
+
+static int open_device(void **state)
+{
+    enum { SKIPPED = 77 };
+    struct err e;
+    struct fixture *f = *state = calloc(1, sizeof *f);
+    if (pool_create(&f->pool, 2, &e) != ERR_OK)
+        return -1;
+    err_code code = vulkan_open(&f->device, 0, f->pool, &e);
+    if (code != ERR_OK)
+        fprintf(stderr, "%s\n", e.text);
+    if (code == ERR_UNSUPPORTED)
+        exit(SKIPPED);
+    return code;
+}
+
+static int close_device(void **state)
+{
+    struct fixture *f = *state;
+    unsetenv("MOEBIUS_VULKAN_LOSE");
+    unsetenv("MOEBIUS_VULKAN_ALLOCATION");
+    unsetenv("MOEBIUS_VULKAN_WITHOUT");
+    backend_close(&f->device);
+    pool_close(&f->pool);
+    free(f);
+    return 0;
+}
+
+/* The device again, with a variable that says what it lacks. */
+static void open_with(struct fixture *f, const char *name, const char *value)
+{
+    struct err e;
+    backend_close(&f->device);
+    setenv(name, value, 1);
+    assert_int_equal(vulkan_open(&f->device, 0, f->pool, &e), ERR_OK);
+}
+
+static struct tensor floats(struct fixture *f, int64_t n, int64_t m, const float *x)
+{
+    struct tensor t;
+    struct err e;
+    assert_int_equal(backend_tensor_create(f->device, ELEM_F32, n, m, 1, MEM_SCRATCH, &t, &e), ERR_OK);
+    if (x)
+        backend_write(f->device, &t, x);
+    return t;
+}
+
+static void add(struct fixture *f, struct tensor a, struct tensor b, struct tensor out)
+{
+    backend_enqueue(f->device, &(struct op){.kind = OP_ADD, .in = {a, b}, .out = {out}});
+}
+
+static void a_list_says_what_is_usable(void **state)
+{
+    struct vulkan_device *all;
+    struct err e = {0};
+    int n;
+    assert_int_equal(vulkan_list(&all, &n, &e), ERR_OK);
+    assert_true(n > 0 && all[0].is_usable && all[0].memory_bytes > 0 && all[0].name[0]);
+    mem_free(all);
+    setenv("MOEBIUS_VULKAN_WITHOUT", "mapped,timelineSemaphore", 1);
+    assert_int_equal(vulkan_list(&all, &n, &e), ERR_OK);
+    assert_false(all[0].is_usable);
+    assert_non_null(strstr(all[0].why_not, "timeline semaphores"));
+    mem_free(all);
+}
+
+static void what_is_missing_is_said(void **state)
+{
+    static const char *const missing[] = {"bufferDeviceAddress", "timelineSemaphore"};
+    struct fixture *f = *state;
+    struct backend *b;
+    struct err e = {0};
+    for (int i = 0; i < 2; i++) {
+        setenv("MOEBIUS_VULKAN_WITHOUT", missing[i], 1);
+        assert_int_equal(vulkan_open(&b, 0, f->pool, &e), ERR_UNSUPPORTED);
+        assert_null(b);
+        assert_non_null(strstr(e.text, "its driver has no"));
+    }
+    unsetenv("MOEBIUS_VULKAN_WITHOUT");
+    assert_int_equal(vulkan_open(&b, 63, f->pool, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "there is no Vulkan device 63"));
+}
+
+/* A barrier stands only where an operation depends on another. */
+static void independent_operations_have_no_barrier_between_them(void **state)
+{
+    enum { N = 100 };
+    struct fixture *f = *state;
+    struct err e;
+    float x[N], y[N];
+    for (int i = 0; i < N; i++)
+        x[i] = (float)i;
+    struct tensor a = floats(f, N, 1, x), b = floats(f, N, 1, NULL), c = floats(f, N, 1, NULL),
+                  d = floats(f, N, 1, NULL);
+    assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+    struct vulkan_counters before = vulkan_get_counters(f->device);
+    add(f, a, a, b);
+    add(f, a, a, c);
+    struct vulkan_counters two = vulkan_get_counters(f->device);
+    assert_int_equal(two.n_dispatch - before.n_dispatch, 2);
+    assert_int_equal(two.n_barrier, before.n_barrier);
+    add(f, b, c, d); /* reads what was written */
+    add(f, a, d, b); /* writes what was read */
+    struct vulkan_counters four = vulkan_get_counters(f->device);
+    assert_int_equal(four.n_barrier - two.n_barrier, 2);
+    assert_int_equal(four.n_submit, before.n_submit); /* nobody has waited */
+    assert_int_equal(backend_read(f->device, &b, y, &e), ERR_OK);
+    assert_int_equal(vulkan_get_counters(f->device).n_submit, before.n_submit + 1);
+    for (int i = 0; i < N; i++)
+        assert_true(y[i] == 5 * x[i]);
+    struct tensor *all[] = {&a, &b, &c, &d};
+    for (int i = 0; i < 4; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+}
+
+/* A product and a sum behind it are one dispatch, as long as the sum does not go where the product's input is; the same
+ * for norms and rotations of heads. What they give is what each alone gives. */
+static void operations_that_go_together_are_one_dispatch(void **state)
+{
+    enum { N = 32, HEAD = 8 };
+    struct fixture *f = *state;
+    struct err e;
+    float x[N], y[3][N], table[HEAD];
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i % 7) - 2.5f;
+    for (int i = 0; i < HEAD; i++)
+        table[i] = 0.25f * (float)i - 1;
+    struct tensor a = floats(f, N, 1, x), h = floats(f, N, 1, NULL), sum = floats(f, N, 1, NULL),
+                  t = floats(f, HEAD, 1, table);
+    const struct op add_up = {.kind = OP_ADD, .in = {a, h}, .out = {sum}};
+    const struct op combine = {.kind = OP_COMBINE, .in = {{a.buffer, 0, ELEM_F32, {N, 1, 1}}}, .out = {h}};
+    const struct op norm = {.kind = OP_RMS_NORM, .in = {h}, .out = {h}, .norm = {HEAD, 1e-6f}};
+    const struct op rope = {.kind = OP_ROPE, .in = {h, t}, .out = {h}, .rope = {ROPE_NEOX, HEAD, HEAD}};
+    assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+    for (int apart = 1; apart >= 0; apart--) {
+        struct vulkan_counters before = vulkan_get_counters(f->device);
+        const struct op *all[] = {&combine, &add_up, &norm, &rope};
+        for (int i = 0; i < 4; i++) {
+            backend_enqueue(f->device, all[i]);
+            if (apart)
+                backend_fence(f->device);
+        }
+        backend_fence(f->device);
+        assert_int_equal(vulkan_get_counters(f->device).n_dispatch - before.n_dispatch, apart ? 4 : 2);
+        assert_int_equal(backend_read(f->device, &sum, y[0], &e), ERR_OK);
+        assert_int_equal(backend_read(f->device, &h, y[1 + apart], &e), ERR_OK);
+        for (int i = 0; i < N; i++)
+            assert_true(y[0][i] == 2 * x[i]);
+    }
+    assert_memory_equal(y[1], y[2], sizeof y[1]);
+    const struct op into_input = {.kind = OP_ADD, .in = {a, h}, .out = {a}};
+    struct vulkan_counters before = vulkan_get_counters(f->device);
+    backend_enqueue(f->device, &combine);
+    backend_enqueue(f->device, &into_input);
+    assert_int_equal(backend_read(f->device, &a, y[0], &e), ERR_OK);
+    assert_int_equal(vulkan_get_counters(f->device).n_dispatch - before.n_dispatch, 2);
+    struct tensor *tensors[] = {&a, &h, &sum, &t};
+    for (int i = 0; i < 4; i++)
+        backend_buffer_close(f->device, &tensors[i]->buffer);
+}
+
+/* More writes than the staging of all submissions holds, each read by a copy that was enqueued before the next. */
+static void writes_keep_their_order_when_staging_runs_out(void **state)
+{
+    enum { N = 200000, ROUNDS = 12 };
+    struct fixture *f = *state;
+    struct err e;
+    float *x = malloc(N * sizeof *x);
+    struct tensor t = floats(f, N, 1, NULL), sums = floats(f, N, ROUNDS, NULL);
+    for (int r = 0; r < ROUNDS; r++) {
+        const struct tensor to = tensor_rows(sums, r, 1);
+        for (int i = 0; i < N; i++)
+            x[i] = (float)(r * 1000 + i % 1000);
+        backend_write(f->device, &t, x);
+        backend_copy(f->device, &t, &to);
+    }
+    for (int r = 0; r < ROUNDS; r++) {
+        const struct tensor row = tensor_rows(sums, r, 1);
+        assert_int_equal(backend_read(f->device, &row, x, &e), ERR_OK);
+        for (int i = 0; i < N; i++)
+            assert_true(x[i] == (float)(r * 1000 + i % 1000));
+    }
+    backend_buffer_close(f->device, &t.buffer);
+    backend_buffer_close(f->device, &sums.buffer);
+    free(x);
+}
+
+enum { LARGE_K = 64, LARGE_ROW = 50000 };
+
+static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    float *x = dst;
+    for (uint64_t i = 0; i < n * LARGE_K; i++)
+        x[i] = (float)((row0 + i / LARGE_K) % 1001) * (i % LARGE_K == 5);
+    return ERR_OK;
+}
+
+/* A matrix of 12.8 MB: row r is r % 1001 at element 5, and else zeros. */
+static void check_large_matrix(struct fixture *f)
+{
+    static const int32_t ids[3] = {0, LARGE_ROW - 1, LARGE_ROW / 2 + 7};
+    struct err e;
+    struct weight *w;
+    float x[2 * LARGE_K] = {0}, *y = malloc(2 * LARGE_ROW * sizeof *y), rows[3 * LARGE_K];
+    const struct weight_desc d = {"large.weight", quant_info(QUANT_F32), LARGE_K, LARGE_ROW};
+    assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_rows, NULL}, &w, &e), ERR_OK);
+    x[5] = 2;
+    x[LARGE_K + 5] = 3;
+    struct tensor tx = floats(f, LARGE_K, 2, x), ty = floats(f, LARGE_ROW, 2, NULL), out = floats(f, LARGE_K, 3, NULL);
+    struct tensor tids;
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 3, 1, 1, MEM_SCRATCH, &tids, &e), ERR_OK);
+    backend_write(f->device, &tids, ids);
+    backend_enqueue(f->device, &(struct op){.kind = OP_MATMUL, .in = {tx}, .out = {ty}, .weight = {w}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_EMBED, .in = {tids}, .out = {out}, .weight = {w}, .scale = 1});
+    assert_int_equal(backend_read(f->device, &ty, y, &e), ERR_OK);
+    assert_int_equal(backend_read(f->device, &out, rows, &e), ERR_OK);
+    for (int i = 0; i < 2 * LARGE_ROW; i++)
+        assert_true(y[i] == (float)(i % LARGE_ROW % 1001) * (i < LARGE_ROW ? 2 : 3));
+    for (int i = 0; i < 3; i++)
+        assert_true(rows[i * LARGE_K + 5] == (float)(ids[i] % 1001) && rows[i * LARGE_K + 6] == 0);
+    struct tensor *all[] = {&tx, &ty, &out, &tids};
+    for (int i = 0; i < 4; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+    backend_weight_close(f->device, &w);
+    free(y);
+}
+
+static void a_matrix_beyond_the_largest_allocation_comes_in_parts(void **state)
+{
+    struct fixture *f = *state;
+    open_with(f, "MOEBIUS_VULKAN_ALLOCATION", "8");
+    check_large_matrix(f);
+}
+
+static void weights_reach_memory_that_the_host_cannot_write(void **state)
+{
+    struct fixture *f = *state;
+    open_with(f, "MOEBIUS_VULKAN_WITHOUT", "mapped");
+    check_large_matrix(f);
+}
+
+static void a_tensor_beyond_the_largest_allocation_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct err e = {0};
+    struct buffer *buf;
+    size_t before = mem_total_bytes();
+    open_with(f, "MOEBIUS_VULKAN_ALLOCATION", "8");
+    assert_int_equal(backend_buffer_create(f->device, 9 << 20, 1, MEM_STATE, &buf, &e), ERR_LIMIT);
+    assert_null(buf);
+    assert_non_null(strstr(e.text, "the driver allocates 8388608 at most"));
+    assert_true(mem_total_bytes() <= before + (1 << 20));
+}
+
+/* From then on everything fails with a sentence, and closing works. */
+static void a_lost_device_says_so(void **state)
+{
+    enum { N = 64 };
+    struct fixture *f = *state;
+    struct err e = {0};
+    float x[N] = {1};
+    struct tensor a = floats(f, N, 1, x), b = floats(f, N, 1, NULL);
+    assert_int_equal(backend_read(f->device, &a, x, &e), ERR_OK);
+    char next[32];
+    snprintf(next, sizeof next, "%d", (int)vulkan_get_counters(f->device).n_submit + 1);
+    setenv("MOEBIUS_VULKAN_LOSE", next, 1);
+    add(f, a, a, b);
+    assert_int_equal(backend_read(f->device, &b, x, &e), ERR_FAIL);
+    assert_non_null(strstr(e.text, "the device was lost"));
+    add(f, a, b, b);
+    assert_int_equal(backend_read(f->device, &b, x, &e), ERR_FAIL);
+    backend_buffer_close(f->device, &a.buffer);
+    backend_buffer_close(f->device, &b.buffer);
+}
+
+static void a_type_without_a_shader_is_refused_by_name(void **state)
+{
+    struct fixture *f = *state;
+    struct err e = {0};
+    struct weight *w;
+    const struct weight_desc d = {"blk.0.attn_q.weight", quant_info(QUANT_IQ2_XXS), 256, 16};
+    assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_rows, NULL}, &w, &e),
+                     ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "blk.0.attn_q.weight is of type IQ2_XXS"));
+}
+
+/* What was compiled serves another device; a byte that is wrong anywhere, or missing, and it is left alone. */
+static void compiled_shaders_are_used_again_unless_they_are_damaged(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    float x[3] = {1, 2, 3}, y[3];
+    char *bytes, name[VULKAN_CACHE_NAME_BYTES];
+    void *saved;
+    size_t n;
+    struct tensor a = floats(f, 3, 1, x);
+    assert_int_equal(vulkan_save_pipelines(f->device, &saved, &n, &e), ERR_OK);
+    assert_null(saved); /* nothing was compiled yet */
+    add(f, a, a, a);
+    assert_int_equal(backend_read(f->device, &a, y, &e), ERR_OK);
+    backend_buffer_close(f->device, &a.buffer);
+    assert_int_equal(vulkan_save_pipelines(f->device, &saved, &n, &e), ERR_OK);
+    bytes = saved;
+    assert_true(n > 56);
+    backend_close(&f->device);
+    assert_int_equal(vulkan_open(&f->device, 0, f->pool, &e), ERR_OK);
+    for (size_t i = 0; i < n; i += i < 64 ? 1 : 97) {
+        bytes[i] ^= 4;
+        assert_false(vulkan_use_pipelines(f->device, bytes, n));
+        bytes[i] ^= 4;
+    }
+    assert_false(vulkan_use_pipelines(f->device, bytes, n - 1));
+    assert_false(vulkan_use_pipelines(f->device, bytes, 10));
+    assert_true(vulkan_use_pipelines(f->device, bytes, n));
+    vulkan_cache_name(f->device, name);
+    assert_non_null(strstr(name, "vulkan-"));
+    a = floats(f, 3, 1, x);
+    add(f, a, a, a);
+    assert_int_equal(backend_read(f->device, &a, y, &e), ERR_OK);
+    assert_true(y[2] == 6);
+    backend_buffer_close(f->device, &a.buffer);
+    mem_free(bytes);
+}
+
+static void two_devices_of_one_driver_work_side_by_side(void **state)
+{
+    struct fixture *f = *state, other = {.pool = f->pool};
+    struct err e;
+    float x[3] = {1, 2, 3}, y[3], z[3];
+    assert_int_equal(vulkan_open(&other.device, 0, f->pool, &e), ERR_OK);
+    struct tensor a = floats(f, 3, 1, x), b = floats(&other, 3, 1, x);
+    add(f, a, a, a);
+    add(&other, b, b, b);
+    add(&other, b, b, b);
+    assert_int_equal(backend_read(f->device, &a, y, &e), ERR_OK);
+    assert_int_equal(backend_read(other.device, &b, z, &e), ERR_OK);
+    assert_true(y[2] == 6 && z[2] == 12);
+    backend_buffer_close(f->device, &a.buffer);
+    backend_buffer_close(other.device, &b.buffer);
+    backend_close(&other.device);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_device, close_device)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_list_says_what_is_usable),
+        TEST(what_is_missing_is_said),
+        TEST(independent_operations_have_no_barrier_between_them),
+        TEST(operations_that_go_together_are_one_dispatch),
+        TEST(writes_keep_their_order_when_staging_runs_out),
+        TEST(a_matrix_beyond_the_largest_allocation_comes_in_parts),
+        TEST(weights_reach_memory_that_the_host_cannot_write),
+        TEST(a_tensor_beyond_the_largest_allocation_is_refused),
+        TEST(a_lost_device_says_so),
+        TEST(a_type_without_a_shader_is_refused_by_name),
+        TEST(compiled_shaders_are_used_again_unless_they_are_damaged),
+        TEST(two_devices_of_one_driver_work_side_by_side),
+    };
+    return cmocka_run_group_tests_name("vulkan", tests, NULL, NULL);
+}
