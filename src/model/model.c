@@ -98,7 +98,7 @@ static err_code list_devices(struct loader *l, struct err *e)
 /* What dividing the experts takes while the model is loaded. */
 struct parts {
     struct expert_layer *layers; /* [n_moe_layer] as the device in hand has them */
-    size_t *slot_bytes;          /* [n_moe_layer] */
+    size_t *slot_bytes;          /* [n_moe_layer] of one expert on the device in hand */
     bool *is_here;               /* [n_moe_layer][n_expert] */
     int64_t *n_here;             /* [n_moe_layer] how many these are */
     int64_t n_expert;            /* of the layer with most */
@@ -106,6 +106,13 @@ struct parts {
     size_t all_most, all_least;  /* of all devices */
     size_t room;                 /* for all devices; SIZE_MAX: no bound */
 };
+
+/* A device's slots may be larger than another's. */
+static void size_slots(struct parts *x, const struct model *m, struct backend *device)
+{
+    for (int i = 0; i < m->n_moe_layer; i++)
+        x->slot_bytes[i] = backend_slot_pool_slot_bytes(device, &x->layers[i].shape);
+}
 
 static err_code parts_create(struct parts *x, const struct loader *l, struct err *e)
 {
@@ -121,10 +128,8 @@ static err_code parts_create(struct parts *x, const struct loader *l, struct err
     x->least = mem_calloc(n_device, sizeof *x->least);
     if (!x->layers || !x->slot_bytes || !x->is_here || !x->n_here || !x->most || !x->least)
         return err_nomem(e, n * (size_t)x->n_expert, "dividing the experts");
-    for (size_t i = 0; i < n; i++) {
-        x->layers[i] = m->expert_layers[i];
-        x->slot_bytes[i] = backend_slot_pool_slot_bytes(m->devices[0].device, &x->layers[i].shape);
-    }
+    memcpy(x->layers, m->expert_layers, n * sizeof *x->layers);
+    size_slots(x, m, m->devices[0].device);
     return ERR_OK;
 }
 
@@ -176,6 +181,7 @@ static void sum_up(struct parts *x, const struct loader *l)
     const struct model_load_params *p = l->p;
     for (int i = 0; i < m->n_device; i++) {
         mark(x, m, &m->devices[i]);
+        size_slots(x, m, m->devices[i].device);
         for (int j = 0; j < m->n_moe_layer; j++) {
             x->most[i] += (size_t)x->n_here[j] * x->slot_bytes[j];
             x->least[i] += least_of(x, m->n_moe_layer, j);

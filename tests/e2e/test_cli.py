@@ -916,7 +916,11 @@ def test_gpus():
         f.write(b"damaged")
     again = run(*args, "--devices", "vulkan:0", env=home)
     assert again.stdout == first.stdout and "is damaged: shaders are compiled again" in again.stderr.decode()
-    assert "damaged" not in run(*args, "--devices", "vulkan:0,cpu:1", env=home).stderr.decode()
+    both = run(*args, "--devices", "vulkan:0,cpu:1", "--stats-json", tmp("gpu.json"), env=home)
+    assert "damaged" not in both.stderr.decode()
+    with open(tmp("gpu.json"), encoding="utf-8") as f:
+        for place in json.load(f)["places"]:  # each has room for its experts, however large its slots are
+            assert place["memory_bytes"] == place["all_bytes"] > 0, place
     full = run(*args, "--devices", "vulkan:0", env={"XDG_CACHE_HOME": "/dev/null/x"})
     assert full.stdout == first.stdout and "compiled shaders are not kept" in full.stderr.decode()
     fails(1, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_LOSE": "7"}, says=["the device was lost"])
