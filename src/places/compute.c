@@ -88,6 +88,20 @@ static err_code fit(struct compute *c, struct room *r, enum elem_type type, int6
     return ERR_OK;
 }
 
+/* Room for n of the rows that a call wants. */
+static err_code fit_rows(struct compute *c, int64_t n_embd, int64_t n, struct err *e)
+{
+    if (n > c->n_host_rows) {
+        int32_t *more = mem_resize(c->host_rows, (size_t)n, sizeof *more);
+        if (!more)
+            return err_nomem(e, (size_t)n * sizeof *more, "a place");
+        c->host_rows = more;
+        c->n_host_rows = n;
+    }
+    TRY(fit(c, &c->rows, ELEM_I32, n, 1, 1, e));
+    return fit(c, &c->packed, ELEM_F32, n_embd, n, 1, e);
+}
+
 /* Takes a call's rows to the device. */
 static err_code take(struct compute *c, const struct place_call *call, struct err *e)
 {
@@ -95,6 +109,7 @@ static err_code take(struct compute *c, const struct place_call *call, struct er
     TRY(fit(c, &c->x, ELEM_F32, call->n_embd, n, 1, e));
     TRY(fit(c, &c->ids, ELEM_I32, k, n, 1, e));
     TRY(fit(c, &c->y, ELEM_F32, call->n_embd, k, n, e));
+    TRY(fit_rows(c, call->n_embd, k, e)); /* what one token may want, so that decode takes no more memory */
     backend_write(c->device, &c->x.t, call->x);
     backend_write(c->device, &c->ids.t, call->ids);
     if (call->weights) {
@@ -105,20 +120,12 @@ static err_code take(struct compute *c, const struct place_call *call, struct er
 }
 
 /* Lists the rows of y that the call wants. */
-static err_code list_rows(struct compute *c, const struct place_call *call, struct err *e)
+static void list_rows(struct compute *c, const struct place_call *call)
 {
-    if (call->n_row > c->n_host_rows) {
-        int32_t *more = mem_resize(c->host_rows, (size_t)call->n_row, sizeof *more);
-        if (!more)
-            return err_nomem(e, (size_t)call->n_row * sizeof *more, "a place");
-        c->host_rows = more;
-        c->n_host_rows = call->n_row;
-    }
     int64_t n = 0;
     for (int64_t i = 0; i < call->n_tok * call->n_used; i++)
         if (call->ids[i] >= 0)
             c->host_rows[n++] = (int32_t)i;
-    return ERR_OK;
 }
 
 /* Brings the results back, in the call's order. */
@@ -130,9 +137,8 @@ static err_code give(struct compute *c, const struct place_call *call, struct er
     y.ne[2] = 1;
     if (call->n_row == n_all)
         return backend_read(c->device, &y, call->y, e);
-    TRY(list_rows(c, call, e));
-    TRY(fit(c, &c->rows, ELEM_I32, call->n_row, 1, 1, e));
-    TRY(fit(c, &c->packed, ELEM_F32, call->n_embd, call->n_row, 1, e));
+    TRY(fit_rows(c, call->n_embd, call->n_row, e));
+    list_rows(c, call);
     backend_write(c->device, &c->rows.t, c->host_rows);
     backend_enqueue(c->device, &(struct op){.kind = OP_SLICE, .in = {y, c->rows.t}, .out = {c->packed.t}});
     return backend_read(c->device, &c->packed.t, call->y, e);
