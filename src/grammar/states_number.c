@@ -136,8 +136,9 @@ static bool has_comparisons(const struct view *v)
     return false;
 }
 
-/* The state after a byte of the number, whether it can end well or not; 0: refused. */
-static uint32_t step(struct states *s, uint32_t state, uint8_t byte)
+/* The state after a byte of the number, whether it can end well or not; 0: refused. counts: digits are counted
+ * where there are comparisons, too, which may let them go on for ever, as zeros behind the point or above a minimum. */
+static uint32_t step(struct states *s, uint32_t state, uint8_t byte, bool counts)
 {
     struct view v;
     view_load(s, state, &v);
@@ -151,10 +152,10 @@ static uint32_t step(struct states *s, uint32_t state, uint8_t byte)
     n_digit = p != before && p != NUM_FRAC ? 0 : n_digit + 1; /* of each part */
     if (n_digit >= (p == NUM_EXP ? NUM_MAX_EXP : NUM_MAX_DIGITS))
         return 0;
-    bool counts = v.n_var > 0 || p == NUM_INT || p == NUM_FRAC || p == NUM_EXP;
-    v.phase = p | negative | (counts ? n_digit << NUM_DIGITS_SHIFT : 0);
+    bool is_counted = v.n_var > 0 || p == NUM_INT || p == NUM_FRAC || p == NUM_EXP;
+    v.phase = p | negative | (is_counted ? n_digit << NUM_DIGITS_SHIFT : 0);
     feed(s, &v, byte);
-    if (has_comparisons(&v)) /* these decide how long it gets; states that differ in nothing else are one */
+    if (has_comparisons(&v) && !counts) /* states that differ in nothing else are one */
         v.phase &= (1u << NUM_DIGITS_SHIFT) - 1;
     return view_settle(s, &v);
 }
@@ -192,7 +193,7 @@ static bool is_live(struct states *s, uint32_t state)
         view_load(s, at, &v);
         live = !has_comparisons(&v) || number_end(s, at, &result);
         for (unsigned i = 0; ok && !live && i < sizeof bytes - 1; i++) {
-            uint32_t next = step(s, at, (uint8_t)bytes[i]);
+            uint32_t next = step(s, at, (uint8_t)bytes[i], false);
             ok = !next || LIST_PUSH(&path, next);
         }
     }
@@ -208,7 +209,7 @@ static bool is_live(struct states *s, uint32_t state)
 
 struct state_out number_step(struct states *s, uint32_t state, uint8_t byte)
 {
-    uint32_t result, next = step(s, state, byte);
+    uint32_t result, next = step(s, state, byte, true);
     if (next)
         return (struct state_out){is_live(s, next) ? STATE_STAY : STATE_REFUSE, 0, next, 0};
     if (((byte >= '0' && byte <= '9') || byte == '.' || byte == '-' || byte == '+' || byte == 'e' || byte == 'E') ||

@@ -61,9 +61,13 @@ static void check_cases(enum grammar_kind kind, const struct text_case *cases, s
     }
 }
 
+#define ZEROS_60 "000000000000000000000000000000000000000000000000000000000000"
+
 static const struct text_case schemas[] = {
     {"true", {"1", "{}", "[1, {\"a\": null}]", "\"x\"", "-0.5e+3", NULL, "", "01", "[1,]", "{\"a\"}", "tru", NULL}},
     {"{\"type\": \"object\"}", {"{}", "{ }", "{\n  \"a\": 1\n}", NULL, "[]", "{\n\n}", "{    }", " {}", "{} ", NULL}},
+    {"{\"enum\": [1]}", {"1", "1.0", "1.000", NULL, "1." ZEROS_60, "10", NULL}},
+    {"{\"type\": \"integer\", \"minimum\": 5}", {"5", "123456789012345678901234567890", NULL, "4", "1" ZEROS_60, NULL}},
     {"{\"type\": \"integer\"}", {"0", "-7", "1.0", "1e+16", NULL, "1.5", "1e-1", "\"1\"", NULL}},
     {"{\"type\": \"integer\", \"$schema\": \"http://json-schema.org/draft-04/schema#\"}", {"1", NULL, "1.0", NULL}},
     {"{\"minimum\": 5, \"maximum\": 7.5}",
