@@ -142,7 +142,7 @@ void server_log_notes(struct server *s, const json_t *notes)
 
 static const char *state_word(const struct call *c, bool whole, const struct job_report *r)
 {
-    if (atomic_load(&c->left))
+    if (atomic_load(&c->left) && (!whole || r->cancelled)) /* and not just after it had read everything */
         return "the client left";
     return r->failed ? "failed" : whole ? "" : "cut off";
 }

@@ -616,7 +616,8 @@ struct stream *job_take_stream(struct job *job)
 void job_cancel(struct job *job)
 {
     pthread_mutex_lock(&job->lock);
-    job->is_cancelled = true;
+    if (job->n_open > 0 || !job->is_submitted)
+        job->is_cancelled = true;
     cancel_texts(job);
     pthread_mutex_unlock(&job->lock);
 }

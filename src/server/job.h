@@ -32,7 +32,8 @@ struct job_setup {
 /* How an answer went, for the log. */
 struct job_report {
     struct answer_usage usage; /* of all choices together */
-    bool failed, cancelled;
+    bool failed;
+    bool cancelled; /* before its texts' end */
 };
 
 /* Makes the prompt. The caller has a reference to the job. */

@@ -107,7 +107,7 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
         job_cancel(job);
     if (!x->reply.status)
         x->reply.status = STATUS_CLIENT_LEFT; /* within its request */
-    metrics_note(&s->metrics, x->reply.status, atomic_load(&c->left) || !whole);
+    metrics_note(&s->metrics, x->reply.status, !whole || (job && job_report(job).cancelled));
     if (!c->route || !c->route->is_quick || x->reply.status >= 400)
         server_log_call(c, whole);
     if (c->route && !c->route->is_quick)
