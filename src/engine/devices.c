@@ -119,11 +119,23 @@ static err_code open_vulkan(moebius_engine *g, struct engine_device *d, struct e
     return ERR_OK;
 }
 
+/* Threads of a device's pool. A CPU device that runs the layers has those of all CPU devices: it uses the others' cores
+ * while they compute nothing. */
+static int n_pool_threads(const moebius_engine *g, const struct engine_device *d)
+{
+    int n = 0;
+    if (d != g->devices || d->asked.is_vulkan)
+        return d->asked.n_threads;
+    for (int i = 0; i < g->n_device; i++)
+        n += g->devices[i].asked.is_vulkan ? 0 : g->devices[i].asked.n_threads;
+    return n;
+}
+
 static err_code open_device(moebius_engine *g, struct engine_device *d, struct err *e)
 {
     char kind[DEVICE_NAME_BYTES];
     snprintf(d->name, sizeof d->name, "place %d (%s)", (int)(d - g->devices), device_options_name(&d->asked, kind));
-    TRY(pool_create(&d->pool, d->asked.n_threads, e));
+    TRY(pool_create(&d->pool, n_pool_threads(g, d), e));
     if (d == g->devices)
         TRY(bind_pool(g, d->pool, e));
     if (d->asked.is_vulkan)

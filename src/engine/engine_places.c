@@ -7,7 +7,8 @@
 #include "places/worker.h"
 #include "ranks/ranks.h"
 
-/* Rounds that a worker waits for the next layer before it sleeps: attention takes some hundred microseconds. */
+/* Rounds that a worker with cores of its own waits for the next layer before it sleeps: attention takes some hundred
+ * microseconds. */
 enum { WORKER_N_SPIN = 20000 };
 
 static int n_place(const moebius_engine *g)
@@ -39,6 +40,12 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
     return code == ERR_OK && engine_ranks(g) ? ranks_divide(engine_ranks(g), out, e) : code;
 }
 
+/* Whether device 0 uses the cores of a device that computes nothing. */
+static bool lends_cores(const moebius_engine *g, int device)
+{
+    return !g->devices[0].asked.is_vulkan && !g->devices[device].asked.is_vulkan;
+}
+
 static err_code open_worker(moebius_engine *g, int i, struct err *e)
 {
     struct engine_device *d = &g->devices[i];
@@ -50,7 +57,7 @@ static err_code open_worker(moebius_engine *g, int i, struct err *e)
                                     .device = d->device,
                                     .pool = d->pool,
                                     .experts = m->experts,
-                                    .n_spin = engine_has_core_each(g) ? WORKER_N_SPIN : 0};
+                                    .n_spin = engine_has_core_each(g) && !lends_cores(g, i) ? WORKER_N_SPIN : 0};
     return worker_open(&g->place[i], &p, e);
 }
 
@@ -71,7 +78,14 @@ err_code engine_open_places(moebius_engine *g, struct err *e)
     g->own = mem_calloc(n_layer, sizeof *g->own);
     if (!g->own)
         return err_nomem(e, n_layer * sizeof *g->own, "figures of layers");
-    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, n_place(g), g->own};
+    bool has_more = pool_n_threads(g->pool) > g->devices[0].asked.n_threads;
+    g->places = (struct moe_places){.division = &g->model->division,
+                                    .speeds = g->speeds,
+                                    .places = g->place,
+                                    .n_place = n_place(g),
+                                    .own = g->own,
+                                    .pool = has_more ? g->pool : NULL,
+                                    .n_own_thread = g->devices[0].asked.n_threads};
     g->model->places = &g->places;
     return ERR_OK;
 }

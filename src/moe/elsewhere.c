@@ -38,6 +38,7 @@ struct elsewhere {
     size_t n_bytes;
     struct tensor results; /* [n_embd][CHUNK_ROWS], on their way into y */
     struct tensor at;      /* I32 [CHUNK_ROWS] where they belong */
+    int n_thread;          /* that the device's loops use between calls, while one left cores to others; else 0 */
 };
 
 /* What there is to be room for. */
@@ -175,6 +176,23 @@ static void gather(struct elsewhere *w, const struct elsewhere_call *c, int plac
     }
 }
 
+/* Leaves the cores to places that compute. */
+static void leave_cores(struct elsewhere *w)
+{
+    const struct moe_places *s = w->places;
+    if (!s->pool || pool_n_used(s->pool) <= s->n_own_thread)
+        return;
+    w->n_thread = pool_n_used(s->pool);
+    pool_use(s->pool, s->n_own_thread);
+}
+
+static void take_cores(struct elsewhere *w)
+{
+    if (w->n_thread)
+        pool_use(w->places->pool, w->n_thread);
+    w->n_thread = 0;
+}
+
 err_code elsewhere_begin(struct elsewhere *w, const struct elsewhere_call *c, int64_t *n_own, struct err *e)
 {
     const struct moe_places *s = w->places;
@@ -187,6 +205,8 @@ err_code elsewhere_begin(struct elsewhere *w, const struct elsewhere_call *c, in
     if (*n_own < n && c->weights.buffer)
         TRY(backend_read(w->device, &c->weights, w->weights, e));
     share_room(w, c);
+    if (*n_own < n)
+        leave_cores(w);
     for (int i = 1; i < s->n_place; i++) {
         if (w->parts[i].call.n_row == 0)
             continue;
@@ -232,6 +252,7 @@ err_code elsewhere_finish(struct elsewhere *w, const struct tensor *y, err_code 
         if (code == ERR_OK)
             scatter(w, &w->parts[i], y);
     }
+    take_cores(w);
     return code;
 }
 

@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "base/cancel.h"
+#include "base/pool.h"
 #include "experts/experts.h"
 #include "moe/car.h"
 #include "places/division.h"
@@ -51,6 +52,8 @@ struct moe_places {
     struct place *const *places;         /* [n_place]; the first is NULL */
     int n_place;                         /* 2 or more */
     struct place_layer_stats *own;       /* [n_layer] calls, rows and time of place 0, which its layers add to */
+    struct pool *pool;                   /* of place 0; NULL: it has no threads but its own */
+    int n_own_thread;                    /* that the pool uses while other places compute */
 };
 
 /* Activations of a MoE layer, shared by all MoE layers of a model. */
