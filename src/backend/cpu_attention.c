@@ -74,7 +74,7 @@ struct attn_queries {
     struct softmax span;  /* over the span at hand */
     struct softmax all;   /* over the spans before it */
     float *partial;       /* [KERNEL_ATTN_QUERIES][dv] */
-    float *decoded;       /* a block of keys and values, where the cache is Q8_0 */
+    float *decoded;       /* a block of keys and values, where `decodes` */
 };
 
 static int64_t n_query(const struct attn_queries *x)
@@ -120,6 +120,7 @@ static int64_t first_block(const struct attn_op *a, const struct attn_queries *x
 struct cache_block {
     const char *k, *v;
     size_t k_bytes, v_bytes; /* of a row */
+    bool is_half;            /* elements are F16, not F32 */
 };
 
 /* The block of a KV head that begins at position p0 of a task's text. */
@@ -128,22 +129,39 @@ static struct cache_block get_block(const struct attn_op *a, const struct attn_q
     const struct paged *k = &a->op->state[0], *v = &a->op->state[1];
     int32_t page = x->pages[p0 / KERNEL_ATTN_BLOCK];
     assert(page >= 0);
-    struct cache_block b = {.k = paged_data(k, page, head_kv), .k_bytes = elem_row_bytes(k->page.type, a->dk)};
+    struct cache_block b = {.k = paged_data(k, page, head_kv),
+                            .k_bytes = elem_row_bytes(k->page.type, a->dk),
+                            .is_half = k->page.type == ELEM_F16};
     b.v = a->is_latent ? b.k : paged_data(v, page, head_kv);
     b.v_bytes = elem_row_bytes(v->page.type, a->dv);
     return b;
 }
 
-/* Decodes rows [from, to) of a block of Q8_0 into a thread's work space, once for all queries of a task. */
+/* Whether a task with as many queries decodes a block into floats. */
+static bool decodes(const struct attn_op *a, int64_t n_query)
+{
+    enum elem_type type = a->op->state[0].page.type;
+    return type == ELEM_Q8_0 || (type == ELEM_F16 && n_query > 2 * KERNEL_ATTN_QUERIES);
+}
+
+static void decode_rows(const struct attn_op *a, float *y, const void *x, int64_t n)
+{
+    if (a->op->state[0].page.type == ELEM_F16)
+        a->kernels->f16_to_f32(y, x, n);
+    else
+        a->kernels->q8_0_to_f32(y, x, n);
+}
+
+/* Decodes rows [from, to) of a block into a thread's work space, once for all queries of a task. */
 static struct cache_block decode_block(const struct attn_op *a, const struct cache_block *b, int64_t from, int64_t to,
                                        float *work)
 {
     float *kf = work, *vf = a->is_latent ? work : work + KERNEL_ATTN_BLOCK * a->dk;
-    a->kernels->q8_0_to_f32(kf + from * a->dk, b->k + (size_t)from * b->k_bytes, (to - from) * a->dk);
+    decode_rows(a, kf + from * a->dk, b->k + (size_t)from * b->k_bytes, (to - from) * a->dk);
     if (!a->is_latent)
-        a->kernels->q8_0_to_f32(vf + from * a->dv, b->v + (size_t)from * b->v_bytes, (to - from) * a->dv);
+        decode_rows(a, vf + from * a->dv, b->v + (size_t)from * b->v_bytes, (to - from) * a->dv);
     return (struct cache_block){(const char *)kf, (const char *)vf, (size_t)a->dk * sizeof *kf,
-                                (size_t)a->dv * sizeof *vf};
+                                (size_t)a->dv * sizeof *vf, false};
 }
 
 /* The rows that a token at `pos` sees of the block that begins at position p0: [first_row, end_row). */
@@ -188,7 +206,7 @@ static void fold_block(const struct attn_op *a, struct attn_queries *x, const st
         call.prefetch[1] = next->v;
         call.prefetch_bytes[1] = KERNEL_ATTN_BLOCK * (int64_t)next->v_bytes;
     }
-    (op->state[0].page.type == ELEM_F16 ? kern->attn_block_f16 : kern->attn_block_f32)(&call);
+    (b->is_half ? kern->attn_block_f16 : kern->attn_block_f32)(&call);
     kern->attn_merge((int)n_q, x->span.max + first, x->span.sum + first, x->span.acc + first * a->dv, max, sum,
                      x->partial, a->dv);
 }
@@ -214,7 +232,7 @@ static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64
     int64_t last = x->pos[x->n_t - 1];
     struct cache_block b = get_block(a, x, x->head_kv, p0), next;
     const struct cache_block *to_prefetch = next_block(l, x, p0, &next) ? &next : NULL;
-    if (a->op->state[0].page.type == ELEM_Q8_0)
+    if (decodes(a, n_query(x)))
         b = decode_block(a, &b, first_row(a, x->pos[0], p0), end_row(last, p0), x->decoded);
     for (int64_t t = 0; t < x->n_t;) {
         int64_t from = first_row(a, x->pos[t], p0), end = end_row(x->pos[t], p0), t_end = t + 1;
@@ -437,7 +455,7 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
 /* A thread's work space: the softmaxes of a span and of those before it, a partial result, a decoded block. */
 static size_t work_elems(const struct attn_op *a)
 {
-    int64_t n_decoded = a->op->state[0].page.type == ELEM_Q8_0 ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
+    int64_t n_decoded = decodes(a, TASK_QUERIES) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
     int64_t n = 2 * (int64_t)softmax_elems(TASK_QUERIES, a->dv) + a->dv * KERNEL_ATTN_QUERIES + n_decoded;
     return align64((size_t)n * sizeof(float)) / sizeof(float);
 }

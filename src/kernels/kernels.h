@@ -87,7 +87,7 @@ struct kernel_delta {
     int64_t ld_gate, ld_qk, ld_v;
 };
 
-enum { KERNEL_ATTN_BLOCK = 64, KERNEL_ATTN_QUERIES = 8 };
+enum { KERNEL_ATTN_BLOCK = 64, KERNEL_ATTN_QUERIES = 16 };
 
 /* n_q queries (1..KERNEL_ATTN_QUERIES) against n consecutive positions (1..KERNEL_ATTN_BLOCK) of one KV head: of each
  * a partial softmax, for attn_merge:

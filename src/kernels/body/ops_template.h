@@ -408,15 +408,13 @@ static void attn_softmax(const struct kernel_attn *a, float *s, float *max, floa
     OPS_NAME(exp_sum)(s, s, *max, a->n, sum);
 }
 
-/* Attention of queries [first, first + n_q), n_q a constant. */
-KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, bool half, int n_q)
+/* The weights of queries [first, first + n_q), n_q a constant. */
+KERNELS_ALWAYS_INLINE void attn_weights(const struct kernel_attn *a, float s[][KERNEL_ATTN_BLOCK], int first, bool half,
+                                        int n_q)
 {
-    float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK], *o = a->o + first * a->hd_v;
     const float *const *q = a->q + first;
-    int64_t i = 0, part = first / n_q, n_part = (a->n_q + n_q - 1) / n_q;
-    int64_t n_dots = a->n / ATTN_ROWS + a->n % ATTN_ROWS, width = 16 * ATTN_VECS, n_mix = (a->hd_v + width - 1) / width;
-    struct attn_prefetch keys, values, none = {0};
-    keys = attn_prefetch(a->prefetch[0], a->prefetch_bytes[0], part * n_dots, n_part * n_dots);
+    int64_t i = 0, part = first / n_q, n_part = (a->n_q + n_q - 1) / n_q, n_dots = a->n / ATTN_ROWS + a->n % ATTN_ROWS;
+    struct attn_prefetch keys = attn_prefetch(a->prefetch[0], a->prefetch_bytes[0], part * n_dots, n_part * n_dots);
     for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS) {
         attn_prefetch_step(&keys);
         attn_dots(s, q, a->k, i, a->hd_k, half, n_q, ATTN_ROWS);
@@ -427,9 +425,19 @@ KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, 
     }
     for (int r = 0; r < n_q; r++)
         attn_softmax(a, s[r], &a->max[first + r], &a->sum[first + r]);
+}
+
+/* The sums of the values by these weights. */
+KERNELS_ALWAYS_INLINE void attn_values(const struct kernel_attn *a, const float s[][KERNEL_ATTN_BLOCK], int first,
+                                       bool half, int n_q)
+{
+    float *o = a->o + first * a->hd_v;
+    int64_t part = first / n_q, n_part = (a->n_q + n_q - 1) / n_q, width = 16 * ATTN_VECS;
+    int64_t n_mix = (a->hd_v + width - 1) / width;
     for (int64_t j = 0; j < a->hd_v; j += width) {
         int64_t step = (part * n_mix + j / width) * a->n;
-        values = attn_prefetch(a->prefetch[1], a->prefetch_bytes[1], step, n_part * n_mix * a->n);
+        struct attn_prefetch none = {0};
+        struct attn_prefetch values = attn_prefetch(a->prefetch[1], a->prefetch_bytes[1], step, n_part * n_mix * a->n);
         if (j + width <= a->hd_v) {
             attn_mix(a, o, s, j, half, n_q, ATTN_VECS, &values);
             continue;
@@ -439,13 +447,19 @@ KERNELS_ALWAYS_INLINE void attn_queries(const struct kernel_attn *a, int first, 
     }
 }
 
+/* All queries meet the keys, then the values, so that each stay in the first cache until they are done. */
 KERNELS_ALWAYS_INLINE void attn_block(const struct kernel_attn *a, bool half)
 {
-    int i = 0;
-    for (; i + ATTN_TILE <= a->n_q; i += ATTN_TILE)
-        attn_queries(a, i, half, ATTN_TILE);
+    float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK];
+    int i = 0, n_tiled = a->n_q / ATTN_TILE * ATTN_TILE;
+    for (; i < n_tiled; i += ATTN_TILE)
+        attn_weights(a, s + i, i, half, ATTN_TILE);
     for (; i < a->n_q; i++)
-        attn_queries(a, i, half, 1);
+        attn_weights(a, s + i, i, half, 1);
+    for (i = 0; i < n_tiled; i += ATTN_TILE)
+        attn_values(a, (const float(*)[KERNEL_ATTN_BLOCK])s + i, i, half, ATTN_TILE);
+    for (; i < a->n_q; i++)
+        attn_values(a, (const float(*)[KERNEL_ATTN_BLOCK])s + i, i, half, 1);
 }
 
 void OPS_NAME(attn_block_f16)(const struct kernel_attn *a)
