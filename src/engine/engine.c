@@ -392,6 +392,8 @@ void moebius_engine_forget_experts(moebius_engine *engine)
         experts_forget(engine->model->experts);
     for (int i = 1; i < engine->places.n_place; i++)
         place_forget(engine->place[i]);
+    if (engine->is_warm && engine_has_cache(engine))
+        engine_fill_cache(engine);
 }
 
 bool moebius_engine_source_sized(const moebius_engine *engine, int i, moebius_source *out, size_t out_bytes)

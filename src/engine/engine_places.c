@@ -15,6 +15,21 @@ static int n_place(const moebius_engine *g)
     return engine_ranks(g) ? ranks_n(engine_ranks(g)) : g->n_device;
 }
 
+/* The split that nobody asked for: a GPU whose memory has no room for all experts is a cache for a CPU device. */
+static void choose_split(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer)
+{
+    const struct engine_device *first = &g->devices[0];
+    size_t all = 0, room = experts_own_room(first->device);
+    for (int i = 0; i < n_layer; i++)
+        all += (size_t)layers[i].n_expert * slot_bytes[i];
+    bool is_pair = g->n_device == 2 && first->asked.is_vulkan && !g->devices[1].asked.is_vulkan;
+    if (g->options.split || !is_pair || backend_own_bytes(first->device) == 0 || all <= room)
+        return;
+    g->asked.split.kind = SPLIT_CACHE;
+    log_line(&g->log, LOG_INFO, "%s has room for %.2f of %.2f GB of routed experts: %s has them all (--split cache)",
+             first->name, (double)room / 1e9, (double)all / 1e9, g->devices[1].name);
+}
+
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        struct division *out, struct err *e)
 {
@@ -30,6 +45,7 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
         TRY(engine_ask_ranks(g, layers, slot_bytes, n_layer, e));
     else
         device_options_places(&g->asked, g->speeds);
+    choose_split(g, layers, slot_bytes, n_layer);
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
     TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
@@ -71,7 +87,8 @@ err_code engine_open_places(moebius_engine *g, struct err *e)
     g->own = mem_calloc(n_layer, sizeof *g->own);
     if (!g->own)
         return err_nomem(e, n_layer * sizeof *g->own, "figures of layers");
-    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, n_place(g), g->own};
+    g->places = (struct moe_places){&g->model->division, g->speeds, g->place, n_place(g), true, g->own};
+    g->cache.is_fixed = g->options.deterministic;
     g->model->places = &g->places;
     return ERR_OK;
 }
@@ -99,7 +116,7 @@ bool engine_is_streaming(const moebius_engine *g)
 {
     bool any = false;
     for (int i = 0; i < g->model->n_device; i++)
-        any |= !experts_all_resident(g->model->devices[i].experts);
+        any |= !experts_all_resident(g->model->devices[i].experts) && !(i == 0 && engine_has_cache(g));
     return any;
 }
 
@@ -150,7 +167,11 @@ static size_t open_bytes(const moebius_engine *g, int device)
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes)
 {
     int n_device = g->places.n_place ? g->places.n_place : g->model->n_device ? 1 : 0;
-    size_t open[ENGINE_MAX_DEVICE], all = 0, room = mem_room_bytes(), lack = n_bytes > room ? n_bytes - room : 0;
+    size_t open[ENGINE_MAX_DEVICE], all = 0, room, lack;
+    if (engine_has_cache(g)) /* what it holds is there twice */
+        reclaim(g, 0, n_bytes);
+    room = mem_room_bytes();
+    lack = n_bytes > room ? n_bytes - room : 0;
     for (int i = 0; i < n_device; i++)
         all += open[i] = open_bytes(g, i);
     for (int i = 0; i + 1 < n_device; i++) {
