@@ -109,6 +109,7 @@ bool moves_start(struct moves *m, int layer, int32_t expert, const struct expert
     if (!r->queue || !(from ? requests_copy(r, layer, expert, from) : requests_start(r, layer, expert, false)))
         return false;
     m->fetch->counters[layer].n_moved++;
+    fetch_advance(m->fetch, false); /* a copy may be there */
     return true;
 }
 

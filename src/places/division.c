@@ -236,7 +236,7 @@ err_code division_make(struct division *out, const struct expert_layer *layers, 
         .n_place = n_place, .n_layer = n_layer, .has_cache = x.first > 0, .cache_share = split->cache_share};
     err_code code = create(&x, &ranked, e);
     if (code == ERR_OK) {
-        known_speeds(places, n_place, x.speed);
+        known_speeds(places + x.first, n_place - x.first, x.speed + x.first);
         set_quotas(&x);
         switch (split->kind) {
         case SPLIT_EXPERTS:
