@@ -210,7 +210,7 @@ typedef struct moebius_counters {
     int64_t stall_ns;   /* waiting for reads with nothing to compute */
     int64_t arrival_ns; /* checking what was read, and packing what was not read into its slot */
 
-    uint64_t expert_bytes;     /* memory for routed experts now */
+    uint64_t expert_bytes;     /* memory for routed experts now, with what is in a cache, too */
     uint64_t expert_all_bytes; /* memory that all of them would need */
     uint64_t weight_bytes;     /* memory for all other weights */
     uint64_t context_bytes;    /* memory for caches and recurrent state of all sessions */

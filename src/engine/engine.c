@@ -356,7 +356,8 @@ static moebius_counters counters(const moebius_engine *engine)
                               .n_backfilled = c.n_backfilled,
                               .stall_ns = c.stall_ns,
                               .arrival_ns = c.arrival_ns,
-                              .expert_bytes = engine_expert_bytes(engine, experts_open_bytes),
+                              .expert_bytes = engine_expert_bytes(engine, experts_open_bytes) +
+                                              engine_cache_bytes(engine, experts_open_bytes),
                               .expert_all_bytes = engine_expert_bytes(engine, experts_max_bytes),
                               .weight_bytes = mem_mapped_bytes(MEM_WEIGHTS),
                               .context_bytes = mem_mapped_bytes(MEM_STATE),

@@ -194,7 +194,7 @@ MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers,
 MUST_USE err_code engine_open_places(moebius_engine *g, struct err *e);
 void engine_close_places(moebius_engine *g);
 
-/* The sum of a figure over the experts of all devices. Not while a layer is computed. */
+/* The sum of a figure over the experts of all devices, but for copies in a cache. Not while a layer is computed. */
 size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
 /* Whether experts are read when they are needed. */
 bool engine_is_streaming(const moebius_engine *g);
@@ -208,6 +208,8 @@ void engine_reclaim_experts(moebius_engine *g, size_t n_bytes);
 
 /* Whether the first device's slots are a cache of what the other places have. */
 bool engine_has_cache(const moebius_engine *g);
+/* A figure of these slots; 0 where there is no cache. */
+size_t engine_cache_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
 /* Fills these slots: with what the policy knows as hottest, then with anything. */
 void engine_fill_cache(moebius_engine *g);
 /* Behind a pass: moves what is hotter into these slots, as long as the watch allows it. */

@@ -107,7 +107,7 @@ void engine_close_places(moebius_engine *g)
 size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x))
 {
     size_t n = 0;
-    for (int i = 0; i < g->model->n_device; i++)
+    for (int i = engine_has_cache(g); i < g->model->n_device; i++)
         n += bytes(g->model->devices[i].experts);
     return n;
 }
@@ -115,8 +115,8 @@ size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct
 bool engine_is_streaming(const moebius_engine *g)
 {
     bool any = false;
-    for (int i = 0; i < g->model->n_device; i++)
-        any |= !experts_all_resident(g->model->devices[i].experts) && !(i == 0 && engine_has_cache(g));
+    for (int i = engine_has_cache(g); i < g->model->n_device; i++)
+        any |= !experts_all_resident(g->model->devices[i].experts);
     return any;
 }
 
@@ -126,24 +126,27 @@ static size_t part_of(size_t n_bytes, size_t n, size_t of)
     return of ? (size_t)((double)n_bytes * ((double)n / (double)of)) : 0;
 }
 
+static err_code open_slots(moebius_engine *g, int device, size_t spare_bytes, const struct usage *past, struct err *e)
+{
+    struct experts *x = g->model->devices[device].experts;
+    if (device > 0)
+        return place_open(g->place[device], spare_bytes, past, e);
+    TRY(experts_open(x, spare_bytes, e));
+    return past ? experts_warm(x, past, e) : ERR_OK;
+}
+
 err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e)
 {
     size_t left = engine_expert_bytes(g, experts_max_bytes) - engine_expert_bytes(g, experts_open_bytes);
-    for (int i = 0; i < g->model->n_device; i++) {
-        struct experts *x = g->model->devices[i].experts;
+    for (int i = engine_has_cache(g); i < g->model->n_device; i++) {
+        const struct experts *x = g->model->devices[i].experts;
         size_t here = experts_max_bytes(x) - experts_open_bytes(x), room = mem_room_bytes(), spare = g->spare_bytes;
         if (room > spare && room - spare < left) /* others' part is left, too */
             spare += part_of(room - spare, left - here, left);
         left -= here;
-        if (i > 0) {
-            TRY(place_open(g->place[i], spare, past, e));
-            continue;
-        }
-        TRY(experts_open(x, spare, e));
-        if (past)
-            TRY(experts_warm(x, past, e));
+        TRY(open_slots(g, i, spare, past, e));
     }
-    return ERR_OK;
+    return engine_has_cache(g) ? open_slots(g, 0, g->spare_bytes, past, e) : ERR_OK; /* copies come last */
 }
 
 static void reclaim(moebius_engine *g, int device, size_t n_bytes)

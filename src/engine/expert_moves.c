@@ -8,6 +8,11 @@ bool engine_has_cache(const moebius_engine *g)
     return g->places.n_place && g->places.division->has_cache;
 }
 
+size_t engine_cache_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x))
+{
+    return engine_has_cache(g) ? bytes(g->model->experts) : 0;
+}
+
 static bool find_lender(const moebius_engine *g, int layer, int32_t expert, struct expert_bytes *out)
 {
     uint64_t holders = division_holders(g->places.division, layer, expert);
