@@ -222,6 +222,8 @@ typedef struct moebius_counters {
      */
     uint64_t n_gpu_dispatch, n_gpu_barrier, n_gpu_submit;
 } moebius_counters;
+/* By the thread that evaluates, and not from callbacks of an evaluation, as other devices may be computing then; the
+ * same goes for moebius_place_at and moebius_place_did. */
 MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
 /* A device of the engine, and what it holds now. Of the figures above, the rest is the host's own: tokens and logits of
