@@ -210,7 +210,7 @@ typedef struct moebius_counters {
     int64_t stall_ns;   /* waiting for reads with nothing to compute */
     int64_t arrival_ns; /* checking what was read, and packing what was not read into its slot */
 
-    uint64_t expert_bytes;     /* memory for routed experts now */
+    uint64_t expert_bytes;     /* memory for routed experts now, with what is in a cache, too */
     uint64_t expert_all_bytes; /* memory that all of them would need */
     uint64_t weight_bytes;     /* memory for all other weights */
     uint64_t context_bytes;    /* memory for caches and recurrent state of all sessions */
@@ -222,6 +222,8 @@ typedef struct moebius_counters {
      */
     uint64_t n_gpu_dispatch, n_gpu_barrier, n_gpu_submit;
 } moebius_counters;
+/* By the thread that evaluates, and not from callbacks of an evaluation, as other devices may be computing then; the
+ * same goes for moebius_place_at and moebius_place_did. */
 MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
 /* A device of the engine, and what it holds now. Of the figures above, the rest is the host's own: tokens and logits of
@@ -324,13 +326,17 @@ typedef struct moebius_source {
 MOEBIUS_INLINE bool moebius_engine_source(const moebius_engine *engine, int i, moebius_source *out);
 
 /* Where routed experts are computed: place 0 is the device that runs the layers, the others are the further devices
- * that the engine was opened with. Each has its own experts in its own memory. */
+ * that the engine was opened with. Each has its own experts in its own memory; or place 0 is a cache, which computes
+ * what it holds at present, and the others have all experts. */
 typedef struct moebius_place {
-    const char *name;   /* "place 1 (cpu:4)"; borrowed from the engine */
-    uint64_t n_expert;  /* experts that it has, over all layers */
-    uint64_t bytes;     /* memory for them now */
-    uint64_t all_bytes; /* memory that all of them would need */
-    double bytes_per_s; /* of experts that it computed, while it computed; 0: not known */
+    const char *name;    /* "place 1 (cpu:4)"; borrowed from the engine */
+    uint64_t n_expert;   /* experts that it has, over all layers; of a cache, those that there is memory for now */
+    uint64_t bytes;      /* memory for them now */
+    uint64_t all_bytes;  /* memory that all of them would need; of a cache, all experts of the model */
+    double bytes_per_s;  /* of experts that it computed, while it computed; 0: not known */
+    bool is_cache;       /* it has copies of what others have, too */
+    bool is_off_decode;  /* the cache is not used to decode, as that was found to be faster without */
+    bool is_off_prompts; /* the same for prompts: passes of more than 16 tokens */
 } moebius_place;
 
 /* How many there are: 1 where the experts are not divided, 0 for a model without experts. */
@@ -352,6 +358,11 @@ typedef struct moebius_place_stats {
     int64_t finish_wait_ns; /* place 0 waiting for this one's results; 0 for place 0 */
     uint64_t to_bytes;      /* of rows and choices that went to the place; 0 for place 0 */
     uint64_t from_bytes;    /* of results that came back; 0 for place 0 */
+    /* Of a cache: */
+    uint64_t n_missed;    /* experts that calls asked for and that other places computed, each once a call */
+    uint64_t n_moved;     /* experts that were copied or read into it */
+    uint64_t moved_bytes; /* of these, in slots */
+    int64_t move_ns;      /* what moves took of the time between passes */
 } moebius_place_stats;
 
 /* What place `i` did in one layer, MoE layers alone being counted, or in all of them (layer -1), as long as no pass
@@ -359,7 +370,7 @@ typedef struct moebius_place_stats {
 MOEBIUS_INLINE moebius_status moebius_place_did(const moebius_engine *engine, int i, int layer,
                                                 moebius_place_stats *out, moebius_error *error);
 
-/* The places that have an expert of a MoE layer: bit i is place i. 0: there is no such expert. */
+/* The places that have an expert of a MoE layer, but for a cache: bit i is place i. 0: there is no such expert. */
 MOEBIUS_API uint64_t moebius_expert_places(const moebius_engine *engine, int layer, int64_t expert);
 
 /* ---- text and tokens ----------------------------------------------------------------------------------------- */

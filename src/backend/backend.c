@@ -181,6 +181,12 @@ err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64
     return b->v->slot_fill(b, slot_pool, slot, rows, e);
 }
 
+const void *backend_slot_bytes(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                               bool *is_packed)
+{
+    return b->v->slot_bytes ? b->v->slot_bytes(b, slot_pool, slot, matrix, is_packed) : NULL;
+}
+
 uint64_t backend_upload_fence(struct backend *b)
 {
     return b->v->upload_fence ? b->v->upload_fence(b) : 0;
@@ -252,6 +258,12 @@ uint64_t backend_fence(struct backend *b)
     return b->v->fence(b);
 }
 
+void backend_start(struct backend *b)
+{
+    if (b->v->start)
+        b->v->start(b);
+}
+
 err_code backend_wait(struct backend *b, uint64_t fence, struct err *e)
 {
     return b->v->wait(b, fence, e);
@@ -271,6 +283,11 @@ struct backend_counters backend_counters(struct backend *b)
 size_t backend_held_bytes(struct backend *b, enum mem_tag tag)
 {
     return b->v->held_bytes ? b->v->held_bytes(b, tag) : 0;
+}
+
+size_t backend_own_bytes(struct backend *b)
+{
+    return b->v->own_bytes ? b->v->own_bytes(b) : 0;
 }
 
 void backend_observe(struct backend *b, backend_observer *observer, void *user)

@@ -148,6 +148,12 @@ struct slot_rows {
 MUST_USE err_code backend_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
                                     const struct slot_rows *rows, struct err *e);
 
+/* Where one of an expert's matrices lies in a slot that has been filled, for another device's slot_fill: all rows
+ * together, *is_packed: as in an image. True until the slot is filled anew or closed, or an operation runs. NULL: it is
+ * not in the host's memory in one piece. */
+const void *backend_slot_bytes(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                               bool *is_packed);
+
 /* A device with memory of its own may fill slots while the caller goes on: it has what it needs of the host's memory
  * when slot_fill returns, and keeps slot_room's. No operation may use a slot before an upload fence that was made after
  * the slot was filled has been passed. Uploads end in order, and a slot may be filled anew or closed before. For any
@@ -359,6 +365,8 @@ bool backend_supports(struct backend *b, const struct op *op);
 /* A fence: everything enqueued so far. backend_wait returns when it has been passed, with the first error since
  * the last report. */
 uint64_t backend_fence(struct backend *b);
+/* Has the device begin with what is enqueued, which it else may put off until somebody waits. */
+void backend_start(struct backend *b);
 MUST_USE err_code backend_wait(struct backend *b, uint64_t fence, struct err *e);
 
 /* Gives scratch back, which operations keep for the next ones. Nothing may be in the queue. */
@@ -383,6 +391,9 @@ struct backend_counters backend_counters(struct backend *b);
 /* The bytes that the device holds now under a tag: its buffers, weights, open slots and scratch. What lies in the
  * host's memory counts in the process's ledger (base/mem.h), too. For any thread. */
 size_t backend_held_bytes(struct backend *b, enum mem_tag tag);
+
+/* The bytes of memory that the device has for itself; 0: it works in the host's memory, whose limit counts. */
+size_t backend_own_bytes(struct backend *b);
 
 const char *backend_name(struct backend *b);
 void backend_close(struct backend **b); /* accepts NULL */

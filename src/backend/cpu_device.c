@@ -174,6 +174,7 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .slot_room = cpu_slot_room,
         .slot_adopt = cpu_slot_adopt,
         .slot_fill = cpu_slot_fill,
+        .slot_bytes = cpu_slot_bytes,
         .enqueue = cpu_enqueue,
         .supports = cpu_supports,
         .fence = cpu_fence,

@@ -24,6 +24,8 @@ void *cpu_slot_room(struct backend *b, struct slot_pool *slot_pool, int64_t slot
                     bool is_packed);
 void cpu_slot_adopt(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
                     const void *bytes, bool is_packed);
+const void *cpu_slot_bytes(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                           bool *is_packed);
 MUST_USE err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t slot,
                                 const struct slot_rows *rows, struct err *e);
 

@@ -155,6 +155,15 @@ err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t s
     return ERR_OK;
 }
 
+const void *cpu_slot_bytes(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                           bool *is_packed)
+{
+    if (pool_n_node(cpu_of(b)->pool) > 1)
+        return NULL;
+    *is_packed = !slot_pool->slots[slot][matrix].is_raw;
+    return slot_matrix_data(slot_pool, 0, slot, matrix);
+}
+
 void slot_pack_rows(const struct cpu *c, const struct slot_pool *s, int64_t slot, enum expert_matrix matrix,
                     int64_t row0, int64_t row1, char *tile)
 {

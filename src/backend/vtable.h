@@ -54,16 +54,20 @@ struct backend_vtable {
                        const void *bytes, bool is_packed);
     err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
                           struct err *e);
+    const void *(*slot_bytes)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
+                              bool *is_packed);  /* NULL: nowhere */
     uint64_t (*upload_fence)(struct backend *b); /* NULL: slots are filled when slot_fill and slot_adopt return */
     err_code (*upload_poll)(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
     /* The operation's handles may be another device's: what is behind them is in *s. */
     bool (*supports)(struct backend *b, const struct op *op, const struct op_shapes *s);
     uint64_t (*fence)(struct backend *b);
+    void (*start)(struct backend *b); /* NULL: it puts nothing off */
     err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
     void (*trim)(struct backend *b); /* NULL: it keeps none */
     struct backend_counters (*counters)(struct backend *b);
     size_t (*held_bytes)(struct backend *b, enum mem_tag tag);                  /* NULL: none */
+    size_t (*own_bytes)(struct backend *b);                                     /* NULL: none */
     void (*observe)(struct backend *b, backend_observer *observer, void *user); /* NULL: it runs nothing */
     void (*close)(struct backend *b);
 };

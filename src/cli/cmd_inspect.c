@@ -13,8 +13,8 @@ static int run(const struct command *c, int argc, char **argv)
         {"--tensor", OPT_STRING, &p.tensor_name, "NAME", "one tensor: shape, first values, range, NaN count", 0, 0, 0},
         {"--devices", OPT_STRING, &p.devices, "cpu:N[,cpu:N...]", "which experts each of these devices would have", 0,
          0, 0},
-        {"--split", OPT_STRING, &p.split, "HOW[:A,B...]", "experts|layers|random, as when a model is run (experts)", 0,
-         0, 0},
+        {"--split", OPT_STRING, &p.split, "HOW[:A,B...]",
+         "experts|layers|cache|random, as when a model is run (experts)", 0, 0, 0},
         {"--usage", OPT_INPUT, &p.usage, "FILE", "with --devices: counts of earlier runs", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };

@@ -31,8 +31,14 @@ struct model_options {
          0,                                                                                                              \
          0,                                                                                                              \
          0},                                                                                                             \
-        {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|random: who has which experts (experts)",    \
-         0,         0,          0},                                                                                      \
+        {"--split",                                                                                                      \
+         OPT_STRING,                                                                                                     \
+         &(o).split,                                                                                                     \
+         "HOW[:A,B...]",                                                                                                 \
+         "experts|layers|cache|random: who has which experts (experts)",                                                 \
+         0,                                                                                                              \
+         0,                                                                                                              \
+         0},                                                                                                             \
         {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off"},        \
         {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0},       \
         {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1,            \

@@ -16,6 +16,22 @@ static double expert_us(const moebius_place_stats *s)
     return n ? (double)s->compute_ns / 1e3 / (double)n : 0;
 }
 
+/* What the slots of a cache are used for, in words. */
+static const char *cache_use(const moebius_place *p)
+{
+    if (p->is_off_decode && p->is_off_prompts)
+        return "off";
+    return p->is_off_decode ? "off for decoding" : p->is_off_prompts ? "off for prompts" : "on";
+}
+
+static void print_cache(const moebius_place *p, const moebius_place_stats *s, FILE *f)
+{
+    uint64_t n = s->n_found + s->n_missed;
+    fprintf(f, " | cache %s, %.1f%% of %" PRIu64 " found | %" PRIu64 " moved, %.1f MB, %.3f s", cache_use(p),
+            n ? 100 * (double)s->n_found / (double)n : 0, n, s->n_moved, (double)s->moved_bytes / 1e6,
+            (double)s->move_ns / 1e9);
+}
+
 static void print_place(const moebius_engine *engine, int i, FILE *f)
 {
     moebius_error error;
@@ -31,6 +47,8 @@ static void print_place(const moebius_engine *engine, int i, FILE *f)
             " found, %" PRIu64 " read | computed %.3f s, %.1f us an expert | waited %.3f s",
             p.name, p.n_expert, (double)p.bytes / 1e6, (double)p.all_bytes / 1e6, s.n_call, s.n_row, s.n_found,
             s.n_read, (double)s.compute_ns / 1e9, expert_us(&s), (double)s.read_wait_ns / 1e9);
+    if (p.is_cache)
+        print_cache(&p, &s, f);
     if (i > 0)
         fprintf(f, ", was waited for %.3f s | %.2f MB there, %.2f MB back", (double)s.finish_wait_ns / 1e9,
                 (double)s.to_bytes / 1e6, (double)s.from_bytes / 1e6);
@@ -52,12 +70,13 @@ static json_t *figures(const moebius_engine *engine, int place, int layer)
     moebius_place_stats s;
     if (moebius_place_did(engine, place, layer, &s, &error) != MOEBIUS_OK)
         return json_pack("{s:s}", "error", error.text);
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I}", "n_call", (json_int_t)s.n_call, "n_row",
-                     (json_int_t)s.n_row, "n_found", (json_int_t)s.n_found, "n_read", (json_int_t)s.n_read,
-                     "n_substituted", (json_int_t)s.n_substituted, "compute_s", (double)s.compute_ns / 1e9, "expert_us",
-                     expert_us(&s), "read_wait_s", (double)s.read_wait_ns / 1e9, "finish_wait_s",
-                     (double)s.finish_wait_ns / 1e9, "to_bytes", (json_int_t)s.to_bytes, "from_bytes",
-                     (json_int_t)s.from_bytes);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}", "n_call", (json_int_t)s.n_call,
+        "n_row", (json_int_t)s.n_row, "n_found", (json_int_t)s.n_found, "n_read", (json_int_t)s.n_read, "n_substituted",
+        (json_int_t)s.n_substituted, "compute_s", (double)s.compute_ns / 1e9, "expert_us", expert_us(&s), "read_wait_s",
+        (double)s.read_wait_ns / 1e9, "finish_wait_s", (double)s.finish_wait_ns / 1e9, "to_bytes",
+        (json_int_t)s.to_bytes, "from_bytes", (json_int_t)s.from_bytes, "n_missed", (json_int_t)s.n_missed, "n_moved",
+        (json_int_t)s.n_moved, "moved_bytes", (json_int_t)s.moved_bytes, "move_s", (double)s.move_ns / 1e9);
 }
 
 static json_t *layers(const moebius_engine *engine, int place)
@@ -77,9 +96,10 @@ static json_t *place(const moebius_engine *engine, int i)
     moebius_place p;
     if (moebius_place_at(engine, i, &p, &error) != MOEBIUS_OK)
         return json_pack("{s:s}", "error", error.text);
-    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:o, s:o}", "name", p.name, "n_expert", (json_int_t)p.n_expert,
-                     "memory_bytes", (json_int_t)p.bytes, "all_bytes", (json_int_t)p.all_bytes, "bytes_per_s",
-                     p.bytes_per_s, "all_layers", figures(engine, i, -1), "layers", layers(engine, i));
+    const char *cache = p.is_cache ? cache_use(&p) : NULL;
+    return json_pack("{s:s, s:s?, s:I, s:I, s:I, s:f, s:o, s:o}", "name", p.name, "cache", cache, "n_expert",
+                     (json_int_t)p.n_expert, "memory_bytes", (json_int_t)p.bytes, "all_bytes", (json_int_t)p.all_bytes,
+                     "bytes_per_s", p.bytes_per_s, "all_layers", figures(engine, i, -1), "layers", layers(engine, i));
 }
 
 json_t *place_stats_json(const moebius_engine *engine)
@@ -119,6 +139,10 @@ static void print_layer_of(struct layer_stats *s, int place, int layer, FILE *f)
     }
     fprintf(f, " | place %d: %" PRIu64 " found, %" PRIu64 " read", place, now.n_found - b->n_found,
             now.n_read - b->n_read);
+    if (now.n_missed > b->n_missed)
+        fprintf(f, ", %" PRIu64 " missed", now.n_missed - b->n_missed);
+    if (now.n_moved > b->n_moved)
+        fprintf(f, ", %" PRIu64 " moved", now.n_moved - b->n_moved);
     if (now.n_substituted > b->n_substituted)
         fprintf(f, ", %" PRIu64 " substituted", now.n_substituted - b->n_substituted);
     if (now.compute_ns > b->compute_ns)

@@ -356,7 +356,8 @@ static moebius_counters counters(const moebius_engine *engine)
                               .n_backfilled = c.n_backfilled,
                               .stall_ns = c.stall_ns,
                               .arrival_ns = c.arrival_ns,
-                              .expert_bytes = engine_expert_bytes(engine, experts_open_bytes),
+                              .expert_bytes = engine_expert_bytes(engine, experts_open_bytes) +
+                                              engine_cache_bytes(engine, experts_open_bytes),
                               .expert_all_bytes = engine_expert_bytes(engine, experts_max_bytes),
                               .weight_bytes = mem_mapped_bytes(MEM_WEIGHTS),
                               .context_bytes = mem_mapped_bytes(MEM_STATE),
@@ -392,6 +393,8 @@ void moebius_engine_forget_experts(moebius_engine *engine)
         experts_forget(engine->model->experts);
     for (int i = 1; i < engine->places.n_place; i++)
         place_forget(engine->place[i]);
+    if (engine->is_warm && engine_has_cache(engine))
+        engine_fill_cache(engine);
 }
 
 bool moebius_engine_source_sized(const moebius_engine *engine, int i, moebius_source *out, size_t out_bytes)

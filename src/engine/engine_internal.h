@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/topology.h"
+#include "engine/cache_watch.h"
 #include "engine/device_options.h"
 #include "engine/thread_tuner.h"
 #include "engine/prefetch_trial.h"
@@ -102,6 +103,7 @@ struct moebius_engine {
     struct place **place;          /* [places.n_place], owned; the first is NULL */
     struct division_place *speeds; /* [places.n_place] */
     struct place_layer_stats *own; /* [n_moe_layer] of the first device, as moe_places has it */
+    struct cache_watch cache;      /* of the first device's slots, if they are a cache */
 
     /* memory.c */
     size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
@@ -192,7 +194,7 @@ MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers,
 MUST_USE err_code engine_open_places(moebius_engine *g, struct err *e);
 void engine_close_places(moebius_engine *g);
 
-/* The sum of a figure over the experts of all devices. Not while a layer is computed. */
+/* The sum of a figure over the experts of all devices, but for copies in a cache. Not while a layer is computed. */
 size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
 /* Whether experts are read when they are needed. */
 bool engine_is_streaming(const moebius_engine *g);
@@ -201,6 +203,17 @@ bool engine_is_streaming(const moebius_engine *g);
 MUST_USE err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e);
 /* Has the devices close slots, each its share, until n_bytes fit below the limit on memory. */
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes);
+
+/* ---- expert_moves.c -------------------------------------------------------------------------------------------- */
+
+/* Whether the first device's slots are a cache of what the other places have. */
+bool engine_has_cache(const moebius_engine *g);
+/* A figure of these slots; 0 where there is no cache. */
+size_t engine_cache_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
+/* Fills these slots: with what the policy knows as hottest, then with anything. */
+void engine_fill_cache(moebius_engine *g);
+/* Behind a pass: moves what is hotter into these slots, as long as the watch allows it. */
+void engine_move_experts(moebius_engine *g);
 
 /* ---- engine_ranks.c -------------------------------------------------------------------------------------------- */
 

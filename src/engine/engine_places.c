@@ -16,6 +16,21 @@ static int n_place(const moebius_engine *g)
     return engine_ranks(g) ? ranks_n(engine_ranks(g)) : g->n_device;
 }
 
+/* The split that nobody asked for: a GPU whose memory has no room for all experts is a cache for a CPU device. */
+static void choose_split(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer)
+{
+    const struct engine_device *first = &g->devices[0];
+    size_t all = 0, room = experts_own_room(first->device);
+    for (int i = 0; i < n_layer; i++)
+        all += (size_t)layers[i].n_expert * slot_bytes[i];
+    bool is_pair = g->n_device == 2 && first->asked.is_vulkan && !g->devices[1].asked.is_vulkan;
+    if (g->options.split || !is_pair || backend_own_bytes(first->device) == 0 || all <= room)
+        return;
+    g->asked.split.kind = SPLIT_CACHE;
+    log_line(&g->log, LOG_INFO, "%s has room for %.2f of %.2f GB of routed experts: %s has them all (--split cache)",
+             first->name, (double)room / 1e9, (double)all / 1e9, g->devices[1].name);
+}
+
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        struct division *out, struct err *e)
 {
@@ -31,6 +46,7 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
         TRY(engine_ask_ranks(g, layers, slot_bytes, n_layer, e));
     else
         device_options_places(&g->asked, g->speeds);
+    choose_split(g, layers, slot_bytes, n_layer);
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
     TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
@@ -83,9 +99,11 @@ err_code engine_open_places(moebius_engine *g, struct err *e)
                                     .speeds = g->speeds,
                                     .places = g->place,
                                     .n_place = n_place(g),
+                                    .is_cache_used = true,
                                     .own = g->own,
                                     .pool = has_more ? g->pool : NULL,
                                     .n_own_thread = g->devices[0].asked.n_threads};
+    g->cache.is_fixed = g->options.deterministic;
     g->model->places = &g->places;
     return ERR_OK;
 }
@@ -104,7 +122,7 @@ void engine_close_places(moebius_engine *g)
 size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x))
 {
     size_t n = 0;
-    for (int i = 0; i < g->model->n_device; i++)
+    for (int i = engine_has_cache(g); i < g->model->n_device; i++)
         n += bytes(g->model->devices[i].experts);
     return n;
 }
@@ -112,7 +130,7 @@ size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct
 bool engine_is_streaming(const moebius_engine *g)
 {
     bool any = false;
-    for (int i = 0; i < g->model->n_device; i++)
+    for (int i = engine_has_cache(g); i < g->model->n_device; i++)
         any |= !experts_all_resident(g->model->devices[i].experts);
     return any;
 }
@@ -123,24 +141,27 @@ static size_t part_of(size_t n_bytes, size_t n, size_t of)
     return of ? (size_t)((double)n_bytes * ((double)n / (double)of)) : 0;
 }
 
+static err_code open_slots(moebius_engine *g, int device, size_t spare_bytes, const struct usage *past, struct err *e)
+{
+    struct experts *x = g->model->devices[device].experts;
+    if (device > 0)
+        return place_open(g->place[device], spare_bytes, past, e);
+    TRY(experts_open(x, spare_bytes, e));
+    return past ? experts_warm(x, past, e) : ERR_OK;
+}
+
 err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e)
 {
     size_t left = engine_expert_bytes(g, experts_max_bytes) - engine_expert_bytes(g, experts_open_bytes);
-    for (int i = 0; i < g->model->n_device; i++) {
-        struct experts *x = g->model->devices[i].experts;
+    for (int i = engine_has_cache(g); i < g->model->n_device; i++) {
+        const struct experts *x = g->model->devices[i].experts;
         size_t here = experts_max_bytes(x) - experts_open_bytes(x), room = mem_room_bytes(), spare = g->spare_bytes;
         if (room > spare && room - spare < left) /* others' part is left, too */
             spare += part_of(room - spare, left - here, left);
         left -= here;
-        if (i > 0) {
-            TRY(place_open(g->place[i], spare, past, e));
-            continue;
-        }
-        TRY(experts_open(x, spare, e));
-        if (past)
-            TRY(experts_warm(x, past, e));
+        TRY(open_slots(g, i, spare, past, e));
     }
-    return ERR_OK;
+    return engine_has_cache(g) ? open_slots(g, 0, g->spare_bytes, past, e) : ERR_OK; /* copies come last */
 }
 
 static void reclaim(moebius_engine *g, int device, size_t n_bytes)
@@ -164,7 +185,11 @@ static size_t open_bytes(const moebius_engine *g, int device)
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes)
 {
     int n_device = g->places.n_place ? g->places.n_place : g->model->n_device ? 1 : 0;
-    size_t open[ENGINE_MAX_DEVICE], all = 0, room = mem_room_bytes(), lack = n_bytes > room ? n_bytes - room : 0;
+    size_t open[ENGINE_MAX_DEVICE], all = 0, room, lack;
+    if (engine_has_cache(g)) /* what it holds is there twice */
+        reclaim(g, 0, n_bytes);
+    room = mem_room_bytes();
+    lack = n_bytes > room ? n_bytes - room : 0;
     for (int i = 0; i < n_device; i++)
         all += open[i] = open_bytes(g, i);
     for (int i = 0; i + 1 < n_device; i++) {

@@ -249,25 +249,31 @@ static err_code run_pass(struct eval *v, struct err *e)
     moebius_engine *g = v->engine;
     struct model_forward_params params = forward_params(v);
     bool is_single = v->n_rows == 1 && v->rows[0].n == 1;
-    int64_t start_ns = clock_ns(), took_ns;
+    int64_t start_ns = clock_ns(), took_ns, n_tok = 0;
     if (!params.in_place)
         params.cancel = v->cancel;
     pool_set_cancel(g->pool, params.in_place ? NULL : &v->cancel);
     TRY(cancel_check(&v->cancel, e));
-    v->n_done = v->n_all = 0;
+    v->n_done = 0;
     params.n_done = &v->n_done;
     for (int64_t r = 0; r < v->n_rows; r++)
-        v->n_all += 2 * g->model->n_layer * v->rows[r].n;
+        n_tok += v->rows[r].n;
+    v->n_all = 2 * g->model->n_layer * n_tok;
     params.prefetch = prefetch_trial_begin(&g->prefetch, is_single);
+    g->places.is_cache_used = cache_watch_begin(&g->cache, n_tok);
     pool_use(g->pool, thread_tuner_n_threads(&g->thread_tuner, pool_n_threads(g->pool), is_single));
     TRY(model_forward(g->model, g->work, &params, v->rows, v->n_rows, e));
     v->n_all = 0;
     took_ns = clock_ns() - start_ns;
     prefetch_trial_end(&g->prefetch, took_ns);
+    cache_watch_end(&g->cache, took_ns);
     if (is_single && !engine_is_streaming(g)) /* else the drive decides how long tokens take */
         thread_tuner_after_token(&g->thread_tuner, pool_n_threads(g->pool), took_ns, pool_times(g->pool));
     take_tokens(v);
-    return each_logits(v, e);
+    TRY(each_logits(v, e));
+    if (engine_has_cache(g))
+        engine_move_experts(g);
+    return ERR_OK;
 }
 
 /* The tokens of a pass for which there is to be work space: more where long prompts read experts. */

@@ -138,6 +138,8 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
     err_code code = create(user, &later, e);
     size_t session = mem_total_bytes() - before + later;
     size_t experts_more = engine_expert_bytes(g, experts_open_bytes) - engine_expert_bytes(g, experts_min_bytes);
+    if (backend_own_bytes(g->device) == 0)
+        experts_more += engine_cache_bytes(g, experts_open_bytes) - engine_cache_bytes(g, experts_min_bytes);
     struct err why;
     if (enforce(g, &why) != ERR_OK && code == ERR_OK)
         code = err_set(e, why.code, "%s", why.text);

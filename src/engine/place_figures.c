@@ -32,6 +32,8 @@ static err_code layer_stats(const moebius_engine *g, int place, int layer, struc
     out->n_found = c.n_found;
     out->n_read = c.n_read;
     out->read_wait_ns = c.wait_ns;
+    out->n_missed = c.n_missed;
+    out->n_moved = c.n_moved;
     return ERR_OK;
 }
 
@@ -49,6 +51,10 @@ static err_code add_layer(const moebius_engine *g, int place, int layer, moebius
     sum->finish_wait_ns += s.finish_wait_ns;
     sum->to_bytes += s.n_to_bytes;
     sum->from_bytes += s.n_from_bytes;
+    sum->n_missed += s.n_missed;
+    sum->n_moved += s.n_moved;
+    sum->moved_bytes += s.n_moved * experts_slot_bytes(g->model->experts, layer);
+    sum->move_ns += s.move_ns;
     if (place == 0) /* with several places there are no substitutes */
         sum->n_substituted += experts_layer_counters(g->model->experts, layer).n_substituted;
     return ERR_OK;
@@ -112,6 +118,12 @@ static err_code describe(const moebius_engine *g, int place, moebius_place *out,
     }
     *out = (moebius_place){.name = f.name, .bytes = f.open_bytes, .all_bytes = f.all_bytes};
     out->n_expert = count_experts(g, place);
+    if (place == 0 && engine_has_cache(g)) {
+        out->is_cache = true;
+        out->n_expert = (uint64_t)experts_n_slot(g->model->experts);
+        out->is_off_decode = g->cache.trials[CACHE_WATCH_DECODE].loses;
+        out->is_off_prompts = g->cache.trials[CACHE_WATCH_PROMPT].loses;
+    }
     return measure(g, place, &out->bytes_per_s, e);
 }
 

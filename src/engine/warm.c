@@ -67,7 +67,7 @@ err_code engine_past_usage(moebius_engine *g, int n_layer, int64_t n_expert, str
 err_code engine_warm(moebius_engine *g, struct err *e)
 {
     struct usage past;
-    if (g->is_warm || !(engine_is_streaming(g) || engine_ranks(g)))
+    if (g->is_warm || !(engine_is_streaming(g) || engine_has_cache(g) || engine_ranks(g)))
         return ERR_OK;
     g->is_warm = true;
     TRY(engine_open_slots(g, NULL, e));
@@ -78,6 +78,8 @@ err_code engine_warm(moebius_engine *g, struct err *e)
     if (code == ERR_OK && past.count)
         code = engine_warm_ranks(g, &past, e);
     usage_close(&past);
+    if (code == ERR_OK && engine_has_cache(g))
+        engine_fill_cache(g);
     return code;
 }
 

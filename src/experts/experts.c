@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "experts/moves.h"
 #include "experts/resident.h"
 #include "experts/substitutes.h"
 
@@ -14,6 +15,7 @@ struct experts {
     struct prefetch prefetch;
     struct fetch fetch;
     struct substitutes substitutes;
+    struct moves moves; /* of a cache */
     struct usage usage;
     uint64_t n_loaded, n_loaded_bytes; /* experts that were read at the start */
 };
@@ -26,6 +28,7 @@ static err_code create(struct experts *x, const struct expert_layer *layers, int
     TRY(prefetch_create(&x->prefetch, &x->slots, &x->reads, &x->arena, e));
     TRY(fetch_create(&x->fetch, &x->slots, &x->reads, &x->prefetch, p->pool, &x->arena, e));
     x->substitutes = (struct substitutes){.slots = &x->slots, .fetch = &x->fetch};
+    TRY(moves_create(&x->moves, &x->slots, &x->fetch, &x->arena, e));
     return usage_create(&x->usage, n_layer, x->slots.n_expert, e);
 }
 
@@ -62,6 +65,8 @@ err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n
 {
     struct resident_load d = {
         .slots = &x->slots, .store = x->p.store, .pool = x->p.pool, .progress = progress, .user = user};
+    if (x->p.is_cache)
+        return ERR_OK;
     err_code code = resident_load(&d, e);
     x->n_loaded += d.n_read;
     x->n_loaded_bytes += d.n_read_bytes;
@@ -86,7 +91,7 @@ err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e)
         return ERR_OK;
     TRY(fetch_open(&x->fetch, e));
     for (struct slot_group *g; (g = slots_neediest(&x->slots));) {
-        size_t room = mem_room_bytes();
+        size_t room = slots_room_bytes(&x->slots);
         if (room < spare_bytes || room - spare_bytes < g->size.slot_bytes || !slots_open_one(&x->slots, g))
             break;
     }
@@ -114,7 +119,7 @@ static int hottest_first(const void *a, const void *b)
     return x->layer != y->layer ? x->layer - y->layer : x->expert - y->expert;
 }
 
-/* Seeds the policies, and lists the experts that were used; returns how many. */
+/* Seeds the policies, and lists the experts that were used (NULL: doesn't); returns how many. */
 static int64_t seed(struct experts *x, const struct usage *past, struct heat *out)
 {
     int64_t n = 0;
@@ -125,7 +130,7 @@ static int64_t seed(struct experts *x, const struct usage *past, struct heat *ou
                 continue;
             double rate = usage_rate(past, i, j, l->d.n_used);
             policy_seed(l->group->policy, l->index, j, rate);
-            if (rate > 0)
+            if (rate > 0 && out)
                 out[n++] = (struct heat){i, j, rate};
         }
     }
@@ -136,6 +141,10 @@ err_code experts_warm(struct experts *x, const struct usage *past, struct err *e
 {
     if (experts_all_resident(x))
         return ERR_OK;
+    if (x->p.is_cache) {
+        seed(x, past, NULL);
+        return ERR_OK;
+    }
     TRY(fetch_open(&x->fetch, e));
     size_t n_all = (size_t)x->slots.n_layer * (size_t)x->slots.n_expert;
     struct heat *all = mem_calloc(n_all, sizeof *all);
@@ -219,6 +228,55 @@ bool experts_may_predict(const struct experts *x)
     return f->is_open && f->n_ready < f->n_left && (x->prefetch.layer < 0 || x->prefetch.next == 0);
 }
 
+/* ---- slots as a cache -------------------------------------------------------------------------------------------- */
+
+int64_t experts_cache_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
+                            bool is_used, int32_t *table)
+{
+    const struct slot_layer *l = &x->slots.layers[layer];
+    assert(x->p.is_cache);
+    policy_observe(l->group->policy, l->index, ids, n_tok, n_used);
+    return moves_begin(&x->moves, layer, ids, n_tok * n_used, is_used, table);
+}
+
+void experts_cache_end(struct experts *x)
+{
+    moves_end(&x->moves);
+}
+
+bool experts_cache_wants(struct experts *x, int *layer, int32_t *expert)
+{
+    return moves_find(&x->moves, layer, expert);
+}
+
+bool experts_cache_move(struct experts *x, int layer, int32_t expert, const struct expert_bytes *from)
+{
+    return moves_start(&x->moves, layer, expert, from);
+}
+
+int experts_cache_settle(struct experts *x, bool wait)
+{
+    return moves_settle(&x->moves, wait);
+}
+
+bool experts_lend(struct experts *x, int layer, int32_t expert, struct expert_bytes *out)
+{
+    const struct slot_layer *l = &x->slots.layers[layer];
+    int64_t slot = slots_find(&x->slots, layer, expert);
+    if (slot < 0 || requests_find(&x->reads, layer, expert))
+        return false;
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
+        out->matrix[i] =
+            backend_slot_bytes(x->p.device, l->group->slot_pool, slot, (enum expert_matrix)i, &out->is_packed[i]);
+        if (!out->matrix[i])
+            return false;
+    }
+    return true;
+}
+
+/* ---- substitutes --------------------------------------------------------------------------------------------------
+ */
+
 void experts_look(struct experts *x, int layer, bool *at_hand)
 {
     substitutes_look(&x->substitutes, layer, at_hand);
@@ -232,6 +290,7 @@ void experts_backfill(struct experts *x)
 void experts_forget(struct experts *x)
 {
     fetch_end(&x->fetch);
+    moves_end(&x->moves);
     prefetch_end(&x->prefetch);
     while (x->reads.n_busy > 0) /* nobody wants them, so that failures are not reported */
         fetch_advance(&x->fetch, true);
@@ -257,6 +316,11 @@ bool experts_is_resident(const struct experts *x, int layer)
     return x->slots.layers[layer].group->is_resident;
 }
 
+bool experts_is_fetching(const struct experts *x, int layer)
+{
+    return !x->p.is_cache && !experts_is_resident(x, layer);
+}
+
 const struct tensor *experts_pin(struct experts *x, int layer)
 {
     const struct slot_layer *l = &x->slots.layers[layer];
@@ -275,7 +339,7 @@ void experts_unpin(struct experts *x, int layer)
 
 void experts_reclaim(struct experts *x, size_t n_bytes)
 {
-    if (mem_room_bytes() < n_bytes)
+    if (slots_room_bytes(&x->slots) < n_bytes)
         prefetch_end(&x->prefetch); /* what it holds can't be spared */
     slots_reclaim(&x->slots, n_bytes);
 }
@@ -301,6 +365,25 @@ size_t experts_open_bytes(const struct experts *x)
     for (int i = 0; i < x->slots.n_group; i++)
         n += (size_t)policy_n_open(x->slots.groups[i].policy) * x->slots.groups[i].size.slot_bytes;
     return n;
+}
+
+int64_t experts_n_slot(const struct experts *x)
+{
+    int64_t n = 0;
+    for (int i = 0; i < x->slots.n_group; i++)
+        n += policy_n_open(x->slots.groups[i].policy);
+    return n;
+}
+
+/* One part in so many of a device's own memory is left to states of texts, work space and the driver. */
+enum { OWN_RESERVE_SHARE = 4 };
+
+size_t experts_own_room(struct backend *device)
+{
+    size_t own = backend_own_bytes(device), room = own - own / OWN_RESERVE_SHARE, held = 0;
+    for (int tag = 0; tag < MEM_N_TAG; tag++)
+        held += backend_held_bytes(device, (enum mem_tag)tag);
+    return room > held ? room - held : 0;
 }
 
 size_t experts_slot_bytes(const struct experts *x, int layer)

@@ -12,6 +12,9 @@
  * A device may have a part of the experts alone (expert_layer.is_here). What is said here of all experts then means
  * those that it has; the others are not among the ids that it gets, which have -1 in their place.
  *
+ * Slots may be a cache instead (experts_params.is_cache): other devices have all experts, too, and compute what is not
+ * in these slots, so that no call ever waits. Nothing is fetched then; experts move into slots between calls.
+ *
  * Slots take memory once they are opened, as the limit on it (base/mem.h) permits: all together by experts_open, one by
  * one when needed. experts_reclaim gives them back, between operations of the device.
  *
@@ -45,6 +48,7 @@ struct experts_params {
     size_t budget_bytes; /* of slots; 0: no bound but the limit on memory */
     double budget_share; /* of the slots that all experts need; 0: the same */
     bool deterministic;  /* experts_look answers from a logical cache */
+    bool is_cache;       /* all layers are given with is_here */
 };
 
 /* Reads nothing yet. ERR_LIMIT when the budget or the room below the limit on memory is less than the minimum, with the
@@ -53,8 +57,8 @@ MUST_USE err_code experts_create(struct experts **out, const struct experts_para
                                  const struct expert_layer *layers, int n_layer, struct err *e);
 void experts_close(struct experts **x);
 
-/* Reads every expert of groups that have a slot for each, in parallel. progress (may be NULL) is called with the bytes
- * read so far from any thread. */
+/* Reads every expert of groups that have a slot for each, in parallel; of a cache none. progress (may be NULL) is
+ * called with the bytes read so far from any thread. */
 MUST_USE err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n_bytes), void *user,
                                struct err *e);
 
@@ -62,14 +66,17 @@ MUST_USE err_code experts_load(struct experts *x, void (*progress)(void *user, u
  * limit on memory. */
 MUST_USE err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e);
 
-/* Fills them with what earlier runs used most. */
+/* Fills them with what earlier runs used most. A cache's policy learns what that was, and nothing moves yet. */
 MUST_USE err_code experts_warm(struct experts *x, const struct usage *past, struct err *e);
 
-/* Whether every expert has a slot for good, in all layers. */
+/* Whether every expert has a slot for good, in all layers; never those of a cache. */
 bool experts_all_resident(const struct experts *x);
 
 /* Whether every expert of the layer has a slot for good. */
 bool experts_is_resident(const struct experts *x, int layer);
+
+/* Whether experts of the layer are fetched, and a prediction would be of use. */
+bool experts_is_fetching(const struct experts *x, int layer);
 
 /* Of such a layer the slot table, I32 [n_expert] in device memory, which stays true until experts_unpin: memory that is
  * reclaimed meanwhile comes from other layers. Of another layer NULL, and nothing is pinned. One layer at a time;
@@ -105,6 +112,37 @@ void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t 
  * prediction in hand is. */
 bool experts_may_predict(const struct experts *x);
 
+/* ---- slots as a cache -------------------------------------------------------------------------------------------- */
+
+/* A call of a layer: the policy learns the choice, as by experts_fetch_begin, and those of the chosen experts that are
+ * in slots are held until the next call begins or experts_cache_end. By then the device must have passed the operations
+ * that use them. table [n_expert]: their slots, -1 for all others; returns how many they are. is_used: false for a call
+ * that nothing is to be computed of here: the table is all -1. */
+int64_t experts_cache_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
+                            bool is_used, int32_t *table);
+void experts_cache_end(struct experts *x);
+
+/* The expert that a slot should go to now: one for a free slot, or one that is clearly hotter than what would lose its
+ * slot. False: all is well. */
+bool experts_cache_wants(struct experts *x, int *layer, int32_t *expert);
+
+/* Where an expert lies in host memory, for another device. */
+struct expert_bytes {
+    const void *matrix[EXPERT_N_MATRIX]; /* as backend_slot_bytes says */
+    bool is_packed[EXPERT_N_MATRIX];
+};
+/* False: it is in no slot, or not where the host could read it. For any thread while the device's own does nothing;
+ * true until that does something. */
+bool experts_lend(struct experts *x, int layer, int32_t expert, struct expert_bytes *out);
+
+/* Moves an expert, which has no slot, into one: copies it, or where `from` is NULL begins to read it. Calls find it
+ * once it is on the device. Not within a call. False: it can't be begun now, as no slot can be had or too much is under
+ * way. */
+bool experts_cache_move(struct experts *x, int layer, int32_t expert, const struct expert_bytes *from);
+/* Takes in moves that have ended; wait: until all have. Returns how many are under way. What could not be read is not
+ * in a slot, and nobody is told. */
+int experts_cache_settle(struct experts *x, bool wait);
+
 /* ---- substitutes ---------------------------------------------------------------------------------------------- */
 
 /* Which experts of a layer are at hand: at_hand [n_expert]. Those whose bytes are in a slot; in the deterministic mode
@@ -136,13 +174,20 @@ void experts_forget(struct experts *x);
 
 /* ---- memory and figures --------------------------------------------------------------------------------------- */
 
-/* Closes slots until n_bytes more fit under the limit on memory or none can be spared. */
+/* Closes slots until n_bytes more fit under the limit on memory or none can be spared; none on a device that has memory
+ * of its own. */
 void experts_reclaim(struct experts *x, size_t n_bytes);
 
 /* Bytes of slots: the least that works, what all experts need, what is open now. */
 size_t experts_min_bytes(const struct experts *x);
 size_t experts_max_bytes(const struct experts *x);
 size_t experts_open_bytes(const struct experts *x);
+
+/* How many slots are open now. */
+int64_t experts_n_slot(const struct experts *x);
+
+/* Room for slots in a device's own memory beside what lies there now; 0: it has none, or no room in it. */
+size_t experts_own_room(struct backend *device);
 
 /* The size of a layer's slots, and which group of them it shares. */
 size_t experts_slot_bytes(const struct experts *x, int layer);
@@ -163,6 +208,8 @@ struct experts_layer_counters {
                                  once a fetch */
     uint64_t n_substituted;   /* choices that another expert stood in for */
     int64_t wait_ns;          /* spent waiting for reads with nothing to compute */
+    uint64_t n_missed; /* of a cache: experts that calls asked for and that were not in slots, each once a call */
+    uint64_t n_moved;  /* of a cache: experts that moved into slots */
 };
 struct experts_layer_counters experts_layer_counters(const struct experts *x, int layer);
 

@@ -227,6 +227,25 @@ bool policy_prefers(const struct policy *p, int layer, int32_t expert)
     return p->n_free > 0 || (slot >= 0 && value(p, s->layer, s->expert) < value(p, layer, expert));
 }
 
+bool policy_find_better(const struct policy *p, double least, int *layer, int32_t *expert)
+{
+    double best = 0;
+    *layer = -1;
+    for (int l = 0; l < p->d.n_layer; l++)
+        for (int32_t i = 0; i < p->d.n_expert; i++) {
+            double v = value(p, l, i);
+            if (v > -DBL_MAX && policy_find(p, l, i) < 0 && (*layer < 0 || v > best)) {
+                *layer = l;
+                *expert = i;
+                best = v;
+            }
+        }
+    if (*layer < 0 || p->n_free > 0)
+        return *layer >= 0;
+    int64_t slot = find_victim(p, *layer);
+    return slot >= 0 && value(p, p->slots[slot].layer, p->slots[slot].expert) + least < best;
+}
+
 void policy_forget(struct policy *p)
 {
     for (int64_t i = 0; i < p->d.n_slot; i++)

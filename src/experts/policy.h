@@ -55,6 +55,9 @@ void policy_drop(struct policy *p, int64_t slot);
 
 /* Whether the policy would rather have this expert, which has no slot, than what it would give up for it. */
 bool policy_prefers(const struct policy *p, int layer, int32_t expert);
+/* The hottest expert without a slot, of those that were seen, if there is a free slot or it is hotter by `least` than
+ * what would lose its slot for it: in doublings of the count (lru: in tokens). False: there is none. */
+bool policy_find_better(const struct policy *p, double least, int *layer, int32_t *expert);
 /* All open slots become free, and what was observed is forgotten; nobody may hold one. */
 void policy_forget(struct policy *p);
 

@@ -108,7 +108,8 @@ static void ask(struct read_requests *r, struct read_request *q)
     q->n_left = EXPERT_N_MATRIX;
 }
 
-struct read_request *requests_start(struct read_requests *r, int layer, int32_t expert, bool grow_only)
+/* A request that has a slot and reads nothing yet. */
+static struct read_request *begin(struct read_requests *r, int layer, int32_t expert, bool grow_only)
 {
     struct slot_group *g = r->slots->layers[layer].group;
     struct read_request *q = NULL;
@@ -127,6 +128,14 @@ struct read_request *requests_start(struct read_requests *r, int layer, int32_t 
     r->n_evicted += evicted;
     *q = (struct read_request){.is_busy = true, .layer = layer, .expert = expert, .slot = slot, .staging = q->staging};
     r->n_busy++;
+    return q;
+}
+
+struct read_request *requests_start(struct read_requests *r, int layer, int32_t expert, bool grow_only)
+{
+    struct read_request *q = begin(r, layer, expert, grow_only);
+    if (!q)
+        return NULL;
     ask(r, q);
     requests_submit(r);
     return q;
@@ -321,7 +330,7 @@ static void begin_upload(struct read_requests *r, struct read_request *q)
     for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         if (q->in_slot)
             backend_slot_adopt(r->slots->device, l->group->slot_pool, q->slot, i, q->read[i].bytes, q->blob.packed);
-        r->n_read_bytes += q->blob.part[i].n_bytes;
+        r->n_read_bytes += q->is_copy ? 0 : q->blob.part[i].n_bytes;
     }
     q->is_uploading = true;
     q->upload = backend_upload_fence(r->slots->device);
@@ -370,6 +379,48 @@ enum read_result request_finish(struct read_requests *r, struct read_request *q,
         return READ_UPLOADING;
     q->is_busy = false;
     r->n_busy--;
-    r->n_read++;
+    r->n_read += !q->is_copy;
     return READ_DONE;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------------- */
+
+/* What the threads that copy an expert share. */
+struct copy {
+    const struct read_requests *r;
+    const struct read_request *q;
+    const struct expert_bytes *from;
+    size_t n_piece; /* that each matrix is copied in */
+    atomic_bool has_failed;
+};
+
+static void copy_task(void *arg, size_t task, int thread)
+{
+    struct copy *c = arg;
+    int i = (int)(task / c->n_piece);
+    size_t piece = task % c->n_piece;
+    const struct slot_layer *l = &c->r->slots->layers[c->q->layer];
+    const struct store_matrix *m = &store_get_layer(c->r->store, l->d.index)->part[i];
+    int64_t row = read_piece_row(m, piece, c->n_piece), end = read_piece_row(m, piece + 1, c->n_piece);
+    const char *src = (const char *)c->from->matrix[i] + (uint64_t)row * (m->n_bytes / m->n_row);
+    const struct slot_rows rows = {i, src, c->from->is_packed[i], row, end - row};
+    struct err e;
+    if (backend_slot_fill(c->r->slots->device, l->group->slot_pool, c->q->slot, &rows, &e) != ERR_OK)
+        atomic_store(&c->has_failed, true);
+}
+
+struct read_request *requests_copy(struct read_requests *r, int layer, int32_t expert, const struct expert_bytes *from)
+{
+    struct read_request *q = begin(r, layer, expert, false);
+    if (!q)
+        return NULL;
+    struct copy c = {.r = r, .q = q, .from = from, .n_piece = (size_t)pool_n_threads(r->pool)};
+    q->is_copy = true;
+    pool_run(r->pool, EXPERT_N_MATRIX * c.n_piece, copy_task, &c);
+    if (atomic_load(&c.has_failed)) {
+        drop(r, q);
+        return NULL;
+    }
+    begin_upload(r, q);
+    return q;
 }

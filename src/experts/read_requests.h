@@ -15,6 +15,7 @@ struct read_request {
     bool is_wanted;    /* a fetch waits for the expert */
     bool is_abandoned; /* nobody wants the expert any more */
     bool in_slot;      /* the parts are read straight into the slot */
+    bool is_copy;      /* nothing is read: it was copied into the slot */
     int layer;
     int32_t expert;
     int64_t slot;  /* held while the request is busy */
@@ -57,6 +58,8 @@ void requests_close(struct read_requests *r);
 /* Requests an expert that has no slot. NULL when no request or slot is free; grow_only: no expert loses its slot for
  * it. */
 struct read_request *requests_start(struct read_requests *r, int layer, int32_t expert, bool grow_only);
+/* The same for an expert that is copied from host memory; it has ended when it is on the device. */
+struct read_request *requests_copy(struct read_requests *r, int layer, int32_t expert, const struct expert_bytes *from);
 /* The request that an expert is being read by, or NULL. */
 struct read_request *requests_find(struct read_requests *r, int layer, int32_t expert);
 

@@ -329,13 +329,16 @@ static void print_division(FILE *out, const struct inspect_layout *l)
         uint64_t n_expert, n_bytes;
         char kind[DEVICE_NAME_BYTES];
         inspect_division_sum(d, l->model, i, &n_expert, &n_bytes);
-        fprintf(out, "  place %d (%s): %s experts, %s\n", i, device_options_name(&d->asked.devices[i], kind),
-                show_count(n_expert).s, show_size(n_bytes).s);
+        device_options_name(&d->asked.devices[i], kind);
+        if (i == 0 && d->division.has_cache)
+            fprintf(out, "  place %d (%s): a cache of the others' experts\n", i, kind);
+        else
+            fprintf(out, "  place %d (%s): %s experts, %s\n", i, kind, show_count(n_expert).s, show_size(n_bytes).s);
     }
     for (int k = 0; k < l->model->n_moe_layer; k++) {
         fprintf(out, "  layer %d:", l->model->expert_layers[k].index);
-        for (int i = 0; i < n; i++) {
-            fprintf(out, "%s place %d: ", i ? " |" : "", i);
+        for (int i = d->division.has_cache; i < n; i++) {
+            fprintf(out, "%s place %d: ", i > d->division.has_cache ? " |" : "", i);
             print_part(out, l, i, k);
         }
         fputc('\n', out);

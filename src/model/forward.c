@@ -420,7 +420,7 @@ static bool is_resident(const struct model *m, int moe_layer)
 {
     bool all = true;
     for (int i = 0; i < m->n_device; i++)
-        all &= experts_is_resident(m->devices[i].experts, moe_layer);
+        all &= !experts_is_fetching(m->devices[i].experts, moe_layer);
     return all;
 }
 

@@ -103,8 +103,9 @@ struct parts {
     int64_t *n_here;             /* [n_moe_layer] how many these are */
     int64_t n_expert;            /* of the layer with most */
     size_t *most, *least;        /* [n_device] bytes of slots for all that a device has, and the least that works */
-    size_t all_most, all_least;  /* of all devices */
-    size_t room;                 /* for all devices; SIZE_MAX: no bound */
+    size_t all_most, all_least;  /* of all devices but a cache */
+    size_t room;                 /* for these; SIZE_MAX: no bound */
+    size_t cache_bytes;          /* of slots that are a cache */
 };
 
 /* A device's slots may be larger than another's. */
@@ -175,6 +176,26 @@ static size_t least_of(const struct parts *x, int n_layer, int layer)
     return (size_t)n * x->slot_bytes[layer];
 }
 
+static bool is_cache(const struct model *m, int device)
+{
+    return m->division.has_cache && m->devices[device].place == 0;
+}
+
+/* Chooses the size of a cache: the share that was asked for, which in the host's memory the others make room for, or as
+ * much as there is room for beside them. */
+static void size_cache(struct parts *x, const struct model *m, int device)
+{
+    struct backend *b = m->devices[device].device;
+    bool is_apart = backend_own_bytes(b) > 0;
+    size_t most = x->most[device], all = mem_room_bytes(), others = x->room < x->all_most ? x->room : x->all_most;
+    size_t free_bytes = is_apart ? experts_own_room(b) : all == SIZE_MAX ? SIZE_MAX : all - others;
+    double share = m->division.cache_share;
+    size_t wanted = share > 0 ? (size_t)(share * (double)most) : free_bytes < most ? free_bytes : most;
+    x->cache_bytes = wanted > x->least[device] ? wanted : x->least[device];
+    if (!is_apart && all != SIZE_MAX && others > all - (x->cache_bytes < all ? x->cache_bytes : all))
+        x->room = all - (x->cache_bytes < all ? x->cache_bytes : all);
+}
+
 static void sum_up(struct parts *x, const struct loader *l)
 {
     const struct model *m = l->m;
@@ -186,19 +207,24 @@ static void sum_up(struct parts *x, const struct loader *l)
             x->most[i] += (size_t)x->n_here[j] * x->slot_bytes[j];
             x->least[i] += least_of(x, m->n_moe_layer, j);
         }
-        x->all_most += x->most[i];
-        x->all_least += x->least[i];
+        x->all_most += is_cache(m, i) ? 0 : x->most[i];
+        x->all_least += is_cache(m, i) ? 0 : x->least[i];
     }
     x->room = mem_room_bytes();
     if (p->expert_budget_bytes)
         x->room = p->expert_budget_bytes < x->room ? p->expert_budget_bytes : x->room;
     else if (p->expert_budget_share > 0 && p->expert_budget_share * (double)x->all_most < (double)x->room)
         x->room = (size_t)(p->expert_budget_share * (double)x->all_most);
+    for (int i = 0; i < m->n_device; i++)
+        if (is_cache(m, i))
+            size_cache(x, m, i);
 }
 
 /* What a device gets of the room that all have: beyond the least that works in proportion to what it has. */
-static size_t budget_of(const struct parts *x, int device)
+static size_t budget_of(const struct parts *x, const struct model *m, int device)
 {
+    if (is_cache(m, device))
+        return x->cache_bytes;
     size_t more = x->room > x->all_least ? x->room - x->all_least : 0, most = x->most[device], least = x->least[device];
     if (x->room >= x->all_most)
         return most;
@@ -215,8 +241,9 @@ static err_code create_experts(const struct loader *l, struct parts *x, int devi
                                           .store = l->p->store,
                                           .pool = d->pool,
                                           .policy = l->p->policy,
-                                          .budget_bytes = budget_of(x, device),
-                                          .deterministic = l->p->deterministic};
+                                          .budget_bytes = budget_of(x, m, device),
+                                          .deterministic = l->p->deterministic,
+                                          .is_cache = is_cache(m, device)};
     mark(x, m, d);
     return experts_create(&d->experts, &params, x->layers, m->n_moe_layer, e);
 }

@@ -198,6 +198,8 @@ err_code elsewhere_begin(struct elsewhere *w, const struct elsewhere_call *c, in
     const struct moe_places *s = w->places;
     int64_t n = c->x.ne[1] * c->n_used;
     division_choose(s->division, s->speeds, c->layer, c->ids, n, w->place);
+    for (int64_t i = 0; c->cached && i < n; i++)
+        w->place[i] = c->cached[c->ids[i]] >= 0 ? 0 : w->place[i];
     count_parts(w, c);
     *n_own = w->parts[0].call.n_row;
     if (*n_own < n)

@@ -21,6 +21,7 @@ struct elsewhere_call {
     struct tensor x, weights;
     int32_t *ids; /* [n_tok][n_used]; after elsewhere_begin -1 where another place computes */
     int64_t n_used;
+    const int32_t *cached; /* [n_expert] those that are not -1 are computed here, whoever has them; NULL: none */
     const struct moe_run *run;
 };
 

@@ -45,9 +45,9 @@ struct moe_sizes {
 struct moe_work {
     struct backend *device;
     struct experts *experts;
-    struct elsewhere *elsewhere;   /* the other places; NULL: there are none */
-    struct place_layer_stats *own; /* [n_layer] of this device, where there are others; borrowed */
-    struct arena arena;            /* of the arrays */
+    struct elsewhere *elsewhere;     /* the other places; NULL: there are none */
+    const struct moe_places *places; /* with others: who they are; borrowed. NULL: there are none */
+    struct arena arena;              /* of the arrays */
 #define FIELD(name, ...) struct tensor name;
     MOE_TENSORS(FIELD)
 #undef FIELD
@@ -99,7 +99,7 @@ err_code moe_work_create(struct moe_work **out, struct backend *device, struct e
     w->device = device;
     w->experts = experts;
     err_code code = create_all(w, &sizes, e);
-    w->own = places ? places->own : NULL;
+    w->places = places;
     if (code == ERR_OK && places)
         code = elsewhere_create(&w->elsewhere, device, places, sizes.n_batch, sizes.n_used, sizes.n_embd, e);
     if (code != ERR_OK)
@@ -216,7 +216,7 @@ static err_code predict(struct moe_work *w, const struct moe_next *next, const s
     next->fill_router_x(next->user, sum);
     enqueue_route(w->device, l, &next->router_x, &ids, &weights, &(struct tensor){0});
     TRY(backend_read(w->device, &ids, w->host_next_ids, e));
-    if (next->prefetch && !experts_is_resident(w->experts, l->experts_layer))
+    if (next->prefetch && experts_is_fetching(w->experts, l->experts_layer))
         experts_prefetch(w->experts, l->experts_layer, w->host_next_ids, n, is_likely(l, n));
     return ERR_OK;
 }
@@ -350,8 +350,8 @@ static void route(const struct moe_work *w, const struct moe_layer *l, struct ca
     }
 }
 
-/* What the device computes itself. resident: the slot table of a layer whose experts are all in their slots, else NULL;
- * n_own: how many it was chosen for. */
+/* What the device computes itself. resident: the slot table of a layer all of whose experts that are chosen here are in
+ * their slots, else NULL; n_own: how many it was chosen for. */
 static err_code compute_own(struct moe_work *w, const struct moe_layer *l, struct call *c,
                             const struct tensor *resident, int64_t n_own, const struct moe_run *run, struct err *e)
 {
@@ -375,13 +375,27 @@ static err_code compute_own(struct moe_work *w, const struct moe_layer *l, struc
 static err_code compute_counted(struct moe_work *w, const struct moe_layer *l, struct call *c,
                                 const struct tensor *resident, int64_t n_own, const struct moe_run *run, struct err *e)
 {
-    struct place_layer_stats *s = &w->own[l->experts_layer];
+    struct place_layer_stats *s = &w->places->own[l->experts_layer];
     uint64_t begin_ns = backend_counters(w->device).op[OP_EXPERTS].n_ns;
     err_code code = compute_own(w, l, c, resident, n_own, run, e);
     s->n_call += n_own > 0;
     s->n_row += (uint64_t)n_own;
     s->compute_ns += (int64_t)(backend_counters(w->device).op[OP_EXPERTS].n_ns - begin_ns);
     return code;
+}
+
+static bool is_cache(const struct moe_work *w)
+{
+    return w->places && w->places->division->has_cache;
+}
+
+/* Finds what slots that are a cache have of the choice, and tells the device. */
+static void look_up(struct moe_work *w, const struct moe_layer *l, const struct call *c, const struct tensor *table)
+{
+    int64_t n = experts_cache_begin(w->experts, l->experts_layer, w->host_ids, c->ids.ne[1], l->n_used,
+                                    w->places->is_cache_used, w->host_slots);
+    if (n > 0)
+        backend_write(w->device, table, w->host_slots);
 }
 
 /* The same while other places compute what they have. */
@@ -395,13 +409,17 @@ static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l
                                         .weights = l->weighs_input ? c->weights : (struct tensor){0},
                                         .ids = w->host_ids,
                                         .n_used = l->n_used,
+                                        .cached = is_cache(w) ? w->host_slots : NULL,
                                         .run = run};
     experts_count_choice(w->experts, l->experts_layer, w->host_ids, n);
+    if (is_cache(w))
+        look_up(w, l, c, resident);
     TRY(elsewhere_begin(w->elsewhere, &call, &n_own, e));
     backend_write(w->device, &c->ids, w->host_ids);
-    if (resident)
+    if (resident && !is_cache(w))
         experts_count_resident(w->experts, l->experts_layer, w->host_ids, n);
     err_code code = compute_counted(w, l, c, resident, n_own, run, e);
+    backend_start(w->device); /* while the others' results are waited for */
     TRY(elsewhere_finish(w->elsewhere, &c->y, code, e));
     if (next && next->prefetch) {
         int64_t n_next = next->router_x.ne[1] * next->layer->n_used;
@@ -437,7 +455,8 @@ err_code moe_forward(struct moe_work *w, const struct moe_layer *l, const struct
                      .ids = cut(w->ids, l->n_used, m, 1),
                      .weights = cut(w->weights, l->n_used, m, 1),
                      .y = place_y(w, l, m)};
-    const struct tensor *resident = experts_pin(w->experts, l->experts_layer);
+    const struct tensor cached = cut(w->slots, l->n_expert, 1, 1);
+    const struct tensor *resident = is_cache(w) ? &cached : experts_pin(w->experts, l->experts_layer);
     err_code code = forward(w, l, &c, resident, out, run, e);
     experts_unpin(w->experts, l->experts_layer);
     return code;

@@ -8,6 +8,9 @@
  * With several places the choice is read back, too: each gets the rows that have an expert there, all compute at once,
  * and what comes back takes its place among the results before they are combined.
  *
+ * Where this device's slots are a cache of what the others have (division.has_cache), it computes what it finds in its
+ * slots when the layer is called, and the others the rest: nothing is fetched here.
+ *
  * Thread-safety: one thread, the one that drives the device. */
 #ifndef MOE_MOE_H
 #define MOE_MOE_H
@@ -51,6 +54,7 @@ struct moe_places {
     const struct division_place *speeds; /* [n_place] as division_choose takes them */
     struct place *const *places;         /* [n_place]; the first is NULL */
     int n_place;                         /* 2 or more */
+    bool is_cache_used;                  /* the first one, if it is a cache, computes what it holds */
     struct place_layer_stats *own;       /* [n_layer] calls, rows and time of place 0, which its layers add to */
     struct pool *pool;                   /* of place 0; NULL: it has no threads but its own */
     int n_own_thread;                    /* that the pool uses while other places compute */

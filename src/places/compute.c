@@ -206,7 +206,7 @@ err_code compute_run(struct compute *c, const struct place_call *call, struct er
 
 void compute_predict(struct compute *c, int layer, const int32_t *ids, int64_t n, bool is_likely)
 {
-    if (!experts_is_resident(c->experts, layer))
+    if (experts_is_fetching(c->experts, layer))
         experts_prefetch(c->experts, layer, ids, n, is_likely);
 }
 

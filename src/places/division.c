@@ -19,6 +19,7 @@ struct divider {
     struct division *out;
     double speed[DIVISION_MAX_PLACE];
     double quota[DIVISION_MAX_PLACE]; /* bytes that each place may still be given */
+    int first;                        /* place that may be given some */
     double left_bytes;                /* of experts that have no place yet */
     double used[DIVISION_MAX_PLACE];  /* bytes of the experts that each place has */
 };
@@ -59,11 +60,11 @@ static double room_of(const struct division_place *p)
 static void set_quotas(struct divider *x)
 {
     double share = 0, room = 0, all = x->left_bytes;
-    for (int i = 0; i < x->out->n_place; i++) {
+    for (int i = x->first; i < x->out->n_place; i++) {
         share += x->places[i].share;
         room += room_of(&x->places[i]);
     }
-    for (int i = 0; i < x->out->n_place; i++) {
+    for (int i = x->first; i < x->out->n_place; i++) {
         double own = room_of(&x->places[i]);
         x->quota[i] = share > 0 ? all * x->places[i].share / share : own;
         if (share == 0 && room > 0 && room < all)
@@ -81,8 +82,8 @@ static void give(struct divider *x, int place, int layer, int32_t expert)
  * the lowest among equals. Where none has, the one with most quota. */
 static int choose_place(const struct divider *x, const double *quota, const double *work, double n_bytes, double heat)
 {
-    int best = -1, most = 0;
-    for (int i = 0; i < x->out->n_place; i++) {
+    int best = -1, most = x->first;
+    for (int i = x->first; i < x->out->n_place; i++) {
         most = quota[i] > quota[most] ? i : most;
         if (quota[i] >= n_bytes && (best < 0 || (work[i] + heat) / x->speed[i] < (work[best] + heat) / x->speed[best]))
             best = i;
@@ -181,7 +182,7 @@ static void replicate(struct divider *x, struct hot *ranked)
             ranked[n++] = (struct hot){i, j, rate(x, i, j)};
     qsort(ranked, (size_t)n, sizeof *ranked, hottest_first);
     for (int64_t i = 0; i < n; i++)
-        for (int p = 0; p < x->out->n_place; p++) {
+        for (int p = x->first; p < x->out->n_place; p++) {
             const struct hot *h = &ranked[i];
             double after = x->used[p] + (double)x->slot_bytes[h->layer];
             if (!(*holders_of(x->out, h->layer, h->expert) >> p & 1) && after <= room_of(&x->places[p]))
@@ -229,13 +230,17 @@ err_code division_make(struct division *out, const struct expert_layer *layers, 
         .layers = layers, .slot_bytes = slot_bytes, .places = places, .split = split, .past = past, .out = out};
     struct hot *ranked;
     assert(n_layer > 0 && n_place > 0 && n_place <= DIVISION_MAX_PLACE);
-    *out = (struct division){.n_place = n_place, .n_layer = n_layer};
+    x.first = split->kind == SPLIT_CACHE;
+    assert(x.first < n_place);
+    *out = (struct division){
+        .n_place = n_place, .n_layer = n_layer, .has_cache = x.first > 0, .cache_share = split->cache_share};
     err_code code = create(&x, &ranked, e);
     if (code == ERR_OK) {
-        known_speeds(places, n_place, x.speed);
+        known_speeds(places + x.first, n_place - x.first, x.speed + x.first);
         set_quotas(&x);
         switch (split->kind) {
-        case SPLIT_EXPERTS: divide_experts(&x, ranked); break;
+        case SPLIT_EXPERTS:
+        case SPLIT_CACHE: divide_experts(&x, ranked); break;
         case SPLIT_LAYERS: divide_layers(&x); break;
         case SPLIT_RANDOM: divide_at_random(&x); break;
         }
@@ -256,10 +261,18 @@ void division_close(struct division *d)
     *d = (struct division){0};
 }
 
+uint64_t division_holders(const struct division *d, int layer, int32_t expert)
+{
+    return *holders_of(d, layer, expert);
+}
+
 void division_is_here(const struct division *d, int place, int layer, bool *is_here)
 {
-    for (int32_t i = 0; i < d->n_expert; i++)
-        is_here[i] = *holders_of(d, layer, i) >> place & 1;
+    bool is_cache = place == 0 && d->has_cache;
+    for (int32_t i = 0; i < d->n_expert; i++) {
+        uint64_t holders = *holders_of(d, layer, i);
+        is_here[i] = is_cache ? holders != 0 : holders >> place & 1;
+    }
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------- */
@@ -318,7 +331,8 @@ void division_choose(const struct division *d, const struct division_place *plac
 
 /* ---- the option ----------------------------------------------------------------------------------------------- */
 
-static const char *const kinds[] = {[SPLIT_EXPERTS] = "experts", [SPLIT_LAYERS] = "layers", [SPLIT_RANDOM] = "random"};
+static const char *const kinds[] = {
+    [SPLIT_EXPERTS] = "experts", [SPLIT_LAYERS] = "layers", [SPLIT_RANDOM] = "random", [SPLIT_CACHE] = "cache"};
 
 static err_code parse_seed(const char *text, uint64_t *out, struct err *e)
 {
@@ -348,17 +362,31 @@ static err_code parse_shares(const char *text, double *shares, int *n_share, str
                                     : err_set(e, ERR_USAGE, "shares of \"%s\"; expected one at least above 0", text);
 }
 
+static err_code parse_percent(const char *text, double *share, struct err *e)
+{
+    char *end;
+    double percent = *text >= '0' && *text <= '9' ? strtod(text, &end) : 0;
+    if (!(percent > 0 && percent <= 100) || strcmp(end, "%") != 0 || strspn(text, "0123456789.%") != strlen(text))
+        return err_set(e, ERR_USAGE, "a cache of \"%s\"; expected cache:N%%, above 0 and at most 100%% of all experts",
+                       text);
+    *share = percent / 100;
+    return ERR_OK;
+}
+
 err_code split_parse(const char *text, struct split *out, double *shares, int *n_share, struct err *e)
 {
     size_t n = strcspn(text, ":"), n_kind = sizeof kinds / sizeof *kinds, kind = 0;
     while (kind < n_kind && (strlen(kinds[kind]) != n || strncmp(text, kinds[kind], n) != 0))
         kind++;
     if (kind == n_kind)
-        return err_set(e, ERR_USAGE, "a split of \"%s\"; expected experts, layers or random", text);
+        return err_set(e, ERR_USAGE, "a split of \"%s\"; expected experts, layers, random or cache", text);
     *out = (struct split){.kind = (enum split_kind)kind};
     *n_share = 0;
     if (!text[n])
         return ERR_OK;
-    return out->kind == SPLIT_RANDOM ? parse_seed(text + n + 1, &out->seed, e)
-                                     : parse_shares(text + n + 1, shares, n_share, e);
+    switch (out->kind) {
+    case SPLIT_RANDOM: return parse_seed(text + n + 1, &out->seed, e);
+    case SPLIT_CACHE: return parse_percent(text + n + 1, &out->cache_share, e);
+    default: return parse_shares(text + n + 1, shares, n_share, e);
+    }
 }

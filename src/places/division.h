@@ -5,6 +5,9 @@
  * layer soonest: the fastest one has the hottest. Where all rooms together are too small, each place has the same part
  * of all experts as of all room, and reads some again and again.
  *
+ * Where the first place is a cache, the others have all experts, divided as said, and what the cache has in its slots
+ * may be asked of it, too.
+ *
  * Thread-safety: one thread at a time calls division_choose of a division; the rest may be read by any. */
 #ifndef PLACES_DIVISION_H
 #define PLACES_DIVISION_H
@@ -28,20 +31,24 @@ struct division_place {
 enum split_kind {
     SPLIT_EXPERTS, /* each layer's experts are divided */
     SPLIT_LAYERS,  /* a layer's experts stay together */
-    SPLIT_RANDOM   /* each expert goes anywhere, by a seed, whatever the rooms: for tests */
+    SPLIT_RANDOM,  /* each expert goes anywhere, by a seed, whatever the rooms: for tests */
+    SPLIT_CACHE    /* as SPLIT_EXPERTS among all places but the first, which is a cache of what they have */
 };
 
 struct split {
     enum split_kind kind;
-    uint64_t seed;  /* of SPLIT_RANDOM */
-    bool replicate; /* replicas of the hottest where room is left; of SPLIT_RANDOM: of some */
+    uint64_t seed;      /* of SPLIT_RANDOM */
+    bool replicate;     /* replicas of the hottest where room is left; of SPLIT_RANDOM: of some */
+    double cache_share; /* of SPLIT_CACHE: of all experts, those that the cache has slots for; 0: as there is room */
 };
 
 struct division {
     int n_place, n_layer;
-    int64_t n_expert;  /* of the layer with most */
-    uint64_t *holders; /* [n_layer][n_expert], bit i: place i has it; owned */
-    int32_t *n_row;    /* [n_expert] work space of division_choose, 0 between calls; owned */
+    int64_t n_expert;   /* of the layer with most */
+    bool has_cache;     /* place 0 is a cache, and no holder */
+    double cache_share; /* as in struct split */
+    uint64_t *holders;  /* [n_layer][n_expert], bit i: place i has it; owned */
+    int32_t *n_row;     /* [n_expert] work space of division_choose, 0 between calls; owned */
 };
 
 /* `past` (what earlier runs used) may be NULL: then all experts are alike. slot_bytes [n_layer]: of one expert.
@@ -52,17 +59,20 @@ MUST_USE err_code division_make(struct division *out, const struct expert_layer 
                                 const struct split *split, const struct usage *past, struct err *e);
 void division_close(struct division *d);
 
-/* Which experts of a layer a place has: is_here [n_expert]. */
+/* Which experts of a layer a place has, or may have if it is a cache: is_here [n_expert]. */
 void division_is_here(const struct division *d, int place, int layer, bool *is_here);
+
+/* The places that have an expert: bit i is place i. */
+uint64_t division_holders(const struct division *d, int layer, int32_t expert);
 
 /* Chooses the place of each chosen expert: place [n] for ids [n] of a layer, the same place for the same expert within
  * a call; of several holders the one whose work, n rows over its speed, would be least with it. All ids are experts. */
 void division_choose(const struct division *d, const struct division_place *places, int layer, const int32_t *ids,
                      int64_t n, uint8_t *place);
 
-/* Reads "experts", "layers" or "random", each with ":A,B,..." shares of the places (for random: a seed), as --split has
- * it, without replicas. shares [DIVISION_MAX_PLACE]; *n_share: how many were given. ERR_USAGE says what was
- * expected. */
+/* Reads "experts", "layers", "random" or "cache", as --split has it, without replicas: the first two with ":A,B,..."
+ * shares of the places, or without; random with ":SEED"; cache with ":N%", or without. shares [DIVISION_MAX_PLACE];
+ * *n_share: how many were given. ERR_USAGE says what was expected. */
 MUST_USE err_code split_parse(const char *text, struct split *out, double *shares, int *n_share, struct err *e);
 
 #endif

@@ -25,6 +25,11 @@ void place_predict(struct place *p, int layer, const int32_t *ids, int64_t n, bo
     p->v->predict(p, layer, ids, n, is_likely);
 }
 
+bool place_lend(struct place *p, int layer, int32_t expert, struct expert_bytes *out)
+{
+    return p->v->lend && p->v->lend(p, layer, expert, out);
+}
+
 err_code place_layer_stats(struct place *p, int layer, struct place_layer_stats *out, struct err *e)
 {
     return p->v->layer_stats(p, layer, out, e);

@@ -15,6 +15,7 @@
 
 #include "base/cancel.h"
 #include "base/err.h"
+#include "experts/experts.h"
 #include "experts/usage.h"
 
 /* Rows that a place computes. Everything is borrowed until place_finish. */
@@ -39,6 +40,9 @@ struct place_layer_stats {
     uint64_t n_call;          /* calls */
     uint64_t n_row;           /* rows computed */
     uint64_t n_found, n_read; /* experts that were in slots when they were asked for, and that had to be read */
+    uint64_t n_missed;        /* of a cache: experts that calls asked for and that other places computed */
+    uint64_t n_moved;         /* of a cache: experts that moved into slots */
+    int64_t move_ns;          /* of a cache: that these took of the time between passes */
     int64_t compute_ns;       /* of the place, computing */
     int64_t read_wait_ns;     /* of the place, waiting for reads with nothing to compute */
     int64_t finish_wait_ns;   /* of place 0, waiting in place_finish */
@@ -60,6 +64,7 @@ struct place_vtable {
     err_code (*finish)(struct place *p, struct err *e);
     void (*cancel)(struct place *p);
     void (*predict)(struct place *p, int layer, const int32_t *ids, int64_t n, bool is_likely);
+    bool (*lend)(struct place *p, int layer, int32_t expert, struct expert_bytes *out); /* NULL: it lends nothing */
     err_code (*open)(struct place *p, size_t spare_bytes, const struct usage *past, struct err *e);
     err_code (*layer_stats)(struct place *p, int layer, struct place_layer_stats *out, struct err *e);
     err_code (*facts)(struct place *p, struct place_facts *out, struct err *e);
@@ -84,6 +89,10 @@ MUST_USE err_code place_open(struct place *p, size_t spare_bytes, const struct u
 
 /* experts_prefetch of the experts that are here; those of other places are -1. Not within a call. */
 void place_predict(struct place *p, int layer, const int32_t *ids, int64_t n, bool is_likely);
+
+/* Where an expert lies in this process's memory, until the place is asked for something else. False: nowhere. Not
+ * within a call. */
+bool place_lend(struct place *p, int layer, int32_t expert, struct expert_bytes *out);
 
 /* Figures; place_facts waits for the results of a call in hand, the other is not for within one. An error is that of a
  * place that does not answer. */

@@ -183,6 +183,13 @@ static void predict(struct place *p, int layer, const int32_t *ids, int64_t n, b
     run_job(w, predict_job);
 }
 
+static bool lend(struct place *p, int layer, int32_t expert, struct expert_bytes *out)
+{
+    const struct worker *w = worker_of(p);
+    assert(!w->is_in_call);
+    return experts_lend(w->p.experts, layer, expert, out);
+}
+
 static err_code open(struct place *p, size_t spare_bytes, const struct usage *past, struct err *e)
 {
     struct worker *w = worker_of(p);
@@ -244,7 +251,7 @@ static void close_worker(struct place *p)
     mem_free(w);
 }
 
-static const struct place_vtable vtable = {begin,       finish, cancel,  predict, open,
+static const struct place_vtable vtable = {begin,       finish, cancel,  predict, lend,        open,
                                            layer_stats, facts,  reclaim, forget,  close_worker};
 
 err_code worker_open(struct place **out, const struct worker_params *p, struct err *e)

@@ -109,6 +109,35 @@ static err_code write_engine(const moebius_counters *k, struct bytes *out, struc
     return write_all("moebius_", list, sizeof list / sizeof *list, out, e);
 }
 
+/* What each place did, likewise; nothing where there is one. */
+static err_code write_places(const struct place_figures *p, struct bytes *out, struct err *e)
+{
+    enum { N = 7 };
+    static const char *const names[N][2] = {{"rows_total", "Pairs of a token and an expert computed"},
+                                            {"found_total", "Experts that were in memory when calls asked for them"},
+                                            {"read_total", "Experts that had to be read"},
+                                            {"missed_total", "Experts that a cache had not, which others computed"},
+                                            {"moved_bytes_total", "Bytes of experts that moved into a cache"},
+                                            {"compute_seconds_total", "Time of computing experts"},
+                                            {"waited_for_seconds_total", "Time that place 0 waited for this one"}};
+    for (int k = 0; p->n > 0 && k < N; k++) {
+        TRY(bytes_print(out, e, "# HELP moebius_place_%s %s\n# TYPE moebius_place_%s counter\n", names[k][0],
+                        names[k][1], names[k][0]));
+        for (int i = 0; i < p->n; i++) {
+            const moebius_place_stats *s = &p->did[i];
+            const double values[N] = {(double)s->n_row,
+                                      (double)s->n_found,
+                                      (double)s->n_read,
+                                      (double)s->n_missed,
+                                      (double)s->moved_bytes,
+                                      (double)s->compute_ns / 1e9,
+                                      (double)s->finish_wait_ns / 1e9};
+            TRY(bytes_print(out, e, "moebius_place_%s{place=\"%d\"} %.17g\n", names[k][0], i, values[k]));
+        }
+    }
+    return ERR_OK;
+}
+
 err_code metrics_write(struct server *s, struct bytes *out, struct err *e)
 {
     struct model_view view = {0};
@@ -124,5 +153,6 @@ err_code metrics_write(struct server *s, struct bytes *out, struct err *e)
     TRY(write_requests(&s->metrics, out, e));
     TRY(write_texts(&view.stats, out, e));
     TRY(write_engine(&view.counters, out, e));
+    TRY(write_places(&view.places, out, e));
     return write_familiar(&view.stats, out, e);
 }

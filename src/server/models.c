@@ -89,13 +89,25 @@ static void set_state(struct model *m, enum model_state state)
     pthread_mutex_unlock(&all->lock);
 }
 
+static struct place_figures places_of(const struct model *m)
+{
+    struct place_figures f = {.n = moebius_n_place(m->engine)};
+    f.n = f.n > 1 && f.n <= MODELS_MAX_PLACE ? f.n : 0;
+    for (int i = 0; i < f.n; i++)
+        if (moebius_place_did(m->engine, i, -1, &f.did[i], NULL) != MOEBIUS_OK)
+            f.did[i] = (moebius_place_stats){0};
+    return f;
+}
+
 static void become_ready(struct model *m)
 {
     struct models *all = m->models;
     struct model_facts facts = facts_of(m);
+    struct place_figures places = places_of(m);
     pthread_mutex_lock(&all->lock);
     m->facts = facts;
     m->counters = moebius_engine_counters(m->engine);
+    m->places = places;
     m->error = (struct err){0};
     m->used_ns = clock_ns();
     if (all->wanted == m)
@@ -295,6 +307,7 @@ struct model_view models_look(struct model *m)
     struct model_view view = {.state = m->state, .facts = m->facts, .error = m->error};
     if (m->state == MODEL_READY) {
         view.counters = m->counters;
+        view.places = m->places;
         view.stats = texts_stats(m->texts);
     }
     pthread_mutex_unlock(&all->lock);
@@ -305,8 +318,10 @@ void models_note_end(struct model *m)
 {
     struct models *all = m->models;
     moebius_counters now = moebius_engine_counters(m->engine);
+    struct place_figures places = places_of(m);
     pthread_mutex_lock(&all->lock);
     m->counters = now;
+    m->places = places;
     m->used_ns = clock_ns();
     pthread_mutex_unlock(&all->lock);
 }

@@ -25,6 +25,13 @@ struct model_facts {
     int64_t n_vocab, n_embd, n_layer;
 };
 
+/* What the places of a model did. With more than these (ranks) none are told, as asking them takes a message each. */
+enum { MODELS_MAX_PLACE = 8 };
+struct place_figures {
+    int n; /* 0 where there is one place */
+    moebius_place_stats did[MODELS_MAX_PLACE];
+};
+
 struct model {
     char *name, *path;  /* owned */
     int64_t size_bytes; /* of the file, or of the first part */
@@ -43,8 +50,9 @@ struct model {
     struct models *models;
     enum model_state state;
     struct model_facts facts;
-    moebius_engine *engine;    /* the driving thread's alone */
-    moebius_counters counters; /* of the engine, when a text ended last */
+    moebius_engine *engine;      /* the driving thread's alone */
+    moebius_counters counters;   /* of the engine, when a text ended last */
+    struct place_figures places; /* of its places, likewise */
     pthread_t thread;
     bool has_thread;
     size_t n_users;
@@ -86,13 +94,14 @@ void models_give_back(struct model *m);
 /* The model of this name whether it is loaded or not; NULL: there is none. */
 struct model *models_find(struct models *all, const char *name);
 
-/* What may change meanwhile; `error` is of the last load, if that failed. `stats` and `counters` are zero unless it is
- * ready. */
+/* What may change meanwhile; `error` is of the last load, if that failed. `stats`, `counters` and `places` are zero
+ * unless it is ready. */
 struct model_view {
     enum model_state state;
     struct model_facts facts;
     struct texts_stats stats;
     moebius_counters counters;
+    struct place_figures places;
     struct err error;
 };
 struct model_view models_look(struct model *m);

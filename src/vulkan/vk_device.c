@@ -134,10 +134,12 @@ err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct 
         .enqueue = vk_enqueue,
         .supports = vk_supports,
         .fence = vk_fence,
+        .start = vk_start,
         .wait = vk_wait,
         .trim = vk_trim,
         .counters = vk_get_counters,
         .held_bytes = vk_held_bytes,
+        .own_bytes = vk_own_bytes,
         .close = vk_close,
     };
     *out = NULL;

@@ -21,6 +21,7 @@ struct vk_limits {
     uint32_t shared_bytes; /* of a workgroup */
     uint32_t queue_family;
     uint32_t device_type, host_type; /* memory types: for tensors; for what the host writes and reads */
+    VkDeviceSize memory_bytes;       /* of the heap that tensors lie in */
     bool is_mapped;                  /* the host may write where tensors lie */
     bool shares_memory;              /* tensors lie in the host's memory, whose limit counts them */
     bool has_portability;            /* the driver wants its extension enabled */
@@ -70,6 +71,7 @@ MUST_USE bool vk_count(struct vk *v, size_t n_bytes, enum mem_tag tag);
 MUST_USE bool vk_try_count(struct vk *v, size_t n_bytes, enum mem_tag tag); /* reclaims nothing */
 void vk_uncount(struct vk *v, size_t n_bytes, enum mem_tag tag);
 size_t vk_held_bytes(struct backend *b, enum mem_tag tag);
+size_t vk_own_bytes(struct backend *b); /* 0 where it shares the host's */
 
 struct buffer {
     size_t n_bytes;
@@ -164,6 +166,7 @@ void vk_copy(struct backend *b, const struct tensor *from, const struct tensor *
 void vk_clear(struct backend *b, const struct tensor *t);
 err_code vk_read(struct backend *b, const struct tensor *t, void *dst, struct err *e);
 uint64_t vk_fence(struct backend *b);
+void vk_start(struct backend *b);
 err_code vk_wait(struct backend *b, uint64_t fence, struct err *e);
 
 /* Remembers the first error for the next report. */

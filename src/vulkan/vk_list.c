@@ -142,6 +142,7 @@ err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, s
     TRY(check_features(fn, device, e));
     fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
     TRY(choose_memory(&memory.memoryProperties, out, e));
+    out->memory_bytes = heap_bytes(&memory.memoryProperties, out->device_type);
     if (!choose_queue(fn, device, &out->queue_family))
         return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");
     out->has_portability = has_extension(fn, device, "VK_KHR_portability_subset");
@@ -180,7 +181,6 @@ static void describe(const struct vk_functions *fn, VkPhysicalDevice device, str
 {
     VkPhysicalDeviceDriverProperties driver = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES};
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &driver};
-    VkPhysicalDeviceMemoryProperties2 memory = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
     struct vk_limits limits;
     struct err e = {0};
     fn->GetPhysicalDeviceProperties2(device, &p);
@@ -194,8 +194,7 @@ static void describe(const struct vk_functions *fn, VkPhysicalDevice device, str
     snprintf(out->why_not, sizeof out->why_not, "%.*s", VULKAN_TEXT_BYTES - 1, e.text);
     if (!out->is_usable)
         return;
-    fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
-    out->memory_bytes = heap_bytes(&memory.memoryProperties, limits.device_type);
+    out->memory_bytes = limits.memory_bytes;
     out->shares_memory = limits.shares_memory;
 }
 

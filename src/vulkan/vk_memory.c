@@ -32,6 +32,11 @@ size_t vk_held_bytes(struct backend *b, enum mem_tag tag)
     return atomic_load(&vk_of(b)->held_bytes[tag]);
 }
 
+size_t vk_own_bytes(struct backend *b)
+{
+    return vk_of(b)->limits.shares_memory ? 0 : (size_t)vk_of(b)->limits.memory_bytes;
+}
+
 /* ---- blocks ---------------------------------------------------------------------------------------------------- */
 
 static void block_close(struct vk *v, struct vk_block *b)

@@ -429,6 +429,12 @@ uint64_t vk_fence(struct backend *b)
     return vk_of(b)->queue.serial;
 }
 
+void vk_start(struct backend *b)
+{
+    vk_flush(vk_of(b));
+    submit(vk_of(b));
+}
+
 err_code vk_wait(struct backend *b, uint64_t fence, struct err *e)
 {
     struct vk *v = vk_of(b);

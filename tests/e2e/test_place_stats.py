@@ -78,6 +78,26 @@ def test_what_is_read_is_counted_where_it_is_read():
     assert sum(p["all_layers"]["n_read"] for p in stats["places"]) == stats["experts"]["n_miss"]
 
 
+def test_a_cache_tells_what_it_found_and_moved():
+    stats, said = generate("--devices", "cpu:1,cpu:1", "--split", "cache:25%", "--stats=layer", n=40)
+    cache, other = stats["places"]
+    a, b = cache["all_layers"], other["all_layers"]
+    n_slot = N_LAYER * N_EXPERT // 4
+    assert (cache["cache"], other["cache"]) == ("on", None)
+    assert (cache["n_expert"], other["n_expert"]) == (n_slot, N_LAYER * N_EXPERT)
+    assert cache["memory_bytes"] == cache["all_bytes"] // 4 and other["memory_bytes"] == other["all_bytes"]
+    assert stats["experts"]["memory_bytes"] == cache["memory_bytes"] + other["memory_bytes"]
+    assert stats["experts"]["all_bytes"] == other["all_bytes"]
+    assert a["n_missed"] == b["n_found"] > 0 and a["n_found"] > 0 and a["n_read"] == b["n_read"] == 0, (a, b)
+    assert a["n_moved"] > n_slot and a["moved_bytes"] == a["n_moved"] * cache["memory_bytes"] // n_slot, a
+    assert a["move_s"] > 0 and b["n_moved"] == b["n_missed"] == b["move_s"] == 0, (a, b)
+    for key, value in sums(cache["layers"]).items():
+        assert abs(value - a[key]) < 1e-6, (key, value, a)
+    share = 100 * a["n_found"] / (a["n_found"] + a["n_missed"])
+    assert f"cache on, {share:.1f}% of {a['n_found'] + a['n_missed']} found | {a['n_moved']} moved" in said, said
+    assert sum(map(int, re.findall(r"(\d+) missed", said))) == a["n_missed"]
+
+
 def test_one_device_is_one_place():
     stats, said = generate("-t", 1, "--expert-ram", "30%", "--car", "0.5")
     assert len(stats["places"]) == 1 and stats["places"][0]["n_expert"] == N_LAYER * N_EXPERT
@@ -118,6 +138,10 @@ def test_inspect_tells_the_division_beforehand():
             assert sorted(both) == list(range(N_EXPERT)), both
     shares = division("--devices", "cpu:1,cpu:2", "--split", "experts:1,3")
     assert all(len(layer["experts"]) == N_EXPERT // 4 for layer in shares[0]["layers"])
+    cache = division("--devices", "cpu:1,cpu:2", "--split", "cache:25%")
+    assert [(p["is_cache"], p["n_expert"]) for p in cache] == [(True, 0), (False, N_LAYER * N_EXPERT)]
+    said = run("inspect", DEMO, "--devices", "cpu:1,cpu:1", "--split", "cache").stdout.decode()
+    assert "place 0 (cpu:1): a cache" in said and re.search(r"layer 0: place 1: 0-23", said), said
     said = run("inspect", DEMO, "--devices", "cpu:1,cpu:1", "--split", "layers").stdout.decode()
     assert re.search(r"layer 0: place 0: 0-23 \| place 1: none", said), said
 

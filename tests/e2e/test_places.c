@@ -56,7 +56,7 @@ static void expect_run(moebius_engine *g, const float *want, const char *what)
 
 static void try_splits(const char *path, int n_split)
 {
-    static const char *const devices[] = {"cpu:1,cpu:1", "cpu:2,cpu:1,cpu:1"};
+    static const char *const devices[] = {"cpu:1,cpu:1", "cpu:2,cpu:1,cpu:1"}, *const slots[] = {"100", "50", "10"};
     char split[32], what[1200];
     moebius_engine *g = open_path(path, &(moebius_engine_options){.n_threads = 1});
     float *want = run(g);
@@ -71,10 +71,19 @@ static void try_splits(const char *path, int n_split)
             expect_run(g, want, what);
             moebius_engine_close(&g);
         }
+    for (int i = 0; i < 3; i++) {
+        snprintf(split, sizeof split, "cache:%s%%", slots[i]);
+        snprintf(what, sizeof what, "%s on %s, %s", path, devices[i % 2], split);
+        const moebius_engine_options o = {
+            .devices = devices[i % 2], .split = split, .expert_ram_share = n_split % 2 ? 0.4 : 0};
+        g = open_streaming(path, o);
+        expect_run(g, want, what);
+        moebius_engine_close(&g);
+    }
     free(want);
 }
 
-static void random_splits_of_all_families_give_the_bits_of_one_device(void **state)
+static void random_splits_and_caches_of_all_families_give_the_bits_of_one_device(void **state)
 {
     const char *n = getenv("MOEBIUS_SPLITS");
     char pattern[1024];
@@ -100,6 +109,10 @@ static void every_way_to_divide_gives_the_bits_of_one_device(void **state)
         {"cpu:1,cpu:1", "layers", 0.3, MOEBIUS_PREFETCH_OFF},
         {"cpu:3,cpu:2", "layers:1,4", 0, MOEBIUS_PREFETCH_AUTO},
         {"cpu:1,cpu:1,cpu:1", "random:9", 0.25, MOEBIUS_PREFETCH_ON},
+        {"cpu:1,cpu:1", "cache", 0, MOEBIUS_PREFETCH_AUTO},
+        {"cpu:1,cpu:1", "cache:50%", 0, MOEBIUS_PREFETCH_AUTO},
+        {"cpu:2,cpu:1", "cache:10%", 0.3, MOEBIUS_PREFETCH_ON},
+        {"cpu:1,cpu:1,cpu:2", "cache:25%", 0.2, MOEBIUS_PREFETCH_AUTO},
     };
     moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 2});
     float *want = run(g);
@@ -119,6 +132,66 @@ static void every_way_to_divide_gives_the_bits_of_one_device(void **state)
         moebius_engine_close(&g);
     }
     free(want);
+}
+
+static moebius_place_stats did(const moebius_engine *g, int place)
+{
+    moebius_error error;
+    moebius_place_stats s;
+    must(moebius_place_did(g, place, -1, &s, &error), &error);
+    return s;
+}
+
+/* Tokens one by one: what is chosen again is found in the cache, what is missed moves there, and the other device
+ * computes the rest. */
+static void a_cache_learns_what_is_hot(void **state)
+{
+    moebius_error error;
+    moebius_place p;
+    moebius_engine *g = open_path(demo, &(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "cache:20%"});
+    moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_LONG, 32);
+    feed(s, g, 0, 60, 1);
+    moebius_place_stats own = did(g, 0), other = did(g, 1);
+    must(moebius_place_at(g, 0, &p, &error), &error);
+    assert_true(p.is_cache && !p.is_off_decode && !p.is_off_prompts);
+    assert_int_equal(p.n_expert * 5, moebius_n_moe_layer(g) * moebius_moe_layer_at(g, 0).n_expert);
+    assert_int_equal(p.bytes, p.n_expert * moebius_moe_layer_at(g, 0).slot_bytes);
+    assert_true(own.n_found > 0 && own.n_missed > 0 && own.n_read == 0);
+    assert_int_equal(own.n_row + other.n_row, 60 * moebius_n_moe_layer(g) * moebius_moe_layer_at(g, 0).n_used);
+    assert_int_equal(own.n_found, own.n_row); /* of single tokens each expert is a row */
+    assert_int_equal(own.n_missed, other.n_found);
+    assert_true(own.n_moved > p.n_expert); /* that it was filled with, and others later */
+    assert_int_equal(own.moved_bytes, own.n_moved * moebius_moe_layer_at(g, 0).slot_bytes);
+    assert_true(own.move_ns > 0);
+    assert_int_equal(moebius_engine_counters(g).n_expert_read,
+                     moebius_n_moe_layer(g) * moebius_moe_layer_at(g, 0).n_expert);
+    must(moebius_place_at(g, 1, &p, &error), &error);
+    assert_false(p.is_cache);
+    assert_int_equal(moebius_expert_places(g, 0, 0), 2);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+}
+
+static void a_deterministic_cache_stays_as_it_was_filled(void **state)
+{
+    const moebius_engine_options o = {
+        .devices = "cpu:1,cpu:1", .split = "cache:20%", .deterministic = true, .expert_ram_share = 0.5};
+    moebius_place_stats last = {0};
+    for (int i = 0; i < 2; i++) {
+        moebius_engine *g = open_path(demo, &o);
+        moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_LONG, 32);
+        moebius_place_stats before = did(g, 0);
+        feed(s, g, 0, 40, 1);
+        feed(s, g, 40, 100, 30);
+        moebius_place_stats after = did(g, 0);
+        assert_true(before.n_moved > 0 && after.n_found > 0);
+        assert_int_equal(after.n_moved, before.n_moved);
+        if (i > 0)
+            assert_int_equal(after.n_found, last.n_found);
+        last = after;
+        moebius_session_close(&s);
+        moebius_engine_close(&g);
+    }
 }
 
 /* What was saved on several devices goes on with the same bits on one, and the other way round. */
@@ -284,6 +357,34 @@ static void sessions_get_their_memory_from_all_devices(void **state)
     moebius_engine_close(&g);
     free(want);
 }
+
+/* Where memory is short the copies go first; the other device loses no more than what it needs to work with. */
+static void a_cache_gives_its_memory_back_first(void **state)
+{
+    moebius_error error;
+    moebius_session *s;
+    moebius_place p[2];
+    moebius_engine_options o = {.ram_bytes = 1 << 20, .devices = "cpu:1,cpu:1", .split = "cache:90%"};
+    const moebius_session_options so = {.n_ctx = 2048, .n_batch = 512, .kv = MOEBIUS_KV_F32};
+    moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 1});
+    float *want = run(g);
+    moebius_counters all = moebius_engine_counters(g);
+    moebius_engine_close(&g);
+    assert_int_equal(moebius_engine_open(&g, demo, &o, &error), MOEBIUS_LIMIT);
+    o.ram_bytes = stated_bytes(&error) + 2 * (int64_t)all.expert_all_bytes;
+    g = open_path(demo, &o);
+    expect_run(g, want, "a cache and a bound on memory");
+    must(moebius_session_open(&s, g, &so, &error), &error);
+    feed(s, g, 0, N_LONG, 512);
+    for (int i = 0; i < 2; i++)
+        must(moebius_place_at(g, i, &p[i], &error), &error);
+    assert_true(p[0].bytes > 0 && p[0].bytes < p[0].all_bytes * 8 / 10);
+    assert_true(p[1].bytes > p[1].all_bytes * 9 / 10);
+    moebius_session_close(&s);
+    expect_run(g, want, "after a long prompt");
+    moebius_engine_close(&g);
+    free(want);
+}
 #endif
 
 /* ---- what is refused -----------------------------------------------------------------------------------------------
@@ -320,6 +421,7 @@ static void devices_and_splits_that_make_no_sense_are_refused(void **state)
     expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "experts:1,2,3"},
                    "3 shares for 2 devices");
     expect_refusal(&(moebius_engine_options){.split = "layers"}, "one device");
+    expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "cache:3,1"}, "expected cache:N%");
 }
 
 static void note_product(void *user, const moebius_product *p)
@@ -384,17 +486,20 @@ int main(int argc, char **argv)
     golden = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_to_divide_gives_the_bits_of_one_device),
+        cmocka_unit_test(a_cache_learns_what_is_hot),
+        cmocka_unit_test(a_deterministic_cache_stays_as_it_was_filled),
         cmocka_unit_test(saved_and_parked_texts_go_on_anywhere),
         cmocka_unit_test(a_text_that_was_cancelled_anywhere_goes_on_with_the_same_bits),
         cmocka_unit_test(a_failed_read_names_the_device_and_leaves_the_text_as_it_was),
         cmocka_unit_test(little_memory_is_shared_and_never_exceeded),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         cmocka_unit_test(sessions_get_their_memory_from_all_devices),
+        cmocka_unit_test(a_cache_gives_its_memory_back_first),
 #endif
         cmocka_unit_test(devices_and_splits_that_make_no_sense_are_refused),
         cmocka_unit_test(what_one_device_alone_can_do_is_refused),
         cmocka_unit_test(what_places_are_is_told_of_those_that_there_are),
-        cmocka_unit_test(random_splits_of_all_families_give_the_bits_of_one_device),
+        cmocka_unit_test(random_splits_and_caches_of_all_families_give_the_bits_of_one_device),
     };
     if (temp_folder_make(&folder) != 0)
         return 2;

@@ -1,8 +1,7 @@
 /* Random schedules of many texts: chunks, joins, leaves, forks, going back, drafts that are rejected, in batches of up
- * to 16 sessions, on one device or with the experts divided among up to three. Each text's logits must be, to the bit,
- * those that it has alone, fed in one piece.
- * usage: test_schedules FOLDER-OF-MODELS|MODEL.gguf... ; MOEBIUS_SCHEDULES: how many for each model (2); MOEBIUS_SEED:
- * the first one's. */
+ * to 16 sessions, on one device or with the experts divided among up to three, or in a cache and on up to two. Each
+ * text's logits must be, to the bit, those that it has alone, fed in one piece. usage: test_schedules
+ * FOLDER-OF-MODELS|MODEL.gguf... ; MOEBIUS_SCHEDULES: how many for each model (2); MOEBIUS_SEED: the first one's. */
 #include <glob.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -253,13 +252,22 @@ static void check_line(const struct schedule *s, moebius_engine *engine, int lin
     moebius_session_close(&session);
 }
 
+/* How the experts are divided where there are several devices. */
+static void write_split(const struct schedule *s, char *split, size_t n)
+{
+    if (s->seed % 2)
+        snprintf(split, n, "cache:%d%%", 10 + (int)(s->seed / 2 * 30 % 90));
+    else
+        snprintf(split, n, "random:%llu", (unsigned long long)s->seed);
+}
+
 /* devices: NULL for one with all threads. share: of the experts, 0 for all; more where a layer needs more. */
 static moebius_engine *open_engine(const struct schedule *s, int n_threads, const char *devices, double share)
 {
     moebius_error error;
     moebius_engine *e;
     char split[32];
-    snprintf(split, sizeof split, "random:%llu", (unsigned long long)s->seed);
+    write_split(s, split, sizeof split);
     moebius_engine_options o = {.n_threads = devices ? 0 : n_threads,
                                 .devices = devices,
                                 .split = devices ? split : NULL,
@@ -290,6 +298,7 @@ static void run_schedule(const char *path, uint64_t seed)
     static const char *const devices[] = {NULL, NULL, "cpu:1,cpu:1", "cpu:1,cpu:2,cpu:1"};
     int n_threads = 1 + below(&s, 4), is_streaming = below(&s, 2), which = below(&s, 4);
     struct part *parts = calloc(MAX_TEXTS, sizeof *parts);
+    char split[32];
     s.lines = calloc(MAX_LINES, sizeof *s.lines);
     s.engine = open_engine(&s, n_threads, devices[which], is_streaming ? 0.25 : 0);
     s.kv = (moebius_kv_type)below(&s, 3);
@@ -312,13 +321,15 @@ static void run_schedule(const char *path, uint64_t seed)
         leave(&s, 0);
     if (moebius_engine_counters(s.engine).context_bytes)
         die(&s, "memory for state is still in use");
+    write_split(&s, split, sizeof split);
     moebius_engine *alone = open_engine(&s, 1, NULL, 0);
     for (int i = 0; i < s.n_line; i++)
         check_line(&s, alone, i);
-    printf(
-        "%s: seed %llu: %d threads, devices %s, experts %s, cache %d: %d logits, %d forks, %d times back, %d drafts\n",
-        path, (unsigned long long)seed, n_threads, devices[which] ? devices[which] : "one",
-        is_streaming ? "25%" : "all", (int)s.kv, s.n_seen, s.n_fork, s.n_back, s.n_draft);
+    printf("%s: seed %llu: %d threads, devices %s, %s, experts %s, cache %d: %d logits, %d forks, %d times back, %d "
+           "drafts\n",
+           path, (unsigned long long)seed, n_threads, devices[which] ? devices[which] : "one",
+           devices[which] ? split : "whole", is_streaming ? "25%" : "all", (int)s.kv, s.n_seen, s.n_fork, s.n_back,
+           s.n_draft);
     moebius_engine_close(&alone);
     moebius_engine_close(&s.engine);
     free(s.lines);

@@ -214,6 +214,17 @@ def test_facts():
             assert line.startswith("# ") or re.fullmatch(r'[a-zA-Z_:]+(\{\w+="[\w.]+"\})? [-+.\de]+', line), line
 
 
+def test_metrics_know_places():
+    with Server("--devices", "cpu:1,cpu:1", "--split", "cache:25%") as s:
+        s.json(CHAT, chat("hi", max_tokens=4))
+        found = dict(re.findall(r"moebius_place_(\S+) (\S+)", s.ask("GET", "/metrics")[2].decode()))
+        assert all(float(found[f'{key}{{place="{i}"}}']) > 0 for key in ("rows_total", "compute_seconds_total") for i in (0, 1))
+        assert float(found['missed_total{place="0"}']) == float(found['found_total{place="1"}']) > 0, found
+        assert float(found['moved_bytes_total{place="0"}']) > 0 == float(found['moved_bytes_total{place="1"}']), found
+    with Server() as s:
+        assert b"moebius_place_" not in s.ask("GET", "/metrics")[2]
+
+
 def test_paths_and_methods_that_lead_nowhere():
     with Server() as s:
         assert "error" in s.json("/v1/nothing", {}, status=404)

@@ -979,6 +979,45 @@ static void raw_experts_give_the_bits_of_packed_ones(void **state)
     close_raw(f, r);
 }
 
+/* Copies each matrix from one pool to the other, in two pieces, over something else. */
+static void copy_experts(struct fixture *f, const struct raw *r, bool want_packed)
+{
+    struct err e;
+    for (int i = 0; i < 3 * N_EXPERT; i++) {
+        bool is_packed;
+        int64_t n_row = i % 3 < 2 ? RAW_FF : RAW_EMBD;
+        const char *from = backend_slot_bytes(f->device, r->raw, i / 3, i % 3, &is_packed);
+        assert_non_null(from);
+        assert_int_equal(is_packed, want_packed);
+        struct slot_rows rows = {i % 3, r->matrix[0][0], false, 0, n_row};
+        assert_int_equal(backend_slot_fill(f->device, r->packed, i / 3, &rows, &e), ERR_OK);
+        for (int64_t row = 0; row < n_row; row += 32) {
+            int64_t n = n_row - row < 32 ? n_row - row : 32;
+            rows = (struct slot_rows){i % 3, from + row * (RAW_BYTES / n_row), is_packed, row, n};
+            assert_int_equal(backend_slot_fill(f->device, r->packed, i / 3, &rows, &e), ERR_OK);
+        }
+    }
+}
+
+/* From another device's slots, before an operation has used them and after. */
+static void copied_experts_give_the_bits_of_those_that_they_come_from(void **state)
+{
+    static float want[M * N_USED * RAW_EMBD], got[M * N_USED * RAW_EMBD];
+    struct fixture *f = *state;
+    needs_cpu();
+    struct raw *r = open_raw(f);
+    run_raw(f, r->packed, r->x, r->ids, M, 1, want);
+    read_raw(f, r, 1);
+    for (int i = 0; i < 2; i++) {
+        copy_experts(f, r, i > 0);
+        run_raw(f, r->packed, r->x, r->ids, M, 1, got);
+        assert_memory_equal(got, want, sizeof want);
+        run_raw(f, r->raw, r->x, r->ids, M, 1, got);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    close_raw(f, r);
+}
+
 static bool always(void *user)
 {
     return true;
@@ -1308,6 +1347,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(experts_add_their_own_biases_wherever_they_lie, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_leave_rows_without_an_expert_alone, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(raw_experts_give_the_bits_of_packed_ones, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(copied_experts_give_the_bits_of_those_that_they_come_from, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(cancelled_operations_leave_experts_in_order, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_without_a_slot_leave_their_rows_alone, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_of_an_empty_wave_compute_nothing, open_cpu, close_cpu),

@@ -389,6 +389,35 @@ static void calls_go_to_holders_and_keep_an_expert_together(void **state)
     }
 }
 
+/* The first place holds nothing and may have anything; the others are divided among as without it. */
+static void a_cache_leaves_all_experts_to_the_others(void **state)
+{
+    bool is_here[MAX_EXPERT];
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed), others = make_problem(seed);
+        struct division d, want;
+        if (p.n_place > 1) {
+            others.n_place--;
+            memmove(others.places, others.places + 1, sizeof others.places - sizeof *others.places);
+            p.places[0].room_bytes = seed % 2 ? 0 : SIZE_MAX;
+            assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_CACHE, .cache_share = 0.5}, &d), ERR_OK);
+            assert_int_equal(divide(&others, &(struct split){.kind = SPLIT_EXPERTS}, &want), ERR_OK);
+            assert_true(d.has_cache && d.cache_share == 0.5 && !want.has_cache);
+            for (int l = 0; l < p.n_layer; l++) {
+                division_is_here(&d, 0, l, is_here);
+                for (int64_t k = 0; k < d.n_expert; k++) {
+                    assert_int_equal(division_holders(&d, l, (int32_t)k), want.holders[l * d.n_expert + k] << 1);
+                    assert_int_equal(is_here[k], k < p.layers[l].n_expert);
+                }
+            }
+            division_close(&d);
+            division_close(&want);
+        }
+        usage_close(&p.past);
+        usage_close(&others.past);
+    }
+}
+
 static void splits_are_read(void **state)
 {
     struct split s;
@@ -401,13 +430,17 @@ static void splits_are_read(void **state)
     assert_true(s.kind == SPLIT_LAYERS && n == 3 && shares[0] == 3 && shares[1] == 1 && shares[2] == 0.5);
     assert_int_equal(split_parse("random:17", &s, shares, &n, &e), ERR_OK);
     assert_true(s.kind == SPLIT_RANDOM && n == 0 && s.seed == 17);
+    assert_int_equal(split_parse("cache", &s, shares, &n, &e), ERR_OK);
+    assert_true(s.kind == SPLIT_CACHE && n == 0 && s.cache_share == 0);
+    assert_int_equal(split_parse("cache:12.5%", &s, shares, &n, &e), ERR_OK);
+    assert_true(s.kind == SPLIT_CACHE && n == 0 && s.cache_share == 0.125);
 }
 
 static void other_splits_are_refused(void **state)
 {
-    static const char *const wrong[][2] = {{"", "experts, layers or random"},
-                                           {"expert", "experts, layers or random"},
-                                           {"layersx", "experts, layers or random"},
+    static const char *const wrong[][2] = {{"", "experts, layers, random or cache"},
+                                           {"expert", "experts, layers, random or cache"},
+                                           {"layersx", "experts, layers, random or cache"},
                                            {"layers:", "a number for each device"},
                                            {"layers:1,", "a number for each device"},
                                            {"layers:1,-1", "a number for each device"},
@@ -416,6 +449,13 @@ static void other_splits_are_refused(void **state)
                                            {"experts:1.2.3", "a number for each device"},
                                            {"experts:nan", "a number for each device"},
                                            {"experts:0,0", "above 0"},
+                                           {"cache:", "cache:N%"},
+                                           {"cache:5", "cache:N%"},
+                                           {"cache:0%", "cache:N%"},
+                                           {"cache:101%", "cache:N%"},
+                                           {"cache:-5%", "cache:N%"},
+                                           {"cache:5%,3%", "cache:N%"},
+                                           {"cache:1e1%", "cache:N%"},
                                            {"random:", "a seed"},
                                            {"random:1,2", "a seed"},
                                            {"random:-1", "a seed"},
@@ -450,6 +490,7 @@ int main(void)
         cmocka_unit_test(a_place_without_room_for_what_a_token_chooses_is_refused),
         cmocka_unit_test(calls_balance_over_replicas),
         cmocka_unit_test(calls_go_to_holders_and_keep_an_expert_together),
+        cmocka_unit_test(a_cache_leaves_all_experts_to_the_others),
         cmocka_unit_test(splits_are_read),
         cmocka_unit_test(other_splits_are_refused),
     };

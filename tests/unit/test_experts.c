@@ -1080,6 +1080,202 @@ static void a_device_without_experts_has_nothing_to_do(void **state)
     assert_int_equal(experts_counters(f->experts).n_read, 0);
 }
 
+/* ---- slots as a cache ------------------------------------------------------------------------------------------- */
+
+static int open_cache(void **state)
+{
+    static const bool all[N_EXPERT] = {true, true, true, true, true, true};
+    if (open_with(state, DIM, N_SLOT, false))
+        return -1;
+    struct fixture *f = *state;
+    experts_close(&f->experts);
+    for (int l = 0; l < N_LAYER; l++)
+        f->expert_layers[l].is_here = all;
+    size_t slot_bytes = backend_slot_pool_slot_bytes(f->device, &f->expert_layers[0].shape);
+    const struct experts_params p = {.device = f->device,
+                                     .store = f->store,
+                                     .pool = f->pool,
+                                     .policy = POLICY_LRU,
+                                     .budget_bytes = N_SLOT * slot_bytes,
+                                     .is_cache = true};
+    if (experts_create(&f->experts, &p, f->expert_layers, N_LAYER, &f->e))
+        return -1;
+    return experts_open(f->experts, 0, &f->e);
+}
+
+static int open_late_cache(void **state)
+{
+    if (open_cache(state))
+        return -1;
+    make_late(*state);
+    return 0;
+}
+
+/* An expert as it lies in the memory of another device. */
+static struct expert_bytes lent(const struct fixture *f, int layer, int32_t expert)
+{
+    struct expert_bytes b;
+    for (int i = 0; i < 3; i++) {
+        b.matrix[i] = f->bytes + matrix_off(f, layer, i, expert);
+        b.is_packed[i] = true;
+    }
+    return b;
+}
+
+static bool copy_in(struct fixture *f, int layer, int32_t expert)
+{
+    const struct expert_bytes from = lent(f, layer, expert);
+    return experts_cache_move(f->experts, layer, expert, &from);
+}
+
+/* A token chooses two experts: how many of them are found, with their own bytes. */
+static int64_t look_up(struct fixture *f, int layer, int32_t a, int32_t b)
+{
+    const int32_t ids[2] = {a, b};
+    int32_t table[N_EXPERT];
+    int64_t n = experts_cache_begin(f->experts, layer, ids, 1, 2, true, table), n_found = 0;
+    for (int32_t i = 0; i < N_EXPERT; i++)
+        if (table[i] >= 0) {
+            assert_true(i == a || i == b);
+            check_slot(f, layer, i, table[i]);
+            n_found++;
+        }
+    assert_int_equal(n_found, n);
+    return n;
+}
+
+static void a_cache_begins_empty_and_wants_to_be_filled(void **state)
+{
+    struct fixture *f = *state;
+    int layer;
+    int32_t expert;
+    assert_int_equal(experts_load(f->experts, NULL, NULL, &f->e), ERR_OK);
+    assert_false(experts_all_resident(f->experts) || experts_is_fetching(f->experts, 0));
+    assert_int_equal(look_up(f, 1, 4, 5), 0);
+    for (int i = 0; i < N_SLOT; i++) { /* what was chosen before what was not */
+        assert_true(experts_cache_wants(f->experts, &layer, &expert));
+        assert_int_equal(layer, i < 2 ? 1 : 0);
+        assert_int_equal(expert, i < 2 ? 4 + i : 0);
+        assert_true(copy_in(f, layer, expert));
+        assert_int_equal(experts_cache_settle(f->experts, true), 0);
+    }
+    assert_false(experts_cache_wants(f->experts, &layer, &expert));
+    assert_int_equal(look_up(f, 1, 4, 5), 2);
+    assert_int_equal(look_up(f, 0, 0, 3), 1);
+    const struct experts_layer_counters first = experts_layer_counters(f->experts, 0),
+                                        second = experts_layer_counters(f->experts, 1);
+    assert_int_equal(first.n_found, 1);
+    assert_int_equal(first.n_missed, 1);
+    assert_int_equal(first.n_moved, 1);
+    assert_int_equal(second.n_found, 2);
+    assert_int_equal(second.n_missed, 2);
+    assert_int_equal(second.n_moved, 2);
+    assert_int_equal(experts_counters(f->experts).n_read, 0);
+}
+
+static void a_cache_gives_up_what_is_colder(void **state)
+{
+    struct fixture *f = *state;
+    int layer;
+    int32_t expert;
+    for (int32_t i = 0; i < N_SLOT; i++) {
+        look_up(f, 0, i, i);
+        assert_true(copy_in(f, 0, i));
+    }
+    look_up(f, 0, 1, 2);
+    for (int i = 0; i < 2; i++) {
+        look_up(f, 0, 4, 2);
+        assert_int_equal(experts_layer_counters(f->experts, 0).n_moved, N_SLOT); /* calls move nothing */
+    }
+    assert_true(experts_cache_wants(f->experts, &layer, &expert));
+    assert_true(layer == 0 && expert == 4);
+    assert_true(copy_in(f, 0, 4));
+    assert_int_equal(look_up(f, 0, 4, 2), 2);
+    assert_int_equal(look_up(f, 0, 0, 1), 1); /* 0 was used last long before 1 */
+    assert_int_equal(experts_counters(f->experts).n_evicted, 1);
+}
+
+static void a_cache_that_is_not_used_goes_on_learning(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t ids[2] = {3, 3};
+    int32_t table[N_EXPERT], expert;
+    int layer;
+    assert_true(copy_in(f, 0, 3));
+    assert_int_equal(experts_cache_begin(f->experts, 0, ids, 2, 1, false, table), 0);
+    assert_int_equal(only(table), -1);
+    assert_int_equal(experts_layer_counters(f->experts, 0).n_missed, 1);
+    experts_forget(f->experts);
+    assert_int_equal(look_up(f, 0, 3, 3), 0);
+    assert_true(experts_cache_wants(f->experts, &layer, &expert));
+    assert_true(layer == 0 && expert == 3);
+}
+
+static void what_a_call_has_found_keeps_its_slot(void **state)
+{
+    struct fixture *f = *state;
+    for (int32_t i = 0; i < N_SLOT; i++)
+        assert_true(copy_in(f, 0, i));
+    look_up(f, 0, 1, 2); /* 0 was never chosen */
+    assert_int_equal(look_up(f, 0, 0, 0), 1);
+    experts_reclaim(f->experts, SIZE_MAX);
+    assert_int_equal(experts_n_slot(f->experts), 2);
+    assert_int_equal(look_up(f, 0, 0, 0), 1);
+    experts_cache_end(f->experts);
+}
+
+static void what_nobody_lends_is_read(void **state)
+{
+    struct fixture *f = *state;
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 1000 * 1000});
+    assert_true(experts_cache_move(f->experts, 0, 5, NULL));
+    assert_int_equal(look_up(f, 0, 5, 5), 0); /* nobody waits for it */
+    assert_int_equal(experts_cache_settle(f->experts, true), 0);
+    assert_int_equal(look_up(f, 0, 5, 5), 1);
+    assert_int_equal(experts_counters(f->experts).n_read, 1);
+    assert_int_equal(experts_counters(f->experts).stall_ns > 0, 1);
+}
+
+static void what_can_not_be_read_is_not_there(void **state)
+{
+    struct fixture *f = *state;
+    store_fake_add_fault(
+        f->store,
+        (struct store_fault){.kind = STORE_FAULT_ERROR, .offset = matrix_off(f, 0, 2, 5), .n_times = UINT64_MAX});
+    assert_true(experts_cache_move(f->experts, 0, 5, NULL));
+    experts_cache_settle(f->experts, true);
+    assert_int_equal(look_up(f, 0, 5, 5), 0);
+    assert_true(copy_in(f, 0, 5));
+    assert_int_equal(look_up(f, 0, 5, 5), 1);
+}
+
+static void a_copy_is_found_once_it_is_on_the_device(void **state)
+{
+    struct fixture *f = *state;
+    assert_true(copy_in(f, 0, 2));
+    assert_int_equal(experts_cache_settle(f->experts, false), 1);
+    assert_int_equal(look_up(f, 0, 2, 2), 0);
+    late.n_passed = late.n_filled;
+    assert_int_equal(experts_cache_settle(f->experts, false), 0);
+    assert_int_equal(look_up(f, 0, 2, 2), 1);
+    assert_true(copy_in(f, 0, 3));
+    assert_int_equal(experts_cache_settle(f->experts, true), 0);
+    assert_int_equal(look_up(f, 0, 2, 3), 2);
+    assert_int_equal(late.n_waited, 1);
+}
+
+static void experts_that_are_there_are_lent(void **state)
+{
+    struct fixture *f = *state;
+    struct expert_bytes b;
+    assert_false(experts_lend(f->experts, 0, 1, &b));
+    use(f, 0, 1, 2);
+    assert_false(experts_lend(f->experts, 1, 1, &b));
+    assert_true(experts_lend(f->experts, 0, 1, &b));
+    for (int i = 0; i < 3; i++)
+        assert_memory_equal(b.matrix[i], f->bytes + matrix_off(f, 0, i, 1), matrix_bytes(f));
+}
+
 static void each_layer_counts_for_itself(void **state)
 {
     struct fixture *f = *state;
@@ -1158,6 +1354,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_warm_start_reads_what_is_here, open_three_of_part, close_fixture),
         cmocka_unit_test_setup_teardown(what_is_chosen_elsewhere_counts_as_well, open_three_of_part, close_fixture),
         cmocka_unit_test_setup_teardown(a_device_without_experts_has_nothing_to_do, open_none, close_fixture),
+        cmocka_unit_test_setup_teardown(a_cache_begins_empty_and_wants_to_be_filled, open_cache, close_fixture),
+        cmocka_unit_test_setup_teardown(a_cache_gives_up_what_is_colder, open_cache, close_fixture),
+        cmocka_unit_test_setup_teardown(a_cache_that_is_not_used_goes_on_learning, open_cache, close_fixture),
+        cmocka_unit_test_setup_teardown(what_a_call_has_found_keeps_its_slot, open_cache, close_fixture),
+        cmocka_unit_test_setup_teardown(what_nobody_lends_is_read, open_cache, close_fixture),
+        cmocka_unit_test_setup_teardown(what_can_not_be_read_is_not_there, open_cache, close_fixture),
+        cmocka_unit_test_setup_teardown(a_copy_is_found_once_it_is_on_the_device, open_late_cache, close_late),
+        cmocka_unit_test_setup_teardown(experts_that_are_there_are_lent, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(each_layer_counts_for_itself, open_three_of_part, close_fixture),
         cmocka_unit_test_setup_teardown(what_a_call_uses_of_a_resident_layer_is_found, open_part, close_fixture),
     };

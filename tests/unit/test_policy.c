@@ -74,6 +74,32 @@ static void lfu_remembers_longer_than_lfru(void **state)
     assert_false(outlasts(POLICY_LRU));
 }
 
+static void what_is_clearly_hotter_should_have_a_slot(void **state)
+{
+    struct policy *p = new_policy(POLICY_LFRU, 2, 4, 1, 2);
+    int32_t expert;
+    int layer;
+    assert_false(policy_find_better(p, 1, &layer, &expert)); /* nothing was seen */
+    policy_seed(p, 1, 2, 0.5);
+    assert_true(policy_find_better(p, 1, &layer, &expert)); /* there is room */
+    assert_true(layer == 1 && expert == 2);
+    choose(p, 1, 2);
+    choose(p, 0, 3);
+    assert_false(policy_find_better(p, 1, &layer, &expert));
+    policy_observe(p, 0, &(int32_t){1}, 1, 1);
+    assert_true(policy_find_better(p, -1, &layer, &expert));
+    assert_true(layer == 0 && expert == 1);
+    assert_false(policy_find_better(p, 1, &layer, &expert)); /* it is no hotter than what is there */
+    for (int i = 0; i < 3; i++)
+        policy_observe(p, 0, &(int32_t){1}, 1, 1);
+    assert_true(policy_find_better(p, 1, &layer, &expert));
+    assert_true(layer == 0 && expert == 1);
+    policy_hold(p, policy_find(p, 0, 3));
+    policy_hold(p, policy_find(p, 1, 2));
+    assert_false(policy_find_better(p, 1, &layer, &expert)); /* nothing can go */
+    policy_close(&p);
+}
+
 static void lfru_keeps_the_frequent(void **state)
 {
     struct policy *p = new_policy(POLICY_LFRU, 1, 8, 1, 3);
@@ -320,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_forgets_the_oldest),
         cmocka_unit_test(lfu_remembers_longer_than_lfru),
+        cmocka_unit_test(what_is_clearly_hotter_should_have_a_slot),
         cmocka_unit_test(lfru_keeps_the_frequent),
         cmocka_unit_test(a_cycle_that_almost_fits_does_not_miss_always),
         cmocka_unit_test(held_slots_are_safe_and_closed_ones_out_of_reach),
