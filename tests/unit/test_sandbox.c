@@ -72,13 +72,13 @@ static void enter(unsigned needs)
 {
     struct sandbox s;
     struct err e;
-    CHECK(sandbox_open(&s, &e) == ERR_OK);
+    CHECK(sandbox_open(&s, needs, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "given").s, SANDBOX_READ, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "open").s, SANDBOX_WRITE, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "other/one").s, SANDBOX_READ, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "nowhere").s, SANDBOX_WRITE, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, "/proc/self", SANDBOX_READ, &e) == ERR_OK);
-    CHECK(sandbox_enter(&s, needs, &e) == ERR_OK);
+    CHECK(sandbox_enter(&s, &e) == ERR_OK);
     sandbox_close(&s);
 }
 
@@ -381,9 +381,9 @@ static void try_removing(void)
 {
     struct sandbox s;
     struct err e;
-    CHECK(sandbox_open(&s, &e) == ERR_OK);
+    CHECK(sandbox_open(&s, 0, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "open").s, SANDBOX_REMOVE, &e) == ERR_OK);
-    CHECK(sandbox_enter(&s, 0, &e) == ERR_OK);
+    CHECK(sandbox_enter(&s, &e) == ERR_OK);
     sandbox_close(&s);
     CHECK_FAILS(open_in("open/removed", O_RDONLY), EACCES);
     CHECK_FAILS(open_in("open/removed", O_WRONLY), EACCES);
