@@ -38,6 +38,9 @@ static void print_known(void)
     printf("%-16s %-52s %s\n", "architecture", "models", "status");
     for (int i = 0; i < N_KNOWN; i++)
         printf("%-16s %-52s %s\n", known[i].architecture, known[i].models, known[i].status);
+    printf("\nexact at toy size: a small model of random weights has the logits of an independent engine\n"
+           "run with published weights: so far of no family\n"
+           "experimental: its parts are those of others; no model of it has been compared\n");
 }
 
 /* ---- what is here ----------------------------------------------------------------------------------------------- */
@@ -149,7 +152,8 @@ const struct command cmd_list = {
     .name = "list",
     .usage = "[--json] [--known]",
     .summary = "the models that are here, or that are known to run",
-    .details = "Models in the Hub's cache and from other addresses, by the names that -m takes; parts of models; aliases.",
+    .details =
+        "Models in the Hub's cache and from other addresses, by the names that -m takes; parts of models; aliases.",
     .hub = HUB_READS,
     .run = run,
 };

@@ -103,12 +103,12 @@ static bool is_gguf(const struct pull_command *j)
     return is_it;
 }
 
-/* What `moebius inspect` says; owned by the caller (free). */
-static err_code describe(const struct pull_command *j, char **text, struct err *e)
+/* What `moebius inspect` says; owned by the caller (free). must_run: fails where this build can't run the model. */
+static err_code describe(const struct pull_command *j, bool must_run, char **text, struct err *e)
 {
     char path[PATH_MAX];
     size_t n;
-    const struct inspect_params params = {0};
+    const struct inspect_params params = {.must_run = must_run};
     *text = NULL;
     FILE *out = open_memstream(text, &n);
     if (!out)
@@ -117,6 +117,14 @@ static err_code describe(const struct pull_command *j, char **text, struct err *
                                              : err_set(e, ERR_USAGE, "%s: longer than paths may be", j->scratch);
     fclose(out);
     return code;
+}
+
+/* The stand-in's folder is nothing that a person should see. */
+static void forget_scratch(const struct pull_command *j, char *text)
+{
+    size_t n = strlen(j->scratch) + 1;
+    for (char *p = *j->scratch && text ? strstr(text, j->scratch) : NULL; p; p = strstr(p, j->scratch))
+        memmove(p, p + n, strlen(p + n) + 1);
 }
 
 /* The files' heads are as long as they are: more is fetched of the first, which has the vocabulary, until they can be
@@ -138,28 +146,35 @@ static err_code look(struct pull_command *j, char **text, struct err *e)
             code = err_set(e, ERR_FORMAT, "%s: is no GGUF file", pull_file_name(j->pull, 0));
             break;
         }
-        code = describe(j, text, e);
-        if (code == ERR_OK || code == ERR_NOMEM || n >= n_first || n >= MOST_BYTES)
+        code = describe(j, false, text, e);
+        bool is_last = code == ERR_OK || code == ERR_NOMEM || n >= n_first || n >= MOST_BYTES;
+        if (code == ERR_OK) {
+            free(*text);
+            code = describe(j, true, text, e);
+        }
+        if (is_last)
             break;
         free(*text);
         *text = NULL;
         code = ERR_OK;
     }
+    forget_scratch(j, *text);
+    forget_scratch(j, e->text);
     close_scratch(j);
     return code;
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------ */
 
-static void print_fit(const struct pull_command *j, const char *text)
+static void print_fit(const struct pull_command *j, const char *text, const char *folder)
 {
     struct statvfs fs;
     const double all = (double)pull_bytes(j->pull), here = (double)pull_there_bytes(j->pull);
     size_t memory = free_memory_bytes("");
     int n = pull_n_files(j->pull);
     fprintf(stderr, "%s: %.2f GB in %d file%s, %.2f GB of it here", text, all / 1e9, n, n > 1 ? "s" : "", here / 1e9);
-    if (statvfs(j->places.cache, &fs) == 0)
-        fprintf(stderr, "; %.2f GB are free in %s", (double)fs.f_bavail * (double)fs.f_frsize / 1e9, j->places.cache);
+    if (statvfs(folder, &fs) == 0)
+        fprintf(stderr, "; %.2f GB are free in %s", (double)fs.f_bavail * (double)fs.f_frsize / 1e9, folder);
     if (memory != SIZE_MAX)
         fprintf(stderr, "; %.2f GB of memory are free: %s", (double)memory / 1e9,
                 all < (double)memory ? "it fits in memory" : "experts will be read from the drive when needed");
@@ -171,7 +186,7 @@ static err_code fetch(struct pull_command *j, const struct model_name *name, con
 {
     char path[PATH_MAX], *description = NULL;
     TRY(pull_open(&j->pull, name, text, o, e));
-    print_fit(j, text);
+    print_fit(j, text, name->kind == MODEL_NAME_HUB ? j->places.cache : j->places.downloads);
     if (!j->unchecked) {
         err_code code = look(j, &description, e);
         if (code == ERR_OK && j->plan_only)
@@ -210,9 +225,10 @@ static int run(const struct command *c, int argc, char **argv)
 {
     struct pull_command j = {.n_retry = PULL_RETRIES};
     const struct option options[] = {
-        {"--plan-only", OPT_FLAG, &j.plan_only, "", "say what it is, how large, and whether it fits; fetch no more", 0, 0,
+        {"--plan-only", OPT_FLAG, &j.plan_only, "", "say what it is, how large, and whether it fits; fetch no more", 0,
+         0, 0},
+        {"--unchecked", OPT_FLAG, &j.unchecked, "", "fetch it without a look at whether this build can run it", 0, 0,
          0},
-        {"--unchecked", OPT_FLAG, &j.unchecked, "", "fetch it without a look at whether this build can run it", 0, 0, 0},
         {"--retries", OPT_INT, &j.n_retry, "N", "tries without a new byte before giving up (8)", 0, 1000, 0},
         SANDBOX_OPTION(j.no_sandbox),
     };
@@ -235,10 +251,9 @@ const struct command cmd_pull = {
     .name = "pull",
     .usage = "NAME [--plan-only]",
     .summary = "fetch a model, resume and verify it",
-    .details =
-        "NAME is hf:OWNER/REPO:WHAT (a repository of the Hub; WHAT: Q4_K_M, or a file of it), an address of a .gguf file,\n"
-        "or an alias. It goes to the cache of the Hub's own programs, and its path is printed. Whatever interrupts it, the\n"
-        "same command goes on from there. docs/pull.md has the rest.",
+    .details = "NAME is hf:OWNER/REPO:WHAT (a repository of the Hub; WHAT: Q4_K_M, or a file of it), the address of a\n"
+               ".gguf file, or an alias. It goes to the cache of the Hub's own programs, and its path is printed.\n"
+               "Whatever interrupts it, the same command goes on from there. docs/pull.md has the rest.",
     .max_operand = 1,
     .hub = HUB_FETCHES,
     .run = run,

@@ -21,7 +21,15 @@ struct model_options {
 
 /* Rows for a command's option table. */
 #define MODEL_OPTIONS(o)                                                                                                 \
-    {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model: a GGUF file, any part of a split set, or a name", 0, 0, 0}, \
+    {                                                                                                                    \
+        "--model,-m",                                                                                                    \
+        OPT_MODEL,                                                                                                       \
+        &(o).path,                                                                                                       \
+        "FILE",                                                                                                          \
+        "the model: a GGUF file, any part of a split set, or a name",                                                    \
+        0,                                                                                                               \
+        0,                                                                                                               \
+        0},                                                                                                              \
         {"--offline", OPT_FLAG, &(o).offline, "", "don't fetch a model that is named and is not here", 0, 0, 0},         \
         {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
         {"--devices",                                                                                                    \

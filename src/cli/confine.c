@@ -208,9 +208,20 @@ static err_code allow_kept_folder(struct sandbox *s, const char *folder, enum sa
 static err_code allow_network(struct sandbox *s, struct err *e)
 {
     static const char *const paths[] = {
-        "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf",   "/etc/gai.conf",
-        "/etc/services",    "/etc/ssl",   "/etc/pki",       "/etc/ca-certificates", "/etc/crypto-policies",
-        "/etc/gnutls",      "/run/systemd/resolve",         "/run/nscd",            "/var/run/nscd",
+        "/etc/resolv.conf",
+        "/etc/hosts",
+        "/etc/host.conf",
+        "/etc/nsswitch.conf",
+        "/etc/gai.conf",
+        "/etc/services",
+        "/etc/ssl",
+        "/etc/pki",
+        "/etc/ca-certificates",
+        "/etc/crypto-policies",
+        "/etc/gnutls",
+        "/run/systemd/resolve",
+        "/run/nscd",
+        "/var/run/nscd",
     };
     static const char *const names[] = {"SSL_CERT_FILE", "SSL_CERT_DIR"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)

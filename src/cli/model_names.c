@@ -76,7 +76,8 @@ static err_code fetch_apart(const struct hub_places *p, const struct model_name 
     signal(SIGINT, SIG_DFL);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return ERR_OK;
-    return err_set(e, WIFEXITED(status) ? (err_code)WEXITSTATUS(status) : ERR_FAIL, "%s: it could not be fetched", text);
+    return err_set(e, WIFEXITED(status) ? (err_code)WEXITSTATUS(status) : ERR_FAIL, "%s: it could not be fetched",
+                   text);
 }
 
 /* ---- names in commands ------------------------------------------------------------------------------------------ */

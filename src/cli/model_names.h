@@ -1,6 +1,7 @@
 /* Models by name wherever a command takes a file: "hf:OWNER/REPO:Q4_K_M", an address, or a name that the user gave
- * (moebius alias). Each becomes the path of a file before the command enters its sandbox; what is not here yet is fetched
- * by a process of its own, in a sandbox of its own, which reaches the network and the folders of models alone. */
+ * (moebius alias). Each becomes the path of a file before the command enters its sandbox; what is not here yet is
+ * fetched by a process of its own, in a sandbox of its own, which reaches the network and the folders of models alone.
+ */
 #ifndef CLI_MODEL_NAMES_H
 #define CLI_MODEL_NAMES_H
 

@@ -1,5 +1,5 @@
-/* What a person sees of a model that is being fetched: lines, and on a terminal how far it is, how fast, and how long it
- * will take. */
+/* What a person sees of a model that is being fetched: lines, and on a terminal how far it is, how fast, and how long
+ * it will take. */
 #ifndef CLI_PULL_VIEW_H
 #define CLI_PULL_VIEW_H
 

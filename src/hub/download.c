@@ -29,8 +29,8 @@ struct job {
     struct piece_table table;
     struct sha256_ctx sha; /* of the first `have` bytes */
     uint64_t have;
-    uint32_t crc;          /* of those of them that are of the last piece */
-    unsigned char *piece;  /* [PIECE_BYTES] */
+    uint32_t crc;         /* of those of them that are of the last piece */
+    unsigned char *piece; /* [PIECE_BYTES] */
 };
 
 static void say(const struct job *j, const char *line)
@@ -92,9 +92,9 @@ static err_code check_head(void *user, const struct http_head *h, enum http_fail
                        d->name, at, last);
     if (!h->has_range || h->first != at || h->last > last || (h->n_whole >= 0 && (uint64_t)h->n_whole != all) ||
         (h->n_bytes >= 0 && (uint64_t)h->n_bytes != h->last - h->first + 1))
-        return err_set(e, ERR_IO, "%s: the server gives bytes %llu to %llu of %lld, where %llu to %llu of %llu were asked for",
-                       d->name, (unsigned long long)h->first, (unsigned long long)h->last, (long long)h->n_whole, at,
-                       last, all);
+        return err_set(
+            e, ERR_IO, "%s: the server gives bytes %llu to %llu of %lld, where %llu to %llu of %llu were asked for",
+            d->name, (unsigned long long)h->first, (unsigned long long)h->last, (long long)h->n_whole, at, last, all);
     return ERR_OK;
 }
 
@@ -332,10 +332,24 @@ static err_code lock(struct job *j, struct err *e)
     return ERR_OK;
 }
 
+/* Without a checksum a part is gone on with only if it is known to be of this very file. */
+static err_code check_part(const struct job *j, struct err *e)
+{
+    const struct download *d = j->d;
+    struct piece_label label;
+    if (d->sha256 || part_bytes(d->path) == 0)
+        return ERR_OK;
+    if (piece_table_label(j->table_path, &label) && label.n_bytes == d->n_bytes && strcmp(label.tag, d->etag) == 0)
+        return ERR_OK;
+    return err_set(e, ERR_CHECK,
+                   "%s: the file has changed since a part of it was fetched: remove that first (moebius rm)", d->name);
+}
+
 static err_code open_part(struct job *j, uint64_t *n_there, struct err *e)
 {
     struct stat st;
     const struct download *d = j->d;
+    TRY(check_part(j, e));
     j->fd = file_open(j->part, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (j->fd < 0 || fstat(j->fd, &st) != 0)
         return failed(j, e);

@@ -1,9 +1,9 @@
 /* One file from a server, whole and verified, or as a part that a later run goes on with.
  *
- * The part is PATH.incomplete: always the file's beginning, as the Hub's own programs leave and continue it, with what is
- * known of its pieces beside it (piece_table.h). Bytes are hashed as they arrive. Where in the end the whole is not what
- * the server states, single pieces are fetched again, and nothing else: first those that the drive holds otherwise than
- * they arrived, then one after the other until the one is found that arrives differently the second time. */
+ * The part is PATH.incomplete: always the file's beginning, as the Hub's own programs leave and continue it, with what
+ * is known of its pieces beside it (piece_table.h). Bytes are hashed as they arrive. Where in the end the whole is not
+ * what the server states, single pieces are fetched again, and nothing else: first those that the drive holds otherwise
+ * than they arrived, then one after the other until the one is found that arrives differently the second time. */
 #ifndef HUB_DOWNLOAD_H
 #define HUB_DOWNLOAD_H
 
@@ -16,8 +16,8 @@ struct download {
     const char *name;       /* for messages and lists */
     const char *lock;       /* a file to lock meanwhile, as the Hub's own programs do */
     uint64_t n_bytes;
-    const char *sha256;     /* 64 digits; NULL: the server states none */
-    const char *etag;       /* what the file is known by where there is no checksum; "": nothing */
+    const char *sha256; /* 64 digits; NULL: the server states none */
+    const char *etag;   /* what the file is known by where there is no checksum; "": nothing */
 };
 
 struct download_hooks {

@@ -15,33 +15,33 @@
 struct http_client;
 
 struct http_client_options {
-    const char *token;              /* "": none. Borrowed, as the next */
-    const char *origin;             /* the address to whose scheme, host and port the token is shown */
-    int n_retry;                    /* tries without a byte before giving up, less one */
-    bool (*goes_on)(void *user);    /* asked often; false ends with ERR_CANCELLED */
+    const char *token;           /* "": none. Borrowed, as the next */
+    const char *origin;          /* the address to whose scheme, host and port the token is shown */
+    int n_retry;                 /* tries without a byte before giving up, less one */
+    bool (*goes_on)(void *user); /* asked often; false ends with ERR_CANCELLED */
     void *user;
 };
 
 /* The head of an answer, as far as it matters here. */
 struct http_head {
     int status;
-    int64_t n_bytes;                /* Content-Length; -1: not said */
-    bool has_range;                 /* Content-Range was said and is well-formed: */
-    uint64_t first, last;           /* bytes of the whole, both included */
-    int64_t n_whole;                /* -1: not said ("*") */
-    char etag[130];                 /* without quotes; "": none, or too long. Weak ones are none */
-    char linked_etag[130];          /* X-Linked-Etag of this answer or of a redirect to it: the file's SHA-256 */
-    char next[1024];                /* Link: <...>; rel="next"; "": none */
+    int64_t n_bytes;       /* Content-Length; -1: not said */
+    bool has_range;        /* Content-Range was said and is well-formed: */
+    uint64_t first, last;  /* bytes of the whole, both included */
+    int64_t n_whole;       /* -1: not said ("*") */
+    char etag[130];        /* without quotes; "": none, or too long. Weak ones are none */
+    char linked_etag[130]; /* X-Linked-Etag of this answer or of a redirect to it: the file's SHA-256 */
+    char next[1024];       /* Link: <...>; rel="next"; "": none */
 };
 
 enum http_failure {
-    HTTP_FINAL,                     /* trying again would not help */
-    HTTP_AGAIN,                     /* it may: the network, the server, what lies between them */
+    HTTP_FINAL, /* trying again would not help */
+    HTTP_AGAIN, /* it may: the network, the server, what lies between them */
 };
 
 struct http_get {
     const char *url;
-    uint64_t from, n;               /* the range that is asked for; n 0: no range */
+    uint64_t from, n; /* the range that is asked for; n 0: no range */
     /* Judges the head before the body comes; what it refuses is reported with its code, and *failure. NULL: fine. */
     err_code (*begin)(void *user, const struct http_head *h, enum http_failure *failure, struct err *e);
     /* Takes the body; false with ERR_OK in *e: that was enough. */

@@ -1,4 +1,5 @@
-/* What the Hub says about a repository, as JSON that is not trusted: the commit that a revision means, and its files. */
+/* What the Hub says about a repository, as JSON that is not trusted: the commit that a revision means, and its files.
+ */
 #ifndef HUB_HUB_API_H
 #define HUB_HUB_API_H
 

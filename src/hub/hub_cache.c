@@ -24,9 +24,9 @@ err_code hub_cache_repo(const struct hub_places *p, const char *repo, const char
     const char *slash = strchr(repo, '/');
     if (!*p->cache)
         return err_set(e, ERR_FAIL, "there is no folder for models: set HOME or HF_HOME");
-    return check_length(snprintf(out, PATH_MAX, "%s/models--%.*s--%s%s", p->cache, (int)(slash - repo), repo, slash + 1,
-                                 below),
-                        repo, e);
+    return check_length(
+        snprintf(out, PATH_MAX, "%s/models--%.*s--%s%s", p->cache, (int)(slash - repo), repo, slash + 1, below), repo,
+        e);
 }
 
 bool hub_cache_repo_name(const char *folder, char out[HUB_REPO_BYTES])
@@ -120,8 +120,7 @@ err_code hub_cache_put_link(const struct hub_places *p, const char *repo, const 
     return make_link(target, link, e);
 }
 
-err_code hub_cache_put_ref(const struct hub_places *p, const struct model_name *name, const char *commit,
-                           struct err *e)
+err_code hub_cache_put_ref(const struct hub_places *p, const struct model_name *name, const char *commit, struct err *e)
 {
     char below[HUB_REVISION_BYTES + 16], path[PATH_MAX];
     struct output_file f;

@@ -5,8 +5,8 @@
  *   models--OWNER--REPO/refs/REVISION                the commit that a revision was
  *   .locks/models--OWNER--REPO/SHA256.lock           locked while a file is fetched
  *
- * Other programs write it, too, and names in it came from servers: what can't be meant is passed over. Models from other
- * addresses lie in a folder of their own, as HOST/PATH. */
+ * Other programs write it, too, and names in it came from servers: what can't be meant is passed over. Models from
+ * other addresses lie in a folder of their own, as HOST/PATH. */
 #ifndef HUB_HUB_CACHE_H
 #define HUB_HUB_CACHE_H
 
@@ -47,10 +47,10 @@ MUST_USE err_code hub_cache_find(const struct hub_places *p, const struct model_
 
 /* A model that is there, or a part of one. */
 struct cached_model {
-    const char *name;         /* as the user may write it */
-    const char *path;         /* of its first file; of a part: what it will be */
+    const char *name; /* as the user may write it */
+    const char *path; /* of its first file; of a part: what it will be */
     uint64_t n_bytes, n_there;
-    int n_parts, n_whole;     /* files, and those of them that are whole */
+    int n_parts, n_whole; /* files, and those of them that are whole */
 };
 
 struct cached_models {

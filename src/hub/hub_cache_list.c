@@ -58,8 +58,8 @@ static err_code add_set(const struct lister *l, const char *folder, const char *
              is_label_unique(sets, set) ? set->label : set->files[0].path);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, set->files[0].path) >= sizeof path)
         return ERR_OK;
-    const struct cached_model model = {name, path, set->n == set->n_parts ? set->n_bytes : 0, set->n_bytes, set->n_parts,
-                                       set->n};
+    const struct cached_model model = {name,         path,         set->n == set->n_parts ? set->n_bytes : 0,
+                                       set->n_bytes, set->n_parts, set->n};
     return add(l->out, &model, e);
 }
 

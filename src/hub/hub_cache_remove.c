@@ -16,7 +16,7 @@ struct remover {
     bool really;
     size_t n_models;
     uint64_t n_bytes;
-    char repo[PATH_MAX];   /* its folder */
+    char repo[PATH_MAX];           /* its folder */
     char commit[HUB_COMMIT_BYTES]; /* of the one snapshot that is meant; "": all */
 };
 
@@ -86,7 +86,7 @@ static err_code remove_from_snapshot(void *user, const char *path, const char *c
 
 /* ---- parts ------------------------------------------------------------------------------------------------------ */
 
-static err_code remove_part(struct remover *r, const char *path, struct err *e)
+static err_code remove_part(struct remover *r, const char *path, const char *lock, struct err *e)
 {
     struct stat st;
     char table[PATH_MAX];
@@ -96,6 +96,7 @@ static err_code remove_part(struct remover *r, const char *path, struct err *e)
         return ERR_OK;
     if ((size_t)snprintf(table, sizeof table, "%s.pieces", path) < sizeof table)
         TRY(remove_file(table, e));
+    TRY(remove_file(lock, e));
     return remove_file(path, e);
 }
 
@@ -117,8 +118,13 @@ static bool is_part_meant(const struct model_name *name, const char *path)
 static err_code remove_if_part(void *user, const char *path, const char *below, struct err *e)
 {
     struct remover *r = user;
+    char blob[128], lock[PATH_MAX];
     const char *dot = strrchr(below, '.');
-    return dot && strcmp(dot, ".incomplete") == 0 && is_part_meant(r->name, path) ? remove_part(r, path, e) : ERR_OK;
+    if (!dot || strcmp(dot, ".incomplete") != 0 || !is_part_meant(r->name, path))
+        return ERR_OK;
+    snprintf(blob, sizeof blob, "%.*s", (int)(dot - below), below);
+    TRY(hub_cache_lock(r->places, r->name->repo, blob, lock, e));
+    return remove_part(r, path, lock, e);
 }
 
 /* ---- what is left ----------------------------------------------------------------------------------------------- */
@@ -153,20 +159,22 @@ static err_code tidy(struct remover *r, struct err *e)
 static err_code remove_download(struct remover *r, struct err *e)
 {
     struct stat st;
-    char path[PATH_MAX], beside[PATH_MAX];
+    char path[PATH_MAX], part[PATH_MAX], lock[PATH_MAX];
     TRY(hub_cache_download(r->places, r->name->url, path, e));
+    if (!part_path(path, part, sizeof part) || (size_t)snprintf(lock, sizeof lock, "%s.lock", path) >= sizeof lock)
+        return err_set(e, ERR_USAGE, "%s: longer than paths may be", path);
     if (stat(path, &st) == 0) {
         r->n_models++;
         r->n_bytes += (uint64_t)st.st_size;
         if (r->really)
             TRY(remove_file(path, e));
     }
-    if (part_path(path, beside, sizeof beside) && stat(beside, &st) == 0)
-        TRY(remove_part(r, beside, e));
-    if (r->really && (size_t)snprintf(beside, sizeof beside, "%s.lock", path) < sizeof beside)
-        TRY(remove_file(beside, e));
-    if (r->really)
+    if (stat(part, &st) == 0)
+        TRY(remove_part(r, part, lock, e));
+    if (r->really) {
+        TRY(remove_file(lock, e));
         file_walk_prune(r->places->downloads);
+    }
     return ERR_OK;
 }
 

@@ -23,7 +23,8 @@ struct hub_places {
     bool is_offline;
 };
 
-/* Fails where a variable can't be meant: relative folders, an endpoint that is no address, a token of odd characters. */
+/* Fails where a variable can't be meant: relative folders, an endpoint that is no address, a token of odd characters.
+ */
 MUST_USE err_code hub_places_find(struct hub_places *p, struct err *e);
 
 #endif

@@ -59,7 +59,8 @@ static bool set_repo(struct model_name *out, const char *s, size_t n)
 {
     const char *slash = memchr(s, '/', n);
     size_t n_owner = slash ? (size_t)(slash - s) : 0;
-    return slash && is_word(s, n_owner) && is_word(slash + 1, n - n_owner - 1) && copy(out->repo, sizeof out->repo, s, n);
+    return slash && is_word(s, n_owner) && is_word(slash + 1, n - n_owner - 1) &&
+           copy(out->repo, sizeof out->repo, s, n);
 }
 
 static err_code parse_hub(struct model_name *out, const char *text, struct err *e)
@@ -90,7 +91,9 @@ static bool parse_hub_address(struct model_name *out, const char *endpoint)
     const char *slash = strchr(p, '/'), *end = slash ? strchr(slash + 1, '/') : NULL;
     if (!end || !set_repo(out, p, (size_t)(end - p)))
         return false;
-    const char *revision = strncmp(end, "/resolve/", 9) == 0 ? end + 9 : strncmp(end, "/blob/", 6) == 0 ? end + 6 : NULL;
+    const char *revision = strncmp(end, "/resolve/", 9) == 0 ? end + 9
+                           : strncmp(end, "/blob/", 6) == 0  ? end + 6
+                                                             : NULL;
     const char *path = revision ? strchr(revision, '/') : NULL;
     return path && copy(out->revision, sizeof out->revision, revision, (size_t)(path - revision)) &&
            hub_path_is_safe(out->revision) && copy(out->what, sizeof out->what, path + 1, strlen(path + 1)) &&

@@ -201,8 +201,8 @@ static void list_sets(const struct model_sets *s, const char *what, int least, c
     }
 }
 
-err_code model_sets_choose(const struct model_sets *s, const char *what, const char *name,
-                           const struct model_set **out, struct err *e)
+err_code model_sets_choose(const struct model_sets *s, const char *what, const char *name, const struct model_set **out,
+                           struct err *e)
 {
     char list[512];
     int best = 0, n_best = 0;

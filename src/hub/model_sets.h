@@ -12,10 +12,10 @@
 #define HUB_MOST_BYTES ((int64_t)1 << 44) /* of a file */
 
 struct hub_file {
-    const char *path;       /* within the repository, "/" between parts; safe (hub_path_is_safe) */
+    const char *path; /* within the repository, "/" between parts; safe (hub_path_is_safe) */
     uint64_t n_bytes;
-    const char *sha256;     /* 64 digits in lower case; NULL: not known */
-    bool is_there;          /* in the cache, whole */
+    const char *sha256; /* 64 digits in lower case; NULL: not known */
+    bool is_there;      /* in the cache, whole */
 };
 
 /* The files of one model are neighbours in the list. */
@@ -23,7 +23,7 @@ struct model_set {
     const struct hub_file *files; /* [n], the first part first; parts that are missing are left out */
     int n, n_parts;               /* n < n_parts: some are missing */
     uint64_t n_bytes;
-    char label[64];               /* the quantisation in its name, as the user may write it; "": none */
+    char label[64]; /* the quantisation in its name, as the user may write it; "": none */
 };
 
 struct model_sets {

@@ -221,8 +221,9 @@ static err_code fetch(struct pull *p, const struct pull_file *f, uint64_t n_firs
     if (stat(f->d.path, &st) == 0 && (uint64_t)st.st_size == f->d.n_bytes)
         return ERR_OK;
     if (stat(f->d.path, &st) == 0)
-        return err_set(e, ERR_CHECK, "%s: has %lld bytes, where the server's file has %llu: remove it (moebius rm) first",
-                       f->d.path, (long long)st.st_size, (unsigned long long)f->d.n_bytes);
+        return err_set(e, ERR_CHECK,
+                       "%s: has %lld bytes, where the server's file has %llu: remove it (moebius rm) first", f->d.path,
+                       (long long)st.st_size, (unsigned long long)f->d.n_bytes);
     TRY(hub_cache_make_folders(f->d.path, e));
     TRY(hub_cache_make_folders(f->d.lock, e));
     return download_run(&f->d, n_first, p->client, &hooks, e);

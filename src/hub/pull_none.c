@@ -6,8 +6,8 @@ err_code pull_open(struct pull **out, const struct model_name *name, const char 
                    struct err *e)
 {
     *out = NULL;
-    return err_set(e, ERR_UNSUPPORTED, "%s: it is not here, and this build can't fetch models (it lacks libcurl or nettle)",
-                   text);
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s: it is not here, and this build can't fetch models (it lacks libcurl or nettle)", text);
 }
 
 void pull_close(struct pull **p)
