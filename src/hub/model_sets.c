@@ -95,9 +95,17 @@ static void find_label(const char *path, char *out, size_t n_out)
 
 /* ---- sets ------------------------------------------------------------------------------------------------------ */
 
+/* By name, then the number of parts, then which part: a set's files become neighbours. */
 static int compare(const void *a, const void *b)
 {
-    return strcmp(((const struct hub_file *)a)->path, ((const struct hub_file *)b)->path);
+    const char *p = ((const struct hub_file *)a)->path, *q = ((const struct hub_file *)b)->path;
+    int i, k, n_p, n_q;
+    bool p_is_part = is_part(p, &i, &n_p), q_is_part = is_part(q, &k, &n_q);
+    size_t n = strlen(p) - (p_is_part ? PART_BYTES : 0), m = strlen(q) - (q_is_part ? PART_BYTES : 0);
+    int by_name = memcmp(p, q, n < m ? n : m);
+    if (by_name != 0 || n != m || !p_is_part || !q_is_part)
+        return by_name != 0 ? by_name : n != m ? (n < m ? -1 : 1) : strcmp(p, q);
+    return n_p != n_q ? n_p - n_q : strcmp(p, q);
 }
 
 /* Whether the file is of the set that the first one began. */

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 /* Names of models, and choosing among a repository's files. What needs a server is in tests/e2e/test_pull.py. */
 #include <setjmp.h>
 #include <stdarg.h>
