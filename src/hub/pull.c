@@ -269,9 +269,10 @@ err_code pull_run(struct pull *p, char *path, struct err *e)
             TRY(hub_cache_put_link(places, p->name.repo, p->commit, f->hub, e));
         p->n_before += f->d.n_bytes;
     }
-    if (p->name.kind == MODEL_NAME_HUB) {
+    const struct hub_file *first = p->files[0].hub;
+    if (first) {
         TRY(hub_cache_put_ref(places, &p->name, p->commit, e));
-        return hub_cache_link(places, p->name.repo, p->commit, p->files[0].hub->path, path, e);
+        return hub_cache_link(places, p->name.repo, p->commit, first->path, path, e);
     }
     snprintf(path, PATH_MAX, "%s", p->files[0].d.path);
     return ERR_OK;
