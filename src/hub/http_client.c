@@ -245,6 +245,10 @@ static void set_up(struct http_client *c, struct transfer *t, const char *url, c
 #else
     curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
+    if (getenv("SSL_CERT_FILE")) /* which libcurl leaves to programs */
+        curl_easy_setopt(c->curl, CURLOPT_CAINFO, getenv("SSL_CERT_FILE"));
+    if (getenv("SSL_CERT_DIR"))
+        curl_easy_setopt(c->curl, CURLOPT_CAPATH, getenv("SSL_CERT_DIR"));
     curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, error);
     curl_easy_setopt(c->curl, CURLOPT_USERAGENT, "moebius/" MOEBIUS_VERSION);

@@ -8,6 +8,7 @@ import http.server
 import json
 import re
 import socket
+import ssl
 import struct
 import threading
 import urllib.parse
@@ -157,16 +158,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Hub:
-    """A hub that runs until the block ends."""
+    """A hub that runs until the block ends. tls: (certificate, key) of 127.0.0.1, and it speaks https."""
 
-    def __init__(self, token=None):
+    def __init__(self, token=None, tls=None):
         self.repos, self.commits, self.sha, self.blobs = {}, {}, {}, {}
         self.faults, self.sent, self.requests, self.answers, self.linked, self.etags = {}, {}, [], {}, {}, {}
         self.token, self.page, self.pace = token, 1000, None
         self.lock, self.ended = threading.Lock(), threading.Event()
         handler = type("OfHub", (Handler,), {"hub": self})
         self.front, self.back = (http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) for _ in range(2))
-        self.url, self.cdn = (f"http://127.0.0.1:{s.server_port}" for s in (self.front, self.back))
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            for server in self.front, self.back:  # the handshake is the matter of each connection's thread
+                server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        self.url, self.cdn = (f"http{'s' if tls else ''}://127.0.0.1:{s.server_port}" for s in (self.front, self.back))
         for server in self.front, self.back:
             server.daemon_threads = True
             server.handle_error = lambda *args: None

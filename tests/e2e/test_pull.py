@@ -5,6 +5,7 @@ Each function below is one test; a failed assertion names itself."""
 import hashlib
 import json
 import os
+import pty
 import random
 import re
 import resource
@@ -29,9 +30,9 @@ NOISE = random.Random(1).randbytes(5 * PIECE + 12345)
 class Place:
     """A home of its own, and a hub."""
 
-    def __init__(self, token=None):
+    def __init__(self, **kw):
         self.folder = tempfile.TemporaryDirectory()
-        self.hub = Hub(token)
+        self.hub = Hub(**kw)
         self.env = {k: v for k, v in os.environ.items() if not re.match(r"(HF_|HUGGING|XDG_|.*_proxy$|.*_PROXY$)", k)}
         self.env.update(HOME=self.path("home"), HF_ENDPOINT=self.hub.url)
         os.mkdir(self.path("home"))
@@ -186,6 +187,22 @@ def test_an_address_whose_file_changed_meanwhile_is_not_mixed_with_the_old_one()
         assert "has changed" in err, err
 
 
+def test_a_server_fetches_the_model_of_its_name_before_it_listens():
+    with demo_place() as p:
+        process = p.start("serve", "-m", NAME, "--port", 0, "--cold")
+        log = b""
+        while b"listening at" not in log:
+            piece = process.stderr.read1(65536)
+            log += piece
+            if not piece:
+                assert b"libmicrohttpd" in log, log
+                return
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=30)[1]
+        assert process.returncode == 0 and b"fetching it" in log, (log, rest)
+        assert log.index(b"fetching it") < log.index(b"listening at")
+
+
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +338,40 @@ def test_redirects_are_followed_and_the_token_goes_to_the_hub_alone():
         for to in "file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1:1/x":
             p.hub.fail(MODEL, Fault("move", to=to))
             p.fails(3, "pull", NAME, "--retries", 0)
+
+
+def test_https_is_checked_and_never_left():
+    with tempfile.TemporaryDirectory() as folder:
+        cert, key = folder + "/cert.pem", folder + "/key.pem"
+        made = shutil.which("openssl") and subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext",
+             "subjectAltName=IP:127.0.0.1", "-out", cert, "-keyout", key], capture_output=True)
+        if not made or made.returncode:
+            return
+        with demo_place(tls=(cert, key)) as p:
+            p.fails(3, "pull", NAME, says=["certificate"])
+            assert not p.hub.requests, "nothing is asked of whom nobody vouches for"
+            p.check_whole(MODEL, p.run("pull", NAME, env={"SSL_CERT_FILE": cert})[0].strip())
+            p.run("rm", NAME, "-y")
+            p.hub.fail(MODEL, Fault("move", to="http://127.0.0.1:9/x.gguf"))
+            p.fails(3, "pull", NAME, env={"SSL_CERT_FILE": cert}, says=["is not https"])
+
+
+def test_on_a_terminal_one_sees_how_far_it_is_how_fast_and_how_long():
+    with noise_place() as p:
+        p.hub.pace = (1 << 18, 0.02)
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([MOEBIUS, *PULL_NOISE], env=p.env, stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 65536):
+                shown += piece
+        except OSError:
+            pass  # the other end is closed
+        os.close(ours)
+        assert process.wait(timeout=30) == 0, shown
+        assert re.search(rb"\d\.\d% of 0\.02 GB, \d+\.\d MB/s, \d+ s left", shown), shown
 
 
 def test_names_and_numbers_from_the_server_are_not_trusted():
