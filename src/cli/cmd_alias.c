@@ -1,5 +1,5 @@
 /* alias: short names for models. */
-#include <limits.h>
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static err_code print_aliases(const struct hub_places *p, const char *name, stru
 /* A file is meant wherever the alias is used: its whole path is kept. */
 static err_code put(const struct hub_places *p, const char *name, const char *target, struct err *e)
 {
-    char folder[PATH_MAX], path[2 * PATH_MAX];
+    char folder[HUB_PLACE_BYTES], path[2 * HUB_PLACE_BYTES];
     struct model_name parsed;
     TRY(model_name_parse(&parsed, target, p->endpoint, e));
     if (parsed.kind != MODEL_NAME_FILE || *target == '/')

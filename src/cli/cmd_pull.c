@@ -24,14 +24,14 @@ struct pull_command {
     int64_t n_retry;
     struct hub_places places;
     struct pull *pull;
-    char scratch[PATH_MAX]; /* a folder for what is known of the files; "": there is none */
+    char scratch[HUB_PLACE_BYTES]; /* a folder for what is known of the files; "": there is none */
 };
 
 /* ---- the beginnings of files ------------------------------------------------------------------------------------ */
 
-static bool scratch_path(const struct pull_command *j, int i, char path[PATH_MAX])
+static bool scratch_path(const struct pull_command *j, int i, char path[HUB_PLACE_BYTES])
 {
-    return (size_t)snprintf(path, PATH_MAX, "%s/%s", j->scratch, pull_file_name(j->pull, i)) < PATH_MAX;
+    return (size_t)snprintf(path, HUB_PLACE_BYTES, "%s/%s", j->scratch, pull_file_name(j->pull, i)) < HUB_PLACE_BYTES;
 }
 
 static err_code open_scratch(struct pull_command *j, struct err *e)
@@ -47,7 +47,7 @@ static err_code open_scratch(struct pull_command *j, struct err *e)
 
 static void close_scratch(struct pull_command *j)
 {
-    char path[PATH_MAX];
+    char path[HUB_PLACE_BYTES];
     for (int i = 0; *j->scratch && i < pull_n_files(j->pull); i++)
         if (scratch_path(j, i, path))
             (void)unlink(path);
@@ -76,7 +76,7 @@ static err_code copy_bytes(int from, int to, uint64_t n, struct err *e)
 /* A file of the model's size with its first n bytes, and holes for the others. */
 static err_code make_stand_in(struct pull_command *j, int i, uint64_t n, struct err *e)
 {
-    char from[PATH_MAX], to[PATH_MAX];
+    char from[HUB_PLACE_BYTES], to[HUB_PLACE_BYTES];
     TRY(pull_beginning(j->pull, i, n, from, e));
     if (!scratch_path(j, i, to))
         return err_set(e, ERR_USAGE, "%s: longer than paths may be", j->scratch);
@@ -95,7 +95,7 @@ static err_code make_stand_in(struct pull_command *j, int i, uint64_t n, struct 
 
 static bool is_gguf(const struct pull_command *j)
 {
-    char path[PATH_MAX], magic[4] = "";
+    char path[HUB_PLACE_BYTES], magic[4] = "";
     int fd = scratch_path(j, 0, path) ? file_open(path, O_RDONLY, 0) : -1;
     bool is_it = fd >= 0 && pread(fd, magic, 4, 0) == 4 && memcmp(magic, "GGUF", 4) == 0;
     if (fd >= 0)
@@ -106,7 +106,7 @@ static bool is_gguf(const struct pull_command *j)
 /* What `moebius inspect` says; owned by the caller (free). must_run: fails where this build can't run the model. */
 static err_code describe(const struct pull_command *j, bool must_run, char **text, struct err *e)
 {
-    char path[PATH_MAX];
+    char path[HUB_PLACE_BYTES];
     size_t n;
     const struct inspect_params params = {.must_run = must_run};
     *text = NULL;
@@ -184,7 +184,7 @@ static void print_fit(const struct pull_command *j, const char *text, const char
 static err_code fetch(struct pull_command *j, const struct model_name *name, const char *text,
                       const struct pull_options *o, struct err *e)
 {
-    char path[PATH_MAX], *description = NULL;
+    char path[HUB_PLACE_BYTES], *description = NULL;
     TRY(pull_open(&j->pull, name, text, o, e));
     print_fit(j, text, name->kind == MODEL_NAME_HUB ? j->places.cache : j->places.downloads);
     if (!j->unchecked) {

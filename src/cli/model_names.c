@@ -41,7 +41,7 @@ err_code model_names_parse(const struct hub_places *p, const char *text, struct 
 static int fetch(const struct hub_places *p, const struct model_name *name, const char *text, bool no_sandbox)
 {
     struct err e = {0};
-    char path[PATH_MAX];
+    char path[HUB_PLACE_BYTES];
     struct pull_view view;
     err_code code = cli_confine_hub(HUB_FETCHES, no_sandbox, &e);
     if (code == ERR_OK) {
@@ -89,7 +89,7 @@ static bool is_offline(const struct option *options, int n_option)
 }
 
 static err_code find_or_fetch(struct hub_places *p, const struct model_name *name, const char *text, bool no_sandbox,
-                              char path[PATH_MAX], struct err *e)
+                              char path[HUB_PLACE_BYTES], struct err *e)
 {
     TRY(hub_cache_find(p, name, text, path, e));
     if (*path)
@@ -108,7 +108,7 @@ static err_code resolve(const char **word, bool is_off, bool no_sandbox, struct 
     struct stat st;
     struct hub_places p;
     struct model_name name;
-    char *text = NULL, path[PATH_MAX] = "";
+    char *text = NULL, path[HUB_PLACE_BYTES] = "";
     if (strcmp(*word, "-") == 0 || (!model_name_is_remote(*word) && (!alias_is_name(*word) || stat(*word, &st) == 0)))
         return ERR_OK;
     err_code code = hub_places_find(&p, e);

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "base/mem.h"
 #include "base/minmax.h"
 #include "base/output_file.h"
+#include "hub/model_name.h"
 #include "hub/model_sets.h"
 #include "hub/piece_table.h"
 
@@ -25,7 +25,7 @@ struct job {
     const struct download_hooks *hooks;
     struct http_client *client;
     int fd, lock_fd;
-    char part[PATH_MAX], table_path[PATH_MAX];
+    char part[HUB_PLACE_BYTES], table_path[HUB_PLACE_BYTES];
     struct piece_table table;
     struct sha256_ctx sha; /* of the first `have` bytes */
     uint64_t have;

@@ -16,7 +16,8 @@
 
 static err_code check_length(int n, const char *what, struct err *e)
 {
-    return n >= 0 && n < PATH_MAX ? ERR_OK : err_set(e, ERR_USAGE, "%s: its path is longer than paths may be", what);
+    return n >= 0 && n < HUB_PLACE_BYTES ? ERR_OK
+                                         : err_set(e, ERR_USAGE, "%s: its path is longer than paths may be", what);
 }
 
 err_code hub_cache_repo(const struct hub_places *p, const char *repo, const char *below, char *out, struct err *e)
@@ -25,8 +26,8 @@ err_code hub_cache_repo(const struct hub_places *p, const char *repo, const char
     if (!*p->cache)
         return err_set(e, ERR_FAIL, "there is no folder for models: set HOME or HF_HOME");
     return check_length(
-        snprintf(out, PATH_MAX, "%s/models--%.*s--%s%s", p->cache, (int)(slash - repo), repo, slash + 1, below), repo,
-        e);
+        snprintf(out, HUB_PLACE_BYTES, "%s/models--%.*s--%s%s", p->cache, (int)(slash - repo), repo, slash + 1, below),
+        repo, e);
 }
 
 bool hub_cache_repo_name(const char *folder, char out[HUB_REPO_BYTES])
@@ -47,8 +48,8 @@ err_code hub_cache_blob(const struct hub_places *p, const char *repo, const char
 err_code hub_cache_lock(const struct hub_places *p, const char *repo, const char *sha256, char *out, struct err *e)
 {
     const char *slash = strchr(repo, '/');
-    return check_length(snprintf(out, PATH_MAX, "%s/.locks/models--%.*s--%s/%s.lock", p->cache, (int)(slash - repo),
-                                 repo, slash + 1, sha256),
+    return check_length(snprintf(out, HUB_PLACE_BYTES, "%s/.locks/models--%.*s--%s/%s.lock", p->cache,
+                                 (int)(slash - repo), repo, slash + 1, sha256),
                         repo, e);
 }
 
@@ -75,14 +76,14 @@ err_code hub_cache_download(const struct hub_places *p, const char *url, char *o
     if (n >= sizeof path || n < 6 || strcasecmp(path + n - 5, ".gguf") != 0 || !strchr(path, '/') ||
         !hub_path_is_safe(path))
         return err_set(e, ERR_USAGE, "%.200s: expected an address whose path ends in the name of a .gguf file", url);
-    return check_length(snprintf(out, PATH_MAX, "%s/%s", p->downloads, path), url, e);
+    return check_length(snprintf(out, HUB_PLACE_BYTES, "%s/%s", p->downloads, path), url, e);
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
 err_code hub_cache_make_folders(const char *path, struct err *e)
 {
-    char folder[PATH_MAX];
+    char folder[HUB_PLACE_BYTES];
     snprintf(folder, sizeof folder, "%s", path);
     for (char *p = strchr(folder + 1, '/'); p; p = strchr(p + 1, '/')) {
         *p = '\0';
@@ -95,7 +96,7 @@ err_code hub_cache_make_folders(const char *path, struct err *e)
 
 static err_code make_link(const char *target, const char *link, struct err *e)
 {
-    char old[PATH_MAX], beside[PATH_MAX];
+    char old[HUB_PLACE_BYTES], beside[HUB_PLACE_BYTES];
     ssize_t n = readlink(link, old, sizeof old - 1);
     if (n >= 0 && (size_t)n == strlen(target) && memcmp(old, target, (size_t)n) == 0)
         return ERR_OK;
@@ -110,7 +111,7 @@ static err_code make_link(const char *target, const char *link, struct err *e)
 err_code hub_cache_put_link(const struct hub_places *p, const char *repo, const char *commit, const struct hub_file *f,
                             struct err *e)
 {
-    char link[PATH_MAX], target[PATH_MAX] = "../../";
+    char link[HUB_PLACE_BYTES], target[HUB_PLACE_BYTES] = "../../";
     size_t n = strlen(target);
     TRY(hub_cache_link(p, repo, commit, f->path, link, e));
     for (const char *slash = strchr(f->path, '/'); slash && n + 4 < sizeof target; slash = strchr(slash + 1, '/'))
@@ -122,7 +123,7 @@ err_code hub_cache_put_link(const struct hub_places *p, const char *repo, const 
 
 err_code hub_cache_put_ref(const struct hub_places *p, const struct model_name *name, const char *commit, struct err *e)
 {
-    char below[HUB_REVISION_BYTES + 16], path[PATH_MAX];
+    char below[HUB_REVISION_BYTES + 16], path[HUB_PLACE_BYTES];
     struct output_file f;
     if (strcmp(name->revision, commit) == 0)
         return ERR_OK;
@@ -138,7 +139,7 @@ err_code hub_cache_put_ref(const struct hub_places *p, const struct model_name *
 
 void hub_cache_blob_of(const char *link, char *out)
 {
-    ssize_t n = readlink(link, out, PATH_MAX - 1);
+    ssize_t n = readlink(link, out, HUB_PLACE_BYTES - 1);
     out[n > 0 ? n : 0] = '\0';
     const char *slash = strrchr(out, '/');
     memmove(out, slash ? slash + 1 : out, strlen(slash ? slash + 1 : out) + 1);
@@ -163,7 +164,7 @@ err_code hub_cache_snapshot(const char *folder, struct model_sets *out, struct e
 void hub_cache_commit(const struct hub_places *p, const char *repo, const char *revision, char out[HUB_COMMIT_BYTES])
 {
     struct err e;
-    char below[HUB_REVISION_BYTES + 16], path[PATH_MAX];
+    char below[HUB_REVISION_BYTES + 16], path[HUB_PLACE_BYTES];
     enum { N = HUB_COMMIT_BYTES - 1 };
     out[0] = '\0';
     if (strlen(revision) == N && hub_is_hex(revision, N))
@@ -180,7 +181,7 @@ void hub_cache_commit(const struct hub_places *p, const char *repo, const char *
 static err_code find_in_hub(const struct hub_places *p, const struct model_name *name, const char *text, char *out,
                             struct err *e)
 {
-    char commit[HUB_COMMIT_BYTES], folder[PATH_MAX];
+    char commit[HUB_COMMIT_BYTES], folder[HUB_PLACE_BYTES];
     struct model_sets sets = {0};
     const struct model_set *set;
     size_t n_meant = 0;
@@ -208,7 +209,7 @@ err_code hub_cache_find(const struct hub_places *p, const struct model_name *nam
 {
     struct stat st;
     int i, n, end = 0;
-    char path[PATH_MAX], part[PATH_MAX];
+    char path[HUB_PLACE_BYTES], part[HUB_PLACE_BYTES];
     enum { PART_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
     *out = '\0';
     if (name->kind == MODEL_NAME_HUB)

@@ -10,14 +10,13 @@
 #ifndef HUB_HUB_CACHE_H
 #define HUB_HUB_CACHE_H
 
-#include <limits.h>
-
 #include "hub/hub_api.h"
 #include "hub/hub_places.h"
 #include "hub/model_name.h"
 #include "hub/model_sets.h"
 
-/* ---- places of things; paths are char [PATH_MAX] ---------------------------------------------------------------- */
+/* ---- places of things; paths are char [HUB_PLACE_BYTES]
+ * ---------------------------------------------------------------- */
 
 MUST_USE err_code hub_cache_blob(const struct hub_places *p, const char *repo, const char *sha256, char *out,
                                  struct err *e);

@@ -53,7 +53,7 @@ static bool is_label_unique(const struct model_sets *sets, const struct model_se
 static err_code add_set(const struct lister *l, const char *folder, const char *revision, const struct model_sets *sets,
                         const struct model_set *set, struct err *e)
 {
-    char name[PATH_MAX], path[PATH_MAX];
+    char name[HUB_PLACE_BYTES], path[HUB_PLACE_BYTES];
     snprintf(name, sizeof name, "hf:%s%s:%s", l->repo, revision,
              is_label_unique(sets, set) ? set->label : set->files[0].path);
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, set->files[0].path) >= sizeof path)
@@ -87,7 +87,7 @@ static err_code list_part(void *user, const char *path, const char *below, struc
 {
     const struct lister *l = user;
     static const char suffix[] = ".incomplete";
-    char table[PATH_MAX], whole[PATH_MAX], name[PATH_MAX];
+    char table[HUB_PLACE_BYTES], whole[HUB_PLACE_BYTES], name[HUB_PLACE_BYTES];
     struct piece_label label = {0};
     size_t n = strlen(path);
     if (n < sizeof suffix || strcmp(path + n - (sizeof suffix - 1), suffix) != 0)
@@ -103,7 +103,7 @@ static err_code list_part(void *user, const char *path, const char *below, struc
 static err_code list_repo(void *user, const char *path, const char *folder, struct err *e)
 {
     struct lister *l = user;
-    char below[PATH_MAX];
+    char below[HUB_PLACE_BYTES];
     if (!hub_cache_repo_name(folder, l->repo))
         return ERR_OK;
     if ((size_t)snprintf(below, sizeof below, "%s/snapshots", path) < sizeof below)
@@ -118,7 +118,7 @@ static err_code list_repo(void *user, const char *path, const char *folder, stru
 static err_code list_download(void *user, const char *path, const char *below, struct err *e)
 {
     struct stat st;
-    char name[PATH_MAX + 16];
+    char name[HUB_PLACE_BYTES + 16];
     size_t n = strlen(below);
     const struct lister *l = user;
     if (n < 6 || strcasecmp(below + n - 5, ".gguf") != 0)

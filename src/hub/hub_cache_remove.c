@@ -16,7 +16,7 @@ struct remover {
     bool really;
     size_t n_models;
     uint64_t n_bytes;
-    char repo[PATH_MAX];           /* its folder */
+    char repo[HUB_PLACE_BYTES];    /* its folder */
     char commit[HUB_COMMIT_BYTES]; /* of the one snapshot that is meant; "": all */
 };
 
@@ -35,7 +35,7 @@ struct search {
 static err_code count_link(void *user, const char *path, const char *below, struct err *e)
 {
     struct search *s = user;
-    char blob[PATH_MAX];
+    char blob[HUB_PLACE_BYTES];
     hub_cache_blob_of(path, blob);
     s->n_link += strcmp(blob, s->blob) == 0;
     return ERR_OK;
@@ -44,7 +44,7 @@ static err_code count_link(void *user, const char *path, const char *below, stru
 /* Removes a snapshot's link, and what it leads to if nothing else does. */
 static err_code remove_link(struct remover *r, const char *link, uint64_t n_bytes, struct err *e)
 {
-    char blob[PATH_MAX], path[PATH_MAX], snapshots[PATH_MAX];
+    char blob[HUB_PLACE_BYTES], path[HUB_PLACE_BYTES], snapshots[HUB_PLACE_BYTES];
     struct search s = {.blob = blob};
     hub_cache_blob_of(link, blob);
     TRY(hub_cache_repo(r->places, r->name->repo, "/snapshots", snapshots, e));
@@ -66,7 +66,7 @@ static err_code remove_link(struct remover *r, const char *link, uint64_t n_byte
 static err_code remove_from_snapshot(void *user, const char *path, const char *commit, struct err *e)
 {
     struct remover *r = user;
-    char link[PATH_MAX];
+    char link[HUB_PLACE_BYTES];
     struct model_sets sets = {0};
     if (*r->commit && strcmp(r->commit, commit) != 0)
         return ERR_OK;
@@ -89,7 +89,7 @@ static err_code remove_from_snapshot(void *user, const char *path, const char *c
 static err_code remove_part(struct remover *r, const char *path, const char *lock, struct err *e)
 {
     struct stat st;
-    char table[PATH_MAX];
+    char table[HUB_PLACE_BYTES];
     r->n_models++;
     r->n_bytes += lstat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
     if (!r->really)
@@ -103,7 +103,7 @@ static err_code remove_part(struct remover *r, const char *path, const char *loc
 /* A part is meant as the file that it is to be; one of another program, which no table names, only with all. */
 static bool is_part_meant(const struct model_name *name, const char *path)
 {
-    char table[PATH_MAX];
+    char table[HUB_PLACE_BYTES];
     struct piece_label label;
     const char *colon = NULL;
     if (!*name->what)
@@ -118,7 +118,7 @@ static bool is_part_meant(const struct model_name *name, const char *path)
 static err_code remove_if_part(void *user, const char *path, const char *below, struct err *e)
 {
     struct remover *r = user;
-    char blob[128], lock[PATH_MAX];
+    char blob[128], lock[HUB_PLACE_BYTES];
     const char *dot = strrchr(below, '.');
     if (!dot || strcmp(dot, ".incomplete") != 0 || !is_part_meant(r->name, path))
         return ERR_OK;
@@ -134,7 +134,7 @@ static err_code remove_stale_ref(void *user, const char *path, const char *below
 {
     const struct remover *r = user;
     struct stat st;
-    char commit[HUB_COMMIT_BYTES], snapshot[PATH_MAX];
+    char commit[HUB_COMMIT_BYTES], snapshot[HUB_PLACE_BYTES];
     hub_cache_commit(r->places, r->name->repo, below, commit);
     if (!*commit)
         return ERR_OK;
@@ -144,7 +144,7 @@ static err_code remove_stale_ref(void *user, const char *path, const char *below
 
 static err_code tidy(struct remover *r, struct err *e)
 {
-    char path[PATH_MAX];
+    char path[HUB_PLACE_BYTES];
     TRY(hub_cache_repo(r->places, r->name->repo, "/snapshots", path, e));
     file_walk_prune(path);
     TRY(hub_cache_repo(r->places, r->name->repo, "/refs", path, e));
@@ -159,7 +159,7 @@ static err_code tidy(struct remover *r, struct err *e)
 static err_code remove_download(struct remover *r, struct err *e)
 {
     struct stat st;
-    char path[PATH_MAX], part[PATH_MAX], lock[PATH_MAX];
+    char path[HUB_PLACE_BYTES], part[HUB_PLACE_BYTES], lock[HUB_PLACE_BYTES];
     TRY(hub_cache_download(r->places, r->name->url, path, e));
     if (!part_path(path, part, sizeof part) || (size_t)snprintf(lock, sizeof lock, "%s.lock", path) >= sizeof lock)
         return err_set(e, ERR_USAGE, "%s: longer than paths may be", path);
@@ -180,7 +180,7 @@ static err_code remove_download(struct remover *r, struct err *e)
 
 static err_code remove_from_hub(struct remover *r, struct err *e)
 {
-    char path[PATH_MAX];
+    char path[HUB_PLACE_BYTES];
     if (strcmp(r->name->revision, "main") != 0) {
         hub_cache_commit(r->places, r->name->repo, r->name->revision, r->commit);
         if (!*r->commit)

@@ -16,7 +16,7 @@ static err_code join(char *out, const char *name, const char *folder, const char
 {
     if (*folder != '/')
         return err_set(e, ERR_USAGE, "%s is %s: expected a path that begins with /", name, folder);
-    if ((size_t)snprintf(out, PATH_MAX, "%s%s", folder, below) >= PATH_MAX)
+    if ((size_t)snprintf(out, HUB_PLACE_BYTES, "%s%s", folder, below) >= HUB_PLACE_BYTES)
         return err_set(e, ERR_USAGE, "%s is longer than paths may be", name);
     return ERR_OK;
 }
@@ -25,7 +25,7 @@ static err_code join(char *out, const char *name, const char *folder, const char
 static err_code place(char *out, const char *name, const char *below, const char *hidden, struct err *e)
 {
     const char *folder = variable(name), *home = variable("HOME");
-    char at_home[PATH_MAX];
+    char at_home[HUB_PLACE_BYTES];
     *out = '\0';
     if (folder && *folder == '/') /* the specification of these variables says that relative ones don't count */
         return join(out, name, folder, below, e);
@@ -81,7 +81,7 @@ static void read_token(struct hub_places *p, const char *path)
 
 static err_code find_token(struct hub_places *p, struct err *e)
 {
-    char path[PATH_MAX];
+    char path[HUB_PLACE_BYTES];
     const char *token = variable("HF_TOKEN"), *from = "HF_TOKEN";
     if (!token)
         token = variable("HUGGING_FACE_HUB_TOKEN");

@@ -9,17 +9,17 @@
 #ifndef HUB_HUB_PLACES_H
 #define HUB_HUB_PLACES_H
 
-#include <limits.h>
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "hub/model_name.h"
 
 struct hub_places {
-    char cache[PATH_MAX];     /* of models of the Hub; "": neither HOME nor another variable says where */
-    char downloads[PATH_MAX]; /* of models from other addresses: $XDG_CACHE_HOME/moebius/downloads; may be "" */
-    char aliases[PATH_MAX];   /* the user's short names: $XDG_CONFIG_HOME/moebius/aliases; may be "" */
-    char endpoint[512];       /* without a slash at its end */
-    char token[512];          /* "": there is none */
+    char cache[HUB_PLACE_BYTES];     /* of models of the Hub; "": neither HOME nor another variable says where */
+    char downloads[HUB_PLACE_BYTES]; /* of models from other addresses: $XDG_CACHE_HOME/moebius/downloads; may be "" */
+    char aliases[HUB_PLACE_BYTES];   /* the user's short names: $XDG_CONFIG_HOME/moebius/aliases; may be "" */
+    char endpoint[512];              /* without a slash at its end */
+    char token[512];                 /* "": there is none */
     bool is_offline;
 };
 

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 
+enum { HUB_PLACE_BYTES = 4096 }; /* of a path on this machine */
 enum { HUB_REPO_BYTES = 200, HUB_REVISION_BYTES = 200, HUB_PATH_BYTES = 1024, HUB_URL_BYTES = 4096 };
 
 enum model_name_kind { MODEL_NAME_FILE, MODEL_NAME_HUB, MODEL_NAME_URL };

@@ -48,7 +48,7 @@ static err_code keep(struct pull *p, const char **out, const char *text, struct 
 
 static err_code add_hub_file(struct pull *p, struct pull_file *f, const struct hub_file *hub, struct err *e)
 {
-    char path[PATH_MAX], name[HUB_REPO_BYTES + HUB_PATH_BYTES + 8];
+    char path[HUB_PLACE_BYTES], name[HUB_REPO_BYTES + HUB_PATH_BYTES + 8];
     const char *repo = p->name.repo;
     *f = (struct pull_file){.d = {.n_bytes = hub->n_bytes, .sha256 = hub->sha256, .etag = ""}, .hub = hub};
     TRY(hub_cache_blob(p->o.places, repo, hub->sha256, path, e));
@@ -83,7 +83,7 @@ static err_code ask_hub(struct pull *p, struct err *e)
 
 static err_code add_address(struct pull *p, struct pull_file *f, const char *url, struct err *e)
 {
-    char path[PATH_MAX], etag[130];
+    char path[HUB_PLACE_BYTES], etag[130];
     TRY(hub_cache_download(p->o.places, url, path, e));
     TRY(keep(p, &f->d.path, path, e));
     TRY(keep(p, &f->d.url, url, e));
@@ -235,8 +235,8 @@ err_code pull_beginning(struct pull *p, int i, uint64_t n, char *path, struct er
     const struct pull_file *f = &p->files[i];
     TRY(fetch(p, f, n, e));
     if (stat(f->d.path, &st) == 0)
-        snprintf(path, PATH_MAX, "%s", f->d.path);
-    else if (!part_path(f->d.path, path, PATH_MAX))
+        snprintf(path, HUB_PLACE_BYTES, "%s", f->d.path);
+    else if (!part_path(f->d.path, path, HUB_PLACE_BYTES))
         return err_set(e, ERR_USAGE, "%s: longer than paths may be", f->d.path);
     return ERR_OK;
 }
@@ -274,6 +274,6 @@ err_code pull_run(struct pull *p, char *path, struct err *e)
         TRY(hub_cache_put_ref(places, &p->name, p->commit, e));
         return hub_cache_link(places, p->name.repo, p->commit, first->path, path, e);
     }
-    snprintf(path, PATH_MAX, "%s", p->files[0].d.path);
+    snprintf(path, HUB_PLACE_BYTES, "%s", p->files[0].d.path);
     return ERR_OK;
 }

@@ -33,10 +33,10 @@ uint64_t pull_there_bytes(const struct pull *p); /* of them, how many are here *
 const char *pull_file_name(const struct pull *p, int i);
 uint64_t pull_file_bytes(const struct pull *p, int i);
 
-/* Fetches a file's first n bytes, as far as they are missing. `path` [PATH_MAX]: where they are. */
+/* Fetches a file's first n bytes, as far as they are missing. `path` [HUB_PLACE_BYTES]: where they are. */
 MUST_USE err_code pull_beginning(struct pull *p, int i, uint64_t n, char *path, struct err *e);
 
-/* Fetches what is missing, if there is room for it. `path` [PATH_MAX]: of the first file. */
+/* Fetches what is missing, if there is room for it. `path` [HUB_PLACE_BYTES]: of the first file. */
 MUST_USE err_code pull_run(struct pull *p, char *path, struct err *e);
 
 /* "libcurl 7.88.1", or that there is none. */
