@@ -491,6 +491,18 @@ def test_a_part_of_another_program_is_gone_on_with():
         assert p.hub.sent_bytes(NOISE) == len(NOISE) - 3 * PIECE - 11
 
 
+def test_a_part_of_holes_is_filled():
+    """As of a program that writes a file's pieces in any order."""
+    with noise_place() as p:
+        sha = hashlib.sha256(NOISE).hexdigest()
+        os.makedirs(p.repo("models--them--Noise") + "/blobs")
+        with open(f"{p.repo('models--them--Noise')}/blobs/{sha}.incomplete", "wb") as f:
+            f.write(NOISE[:PIECE])
+            f.truncate(len(NOISE))
+        p.check_whole(NOISE, p.run(*PULL_NOISE)[0].strip())
+        assert p.hub.sent_bytes(NOISE) == len(NOISE)
+
+
 # -- the plan ---------------------------------------------------------------------------------------------------------
 
 
