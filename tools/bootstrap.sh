@@ -43,6 +43,8 @@ need_for_build() {
         need_library hwloc libhwloc-dev
         need_library libmicrohttpd libmicrohttpd-dev
         need_library ompi-c libopenmpi-dev
+        need_library libcurl libcurl4-gnutls-dev # and no `moebius pull`
+        need_library nettle nettle-dev
         need_library vulkan libvulkan-dev # and no GPUs
         need_command glslc glslc
     fi
@@ -92,6 +94,8 @@ find_missing() {
         need_library hwloc libhwloc-dev
         need_library libmicrohttpd libmicrohttpd-dev
         need_library ompi-c libopenmpi-dev
+        need_library libcurl libcurl4-gnutls-dev
+        need_library nettle nettle-dev
         need_command gcc gcc libc6-dev
         need_command clang clang
         need_command clang-format clang-format

@@ -39,29 +39,33 @@ enum {
     FILE_WRITE = 1 << 1,
     FILE_READ = 1 << 2,
     FOLDER_LIST = 1 << 3,
+    FOLDER_REMOVE_FOLDER = 1 << 4,
     FOLDER_REMOVE_FILE = 1 << 5,
     FOLDER_MAKE_FOLDER = 1 << 7,
     FOLDER_MAKE_FILE = 1 << 8,
+    FOLDER_MAKE_LINK = 1 << 12,
     FILE_MOVE = 1 << 13, /* to another folder */
     FILE_TRUNCATE = 1 << 14,
     FILE_CONTROL_DEVICE = 1 << 15,
     VERSION_1_FILES = (1 << 13) - 1,
-    TCP_BIND_CONNECT = 3,
+    TCP_BIND = 1,
+    TCP_CONNECT = 2,
     SOCKETS_AND_SIGNALS = 3,
     READ_FILE = FILE_READ,
     READ_FOLDER = READ_FILE | FOLDER_LIST,
     WRITE_FILE = READ_FILE | FILE_WRITE | FILE_TRUNCATE,
     WRITE_FOLDER = WRITE_FILE | READ_FOLDER | FOLDER_REMOVE_FILE | FOLDER_MAKE_FOLDER | FOLDER_MAKE_FILE,
+    KEEP_FOLDER = WRITE_FOLDER | FOLDER_REMOVE_FOLDER | FOLDER_MAKE_LINK,
 };
 
-/* All that this version of Landlock can deny. */
-static struct ruleset everything(int version)
+/* All that this version of Landlock can deny, but what is needed. */
+static struct ruleset everything(int version, unsigned needs)
 {
     struct ruleset r = {.files = VERSION_1_FILES};
     r.files |= version >= 2 ? FILE_MOVE : 0;
     r.files |= version >= 3 ? FILE_TRUNCATE : 0;
     r.files |= version >= 5 ? FILE_CONTROL_DEVICE : 0;
-    r.network = version >= 4 ? TCP_BIND_CONNECT : 0;
+    r.network = version >= 4 ? TCP_BIND | (needs & SANDBOX_CONNECT ? 0 : TCP_CONNECT) : 0;
     r.scopes = version >= 6 ? SOCKETS_AND_SIGNALS : 0;
     return r;
 }
@@ -77,12 +81,12 @@ static err_code failed(struct err *e, const char *what)
     return err_set(e, ERR_FAIL, "the sandbox could not be made: %s: %s", what, strerror(errno));
 }
 
-err_code sandbox_open(struct sandbox *s, struct err *e)
+err_code sandbox_open(struct sandbox *s, unsigned needs, struct err *e)
 {
-    *s = (struct sandbox){.landlock = sandbox_landlock_version(), .ruleset_fd = -1};
+    *s = (struct sandbox){.landlock = sandbox_landlock_version(), .needs = needs, .ruleset_fd = -1};
     if (!s->landlock)
         return ERR_OK;
-    struct ruleset r = everything(s->landlock);
+    struct ruleset r = everything(s->landlock, s->needs);
     s->ruleset_fd =
         (int)syscall(CREATE_RULESET, &r, sizeof r, 0); /* an older kernel takes zeros that it doesn't know */
     return s->ruleset_fd >= 0 ? ERR_OK : failed(e, "Landlock");
@@ -109,11 +113,13 @@ err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access 
     struct path_rule rule = {.fd = fd};
     if (access == SANDBOX_REMOVE)
         rule.files = is_folder ? FOLDER_REMOVE_FILE : 0;
+    else if (access == SANDBOX_KEEP)
+        rule.files = is_folder ? KEEP_FOLDER : WRITE_FILE;
     else if (access == SANDBOX_WRITE)
         rule.files = is_folder ? WRITE_FOLDER : WRITE_FILE;
     else
         rule.files = is_folder ? READ_FOLDER : READ_FILE;
-    rule.files &= everything(s->landlock).files;
+    rule.files &= everything(s->landlock, s->needs).files;
     err_code code = ERR_OK;
     /* EBADFD: a pipe or a socket, which Landlock lets everybody open who has it */
     if (rule.files && syscall(ADD_RULE, s->ruleset_fd, RULE_PATH, &rule, 0) != 0 && errno != EBADFD)
@@ -171,8 +177,8 @@ static const int denied[] = {
 #endif
     /* programs, and the memory and files of other processes */
     SYS_execve, SYS_execveat, SYS_process_vm_readv, SYS_process_vm_writev, NR_process_madvise, NR_pidfd_getfd,
-    /* sockets */
-    SYS_socket, SYS_bind, SYS_connect, SYS_listen,
+    /* sockets that others connect to */
+    SYS_bind, SYS_listen,
     /* other views of the file systems, and files without their names */
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_unshare, SYS_setns, NR_open_tree, NR_open_tree_attr,
     NR_move_mount, NR_fsopen, NR_fsconfig, NR_fsmount, NR_fspick, NR_mount_setattr, SYS_name_to_handle_at,
@@ -188,7 +194,7 @@ static const int denied[] = {
 
 enum {
     N_DENIED = sizeof denied / sizeof *denied,
-    MAX_CODE = 2 * N_DENIED + 32,
+    MAX_CODE = 2 * N_DENIED + 40,
     X32_CALLS = 0x40000000, /* from here on: the same calls by other numbers */
     NEW_NAMESPACES =
         CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUSER | CLONE_NEWUTS,
@@ -245,6 +251,10 @@ static void make_filter(struct filter *f, unsigned needs)
         deny(f, denied[i], EPERM);
     if (!(needs & SANDBOX_IO_URING))
         deny(f, NR_io_uring_setup, EPERM);
+    if (!(needs & SANDBOX_CONNECT)) {
+        deny(f, SYS_socket, EPERM);
+        deny(f, SYS_connect, EPERM);
+    }
     if (!(needs & SANDBOX_ACCEPT)) {
         deny(f, SYS_accept, EPERM);
         deny(f, SYS_accept4, EPERM);
@@ -297,7 +307,7 @@ static err_code enter_filter(unsigned needs, struct err *e)
 
 #endif
 
-err_code sandbox_enter(struct sandbox *s, unsigned needs, struct err *e)
+err_code sandbox_enter(struct sandbox *s, struct err *e)
 {
     bool seccomp = sandbox_has_seccomp();
     if (!s->landlock && !seccomp)
@@ -306,7 +316,7 @@ err_code sandbox_enter(struct sandbox *s, unsigned needs, struct err *e)
         return failed(e, "no_new_privs");
     if (s->landlock && syscall(RESTRICT_SELF, s->ruleset_fd, 0) != 0)
         return failed(e, "Landlock");
-    return seccomp ? enter_filter(needs, e) : ERR_OK;
+    return seccomp ? enter_filter(s->needs, e) : ERR_OK;
 }
 
 #else
@@ -321,9 +331,9 @@ bool sandbox_has_seccomp(void)
     return false;
 }
 
-err_code sandbox_open(struct sandbox *s, struct err *e)
+err_code sandbox_open(struct sandbox *s, unsigned needs, struct err *e)
 {
-    *s = (struct sandbox){.ruleset_fd = -1};
+    *s = (struct sandbox){.needs = needs, .ruleset_fd = -1};
     return ERR_OK;
 }
 
@@ -336,7 +346,7 @@ err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access 
     return ERR_OK;
 }
 
-err_code sandbox_enter(struct sandbox *s, unsigned needs, struct err *e)
+err_code sandbox_enter(struct sandbox *s, struct err *e)
 {
     return ERR_OK;
 }

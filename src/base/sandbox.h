@@ -21,29 +21,36 @@
 
 struct sandbox {
     int landlock;   /* the kernel's version of it; 0: none */
+    unsigned needs; /* enum sandbox_needs, or'ed */
     int ruleset_fd; /* -1: closed, or there is no Landlock */
 };
 
 /* A folder stands for all below it. Writing is reading, too, and making and removing files; removing is no more than
- * that, of files in a folder. Nobody may execute. */
-enum sandbox_access { SANDBOX_READ, SANDBOX_WRITE, SANDBOX_REMOVE };
+ * that, of files in a folder; keeping is writing, and making links and removing folders. Nobody may execute. */
+enum sandbox_access { SANDBOX_READ, SANDBOX_WRITE, SANDBOX_REMOVE, SANDBOX_KEEP };
 
 /* What the kernel has: the version of Landlock's interface, 0 for none, and seccomp. */
 int sandbox_landlock_version(void);
 bool sandbox_has_seccomp(void);
 
-/* Close after failures, too. */
-MUST_USE err_code sandbox_open(struct sandbox *s, struct err *e);
+/* What is special, or'ed: rings of io_uring may be made; connections may be taken from a socket that listens already;
+ * seccomp binds the threads, too, that a library has made before (Landlock can't); sockets may be made and connected
+ * to others, but not listen. */
+enum sandbox_needs {
+    SANDBOX_IO_URING = 1,
+    SANDBOX_ACCEPT = 2,
+    SANDBOX_ALL_THREADS = 4,
+    SANDBOX_CONNECT = 8,
+};
+
+/* needs: enum sandbox_needs. Close after failures, too. */
+MUST_USE err_code sandbox_open(struct sandbox *s, unsigned needs, struct err *e);
 void sandbox_close(struct sandbox *s);
 
 /* What doesn't exist or may not be opened is passed over: whoever needs it will fail as without a sandbox. */
 MUST_USE err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access access, struct err *e);
 
-/* What is special, or'ed: rings of io_uring may be made; connections may be taken from a socket that listens already;
- * seccomp binds the threads, too, that a library has made before (Landlock can't). */
-enum sandbox_needs { SANDBOX_IO_URING = 1, SANDBOX_ACCEPT = 2, SANDBOX_ALL_THREADS = 4 };
-
 /* From here on the calling thread may do no more than was allowed. */
-MUST_USE err_code sandbox_enter(struct sandbox *s, unsigned needs, struct err *e);
+MUST_USE err_code sandbox_enter(struct sandbox *s, struct err *e);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/model_names.h"
 #include "cli/rank_run.h"
 #include "cli/confine.h"
 #include "server/http.h"
@@ -70,6 +71,7 @@ static err_code begin(const struct command *command, const struct option *option
 {
     TRY(options_parse(command, options, n_option, &argc, argv, e));
     TRY(check(c, e));
+    TRY(model_names_resolve(command, options, n_option, argc, argv, c->model.no_sandbox, e)); /* before the socket */
     TRY(rank_run_begin(e));
     if (rank_run_is_first())
         TRY(listener_open(&c->listener, c->host, c->port, e));

@@ -3,6 +3,7 @@
 #include "base/sandbox.h"
 #include "cli/commands.h"
 #include "cli/line_editor.h"
+#include "hub/pull.h"
 #include "moebius/moebius.h"
 
 /* What confines commands on this system. */
@@ -20,6 +21,7 @@ static int run(const struct command *c, int argc, char **argv)
     err_code code = options_parse(c, NULL, 0, &argc, argv, &e);
     if (code == ERR_OK) {
         printf("moebius %s\n%s\nline editor: %s\n", moebius_version(), moebius_build_info(), line_editor_name());
+        printf("pull: %s\n", pull_library());
         print_sandbox();
     }
     return cli_exit(c, code, &e);

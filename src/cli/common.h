@@ -15,13 +15,22 @@ struct model_options {
     int64_t ram_bytes, state_bytes;
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split;
-    bool hugetlb, cold, deterministic, no_sandbox;
+    bool hugetlb, cold, deterministic, no_sandbox, offline;
     moebius_car car;
 };
 
 /* Rows for a command's option table. */
 #define MODEL_OPTIONS(o)                                                                                                 \
-    {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},           \
+    {                                                                                                                    \
+        "--model,-m",                                                                                                    \
+        OPT_MODEL,                                                                                                       \
+        &(o).path,                                                                                                       \
+        "FILE",                                                                                                          \
+        "the model: a GGUF file, any part of a split set, or a name",                                                    \
+        0,                                                                                                               \
+        0,                                                                                                               \
+        0},                                                                                                              \
+        {"--offline", OPT_FLAG, &(o).offline, "", "don't fetch a model that is named and is not here", 0, 0, 0},         \
         {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
         {"--devices",                                                                                                    \
          OPT_DEVICES,                                                                                                    \

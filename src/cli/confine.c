@@ -13,8 +13,10 @@
 #include "base/mem.h"
 #include "base/sandbox.h"
 #include "cli/common.h"
+#include "cli/model_names.h"
 #include "cli/rank_run.h"
 #include "engine/cache_file.h"
+#include "hub/hub.h"
 
 /* What the program reads whatever it does: facts about the process and the machine, libraries that others load when
  * they need them, locales and time zones, its own symbols for a sanitizer's report. */
@@ -189,6 +191,81 @@ static err_code allow_cache(struct sandbox *s, struct err *e)
     return code;
 }
 
+/* ---- models by name --------------------------------------------------------------------------------------------- */
+
+/* What is not there can't be allowed: the folder is made. */
+static err_code allow_kept_folder(struct sandbox *s, const char *folder, enum sandbox_access access, struct err *e)
+{
+    char below[PATH_MAX];
+    if (!*folder)
+        return ERR_OK;
+    if (access != SANDBOX_READ && (size_t)snprintf(below, sizeof below, "%s/", folder) < sizeof below)
+        cache_file_make_folders(below);
+    return sandbox_allow(s, folder, access, e);
+}
+
+/* Where names of hosts and certificates are looked up. */
+static err_code allow_network(struct sandbox *s, struct err *e)
+{
+    static const char *const paths[] = {
+        "/etc/resolv.conf",
+        "/etc/hosts",
+        "/etc/host.conf",
+        "/etc/nsswitch.conf",
+        "/etc/gai.conf",
+        "/etc/services",
+        "/etc/ssl",
+        "/etc/pki",
+        "/etc/ca-certificates",
+        "/etc/crypto-policies",
+        "/etc/gnutls",
+        "/run/systemd/resolve",
+        "/run/nscd",
+        "/var/run/nscd",
+    };
+    static const char *const names[] = {"SSL_CERT_FILE", "SSL_CERT_DIR"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        TRY(sandbox_allow(s, paths[i], SANDBOX_READ, e));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]))
+            TRY(sandbox_allow(s, getenv(names[i]), SANDBOX_READ, e));
+    return ERR_OK;
+}
+
+static err_code allow_hub(struct sandbox *s, enum hub_use use, struct err *e)
+{
+    struct hub_places p;
+    const enum sandbox_access models = use == HUB_REMOVES || use == HUB_FETCHES ? SANDBOX_KEEP : SANDBOX_READ;
+    if (use == HUB_NONE)
+        return ERR_OK;
+    TRY(hub_places_find(&p, e));
+    TRY(allow_kept_folder(s, p.cache, models, e));
+    TRY(allow_kept_folder(s, p.downloads, models, e));
+    char *slash = strrchr(p.aliases, '/');
+    if (slash)
+        *slash = '\0';
+    TRY(allow_kept_folder(s, p.aliases, use == HUB_NAMES ? SANDBOX_WRITE : SANDBOX_READ, e));
+    return use == HUB_FETCHES ? allow_network(s, e) : ERR_OK;
+}
+
+err_code cli_confine_hub(enum hub_use use, bool no_sandbox, struct err *e)
+{
+    struct sandbox s;
+    if (no_sandbox)
+        return ERR_OK;
+    err_code code = sandbox_open(&s, use == HUB_FETCHES ? SANDBOX_CONNECT : 0, e);
+    if (code == ERR_OK)
+        code = allow_system(&s, e);
+    if (code == ERR_OK)
+        code = allow_hub(&s, use, e);
+    if (code == ERR_OK)
+        code = sandbox_enter(&s, e);
+    sandbox_close(&s);
+    return code == ERR_OK ? code : err_prefix(e, "without --no-sandbox");
+}
+
+/* ---- all of it -------------------------------------------------------------------------------------------------- */
+
 static bool is_switched_off(const struct option *options, int n_option)
 {
     for (int i = 0; i < n_option; i++)
@@ -202,9 +279,12 @@ static err_code confine(const struct command *c, const struct option *options, i
 {
     enum { N_OPERAND = sizeof c->operands / sizeof *c->operands };
     struct sandbox s;
-    if (is_switched_off(options, n_option))
-        return ERR_OK;
-    err_code code = sandbox_open(&s, e);
+    bool is_off = is_switched_off(options, n_option);
+    if (is_off || c->hub != HUB_NONE)
+        return c->hub == HUB_NONE ? ERR_OK : cli_confine_hub(c->hub, is_off, e);
+    const unsigned needs = (c->runs_model ? SANDBOX_IO_URING : 0) | (c->serves ? SANDBOX_ACCEPT : 0) |
+                           (rank_run_ranks() ? SANDBOX_ALL_THREADS : 0);
+    err_code code = sandbox_open(&s, needs, e);
     if (code == ERR_OK)
         code = allow_system(&s, e);
     for (int i = 0; code == ERR_OK && i < n_option; i++)
@@ -219,10 +299,7 @@ static err_code confine(const struct command *c, const struct option *options, i
     if (code == ERR_OK && rank_run_ranks())
         code = allow_shared_memory(&s, e);
     if (code == ERR_OK)
-        code = sandbox_enter(&s,
-                             (c->runs_model ? SANDBOX_IO_URING : 0) | (c->serves ? SANDBOX_ACCEPT : 0) |
-                                 (rank_run_ranks() ? SANDBOX_ALL_THREADS : 0),
-                             e);
+        code = sandbox_enter(&s, e);
     sandbox_close(&s);
     return code == ERR_OK ? code : err_prefix(e, "without --no-sandbox");
 }
@@ -237,6 +314,7 @@ static const struct model_options *model_options(const struct option *options, i
 err_code cli_confine(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
                      const char *output, struct err *e)
 {
+    TRY(model_names_resolve(c, options, n_option, argc, argv, is_switched_off(options, n_option), e));
     if (c->runs_model)
         TRY(rank_run_begin(e));
     TRY(confine(c, options, n_option, argc, argv, output, e));

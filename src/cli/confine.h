@@ -5,6 +5,7 @@
  *           zones, the settings of the terminal
  *   writes  the folders of its outputs, with all below them; if it runs a model, the folder that keeps files from run
  *           to run (engine/cache_file.h)
+ *   network commands that fetch models alone, which reach nothing but the folders of models (hub/hub_places.h)
  *
  * What a command reaches is told by the kinds of its options (cli/options.h), so that an option that names a file
  * works as soon as it has the right kind. --no-sandbox does without all of it. */
@@ -23,6 +24,9 @@
 /* options_parse, and the sandbox for what it found. */
 MUST_USE err_code cli_begin(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,
                             struct err *e);
+
+/* The sandbox of a process that does this with models and nothing else. */
+MUST_USE err_code cli_confine_hub(enum hub_use use, bool no_sandbox, struct err *e);
 
 /* The second half of it alone. `output`: one more file or folder that may be written; NULL: none. */
 MUST_USE err_code cli_confine(const struct command *c, const struct option *options, int n_option, int argc,

@@ -5,13 +5,15 @@
 
 #include "base/near.h"
 #include "cli/commands.h"
+#include "cli/model_names.h"
 #include "cli/rank_run.h"
 #include "moebius/moebius.h"
 
 static const struct command *const commands[] = {
-    &cmd_chat,    &cmd_generate, &cmd_serve,    &cmd_batch,      &cmd_logits,  &cmd_ppl,     &cmd_profile,
-    &cmd_trace,   &cmd_template, &cmd_tokenize, &cmd_detokenize, &cmd_inspect, &cmd_prepare, &cmd_verify,
-    &cmd_imatrix, &cmd_quantize, &cmd_bench,    &cmd_tune,       &cmd_grammar, &cmd_devices, &cmd_version,
+    &cmd_chat,  &cmd_generate, &cmd_serve,    &cmd_batch,      &cmd_logits,  &cmd_ppl,      &cmd_profile,
+    &cmd_trace, &cmd_template, &cmd_tokenize, &cmd_detokenize, &cmd_inspect, &cmd_prepare,  &cmd_verify,
+    &cmd_pull,  &cmd_list,     &cmd_rm,       &cmd_alias,      &cmd_imatrix, &cmd_quantize, &cmd_bench,
+    &cmd_tune,  &cmd_grammar,  &cmd_devices,  &cmd_version,
 };
 
 enum { N_COMMAND = sizeof commands / sizeof *commands };
@@ -95,5 +97,6 @@ int main(int argc, char **argv)
     }
     int exit_code = check_stdout(run(argc, argv));
     rank_run_end();
+    model_names_end();
     return exit_code;
 }

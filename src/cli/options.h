@@ -53,6 +53,15 @@ struct option {
 
 #define N_OPTIONS(table) ((int)(sizeof(table) / sizeof *(table)))
 
+/* What a command does with models that have names (hub/hub.h). */
+enum hub_use {
+    HUB_NONE,    /* but look for those that are named */
+    HUB_READS,   /* lists them */
+    HUB_REMOVES, /* removes them */
+    HUB_FETCHES, /* gets them over the network */
+    HUB_NAMES,   /* gives them names */
+};
+
 struct command {
     const char *name;
     const char *usage;            /* after "moebius NAME" */
@@ -63,6 +72,7 @@ struct command {
     enum option_kind operands[2]; /* what the first of these words name; 0: no file */
     bool runs_model;              /* reads experts through io_uring, and keeps files from run to run */
     bool serves;                  /* takes connections from a socket that it opens before the sandbox */
+    enum hub_use hub;
     int (*run)(const struct command *c, int argc, char **argv); /* returns the exit code */
 };
 

@@ -12,9 +12,10 @@ static err_code print_model(FILE *out, const struct gguf *g, const struct inspec
     struct inspect_layout l;
     TRY(gguf_facts_compute(&f, g, e));
     err_code code = inspect_layout_open(&l, g, &f, e);
+    if (code == ERR_OK && (p->devices || p->must_run) && !l.model)
+        code = err_set(e, l.error.code, "%s", l.error.text);
     if (code == ERR_OK && p->devices)
-        code = l.model ? inspect_division_open(&l.division, p, g, l.model, e)
-                       : err_set(e, l.error.code, "%s", l.error.text);
+        code = inspect_division_open(&l.division, p, g, l.model, e);
     if (code == ERR_OK && p->json)
         code = inspect_json_model(out, g, &f, &l, e);
     else if (code == ERR_OK)

@@ -14,6 +14,7 @@ struct inspect_params {
     const char *tensor_name;     /* only that tensor: its shape, first values and statistics */
     const char *devices, *split; /* how experts would be divided, as in moebius_engine_options */
     const char *usage;           /* a file of counts that the division goes by */
+    bool must_run;               /* what this build can't run is an error, the one that running it would end with */
 };
 
 /* Prints the model at `path` (any part of a split set) to `out`. Strings are printable in the text

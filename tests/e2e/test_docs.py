@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 
+from local_hub import Hub
 from run_functions import run_functions
 
 MOEBIUS, DEMO = map(os.path.abspath, sys.argv[1:3])
@@ -48,6 +49,10 @@ def set_the_scene():
         json.dump([{"role": "user", "content": "Hello"}], f)
     os.mkdir("build")
     os.symlink(MOEBIUS, "build/moebius")
+    hub = Hub()  # until the script ends
+    hub.add("unsloth/Qwen3-30B-A3B-GGUF", {"Qwen3-30B-A3B-Q4_K_M.gguf": open(DEMO, "rb").read(),
+                                           "Qwen3-30B-A3B-Q8_0.gguf": b"another"})
+    os.environ.update(no_proxy="127.0.0.1", HF_ENDPOINT=hub.url, HF_HOME=os.path.abspath("hub"), XDG_CONFIG_HOME=os.path.abspath("config"))
     os.environ.update(PATH=os.path.abspath("build") + ":" + os.environ["PATH"], XDG_CACHE_HOME=os.path.abspath("cache"))
 
 

@@ -30,6 +30,12 @@ def write(name, text):
     return tmp(name)
 
 
+# Models by name: a home of their own, and no network.
+os.environ.update(HOME=tmp("home"), HF_ENDPOINT="http://127.0.0.1:9")
+for variable in "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME":
+    os.environ.pop(variable, None)
+
+
 def run(*args, code=0, **kw):
     r = subprocess.run([MOEBIUS, *map(str, args)], capture_output=True, text=True, timeout=300, **kw)
     assert r.returncode == code, f"exit {r.returncode}, expected {code}: {args}\n{r.stderr[-2000:]}"
@@ -68,6 +74,10 @@ def test_every_command_that_opens_a_model_is_confined():
         "bench": ["-m", model],
         "tune": ["-m", model],
         "grammar": ["-m", model, "--regex", text],
+        "pull": ["hf:nobody/nothing", "--retries", 0],
+        "list": [],
+        "rm": ["hf:nobody/nothing", "-y"],
+        "alias": [],
     }
     names = set(re.findall(r"^  (\w+) ", run("help").stdout, re.M)) - {"help", "version", "devices", "moebius"}
     assert names == set(commands), names ^ set(commands)

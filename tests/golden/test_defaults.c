@@ -284,9 +284,44 @@ static void absent_keys_mean_their_defaults(void **state)
     free(files);
 }
 
+/* The model under another name of its architecture, which is also that of its keys. */
+static void rename_architecture(struct model_edit *m, const char *from, const char *to)
+{
+    size_t n = strlen(from);
+    model_edit_set(m, "general.architecture", (struct gguf_value){.type = GGUF_STRING, .str = {to, strlen(to)}});
+    for (size_t i = 0; i < m->n_key; i++) {
+        char key[KEY_BYTES];
+        struct gguf_string *k = &m->keys[i].key;
+        if (strncmp(k->s, from, n) != 0 || k->s[n] != '.')
+            continue;
+        k->n = (size_t)snprintf(key, sizeof key, "%s%s", to, k->s + n);
+        k->s = arena_strndup(&m->arena, key, k->n);
+    }
+}
+
+static void other_names_of_an_architecture_mean_the_same(void **state)
+{
+    static const char *const names[] = {"gpt-oss", "gpt_oss", "openai-moe"};
+    float *logits[3];
+    size_t n[3];
+    for (int i = 0; i < 3; i++) {
+        struct model_edit m;
+        model_edit_open(&m, GOLDEN "/gpt_oss.gguf");
+        rename_architecture(&m, "gpt-oss", names[i]);
+        logits[i] = run(&m, "renamed.gguf", &n[i]);
+        assert_non_null(logits[i]);
+        assert_int_equal(n[i], n[0]);
+        assert_memory_equal(logits[i], logits[0], n[0]);
+        model_edit_close(&m);
+    }
+    for (int i = 0; i < 3; i++)
+        free(logits[i]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(absent_keys_mean_their_defaults)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(absent_keys_mean_their_defaults),
+                                       cmocka_unit_test(other_names_of_an_architecture_mean_the_same)};
     if (temp_folder_make(&folder))
         return 1;
     int failed = cmocka_run_group_tests_name("defaults", tests, NULL, NULL);

@@ -72,13 +72,13 @@ static void enter(unsigned needs)
 {
     struct sandbox s;
     struct err e;
-    CHECK(sandbox_open(&s, &e) == ERR_OK);
+    CHECK(sandbox_open(&s, needs, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "given").s, SANDBOX_READ, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "open").s, SANDBOX_WRITE, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "other/one").s, SANDBOX_READ, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "nowhere").s, SANDBOX_WRITE, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, "/proc/self", SANDBOX_READ, &e) == ERR_OK);
-    CHECK(sandbox_enter(&s, needs, &e) == ERR_OK);
+    CHECK(sandbox_enter(&s, &e) == ERR_OK);
     sandbox_close(&s);
 }
 
@@ -381,9 +381,9 @@ static void try_removing(void)
 {
     struct sandbox s;
     struct err e;
-    CHECK(sandbox_open(&s, &e) == ERR_OK);
+    CHECK(sandbox_open(&s, 0, &e) == ERR_OK);
     CHECK(sandbox_allow(&s, temp_path(&folder, "open").s, SANDBOX_REMOVE, &e) == ERR_OK);
-    CHECK(sandbox_enter(&s, 0, &e) == ERR_OK);
+    CHECK(sandbox_enter(&s, &e) == ERR_OK);
     sandbox_close(&s);
     CHECK_FAILS(open_in("open/removed", O_RDONLY), EACCES);
     CHECK_FAILS(open_in("open/removed", O_WRONLY), EACCES);
@@ -397,6 +397,59 @@ static void removes_files_where_it_may_do_no_more(void **state)
     need_landlock();
     put(temp_path(&folder, "open/removed").s);
     in_process(false, try_removing);
+}
+
+static void try_keeping(void)
+{
+    struct sandbox s;
+    struct err e;
+    CHECK(sandbox_open(&s, 0, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, temp_path(&folder, "open").s, SANDBOX_KEEP, &e) == ERR_OK);
+    CHECK(sandbox_enter(&s, &e) == ERR_OK);
+    sandbox_close(&s);
+    CHECK(mkdir(temp_path(&folder, "open/kept").s, 0777) == 0);
+    CHECK(symlink("../../other/file", temp_path(&folder, "open/kept/link").s) == 0);
+    CHECK_FAILS(open_in("open/kept/link", O_RDONLY), EACCES); /* it leads out, and so to nothing */
+    CHECK(unlink(temp_path(&folder, "open/kept/link").s) == 0);
+    CHECK(rmdir(temp_path(&folder, "open/kept").s) == 0);
+    CHECK_FAILS(symlink("file", temp_path(&folder, "other/link").s), EACCES);
+    CHECK_FAILS(rmdir(temp_path(&folder, "given/below").s), EACCES);
+}
+
+static void keeps_links_and_folders_where_it_may(void **state)
+{
+    need_landlock();
+    in_process(false, try_keeping);
+}
+
+static struct sockaddr_in address; /* of a socket that listens */
+
+static void try_fetching(void)
+{
+    enter(SANDBOX_CONNECT);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+    address.sin_port = 0;
+    int other = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_FAILS(bind(other, (const struct sockaddr *)&address, sizeof address), EPERM);
+    CHECK_FAILS(listen(other, 1), EPERM);
+    CHECK(accept_nothing() == EPERM);
+    try_programs();
+    if (sandbox_landlock_version())
+        CHECK_FAILS(open_in("other/file", O_RDONLY), EACCES);
+}
+
+static void connects_if_it_may_and_listens_to_nobody(void **state)
+{
+    socklen_t n = sizeof address;
+    need_seccomp();
+    address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    inherited = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (inherited < 0 || bind(inherited, (const struct sockaddr *)&address, n) != 0 || listen(inherited, 4) != 0 ||
+        getsockname(inherited, (struct sockaddr *)&address, &n) != 0)
+        skip(); /* this system has no network */
+    in_process(false, try_fetching);
+    close(inherited);
 }
 
 int main(void)
@@ -414,6 +467,8 @@ int main(void)
         cmocka_unit_test(binds_the_threads_that_come_later),
         cmocka_unit_test(binds_older_threads_if_asked_to),
         cmocka_unit_test(removes_files_where_it_may_do_no_more),
+        cmocka_unit_test(keeps_links_and_folders_where_it_may),
+        cmocka_unit_test(connects_if_it_may_and_listens_to_nobody),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,260 @@
+/* pull: fetches a model. What its file says of it is looked at before the rest is fetched. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/file_io.h"
+#include "base/free_memory.h"
+#include "base/mem.h"
+#include "base/minmax.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/model_names.h"
+#include "cli/pull_view.h"
+#include "jobs/inspect.h"
+
+struct pull_command {
+    bool plan_only, unchecked, no_sandbox;
+    int64_t n_retry;
+    struct hub_places places;
+    struct pull *pull;
+    char scratch[HUB_PLACE_BYTES]; /* a folder for what is known of the files; "": there is none */
+};
+
+/* ---- the beginnings of files ------------------------------------------------------------------------------------ */
+
+static bool scratch_path(const struct pull_command *j, int i, char path[HUB_PLACE_BYTES])
+{
+    return (size_t)snprintf(path, HUB_PLACE_BYTES, "%s/%s", j->scratch, pull_file_name(j->pull, i)) < HUB_PLACE_BYTES;
+}
+
+static err_code open_scratch(struct pull_command *j, struct err *e)
+{
+    const char *folder = *j->places.cache ? j->places.cache : j->places.downloads;
+    if ((size_t)snprintf(j->scratch, sizeof j->scratch, "%s/.plan-XXXXXX", folder) >= sizeof j->scratch ||
+        !mkdtemp(j->scratch)) {
+        j->scratch[0] = '\0';
+        return err_set(e, ERR_IO, "%s: a folder in it: %s", folder, strerror(errno));
+    }
+    return ERR_OK;
+}
+
+static void close_scratch(struct pull_command *j)
+{
+    char path[HUB_PLACE_BYTES];
+    for (int i = 0; *j->scratch && i < pull_n_files(j->pull); i++)
+        if (scratch_path(j, i, path))
+            (void)unlink(path);
+    if (*j->scratch)
+        (void)rmdir(j->scratch);
+    j->scratch[0] = '\0';
+}
+
+static err_code copy_bytes(int from, int to, uint64_t n, struct err *e)
+{
+    enum { STEP = 1 << 20 };
+    char *buf = mem_alloc(STEP);
+    err_code code = buf ? ERR_OK : err_nomem(e, STEP, "a copy");
+    for (uint64_t at = 0; code == ERR_OK && at < n;) {
+        ssize_t got = pread(from, buf, (size_t)min_i64(STEP, (int64_t)(n - at)), (off_t)at);
+        if (got <= 0 && errno != EINTR)
+            code = err_set(e, ERR_IO, "the beginning of the model: %s", got < 0 ? strerror(errno) : "became shorter");
+        else if (got > 0 && !file_write_at(to, buf, (size_t)got, at))
+            code = err_set(e, ERR_IO, "a copy of the model's beginning: %s", strerror(errno));
+        at += got > 0 ? (uint64_t)got : 0;
+    }
+    mem_free(buf);
+    return code;
+}
+
+/* A file of the model's size with its first n bytes, and holes for the others. */
+static err_code make_stand_in(struct pull_command *j, int i, uint64_t n, struct err *e)
+{
+    char from[HUB_PLACE_BYTES], to[HUB_PLACE_BYTES];
+    TRY(pull_beginning(j->pull, i, n, from, e));
+    if (!scratch_path(j, i, to))
+        return err_set(e, ERR_USAGE, "%s: longer than paths may be", j->scratch);
+    int in = file_open(from, O_RDONLY, 0), out = file_open(to, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    err_code code = ERR_OK;
+    if (in < 0 || out < 0 || ftruncate(out, (off_t)pull_file_bytes(j->pull, i)) != 0)
+        code = err_set(e, ERR_IO, "%s: %s", in < 0 ? from : to, strerror(errno));
+    else
+        code = copy_bytes(in, out, n, e);
+    if (in >= 0)
+        close(in);
+    if (out >= 0)
+        close(out);
+    return code;
+}
+
+static bool is_gguf(const struct pull_command *j)
+{
+    char path[HUB_PLACE_BYTES], magic[4] = "";
+    int fd = scratch_path(j, 0, path) ? file_open(path, O_RDONLY, 0) : -1;
+    bool is_it = fd >= 0 && pread(fd, magic, 4, 0) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    if (fd >= 0)
+        close(fd);
+    return is_it;
+}
+
+/* What `moebius inspect` says; owned by the caller (free). must_run: fails where this build can't run the model. */
+static err_code describe(const struct pull_command *j, bool must_run, char **text, struct err *e)
+{
+    char path[HUB_PLACE_BYTES];
+    size_t n;
+    const struct inspect_params params = {.must_run = must_run};
+    *text = NULL;
+    FILE *out = open_memstream(text, &n);
+    if (!out)
+        return err_nomem(e, BUFSIZ, "a description");
+    err_code code = scratch_path(j, 0, path) ? inspect_print(out, path, &params, e)
+                                             : err_set(e, ERR_USAGE, "%s: longer than paths may be", j->scratch);
+    fclose(out);
+    return code;
+}
+
+/* The stand-in's folder is nothing that a person should see. */
+static void forget_scratch(const struct pull_command *j, char *text)
+{
+    size_t n = strlen(j->scratch) + 1;
+    for (char *p = *j->scratch && text ? strstr(text, j->scratch) : NULL; p; p = strstr(p, j->scratch))
+        memmove(p, p + n, strlen(p + n) + 1);
+}
+
+/* The files' heads are as long as they are: more is fetched of the first, which has the vocabulary, until they can be
+ * read. */
+static err_code look(struct pull_command *j, char **text, struct err *e)
+{
+    enum { FIRST_BYTES = 4 << 20, MOST_BYTES = 256 << 20 };
+    err_code code = open_scratch(j, e);
+    for (uint64_t n = FIRST_BYTES; code == ERR_OK; n *= 2) {
+        uint64_t n_first = pull_file_bytes(j->pull, 0);
+        for (int i = 0; code == ERR_OK && i < pull_n_files(j->pull); i++) {
+            uint64_t wanted = i == 0 ? n : FIRST_BYTES, all = pull_file_bytes(j->pull, i);
+            if (i == 0 || n == FIRST_BYTES)
+                code = make_stand_in(j, i, wanted < all ? wanted : all, e);
+        }
+        if (code != ERR_OK)
+            break;
+        if (!is_gguf(j)) {
+            code = err_set(e, ERR_FORMAT, "%s: is no GGUF file", pull_file_name(j->pull, 0));
+            break;
+        }
+        code = describe(j, false, text, e);
+        bool is_last = code == ERR_OK || code == ERR_NOMEM || n >= n_first || n >= MOST_BYTES;
+        if (code == ERR_OK) {
+            free(*text);
+            code = describe(j, true, text, e);
+        }
+        if (is_last)
+            break;
+        free(*text);
+        *text = NULL;
+        code = ERR_OK;
+    }
+    forget_scratch(j, *text);
+    forget_scratch(j, e->text);
+    close_scratch(j);
+    return code;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------ */
+
+static void print_fit(const struct pull_command *j, const char *text, const char *folder)
+{
+    struct statvfs fs;
+    const double all = (double)pull_bytes(j->pull), here = (double)pull_there_bytes(j->pull);
+    size_t memory = free_memory_bytes("");
+    int n = pull_n_files(j->pull);
+    fprintf(stderr, "%s: %.2f GB in %d file%s, %.2f GB of it here", text, all / 1e9, n, n > 1 ? "s" : "", here / 1e9);
+    if (statvfs(folder, &fs) == 0)
+        fprintf(stderr, "; %.2f GB are free in %s", (double)fs.f_bavail * (double)fs.f_frsize / 1e9, folder);
+    if (memory != SIZE_MAX)
+        fprintf(stderr, "; %.2f GB of memory are free: %s", (double)memory / 1e9,
+                all < (double)memory ? "it fits in memory" : "experts will be read from the drive when needed");
+    fprintf(stderr, "\n");
+}
+
+static err_code fetch(struct pull_command *j, const struct model_name *name, const char *text,
+                      const struct pull_options *o, struct err *e)
+{
+    char path[HUB_PLACE_BYTES], *description = NULL;
+    TRY(pull_open(&j->pull, name, text, o, e));
+    print_fit(j, text, name->kind == MODEL_NAME_HUB ? j->places.cache : j->places.downloads);
+    if (!j->unchecked) {
+        err_code code = look(j, &description, e);
+        if (code == ERR_OK && j->plan_only)
+            fputs(description, stdout);
+        free(description);
+        if (code == ERR_FORMAT || code == ERR_UNSUPPORTED)
+            err_prefix(e, "this build can't run it (--unchecked fetches it all the same)");
+        TRY(code);
+    }
+    if (j->plan_only)
+        return ERR_OK;
+    TRY(pull_run(j->pull, path, e));
+    printf("%s\n", path);
+    return ERR_OK;
+}
+
+static err_code pull(struct pull_command *j, const char *word, struct err *e)
+{
+    char *text = NULL;
+    struct model_name name;
+    struct pull_view view;
+    err_code code = model_names_parse(&j->places, word, &name, &text, e);
+    if (code == ERR_OK && name.kind == MODEL_NAME_FILE)
+        code = err_set(e, ERR_USAGE, "%s: expected hf:OWNER/REPO, hf:OWNER/REPO:WHAT, an address or an alias", word);
+    if (code == ERR_OK) {
+        const struct pull_options o = pull_view_begin(&view, &j->places, (int)j->n_retry);
+        code = fetch(j, &name, text, &o, e);
+        pull_view_end(&view);
+    }
+    pull_close(&j->pull);
+    mem_free(text);
+    return code;
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct pull_command j = {.n_retry = PULL_RETRIES};
+    const struct option options[] = {
+        {"--plan-only", OPT_FLAG, &j.plan_only, "", "say what it is, how large, and whether it fits; fetch no more", 0,
+         0, 0},
+        {"--unchecked", OPT_FLAG, &j.unchecked, "", "fetch it without a look at whether this build can run it", 0, 0,
+         0},
+        {"--retries", OPT_INT, &j.n_retry, "N", "tries without a new byte before giving up (8)", 0, 1000, 0},
+        SANDBOX_OPTION(j.no_sandbox),
+    };
+    struct err e = {0};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK && argc != 2)
+        code = err_set(&e, ERR_USAGE, "no model: expected hf:OWNER/REPO:WHAT, or an address");
+    if (code == ERR_OK && j.plan_only && j.unchecked)
+        code = err_set(&e, ERR_USAGE, "--plan-only looks, --unchecked does not: expected one of them");
+    if (code == ERR_OK)
+        code = hub_places_find(&j.places, &e); /* the token lies where the sandbox does not reach */
+    if (code == ERR_OK)
+        code = cli_confine(c, options, N_OPTIONS(options), argc, argv, NULL, &e);
+    if (code == ERR_OK)
+        code = pull(&j, argv[1], &e);
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_pull = {
+    .name = "pull",
+    .usage = "NAME [--plan-only]",
+    .summary = "fetch a model, resume and verify it",
+    .details = "NAME is hf:OWNER/REPO:WHAT (a repository of the Hub; WHAT: Q4_K_M, or a file of it), the address of a\n"
+               ".gguf file, or an alias. It goes to the cache of the Hub's own programs, and its path is printed.\n"
+               "Whatever interrupts it, the same command goes on from there. docs/pull.md has the rest.",
+    .max_operand = 1,
+    .hub = HUB_FETCHES,
+    .run = run,
+};

@@ -1,0 +1,21 @@
+/* What a person sees of a model that is being fetched: lines, and on a terminal how far it is, how fast, and how long
+ * it will take. */
+#ifndef CLI_PULL_VIEW_H
+#define CLI_PULL_VIEW_H
+
+#include "hub/hub.h"
+
+enum { PULL_RETRIES = 8 };
+
+struct pull_view {
+    bool is_terminal, is_shown;
+    int64_t shown_ns;
+    uint64_t n_shown; /* bytes that were there then */
+    double rate;      /* bytes a second, lately; 0: not known */
+};
+
+/* Catches interrupts, and has writes beyond a limit on files fail rather than end the program. Until pull_view_end. */
+struct pull_options pull_view_begin(struct pull_view *v, const struct hub_places *p, int n_retry);
+void pull_view_end(struct pull_view *v); /* clears the line */
+
+#endif

@@ -1,0 +1,154 @@
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/output_file.h"
+#include "hub/file_walk.h"
+#include "hub/hub_cache_internal.h"
+#include "hub/piece_table.h"
+
+/* What is being listed. */
+struct lister {
+    const struct hub_places *places;
+    struct cached_models *out;
+    char repo[HUB_REPO_BYTES];
+};
+
+static err_code add(struct cached_models *m, const struct cached_model *model, struct err *e)
+{
+    enum { MOST_MODELS = 100000 };
+    if (m->n == MOST_MODELS)
+        return err_set(e, ERR_LIMIT, "more than %d models in the cache", MOST_MODELS);
+    if ((m->n & (m->n - 1)) == 0) {
+        struct cached_model *more = arena_calloc(&m->arena, m->n ? 2 * m->n : 1, sizeof *more);
+        if (!more)
+            return err_nomem(e, 2 * m->n * sizeof *more, "a list of models");
+        if (m->n)
+            memcpy(more, m->models, m->n * sizeof *more);
+        m->models = more;
+    }
+    struct cached_model *kept = &m->models[m->n];
+    *kept = *model;
+    kept->name = arena_strndup(&m->arena, model->name, strlen(model->name));
+    kept->path = arena_strndup(&m->arena, model->path, strlen(model->path));
+    if (!kept->name || !kept->path)
+        return err_nomem(e, strlen(model->name), "a list of models");
+    m->n++;
+    return ERR_OK;
+}
+
+/* ---- snapshots -------------------------------------------------------------------------------------------------- */
+
+static bool is_label_unique(const struct model_sets *sets, const struct model_set *set)
+{
+    int n = 0;
+    for (size_t i = 0; i < sets->n; i++)
+        n += strcasecmp(sets->sets[i].label, set->label) == 0;
+    return *set->label && n == 1;
+}
+
+static err_code add_set(const struct lister *l, const char *folder, const char *revision, const struct model_sets *sets,
+                        const struct model_set *set, struct err *e)
+{
+    char name[HUB_PLACE_BYTES], path[HUB_PLACE_BYTES];
+    snprintf(name, sizeof name, "hf:%s%s:%s", l->repo, revision,
+             is_label_unique(sets, set) ? set->label : set->files[0].path);
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, set->files[0].path) >= sizeof path)
+        return ERR_OK;
+    const struct cached_model model = {name,         path,         set->n == set->n_parts ? set->n_bytes : 0,
+                                       set->n_bytes, set->n_parts, set->n};
+    return add(l->out, &model, e);
+}
+
+static err_code list_snapshot(void *user, const char *path, const char *commit, struct err *e)
+{
+    const struct lister *l = user;
+    char main_commit[HUB_COMMIT_BYTES], revision[HUB_COMMIT_BYTES + 1] = "";
+    struct model_sets sets = {0};
+    if (!hub_is_hex(commit, HUB_COMMIT_BYTES - 1) || strlen(commit) != HUB_COMMIT_BYTES - 1)
+        return ERR_OK;
+    hub_cache_commit(l->places, l->repo, "main", main_commit);
+    if (strcmp(main_commit, commit) != 0)
+        snprintf(revision, sizeof revision, "@%s", commit);
+    err_code code = hub_cache_snapshot(path, &sets, e);
+    for (size_t i = 0; code == ERR_OK && i < sets.n; i++)
+        code = add_set(l, path, revision, &sets, &sets.sets[i], e);
+    model_sets_close(&sets);
+    return code;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------ */
+
+/* PATH.incomplete: what its table says of it, or that it is somebody's. */
+static err_code list_part(void *user, const char *path, const char *below, struct err *e)
+{
+    const struct lister *l = user;
+    static const char suffix[] = ".incomplete";
+    char table[HUB_PLACE_BYTES], whole[HUB_PLACE_BYTES], name[HUB_PLACE_BYTES];
+    struct piece_label label = {0};
+    size_t n = strlen(path);
+    if (n < sizeof suffix || strcmp(path + n - (sizeof suffix - 1), suffix) != 0)
+        return ERR_OK;
+    snprintf(whole, sizeof whole, "%.*s", (int)(n - (sizeof suffix - 1)), path);
+    snprintf(name, sizeof name, "hf:%s", l->repo);
+    if ((size_t)snprintf(table, sizeof table, "%s.pieces", path) < sizeof table && piece_table_label(table, &label))
+        snprintf(name, sizeof name, "%s", label.name);
+    const struct cached_model model = {name, whole, label.n_bytes, part_bytes(whole), 1, 0};
+    return add(l->out, &model, e);
+}
+
+static err_code list_repo(void *user, const char *path, const char *folder, struct err *e)
+{
+    struct lister *l = user;
+    char below[HUB_PLACE_BYTES];
+    if (!hub_cache_repo_name(folder, l->repo))
+        return ERR_OK;
+    if ((size_t)snprintf(below, sizeof below, "%s/snapshots", path) < sizeof below)
+        TRY(file_walk_names(below, true, list_snapshot, l, e));
+    if ((size_t)snprintf(below, sizeof below, "%s/blobs", path) < sizeof below)
+        TRY(file_walk_names(below, false, list_part, l, e));
+    return ERR_OK;
+}
+
+/* ---- other addresses -------------------------------------------------------------------------------------------- */
+
+static err_code list_download(void *user, const char *path, const char *below, struct err *e)
+{
+    struct stat st;
+    char name[HUB_PLACE_BYTES + 16];
+    size_t n = strlen(below);
+    const struct lister *l = user;
+    if (n < 6 || strcasecmp(below + n - 5, ".gguf") != 0)
+        return list_part(user, path, below, e);
+    if (!hub_path_is_safe(below) || stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return ERR_OK;
+    snprintf(name, sizeof name, "https://%s", below);
+    const struct cached_model model = {name, path, (uint64_t)st.st_size, (uint64_t)st.st_size, 1, 1};
+    return add(l->out, &model, e);
+}
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(((const struct cached_model *)a)->name, ((const struct cached_model *)b)->name);
+}
+
+err_code hub_cache_list(const struct hub_places *p, struct cached_models *out, struct err *e)
+{
+    struct lister l = {.places = p, .out = out};
+    if (*p->cache)
+        TRY(file_walk_names(p->cache, true, list_repo, &l, e));
+    if (*p->downloads)
+        TRY(file_walk(p->downloads, list_download, &l, e));
+    if (out->n)
+        qsort(out->models, out->n, sizeof *out->models, compare);
+    return ERR_OK;
+}
+
+void cached_models_close(struct cached_models *m)
+{
+    arena_close(&m->arena);
+    *m = (struct cached_models){0};
+}
