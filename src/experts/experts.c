@@ -15,6 +15,7 @@ struct experts {
     struct fetch fetch;
     struct substitutes substitutes;
     struct usage usage;
+    bool counts_all;                   /* resident layers, too */
     uint64_t n_loaded, n_loaded_bytes; /* experts that were read at the start */
 };
 
@@ -170,9 +171,19 @@ static void observe(struct experts *x, int layer, const int32_t *wanted, int64_t
         usage_add(&x->usage, layer, wanted, (size_t)(n_tok * n_used));
 }
 
+void experts_count_all(struct experts *x, bool on)
+{
+    x->counts_all = on;
+}
+
+bool experts_counts_all(const struct experts *x)
+{
+    return x->counts_all;
+}
+
 void experts_count_choice(struct experts *x, int layer, const int32_t *ids, int64_t n)
 {
-    assert(x->slots.layers[layer].d.is_here);
+    assert(x->slots.layers[layer].d.is_here || experts_is_resident(x, layer));
     usage_add(&x->usage, layer, ids, (size_t)n);
 }
 
@@ -255,6 +266,11 @@ bool experts_all_resident(const struct experts *x)
 bool experts_is_resident(const struct experts *x, int layer)
 {
     return x->slots.layers[layer].group->is_resident;
+}
+
+bool experts_has_slot(const struct experts *x, int layer, int32_t expert)
+{
+    return slots_is_here(&x->slots, layer, expert) && slots_find(&x->slots, layer, expert) >= 0;
 }
 
 const struct tensor *experts_pin(struct experts *x, int layer)
