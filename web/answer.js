@@ -116,8 +116,8 @@ export class Answer {
             this.add(choice.delta || {});
             node.finish = choice.finish_reason || node.finish;
         }
-        if (chunk.usage)
-            node.stats = statsOf(chunk);
+        if (chunk.usage || chunk.timings)
+            node.stats = { ...node.stats, ...statsOf(chunk) };
         this.touch();
     }
 
@@ -141,11 +141,13 @@ export class Answer {
     }
 }
 
+// Usage and timings come in chunks of their own.
 function statsOf({ usage, timings }) {
-    return {
-        prompt: usage.prompt_tokens,
-        cached: usage.prompt_tokens_details?.cached_tokens || 0,
-        answer: usage.completion_tokens,
-        perSecond: timings?.predicted_per_second || 0,
-    };
+    const stats = {};
+    if (usage)
+        Object.assign(stats, { prompt: usage.prompt_tokens, answer: usage.completion_tokens,
+            cached: usage.prompt_tokens_details?.cached_tokens || 0 });
+    if (timings)
+        stats.perSecond = timings.predicted_per_second;
+    return stats;
 }

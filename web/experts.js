@@ -8,6 +8,7 @@ import { isDark } from "./settings.js";
 const HALF_LIFE_S = 4; // of heat
 const SPAN_S = 60;     // of the line of tokens a second
 const FRAME_MS = 50;
+const QUIET_MS = 1500; // without a picture: nothing is computed
 const HUES = [168, 32, 262, 205, 340, 95, 290, 15]; // of places
 
 // Heat as brightness, 0 to 1: a cell that each token chose is 1.
@@ -94,6 +95,7 @@ export class Experts {
         this.total = this.layers.map((l) => new Float64Array(l.n_expert));
         this.where = this.layers.map(() => "");
         this.full = 1;
+        clearTimeout(this.quiet);
         this.picture = null;
         this.speeds = [];
         this.cell = null;
@@ -111,6 +113,7 @@ export class Experts {
     // One picture: choices since the one before are added to the heat of those before, which fades.
     addPicture(p) {
         const before = this.picture;
+        clearTimeout(this.quiet);
         const seconds = before ? Math.max((p.ms - before.ms) / 1000, 0.001) : 0;
         const fade = 0.5 ** (seconds / HALF_LIFE_S);
         const isFirst = before === null; // with all choices since the model was loaded
@@ -128,6 +131,20 @@ export class Experts {
         this.draw();
         if (this.cell)
             this.tell();
+        this.quiet = setTimeout(() => this.rest(), QUIET_MS);
+    }
+
+    // Nothing is computed: heat fades without pictures, too.
+    rest() {
+        const now = this.picture.ms / 1000;
+        const hottest = Math.max(...this.heat.map((row) => row.reduce((most, x) => Math.max(most, x), 0)));
+        this.speeds.push([now + 0.1, 0]);
+        this.showRates(0, 0, 0);
+        for (const row of this.heat)
+            row.forEach((x, j) => { row[j] = x * 0.5 ** (QUIET_MS / 1000 / HALF_LIFE_S); });
+        this.draw();
+        if (hottest > this.full / 100)
+            this.quiet = setTimeout(() => this.rest(), QUIET_MS);
     }
 
     // ---- figures -------------------------------------------------------------------------------------------------
@@ -148,16 +165,20 @@ export class Experts {
         const asked = since("hits") + since("misses");
         const show = (id, text) => { byId(id).textContent = text; };
         const speed = this.speeds.length ? this.speeds.slice(-4).reduce((sum, s) => sum + s[1], 0) / Math.min(this.speeds.length, 4) : 0;
-        show("figure-speed", speed < 10 ? speed.toFixed(1) : Math.round(speed));
+        this.showRates(speed, seconds ? since("read_bytes") / seconds : 0, seconds ? since("stall_ms") / seconds / 10 : 0);
         if (asked > 0)
             this.hitRate = since("hits") / asked;
         show("figure-hits", isAll ? "all" : this.hitRate === undefined ? "–" : `${Math.round(100 * this.hitRate)}%`);
-        show("figure-read", seconds ? `${formatBytes(since("read_bytes") / seconds)}/s` : "–");
-        show("figure-stall", seconds ? `${Math.round(Math.min(100, since("stall_ms") / seconds / 10))}%` : "–");
         show("figure-memory", `${formatBytes(p.expert_bytes)} of ${formatBytes(p.expert_all_bytes)}`);
         show("figure-texts", p.waiting ? `${p.running}, ${p.waiting} wait` : p.running);
         show("figure-total", `${formatBytes(p.read_bytes)} read, ${p.answer_tokens} tokens answered, ${p.cached_tokens} of ` +
             `${p.cached_tokens + p.prompt_tokens} prompt tokens cached`);
+    }
+
+    showRates(speed, readBytes, stallPercent) {
+        byId("figure-speed").textContent = speed < 10 ? speed.toFixed(1) : Math.round(speed);
+        byId("figure-read").textContent = `${formatBytes(readBytes)}/s`;
+        byId("figure-stall").textContent = `${Math.round(Math.min(100, stallPercent))}%`;
     }
 
     renderLegend() {
@@ -167,7 +188,7 @@ export class Experts {
             swatch.style.background = cellColour(place, bright, isDark());
             return h("li", {}, swatch, text);
         };
-        byId("legend").replaceChildren(...places.slice(0, 12).map((name, i) => key(i, 0.7, name)),
+        byId("legend").replaceChildren(...places.slice(0, 12).map((name, i) => key(i, 0.7, places.length > 1 ? `at ${name}` : "in memory")),
             ...(places.length ? [key(null, 0.15, "read when needed")] : []));
     }
 
@@ -178,7 +199,7 @@ export class Experts {
             return;
         const width = this.frameBox.clientWidth;
         const pitch = Math.max(2, Math.min(14, Math.floor(width / this.n)));
-        const height = Math.max(pitch, Math.min(14, Math.floor(420 / this.layers.length)));
+        const height = Math.max(pitch, Math.min(20, Math.floor(420 / this.layers.length)));
         const scale = devicePixelRatio || 1;
         this.pitch = { x: width / this.n, y: height, gap: pitch >= 4 ? 1 : 0 };
         this.canvas.style.height = `${height * this.layers.length}px`;

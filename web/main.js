@@ -40,13 +40,14 @@ async function loadModels() {
 // Of several models one is chosen here, and the server loads it when it is asked.
 function renderModels(models, current) {
     const select = byId("model");
-    const describe = (m) => [m.id, m.context_length ? `context ${m.context_length}` : null,
-        models.length > 1 && m.state !== "unloaded" ? m.state : null].filter(Boolean).join(" · ");
+    const describe = (m) => (models.length > 1 && m.state !== "unloaded" ? `${m.id} · ${m.state}` : m.id);
     select.replaceChildren(...models.map((m) => h("option", { value: m.id }, describe(m))));
     if (!models.some((m) => m.id === settings.model))
         settings.model = "";
     select.value = settings.model || current;
     select.disabled = models.length < 2;
+    const shown = models.find((m) => m.id === select.value);
+    select.title = shown?.context_length ? `${shown.id}: texts of up to ${shown.context_length} tokens` : select.value;
 }
 
 // ---- keys ----------------------------------------------------------------------------------------------------------

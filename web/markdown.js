@@ -10,6 +10,7 @@ const MAX_GROWING = 4000;     // the same while it grows
 const MAX_LABEL = 1000;       // of a link
 const MAX_URL = 2000;
 const MAX_OPEN = 32;          // emphasis that has begun and not ended
+const MAX_REREAD = 500;       // blocks, of which more are not read again at the end
 const HEAD = 400;             // characters of a line that may say what block it begins
 
 // ---- inline ------------------------------------------------------------------------------------------------------
@@ -369,6 +370,10 @@ export class MarkdownView {
     // What was shown while it came is mostly right; what is stays as it is, with what the reader has selected in it.
     renderWhole(text) {
         const there = [...this.element.childNodes];
+        if (there.length > MAX_REREAD) {
+            this.renderTail(text);
+            return;
+        }
         const nodes = markdown(text);
         nodes.forEach((node, i) => {
             if (i >= there.length)

@@ -26,6 +26,8 @@ function stateText(node) {
 
 function statsText({ prompt, cached, answer, perSecond }) {
     const speed = perSecond ? `${perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond)} tokens/s` : null;
+    if (answer === undefined)
+        return speed;
     return [speed, `${answer} tokens`, `prompt ${prompt}${cached ? `, ${cached} of it cached` : ""}`].filter(Boolean).join(" · ");
 }
 

@@ -6,6 +6,10 @@ import { merge } from "./tree.js";
 const MAX_CONVERSATIONS = 300;
 const MAX_CHARACTERS = 50e6; // of all conversations as JSON
 
+const STORES = ["conversations", "entries"]; // an entry is {id, title, changed, size} of a conversation
+
+const entryOf = (c) => ({ id: c.id, title: c.title, changed: c.changed, size: JSON.stringify(c.nodes).length });
+
 const done = (request) => new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
@@ -24,7 +28,10 @@ export class Store {
     async open() {
         try {
             const request = indexedDB.open("moebius", 1);
-            request.onupgradeneeded = () => request.result.createObjectStore("conversations", { keyPath: "id" });
+            request.onupgradeneeded = () => {
+                for (const name of STORES)
+                    request.result.createObjectStore(name, { keyPath: "id" });
+            };
             this.db = await done(request);
         } catch {
             this.db = null;
@@ -32,19 +39,20 @@ export class Store {
         return this.db !== null;
     }
 
-    transaction(mode) {
-        return this.db.transaction("conversations", mode).objectStore("conversations");
+    // The stores, within one transaction.
+    stores(mode) {
+        const transaction = this.db.transaction(STORES, mode);
+        return STORES.map((name) => transaction.objectStore(name));
     }
 
     async get(id) {
-        return this.db ? done(this.transaction("readonly").get(id)) : this.memory.get(id);
+        return this.db ? done(this.stores("readonly")[0].get(id)) : this.memory.get(id);
     }
 
-    // {id, title, changed, size}, the newest first.
+    // The entries, the newest first.
     async list() {
-        const all = this.db ? await done(this.transaction("readonly").getAll()) : [...this.memory.values()];
-        return all.map((c) => ({ id: c.id, title: c.title, changed: c.changed, size: c.size || 0 }))
-            .sort((a, b) => b.changed - a.changed);
+        const all = this.db ? await done(this.stores("readonly")[1].getAll()) : Array.from(this.memory.values(), entryOf);
+        return all.sort((a, b) => b.changed - a.changed);
     }
 
     // Writes a conversation, with what other tabs have added to it; returns it whole.
@@ -53,11 +61,11 @@ export class Store {
             this.memory.set(c.id, c);
             return c;
         }
-        const store = this.transaction("readwrite");
-        const there = await done(store.get(c.id));
-        const whole = there ? merge(c, there) : { ...c };
-        whole.size = JSON.stringify(whole.nodes).length;
-        await done(store.put(whole));
+        const [conversations, entries] = this.stores("readwrite");
+        const there = await done(conversations.get(c.id));
+        const whole = there ? merge(c, there) : c;
+        entries.put(entryOf(whole));
+        await done(conversations.put(whole));
         this.channel?.postMessage({ id: c.id });
         return whole;
     }
@@ -65,7 +73,7 @@ export class Store {
     async remove(id) {
         this.memory.delete(id);
         if (this.db)
-            await done(this.transaction("readwrite").delete(id));
+            await Promise.all(this.stores("readwrite").map((store) => done(store.delete(id))));
         this.channel?.postMessage({ id, removed: true });
     }
 
