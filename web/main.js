@@ -68,8 +68,15 @@ byId("key-form").addEventListener("submit", () => {
 
 // ---- conversations -------------------------------------------------------------------------------------------------
 
-async function refreshHistory() {
-    renderHistory(await store.list(), chat.conversation.id, { choose, remove });
+let refreshing = 0;
+
+// Soon, and once for all that changes until then.
+function refreshHistory() {
+    refreshing ||= setTimeout(async () => {
+        refreshing = 0;
+        const all = await store.list();
+        renderHistory(all, chat.conversation.id, { choose, remove });
+    }, 20);
 }
 
 async function choose(id) {
@@ -90,7 +97,7 @@ async function remove(id) {
     await store.remove(id);
     if (id === chat.conversation.id)
         chat.show(newConversation());
-    await refreshHistory();
+    refreshHistory();
     toast(`“${c.title || "Untitled"}” was deleted`, "Undo", async () => {
         await store.put(c);
         choose(id);
@@ -234,7 +241,7 @@ async function begin() {
     const [latest] = await store.list();
     if (latest && performance.getEntriesByType("navigation")[0]?.type === "reload")
         await choose(sessionStorage.getItem("moebius.shown") || latest.id);
-    await refreshHistory();
+    refreshHistory();
     addEventListener("pagehide", () => sessionStorage.setItem("moebius.shown", chat.conversation.id));
     document.body.dataset.ready = "";
     chat.input.focus();

@@ -12,6 +12,7 @@ export class Middle {
         this.eventMs = 0;      // between two events of an answer
         this.script = null;    // {deltas, pauseMs, finish, cut}: the next answer, in place of the server's; cut: it breaks off
         this.bodies = [];      // of the answers that were asked for
+        this.paths = [];       // all that was asked
         this.watchers = 0;     // open streams of experts
         this.slow = new Set(); // answers that are passed on slowly
         this.server = http.createServer((request, response) => this.handle(request, response));
@@ -32,6 +33,7 @@ export class Middle {
         const parts = [];
         for await (const part of request)
             parts.push(part);
+        this.paths.push(request.url);
         const isAnswer = request.url === "/v1/chat/completions";
         if (isAnswer)
             this.bodies.push(JSON.parse(Buffer.concat(parts)));
