@@ -23,6 +23,7 @@ export class Chat {
         this.answers = new Map(); // on their way, by their message's id
         this.open = new Map();    // conversations with such answers, by id
         this.views = new Map();   // by message
+        this.removed = new Set();  // conversations, by id, which answers that still end don't bring back
         this.progress = new Map(); // what answers wait for, by message
         this.list = byId("messages");
         this.scroller = byId("scroller");
@@ -75,7 +76,7 @@ export class Chat {
     }
 
     async save(c) {
-        if (Object.keys(c.nodes).length === 0)
+        if (Object.keys(c.nodes).length === 0 || this.removed.has(c.id))
             return;
         try {
             const whole = await this.store.put(c);

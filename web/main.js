@@ -92,6 +92,7 @@ async function remove(id) {
     const c = chat.open.get(id) || await store.get(id);
     if (!c)
         return;
+    chat.removed.add(id);
     for (const node of chat.answersOf(c))
         chat.answers.get(node).stop();
     await store.remove(id);
@@ -99,6 +100,7 @@ async function remove(id) {
         chat.show(newConversation());
     refreshHistory();
     toast(`“${c.title || "Untitled"}” was deleted`, "Undo", async () => {
+        chat.removed.delete(id);
         await store.put(c);
         choose(id);
     });
@@ -145,6 +147,17 @@ function setExperts(isOpen) {
     experts.setOpen(isOpen);
 }
 
+// On a narrow screen the panel covers the rest.
+function focusPanel() {
+    if (settings.experts && isNarrow.matches)
+        byId("experts-close").focus();
+}
+
+function closePanel() {
+    setExperts(false);
+    byId("experts-button").focus();
+}
+
 function nextTheme() {
     const all = ["auto", "light", "dark"];
     settings.theme = all[(all.indexOf(settings.theme) + 1) % all.length];
@@ -162,7 +175,7 @@ function showTheme() {
 // What keys do; Alt with a letter, so that nothing is taken from browsers and text fields.
 const KEYS = {
     KeyN: startNew,
-    KeyE: () => setExperts(!settings.experts),
+    KeyE: () => { setExperts(!settings.experts); focusPanel(); },
     KeyR: () => chat.again(),
     KeyU: () => chat.editLast(),
     KeyT: nextTheme,
@@ -182,7 +195,7 @@ function onKey(event) {
         else if (chat.isBusy())
             chat.stop();
         else if (isNarrow.matches && settings.experts)
-            setExperts(false);
+            closePanel();
     }
 }
 
@@ -191,8 +204,8 @@ function connectButtons() {
     on("new", startNew);
     on("menu", () => setDrawer(!document.body.classList.contains("drawer")));
     on("shade", () => setDrawer(false));
-    on("experts-button", () => setExperts(!settings.experts));
-    on("experts-close", () => { setExperts(false); byId("experts-button").focus(); });
+    on("experts-button", () => { setExperts(!settings.experts); focusPanel(); });
+    on("experts-close", closePanel);
     on("settings-button", () => openSettings());
     on("theme-button", nextTheme);
     on("keys-button", () => byId("keys").showModal());

@@ -1,9 +1,9 @@
 /* What a model's experts do, as a page shows it: which the routers chose, where each is, and the figures beside that.
- * Made a few times a second while somebody looks, by the thread that drives the model, as events whose data is JSON:
+ * Made a few times a second while somebody looks, by the thread that drives the model, as events whose data is JSON
+ * (docs/server.md has the fields):
  *
- *   event: model     which model it is, its places and MoE layers; before the first `experts` of a model that was
- * loaded event: experts   figures, choices since the picture before, and where experts are (docs/server.md has the
- * fields)
+ *   event: model    says which model was loaded, its places and MoE layers
+ *   event: experts  has figures, choices since the picture before, and where experts are
  *
  * Thread-safety: expert_picture_tell may be called by any thread; begin, step and end by the one that drives. */
 #ifndef SERVER_EXPERT_PICTURE_H

@@ -2,9 +2,9 @@
 #include "server/models.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +21,12 @@ struct models {
     struct models_options options;
     struct model *list[MAX_MODELS]; /* [n], owned */
     size_t n;
+    atomic_size_t n_watchers; /* of experts */
 
     pthread_mutex_t lock; /* of all that follows, and of what models change */
     pthread_cond_t changed;
-    struct model *current;    /* the one that has a thread; NULL: none */
-    atomic_size_t n_watchers; /* of experts */
-    struct model *wanted;     /* somebody waits for this one: the current one takes nobody new; NULL: nobody does */
+    struct model *current; /* the one that has a thread; NULL: none */
+    struct model *wanted;  /* somebody waits for this one: the current one takes nobody new; NULL: nobody does */
     bool stops;
 };
 
@@ -267,7 +267,7 @@ struct model *models_find(struct models *all, const char *name)
 struct model *models_current(struct models *all)
 {
     pthread_mutex_lock(&all->lock);
-    struct model *m = all->current && all->current->state == MODEL_READY ? all->current : all->list[0];
+    struct model *m = all->current ? all->current : all->list[0];
     pthread_mutex_unlock(&all->lock);
     return m;
 }

@@ -86,7 +86,7 @@ MUST_USE err_code models_start(struct models *all, size_t i, struct err *e);
  * first), and keeps it so until it is given back. */
 MUST_USE err_code models_take(struct models *all, const char *name, struct model **out, struct err *e);
 void models_give_back(struct model *m);
-/* The one that is ready, or the first. */
+/* The one that is loaded, or comes or goes; else the first. */
 struct model *models_current(struct models *all);
 /* The model of this name whether it is loaded or not; NULL: there is none. */
 struct model *models_find(struct models *all, const char *name);

@@ -96,6 +96,8 @@ static void on_left(void *user, struct http_exchange *x)
     struct job *job = atomic_load(&c->job);
     if (job)
         job_cancel(job);
+    if (c->watch)
+        expert_watch_tick(c->watch, clock_ns(), true);
 }
 
 static void on_over(void *user, struct http_exchange *x, bool whole)

@@ -179,6 +179,13 @@ const tests = {
         await page.click(".message.user [aria-label='Branch before']");
         assert.match(await page.locator(".message.user").textContent(), /a cat/);
         assert.equal(await lastText(page), first);
+        await until("the choice is kept", () => page.evaluate(async () => {
+            const [{ Store }, { pathOf }] = await Promise.all([import("/web/store.js"), import("/web/tree.js")]);
+            const store = new Store();
+            await store.open();
+            const [entry] = await store.list();
+            return pathOf(await store.get(entry.id))[0].content.includes("a cat");
+        }));
         await page.reload();
         await page.waitForSelector(".message.assistant");
         assert.match(await page.locator(".message.user").textContent(), /a cat/, "the branch that was shown");
@@ -220,6 +227,24 @@ const tests = {
         await until("and comes back", async () => await two.locator(".entry").count() === 1);
         clean(one);
         clean(two);
+    },
+
+    async a_conversation_that_is_deleted_while_it_is_answered_stays_deleted() {
+        const page = await openPage();
+        middle.eventMs = 30;
+        await say(page, "Once upon a time there was a dog");
+        await until("some text", async () => (await lastText(page).catch(() => "")).length > 10);
+        await page.click(".remove");
+        await sleep(500);
+        assert.equal(await page.locator(".entry").count(), 0);
+        assert.equal(await page.locator(".message").count(), 0);
+        await page.click("text=Undo");
+        await page.waitForSelector(".message.assistant");
+        assert.match(await page.locator(".state").last().textContent(), /Stopped/);
+        await page.click("text=Go on");
+        middle.eventMs = 0;
+        await ended(page);
+        clean(page);
     },
 
     async the_experts_move_while_tokens_stream_and_are_fed_only_while_somebody_looks() {
