@@ -13,7 +13,7 @@ THREADS  = -Dbuildtype=debugoptimized:-Db_sanitize=thread:-Db_lundef=false:--sui
 SOAK = MOEBIUS_CPU=scalar UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-threads soak check-arm lint format fuzz bench install uninstall check-agents check-vocabs check-templates clean help
+.PHONY: build demo check check-threads soak check-arm lint format fuzz bench install uninstall check-agents check-page check-vocabs check-templates clean help
 
 build: build/build.ninja ## build the program (build/moebius) and the library
 	@ninja -C build product
@@ -93,6 +93,12 @@ check-agents: ## let Claude Code, Codex and opencode work with the server (downl
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build moebius
 	@python3 tests/e2e/check_agents.py build/moebius $(BUNDLED) $(AGENTS)
+
+check-page: ## use the server's page in Chromium (a package; downloads Playwright and axe once; minutes)
+	@tools/bootstrap.sh page
+	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
+	@ninja -C build moebius
+	@node tests/web/check_page.mjs build/moebius $(BUNDLED) $(PAGE)
 
 check-vocabs: ## compare the tokenizer with real models' vocabularies (downloads them once)
 	@tools/bootstrap.sh check

@@ -3,10 +3,10 @@
 # (Debian, Ubuntu) where it may: as root, or with a sudo that asks for no password. Otherwise it says what to type.
 # Silent and fast when nothing is missing.
 #
-# usage: tools/bootstrap.sh build|check|agents|arm|lint|fuzz
+# usage: tools/bootstrap.sh build|check|agents|page|arm|lint|fuzz
 set -eu
 
-purpose=${1:?usage: tools/bootstrap.sh build|check|agents|arm|lint|fuzz}
+purpose=${1:?usage: tools/bootstrap.sh build|check|agents|page|arm|lint|fuzz}
 missing=
 
 need_command() { # COMMAND PACKAGE...
@@ -83,6 +83,13 @@ find_missing() {
         need_library libmicrohttpd libmicrohttpd-dev
         need_command npm npm
         ;;
+    page)
+        need_for_build
+        need_library libmicrohttpd libmicrohttpd-dev
+        need_command node nodejs
+        need_command npm npm
+        need_command "${CHROMIUM:-chromium}" chromium
+        ;;
     arm)
         need_for_check
         need_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
@@ -107,7 +114,7 @@ find_missing() {
         need_clang_runtime
         ;;
     *)
-        echo "bootstrap: $purpose: expected build, check, agents, arm, lint or fuzz" >&2
+        echo "bootstrap: $purpose: expected build, check, agents, page, arm, lint or fuzz" >&2
         exit 2
         ;;
     esac
@@ -120,10 +127,10 @@ give_up() {
     exit 1
 }
 
-# What npm has for a folder below tests/e2e: the official clients that test the server, and agents. Without npm, node 20
+# What npm has for a folder below tests: the official clients that test the server, agents, and what drives a browser. Without npm, node 20
 # or a network there is nothing, and tests that need it say so.
 get_from_npm() { # FOLDER NPM'S-COMMAND [ITS OPTIONS]
-    folder=$(dirname "$0")/../tests/e2e/$1
+    folder=$(dirname "$0")/../tests/$1
     shift
     if [ ! -d "$folder/node_modules" ] && command -v npm >/dev/null 2>&1; then
         echo "bootstrap: installing what $folder/package.json names" >&2
@@ -131,12 +138,17 @@ get_from_npm() { # FOLDER NPM'S-COMMAND [ITS OPTIONS]
     fi
 }
 
-case $purpose in
-check) get_from_npm clients ci --fetch-retries=1 --fetch-timeout=20000 ;;
-agents) get_from_npm agents install --no-save ;; # `npm ci` wants the packages of all platforms, which not every registry has
-esac
+finish() { # what comes from npm, which may just have been installed
+    case $purpose in
+    check) get_from_npm e2e/clients ci --fetch-retries=1 --fetch-timeout=20000 ;;
+    agents) get_from_npm e2e/agents install --no-save ;; # `npm ci` wants the packages of all platforms, which not every registry has
+    page) get_from_npm web ci ;;
+    esac
+    exit 0
+}
+
 find_missing
-[ -n "$missing" ] || exit 0
+[ -n "$missing" ] || finish
 command -v apt-get >/dev/null 2>&1 || give_up
 sudo=
 if [ "$(id -u)" != 0 ]; then
@@ -164,6 +176,6 @@ install_missing() {
 for _ in 1 2; do # the second time for clang's runtime, whose name is not known before clang is there
     install_missing || give_up
     find_missing
-    [ -n "$missing" ] || exit 0
+    [ -n "$missing" ] || finish
 done
 give_up

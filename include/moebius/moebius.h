@@ -182,6 +182,15 @@ MOEBIUS_INLINE moebius_moe_layer moebius_moe_layer_at(const moebius_engine *engi
 /* A hash of the files' directories, which tells the model apart from others. */
 MOEBIUS_API uint64_t moebius_fingerprint(const moebius_engine *engine);
 
+/* Whether choices of layers whose experts are all in memory count in moebius_engine_experts, too; off at first. The
+ * choice of such a layer is then read back from its device, which costs a little, and more where that is a GPU. */
+MOEBIUS_API void moebius_engine_count_experts(moebius_engine *engine, bool on);
+
+/* How often the router of a MoE layer chose each of its experts since the engine was opened, and which have memory of
+ * place 0: n_chosen and in_memory [n_expert], each of which may be NULL. Of layers whose experts are all in memory, and
+ * not divided among places, choices count while moebius_engine_count_experts says so. False: there is no such layer. */
+MOEBIUS_API bool moebius_engine_experts(const moebius_engine *engine, int layer, uint64_t *n_chosen, bool *in_memory);
+
 /* Empties the slots of experts that are read when needed, and forgets which were used, so that what follows starts
  * cold. */
 MOEBIUS_API void moebius_engine_forget_experts(moebius_engine *engine);

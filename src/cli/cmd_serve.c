@@ -28,7 +28,7 @@ struct serve_command {
     int64_t port, n_texts, n_queue, n_per_key, idle_s, cache_bytes, max_body_bytes, max_connections, timeout_s;
     struct option_list origins, var_texts;
     struct cli_vars vars;
-    bool log_json;
+    bool log_json, no_page;
     struct listener listener;
 };
 
@@ -94,6 +94,7 @@ static err_code serve(struct serve_command *c, struct err *e)
                                .max_body_bytes = c->max_body_bytes,
                                .max_connections = c->max_connections,
                                .timeout_s = c->timeout_s,
+                               .has_page = !c->no_page,
                                .log_json = c->log_json,
                                .print = print_line};
     o.models = (struct models_options){.opener = {open_engine, open_template, c},
@@ -142,6 +143,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--max-body", OPT_SIZE, &j.max_body_bytes, "SIZE", "bytes of a request at most (32M)", 0, 0, 0},
         {"--connections", OPT_INT, &j.max_connections, "N", "connections at once at most (256)", 1, 65536, 0},
         {"--timeout", OPT_INT, &j.timeout_s, "S", "for a client to send a request, or to read on (60)", 1, 86400, 0},
+        {"--no-page", OPT_FLAG, &j.no_page, "", "no page for browsers at /", 0, 0, 0},
         {"--log-json", OPT_FLAG, &j.log_json, "", "the log's lines are JSON", 0, 0, 0},
         CAR_OPTIONS(j.model),
     };

@@ -423,6 +423,28 @@ void moebius_moe_layer_at_sized(const moebius_engine *engine, int layer, moebius
     sized_give(out, out_bytes, &found, sizeof found);
 }
 
+void moebius_engine_count_experts(moebius_engine *engine, bool on)
+{
+    if (engine->model->experts)
+        experts_count_all(engine->model->experts, on);
+}
+
+bool moebius_engine_experts(const moebius_engine *engine, int layer, uint64_t *n_chosen, bool *in_memory)
+{
+    const struct experts *x = engine->model->experts;
+    if (layer < 0 || layer >= engine->model->n_moe_layer)
+        return false;
+    const struct usage *seen = experts_usage(x);
+    const moebius_moe_layer l = moebius_moe_layer_at(engine, layer);
+    for (int64_t i = 0; i < l.n_expert; i++) {
+        if (n_chosen)
+            n_chosen[i] = seen->count[layer * seen->n_expert + i];
+        if (in_memory)
+            in_memory[i] = experts_has_slot(x, layer, (int32_t)i);
+    }
+    return true;
+}
+
 uint64_t moebius_fingerprint(const moebius_engine *engine)
 {
     return gguf_fingerprint(engine->gguf);

@@ -222,15 +222,16 @@ static void take_tokens(struct eval *v)
     }
 }
 
-/* Whether the pass may overwrite recurrent state: it takes single tokens, reads nothing and asks no other place, which
- * could fail, and is not cancelled, as that is over soon. */
+/* Whether the pass may overwrite recurrent state: it takes single tokens, reads nothing (no expert, and no choice to
+ * count it) and asks no other place, which could fail, and is not cancelled, as that is over soon. */
 static bool is_in_place(const struct eval *v)
 {
+    const struct experts *x = v->engine->model->experts;
     bool is_decode = true;
     for (int64_t r = 0; r < v->n_rows; r++)
         is_decode &= v->rows[r].is_decode;
-    return is_decode && model_is_recurrent(v->engine->model) && !engine_is_streaming(v->engine) &&
-           v->engine->places.n_place == 0;
+    return is_decode && !(x && experts_counts_all(x)) && model_is_recurrent(v->engine->model) &&
+           !engine_is_streaming(v->engine) && v->engine->places.n_place == 0;
 }
 
 /* How the pass is to run: as the first item's session says. */

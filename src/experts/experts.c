@@ -17,6 +17,7 @@ struct experts {
     struct substitutes substitutes;
     struct moves moves; /* of a cache */
     struct usage usage;
+    bool counts_all;                   /* resident layers, too */
     uint64_t n_loaded, n_loaded_bytes; /* experts that were read at the start */
 };
 
@@ -179,9 +180,19 @@ static void observe(struct experts *x, int layer, const int32_t *wanted, int64_t
         usage_add(&x->usage, layer, wanted, (size_t)(n_tok * n_used));
 }
 
+void experts_count_all(struct experts *x, bool on)
+{
+    x->counts_all = on;
+}
+
+bool experts_counts_all(const struct experts *x)
+{
+    return x->counts_all;
+}
+
 void experts_count_choice(struct experts *x, int layer, const int32_t *ids, int64_t n)
 {
-    assert(x->slots.layers[layer].d.is_here);
+    assert(x->slots.layers[layer].d.is_here || experts_is_resident(x, layer));
     usage_add(&x->usage, layer, ids, (size_t)n);
 }
 
@@ -319,6 +330,11 @@ bool experts_is_resident(const struct experts *x, int layer)
 bool experts_is_fetching(const struct experts *x, int layer)
 {
     return !x->p.is_cache && !experts_is_resident(x, layer);
+}
+
+bool experts_has_slot(const struct experts *x, int layer, int32_t expert)
+{
+    return slots_is_here(&x->slots, layer, expert) && slots_find(&x->slots, layer, expert) >= 0;
 }
 
 const struct tensor *experts_pin(struct experts *x, int layer)

@@ -193,11 +193,19 @@ size_t experts_own_room(struct backend *device);
 size_t experts_slot_bytes(const struct experts *x, int layer);
 int experts_group(const struct experts *x, int layer);
 
-/* What routers chose so far; borrowed. Of layers that were given without is_here fetches count, so that resident ones
- * are not in it; of the others experts_count_choice alone, as fetches see a part of the choice. */
+/* Whether an expert has a slot, in which it may still be on its way. */
+bool experts_has_slot(const struct experts *x, int layer, int32_t expert);
+
+/* What routers chose so far; borrowed. Of layers that were given without is_here fetches count, and of resident ones,
+ * which nobody fetches, experts_count_choice while experts_count_all says so; of layers with is_here
+ * experts_count_choice alone, as fetches see a part of the choice. */
 const struct usage *experts_usage(const struct experts *x);
 
-/* Counts what a router chose in a layer that was given with is_here: n experts, wherever they are. */
+/* Whether resident layers are to be counted, too: not at first. */
+void experts_count_all(struct experts *x, bool on);
+bool experts_counts_all(const struct experts *x);
+
+/* Counts what a router chose in a layer that is resident or was given with is_here: n experts, wherever they are. */
 void experts_count_choice(struct experts *x, int layer, const int32_t *ids, int64_t n);
 
 /* Counts what a call uses of a resident layer, which nobody fetches: n ids as in experts_fetch_begin. */

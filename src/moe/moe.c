@@ -434,10 +434,13 @@ static err_code forward(struct moe_work *w, const struct moe_layer *l, struct ca
                         const struct tensor *out, const struct moe_run *run, struct err *e)
 {
     int64_t m = c->x.ne[1];
+    bool is_counted = resident && !w->elsewhere && experts_counts_all(w->experts);
     c->n_car = resident ? 0 : run->n_car;
     route(w, l, c);
-    if (!resident || run->trace || w->elsewhere)
+    if (!resident || run->trace || w->elsewhere || is_counted)
         TRY(backend_read(w->device, &c->ids, w->host_ids, e));
+    if (is_counted)
+        experts_count_choice(w->experts, l->experts_layer, w->host_ids, m * l->n_used);
     if (run->trace)
         run->trace->routed(run->trace->user, l->experts_layer, m, l->n_used, w->host_ids);
     TRY(w->elsewhere ? compute_everywhere(w, l, c, resident, run, e)

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdatomic.h>
 
+#include "server/expert_watch.h"
 #include "server/http.h"
 #include "server/job.h"
 #include "server/keys.h"
@@ -26,6 +27,7 @@ struct server {
     pthread_mutex_t notes_lock;
     json_t *notes; /* sentences that the log has had, as names */
     int64_t start_ns;
+    _Atomic bool ends;      /* streams that have no end of their own are to end */
     _Atomic bool has_freed; /* a request has ended that needed memory, since it was given back */
 };
 
@@ -39,6 +41,7 @@ struct call {
     int error_status;                /* of an error whose code doesn't tell it; 0: its code does */
     struct job *_Atomic job;         /* owned; NULL: the answer comes from no model, or not yet */
     _Atomic bool left;               /* the client has */
+    struct expert_watch *watch;      /* owned; NULL: the client doesn't look at experts */
 };
 
 /* The reply: a JSON value, which is taken over (NULL: there was no memory), a text, or an error in the form of the

@@ -255,10 +255,13 @@ static void add_headers(struct MHD_Response *response, const struct http_exchang
         {r->origin && r->allow, "Access-Control-Allow-Headers", "*, Authorization"},
         {r->origin && r->allow, "Access-Control-Max-Age", "600"},
         {r->closes, "Connection", "close"},
+        {r->etag != NULL, "ETag", r->etag},
     };
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         if (headers[i].is_there)
             (void)MHD_add_response_header(response, headers[i].name, headers[i].value);
+    for (size_t i = 0; i < r->n_headers; i++)
+        (void)MHD_add_response_header(response, r->headers[i].name, r->headers[i].value);
 }
 
 static enum MHD_Result send_reply(struct exchange *own)

@@ -18,6 +18,10 @@
 
 struct http;
 
+struct http_header {
+    const char *name, *value;
+};
+
 struct http_reply {
     int status;            /* 0: none yet */
     const char *type;      /* the content's; static */
@@ -28,6 +32,9 @@ struct http_reply {
     bool asks_for_key;     /* with 401 */
     const char *origin;    /* the one that a browser's scripts may have; NULL: none. Borrowed until the end */
     bool closes;           /* the connection takes no more requests */
+    const char *etag;      /* of the body, with its quotes; NULL: none. Static */
+    const struct http_header *headers; /* [n_headers] more of them; static */
+    size_t n_headers;
 };
 
 /* A request and its answer. */

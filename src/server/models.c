@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ struct models {
     struct models_options options;
     struct model *list[MAX_MODELS]; /* [n], owned */
     size_t n;
+    atomic_size_t n_watchers; /* of experts */
 
     pthread_mutex_t lock; /* of all that follows, and of what models change */
     pthread_cond_t changed;
@@ -55,10 +57,20 @@ static err_code open_replay(struct model *m, struct err *e)
     return code;
 }
 
+static void on_step(void *user, bool is_idle)
+{
+    struct model *m = user;
+    const struct texts_stats stats = texts_stats(m->texts);
+    expert_picture_step(m->picture, m->engine, &stats, atomic_load(&m->models->n_watchers) > 0, is_idle);
+}
+
 /* A template that is missing is no failure: texts can be gone on with. */
 static err_code load(struct model *m, struct err *e)
 {
     const struct models_options *o = &m->models->options;
+    struct texts_options texts = o->texts;
+    texts.stepped = on_step;
+    texts.stepped_user = m;
     m->template_error = (struct err){0};
     TRY(o->opener.engine(o->opener.user, m->path, &m->engine, e));
     m->vocab = moebius_engine_vocab(m->engine);
@@ -66,7 +78,8 @@ static err_code load(struct model *m, struct err *e)
     m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
     TRY(open_replay(m, e));
     TRY(grammar_cache_open(&m->grammars, m->vocab, e));
-    return texts_open(&m->texts, m->engine, &o->texts, e);
+    TRY(expert_picture_begin(m->picture, m->engine, m->name, e));
+    return texts_open(&m->texts, m->engine, &texts, e);
 }
 
 static void unload(struct model *m)
@@ -75,6 +88,7 @@ static void unload(struct model *m)
         texts_close(&m->texts);
     replay_close(&m->replay);
     grammar_cache_close(&m->grammars);
+    expert_picture_end(m->picture);
     moebius_template_close(&m->tmpl);
     moebius_engine_close(&m->engine);
     m->vocab = NULL;
@@ -262,6 +276,14 @@ struct model *models_find(struct models *all, const char *name)
     return NULL;
 }
 
+struct model *models_current(struct models *all)
+{
+    pthread_mutex_lock(&all->lock);
+    struct model *m = all->current ? all->current : all->list[0];
+    pthread_mutex_unlock(&all->lock);
+    return m;
+}
+
 static struct model *choose(struct models *all, const char *name)
 {
     struct model *m = name ? models_find(all, name) : NULL;
@@ -312,6 +334,25 @@ struct model_view models_look(struct model *m)
     }
     pthread_mutex_unlock(&all->lock);
     return view;
+}
+
+const char *models_state_name(enum model_state state)
+{
+    switch (state) {
+    case MODEL_LOADING: return "loading";
+    case MODEL_READY: return "ready";
+    case MODEL_ENDING: return "unloading";
+    default: return "unloaded";
+    }
+}
+
+void models_watch(struct models *all, bool begins)
+{
+    pthread_mutex_lock(&all->lock);
+    atomic_fetch_add(&all->n_watchers, begins ? 1 : (size_t)-1);
+    if (begins && all->current && all->current->state == MODEL_READY)
+        texts_poke(all->current->texts);
+    pthread_mutex_unlock(&all->lock);
 }
 
 void models_note_end(struct model *m)
@@ -380,6 +421,7 @@ err_code models_add(struct models *all, const char *path, const char *name, stru
         return err_nomem(e, sizeof *m, "a model");
     all->list[all->n++] = m;
     *m = (struct model){.models = all, .size_bytes = st.st_size, .created = st.st_mtime};
+    TRY(expert_picture_open(&m->picture, e));
     m->path = mem_strdup(path);
     m->name = name ? mem_strdup(name) : name_of(path);
     return m->path && m->name ? ERR_OK : err_nomem(e, strlen(path), "a model's name");
@@ -447,6 +489,7 @@ void models_close(struct models **models)
     for (size_t i = 0; i < all->n; i++) {
         mem_free(all->list[i]->name);
         mem_free(all->list[i]->path);
+        expert_picture_close(&all->list[i]->picture);
         mem_free(all->list[i]);
     }
     pthread_cond_destroy(&all->changed);

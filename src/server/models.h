@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "moebius/moebius.h"
 #include "server/call_replay.h"
+#include "server/expert_picture.h"
 #include "server/grammar_cache.h"
 #include "server/template_needs.h"
 #include "texts/texts.h"
@@ -45,6 +46,8 @@ struct model {
     struct replay *replay;
     struct grammar_cache *grammars;
     struct texts *texts;
+
+    struct expert_picture *picture; /* of its experts; owned */
 
     /* the registry's */
     struct models *models;
@@ -91,6 +94,8 @@ MUST_USE err_code models_start(struct models *all, size_t i, struct err *e);
  * first), and keeps it so until it is given back. */
 MUST_USE err_code models_take(struct models *all, const char *name, struct model **out, struct err *e);
 void models_give_back(struct model *m);
+/* The one that is loaded, or comes or goes; else the first. */
+struct model *models_current(struct models *all);
 /* The model of this name whether it is loaded or not; NULL: there is none. */
 struct model *models_find(struct models *all, const char *name);
 
@@ -105,6 +110,10 @@ struct model_view {
     struct err error;
 };
 struct model_view models_look(struct model *m);
+const char *models_state_name(enum model_state state); /* "ready" */
+
+/* Somebody begins or ends to look at the experts, whose pictures are made meanwhile alone. */
+void models_watch(struct models *all, bool begins);
 
 /* A text has ended; in the driving thread, which alone may read the engine's counters. */
 void models_note_end(struct model *m);

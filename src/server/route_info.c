@@ -5,27 +5,6 @@
 #include "server/routes.h"
 #include "server/writer.h"
 
-static const char front_text[] =
-    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>moebius</title><h1>moebius</h1>\n"
-    "<p>A server of language models. Clients of OpenAI's interface ask <code>/v1</code>, clients of Anthropic's and\n"
-    "Ollama's the address alone. <a href=\"/v1/models\">models</a>, <a href=\"/health\">health</a>,\n"
-    "<a href=\"/metrics\">metrics</a></p></html>\n";
-
-void route_front(struct call *c)
-{
-    call_text(c, 200, "text/html; charset=utf-8", front_text);
-}
-
-static const char *state_name(enum model_state state)
-{
-    switch (state) {
-    case MODEL_LOADING: return "loading";
-    case MODEL_READY: return "ready";
-    case MODEL_ENDING: return "unloading";
-    default: return "unloaded";
-    }
-}
-
 /* 200 when a request would be answered, which also loads what is unloaded; 503 while the only model is loaded. */
 void route_health(struct call *c)
 {
@@ -52,7 +31,7 @@ static json_t *describe(struct model *m)
     format_time(m->created, created);
     json_t *j = json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s}", "id", m->name, "object", "model", "created",
                           (json_int_t)m->created, "owned_by", "moebius", "type", "model", "display_name", m->name,
-                          "created_at", created, "state", state_name(view.state));
+                          "created_at", created, "state", models_state_name(view.state));
     if (j && f->n_ctx &&
         json_object_update_new(j, json_pack("{s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I, s:s}}", "context_length",
                                             (json_int_t)f->n_ctx, "max_model_len", (json_int_t)f->n_ctx, "meta",
@@ -92,24 +71,10 @@ void route_model(struct call *c)
 
 /* ---- state ----------------------------------------------------------------------------------------------------- */
 
-/* The model that is ready, or the first. */
-static struct model_view look_at_current(struct server *s, struct model **m)
-{
-    struct model_view view;
-    size_t n = models_n(s->models);
-    for (size_t i = 0; i <= n; i++) {
-        *m = models_at(s->models, i < n ? i : 0);
-        view = models_look(*m);
-        if (view.state == MODEL_READY)
-            break;
-    }
-    return view;
-}
-
 void route_props(struct call *c)
 {
-    struct model *m;
-    const struct model_view view = look_at_current(c->server, &m);
+    struct model *m = models_current(c->server->models);
+    const struct model_view view = models_look(m);
     const char *slash = strrchr(m->path, '/');
     call_json(c, 200,
               json_pack("{s:{s:I, s:{}}, s:I, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings",
@@ -122,8 +87,8 @@ void route_props(struct call *c)
 /* Texts that may run at once, the first of which are busy: a place belongs to no text. */
 void route_slots(struct call *c)
 {
-    struct model *m;
-    const struct model_view view = look_at_current(c->server, &m);
+    struct model *m = models_current(c->server->models);
+    const struct model_view view = models_look(m);
     json_t *list = json_array();
     bool good = list != NULL;
     for (size_t i = 0; good && i < c->server->options->models.texts.n_texts; i++)

@@ -35,7 +35,9 @@ static const struct route routes[] = {
     ROUTE("GET", "/metrics", route_metrics, NULL, QUICK),
     ROUTE("GET", "/health", route_health, NULL, QUICK | OPEN),
     ROUTE("GET", "/v1/health", route_health, NULL, QUICK | OPEN),
+    ROUTE("GET", "/experts", route_experts, NULL, QUICK),
     ROUTE("GET", "/", route_front, NULL, QUICK | OPEN),
+    ROUTE("GET", "/web/", route_page, NULL, QUICK | OPEN),
 };
 
 enum { N_ROUTE = sizeof routes / sizeof *routes };

@@ -83,6 +83,8 @@ static void on_tick(void *user, struct http_exchange *x, int64_t now_ns)
     struct job *job = c ? atomic_load(&c->job) : NULL;
     if (job)
         job_tick(job, now_ns);
+    if (c && c->watch)
+        expert_watch_tick(c->watch, now_ns, atomic_load(&c->server->ends));
 }
 
 static void on_left(void *user, struct http_exchange *x)
@@ -94,6 +96,8 @@ static void on_left(void *user, struct http_exchange *x)
     struct job *job = atomic_load(&c->job);
     if (job)
         job_cancel(job);
+    if (c->watch)
+        expert_watch_tick(c->watch, clock_ns(), true);
 }
 
 static void on_over(void *user, struct http_exchange *x, bool whole)
@@ -107,12 +111,13 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
         job_cancel(job);
     if (!x->reply.status)
         x->reply.status = STATUS_CLIENT_LEFT; /* within its request */
-    metrics_note(&s->metrics, x->reply.status, !whole || (job && job_report(job).cancelled));
+    metrics_note(&s->metrics, x->reply.status, (!whole && !c->watch) || (job && job_report(job).cancelled));
     if (!c->route || !c->route->is_quick || x->reply.status >= 400)
         server_log_call(c, whole);
     if (c->route && !c->route->is_quick)
         atomic_store(&s->has_freed, true);
     job_close(&job);
+    expert_watch_close(&c->watch);
     quota_leave(&s->quota, &c->share);
     mem_free(c);
     x->app = NULL;
@@ -174,6 +179,7 @@ static err_code open_server(struct server *s, struct err *e)
 /* Texts end before HTTP, which must not stop while connections wait for them; its workers ask for models to the end. */
 static void close_server(struct server *s)
 {
+    atomic_store(&s->ends, true);
     if (s->http)
         http_stop_accepting(s->http);
     if (s->models)
@@ -285,6 +291,7 @@ static void drain(struct server *s, sigset_t *signals)
 {
     const int64_t until = clock_ns() + (int64_t)GRACE_S * 1000000000;
     pthread_t impatient;
+    atomic_store(&s->ends, true);
     http_stop_accepting(s->http);
     if (http_n_busy(s->http))
         server_log(s, LOG_INFO, "ending: %zu requests may go on for %d s", http_n_busy(s->http), GRACE_S);

@@ -3,6 +3,8 @@
  *
  *   listen, http        sockets and HTTP, no meaning
  *   access, keys, quota who may ask
+ *   page                the files of the page that browsers get
+ *   expert_picture, expert_watch  what the page shows of experts, and who looks
  *   routes, call        which function answers which path; one request on its way
  *   protocol, request   clients' JSON, and answers in their form
  *   job, prompt, stream an answer from texts (texts/texts.h), and its way to the client
@@ -27,6 +29,7 @@ struct server_options {
     int64_t max_body_bytes;
     int64_t max_connections;
     int64_t timeout_s;
+    bool has_page; /* at / and below /web/ */
     bool log_json;
     /* Gets the log's lines, from any thread. */
     void (*print)(void *user, const char *line);

@@ -235,6 +235,8 @@ err_code texts_step(struct texts *texts, bool *is_idle, struct err *e)
     err_code code = *is_idle ? ERR_OK : texts_pass(x, e);
     *is_idle = !texts_save(x) && *is_idle;
     tell_stats(x);
+    if (x->options.stepped)
+        x->options.stepped(x->options.stepped_user, *is_idle);
     return code;
 }
 
@@ -248,8 +250,9 @@ static void fail_running(struct texts *x, const struct err *why)
 static void wait_for_texts(struct texts *x)
 {
     pthread_mutex_lock(&x->lock);
-    while (!x->inbox && !atomic_load(&x->is_stopped))
+    while (!x->inbox && !x->is_poked && !atomic_load(&x->is_stopped))
         pthread_cond_wait(&x->wake, &x->lock);
+    x->is_poked = false;
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -264,6 +267,14 @@ void texts_run(struct texts *texts)
             wait_for_texts(texts);
     }
     (void)!texts_step(texts, &is_idle, &e); /* ends all */
+}
+
+void texts_poke(struct texts *texts)
+{
+    pthread_mutex_lock(&texts->lock);
+    texts->is_poked = true;
+    pthread_cond_signal(&texts->wake);
+    pthread_mutex_unlock(&texts->lock);
 }
 
 void texts_stop(struct texts *texts)

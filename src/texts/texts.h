@@ -6,8 +6,8 @@
  * for state is full, kept texts go first; then the text that came last gives its own back and waits until others have
  * ended. None of this changes a token.
  *
- * Thread-safety: texts_submit, texts_cancel, texts_stop and texts_stats may be called by any thread; all else, and the
- * engine, by the one that drives (texts_step or texts_run), which also calls the sinks. */
+ * Thread-safety: texts_submit, texts_cancel, texts_poke, texts_stop and texts_stats may be called by any thread; all
+ * else, and the engine, by the one that drives (texts_step or texts_run), which also calls the sinks. */
 #ifndef TEXTS_TEXTS_H
 #define TEXTS_TEXTS_H
 
@@ -28,6 +28,10 @@ struct texts_options {
     bool (*is_interrupted)(
         void *user); /* is asked during passes; true ends texts_step with ERR_CANCELLED. May be NULL */
     void *user;
+    /* Is called after each step, by the thread that drives: the engine may be looked at. is_idle: no other step follows
+     * at once. May be NULL. */
+    void (*stepped)(void *user, bool is_idle);
+    void *stepped_user;
     moebius_session_options session; /* of each text, but for n_ctx and n_batch */
     const char *cache_dir;           /* where prefixes are kept on disk (texts/prefix_files.h); NULL: nowhere */
     int64_t cache_bytes;             /* of them at most */
@@ -125,6 +129,8 @@ void texts_cancel(struct texts *texts, uint64_t id);
 MUST_USE err_code texts_step(struct texts *texts, bool *is_idle, struct err *e);
 /* Steps until texts_stop, and waits while there is nothing to do. Where a step fails all running texts do. */
 void texts_run(struct texts *texts);
+/* texts_run makes a step soon, also where there is nothing to do. */
+void texts_poke(struct texts *texts);
 /* All texts end as cancelled, the pass in hand is interrupted, texts_run returns, and no more texts are taken. */
 void texts_stop(struct texts *texts);
 

@@ -17,8 +17,9 @@ struct texts {
     atomic_bool is_stopped;
 
     pthread_mutex_t lock; /* of this and what follows up to `stats` */
-    pthread_cond_t wake;  /* there is a new text, or texts_stop */
-    struct text *live;    /* all texts, the last one first */
+    pthread_cond_t wake;  /* there is a new text, texts_poke, or texts_stop */
+    bool is_poked;
+    struct text *live; /* all texts, the last one first */
     size_t n_live;
     struct text *inbox; /* those that the driving thread has not seen, the last one first */
     uint64_t n_ids;

@@ -82,6 +82,153 @@ def in_threads(functions):
     return results
 
 
+# ---- the page ----------------------------------------------------------------------------------------------------
+
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "web")
+
+
+def test_the_page_is_the_folder_web_with_headers_that_keep_it_to_itself():
+    types = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+    with Server("--api-key", "secret") as s:  # which the page asks for itself
+        for name in sorted(os.listdir(PAGE)):
+            status, headers, body = s.ask("GET", "/web/" + name)
+            with open(os.path.join(PAGE, name), "rb") as f:
+                assert status == 200 and body == f.read(), name
+            assert headers["Content-Type"] == types[os.path.splitext(name)[1]] + "; charset=utf-8", name
+            policy = headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'self';") and "frame-ancestors 'none'" in policy, policy
+            assert "unsafe" not in policy and headers["X-Content-Type-Options"] == "nosniff", headers
+            assert headers["X-Frame-Options"] == "DENY" and headers["Cache-Control"] == "no-cache", headers
+            known = s.ask("GET", "/web/" + name, headers={"If-None-Match": headers["ETag"]})
+            assert known[0] == 304 and known[2] == b"" and known[1]["ETag"] == headers["ETag"], known[0]
+            assert s.ask("GET", "/web/" + name, headers={"If-None-Match": '"other"'})[0] == 200
+            head = s.ask("HEAD", "/web/" + name)
+            assert head[0] == 200 and int(head[1]["Content-Length"]) == len(body) and head[2] == b""
+        front = s.ask("GET", "/")
+        assert front[2] == s.ask("GET", "/web/index.html")[2] and "Content-Security-Policy" in front[1]
+        for path in "/web/", "/web/none.js", "/web/../index.html", "/web/%2e%2e/meson.build", "/web/index.html/", "/web":
+            assert s.ask("GET", path, headers={"x-api-key": "secret"})[0] == 404, path
+        assert s.ask("POST", "/web/main.js", "")[0] in (401, 405)
+        assert s.ask("GET", "/experts")[0] == 401
+        assert s.ask("GET", "/", headers={"Origin": "http://example.com"})[0] == 403
+    with Server("--no-page") as s:
+        assert s.ask("GET", "/web/main.js")[0] == 404
+        assert "Content-Security-Policy" not in s.ask("GET", "/")[1] and b"moebius" in s.ask("GET", "/")[2]
+
+
+def test_the_page_has_no_inline_script_and_reads_no_markup():
+    for name in os.listdir(PAGE):
+        with open(os.path.join(PAGE, name), encoding="utf-8") as f:
+            text = f.read()
+        for word in "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "DOMParser":
+            assert word not in text, f"{name}: {word}"
+        if name.endswith(".html"):
+            assert not re.search(r"<script(?![^>]*src=)|<style| style=| on\w+=|https?://", text), name
+        if name.endswith((".js", ".css")):
+            assert not re.search(r"(?:import|from|url\()\s*[\"']?(?:https?:)?//", text), f"{name} loads something from elsewhere"
+
+
+class Watcher:
+    """A client that looks at the experts."""
+
+    def __init__(self, server):
+        self.connection = server.connect(timeout=20)
+        self.connection.request("GET", "/experts")
+        self.response = self.connection.getresponse()
+        assert self.response.status == 200 and self.response.headers["Content-Type"] == "text/event-stream"
+
+    def next(self, wanted):
+        """The data of the next event with this name."""
+        name = None
+        while line := self.response.readline():
+            line = line.decode().rstrip("\n")
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: ") and name == wanted:
+                return json.loads(line[6:])
+        raise AssertionError(f"the stream ended before an event {wanted}")
+
+    def close(self):
+        self.response.close()
+        self.connection.close()
+
+
+def n_chosen(picture):
+    return sum(map(sum, picture["chosen"]))
+
+
+def test_experts_are_counted_while_somebody_looks():
+    with Server() as s:
+        ids_of(s, "Once upon a time", 20)
+        w = Watcher(s)
+        assert w.next("state") == {"state": "ready"}
+        model = w.next("model")
+        assert model["places"] == ["place 0 (cpu:%d)" % int(re.search(r"cpu:(\d+)", model["places"][0]).group(1))], model
+        layers = model["layers"]
+        first = w.next("experts")
+        assert n_chosen(first) == 0, "nobody looked before"
+        assert [len(row) for row in first["where"]] == [layer["n_expert"] for layer in layers]
+        assert set("".join(first["where"])) == {"0"} and first["expert_bytes"] == first["expert_all_bytes"]
+        ids = ids_of(s, "One day, a", 30)
+        pictures = [w.next("experts")]
+        while pictures[-1]["running"]:
+            pictures.append(w.next("experts"))
+        n_prompt = pictures[-1]["prompt_tokens"] - first["prompt_tokens"]
+        n_token = n_prompt + len(ids) - 1  # the last one is not computed
+        for i, layer in enumerate(layers):
+            n = sum(sum(p["chosen"][i]) for p in pictures)
+            n_computed = n_token if i < len(layers) - 1 else len(ids)  # of a prompt the last layer computes one token
+            assert n == n_computed * layer["n_used"], (i, n, n_prompt, len(ids))
+        assert pictures[-1]["answer_tokens"] - first["answer_tokens"] == len(ids)
+        two = Watcher(s)
+        assert two.next("model") == model and two.next("experts")["ms"] >= pictures[-1]["ms"]
+        two.close()
+        w.close()
+        s.wait_for_metric("moebius_requests_busy", 0)
+        assert s.metric("moebius_clients_left_total") == 0, "who looks leaves when he likes"
+        assert s.ask("HEAD", "/experts")[0] == 200
+
+
+def test_experts_that_are_read_have_no_place():
+    with Server("--expert-ram", "60%") as s:
+        w = Watcher(s)
+        ids_of(s, "Once upon a time", 30)
+        picture = w.next("experts")
+        while picture["running"] or not picture["answer_tokens"]:
+            picture = w.next("experts")
+        marks = "".join(picture["where"])
+        assert set(marks) == {"0", "-"} and picture["misses"] > 0 and picture["read_bytes"] > 0, picture
+        assert picture["expert_bytes"] < picture["expert_all_bytes"]
+        w.close()
+
+
+def test_a_server_ends_at_once_though_somebody_looks():
+    with Server() as s:
+        watchers = [Watcher(s) for _ in range(3)]
+        for w in watchers:
+            w.next("experts")
+        start = time.monotonic()
+        assert s.stop() == 0 and time.monotonic() - start < 3, time.monotonic() - start
+        for w in watchers:
+            assert b"experts" not in w.response.read()
+            w.close()
+
+
+def test_who_looks_is_told_of_models_that_come_and_go():
+    folder = os.path.join(TMP.name, "two")
+    os.mkdir(folder)
+    for name in "a", "b":
+        os.symlink(DEMO, os.path.join(folder, name + ".gguf"))
+    with AnyServer(MOEBIUS, "--models", folder, "--template", TEMPLATE) as s:
+        w = Watcher(s)
+        assert w.next("state") == {"state": "unloaded"}
+        for name in "a", "b", "a":
+            s.json(COMPLETIONS, {"model": name, "prompt": "Once", "max_tokens": 2})
+            assert w.next("model")["model"] == name
+            w.next("experts")
+        w.close()
+
+
 # ---- answers -----------------------------------------------------------------------------------------------------
 
 def test_answers_are_those_of_generate_alone_and_together():

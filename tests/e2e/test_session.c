@@ -638,6 +638,94 @@ static void a_cloned_sampler_chooses_the_same_for_a_fork_of_the_text(void **stat
     moebius_engine_close(&e);
 }
 
+/* ---- counts of experts ------------------------------------------------------------------------------------------ */
+
+enum { MAX_LAYER = 16, MAX_EXPERT = 64 };
+
+struct choices {
+    uint64_t n[MAX_LAYER][MAX_EXPERT];
+};
+
+static void note_choice(void *user, int layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
+{
+    struct choices *c = user;
+    for (int64_t i = 0; i < n_tok * n_used; i++)
+        c->n[layer][ids[i]]++;
+}
+
+/* What the engine counted, and how many experts are in memory. */
+static int64_t look_at_experts(const moebius_engine *e, struct choices *c)
+{
+    bool in_memory[MAX_EXPERT];
+    int64_t n = 0;
+    memset(c, 0, sizeof *c);
+    for (int l = 0; l < moebius_n_moe_layer(e); l++) {
+        assert_true(moebius_moe_layer_at(e, l).n_expert <= MAX_EXPERT && l < MAX_LAYER);
+        assert_true(moebius_engine_experts(e, l, c->n[l], in_memory));
+        for (int64_t i = 0; i < moebius_moe_layer_at(e, l).n_expert; i++)
+            n += in_memory[i];
+    }
+    assert_false(moebius_engine_experts(e, moebius_n_moe_layer(e), c->n[0], in_memory));
+    return n;
+}
+
+static int64_t n_all_experts(const moebius_engine *e)
+{
+    int64_t n = 0;
+    for (int l = 0; l < moebius_n_moe_layer(e); l++)
+        n += moebius_moe_layer_at(e, l).n_expert;
+    return n;
+}
+
+static void choices_of_resident_layers_count_when_asked_and_change_no_bit(void **state)
+{
+    static const char *const names[] = {"qwen3moe", "qwen3next"};
+    for (size_t k = 0; k < 2; k++) {
+        static struct choices counted, routed, zero;
+        moebius_engine *e = open_engine(names[k]);
+        moebius_session *s = open_session(e, MOEBIUS_KV_F16, N_TEXT, 64);
+        feed(s, e, 0, 20, 10);
+        feed(s, e, 20, 30, 1);
+        float *plain = copy_logits(s, e);
+        assert_int_equal(look_at_experts(e, &counted), n_all_experts(e));
+        assert_memory_equal(&counted, &zero, sizeof zero);
+
+        memset(&routed, 0, sizeof routed);
+        moebius_engine_count_experts(e, true);
+        moebius_session_trace(s, &(moebius_trace){.routed = note_choice, .user = &routed});
+        assert_int_equal(moebius_session_truncate(s, 0), 0);
+        feed(s, e, 0, 20, 10);
+        moebius_session_trace(s, NULL);
+        look_at_experts(e, &counted);
+        assert_memory_equal(&counted, &routed, sizeof routed);
+        feed(s, e, 20, 30, 1);
+        assert_memory_equal(plain, moebius_session_logits(s), (size_t)moebius_n_vocab(e) * sizeof *plain);
+        look_at_experts(e, &routed);
+        moebius_engine_count_experts(e, false);
+        feed(s, e, 30, 40, 1);
+        look_at_experts(e, &counted);
+        assert_memory_equal(&counted, &routed, sizeof routed);
+        free(plain);
+        moebius_session_close(&s);
+        moebius_engine_close(&e);
+    }
+}
+
+static void choices_of_layers_that_are_read_count_always(void **state)
+{
+    static struct choices counted, routed;
+    moebius_engine *e =
+        open_engine_with("qwen3moe", &(moebius_engine_options){.n_threads = 1, .expert_ram_share = 0.6});
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, N_TEXT, 64);
+    moebius_session_trace(s, &(moebius_trace){.routed = note_choice, .user = &routed});
+    feed(s, e, 0, 40, 1);
+    int64_t n = look_at_experts(e, &counted);
+    assert_true(n > 0 && n < n_all_experts(e));
+    assert_memory_equal(&counted, &routed, sizeof routed);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2 || temp_folder_make(&folder))
@@ -664,6 +752,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_cancelled_text_stays_at_its_last_chunk_and_goes_on_with_the_same_bits),
         cmocka_unit_test(a_cancelled_batch_leaves_the_last_logits_or_none),
         cmocka_unit_test(a_cloned_sampler_chooses_the_same_for_a_fork_of_the_text),
+        cmocka_unit_test(choices_of_resident_layers_count_when_asked_and_change_no_bit),
+        cmocka_unit_test(choices_of_layers_that_are_read_count_always),
     };
     int n_failed = cmocka_run_group_tests_name("session", tests, NULL, NULL);
     temp_folder_remove(&folder);

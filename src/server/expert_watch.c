@@ -1,0 +1,75 @@
+#include "server/expert_watch.h"
+
+#include "base/bytes.h"
+#include "base/mem.h"
+
+enum { MAX_WATCH_BYTES = 4 << 20 }; /* that may wait for a client that doesn't read */
+
+static const int64_t ping_ns = (int64_t)5 * 1000000000;
+
+struct expert_watch {
+    struct models *models; /* borrowed */
+    struct stream *stream; /* the writer's side; NULL: it has ended */
+    struct expert_sight sight;
+    bool has_state;         /* the client was told one */
+    enum model_state state; /* this one */
+    int64_t wrote_ns;       /* when it was told something last */
+    struct bytes out;
+};
+
+err_code expert_watch_open(struct expert_watch **out, struct models *models, struct stream **stream, struct err *e)
+{
+    struct expert_watch *w = *out = mem_calloc(1, sizeof *w);
+    if (!w)
+        return err_nomem(e, sizeof *w, "a stream of experts");
+    if (stream_open(&w->stream, MAX_WATCH_BYTES, e) != ERR_OK) {
+        mem_free(w);
+        *out = NULL;
+        return e->code;
+    }
+    w->models = models;
+    *stream = w->stream;
+    models_watch(models, true);
+    return ERR_OK;
+}
+
+/* Adds what the client doesn't know: the current model's state, and its picture. */
+static err_code gather(struct expert_watch *w, struct err *e)
+{
+    struct model *m = models_current(w->models);
+    const enum model_state state = models_look(m).state;
+    if (!w->has_state || state != w->state)
+        TRY(bytes_print(&w->out, e, "event: state\ndata: {\"state\":\"%s\"}\n\n", models_state_name(state)));
+    w->has_state = true;
+    w->state = state;
+    return expert_picture_tell(m->picture, &w->sight, &w->out, e);
+}
+
+void expert_watch_tick(struct expert_watch *w, int64_t now_ns, bool is_over)
+{
+    struct err e;
+    if (!w->stream)
+        return;
+    err_code code = gather(w, &e);
+    if (code == ERR_OK && w->out.n == 0 && now_ns - w->wrote_ns > ping_ns)
+        code = bytes_add_text(&w->out, ": ping\n\n", &e);
+    if (w->out.n) {
+        (void)stream_put(w->stream, w->out.s, w->out.n); /* one that doesn't read finds its stream broken */
+        w->wrote_ns = now_ns;
+    }
+    bytes_clear(&w->out);
+    if (is_over || code != ERR_OK)
+        stream_end(&w->stream, code != ERR_OK);
+}
+
+void expert_watch_close(struct expert_watch **watch)
+{
+    struct expert_watch *w = *watch;
+    if (!w)
+        return;
+    *watch = NULL;
+    models_watch(w->models, false);
+    stream_end(&w->stream, false);
+    bytes_close(&w->out);
+    mem_free(w);
+}
