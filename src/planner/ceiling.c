@@ -64,7 +64,7 @@ static double layer_s(const struct ceiling_params *p, int layer, double n)
 {
     const struct plan_layer *y = &p->facts->layers[layer];
     double distinct = ceiling_distinct(y->n_expert, y->n_used, n);
-    double read_per_s = layer < p->n_cpu_moe ? p->cpu_read_per_s : p->read_per_s;
+    double read_per_s = layer >= p->facts->n_moe - p->n_cpu_moe ? p->cpu_read_per_s : p->read_per_s;
     double s = part_s(p, y->expert, distinct, n * (double)y->n_used, read_per_s);
     return p->n_rank > 1 ? s / p->n_rank + p->rank_round_trip_s : s;
 }
@@ -77,7 +77,8 @@ static double experts_s(const struct ceiling_params *p, double n)
     return s;
 }
 
-/* Positions that tokens [from, to) of one text see in all: of each token itself and those before it, within the window. */
+/* Positions that tokens [from, to) of one text see in all: of each token itself and those before it, within the window.
+ */
 static double n_seen(int64_t window, double from, double to)
 {
     double w = (double)window, ramp_end = window ? least(to, w) : to;
@@ -114,8 +115,8 @@ static double drives_s(const struct ceiling_params *p, double n)
 
 static bool is_known(const struct ceiling_params *p)
 {
-    return p->read_per_s > 0 && (p->n_cpu_moe == 0 || p->cpu_read_per_s > 0) && (!(p->miss > 0) || p->drive_per_s > 0) &&
-           (p->n_rank <= 1 || p->rank_round_trip_s > 0);
+    return p->read_per_s > 0 && (p->n_cpu_moe == 0 || p->cpu_read_per_s > 0) &&
+           (!(p->miss > 0) || p->drive_per_s > 0) && (p->n_rank <= 1 || p->rank_round_trip_s > 0);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -139,7 +140,8 @@ double ceiling_prompt_s(const struct ceiling_params *p, int64_t from, int64_t to
         return 0;
     for (int64_t at = from, n; at < to; at += n) {
         n = to - at < n_batch ? to - at : n_batch;
-        double pass = part_s(p, f->token, 1, (double)n, p->read_per_s) + experts_s(p, (double)n) + state_s(p, 1, at, at + n);
+        double pass =
+            part_s(p, f->token, 1, (double)n, p->read_per_s) + experts_s(p, (double)n) + state_s(p, 1, at, at + n);
         s += most(pass, drives_s(p, (double)n));
     }
     return s + part_s(p, f->output, 1, 1, p->read_per_s);

@@ -31,14 +31,14 @@ enum speed_of { SPEED_DECODE, SPEED_PREFILL, SPEED_N };
 struct ceiling_params {
     const struct plan_facts *facts;
     const struct plan_kv *kv;
-    double read_per_s;             /* what the layers' weights and state are read with: memory, or the GPU's */
+    double read_per_s;              /* what the layers' weights and state are read with: memory, or the GPU's */
     double int8_per_s, float_per_s; /* of what runs the layers */
-    int n_cpu_moe;                 /* of a run on a GPU: the first so many layers' experts are in the machine's memory */
-    double cpu_read_per_s;         /* with which those are read */
-    double miss;                   /* the share of chosen experts that drives must give, 0 to 1 */
-    double missing_bytes;          /* of all experts, those that have no slot */
-    double drive_per_s;            /* with which they give them */
-    int n_rank;                    /* that share the experts; 1: none */
+    int n_cpu_moe;         /* of a run on a GPU: so many layers' experts, the last ones', are in the machine's memory */
+    double cpu_read_per_s; /* with which those are read */
+    double miss;           /* the share of chosen experts that drives must give, 0 to 1 */
+    double missing_bytes;  /* of all experts, those that have no slot */
+    double drive_per_s;    /* with which they give them */
+    int n_rank;            /* that share the experts; 1: none */
     double rank_round_trip_s;
 };
 
@@ -49,12 +49,12 @@ double ceiling_prompt_s(const struct ceiling_params *p, int64_t from, int64_t to
 
 /* How many of n_expert experts n tokens choose that take n_used each, if all are as likely. */
 double ceiling_distinct(int64_t n_expert, int64_t n_used, double n);
-/* The share of choices that miss when n_slot of n_expert experts in all have slots: of the counts of earlier runs, or as
- * if all were as likely. */
+/* The share of choices that miss when n_slot of n_expert experts in all have slots: of the counts of earlier runs, or
+ * as if all were as likely. */
 double ceiling_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert);
 
-/* Seconds of a token whose choices were found in tiers: of each tier its share of choices and the seconds that one expert
- * takes to come from there, as measured; and token_s for what the GPU computes. */
+/* Seconds of a token whose choices were found in tiers: of each tier its share of choices and the seconds that one
+ * expert takes to come from there, as measured; and token_s for what the GPU computes. */
 struct ceiling_tier {
     double share, expert_s;
 };
