@@ -18,6 +18,9 @@
 #include "kernels/kernels.h"
 #include "model/sizes.h"
 
+/* What the program takes more once it computes, as measured: code of kernels, stacks, small allocations. */
+enum { AT_WORK_BYTES = 7 << 20 };
+
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_ROWS = 32, LEAST_CTX = 256, MOST_CTX = 1 << 20 };
 
 _Static_assert((int)FACTS_MAX_CACHE >= (int)SIZES_MAX_CACHE, "room for all kinds of caches");
@@ -310,7 +313,7 @@ static err_code gather(struct gathering *x, const char *path, struct err *e)
     TRY(vocab_fill(&x->vocab, x->g, e));
     TRY(open_device(x, e));
     TRY(take_names(x, path, e));
-    f->process_bytes = resident_bytes();
+    f->process_bytes = resident_bytes() + AT_WORK_BYTES;
     struct model_load_params p = describe;
     p.device = x->null;
     TRY(model_load(&x->model, x->g, &p, e));

@@ -150,8 +150,8 @@ static err_code measure(struct model_sizes *s, const struct gguf *g, struct back
     TRY_OUT(model_work_create(&w, m, n_batch, n_logits, e));
     s->work_bytes = backend_held_bytes(b, MEM_SCRATCH);
     s->scratch_bytes = scratch_bytes(m, n_batch);
+    TRY_OUT(size_texts(m, type, n_batch, n_ctx, text_bytes, n_n_ctx, e)); /* refuses types that don't fit */
     add_state(s, m, type);
-    TRY_OUT(size_texts(m, type, n_batch, n_ctx, text_bytes, n_n_ctx, e));
     TRY_OUT(count_products(s, m, w, type, e));
 out:
     model_work_close(&w);
