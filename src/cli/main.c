@@ -12,7 +12,7 @@ static const struct command *const commands[] = {
     &cmd_chat,    &cmd_generate, &cmd_serve,    &cmd_batch,    &cmd_logits,     &cmd_ppl,
     &cmd_profile, &cmd_trace,    &cmd_template, &cmd_tokenize, &cmd_detokenize, &cmd_inspect,
     &cmd_prepare, &cmd_verify,   &cmd_imatrix,  &cmd_quantize, &cmd_bench,      &cmd_tune,
-    &cmd_grammar, &cmd_devices,  &cmd_doctor,   &cmd_version,
+    &cmd_grammar, &cmd_devices,  &cmd_receipts, &cmd_doctor,   &cmd_version,
 };
 
 enum { N_COMMAND = sizeof commands / sizeof *commands };
