@@ -9,9 +9,10 @@
 #include "moebius/moebius.h"
 
 static const struct command *const commands[] = {
-    &cmd_chat,     &cmd_generate, &cmd_serve,      &cmd_batch,   &cmd_logits,  &cmd_ppl,    &cmd_profile, &cmd_trace,
-    &cmd_template, &cmd_tokenize, &cmd_detokenize, &cmd_inspect, &cmd_prepare, &cmd_verify, &cmd_imatrix, &cmd_quantize,
-    &cmd_bench,    &cmd_tune,     &cmd_grammar,    &cmd_devices, &cmd_probe,   &cmd_plan,   &cmd_version,
+    &cmd_chat,     &cmd_generate, &cmd_serve,    &cmd_batch,      &cmd_logits,  &cmd_ppl,     &cmd_profile,
+    &cmd_trace,    &cmd_template, &cmd_tokenize, &cmd_detokenize, &cmd_inspect, &cmd_prepare, &cmd_verify,
+    &cmd_imatrix,  &cmd_quantize, &cmd_bench,    &cmd_tune,       &cmd_grammar, &cmd_devices, &cmd_doctor,
+    &cmd_receipts, &cmd_probe,    &cmd_plan,     &cmd_version,
 };
 
 enum { N_COMMAND = sizeof commands / sizeof *commands };

@@ -10,9 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "planner/ceiling.h"
 
-enum { RECEIPT_NAME_BYTES = 128 };
+enum { RECEIPT_NAME_BYTES = 128, RECEIPT_SETTINGS_BYTES = 256 };
 
 /* One measured run, or one that somebody else measured. Rates are in tokens a second, of all texts together; 0: not
  * measured, or not known. */
@@ -35,7 +36,19 @@ struct receipt {
     double floor;                                         /* that was asked for */
     uint64_t planned_bytes, peak_bytes;                   /* resident memory */
     uint64_t hit_bytes, read_bytes;                       /* of experts: found in memory, read from drives */
+    char settings[RECEIPT_SETTINGS_BYTES];                /* the flags that decide speed, for people */
 };
+
+/* A line of JSON with what is known, NUL-terminated, without a newline, owned by the caller (mem_free); and back: n
+ * bytes of text, `name` for messages. Keys that are not known are passed over, as later versions may write more;
+ * refused are text that is no object, a missing regime or method, values of other types, negative or absurd ones. */
+MUST_USE err_code receipt_write(const struct receipt *r, char **line, struct err *e);
+MUST_USE err_code receipt_parse(struct receipt *r, const char *text, size_t n, const char *name, struct err *e);
+
+/* The share of its ceiling that a run realised; 0: one of the two is not known. */
+double receipt_share(const struct receipt *r, enum speed_of of);
+/* Whether it was inside the band that was forecast; true where none was. */
+bool receipt_is_inside(const struct receipt *r, enum speed_of of);
 
 /* What is to be forecast. */
 struct calibration_query {
