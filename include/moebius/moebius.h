@@ -899,6 +899,9 @@ typedef struct moebius_plan_options {
     int64_t n_cpu_moe;  /* with it: layers whose experts stay in memory; 0: the least that fits; less than 0: none */
     double floor;       /* tokens a second that decode must be able to reach; 0: none */
     const char *usage;  /* a file of counts of experts; "": the one in the user's cache directory; NULL: none */
+    /* A file of receipts (docs/planner.md), from which speeds are forecast; "": the one in the user's cache directory.
+     * NULL: none, so that the ceilings are all that is known. */
+    const char *receipts;
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);

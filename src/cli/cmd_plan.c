@@ -10,10 +10,10 @@
 enum { EXIT_REFUSED = 10 };
 
 struct plan_command {
-    const char *path, *machine, *kv, *devices, *usage;
+    const char *path, *machine, *kv, *devices, *usage, *receipts;
     int64_t n_threads, n_ctx, n_depth, n_texts, n_batch, ram_bytes, vram_bytes, n_cpu_moe;
     float floor;
-    bool json, cold, no_sandbox;
+    bool json, cold, no_receipts, no_sandbox;
 };
 
 static int kv_type(const char *name)
@@ -92,6 +92,9 @@ static int run(const struct command *command, int argc, char **argv)
         {"--floor", OPT_FLOAT, &c.floor, "X", "refused where decode can't reach X tokens/s", 0.001, 1e9, 0},
         {"--usage", OPT_INPUT, &c.usage, "FILE", "counts of experts of earlier runs, not those kept here", 0, 0, 0},
         {"--cold", OPT_FLAG, &c.cold, "", "without such counts", 0, 0, 0},
+        {"--receipts", OPT_INPUT, &c.receipts, "FILE", "what runs realised of their ceilings, not those kept here", 0,
+         0, 0},
+        {"--no-receipts", OPT_FLAG, &c.no_receipts, "", "without these: ceilings alone", 0, 0, 0},
         {"--json", OPT_FLAG, &c.json, "", "print one JSON object", 0, 0, 0},
         SANDBOX_OPTION(c.no_sandbox),
     };

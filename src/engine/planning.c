@@ -353,9 +353,59 @@ void planning_facts_close(struct plan_facts *f)
 struct moebius_plan {
     struct machine machine;
     struct plan_facts facts;
+    struct receipt *receipts; /* [n_receipt] */
+    size_t n_receipt;
     struct plan plan;
     char *text, *json;
 };
+
+/* Lines that can't be read are passed over: `moebius receipts` says what is wrong with them. */
+static err_code parse_receipts(moebius_plan *p, const char *text, size_t n, const char *path, struct err *e)
+{
+    size_t n_line = 1;
+    struct err why;
+    for (size_t i = 0; i < n; i++)
+        n_line += text[i] == '\n';
+    p->receipts = mem_calloc(n_line, sizeof *p->receipts);
+    if (!p->receipts)
+        return err_nomem(e, n_line * sizeof *p->receipts, "receipts");
+    for (const char *at = text, *end = text + n; at < end;) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        line_end = line_end ? line_end : end;
+        if (receipt_parse(&p->receipts[p->n_receipt], at, (size_t)(line_end - at), path, &why) == ERR_OK)
+            p->n_receipt++;
+        at = line_end + 1;
+    }
+    return ERR_OK;
+}
+
+static err_code read_receipts(moebius_plan *p, const char *from, struct err *e)
+{
+    char *kept = NULL, *text = NULL;
+    size_t n;
+    err_code code;
+    if (!from)
+        return ERR_OK;
+    if (!*from)
+        TRY(cache_file_path("receipts.jsonl", &kept, e));
+    if (!*from && !kept)
+        return ERR_OK;
+    TRY_OUT(cache_file_read(kept ? kept : from, &text, &n, e));
+    if (text)
+        code = parse_receipts(p, text, n, kept ? kept : from, e);
+    else if (!kept)
+        code = err_set(e, ERR_IO, "%s: expected a file of receipts, there is none", from);
+out:
+    mem_free(text);
+    mem_free(kept);
+    return code;
+}
+
+static bool calibrate(void *user, const struct calibration_query *q, struct calibration *out)
+{
+    const moebius_plan *p = user;
+    return receipts_calibrate(p->receipts, p->n_receipt, q, out);
+}
 
 static err_code check_options(const moebius_plan_options *o, struct err *e)
 {
@@ -417,7 +467,9 @@ static err_code open_plan(moebius_plan *p, const char *path, const moebius_plan_
     TRY(planning_facts_read(&p->facts, path, &params, e));
     TRY(check_gpu(p, o, e));
     TRY(check_kv(p, o->kv, e));
-    const struct plan_inputs in = {.machine = &p->machine, .facts = &p->facts, .settings = settings_of(p, o)};
+    TRY(read_receipts(p, o->receipts, e));
+    const struct plan_inputs in = {
+        .machine = &p->machine, .facts = &p->facts, .settings = settings_of(p, o), .calibrate = calibrate, .user = p};
     plan_make(&p->plan, &in);
     TRY(plan_text(&p->plan, &in, &p->text, e));
     return plan_json(&p->plan, &in, &p->json, e);
@@ -445,6 +497,7 @@ void moebius_plan_close(moebius_plan **plan)
     if (!p)
         return;
     planning_facts_close(&p->facts);
+    mem_free(p->receipts);
     mem_free(p->text);
     mem_free(p->json);
     mem_free(p);
