@@ -911,8 +911,11 @@ MOEBIUS_INLINE moebius_status moebius_plan_open(moebius_plan **out, const char *
                                                 const moebius_plan_options *options, moebius_error *error);
 MOEBIUS_API void moebius_plan_close(moebius_plan **plan);
 MOEBIUS_API bool moebius_plan_is_refused(const moebius_plan *plan);
-MOEBIUS_API const char *moebius_plan_text(const moebius_plan *plan); /* for people; borrowed */
-MOEBIUS_API const char *moebius_plan_json(const moebius_plan *plan); /* for programs; borrowed */
+/* Tokens a second of decode, of all texts, or of prefill: the ceiling, and the band that is forecast; 0: not known. */
+MOEBIUS_API void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling, double *low, double *high);
+MOEBIUS_API uint64_t moebius_plan_ram_bytes(const moebius_plan *plan); /* memory that the process will take */
+MOEBIUS_API const char *moebius_plan_text(const moebius_plan *plan);   /* for people; borrowed */
+MOEBIUS_API const char *moebius_plan_json(const moebius_plan *plan);   /* for programs; borrowed */
 
 /* ---- structs with their lengths ---------------------------------------------------------------------------------- */
 

@@ -1,13 +1,10 @@
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/exit_status.h"
 #include "moebius/moebius.h"
-
-/* The exit code of a plan that can't work; those below are err.def's. */
-enum { EXIT_REFUSED = 10 };
 
 struct plan_command {
     const char *path, *machine, *kv, *devices, *usage, *receipts;
@@ -55,6 +52,9 @@ static err_code plan(const struct plan_command *c, bool *is_refused, struct err 
                                            : c->n_cpu_moe < 0 ? 0
                                                               : c->n_cpu_moe,
                               .floor = (double)c->floor,
+                              .receipts = c->receipts      ? c->receipts
+                                          : c->no_receipts ? NULL
+                                                           : "",
                               .usage = c->usage  ? c->usage
                                        : c->cold ? NULL
                                                  : ""};
@@ -113,7 +113,7 @@ const struct command cmd_plan = {
     .details =
         "Prints where each byte goes, the ceilings of decode and prefill, the time to the first token, what was\n"
         "assumed, and what a run would use. A plan that can't work is refused with the number that fails and\n"
-        "what would work instead; the exit status is then 10. docs/planner.md explains it.",
+        "what would work instead; the exit status is then 20. docs/planner.md explains it.",
     .hint = "the model is given with -m",
     .runs_model = true,
     .run = run,

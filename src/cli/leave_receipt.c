@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "cli/rank_run.h"
+#include "cli/run_plan.h"
 #include "cli/stats.h"
 #include "engine/cache_file.h"
 #include "jobs/receipts_file.h"
@@ -125,6 +126,7 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     r->hit_bytes = c.n_expert_read ? c.n_expert_hit * (c.n_expert_read_bytes / c.n_expert_read) : 0;
     find_regime(r, g, &c);
     describe_settings(r, o);
+    run_plan_fill(r, o);
 }
 
 void cli_receipt_warning(void *user, enum log_level level, const char *line)

@@ -509,6 +509,19 @@ bool moebius_plan_is_refused(const moebius_plan *plan)
     return plan->plan.is_refused;
 }
 
+void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling, double *low, double *high)
+{
+    const struct plan_speed *s = prefill ? &plan->plan.prefill : &plan->plan.decode;
+    *ceiling = s->ceiling;
+    *low = s->low;
+    *high = s->high;
+}
+
+uint64_t moebius_plan_ram_bytes(const moebius_plan *plan)
+{
+    return plan->plan.ram_bytes;
+}
+
 const char *moebius_plan_text(const moebius_plan *plan)
 {
     return plan->text;

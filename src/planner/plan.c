@@ -410,7 +410,7 @@ static void map_gpu(struct making *k, int n)
     add_row(k, "experts", "ram", expert_bytes(f, f->n_moe - n, f->n_moe));
     add_row(k, "texts", "ram", (uint64_t)s->n_texts * host_bytes(f, s->n_ctx));
     k->p->reserve_bytes = MARGIN_BYTES;
-    k->p->least_bytes = ram_with(k, 0);
+    k->p->least_bytes = ram_with(k, n);
 }
 
 static void refuse_gpu(struct making *k, int n)

@@ -48,8 +48,11 @@ static err_code say_memory(struct bytes *b, const struct plan *p, struct err *e)
     if (p->vram_bytes)
         SAY("%-14s %-6s %16" PRIu64 " %12.1f\n", "all", "vram", p->vram_bytes, mib(p->vram_bytes));
     SAY("%-14s %-6s %16" PRIu64 " %12.1f\n", "all", "ram", p->ram_bytes, mib(p->ram_bytes));
+    if (p->vram_bytes && p->vram_limit)
+        SAY("of %.1f MiB of VRAM\n", mib(p->vram_limit));
     if (p->ram_limit)
-        SAY("of %.1f MiB, of which %.1f are kept back for what can't be counted before; with %.1f it just works\n",
+        SAY("of %.1f MiB of memory, of which %.1f are kept back for what can't be counted before; with %.1f it just "
+            "works\n",
             mib(p->ram_limit), mib(p->reserve_bytes), mib(p->least_bytes));
     if (p->n_expert)
         SAY("slots for %" PRId64 " of %" PRId64 " experts%s", p->n_slot, p->n_expert,
