@@ -6,19 +6,13 @@
 #include "base/free_memory.h"
 #include "engine/engine_internal.h"
 #include "gguf/gguf_facts.h"
+#include "planner/plan.h"
 #include "ranks/ranks.h"
-
-/* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations, huge
- * pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures). */
-enum { MARGIN_BYTES = 24 << 20 };
-
-/* One part in so many of the memory that is free is left to others when the options name no bound. */
-enum { FREE_MARGIN_SHARE = 16 };
 
 /* What loading matrices takes, a thread. */
 enum { LOAD_BYTES = 1 << 20 };
 
-static size_t resident_bytes(void)
+size_t engine_resident_bytes(void)
 {
     unsigned long pages = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "r");
@@ -91,7 +85,7 @@ static size_t choose_bound(const moebius_engine *g)
         return (size_t)g->options.ram_bytes;
     if (free_bytes == SIZE_MAX || g->options.hugetlb || g->options.deterministic)
         return 0;
-    return resident_bytes() + free_bytes - free_bytes / FREE_MARGIN_SHARE;
+    return engine_resident_bytes() + free_bytes - free_bytes / PLAN_FREE_SHARE;
 }
 
 err_code engine_memory_bound(moebius_engine *g, struct err *e)
@@ -101,7 +95,7 @@ err_code engine_memory_bound(moebius_engine *g, struct err *e)
     if (!g->bound_bytes)
         return ERR_OK;
     TRY(least_bytes(g, &dense, &experts, e));
-    g->overhead_bytes = resident_bytes() + MARGIN_BYTES;
+    g->overhead_bytes = engine_resident_bytes() + PLAN_MARGIN_BYTES;
     if (g->bound_bytes < g->overhead_bytes + dense + experts)
         return too_little(g, g->overhead_bytes + dense + experts, "this model, without a context,", e);
     g->limit_bytes = g->bound_bytes - g->overhead_bytes;

@@ -328,8 +328,7 @@ static err_code measure_gpus(struct probe *p, struct err *e)
     moebius_gpu all[MACHINE_MAX_GPU];
     int n = p->o->gpus ? moebius_list_gpus(all, MACHINE_MAX_GPU, NULL) : 0;
     for (int i = 0; i < n && i < MACHINE_MAX_GPU; i++)
-        if (strcmp(all[i].kind, "software") != 0) /* that one is the processor again */
-            TRY(measure_gpu(p, i, &all[i], e));
+        TRY(measure_gpu(p, i, &all[i], e));
     return ERR_OK;
 }
 

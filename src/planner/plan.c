@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* As the engine does it (engine/memory.c): left to others where no limit is named, and kept for what grows later. */
-enum { FREE_MARGIN_SHARE = 16, MARGIN_BYTES = 24 << 20 };
 /* What a GPU's driver and its pipelines take of its memory. */
 enum { VRAM_MARGIN_BYTES = 1 << 30 };
 /* Of a prompt that is in the prompt cache, what is computed all the same. */
@@ -75,7 +73,7 @@ static uint64_t expert_part(const struct making *k, uint64_t n_bytes)
 static uint64_t limit_of(const struct making *k)
 {
     uint64_t free_bytes = k->m->free_bytes ? k->m->free_bytes : k->m->ram_bytes;
-    return k->s->ram_bytes ? k->s->ram_bytes : free_bytes - free_bytes / FREE_MARGIN_SHARE;
+    return k->s->ram_bytes ? k->s->ram_bytes : free_bytes - free_bytes / PLAN_FREE_SHARE;
 }
 
 /* Everything but the experts, and what is kept back beside it, as a session is admitted with half of itself to spare.
@@ -88,7 +86,7 @@ static uint64_t fixed_bytes(const struct making *k, const struct plan_kv *kv, in
 
 static uint64_t reserve_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx)
 {
-    return MARGIN_BYTES + (k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1)) / 2;
+    return PLAN_MARGIN_BYTES + (k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1)) / 2;
 }
 
 static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
@@ -357,7 +355,7 @@ static uint64_t vram_with(const struct making *k, int n_cpu_moe)
 
 static uint64_t ram_with(const struct making *k, int n_cpu_moe)
 {
-    return k->f->process_bytes + expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe) + MARGIN_BYTES +
+    return k->f->process_bytes + expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe) + PLAN_MARGIN_BYTES +
            (uint64_t)k->s->n_texts * host_bytes(k->f, k->s->n_ctx);
 }
 
@@ -409,7 +407,7 @@ static void map_gpu(struct making *k, int n)
     add_row(k, "program", "ram", f->process_bytes);
     add_row(k, "experts", "ram", expert_bytes(f, f->n_moe - n, f->n_moe));
     add_row(k, "texts", "ram", (uint64_t)s->n_texts * host_bytes(f, s->n_ctx));
-    k->p->reserve_bytes = MARGIN_BYTES;
+    k->p->reserve_bytes = PLAN_MARGIN_BYTES;
     k->p->least_bytes = ram_with(k, n);
 }
 

@@ -11,6 +11,16 @@
 
 enum { PLAN_MAX_ROW = 12, PLAN_MAX_LINE = 12, PLAN_LINE_BYTES = 240, PLAN_N_PROMPT = 6, PLAN_MAX_GPU_ROW = 512 };
 
+/* Loading and planning leave the same aside. */
+enum {
+    /* One part in so many of the memory that is free is left to others where no bound is named. */
+    PLAN_FREE_SHARE = 16,
+    /* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations,
+     * huge pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures).
+     */
+    PLAN_MARGIN_BYTES = 24 << 20
+};
+
 struct plan_row {
     const char *what, *tier; /* "experts", "ram" */
     uint64_t n_bytes;

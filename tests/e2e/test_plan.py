@@ -158,6 +158,10 @@ def test_a_probe_is_kept_for_later_plans():
     reads = m["drives"][0]["random_reads"]
     assert m["drives"][0]["name"] == os.path.dirname(DEMO) and len(reads) == 16 and all(r["bytes_per_s"] > 0 for r in reads)
     assert m["amx_per_s"] is None
+    gpus = json.loads(run("devices", "--json").stdout)["gpus"]
+    assert len(m["gpus"]) == len(gpus), (m["gpus"], gpus)
+    for g, listed in zip(m["gpus"], gpus):
+        assert not listed["usable"] or (g["bytes_per_s"] > 1e6 and g["to_pageable_bytes_per_s"] > 1e6 and 0 < g["dispatch_s"] < 1), g
     after = plan()
     assert after["ceiling"]["decode"] > 0 and after["prompts"][0]["ceiling_s"] > 0
     out = tmp("machine.json")
