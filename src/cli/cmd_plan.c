@@ -115,6 +115,6 @@ const struct command cmd_plan = {
         "assumed, and what a run would use. A plan that can't work is refused with the number that fails and\n"
         "what would work instead; the exit status is then 20. docs/planner.md explains it.",
     .hint = "the model is given with -m",
-    .runs_model = true,
+    .keeps_files = true,
     .run = run,
 };

@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
@@ -6,9 +7,9 @@
 #include "moebius/moebius.h"
 
 struct probe_command {
-    const char *file, *out;
+    const char *file, *out, *gpus;
     int64_t n_threads;
-    bool json, gpus, no_sandbox, is_interactive;
+    bool json, no_sandbox, is_interactive;
 };
 
 static bool show_progress(void *user, const char *what, double done)
@@ -26,9 +27,11 @@ static err_code probe(struct probe_command *c, struct err *e)
     const moebius_probe_options o = {.n_threads = (int)c->n_threads,
                                      .files = &c->file,
                                      .n_files = c->file ? 1 : 0,
-                                     .gpus = true,
+                                     .gpus = !strcmp(c->gpus, "vulkan"),
                                      .progress = show_progress,
                                      .user = c};
+    if (!o.gpus && strcmp(c->gpus, "none") != 0)
+        return err_set(e, ERR_USAGE, "--gpus %s: expected vulkan or none", c->gpus);
     cli_catch_interrupt();
     moebius_status status = moebius_machine_probe(&machine, &o, &error);
     if (c->is_interactive)
@@ -44,12 +47,13 @@ static err_code probe(struct probe_command *c, struct err *e)
 
 static int run(const struct command *command, int argc, char **argv)
 {
-    struct probe_command c = {.is_interactive = isatty(STDERR_FILENO)};
+    struct probe_command c = {.gpus = "vulkan", .is_interactive = isatty(STDERR_FILENO)};
     const struct option options[] = {
         {"--model,-m", OPT_INPUT, &c.file, "FILE", "a large file on the drive to be measured, such as a model", 0, 0,
          0},
         {"--threads,-t", OPT_INT, &c.n_threads, "N", "threads; all processors when not given", 1, 256, 0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "keep it there, for --machine, and not for all later plans", 0, 0, 0},
+        {"--gpus", OPT_DEVICES, &c.gpus, "vulkan|none", "whether GPUs are measured, too (vulkan)", 0, 0, 0},
         {"--json", OPT_FLAG, &c.json, "", "print it with --out, too", 0, 0, 0},
         SANDBOX_OPTION(c.no_sandbox),
     };
@@ -69,6 +73,6 @@ const struct command cmd_probe = {
         "size and depth, and each GPU's memory and transfers; prints it as JSON and keeps it in the cache\n"
         "directory. What was not measured is null: unknown. Takes some seconds.",
     .hint = "a file on the drive is given with -m",
-    .runs_model = true,
+    .keeps_files = true,
     .run = run,
 };

@@ -145,7 +145,10 @@ static err_code explain(struct receipts_command *c, const char *word, struct err
     const struct receipt *r = &c->list[n - 1];
     printf("when       %s UTC, by %s\n", show_time(r->time_s).s, show(r->method).s);
     printf("machine    %s, %lld threads\n", show(r->machine).s, (long long)r->n_threads);
-    printf("model      %s (%s, %016" PRIx64 ")\n", show(r->model).s, show(r->arch).s, r->fingerprint);
+    printf("model      %s", show(r->model).s);
+    if (r->fingerprint)
+        printf(" (%s, %016" PRIx64 ")", show(r->arch).s, r->fingerprint);
+    printf("\n");
     printf("settings   %s\n", show(r->settings).s);
     printf("regime     %s", regime_name(r->regime));
     if (r->regime == REGIME_STREAM || r->regime == REGIME_TIERED)

@@ -214,14 +214,14 @@ static err_code confine(const struct command *c, const struct option *options, i
         code = allow(&s, c->operands[i - 1], argv[i], e);
     if (code == ERR_OK && output)
         code = allow_output(&s, output, e);
-    if (code == ERR_OK && c->runs_model)
+    if (code == ERR_OK && (c->runs_model || c->keeps_files))
         code = allow_cache(&s, e);
     if (code == ERR_OK && rank_run_ranks())
         code = allow_shared_memory(&s, e);
     if (code == ERR_OK)
         code = sandbox_enter(&s,
-                             (c->runs_model ? SANDBOX_IO_URING : 0) | (c->serves ? SANDBOX_ACCEPT : 0) |
-                                 (rank_run_ranks() ? SANDBOX_ALL_THREADS : 0),
+                             (c->runs_model || c->keeps_files ? SANDBOX_IO_URING : 0) |
+                                 (c->serves ? SANDBOX_ACCEPT : 0) | (rank_run_ranks() ? SANDBOX_ALL_THREADS : 0),
                              e);
     sandbox_close(&s);
     return code == ERR_OK ? code : err_prefix(e, "without --no-sandbox");

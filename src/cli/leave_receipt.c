@@ -122,9 +122,11 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     r->ceiling[SPEED_DECODE] = r->measured[SPEED_DECODE] > 0 ? f->decode_ceiling : 0;
     r->ceiling[SPEED_PREFILL] = r->measured[SPEED_PREFILL] > 0 ? f->prefill_ceiling : 0;
     r->peak_bytes = (uint64_t)stats_peak_bytes();
-    r->read_bytes = c.n_expert_read_bytes;
-    r->hit_bytes = c.n_expert_read ? c.n_expert_hit * (c.n_expert_read_bytes / c.n_expert_read) : 0;
     find_regime(r, g, &c);
+    if (c.n_expert_hit + c.n_expert_miss && c.n_expert_read) { /* else what was read was loading */
+        r->read_bytes = c.n_expert_read_bytes;
+        r->hit_bytes = c.n_expert_hit * (c.n_expert_read_bytes / c.n_expert_read);
+    }
     describe_settings(r, o);
     run_plan_fill(r, o);
 }

@@ -64,8 +64,8 @@ struct doctor_model {
  * ERR_NOMEM. */
 MUST_USE err_code doctor_look_at_model(struct doctor_report *r, const struct doctor_model *m, struct err *e);
 
-/* Random reads of a model's file, for a second at most: live->drive_bytes_per_s or no_drive_speed, and where it lies.
- */
+/* Random reads of a model's file, for a second at most: live->drive_bytes_per_s or no_drive_speed, where it lies, and
+ * how many bytes the model has. */
 void doctor_measure_drive(struct doctor_live *live, const char *path);
 /* Whether rings can be made: live->no_io_uring, which `why` holds. */
 void doctor_try_io_uring(struct doctor_live *live, struct err *why);

@@ -199,10 +199,11 @@ void doctor_drive(struct doctor *d)
 enum { READ_BYTES = 1 << 20, N_FLYING = 32 };
 static const int64_t measure_ns = 700 * 1000 * 1000;
 
-/* Random reads of a file, N_FLYING at once; false: one failed. */
-static bool read_randomly(struct store_queue *q, char *buf, uint64_t n_bytes, double *bytes_per_s)
+/* Random reads of a file, N_FLYING at once; false: one failed. reads: [N_FLYING]. */
+static bool read_randomly(struct store_queue *q, struct store_read *reads, char *buf, uint64_t n_bytes,
+                          double *bytes_per_s)
 {
-    struct store_read reads[N_FLYING], *next;
+    struct store_read *next;
     uint64_t n_done = 0, n_place = n_bytes / READ_BYTES;
     struct random random = random_seed(1);
     int64_t start = clock_ns();
@@ -237,21 +238,37 @@ static const char *measure(struct doctor_live *live, const char *path)
     const char *why = NULL;
     struct stat st;
     char *buf = mem_map((size_t)N_FLYING * READ_BYTES, MEM_SCRATCH);
+    struct store_read *reads = mem_calloc(N_FLYING, sizeof *reads);
     if (stat(path, &st) != 0 || (uint64_t)st.st_size < least)
         why = "the file is too small for that";
-    else if (!buf || store_open_file(&s, path, &e) != ERR_OK)
+    else if (!buf || !reads || store_open_file(&s, path, &e) != ERR_OK)
         why = "the file can't be opened";
     else if (store_queue_open(&q, s, &direct, &e) != ERR_OK)
         why = "the file system does not permit reading past the page cache";
-    else if (!read_randomly(q, buf, (uint64_t)st.st_size, &live->drive_bytes_per_s))
+    else if (!read_randomly(q, reads, buf, (uint64_t)st.st_size, &live->drive_bytes_per_s))
         why = "a read failed";
     if (why)
         live->drive_bytes_per_s = 0;
     store_queue_close(&q);
     store_close(&s);
+    mem_free(reads);
     if (buf)
         mem_unmap(buf, (size_t)N_FLYING * READ_BYTES, MEM_SCRATCH);
     return why;
+}
+
+/* The bytes of a model, in all its parts; of what is none, of the file. */
+static uint64_t count_bytes(const char *path, const struct stat *st)
+{
+    struct gguf *g;
+    struct err e;
+    uint64_t n = 0;
+    if (gguf_open(&g, path, &e) != ERR_OK)
+        return (uint64_t)st->st_size;
+    for (int i = 0; i < gguf_n_files(g); i++)
+        n += gguf_file_bytes(g, i);
+    gguf_close(&g);
+    return n;
 }
 
 void doctor_measure_drive(struct doctor_live *live, const char *path)
@@ -262,6 +279,6 @@ void doctor_measure_drive(struct doctor_live *live, const char *path)
         return;
     live->major = major(st.st_dev);
     live->minor = minor(st.st_dev);
-    live->model_bytes = (uint64_t)st.st_size;
+    live->model_bytes = count_bytes(path, &st);
     live->no_drive_speed = measure(live, path);
 }

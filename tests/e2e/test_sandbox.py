@@ -69,6 +69,9 @@ def test_every_command_that_opens_a_model_is_confined():
         "tune": ["-m", model],
         "grammar": ["-m", model, "--regex", text],
         "doctor": ["-m", model],
+        "plan": ["-m", model],
+        "probe": ["-m", model, "--gpus", "none"],
+        "receipts": [],
     }
     names = set(re.findall(r"^  (\w+) ", run("help").stdout, re.M)) - {"help", "version", "devices", "moebius"}
     assert names == set(commands), names ^ set(commands)
