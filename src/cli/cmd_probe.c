@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "moebius/moebius.h"
@@ -32,6 +33,7 @@ static err_code probe(struct probe_command *c, struct err *e)
                                      .user = c};
     if (!o.gpus && strcmp(c->gpus, "none") != 0)
         return err_set(e, ERR_USAGE, "--gpus %s: expected vulkan or none", c->gpus);
+    TRY(output_file_check(c->out, e));
     cli_catch_interrupt();
     moebius_status status = moebius_machine_probe(&machine, &o, &error);
     if (c->is_interactive)

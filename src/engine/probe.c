@@ -224,17 +224,26 @@ static err_code measure_sizes(struct probe *p, struct drive_trial *t, struct mac
     return ERR_OK;
 }
 
+static err_code size_file(const char *path, uint64_t *n_bytes, struct err *e)
+{
+    enum { LEAST_BYTES = 1 << 20 };
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode) || st.st_size < LEAST_BYTES)
+        return err_set(e, ERR_USAGE, "%s: expected a file of 1 MiB or more, to read a drive by", path);
+    *n_bytes = (uint64_t)st.st_size;
+    return ERR_OK;
+}
+
 static err_code measure_drive(struct probe *p, const char *path, struct err *e)
 {
     enum { ROOM = 4 << 20 };
     struct drive_trial t = {0};
     struct machine_drive *d = &p->m->drives[p->m->n_drive];
     char *memory = NULL, *end;
-    struct stat st;
     err_code code;
-    if (stat(path, &st) != 0)
-        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    t.file_bytes = (uint64_t)st.st_size;
+    TRY(size_file(path, &t.file_bytes, e));
     TRY_OUT(store_open_file(&t.store, path, e));
     memory = mem_map((size_t)MOST_DEPTH * ROOM, MEM_SCRATCH);
     if (!memory) {
@@ -338,10 +347,13 @@ static err_code measure(struct probe *p, struct err *e)
 {
     enum cpu_level level;
     struct topology *t;
+    uint64_t file_bytes;
     const moebius_probe_options *o = p->o;
     if (o->n_threads < 0 || o->n_threads > 4096 || o->n_files < 0 || o->n_files > MACHINE_MAX_DRIVE)
         return err_set(e, ERR_USAGE, "%d threads, %d files: expected 0 or more, and at most %d files", o->n_threads,
                        o->n_files, MACHINE_MAX_DRIVE);
+    for (int i = 0; i < o->n_files; i++)
+        TRY(size_file(o->files[i], &file_bytes, e)); /* before anything is measured */
     planning_machine_look(p->m);
     if (o->n_threads)
         p->m->n_thread = o->n_threads;

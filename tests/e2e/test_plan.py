@@ -164,6 +164,9 @@ def test_a_probe_is_kept_for_later_plans():
         assert not listed["usable"] or (g["bytes_per_s"] > 1e6 and g["to_pageable_bytes_per_s"] > 1e6 and 0 < g["dispatch_s"] < 1), g
     after = plan()
     assert after["ceiling"]["decode"] > 0 and after["prompts"][0]["ceiling_s"] > 0
+    fails(3, "probe", "-m", tmp("none.gguf"), says=["none.gguf"])
+    fails(2, "probe", "-m", write("small", "x"), says=["small", "1 MiB"])
+    fails(2, "probe", "--gpus", "all", says=["vulkan or none"])
     out = tmp("machine.json")
     run("probe", "-o", out)
     with open(out) as f:
