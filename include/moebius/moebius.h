@@ -877,6 +877,66 @@ MOEBIUS_API moebius_status moebius_matcher_status(const moebius_matcher *matcher
 MOEBIUS_API moebius_status moebius_sampler_set_matcher(moebius_sampler *sampler, moebius_matcher *matcher,
                                                        moebius_error *error);
 
+/* ---- planning -------------------------------------------------------------------------------------------------- */
+
+/* What a machine can do, as JSON text (docs/planner.md). */
+typedef struct moebius_machine moebius_machine;
+
+typedef struct moebius_probe_options {
+    int n_threads; /* 0: one for each processor that the process may use */
+    /* Files, one on each drive that is to be measured: the larger, the better, a model mostly. Borrowed. */
+    const char *const *files;
+    int n_files;
+    bool gpus; /* GPUs are listed, too */
+    /* What is measured next, and how much is done, 0 to 1; false: measure no more. May be NULL. */
+    bool (*progress)(void *user, const char *what, double done);
+    void *user;
+} moebius_probe_options;
+
+MOEBIUS_INLINE moebius_probe_options moebius_default_probe_options(void);
+/* Measures for some seconds, a minute at most, with 1 GiB of memory or an eighth of what is free. */
+MOEBIUS_INLINE moebius_status moebius_machine_probe(moebius_machine **out, const moebius_probe_options *options,
+                                                    moebius_error *error);
+MOEBIUS_API void moebius_machine_close(moebius_machine **machine);
+MOEBIUS_API const char *moebius_machine_json(const moebius_machine *machine); /* borrowed */
+/* Keeps it for moebius_plan_open: in a file (NULL: in the user's cache directory, as what this machine can do). */
+MOEBIUS_API moebius_status moebius_machine_save(const moebius_machine *machine, const char *path, moebius_error *error);
+
+typedef struct moebius_plan moebius_plan;
+
+typedef struct moebius_plan_options {
+    /* A file of what the machine can do. NULL: what was kept of this one, or else its threads and memory alone. */
+    const char *machine;
+    int n_threads;      /* 0: all that the machine has */
+    int64_t n_ctx;      /* tokens of a text; 0: as a session has them */
+    int64_t n_depth;    /* tokens in the context for which decode is planned; 0: all */
+    int64_t n_texts;    /* that decode together; 0: 1 */
+    int64_t n_batch;    /* prompt tokens that are computed together; 0: 512 */
+    int kv;             /* a moebius_kv_type */
+    int64_t ram_bytes;  /* that the process may take; 0: what is free */
+    int64_t vram_bytes; /* of the GPU; 0: what is free */
+    bool gpu;           /* the machine's first GPU runs the layers */
+    int64_t n_cpu_moe;  /* with it: layers whose experts stay in memory; 0: the least that fits; less than 0: none */
+    double floor;       /* tokens a second that decode must be able to reach; 0: none */
+    const char *usage;  /* a file of counts of experts; "": the one in the user's cache directory; NULL: none */
+    /* A file of receipts (docs/planner.md), from which speeds are forecast; "": the one in the user's cache directory.
+     * NULL: none, so that the ceilings are all that is known. */
+    const char *receipts;
+} moebius_plan_options;
+
+MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);
+/* Plans for the model at `path`, any part of a split set, of which the first megabytes are enough. A plan that can't
+ * work is one, too, and says what could. */
+MOEBIUS_INLINE moebius_status moebius_plan_open(moebius_plan **out, const char *path,
+                                                const moebius_plan_options *options, moebius_error *error);
+MOEBIUS_API void moebius_plan_close(moebius_plan **plan);
+MOEBIUS_API bool moebius_plan_is_refused(const moebius_plan *plan);
+/* Tokens a second of decode, of all texts, or of prefill: the ceiling, and the band that is forecast; 0: not known. */
+MOEBIUS_API void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling, double *low, double *high);
+MOEBIUS_API uint64_t moebius_plan_ram_bytes(const moebius_plan *plan); /* memory that the process will take */
+MOEBIUS_API const char *moebius_plan_text(const moebius_plan *plan);   /* for people; borrowed */
+MOEBIUS_API const char *moebius_plan_json(const moebius_plan *plan);   /* for programs; borrowed */
+
 /* ---- structs with their lengths ---------------------------------------------------------------------------------- */
 
 MOEBIUS_API moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
@@ -918,6 +978,12 @@ MOEBIUS_API moebius_status moebius_place_did_sized(const moebius_engine *engine,
 MOEBIUS_API bool moebius_engine_device_sized(const moebius_engine *engine, int i, moebius_device *out,
                                              size_t out_bytes);
 MOEBIUS_API moebius_status moebius_part_read_sized(const char *path, moebius_part *out, size_t out_bytes,
+                                                   moebius_error *error);
+
+MOEBIUS_API moebius_status moebius_machine_probe_sized(moebius_machine **out, const moebius_probe_options *options,
+                                                       size_t options_bytes, moebius_error *error);
+MOEBIUS_API moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path,
+                                                   const moebius_plan_options *options, size_t options_bytes,
                                                    moebius_error *error);
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void)
@@ -1042,6 +1108,30 @@ MOEBIUS_INLINE moebius_status moebius_place_did(const moebius_engine *engine, in
 MOEBIUS_INLINE moebius_status moebius_part_read(const char *path, moebius_part *part, moebius_error *error)
 {
     return moebius_part_read_sized(path, part, sizeof *part, error);
+}
+
+MOEBIUS_INLINE moebius_probe_options moebius_default_probe_options(void)
+{
+    static moebius_probe_options o; /* zeros */
+    return o;
+}
+
+MOEBIUS_INLINE moebius_status moebius_machine_probe(moebius_machine **out, const moebius_probe_options *options,
+                                                    moebius_error *error)
+{
+    return moebius_machine_probe_sized(out, options, sizeof *options, error);
+}
+
+MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void)
+{
+    static moebius_plan_options o; /* zeros */
+    return o;
+}
+
+MOEBIUS_INLINE moebius_status moebius_plan_open(moebius_plan **out, const char *path,
+                                                const moebius_plan_options *options, moebius_error *error)
+{
+    return moebius_plan_open_sized(out, path, options, sizeof *options, error);
 }
 
 #ifdef __cplusplus

@@ -123,6 +123,15 @@ void backend_weight_close(struct backend *b, struct weight **w)
     *w = NULL;
 }
 
+size_t backend_weight_bytes(struct backend *b, const struct weight_desc *d)
+{
+    size_t row_bytes = 0;
+    if (b->v->weight_bytes)
+        return b->v->weight_bytes(b, d);
+    quant_row_bytes(d->type, (uint64_t)d->k, &row_bytes);
+    return row_bytes * (size_t)d->n_row;
+}
+
 err_code backend_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
                                   struct err *e)
 {

@@ -94,6 +94,9 @@ MUST_USE err_code backend_weight_load(struct backend *b, const struct weight_des
                                       struct weight **out, struct err *e);
 void backend_weight_close(struct backend *b, struct weight **w);
 
+/* The memory that a matrix takes once it is loaded. */
+size_t backend_weight_bytes(struct backend *b, const struct weight_desc *d);
+
 /* ---- slot pools -------------------------------------------------------------------------------------------- */
 
 /* The shape of a layer's routed experts: gate and up are [n_ff][n_embd], down is [n_embd][n_ff]. */
@@ -428,7 +431,9 @@ MUST_USE err_code backend_cpu_open(struct backend **out, struct pool *pool, cons
 MUST_USE err_code backend_null_open(struct backend **out, struct err *e);
 
 /* A null device that asks another one, which is borrowed, whether it supports what is enqueued. The first operation
- * that it does not is reported as ERR_UNSUPPORTED, with its types and the names of its weights. */
+ * that it does not is reported as ERR_UNSUPPORTED, with its types and the names of its weights. backend_held_bytes says
+ * what the other one would hold but for slots and scratch, and backend_counters what products with weights take: but
+ * for experts and the state of texts. */
 MUST_USE err_code backend_asking_open(struct backend **out, struct backend *asked, struct err *e);
 
 /* A checking device: runs every operation on `primary` and, with the same inputs, on `secondary`, and compares.

@@ -164,6 +164,7 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .read = cpu_read,
         .weight_load = cpu_weight_load,
         .weight_close = cpu_weight_close,
+        .weight_bytes = cpu_weight_bytes,
         .slot_pool_create = cpu_slot_pool_create,
         .slot_pool_close = cpu_slot_pool_close,
         .slot_pool_slot_bytes = cpu_slot_pool_slot_bytes,

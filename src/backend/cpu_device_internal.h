@@ -8,6 +8,7 @@
 MUST_USE err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                                   struct weight **out, struct err *e);
 void cpu_weight_close(struct backend *b, struct weight *w);
+size_t cpu_weight_bytes(struct backend *b, const struct weight_desc *d);
 struct weight_shape cpu_weight_shape(struct backend *b, const struct weight *w);
 
 /* cpu_slots.c */

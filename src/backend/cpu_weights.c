@@ -118,6 +118,14 @@ static void narrow(struct cpu *c, struct weight *w, int64_t chunk_rows)
         *w = n.to;
 }
 
+/* Of F32 at least half, and all of it where narrowing would lose something. */
+size_t cpu_weight_bytes(struct backend *b, const struct weight_desc *d)
+{
+    size_t n = 0;
+    layout_bytes(cpu_of(b)->kernels->layout[d->type->type], d->type, (uint64_t)d->n_row, (uint64_t)d->k, &n);
+    return mem_length(n);
+}
+
 err_code cpu_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                          struct weight **out, struct err *e)
 {

@@ -1,15 +1,18 @@
-/* A device that holds nothing: its buffers, weights and slot pools are no more than their shapes. */
+/* A device that holds nothing: its buffers, weights and slot pools are no more than their shapes. It counts what the
+ * device that it asks would hold, and what operations would take there. */
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/vtable.h"
 
 struct buffer {
-    size_t n_bytes;
+    size_t n_bytes, n_held;
+    enum mem_tag tag;
 };
 
 struct weight {
     struct weight_desc d;
+    size_t n_held;
 };
 
 struct slot_pool {
@@ -18,8 +21,10 @@ struct slot_pool {
 
 struct null_device {
     struct backend base;
-    struct backend *asked; /* borrowed; NULL: nobody is asked */
-    struct err error;      /* the first since the last report */
+    struct backend *asked;        /* borrowed; NULL: nobody is asked */
+    struct err error;             /* the first since the last report */
+    size_t held_bytes[MEM_N_TAG]; /* that the asked device would hold, but for slots and scratch */
+    struct backend_counters counters;
 };
 
 static struct null_device *null_of(struct backend *b)
@@ -35,7 +40,8 @@ static err_code buffer_create(struct backend *b, size_t n_bytes, int64_t n_part,
     *out = mem_calloc(1, sizeof **out);
     if (!*out)
         return err_nomem(e, sizeof **out, "a buffer");
-    (*out)->n_bytes = n_bytes;
+    **out = (struct buffer){.n_bytes = n_bytes, .n_held = mem_length(n_bytes), .tag = tag};
+    null_of(b)->held_bytes[tag] += (*out)->n_held;
     return ERR_OK;
 }
 
@@ -47,20 +53,28 @@ static size_t buffer_bytes(struct backend *b, const struct buffer *buf)
 static err_code buffer_reserve(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part, enum mem_tag tag,
                                struct buffer **out, struct err *e)
 {
-    return buffer_create(b, n_bytes, n_part, tag, out, e);
+    TRY(buffer_create(b, n_bytes, n_part, tag, out, e));
+    null_of(b)->held_bytes[tag] -= (*out)->n_held;
+    (*out)->n_held = 0;
+    return ERR_OK;
 }
 
 static bool commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
+    buf->n_held += n_bytes;
+    null_of(b)->held_bytes[buf->tag] += n_bytes;
     return true;
 }
 
 static void decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
+    buf->n_held -= n_bytes;
+    null_of(b)->held_bytes[buf->tag] -= n_bytes;
 }
 
 static void buffer_close(struct backend *b, struct buffer *buf)
 {
+    null_of(b)->held_bytes[buf->tag] -= buf->n_held;
     mem_free(buf);
 }
 
@@ -89,7 +103,8 @@ static err_code weight_load(struct backend *b, const struct weight_desc *d, cons
     *out = mem_calloc(1, sizeof **out);
     if (!*out)
         return err_nomem(e, sizeof **out, d->name);
-    (*out)->d = *d;
+    **out = (struct weight){.d = *d, .n_held = null_of(b)->asked ? backend_weight_bytes(null_of(b)->asked, d) : 0};
+    null_of(b)->held_bytes[MEM_WEIGHTS] += (*out)->n_held;
     return ERR_OK;
 }
 
@@ -100,6 +115,7 @@ static struct weight_shape weight_shape(struct backend *b, const struct weight *
 
 static void weight_close(struct backend *b, struct weight *w)
 {
+    null_of(b)->held_bytes[MEM_WEIGHTS] -= w->n_held;
     mem_free(w);
 }
 
@@ -191,9 +207,24 @@ static void describe(const struct op *op, struct sentence *s)
         }
 }
 
+/* The products with weights, each of which is read once; experts and state depend on what is not known here. */
+static void count(struct null_device *n, const struct op *op)
+{
+    struct op_counters *t = &n->counters.op[op->kind];
+    t->n++;
+    for (int i = 0; op->kind != OP_EMBED && i < OP_MAX_OUT && op->weight[i]; i++) {
+        const struct weight_desc *d = &op->weight[i]->d;
+        size_t row_bytes = 0;
+        quant_row_bytes(d->type, (uint64_t)d->k, &row_bytes);
+        t->n_bytes += (uint64_t)d->n_row * row_bytes;
+        *(d->type->act == QUANT_ACT_FLOAT ? &t->n_float : &t->n_int8) += (uint64_t)(d->n_row * d->k * op->in[0].ne[1]);
+    }
+}
+
 static void enqueue(struct backend *b, const struct op *op)
 {
     struct null_device *n = null_of(b);
+    count(n, op);
     const struct op_shapes shapes = op_shapes(b, op);
     if (!n->asked || n->error.code != ERR_OK || n->asked->v->supports(n->asked, op, &shapes))
         return;
@@ -219,7 +250,12 @@ static err_code wait_none(struct backend *b, uint64_t fence_id, struct err *e)
 
 static struct backend_counters counters(struct backend *b)
 {
-    return (struct backend_counters){0};
+    return null_of(b)->counters;
+}
+
+static size_t held_bytes(struct backend *b, enum mem_tag tag)
+{
+    return null_of(b)->held_bytes[tag];
 }
 
 static void null_close(struct backend *b)
@@ -255,6 +291,7 @@ err_code backend_asking_open(struct backend **out, struct backend *asked, struct
         .fence = fence,
         .wait = wait_none,
         .counters = counters,
+        .held_bytes = held_bytes,
         .close = null_close,
     };
     struct null_device *n = mem_calloc(1, sizeof *n);

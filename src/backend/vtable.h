@@ -39,6 +39,7 @@ struct backend_vtable {
     err_code (*weight_load)(struct backend *b, const struct weight_desc *d, const struct weight_source *src,
                             struct weight **out, struct err *e);
     void (*weight_close)(struct backend *b, struct weight *w);
+    size_t (*weight_bytes)(struct backend *b, const struct weight_desc *d); /* NULL: as in the file */
     err_code (*slot_pool_create)(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
                                  struct err *e);
     void (*slot_pool_close)(struct backend *b, struct slot_pool *slot_pool);

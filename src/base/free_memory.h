@@ -1,4 +1,5 @@
-/* How much memory the process may still take before the system, or a control group that it runs in, is short of it. */
+/* How much memory the process may still take before the system, or a control group that it runs in, is short of it.
+ * Allocates nothing. */
 #ifndef BASE_FREE_MEMORY_H
 #define BASE_FREE_MEMORY_H
 
@@ -8,5 +9,9 @@
  * the top what is left below the limit, where the page cache counts as free; the least of these. SIZE_MAX when the
  * system does not say. root: "" (tests have a tree of their own). */
 size_t free_memory_bytes(const char *root);
+
+/* Bytes: the tightest limit of those control groups, whatever is in use; a group without one of version 1 says an
+ * absurdly large number. SIZE_MAX: there is none. */
+size_t free_memory_limit_bytes(const char *root);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/batch_run.h"
 #include "cli/commands.h"
+#include "cli/leave_receipt.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
 
@@ -188,6 +189,8 @@ static err_code answer_all(struct batch_command *c, struct err *e)
     err_code code = batch_run(b, e);
     clear_progress();
     print_summary(c);
+    const struct texts_stats stats = batch_stats(b);
+    cli_leave_texts_receipt(&c->model, c->opened.engine, "batch", &stats);
     if (code == ERR_CANCELLED)
         return interrupted(c, e);
     TRY(code);
@@ -226,6 +229,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--template", OPT_INPUT, &j.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0},
         {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0},
         {"--stats-json", OPT_OUTPUT, &j.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
+        RECEIPT_OPTION(j.model),
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/leave_receipt.h"
 #include "cli/rank_forecast.h"
 #include "cli/place_stats.h"
 #include "cli/stats.h"
@@ -266,6 +267,30 @@ static err_code bench_loading(struct bench_command *b, struct err *e)
     return code == ERR_OK ? check_rounds(b, t.n, e) : code;
 }
 
+/* What so many tokens of each round took at the median speed. */
+static int64_t phase_ns(const struct bench_result *r, const struct bench_phase *p)
+{
+    double n_tok = (double)(p->n_tok * r->n_round);
+    return p->tok_per_s.median > 0 ? (int64_t)(n_tok * 1e9 / p->tok_per_s.median) : 0;
+}
+
+/* The roof that was measured beside it is the ceiling. */
+static void leave_receipt(const struct bench_command *b, const struct bench_result *r)
+{
+    const struct bench_params *p = &b->params;
+    const struct run_figures f = {.method = "bench",
+                                  .n_prefill = r->prefill.n_tok * r->n_round,
+                                  .prefill_ns = phase_ns(r, &r->prefill),
+                                  .n_decoded = r->decode.n_tok * r->n_round,
+                                  .decode_ns = phase_ns(r, &r->decode),
+                                  .n_texts = p->n_texts,
+                                  .n_ctx = p->n_depth + p->n_prefill + p->n_decode / 2,
+                                  .n_prompt = p->n_prefill,
+                                  .prefill_ceiling = r->prefill.roof_tok_per_s.median,
+                                  .decode_ceiling = r->decode.roof_tok_per_s.median};
+    cli_leave_receipt(&b->model, b->opened.engine, &f);
+}
+
 static err_code bench(struct bench_command *b, struct err *e)
 {
     struct bench_result r;
@@ -286,6 +311,7 @@ static err_code bench(struct bench_command *b, struct err *e)
         print_table(b, &r);
     stats_print_car(b->opened.engine, stderr);
     place_stats_print(b->opened.engine, stderr);
+    leave_receipt(b, &r);
     return check_rounds(b, r.n_round, e);
 }
 
@@ -306,6 +332,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation", 0, 0, 0},
         {"--csv", OPT_FLAG, &b.csv, "", "print CSV", 0, 0, 0},
         {"--json", OPT_FLAG, &b.json, "", "print one JSON object", 0, 0, 0},
+        RECEIPT_OPTION(b.model),
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);

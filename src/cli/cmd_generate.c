@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/grammar_options.h"
+#include "cli/leave_receipt.h"
 #include "cli/place_stats.h"
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
@@ -271,6 +272,19 @@ static void print_sources(const struct generate *g)
     }
 }
 
+static void leave_receipt(const struct generate *g, const struct run_times *t)
+{
+    const struct run_figures f = {.method = "generate",
+                                  .n_prefill = t->n_prefill,
+                                  .prefill_ns = t->prefill_ns,
+                                  .n_decoded = t->n_decoded,
+                                  .decode_ns = t->decode_ns,
+                                  .n_texts = 1,
+                                  .n_ctx = g->n_loaded + t->n_prefill + t->n_decoded / 2,
+                                  .n_prompt = t->n_prefill};
+    cli_leave_receipt(&g->model, g->opened.engine, &f);
+}
+
 static int run(const struct command *c, int argc, char **argv)
 {
     struct generate g = {.sampling = cli_default_sampling(), .n = 256};
@@ -296,6 +310,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--stats", OPT_DETAIL, &g.stats, "[=layer]", "show what memory and reads do, all the while (=layer: by layer)",
          0, 0, "layer"},
         {"--stats-json", OPT_OUTPUT, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
+        RECEIPT_OPTION(g.model),
     };
     struct err e = {0};
     struct run_times t = {0};
@@ -311,6 +326,7 @@ static int run(const struct command *c, int argc, char **argv)
         if (code == ERR_OK || code == ERR_CANCELLED) {
             print_statistics(&g, &t);
             print_sources(&g);
+            leave_receipt(&g, &t);
         }
         if (code == ERR_OK && g.stats_json)
             code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);

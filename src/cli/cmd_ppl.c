@@ -7,6 +7,7 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/leave_receipt.h"
 #include "cli/place_stats.h"
 #include "cli/stats.h"
 #include "jobs/ppl.h"
@@ -104,6 +105,16 @@ static err_code open_sessions(struct ppl *p, struct err *e)
     return code;
 }
 
+/* Windows are prompts. */
+static void leave_receipt(const struct ppl *p, const struct ppl_result *r, int64_t n_ns)
+{
+    const struct run_figures f = {.method = "ppl",
+                                  .n_prefill = (r->n_window - r->n_resumed) * p->model.n_ctx,
+                                  .prefill_ns = n_ns,
+                                  .n_prompt = p->model.n_ctx};
+    cli_leave_receipt(&p->model, p->opened.engine, &f);
+}
+
 static err_code ppl(struct ppl *p, struct err *e)
 {
     struct ppl_result r;
@@ -127,6 +138,7 @@ static err_code ppl(struct ppl *p, struct err *e)
     cli_catch_interrupt();
     p->start_ns = clock_ns();
     TRY(ppl_run(p->opened.engine, p->opened.session, p->ids, p->n_ids, &params, &r, e));
+    int64_t end_ns = clock_ns();
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\n");
     print_result(p, &r);
@@ -135,6 +147,8 @@ static err_code ppl(struct ppl *p, struct err *e)
         fprintf(stderr, "\n");
     }
     place_stats_print(p->opened.engine, stderr);
+    if (!uses_car(p)) /* else prompts and single tokens have their time together */
+        leave_receipt(p, &r, end_ns - p->start_ns);
     return cli_interrupted() ? err_set(e, ERR_CANCELLED, "interrupted after %lld windows", (long long)r.n_window)
                              : ERR_OK;
 }
@@ -151,6 +165,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--resume", OPT_OUTPUT, &p.resume, "FILE", "go on from FILE, and keep there how far it has got", 0, 0, 0},
         {"--against", OPT_FLAG, &p.against, "", "with --car: compare with the model's own predictions", 0, 0, 0},
         {"--keep-cache", OPT_FLAG, &p.keep_cache, "", "with --car: windows find the experts that others left", 0, 0, 0},
+        RECEIPT_OPTION(p.model),
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/leave_receipt.h"
 #include "cli/model_names.h"
 #include "cli/rank_run.h"
 #include "cli/confine.h"
@@ -55,6 +56,15 @@ static err_code open_template(void *user, const char *path, const moebius_vocab 
     return cli_open_template(c->template, path, vocab, out, e);
 }
 
+/* A model goes. */
+static void note_end(void *user, const char *path, const moebius_engine *engine, const struct texts_stats *stats)
+{
+    const struct serve_command *c = user;
+    struct model_options o = c->model;
+    o.path = path;
+    cli_leave_texts_receipt(&o, engine, "serve", stats);
+}
+
 static err_code check(struct serve_command *c, struct err *e)
 {
     if (!c->model.path == !c->folder)
@@ -97,7 +107,7 @@ static err_code serve(struct serve_command *c, struct err *e)
                                .has_page = !c->no_page,
                                .log_json = c->log_json,
                                .print = print_line};
-    o.models = (struct models_options){.opener = {open_engine, open_template, c},
+    o.models = (struct models_options){.opener = {open_engine, open_template, note_end, c},
                                        .texts = {.n_texts = (size_t)c->n_texts,
                                                  .n_queue = (size_t)c->n_queue,
                                                  .n_ctx = c->model.n_ctx,
@@ -146,6 +156,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--no-page", OPT_FLAG, &j.no_page, "", "no page for browsers at /", 0, 0, 0},
         {"--log-json", OPT_FLAG, &j.log_json, "", "the log's lines are JSON", 0, 0, 0},
         CAR_OPTIONS(j.model),
+        RECEIPT_OPTION(j.model),
     };
     struct err e = {0};
     err_code code = begin(c, options, N_OPTIONS(options), argc, argv, &j, &e);

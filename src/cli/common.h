@@ -15,7 +15,7 @@ struct model_options {
     int64_t ram_bytes, state_bytes;
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split;
-    bool hugetlb, cold, deterministic, no_sandbox, offline;
+    bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
     moebius_car car;
 };
 

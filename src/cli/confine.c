@@ -282,7 +282,7 @@ static err_code confine(const struct command *c, const struct option *options, i
     bool is_off = is_switched_off(options, n_option);
     if (is_off || c->hub != HUB_NONE)
         return c->hub == HUB_NONE ? ERR_OK : cli_confine_hub(c->hub, is_off, e);
-    const unsigned needs = (c->runs_model ? SANDBOX_IO_URING : 0) | (c->serves ? SANDBOX_ACCEPT : 0) |
+    const unsigned needs = (c->runs_model || c->keeps_files ? SANDBOX_IO_URING : 0) | (c->serves ? SANDBOX_ACCEPT : 0) |
                            (rank_run_ranks() ? SANDBOX_ALL_THREADS : 0);
     err_code code = sandbox_open(&s, needs, e);
     if (code == ERR_OK)
@@ -294,7 +294,7 @@ static err_code confine(const struct command *c, const struct option *options, i
         code = allow(&s, c->operands[i - 1], argv[i], e);
     if (code == ERR_OK && output)
         code = allow_output(&s, output, e);
-    if (code == ERR_OK && c->runs_model)
+    if (code == ERR_OK && (c->runs_model || c->keeps_files))
         code = allow_cache(&s, e);
     if (code == ERR_OK && rank_run_ranks())
         code = allow_shared_memory(&s, e);

@@ -13,7 +13,7 @@ static const struct command *const commands[] = {
     &cmd_chat,  &cmd_generate, &cmd_serve,    &cmd_batch,      &cmd_logits,  &cmd_ppl,      &cmd_profile,
     &cmd_trace, &cmd_template, &cmd_tokenize, &cmd_detokenize, &cmd_inspect, &cmd_prepare,  &cmd_verify,
     &cmd_pull,  &cmd_list,     &cmd_rm,       &cmd_alias,      &cmd_imatrix, &cmd_quantize, &cmd_bench,
-    &cmd_tune,  &cmd_grammar,  &cmd_devices,  &cmd_version,
+    &cmd_tune,  &cmd_grammar,  &cmd_devices,  &cmd_version, &cmd_doctor, &cmd_receipts, &cmd_probe, &cmd_plan,
 };
 
 enum { N_COMMAND = sizeof commands / sizeof *commands };

@@ -70,6 +70,7 @@ struct command {
     int max_operand;              /* words that are not options */
     const char *hint;             /* what to do instead, when there are more */
     enum option_kind operands[2]; /* what the first of these words name; 0: no file */
+    bool keeps_files;             /* knows files that are kept from run to run, and reads drives as the engine does */
     bool runs_model;              /* reads experts through io_uring, and keeps files from run to run */
     bool serves;                  /* takes connections from a socket that it opens before the sandbox */
     enum hub_use hub;

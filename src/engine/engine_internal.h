@@ -112,7 +112,14 @@ struct moebius_engine {
     size_t spare_bytes;       /* room below the limit for what operations take when they first run */
     bool is_limited;          /* the limit is in force */
     bool has_noted_streaming; /* the log has been told that experts stream */
-    struct tuning tuning;     /* in force */
+    struct memory_guard {
+        const char *root;  /* of the system's files, borrowed; NULL: "" (tests have a tree of their own) */
+        int64_t looked_ns; /* when it last looked what is free */
+        int64_t short_ns;  /* when memory was last short, */
+        int64_t told_ns;   /* and when the log was last told; 0: never */
+        size_t from_bytes; /* limit_bytes before it was lowered; 0: it was not */
+    } guard;
+    struct tuning tuning; /* in force */
     /* warm.c */
     bool is_warm;     /* the slots were filled, or there was nothing to fill them with */
     char *usage_path; /* NULL: counts are not kept */
@@ -243,10 +250,17 @@ moebius_status engine_status(err_code code, const struct err *e, moebius_error *
 
 /* ---- memory.c -------------------------------------------------------------------------------------------------- */
 
+size_t engine_resident_bytes(void); /* of the process, now */
+
 /* Puts a bound in force, options.ram_bytes or else what is free. To be called when the files' directories have been
  * read, and before the weights are. ERR_LIMIT when the bound is less than the model can do with. */
 MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);
 void engine_memory_release(moebius_engine *g);
+
+/* To be called between passes: when what the system or a control group has left becomes less than a small part of the
+ * bound, lowers the limit, and experts give slots back; when there is much more again for a while, raises it. Looks a
+ * few times a second at most, and tells the log. Does nothing where no bound is in force. */
+void engine_memory_guard(moebius_engine *g);
 
 /* Creates a session by `create`, which also says how much memory it will take later, and makes room for it. ERR_LIMIT,
  * with the number, when there is too little; what was created is the caller's to close either way. */

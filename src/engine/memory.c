@@ -3,22 +3,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/free_memory.h"
 #include "engine/engine_internal.h"
 #include "gguf/gguf_facts.h"
+#include "planner/plan.h"
 #include "ranks/ranks.h"
-
-/* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations, huge
- * pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures). */
-enum { MARGIN_BYTES = 24 << 20 };
-
-/* One part in so many of the memory that is free is left to others when the options name no bound. */
-enum { FREE_MARGIN_SHARE = 16 };
 
 /* What loading matrices takes, a thread. */
 enum { LOAD_BYTES = 1 << 20 };
 
-static size_t resident_bytes(void)
+size_t engine_resident_bytes(void)
 {
     unsigned long pages = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "r");
@@ -91,7 +86,7 @@ static size_t choose_bound(const moebius_engine *g)
         return (size_t)g->options.ram_bytes;
     if (free_bytes == SIZE_MAX || g->options.hugetlb || g->options.deterministic)
         return 0;
-    return resident_bytes() + free_bytes - free_bytes / FREE_MARGIN_SHARE;
+    return engine_resident_bytes() + free_bytes - free_bytes / PLAN_FREE_SHARE;
 }
 
 err_code engine_memory_bound(moebius_engine *g, struct err *e)
@@ -101,7 +96,7 @@ err_code engine_memory_bound(moebius_engine *g, struct err *e)
     if (!g->bound_bytes)
         return ERR_OK;
     TRY(least_bytes(g, &dense, &experts, e));
-    g->overhead_bytes = resident_bytes() + MARGIN_BYTES;
+    g->overhead_bytes = engine_resident_bytes() + PLAN_MARGIN_BYTES;
     if (g->bound_bytes < g->overhead_bytes + dense + experts)
         return too_little(g, g->overhead_bytes + dense + experts, "this model, without a context,", e);
     g->limit_bytes = g->bound_bytes - g->overhead_bytes;
@@ -113,6 +108,84 @@ void engine_memory_release(moebius_engine *g)
 {
     lift(g);
 }
+
+/* ---- the guard --------------------------------------------------------------------------------------------------- */
+
+static const int64_t look_ns = 250 * 1000 * 1000, ease_ns = (int64_t)5 * 1000 * 1000 * 1000,
+                     tell_ns = (int64_t)10 * 1000 * 1000 * 1000;
+
+/* What is to stay free: one part in so many of the bound, within bounds of its own. A bound that is chosen from what is
+ * free leaves more than that. */
+static size_t reserve_bytes(const moebius_engine *g)
+{
+    enum { SHARE = 64 };
+    static const size_t least = 4 << 20, most = 512 << 20;
+    size_t n = g->bound_bytes / SHARE;
+    return n < least ? least : n > most ? most : n;
+}
+
+static void set_limit(moebius_engine *g, size_t n_bytes)
+{
+    struct err e;
+    lift(g);
+    g->limit_bytes = n_bytes;
+    (void)!enforce(g, &e); /* nobody else has set one since */
+}
+
+/* What can't be given back stays, with what operations need. */
+static void shrink(moebius_engine *g, size_t lack, size_t free_bytes)
+{
+    struct memory_guard *m = &g->guard;
+    size_t before = mem_total_bytes(), wanted = before > lack ? before - lack : 0;
+    m->from_bytes = m->from_bytes ? m->from_bytes : g->limit_bytes;
+    set_limit(g, wanted < g->limit_bytes ? wanted : g->limit_bytes);
+    reclaim(g, 1);
+    size_t after = mem_total_bytes(), least = after + g->spare_bytes;
+    if (g->limit_bytes < least)
+        set_limit(g, least < m->from_bytes ? least : m->from_bytes);
+    if (m->told_ns && m->short_ns - m->told_ns < tell_ns)
+        return;
+    m->told_ns = m->short_ns;
+    log_line(&g->log, LOG_WARN,
+             "memory is short, %.1f MB are free: gave back %.1f MB, and %.1f of %.1f MB of routed experts stay",
+             (double)free_bytes / 1e6, (double)(before > after ? before - after : 0) / 1e6,
+             (double)engine_expert_bytes(g, experts_open_bytes) / 1e6,
+             (double)engine_expert_bytes(g, experts_max_bytes) / 1e6);
+}
+
+static void grow(moebius_engine *g, size_t n_bytes)
+{
+    struct err e;
+    size_t lowered = g->guard.from_bytes - g->limit_bytes;
+    set_limit(g, g->limit_bytes + (n_bytes < lowered ? n_bytes : lowered));
+    if (g->limit_bytes == g->guard.from_bytes)
+        g->guard.from_bytes = 0;
+    if (engine_open_slots(g, NULL, &e) != ERR_OK) /* what is read is read when it is needed */
+        log_line(&g->log, LOG_DEBUG, "as memory is free again: %s", e.text);
+    log_line(&g->log, LOG_INFO, "memory is free again: %.1f MB of routed experts have room",
+             (double)engine_expert_bytes(g, experts_open_bytes) / 1e6);
+}
+
+void engine_memory_guard(moebius_engine *g)
+{
+    struct memory_guard *m = &g->guard;
+    enum { PLENTY = 4, TWICE = 2 };
+    int64_t now_ns = clock_ns();
+    if (!g->is_limited || (m->looked_ns && now_ns - m->looked_ns < look_ns))
+        return;
+    m->looked_ns = now_ns;
+    size_t free_bytes = free_memory_bytes(m->root ? m->root : ""), reserve = reserve_bytes(g);
+    if (free_bytes < reserve) {
+        m->short_ns = now_ns;
+        shrink(g, TWICE * reserve - free_bytes, free_bytes);
+    } else if (m->from_bytes && free_bytes != SIZE_MAX && free_bytes > PLENTY * reserve &&
+               now_ns - m->short_ns > ease_ns) {
+        m->short_ns = now_ns; /* a while later again, if it was not all */
+        grow(g, free_bytes - TWICE * reserve);
+    }
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
 /* Says once that experts are read while the model runs, though nobody asked for a bound. */
 static void note_streaming(moebius_engine *g)

@@ -30,8 +30,9 @@ static err_code open_file(struct gguf *g, uint64_t file, const char *path, struc
     else if (!S_ISREG(st.st_mode))
         code = err_set(e, ERR_IO, "%s: expected a regular file", path);
     else
-        code =
-            gguf_parse(f, &(struct gguf_source){.fd = fd, .n_bytes = (uint64_t)st.st_size}, &g->arena, &g->totals, e);
+        code = gguf_parse(
+            f, &(struct gguf_source){.fd = fd, .n_bytes = (uint64_t)st.st_size, .may_be_header = g->may_be_header},
+            &g->arena, &g->totals, e);
     close(fd);
     return code;
 }
@@ -148,12 +149,13 @@ static err_code join_tensors(struct gguf *g, struct err *e)
     return ERR_OK;
 }
 
-err_code gguf_open(struct gguf **out, const char *path, struct err *e)
+static err_code open_files(struct gguf **out, const char *path, bool may_be_header, struct err *e)
 {
     *out = NULL;
     struct gguf *g = mem_calloc(1, sizeof *g);
     if (!g)
         return err_nomem(e, sizeof *g, "a GGUF view");
+    g->may_be_header = may_be_header;
     err_code code;
     uint64_t no, n;
     TRY_OUT(alloc_files(g, 0, 1, e));
@@ -168,6 +170,20 @@ err_code gguf_open(struct gguf **out, const char *path, struct err *e)
 out:
     gguf_close(&g);
     return code;
+}
+
+err_code gguf_open(struct gguf **out, const char *path, struct err *e)
+{
+    return open_files(out, path, false, e);
+}
+
+err_code gguf_open_header(struct gguf **out, const char *path, bool *is_header, struct err *e)
+{
+    TRY(open_files(out, path, true, e));
+    *is_header = false;
+    for (int i = 0; i < (*out)->n_files; i++)
+        *is_header |= (*out)->files[i].is_header;
+    return ERR_OK;
 }
 
 err_code gguf_open_memory(struct gguf **out, const void *bytes, size_t n, const char *name, struct err *e)

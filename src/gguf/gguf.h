@@ -79,6 +79,9 @@ struct gguf;
 /* Opens a model: PATH, and when it is one of a split set (NAME-00001-of-00003.gguf) the set, whichever part
  * was named. On failure *out is NULL. */
 MUST_USE err_code gguf_open(struct gguf **out, const char *path, struct err *e);
+/* The same for files of which the first megabytes alone may be there: their tensors may lie beyond the end. *is_header:
+ * some do, and must not be read. gguf_file_bytes then says what the whole file has at least. */
+MUST_USE err_code gguf_open_header(struct gguf **out, const char *path, bool *is_header, struct err *e);
 
 /* The same from memory (for tests and fuzzing): one file, `name` for messages; the bytes are copied. */
 MUST_USE err_code gguf_open_memory(struct gguf **out, const void *bytes, size_t n, const char *name, struct err *e);

@@ -34,7 +34,8 @@ struct gguf_totals {
 /* One file of the model. All memory belongs to the view's arena, the index excepted. */
 struct gguf_file {
     char *path;
-    uint64_t n_bytes, alignment;
+    uint64_t n_bytes, alignment; /* n_bytes: of a header that is there alone, what the whole file has at least */
+    bool is_header;              /* the file ends before its tensors do */
     uint32_t version;
     struct gguf_kv *kv;
     uint64_t n_kv;
@@ -48,6 +49,7 @@ struct gguf {
     struct gguf_totals totals;
     struct gguf_file *files;
     int n_files;
+    bool may_be_header;          /* files may end before their tensors do */
     struct gguf_tensor *tensors; /* of all files */
     uint64_t n_tensors;
     struct gguf_index names; /* tensor name -> index into tensors */
@@ -58,6 +60,7 @@ struct gguf_source {
     int fd;
     const void *bytes;
     uint64_t n_bytes;
+    bool may_be_header; /* the tensors may lie beyond the end */
 };
 
 /* Parses one file into `f`, whose path is set and whose other fields are zero; adds to the totals, and refuses what

@@ -361,8 +361,13 @@ static err_code place_tensors(struct reader *r, struct gguf_file *f)
     for (uint64_t i = 0; i < f->n_tensors; i++) {
         struct gguf_tensor *t = &f->tensors[i];
         uint64_t end;
-        if (__builtin_add_overflow(t->offset, data_off, &t->offset) ||
-            __builtin_add_overflow(t->offset, t->n_bytes, &end) || end > f->n_bytes)
+        bool is_far = __builtin_add_overflow(t->offset, data_off, &t->offset) ||
+                      __builtin_add_overflow(t->offset, t->n_bytes, &end);
+        if (!is_far && end > f->n_bytes && r->src.may_be_header && end <= INT64_MAX) {
+            f->n_bytes = end;
+            f->is_header = true;
+        }
+        if (is_far || end > f->n_bytes)
             return err_set(r->e, ERR_FORMAT,
                            "%s: tensor \"%s\": its %" PRIu64 " bytes at byte %" PRIu64 " end beyond the file's %" PRIu64
                            " bytes (truncated or corrupt)",

@@ -2,20 +2,15 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/output_file.h"
-#include "base/pool.h"
+#include "jobs/scan.h"
 #include "store/checksums.h"
 #include "store/manifest.h"
-
-/* MIN_READERS: threads read and wait for the drive, so there may be more of them than processors. */
-enum { CHUNK_BYTES = 4 << 20, MIN_READERS = 8 };
 
 /* One run of bytes with a checksum. */
 struct checked_range {
@@ -24,6 +19,7 @@ struct checked_range {
     uint32_t *crc;
     int layer, expert, part;
     const char *tensor; /* or the name of a tensor; NULL: an expert */
+    uint32_t measured;  /* the checksum of what was read so far */
 };
 
 struct verify {
@@ -36,13 +32,6 @@ struct verify {
     struct checked_range *pieces;
     size_t n_pieces, capacity;
     uint64_t total_bytes;
-    struct pool *pool;
-    struct verify_reader { /* one a thread */
-        struct store_queue *queue;
-        void *buf;
-    } * readers;
-    atomic_ullong done_bytes;
-    atomic_bool stop;
     pthread_mutex_t lock; /* of what follows */
     uint64_t n_damaged;
 };
@@ -90,7 +79,7 @@ static err_code list_directory(struct verify *v, struct verify_result *out, stru
                 TRY(add_piece(v,
                               (struct checked_range){0, m->place[at] + m->layers[l].image.off[k],
                                                      manifest_part_bytes(&m->layers[l], k),
-                                                     &m->crc[EXPERT_N_MATRIX * at + (size_t)k], l, i, k, NULL},
+                                                     &m->crc[EXPERT_N_MATRIX * at + (size_t)k], l, i, k, NULL, 0},
                               e));
         }
     return ERR_OK;
@@ -125,8 +114,8 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
         if (v->sums.is_expert[i])
             continue;
         out->n_tensors++;
-        TRY(add_piece(v, (struct checked_range){t->file, t->offset, t->n_bytes, &v->sums.tensor[i], 0, 0, 0, t->name},
-                      e));
+        TRY(add_piece(
+            v, (struct checked_range){t->file, t->offset, t->n_bytes, &v->sums.tensor[i], 0, 0, 0, t->name, 0}, e));
     }
     for (int l = 0; l < store_n_layers(v->store); l++) {
         const struct store_layer *layer = store_get_layer(v->store, l);
@@ -136,7 +125,7 @@ static err_code list_model(struct verify *v, struct verify_result *out, struct e
                 const struct store_matrix *m = &layer->part[k];
                 uint32_t *crc = &v->sums.part[checksums_index(&v->sums, l, i, k)];
                 uint64_t offset = m->offset + (uint64_t)i * m->stride_bytes;
-                TRY(add_piece(v, (struct checked_range){m->file, offset, m->n_bytes, crc, l, i, k, NULL}, e));
+                TRY(add_piece(v, (struct checked_range){m->file, offset, m->n_bytes, crc, l, i, k, NULL, 0}, e));
             }
     }
     return ERR_OK;
@@ -159,80 +148,39 @@ static void tell(struct verify *v, const struct checked_range *p, const char *se
     pthread_mutex_unlock(&v->lock);
 }
 
-/* The checksum of a piece, read chunk by chunk. */
-static err_code measure(struct verify *v, struct verify_reader *reader, const struct checked_range *p, uint32_t *crc,
-                        struct err *e)
+static struct scan_piece piece_at(void *user, size_t i, size_t *unit)
 {
-    *crc = 0;
-    for (uint64_t done = 0; done < p->n_bytes && !atomic_load(&v->stop);) {
-        size_t n = p->n_bytes - done < CHUNK_BYTES ? (size_t)(p->n_bytes - done) : CHUNK_BYTES;
-        struct store_read r = {.file = p->file, .offset = p->offset + done, .n_bytes = n, .buf = reader->buf};
-        struct store_read *read = &r, *got;
-        store_queue_submit(reader->queue, &read, 1);
-        store_queue_collect(reader->queue, &got, 1, true);
-        if (r.failure)
-            return store_read_error(v->store, &r, e);
-        *crc = crc32c(*crc, r.bytes, n);
-        done += n;
-        uint64_t total = atomic_fetch_add(&v->done_bytes, n) + n;
-        if (v->p->progress && !v->p->progress(v->p->user, total, v->total_bytes))
-            atomic_store(&v->stop, true);
-    }
-    return ERR_OK;
+    const struct checked_range *p = &((struct verify *)user)->pieces[i];
+    *unit = 1;
+    return (struct scan_piece){p->file, p->offset, p->n_bytes};
 }
 
-static void check_task(void *arg, size_t task, int thread)
+static void add_chunk(void *user, size_t i, const void *bytes, size_t n_bytes)
 {
-    struct verify *v = arg;
-    const struct checked_range *p = &v->pieces[task];
-    struct err e = {0};
-    uint32_t crc;
-    if (atomic_load(&v->stop))
-        return;
-    if (measure(v, &v->readers[thread], p, &crc, &e) != ERR_OK) {
-        tell(v, p, e.text);
-        return;
-    }
-    if (atomic_load(&v->stop))
-        return; /* half read */
-    if (v->p->write) {
-        *p->crc = crc;
-    } else if (crc != *p->crc) {
+    struct checked_range *p = &((struct verify *)user)->pieces[i];
+    p->measured = crc32c(p->measured, bytes, n_bytes);
+}
+
+static void end_piece(void *user, size_t i, const struct err *failure)
+{
+    struct verify *v = user;
+    const struct checked_range *p = &v->pieces[i];
+    struct err e;
+    if (failure) {
+        tell(v, p, failure->text);
+    } else if (v->p->write) {
+        *p->crc = p->measured;
+    } else if (p->measured != *p->crc) {
         err_set(&e, ERR_FORMAT,
                 "the %" PRIu64 " bytes at byte %" PRIu64 " of %s are damaged: checksum %08" PRIx32
                 ", expected %08" PRIx32,
-                p->n_bytes, p->offset, v->gguf ? gguf_file_path(v->gguf, p->file) : v->data_path, crc, *p->crc);
+                p->n_bytes, p->offset, v->gguf ? gguf_file_path(v->gguf, p->file) : v->data_path, p->measured, *p->crc);
         tell(v, p, e.text);
     }
-}
-
-static err_code open_readers(struct verify *v, struct err *e)
-{
-    int n = v->p->n_threads ? v->p->n_threads : cpu_n_available();
-    n = n < MIN_READERS ? MIN_READERS : n;
-    TRY(pool_create(&v->pool, n, e));
-    v->readers = mem_calloc((size_t)n, sizeof *v->readers);
-    if (!v->readers)
-        return err_nomem(e, (size_t)n * sizeof *v->readers, "readers");
-    for (int i = 0; i < n; i++) {
-        size_t room = store_read_room(STORE_ALIGN - 1, CHUNK_BYTES);
-        TRY(store_queue_open(&v->readers[i].queue, v->store, &(struct store_queue_params){.depth = 1}, e));
-        v->readers[i].buf = mem_map(room, MEM_SCRATCH);
-        if (!v->readers[i].buf)
-            return err_nomem(e, room, "reading");
-    }
-    return ERR_OK;
 }
 
 static void close_verify(struct verify *v)
 {
-    for (int i = 0; v->readers && i < pool_n_threads(v->pool); i++) {
-        store_queue_close(&v->readers[i].queue);
-        if (v->readers[i].buf)
-            mem_unmap(v->readers[i].buf, store_read_room(STORE_ALIGN - 1, CHUNK_BYTES), MEM_SCRATCH);
-    }
-    mem_free(v->readers);
-    pool_close(&v->pool);
     mem_free(v->pieces);
     manifest_close(&v->manifest);
     checksums_close(&v->sums);
@@ -252,13 +200,20 @@ err_code verify_run(const struct verify_params *p, struct verify_result *out, st
     if (is_dir && p->write)
         return err_set(e, ERR_USAGE, "%s: a prepared store has its checksums: --write is for GGUF files", p->path);
     TRY_OUT(is_dir ? list_directory(&v, out, e) : list_model(&v, out, e));
-    TRY_OUT(open_readers(&v, e));
-    pool_run(v.pool, v.n_pieces, check_task, &v);
+    const struct scan_params scan = {.store = v.store,
+                                     .n_piece = v.n_pieces,
+                                     .n_bytes = v.total_bytes,
+                                     .n_threads = p->n_threads,
+                                     .piece = piece_at,
+                                     .chunk = add_chunk,
+                                     .end = end_piece,
+                                     .progress = p->progress,
+                                     .progress_user = p->user,
+                                     .user = &v};
+    TRY_OUT(scan_run(&scan, e));
     out->n_bytes = v.total_bytes;
     out->n_damaged = v.n_damaged;
-    if (atomic_load(&v.stop))
-        code = err_set(e, ERR_CANCELLED, "stopped");
-    else if (v.n_damaged)
+    if (v.n_damaged)
         code = err_set(e, ERR_FORMAT, "%s: %" PRIu64 " of %zu pieces are damaged or can't be read", p->path,
                        v.n_damaged, v.n_pieces);
     else if (p->write)

@@ -157,6 +157,13 @@ static void note_failure(struct model *m, const struct err *e)
     pthread_mutex_unlock(&all->lock);
 }
 
+static void tell_end(const struct model *m)
+{
+    const struct model_opener *o = &m->models->options.opener;
+    const struct texts_stats stats = texts_stats(m->texts);
+    o->ends(o->user, m->path, m->engine, &stats);
+}
+
 static void *drive(void *user)
 {
     struct model *m = user;
@@ -167,6 +174,8 @@ static void *drive(void *user)
         texts_run(m->texts);
     }
     wait_for_users(m);
+    if (code == ERR_OK)
+        tell_end(m);
     unload(m);
     if (code != ERR_OK)
         note_failure(m, &e);

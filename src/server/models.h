@@ -64,10 +64,13 @@ struct model {
     struct err error;  /* the last time's */
 };
 
-/* How a model is opened: what the command line says of engines and templates. Called in the driving thread. */
+/* How a model is opened: what the command line says of engines and templates. Called in the driving thread, all of
+ * them. */
 struct model_opener {
     err_code (*engine)(void *user, const char *path, moebius_engine **out, struct err *e);
     err_code (*tmpl)(void *user, const char *path, const moebius_vocab *vocab, moebius_template **out, struct err *e);
+    /* The model of this path goes, after what `stats` says. */
+    void (*ends)(void *user, const char *path, const moebius_engine *engine, const struct texts_stats *stats);
     void *user;
 };
 

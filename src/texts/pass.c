@@ -155,6 +155,8 @@ static void take_stock(struct texts *x, size_t n_answer, int64_t took_ns, bool i
     pace_note(&x->pace, n_answer, n_chunk, took_ns, is_streaming);
     *(n_chunk ? &x->stats.prefill_ns : &x->stats.decode_ns) += took_ns;
     x->stats.n_pass++;
+    x->stats.n_decode_pass += n_chunk == 0;
+    x->stats.n_decoded += n_chunk ? 0 : x->n_items;
 }
 
 static err_code compute(struct texts *x, struct err *e)

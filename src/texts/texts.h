@@ -144,6 +144,7 @@ struct texts_stats {
     uint64_t n_suspended;                  /* how often a text had to wait for memory */
     size_t n_most;                         /* the most texts at once */
     int64_t prefill_ns, decode_ns;         /* passes with and without tokens of prompts */
+    uint64_t n_decode_pass, n_decoded;     /* the latter passes, and their tokens */
     size_t n_kept;                         /* texts kept in memory now */
     uint64_t kept_bytes;                   /* their state, shared pages counted once where that is known */
     uint64_t disk_bytes, n_disk_read, n_disk_written; /* the disk cache now, and parts of texts read and written */

@@ -78,6 +78,10 @@ def test_every_command_that_opens_a_model_is_confined():
         "list": [],
         "rm": ["hf:nobody/nothing", "-y"],
         "alias": [],
+        "doctor": ["-m", model],
+        "plan": ["-m", model],
+        "probe": ["-m", model, "--gpus", "none"],
+        "receipts": [],
     }
     names = set(re.findall(r"^  (\w+) ", run("help").stdout, re.M)) - {"help", "version", "devices", "moebius"}
     assert names == set(commands), names ^ set(commands)

@@ -8,6 +8,7 @@
 
 #include "quant/layout.h"
 #include "quant/quant.h"
+#include "quant/quant_check.h"
 
 static uint32_t bits_of(float f)
 {
@@ -192,6 +193,48 @@ static void the_table_knows_its_types_and_no_others(void **state)
     assert_int_equal(quant_info(QUANT_IQ4_XS)->act, QUANT_ACT_INT8_256);
 }
 
+/* Bytes of all ones are a NaN in each type that has a scale or is a float; zeros are fine. */
+static void damaged_scales_are_told_in_every_type(void **state)
+{
+    static uint8_t row[2 * 256 * 4];
+    for (uint32_t i = 0; i < QUANT_MAX_ID; i++) {
+        const struct quant_info *q = quant_info(i);
+        struct quant_check ones = {0}, zeros = {0};
+        size_t n_bytes;
+        if (!q)
+            continue;
+        assert_true(quant_row_bytes(q, 512, &n_bytes) && n_bytes <= sizeof row);
+        memset(row, 0, sizeof row);
+        quant_check_rows(q, row, n_bytes, n_bytes, &zeros);
+        assert_true(quant_is_zero(row, n_bytes));
+        memset(row, 0xff, sizeof row);
+        quant_check_rows(q, row, n_bytes, n_bytes, &ones);
+        assert_false(quant_is_zero(row, n_bytes));
+        assert_true(ones.n_scale > 0 && ones.n_nan == ones.n_scale && ones.n_absurd == 0);
+        assert_true(zeros.n_scale == ones.n_scale && zeros.n_nan == 0 && zeros.n_absurd == 0);
+    }
+}
+
+static void scales_larger_than_any_weights_are_told(void **state)
+{
+    static const uint8_t q8[34] = {0x01, 0x64}, fine[34] = {0x00, 0x64}; /* the half after 1024, and 1024 */
+    static const uint8_t f32[] = {0, 0, 0, 0x72}, mxfp4[17] = {139}, nvfp4[36] = {0x80};
+    const struct {
+        enum quant_type type;
+        const uint8_t *bytes;
+        size_t n_bytes;
+        uint64_t n_absurd;
+    } cases[] = {{QUANT_Q8_0, q8, sizeof q8, 1},        {QUANT_Q8_0, fine, sizeof fine, 0},
+                 {QUANT_F32, f32, sizeof f32, 1},       {QUANT_BF16, f32 + 2, 2, 1},
+                 {QUANT_MXFP4, mxfp4, sizeof mxfp4, 1}, {QUANT_NVFP4, nvfp4, sizeof nvfp4, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct quant_check c = {0};
+        quant_check_rows(quant_info(cases[i].type), cases[i].bytes, cases[i].n_bytes, 0, &c);
+        assert_int_equal(c.n_absurd, cases[i].n_absurd);
+        assert_int_equal(c.n_nan, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +245,8 @@ int main(void)
         cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(row_bytes_refuse_broken_blocks_and_overflow),
         cmocka_unit_test(the_table_knows_its_types_and_no_others),
+        cmocka_unit_test(damaged_scales_are_told_in_every_type),
+        cmocka_unit_test(scales_larger_than_any_weights_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

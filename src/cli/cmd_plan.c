@@ -1,0 +1,120 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/exit_status.h"
+#include "moebius/moebius.h"
+
+struct plan_command {
+    const char *path, *machine, *kv, *devices, *usage, *receipts;
+    int64_t n_threads, n_ctx, n_depth, n_texts, n_batch, ram_bytes, vram_bytes, n_cpu_moe;
+    float floor;
+    bool json, cold, no_receipts, no_sandbox;
+};
+
+static int kv_type(const char *name)
+{
+    return !name || !strcmp(name, "f16") ? MOEBIUS_KV_F16 : !strcmp(name, "f32") ? MOEBIUS_KV_F32 : MOEBIUS_KV_Q8_0;
+}
+
+/* One GPU, or the processors, or both: what plans know. */
+static err_code take_devices(const struct plan_command *c, moebius_plan_options *o, struct err *e)
+{
+    int n = 0, n_threads = 0;
+    if (!c->devices)
+        return ERR_OK;
+    bool is_cpu = sscanf(c->devices, "cpu:%d%n", &n_threads, &n) == 1 && !c->devices[n];
+    o->gpu = !is_cpu && !strncmp(c->devices, "vulkan:0", 8);
+    bool is_both = o->gpu && sscanf(c->devices, "vulkan:0,cpu:%d%n", &n_threads, &n) == 1 && !c->devices[n];
+    if (n_threads < 0 || !(is_cpu || is_both || !strcmp(c->devices, "vulkan:0")))
+        return err_set(e, ERR_USAGE, "--devices %s: plans know cpu:N, vulkan:0 and vulkan:0,cpu:N", c->devices);
+    if (n_threads && c->n_threads)
+        return err_set(e, ERR_USAGE, "--threads, and --devices %s: expected one of the two", c->devices);
+    o->n_threads = n_threads ? n_threads : o->n_threads;
+    return ERR_OK;
+}
+
+static err_code plan(const struct plan_command *c, bool *is_refused, struct err *e)
+{
+    moebius_error error;
+    moebius_plan *p;
+    moebius_plan_options o = {.machine = c->machine,
+                              .n_threads = (int)c->n_threads,
+                              .n_ctx = c->n_ctx,
+                              .n_depth = c->n_depth,
+                              .n_texts = c->n_texts,
+                              .n_batch = c->n_batch,
+                              .kv = kv_type(c->kv),
+                              .ram_bytes = c->ram_bytes,
+                              .vram_bytes = c->vram_bytes,
+                              .n_cpu_moe = c->n_cpu_moe == 0  ? -1
+                                           : c->n_cpu_moe < 0 ? 0
+                                                              : c->n_cpu_moe,
+                              .floor = (double)c->floor,
+                              .receipts = c->receipts      ? c->receipts
+                                          : c->no_receipts ? NULL
+                                                           : "",
+                              .usage = c->usage  ? c->usage
+                                       : c->cold ? NULL
+                                                 : ""};
+    if (!c->path)
+        return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+    TRY(take_devices(c, &o, e));
+    if (moebius_plan_open(&p, c->path, &o, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    printf(c->json ? "%s\n" : "%s", c->json ? moebius_plan_json(p) : moebius_plan_text(p));
+    *is_refused = moebius_plan_is_refused(p);
+    moebius_plan_close(&p);
+    return ERR_OK;
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+    struct plan_command c = {.n_cpu_moe = -1};
+    bool is_refused = false;
+    const struct option options[] = {
+        {"--model,-m", OPT_MODEL, &c.path, "FILE", "the model, or its first megabytes (any part of a split set)", 0, 0,
+         0},
+        {"--machine", OPT_INPUT, &c.machine, "FILE", "for a machine as FILE says, not for this one", 0, 0, 0},
+        {"--threads,-t", OPT_INT, &c.n_threads, "N", "threads; all processors when not given", 1, 4096, 0},
+        {"--devices", OPT_STRING, &c.devices, "cpu:N|vulkan:0[,cpu:N]", "the processors, or a GPU with them", 0, 0, 0},
+        {"--n-cpu-moe", OPT_INT, &c.n_cpu_moe, "N", "layers whose experts stay in memory (the least that fits)", 0,
+         4096, 0},
+        {"--ctx,-c", OPT_INT, &c.n_ctx, "N", "tokens of a text (4096, or as many as the model was trained for)", 1,
+         1 << 30, 0},
+        {"--depth,-d", OPT_INT, &c.n_depth, "N", "tokens in the context while decoding (all of it)", 1, 1 << 30, 0},
+        {"--texts", OPT_INT, &c.n_texts, "N", "texts that decode together (1)", 1, 1 << 16, 0},
+        {"--batch,-b", OPT_INT, &c.n_batch, "N", "prompt tokens computed together (512)", 1, 1 << 20, 0},
+        {"--kv", OPT_CHOICE, &c.kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0"},
+        {"--ram", OPT_SIZE, &c.ram_bytes, "SIZE", "memory that the program may take (what is free)", 0, 0, 0},
+        {"--vram", OPT_SIZE, &c.vram_bytes, "SIZE", "memory of the GPU that it may take (what is free)", 0, 0, 0},
+        {"--floor", OPT_FLOAT, &c.floor, "X", "refused where decode can't reach X tokens/s", 0.001, 1e9, 0},
+        {"--usage", OPT_INPUT, &c.usage, "FILE", "counts of experts of earlier runs, not those kept here", 0, 0, 0},
+        {"--cold", OPT_FLAG, &c.cold, "", "without such counts", 0, 0, 0},
+        {"--receipts", OPT_INPUT, &c.receipts, "FILE", "what runs realised of their ceilings, not those kept here", 0,
+         0, 0},
+        {"--no-receipts", OPT_FLAG, &c.no_receipts, "", "without these: ceilings alone", 0, 0, 0},
+        {"--json", OPT_FLAG, &c.json, "", "print one JSON object", 0, 0, 0},
+        SANDBOX_OPTION(c.no_sandbox),
+    };
+    struct err e = {0};
+    err_code code = cli_begin(command, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = plan(&c, &is_refused, &e);
+    int exit_code = cli_exit(command, code, &e);
+    return exit_code == ERR_OK && is_refused ? EXIT_REFUSED : exit_code;
+}
+
+const struct command cmd_plan = {
+    .name = "plan",
+    .usage = "-m FILE [OPTIONS]",
+    .summary = "what a model will take and how fast it can be, before it is loaded",
+    .details =
+        "Prints where each byte goes, the ceilings of decode and prefill, the time to the first token, what was\n"
+        "assumed, and what a run would use. A plan that can't work is refused with the number that fails and\n"
+        "what would work instead; the exit status is then 20. docs/planner.md explains it.",
+    .hint = "the model is given with -m",
+    .keeps_files = true,
+    .run = run,
+};

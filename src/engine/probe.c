@@ -1,0 +1,409 @@
+#define _DEFAULT_SOURCE /* madvise */
+/* Measuring a machine once, for plans: memory, processors, drives, GPUs. What can't be measured stays unknown. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/free_memory.h"
+#include "base/random.h"
+#include "engine/engine_internal.h"
+#include "engine/planning.h"
+#include "engine/sized.h"
+#include "kernels/kernels.h"
+#include "vulkan/vulkan.h"
+
+enum {
+    CHUNK_BYTES = 4 << 20,
+    MOST_CHUNKS = 256, /* 1 GiB: much more than caches hold */
+    FREE_SHARE = 8,    /* or one part in so many of what is free */
+    N_BEST = 4,        /* rounds of which the best counts */
+    N_ROUND = 100000,  /* of a peak loop */
+    TASKS_A_THREAD = 16,
+    MOST_DEPTH = 32,
+    GPU_BYTES = 64 << 20,
+    N_DISPATCH = 50,
+};
+static const int64_t drive_ns = 200 * 1000 * 1000; /* for each size and depth */
+
+struct moebius_machine {
+    struct machine m;
+    char *json;
+};
+
+struct probe {
+    struct machine *m;
+    const moebius_probe_options *o;
+    const struct kernels *kernels;
+    char *memory;
+    size_t n_chunk;
+    double done; /* of the whole, 0 to 1 */
+};
+
+static err_code tell(struct probe *p, const char *what, double part, struct err *e)
+{
+    bool goes_on = !p->o->progress || p->o->progress(p->o->user, what, p->done);
+    p->done += part;
+    return goes_on ? ERR_OK : err_set(e, ERR_CANCELLED, "measuring the machine was interrupted");
+}
+
+/* ---- memory and processors --------------------------------------------------------------------------------------- */
+
+static void write_chunk(void *arg, size_t task, int thread)
+{
+    memset(((struct probe *)arg)->memory + task * CHUNK_BYTES, 1, CHUNK_BYTES);
+}
+
+static void read_chunk(void *arg, size_t task, int thread)
+{
+    const struct probe *p = arg;
+    p->kernels->peak_read(p->memory + task * CHUNK_BYTES, CHUNK_BYTES);
+}
+
+static void run_int8(void *arg, size_t task, int thread)
+{
+    ((const struct probe *)arg)->kernels->peak_int8(N_ROUND);
+}
+
+static void run_float(void *arg, size_t task, int thread)
+{
+    ((const struct probe *)arg)->kernels->peak_float(N_ROUND);
+}
+
+/* The best rate of some runs, each of which does n_unit units. */
+static double best_rate(struct pool *pool, size_t n_task, pool_fn *fn, struct probe *p, double n_unit)
+{
+    double best = 0;
+    for (int i = 0; i < N_BEST; i++) {
+        int64_t start = clock_ns();
+        pool_run(pool, n_task, fn, p);
+        double rate = n_unit * 1e9 / (double)(clock_ns() - start);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+static err_code map_memory(struct probe *p, struct err *e)
+{
+    size_t free_bytes = free_memory_bytes(""), most = (size_t)MOST_CHUNKS * CHUNK_BYTES;
+    if (free_bytes != SIZE_MAX && free_bytes / FREE_SHARE < most)
+        most = free_bytes / FREE_SHARE;
+    p->n_chunk = most / CHUNK_BYTES ? most / CHUNK_BYTES : 1;
+    p->memory = mem_map(p->n_chunk * CHUNK_BYTES, MEM_SCRATCH);
+    return p->memory ? ERR_OK : err_nomem(e, p->n_chunk * CHUNK_BYTES, "measuring the memory");
+}
+
+static void unmap_memory(struct probe *p)
+{
+    mem_unmap(p->memory, p->n_chunk * CHUNK_BYTES, MEM_SCRATCH);
+    p->memory = NULL;
+}
+
+/* With fresh memory, whose pages lie near the threads that touch them first. */
+static err_code measure_threads(struct probe *p, int n_threads, bool small_pages, double *bytes_per_s, struct err *e)
+{
+    struct pool *pool = NULL;
+    err_code code;
+    TRY_OUT(pool_create(&pool, n_threads, e));
+    TRY_OUT(map_memory(p, e));
+    if (small_pages)
+        madvise(p->memory, p->n_chunk * CHUNK_BYTES, MADV_NOHUGEPAGE);
+    pool_run(pool, p->n_chunk, write_chunk, p);
+    *bytes_per_s = best_rate(pool, p->n_chunk, read_chunk, p, (double)p->n_chunk * CHUNK_BYTES);
+out:
+    unmap_memory(p);
+    pool_close(&pool);
+    return code;
+}
+
+static err_code measure_memory(struct probe *p, struct err *e)
+{
+    struct machine *m = p->m;
+    for (int n = 1; m->n_memory < MACHINE_MAX_READ; n = n * 2 < m->n_thread ? n * 2 : m->n_thread) {
+        struct machine_memory *to = &m->memory[m->n_memory];
+        TRY(tell(p, "memory", 0.04, e));
+        to->n_threads = n;
+        TRY(measure_threads(p, n, false, &to->bytes_per_s, e));
+        m->n_memory++;
+        if (n == m->n_thread)
+            break;
+    }
+    TRY(tell(p, "memory in small pages", 0.05, e));
+    return measure_threads(p, m->n_thread, true, &m->small_page_per_s, e);
+}
+
+static err_code measure_peaks(struct probe *p, struct err *e)
+{
+    struct pool *pool;
+    size_t n_task = TASKS_A_THREAD * (size_t)p->m->n_thread;
+    TRY(tell(p, "processors", 0.05, e));
+    TRY(pool_create(&pool, p->m->n_thread, e));
+    p->m->int8_per_s =
+        best_rate(pool, n_task, run_int8, p, (double)p->kernels->peak_int8(1) * N_ROUND * (double)n_task);
+    p->m->float_per_s =
+        best_rate(pool, n_task, run_float, p, (double)p->kernels->peak_float(1) * N_ROUND * (double)n_task);
+    pool_close(&pool);
+    return ERR_OK;
+}
+
+/* ---- drives ------------------------------------------------------------------------------------------------------ */
+
+/* Reads in flight from random places of a file. */
+struct drive_trial {
+    struct store *store;
+    struct store_queue *queue;
+    struct store_read reads[MOST_DEPTH];
+    uint64_t file_bytes;
+    size_t n_bytes;
+    struct random random;
+};
+
+static void begin_read(struct drive_trial *t, struct store_read *r)
+{
+    uint64_t n_place = (t->file_bytes - t->n_bytes) / STORE_ALIGN + 1;
+    r->offset = (uint64_t)(random_unit(&t->random) * (double)n_place) * STORE_ALIGN;
+    store_queue_submit(t->queue, &r, 1);
+}
+
+static err_code run_trial(struct drive_trial *t, int depth, double *bytes_per_s, struct err *e)
+{
+    struct store_read *done[MOST_DEPTH];
+    int64_t start = clock_ns(), took = 0;
+    double n_bytes = 0;
+    int n_busy = depth;
+    err_code code = ERR_OK;
+    for (int i = 0; i < depth; i++)
+        begin_read(t, &t->reads[i]);
+    while (n_busy) {
+        size_t n = store_queue_collect(t->queue, done, MOST_DEPTH, true);
+        took = took < drive_ns ? clock_ns() - start : took;
+        for (size_t i = 0; i < n; i++) {
+            if (done[i]->failure && code == ERR_OK)
+                code = store_read_error(t->store, done[i], e);
+            if (code == ERR_OK && took < drive_ns) {
+                n_bytes += (double)t->n_bytes;
+                begin_read(t, done[i]);
+            } else {
+                n_busy--;
+            }
+        }
+    }
+    *bytes_per_s = n_bytes * 1e9 / (double)took;
+    return code;
+}
+
+static err_code measure_depth(struct drive_trial *t, struct machine_drive *d, int depth, struct err *e)
+{
+    const struct store_queue_params p = {.depth = depth};
+    struct machine_read *r = &d->reads[d->n_read];
+    err_code code;
+    t->random = random_seed(1);
+    for (int i = 0; i < depth; i++)
+        t->reads[i] = (struct store_read){.n_bytes = t->n_bytes, .buf = t->reads[i].buf};
+    TRY(store_queue_open(&t->queue, t->store, &p, e));
+    *r = (struct machine_read){.n_bytes = (int64_t)t->n_bytes, .depth = depth};
+    code = run_trial(t, depth, &r->bytes_per_s, e);
+    store_queue_close(&t->queue);
+    d->n_read += code == ERR_OK;
+    return code;
+}
+
+static err_code measure_sizes(struct probe *p, struct drive_trial *t, struct machine_drive *d, struct err *e)
+{
+    static const size_t sizes[] = {64 << 10, 256 << 10, 1 << 20, 4 << 20};
+    static const int depths[] = {1, 4, 16, MOST_DEPTH};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t j = 0; j < sizeof depths / sizeof *depths; j++) {
+            t->n_bytes = sizes[i];
+            TRY(tell(p, d->name, 0.5 / (16 * p->o->n_files), e));
+            if (sizes[i] <= t->file_bytes)
+                TRY(measure_depth(t, d, depths[j], e));
+        }
+    return ERR_OK;
+}
+
+static err_code size_file(const char *path, uint64_t *n_bytes, struct err *e)
+{
+    enum { LEAST_BYTES = 1 << 20 };
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode) || st.st_size < LEAST_BYTES)
+        return err_set(e, ERR_USAGE, "%s: expected a file of 1 MiB or more, to read a drive by", path);
+    *n_bytes = (uint64_t)st.st_size;
+    return ERR_OK;
+}
+
+static err_code measure_drive(struct probe *p, const char *path, struct err *e)
+{
+    enum { ROOM = 4 << 20 };
+    struct drive_trial t = {0};
+    struct machine_drive *d = &p->m->drives[p->m->n_drive];
+    char *memory = NULL, *end;
+    err_code code;
+    TRY(size_file(path, &t.file_bytes, e));
+    TRY_OUT(store_open_file(&t.store, path, e));
+    memory = mem_map((size_t)MOST_DEPTH * ROOM, MEM_SCRATCH);
+    if (!memory) {
+        code = err_nomem(e, (size_t)MOST_DEPTH * ROOM, path);
+        goto out;
+    }
+    for (int i = 0; i < MOST_DEPTH; i++)
+        t.reads[i].buf = memory + (size_t)i * ROOM;
+    snprintf(d->name, sizeof d->name, "%s", path);
+    end = strrchr(d->name, '/');
+    if (end)
+        end[end == d->name] = '\0';
+    else
+        snprintf(d->name, sizeof d->name, ".");
+    p->m->n_drive++;
+    code = measure_sizes(p, &t, d, e);
+out:
+    mem_unmap(memory, (size_t)MOST_DEPTH * ROOM, MEM_SCRATCH);
+    store_close(&t.store);
+    return code;
+}
+
+/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
+
+static double seconds_since(int64_t start)
+{
+    return (double)(clock_ns() - start) * 1e-9;
+}
+
+/* The times of copies and of an empty dispatch, of which the best of some counts. */
+static err_code time_gpu(struct backend *b, struct machine_gpu *g, struct err *e)
+{
+    struct tensor t[2] = {0}, one = {0};
+    char *host = mem_calloc(1, GPU_BYTES);
+    err_code code = host ? ERR_OK : err_nomem(e, GPU_BYTES, "measuring a GPU");
+    for (int i = 0; code == ERR_OK && i < 2; i++)
+        code = backend_tensor_create(b, ELEM_F32, 1024, GPU_BYTES / 4096, 1, MEM_SCRATCH, &t[i], e);
+    if (code == ERR_OK)
+        code = backend_tensor_create(b, ELEM_F32, 64, 1, 1, MEM_SCRATCH, &one, e);
+    for (int i = 0; code == ERR_OK && i < N_BEST; i++) {
+        int64_t start = clock_ns();
+        backend_write(b, &t[0], host);
+        TRY_OUT(backend_wait(b, backend_fence(b), e));
+        double to = GPU_BYTES / seconds_since(start);
+        start = clock_ns();
+        backend_copy(b, &t[0], &t[1]);
+        TRY_OUT(backend_wait(b, backend_fence(b), e));
+        double copy = 2.0 * GPU_BYTES / seconds_since(start); /* read and written */
+        start = clock_ns();
+        TRY_OUT(backend_read(b, &t[1], host, e));
+        double from = GPU_BYTES / seconds_since(start);
+        g->to_pageable_per_s = to > g->to_pageable_per_s ? to : g->to_pageable_per_s;
+        g->from_pageable_per_s = from > g->from_pageable_per_s ? from : g->from_pageable_per_s;
+        g->bytes_per_s = copy > g->bytes_per_s ? copy : g->bytes_per_s;
+    }
+    for (int i = 0; code == ERR_OK && i < N_DISPATCH; i++) {
+        int64_t start = clock_ns();
+        backend_enqueue(b, &(struct op){.kind = OP_ADD, .in = {one, one}, .out = {one}});
+        TRY_OUT(backend_wait(b, backend_fence(b), e));
+        double s = seconds_since(start);
+        g->dispatch_s = g->dispatch_s > 0 && g->dispatch_s < s ? g->dispatch_s : s;
+    }
+out:
+    backend_buffer_close(b, &t[0].buffer);
+    backend_buffer_close(b, &t[1].buffer);
+    backend_buffer_close(b, &one.buffer);
+    mem_free(host);
+    return code;
+}
+
+/* A GPU that fails while it is measured stays unknown: machines without it are planned for as well. */
+static err_code measure_gpu(struct probe *p, int number, const moebius_gpu *from, struct err *e)
+{
+    struct machine_gpu *g = &p->m->gpus[p->m->n_gpu++];
+    struct pool *pool;
+    struct backend *b = NULL;
+    struct err why;
+    snprintf(g->name, sizeof g->name, "%.*s", (int)sizeof g->name - 1, from->name);
+    g->memory_bytes = from->memory_bytes;
+    TRY(tell(p, "GPUs", 0.02, e));
+    TRY(pool_create(&pool, 1, e));
+    if (from->is_usable && vulkan_open(&b, number, pool, &why) == ERR_OK && time_gpu(b, g, &why) != ERR_OK)
+        *g = (struct machine_gpu){.memory_bytes = from->memory_bytes};
+    backend_close(&b);
+    pool_close(&pool);
+    return ERR_OK;
+}
+
+static err_code measure_gpus(struct probe *p, struct err *e)
+{
+    moebius_gpu all[MACHINE_MAX_GPU];
+    int n = p->o->gpus ? moebius_list_gpus(all, MACHINE_MAX_GPU, NULL) : 0;
+    for (int i = 0; i < n && i < MACHINE_MAX_GPU; i++)
+        TRY(measure_gpu(p, i, &all[i], e));
+    return ERR_OK;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+static err_code measure(struct probe *p, struct err *e)
+{
+    enum cpu_level level;
+    struct topology *t;
+    uint64_t file_bytes;
+    const moebius_probe_options *o = p->o;
+    if (o->n_threads < 0 || o->n_threads > 4096 || o->n_files < 0 || o->n_files > MACHINE_MAX_DRIVE)
+        return err_set(e, ERR_USAGE, "%d threads, %d files: expected 0 or more, and at most %d files", o->n_threads,
+                       o->n_files, MACHINE_MAX_DRIVE);
+    for (int i = 0; i < o->n_files; i++)
+        TRY(size_file(o->files[i], &file_bytes, e)); /* before anything is measured */
+    planning_machine_look(p->m);
+    if (o->n_threads)
+        p->m->n_thread = o->n_threads;
+    t = topology_open(p->m->n_thread, NULL);
+    p->m->n_node = topology_n_node(t);
+    topology_close(&t);
+    TRY(cpu_level_detect(&level, e));
+    p->kernels = kernels_for(level);
+    TRY(measure_peaks(p, e));
+    TRY(measure_memory(p, e));
+    for (int i = 0; i < o->n_files; i++)
+        TRY(measure_drive(p, o->files[i], e));
+    return measure_gpus(p, e);
+}
+
+moebius_status moebius_machine_probe_sized(moebius_machine **out, const moebius_probe_options *options,
+                                           size_t options_bytes, moebius_error *error)
+{
+    struct err e = {0};
+    moebius_probe_options o = {0};
+    moebius_machine *x = *out = mem_calloc(1, sizeof *x);
+    if (!x)
+        return engine_status(err_nomem(&e, sizeof *x, "a machine"), &e, error);
+    struct probe p = {.m = &x->m, .o = &o};
+    err_code code = sized_take(&o, sizeof o, options, options_bytes, "probe options", &e);
+    if (code == ERR_OK)
+        code = measure(&p, &e);
+    if (code == ERR_OK)
+        code = machine_write(&x->m, &x->json, &e);
+    if (code != ERR_OK)
+        moebius_machine_close(out);
+    return engine_status(code, &e, error);
+}
+
+void moebius_machine_close(moebius_machine **machine)
+{
+    if (!*machine)
+        return;
+    mem_free((*machine)->json);
+    mem_free(*machine);
+    *machine = NULL;
+}
+
+const char *moebius_machine_json(const moebius_machine *machine)
+{
+    return machine->json;
+}
+
+moebius_status moebius_machine_save(const moebius_machine *machine, const char *path, moebius_error *error)
+{
+    struct err e = {0};
+    return engine_status(planning_machine_save(&machine->m, path, &e), &e, error);
+}

@@ -1,0 +1,172 @@
+#include "model/sizes.h"
+
+#include "base/minmax.h"
+
+/* ---- state ---------------------------------------------------------------------------------------------------------
+ */
+
+static struct model_cache_cost *find_cache(struct model_sizes *s, int64_t window)
+{
+    for (int i = 0; i < s->n_cache; i++)
+        if (s->caches[i].window == window || i == SIZES_MAX_CACHE - 1)
+            return &s->caches[i];
+    s->caches[s->n_cache].window = window;
+    return &s->caches[s->n_cache++];
+}
+
+static void add_attention(struct model_sizes *s, const struct attention *a, enum elem_type type)
+{
+    struct model_cache_cost *c = find_cache(s, a->window);
+    size_t n = elem_row_bytes(type, a->head_dim) + (a->is_latent ? 0 : elem_row_bytes(type, a->head_dim_v));
+    c->n_bytes += (uint64_t)a->n_head_kv * n;
+    c->n_float += (uint64_t)(a->n_head * (a->head_dim + a->head_dim_v));
+}
+
+/* The state is read and written, and each element meets three multiply-adds, as the device counts it. */
+static void add_recurrent(struct model_sizes *s, const struct delta_net *d)
+{
+    uint64_t n = (uint64_t)(d->dk * d->dv * d->n_head_v);
+    s->recurrent.n_bytes += 2 * n * sizeof(float);
+    s->recurrent.n_float += 3 * n;
+}
+
+static void add_state(struct model_sizes *s, const struct model *m, enum elem_type type)
+{
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        const struct layer *y = &m->layers[i];
+        if (y->is_recurrent)
+            add_recurrent(s, &y->delta);
+        else
+            add_attention(s, &y->attn, type);
+    }
+}
+
+static err_code size_texts(const struct model *m, enum elem_type type, int64_t n_batch, const int64_t *n_ctx,
+                           uint64_t *text_bytes, int n, struct err *e)
+{
+    struct state_pool *pool;
+    const struct state_pool_params p = {.type = type, .max_bytes = 1};
+    TRY(state_pool_create(&pool, m, &p, e));
+    for (int i = 0; i < n; i++)
+        text_bytes[i] = state_pool_text_bytes(pool, n_ctx[i], min_i64(n_batch, n_ctx[i]));
+    state_pool_close(&pool);
+    return ERR_OK;
+}
+
+/* ---- products ------------------------------------------------------------------------------------------------------
+ */
+
+static struct model_cost sum_products(struct backend *b)
+{
+    const struct backend_counters c = backend_counters(b);
+    struct model_cost all = {0};
+    for (int i = 0; i < OP_N_KIND; i++) {
+        all.n_bytes += c.op[i].n_bytes;
+        all.n_int8 += c.op[i].n_int8;
+        all.n_float += c.op[i].n_float;
+    }
+    return all;
+}
+
+static struct model_cost less(struct model_cost a, struct model_cost b)
+{
+    return (struct model_cost){a.n_bytes - b.n_bytes, a.n_int8 - b.n_int8, a.n_float - b.n_float};
+}
+
+/* Enqueues what one token takes. */
+static err_code walk(struct model_sizes *s, const struct model *m, struct model_work *w, struct model_state *state,
+                     struct err *e)
+{
+    static const int32_t id = 0;
+    static const struct model_forward_params p = {.sort_cutoff = 1};
+    const struct model_rows rows = {.state = state, .ids = &id, .n = 1, .n_out = 1};
+    const struct model_cost before = sum_products(m->device);
+    TRY(model_forward(m, w, &p, &rows, 1, e));
+    const struct model_cost after = sum_products(m->device);
+    model_logits(m, w, 0, 1);
+    s->token = less(after, before);
+    s->output = less(sum_products(m->device), after);
+    return backend_wait(m->device, backend_fence(m->device), e);
+}
+
+static err_code count_products(struct model_sizes *s, const struct model *m, struct model_work *w, enum elem_type type,
+                               struct err *e)
+{
+    struct state_pool *pool = NULL;
+    struct model_state *state = NULL;
+    uint64_t n_bytes = 0;
+    const int64_t n_ctx = 1;
+    err_code code;
+    TRY(size_texts(m, type, 1, &n_ctx, &n_bytes, 1, e));
+    const struct state_pool_params p = {.type = type, .max_bytes = (size_t)n_bytes};
+    TRY_OUT(state_pool_create(&pool, m, &p, e));
+    TRY_OUT(model_state_create(&state, pool, n_ctx, e));
+    TRY_OUT(walk(s, m, w, state, e));
+out:
+    model_state_close(&state);
+    state_pool_close(&pool);
+    return code;
+}
+
+struct model_cost model_expert_cost(const struct slot_pool_desc *shape)
+{
+    struct model_cost c = {0};
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
+        const struct quant_info *type = shape->type[i];
+        int64_t k = i == EXPERT_DOWN ? shape->n_ff : shape->n_embd,
+                n_row = i == EXPERT_DOWN ? shape->n_embd : shape->n_ff;
+        size_t row_bytes = 0;
+        quant_row_bytes(type, (uint64_t)k, &row_bytes);
+        c.n_bytes += (uint64_t)n_row * row_bytes;
+        *(type->act == QUANT_ACT_FLOAT ? &c.n_float : &c.n_int8) += (uint64_t)(n_row * k);
+    }
+    return c;
+}
+
+/* What the largest operations keep besides their results: of the experts the hidden rows, and activations rounded to
+ * bytes, in tokens' and in experts' order. */
+static uint64_t scratch_bytes(const struct model *m, int64_t n_batch)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < m->n_moe_layer; i++) {
+        const struct slot_pool_desc *d = &m->expert_layers[i].shape;
+        uint64_t n_pair = (uint64_t)(n_batch * m->expert_layers[i].n_used);
+        uint64_t n = n_pair * (uint64_t)(d->n_ff * 5 + d->n_embd);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static err_code measure(struct model_sizes *s, const struct gguf *g, struct backend *b, enum elem_type type,
+                        int64_t n_batch, int64_t n_logits, const int64_t *n_ctx, uint64_t *text_bytes, int n_n_ctx,
+                        struct err *e)
+{
+    const struct model_load_params p = {.device = b, .describes_experts = true};
+    struct model *m = NULL;
+    struct model_work *w = NULL;
+    err_code code;
+    TRY_OUT(model_load(&m, g, &p, e));
+    s->weight_bytes = backend_held_bytes(b, MEM_WEIGHTS);
+    TRY_OUT(model_work_create(&w, m, n_batch, n_logits, e));
+    s->work_bytes = backend_held_bytes(b, MEM_SCRATCH);
+    s->scratch_bytes = scratch_bytes(m, n_batch);
+    TRY_OUT(size_texts(m, type, n_batch, n_ctx, text_bytes, n_n_ctx, e)); /* refuses types that don't fit */
+    add_state(s, m, type);
+    TRY_OUT(count_products(s, m, w, type, e));
+out:
+    model_work_close(&w);
+    model_close(&m);
+    return code;
+}
+
+err_code model_sizes_ask(struct model_sizes *out, const struct gguf *g, struct backend *device, enum elem_type type,
+                         int64_t n_batch, int64_t n_logits, const int64_t *n_ctx, uint64_t *text_bytes, int n_n_ctx,
+                         struct err *e)
+{
+    struct backend *b;
+    *out = (struct model_sizes){0};
+    TRY(backend_asking_open(&b, device, e));
+    err_code code = measure(out, g, b, type, n_batch, n_logits, n_ctx, text_bytes, n_n_ctx, e);
+    backend_close(&b);
+    return code;
+}

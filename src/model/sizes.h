@@ -1,0 +1,43 @@
+/* What a model takes on a device, found out before it is loaded by the code that will load and run it. */
+#ifndef MODEL_SIZES_H
+#define MODEL_SIZES_H
+
+#include "gguf/gguf.h"
+#include "model/model.h"
+
+/* Bytes to be read, and multiply-adds on bytes and on floats. */
+struct model_cost {
+    uint64_t n_bytes, n_int8, n_float;
+};
+
+/* Layers whose caches have one window. Of each position that a token sees: */
+struct model_cache_cost {
+    int64_t window;   /* positions that a token sees at most; 0: all */
+    uint64_t n_bytes; /* that its keys and values take */
+    uint64_t n_float; /* multiply-adds of the token's attention to it */
+};
+
+enum { SIZES_MAX_CACHE = 8 };
+
+struct model_sizes {
+    uint64_t weight_bytes;       /* memory of everything but routed experts */
+    uint64_t work_bytes;         /* of activations */
+    uint64_t scratch_bytes;      /* about what operations keep for themselves, besides */
+    struct model_cost token;     /* a token's products with weights, but for routed experts and the output */
+    struct model_cost output;    /* its logits' */
+    struct model_cost recurrent; /* its recurrent state, read and written */
+    struct model_cache_cost caches[SIZES_MAX_CACHE]; /* [n_cache] */
+    int n_cache;
+};
+
+/* Asks `device`, which is borrowed, and reads nothing of the tensors. type: of caches. n_batch: tokens that are
+ * computed together, n_logits: rows of logits at once. ERR_UNSUPPORTED where the device can't run the model so.
+ * *text_bytes [n_ctx]: of a text of n_ctx[i] tokens, taken in batches of n_batch, its state at most. */
+MUST_USE err_code model_sizes_ask(struct model_sizes *out, const struct gguf *g, struct backend *device,
+                                  enum elem_type type, int64_t n_batch, int64_t n_logits, const int64_t *n_ctx,
+                                  uint64_t *text_bytes, int n_n_ctx, struct err *e);
+
+/* The multiply-adds of one token with one expert of a layer, and the expert's bytes in the file. */
+struct model_cost model_expert_cost(const struct slot_pool_desc *shape);
+
+#endif

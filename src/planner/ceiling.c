@@ -1,0 +1,158 @@
+#include "planner/ceiling.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const names[REGIME_N] = {"ram", "stream", "vram", "offload", "tiered", "ranks"};
+
+const char *regime_name(enum regime r)
+{
+    return names[r];
+}
+
+int regime_find(const char *name)
+{
+    for (int i = 0; i < REGIME_N; i++)
+        if (!strcmp(name, names[i]))
+            return i;
+    return -1;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+double ceiling_distinct(int64_t n_expert, int64_t n_used, double n)
+{
+    if (n <= 1 || n_used >= n_expert)
+        return (double)n_used;
+    return (double)n_expert * (1 - pow(1 - (double)n_used / (double)n_expert, n));
+}
+
+double ceiling_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert)
+{
+    if (n_slot >= n_expert)
+        return 0;
+    if (n_slot < 1)
+        return 1;
+    if (f->mass && n_slot <= f->n_mass)
+        return 1 - f->mass[n_slot - 1];
+    return 1 - (double)n_slot / (double)n_expert;
+}
+
+/* ---- parts of a step --------------------------------------------------------------------------------------------- */
+
+/* The longer of reading c's bytes and of doing its multiply-adds n times. Unknown peaks bound nothing. */
+static double part_s(const struct ceiling_params *p, struct plan_cost c, double n_read, double n, double read_per_s)
+{
+    double compute = 0;
+    if (p->int8_per_s > 0)
+        compute += n * c.n_int8 / p->int8_per_s;
+    if (p->float_per_s > 0)
+        compute += n * c.n_float / p->float_per_s;
+    return most(n_read * c.n_bytes / read_per_s, compute);
+}
+
+/* A layer's experts for n tokens together. Several ranks have equal parts; a message there and back follows. */
+static double layer_s(const struct ceiling_params *p, int layer, double n)
+{
+    const struct plan_layer *y = &p->facts->layers[layer];
+    double distinct = ceiling_distinct(y->n_expert, y->n_used, n);
+    double read_per_s = layer >= p->facts->n_moe - p->n_cpu_moe ? p->cpu_read_per_s : p->read_per_s;
+    double s = part_s(p, y->expert, distinct, n * (double)y->n_used, read_per_s);
+    return p->n_rank > 1 ? s / p->n_rank + p->rank_round_trip_s : s;
+}
+
+static double experts_s(const struct ceiling_params *p, double n)
+{
+    double s = 0;
+    for (int i = 0; i < p->facts->n_moe; i++)
+        s += layer_s(p, i, n);
+    return s;
+}
+
+/* Positions that tokens [from, to) of one text see in all: of each token itself and those before it, within the window.
+ */
+static double n_seen(int64_t window, double from, double to)
+{
+    double w = (double)window, ramp_end = window ? least(to, w) : to;
+    double ramp = ramp_end > from ? (ramp_end * (ramp_end + 1) - from * (from + 1)) / 2 : 0;
+    return ramp + (window && to > w ? (to - most(from, w)) * w : 0);
+}
+
+/* Attention and recurrent state of n_texts texts, each of which takes tokens [from, to) in one pass. */
+static double state_s(const struct ceiling_params *p, double n_texts, int64_t from, int64_t to)
+{
+    double s = part_s(p, p->facts->recurrent, n_texts, n_texts * (double)(to - from), p->read_per_s);
+    for (int i = 0; i < p->kv->n_cache; i++) {
+        const struct plan_cache *c = &p->kv->caches[i];
+        double n_read = c->window ? least((double)to, (double)(c->window + to - from)) : (double)to;
+        struct plan_cost read = {.n_bytes = n_read * c->n_bytes},
+                         compute = {.n_float = n_seen(c->window, (double)from, (double)to) * c->n_float};
+        s += most(part_s(p, read, n_texts, 0, p->read_per_s), part_s(p, compute, 0, n_texts, p->read_per_s));
+    }
+    return s;
+}
+
+/* What drives give meanwhile: missed experts of n tokens. */
+static double drives_s(const struct ceiling_params *p, double n)
+{
+    double n_bytes = 0;
+    if (!(p->miss > 0))
+        return 0;
+    for (int i = 0; i < p->facts->n_moe; i++) {
+        const struct plan_layer *y = &p->facts->layers[i];
+        n_bytes += p->miss * ceiling_distinct(y->n_expert, y->n_used, n) * y->expert.n_bytes;
+    }
+    return least(n_bytes, p->missing_bytes) / p->drive_per_s;
+}
+
+static bool is_known(const struct ceiling_params *p)
+{
+    return p->read_per_s > 0 && (p->n_cpu_moe == 0 || p->cpu_read_per_s > 0) &&
+           (!(p->miss > 0) || p->drive_per_s > 0) && (p->n_rank <= 1 || p->rank_round_trip_s > 0);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+double ceiling_step_s(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
+{
+    const struct plan_facts *f = p->facts;
+    double n = (double)n_texts;
+    if (!is_known(p))
+        return 0;
+    double s = part_s(p, f->token, 1, n, p->read_per_s) + part_s(p, f->output, 1, n, p->read_per_s);
+    s += experts_s(p, n) + state_s(p, n, n_depth, n_depth + 1);
+    return most(s, drives_s(p, n));
+}
+
+double ceiling_prompt_s(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch)
+{
+    const struct plan_facts *f = p->facts;
+    double s = 0;
+    if (!is_known(p) || !(p->int8_per_s > 0) || !(p->float_per_s > 0))
+        return 0;
+    for (int64_t at = from, n; at < to; at += n) {
+        n = to - at < n_batch ? to - at : n_batch;
+        double pass =
+            part_s(p, f->token, 1, (double)n, p->read_per_s) + experts_s(p, (double)n) + state_s(p, 1, at, at + n);
+        s += most(pass, drives_s(p, (double)n));
+    }
+    return s + part_s(p, f->output, 1, 1, p->read_per_s);
+}
+
+double ceiling_tiered_s(const struct plan_facts *f, const struct ceiling_tier *tiers, int n_tier, double token_s)
+{
+    double n_choice = 0, s = token_s;
+    for (int i = 0; i < f->n_moe; i++)
+        n_choice += (double)f->layers[i].n_used;
+    for (int i = 0; i < n_tier; i++)
+        s += n_choice * tiers[i].share * tiers[i].expert_s;
+    return s;
+}

@@ -1,0 +1,63 @@
+/* What speed the hardware permits, and in which regime a model runs: the denominators of efficiency.
+ *
+ * A ceiling is arithmetic over bytes and multiply-adds that must be moved and done, and over rates that were measured.
+ * A part of a step takes as long as the longer of the two, parts follow each other, and reads from drives go on beside
+ * all of them. Nothing real reaches it; how much of it is realised depends on the regime, and is learnt from receipts
+ * (planner/receipts.h). Pure, thread-safe. */
+#ifndef PLANNER_CEILING_H
+#define PLANNER_CEILING_H
+
+#include "planner/facts.h"
+#include "planner/machine.h"
+
+/* Which link bounds a run; what is realised of a ceiling in one regime says nothing about the others. */
+enum regime {
+    REGIME_RAM,     /* all weights in the machine's memory, computed by its processors */
+    REGIME_STREAM,  /* the same, but some experts are read from drives when needed */
+    REGIME_VRAM,    /* all weights in one GPU's memory */
+    REGIME_OFFLOAD, /* the layers on a GPU, experts of some layers in the machine's memory */
+    REGIME_TIERED,  /* experts in VRAM, in memory and on drives */
+    REGIME_RANKS,   /* experts on several machines */
+    REGIME_N
+};
+
+const char *regime_name(enum regime r); /* "ram", "stream", ...: what files call it */
+/* Negative: there is none of that name. */
+int regime_find(const char *name);
+
+enum speed_of { SPEED_DECODE, SPEED_PREFILL, SPEED_N };
+
+/* Where a model's bytes are, and how fast each place gives them; a rate of 0 is unknown. */
+struct ceiling_params {
+    const struct plan_facts *facts;
+    const struct plan_kv *kv;
+    double read_per_s;              /* what the layers' weights and state are read with: memory, or the GPU's */
+    double int8_per_s, float_per_s; /* of what runs the layers */
+    int n_cpu_moe;         /* of a run on a GPU: so many layers' experts, the last ones', are in the machine's memory */
+    double cpu_read_per_s; /* with which those are read */
+    double miss;           /* the share of chosen experts that drives must give, 0 to 1 */
+    double missing_bytes;  /* of all experts, those that have no slot */
+    double drive_per_s;    /* with which they give them */
+    int n_rank;            /* that share the experts; 1: none */
+    double rank_round_trip_s;
+};
+
+/* Seconds of a step in which n_texts texts with n_depth tokens each decode one token; 0: some rate is unknown. */
+double ceiling_step_s(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth);
+/* Seconds to compute tokens [from, to) of a prompt, n_batch at a time; 0: unknown. */
+double ceiling_prompt_s(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch);
+
+/* How many of n_expert experts n tokens choose that take n_used each, if all are as likely. */
+double ceiling_distinct(int64_t n_expert, int64_t n_used, double n);
+/* The share of choices that miss when n_slot of n_expert experts in all have slots: of the counts of earlier runs, or
+ * as if all were as likely. */
+double ceiling_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert);
+
+/* Seconds of a token whose choices were found in tiers: of each tier its share of choices and the seconds that one
+ * expert takes to come from there, as measured; and token_s for what the GPU computes. */
+struct ceiling_tier {
+    double share, expert_s;
+};
+double ceiling_tiered_s(const struct plan_facts *f, const struct ceiling_tier *tiers, int n_tier, double token_s);
+
+#endif

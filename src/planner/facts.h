@@ -1,0 +1,78 @@
+/* What a plan starts from: a model's numbers, as the code that loads and runs it gave them, and what a run is asked to
+ * do. Pure data; whoever fills it owns what it points to. */
+#ifndef PLANNER_FACTS_H
+#define PLANNER_FACTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FACTS_NAME_BYTES = 128, FACTS_MAX_CACHE = 8, FACTS_MAX_CTX = 24, FACTS_N_KV = 3 };
+
+/* Bytes to be read, and multiply-adds on bytes and on floats. */
+struct plan_cost {
+    double n_bytes, n_int8, n_float;
+};
+
+/* A layer with routed experts. */
+struct plan_layer {
+    int64_t n_expert, n_used;
+    uint64_t slot_bytes;     /* memory of one expert */
+    struct plan_cost expert; /* one expert's bytes, and one token's multiply-adds with it */
+};
+
+/* Layers whose caches have one window. Of each position that a token sees: */
+struct plan_cache {
+    int64_t window;          /* positions that a token sees at most; 0: all */
+    double n_bytes, n_float; /* that are read, and multiply-adds on floats */
+};
+
+/* What depends on the type of the caches. */
+struct plan_kv {
+    const char *name;                          /* "f16", as --kv has it */
+    bool works;                                /* the model runs with it */
+    struct plan_cache caches[FACTS_MAX_CACHE]; /* [n_cache] */
+    int n_cache;
+    uint64_t text_bytes[FACTS_MAX_CTX]; /* a text's state at most, for each of plan_facts.n_ctx */
+};
+
+struct plan_facts {
+    char name[FACTS_NAME_BYTES], arch[FACTS_NAME_BYTES];
+    uint64_t fingerprint, file_bytes;
+    int n_file;
+    bool is_header; /* the tensors' bytes are not there, or not all */
+    int64_t n_layer, n_vocab, n_ctx_train;
+    const struct plan_layer *layers; /* [n_moe] */
+    int n_moe;
+    struct plan_cost token, output, recurrent; /* a token's products but for experts and logits; its logits'; its
+                                                  recurrent state, read and written */
+    uint64_t process_bytes;                    /* the program with vocabulary and tables */
+    uint64_t weight_bytes;                     /* everything but routed experts */
+    uint64_t least_slot_bytes;                 /* of experts, the least that works */
+    uint64_t work_bytes;                       /* activations of a batch */
+    uint64_t scratch_bytes;                    /* about what operations keep besides */
+    uint64_t checkpoint_bytes;                 /* about one checkpoint of a text; 0: texts go back without */
+    int64_t n_ctx[FACTS_MAX_CTX];              /* [n_n_ctx] lengths of texts, ascending */
+    int n_n_ctx;
+    struct plan_kv kv[FACTS_N_KV];
+    /* The share of choices that fell on the i + 1 experts chosen most, over all layers, [n_mass]; NULL: not known. */
+    const double *mass;
+    int64_t n_mass;
+};
+
+/* What a run is asked to do. */
+struct plan_settings {
+    int64_t n_ctx;    /* one of plan_facts.n_ctx */
+    int64_t n_depth;  /* tokens in the context for which decode is forecast */
+    int64_t n_texts;  /* that decode together */
+    int64_t n_batch;  /* prompt tokens that are computed together */
+    int64_t n_prompt; /* tokens of the prompt for which prefill is forecast; 0: one batch */
+    int n_threads;
+    int kv;              /* index of plan_facts.kv */
+    uint64_t ram_bytes;  /* that the process may take; 0: what the machine has free */
+    uint64_t vram_bytes; /* of the GPU; 0: what it has free */
+    bool uses_gpu;       /* the layers run on the machine's first GPU */
+    int n_cpu_moe;       /* layers whose experts stay in memory; -1: the least that fits */
+    double floor;        /* tokens a second that decode must be able to reach; 0: none */
+};
+
+#endif

@@ -1,0 +1,84 @@
+/* What a machine can do: its memory, processor, drives and GPUs, as `moebius probe` measured them or as somebody wrote
+ * them down, and the JSON file that says so (docs/planner.md). A rate or size of 0 was not measured: it is unknown, is
+ * null or absent in the file, and nothing stands in for it.
+ *
+ * Pure: text in, struct out. Refused, with the key and what was expected: text that is no JSON object, keys that are
+ * not known or occur twice, values of another type, negative or absurd ones. Thread-safe. */
+#ifndef PLANNER_MACHINE_H
+#define PLANNER_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum {
+    MACHINE_NAME_BYTES = 128,
+    MACHINE_PATH_BYTES = 256,
+    MACHINE_MAX_READ = 32,
+    MACHINE_MAX_DRIVE = 8,
+    MACHINE_MAX_GPU = 16,
+    MACHINE_MAX_RANK = 64
+};
+
+/* What so many threads read from memory together. */
+struct machine_memory {
+    int n_threads;
+    double bytes_per_s;
+};
+
+/* Random reads of one size, so many in flight at once. */
+struct machine_read {
+    int64_t n_bytes;
+    int depth;
+    double bytes_per_s; /* of all together */
+};
+
+struct machine_drive {
+    char name[MACHINE_PATH_BYTES];               /* the folder that was measured, or what it is called */
+    struct machine_read reads[MACHINE_MAX_READ]; /* [n_read] */
+    int n_read;
+};
+
+struct machine_gpu {
+    char name[MACHINE_NAME_BYTES];
+    uint64_t memory_bytes, free_bytes;             /* all of it; what others have left */
+    double bytes_per_s;                            /* from its own memory */
+    double int8_per_s;                             /* multiply-adds on bytes */
+    double to_bytes_per_s, from_bytes_per_s;       /* from and to the machine's memory, pinned */
+    double to_pageable_per_s, from_pageable_per_s; /* the same, not pinned */
+    double dispatch_s;                             /* of an empty dispatch that is waited for */
+};
+
+struct machine {
+    char name[MACHINE_NAME_BYTES];                  /* the processor's, or what somebody called it */
+    int n_thread;                                   /* processors that a process may use */
+    int n_node;                                     /* memory nodes with processors */
+    uint64_t ram_bytes, free_bytes;                 /* all memory; what a process may still take */
+    struct machine_memory memory[MACHINE_MAX_READ]; /* [n_memory], threads ascending */
+    int n_memory;
+    double small_page_per_s;                        /* as the last of memory, in pages of 4 KiB */
+    double int8_per_s, float_per_s;                 /* multiply-adds on bytes and on floats, all threads */
+    double amx_per_s;                               /* multiply-adds on bytes in AMX's tiles, all threads */
+    struct machine_drive drives[MACHINE_MAX_DRIVE]; /* [n_drive] */
+    int n_drive;
+    struct machine_gpu gpus[MACHINE_MAX_GPU]; /* [n_gpu] */
+    int n_gpu;
+    int n_rank; /* equal machines that share a model's experts; 1 or unknown (0): alone */
+    double rank_round_trip_s, rank_bytes_per_s; /* from the first one to another */
+};
+
+/* Parses n bytes; `name` is what messages call them. */
+MUST_USE err_code machine_parse(struct machine *m, const char *text, size_t n, const char *name, struct err *e);
+/* The file's text, NUL-terminated, owned by the caller (mem_free). */
+MUST_USE err_code machine_write(const struct machine *m, char **text, struct err *e);
+
+/* What n_threads read from memory: as measured, between two measurements in proportion, and beyond the last one no
+ * more; 0: unknown. */
+double machine_memory_speed(const struct machine *m, int n_threads);
+/* The best rate of reads of n_bytes that a drive reached: between two sizes in proportion to their logarithms, of
+ * smaller ones in proportion to the size, of larger ones no more; 0: unknown. */
+double machine_drive_speed(const struct machine_drive *d, double n_bytes);
+
+#endif

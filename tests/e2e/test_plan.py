@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Plans and probes from outside. usage: test_plan.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
+
+Each function below is one test."""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+from run_functions import program_runner, run_functions
+
+MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MACHINES = ROOT + "/dist/machines/"
+IS_ASAN = os.environ.get("MOEBIUS_TEST_BUILD") == "asan"
+TMP = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = TMP.name + "/cache"
+os.environ["MOEBIUS_NO_RECEIPT"] = "1"
+run, fails = program_runner(MOEBIUS)
+REFUSED = 20
+
+
+def tmp(name):
+    return os.path.join(TMP.name, name)
+
+
+def plan(*args, code=0):
+    return json.loads(run("plan", "-m", DEMO, "--json", *args, code=code).stdout)
+
+
+def write(name, data):
+    with open(tmp(name), "wb") as f:
+        f.write(data if isinstance(data, bytes) else data.encode())
+    return tmp(name)
+
+
+def test_rows_add_up_and_what_fits_is_not_refused():
+    for model in DEMO, *(f"{GOLDEN}/{m}.gguf" for m in ("gpt_oss", "deepseek2", "qwen3next", "gemma4")):
+        p = json.loads(run("plan", "-m", model, "--json").stdout)
+        m = p["memory"]
+        assert sum(r["bytes"] for r in m["map"] if r["where"] == "ram") == m["ram_bytes"], m
+        assert not p["refused"] and m["slots"] == m["experts"] and m["miss"] == 0, p
+        assert "experts" in run("plan", "-m", model).stdout.decode()
+
+
+def test_weights_and_experts_take_what_was_planned():
+    """The ledger of a run, which is exact; F32 matrices may be kept in half, in each of the layers one."""
+    for model in DEMO, *(f"{GOLDEN}/{m}.gguf" for m in ("olmoe", "deepseek2", "qwen3next", "gpt_oss", "llama4")):
+        p = json.loads(run("plan", "-m", model, "--ctx", 256, "--json").stdout)
+        rows = {r["what"]: r["bytes"] for r in p["memory"]["map"]}
+        run("generate", "-m", model, "--tokens", "1,2,3", "-n", 4, "--ctx", 256, "--cold", "--ignore-eos", "--stats-json", tmp("s.json"))
+        with open(tmp("s.json")) as f:
+            s = json.load(f)["memory"]
+        assert rows["experts"] == s["expert_bytes"], (model, rows, s)
+        assert s["weight_bytes"] <= rows["weights"] <= s["weight_bytes"] * 1.15, (model, rows, s)
+        assert s["context_bytes"] <= rows["texts"], (model, rows, s)
+
+
+def test_the_process_takes_what_was_planned():
+    """Its peak, with 1 text and 8. Small models: the program itself is most of it, so MiB and not percents."""
+    if IS_ASAN:
+        return
+    for texts in 1, 8:
+        p = plan("--ctx", 512, "--texts", texts)
+        bench = ["bench", "-m", DEMO, "-p", 504, "-n", 8, "-r", 1, "--texts", texts, "--cold"]
+        code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=2);" + \
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)"
+        out = subprocess.run([sys.executable, "-c", code, MOEBIUS, *map(str, bench)], capture_output=True, text=True, check=True).stdout
+        peak = int(out) - (256 << 20)  # what bench measures the memory with
+        assert abs(peak - p["memory"]["ram_bytes"]) < 6 << 20, (texts, peak, p["memory"])
+
+
+def test_the_first_megabyte_is_enough_and_less_than_the_header_is_not():
+    with open(DEMO, "rb") as f:
+        head = f.read(2 << 20)
+    whole, part = plan("--ram", "2G"), json.loads(run("plan", "-m", write("head.gguf", head), "--ram", "2G", "--json").stdout)
+    assert part["model"]["is_header"] and not whole["model"]["is_header"]
+    assert part["model"]["bytes"] == whole["model"]["bytes"] and part["model"]["fingerprint"] == whole["model"]["fingerprint"]
+    for what in "ceiling", "prompts", "regime":
+        assert part[what] == whole[what]
+    fails(4, "plan", "-m", write("cut.gguf", head[:20000]), says=["cut.gguf", "byte"])
+    fails(4, "generate", "-m", tmp("head.gguf"), "-p", "a", says=["truncated"])
+
+
+def test_a_split_model_needs_each_part():
+    part = tmp("m-00001-of-00002.gguf")
+    with open(DEMO, "rb") as f:
+        magic, version, n_tensor, n_key, rest = *struct.unpack("<4sIQQ", f.read(24)), f.read(2 << 20)
+    keys = b"".join(struct.pack("<Q", len(k)) + k + struct.pack("<IH", 2 + 0, v) for k, v in ((b"split.no", 0), (b"split.count", 2)))
+    with open(part, "wb") as f:
+        f.write(struct.pack("<4sIQQ", magic, version, n_tensor, n_key + 2) + keys + rest)
+    fails(3, "plan", "-m", part, says=["part 2 of 2 is missing"])
+
+
+def test_what_cannot_work_is_refused_with_a_status_of_its_own():
+    p = plan("--ram", "20M", code=REFUSED)
+    assert p["refused"] and "GiB" in p["refusal"] and p["nearest"], p
+    least = p["memory"]["least_bytes"]
+    assert not plan("--ram", f"{(least >> 20) + 1}M")["refused"]
+    text = run("plan", "-m", DEMO, "--ram", "20M", code=REFUSED).stdout.decode()
+    assert "refused:" in text and "what would work" in text
+    p = plan("--machine", MACHINES + "laptop.json", "--floor", "1e8", code=REFUSED)
+    assert "floor" in p["refusal"]
+    fast = p["ceiling"]["decode"]
+    plan("--machine", MACHINES + "laptop.json", "--floor", f"{fast * 0.99:.3f}")
+
+
+def test_a_run_with_what_a_tight_plan_says_works():
+    least = plan("--ctx", 256, "--ram", "20M", code=REFUSED)["memory"]["least_bytes"]
+    size = f"{(least >> 20) + 8}M"
+    p = plan("--ctx", 256, "--ram", size)
+    assert p["regime"] == "stream" and 0 < p["memory"]["miss"] < 1
+    if not IS_ASAN:
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 8, "--ctx", 256, "--cold", "--ram", size)
+
+
+def test_machines_that_are_shipped_can_be_planned_for():
+    for name in sorted(os.listdir(MACHINES)):
+        gpu = ["--devices", "vulkan:0"] if name == "rtx5090.json" else []
+        p = plan("--machine", MACHINES + name, *gpu)
+        assert p["ceiling"]["decode"] > 0 and p["forecast"]["decode"] is None, name
+        assert bool(p["gpu"]) == bool(gpu)
+    rows = plan("--machine", MACHINES + "rtx5090.json", "--devices", "vulkan:0", "--n-cpu-moe", 2)["gpu"]
+    assert [r["n_cpu_moe"] for r in rows if r["chosen"]] == [2]
+
+
+def test_wrong_machines_and_options_are_named():
+    fails(4, "plan", "-m", DEMO, "--machine", write("m.json", '{"memory": [{"threads": 0}]}'), says=["m.json", "memory[0].threads"])
+    fails(4, "plan", "-m", DEMO, "--machine", write("m.json", "{"), says=["m.json", "JSON"])
+    fails(3, "plan", "-m", DEMO, "--machine", tmp("none.json"), says=["none.json"])
+    fails(2, "plan", "-m", DEMO, "--n-cpu-moe", 1, says=["GPU"])
+    fails(2, "plan", "-m", DEMO, "--devices", "vulkan:0", "--machine", MACHINES + "laptop.json", says=["GPU"])
+    fails(2, "plan", "-m", DEMO, "--devices", "cpu:2,cpu:2", says=["cpu:N"])
+    fails(2, "plan", says=["-m FILE"])
+    fails(3, "plan", "-m", DEMO, "--usage", tmp("no-usage"), says=["no-usage"])
+    fails(3, "plan", "-m", DEMO, "--receipts", tmp("no-receipts"), says=["no-receipts"])
+
+
+def test_receipts_make_forecasts():
+    p = plan("--machine", MACHINES + "laptop.json")
+    receipt = {"time": 1700000000, "machine": p["machine"], "model": "x", "arch": p["model"]["arch"], "method": "bench", "regime": "ram",
+               "texts": 1, "decode": 30, "decode_ceiling": 60, "fingerprint": p["model"]["fingerprint"]}
+    forecast = plan("--machine", MACHINES + "laptop.json", "--receipts", write("r.jsonl", json.dumps(receipt) + "\nno receipt\n"))
+    decode, ceiling = forecast["forecast"]["decode"], forecast["ceiling"]["decode"]
+    assert abs(decode["mid"] / ceiling - 0.5) < 1e-6 and decode["low"] < decode["mid"] < decode["high"] <= ceiling
+    assert forecast["forecast"]["prefill"] is None
+
+
+def test_a_probe_is_kept_for_later_plans():
+    shutil.rmtree(tmp("cache"), ignore_errors=True)
+    before = plan()
+    assert before["ceiling"]["decode"] is None, before["ceiling"]
+    m = json.loads(run("probe", "-m", DEMO).stdout)
+    assert m["memory"][0]["threads"] == 1 and m["memory"][-1]["bytes_per_s"] > 1e8 and m["int8_per_s"] > 1e8
+    reads = m["drives"][0]["random_reads"]
+    assert m["drives"][0]["name"] == os.path.dirname(DEMO) and len(reads) == 16 and all(r["bytes_per_s"] > 0 for r in reads)
+    assert m["amx_per_s"] is None
+    gpus = json.loads(run("devices", "--json").stdout)["gpus"]
+    assert len(m["gpus"]) == len(gpus), (m["gpus"], gpus)
+    for g, listed in zip(m["gpus"], gpus):
+        assert not listed["usable"] or (g["bytes_per_s"] > 1e6 and g["to_pageable_bytes_per_s"] > 1e6 and 0 < g["dispatch_s"] < 1), g
+    after = plan()
+    assert after["ceiling"]["decode"] > 0 and after["prompts"][0]["ceiling_s"] > 0
+    fails(3, "probe", "-m", tmp("none.gguf"), says=["none.gguf"])
+    fails(2, "probe", "-m", write("small", "x"), says=["small", "1 MiB"])
+    fails(2, "probe", "--gpus", "all", says=["vulkan or none"])
+    out = tmp("machine.json")
+    run("probe", "-o", out)
+    with open(out) as f:
+        assert json.load(f)["drives"] == []
+    assert plan("--machine", out)["ceiling"]["decode"] > 0
+    write("cache/moebius/machine.json", "{}x")
+    fails(4, "plan", "-m", DEMO, says=["machine.json"])
+
+
+run_functions(globals())

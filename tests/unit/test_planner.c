@@ -1,0 +1,558 @@
+/* Plans are pure functions of facts: published cases, plans for the machines that are shipped as text, and what must
+ * hold for any machine. MOEBIUS_WRITE_PLANS=1 writes the texts anew. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+#include "planner/plan.h"
+
+/* ---- a model: Qwen3-30B-A3B in Q4_K_M, as its tensors are ------------------------------------------------------ */
+
+enum { N_LAYER = 48, N_EXPERT = 128, N_USED = 8, N_EMBD = 2048, N_FF = 768, N_VOCAB = 151936 };
+
+static struct plan_layer layers[N_LAYER];
+
+/* Q4_K has 4.5 bits a weight, Q6_K, in which half of the down and value matrices are, 6.5625. */
+static struct plan_facts qwen3(void)
+{
+    const double q4 = 4.5 / 8, q6 = 6.5625 / 8, matrix = (double)N_EMBD * N_FF;
+    struct plan_facts f = {.name = "Qwen3-30B-A3B-Q4_K_M",
+                           .arch = "qwen3moe",
+                           .fingerprint = 1,
+                           .file_bytes = UINT64_C(18556686912),
+                           .n_file = 1,
+                           .n_layer = N_LAYER,
+                           .n_vocab = N_VOCAB,
+                           .n_ctx_train = 40960,
+                           .layers = layers,
+                           .n_moe = N_LAYER,
+                           .process_bytes = 64 << 20,
+                           .work_bytes = 95 << 20,
+                           .scratch_bytes = 23 << 20,
+                           .n_ctx = {512, 1024, 2048, 4096, 8192, 16384, 32768, 65536},
+                           .n_n_ctx = 8};
+    for (int i = 0; i < N_LAYER; i++) {
+        double expert = 2 * matrix * q4 + matrix * (i % 2 ? q6 : q4);
+        layers[i] = (struct plan_layer){N_EXPERT, N_USED, (uint64_t)expert + 12288, {expert, 3 * matrix, 0}};
+        double qko = (double)N_EMBD * (4096 + 512 + 4096), v = (double)N_EMBD * 512, router = (double)N_EMBD * N_EXPERT;
+        f.token.n_bytes += qko * q4 + v * (i % 2 ? q6 : q4) + router * 4;
+        f.token.n_int8 += qko + v;
+        f.token.n_float += router;
+    }
+    f.output = (struct plan_cost){(double)N_VOCAB * N_EMBD * q6, (double)N_VOCAB * N_EMBD, 0};
+    f.weight_bytes = (uint64_t)(f.token.n_bytes + f.output.n_bytes + (double)N_VOCAB * N_EMBD * q4);
+    f.least_slot_bytes = (uint64_t)N_USED * (layers[0].slot_bytes + layers[1].slot_bytes);
+    const struct {
+        const char *name;
+        double bytes;
+    } kv[FACTS_N_KV] = {{"f16", 2}, {"f32", 4}, {"q8_0", 34.0 / 32}};
+    for (int k = 0; k < FACTS_N_KV; k++) {
+        f.kv[k] = (struct plan_kv){.name = kv[k].name, .works = true, .n_cache = 1};
+        f.kv[k].caches[0] = (struct plan_cache){0, N_LAYER * 2 * 512 * kv[k].bytes, N_LAYER * 32 * 256};
+        for (int i = 0; i < f.n_n_ctx; i++)
+            f.kv[k].text_bytes[i] = (uint64_t)((double)f.n_ctx[i] * f.kv[k].caches[0].n_bytes);
+    }
+    return f;
+}
+
+static struct plan_settings usual(const struct machine *m)
+{
+    return (struct plan_settings){.n_ctx = 4096,
+                                  .n_depth = 4096,
+                                  .n_texts = 1,
+                                  .n_batch = 512,
+                                  .n_threads = m->n_thread,
+                                  .uses_gpu = m->n_gpu > 0,
+                                  .n_cpu_moe = -1};
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+#define MACHINES GOLDEN "/../../dist/machines/"
+#define PLANS    GOLDEN "/../unit/plans/"
+
+static const char *const shipped[] = {"fomoe-desktop", "laptop", "rtx5090", "amx-server", "four-ranks"};
+enum { N_SHIPPED = sizeof shipped / sizeof *shipped };
+
+static char *read_text(const char *folder, const char *name, const char *suffix, size_t *n)
+{
+    char path[1024], *text = mem_calloc(1, 1 << 16);
+    snprintf(path, sizeof path, "%s%s%s", folder, name, suffix);
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        fail_msg("%s can't be read", path);
+    *n = fread(text, 1, (1 << 16) - 1, f);
+    fclose(f);
+    return text;
+}
+
+static struct machine read_machine(const char *name)
+{
+    struct machine m;
+    struct err e = {0};
+    size_t n;
+    char *text = read_text(MACHINES, name, ".json", &n);
+    if (machine_parse(&m, text, n, name, &e) != ERR_OK)
+        fail_msg("%s", e.text);
+    mem_free(text);
+    return m;
+}
+
+static void shipped_machines_are_read_and_written_alike(void **state)
+{
+    for (int i = 0; i < N_SHIPPED; i++) {
+        const struct machine m = read_machine(shipped[i]);
+        struct machine again;
+        struct err e;
+        char *text;
+        assert_int_equal(machine_write(&m, &text, &e), ERR_OK);
+        assert_int_equal(machine_parse(&again, text, strlen(text), "again", &e), ERR_OK);
+        assert_memory_equal(&m, &again, sizeof m);
+        mem_free(text);
+    }
+}
+
+static void assert_refused(const char *text, const char *says)
+{
+    struct machine m;
+    struct err e = {0};
+    assert_int_equal(machine_parse(&m, text, strlen(text), "m.json", &e), ERR_FORMAT);
+    if (!strstr(e.text, says) || !strstr(e.text, "m.json"))
+        fail_msg("\"%s\" says nothing of %s", e.text, says);
+}
+
+static void damaged_machines_are_refused_by_key(void **state)
+{
+    assert_refused("", "JSON");
+    assert_refused("[1]", "object");
+    assert_refused("{\"threads\": 1, \"threads\": 2}", "duplicate");
+    assert_refused("{\"thread\": 1}", "\"thread\" is not known");
+    assert_refused("{\"threads\": -1}", "\"threads\": expected an integer");
+    assert_refused("{\"threads\": 1.5}", "\"threads\"");
+    assert_refused("{\"ram_bytes\": 1e30}", "\"ram_bytes\"");
+    assert_refused("{\"int8_per_s\": \"fast\"}", "\"int8_per_s\": expected a number");
+    assert_refused("{\"name\": null}", "\"name\": expected a text");
+    assert_refused("{\"memory\": [{\"threads\": 2, \"bytes_per_s\": 1}, {\"threads\": 2}]}", "memory[1].threads");
+    assert_refused("{\"drives\": [{\"random_reads\": [{\"bytes\": 4096}]}]}", "drives[0].random_reads[0]");
+    assert_refused("{\"gpus\": [{\"name\": \"x\", \"speed\": 1}]}", "gpus[0].speed");
+    assert_refused("{\"drives\": {}}", "\"drives\": expected a list");
+}
+
+/* Whatever happens to a file's bytes, it is refused with its name or read as a machine. */
+static void damaged_bytes_are_refused_or_read(void **state)
+{
+    struct random r = random_seed(7);
+    size_t n;
+    char *text = read_text(MACHINES, "laptop", ".json", &n);
+    int n_refused = 0;
+    for (int i = 0; i < 3000; i++) {
+        char *copy = mem_alloc(n);
+        struct machine m;
+        struct err e = {0};
+        memcpy(copy, text, n);
+        for (int k = 0; k < 3; k++)
+            copy[random_u32(&r) % n] = (char)random_u32(&r);
+        size_t n_cut = random_u32(&r) % 4 ? n : random_u32(&r) % n;
+        err_code code = machine_parse(&m, copy, n_cut, "damaged", &e);
+        assert_true(code == ERR_OK || (code == ERR_FORMAT && strstr(e.text, "damaged")));
+        n_refused += code != ERR_OK;
+        mem_free(copy);
+    }
+    assert_in_range(n_refused, 1000, 3000);
+    mem_free(text);
+}
+
+/* ---- published cases --------------------------------------------------------------------------------------------- */
+
+static void assert_within(double x, double expected, double part)
+{
+    if (fabs(x - expected) > part * expected)
+        fail_msg("%g, expected %g", x, expected);
+}
+
+/* Qwen3-30B-A3B Q4_K_M on an RTX 5090, context 4,096, with 0, 24 and 48 layers' experts on the CPU: published ceilings
+ * and what was measured (gpu-container's calibration). */
+static const int published_n[] = {0, 24, 48};
+static const double published_ceiling[] = {738, 69, 36}, published[] = {302.4, 41.9, 20.4};
+
+static void ceilings_of_the_rtx_5090_are_the_published_ones(void **state)
+{
+    const struct machine m = read_machine("rtx5090");
+    const struct plan_facts f = qwen3();
+    const struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    plan_make(&p, &in);
+    assert_int_equal(p.n_gpu, N_LAYER + 1);
+    for (int i = 0; i < 3; i++)
+        assert_within(p.gpu[published_n[i]].ceiling, published_ceiling[i], 0.05);
+    assert_false(p.is_refused);
+    assert_int_equal(p.gpu_chosen, 0);
+}
+
+/* The three runs as receipts, with the ceilings as published. */
+static void list_published(struct receipt r[3])
+{
+    for (int i = 0; i < 3; i++) {
+        r[i] = (struct receipt){.regime = i ? REGIME_OFFLOAD : REGIME_VRAM,
+                                .at = (double)published_n[i] / N_LAYER,
+                                .fingerprint = 1,
+                                .n_texts = 1};
+        snprintf(r[i].machine, sizeof r[i].machine, "a box with an RTX 5090");
+        r[i].ceiling[SPEED_DECODE] = published_ceiling[i];
+        r[i].measured[SPEED_DECODE] = published[i];
+    }
+}
+
+struct receipts {
+    const struct receipt *list;
+    size_t n;
+};
+
+static bool calibrate(void *user, const struct calibration_query *q, struct calibration *out)
+{
+    const struct receipts *r = user;
+    return receipts_calibrate(r->list, r->n, q, out);
+}
+
+static void published_runs_are_forecast_from_each_other(void **state)
+{
+    static const double shares[] = {0.41, 0.61, 0.56};
+    const struct machine m = read_machine("rtx5090");
+    const struct plan_facts f = qwen3();
+    struct receipt all[3];
+    struct plan p;
+    list_published(all);
+    for (int i = 0; i < 3; i++) {
+        struct receipts other = {&all[i], 1};
+        struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m), calibrate, &other};
+        plan_make(&p, &in);
+        const struct plan_gpu_row *own = &p.gpu[published_n[i]];
+        assert_within(own->mid / own->ceiling, shares[i], 0.02);
+        if (i == 0) {
+            assert_false(p.gpu[24].is_forecast); /* of another regime it says nothing */
+            continue;
+        }
+        const struct plan_gpu_row *row = &p.gpu[published_n[3 - i]];
+        assert_true(row->is_forecast && row->low <= published[3 - i] && published[3 - i] <= row->high);
+    }
+}
+
+/* FOMOE's 397B on two GPUs and drives: 60 layers of 512 experts with 10 used, about 17 billion weights a token, of
+ * which 9.5 billion are in no expert. Its table says where choices were found, and what an expert takes to come from
+ * memory and from drives; the GPUs, which take turns, realise 28 to 41% of their bandwidth with models that use few of
+ * their weights (ZINC's notes on RDNA4, the RTX 5090 above). */
+static void speeds_of_fomoe_are_inside_the_band(void **state)
+{
+    static struct plan_layer of_397b[60];
+    const struct machine m = read_machine("fomoe-desktop");
+    const struct {
+        struct ceiling_tier exact[2], substituted[2];
+    } table = {{{0.12, 0.2e-3}, {0.28, 0.5e-3}}, {{0.06, 0.2e-3}, {0.06, 0.5e-3}}};
+    for (int i = 0; i < 60; i++)
+        of_397b[i] = (struct plan_layer){.n_expert = 512, .n_used = 10};
+    const struct plan_facts f = {.layers = of_397b, .n_moe = 60};
+    double n_bytes = 60 * 10 * 3.0 * 4096 * 1024 * 4.5 / 8 + 9.5e9 * 5 / 8, gpu_s = n_bytes / m.gpus[0].bytes_per_s;
+    assert_true(1 / ceiling_tiered_s(&f, table.exact, 2, gpu_s / 0.28) < 5.1 &&
+                1 / ceiling_tiered_s(&f, table.exact, 2, gpu_s / 0.41) > 5.1);
+    assert_true(1 / ceiling_tiered_s(&f, table.substituted, 2, gpu_s / 0.28) < 8.8 &&
+                1 / ceiling_tiered_s(&f, table.substituted, 2, gpu_s / 0.41) > 8.8);
+    assert_within(1 / ceiling_tiered_s(&f, table.exact, 2, gpu_s / 0.345), 5.1, 0.1);
+    assert_within(1 / ceiling_tiered_s(&f, table.substituted, 2, gpu_s / 0.345), 8.8, 0.1);
+}
+
+/* ---- texts ------------------------------------------------------------------------------------------------------- */
+
+static void check_text(const char *name, const char *text)
+{
+    char path[1024];
+    size_t n;
+    if (getenv("MOEBIUS_WRITE_PLANS")) {
+        snprintf(path, sizeof path, "%s%s.txt", PLANS, name);
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        fputs(text, f);
+        fclose(f);
+    }
+    char *expected = read_text(PLANS, name, ".txt", &n);
+    if (strcmp(text, expected) != 0)
+        fail_msg("the plan for %s is another:\n%s", name, text);
+    mem_free(expected);
+}
+
+static void plans_for_shipped_machines_are_these_texts(void **state)
+{
+    const struct plan_facts f = qwen3();
+    for (int i = 0; i < N_SHIPPED; i++) {
+        const struct machine m = read_machine(shipped[i]);
+        const struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+        struct plan p;
+        struct err e;
+        char *text;
+        plan_make(&p, &in);
+        assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
+        check_text(shipped[i], text);
+        mem_free(text);
+        assert_int_equal(plan_json(&p, &in, &text, &e), ERR_OK);
+        mem_free(text);
+    }
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+
+static bool has_line(const struct plan_lines *l, const char *part)
+{
+    for (int i = 0; i < l->n; i++)
+        if (strstr(l->text[i], part))
+            return true;
+    return false;
+}
+
+static void what_just_works_is_not_refused_and_a_byte_less_is(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    uint64_t least = p.least_bytes;
+    in.settings.ram_bytes = least;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    assert_true(p.n_slot >= N_USED);
+    in.settings.ram_bytes = least - 1;
+    plan_make(&p, &in);
+    assert_true(p.is_refused);
+    assert_true(has_line(&p.nearest, "--kv q8_0") && has_line(&p.nearest, "--ctx 2048") &&
+                has_line(&p.nearest, "--ram"));
+}
+
+/* Each way out that a refusal names works. */
+static void what_a_refusal_names_works(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.ram_bytes = UINT64_C(4) << 30;
+    in.settings.n_ctx = 32768;
+    in.settings.n_texts = 2;
+    plan_make(&p, &in);
+    assert_true(p.is_refused);
+    int64_t n_ctx = 0;
+    for (int i = 0; i < p.nearest.n; i++) {
+        long long x;
+        if (sscanf(p.nearest.text[i], "--ctx %lld", &x) == 1)
+            n_ctx = x;
+    }
+    assert_true(n_ctx > 0 && n_ctx < 32768);
+    in.settings.n_ctx = n_ctx;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    in.settings.n_ctx = n_ctx * 2;
+    plan_make(&p, &in);
+    assert_true(p.is_refused);
+}
+
+static void a_floor_above_the_ceiling_is_refused(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    plan_make(&p, &in);
+    double ceiling = p.decode.ceiling;
+    assert_true(ceiling > 1);
+    in.settings.floor = ceiling * 0.999;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    in.settings.floor = ceiling * 1.001;
+    plan_make(&p, &in);
+    assert_true(p.is_refused && strstr(p.refusal, "floor"));
+}
+
+/* Nothing is refused because it is unknown. */
+static void an_unknown_machine_refuses_nothing(void **state)
+{
+    const struct machine m = {.n_thread = 1};
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.floor = 1e6;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    assert_true(p.decode.ceiling == 0 && p.prompts[0].s == 0);
+    in.settings.ram_bytes = UINT64_C(8) << 30; /* and no drive that is known */
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    assert_true(p.miss > 0 && p.decode.ceiling == 0 && p.drive == -1);
+}
+
+/* ---- what holds for any machine ---------------------------------------------------------------------------------- */
+
+static double any(struct random *r, double from, double to)
+{
+    return from * pow(to / from, random_unit(r));
+}
+
+static struct machine any_machine(struct random *r)
+{
+    struct machine m = {.n_thread = 8, .n_memory = 1, .n_drive = 1};
+    m.ram_bytes = (uint64_t)any(r, 3e9, 6e10);
+    m.memory[0] = (struct machine_memory){8, any(r, 5e9, 5e11)};
+    m.int8_per_s = any(r, 1e11, 1e14);
+    m.float_per_s = any(r, 1e10, 1e13);
+    m.drives[0].n_read = 2;
+    m.drives[0].reads[0] = (struct machine_read){1 << 16, 16, any(r, 1e8, 1e10)};
+    m.drives[0].reads[1] = (struct machine_read){1 << 20, 16, m.drives[0].reads[0].bytes_per_s * any(r, 1, 4)};
+    if (random_u32(r) % 2) {
+        m.n_gpu = 1;
+        m.gpus[0] = (struct machine_gpu){.memory_bytes = (uint64_t)any(r, 4e9, 6e10),
+                                         .bytes_per_s = any(r, 1e11, 3e12),
+                                         .int8_per_s = any(r, 1e13, 1e15)};
+    }
+    return m;
+}
+
+static struct plan_settings any_settings(struct random *r, const struct machine *m)
+{
+    struct plan_settings s = usual(m);
+    s.n_ctx = 512 << random_u32(r) % 7;
+    s.n_depth = s.n_ctx / (1 + random_u32(r) % 4);
+    s.n_texts = 1 + random_u32(r) % 8;
+    s.kv = (int)(random_u32(r) % FACTS_N_KV);
+    return s;
+}
+
+static uint64_t sum_rows(const struct plan *p, const char *tier)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < p->n_row; i++)
+        n += strcmp(p->rows[i].tier, tier) ? 0 : p->rows[i].n_bytes;
+    return n;
+}
+
+static void check_sums(const struct plan *p, const struct plan_facts *f)
+{
+    uint64_t experts = 0, all = 0;
+    for (int i = 0; i < f->n_moe; i++)
+        all += (uint64_t)f->layers[i].n_expert * f->layers[i].slot_bytes;
+    for (int i = 0; i < p->n_row; i++)
+        experts += strcmp(p->rows[i].what, "experts") ? 0 : p->rows[i].n_bytes;
+    assert_true(sum_rows(p, "ram") == p->ram_bytes && sum_rows(p, "vram") == p->vram_bytes && experts == all);
+    if (p->n_gpu == 0 && !p->is_refused)
+        assert_true(p->ram_bytes + p->reserve_bytes <= p->ram_limit + f->scratch_bytes);
+}
+
+/* b is never worse than a. */
+static void assert_no_slower(const struct plan *a, const struct plan *b, const char *because)
+{
+    bool worse = !a->is_refused && (b->is_refused || b->decode.ceiling < a->decode.ceiling * (1 - 1e-9));
+    worse |= !a->is_refused && a->prompts[3].s > 0 && b->prompts[3].s > a->prompts[3].s * (1 + 1e-9);
+    if (worse)
+        fail_msg("%s: %g tokens/s after %g, %g s after %g", because, b->decode.ceiling, a->decode.ceiling,
+                 b->prompts[3].s, a->prompts[3].s);
+}
+
+static void better_machines_are_never_slower(void **state)
+{
+    struct random r = random_seed(28);
+    const struct plan_facts f = qwen3();
+    int n_worked = 0, n_streamed = 0;
+    for (int i = 0; i < 2000; i++) {
+        const struct machine m = any_machine(&r);
+        struct plan_inputs in = {.machine = &m, .facts = &f, .settings = any_settings(&r, &m)};
+        struct plan a, b;
+        plan_make(&a, &in);
+        check_sums(&a, &f);
+        n_worked += !a.is_refused;
+        n_streamed += !a.is_refused && a.miss > 0;
+        struct machine more = m, faster = m, drive = m, gpu = m;
+        more.ram_bytes += (uint64_t)any(&r, 1e6, 1e10);
+        faster.memory[0].bytes_per_s *= any(&r, 1, 3);
+        faster.int8_per_s *= any(&r, 1, 3);
+        drive.drives[0].reads[random_u32(&r) % 2].bytes_per_s *= any(&r, 1, 3);
+        gpu.gpus[0].bytes_per_s *= 1.5;
+        gpu.gpus[0].memory_bytes += UINT64_C(1) << 30;
+        const struct machine *const better[] = {&more, &faster, &drive, &gpu};
+        static const char *const why[] = {"more memory", "faster memory", "a faster drive", "a better GPU"};
+        for (int k = 0; k < 4; k++) {
+            in.machine = better[k];
+            plan_make(&b, &in);
+            assert_no_slower(&a, &b, why[k]);
+        }
+    }
+    assert_true(n_worked > 500 && n_streamed > 100);
+}
+
+/* Several texts together are faster than one, and no more than so many times. */
+static void texts_share_what_they_read(void **state)
+{
+    const struct machine m = read_machine("amx-server");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.n_depth = 1;
+    in.settings.n_texts = 8;
+    plan_make(&p, &in);
+    double gain = p.decode.ceiling / p.decode_one.ceiling;
+    assert_within(gain, 1.88, 0.05); /* even routing, bound by bytes */
+    assert_within(ceiling_distinct(128, 8, 8), 128 * (1 - pow(0.9375, 8)), 1e-9);
+    assert_true(ceiling_distinct(128, 8, 1) == 8 && ceiling_distinct(8, 8, 5) == 8);
+}
+
+static void rates_between_measurements_are_read_off(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    assert_within(machine_memory_speed(&m, 1), 22e9, 1e-9);
+    assert_within(machine_memory_speed(&m, 2), 22e9 + 38e9 / 3, 1e-9);
+    assert_within(machine_memory_speed(&m, 64), 65e9, 1e-9);
+    assert_true(machine_memory_speed(&(struct machine){0}, 4) == 0);
+    const struct machine_drive *d = &m.drives[0];
+    assert_within(machine_drive_speed(d, 65536), 3.06e9, 1e-9);
+    assert_within(machine_drive_speed(d, 131072), (3.06e9 + 5.22e9) / 2, 1e-9);
+    assert_within(machine_drive_speed(d, 1e7), 5.22e9, 1e-9);
+    assert_within(machine_drive_speed(d, 4096), 3.06e9 / 16, 1e-9);
+    assert_true(machine_drive_speed(&(struct machine_drive){0}, 4096) == 0);
+}
+
+static void misses_follow_counts_of_earlier_runs(void **state)
+{
+    static const double mass[] = {0.5, 0.75, 0.9, 1};
+    struct plan_facts f = {.mass = mass, .n_mass = 4};
+    assert_within(ceiling_miss(&f, 2, 4), 0.25, 1e-9);
+    assert_true(ceiling_miss(&f, 4, 4) == 0 && ceiling_miss(&f, 0, 4) == 1);
+    f.mass = NULL;
+    assert_within(ceiling_miss(&f, 1, 4), 0.75, 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shipped_machines_are_read_and_written_alike),
+        cmocka_unit_test(damaged_machines_are_refused_by_key),
+        cmocka_unit_test(damaged_bytes_are_refused_or_read),
+        cmocka_unit_test(ceilings_of_the_rtx_5090_are_the_published_ones),
+        cmocka_unit_test(published_runs_are_forecast_from_each_other),
+        cmocka_unit_test(speeds_of_fomoe_are_inside_the_band),
+        cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
+        cmocka_unit_test(what_just_works_is_not_refused_and_a_byte_less_is),
+        cmocka_unit_test(what_a_refusal_names_works),
+        cmocka_unit_test(a_floor_above_the_ceiling_is_refused),
+        cmocka_unit_test(an_unknown_machine_refuses_nothing),
+        cmocka_unit_test(better_machines_are_never_slower),
+        cmocka_unit_test(texts_share_what_they_read),
+        cmocka_unit_test(rates_between_measurements_are_read_off),
+        cmocka_unit_test(misses_follow_counts_of_earlier_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

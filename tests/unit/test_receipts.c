@@ -1,0 +1,428 @@
+#define _GNU_SOURCE
+/* Receipts: their lines, their file, and what they say of other runs. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "jobs/bench_import.h"
+#include "jobs/receipts_file.h"
+#include "temp_folder.h"
+
+static struct temp_folder temp;
+static int n_warning;
+static char warning[512];
+
+static void note(void *user, enum log_level level, const char *line)
+{
+    n_warning++;
+    snprintf(warning, sizeof warning, "%s", line);
+}
+
+static const struct log log_ = {.sink = note};
+
+static struct receipt some(double share, double at, enum regime regime)
+{
+    struct receipt r = {.time_s = 1000000,
+                        .machine = "here",
+                        .model = "a \"model\"\n.gguf",
+                        .arch = "qwen3moe",
+                        .fingerprint = 0xfedcba9876543210,
+                        .method = "bench",
+                        .regime = regime,
+                        .at = at,
+                        .n_threads = 2,
+                        .n_texts = 1,
+                        .n_ctx = 100,
+                        .n_prompt = 50,
+                        .peak_bytes = 1,
+                        .hit_bytes = 2,
+                        .read_bytes = 3,
+                        .planned_bytes = 4,
+                        .floor = 0.5,
+                        .settings = "--kv f16"};
+    for (int i = 0; i < SPEED_N; i++) {
+        r.ceiling[i] = 64;
+        r.measured[i] = 64 * share;
+        r.forecast_low[i] = 10;
+        r.forecast_high[i] = 50;
+    }
+    return r;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+static void a_line_is_read_as_it_was_written(void **state)
+{
+    struct receipt r = some(0.5, 0.25, REGIME_OFFLOAD), back;
+    struct err e;
+    char *line;
+    assert_int_equal(receipt_write(&r, &line, &e), ERR_OK);
+    assert_null(strchr(line, '\n'));
+    assert_int_equal(receipt_parse(&back, line, strlen(line), "x", &e), ERR_OK);
+    assert_memory_equal(&r, &back, sizeof r);
+    mem_free(line);
+    r = (struct receipt){.method = "x", .regime = REGIME_RANKS};
+    assert_int_equal(receipt_write(&r, &line, &e), ERR_OK);
+    assert_int_equal(receipt_parse(&back, line, strlen(line), "x", &e), ERR_OK);
+    assert_memory_equal(&r, &back, sizeof r);
+    mem_free(line);
+}
+
+static void what_is_no_receipt_is_refused_with_its_key(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "JSON object"},
+        {"[]", "JSON object"},
+        {"{\"regime\": \"ram\"", "JSON object"},
+        {"{\"method\": \"x\"}", "\"regime\""},
+        {"{\"regime\": \"warp\", \"method\": \"x\"}", "\"regime\""},
+        {"{\"regime\": \"ram\"}", "\"method\""},
+        {"{\"regime\": \"ram\", \"method\": \"x\", \"decode\": \"fast\"}", "\"decode\""},
+        {"{\"regime\": \"ram\", \"method\": \"x\", \"decode\": -1}", "\"decode\""},
+        {"{\"regime\": \"ram\", \"method\": \"x\", \"at\": 1.5}", "\"at\""},
+        {"{\"regime\": \"ram\", \"method\": \"x\", \"threads\": 1.5}", "\"threads\""},
+        {"{\"regime\": \"ram\", \"method\": \"x\", \"fingerprint\": \"12\"}", "\"fingerprint\""},
+        {"{\"regime\": \"ram\", \"method\": \"x\", \"method\": \"y\"}", "JSON object"},
+        {"{\"regime\": \"ram\", \"method\": \"012345678901234567890123456789012\"}", "\"method\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct receipt r;
+        struct err e;
+        assert_int_equal(receipt_parse(&r, cases[i].text, strlen(cases[i].text), "FILE, line 7", &e), ERR_FORMAT);
+        assert_non_null(strstr(e.text, "FILE, line 7"));
+        assert_non_null(strstr(e.text, cases[i].says));
+    }
+}
+
+static void keys_of_later_versions_are_passed_over(void **state)
+{
+    static const char text[] = "{\"regime\": \"ram\", \"method\": \"x\", \"colour\": [1], \"decode\": 5}";
+    struct receipt r;
+    struct err e;
+    assert_int_equal(receipt_parse(&r, text, strlen(text), "x", &e), ERR_OK);
+    assert_true(r.measured[SPEED_DECODE] == 5);
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+static void append_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void add(const char *path, const struct receipt *r)
+{
+    struct err e;
+    if (receipts_add(path, r, 1, &log_, &e) != ERR_OK)
+        fail_msg("%s", e.text);
+}
+
+static size_t count(const char *path, struct receipt **list)
+{
+    struct err e;
+    size_t n;
+    if (receipts_load(path, list, &n, &log_, &e) != ERR_OK)
+        fail_msg("%s", e.text);
+    return n;
+}
+
+static void processes_that_add_at_once_lose_none(void **state)
+{
+    enum { N_PROCESS = 6, N_EACH = 20 };
+    struct temp_path p = temp_path(&temp, "shared.jsonl");
+    struct receipt *list;
+    bool seen[N_PROCESS * N_EACH + 1] = {false};
+    for (int i = 0; i < N_PROCESS; i++)
+        if (fork() == 0) {
+            struct err e;
+            bool ok = true;
+            for (int k = 0; k < N_EACH; k++) {
+                struct receipt r = some(0.5, 0, REGIME_RAM);
+                r.n_ctx = 1 + i * N_EACH + k;
+                ok = receipts_add(p.s, &r, 1, NULL, &e) == ERR_OK && ok;
+            }
+            _exit(!ok);
+        }
+    for (int i = 0, status; i < N_PROCESS; i++) {
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(count(p.s, &list), N_PROCESS * N_EACH);
+    for (int i = 0; i < N_PROCESS * N_EACH; i++) {
+        assert_false(seen[list[i].n_ctx]);
+        seen[list[i].n_ctx] = true;
+    }
+    mem_free(list);
+}
+
+static void the_oldest_go_when_there_are_many(void **state)
+{
+    enum { MORE = 7 };
+    struct temp_path p = temp_path(&temp, "many.jsonl");
+    struct receipt *many = mem_calloc(RECEIPTS_MAX, sizeof *many), *list;
+    struct err e;
+    for (int i = 0; i < RECEIPTS_MAX; i++) {
+        many[i] = some(0.5, 0, REGIME_RAM);
+        many[i].n_ctx = i + 1;
+    }
+    assert_int_equal(receipts_add(p.s, many, RECEIPTS_MAX, NULL, &e), ERR_OK);
+    assert_int_equal(receipts_add(p.s, many, MORE, NULL, &e), ERR_OK);
+    assert_int_equal(count(p.s, &list), RECEIPTS_MAX);
+    assert_int_equal(list[0].n_ctx, MORE + 1);
+    assert_int_equal(list[RECEIPTS_MAX - 1].n_ctx, MORE);
+    mem_free(list);
+    mem_free(many);
+}
+
+static void damaged_lines_are_set_aside_and_all_others_stay(void **state)
+{
+    struct temp_path p = temp_path(&temp, "torn.jsonl"), aside = temp_path(&temp, "torn.jsonl.damaged");
+    struct receipt r = some(0.5, 0, REGIME_RAM), *list;
+    static const char later[] = "{\"regime\":\"ram\",\"method\":\"later\",\"more\":1}\n";
+    char text[4096] = "";
+    n_warning = 0;
+    add(p.s, &r);
+    append_text(p.s, later);
+    append_text(p.s, "{\"regime\":\"ram\",\"meth");
+    assert_int_equal(count(p.s, &list), 2); /* reading changes nothing */
+    mem_free(list);
+    assert_int_equal(n_warning, 1);
+    assert_non_null(strstr(warning, "line 3"));
+    assert_int_equal(access(aside.s, F_OK), -1);
+    add(p.s, &r);
+    assert_int_equal(n_warning, 2);
+    assert_non_null(strstr(warning, "torn.jsonl.damaged"));
+    assert_int_equal(count(p.s, &list), 3);
+    assert_int_equal(n_warning, 2);
+    mem_free(list);
+    FILE *f = fopen(aside.s, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    assert_string_equal(text, "{\"regime\":\"ram\",\"meth\n");
+    f = fopen(p.s, "r");
+    assert_non_null(fgets(text, sizeof text, f));
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    assert_string_equal(text, later); /* with the key that this version does not know */
+}
+
+/* ---- calibration ------------------------------------------------------------------------------------------------- */
+
+static const struct calibration_query here = {SPEED_DECODE, REGIME_RAM, 0, 1, "here", 0xfedcba9876543210};
+
+static struct calibration calibrate(const struct receipt *list, size_t n, struct calibration_query q)
+{
+    struct calibration c;
+    assert_true(receipts_calibrate(list, n, &q, &c));
+    assert_true(0 < c.low && c.low <= c.share && c.share <= c.high && c.high <= 1);
+    return c;
+}
+
+static void assert_near(double a, double b)
+{
+    if (!(fabs(a - b) < 1e-6))
+        fail_msg("%g, expected %g", a, b);
+}
+
+static void without_receipts_of_the_regime_nothing_is_said(void **state)
+{
+    struct receipt list[] = {some(0.5, 0, REGIME_STREAM), some(0.5, 0, REGIME_RAM)};
+    struct calibration c;
+    list[1].ceiling[SPEED_DECODE] = 0;
+    assert_false(receipts_calibrate(list, 2, &here, &c));
+    assert_false(receipts_calibrate(NULL, 0, &here, &c));
+}
+
+static void more_that_agree_narrow_the_band(void **state)
+{
+    struct receipt list[] = {some(0.60, 0, REGIME_RAM), some(0.61, 0, REGIME_RAM), some(0.59, 0, REGIME_RAM)};
+    struct calibration one = calibrate(list, 1, here), three = calibrate(list, 3, here);
+    assert_near(one.share, 0.60);
+    assert_near(three.share, 0.60);
+    assert_int_equal(three.n_used, 3);
+    assert_true(three.high - three.low < one.high - one.low);
+    assert_false(three.is_outside);
+    list[2] = some(0.40, 0, REGIME_RAM);
+    struct calibration apart = calibrate(list, 3, here);
+    assert_true(apart.high - apart.low > three.high - three.low);
+    assert_true(apart.high <= 1.2 * apart.share + 1e-9);
+}
+
+static void between_two_places_it_is_in_proportion_and_outside_the_band_is_wider(void **state)
+{
+    struct receipt list[] = {some(0.8, 0.2, REGIME_STREAM), some(0.4, 0.6, REGIME_STREAM)};
+    struct calibration_query q = here;
+    q.regime = REGIME_STREAM;
+    q.at = 0.3;
+    struct calibration c = calibrate(list, 2, q);
+    assert_near(c.share, 0.7);
+    assert_false(c.is_outside);
+    q.at = 0.9;
+    struct calibration out = calibrate(list, 2, q);
+    assert_near(out.share, 0.4);
+    assert_true(out.is_outside);
+    q.at = 0.6;
+    c = calibrate(list, 2, q);
+    assert_near(c.share, 0.4);
+    assert_true(out.high - out.low > c.high - c.low);
+}
+
+static void own_machine_and_model_come_before_others(void **state)
+{
+    struct receipt list[] = {some(0.3, 0, REGIME_RAM), some(0.6, 0, REGIME_RAM), some(0.5, 0, REGIME_RAM)};
+    strcpy(list[0].machine, "elsewhere");
+    list[2].fingerprint = 1;
+    assert_near(calibrate(list, 3, here).share, 0.6);
+    struct calibration_query q = here;
+    q.fingerprint = 2;
+    struct calibration other = calibrate(list, 3, q), own = calibrate(list, 3, here);
+    assert_near(other.share, 0.55);
+    assert_true(other.is_outside && !own.is_outside);
+    q.machine = "nowhere";
+    struct calibration foreign = calibrate(list, 3, q);
+    assert_true(foreign.is_outside && foreign.high / foreign.share > own.high / own.share);
+}
+
+static void the_old_is_forgotten(void **state)
+{
+    struct receipt list[] = {some(0.3, 0, REGIME_RAM), some(0.6, 0, REGIME_RAM)};
+    list[1].time_s += 60 * 86400;
+    assert_near(calibrate(list, 2, here).share, (0.6 + 0.5 * 0.3) / 1.5);
+    list[1].time_s += 365 * 86400;
+    assert_near(calibrate(list, 2, here).share, 0.6);
+    assert_near(calibrate(list, 1, here).share, 0.3); /* nothing newer is there */
+}
+
+static void runs_of_as_many_texts_count_more(void **state)
+{
+    struct receipt list[] = {some(0.3, 0, REGIME_RAM), some(0.6, 0, REGIME_RAM)};
+    list[0].n_texts = 8;
+    assert_true(calibrate(list, 2, here).share > 0.5);
+    struct calibration_query q = here;
+    q.n_texts = 8;
+    assert_true(calibrate(list, 2, q).share < 0.4);
+}
+
+static void above_the_ceiling_is_told_and_does_not_count(void **state)
+{
+    struct receipt list[] = {some(0.5, 0, REGIME_RAM), some(1.3, 0, REGIME_RAM)};
+    struct calibration c = calibrate(list, 2, here);
+    assert_near(c.share, 0.5);
+    assert_int_equal(c.n_above, 1);
+    assert_false(receipts_calibrate(list + 1, 1, &here, &c));
+    assert_int_equal(c.n_above, 1);
+    assert_near(receipt_share(&list[1], SPEED_PREFILL), 1.3);
+    assert_false(receipt_is_inside(&list[1], SPEED_DECODE));
+    assert_true(receipt_is_inside(&list[0], SPEED_DECODE));
+}
+
+/* Qwen3-30B-A3B on an RTX 5090, measured by others with 24 and 48 of 48 layers' experts on the CPU. */
+static void published_offloading_is_forecast_from_the_other_one(void **state)
+{
+    static const char text[] =
+        "[{\"cpu_info\": \"A\", \"gpu_info\": \"RTX 5090\", \"model_filename\": \"/m/Q.gguf\", \"n_threads\": 16, "
+        "\"n_gpu_layers\": 99, \"n_cpu_moe\": %d, \"n_prompt\": 0, \"n_gen\": 128, \"avg_ts\": %g, "
+        "\"test_time\": \"2026-11-01T12:00:00Z\"}]";
+    static const struct {
+        int n;
+        double measured, ceiling, share;
+    } runs[] = {{24, 41.9, 69, 0.61}, {48, 20.4, 36, 0.56}, {0, 302.4, 738, 0.41}};
+    struct receipt list[3];
+    struct err e;
+    for (int i = 0; i < 3; i++) {
+        const struct bench_import in = {.n_layer = 48, .ceiling = {[SPEED_DECODE] = runs[i].ceiling}};
+        char file[512];
+        struct receipt *got;
+        size_t n;
+        snprintf(file, sizeof file, text, runs[i].n, runs[i].measured);
+        assert_int_equal(bench_import_read(&in, file, strlen(file), "x.json", &got, &n, &e), ERR_OK);
+        assert_int_equal(n, 1);
+        list[i] = got[0];
+        assert_int_equal(got[0].regime, runs[i].n ? REGIME_OFFLOAD : REGIME_VRAM);
+        assert_int_equal(got[0].time_s, 1793534400);
+        assert_string_equal(got[0].model, "Q.gguf");
+        assert_true(fabs(receipt_share(got, SPEED_DECODE) - runs[i].share) < 0.01);
+        mem_free(got);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct calibration_query q = {SPEED_DECODE, REGIME_OFFLOAD, list[i].at, 1, "A", 0};
+        struct receipt others[] = {list[!i], list[2]};
+        struct calibration c = calibrate(others, 2, q);
+        assert_true(c.low <= runs[i].share && runs[i].share <= c.high);
+        assert_int_equal(c.n_used, 1); /* that with all experts in VRAM is of another regime */
+    }
+}
+
+static void what_llama_bench_does_not_write_is_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"{}", "array"},
+        {"[1]", "entry 1: expected an object"},
+        {"[]", "no entry"},
+        {"[{\"n_prompt\": 5, \"n_gen\": 5, \"avg_ts\": 1}]", "no entry"},
+        {"[{\"n_prompt\": 5, \"n_gen\": 0}]", "\"avg_ts\""},
+        {"[{\"n_prompt\": \"5\", \"avg_ts\": 1}]", "\"n_prompt\""},
+        {"[{\"n_gen\": 5, \"avg_ts\": 1, \"gpu_info\": \"G\", \"n_gpu_layers\": 9, \"n_cpu_moe\": 2}]", "--layers"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct receipt *list;
+        size_t n;
+        struct err e;
+        const struct bench_import in = {0};
+        assert_int_not_equal(bench_import_read(&in, cases[i].text, strlen(cases[i].text), "x.json", &list, &n, &e),
+                             ERR_OK);
+        assert_null(list);
+        assert_non_null(strstr(e.text, "x.json"));
+        assert_non_null(strstr(e.text, cases[i].says));
+    }
+}
+
+static int make_folder(void **state)
+{
+    return temp_folder_make(&temp);
+}
+
+static int remove_folder(void **state)
+{
+    temp_folder_remove(&temp);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_is_read_as_it_was_written),
+        cmocka_unit_test(what_is_no_receipt_is_refused_with_its_key),
+        cmocka_unit_test(keys_of_later_versions_are_passed_over),
+        cmocka_unit_test(processes_that_add_at_once_lose_none),
+        cmocka_unit_test(the_oldest_go_when_there_are_many),
+        cmocka_unit_test(damaged_lines_are_set_aside_and_all_others_stay),
+        cmocka_unit_test(without_receipts_of_the_regime_nothing_is_said),
+        cmocka_unit_test(more_that_agree_narrow_the_band),
+        cmocka_unit_test(between_two_places_it_is_in_proportion_and_outside_the_band_is_wider),
+        cmocka_unit_test(own_machine_and_model_come_before_others),
+        cmocka_unit_test(the_old_is_forgotten),
+        cmocka_unit_test(runs_of_as_many_texts_count_more),
+        cmocka_unit_test(above_the_ceiling_is_told_and_does_not_count),
+        cmocka_unit_test(published_offloading_is_forecast_from_the_other_one),
+        cmocka_unit_test(what_llama_bench_does_not_write_is_refused),
+    };
+    return cmocka_run_group_tests_name("receipts", tests, make_folder, remove_folder);
+}
