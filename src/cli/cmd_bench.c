@@ -328,5 +328,6 @@ const struct command cmd_bench = {
         "together after prompts of their own, of which the first one's is timed; tokens/s are those of all.",
     .hint = "the model is given with -m",
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

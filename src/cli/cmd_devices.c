@@ -66,5 +66,6 @@ const struct command cmd_devices = {
     .usage = "[--json]",
     .summary = "what there is to compute on, and what of it is usable",
     .details = "GPUs are found through Vulkan. vulkan:N is how --devices names one. A GPU that is not usable says why.",
+    .group = COMMAND_LOOK,
     .run = run,
 };

@@ -51,7 +51,8 @@ static int run(const struct command *command, int argc, char **argv)
 {
     struct imatrix_command c = {.model.n_ctx = 512, .out = "imatrix.gguf"};
     const struct option options[] = {
-        MODEL_OPTIONS(c.model),
+        MODEL_BASE_OPTIONS(c.model),
+        MODEL_KERNEL_OPTIONS(c.model),
         {"--file,-f", OPT_INPUT, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &c.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
@@ -76,5 +77,6 @@ const struct command cmd_imatrix = {
                "experts' importances to the mean of all.",
     .hint = "the text is given with -f",
     .runs_model = true,
+    .group = COMMAND_MAKE,
     .run = run,
 };

@@ -171,5 +171,6 @@ const struct command cmd_ppl = {
                "computed token by token.",
     .hint = "the text is given with -f",
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

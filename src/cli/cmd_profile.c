@@ -142,5 +142,6 @@ const struct command cmd_profile = {
                "the next layer's choice can be predicted, and the hit rates of budgets and policies.",
     .hint = "the text is given with -f",
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

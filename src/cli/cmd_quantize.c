@@ -33,6 +33,7 @@ static int run(const struct command *c, int argc, char **argv)
     int64_t n_threads = 0;
     bool no_sandbox = false;
     const struct option options[] = {
+        {"--model,-m", OPT_MODEL, &p.in, "IN", "the GGUF file to read; also the first word", 0, 0, 0},
         {"--type", OPT_STRING, &p.type, "TYPE", "a mix or a weight type, see above", 0, 0, 0},
         {"--rule", OPT_LIST, &rules, "REGEX=TYPE", "tensors whose names match get TYPE; the first rule wins", 0, 0, 0},
         {"--pure", OPT_FLAG, &p.pure, "", "every matrix the one type, no mix", 0, 0, 0},
@@ -42,13 +43,12 @@ static int run(const struct command *c, int argc, char **argv)
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
-    if (code == ERR_OK && argc != 3)
+    if (code == ERR_OK && (!p.in || argc != 2))
         code = err_set(&e, ERR_USAGE, "expected two files: the GGUF file to read and the one to write");
     if (code == ERR_OK && !p.type)
         code = err_set(&e, ERR_USAGE, "no type: name one with --type, such as Q4_K_M");
     if (code == ERR_OK) {
-        p.in = argv[1];
-        p.out = argv[2];
+        p.out = argv[1];
         p.rules = rules.items;
         p.n_rule = rules.n;
         p.n_threads = (int)n_threads;
@@ -71,8 +71,9 @@ const struct command cmd_quantize = {
                ".\nMOE_*: small routed experts, the rest at 6 to 8 bits. Any weight type names itself.\n"
                "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2.\n"
                "Interrupted, it leaves OUT.unfinished, and the same command goes on with it.",
-    .max_operand = 2,
-    .operands = {OPT_MODEL, OPT_OUTPUT},
+    .max_operand = 1,
+    .operands = {OPT_OUTPUT},
     .hint = "expected two files",
+    .group = COMMAND_MAKE,
     .run = run,
 };

@@ -164,6 +164,7 @@ const struct command cmd_tokenize = {
     .details = "TEXT after -- may begin with a dash; - reads standard input whole.",
     .max_operand = 1,
     .hint = "put the text in quotes",
+    .group = COMMAND_LOOK,
     .run = run_tokenize,
 };
 
@@ -172,5 +173,6 @@ const struct command cmd_detokenize = {
     .usage = "-m FILE [OPTIONS] ID...|-",
     .summary = "tokens to text",
     .max_operand = INT_MAX - 1,
+    .group = COMMAND_LOOK,
     .run = run_detokenize,
 };

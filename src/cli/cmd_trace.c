@@ -97,5 +97,6 @@ const struct command cmd_trace = {
     .max_operand = 2,
     .operands = {OPT_STRING, OPT_INPUT}, /* of replay FILE */
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

@@ -29,5 +29,6 @@ const struct command cmd_version = {
     .name = "version",
     .usage = "",
     .summary = "the version and what this build contains",
+    .group = COMMAND_LOOK,
     .run = run,
 };

@@ -7,7 +7,10 @@
 
 extern const struct command cmd_chat, cmd_generate, cmd_batch, cmd_serve, cmd_logits, cmd_ppl, cmd_profile, cmd_trace,
     cmd_bench, cmd_template, cmd_tokenize, cmd_detokenize, cmd_inspect, cmd_prepare, cmd_verify, cmd_quantize,
-    cmd_imatrix, cmd_tune, cmd_grammar, cmd_devices, cmd_version;
+    cmd_imatrix, cmd_tune, cmd_grammar, cmd_devices, cmd_completions, cmd_version;
+
+/* All of them, in the order of `moebius help`: main.c's list. */
+const struct command *const *commands_all(int *n);
 
 /* Tokens as `tokenize` prints them: ids on one line or, with `pieces`, a line for each: id and quoted text. */
 void tokenize_print(const moebius_vocab *vocab, const int32_t *ids, size_t n, bool pieces);

@@ -19,76 +19,67 @@ struct model_options {
     moebius_car car;
 };
 
-/* Rows for a command's option table. */
-#define MODEL_OPTIONS(o)                                                                                                 \
-    {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model, a GGUF file (any part of a split set)", 0, 0, 0},           \
-        {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
-        {"--devices",                                                                                                    \
-         OPT_DEVICES,                                                                                                    \
-         &(o).devices,                                                                                                   \
-         "cpu:N|vulkan:N[,...]",                                                                                         \
-         "threads and GPUs, in place of --threads",                                                                      \
-         0,                                                                                                              \
-         0,                                                                                                              \
-         0},                                                                                                             \
-        {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|random: who has which experts (experts)",    \
-         0,         0,          0},                                                                                      \
-        {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off"},        \
-        {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0},       \
-        {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1,            \
-         1 << 20,      0},                                                                                               \
-        {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0"},               \
-        {"--sort-cutoff",                                                                                                \
-         OPT_INT,                                                                                                        \
-         &(o).sort_cutoff,                                                                                               \
-         "N",                                                                                                            \
-         "more tokens at once: experts by sorted dispatch",                                                              \
-         1,                                                                                                              \
-         1e15,                                                                                                           \
-         0},                                                                                                             \
-        {"--tuning", OPT_INPUT, &(o).tuning, "FILE", "what moebius tune -o wrote, not what is kept here", 0, 0, 0},      \
-        {"--store", OPT_FOLDERS, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0},             \
-        {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts", 0, 0, "auto|io_uring|pread"},        \
-        {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache", 0, 0, "auto|on|off"},           \
-        {"--ram", OPT_SIZE, &(o).ram_bytes, "SIZE", "memory that the program may take at most (16G, 2300M)", 0, 0, 0},   \
-        {"--expert-ram",                                                                                                 \
-         OPT_SHARE,                                                                                                      \
-         &(o).expert_ram,                                                                                                \
-         "SIZE|N%",                                                                                                      \
-         "memory for routed experts; others are read when needed",                                                       \
-         0,                                                                                                              \
-         0,                                                                                                              \
-         0},                                                                                                             \
-        {"--policy", OPT_CHOICE, &(o).policy,   "lfru|lru|lfu", "which experts stay in that memory (lfru)",              \
-         0,          0,          "lfru|lru|lfu"},                                                                        \
-        {"--usage", OPT_OUTPUT, &(o).usage, "FILE", "where counts of experts are kept for the next run", 0, 0, 0},       \
-        {"--prefetch", OPT_CHOICE, &(o).prefetch, "auto|on|off", "read ahead what the next layer may need (auto)", 0, 0, \
-         "auto|on|off"},                                                                                                 \
-        {"--cold", OPT_FLAG, &(o).cold, "", "neither use nor keep such counts", 0, 0, 0},                                \
-        {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0},   \
-        SANDBOX_OPTION((o).no_sandbox),                                                                                  \
-    {                                                                                                                    \
-        "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0             \
-    }
+/* clang-format off */
+/* Rows for a command's option table. MODEL_OPTIONS are those of all commands that run a model but two: one that tries
+ * batches and dispatch itself, and one that sees all experts on the first device. */
+#define MODEL_OPTIONS(o) MODEL_BASE_OPTIONS(o), MODEL_DEVICE_OPTIONS(o), MODEL_KERNEL_OPTIONS(o)
+#define MODEL_BASE_OPTIONS(o)                                                                                          \
+    {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model, a GGUF file (any part of a split set); also the first "   \
+     "word", 0, 0, 0, GROUP_COMMON},                                                                                   \
+    {"--ram", OPT_SIZE, &(o).ram_bytes, "SIZE", "memory that the program may take at most (16G, 2300M)", 0, 0, 0,      \
+     GROUP_COMMON},                                                                                                    \
+    {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0,                \
+     GROUP_COMMON},                                                                                                    \
+    {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off",           \
+     GROUP_MACHINE},                                                                                                   \
+    {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0,          \
+     GROUP_MACHINE},                                                                                                   \
+    {"--tuning", OPT_INPUT, &(o).tuning, "FILE", "what moebius tune -o wrote, not what is kept here", 0, 0, 0,         \
+     GROUP_MACHINE},                                                                                                   \
+    {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0", GROUP_MEMORY},   \
+    {"--expert-ram", OPT_SHARE, &(o).expert_ram, "SIZE|N%", "memory for routed experts; others are read when needed",  \
+     0, 0, 0, GROUP_MEMORY},                                                                                           \
+    {"--policy", OPT_CHOICE, &(o).policy, "lfru|lru|lfu", "which experts stay in that memory (lfru)", 0, 0,            \
+     "lfru|lru|lfu", GROUP_MEMORY},                                                                                    \
+    {"--usage", OPT_OUTPUT, &(o).usage, "FILE", "where counts of experts are kept for the next run", 0, 0, 0,          \
+     GROUP_MEMORY},                                                                                                    \
+    {"--cold", OPT_FLAG, &(o).cold, "", "neither use nor keep such counts", 0, 0, 0, GROUP_MEMORY},                    \
+    {"--prefetch", OPT_CHOICE, &(o).prefetch, "auto|on|off", "read ahead what the next layer may need (auto)", 0, 0,   \
+     "auto|on|off", GROUP_MEMORY},                                                                                     \
+    {"--store", OPT_FOLDERS, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0, GROUP_MEMORY},  \
+    {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts (auto)", 0, 0, "auto|io_uring|pread",     \
+     GROUP_MEMORY},                                                                                                    \
+    {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache (auto)", 0, 0, "auto|on|off",        \
+     GROUP_MEMORY},                                                                                                    \
+    SANDBOX_OPTION((o).no_sandbox)
+#define MODEL_DEVICE_OPTIONS(o)                                                                                        \
+    {"--devices", OPT_DEVICES, &(o).devices, "cpu:N|vulkan:N[,...]", "threads and GPUs, in place of --threads", 0, 0,   \
+     0, GROUP_MACHINE},                                                                                                \
+    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|random: who has which experts (experts)", 0,    \
+     0, 0, GROUP_MACHINE}
+#define MODEL_KERNEL_OPTIONS(o)                                                                                         \
+    {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1, 1 << 20, 0,  \
+     GROUP_MACHINE},                                                                                                   \
+    {"--sort-cutoff", OPT_INT, &(o).sort_cutoff, "N", "more tokens at once: experts by sorted dispatch", 1, 1e15, 0,   \
+     GROUP_MACHINE},                                                                                                   \
+    {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0,      \
+     GROUP_CHECKS},                                                                                                    \
+    {"--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0,             \
+     GROUP_CHECKS}
 
 /* More rows for commands that compute tokens one by one. */
 #define CAR_OPTIONS(o)                                                                                                 \
-    {"--car",                                                                                                          \
-     OPT_FLOAT,                                                                                                        \
-     &(o).car.threshold,                                                                                               \
-     "X",                                                                                                              \
-     "experts not in memory give way to others with X of their score (not exact)",                                     \
-     0.001,                                                                                                            \
-     1,                                                                                                                \
-     0},                                                                                                               \
-        {"--car-damp", OPT_FLAG, &(o).car.damp, "", "those weigh less, by the ratio of the scores", 0, 0, 0},          \
-        {"--car-warmup", OPT_INT, &(o).car.n_warmup, "N", "not in the first N tokens of a text", 0, 1e12, 0},          \
-        {"--car-protect", OPT_INT, &(o).car.n_protect, "N", "nor in the first and last N MoE layers", 0, 1e6, 0},      \
-        {"--backfill", OPT_INT, &(o).car.n_backfill, "N", "read up to N of those that gave way, when idle", 0, 64, 0}, \
-    {                                                                                                                  \
-        "--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0,   \
-            0, 0                                                                                                       \
-    }
+    {"--car", OPT_FLOAT, &(o).car.threshold, "X",                                                                      \
+     "experts not in memory give way to others with X of their score (not exact)", 0.001, 1, 0, GROUP_CAR},            \
+    {"--car-damp", OPT_FLAG, &(o).car.damp, "", "those weigh less, by the ratio of the scores", 0, 0, 0, GROUP_CAR},   \
+    {"--car-warmup", OPT_INT, &(o).car.n_warmup, "N", "not in the first N tokens of a text", 0, 1e12, 0, GROUP_CAR},   \
+    {"--car-protect", OPT_INT, &(o).car.n_protect, "N", "nor in the first and last N MoE layers", 0, 1e6, 0,           \
+     GROUP_CAR},                                                                                                       \
+    {"--backfill", OPT_INT, &(o).car.n_backfill, "N", "read up to N of those that gave way, when idle", 0, 64, 0,      \
+     GROUP_CAR},                                                                                                       \
+    {"--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0, 0,   \
+     0, GROUP_CAR}
+/* clang-format on */
 
 /* Directories that were given as "DIR,DIR". */
 struct dir_list {
