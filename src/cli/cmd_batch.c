@@ -129,6 +129,7 @@ static err_code count_requests(struct line_reader *r, int64_t *n, struct err *e)
 static err_code open_files(struct batch_command *c, struct err *e)
 {
     struct batch_queue *q = &c->batch.queue;
+    c->input = cli_file_or_piped(c->input);
     if (!c->input)
         return err_set(e, ERR_USAGE, "no requests: name a file of JSON lines with -i FILE (-: standard input)");
     if (!c->output)

@@ -241,6 +241,7 @@ static err_code prepare(struct chat *c, struct err *e)
     TRY(cli_open_session(&c->model, n_ctx, &c->opened, e));
     TRY(cli_open_sampler(&c->sampling, c->opened.engine, &c->sampler, e));
     TRY(cli_open_grammar(&c->grammar_options, moebius_engine_vocab(c->opened.engine), &c->grammar, e));
+    c->talk.model = &c->model;
     c->talk.opened = &c->opened;
     c->talk.grammar = c->grammar;
     c->talk.tmpl = c->tmpl;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/output_file.h"
+#include "base/units_text.h"
 #include "cli/answer_view.h"
 #include "cli/chat_prompt.h"
 #include "cli/commands.h"
@@ -71,8 +72,8 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
 {
     char *owned = NULL;
     size_t n;
-    if (g->prompt.tokens || (!g->prompt.text && !g->prompt.file))
-        return err_set(e, ERR_USAGE, "--chat takes a text, with -p or -f, and no --tokens");
+    if (g->prompt.tokens || (!g->prompt.text && !g->prompt.file && !cli_is_piped()))
+        return err_set(e, ERR_USAGE, "--chat takes a text, with -p, -f or a pipe, and no --tokens");
     TRY(cli_prompt_text(&g->prompt, &owned, &n, e));
     json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", owned, n);
     mem_free(owned);
@@ -136,7 +137,7 @@ static err_code eval_prompt(struct generate *g, struct run_times *t, struct err 
 {
     int64_t start = clock_ns();
     t->n_chunk = moebius_session_batch(g->opened.session, g->n_ids);
-    err_code code = cli_eval_prompt(g->opened.session, g->ids, g->n_ids, e);
+    err_code code = cli_eval_prompt(&g->model, g->opened.session, g->ids, g->n_ids, e);
     int64_t n_done = moebius_session_pos(g->opened.session) - g->n_loaded;
     t->prefill_ns = clock_ns() - start;
     t->n_prefill = n_done > 0 ? n_done : 0;
@@ -236,27 +237,38 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     return ERR_OK;
 }
 
-static void print_statistics(const struct generate *g, const struct run_times *t)
+/* What everybody wants to know after a text: how fast it was, and how to get it again. */
+static void print_summary(const struct generate *g, const struct run_times *t)
 {
-    moebius_counters c = moebius_engine_counters(g->opened.engine);
-    fprintf(stderr,
-            "load %.2f s | prefill %lld tokens, %.2f tokens/s, %lld at once | decode %lld tokens, %.2f tokens/s | %d "
-            "threads",
-            (double)g->opened.load_ns / 1e9, (long long)t->n_prefill, per_second(t->n_prefill, t->prefill_ns),
-            (long long)t->n_chunk, (long long)t->n_decoded, per_second(t->n_decoded, t->decode_ns),
-            moebius_n_threads(g->opened.engine));
+    if (g->model.quiet)
+        return;
+    if (t->n_prefill)
+        fprintf(stderr, "prompt %lld token%s, %.2f tokens/s", (long long)t->n_prefill, t->n_prefill == 1 ? "" : "s",
+                per_second(t->n_prefill, t->prefill_ns));
+    if (t->n_decoded)
+        fprintf(stderr, "%stext %lld token%s, %.2f tokens/s", t->n_prefill ? " | " : "", (long long)t->n_decoded,
+                t->n_decoded == 1 ? "" : "s", per_second(t->n_decoded, t->decode_ns));
     if (g->sampling.sampler.temperature > 0)
         fprintf(stderr, " | seed %lld", (long long)g->sampling.seed);
+    fprintf(stderr, "\n");
+}
+
+/* With --stats: what loading, memory and reads did. */
+static void print_statistics(const struct generate *g, const struct run_times *t)
+{
+    const moebius_engine *engine = g->opened.engine;
+    moebius_counters c = moebius_engine_counters(engine);
+    const char *reader = moebius_expert_reader(engine);
+    fprintf(stderr, "load %.2f s | %lld tokens at once | %d threads", (double)t->load_ns / 1e9, (long long)t->n_chunk,
+            moebius_n_threads(engine));
     if (c.n_direct + c.n_sorted)
         fprintf(stderr, " | MoE layers: %llu direct, %llu sorted", (unsigned long long)c.n_direct,
                 (unsigned long long)c.n_sorted);
-    fprintf(stderr, " | state %.2f MB\n", (double)moebius_session_state_bytes(g->opened.session) / 1e6);
-    if (g->stats || c.n_expert_hit + c.n_expert_miss) {
-        stats_print(g->opened.engine, NULL);
-        fprintf(stderr, " | peak %.1f MB | %s\n", (double)stats_peak_bytes() / 1e6,
-                *moebius_expert_reader(g->opened.engine) ? moebius_expert_reader(g->opened.engine) : "all in memory");
-    }
-    place_stats_print(g->opened.engine, stderr);
+    fprintf(stderr, " | state %s\n", units_size((uint64_t)moebius_session_state_bytes(g->opened.session)).s);
+    stats_print(engine, NULL);
+    fprintf(stderr, " | peak %s | %s\n", units_size((uint64_t)stats_peak_bytes()).s,
+            *reader ? reader : "all in memory");
+    place_stats_print(engine, stderr);
 }
 
 /* With a prepared store: what came from where. */
@@ -264,7 +276,7 @@ static void print_sources(const struct generate *g)
 {
     moebius_source p;
     for (int i = 0; g->model.store && moebius_engine_source(g->opened.engine, i, &p); i++) {
-        fprintf(stderr, "%s: %llu reads, %.2f GB", p.path, (unsigned long long)p.n_reads, (double)p.n_bytes / 1e9);
+        fprintf(stderr, "%s: %llu reads, %s", p.path, (unsigned long long)p.n_reads, units_size(p.n_bytes).s);
         if (p.bytes_per_s > 0)
             fprintf(stderr, ", %.0f MB/s", p.bytes_per_s / 1e6);
         fprintf(stderr, "%s\n", p.is_gone ? ", given up" : "");
@@ -295,6 +307,7 @@ static int run(const struct command *c, int argc, char **argv)
         RAW_OPTION(g.raw),
         COLOR_OPTION(g.color),
         {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0, GROUP_OUTPUT},
+        {"--quiet,-q", OPT_FLAG, &g.model.quiet, "", "no statistics and no progress", 0, 0, 0, GROUP_OUTPUT},
         {"--stats", OPT_DETAIL, &g.stats, "[=layer]", "show what memory and reads do, all the while (=layer: by layer)",
          0, 0, "layer", GROUP_OUTPUT},
         {"--stats-json", OPT_OUTPUT, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0,
@@ -312,8 +325,11 @@ static int run(const struct command *c, int argc, char **argv)
         t.load_ns = g.opened.load_ns;
         code = generate(&g, &t, &e);
         if (code == ERR_OK || code == ERR_CANCELLED) {
-            print_statistics(&g, &t);
-            print_sources(&g);
+            print_summary(&g, &t);
+            if (g.stats) {
+                print_statistics(&g, &t);
+                print_sources(&g);
+            }
         }
         if (code == ERR_OK && g.stats_json)
             code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);
@@ -334,7 +350,8 @@ const struct command cmd_generate = {
     .name = "generate",
     .usage = "-m FILE (-p TEXT | -f FILE | --tokens 1,2,3 | --load-state FILE) [OPTIONS]",
     .summary = "continue a text",
-    .details = "Streams the text to standard output and statistics to standard error. Ctrl-C ends the text early.",
+    .details = "Streams the text to standard output and, in the end, its speed and seed to standard error. Without a "
+               "prompt it is read from standard input, if that is a file or a pipe. Ctrl-C ends the text early.",
     .hint = "a prompt is given with -p, and in quotes",
     .runs_model = true,
     .run = run,

@@ -27,6 +27,7 @@ static bool print_progress(void *user, int64_t n_done, int64_t n_window)
 
 static err_code imatrix(struct imatrix_command *c, struct err *e)
 {
+    c->file = cli_file_or_piped(c->file);
     if (!c->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
     TRY(output_file_check(c->out, e));

@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "base/units_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "jobs/prepare.h"
@@ -8,7 +9,7 @@ static void print_result(const struct prepare_params *p, const struct prepare_re
 {
     if (r->n_found)
         printf("%llu experts were there already\n", (unsigned long long)r->n_found);
-    printf("%llu experts written, %.2f GB\n", (unsigned long long)r->n_experts, (double)r->n_bytes / 1e9);
+    printf("%llu experts written, %s\n", (unsigned long long)r->n_experts, units_size(r->n_bytes).s);
     for (int i = 0; i < p->n_dirs; i++)
         printf("%s: %llu experts\n", p->dirs[i], (unsigned long long)r->n_dir_experts[i]);
 }

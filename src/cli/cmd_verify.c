@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "base/units_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "jobs/verify.h"
@@ -42,8 +43,8 @@ static int run(const struct command *c, int argc, char **argv)
         code = verify_run(&p, &r, &e);
         cli_progress_end(&progress);
         if (code == ERR_OK)
-            printf("%s: %llu experts and %llu other tensors, %.2f GB: %s\n", path, (unsigned long long)r.n_experts,
-                   (unsigned long long)r.n_tensors, (double)r.n_bytes / 1e9,
+            printf("%s: %llu experts and %llu other tensors, %s: %s\n", path, (unsigned long long)r.n_experts,
+                   (unsigned long long)r.n_tensors, units_size(r.n_bytes).s,
                    write ? "checksums written" : "all as written");
     }
     return cli_exit(c, code, &e);

@@ -16,6 +16,7 @@ struct model_options {
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split;
     bool hugetlb, cold, deterministic, no_sandbox;
+    bool quiet; /* neither progress nor statistics; set by commands that have the option */
     moebius_car car;
 };
 
@@ -98,7 +99,7 @@ struct progress {
     _Atomic int64_t shown_ns;
     _Atomic bool shown;
 };
-void cli_progress_begin(struct progress *p, const char *what);
+void cli_progress_begin(struct progress *p, const char *what); /* NULL: shows nothing */
 bool cli_progress(void *progress, uint64_t done, uint64_t total);
 void cli_progress_end(struct progress *p); /* clears the line */
 
@@ -113,7 +114,8 @@ struct opened {
  * model was named. */
 MUST_USE err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
                                      struct err *e);
-/* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's standard error. */
+/* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's
+ * standard error, and warns where --ctx is longer than what the model was trained with. */
 MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e);
 /* What the options say of sessions, but for the context. */
 MUST_USE err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e);
@@ -127,6 +129,11 @@ MUST_USE err_code cli_context_size(const struct model_options *o, const moebius_
 
 /* Takes over a public error; returns its code. */
 err_code cli_error(struct err *e, const moebius_error *from);
+
+/* Whether standard input is a file, a pipe or a socket: something that ends, and that somebody has put there. */
+bool cli_is_piped(void);
+/* `file`, or "-" where none was named and something is piped; NULL: neither. */
+const char *cli_file_or_piped(const char *file);
 
 /* Reads all of a file, or of standard input for "-". *text is NUL-terminated and owned by the caller (mem_free). */
 MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e);
@@ -171,15 +178,18 @@ struct prompt_options {
         "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                     \
     }
 /* cli_prompt_text reads the text of -p or -f, cli_prompt its tokens; both are owned by the caller (mem_free). */
+/* Where no prompt is named, they take standard input, if that is a file or a pipe. */
 MUST_USE err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e);
 MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                              struct err *e);
 
-/* moebius_session_eval, which an interrupt ends with ERR_CANCELLED. */
-MUST_USE err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e);
-/* Makes the session's tokens these, as moebius_session_sync, in the same way. */
-MUST_USE err_code cli_sync_prompt(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept,
+/* moebius_session_eval, which an interrupt ends with ERR_CANCELLED; a prompt that takes more than a second shows on a
+ * terminal how far it is. */
+MUST_USE err_code cli_eval_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
                                   struct err *e);
+/* Makes the session's tokens these, as moebius_session_sync, in the same way. */
+MUST_USE err_code cli_sync_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
+                                  size_t *n_kept, struct err *e);
 
 /* From now on the first interrupt (Ctrl-C) is noted, and a second one ends the program. An interrupt that was noted
  * before is forgotten. */

@@ -187,7 +187,7 @@ static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, s
     moebius_session *s = c->opened->session;
     int64_t start = clock_ns();
     size_t n_kept = 0;
-    err_code code = cli_sync_prompt(s, ids, n, &n_kept, e);
+    err_code code = cli_sync_prompt(c->model, s, ids, n, &n_kept, e);
     int64_t first = (int64_t)n_kept, end = moebius_session_pos(s);
     moebius_sampler_forget(c->sampler);
     (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL); /* what was said before is none of its text */

@@ -16,7 +16,8 @@ struct conversation_stats {
 };
 
 struct conversation {
-    struct opened *opened; /* borrowed, with a session; as is the template */
+    const struct model_options *model; /* borrowed, as are the next three */
+    struct opened *opened;             /* with a session */
     const moebius_template *tmpl;
     const moebius_template_var *vars;
     size_t n_vars;
