@@ -251,6 +251,8 @@ static void print_summary(const struct generate *g, const struct run_times *t)
     if (g->sampling.sampler.temperature > 0)
         fprintf(stderr, " | seed %lld", (long long)g->sampling.seed);
     fprintf(stderr, "\n");
+    if (!g->stats) /* which tell it, too */
+        stats_print_car(g->opened.engine, stderr);
 }
 
 /* With --stats: what loading, memory and reads did. */

@@ -44,6 +44,9 @@ struct conversation_turn {
 MUST_USE err_code conversation_say(struct conversation *c, const char *text, moebius_reply_fn *fn, void *user,
                                    struct conversation_turn *turn, struct err *e);
 
+/* Takes the last message of the user back, with the answer to it: its text, owned by the caller (mem_free); NULL where
+ * there is none that is a text. */
+MUST_USE err_code conversation_take_back(struct conversation *c, char **text, struct err *e);
 void conversation_reset(struct conversation *c); /* keeps the system message */
 MUST_USE err_code conversation_set_system(struct conversation *c, const char *text, struct err *e); /* "": none */
 const char *conversation_system(const struct conversation *c);                                      /* NULL: none */

@@ -7,8 +7,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "cli/terminal_text.h"
+
 struct text_out {
     FILE *stream;
+    struct terminal_text *terminal; /* borrowed: what breaks lines and styles text in between; NULL: nothing does */
     bool is_raw;
     char part[4]; /* the beginning of a character */
     size_t n_part;

@@ -124,7 +124,7 @@ def test_what_a_file_says_does_not_steer_the_terminal():
     for code, command in ((0, ["inspect", path]), (0, ["inspect", path, "--tensor", bad]), (0, ["inspect", tmp("arch.gguf")]),
                           (0, ["inspect", tmp("renamed.gguf")]), (0, ["generate", "-m", tmp("renamed.gguf"), "--tokens", "1", "-n", "1"]),
                           (5, ["generate", "-m", tmp("arch.gguf"), "--tokens", "1"]), (5, ["tokenize", "-m", path, "x"]),
-                          (0, ["quantize", path, tmp("quantized.gguf"), "--type", "Q8_0", "--rule", ".=Q8_0"]),
+                          (0, ["quantize", "--force", path, tmp("quantized.gguf"), "--type", "Q8_0", "--rule", ".=Q8_0"]),
                           (4, ["verify", verified]),
                           (4, ["template", "--template", tmp("raise.jinja"), "--messages", tmp("messages.json")])):
         args = [a if isinstance(a, bytes) else a.encode() for a in command]
@@ -211,7 +211,7 @@ def test_an_interrupt_ends_a_prompt_soon():
         said = p.communicate()[1].decode()
         assert time.time() - start < SOON_S, time.time() - start
         n = re.search(r"interrupted after (\d+) of the prompt's 150000 tokens$", said, re.M)
-        assert p.returncode == 9 and n and f"prefill {n[1]} tokens" in said, (p.returncode, said)
+        assert p.returncode == 9 and n and f"prompt {n[1]} tokens" in said, (p.returncode, said)
 
 
 def test_an_interrupted_message_is_taken_back_and_not_counted():
@@ -263,8 +263,8 @@ def test_a_text_can_be_repeated_by_its_seed():
 
 def test_statistics_are_of_what_was_done():
     said = run("generate", "-m", DEMO, "--tokens", "1,2,4096", "-n", 1, code=2).stderr
-    assert b"token 2 is 4096" in said and b"prefill" not in said, said
-    assert b"prefill 3 tokens" in run("generate", "-m", DEMO, "--tokens", "1,2,3", "-n", 1).stderr
+    assert b"token 2 is 4096" in said and b"prompt 3" not in said, said
+    assert b"prompt 3 tokens, " in run("generate", "-m", DEMO, "--tokens", "1,2,3", "-n", 1).stderr
 
 
 def test_names_that_are_nearly_right_are_suggested():
@@ -278,11 +278,11 @@ def test_names_that_are_nearly_right_are_suggested():
     assert ": did you mean blk.0.attn_q.weight, " in says("inspect", DEMO, "--tensor", "blk.0.attn_q.wieght")
     assert "did you mean blk.0.attn_q.weight, blk.0.attn_q_norm.weight?\n" in says("inspect", DEMO, "--tensor", "blk.0.attn_q")
     assert "--json lists them all" in says("inspect", DEMO, "--tensor", "nosuch")
-    types = says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_KK")
+    types = says("quantize", "--force", DEMO, tmp("o.gguf"), "--type", "Q4_KK")
     assert " Q4_K_M " in types and " IQ4_KT\n" in types and "MOE_Q4_K;" in types
-    types = says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_K_M", "--pure")
+    types = says("quantize", "--force", DEMO, tmp("o.gguf"), "--type", "Q4_K_M", "--pure")
     assert "Q4_K_S" not in types and " IQ4_KT\n" in types
-    assert " IQ4_KT\n" in says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_K", "--rule", "attn=Q9")
+    assert " IQ4_KT\n" in says("quantize", "--force", DEMO, tmp("o.gguf"), "--type", "Q4_K", "--rule", "attn=Q9")
 
 
 def test_version_and_help_are_at_hand():
@@ -311,7 +311,7 @@ def test_nothing_is_complained_about_where_sys_is_missing():
     command = ["generate", "-m", DEMO, "-p", "Once", "-n", "3", "--temp", "0"]
     r = hidden(MOEBIUS, *command)
     assert r.returncode == 0 and r.stdout == run(*command).stdout
-    assert r.stderr.startswith(b"load ") and r.stderr.count(b"\n") == 1, r.stderr
+    assert r.stderr.startswith(b"prompt ") and r.stderr.count(b"\n") == 1, r.stderr
 
 
 run_functions(globals())
