@@ -35,10 +35,9 @@ static void print_usage(FILE *out)
         [COMMAND_MEASURE] = "measure",
     };
     int width = help_width();
-    fprintf(out,
-            "moebius %s: runs Mixture-of-Experts language models from GGUF files\n\n"
-            "usage: moebius COMMAND [OPTIONS]\n",
-            moebius_version());
+    help_wrap(out, "runs Mixture-of-Experts language models from GGUF files",
+              fprintf(out, "moebius %s: ", moebius_version()), 4, width);
+    fprintf(out, "\nusage: moebius COMMAND [OPTIONS]\n");
     for (int group = 0; group < N_COMMAND_GROUP; group++) {
         fprintf(out, "\n%s:\n", headings[group]);
         for (int i = 0; i < N_COMMAND; i++) {
@@ -50,8 +49,8 @@ static void print_usage(FILE *out)
     }
     fprintf(out, "\n`moebius COMMAND --help` explains one. First steps:\n"
                  "  moebius chat model.gguf\n"
-                 "  moebius generate -m model.gguf -p \"Once upon a time\"\n"
-                 "Under mpirun the processes share a model's experts: docs/machines.md.\n");
+                 "  moebius generate -m model.gguf -p \"Once upon a time\"\n\n");
+    help_wrap(out, "Under mpirun the processes share a model's experts: docs/machines.md.", 0, 0, width);
 }
 
 /* The command that was probably meant: a name that begins so, or the nearest; NULL: none. */
