@@ -61,7 +61,7 @@ static void print_phase(const struct bench_command *b, const struct bench_result
 static void print_work(const char *name, const struct bench_phase *p)
 {
     if (p->n_tok)
-        printf("a token of %s: %.4f GB read, %.4f G multiply-adds of int8, %.4f of float\n", name, p->n_bytes / 1e9,
+        printf("a token of %s: %.4f GB, %.4f G multiply-adds of int8, %.4f float\n", name, p->n_bytes / 1e9,
                p->n_int8 / 1e9, p->n_float / 1e9);
 }
 

@@ -242,14 +242,14 @@ static void print_summary(const struct generate *g, const struct run_times *t)
 {
     if (g->model.quiet)
         return;
-    if (t->n_prefill)
+    if (g->n_ids)
         fprintf(stderr, "prompt %lld token%s, %.2f tokens/s", (long long)t->n_prefill, t->n_prefill == 1 ? "" : "s",
                 per_second(t->n_prefill, t->prefill_ns));
     if (t->n_decoded)
-        fprintf(stderr, "%stext %lld token%s, %.2f tokens/s", t->n_prefill ? " | " : "", (long long)t->n_decoded,
+        fprintf(stderr, "%stext %lld token%s, %.2f tokens/s", g->n_ids ? " | " : "", (long long)t->n_decoded,
                 t->n_decoded == 1 ? "" : "s", per_second(t->n_decoded, t->decode_ns));
     if (g->sampling.sampler.temperature > 0)
-        fprintf(stderr, " | seed %lld", (long long)g->sampling.seed);
+        fprintf(stderr, "%sseed %lld", g->n_ids || t->n_decoded ? " | " : "", (long long)g->sampling.seed);
     fprintf(stderr, "\n");
     if (!g->stats) /* which tell it, too */
         stats_print_car(g->opened.engine, stderr);

@@ -40,13 +40,12 @@ static char *prompt_of(EditLine *edit)
 #define PASTE_BEGIN "\033[200~"
 #define PASTE_END   "\033[201~"
 
-/* Up to the end of a paste; CR and CR LF become LF, and the last newline is left to whoever presses Enter. */
+/* Up to the end of a paste, in which terminals send CR for a new line; the last newline is left to whoever presses Enter. */
 static unsigned char take_paste(EditLine *edit, int key)
 {
     enum { BLOCK = 4096, N_END = sizeof PASTE_END - 1 };
     char *text = NULL, c;
     size_t n = 0, capacity = 0;
-    bool was_cr = false;
     while (el_getc(edit, &c) == 1) {
         if (n + 2 > capacity) {
             char *more = mem_resize(text, capacity += BLOCK, 1);
@@ -54,9 +53,7 @@ static unsigned char take_paste(EditLine *edit, int key)
                 break;
             text = more;
         }
-        if (!(c == '\n' && was_cr))
-            text[n++] = c == '\r' ? '\n' : c;
-        was_cr = c == '\r';
+        text[n++] = c == '\r' ? '\n' : c;
         if (n >= N_END && !memcmp(text + n - N_END, PASTE_END, N_END)) {
             n -= N_END;
             break;

@@ -65,6 +65,69 @@ def test_help_and_version():
     assert out("--version") == out("version")
 
 
+def test_the_model_is_an_option_or_the_first_word():
+    text = out("generate", "-m", DEMO, "-p", "Once", "-n", 3, "--temp", 0)
+    for args in ([DEMO, "-p", "Once", "-n3", "--temp=0"], ["-p", "Once", "-n=3", DEMO, "--temp", 0], [DEMO, "-p", "Once", "-n3", "-t1", "--temp=0"]):
+        assert out("generate", *args) == text, args
+    assert out("inspect", "-m", DEMO) == out("inspect", DEMO)
+    assert out("tokenize", DEMO, "Once") == out("tokenize", "-m", DEMO, "Once")
+    ids = out("tokenize", DEMO, "Once upon").split()
+    assert out("detokenize", DEMO, *ids) == out("detokenize", "-m", DEMO, *ids)
+    assert out("verify", "--help") and out("prepare", "-m", DEMO, "--to", tmp("by_option")).startswith("120 experts written, ")
+    assert "all as written" in out("verify", "-m", tmp("by_option"))
+    fails(2, "generate", "-m", DEMO, "Once", says=["Once", "-p"])
+    fails(3, "chat", "nowhere.gguf", stdin=b"", says=["nowhere.gguf"])
+    fails(2, "generate", DEMO, "-p", "a", "-nx", says=["no option -nx"])
+    fails(2, "generate", DEMO, "-p", "a", "-n5x", says=["-n 5x", "whole number"])
+
+
+def test_what_is_piped_is_read():
+    text = out("generate", "-m", DEMO, "-p", "Once upon", "-n", 5, "--temp", 0)
+    for more in ([], ["-f", "-"], ["-"]):
+        assert out("generate", "-m", DEMO, *more, "-n", 5, "--temp", 0, stdin=b"Once upon") == text, more
+    assert out("generate", "-m", DEMO, "-p", "Once upon", "-n", 5, "--temp", 0, stdin=b"not this") == text
+    ids = out("tokenize", DEMO, "Once upon")
+    open(tmp("once.txt"), "w").write("Once upon")
+    assert out("tokenize", DEMO, stdin=b"Once upon") == out("tokenize", DEMO, "-", stdin=b"Once upon") == out("tokenize", DEMO, "-f", tmp("once.txt")) == ids
+    assert out("detokenize", DEMO, stdin=ids.encode()) == "Once upon\n"
+    story = ("Once upon a time there was a cat. " * 30).encode()
+    assert json.loads(out("ppl", DEMO, "-c", 64, "--chunks", 1, "--json", stdin=story))["n_window"] == 1
+    fails(2, "tokenize", DEMO, "-f", tmp("once.txt"), "twice", says=["twice", "one text"])
+    fails(2, "generate", "-m", DEMO, says=["piped"])  # from nothing
+
+
+def test_results_are_for_people_or_for_programs():
+    story = ("Once upon a time there was a cat. " * 30).encode()
+    text, r = (out("ppl", DEMO, "-c", 64, "--chunks", 2, *more, stdin=story) for more in ([], ["--json"]))
+    r = json.loads(r)
+    assert text.startswith(f"perplexity {r['perplexity']:.4f} +- {r['error']:.4f} ") and r["n_ctx"] == 64 and r["n_scored"] == 62
+    assert "1 window of 64" in out("ppl", DEMO, "-c", 64, "--chunks", 1, stdin=story)
+    version, lines = json.loads(out("version", "--json")), out("version").splitlines()
+    assert f"moebius {version['version']}" == lines[0] and "qwen3moe" in version["architectures"].split()
+    assert max(map(len, lines)) <= 80
+    fails(2, "bench", DEMO, "--csv", "--json", says=["--csv and --json: choose one"])
+    table = out("bench", DEMO, "-p", 8, "-n", 4, "-r", 1, "--ops")
+    assert max(map(len, table.splitlines())) <= 80 and re.search(r"^decode 4 ", table, re.M), table
+    said = run("generate", DEMO, "-p", "Once", "-n", 4, "--seed", 5).stderr.decode()
+    assert re.fullmatch(r"prompt 1 token, [\d.]+ tokens/s \| text 3 tokens, [\d.]+ tokens/s \| seed 5\n", said), said
+    assert not run("generate", DEMO, "-p", "Once", "-n", 4, "--quiet").stderr
+    said = run("generate", DEMO, "-p", "Once", "-n", 4, "--stats").stderr.decode()
+    assert all(word in said for word in ("MoE layers: ", "| state ", "| peak ", "experts: ")), said
+    assert b"--ctx 4000: the model was trained with 512 tokens" in run("generate", DEMO, "-p", "Once", "-n", 1, "-c", 4000).stderr
+    fails(7, "generate", DEMO, "-p", "a", "--ram", "20M", says=["of which 24 MiB are a reserve"])
+
+
+def test_quantize_replaces_nothing_unasked():
+    target = tmp("once.gguf")
+    report = out("quantize", DEMO, target, "--type", "Q4_0", "--pure")
+    assert re.search(rf"\n27\.29 MiB to 1\d\.\d\d MiB: wrote {re.escape(target)}\n$", report), report
+    before = open(target, "rb").read()
+    fails(2, "quantize", DEMO, target, "--type", "Q8_0", says=[target, "--force"])
+    assert open(target, "rb").read() == before
+    out("quantize", "-m", DEMO, target, "--type", "Q8_0", "--force")
+    assert open(target, "rb").read() != before
+
+
 def test_bench_measures_and_counts():
     model, _ = golden("qwen3moe")
     r = json.loads(out("bench", "-m", model, "-p", 64, "-n", 4, "-d", 8, "-r", 2, "-t", 2, "--json", "--ops"))
@@ -682,7 +745,7 @@ def test_quantize_goes_on_after_it_was_killed():
     os.mkdir(folder)
     target, whole, options = os.path.join(folder, "o.gguf"), tmp("whole.gguf"), ["--type", "MOE_IQ4_XS"]
     start = time.time()
-    report = out("quantize", "--force", DEMO, whole, *options)
+    report = out("quantize", "--force", DEMO, whole, *options).replace(whole, target)
     took, whole = time.time() - start, open(whole, "rb").read()
     n_killed = n_went_on = 0
     for i in range(int(os.environ.get("MOEBIUS_KILLS", "10"))):
