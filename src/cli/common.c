@@ -444,49 +444,47 @@ bool cli_interrupted(void)
 /* ---- prompts ------------------------------------------------------------------------------------------------- */
 
 struct prompt_progress {
-    const moebius_session *session;
-    int64_t n_begin, n;         /* tokens before the prompt, and of it */
-    int64_t start_ns, shown_ns; /* shown_ns: 0 where nothing is to be shown */
+    size_t n; /* tokens of the prompt */
+    int64_t start_ns, shown_ns;
     bool shown;
 };
 
-/* As set with moebius_session_set_cancel; shows on the way how far the prompt is. */
 static bool is_cancel_wanted(void *user)
 {
-    enum { EVERY_NS = 200 * 1000 * 1000 };
-    struct prompt_progress *p = user;
-    int64_t now = clock_ns();
-    if (p->shown_ns && now - p->shown_ns >= EVERY_NS) {
-        int64_t n_done = moebius_session_pos(p->session) - p->n_begin;
-        double s = (double)(now - p->start_ns) / 1e9;
-        fprintf(stderr, "\rprompt: %lld of %lld tokens, ", (long long)n_done, (long long)p->n);
-        if (n_done > 0)
-            fprintf(stderr, "%.0f tokens/s, %s left    ", (double)n_done / s,
-                    units_duration((double)(p->n - n_done) * s / (double)n_done).s);
-        else
-            fprintf(stderr, "%s so far    ", units_duration(s).s);
-        p->shown_ns = now;
-        p->shown = true;
-    }
     return cli_interrupted();
 }
 
-static void prompt_progress_begin(struct prompt_progress *p, const struct model_options *o, moebius_session *session,
-                                  int64_t n_begin, size_t n)
+/* From a second on, a line that stays where it is. */
+static void show_prompt(void *user, double done)
 {
-    enum { FIRST_NS = 800 * 1000 * 1000 }; /* of a second, with what comes before the next showing */
+    enum { FIRST_NS = 1000 * 1000 * 1000, EVERY_NS = 200 * 1000 * 1000 };
+    struct prompt_progress *p = user;
     int64_t now = clock_ns();
-    *p = (struct prompt_progress){.session = session, .n_begin = n_begin, .n = (int64_t)n, .start_ns = now};
+    if (now - p->start_ns < FIRST_NS || now - p->shown_ns < EVERY_NS)
+        return;
+    double s = (double)(now - p->start_ns) / 1e9;
+    fprintf(stderr, "\rprompt of %zu tokens: %.0f%%", p->n, 100 * done);
+    if (done > 0)
+        fprintf(stderr, ", %s left    ", units_duration(s / done - s).s);
+    p->shown_ns = now;
+    p->shown = true;
+}
+
+static void prompt_progress_begin(struct prompt_progress *p, const struct model_options *o, moebius_session *session,
+                                  size_t n)
+{
+    *p = (struct prompt_progress){.n = n, .start_ns = clock_ns()};
+    moebius_session_set_cancel(session, is_cancel_wanted, NULL);
     if (!o->quiet && isatty(STDERR_FILENO))
-        p->shown_ns = now + FIRST_NS;
-    moebius_session_set_cancel(session, is_cancel_wanted, p);
+        moebius_session_set_progress(session, show_prompt, p);
 }
 
 static void prompt_progress_end(const struct prompt_progress *p, moebius_session *session)
 {
     moebius_session_set_cancel(session, NULL, NULL);
+    moebius_session_set_progress(session, NULL, NULL);
     if (p->shown)
-        fprintf(stderr, "\r%70s\r", "");
+        fprintf(stderr, "\r%60s\r", "");
 }
 
 err_code cli_eval_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
@@ -494,7 +492,7 @@ err_code cli_eval_prompt(const struct model_options *o, moebius_session *session
 {
     moebius_error error;
     struct prompt_progress progress;
-    prompt_progress_begin(&progress, o, session, moebius_session_pos(session), n);
+    prompt_progress_begin(&progress, o, session, n);
     moebius_status status = moebius_session_eval(session, ids, n, &error);
     prompt_progress_end(&progress, session);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
@@ -505,7 +503,7 @@ err_code cli_sync_prompt(const struct model_options *o, moebius_session *session
 {
     moebius_error error;
     struct prompt_progress progress;
-    prompt_progress_begin(&progress, o, session, 0, n);
+    prompt_progress_begin(&progress, o, session, n);
     moebius_status status = moebius_session_sync(session, ids, n, n_kept, &error);
     prompt_progress_end(&progress, session);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);

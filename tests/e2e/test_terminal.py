@@ -215,6 +215,14 @@ def test_an_interrupt_ends_a_prompt_soon():
         assert p.returncode == 9 and n and f"prompt {n[1]} tokens" in said, (p.returncode, said)
 
 
+def test_a_long_prompt_shows_how_far_it_is():
+    open(tmp("long.txt"), "w").write(LONG[:34 * 60])
+    generate = ["generate", "-m", DEMO, "-f", tmp("long.txt"), "-c", "1000", "-n", "1", "--reference"]  # which takes its time
+    said = on_terminal(*generate)[1]
+    assert re.search(rb"\rprompt of 600 tokens: \d+%, (\d+ min )?\d+ s left", said), said[-500:]
+    assert b"prompt of" not in on_terminal("generate", "-m", DEMO, "-p", "x", "-n", 1)[1]
+
+
 def test_an_interrupted_message_is_taken_back_and_not_counted():
     json.dump([{"role": "system", "content": LONG}], open(tmp("long.json"), "w"))
     open(tmp("all.jinja"), "w").write("{% for m in messages %}{{ m.content }}\n{% endfor %}")
