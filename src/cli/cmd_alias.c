@@ -72,5 +72,6 @@ const struct command cmd_alias = {
     .details = "TARGET is what -m takes: hf:OWNER/REPO:WHAT, an address, or a file. Without words all names are shown.",
     .max_operand = 2,
     .hub = HUB_NAMES,
+    .group = COMMAND_MAKE,
     .run = run,
 };

@@ -130,6 +130,7 @@ static err_code count_requests(struct line_reader *r, int64_t *n, struct err *e)
 static err_code open_files(struct batch_command *c, struct err *e)
 {
     struct batch_queue *q = &c->batch.queue;
+    c->input = cli_file_or_piped(c->input);
     if (!c->input)
         return err_set(e, ERR_USAGE, "no requests: name a file of JSON lines with -i FILE (-: standard input)");
     if (!c->output)
@@ -218,17 +219,21 @@ static int run(const struct command *c, int argc, char **argv)
         {"--output,-o", OPT_OUTPUT, &j.output, "FILE", "the answers; those that are there are not computed again", 0, 0,
          0},
         {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (16)", 1, MAX_TEXTS, 0},
-        {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for their state (half of the machine's)", 0, 0, 0},
+        {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for their state (half of the machine's)", 0, 0, 0,
+         GROUP_MEMORY},
         {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each; as much as is needed, up to the model's", 1,
          1 << 30, 0},
         {"-n", OPT_INT, &r->max_tokens, "N", "tokens of an answer (256), where its request has no max_tokens", -1, 1e9,
          0},
         SAMPLING_OPTIONS(r->sampling),
-        {"--stop", OPT_LIST, &r->stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0},
-        {"--ignore-eos", OPT_FLAG, &r->ignore_eos, "", "go on after a token that ends the text", 0, 0, 0},
-        {"--template", OPT_INPUT, &j.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0},
-        {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0},
-        {"--stats-json", OPT_OUTPUT, &j.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
+        {"--stop", OPT_LIST, &r->stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0, GROUP_FORM},
+        {"--ignore-eos", OPT_FLAG, &r->ignore_eos, "", "go on after a token that ends the text", 0, 0, 0, GROUP_FORM},
+        {"--template", OPT_INPUT, &j.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0,
+         GROUP_FORM},
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0,
+         GROUP_FORM},
+        {"--stats-json", OPT_OUTPUT, &j.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0,
+         GROUP_OUTPUT},
         RECEIPT_OPTION(j.model),
     };
     struct err e = {0};

@@ -53,16 +53,24 @@ static void print_phase(const struct bench_command *b, const struct bench_result
     if (b->params.n_texts > 1 && p == &r->decode)
         snprintf(label, sizeof label, "%s %lld x %lld", name, (long long)b->params.n_texts,
                  (long long)b->params.n_decode);
-    printf("%-18s %9.2f %9.2f %9.2f %9.1f %6.2f %6.2f %6.2f %9.4f %12.4f %12.4f\n", label, p->tok_per_s.median,
-           p->tok_per_s.min, p->tok_per_s.max, p->roof_tok_per_s.median, p->roof_fraction.median, p->roof_fraction.min,
-           p->roof_fraction.max, p->n_bytes / 1e9, p->n_int8 / 1e9, p->n_float / 1e9);
+    printf("%-18s %9.2f %9.2f %9.2f %9.1f %6.2f %6.2f %6.2f\n", label, p->tok_per_s.median, p->tok_per_s.min,
+           p->tok_per_s.max, p->roof_tok_per_s.median, p->roof_fraction.median, p->roof_fraction.min,
+           p->roof_fraction.max);
+}
+
+/* What the roof is made of. */
+static void print_work(const char *name, const struct bench_phase *p)
+{
+    if (p->n_tok)
+        printf("a token of %s: %.4f GB, %.4f G multiply-adds of int8, %.4f float\n", name, p->n_bytes / 1e9,
+               p->n_int8 / 1e9, p->n_float / 1e9);
 }
 
 static void print_unsteady(const struct bench_result *r, const char *name, const struct bench_phase *p)
 {
     if (p->n_unsteady)
-        printf("%s: the roof changed by more than a tenth during %lld of %lld tokens; the part of it is that of the "
-               "others, in rounds that have others\n",
+        printf("%s: the roof changed by more than a tenth during %lld of %lld tokens, and\n"
+               "the part of it is that of the others, in rounds that have others\n",
                name, (long long)p->n_unsteady, (long long)(p->n_tok * r->n_round));
 }
 
@@ -79,13 +87,13 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
         return;
     for (int i = 0; i < r->n_op; i++)
         all_ns += (double)p->ops[i].did.n_ns;
-    printf("\n%-12s %10s %7s %10s %10s %10s %10s %6s\n", name, "us/token", "share", "calls", "GB/s", "G int8/s",
+    printf("\n%-12s %9s %7s %9s %9s %10s %10s %6s\n", name, "us/token", "share", "calls", "GB/s", "G int8/s",
            "G float/s", "roof");
     for (int i = 0; i < r->n_op; i++) {
         const moebius_op_stats *o = &p->ops[i].did;
         double ns = (double)o->n_ns;
         if (o->n)
-            printf("%-12s %10.2f %6.1f%% %10llu %10.2f %10.2f %10.2f %6.2f\n", o->name, ns / 1e3 / n_tok,
+            printf("%-12s %9.2f %6.1f%% %9llu %9.2f %10.2f %10.2f %6.2f\n", o->name, ns / 1e3 / n_tok,
                    100 * ns / all_ns, (unsigned long long)o->n, ratio((double)o->n_bytes, ns),
                    ratio((double)o->n_int8, ns), ratio((double)o->n_float, ns), p->ops[i].roof_s * 1e9 / ns);
     }
@@ -94,17 +102,23 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
 static void print_table(const struct bench_command *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
-    printf("%s, %lld layers, %d threads", moebius_arch(g), (long long)moebius_n_layer(g), moebius_n_threads(g));
+    printf("%s, %lld layers, %d thread%s", moebius_arch(g), (long long)moebius_n_layer(g), moebius_n_threads(g),
+           moebius_n_threads(g) == 1 ? "" : "s");
     if (moebius_n_memory_node(g) > 1)
         printf(" on %d memory nodes", moebius_n_memory_node(g));
     printf(", sort cutoff %lld\n", (long long)moebius_engine_sort_cutoff(g));
-    printf("the machine: memory %.1f to %.1f GB/s; multiply-adds: int8 %.0f to %.0f G/s, float %.0f to %.0f G/s\n\n",
+    printf("the machine: memory %.1f to %.1f GB/s\n"
+           "multiply-adds: int8 %.0f to %.0f G/s, float %.0f to %.0f G/s\n\n",
            r->least.read_bytes_per_s / 1e9, r->best.read_bytes_per_s / 1e9, r->least.int8_per_s / 1e9,
            r->best.int8_per_s / 1e9, r->least.float_per_s / 1e9, r->best.float_per_s / 1e9);
-    printf("%-18s %9s %9s %9s %9s %6s %6s %6s %9s %12s %12s\n", "", "tokens/s", "slowest", "fastest", "roof", "of it",
-           "least", "most", "GB/token", "G int8/token", "G flt/token");
+    printf("%-18s %9s %9s %9s %9s %20s\n", "", "tokens/s", "", "", "roof", "part of the roof  ");
+    printf("%-18s %9s %9s %9s %9s %6s %6s %6s\n", "", "median", "slowest", "fastest", "tokens/s", "median", "least",
+           "most");
     print_phase(b, r, "prefill", &r->prefill);
     print_phase(b, r, "decode", &r->decode);
+    printf("\n");
+    print_work("the prompt", &r->prefill);
+    print_work("decode", &r->decode);
     if (b->params.n_texts > 1 && r->decode.n_experts > 0)
         printf("decode: %.1f different experts in a layer for %lld texts\n", r->decode.n_experts,
                (long long)b->params.n_texts);
@@ -336,6 +350,8 @@ static int run(const struct command *c, int argc, char **argv)
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK && b.csv && b.json)
+        code = err_set(&e, ERR_USAGE, "--csv and --json: choose one");
     if (code == ERR_OK)
         code = b.load ? bench_loading(&b, &e) : bench(&b, &e);
     cli_close(&b.opened);
@@ -355,5 +371,6 @@ const struct command cmd_bench = {
         "together after prompts of their own, of which the first one's is timed; tokens/s are those of all.",
     .hint = "the model is given with -m",
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

@@ -1,11 +1,16 @@
 /* chat: a conversation in the terminal, or line by line through pipes. */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "base/printable.h"
+#include "base/units_text.h"
 #include "cli/answer_view.h"
+#include "cli/chat_history.h"
 #include "cli/commands.h"
 #include "cli/conversation.h"
 #include "cli/grammar_options.h"
@@ -13,8 +18,12 @@
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
+#include "cli/terminal_text.h"
 
 enum { DEFAULT_CTX = 8192 };
+
+/* Before and behind a message of several lines. */
+#define BLOCK_MARK "\"\"\""
 
 /* For a model that brings no template: its text goes on, as it does with `generate`. */
 static const char plain_template[] = "{%- for m in messages %}{{ m.content }}\n{% endfor -%}";
@@ -25,7 +34,7 @@ struct chat {
     struct grammar_options grammar_options;
     struct cli_vars vars;
     const char *template, *system, *color;
-    bool raw;
+    bool raw, plain, no_history;
     int64_t n;
 
     struct opened opened;
@@ -36,7 +45,13 @@ struct chat {
     struct line_editor *editor;
     struct text_out out;
     struct answer_view view;
-    bool interactive;
+    struct terminal_text lines; /* of the answer, on a terminal that knows escapes, without --plain */
+    struct chat_history history;
+    char *prefill; /* what the next line begins with; owned; NULL: nothing */
+    bool interactive, can_prefill;
+    int64_t shown_ns; /* these three: when the status was shown, and what had been done then */
+    moebius_counters shown;
+    struct conversation_stats shown_stats;
 };
 
 static void note(const struct chat *c, const char *text)
@@ -44,18 +59,33 @@ static void note(const struct chat *c, const char *text)
     fprintf(stderr, terminal_has_style(stderr, c->color) ? "\033[2m[%s]\033[0m\n" : "[%s]\n", text);
 }
 
+static void note_format(const struct chat *c, const char *format, ...) PRINTF_LIKE(2, 3);
+static void note_format(const struct chat *c, const char *format, ...)
+{
+    char text[PRINTABLE_FORMAT_BYTES];
+    va_list args;
+    va_start(args, format);
+    (void)printable_format(text, sizeof text, format, args);
+    va_end(args);
+    note(c, text);
+}
+
 /* ---- commands ------------------------------------------------------------------------------------------------ */
 
 static void print_help(void)
 {
-    puts("/reset           forget the conversation, but not the system message\n"
+    puts("/retry           another answer to the last message\n"
+         "/edit [TEXT]     the last message once more: changed, or to be changed\n"
+         "/reset, /clear   forget the conversation, but not the system message\n"
          "/system [TEXT]   show or set the system message (/system - removes it)\n"
          "/save FILE       write the conversation as JSON\n"
          "/load FILE       go on with one that was written\n"
          "/stats           tokens and speed so far\n"
-         "/help            this\n"
-         "/exit            end; Ctrl-D does, too\n"
-         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next; // begins one with a slash.");
+         "/help, /?        this\n"
+         "/exit, /quit     end; Ctrl-D does, too\n"
+         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next, \"\"\" begins\n"
+         "and ends a text of several lines, and what is pasted is one message. // begins\n"
+         "a message with a slash.");
 }
 
 static double per_second(int64_t n, int64_t ns)
@@ -81,8 +111,12 @@ static void print_stats(const struct chat *c)
 static err_code set_system(struct chat *c, const char *text, struct err *e)
 {
     const char *now = conversation_system(&c->talk);
-    if (*text)
-        return conversation_set_system(&c->talk, strcmp(text, "-") ? text : "", e);
+    if (*text) {
+        bool removed = !strcmp(text, "-");
+        TRY(conversation_set_system(&c->talk, removed ? "" : text, e));
+        note(c, removed ? "there is no system message any more" : "the system message is set");
+        return ERR_OK;
+    }
     now = now ? now : "there is no system message: /system TEXT sets one";
     text_out_write(&c->out, now, strlen(now));
     text_out_end(&c->out);
@@ -96,6 +130,9 @@ static err_code save_or_load(struct chat *c, bool save, const char *path, struct
         return err_set(e, ERR_USAGE, save ? "/save needs a file's name" : "/load needs a file's name");
     err_code code = save ? conversation_save(&c->talk, path, e) : conversation_load(&c->talk, path, e);
     const struct err why = *e;
+    if (code == ERR_OK)
+        note_format(c, "%zu messages %s %s", json_array_size(c->talk.messages), save ? "written to" : "read from",
+                    path);
     if (code == ERR_IO && !c->model.no_sandbox && strstr(why.text, strerror(EACCES)))
         err_set(e, code,
                 "%s (/save and /load reach files below the folder that chat was started in; with --no-sandbox, any)",
@@ -103,48 +140,132 @@ static err_code save_or_load(struct chat *c, bool save, const char *path, struct
     return code;
 }
 
-/* A line that begins with one slash. *end: it was /exit. */
-static err_code run_command(struct chat *c, const char *line, bool *end, struct err *e)
+static err_code forget(struct chat *c)
 {
-    size_t n = strcspn(line, " ");
-    const char *rest = line + n + strspn(line + n, " ");
-    bool save = n == 5 && !strncmp(line, "/save", n), load = n == 5 && !strncmp(line, "/load", n);
-    if (n == 5 && (!strncmp(line, "/exit", n) || !strncmp(line, "/quit", n))) {
-        *end = true;
+    conversation_reset(&c->talk);
+    note(c, conversation_system(&c->talk) ? "the conversation is forgotten, but for the system message"
+                                          : "the conversation is forgotten");
+    return ERR_OK;
+}
+
+/* "/retry": the last message again, "/edit TEXT": another one in its place, "/edit": it comes back to be edited.
+ * *say: what is to be said now, owned by the caller; NULL: nothing. */
+static err_code say_again(struct chat *c, bool edit, const char *text, char **say, struct err *e)
+{
+    char *last = NULL;
+    if (edit && !*text && !c->can_prefill)
+        return err_set(e, ERR_USAGE, "/edit needs a text here, which takes the place of the last message");
+    TRY(conversation_take_back(&c->talk, &last, e));
+    if (!last)
+        return err_set(e, ERR_USAGE, "there is no message yet");
+    if (edit && !*text) {
+        c->prefill = last;
         return ERR_OK;
     }
-    if (n == 7 && !strncmp(line, "/system", n))
-        return set_system(c, rest, e);
-    if (save || load)
-        return save_or_load(c, save, rest, e);
-    if (n == 5 && !strncmp(line, "/help", n))
-        print_help();
-    else if (n == 6 && !strncmp(line, "/reset", n))
-        conversation_reset(&c->talk);
-    else if (n == 6 && !strncmp(line, "/stats", n))
-        print_stats(c);
-    else
-        return err_set(e, ERR_USAGE, "there is no command %.*s: /help lists them", (int)n, line);
-    return ERR_OK;
+    *say = edit ? mem_strdup(text) : last;
+    if (edit)
+        mem_free(last);
+    return *say ? ERR_OK : err_nomem(e, strlen(text), "a message");
+}
+
+/* A line that begins with one slash. *end: it was /exit; *say: as above. */
+static err_code run_command(struct chat *c, const char *line, bool *end, char **say, struct err *e)
+{
+    enum { RESET, CLEAR, SYSTEM, SAVE, LOAD, RETRY, EDIT, IMAGE, HELP, QUESTION, STATS, EXIT, QUIT, BYE, N_NAME };
+    static const char *const names[N_NAME] = {"/reset", "/clear", "/system", "/save",  "/load", "/retry", "/edit",
+                                              "/image", "/help",  "/?",      "/stats", "/exit", "/quit",  "/bye"};
+    size_t n = strcspn(line, " ");
+    const char *rest = line + n + strspn(line + n, " ");
+    int which = 0;
+    while (which < N_NAME && (strlen(names[which]) != n || strncmp(line, names[which], n) != 0))
+        which++;
+    switch (which) {
+    case RESET:
+    case CLEAR: return forget(c);
+    case SYSTEM: return set_system(c, rest, e);
+    case SAVE:
+    case LOAD: return save_or_load(c, which == SAVE, rest, e);
+    case RETRY:
+    case EDIT: return say_again(c, which == EDIT, rest, say, e);
+    case IMAGE: return err_set(e, ERR_UNSUPPORTED, "/image: models are run with text alone here");
+    case HELP:
+    case QUESTION: print_help(); return ERR_OK;
+    case STATS: print_stats(c); return ERR_OK;
+    case EXIT:
+    case QUIT:
+    case BYE: *end = true; return ERR_OK;
+    default: return err_set(e, ERR_USAGE, "there is no command %.*s: /help lists them", (int)n, line);
+    }
 }
 
 /* ---- turns --------------------------------------------------------------------------------------------------- */
 
+/* While experts are read: how fast it goes, and what is found, in the line below the answer. */
+static void show_status(struct chat *c)
+{
+    enum { EVERY_NS = 500 * 1000 * 1000 };
+    char line[128];
+    int64_t now = clock_ns();
+    moebius_counters n = moebius_engine_counters(c->opened.engine);
+    uint64_t hit = n.n_expert_hit - c->shown.n_expert_hit, miss = n.n_expert_miss - c->shown.n_expert_miss;
+    const struct conversation_stats *s = &c->talk.stats;
+    int64_t n_decoded = s->n_decoded - c->shown_stats.n_decoded, ns = s->decode_ns - c->shown_stats.decode_ns;
+    if (now - c->shown_ns < EVERY_NS || n_decoded == 0 || n.expert_bytes >= n.expert_all_bytes)
+        return;
+    snprintf(line, sizeof line, "%.2f tokens/s | %.1f%% of experts found in memory | %s read",
+             per_second(n_decoded, ns), hit + miss ? 100 * (double)hit / (double)(hit + miss) : 100.0,
+             units_size(n.n_expert_read_bytes - c->shown.n_expert_read_bytes).s);
+    terminal_text_status(&c->lines, line);
+    fflush(stdout);
+    c->shown_ns = now;
+    c->shown = n;
+    c->shown_stats = *s;
+}
+
+static void show_answer(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    struct chat *c = user;
+    answer_view_write(&c->view, part, text, n);
+    if (c->out.terminal)
+        show_status(c);
+}
+
+static void begin_answer(struct chat *c)
+{
+    if (c->out.terminal) {
+        terminal_text_open(&c->lines, stdout, terminal_text_columns(stdout));
+        c->lines.has_markdown = true;
+    }
+    c->shown = moebius_engine_counters(c->opened.engine);
+    c->shown_stats = c->talk.stats;
+    c->shown_ns = clock_ns();
+}
+
+/* At a terminal: how long an answer was, and how fast. */
+static void note_speed(const struct chat *c, const struct conversation_stats *before)
+{
+    int64_t n = c->talk.stats.n_decoded - before->n_decoded, ns = c->talk.stats.decode_ns - before->decode_ns;
+    if (c->interactive && !c->model.quiet && n > 0)
+        note_format(c, "%lld tokens, %.2f tokens/s", (long long)n, per_second(n, ns));
+}
+
 static err_code say(struct chat *c, const char *text, struct err *e)
 {
     struct conversation_turn turn;
-    char words[80];
+    const struct conversation_stats before = c->talk.stats;
     cli_catch_interrupt(); /* an interrupt counts for one answer */
-    err_code code = conversation_say(&c->talk, text, answer_view_write, &c->view, &turn, e);
+    begin_answer(c);
+    err_code code = conversation_say(&c->talk, text, show_answer, c, &turn, e);
+    if (c->out.terminal)
+        terminal_text_status(&c->lines, NULL);
     answer_view_end(&c->view);
-    if (turn.n_dropped) {
-        snprintf(words, sizeof words, "the context was full: the %zu oldest messages are forgotten", turn.n_dropped);
-        note(c, words);
-    }
+    if (turn.n_dropped)
+        note_format(c, "the context was full: the %zu oldest messages are forgotten", turn.n_dropped);
     if (turn.interrupted)
         note(c, "interrupted");
     else if (turn.out_of_tokens)
         note(c, "cut after the number of tokens that -n allows");
+    note_speed(c, &before);
     if (ferror(stdout))
         return err_set(e, ERR_IO, "standard output: the answer could not be written");
     if (turn.interrupted && !c->interactive) /* whoever is not there to go on wants it all to end */
@@ -152,15 +273,47 @@ static err_code say(struct chat *c, const char *text, struct err *e)
     return code;
 }
 
-/* A whole message, of one line or several that end with a backslash; owned by the caller. */
+/* What of a line belongs to a message, and whether it goes on in the next one. */
+struct message_part {
+    const char *text;
+    size_t n;
+    bool more;
+};
+
+static bool ends_block(const char *line, size_t n)
+{
+    return n >= 3 && !strncmp(line + n - 3, BLOCK_MARK, 3);
+}
+
+/* *in_block: between two """. */
+static struct message_part part_of(const char *line, bool is_first, bool *in_block)
+{
+    struct message_part p = {.text = line, .n = strlen(line)};
+    bool begins = is_first && !strncmp(line, BLOCK_MARK, 3);
+    if (begins) {
+        p.text += 3;
+        p.n -= 3;
+    }
+    if (begins || *in_block) {
+        p.more = *in_block = !ends_block(p.text, p.n);
+        p.n -= p.more ? 0 : 3;
+        return p;
+    }
+    p.more = p.n > 0 && line[p.n - 1] == '\\';
+    p.n -= p.more;
+    return p;
+}
+
+/* A whole message: a line, several that end with a backslash, or what is between two """; owned by the caller. */
 static enum line_event read_message(struct chat *c, char **message, struct err *e)
 {
     const char *line;
     size_t n = 0;
-    bool more = true;
+    bool in_block = false;
+    struct message_part p = {.more = true};
     *message = NULL;
-    while (more) {
-        enum line_event event = line_editor_read(c->editor, n ? "... " : "> ", &line);
+    while (p.more) {
+        enum line_event event = line_editor_read(c->editor, *message ? "... " : "> ", &line);
         if (event != LINE_TEXT) {
             mem_free(*message);
             *message = NULL;
@@ -168,22 +321,70 @@ static enum line_event read_message(struct chat *c, char **message, struct err *
                 err_set(e, ERR_IO, "standard input could not be read");
             return event == LINE_FAILED ? LINE_END : event;
         }
-        size_t length = strlen(line);
-        more = length > 0 && line[length - 1] == '\\';
-        char *longer = mem_resize(*message, n + length + 1, 1);
+        p = part_of(line, !*message, &in_block);
+        char *longer = mem_resize(*message, n + p.n + 2, 1);
         if (!longer) {
             mem_free(*message);
             *message = NULL;
-            err_nomem(e, n + length, "a message");
+            err_nomem(e, n + p.n, "a message");
             return LINE_END;
         }
         *message = longer;
-        memcpy(longer + n, line, length + 1);
-        n += length;
-        if (more)
-            longer[n - 1] = '\n';
+        memcpy(longer + n, p.text, p.n);
+        n += p.n;
+        if (p.more && (n > 0 || !in_block)) /* the mark alone on its line adds none */
+            longer[n++] = '\n';
+        longer[n] = '\0';
     }
+    if (n > 0 && (*message)[n - 1] == '\n' && strchr(*message, '\n')[1] != '\0') /* nor at the end */
+        (*message)[n - 1] = '\0';
     return LINE_TEXT;
+}
+
+static bool is_blank(const char *text)
+{
+    return !text[strspn(text, " \t\r\n")];
+}
+
+/* What was said, where the arrow up finds it, and for later sessions. */
+static void remember(struct chat *c, const char *message)
+{
+    if (!c->interactive || is_blank(message))
+        return;
+    line_editor_remember(c->editor, message);
+    chat_history_add(&c->history, message);
+}
+
+/* A message, or a command and what it wants to be said. */
+static err_code answer_message(struct chat *c, const char *message, bool *end, struct err *e)
+{
+    char *again = NULL;
+    bool command = message[0] == '/' && message[1] != '/' && !strchr(message, '\n');
+    if (is_blank(message))
+        return ERR_OK;
+    if (!command)
+        return say(c, message + (message[0] == '/' && message[1] == '/'), e);
+    err_code code = run_command(c, message, end, &again, e);
+    if (code == ERR_OK && again)
+        code = say(c, again, e);
+    mem_free(again);
+    return code;
+}
+
+/* At the prompt /edit's message stands already; a line break in it is one that was continued. */
+static void prefill(struct chat *c)
+{
+    for (char *line = c->prefill; line && *line;) {
+        size_t n = strcspn(line, "\n");
+        bool more = line[n] == '\n';
+        line[n] = '\0';
+        (void)line_editor_prefill(c->editor, line);
+        if (more)
+            (void)line_editor_prefill(c->editor, "\\\n");
+        line += n + more;
+    }
+    mem_free(c->prefill);
+    c->prefill = NULL;
 }
 
 /* At a terminal a failure is shown and the conversation goes on; through a pipe it is the end. */
@@ -196,19 +397,18 @@ static err_code converse(struct chat *c, struct err *e)
             cli_catch_interrupt(); /* at the prompt it clears the line */
         else
             cli_release_interrupt();
+        prefill(c);
         enum line_event event = read_message(c, &message, e);
         if (event == LINE_INTERRUPTED || (event == LINE_END && c->interactive))
             putchar('\n');
-        if (event == LINE_INTERRUPTED)
+        if (event == LINE_INTERRUPTED) {
+            note(c, "Ctrl-D or /exit ends the conversation");
             continue;
+        }
         if (event == LINE_END || !message)
             return e->code;
-        bool command = message[0] == '/' && message[1] != '/';
-        err_code code = ERR_OK;
-        if (command)
-            code = run_command(c, message, &end, e);
-        else if (*message)
-            code = say(c, message + (message[0] == '/'), e);
+        remember(c, message);
+        err_code code = answer_message(c, message, &end, e);
         mem_free(message);
         if (code != ERR_OK && (!c->interactive || code == ERR_NOMEM))
             return code;
@@ -232,6 +432,23 @@ static err_code open_template(struct chat *c, struct err *e)
     return ERR_OK;
 }
 
+static void remember_earlier(void *user, const char *text)
+{
+    line_editor_remember(user, text);
+}
+
+static void greet(const struct chat *c)
+{
+    const char *slash = strrchr(c->model.path, '/');
+    if (!c->model.quiet && c->sampling.sampler.temperature > 0)
+        note_format(c, "%s, context of %lld tokens, seed %lld", slash ? slash + 1 : c->model.path,
+                    (long long)moebius_session_n_ctx(c->opened.session), (long long)c->sampling.seed);
+    else if (!c->model.quiet)
+        note_format(c, "%s, context of %lld tokens", slash ? slash + 1 : c->model.path,
+                    (long long)moebius_session_n_ctx(c->opened.session));
+    note(c, "/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends");
+}
+
 static err_code prepare(struct chat *c, struct err *e)
 {
     TRY(cli_open_engine(&c->model, &c->opened, e));
@@ -241,6 +458,7 @@ static err_code prepare(struct chat *c, struct err *e)
     TRY(cli_open_session(&c->model, n_ctx, &c->opened, e));
     TRY(cli_open_sampler(&c->sampling, c->opened.engine, &c->sampler, e));
     TRY(cli_open_grammar(&c->grammar_options, moebius_engine_vocab(c->opened.engine), &c->grammar, e));
+    c->talk.model = &c->model;
     c->talk.opened = &c->opened;
     c->talk.grammar = c->grammar;
     c->talk.tmpl = c->tmpl;
@@ -251,27 +469,38 @@ static err_code prepare(struct chat *c, struct err *e)
     TRY(conversation_open(&c->talk, e));
     if (c->system)
         TRY(conversation_set_system(&c->talk, c->system, e));
-    c->interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     text_out_open(&c->out, stdout, c->raw);
+    if (c->interactive && !c->plain && !c->raw && terminal_has_style(stdout, c->color) &&
+        terminal_knows_escapes(stdout))
+        c->out.terminal = &c->lines;
     c->view = (struct answer_view){.out = &c->out, .styled = terminal_has_style(stdout, c->color)};
     TRY(line_editor_open(&c->editor, c->interactive, e));
+    c->can_prefill = c->interactive && line_editor_prefill(c->editor, "");
+    TRY(chat_history_read(&c->history, remember_earlier, c->editor, e));
     if (c->interactive)
-        note(c, "/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends");
+        greet(c);
     return ERR_OK;
 }
 
 static int run(const struct command *c, int argc, char **argv)
 {
-    struct chat chat = {.sampling = cli_default_sampling(), .n = -1};
+    struct chat chat = {.sampling = cli_default_sampling(), .n = -1, .history = {.fd = -1}};
     struct option_list vars = {0};
     const struct option options[] = {
         MODEL_OPTIONS(chat.model),
         CAR_OPTIONS(chat.model),
         {"--system", OPT_STRING, &chat.system, "TEXT", "the system message", 0, 0, 0},
-        {"--template", OPT_INPUT, &chat.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0},
-        {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0},
+        {"--template", OPT_INPUT, &chat.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0,
+         GROUP_FORM},
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0,
+         GROUP_FORM},
         {"-n", OPT_INT, &chat.n, "N", "tokens of an answer at most; -1: as many as it takes", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N", "context; the model's, up to 8192", 16, 1 << 30, 0},
+        {"--plain", OPT_FLAG, &chat.plain, "", "show answers as they are, markdown unstyled and lines unbroken", 0, 0,
+         0, GROUP_OUTPUT},
+        {"--quiet,-q", OPT_FLAG, &chat.model.quiet, "", "no speed after answers, no progress", 0, 0, 0, GROUP_OUTPUT},
+        {"--no-history", OPT_FLAG, &chat.no_history, "", "neither keep what is said for later sessions nor show it", 0,
+         0, 0, GROUP_OUTPUT},
         RAW_OPTION(chat.raw),
         COLOR_OPTION(chat.color),
         SAMPLING_OPTIONS(chat.sampling),
@@ -283,6 +512,9 @@ static int run(const struct command *c, int argc, char **argv)
         code = cli_parse_vars(&vars, &chat.vars, &e);
     if (code == ERR_OK)
         code = cli_check_sampling(&chat.sampling, &e);
+    chat.interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (code == ERR_OK && chat.interactive && !chat.no_history)
+        chat_history_open(&chat.history);
     if (code == ERR_OK) /* /save and /load */
         code = cli_confine(c, options, N_OPTIONS(options), argc, argv, ".", &e);
     if (code == ERR_OK)
@@ -290,6 +522,8 @@ static int run(const struct command *c, int argc, char **argv)
     if (code == ERR_OK)
         code = converse(&chat, &e);
     line_editor_close(&chat.editor);
+    chat_history_close(&chat.history);
+    mem_free(chat.prefill);
     conversation_close(&chat.talk);
     moebius_sampler_close(&chat.sampler);
     moebius_grammar_close(&chat.grammar);

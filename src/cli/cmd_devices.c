@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/cpu.h"
+#include "base/units_text.h"
 #include "cli/commands.h"
 
 enum { MAX_GPU = 64 };
@@ -14,7 +15,7 @@ static void print_text(const moebius_gpu *gpus, int n, const moebius_error *none
         printf("vulkan:%-2d %s (%s, Vulkan %d.%d.%d, %s)\n", i, g->name, g->kind, g->api_version[0], g->api_version[1],
                g->api_version[2], g->driver);
         if (g->is_usable)
-            printf("          usable: %.1f GB of %s\n", (double)g->memory_bytes / 1e9,
+            printf("          usable: %s of %s\n", units_size((uint64_t)g->memory_bytes).s,
                    g->shares_memory ? "the machine's memory" : "its own memory");
         else
             printf("          not usable: %s\n", g->why_not);
@@ -66,5 +67,6 @@ const struct command cmd_devices = {
     .usage = "[--json]",
     .summary = "what there is to compute on, and what of it is usable",
     .details = "GPUs are found through Vulkan. vulkan:N is how --devices names one. A GPU that is not usable says why.",
+    .group = COMMAND_LOOK,
     .run = run,
 };

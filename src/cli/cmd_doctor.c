@@ -100,5 +100,6 @@ const struct command cmd_doctor = {
     .details =
         "A line for each thing that was looked at: ! is a finding, with its remedy; ? could not be found out. The "
         "exit status is 23 when there are findings.",
+    .group = COMMAND_MEASURE,
     .run = run,
 };

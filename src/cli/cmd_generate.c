@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/output_file.h"
+#include "base/units_text.h"
 #include "cli/answer_view.h"
 #include "cli/chat_prompt.h"
 #include "cli/commands.h"
@@ -72,8 +73,8 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
 {
     char *owned = NULL;
     size_t n;
-    if (g->prompt.tokens || (!g->prompt.text && !g->prompt.file))
-        return err_set(e, ERR_USAGE, "--chat takes a text, with -p or -f, and no --tokens");
+    if (g->prompt.tokens || (!g->prompt.text && !g->prompt.file && !cli_is_piped()))
+        return err_set(e, ERR_USAGE, "--chat takes a text, with -p, -f or a pipe, and no --tokens");
     TRY(cli_prompt_text(&g->prompt, &owned, &n, e));
     json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", owned, n);
     mem_free(owned);
@@ -137,7 +138,7 @@ static err_code eval_prompt(struct generate *g, struct run_times *t, struct err 
 {
     int64_t start = clock_ns();
     t->n_chunk = moebius_session_batch(g->opened.session, g->n_ids);
-    err_code code = cli_eval_prompt(g->opened.session, g->ids, g->n_ids, e);
+    err_code code = cli_eval_prompt(&g->model, g->opened.session, g->ids, g->n_ids, e);
     int64_t n_done = moebius_session_pos(g->opened.session) - g->n_loaded;
     t->prefill_ns = clock_ns() - start;
     t->n_prefill = n_done > 0 ? n_done : 0;
@@ -237,27 +238,40 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     return ERR_OK;
 }
 
+/* What everybody wants to know after a text: how fast it was, and how to get it again. */
+static void print_summary(const struct generate *g, const struct run_times *t)
+{
+    if (g->model.quiet)
+        return;
+    if (g->n_ids)
+        fprintf(stderr, "prompt %lld token%s, %.2f tokens/s", (long long)t->n_prefill, t->n_prefill == 1 ? "" : "s",
+                per_second(t->n_prefill, t->prefill_ns));
+    if (t->n_decoded)
+        fprintf(stderr, "%stext %lld token%s, %.2f tokens/s", g->n_ids ? " | " : "", (long long)t->n_decoded,
+                t->n_decoded == 1 ? "" : "s", per_second(t->n_decoded, t->decode_ns));
+    if (g->sampling.sampler.temperature > 0)
+        fprintf(stderr, "%sseed %lld", g->n_ids || t->n_decoded ? " | " : "", (long long)g->sampling.seed);
+    fprintf(stderr, "\n");
+    if (!g->stats) /* which tell it, too */
+        stats_print_car(g->opened.engine, stderr);
+}
+
+/* With --stats: what loading, memory and reads did. */
 static void print_statistics(const struct generate *g, const struct run_times *t)
 {
-    moebius_counters c = moebius_engine_counters(g->opened.engine);
-    fprintf(stderr,
-            "load %.2f s | prefill %lld tokens, %.2f tokens/s, %lld at once | decode %lld tokens, %.2f tokens/s | %d "
-            "threads",
-            (double)g->opened.load_ns / 1e9, (long long)t->n_prefill, per_second(t->n_prefill, t->prefill_ns),
-            (long long)t->n_chunk, (long long)t->n_decoded, per_second(t->n_decoded, t->decode_ns),
-            moebius_n_threads(g->opened.engine));
-    if (g->sampling.sampler.temperature > 0)
-        fprintf(stderr, " | seed %lld", (long long)g->sampling.seed);
+    const moebius_engine *engine = g->opened.engine;
+    moebius_counters c = moebius_engine_counters(engine);
+    const char *reader = moebius_expert_reader(engine);
+    fprintf(stderr, "load %.2f s | %lld tokens at once | %d threads", (double)t->load_ns / 1e9, (long long)t->n_chunk,
+            moebius_n_threads(engine));
     if (c.n_direct + c.n_sorted)
         fprintf(stderr, " | MoE layers: %llu direct, %llu sorted", (unsigned long long)c.n_direct,
                 (unsigned long long)c.n_sorted);
-    fprintf(stderr, " | state %.2f MB\n", (double)moebius_session_state_bytes(g->opened.session) / 1e6);
-    if (g->stats || c.n_expert_hit + c.n_expert_miss) {
-        stats_print(g->opened.engine, NULL);
-        fprintf(stderr, " | peak %.1f MB | %s\n", (double)stats_peak_bytes() / 1e6,
-                *moebius_expert_reader(g->opened.engine) ? moebius_expert_reader(g->opened.engine) : "all in memory");
-    }
-    place_stats_print(g->opened.engine, stderr);
+    fprintf(stderr, " | state %s\n", units_size((uint64_t)moebius_session_state_bytes(g->opened.session)).s);
+    stats_print(engine, NULL);
+    fprintf(stderr, " | peak %s | %s\n", units_size((uint64_t)stats_peak_bytes()).s,
+            *reader ? reader : "all in memory");
+    place_stats_print(engine, stderr);
 }
 
 /* With a prepared store: what came from where. */
@@ -265,7 +279,7 @@ static void print_sources(const struct generate *g)
 {
     moebius_source p;
     for (int i = 0; g->model.store && moebius_engine_source(g->opened.engine, i, &p); i++) {
-        fprintf(stderr, "%s: %llu reads, %.2f GB", p.path, (unsigned long long)p.n_reads, (double)p.n_bytes / 1e9);
+        fprintf(stderr, "%s: %llu reads, %s", p.path, (unsigned long long)p.n_reads, units_size(p.n_bytes).s);
         if (p.bytes_per_s > 0)
             fprintf(stderr, ", %.0f MB/s", p.bytes_per_s / 1e6);
         fprintf(stderr, "%s\n", p.is_gone ? ", given up" : "");
@@ -296,20 +310,24 @@ static int run(const struct command *c, int argc, char **argv)
         {"--ctx,-c", OPT_INT, &g.model.n_ctx, "N", "context; as much as is needed, up to the model's", 1, 1 << 30, 0},
         SAMPLING_OPTIONS(g.sampling),
         GRAMMAR_OPTIONS(g.grammar_options),
-        {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0},
-        {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0},
+        {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0, GROUP_FORM},
+        {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0, GROUP_FORM},
         {"--chat", OPT_FLAG, &g.chat, "", "the prompt is a message: the model's chat template is applied", 0, 0, 0},
-        {"--template", OPT_INPUT, &g.template, "FILE", "with --chat: a template to use instead of the model's", 0, 0,
-         0},
-        {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0},
-        {"--save-state", OPT_OUTPUT, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0},
-        {"--load-state", OPT_INPUT, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0},
+        {"--template", OPT_INPUT, &g.template, "FILE", "with --chat: a template to use instead of the model's", 0, 0, 0,
+         GROUP_FORM},
+        {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0, GROUP_OUTPUT},
+        {"--save-state", OPT_OUTPUT, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0,
+         GROUP_OUTPUT},
+        {"--load-state", OPT_INPUT, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0, 0,
+         GROUP_OUTPUT},
         RAW_OPTION(g.raw),
         COLOR_OPTION(g.color),
-        {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0},
+        {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0, GROUP_OUTPUT},
+        {"--quiet,-q", OPT_FLAG, &g.model.quiet, "", "no statistics and no progress", 0, 0, 0, GROUP_OUTPUT},
         {"--stats", OPT_DETAIL, &g.stats, "[=layer]", "show what memory and reads do, all the while (=layer: by layer)",
-         0, 0, "layer"},
-        {"--stats-json", OPT_OUTPUT, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0},
+         0, 0, "layer", GROUP_OUTPUT},
+        {"--stats-json", OPT_OUTPUT, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0,
+         GROUP_OUTPUT},
         RECEIPT_OPTION(g.model),
     };
     struct err e = {0};
@@ -324,8 +342,11 @@ static int run(const struct command *c, int argc, char **argv)
         t.load_ns = g.opened.load_ns;
         code = generate(&g, &t, &e);
         if (code == ERR_OK || code == ERR_CANCELLED) {
-            print_statistics(&g, &t);
-            print_sources(&g);
+            print_summary(&g, &t);
+            if (g.stats) {
+                print_statistics(&g, &t);
+                print_sources(&g);
+            }
             leave_receipt(&g, &t);
         }
         if (code == ERR_OK && g.stats_json)
@@ -347,7 +368,8 @@ const struct command cmd_generate = {
     .name = "generate",
     .usage = "-m FILE (-p TEXT | -f FILE | --tokens 1,2,3 | --load-state FILE) [OPTIONS]",
     .summary = "continue a text",
-    .details = "Streams the text to standard output and statistics to standard error. Ctrl-C ends the text early.",
+    .details = "Streams the text to standard output and, in the end, its speed and seed to standard error. Without a "
+               "prompt it is read from standard input, if that is a file or a pipe. Ctrl-C ends the text early.",
     .hint = "a prompt is given with -p, and in quotes",
     .runs_model = true,
     .run = run,

@@ -267,5 +267,6 @@ const struct command cmd_grammar = {
     .details =
         "Says what can't be enforced and, with --check, which lines of a file are accepted, and at which byte the\n"
         "others fail. docs/grammar.md has what is enforced.",
+    .group = COMMAND_LOOK,
     .run = run,
 };

@@ -27,6 +27,7 @@ static bool print_progress(void *user, int64_t n_done, int64_t n_window)
 
 static err_code imatrix(struct imatrix_command *c, struct err *e)
 {
+    c->file = cli_file_or_piped(c->file);
     if (!c->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
     TRY(output_file_check(c->out, e));
@@ -51,7 +52,8 @@ static int run(const struct command *command, int argc, char **argv)
 {
     struct imatrix_command c = {.model.n_ctx = 512, .out = "imatrix.gguf"};
     const struct option options[] = {
-        MODEL_OPTIONS(c.model),
+        MODEL_BASE_OPTIONS(c.model),
+        MODEL_KERNEL_OPTIONS(c.model),
         {"--file,-f", OPT_INPUT, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &c.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
@@ -76,5 +78,6 @@ const struct command cmd_imatrix = {
                "experts' importances to the mean of all.",
     .hint = "the text is given with -f",
     .runs_model = true,
+    .group = COMMAND_MAKE,
     .run = run,
 };

@@ -7,8 +7,10 @@
 static int run(const struct command *c, int argc, char **argv)
 {
     bool no_sandbox = false;
+    const char *model = NULL;
     struct inspect_params p = {0};
     const struct option options[] = {
+        {"--model,-m", OPT_MODEL, &model, "FILE", "the file, a GGUF file; also the first word", 0, 0, 0},
         {"--json", OPT_FLAG, &p.json, "", "print one JSON object", 0, 0, 0},
         {"--tensor", OPT_STRING, &p.tensor_name, "NAME", "one tensor: shape, first values, range, NaN count", 0, 0, 0},
         {"--devices", OPT_STRING, &p.devices, "cpu:N[,cpu:N...]", "which experts each of these devices would have", 0,
@@ -20,10 +22,10 @@ static int run(const struct command *c, int argc, char **argv)
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
-    if (code == ERR_OK && argc != 2)
+    if (code == ERR_OK && !model)
         code = err_set(&e, ERR_USAGE, "no file: expected a GGUF file");
     if (code == ERR_OK)
-        code = inspect_print(stdout, argv[1], &p, &e);
+        code = inspect_print(stdout, model, &p, &e);
     return cli_exit(c, code, &e);
 }
 
@@ -31,7 +33,6 @@ const struct command cmd_inspect = {
     .name = "inspect",
     .usage = "FILE [--json] [--tensor NAME] [--devices cpu:N,cpu:N]",
     .summary = "what is in a GGUF file, how its layers work, what a token reads",
-    .max_operand = 1,
-    .operands = {OPT_MODEL},
+    .group = COMMAND_LOOK,
     .run = run,
 };

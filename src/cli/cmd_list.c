@@ -155,5 +155,6 @@ const struct command cmd_list = {
     .details =
         "Models in the Hub's cache and from other addresses, by the names that -m takes; parts of models; aliases.",
     .hub = HUB_READS,
+    .group = COMMAND_LOOK,
     .run = run,
 };

@@ -129,5 +129,6 @@ const struct command cmd_logits = {
     .summary = "write the logits of a text to a file",
     .hint = "a prompt is given with -p, and in quotes",
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

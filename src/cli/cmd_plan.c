@@ -116,5 +116,6 @@ const struct command cmd_plan = {
         "what would work instead; the exit status is then 20. docs/planner.md explains it.",
     .hint = "the model is given with -m",
     .keeps_files = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

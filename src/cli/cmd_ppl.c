@@ -1,3 +1,4 @@
+#include <jansson.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -5,6 +6,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/output_file.h"
+#include "base/units_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/leave_receipt.h"
@@ -17,7 +19,7 @@ struct ppl {
     const char *file;
     const char *resume;
     int64_t n_window;
-    bool against, keep_cache;
+    bool against, keep_cache, json;
     struct opened opened;
     moebius_session *exact; /* of the same engine, to compare with */
     int32_t *ids;
@@ -36,10 +38,10 @@ static bool print_progress(void *user, const struct ppl_result *r, int64_t n_win
     const struct ppl *p = user;
     double seconds = (double)(clock_ns() - p->start_ns) / 1e9;
     double n_done = (double)(r->n_window - r->n_resumed);
-    fprintf(stderr, "%s[%lld/%lld] perplexity %.4f +- %.4f, %.0f tokens/s, %.0f s left%s",
-            isatty(STDERR_FILENO) ? "\r" : "", (long long)r->n_window, (long long)n_window, r->ppl, r->ppl_error,
-            n_done * (double)p->model.n_ctx / seconds, seconds / n_done * (double)(n_window - r->n_window),
-            isatty(STDERR_FILENO) ? "   " : "\n");
+    fprintf(
+        stderr, "%s[%lld/%lld] perplexity %.4f +- %.4f, %.0f tokens/s, %s left%s", isatty(STDERR_FILENO) ? "\r" : "",
+        (long long)r->n_window, (long long)n_window, r->ppl, r->ppl_error, n_done * (double)p->model.n_ctx / seconds,
+        units_duration(seconds / n_done * (double)(n_window - r->n_window)).s, isatty(STDERR_FILENO) ? "   " : "\n");
     return !cli_interrupted();
 }
 
@@ -82,15 +84,35 @@ static err_code check(const struct ppl *p, struct err *e)
 
 static void print_result(const struct ppl *p, const struct ppl_result *r)
 {
-    printf("perplexity %.4f +- %.4f (nll %.5f +- %.5f, %zu tokens, %lld windows of %lld, %lld scored)\n", r->ppl,
-           r->ppl_error, r->nll, r->nll_error, p->n_ids, (long long)r->n_window, (long long)p->model.n_ctx,
-           (long long)r->n_scored);
+    printf("perplexity %.4f +- %.4f (nll %.5f +- %.5f, %zu tokens, %lld window%s of %lld, %lld scored)\n", r->ppl,
+           r->ppl_error, r->nll, r->nll_error, p->n_ids, (long long)r->n_window, r->n_window == 1 ? "" : "s",
+           (long long)p->model.n_ctx, (long long)r->n_scored);
     if (p->against)
         printf(
             "against %.4f without --car: ratio %.5f +- %.5f, divergence %.5f +- %.5f, same likeliest token %.2f%% +- "
             "%.2f%%\n",
             r->other_ppl, r->ratio, r->ratio_error, r->divergence, r->divergence_error, 100 * r->same_top,
             100 * r->same_top_error);
+}
+
+static err_code print_json(const struct ppl *p, const struct ppl_result *r, struct err *e)
+{
+    json_t *all =
+        json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "perplexity", r->ppl, "error", r->ppl_error, "nll",
+                  r->nll, "nll_error", r->nll_error, "n_tok", (json_int_t)p->n_ids, "n_window", (json_int_t)r->n_window,
+                  "n_ctx", (json_int_t)p->model.n_ctx, "n_scored", (json_int_t)r->n_scored);
+    if (all && p->against)
+        json_object_set_new(all, "against",
+                            json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "perplexity", r->other_ppl, "ratio",
+                                      r->ratio, "ratio_error", r->ratio_error, "divergence", r->divergence,
+                                      "divergence_error", r->divergence_error, "same_top", r->same_top,
+                                      "same_top_error", r->same_top_error));
+    if (!all)
+        return err_nomem(e, 1024, "the result");
+    json_dumpf(all, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(all);
+    return ERR_OK;
 }
 
 /* The sessions: as asked for, and to compare with. */
@@ -125,6 +147,7 @@ static err_code ppl(struct ppl *p, struct err *e)
                                 .resume = p->resume,
                                 .progress = print_progress,
                                 .user = p};
+    p->file = cli_file_or_piped(p->file);
     TRY(check(p, e));
     TRY(output_file_check(p->resume, e));
     TRY(cli_open_engine(&p->model, &p->opened, e));
@@ -141,7 +164,10 @@ static err_code ppl(struct ppl *p, struct err *e)
     int64_t end_ns = clock_ns();
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\n");
-    print_result(p, &r);
+    if (p->json)
+        TRY(print_json(p, &r, e));
+    else
+        print_result(p, &r);
     if (uses_car(p)) {
         stats_print(p->opened.engine, NULL);
         fprintf(stderr, "\n");
@@ -149,7 +175,8 @@ static err_code ppl(struct ppl *p, struct err *e)
     place_stats_print(p->opened.engine, stderr);
     if (!uses_car(p)) /* else prompts and single tokens have their time together */
         leave_receipt(p, &r, end_ns - p->start_ns);
-    return cli_interrupted() ? err_set(e, ERR_CANCELLED, "interrupted after %lld windows", (long long)r.n_window)
+    return cli_interrupted() ? err_set(e, ERR_CANCELLED, "interrupted after %lld window%s", (long long)r.n_window,
+                                       r.n_window == 1 ? "" : "s")
                              : ERR_OK;
 }
 
@@ -161,6 +188,7 @@ static int run(const struct command *c, int argc, char **argv)
         CAR_OPTIONS(p.model),
         {"--file,-f", OPT_INPUT, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "tokens in a window (512)", 1, 1 << 30, 0},
+        {"--json", OPT_FLAG, &p.json, "", "print one JSON object", 0, 0, 0},
         {"--chunks", OPT_INT, &p.n_window, "N", "score the first N windows only", 1, 1e12, 0},
         {"--resume", OPT_OUTPUT, &p.resume, "FILE", "go on from FILE, and keep there how far it has got", 0, 0, 0},
         {"--against", OPT_FLAG, &p.against, "", "with --car: compare with the model's own predictions", 0, 0, 0},
@@ -186,5 +214,6 @@ const struct command cmd_ppl = {
                "computed token by token.",
     .hint = "the text is given with -f",
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "base/units_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "jobs/prepare.h"
@@ -8,20 +9,21 @@ static void print_result(const struct prepare_params *p, const struct prepare_re
 {
     if (r->n_found)
         printf("%llu experts were there already\n", (unsigned long long)r->n_found);
-    printf("%llu experts written, %.2f GB\n", (unsigned long long)r->n_experts, (double)r->n_bytes / 1e9);
+    printf("%llu experts written, %s\n", (unsigned long long)r->n_experts, units_size(r->n_bytes).s);
     for (int i = 0; i < p->n_dirs; i++)
         printf("%s: %llu experts\n", p->dirs[i], (unsigned long long)r->n_dir_experts[i]);
 }
 
 static int run(const struct command *c, int argc, char **argv)
 {
-    const char *to = NULL;
+    const char *model = NULL, *to = NULL;
     bool mirror = false, stripe = false, no_sandbox = false;
     int64_t n_threads = 0;
     struct dir_list dirs = {0};
     struct progress progress;
     struct prepare_result result;
     const struct option options[] = {
+        {"--model,-m", OPT_MODEL, &model, "FILE", "the model, a GGUF file; also the first word", 0, 0, 0},
         {"--to", OPT_OUTPUT_FOLDERS, &to, "DIR[,DIR...]", "where to; with several, one of the two that follow", 0, 0,
          0},
         {"--mirror", OPT_FLAG, &mirror, "", "all experts in each: any drive can stand in for another", 0, 0, 0},
@@ -31,7 +33,7 @@ static int run(const struct command *c, int argc, char **argv)
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
-    if (code == ERR_OK && (argc != 2 || !to))
+    if (code == ERR_OK && (!model || !to))
         code = err_set(&e, ERR_USAGE, "expected a GGUF file and --to DIR");
     if (code == ERR_OK)
         code = cli_split_dirs(to, &dirs, &e);
@@ -42,7 +44,7 @@ static int run(const struct command *c, int argc, char **argv)
     if (code == ERR_OK) {
         cli_catch_interrupt();
         cli_progress_begin(&progress, "preparing");
-        const struct prepare_params p = {.model = argv[1],
+        const struct prepare_params p = {.model = model,
                                          .dirs = dirs.dirs,
                                          .n_dirs = dirs.n,
                                          .mirror = mirror,
@@ -65,7 +67,6 @@ const struct command cmd_prepare = {
     .details =
         "Writes each routed expert as the processor wants it, with a checksum. May be interrupted: run it again\n"
         "and it goes on.",
-    .max_operand = 1,
-    .operands = {OPT_MODEL},
+    .group = COMMAND_MAKE,
     .run = run,
 };

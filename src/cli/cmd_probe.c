@@ -76,5 +76,6 @@ const struct command cmd_probe = {
         "directory. What was not measured is null: unknown. Takes some seconds.",
     .hint = "a file on the drive is given with -m",
     .keeps_files = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

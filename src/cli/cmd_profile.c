@@ -32,6 +32,7 @@ static bool print_progress(void *user, size_t n_done)
 static err_code record(struct profile_command *p, struct err *e)
 {
     moebius_error error;
+    p->file = cli_file_or_piped(p->file);
     if (!p->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
     TRY(output_file_check(p->out, e));
@@ -142,5 +143,6 @@ const struct command cmd_profile = {
                "the next layer's choice can be predicted, and the hit rates of budgets and policies.",
     .hint = "the text is given with -f",
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

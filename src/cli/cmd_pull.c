@@ -256,5 +256,6 @@ const struct command cmd_pull = {
                "Whatever interrupts it, the same command goes on from there. docs/pull.md has the rest.",
     .max_operand = 1,
     .hub = HUB_FETCHES,
+    .group = COMMAND_MAKE,
     .run = run,
 };

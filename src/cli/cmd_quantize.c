@@ -1,7 +1,9 @@
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/units_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "jobs/quantize.h"
@@ -18,11 +20,20 @@ static bool print_progress(void *user, uint64_t done, uint64_t found, uint64_t t
     int64_t now = clock_ns();
     if (isatty(STDERR_FILENO) && done > found && now - s->last_ns > EVERY_NS) {
         double rate = (double)(done - found) / ((double)(now - s->start_ns) * 1e-9);
-        fprintf(stderr, "%5.1f %% of %.2f GB, %.0f MB/s, %.0f s left    \r", 100 * (double)done / (double)total,
-                (double)total * 1e-9, rate * 1e-6, (double)(total - done) / rate);
+        fprintf(stderr, "%5.1f %% of %s, %.0f MB/s, %s left    \r", 100 * (double)done / (double)total,
+                units_size(total).s, rate * 1e-6, units_duration((double)(total - done) / rate).s);
         s->last_ns = now;
     }
     return !cli_interrupted();
+}
+
+/* A file that took hours to make is not lost by a slip of the hand. */
+static err_code check_absent(const char *path, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        return err_set(e, ERR_USAGE, "%s is there already: --force replaces it", path);
+    return ERR_OK;
 }
 
 static int run(const struct command *c, int argc, char **argv)
@@ -31,24 +42,29 @@ static int run(const struct command *c, int argc, char **argv)
     struct quantize_params p = {.progress = print_progress, .user = &shown};
     struct option_list rules = {.n = 0};
     int64_t n_threads = 0;
-    bool no_sandbox = false;
+    bool force = false, no_sandbox = false;
     const struct option options[] = {
+        {"--model,-m", OPT_MODEL, &p.in, "IN", "the GGUF file to read; also the first word", 0, 0, 0},
         {"--type", OPT_STRING, &p.type, "TYPE", "a mix or a weight type, see above", 0, 0, 0},
         {"--rule", OPT_LIST, &rules, "REGEX=TYPE", "tensors whose names match get TYPE; the first rule wins", 0, 0, 0},
         {"--pure", OPT_FLAG, &p.pure, "", "every matrix the one type, no mix", 0, 0, 0},
         {"--imatrix", OPT_MODEL, &p.imatrix, "FILE", "weigh errors by this importance matrix (GGUF)", 0, 0, 0},
+        {"--force", OPT_FLAG, &force, "", "replace OUT where there is one", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
         {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
-    if (code == ERR_OK && argc != 3)
+    if (code == ERR_OK && (!p.in || argc != 2))
         code = err_set(&e, ERR_USAGE, "expected two files: the GGUF file to read and the one to write");
     if (code == ERR_OK && !p.type)
         code = err_set(&e, ERR_USAGE, "no type: name one with --type, such as Q4_K_M");
     if (code == ERR_OK) {
-        p.in = argv[1];
-        p.out = argv[2];
+        p.out = argv[1];
+        if (!force)
+            code = check_absent(p.out, &e);
+    }
+    if (code == ERR_OK) {
         p.rules = rules.items;
         p.n_rule = rules.n;
         p.n_threads = (int)n_threads;
@@ -71,8 +87,9 @@ const struct command cmd_quantize = {
                ".\nMOE_*: small routed experts, the rest at 6 to 8 bits. Any weight type names itself.\n"
                "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2.\n"
                "Interrupted, it leaves OUT.unfinished, and the same command goes on with it.",
-    .max_operand = 2,
-    .operands = {OPT_MODEL, OPT_OUTPUT},
+    .max_operand = 1,
+    .operands = {OPT_OUTPUT},
     .hint = "expected two files",
+    .group = COMMAND_MAKE,
     .run = run,
 };

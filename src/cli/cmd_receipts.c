@@ -261,5 +261,6 @@ const struct command cmd_receipts = {
                "explained or added lies above its ceiling, or outside of what was forecast.",
     .max_operand = 2,
     .operands = {0, OPT_INPUT},
+    .group = COMMAND_MEASURE,
     .run = run,
 };

@@ -123,5 +123,6 @@ const struct command cmd_template = {
     .details =
         "Messages and tools have the form of OpenAI's and Hugging Face's interfaces. Their texts stay text: only what\n"
         "the template writes itself becomes special tokens.",
+    .group = COMMAND_LOOK,
     .run = run,
 };

@@ -9,17 +9,22 @@
 #include "cli/common.h"
 #include "cli/text_out.h"
 
-/* The single operand, or standard input for "-"; *owned is to be freed. */
-static err_code read_operand(int argc, char **argv, char **owned, const char **text, size_t *n, struct err *e)
+/* The single operand or, where it is missing, what a file holds or what is piped; *owned is to be freed. */
+static err_code read_text(int argc, char **argv, const char *file, char **owned, const char **text, size_t *n,
+                          struct err *e)
 {
-    if (argc != 2)
-        return err_set(e, ERR_USAGE, "no text: expected one in quotes, or - for standard input");
+    if (argc > 1 && file)
+        return err_set(e, ERR_USAGE, "\"%s\" and -f %s: expected one text", argv[1], file);
+    file = argc > 1 ? NULL : cli_file_or_piped(file);
+    if (argc == 1 && !file)
+        return err_set(e, ERR_USAGE, "no text: expected one in quotes, -f FILE, or - for standard input");
+    if (file) {
+        TRY(cli_read_file(file, owned, n, e));
+        *text = *owned;
+        return ERR_OK;
+    }
     *text = argv[1];
     *n = strlen(*text);
-    if (strcmp(*text, "-") != 0)
-        return ERR_OK;
-    TRY(cli_read_file("-", owned, n, e));
-    *text = *owned;
     return ERR_OK;
 }
 
@@ -63,10 +68,11 @@ static err_code open_vocab(const char *path, moebius_vocab **vocab, struct err *
 
 static int run_tokenize(const struct command *c, int argc, char **argv)
 {
-    const char *path = NULL, *text = NULL;
+    const char *path = NULL, *text = NULL, *file = NULL;
     bool no_special = false, parse_special = false, ids_only = false, pieces = false, no_sandbox = false;
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &path, "FILE", "a GGUF file with a vocabulary; also the first word", 0, 0, 0},
+        {"--file,-f", OPT_INPUT, &file, "FILE", "the text is the contents of FILE (-: standard input)", 0, 0, 0},
         {"--no-special", OPT_FLAG, &no_special, "", "do not add the BOS and EOS that the file asks for", 0, 0, 0},
         {"--parse-special", OPT_FLAG, &parse_special, "", "special tokens in the text are those tokens", 0, 0, 0},
         {"--ids", OPT_FLAG, &ids_only, "", "print ids on one line (the default)", 0, 0, 0},
@@ -84,7 +90,7 @@ static int run_tokenize(const struct command *c, int argc, char **argv)
     if (code == ERR_OK)
         code = open_vocab(path, &vocab, &e);
     if (code == ERR_OK)
-        code = read_operand(argc, argv, &owned, &text, &n, &e);
+        code = read_text(argc, argv, file, &owned, &text, &n, &e);
     moebius_error error;
     if (code == ERR_OK && moebius_tokenize(vocab, text, n, !no_special, parse_special, &ids, &n_ids, &error) != 0)
         code = cli_error(&e, &error);
@@ -96,14 +102,17 @@ static int run_tokenize(const struct command *c, int argc, char **argv)
     return cli_exit(c, code, &e);
 }
 
-/* Operands as one text of numbers, or standard input for "-"; owned by the caller. */
-static err_code join_operands(int argc, char **argv, char **text, struct err *e)
+/* Operands as one text of numbers or, without any, what a file holds or what is piped; owned by the caller. */
+static err_code join_operands(int argc, char **argv, const char *file, char **text, struct err *e)
 {
     size_t n = 1;
-    if (argc < 2)
-        return err_set(e, ERR_USAGE, "no tokens: expected numbers, or - for standard input");
-    if (argc == 2 && !strcmp(argv[1], "-"))
-        return cli_read_file("-", text, &n, e);
+    if (argc > 1 && file)
+        return err_set(e, ERR_USAGE, "\"%s\" and -f %s: expected one of the two", argv[1], file);
+    file = argc > 1 ? NULL : cli_file_or_piped(file);
+    if (argc < 2 && !file)
+        return err_set(e, ERR_USAGE, "no tokens: expected numbers, -f FILE, or - for standard input");
+    if (file)
+        return cli_read_file(file, text, &n, e);
     for (int i = 1; i < argc; i++)
         n += strlen(argv[i]) + 1;
     char *p = *text = mem_alloc(n);
@@ -116,10 +125,11 @@ static err_code join_operands(int argc, char **argv, char **text, struct err *e)
 
 static int run_detokenize(const struct command *c, int argc, char **argv)
 {
-    const char *path = NULL;
+    const char *path = NULL, *file = NULL;
     bool special = false, raw = false, no_sandbox = false;
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &path, "FILE", "a GGUF file with a vocabulary", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &path, "FILE", "a GGUF file with a vocabulary; also the first word", 0, 0, 0},
+        {"--file,-f", OPT_INPUT, &file, "FILE", "the numbers are in FILE (-: standard input)", 0, 0, 0},
         {"--special", OPT_FLAG, &special, "", "print special tokens as their text", 0, 0, 0},
         RAW_OPTION(raw),
         SANDBOX_OPTION(no_sandbox),
@@ -133,7 +143,7 @@ static int run_detokenize(const struct command *c, int argc, char **argv)
     if (code == ERR_OK)
         code = open_vocab(path, &vocab, &e);
     if (code == ERR_OK)
-        code = join_operands(argc, argv, &numbers, &e);
+        code = join_operands(argc, argv, file, &numbers, &e);
     if (code == ERR_OK)
         code = cli_parse_ids(numbers, &ids, &n_ids, &e);
     for (size_t i = 0; code == ERR_OK && i < n_ids; i++)
@@ -159,18 +169,21 @@ static int run_detokenize(const struct command *c, int argc, char **argv)
 
 const struct command cmd_tokenize = {
     .name = "tokenize",
-    .usage = "-m FILE [OPTIONS] TEXT|-",
+    .usage = "-m FILE [OPTIONS] (TEXT | -f FILE | -)",
     .summary = "text to tokens",
-    .details = "TEXT after -- may begin with a dash; - reads standard input whole.",
+    .details =
+        "TEXT after -- may begin with a dash. Without a text standard input is read, if that is a file or a pipe.",
     .max_operand = 1,
     .hint = "put the text in quotes",
+    .group = COMMAND_LOOK,
     .run = run_tokenize,
 };
 
 const struct command cmd_detokenize = {
     .name = "detokenize",
-    .usage = "-m FILE [OPTIONS] ID...|-",
+    .usage = "-m FILE [OPTIONS] (ID... | -f FILE | -)",
     .summary = "tokens to text",
     .max_operand = INT_MAX - 1,
+    .group = COMMAND_LOOK,
     .run = run_detokenize,
 };

@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/output_file.h"
@@ -19,8 +20,11 @@ struct trace_command {
     struct usage usage; /* of the profile */
 };
 
-static bool go_on(void *user, size_t n_done)
+static bool print_progress(void *user, size_t n_done)
 {
+    const struct trace_command *t = user;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%zu of %zu tokens ", n_done, t->n_ids);
     return !cli_interrupted();
 }
 
@@ -28,6 +32,7 @@ static err_code record(struct trace_command *t, struct err *e)
 {
     moebius_error error;
     struct output_file f;
+    t->file = cli_file_or_piped(t->file);
     if (!t->file || !t->out)
         return err_set(e, ERR_USAGE, "expected a text with -f FILE and an output with -o FILE, or: replay FILE");
     TRY(output_file_check(t->out, e));
@@ -38,8 +43,11 @@ static err_code record(struct trace_command *t, struct err *e)
         return cli_error(e, &error);
     TRY(cli_open_session(&t->model, t->model.n_ctx, &t->opened, e));
     cli_catch_interrupt();
-    const struct profile_params params = {.n_ctx = (size_t)t->model.n_ctx, .progress = go_on};
-    TRY(profile_record(t->opened.engine, t->opened.session, t->ids, t->n_ids, &params, &t->profile, e));
+    const struct profile_params params = {.n_ctx = (size_t)t->model.n_ctx, .progress = print_progress, .user = t};
+    err_code code = profile_record(t->opened.engine, t->opened.session, t->ids, t->n_ids, &params, &t->profile, e);
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%40s\r", "");
+    TRY(code);
     if ((size_t)t->profile.trace.n_tok < t->n_ids)
         return err_set(e, ERR_CANCELLED, "interrupted after %lld of %zu tokens; no file is written",
                        (long long)t->profile.trace.n_tok, t->n_ids);
@@ -97,5 +105,6 @@ const struct command cmd_trace = {
     .max_operand = 2,
     .operands = {OPT_STRING, OPT_INPUT}, /* of replay FILE */
     .runs_model = true,
+    .group = COMMAND_MEASURE,
     .run = run,
 };

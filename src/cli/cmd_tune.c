@@ -94,10 +94,6 @@ static err_code tune(struct tune_command *c, struct err *e)
 {
     struct tune_result r;
     char *path;
-    if (c->model.sort_cutoff)
-        return err_set(e, ERR_USAGE, "--sort-cutoff is what tune finds out");
-    if (c->model.reference || c->model.check_ops)
-        return err_set(e, ERR_USAGE, "--reference and --check-ops run other kernels than those that tune measures");
     TRY(output_file_check(c->out, e));
     TRY(cli_open_engine(&c->model, &c->opened, e));
     TRY(choose_ids(c, e));
@@ -119,7 +115,8 @@ static int run(const struct command *command, int argc, char **argv)
 {
     struct tune_command c = {0};
     const struct option options[] = {
-        MODEL_OPTIONS(c.model),
+        MODEL_BASE_OPTIONS(c.model),
+        MODEL_DEVICE_OPTIONS(c.model),
         {"--tokens-from", OPT_INPUT, &c.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "keep it there, for --tuning, and not for all later runs", 0, 0, 0},
     };
@@ -143,5 +140,6 @@ const struct command cmd_tune = {
                "was found. Runs with a type of weights that was never measured do the first of it, in 0.1 s.",
     .hint = "the model is given with -m",
     .runs_model = true,
+    .group = COMMAND_MAKE,
     .run = run,
 };

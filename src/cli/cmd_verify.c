@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "base/units_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "jobs/verify.h"
@@ -14,24 +15,26 @@ static void print_damaged(void *user, const char *sentence)
 static int run(const struct command *c, int argc, char **argv)
 {
     bool write = false, no_sandbox = false;
+    const char *path = NULL;
     int64_t n_threads = 0;
     struct progress progress;
     struct verify_result r;
     const struct option options[] = {
+        {"--model,-m", OPT_MODEL, &path, "FILE|DIR", "a GGUF file or a prepared store; also the first word", 0, 0, 0},
         {"--write", OPT_FLAG, &write, "", "write the checksums of a GGUF file, to FILE.crc32c", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
         {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
     };
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
-    if (code == ERR_OK && argc != 2)
+    if (code == ERR_OK && !path)
         code = err_set(&e, ERR_USAGE, "expected a GGUF file or the directory of a prepared store");
     if (code == ERR_OK) /* checksums go beside the model */
-        code = cli_confine(c, options, N_OPTIONS(options), argc, argv, write ? argv[1] : NULL, &e);
+        code = cli_confine(c, options, N_OPTIONS(options), argc, argv, write ? path : NULL, &e);
     if (code == ERR_OK) {
         cli_catch_interrupt();
         cli_progress_begin(&progress, write ? "reading" : "verifying");
-        const struct verify_params p = {.path = argv[1],
+        const struct verify_params p = {.path = path,
                                         .write = write,
                                         .n_threads = (int)n_threads,
                                         .damaged = print_damaged,
@@ -40,8 +43,8 @@ static int run(const struct command *c, int argc, char **argv)
         code = verify_run(&p, &r, &e);
         cli_progress_end(&progress);
         if (code == ERR_OK)
-            printf("%s: %llu experts and %llu other tensors, %.2f GB: %s\n", argv[1], (unsigned long long)r.n_experts,
-                   (unsigned long long)r.n_tensors, (double)r.n_bytes / 1e9,
+            printf("%s: %llu experts and %llu other tensors, %s: %s\n", path, (unsigned long long)r.n_experts,
+                   (unsigned long long)r.n_tensors, units_size(r.n_bytes).s,
                    write ? "checksums written" : "all as written");
     }
     return cli_exit(c, code, &e);
@@ -54,7 +57,6 @@ const struct command cmd_verify = {
     .details =
         "A prepared store carries its checksums. A GGUF file has none: --write makes them, in a file beside it, and\n"
         "from then on damage is noticed whenever the model runs.",
-    .max_operand = 1,
-    .operands = {OPT_MODEL},
+    .group = COMMAND_MAKE,
     .run = run,
 };

@@ -1,10 +1,15 @@
+#include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/sandbox.h"
+#include "cli/command_help.h"
 #include "cli/commands.h"
 #include "cli/line_editor.h"
 #include "hub/pull.h"
 #include "moebius/moebius.h"
+
+enum { FACT_BYTES = 2048 };
 
 /* What confines commands on this system. */
 static void print_sandbox(void)
@@ -15,21 +20,63 @@ static void print_sandbox(void)
     printf("sandbox: %s, %s\n", landlock, sandbox_has_seccomp() ? "seccomp" : "no seccomp");
 }
 
+/* The next "NAME: VALUE" of moebius_build_info, which has "; " between them; *at is left behind it. */
+static bool next_fact(const char **at, char *name, char *value, size_t n_bytes)
+{
+    const char *end = strstr(*at, "; "), *colon = strstr(*at, ": ");
+    size_t n = end ? (size_t)(end - *at) : strlen(*at);
+    if (!colon || n == 0)
+        return false;
+    snprintf(name, n_bytes, "%.*s", (int)(colon - *at), *at);
+    snprintf(value, n_bytes, "%.*s", (int)(*at + n - colon - 2), colon + 2);
+    *at += n + (end ? 2 : 0);
+    return true;
+}
+
+static err_code print_json(struct err *e)
+{
+    char name[FACT_BYTES], value[FACT_BYTES];
+    json_t *all =
+        json_pack("{s:s, s:s, s:s, s:i, s:b}", "version", moebius_version(), "line editor", line_editor_name(), "pull",
+                  pull_library(), "landlock", sandbox_landlock_version(), "seccomp", sandbox_has_seccomp());
+    for (const char *at = moebius_build_info(); all && next_fact(&at, name, value, sizeof name);)
+        json_object_set_new(all, name, json_string(value));
+    if (!all)
+        return err_nomem(e, FACT_BYTES, "the version");
+    json_dumpf(all, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(all);
+    return ERR_OK;
+}
+
+static void print_text(void)
+{
+    enum { INDENT = 4 };
+    char name[FACT_BYTES], value[FACT_BYTES];
+    printf("moebius %s\n", moebius_version());
+    for (const char *at = moebius_build_info(); next_fact(&at, name, value, sizeof name);)
+        help_wrap(stdout, value, printf("%s: ", name), INDENT, help_width());
+    printf("line editor: %s\npull: %s\n", line_editor_name(), pull_library());
+    print_sandbox();
+}
+
 static int run(const struct command *c, int argc, char **argv)
 {
     struct err e = {0};
-    err_code code = options_parse(c, NULL, 0, &argc, argv, &e);
-    if (code == ERR_OK) {
-        printf("moebius %s\n%s\nline editor: %s\n", moebius_version(), moebius_build_info(), line_editor_name());
-        printf("pull: %s\n", pull_library());
-        print_sandbox();
-    }
+    bool json = false;
+    const struct option options[] = {{"--json", OPT_FLAG, &json, "", "print one JSON object", 0, 0, 0}};
+    err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK && json)
+        code = print_json(&e);
+    else if (code == ERR_OK)
+        print_text();
     return cli_exit(c, code, &e);
 }
 
 const struct command cmd_version = {
     .name = "version",
-    .usage = "",
+    .usage = "[--json]",
     .summary = "the version and what this build contains",
+    .group = COMMAND_LOOK,
     .run = run,
 };

@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "base/units_text.h"
 #include "cli/rank_run.h"
 #include "texts/library_err.h"
 
@@ -42,8 +44,10 @@ bool cli_progress(void *progress, uint64_t done, uint64_t total)
     /* one thread prints, and what is over at once shows nothing */
     if (p->what && now - last >= EVERY_NS && atomic_compare_exchange_strong(&p->shown_ns, &last, now)) {
         p->shown = true;
-        fprintf(stderr, "\r%s %5.1f%% of %.2f GB, %.2f GB/s ", p->what, 100.0 * (double)done / (double)total,
-                (double)total / 1e9, (double)done / (double)(now - p->start_ns));
+        fprintf(
+            stderr, "\r%s %5.1f%% of %s, %.2f GB/s, %s left ", p->what, 100.0 * (double)done / (double)total,
+            units_size(total).s, (double)done / (double)(now - p->start_ns),
+            units_duration((double)(total - done) / (double)(done ? done : 1) * (double)(now - p->start_ns) / 1e9).s);
     }
     return !cli_interrupted();
 }
@@ -51,7 +55,7 @@ bool cli_progress(void *progress, uint64_t done, uint64_t total)
 void cli_progress_end(struct progress *p)
 {
     if (p->shown)
-        fprintf(stderr, "\r%60s\r", "");
+        fprintf(stderr, "\r%78s\r", "");
 }
 
 static void load_progress(void *user, uint64_t done, uint64_t total)
@@ -123,6 +127,17 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     return ERR_OK;
 }
 
+/* A longer context than the model was trained with runs, but not well. */
+static void check_context(const struct model_options *o, const moebius_engine *engine)
+{
+    int64_t n_train = moebius_n_ctx_train(engine);
+    if (o->n_ctx > n_train && n_train > 0)
+        fprintf(stderr,
+                "warning: --ctx %lld: the model was trained with %lld tokens, what it says beyond them may be of "
+                "no use\n",
+                (long long)o->n_ctx, (long long)n_train);
+}
+
 err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e)
 {
     moebius_engine_options options;
@@ -131,13 +146,15 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     struct dir_list store;
     err_code code = cli_engine_options(o, &options, &store, e);
     if (code == ERR_OK) {
-        cli_progress_begin(&progress, "loading");
+        cli_progress_begin(&progress, o->quiet ? NULL : "loading");
         options.progress = load_progress;
         options.user = &progress;
         if (moebius_engine_open(&out->engine, o->path, &options, &error) != MOEBIUS_OK)
             code = cli_error(e, &error);
         cli_progress_end(&progress);
         out->load_ns = clock_ns() - progress.start_ns;
+        if (code == ERR_OK)
+            check_context(o, out->engine);
     }
     cli_dirs_close(&store);
     return code;
@@ -189,6 +206,17 @@ void cli_close(struct opened *o)
 }
 
 /* ---- input --------------------------------------------------------------------------------------------------- */
+
+bool cli_is_piped(void)
+{
+    struct stat st;
+    return fstat(STDIN_FILENO, &st) == 0 && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
+const char *cli_file_or_piped(const char *file)
+{
+    return file || !cli_is_piped() ? file : "-";
+}
 
 err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
 {
@@ -343,18 +371,21 @@ err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e
     return ERR_OK;
 }
 
-/* Exactly one form of prompt, or none where a saved text goes on. */
-static err_code check_prompt(const struct prompt_options *p, struct err *e)
+/* Exactly one form of prompt, or none where a saved text goes on: with what is piped in place of one. */
+static err_code choose_prompt(const struct prompt_options *p, struct prompt_options *out, struct err *e)
 {
-    int n_given = !!p->text + !!p->file + !!p->tokens;
+    *out = *p;
+    if (!p->text && !p->tokens && !p->continues)
+        out->file = cli_file_or_piped(p->file);
+    int n_given = !!out->text + !!out->file + !!out->tokens;
     if (n_given != 1 && !(p->continues && n_given == 0))
-        return err_set(e, ERR_USAGE, "expected one prompt: -p TEXT, -f FILE or --tokens 1,2,3");
+        return err_set(e, ERR_USAGE, "expected one prompt: -p TEXT, -f FILE, --tokens 1,2,3 or a text that is piped");
     return ERR_OK;
 }
 
-err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e)
+/* The text of a prompt that was chosen. */
+static err_code prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e)
 {
-    TRY(check_prompt(p, e));
     if (p->file)
         return cli_read_file(p->file, text, n, e);
     *n = p->text ? strlen(p->text) : 0;
@@ -362,14 +393,22 @@ err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n,
     return *text ? ERR_OK : err_nomem(e, *n, "the prompt");
 }
 
+err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e)
+{
+    struct prompt_options chosen;
+    TRY(choose_prompt(p, &chosen, e));
+    return prompt_text(&chosen, text, n, e);
+}
+
 err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n, struct err *e)
 {
-    TRY(check_prompt(p, e));
+    struct prompt_options chosen;
+    TRY(choose_prompt(p, &chosen, e));
     if (p->tokens)
         return cli_parse_ids(p->tokens, ids, n, e);
     char *text = NULL;
     size_t n_text;
-    TRY(cli_prompt_text(p, &text, &n_text, e));
+    TRY(prompt_text(&chosen, &text, &n_text, e));
     moebius_error error;
     moebius_status status = moebius_tokenize(vocab, text, n_text, !p->continues, false, ids, n, &error);
     mem_free(text);
@@ -402,25 +441,70 @@ bool cli_interrupted(void)
     return interrupted;
 }
 
+/* ---- prompts ------------------------------------------------------------------------------------------------- */
+
+struct prompt_progress {
+    size_t n; /* tokens of the prompt */
+    int64_t start_ns, shown_ns;
+    bool shown;
+};
+
 static bool is_cancel_wanted(void *user)
 {
     return cli_interrupted();
 }
 
-err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e)
+/* From a second on, a line that stays where it is. */
+static void show_prompt(void *user, double done)
+{
+    enum { FIRST_NS = 1000 * 1000 * 1000, EVERY_NS = 200 * 1000 * 1000 };
+    struct prompt_progress *p = user;
+    int64_t now = clock_ns();
+    if (now - p->start_ns < FIRST_NS || now - p->shown_ns < EVERY_NS)
+        return;
+    double s = (double)(now - p->start_ns) / 1e9;
+    fprintf(stderr, "\rprompt of %zu tokens: %.0f%%", p->n, 100 * done);
+    if (done > 0)
+        fprintf(stderr, ", %s left    ", units_duration(s / done - s).s);
+    p->shown_ns = now;
+    p->shown = true;
+}
+
+static void prompt_progress_begin(struct prompt_progress *p, const struct model_options *o, moebius_session *session,
+                                  size_t n)
+{
+    *p = (struct prompt_progress){.n = n, .start_ns = clock_ns()};
+    moebius_session_set_cancel(session, is_cancel_wanted, NULL);
+    if (!o->quiet && isatty(STDERR_FILENO))
+        moebius_session_set_progress(session, show_prompt, p);
+}
+
+static void prompt_progress_end(const struct prompt_progress *p, moebius_session *session)
+{
+    moebius_session_set_cancel(session, NULL, NULL);
+    moebius_session_set_progress(session, NULL, NULL);
+    if (p->shown)
+        fprintf(stderr, "\r%60s\r", "");
+}
+
+err_code cli_eval_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
+                         struct err *e)
 {
     moebius_error error;
-    moebius_session_set_cancel(session, is_cancel_wanted, NULL);
+    struct prompt_progress progress;
+    prompt_progress_begin(&progress, o, session, n);
     moebius_status status = moebius_session_eval(session, ids, n, &error);
-    moebius_session_set_cancel(session, NULL, NULL);
+    prompt_progress_end(&progress, session);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
-err_code cli_sync_prompt(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept, struct err *e)
+err_code cli_sync_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
+                         size_t *n_kept, struct err *e)
 {
     moebius_error error;
-    moebius_session_set_cancel(session, is_cancel_wanted, NULL);
+    struct prompt_progress progress;
+    prompt_progress_begin(&progress, o, session, n);
     moebius_status status = moebius_session_sync(session, ids, n, n_kept, &error);
-    moebius_session_set_cancel(session, NULL, NULL);
+    prompt_progress_end(&progress, session);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }

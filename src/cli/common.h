@@ -16,94 +16,73 @@ struct model_options {
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
+    bool quiet; /* neither progress nor statistics; set by commands that have the option */
     moebius_car car;
 };
 
-/* Rows for a command's option table. */
-#define MODEL_OPTIONS(o)                                                                                                 \
-    {                                                                                                                    \
-        "--model,-m",                                                                                                    \
-        OPT_MODEL,                                                                                                       \
-        &(o).path,                                                                                                       \
-        "FILE",                                                                                                          \
-        "the model: a GGUF file, any part of a split set, or a name",                                                    \
-        0,                                                                                                               \
-        0,                                                                                                               \
-        0},                                                                                                              \
-        {"--offline", OPT_FLAG, &(o).offline, "", "don't fetch a model that is named and is not here", 0, 0, 0},         \
-        {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0},             \
-        {"--devices",                                                                                                    \
-         OPT_DEVICES,                                                                                                    \
-         &(o).devices,                                                                                                   \
-         "cpu:N|vulkan:N[,...]",                                                                                         \
-         "threads and GPUs, in place of --threads",                                                                      \
-         0,                                                                                                              \
-         0,                                                                                                              \
-         0},                                                                                                             \
-        {"--split",                                                                                                      \
-         OPT_STRING,                                                                                                     \
-         &(o).split,                                                                                                     \
-         "HOW[:A,B...]",                                                                                                 \
-         "experts|layers|cache|random: who has which experts (experts)",                                                 \
-         0,                                                                                                              \
-         0,                                                                                                              \
-         0},                                                                                                             \
-        {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off"},        \
-        {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0},       \
-        {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1,            \
-         1 << 20,      0},                                                                                               \
-        {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0"},               \
-        {"--sort-cutoff",                                                                                                \
-         OPT_INT,                                                                                                        \
-         &(o).sort_cutoff,                                                                                               \
-         "N",                                                                                                            \
-         "more tokens at once: experts by sorted dispatch",                                                              \
-         1,                                                                                                              \
-         1e15,                                                                                                           \
-         0},                                                                                                             \
-        {"--tuning", OPT_INPUT, &(o).tuning, "FILE", "what moebius tune -o wrote, not what is kept here", 0, 0, 0},      \
-        {"--store", OPT_FOLDERS, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0},             \
-        {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts", 0, 0, "auto|io_uring|pread"},        \
-        {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache", 0, 0, "auto|on|off"},           \
-        {"--ram", OPT_SIZE, &(o).ram_bytes, "SIZE", "memory that the program may take at most (16G, 2300M)", 0, 0, 0},   \
-        {"--expert-ram",                                                                                                 \
-         OPT_SHARE,                                                                                                      \
-         &(o).expert_ram,                                                                                                \
-         "SIZE|N%",                                                                                                      \
-         "memory for routed experts; others are read when needed",                                                       \
-         0,                                                                                                              \
-         0,                                                                                                              \
-         0},                                                                                                             \
-        {"--policy", OPT_CHOICE, &(o).policy,   "lfru|lru|lfu", "which experts stay in that memory (lfru)",              \
-         0,          0,          "lfru|lru|lfu"},                                                                        \
-        {"--usage", OPT_OUTPUT, &(o).usage, "FILE", "where counts of experts are kept for the next run", 0, 0, 0},       \
-        {"--prefetch", OPT_CHOICE, &(o).prefetch, "auto|on|off", "read ahead what the next layer may need (auto)", 0, 0, \
-         "auto|on|off"},                                                                                                 \
-        {"--cold", OPT_FLAG, &(o).cold, "", "neither use nor keep such counts", 0, 0, 0},                                \
-        {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0},   \
-        SANDBOX_OPTION((o).no_sandbox),                                                                                  \
-    {                                                                                                                    \
-        "--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0             \
-    }
+/* clang-format off */
+/* Rows for a command's option table. MODEL_OPTIONS are those of all commands that run a model but two: one that tries
+ * batches and dispatch itself, and one that sees all experts on the first device. */
+#define MODEL_OPTIONS(o) MODEL_BASE_OPTIONS(o), MODEL_DEVICE_OPTIONS(o), MODEL_KERNEL_OPTIONS(o)
+#define MODEL_BASE_OPTIONS(o)                                                                                          \
+    {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model: a GGUF file, any part of a split set, or a name; also "   \
+     "the first word", 0, 0, 0, GROUP_COMMON},                                                                                   \
+    {"--ram", OPT_SIZE, &(o).ram_bytes, "SIZE", "memory that the program may take at most (16G, 2300M)", 0, 0, 0,      \
+     GROUP_COMMON},                                                                                                    \
+    {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0,                \
+     GROUP_COMMON},                                                                                                    \
+    {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off",           \
+     GROUP_MACHINE},                                                                                                   \
+    {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0,          \
+     GROUP_MACHINE},                                                                                                   \
+    {"--tuning", OPT_INPUT, &(o).tuning, "FILE", "what moebius tune -o wrote, not what is kept here", 0, 0, 0,         \
+     GROUP_MACHINE},                                                                                                   \
+    {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0", GROUP_MEMORY},   \
+    {"--expert-ram", OPT_SHARE, &(o).expert_ram, "SIZE|N%", "memory for routed experts; others are read when needed",  \
+     0, 0, 0, GROUP_MEMORY},                                                                                           \
+    {"--policy", OPT_CHOICE, &(o).policy, "lfru|lru|lfu", "which experts stay in that memory (lfru)", 0, 0,            \
+     "lfru|lru|lfu", GROUP_MEMORY},                                                                                    \
+    {"--usage", OPT_OUTPUT, &(o).usage, "FILE", "where counts of experts are kept for the next run", 0, 0, 0,          \
+     GROUP_MEMORY},                                                                                                    \
+    {"--cold", OPT_FLAG, &(o).cold, "", "neither use nor keep such counts", 0, 0, 0, GROUP_MEMORY},                    \
+    {"--prefetch", OPT_CHOICE, &(o).prefetch, "auto|on|off", "read ahead what the next layer may need (auto)", 0, 0,   \
+     "auto|on|off", GROUP_MEMORY},                                                                                     \
+    {"--store", OPT_FOLDERS, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0, GROUP_MEMORY},  \
+    {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts (auto)", 0, 0, "auto|io_uring|pread",     \
+     GROUP_MEMORY},                                                                                                    \
+    {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache (auto)", 0, 0, "auto|on|off",        \
+     GROUP_MEMORY},                                                                                                    \
+    {"--offline", OPT_FLAG, &(o).offline, "", "don't fetch a model that is named and is not here", 0, 0, 0,             \
+     GROUP_MACHINE},                                                                                                   \
+    SANDBOX_OPTION((o).no_sandbox)
+#define MODEL_DEVICE_OPTIONS(o)                                                                                        \
+    {"--devices", OPT_DEVICES, &(o).devices, "cpu:N|vulkan:N[,...]", "threads and GPUs, in place of --threads", 0, 0,   \
+     0, GROUP_MACHINE},                                                                                                \
+    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|cache|random: who has which experts (experts)", 0,    \
+     0, 0, GROUP_MACHINE}
+#define MODEL_KERNEL_OPTIONS(o)                                                                                         \
+    {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1, 1 << 20, 0,  \
+     GROUP_MACHINE},                                                                                                   \
+    {"--sort-cutoff", OPT_INT, &(o).sort_cutoff, "N", "more tokens at once: experts by sorted dispatch", 1, 1e15, 0,   \
+     GROUP_MACHINE},                                                                                                   \
+    {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0,      \
+     GROUP_CHECKS},                                                                                                    \
+    {"--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0,             \
+     GROUP_CHECKS}
 
 /* More rows for commands that compute tokens one by one. */
 #define CAR_OPTIONS(o)                                                                                                 \
-    {"--car",                                                                                                          \
-     OPT_FLOAT,                                                                                                        \
-     &(o).car.threshold,                                                                                               \
-     "X",                                                                                                              \
-     "experts not in memory give way to others with X of their score (not exact)",                                     \
-     0.001,                                                                                                            \
-     1,                                                                                                                \
-     0},                                                                                                               \
-        {"--car-damp", OPT_FLAG, &(o).car.damp, "", "those weigh less, by the ratio of the scores", 0, 0, 0},          \
-        {"--car-warmup", OPT_INT, &(o).car.n_warmup, "N", "not in the first N tokens of a text", 0, 1e12, 0},          \
-        {"--car-protect", OPT_INT, &(o).car.n_protect, "N", "nor in the first and last N MoE layers", 0, 1e6, 0},      \
-        {"--backfill", OPT_INT, &(o).car.n_backfill, "N", "read up to N of those that gave way, when idle", 0, 64, 0}, \
-    {                                                                                                                  \
-        "--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0,   \
-            0, 0                                                                                                       \
-    }
+    {"--car", OPT_FLOAT, &(o).car.threshold, "X",                                                                      \
+     "experts not in memory give way to others with X of their score (not exact)", 0.001, 1, 0, GROUP_CAR},            \
+    {"--car-damp", OPT_FLAG, &(o).car.damp, "", "those weigh less, by the ratio of the scores", 0, 0, 0, GROUP_CAR},   \
+    {"--car-warmup", OPT_INT, &(o).car.n_warmup, "N", "not in the first N tokens of a text", 0, 1e12, 0, GROUP_CAR},   \
+    {"--car-protect", OPT_INT, &(o).car.n_protect, "N", "nor in the first and last N MoE layers", 0, 1e6, 0,           \
+     GROUP_CAR},                                                                                                       \
+    {"--backfill", OPT_INT, &(o).car.n_backfill, "N", "read up to N of those that gave way, when idle", 0, 64, 0,      \
+     GROUP_CAR},                                                                                                       \
+    {"--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0, 0,   \
+     0, GROUP_CAR}
+/* clang-format on */
 
 /* Directories that were given as "DIR,DIR". */
 struct dir_list {
@@ -122,7 +101,7 @@ struct progress {
     _Atomic int64_t shown_ns;
     _Atomic bool shown;
 };
-void cli_progress_begin(struct progress *p, const char *what);
+void cli_progress_begin(struct progress *p, const char *what); /* NULL: shows nothing */
 bool cli_progress(void *progress, uint64_t done, uint64_t total);
 void cli_progress_end(struct progress *p); /* clears the line */
 
@@ -137,7 +116,8 @@ struct opened {
  * model was named. */
 MUST_USE err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
                                      struct err *e);
-/* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's standard error. */
+/* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's
+ * standard error, and warns where --ctx is longer than what the model was trained with. */
 MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e);
 /* What the options say of sessions, but for the context. */
 MUST_USE err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e);
@@ -151,6 +131,11 @@ MUST_USE err_code cli_context_size(const struct model_options *o, const moebius_
 
 /* Takes over a public error; returns its code. */
 err_code cli_error(struct err *e, const moebius_error *from);
+
+/* Whether standard input is a file, a pipe or a socket: something that ends, and that somebody has put there. */
+bool cli_is_piped(void);
+/* `file`, or "-" where none was named and something is piped; NULL: neither. */
+const char *cli_file_or_piped(const char *file);
 
 /* Reads all of a file, or of standard input for "-". *text is NUL-terminated and owned by the caller (mem_free). */
 MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e);
@@ -195,15 +180,18 @@ struct prompt_options {
         "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                     \
     }
 /* cli_prompt_text reads the text of -p or -f, cli_prompt its tokens; both are owned by the caller (mem_free). */
+/* Where no prompt is named, they take standard input, if that is a file or a pipe. */
 MUST_USE err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e);
 MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
                              struct err *e);
 
-/* moebius_session_eval, which an interrupt ends with ERR_CANCELLED. */
-MUST_USE err_code cli_eval_prompt(moebius_session *session, const int32_t *ids, size_t n, struct err *e);
-/* Makes the session's tokens these, as moebius_session_sync, in the same way. */
-MUST_USE err_code cli_sync_prompt(moebius_session *session, const int32_t *ids, size_t n, size_t *n_kept,
+/* moebius_session_eval, which an interrupt ends with ERR_CANCELLED; a prompt that takes more than a second shows on a
+ * terminal how far it is. */
+MUST_USE err_code cli_eval_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
                                   struct err *e);
+/* Makes the session's tokens these, as moebius_session_sync, in the same way. */
+MUST_USE err_code cli_sync_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
+                                  size_t *n_kept, struct err *e);
 
 /* From now on the first interrupt (Ctrl-C) is noted, and a second one ends the program. An interrupt that was noted
  * before is forgotten. */

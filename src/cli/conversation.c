@@ -71,6 +71,23 @@ void conversation_reset(struct conversation *c)
         json_array_remove(c->messages, n - 1);
 }
 
+err_code conversation_take_back(struct conversation *c, char **text, struct err *e)
+{
+    size_t n = json_array_size(c->messages), last = n;
+    while (last > 0 && !has_role(json_array_get(c->messages, last - 1), "user"))
+        last--;
+    const char *content = json_string_value(json_object_get(json_array_get(c->messages, last - 1), "content"));
+    *text = NULL;
+    if (last == 0 || !content)
+        return ERR_OK;
+    *text = mem_strdup(content);
+    if (!*text)
+        return err_nomem(e, strlen(content), "a message");
+    while (n >= last)
+        json_array_remove(c->messages, --n);
+    return ERR_OK;
+}
+
 err_code conversation_save(const struct conversation *c, const char *path, struct err *e)
 {
     struct output_file file = {0};
@@ -187,7 +204,7 @@ static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, s
     moebius_session *s = c->opened->session;
     int64_t start = clock_ns();
     size_t n_kept = 0;
-    err_code code = cli_sync_prompt(s, ids, n, &n_kept, e);
+    err_code code = cli_sync_prompt(c->model, s, ids, n, &n_kept, e);
     int64_t first = (int64_t)n_kept, end = moebius_session_pos(s);
     moebius_sampler_forget(c->sampler);
     (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL); /* what was said before is none of its text */

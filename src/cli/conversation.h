@@ -16,7 +16,8 @@ struct conversation_stats {
 };
 
 struct conversation {
-    struct opened *opened; /* borrowed, with a session; as is the template */
+    const struct model_options *model; /* borrowed, as are the next three */
+    struct opened *opened;             /* with a session */
     const moebius_template *tmpl;
     const moebius_template_var *vars;
     size_t n_vars;
@@ -43,6 +44,9 @@ struct conversation_turn {
 MUST_USE err_code conversation_say(struct conversation *c, const char *text, moebius_reply_fn *fn, void *user,
                                    struct conversation_turn *turn, struct err *e);
 
+/* Takes the last message of the user back, with the answer to it: its text, owned by the caller (mem_free); NULL where
+ * there is none that is a text. */
+MUST_USE err_code conversation_take_back(struct conversation *c, char **text, struct err *e);
 void conversation_reset(struct conversation *c); /* keeps the system message */
 MUST_USE err_code conversation_set_system(struct conversation *c, const char *text, struct err *e); /* "": none */
 const char *conversation_system(const struct conversation *c);                                      /* NULL: none */

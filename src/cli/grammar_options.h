@@ -9,14 +9,14 @@ struct grammar_options {
     const char *schema, *schema_file, *gbnf, *gbnf_file;
 };
 
+/* clang-format off */
 /* Rows for a command's option table. */
 #define GRAMMAR_OPTIONS(g)                                                                                             \
-    {"--json-schema,-j", OPT_STRING, &(g).schema, "JSON", "the answer is JSON of this schema", 0, 0, 0},               \
-        {"--json-schema-file,-jf", OPT_INPUT, &(g).schema_file, "FILE", "the same, from a file", 0, 0, 0},             \
-        {"--grammar", OPT_STRING, &(g).gbnf, "GBNF", "the answer follows this grammar", 0, 0, 0},                      \
-    {                                                                                                                  \
-        "--grammar-file", OPT_INPUT, &(g).gbnf_file, "FILE", "the same, from a file", 0, 0, 0                          \
-    }
+    {"--json-schema,-j", OPT_STRING, &(g).schema, "JSON", "the answer is JSON of this schema", 0, 0, 0, GROUP_FORM},   \
+    {"--json-schema-file,-jf", OPT_INPUT, &(g).schema_file, "FILE", "the same, from a file", 0, 0, 0, GROUP_FORM},     \
+    {"--grammar", OPT_STRING, &(g).gbnf, "GBNF", "the answer follows this grammar", 0, 0, 0, GROUP_FORM},              \
+    {"--grammar-file", OPT_INPUT, &(g).gbnf_file, "FILE", "the same, from a file", 0, 0, 0, GROUP_FORM}
+/* clang-format on */
 
 /* Opens the grammar that the options ask for, and prints what of it is not enforced; *out NULL: they ask for none. */
 MUST_USE err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cli/terminal.h"
 
 #if defined(HAVE_LIBEDIT)
 #include <histedit.h>
@@ -35,6 +36,37 @@ static char *prompt_of(EditLine *edit)
     return (char *)editor->prompt;
 }
 
+/* What terminals write around a paste when they were asked to (bracketed paste). */
+#define PASTE_BEGIN "\033[200~"
+#define PASTE_END   "\033[201~"
+
+/* Up to the end of a paste, in which terminals send CR for a new line; the last newline is left to whoever presses Enter. */
+static unsigned char take_paste(EditLine *edit, int key)
+{
+    enum { BLOCK = 4096, N_END = sizeof PASTE_END - 1 };
+    char *text = NULL, c;
+    size_t n = 0, capacity = 0;
+    while (el_getc(edit, &c) == 1) {
+        if (n + 2 > capacity) {
+            char *more = mem_resize(text, capacity += BLOCK, 1);
+            if (!more)
+                break;
+            text = more;
+        }
+        text[n++] = c == '\r' ? '\n' : c;
+        if (n >= N_END && !memcmp(text + n - N_END, PASTE_END, N_END)) {
+            n -= N_END;
+            break;
+        }
+    }
+    n -= n > 0 && text[n - 1] == '\n';
+    if (text)
+        text[n] = '\0';
+    int failed = n > 0 ? el_insertstr(edit, text) : 0;
+    mem_free(text);
+    return failed ? CC_ERROR : CC_REFRESH;
+}
+
 static void open_libedit(struct line_editor *l)
 {
     HistEvent event;
@@ -53,6 +85,8 @@ static void open_libedit(struct line_editor *l)
     el_set(l->edit, EL_HIST, history, l->history);
     el_set(l->edit, EL_SIGNAL, 1); /* the window's size, and the terminal as it was when we are stopped */
     el_set(l->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_set(l->edit, EL_ADDFN, "moebius-paste", "takes what is pasted as one line", take_paste);
+    el_set(l->edit, EL_BIND, PASTE_BEGIN, "moebius-paste", NULL);
     el_source(l->edit, NULL); /* ~/.editrc */
 }
 
@@ -67,11 +101,17 @@ static void close_libedit(struct line_editor *l)
 static enum line_event read_libedit(struct line_editor *l, const char **line)
 {
     int n = 0;
-    HistEvent event;
+    bool bracketed = terminal_knows_escapes(stdout);
     errno = 0;
+    if (bracketed)
+        fputs("\033[?2004h", stdout);
     const char *text = el_gets(l->edit, &n);
+    int error = errno;
+    if (bracketed)
+        fputs("\033[?2004l", stdout);
+    fflush(stdout);
     if (!text || n <= 0)
-        return n < 0 && errno == EINTR ? LINE_INTERRUPTED : LINE_END;
+        return n < 0 && error == EINTR ? LINE_INTERRUPTED : LINE_END;
     size_t length = (size_t)n - (text[n - 1] == '\n');
     char *copy = mem_resize(l->line, length + 1, 1);
     if (!copy)
@@ -80,8 +120,6 @@ static enum line_event read_libedit(struct line_editor *l, const char **line)
     copy[length] = '\0';
     l->line = copy;
     l->capacity = length + 1;
-    if (length)
-        history(l->history, &event, H_ENTER, copy);
     *line = copy;
     return LINE_TEXT;
 }
@@ -147,6 +185,26 @@ enum line_event line_editor_read(struct line_editor *l, const char *prompt, cons
         l->line[n - 1] = '\0';
     *line = l->line;
     return LINE_TEXT;
+}
+
+void line_editor_remember(struct line_editor *l, const char *text)
+{
+#if defined(HAVE_LIBEDIT)
+    HistEvent event;
+    if (l->history)
+        history(l->history, &event, H_ENTER, text);
+#endif
+}
+
+bool line_editor_prefill(struct line_editor *l, const char *text)
+{
+#if defined(HAVE_LIBEDIT)
+    if (l->edit && l->history) {
+        el_push(l->edit, text);
+        return true;
+    }
+#endif
+    return false;
 }
 
 const char *line_editor_name(void)

@@ -15,8 +15,14 @@ enum line_event { LINE_TEXT, LINE_INTERRUPTED, LINE_END, LINE_FAILED /* standard
 MUST_USE err_code line_editor_open(struct line_editor **out, bool interactive, struct err *e);
 void line_editor_close(struct line_editor **editor);
 
-/* The next line, without its newline, to *line: borrowed until the next call. */
+/* The next line, without its newline, to *line: borrowed until the next call. What was pasted into a terminal at once
+ * stays in one line, with newlines in it. */
 enum line_event line_editor_read(struct line_editor *editor, const char *prompt, const char **line);
+
+/* Puts a message where the arrow up finds it. */
+void line_editor_remember(struct line_editor *editor, const char *text);
+/* The next line begins with this text, as if it had been typed. False: this editor can't. */
+bool line_editor_prefill(struct line_editor *editor, const char *text);
 
 /* "libedit" or "none". */
 const char *line_editor_name(void);

@@ -4,39 +4,63 @@
 #include <string.h>
 
 #include "base/near.h"
+#include "cli/command_help.h"
 #include "cli/commands.h"
 #include "cli/model_names.h"
+#include "cli/option_hints.h"
 #include "cli/rank_run.h"
 #include "moebius/moebius.h"
 
 static const struct command *const commands[] = {
-    &cmd_chat,  &cmd_generate, &cmd_serve,    &cmd_batch,      &cmd_logits,  &cmd_ppl,      &cmd_profile,
-    &cmd_trace, &cmd_template, &cmd_tokenize, &cmd_detokenize, &cmd_inspect, &cmd_prepare,  &cmd_verify,
-    &cmd_pull,  &cmd_list,     &cmd_rm,       &cmd_alias,      &cmd_imatrix, &cmd_quantize, &cmd_bench,
-    &cmd_tune,  &cmd_grammar,  &cmd_devices,  &cmd_version, &cmd_doctor, &cmd_receipts, &cmd_probe, &cmd_plan,
+    &cmd_chat,    &cmd_generate, &cmd_serve,       &cmd_batch,    &cmd_logits,     &cmd_ppl,
+    &cmd_profile, &cmd_trace,    &cmd_template,    &cmd_tokenize, &cmd_detokenize, &cmd_inspect,
+    &cmd_devices, &cmd_list,     &cmd_completions, &cmd_version,  &cmd_pull,       &cmd_rm,
+    &cmd_alias,   &cmd_prepare,  &cmd_verify,      &cmd_imatrix,  &cmd_quantize,   &cmd_grammar,
+    &cmd_plan,    &cmd_bench,    &cmd_tune,        &cmd_probe,    &cmd_doctor,     &cmd_receipts,
 };
 
 enum { N_COMMAND = sizeof commands / sizeof *commands };
 
+const struct command *const *commands_all(int *n)
+{
+    *n = N_COMMAND;
+    return commands;
+}
+
 static void print_usage(FILE *out)
 {
-    fprintf(out,
-            "moebius %s: runs Mixture-of-Experts language models from GGUF files\n\n"
-            "usage: moebius COMMAND [OPTIONS]\n\ncommands:\n",
-            moebius_version());
-    for (int i = 0; i < N_COMMAND; i++)
-        fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out,
-            "  %-12s %s\n\n`moebius COMMAND --help` explains one. First steps:\n"
-            "  moebius generate -m model.gguf -p \"Once upon a time\"\n",
-            "help", "print this, or a command's help");
-    fprintf(out, "\nUnder mpirun the processes share a model's experts: docs/machines.md.\n");
+    enum { INDENT = 15 };
+    static const char *const headings[N_COMMAND_GROUP] = {
+        [COMMAND_RUN] = "run a model",
+        [COMMAND_LOOK] = "look",
+        [COMMAND_MAKE] = "make files",
+        [COMMAND_MEASURE] = "measure",
+    };
+    int width = help_width();
+    help_wrap(out, "runs Mixture-of-Experts language models from GGUF files",
+              fprintf(out, "moebius %s: ", moebius_version()), 4, width);
+    fprintf(out, "\nusage: moebius COMMAND [OPTIONS]\n");
+    for (int group = 0; group < N_COMMAND_GROUP; group++) {
+        fprintf(out, "\n%s:\n", headings[group]);
+        for (int i = 0; i < N_COMMAND; i++) {
+            if ((int)commands[i]->group != group)
+                continue;
+            fprintf(out, "  %-12s ", commands[i]->name);
+            help_wrap(out, commands[i]->summary, INDENT, INDENT, width);
+        }
+    }
+    fprintf(out, "\n`moebius COMMAND --help` explains one. First steps:\n"
+                 "  moebius chat model.gguf\n"
+                 "  moebius generate -m model.gguf -p \"Once upon a time\"\n\n");
+    help_wrap(out, "Under mpirun the processes share a model's experts: docs/machines.md.", 0, 0, width);
 }
 
 /* The command that was probably meant: a name that begins so, or the nearest; NULL: none. */
 static const char *find_near(const char *name)
 {
-    const char *near = NULL;
+    const char *near = hint_command(name);
+    if (near)
+        return near;
     for (int least = NEAR_MAX, i = 0; i < N_COMMAND && *name; i++) {
         int d = strncmp(commands[i]->name, name, strlen(name)) ? near_distance(commands[i]->name, name) : 0;
         if (d < least) {
@@ -77,7 +101,7 @@ static int run(int argc, char **argv)
         print_usage(stdout);
         return ERR_OK;
     }
-    if (!strcmp(name, "--version") || !strcmp(name, "-V"))
+    if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "-v"))
         name = "version";
     char help_word[] = "--help", *help_argv[] = {argv[0], help_word, NULL};
     if (help)

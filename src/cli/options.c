@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/command_help.h"
 #include "cli/commands.h"
+#include "cli/completions.h"
+#include "cli/option_hints.h"
 
 int cli_exit(const struct command *c, err_code code, const struct err *e)
 {
@@ -18,46 +21,23 @@ int cli_exit(const struct command *c, err_code code, const struct err *e)
     return code;
 }
 
-/* Lines that are too long are broken at spaces. */
-static void print_wrapped(const char *text)
+struct option_names option_names(const struct option *o)
 {
-    enum { WIDTH = 100 };
-    while (*text) {
-        size_t n = strcspn(text, "\n");
-        if (n > WIDTH)
-            for (n = WIDTH; n > 1 && text[n] != ' ';)
-                n--;
-        printf("%.*s\n", (int)n, text);
-        text += n + (text[n] != '\0');
+    const char *comma = strchr(o->name, ',');
+    struct option_names names = {.name = o->name, .n_name = (int)strcspn(o->name, ","), .other = ""};
+    if (comma) {
+        names.other = comma + 1;
+        names.n_other = (int)strlen(comma + 1);
     }
-}
-
-static void print_help(const struct command *c, const struct option *o, int n)
-{
-    printf("usage: moebius %s %s\n\n%s\n", c->name, c->usage, c->summary);
-    if (c->details) {
-        printf("\n");
-        print_wrapped(c->details);
-    }
-    printf("\noptions:\n");
-    for (int i = 0; i < n; i++) {
-        char left[64];
-        const char *comma = strchr(o[i].name, ',');
-        int length = comma ? (int)(comma - o[i].name) : (int)strlen(o[i].name);
-        snprintf(left, sizeof left, "%s%s%.*s%s%s", comma ? comma + 1 : "", comma ? ", " : "", length, o[i].name,
-                 o[i].kind == OPT_DETAIL ? "" : " ", o[i].kind == OPT_FLAG ? "" : o[i].arg);
-        printf("  %-28s %s\n", left, o[i].help);
-    }
-    printf("  %-28s %s\n", "--help", "print this");
+    return names;
 }
 
 /* Whether `word` (n bytes) names the option, in one of its two forms. */
 static bool is_named(const struct option *o, const char *word, size_t n)
 {
-    const char *comma = strchr(o->name, ',');
-    size_t length = comma ? (size_t)(comma - o->name) : strlen(o->name);
-    return (n == length && !memcmp(word, o->name, n)) ||
-           (comma && n == strlen(comma + 1) && !memcmp(word, comma + 1, n));
+    struct option_names names = option_names(o);
+    return (n == (size_t)names.n_name && !memcmp(word, names.name, n)) ||
+           (names.n_other && n == (size_t)names.n_other && !memcmp(word, names.other, n));
 }
 
 static bool is_choice(const char *choices, const char *value)
@@ -165,15 +145,32 @@ const struct option *options_find(const struct option *options, int n_option, co
     return NULL;
 }
 
-/* The option that argv[*i] names, set; a value that is the next word is stepped over. */
-static err_code parse_option(const struct option *options, int n_option, int argc, char **argv, int *i, struct err *e)
+/* Whether an option's value is a number, which may stand right behind its letter: -n5. */
+static bool takes_number(const struct option *o)
 {
-    const char *word = argv[*i], *equals = word[1] == '-' ? strchr(word, '=') : NULL;
-    const char *value = equals ? equals + 1 : NULL;
-    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    return o->kind == OPT_INT || o->kind == OPT_INT32 || o->kind == OPT_FLOAT || o->kind == OPT_SIZE;
+}
+
+/* How many bytes of a word name its option: those before "=", or the letter before a number. */
+static size_t name_length(const struct option *options, int n_option, const char *word)
+{
+    size_t n = strcspn(word, "=");
+    if (word[1] == '-' || n <= 2 || !strchr("-0123456789.", word[2]))
+        return n;
+    const struct option *o = options_find(options, n_option, word, 2);
+    return o && takes_number(o) ? 2 : n;
+}
+
+/* The option that argv[*i] names, set; a value that is the next word is stepped over. */
+static err_code parse_option(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
+                             int *i, struct err *e)
+{
+    const char *word = argv[*i];
+    size_t n = name_length(options, n_option, word);
+    const char *value = word[n] ? word + n + (word[n] == '=') : NULL;
     const struct option *o = options_find(options, n_option, word, n);
     if (!o)
-        return err_set(e, ERR_USAGE, "there is no option %.*s", (int)n, word);
+        return hint_no_option(c, options, n_option, word, n, e);
     if (o->kind == OPT_FLAG && value)
         return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n, word);
     if (o->kind == OPT_DETAIL && !value)
@@ -188,6 +185,60 @@ static err_code parse_option(const struct option *options, int n_option, int arg
     return options_set(o, name, value, e);
 }
 
+static const struct option *find_unset(const struct option *options, int n_option, const char *name)
+{
+    const struct option *o = options_find(options, n_option, name, strlen(name));
+    return o && !*(const char **)o->out ? o : NULL;
+}
+
+static bool ends_with(const char *word, const char *end)
+{
+    size_t n = strlen(word), n_end = strlen(end);
+    return n >= n_end && !strcmp(word + n - n_end, end);
+}
+
+static void drop_word(int *n_word, char **argv, int at)
+{
+    memmove(argv + at, argv + at + 1, (size_t)(*n_word - at - 1) * sizeof *argv);
+    *n_word -= 1;
+}
+
+/* Words that stand for options: the model's name, and "-" for standard input. */
+static err_code take_words(const struct command *c, const struct option *options, int n_option, int *n_word,
+                           char **argv, struct err *e)
+{
+    const struct option *model = find_unset(options, n_option, "--model");
+    const struct option *file = find_unset(options, n_option, "--file");
+    if (model && *n_word > 1 && (*n_word - 1 > c->max_operand || ends_with(argv[1], ".gguf")) && strcmp(argv[1], "-")) {
+        TRY(options_set(model, "--model", argv[1], e));
+        drop_word(n_word, argv, 1);
+    }
+    for (int i = 1; file && i < *n_word; i++)
+        if (!strcmp(argv[i], "-")) {
+            drop_word(n_word, argv, i);
+            return options_set(file, "--file", "-", e);
+        }
+    return ERR_OK;
+}
+
+/* --help and --version, and the forms of help that are for programs. */
+static bool is_answered(const struct command *c, const struct option *options, int n_option, const char *word,
+                        char **argv)
+{
+    bool known = options_find(options, n_option, word, strlen(word)) != NULL; /* a command's own */
+    if (!strcmp(word, "--help") || (!known && !strcmp(word, "-h")))
+        help_print(c, options, n_option);
+    else if (!strcmp(word, "--help=table"))
+        help_print_table(options, n_option);
+    else if (!strncmp(word, "--help=", 7) && completions_know(word + 7))
+        completions_print_options(word + 7, c, options, n_option);
+    else if (!known && (!strcmp(word, "--version") || !strcmp(word, "-V") || !strcmp(word, "-v")))
+        (void)cmd_version.run(&cmd_version, 1, argv);
+    else
+        return false;
+    return true;
+}
+
 err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc, char **argv,
                        struct err *e)
 {
@@ -195,20 +246,16 @@ err_code options_parse(const struct command *c, const struct option *options, in
     bool options_end = false;
     for (int i = 1; i < *argc; i++) {
         const char *word = argv[i];
-        if (options_end || word[0] != '-' || !word[1]) {
+        if (options_end || word[0] != '-' || !word[1])
             argv[n_word++] = argv[i];
-        } else if (!strcmp(word, "--")) {
+        else if (!strcmp(word, "--"))
             options_end = true;
-        } else if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
-            print_help(c, options, n_option);
+        else if (is_answered(c, options, n_option, word, argv))
             return ERR_CANCELLED;
-        } else if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
-            (void)cmd_version.run(&cmd_version, 1, argv);
-            return ERR_CANCELLED;
-        } else {
-            TRY(parse_option(options, n_option, *argc, argv, &i, e));
-        }
+        else
+            TRY(parse_option(c, options, n_option, *argc, argv, &i, e));
     }
+    TRY(take_words(c, options, n_option, &n_word, argv, e));
     *argc = n_word;
     if (n_word - 1 > c->max_operand)
         return err_set(e, ERR_USAGE, "\"%s\" is one word too many%s%s", argv[c->max_operand + 1], c->hint ? ": " : "",

@@ -29,6 +29,20 @@ enum option_kind {
     OPT_DEVICES,        /* "cpu:4,vulkan:0": for GPUs what their drivers open */
 };
 
+/* The headings of --help, in this order. */
+enum option_group {
+    GROUP_COMMON, /* what most people need, and all of a small command's */
+    GROUP_OUTPUT,
+    GROUP_SAMPLING,
+    GROUP_FORM,
+    GROUP_SERVER,
+    GROUP_MACHINE,
+    GROUP_MEMORY,
+    GROUP_CAR,
+    GROUP_CHECKS,
+    N_OPTION_GROUP,
+};
+
 struct option_share {
     int64_t n_bytes;
     double share; /* 0 to 1 */
@@ -49,6 +63,7 @@ struct option {
     const char *help;
     double min, max;
     const char *choices;
+    enum option_group group; /* GROUP_COMMON where a row doesn't say it */
 };
 
 #define N_OPTIONS(table) ((int)(sizeof(table) / sizeof *(table)))
@@ -62,26 +77,38 @@ enum hub_use {
     HUB_NAMES,   /* gives them names */
 };
 
+/* The headings of `moebius help`, in this order. */
+enum command_group { COMMAND_RUN, COMMAND_LOOK, COMMAND_MAKE, COMMAND_MEASURE, N_COMMAND_GROUP };
+
 struct command {
     const char *name;
     const char *usage;            /* after "moebius NAME" */
     const char *summary;          /* one line */
     const char *details;          /* paragraphs for --help; may be NULL */
-    int max_operand;              /* words that are not options */
+    int max_operand;              /* words that are neither options nor the model */
     const char *hint;             /* what to do instead, when there are more */
     enum option_kind operands[2]; /* what the first of these words name; 0: no file */
     bool keeps_files;             /* knows files that are kept from run to run, and reads drives as the engine does */
     bool runs_model;              /* reads experts through io_uring, and keeps files from run to run */
     bool serves;                  /* takes connections from a socket that it opens before the sandbox */
     enum hub_use hub;
+    enum command_group group;
     int (*run)(const struct command *c, int argc, char **argv); /* returns the exit code */
 };
 
 /* Parses argv[1..*argc): options fill their `out`; the other words are moved to argv[1..], and *argc is left behind
- * the last of them. "--" ends options, "-" is a word, values may follow as --name=value. After --help or
- * --version was obeyed the result is ERR_CANCELLED without a sentence. */
+ * the last of them. "--" ends options; values may follow as the next word, as --name=value or -n=5, and numbers as -n5.
+ * In a table with --model the model may be the first word, too, and in one with --file "-" stands for `--file -`; else
+ * it is a word. After --help or --version was obeyed the result is ERR_CANCELLED without a sentence. */
 MUST_USE err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc,
                                 char **argv, struct err *e);
+
+/* The option's first name, and its other form (n_other 0: it has none), borrowed. */
+struct option_names {
+    const char *name, *other;
+    int n_name, n_other; /* bytes */
+};
+struct option_names option_names(const struct option *o);
 
 /* The option of a table whose name, in one of its forms, is the n bytes of `word`; NULL: there is none. */
 const struct option *options_find(const struct option *options, int n_option, const char *word, size_t n);

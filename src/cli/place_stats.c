@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
+#include "base/units_text.h"
 
 static double milliseconds(int64_t ns)
 {
@@ -43,15 +44,15 @@ static void print_place(const moebius_engine *engine, int i, FILE *f)
         return;
     }
     fprintf(f,
-            "%s: %" PRIu64 " experts, %.1f of %.1f MB in memory | %" PRIu64 " calls, %" PRIu64 " rows | %" PRIu64
+            "%s: %" PRIu64 " experts, %s of %s in memory | %" PRIu64 " calls, %" PRIu64 " rows | %" PRIu64
             " found, %" PRIu64 " read | computed %.3f s, %.1f us an expert | waited %.3f s",
-            p.name, p.n_expert, (double)p.bytes / 1e6, (double)p.all_bytes / 1e6, s.n_call, s.n_row, s.n_found,
-            s.n_read, (double)s.compute_ns / 1e9, expert_us(&s), (double)s.read_wait_ns / 1e9);
+            p.name, p.n_expert, units_size((uint64_t)p.bytes).s, units_size((uint64_t)p.all_bytes).s, s.n_call, s.n_row,
+            s.n_found, s.n_read, (double)s.compute_ns / 1e9, expert_us(&s), (double)s.read_wait_ns / 1e9);
     if (p.is_cache)
         print_cache(&p, &s, f);
     if (i > 0)
-        fprintf(f, ", was waited for %.3f s | %.2f MB there, %.2f MB back", (double)s.finish_wait_ns / 1e9,
-                (double)s.to_bytes / 1e6, (double)s.from_bytes / 1e6);
+        fprintf(f, ", was waited for %.3f s | %s there, %s back", (double)s.finish_wait_ns / 1e9,
+                units_size((uint64_t)s.to_bytes).s, units_size((uint64_t)s.from_bytes).s);
     fprintf(f, "\n");
 }
 

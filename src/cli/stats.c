@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/output_file.h"
+#include "base/units_text.h"
 #include "cli/place_stats.h"
 
 int64_t stats_peak_bytes(void)
@@ -43,12 +44,12 @@ void stats_print(const moebius_engine *engine, const moebius_counters *before)
     moebius_counters c = moebius_engine_counters(engine), b = before ? *before : (moebius_counters){0};
     uint64_t hit = c.n_expert_hit - b.n_expert_hit, miss = c.n_expert_miss - b.n_expert_miss;
     fprintf(stderr,
-            "experts: %.1f of %.1f MB in memory | %.1f%% of %" PRIu64 " found | %" PRIu64 " read, %.1f MB | %" PRIu64
+            "experts: %s of %s in memory | %.1f%% of %" PRIu64 " found | %" PRIu64 " read, %s | %" PRIu64
             " evicted | waited %.3f s, arrivals %.3f s",
-            (double)c.expert_bytes / 1e6, (double)c.expert_all_bytes / 1e6, percent(hit, hit + miss), hit + miss,
-            c.n_expert_read - b.n_expert_read, (double)(c.n_expert_read_bytes - b.n_expert_read_bytes) / 1e6,
-            c.n_expert_evicted - b.n_expert_evicted, (double)(c.stall_ns - b.stall_ns) / 1e9,
-            (double)(c.arrival_ns - b.arrival_ns) / 1e9);
+            units_size((uint64_t)c.expert_bytes).s, units_size((uint64_t)c.expert_all_bytes).s,
+            percent(hit, hit + miss), hit + miss, c.n_expert_read - b.n_expert_read,
+            units_size(c.n_expert_read_bytes - b.n_expert_read_bytes).s, c.n_expert_evicted - b.n_expert_evicted,
+            (double)(c.stall_ns - b.stall_ns) / 1e9, (double)(c.arrival_ns - b.arrival_ns) / 1e9);
     if (c.n_prefetched > b.n_prefetched)
         fprintf(stderr, " | %" PRIu64 " of %" PRIu64 " prefetched experts used", c.n_prefetch_used - b.n_prefetch_used,
                 c.n_prefetched - b.n_prefetched);

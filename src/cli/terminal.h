@@ -15,7 +15,7 @@ bool terminal_has_style(FILE *f, const char *color);
 #define COLOR_OPTION(color)                                                                                            \
     {                                                                                                                  \
         "--color", OPT_CHOICE, &(color), "auto|always|never", "dim reasoning and notes (auto: on a terminal)", 0, 0,   \
-            "auto|always|never"                                                                                        \
+            "auto|always|never", GROUP_OUTPUT                                                                          \
     }
 
 #endif

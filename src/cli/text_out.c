@@ -16,10 +16,12 @@ static void show(struct text_out *t, bool is_end)
 {
     while (t->n_part && (is_end || printable_unfinished(t->part, t->n_part) < t->n_part)) {
         struct printable p = printable_next(t->part, t->n_part);
-        if (*t->part == '\n' || *t->part == '\t')
-            fputc(*t->part, t->stream);
+        char blank[2] = {*t->part, 0};
+        const char *shown = *t->part == '\n' || *t->part == '\t' ? blank : p.shown;
+        if (t->terminal)
+            terminal_text_put(t->terminal, shown);
         else
-            fputs(p.shown, t->stream);
+            fputs(shown, t->stream);
         t->n_part -= p.n_bytes;
         memmove(t->part, t->part + p.n_bytes, t->n_part);
     }

@@ -7,8 +7,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "cli/terminal_text.h"
+
 struct text_out {
     FILE *stream;
+    struct terminal_text *terminal; /* borrowed: what breaks lines and styles text in between; NULL: nothing does */
     bool is_raw;
     char part[4]; /* the beginning of a character */
     size_t n_part;
@@ -21,7 +24,8 @@ void text_out_end(struct text_out *t);
 
 #define RAW_OPTION(raw)                                                                                                \
     {                                                                                                                  \
-        "--raw", OPT_FLAG, &(raw), "", "a terminal gets control characters in the text as they are", 0, 0, 0           \
+        "--raw", OPT_FLAG, &(raw), "", "a terminal gets control characters in the text as they are", 0, 0, 0,          \
+            GROUP_OUTPUT                                                                                               \
     }
 
 #endif

@@ -1,3 +1,4 @@
+#include "base/units_text.h"
 #include "engine/engine_internal.h"
 
 #include <stdio.h>
@@ -89,9 +90,9 @@ static void note_hugetlb(const moebius_engine *g, size_t n_missing_bytes)
 {
     if (n_missing_bytes)
         log_line(&g->log, LOG_WARN,
-                 "%.2f GB did not fit in the huge pages that are set aside: %zu of 2 MiB are missing "
+                 "%s did not fit in the huge pages that are set aside: %zu of 2 MiB are missing "
                  "(vm.nr_hugepages); ordinary memory took them",
-                 (double)n_missing_bytes / 1e9, n_missing_bytes / MEM_HUGE_PAGE);
+                 units_size(n_missing_bytes).s, n_missing_bytes / MEM_HUGE_PAGE);
 }
 
 err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e)

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/free_memory.h"
+#include "base/units_text.h"
 #include "engine/engine_internal.h"
 #include "gguf/gguf_facts.h"
 #include "planner/plan.h"
@@ -70,9 +71,11 @@ static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *expe
 
 static err_code too_little(const moebius_engine *g, size_t need, const char *for_what, struct err *e)
 {
-    return err_set(e, ERR_LIMIT, "%.1f MiB of memory%s are not enough: %s needs at least %.1f MiB (%zu bytes)",
+    return err_set(e, ERR_LIMIT,
+                   "%.1f MiB of memory%s are not enough: %s needs at least %.1f MiB (%zu bytes), of which "
+                   "%d MiB are a reserve for threads and small things, which may stay unused",
                    (double)g->bound_bytes / (1 << 20), g->options.ram_bytes ? "" : ", what is free,", for_what,
-                   (double)need / (1 << 20), need);
+                   (double)need / (1 << 20), need, PLAN_MARGIN_BYTES >> 20);
 }
 
 /* The process's peak at most: as the options say, else what it has now and most of what is free. 0: no bound, as nobody
@@ -196,8 +199,8 @@ static void note_streaming(moebius_engine *g)
         return;
     g->has_noted_streaming = true;
     log_line(&g->log, LOG_INFO,
-             "of %.2f GB of routed experts not all have room in the memory that is free: others are read when needed",
-             (double)engine_expert_bytes(g, experts_max_bytes) / 1e9);
+             "of %s of routed experts not all have room in the memory that is free: others are read when needed",
+             units_size((uint64_t)engine_expert_bytes(g, experts_max_bytes)).s);
 }
 
 err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)

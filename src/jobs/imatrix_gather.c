@@ -183,7 +183,8 @@ err_code imatrix_gather_save(const struct imatrix_gather *g, const char *path, c
 
 void imatrix_gather_report(const struct imatrix_gather *g, FILE *out)
 {
-    fprintf(out, "%zu tensors, %" PRId64 " windows of %" PRId64 " tokens\n", g->n_entry, g->n_window, g->n_ctx);
+    fprintf(out, "%zu tensors, %" PRId64 " window%s of %" PRId64 " tokens\n", g->n_entry, g->n_window,
+            g->n_window == 1 ? "" : "s", g->n_ctx);
     for (size_t i = 0; i < g->n_entry; i++) {
         const struct entry *y = &g->entries[i];
         const char *kind = strstr(y->tensor, ".ffn_down_exps"); /* gate and up saw the same tokens */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/printable.h"
+#include "base/units_text.h"
 #include "jobs/inspect_internal.h"
 
 enum {
@@ -30,19 +31,6 @@ static struct count_text show_count(uint64_t n)
         out.s[at++] = digits[i];
     }
     out.s[at] = 0;
-    return out;
-}
-
-/* Bytes in the largest unit that leaves at least 1: "27.3 MiB". */
-static struct count_text show_size(uint64_t n)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    struct count_text out;
-    double v = (double)n;
-    size_t u = 0;
-    for (; v >= 1024 && u + 1 < sizeof units / sizeof *units; u++)
-        v /= 1024;
-    snprintf(out.s, sizeof out.s, u ? "%.2f %s" : "%.0f %s", v, units[u]);
     return out;
 }
 
@@ -184,7 +172,7 @@ static void print_range(FILE *out, const char *label, uint32_t min, uint32_t max
 static void print_bytes(FILE *out, const char *label, uint64_t n)
 {
     print_label(out, label);
-    fprintf(out, "%12s  %20s bytes\n", show_size(n).s, show_count(n).s);
+    fprintf(out, "%12s  %20s bytes\n", units_size(n).s, show_count(n).s);
 }
 
 static void print_shape(FILE *out, const struct model_facts *f)
@@ -333,7 +321,7 @@ static void print_division(FILE *out, const struct inspect_layout *l)
         if (i == 0 && d->division.has_cache)
             fprintf(out, "  place %d (%s): a cache of the others' experts\n", i, kind);
         else
-            fprintf(out, "  place %d (%s): %s experts, %s\n", i, kind, show_count(n_expert).s, show_size(n_bytes).s);
+            fprintf(out, "  place %d (%s): %s experts, %s\n", i, kind, show_count(n_expert).s, units_size(n_bytes).s);
     }
     for (int k = 0; k < l->model->n_moe_layer; k++) {
         fprintf(out, "  layer %d:", l->model->expert_layers[k].index);
@@ -369,7 +357,7 @@ void inspect_text_model(FILE *out, const struct gguf *g, const struct model_fact
 {
     for (int i = 0; i < gguf_n_files(g); i++) {
         print_path(out, gguf_file_path(g, i));
-        fprintf(out, "  %s (%s bytes)\n", show_size(gguf_file_bytes(g, i)).s, show_count(gguf_file_bytes(g, i)).s);
+        fprintf(out, "  %s (%s bytes)\n", units_size(gguf_file_bytes(g, i)).s, show_count(gguf_file_bytes(g, i)).s);
     }
     fprintf(out, "GGUF version %d, alignment %" PRIu64 ", %" PRIu64 " metadata entries, %" PRIu64 " tensors\n",
             gguf_version(g), gguf_alignment(g), gguf_n_kv(g), gguf_n_tensors(g));

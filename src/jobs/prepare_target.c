@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file_io.h"
+#include "base/units_text.h"
 #include "jobs/prepare_internal.h"
 
 static char *join(const char *dir, const char *name)
@@ -102,8 +103,8 @@ err_code targets_check_space(const struct target *targets, int n, struct err *e)
             }
         uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
         if (need > room)
-            return err_set(e, ERR_IO, "%s: %.2f GB are needed and %.2f GB are free on that drive", targets[i].dir,
-                           (double)need / 1e9, (double)room / 1e9);
+            return err_set(e, ERR_IO, "%s: %s are needed and %s are free on that drive", targets[i].dir,
+                           units_size(need).s, units_size(room).s);
     }
     return ERR_OK;
 }

@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/printable.h"
+#include "base/units_text.h"
 #include "gguf/gguf_writer.h"
 #include "jobs/quantize_internal.h"
 #include "jobs/quantize_mix.h"
@@ -67,6 +68,18 @@ static void print_summary(struct quantize *z)
         fprintf(z->report,
                 "%" PRIu64 " matrices saw fewer than %d tokens; theirs are near the mean of the other experts'.\n",
                 z->n_poor, IMATRIX_PRIOR_TOKENS);
+}
+
+/* "27.29 MiB to 15.51 MiB: wrote OUT". */
+static void print_sizes(const struct quantize *z)
+{
+    struct stat st = {0};
+    uint64_t before = 0;
+    for (int i = 0; i < gguf_n_files(z->g); i++)
+        before += gguf_file_bytes(z->g, i);
+    (void)stat(z->params->out, &st);
+    fprintf(z->report, "\n%s to %s: wrote %s\n", units_size(before).s, units_size((uint64_t)st.st_size).s,
+            z->params->out);
 }
 
 /* ---- the plan ------------------------------------------------------------------------------------------------ */
@@ -231,6 +244,7 @@ static err_code run(struct quantize *z, struct err *e)
     TRY(pieces_make(z, report_tensor, e));
     TRY(part_finish(&z->part, e));
     print_summary(z);
+    print_sizes(z);
     return ERR_OK;
 }
 

@@ -14,6 +14,7 @@
 #include "base/file_io.h"
 #include "base/mem.h"
 #include "base/output_file.h"
+#include "base/units_text.h"
 
 /* Stands before the pieces' entries. */
 struct journal {
@@ -84,11 +85,11 @@ static err_code start_afresh(struct quantize_part *p, uint64_t fingerprint, stru
     if (ftruncate(p->fd, 0) != 0 || fstatvfs(p->fd, &fs) != 0)
         return err_set(e, ERR_IO, "%s: %s", p->path, strerror(errno));
     if (need > (uint64_t)fs.f_bavail * fs.f_frsize)
-        return err_set(e, ERR_IO, "%s: %.2f GB are needed and %.2f GB are free on that drive", p->out,
-                       (double)need / 1e9, (double)fs.f_bavail * (double)fs.f_frsize / 1e9);
+        return err_set(e, ERR_IO, "%s: %s are needed and %s are free on that drive", p->out, units_size(need).s,
+                       units_size((uint64_t)fs.f_bavail * fs.f_frsize).s);
     /* Not every file system can set bytes aside: then it is found out while writing whether there is room. */
     if (fallocate(p->fd, 0, 0, (off_t)need) != 0 && ftruncate(p->fd, (off_t)need) != 0)
-        return err_set(e, ERR_IO, "%s: making it %.2f GB long: %s", p->path, (double)need / 1e9, strerror(errno));
+        return err_set(e, ERR_IO, "%s: making it %s long: %s", p->path, units_size(need).s, strerror(errno));
     return part_write(p, p->n_byte, &j, sizeof j, e);
 }
 

@@ -91,7 +91,7 @@ COMMANDS = [
     Command("trace", "-m", MODEL, "-f", TEXT, "-o", OUT),
     Command("trace", "replay", TRACE),
     Command("imatrix", "-m", MODEL, "-f", TEXT, "-c", 16, "-o", OUT),
-    Command("quantize", MODEL, OUT, "--type", "Q8_0"),
+    Command("quantize", "--force", MODEL, OUT, "--type", "Q8_0"),
     Command("prepare", MODEL, "--to", "store"),
     Command("prepare", MODEL, "--to", "a,b", "--stripe", same=False, cost=20),
     Command("verify", STORE),
@@ -155,7 +155,7 @@ def check_failed(command, p, before, found, after):
     assert 1 <= p.returncode <= 9, f"exit {p.returncode}"
     assert last and (last[0].startswith("moebius") or "`moebius" in last[0]), f"no sentence at the end: {last}"
     for name, sum_ in found.items():
-        unfinished = command.name in ("quantize", "prepare", "batch") and name not in ("out", "store/store.gguf")
+        unfinished = command.name in ("quantize", "--force", "prepare", "batch") and name not in ("out", "store/store.gguf")
         assert unfinished or sum_ == before.get(name) or sum_ == after.get(name) or not command.keeps, f"{name} is half a file"
         assert not name.endswith(".tmp"), f"{name} was left"
 
@@ -175,7 +175,7 @@ def check(command, kind, k, before, after, stdout):
         else:
             assert kind != "signal", "an interrupted call is no failure"
             check_failed(command, p, before, found, after)
-            if command.name in ("quantize", "prepare", "batch"):
+            if command.name in ("quantize", "--force", "prepare", "batch"):
                 again = run(command, folder)
                 assert again.returncode == 0 and (files(folder) == after or not command.same), "the next run does not go on"
         return None

@@ -68,7 +68,7 @@ def test_a_full_disk_is_no_success():
                      ["bench", "-m", MODEL, "-p", 8, "-n", 1, "-r", 1], ["profile", "-m", DEMO, "-f", text_file(), "-n", 64],
                      ["template", "--template", template(), "--messages", messages()],
                      ["imatrix", "-m", DEMO, "-f", text_file(), "-c", 64, "-o", tmp("full.imatrix")],
-                     ["quantize", DEMO, tmp("full.gguf"), "--type", "Q8_0"],
+                     ["quantize", "--force", DEMO, tmp("full.gguf"), "--type", "Q8_0"],
                      ["tune", "-m", MODEL], ["prepare", MODEL, "--to", tmp("full-store")]):
             if args[0] == "verify":
                 args[2] = tmp("verified.gguf")
@@ -170,7 +170,7 @@ def test_no_planted_link_is_followed_and_real_ones_are():
     run("logits", "-m", MODEL, "--tokens", "1,2", "-o", link)
     assert os.path.islink(link) and read(tmp("elsewhere")) == read(out)
     os.symlink("../elsewhere.gguf", link + ".gguf")
-    run("quantize", DEMO, link + ".gguf", "--type", "Q8_0")
+    run("quantize", "--force", DEMO, link + ".gguf", "--type", "Q8_0")
     assert os.path.islink(link + ".gguf") and read(tmp("elsewhere.gguf"))[:4] == b"GGUF"
     os.symlink("missing", tmp("planted/nowhere"))
     fails(3, "logits", "-m", MODEL, "--tokens", "1,2", "-o", tmp("planted/nowhere"), says=["a link to a file that does not exist"])

@@ -125,7 +125,7 @@ def test_commands_run_under_mpirun():
     one = run("ppl", "-m", DEMO, "-f", text, "--cold").stdout
     assert run_ranks(2, "ppl", "-m", DEMO, "-f", text, "--cold")[0] == one
     _, err = run_ranks(2, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--ram", RAM)
-    assert "decode 3 tokens" in err
+    assert "text 3 tokens" in err
     out, _ = run_ranks(2, "bench", "-m", DEMO, "-p", 8, "-n", 4, "-r", 1, "--cold")
     assert b"rank 1" in out and b"forecast" in out, out
     stats = tmp("stats.json")

@@ -61,7 +61,7 @@ def test_same_logits_from_any_store():
             got, err = logits("--store", dirs, *io)
             assert got == expected and not err, (dirs, io, err)
     # and it does come from there
-    err = run("generate", "-m", DEMO, "-p", "x", "-n", 1, "--store", f"{tmp('a')},{tmp('b')}").stderr.decode()
+    err = run("generate", "-m", DEMO, "-p", "x", "-n", 1, "--stats", "--store", f"{tmp('a')},{tmp('b')}").stderr.decode()
     reads = [int(re.search(re.escape(tmp(d)) + r": (\d+) reads", err)[1]) for d in "ab"]
     assert sum(reads) == 3 * N_EXPERT and min(reads) > 0, err
     # a stripe holds each expert once, and both halves something

@@ -2,6 +2,7 @@
 """What a person at a terminal meets: text that can't steer it, colour, Ctrl-C. usage: test_terminal.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
 
 Each function below is one test; a failed assertion names itself."""
+import fcntl
 import json
 import os
 import pty
@@ -124,7 +125,7 @@ def test_what_a_file_says_does_not_steer_the_terminal():
     for code, command in ((0, ["inspect", path]), (0, ["inspect", path, "--tensor", bad]), (0, ["inspect", tmp("arch.gguf")]),
                           (0, ["inspect", tmp("renamed.gguf")]), (0, ["generate", "-m", tmp("renamed.gguf"), "--tokens", "1", "-n", "1"]),
                           (5, ["generate", "-m", tmp("arch.gguf"), "--tokens", "1"]), (5, ["tokenize", "-m", path, "x"]),
-                          (0, ["quantize", path, tmp("quantized.gguf"), "--type", "Q8_0", "--rule", ".=Q8_0"]),
+                          (0, ["quantize", "--force", path, tmp("quantized.gguf"), "--type", "Q8_0", "--rule", ".=Q8_0"]),
                           (4, ["verify", verified]),
                           (4, ["template", "--template", tmp("raise.jinja"), "--messages", tmp("messages.json")])):
         args = [a if isinstance(a, bytes) else a.encode() for a in command]
@@ -211,7 +212,15 @@ def test_an_interrupt_ends_a_prompt_soon():
         said = p.communicate()[1].decode()
         assert time.time() - start < SOON_S, time.time() - start
         n = re.search(r"interrupted after (\d+) of the prompt's 150000 tokens$", said, re.M)
-        assert p.returncode == 9 and n and f"prefill {n[1]} tokens" in said, (p.returncode, said)
+        assert p.returncode == 9 and n and f"prompt {n[1]} tokens" in said, (p.returncode, said)
+
+
+def test_a_long_prompt_shows_how_far_it_is():
+    open(tmp("long.txt"), "w").write(LONG[:34 * 60])
+    generate = ["generate", "-m", DEMO, "-f", tmp("long.txt"), "-c", "1000", "-n", "1", "--reference"]  # which takes its time
+    said = on_terminal(*generate)[1]
+    assert re.search(rb"\rprompt of 600 tokens: \d+%, (\d+ min )?\d+ s left", said), said[-500:]
+    assert b"prompt of" not in on_terminal("generate", "-m", DEMO, "-p", "x", "-n", 1)[1]
 
 
 def test_an_interrupted_message_is_taken_back_and_not_counted():
@@ -252,6 +261,150 @@ def test_an_interrupted_message_is_taken_back_and_not_counted():
     assert [m["role"] for m in json.load(open(tmp("after.json")))] == ["system"]
 
 
+class Chat:
+    """A chat at a terminal of its own, 60 columns wide."""
+
+    def __init__(self, *args, state="state", term="xterm"):
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        env = {**os.environ, "TERM": term, "XDG_STATE_HOME": tmp(state), "HOME": TMP.name}
+        self.p = subprocess.Popen([MOEBIUS, "chat", "-m", DEMO, "--temp", "0", "-n", "12", *map(str, args)], stdin=slave, stdout=slave,
+                                  stderr=slave, env=env, preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)))
+        os.close(slave)
+        self.hello = self.until("> ")
+
+    def until(self, words):
+        seen = b""
+        while not seen.endswith(words.encode()):
+            piece = os.read(self.master, 1)
+            assert piece
+            seen += piece
+        return seen.decode(errors="replace").replace("\r\n", "\n")
+
+    def say(self, text):
+        """What is answered up to the next prompt."""
+        os.write(self.master, text.encode() + b"\r")
+        return self.until("> ")
+
+    def messages(self):
+        self.say("/save said.json")
+        return [m["content"] for m in json.load(open(tmp("said.json")))]
+
+    def end(self):
+        os.write(self.master, b"/quit\r")
+        try:
+            while os.read(self.master, 65536):
+                pass
+        except OSError:  # it has closed the terminal
+            pass
+        assert self.p.wait(60) == 0
+        os.close(self.master)
+
+
+def has_line_editor():
+    return b"line editor: libedit" in run("version").stdout
+
+
+def test_chat_takes_pasted_and_marked_text_as_one_message():
+    if not has_line_editor():
+        return
+    c = Chat()
+    assert "context of 512 tokens" in c.hello and "/help" in c.hello
+    os.write(c.master, b"\x1b[200~one\rtwo\rthree\r\x1b[201~\r")
+    said = c.until("tokens/s]")
+    c.until("> ")
+    assert re.search(r"\[\d+ tokens, [\d.]+ tokens/s\]", said), said
+    os.write(c.master, b'"""\ra\\\r')
+    assert c.until("... ") and c.until("... ")
+    c.say('b"""')
+    os.write(c.master, b"x\\\r")
+    c.until("... ")
+    c.say("y")
+    assert "tokens" not in c.say("  \t ")
+    said = c.messages()[::2]
+    assert said == ["one\ntwo\nthree", "a\\\nb", "x\ny"], said
+    os.write(c.master, b"\x1b[200~/etc\r/bin\x1b[201~\r")  # of several lines: no command
+    c.until("tokens/s]")
+    c.until("> ")
+    assert c.messages()[-2] == "/etc\n/bin"
+    c.end()
+
+
+def test_chat_says_things_again():
+    if not has_line_editor():
+        return
+    c = Chat()
+    assert "there is no message yet" in c.say("/retry")
+    c.say("Hello there")
+    answer = c.messages()[1]
+    c.say("/retry")
+    assert c.messages() == ["Hello there", answer]  # with temperature 0
+    c.say("/edit Another one")
+    assert len(c.messages()) == 2 and c.messages()[0] == "Another one"
+    os.write(c.master, b"/edit\r")
+    c.until("> Another one")
+    assert c.say(" of them") and c.messages()[0] == "Another one of them"
+    assert "text alone" in c.say("/image cat.png") and "there is no command /fly" in c.say("/fly")
+    assert "is set" in c.say("/system Be kind.") and "/clear" in c.say("/help")
+    assert "but for the system message" in c.say("/clear") and c.messages() == ["Be kind."]
+    assert "messages read from said.json" in c.say("/load said.json")
+    os.write(c.master, b"\x03")
+    assert "Ctrl-D or /exit" in c.until("> ")
+    c.end()
+
+
+def test_chat_remembers_what_was_said_before():
+    if not has_line_editor():
+        return
+    first = Chat(state="kept")
+    first.say("A first message")
+    first.end()
+    path = tmp("kept/moebius/chat_history")
+    assert os.stat(path).st_mode & 0o777 == 0o600 and os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
+    assert open(path).read() == '"A first message"\n"/quit"\n'
+    open(path, "a").write("damaged\n")
+    second = Chat(state="kept")
+    os.write(second.master, b"\x1b[A\x1b[A")  # up, over /quit
+    second.until("A first message")
+    assert "tokens/s" in second.say("") and second.messages()[0] == "A first message"
+    second.end()
+    n = len(open(path).read())
+    third = Chat("--no-history", state="kept")
+    third.say("Secret")
+    third.end()
+    assert len(open(path).read()) == n and not os.path.exists(tmp("none/moebius"))
+    open(path, "w").write("".join(f'"message {i} {"x" * 100}"\n' for i in range(10000)))
+    Chat(state="kept").end()
+    kept = open(path).read().splitlines()
+    assert os.path.getsize(path) <= 1 << 19 and kept[-2].startswith('"message 9999 ') and all(json.loads(line) for line in kept)
+    os.chmod(tmp("kept/moebius"), 0o700)
+    os.remove(path)
+    os.symlink(tmp("elsewhere"), path)  # nobody's file is written to through a link
+    Chat(state="kept").end()
+    assert not os.path.exists(tmp("elsewhere"))
+
+
+def test_answers_are_readable_in_chat():
+    open(tmp("md.gbnf"), "w").write('root ::= "# A title\\n- **bold** and `code`, and then so many words that they do not fit in a line\\n"')
+    shown = "\x1b[1mA title\x1b[0m\n\u2022 \x1b[0m\x1b[1mbold\x1b[0m and \x1b[0m\x1b[36mcode\x1b[0m,"
+    as_it_is = "# A title\n- **bold** and `code`, and then so many words that they do not fit in a line"
+    for args, term, styled in (([], "xterm", True), (["--plain"], "xterm", False), (["--color", "never"], "xterm", False), ([], "dumb", False)):
+        c = Chat("--grammar-file", tmp("md.gbnf"), "-n", "80", *args, term=term)
+        said = c.say("Go")
+        assert (shown in said) == styled and (as_it_is in said) == (not styled), (args, said)
+        if styled:
+            assert all(len(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", line)) < 60 for line in said.split("\n"))
+        c.end()
+
+
+def test_a_line_below_tells_how_experts_are_read():
+    open(tmp("long.gbnf"), "w").write("root ::= [a-z ]{1500,3000}")  # tokens enough for more than half a second
+    for args, there in ((["--expert-ram", "10%", "--cold"], True), (["--expert-ram", "10%", "--cold", "--plain"], False), ([], False)):
+        c = Chat("-n", "480", "--grammar-file", tmp("long.gbnf"), "--threads", "1", *args)
+        assert ("of experts found in memory | " in c.say("Go on")) == there, args
+        c.end()
+
+
 def test_a_text_can_be_repeated_by_its_seed():
     args = ["generate", "-m", DEMO, "-p", "Once", "-n", 24, "--temp", 1.2]
     first, second = run(*args), run(*args)
@@ -263,8 +416,8 @@ def test_a_text_can_be_repeated_by_its_seed():
 
 def test_statistics_are_of_what_was_done():
     said = run("generate", "-m", DEMO, "--tokens", "1,2,4096", "-n", 1, code=2).stderr
-    assert b"token 2 is 4096" in said and b"prefill" not in said, said
-    assert b"prefill 3 tokens" in run("generate", "-m", DEMO, "--tokens", "1,2,3", "-n", 1).stderr
+    assert b"token 2 is 4096" in said and b"prompt 3" not in said, said
+    assert b"prompt 3 tokens, " in run("generate", "-m", DEMO, "--tokens", "1,2,3", "-n", 1).stderr
 
 
 def test_names_that_are_nearly_right_are_suggested():
@@ -278,11 +431,11 @@ def test_names_that_are_nearly_right_are_suggested():
     assert ": did you mean blk.0.attn_q.weight, " in says("inspect", DEMO, "--tensor", "blk.0.attn_q.wieght")
     assert "did you mean blk.0.attn_q.weight, blk.0.attn_q_norm.weight?\n" in says("inspect", DEMO, "--tensor", "blk.0.attn_q")
     assert "--json lists them all" in says("inspect", DEMO, "--tensor", "nosuch")
-    types = says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_KK")
+    types = says("quantize", "--force", DEMO, tmp("o.gguf"), "--type", "Q4_KK")
     assert " Q4_K_M " in types and " IQ4_KT\n" in types and "MOE_Q4_K;" in types
-    types = says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_K_M", "--pure")
+    types = says("quantize", "--force", DEMO, tmp("o.gguf"), "--type", "Q4_K_M", "--pure")
     assert "Q4_K_S" not in types and " IQ4_KT\n" in types
-    assert " IQ4_KT\n" in says("quantize", DEMO, tmp("o.gguf"), "--type", "Q4_K", "--rule", "attn=Q9")
+    assert " IQ4_KT\n" in says("quantize", "--force", DEMO, tmp("o.gguf"), "--type", "Q4_K", "--rule", "attn=Q9")
 
 
 def test_version_and_help_are_at_hand():
@@ -311,7 +464,7 @@ def test_nothing_is_complained_about_where_sys_is_missing():
     command = ["generate", "-m", DEMO, "-p", "Once", "-n", "3", "--temp", "0"]
     r = hidden(MOEBIUS, *command)
     assert r.returncode == 0 and r.stdout == run(*command).stdout
-    assert r.stderr.startswith(b"load ") and r.stderr.count(b"\n") == 1, r.stderr
+    assert r.stderr.startswith(b"prompt ") and r.stderr.count(b"\n") == 1, r.stderr
 
 
 run_functions(globals())

@@ -1,0 +1,28 @@
+#include "cli/commands.h"
+#include "cli/completions.h"
+
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct err e = {0};
+    int n_command;
+    err_code code = options_parse(c, NULL, 0, &argc, argv, &e);
+    if (code == ERR_OK && (argc != 2 || !completions_know(argv[1])))
+        code = err_set(&e, ERR_USAGE, "%s: expected a shell: bash, zsh or fish", argc == 2 ? argv[1] : "completions");
+    if (code == ERR_OK) {
+        const struct command *const *commands = commands_all(&n_command);
+        completions_print(argv[1], commands, n_command);
+    }
+    return cli_exit(c, code, &e);
+}
+
+const struct command cmd_completions = {
+    .name = "completions",
+    .usage = "bash|zsh|fish",
+    .summary = "print what lets a shell complete commands and options",
+    .details =
+        "What is installed has them already. Else: `source <(moebius completions bash)` in ~/.bashrc, the same with "
+        "zsh in ~/.zshrc, and `moebius completions fish > ~/.config/fish/completions/moebius.fish`.",
+    .max_operand = 1,
+    .group = COMMAND_LOOK,
+    .run = run,
+};
