@@ -38,6 +38,7 @@ static void vk_close(struct backend *b)
         for (int i = 0; i < v->n_turns; i++)
             vk_piece_give(v, &v->turns[i].piece);
         vk_pipelines_close(v);
+        vk_grids_close(v);
         vk_queue_close(v);
         vk_memory_close(v);
         v->api.fn.DestroyDevice(v->device, NULL);
@@ -98,6 +99,7 @@ static err_code open_all(struct vk *v, int index, struct err *e)
     TRY(find_physical(v, index, e));
     TRY(open_device(v, e));
     TRY(vk_queue_open(v, e));
+    TRY(vk_grids_open(v, e));
     TRY(vk_pipelines_open(v, e));
     return backend_buffer_create(&v->base, 2 * sizeof(uint32_t), 1, MEM_SCRATCH, &v->expert_counters, e);
 }

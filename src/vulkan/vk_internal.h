@@ -30,6 +30,10 @@ struct vk_limits {
 MUST_USE err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
                                 struct err *e);
 
+/* Whether MOEBIUS_VULKAN_WITHOUT, a list with commas, names what devices are to lack, for tests of what then happens.
+ */
+bool vk_is_masked(const char *name);
+
 /* The physical devices, *n of them; the caller's (mem_free). */
 MUST_USE err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, uint32_t *n, struct err *e);
 
@@ -195,6 +199,7 @@ struct vk_pipelines {
         VkPipeline pipeline;
     } * all; /* [n] */
     size_t n, room;
+    uint64_t bound_serial; /* of the commands that the codebooks were bound in last; 0: none */
     VkPipelineCache cache;
     size_t n_cached; /* of the pipelines, how many the cache had when it was last used or saved */
 };
@@ -215,6 +220,19 @@ struct vk_dispatch {
     int n_access;
 };
 void vk_dispatch(struct vk *v, const struct vk_dispatch *d);
+
+/* ---- vk_grids.c ------------------------------------------------------------------------------------------------ */
+
+/* The codebooks of some types (shaders/grids.glsl), in the one descriptor set that there is. */
+struct vk_grids {
+    VkDescriptorSetLayout layout;
+    VkDescriptorPool pool;
+    VkDescriptorSet set; /* the pool's */
+    struct vk_piece piece;
+};
+
+MUST_USE err_code vk_grids_open(struct vk *v, struct err *e);
+void vk_grids_close(struct vk *v); /* accepts half-open ones */
 
 /* ---- vk_weights.c, vk_slots.c ---------------------------------------------------------------------------------- */
 
@@ -301,6 +319,7 @@ struct vk {
         struct vk_piece staging;
     } upload;
 
+    struct vk_grids grids;
     struct vk_pipelines pipelines;
     struct buffer *scratch[VK_N_SCRATCH];
     struct buffer *expert_counters; /* two dwords: pairs computed, experts that these were of */

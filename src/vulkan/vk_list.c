@@ -6,8 +6,7 @@
 #include "vulkan/vk_internal.h"
 #include "vulkan/vulkan.h"
 
-/* Names of what MOEBIUS_VULKAN_WITHOUT (a list with commas) makes devices lack, for tests of what then happens. */
-static bool is_masked(const char *name)
+bool vk_is_masked(const char *name)
 {
     const char *list = getenv("MOEBIUS_VULKAN_WITHOUT");
     size_t n = strlen(name);
@@ -44,7 +43,7 @@ static err_code choose_memory(const VkPhysicalDeviceMemoryProperties *m, struct 
     if (local < 0 || host < 0)
         return err_set(e, ERR_UNSUPPORTED, "it has no memory of its own, or none that the host can write");
     l->is_mapped =
-        mapped >= 0 && heap_bytes(m, (uint32_t)mapped) >= heap_bytes(m, (uint32_t)local) && !is_masked("mapped");
+        mapped >= 0 && heap_bytes(m, (uint32_t)mapped) >= heap_bytes(m, (uint32_t)local) && !vk_is_masked("mapped");
     l->device_type = (uint32_t)(l->is_mapped ? mapped : local);
     l->host_type = (uint32_t)host;
     return ERR_OK;
@@ -85,9 +84,9 @@ static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice d
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v12};
     fn->GetPhysicalDeviceFeatures2(device, &features);
-    if (!v12.bufferDeviceAddress || is_masked("bufferDeviceAddress"))
+    if (!v12.bufferDeviceAddress || vk_is_masked("bufferDeviceAddress"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no addresses of buffers (bufferDeviceAddress)");
-    if (!v12.timelineSemaphore || is_masked("timelineSemaphore"))
+    if (!v12.timelineSemaphore || vk_is_masked("timelineSemaphore"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no timeline semaphores");
     return ERR_OK;
 }

@@ -299,6 +299,7 @@ static void a_type_without_a_shader_is_refused_by_name(void **state)
     struct err e = {0};
     struct weight *w;
     const struct weight_desc d = {"blk.0.attn_q.weight", quant_info(QUANT_IQ2_XXS), 256, 16};
+    setenv("MOEBIUS_VULKAN_WITHOUT", "IQ2_XXS", 1);
     assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_rows, NULL}, &w, &e),
                      ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "blk.0.attn_q.weight is of type IQ2_XXS"));
