@@ -86,7 +86,7 @@ err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e)
         return ERR_OK;
     TRY(fetch_open(&x->fetch, e));
     for (struct slot_group *g; (g = slots_neediest(&x->slots));) {
-        size_t room = mem_room_bytes();
+        size_t room = backend_room_bytes(x->slots.device);
         if (room < spare_bytes || room - spare_bytes < g->size.slot_bytes || !slots_open_one(&x->slots, g))
             break;
     }
@@ -275,7 +275,7 @@ void experts_unpin(struct experts *x, int layer)
 
 void experts_reclaim(struct experts *x, size_t n_bytes)
 {
-    if (mem_room_bytes() < n_bytes)
+    if (backend_room_bytes(x->slots.device) < n_bytes)
         prefetch_end(&x->prefetch); /* what it holds can't be spared */
     slots_reclaim(&x->slots, n_bytes);
 }

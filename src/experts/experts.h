@@ -12,8 +12,8 @@
  * A device may have a part of the experts alone (expert_layer.is_here). What is said here of all experts then means
  * those that it has; the others are not among the ids that it gets, which have -1 in their place.
  *
- * Slots take memory once they are opened, as the limit on it (base/mem.h) permits: all together by experts_open, one by
- * one when needed. experts_reclaim gives them back, between operations of the device.
+ * Slots take memory once they are opened, as the room on the device (backend_room_bytes) permits: all together by
+ * experts_open, one by one when needed. experts_reclaim gives them back, between operations of the device.
  *
  * Refused: budgets too small for one layer's top-k experts.
  *
@@ -42,12 +42,12 @@ struct experts_params {
     struct store *store;    /* NULL: a description, of which experts_load reads nothing */
     struct pool *pool;
     enum policy_kind policy;
-    size_t budget_bytes; /* of slots; 0: no bound but the limit on memory */
+    size_t budget_bytes; /* of slots; 0: no bound but the room on the device */
     double budget_share; /* of the slots that all experts need; 0: the same */
     bool deterministic;  /* experts_look answers from a logical cache */
 };
 
-/* Reads nothing yet. ERR_LIMIT when the budget or the room below the limit on memory is less than the minimum, with the
+/* Reads nothing yet. ERR_LIMIT when the budget or the room on the device is less than the minimum, with the
  * number. */
 MUST_USE err_code experts_create(struct experts **out, const struct experts_params *p,
                                  const struct expert_layer *layers, int n_layer, struct err *e);
@@ -58,8 +58,8 @@ void experts_close(struct experts **x);
 MUST_USE err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n_bytes), void *user,
                                struct err *e);
 
-/* Readies the other groups: opens what they are read with, and slots until no more than spare_bytes are left below the
- * limit on memory. */
+/* Readies the other groups: opens what they are read with, and slots until no more than spare_bytes are left of the
+ * room on the device. */
 MUST_USE err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e);
 
 /* Fills them with what earlier runs used most. */
@@ -136,7 +136,7 @@ void experts_forget(struct experts *x);
 
 /* ---- memory and figures --------------------------------------------------------------------------------------- */
 
-/* Closes slots until n_bytes more fit under the limit on memory or none can be spared. */
+/* Closes slots until n_bytes more fit in the room on the device or none can be spared. */
 void experts_reclaim(struct experts *x, size_t n_bytes);
 
 /* Bytes of slots: the least that works, what all experts need, what is open now. */

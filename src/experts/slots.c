@@ -54,8 +54,8 @@ static err_code divide(struct expert_slots *s, const struct experts_params *p, s
         bytes = p->budget_bytes;
     else if (p->budget_share > 0)
         bytes = (size_t)(p->budget_share * (double)most);
-    if (bytes > mem_room_bytes())
-        bytes = mem_room_bytes();
+    if (bytes > backend_room_bytes(p->device))
+        bytes = backend_room_bytes(p->device);
     if (bytes < least)
         return err_set(e, ERR_LIMIT,
                        "%zu bytes for routed experts are too few: the top-k experts of one layer need %zu (%.1f MiB, "
@@ -183,7 +183,7 @@ bool slots_open_one(struct expert_slots *s, struct slot_group *g)
 bool slots_open_all(struct expert_slots *s, struct slot_group *g)
 {
     bool evicted;
-    if (g->n_slot < g->size.n_expert || g->size.slot_bytes * (size_t)g->n_slot > mem_room_bytes())
+    if (g->n_slot < g->size.n_expert || g->size.slot_bytes * (size_t)g->n_slot > backend_room_bytes(s->device))
         return false;
     while (policy_n_open(g->policy) < g->n_slot)
         if (!slots_open_one(s, g))
@@ -241,6 +241,6 @@ static bool close_one(struct expert_slots *s)
 
 void slots_reclaim(struct expert_slots *s, size_t n_bytes)
 {
-    while (mem_room_bytes() < n_bytes && close_one(s))
+    while (backend_room_bytes(s->device) < n_bytes && close_one(s))
         ;
 }

@@ -103,8 +103,8 @@ struct parts {
     int64_t *n_here;             /* [n_moe_layer] how many these are */
     int64_t n_expert;            /* of the layer with most */
     size_t *most, *least;        /* [n_device] bytes of slots for all that a device has, and the least that works */
-    size_t all_most, all_least;  /* of all devices */
-    size_t room;                 /* for all devices; SIZE_MAX: no bound */
+    size_t all_most, all_least;  /* of all devices that work in the host's memory */
+    size_t room;                 /* for these; SIZE_MAX: no bound */
 };
 
 /* A device's slots may be larger than another's. */
@@ -186,6 +186,8 @@ static void sum_up(struct parts *x, const struct loader *l)
             x->most[i] += (size_t)x->n_here[j] * x->slot_bytes[j];
             x->least[i] += least_of(x, m->n_moe_layer, j);
         }
+        if (backend_own_bytes(m->devices[i].device))
+            continue;
         x->all_most += x->most[i];
         x->all_least += x->least[i];
     }
@@ -194,6 +196,13 @@ static void sum_up(struct parts *x, const struct loader *l)
         x->room = p->expert_budget_bytes < x->room ? p->expert_budget_bytes : x->room;
     else if (p->expert_budget_share > 0 && p->expert_budget_share * (double)x->all_most < (double)x->room)
         x->room = (size_t)(p->expert_budget_share * (double)x->all_most);
+}
+
+/* What a device with memory of its own gets, which experts_create bounds by the room there. */
+static size_t own_budget(const struct model_load_params *p, size_t most)
+{
+    size_t share = (size_t)(p->expert_budget_share * (double)most);
+    return p->expert_budget_bytes ? p->expert_budget_bytes : share ? share : most;
 }
 
 /* What a device gets of the room that all have: beyond the least that works in proportion to what it has. */
@@ -211,12 +220,13 @@ static err_code create_experts(const struct loader *l, struct parts *x, int devi
 {
     struct model *m = l->m;
     struct model_device *d = &m->devices[device];
-    const struct experts_params params = {.device = d->device,
-                                          .store = l->p->store,
-                                          .pool = d->pool,
-                                          .policy = l->p->policy,
-                                          .budget_bytes = budget_of(x, device),
-                                          .deterministic = l->p->deterministic};
+    const struct experts_params params = {
+        .device = d->device,
+        .store = l->p->store,
+        .pool = d->pool,
+        .policy = l->p->policy,
+        .budget_bytes = backend_own_bytes(d->device) ? own_budget(l->p, x->most[device]) : budget_of(x, device),
+        .deterministic = l->p->deterministic};
     mark(x, m, d);
     return experts_create(&d->experts, &params, x->layers, m->n_moe_layer, e);
 }

@@ -109,6 +109,11 @@ struct vulkan_counters vulkan_get_counters(struct backend *b)
     return vk_of(b)->recorded;
 }
 
+bool vulkan_is_lost(struct backend *b)
+{
+    return vk_of(b)->is_lost;
+}
+
 err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct err *e)
 {
     static const struct backend_vtable vtable = {
@@ -140,6 +145,10 @@ err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct 
         .trim = vk_trim,
         .counters = vk_get_counters,
         .held_bytes = vk_held_bytes,
+        .own_bytes = vk_own_bytes,
+        .room_bytes = vk_room_bytes,
+        .make_room = vk_make_room,
+        .set_reclaim = vk_set_reclaim,
         .close = vk_close,
     };
     *out = NULL;
@@ -148,6 +157,8 @@ err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct 
         return err_nomem(e, sizeof *v, "a Vulkan device");
     v->base = (struct backend){.v = &vtable, .name = v->name};
     v->pool = pool;
+    atomic_init(&v->asked_bytes, SIZE_MAX);
+    atomic_init(&v->found_bytes, SIZE_MAX);
     pthread_mutex_init(&v->memory_mutex, NULL);
     pthread_mutex_init(&v->queue.mutex, NULL);
     pthread_mutex_init(&v->upload.mutex, NULL);

@@ -169,8 +169,7 @@ static err_code place(struct vk *v, struct weight *w, const char *name, struct e
     w->parts = mem_calloc((size_t)w->n_part, sizeof *w->parts);
     if (!w->parts)
         return err_nomem(e, (size_t)w->n_part * sizeof *w->parts, name);
-    if (!vk_count(v, n_group * group, MEM_WEIGHTS))
-        return err_nomem(e, n_group * group, name);
+    TRY(vk_count(v, n_group * group, MEM_WEIGHTS, name, e));
     w->n_bytes = n_group * group;
     TRY(vk_table_open(v, (size_t)w->n_part, &w->table, e));
     for (int64_t i = 0; i < w->n_part; i++) {
