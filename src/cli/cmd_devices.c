@@ -14,8 +14,9 @@ static void print_text(const moebius_gpu *gpus, int n, const moebius_error *none
         printf("vulkan:%-2d %s (%s, Vulkan %d.%d.%d, %s)\n", i, g->name, g->kind, g->api_version[0], g->api_version[1],
                g->api_version[2], g->driver);
         if (g->is_usable)
-            printf("          usable: %.1f GB of %s\n", (double)g->memory_bytes / 1e9,
-                   g->shares_memory ? "the machine's memory" : "its own memory");
+            printf("          usable: %.1f GB of %s, of which its driver gives %.1f GB%s\n",
+                   (double)g->memory_bytes / 1e9, g->shares_memory ? "the machine's memory" : "its own memory",
+                   (double)g->budget_bytes / 1e9, g->is_auto ? "; --gpu auto takes it, if it is fast enough" : "");
         else
             printf("          not usable: %s\n", g->why_not);
     }
@@ -30,10 +31,11 @@ static void print_json(const moebius_gpu *gpus, int n, const moebius_error *none
         const moebius_gpu *g = &gpus[i];
         char device[32];
         snprintf(device, sizeof device, "vulkan:%d", i);
-        json_t *one = json_pack("{s:s, s:s, s:s, s:s, s:[i,i,i], s:I, s:b, s:b}", "device", device, "name", g->name,
-                                "driver", g->driver, "kind", g->kind, "vulkan", g->api_version[0], g->api_version[1],
-                                g->api_version[2], "memory_bytes", (json_int_t)g->memory_bytes, "shares_memory",
-                                g->shares_memory, "usable", g->is_usable);
+        json_t *one = json_pack("{s:s, s:s, s:s, s:s, s:[i,i,i], s:I, s:I, s:b, s:b, s:b}", "device", device, "name",
+                                g->name, "driver", g->driver, "kind", g->kind, "vulkan", g->api_version[0],
+                                g->api_version[1], g->api_version[2], "memory_bytes", (json_int_t)g->memory_bytes,
+                                "budget_bytes", (json_int_t)g->budget_bytes, "shares_memory", g->shares_memory,
+                                "usable", g->is_usable, "auto", g->is_auto);
         if (!g->is_usable)
             json_object_set_new(one, "why_not", json_string(g->why_not));
         json_array_append_new(list, one);
@@ -65,6 +67,8 @@ const struct command cmd_devices = {
     .name = "devices",
     .usage = "[--json]",
     .summary = "what there is to compute on, and what of it is usable",
-    .details = "GPUs are found through Vulkan. vulkan:N is how --devices names one. A GPU that is not usable says why.",
+    .details =
+        "GPUs are found through Vulkan. vulkan:N is how --devices names one, and N how --gpu does. A GPU that is not "
+        "usable says why.",
     .run = run,
 };

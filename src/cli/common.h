@@ -12,9 +12,9 @@ struct model_options {
     int64_t n_threads, n_ctx, n_batch, sort_cutoff;
     const char *kv, *store, *io, *direct;
     bool reference, check_ops;
-    int64_t ram_bytes, state_bytes;
+    int64_t ram_bytes, state_bytes, vram_bytes;
     struct option_share expert_ram;
-    const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split;
+    const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox;
     moebius_car car;
 };
@@ -31,6 +31,9 @@ struct model_options {
          0,                                                                                                              \
          0,                                                                                                              \
          0},                                                                                                             \
+        {"--gpu", OPT_GPU, &(o).gpu, "auto|none|N", "the best GPU, no one, or number N, in place of --devices",          \
+         0,       0,       0},                                                                                           \
+        {"--vram", OPT_SIZE, &(o).vram_bytes, "SIZE", "memory that each GPU may take at most (what is free)", 0, 0, 0},  \
         {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|random: who has which experts (experts)",    \
          0,         0,          0},                                                                                      \
         {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off"},        \

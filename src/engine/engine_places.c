@@ -30,6 +30,8 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
         TRY(engine_ask_ranks(g, layers, slot_bytes, n_layer, e));
     else
         device_options_places(&g->asked, g->speeds);
+    if (!engine_ranks(g))
+        engine_gpu_rooms(g, g->speeds);
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
     TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
@@ -109,15 +111,26 @@ static size_t part_of(size_t n_bytes, size_t n, size_t of)
     return of ? (size_t)((double)n_bytes * ((double)n / (double)of)) : 0;
 }
 
+/* What a device's slots that are not open would take of the host's memory. */
+static size_t closed_bytes(const moebius_engine *g, int device)
+{
+    const struct experts *x = g->model->devices[device].experts;
+    return engine_has_own_memory(g, device) ? 0 : experts_max_bytes(x) - experts_open_bytes(x);
+}
+
 err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e)
 {
-    size_t left = engine_expert_bytes(g, experts_max_bytes) - engine_expert_bytes(g, experts_open_bytes);
+    size_t left = 0; /* to open in the host's memory */
+    for (int i = 0; i < g->model->n_device; i++)
+        left += closed_bytes(g, i);
     for (int i = 0; i < g->model->n_device; i++) {
         struct experts *x = g->model->devices[i].experts;
-        size_t here = experts_max_bytes(x) - experts_open_bytes(x), room = mem_room_bytes(), spare = g->spare_bytes;
+        size_t here = closed_bytes(g, i), room = mem_room_bytes(), spare = g->spare_bytes;
         if (room > spare && room - spare < left) /* others' part is left, too */
             spare += part_of(room - spare, left - here, left);
         left -= here;
+        if (engine_has_own_memory(g, i))
+            spare = engine_gpu_spare(g, i);
         if (i > 0) {
             TRY(place_open(g->place[i], spare, past, e));
             continue;
@@ -131,17 +144,21 @@ err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct e
 
 static void reclaim(moebius_engine *g, int device, size_t n_bytes)
 {
+    if (engine_has_own_memory(g, device))
+        return;
     if (device > 0)
         place_reclaim(g->place[device], n_bytes);
     else
         experts_reclaim(g->model->devices[device].experts, n_bytes);
 }
 
-/* Of a device's slots. Other devices may be computing meanwhile. */
+/* Of a device's slots in the host's memory. Other devices may be computing meanwhile. */
 static size_t open_bytes(const moebius_engine *g, int device)
 {
     struct place_facts f = {0};
     struct err e;
+    if (engine_has_own_memory(g, device))
+        return 0;
     if (device == 0)
         return experts_open_bytes(g->model->devices[0].experts);
     return place_facts(g->place[device], &f, &e) == ERR_OK ? f.open_bytes : 0;
