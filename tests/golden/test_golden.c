@@ -136,7 +136,9 @@ static moebius_engine *open_engine(const struct golden *g, moebius_engine_option
 {
     moebius_engine *e;
     moebius_error error;
-    if (moebius_engine_open(&e, g->path, &o, &error))
+    if (moebius_engine_open(&e, g->path, &o, &error) == MOEBIUS_UNSUPPORTED)
+        return NULL;
+    if (!e)
         die(error.text, g->name);
     return e;
 }
@@ -474,6 +476,8 @@ static void run_on_devices(const struct golden *g, const char *devices, int perc
         g, (moebius_engine_options){.devices = devices,
                                     .sort_cutoff = 4,
                                     .expert_ram_share = percent ? fmax(percent / 100.0, g->least_share) : 0});
+    if (!e)
+        die("the devices lack something that the model needs", g->name);
     moebius_session *session = open_session(e, MOEBIUS_KV_F32, 0);
     eval_each(session, g->tokens, g->n_tokens, batch);
     if (!percent) {
