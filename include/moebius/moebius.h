@@ -127,8 +127,8 @@ typedef struct moebius_engine_options {
      * experts in memory then differs from run to run. */
     bool deterministic;
     /* Memory for the keys, values and recurrent state of all sessions together, in bytes. 0: half of the machine's
-     * memory, or a sixteenth of a limit on addresses (RLIMIT_AS), or what one session needs if that is more; in either
-     * case within ram_bytes. */
+     * memory (of a GPU's own, where one runs the layers, all), or a sixteenth of a limit on addresses (RLIMIT_AS), or
+     * what one session needs if that is more; in either case within ram_bytes. */
     int64_t state_bytes;
     /* Sessions of models with recurrent or windowed layers can go back (moebius_session_truncate) to checkpoints alone:
      * there is one every so many tokens (0: 512; less than 0: none), at the end of each prompt, and where a session was
@@ -150,6 +150,14 @@ typedef struct moebius_engine_options {
     /* Processes that share the routed experts; this one has the text. The first bound on memory is then what is free
      * over the processes of this machine. NULL: this process is alone. */
     moebius_ranks *ranks;
+    /* "auto": the best GPU of moebius_list_gpus that is no driver on the processor, if it multiplies faster than the
+     * processor: it gets the whole model where that fits, else the layers and what experts fit, while the processor has
+     * the others; a line of the log says what was chosen and why. "0", "1", ...: the same with that GPU. NULL, "none":
+     * none. Not with `devices`; n_threads are those of the processor. */
+    const char *gpu;
+    /* The memory that each GPU may take, in bytes. 0: what its driver gives; of GPUs in the machine's memory, what
+     * ram_bytes leaves. */
+    int64_t vram_bytes;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -256,7 +264,9 @@ typedef struct moebius_gpu {
     bool shares_memory;    /* the memory is the machine's */
     bool is_usable;        /* as "vulkan:N" in moebius_engine_options.devices */
     char name[256], driver[256];
-    char why_not[256]; /* a sentence, when it is not usable */
+    char why_not[256];     /* a sentence, when it is not usable */
+    uint64_t budget_bytes; /* what its driver gives this process of the memory at present */
+    bool is_auto;          /* moebius_engine_options.gpu "auto" would take it, if it is fast enough */
 } moebius_gpu;
 /* Fills up to n_max of gpus, in the order of their numbers, and returns how many there are. error, which may be NULL,
  * says why when there are none. */

@@ -299,6 +299,22 @@ size_t backend_own_bytes(struct backend *b)
     return b->v->own_bytes ? b->v->own_bytes(b) : 0;
 }
 
+size_t backend_room_bytes(struct backend *b)
+{
+    return b->v->room_bytes ? b->v->room_bytes(b) : mem_room_bytes();
+}
+
+bool backend_make_room(struct backend *b, size_t n_bytes)
+{
+    return b->v->make_room ? b->v->make_room(b, n_bytes) : mem_make_room(n_bytes);
+}
+
+void backend_set_reclaim(struct backend *b, mem_reclaim_fn *reclaim, void *user)
+{
+    if (b->v->set_reclaim)
+        b->v->set_reclaim(b, reclaim, user);
+}
+
 void backend_observe(struct backend *b, backend_observer *observer, void *user)
 {
     if (b->v->observe)

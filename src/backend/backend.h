@@ -398,6 +398,14 @@ size_t backend_held_bytes(struct backend *b, enum mem_tag tag);
 /* The bytes of memory that the device has for itself; 0: it works in the host's memory, whose limit counts. */
 size_t backend_own_bytes(struct backend *b);
 
+/* Bytes that may still be taken, of the memory that the device works in. */
+size_t backend_room_bytes(struct backend *b);
+
+/* Has memory given back until n_bytes fit: for the host's as mem_make_room does, of the device's own by `reclaim`
+ * (NULL, as it is at first: nobody gives any back), in the thread that asks. Whether there is room now. */
+MUST_USE bool backend_make_room(struct backend *b, size_t n_bytes);
+void backend_set_reclaim(struct backend *b, mem_reclaim_fn *reclaim, void *user);
+
 const char *backend_name(struct backend *b);
 void backend_close(struct backend **b); /* accepts NULL */
 

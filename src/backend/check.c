@@ -396,6 +396,28 @@ static size_t check_held_bytes(struct backend *b, enum mem_tag tag)
     return backend_held_bytes(check_of(b)->side[0], tag) + backend_held_bytes(check_of(b)->side[1], tag);
 }
 
+/* The second device works in the host's memory. */
+static size_t check_own_bytes(struct backend *b)
+{
+    return backend_own_bytes(check_of(b)->side[0]);
+}
+
+static size_t check_room_bytes(struct backend *b)
+{
+    size_t first = backend_room_bytes(check_of(b)->side[0]), second = backend_room_bytes(check_of(b)->side[1]);
+    return first < second ? first : second;
+}
+
+static bool check_make_room(struct backend *b, size_t n_bytes)
+{
+    return backend_make_room(check_of(b)->side[0], n_bytes) && backend_make_room(check_of(b)->side[1], n_bytes);
+}
+
+static void check_set_reclaim(struct backend *b, mem_reclaim_fn *reclaim, void *user)
+{
+    backend_set_reclaim(check_of(b)->side[0], reclaim, user);
+}
+
 static void check_observe(struct backend *b, backend_observer *observer, void *user)
 {
     backend_observe(check_of(b)->side[0], observer, user);
@@ -442,6 +464,10 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .trim = check_trim,
         .counters = check_counters,
         .held_bytes = check_held_bytes,
+        .own_bytes = check_own_bytes,
+        .room_bytes = check_room_bytes,
+        .make_room = check_make_room,
+        .set_reclaim = check_set_reclaim,
         .observe = check_observe,
         .close = check_close,
     };

@@ -67,8 +67,12 @@ struct backend_vtable {
     err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
     void (*trim)(struct backend *b); /* NULL: it keeps none */
     struct backend_counters (*counters)(struct backend *b);
-    size_t (*held_bytes)(struct backend *b, enum mem_tag tag);                  /* NULL: none */
-    size_t (*own_bytes)(struct backend *b);                                     /* NULL: none */
+    size_t (*held_bytes)(struct backend *b, enum mem_tag tag); /* NULL: none */
+    size_t (*own_bytes)(struct backend *b);                    /* NULL: none */
+    /* NULL, all three: the host's memory */
+    size_t (*room_bytes)(struct backend *b);
+    bool (*make_room)(struct backend *b, size_t n_bytes);
+    void (*set_reclaim)(struct backend *b, mem_reclaim_fn *reclaim, void *user);
     void (*observe)(struct backend *b, backend_observer *observer, void *user); /* NULL: it runs nothing */
     void (*close)(struct backend *b);
 };

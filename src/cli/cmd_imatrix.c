@@ -31,6 +31,7 @@ static err_code imatrix(struct imatrix_command *c, struct err *e)
     if (!c->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
     TRY(output_file_check(c->out, e));
+    c->model.gpu = c->model.gpu ? c->model.gpu : "none"; /* GPUs don't show what is multiplied */
     TRY(cli_open_engine(&c->model, &c->opened, e));
     TRY(cli_read_tokens(c->file, moebius_engine_vocab(c->opened.engine), &c->ids, &c->n_ids, e));
     TRY(cli_open_session(&c->model, c->model.n_ctx, &c->opened, e));

@@ -92,6 +92,13 @@ static int choice(const char *word, const char *second, const char *third)
     return !word ? 0 : !strcmp(word, second) ? 1 : !strcmp(word, third) ? 2 : 0;
 }
 
+/* A GPU where nobody has said anything of devices: not for what is the processor's alone. */
+static const char *unasked_gpu(const struct model_options *o)
+{
+    bool is_for_cpu = o->devices || o->split || o->reference || o->hugetlb || o->car.threshold > 0;
+    return is_for_cpu ? NULL : cli_default_gpu();
+}
+
 err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
                             struct err *e)
 {
@@ -116,6 +123,8 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->numa = o->numa && !strcmp(o->numa, "off") ? MOEBIUS_NUMA_OFF : MOEBIUS_NUMA_AUTO;
     out->hugetlb = o->hugetlb;
     out->devices = o->devices;
+    out->gpu = o->gpu ? o->gpu : unasked_gpu(o);
+    out->vram_bytes = o->vram_bytes;
     out->split = o->split;
     out->usage = o->cold ? NULL : o->usage ? o->usage : "";
     out->log = print_log;

@@ -12,9 +12,9 @@ struct model_options {
     int64_t n_threads, n_ctx, n_batch, sort_cutoff;
     const char *kv, *store, *io, *direct;
     bool reference, check_ops;
-    int64_t ram_bytes, state_bytes;
+    int64_t ram_bytes, state_bytes, vram_bytes;
     struct option_share expert_ram;
-    const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split;
+    const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
     bool quiet; /* neither progress nor statistics; set by commands that have the option */
     moebius_car car;
@@ -58,6 +58,10 @@ struct model_options {
 #define MODEL_DEVICE_OPTIONS(o)                                                                                        \
     {"--devices", OPT_DEVICES, &(o).devices, "cpu:N|vulkan:N[,...]", "threads and GPUs, in place of --threads", 0, 0,   \
      0, GROUP_MACHINE},                                                                                                \
+    {"--gpu", OPT_GPU, &(o).gpu, "auto|none|N", "the best GPU, no one, or number N, in place of --devices", 0, 0, 0,    \
+     GROUP_COMMON},                                                                                                    \
+    {"--vram", OPT_SIZE, &(o).vram_bytes, "SIZE", "memory that each GPU may take at most (what is free)", 0, 0, 0,      \
+     GROUP_MEMORY},                                                                                                    \
     {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|cache|random: who has which experts (experts)", 0,    \
      0, 0, GROUP_MACHINE}
 #define MODEL_KERNEL_OPTIONS(o)                                                                                         \

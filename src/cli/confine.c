@@ -135,18 +135,30 @@ static err_code allow_folders(struct sandbox *s, const char *text, bool written,
     return code;
 }
 
-/* What drivers of GPUs open: the devices themselves, and where the Vulkan loader looks for drivers besides /usr. */
-static err_code allow_devices(struct sandbox *s, const char *value, struct err *e)
+/* What drivers of GPUs open; of NVIDIA's, the first of the devices. */
+static const char *const gpu_files[] = {"/dev/dri",       "/dev/kfd",        "/dev/dxg",
+                                        "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset"};
+enum { N_GPU_FILE = sizeof gpu_files / sizeof *gpu_files };
+
+const char *cli_default_gpu(void)
+{
+    const char *asked = getenv("MOEBIUS_GPU");
+    bool any = getenv("MOEBIUS_VULKAN_KIND"); /* tests make devices out to be GPUs */
+    for (int i = 0; i < N_GPU_FILE; i++)
+        any = any || access(gpu_files[i], F_OK) == 0;
+    if (!asked || !*asked)
+        return any ? "auto" : NULL;
+    return strcmp(asked, "none") != 0 ? asked : NULL;
+}
+
+/* That, and where the Vulkan loader looks for drivers besides /usr. */
+static err_code allow_gpus(struct sandbox *s, struct err *e)
 {
     enum { N_NVIDIA = 16 };
-    static const char *const gpus[] = {"/dev/dri", "/dev/kfd", "/dev/nvidiactl", "/dev/nvidia-uvm",
-                                       "/dev/nvidia-modeset"};
     char path[32];
-    if (!strstr(value, "vulkan"))
-        return ERR_OK;
     TRY(sandbox_allow(s, "/etc/vulkan", SANDBOX_READ, e));
-    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
-        TRY(sandbox_allow(s, gpus[i], SANDBOX_WRITE, e));
+    for (int i = 0; i < N_GPU_FILE; i++)
+        TRY(sandbox_allow(s, gpu_files[i], SANDBOX_WRITE, e));
     for (int i = 0; i < N_NVIDIA; i++) {
         snprintf(path, sizeof path, "/dev/nvidia%d", i);
         TRY(sandbox_allow(s, path, SANDBOX_WRITE, e));
@@ -166,7 +178,8 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
     case OPT_MODELS: return allow_models(s, value, e);
     case OPT_FOLDERS: return allow_folders(s, value, false, e);
     case OPT_OUTPUT_FOLDERS: return allow_folders(s, value, true, e);
-    case OPT_DEVICES: return allow_devices(s, value, e);
+    case OPT_DEVICES: return strstr(value, "vulkan") ? allow_gpus(s, e) : ERR_OK;
+    case OPT_GPU: return strcmp(value, "none") != 0 ? allow_gpus(s, e) : ERR_OK;
     default: return ERR_OK;
     }
 }
@@ -288,7 +301,9 @@ static err_code confine(const struct command *c, const struct option *options, i
     if (code == ERR_OK)
         code = allow_system(&s, e);
     for (int i = 0; code == ERR_OK && i < n_option; i++)
-        if (options[i].kind >= OPT_INPUT && *(const char **)options[i].out)
+        if (options[i].kind == OPT_GPU && !*(const char **)options[i].out && cli_default_gpu())
+            code = allow_gpus(&s, e);
+        else if (options[i].kind >= OPT_INPUT && *(const char **)options[i].out)
             code = allow(&s, options[i].kind, *(const char **)options[i].out, e);
     for (int i = 1; code == ERR_OK && i < argc && i <= N_OPERAND; i++)
         code = allow(&s, c->operands[i - 1], argv[i], e);

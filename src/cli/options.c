@@ -132,6 +132,7 @@ err_code options_set(const struct option *o, const char *word, const char *value
     case OPT_MODELS:
     case OPT_FOLDERS:
     case OPT_DEVICES:
+    case OPT_GPU:
     case OPT_OUTPUT_FOLDERS: *(const char **)o->out = value; return ERR_OK;
     }
     return ERR_OK;

@@ -72,6 +72,8 @@ err_code device_options_parse(struct device_options *out, const char *devices, i
 void device_options_places(const struct device_options *o, struct division_place *places)
 {
     for (int i = 0; i < o->n_device; i++)
-        places[i] = (struct division_place){
-            .room_bytes = SIZE_MAX, .bytes_per_s = o->devices[i].n_threads, .share = i < o->n_share ? o->shares[i] : 0};
+        places[i] = (struct division_place){.room_bytes = SIZE_MAX,
+                                            .bytes_per_s = o->devices[i].bytes_per_s > 0 ? o->devices[i].bytes_per_s
+                                                                                         : o->devices[i].n_threads,
+                                            .share = i < o->n_share ? o->shares[i] : 0};
 }

@@ -8,8 +8,9 @@ enum { ENGINE_MAX_DEVICE = 8 };
 
 struct asked_device {
     bool is_vulkan;
-    int number;    /* of a Vulkan device */
-    int n_threads; /* of a CPU device; those that load and pack for another one */
+    int number;         /* of a Vulkan device */
+    int n_threads;      /* of a CPU device; those that load and pack for another one */
+    double bytes_per_s; /* that were measured; 0: speeds go by threads */
 };
 
 /* "cpu:4" or "vulkan:0", in `out`. */
@@ -32,8 +33,8 @@ MUST_USE err_code device_options_parse(struct device_options *out, const char *d
                                        const char *split, struct err *e);
 
 /* The devices as places that the experts are divided among: places [n_device]. They share the process's memory, each
- * takes of it what its experts need, so that rooms have no bound; speeds go by threads, and a GPU
- * is taken for all processors. */
+ * takes of it what its experts need, so that rooms have no bound; speeds are those that were
+ * measured, or else go by threads, and a GPU is taken for all processors. */
 void device_options_places(const struct device_options *o, struct division_place *places);
 
 #endif

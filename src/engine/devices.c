@@ -6,6 +6,7 @@
 #include "base/output_file.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
+#include "engine/gpu_choice.h"
 #include "engine/sized.h"
 #include "kernels/kernels.h"
 #include "ranks/ranks.h"
@@ -29,6 +30,13 @@ static err_code choose_level(const moebius_engine *g, enum cpu_level *out, struc
     return ERR_OK;
 }
 
+void engine_take_devices(moebius_engine *g)
+{
+    g->n_device = g->asked.n_device;
+    for (int i = 0; i < g->n_device; i++)
+        g->devices[i].asked = g->asked.devices[i];
+}
+
 err_code engine_list_devices(moebius_engine *g, struct err *e)
 {
     const moebius_engine_options *o = &g->options;
@@ -36,10 +44,11 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
         return err_set(e, ERR_USAGE, "%d threads, and devices %s: expected one of the two", o->n_threads, o->devices);
     int n_rank = engine_ranks(g) ? ranks_n(engine_ranks(g)) : 1,
         n_threads = o->n_threads ? o->n_threads : engine_n_cpu(g);
-    TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, o->split, e));
-    g->n_device = g->asked.n_device;
-    for (int i = 0; i < g->n_device; i++)
-        g->devices[i].asked = g->asked.devices[i];
+    const char *split = engine_asks_for_gpu(g) ? NULL : o->split; /* as the choice of a GPU divides them */
+    g->vram_bytes = o->vram_bytes > 0 ? (size_t)o->vram_bytes : SIZE_MAX;
+    TRY(engine_check_gpu(g, e));
+    TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, split, e));
+    engine_take_devices(g);
     return ERR_OK;
 }
 
@@ -110,10 +119,11 @@ static void keep_pipelines(const moebius_engine *g, struct backend *vulkan)
 static err_code open_vulkan(moebius_engine *g, struct engine_device *d, struct err *e)
 {
     if (g->options.reference)
-        return err_set(e, ERR_USAGE, "the reference is a CPU device: expected it without devices %s",
-                       g->options.devices);
+        return err_set(e, ERR_USAGE, "the reference is a CPU device: expected it without devices vulkan:%d",
+                       d->asked.number);
     TRY(vulkan_open(&d->device, d->asked.number, d->pool, e));
     d->vulkan = d->device;
+    vulkan_set_limit(d->vulkan, g->vram_bytes);
     recall_pipelines(g, d->vulkan);
     log_line(&g->log, LOG_INFO, "%s", backend_name(d->device));
     return ERR_OK;
@@ -182,6 +192,8 @@ int moebius_list_gpus_sized(moebius_gpu *gpus, int n_max, size_t gpu_bytes, moeb
     for (int i = 0; i < n && i < n_max; i++) {
         moebius_gpu gpu = {.kind = all[i].kind,
                            .memory_bytes = all[i].memory_bytes,
+                           .budget_bytes = all[i].budget_bytes,
+                           .is_auto = i == gpu_choose(all, n),
                            .shares_memory = all[i].shares_memory,
                            .is_usable = all[i].is_usable};
         snprintf(gpu.name, sizeof gpu.name, "%s", all[i].name);

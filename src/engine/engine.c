@@ -107,7 +107,6 @@ err_code engine_load_model(moebius_engine *g, const struct model_load_params *pa
 
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 {
-    TRY(gguf_open(&g->gguf, path, e));
     TRY(vocab_fill(&g->vocab, g->gguf, e));
     TRY(engine_open_store(g, e));
     TRY(engine_memory_bound(g, e));
@@ -133,7 +132,10 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
         return err_set(e, ERR_FORMAT,
                        "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",
                        path, (int)tokenizer_n_vocab(g->vocab.tokenizer), (long long)g->model->n_vocab);
-    return engine_open_places(g, e);
+    TRY(engine_open_places(g, e));
+    engine_gpu_reclaim(g);
+    engine_gpu_report(g);
+    return ERR_OK;
 }
 
 err_code engine_check_options(moebius_engine *g, struct err *e)
@@ -180,6 +182,10 @@ moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
     engine_begin_log(g);
     if (code == ERR_OK)
         code = engine_check_options(g, &e);
+    if (code == ERR_OK)
+        code = gguf_open(&g->gguf, path, &e);
+    if (code == ERR_OK)
+        code = engine_choose_gpu(g, &e);
     if (code == ERR_OK)
         code = engine_open_devices(g, &e);
     topology_bind_caller(g->topology);

@@ -110,8 +110,11 @@ struct moebius_engine {
     size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
     size_t limit_bytes;       /* the limit on what base/mem.h counts */
     size_t spare_bytes;       /* room below the limit for what operations take when they first run */
+    size_t vram_bytes;        /* options.vram_bytes; SIZE_MAX: no bound */
+    size_t gpu_spare_bytes;   /* the same of the first device's own memory */
     bool is_limited;          /* the limit is in force */
     bool has_noted_streaming; /* the log has been told that experts stream */
+    bool has_noted_loss;      /* the log has been told that a GPU was lost */
     struct memory_guard {
         const char *root;  /* of the system's files, borrowed; NULL: "" (tests have a tree of their own) */
         int64_t looked_ns; /* when it last looked what is free */
@@ -181,10 +184,41 @@ void session_forget_parked(moebius_session *s);
 MUST_USE err_code session_save(moebius_session *s, const char *path, struct err *e);
 MUST_USE err_code session_load(moebius_session *s, const char *path, struct err *e);
 
+/* ---- gpu.c ----------------------------------------------------------------------------------------------------- */
+
+struct gpu_need;
+
+/* What the model takes (memory.c). */
+MUST_USE err_code engine_gpu_need(const moebius_engine *g, struct gpu_need *out, struct err *e);
+
+bool engine_asks_for_gpu(const moebius_engine *g);
+MUST_USE err_code engine_check_gpu(const moebius_engine *g, struct err *e);
+/* Chooses the devices where options.gpu is to; between reading the model's description and opening devices. */
+MUST_USE err_code engine_choose_gpu(moebius_engine *g, struct err *e);
+
+/* Whether a device works in memory of its own, which the limit on the process's does not bound. */
+bool engine_has_own_memory(const moebius_engine *g, int device);
+/* Bounds the places' rooms by such memory, once the layers are loaded. */
+void engine_gpu_rooms(const moebius_engine *g, struct division_place *places);
+/* Has experts give such memory back when there is no more, once the model is loaded. */
+void engine_gpu_reclaim(moebius_engine *g);
+/* Warns where the driver seems to keep some of it in the host's memory. */
+void engine_gpu_report(const moebius_engine *g);
+/* ERR_LIMIT where the first device has not room for so many bytes of the model. */
+MUST_USE err_code engine_gpu_bound(const moebius_engine *g, size_t layers, size_t experts, struct err *e);
+/* Makes room for a session's state. ERR_LIMIT where there can't be enough. */
+MUST_USE err_code engine_gpu_session(moebius_engine *g, size_t later_bytes, struct err *e);
+/* Says once that a GPU was lost, after an evaluation that failed. */
+void engine_gpu_lost(moebius_engine *g);
+/* What slots leave free of a device's own memory. */
+size_t engine_gpu_spare(const moebius_engine *g, int device);
+
 /* ---- devices.c ------------------------------------------------------------------------------------------------- */
 
 /* Reads options.devices and options.split. */
 MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
+/* Takes g->asked over as the list. */
+void engine_take_devices(moebius_engine *g);
 /* Opens the devices that are listed; after a failure, too, they are to be closed. */
 MUST_USE err_code engine_open_devices(moebius_engine *g, struct err *e);
 void engine_close_devices(moebius_engine *g);

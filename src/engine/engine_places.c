@@ -20,11 +20,11 @@ static int n_place(const moebius_engine *g)
 static void choose_split(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer)
 {
     const struct engine_device *first = &g->devices[0];
-    size_t all = 0, room = experts_own_room(first->device);
+    size_t all = 0, room = g->speeds[0].room_bytes;
     for (int i = 0; i < n_layer; i++)
         all += (size_t)layers[i].n_expert * slot_bytes[i];
     bool is_pair = g->n_device == 2 && first->asked.is_vulkan && !g->devices[1].asked.is_vulkan;
-    if (g->options.split || !is_pair || backend_own_bytes(first->device) == 0 || all <= room)
+    if (g->options.split || !is_pair || !engine_has_own_memory(g, 0) || all <= room)
         return;
     g->asked.split.kind = SPLIT_CACHE;
     log_line(&g->log, LOG_INFO, "%s has room for %.2f of %.2f GB of routed experts: %s has them all (--split cache)",
@@ -46,6 +46,8 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
         TRY(engine_ask_ranks(g, layers, slot_bytes, n_layer, e));
     else
         device_options_places(&g->asked, g->speeds);
+    if (!engine_ranks(g))
+        engine_gpu_rooms(g, g->speeds);
     choose_split(g, layers, slot_bytes, n_layer);
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
@@ -144,18 +146,28 @@ static size_t part_of(size_t n_bytes, size_t n, size_t of)
 static err_code open_slots(moebius_engine *g, int device, size_t spare_bytes, const struct usage *past, struct err *e)
 {
     struct experts *x = g->model->devices[device].experts;
+    if (engine_has_own_memory(g, device))
+        spare_bytes = engine_gpu_spare(g, device);
     if (device > 0)
         return place_open(g->place[device], spare_bytes, past, e);
     TRY(experts_open(x, spare_bytes, e));
     return past ? experts_warm(x, past, e) : ERR_OK;
 }
 
+/* What a device's slots that are not open would take of the host's memory. */
+static size_t closed_bytes(const moebius_engine *g, int device)
+{
+    const struct experts *x = g->model->devices[device].experts;
+    return engine_has_own_memory(g, device) ? 0 : experts_max_bytes(x) - experts_open_bytes(x);
+}
+
 err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e)
 {
-    size_t left = engine_expert_bytes(g, experts_max_bytes) - engine_expert_bytes(g, experts_open_bytes);
+    size_t left = 0; /* to open in the host's memory */
+    for (int i = engine_has_cache(g); i < g->model->n_device; i++)
+        left += closed_bytes(g, i);
     for (int i = engine_has_cache(g); i < g->model->n_device; i++) {
-        const struct experts *x = g->model->devices[i].experts;
-        size_t here = experts_max_bytes(x) - experts_open_bytes(x), room = mem_room_bytes(), spare = g->spare_bytes;
+        size_t here = closed_bytes(g, i), room = mem_room_bytes(), spare = g->spare_bytes;
         if (room > spare && room - spare < left) /* others' part is left, too */
             spare += part_of(room - spare, left - here, left);
         left -= here;
@@ -166,17 +178,21 @@ err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct e
 
 static void reclaim(moebius_engine *g, int device, size_t n_bytes)
 {
+    if (engine_has_own_memory(g, device))
+        return;
     if (device > 0)
         place_reclaim(g->place[device], n_bytes);
     else
         experts_reclaim(g->model->devices[device].experts, n_bytes);
 }
 
-/* Of a device's slots. Other devices may be computing meanwhile. */
+/* Of a device's slots in the host's memory. Other devices may be computing meanwhile. */
 static size_t open_bytes(const moebius_engine *g, int device)
 {
     struct place_facts f = {0};
     struct err e;
+    if (engine_has_own_memory(g, device))
+        return 0;
     if (device == 0)
         return experts_open_bytes(g->model->devices[0].experts);
     return place_facts(g->place[device], &f, &e) == ERR_OK ? f.open_bytes : 0;

@@ -448,6 +448,8 @@ moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_ba
     struct err e = {0};
     err_code code = item_bytes == sizeof *items ? engine_eval(engine, items, n_items, &e)
                                                 : eval_other_items(engine, items, item_bytes, n_items, &e);
+    if (code != ERR_OK)
+        engine_gpu_lost(engine);
     return engine_status(code, &e, error);
 }
 

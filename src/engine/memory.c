@@ -7,6 +7,7 @@
 #include "base/free_memory.h"
 #include "base/units_text.h"
 #include "engine/engine_internal.h"
+#include "engine/gpu_choice.h"
 #include "gguf/gguf_facts.h"
 #include "planner/plan.h"
 #include "ranks/ranks.h"
@@ -51,12 +52,13 @@ static void lift(moebius_engine *g)
     g->is_limited = false;
 }
 
-/* Bytes to load all tensors but the routed experts, and to hold one layer's top-k of those. */
-static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *experts, struct err *e)
+/* Bytes of all tensors but the routed experts, of one layer's top-k of those, and of all of them. */
+static err_code needed_bytes(const moebius_engine *g, size_t *dense, size_t *experts, size_t *all, struct err *e)
 {
     struct model_facts f;
     TRY(gguf_facts_compute(&f, g->gguf, e));
-    *dense = (size_t)pool_n_threads(g->pool) * LOAD_BYTES;
+    *dense = 0;
+    *all = (size_t)f.use_bytes[GGUF_USE_ROUTED_EXPERT];
     for (uint64_t i = 0; i < gguf_n_tensors(g->gguf); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g->gguf, i);
         if (!strstr(t->name, "_exps.") && engine_rank(g) == 0)
@@ -66,6 +68,30 @@ static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *expe
     uint64_t expert = f.expert_bytes_max + (f.expert_bytes_min < f.expert_bytes_max ? f.expert_bytes_min : 0);
     *experts = (size_t)(f.n_expert_used * (expert + expert / 16 + 4 * SLOT_ALIGN));
     gguf_facts_close(&f);
+    return ERR_OK;
+}
+
+err_code engine_gpu_need(const moebius_engine *g, struct gpu_need *out, struct err *e)
+{
+    size_t dense, experts, all;
+    TRY(needed_bytes(g, &dense, &experts, &all, e));
+    *out = (struct gpu_need){dense, experts, all};
+    return ERR_OK;
+}
+
+/* What of that the host's memory must hold, and what loading takes there. The first device is asked for its part. */
+static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *experts, struct err *e)
+{
+    size_t all;
+    bool any_here = false;
+    TRY(needed_bytes(g, dense, experts, &all, e));
+    TRY(engine_gpu_bound(g, *dense, *experts, e));
+    for (int i = 0; i < g->n_device; i++)
+        any_here |= !engine_has_own_memory(g, i);
+    if (engine_has_own_memory(g, 0))
+        *dense = 0;
+    *dense += (size_t)pool_n_threads(g->pool) * LOAD_BYTES;
+    *experts = any_here ? *experts : 0;
     return ERR_OK;
 }
 
@@ -95,10 +121,10 @@ static size_t choose_bound(const moebius_engine *g)
 err_code engine_memory_bound(moebius_engine *g, struct err *e)
 {
     size_t dense, experts;
+    TRY(least_bytes(g, &dense, &experts, e));
     g->bound_bytes = choose_bound(g);
     if (!g->bound_bytes)
         return ERR_OK;
-    TRY(least_bytes(g, &dense, &experts, e));
     g->overhead_bytes = engine_resident_bytes() + PLAN_MARGIN_BYTES;
     if (g->bound_bytes < g->overhead_bytes + dense + experts)
         return too_little(g, g->overhead_bytes + dense + experts, "this model, without a context,", e);
@@ -203,23 +229,38 @@ static void note_streaming(moebius_engine *g)
              units_size((uint64_t)engine_expert_bytes(g, experts_max_bytes)).s);
 }
 
+/* What slots in the host's memory may give back. */
+static size_t closable_bytes(const moebius_engine *g)
+{
+    size_t n = 0;
+    for (int i = 0; i < g->model->n_device; i++) {
+        const struct experts *x = g->model->devices[i].experts;
+        n += engine_has_own_memory(g, i) ? 0 : experts_open_bytes(x) - experts_min_bytes(x);
+    }
+    return n;
+}
+
 err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
 {
     size_t later = 0;
-    if (!g->is_limited)
-        return create(user, &later, e);
+    if (!g->is_limited) {
+        TRY(create(user, &later, e));
+        return engine_gpu_session(g, later, e);
+    }
     /* what is mapped takes no memory before it is used, so that its size can be looked at first */
     lift(g);
     size_t before = mem_total_bytes();
     err_code code = create(user, &later, e);
-    size_t session = mem_total_bytes() - before + later;
-    size_t experts_more = engine_expert_bytes(g, experts_open_bytes) - engine_expert_bytes(g, experts_min_bytes);
-    if (backend_own_bytes(g->device) == 0)
-        experts_more += engine_cache_bytes(g, experts_open_bytes) - engine_cache_bytes(g, experts_min_bytes);
+    size_t state = later, session;
+    if (engine_has_own_memory(g, 0)) /* where the state goes */
+        later = 0;
+    session = mem_total_bytes() - before + later;
+    size_t experts_more = closable_bytes(g);
     struct err why;
     if (enforce(g, &why) != ERR_OK && code == ERR_OK)
         code = err_set(e, why.code, "%s", why.text);
     TRY(code);
+    TRY(engine_gpu_session(g, state, e));
     g->spare_bytes = session / 2; /* an estimate of what operations will need; for more, experts give slots back */
     size_t need = mem_total_bytes() + later - experts_more + g->spare_bytes;
     if (need > g->limit_bytes)

@@ -21,8 +21,10 @@ enum {
 
 /* ---- memory for state ------------------------------------------------------------------------------------------- */
 
-static size_t state_bytes(void)
+static size_t state_bytes(const moebius_engine *g)
 {
+    if (engine_has_own_memory(g, 0))
+        return backend_own_bytes(g->device);
     long n = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     size_t bytes = n > 0 && page > 0 ? (size_t)n * (size_t)page / STATE_SHARE : 0;
     struct rlimit address;
@@ -54,7 +56,7 @@ static err_code find_pool(moebius_engine *g, moebius_kv_type kv, int64_t n_ctx, 
     if ((unsigned)kv >= sizeof types / sizeof *types)
         return err_set(e, ERR_USAGE, "KV cache of type %d: expected one of moebius_kv_type", (int)kv);
     bool is_given = g->options.state_bytes > 0, is_new = !g->pools[kv];
-    size_t max_bytes = is_given ? (size_t)g->options.state_bytes : state_bytes();
+    size_t max_bytes = is_given ? (size_t)g->options.state_bytes : state_bytes(g);
     if (is_new)
         TRY(create_pool(g, types[kv], max_bytes, &g->pools[kv], e));
     size_t need = state_pool_text_bytes(g->pools[kv], n_ctx, n_batch);

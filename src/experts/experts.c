@@ -92,7 +92,7 @@ err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e)
         return ERR_OK;
     TRY(fetch_open(&x->fetch, e));
     for (struct slot_group *g; (g = slots_neediest(&x->slots));) {
-        size_t room = slots_room_bytes(&x->slots);
+        size_t room = backend_room_bytes(x->slots.device);
         if (room < spare_bytes || room - spare_bytes < g->size.slot_bytes || !slots_open_one(&x->slots, g))
             break;
     }
@@ -355,7 +355,7 @@ void experts_unpin(struct experts *x, int layer)
 
 void experts_reclaim(struct experts *x, size_t n_bytes)
 {
-    if (slots_room_bytes(&x->slots) < n_bytes)
+    if (backend_room_bytes(x->slots.device) < n_bytes)
         prefetch_end(&x->prefetch); /* what it holds can't be spared */
     slots_reclaim(&x->slots, n_bytes);
 }
@@ -389,17 +389,6 @@ int64_t experts_n_slot(const struct experts *x)
     for (int i = 0; i < x->slots.n_group; i++)
         n += policy_n_open(x->slots.groups[i].policy);
     return n;
-}
-
-/* One part in so many of a device's own memory is left to states of texts, work space and the driver. */
-enum { OWN_RESERVE_SHARE = 4 };
-
-size_t experts_own_room(struct backend *device)
-{
-    size_t own = backend_own_bytes(device), room = own - own / OWN_RESERVE_SHARE, held = 0;
-    for (int tag = 0; tag < MEM_N_TAG; tag++)
-        held += backend_held_bytes(device, (enum mem_tag)tag);
-    return room > held ? room - held : 0;
 }
 
 size_t experts_slot_bytes(const struct experts *x, int layer)

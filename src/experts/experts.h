@@ -15,8 +15,8 @@
  * Slots may be a cache instead (experts_params.is_cache): other devices have all experts, too, and compute what is not
  * in these slots, so that no call ever waits. Nothing is fetched then; experts move into slots between calls.
  *
- * Slots take memory once they are opened, as the limit on it (base/mem.h) permits: all together by experts_open, one by
- * one when needed. experts_reclaim gives them back, between operations of the device.
+ * Slots take memory once they are opened, as the room on the device (backend_room_bytes) permits: all together by
+ * experts_open, one by one when needed. experts_reclaim gives them back, between operations of the device.
  *
  * Refused: budgets too small for one layer's top-k experts.
  *
@@ -45,13 +45,13 @@ struct experts_params {
     struct store *store;    /* NULL: a description, of which experts_load reads nothing */
     struct pool *pool;
     enum policy_kind policy;
-    size_t budget_bytes; /* of slots; 0: no bound but the limit on memory */
+    size_t budget_bytes; /* of slots; 0: no bound but the room on the device */
     double budget_share; /* of the slots that all experts need; 0: the same */
     bool deterministic;  /* experts_look answers from a logical cache */
     bool is_cache;       /* all layers are given with is_here */
 };
 
-/* Reads nothing yet. ERR_LIMIT when the budget or the room below the limit on memory is less than the minimum, with the
+/* Reads nothing yet. ERR_LIMIT when the budget or the room on the device is less than the minimum, with the
  * number. */
 MUST_USE err_code experts_create(struct experts **out, const struct experts_params *p,
                                  const struct expert_layer *layers, int n_layer, struct err *e);
@@ -62,8 +62,8 @@ void experts_close(struct experts **x);
 MUST_USE err_code experts_load(struct experts *x, void (*progress)(void *user, uint64_t n_bytes), void *user,
                                struct err *e);
 
-/* Readies the other groups: opens what they are read with, and slots until no more than spare_bytes are left below the
- * limit on memory. */
+/* Readies the other groups: opens what they are read with, and slots until no more than spare_bytes are left of the
+ * room on the device. */
 MUST_USE err_code experts_open(struct experts *x, size_t spare_bytes, struct err *e);
 
 /* Fills them with what earlier runs used most. A cache's policy learns what that was, and nothing moves yet. */
@@ -174,8 +174,7 @@ void experts_forget(struct experts *x);
 
 /* ---- memory and figures --------------------------------------------------------------------------------------- */
 
-/* Closes slots until n_bytes more fit under the limit on memory or none can be spared; none on a device that has memory
- * of its own. */
+/* Closes slots until n_bytes more fit in the room on the device or none can be spared. */
 void experts_reclaim(struct experts *x, size_t n_bytes);
 
 /* Bytes of slots: the least that works, what all experts need, what is open now. */
@@ -185,9 +184,6 @@ size_t experts_open_bytes(const struct experts *x);
 
 /* How many slots are open now. */
 int64_t experts_n_slot(const struct experts *x);
-
-/* Room for slots in a device's own memory beside what lies there now; 0: it has none, or no room in it. */
-size_t experts_own_room(struct backend *device);
 
 /* The size of a layer's slots, and which group of them it shares. */
 size_t experts_slot_bytes(const struct experts *x, int layer);

@@ -54,8 +54,8 @@ static err_code divide(struct expert_slots *s, const struct experts_params *p, s
         bytes = p->budget_bytes;
     else if (p->budget_share > 0)
         bytes = (size_t)(p->budget_share * (double)most);
-    if (bytes > slots_room_bytes(s))
-        bytes = slots_room_bytes(s);
+    if (bytes > backend_room_bytes(p->device))
+        bytes = backend_room_bytes(p->device);
     if (bytes < least)
         return err_set(e, ERR_LIMIT,
                        "%zu bytes for routed experts are too few: the top-k experts of one layer need %zu (%.1f MiB, "
@@ -145,11 +145,6 @@ size_t slots_max_bytes(const struct expert_slots *s)
     return n;
 }
 
-size_t slots_room_bytes(const struct expert_slots *s)
-{
-    return backend_own_bytes(s->device) ? SIZE_MAX : mem_room_bytes();
-}
-
 bool slots_is_here(const struct expert_slots *s, int layer, int32_t expert)
 {
     const struct expert_layer *d = &s->layers[layer].d;
@@ -188,7 +183,7 @@ bool slots_open_one(struct expert_slots *s, struct slot_group *g)
 bool slots_open_all(struct expert_slots *s, struct slot_group *g)
 {
     bool evicted;
-    if (g->n_slot < g->size.n_expert || g->size.slot_bytes * (size_t)g->n_slot > slots_room_bytes(s))
+    if (g->n_slot < g->size.n_expert || g->size.slot_bytes * (size_t)g->n_slot > backend_room_bytes(s->device))
         return false;
     while (policy_n_open(g->policy) < g->n_slot)
         if (!slots_open_one(s, g))
@@ -246,6 +241,6 @@ static bool close_one(struct expert_slots *s)
 
 void slots_reclaim(struct expert_slots *s, size_t n_bytes)
 {
-    while (slots_room_bytes(s) < n_bytes && close_one(s))
+    while (backend_room_bytes(s->device) < n_bytes && close_one(s))
         ;
 }

@@ -46,10 +46,6 @@ void slots_close(struct expert_slots *s);
 size_t slots_min_bytes(const struct expert_slots *s);
 size_t slots_max_bytes(const struct expert_slots *s);
 
-/* Room for more slots in the memory that they are in: the host's below its limit. A device with memory of its own says
- * so when there is none (SIZE_MAX). */
-size_t slots_room_bytes(const struct expert_slots *s);
-
 /* Whether the device has an expert at all. */
 bool slots_is_here(const struct expert_slots *s, int layer, int32_t expert);
 

@@ -103,7 +103,7 @@ struct parts {
     int64_t *n_here;             /* [n_moe_layer] how many these are */
     int64_t n_expert;            /* of the layer with most */
     size_t *most, *least;        /* [n_device] bytes of slots for all that a device has, and the least that works */
-    size_t all_most, all_least;  /* of all devices but a cache */
+    size_t all_most, all_least;  /* of all devices that work in the host's memory, but a cache */
     size_t room;                 /* for these; SIZE_MAX: no bound */
     size_t cache_bytes;          /* of slots that are a cache */
 };
@@ -188,7 +188,7 @@ static void size_cache(struct parts *x, const struct model *m, int device)
     struct backend *b = m->devices[device].device;
     bool is_apart = backend_own_bytes(b) > 0;
     size_t most = x->most[device], all = mem_room_bytes(), others = x->room < x->all_most ? x->room : x->all_most;
-    size_t free_bytes = is_apart ? experts_own_room(b) : all == SIZE_MAX ? SIZE_MAX : all - others;
+    size_t free_bytes = is_apart ? backend_room_bytes(b) : all == SIZE_MAX ? SIZE_MAX : all - others;
     double share = m->division.cache_share;
     size_t wanted = share > 0 ? (size_t)(share * (double)most) : free_bytes < most ? free_bytes : most;
     x->cache_bytes = wanted > x->least[device] ? wanted : x->least[device];
@@ -207,8 +207,10 @@ static void sum_up(struct parts *x, const struct loader *l)
             x->most[i] += (size_t)x->n_here[j] * x->slot_bytes[j];
             x->least[i] += least_of(x, m->n_moe_layer, j);
         }
-        x->all_most += is_cache(m, i) ? 0 : x->most[i];
-        x->all_least += is_cache(m, i) ? 0 : x->least[i];
+        if (is_cache(m, i) || backend_own_bytes(m->devices[i].device))
+            continue;
+        x->all_most += x->most[i];
+        x->all_least += x->least[i];
     }
     x->room = mem_room_bytes();
     if (p->expert_budget_bytes)
@@ -220,11 +222,20 @@ static void sum_up(struct parts *x, const struct loader *l)
             size_cache(x, m, i);
 }
 
-/* What a device gets of the room that all have: beyond the least that works in proportion to what it has. */
-static size_t budget_of(const struct parts *x, const struct model *m, int device)
+/* What a device with memory of its own gets, which experts_create bounds by the room there. */
+static size_t own_budget(const struct model_load_params *p, size_t most)
 {
-    if (is_cache(m, device))
+    size_t share = (size_t)(p->expert_budget_share * (double)most);
+    return p->expert_budget_bytes ? p->expert_budget_bytes : share ? share : most;
+}
+
+/* What a device gets of the room that all have: beyond the least that works in proportion to what it has. */
+static size_t budget_of(const struct parts *x, const struct loader *l, int device)
+{
+    if (is_cache(l->m, device))
         return x->cache_bytes;
+    if (backend_own_bytes(l->m->devices[device].device))
+        return own_budget(l->p, x->most[device]);
     size_t more = x->room > x->all_least ? x->room - x->all_least : 0, most = x->most[device], least = x->least[device];
     if (x->room >= x->all_most)
         return most;
@@ -241,7 +252,7 @@ static err_code create_experts(const struct loader *l, struct parts *x, int devi
                                           .store = l->p->store,
                                           .pool = d->pool,
                                           .policy = l->p->policy,
-                                          .budget_bytes = budget_of(x, m, device),
+                                          .budget_bytes = budget_of(x, l, device),
                                           .deterministic = l->p->deterministic,
                                           .is_cache = is_cache(m, device)};
     mark(x, m, d);

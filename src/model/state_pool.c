@@ -321,7 +321,7 @@ int32_t state_pool_take(struct state_pool *p, int kind)
         state_pool_trim(p); /* pages of other kinds */
         page = take(p, k);
     }
-    if (page < 0 && k->bytes <= p->max_bytes - p->used_bytes && mem_make_room(k->bytes))
+    if (page < 0 && k->bytes <= p->max_bytes - p->used_bytes && backend_make_room(p->device, k->bytes))
         page = take(p, k);
     while (page < 0 && evict_checkpoint(p)) {
         state_pool_trim(p);

@@ -38,6 +38,7 @@ static void vk_close(struct backend *b)
         for (int i = 0; i < v->n_turns; i++)
             vk_piece_give(v, &v->turns[i].piece);
         vk_pipelines_close(v);
+        vk_grids_close(v);
         vk_queue_close(v);
         vk_memory_close(v);
         v->api.fn.DestroyDevice(v->device, NULL);
@@ -98,6 +99,7 @@ static err_code open_all(struct vk *v, int index, struct err *e)
     TRY(find_physical(v, index, e));
     TRY(open_device(v, e));
     TRY(vk_queue_open(v, e));
+    TRY(vk_grids_open(v, e));
     TRY(vk_pipelines_open(v, e));
     return backend_buffer_create(&v->base, 2 * sizeof(uint32_t), 1, MEM_SCRATCH, &v->expert_counters, e);
 }
@@ -105,6 +107,11 @@ static err_code open_all(struct vk *v, int index, struct err *e)
 struct vulkan_counters vulkan_get_counters(struct backend *b)
 {
     return vk_of(b)->recorded;
+}
+
+bool vulkan_is_lost(struct backend *b)
+{
+    return vk_of(b)->is_lost;
 }
 
 err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct err *e)
@@ -140,6 +147,9 @@ err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct 
         .counters = vk_get_counters,
         .held_bytes = vk_held_bytes,
         .own_bytes = vk_own_bytes,
+        .room_bytes = vk_room_bytes,
+        .make_room = vk_make_room,
+        .set_reclaim = vk_set_reclaim,
         .close = vk_close,
     };
     *out = NULL;
@@ -148,6 +158,8 @@ err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct 
         return err_nomem(e, sizeof *v, "a Vulkan device");
     v->base = (struct backend){.v = &vtable, .name = v->name};
     v->pool = pool;
+    atomic_init(&v->asked_bytes, SIZE_MAX);
+    atomic_init(&v->found_bytes, SIZE_MAX);
     pthread_mutex_init(&v->memory_mutex, NULL);
     pthread_mutex_init(&v->queue.mutex, NULL);
     pthread_mutex_init(&v->upload.mutex, NULL);

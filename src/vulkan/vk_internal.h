@@ -21,24 +21,39 @@ struct vk_limits {
     uint32_t shared_bytes; /* of a workgroup */
     uint32_t queue_family;
     uint32_t device_type, host_type; /* memory types: for tensors; for what the host writes and reads */
-    VkDeviceSize memory_bytes;       /* of the heap that tensors lie in */
     bool is_mapped;                  /* the host may write where tensors lie */
     bool shares_memory;              /* tensors lie in the host's memory, whose limit counts them */
     bool has_portability;            /* the driver wants its extension enabled */
+    bool has_budget;                 /* the driver says what it gives (VK_EXT_memory_budget) */
 };
 
 /* ERR_UNSUPPORTED, with a sentence, where the room can't use the device. */
 MUST_USE err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
                                 struct err *e);
 
+/* The heap that tensors lie in, as it is at present. */
+struct vk_heap {
+    uint64_t n_bytes;
+    uint64_t budget_bytes; /* what this process may have of it, as the driver says, or else a share of it */
+    uint64_t usage_bytes;  /* what it has, as the driver says; 0: it does not */
+};
+struct vk_heap vk_heap_get(const struct vk_functions *fn, VkPhysicalDevice device, const struct vk_limits *limits);
+
+/* Whether MOEBIUS_VULKAN_WITHOUT, a list with commas, names what devices are to lack, for tests of what then happens.
+ */
+bool vk_is_masked(const char *name);
+
 /* The physical devices, *n of them; the caller's (mem_free). */
 MUST_USE err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, uint32_t *n, struct err *e);
 
 /* ---- vk_memory.c ----------------------------------------------------------------------------------------------- */
 
+enum vk_memory_kind { VK_FOR_DEVICE, VK_FOR_HOST };
+
 /* An allocation, cut into pieces. */
 struct vk_block {
     struct vk_block *next;
+    enum vk_memory_kind kind;
     VkDeviceMemory memory;
     VkBuffer buffer;
     VkDeviceAddress address;
@@ -56,8 +71,6 @@ struct vk_piece {
     size_t off, n_bytes;
 };
 
-enum vk_memory_kind { VK_FOR_DEVICE, VK_FOR_HOST };
-
 /* Takes n_bytes, or fails with ERR_NOMEM or ERR_LIMIT and a sentence that says what they were for. Thread-safe. */
 MUST_USE err_code vk_piece_take(struct vk *v, enum vk_memory_kind kind, size_t n_bytes, const char *what,
                                 struct vk_piece *out, struct err *e);
@@ -66,12 +79,20 @@ VkDeviceAddress vk_piece_address(const struct vk_piece *p);
 char *vk_piece_mapped(const struct vk_piece *p); /* or NULL */
 void vk_memory_close(struct vk *v);
 
-/* The device's ledger and, where it shares the host's memory, that of base/mem.h. */
-MUST_USE bool vk_count(struct vk *v, size_t n_bytes, enum mem_tag tag);
+/* The device's ledger and, where it shares the host's memory, that of base/mem.h. ERR_LIMIT and ERR_NOMEM say what the
+ * bytes were for. */
+MUST_USE err_code vk_count(struct vk *v, size_t n_bytes, enum mem_tag tag, const char *what, struct err *e);
 MUST_USE bool vk_try_count(struct vk *v, size_t n_bytes, enum mem_tag tag); /* reclaims nothing */
 void vk_uncount(struct vk *v, size_t n_bytes, enum mem_tag tag);
 size_t vk_held_bytes(struct backend *b, enum mem_tag tag);
 size_t vk_own_bytes(struct backend *b); /* 0 where it shares the host's */
+
+/* What tensors may take of the device's memory at present, allocated or not: by vulkan_set_limit, by the driver's
+ * budget and by what the driver has refused. SIZE_MAX: no bound but the host's. */
+size_t vk_limit_bytes(struct vk *v);
+size_t vk_room_bytes(struct backend *b);
+bool vk_make_room(struct backend *b, size_t n_bytes);
+void vk_set_reclaim(struct backend *b, mem_reclaim_fn *reclaim, void *user);
 
 struct buffer {
     size_t n_bytes;
@@ -198,6 +219,7 @@ struct vk_pipelines {
         VkPipeline pipeline;
     } * all; /* [n] */
     size_t n, room;
+    uint64_t bound_serial; /* of the commands that the codebooks were bound in last; 0: none */
     VkPipelineCache cache;
     size_t n_cached; /* of the pipelines, how many the cache had when it was last used or saved */
 };
@@ -218,6 +240,19 @@ struct vk_dispatch {
     int n_access;
 };
 void vk_dispatch(struct vk *v, const struct vk_dispatch *d);
+
+/* ---- vk_grids.c ------------------------------------------------------------------------------------------------ */
+
+/* The codebooks of some types (shaders/grids.glsl), in the one descriptor set that there is. */
+struct vk_grids {
+    VkDescriptorSetLayout layout;
+    VkDescriptorPool pool;
+    VkDescriptorSet set; /* the pool's */
+    struct vk_piece piece;
+};
+
+MUST_USE err_code vk_grids_open(struct vk *v, struct err *e);
+void vk_grids_close(struct vk *v); /* accepts half-open ones */
 
 /* ---- vk_weights.c, vk_slots.c ---------------------------------------------------------------------------------- */
 
@@ -247,12 +282,8 @@ struct weight_shape vk_weight_shape(struct backend *b, const struct weight *w);
 struct slot_pool {
     struct slot_pool_desc d;
     struct layout_image image; /* of a slot */
-    int64_t n_chunk, chunk_slots;
-    struct slot_chunk {
-        struct vk_piece piece; /* of chunk_slots slots */
-        int64_t n_open;
-    } * chunks;
-    struct vk_table *table; /* the address of each slot */
+    struct vk_piece *slots;    /* [d.n_slot]; none of one that is closed */
+    struct vk_table *table;    /* the address of each slot */
 };
 
 err_code vk_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out, struct err *e);
@@ -289,8 +320,14 @@ struct vk {
     struct vk_limits limits;
     struct pool *pool; /* borrowed */
 
-    pthread_mutex_t memory_mutex; /* of the blocks */
-    struct vk_block *blocks[2];   /* by kind */
+    pthread_mutex_t memory_mutex;     /* of the blocks */
+    struct vk_block *blocks[2];       /* by kind */
+    atomic_size_t allocated_bytes[2]; /* of the blocks */
+    atomic_size_t used_bytes[2];      /* of their pieces */
+    atomic_size_t asked_bytes;        /* what tensors may have as vulkan_set_limit says; SIZE_MAX: no bound */
+    atomic_size_t found_bytes;        /* more than so much the driver has refused; SIZE_MAX: it has not */
+    mem_reclaim_fn *reclaim;          /* may be NULL */
+    void *reclaim_user;
     atomic_size_t held_bytes[MEM_N_TAG];
     uint64_t n_buffer; /* that there ever were */
 
@@ -304,6 +341,7 @@ struct vk {
         struct vk_piece staging;
     } upload;
 
+    struct vk_grids grids;
     struct vk_pipelines pipelines;
     struct buffer *scratch[VK_N_SCRATCH];
     struct buffer *expert_counters; /* two dwords: pairs computed, experts that these were of */

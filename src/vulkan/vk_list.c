@@ -6,8 +6,7 @@
 #include "vulkan/vk_internal.h"
 #include "vulkan/vulkan.h"
 
-/* Names of what MOEBIUS_VULKAN_WITHOUT (a list with commas) makes devices lack, for tests of what then happens. */
-static bool is_masked(const char *name)
+bool vk_is_masked(const char *name)
 {
     const char *list = getenv("MOEBIUS_VULKAN_WITHOUT");
     size_t n = strlen(name);
@@ -26,6 +25,24 @@ static int find_type(const VkPhysicalDeviceMemoryProperties *m, VkMemoryProperty
     return -1;
 }
 
+/* A whole number of MiB that a variable names, for tests; 0: none. */
+static uint64_t tested_bytes(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? (uint64_t)strtoull(text, NULL, 10) << 20 : 0;
+}
+
+/* MOEBIUS_VULKAN_KIND=discrete (or integrated, software) makes all devices such, for tests of what is chosen. */
+static VkPhysicalDeviceType device_kind(const VkPhysicalDeviceProperties *p)
+{
+    const char *kind = getenv("MOEBIUS_VULKAN_KIND");
+    if (!kind)
+        return p->deviceType;
+    return !strcmp(kind, "discrete")     ? VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
+           : !strcmp(kind, "integrated") ? VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU
+                                         : VK_PHYSICAL_DEVICE_TYPE_CPU;
+}
+
 static VkDeviceSize heap_bytes(const VkPhysicalDeviceMemoryProperties *m, uint32_t type)
 {
     return m->memoryHeaps[m->memoryTypes[type].heapIndex].size;
@@ -41,10 +58,10 @@ static err_code choose_memory(const VkPhysicalDeviceMemoryProperties *m, struct 
     int host = find_type(m, COHERENT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
     if (host < 0)
         host = find_type(m, COHERENT);
-    if (local < 0 || host < 0)
+    if (local < 0 || host < 0 || vk_is_masked("hostMemory"))
         return err_set(e, ERR_UNSUPPORTED, "it has no memory of its own, or none that the host can write");
     l->is_mapped =
-        mapped >= 0 && heap_bytes(m, (uint32_t)mapped) >= heap_bytes(m, (uint32_t)local) && !is_masked("mapped");
+        mapped >= 0 && heap_bytes(m, (uint32_t)mapped) >= heap_bytes(m, (uint32_t)local) && !vk_is_masked("mapped");
     l->device_type = (uint32_t)(l->is_mapped ? mapped : local);
     l->host_type = (uint32_t)host;
     return ERR_OK;
@@ -64,13 +81,15 @@ static bool choose_queue(const struct vk_functions *fn, VkPhysicalDevice device,
             best = (int)i;
     }
     *family = (uint32_t)best;
-    return best >= 0;
+    return best >= 0 && !vk_is_masked("computeQueue");
 }
 
 static bool has_extension(const struct vk_functions *fn, VkPhysicalDevice device, const char *name)
 {
     uint32_t n = 0;
     bool found = false;
+    if (vk_is_masked(name))
+        return false;
     fn->EnumerateDeviceExtensionProperties(device, NULL, &n, NULL);
     VkExtensionProperties *all = mem_calloc(n, sizeof *all);
     if (all && fn->EnumerateDeviceExtensionProperties(device, NULL, &n, all) >= VK_SUCCESS)
@@ -85,9 +104,9 @@ static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice d
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v12};
     fn->GetPhysicalDeviceFeatures2(device, &features);
-    if (!v12.bufferDeviceAddress || is_masked("bufferDeviceAddress"))
+    if (!v12.bufferDeviceAddress || vk_is_masked("bufferDeviceAddress"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no addresses of buffers (bufferDeviceAddress)");
-    if (!v12.timelineSemaphore || is_masked("timelineSemaphore"))
+    if (!v12.timelineSemaphore || vk_is_masked("timelineSemaphore"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no timeline semaphores");
     return ERR_OK;
 }
@@ -95,8 +114,7 @@ static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice d
 /* MOEBIUS_VULKAN_ALLOCATION: a lower limit in MiB, for tests of large tensors in small parts. */
 static void lower_allocation(VkDeviceSize *n_bytes)
 {
-    const char *text = getenv("MOEBIUS_VULKAN_ALLOCATION");
-    unsigned long long most = text ? strtoull(text, NULL, 10) << 20 : 0;
+    uint64_t most = tested_bytes("MOEBIUS_VULKAN_ALLOCATION");
     if (most && most < *n_bytes)
         *n_bytes = most;
 }
@@ -110,7 +128,7 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
     VkPhysicalDeviceMaintenance3Properties m3 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES};
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &m3};
     fn->GetPhysicalDeviceProperties2(device, &p);
-    if (p.properties.apiVersion < VK_API_VERSION_1_2)
+    if (p.properties.apiVersion < VK_API_VERSION_1_2 || vk_is_masked("Vulkan 1.2"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has Vulkan %u.%u, expected 1.2",
                        VK_API_VERSION_MAJOR(p.properties.apiVersion), VK_API_VERSION_MINOR(p.properties.apiVersion));
     if (p.properties.apiVersion >= VK_API_VERSION_1_3) {
@@ -118,7 +136,8 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
         fn->GetPhysicalDeviceProperties2(device, &p);
     }
     const VkPhysicalDeviceLimits *l = &p.properties.limits;
-    if (l->maxComputeWorkGroupInvocations < 128 || l->maxPushConstantsSize < VK_PUSH_BYTES)
+    if (l->maxComputeWorkGroupInvocations < 128 || l->maxPushConstantsSize < VK_PUSH_BYTES ||
+        vk_is_masked("maxComputeWorkGroupInvocations"))
         return err_set(e, ERR_UNSUPPORTED, "its workgroups have at most %u threads and %u bytes of push constants",
                        l->maxComputeWorkGroupInvocations, l->maxPushConstantsSize);
     out->allocation_bytes = m3.maxMemoryAllocationSize;
@@ -129,8 +148,8 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
     out->n_workgroup_y = l->maxComputeWorkGroupCount[1];
     out->n_workgroup_z = l->maxComputeWorkGroupCount[2];
     out->shared_bytes = l->maxComputeSharedMemorySize;
-    out->shares_memory = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU ||
-                         p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+    VkPhysicalDeviceType kind = device_kind(&p.properties);
+    out->shares_memory = kind == VK_PHYSICAL_DEVICE_TYPE_CPU || kind == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     return ERR_OK;
 }
 
@@ -142,11 +161,30 @@ err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, s
     TRY(check_features(fn, device, e));
     fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
     TRY(choose_memory(&memory.memoryProperties, out, e));
-    out->memory_bytes = heap_bytes(&memory.memoryProperties, out->device_type);
     if (!choose_queue(fn, device, &out->queue_family))
         return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");
     out->has_portability = has_extension(fn, device, "VK_KHR_portability_subset");
+    out->has_budget = has_extension(fn, device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     return ERR_OK;
+}
+
+struct vk_heap vk_heap_get(const struct vk_functions *fn, VkPhysicalDevice device, const struct vk_limits *limits)
+{
+    enum { OTHERS_SHARE = 8 }; /* one part in so many is left to others where the driver has no budget */
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 m = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
+                                           .pNext = limits->has_budget ? &budget : NULL};
+    fn->GetPhysicalDeviceMemoryProperties2(device, &m);
+    uint32_t heap = m.memoryProperties.memoryTypes[limits->device_type].heapIndex;
+    struct vk_heap h = {.n_bytes = m.memoryProperties.memoryHeaps[heap].size};
+    h.budget_bytes = limits->has_budget ? budget.heapBudget[heap] : h.n_bytes - h.n_bytes / OTHERS_SHARE;
+    h.usage_bytes = limits->has_budget ? budget.heapUsage[heap] : 0;
+    if (tested_bytes("MOEBIUS_VULKAN_BUDGET")) {
+        h.budget_bytes = tested_bytes("MOEBIUS_VULKAN_BUDGET");
+        h.usage_bytes = 0;
+    }
+    return h;
 }
 
 err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, uint32_t *n, struct err *e)
@@ -186,7 +224,7 @@ static void describe(const struct vk_functions *fn, VkPhysicalDevice device, str
     fn->GetPhysicalDeviceProperties2(device, &p);
     snprintf(out->name, sizeof out->name, "%s", p.properties.deviceName);
     snprintf(out->driver, sizeof out->driver, "%.100s %.100s", driver.driverName, driver.driverInfo);
-    out->kind = kind_name(p.properties.deviceType);
+    out->kind = kind_name(device_kind(&p.properties));
     out->api_version[0] = VK_API_VERSION_MAJOR(p.properties.apiVersion);
     out->api_version[1] = VK_API_VERSION_MINOR(p.properties.apiVersion);
     out->api_version[2] = VK_API_VERSION_PATCH(p.properties.apiVersion);
@@ -194,7 +232,9 @@ static void describe(const struct vk_functions *fn, VkPhysicalDevice device, str
     snprintf(out->why_not, sizeof out->why_not, "%.*s", VULKAN_TEXT_BYTES - 1, e.text);
     if (!out->is_usable)
         return;
-    out->memory_bytes = limits.memory_bytes;
+    const struct vk_heap heap = vk_heap_get(fn, device, &limits);
+    out->memory_bytes = heap.n_bytes;
+    out->budget_bytes = heap.budget_bytes > heap.usage_bytes ? heap.budget_bytes - heap.usage_bytes : 0;
     out->shares_memory = limits.shares_memory;
 }
 

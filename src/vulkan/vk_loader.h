@@ -43,6 +43,12 @@
     FN(GetBufferDeviceAddress)                                                                                         \
     FN(CreateShaderModule)                                                                                             \
     FN(DestroyShaderModule)                                                                                            \
+    FN(CreateDescriptorSetLayout)                                                                                      \
+    FN(DestroyDescriptorSetLayout)                                                                                     \
+    FN(CreateDescriptorPool)                                                                                           \
+    FN(DestroyDescriptorPool)                                                                                          \
+    FN(AllocateDescriptorSets)                                                                                         \
+    FN(UpdateDescriptorSets)                                                                                           \
     FN(CreatePipelineLayout)                                                                                           \
     FN(DestroyPipelineLayout)                                                                                          \
     FN(CreatePipelineCache)                                                                                            \
@@ -52,6 +58,7 @@
     FN(DestroyPipeline)                                                                                                \
     FN(CmdPipelineBarrier)                                                                                             \
     FN(CmdBindPipeline)                                                                                                \
+    FN(CmdBindDescriptorSets)                                                                                          \
     FN(CmdPushConstants)                                                                                               \
     FN(CmdDispatch)                                                                                                    \
     FN(CmdCopyBuffer)                                                                                                  \

@@ -1,23 +1,118 @@
 /* Memory of the device: allocations below its limit, cut into pieces; buffers; tables of addresses. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "vulkan/vk_internal.h"
 
-/* Pieces of up to half of a block share blocks; larger ones have one each. */
-enum { BLOCK_BYTES = 16 << 20, PIECE_ALIGN = 256 };
+/* Pieces of up to half of a block share blocks, which become larger the more there is, so that drivers' limits on their
+ * number are far; larger pieces have one each. */
+enum { MIN_BLOCK_BYTES = 16 << 20, MAX_BLOCK_BYTES = 256 << 20, BLOCK_SHARE = 8, PIECE_ALIGN = 256 };
+
+/* ---- how much there may be ------------------------------------------------------------------------------------- */
+
+/* The budget counts what the driver itself and this process's other devices have, too. */
+static size_t budget_bytes(struct vk *v)
+{
+    const struct vk_heap h = vk_heap_get(&v->api.fn, v->physical, &v->limits);
+    size_t have = atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]);
+    if (!h.usage_bytes)
+        return h.budget_bytes;
+    return h.budget_bytes > h.usage_bytes ? have + (size_t)(h.budget_bytes - h.usage_bytes) : have;
+}
+
+size_t vk_limit_bytes(struct vk *v)
+{
+    size_t limit = atomic_load(&v->asked_bytes), found = atomic_load(&v->found_bytes);
+    limit = found < limit ? found : limit;
+    if (v->limits.shares_memory) /* the limit on the host's memory is what budgets would say */
+        return limit;
+    size_t budget = budget_bytes(v);
+    return budget < limit ? budget : limit;
+}
+
+static size_t own_room(struct vk *v)
+{
+    size_t limit = vk_limit_bytes(v), used = atomic_load(&v->used_bytes[VK_FOR_DEVICE]);
+    return limit == SIZE_MAX ? SIZE_MAX : limit > used ? limit - used : 0;
+}
+
+size_t vk_own_bytes(struct backend *b)
+{
+    struct vk *v = vk_of(b);
+    return v->limits.shares_memory ? 0 : (size_t)vk_heap_get(&v->api.fn, v->physical, &v->limits).n_bytes;
+}
+
+size_t vk_room_bytes(struct backend *b)
+{
+    struct vk *v = vk_of(b);
+    size_t own = own_room(v), host = v->limits.shares_memory ? mem_room_bytes() : SIZE_MAX;
+    return own < host ? own : host;
+}
+
+void vk_set_reclaim(struct backend *b, mem_reclaim_fn *reclaim, void *user)
+{
+    vk_of(b)->reclaim = reclaim;
+    vk_of(b)->reclaim_user = user;
+}
+
+void vulkan_set_limit(struct backend *b, size_t n_bytes)
+{
+    atomic_store(&vk_of(b)->asked_bytes, n_bytes);
+}
+
+struct vulkan_memory vulkan_get_memory(struct backend *b)
+{
+    struct vk *v = vk_of(b);
+    const struct vk_heap h = vk_heap_get(&v->api.fn, v->physical, &v->limits);
+    size_t have = atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]);
+    return (struct vulkan_memory){.limit_bytes = vk_limit_bytes(v),
+                                  .used_bytes = atomic_load(&v->used_bytes[VK_FOR_DEVICE]),
+                                  .allocated_bytes = have,
+                                  .elsewhere_bytes =
+                                      h.usage_bytes && h.usage_bytes < have ? have - (size_t)h.usage_bytes : 0};
+}
+
+static bool has_room(struct vk *v, size_t n_bytes);
+
+/* What is closed in one place is no room for what is larger, so that it may take more than once. */
+bool vk_make_room(struct backend *b, size_t n_bytes)
+{
+    struct vk *v = vk_of(b);
+    size_t room = own_room(v), before = SIZE_MAX;
+    if (v->limits.shares_memory && !mem_make_room(n_bytes))
+        return false;
+    while (!has_room(v, n_bytes) && v->reclaim && room != before) {
+        before = room;
+        v->reclaim(v->reclaim_user, (room < n_bytes ? 0 : room) + n_bytes);
+        room = own_room(v);
+    }
+    return has_room(v, n_bytes);
+}
+
+static err_code no_room(struct vk *v, size_t n_bytes, const char *what, struct err *e)
+{
+    size_t limit = vk_limit_bytes(v), used = atomic_load(&v->used_bytes[VK_FOR_DEVICE]);
+    return err_set(e, ERR_LIMIT, "%s: %.1f MiB for %s: of the %.1f MiB of its memory that may be used %.1f are free",
+                   v->base.name, (double)n_bytes / (1 << 20), what, (double)limit / (1 << 20),
+                   (double)(limit > used ? limit - used : 0) / (1 << 20));
+}
+
+/* ---- ledgers --------------------------------------------------------------------------------------------------- */
 
 bool vk_try_count(struct vk *v, size_t n_bytes, enum mem_tag tag)
 {
-    if (v->limits.shares_memory && !mem_commit(n_bytes, tag))
+    if (own_room(v) < n_bytes || (v->limits.shares_memory && !mem_commit(n_bytes, tag)))
         return false;
     atomic_fetch_add(&v->held_bytes[tag], n_bytes);
     return true;
 }
 
-bool vk_count(struct vk *v, size_t n_bytes, enum mem_tag tag)
+err_code vk_count(struct vk *v, size_t n_bytes, enum mem_tag tag, const char *what, struct err *e)
 {
-    return (!v->limits.shares_memory || mem_make_room(n_bytes)) && vk_try_count(v, n_bytes, tag);
+    if (vk_make_room(&v->base, n_bytes) && vk_try_count(v, n_bytes, tag))
+        return ERR_OK;
+    return own_room(v) < n_bytes ? no_room(v, n_bytes, what, e) : err_nomem(e, n_bytes, what);
 }
 
 void vk_uncount(struct vk *v, size_t n_bytes, enum mem_tag tag)
@@ -30,11 +125,6 @@ void vk_uncount(struct vk *v, size_t n_bytes, enum mem_tag tag)
 size_t vk_held_bytes(struct backend *b, enum mem_tag tag)
 {
     return atomic_load(&vk_of(b)->held_bytes[tag]);
-}
-
-size_t vk_own_bytes(struct backend *b)
-{
-    return vk_of(b)->limits.shares_memory ? 0 : (size_t)vk_of(b)->limits.memory_bytes;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------------------------- */
@@ -84,6 +174,22 @@ static VkResult allocate(struct vk *v, struct vk_block *b, enum vk_memory_kind k
     return VK_SUCCESS;
 }
 
+/* MOEBIUS_VULKAN_HEAP=N: the driver refuses more than N MiB, for tests. */
+static bool is_refused(struct vk *v, size_t n_bytes)
+{
+    const char *text = getenv("MOEBIUS_VULKAN_HEAP");
+    return text && atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]) + n_bytes > (size_t)strtoull(text, NULL, 10) << 20;
+}
+
+/* ERR_LIMIT: there is no more memory for tensors. */
+static err_code refused(const struct vk *v, enum vk_memory_kind kind, size_t n_bytes, const char *what, VkResult result,
+                        struct err *e)
+{
+    bool is_full = kind == VK_FOR_DEVICE && result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    return err_set(e, is_full ? ERR_LIMIT : ERR_NOMEM, "%s: no %zu bytes of device memory for %s: %s", v->base.name,
+                   n_bytes, what, vk_result_text(result));
+}
+
 static err_code block_open(struct vk *v, enum vk_memory_kind kind, size_t n_bytes, const char *what,
                            struct vk_block **out, struct err *e)
 {
@@ -91,16 +197,38 @@ static err_code block_open(struct vk *v, enum vk_memory_kind kind, size_t n_byte
     if (!b)
         return err_nomem(e, sizeof *b, what);
     b->n_bytes = n_bytes;
-    VkResult result = allocate(v, b, kind);
+    b->kind = kind;
+    VkResult result =
+        kind == VK_FOR_DEVICE && is_refused(v, n_bytes) ? VK_ERROR_OUT_OF_DEVICE_MEMORY : allocate(v, b, kind);
     if (result != VK_SUCCESS) {
         block_close(v, b);
-        return err_set(e, ERR_NOMEM, "%s: no %zu bytes of device memory for %s: %s", v->base.name, n_bytes, what,
-                       vk_result_text(result));
+        return refused(v, kind, n_bytes, what, result, e);
     }
     b->next = v->blocks[kind];
     v->blocks[kind] = b;
+    atomic_fetch_add(&v->allocated_bytes[kind], n_bytes);
     *out = b;
     return ERR_OK;
+}
+
+/* A block for a piece of n bytes: one that others find room in, too, unless there is no more than for this one. */
+static err_code open_block_for(struct vk *v, enum vk_memory_kind kind, size_t n, const char *what,
+                               struct vk_block **out, struct err *e)
+{
+    size_t have = atomic_load(&v->allocated_bytes[kind]), shared = have / BLOCK_SHARE;
+    size_t limit = kind == VK_FOR_DEVICE ? vk_limit_bytes(v) : SIZE_MAX, room = limit > have ? limit - have : 0;
+    struct err why;
+    shared = shared < MIN_BLOCK_BYTES ? MIN_BLOCK_BYTES : shared < MAX_BLOCK_BYTES ? shared : MAX_BLOCK_BYTES;
+    shared = shared < v->limits.allocation_bytes ? shared : (size_t)v->limits.allocation_bytes;
+    for (shared = shared / PIECE_ALIGN * PIECE_ALIGN; shared / 2 >= n; shared = shared / 2 / PIECE_ALIGN * PIECE_ALIGN)
+        if (shared <= room && block_open(v, kind, shared, what, out, &why) == ERR_OK)
+            return ERR_OK;
+    if (n > room)
+        return no_room(v, n, what, e);
+    err_code code = block_open(v, kind, n, what, out, e);
+    if (code == ERR_LIMIT) /* the driver has no more of it */
+        atomic_store(&v->found_bytes, have);
+    return code;
 }
 
 /* Whether a block has room for n bytes: *at is the place among those in use, *off where it begins. */
@@ -117,6 +245,21 @@ static bool find_room(const struct vk_block *b, size_t n, size_t *at, size_t *of
         end = i < b->used.n ? b->used.end[i] : end;
     }
     return false;
+}
+
+/* Whether a piece of n bytes for tensors could be taken. */
+static bool has_room(struct vk *v, size_t n)
+{
+    size_t at, off, limit = vk_limit_bytes(v), have = atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]);
+    n = (n + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
+    if (limit >= have && limit - have >= n)
+        return true;
+    pthread_mutex_lock(&v->memory_mutex);
+    const struct vk_block *b = v->blocks[VK_FOR_DEVICE];
+    while (b && !find_room(b, n, &at, &off))
+        b = b->next;
+    pthread_mutex_unlock(&v->memory_mutex);
+    return b && own_room(v) >= n;
 }
 
 static bool note_used(struct vk_block *b, size_t at, size_t from, size_t end)
@@ -144,14 +287,15 @@ static err_code take(struct vk *v, enum vk_memory_kind kind, size_t n, const cha
                      struct err *e)
 {
     size_t at = 0, off = 0;
-    size_t shared = v->limits.allocation_bytes < BLOCK_BYTES ? (size_t)v->limits.allocation_bytes : BLOCK_BYTES;
     struct vk_block *b = v->blocks[kind];
     while (b && !find_room(b, n, &at, &off))
         b = b->next;
     if (!b)
-        TRY(block_open(v, kind, n > shared / 2 ? n : shared, what, &b, e));
+        TRY(open_block_for(v, kind, n, what, &b, e));
+    assert(b);
     if (!note_used(b, at, off, off + n))
         return err_nomem(e, 2 * b->used.room * sizeof(size_t), what);
+    atomic_fetch_add(&v->used_bytes[kind], n);
     *out = (struct vk_piece){b, off, n};
     return ERR_OK;
 }
@@ -173,13 +317,12 @@ err_code vk_piece_take(struct vk *v, enum vk_memory_kind kind, size_t n_bytes, c
 /* Takes a block that has no pieces left out of its list. */
 static void drop(struct vk *v, struct vk_block *b)
 {
-    for (int kind = 0; kind < 2; kind++)
-        for (struct vk_block **at = &v->blocks[kind]; *at; at = &(*at)->next)
-            if (*at == b) {
-                *at = b->next;
-                block_close(v, b);
-                return;
-            }
+    struct vk_block **at = &v->blocks[b->kind];
+    while (*at != b)
+        at = &(*at)->next;
+    *at = b->next;
+    atomic_fetch_sub(&v->allocated_bytes[b->kind], b->n_bytes);
+    block_close(v, b);
 }
 
 void vk_piece_give(struct vk *v, struct vk_piece *p)
@@ -189,6 +332,7 @@ void vk_piece_give(struct vk *v, struct vk_piece *p)
     pthread_mutex_lock(&v->memory_mutex);
     struct vk_piece_list *u = &p->block->used;
     size_t i = 0;
+    atomic_fetch_sub(&v->used_bytes[p->block->kind], p->n_bytes);
     while (u->from[i] != p->off)
         i++;
     u->n--;
@@ -234,11 +378,12 @@ err_code vk_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enu
     struct buffer *buf = new_buffer(v, n_bytes ? n_bytes : 1, tag);
     if (!buf)
         return err_nomem(e, sizeof *buf, "a buffer");
-    if (!vk_count(v, mem_length(buf->n_bytes), tag)) {
+    err_code code = vk_count(v, mem_length(buf->n_bytes), tag, mem_tag_name(tag), e);
+    if (code != ERR_OK) {
         mem_free(buf);
-        return err_nomem(e, n_bytes, mem_tag_name(tag));
+        return code;
     }
-    err_code code = vk_piece_take(v, VK_FOR_DEVICE, buf->n_bytes, mem_tag_name(tag), &buf->piece, e);
+    code = vk_piece_take(v, VK_FOR_DEVICE, buf->n_bytes, mem_tag_name(tag), &buf->piece, e);
     if (code != ERR_OK) {
         vk_uncount(v, mem_length(buf->n_bytes), tag);
         mem_free(buf);
@@ -352,6 +497,8 @@ err_code vk_table_open(struct vk *v, size_t n, struct vk_table **out, struct err
     t->host = mem_calloc(n, sizeof *t->host);
     if (!t->host)
         return err_nomem(e, n * sizeof *t->host, "a table of addresses");
+    if (!vk_make_room(&v->base, n * sizeof *t->host))
+        return no_room(v, n * sizeof *t->host, "a table of addresses", e);
     return vk_piece_take(v, VK_FOR_DEVICE, n * sizeof *t->host, "a table of addresses", &t->piece, e);
 }
 

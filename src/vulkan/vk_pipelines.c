@@ -40,6 +40,8 @@ err_code vk_pipelines_open(struct vk *v, struct err *e)
 {
     const VkPushConstantRange push = {VK_SHADER_STAGE_COMPUTE_BIT, 0, VK_PUSH_BYTES};
     const VkPipelineLayoutCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                             .setLayoutCount = 1,
+                                             .pSetLayouts = &v->grids.layout,
                                              .pushConstantRangeCount = 1,
                                              .pPushConstantRanges = &push};
     VkResult result = v->api.fn.CreatePipelineLayout(v->device, &info, NULL, &v->pipelines.layout);
@@ -122,6 +124,16 @@ VkPipeline vk_pipeline_get(struct vk *v, const struct vk_program *p)
     return pipeline;
 }
 
+/* Once in each of the commands. */
+static void bind_grids(struct vk *v, VkCommandBuffer c)
+{
+    if (v->pipelines.bound_serial == v->queue.serial)
+        return;
+    v->pipelines.bound_serial = v->queue.serial;
+    v->api.fn.CmdBindDescriptorSets(c, VK_PIPELINE_BIND_POINT_COMPUTE, v->pipelines.layout, 0, 1, &v->grids.set, 0,
+                                    NULL);
+}
+
 void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
 {
     const struct vk_functions *fn = &v->api.fn;
@@ -132,6 +144,7 @@ void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
     if (!c)
         return;
     vk_order(v, d->access, d->n_access);
+    bind_grids(v, c);
     fn->CmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
     fn->CmdPushConstants(c, v->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, (uint32_t)d->push_bytes, d->push);
     fn->CmdDispatch(c, d->x, d->y, d->z);

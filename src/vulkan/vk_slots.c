@@ -1,11 +1,10 @@
-/* Slot pools: slots of one size, a few to an allocation, and a table of their addresses on the device. */
+/* Slot pools: slots of one size, and a table of their addresses on the device. */
 #include <assert.h>
 #include <string.h>
 
 #include "vulkan/vk_internal.h"
 
-/* A chunk of slots is allocated when the first of them is opened. */
-enum { CHUNK_BYTES = 32 << 20, ROWS = LAYOUT_R16_ROWS };
+enum { ROWS = LAYOUT_R16_ROWS };
 
 static int64_t matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix)
 {
@@ -57,16 +56,21 @@ struct slot_pool_desc vk_slot_pool_shape(struct backend *b, const struct slot_po
     return s->d;
 }
 
+static void close_slot(struct vk *v, struct slot_pool *s, int64_t slot)
+{
+    if (s->slots[slot].block)
+        vk_uncount(v, s->image.n_bytes, MEM_EXPERTS);
+    vk_piece_give(v, &s->slots[slot]);
+}
+
 void vk_slot_pool_close(struct backend *b, struct slot_pool *s)
 {
     struct vk *v = vk_of(b);
     vk_drain(v);
-    for (int64_t i = 0; s->chunks && i < s->n_chunk; i++) {
-        vk_piece_give(v, &s->chunks[i].piece);
-        vk_uncount(v, (size_t)s->chunks[i].n_open * s->image.n_bytes, MEM_EXPERTS);
-    }
+    for (int64_t i = 0; s->slots && i < s->d.n_slot; i++)
+        close_slot(v, s, i);
     vk_table_close(v, &s->table);
-    mem_free(s->chunks);
+    mem_free(s->slots);
     mem_free(s);
 }
 
@@ -81,12 +85,9 @@ err_code vk_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, 
     if (!s)
         return err_nomem(e, sizeof *s, "a slot pool");
     *s = (struct slot_pool){.d = *d, .image = slot_image(d)};
-    size_t most = v->limits.allocation_bytes < CHUNK_BYTES ? (size_t)v->limits.allocation_bytes : CHUNK_BYTES;
-    s->chunk_slots = most / s->image.n_bytes ? (int64_t)(most / s->image.n_bytes) : 1;
-    s->n_chunk = (d->n_slot + s->chunk_slots - 1) / s->chunk_slots;
-    s->chunks = mem_calloc((size_t)s->n_chunk, sizeof *s->chunks);
-    err_code code = s->chunks ? vk_table_open(v, (size_t)d->n_slot, &s->table, e)
-                              : err_nomem(e, (size_t)s->n_chunk * sizeof *s->chunks, "a slot pool");
+    s->slots = mem_calloc((size_t)d->n_slot, sizeof *s->slots);
+    err_code code = s->slots ? vk_table_open(v, (size_t)d->n_slot, &s->table, e)
+                             : err_nomem(e, (size_t)d->n_slot * sizeof *s->slots, "a slot pool");
     if (code != ERR_OK) {
         vk_slot_pool_close(b, s);
         return code;
@@ -98,31 +99,23 @@ err_code vk_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, 
 bool vk_slot_open(struct backend *b, struct slot_pool *s, int64_t slot)
 {
     struct vk *v = vk_of(b);
-    struct slot_chunk *c = &s->chunks[slot / s->chunk_slots];
     struct err e;
-    assert(slot < s->d.n_slot);
+    assert(slot < s->d.n_slot && !s->slots[slot].block);
     if (!vk_try_count(v, s->image.n_bytes, MEM_EXPERTS))
         return false;
-    if (!c->piece.block && vk_piece_take(v, VK_FOR_DEVICE, (size_t)s->chunk_slots * s->image.n_bytes, "routed experts",
-                                         &c->piece, &e) != ERR_OK) {
+    if (vk_piece_take(v, VK_FOR_DEVICE, s->image.n_bytes, "routed experts", &s->slots[slot], &e) != ERR_OK) {
         vk_uncount(v, s->image.n_bytes, MEM_EXPERTS);
         return false;
     }
-    c->n_open++;
-    vk_table_set(s->table, (size_t)slot,
-                 vk_piece_address(&c->piece) + (size_t)(slot % s->chunk_slots) * s->image.n_bytes);
+    vk_table_set(s->table, (size_t)slot, vk_piece_address(&s->slots[slot]));
     return true;
 }
 
 /* Whoever closes a slot may open and fill it again at once: what was enqueued has passed by then. */
 void vk_slot_close(struct backend *b, struct slot_pool *s, int64_t slot)
 {
-    struct vk *v = vk_of(b);
-    struct slot_chunk *c = &s->chunks[slot / s->chunk_slots];
-    vk_drain(v);
-    vk_uncount(v, s->image.n_bytes, MEM_EXPERTS);
-    if (--c->n_open == 0)
-        vk_piece_give(v, &c->piece);
+    vk_drain(vk_of(b));
+    close_slot(vk_of(b), s, slot);
 }
 
 /* Packs rows in GGUF's order, a few groups at a time. */
@@ -147,8 +140,8 @@ err_code vk_slot_fill(struct backend *b, struct slot_pool *s, int64_t slot, cons
     struct vk *v = vk_of(b);
     const struct quant_info *type = s->d.type[rows->matrix];
     int64_t k = matrix_k(&s->d, rows->matrix);
-    const struct vk_piece *p = &s->chunks[slot / s->chunk_slots].piece;
-    size_t off = (size_t)(slot % s->chunk_slots) * s->image.n_bytes + s->image.off[rows->matrix];
+    const struct vk_piece *p = &s->slots[slot];
+    size_t off = s->image.off[rows->matrix];
     if (!rows->is_packed || s->image.layout[rows->matrix] == LAYOUT_ROWS)
         return fill_groups(v, p, off, type, k, rows, e);
     size_t group = vk_group_bytes(type, k);

@@ -13,7 +13,7 @@ static bool is_float(const struct quant_info *type)
     return type->act == QUANT_ACT_FLOAT;
 }
 
-bool vk_type_supported(const struct quant_info *type)
+static bool has_shader(const struct quant_info *type)
 {
     switch (type->type) {
     case QUANT_F32:
@@ -29,8 +29,16 @@ bool vk_type_supported(const struct quant_info *type)
     case QUANT_Q4_K:
     case QUANT_Q5_K:
     case QUANT_Q6_K:
+    case QUANT_IQ1_S:
+    case QUANT_IQ1_M:
+    case QUANT_IQ2_XXS:
+    case QUANT_IQ2_XS:
+    case QUANT_IQ2_S:
+    case QUANT_IQ3_XXS:
+    case QUANT_IQ3_S:
     case QUANT_IQ4_NL:
     case QUANT_IQ4_XS:
+    case QUANT_TQ1_0:
     case QUANT_TQ2_0:
     case QUANT_MXFP4:
     case QUANT_NVFP4:
@@ -41,6 +49,11 @@ bool vk_type_supported(const struct quant_info *type)
     case QUANT_IQ4_KT: return true;
     default: return false;
     }
+}
+
+bool vk_type_supported(const struct quant_info *type)
+{
+    return has_shader(type) && !vk_is_masked(type->name);
 }
 
 static size_t row_bytes(const struct quant_info *type, int64_t k)
@@ -156,8 +169,7 @@ static err_code place(struct vk *v, struct weight *w, const char *name, struct e
     w->parts = mem_calloc((size_t)w->n_part, sizeof *w->parts);
     if (!w->parts)
         return err_nomem(e, (size_t)w->n_part * sizeof *w->parts, name);
-    if (!vk_count(v, n_group * group, MEM_WEIGHTS))
-        return err_nomem(e, n_group * group, name);
+    TRY(vk_count(v, n_group * group, MEM_WEIGHTS, name, e));
     w->n_bytes = n_group * group;
     TRY(vk_table_open(v, (size_t)w->n_part, &w->table, e));
     for (int64_t i = 0; i < w->n_part; i++) {

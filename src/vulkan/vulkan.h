@@ -18,8 +18,9 @@ enum { VULKAN_TEXT_BYTES = 256 };
 struct vulkan_device {
     char name[VULKAN_TEXT_BYTES], driver[VULKAN_TEXT_BYTES];
     const char *kind;        /* "discrete", "integrated", "virtual", "software", "other" */
-    unsigned api_version[3]; /* major, minor, patch */
     uint64_t memory_bytes;   /* of the heap that weights lie in */
+    uint64_t budget_bytes;   /* what the driver gives this process of it at present, or a share of it */
+    unsigned api_version[3]; /* major, minor, patch */
     bool shares_memory;      /* that heap is the host's memory */
     bool is_usable;
     char why_not[VULKAN_TEXT_BYTES]; /* a sentence, when it is not usable */
@@ -35,6 +36,21 @@ MUST_USE err_code vulkan_list(struct vulkan_device **out, int *n, struct err *e)
 /* Opens device `index`. `pool` packs weights and is borrowed until the device is closed. ERR_UNSUPPORTED, with a
  * sentence, where it is not there or lacks something. */
 MUST_USE err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct err *e);
+
+/* Tensors take no more of the device's memory than this; SIZE_MAX, as at first: no more than the driver gives. */
+void vulkan_set_limit(struct backend *b, size_t n_bytes);
+
+/* Whether the driver has lost the device: all that is asked of it fails from then on. */
+bool vulkan_is_lost(struct backend *b);
+
+/* What a device's memory is used for at present. */
+struct vulkan_memory {
+    size_t limit_bytes;     /* what tensors may take; SIZE_MAX: no bound but the host's */
+    size_t used_bytes;      /* what they take */
+    size_t allocated_bytes; /* what was allocated for them */
+    size_t elsewhere_bytes; /* of that, what the driver seems to keep in the host's memory; 0 where it does not say */
+};
+struct vulkan_memory vulkan_get_memory(struct backend *b);
 
 /* What the driver has compiled, so that a later run need not wait for that. save: bytes for a file, owned by the caller
  * (mem_free); NULL where nothing was compiled since the last use. use: before anything is enqueued; false when the

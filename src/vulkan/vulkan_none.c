@@ -30,6 +30,20 @@ void vulkan_cache_name(struct backend *b, char name[VULKAN_CACHE_NAME_BYTES])
     name[0] = '\0';
 }
 
+void vulkan_set_limit(struct backend *b, size_t n_bytes)
+{
+}
+
+bool vulkan_is_lost(struct backend *b)
+{
+    return false;
+}
+
+struct vulkan_memory vulkan_get_memory(struct backend *b)
+{
+    return (struct vulkan_memory){0};
+}
+
 struct vulkan_counters vulkan_get_counters(struct backend *b)
 {
     return (struct vulkan_counters){0};

@@ -487,6 +487,19 @@ def test_a_client_that_leaves_ends_its_text():
         assert s.wait_for(r"completions 499, .*the client left"), s.log
 
 
+def test_a_lost_gpu_fails_each_text_and_the_server_stays():
+    gpus = json.loads(subprocess.run([MOEBIUS, "devices", "--json"], capture_output=True, check=True).stdout)["gpus"]
+    if not gpus or not gpus[0]["usable"]:
+        return
+    with Server("--devices", "vulkan:0", env={**os.environ, "MOEBIUS_VULKAN_LOSE": "30"}) as s:
+        for status, _, text in in_threads([lambda: s.ask("POST", COMPLETIONS, endless())] * 3):
+            assert status == 500 and b"the device was lost" in text, text
+        assert s.ask("POST", COMPLETIONS, endless())[0] == 500
+        assert s.ask("GET", "/health")[0] == 200
+        s.stop()
+        assert s.log.count("was lost: nothing is computed there") == 1, s.log
+
+
 def test_the_queue_has_a_bound():
     with Server("--ctx", "100000", "--texts", "1", "--queue", "1") as s:
         sockets = [s.socket() for _ in range(2)]

@@ -39,6 +39,9 @@ static int close_device(void **state)
     unsetenv("MOEBIUS_VULKAN_LOSE");
     unsetenv("MOEBIUS_VULKAN_ALLOCATION");
     unsetenv("MOEBIUS_VULKAN_WITHOUT");
+    unsetenv("MOEBIUS_VULKAN_KIND");
+    unsetenv("MOEBIUS_VULKAN_BUDGET");
+    unsetenv("MOEBIUS_VULKAN_HEAP");
     backend_close(&f->device);
     pool_close(&f->pool);
     free(f);
@@ -86,15 +89,20 @@ static void a_list_says_what_is_usable(void **state)
 
 static void what_is_missing_is_said(void **state)
 {
-    static const char *const missing[] = {"bufferDeviceAddress", "timelineSemaphore"};
+    static const char *const missing[][2] = {{"bufferDeviceAddress", "its driver has no addresses of buffers"},
+                                             {"timelineSemaphore", "its driver has no timeline semaphores"},
+                                             {"Vulkan 1.2", "expected 1.2"},
+                                             {"maxComputeWorkGroupInvocations", "its workgroups have at most"},
+                                             {"hostMemory", "none that the host can write"},
+                                             {"computeQueue", "it has no queue that computes"}};
     struct fixture *f = *state;
     struct backend *b;
     struct err e = {0};
-    for (int i = 0; i < 2; i++) {
-        setenv("MOEBIUS_VULKAN_WITHOUT", missing[i], 1);
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
+        setenv("MOEBIUS_VULKAN_WITHOUT", missing[i][0], 1);
         assert_int_equal(vulkan_open(&b, 0, f->pool, &e), ERR_UNSUPPORTED);
         assert_null(b);
-        assert_non_null(strstr(e.text, "its driver has no"));
+        assert_non_null(strstr(e.text, missing[i][1]));
     }
     unsetenv("MOEBIUS_VULKAN_WITHOUT");
     assert_int_equal(vulkan_open(&b, 63, f->pool, &e), ERR_UNSUPPORTED);
@@ -272,6 +280,110 @@ static void a_tensor_beyond_the_largest_allocation_is_refused(void **state)
     assert_true(mem_total_bytes() <= before + (1 << 20));
 }
 
+/* ---- memory of a card ------------------------------------------------------------------------------------------ */
+
+enum { MIB = 1 << 20, SLOT_K = 4096, SLOT_ROWS = 64, N_SLOT = 32 };
+
+/* Slots of 3 x 256 KiB and a little. */
+static struct slot_pool *open_slots(struct fixture *f)
+{
+    struct slot_pool *s;
+    struct err e;
+    const struct quant_info *q = quant_info(QUANT_Q8_0);
+    const struct slot_pool_desc d = {{q, q, q}, SLOT_K, SLOT_ROWS, N_SLOT};
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &s, &e), ERR_OK);
+    return s;
+}
+
+struct closing {
+    struct fixture *f;
+    struct slot_pool *s;
+    int n_open;
+    size_t asked_bytes;
+};
+
+/* Gives slots back, the last first. */
+static void close_slots(void *user, size_t n_bytes)
+{
+    struct closing *c = user;
+    c->asked_bytes = n_bytes;
+    while (c->n_open && backend_room_bytes(c->f->device) < n_bytes)
+        backend_slot_close(c->f->device, c->s, --c->n_open);
+}
+
+/* Memory of its own is bounded by the limit that is set, by the driver's budget, which may shrink, and by what the
+ * driver refuses; what is asked to does give some back; and the host's limit has nothing to do with it. */
+static void a_card_has_no_more_than_its_limit(void **state)
+{
+    static const char *const bounds[][2] = {
+        {NULL, NULL}, {"MOEBIUS_VULKAN_BUDGET", "20"}, {"MOEBIUS_VULKAN_HEAP", "20"}};
+    struct fixture *f = *state;
+    for (size_t i = 0; i < 3; i++) {
+        struct err e = {0};
+        struct buffer *buf = NULL;
+        struct closing c = {.f = f};
+        open_with(f, "MOEBIUS_VULKAN_KIND", "discrete");
+        assert_true(backend_own_bytes(f->device) > 0);
+        if (bounds[i][0])
+            setenv(bounds[i][0], bounds[i][1], 1);
+        else
+            vulkan_set_limit(f->device, 20 * MIB);
+        size_t host = mem_total_bytes();
+        c.s = open_slots(f);
+        while (c.n_open < N_SLOT && backend_slot_open(f->device, c.s, c.n_open))
+            c.n_open++;
+        assert_true(c.n_open >= 20 && c.n_open < 27);
+        struct vulkan_memory m = vulkan_get_memory(f->device);
+        assert_true(m.allocated_bytes <= 20 * MIB && m.used_bytes <= m.allocated_bytes);
+        assert_true(mem_total_bytes() < host + MIB);
+        assert_int_equal(backend_buffer_create(f->device, 4 * MIB, 1, MEM_STATE, &buf, &e), ERR_LIMIT);
+        assert_null(buf);
+        assert_non_null(strstr(e.text, "MiB for"));
+        assert_non_null(strstr(e.text, "of its memory that may be used"));
+        backend_set_reclaim(f->device, close_slots, &c);
+        int n_before = c.n_open;
+        assert_int_equal(backend_buffer_create(f->device, MIB / 2, 1, MEM_STATE, &buf, &e), ERR_OK);
+        assert_true(c.n_open >= n_before - 2);
+        backend_buffer_close(f->device, &buf);
+        backend_slot_pool_close(f->device, &c.s);
+        if (bounds[i][0])
+            unsetenv(bounds[i][0]);
+    }
+}
+
+static void a_budget_that_shrinks_takes_slots_back(void **state)
+{
+    struct fixture *f = *state;
+    struct closing c = {.f = f};
+    setenv("MOEBIUS_VULKAN_BUDGET", "40", 1);
+    open_with(f, "MOEBIUS_VULKAN_KIND", "discrete");
+    c.s = open_slots(f);
+    while (c.n_open < 20 && backend_slot_open(f->device, c.s, c.n_open))
+        c.n_open++;
+    assert_int_equal(c.n_open, 20);
+    backend_set_reclaim(f->device, close_slots, &c);
+    assert_true(backend_make_room(f->device, 8 * MIB));
+    assert_int_equal(c.n_open, 20);
+    setenv("MOEBIUS_VULKAN_BUDGET", "14", 1);
+    assert_int_equal(backend_room_bytes(f->device), 0);
+    assert_true(backend_make_room(f->device, 8 * MIB));
+    assert_int_equal(c.asked_bytes, 8 * MIB);
+    assert_true(c.n_open > 0 && c.n_open < 12);
+    assert_false(backend_make_room(f->device, 20 * MIB));
+    assert_int_equal(c.n_open, 0);
+    backend_slot_pool_close(f->device, &c.s);
+}
+
+/* Without the driver's word for it, a part of the memory is left to others. */
+static void without_a_budget_some_memory_is_left(void **state)
+{
+    struct fixture *f = *state;
+    setenv("MOEBIUS_VULKAN_WITHOUT", "VK_EXT_memory_budget", 1);
+    open_with(f, "MOEBIUS_VULKAN_KIND", "discrete");
+    size_t all = backend_own_bytes(f->device), room = backend_room_bytes(f->device);
+    assert_true(room > all / 4 * 3 && room <= all / 8 * 7 + 8);
+}
+
 /* From then on everything fails with a sentence, and closing works. */
 static void a_lost_device_says_so(void **state)
 {
@@ -299,6 +411,7 @@ static void a_type_without_a_shader_is_refused_by_name(void **state)
     struct err e = {0};
     struct weight *w;
     const struct weight_desc d = {"blk.0.attn_q.weight", quant_info(QUANT_IQ2_XXS), 256, 16};
+    setenv("MOEBIUS_VULKAN_WITHOUT", "IQ2_XXS", 1);
     assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_rows, NULL}, &w, &e),
                      ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "blk.0.attn_q.weight is of type IQ2_XXS"));
@@ -373,6 +486,9 @@ int main(void)
         TEST(a_matrix_beyond_the_largest_allocation_comes_in_parts),
         TEST(weights_reach_memory_that_the_host_cannot_write),
         TEST(a_tensor_beyond_the_largest_allocation_is_refused),
+        TEST(a_card_has_no_more_than_its_limit),
+        TEST(a_budget_that_shrinks_takes_slots_back),
+        TEST(without_a_budget_some_memory_is_left),
         TEST(a_lost_device_says_so),
         TEST(a_type_without_a_shader_is_refused_by_name),
         TEST(compiled_shaders_are_used_again_unless_they_are_damaged),

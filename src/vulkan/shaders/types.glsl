@@ -1,12 +1,16 @@
 /* Weights: sixteen rows lie interleaved, a dword of each after the other (quant/layout.h: R16; matrices of floats are
  * packed like it, in blocks of 32, with zeros behind the row's end). A thread takes a unit, 32 weights of a row, four at
- * a time. To add a type: its numbers in block_units and block_dwords, its scales in begin_unit, its quants in quad. */
+ * a time. To add a type: its numbers in block_units and block_dwords, its scales in begin_unit, its quants in quad (types
+ * of codebooks: begin_grid and grid_quad in grids.glsl). */
 layout(constant_id = 1) const uint TYPE = 0;
 
 const uint F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q2_K = 10, Q3_K = 11, Q4_K = 12,
-           Q5_K = 13, Q6_K = 14, IQ4_NL = 20, IQ4_XS = 23, BF16 = 30, TQ2_0 = 35, MXFP4 = 39, NVFP4 = 40, Q1_0 = 41,
-           Q2_0 = 42, IQ2_KT = 153, IQ3_KT = 154, IQ4_KT = 155;
+           Q5_K = 13, Q6_K = 14, IQ2_XXS = 16, IQ2_XS = 17, IQ3_XXS = 18, IQ1_S = 19, IQ4_NL = 20, IQ3_S = 21, IQ2_S = 22,
+           IQ4_XS = 23, IQ1_M = 29, BF16 = 30, TQ1_0 = 34, TQ2_0 = 35, MXFP4 = 39, NVFP4 = 40, Q1_0 = 41, Q2_0 = 42,
+           IQ2_KT = 153, IQ3_KT = 154, IQ4_KT = 155;
 const bool IS_FLOAT = TYPE == F32 || TYPE == F16 || TYPE == BF16;
+const bool IS_GRID = TYPE == IQ2_XXS || TYPE == IQ2_XS || TYPE == IQ2_S || TYPE == IQ3_XXS || TYPE == IQ3_S ||
+                     TYPE == IQ1_S || TYPE == IQ1_M;
 const bool IS_TRELLIS = TYPE == IQ2_KT || TYPE == IQ3_KT || TYPE == IQ4_KT;
 const uint ROWS = 16, UNIT = 32;
 
@@ -49,7 +53,15 @@ uint block_dwords()
     case Q5_K: return 4 * 176;
     case Q6_K: return 4 * 210;
     case IQ4_XS: return 4 * 136;
+    case IQ2_XXS:
     case TQ2_0: return 4 * 66;
+    case IQ2_XS: return 4 * 74;
+    case IQ2_S: return 4 * 82;
+    case IQ3_XXS: return 4 * 98;
+    case IQ3_S: return 4 * 110;
+    case IQ1_S: return 4 * 50;
+    case IQ1_M: return 4 * 56;
+    case TQ1_0: return 4 * 54;
     case MXFP4: return 4 * 17;
     case NVFP4: return 4 * 36;
     case IQ2_KT: return 4 * 68;
@@ -144,6 +156,15 @@ float mxfp4_scale(uint e)
     return uintBitsToFloat(e < 2 ? 0x200000u << e : (e - 1) << 23);
 }
 
+/* Bits 4 i to 4 i + 3 of x. */
+vec4 bits_of(uint x, uint i)
+{
+    uint b = x >> 4 * i;
+    return vec4(uvec4(b, b >> 1, b >> 2, b >> 3) & 1u);
+}
+
+#include "grids.glsl"
+
 /* Goes to unit u of row `lane` of the group that begins at dword `group`. */
 void begin_unit(Words w, uint group, uint lane, uint u)
 {
@@ -166,8 +187,10 @@ void begin_unit(Words w, uint group, uint lane, uint u)
     } else if (TYPE == Q5_0) {
         float d = half_to_float(tail(5));
         set_scales(d, d, 0, 0);
-    } else if (TYPE == TQ2_0) {
-        float d = half_to_float(tail(16));
+    } else if (IS_GRID) {
+        begin_grid();
+    } else if (TYPE == TQ1_0 || TYPE == TQ2_0) {
+        float d = half_to_float(tail(TYPE == TQ1_0 ? 13 : 16));
         set_scales(d, d, 0, 0);
     } else if (TYPE == MXFP4) {
         float d = mxfp4_scale(byte_of(unit_words.d[unit_at + 4 * ROWS + lane / 4], lane));
@@ -219,13 +242,6 @@ vec4 nibbles(uint first, uint i)
     return bytes(vec(first + i % 4) >> (i < 4 ? 0 : 4) & 0x0f0f0f0fu);
 }
 
-/* Bits 4 i to 4 i + 3 of x. */
-vec4 bits_of(uint x, uint i)
-{
-    uint b = x >> 4 * i;
-    return vec4(uvec4(b, b >> 1, b >> 2, b >> 3) & 1u);
-}
-
 vec4 look_up(const float values[16], vec4 codes)
 {
     uvec4 c = uvec4(codes);
@@ -260,9 +276,29 @@ uint iq4kt_seed(uint i)
     return seed + 4096 + (head & 1) * 32768;
 }
 
+/* Quad i of TQ1_0: bytes are fractions of 256, whose digits base three after the point are weights of runs of 32, 16 and
+ * 4 bytes. */
+vec4 ternary(uint i)
+{
+    uint w = unit_sub * 32 + 4 * i, at = i, digit = unit_sub;
+    if (w >= 240) {
+        at = 12;
+        digit = (w - 240) / 4;
+    } else if (w >= 160) {
+        at = 8 + w % 16 / 4;
+        digit = (w - 160) / 16;
+    }
+    const uint power[5] = uint[](1, 3, 9, 27, 81);
+    uint x = vec(at);
+    uvec4 b = uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu;
+    return vec4((b * power[digit] & 0xffu) * 3 >> 8) - 1.0;
+}
+
 /* Weights 4 i to 4 i + 3 of the unit in units of its scale. */
 vec4 quad(uint i)
 {
+    if (IS_GRID)
+        return grid_quad(i);
     uint half_of = unit_sub / 4, shift = unit_sub % 4 * 2; /* of 256 weights; in bytes that hold four weights */
     switch (TYPE) {
     case F32: return uintBitsToFloat(uvec4(vec(4 * i), vec(4 * i + 1), vec(4 * i + 2), vec(4 * i + 3)));
@@ -295,6 +331,7 @@ vec4 quad(uint i)
     }
     case IQ4_NL: return look_up(iq4_values, nibbles(0, i));
     case IQ4_XS: return look_up(iq4_values, nibbles(2 + 4 * unit_sub, i));
+    case TQ1_0: return ternary(i);
     case TQ2_0: return bytes(vec(half_of * 8 + i) >> shift & 0x03030303u) - 1.0;
     case MXFP4: return look_up(fp4_values, nibbles(0, i));
     case NVFP4: {

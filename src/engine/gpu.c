@@ -1,0 +1,347 @@
+/* GPUs: which one options.gpu asks for, whether it is faster than the processor, and the memory of those that have
+ * memory of their own. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/free_memory.h"
+#include "base/minmax.h"
+#include "engine/engine_internal.h"
+#include "engine/gpu_choice.h"
+#include "kernels/kernels.h"
+#include "vulkan/vulkan.h"
+
+/* ---- how fast a device multiplies ------------------------------------------------------------------------------ */
+
+/* More than processors' caches hold, as weights are. */
+enum { RACE_K = 4096, RACE_ROWS = 16384, RACE_NS = 20 * 1000 * 1000 };
+
+/* Rows whose scales are small and whose numbers are all alike. */
+static err_code same_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    memset(dst, 1, (size_t)n * *(const size_t *)user);
+    return ERR_OK;
+}
+
+static err_code multiply(struct backend *b, struct weight *w, const struct tensor *x, const struct tensor *y,
+                         struct err *e)
+{
+    backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {*x}, .out = {*y}, .weight = {w}});
+    return backend_wait(b, backend_fence(b), e);
+}
+
+/* Bytes of weights a second in products with a single token. The first one also compiles and warms up. */
+static err_code race(struct backend *b, struct weight *w, size_t n_bytes, const struct tensor *x,
+                     const struct tensor *y, double *bytes_per_s, struct err *e)
+{
+    int64_t n = 0, begin;
+    TRY(multiply(b, w, x, y, e));
+    begin = clock_ns();
+    do {
+        TRY(multiply(b, w, x, y, e));
+        n++;
+    } while (clock_ns() - begin < RACE_NS);
+    *bytes_per_s = (double)n_bytes * (double)n * 1e9 / (double)(clock_ns() - begin);
+    return ERR_OK;
+}
+
+static err_code product_speed(struct backend *b, int64_t n_row, double *bytes_per_s, struct err *e)
+{
+    const struct weight_desc d = {"a matrix to measure", quant_info(QUANT_Q8_0), RACE_K, n_row};
+    struct weight *w = NULL;
+    struct tensor x = {0}, y = {0};
+    size_t row_bytes = 0;
+    bool ok = quant_row_bytes(d.type, RACE_K, &row_bytes);
+    err_code code = ok ? backend_weight_load(b, &d, &(struct weight_source){same_rows, &row_bytes}, &w, e) : ERR_FAIL;
+    if (code == ERR_OK)
+        code = backend_tensor_create(b, ELEM_F32, RACE_K, 1, 1, MEM_SCRATCH, &x, e);
+    if (code == ERR_OK)
+        code = backend_tensor_create(b, ELEM_F32, n_row, 1, 1, MEM_SCRATCH, &y, e);
+    if (code == ERR_OK)
+        code = race(b, w, row_bytes * (size_t)n_row, &x, &y, bytes_per_s, e);
+    backend_buffer_close(b, &x.buffer);
+    backend_buffer_close(b, &y.buffer);
+    backend_weight_close(b, &w);
+    return code;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------------------------- */
+
+struct choosing {
+    moebius_engine *g;
+    struct vulkan_device *all; /* [n] */
+    int n;
+    struct gpu_need need;
+    struct gpu_choice choice;
+    double gpu_speed, cpu_speed; /* bytes of weights a second; 0: not measured */
+};
+
+static bool is_auto(const moebius_engine *g)
+{
+    return !strcmp(g->options.gpu, "auto");
+}
+
+/* The matrix takes a quarter of the room at most. */
+static err_code measure(struct choosing *x, struct err *e)
+{
+    moebius_engine *g = x->g;
+    struct pool *pool = NULL;
+    struct backend *gpu = NULL, *cpu = NULL;
+    int64_t n_row = min_i64(RACE_ROWS, (int64_t)(x->choice.room_bytes / 4 / (2 * RACE_K)) / 16 * 16);
+    enum cpu_level level;
+    if (n_row == 0)
+        return ERR_OK;
+    TRY(cpu_level_detect(&level, e));
+    TRY(pool_create(&pool, g->asked.devices[0].n_threads, e));
+    err_code code = vulkan_open(&gpu, x->choice.number, pool, e);
+    if (code == ERR_OK)
+        code = product_speed(gpu, n_row, &x->gpu_speed, e);
+    if (code == ERR_OK)
+        code = backend_cpu_open(&cpu, pool, kernels_for(level), e);
+    if (code == ERR_OK)
+        code = product_speed(cpu, n_row, &x->cpu_speed, e);
+    backend_close(&gpu);
+    backend_close(&cpu);
+    pool_close(&pool);
+    return code;
+}
+
+/* Why the CPU computes all. */
+static void take_none(struct choosing *x, const char *why)
+{
+    x->choice.part = GPU_NOTHING;
+    log_line(&x->g->log, LOG_INFO, "no GPU: %s", why);
+}
+
+/* "auto" leaves a GPU alone that is slower than the processor, or that can't be measured. */
+static void judge_speed(struct choosing *x)
+{
+    char why[2 * VULKAN_TEXT_BYTES];
+    const char *name = x->all[x->choice.number].name;
+    struct err e;
+    if (measure(x, &e) != ERR_OK) {
+        take_none(x, e.text);
+        return;
+    }
+    if (x->gpu_speed >= x->cpu_speed)
+        return;
+    snprintf(why, sizeof why, "products run at %.1f GB/s on vulkan:%d (%s), at %.1f GB/s on the processor",
+             x->gpu_speed / 1e9, x->choice.number, name, x->cpu_speed / 1e9);
+    take_none(x, why);
+}
+
+/* "auto": what can't be had is no error. */
+static void choose_auto(struct choosing *x)
+{
+    char why[2 * VULKAN_TEXT_BYTES];
+    int number = gpu_choose(x->all, x->n);
+    if (number < 0) {
+        take_none(x,
+                  x->n ? "there is none but drivers that compute on the processor, or none is usable (moebius devices)"
+                       : "Vulkan lists none");
+        return;
+    }
+    x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, free_memory_bytes(""));
+    if (x->choice.part == GPU_NOTHING) {
+        snprintf(why, sizeof why, "vulkan:%d (%s) has %.2f GB for a model whose layers take %.2f GB", number,
+                 x->all[number].name, (double)x->choice.room_bytes / 1e9,
+                 (double)(x->need.layers + x->need.least_experts) / 1e9);
+        take_none(x, why);
+        return;
+    }
+    judge_speed(x);
+}
+
+static err_code choose_number(struct choosing *x, struct err *e)
+{
+    int number = (int)strtol(x->g->options.gpu, NULL, 10);
+    struct err why;
+    if (number >= x->n)
+        return err_set(e, ERR_UNSUPPORTED, "there is no Vulkan device %d: there are %d", number, x->n);
+    if (!x->all[number].is_usable)
+        return err_set(e, ERR_UNSUPPORTED, "vulkan:%d (%s): %s", number, x->all[number].name, x->all[number].why_not);
+    x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, free_memory_bytes(""));
+    if (x->choice.part == GPU_LAYERS && measure(x, &why) != ERR_OK)
+        x->gpu_speed = x->cpu_speed = 0; /* threads decide who has how many experts */
+    if (x->choice.part == GPU_NOTHING)   /* loading says what is missing, or reads experts again and again */
+        x->choice.part = GPU_ALL;
+    return ERR_OK;
+}
+
+/* Takes the choice over as devices. */
+static err_code take(struct choosing *x, struct err *e)
+{
+    moebius_engine *g = x->g;
+    char devices[2 * DEVICE_NAME_BYTES];
+    const struct vulkan_device *d = &x->all[x->choice.number];
+    int n_threads = g->asked.devices[0].n_threads;
+    bool is_divided = x->choice.part == GPU_LAYERS;
+    int n = snprintf(devices, sizeof devices, "vulkan:%d", x->choice.number);
+    if (is_divided)
+        snprintf(devices + n, sizeof devices - (size_t)n, ",cpu:%d", n_threads);
+    TRY(device_options_parse(&g->asked, devices, n_threads, 1, is_divided ? g->options.split : NULL, e));
+    if (is_divided) {
+        g->asked.devices[0].bytes_per_s = x->gpu_speed;
+        g->asked.devices[1].bytes_per_s = x->cpu_speed;
+    }
+    engine_take_devices(g);
+    log_line(&g->log, LOG_INFO, "vulkan:%d (%s) %s: of %.2f GB of weights it has room for %.2f GB", x->choice.number,
+             d->name,
+             is_divided ? "runs the layers, and experts are divided between it and the processor"
+                        : "computes the whole model",
+             (double)(x->need.layers + x->need.all_experts) / 1e9, (double)x->choice.room_bytes / 1e9);
+    return ERR_OK;
+}
+
+static err_code choose(struct choosing *x, struct err *e)
+{
+    TRY(engine_gpu_need(x->g, &x->need, e));
+    err_code code = vulkan_list(&x->all, &x->n, e);
+    if (is_auto(x->g) && code == ERR_UNSUPPORTED)
+        take_none(x, e->text);
+    else if (is_auto(x->g) && code == ERR_OK)
+        choose_auto(x);
+    else
+        TRY(code);
+    if (!is_auto(x->g))
+        TRY(choose_number(x, e));
+    return x->choice.part == GPU_NOTHING ? ERR_OK : take(x, e);
+}
+
+bool engine_asks_for_gpu(const moebius_engine *g)
+{
+    return g->options.gpu && strcmp(g->options.gpu, "none") != 0;
+}
+
+err_code engine_check_gpu(const moebius_engine *g, struct err *e)
+{
+    const moebius_engine_options *o = &g->options;
+    if (o->vram_bytes < 0)
+        return err_set(e, ERR_USAGE, "GPU memory of %lld bytes: expected 0 or more", (long long)o->vram_bytes);
+    if (!engine_asks_for_gpu(g))
+        return ERR_OK;
+    if (!is_auto(g) && (strlen(o->gpu) > 2 || strspn(o->gpu, "0123456789") != strlen(o->gpu) || !*o->gpu))
+        return err_set(e, ERR_USAGE, "GPU \"%s\": expected auto, none or its number", o->gpu);
+    if (o->devices)
+        return err_set(e, ERR_USAGE, "GPU %s, and devices %s: expected one of the two", o->gpu, o->devices);
+    if (!is_auto(g) && o->ranks)
+        return err_set(e, ERR_USAGE, "GPU %s in several processes: expected devices, one for each", o->gpu);
+    return ERR_OK;
+}
+
+err_code engine_choose_gpu(moebius_engine *g, struct err *e)
+{
+    struct choosing x = {.g = g, .choice = {.number = -1}};
+    if (!engine_asks_for_gpu(g) || (is_auto(g) && (g->options.reference || g->options.ranks)))
+        return ERR_OK;
+    err_code code = choose(&x, e);
+    mem_free(x.all);
+    return code;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+/* Work space of experts on a GPU that does not run the layers. */
+enum { FURTHER_SPARE_BYTES = 32 << 20 };
+
+bool engine_has_own_memory(const moebius_engine *g, int device)
+{
+    return device < g->n_device && g->devices[device].vulkan && backend_own_bytes(g->devices[device].device) > 0;
+}
+
+/* Of the device that runs the layers, between operations. */
+static void reclaim_first(void *user, size_t n_bytes)
+{
+    moebius_engine *g = user;
+    for (int i = 0; i <= MOEBIUS_KV_Q8_0; i++)
+        if (g->pools[i])
+            state_pool_trim(g->pools[i]);
+    if (g->model->n_device && backend_room_bytes(g->device) < n_bytes)
+        experts_reclaim(g->model->devices[0].experts, n_bytes);
+}
+
+static void reclaim_further(void *user, size_t n_bytes)
+{
+    experts_reclaim(user, n_bytes);
+}
+
+void engine_gpu_reclaim(moebius_engine *g)
+{
+    backend_set_reclaim(g->device, reclaim_first, g);
+    for (int i = 1; i < g->model->n_device; i++)
+        backend_set_reclaim(g->devices[i].device, reclaim_further, g->model->devices[i].experts);
+}
+
+/* Says so where the driver keeps a GPU's memory in the host's. */
+void engine_gpu_report(const moebius_engine *g)
+{
+    for (int i = 0; i < g->n_device; i++) {
+        struct vulkan_memory m = {0};
+        if (g->devices[i].vulkan)
+            m = vulkan_get_memory(g->devices[i].vulkan);
+        if (engine_has_own_memory(g, i) && m.elsewhere_bytes > m.allocated_bytes / 16)
+            log_line(&g->log, LOG_WARN,
+                     "%s: of %.2f GB the driver seems to keep %.2f GB in the machine's memory, which is slow: give it "
+                     "less memory",
+                     backend_name(g->devices[i].device), (double)m.allocated_bytes / 1e9,
+                     (double)m.elsewhere_bytes / 1e9);
+    }
+}
+
+void engine_gpu_lost(moebius_engine *g)
+{
+    for (int i = 0; i < g->n_device && !g->has_noted_loss; i++)
+        if (g->devices[i].vulkan && vulkan_is_lost(g->devices[i].vulkan)) {
+            g->has_noted_loss = true;
+            log_line(&g->log, LOG_WARN, "%s was lost: nothing is computed there until the model is opened anew",
+                     backend_name(g->devices[i].device));
+        }
+}
+
+err_code engine_gpu_bound(const moebius_engine *g, size_t layers, size_t experts, struct err *e)
+{
+    size_t need = layers + experts, room = g->vram_bytes;
+    if (engine_has_own_memory(g, 0))
+        room = backend_room_bytes(g->device);
+    if (!g->devices[0].vulkan || room >= need)
+        return ERR_OK;
+    return err_set(e, ERR_LIMIT,
+                   "%s: this model, without a context, needs at least %.1f MiB of its memory, and %.1f MiB are free "
+                   "there: give it more, or compute on the CPU",
+                   backend_name(g->device), (double)need / (1 << 20), (double)room / (1 << 20));
+}
+
+err_code engine_gpu_session(moebius_engine *g, size_t later_bytes, struct err *e)
+{
+    if (!engine_has_own_memory(g, 0))
+        return ERR_OK;
+    size_t room = backend_room_bytes(g->device);
+    const struct experts *x = g->model->n_device ? g->model->devices[0].experts : NULL;
+    if (x)
+        room += experts_open_bytes(x) - experts_min_bytes(x);
+    if (room < later_bytes)
+        return err_set(
+            e, ERR_LIMIT,
+            "%s: this session needs %.1f MiB of its memory, and the model leaves %.1f MiB: expected a smaller "
+            "context, or more memory for the GPU",
+            backend_name(g->device), (double)later_bytes / (1 << 20), (double)room / (1 << 20));
+    g->gpu_spare_bytes = later_bytes / 2; /* as for the host's memory: for more, experts give slots back */
+    reclaim_first(g, g->gpu_spare_bytes);
+    return ERR_OK;
+}
+
+void engine_gpu_rooms(const moebius_engine *g, struct division_place *places)
+{
+    for (int i = 0; i < g->n_device; i++) {
+        size_t room = backend_room_bytes(g->devices[i].device),
+               spare = i ? FURTHER_SPARE_BYTES : (size_t)gpu_reserve_bytes(room);
+        if (engine_has_own_memory(g, i))
+            places[i].room_bytes = room > spare ? room - spare : 0;
+    }
+}
+
+size_t engine_gpu_spare(const moebius_engine *g, int device)
+{
+    return device ? FURTHER_SPARE_BYTES : g->gpu_spare_bytes;
+}
