@@ -17,10 +17,10 @@ TMP = tempfile.TemporaryDirectory()
 os.environ.pop("MOEBIUS_NO_RECEIPT", None)
 run, fails = program_runner(MOEBIUS)
 
-# Long enough for a receipt on any machine with the slowest kernels, which the sanitizers' build is slow without.
-MANY = "400"
-if os.environ.get("MOEBIUS_TEST_BUILD") != "asan":
-    os.environ["MOEBIUS_CPU"] = "scalar"
+# Long enough for a receipt on any machine, with the slowest kernels, and the sanitizers' are slower still.
+IS_SLOW = os.environ.get("MOEBIUS_TEST_BUILD") == "asan"
+MANY = "60" if IS_SLOW else "400"
+os.environ["MOEBIUS_CPU"] = "scalar"
 GENERATE = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", MANY, "-c", "500", "--ignore-eos", "-t", "1", "--cold"]
 
 
@@ -49,9 +49,9 @@ def test_each_command_leaves_what_it_measured():
     text = write("text", "Once upon a time there was a little girl named Lily. She loved to play outside.\n" * 300)
     requests = write("requests", "".join(json.dumps({"id": i, "prompt": "Once upon a time", "seed": i}) + "\n" for i in range(8)))
     run(*GENERATE, env=env)
-    run("bench", "-m", DEMO, "-p", "0", "-n", "200", "-r", "2", "--cold", env=env)
-    run("batch", "-m", DEMO, "-i", requests, "-o", tmp("answers"), "-n", "150", "-c", "500", "--ignore-eos", "--cold", env=env)
-    run("ppl", "-m", DEMO, "-f", text, "--chunks", "3", "--cold", env=env)
+    run("bench", "-m", DEMO, "-p", "0", "-n", MANY, "-r", "1", "--cold", env=env)
+    run("batch", "-m", DEMO, "-i", requests, "-o", tmp("answers"), "-n", "40" if IS_SLOW else "150", "-c", "500", "--ignore-eos", "--cold", env=env)
+    run("ppl", "-m", DEMO, "-f", text, "-c", "128", "--chunks", "1" if IS_SLOW else "12", "--cold", env=env)
     with Server(MOEBIUS, "-m", DEMO, "-c", "500", env=env) as s:
         s.json("/v1/completions", {"prompt": "Once upon a time", "max_tokens": int(MANY), "ignore_eos": True, "seed": 1})
         assert not any(r["method"] == "serve" for r in left("each"))
