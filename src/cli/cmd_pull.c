@@ -63,7 +63,9 @@ static err_code copy_bytes(int from, int to, uint64_t n, struct err *e)
     err_code code = buf ? ERR_OK : err_nomem(e, STEP, "a copy");
     for (uint64_t at = 0; code == ERR_OK && at < n;) {
         ssize_t got = pread(from, buf, (size_t)min_i64(STEP, (int64_t)(n - at)), (off_t)at);
-        if (got <= 0 && errno != EINTR)
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
             code = err_set(e, ERR_IO, "the beginning of the model: %s", got < 0 ? strerror(errno) : "became shorter");
         else if (got > 0 && !file_write_at(to, buf, (size_t)got, at))
             code = err_set(e, ERR_IO, "a copy of the model's beginning: %s", strerror(errno));
