@@ -168,8 +168,8 @@ const struct command cmd_list = {
     .name = "list",
     .usage = "[--json] [--known]",
     .summary = "the models that are here, or that are known to run",
-    .details =
-        "Models in the Hub's cache and from other addresses, by the names that -m takes; parts of models; aliases.",
+    .details = "Models in the Hub's cache and from other addresses, by the names that -m takes;\n"
+               "parts of models; aliases.",
     .hub = HUB_READS,
     .run = run,
 };

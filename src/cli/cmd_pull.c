@@ -253,9 +253,10 @@ const struct command cmd_pull = {
     .name = "pull",
     .usage = "NAME [--plan-only]",
     .summary = "fetch a model, resume and verify it",
-    .details = "NAME is hf:OWNER/REPO:WHAT (a repository of the Hub; WHAT: Q4_K_M, or a file of it), the address of a\n"
-               ".gguf file, or an alias. It goes to the cache of the Hub's own programs, and its path is printed.\n"
-               "Whatever interrupts it, the same command goes on from there. docs/pull.md has the rest.",
+    .details = "NAME is hf:OWNER/REPO:WHAT (of the Hub; WHAT: Q4_K_M, or a file), the address of a\n"
+               ".gguf file, or an alias. The model goes to the cache of the Hub's own programs, and its\n"
+               "path is printed. Whatever interrupts it, the same command goes on from there.\n"
+               "docs/pull.md has the rest.",
     .max_operand = 1,
     .hub = HUB_FETCHES,
     .run = run,
