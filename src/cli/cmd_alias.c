@@ -69,7 +69,8 @@ const struct command cmd_alias = {
     .name = "alias",
     .usage = "[NAME [TARGET]] [--remove]",
     .summary = "short names for models: give, show, take away",
-    .details = "TARGET is what -m takes: hf:OWNER/REPO:WHAT, an address, or a file. Without words all names are shown.",
+    .details = "TARGET is what -m takes: hf:OWNER/REPO:WHAT, an address, or a file.\n"
+               "Without words all names are shown.",
     .max_operand = 2,
     .hub = HUB_NAMES,
     .group = COMMAND_MAKE,

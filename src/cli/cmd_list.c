@@ -24,13 +24,22 @@ static const struct known known[] = {
 
 enum { N_KNOWN = sizeof known / sizeof *known };
 
+/* A list of n things, of which none was left out for want of memory; else NULL. */
+static json_t *whole_list(json_t *list, size_t n)
+{
+    if (json_array_size(list) == n)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 static json_t *known_json(void)
 {
     json_t *list = json_array();
     for (int i = 0; i < N_KNOWN; i++)
         json_array_append_new(list, json_pack("{ss ss ss}", "architecture", known[i].architecture, "models",
                                               known[i].models, "status", known[i].status));
-    return json_pack("{so}", "known", list);
+    return json_pack("{so}", "known", whole_list(list, N_KNOWN));
 }
 
 static void print_known(void)
@@ -62,9 +71,16 @@ static json_t *here_json(const struct cached_models *models, const struct aliase
     json_t *list = json_array(), *names = json_object();
     for (size_t i = 0; i < models->n; i++)
         json_array_append_new(list, model_json(&models->models[i]));
+    bool is_whole_object = true;
     for (size_t i = 0; i < aliases->n; i++)
-        json_object_set_new(names, aliases->list[i].name,
-                            json_text(aliases->list[i].target, strlen(aliases->list[i].target)));
+        is_whole_object &=
+            json_object_set_new(names, aliases->list[i].name,
+                                json_text(aliases->list[i].target, strlen(aliases->list[i].target))) == 0;
+    list = whole_list(list, models->n);
+    if (!is_whole_object) {
+        json_decref(names);
+        names = NULL;
+    }
     return json_pack("{so so}", "models", list, "aliases", names);
 }
 
@@ -152,8 +168,8 @@ const struct command cmd_list = {
     .name = "list",
     .usage = "[--json] [--known]",
     .summary = "the models that are here, or that are known to run",
-    .details =
-        "Models in the Hub's cache and from other addresses, by the names that -m takes; parts of models; aliases.",
+    .details = "Models in the Hub's cache and from other addresses, by the names that -m takes;\n"
+               "parts of models; aliases.",
     .hub = HUB_READS,
     .group = COMMAND_LOOK,
     .run = run,

@@ -63,7 +63,9 @@ static err_code copy_bytes(int from, int to, uint64_t n, struct err *e)
     err_code code = buf ? ERR_OK : err_nomem(e, STEP, "a copy");
     for (uint64_t at = 0; code == ERR_OK && at < n;) {
         ssize_t got = pread(from, buf, (size_t)min_i64(STEP, (int64_t)(n - at)), (off_t)at);
-        if (got <= 0 && errno != EINTR)
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
             code = err_set(e, ERR_IO, "the beginning of the model: %s", got < 0 ? strerror(errno) : "became shorter");
         else if (got > 0 && !file_write_at(to, buf, (size_t)got, at))
             code = err_set(e, ERR_IO, "a copy of the model's beginning: %s", strerror(errno));
@@ -251,9 +253,10 @@ const struct command cmd_pull = {
     .name = "pull",
     .usage = "NAME [--plan-only]",
     .summary = "fetch a model, resume and verify it",
-    .details = "NAME is hf:OWNER/REPO:WHAT (a repository of the Hub; WHAT: Q4_K_M, or a file of it), the address of a\n"
-               ".gguf file, or an alias. It goes to the cache of the Hub's own programs, and its path is printed.\n"
-               "Whatever interrupts it, the same command goes on from there. docs/pull.md has the rest.",
+    .details = "NAME is hf:OWNER/REPO:WHAT (of the Hub; WHAT: Q4_K_M, or a file), the address of a\n"
+               ".gguf file, or an alias. The model goes to the cache of the Hub's own programs, and its\n"
+               "path is printed. Whatever interrupts it, the same command goes on from there.\n"
+               "docs/pull.md has the rest.",
     .max_operand = 1,
     .hub = HUB_FETCHES,
     .group = COMMAND_MAKE,

@@ -60,6 +60,9 @@ class Command:
 COMMANDS = [
     Command("version"),
     Command("help"),
+    Command("list", "--json"),
+    Command("list", "--known", "--json"),
+    Command("alias"),
     Command("inspect", MODEL),
     Command("inspect", MODEL, "--json"),
     Command("tokenize", "-m", MODEL, "the cat"),
