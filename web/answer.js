@@ -1,5 +1,5 @@
-// An answer on its way from the server into a message. It outlives a server that goes away: what has come stays, and when
-// the server is back the answer goes on behind it.
+// An answer on its way from the server into a message. It outlives a server that goes away: what has come stays, and
+// when the server is back the answer goes on behind it.
 
 import { events, GoneError, KeyError, ServerError } from "./api.js";
 import { requestFields, settings } from "./settings.js";
@@ -9,8 +9,8 @@ import { pathTo, toMessages } from "./tree.js";
 export const WRITING = "writing"; // it comes, or waits for the server
 export const DONE = "done";
 export const STOPPED = "stopped"; // by the user
-export const FAILED = "failed";   // node.error says why
-export const CUT = "cut";         // its tab was closed meanwhile
+export const FAILED = "failed"; // node.error says why
+export const CUT = "cut"; // its tab was closed meanwhile
 
 export class Answer {
     // changed(node): something came; progress(text): what it waits for, "" nothing.
@@ -33,13 +33,11 @@ export class Answer {
         node.state = WRITING;
         node.error = "";
         try {
-            while (!await this.tryOnce())
-                ;
+            while (!(await this.tryOnce()));
         } catch (e) {
             node.state = this.abort.signal.aborted ? STOPPED : FAILED;
             node.error = this.abort.signal.aborted ? "" : e.message;
-            if (e instanceof KeyError)
-                this.wantsKey = true;
+            if (e instanceof KeyError) this.wantsKey = true;
         }
         this.progress("");
         this.touch();
@@ -58,11 +56,9 @@ export class Answer {
             return true;
         } catch (e) {
             const isFull = e instanceof ServerError && (e.status === 503 || e.status === 429);
-            if (this.abort.signal.aborted || !(e instanceof GoneError || isFull))
-                throw e;
+            if (this.abort.signal.aborted || !(e instanceof GoneError || isFull)) throw e;
             this.progress(isFull ? `The server is busy: ${e.message}` : "Waiting for the server…");
-            if (isFull)
-                await this.sleep((e.retryAfter || 2) * 1000);
+            if (isFull) await this.sleep((e.retryAfter || 2) * 1000);
             await this.connection.back(this.abort.signal);
             return false;
         }
@@ -75,12 +71,18 @@ export class Answer {
         });
     }
 
-    // The request: what has come of the answer is to be gone on with, unless it ends with a call, or is reasoning alone.
+    // The request: what has come of the answer is to be gone on with, unless it ends with a call, or is reasoning
+    // alone.
     body() {
         const node = this.node;
         node.finish = "";
-        const body = { ...requestFields(), stream: true, stream_options: { include_usage: true }, return_progress: true,
-            messages: toMessages(pathTo(this.conversation, node.parent), settings.system) };
+        const body = {
+            ...requestFields(),
+            stream: true,
+            stream_options: { include_usage: true },
+            return_progress: true,
+            messages: toMessages(pathTo(this.conversation, node.parent), settings.system),
+        };
         if (node.content && !node.calls.length) {
             body.messages.push(...toMessages([node], ""));
             body.continue_final_message = true;
@@ -95,29 +97,25 @@ export class Answer {
         this.progress("Waiting for the first token…");
         for await (const { data } of events("/v1/chat/completions", { body: this.body(), signal: this.abort.signal })) {
             isWhole = data === "[DONE]";
-            if (!isWhole)
-                this.take(JSON.parse(data));
+            if (!isWhole) this.take(JSON.parse(data));
         }
-        if (!isWhole && !this.node.finish)
-            throw new GoneError("the answer was cut off");
+        if (!isWhole && !this.node.finish) throw new GoneError("the answer was cut off");
         this.node.state = DONE;
     }
 
     take(chunk) {
         const node = this.node;
         if (chunk.error)
-            throw chunk.error.code === "server_is_overloaded" ? new GoneError(chunk.error.message)
+            throw chunk.error.code === "server_is_overloaded"
+                ? new GoneError(chunk.error.message)
                 : new ServerError(500, chunk.error.message, 0);
-        if (chunk.prompt_progress)
-            this.showProgress(chunk.prompt_progress);
-        if (chunk.model)
-            node.model = chunk.model;
+        if (chunk.prompt_progress) this.showProgress(chunk.prompt_progress);
+        if (chunk.model) node.model = chunk.model;
         for (const choice of chunk.choices || []) {
             this.add(choice.delta || {});
             node.finish = choice.finish_reason || node.finish;
         }
-        if (chunk.usage || chunk.timings)
-            node.stats = { ...node.stats, ...statsOf(chunk) };
+        if (chunk.usage || chunk.timings) node.stats = { ...node.stats, ...statsOf(chunk) };
         this.touch();
     }
 
@@ -128,8 +126,7 @@ export class Answer {
 
     add(delta) {
         const node = this.node;
-        if (delta.content || delta.reasoning_content || delta.tool_calls)
-            this.progress("");
+        if (delta.content || delta.reasoning_content || delta.tool_calls) this.progress("");
         node.content += delta.content || "";
         node.reasoning += delta.reasoning_content || "";
         for (const part of delta.tool_calls || []) {
@@ -145,9 +142,11 @@ export class Answer {
 function statsOf({ usage, timings }) {
     const stats = {};
     if (usage)
-        Object.assign(stats, { prompt: usage.prompt_tokens, answer: usage.completion_tokens,
-            cached: usage.prompt_tokens_details?.cached_tokens || 0 });
-    if (timings)
-        stats.perSecond = timings.predicted_per_second;
+        Object.assign(stats, {
+            prompt: usage.prompt_tokens,
+            answer: usage.completion_tokens,
+            cached: usage.prompt_tokens_details?.cached_tokens || 0,
+        });
+    if (timings) stats.perSecond = timings.predicted_per_second;
     return stats;
 }

@@ -14,10 +14,8 @@ export class KeyError extends Error {}
 const KEY = "moebius.key";
 
 export function setKey(key) {
-    if (key)
-        sessionStorage.setItem(KEY, key);
-    else
-        sessionStorage.removeItem(KEY);
+    if (key) sessionStorage.setItem(KEY, key);
+    else sessionStorage.removeItem(KEY);
 }
 
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
@@ -35,20 +33,23 @@ async function messageOf(response) {
 async function ask(path, { body, signal } = {}) {
     const headers = {};
     let response;
-    if (hasKey())
-        headers.Authorization = `Bearer ${sessionStorage.getItem(KEY)}`;
-    if (body)
-        headers["Content-Type"] = "application/json";
+    if (hasKey()) headers.Authorization = `Bearer ${sessionStorage.getItem(KEY)}`;
+    if (body) headers["Content-Type"] = "application/json";
     try {
-        response = await fetch(path, { method: body ? "POST" : "GET", headers, signal, cache: "no-store",
-            body: body ? JSON.stringify(body) : undefined });
+        response = await fetch(path, {
+            method: body ? "POST" : "GET",
+            headers,
+            signal,
+            cache: "no-store",
+            body: body ? JSON.stringify(body) : undefined,
+        });
     } catch (e) {
         throw signal?.aborted ? e : new GoneError("the server does not answer");
     }
-    if (response.ok)
-        return response;
+    if (response.ok) return response;
     const message = await messageOf(response);
-    throw response.status === 401 ? new KeyError(message)
+    throw response.status === 401
+        ? new KeyError(message)
         : new ServerError(response.status, message, Number(response.headers.get("Retry-After")) || 0);
 }
 
@@ -75,12 +76,9 @@ export class EventParser {
         const lines = (this.rest + text).split(/\r?\n/);
         this.rest = lines.pop();
         for (const line of lines) {
-            if (line.startsWith("data:"))
-                this.data.push(line.slice(line[5] === " " ? 6 : 5));
-            else if (line.startsWith("event:"))
-                this.event = line.slice(6).trim();
-            else if (line === "" && this.data.length)
-                found.push({ event: this.event, data: this.data.join("\n") });
+            if (line.startsWith("data:")) this.data.push(line.slice(line[5] === " " ? 6 : 5));
+            else if (line.startsWith("event:")) this.event = line.slice(6).trim();
+            else if (line === "" && this.data.length) found.push({ event: this.event, data: this.data.join("\n") });
             if (line === "") {
                 this.event = "message";
                 this.data = [];
@@ -98,8 +96,7 @@ export async function* events(path, options) {
     try {
         for (;;) {
             const { done, value } = await reader.read();
-            if (done)
-                return;
+            if (done) return;
             yield* parser.push(value);
         }
     } catch (e) {
@@ -119,7 +116,9 @@ export class Connection {
 
     // Resolves when the server answers; rejects when the signal is aborted.
     back(signal) {
-        this.waiting ||= this.poll().finally(() => { this.waiting = null; });
+        this.waiting ||= this.poll().finally(() => {
+            this.waiting = null;
+        });
         return new Promise((resolve, reject) => {
             signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
             this.waiting.then(resolve, reject);
@@ -131,7 +130,10 @@ export class Connection {
             this.tell(wait);
             await new Promise((resolve) => {
                 const timer = setTimeout(resolve, wait * 1000);
-                this.hurry = () => { clearTimeout(timer); resolve(); };
+                this.hurry = () => {
+                    clearTimeout(timer);
+                    resolve();
+                };
             });
             try {
                 await getJson("/health");

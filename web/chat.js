@@ -6,7 +6,7 @@ import { MessageView } from "./message.js";
 import { addNode, childrenOf, newConversation, pathOf } from "./tree.js";
 
 const SAVE_EVERY_MS = 2000; // while an answer comes
-const ABANDONED_MS = 8000;  // after which an answer that another tab writes does not come any more
+const ABANDONED_MS = 8000; // after which an answer that another tab writes does not come any more
 const DRAFT = "moebius.draft";
 
 // This tab's name, which a reload keeps.
@@ -21,19 +21,28 @@ export class Chat {
         this.changed = changed;
         this.wantsKey = wantsKey;
         this.answers = new Map(); // on their way, by their message's id
-        this.open = new Map();    // conversations with such answers, by id
-        this.views = new Map();   // by message
-        this.removed = new Set();  // conversations, by id, which answers that still end don't bring back
+        this.open = new Map(); // conversations with such answers, by id
+        this.views = new Map(); // by message
+        this.removed = new Set(); // conversations, by id, which answers that still end don't bring back
         this.progress = new Map(); // what answers wait for, by message
         this.list = byId("messages");
         this.scroller = byId("scroller");
         this.input = byId("input");
         this.sticks = true; // the end of the conversation is kept in sight
-        this.scroller.addEventListener("scroll", () => { this.sticks = this.isAtEnd(); }, { passive: true });
+        this.scroller.addEventListener(
+            "scroll",
+            () => {
+                this.sticks = this.isAtEnd();
+            },
+            { passive: true },
+        );
         byId("to-end").addEventListener("click", () => this.toEnd());
         this.input.addEventListener("input", () => this.inputChanged());
         this.input.addEventListener("keydown", (event) => this.onKey(event));
-        byId("composer").addEventListener("submit", (event) => { event.preventDefault(); this.submit(); });
+        byId("composer").addEventListener("submit", (event) => {
+            event.preventDefault();
+            this.submit();
+        });
         byId("stop").addEventListener("click", () => this.stop());
         this.input.value = localStorage.getItem(DRAFT) || "";
         this.show(newConversation());
@@ -54,34 +63,28 @@ export class Chat {
     // Answers whose tab is gone.
     findAbandoned(c) {
         for (const n of Object.values(c.nodes)) {
-            if (n.state !== WRITING || this.answers.has(n.id))
-                continue;
-            if (n.writer === tabId || Date.now() - n.changed > ABANDONED_MS)
-                n.state = CUT;
-            else
-                setTimeout(() => this.reload(c.id), ABANDONED_MS);
+            if (n.state !== WRITING || this.answers.has(n.id)) continue;
+            if (n.writer === tabId || Date.now() - n.changed > ABANDONED_MS) n.state = CUT;
+            else setTimeout(() => this.reload(c.id), ABANDONED_MS);
         }
     }
 
     // Another tab wrote the conversation.
     async reload(id) {
-        if (id !== this.conversation.id || this.open.has(id))
-            return;
+        if (id !== this.conversation.id || this.open.has(id)) return;
         const there = await this.store.get(id);
-        if (!there || id !== this.conversation.id || this.open.has(id))
-            return;
+        if (!there || id !== this.conversation.id || this.open.has(id)) return;
         this.conversation = { ...there, chosen: { ...there.chosen, ...this.conversation.chosen } };
         this.findAbandoned(this.conversation);
         this.render();
     }
 
     async save(c) {
-        if (Object.keys(c.nodes).length === 0 || this.removed.has(c.id))
-            return;
+        if (Object.keys(c.nodes).length === 0 || this.removed.has(c.id)) return;
         try {
             const whole = await this.store.put(c);
-            for (const [id, node] of Object.entries(whole.nodes)) // what another tab has added
-                c.nodes[id] ||= node;
+            // What another tab has added:
+            for (const [id, node] of Object.entries(whole.nodes)) c.nodes[id] ||= node;
         } catch (e) {
             toast(`The conversation could not be kept: ${e.message}`);
         }
@@ -114,8 +117,7 @@ export class Chat {
 
     submit() {
         const text = this.input.value.trim();
-        if (!text || this.isBusy())
-            return;
+        if (!text || this.isBusy()) return;
         const last = pathOf(this.conversation).at(-1);
         this.input.value = "";
         this.inputChanged();
@@ -124,15 +126,23 @@ export class Chat {
 
     // Has a message answered.
     ask(node) {
-        const answer = addNode(this.conversation, node.id,
-            { role: "assistant", reasoning: "", calls: [], state: WRITING, writer: tabId });
+        const answer = addNode(this.conversation, node.id, {
+            role: "assistant",
+            reasoning: "",
+            calls: [],
+            state: WRITING,
+            writer: tabId,
+        });
         this.run(this.conversation, answer);
     }
 
     async run(c, node) {
         const answer = new Answer(c, node, this.connection, {
             changed: () => this.schedule(c, node),
-            progress: (text) => { this.progress.set(node.id, text); this.schedule(c, node); },
+            progress: (text) => {
+                this.progress.set(node.id, text);
+                this.schedule(c, node);
+            },
         });
         node.writer = tabId;
         this.answers.set(node.id, answer);
@@ -145,12 +155,9 @@ export class Chat {
         await answer.run();
         this.answers.delete(node.id);
         this.progress.delete(node.id);
-        if (!this.answersOf(c).length)
-            this.open.delete(c.id);
-        if (c === this.conversation)
-            this.finish(node);
-        if (answer.wantsKey)
-            this.wantsKey();
+        if (!this.answersOf(c).length) this.open.delete(c.id);
+        if (c === this.conversation) this.finish(node);
+        if (answer.wantsKey) this.wantsKey();
         await this.save(c);
     }
 
@@ -165,14 +172,14 @@ export class Chat {
     }
 
     stop() {
-        for (const id of this.answersOf(this.conversation))
-            this.answers.get(id).stop();
+        for (const id of this.answersOf(this.conversation)) this.answers.get(id).stop();
         this.input.focus();
     }
 
     actions = {
         siblings: (node) => childrenOf(this.conversation, node.parent).filter((n) => n.role === node.role),
-        hasResult: (node, call) => childrenOf(this.conversation, node.id).length > 0 &&
+        hasResult: (node, call) =>
+            childrenOf(this.conversation, node.id).length > 0 &&
             pathOf(this.conversation).some((n) => n.role === "tool" && n.callId === call.id),
         show: (node) => {
             this.conversation.chosen[node.parent] = node.id;
@@ -186,23 +193,19 @@ export class Chat {
         giveResult: (node, call, text) => {
             const last = pathOf(this.conversation).at(-1);
             const result = addNode(this.conversation, last.id, { role: "tool", content: text, callId: call.id });
-            if (node.calls.every((other) => this.actions.hasResult(node, other)))
-                this.ask(result);
-            else
-                this.render();
+            if (node.calls.every((other) => this.actions.hasResult(node, other))) this.ask(result);
+            else this.render();
         },
     };
 
     again() {
         const last = pathOf(this.conversation).findLast((n) => n.role === "assistant");
-        if (last && !this.isBusy())
-            this.actions.again(last);
+        if (last && !this.isBusy()) this.actions.again(last);
     }
 
     editLast() {
         const last = pathOf(this.conversation).findLast((n) => n.role === "user");
-        if (last && !this.isBusy())
-            this.views.get(last.id)?.edit();
+        if (last && !this.isBusy()) this.views.get(last.id)?.edit();
     }
 
     // ---- showing -------------------------------------------------------------------------------------------------
@@ -214,20 +217,21 @@ export class Chat {
             this.savedAt = now;
             this.save(c);
         }
-        if (c !== this.conversation || this.frame)
-            return;
+        if (c !== this.conversation || this.frame) return;
         const wait = Math.min(this.cost * 6 || 0, 1000);
-        this.frame = setTimeout(() => requestAnimationFrame(() => {
-            const begin = performance.now();
-            this.frame = 0;
-            if (c !== this.conversation)
-                return;
-            this.renderOne(node);
-            if (this.sticks)
-                this.toEnd();
-            this.speak(node, false);
-            this.cost = performance.now() - begin;
-        }), wait);
+        this.frame = setTimeout(
+            () =>
+                requestAnimationFrame(() => {
+                    const begin = performance.now();
+                    this.frame = 0;
+                    if (c !== this.conversation) return;
+                    this.renderOne(node);
+                    if (this.sticks) this.toEnd();
+                    this.speak(node, false);
+                    this.cost = performance.now() - begin;
+                }),
+            wait,
+        );
     }
 
     renderOne(node) {
@@ -240,17 +244,14 @@ export class Chat {
         const path = pathOf(this.conversation);
         const wanted = path.map((node, i) => {
             let view = this.views.get(node.id);
-            if (!view)
-                this.views.set(node.id, view = new MessageView(node, this.actions));
+            if (!view) this.views.set(node.id, (view = new MessageView(node, this.actions)));
             view.update(node, i === path.length - 1);
             return view.element;
         });
         wanted.forEach((element, i) => {
-            if (this.list.children[i] !== element)
-                this.list.insertBefore(element, this.list.children[i] || null);
+            if (this.list.children[i] !== element) this.list.insertBefore(element, this.list.children[i] || null);
         });
-        while (this.list.children.length > wanted.length)
-            this.list.lastElementChild.remove();
+        while (this.list.children.length > wanted.length) this.list.lastElementChild.remove();
         byId("welcome").hidden = path.length > 0;
         byId("title").value = this.conversation.title;
         document.title = this.conversation.title ? `${this.conversation.title} – moebius` : "moebius";
@@ -263,16 +264,14 @@ export class Chat {
         const status = byId("status");
         byId("send").hidden = ids.length > 0;
         byId("stop").hidden = ids.length === 0;
-        if (status.textContent !== text)
-            status.textContent = text;
+        if (status.textContent !== text) status.textContent = text;
     }
 
     // Screen readers hear the answer by sentences.
     speak(node, isWhole) {
         const rest = node.content.slice(this.spoken);
         const end = isWhole ? rest.length : Math.max(rest.lastIndexOf(". "), rest.lastIndexOf("\n")) + 1;
-        if (end <= 0)
-            return;
+        if (end <= 0) return;
         announce(rest.slice(0, Math.min(end, 2000)));
         this.spoken += end;
     }
@@ -293,10 +292,34 @@ export class Chat {
 
 // The list of conversations. choose(id), remove(id): the user's.
 export function renderHistory(all, current, { choose, remove }) {
-    byId("history").replaceChildren(...all.map((c) => h("li", { class: c.id === current ? "current" : null },
-        h("button", { type: "button", class: "entry", "aria-current": c.id === current ? "true" : null, onclick: () => choose(c.id) },
-            c.title || "Untitled"),
-        h("button", { type: "button", class: "icon-button remove", "aria-label": `Delete ${c.title || "Untitled"}`, title: "Delete",
-            onclick: () => remove(c.id) }, h("span", { "aria-hidden": "true" }, "×")))));
+    byId("history").replaceChildren(
+        ...all.map((c) =>
+            h(
+                "li",
+                { class: c.id === current ? "current" : null },
+                h(
+                    "button",
+                    {
+                        type: "button",
+                        class: "entry",
+                        "aria-current": c.id === current ? "true" : null,
+                        onclick: () => choose(c.id),
+                    },
+                    c.title || "Untitled",
+                ),
+                h(
+                    "button",
+                    {
+                        type: "button",
+                        class: "icon-button remove",
+                        "aria-label": `Delete ${c.title || "Untitled"}`,
+                        title: "Delete",
+                        onclick: () => remove(c.id),
+                    },
+                    h("span", { "aria-hidden": "true" }, "×"),
+                ),
+            ),
+        ),
+    );
     byId("no-history").hidden = all.length > 0;
 }

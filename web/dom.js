@@ -25,8 +25,7 @@ const ICONS = {
 
 function svg(tag, attributes) {
     const e = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes))
-        e.setAttribute(name, value);
+    for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
     return e;
 }
 
@@ -40,12 +39,9 @@ export function icon(name) {
 export function h(tag, attributes, ...children) {
     const e = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes || {})) {
-        if (name.startsWith("on"))
-            e.addEventListener(name.slice(2), value);
-        else if (value === true)
-            e.setAttribute(name, "");
-        else if (value !== false && value !== null && value !== undefined)
-            e.setAttribute(name, String(value));
+        if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+        else if (value === true) e.setAttribute(name, "");
+        else if (value !== false && value !== null && value !== undefined) e.setAttribute(name, String(value));
     }
     e.append(...children.flat().filter((c) => c !== null && c !== undefined));
     return e;
@@ -53,8 +49,11 @@ export function h(tag, attributes, ...children) {
 
 // A button with an icon, whose name readers and the pointer's tip say.
 export function iconButton(name, label, onclick, attributes = {}) {
-    return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...attributes },
-        icon(name));
+    return h(
+        "button",
+        { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...attributes },
+        icon(name),
+    );
 }
 
 export const byId = (id) => document.getElementById(id);
@@ -62,16 +61,31 @@ export const byId = (id) => document.getElementById(id);
 // Says something to screen readers. What was said long ago is forgotten.
 export function announce(text) {
     const region = byId("announcer");
-    while (region.childElementCount > 30)
-        region.firstElementChild.remove();
+    while (region.childElementCount > 30) region.firstElementChild.remove();
     region.append(h("p", {}, text));
 }
 
 // A line at the bottom that goes by itself, with a button if there is something to do about it.
 export function toast(text, action, act) {
     const gone = () => line.remove();
-    const line = h("div", { class: "toast" }, h("span", {}, text),
-        action ? h("button", { type: "button", onclick: () => { gone(); act(); } }, action) : null);
+    const line = h(
+        "div",
+        { class: "toast" },
+        h("span", {}, text),
+        action
+            ? h(
+                  "button",
+                  {
+                      type: "button",
+                      onclick: () => {
+                          gone();
+                          act();
+                      },
+                  },
+                  action,
+              )
+            : null,
+    );
     byId("toasts").append(line);
     setTimeout(gone, 8000);
 }
@@ -80,7 +94,8 @@ export async function copyText(text) {
     try {
         await navigator.clipboard.writeText(text);
         toast("Copied");
-    } catch { // no secure context, or not allowed
+    } catch {
+        // no secure context, or not allowed
         const area = h("textarea", { class: "hidden-text", "aria-hidden": "true" });
         area.value = text;
         document.body.append(area);
@@ -93,7 +108,6 @@ export async function copyText(text) {
 export function formatBytes(n) {
     const units = ["B", "KB", "MB", "GB", "TB"];
     let i = 0;
-    for (; n >= 999.5 && i < units.length - 1; i++)
-        n /= 1000;
+    for (; n >= 999.5 && i < units.length - 1; i++) n /= 1000;
     return `${i === 0 || n >= 99.5 ? Math.round(n) : n.toFixed(1)} ${units[i]}`;
 }

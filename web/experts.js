@@ -1,18 +1,19 @@
-// The experts at work: a grid of layers and experts, drawn from the server's events while it is in sight. A cell's colour
-// says where the expert is, and its brightness how much it was chosen lately.
+// The experts at work: a grid of layers and experts, drawn from the server's events while it is in sight. A cell's
+// colour says where the expert is, and its brightness how much it was chosen lately.
 
 import { byId, formatBytes, h } from "./dom.js";
 import { events, GoneError, KeyError } from "./api.js";
 import { isDark } from "./settings.js";
 
 const HALF_LIFE_S = 4; // of heat
-const SPAN_S = 60;     // of the line of tokens a second
+const SPAN_S = 60; // of the line of tokens a second
 const FRAME_MS = 50;
 const QUIET_MS = 1500; // without a picture: nothing is computed
 const HUES = [168, 32, 262, 205, 340, 95, 290, 15]; // of places
 
 // Heat as brightness, 0 to 1: a cell that each token chose is 1.
-export const brightness = (heat, full) => (heat <= 0 ? 0 : Math.min(1, Math.log1p(9 * Math.min(heat / full, 1)) / Math.log(10)));
+export const brightness = (heat, full) =>
+    heat <= 0 ? 0 : Math.min(1, Math.log1p(9 * Math.min(heat / full, 1)) / Math.log(10));
 
 // "0" is place 0; null: in no memory.
 const PLACES = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+";
@@ -62,11 +63,9 @@ export class Experts {
     async listen(signal) {
         while (!signal.aborted) {
             try {
-                for await (const { event, data } of events("/experts", { signal }))
-                    this.take(event, JSON.parse(data));
+                for await (const { event, data } of events("/experts", { signal })) this.take(event, JSON.parse(data));
             } catch (e) {
-                if (signal.aborted)
-                    return;
+                if (signal.aborted) return;
                 if (!(e instanceof GoneError)) {
                     this.note(e instanceof KeyError ? "The server wants a key." : e.message);
                     return;
@@ -78,13 +77,14 @@ export class Experts {
     }
 
     take(event, data) {
-        if (event === "model")
-            this.reset(data);
-        else if (event === "experts")
-            this.addPicture(data);
+        if (event === "model") this.reset(data);
+        else if (event === "experts") this.addPicture(data);
         else if (event === "state")
-            this.note({ ready: "", loading: "The model is being loaded.", unloading: "The model is being unloaded." }[data.state] ??
-                "No model is loaded: the first message loads one.");
+            this.note(
+                { ready: "", loading: "The model is being loaded.", unloading: "The model is being unloaded." }[
+                    data.state
+                ] ?? "No model is loaded: the first message loads one.",
+            );
     }
 
     reset(model) {
@@ -119,18 +119,18 @@ export class Experts {
         const isFirst = before === null; // with all choices since the model was loaded
         const tokens = isFirst ? 0 : p.answer_tokens - before.answer_tokens + p.prompt_tokens - before.prompt_tokens;
         this.full = Math.max(isFirst ? 1 : this.full * fade + tokens, 1);
-        p.chosen.forEach((counts, i) => counts.forEach((count, j) => {
-            this.total[i][j] += count;
-            this.heat[i][j] = isFirst ? 0 : this.heat[i][j] * fade + count;
-        }));
+        p.chosen.forEach((counts, i) =>
+            counts.forEach((count, j) => {
+                this.total[i][j] += count;
+                this.heat[i][j] = isFirst ? 0 : this.heat[i][j] * fade + count;
+            }),
+        );
         this.where = p.where;
         this.picture = p;
-        if (!isFirst)
-            this.addSpeed(p, before, seconds);
+        if (!isFirst) this.addSpeed(p, before, seconds);
         this.renderFigures(p, before, seconds);
         this.draw();
-        if (this.cell)
-            this.tell();
+        if (this.cell) this.tell();
         this.quiet = setTimeout(() => this.rest(), QUIET_MS);
     }
 
@@ -141,21 +141,22 @@ export class Experts {
         this.speeds.push([now + 0.1, 0]);
         this.showRates(0, 0, 0);
         for (const row of this.heat)
-            row.forEach((x, j) => { row[j] = x * 0.5 ** (QUIET_MS / 1000 / HALF_LIFE_S); });
+            row.forEach((x, j) => {
+                row[j] = x * 0.5 ** (QUIET_MS / 1000 / HALF_LIFE_S);
+            });
         this.draw();
-        if (hottest > this.full / 100)
-            this.quiet = setTimeout(() => this.rest(), QUIET_MS);
+        if (hottest > this.full / 100) this.quiet = setTimeout(() => this.rest(), QUIET_MS);
     }
 
     // ---- figures -------------------------------------------------------------------------------------------------
 
     addSpeed(p, before, seconds) {
         const now = p.ms / 1000;
-        if (seconds > 2) // nothing was said for a while: nothing was done
+        if (seconds > 2)
+            // nothing was said for a while: nothing was done
             this.speeds.push([before.ms / 1000 + 0.1, 0], [now - 0.5, 0]);
         this.speeds.push([now, (p.answer_tokens - before.answer_tokens) / Math.min(seconds, 2)]);
-        while (this.speeds.length && this.speeds[0][0] < now - SPAN_S)
-            this.speeds.shift();
+        while (this.speeds.length && this.speeds[0][0] < now - SPAN_S) this.speeds.shift();
         this.drawSpeed(now);
     }
 
@@ -163,16 +164,26 @@ export class Experts {
         const isAll = p.expert_bytes >= p.expert_all_bytes;
         const since = (name) => (before ? p[name] - before[name] : 0);
         const asked = since("hits") + since("misses");
-        const show = (id, text) => { byId(id).textContent = text; };
-        const speed = this.speeds.length ? this.speeds.slice(-4).reduce((sum, s) => sum + s[1], 0) / Math.min(this.speeds.length, 4) : 0;
-        this.showRates(speed, seconds ? since("read_bytes") / seconds : 0, seconds ? since("stall_ms") / seconds / 10 : 0);
-        if (asked > 0)
-            this.hitRate = since("hits") / asked;
+        const show = (id, text) => {
+            byId(id).textContent = text;
+        };
+        const speed = this.speeds.length
+            ? this.speeds.slice(-4).reduce((sum, s) => sum + s[1], 0) / Math.min(this.speeds.length, 4)
+            : 0;
+        this.showRates(
+            speed,
+            seconds ? since("read_bytes") / seconds : 0,
+            seconds ? since("stall_ms") / seconds / 10 : 0,
+        );
+        if (asked > 0) this.hitRate = since("hits") / asked;
         show("figure-hits", isAll ? "all" : this.hitRate === undefined ? "–" : `${Math.round(100 * this.hitRate)}%`);
         show("figure-memory", `${formatBytes(p.expert_bytes)} of ${formatBytes(p.expert_all_bytes)}`);
         show("figure-texts", p.waiting ? `${p.running}, ${p.waiting} wait` : p.running);
-        show("figure-total", `${formatBytes(p.read_bytes)} read, ${p.answer_tokens} tokens answered, ${p.cached_tokens} of ` +
-            `${p.cached_tokens + p.prompt_tokens} prompt tokens cached`);
+        show(
+            "figure-total",
+            `${formatBytes(p.read_bytes)} read, ${p.answer_tokens} tokens answered, ${p.cached_tokens} of ` +
+                `${p.cached_tokens + p.prompt_tokens} prompt tokens cached`,
+        );
     }
 
     showRates(speed, readBytes, stallPercent) {
@@ -188,15 +199,16 @@ export class Experts {
             swatch.style.background = cellColour(place, bright, isDark());
             return h("li", {}, swatch, text);
         };
-        byId("legend").replaceChildren(...places.slice(0, 12).map((name, i) => key(i, 0.7, places.length > 1 ? `at ${name}` : "in memory")),
-            ...(places.length ? [key(null, 0.15, "read when needed")] : []));
+        byId("legend").replaceChildren(
+            ...places.slice(0, 12).map((name, i) => key(i, 0.7, places.length > 1 ? `at ${name}` : "in memory")),
+            ...(places.length ? [key(null, 0.15, "read when needed")] : []),
+        );
     }
 
     // ---- drawing -------------------------------------------------------------------------------------------------
 
     layout() {
-        if (!this.layers.length)
-            return;
+        if (!this.layers.length) return;
         const width = this.frameBox.clientWidth;
         const pitch = Math.max(2, Math.min(14, Math.floor(width / this.n)));
         const height = Math.max(pitch, Math.min(20, Math.floor(420 / this.layers.length)));
@@ -210,12 +222,15 @@ export class Experts {
     }
 
     draw() {
-        if (this.frame || !this.layers.length || !this.pitch)
-            return;
-        this.frame = setTimeout(() => requestAnimationFrame(() => {
-            this.frame = 0;
-            this.drawNow();
-        }), FRAME_MS);
+        if (this.frame || !this.layers.length || !this.pitch) return;
+        this.frame = setTimeout(
+            () =>
+                requestAnimationFrame(() => {
+                    this.frame = 0;
+                    this.drawNow();
+                }),
+            FRAME_MS,
+        );
     }
 
     drawNow() {
@@ -249,7 +264,7 @@ export class Experts {
         context.lineWidth = 1.5;
         context.beginPath();
         for (const [at, speed] of this.speeds)
-            context.lineTo(width * (1 - (now - at) / SPAN_S), height - 2 - (height - 4) * speed / most);
+            context.lineTo(width * (1 - (now - at) / SPAN_S), height - 2 - ((height - 4) * speed) / most);
         context.stroke();
     }
 
@@ -258,8 +273,7 @@ export class Experts {
     point(cell) {
         this.cell = cell;
         byId("cell").textContent = "";
-        if (cell)
-            this.tell();
+        if (cell) this.tell();
         this.draw();
     }
 
@@ -267,14 +281,15 @@ export class Experts {
         const box = this.canvas.getBoundingClientRect();
         const layer = Math.floor((event.clientY - box.top) / this.pitch.y);
         const expert = Math.floor((event.clientX - box.left) / this.pitch.x);
-        this.point(expert >= 0 && layer >= 0 && expert < (this.layers[layer]?.n_expert ?? 0) ? { layer, expert } : null);
+        this.point(
+            expert >= 0 && layer >= 0 && expert < (this.layers[layer]?.n_expert ?? 0) ? { layer, expert } : null,
+        );
     }
 
     onKey(event) {
         const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
         const move = moves[event.key];
-        if (!move || !this.layers.length)
-            return;
+        if (!move || !this.layers.length) return;
         event.preventDefault();
         const at = this.cell || { layer: 0, expert: 0 };
         const layer = Math.min(Math.max(at.layer + (this.cell ? move[0] : 0), 0), this.layers.length - 1);
@@ -285,9 +300,11 @@ export class Experts {
     tell() {
         const { layer, expert } = this.cell;
         const place = placeOf(this.where[layer]?.[expert] ?? "-");
+        const where = place === null ? "read when needed" : `at ${this.model.places[place] ?? "a place"}`;
         const total = this.total[layer].reduce((sum, n) => sum + n, 0);
         const share = total ? (100 * this.total[layer][expert]) / total : 0;
-        byId("cell").textContent = `Layer ${layer}, expert ${expert}: chosen ${this.total[layer][expert]} times ` +
-            `(${share.toFixed(1)}% of the layer's), ${place === null ? "read when needed" : `at ${this.model.places[place] ?? "a place"}`}`;
+        byId("cell").textContent =
+            `Layer ${layer}, expert ${expert}: chosen ${this.total[layer][expert]} times ` +
+            `(${share.toFixed(1)}% of the layer's), ${where}`;
     }
 }

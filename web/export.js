@@ -17,12 +17,9 @@ export function toMarkdown(c) {
     const parts = [`# ${c.title || "Conversation"}`];
     for (const n of pathOf(c)) {
         parts.push(`## ${NAMES[n.role] || n.role}`);
-        if (n.reasoning)
-            parts.push(n.reasoning.trim().replace(/^/gm, "> "));
-        if (n.content)
-            parts.push(n.role === "tool" ? fenced(n.content, "") : n.content);
-        for (const call of n.calls || [])
-            parts.push(`Calls \`${call.name}\`:`, fenced(call.arguments, "json"));
+        if (n.reasoning) parts.push(n.reasoning.trim().replace(/^/gm, "> "));
+        if (n.content) parts.push(n.role === "tool" ? fenced(n.content, "") : n.content);
+        for (const call of n.calls || []) parts.push(`Calls \`${call.name}\`:`, fenced(call.arguments, "json"));
     }
     return `${parts.join("\n\n")}\n`;
 }
@@ -39,6 +36,9 @@ export function download(name, type, text) {
 }
 
 export function fileName(c, suffix) {
-    const name = (c.title || "conversation").replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 60);
+    const name = (c.title || "conversation")
+        .replace(/[^\p{L}\p{N}]+/gu, "-")
+        .replace(/^-+|-+$/g, "")
+        .slice(0, 60);
     return `${name || "conversation"}.${suffix}`;
 }

@@ -18,9 +18,10 @@ let openSettings;
 
 const connection = new Connection((seconds) => {
     byId("gone").hidden = seconds === 0;
-    byId("gone-text").textContent = seconds ? `The server does not answer. Trying again in ${seconds} s; nothing is lost.` : "";
-    if (seconds === 0)
-        loadModels();
+    byId("gone-text").textContent = seconds
+        ? `The server does not answer. Trying again in ${seconds} s; nothing is lost.`
+        : "";
+    if (seconds === 0) loadModels();
 });
 
 async function loadModels() {
@@ -28,12 +29,9 @@ async function loadModels() {
         const [models, props] = await Promise.all([getJson("/v1/models"), getJson("/props")]);
         renderModels(models.data, props.model_alias);
     } catch (e) {
-        if (e instanceof KeyError)
-            askForKey();
-        else if (e instanceof GoneError)
-            await connection.back();
-        else
-            toast(e.message);
+        if (e instanceof KeyError) askForKey();
+        else if (e instanceof GoneError) await connection.back();
+        else toast(e.message);
     }
 }
 
@@ -42,8 +40,7 @@ function renderModels(models, current) {
     const select = byId("model");
     const describe = (m) => (models.length > 1 && m.state !== "unloaded" ? `${m.id} · ${m.state}` : m.id);
     select.replaceChildren(...models.map((m) => h("option", { value: m.id }, describe(m))));
-    if (!models.some((m) => m.id === settings.model))
-        settings.model = "";
+    if (!models.some((m) => m.id === settings.model)) settings.model = "";
     select.value = settings.model || current;
     select.disabled = models.length < 2;
     const shown = models.find((m) => m.id === select.value);
@@ -54,8 +51,7 @@ function renderModels(models, current) {
 
 function askForKey() {
     byId("key-error").textContent = hasKey() ? "The server does not know this key." : "";
-    if (!byId("key").open)
-        byId("key").showModal();
+    if (!byId("key").open) byId("key").showModal();
 }
 
 byId("key-form").addEventListener("submit", () => {
@@ -81,23 +77,19 @@ function refreshHistory() {
 
 async function choose(id) {
     const c = await store.get(id);
-    if (c)
-        chat.show(c);
+    if (c) chat.show(c);
     setDrawer(false);
     refreshHistory();
     chat.input.focus();
 }
 
 async function remove(id) {
-    const c = chat.open.get(id) || await store.get(id);
-    if (!c)
-        return;
+    const c = chat.open.get(id) || (await store.get(id));
+    if (!c) return;
     chat.removed.add(id);
-    for (const node of chat.answersOf(c))
-        chat.answers.get(node).stop();
+    for (const node of chat.answersOf(c)) chat.answers.get(node).stop();
     await store.remove(id);
-    if (id === chat.conversation.id)
-        chat.show(newConversation());
+    if (id === chat.conversation.id) chat.show(newConversation());
     refreshHistory();
     toast(`“${c.title || "Untitled"}” was deleted`, "Undo", async () => {
         chat.removed.delete(id);
@@ -116,10 +108,8 @@ function startNew() {
 function exportAs(suffix) {
     const c = chat.conversation;
     byId("export-menu").open = false;
-    if (suffix === "json")
-        download(fileName(c, "json"), "application/json", toJson(c));
-    else
-        download(fileName(c, "md"), "text/markdown", toMarkdown(c));
+    if (suffix === "json") download(fileName(c, "json"), "application/json", toJson(c));
+    else download(fileName(c, "md"), "text/markdown", toMarkdown(c));
 }
 
 // ---- the frame -----------------------------------------------------------------------------------------------------
@@ -132,10 +122,8 @@ function setDrawer(isOpen) {
     byId("menu").setAttribute("aria-expanded", String(isOpen));
     byId("sidebar").inert = isNarrow.matches && !isOpen;
     byId("main").inert = isNarrow.matches && isOpen;
-    if (isOpen)
-        byId("new").focus();
-    else if (wasOpen && isNarrow.matches)
-        byId("menu").focus();
+    if (isOpen) byId("new").focus();
+    else if (wasOpen && isNarrow.matches) byId("menu").focus();
 }
 
 function setExperts(isOpen) {
@@ -149,8 +137,7 @@ function setExperts(isOpen) {
 
 // On a narrow screen the panel covers the rest.
 function focusPanel() {
-    if (settings.experts && isNarrow.matches)
-        byId("experts-close").focus();
+    if (settings.experts && isNarrow.matches) byId("experts-close").focus();
 }
 
 function closePanel() {
@@ -175,7 +162,10 @@ function showTheme() {
 // What keys do; Alt with a letter, so that nothing is taken from browsers and text fields.
 const KEYS = {
     KeyN: startNew,
-    KeyE: () => { setExperts(!settings.experts); focusPanel(); },
+    KeyE: () => {
+        setExperts(!settings.experts);
+        focusPanel();
+    },
     KeyR: () => chat.again(),
     KeyU: () => chat.editLast(),
     KeyT: nextTheme,
@@ -190,12 +180,9 @@ function onKey(event) {
         event.preventDefault();
         KEYS[event.code]();
     } else if (event.key === "Escape" && isFree) {
-        if (document.body.classList.contains("drawer"))
-            setDrawer(false);
-        else if (chat.isBusy())
-            chat.stop();
-        else if (isNarrow.matches && settings.experts)
-            closePanel();
+        if (document.body.classList.contains("drawer")) setDrawer(false);
+        else if (chat.isBusy()) chat.stop();
+        else if (isNarrow.matches && settings.experts) closePanel();
     }
 }
 
@@ -204,7 +191,10 @@ function connectButtons() {
     on("new", startNew);
     on("menu", () => setDrawer(!document.body.classList.contains("drawer")));
     on("shade", () => setDrawer(false));
-    on("experts-button", () => { setExperts(!settings.experts); focusPanel(); });
+    on("experts-button", () => {
+        setExperts(!settings.experts);
+        focusPanel();
+    });
     on("experts-close", closePanel);
     on("settings-button", () => openSettings());
     on("theme-button", nextTheme);
@@ -212,16 +202,22 @@ function connectButtons() {
     on("retry", () => connection.hurry());
     on("export-markdown", () => exportAs("md"));
     on("export-json", () => exportAs("json"));
-    byId("model").addEventListener("change", () => { settings.model = byId("model").value; saveSettings(); });
+    byId("model").addEventListener("change", () => {
+        settings.model = byId("model").value;
+        saveSettings();
+    });
     byId("title").addEventListener("change", () => {
         chat.conversation.title = titleOf(byId("title").value);
         chat.conversation.changed = Date.now();
         chat.save(chat.conversation);
     });
-    for (const button of document.querySelectorAll("[data-icon]"))
-        button.prepend(icon(button.dataset.icon));
+    for (const button of document.querySelectorAll("[data-icon]")) button.prepend(icon(button.dataset.icon));
     for (const button of document.querySelectorAll("[data-prompt]"))
-        button.addEventListener("click", () => { chat.input.value = button.textContent; chat.inputChanged(); chat.input.focus(); });
+        button.addEventListener("click", () => {
+            chat.input.value = button.textContent;
+            chat.inputChanged();
+            chat.input.focus();
+        });
     document.addEventListener("keydown", onKey);
     isNarrow.addEventListener("change", () => setDrawer(false));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
@@ -231,26 +227,25 @@ async function begin() {
     loadSettings();
     applyTheme();
     const isKept = await store.open();
-    chat = new Chat(store, connection, { changed: async (c) => {
-        const n = await store.trim(c.id);
-        if (n > 0)
-            toast(`${n} of the oldest conversations were removed to make room`);
-        refreshHistory();
-    }, wantsKey: askForKey });
+    chat = new Chat(store, connection, {
+        changed: async (c) => {
+            const n = await store.trim(c.id);
+            if (n > 0) toast(`${n} of the oldest conversations were removed to make room`);
+            refreshHistory();
+        },
+        wantsKey: askForKey,
+    });
     experts = new Experts(connection);
     openSettings = initSettings(showTheme);
     connectButtons();
     setDrawer(false);
     setExperts(settings.experts && !isNarrow.matches);
     store.onchange = (id, removed) => {
-        if (removed && id === chat.conversation.id && !chat.isBusy())
-            chat.show(newConversation());
-        else if (!removed)
-            chat.reload(id);
+        if (removed && id === chat.conversation.id && !chat.isBusy()) chat.show(newConversation());
+        else if (!removed) chat.reload(id);
         refreshHistory();
     };
-    if (!isKept)
-        toast("This browser keeps no history: conversations are gone with the tab.");
+    if (!isKept) toast("This browser keeps no history: conversations are gone with the tab.");
     const [latest] = await store.list();
     if (latest && performance.getEntriesByType("navigation")[0]?.type === "reload")
         await choose(sessionStorage.getItem("moebius.shown") || latest.id);

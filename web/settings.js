@@ -3,8 +3,17 @@
 import { byId } from "./dom.js";
 
 const KEY = "moebius.settings";
-const DEFAULTS = { model: "", system: "", temperature: "", topP: "", maxTokens: "", effort: "", tools: "", theme: "auto",
-    experts: false };
+const DEFAULTS = {
+    model: "",
+    system: "",
+    temperature: "",
+    topP: "",
+    maxTokens: "",
+    effort: "",
+    tools: "",
+    theme: "auto",
+    experts: false,
+};
 
 export const settings = { ...DEFAULTS };
 
@@ -12,8 +21,7 @@ export function loadSettings() {
     try {
         const kept = JSON.parse(localStorage.getItem(KEY)) || {};
         for (const name of Object.keys(DEFAULTS))
-            if (typeof kept[name] === typeof DEFAULTS[name])
-                settings[name] = kept[name];
+            if (typeof kept[name] === typeof DEFAULTS[name]) settings[name] = kept[name];
     } catch {
         // nothing is kept, or not by us
     }
@@ -31,29 +39,24 @@ export function saveSettings() {
 export function requestFields() {
     const fields = {};
     const number = (name, value) => {
-        if (value !== "" && Number.isFinite(Number(value)))
-            fields[name] = Number(value);
+        if (value !== "" && Number.isFinite(Number(value))) fields[name] = Number(value);
     };
     number("temperature", settings.temperature);
     number("top_p", settings.topP);
     number("max_tokens", settings.maxTokens);
-    if (settings.model)
-        fields.model = settings.model;
-    if (settings.effort)
-        fields.reasoning_effort = settings.effort;
-    if (settings.tools.trim())
-        fields.tools = JSON.parse(settings.tools);
+    if (settings.model) fields.model = settings.model;
+    if (settings.effort) fields.reasoning_effort = settings.effort;
+    if (settings.tools.trim()) fields.tools = JSON.parse(settings.tools);
     return fields;
 }
 
 // What is wrong with a text of tools; "" nothing.
 export function checkTools(text) {
-    if (!text.trim())
-        return "";
+    if (!text.trim()) return "";
     try {
         const tools = JSON.parse(text);
         const isGood = Array.isArray(tools) && tools.every((t) => t?.type === "function" && t.function?.name);
-        return isGood ? "" : "Expected a list of {\"type\": \"function\", \"function\": {\"name\": …}}";
+        return isGood ? "" : 'Expected a list of {"type": "function", "function": {"name": …}}';
     } catch (e) {
         return `No JSON: ${e.message}`;
     }
@@ -61,14 +64,12 @@ export function checkTools(text) {
 
 export function applyTheme() {
     const root = document.documentElement;
-    if (settings.theme === "auto")
-        root.removeAttribute("data-theme");
-    else
-        root.dataset.theme = settings.theme;
+    if (settings.theme === "auto") root.removeAttribute("data-theme");
+    else root.dataset.theme = settings.theme;
 }
 
-export const isDark = () => settings.theme === "dark" ||
-    (settings.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+export const isDark = () =>
+    settings.theme === "dark" || (settings.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
 
 // The dialog writes its fields (their names are the settings') as they change.
 export function initSettings(onchange) {
@@ -78,16 +79,13 @@ export function initSettings(onchange) {
         const wrong = checkTools(form.elements.tools.value);
         byId("tools-error").textContent = wrong;
         form.elements.tools.setAttribute("aria-invalid", String(wrong !== ""));
-        for (const e of fields())
-            if (e.validity.valid && !(e.name === "tools" && wrong))
-                settings[e.name] = e.value;
+        for (const e of fields()) if (e.validity.valid && !(e.name === "tools" && wrong)) settings[e.name] = e.value;
         saveSettings();
         applyTheme();
         onchange();
     });
     return () => {
-        for (const e of fields())
-            e.value = settings[e.name];
+        for (const e of fields()) e.value = settings[e.name];
         byId("settings").showModal();
     };
 }

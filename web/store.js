@@ -10,18 +10,18 @@ const STORES = ["conversations", "entries"]; // an entry is {id, title, changed,
 
 const entryOf = (c) => ({ id: c.id, title: c.title, changed: c.changed, size: JSON.stringify(c.nodes).length });
 
-const done = (request) => new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-});
+const done = (request) =>
+    new Promise((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error);
+    });
 
 export class Store {
     constructor() {
         this.memory = new Map(); // where there is no database
         this.channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("moebius") : null;
         this.onchange = () => {}; // another tab wrote (id) or removed (id, true) a conversation
-        if (this.channel)
-            this.channel.onmessage = (m) => this.onchange(m.data.id, m.data.removed);
+        if (this.channel) this.channel.onmessage = (m) => this.onchange(m.data.id, m.data.removed);
     }
 
     // False: the browser keeps nothing, and what is said is gone with the tab.
@@ -29,8 +29,7 @@ export class Store {
         try {
             const request = indexedDB.open("moebius", 1);
             request.onupgradeneeded = () => {
-                for (const name of STORES)
-                    request.result.createObjectStore(name, { keyPath: "id" });
+                for (const name of STORES) request.result.createObjectStore(name, { keyPath: "id" });
             };
             this.db = await done(request);
         } catch {
@@ -51,7 +50,9 @@ export class Store {
 
     // The entries, the newest first.
     async list() {
-        const all = this.db ? await done(this.stores("readonly")[1].getAll()) : Array.from(this.memory.values(), entryOf);
+        const all = this.db
+            ? await done(this.stores("readonly")[1].getAll())
+            : Array.from(this.memory.values(), entryOf);
         return all.sort((a, b) => b.changed - a.changed);
     }
 
@@ -72,8 +73,7 @@ export class Store {
 
     async remove(id) {
         this.memory.delete(id);
-        if (this.db)
-            await Promise.all(this.stores("readwrite").map((store) => done(store.delete(id))));
+        if (this.db) await Promise.all(this.stores("readwrite").map((store) => done(store.delete(id))));
         this.channel?.postMessage({ id, removed: true });
     }
 

@@ -1,11 +1,12 @@
-// A conversation is a tree of messages: editing one, or asking again, makes a branch beside it and changes nothing that is
-// there. What is shown is one path through it.
+// A conversation is a tree of messages: editing one, or asking again, makes a branch beside it and changes nothing that
+// is there. What is shown is one path through it.
 //
 // conversation: {id, title, created, changed, nodes: {ID: node}, chosen: {ID or "": ID of the child that is shown}}
-// node: {id, parent ("": none), role, content, created, changed} and of the assistant's: {reasoning, calls, model, state,
-//   stats, error, finish, writer}, of tools' results: {callId}
+// node: {id, parent ("": none), role, content, created, changed}; an answer also has {reasoning, calls, model, state,
+//   stats, error, finish, writer}, and a tool's result {callId}
 
-export const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(9)), (b) => b.toString(36).padStart(2, "0")).join("");
+export const newId = () =>
+    Array.from(crypto.getRandomValues(new Uint8Array(9)), (b) => b.toString(36).padStart(2, "0")).join("");
 
 export function newConversation() {
     const now = Date.now();
@@ -19,8 +20,7 @@ export function addNode(c, parent, fields) {
     c.nodes[node.id] = node;
     c.chosen[parent] = node.id;
     c.changed = now;
-    if (!c.title && node.role === "user")
-        c.title = titleOf(node.content);
+    if (!c.title && node.role === "user") c.title = titleOf(node.content);
     return node;
 }
 
@@ -31,15 +31,15 @@ export function titleOf(text) {
 
 // The messages behind `parent`, oldest first.
 export function childrenOf(c, parent) {
-    return Object.values(c.nodes).filter((n) => n.parent === parent)
+    return Object.values(c.nodes)
+        .filter((n) => n.parent === parent)
         .sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
 }
 
 // The messages that are shown, first to last.
 export function pathOf(c) {
     const behind = new Map(); // the children of each message
-    for (const n of Object.values(c.nodes))
-        behind.set(n.parent, [...(behind.get(n.parent) || []), n]);
+    for (const n of Object.values(c.nodes)) behind.set(n.parent, [...(behind.get(n.parent) || []), n]);
     const path = [];
     for (let at = ""; behind.has(at);) {
         const all = behind.get(at);
@@ -65,10 +65,13 @@ export function pathTo(c, id) {
 // What two tabs have of one conversation, put together: all messages, of each the newer one; the rest from `mine`.
 export function merge(mine, theirs) {
     const nodes = { ...theirs.nodes };
-    for (const [id, n] of Object.entries(mine.nodes))
-        if (!nodes[id] || n.changed >= nodes[id].changed)
-            nodes[id] = n;
-    return { ...mine, nodes, chosen: { ...theirs.chosen, ...mine.chosen }, changed: Math.max(mine.changed, theirs.changed) };
+    for (const [id, n] of Object.entries(mine.nodes)) if (!nodes[id] || n.changed >= nodes[id].changed) nodes[id] = n;
+    return {
+        ...mine,
+        nodes,
+        chosen: { ...theirs.chosen, ...mine.chosen },
+        changed: Math.max(mine.changed, theirs.changed),
+    };
 }
 
 // The messages in the form of OpenAI's chat completions.
@@ -76,13 +79,14 @@ export function toMessages(path, system) {
     const messages = system ? [{ role: "system", content: system }] : [];
     for (const n of path) {
         const m = { role: n.role, content: n.content };
-        if (n.reasoning)
-            m.reasoning_content = n.reasoning;
+        if (n.reasoning) m.reasoning_content = n.reasoning;
         if (n.calls?.length)
-            m.tool_calls = n.calls.map((call) => ({ id: call.id, type: "function",
-                function: { name: call.name, arguments: call.arguments } }));
-        if (n.role === "tool")
-            m.tool_call_id = n.callId;
+            m.tool_calls = n.calls.map((call) => ({
+                id: call.id,
+                type: "function",
+                function: { name: call.name, arguments: call.arguments },
+            }));
+        if (n.role === "tool") m.tool_call_id = n.callId;
         messages.push(m);
     }
     return messages;

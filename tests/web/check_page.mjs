@@ -24,15 +24,17 @@ writeFileSync(template, "{% for m in messages %}{{ m.content }}\n{% endfor %}");
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function until(what, holds, ms = 15000) {
-    for (const end = Date.now() + ms; Date.now() < end; await sleep(25))
-        if (await holds())
-            return;
+    for (const end = Date.now() + ms; Date.now() < end; await sleep(25)) if (await holds()) return;
     assert.fail(`${what}: not within ${ms} ms`);
 }
 
-const freePort = () => new Promise((resolve) => {
-    const s = createServer().listen(0, "127.0.0.1", () => { const { port } = s.address(); s.close(() => resolve(port)); });
-});
+const freePort = () =>
+    new Promise((resolve) => {
+        const s = createServer().listen(0, "127.0.0.1", () => {
+            const { port } = s.address();
+            s.close(() => resolve(port));
+        });
+    });
 
 class Server {
     constructor(port, ...args) {
@@ -42,10 +44,26 @@ class Server {
 
     async start() {
         this.log = "";
-        this.process = spawn(program, ["serve", ...(this.args.includes("--models") ? [] : ["-m", model]), "--cold", "--template", template, "--ctx", "2048", "--port", this.port,
-            ...this.args], { stdio: ["ignore", "ignore", "pipe"], env: { ...process.env, XDG_CACHE_HOME: folder } });
+        this.process = spawn(
+            program,
+            [
+                "serve",
+                ...(this.args.includes("--models") ? [] : ["-m", model]),
+                "--cold",
+                "--template",
+                template,
+                "--ctx",
+                "2048",
+                "--port",
+                this.port,
+                ...this.args,
+            ],
+            { stdio: ["ignore", "ignore", "pipe"], env: { ...process.env, XDG_CACHE_HOME: folder } },
+        );
         this.ended = new Promise((resolve) => this.process.on("exit", (code, signal) => resolve(code ?? signal)));
-        this.process.stderr.on("data", (data) => { this.log += data; });
+        this.process.stderr.on("data", (data) => {
+            this.log += data;
+        });
         await until(`the server starts: ${this.log}`, () => this.log.includes("listening at"));
         return this;
     }
@@ -68,28 +86,34 @@ const PHONE = { width: 390, height: 780 };
 
 // A page, in a context of its own unless one is given. What it writes to the console is an error, unless expected.
 async function openPage({ context, url = middle.url, viewport = DESK, scheme = "light", expected = /(?!)/ } = {}) {
-    const own = context || await browser.newContext({ viewport, colorScheme: scheme, acceptDownloads: true });
-    if (!context) // answers that are short, and the same each time
-        await own.addInitScript(() => localStorage["moebius.settings"] ??= JSON.stringify({ temperature: "0", maxTokens: "150" }));
+    const own = context || (await browser.newContext({ viewport, colorScheme: scheme, acceptDownloads: true }));
+    if (!context)
+        // answers that are short, and the same each time
+        await own.addInitScript(
+            () => (localStorage["moebius.settings"] ??= JSON.stringify({ temperature: "0", maxTokens: "150" })),
+        );
     const page = await own.newPage();
     page.wrong = [];
     page.on("console", (m) => {
-        if (["error", "warning"].includes(m.type()) && !expected.test(m.text()))
-            page.wrong.push(m.text());
+        if (["error", "warning"].includes(m.type()) && !expected.test(m.text())) page.wrong.push(m.text());
     });
     page.on("response", async (r) => {
         if (r.status() >= 400 && !expected.test(String(r.status())))
             page.wrong.push(`${r.url()}: ${r.status()}: ${await r.text().catch(() => "")}`);
     });
     page.on("pageerror", (e) => page.wrong.push(String(e.stack || e)));
-    page.on("dialog", (d) => { page.wrong.push(`a dialog: ${d.message()}`); d.dismiss(); });
+    page.on("dialog", (d) => {
+        page.wrong.push(`a dialog: ${d.message()}`);
+        d.dismiss();
+    });
     await page.goto(url);
     await page.waitForSelector("body[data-ready]");
     return page;
 }
 
 const clean = (page) => assert.deepEqual(page.wrong, [], "the console is quiet");
-const shot = (page, name) => (process.env.MOEBIUS_SHOTS ? page.screenshot({ path: join(process.env.MOEBIUS_SHOTS, `${name}.png`) }) : null);
+const shot = (page, name) =>
+    process.env.MOEBIUS_SHOTS ? page.screenshot({ path: join(process.env.MOEBIUS_SHOTS, `${name}.png`) }) : null;
 const answers = (page) => page.locator(".message.assistant .markdown:not(.reasoning .markdown)");
 const lastText = async (page) => (await answers(page).last().textContent()) || "";
 const ended = (page) => page.waitForSelector("#send:visible", { timeout: 30000 });
@@ -102,7 +126,7 @@ async function say(page, text) {
 async function converse(page, text) {
     const n = await answers(page).count();
     await say(page, text);
-    await until("an answer begins", async () => await answers(page).count() === n + 1);
+    await until("an answer begins", async () => (await answers(page).count()) === n + 1);
     await ended(page);
 }
 
@@ -115,7 +139,13 @@ async function scripted(page, text, script) {
 async function audit(page, what) {
     await page.evaluate(axeSource);
     const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-    const found = violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160)).join(" | ")}`);
+    const found = violations.map(
+        (v) =>
+            `${v.id}: ${v.help}: ${v.nodes
+                .slice(0, 3)
+                .map((n) => n.html.slice(0, 160))
+                .join(" | ")}`,
+    );
     assert.deepEqual(found, [], `${what}: axe`);
 }
 
@@ -127,7 +157,10 @@ const tests = {
         middle.eventMs = 5;
         await say(page, "Once upon a time there was");
         const lengths = new Set();
-        await until("the answer grows", async () => { lengths.add((await lastText(page).catch(() => "")).length); return lengths.size > 5; });
+        await until("the answer grows", async () => {
+            lengths.add((await lastText(page).catch(() => "")).length);
+            return lengths.size > 5;
+        });
         assert.equal(await page.locator("#stop").isVisible(), true);
         middle.eventMs = 0;
         await ended(page);
@@ -136,7 +169,10 @@ const tests = {
         assert.match(await page.locator(".stats").last().textContent(), /\d+ of it cached/);
         assert.match(await page.locator("#announcer").textContent(), /The answer has ended/);
         assert.equal(await page.title(), "Once upon a time there was – moebius");
-        assert.deepEqual(middle.bodies.at(-1).messages.map((m) => m.role), ["user", "assistant", "user"]);
+        assert.deepEqual(
+            middle.bodies.at(-1).messages.map((m) => m.role),
+            ["user", "assistant", "user"],
+        );
         clean(page);
         await shot(page, "conversation");
     },
@@ -152,14 +188,19 @@ const tests = {
         assert.match(await page.locator(".state").last().textContent(), /Stopped/);
         await sleep(200);
         assert.equal(await lastText(page), part, "nothing comes after the stop");
-        await until("the server knows", async () => (await (await fetch(`${middle.url}/slots`)).json()).every((s) => !s.is_processing));
+        await until("the server knows", async () =>
+            (await (await fetch(`${middle.url}/slots`)).json()).every((s) => !s.is_processing),
+        );
         middle.eventMs = 0;
         await page.click("text=Go on");
         await ended(page);
         const body = middle.bodies.at(-1);
         assert.equal(body.continue_final_message, true);
         const whole = await lastText(page);
-        assert.ok(whole.replace(/\s/g, "").startsWith(part.replace(/\s/g, "")) && whole.length > part.length, `${part} / ${whole}`);
+        assert.ok(
+            whole.replace(/\s/g, "").startsWith(part.replace(/\s/g, "")) && whole.length > part.length,
+            `${part} / ${whole}`,
+        );
         clean(page);
     },
 
@@ -170,22 +211,26 @@ const tests = {
         await page.click("[aria-label='Edit message']");
         await page.fill(".edit-area", "One day a bird");
         await page.press(".edit-area", "Enter");
-        await until("the edited branch", async () => (await page.locator(".message.user").textContent()).includes("a bird"));
+        await until("the edited branch", async () =>
+            (await page.locator(".message.user").textContent()).includes("a bird"),
+        );
         await ended(page);
         assert.equal((await page.locator(".branch-count").first().textContent()).trim(), "Branch 2/2");
         await page.click("[aria-label='Answer again']");
-        await until("another answer", async () => await page.locator(".branch-count").count() === 2);
+        await until("another answer", async () => (await page.locator(".branch-count").count()) === 2);
         await ended(page);
         await page.click(".message.user [aria-label='Branch before']");
         assert.match(await page.locator(".message.user").textContent(), /a cat/);
         assert.equal(await lastText(page), first);
-        await until("the choice is kept", () => page.evaluate(async () => {
-            const [{ Store }, { pathOf }] = await Promise.all([import("/web/store.js"), import("/web/tree.js")]);
-            const store = new Store();
-            await store.open();
-            const [entry] = await store.list();
-            return pathOf(await store.get(entry.id))[0].content.includes("a cat");
-        }));
+        await until("the choice is kept", () =>
+            page.evaluate(async () => {
+                const [{ Store }, { pathOf }] = await Promise.all([import("/web/store.js"), import("/web/tree.js")]);
+                const store = new Store();
+                await store.open();
+                const [entry] = await store.list();
+                return pathOf(await store.get(entry.id))[0].content.includes("a cat");
+            }),
+        );
         await page.reload();
         await page.waitForSelector(".message.assistant");
         assert.match(await page.locator(".message.user").textContent(), /a cat/, "the branch that was shown");
@@ -217,14 +262,18 @@ const tests = {
         await two.click(".entry");
         await two.waitForSelector(".message.assistant");
         await converse(two, "The moon");
-        await until("the other tab sees it", async () => (await one.locator("#messages").textContent()).includes("The moon"));
+        await until("the other tab sees it", async () =>
+            (await one.locator("#messages").textContent()).includes("The moon"),
+        );
         await converse(one, "The stars");
-        await until("and this one, too", async () => (await two.locator("#messages").textContent()).includes("The stars"));
+        await until("and this one, too", async () =>
+            (await two.locator("#messages").textContent()).includes("The stars"),
+        );
         assert.equal(await answers(two).count(), 3);
         await one.click("[aria-label='Delete The sun']");
-        await until("a deleted one goes everywhere", async () => await two.locator(".entry").count() === 0);
+        await until("a deleted one goes everywhere", async () => (await two.locator(".entry").count()) === 0);
         await one.click("text=Undo");
-        await until("and comes back", async () => await two.locator(".entry").count() === 1);
+        await until("and comes back", async () => (await two.locator(".entry").count()) === 1);
         clean(one);
         clean(two);
     },
@@ -266,7 +315,9 @@ const tests = {
         await until("choices are counted", async () => {
             await page.focus("#grid-frame");
             await page.keyboard.press("ArrowRight");
-            return /chosen [1-9]\d* times \([\d.]+% of the layer's\), at place 0/.test(await page.locator("#cell").textContent());
+            return /chosen [1-9]\d* times \([\d.]+% of the layer's\), at place 0/.test(
+                await page.locator("#cell").textContent(),
+            );
         });
         await shot(page, "experts");
         await page.keyboard.press("Alt+e");
@@ -281,15 +332,22 @@ const tests = {
             const page = await openPage({ url: `http://127.0.0.1:${port}` });
             await page.keyboard.press("Alt+e");
             await converse(page, "Once upon a time");
-            await until("reads are counted", async () => /^\d+%$/.test(await page.locator("#figure-hits").textContent()));
-            assert.match(await page.locator("#legend").textContent(), /at place 0 \(cpu:1\)at place 1 \(cpu:1\)read when needed/);
+            await until("reads are counted", async () =>
+                /^\d+%$/.test(await page.locator("#figure-hits").textContent()),
+            );
+            assert.match(
+                await page.locator("#legend").textContent(),
+                /at place 0 \(cpu:1\)at place 1 \(cpu:1\)read when needed/,
+            );
             const colours = await page.evaluate(() => {
                 const canvas = document.getElementById("grid");
                 const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
                 const kinds = new Set();
                 for (let i = 0; i < data.length; i += 4)
                     if (data[i + 3] === 255)
-                        kinds.add(data[i] > data[i + 2] + 15 ? "place 1" : data[i + 1] > data[i] + 15 ? "place 0" : "read");
+                        kinds.add(
+                            data[i] > data[i + 2] + 15 ? "place 1" : data[i + 1] > data[i] + 15 ? "place 0" : "read",
+                        );
                 return [...kinds].sort();
             });
             assert.deepEqual(colours, ["place 0", "place 1", "read"]);
@@ -311,7 +369,9 @@ const tests = {
         middle.cut();
         await page.waitForSelector("#gone:visible");
         assert.match(await page.locator("#gone").textContent(), /does not answer.*nothing is lost/);
-        assert.match(await page.locator("#status").textContent(), /Waiting for the server/);
+        await until("the answer waits", async () =>
+            /Waiting for the server/.test(await page.locator("#status").textContent()),
+        );
         const part = await lastText(page);
         await shot(page, "gone");
         await audit(page, "the server is gone");
@@ -324,7 +384,10 @@ const tests = {
         await page.waitForSelector("#gone", { state: "hidden" });
         await ended(page);
         const whole = await lastText(page);
-        assert.ok(whole.replace(/\s/g, "").startsWith(part.replace(/\s/g, "")) && whole.length > part.length, `${part} / ${whole}`);
+        assert.ok(
+            whole.replace(/\s/g, "").startsWith(part.replace(/\s/g, "")) && whole.length > part.length,
+            `${part} / ${whole}`,
+        );
         assert.equal(await page.inputValue("#input"), "a draft");
         await until("the experts are fed again", () => middle.watchers === 1);
         clean(page);
@@ -339,7 +402,9 @@ const tests = {
             await audit(page, "the key");
             await page.fill("#key-input", "wrong");
             await page.press("#key-input", "Enter");
-            await until("the key is wrong", async () => /does not know/.test(await page.locator("#key-error").textContent()));
+            await until("the key is wrong", async () =>
+                /does not know/.test(await page.locator("#key-error").textContent()),
+            );
             await page.fill("#key-input", "secret");
             await page.press("#key-input", "Enter");
             await until("the models", async () => /llama/.test(await page.locator("#model").textContent()));
@@ -357,19 +422,36 @@ const tests = {
         const hostile = [
             "<script>globalThis.pwned = 1</script><img src=x onerror='globalThis.pwned = 1'><iframe src='javascript:globalThis.pwned = 1'></iframe>",
             "[a](javascript:globalThis.pwned=1) [b](data:text/html,<script>1</script>) [c](vbscript:x) [d](//example.com) [e](  JaVaScRiPt:1)",
-            "![i](http://example.com/i.png) ![j](x \"onload=alert(1)\") <http://example.com/\"onclick=\"alert(1)>",
+            '![i](http://example.com/i.png) ![j](x "onload=alert(1)") <http://example.com/"onclick="alert(1)>',
             "<style>*{display:none}</style><a href='javascript:alert(1)'>x</a><svg onload=alert(1)>",
             "`<b>` **<b>** [x](http://example.com/'onmouseover='alert(1))",
             "| <img src=x onerror=alert(1)> | b |\n|---|---|\n| <script>alert(1)</script> | `<i>` |",
             "```<script>\n</code></pre><script>globalThis.pwned = 1</script>\n```",
-            "# <svg/onload=alert(1)>", "- <img src=x onerror=alert(1)>", "> <form action=x><button>", "\u202eevil \u0000 \ufeff",
+            "# <svg/onload=alert(1)>",
+            "- <img src=x onerror=alert(1)>",
+            "> <form action=x><button>",
+            "\u202eevil \u0000 \ufeff",
         ].join("\n\n");
-        await scripted(page, "<img src=x onerror='globalThis.pwned = 1'>", Array.from(hostile, (c) => ({ content: c })));
+        await scripted(
+            page,
+            "<img src=x onerror='globalThis.pwned = 1'>",
+            Array.from(hostile, (c) => ({ content: c })),
+        );
         await sleep(200);
         assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
-        assert.equal(await page.evaluate(() => document.querySelectorAll("#messages :is(script, img, iframe, style, form, object)").length), 0);
-        const links = await page.evaluate(() => [...document.querySelectorAll("#messages a")].map((a) => [a.protocol, a.rel, a.target]));
-        assert.ok(links.length >= 2 && links.every(([protocol, rel]) => protocol === "http:" && rel.includes("noopener")), JSON.stringify(links));
+        assert.equal(
+            await page.evaluate(
+                () => document.querySelectorAll("#messages :is(script, img, iframe, style, form, object)").length,
+            ),
+            0,
+        );
+        const links = await page.evaluate(() =>
+            [...document.querySelectorAll("#messages a")].map((a) => [a.protocol, a.rel, a.target]),
+        );
+        assert.ok(
+            links.length >= 2 && links.every(([protocol, rel]) => protocol === "http:" && rel.includes("noopener")),
+            JSON.stringify(links),
+        );
         assert.ok((await lastText(page)).includes("<script>globalThis.pwned = 1</script>"), "it is shown as text");
         await page.reload();
         await page.waitForSelector(".message.assistant");
@@ -379,21 +461,45 @@ const tests = {
 
     async long_lines_and_endless_marks_stay_quick() {
         const page = await openPage();
-        const rubbish = ["x".repeat(100000), "*a ".repeat(33000), "[".repeat(100000), "`a``".repeat(25000), "> ".repeat(50000),
-            `${"- a\n  ".repeat(4000)}`, "|a".repeat(50000), "a\n|-|\n".repeat(10000), "```\n".repeat(20000), "_*~".repeat(30000),
-            "1. ".repeat(30000), "http://a".repeat(12000), "<".repeat(100000), "\\".repeat(100000)];
+        const rubbish = [
+            "x".repeat(100000),
+            "*a ".repeat(33000),
+            "[".repeat(100000),
+            "`a``".repeat(25000),
+            "> ".repeat(50000),
+            `${"- a\n  ".repeat(4000)}`,
+            "|a".repeat(50000),
+            "a\n|-|\n".repeat(10000),
+            "```\n".repeat(20000),
+            "_*~".repeat(30000),
+            "1. ".repeat(30000),
+            "http://a".repeat(12000),
+            "<".repeat(100000),
+            "\\".repeat(100000),
+        ];
         for (const text of rubbish) {
-            const pieces = Array.from({ length: 1000 }, (_, i) => ({ content: text.slice(i * text.length / 1000, (i + 1) * text.length / 1000) }));
+            const pieces = Array.from({ length: 1000 }, (_, i) => ({
+                content: text.slice((i * text.length) / 1000, ((i + 1) * text.length) / 1000),
+            }));
             await page.evaluate(() => {
                 globalThis.worst = 0;
                 let last = performance.now();
-                globalThis.pulse = setInterval(() => { globalThis.worst = Math.max(globalThis.worst, performance.now() - last); last = performance.now(); }, 10);
+                globalThis.pulse = setInterval(() => {
+                    globalThis.worst = Math.max(globalThis.worst, performance.now() - last);
+                    last = performance.now();
+                }, 10);
             });
             const begin = Date.now();
             await scripted(page, "Go", { deltas: pieces, pauseMs: 1 });
             const took = Date.now() - begin;
-            const worst = await page.evaluate(() => { clearInterval(globalThis.pulse); return globalThis.worst; });
-            assert.ok(took < 30000 && worst < 4000, `${text.slice(0, 8)}…: ${took} ms, ${Math.round(worst)} ms without a moment for the user`);
+            const worst = await page.evaluate(() => {
+                clearInterval(globalThis.pulse);
+                return globalThis.worst;
+            });
+            assert.ok(
+                took < 30000 && worst < 4000,
+                `${text.slice(0, 8)}…: ${took} ms, ${Math.round(worst)} ms without a moment for the user`,
+            );
             if (process.env.MOEBIUS_SHOTS)
                 console.log(`    ${JSON.stringify(text.slice(0, 8))}: ${took} ms, worst pause ${Math.round(worst)} ms`);
             await page.keyboard.press("Alt+n");
@@ -403,24 +509,39 @@ const tests = {
 
     async markdown_is_shown_as_what_it_means() {
         const page = await openPage();
-        const text = ["# Sorting", "Some **bold**, *slanted*, ~~old~~ and `code_here` with snake_case_names and 2 * 3 * 4.",
-            "1. one\n2. two\n   - deep\n   - deeper\n\n3. three", "- [x] done\n- [ ] open",
-            "| Name | Time |\n|:-----|-----:|\n| merge | n log n |\n| `a\\|b` | n |", "> quoted\n> twice", "---",
-            "A [link](https://example.com/a?b=1 \"title\"), https://example.com/c. And \\*stars\\*",
-            "```python\ndef f(x):\n    return \"<b>\" # **not bold**\n\n```", "Line one  \nline two"].join("\n\n");
-        await scripted(page, "Markdown", Array.from(text, (c) => ({ content: c })));
-        const html = await answers(page).last().evaluate((e) => e.innerHTML);
+        const text = [
+            "# Sorting",
+            "Some **bold**, *slanted*, ~~old~~ and `code_here` with snake_case_names and 2 * 3 * 4.",
+            "1. one\n2. two\n   - deep\n   - deeper\n\n3. three",
+            "- [x] done\n- [ ] open",
+            "| Name | Time |\n|:-----|-----:|\n| merge | n log n |\n| `a\\|b` | n |",
+            "> quoted\n> twice",
+            "---",
+            'A [link](https://example.com/a?b=1 "title"), https://example.com/c. And \\*stars\\*',
+            '```python\ndef f(x):\n    return "<b>" # **not bold**\n\n```',
+            "Line one  \nline two",
+        ].join("\n\n");
+        await scripted(
+            page,
+            "Markdown",
+            Array.from(text, (c) => ({ content: c })),
+        );
+        const html = await answers(page)
+            .last()
+            .evaluate((e) => e.innerHTML);
         const has = (part) => assert.ok(html.includes(part), `${part} in ${html}`);
         has("<h3>Sorting</h3>");
-        has("<strong>bold</strong>, <em>slanted</em>, <del>old</del> and <code>code_here</code> with snake_case_names and 2 * 3 * 4.");
+        has(
+            "<strong>bold</strong>, <em>slanted</em>, <del>old</del> and <code>code_here</code> with snake_case_names and 2 * 3 * 4.",
+        );
         has("<ol><li>one</li><li>two<ul><li>deep</li><li>deeper</li></ul></li><li>three</li></ol>");
         has("<li>☑ done</li><li>☐ open</li>");
-        has("<th scope=\"col\">Name</th><th class=\"to-right\" scope=\"col\">Time</th>");
-        has("<td><code>a|b</code></td><td class=\"to-right\">n</td>");
+        has('<th scope="col">Name</th><th class="to-right" scope="col">Time</th>');
+        has('<td><code>a|b</code></td><td class="to-right">n</td>');
         has("<blockquote><p>quoted\ntwice</p></blockquote><hr>");
-        has("<a href=\"https://example.com/a?b=1\" target=\"_blank\" rel=\"noopener noreferrer nofollow\">link</a>");
+        has('<a href="https://example.com/a?b=1" target="_blank" rel="noopener noreferrer nofollow">link</a>');
         has(">https://example.com/c</a>. And *stars*");
-        has("<code>def f(x):\n    return \"&lt;b&gt;\" # **not bold**\n</code>");
+        has('<code>def f(x):\n    return "&lt;b&gt;" # **not bold**\n</code>');
         has("Line one<br>line two");
         assert.equal(await page.locator(".code-head span").last().textContent(), "python");
         await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
@@ -446,11 +567,18 @@ const tests = {
         await audit(page, "settings");
         await shot(page, "settings");
         await page.click("text=Done");
-        await scripted(page, "Weather?", [{ reasoning_content: "They ask " }, { reasoning_content: "about **rain**." }, { content: "Let me look." },
-            { tool_calls: [{ index: 0, id: "c1", function: { name: "weather", arguments: "{\"city\":" } }] },
-            { tool_calls: [{ index: 0, function: { arguments: "\"Ulm\"}" } }] }]);
+        await scripted(page, "Weather?", [
+            { reasoning_content: "They ask " },
+            { reasoning_content: "about **rain**." },
+            { content: "Let me look." },
+            { tool_calls: [{ index: 0, id: "c1", function: { name: "weather", arguments: '{"city":' } }] },
+            { tool_calls: [{ index: 0, function: { arguments: '"Ulm"}' } }] },
+        ]);
         const body = middle.bodies.at(-1);
-        assert.deepEqual([body.temperature, body.top_p, body.max_tokens, body.reasoning_effort, body.tools], [0.5, 0.9, 77, "low", tools]);
+        assert.deepEqual(
+            [body.temperature, body.top_p, body.max_tokens, body.reasoning_effort, body.tools],
+            [0.5, 0.9, 77, "low", tools],
+        );
         assert.deepEqual(body.messages[0], { role: "system", content: "Be brief." });
         const details = page.locator(".message.assistant .reasoning");
         assert.equal(await details.evaluate((d) => d.open), false, "folded once there is an answer");
@@ -464,9 +592,17 @@ const tests = {
         await page.click("text=Give result");
         await until("the answer", async () => (await lastText(page)) === "It rains.");
         const messages = middle.bodies.at(-1).messages;
-        assert.deepEqual(messages.slice(2), [{ role: "assistant", content: "Let me look.", reasoning_content: "They ask about **rain**.",
-            tool_calls: [{ id: "c1", type: "function", function: { name: "weather", arguments: "{\"city\":\"Ulm\"}" } }] },
-        { role: "tool", content: "rain", tool_call_id: "c1" }]);
+        assert.deepEqual(messages.slice(2), [
+            {
+                role: "assistant",
+                content: "Let me look.",
+                reasoning_content: "They ask about **rain**.",
+                tool_calls: [
+                    { id: "c1", type: "function", function: { name: "weather", arguments: '{"city":"Ulm"}' } },
+                ],
+            },
+            { role: "tool", content: "rain", tool_call_id: "c1" },
+        ]);
         clean(page);
     },
 
@@ -497,12 +633,20 @@ const tests = {
             const [file] = await Promise.all([page.waitForEvent("download"), page.click(name)]);
             return [file.suggestedFilename(), readFileSync(await file.path(), "utf8")];
         };
-        assert.deepEqual(await save("#export-markdown"), ["Say.md", "# Say ```\n\n## You\n\nSay ```\n\n## Answer\n\n> Why?\n\nA `tick`\n"]);
+        assert.deepEqual(await save("#export-markdown"), [
+            "Say.md",
+            "# Say ```\n\n## You\n\nSay ```\n\n## Answer\n\n> Why?\n\nA `tick`\n",
+        ]);
         const [name, text] = await save("#export-json");
         const c = JSON.parse(text);
         assert.equal(name, "Say.json");
         assert.equal(c.format, "moebius conversation 1");
-        assert.deepEqual(Object.values(c.nodes).map((n) => n.content).sort(), ["A `tick`", "Say ```"]);
+        assert.deepEqual(
+            Object.values(c.nodes)
+                .map((n) => n.content)
+                .sort(),
+            ["A `tick`", "Say ```"],
+        );
         clean(page);
     },
 
@@ -510,14 +654,15 @@ const tests = {
         const port = await freePort();
         const models = join(folder, "models");
         mkdirSync(models);
-        for (const name of ["a.gguf", "b.gguf"])
-            symlinkSync(resolve(model), join(models, name));
+        for (const name of ["a.gguf", "b.gguf"]) symlinkSync(resolve(model), join(models, name));
         const two = await new Server(port, "--models", models).start();
         try {
             const page = await openPage({ url: `http://127.0.0.1:${port}` });
-            await until("two models", async () => await page.locator("#model option").count() === 2);
+            await until("two models", async () => (await page.locator("#model option").count()) === 2);
             await page.keyboard.press("Alt+e");
-            await until("none is loaded", async () => /loads one/.test(await page.locator("#experts-note").textContent()));
+            await until("none is loaded", async () =>
+                /loads one/.test(await page.locator("#experts-note").textContent()),
+            );
             await page.selectOption("#model", "b");
             await converse(page, "The dog");
             await until("b is loaded", async () => (await page.locator("#experts-model").textContent()) === "b");
@@ -551,7 +696,10 @@ const tests = {
 
     async the_keyboard_alone_suffices() {
         const page = await openPage();
-        const label = () => page.evaluate(() => document.activeElement.getAttribute("aria-label") || document.activeElement.textContent.trim());
+        const label = () =>
+            page.evaluate(
+                () => document.activeElement.getAttribute("aria-label") || document.activeElement.textContent.trim(),
+            );
         assert.equal(await label(), "Message");
         await page.keyboard.type("Once upon a time");
         await page.keyboard.press("Enter");
@@ -563,8 +711,24 @@ const tests = {
             order.push(await label());
             await page.keyboard.press("Tab");
         }
-        const wanted = ["To the message field", "New conversation", "Once upon a time", "Delete Once upon a time", "Settings", "Theme", "Keys",
-            "Title of the conversation", "Export", "Experts", "Messages", "Copy message", "Edit message", "Copy message", "Answer again", "Message"];
+        const wanted = [
+            "To the message field",
+            "New conversation",
+            "Once upon a time",
+            "Delete Once upon a time",
+            "Settings",
+            "Theme",
+            "Keys",
+            "Title of the conversation",
+            "Export",
+            "Experts",
+            "Messages",
+            "Copy message",
+            "Edit message",
+            "Copy message",
+            "Answer again",
+            "Message",
+        ];
         assert.deepEqual(order.filter((name) => name !== "Model").slice(0, wanted.length), wanted);
         await page.keyboard.press("Alt+k");
         assert.equal(await page.locator("#keys").evaluate((d) => d.open), true);
@@ -573,7 +737,7 @@ const tests = {
         assert.equal(await label(), "Message");
         await page.keyboard.press("Escape");
         await page.keyboard.press("Alt+r");
-        await until("another answer", async () => await page.locator(".branch-count").count() === 1);
+        await until("another answer", async () => (await page.locator(".branch-count").count()) === 1);
         await ended(page);
         await page.keyboard.press("Alt+t");
         assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "light");
@@ -585,7 +749,10 @@ const tests = {
     },
 
     async it_is_good_on_phones_and_desks_in_light_and_dark() {
-        for (const [device, viewport] of [["desk", DESK], ["phone", PHONE]])
+        for (const [device, viewport] of [
+            ["desk", DESK],
+            ["phone", PHONE],
+        ])
             for (const scheme of ["light", "dark"]) {
                 const page = await openPage({ viewport, scheme });
                 const name = `${device}-${scheme}`;
@@ -597,7 +764,9 @@ const tests = {
                 await shot(page, `${name}-2`);
                 await audit(page, `${name}, a conversation`);
                 await page.click("#experts-button");
-                await until("a picture", async () => (await page.locator("#figure-memory").textContent()).includes("of"));
+                await until("a picture", async () =>
+                    (await page.locator("#figure-memory").textContent()).includes("of"),
+                );
                 await sleep(300);
                 await shot(page, `${name}-3`);
                 await audit(page, `${name}, experts`);
@@ -622,8 +791,10 @@ const tests = {
 const names = chosen.length ? chosen : Object.keys(tests);
 let n_failed = 0;
 server = await new Server(await freePort()).start();
-browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
-    args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
+    args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
+});
 for (const name of names) {
     const begin = Date.now();
     middle = await new Middle(server.port).open();
@@ -634,11 +805,9 @@ for (const name of names) {
         n_failed++;
         console.log(`FAIL  ${name}: ${e.stack}`);
     }
-    for (const context of browser.contexts())
-        await context.close();
+    for (const context of browser.contexts()) await context.close();
     middle.close();
-    if (server.process.exitCode !== null || server.process.signalCode)
-        await server.start();
+    if (server.process.exitCode !== null || server.process.signalCode) await server.start();
 }
 await browser.close();
 await server.stop();

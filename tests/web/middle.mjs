@@ -4,16 +4,20 @@
 import http from "node:http";
 
 const sse = (data) => `data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`;
-const chunk = (delta, finish = null) => ({ id: "1", model: "scripted", choices: [{ index: 0, delta, finish_reason: finish }] });
+const chunk = (delta, finish = null) => ({
+    id: "1",
+    model: "scripted",
+    choices: [{ index: 0, delta, finish_reason: finish }],
+});
 
 export class Middle {
     constructor(upstreamPort) {
         this.upstreamPort = upstreamPort;
-        this.eventMs = 0;      // between two events of an answer
-        this.script = null;    // {deltas, pauseMs, finish, cut}: the next answer, in place of the server's; cut: it breaks off
-        this.bodies = [];      // of the answers that were asked for
-        this.paths = [];       // all that was asked
-        this.watchers = 0;     // open streams of experts
+        this.eventMs = 0; // between two events of an answer
+        this.script = null; // {deltas, pauseMs, finish, cut}: the next answer, in place of the server's; cut: it breaks off
+        this.bodies = []; // of the answers that were asked for
+        this.paths = []; // all that was asked
+        this.watchers = 0; // open streams of experts
         this.slow = new Set(); // answers that are passed on slowly
         this.server = http.createServer((request, response) => this.handle(request, response));
     }
@@ -31,16 +35,12 @@ export class Middle {
 
     async handle(request, response) {
         const parts = [];
-        for await (const part of request)
-            parts.push(part);
+        for await (const part of request) parts.push(part);
         this.paths.push(request.url);
         const isAnswer = request.url === "/v1/chat/completions";
-        if (isAnswer)
-            this.bodies.push(JSON.parse(Buffer.concat(parts)));
-        if (isAnswer && this.script)
-            await this.answer(response);
-        else
-            this.forward(request, response, Buffer.concat(parts));
+        if (isAnswer) this.bodies.push(JSON.parse(Buffer.concat(parts)));
+        if (isAnswer && this.script) await this.answer(response);
+        else this.forward(request, response, Buffer.concat(parts));
     }
 
     async answer(response) {
@@ -49,28 +49,33 @@ export class Middle {
         response.writeHead(200, { "Content-Type": "text/event-stream" });
         for (const delta of deltas) {
             response.write(sse(chunk(delta)));
-            if (pauseMs)
-                await new Promise((resolve) => setTimeout(resolve, pauseMs));
+            if (pauseMs) await new Promise((resolve) => setTimeout(resolve, pauseMs));
         }
-        if (cut)
-            return response.destroy();
+        if (cut) return response.destroy();
         response.end(sse(chunk({}, finish)) + sse("[DONE]"));
     }
 
     forward(request, response, body) {
         const isWatcher = request.url === "/experts";
         const headers = { ...request.headers };
-        const up = http.request({ port: this.upstreamPort, host: "127.0.0.1", method: request.method, path: request.url, headers });
+        const up = http.request({
+            port: this.upstreamPort,
+            host: "127.0.0.1",
+            method: request.method,
+            path: request.url,
+            headers,
+        });
         this.watchers += isWatcher;
-        response.on("close", () => { up.destroy(); this.watchers -= isWatcher; });
+        response.on("close", () => {
+            up.destroy();
+            this.watchers -= isWatcher;
+        });
         up.on("error", () => response.destroy());
         up.on("response", (answer) => {
             response.writeHead(answer.statusCode, answer.headers);
             answer.on("error", () => response.destroy());
-            if (request.url === "/v1/chat/completions" && this.eventMs)
-                this.passSlowly(answer, response);
-            else
-                answer.on("close", () => answer.complete || response.destroy()).pipe(response);
+            if (request.url === "/v1/chat/completions" && this.eventMs) this.passSlowly(answer, response);
+            else answer.on("close", () => answer.complete || response.destroy()).pipe(response);
         });
         up.end(body);
     }
@@ -96,7 +101,6 @@ export class Middle {
 
     // The connections of answers that are passed on slowly break.
     cut() {
-        for (const response of this.slow)
-            response.destroy();
+        for (const response of this.slow) response.destroy();
     }
 }
