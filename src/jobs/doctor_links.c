@@ -81,7 +81,8 @@ static void look_at_link(struct doctor *d, bool is_gpu, const char *name)
                    l.speed);
 }
 
-/* ---- GPUs' drivers ----------------------------------------------------------------------------------------------- */
+/* ---- GPUs' drivers ------------------------------------------------------------------------------------------------
+ */
 
 enum { CLASS_NVME = 0x0108, CLASS_DISPLAY = 0x03, NVIDIA = 0x10de, AMD = 0x1002, INTEL = 0x8086 };
 
