@@ -12,7 +12,7 @@ ninja -C $folder "${programs[@]}"
 
 # Files by structure, and how long inputs of a target may become: the longest way to a fault is far below.
 declare -A words=([checksums]=gguf [gguf]=gguf [imatrix]=gguf [model]=gguf [prepare]=gguf [quantize]=gguf [store]=gguf
-    [vocab]=gguf [batch]=json [conversation]=json [grammar]=grammar [machine]=json [replay]=replay [reply]=json [template]=jinja [ppl]=text [requests]=requests [trace]=text
+    [vocab]=gguf [batch]=json [conversation]=json [grammar]=grammar [machine]=json [receipts]=json [replay]=replay [reply]=json [template]=jinja [ppl]=text [requests]=requests [trace]=text
     [usage]=text)
 declare -A longest=([grammar]=512 [model]=65536 [session]=65536 [vocab]=16384)
 

@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cli/rank_run.h"
 #include "cli/run_plan.h"
 #include "cli/stats.h"
@@ -108,11 +109,11 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
                      const struct run_figures *f)
 {
     const moebius_counters c = moebius_engine_counters(g);
-    const char *slash = strrchr(o->path, '/');
+    const char *slash = strrchr(o->path, '/'), *name = slash ? slash + 1 : o->path;
     r->time_s = (int64_t)time(NULL);
     cpu_name(r->machine, sizeof r->machine);
-    snprintf(r->model, sizeof r->model, "%s", slash ? slash + 1 : o->path);
-    snprintf(r->arch, sizeof r->arch, "%s", moebius_arch(g));
+    (void)printable_line(name, strlen(name), r->model, sizeof r->model); /* whole characters, to be read again */
+    (void)printable_line(moebius_arch(g), strlen(moebius_arch(g)), r->arch, sizeof r->arch);
     snprintf(r->method, sizeof r->method, "%s", f->method);
     r->fingerprint = moebius_fingerprint(g);
     r->n_threads = moebius_n_threads(g);

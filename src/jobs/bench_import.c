@@ -7,6 +7,7 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "base/printable.h"
 
 struct entry {
     const json_t *j;
@@ -43,8 +44,9 @@ static err_code read_count(const struct entry *x, const char *key, int64_t *out,
 static void take_text(const struct entry *x, const char *key, char *out, size_t n_out)
 {
     const char *s = json_string_value(json_object_get(x->j, key)), *slash = s ? strrchr(s, '/') : NULL;
+    s = s && slash && !strcmp(key, "model_filename") ? slash + 1 : s;
     if (s)
-        snprintf(out, n_out, "%s", !strcmp(key, "model_filename") && slash ? slash + 1 : s);
+        (void)printable_line(s, strlen(s), out, n_out); /* whole characters, so that it can be read again */
 }
 
 /* "2026-11-01T12:00:00Z" */
