@@ -255,7 +255,7 @@ static struct backend_counters counters(struct backend *b)
 
 static size_t held_bytes(struct backend *b, enum mem_tag tag)
 {
-    return null_of(b)->held_bytes[tag];
+    return null_of(b)->asked ? null_of(b)->held_bytes[tag] : 0;
 }
 
 static void null_close(struct backend *b)

@@ -205,6 +205,13 @@ static err_code take_names(struct gathering *x, const char *path, struct err *e)
     return ERR_OK;
 }
 
+/* The program with what it knows of the file; a model that is loaded beside counts elsewhere. */
+static uint64_t process_bytes(void)
+{
+    size_t resident = engine_resident_bytes(), mapped = mem_total_bytes();
+    return (resident > mapped ? resident - mapped : 0) + AT_WORK_BYTES;
+}
+
 static err_code open_device(struct gathering *x, struct err *e)
 {
     enum cpu_level level;
@@ -222,7 +229,7 @@ static err_code gather(struct gathering *x, const char *path, struct err *e)
     TRY(vocab_fill(&x->vocab, x->g, e));
     TRY(open_device(x, e));
     TRY(take_names(x, path, e));
-    f->process_bytes = engine_resident_bytes() + AT_WORK_BYTES;
+    f->process_bytes = process_bytes();
     struct model_load_params p = describe;
     p.device = x->null;
     TRY(model_load(&x->model, x->g, &p, e));

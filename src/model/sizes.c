@@ -2,8 +2,7 @@
 
 #include "base/minmax.h"
 
-/* ---- state ---------------------------------------------------------------------------------------------------------
- */
+/* ---- state ------------------------------------------------------------------------------------------------------- */
 
 static struct model_cache_cost *find_cache(struct model_sizes *s, int64_t window)
 {
@@ -53,8 +52,7 @@ static err_code size_texts(const struct model *m, enum elem_type type, int64_t n
     return ERR_OK;
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------
- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 static struct model_cost sum_products(struct backend *b)
 {

@@ -186,6 +186,13 @@ static void refuse_memory(struct making *k)
     say(&p->nearest, "--ram %" PRIu64 "M, on a machine that has as much free", (p->least_bytes >> 20) + 1);
 }
 
+/* Memory with which all experts have slots. */
+static uint64_t with_all_bytes(const struct making *k)
+{
+    return fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts) + reserve_bytes(k, k->kv, k->s->n_ctx) +
+           expert_part(k, expert_bytes(k->f, 0, k->f->n_moe));
+}
+
 static void refuse_speed(struct making *k)
 {
     struct plan *p = k->p;
@@ -198,11 +205,7 @@ static void refuse_speed(struct making *k)
     say(&p->nearest, "--floor %.2f, which the hardware may reach at best", p->decode.ceiling);
     if (p->miss > 0)
         say(&p->nearest, "--ram %" PRIu64 "M, with which no expert is read from a drive",
-            ((p->ram_bytes + p->reserve_bytes + expert_part(k, expert_bytes(k->f, 0, k->f->n_moe)) -
-              (uint64_t)((double)p->n_slot / (double)p->n_expert *
-                         (double)expert_part(k, expert_bytes(k->f, 0, k->f->n_moe)))) >>
-             20) +
-                1);
+            (with_all_bytes(k) >> 20) + 1);
 }
 
 /* ---- speed ------------------------------------------------------------------------------------------------------- */

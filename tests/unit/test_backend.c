@@ -1325,6 +1325,44 @@ static void null_device_holds_nothing(void **state)
     backend_close(&b);
 }
 
+/* What a model is sized by (model/sizes.h): the figures of the device that would hold it, and of products with weights.
+ */
+static void a_null_device_that_asks_counts_what_the_other_would_hold(void **state)
+{
+    struct fixture *f = *state;
+    struct backend *b;
+    struct weight *w;
+    struct tensor x, y;
+    struct buffer *pages;
+    struct err e = {0};
+    const struct weight_desc d = {"w", quant_info(QUANT_Q4_K), 512, 100};
+    const struct weight_source source = {must_not_be_read, NULL};
+    size_t row_bytes;
+    assert_true(quant_row_bytes(d.type, 512, &row_bytes));
+    assert_int_equal(backend_asking_open(&b, f->device, &e), ERR_OK);
+    assert_int_equal(backend_weight_load(b, &d, &source, &w, &e), ERR_OK);
+    assert_int_equal(backend_held_bytes(b, MEM_WEIGHTS), backend_weight_bytes(f->device, &d));
+    assert_in_range(backend_weight_bytes(f->device, &d), 100 * row_bytes, mem_length(112 * row_bytes));
+    assert_int_equal(backend_tensor_create(b, ELEM_F32, 512, 3, 1, MEM_SCRATCH, &x, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(b, ELEM_F32, 100, 3, 1, MEM_SCRATCH, &y, &e), ERR_OK);
+    assert_int_equal(backend_held_bytes(b, MEM_SCRATCH), mem_length(512 * 3 * 4) + mem_length(100 * 3 * 4));
+    assert_int_equal(backend_buffer_reserve(b, 8 * BUFFER_ALIGN, BUFFER_ALIGN, 1, MEM_STATE, &pages, &e), ERR_OK);
+    assert_int_equal(backend_held_bytes(b, MEM_STATE), 0);
+    assert_true(backend_buffer_commit(b, pages, 0, 2 * BUFFER_ALIGN));
+    backend_buffer_decommit(b, pages, BUFFER_ALIGN, BUFFER_ALIGN);
+    assert_int_equal(backend_held_bytes(b, MEM_STATE), BUFFER_ALIGN);
+    backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {x}, .out = {y}, .weight = {w}});
+    const struct op_counters c = backend_counters(b).op[OP_MATMUL];
+    assert_true(c.n == 1 && c.n_bytes == 100 * row_bytes && c.n_int8 == 512 * 100 * 3 && c.n_float == 0);
+    backend_buffer_close(b, &pages);
+    backend_buffer_close(b, &x.buffer);
+    backend_buffer_close(b, &y.buffer);
+    backend_weight_close(b, &w);
+    for (enum mem_tag tag = 0; tag < MEM_N_TAG; tag++)
+        assert_int_equal(backend_held_bytes(b, tag), 0);
+    backend_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1359,6 +1397,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rope_table_lengthens_with_the_position, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(attention_begins_anew_with_each_chunk, open_cpu, close_cpu),
         cmocka_unit_test(null_device_holds_nothing),
+        cmocka_unit_test_setup_teardown(a_null_device_that_asks_counts_what_the_other_would_hold, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(checking_device_is_content_with_equal_devices, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(checking_device_names_the_first_operation_that_differs, open_cpu, close_cpu),
     };

@@ -380,6 +380,24 @@ static void a_floor_above_the_ceiling_is_refused(void **state)
     assert_true(p.is_refused && strstr(p.refusal, "floor"));
 }
 
+static void the_memory_that_a_low_speed_lacks_is_enough(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    unsigned long long mib = 0;
+    in.settings.ram_bytes = UINT64_C(4) << 30;
+    in.settings.floor = 20;
+    plan_make(&p, &in);
+    assert_true(p.is_refused && p.miss > 0);
+    for (int i = 0; i < p.nearest.n; i++)
+        sscanf(p.nearest.text[i], "--ram %lluM", &mib);
+    in.settings.ram_bytes = (uint64_t)mib << 20;
+    plan_make(&p, &in);
+    assert_true(!p.is_refused && p.miss == 0);
+}
+
 /* Nothing is refused because it is unknown. */
 static void an_unknown_machine_refuses_nothing(void **state)
 {
@@ -548,6 +566,7 @@ int main(void)
         cmocka_unit_test(what_just_works_is_not_refused_and_a_byte_less_is),
         cmocka_unit_test(what_a_refusal_names_works),
         cmocka_unit_test(a_floor_above_the_ceiling_is_refused),
+        cmocka_unit_test(the_memory_that_a_low_speed_lacks_is_enough),
         cmocka_unit_test(an_unknown_machine_refuses_nothing),
         cmocka_unit_test(better_machines_are_never_slower),
         cmocka_unit_test(texts_share_what_they_read),
