@@ -171,6 +171,7 @@ static void order_all(struct vk *v, VkCommandBuffer c)
                  VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
                      VK_ACCESS_TRANSFER_WRITE_BIT);
     v->queue.n_access = 0;
+    v->queue.stage++;
 }
 
 VkCommandBuffer vk_record(struct vk *v, uint64_t work)
