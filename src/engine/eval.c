@@ -192,7 +192,7 @@ static err_code hand_out(const struct eval *v, size_t i, size_t at, int64_t r, s
     return ERR_OK;
 }
 
-/* Computes the logits that the pass was asked for, some rows at a time, and hands them out. */
+/* Hands out the logits that the pass was asked for, some rows at a time: it has computed the first ones. */
 static err_code each_logits(const struct eval *v, struct err *e)
 {
     int64_t n = 0, row = 0;
@@ -200,7 +200,7 @@ static err_code each_logits(const struct eval *v, struct err *e)
         n += v->rows[r].n_out;
     for (int64_t r = 0; r < v->n_rows; r++)
         for (int64_t k = v->rows[r].n_out; k > 0; k--, row++) {
-            if (row % LOGITS_ROWS == 0)
+            if (row > 0 && row % LOGITS_ROWS == 0)
                 model_logits(v->engine->model, v->engine->work, row, min_i64(n - row, LOGITS_ROWS));
             TRY(hand_out(v, v->item[r], v->done[v->item[r]] - (size_t)k, row % LOGITS_ROWS, e));
         }
@@ -242,6 +242,7 @@ static struct model_forward_params forward_params(struct eval *v)
                                          .trace = s->trace.routed ? &s->moe_trace : NULL,
                                          .hidden = s->trace.hidden,
                                          .hidden_user = s->trace.user,
+                                         .n_logits = LOGITS_ROWS,
                                          .in_place = is_in_place(v)};
 }
 

@@ -737,6 +737,8 @@ static err_code run(struct pass *p, int64_t n_out, struct err *e)
     }
     p->w->kept = p->x;
     p->w->normed = p->h;
+    if (min_i64(n_out, p->p->n_logits) > 0)
+        model_logits(m, p->w, 0, min_i64(n_out, p->p->n_logits));
     TRY(backend_wait(p->b, backend_fence(p->b), e));
     return cancel_check(&p->p->cancel, e); /* operations may have left work out */
 }

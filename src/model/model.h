@@ -322,6 +322,7 @@ struct model_forward_params {
     /* Gets the residual stream [n_embd] of the batch's last token after each layer. Costs a read-back. May be NULL. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;
+    int64_t n_logits; /* rows of the results that model_logits is to take, with the pass: one wait for both. 0: none */
 };
 
 /* Whether some layer is recurrent. */

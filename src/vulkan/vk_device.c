@@ -106,6 +106,7 @@ static err_code open_all(struct vk *v, int index, struct err *e)
 
 struct vulkan_counters vulkan_get_counters(struct backend *b)
 {
+    vk_flush(vk_of(b));
     return vk_of(b)->recorded;
 }
 

@@ -1,62 +1,243 @@
-/* Pairs of operations that one dispatch computes. What is computed, and its bits, are those of the two. */
+/* Which operations that follow each other go into one dispatch. What is computed, and its bits, are those of each
+ * alone: every operation writes what it would write. Threads of a dispatch run in any order, so that nothing may be
+ * written where others of them still read something else. */
 #include "vulkan/vk_ops.h"
 
-static bool is_same(const struct tensor *a, const struct tensor *b)
+bool vk_is_same(const struct tensor *a, const struct tensor *b)
 {
     return a->buffer == b->buffer && a->off_bytes == b->off_bytes && a->ne[0] == b->ne[0] && a->ne[1] == b->ne[1] &&
            a->ne[2] == b->ne[2];
 }
 
-static bool overlap(const struct tensor *a, const struct tensor *b)
+bool vk_overlap(const struct tensor *a, const struct tensor *b)
 {
     return a->buffer && a->buffer == b->buffer && a->off_bytes < b->off_bytes + tensor_bytes(b) &&
            b->off_bytes < a->off_bytes + tensor_bytes(a);
 }
 
-bool vk_may_begin(const struct op *op)
+/* Operation i of n, if it is of this kind; else NULL. */
+static struct op *at_kind(struct op *ops, int n, int i, enum op_kind kind)
 {
-    switch (op->kind) {
-    case OP_MATMUL: return !op->weight[1] && op->weight[0]->n_part == 1;
-    case OP_COMBINE: return true;
-    case OP_RMS_NORM: return is_same(&op->in[0], &op->out[0]) && op->out[0].ne[2] == 1;
-    default: return false;
-    }
+    return i < n && ops[i].kind == kind ? &ops[i] : NULL;
 }
 
-/* ADD of the first one's output to something else. Threads of the pair may run while others still read the first one's
- * inputs: the sum must not be written there. */
-static bool find_sum(const struct op *first, const struct op *add, struct vk_sum *sum)
+/* ---- what goes behind an operation ------------------------------------------------------------------------------- */
+
+const struct tensor *vk_other_term(const struct op *add, const struct tensor *sum)
 {
-    const struct tensor *out = &first->out[0];
-    int which = is_same(&add->in[1], out) ? 1 : 0;
-    if (add->kind != OP_ADD || !is_same(&add->in[which], out) || overlap(&add->in[1 - which], out))
-        return false;
-    if (overlap(&add->out[0], out) && !is_same(&add->out[0], out))
-        return false;
+    return &add->in[vk_is_same(&add->in[1], sum) ? 0 : 1];
+}
+
+static bool reads_any(const struct op *op, const struct tensor *t)
+{
     for (int i = 0; i < OP_MAX_IN; i++)
-        if (overlap(&first->in[i], &add->out[0]))
-            return false;
-    *sum = (struct vk_sum){add->in[1 - which], add->out[0]};
-    return true;
+        if (vk_overlap(&op->in[i], t))
+            return true;
+    return false;
 }
 
-static bool is_norm_rope(const struct vk *v, const struct op *norm, const struct op *rope)
+/* Operation i, if it is an ADD of what `last` gives to something else, which what `first` began with does not read. */
+static const struct op *find_add(struct op *ops, int n, int i, const struct op *first, const struct op *last)
 {
-    enum { SUM_BYTES = 256 };
-    return norm->kind == OP_RMS_NORM && rope->kind == OP_ROPE && is_same(&norm->out[0], &rope->in[0]) &&
-           rope->rope.head_dim == norm->norm.n && !overlap(&rope->in[1], &norm->out[0]) &&
-           (size_t)norm->norm.n * sizeof(float) + SUM_BYTES <= v->limits.shared_bytes;
+    const struct tensor *out = &last->out[0];
+    const struct op *add = at_kind(ops, n, i, OP_ADD);
+    if (!add || !(vk_is_same(&add->in[0], out) || vk_is_same(&add->in[1], out)) ||
+        vk_overlap(vk_other_term(add, out), out) || (vk_overlap(&add->out[0], out) && !vk_is_same(&add->out[0], out)))
+        return NULL;
+    return reads_any(first, &add->out[0]) || reads_any(last, &add->out[0]) ? NULL : add;
 }
 
-bool vk_run_pair(struct vk *v, const struct op *first, const struct op *second)
+/* Operation i, if it is ACT_MUL of a gate with the result of `op`, in its place. */
+static const struct op *find_gate(struct op *ops, int n, int i, const struct op *op)
 {
-    struct vk_sum sum;
-    if (is_norm_rope(v, first, second)) {
-        vk_norm_rope(v, first, second);
-        return true;
+    const struct op *act = at_kind(ops, n, i, OP_ACT_MUL);
+    return act && vk_is_same(&act->in[1], &op->out[0]) && vk_is_same(&act->out[0], &op->out[0]) &&
+                   !vk_overlap(&act->in[0], &op->out[0])
+               ? act
+               : NULL;
+}
+
+/* Whether two matrices of one product stand side by side, row by row. */
+static bool is_pair(const struct op *op, const struct op *act)
+{
+    const struct weight *a = op->weight[0], *b = op->weight[1];
+    return b && a->type == b->type && a->n_row == b->n_row && a->n_part == 1 && b->n_part == 1 &&
+           vk_is_same(&act->in[0], &op->out[0]) && vk_is_same(&act->in[1], &op->out[1]) &&
+           vk_is_same(&act->out[0], &op->out[0]);
+}
+
+static int run_matmul(struct vk *v, struct op *ops, int n)
+{
+    const struct op *op = ops, *act = at_kind(ops, n, 1, OP_ACT_MUL), *then = NULL;
+    const struct vk_norm *norm = vk_norm_of(v, op);
+    if (act && is_pair(op, act))
+        then = act;
+    else if (!op->weight[1] && op->weight[0]->n_part == 1)
+        then = find_add(ops, n, 1, op, op);
+    if (then && norm && vk_overlap(&then->out[0], &norm->x))
+        then = NULL;
+    vk_matmul(v, op, then);
+    return then ? 2 : 1;
+}
+
+/* Experts of direct dispatch, their weighted sum and what that is added to. */
+static int run_experts(struct vk *v, struct op *ops, int n)
+{
+    const struct op *op = ops, *combine = at_kind(ops, n, 1, OP_COMBINE), *add = NULL;
+    const struct tensor *y = &op->out[0];
+    bool is_sum = combine && vk_is_same(&combine->in[0], y) && !vk_overlap(&combine->out[0], y) &&
+                  !vk_overlap(&combine->out[0], &op->in[1]) && !vk_overlap(&combine->out[0], &op->in[2]);
+    for (int i = 1; i < 4 && is_sum; i++)
+        is_sum = !vk_overlap(&combine->in[i], y) && !vk_overlap(&combine->in[i], &combine->out[0]);
+    if (is_sum)
+        add = find_add(ops, n, 2, op, combine);
+    vk_experts(v, op, is_sum ? combine : NULL, add);
+    return 1 + is_sum + (add != NULL);
+}
+
+/* ---- heads ------------------------------------------------------------------------------------------------------- */
+
+static bool is_in_place(const struct op *norm)
+{
+    return vk_is_same(&norm->in[0], &norm->out[0]) && norm->out[0].ne[2] == 1;
+}
+
+/* RMS_NORM and ROPE of the same heads, or one of the two; returns how many operations these are. */
+static int find_heads(const struct vk *v, struct op *ops, int n, struct vk_heads *h)
+{
+    *h = (struct vk_heads){0};
+    if (n > 0 && ops[0].kind == OP_RMS_NORM && is_in_place(&ops[0]) && vk_head_fits(v, ops[0].norm.n))
+        *h = (struct vk_heads){ops[0].out[0], ops[0].norm.n, &ops[0], NULL};
+    int i = h->norm != NULL;
+    const struct op *rope = at_kind(ops, n, i, OP_ROPE);
+    if (!rope || vk_overlap(&rope->in[1], &rope->in[0]))
+        return i;
+    if (!h->norm)
+        *h = (struct vk_heads){rope->in[0], rope->rope.head_dim, NULL, NULL};
+    if (!vk_is_same(&h->x, &rope->in[0]) || h->dim != rope->rope.head_dim)
+        return i;
+    h->rope = rope;
+    return i + 1;
+}
+
+/* Operation i, if it stores such heads. */
+static const struct op *find_store(struct op *ops, int n, int i, const struct vk_heads *h)
+{
+    const struct op *store = at_kind(ops, n, i, OP_KV_STORE);
+    return store && vk_is_same(&store->in[0], &h->x) && store->state[0].page.ne[0] == h->dim ? store : NULL;
+}
+
+/* Whether q and k may share what is the same for all heads. */
+static bool go_together(const struct vk_heads *q, const struct vk_heads *k)
+{
+    return q->dim == k->dim && q->x.ne[1] == k->x.ne[1] && !vk_overlap(&q->x, &k->x) &&
+           (!q->norm || !k->norm || q->norm->norm.eps == k->norm->norm.eps) &&
+           (!q->rope || !k->rope ||
+            (q->rope->rope.mode == k->rope->rope.mode && q->rope->rope.n_rot == k->rope->rope.n_rot));
+}
+
+/* Operation i, if it stores v where `x` stores k. */
+static const struct op *find_store_v(struct op *ops, int n, int i, const struct vk_qkv *x)
+{
+    const struct op *store = at_kind(ops, n, i, OP_KV_STORE);
+    bool ok = store && !vk_overlap(&store->in[0], &x->k.x) && !vk_overlap(&store->in[0], &x->q.x);
+    for (int j = 1; j < 4 && ok; j++)
+        ok = vk_is_same(&store->in[j], &x->store_k->in[j]);
+    return ok ? store : NULL;
+}
+
+/* Heads that are normed and rotated, and those that are stored. 0: the first operation is none of these. */
+static int run_qkv(struct vk *v, struct op *ops, int n)
+{
+    struct vk_qkv x = {0};
+    int n_q = find_heads(v, ops, n, &x.q), used = n_q;
+    if (n_q)
+        used += find_heads(v, ops + n_q, n - n_q, &x.k);
+    if (used > n_q && go_together(&x.q, &x.k))
+        x.store_k = find_store(ops, n, used, &x.k);
+    if (!x.store_k && ops[0].kind == OP_KV_STORE)
+        x.q = (struct vk_heads){ops[0].in[0], ops[0].state[0].page.ne[0], NULL, NULL};
+    if (!x.store_k) {
+        x.store_k = find_store(ops, n, n_q, &x.q);
+        x.k = x.store_k ? x.q : (struct vk_heads){0};
+        x.q = x.store_k ? (struct vk_heads){0} : x.q;
+        used = n_q;
     }
-    if (first->kind == OP_RMS_NORM || !find_sum(first, second, &sum))
+    if (!x.store_k && !x.q.rope)
+        return 0;
+    used += x.store_k != NULL;
+    x.store_v = x.store_k ? find_store_v(ops, n, used, &x) : NULL;
+    vk_qkv(v, &x);
+    return used + (x.store_v != NULL);
+}
+
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
+
+/* Leaves the norm of a row to the product that reads it next. */
+static bool leave_norm(struct vk *v, const struct op *op, const struct op *next)
+{
+    const struct tensor *out = &op->out[0];
+    if ((next->kind != OP_MATMUL && next->kind != OP_ROUTE) || !vk_is_same(&next->in[0], out) ||
+        op->norm.n != out->ne[0] || out->ne[1] != 1 || out->ne[2] != 1 || vk_overlap(&op->in[0], out))
         return false;
-    (first->kind == OP_MATMUL ? vk_matmul_add : vk_combine)(v, first, &sum);
-    return true;
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        if (vk_overlap(&next->out[i], out))
+            return false;
+    v->norm = (struct vk_norm){op->in[0], op->vec[0], *out, op->norm.eps, true, 0};
+    if (vk_norm_of(v, next))
+        return true;
+    v->norm = (struct vk_norm){0};
+    return false;
+}
+
+static int run_norm(struct vk *v, struct op *ops, int n)
+{
+    int used = run_qkv(v, ops, n);
+    if (used || (n > 1 && leave_norm(v, ops, &ops[1])))
+        return used ? used : 1;
+    const struct op *gate = find_gate(ops, n, 1, ops);
+    vk_rms_norm(v, ops, gate);
+    return gate ? 2 : 1;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+static vk_op_fn *const functions[OP_N_KIND] = {
+    [OP_EMBED] = vk_op_embed,   [OP_HEADS] = vk_op_heads,     [OP_ROPE_TABLE] = vk_op_rope_table,
+    [OP_CONV] = vk_op_conv,     [OP_DELTA] = vk_op_delta,     [OP_ACT_MUL] = vk_op_act_mul,
+    [OP_ADD] = vk_op_add,       [OP_SCALE] = vk_op_scale,     [OP_SOFTCAP] = vk_op_softcap,
+    [OP_SLICE] = vk_op_slice,   [OP_SCATTER] = vk_op_scatter,
+};
+
+/* ROUTE, and the small matrix of the product behind it. */
+static int run_route(struct vk *v, struct op *ops, int n)
+{
+    struct op *matmul = at_kind(ops, n, 1, OP_MATMUL);
+    bool joins = matmul && vk_may_join_router(ops, matmul) && !vk_overlap(&matmul->out[2], &v->norm.x);
+    vk_route(v, ops, joins ? matmul : NULL);
+    if (joins)
+        matmul->weight[2] = NULL;
+    return 1;
+}
+
+int vk_run_first(struct vk *v, struct op *ops, int n)
+{
+    const struct op *then;
+    switch (ops->kind) {
+    case OP_MATMUL: return run_matmul(v, ops, n);
+    case OP_EXPERTS: return run_experts(v, ops, n);
+    case OP_RMS_NORM: return run_norm(v, ops, n);
+    case OP_ROPE:
+    case OP_KV_STORE: return run_qkv(v, ops, n);
+    case OP_ROUTE: return run_route(v, ops, n);
+    case OP_ATTENTION:
+        then = find_gate(ops, n, 1, ops);
+        vk_attention(v, ops, then);
+        return then ? 2 : 1;
+    case OP_COMBINE:
+        then = find_add(ops, n, 1, ops, ops);
+        vk_combine(v, ops, then);
+        return then ? 2 : 1;
+    default: functions[ops->kind](v, ops); return 1;
+    }
 }

@@ -155,6 +155,15 @@ struct vk_queue {
     size_t staging_used;     /* of the commands being recorded */
     struct vk_access access[VK_MAX_ACCESS]; /* since the last barrier */
     int n_access;
+    uint64_t stage; /* counts barriers and beginnings of submissions: commands of one stage may overlap */
+    /* What was read back last is copied to the host with what is waited for next, as it will be asked for again: reading
+     * it then takes no submission. */
+    struct vk_read_back {
+        struct vk_access what; /* empty: nothing */
+        struct vk_piece piece; /* where it lies */
+        size_t off;
+        uint64_t serial; /* of the commands that have copied it; 0: none, or others have been recorded since */
+    } read_back;
 };
 
 MUST_USE err_code vk_queue_open(struct vk *v, struct err *e);
@@ -185,6 +194,8 @@ void vk_table_flush(struct vk *v, struct vk_table *t);
 void vk_write(struct backend *b, const struct tensor *t, const void *src);
 void vk_copy(struct backend *b, const struct tensor *from, const struct tensor *to);
 void vk_clear(struct backend *b, const struct tensor *t);
+/* Before a buffer's memory goes: it is not read back any more. */
+void vk_forget_read(struct vk *v, const struct buffer *buf);
 err_code vk_read(struct backend *b, const struct tensor *t, void *dst, struct err *e);
 uint64_t vk_fence(struct backend *b);
 void vk_start(struct backend *b);
@@ -202,7 +213,7 @@ enum vk_shader {
     VK_N_SHADER
 };
 
-enum { VK_MAX_CONSTANT = 6, VK_PUSH_BYTES = 128 };
+enum { VK_MAX_CONSTANT = 14, VK_PUSH_BYTES = 128 };
 
 /* A shader with values for its constants 0 to n - 1; the first is the size of a workgroup. */
 struct vk_program {
@@ -299,7 +310,14 @@ err_code vk_slot_fill(struct backend *b, struct slot_pool *s, int64_t slot, cons
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
 /* Work space that operations share: a buffer that grows. */
-enum vk_scratch { VK_SCRATCH_LOGITS, VK_SCRATCH_HIDDEN, VK_SCRATCH_SORT, VK_SCRATCH_SPANS, VK_N_SCRATCH };
+enum vk_scratch {
+    VK_SCRATCH_LOGITS,
+    VK_SCRATCH_HIDDEN,
+    VK_SCRATCH_SORT,
+    VK_SCRATCH_SPANS,
+    VK_SCRATCH_DONE, /* counters of workgroups that are done (shaders/done.glsl): zero between dispatches */
+    VK_N_SCRATCH
+};
 
 /* A frequency table of ROPE_TABLE (vk_rope.c). */
 struct vk_turns {
@@ -310,6 +328,16 @@ struct vk_turns {
     struct vk_piece piece;
 };
 enum { VK_MAX_TURNS = 16 };
+
+/* The last RMS_NORM that was left to the products that read it, of one row each. */
+struct vk_norm {
+    struct tensor x, w, out; /* out absent: there is none */
+    float eps;
+    bool is_pending; /* out is yet to be written, by the first product */
+    uint64_t stage;  /* as in vk_queue, of that product */
+};
+
+enum { VK_MAX_PENDING = 32 };
 
 struct vk {
     struct backend base;
@@ -348,8 +376,11 @@ struct vk {
     struct vk_turns turns[VK_MAX_TURNS];
     int n_turns;
 
-    struct op held; /* an operation that is recorded with the next one, or when anything else is asked for */
-    bool has_held;
+    /* Operations that are not recorded yet, as several may go into one dispatch (vk_fuse.c). */
+    struct op pending[VK_MAX_PENDING];
+    int n_pending;
+    bool is_flushing; /* they are being recorded */
+    struct vk_norm norm;
 
     struct backend_counters counters;
     struct vulkan_counters recorded;
@@ -366,7 +397,7 @@ static inline struct vk *vk_of(struct backend *b)
 struct buffer *vk_scratch(struct vk *v, enum vk_scratch which, size_t n_bytes);
 
 void vk_enqueue(struct backend *b, const struct op *op);
-/* Records what vk_enqueue has held back. */
+/* Records what is pending. */
 void vk_flush(struct vk *v);
 bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes *s);
 

@@ -467,6 +467,7 @@ void vk_buffer_close(struct backend *b, struct buffer *buf)
 {
     struct vk *v = vk_of(b);
     vk_drain(v);
+    vk_forget_read(v, buf);
     forget_turns(v, buf);
     if (buf->piece.block)
         vk_uncount(v, mem_length(buf->n_bytes), buf->tag);

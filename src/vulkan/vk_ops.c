@@ -71,18 +71,8 @@ struct buffer *vk_scratch(struct vk *v, enum vk_scratch which, size_t n_bytes)
     return *buf;
 }
 
-static vk_op_fn *const functions[OP_N_KIND] = {
-    [OP_EMBED] = vk_op_embed,       [OP_RMS_NORM] = vk_op_rms_norm,     [OP_MATMUL] = vk_op_matmul,
-    [OP_HEADS] = vk_op_heads,       [OP_ROPE_TABLE] = vk_op_rope_table, [OP_ROPE] = vk_op_rope,
-    [OP_KV_STORE] = vk_op_kv_store, [OP_ATTENTION] = vk_op_attention,   [OP_CONV] = vk_op_conv,
-    [OP_DELTA] = vk_op_delta,       [OP_ACT_MUL] = vk_op_act_mul,       [OP_ADD] = vk_op_add,
-    [OP_SCALE] = vk_op_scale,       [OP_SOFTCAP] = vk_op_softcap,       [OP_SLICE] = vk_op_slice,
-    [OP_SCATTER] = vk_op_scatter,   [OP_ROUTE] = vk_op_route,           [OP_EXPERTS] = vk_op_experts,
-    [OP_COMBINE] = vk_op_combine,
-};
-
 /* What is written to tables of addresses before an operation may use them. */
-static void flush_tables(struct vk *v, const struct op *op)
+static void flush_tables_of(struct vk *v, const struct op *op)
 {
     for (int i = 0; i < OP_MAX_OUT; i++)
         if (op->weight[i])
@@ -94,38 +84,44 @@ static void flush_tables(struct vk *v, const struct op *op)
         vk_table_flush(v, op->slot_pool->table);
 }
 
-static void run(struct vk *v, const struct op *op)
+static void flush_tables(struct vk *v, const struct op *ops, int n)
 {
-    flush_tables(v, op);
-    functions[op->kind](v, op);
+    for (int i = 0; i < n; i++)
+        flush_tables_of(v, &ops[i]);
+}
+
+/* Records what is pending until at most `keep` are left. What runs may wait for the queue, and so come back here. */
+static void run_pending(struct vk *v, int keep)
+{
+    int first = 0;
+    if (v->is_flushing)
+        return;
+    v->is_flushing = true;
+    flush_tables(v, v->pending, v->n_pending);
+    for (int n; v->n_pending - first > keep; first += n) {
+        n = v->error.code == ERR_OK ? vk_run_first(v, v->pending + first, v->n_pending - first) : 1;
+    }
+    v->n_pending -= first;
+    memmove(v->pending, v->pending + first, (size_t)v->n_pending * sizeof *v->pending);
+    v->is_flushing = false;
 }
 
 void vk_flush(struct vk *v)
 {
-    if (!v->has_held)
-        return;
-    v->has_held = false; /* first, as what runs may wait for the queue */
-    if (v->error.code == ERR_OK)
-        run(v, &v->held);
+    run_pending(v, 0);
 }
 
-/* An operation that may go together with the next one is held back until that is known. */
+/* Operations wait until it is known what comes behind them: all that may go into one dispatch. */
 void vk_enqueue(struct backend *b, const struct op *op)
 {
+    enum { MOST_TOGETHER = 8 };
     struct vk *v = vk_of(b);
     if (v->error.code != ERR_OK || (op->kind != OP_KV_STORE && tensor_n_elem(&op->out[0]) == 0))
         return;
     v->counters.op[op->kind].n++;
-    if (v->has_held && vk_run_pair(v, &v->held, op)) {
-        v->has_held = false;
-        return;
-    }
-    vk_flush(v);
-    v->has_held = vk_may_begin(op);
-    if (v->has_held)
-        v->held = *op;
-    else
-        run(v, op);
+    v->pending[v->n_pending++] = *op;
+    if (v->n_pending == VK_MAX_PENDING)
+        run_pending(v, MOST_TOGETHER);
 }
 
 static bool has_shaders(const struct op_shapes *s)
@@ -149,7 +145,10 @@ bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes 
     switch (op->kind) {
     case OP_ATTENTION: return vk_attention_fits(v, op);
     case OP_DELTA: return vk_delta_fits(v, op);
-    case OP_ROUTE: return w->n_row <= MAX_EXPERT && op->route.n_group <= MAX_GROUP;
+    case OP_ROPE: return vk_head_fits(v, op->rope.head_dim);
+    case OP_KV_STORE: return vk_head_fits(v, op->state[0].page.ne[0]);
+    case OP_ROUTE:
+        return w->n_row <= MAX_EXPERT && op->route.n_group <= MAX_GROUP && w->n_row <= vk_part_rows(v, w->type, w->k);
     case OP_EXPERTS: return op->in[2].ne[0] <= MAX_EXPERT;
     case OP_HEADS: return !w->type || w->n_row <= vk_part_rows(v, w->type, w->k);
     default: return op->kind < OP_N_KIND;

@@ -52,37 +52,64 @@ static inline uint32_t vk_groups(int64_t n, int64_t size) /* size: not 0 */
         .shader = VK_SHADER_##name, .n = (int)(sizeof((uint32_t[]){__VA_ARGS__}) / 4), .constant = { __VA_ARGS__ }     \
     }
 
-/* One matrix of a product. */
-struct vk_product {
-    const struct weight *w;
-    struct tensor y, bias; /* y NULL: `to`; bias may be absent */
-    struct buffer *to;     /* rows of w->n_row */
+/* ---- products that read a norm (vk_ops_products.c) ------------------------------------------------------------- */
+
+/* Whether a workgroup of a MATMUL or ROUTE has room for its normed input, a row. */
+bool vk_norm_fits(const struct vk *v, const struct op *op);
+/* The norm that is the input of such an operation, which is recorded next, if it may compute it for itself; else NULL.
+ */
+const struct vk_norm *vk_norm_of(struct vk *v, const struct op *op);
+/* Elements of a row of k that the product's workgroups stage: 0 without a norm. */
+uint32_t vk_staged(const struct vk_norm *norm, int64_t k);
+/* What the product reads and writes instead of x; returns where the norm's result goes, or 0. */
+uint64_t vk_touch_norm(struct vk_touched *touched, const struct vk_norm *norm, const struct tensor *x);
+/* Says that the product has been recorded. */
+void vk_norm_done(struct vk *v);
+uint32_t vk_float_bits(float x); /* for constants of shaders */
+
+/* How many rows of activations a workgroup multiplies. */
+uint32_t vk_choose_tile(int64_t m);
+
+/* ---- operations and those behind them that share their dispatch; NULL: none ------------------------------------- */
+
+/* What is done with a product: ADD of it to something else, ACT_MUL of two. */
+void vk_matmul(struct vk *v, const struct op *op, const struct op *then);
+/* ACT_MUL of a gate with the result. */
+void vk_attention(struct vk *v, const struct op *op, const struct op *gate);
+void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate);
+void vk_combine(struct vk *v, const struct op *op, const struct op *add);
+void vk_experts(struct vk *v, const struct op *op, const struct op *combine, const struct op *add);
+/* other: a MATMUL of the router's input whose matrix 2 is multiplied, too (vk_may_join_router). */
+void vk_route(struct vk *v, const struct op *op, const struct op *other);
+bool vk_may_join_router(const struct op *route, const struct op *matmul);
+
+/* RMS_NORM and ROPE of q's and of k's heads in place, KV_STORE of k and of v: any of them. */
+struct vk_qkv {
+    struct vk_heads {
+        struct tensor x;         /* absent: none */
+        int64_t dim;             /* of a head */
+        const struct op *norm, *rope; /* or NULL */
+    } q, k;
+    const struct op *store_k, *store_v;
 };
+void vk_qkv(struct vk *v, const struct vk_qkv *x);
+bool vk_head_fits(const struct vk *v, int64_t dim);
 
-/* y_i = w_i . x for n matrices, in as few dispatches as their types allow. */
-void vk_multiply(struct vk *v, const struct tensor *x, const struct vk_product *products, int n);
-
-/* total = residual + what an operation gives, which is written, too. Both absent: nothing is added. */
-struct vk_sum {
-    struct tensor residual, total;
-};
-
-/* MATMUL of one matrix in one part, COMBINE, and the ADD behind it; RMS_NORM of heads in place, and their ROPE. */
-void vk_matmul_add(struct vk *v, const struct op *op, const struct vk_sum *sum);
-void vk_combine(struct vk *v, const struct op *op, const struct vk_sum *sum);
-void vk_norm_rope(struct vk *v, const struct op *norm, const struct op *rope);
+/* ADD's other term, where it adds `sum`. */
+const struct tensor *vk_other_term(const struct op *add, const struct tensor *sum);
 
 /* ---- vk_fuse.c ------------------------------------------------------------------------------------------------- */
 
-/* Whether another operation, if it is the next one, may share a dispatch with this one. */
-bool vk_may_begin(const struct op *op);
-/* Records both in one dispatch; false: they don't go together, and nothing was done. */
-bool vk_run_pair(struct vk *v, const struct op *first, const struct op *second);
+bool vk_is_same(const struct tensor *a, const struct tensor *b);
+bool vk_overlap(const struct tensor *a, const struct tensor *b);
+
+/* Records the first of n operations, and what goes with it, which may take a part of others out of them; returns how
+ * many these were. */
+int vk_run_first(struct vk *v, struct op *ops, int n);
 
 typedef void vk_op_fn(struct vk *v, const struct op *op);
-vk_op_fn vk_op_embed, vk_op_rms_norm, vk_op_matmul, vk_op_heads, vk_op_rope_table, vk_op_rope, vk_op_kv_store,
-    vk_op_attention, vk_op_conv, vk_op_delta, vk_op_act_mul, vk_op_add, vk_op_scale, vk_op_softcap, vk_op_slice,
-    vk_op_scatter, vk_op_route, vk_op_experts, vk_op_combine;
+vk_op_fn vk_op_embed, vk_op_heads, vk_op_rope_table, vk_op_conv, vk_op_delta, vk_op_act_mul, vk_op_add, vk_op_scale,
+    vk_op_softcap, vk_op_slice, vk_op_scatter;
 
 /* Whether shapes fit what a workgroup has. */
 bool vk_attention_fits(const struct vk *v, const struct op *op);

@@ -1,38 +1,75 @@
 /* ROUTE and EXPERTS. */
 #include "vulkan/vk_ops.h"
 
-enum { GROUP = 64, PRODUCT_GROUP = 128, SORT_GROUP = 128, ROWS = LAYOUT_R16_ROWS };
+enum { PRODUCT_GROUP = 128, SORT_GROUP = 128, ROWS = LAYOUT_R16_ROWS };
 
-void vk_op_route(struct vk *v, const struct op *op)
+bool vk_may_join_router(const struct op *route, const struct op *matmul)
 {
-    const struct weight *w = op->weight[0];
-    int64_t m = op->in[0].ne[1];
-    struct buffer *logits = vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(m * w->n_row) * sizeof(float));
-    if (!logits)
-        return;
-    vk_multiply(v, &op->in[0], &(struct vk_product){.w = w, .bias = op->vec[0], .to = logits}, 1);
-    const struct {
-        uint64_t logits, bias, expert_scale, ids, weights, scores;
-        uint32_t k, score, is_normed, n_group, n_group_used;
-        float scale;
-    } push = {vk_buffer_address(logits),        vk_address(&op->vec[1]),
-              vk_address(&op->vec[2]),          vk_address(&op->out[0]),
-              vk_address(&op->out[1]),          vk_address(&op->out[2]),
-              (uint32_t)op->out[0].ne[0],       op->route.score,
-              op->route.norm_weights,           (uint32_t)op->route.n_group,
-              (uint32_t)op->route.n_group_used, op->route.scale};
+    const struct weight *w = matmul->weight[2];
+    return vk_is_same(&route->in[0], &matmul->in[0]) && w && !matmul->weight[3] && w->n_row <= ROWS &&
+           !matmul->vec[2].buffer && w->type == route->weight[0]->type;
+}
+
+/* A counter for each of n sets of workgroups. */
+static struct buffer *done_counters(struct vk *v, int64_t n)
+{
+    return vk_scratch(v, VK_SCRATCH_DONE, (size_t)n * sizeof(uint32_t));
+}
+
+void vk_route(struct vk *v, const struct op *op, const struct op *other)
+{
+    static const struct tensor none;
+    enum { WORDS = 5 }; /* of shared memory for each expert, at most */
+    const struct weight *w = op->weight[0], *w2 = other ? other->weight[2] : NULL;
+    const struct tensor *y2 = other ? &other->out[2] : &none;
+    int64_t m = op->in[0].ne[1], k = op->in[0].ne[0], n = w->n_row;
+    uint32_t tile = vk_choose_tile(m);
+    const struct vk_norm *norm = vk_norm_of(v, op);
+    struct buffer *logits = vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(m * n) * sizeof(float));
+    struct buffer *done = done_counters(v, vk_groups(m, tile));
     struct vk_touched x = {0};
-    vk_whole(&x, logits, false);
+    if (!logits || !done)
+        return;
+    const struct {
+        uint64_t x, norm_w, normed, router, router_bias, logits, bias, expert_scale, ids, weights, scores, done, other,
+            other_y;
+        uint32_t k, m, n_other, unused;
+    } push = {.x = vk_address(norm ? &norm->x : &op->in[0]),
+              .norm_w = norm ? vk_address(&norm->w) : 0,
+              .normed = vk_touch_norm(&x, norm, &op->in[0]),
+              .router = vk_piece_address(&w->parts[0]),
+              .router_bias = vk_address(&op->vec[0]),
+              .logits = vk_buffer_address(logits),
+              .bias = vk_address(&op->vec[1]),
+              .expert_scale = vk_address(&op->vec[2]),
+              .ids = vk_address(&op->out[0]),
+              .weights = vk_address(&op->out[1]),
+              .scores = vk_address(&op->out[2]),
+              .done = vk_buffer_address(done),
+              .other = w2 ? vk_piece_address(&w2->parts[0]) : 0,
+              .other_y = vk_address(y2),
+              .k = (uint32_t)k,
+              .m = (uint32_t)m,
+              .n_other = w2 ? (uint32_t)w2->n_row : 0};
+    vk_whole(&x, logits, true);
+    vk_whole(&x, done, true);
     for (int i = 0; i < 3; i++)
         vk_writes(&x, &op->out[i]);
-    VK_RUN(v, VK_PROGRAM(route, GROUP, (uint32_t)w->n_row), push, &x, 1, (uint32_t)m, 1, 4 * m * w->n_row);
+    vk_writes(&x, y2);
+    VK_RUN(v,
+           VK_PROGRAM(route, PRODUCT_GROUP, w->type->type, tile, vk_staged(norm, k),
+                      vk_float_bits(norm ? norm->eps : 0), (uint32_t)n, (uint32_t)op->out[0].ne[0], op->route.score,
+                      op->route.norm_weights, (uint32_t)op->route.n_group, (uint32_t)op->route.n_group_used,
+                      vk_float_bits(op->route.scale)),
+           push, &x, vk_groups(n, ROWS) + (w2 ? 1 : 0), vk_groups(m, tile), 1, m * n * (k + WORDS));
+    vk_norm_done(v);
 }
 
 /* As in shaders/experts.comp. */
 enum vk_expert_step { STEP_GATE_UP, STEP_GATE, STEP_UP, STEP_DOWN };
 
 struct expert_push {
-    uint64_t x, ids, slots, addresses, sorted, counters, weights, bias[2], y;
+    uint64_t x, ids, slots, addresses, sorted, weights, bias[2], y;
     uint32_t off[2], k, n_row, n_used, n_all;
 };
 
@@ -57,10 +94,8 @@ static struct vk_touched touched(const struct experts *x, enum vk_expert_step st
     vk_whole(&t, x->hidden, step != STEP_DOWN);
     if (x->sorted)
         vk_whole(&t, x->sorted, false);
-    if (step == STEP_DOWN) {
+    if (step == STEP_DOWN)
         vk_writes(&t, &x->op->out[0]);
-        vk_whole(&t, x->v->expert_counters, true);
-    }
     return t;
 }
 
@@ -77,7 +112,6 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
         .slots = vk_address(&op->in[2]),
         .addresses = vk_piece_address(&s->table->piece),
         .sorted = x->sorted ? vk_buffer_address(x->sorted) : 0,
-        .counters = vk_buffer_address(x->v->expert_counters),
         .weights = vk_address(&op->in[3]),
         .bias = {vk_address(&op->vec[first]), step == STEP_GATE_UP ? vk_address(&op->vec[EXPERT_UP]) : 0},
         .y = is_down ? vk_address(&op->out[0]) : vk_buffer_address(x->hidden),
@@ -87,10 +121,59 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
         .n_used = is_down ? 1 : (uint32_t)x->n_used,
         .n_all = (uint32_t)x->n_pair};
     const struct vk_touched t = touched(x, step);
-    VK_RUN(
-        x->v,
-        VK_PROGRAM(experts, PRODUCT_GROUP, s->d.type[first]->type, x->tile, step, x->sorted != NULL, op->experts.act),
-        push, &t, vk_groups(n_row, ROWS), x->n_tile, 1, x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
+    VK_RUN(x->v,
+           VK_PROGRAM(experts, PRODUCT_GROUP, s->d.type[first]->type, x->tile, 0, step, x->sorted != NULL,
+                      op->experts.act),
+           push, &t, vk_groups(n_row, ROWS), x->n_tile, 1, x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
+}
+
+/* COMBINE and ADD, which the last step of direct dispatch may compute, too. */
+struct sum {
+    const struct op *combine, *add; /* or NULL */
+};
+
+/* The last step of direct dispatch. */
+static void run_down(const struct experts *x, const struct sum *sum)
+{
+    static const struct op none;
+    const struct op *op = x->op, *combine = sum->combine ? sum->combine : &none, *add = sum->add ? sum->add : &none;
+    const struct slot_pool *s = op->slot_pool;
+    int64_t n_row = s->d.n_embd, k = s->d.n_ff, n_group = vk_groups(n_row, ROWS);
+    const struct tensor *residual = sum->add ? vk_other_term(add, &combine->out[0]) : &none.in[0];
+    struct buffer *done = done_counters(x->v, x->n_pair / x->n_used * n_group);
+    struct vk_touched t = touched(x, STEP_DOWN);
+    if (!done)
+        return;
+    const struct {
+        uint64_t x, ids, slots, addresses, counters, bias, y, weights, shared, shared_gate, out, residual, total, done;
+        uint32_t off, k, n_row, n_used;
+    } push = {vk_buffer_address(x->hidden),
+              vk_address(&op->in[1]),
+              vk_address(&op->in[2]),
+              vk_piece_address(&s->table->piece),
+              vk_buffer_address(x->v->expert_counters),
+              vk_address(&op->vec[EXPERT_DOWN]),
+              vk_address(&op->out[0]),
+              vk_address(&combine->in[1]),
+              vk_address(&combine->in[2]),
+              vk_address(&combine->in[3]),
+              vk_address(&combine->out[0]),
+              vk_address(residual),
+              vk_address(&add->out[0]),
+              vk_buffer_address(done),
+              (uint32_t)s->image.off[EXPERT_DOWN],
+              (uint32_t)k,
+              (uint32_t)n_row,
+              (uint32_t)x->n_used};
+    for (int i = 1; i < 4; i++)
+        vk_reads(&t, &combine->in[i]);
+    vk_reads(&t, residual);
+    vk_writes(&t, &combine->out[0]);
+    vk_writes(&t, &add->out[0]);
+    vk_whole(&t, done, true);
+    vk_whole(&t, x->v->expert_counters, true);
+    VK_RUN(x->v, VK_PROGRAM(down, PRODUCT_GROUP, s->d.type[EXPERT_DOWN]->type, 1), push, &t, (uint32_t)n_group,
+           (uint32_t)x->n_pair, 1, x->n_pair * n_row * k);
 }
 
 static void sort_pairs(const struct experts *x)
@@ -121,7 +204,19 @@ static bool prepare_sort(struct experts *x)
     return x->sorted != NULL;
 }
 
-void vk_op_experts(struct vk *v, const struct op *op)
+/* Sorted dispatch: COMBINE and ADD are one more, as a token's experts are in tiles with others'. */
+static void finish(const struct experts *x, const struct sum *sum)
+{
+    if (!x->sorted) {
+        run_down(x, sum);
+        return;
+    }
+    run_step(x, STEP_DOWN);
+    if (sum->combine)
+        vk_combine(x->v, sum->combine, sum->add);
+}
+
+void vk_experts(struct vk *v, const struct op *op, const struct op *combine, const struct op *add)
 {
     const struct slot_pool_desc *d = &op->slot_pool->d;
     int64_t m = op->in[0].ne[1], k = op->in[1].ne[0];
@@ -139,5 +234,5 @@ void vk_op_experts(struct vk *v, const struct op *op)
         run_step(&x, STEP_GATE);
         run_step(&x, STEP_UP);
     }
-    run_step(&x, STEP_DOWN);
+    finish(&x, &(struct sum){combine, add});
 }

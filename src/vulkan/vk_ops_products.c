@@ -1,21 +1,77 @@
 /* Products of weights with activations. */
 #include <assert.h>
+#include <string.h>
 
 #include "vulkan/vk_ops.h"
 
 enum { GROUP = 128, ROWS = LAYOUT_R16_ROWS, MAX_MATRIX = 3 };
 
-/* Rows of activations that a workgroup multiplies. It decides how fast a product is and not what it is. */
-static uint32_t choose_tile(int64_t m)
+/* It decides how fast a product is and not what it is. */
+uint32_t vk_choose_tile(int64_t m)
 {
     return m == 1 ? 1 : m == 2 ? 2 : m <= 4 ? 4 : 8;
 }
+
+uint32_t vk_float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* ---- norms ----------------------------------------------------------------------------------------------------- */
+
+uint32_t vk_staged(const struct vk_norm *norm, int64_t k)
+{
+    enum { UNIT = 32 };
+    return norm ? (uint32_t)((k + UNIT - 1) / UNIT * UNIT) : 0;
+}
+
+bool vk_norm_fits(const struct vk *v, const struct op *op)
+{
+    enum { SUMS = 2 * GROUP + ROWS + 1, ROUTE_SUMS = 2 * GROUP, WORDS = 64 };
+    size_t n = vk_staged(&v->norm, op->in[0].ne[0]) + SUMS;
+    if (op->kind == OP_ROUTE)
+        n += ROUTE_SUMS + 2 * (size_t)op->weight[0]->n_row + (size_t)op->route.n_group;
+    return n * sizeof(float) + WORDS <= v->limits.shared_bytes;
+}
+
+/* Once it has been written, products of the same stage may compute it, too: nothing has changed its input. */
+const struct vk_norm *vk_norm_of(struct vk *v, const struct op *op)
+{
+    const struct vk_norm *n = &v->norm;
+    bool is_valid = n->out.buffer && (n->is_pending || n->stage == v->queue.stage);
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        is_valid = is_valid && !vk_overlap(&op->out[i], &n->x);
+    return is_valid && vk_is_same(&n->out, &op->in[0]) && vk_norm_fits(v, op) ? n : NULL;
+}
+
+uint64_t vk_touch_norm(struct vk_touched *touched, const struct vk_norm *norm, const struct tensor *x)
+{
+    vk_reads(touched, norm ? &norm->x : x);
+    if (!norm || !norm->is_pending)
+        return 0;
+    vk_writes(touched, &norm->out);
+    return vk_address(&norm->out);
+}
+
+void vk_norm_done(struct vk *v)
+{
+    if (v->norm.is_pending)
+        v->norm.stage = v->queue.stage;
+    v->norm.is_pending = false;
+}
+
+/* ---- MATMUL ---------------------------------------------------------------------------------------------------- */
+
+/* As in shaders/matmul.comp: what is done with products. */
+enum vk_then { THEN_NOTHING, THEN_ADD, THEN_ACT_MUL };
 
 struct matmul_push {
     uint64_t x, w[MAX_MATRIX], y[MAX_MATRIX], bias[MAX_MATRIX];
     uint32_t n_row[MAX_MATRIX], stride[MAX_MATRIX];
     uint32_t k, m;
-    uint64_t residual, total;
+    uint64_t norm_w, normed;
 };
 
 /* A dispatch that is being put together: up to MAX_MATRIX parts of matrices of one type. */
@@ -23,74 +79,92 @@ struct batch {
     struct matmul_push push;
     struct vk_touched touched;
     enum quant_type type;
+    enum vk_then then;
+    enum act_fn act; /* of THEN_ACT_MUL */
     int n;
     int64_t n_group;
 };
 
-static void run_batch(struct vk *v, struct batch *b, const struct tensor *x)
+static void run_batch(struct vk *v, struct batch *b, const struct op *op)
 {
-    uint32_t tile = choose_tile(x->ne[1]);
+    const struct tensor *x = &op->in[0];
+    int64_t k = x->ne[0], m = x->ne[1], n_group = b->then == THEN_ACT_MUL ? b->n_group / 2 : b->n_group;
+    const struct vk_norm *norm = vk_norm_of(v, op);
+    uint32_t tile = vk_choose_tile(m);
     if (b->n == 0)
         return;
-    vk_reads(&b->touched, x);
-    VK_RUN(v, VK_PROGRAM(matmul, GROUP, b->type, tile), b->push, &b->touched, (uint32_t)b->n_group,
-           vk_groups(x->ne[1], tile), 1, b->n_group * ROWS * x->ne[0] * x->ne[1]);
-    *b = (struct batch){.push = {.x = b->push.x, .k = b->push.k, .m = b->push.m}};
+    b->push.k = (uint32_t)k;
+    b->push.m = (uint32_t)m;
+    b->push.x = vk_address(norm ? &norm->x : x);
+    b->push.norm_w = norm ? vk_address(&norm->w) : 0;
+    b->push.normed = vk_touch_norm(&b->touched, norm, x);
+    VK_RUN(v,
+           VK_PROGRAM(matmul, GROUP, b->type, tile, vk_staged(norm, k), vk_float_bits(norm ? norm->eps : 0), b->then,
+                      b->act),
+           b->push, &b->touched, (uint32_t)n_group, vk_groups(m, tile), 1, b->n_group * ROWS * k * m);
+    vk_norm_done(v);
+    *b = (struct batch){0};
 }
 
-static void add_part(struct batch *b, const struct vk_product *p, int64_t part)
+/* One matrix of a product. */
+struct product {
+    const struct weight *w;
+    struct tensor y, bias; /* bias may be absent */
+};
+
+static void add_part(struct batch *b, const struct product *p, int64_t part)
 {
     const struct weight *w = p->w;
     int64_t row0 = part * w->part_rows, n = w->n_row - row0 < w->part_rows ? w->n_row - row0 : w->part_rows;
-    uint64_t y = p->to ? vk_buffer_address(p->to) : vk_address(&p->y), bias = vk_address(&p->bias);
+    uint64_t bias = vk_address(&p->bias);
     b->type = w->type->type;
     b->push.w[b->n] = vk_piece_address(&w->parts[part]);
-    b->push.y[b->n] = y + (uint64_t)row0 * sizeof(float);
+    b->push.y[b->n] = vk_address(&p->y) + (uint64_t)row0 * sizeof(float);
     b->push.bias[b->n] = bias ? bias + (uint64_t)row0 * sizeof(float) : 0;
     b->push.n_row[b->n] = (uint32_t)n;
     b->push.stride[b->n] = (uint32_t)w->n_row;
     b->n_group += (n + ROWS - 1) / ROWS;
     b->n++;
-    if (p->to)
-        vk_whole(&b->touched, p->to, true);
-    else
-        vk_writes(&b->touched, &p->y);
+    vk_writes(&b->touched, &p->y);
 }
 
-void vk_multiply(struct vk *v, const struct tensor *x, const struct vk_product *products, int n)
+/* Adds what is done with the products to a batch that is complete. */
+static void add_then(struct batch *b, const struct op *op, const struct op *then)
 {
-    struct batch b = {.push = {.x = vk_address(x), .k = (uint32_t)x->ne[0], .m = (uint32_t)x->ne[1]}};
-    for (int i = 0; i < n; i++)
-        for (int64_t part = 0; part < products[i].w->n_part; part++) {
-            if (b.n == MAX_MATRIX || (b.n && b.type != products[i].w->type->type))
-                run_batch(v, &b, x);
-            add_part(&b, &products[i], part);
-        }
-    run_batch(v, &b, x);
+    enum { RESIDUAL = 2 };
+    if (!then)
+        return;
+    b->then = then->kind == OP_ADD ? THEN_ADD : THEN_ACT_MUL;
+    if (then->kind == OP_ACT_MUL) {
+        b->act = then->act;
+        return;
+    }
+    const struct tensor *residual = vk_other_term(then, &op->out[0]);
+    b->push.bias[RESIDUAL] = vk_address(residual);
+    b->push.y[RESIDUAL] = vk_address(&then->out[0]);
+    vk_reads(&b->touched, residual);
+    vk_writes(&b->touched, &then->out[0]);
 }
 
-void vk_op_matmul(struct vk *v, const struct op *op)
+/* With ACT_MUL it is the first two matrices that go together, of one part each. */
+void vk_matmul(struct vk *v, const struct op *op, const struct op *then)
 {
-    struct vk_product products[OP_MAX_OUT];
-    int n = 0;
+    struct batch b = {0};
     for (int i = 0; i < OP_MAX_OUT && op->weight[i]; i++)
-        products[n++] = (struct vk_product){.w = op->weight[i], .y = op->out[i], .bias = op->vec[i]};
-    vk_multiply(v, &op->in[0], products, n);
+        for (int64_t part = 0; part < op->weight[i]->n_part; part++) {
+            bool ends = b.n == MAX_MATRIX || (b.n && b.type != op->weight[i]->type->type);
+            if (ends || (then && then->kind == OP_ACT_MUL && i == 2)) {
+                add_then(&b, op, then);
+                then = NULL;
+                run_batch(v, &b, op);
+            }
+            add_part(&b, &(struct product){op->weight[i], op->out[i], op->vec[i]}, part);
+        }
+    add_then(&b, op, then);
+    run_batch(v, &b, op);
 }
 
-void vk_matmul_add(struct vk *v, const struct op *op, const struct vk_sum *sum)
-{
-    const struct tensor *x = &op->in[0];
-    struct batch b = {.push = {.x = vk_address(x),
-                               .k = (uint32_t)x->ne[0],
-                               .m = (uint32_t)x->ne[1],
-                               .residual = vk_address(&sum->residual),
-                               .total = vk_address(&sum->total)}};
-    vk_reads(&b.touched, &sum->residual);
-    vk_writes(&b.touched, &sum->total);
-    add_part(&b, &(struct vk_product){.w = op->weight[0], .y = op->out[0], .bias = op->vec[0]}, 0);
-    run_batch(v, &b, x);
-}
+/* ---- HEADS ----------------------------------------------------------------------------------------------------- */
 
 static void copy_heads(struct vk *v, const struct op *op)
 {
@@ -112,7 +186,7 @@ void vk_op_heads(struct vk *v, const struct op *op)
 {
     const struct weight *w = op->weight[0];
     int64_t m = op->in[0].ne[1];
-    uint32_t tile = choose_tile(m);
+    uint32_t tile = vk_choose_tile(m);
     if (!w) {
         copy_heads(v, op);
         return;

@@ -25,18 +25,23 @@ void vk_op_embed(struct vk *v, const struct op *op)
            1, tensor_bytes(&op->out[0]));
 }
 
-void vk_op_rms_norm(struct vk *v, const struct op *op)
+void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
 {
+    enum { NORM_GROUP = 128 };
+    static const struct tensor none;
+    const struct tensor *g = gate ? &gate->in[0] : &none;
     int64_t n = op->norm.n;
     const struct {
-        uint64_t x, w, y;
+        uint64_t x, w, gate, y;
         uint32_t n;
         float eps;
-    } push = {vk_address(&op->in[0]), vk_address(&op->vec[0]), vk_address(&op->out[0]), (uint32_t)n, op->norm.eps};
+    } push = {vk_address(&op->in[0]),  vk_address(&op->vec[0]), vk_address(g),
+              vk_address(&op->out[0]), (uint32_t)n,             op->norm.eps};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
+    vk_reads(&x, g);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(rms_norm, GROUP), push, &x, (uint32_t)(op->in[0].ne[0] / n),
+    VK_RUN(v, VK_PROGRAM(rms_norm, NORM_GROUP, gate ? gate->act : 0), push, &x, (uint32_t)(op->in[0].ne[0] / n),
            (uint32_t)(op->in[0].ne[1] * op->in[0].ne[2]), 1, tensor_bytes(&op->out[0]));
 }
 
@@ -109,57 +114,22 @@ void vk_op_scatter(struct vk *v, const struct op *op)
     copy_rows(v, op, &none, &op->in[1], op->in[0].ne[0], op->in[0].ne[1], 0);
 }
 
-void vk_op_rope(struct vk *v, const struct op *op)
+void vk_combine(struct vk *v, const struct op *op, const struct op *add)
 {
-    int64_t n_pair = op->rope.n_rot / 2, n_head = op->in[0].ne[0] / op->rope.head_dim, m = op->in[0].ne[1];
-    const struct {
-        uint64_t x, table;
-        uint32_t head_dim, n_pair, n_head, m;
-    } push = {vk_address(&op->out[0]), vk_address(&op->in[1]), (uint32_t)op->rope.head_dim,
-              (uint32_t)n_pair,        (uint32_t)n_head,       (uint32_t)m};
-    struct vk_touched x = {0};
-    vk_reads(&x, &op->in[1]);
-    vk_writes(&x, &op->out[0]);
-    if (n_pair)
-        VK_RUN(v, VK_PROGRAM(rope, GROUP, op->rope.mode == ROPE_NEOX), push, &x, vk_groups(n_pair * n_head, GROUP),
-               (uint32_t)m, 1, tensor_bytes(&op->out[0]));
-}
-
-void vk_combine(struct vk *v, const struct op *op, const struct vk_sum *sum)
-{
+    static const struct tensor none;
+    const struct tensor *residual = add ? vk_other_term(add, &op->out[0]) : &none, *total = add ? &add->out[0] : &none;
     int64_t n = op->out[0].ne[0], m = op->out[0].ne[1];
     const struct {
         uint64_t y, weights, shared, shared_gate, out, residual, total;
         uint32_t n, k;
-    } push = {vk_address(&op->in[0]),   vk_address(&op->in[1]),     vk_address(&op->in[2]),  vk_address(&op->in[3]),
-              vk_address(&op->out[0]),  vk_address(&sum->residual), vk_address(&sum->total), (uint32_t)n,
+    } push = {vk_address(&op->in[0]),  vk_address(&op->in[1]), vk_address(&op->in[2]), vk_address(&op->in[3]),
+              vk_address(&op->out[0]), vk_address(residual),   vk_address(total),      (uint32_t)n,
               (uint32_t)op->in[0].ne[1]};
     struct vk_touched x = {0};
     for (int i = 0; i < 4; i++)
         vk_reads(&x, &op->in[i]);
-    vk_reads(&x, &sum->residual);
+    vk_reads(&x, residual);
     vk_writes(&x, &op->out[0]);
-    vk_writes(&x, &sum->total);
+    vk_writes(&x, total);
     VK_RUN(v, VK_PROGRAM(combine, GROUP), push, &x, vk_groups(n, GROUP), (uint32_t)m, 1, tensor_bytes(&op->in[0]));
-}
-
-void vk_op_combine(struct vk *v, const struct op *op)
-{
-    vk_combine(v, op, &(struct vk_sum){0});
-}
-
-void vk_norm_rope(struct vk *v, const struct op *norm, const struct op *rope)
-{
-    int64_t n = norm->norm.n, n_pair = rope->rope.n_rot / 2;
-    const struct {
-        uint64_t x, w, table;
-        uint32_t n_pair;
-        float eps;
-    } push = {vk_address(&norm->out[0]), vk_address(&norm->vec[0]), vk_address(&rope->in[1]), (uint32_t)n_pair,
-              norm->norm.eps};
-    struct vk_touched x = {0};
-    vk_reads(&x, &rope->in[1]);
-    vk_writes(&x, &norm->out[0]);
-    VK_RUN(v, VK_PROGRAM(norm_rope, GROUP, rope->rope.mode == ROPE_NEOX, (uint32_t)n), push, &x,
-           (uint32_t)(norm->out[0].ne[0] / n), (uint32_t)norm->out[0].ne[1], 1, tensor_bytes(&norm->out[0]));
 }

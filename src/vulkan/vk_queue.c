@@ -131,6 +131,15 @@ static bool is_lost_now(const struct vk *v)
     return text && strtoull(text, NULL, 10) == v->recorded.n_submit;
 }
 
+static void full_barrier(struct vk *v, VkCommandBuffer c, VkPipelineStageFlags to, VkAccessFlags access)
+{
+    enum { STAGES = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT };
+    const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                                     .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                                     .dstAccessMask = access};
+    v->api.fn.CmdPipelineBarrier(c, STAGES, to, 0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
 static void submit(struct vk *v)
 {
     struct vk_queue *q = &v->queue;
@@ -156,21 +165,13 @@ void vk_drain(struct vk *v)
     wait_for(v, v->queue.serial);
 }
 
-static void full_barrier(struct vk *v, VkCommandBuffer c, VkPipelineStageFlags to, VkAccessFlags access)
-{
-    enum { STAGES = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT };
-    const VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-                                     .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-                                     .dstAccessMask = access};
-    v->api.fn.CmdPipelineBarrier(c, STAGES, to, 0, 1, &barrier, 0, NULL, 0, NULL);
-}
-
 static void order_all(struct vk *v, VkCommandBuffer c)
 {
     full_barrier(v, c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
                  VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
                      VK_ACCESS_TRANSFER_WRITE_BIT);
     v->queue.n_access = 0;
+    v->queue.stage++;
 }
 
 VkCommandBuffer vk_record(struct vk *v, uint64_t work)
@@ -193,6 +194,7 @@ VkCommandBuffer vk_record(struct vk *v, uint64_t work)
         if (!check_result(v, v->api.fn.BeginCommandBuffer(c, &begin), "recording"))
             return NULL;
         q->serial++;
+        q->read_back.serial = 0;
         q->is_recording = true;
         q->work = 0;
         q->staging_used = 0;
@@ -385,21 +387,51 @@ void vk_copy(struct backend *b, const struct tensor *from, const struct tensor *
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-/* Reads up to VK_STAGING_BYTES. */
-static void read_some(struct vk *v, const struct vk_piece *p, size_t off, char *dst, size_t n,
-                      const struct vk_access *access)
+/* Records a copy of up to VK_STAGING_BYTES to where the host reads. */
+static bool record_read(struct vk *v, const struct vk_piece *p, size_t off, size_t n, const struct vk_access *access)
 {
     struct vk_queue *q = &v->queue;
     VkCommandBuffer c = vk_record(v, n);
     vk_order(v, access, 1);
     if (!c)
-        return;
+        return false;
     v->api.fn.CmdCopyBuffer(c, p->block->buffer, q->staging.block->buffer, 1,
                             &(VkBufferCopy){p->off + off, q->staging.off + READ_AT, n});
     full_barrier(v, c, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+    return true;
+}
+
+void vk_forget_read(struct vk *v, const struct buffer *buf)
+{
+    const struct vk_access all = vk_access_buffer(buf, true);
+    if (meets(&all, &v->queue.read_back.what))
+        v->queue.read_back = (struct vk_read_back){0};
+}
+
+/* What was read last will be asked for again. */
+static void read_again(struct vk *v)
+{
+    struct vk_read_back *r = &v->queue.read_back;
+    size_t n = r->what.end - r->what.from;
+    if (v->queue.is_recording && n && record_read(v, &r->piece, r->off, n, &r->what))
+        r->serial = v->queue.serial;
+}
+
+/* Reads up to VK_STAGING_BYTES. (Mapped memory of a card is slow to read: what the host reads is copied to its own.) */
+static void read_some(struct vk *v, const struct vk_piece *p, size_t off, char *dst, size_t n,
+                      const struct vk_access *access)
+{
+    struct vk_queue *q = &v->queue;
+    const struct vk_read_back asked = {{access->from, access->from + n, false}, *p, off, 0};
+    bool is_there = q->read_back.serial && q->read_back.what.from == asked.what.from &&
+                    q->read_back.what.end == asked.what.end && !q->is_recording;
+    if (!is_there && !record_read(v, p, off, n, access))
+        return;
     vk_drain(v);
     if (v->error.code == ERR_OK)
         memcpy(dst, vk_piece_mapped(&q->staging) + READ_AT, n);
+    if (!is_there)
+        q->read_back = asked;
 }
 
 static void read_run(struct vk *v, const struct run *r, char *dst, const struct vk_access *access)
@@ -440,8 +472,10 @@ err_code vk_wait(struct backend *b, uint64_t fence, struct err *e)
     struct vk *v = vk_of(b);
     assert(fence <= v->queue.serial);
     vk_flush(v);
-    if (fence == v->queue.serial)
+    if (fence == v->queue.serial) {
+        read_again(v);
         submit(v);
+    }
     wait_for(v, fence);
     return backend_report(&v->error, e);
 }

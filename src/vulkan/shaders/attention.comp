@@ -1,29 +1,39 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 /* ATTENTION: a workgroup of 64 threads takes a token and up to HEADS query heads that share a KV head. Blocks of 64
- * positions are folded in ascending order into one softmax for each span, spans into the whole (docs/numerics.md).
+ * positions are folded in ascending order into one softmax for each span, spans into the whole (docs/numerics.md). With
+ * HAS_GATE the result is multiplied by a gate (ACT_MUL).
  *
- * IS_SPLIT: each span is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `out_`, for
- * spans.comp to fold; the same operations in the same order, so that the bits are the same. */
+ * IS_SPLIT: each span is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `spans`; the
+ * last one folds them. The same operations in the same order, so that the bits are the same. */
 #include "common.glsl"
 #include "paged.glsl"
 #include "softmax.glsl"
+#include "done.glsl"
 
 layout(constant_id = 1) const uint CACHE = 0;
 layout(constant_id = 2) const uint HEADS = 1;
 layout(constant_id = 3) const uint COLUMNS = 1; /* elements of a value that a thread computes */
 layout(constant_id = 4) const uint DK = 1;
 layout(constant_id = 5) const uint IS_SPLIT = 0;
+layout(constant_id = 6) const uint N_HEAD = 1;
+layout(constant_id = 7) const uint N_GROUP = 1; /* query heads of a KV head */
+layout(constant_id = 8) const uint DV = 1;
+layout(constant_id = 9) const uint WINDOW = 0;
+layout(constant_id = 10) const uint IS_CHUNKED = 0;
+layout(constant_id = 11) const float SCALE = 1;
+layout(constant_id = 12) const uint HAS_GATE = 0;
+layout(constant_id = 13) const uint ACTIVATION = 0;
 
-const uint BLOCK = 64, SPAN = 512;
+const uint BLOCK = 64, SPAN = 512, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
 layout(push_constant) uniform Push {
     Floats q;
     Ints pos, table, pages;
-    Floats out_, sinks;
+    Floats out_, sinks, gate;
+    SharedFloats spans; /* [DV + 2] for each span of each head of each token */
+    SharedWords done;   /* a counter for each token's workgroups but for z */
     Paged k, v;
-    uint n_head, n_group, dv, window, is_chunked, n_share;
-    float scale;
 } p;
 
 shared float queries[HEADS * DK], scores[HEADS * BLOCK];
@@ -46,8 +56,8 @@ float load(uvec2 part, uint dim, uint row, uint i)
 
 int first_position(int pos)
 {
-    int window = int(p.window);
-    if (window != 0 && p.is_chunked != 0)
+    int window = int(WINDOW);
+    if (window != 0 && IS_CHUNKED != 0)
         return pos / window * window;
     return window != 0 && pos >= window ? pos - window + 1 : 0;
 }
@@ -66,7 +76,7 @@ void score(uvec2 part, uint from, uint end)
             s[g] = fma(queries[g * DK + i], k, s[g]);
     }
     for (uint g = 0; g < HEADS; g++)
-        scores[g * BLOCK + tid] = s[g] * p.scale;
+        scores[g * BLOCK + tid] = s[g] * SCALE;
     barrier();
     if (tid < HEADS) {
         float most = NOTHING;
@@ -101,8 +111,8 @@ void visit_block(uint page, uint head_kv, uint from, uint end)
         float o[HEADS];
         for (uint g = 0; g < HEADS; g++)
             o[g] = 0;
-        for (uint i = from; j < p.dv && i < end; i++) {
-            float x = load(v, p.dv, i, j);
+        for (uint i = from; j < DV && i < end; i++) {
+            float x = load(v, DV, i, j);
             for (uint g = 0; g < HEADS; g++)
                 o[g] = fma(scores[g * BLOCK + i], x, o[g]);
         }
@@ -140,12 +150,46 @@ void add_span(bool is_first)
     }
 }
 
+/* Where a head's span i of token t is. */
+uint span_at(uint t, uint head, uint i)
+{
+    return ((t * N_HEAD + head) * gl_NumWorkGroups.z + i) * (DV + 2);
+}
+
+void leave_span(uint t, uint head, uint n)
+{
+    uint tid = gl_LocalInvocationID.x;
+    for (uint g = 0; g < n; g++) {
+        uint at = span_at(t, head + g, gl_WorkGroupID.z);
+        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
+            p.spans.d[at + tid + c * BLOCK] = values[g * COLUMNS + c];
+        p.spans.d[at + DV] = whole[g].most;
+        p.spans.d[at + DV + 1] = whole[g].sum;
+    }
+}
+
+/* Folds what the workgroups of n_span spans have left. */
+void fold_spans(uint t, uint head, uint n, uint n_span)
+{
+    uint tid = gl_LocalInvocationID.x;
+    for (uint i = 0; i < n_span; i++) {
+        for (uint g = 0; g < n; g++) {
+            uint at = span_at(t, head + g, i);
+            span[g] = Softmax(p.spans.d[at + DV], p.spans.d[at + DV + 1]);
+            for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
+                span_values[g * COLUMNS + c] = p.spans.d[at + tid + c * BLOCK];
+        }
+        add_span(i == 0);
+    }
+}
+
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y;
-    uint head_kv = gl_WorkGroupID.x / p.n_share, head0 = gl_WorkGroupID.x % p.n_share * HEADS;
-    uint n = min(p.n_group - head0, HEADS), head = head_kv * p.n_group + head0;
+    uint head_kv = gl_WorkGroupID.x / N_SHARE, head0 = gl_WorkGroupID.x % N_SHARE * HEADS;
+    uint n = min(N_GROUP - head0, HEADS), head = head_kv * N_GROUP + head0;
     int pos = p.pos.d[t], first = first_position(pos), first_span = first / int(SPAN), last_span = pos / int(SPAN);
+    uint n_span = uint(last_span - first_span + 1);
     if (IS_SPLIT != 0) {
         first_span += int(gl_WorkGroupID.z);
         if (first_span > last_span)
@@ -153,29 +197,29 @@ void main()
         last_span = first_span;
     }
     for (uint i = tid; i < HEADS * DK; i += BLOCK) /* of heads that are not there: the last one again */
-        queries[i] = p.q.d[(t * p.n_head + head + min(i / DK, n - 1)) * DK + i % DK];
+        queries[i] = p.q.d[(t * N_HEAD + head + min(i / DK, n - 1)) * DK + i % DK];
     barrier();
     for (int s = first_span; s <= last_span; s++) {
         visit_span(s, first, pos, p.table.d[t], head_kv);
         add_span(s == first_span);
     }
+    if (IS_SPLIT != 0 && n_span > 1) {
+        leave_span(t, head, n);
+        if (!last_done(p.done, t * gl_NumWorkGroups.x + gl_WorkGroupID.x, n_span))
+            return;
+        fold_spans(t, head, n, n_span);
+    }
     for (uint g = 0; g < n; g++) {
-        uint row = t * p.n_head + head + g;
-        if (IS_SPLIT != 0) {
-            uint at = (row * gl_NumWorkGroups.z + gl_WorkGroupID.z) * (p.dv + 2);
-            for (uint c = 0; c < COLUMNS && tid + c * BLOCK < p.dv; c++)
-                p.out_.d[at + tid + c * BLOCK] = values[g * COLUMNS + c];
-            p.out_.d[at + p.dv] = whole[g].most;
-            p.out_.d[at + p.dv + 1] = whole[g].sum;
-            continue;
-        }
+        uint row = (t * N_HEAD + head + g) * DV;
         vec2 f = vec2(1, 0);
         if (!is_null(p.sinks))
             f = fold(whole[g], Softmax(p.sinks.d[head + g], 1));
         precise float inverse = 1.0 / whole[g].sum;
-        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < p.dv; c++) {
+        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++) {
+            uint j = tid + c * BLOCK;
             precise float y = is_null(p.sinks) ? values[g * COLUMNS + c] : fold_value(f, values[g * COLUMNS + c], 0);
-            p.out_.d[row * p.dv + tid + c * BLOCK] = y * inverse;
+            y = y * inverse;
+            p.out_.d[row + j] = HAS_GATE != 0 ? activate(ACTIVATION, p.gate.d[row + j], y) : y;
         }
     }
 }

@@ -21,6 +21,13 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer Words {
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Addresses {
     uvec2 d[];
 };
+/* What other workgroups of the same dispatch write or read, too. */
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats {
+    float d[];
+};
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedWords {
+    uint d[];
+};
 
 /* ACTIVATION as enum act_fn. */
 const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3;
@@ -94,12 +101,16 @@ float tanh_of(float x)
 /* act(gate) * up, as kernels.h has the formulas */
 float activate(uint act, float gate, float up)
 {
-    if (act == ACT_SILU)
-        return gate * sigmoid(gate) * up;
-    if (act == ACT_GELU)
-        return 0.5 * gate * (1.0 + tanh_of(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up;
-    if (act == ACT_SIGMOID)
-        return sigmoid(gate) * up;
-    float g = min(gate, 7.0);
-    return g * sigmoid(1.702 * g) * (clamp(up, -7.0, 7.0) + 1.0);
+    precise float y;
+    if (act == ACT_SILU) {
+        y = gate * sigmoid(gate) * up;
+    } else if (act == ACT_GELU) {
+        y = 0.5 * gate * (1.0 + tanh_of(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up;
+    } else if (act == ACT_SIGMOID) {
+        y = sigmoid(gate) * up;
+    } else {
+        float g = min(gate, 7.0);
+        y = g * sigmoid(1.702 * g) * (clamp(up, -7.0, 7.0) + 1.0);
+    }
+    return y;
 }

@@ -1,16 +1,16 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 /* EXPERTS: workgroup (g, i) computes rows 16 g of an expert's matrix for pair i (direct) or tile i of its pairs
- * (IS_SORTED, after sort.comp). A pair is a token's expert of some rank.
+ * (IS_SORTED, after sort.comp). A pair is a token's expert of some rank. (Down of direct dispatch is down.comp.)
  *
  * STEP: gate and up with the activation; where these are of two types, gate alone, then up with the activation of what
  * gate has left; down. */
 #include "common.glsl"
 #include "product.glsl"
 
-layout(constant_id = 3) const uint STEP = 0;
-layout(constant_id = 4) const uint IS_SORTED = 0;
-layout(constant_id = 5) const uint ACTIVATION = 0;
+layout(constant_id = 4) const uint STEP = 0;
+layout(constant_id = 5) const uint IS_SORTED = 0;
+layout(constant_id = 6) const uint ACTIVATION = 0;
 
 const uint GATE_UP = 0, GATE = 1, UP = 2, DOWN = 3; /* as enum vk_expert_step */
 
@@ -18,7 +18,7 @@ layout(push_constant) uniform Push {
     Floats x;
     Ints ids, slots;
     Addresses addresses;     /* of each slot */
-    Words sorted, counters;  /* as in sort.comp */
+    Words sorted;            /* as in sort.comp */
     Floats weights;          /* of pairs, or null */
     Floats bias[2];          /* by expert, or null: of this step's matrices */
     Floats y;                /* by pair */
@@ -72,24 +72,10 @@ float finished(uint e, uint i, uint row, uint pair)
     return y;
 }
 
-/* Direct dispatch counts its pairs, and the experts that no pair before names. */
-void count()
-{
-    if (IS_SORTED != 0 || STEP != DOWN || gl_WorkGroupID.x != 0 || gl_LocalInvocationID.x != 0)
-        return;
-    bool is_first = true;
-    for (uint i = 0; i < gl_WorkGroupID.y; i++)
-        is_first = is_first && p.ids.d[i] != expert;
-    atomicAdd(p.counters.d[0], 1);
-    if (is_first)
-        atomicAdd(p.counters.d[1], 1);
-}
-
 void main()
 {
     if (!find_pairs())
         return;
-    count();
     for (uint t = 0; t < TILE; t++)
         x_at[t] = pair_at(t) / p.n_used * p.k;
     multiply_matrix(0);

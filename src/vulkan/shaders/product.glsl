@@ -6,14 +6,17 @@
 #include "types.glsl"
 
 layout(constant_id = 2) const uint TILE = 1;
+layout(constant_id = 3) const uint STAGED = 0; /* elements of one row of x that are in `staged`; 0: x is in memory */
 
 const uint SPLIT = 8, N_THREAD = ROWS * SPLIT;
 
-shared float partial_sums[TILE * N_THREAD];
+shared float partial_sums[TILE * N_THREAD], staged[STAGED + 1];
 uint x_at[TILE]; /* where each row of activations begins, in floats */
 
 vec4 load_x(Floats x, uint at, uint e, uint k)
 {
+    if (STAGED != 0)
+        return vec4(staged[e], staged[e + 1], staged[e + 2], staged[e + 3]);
     if (!IS_FLOAT)
         return vec4(x.d[at + e], x.d[at + e + 1], x.d[at + e + 2], x.d[at + e + 3]);
     vec4 y = vec4(0);

@@ -1,24 +1,41 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* ROUTE: a workgroup of 64 threads chooses the experts of a token from its logits, by the rules of backend/route.c. */
+/* ROUTE: workgroup (g, t) computes logits 16 g of TILE tokens; the last one of a tile chooses the experts of its tokens,
+ * by the rules of backend/route.c. With STAGED x is one row, which is normed first (RMS_NORM and ROUTE). Another matrix
+ * of up to sixteen rows may be multiplied by the way. */
 #include "common.glsl"
+#include "product.glsl"
+#include "product_norm.glsl"
+#include "done.glsl"
 
-layout(constant_id = 1) const uint N = 1; /* experts */
+layout(constant_id = 4) const float EPS = 0;
+layout(constant_id = 5) const uint N = 1; /* experts */
+layout(constant_id = 6) const uint N_USED = 1;
+layout(constant_id = 7) const uint SCORE = 0;
+layout(constant_id = 8) const uint IS_NORMED = 0;
+layout(constant_id = 9) const uint N_GROUP = 1;
+layout(constant_id = 10) const uint N_GROUP_USED = 1;
+layout(constant_id = 11) const float SCALE = 1;
 
-const uint N_THREAD = 64, MAX_GROUP = 256;
 const uint SOFTMAX = 0, SIGMOID = 1, SOFTMAX_CHOSEN = 2; /* as enum route_score */
 const float LOWEST = -3.402823466e38, SMALLEST_SUM = 6.103515625e-5;
 const uint OUT_BITS = 0xff800000u; /* minus infinity: out of the choice */
 
 layout(push_constant) uniform Push {
-    Floats logits, bias, expert_scale;
+    Floats x, norm_w, normed; /* as in matmul.comp */
+    Words router;
+    Floats router_bias;
+    SharedFloats logits; /* [N] for each token */
+    Floats bias, expert_scale;
     Ints ids;
     Floats weights, scores;
-    uint k, score, is_normed, n_group, n_group_used;
-    float scale;
+    SharedWords done; /* a counter for each tile */
+    Words other;      /* the other matrix, or null, and its product */
+    Floats other_y;
+    uint k, m, n_other; /* n_other: its rows */
 } p;
 
-shared float score[N], choice[N], sums[N_THREAD], group_value[MAX_GROUP];
+shared float score[N], choice[N], sums[N_THREAD], group_value[N_GROUP];
 shared int best[N_THREAD];
 
 bool is_nan(float x)
@@ -92,14 +109,14 @@ float worth(uint first, uint size)
 
 void keep_groups()
 {
-    uint tid = gl_LocalInvocationID.x, size = N / p.n_group;
-    for (uint g = tid; g < p.n_group; g += N_THREAD)
+    uint tid = gl_LocalInvocationID.x, size = N / N_GROUP;
+    for (uint g = tid; g < N_GROUP; g += N_THREAD)
         group_value[g] = worth(g * size, size);
     barrier();
     if (tid == 0)
-        for (uint i = 0; i < p.n_group_used; i++) {
+        for (uint i = 0; i < N_GROUP_USED; i++) {
             int b = -1;
-            for (uint g = 0; g < p.n_group; g++)
+            for (uint g = 0; g < N_GROUP; g++)
                 if (!is_out(group_value[g]) && is_before(group_value[g], int(g), b < 0 ? 0 : group_value[b], b))
                     b = int(g);
             group_value[b] = uintBitsToFloat(OUT_BITS);
@@ -137,58 +154,59 @@ int find_best()
 void weigh(uint at)
 {
     float most = LOWEST, sum = 0;
-    for (uint r = 0; r < p.k; r++)
+    for (uint r = 0; r < N_USED; r++)
         most = max(most, p.weights.d[at + r]);
-    for (uint r = 0; r < p.k; r++) {
-        if (p.score == SOFTMAX_CHOSEN)
+    for (uint r = 0; r < N_USED; r++) {
+        if (SCORE == SOFTMAX_CHOSEN)
             p.weights.d[at + r] = exp_of(p.weights.d[at + r] - most);
         sum += p.weights.d[at + r];
     }
-    if (p.score == SOFTMAX_CHOSEN) {
+    if (SCORE == SOFTMAX_CHOSEN) {
         float all = sum;
         sum = 0;
-        for (uint r = 0; r < p.k; r++) {
+        for (uint r = 0; r < N_USED; r++) {
             p.weights.d[at + r] = p.weights.d[at + r] / all;
             sum += p.weights.d[at + r];
         }
     }
     sum = sum < SMALLEST_SUM ? SMALLEST_SUM : sum;
-    for (uint r = 0; r < p.k; r++) {
+    for (uint r = 0; r < N_USED; r++) {
         float w = p.weights.d[at + r];
-        if (p.is_normed != 0)
+        if (IS_NORMED != 0)
             w = w / sum;
-        w = w * p.scale;
+        w = w * SCALE;
         if (!is_null(p.expert_scale))
             w = w * p.expert_scale.d[p.ids.d[at + r]];
         p.weights.d[at + r] = w;
     }
 }
 
-void main()
+/* Chooses the experts of token t. */
+void choose(uint t)
 {
-    uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y;
+    uint tid = gl_LocalInvocationID.x, at = t * N_USED;
+    barrier(); /* the token before is done */
     for (uint i = tid; i < N; i += N_THREAD) {
         float x = p.logits.d[t * N + i];
-        score[i] = p.score == SIGMOID ? sigmoid(x) : x;
+        score[i] = SCORE == SIGMOID ? sigmoid(x) : x;
     }
     barrier();
-    if (p.score == SOFTMAX)
+    if (SCORE == SOFTMAX)
         softmax_all();
     for (uint i = tid; i < N; i += N_THREAD) {
         float x = is_null(p.bias) ? score[i] : score[i] + p.bias.d[i];
         choice[i] = is_out(x) ? LOWEST : x;
     }
     barrier();
-    if (p.n_group > 1)
+    if (N_GROUP > 1)
         keep_groups();
-    uint at = t * p.k;
-    if (!is_null(p.scores) && p.score != SOFTMAX_CHOSEN)
+    if (!is_null(p.scores) && SCORE != SOFTMAX_CHOSEN)
         for (uint i = tid; i < N; i += N_THREAD)
             p.scores.d[t * N + i] = is_out(choice[i]) ? 0.0 : score[i];
     uint kept[(N + N_THREAD - 1) / N_THREAD]; /* whether experts were in the choice before any was taken */
     for (uint i = tid; i < N; i += N_THREAD)
         kept[i / N_THREAD] = is_out(choice[i]) ? 0 : 1;
-    for (uint r = 0; r < p.k; r++) {
+    for (uint r = 0; r < N_USED; r++) {
         int id = find_best();
         if (tid == 0) {
             p.ids.d[at + r] = id;
@@ -199,9 +217,46 @@ void main()
     }
     if (tid == 0)
         weigh(at);
-    if (!is_null(p.scores) && p.score == SOFTMAX_CHOSEN) {
+    if (!is_null(p.scores) && SCORE == SOFTMAX_CHOSEN) {
         softmax_all();
         for (uint i = tid; i < N; i += N_THREAD)
             p.scores.d[t * N + i] = kept[i / N_THREAD] != 0 ? score[i] : 0.0;
     }
+}
+
+/* Rows 16 `group` of a matrix with the tile's tokens. */
+void multiply_rows(Words w, uint group)
+{
+    multiply(Words(address_at(uvec2(w), group, 4 * group_dwords(p.k))), 0, p.x, p.k);
+}
+
+void main()
+{
+    uint tid = gl_LocalInvocationID.x, t0 = gl_WorkGroupID.y * TILE, group = gl_WorkGroupID.x;
+    const uint n_group = (N + ROWS - 1) / ROWS;
+    if (STAGED != 0)
+        stage_norm(p.x, p.norm_w, EPS, p.normed, p.k, group == 0);
+    for (uint t = 0; t < TILE; t++)
+        x_at[t] = min(t0 + t, p.m - 1) * p.k;
+    if (group == n_group) { /* the other matrix */
+        multiply_rows(p.other, 0);
+        for (uint e = tid; e < TILE * ROWS; e += N_THREAD)
+            if (e % ROWS < p.n_other && t0 + e / ROWS < p.m)
+                p.other_y.d[(t0 + e / ROWS) * p.n_other + e % ROWS] = result(e);
+        return;
+    }
+    multiply_rows(p.router, group);
+    for (uint e = tid; e < TILE * ROWS; e += N_THREAD) {
+        uint row = group * ROWS + e % ROWS, t = t0 + e / ROWS;
+        if (row >= N || t >= p.m)
+            continue;
+        precise float y = result(e);
+        if (!is_null(p.router_bias))
+            y += p.router_bias.d[row];
+        p.logits.d[t * N + row] = y;
+    }
+    if (!last_done(p.done, gl_WorkGroupID.y, n_group))
+        return;
+    for (uint t = t0; t < min(t0 + TILE, p.m); t++)
+        choose(t);
 }
