@@ -13,10 +13,10 @@
             0                                                                                                          \
     }
 
-/* What was measured. Rates below the bounds are not worth a receipt: a phase counts from RECEIPT_MIN_TOKENS of its
- * tokens on, and when it took RECEIPT_MIN_NS. */
+/* What is worth a receipt: a phase counts from so many of its tokens on, and when it took so long. */
 enum { RECEIPT_MIN_PREFILL = 64, RECEIPT_MIN_DECODE = 32, RECEIPT_MIN_NS = 500000000 };
 
+/* What was measured. */
 struct run_figures {
     const char *method;                     /* the command */
     int64_t n_prefill, prefill_ns;          /* tokens of prompts, and their time */
