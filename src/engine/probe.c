@@ -167,6 +167,7 @@ static void begin_read(struct drive_trial *t, struct store_read *r)
     store_queue_submit(t->queue, &r, 1);
 }
 
+/* Counts what has arrived until the time is over, the last arrivals included; then the rest is waited for. */
 static err_code run_trial(struct drive_trial *t, int depth, double *bytes_per_s, struct err *e)
 {
     struct store_read *done[MOST_DEPTH];
@@ -178,16 +179,17 @@ static err_code run_trial(struct drive_trial *t, int depth, double *bytes_per_s,
         begin_read(t, &t->reads[i]);
     while (n_busy) {
         size_t n = store_queue_collect(t->queue, done, MOST_DEPTH, true);
-        took = took < drive_ns ? clock_ns() - start : took;
+        bool counts = took < drive_ns;
+        took = counts ? clock_ns() - start : took;
+        n_bytes += counts ? (double)(n * t->n_bytes) : 0;
+        n_busy -= (int)n;
         for (size_t i = 0; i < n; i++) {
             if (done[i]->failure && code == ERR_OK)
                 code = store_read_error(t->store, done[i], e);
-            if (code == ERR_OK && took < drive_ns) {
-                n_bytes += (double)t->n_bytes;
-                begin_read(t, done[i]);
-            } else {
-                n_busy--;
-            }
+            if (code != ERR_OK || took >= drive_ns)
+                continue;
+            begin_read(t, done[i]);
+            n_busy++;
         }
     }
     *bytes_per_s = n_bytes * 1e9 / (double)took;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "planner/plan.h"
 
 /* Lines in the making; what finds no memory shows at the end. */
@@ -22,9 +23,13 @@ static err_code say_head(struct bytes *b, const struct plan *p, const struct pla
 {
     const struct plan_facts *f = in->facts;
     const struct plan_settings *s = &in->settings;
+    char name[2 * FACTS_NAME_BYTES], arch[2 * FACTS_NAME_BYTES], machine[2 * MACHINE_NAME_BYTES];
     err_code code = ERR_OK;
-    SAY("%s (%s), %.2f GB in %d file%s, on %s\n", f->name, f->arch, (double)f->file_bytes / 1e9, f->n_file,
-        f->n_file == 1 ? "" : "s", *in->machine->name ? in->machine->name : "a machine without a name");
+    printable_line(f->name, strlen(f->name), name, sizeof name);
+    printable_line(f->arch, strlen(f->arch), arch, sizeof arch);
+    printable_line(in->machine->name, strlen(in->machine->name), machine, sizeof machine);
+    SAY("%s (%s), %.2f GB in %d file%s, on %s\n", name, arch, (double)f->file_bytes / 1e9, f->n_file,
+        f->n_file == 1 ? "" : "s", *machine ? machine : "a machine without a name");
     SAY("%" PRId64 " text%s of %" PRId64 " tokens, caches of %s, %d threads\n", s->n_texts, s->n_texts == 1 ? "" : "s",
         s->n_ctx, f->kv[s->kv].name, s->n_threads);
     if (p->is_refused) {

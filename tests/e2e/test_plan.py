@@ -139,6 +139,12 @@ def test_wrong_machines_and_options_are_named():
     fails(3, "plan", "-m", DEMO, "--receipts", tmp("no-receipts"), says=["no-receipts"])
 
 
+def test_names_that_steer_a_terminal_are_spelled_out():
+    m = write("escape.json", json.dumps({"name": "a\x1b[31mb", "threads": 2}))
+    text = run("plan", "-m", DEMO, "--machine", m).stdout
+    assert b"\x1b" not in text and b"a\\x1b[31mb" in text, text[:200]
+
+
 def test_receipts_make_forecasts():
     p = plan("--machine", MACHINES + "laptop.json")
     receipt = {"time": 1700000000, "machine": p["machine"], "model": "x", "arch": p["model"]["arch"], "method": "bench", "regime": "ram",
