@@ -10,6 +10,7 @@ const MAX_GROWING = 4000; // the same while it grows
 const MAX_LABEL = 1000; // of a link
 const MAX_URL = 2000;
 const MAX_OPEN = 32; // emphasis that has begun and not ended
+const MAX_BLOCKS = 2000; // beside each other; what follows is shown as it is
 const MAX_REREAD = 500; // blocks, of which more are not read again at the end
 const HEAD = 400; // characters of a line that may say what block it begins
 
@@ -385,12 +386,18 @@ function block(lines, depth, max) {
     return h("p", {}, inlineBounded(lines.join("\n"), max));
 }
 
+const plain = (lines) => h("p", { class: "plain" }, lines.join("\n"));
+
 function blocks(lines, depth, max) {
     const nodes = [];
     for (let i = 0; i < lines.length;) {
         if (isBlank(lines[i])) {
             i++;
             continue;
+        }
+        if (nodes.length >= MAX_BLOCKS) {
+            nodes.push(plain(lines.slice(i)));
+            break;
         }
         const end = blockEnd(lines, i);
         nodes.push(block(lines.slice(i, end), depth, max));
@@ -419,6 +426,7 @@ export class MarkdownView {
         this.begin = 0; // of the last block in the text
         this.last = []; // its nodes
         this.growing = null; // the text node of a last block that only grows
+        this.isPlain = false; // it takes all that comes
     }
 
     // isWhole: nothing follows.
@@ -450,7 +458,7 @@ export class MarkdownView {
 
     // Whether what is new only makes the last block longer.
     canGrow(text) {
-        return !text.slice(this.text.lastIndexOf("\n") + 1).includes("\n");
+        return this.isPlain || !text.slice(this.text.lastIndexOf("\n") + 1).includes("\n");
     }
 
     renderTail(text) {
@@ -459,11 +467,16 @@ export class MarkdownView {
         for (const node of this.last) node.remove();
         this.last = [];
         this.growing = null;
+        this.isPlain = false;
         while (i < lines.length) {
             if (isBlank(lines[i])) {
                 this.begin += i < lines.length - 1 ? lines[i].length + 1 : 0;
                 i++;
                 continue;
+            }
+            if (this.element.childNodes.length >= MAX_BLOCKS) {
+                this.appendPlain(lines.slice(i));
+                return;
             }
             const end = blockEnd(lines, i);
             const isLast = lines.slice(end, end + 3).every(isBlank); // a list may go on after blank lines
@@ -472,6 +485,13 @@ export class MarkdownView {
             for (; i < end; i++) this.begin += lines[i].length + 1;
             this.last = [];
         }
+    }
+
+    appendPlain(lines) {
+        this.last = [plain(lines)];
+        this.element.append(...this.last);
+        this.growing = this.last[0].firstChild;
+        this.isPlain = true;
     }
 
     append(lines, grows) {

@@ -461,6 +461,16 @@ const tests = {
 
     async long_lines_and_endless_marks_stay_quick() {
         const page = await openPage();
+        await scripted(page, "Many", [
+            { content: "# a\n".repeat(1500) },
+            { content: "# b\n".repeat(1500) },
+            { content: "# c" },
+        ]);
+        assert.equal(await page.locator(".message.assistant h3").count(), 2000);
+        assert.equal(
+            (await lastText(page)).replaceAll("\n", ""),
+            "a".repeat(1500) + "b".repeat(500) + "# b".repeat(1000) + "# c",
+        );
         const rubbish = [
             "x".repeat(100000),
             "*a ".repeat(33000),
