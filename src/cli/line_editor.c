@@ -40,7 +40,8 @@ static char *prompt_of(EditLine *edit)
 #define PASTE_BEGIN "\033[200~"
 #define PASTE_END   "\033[201~"
 
-/* Up to the end of a paste, in which terminals send CR for a new line; the last newline is left to whoever presses Enter. */
+/* Up to the end of a paste, in which terminals send CR for a new line; the last newline is left to whoever presses
+ * Enter. */
 static unsigned char take_paste(EditLine *edit, int key)
 {
     enum { BLOCK = 4096, N_END = sizeof PASTE_END - 1 };
