@@ -95,7 +95,7 @@ void help_print(const struct command *c, const struct option *options, int n_opt
             print_option(&options[i], width);
         }
     }
-    printf("\n`man moebius` says more.\n");
+    printf("\n--help prints this, `man moebius` says more.\n");
 }
 
 const char *help_kind(const struct option *o)

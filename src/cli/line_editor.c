@@ -86,7 +86,7 @@ static void open_libedit(struct line_editor *l)
     el_set(l->edit, EL_HIST, history, l->history);
     el_set(l->edit, EL_SIGNAL, 1); /* the window's size, and the terminal as it was when we are stopped */
     el_set(l->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    el_set(l->edit, EL_ADDFN, "moebius-paste", "takes what is pasted as one line", take_paste);
+    el_wset(l->edit, EL_ADDFN, L"moebius-paste", L"takes what is pasted as one line", take_paste); /* el_set leaks */
     el_set(l->edit, EL_BIND, PASTE_BEGIN, "moebius-paste", NULL);
     el_source(l->edit, NULL); /* ~/.editrc */
 }

@@ -210,7 +210,8 @@ static err_code take_words(const struct command *c, const struct option *options
 {
     const struct option *model = find_unset(options, n_option, "--model");
     const struct option *file = find_unset(options, n_option, "--file");
-    if (model && *n_word > 1 && (*n_word - 1 > c->max_operand || ends_with(argv[1], ".gguf")) && strcmp(argv[1], "-")) {
+    if (model && *n_word > 1 && (*n_word - 1 > c->max_operand || ends_with(argv[1], ".gguf")) &&
+        strcmp(argv[1], "-") != 0) {
         TRY(options_set(model, "--model", argv[1], e));
         drop_word(n_word, argv, 1);
     }

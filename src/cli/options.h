@@ -3,6 +3,7 @@
 #define CLI_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -64,7 +65,7 @@ struct option {
     const char *help;
     double min, max;
     const char *choices;
-    enum option_group group; /* GROUP_COMMON where a row doesn't say it */
+    size_t group; /* an enum option_group; GROUP_COMMON where a row doesn't say it */
 };
 
 #define N_OPTIONS(table) ((int)(sizeof(table) / sizeof *(table)))
