@@ -164,7 +164,7 @@ static err_code choose_number(struct choosing *x, struct err *e)
     x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, free_memory_bytes(""));
     if (x->choice.part == GPU_LAYERS && measure(x, &why) != ERR_OK)
         x->gpu_speed = x->cpu_speed = 0; /* threads decide who has how many experts */
-    if (x->choice.part == GPU_NOTHING) /* loading says what is missing, or reads experts again and again */
+    if (x->choice.part == GPU_NOTHING)   /* loading says what is missing, or reads experts again and again */
         x->choice.part = GPU_ALL;
     return ERR_OK;
 }
