@@ -260,13 +260,13 @@ MOEBIUS_INLINE bool moebius_engine_device(const moebius_engine *engine, int i, m
 typedef struct moebius_gpu {
     const char *kind;      /* "discrete", "integrated", "virtual", "software" or "other" */
     uint64_t memory_bytes; /* for weights */
+    uint64_t budget_bytes; /* what its driver gives this process of that at present */
     int api_version[3];    /* of Vulkan: major, minor, patch */
     bool shares_memory;    /* the memory is the machine's */
     bool is_usable;        /* as "vulkan:N" in moebius_engine_options.devices */
-    char name[256], driver[256];
-    char why_not[256];     /* a sentence, when it is not usable */
-    uint64_t budget_bytes; /* what its driver gives this process of the memory at present */
     bool is_auto;          /* moebius_engine_options.gpu "auto" would take it, if it is fast enough */
+    char name[256], driver[256];
+    char why_not[256]; /* a sentence, when it is not usable */
 } moebius_gpu;
 /* Fills up to n_max of gpus, in the order of their numbers, and returns how many there are. error, which may be NULL,
  * says why when there are none. */
