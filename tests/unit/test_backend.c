@@ -980,7 +980,7 @@ static void raw_experts_give_the_bits_of_packed_ones(void **state)
 }
 
 /* Copies each matrix from one pool to the other, in two pieces, over something else. */
-static void copy_experts(struct fixture *f, const struct raw *r, bool want_packed)
+static void copy_experts(struct fixture *f, const struct raw *r, bool is_used)
 {
     struct err e;
     for (int i = 0; i < 3 * N_EXPERT; i++) {
@@ -988,7 +988,7 @@ static void copy_experts(struct fixture *f, const struct raw *r, bool want_packe
         int64_t n_row = i % 3 < 2 ? RAW_FF : RAW_EMBD;
         const char *from = backend_slot_bytes(f->device, r->raw, i / 3, i % 3, &is_packed);
         assert_non_null(from);
-        assert_int_equal(is_packed, want_packed);
+        assert_true(is_packed || !is_used); /* some devices pack at once */
         struct slot_rows rows = {i % 3, r->matrix[0][0], false, 0, n_row};
         assert_int_equal(backend_slot_fill(f->device, r->packed, i / 3, &rows, &e), ERR_OK);
         for (int64_t row = 0; row < n_row; row += 32) {
