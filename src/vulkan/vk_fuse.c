@@ -203,10 +203,10 @@ static int run_norm(struct vk *v, struct op *ops, int n)
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static vk_op_fn *const functions[OP_N_KIND] = {
-    [OP_EMBED] = vk_op_embed,   [OP_HEADS] = vk_op_heads,     [OP_ROPE_TABLE] = vk_op_rope_table,
-    [OP_CONV] = vk_op_conv,     [OP_DELTA] = vk_op_delta,     [OP_ACT_MUL] = vk_op_act_mul,
-    [OP_ADD] = vk_op_add,       [OP_SCALE] = vk_op_scale,     [OP_SOFTCAP] = vk_op_softcap,
-    [OP_SLICE] = vk_op_slice,   [OP_SCATTER] = vk_op_scatter,
+    [OP_EMBED] = vk_op_embed, [OP_HEADS] = vk_op_heads,     [OP_ROPE_TABLE] = vk_op_rope_table,
+    [OP_CONV] = vk_op_conv,   [OP_DELTA] = vk_op_delta,     [OP_ACT_MUL] = vk_op_act_mul,
+    [OP_ADD] = vk_op_add,     [OP_SCALE] = vk_op_scale,     [OP_SOFTCAP] = vk_op_softcap,
+    [OP_SLICE] = vk_op_slice, [OP_SCATTER] = vk_op_scatter,
 };
 
 /* ROUTE, and the small matrix of the product behind it. */

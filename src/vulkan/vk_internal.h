@@ -156,8 +156,8 @@ struct vk_queue {
     struct vk_access access[VK_MAX_ACCESS]; /* since the last barrier */
     int n_access;
     uint64_t stage; /* counts barriers and beginnings of submissions: commands of one stage may overlap */
-    /* What was read back last is copied to the host with what is waited for next, as it will be asked for again: reading
-     * it then takes no submission. */
+    /* What was read back last is copied to the host with what is waited for next, as it will be asked for again:
+     * reading it then takes no submission. */
     struct vk_read_back {
         struct vk_access what; /* empty: nothing */
         struct vk_piece piece; /* where it lies */

@@ -86,8 +86,8 @@ bool vk_may_join_router(const struct op *route, const struct op *matmul);
 /* RMS_NORM and ROPE of q's and of k's heads in place, KV_STORE of k and of v: any of them. */
 struct vk_qkv {
     struct vk_heads {
-        struct tensor x;         /* absent: none */
-        int64_t dim;             /* of a head */
+        struct tensor x;              /* absent: none */
+        int64_t dim;                  /* of a head */
         const struct op *norm, *rope; /* or NULL */
     } q, k;
     const struct op *store_k, *store_v;

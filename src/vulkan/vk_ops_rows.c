@@ -35,8 +35,12 @@ void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
         uint64_t x, w, gate, y;
         uint32_t n;
         float eps;
-    } push = {vk_address(&op->in[0]),  vk_address(&op->vec[0]), vk_address(g),
-              vk_address(&op->out[0]), (uint32_t)n,             op->norm.eps};
+    } push = {vk_address(&op->in[0]),
+              vk_address(&op->vec[0]),
+              vk_address(g),
+              vk_address(&op->out[0]),
+              (uint32_t)n,
+              op->norm.eps};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_reads(&x, g);
@@ -122,8 +126,8 @@ void vk_combine(struct vk *v, const struct op *op, const struct op *add)
     const struct {
         uint64_t y, weights, shared, shared_gate, out, residual, total;
         uint32_t n, k;
-    } push = {vk_address(&op->in[0]),  vk_address(&op->in[1]), vk_address(&op->in[2]), vk_address(&op->in[3]),
-              vk_address(&op->out[0]), vk_address(residual),   vk_address(total),      (uint32_t)n,
+    } push = {vk_address(&op->in[0]),   vk_address(&op->in[1]), vk_address(&op->in[2]), vk_address(&op->in[3]),
+              vk_address(&op->out[0]),  vk_address(residual),   vk_address(total),      (uint32_t)n,
               (uint32_t)op->in[0].ne[1]};
     struct vk_touched x = {0};
     for (int i = 0; i < 4; i++)

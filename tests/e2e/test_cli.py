@@ -1051,6 +1051,23 @@ def test_memory_of_a_card_is_bounded():
     fails(7, *args, "--vram", "8M", env=card, says=["MiB"])
 
 
+def test_gpu_tokens_take_few_dispatches():
+    """What a decoded token takes of a GPU, layer by layer: it must not creep up."""
+    if not gpu_is_there():
+        return
+    # dispatches, barriers, submissions; two dispatches before the first layer and one behind the last
+    for name, want in (("qwen3moe", (3 + 4 * 7, 3 + 4 * 7, 1)), ("gpt_oss", (3 + 4 * 7, 3 + 4 * 7, 1)),
+                       ("qwen35moe", (57, 42, 1)), ("deepseek2", (68, 54, 1))):
+        counts = []
+        for n in (5, 9):
+            run("generate", "-m", golden(name)[0], "--tokens", "1,2,3", "-n", n, "--temp", 0, "--devices", "vulkan:0",
+                "--ignore-eos", "--stats-json", tmp("counts.json"))
+            with open(tmp("counts.json"), encoding="utf-8") as f:
+                counts.append(json.load(f)["gpu"])
+        each = tuple((counts[1][k] - counts[0][k]) / 4 for k in ("n_dispatch", "n_barrier", "n_submit"))
+        assert each == want, (name, each, want)
+
+
 def test_decode_allocates_nothing_after_the_first_token():
     sampling = ["--seed", 1, "--repeat-penalty", 1.1, "--frequency-penalty", 0.1, "--dry-multiplier", 1, "--logit-bias", "5-1",
                 "--typical-p", 0.9, "--xtc-probability", 0.5]

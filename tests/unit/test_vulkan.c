@@ -1,5 +1,6 @@
 /* The Vulkan device: what is particular to it. Where there is none, the tests are skipped. */
 #define _DEFAULT_SOURCE /* setenv */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -185,6 +186,156 @@ static void operations_that_go_together_are_one_dispatch(void **state)
     struct tensor *tensors[] = {&a, &h, &sum, &t};
     for (int i = 0; i < 4; i++)
         backend_buffer_close(f->device, &tensors[i]->buffer);
+}
+
+/* A matrix of 40 rows of 64 floats. */
+static err_code read_waves(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    enum { K = 64 };
+    for (uint64_t i = 0; i < n * K; i++)
+        ((float *)dst)[i] = (float)((row0 * K + i) * 37 % 101) * 0.02f - 1;
+    return ERR_OK;
+}
+
+/* Enqueues operations, each apart from the others or not; returns how many dispatches they took. */
+static uint64_t n_dispatch_of(struct fixture *f, const struct op *const *ops, int n, bool apart)
+{
+    uint64_t before = vulkan_get_counters(f->device).n_dispatch;
+    for (int i = 0; i < n; i++) {
+        backend_enqueue(f->device, ops[i]);
+        if (apart)
+            backend_fence(f->device);
+    }
+    return vulkan_get_counters(f->device).n_dispatch - before;
+}
+
+/* The products of a norm compute it themselves, and one of them leaves it where it belongs; but not where the sum
+ * behind a product would be written over the norm's input. */
+static void products_of_a_norm_compute_it_with_its_bits(void **state)
+{
+    enum { K = 64, N_ROW = 40 };
+    struct fixture *f = *state;
+    struct err e;
+    struct weight *w;
+    float x[K], y[3][2][N_ROW], h[2][K], sum[2][N_ROW];
+    for (int i = 0; i < K; i++)
+        x[i] = (float)(i % 11) - 4.5f;
+    const struct weight_desc d = {"test.weight", quant_info(QUANT_F32), K, N_ROW};
+    assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_waves, NULL}, &w, &e), ERR_OK);
+    struct tensor a = floats(f, K, 1, x), n = floats(f, K, 1, NULL), p = floats(f, N_ROW, 1, NULL),
+                  q = floats(f, N_ROW, 1, NULL), r = floats(f, N_ROW, 1, NULL);
+    struct tensor front = a;
+    front.ne[0] = N_ROW;
+    const struct op norm = {.kind = OP_RMS_NORM, .in = {a}, .out = {n}, .norm = {K, 1e-6f}};
+    const struct op product = {.kind = OP_MATMUL, .in = {n}, .out = {p}, .weight = {w}};
+    const struct op pair = {.kind = OP_MATMUL, .in = {n}, .out = {q, r}, .weight = {w, w}};
+    const struct op act = {.kind = OP_ACT_MUL, .in = {q, r}, .out = {q}, .act = ACT_SILU};
+    const struct op into_input = {.kind = OP_ADD, .in = {front, p}, .out = {front}};
+    const struct op *const all[] = {&norm, &product, &pair, &act};
+    for (int apart = 1; apart >= 0; apart--) {
+        assert_int_equal(n_dispatch_of(f, all, 4, apart), apart ? 4 : 2);
+        assert_int_equal(backend_read(f->device, &n, h[apart], &e), ERR_OK);
+        assert_int_equal(backend_read(f->device, &p, y[0][apart], &e), ERR_OK);
+        assert_int_equal(backend_read(f->device, &q, y[1][apart], &e), ERR_OK);
+        assert_int_equal(backend_read(f->device, &r, y[2][apart], &e), ERR_OK);
+    }
+    assert_memory_equal(h[0], h[1], sizeof h[0]);
+    for (int i = 0; i < 3; i++)
+        assert_memory_equal(y[i][0], y[i][1], sizeof y[i][0]);
+    const struct op *const over[] = {&norm, &product, &into_input};
+    for (int apart = 1; apart >= 0; apart--) {
+        backend_write(f->device, &a, x);
+        assert_int_equal(n_dispatch_of(f, over, 3, apart), apart ? 3 : 2);
+        assert_int_equal(backend_read(f->device, &front, sum[apart], &e), ERR_OK);
+    }
+    assert_memory_equal(sum[0], sum[1], sizeof sum[0]);
+    struct tensor *tensors[] = {&a, &n, &p, &q, &r};
+    for (int i = 0; i < 5; i++)
+        backend_buffer_close(f->device, &tensors[i]->buffer);
+    backend_weight_close(f->device, &w);
+}
+
+/* Norms and rotations of q's and k's heads and both caches are one dispatch, and hold what each gives alone. */
+static void heads_are_normed_rotated_and_stored_at_once(void **state)
+{
+    enum { HEAD = 32, N_HEAD = 2, N = HEAD * N_HEAD };
+    static const int32_t zero = 0;
+    struct fixture *f = *state;
+    struct err e;
+    float x[N], cs[HEAD], q_out[2][N], k_out[2][HEAD];
+    uint16_t stored[2][2][HEAD];
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i % 13) - 5.5f;
+    for (int i = 0; i < HEAD; i++)
+        cs[i] = 0.06f * (float)i - 1;
+    struct tensor q = floats(f, N, 1, x), k = floats(f, HEAD, 1, x), val = floats(f, HEAD, 1, x + HEAD),
+                  table = floats(f, HEAD, 1, cs), list, cache[2];
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 1, 1, 1, MEM_SCRATCH, &list, &e), ERR_OK);
+    backend_write(f->device, &list, &zero);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            backend_tensor_create(f->device, ELEM_F16, HEAD, ATTENTION_BLOCK, 1, MEM_SCRATCH, &cache[i], &e), ERR_OK);
+    const struct op norm_q = {.kind = OP_RMS_NORM, .in = {q}, .out = {q}, .norm = {HEAD, 1e-6f}};
+    const struct op rope_q = {.kind = OP_ROPE, .in = {q, table}, .out = {q}, .rope = {ROPE_NEOX, HEAD, HEAD}};
+    const struct op norm_k = {.kind = OP_RMS_NORM, .in = {k}, .out = {k}, .norm = {HEAD, 1e-6f}};
+    const struct op rope_k = {.kind = OP_ROPE, .in = {k, table}, .out = {k}, .rope = {ROPE_NEOX, HEAD, HEAD}};
+    const struct op store_k = {.kind = OP_KV_STORE,
+                               .in = {k, list, list, list},
+                               .state = {{cache[0], tensor_bytes(&cache[0]), tensor_bytes(&cache[0])}}};
+    const struct op store_v = {.kind = OP_KV_STORE,
+                               .in = {val, list, list, list},
+                               .state = {{cache[1], tensor_bytes(&cache[1]), tensor_bytes(&cache[1])}}};
+    const struct op *const all[] = {&norm_q, &rope_q, &norm_k, &rope_k, &store_k, &store_v};
+    for (int apart = 1; apart >= 0; apart--) {
+        backend_write(f->device, &q, x);
+        backend_write(f->device, &k, x);
+        assert_int_equal(n_dispatch_of(f, all, 6, apart), apart ? 6 : 1);
+        assert_int_equal(backend_read(f->device, &q, q_out[apart], &e), ERR_OK);
+        assert_int_equal(backend_read(f->device, &k, k_out[apart], &e), ERR_OK);
+        for (int i = 0; i < 2; i++) {
+            const struct tensor first = tensor_rows(cache[i], 0, 1);
+            assert_int_equal(backend_read(f->device, &first, stored[i][apart], &e), ERR_OK);
+            backend_clear(f->device, &cache[i]);
+        }
+    }
+    assert_memory_equal(q_out[0], q_out[1], sizeof q_out[0]);
+    assert_memory_equal(k_out[0], k_out[1], sizeof k_out[0]);
+    for (int i = 0; i < 2; i++)
+        assert_memory_equal(stored[i][0], stored[i][1], sizeof stored[i][0]);
+    assert_true(fabsf(k_out[0][0] - x[0]) > 0.1f && stored[1][0][0] != 0);
+    struct tensor *tensors[] = {&q, &k, &val, &table, &list, &cache[0], &cache[1]};
+    for (int i = 0; i < 7; i++)
+        backend_buffer_close(f->device, &tensors[i]->buffer);
+}
+
+/* What was read last is on its way to the host when it has been written again and waited for. */
+static void reading_the_same_again_takes_no_submission(void **state)
+{
+    enum { N = 100 };
+    struct fixture *f = *state;
+    struct err e;
+    float x[N], y[N];
+    for (int i = 0; i < N; i++)
+        x[i] = (float)i;
+    struct tensor a = floats(f, N, 1, x), b = floats(f, N, 1, NULL);
+    for (int round = 0; round < 3; round++) {
+        uint64_t before = vulkan_get_counters(f->device).n_submit;
+        x[7] = (float)round;
+        backend_write(f->device, &a, x);
+        add(f, a, a, b);
+        assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+        assert_int_equal(backend_read(f->device, &b, y, &e), ERR_OK);
+        assert_int_equal(vulkan_get_counters(f->device).n_submit - before, round ? 1 : 2);
+        for (int i = 0; i < N; i++)
+            assert_true(y[i] == 2 * x[i]);
+    }
+    add(f, b, a, b); /* after the copy: it must be read anew */
+    assert_int_equal(backend_read(f->device, &b, y, &e), ERR_OK);
+    assert_true(y[3] == 3 * x[3]);
+    backend_buffer_close(f->device, &b.buffer);
+    add(f, a, a, a); /* nothing is copied from what has gone */
+    assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+    backend_buffer_close(f->device, &a.buffer);
 }
 
 /* More writes than the staging of all submissions holds, each read by a copy that was enqueued before the next. */
@@ -482,6 +633,9 @@ int main(void)
         TEST(what_is_missing_is_said),
         TEST(independent_operations_have_no_barrier_between_them),
         TEST(operations_that_go_together_are_one_dispatch),
+        TEST(products_of_a_norm_compute_it_with_its_bits),
+        TEST(heads_are_normed_rotated_and_stored_at_once),
+        TEST(reading_the_same_again_takes_no_submission),
         TEST(writes_keep_their_order_when_staging_runs_out),
         TEST(a_matrix_beyond_the_largest_allocation_comes_in_parts),
         TEST(weights_reach_memory_that_the_host_cannot_write),
