@@ -153,7 +153,7 @@ def test_a_tensor_of_four_dimensions_has_as_many_importances():
         write_gguf(weights, [("general.type", STRING, "imatrix")],
                    [(name + ".in_sum2", [256, n], 0, struct.pack("<f", 1) * (256 * n)),
                     (name + ".counts", [1, n], 0, struct.pack("<f", 5) * n)])
-        ends(4 if n == 2 else 0, "quantize", source, tmp("o.gguf"), "--type", "Q8_0", "--pure", "--imatrix", weights,
+        ends(4 if n == 2 else 0, "quantize", "--force", source, tmp("o.gguf"), "--type", "Q8_0", "--pure", "--imatrix", weights,
              says="has 512 numbers of type 0, expected F32, 256 for each of 1 or 8192 matrices" if n == 2 else "")
 
 
@@ -163,7 +163,7 @@ def test_overlong_rows_are_not_quantised():
     with open(path, "wb") as f:  # 8 GB that take no place
         f.write(head)
         f.truncate(64 + (8 << 30))
-    ends(7, "quantize", path, tmp("o.gguf"), "--type", "Q8_0", says="rows of 2147483648 weights, expected at most")
+    ends(7, "quantize", "--force", path, tmp("o.gguf"), "--type", "Q8_0", says="rows of 2147483648 weights, expected at most")
 
 
 def model_of_many_experts(path, n_expert, n_used, n_embd=64):
