@@ -14,7 +14,7 @@
 #include "cli/leave_receipt.h"
 #include "engine/cache_file.h"
 #include "jobs/bench_import.h"
-#include "jobs/receipts_file.h"
+#include "engine/receipts_file.h"
 
 struct receipts_command {
     char *path; /* owned */

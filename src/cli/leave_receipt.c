@@ -13,7 +13,7 @@
 #include "cli/run_plan.h"
 #include "cli/stats.h"
 #include "engine/cache_file.h"
-#include "jobs/receipts_file.h"
+#include "engine/receipts_file.h"
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* What a run leaves behind: a receipt of how fast it was (jobs/receipts_file.h), from which later ones are forecast. */
+/* What a run leaves behind: a receipt of how fast it was (engine/receipts_file.h), from which later ones are forecast. */
 #ifndef CLI_LEAVE_RECEIPT_H
 #define CLI_LEAVE_RECEIPT_H
 

@@ -10,6 +10,7 @@
 #include "base/output_file.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
+#include "engine/receipts_file.h"
 #include "engine/sized.h"
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512 };
@@ -99,43 +100,17 @@ struct moebius_plan {
 };
 
 /* Lines that can't be read are passed over: `moebius receipts` says what is wrong with them. */
-static err_code parse_receipts(moebius_plan *p, const char *text, size_t n, const char *path, struct err *e)
-{
-    size_t n_line = 1;
-    struct err why;
-    for (size_t i = 0; i < n; i++)
-        n_line += text[i] == '\n';
-    p->receipts = mem_calloc(n_line, sizeof *p->receipts);
-    if (!p->receipts)
-        return err_nomem(e, n_line * sizeof *p->receipts, "receipts");
-    for (const char *at = text, *end = text + n; at < end;) {
-        const char *line_end = memchr(at, '\n', (size_t)(end - at));
-        line_end = line_end ? line_end : end;
-        if (receipt_parse(&p->receipts[p->n_receipt], at, (size_t)(line_end - at), path, &why) == ERR_OK)
-            p->n_receipt++;
-        at = line_end + 1;
-    }
-    return ERR_OK;
-}
-
 static err_code read_receipts(moebius_plan *p, const char *from, struct err *e)
 {
-    char *kept = NULL, *text = NULL;
-    size_t n;
-    err_code code;
+    char *kept;
     if (!from)
         return ERR_OK;
-    if (!*from)
-        TRY(cache_file_path("receipts.jsonl", &kept, e));
-    if (!*from && !kept)
-        return ERR_OK;
-    TRY_OUT(cache_file_read(kept ? kept : from, &text, &n, e));
-    if (text)
-        code = parse_receipts(p, text, n, kept ? kept : from, e);
-    else if (!kept)
-        code = err_set(e, ERR_IO, "%s: expected a file of receipts, there is none", from);
-out:
-    mem_free(text);
+    if (*from && access(from, F_OK) != 0)
+        return err_set(e, ERR_IO, "%s: expected a file of receipts, there is none", from);
+    if (*from)
+        return receipts_load(from, &p->receipts, &p->n_receipt, NULL, e);
+    TRY(receipts_path(&kept, e));
+    err_code code = kept ? receipts_load(kept, &p->receipts, &p->n_receipt, NULL, e) : ERR_OK;
     mem_free(kept);
     return code;
 }

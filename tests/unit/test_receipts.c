@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "jobs/bench_import.h"
-#include "jobs/receipts_file.h"
+#include "engine/receipts_file.h"
 #include "temp_folder.h"
 
 static struct temp_folder temp;

@@ -3,8 +3,8 @@
  * Several processes may add at once, and none is lost: each takes the lock, reads what is there, and writes it with its
  * own behind. The oldest go beyond RECEIPTS_MAX. A damaged line costs a warning: it goes to FILE.damaged when the file
  * is next written, and all others stay as they are, byte for byte. */
-#ifndef JOBS_RECEIPTS_FILE_H
-#define JOBS_RECEIPTS_FILE_H
+#ifndef ENGINE_RECEIPTS_FILE_H
+#define ENGINE_RECEIPTS_FILE_H
 
 #include "base/log.h"
 #include "planner/receipts.h"

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-#include "jobs/receipts_file.h"
+#include "engine/receipts_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
