@@ -932,6 +932,8 @@ typedef struct moebius_plan_options {
     /* A file of receipts (docs/planner.md), from which speeds are forecast; "": the one in the user's cache directory.
      * NULL: none, so that the ceilings are all that is known. */
     const char *receipts;
+    int64_t n_prompt;    /* tokens of the prompt for which prefill is planned; 0: n_batch */
+    int64_t prompt_from; /* tokens in the context before that prompt */
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);

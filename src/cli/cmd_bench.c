@@ -300,6 +300,7 @@ static void leave_receipt(const struct bench_command *b, const struct bench_resu
                                   .n_texts = p->n_texts,
                                   .n_ctx = p->n_depth + p->n_prefill + p->n_decode / 2,
                                   .n_prompt = p->n_prefill,
+                                  .prompt_from = p->n_depth,
                                   .prefill_ceiling = r->prefill.roof_tok_per_s.median,
                                   .decode_ceiling = r->decode.roof_tok_per_s.median};
     cli_leave_receipt(&b->model, b->opened.engine, &f);

@@ -295,7 +295,8 @@ static void leave_receipt(const struct generate *g, const struct run_times *t)
                                   .decode_ns = t->decode_ns,
                                   .n_texts = 1,
                                   .n_ctx = g->n_loaded + t->n_prefill + t->n_decoded / 2,
-                                  .n_prompt = t->n_prefill};
+                                  .n_prompt = t->n_prefill,
+                                  .prompt_from = g->n_loaded};
     cli_leave_receipt(&g->model, g->opened.engine, &f);
 }
 

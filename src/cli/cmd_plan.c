@@ -8,7 +8,7 @@
 
 struct plan_command {
     const char *path, *machine, *kv, *devices, *usage, *receipts;
-    int64_t n_threads, n_ctx, n_depth, n_texts, n_batch, ram_bytes, vram_bytes, n_cpu_moe;
+    int64_t n_threads, n_ctx, n_depth, n_texts, n_prompt, n_batch, ram_bytes, vram_bytes, n_cpu_moe;
     float floor;
     bool json, cold, no_receipts, no_sandbox;
 };
@@ -44,6 +44,7 @@ static err_code plan(const struct plan_command *c, bool *is_refused, struct err 
                               .n_ctx = c->n_ctx,
                               .n_depth = c->n_depth,
                               .n_texts = c->n_texts,
+                              .n_prompt = c->n_prompt,
                               .n_batch = c->n_batch,
                               .kv = kv_type(c->kv),
                               .ram_bytes = c->ram_bytes,
@@ -85,6 +86,8 @@ static int run(const struct command *command, int argc, char **argv)
          1 << 30, 0},
         {"--depth,-d", OPT_INT, &c.n_depth, "N", "tokens in the context while decoding (all of it)", 1, 1 << 30, 0},
         {"--texts", OPT_INT, &c.n_texts, "N", "texts that decode together (1)", 1, 1 << 16, 0},
+        {"--prompt,-p", OPT_INT, &c.n_prompt, "N", "tokens of the prompt whose speed is forecast (one batch)", 1,
+         1 << 30, 0},
         {"--batch,-b", OPT_INT, &c.n_batch, "N", "prompt tokens computed together (512)", 1, 1 << 20, 0},
         {"--kv", OPT_CHOICE, &c.kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0"},
         {"--ram", OPT_SIZE, &c.ram_bytes, "SIZE", "memory that the program may take (what is free)", 0, 0, 0},

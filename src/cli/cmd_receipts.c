@@ -86,7 +86,14 @@ static void list_all(const struct receipts_command *c)
 static void explain_calibration(const struct receipts_command *c, size_t at, enum speed_of of)
 {
     const struct receipt *r = &c->list[at];
-    const struct calibration_query q = {of, r->regime, r->at, r->n_texts, r->machine, r->fingerprint};
+    const struct calibration_query q = {.of = of,
+                                        .regime = r->regime,
+                                        .at = r->at,
+                                        .n_threads = r->n_threads,
+                                        .n_texts = of == SPEED_PREFILL ? 1 : r->n_texts,
+                                        .n_tok = of == SPEED_PREFILL ? r->n_prompt : r->n_ctx,
+                                        .machine = r->machine,
+                                        .fingerprint = r->fingerprint};
     struct calibration k;
     struct receipt *others = mem_calloc(c->n, sizeof *others);
     if (!others)

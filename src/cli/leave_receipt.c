@@ -120,6 +120,7 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     r->n_texts = f->n_texts > 0 ? f->n_texts : 1;
     r->n_ctx = f->n_ctx;
     r->n_prompt = f->n_prompt;
+    r->prompt_from = f->prompt_from;
     r->ceiling[SPEED_DECODE] = r->measured[SPEED_DECODE] > 0 ? f->decode_ceiling : 0;
     r->ceiling[SPEED_PREFILL] = r->measured[SPEED_PREFILL] > 0 ? f->prefill_ceiling : 0;
     r->peak_bytes = (uint64_t)stats_peak_bytes();

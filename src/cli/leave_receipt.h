@@ -1,4 +1,5 @@
-/* What a run leaves behind: a receipt of how fast it was (engine/receipts_file.h), from which later ones are forecast. */
+/* What a run leaves behind: a receipt of how fast it was (engine/receipts_file.h), from which later ones are forecast.
+ */
 #ifndef CLI_LEAVE_RECEIPT_H
 #define CLI_LEAVE_RECEIPT_H
 
@@ -24,6 +25,7 @@ struct run_figures {
     int64_t n_texts;                        /* that decoded together, in the mean */
     int64_t n_ctx;                          /* tokens before the decoded ones, in the mean */
     int64_t n_prompt;                       /* of one prompt */
+    int64_t prompt_from;                    /* tokens in the context before it */
     double prefill_ceiling, decode_ceiling; /* tokens a second, as measured beside it; 0: not known */
 };
 

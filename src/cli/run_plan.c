@@ -18,7 +18,7 @@ static void take(struct receipt *r, const moebius_plan *p, enum speed_of of)
     moebius_plan_rates(p, of == SPEED_PREFILL, &ceiling, &low, &high);
     if (!(r->measured[of] > 0))
         return;
-    if (!(r->ceiling[of] > 0))
+    if (ceiling > 0)
         r->ceiling[of] = ceiling;
     r->forecast_low[of] = low;
     r->forecast_high[of] = high;
@@ -35,6 +35,8 @@ void run_plan_fill(struct receipt *r, const struct model_options *o)
                                           .n_ctx = r->n_ctx > LEAST_CTX ? r->n_ctx : LEAST_CTX,
                                           .n_depth = r->n_ctx,
                                           .n_texts = r->n_texts,
+                                          .n_prompt = r->n_prompt,
+                                          .prompt_from = r->prompt_from,
                                           .n_batch = o->n_batch,
                                           .kv = kv_of(o),
                                           .ram_bytes = is_stream ? (int64_t)r->peak_bytes : INT64_MAX / 4,

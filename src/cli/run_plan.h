@@ -5,8 +5,9 @@
 #include "cli/common.h"
 #include "planner/receipts.h"
 
-/* Fills the ceilings and bands that were not measured beside the run, for what the receipt says of its regime and
- * texts. They stay unknown where the machine was not probed, and on GPUs and several machines. */
+/* Fills ceilings and bands, for what the receipt says of its regime and texts. A ceiling is the plan's, as a forecast
+ * is a share of that, and what was measured beside the run where the machine was not probed, on GPUs and on several
+ * machines; there is no band then. */
 void run_plan_fill(struct receipt *r, const struct model_options *o);
 
 #endif

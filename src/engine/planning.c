@@ -124,9 +124,11 @@ static bool calibrate(void *user, const struct calibration_query *q, struct cali
 static err_code check_options(const moebius_plan_options *o, struct err *e)
 {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_ctx > INT32_MAX || o->n_depth < 0 || o->n_texts < 0 ||
-        o->n_texts > 1 << 20 || o->n_batch < 0 || o->n_batch > 1 << 20 || o->ram_bytes < 0 || o->vram_bytes < 0 ||
+        o->n_texts > 1 << 20 || o->n_prompt < 0 || o->n_prompt > INT32_MAX || o->prompt_from < 0 ||
+        o->prompt_from > INT32_MAX || o->n_batch < 0 || o->n_batch > 1 << 20 || o->ram_bytes < 0 || o->vram_bytes < 0 ||
         !(o->floor >= 0))
-        return err_set(e, ERR_USAGE, "threads, context, depth, texts, batch, memory or floor: expected 0 or more");
+        return err_set(e, ERR_USAGE,
+                       "threads, context, depth, texts, prompt, batch, memory or floor: expected 0 or more");
     if (o->kv < 0 || o->kv >= FACTS_N_KV)
         return err_set(e, ERR_USAGE, "KV cache of type %d: expected one of moebius_kv_type", o->kv);
     return ERR_OK;
@@ -155,11 +157,14 @@ static err_code check_kv(const moebius_plan *p, int kv, struct err *e)
 static struct plan_settings settings_of(const moebius_plan *p, const moebius_plan_options *o)
 {
     int64_t n_ctx = o->n_ctx ? o->n_ctx : min_i64(DEFAULT_CTX, p->facts.n_ctx_train);
+    int64_t n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH;
     int n_thread = p->machine.n_thread ? p->machine.n_thread : 1;
     return (struct plan_settings){.n_ctx = n_ctx,
                                   .n_depth = o->n_depth ? min_i64(o->n_depth, n_ctx) : n_ctx,
                                   .n_texts = o->n_texts ? o->n_texts : 1,
-                                  .n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH,
+                                  .n_batch = n_batch,
+                                  .n_prompt = o->n_prompt ? o->n_prompt : n_batch,
+                                  .prompt_from = o->prompt_from,
                                   .n_threads = o->n_threads ? o->n_threads : n_thread,
                                   .kv = o->kv,
                                   .ram_bytes = (uint64_t)o->ram_bytes,

@@ -61,11 +61,12 @@ struct plan_facts {
 
 /* What a run is asked to do. */
 struct plan_settings {
-    int64_t n_ctx;    /* one of plan_facts.n_ctx */
-    int64_t n_depth;  /* tokens in the context for which decode is forecast */
-    int64_t n_texts;  /* that decode together */
-    int64_t n_batch;  /* prompt tokens that are computed together */
-    int64_t n_prompt; /* tokens of the prompt for which prefill is forecast; 0: one batch */
+    int64_t n_ctx;       /* one of plan_facts.n_ctx */
+    int64_t n_depth;     /* tokens in the context for which decode is forecast */
+    int64_t n_texts;     /* that decode together */
+    int64_t n_batch;     /* prompt tokens that are computed together */
+    int64_t n_prompt;    /* tokens of the prompt for which prefill is forecast */
+    int64_t prompt_from; /* tokens in the context before it */
     int n_threads;
     int kv;              /* index of plan_facts.kv */
     uint64_t ram_bytes;  /* that the process may take; 0: what the machine has free */

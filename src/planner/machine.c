@@ -66,6 +66,8 @@ static const struct key machine_keys[] = {
     {"small_page_bytes_per_s", KEY_RATE, offsetof(struct machine, small_page_per_s), MOST_RATE},
     {"int8_per_s", KEY_RATE, offsetof(struct machine, int8_per_s), MOST_RATE},
     {"float_per_s", KEY_RATE, offsetof(struct machine, float_per_s), MOST_RATE},
+    {"thread_int8_per_s", KEY_RATE, offsetof(struct machine, thread_int8_per_s), MOST_RATE},
+    {"thread_float_per_s", KEY_RATE, offsetof(struct machine, thread_float_per_s), MOST_RATE},
     {"amx_per_s", KEY_RATE, offsetof(struct machine, amx_per_s), MOST_RATE},
     {"drives", KEY_LIST, offsetof(struct machine, drives), MACHINE_MAX_DRIVE, offsetof(struct machine, n_drive),
      sizeof(struct machine_drive), drive_keys},
@@ -284,6 +286,14 @@ double machine_memory_speed(const struct machine *m, int n_threads)
         a = b;
     }
     return a ? a->bytes_per_s : 0;
+}
+
+double machine_peak(const struct machine *m, double all, double one, int n_threads)
+{
+    if (m->n_thread <= 0 || n_threads >= m->n_thread)
+        return all;
+    double part = all * n_threads / m->n_thread, alone = one * n_threads;
+    return alone > part ? fmin(alone, all) : part;
 }
 
 /* The best of any depth with reads of so many bytes. */

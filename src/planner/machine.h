@@ -60,6 +60,7 @@ struct machine {
     int n_memory;
     double small_page_per_s;                        /* as the last of memory, in pages of 4 KiB */
     double int8_per_s, float_per_s;                 /* multiply-adds on bytes and on floats, all threads */
+    double thread_int8_per_s, thread_float_per_s;   /* the same of one thread alone; 0: as its part of all */
     double amx_per_s;                               /* multiply-adds on bytes in AMX's tiles, all threads */
     struct machine_drive drives[MACHINE_MAX_DRIVE]; /* [n_drive] */
     int n_drive;
@@ -77,6 +78,8 @@ MUST_USE err_code machine_write(const struct machine *m, char **text, struct err
 /* What n_threads read from memory: as measured, between two measurements in proportion, and beyond the last one no
  * more; 0: unknown. */
 double machine_memory_speed(const struct machine *m, int n_threads);
+/* What n_threads reach of the peak of `all` threads, when one alone reaches `one` (0: unknown); 0: unknown. */
+double machine_peak(const struct machine *m, double all, double one, int n_threads);
 /* The best rate of reads of n_bytes that a drive reached: between two sizes in proportion to their logarithms, of
  * smaller ones in proportion to the size, of larger ones no more; 0: unknown. */
 double machine_drive_speed(const struct machine_drive *d, double n_bytes);

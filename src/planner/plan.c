@@ -228,13 +228,13 @@ static int best_drive(const struct making *k, double n_bytes, double *bytes_per_
 static struct ceiling_params cpu_params(struct making *k)
 {
     const struct machine *m = k->m;
-    double share = m->n_thread > 0 && k->s->n_threads < m->n_thread ? (double)k->s->n_threads / m->n_thread : 1;
+    int n = k->s->n_threads;
     double one_expert = k->f->n_moe ? k->f->layers[0].expert.n_bytes : 0;
     struct ceiling_params c = {.facts = k->f,
                                .kv = k->kv,
-                               .read_per_s = machine_memory_speed(m, k->s->n_threads),
-                               .int8_per_s = m->int8_per_s * share,
-                               .float_per_s = m->float_per_s * share,
+                               .read_per_s = machine_memory_speed(m, n),
+                               .int8_per_s = machine_peak(m, m->int8_per_s, m->thread_int8_per_s, n),
+                               .float_per_s = machine_peak(m, m->float_per_s, m->thread_float_per_s, n),
                                .miss = k->p->miss,
                                .n_rank = m->n_rank > 1 ? m->n_rank : 1,
                                .rank_round_trip_s = m->rank_round_trip_s};
@@ -247,12 +247,14 @@ static struct ceiling_params cpu_params(struct making *k)
 
 /* What receipts say of a ceiling. */
 static bool calibrate(const struct making *k, enum speed_of of, enum regime regime, double at, int64_t n_texts,
-                      double ceiling, double *low, double *mid, double *high)
+                      int64_t n_tok, double ceiling, double *low, double *mid, double *high)
 {
     const struct calibration_query q = {.of = of,
                                         .regime = regime,
                                         .at = at,
+                                        .n_threads = k->s->n_threads,
                                         .n_texts = n_texts,
+                                        .n_tok = n_tok,
                                         .machine = k->m->name,
                                         .fingerprint = k->f->fingerprint};
     struct calibration c;
@@ -264,10 +266,12 @@ static bool calibrate(const struct making *k, enum speed_of of, enum regime regi
     return true;
 }
 
-static struct plan_speed forecast(const struct making *k, enum speed_of of, int64_t n_texts, double ceiling)
+/* n_tok: see struct calibration_query. */
+static struct plan_speed forecast(const struct making *k, enum speed_of of, int64_t n_texts, int64_t n_tok,
+                                  double ceiling)
 {
     struct plan_speed s = {.ceiling = ceiling};
-    s.is_forecast = calibrate(k, of, k->p->regime, k->p->at, n_texts, ceiling, &s.low, &s.mid, &s.high);
+    s.is_forecast = calibrate(k, of, k->p->regime, k->p->at, n_texts, n_tok, ceiling, &s.low, &s.mid, &s.high);
     return s;
 }
 
@@ -280,18 +284,19 @@ static void find_speeds(struct making *k, const struct ceiling_params *c)
 {
     struct plan *p = k->p;
     const struct plan_settings *s = k->s;
-    p->decode =
-        forecast(k, SPEED_DECODE, s->n_texts, rate((double)s->n_texts, ceiling_step_s(c, s->n_texts, s->n_depth)));
-    p->decode_one = forecast(k, SPEED_DECODE, 1, rate(1, ceiling_step_s(c, 1, s->n_depth)));
-    p->prefill =
-        forecast(k, SPEED_PREFILL, 1, rate((double)s->n_batch, ceiling_prompt_s(c, 0, s->n_batch, s->n_batch)));
+    p->decode = forecast(k, SPEED_DECODE, s->n_texts, s->n_depth,
+                         rate((double)s->n_texts, ceiling_step_s(c, s->n_texts, s->n_depth)));
+    p->decode_one = forecast(k, SPEED_DECODE, 1, s->n_depth, rate(1, ceiling_step_s(c, 1, s->n_depth)));
+    p->prefill = forecast(
+        k, SPEED_PREFILL, 1, s->n_prompt,
+        rate((double)s->n_prompt, ceiling_prompt_s(c, s->prompt_from, s->prompt_from + s->n_prompt, s->n_batch)));
     for (int i = 0; i < PLAN_N_PROMPT; i++) {
         int64_t n = prompt_lengths[i];
         struct plan_prompt *r = &p->prompts[i];
         *r = (struct plan_prompt){.n_tok = n,
                                   .s = ceiling_prompt_s(c, 0, n, s->n_batch),
                                   .cached_s = ceiling_prompt_s(c, n - UNCACHED_TOK, n, s->n_batch)};
-        r->speed = forecast(k, SPEED_PREFILL, 1, rate((double)n, r->s));
+        r->speed = forecast(k, SPEED_PREFILL, 1, n, rate((double)n, r->s));
     }
 }
 
@@ -392,8 +397,8 @@ static void add_gpu_row(struct making *k, int n)
     r->fits = (!k->p->vram_limit || r->vram_bytes <= k->p->vram_limit) &&
               (!k->p->ram_limit || r->ram_bytes <= k->p->ram_limit);
     r->ceiling = rate((double)k->s->n_texts, ceiling_step_s(&c, k->s->n_texts, k->s->n_depth));
-    r->is_forecast =
-        calibrate(k, SPEED_DECODE, gpu_regime(n), gpu_at(k, n), k->s->n_texts, r->ceiling, &r->low, &r->mid, &r->high);
+    r->is_forecast = calibrate(k, SPEED_DECODE, gpu_regime(n), gpu_at(k, n), k->s->n_texts, k->s->n_depth, r->ceiling,
+                               &r->low, &r->mid, &r->high);
     if (r->fits && k->p->gpu_chosen < 0 && (k->s->n_cpu_moe < 0 || k->s->n_cpu_moe == n))
         k->p->gpu_chosen = k->p->n_gpu - 1;
 }

@@ -7,6 +7,9 @@
 static const double same_place = 0.02;
 /* A receipt counts half as much as one that is so much younger, and not at all after so many times that. */
 static const double half_life_s = 60 * 86400.0, n_lives = 4;
+/* A receipt counts half as much as one whose run is so much nearer: 1 / sharpness, in doublings of threads or texts. */
+static const double sharpness = 2;
+static const int64_t small_ctx = 1024;
 /* Half of the band, as a share of the forecast: of one receipt; the least and the most of several; what is added for
  * another model, for another machine, and for so far from what was measured as a quarter of the regime. */
 static const double band_of_one = 0.12, band_least = 0.06, band_most = 0.20, band_foreign_most = 0.35;
@@ -39,17 +42,30 @@ static bool is_usable(const struct receipt *r, const struct calibration_query *q
     return r->regime == q->regime && share > 0 && share <= 1;
 }
 
+/* How many doublings two counts are apart; 0: one is not known. */
+static double doublings(int64_t a, int64_t b)
+{
+    return a > 0 && b > 0 ? fabs(log2((double)a / (double)b)) : 0;
+}
+
+/* How unlike a receipt's run is to what is asked for. Small contexts cost nothing, and long prompts come in pieces. */
+static double distance(const struct receipt *r, const struct calibration_query *q)
+{
+    double threads = doublings(r->n_threads, q->n_threads);
+    if (q->of == SPEED_PREFILL)
+        return threads + doublings(r->n_prompt, q->n_tok) / 2;
+    return threads + doublings(r->n_texts, q->n_texts) + doublings(r->n_ctx + small_ctx, q->n_tok + small_ctx) / 2;
+}
+
 /* 0: it does not count. */
 static double weight_of(const struct selection *s, const struct receipt *r)
 {
     const struct calibration_query *q = s->q;
-    double age = (double)(s->newest_s - r->time_s) / half_life_s, texts = (double)(r->n_texts > 0 ? r->n_texts : 1);
+    double age = (double)(s->newest_s - r->time_s) / half_life_s;
     if (!is_usable(r, q) || (s->same_machine && !is_machine(r, q)) || (s->same_model && !is_model(r, q)) ||
         age > n_lives)
         return 0;
-    double apart =
-        fabs(log2(texts / (double)(q->n_texts > 0 ? q->n_texts : 1))); /* of how many texts decode together */
-    return exp2(-age) / (1 + apart);
+    return exp2(-age - sharpness * distance(r, q));
 }
 
 /* Own machine and own model, as far as there are such. */

@@ -30,6 +30,7 @@ struct receipt {
     int64_t n_threads, n_texts; /* that computed; texts that decoded together, at least 1 */
     int64_t n_ctx;              /* tokens in the context while decoding, in the mean */
     int64_t n_prompt;           /* tokens of the prompt that was measured */
+    int64_t prompt_from;        /* tokens in the context before it */
     double ceiling[SPEED_N];    /* of decode and prefill with these settings */
     double measured[SPEED_N];
     double forecast_low[SPEED_N], forecast_high[SPEED_N]; /* the band that was forecast */
@@ -55,7 +56,9 @@ struct calibration_query {
     enum speed_of of;
     enum regime regime;
     double at;
-    int64_t n_texts;
+    int64_t n_threads;    /* 0: any */
+    int64_t n_texts;      /* that decode together; of prefill 1 */
+    int64_t n_tok;        /* of decode in the context, of prefill in the prompt; 0: any */
     const char *machine;  /* receipts of this one count most; NULL: any */
     uint64_t fingerprint; /* and those of this model; 0: any */
 };

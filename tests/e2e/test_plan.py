@@ -161,6 +161,7 @@ def test_a_probe_is_kept_for_later_plans():
     assert before["ceiling"]["decode"] is None, before["ceiling"]
     m = json.loads(run("probe", "-m", DEMO).stdout)
     assert m["memory"][0]["threads"] == 1 and m["memory"][-1]["bytes_per_s"] > 1e8 and m["int8_per_s"] > 1e8
+    assert m["thread_int8_per_s"] > 1e8 and m["thread_float_per_s"] > 1e7
     reads = m["drives"][0]["random_reads"]
     assert m["drives"][0]["name"] == os.path.dirname(DEMO) and len(reads) == 16 and all(r["bytes_per_s"] > 0 for r in reads)
     assert m["amx_per_s"] is None

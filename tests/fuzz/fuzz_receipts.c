@@ -29,7 +29,14 @@ static void calibrate(const struct receipt *list, size_t n)
 {
     struct calibration c;
     for (int of = 0; n && of < SPEED_N; of++) {
-        const struct calibration_query q = {(enum speed_of)of, list[0].regime, list[0].at, 2, "m", 1};
+        const struct calibration_query q = {.of = (enum speed_of)of,
+                                            .regime = list[0].regime,
+                                            .at = list[0].at,
+                                            .n_threads = 3,
+                                            .n_texts = 2,
+                                            .n_tok = 100,
+                                            .machine = "m",
+                                            .fingerprint = 1};
         if (receipts_calibrate(list, n, &q, &c))
             assert(0 < c.share && c.low <= c.share && c.share <= c.high && c.high <= 1);
     }

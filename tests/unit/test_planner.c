@@ -70,6 +70,7 @@ static struct plan_settings usual(const struct machine *m)
                                   .n_depth = 4096,
                                   .n_texts = 1,
                                   .n_batch = 512,
+                                  .n_prompt = 512,
                                   .n_threads = m->n_thread,
                                   .uses_gpu = m->n_gpu > 0,
                                   .n_cpu_moe = -1};
@@ -534,6 +535,11 @@ static void rates_between_measurements_are_read_off(void **state)
     assert_within(machine_memory_speed(&m, 1), 22e9, 1e-9);
     assert_within(machine_memory_speed(&m, 2), 22e9 + 38e9 / 3, 1e-9);
     assert_within(machine_memory_speed(&m, 64), 65e9, 1e-9);
+    const struct machine eight = {.n_thread = 8};
+    assert_within(machine_peak(&eight, 800, 0, 2), 200, 1e-9);   /* one alone was not measured */
+    assert_within(machine_peak(&eight, 800, 180, 2), 360, 1e-9); /* two on cores of their own */
+    assert_within(machine_peak(&eight, 800, 180, 6), 800, 1e-9);
+    assert_within(machine_peak(&eight, 800, 180, 64), 800, 1e-9);
     assert_true(machine_memory_speed(&(struct machine){0}, 4) == 0);
     const struct machine_drive *d = &m.drives[0];
     assert_within(machine_drive_speed(d, 65536), 3.06e9, 1e-9);

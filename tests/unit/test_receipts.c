@@ -223,7 +223,8 @@ static void damaged_lines_are_set_aside_and_all_others_stay(void **state)
 
 /* ---- calibration ------------------------------------------------------------------------------------------------- */
 
-static const struct calibration_query here = {SPEED_DECODE, REGIME_RAM, 0, 1, "here", 0xfedcba9876543210};
+static const struct calibration_query here = {
+    .of = SPEED_DECODE, .regime = REGIME_RAM, .n_texts = 1, .machine = "here", .fingerprint = 0xfedcba9876543210};
 
 static struct calibration calibrate(const struct receipt *list, size_t n, struct calibration_query q)
 {
@@ -318,6 +319,34 @@ static void runs_of_as_many_texts_count_more(void **state)
     assert_true(calibrate(list, 2, q).share < 0.4);
 }
 
+static void runs_with_as_many_threads_and_tokens_count_more(void **state)
+{
+    struct receipt list[] = {some(0.3, 0, REGIME_RAM), some(0.6, 0, REGIME_RAM)};
+    struct calibration_query q = here;
+    list[0].n_threads = 1;
+    list[1].n_threads = 8;
+    assert_near(calibrate(list, 2, here).share, 0.45); /* nobody asks for a number */
+    q.n_threads = 2;
+    assert_near(calibrate(list, 2, q).share, (0.3 + 0.6 / 4) / 1.25); /* 2^-2 and 2^-4 */
+    q.n_threads = 0;
+    list[0].n_ctx = 1024;
+    list[1].n_ctx = 31 * 1024;
+    q.n_tok = 7 * 1024; /* two doublings from each */
+    assert_near(calibrate(list, 2, q).share, 0.45);
+    q.n_tok = 15 * 1024;
+    assert_near(calibrate(list, 2, q).share, (0.3 / 4 + 0.6) / 1.25);
+    q.of = SPEED_PREFILL;
+    list[0].measured[SPEED_PREFILL] = 0.3 * list[0].ceiling[SPEED_PREFILL];
+    list[1].measured[SPEED_PREFILL] = 0.6 * list[1].ceiling[SPEED_PREFILL];
+    list[0].n_threads = list[1].n_threads = 0;
+    list[0].n_prompt = 128;
+    list[1].n_prompt = 2048;
+    q.n_tok = 512;
+    assert_near(calibrate(list, 2, q).share, 0.45);
+    q.n_tok = 1024;
+    assert_near(calibrate(list, 2, q).share, (0.3 / 4 + 0.6) / 1.25);
+}
+
 static void above_the_ceiling_is_told_and_does_not_count(void **state)
 {
     struct receipt list[] = {some(0.5, 0, REGIME_RAM), some(1.3, 0, REGIME_RAM)};
@@ -360,7 +389,8 @@ static void published_offloading_is_forecast_from_the_other_one(void **state)
         mem_free(got);
     }
     for (int i = 0; i < 2; i++) {
-        struct calibration_query q = {SPEED_DECODE, REGIME_OFFLOAD, list[i].at, 1, "A", 0};
+        struct calibration_query q = {
+            .of = SPEED_DECODE, .regime = REGIME_OFFLOAD, .at = list[i].at, .n_texts = 1, .machine = "A"};
         struct receipt others[] = {list[!i], list[2]};
         struct calibration c = calibrate(others, 2, q);
         assert_true(c.low <= runs[i].share && runs[i].share <= c.high);
@@ -420,6 +450,7 @@ int main(void)
         cmocka_unit_test(own_machine_and_model_come_before_others),
         cmocka_unit_test(the_old_is_forgotten),
         cmocka_unit_test(runs_of_as_many_texts_count_more),
+        cmocka_unit_test(runs_with_as_many_threads_and_tokens_count_more),
         cmocka_unit_test(above_the_ceiling_is_told_and_does_not_count),
         cmocka_unit_test(published_offloading_is_forecast_from_the_other_one),
         cmocka_unit_test(what_llama_bench_does_not_write_is_refused),
