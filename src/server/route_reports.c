@@ -10,9 +10,12 @@
 
 /* ---- plans ----------------------------------------------------------------------------------------------------- */
 
-static json_t *known_rate(uint64_t n, int64_t n_ns)
+/* Tokens from which on a rate says something. */
+enum { LEAST_DECODED = 32, LEAST_PROMPT = 64 };
+
+static json_t *known_rate(uint64_t n, uint64_t n_least, int64_t n_ns)
 {
-    return n && n_ns > 0 ? json_real((double)n * 1e9 / (double)n_ns) : json_null();
+    return n >= n_least && n_ns > 0 ? json_real((double)n * 1e9 / (double)n_ns) : json_null();
 }
 
 static json_t *held_by_devices(const struct device_ledger *l)
@@ -38,9 +41,9 @@ static json_t *measured(const struct model_view *view)
     const uint64_t unread = c->expert_all_bytes > c->expert_bytes ? c->expert_all_bytes - c->expert_bytes : 0;
     return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o}", "resident_bytes", (json_int_t)resident_memory_bytes(), "devices",
                      held_by_devices(&view->ledger), "drive_bytes", (json_int_t)unread, "decode",
-                     known_rate(s->n_decoded, s->decode_ns), "decode_texts",
+                     known_rate(s->n_decoded, LEAST_DECODED, s->decode_ns), "decode_texts",
                      s->n_decode_pass ? json_real((double)s->n_decoded / (double)s->n_decode_pass) : json_null(),
-                     "prefill", known_rate(s->n_prompt, s->prefill_ns));
+                     "prefill", known_rate(s->n_prompt, LEAST_PROMPT, s->prefill_ns));
 }
 
 /* A model without a plan is no failure of the request: the sentence stands in its place. */
