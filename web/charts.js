@@ -46,7 +46,8 @@ export function bandBar({ low, mid, high, ceiling, measured }, whole, label) {
     if (high) shapes.push(rect(low / whole, (high - low) / whole, "18%", "64%", "band", "forecast"));
     if (mid) shapes.push(line(mid / whole, "18%", "82%", "middle"));
     if (ceiling) shapes.push(line(ceiling / whole, "8%", "92%", "ceiling", "ceiling"));
-    if (measured) shapes.push(shape("circle", { cx: percent(measured / whole), cy: "50%", r: 5.5, class: "dot" }, "measured"));
+    if (measured)
+        shapes.push(shape("circle", { cx: percent(measured / whole), cy: "50%", r: 5.5, class: "dot" }, "measured"));
     return picture("bar", label, ...shapes);
 }
 
@@ -69,7 +70,9 @@ export function timeline(points, label) {
                     class: "band",
                 }),
             );
-        found.push(shape("circle", { cx: percent(x), cy: y(p.value), r: points.length > 60 ? 2.5 : 4, class: "dot" }, p.tip));
+        found.push(
+            shape("circle", { cx: percent(x), cy: y(p.value), r: points.length > 60 ? 2.5 : 4, class: "dot" }, p.tip),
+        );
         return found;
     });
     const ground = svg("line", { x1: "0%", x2: "100%", y1: "100%", y2: "100%", class: "axis" });

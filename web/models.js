@@ -12,9 +12,11 @@ function describe(m) {
     const { value, waits, progress, failed } = m.status;
     const n = m.answers;
     const answers = n === 1 ? "1 answer" : `${n} answers`;
-    if (value === "loaded" && n > 0) return [`loaded, ${answers} under way`, "Unload after that", "unload", { when_done: true }];
+    if (value === "loaded" && n > 0)
+        return [`loaded, ${answers} under way`, "Unload after that", "unload", { when_done: true }];
     if (value === "loaded") return ["loaded", "Unload", "unload", {}];
-    if (value === "unloading" && m.state === "ready") return [`goes once ${n === 1 ? "1 answer has" : `${answers} have`} ended`, "Keep", "load", {}];
+    if (value === "unloading" && m.state === "ready")
+        return [`goes once ${n === 1 ? "1 answer has" : `${answers} have`} ended`, "Keep", "load", {}];
     if (value === "unloading") return ["is being unloaded", null];
     if (waits) return ["waits until the other model has ended", "Cancel", "unload", {}];
     if (value === "loading") return [`loading, ${Math.floor(100 * (progress || 0))}%`, null];
@@ -124,7 +126,11 @@ export class Models {
             }
         for (const m of models) {
             if (!this.rows.has(m.id)) {
-                const row = new Row(m.id, (id) => this.choose(id), (...what) => this.change(...what));
+                const row = new Row(
+                    m.id,
+                    (id) => this.choose(id),
+                    (...what) => this.change(...what),
+                );
                 this.rows.set(m.id, row);
                 this.list.append(row.element);
             }
@@ -176,7 +182,12 @@ export class Models {
                 getJson("/receipts"),
             ]);
             if (this.reported === key)
-                byId("report").replaceChildren(...renderReport(plan, receipts.filter((r) => r.id === m.id)));
+                byId("report").replaceChildren(
+                    ...renderReport(
+                        plan,
+                        receipts.filter((r) => r.id === m.id),
+                    ),
+                );
         } catch (e) {
             this.reported = "";
             this.fail(e);

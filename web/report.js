@@ -86,7 +86,10 @@ function renderMemory(report) {
                 h("span", { class: "chart-value" }, formatBytes(b.total)),
             ),
         ),
-        legend([...used.map((name) => [`part-${name}`, name]), bars.some((b) => limits[b.tier] <= whole) && ["limit", "limit"]]),
+        legend([
+            ...used.map((name) => [`part-${name}`, name]),
+            bars.some((b) => limits[b.tier] <= whole) && ["limit", "limit"],
+        ]),
         limits.ram ? h("p", { class: "quiet" }, memoryNote(report.plan)) : null,
         table(
             "Memory as a table",
@@ -160,13 +163,20 @@ function renderSpeed(report) {
         ]),
         isForecast || !report.plan
             ? null
-            : h("p", { class: "quiet" }, "No forecast yet: it takes the machine's figures (moebius probe) and receipts of runs."),
+            : h(
+                  "p",
+                  { class: "quiet" },
+                  "No forecast yet: it takes the machine's figures (moebius probe) and receipts of runs.",
+              ),
         rows.length
             ? table(
                   "Speed as a table",
                   [
                       { heading: "What" },
-                      ...["Measured", "Forecast, low", "high", "Ceiling"].map((heading) => ({ heading, isNumber: true })),
+                      ...["Measured", "Forecast, low", "high", "Ceiling"].map((heading) => ({
+                          heading,
+                          isNumber: true,
+                      })),
                   ],
                   rows.map((r) => [r.name, ...[r.measured, r.low, r.high, r.ceiling].map(number)]),
               )
@@ -225,7 +235,11 @@ function renderReceipts(receipts) {
         h("h4", {}, "Earlier runs"),
         kinds.length
             ? null
-            : h("p", { class: "quiet" }, "No receipts yet: a run of half a second and more leaves one when its model goes."),
+            : h(
+                  "p",
+                  { class: "quiet" },
+                  "No receipts yet: a run of half a second and more leaves one when its model goes.",
+              ),
         h("div", { class: "timelines" }, ...kinds.map(([name, points]) => renderTimeline(name, points))),
         kinds.length
             ? table(
@@ -234,7 +248,10 @@ function renderReceipts(receipts) {
                       { heading: "When (UTC)" },
                       { heading: "What" },
                       { heading: "By" },
-                      ...["Tokens/s", "Forecast", "Of the ceiling", "Texts"].map((heading) => ({ heading, isNumber: true })),
+                      ...["Tokens/s", "Forecast", "Of the ceiling", "Texts"].map((heading) => ({
+                          heading,
+                          isNumber: true,
+                      })),
                   ],
                   kinds
                       .flatMap(([name, points]) => points.map((p) => ({ name, ...p })))

@@ -707,7 +707,9 @@ const tests = {
                 "the focus stays",
             );
             assert.equal(await page.locator("#models-note").textContent(), "a is loaded.");
-            await until("the list above knows", async () => /a · ready/.test(await page.locator("#model").textContent()));
+            await until("the list above knows", async () =>
+                /a · ready/.test(await page.locator("#model").textContent()),
+            );
             await page.click("[aria-label='Load broken']");
             await becomes("broken", /^could not be loaded/);
             assert.match(await row("broken").locator(".model-reason").textContent(), /broken\.gguf: key/);
@@ -782,12 +784,15 @@ const tests = {
                 await page.click("#models-button");
                 await page.waitForSelector("#report .timeline");
                 const label = (section) =>
-                    page.locator(`#report [aria-label="${section}"] svg`).evaluateAll((all) =>
-                        all.map((e) => e.getAttribute("aria-label")),
-                    );
+                    page
+                        .locator(`#report [aria-label="${section}"] svg`)
+                        .evaluateAll((all) => all.map((e) => e.getAttribute("aria-label")));
                 const [planned, now] = await label("Memory");
                 assert.match(planned, /^Memory, planned: program [\d.]+ MB, weights 3\.5 MB, experts 26\.5 MB/);
-                assert.match(now, /^Memory, now: program [\d.]+ MB, weights 3\.5 MB, experts 26\.5 MB, texts [\d.]+ [KM]B/);
+                assert.match(
+                    now,
+                    /^Memory, now: program [\d.]+ MB, weights 3\.5 MB, experts 26\.5 MB, texts [\d.]+ [KM]B/,
+                );
                 const [one, many, prompt] = await label("Speed");
                 assert.match(one, /^One answer: [\d.,]+ measured, [\d.,]+ to [\d.,]+ forecast$/);
                 assert.match(many, /^8 answers at once: [\d.,]+ to [\d.,]+ forecast$/);
@@ -809,7 +814,10 @@ const tests = {
                 await shot(page, `${device}-${scheme}-models`);
                 for (const summary of await page.locator(".as-table summary").all()) await summary.click();
                 assert.equal(await page.locator("[aria-label='Receipts'] tbody tr").count(), 24);
-                assert.match(await page.locator("[aria-label='Memory'] tbody").textContent(), /Memory, plannedexperts26,542,080/);
+                assert.match(
+                    await page.locator("[aria-label='Memory'] tbody").textContent(),
+                    /Memory, plannedexperts26,542,080/,
+                );
                 await page.locator("#models").evaluate((d) => d.scrollTo(0, d.scrollHeight));
                 await shot(page, `${device}-${scheme}-models-tables`);
                 await audit(page, name);
@@ -851,9 +859,7 @@ const tests = {
         await page.click("#models-button");
         await page.waitForSelector("#report section");
         await server.stop("SIGKILL");
-        await until("it is said", async () =>
-            /does not answer/.test(await page.locator("#models-note").textContent()),
-        );
+        await until("it is said", async () => /does not answer/.test(await page.locator("#models-note").textContent()));
         await server.start();
         await until("and forgotten", async () => (await page.locator("#models-note").textContent()) === "");
         clean(page);
