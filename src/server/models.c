@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/printable.h"
 
 enum { MAX_MODELS = 256, POLL_NS = 50 * 1000 * 1000 };
 
@@ -518,13 +519,21 @@ err_code models_open(struct models **out, const struct models_options *options, 
     return ERR_OK;
 }
 
+/* A name that clients can write in JSON, whatever bytes the file's has; owned by the caller. */
+static char *printable_name(const char *name)
+{
+    char text[PRINTABLE_FORMAT_BYTES];
+    (void)printable_line(name, strlen(name), text, sizeof text);
+    return mem_strdup(text);
+}
+
 /* "DIR/NAME.gguf" or "DIR/NAME-00001-of-00003.gguf": NAME; owned by the caller. */
 static char *name_of(const char *path)
 {
     static const char suffix[] = ".gguf";
     enum { PART_BYTES = sizeof "-00001-of-00003" - 1 };
     const char *slash = strrchr(path, '/');
-    char *name = mem_strdup(slash ? slash + 1 : path);
+    char *name = printable_name(slash ? slash + 1 : path);
     size_t n = name ? strlen(name) : 0;
     if (n > sizeof suffix - 1 && !strcmp(name + n - (sizeof suffix - 1), suffix))
         name[n -= sizeof suffix - 1] = '\0';
@@ -548,7 +557,7 @@ err_code models_add(struct models *all, const char *path, const char *name, stru
     *m = (struct model){.models = all, .size_bytes = st.st_size, .created = st.st_mtime};
     TRY(expert_picture_open(&m->picture, e));
     m->path = mem_strdup(path);
-    m->name = name ? mem_strdup(name) : name_of(path);
+    m->name = name ? printable_name(name) : name_of(path);
     return m->path && m->name ? ERR_OK : err_nomem(e, strlen(path), "a model's name");
 }
 

@@ -772,6 +772,7 @@ def test_models_are_loaded_and_unloaded_when_told_to():
     with open(DEMO, "rb") as f:
         broken = f.read(100000)
     folder = folder_of_models("told", a=None, b=None, broken=broken)
+    os.symlink(DEMO, os.path.join(folder.encode(), b"\xff.gguf"))  # no UTF-8
     with AnyServer(MOEBIUS, "--models", folder, "--api-key", "secret") as s:
         for path in "/models", "/plan", "/receipts":
             assert s.ask("GET", path)[0] == 401, path
@@ -793,6 +794,7 @@ def test_models_are_loaded_and_unloaded_when_told_to():
         if os.environ.get("MOEBIUS_TEST_BUILD") == "release":  # the model's 30 MB are given back
             assert resident_bytes(s) - before < 15e6, (before, resident_bytes(s))
         assert ids_of(s, "The dog", 4, model="a") == generated_ids("The dog", 4)  # comes back when it is asked
+        assert ids_of(s, "The dog", 4, model="\\xff") == generated_ids("The dog", 4)
         change(s, "load", "broken")
         until = time.monotonic() + 20
         while not status(s, "broken").get("failed"):
