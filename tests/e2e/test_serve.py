@@ -854,6 +854,36 @@ def test_loading_tells_how_far_it_is():
         assert all(0 <= p <= 1 for p in seen) and seen, seen
 
 
+def test_answers_are_right_while_models_come_and_go_and_plans_are_made():
+    folder = folder_of_models("restless", a=None, b=None)
+    over = threading.Event()
+
+    def answer():
+        for i in range(6):
+            text = STORIES[i % len(STORIES)]
+            assert ids_of(s, text, 12, model="ab"[i % 2]) == generated_ids(text, 12)
+
+    def disturb():
+        for i in range(10**6):
+            if over.is_set():
+                return
+            got, _, text = s.ask("POST", "/models/" + ("load", "unload")[i % 2], {"model": "ab"[i // 2 % 2], "when_done": True})
+            assert got in (200, 400, 409), text
+            assert s.json("/plan/a")["plan"] and s.json("/models")["data"][1]["id"] == "b"
+            s.json("/receipts")
+
+    with AnyServer(MOEBIUS, "--models", folder, "--expert-ram", "60%") as s:
+        disturber = threading.Thread(target=disturb)
+        disturber.start()
+        try:
+            in_threads([answer] * 4)
+        finally:
+            over.set()
+            disturber.join()
+        change(s, "load", "a")
+        wait_for_status(s, "a", "loaded")
+
+
 def test_models_of_the_list_are_served_when_that_is_asked_for():
     repo = os.path.join(TMP.name, "hub", "models--them--Demo-GGUF")
     os.makedirs(os.path.join(repo, "blobs"))
