@@ -49,6 +49,12 @@ function renderModels(list, current) {
     select.title = shown?.context_length ? `${shown.id}: texts of up to ${shown.context_length} tokens` : select.value;
 }
 
+function chooseModel(id) {
+    settings.model = id;
+    saveSettings();
+    byId("model").value = id;
+}
+
 // ---- keys ----------------------------------------------------------------------------------------------------------
 
 function askForKey() {
@@ -206,10 +212,7 @@ function connectButtons() {
     on("retry", () => connection.hurry());
     on("export-markdown", () => exportAs("md"));
     on("export-json", () => exportAs("json"));
-    byId("model").addEventListener("change", () => {
-        settings.model = byId("model").value;
-        saveSettings();
-    });
+    byId("model").addEventListener("change", () => chooseModel(byId("model").value));
     byId("title").addEventListener("change", () => {
         chat.conversation.title = titleOf(byId("title").value);
         chat.conversation.changed = Date.now();
@@ -240,7 +243,12 @@ async function begin() {
         wantsKey: askForKey,
     });
     experts = new Experts(connection);
-    models = new Models({ changed: loadModels, wantsKey: askForKey, current: () => byId("model").value });
+    models = new Models({
+        changed: loadModels,
+        asks: chooseModel,
+        wantsKey: askForKey,
+        current: () => byId("model").value,
+    });
     openSettings = initSettings(showTheme);
     connectButtons();
     setDrawer(false);

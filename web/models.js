@@ -13,7 +13,7 @@ function describe(m) {
     const n = m.answers;
     const answers = n === 1 ? "1 answer" : `${n} answers`;
     if (value === "loaded" && n > 0)
-        return [`loaded, ${answers} under way`, "Unload after that", "unload", { when_done: true }];
+        return [`loaded, ${answers} under way`, "Unload when done", "unload", { when_done: true }];
     if (value === "loaded") return ["loaded", "Unload", "unload", {}];
     if (value === "unloading" && m.state === "ready")
         return [`goes once ${n === 1 ? "1 answer has" : `${answers} have`} ended`, "Keep", "load", {}];
@@ -58,14 +58,16 @@ class Row {
         this.reason.textContent = m.status.error || "";
         this.button.setAttribute("aria-disabled", String(!label));
         this.button.textContent = label || "…";
-        this.button.setAttribute("aria-label", `${label || "Wait for"} ${m.id}`);
+        this.button.setAttribute("aria-label", `${label || "Wait"}: ${m.id}`);
     }
 }
 
 export class Models {
-    // changed(): states may be others; wantsKey(): the server asks for a key; current(): the model that is asked.
-    constructor({ changed, wantsKey, current }) {
+    // changed(): states may be others; asks(id): this model is to answer; wantsKey(): the server asks for a key;
+    // current(): the model that answers.
+    constructor({ changed, asks, wantsKey, current }) {
         this.changed = changed;
+        this.asks = asks;
         this.wantsKey = wantsKey;
         this.current = current;
         this.rows = new Map();
@@ -164,6 +166,7 @@ export class Models {
         try {
             await getJson(`/models/${what}`, { body: { model: id, ...body } });
             this.note("");
+            if (what === "load") this.asks(id);
         } catch (e) {
             this.fail(e);
         }

@@ -698,41 +698,42 @@ const tests = {
                 until(`${name} becomes ${wanted}`, async () => wanted.test(await state(name)));
             await page.keyboard.press("Alt+m");
             await becomes("a", /^not loaded · 28\.6 MB$/);
-            await page.locator("[aria-label='Load a']").focus();
+            await page.locator("[aria-label='Load: a']").focus();
             await page.keyboard.press("Enter");
             await becomes("a", /^loaded ·/);
             assert.equal(
                 await page.evaluate(() => document.activeElement.getAttribute("aria-label")),
-                "Unload a",
+                "Unload: a",
                 "the focus stays",
             );
             assert.equal(await page.locator("#models-note").textContent(), "a is loaded.");
             await until("the list above knows", async () =>
                 /a · ready/.test(await page.locator("#model").textContent()),
             );
-            await page.click("[aria-label='Load broken']");
+            await page.click("[aria-label='Load: broken']");
             await becomes("broken", /^could not be loaded/);
             assert.match(await row("broken").locator(".model-reason").textContent(), /broken\.gguf: key/);
             assert.match(await page.locator("#models-note").textContent(), /broken could not be loaded/);
             await shot(page, "models-failed");
             await audit(page, "models");
-            await page.click("[aria-label='Load a']");
+            await page.click("[aria-label='Load: a']");
             await becomes("a", /^loaded ·/);
             const talk = fetch(`http://127.0.0.1:${port}/v1/completions`, {
                 method: "POST",
                 body: JSON.stringify({ model: "a", prompt: "Once", max_tokens: 90000, ignore_eos: true, stream: true }),
             }).then((r) => r.body.getReader());
             await becomes("a", /^loaded, 1 answer under way/);
-            await page.click("[aria-label='Load b']");
+            await page.click("[aria-label='Load: b']");
             await becomes("b", /^waits until/);
-            await page.click("[aria-label='Cancel b']");
+            assert.equal(await page.locator("#model").inputValue(), "b", "the one that was asked for answers");
+            await page.click("[aria-label='Cancel: b']");
             await becomes("b", /^not loaded/);
-            await page.click("[aria-label='Unload after that a']");
+            await page.click("[aria-label='Unload when done: a']");
             await becomes("a", /^goes once 1 answer has ended/);
             await shot(page, "models-busy");
-            await page.click("[aria-label='Keep a']");
+            await page.click("[aria-label='Keep: a']");
             await becomes("a", /^loaded, 1 answer/);
-            await page.click("[aria-label='Unload after that a']");
+            await page.click("[aria-label='Unload when done: a']");
             await (await talk).cancel();
             await becomes("a", /^not loaded/);
             await page.keyboard.press("Escape");
@@ -840,7 +841,7 @@ const tests = {
             await page.keyboard.press("Alt+m");
             await page.waitForSelector("#report section");
             assert.match(await page.locator("#report-title").textContent(), /^<img src=x onerror=pwned=1>: plan/);
-            await page.click("[aria-label='Load b']");
+            await page.click("[aria-label='Load: b']");
             await until("it fails", async () => /b could not/.test(await page.locator("#models-note").textContent()));
             await page.locator(".model-name", { hasText: /^b$/ }).click();
             await until("why there is no plan", async () =>
