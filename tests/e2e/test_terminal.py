@@ -435,6 +435,8 @@ def test_names_that_are_nearly_right_are_suggested():
         assert f"no command {word}: did you mean {meant}?\n" in says(word) and says("help", word) == says(word)
     assert says("fly") == "moebius: there is no command fly\n`moebius help` lists the commands.\n"
     assert "did you mean" not in says("")
+    assert "--image: models are run with text alone here\n" in says("generate", "--image", "a.png")
+    assert "--models-dir: here it is --models\n" in says("serve", "--models-dir", "x")
     assert says("\x1b[31m").startswith("moebius: there is no command \\x1b[31m\n")
     assert ": did you mean blk.0.attn_q.weight, " in says("inspect", DEMO, "--tensor", "blk.0.attn_q.wieght")
     assert "did you mean blk.0.attn_q.weight, blk.0.attn_q_norm.weight?\n" in says("inspect", DEMO, "--tensor", "blk.0.attn_q")
