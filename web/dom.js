@@ -20,10 +20,11 @@ const ICONS = {
     grid: "M4 4h6v6H4zM14 4h6v6h-6zM4 14h6v6H4zM14 14h6v6h-6z",
     theme: "M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16",
     save: "M12 4v11M7 11l5 5 5-5M5 20h14",
+    chip: "M7 7h10v10H7zM10 3v4M14 3v4M10 17v4M14 17v4M3 10h4M3 14h4M17 10h4M17 14h4",
     keys: "M3 7h18v11H3zM7 11h.01M11 11h.01M15 11h.01M8 15h8",
 };
 
-function svg(tag, attributes) {
+export function svg(tag, attributes) {
     const e = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
     return e;

@@ -4,6 +4,7 @@ import { byId, h, icon, toast } from "./dom.js";
 import { Connection, getJson, GoneError, hasKey, KeyError, setKey } from "./api.js";
 import { Chat, renderHistory } from "./chat.js";
 import { Experts } from "./experts.js";
+import { Models } from "./models.js";
 import { download, fileName, toJson, toMarkdown } from "./export.js";
 import { applyTheme, initSettings, loadSettings, saveSettings, settings } from "./settings.js";
 import { Store } from "./store.js";
@@ -12,6 +13,7 @@ import { newConversation, titleOf } from "./tree.js";
 const store = new Store();
 let chat;
 let experts;
+let models;
 let openSettings;
 
 // ---- the server ----------------------------------------------------------------------------------------------------
@@ -26,8 +28,8 @@ const connection = new Connection((seconds) => {
 
 async function loadModels() {
     try {
-        const [models, props] = await Promise.all([getJson("/v1/models"), getJson("/props")]);
-        renderModels(models.data, props.model_alias);
+        const [list, props] = await Promise.all([getJson("/v1/models"), getJson("/props")]);
+        renderModels(list.data, props.model_alias);
     } catch (e) {
         if (e instanceof KeyError) askForKey();
         else if (e instanceof GoneError) await connection.back();
@@ -36,15 +38,21 @@ async function loadModels() {
 }
 
 // Of several models one is chosen here, and the server loads it when it is asked.
-function renderModels(models, current) {
+function renderModels(list, current) {
     const select = byId("model");
-    const describe = (m) => (models.length > 1 && m.state !== "unloaded" ? `${m.id} · ${m.state}` : m.id);
-    select.replaceChildren(...models.map((m) => h("option", { value: m.id }, describe(m))));
-    if (!models.some((m) => m.id === settings.model)) settings.model = "";
+    const describe = (m) => (list.length > 1 && m.state !== "unloaded" ? `${m.id} · ${m.state}` : m.id);
+    select.replaceChildren(...list.map((m) => h("option", { value: m.id }, describe(m))));
+    if (!list.some((m) => m.id === settings.model)) settings.model = "";
     select.value = settings.model || current;
-    select.disabled = models.length < 2;
-    const shown = models.find((m) => m.id === select.value);
+    select.disabled = list.length < 2;
+    const shown = list.find((m) => m.id === select.value);
     select.title = shown?.context_length ? `${shown.id}: texts of up to ${shown.context_length} tokens` : select.value;
+}
+
+function chooseModel(id) {
+    settings.model = id;
+    saveSettings();
+    byId("model").value = id;
 }
 
 // ---- keys ----------------------------------------------------------------------------------------------------------
@@ -170,6 +178,7 @@ const KEYS = {
     KeyU: () => chat.editLast(),
     KeyT: nextTheme,
     KeyI: () => chat.input.focus(),
+    KeyM: () => models.open(),
     KeyS: () => openSettings(),
     KeyK: () => byId("keys").showModal(),
 };
@@ -196,16 +205,14 @@ function connectButtons() {
         focusPanel();
     });
     on("experts-close", closePanel);
+    on("models-button", () => models.open());
     on("settings-button", () => openSettings());
     on("theme-button", nextTheme);
     on("keys-button", () => byId("keys").showModal());
     on("retry", () => connection.hurry());
     on("export-markdown", () => exportAs("md"));
     on("export-json", () => exportAs("json"));
-    byId("model").addEventListener("change", () => {
-        settings.model = byId("model").value;
-        saveSettings();
-    });
+    byId("model").addEventListener("change", () => chooseModel(byId("model").value));
     byId("title").addEventListener("change", () => {
         chat.conversation.title = titleOf(byId("title").value);
         chat.conversation.changed = Date.now();
@@ -236,6 +243,12 @@ async function begin() {
         wantsKey: askForKey,
     });
     experts = new Experts(connection);
+    models = new Models({
+        changed: loadModels,
+        asks: chooseModel,
+        wantsKey: askForKey,
+        current: () => byId("model").value,
+    });
     openSettings = initSettings(showTheme);
     connectButtons();
     setDrawer(false);

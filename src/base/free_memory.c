@@ -147,3 +147,12 @@ size_t free_memory_limit_bytes(const char *root)
 {
     return least_of_all(root, group_limit);
 }
+
+size_t resident_memory_bytes(void)
+{
+    char text[FILE_BYTES];
+    size_t pages, resident;
+    if (sscanf(read_text("/proc/self/statm", text), "%zu %zu", &pages, &resident) != 2)
+        return 0;
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}

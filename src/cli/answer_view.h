@@ -1,4 +1,5 @@
-/* Shows an answer as it comes, its reasoning apart: dimmed where that may be, else between marks. */
+/* Shows an answer as it comes, its reasoning apart: dimmed where that may be, else between marks. Where the output
+ * breaks lines, its markdown becomes style where that is wanted. */
 #ifndef CLI_ANSWER_VIEW_H
 #define CLI_ANSWER_VIEW_H
 
@@ -10,6 +11,7 @@
 struct answer_view {
     struct text_out *out; /* borrowed */
     bool styled;
+    bool has_markdown; /* of content, on an output that breaks lines */
     bool in_reasoning; /* the last text on the screen is reasoning */
 };
 

@@ -45,10 +45,11 @@ struct chat {
     struct line_editor *editor;
     struct text_out out;
     struct answer_view view;
-    struct terminal_text lines; /* of the answer, on a terminal that knows escapes, without --plain */
+    struct terminal_text lines; /* of the answer, on a terminal */
     struct chat_history history;
     char *prefill; /* what the next line begins with; owned; NULL: nothing */
     bool interactive, can_prefill;
+    bool is_styled;   /* answers have their markdown as style, and a status below */
     int64_t shown_ns; /* these three: when the status was shown, and what had been done then */
     moebius_counters shown;
     struct conversation_stats shown_stats;
@@ -107,6 +108,18 @@ static void print_stats(const struct chat *c)
     stats_print_car(c->opened.engine, stdout);
 }
 
+/* A text that is no answer. */
+static void show_text(struct chat *c, const char *text)
+{
+    if (c->out.terminal)
+        terminal_text_open(&c->lines, stdout, terminal_text_columns(stdout));
+    text_out_write(&c->out, text, strlen(text));
+    text_out_end(&c->out);
+    if (c->out.terminal)
+        terminal_text_end(&c->lines);
+    putchar('\n');
+}
+
 /* "": shows it; "-": takes it away. */
 static err_code set_system(struct chat *c, const char *text, struct err *e)
 {
@@ -117,10 +130,7 @@ static err_code set_system(struct chat *c, const char *text, struct err *e)
         note(c, removed ? "there is no system message any more" : "the system message is set");
         return ERR_OK;
     }
-    now = now ? now : "there is no system message: /system TEXT sets one";
-    text_out_write(&c->out, now, strlen(now));
-    text_out_end(&c->out);
-    putchar('\n');
+    show_text(c, now ? now : "there is no system message: /system TEXT sets one");
     return ERR_OK;
 }
 
@@ -226,7 +236,7 @@ static void show_answer(void *user, moebius_reply_part part, const char *text, s
 {
     struct chat *c = user;
     answer_view_write(&c->view, part, text, n);
-    if (c->out.terminal)
+    if (c->is_styled)
         show_status(c);
 }
 
@@ -234,7 +244,7 @@ static void begin_answer(struct chat *c)
 {
     if (c->out.terminal) {
         terminal_text_open(&c->lines, stdout, terminal_text_columns(stdout));
-        c->lines.has_markdown = true;
+        c->lines.has_markdown = c->is_styled;
     }
     c->shown = moebius_engine_counters(c->opened.engine);
     c->shown_stats = c->talk.stats;
@@ -470,10 +480,11 @@ static err_code prepare(struct chat *c, struct err *e)
     if (c->system)
         TRY(conversation_set_system(&c->talk, c->system, e));
     text_out_open(&c->out, stdout, c->raw);
-    if (c->interactive && !c->plain && !c->raw && terminal_has_style(stdout, c->color) &&
-        terminal_knows_escapes(stdout))
+    if (c->interactive && !c->raw)
         c->out.terminal = &c->lines;
-    c->view = (struct answer_view){.out = &c->out, .styled = terminal_has_style(stdout, c->color)};
+    const bool has_style = terminal_has_style(stdout, c->color);
+    c->is_styled = c->out.terminal && !c->plain && has_style && terminal_knows_escapes(stdout);
+    c->view = (struct answer_view){.out = &c->out, .styled = has_style, .has_markdown = c->is_styled};
     TRY(line_editor_open(&c->editor, c->interactive, e));
     c->can_prefill = c->interactive && line_editor_prefill(c->editor, "");
     TRY(chat_history_read(&c->history, remember_earlier, c->editor, e));
@@ -496,8 +507,7 @@ static int run(const struct command *c, int argc, char **argv)
          GROUP_FORM},
         {"-n", OPT_INT, &chat.n, "N", "tokens of an answer at most; -1: as many as it takes", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N", "context; the model's, up to 8192", 16, 1 << 30, 0},
-        {"--plain", OPT_FLAG, &chat.plain, "", "show answers as they are, markdown unstyled and lines unbroken", 0, 0,
-         0, GROUP_OUTPUT},
+        {"--plain", OPT_FLAG, &chat.plain, "", "show answers as they are, markdown unstyled", 0, 0, 0, GROUP_OUTPUT},
         {"--quiet,-q", OPT_FLAG, &chat.model.quiet, "", "no speed after answers, no progress", 0, 0, 0, GROUP_OUTPUT},
         {"--no-history", OPT_FLAG, &chat.no_history, "", "neither keep what is said for later sessions nor show it", 0,
          0, 0, GROUP_OUTPUT},

@@ -89,7 +89,7 @@ const struct command cmd_quantize = {
                "Interrupted, it leaves OUT.unfinished, and the same command goes on with it.",
     .max_operand = 1,
     .operands = {OPT_OUTPUT},
-    .hint = "expected two files",
+    .hint = "expected two files, and the type with --type",
     .group = COMMAND_MAKE,
     .run = run,
 };

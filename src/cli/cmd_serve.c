@@ -2,12 +2,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/leave_receipt.h"
 #include "cli/model_names.h"
 #include "cli/rank_run.h"
 #include "cli/confine.h"
+#include "cli/serve_reports.h"
+#include "hub/hub.h"
 #include "server/http.h"
 #include "server/server.h"
 
@@ -29,8 +32,11 @@ struct serve_command {
     int64_t port, n_texts, n_queue, n_per_key, idle_s, cache_bytes, max_body_bytes, max_connections, timeout_s;
     struct option_list origins, var_texts;
     struct cli_vars vars;
-    bool log_json, no_page;
+    bool log_json, no_page, listed;
     struct listener listener;
+    struct cached_models cached; /* that --models-listed finds */
+    struct server_model *more;   /* [cached.n], those of them that are whole come first; owned */
+    size_t n_more;
 };
 
 static void print_line(void *user, const char *line)
@@ -38,12 +44,15 @@ static void print_line(void *user, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-static err_code open_engine(void *user, const char *path, moebius_engine **out, struct err *e)
+static err_code open_engine(void *user, const char *path, const struct load_watch *watch, moebius_engine **out,
+                            struct err *e)
 {
     const struct serve_command *c = user;
     struct model_options o = c->model;
     struct opened opened = {0};
     o.path = path;
+    o.loading = watch->tell;
+    o.loading_user = watch->user;
     err_code code = cli_open_engine(&o, &opened, e);
     *out = opened.engine;
     return code;
@@ -67,9 +76,11 @@ static void note_end(void *user, const char *path, const moebius_engine *engine,
 
 static err_code check(struct serve_command *c, struct err *e)
 {
-    if (!c->model.path == !c->folder)
-        return err_set(e, ERR_USAGE, "expected one of -m FILE and --models DIR");
-    if (c->folder && (c->alias || c->model.store))
+    if (c->model.path && c->folder)
+        return err_set(e, ERR_USAGE, "-m FILE and --models DIR: expected one of the two");
+    if (!c->model.path && !c->folder && !c->listed)
+        return err_set(e, ERR_USAGE, "expected -m FILE, --models DIR or --models-listed");
+    if ((c->alias && !c->model.path) || (c->model.store && (c->folder || c->listed)))
         return err_set(e, ERR_USAGE, "--%s is about one model: expected -m FILE with it", c->alias ? "alias" : "store");
     TRY(http_check(e));
     return cli_parse_vars(&c->var_texts, &c->vars, e);
@@ -88,12 +99,38 @@ static err_code begin(const struct command *command, const struct option *option
     return cli_confine(command, options, n_option, argc, argv, NULL, e);
 }
 
+/* The whole models of the Hub's cache, in the order of `moebius list`. */
+static err_code list_models(struct serve_command *c, struct err *e)
+{
+    struct hub_places places;
+    if (!c->listed)
+        return ERR_OK;
+    TRY(hub_places_find(&places, e));
+    TRY(hub_cache_list(&places, &c->cached, e));
+    c->more = mem_calloc(c->cached.n ? c->cached.n : 1, sizeof *c->more);
+    if (!c->more)
+        return err_nomem(e, c->cached.n * sizeof *c->more, "a list of models");
+    for (size_t i = 0; i < c->cached.n; i++) {
+        const struct cached_model *m = &c->cached.models[i];
+        if (m->n_whole == m->n_parts)
+            c->more[c->n_more++] = (struct server_model){m->path, m->name};
+    }
+    if (c->n_more == 0 && !c->model.path && !c->folder)
+        return err_set(e, ERR_USAGE, "--models-listed: there is no whole model here yet: moebius pull fetches one");
+    return ERR_OK;
+}
+
 static err_code serve(struct serve_command *c, struct err *e)
 {
+    struct report_settings reports = {&c->model, c->n_texts};
     struct server_options o = {.listener = &c->listener,
                                .model = c->model.path,
                                .alias = c->alias,
                                .folder = c->folder,
+                               .more = c->more,
+                               .n_more = c->n_more,
+                               .keeps_model = rank_run_ranks() != NULL,
+                               .reports = {serve_report_plan, serve_report_receipts, &reports},
                                .key = c->key,
                                .key_file = c->key_file,
                                .max_per_key = c->n_per_key,
@@ -133,6 +170,7 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(j.model),
         {"--models", OPT_MODELS, &j.folder, "DIR", "serve the models in DIR, one at a time, not -m FILE", 0, 0, 0},
+        {"--models-listed", OPT_LISTED, &j.listed, "", "serve the whole models of `moebius list`, too", 0, 0, 0},
         {"--idle", OPT_INT, &j.idle_s, "S", "unload a model that nobody uses for S seconds (never)", 1, 1e9, 0,
          GROUP_SERVER},
         {"--host", OPT_STRING, &j.host, "NAME", "the address to listen at (127.0.0.1)", 0, 0, 0},
@@ -171,14 +209,18 @@ static int run(const struct command *c, int argc, char **argv)
     struct err e = {0};
     err_code code = begin(c, options, N_OPTIONS(options), argc, argv, &j, &e);
     if (code == ERR_OK)
+        code = list_models(&j, &e);
+    if (code == ERR_OK)
         code = serve(&j, &e);
     listener_close(&j.listener);
+    cached_models_close(&j.cached);
+    mem_free(j.more);
     return cli_exit(c, code, &e);
 }
 
 const struct command cmd_serve = {
     .name = "serve",
-    .usage = "-m FILE | --models DIR [OPTIONS]",
+    .usage = "-m FILE | --models DIR | --models-listed [OPTIONS]",
     .summary = "a server that OpenAI's, Anthropic's and Ollama's clients can use",
     .details = "Texts are answered together, as many as --texts, and prompts that begin alike are computed once. Ends\n"
                "on SIGTERM or Ctrl-C: answers may go on for 5 s. docs/server.md has the paths and what they take.",

@@ -65,7 +65,7 @@ static void print_option(const struct option *o, int width)
     enum { INDENT = 29 };
     struct option_names names = option_names(o);
     int n = printf("  %.*s%s%.*s", names.n_other, names.other, names.n_other ? ", " : "", names.n_name, names.name);
-    if (o->kind != OPT_FLAG)
+    if (!option_is_flag(o))
         n += printf("%s%s", o->kind == OPT_DETAIL ? "" : " ", o->arg);
     if (n >= INDENT)
         printf("\n%*s", INDENT, "");
@@ -101,7 +101,8 @@ void help_print(const struct command *c, const struct option *options, int n_opt
 const char *help_kind(const struct option *o)
 {
     switch (o->kind) {
-    case OPT_FLAG: return "flag";
+    case OPT_FLAG:
+    case OPT_LISTED: return "flag";
     case OPT_DETAIL: return "detail";
     case OPT_CHOICE: return "choice";
     case OPT_INPUT:

@@ -58,9 +58,17 @@ void cli_progress_end(struct progress *p)
         fprintf(stderr, "\r%78s\r", "");
 }
 
+struct load_progress {
+    struct progress shown;
+    const struct model_options *options;
+};
+
 static void load_progress(void *user, uint64_t done, uint64_t total)
 {
-    (void)cli_progress(user, done, total);
+    struct load_progress *p = user;
+    (void)cli_progress(&p->shown, done, total);
+    if (p->options->loading)
+        p->options->loading(p->options->loading_user, done, total);
 }
 
 err_code cli_split_dirs(const char *text, struct dir_list *out, struct err *e)
@@ -151,17 +159,17 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
 {
     moebius_engine_options options;
     moebius_error error;
-    struct progress progress;
+    struct load_progress progress = {.options = o};
     struct dir_list store;
     err_code code = cli_engine_options(o, &options, &store, e);
     if (code == ERR_OK) {
-        cli_progress_begin(&progress, o->quiet ? NULL : "loading");
+        cli_progress_begin(&progress.shown, o->quiet ? NULL : "loading");
         options.progress = load_progress;
         options.user = &progress;
         if (moebius_engine_open(&out->engine, o->path, &options, &error) != MOEBIUS_OK)
             code = cli_error(e, &error);
-        cli_progress_end(&progress);
-        out->load_ns = clock_ns() - progress.start_ns;
+        cli_progress_end(&progress.shown);
+        out->load_ns = clock_ns() - progress.shown.start_ns;
         if (code == ERR_OK)
             check_context(o, out->engine);
     }

@@ -17,6 +17,9 @@ struct model_options {
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
     bool quiet; /* neither progress nor statistics; set by commands that have the option */
+    /* Who else is told of loading, in any thread, as moebius_engine_options.progress. NULL: nobody is. */
+    void (*loading)(void *user, uint64_t done_bytes, uint64_t total_bytes);
+    void *loading_user;
     moebius_car car;
 };
 

@@ -114,12 +114,12 @@ static void print_zsh_form(const struct option *o, const char *name, int n, cons
     printf("%.*s", n, name);
     if (o->kind == OPT_DETAIL)
         printf("=-");
-    else if (o->kind != OPT_FLAG && name[1] == '-')
+    else if (!option_is_flag(o) && name[1] == '-')
         printf("=");
     printf("[");
     print_text(o->help, "[]:\\", true);
     printf("]");
-    if (o->kind != OPT_FLAG) {
+    if (!option_is_flag(o)) {
         printf(":%s", o->kind == OPT_DETAIL ? ":" : "");
         print_text(o->arg, "[]:\\", true);
         printf(":");

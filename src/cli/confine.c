@@ -305,6 +305,8 @@ static err_code confine(const struct command *c, const struct option *options, i
             code = allow_gpus(&s, e);
         else if (options[i].kind >= OPT_INPUT && *(const char **)options[i].out)
             code = allow(&s, options[i].kind, *(const char **)options[i].out, e);
+        else if (options[i].kind == OPT_LISTED && *(bool *)options[i].out)
+            code = allow_hub(&s, HUB_READS, e);
     for (int i = 1; code == ERR_OK && i < argc && i <= N_OPERAND; i++)
         code = allow(&s, c->operands[i - 1], argv[i], e);
     if (code == ERR_OK && output)

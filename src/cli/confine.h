@@ -1,8 +1,8 @@
 /* The sandbox (base/sandbox.h) that commands enter as soon as they know what they are to do. A command may reach what
  * its options and operands name, and what the program needs of the system:
  *
- *   reads   a model with its other parts and checksums, stores, inputs; /proc, /sys, the system's libraries and time
- *           zones, the settings of the terminal
+ *   reads   a model with its other parts and checksums, stores, inputs; where all models by name are served, their
+ *           folders; /proc, /sys, the system's libraries and time zones, the settings of the terminal
  *   writes  the folders of its outputs, with all below them; if it runs a model, the folder that keeps files from run
  *           to run (engine/cache_file.h)
  *   network commands that fetch models alone, which reach nothing but the folders of models (hub/hub_places.h)

@@ -36,6 +36,8 @@ static const struct foreign options_elsewhere[] = {
      "--devices vulkan:0 computes on a GPU, whole layers and as many experts as fit"},
     {",-fa,--flash-attn,", "attention needs no such choice here: leave it out"},
     {",-mmap,--mmap,--no-mmap,--mlock,", "weights are read into memory of our own, and --ram bounds it: leave it out"},
+    {",--models-dir,", "--models"},
+    {",--mmproj,-mm,--image,--audio,", "models are run with text alone here"},
     {",--jinja,", "chat templates always run: leave it out"},
     {",-e,--escape,-no-cnv,--no-conversation,--single-turn,-st,", "that is how it works here: leave it out"},
     {",--no-display-prompt,", "the prompt is shown with --echo alone: leave it out"},

@@ -103,11 +103,17 @@ static err_code set_share(const char *word, const char *value, struct option_sha
     return ERR_OK;
 }
 
+bool option_is_flag(const struct option *o)
+{
+    return o->kind == OPT_FLAG || o->kind == OPT_LISTED;
+}
+
 err_code options_set(const struct option *o, const char *word, const char *value, struct err *e)
 {
     struct option_list *list = o->out;
     switch (o->kind) {
-    case OPT_FLAG: *(bool *)o->out = true; return ERR_OK;
+    case OPT_FLAG:
+    case OPT_LISTED: *(bool *)o->out = true; return ERR_OK;
     case OPT_INT:
     case OPT_INT32:
     case OPT_FLOAT: return set_number(o, word, value, e);
@@ -172,11 +178,11 @@ static err_code parse_option(const struct command *c, const struct option *optio
     const struct option *o = options_find(options, n_option, word, n);
     if (!o)
         return hint_no_option(c, options, n_option, word, n, e);
-    if (o->kind == OPT_FLAG && value)
+    if (option_is_flag(o) && value)
         return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n, word);
     if (o->kind == OPT_DETAIL && !value)
         value = "";
-    if (o->kind != OPT_FLAG && !value) {
+    if (!option_is_flag(o) && !value) {
         if (*i + 1 == argc)
             return err_set(e, ERR_USAGE, "%s needs a value: %s", word, o->arg);
         value = argv[++*i];

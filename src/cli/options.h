@@ -10,6 +10,7 @@
 
 enum option_kind {
     OPT_FLAG,   /* bool *: set to true */
+    OPT_LISTED, /* the same, and models by name are read (hub/hub.h) */
     OPT_INT,    /* int64_t *, within [min, max] */
     OPT_INT32,  /* int *, within [min, max] */
     OPT_FLOAT,  /* float *, within [min, max] */
@@ -104,6 +105,9 @@ struct command {
  * it is a word. After --help or --version was obeyed the result is ERR_CANCELLED without a sentence. */
 MUST_USE err_code options_parse(const struct command *c, const struct option *options, int n_option, int *argc,
                                 char **argv, struct err *e);
+
+/* Whether it takes no value. */
+bool option_is_flag(const struct option *o);
 
 /* The option's first name, and its other form (n_other 0: it has none), borrowed. */
 struct option_names {

@@ -1,5 +1,5 @@
 /* An answer on a terminal: broken at words, not at the edge, its markdown shown as style, and below it a line of
- * status.
+ * status. Without markdown, a style and a status no escape sequence is written.
  *
  * Text comes in pieces as small as characters; a word is written when it has ended. What is known of markdown:
  * headings, lists, quotes, rules, fenced code (which is not broken at words), **bold**, *italic* and `code`; other

@@ -284,8 +284,6 @@ moebius_status engine_status(err_code code, const struct err *e, moebius_error *
 
 /* ---- memory.c -------------------------------------------------------------------------------------------------- */
 
-size_t engine_resident_bytes(void); /* of the process, now */
-
 /* Puts a bound in force, options.ram_bytes or else what is free. To be called when the files' directories have been
  * read, and before the weights are. ERR_LIMIT when the bound is less than the model can do with. */
 MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);

@@ -1,7 +1,6 @@
 /* The bound on the process's memory: what counts, and a session's place in it. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/free_memory.h"
@@ -14,18 +13,6 @@
 
 /* What loading matrices takes, a thread. */
 enum { LOAD_BYTES = 1 << 20 };
-
-size_t engine_resident_bytes(void)
-{
-    unsigned long pages = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (f) {
-        if (fscanf(f, "%lu %lu", &pages, &resident) != 2)
-            resident = 0;
-        fclose(f);
-    }
-    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
-}
 
 static void reclaim(void *user, size_t n_bytes)
 {
@@ -115,7 +102,7 @@ static size_t choose_bound(const moebius_engine *g)
         return (size_t)g->options.ram_bytes;
     if (free_bytes == SIZE_MAX || g->options.hugetlb || g->options.deterministic)
         return 0;
-    return engine_resident_bytes() + free_bytes - free_bytes / PLAN_FREE_SHARE;
+    return resident_memory_bytes() + free_bytes - free_bytes / PLAN_FREE_SHARE;
 }
 
 err_code engine_memory_bound(moebius_engine *g, struct err *e)
@@ -125,7 +112,7 @@ err_code engine_memory_bound(moebius_engine *g, struct err *e)
     g->bound_bytes = choose_bound(g);
     if (!g->bound_bytes)
         return ERR_OK;
-    g->overhead_bytes = engine_resident_bytes() + PLAN_MARGIN_BYTES;
+    g->overhead_bytes = resident_memory_bytes() + PLAN_MARGIN_BYTES;
     if (g->bound_bytes < g->overhead_bytes + dense + experts)
         return too_little(g, g->overhead_bytes + dense + experts, "this model, without a context,", e);
     g->limit_bytes = g->bound_bytes - g->overhead_bytes;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/free_memory.h"
 #include "base/minmax.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
@@ -208,7 +209,7 @@ static err_code take_names(struct gathering *x, const char *path, struct err *e)
 /* The program with what it knows of the file; a model that is loaded beside counts elsewhere. */
 static uint64_t process_bytes(void)
 {
-    size_t resident = engine_resident_bytes(), mapped = mem_total_bytes();
+    size_t resident = resident_memory_bytes(), mapped = mem_total_bytes();
     return (resident > mapped ? resident - mapped : 0) + AT_WORK_BYTES;
 }
 

@@ -236,8 +236,9 @@ void profile_print_places(const struct trace *t, const struct usage *u, const mo
 
 void profile_svg(const struct trace *t, const struct usage *u, const moebius_engine *engine, FILE *f)
 {
-    enum { CELL = 10, LEFT = 60, TOP = 40, BOTTOM = 30 };
-    int width = LEFT + CELL * (int)u->n_expert + 20, height = TOP + CELL * t->n_layer + BOTTOM;
+    enum { CELL = 10, LEFT = 60, TOP = 40, BOTTOM = 30, RIGHT = 20, TITLE = 480 };
+    const int cells = CELL * (int)u->n_expert + RIGHT;
+    int width = LEFT + (cells > TITLE ? cells : TITLE), height = TOP + CELL * t->n_layer + BOTTOM;
     double most = 0;
     for (int l = 0; l < t->n_layer; l++)
         for (int32_t i = 0; i < t->layers[l].n_expert; i++)

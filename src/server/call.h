@@ -25,7 +25,8 @@ struct server {
     struct metrics metrics;
     struct log log; /* lines that are no requests */
     pthread_mutex_t notes_lock;
-    json_t *notes; /* sentences that the log has had, as names */
+    json_t *notes;                /* sentences that the log has had, as names */
+    pthread_mutex_t reports_lock; /* around the options' reports */
     int64_t start_ns;
     _Atomic bool ends;      /* streams that have no end of their own are to end */
     _Atomic bool has_freed; /* a request has ended that needed memory, since it was given back */

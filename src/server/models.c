@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/printable.h"
 
 enum { MAX_MODELS = 256, POLL_NS = 50 * 1000 * 1000 };
 
@@ -64,6 +65,13 @@ static void on_step(void *user, bool is_idle)
     expert_picture_step(m->picture, m->engine, &stats, atomic_load(&m->models->n_watchers) > 0, is_idle);
 }
 
+static void note_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct model *m = user;
+    atomic_store(&m->load_total, total_bytes);
+    atomic_store(&m->load_done, done_bytes);
+}
+
 /* A template that is missing is no failure: texts can be gone on with. */
 static err_code load(struct model *m, struct err *e)
 {
@@ -71,8 +79,9 @@ static err_code load(struct model *m, struct err *e)
     struct texts_options texts = o->texts;
     texts.stepped = on_step;
     texts.stepped_user = m;
+    const struct load_watch watch = {note_progress, m};
     m->template_error = (struct err){0};
-    TRY(o->opener.engine(o->opener.user, m->path, &m->engine, e));
+    TRY(o->opener.engine(o->opener.user, m->path, &watch, &m->engine, e));
     m->vocab = moebius_engine_vocab(m->engine);
     (void)o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
     m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
@@ -92,6 +101,7 @@ static void unload(struct model *m)
     moebius_template_close(&m->tmpl);
     moebius_engine_close(&m->engine);
     m->vocab = NULL;
+    mem_trim();
 }
 
 static void set_state(struct model *m, enum model_state state)
@@ -113,15 +123,33 @@ static struct place_figures places_of(const struct model *m)
     return f;
 }
 
+static struct device_ledger ledger_of(const struct model *m)
+{
+    struct device_ledger l = {0};
+    moebius_device d;
+    for (; moebius_engine_device(m->engine, l.n, &d); l.n++) {
+        if (l.n == MODELS_MAX_DEVICE)
+            return (struct device_ledger){0};
+        l.held[l.n] = (struct held_bytes){.weights = d.weight_bytes,
+                                          .experts = d.expert_bytes,
+                                          .texts = d.context_bytes,
+                                          .activations = d.work_bytes};
+        snprintf(l.held[l.n].device, sizeof l.held[l.n].device, "%s", d.name);
+    }
+    return l;
+}
+
 static void become_ready(struct model *m)
 {
     struct models *all = m->models;
     struct model_facts facts = facts_of(m);
     struct place_figures places = places_of(m);
+    struct device_ledger ledger = ledger_of(m);
     pthread_mutex_lock(&all->lock);
     m->facts = facts;
     m->counters = moebius_engine_counters(m->engine);
     m->places = places;
+    m->ledger = ledger;
     m->error = (struct err){0};
     m->used_ns = clock_ns();
     if (all->wanted == m)
@@ -214,6 +242,9 @@ static err_code start(struct models *all, struct model *m, struct err *e)
 {
     assert(!all->current && m->state == MODEL_UNLOADED);
     m->state = MODEL_LOADING;
+    m->leaves = false;
+    atomic_store(&m->load_done, 0);
+    atomic_store(&m->load_total, 0);
     if (pthread_create(&m->thread, NULL, drive, m) != 0) {
         m->state = MODEL_UNLOADED;
         return err_set(e, ERR_FAIL, "the thread of model %s can't be started", m->name);
@@ -227,7 +258,7 @@ static err_code start(struct models *all, struct model *m, struct err *e)
 static err_code approach(struct models *all, struct model *m, bool *ready, struct err *e)
 {
     reap(all);
-    *ready = m->state == MODEL_READY && (!all->wanted || all->wanted == m);
+    *ready = m->state == MODEL_READY && !m->leaves && (!all->wanted || all->wanted == m);
     if (*ready)
         return ERR_OK;
     if (m->state != MODEL_READY && !all->wanted)
@@ -322,23 +353,91 @@ void models_give_back(struct model *m)
     pthread_mutex_unlock(&all->lock);
 }
 
-err_code models_start(struct models *all, size_t i, struct err *e)
+/* ---- loading and unloading when told to ------------------------------------------------------------------------ */
+
+/* Another one that is being loaded, or is to be; NULL: there is none. */
+static const struct model *rival(const struct models *all, const struct model *m)
+{
+    const struct model *current = all->current && all->current->state == MODEL_LOADING ? all->current : NULL;
+    return all->wanted && all->wanted != m ? all->wanted : current != m ? current : NULL;
+}
+
+static err_code ask_for(struct models *all, struct model *m, struct err *e)
 {
     bool ready;
+    const struct model *other = rival(all, m);
+    if (all->stops)
+        return err_set(e, ERR_CANCELLED, "the server is ending");
+    if (other)
+        return err_set(e, ERR_LIMIT, "model %s is being loaded: ask for %s when it is there", other->name, m->name);
+    m->leaves = false;
+    return approach(all, m, &ready, e);
+}
+
+err_code models_load(struct models *all, struct model *m, struct err *e)
+{
     pthread_mutex_lock(&all->lock);
-    err_code code = approach(all, models_at(all, i), &ready, e);
+    err_code code = ask_for(all, m, e);
     pthread_mutex_unlock(&all->lock);
     return code;
+}
+
+static err_code let_go(struct models *all, struct model *m, bool when_done, struct err *e)
+{
+    const bool is_loading = m->state == MODEL_LOADING;
+    bool was_wanted = all->wanted == m && m->state == MODEL_UNLOADED;
+    if (was_wanted)
+        all->wanted = NULL;
+    if (was_wanted || m->state == MODEL_ENDING)
+        return ERR_OK;
+    if (m->state == MODEL_UNLOADED)
+        return err_set(e, ERR_USAGE, "model %s is not loaded", m->name);
+    if (is_idle(m)) {
+        end_current(all);
+        return ERR_OK;
+    }
+    /* without texts somebody is about to submit one, or has just had its answer */
+    const struct texts_stats s = is_loading ? (struct texts_stats){0} : texts_stats(m->texts);
+    const size_t n = s.n_running + s.n_waiting;
+    m->leaves = m->leaves || when_done || (!is_loading && n == 0);
+    if (m->leaves)
+        return ERR_OK;
+    if (is_loading)
+        return err_set(e, ERR_LIMIT, "model %s is being loaded: \"when_done\": true unloads it then", m->name);
+    return err_set(e, ERR_LIMIT, "model %s has %zu answer%s under way: \"when_done\": true unloads it after that",
+                   m->name, n, n == 1 ? "" : "s");
+}
+
+err_code models_unload(struct models *all, struct model *m, bool when_done, struct err *e)
+{
+    pthread_mutex_lock(&all->lock);
+    err_code code = let_go(all, m, when_done, e);
+    pthread_mutex_unlock(&all->lock);
+    return code;
+}
+
+/* ---- looking --------------------------------------------------------------------------------------------------- */
+
+static double loaded_share(struct model *m)
+{
+    uint64_t total = atomic_load(&m->load_total);
+    return total ? (double)atomic_load(&m->load_done) / (double)total : 0;
 }
 
 struct model_view models_look(struct model *m)
 {
     struct models *all = m->models;
     pthread_mutex_lock(&all->lock);
-    struct model_view view = {.state = m->state, .facts = m->facts, .error = m->error};
+    struct model_view view = {.state = m->state,
+                              .leaves = m->leaves,
+                              .waits = all->wanted == m && m->state == MODEL_UNLOADED,
+                              .loaded_share = m->state == MODEL_LOADING ? loaded_share(m) : 0,
+                              .facts = m->facts,
+                              .error = m->error};
     if (m->state == MODEL_READY) {
         view.counters = m->counters;
         view.places = m->places;
+        view.ledger = m->ledger;
         view.stats = texts_stats(m->texts);
     }
     pthread_mutex_unlock(&all->lock);
@@ -369,19 +468,37 @@ void models_note_end(struct model *m)
     struct models *all = m->models;
     moebius_counters now = moebius_engine_counters(m->engine);
     struct place_figures places = places_of(m);
+    struct device_ledger ledger = ledger_of(m);
     pthread_mutex_lock(&all->lock);
     m->counters = now;
     m->places = places;
+    m->ledger = ledger;
     m->used_ns = clock_ns();
     pthread_mutex_unlock(&all->lock);
+}
+
+/* The one that is to be loaded comes nearer though nobody may wait for it. */
+static void push_on(struct models *all)
+{
+    struct model *m = all->wanted;
+    struct err e = {0};
+    bool ready;
+    if (!m || all->stops || approach(all, m, &ready, &e) == ERR_OK)
+        return;
+    log_line(all->options.log, LOG_WARN, "%s", e.text);
+    all->wanted = NULL;
+    m->error = e;
+    m->n_failed++;
 }
 
 void models_tick(struct models *all, int64_t now_ns)
 {
     pthread_mutex_lock(&all->lock);
     struct model *m = all->current;
-    if (all->options.idle_ns && m && now_ns - m->used_ns > all->options.idle_ns && is_idle(m))
+    bool is_forgotten = all->options.idle_ns && m && now_ns - m->used_ns > all->options.idle_ns;
+    if ((is_forgotten || (m && m->leaves)) && is_idle(m))
         end_current(all);
+    push_on(all);
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -402,13 +519,21 @@ err_code models_open(struct models **out, const struct models_options *options, 
     return ERR_OK;
 }
 
+/* A name that clients can write in JSON, whatever bytes the file's has; owned by the caller. */
+static char *printable_name(const char *name)
+{
+    char text[PRINTABLE_FORMAT_BYTES];
+    (void)printable_line(name, strlen(name), text, sizeof text);
+    return mem_strdup(text);
+}
+
 /* "DIR/NAME.gguf" or "DIR/NAME-00001-of-00003.gguf": NAME; owned by the caller. */
 static char *name_of(const char *path)
 {
     static const char suffix[] = ".gguf";
     enum { PART_BYTES = sizeof "-00001-of-00003" - 1 };
     const char *slash = strrchr(path, '/');
-    char *name = mem_strdup(slash ? slash + 1 : path);
+    char *name = printable_name(slash ? slash + 1 : path);
     size_t n = name ? strlen(name) : 0;
     if (n > sizeof suffix - 1 && !strcmp(name + n - (sizeof suffix - 1), suffix))
         name[n -= sizeof suffix - 1] = '\0';
@@ -432,8 +557,17 @@ err_code models_add(struct models *all, const char *path, const char *name, stru
     *m = (struct model){.models = all, .size_bytes = st.st_size, .created = st.st_mtime};
     TRY(expert_picture_open(&m->picture, e));
     m->path = mem_strdup(path);
-    m->name = name ? mem_strdup(name) : name_of(path);
+    m->name = name ? printable_name(name) : name_of(path);
     return m->path && m->name ? ERR_OK : err_nomem(e, strlen(path), "a model's name");
+}
+
+bool models_have(const struct models *all, const char *path)
+{
+    struct stat st, other;
+    for (size_t i = 0; stat(path, &st) == 0 && i < all->n; i++)
+        if (stat(all->list[i]->path, &other) == 0 && other.st_dev == st.st_dev && other.st_ino == st.st_ino)
+            return true;
+    return false;
 }
 
 /* Whether a file is a model, or the first part of one. */

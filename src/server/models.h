@@ -6,6 +6,7 @@
 #define SERVER_MODELS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/err.h"
@@ -33,6 +34,16 @@ struct place_figures {
     moebius_place_stats did[MODELS_MAX_PLACE];
 };
 
+/* What devices hold, as the engine counts it. With more of them than these none are told. */
+enum { MODELS_MAX_DEVICE = 8 };
+struct device_ledger {
+    int n;
+    struct held_bytes {
+        char device[32]; /* "cpu:2", "vulkan:0" */
+        uint64_t weights, experts, texts, activations;
+    } held[MODELS_MAX_DEVICE];
+};
+
 struct model {
     char *name, *path;  /* owned */
     int64_t size_bytes; /* of the file, or of the first part */
@@ -53,9 +64,12 @@ struct model {
     struct models *models;
     enum model_state state;
     struct model_facts facts;
-    moebius_engine *engine;      /* the driving thread's alone */
-    moebius_counters counters;   /* of the engine, when a text ended last */
-    struct place_figures places; /* of its places, likewise */
+    moebius_engine *engine;                 /* the driving thread's alone */
+    moebius_counters counters;              /* of the engine, when a text ended last */
+    struct place_figures places;            /* of its places, likewise */
+    struct device_ledger ledger;            /* of its devices, likewise */
+    bool leaves;                            /* it goes once its texts have ended, and takes no more */
+    _Atomic uint64_t load_done, load_total; /* bytes, while it is loaded */
     pthread_t thread;
     bool has_thread;
     size_t n_users;
@@ -64,10 +78,17 @@ struct model {
     struct err error;  /* the last time's */
 };
 
+/* Who is told how much of a model has been loaded, in any thread. */
+struct load_watch {
+    void (*tell)(void *user, uint64_t done_bytes, uint64_t total_bytes);
+    void *user;
+};
+
 /* How a model is opened: what the command line says of engines and templates. Called in the driving thread, all of
  * them. */
 struct model_opener {
-    err_code (*engine)(void *user, const char *path, moebius_engine **out, struct err *e);
+    err_code (*engine)(void *user, const char *path, const struct load_watch *watch, moebius_engine **out,
+                       struct err *e);
     err_code (*tmpl)(void *user, const char *path, const moebius_vocab *vocab, moebius_template **out, struct err *e);
     /* The model of this path goes, after what `stats` says. */
     void (*ends)(void *user, const char *path, const moebius_engine *engine, const struct texts_stats *stats);
@@ -86,13 +107,20 @@ struct models;
 MUST_USE err_code models_open(struct models **out, const struct models_options *options, struct err *e);
 /* Adds a file; name NULL: the file's, without its suffix. */
 MUST_USE err_code models_add(struct models *all, const char *path, const char *name, struct err *e);
+/* Whether one of them is this file, whatever it is called. */
+bool models_have(const struct models *all, const char *path);
 /* Adds all GGUF files in a folder, of split sets the first part. ERR_USAGE where there is none. */
 MUST_USE err_code models_add_folder(struct models *all, const char *path, struct err *e);
 size_t models_n(const struct models *all);
 struct model *models_at(struct models *all, size_t i);
 
-/* Starts loading the i-th, and does not wait. */
-MUST_USE err_code models_start(struct models *all, size_t i, struct err *e);
+/* Has a model be loaded, and does not wait: another one goes once its texts have ended. ERR_LIMIT while a third one is
+ * being loaded, or waited for. */
+MUST_USE err_code models_load(struct models *all, struct model *m, struct err *e);
+/* Has a model go, and does not wait. One that has texts, or is being loaded: with `when_done` once they have ended, of
+ * which it takes no more; else ERR_LIMIT. One that only waits to be loaded does so no more. ERR_USAGE: it is not
+ * loaded. */
+MUST_USE err_code models_unload(struct models *all, struct model *m, bool when_done, struct err *e);
 /* Waits until the model of this name is there (one that there is none of, or NULL: the one that is loaded, or the
  * first), and keeps it so until it is given back. */
 MUST_USE err_code models_take(struct models *all, const char *name, struct model **out, struct err *e);
@@ -102,14 +130,18 @@ struct model *models_current(struct models *all);
 /* The model of this name whether it is loaded or not; NULL: there is none. */
 struct model *models_find(struct models *all, const char *name);
 
-/* What may change meanwhile; `error` is of the last load, if that failed. `stats`, `counters` and `places` are zero
- * unless it is ready. */
+/* What may change meanwhile; `error` is of the last load, if that failed. `stats`, `counters`, `places` and `ledger`
+ * are zero unless it is ready. */
 struct model_view {
     enum model_state state;
+    bool leaves;         /* it goes once its texts have ended */
+    bool waits;          /* it is to be loaded once another one has gone */
+    double loaded_share; /* 0 to 1, while it is loaded */
     struct model_facts facts;
     struct texts_stats stats;
     moebius_counters counters;
     struct place_figures places;
+    struct device_ledger ledger;
     struct err error;
 };
 struct model_view models_look(struct model *m);

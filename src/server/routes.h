@@ -30,11 +30,15 @@ void route_detokenize(struct call *c);
 void route_apply_template(struct call *c);
 void route_embeddings(struct call *c); /* route_info.c */
 void route_health(struct call *c);
-void route_models(struct call *c);
-void route_model(struct call *c);
 void route_props(struct call *c);
 void route_slots(struct call *c);
 void route_metrics(struct call *c);
+void route_models(struct call *c); /* route_models.c */
+void route_model(struct call *c);
+void route_models_load(struct call *c);
+void route_models_unload(struct call *c);
+void route_plan(struct call *c); /* route_reports.c */
+void route_receipts(struct call *c);
 void route_front(struct call *c); /* route_page.c */
 void route_page(struct call *c);
 void route_experts(struct call *c);

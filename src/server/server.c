@@ -136,7 +136,14 @@ static err_code open_models(struct server *s, struct err *e)
     struct models_options options = o->models;
     options.log = &s->log;
     TRY(models_open(&s->models, &options, e));
-    return o->folder ? models_add_folder(s->models, o->folder, e) : models_add(s->models, o->model, o->alias, e);
+    if (o->model)
+        TRY(models_add(s->models, o->model, o->alias, e));
+    if (o->folder)
+        TRY(models_add_folder(s->models, o->folder, e));
+    for (size_t i = 0; i < o->n_more; i++)
+        if (!models_have(s->models, o->more[i].path))
+            TRY(models_add(s->models, o->more[i].path, o->more[i].name, e));
+    return ERR_OK;
 }
 
 static err_code open_http(struct server *s, struct err *e)
@@ -168,6 +175,7 @@ static err_code open_server(struct server *s, struct err *e)
     s->log = (struct log){log_sink, s};
     quota_open(&s->quota, s->options->max_per_key);
     pthread_mutex_init(&s->notes_lock, NULL);
+    pthread_mutex_init(&s->reports_lock, NULL);
     s->notes = json_object();
     if (!s->notes)
         return err_nomem(e, 0, "the server");
@@ -190,6 +198,7 @@ static void close_server(struct server *s)
     quota_close(&s->quota);
     json_decref(s->notes);
     pthread_mutex_destroy(&s->notes_lock);
+    pthread_mutex_destroy(&s->reports_lock);
 }
 
 /* ---- running --------------------------------------------------------------------------------------------------- */
@@ -222,7 +231,7 @@ static void reload_keys(struct server *s)
 static void announce(struct server *s)
 {
     const struct listener *l = s->options->listener;
-    if (s->options->folder)
+    if (models_n(s->models) > 1 || !s->options->model)
         server_log(s, LOG_INFO, "listening at %s, %zu models", l->url, models_n(s->models));
     else
         server_log(s, LOG_INFO, "listening at %s, model %s", l->url, models_at(s->models, 0)->name);
@@ -233,13 +242,14 @@ static void announce(struct server *s)
 /* The first model is there, or can't be. */
 static err_code look_at_start(struct server *s, bool *is_ready, struct err *e)
 {
-    if (s->options->folder) {
+    if (!s->options->model) {
         *is_ready = true;
     } else {
         struct model_view view = models_look(models_at(s->models, 0));
-        *is_ready = view.state == MODEL_READY;
-        if (view.state == MODEL_UNLOADED)
+        bool has_gone = view.state == MODEL_UNLOADED && !view.waits;
+        if (has_gone && view.error.code != ERR_OK)
             return err_set(e, view.error.code, "%s", view.error.text);
+        *is_ready = has_gone || view.state == MODEL_READY; /* a client may have unloaded it by now */
     }
     if (*is_ready)
         announce(s);
@@ -259,8 +269,8 @@ static err_code serve(struct server *s, const sigset_t *signals, struct err *e)
 {
     int64_t trimmed_ns = clock_ns();
     mem_trim();
-    if (!s->options->folder)
-        TRY(models_start(s->models, 0, e));
+    if (s->options->model)
+        TRY(models_load(s->models, models_at(s->models, 0), e));
     for (bool is_ready = false;;) {
         if (!is_ready)
             TRY(look_at_start(s, &is_ready, e));

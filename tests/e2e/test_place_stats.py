@@ -177,6 +177,14 @@ def test_profile_and_trace_know_places():
         assert f.readline() == "layer,expert,count,rate\n"
 
 
+def test_the_picture_of_a_profile_has_room_for_its_title():
+    run("profile", "-m", DEMO, "-f", text_file(), "-t", 1, "--svg", tmp("one.svg"))
+    with open(tmp("one.svg")) as f:
+        svg = f.read()
+    width, left, title = re.search(r'width="(\d+)".*?<text x="(\d+)" y="20">(.*?)</text>', svg, re.S).groups()
+    assert int(width) >= int(left) + 6 * len(title), (width, title)  # 6 units a character, of 11 units' height
+
+
 def test_what_can_not_be_divided_is_refused():
     fails(2, "inspect", DEMO, "--split", "layers", says=["expected --devices"])
     fails(2, "inspect", DEMO, "--devices", "cpu:1,cpu:0", says=["expected cpu:THREADS"])

@@ -728,5 +728,233 @@ def test_several_models_are_loaded_when_asked_for():
         ask("demo", "The dog")
 
 
+# ---- models that come and go when told to ------------------------------------------------------------------------
+
+def folder_of_models(name, **files):
+    """A folder with a file for each name: links to DEMO (None), or these bytes."""
+    folder = os.path.join(TMP.name, name)
+    os.mkdir(folder)
+    for model, content in files.items():
+        path = os.path.join(folder, model + ".gguf")
+        if content is None:
+            os.symlink(DEMO, path)
+        else:
+            with open(path, "wb") as f:
+                f.write(content)
+    return folder
+
+
+def status(s, name):
+    [m] = [m for m in s.json("/models")["data"] if m["id"] == name]
+    return m["status"]
+
+
+def wait_for_status(s, name, value, seconds=20):
+    until = time.monotonic() + seconds
+    while status(s, name)["value"] != value:
+        assert time.monotonic() < until, f"{name} is {status(s, name)}, expected {value}"
+        time.sleep(0.02)
+    return status(s, name)
+
+
+def change(s, what, name, code=200, **more):
+    answer = s.json("/models/" + what, {"model": name, **more}, status=code)
+    assert code != 200 or answer == {"success": True}, answer
+    return code == 200 or answer["error"]["message"]
+
+
+def resident_bytes(s):
+    with open(f"/proc/{s.process.pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_models_are_loaded_and_unloaded_when_told_to():
+    with open(DEMO, "rb") as f:
+        broken = f.read(100000)
+    folder = folder_of_models("told", a=None, b=None, broken=broken)
+    os.symlink(DEMO, os.path.join(folder.encode(), b"\xff.gguf"))  # no UTF-8
+    with AnyServer(MOEBIUS, "--models", folder, "--api-key", "secret") as s:
+        for path in "/models", "/plan", "/receipts":
+            assert s.ask("GET", path)[0] == 401, path
+        assert s.ask("POST", "/models/load", {"model": "a"})[0] == 401
+    with AnyServer(MOEBIUS, "--models", folder) as s:
+        assert s.json("/models") == s.json("/v1/models")
+        assert [status(s, name) for name in ("a", "b", "broken")] == 3 * [{"value": "unloaded"}]
+        assert "not loaded" in change(s, "unload", "a", 400)
+        before = resident_bytes(s)
+        for name in "a", "b", "a":
+            change(s, "load", name)
+            wait_for_status(s, name, "loaded")
+            assert s.json("/props")["model_alias"] == name
+            change(s, "load", name)  # is there
+            assert [status(s, x)["value"] for x in "ab"].count("loaded") == 1
+        assert ids_of(s, "The dog", 4, model="a") == generated_ids("The dog", 4)
+        change(s, "unload", "a", when_done=True)
+        wait_for_status(s, "a", "unloaded")
+        if os.environ.get("MOEBIUS_TEST_BUILD") == "release":  # the model's 30 MB are given back
+            assert resident_bytes(s) - before < 15e6, (before, resident_bytes(s))
+        assert ids_of(s, "The dog", 4, model="a") == generated_ids("The dog", 4)  # comes back when it is asked
+        assert ids_of(s, "The dog", 4, model="\\xff") == generated_ids("The dog", 4)
+        change(s, "load", "broken")
+        until = time.monotonic() + 20
+        while not status(s, "broken").get("failed"):
+            assert time.monotonic() < until, status(s, "broken")
+        assert "broken.gguf: key" in status(s, "broken")["error"]
+        for body, says in ({"model": "none"}, "no model none"), ({"model": 3}, "model: expected"), ({}, "model: expected"), \
+                ({"model": "a", "when_done": "yes"}, "when_done: expected"), ({"model": "a\0"}, "model: expected"):
+            for path in "/models/load", "/models/unload":
+                got, _, text = s.ask("POST", path, body)
+                assert got in (400, 404) and says in json.loads(text)["error"]["message"], (body, text)
+        assert s.ask("GET", "/models/load")[0] == 405 and s.ask("POST", "/models", {})[0] == 405
+        assert s.ask("POST", "/models/load", "[1]")[0] == s.ask("POST", "/models/unload", "")[0] == 400
+
+
+def test_a_model_with_answers_goes_after_them_or_not_at_all():
+    folder = folder_of_models("busy", a=None, b=None)
+    with AnyServer(MOEBIUS, "--models", folder, "--ctx", "100000") as s:
+        got = {}
+        talker = s.connect()
+        talker.request("POST", COMPLETIONS, json.dumps(endless(model="a", prompt="Once", max_tokens=90000, stream=True)))
+        answer = talker.getresponse()
+        answer.read(1)
+        assert "1 answer under way" in change(s, "unload", "a", 409)
+        change(s, "load", "b")  # waits until a has gone
+        assert status(s, "b") == {"value": "loading", "waits": True}
+        assert "model b is being loaded" in change(s, "load", "a", 409)
+        change(s, "unload", "b")  # waits no more
+        assert status(s, "b") == {"value": "unloaded"}
+        change(s, "unload", "a", when_done=True)
+        assert status(s, "a") == {"value": "unloading"}
+        change(s, "load", "a")  # stays after all
+        assert status(s, "a") == {"value": "loaded"}
+        change(s, "unload", "a", when_done=True)
+        late = threading.Thread(target=lambda: got.update(late=ids_of(s, "The dog", 4, model="a")))
+        late.start()  # comes too late for this time, and is answered after the next load
+        time.sleep(0.2)
+        assert "late" not in got and status(s, "a") == {"value": "unloading"}
+        talker.sock.shutdown(socket.SHUT_RDWR)  # the client leaves, and its answer ends
+        talker.close()
+        late.join(20)
+        assert got["late"] == generated_ids("The dog", 4)
+        change(s, "unload", "a", when_done=True)  # it may have been told before it has ended
+        wait_for_status(s, "a", "unloaded")
+
+
+def test_loading_tells_how_far_it_is():
+    with Server() as s:
+        name = s.json("/models")["data"][0]["id"]
+        seen = []
+        for _ in range(10):
+            change(s, "unload", name)
+            wait_for_status(s, name, "unloaded")
+            change(s, "load", name)
+            while (now := status(s, name))["value"] != "loaded":
+                assert now["value"] == "loading", now
+                seen.append(now.get("progress", 0))
+        assert all(0 <= p <= 1 for p in seen) and seen, seen
+
+
+def test_answers_are_right_while_models_come_and_go_and_plans_are_made():
+    folder = folder_of_models("restless", a=None, b=None)
+    over = threading.Event()
+
+    def answer():
+        for i in range(6):
+            text = STORIES[i % len(STORIES)]
+            assert ids_of(s, text, 12, model="ab"[i % 2]) == generated_ids(text, 12)
+
+    def disturb():
+        for i in range(10**6):
+            if over.is_set():
+                return
+            got, _, text = s.ask("POST", "/models/" + ("load", "unload")[i % 2], {"model": "ab"[i // 2 % 2], "when_done": True})
+            assert got in (200, 400, 409), text
+            assert s.json("/plan/a")["plan"] and s.json("/models")["data"][1]["id"] == "b"
+            s.json("/receipts")
+
+    with AnyServer(MOEBIUS, "--models", folder, "--expert-ram", "60%") as s:
+        disturber = threading.Thread(target=disturb)
+        disturber.start()
+        try:
+            in_threads([answer] * 4)
+        finally:
+            over.set()
+            disturber.join()
+        until = time.monotonic() + 20
+        while s.ask("POST", "/models/load", {"model": "a"})[0] == 409:  # b may be on its way
+            assert time.monotonic() < until, s.json("/models")
+        wait_for_status(s, "a", "loaded")
+
+
+def test_models_of_the_list_are_served_when_that_is_asked_for():
+    repo = os.path.join(TMP.name, "hub", "models--them--Demo-GGUF")
+    os.makedirs(os.path.join(repo, "blobs"))
+    os.makedirs(os.path.join(repo, "refs"))
+    with open(os.path.join(repo, "refs", "main"), "w", encoding="ascii") as f:
+        f.write("1" * 40)
+    snapshot = os.path.join(repo, "snapshots", "1" * 40)
+    os.makedirs(snapshot)
+    shutil.copy(DEMO, os.path.join(repo, "blobs", "2" * 64))
+    os.symlink(os.path.join("..", "..", "blobs", "2" * 64), os.path.join(snapshot, "Demo-Q8_0.gguf"))
+    env = {**os.environ, "HF_HUB_CACHE": os.path.join(TMP.name, "hub")}
+    listed = subprocess.run([MOEBIUS, "list", "--json"], env=env, capture_output=True, check=True).stdout
+    [name] = [m["name"] for m in json.loads(listed)["models"]]
+    with Server(env=env) as s:  # not unless it is said
+        assert len(s.json("/models")["data"]) == 1
+    with Server("--models-listed", "--alias", "first", env=env) as s:
+        assert [m["id"] for m in s.json("/models")["data"]] == ["first", name]
+        assert ids_of(s, "The dog", 4, model=name) == generated_ids("The dog", 4)
+        assert s.json("/plan/" + name.replace("/", "%2F"))["model"] == name
+    with AnyServer(MOEBIUS, "--models-listed", env=env) as s:
+        assert ids_of(s, "The dog", 4, model=name) == generated_ids("The dog", 4)
+    assert "--store" in refused("--models-listed", "-m", DEMO, "--store", TMP.name)
+    env["HF_HUB_CACHE"] = TMP.name
+    out = subprocess.run([MOEBIUS, "serve", "--models-listed", "--port", "0"], env=env, capture_output=True, timeout=60)
+    assert out.returncode == 2 and b"no whole model here" in out.stderr, out
+
+
+# ---- plans and receipts ------------------------------------------------------------------------------------------
+
+def test_plans_say_what_a_model_takes_and_what_it_took():
+    folder = folder_of_models("planned", a=None, broken=b"GGUF")
+    with AnyServer(MOEBIUS, "--models", folder) as s:
+        p = s.json("/plan")
+        assert p["model"] == "a" and p["now"] is None and p["error"] is None
+        assert {row["what"] for row in p["plan"]["memory"]["map"]} == {"program", "weights", "texts", "activations", "experts"}
+        assert p["plan"]["settings"]["texts"] == 8
+        assert sum(row["bytes"] for row in p["plan"]["memory"]["map"]) == p["plan"]["memory"]["ram_bytes"]
+        p = s.json("/plan/broken")
+        assert p["plan"] is None and "broken.gguf" in p["error"]
+        assert "no model other" in s.json("/plan/other", status=404)["error"]["message"]
+        ids_of(s, "Once", 200, model="a", ignore_eos=True)
+        before = {row["what"]: row["bytes"] for row in s.json("/plan/a")["plan"]["memory"]["map"]}
+        now = s.json("/plan/a")["now"]
+        [held] = now["devices"]
+        assert held["weights"] == before["weights"] and held["experts"] == before["experts"] and held["where"] == "ram"
+        assert 0 < held["texts"] and sum(held[k] for k in ("weights", "experts", "texts", "activations")) < now["resident_bytes"]
+        assert now["decode"] > 0 and now["decode_texts"] == 1 and now["drive_bytes"] == 0
+        assert s.ask("HEAD", "/plan")[0] == 200
+    with Server("--expert-ram", "60%") as s:
+        ids_of(s, "Once", 4)
+        now = s.json("/plan")["now"]
+        assert now["drive_bytes"] > 0 and now["devices"][0]["experts"] > 0, now
+
+
+def test_receipts_are_those_of_the_servers_models():
+    cache = os.path.join(TMP.name, "receipts")
+    env = {**os.environ, "XDG_CACHE_HOME": cache}
+    env.pop("MOEBIUS_NO_RECEIPT", None)
+    os.makedirs(os.path.join(cache, "moebius"))
+    base = {"time": 1, "machine": "m", "method": "bench", "regime": "ram", "arch": "qwen3moe"}
+    lines = [{**base, "model": os.path.basename(DEMO), "decode": 100.0},
+             {**base, "model": "secret-model.gguf", "decode": 50.0}]
+    with open(os.path.join(cache, "moebius", "receipts.jsonl"), "w", encoding="ascii") as f:
+        f.writelines(json.dumps(line) + "\n" for line in lines)
+    with Server("--alias", "tiny", env=env) as s:
+        [r] = s.json("/receipts")["receipts"]
+        assert r["id"] == "tiny" and r["model"] == os.path.basename(DEMO)
+        assert "secret" not in s.ask("GET", "/receipts")[2].decode()
+
+
 if __name__ == "__main__":
     run_functions(globals())

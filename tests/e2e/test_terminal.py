@@ -335,6 +335,7 @@ def test_chat_says_things_again():
     if not has_line_editor():
         return
     c = Chat()
+    assert "/system TEXT sets one" in c.say("/system").replace("\n", " ")
     assert "there is no message yet" in c.say("/retry")
     c.say("Hello there")
     answer = c.messages()[1]
@@ -346,6 +347,8 @@ def test_chat_says_things_again():
     c.until("> Another one")
     assert c.say(" of them") and c.messages()[0] == "Another one of them"
     assert "text alone" in c.say("/image cat.png") and "there is no command /fly" in c.say("/fly")
+    assert "is set" in c.say("/system Be **kind**, " + "and say why " * 6 + "so.")
+    assert "Be **kind**, and say why and say why and say why and say\nwhy" in c.say("/system")
     assert "is set" in c.say("/system Be kind.") and "/clear" in c.say("/help")
     assert "but for the system message" in c.say("/clear") and c.messages() == ["Be kind."]
     assert "messages read from said.json" in c.say("/load said.json")
@@ -392,10 +395,14 @@ def test_answers_are_readable_in_chat():
     for args, term, styled in (([], "xterm", True), (["--plain"], "xterm", False), (["--color", "never"], "xterm", False), ([], "dumb", False)):
         c = Chat("--grammar-file", tmp("md.gbnf"), "-n", "80", *args, term=term)
         said = c.say("Go")
-        assert (shown in said) == styled and (as_it_is in said) == (not styled), (args, said)
-        if styled:
-            assert all(len(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", line)) < 60 for line in said.split("\n"))
+        lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", line) for line in said.split("\n")]
+        assert (shown in said) == styled and (as_it_is in " ".join(lines).replace("title -", "title\n-")) == (not styled), (args, said)
+        assert ("\x1b[0m" in said) == styled or "--plain" in args, (args, said)
+        assert all(len(line) < 60 for line in lines), (args, lines)
         c.end()
+    c = Chat("--grammar-file", tmp("md.gbnf"), "-n", "80", "--raw")  # which breaks no line
+    assert as_it_is in c.say("Go").replace("\r", "")
+    c.end()
 
 
 def test_a_line_below_tells_how_experts_are_read():
@@ -428,6 +435,8 @@ def test_names_that_are_nearly_right_are_suggested():
         assert f"no command {word}: did you mean {meant}?\n" in says(word) and says("help", word) == says(word)
     assert says("fly") == "moebius: there is no command fly\n`moebius help` lists the commands.\n"
     assert "did you mean" not in says("")
+    assert "--image: models are run with text alone here\n" in says("generate", "--image", "a.png")
+    assert "--models-dir: here it is --models\n" in says("serve", "--models-dir", "x")
     assert says("\x1b[31m").startswith("moebius: there is no command \\x1b[31m\n")
     assert ": did you mean blk.0.attn_q.weight, " in says("inspect", DEMO, "--tensor", "blk.0.attn_q.wieght")
     assert "did you mean blk.0.attn_q.weight, blk.0.attn_q_norm.weight?\n" in says("inspect", DEMO, "--tensor", "blk.0.attn_q")

@@ -1,18 +1,20 @@
-/* A protocol's number and a body: what is parsed must be fit for templates and for the model, and what is refused needs
- * a sentence. Then an answer is told, in a stream and whole, whose pieces must be JSON whatever the text is. */
+/* A protocol's number, or 255 for what is wanted of a model, and a body: what is parsed must be fit for templates and
+ * for the model, and what is refused needs a sentence. Then an answer is told, in a stream and whole, whose pieces must
+ * be JSON whatever the text is. */
 #include "fuzz.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "server/model_change.h"
 #include "server/protocol.h"
 #include "server/template_needs.h"
 
 static const struct protocol *const protocols[] = {&protocol_chat,        &protocol_completions,
                                                    &protocol_responses,   &protocol_messages,
                                                    &protocol_ollama_chat, &protocol_ollama_generate};
-enum { N_PROTOCOL = sizeof protocols / sizeof *protocols };
+enum { N_PROTOCOL = sizeof protocols / sizeof *protocols, MODEL_CHANGE = 255 };
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
@@ -155,6 +157,18 @@ static void tell_answer(const struct protocol *p, const struct server_request *r
     bytes_close(&stream);
 }
 
+/* ---- models ---------------------------------------------------------------------------------------------------- */
+
+static void check_model_change(const json_t *body)
+{
+    struct model_change change;
+    struct err e = {0};
+    err_code code = model_change_parse(&change, body, &e);
+    assert((code == ERR_OK) == !*e.text && (code == ERR_OK || code == ERR_USAGE));
+    assert(code != ERR_OK ||
+           (*change.model && strlen(change.model) == json_string_length(json_object_get(body, "model"))));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct server_request r;
@@ -166,6 +180,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_t *body = json_loadb((const char *)data + 1, size - 1, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!body)
         return 0;
+    if (data[0] == MODEL_CHANGE) {
+        check_model_change(body);
+        json_decref(body);
+        return 0;
+    }
     server_request_init(&r);
     err_code code = p->parse(&r, body, &e);
     assert((code == ERR_OK) == !*e.text && (code == ERR_OK || code == ERR_USAGE));

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/free_memory.h"
+#include "base/mem.h"
 
 static int make_root(void **state)
 {
@@ -85,6 +86,19 @@ static void groups_of_version_1_count_too(void **state)
     assert_int_equal(free_memory_bytes(*state), 5000 * 1024);
 }
 
+/* Touched memory counts, and what is given back doesn't. */
+static void what_the_process_has_is_known(void **state)
+{
+    enum { N_BYTES = 64 << 20 };
+    size_t before = resident_memory_bytes();
+    void *p = mem_map(N_BYTES, MEM_SCRATCH);
+    assert_non_null(p);
+    memset(p, 1, N_BYTES);
+    assert_in_range(resident_memory_bytes(), before + N_BYTES * 3 / 4, before + N_BYTES * 5 / 4);
+    mem_unmap(p, N_BYTES, MEM_SCRATCH);
+    assert_in_range(resident_memory_bytes(), 1 << 20, before + N_BYTES / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -92,6 +106,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_groups_it_is_what_the_system_has, make_root, remove_root),
         cmocka_unit_test_setup_teardown(the_tightest_group_above_decides, make_root, remove_root),
         cmocka_unit_test_setup_teardown(groups_of_version_1_count_too, make_root, remove_root),
+        cmocka_unit_test(what_the_process_has_is_known),
     };
     return cmocka_run_group_tests_name("free memory", tests, NULL, NULL);
 }

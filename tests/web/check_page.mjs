@@ -683,6 +683,189 @@ const tests = {
         }
     },
 
+    async models_are_loaded_and_unloaded_with_the_keyboard_and_say_how_it_went() {
+        const port = await freePort();
+        const models = join(folder, "told");
+        mkdirSync(models);
+        for (const name of ["a.gguf", "b.gguf"]) symlinkSync(resolve(model), join(models, name));
+        writeFileSync(join(models, "broken.gguf"), readFileSync(model).subarray(0, 100000));
+        const some = await new Server(port, "--models", models, "--ctx", "100000").start();
+        try {
+            const page = await openPage({ url: `http://127.0.0.1:${port}` });
+            const row = (name) => page.locator("#model-list li").filter({ has: page.locator(`text="${name}"`) });
+            const state = (name) => row(name).locator(".model-state").textContent();
+            const becomes = (name, wanted) =>
+                until(`${name} becomes ${wanted}`, async () => wanted.test(await state(name)));
+            await page.keyboard.press("Alt+m");
+            await becomes("a", /^not loaded · 28\.6 MB$/);
+            await page.locator("[aria-label='Load: a']").focus();
+            await page.keyboard.press("Enter");
+            await becomes("a", /^loaded ·/);
+            assert.equal(
+                await page.evaluate(() => document.activeElement.getAttribute("aria-label")),
+                "Unload: a",
+                "the focus stays",
+            );
+            assert.equal(await page.locator("#models-note").textContent(), "a is loaded.");
+            await until("the list above knows", async () =>
+                /a · ready/.test(await page.locator("#model").textContent()),
+            );
+            await page.click("[aria-label='Load: broken']");
+            await becomes("broken", /^could not be loaded/);
+            assert.match(await row("broken").locator(".model-reason").textContent(), /broken\.gguf: key/);
+            assert.match(await page.locator("#models-note").textContent(), /broken could not be loaded/);
+            await shot(page, "models-failed");
+            await audit(page, "models");
+            await page.click("[aria-label='Load: a']");
+            await becomes("a", /^loaded ·/);
+            const talk = fetch(`http://127.0.0.1:${port}/v1/completions`, {
+                method: "POST",
+                body: JSON.stringify({ model: "a", prompt: "Once", max_tokens: 90000, ignore_eos: true, stream: true }),
+            }).then((r) => r.body.getReader());
+            await becomes("a", /^loaded, 1 answer under way/);
+            await page.click("[aria-label='Load: b']");
+            await becomes("b", /^waits until/);
+            assert.equal(await page.locator("#model").inputValue(), "b", "the one that was asked for answers");
+            await page.click("[aria-label='Cancel: b']");
+            await becomes("b", /^not loaded/);
+            await page.click("[aria-label='Unload when done: a']");
+            await becomes("a", /^goes once 1 answer has ended/);
+            await shot(page, "models-busy");
+            await page.click("[aria-label='Keep: a']");
+            await becomes("a", /^loaded, 1 answer/);
+            await page.click("[aria-label='Unload when done: a']");
+            await (await talk).cancel();
+            await becomes("a", /^not loaded/);
+            await page.keyboard.press("Escape");
+            assert.equal(await page.locator("#models").evaluate((d) => d.open), false);
+            clean(page);
+        } finally {
+            await some.stop();
+        }
+    },
+
+    async plan_and_receipts_are_pictures_and_tables() {
+        const cache = join(folder, "moebius");
+        const { machine } = (await (await fetch(`${middle.url}/plan`)).json()).plan;
+        const facts = {
+            name: machine,
+            threads: 2,
+            memory: [{ threads: 2, bytes_per_s: 20e9 }],
+            int8_per_s: 400e9,
+            float_per_s: 100e9,
+            drives: [],
+            gpus: [],
+        };
+        const receipts = Array.from({ length: 12 }, (_, i) => ({
+            regime: "ram",
+            time: 1790000000 + 86400 * i,
+            machine,
+            model: model.split("/").at(-1),
+            method: i % 2 ? "bench" : "serve",
+            threads: 2,
+            texts: 1,
+            decode: 700 + 30 * (i % 5),
+            decode_ceiling: 1400,
+            decode_low: 650,
+            decode_high: 850,
+            prefill: 2000 + 100 * i,
+            prefill_ceiling: 5000,
+        }));
+        mkdirSync(cache, { recursive: true });
+        writeFileSync(join(cache, "machine.json"), JSON.stringify(facts));
+        writeFileSync(join(cache, "receipts.jsonl"), receipts.map((r) => `${JSON.stringify(r)}\n`).join(""));
+        for (const [device, viewport] of [
+            ["desk", DESK],
+            ["phone", PHONE],
+        ])
+            for (const scheme of ["light", "dark"]) {
+                const name = `${device}-${scheme}, models`;
+                const page = await openPage({ viewport, scheme });
+                await converse(page, "Once upon a time there was a dog");
+                await page.click("#models-button");
+                await page.waitForSelector("#report .timeline");
+                const label = (section) =>
+                    page
+                        .locator(`#report [aria-label="${section}"] svg`)
+                        .evaluateAll((all) => all.map((e) => e.getAttribute("aria-label")));
+                const [planned, now] = await label("Memory");
+                assert.match(planned, /^Memory, planned: program [\d.]+ MB, weights 3\.5 MB, experts 26\.5 MB/);
+                assert.match(
+                    now,
+                    /^Memory, now: program [\d.]+ MB, weights 3\.5 MB, experts 26\.5 MB, texts [\d.]+ [KM]B/,
+                );
+                const [one, many, prompt] = await label("Speed");
+                assert.match(one, /^One answer: [\d.,]+ measured, [\d.,]+ to [\d.,]+ forecast$/);
+                assert.match(many, /^8 answers at once: [\d.,]+ to [\d.,]+ forecast$/);
+                assert.match(prompt, /^Prompt: /);
+                assert.deepEqual(await label("Receipts"), [
+                    "Answers, 12 runs, the last one 730 tokens a second",
+                    "Prompts, 12 runs, the last one 3,100 tokens a second",
+                ]);
+                assert.equal(await page.locator(".timeline").first().locator("circle").count(), 12);
+                assert.equal(await page.locator(".timeline").first().locator(".band").count(), 12);
+                const widths = await page
+                    .locator("#report .bar")
+                    .first()
+                    .locator(".part")
+                    .evaluateAll((all) => all.map((e) => e.getBoundingClientRect().width));
+                assert.ok(widths.length === 5 && widths.every((w) => w > 1), `parts are seen: ${widths}`);
+                const wide = await page.locator("#models").evaluate((d) => d.scrollWidth - d.clientWidth);
+                assert.ok(wide <= 0, `${name}: ${wide} pixels wider than the dialog`);
+                await shot(page, `${device}-${scheme}-models`);
+                for (const summary of await page.locator(".as-table summary").all()) await summary.click();
+                assert.equal(await page.locator("[aria-label='Receipts'] tbody tr").count(), 24);
+                assert.match(
+                    await page.locator("[aria-label='Memory'] tbody").textContent(),
+                    /Memory, plannedexperts26,542,080/,
+                );
+                await page.locator("#models").evaluate((d) => d.scrollTo(0, d.scrollHeight));
+                await shot(page, `${device}-${scheme}-models-tables`);
+                await audit(page, name);
+                clean(page);
+                await page.context().close();
+            }
+        rmSync(join(cache, "receipts.jsonl"));
+        rmSync(join(cache, "machine.json"));
+    },
+
+    async a_report_of_hostile_names_does_nothing() {
+        const port = await freePort();
+        const models = join(folder, "hostile");
+        mkdirSync(models);
+        symlinkSync(resolve(model), join(models, "<img src=x onerror=pwned=1>.gguf"));
+        writeFileSync(join(models, "b.gguf"), "GGUF<script>pwned = 1</script>");
+        const some = await new Server(port, "--models", models).start();
+        try {
+            const page = await openPage({ url: `http://127.0.0.1:${port}` });
+            await page.keyboard.press("Alt+m");
+            await page.waitForSelector("#report section");
+            assert.match(await page.locator("#report-title").textContent(), /^<img src=x onerror=pwned=1>: plan/);
+            await page.click("[aria-label='Load: b']");
+            await until("it fails", async () => /b could not/.test(await page.locator("#models-note").textContent()));
+            await page.locator(".model-name", { hasText: /^b$/ }).click();
+            await until("why there is no plan", async () =>
+                /There is no plan: .*b\.gguf/.test(await page.locator("#report").textContent()),
+            );
+            assert.equal(await page.locator("#models :is(img, script)").count(), 0);
+            assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
+            clean(page);
+        } finally {
+            await some.stop();
+        }
+    },
+
+    async the_models_dialog_says_when_the_server_goes_away() {
+        const page = await openPage({ expected: /ERR_|Failed to load resource/ });
+        await page.click("#models-button");
+        await page.waitForSelector("#report section");
+        await server.stop("SIGKILL");
+        await until("it is said", async () => /does not answer/.test(await page.locator("#models-note").textContent()));
+        await server.start();
+        await until("and forgotten", async () => (await page.locator("#models-note").textContent()) === "");
+        clean(page);
+    },
+
     async the_history_is_bounded() {
         const page = await openPage();
         const n = await page.evaluate(async () => {
@@ -730,6 +913,7 @@ const tests = {
             "Theme",
             "Keys",
             "Title of the conversation",
+            "Models",
             "Export",
             "Experts",
             "Messages",

@@ -1,0 +1,89 @@
+#include "cli/serve_reports.h"
+
+#include <string.h>
+
+#include "base/free_memory.h"
+#include "base/json_text.h"
+#include "base/mem.h"
+#include "jobs/receipts_file.h"
+#include "planner/plan.h"
+
+static err_code read_object(const char *text, json_t **out, struct err *e)
+{
+    json_error_t error;
+    *out = json_read(text, strlen(text), 0, &error);
+    return *out ? ERR_OK : err_nomem(e, strlen(text), "a report");
+}
+
+/* ---- plans ----------------------------------------------------------------------------------------------------- */
+
+/* As an engine would choose it once nothing of the model is in memory. 0: what is free now. */
+static int64_t bound(const struct model_options *o, bool loaded)
+{
+    size_t free_bytes = free_memory_bytes("");
+    if (o->ram_bytes || !loaded || free_bytes == SIZE_MAX)
+        return o->ram_bytes;
+    return (int64_t)(resident_memory_bytes() + free_bytes - free_bytes / PLAN_FREE_SHARE);
+}
+
+err_code serve_report_plan(void *user, const char *path, bool loaded, json_t **out, struct err *e)
+{
+    const struct report_settings *s = user;
+    const struct model_options *o = s->model;
+    const bool is_gpu = o->devices && !strncmp(o->devices, "vulkan:0", 8);
+    moebius_session_options session;
+    moebius_error error;
+    moebius_plan *p;
+    TRY(cli_session_options(o, &session, e));
+    const moebius_plan_options options = {.n_threads = (int)o->n_threads,
+                                          .n_ctx = o->n_ctx,
+                                          .n_texts = s->n_texts,
+                                          .n_batch = o->n_batch,
+                                          .kv = (int)session.kv,
+                                          .ram_bytes = bound(o, loaded),
+                                          .vram_bytes = is_gpu ? o->vram_bytes : 0,
+                                          .gpu = is_gpu,
+                                          .usage = o->cold    ? NULL
+                                                   : o->usage ? o->usage
+                                                              : "",
+                                          .receipts = ""};
+    if (moebius_plan_open(&p, path, &options, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    err_code code = read_object(moebius_plan_json(p), out, e);
+    moebius_plan_close(&p);
+    return code;
+}
+
+/* ---- receipts -------------------------------------------------------------------------------------------------- */
+
+static err_code add_receipt(json_t *list, const struct receipt *r, struct err *e)
+{
+    char *line;
+    json_t *object = NULL;
+    TRY(receipt_write(r, &line, e));
+    err_code code = read_object(line, &object, e);
+    mem_free(line);
+    TRY(code);
+    return json_array_append_new(list, object) == 0 ? ERR_OK : err_nomem(e, sizeof *r, "a receipt");
+}
+
+/* Lines that can't be read are passed over: `moebius receipts` says what is wrong with them. */
+err_code serve_report_receipts(void *user, json_t **out, struct err *e)
+{
+    struct receipt *list = NULL;
+    size_t n = 0;
+    char *path;
+    TRY(receipts_path(&path, e));
+    err_code code = path ? receipts_load(path, &list, &n, NULL, e) : ERR_OK;
+    mem_free(path);
+    json_t *all = code == ERR_OK ? json_array() : NULL;
+    if (code == ERR_OK && !all)
+        code = err_nomem(e, n * sizeof *list, "receipts");
+    for (size_t i = 0; code == ERR_OK && i < n; i++)
+        code = add_receipt(all, &list[i], e);
+    mem_free(list);
+    if (code != ERR_OK)
+        json_decref(all);
+    *out = code == ERR_OK ? all : NULL;
+    return code;
+}

@@ -1,0 +1,100 @@
+// Pictures of numbers as SVG, and the same numbers as tables. Places within a picture are percentages, so that it is as
+// wide as there is room; colours are the style sheet's.
+
+import { h, svg } from "./dom.js";
+
+const percent = (share) => `${(100 * Math.min(Math.max(share, 0), 1)).toFixed(3)}%`;
+
+function picture(className, label, ...shapes) {
+    const e = svg("svg", { class: className, role: "img", "aria-label": label, focusable: "false" });
+    e.append(...shapes);
+    return e;
+}
+
+// A shape with a line that the pointer shows.
+function shape(tag, attributes, tip) {
+    const e = svg(tag, attributes);
+    if (tip) {
+        const title = svg("title", {});
+        title.textContent = tip;
+        e.append(title);
+    }
+    return e;
+}
+
+const rect = (x, width, y, height, className, tip) =>
+    shape("rect", { x: percent(x), width: percent(width), y, height, class: className }, tip);
+
+const line = (x, y1, y2, className, tip) =>
+    shape("line", { x1: percent(x), x2: percent(x), y1, y2, class: className }, tip);
+
+// Parts [{name, value, text}] one behind the other on a scale of `whole`; a mark where `limit` is, if it is within.
+export function stackedBar(parts, whole, limit, label) {
+    let at = 0;
+    const shapes = parts.map((p) => {
+        const e = rect(at / whole, p.value / whole, 0, "100%", `part part-${p.name}`, `${p.name}: ${p.text}`);
+        at += p.value;
+        return e;
+    });
+    if (limit && limit <= whole) shapes.push(line(limit / whole, 0, "100%", "limit", "the limit"));
+    return picture("bar", label, rect(0, 1, 0, "100%", "ground"), ...shapes);
+}
+
+// A band from low to high with its middle, a ceiling, and what was measured, on a scale of `whole`; null: not known.
+export function bandBar({ low, mid, high, ceiling, measured }, whole, label) {
+    const shapes = [rect(0, 1, "38%", "24%", "ground")];
+    if (high) shapes.push(rect(low / whole, (high - low) / whole, "18%", "64%", "band", "forecast"));
+    if (mid) shapes.push(line(mid / whole, "18%", "82%", "middle"));
+    if (ceiling) shapes.push(line(ceiling / whole, "8%", "92%", "ceiling", "ceiling"));
+    if (measured)
+        shapes.push(shape("circle", { cx: percent(measured / whole), cy: "50%", r: 5.5, class: "dot" }, "measured"));
+    return picture("bar", label, ...shapes);
+}
+
+// Measurements [{value, low, high, ceiling, tip}] in their order, from left to right: dots over the bands that were
+// forecast.
+export function timeline(points, label) {
+    const most = Math.max(...points.map((p) => Math.max(p.value, p.high || 0)), 1e-9) * 1.06;
+    const y = (value) => percent(1 - value / most);
+    const shapes = points.flatMap((p, i) => {
+        const x = (i + 0.5) / points.length;
+        const wide = Math.min(0.6 / points.length, 0.03);
+        const found = [];
+        if (p.high)
+            found.push(
+                shape("rect", {
+                    x: percent(x - wide / 2),
+                    width: percent(wide),
+                    y: y(p.high),
+                    height: percent((p.high - p.low) / most),
+                    class: "band",
+                }),
+            );
+        found.push(
+            shape("circle", { cx: percent(x), cy: y(p.value), r: points.length > 60 ? 2.5 : 4, class: "dot" }, p.tip),
+        );
+        return found;
+    });
+    const ground = svg("line", { x1: "0%", x2: "100%", y1: "100%", y2: "100%", class: "axis" });
+    return { picture: picture("timeline", label, ground, ...shapes), most };
+}
+
+// [{heading, isNumber}] and rows of texts, folded away below the picture that says the same.
+export function table(summary, columns, rows) {
+    const side = (i) => ({ class: columns[i].isNumber ? "to-right" : null });
+    return h(
+        "details",
+        { class: "as-table" },
+        h("summary", {}, summary),
+        h(
+            "div",
+            { class: "table-wrap", tabindex: "0", role: "region", "aria-label": summary },
+            h(
+                "table",
+                {},
+                h("thead", {}, h("tr", {}, ...columns.map((c, i) => h("th", { scope: "col", ...side(i) }, c.heading)))),
+                h("tbody", {}, ...rows.map((row) => h("tr", {}, ...row.map((text, i) => h("td", side(i), text))))),
+            ),
+        ),
+    );
+}
