@@ -5,7 +5,7 @@
 #include "base/free_memory.h"
 #include "base/json_text.h"
 #include "base/mem.h"
-#include "jobs/receipts_file.h"
+#include "engine/receipts_file.h"
 #include "planner/plan.h"
 
 static err_code read_object(const char *text, json_t **out, struct err *e)
