@@ -373,14 +373,17 @@ static err_code compute_own(struct moe_work *w, const struct moe_layer *l, struc
 
 /* The same, counted: where there is one place nobody asks. */
 static err_code compute_counted(struct moe_work *w, const struct moe_layer *l, struct call *c,
-                                const struct tensor *resident, int64_t n_own, const struct moe_run *run, struct err *e)
+                                const struct tensor *resident, struct elsewhere_own *own, const struct moe_run *run,
+                                struct err *e)
 {
     struct place_layer_stats *s = &w->places->own[l->experts_layer];
     uint64_t begin_ns = backend_counters(w->device).op[OP_EXPERTS].n_ns;
-    err_code code = compute_own(w, l, c, resident, n_own, run, e);
-    s->n_call += n_own > 0;
-    s->n_row += (uint64_t)n_own;
-    s->compute_ns += (int64_t)(backend_counters(w->device).op[OP_EXPERTS].n_ns - begin_ns);
+    err_code code = compute_own(w, l, c, resident, own->n_row, run, e);
+    own->compute_ns = (int64_t)(backend_counters(w->device).op[OP_EXPERTS].n_ns - begin_ns);
+    s->n_call += own->n_row > 0;
+    s->n_row += (uint64_t)own->n_row;
+    s->n_replica_row += (uint64_t)own->n_replica_row;
+    s->compute_ns += own->compute_ns;
     return code;
 }
 
@@ -403,7 +406,8 @@ static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l
                                    const struct tensor *resident, const struct moe_run *run, struct err *e)
 {
     const struct moe_next *next = run->next;
-    int64_t n = tensor_n_elem(&c->ids), n_own;
+    struct elsewhere_own own;
+    int64_t n = tensor_n_elem(&c->ids);
     const struct elsewhere_call call = {.layer = l->experts_layer,
                                         .x = c->x,
                                         .weights = l->weighs_input ? c->weights : (struct tensor){0},
@@ -414,13 +418,13 @@ static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l
     experts_count_choice(w->experts, l->experts_layer, w->host_ids, n);
     if (is_cache(w))
         look_up(w, l, c, resident);
-    TRY(elsewhere_begin(w->elsewhere, &call, &n_own, e));
+    TRY(elsewhere_begin(w->elsewhere, &call, &own, e));
     backend_write(w->device, &c->ids, w->host_ids);
     if (resident && !is_cache(w))
         experts_count_resident(w->experts, l->experts_layer, w->host_ids, n);
-    err_code code = compute_counted(w, l, c, resident, n_own, run, e);
+    err_code code = compute_counted(w, l, c, resident, &own, run, e);
     backend_start(w->device); /* while the others' results are waited for */
-    TRY(elsewhere_finish(w->elsewhere, &c->y, code, e));
+    TRY(elsewhere_finish(w->elsewhere, &own, &c->y, code, e));
     if (next && next->prefetch) {
         int64_t n_next = next->router_x.ne[1] * next->layer->n_used;
         elsewhere_predict(w->elsewhere, next->layer->experts_layer, w->host_next_ids, n_next,

@@ -8,7 +8,7 @@
 /* Answers the request in hand with the first n_bytes of link_room, or with an error. */
 static err_code reply(struct ranks *r, err_code code, const struct err *why, size_t n_bytes, struct err *e)
 {
-    struct answer a = {.number = r->n_answer, .layer = r->layer, .code = (int32_t)code};
+    struct answer a = {.number = r->n_answer, .layer = r->layer, .code = (int32_t)code, .compute_ns = r->compute_ns};
     if (code != ERR_OK)
         memcpy(a.text, why->text, sizeof a.text);
     return link_answer(r->link, &a, sizeof a, code == ERR_OK ? n_bytes : 0, e);
@@ -62,6 +62,7 @@ static err_code take(struct ranks *r, const void **request, size_t *n_bytes, str
         return err_set(e, ERR_FAIL, "a request of %zu bytes: expected at least %zu", *n_bytes, sizeof *q);
     r->n_answer = q->kind == REQUEST_PREDICT ? r->n_answer : q->number;
     r->layer = q->layer;
+    r->compute_ns = 0;
     return ERR_OK;
 }
 
@@ -124,9 +125,11 @@ static err_code run(struct ranks *r, const struct rank_service *s, const struct 
     *n_result = (size_t)(c.n_row * c.n_embd) * sizeof *c.y;
     TRY(link_room(r->link, 0, *n_result, &y, e));
     c.y = y;
+    int64_t before_ns = compute_layer_stats(s->compute, c.layer).compute_ns;
     pool_set_cancel(s->pool, &cancel);
     err_code code = compute_run(s->compute, &c, e);
     pool_set_cancel(s->pool, NULL);
+    r->compute_ns = compute_layer_stats(s->compute, c.layer).compute_ns - before_ns;
     return code;
 }
 

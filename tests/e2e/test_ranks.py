@@ -77,7 +77,7 @@ def test_logits_are_those_of_one_process():
     for i, (model, tokens) in enumerate(list(golden_models())[::1 if ALL_MODELS else 2]):
         expected = logits_of(run, model, tokens)
         for n_rank in [2, 3, 4] if ALL_MODELS else [2 + i % 3]:
-            split = [[], ["--split", f"random:{i + n_rank}"], ["--split", "cache:40%"]][i % 3]
+            split = [[], ["--split", f"random:{i + n_rank}", "--replicas", "50%"], ["--split", "cache:40%"], ["--replicas", "30%"]][i % 4]
             got = logits_of(lambda *a: run_ranks(n_rank, *a, way=WAYS[i % 2]), model, tokens, *split)
             assert got == expected, f"{model}, {n_rank} ranks, {split}"
             n += 1
@@ -89,7 +89,7 @@ def test_streaming_logits_are_those_of_one_process():
     n = 0
     for model, tokens in list(golden_models())[::1 if ALL_MODELS else 4]:
         try:
-            got = logits_of(lambda *a: run_ranks(2, *a), model, tokens, "--expert-ram", "75%")
+            got = logits_of(lambda *a: run_ranks(2, *a), model, tokens, "--expert-ram", "75%", "--replicas", "25%")
         except AssertionError as e:
             assert "are too few: the top-k experts" in str(e), e
             continue
@@ -113,7 +113,7 @@ def test_batches_and_forks_are_those_of_one_process():
     requests = [{"id": str(i), "prompt": begin + s, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
                 for i, s in enumerate(["One day", "The dog", "Her mom", "It was", "A cat", "She", "Then", "But"])]
     expected = answers(run, requests, "--texts", 1)
-    for n_rank, n_texts, more in [(2, 1, []), (2, 3, []), (3, 8, []), (4, 8, ["--expert-ram", "40%"])]:
+    for n_rank, n_texts, more in [(2, 1, []), (2, 3, []), (3, 8, ["--replicas", "60%"]), (4, 8, ["--expert-ram", "40%"])]:
         got = answers(lambda *a: run_ranks(n_rank, *a), requests, "--texts", n_texts, *more)
         assert got == expected, (n_rank, n_texts, more)
 
@@ -129,8 +129,10 @@ def test_commands_run_under_mpirun():
     out, _ = run_ranks(2, "bench", "-m", DEMO, "-p", 8, "-n", 4, "-r", 1, "--cold")
     assert b"rank 1" in out and b"forecast" in out, out
     stats = tmp("stats.json")
-    run_ranks(3, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--stats-json", stats)
-    json.load(open(stats))
+    run_ranks(3, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--replicas", "50%", "--stats-json", stats)
+    places = json.load(open(stats))["places"]
+    assert all(p["n_replica"] > 0 for p in places) and sum(p["n_expert"] for p in places) == 180, places
+    assert sum(p["all_layers"]["n_replica_row"] for p in places) > 0, places
 
 
 def test_what_can_not_be_divided_is_refused():
