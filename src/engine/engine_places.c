@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/minmax.h"
+#include "base/units_text.h"
 #include "engine/engine_internal.h"
 #include "places/worker.h"
 #include "ranks/ranks.h"
@@ -61,8 +62,8 @@ static void report_replicas(const moebius_engine *g, const struct division *d, s
     if (wanted <= 0)
         return;
     bool is_short = s->kind != SPLIT_RANDOM && lacks > (double)all_bytes / 100;
-    log_line(&g->log, is_short ? LOG_WARN : LOG_INFO, "replicas of the hottest experts: %.2f GB%s",
-             (double)d->replica_bytes / 1e9, is_short ? ", as memory leaves no room for more" : "");
+    log_line(&g->log, is_short ? LOG_WARN : LOG_INFO, "replicas of the hottest experts: %s%s",
+             units_size(d->replica_bytes).s, is_short ? ", as memory leaves no room for more" : "");
 }
 
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,

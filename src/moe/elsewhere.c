@@ -261,8 +261,10 @@ err_code elsewhere_finish(struct elsewhere *w, const struct elsewhere_own *own, 
     struct err later;
     place_speeds_note(s->speeds, 0, w->is_decode, own->n_row, own->compute_ns);
     for (int i = 1; i < s->n_place; i++) {
-        if (w->parts[i].call.n_row == 0)
+        if (w->parts[i].call.n_row == 0) {
+            place_speeds_note(s->speeds, i, w->is_decode, 0, 0);
             continue;
+        }
         if (code != ERR_OK) {
             place_cancel(s->places[i]);
             (void)!place_finish(s->places[i], &later); /* the first error is told */

@@ -1,10 +1,9 @@
 #include "places/place_speeds.h"
 
 #include <math.h>
-#include <string.h>
 
-/* Of a call, in what is known of its place. */
-static const double call_weight = 1.0 / 32;
+/* Calls that must have been timed before they count, and those that the average goes over. */
+enum { N_ENOUGH = 8, N_AVERAGE = 32 };
 
 static bool has_any(const struct division *d, int place)
 {
@@ -23,22 +22,39 @@ void place_speeds_init(struct place_speeds *s, const struct division *d, const s
         s->is_used[i] = has_any(d, i);
 }
 
+/* The mean of the places' factors; 0: some are not known yet. */
+static double mean_factor(const struct place_speeds *s, bool is_decode)
+{
+    double sum = 0, n = 0;
+    for (int i = 0; i < s->n_place; i++) {
+        const struct place_timing *t = &s->timing[is_decode][i];
+        if (!s->is_used[i])
+            continue;
+        if (t->n_call < N_ENOUGH)
+            return 0;
+        sum += t->factor;
+        n++;
+    }
+    return n > 0 ? sum / n : 0;
+}
+
 void place_speeds_note(struct place_speeds *s, int place, bool is_decode, int64_t n_row, int64_t compute_ns)
 {
-    double *timed = &s->timed[is_decode][place];
-    if (n_row == 0 || compute_ns <= 0)
-        return;
-    double now = (double)n_row * 1e9 / (double)compute_ns;
-    *timed = *timed > 0 ? *timed + call_weight * (fmax(*timed / 4, fmin(now, *timed * 4)) - *timed) : now;
+    struct place_timing *t = &s->timing[is_decode][place];
+    if (n_row == 0) {
+        double mean = mean_factor(s, is_decode);
+        t->factor += mean > 0 ? (mean - t->factor) / N_AVERAGE : 0;
+    } else if (compute_ns > 0) {
+        double now = (double)n_row * 1e9 / (double)compute_ns / s->known[place];
+        t->n_call += t->n_call < N_AVERAGE;
+        t->factor += ((t->n_call > N_ENOUGH ? fmin(now, 4 * t->factor) : now) - t->factor) / t->n_call;
+    }
 }
 
 const double *place_speeds_of(struct place_speeds *s, bool is_decode)
 {
-    const double *timed = s->timed[is_decode];
-    bool is_timed = !s->is_fixed;
+    bool is_timed = !s->is_fixed && mean_factor(s, is_decode) > 0;
     for (int i = 0; i < s->n_place; i++)
-        is_timed &= !s->is_used[i] || timed[i] > 0;
-    for (int i = 0; i < s->n_place; i++)
-        s->current[i] = is_timed && s->is_used[i] ? timed[i] : s->known[i];
+        s->current[i] = is_timed && s->is_used[i] ? s->known[i] * s->timing[is_decode][i].factor : s->known[i];
     return s->current;
 }

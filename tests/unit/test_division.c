@@ -496,36 +496,58 @@ static void a_token_is_halved_where_both_have_all(void **state)
     usage_close(&p.past);
 }
 
+static void note(struct place_speeds *s, int place, bool is_decode, int n, int64_t n_row, int64_t ns)
+{
+    for (int i = 0; i < n; i++)
+        place_speeds_note(s, place, is_decode, n_row, ns);
+}
+
+static double ratio(struct place_speeds *s, bool is_decode)
+{
+    const double *speed = place_speeds_of(s, is_decode);
+    return speed[1] / speed[0];
+}
+
 static void places_are_as_fast_as_they_were_timed(void **state)
 {
     struct problem p = two_places();
     struct division d;
     struct place_speeds s;
+    p.places[1].bytes_per_s = 4; /* which is not so */
     assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
     place_speeds_init(&s, &d, p.places, false);
-    place_speeds_note(&s, 0, true, 4, 1000);
-    assert_float_equal(place_speeds_of(&s, true)[0], 1, 0); /* the other one is not timed yet */
-    place_speeds_note(&s, 1, true, 0, 500);
-    place_speeds_note(&s, 1, true, 5, 0);
-    assert_float_equal(place_speeds_of(&s, true)[1], 1, 0);
-    place_speeds_note(&s, 1, true, 2, 1000);
-    assert_float_equal(place_speeds_of(&s, true)[0], 4e6, 1);
-    assert_float_equal(place_speeds_of(&s, true)[1], 2e6, 1);
-    assert_float_equal(place_speeds_of(&s, false)[0], 1, 0); /* prompts are apart */
-    place_speeds_note(&s, 0, true, 1, INT64_MAX);            /* one call in which the thread did not run */
-    assert_in_range((int64_t)place_speeds_of(&s, true)[0], 3800000, 3999999);
-    for (int i = 0; i < 400; i++)
-        place_speeds_note(&s, 0, true, 1, 1000);
-    assert_in_range((int64_t)place_speeds_of(&s, true)[0], 999999, 1100000);
+    note(&s, 0, true, 100, 4, 1000);
+    note(&s, 1, true, 3, 2, 1000);
+    note(&s, 1, true, 100, 0, 500); /* neither of these is a time */
+    note(&s, 1, true, 100, 5, 0);
+    assert_float_equal(ratio(&s, true), 4, 1e-9); /* the second one has hardly been timed */
+    note(&s, 1, true, 30, 2, 1000);
+    assert_float_equal(ratio(&s, true), 0.5, 1e-9);
+    assert_float_equal(ratio(&s, false), 4, 1e-9); /* prompts are apart */
+    note(&s, 0, true, 1, 1, INT64_MAX);            /* the thread did not run */
+    assert_true(ratio(&s, true) > 0.5 && ratio(&s, true) < 0.53);
+    note(&s, 0, true, 400, 1, 1000);
+    assert_float_equal(ratio(&s, true), 2, 0.01);
+    note(&s, 0, true, 400, 0, 0); /* nothing goes there: it is tried again */
+    assert_float_equal(ratio(&s, true), 4, 0.01);
     place_speeds_init(&s, &d, p.places, true);
-    place_speeds_note(&s, 0, true, 4, 1000);
-    place_speeds_note(&s, 1, true, 2, 1000);
-    assert_float_equal(place_speeds_of(&s, true)[0], 1, 0);
+    note(&s, 0, true, 100, 4, 1000);
+    note(&s, 1, true, 100, 2, 1000);
+    assert_float_equal(ratio(&s, true), 4, 1e-9);
     division_close(&d);
-    p.places[0].share = 1; /* the second one has nothing, and need not be timed */
+    usage_close(&p.past);
+}
+
+/* One that has nothing need not be timed. */
+static void speeds_are_of_places_that_have_experts(void **state)
+{
+    struct problem p = two_places();
+    struct division d;
+    struct place_speeds s;
+    p.places[0].share = 1;
     assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
     place_speeds_init(&s, &d, p.places, false);
-    place_speeds_note(&s, 0, false, 4, 1000);
+    note(&s, 0, false, 100, 4, 1000);
     assert_float_equal(place_speeds_of(&s, false)[0], 4e6, 1);
     division_close(&d);
     usage_close(&p.past);
@@ -662,6 +684,7 @@ int main(void)
         cmocka_unit_test(calls_are_never_longer_with_replicas_and_often_shorter),
         cmocka_unit_test(a_token_is_halved_where_both_have_all),
         cmocka_unit_test(places_are_as_fast_as_they_were_timed),
+        cmocka_unit_test(speeds_are_of_places_that_have_experts),
         cmocka_unit_test(calls_go_to_holders_and_keep_an_expert_together),
         cmocka_unit_test(a_cache_leaves_all_experts_to_the_others),
         cmocka_unit_test(splits_are_read),
