@@ -423,13 +423,13 @@ static void calls_balance_over_replicas(void **state)
 }
 
 /* When the last place is through with n rows. */
-static double longest(const uint8_t *place, int n, const double *speed)
+static double longest(const uint8_t *place, int n, const double *speed, int n_place)
 {
     double work[MAX_PLACE] = {0}, most = 0;
     for (int i = 0; i < n; i++)
         work[place[i]]++;
-    for (int i = 0; i < MAX_PLACE; i++)
-        most = fmax(most, work[i] > 0 ? work[i] / speed[i] : 0);
+    for (int i = 0; i < n_place; i++)
+        most = fmax(most, work[i] / speed[i]);
     return most;
 }
 
@@ -458,7 +458,7 @@ static void calls_are_never_longer_with_replicas_and_often_shorter(void **state)
             division_choose(&d, speed, l, ids, n, place);
             division_choose(&d, speed, l, ids, n, again); /* a function of ids and speeds alone */
             assert_memory_equal(place, again, (size_t)n);
-            double with = longest(place, n, speed), without = longest(home, n, speed);
+            double with = longest(place, n, speed, p.n_place), without = longest(home, n, speed, p.n_place);
             assert_true(with <= without);
             n_shorter += with < without;
             n_call += p.n_place > 1;
@@ -493,6 +493,41 @@ static void a_token_is_halved_where_both_have_all(void **state)
         assert_int_equal(n_second, n / 2);
     }
     division_close(&d);
+    usage_close(&p.past);
+}
+
+/* Eight of 128 experts, chosen alike, on two equal places: the longer part over half of all, as docs/places.md has it.
+ */
+static void a_quarter_of_replicas_makes_two_places_nearly_even(void **state)
+{
+    enum { N = 128, K = 8, N_DRAW = 4000 };
+    static const double shares[] = {0, 0.1, 0.25, 0.5, 1}, want[] = {1.26, 1.18, 1.08, 1.013, 1};
+    const struct expert_layer layer = {.n_expert = N, .n_used = K};
+    const size_t slot_bytes = SLOT;
+    const double speed[2] = {1, 1};
+    struct problem p = two_places();
+    for (int s = 0; s < 5; s++) {
+        struct random r = random_seed(5);
+        struct division d;
+        double sum = 0;
+        const struct split split = {.kind = SPLIT_EXPERTS, .replica_share = shares[s]};
+        assert_int_equal(division_make(&d, &layer, &slot_bytes, 1, p.places, 2, &split, NULL, &p.e), ERR_OK);
+        for (int i = 0; i < N_DRAW; i++) {
+            int32_t ids[K];
+            uint8_t place[K];
+            bool is_chosen[N] = {0};
+            for (int k = 0; k < K; k++) {
+                do
+                    ids[k] = (int32_t)below(&r, N);
+                while (is_chosen[ids[k]]);
+                is_chosen[ids[k]] = true;
+            }
+            division_choose(&d, speed, 0, ids, K, place);
+            sum += longest(place, K, speed, 2) / (K / 2);
+        }
+        assert_float_equal(sum / N_DRAW, want[s], 0.01);
+        division_close(&d);
+    }
     usage_close(&p.past);
 }
 
@@ -683,6 +718,7 @@ int main(void)
         cmocka_unit_test(calls_balance_over_replicas),
         cmocka_unit_test(calls_are_never_longer_with_replicas_and_often_shorter),
         cmocka_unit_test(a_token_is_halved_where_both_have_all),
+        cmocka_unit_test(a_quarter_of_replicas_makes_two_places_nearly_even),
         cmocka_unit_test(places_are_as_fast_as_they_were_timed),
         cmocka_unit_test(speeds_are_of_places_that_have_experts),
         cmocka_unit_test(calls_go_to_holders_and_keep_an_expert_together),
