@@ -45,9 +45,10 @@ static void set_replica_rooms(moebius_engine *g, size_t all_bytes)
     size_t room = engine_expert_room(g, all_bytes), n = 0;
     for (int i = 0; i < g->n_device; i++)
         n += !engine_has_own_memory(g, i);
+    size_t each = n > 0 && room > all_bytes ? (room - all_bytes) / n : 0;
     for (int i = 0; i < n_place(g); i++) {
         bool is_apart = engine_ranks(g) || engine_has_own_memory(g, i) || room == SIZE_MAX;
-        g->speeds[i].replica_bytes = is_apart ? SIZE_MAX : room > all_bytes ? (room - all_bytes) / n : 0;
+        g->speeds[i].replica_bytes = is_apart ? SIZE_MAX : each;
     }
     g->asked.split.replica_bytes = (size_t)g->options.replica_bytes;
     g->asked.split.replica_share = g->options.replica_share;
