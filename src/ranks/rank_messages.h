@@ -25,10 +25,10 @@ struct request {
 
 /* The offer, number 0, is an answer without a request. */
 struct answer {
-    uint32_t number; /* the request's */
-    int32_t layer;
-    int32_t code;       /* an err_code, with its sentence */
     int64_t compute_ns; /* of REQUEST_RUN: that computing took */
+    uint32_t number;    /* the request's */
+    int32_t layer;
+    int32_t code; /* an err_code, with its sentence */
     char text[ERR_TEXT_BYTES];
 };
 
