@@ -158,6 +158,12 @@ typedef struct moebius_engine_options {
     /* The memory that each GPU may take, in bytes. 0: what its driver gives; of GPUs in the machine's memory, what
      * ram_bytes leaves. */
     int64_t vram_bytes;
+    /* Memory for replicas: the hottest experts have more than one place, and each layer's call chooses who computes
+     * them, so that all places are through at the same time. In bytes, of all places together, or as a share (0 or
+     * more) of what all experts need; as far as the experts leave memory. Both 0: none. They change no bit, but where a
+     * GPU is among the places: there `deterministic` has each token's own choice decide. */
+    int64_t replica_bytes;
+    double replica_share;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -356,6 +362,7 @@ typedef struct moebius_place {
     bool is_cache;       /* it has copies of what others have, too */
     bool is_off_decode;  /* the cache is not used to decode, as that was found to be faster without */
     bool is_off_prompts; /* the same for prompts: passes of more than 16 tokens */
+    uint64_t n_replica;  /* of its experts, those that other places have, too */
 } moebius_place;
 
 /* How many there are: 1 where the experts are not divided, 0 for a model without experts. */
@@ -378,10 +385,11 @@ typedef struct moebius_place_stats {
     uint64_t to_bytes;      /* of rows and choices that went to the place; 0 for place 0 */
     uint64_t from_bytes;    /* of results that came back; 0 for place 0 */
     /* Of a cache: */
-    uint64_t n_missed;    /* experts that calls asked for and that other places computed, each once a call */
-    uint64_t n_moved;     /* experts that were copied or read into it */
-    uint64_t moved_bytes; /* of these, in slots */
-    int64_t move_ns;      /* what moves took of the time between passes */
+    uint64_t n_missed;      /* experts that calls asked for and that other places computed, each once a call */
+    uint64_t n_moved;       /* experts that were copied or read into it */
+    uint64_t moved_bytes;   /* of these, in slots */
+    int64_t move_ns;        /* what moves took of the time between passes */
+    uint64_t n_replica_row; /* of n_row, pairs whose expert other places have, too */
 } moebius_place_stats;
 
 /* What place `i` did in one layer, MoE layers alone being counted, or in all of them (layer -1), as long as no pass

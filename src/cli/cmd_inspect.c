@@ -9,6 +9,7 @@ static int run(const struct command *c, int argc, char **argv)
     bool no_sandbox = false;
     const char *model = NULL;
     struct inspect_params p = {0};
+    struct option_share replicas = {0};
     const struct option options[] = {
         {"--model,-m", OPT_MODEL, &model, "FILE", "the file, a GGUF file; also the first word", 0, 0, 0},
         {"--json", OPT_FLAG, &p.json, "", "print one JSON object", 0, 0, 0},
@@ -17,6 +18,8 @@ static int run(const struct command *c, int argc, char **argv)
          0, 0},
         {"--split", OPT_STRING, &p.split, "HOW[:A,B...]",
          "experts|layers|cache|random, as when a model is run (experts)", 0, 0, 0},
+        {"--replicas", OPT_SHARE, &replicas, "SIZE|N%", "hot experts at more than one place, as when a model is run", 0,
+         0, 0},
         {"--usage", OPT_INPUT, &p.usage, "FILE", "with --devices: counts of earlier runs", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
@@ -24,6 +27,8 @@ static int run(const struct command *c, int argc, char **argv)
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK && !model)
         code = err_set(&e, ERR_USAGE, "no file: expected a GGUF file");
+    p.replica_bytes = replicas.n_bytes;
+    p.replica_share = replicas.share;
     if (code == ERR_OK)
         code = inspect_print(stdout, model, &p, &e);
     return cli_exit(c, code, &e);

@@ -103,7 +103,8 @@ static int choice(const char *word, const char *second, const char *third)
 /* A GPU where nobody has said anything of devices: not for what is the processor's alone. */
 static const char *unasked_gpu(const struct model_options *o)
 {
-    bool is_for_cpu = o->devices || o->split || o->reference || o->hugetlb || o->car.threshold > 0;
+    bool is_for_cpu = o->devices || o->split || o->replicas.n_bytes || o->replicas.share > 0 || o->reference ||
+                      o->hugetlb || o->car.threshold > 0;
     return is_for_cpu ? NULL : cli_default_gpu();
 }
 
@@ -134,6 +135,8 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->gpu = o->gpu ? o->gpu : unasked_gpu(o);
     out->vram_bytes = o->vram_bytes;
     out->split = o->split;
+    out->replica_bytes = o->replicas.n_bytes;
+    out->replica_share = o->replicas.share;
     out->usage = o->cold ? NULL : o->usage ? o->usage : "";
     out->log = print_log;
     out->store_dirs = store->dirs;

@@ -13,7 +13,7 @@ struct model_options {
     const char *kv, *store, *io, *direct;
     bool reference, check_ops;
     int64_t ram_bytes, state_bytes, vram_bytes;
-    struct option_share expert_ram;
+    struct option_share expert_ram, replicas;
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
     bool quiet; /* neither progress nor statistics; set by commands that have the option */
@@ -66,7 +66,9 @@ struct model_options {
     {"--vram", OPT_SIZE, &(o).vram_bytes, "SIZE", "memory that each GPU may take at most (what is free)", 0, 0, 0,      \
      GROUP_MEMORY},                                                                                                    \
     {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|cache|random: who has which experts (experts)", 0,    \
-     0, 0, GROUP_MACHINE}
+     0, 0, GROUP_MACHINE},                                                                                             \
+    {"--replicas", OPT_SHARE, &(o).replicas, "SIZE|N%", "memory for hot experts at more than one place (none)", 0, 0, \
+     0, GROUP_MACHINE}
 #define MODEL_KERNEL_OPTIONS(o)                                                                                         \
     {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1, 1 << 20, 0,  \
      GROUP_MACHINE},                                                                                                   \

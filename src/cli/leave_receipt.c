@@ -50,6 +50,10 @@ static void describe_settings(struct receipt *r, const struct model_options *o)
         add(r, " --car %g", (double)o->car.threshold);
     add_word(r, "--devices", o->devices);
     add_word(r, "--split", o->split);
+    if (o->replicas.n_bytes)
+        add(r, " --replicas %lld", (long long)o->replicas.n_bytes);
+    if (o->replicas.share > 0)
+        add(r, " --replicas %g%%", 100 * o->replicas.share);
     add_word(r, "--policy", o->policy);
     add_word(r, "--prefetch", o->prefetch);
     add_word(r, "--io", o->io);

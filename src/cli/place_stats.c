@@ -25,6 +25,13 @@ static const char *cache_use(const moebius_place *p)
     return p->is_off_decode ? "off for decoding" : p->is_off_prompts ? "off for prompts" : "on";
 }
 
+/* Of its experts, what other places have, too: how many, and of the rows computed here how many are of these. */
+static void print_replicas(const moebius_place *p, const moebius_place_stats *s, FILE *f)
+{
+    fprintf(f, " | %" PRIu64 " are replicas, %.1f%% of rows", p->n_replica,
+            s->n_row ? 100 * (double)s->n_replica_row / (double)s->n_row : 0);
+}
+
 static void print_cache(const moebius_place *p, const moebius_place_stats *s, FILE *f)
 {
     uint64_t n = s->n_found + s->n_missed;
@@ -48,6 +55,8 @@ static void print_place(const moebius_engine *engine, int i, FILE *f)
             " found, %" PRIu64 " read | computed %.3f s, %.1f us an expert | waited %.3f s",
             p.name, p.n_expert, units_size((uint64_t)p.bytes).s, units_size((uint64_t)p.all_bytes).s, s.n_call, s.n_row,
             s.n_found, s.n_read, (double)s.compute_ns / 1e9, expert_us(&s), (double)s.read_wait_ns / 1e9);
+    if (p.n_replica)
+        print_replicas(&p, &s, f);
     if (p.is_cache)
         print_cache(&p, &s, f);
     if (i > 0)
@@ -71,13 +80,14 @@ static json_t *figures(const moebius_engine *engine, int place, int layer)
     moebius_place_stats s;
     if (moebius_place_did(engine, place, layer, &s, &error) != MOEBIUS_OK)
         return json_pack("{s:s}", "error", error.text);
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}", "n_call", (json_int_t)s.n_call,
-        "n_row", (json_int_t)s.n_row, "n_found", (json_int_t)s.n_found, "n_read", (json_int_t)s.n_read, "n_substituted",
-        (json_int_t)s.n_substituted, "compute_s", (double)s.compute_ns / 1e9, "expert_us", expert_us(&s), "read_wait_s",
-        (double)s.read_wait_ns / 1e9, "finish_wait_s", (double)s.finish_wait_ns / 1e9, "to_bytes",
-        (json_int_t)s.to_bytes, "from_bytes", (json_int_t)s.from_bytes, "n_missed", (json_int_t)s.n_missed, "n_moved",
-        (json_int_t)s.n_moved, "moved_bytes", (json_int_t)s.moved_bytes, "move_s", (double)s.move_ns / 1e9);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}", "n_call",
+                     (json_int_t)s.n_call, "n_row", (json_int_t)s.n_row, "n_replica_row", (json_int_t)s.n_replica_row,
+                     "n_found", (json_int_t)s.n_found, "n_read", (json_int_t)s.n_read, "n_substituted",
+                     (json_int_t)s.n_substituted, "compute_s", (double)s.compute_ns / 1e9, "expert_us", expert_us(&s),
+                     "read_wait_s", (double)s.read_wait_ns / 1e9, "finish_wait_s", (double)s.finish_wait_ns / 1e9,
+                     "to_bytes", (json_int_t)s.to_bytes, "from_bytes", (json_int_t)s.from_bytes, "n_missed",
+                     (json_int_t)s.n_missed, "n_moved", (json_int_t)s.n_moved, "moved_bytes", (json_int_t)s.moved_bytes,
+                     "move_s", (double)s.move_ns / 1e9);
 }
 
 static json_t *layers(const moebius_engine *engine, int place)
@@ -98,9 +108,10 @@ static json_t *place(const moebius_engine *engine, int i)
     if (moebius_place_at(engine, i, &p, &error) != MOEBIUS_OK)
         return json_pack("{s:s}", "error", error.text);
     const char *cache = p.is_cache ? cache_use(&p) : NULL;
-    return json_pack("{s:s, s:s?, s:I, s:I, s:I, s:f, s:o, s:o}", "name", p.name, "cache", cache, "n_expert",
-                     (json_int_t)p.n_expert, "memory_bytes", (json_int_t)p.bytes, "all_bytes", (json_int_t)p.all_bytes,
-                     "bytes_per_s", p.bytes_per_s, "all_layers", figures(engine, i, -1), "layers", layers(engine, i));
+    return json_pack("{s:s, s:s?, s:I, s:I, s:I, s:I, s:f, s:o, s:o}", "name", p.name, "cache", cache, "n_expert",
+                     (json_int_t)p.n_expert, "n_replica", (json_int_t)p.n_replica, "memory_bytes", (json_int_t)p.bytes,
+                     "all_bytes", (json_int_t)p.all_bytes, "bytes_per_s", p.bytes_per_s, "all_layers",
+                     figures(engine, i, -1), "layers", layers(engine, i));
 }
 
 json_t *place_stats_json(const moebius_engine *engine)
@@ -138,8 +149,14 @@ static void print_layer_of(struct layer_stats *s, int place, int layer, FILE *f)
         fprintf(f, " | place %d: %s", place, error.text);
         return;
     }
-    fprintf(f, " | place %d: %" PRIu64 " found, %" PRIu64 " read", place, now.n_found - b->n_found,
-            now.n_read - b->n_read);
+    const moebius_place_stats did = {.n_found = now.n_found - b->n_found,
+                                     .n_read = now.n_read - b->n_read,
+                                     .compute_ns = now.compute_ns - b->compute_ns};
+    fprintf(f, " | place %d: %" PRIu64 " found, %" PRIu64 " read", place, did.n_found, did.n_read);
+    if (now.n_row > b->n_row)
+        fprintf(f, ", %" PRIu64 " rows", now.n_row - b->n_row);
+    if (now.n_replica_row > b->n_replica_row)
+        fprintf(f, ", %" PRIu64 " of replicas", now.n_replica_row - b->n_replica_row);
     if (now.n_missed > b->n_missed)
         fprintf(f, ", %" PRIu64 " missed", now.n_missed - b->n_missed);
     if (now.n_moved > b->n_moved)
@@ -147,11 +164,14 @@ static void print_layer_of(struct layer_stats *s, int place, int layer, FILE *f)
     if (now.n_substituted > b->n_substituted)
         fprintf(f, ", %" PRIu64 " substituted", now.n_substituted - b->n_substituted);
     if (now.compute_ns > b->compute_ns)
-        fprintf(f, ", computed %.3f ms", milliseconds(now.compute_ns - b->compute_ns));
+        fprintf(f, ", computed %.3f ms, %.1f us an expert", milliseconds(did.compute_ns), expert_us(&did));
     if (now.read_wait_ns > b->read_wait_ns)
         fprintf(f, ", waited %.3f ms", milliseconds(now.read_wait_ns - b->read_wait_ns));
     if (now.finish_wait_ns > b->finish_wait_ns)
         fprintf(f, ", was waited for %.3f ms", milliseconds(now.finish_wait_ns - b->finish_wait_ns));
+    if (now.to_bytes > b->to_bytes)
+        fprintf(f, ", %s there, %s back", units_size(now.to_bytes - b->to_bytes).s,
+                units_size(now.from_bytes - b->from_bytes).s);
     *b = now;
 }
 

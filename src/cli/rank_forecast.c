@@ -15,10 +15,12 @@ static double other_s(const struct bench_result *r)
     return ns / 1e9;
 }
 
+/* n_row: of all ranks, of experts without replicas. */
 static void fill_rank(struct forecast_rank *to, int rank, const moebius_place_stats *did, uint64_t n_row)
 {
+    double own = (double)(did->n_row - did->n_replica_row);
     double ns = (double)(did->compute_ns + did->read_wait_ns);
-    *to = (struct forecast_rank){.share = n_row ? (double)did->n_row / (double)n_row : 0,
+    *to = (struct forecast_rank){.share = n_row ? own / (double)n_row : 0,
                                  .row_s = did->n_row ? ns / 1e9 / (double)did->n_row : 0,
                                  .round_trip_s = rank ? moebius_rank_round_trip_s(rank_run_ranks(), rank) : 0,
                                  .bytes_per_s = rank ? moebius_rank_bytes_per_s(rank_run_ranks(), rank) : 1};
@@ -35,11 +37,14 @@ static double make(const moebius_engine *engine, const struct bench_params *p, c
                                 .n_used = moebius_moe_layer_at(engine, 0).n_used,
                                 .n_tok = p->n_texts,
                                 .other_s = other_s(r) / n_batch};
-    uint64_t n_row = 0;
-    for (int i = 0; i < f.n_rank; i++)
+    uint64_t n_row = 0, n_replica_row = 0;
+    for (int i = 0; i < f.n_rank; i++) {
         n_row += r->decode.places[i].n_row;
+        n_replica_row += r->decode.places[i].n_replica_row;
+    }
     for (int i = 0; i < f.n_rank; i++)
-        fill_rank(&f.ranks[i], i, &r->decode.places[i], n_row);
+        fill_rank(&f.ranks[i], i, &r->decode.places[i], n_row - n_replica_row);
+    f.replica_share = n_row ? (double)n_replica_row / (double)n_row : 0;
     *out = forecast_make(&f);
     return (double)p->n_texts / out->batch_s;
 }

@@ -75,5 +75,6 @@ void device_options_places(const struct device_options *o, struct division_place
         places[i] = (struct division_place){.room_bytes = SIZE_MAX,
                                             .bytes_per_s = o->devices[i].bytes_per_s > 0 ? o->devices[i].bytes_per_s
                                                                                          : o->devices[i].n_threads,
-                                            .share = i < o->n_share ? o->shares[i] : 0};
+                                            .share = i < o->n_share ? o->shares[i] : 0,
+                                            .replica_bytes = SIZE_MAX};
 }

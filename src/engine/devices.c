@@ -49,6 +49,8 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
     TRY(engine_check_gpu(g, e));
     TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, split, e));
     engine_take_devices(g);
+    if ((o->replica_bytes || o->replica_share > 0) && g->asked.n_place == 1 && !engine_asks_for_gpu(g))
+        return err_set(e, ERR_USAGE, "replicas of experts, and one device: expected several");
     return ERR_OK;
 }
 

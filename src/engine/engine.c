@@ -147,6 +147,9 @@ err_code engine_check_options(moebius_engine *g, struct err *e)
         return err_set(e, ERR_USAGE,
                        "memory of %lld bytes, %lld for experts or a share of %g: expected 0 or more, and 1",
                        (long long)o->ram_bytes, (long long)o->expert_ram_bytes, o->expert_ram_share);
+    if (o->replica_bytes < 0 || !(o->replica_share >= 0))
+        return err_set(e, ERR_USAGE, "replicas of %lld bytes or a share of %g: expected 0 or more",
+                       (long long)o->replica_bytes, o->replica_share);
     if (o->state_bytes < 0 || o->checkpoint_bytes < 0)
         return err_set(e, ERR_USAGE, "state of %lld bytes, checkpoints of %lld: expected 0 or more",
                        (long long)o->state_bytes, (long long)o->checkpoint_bytes);

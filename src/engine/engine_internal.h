@@ -98,10 +98,11 @@ struct moebius_engine {
     struct state_pool *pools[MOEBIUS_KV_Q8_0 + 1]; /* by type of the caches; NULL before the first such session */
 
     /* engine_places.c */
-    struct device_options asked;   /* options.devices and options.split */
+    struct device_options asked;   /* options.devices, options.split and replicas */
     struct moe_places places;      /* of the model; n_place 0: the experts are not divided */
     struct place **place;          /* [places.n_place], owned; the first is NULL */
-    struct division_place *speeds; /* [places.n_place] */
+    struct division_place *speeds; /* [places.n_place] what the places offered */
+    struct place_speeds place_speeds;
     struct place_layer_stats *own; /* [n_moe_layer] of the first device, as moe_places has it */
     struct cache_watch cache;      /* of the first device's slots, if they are a cache */
 
@@ -262,6 +263,8 @@ void engine_move_experts(moebius_engine *g);
 struct ranks *engine_ranks(const moebius_engine *g);
 int engine_rank(const moebius_engine *g); /* 0 for one that is alone */
 MUST_USE err_code engine_check_ranks(moebius_engine *g, struct err *e);
+/* Room for experts below the limits on memory; SIZE_MAX: no bound. all_bytes: what expert_ram_share is a share of. */
+size_t engine_expert_room(const moebius_engine *g, size_t all_bytes);
 /* On rank 0: g->speeds, which has room for all, as the ranks offer them. */
 MUST_USE err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
                                    int n_layer, struct err *e);

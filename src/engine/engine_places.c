@@ -1,8 +1,10 @@
 /* The places that compute routed experts beside the device that runs the layers. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/minmax.h"
+#include "base/units_text.h"
 #include "engine/engine_internal.h"
 #include "places/worker.h"
 #include "ranks/ranks.h"
@@ -16,13 +18,19 @@ static int n_place(const moebius_engine *g)
     return engine_ranks(g) ? ranks_n(engine_ranks(g)) : g->n_device;
 }
 
+static size_t all_expert_bytes(const struct expert_layer *layers, const size_t *slot_bytes, int n_layer)
+{
+    size_t all = 0;
+    for (int i = 0; i < n_layer; i++)
+        all += (size_t)layers[i].n_expert * slot_bytes[i];
+    return all;
+}
+
 /* The split that nobody asked for: a GPU whose memory has no room for all experts is a cache for a CPU device. */
 static void choose_split(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer)
 {
     const struct engine_device *first = &g->devices[0];
-    size_t all = 0, room = g->speeds[0].room_bytes;
-    for (int i = 0; i < n_layer; i++)
-        all += (size_t)layers[i].n_expert * slot_bytes[i];
+    size_t all = all_expert_bytes(layers, slot_bytes, n_layer), room = g->speeds[0].room_bytes;
     bool is_pair = g->n_device == 2 && first->asked.is_vulkan && !g->devices[1].asked.is_vulkan;
     if (g->options.split || !is_pair || !engine_has_own_memory(g, 0) || all <= room)
         return;
@@ -31,12 +39,41 @@ static void choose_split(moebius_engine *g, const struct expert_layer *layers, c
              first->name, (double)room / 1e9, (double)all / 1e9, g->devices[1].name);
 }
 
+/* What replicas may take: devices in the host's memory share what all experts leave of it, others what they have. */
+static void set_replica_rooms(moebius_engine *g, size_t all_bytes)
+{
+    size_t room = engine_expert_room(g, all_bytes), n = 0;
+    for (int i = 0; i < g->n_device; i++)
+        n += !engine_has_own_memory(g, i);
+    size_t each = n > 0 && room > all_bytes ? (room - all_bytes) / n : 0;
+    for (int i = 0; i < n_place(g); i++) {
+        bool is_apart = engine_ranks(g) || engine_has_own_memory(g, i) || room == SIZE_MAX;
+        g->speeds[i].replica_bytes = is_apart ? SIZE_MAX : each;
+    }
+    g->asked.split.replica_bytes = (size_t)g->options.replica_bytes;
+    g->asked.split.replica_share = g->options.replica_share;
+}
+
+static void report_replicas(const moebius_engine *g, const struct division *d, size_t all_bytes)
+{
+    const struct split *s = &g->asked.split;
+    double wanted = s->replica_bytes ? (double)s->replica_bytes : s->replica_share * (double)all_bytes,
+           most = (double)all_bytes * (d->n_place - 1 - d->has_cache),
+           lacks = fmin(wanted, most) - (double)d->replica_bytes;
+    if (wanted <= 0)
+        return;
+    bool is_short = s->kind != SPLIT_RANDOM && lacks > (double)all_bytes / 100;
+    log_line(&g->log, is_short ? LOG_WARN : LOG_INFO, "replicas of the hottest experts: %s%s",
+             units_size(d->replica_bytes).s, is_short ? ", as memory leaves no room for more" : "");
+}
+
 err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                        struct division *out, struct err *e)
 {
     moebius_engine *g = engine;
     int n = n_place(g);
     int64_t n_expert = 0;
+    size_t all_bytes = all_expert_bytes(layers, slot_bytes, n_layer);
     struct usage past;
     g->place = mem_calloc((size_t)n, sizeof(struct place *));
     g->speeds = mem_calloc((size_t)n, sizeof *g->speeds);
@@ -49,12 +86,15 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
     if (!engine_ranks(g))
         engine_gpu_rooms(g, g->speeds);
     choose_split(g, layers, slot_bytes, n_layer);
+    set_replica_rooms(g, all_bytes);
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
     TRY(engine_past_usage(g, n_layer, n_expert, &past, e));
     err_code code =
         division_make(out, layers, slot_bytes, n_layer, g->speeds, n, &g->asked.split, past.count ? &past : NULL, e);
     usage_close(&past);
+    if (code == ERR_OK)
+        report_replicas(g, out, all_bytes);
     return code == ERR_OK && engine_ranks(g) ? ranks_divide(engine_ranks(g), out, e) : code;
 }
 
@@ -96,9 +136,10 @@ err_code engine_open_places(moebius_engine *g, struct err *e)
     g->own = mem_calloc(n_layer, sizeof *g->own);
     if (!g->own)
         return err_nomem(e, n_layer * sizeof *g->own, "figures of layers");
+    place_speeds_init(&g->place_speeds, &g->model->division, g->speeds, g->options.deterministic);
     bool has_more = pool_n_threads(g->pool) > g->devices[0].asked.n_threads;
     g->places = (struct moe_places){.division = &g->model->division,
-                                    .speeds = g->speeds,
+                                    .speeds = &g->place_speeds,
                                     .places = g->place,
                                     .n_place = n_place(g),
                                     .is_cache_used = true,

@@ -93,10 +93,11 @@ err_code engine_check_ranks(moebius_engine *g, struct err *e)
 
 /* ---- what a rank brings ---------------------------------------------------------------------------------------- */
 
-/* Room for experts below the limits on memory. */
-static size_t expert_room(const moebius_engine *g)
+size_t engine_expert_room(const moebius_engine *g, size_t all_bytes)
 {
     size_t room = mem_room_bytes(), wanted = (size_t)g->options.expert_ram_bytes;
+    if (!wanted)
+        wanted = (size_t)(g->options.expert_ram_share * (double)all_bytes);
     if (room == SIZE_MAX)
         return wanted ? wanted : SIZE_MAX;
     size_t reserve = room / RESERVE_SHARE;
@@ -111,7 +112,7 @@ static struct rank_offer make_offer(moebius_engine *g, const struct expert_layer
     for (int i = 0; i < n_layer; i++)
         all += (size_t)layers[i].n_expert * slot_bytes[i];
     struct rank_offer o = {.fingerprint = gguf_fingerprint(g->gguf),
-                           .room_bytes = expert_room(g),
+                           .room_bytes = engine_expert_room(g, 0),
                            .bytes_per_s = engine_read_speed(g, all),
                            .is_reference = g->options.reference,
                            .n_threads = (uint32_t)pool_n_threads(g->pool)};

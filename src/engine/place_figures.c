@@ -44,6 +44,7 @@ static err_code add_layer(const moebius_engine *g, int place, int layer, moebius
     TRY(layer_stats(g, place, layer, &s, e));
     sum->n_call += s.n_call;
     sum->n_row += s.n_row;
+    sum->n_replica_row += s.n_replica_row;
     sum->n_found += s.n_found;
     sum->n_read += s.n_read;
     sum->compute_ns += s.compute_ns;
@@ -95,15 +96,16 @@ static err_code measure(const moebius_engine *g, int place, double *bytes_per_s,
     return ERR_OK;
 }
 
-static uint64_t count_experts(const moebius_engine *g, int place)
+static void count_experts(const moebius_engine *g, int place, moebius_place *out)
 {
     const struct division *d = g->places.division;
-    uint64_t n = 0;
     for (int l = 0; !d && l < g->model->n_moe_layer; l++)
-        n += (uint64_t)moebius_moe_layer_at(g, l).n_expert;
-    for (int64_t i = 0; d && i < d->n_layer * d->n_expert; i++)
-        n += d->holders[i] >> place & 1;
-    return n;
+        out->n_expert += (uint64_t)moebius_moe_layer_at(g, l).n_expert;
+    for (int64_t i = 0; d && i < d->n_layer * d->n_expert; i++) {
+        uint64_t is_here = d->holders[i] >> place & 1;
+        out->n_expert += is_here;
+        out->n_replica += is_here && d->holders[i] != UINT64_C(1) << place;
+    }
 }
 
 static err_code describe(const moebius_engine *g, int place, moebius_place *out, struct err *e)
@@ -117,7 +119,7 @@ static err_code describe(const moebius_engine *g, int place, moebius_place *out,
         f.all_bytes = experts_max_bytes(g->model->experts);
     }
     *out = (moebius_place){.name = f.name, .bytes = f.open_bytes, .all_bytes = f.all_bytes};
-    out->n_expert = count_experts(g, place);
+    count_experts(g, place, out);
     if (place == 0 && engine_has_cache(g)) {
         out->is_cache = true;
         out->n_expert = (uint64_t)experts_n_slot(g->model->experts);

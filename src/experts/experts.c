@@ -327,6 +327,11 @@ bool experts_is_resident(const struct experts *x, int layer)
     return x->slots.layers[layer].group->is_resident;
 }
 
+bool experts_is_at_drive(const struct experts *x)
+{
+    return atomic_load_explicit(&x->reads.is_at_queue, memory_order_relaxed);
+}
+
 bool experts_is_fetching(const struct experts *x, int layer)
 {
     return !x->p.is_cache && !experts_is_resident(x, layer);

@@ -75,6 +75,9 @@ bool experts_all_resident(const struct experts *x);
 /* Whether every expert of the layer has a slot for good. */
 bool experts_is_resident(const struct experts *x, int layer);
 
+/* Whether the thread that drives the device waits for a drive, or asks one for something. By any thread. */
+bool experts_is_at_drive(const struct experts *x);
+
 /* Whether experts of the layer are fetched, and a prediction would be of use. */
 bool experts_is_fetching(const struct experts *x, int layer);
 

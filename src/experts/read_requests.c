@@ -155,7 +155,9 @@ void requests_submit(struct read_requests *r)
         n++;
     if (n == 0)
         return;
+    atomic_store_explicit(&r->is_at_queue, true, memory_order_relaxed);
     store_queue_submit(r->queue, r->waiting, (size_t)n);
+    atomic_store_explicit(&r->is_at_queue, false, memory_order_relaxed);
     r->n_reading += n;
     r->n_waiting -= n;
     memmove(r->waiting, r->waiting + n, (size_t)r->n_waiting * sizeof *r->waiting);
@@ -202,7 +204,9 @@ void request_want(struct read_requests *r, struct read_request *q)
 bool requests_collect(struct read_requests *r, bool wait)
 {
     int64_t start_ns = clock_ns();
+    atomic_store_explicit(&r->is_at_queue, true, memory_order_relaxed);
     size_t n = store_queue_collect(r->queue, r->arrived + r->n_arrived, (size_t)(READ_PARTS_MAX - r->n_arrived), wait);
+    atomic_store_explicit(&r->is_at_queue, false, memory_order_relaxed);
     if (wait)
         r->stall_ns += clock_ns() - start_ns;
     r->n_arrived += (int)n;

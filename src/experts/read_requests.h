@@ -4,6 +4,8 @@
 #ifndef EXPERTS_READ_REQUESTS_H
 #define EXPERTS_READ_REQUESTS_H
 
+#include <stdatomic.h>
+
 #include "base/pool.h"
 #include "experts/slots.h"
 #include "store/store.h"
@@ -47,8 +49,9 @@ struct read_requests {
     size_t request_bytes; /* room for the parts of one request */
     uint64_t n_evicted;   /* experts that lost their slot to a request */
     uint64_t n_read, n_read_bytes;
-    int64_t stall_ns;   /* spent waiting for reads */
-    int64_t arrival_ns; /* spent checking and packing */
+    atomic_bool is_at_queue; /* the thread is with the queue, where a drive may keep it */
+    int64_t stall_ns;        /* spent waiting for reads */
+    int64_t arrival_ns;      /* spent checking and packing */
 };
 
 /* Opens the queue and the staging; does nothing when that has been done. */

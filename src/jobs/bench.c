@@ -144,6 +144,7 @@ static void add_place(moebius_place_stats *to, const moebius_place_stats *before
 {
     to->n_call += after->n_call - before->n_call;
     to->n_row += after->n_row - before->n_row;
+    to->n_replica_row += after->n_replica_row - before->n_replica_row;
     to->n_found += after->n_found - before->n_found;
     to->n_read += after->n_read - before->n_read;
     to->compute_ns += after->compute_ns - before->compute_ns;

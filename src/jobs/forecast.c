@@ -2,11 +2,19 @@
 
 #include "base/random.h"
 
-enum { N_DRAW = 2000, MAX_TOK = 64, N_MESSAGE = 3 /* a request, and an answer in two */ };
+enum { N_DRAW = 2000, MAX_TOK = 64, MAX_CHOICE = 64 * MAX_TOK, N_MESSAGE = 3 /* a request, and an answer in two */ };
 
 /* What one rank is asked in a layer. */
 struct part {
     int64_t n_tok, n_row;
+};
+
+/* What the tokens of a layer choose. */
+struct draw {
+    struct part parts[FORECAST_MAX_RANK];
+    uint64_t has[MAX_TOK];   /* bit i: rank i has a choice of the token */
+    int64_t n_movable;       /* choices that any rank may compute */
+    int movable[MAX_CHOICE]; /* their tokens */
 };
 
 /* The rank that a choice falls on. */
@@ -19,29 +27,47 @@ static int draw_rank(const struct forecast_params *p, struct random *r)
     return i;
 }
 
-static void draw_token(const struct forecast_params *p, struct random *r, struct part *parts)
+static void give(struct draw *d, int rank, int64_t token)
 {
-    uint64_t has = 0;
-    for (int64_t i = 0; i < p->n_used; i++) {
-        int rank = draw_rank(p, r);
-        parts[rank].n_row++;
-        parts[rank].n_tok += !(has >> rank & 1);
-        has |= UINT64_C(1) << rank;
-    }
+    d->parts[rank].n_row++;
+    d->parts[rank].n_tok += !(d->has[token] >> rank & 1);
+    d->has[token] |= UINT64_C(1) << rank;
+}
+
+static void draw_token(const struct forecast_params *p, struct random *r, int64_t token, struct draw *d)
+{
+    for (int64_t i = 0; i < p->n_used; i++)
+        if (p->replica_share > 0 && d->n_movable < MAX_CHOICE && random_unit(r) < p->replica_share)
+            d->movable[d->n_movable++] = (int)token;
+        else
+            give(d, draw_rank(p, r), token);
+}
+
+/* The rank that is through with one more choice first. */
+static int soonest(const struct forecast_params *p, const struct draw *d)
+{
+    int best = 0;
+    for (int i = 1; i < p->n_rank; i++)
+        if ((double)(d->parts[i].n_row + 1) * p->ranks[i].row_s <
+            (double)(d->parts[best].n_row + 1) * p->ranks[best].row_s)
+            best = i;
+    return best;
 }
 
 /* Of large batches as many tokens are drawn as tell, and stand for the others. */
 static void add_layer(const struct forecast_params *p, struct random *r, struct forecast *f)
 {
-    struct part parts[FORECAST_MAX_RANK] = {{0}};
+    struct draw d = {0};
     int64_t n_tok = p->n_tok < MAX_TOK ? p->n_tok : MAX_TOK;
     double scale = (double)p->n_tok / (double)n_tok, slowest_s = 0;
     for (int64_t i = 0; i < n_tok; i++)
-        draw_token(p, r, parts);
+        draw_token(p, r, i, &d);
+    for (int64_t i = 0; i < d.n_movable; i++)
+        give(&d, soonest(p, &d), d.movable[i]);
     for (int i = 0; i < p->n_rank; i++) {
         const struct forecast_rank *rank = &p->ranks[i];
-        double n_row = (double)parts[i].n_row * scale, s = n_row * rank->row_s;
-        double n_asked = (double)parts[i].n_tok * scale;
+        double n_row = (double)d.parts[i].n_row * scale, s = n_row * rank->row_s;
+        double n_asked = (double)d.parts[i].n_tok * scale;
         double n_bytes = 4 * ((n_asked + n_row) * (double)p->n_embd + n_asked * (double)p->n_used);
         if (i > 0 && n_row > 0) {
             s += rank->round_trip_s + n_bytes / rank->bytes_per_s;

@@ -9,7 +9,7 @@
 enum { FORECAST_MAX_RANK = 64 };
 
 struct forecast_rank {
-    double share;        /* of all choices, that fall on its experts: 0 to 1 */
+    double share;        /* of the choices of experts without replicas, that fall on its own: 0 to 1 */
     double row_s;        /* seconds to compute one choice */
     double round_trip_s; /* of a few bytes there and back; 0 for rank 0 */
     double bytes_per_s;  /* of messages; not used for rank 0 */
@@ -20,8 +20,9 @@ struct forecast_params {
     int n_rank;
     int64_t n_layer; /* MoE layers */
     int64_t n_embd, n_used;
-    int64_t n_tok;  /* tokens that are computed together, at least 1 */
-    double other_s; /* of each such batch, what rank 0 does besides experts */
+    int64_t n_tok;        /* tokens that are computed together, at least 1 */
+    double replica_share; /* of all choices, that any rank may compute: the one that is through first does */
+    double other_s;       /* of each such batch, what rank 0 does besides experts */
 };
 
 struct forecast {

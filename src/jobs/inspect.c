@@ -82,7 +82,7 @@ out:
 err_code inspect_print(FILE *out, const char *path, const struct inspect_params *p, struct err *e)
 {
     struct gguf *g;
-    if (!p->devices && (p->split || p->usage))
+    if (!p->devices && (p->split || p->usage || p->replica_bytes || p->replica_share > 0))
         return err_set(e, ERR_USAGE, "how experts are divided, without devices: expected --devices, too");
     TRY(gguf_open(&g, path, e));
     err_code code = p->tensor_name ? print_tensor(out, g, p->json, p->tensor_name, e) : print_model(out, g, p, e);

@@ -4,6 +4,7 @@
 #define JOBS_INSPECT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/err.h"
@@ -13,8 +14,10 @@ struct inspect_params {
     bool json;                   /* one JSON object, else text */
     const char *tensor_name;     /* only that tensor: its shape, first values and statistics */
     const char *devices, *split; /* how experts would be divided, as in moebius_engine_options */
-    const char *usage;           /* a file of counts that the division goes by */
-    bool must_run;               /* what this build can't run is an error, the one that running it would end with */
+    int64_t replica_bytes;       /* the same, as is the next */
+    double replica_share;
+    const char *usage; /* a file of counts that the division goes by */
+    bool must_run;     /* what this build can't run is an error, the one that running it would end with */
 };
 
 /* Prints the model at `path` (any part of a split set) to `out`. Strings are printable in the text

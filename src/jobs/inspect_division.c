@@ -56,6 +56,8 @@ err_code inspect_division_open(struct inspect_division *d, const struct inspect_
     if (m->n_moe_layer == 0)
         return err_set(e, ERR_USAGE, "%s: no routed experts that could be divided", gguf_file_path(g, 0));
     device_options_places(&d->asked, places);
+    d->asked.split.replica_bytes = (size_t)p->replica_bytes;
+    d->asked.split.replica_share = p->replica_share;
     TRY(measure_slots(d, m, e));
     TRY(read_usage(&past, p->usage, g, m, e));
     err_code code = division_make(&d->division, m->expert_layers, d->slot_bytes, m->n_moe_layer, places,
@@ -69,6 +71,15 @@ void inspect_division_close(struct inspect_division *d)
     division_close(&d->division);
     mem_free(d->slot_bytes);
     d->slot_bytes = NULL;
+}
+
+uint64_t inspect_division_n_replica(const struct inspect_division *d, int place)
+{
+    const struct division *x = &d->division;
+    uint64_t n = 0;
+    for (int64_t i = 0; i < x->n_layer * x->n_expert; i++)
+        n += x->holders[i] >> place & 1 && x->holders[i] != UINT64_C(1) << place;
+    return n;
 }
 
 bool inspect_division_has(const struct inspect_division *d, int place, int layer, int64_t expert)

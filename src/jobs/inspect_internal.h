@@ -69,6 +69,7 @@ MUST_USE err_code inspect_division_open(struct inspect_division *d, const struct
 void inspect_division_close(struct inspect_division *d);
 /* Whether a place has an expert of a MoE layer; how many experts it has, and what slots for them take. */
 bool inspect_division_has(const struct inspect_division *d, int place, int layer, int64_t expert);
+uint64_t inspect_division_n_replica(const struct inspect_division *d, int place); /* experts that others have, too */
 void inspect_division_sum(const struct inspect_division *d, const struct model *m, int place, uint64_t *n_expert,
                           uint64_t *n_bytes);
 

@@ -397,6 +397,7 @@ static json_t *place(struct out_json *o, const struct inspect_layout *l, int i)
     set(o, v, "n_thread", integer(o, (uint64_t)l->division.asked.devices[i].n_threads));
     set(o, v, "is_cache", keep(o, json_boolean(i == 0 && l->division.division.has_cache)));
     set(o, v, "n_expert", integer(o, n_expert));
+    set(o, v, "n_replica", integer(o, inspect_division_n_replica(&l->division, i)));
     set(o, v, "bytes", integer(o, n_bytes));
     set(o, v, "layers", layers);
     return v;

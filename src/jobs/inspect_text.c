@@ -319,9 +319,12 @@ static void print_division(FILE *out, const struct inspect_layout *l)
         inspect_division_sum(d, l->model, i, &n_expert, &n_bytes);
         device_options_name(&d->asked.devices[i], kind);
         if (i == 0 && d->division.has_cache)
-            fprintf(out, "  place %d (%s): a cache of the others' experts\n", i, kind);
+            fprintf(out, "  place %d (%s): a cache of the others' experts", i, kind);
         else
-            fprintf(out, "  place %d (%s): %s experts, %s\n", i, kind, show_count(n_expert).s, units_size(n_bytes).s);
+            fprintf(out, "  place %d (%s): %s experts, %s", i, kind, show_count(n_expert).s, units_size(n_bytes).s);
+        if (inspect_division_n_replica(d, i))
+            fprintf(out, ", %s of them replicas", show_count(inspect_division_n_replica(d, i)).s);
+        fputc('\n', out);
     }
     for (int k = 0; k < l->model->n_moe_layer; k++) {
         fprintf(out, "  layer %d:", l->model->expert_layers[k].index);

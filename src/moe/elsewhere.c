@@ -39,6 +39,7 @@ struct elsewhere {
     struct tensor results; /* [n_embd][CHUNK_ROWS], on their way into y */
     struct tensor at;      /* I32 [CHUNK_ROWS] where they belong */
     int n_thread;          /* that the device's loops use between calls, while one left cores to others; else 0 */
+    bool is_decode;        /* the call in hand */
 };
 
 /* What there is to be room for. */
@@ -109,10 +110,24 @@ size_t elsewhere_bytes(const struct elsewhere *w)
 
 /* ---- there ------------------------------------------------------------------------------------------------------- */
 
+/* Who computes what. Where speeds are fixed, each token's choice decides alone about its experts, so that it is no
+ * matter with which others it is computed. */
+static void choose(struct elsewhere *w, const struct elsewhere_call *c)
+{
+    const struct moe_places *s = w->places;
+    const double *speed = place_speeds_of(s->speeds, c->run->is_decode);
+    int64_t n = c->x.ne[1] * c->n_used, n_at_once = s->speeds->is_fixed ? c->n_used : n;
+    for (int64_t i = 0; i < n; i += n_at_once)
+        division_choose(s->division, speed, c->layer, c->ids + i, n_at_once, w->place + i);
+    for (int64_t i = 0; c->cached && i < n; i++)
+        w->place[i] = c->cached[c->ids[i]] >= 0 ? 0 : w->place[i];
+}
+
 /* Counts each place's tokens and rows. */
 static void count_parts(struct elsewhere *w, const struct elsewhere_call *c)
 {
     int64_t m = c->x.ne[1], k = c->n_used;
+    const struct division *d = w->places->division;
     for (int i = 0; i < w->places->n_place; i++)
         w->parts[i].call = (struct place_call){.layer = c->layer};
     for (int64_t t = 0; t < m; t++)
@@ -122,6 +137,7 @@ static void count_parts(struct elsewhere *w, const struct elsewhere_call *c)
             for (int64_t before = 0; before < r; before++)
                 is_first &= w->place[t * k + before] != w->place[t * k + r];
             p->call.n_row++;
+            p->call.n_replica_row += d->replica_bytes && division_has_replicas(d, c->layer, c->ids[t * k + r]);
             p->call.n_tok += is_first;
         }
 }
@@ -145,6 +161,7 @@ static void share_room(struct elsewhere *w, const struct elsewhere_call *c)
                                       .ids = p->ids,
                                       .weights = c->weights.buffer ? p->weights : NULL,
                                       .n_row = p->call.n_row,
+                                      .n_replica_row = p->call.n_replica_row,
                                       .y = w->y + n_row * n_embd,
                                       .sort_cutoff = c->run->sort_cutoff,
                                       .is_decode = c->run->is_decode,
@@ -193,21 +210,20 @@ static void take_cores(struct elsewhere *w)
     w->n_thread = 0;
 }
 
-err_code elsewhere_begin(struct elsewhere *w, const struct elsewhere_call *c, int64_t *n_own, struct err *e)
+err_code elsewhere_begin(struct elsewhere *w, const struct elsewhere_call *c, struct elsewhere_own *own, struct err *e)
 {
     const struct moe_places *s = w->places;
     int64_t n = c->x.ne[1] * c->n_used;
-    division_choose(s->division, s->speeds, c->layer, c->ids, n, w->place);
-    for (int64_t i = 0; c->cached && i < n; i++)
-        w->place[i] = c->cached[c->ids[i]] >= 0 ? 0 : w->place[i];
+    choose(w, c);
     count_parts(w, c);
-    *n_own = w->parts[0].call.n_row;
-    if (*n_own < n)
+    *own = (struct elsewhere_own){w->parts[0].call.n_row, w->parts[0].call.n_replica_row, 0};
+    w->is_decode = c->run->is_decode;
+    if (own->n_row < n)
         TRY(backend_read(w->device, &c->x, w->x, e));
-    if (*n_own < n && c->weights.buffer)
+    if (own->n_row < n && c->weights.buffer)
         TRY(backend_read(w->device, &c->weights, w->weights, e));
     share_room(w, c);
-    if (*n_own < n)
+    if (own->n_row < n)
         leave_cores(w);
     for (int i = 1; i < s->n_place; i++) {
         if (w->parts[i].call.n_row == 0)
@@ -238,21 +254,27 @@ static void scatter(struct elsewhere *w, const struct part *p, const struct tens
     }
 }
 
-err_code elsewhere_finish(struct elsewhere *w, const struct tensor *y, err_code code, struct err *e)
+err_code elsewhere_finish(struct elsewhere *w, const struct elsewhere_own *own, const struct tensor *y, err_code code,
+                          struct err *e)
 {
     const struct moe_places *s = w->places;
     struct err later;
+    place_speeds_note(s->speeds, 0, w->is_decode, own->n_row, own->compute_ns);
     for (int i = 1; i < s->n_place; i++) {
-        if (w->parts[i].call.n_row == 0)
+        if (w->parts[i].call.n_row == 0) {
+            place_speeds_note(s->speeds, i, w->is_decode, 0, 0);
             continue;
+        }
         if (code != ERR_OK) {
             place_cancel(s->places[i]);
             (void)!place_finish(s->places[i], &later); /* the first error is told */
             continue;
         }
         code = place_finish(s->places[i], e);
-        if (code == ERR_OK)
-            scatter(w, &w->parts[i], y);
+        if (code != ERR_OK)
+            continue;
+        scatter(w, &w->parts[i], y);
+        place_speeds_note(s->speeds, i, w->is_decode, w->parts[i].call.n_row, s->places[i]->compute_ns);
     }
     take_cores(w);
     return code;

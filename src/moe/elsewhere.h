@@ -25,13 +25,21 @@ struct elsewhere_call {
     const struct moe_run *run;
 };
 
-/* Chooses who computes what, and begins the others' calls; *n_own: entries of ids that are left. elsewhere_finish must
- * follow unless it fails. */
-MUST_USE err_code elsewhere_begin(struct elsewhere *w, const struct elsewhere_call *c, int64_t *n_own, struct err *e);
+/* What is left for the device itself. */
+struct elsewhere_own {
+    int64_t n_row;         /* entries of ids */
+    int64_t n_replica_row; /* of these, of experts that other places have, too */
+    int64_t compute_ns;    /* that computing them took, for elsewhere_finish; 0: not known */
+};
+
+/* Chooses who computes what, and begins the others' calls. elsewhere_finish must follow unless it fails. */
+MUST_USE err_code elsewhere_begin(struct elsewhere *w, const struct elsewhere_call *c, struct elsewhere_own *own,
+                                  struct err *e);
 
 /* Waits for the results and enqueues their way into y [n_embd][n_used][n_tok]. code: what the device's own part came
  * to; after an error the others are cancelled, and it is returned. */
-MUST_USE err_code elsewhere_finish(struct elsewhere *w, const struct tensor *y, err_code code, struct err *e);
+MUST_USE err_code elsewhere_finish(struct elsewhere *w, const struct elsewhere_own *own, const struct tensor *y,
+                                   err_code code, struct err *e);
 
 /* Tells the others what a layer is likely to choose. */
 void elsewhere_predict(struct elsewhere *w, int layer, const int32_t *ids, int64_t n, bool is_likely);

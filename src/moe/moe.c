@@ -207,15 +207,23 @@ static bool is_likely(const struct moe_layer *l, int64_t n)
     return n >= l->n_expert;
 }
 
-/* Predicts the next layer's choice if this layer adds `sum`. */
-static err_code predict(struct moe_work *w, const struct moe_next *next, const struct tensor *sum, struct err *e)
+/* The next layer's choice if this layer adds `sum`, into host_next_ids. */
+static err_code predict_ids(struct moe_work *w, const struct moe_next *next, const struct tensor *sum, struct err *e)
 {
     const struct moe_layer *l = next->layer;
-    int64_t m = next->router_x.ne[1], n = m * l->n_used;
+    int64_t m = next->router_x.ne[1];
     struct tensor ids = cut(w->next_ids, l->n_used, m, 1), weights = cut(w->next_weights, l->n_used, m, 1);
     next->fill_router_x(next->user, sum);
     enqueue_route(w->device, l, &next->router_x, &ids, &weights, &(struct tensor){0});
-    TRY(backend_read(w->device, &ids, w->host_next_ids, e));
+    return backend_read(w->device, &ids, w->host_next_ids, e);
+}
+
+/* The same, for this device's slots. */
+static err_code predict(struct moe_work *w, const struct moe_next *next, const struct tensor *sum, struct err *e)
+{
+    const struct moe_layer *l = next->layer;
+    int64_t n = next->router_x.ne[1] * l->n_used;
+    TRY(predict_ids(w, next, sum, e));
     if (next->prefetch && experts_is_fetching(w->experts, l->experts_layer))
         experts_prefetch(w->experts, l->experts_layer, w->host_next_ids, n, is_likely(l, n));
     return ERR_OK;
@@ -373,14 +381,17 @@ static err_code compute_own(struct moe_work *w, const struct moe_layer *l, struc
 
 /* The same, counted: where there is one place nobody asks. */
 static err_code compute_counted(struct moe_work *w, const struct moe_layer *l, struct call *c,
-                                const struct tensor *resident, int64_t n_own, const struct moe_run *run, struct err *e)
+                                const struct tensor *resident, struct elsewhere_own *own, const struct moe_run *run,
+                                struct err *e)
 {
     struct place_layer_stats *s = &w->places->own[l->experts_layer];
     uint64_t begin_ns = backend_counters(w->device).op[OP_EXPERTS].n_ns;
-    err_code code = compute_own(w, l, c, resident, n_own, run, e);
-    s->n_call += n_own > 0;
-    s->n_row += (uint64_t)n_own;
-    s->compute_ns += (int64_t)(backend_counters(w->device).op[OP_EXPERTS].n_ns - begin_ns);
+    err_code code = compute_own(w, l, c, resident, own->n_row, run, e);
+    own->compute_ns = (int64_t)(backend_counters(w->device).op[OP_EXPERTS].n_ns - begin_ns);
+    s->n_call += own->n_row > 0;
+    s->n_row += (uint64_t)own->n_row;
+    s->n_replica_row += (uint64_t)own->n_replica_row;
+    s->compute_ns += own->compute_ns;
     return code;
 }
 
@@ -398,12 +409,27 @@ static void look_up(struct moe_work *w, const struct moe_layer *l, const struct 
         backend_write(w->device, table, w->host_slots);
 }
 
-/* The same while other places compute what they have. */
+/* Tells the other places what the next layer is likely to choose. Of a single token this layer's result is known by
+ * now, which makes the prediction better. */
+static err_code predict_elsewhere(struct moe_work *w, const struct moe_layer *l, const struct call *c,
+                                  const struct moe_next *next, struct err *e)
+{
+    int64_t m = next->router_x.ne[1], n = m * next->layer->n_used;
+    if (m == 1) {
+        enqueue_combine(w->device, l, c, &next->router_x);
+        TRY(predict_ids(w, next, &next->router_x, e));
+    }
+    elsewhere_predict(w->elsewhere, next->layer->experts_layer, w->host_next_ids, n, is_likely(next->layer, n));
+    return ERR_OK;
+}
+
+/* What the device computes, while other places compute what they have. */
 static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l, struct call *c,
                                    const struct tensor *resident, const struct moe_run *run, struct err *e)
 {
     const struct moe_next *next = run->next;
-    int64_t n = tensor_n_elem(&c->ids), n_own;
+    struct elsewhere_own own;
+    int64_t n = tensor_n_elem(&c->ids);
     const struct elsewhere_call call = {.layer = l->experts_layer,
                                         .x = c->x,
                                         .weights = l->weighs_input ? c->weights : (struct tensor){0},
@@ -414,19 +440,14 @@ static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l
     experts_count_choice(w->experts, l->experts_layer, w->host_ids, n);
     if (is_cache(w))
         look_up(w, l, c, resident);
-    TRY(elsewhere_begin(w->elsewhere, &call, &n_own, e));
+    TRY(elsewhere_begin(w->elsewhere, &call, &own, e));
     backend_write(w->device, &c->ids, w->host_ids);
     if (resident && !is_cache(w))
         experts_count_resident(w->experts, l->experts_layer, w->host_ids, n);
-    err_code code = compute_counted(w, l, c, resident, n_own, run, e);
+    err_code code = compute_counted(w, l, c, resident, &own, run, e);
     backend_start(w->device); /* while the others' results are waited for */
-    TRY(elsewhere_finish(w->elsewhere, &c->y, code, e));
-    if (next && next->prefetch) {
-        int64_t n_next = next->router_x.ne[1] * next->layer->n_used;
-        elsewhere_predict(w->elsewhere, next->layer->experts_layer, w->host_next_ids, n_next,
-                          is_likely(next->layer, n_next));
-    }
-    return ERR_OK;
+    TRY(elsewhere_finish(w->elsewhere, &own, &c->y, code, e));
+    return next && next->prefetch ? predict_elsewhere(w, l, c, next, e) : ERR_OK;
 }
 
 /* resident: as in compute_own */

@@ -22,6 +22,7 @@
 #include "moe/car.h"
 #include "places/division.h"
 #include "places/place.h"
+#include "places/place_speeds.h"
 
 /* A layer's weights and rules. Everything is borrowed. */
 struct moe_layer {
@@ -51,13 +52,13 @@ struct moe_layer {
 /* Where experts are computed beside the device that runs the layers, which is place 0. Everything is borrowed. */
 struct moe_places {
     const struct division *division;
-    const struct division_place *speeds; /* [n_place] as division_choose takes them */
-    struct place *const *places;         /* [n_place]; the first is NULL */
-    int n_place;                         /* 2 or more */
-    bool is_cache_used;                  /* the first one, if it is a cache, computes what it holds */
-    struct place_layer_stats *own;       /* [n_layer] calls, rows and time of place 0, which its layers add to */
-    struct pool *pool;                   /* of place 0; NULL: it has no threads but its own */
-    int n_own_thread;                    /* that the pool uses while other places compute */
+    struct place_speeds *speeds;   /* by which calls are divided, and what the places' times are added to */
+    struct place *const *places;   /* [n_place]; the first is NULL */
+    int n_place;                   /* 2 or more */
+    bool is_cache_used;            /* the first one, if it is a cache, computes what it holds */
+    struct place_layer_stats *own; /* [n_layer] calls, rows and time of place 0, which its layers add to */
+    struct pool *pool;             /* of place 0; NULL: it has no threads but its own */
+    int n_own_thread;              /* that the pool uses while other places compute */
 };
 
 /* Activations of a MoE layer, shared by all MoE layers of a model. */

@@ -24,6 +24,12 @@ struct divider {
     double used[DIVISION_MAX_PLACE];  /* bytes of the experts that each place has */
 };
 
+/* An expert of a call that may be computed at several places. */
+struct division_load {
+    int32_t expert, n_row;
+    int place; /* where it is to be computed */
+};
+
 /* So many tokens' choices are half known: they could be chance. */
 enum { FEW_TOKENS = 64 };
 
@@ -39,8 +45,12 @@ static uint64_t *holders_of(const struct division *d, int layer, int32_t expert)
     return &d->holders[(int64_t)layer * d->n_expert + expert];
 }
 
-/* Speeds in proportion to each other: one that is not known is as low as any. */
-static void known_speeds(const struct division_place *places, int n_place, double *speed)
+static int home_of(const struct division *d, int layer, int32_t expert)
+{
+    return d->home[(int64_t)layer * d->n_expert + expert];
+}
+
+void division_speeds(const struct division_place *places, int n_place, double *speed)
 {
     double least = INFINITY;
     for (int i = 0; i < n_place; i++)
@@ -74,7 +84,12 @@ static void set_quotas(struct divider *x)
 
 static void give(struct divider *x, int place, int layer, int32_t expert)
 {
-    *holders_of(x->out, layer, expert) |= (uint64_t)1 << place;
+    uint64_t *holders = holders_of(x->out, layer, expert);
+    if (*holders)
+        x->out->replica_bytes += x->slot_bytes[layer];
+    else
+        x->out->home[(int64_t)layer * x->out->n_expert + expert] = (uint8_t)place;
+    *holders |= (uint64_t)1 << place;
     x->used[place] += (double)x->slot_bytes[layer];
 }
 
@@ -96,7 +111,7 @@ static int hottest_first(const void *a, const void *b)
     const struct hot *x = a, *y = b;
     if (x->heat != y->heat)
         return x->heat > y->heat ? -1 : 1;
-    return x->layer != y->layer ? x->layer - y->layer : x->expert - y->expert;
+    return x->expert != y->expert ? x->expert - y->expert : x->layer - y->layer;
 }
 
 static double rate(const struct divider *x, int layer, int32_t expert)
@@ -104,9 +119,9 @@ static double rate(const struct divider *x, int layer, int32_t expert)
     return x->past ? usage_rate(x->past, layer, expert, x->layers[layer].n_used) : 0;
 }
 
-/* The experts of a layer, the hottest first. Sampled tokens use what they choose, prompts all experts, so half of the
- * work is counted by usage and half alike; and all of it alike while few tokens are known. */
-static void rank_layer(const struct divider *x, int layer, struct hot *out)
+/* How hot the experts of a layer are. Sampled tokens use what they choose, prompts all experts, so half of the work is
+ * counted by usage and half alike; and all of it alike while few tokens are known. */
+static void heat_layer(const struct divider *x, int layer, struct hot *out)
 {
     const struct expert_layer *l = &x->layers[layer];
     double mean = (double)l->n_used / (double)l->n_expert;
@@ -114,7 +129,6 @@ static void rank_layer(const struct divider *x, int layer, struct hot *out)
            known = n_tok / (n_tok + FEW_TOKENS);
     for (int32_t i = 0; i < l->n_expert; i++)
         out[i] = (struct hot){layer, i, mean + known * rate(x, layer, i) + (1 - known) * mean};
-    qsort(out, (size_t)l->n_expert, sizeof *out, hottest_first);
 }
 
 /* Each layer is given away in proportion to what quotas are left, so that all of its experts are never in one place
@@ -140,7 +154,8 @@ static void divide_layer(struct divider *x, int layer, const struct hot *hottest
 static void divide_experts(struct divider *x, struct hot *ranked)
 {
     for (int i = 0; i < x->out->n_layer; i++) {
-        rank_layer(x, i, ranked);
+        heat_layer(x, i, ranked);
+        qsort(ranked, (size_t)x->layers[i].n_expert, sizeof *ranked, hottest_first);
         divide_layer(x, i, ranked);
     }
 }
@@ -158,36 +173,72 @@ static void divide_layers(struct divider *x)
     }
 }
 
-/* One expert in four gets replicas, if they are asked for. */
+static bool has(const struct divider *x, int place, const struct hot *h)
+{
+    return *holders_of(x->out, h->layer, h->expert) >> place & 1;
+}
+
 static void divide_at_random(struct divider *x)
 {
     struct random r = random_seed(x->split->seed);
     uint32_t n_place = (uint32_t)x->out->n_place;
+    double share = fmin(x->split->replica_share, 1) * 0x1p32;
     for (int i = 0; i < x->out->n_layer; i++)
         for (int32_t j = 0; j < x->layers[i].n_expert; j++) {
-            bool has_replica = random_u32(&r) % 4 == 0 && x->split->replicate;
+            bool is_doubled = (double)random_u32(&r) < share;
             give(x, (int)(random_u32(&r) % n_place), i, j);
             int other = (int)(random_u32(&r) % n_place);
-            if (has_replica && !(*holders_of(x->out, i, j) >> other & 1))
+            if (is_doubled && !has(x, other, &(struct hot){i, j, 0}))
                 give(x, other, i, j);
         }
 }
 
-/* Gives what places have room for beside their own to them as well: the hottest of all layers first. */
-static void replicate(struct divider *x, struct hot *ranked)
+/* What a place has room for beside its own. */
+static double spare_of(const struct divider *x, int place)
 {
+    const struct division_place *p = &x->places[place];
+    double spare = room_of(p) - x->used[place],
+           most = p->replica_bytes == SIZE_MAX ? INFINITY : (double)p->replica_bytes;
+    return fmax(fmin(spare, most), 0);
+}
+
+/* The place for a replica: of those that lack the expert and have room the one with the least replicas. -1: none. */
+static int choose_replica_place(const struct divider *x, const struct hot *h, const double *spare, const double *given)
+{
+    double n_bytes = (double)x->slot_bytes[h->layer];
+    int best = -1;
+    for (int i = x->first; i < x->out->n_place; i++)
+        if (!has(x, i, h) && given[i] + n_bytes <= spare[i] && (best < 0 || given[i] < given[best]))
+            best = i;
+    return best;
+}
+
+/* Gives the hottest experts of all layers a further place, then again, while there is room; n_bytes at most. */
+static void replicate(struct divider *x, struct hot *ranked, double n_bytes)
+{
+    double spare[DIVISION_MAX_PLACE], given[DIVISION_MAX_PLACE] = {0};
     int64_t n = 0;
-    for (int i = 0; i < x->out->n_layer; i++)
-        for (int32_t j = 0; j < x->layers[i].n_expert; j++)
-            ranked[n++] = (struct hot){i, j, rate(x, i, j)};
+    for (int i = 0; i < x->out->n_layer; n += x->layers[i++].n_expert)
+        heat_layer(x, i, ranked + n);
     qsort(ranked, (size_t)n, sizeof *ranked, hottest_first);
-    for (int64_t i = 0; i < n; i++)
-        for (int p = x->first; p < x->out->n_place; p++) {
-            const struct hot *h = &ranked[i];
-            double after = x->used[p] + (double)x->slot_bytes[h->layer];
-            if (!(*holders_of(x->out, h->layer, h->expert) >> p & 1) && after <= room_of(&x->places[p]))
-                give(x, p, h->layer, h->expert);
+    for (int i = x->first; i < x->out->n_place; i++)
+        spare[i] = spare_of(x, i);
+    for (int round = x->first + 1; round < x->out->n_place; round++)
+        for (int64_t i = 0; i < n; i++) {
+            double here = (double)x->slot_bytes[ranked[i].layer];
+            int place = here <= n_bytes ? choose_replica_place(x, &ranked[i], spare, given) : -1;
+            if (place < 0)
+                continue;
+            give(x, place, ranked[i].layer, ranked[i].expert);
+            given[place] += here;
+            n_bytes -= here;
         }
+}
+
+/* Bytes of replicas that are asked for. */
+static double wanted_replicas(const struct split *split, double all_bytes)
+{
+    return split->replica_bytes ? (double)split->replica_bytes : split->replica_share * all_bytes;
 }
 
 /* Whether a token's experts in a layer fit into every place that has some. */
@@ -217,9 +268,12 @@ static err_code create(struct divider *x, struct hot **ranked, struct err *e)
     }
     size_t n_all = (size_t)d->n_layer * (size_t)d->n_expert;
     d->holders = mem_calloc(n_all, sizeof *d->holders);
+    d->home = mem_calloc(n_all, sizeof *d->home);
     d->n_row = mem_calloc((size_t)d->n_expert, sizeof *d->n_row);
+    d->movable = mem_calloc((size_t)d->n_expert, sizeof *d->movable);
     *ranked = mem_calloc(n_all, sizeof **ranked);
-    return d->holders && d->n_row && *ranked ? ERR_OK : err_nomem(e, n_all * sizeof **ranked, "dividing experts");
+    bool has_all = d->holders && d->home && d->n_row && d->movable && *ranked;
+    return has_all ? ERR_OK : err_nomem(e, n_all * sizeof **ranked, "dividing experts");
 }
 
 err_code division_make(struct division *out, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
@@ -236,7 +290,8 @@ err_code division_make(struct division *out, const struct expert_layer *layers, 
         .n_place = n_place, .n_layer = n_layer, .has_cache = x.first > 0, .cache_share = split->cache_share};
     err_code code = create(&x, &ranked, e);
     if (code == ERR_OK) {
-        known_speeds(places + x.first, n_place - x.first, x.speed + x.first);
+        division_speeds(places + x.first, n_place - x.first, x.speed + x.first);
+        double n_replica_bytes = wanted_replicas(split, x.left_bytes);
         set_quotas(&x);
         switch (split->kind) {
         case SPLIT_EXPERTS:
@@ -244,8 +299,8 @@ err_code division_make(struct division *out, const struct expert_layer *layers, 
         case SPLIT_LAYERS: divide_layers(&x); break;
         case SPLIT_RANDOM: divide_at_random(&x); break;
         }
-        if (split->replicate && split->kind != SPLIT_RANDOM)
-            replicate(&x, ranked);
+        if (n_replica_bytes > 0 && split->kind != SPLIT_RANDOM)
+            replicate(&x, ranked, n_replica_bytes);
         code = check_rooms(&x, e);
     }
     mem_free(ranked);
@@ -257,7 +312,9 @@ err_code division_make(struct division *out, const struct expert_layer *layers, 
 void division_close(struct division *d)
 {
     mem_free(d->holders);
+    mem_free(d->home);
     mem_free(d->n_row);
+    mem_free(d->movable);
     *d = (struct division){0};
 }
 
@@ -277,56 +334,85 @@ void division_is_here(const struct division *d, int place, int layer, bool *is_h
 
 /* ---- calls ---------------------------------------------------------------------------------------------------- */
 
-static int first_holder(uint64_t holders)
+bool division_has_replicas(const struct division *d, int layer, int32_t expert)
 {
-    int i = 0;
-    while (!(holders >> i & 1))
-        i++;
-    return i;
+    uint64_t holders = *holders_of(d, layer, expert);
+    return (holders & (holders - 1)) != 0;
 }
 
-static bool has_replicas(uint64_t holders)
+static int most_rows_first(const void *a, const void *b)
 {
-    return (holders & (holders - 1)) != 0;
+    const struct division_load *x = a, *y = b;
+    return x->n_row != y->n_row ? (x->n_row > y->n_row ? -1 : 1) : x->expert - y->expert;
+}
+
+/* Counts the rows of each expert, adds those of experts with one place to its work, and lists the others: how many. */
+static int64_t count_rows(const struct division *d, int layer, const int32_t *ids, int64_t n, double *work)
+{
+    int64_t n_movable = 0;
+    for (int64_t i = 0; i < n; i++) {
+        assert(*holders_of(d, layer, ids[i]));
+        if (!d->replica_bytes || !division_has_replicas(d, layer, ids[i]))
+            work[home_of(d, layer, ids[i])]++;
+        else if (d->n_row[ids[i]]++ == 0)
+            d->movable[n_movable++].expert = ids[i];
+    }
+    for (int64_t i = 0; i < n_movable; i++)
+        d->movable[i].n_row = d->n_row[d->movable[i].expert];
+    return n_movable;
 }
 
 /* The holder that is through with n more rows first, the lowest among equals. */
 static int least_busy(uint64_t holders, const double *work, const double *speed, double n)
 {
-    int best = first_holder(holders);
-    for (int i = best + 1; i < DIVISION_MAX_PLACE && holders >> i; i++)
-        if (holders >> i & 1 && (work[i] + n) / speed[i] < (work[best] + n) / speed[best])
+    int best = -1;
+    for (int i = 0; i < DIVISION_MAX_PLACE && holders >> i; i++)
+        if (holders >> i & 1 && (best < 0 || (work[i] + n) / speed[i] < (work[best] + n) / speed[best]))
             best = i;
     return best;
 }
 
-void division_choose(const struct division *d, const struct division_place *places, int layer, const int32_t *ids,
-                     int64_t n, uint8_t *place)
+/* When the last place is through. */
+static double longest(const struct division *d, const double *work, const double *speed)
 {
-    double speed[DIVISION_MAX_PLACE] = {0}, work[DIVISION_MAX_PLACE] = {0};
-    known_speeds(places, d->n_place, speed);
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t holders = *holders_of(d, layer, ids[i]);
-        assert(holders);
-        d->n_row[ids[i]]++;
-        place[i] = (uint8_t)first_holder(holders);
-        if (!has_replicas(holders))
-            work[place[i]]++;
+    double most = 0;
+    for (int i = 0; i < d->n_place; i++)
+        most = fmax(most, work[i] / speed[i]);
+    return most;
+}
+
+/* Places the experts that may be computed at several; work: of the others. */
+static void balance(const struct division *d, int layer, int64_t n_movable, const double *work, const double *speed)
+{
+    double there[DIVISION_MAX_PLACE], at_home[DIVISION_MAX_PLACE];
+    memcpy(there, work, sizeof there);
+    memcpy(at_home, work, sizeof at_home);
+    qsort(d->movable, (size_t)n_movable, sizeof *d->movable, most_rows_first);
+    for (struct division_load *m = d->movable; m < d->movable + n_movable; m++) {
+        m->place = least_busy(*holders_of(d, layer, m->expert), there, speed, m->n_row);
+        there[m->place] += m->n_row;
+        at_home[home_of(d, layer, m->expert)] += m->n_row;
     }
+    if (longest(d, at_home, speed) < longest(d, there, speed))
+        for (struct division_load *m = d->movable; m < d->movable + n_movable; m++)
+            m->place = home_of(d, layer, m->expert);
+}
+
+void division_choose(const struct division *d, const double *speed, int layer, const int32_t *ids, int64_t n,
+                     uint8_t *place)
+{
+    double work[DIVISION_MAX_PLACE] = {0};
+    int64_t n_movable = count_rows(d, layer, ids, n, work);
+    if (n_movable)
+        balance(d, layer, n_movable, work, speed);
+    for (int64_t i = 0; i < n_movable; i++) /* in the place of the number, as -1 - place */
+        d->n_row[d->movable[i].expert] = -1 - d->movable[i].place;
     for (int64_t i = 0; i < n; i++) {
-        uint64_t holders = *holders_of(d, layer, ids[i]);
-        int32_t *n_row = &d->n_row[ids[i]];
-        if (!has_replicas(holders))
-            continue;
-        if (*n_row > 0) { /* seen first: its place then takes that of the number, as -1 - place */
-            int best = least_busy(holders, work, speed, *n_row);
-            work[best] += *n_row;
-            *n_row = -1 - best;
-        }
-        place[i] = (uint8_t)(-1 - *n_row);
+        int32_t there = d->n_row[ids[i]];
+        place[i] = (uint8_t)(there < 0 ? -1 - there : home_of(d, layer, ids[i]));
     }
-    for (int64_t i = 0; i < n; i++)
-        d->n_row[ids[i]] = 0;
+    for (int64_t i = 0; i < n_movable; i++)
+        d->n_row[d->movable[i].expert] = 0;
 }
 
 /* ---- the option ----------------------------------------------------------------------------------------------- */

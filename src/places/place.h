@@ -28,6 +28,7 @@ struct place_call {
     const int32_t *ids;          /* [n_tok][n_used] experts; -1: computed elsewhere */
     const float *weights;        /* [n_tok][n_used] that multiply what gate and up give; NULL: none do */
     int64_t n_row;               /* entries of ids that are not -1 */
+    int64_t n_replica_row;       /* of these, of experts that other places have, too */
     float *y;                    /* [n_row][n_embd] results, by token, then rank */
     int64_t sort_cutoff;         /* as in OP_EXPERTS */
     bool is_decode;              /* the tokens were sampled: counted as such */
@@ -39,6 +40,7 @@ struct place_call {
 struct place_layer_stats {
     uint64_t n_call;          /* calls */
     uint64_t n_row;           /* rows computed */
+    uint64_t n_replica_row;   /* of these, of experts that other places have, too */
     uint64_t n_found, n_read; /* experts that were in slots when they were asked for, and that had to be read */
     uint64_t n_missed;        /* of a cache: experts that calls asked for and that other places computed */
     uint64_t n_moved;         /* of a cache: experts that moved into slots */
@@ -74,6 +76,7 @@ struct place_vtable {
 };
 struct place {
     const struct place_vtable *v;
+    int64_t compute_ns; /* that the place computed for the call that was finished last; 0: it did not say */
 };
 
 /* Starts a call and returns at once; one call at a time. What goes wrong comes back from place_finish, which waits for

@@ -95,9 +95,11 @@ static void run_job(struct worker *w, job_fn *job)
 
 static void call_job(struct worker *w)
 {
+    int64_t before_ns = compute_layer_stats(w->p.compute, w->call.layer).compute_ns;
     pool_set_cancel(w->p.pool, &w->cancel);
     w->code = compute_run(w->p.compute, &w->call, &w->err);
     pool_set_cancel(w->p.pool, NULL);
+    w->base.compute_ns = compute_layer_stats(w->p.compute, w->call.layer).compute_ns - before_ns;
 }
 
 static void predict_job(struct worker *w)
@@ -152,6 +154,7 @@ static void begin(struct place *p, const struct place_call *c)
     atomic_store(&w->is_cancelled, false);
     s->n_to_bytes += (uint64_t)(c->n_tok * c->n_embd) * sizeof *c->x +
                      n_entry * (sizeof *c->ids + (c->weights ? sizeof *c->weights : 0));
+    s->n_replica_row += (uint64_t)c->n_replica_row;
     s->n_from_bytes += (uint64_t)(c->n_row * c->n_embd) * sizeof *c->y;
     w->asked = c->cancel;
     post(w, call_job);
@@ -204,6 +207,7 @@ static err_code layer_stats(struct place *p, int layer, struct place_layer_stats
     const struct worker *w = worker_of(p);
     const struct place_layer_stats *s = &w->sent[layer];
     *out = compute_layer_stats(w->p.compute, layer);
+    out->n_replica_row = s->n_replica_row;
     out->finish_wait_ns = s->finish_wait_ns;
     out->n_to_bytes = s->n_to_bytes;
     out->n_from_bytes = s->n_from_bytes;
@@ -260,7 +264,7 @@ err_code worker_open(struct place **out, const struct worker_params *p, struct e
     *out = NULL;
     if (!w)
         return err_nomem(e, sizeof *w, "a place");
-    *w = (struct worker){.base = {&vtable}, .p = *p};
+    *w = (struct worker){.base = {.v = &vtable}, .p = *p};
     w->p.name = mem_strdup(p->name);
     w->sent = mem_calloc((size_t)p->n_layer, sizeof *w->sent);
     err_code code = w->p.name && w->sent ? ERR_OK : err_nomem(e, (size_t)p->n_layer * sizeof *w->sent, "a place");

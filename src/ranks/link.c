@@ -53,9 +53,23 @@ bool link_is_pending(MPI_Request r)
     return !done;
 }
 
-void link_rest(const struct link *l, int64_t begin_ns)
+void link_step(struct link *l)
+{
+    atomic_fetch_add_explicit(&l->n_step, 1, memory_order_relaxed);
+}
+
+void link_watch(struct link *l, bool (*is_excused)(void *user), void *user)
+{
+    link_lock(l);
+    l->is_excused = is_excused;
+    l->excused_user = user;
+    link_unlock(l);
+}
+
+void link_rest(struct link *l, int64_t begin_ns)
 {
     int64_t ns = clock_ns() - begin_ns;
+    link_step(l);
     if (ns < l->keep_ns)
         return;
     if (ns < SPIN_NS)
@@ -161,8 +175,10 @@ static bool has_answer(struct link *l, struct peer *p, size_t *body_bytes)
             *body_bytes = (size_t)n * LINK_UNIT;
     }
     done = done && link_is_done(p, &p->head_in) && !atomic_load(&p->has_failed);
-    if (done)
+    if (done) {
         link_hear(p);
+        atomic_store(&p->idle_ns, 0);
+    }
     link_unlock(l);
     return done;
 }

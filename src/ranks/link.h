@@ -4,11 +4,13 @@
  * tends to it: it sends a sign of life each second and hears the others', moves large messages on while the other
  * thread computes, and watches the processes. A process that has died, or that another one waits for and has not heard
  * of for LINK_SILENCE_NS of its own waking time, is lost: the run can't go on, every wait fails with the same sentence,
- * and whoever opened the link is told at once, so that nobody need ever be waiting.
+ * and whoever opened the link is told at once, so that nobody need ever be waiting. So is one that rank 0 waits for and
+ * that lives, but whose computing thread has not taken a step for as long (link_watch).
  *
  * Waits spin for a tenth of a second after the last message and then look each millisecond.
  *
- * Thread-safety: link_room to link_wait by one thread; link_check and link_is_cancelled by any. */
+ * Thread-safety: link_room to link_wait, and link_watch, by one thread; link_check, link_is_cancelled and link_step by
+ * any. */
 #ifndef RANKS_LINK_H
 #define RANKS_LINK_H
 
@@ -37,7 +39,7 @@ struct link_card {
     int32_t code;               /* an err_code: it can't take part, for the reason in text */
     char text[ERR_TEXT_BYTES];
 };
-enum { LINK_PROTOCOL = 1 };
+enum { LINK_PROTOCOL = 2 };
 
 struct link_params {
     /* Told once, by any thread, when a rank is lost or the run was ended from outside; need not return. May be NULL. */
@@ -80,6 +82,12 @@ MUST_USE err_code link_take(struct link *l, const void **request, size_t *n_byte
 /* The answer to it: a head that is copied, and the first n_bytes of the room. */
 MUST_USE err_code link_answer(struct link *l, const void *head, size_t head_bytes, size_t n_bytes, struct err *e);
 bool link_is_cancelled(const struct link *l); /* rank 0 no longer wants the answer to this request, or has ended */
+
+/* On other ranks. The thread that computes has taken a step; it does so many times a second. */
+void link_step(struct link *l);
+/* From now on it must, but while is_excused(user), which is asked by the link's own thread; NULL: it need not, as at
+ * first. When it returns the former function is not asked any more. */
+void link_watch(struct link *l, bool (*is_excused)(void *user), void *user);
 
 /* ERR_FAIL when a rank is lost. */
 MUST_USE err_code link_check(const struct link *l, struct err *e);

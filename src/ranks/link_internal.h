@@ -28,13 +28,15 @@ struct peer {
     uint32_t n_sent; /* requests to it */
 
     MPI_Request note_out, note_in;
-    int32_t note_sent[2], note_got[2]; /* a kind, and for NOTE_CANCEL the number of a request */
+    int32_t note_sent[2], note_got[2]; /* a kind; of NOTE_CANCEL the number of a request, of NOTE_LIFE n_step */
     bool is_missed;                    /* it said goodbye without the answer that is awaited; the tender's */
     bool owes_life, owes_cancel, owes_end;
     int64_t life_ns;        /* when a sign of life was sent to it last */
     atomic_llong n_heard;   /* messages and notes from it */
     atomic_llong silent_ns; /* time awake since then */
     atomic_bool is_awaited; /* this process can't go on without it */
+    int32_t n_step;         /* on rank 0: as its last sign of life had it */
+    atomic_llong idle_ns;   /* on rank 0: time awake since that changed, while it was awaited */
     atomic_bool has_failed; /* MPI says so */
     atomic_bool has_ended;  /* it said goodbye */
     int64_t round_trip_ns;
@@ -66,9 +68,12 @@ struct link {
     /* other ranks */
     void *request; /* [request_capacity] */
     size_t request_capacity;
-    uint32_t n_taken;        /* requests so far */
-    atomic_uint n_cancelled; /* the number of the one that rank 0 cancelled last */
-    MPI_Request head_out;    /* of the answer */
+    uint32_t n_taken;               /* requests so far */
+    atomic_uint n_cancelled;        /* the number of the one that rank 0 cancelled last */
+    atomic_int n_step;              /* grows while the thread that computes goes on, or need not */
+    bool (*is_excused)(void *user); /* guarded by the mutex; NULL: it need not */
+    void *excused_user;
+    MPI_Request head_out; /* of the answer */
     unsigned char head[LINK_HEAD_ROOM];
 };
 
@@ -90,7 +95,7 @@ void link_send_note(struct link *l, int rank);
 void link_take_note(struct link *l, int rank);
 
 /* Between two looks of a wait that has begun then. */
-void link_rest(const struct link *l, int64_t begin_ns);
+void link_rest(struct link *l, int64_t begin_ns);
 int link_n_units(size_t n_bytes);
 
 /* The tender's thread, and how to have it look at once. */

@@ -44,6 +44,7 @@ void link_send_note(struct link *l, int rank)
         p->owes_cancel = false;
     } else {
         p->note_sent[0] = p->owes_end ? NOTE_END : NOTE_LIFE;
+        p->note_sent[1] = atomic_load_explicit(&l->n_step, memory_order_relaxed);
         p->owes_end = false;
     }
     p->owes_life = false;
@@ -61,6 +62,10 @@ void link_take_note(struct link *l, int rank)
     struct peer *p = &l->peers[rank];
     while (p->note_in != MPI_REQUEST_NULL && link_is_done(p, &p->note_in)) {
         link_hear(p);
+        if (p->note_got[0] == NOTE_LIFE && p->note_got[1] != p->n_step) {
+            p->n_step = p->note_got[1];
+            atomic_store(&p->idle_ns, 0);
+        }
         if (p->note_got[0] == NOTE_CANCEL)
             atomic_store(&l->n_cancelled, (unsigned)p->note_got[1]);
         if (p->note_got[0] == NOTE_END) {
@@ -118,6 +123,10 @@ static void look_after(struct link *l, int rank)
         char how[64];
         snprintf(how, sizeof how, "has not been heard of for %d s", (int)(p->silent_ns / (1000 * LINK_MS)));
         lose_rank(l, rank, how);
+    } else if (p->idle_ns > LINK_SILENCE_NS && atomic_load(&p->is_awaited)) {
+        char how[64];
+        snprintf(how, sizeof how, "lives, but has not gone on for %d s", (int)(p->idle_ns / (1000 * LINK_MS)));
+        lose_rank(l, rank, how);
     } else if (atomic_load(&p->has_failed))
         lose_rank(l, rank, "can't be reached any more");
 }
@@ -166,6 +175,8 @@ static void exchange_notes(struct link *l, int rank, int64_t now)
 {
     struct peer *p = &l->peers[rank];
     if (now - p->life_ns >= LIFE_NS) {
+        if (!l->is_excused || l->is_excused(l->excused_user))
+            link_step(l);
         p->owes_life = true;
         p->life_ns = now;
     }
@@ -209,7 +220,9 @@ static bool tend(struct link *l, int64_t now, int64_t past_ns)
         is_busy = push(l);
         for (int i = link_first_peer(l); i < link_end_peer(l); i++) {
             struct peer *p = &l->peers[i];
-            p->silent_ns += past_ns < WAKING_NS ? past_ns : WAKING_NS;
+            int64_t awake_ns = past_ns < WAKING_NS ? past_ns : WAKING_NS;
+            p->silent_ns += awake_ns;
+            p->idle_ns = atomic_load(&p->is_awaited) ? p->idle_ns + awake_ns : 0;
             exchange_notes(l, i, now);
             p->is_missed = p->has_ended && l->rank == 0 && link_is_pending(p->head_in) && p->silent_ns > LIFE_NS;
         }

@@ -25,7 +25,8 @@ struct request {
 
 /* The offer, number 0, is an answer without a request. */
 struct answer {
-    uint32_t number; /* the request's */
+    int64_t compute_ns; /* of REQUEST_RUN: that computing took */
+    uint32_t number;    /* the request's */
     int32_t layer;
     int32_t code; /* an err_code, with its sentence */
     char text[ERR_TEXT_BYTES];
@@ -48,8 +49,9 @@ struct ranks {
     uint32_t *n_request;       /* [n_rank], on rank 0: answered requests so far */
     struct answer *answers;    /* [n_rank], on rank 0: where they go */
     struct rank_offer *offers; /* [n_rank], on rank 0 */
-    uint32_t n_answer;         /* on other ranks: the number and layer of the request in hand */
+    uint32_t n_answer;         /* on other ranks: the number and layer of the request in hand, */
     int32_t layer;
+    int64_t compute_ns; /* and what computing it took */
 };
 
 /* On rank 0: sends the request that lies in link_room, and awaits the answer's body. */

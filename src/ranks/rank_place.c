@@ -9,6 +9,7 @@
 /* What rank 0 counts of a layer. */
 struct layer_traffic {
     int64_t finish_wait_ns;
+    uint64_t n_replica_row;
     uint64_t n_to_bytes, n_from_bytes;
 };
 
@@ -60,6 +61,7 @@ static err_code begin_run(struct rank_place *p, const struct place_call *c, stru
     }
     memcpy(to, c->x, (size_t)(c->n_tok * c->n_embd) * sizeof *c->x);
     ranks_ask(p->ranks, p->rank, n, c->y, result_bytes(c));
+    p->traffic[c->layer].n_replica_row += (uint64_t)c->n_replica_row;
     p->traffic[c->layer].n_to_bytes += n;
     p->traffic[c->layer].n_from_bytes += sizeof(struct answer) + result_bytes(c);
     return ERR_OK;
@@ -85,6 +87,7 @@ static err_code place_finishes(struct place *place, struct err *e)
         return err_set(e, ERR_FAIL, "%s: results of layer %d: expected layer %d", ranks_name(p->ranks, p->rank),
                        p->ranks->answers[p->rank].layer, c->layer);
     p->traffic[c->layer].finish_wait_ns += clock_ns() - begin;
+    p->place.compute_ns = p->ranks->answers[p->rank].compute_ns;
     return ERR_OK;
 }
 
@@ -133,6 +136,7 @@ static err_code place_counts(struct place *place, int layer, struct place_layer_
     const struct request q = {.kind = REQUEST_STATS, .layer = layer};
     const struct layer_traffic *t = &p->traffic[layer];
     TRY(ranks_ask_wait(p->ranks, p->rank, &q, out, sizeof *out, e));
+    out->n_replica_row = t->n_replica_row;
     out->finish_wait_ns = t->finish_wait_ns;
     out->n_to_bytes = t->n_to_bytes;
     out->n_from_bytes = t->n_from_bytes;

@@ -1,4 +1,5 @@
 /* On other ranks: offers, and answers to what rank 0 asks. */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 /* Answers the request in hand with the first n_bytes of link_room, or with an error. */
 static err_code reply(struct ranks *r, err_code code, const struct err *why, size_t n_bytes, struct err *e)
 {
-    struct answer a = {.number = r->n_answer, .layer = r->layer, .code = (int32_t)code};
+    struct answer a = {.number = r->n_answer, .layer = r->layer, .code = (int32_t)code, .compute_ns = r->compute_ns};
     if (code != ERR_OK)
         memcpy(a.text, why->text, sizeof a.text);
     return link_answer(r->link, &a, sizeof a, code == ERR_OK ? n_bytes : 0, e);
@@ -62,6 +63,7 @@ static err_code take(struct ranks *r, const void **request, size_t *n_bytes, str
         return err_set(e, ERR_FAIL, "a request of %zu bytes: expected at least %zu", *n_bytes, sizeof *q);
     r->n_answer = q->kind == REQUEST_PREDICT ? r->n_answer : q->number;
     r->layer = q->layer;
+    r->compute_ns = 0;
     return ERR_OK;
 }
 
@@ -76,9 +78,23 @@ err_code ranks_offer(struct ranks *r, const struct rank_offer *offer, int n_laye
 
 /* ---- serving ------------------------------------------------------------------------------------------------- */
 
+/* Asked every few milliseconds while experts are computed. */
 static bool is_cancel_wanted(void *user)
 {
+    link_step(user);
     return link_is_cancelled(user);
+}
+
+/* What the link's thread looks at. */
+struct serving {
+    const struct experts *experts;
+    atomic_bool is_opening; /* slots are filled from a drive */
+};
+
+static bool is_excused(void *user)
+{
+    const struct serving *s = user;
+    return atomic_load(&s->is_opening) || experts_is_at_drive(s->experts);
 }
 
 /* Whether a request to compute is one that this model knows. */
@@ -124,9 +140,11 @@ static err_code run(struct ranks *r, const struct rank_service *s, const struct 
     *n_result = (size_t)(c.n_row * c.n_embd) * sizeof *c.y;
     TRY(link_room(r->link, 0, *n_result, &y, e));
     c.y = y;
+    int64_t before_ns = compute_layer_stats(s->compute, c.layer).compute_ns;
     pool_set_cancel(s->pool, &cancel);
     err_code code = compute_run(s->compute, &c, e);
     pool_set_cancel(s->pool, NULL);
+    r->compute_ns = compute_layer_stats(s->compute, c.layer).compute_ns - before_ns;
     return code;
 }
 
@@ -193,8 +211,9 @@ static err_code answer(struct ranks *r, const struct rank_service *s, const stru
     return err_set(e, ERR_FAIL, "a request of kind %u, which this rank does not know", (unsigned)q->kind);
 }
 
-err_code ranks_serve(struct ranks *r, const struct rank_service *s, struct err *e)
+static err_code serve(struct ranks *r, const struct rank_service *s, struct serving *serving, struct err *e)
 {
+    const struct request *q;
     const void *request;
     size_t n;
     TRY(reply_with(r, NULL, 0, e));
@@ -203,6 +222,19 @@ err_code ranks_serve(struct ranks *r, const struct rank_service *s, struct err *
         if (code == ERR_CANCELLED)
             return ERR_OK;
         TRY(code);
-        TRY(answer(r, s, request, n, e));
+        q = request;
+        atomic_store(&serving->is_opening, q->kind == REQUEST_OPEN);
+        code = answer(r, s, request, n, e);
+        atomic_store(&serving->is_opening, false);
+        TRY(code);
     }
+}
+
+err_code ranks_serve(struct ranks *r, const struct rank_service *s, struct err *e)
+{
+    struct serving serving = {.experts = s->experts};
+    link_watch(r->link, is_excused, &serving);
+    err_code code = serve(r, s, &serving, e);
+    link_watch(r->link, NULL, NULL);
+    return code;
 }

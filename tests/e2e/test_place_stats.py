@@ -69,6 +69,37 @@ def test_places_add_up():
         assert f"place {i} (cpu:1): {p['n_expert']} experts" in said, said
 
 
+def test_replicas_make_the_places_even():
+    """With all experts at both places each of a token's two experts is computed at one of them."""
+    one, _ = generate("--devices", "cpu:1,cpu:1")
+    all_, said = generate("--devices", "cpu:1,cpu:1", "--replicas", "100%", "--deterministic")
+    few, _ = generate("--devices", "cpu:1,cpu:1", "--replicas", "20%")
+    assert [p["n_replica"] for p in one["places"]] == [0, 0]
+    assert all(p["all_layers"]["n_replica_row"] == 0 for p in one["places"])
+    n_expert = N_LAYER * N_EXPERT
+    assert [(p["n_expert"], p["n_replica"]) for p in all_["places"]] == [(n_expert, n_expert)] * 2
+    assert [p["n_replica"] for p in few["places"]] == [n_expert // 5] * 2
+    assert sum(p["memory_bytes"] for p in all_["places"]) == 2 * sum(p["memory_bytes"] for p in one["places"])
+    n_rows = [sum(p["all_layers"]["n_row"] for p in x["places"]) for x in (one, few, all_)]
+    assert len(set(n_rows)) == 1, n_rows
+    a, b = (p["all_layers"] for p in all_["places"])
+    assert a["n_row"] == a["n_replica_row"] and b["n_row"] == b["n_replica_row"], (a, b)
+    assert a["n_call"] == b["n_call"] and a["n_row"] == b["n_row"], (a, b)
+    assert [layer["n_row"] for layer in all_["places"][0]["layers"]] == \
+           [layer["n_row"] for layer in all_["places"][1]["layers"]], all_
+    for x in few["places"]:
+        assert 0 < x["all_layers"]["n_replica_row"] < x["all_layers"]["n_row"], x
+    assert "120 are replicas, 100.0% of rows" in said, said
+
+
+def test_replicas_have_what_memory_is_left():
+    stats, said = generate("--devices", "cpu:1,cpu:1", "--replicas", "50%", "--expert-ram", "30M")
+    assert "as memory leaves no room for more" in said, said
+    assert 0 < stats["places"][0]["n_replica"] < N_LAYER * N_EXPERT // 2
+    assert all(p["memory_bytes"] == p["all_bytes"] for p in stats["places"]), stats["places"]
+    fails(2, "generate", "-m", DEMO, "-p", "a", "-t", 1, "--replicas", "10%", says=["expected several"])
+
+
 def test_what_is_read_is_counted_where_it_is_read():
     stats, _ = generate("--devices", "cpu:1,cpu:1", "--expert-ram", "30%")
     for p in stats["places"]:
@@ -113,6 +144,7 @@ def test_layers_are_shown_token_by_token():
     stats, said = generate("--devices", "cpu:1,cpu:1", "--expert-ram", "30%", "--stats=layer", n=4)
     blocks = re.split(r"(?:^|\n)(?:prompt of \d+|.*?token \d+)\n", said)
     assert f"prompt of {stats['prefill']['n_tok']}\n" in said and "token 1\n" in said and "token 3\n" in said, said
+    assert re.search(r"place 1: .* rows, .* us an expert.*was waited for .* there, .* back\n", said), said
     found, read = [0, 0], [0, 0]
     for layer in re.findall(r"  MoE layer \d+ \|.*", said):
         for place, n_found, n_read in re.findall(r"place (\d): (\d+) found, (\d+) read", layer):
@@ -137,6 +169,13 @@ def test_inspect_tells_the_division_beforehand():
         for layer in range(N_LAYER):
             both = places[0]["layers"][layer]["experts"] + places[1]["layers"][layer]["experts"]
             assert sorted(both) == list(range(N_EXPERT)), both
+    args = ["--devices", "cpu:1,cpu:2", "--replicas", "25%"]
+    places, stats = division(*args), generate(*args, n=1)[0]["places"]
+    assert [(p["n_expert"], p["n_replica"], p["bytes"]) for p in places] == \
+           [(s["n_expert"], s["n_replica"], s["all_bytes"]) for s in stats], (places, stats)
+    assert places[0]["n_replica"] == N_LAYER * N_EXPERT // 4
+    said = run("inspect", DEMO, *args).stdout.decode()
+    assert "30 of them replicas" in said, said
     shares = division("--devices", "cpu:1,cpu:2", "--split", "experts:1,3")
     assert all(len(layer["experts"]) == N_EXPERT // 4 for layer in shares[0]["layers"])
     cache = division("--devices", "cpu:1,cpu:2", "--split", "cache:25%")
@@ -187,6 +226,7 @@ def test_the_picture_of_a_profile_has_room_for_its_title():
 
 def test_what_can_not_be_divided_is_refused():
     fails(2, "inspect", DEMO, "--split", "layers", says=["expected --devices"])
+    fails(2, "inspect", DEMO, "--replicas", "10%", says=["expected --devices"])
     fails(2, "inspect", DEMO, "--devices", "cpu:1,cpu:0", says=["expected cpu:THREADS"])
     fails(2, "inspect", DEMO, "--devices", "cpu:1,cpu:1", "--split", "experts:1", says=["1 shares for 2 devices"])
     fails(2, "inspect", DEMO, "--devices", "cpu:1", "--split", "layers", says=["one device"])

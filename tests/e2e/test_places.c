@@ -65,8 +65,10 @@ static void try_splits(const char *path, int n_split)
         for (int k = 0; k < 2; k++) {
             snprintf(split, sizeof split, "random:%d", i);
             snprintf(what, sizeof what, "%s on %s, %s", path, devices[k], split);
-            const moebius_engine_options o = {
-                .devices = devices[k], .split = split, .expert_ram_share = (i + k) % 2 ? 0.4 : 0};
+            const moebius_engine_options o = {.devices = devices[k],
+                                              .split = split,
+                                              .expert_ram_share = (i + k) % 2 ? 0.4 : 0,
+                                              .replica_share = i % 2 ? 0 : 0.3 + 0.4 * k};
             g = open_streaming(path, o);
             expect_run(g, want, what);
             moebius_engine_close(&g);
@@ -102,6 +104,8 @@ static void every_way_to_divide_gives_the_bits_of_one_device(void **state)
         const char *devices, *split;
         double share;
         moebius_prefetch prefetch;
+        double replicas;
+        bool deterministic;
     } tries[] = {
         {"cpu:1,cpu:1", NULL, 0, MOEBIUS_PREFETCH_AUTO},
         {"cpu:1,cpu:1", "experts:1,3", 0.3, MOEBIUS_PREFETCH_ON},
@@ -113,6 +117,12 @@ static void every_way_to_divide_gives_the_bits_of_one_device(void **state)
         {"cpu:1,cpu:1", "cache:50%", 0, MOEBIUS_PREFETCH_AUTO},
         {"cpu:2,cpu:1", "cache:10%", 0.3, MOEBIUS_PREFETCH_ON},
         {"cpu:1,cpu:1,cpu:2", "cache:25%", 0.2, MOEBIUS_PREFETCH_AUTO},
+        {"cpu:1,cpu:1", NULL, 0, MOEBIUS_PREFETCH_AUTO, 0.1},
+        {"cpu:2,cpu:1", "experts:1,3", 0, MOEBIUS_PREFETCH_AUTO, 1},
+        {"cpu:1,cpu:1,cpu:1", "layers", 0, MOEBIUS_PREFETCH_AUTO, 1.5},
+        {"cpu:1,cpu:1", NULL, 0, MOEBIUS_PREFETCH_AUTO, 0.5, true},
+        {"cpu:1,cpu:1,cpu:1", "random:2", 0.3, MOEBIUS_PREFETCH_ON, 0.8},
+        {"cpu:1,cpu:1,cpu:1", "cache:25%", 0, MOEBIUS_PREFETCH_AUTO, 0.4},
     };
     moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 2});
     float *want = run(g);
@@ -121,7 +131,9 @@ static void every_way_to_divide_gives_the_bits_of_one_device(void **state)
         const moebius_engine_options o = {.devices = tries[i].devices,
                                           .split = tries[i].split,
                                           .expert_ram_share = tries[i].share,
-                                          .prefetch = tries[i].prefetch};
+                                          .prefetch = tries[i].prefetch,
+                                          .replica_share = tries[i].replicas,
+                                          .deterministic = tries[i].deterministic};
         g = open_path(demo, &o);
         expect_run(g, want, tries[i].devices);
         expect_run(g, want, "a second text");
@@ -422,6 +434,9 @@ static void devices_and_splits_that_make_no_sense_are_refused(void **state)
                    "3 shares for 2 devices");
     expect_refusal(&(moebius_engine_options){.split = "layers"}, "one device");
     expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "cache:3,1"}, "expected cache:N%");
+    expect_refusal(&(moebius_engine_options){.replica_share = 0.5}, "replicas of experts, and one device");
+    expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .replica_share = -1}, "expected 0 or more");
+    expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .replica_bytes = -1}, "expected 0 or more");
 }
 
 static void note_product(void *user, const moebius_product *p)

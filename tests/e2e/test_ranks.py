@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Several processes under mpirun give what one gives, and none of them can die, hang or be wrong unnoticed.
-usage: test_ranks.py MOEBIUS MPIRUN DEMO.gguf GOLDEN_DIRECTORY
+usage: test_ranks.py MOEBIUS MPIRUN DEMO.gguf GOLDEN_DIRECTORY HANG_THREAD.so
 
 MOEBIUS_RANK_FAULTS=N sets how often each fault comes at a random moment (2), MOEBIUS_SEED which moments;
 MOEBIUS_RANK_MODELS=all computes each golden model with 2, 3 and 4 ranks, not with one of these, and streaming, not one in four. Each function below is one test; a failed assertion names itself."""
@@ -17,7 +17,7 @@ import time
 
 from run_functions import program_runner, run_functions
 
-MOEBIUS, MPIRUN, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:5])
+MOEBIUS, MPIRUN, DEMO, GOLDEN, HANG = map(os.path.abspath, sys.argv[1:6])
 TMP = tempfile.TemporaryDirectory()
 os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
 os.environ["OMPI_ALLOW_RUN_AS_ROOT"] = os.environ["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
@@ -77,7 +77,7 @@ def test_logits_are_those_of_one_process():
     for i, (model, tokens) in enumerate(list(golden_models())[::1 if ALL_MODELS else 2]):
         expected = logits_of(run, model, tokens)
         for n_rank in [2, 3, 4] if ALL_MODELS else [2 + i % 3]:
-            split = [[], ["--split", f"random:{i + n_rank}"], ["--split", "cache:40%"]][i % 3]
+            split = [[], ["--split", f"random:{i + n_rank}", "--replicas", "50%"], ["--split", "cache:40%"], ["--replicas", "30%"]][i % 4]
             got = logits_of(lambda *a: run_ranks(n_rank, *a, way=WAYS[i % 2]), model, tokens, *split)
             assert got == expected, f"{model}, {n_rank} ranks, {split}"
             n += 1
@@ -89,7 +89,7 @@ def test_streaming_logits_are_those_of_one_process():
     n = 0
     for model, tokens in list(golden_models())[::1 if ALL_MODELS else 4]:
         try:
-            got = logits_of(lambda *a: run_ranks(2, *a), model, tokens, "--expert-ram", "75%")
+            got = logits_of(lambda *a: run_ranks(2, *a), model, tokens, "--expert-ram", "75%", "--replicas", "25%")
         except AssertionError as e:
             assert "are too few: the top-k experts" in str(e), e
             continue
@@ -113,7 +113,7 @@ def test_batches_and_forks_are_those_of_one_process():
     requests = [{"id": str(i), "prompt": begin + s, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
                 for i, s in enumerate(["One day", "The dog", "Her mom", "It was", "A cat", "She", "Then", "But"])]
     expected = answers(run, requests, "--texts", 1)
-    for n_rank, n_texts, more in [(2, 1, []), (2, 3, []), (3, 8, []), (4, 8, ["--expert-ram", "40%"])]:
+    for n_rank, n_texts, more in [(2, 1, []), (2, 3, []), (3, 8, ["--replicas", "60%"]), (4, 8, ["--expert-ram", "40%"])]:
         got = answers(lambda *a: run_ranks(n_rank, *a), requests, "--texts", n_texts, *more)
         assert got == expected, (n_rank, n_texts, more)
 
@@ -129,8 +129,10 @@ def test_commands_run_under_mpirun():
     out, _ = run_ranks(2, "bench", "-m", DEMO, "-p", 8, "-n", 4, "-r", 1, "--cold")
     assert b"rank 1" in out and b"forecast" in out, out
     stats = tmp("stats.json")
-    run_ranks(3, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--stats-json", stats)
-    json.load(open(stats))
+    run_ranks(3, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--replicas", "50%", "--stats-json", stats)
+    places = json.load(open(stats))["places"]
+    assert all(p["n_replica"] > 0 for p in places) and sum(p["n_expert"] for p in places) == 180, places
+    assert sum(p["all_layers"]["n_replica_row"] for p in places) > 0, places
 
 
 def test_what_can_not_be_divided_is_refused():
@@ -271,6 +273,36 @@ def test_a_rank_that_is_killed_is_named():
 
 def test_a_rank_that_hangs_is_named():
     check_fault(signal.SIGSTOP, lambda rank: [f"rank {rank} ("])
+
+
+def run_hanging(words, rank, hang_s, **more):
+    env = dict(os.environ, LD_PRELOAD=HANG, HANG_RANK=str(rank), HANG_MS=str(hang_s * 1000), **more,
+               ASAN_OPTIONS="verify_asan_link_order=0:" + os.environ.get("ASAN_OPTIONS", ""))
+    return subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=60)
+
+
+def test_a_rank_whose_computing_thread_hangs_is_named():
+    """Its process lives and gives signs of life; the run ends in time, and no token is wrong."""
+    moments = random.Random(SEED)
+    expected = run(*LONG[:6], "2000", *LONG[7:]).stdout[:-1]  # without the end of the line
+    for i in range(N_FAULT):
+        rank, hang_s, way = 1 + i % 2, moments.uniform(START_S, START_S + 2), WAYS[i // 2 % 2]
+        begin = time.monotonic()
+        p = run_hanging(mpi(3, *LONG, way=way), rank, hang_s)
+        took_s, err = time.monotonic() - begin - hang_s, p.stderr.decode(errors="replace")
+        what = f"rank {rank}, hangs after {hang_s:.3f} s, {took_s:.1f} s to the end:\n{err}"
+        assert p.returncode != 0 and 6 < took_s < LIMIT_S + 1, what  # mpirun takes a moment to start
+        assert f"rank {rank} (" in err and "lives, but has not gone on for 7 s" in err, what
+        assert p.stdout and expected.startswith(p.stdout) or p.stdout.startswith(expected), what
+
+
+def test_a_rank_that_waits_for_its_drive_is_waited_for():
+    """Longer than a thread may stand still that computes."""
+    words = ["generate", "-m", DEMO, "-p", "Once", "-n", "40", "--ignore-eos", "--cold", "--temp", "0"]
+    p = run_hanging(mpi(2, *words, "--expert-ram", "30%", "--io", "pread", "--direct", "off"), 1, 0.5, HANG_READ_MS="11000")
+    assert p.returncode == 0 and b"a read took 11000 ms" in p.stderr, p.stderr
+    assert p.stdout == run(*words).stdout
 
 
 def test_without_rank_0_the_others_end():

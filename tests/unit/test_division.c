@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "places/division.h"
+#include "places/place_speeds.h"
 
 enum { MAX_LAYER = 8, MAX_EXPERT = 40, MAX_PLACE = 6, N_CASE = 400, SLOT = 1000 };
 
@@ -44,7 +45,8 @@ static struct problem make_problem(uint64_t seed)
     }
     for (int i = 0; i < p.n_place; i++)
         p.places[i] = (struct division_place){.room_bytes = SIZE_MAX,
-                                              .bytes_per_s = below(&r, 5) ? (double)(1 + below(&r, 9)) : 0};
+                                              .bytes_per_s = below(&r, 5) ? (double)(1 + below(&r, 9)) : 0,
+                                              .replica_bytes = SIZE_MAX};
     return p;
 }
 
@@ -115,12 +117,12 @@ static void every_expert_has_a_holder(void **state)
     for (uint64_t seed = 0; seed < N_CASE; seed++) {
         struct problem p = make_problem(seed);
         struct division d, again;
-        const struct split split = {.kind = kinds[seed % 3], .seed = seed, .replicate = seed % 2};
+        const struct split split = {.kind = kinds[seed % 3], .seed = seed, .replica_share = seed % 2 ? 0.25 : 0};
         if (seed % 5 == 0)
             for (int i = 0; i < p.n_place; i++)
                 p.places[i].share = i % 2 ? 2.5 : 1;
         assert_int_equal(divide(&p, &split, &d), ERR_OK);
-        check_holders(&p, &d, split.replicate);
+        check_holders(&p, &d, split.replica_share > 0);
         assert_int_equal(divide(&p, &split, &again), ERR_OK); /* the same input, the same output */
         assert_memory_equal(d.holders, again.holders, (size_t)d.n_layer * (size_t)d.n_expert * sizeof *d.holders);
         division_close(&again);
@@ -134,10 +136,10 @@ static void rooms_that_suffice_are_kept(void **state)
     for (uint64_t seed = 0; seed < N_CASE; seed++) {
         struct problem p = make_problem(seed);
         struct division d;
-        const struct split split = {.kind = SPLIT_EXPERTS, .replicate = seed % 2};
+        const struct split split = {.kind = SPLIT_EXPERTS, .replica_share = seed % 2 ? 0.25 : 0};
         set_rooms(&p, n_all_experts(&p) + (seed % 4 ? 0 : (int64_t)seed % 50), seed);
         assert_int_equal(divide(&p, &split, &d), ERR_OK);
-        check_holders(&p, &d, split.replicate);
+        check_holders(&p, &d, split.replica_share > 0);
         for (int i = 0; i < p.n_place; i++)
             assert_true(used_bytes(&p, &d, i) <= p.places[i].room_bytes);
         division_close(&d);
@@ -232,7 +234,7 @@ static void replicas_fill_what_room_is_left(void **state)
         struct division one, more;
         set_rooms(&p, n_all_experts(&p) + 20, seed);
         assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &one), ERR_OK);
-        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS, .replicate = true}, &more), ERR_OK);
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS, .replica_share = MAX_PLACE}, &more), ERR_OK);
         for (int i = 0; i < p.n_place; i++) {
             bool lacks = false;
             for (int l = 0; l < p.n_layer; l++)
@@ -250,6 +252,38 @@ static void replicas_fill_what_room_is_left(void **state)
     assert_true(n_replica > N_CASE);
 }
 
+/* As many bytes as were asked for, of all places and of each one. */
+static void replicas_keep_within_what_is_asked_for(void **state)
+{
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct random r = random_seed(seed);
+        struct division one, more;
+        size_t asked = (size_t)below(&r, 60 * SLOT), sum = 0, most = 0;
+        for (int i = 0; i < p.n_place; i++) {
+            size_t n_lacking;
+            p.places[i].replica_bytes = below(&r, 3) ? (size_t)below(&r, 30 * SLOT) : SIZE_MAX;
+            assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &one), ERR_OK);
+            n_lacking = (size_t)n_all_experts(&p) * SLOT - used_bytes(&p, &one, i);
+            most += p.places[i].replica_bytes < n_lacking ? p.places[i].replica_bytes / SLOT * SLOT : n_lacking;
+            division_close(&one);
+        }
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &one), ERR_OK);
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS, .replica_bytes = asked}, &more), ERR_OK);
+        for (int i = 0; i < p.n_place; i++) {
+            size_t n_bytes = used_bytes(&p, &more, i) - used_bytes(&p, &one, i);
+            assert_true(n_bytes <= p.places[i].replica_bytes);
+            sum += n_bytes;
+        }
+        assert_int_equal(sum, more.replica_bytes);
+        assert_true(sum <= asked);
+        assert_true(sum + SLOT > asked || p.n_place > 2 || sum == most);
+        division_close(&more);
+        division_close(&one);
+        usage_close(&p.past);
+    }
+}
+
 /* 6 layers of 8 experts on two places. */
 static struct problem two_places(void)
 {
@@ -260,8 +294,31 @@ static struct problem two_places(void)
         p.slot_bytes[i] = SLOT;
     }
     for (int i = 0; i < 2; i++)
-        p.places[i] = (struct division_place){.room_bytes = SIZE_MAX, .bytes_per_s = 1};
+        p.places[i] = (struct division_place){.room_bytes = SIZE_MAX, .bytes_per_s = 1, .replica_bytes = SIZE_MAX};
     return p;
+}
+
+/* Without counts each layer has as many; with counts those that were used most. */
+static void the_hottest_experts_have_replicas(void **state)
+{
+    struct problem p = two_places();
+    const struct split split = {.kind = SPLIT_EXPERTS, .replica_bytes = 12 * SLOT};
+    const int32_t hot[2] = {6, 3};
+    struct division d;
+    assert_int_equal(divide(&p, &split, &d), ERR_OK);
+    for (int l = 0; l < 6; l++)
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(division_has_replicas(&d, l, i), i < 2);
+    division_close(&d);
+    for (int l = 0; l < 6; l++)
+        for (int k = 0; k < 1000; k++)
+            usage_add(&p.past, l, hot, 2);
+    assert_int_equal(divide(&p, &split, &d), ERR_OK);
+    for (int l = 0; l < 6; l++)
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(division_has_replicas(&d, l, i), i == 3 || i == 6);
+    division_close(&d);
+    usage_close(&p.past);
 }
 
 static void shares_are_given_in_each_layer(void **state)
@@ -311,7 +368,7 @@ static void random_divisions_differ_by_seed_alone(void **state)
     assert_memory_not_equal(a.holders, b.holders, 6 * 8 * sizeof *a.holders);
     assert_true(used_bytes(&p, &a, 0) > 12 * SLOT && used_bytes(&p, &a, 1) > 12 * SLOT);
     division_close(&b);
-    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_RANDOM, .seed = 1, .replicate = true}, &b), ERR_OK);
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_RANDOM, .seed = 1, .replica_share = 0.25}, &b), ERR_OK);
     for (int i = 0; i < 6 * 8; i++)
         n_both += b.holders[i] == 3;
     assert_in_range(n_both, 1, 20);
@@ -348,19 +405,185 @@ static void calls_balance_over_replicas(void **state)
     struct problem p = two_places();
     struct division d;
     const int32_t ids[8] = {0, 1, 2, 3, 4, 5, 6, 7}, rows[8] = {5, 5, 5, 1, 5, 2, 3, 5};
+    const double speed[2] = {1, 3};
     uint8_t place[8];
-    p.places[1].bytes_per_s = 3;
-    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS, .replicate = true}, &d), ERR_OK);
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS, .replica_share = 1}, &d), ERR_OK);
     for (int k = 0; k < 2; k++) { /* nothing is left over from the call before */
         int n_here = 0;
-        division_choose(&d, p.places, 0, ids, 8, place);
+        division_choose(&d, speed, 0, ids, 8, place);
         for (int i = 0; i < 8; i++)
             n_here += place[i] == 0;
         assert_int_equal(n_here, 2);
     }
-    division_choose(&d, p.places, 0, rows, 8, place); /* five rows of one expert on the fast one */
+    division_choose(&d, speed, 0, rows, 8, place); /* five rows of one expert on the fast one */
     for (int i = 0; i < 8; i++)
         assert_int_equal(place[i], rows[i] == 5 || rows[i] == 3); /* 3 would be a third row on the slow one */
+    division_close(&d);
+    usage_close(&p.past);
+}
+
+/* When the last place is through with n rows. */
+static double longest(const uint8_t *place, int n, const double *speed, int n_place)
+{
+    double work[MAX_PLACE] = {0}, most = 0;
+    for (int i = 0; i < n; i++)
+        work[place[i]]++;
+    for (int i = 0; i < n_place; i++)
+        most = fmax(most, work[i] / speed[i]);
+    return most;
+}
+
+/* The share of replicas goes from few to all. */
+static void calls_are_never_longer_with_replicas_and_often_shorter(void **state)
+{
+    int n_call = 0, n_shorter = 0;
+    for (uint64_t seed = 0; seed < 4 * N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct random r = random_seed(seed);
+        struct division d;
+        double speed[MAX_PLACE];
+        const struct split split = {.kind = seed % 2 ? SPLIT_EXPERTS : SPLIT_RANDOM,
+                                    .seed = seed,
+                                    .replica_share = 0.1 + 0.9 * (double)below(&r, 100) / 100};
+        division_speeds(p.places, p.n_place, speed);
+        assert_int_equal(divide(&p, &split, &d), ERR_OK);
+        for (int l = 0; l < p.n_layer; l++) {
+            int n = 1 + (int)below(&r, 100);
+            int32_t ids[100];
+            uint8_t place[100], again[100], home[100];
+            for (int i = 0; i < n; i++) {
+                ids[i] = (int32_t)below(&r, p.layers[l].n_expert);
+                home[i] = d.home[l * d.n_expert + ids[i]];
+            }
+            division_choose(&d, speed, l, ids, n, place);
+            division_choose(&d, speed, l, ids, n, again); /* a function of ids and speeds alone */
+            assert_memory_equal(place, again, (size_t)n);
+            double with = longest(place, n, speed, p.n_place), without = longest(home, n, speed, p.n_place);
+            assert_true(with <= without);
+            n_shorter += with < without;
+            n_call += p.n_place > 1;
+        }
+        division_close(&d);
+        usage_close(&p.past);
+    }
+    assert_true(n_shorter > n_call / 2);
+}
+
+/* The eight experts of a token on two places of one speed that have all of them. */
+static void a_token_is_halved_where_both_have_all(void **state)
+{
+    struct problem p = two_places();
+    struct division d;
+    struct random r = random_seed(7);
+    const double speed[2] = {1, 0.9};
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS, .replica_share = 1}, &d), ERR_OK);
+    for (int k = 0; k < N_CASE; k++) {
+        int32_t ids[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+        uint8_t place[8];
+        int n = 1 + (int)below(&r, 8), n_second = 0;
+        for (int i = 7; i > 0; i--) {
+            int j = (int)below(&r, i + 1);
+            int32_t id = ids[i];
+            ids[i] = ids[j];
+            ids[j] = id;
+        }
+        division_choose(&d, speed, 0, ids, n, place);
+        for (int i = 0; i < n; i++)
+            n_second += place[i];
+        assert_int_equal(n_second, n / 2);
+    }
+    division_close(&d);
+    usage_close(&p.past);
+}
+
+/* Eight of 128 experts, chosen alike, on two equal places: the longer part over half of all, as docs/places.md has it.
+ */
+static void a_quarter_of_replicas_makes_two_places_nearly_even(void **state)
+{
+    enum { N = 128, K = 8, N_DRAW = 4000 };
+    static const double shares[] = {0, 0.1, 0.25, 0.5, 1}, want[] = {1.26, 1.18, 1.08, 1.013, 1};
+    const struct expert_layer layer = {.n_expert = N, .n_used = K};
+    const size_t slot_bytes = SLOT;
+    const double speed[2] = {1, 1};
+    struct problem p = two_places();
+    for (int s = 0; s < 5; s++) {
+        struct random r = random_seed(5);
+        struct division d;
+        double sum = 0;
+        const struct split split = {.kind = SPLIT_EXPERTS, .replica_share = shares[s]};
+        assert_int_equal(division_make(&d, &layer, &slot_bytes, 1, p.places, 2, &split, NULL, &p.e), ERR_OK);
+        for (int i = 0; i < N_DRAW; i++) {
+            int32_t ids[K];
+            uint8_t place[K];
+            bool is_chosen[N] = {0};
+            for (int k = 0; k < K; k++) {
+                do
+                    ids[k] = (int32_t)below(&r, N);
+                while (is_chosen[ids[k]]);
+                is_chosen[ids[k]] = true;
+            }
+            division_choose(&d, speed, 0, ids, K, place);
+            sum += longest(place, K, speed, 2) / (K / 2);
+        }
+        assert_float_equal(sum / N_DRAW, want[s], 0.01);
+        division_close(&d);
+    }
+    usage_close(&p.past);
+}
+
+static void note(struct place_speeds *s, int place, bool is_decode, int n, int64_t n_row, int64_t ns)
+{
+    for (int i = 0; i < n; i++)
+        place_speeds_note(s, place, is_decode, n_row, ns);
+}
+
+static double ratio(struct place_speeds *s, bool is_decode)
+{
+    const double *speed = place_speeds_of(s, is_decode);
+    return speed[1] / speed[0];
+}
+
+static void places_are_as_fast_as_they_were_timed(void **state)
+{
+    struct problem p = two_places();
+    struct division d;
+    struct place_speeds s;
+    p.places[1].bytes_per_s = 4; /* which is not so */
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+    place_speeds_init(&s, &d, p.places, false);
+    note(&s, 0, true, 100, 4, 1000);
+    note(&s, 1, true, 3, 2, 1000);
+    note(&s, 1, true, 100, 0, 500); /* neither of these is a time */
+    note(&s, 1, true, 100, 5, 0);
+    assert_float_equal(ratio(&s, true), 4, 1e-9); /* the second one has hardly been timed */
+    note(&s, 1, true, 30, 2, 1000);
+    assert_float_equal(ratio(&s, true), 0.5, 1e-9);
+    assert_float_equal(ratio(&s, false), 4, 1e-9); /* prompts are apart */
+    note(&s, 0, true, 1, 1, INT64_MAX);            /* the thread did not run */
+    assert_true(ratio(&s, true) > 0.5 && ratio(&s, true) < 0.53);
+    note(&s, 0, true, 400, 1, 1000);
+    assert_float_equal(ratio(&s, true), 2, 0.01);
+    note(&s, 0, true, 400, 0, 0); /* nothing goes there: it is tried again */
+    assert_float_equal(ratio(&s, true), 4, 0.01);
+    place_speeds_init(&s, &d, p.places, true);
+    note(&s, 0, true, 100, 4, 1000);
+    note(&s, 1, true, 100, 2, 1000);
+    assert_float_equal(ratio(&s, true), 4, 1e-9);
+    division_close(&d);
+    usage_close(&p.past);
+}
+
+/* One that has nothing need not be timed. */
+static void speeds_are_of_places_that_have_experts(void **state)
+{
+    struct problem p = two_places();
+    struct division d;
+    struct place_speeds s;
+    p.places[0].share = 1;
+    assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+    place_speeds_init(&s, &d, p.places, false);
+    note(&s, 0, false, 100, 4, 1000);
+    assert_float_equal(place_speeds_of(&s, false)[0], 4e6, 1);
     division_close(&d);
     usage_close(&p.past);
 }
@@ -373,12 +596,14 @@ static void calls_go_to_holders_and_keep_an_expert_together(void **state)
         struct division d;
         int32_t ids[200];
         uint8_t place[200];
-        const struct split split = {.kind = SPLIT_RANDOM, .seed = seed, .replicate = true};
+        double speed[MAX_PLACE];
+        const struct split split = {.kind = SPLIT_RANDOM, .seed = seed, .replica_share = 0.25};
+        division_speeds(p.places, p.n_place, speed);
         assert_int_equal(divide(&p, &split, &d), ERR_OK);
         for (int l = 0; l < p.n_layer; l++) {
             for (int i = 0; i < 200; i++)
                 ids[i] = (int32_t)below(&r, p.layers[l].n_expert);
-            division_choose(&d, p.places, l, ids, 200, place);
+            division_choose(&d, speed, l, ids, 200, place);
             for (int i = 0; i < 200; i++) {
                 assert_true(place[i] < p.n_place && has(&d, place[i], l, ids[i]));
                 assert_int_equal(place[i], place[ids[i] == ids[0] ? 0 : i]);
@@ -425,7 +650,7 @@ static void splits_are_read(void **state)
     double shares[DIVISION_MAX_PLACE];
     int n;
     assert_int_equal(split_parse("experts", &s, shares, &n, &e), ERR_OK);
-    assert_true(s.kind == SPLIT_EXPERTS && n == 0 && !s.replicate);
+    assert_true(s.kind == SPLIT_EXPERTS && n == 0 && s.replica_share == 0 && s.replica_bytes == 0);
     assert_int_equal(split_parse("layers:3,1,0.5", &s, shares, &n, &e), ERR_OK);
     assert_true(s.kind == SPLIT_LAYERS && n == 3 && shares[0] == 3 && shares[1] == 1 && shares[2] == 0.5);
     assert_int_equal(split_parse("random:17", &s, shares, &n, &e), ERR_OK);
@@ -488,7 +713,14 @@ int main(void)
         cmocka_unit_test(experts_of_a_layer_stay_together_where_layers_are_divided),
         cmocka_unit_test(random_divisions_differ_by_seed_alone),
         cmocka_unit_test(a_place_without_room_for_what_a_token_chooses_is_refused),
+        cmocka_unit_test(replicas_keep_within_what_is_asked_for),
+        cmocka_unit_test(the_hottest_experts_have_replicas),
         cmocka_unit_test(calls_balance_over_replicas),
+        cmocka_unit_test(calls_are_never_longer_with_replicas_and_often_shorter),
+        cmocka_unit_test(a_token_is_halved_where_both_have_all),
+        cmocka_unit_test(a_quarter_of_replicas_makes_two_places_nearly_even),
+        cmocka_unit_test(places_are_as_fast_as_they_were_timed),
+        cmocka_unit_test(speeds_are_of_places_that_have_experts),
         cmocka_unit_test(calls_go_to_holders_and_keep_an_expert_together),
         cmocka_unit_test(a_cache_leaves_all_experts_to_the_others),
         cmocka_unit_test(splits_are_read),

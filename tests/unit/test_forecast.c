@@ -53,6 +53,26 @@ static void a_layer_takes_as_long_as_its_slowest_rank(void **state)
     assert_near(forecast_make(&p).batch_s, 0.01 + 10 * 4e-5, 0.005);
 }
 
+/* Where each choice may be computed by either rank, each has half of them, or by its speed. */
+static void choices_of_replicas_make_the_ranks_even(void **state)
+{
+    struct forecast_params p = two;
+    p.ranks[1].round_trip_s = 0;
+    p.ranks[1].bytes_per_s = 1e18;
+    p.replica_share = 1;
+    p.ranks[0].share = p.ranks[1].share = 0;
+    assert_near(forecast_make(&p).batch_s, 0.01 + 10 * 4e-5, 1e-9);
+    p.ranks[1].row_s = 3e-5; /* one of the two has 6, the other 2 */
+    assert_near(forecast_make(&p).batch_s, 0.01 + 10 * 6e-5, 1e-9);
+    p = two;
+    p.ranks[1].round_trip_s = 0;
+    p.ranks[1].bytes_per_s = 1e18;
+    p.replica_share = 0.25;
+    assert_near(forecast_make(&p).batch_s, 0.01 + 10 * 4.33e-5, 0.005);
+    p.n_tok = 1000;
+    assert_near(forecast_make(&p).batch_s, 0.01 + 10 * 4e-5 * 1000, 0.005);
+}
+
 static void a_slow_link_is_what_the_token_takes(void **state)
 {
     struct forecast_params p = two;
@@ -81,6 +101,7 @@ int main(void)
         cmocka_unit_test(one_rank_takes_what_its_choices_and_the_rest_take),
         cmocka_unit_test(bytes_are_rows_there_and_results_back),
         cmocka_unit_test(a_layer_takes_as_long_as_its_slowest_rank),
+        cmocka_unit_test(choices_of_replicas_make_the_ranks_even),
         cmocka_unit_test(a_slow_link_is_what_the_token_takes),
         cmocka_unit_test(many_tokens_pay_for_few_round_trips),
         cmocka_unit_test(the_same_numbers_give_the_same_forecast),
