@@ -918,7 +918,7 @@ typedef struct moebius_plan_options {
     /* A file of what the machine can do. NULL: what was kept of this one, or else its threads and memory alone. */
     const char *machine;
     int n_threads;      /* 0: all that the machine has */
-    int64_t n_ctx;      /* tokens of a text; 0: as a session has them */
+    int64_t n_ctx;      /* tokens of a text; 0: as a session has them, or what n_ctx_most leaves to the plan */
     int64_t n_depth;    /* tokens in the context for which decode is planned; 0: all */
     int64_t n_texts;    /* that decode together; 0: 1 */
     int64_t n_batch;    /* prompt tokens that are computed together; 0: 512 */
@@ -932,6 +932,11 @@ typedef struct moebius_plan_options {
     /* A file of receipts (docs/planner.md), from which speeds are forecast; "": the one in the user's cache directory.
      * NULL: none, so that the ceilings are all that is known. */
     const char *receipts;
+    int64_t n_ctx_most; /* more than 0, and n_ctx 0: the plan chooses the longest context, of at most so many tokens and
+                           those that the model was trained for, with which all experts keep their memory; else the
+                           longest that takes a quarter of what texts and experts share */
+    int64_t n_texts_most; /* texts that there may be at once as room permits, to be told; 0: n_texts */
+    int64_t state_bytes;  /* memory for texts' state at most; 0: as there is room */
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);
@@ -939,13 +944,22 @@ MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);
  * work is one, too, and says what could. */
 MOEBIUS_INLINE moebius_status moebius_plan_open(moebius_plan **out, const char *path,
                                                 const moebius_plan_options *options, moebius_error *error);
+/* The same for texts on an engine, whose threads, devices and memory the plan takes as they are: those of the options,
+ * and `machine`, count nothing. The model's file is not read again. MOEBIUS_UNSUPPORTED where several processes share
+ * the experts. */
+MOEBIUS_INLINE moebius_status moebius_engine_plan(moebius_plan **out, const moebius_engine *engine,
+                                                  const moebius_plan_options *options, moebius_error *error);
 MOEBIUS_API void moebius_plan_close(moebius_plan **plan);
 MOEBIUS_API bool moebius_plan_is_refused(const moebius_plan *plan);
 /* Tokens a second of decode, of all texts, or of prefill: the ceiling, and the band that is forecast; 0: not known. */
 MOEBIUS_API void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling, double *low, double *high);
 MOEBIUS_API uint64_t moebius_plan_ram_bytes(const moebius_plan *plan); /* memory that the process will take */
-MOEBIUS_API const char *moebius_plan_text(const moebius_plan *plan);   /* for people; borrowed */
-MOEBIUS_API const char *moebius_plan_json(const moebius_plan *plan);   /* for programs; borrowed */
+MOEBIUS_API int64_t moebius_plan_n_ctx(const moebius_plan *plan);      /* tokens of a text, given or chosen */
+/* Of a refused plan, what would work instead, i from 0: flags, for people; borrowed. NULL: there is no more. */
+MOEBIUS_API const char *moebius_plan_nearest(const moebius_plan *plan, int i);
+MOEBIUS_API const char *moebius_plan_line(const moebius_plan *plan); /* for people, in a line; borrowed */
+MOEBIUS_API const char *moebius_plan_text(const moebius_plan *plan); /* for people; borrowed */
+MOEBIUS_API const char *moebius_plan_json(const moebius_plan *plan); /* for programs; borrowed */
 
 /* ---- structs with their lengths ---------------------------------------------------------------------------------- */
 
@@ -995,6 +1009,9 @@ MOEBIUS_API moebius_status moebius_machine_probe_sized(moebius_machine **out, co
 MOEBIUS_API moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path,
                                                    const moebius_plan_options *options, size_t options_bytes,
                                                    moebius_error *error);
+MOEBIUS_API moebius_status moebius_engine_plan_sized(moebius_plan **out, const moebius_engine *engine,
+                                                     const moebius_plan_options *options, size_t options_bytes,
+                                                     moebius_error *error);
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void)
 {
@@ -1142,6 +1159,12 @@ MOEBIUS_INLINE moebius_status moebius_plan_open(moebius_plan **out, const char *
                                                 const moebius_plan_options *options, moebius_error *error)
 {
     return moebius_plan_open_sized(out, path, options, sizeof *options, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_engine_plan(moebius_plan **out, const moebius_engine *engine,
+                                                  const moebius_plan_options *options, moebius_error *error)
+{
+    return moebius_engine_plan_sized(out, engine, options, sizeof *options, error);
 }
 
 #ifdef __cplusplus

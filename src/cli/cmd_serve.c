@@ -8,6 +8,7 @@
 #include "cli/model_names.h"
 #include "cli/rank_run.h"
 #include "cli/confine.h"
+#include "cli/run_plan.h"
 #include "server/http.h"
 #include "server/server.h"
 
@@ -38,7 +39,7 @@ static void print_line(void *user, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-static err_code open_engine(void *user, const char *path, moebius_engine **out, struct err *e)
+static err_code open_engine(void *user, const char *path, moebius_engine **out, int64_t *n_ctx, struct err *e)
 {
     const struct serve_command *c = user;
     struct model_options o = c->model;
@@ -46,6 +47,9 @@ static err_code open_engine(void *user, const char *path, moebius_engine **out, 
     o.path = path;
     err_code code = cli_open_engine(&o, &opened, e);
     *out = opened.engine;
+    const struct run_texts texts = {.n_texts_most = c->n_texts, .n_ctx = o.n_ctx};
+    if (code == ERR_OK)
+        *n_ctx = run_plan_begin(&o, opened.engine, &texts);
     return code;
 }
 
@@ -110,7 +114,6 @@ static err_code serve(struct serve_command *c, struct err *e)
     o.models = (struct models_options){.opener = {open_engine, open_template, note_end, c},
                                        .texts = {.n_texts = (size_t)c->n_texts,
                                                  .n_queue = (size_t)c->n_queue,
-                                                 .n_ctx = c->model.n_ctx,
                                                  .n_batch = c->model.n_batch,
                                                  .cache_dir = c->cache_dir,
                                                  .cache_bytes = c->cache_bytes},
@@ -150,7 +153,8 @@ static int run(const struct command *c, int argc, char **argv)
          GROUP_SERVER},
         {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for texts' state (half of the machine's)", 0, 0, 0,
          GROUP_MEMORY},
-        {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each text (the model's)", 1, 1 << 30, 0},
+        {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each text (as the plan has it, at most the model's)", 1,
+         1 << 30, 0},
         {"--cache-dir", OPT_OUTPUT_FOLDERS, &j.cache_dir, "DIR", "keep prompts' beginnings in DIR, too", 0, 0, 0,
          GROUP_MEMORY},
         {"--cache-size", OPT_SIZE, &j.cache_bytes, "SIZE", "as much as SIZE there (8G)", 0, 0, 0, GROUP_MEMORY},

@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "base/units_text.h"
 #include "cli/rank_run.h"
+#include "cli/run_plan.h"
 #include "texts/library_err.h"
 
 err_code cli_error(struct err *e, const moebius_error *from)
@@ -161,6 +162,8 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
         if (moebius_engine_open(&out->engine, o->path, &options, &error) != MOEBIUS_OK)
             code = cli_error(e, &error);
         cli_progress_end(&progress);
+        if (code != ERR_OK)
+            run_plan_advise(o, o->n_ctx, e);
         out->load_ns = clock_ns() - progress.start_ns;
         if (code == ERR_OK)
             check_context(o, out->engine);
@@ -189,9 +192,11 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     moebius_session_options options;
     TRY(cli_session_options(o, &options, e));
     options.n_ctx = n_ctx;
-    if (moebius_session_open(&out->session, out->engine, &options, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    return ERR_OK;
+    if (moebius_session_open(&out->session, out->engine, &options, &error) == MOEBIUS_OK)
+        return ERR_OK;
+    cli_error(e, &error);
+    run_plan_advise(o, n_ctx, e);
+    return e->code;
 }
 
 err_code cli_context_size(const struct model_options *o, const moebius_engine *engine, const char *what,

@@ -196,7 +196,7 @@ static err_code take(struct choosing *x, struct err *e)
 
 static err_code choose(struct choosing *x, struct err *e)
 {
-    TRY(engine_gpu_need(x->g, &x->need, e));
+    x->need = engine_gpu_need(x->g);
     err_code code = vulkan_list(&x->all, &x->n, e);
     if (is_auto(x->g) && code == ERR_UNSUPPORTED)
         take_none(x, e->text);

@@ -11,8 +11,7 @@
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
 #include "engine/sized.h"
-
-enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512 };
+#include "vulkan/vulkan.h"
 
 /* ---- this machine ---------------------------------------------------------------------------------------------- */
 
@@ -95,7 +94,7 @@ struct moebius_plan {
     struct receipt *receipts; /* [n_receipt] */
     size_t n_receipt;
     struct plan plan;
-    char *text, *json;
+    char *text, *json, *line;
 };
 
 /* Lines that can't be read are passed over: `moebius receipts` says what is wrong with them. */
@@ -149,8 +148,8 @@ static bool calibrate(void *user, const struct calibration_query *q, struct cali
 static err_code check_options(const moebius_plan_options *o, struct err *e)
 {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_ctx > INT32_MAX || o->n_depth < 0 || o->n_texts < 0 ||
-        o->n_texts > 1 << 20 || o->n_batch < 0 || o->n_batch > 1 << 20 || o->ram_bytes < 0 || o->vram_bytes < 0 ||
-        !(o->floor >= 0))
+        o->n_texts > 1 << 20 || o->n_batch < 0 || o->n_ctx_most < 0 || o->state_bytes < 0 || o->n_batch > 1 << 20 ||
+        o->ram_bytes < 0 || o->vram_bytes < 0 || !(o->floor >= 0))
         return err_set(e, ERR_USAGE, "threads, context, depth, texts, batch, memory or floor: expected 0 or more");
     if (o->kv < 0 || o->kv >= FACTS_N_KV)
         return err_set(e, ERR_USAGE, "KV cache of type %d: expected one of moebius_kv_type", o->kv);
@@ -177,14 +176,23 @@ static err_code check_kv(const moebius_plan *p, int kv, struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "%s does not run with caches of type %s", p->facts.name, p->facts.kv[kv].name);
 }
 
+/* What is left to the plan is 0. */
+static int64_t context_of(const moebius_plan *p, const moebius_plan_options *o)
+{
+    return o->n_ctx || o->n_ctx_most ? o->n_ctx : min_i64(PLANNING_CTX, p->facts.n_ctx_train);
+}
+
 static struct plan_settings settings_of(const moebius_plan *p, const moebius_plan_options *o)
 {
-    int64_t n_ctx = o->n_ctx ? o->n_ctx : min_i64(DEFAULT_CTX, p->facts.n_ctx_train);
     int n_thread = p->machine.n_thread ? p->machine.n_thread : 1;
-    return (struct plan_settings){.n_ctx = n_ctx,
-                                  .n_depth = o->n_depth ? min_i64(o->n_depth, n_ctx) : n_ctx,
+    return (struct plan_settings){.n_ctx = context_of(p, o),
+                                  .n_ctx_most = min_i64(o->n_ctx_most, p->facts.n_ctx_train),
+                                  .n_depth = o->n_depth,
+                                  .own_bytes = o->machine ? 0 : engine_resident_bytes(),
+                                  .state_bytes = (uint64_t)o->state_bytes,
                                   .n_texts = o->n_texts ? o->n_texts : 1,
-                                  .n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH,
+                                  .n_texts_most = o->n_texts_most,
+                                  .n_batch = o->n_batch ? o->n_batch : PLANNING_BATCH,
                                   .n_threads = o->n_threads ? o->n_threads : n_thread,
                                   .kv = o->kv,
                                   .ram_bytes = (uint64_t)o->ram_bytes,
@@ -196,26 +204,94 @@ static struct plan_settings settings_of(const moebius_plan *p, const moebius_pla
                                   .floor = o->floor};
 }
 
-static err_code open_plan(moebius_plan *p, const char *path, const moebius_plan_options *o, struct err *e)
+static struct planning_facts_params facts_params(const moebius_plan_options *o)
 {
-    int64_t n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH;
-    const struct planning_facts_params params = {
+    int64_t n_batch = o->n_batch ? o->n_batch : PLANNING_BATCH;
+    return (struct planning_facts_params){
         .n_ctx = o->n_ctx, .n_batch = o->n_ctx ? min_i64(n_batch, o->n_ctx) : n_batch, .usage = o->usage};
-    TRY(check_options(o, e));
-    TRY(planning_machine_read(&p->machine, o->machine, e));
-    TRY(planning_facts_read(&p->facts, path, &params, e));
-    TRY(check_gpu(p, o, e));
+}
+
+static err_code make_plan(moebius_plan *p, const moebius_plan_options *o, const struct plan_settings *s, struct err *e)
+{
+    const struct plan_inputs in = {
+        .machine = &p->machine, .facts = &p->facts, .settings = *s, .calibrate = calibrate, .user = p};
     TRY(check_kv(p, o->kv, e));
     TRY(read_receipts(p, o->receipts, e));
-    const struct plan_inputs in = {
-        .machine = &p->machine, .facts = &p->facts, .settings = settings_of(p, o), .calibrate = calibrate, .user = p};
     plan_make(&p->plan, &in);
     TRY(plan_text(&p->plan, &in, &p->text, e));
+    TRY(plan_line(&p->plan, &in, &p->line, e));
     return plan_json(&p->plan, &in, &p->json, e);
 }
 
-moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path, const moebius_plan_options *options,
-                                       size_t options_bytes, moebius_error *error)
+static err_code open_plan(moebius_plan *p, const void *path, const moebius_plan_options *o, struct err *e)
+{
+    const struct planning_facts_params params = facts_params(o);
+    TRY(planning_machine_read(&p->machine, o->machine, e));
+    TRY(planning_facts_read(&p->facts, path, &params, e));
+    TRY(check_gpu(p, o, e));
+    const struct plan_settings s = settings_of(p, o);
+    return make_plan(p, o, &s, e);
+}
+
+/* ---- plans of an engine ------------------------------------------------------------------------------------------ */
+
+/* The GPU that runs the layers, with what of it is the engine's or free. Rates are those that were measured of it. */
+static void look_at_gpu(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+{
+    const struct engine_device *d = &g->devices[0];
+    struct machine_gpu *gpu = &p->machine.gpus[0];
+    if (!engine_has_own_memory(g, 0))
+        return;
+    if (d->asked.number < p->machine.n_gpu)
+        *gpu = p->machine.gpus[d->asked.number];
+    else
+        *gpu = (struct machine_gpu){0};
+    p->machine.n_gpu = 1;
+    snprintf(gpu->name, sizeof gpu->name, "%s", d->name);
+    s->uses_gpu = true;
+    s->vram_bytes = vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device);
+    s->n_cpu_moe = 0;
+    for (int i = 0; g->places.n_place && i < p->facts.n_moe; i++)
+        s->n_cpu_moe += (division_holders(&g->model->division, i, 0) & 1) == 0;
+}
+
+/* Memory as the engine has it, whatever is free beside it. */
+static void take_memory(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+{
+    double all = 0;
+    for (int i = 0; i < p->facts.n_moe; i++)
+        all += (double)p->facts.layers[i].n_expert * (double)p->facts.layers[i].slot_bytes;
+    s->own_bytes = 0;
+    s->ram_bytes = g->bound_bytes;
+    if (!g->bound_bytes)
+        p->machine.ram_bytes = p->machine.free_bytes = 0;
+    s->expert_bytes = g->options.expert_ram_bytes ? (uint64_t)g->options.expert_ram_bytes
+                                                  : (uint64_t)(g->options.expert_ram_share * all);
+    s->state_bytes = (uint64_t)g->options.state_bytes;
+    s->n_threads = engine_n_threads(g);
+}
+
+static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_plan_options *o, struct err *e)
+{
+    const moebius_engine *g = engine;
+    struct planning_facts_params params = facts_params(o);
+    params.process_bytes = g->facts.process_bytes;
+    if (engine_ranks(g))
+        return err_set(e, ERR_UNSUPPORTED, "a plan of one process of several");
+    TRY(planning_machine_read(&p->machine, NULL, e));
+    TRY(planning_facts_describe(&p->facts, g->gguf, gguf_file_path(g->gguf, 0), &params, e));
+    struct plan_settings s = settings_of(p, o);
+    take_memory(p, g, &s);
+    look_at_gpu(p, g, &s);
+    return make_plan(p, o, &s, e);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+typedef err_code plan_fn(moebius_plan *p, const void *of, const moebius_plan_options *o, struct err *e);
+
+static moebius_status open_any(moebius_plan **out, plan_fn *fn, const void *of, const moebius_plan_options *options,
+                               size_t options_bytes, moebius_error *error)
 {
     struct err e = {0};
     moebius_plan_options o = {0};
@@ -224,10 +300,25 @@ moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path, con
         return engine_status(err_nomem(&e, sizeof *p, "a plan"), &e, error);
     err_code code = sized_take(&o, sizeof o, options, options_bytes, "plan options", &e);
     if (code == ERR_OK)
-        code = open_plan(p, path, &o, &e);
+        code = check_options(&o, &e);
+    if (code == ERR_OK)
+        code = fn(p, of, &o, &e);
     if (code != ERR_OK)
         moebius_plan_close(out);
     return engine_status(code, &e, error);
+}
+
+moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path, const moebius_plan_options *options,
+                                       size_t options_bytes, moebius_error *error)
+{
+    return open_any(out, open_plan, path, options, options_bytes, error);
+}
+
+moebius_status moebius_engine_plan_sized(moebius_plan **out, const moebius_engine *engine,
+                                         const moebius_plan_options *options, size_t options_bytes,
+                                         moebius_error *error)
+{
+    return open_any(out, plan_engine, engine, options, options_bytes, error);
 }
 
 void moebius_plan_close(moebius_plan **plan)
@@ -239,6 +330,7 @@ void moebius_plan_close(moebius_plan **plan)
     mem_free(p->receipts);
     mem_free(p->text);
     mem_free(p->json);
+    mem_free(p->line);
     mem_free(p);
     *plan = NULL;
 }
@@ -269,4 +361,19 @@ const char *moebius_plan_text(const moebius_plan *plan)
 const char *moebius_plan_json(const moebius_plan *plan)
 {
     return plan->json;
+}
+
+const char *moebius_plan_line(const moebius_plan *plan)
+{
+    return plan->line;
+}
+
+int64_t moebius_plan_n_ctx(const moebius_plan *plan)
+{
+    return plan->plan.settings.n_ctx;
+}
+
+const char *moebius_plan_nearest(const moebius_plan *plan, int i)
+{
+    return plan->plan.is_refused && i >= 0 && i < plan->plan.nearest.n ? plan->plan.nearest.text[i] : NULL;
 }

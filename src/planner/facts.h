@@ -61,18 +61,23 @@ struct plan_facts {
 
 /* What a run is asked to do. */
 struct plan_settings {
-    int64_t n_ctx;    /* one of plan_facts.n_ctx */
-    int64_t n_depth;  /* tokens in the context for which decode is forecast */
-    int64_t n_texts;  /* that decode together */
-    int64_t n_batch;  /* prompt tokens that are computed together */
-    int64_t n_prompt; /* tokens of the prompt for which prefill is forecast; 0: one batch */
+    int64_t n_ctx;        /* one of plan_facts.n_ctx; 0: the plan chooses the longest that works well */
+    int64_t n_ctx_most;   /* where it chooses: tokens at most */
+    int64_t n_depth;      /* tokens in the context for which decode is forecast; 0: all of it */
+    uint64_t own_bytes;   /* that the process has of the machine's memory already, beside what is free */
+    uint64_t state_bytes; /* for texts' state at most; 0: as there is room */
+    int64_t n_texts_most; /* that may be there at once as room permits; 0: no more than n_texts */
+    int64_t n_texts;      /* that decode together */
+    int64_t n_batch;      /* prompt tokens that are computed together */
+    int64_t n_prompt;     /* tokens of the prompt for which prefill is forecast; 0: one batch */
     int n_threads;
-    int kv;              /* index of plan_facts.kv */
-    uint64_t ram_bytes;  /* that the process may take; 0: what the machine has free */
-    uint64_t vram_bytes; /* of the GPU; 0: what it has free */
-    bool uses_gpu;       /* the layers run on the machine's first GPU */
-    int n_cpu_moe;       /* layers whose experts stay in memory; -1: the least that fits */
-    double floor;        /* tokens a second that decode must be able to reach; 0: none */
+    int kv;                /* index of plan_facts.kv */
+    uint64_t ram_bytes;    /* that the process may take; 0: what the machine has free */
+    uint64_t expert_bytes; /* of it, that experts may take; 0: as there is room */
+    uint64_t vram_bytes;   /* of the GPU; 0: what it has free */
+    bool uses_gpu;         /* the layers run on the machine's first GPU */
+    int n_cpu_moe;         /* layers whose experts stay in memory; -1: the least that fits */
+    double floor;          /* tokens a second that decode must be able to reach; 0: none */
 };
 
 #endif

@@ -70,10 +70,17 @@ static uint64_t expert_part(const struct making *k, uint64_t n_bytes)
     return k->m->n_rank > 1 ? n_bytes / (uint64_t)k->m->n_rank : n_bytes;
 }
 
+uint64_t plan_memory_limit(uint64_t own_bytes, uint64_t free_bytes)
+{
+    return own_bytes + free_bytes - free_bytes / PLAN_FREE_SHARE;
+}
+
 static uint64_t limit_of(const struct making *k)
 {
     uint64_t free_bytes = k->m->free_bytes ? k->m->free_bytes : k->m->ram_bytes;
-    return k->s->ram_bytes ? k->s->ram_bytes : free_bytes - free_bytes / PLAN_FREE_SHARE;
+    if (k->s->ram_bytes || !free_bytes)
+        return k->s->ram_bytes;
+    return plan_memory_limit(k->s->own_bytes, free_bytes);
 }
 
 /* Everything but the experts, and what is kept back beside it, as a session is admitted with half of itself to spare.
@@ -92,6 +99,13 @@ static uint64_t reserve_bytes(const struct making *k, const struct plan_kv *kv, 
 static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
 {
     return fixed_bytes(k, kv, n_ctx, n_texts) + reserve_bytes(k, kv, n_ctx) + k->f->least_slot_bytes;
+}
+
+/* Memory with which all experts have slots. */
+static uint64_t with_all_bytes(const struct making *k, int64_t n_ctx)
+{
+    return fixed_bytes(k, k->kv, n_ctx, k->s->n_texts) + reserve_bytes(k, k->kv, n_ctx) +
+           expert_part(k, expert_bytes(k->f, 0, k->f->n_moe));
 }
 
 static void add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes)
@@ -116,6 +130,8 @@ static void give_slots(struct making *k, uint64_t budget)
 {
     struct plan *p = k->p;
     uint64_t all = expert_part(k, expert_bytes(k->f, 0, k->f->n_moe));
+    if (k->s->expert_bytes && k->s->expert_bytes < budget)
+        budget = k->s->expert_bytes;
     p->n_expert = n_all_experts(k->f);
     if (k->m->n_rank > 1)
         p->n_expert /= k->m->n_rank;
@@ -140,6 +156,88 @@ static void map_memory(struct making *k)
     add_row(k, "activations", "ram", f->work_bytes + f->scratch_bytes);
     uint64_t taken = fixed + p->reserve_bytes, budget = p->ram_limit > taken ? p->ram_limit - taken : 0;
     give_slots(k, p->ram_limit ? budget : all);
+}
+
+/* Of a GPU that runs the layers, with the experts of so many in the machine's memory. */
+static uint64_t vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx)
+{
+    const struct plan_facts *f = k->f;
+    return f->weight_bytes + f->work_bytes + f->scratch_bytes + expert_bytes(f, 0, f->n_moe - n_cpu_moe) +
+           (uint64_t)k->s->n_texts * text_bytes(f, k->kv, n_ctx) + VRAM_MARGIN_BYTES;
+}
+
+static uint64_t ram_with(const struct making *k, int n_cpu_moe)
+{
+    return k->f->process_bytes + expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe) + PLAN_MARGIN_BYTES +
+           (uint64_t)k->s->n_texts * host_bytes(k->f, k->s->n_ctx);
+}
+
+/* ---- the context ------------------------------------------------------------------------------------------------- */
+
+static uint64_t vram_limit_of(const struct making *k)
+{
+    const struct machine_gpu *g = &k->m->gpus[0];
+    return k->s->vram_bytes ? k->s->vram_bytes : g->free_bytes ? g->free_bytes : g->memory_bytes;
+}
+
+static bool is_gpu_plan(const struct making *k)
+{
+    return k->s->uses_gpu && k->m->n_gpu > 0;
+}
+
+static bool is_within(uint64_t n_bytes, uint64_t limit)
+{
+    return !limit || n_bytes <= limit;
+}
+
+/* A context with which the model just works. */
+static bool works(const struct making *k, int64_t n_ctx)
+{
+    int n_cpu_moe = k->s->n_cpu_moe >= 0 ? k->s->n_cpu_moe : k->f->n_moe;
+    if (!is_within(text_bytes(k->f, k->kv, n_ctx), k->s->state_bytes))
+        return false;
+    if (is_gpu_plan(k))
+        return is_within(vram_with(k, n_cpu_moe, n_ctx), vram_limit_of(k));
+    return is_within(least_with(k, k->kv, n_ctx, k->s->n_texts), limit_of(k));
+}
+
+/* One that leaves all experts where they are fastest. */
+static bool has_room_for_all(const struct making *k, int64_t n_ctx)
+{
+    uint64_t n_bytes = is_gpu_plan(k) ? vram_with(k, 0, n_ctx) : with_all_bytes(k, n_ctx);
+    return works(k, n_ctx) && is_within(n_bytes, is_gpu_plan(k) ? vram_limit_of(k) : limit_of(k));
+}
+
+/* One whose texts take a quarter at most of what they share with the experts. */
+static bool leaves_most(const struct making *k, int64_t n_ctx)
+{
+    enum { PART = 4 };
+    uint64_t limit = is_gpu_plan(k) ? vram_limit_of(k) : limit_of(k);
+    uint64_t without = is_gpu_plan(k) ? vram_with(k, k->f->n_moe, 0) : fixed_bytes(k, k->kv, 0, 0);
+    return works(k, n_ctx) && limit > without &&
+           texts_bytes(k->f, k->kv, n_ctx, k->s->n_texts) <= (limit - without) / PART;
+}
+
+/* The longest context of those that were sized, of at most n_most tokens; 0: none. */
+static int64_t longest(const struct making *k, int64_t n_most, bool (*is_good)(const struct making *k, int64_t n_ctx))
+{
+    for (int i = k->f->n_n_ctx - 1; i >= 0; i--)
+        if (k->f->n_ctx[i] <= n_most && is_good(k, k->f->n_ctx[i]))
+            return k->f->n_ctx[i];
+    return 0;
+}
+
+/* Speed before length, as long as the context is one of some use. */
+static int64_t choose_context(const struct making *k)
+{
+    enum { USEFUL_CTX = 4096 };
+    int64_t most = k->s->n_ctx_most, useful = most < USEFUL_CTX ? most : USEFUL_CTX;
+    int64_t n = longest(k, most, has_room_for_all);
+    if (n < useful)
+        n = longest(k, most, leaves_most);
+    if (n < useful)
+        n = longest(k, useful, works);
+    return n ? n : k->f->n_ctx[0];
 }
 
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
@@ -186,13 +284,6 @@ static void refuse_memory(struct making *k)
     say(&p->nearest, "--ram %" PRIu64 "M, on a machine that has as much free", (p->least_bytes >> 20) + 1);
 }
 
-/* Memory with which all experts have slots. */
-static uint64_t with_all_bytes(const struct making *k)
-{
-    return fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts) + reserve_bytes(k, k->kv, k->s->n_ctx) +
-           expert_part(k, expert_bytes(k->f, 0, k->f->n_moe));
-}
-
 static void refuse_speed(struct making *k)
 {
     struct plan *p = k->p;
@@ -205,7 +296,7 @@ static void refuse_speed(struct making *k)
     say(&p->nearest, "--floor %.2f, which the hardware may reach at best", p->decode.ceiling);
     if (p->miss > 0)
         say(&p->nearest, "--ram %" PRIu64 "M, with which no expert is read from a drive",
-            (with_all_bytes(k) >> 20) + 1);
+            (with_all_bytes(k, k->s->n_ctx) >> 20) + 1);
 }
 
 /* ---- speed ------------------------------------------------------------------------------------------------------- */
@@ -349,19 +440,6 @@ static void plan_cpu(struct making *k)
 
 /* ---- a GPU ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t vram_with(const struct making *k, int n_cpu_moe)
-{
-    const struct plan_facts *f = k->f;
-    return f->weight_bytes + f->work_bytes + f->scratch_bytes + expert_bytes(f, 0, f->n_moe - n_cpu_moe) +
-           (uint64_t)k->s->n_texts * text_bytes(f, k->kv, k->s->n_ctx) + VRAM_MARGIN_BYTES;
-}
-
-static uint64_t ram_with(const struct making *k, int n_cpu_moe)
-{
-    return k->f->process_bytes + expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe) + PLAN_MARGIN_BYTES +
-           (uint64_t)k->s->n_texts * host_bytes(k->f, k->s->n_ctx);
-}
-
 static struct ceiling_params gpu_params(const struct making *k, int n_cpu_moe)
 {
     const struct machine_gpu *g = &k->m->gpus[0];
@@ -388,7 +466,7 @@ static void add_gpu_row(struct making *k, int n)
 {
     struct plan_gpu_row *r = &k->p->gpu[k->p->n_gpu++];
     const struct ceiling_params c = gpu_params(k, n);
-    *r = (struct plan_gpu_row){.n_cpu_moe = n, .vram_bytes = vram_with(k, n), .ram_bytes = ram_with(k, n)};
+    *r = (struct plan_gpu_row){.n_cpu_moe = n, .vram_bytes = vram_with(k, n, k->s->n_ctx), .ram_bytes = ram_with(k, n)};
     r->fits = (!k->p->vram_limit || r->vram_bytes <= k->p->vram_limit) &&
               (!k->p->ram_limit || r->ram_bytes <= k->p->ram_limit);
     r->ceiling = rate((double)k->s->n_texts, ceiling_step_s(&c, k->s->n_texts, k->s->n_depth));
@@ -417,7 +495,7 @@ static void map_gpu(struct making *k, int n)
 static void refuse_gpu(struct making *k, int n)
 {
     struct plan *p = k->p;
-    bool is_vram = p->vram_limit && vram_with(k, n) > p->vram_limit;
+    bool is_vram = p->vram_limit && vram_with(k, n, k->s->n_ctx) > p->vram_limit;
     int fits = -1;
     for (int i = 0; i < p->n_gpu; i++)
         if (p->gpu[i].fits)
@@ -426,8 +504,8 @@ static void refuse_gpu(struct making *k, int n)
     snprintf(
         p->refusal, sizeof p->refusal,
         "with the experts of %d of %d layers in the machine's memory %.2f GiB of %s are needed, and there are %.2f GiB",
-        n, k->f->n_moe, (double)(is_vram ? vram_with(k, n) : ram_with(k, n)) / GIB, is_vram ? "VRAM" : "memory",
-        (double)(is_vram ? p->vram_limit : p->ram_limit) / GIB);
+        n, k->f->n_moe, (double)(is_vram ? vram_with(k, n, k->s->n_ctx) : ram_with(k, n)) / GIB,
+        is_vram ? "VRAM" : "memory", (double)(is_vram ? p->vram_limit : p->ram_limit) / GIB);
     if (fits >= 0)
         say(&p->nearest, "--n-cpu-moe %d, all else as asked for", p->gpu[fits].n_cpu_moe);
     else
@@ -451,8 +529,7 @@ static void write_gpu_flags(struct making *k, int n)
 static void plan_gpu(struct making *k)
 {
     struct plan *p = k->p;
-    const struct machine_gpu *g = &k->m->gpus[0];
-    p->vram_limit = k->s->vram_bytes ? k->s->vram_bytes : g->free_bytes ? g->free_bytes : g->memory_bytes;
+    p->vram_limit = vram_limit_of(k);
     p->ram_limit = limit_of(k);
     p->n_slot = p->n_expert = n_all_experts(k->f);
     for (int n = 0; n <= k->f->n_moe && p->n_gpu < PLAN_MAX_GPU_ROW; n++)
@@ -475,9 +552,13 @@ static void plan_gpu(struct making *k)
 
 void plan_make(struct plan *out, const struct plan_inputs *in)
 {
-    struct making k = {out, in, in->machine, in->facts, &in->settings, &in->facts->kv[in->settings.kv]};
-    *out = (struct plan){.drive = -1, .gpu_chosen = -1};
-    if (in->settings.uses_gpu && in->machine->n_gpu)
+    struct making k = {out, in, in->machine, in->facts, &out->settings, &in->facts->kv[in->settings.kv]};
+    *out = (struct plan){.settings = in->settings, .drive = -1, .gpu_chosen = -1};
+    if (!out->settings.n_ctx)
+        out->settings.n_ctx = choose_context(&k);
+    if (!out->settings.n_depth || out->settings.n_depth > out->settings.n_ctx)
+        out->settings.n_depth = out->settings.n_ctx;
+    if (is_gpu_plan(&k))
         plan_gpu(&k);
     else
         plan_cpu(&k);

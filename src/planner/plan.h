@@ -56,6 +56,7 @@ struct plan_lines {
 };
 
 struct plan {
+    struct plan_settings settings; /* with what was left to the plan */
     bool is_refused;
     char refusal[2 * PLAN_LINE_BYTES]; /* the number that fails */
     struct plan_lines nearest;         /* what would work instead */
@@ -92,10 +93,16 @@ struct plan_inputs {
     void *user;
 };
 
+/* What a process may take that has own_bytes of the memory and finds free_bytes free beside these, where no bound is
+ * named. */
+uint64_t plan_memory_limit(uint64_t own_bytes, uint64_t free_bytes);
+
 void plan_make(struct plan *out, const struct plan_inputs *in);
 
 /* A plan for people and for programs. NUL-terminated, owned by the caller (mem_free). */
 MUST_USE err_code plan_text(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
+/* In a line, without a newline: what a run begins with. */
+MUST_USE err_code plan_line(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
 MUST_USE err_code plan_json(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
 
 #endif

@@ -71,9 +71,9 @@ static json_t *gpus(const struct plan *p)
     return all;
 }
 
-static json_t *settings(const struct plan_inputs *in)
+static json_t *settings(const struct plan *p, const struct plan_inputs *in)
 {
-    const struct plan_settings *s = &in->settings;
+    const struct plan_settings *s = &p->settings;
     return json_pack("{s:I, s:I, s:I, s:I, s:i, s:s}", "ctx", (json_int_t)s->n_ctx, "depth", (json_int_t)s->n_depth,
                      "texts", (json_int_t)s->n_texts, "batch", (json_int_t)s->n_batch, "threads", s->n_threads, "kv",
                      in->facts->kv[s->kv].name);
@@ -91,7 +91,7 @@ static json_t *object(const struct plan *p, const struct plan_inputs *in)
         "nearest", lines(&p->nearest), "model", "name", json_text(f->name, strlen(f->name)), "arch",
         json_text(f->arch, strlen(f->arch)), "fingerprint", fingerprint, "bytes", (json_int_t)f->file_bytes,
         "is_header", f->is_header, "machine", json_text(in->machine->name, strlen(in->machine->name)), "settings",
-        settings(in), "memory", memory(p), "regime", regime_name(p->regime), "at", p->at, "ceiling", "decode",
+        settings(p, in), "memory", memory(p), "regime", regime_name(p->regime), "at", p->at, "ceiling", "decode",
         known(p->decode.ceiling), "decode_one", known(p->decode_one.ceiling), "prefill", known(p->prefill.ceiling),
         "forecast", "decode", speed_band(&p->decode), "decode_one", speed_band(&p->decode_one), "prefill",
         speed_band(&p->prefill), "prompts", prompts(p), "gpu", gpus(p), "flags", p->flags, "assumptions",

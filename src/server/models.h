@@ -67,7 +67,8 @@ struct model {
 /* How a model is opened: what the command line says of engines and templates. Called in the driving thread, all of
  * them. */
 struct model_opener {
-    err_code (*engine)(void *user, const char *path, moebius_engine **out, struct err *e);
+    /* *n_ctx: tokens of a text at most */
+    err_code (*engine)(void *user, const char *path, moebius_engine **out, int64_t *n_ctx, struct err *e);
     err_code (*tmpl)(void *user, const char *path, const moebius_vocab *vocab, moebius_template **out, struct err *e);
     /* The model of this path goes, after what `stats` says. */
     void (*ends)(void *user, const char *path, const moebius_engine *engine, const struct texts_stats *stats);

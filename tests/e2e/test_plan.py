@@ -182,4 +182,42 @@ def test_a_probe_is_kept_for_later_plans():
     fails(4, "plan", "-m", DEMO, says=["machine.json"])
 
 
+def words_of(p):
+    """The plan's line on standard error."""
+    lines = [l for l in p.stderr.decode().splitlines() if l.startswith("plan: ")]
+    assert len(lines) == 1, p.stderr
+    return lines[0]
+
+
+def test_runs_say_their_plan_in_a_line_and_quiet_ones_do_not():
+    shutil.rmtree(tmp("cache"), ignore_errors=True)
+    line = words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "--threads", 1))
+    assert line.startswith("plan: 1 thread, 1 text of ") and "tokens, caches of f16" in line and "of memory" in line, line
+    assert "plan:" not in run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "-q").stderr.decode()
+    assert " 1 text of 512 tokens" in words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", -1))
+    assert "slots for" in words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "--expert-ram", "25%"))
+    assert "3 texts of 24 tokens, caches of q8_0" in words_of(run("bench", "-m", DEMO, "-p", 16, "-n", 8, "-r", 1, "--texts", 3, "--kv", "q8_0"))
+    assert "1 text of 128 tokens" in words_of(run("ppl", "-m", DEMO, "-f", write("t.txt", "Once upon a time " * 100), "--ctx", 128))
+    write("cache/moebius/machine.json", "{}x") if os.path.isdir(tmp("cache/moebius")) else None
+    if os.path.isdir(tmp("cache/moebius")):
+        p = run("generate", "-m", DEMO, "-p", "Once", "-n", 4)
+        assert "warning: no plan of this run" in p.stderr.decode() and "machine.json" in p.stderr.decode(), p.stderr
+        os.remove(tmp("cache/moebius/machine.json"))
+
+
+def test_what_a_refused_run_is_told_works():
+    """A context of 512 tokens in as little memory as a shorter one needs; each way out that is named is taken."""
+    if IS_ASAN:
+        return
+    least = plan("--ctx", 256, "--ram", "20M", code=REFUSED)["memory"]["least_bytes"]
+    for size in f"{(least >> 20) - 3}M", "40M", "30M":
+        said = fails(7, "generate", "-m", DEMO, "-p", "Once", "-n", 2, "--ctx", 512, "--cold", "--ram", size, says=["MiB", "what would work: "])
+        for way in said.split("what would work: ")[1].split(", or "):
+            flags = way.split(", ")[0].split()
+            given = ["--ctx", 512, "--cold", "--ram", size]
+            for i in range(0, len(flags), 2):
+                given = [x for j, x in enumerate(given) if flags[i] not in (x, given[j - 1])] + flags[i:i + 2]
+            run("generate", "-m", DEMO, "-p", "Once", "-n", 2, *given)
+
+
 run_functions(globals())

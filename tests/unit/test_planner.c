@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "planner/plan.h"
@@ -306,6 +307,91 @@ static void plans_for_shipped_machines_are_these_texts(void **state)
     }
 }
 
+/* Where nothing is said the plan chooses the context, and a run says so in a line. */
+static void lines_of_runs_on_shipped_machines_are_these(void **state)
+{
+    const struct plan_facts f = qwen3();
+    struct bytes all = {0};
+    struct err e;
+    for (int i = 0; i < N_SHIPPED; i++) {
+        const struct machine m = read_machine(shipped[i]);
+        for (int k = 0; k < 3; k++) {
+            struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+            struct plan p;
+            char *line;
+            in.settings.n_ctx = in.settings.n_depth = 0;
+            in.settings.n_ctx_most = 65536;
+            in.settings.n_texts_most = k ? 8 : 0;
+            in.settings.ram_bytes = k == 2 ? UINT64_C(6) << 30 : 0;
+            plan_make(&p, &in);
+            assert_int_equal(plan_line(&p, &in, &line, &e), ERR_OK);
+            assert_int_equal(bytes_print(&all, &e, "%s: %s\n", shipped[i], line), ERR_OK);
+            mem_free(line);
+        }
+    }
+    check_text("lines", all.s);
+    bytes_close(&all);
+}
+
+/* ---- the context ------------------------------------------------------------------------------------------------- */
+
+static struct plan with_ram(const struct machine *m, const struct plan_facts *f, uint64_t ram_bytes, int64_t n_ctx)
+{
+    struct plan_inputs in = {.machine = m, .facts = f, .settings = usual(m)};
+    struct plan p;
+    in.settings.n_ctx = n_ctx;
+    in.settings.n_ctx_most = 40960;
+    in.settings.ram_bytes = ram_bytes;
+    plan_make(&p, &in);
+    return p;
+}
+
+/* A chosen context is never refused where any is not, keeps experts in memory where a useful one can, and with more
+ * memory never is shorter, but where that gives all experts slots. */
+static void the_chosen_context_works_and_costs_no_expert_its_slot(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    int64_t before = 0;
+    bool had_all = false;
+    int n_worked = 0;
+    for (uint64_t ram = UINT64_C(1) << 30; ram < UINT64_C(32) << 30; ram += UINT64_C(128) << 20) {
+        const struct plan p = with_ram(&m, &f, ram, 0), least = with_ram(&m, &f, ram, 512),
+                          useful = with_ram(&m, &f, ram, 4096);
+        assert_int_equal(p.is_refused, least.is_refused);
+        if (p.is_refused)
+            continue;
+        n_worked++;
+        assert_true(p.settings.n_ctx >= 512 && p.settings.n_ctx <= 40960);
+        if (!useful.is_refused && useful.n_slot == useful.n_expert) {
+            assert_int_equal(p.n_slot, p.n_expert);
+            assert_true(p.settings.n_ctx >= 4096);
+        }
+        bool has_all = p.n_slot == p.n_expert;
+        assert_true(p.settings.n_ctx >= before || has_all != had_all);
+        before = p.settings.n_ctx;
+        had_all = has_all;
+    }
+    assert_true(n_worked > 100);
+    assert_int_equal(before, 32768); /* the longest that was sized */
+}
+
+static void memory_for_state_bounds_the_chosen_context(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.n_ctx = 0;
+    in.settings.n_ctx_most = 65536;
+    in.settings.state_bytes = f.kv[0].text_bytes[2];
+    plan_make(&p, &in);
+    assert_int_equal(p.settings.n_ctx, f.n_ctx[2]);
+    in.settings.state_bytes--;
+    plan_make(&p, &in);
+    assert_int_equal(p.settings.n_ctx, f.n_ctx[1]);
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static bool has_line(const struct plan_lines *l, const char *part)
@@ -563,6 +649,9 @@ int main(void)
         cmocka_unit_test(published_runs_are_forecast_from_each_other),
         cmocka_unit_test(speeds_of_fomoe_are_inside_the_band),
         cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
+        cmocka_unit_test(lines_of_runs_on_shipped_machines_are_these),
+        cmocka_unit_test(the_chosen_context_works_and_costs_no_expert_its_slot),
+        cmocka_unit_test(memory_for_state_bounds_the_chosen_context),
         cmocka_unit_test(what_just_works_is_not_refused_and_a_byte_less_is),
         cmocka_unit_test(what_a_refusal_names_works),
         cmocka_unit_test(a_floor_above_the_ceiling_is_refused),
