@@ -144,8 +144,8 @@ typedef struct moebius_engine_options {
      * threads, "vulkan:N" for GPU N of moebius_list_gpus, separated by commas. Their threads are not bound
      * to memory nodes. NULL: one device of n_threads threads, which must be 0 else. */
     const char *devices;
-    /* How routed experts are divided among several devices: "experts" (NULL), "layers" or "random", with ":A,B,..."
-     * behind it the devices' shares, or for random a seed. It changes no bit of any result. */
+    /* How routed experts are divided among several devices: "experts" (NULL), "layers", "last:N" or "random", with
+     * ":A,B,..." behind it the devices' shares, or for random a seed. It changes no bit of any result. */
     const char *split;
     /* Processes that share the routed experts; this one has the text. The first bound on memory is then what is free
      * over the processes of this machine. NULL: this process is alone. */
@@ -158,6 +158,9 @@ typedef struct moebius_engine_options {
     /* The memory that each GPU may take, in bytes. 0: what its driver gives; of GPUs in the machine's memory, what
      * ram_bytes leaves. */
     int64_t vram_bytes;
+    /* The experts of so many layers, the last ones, are the last device's, and all others the first one's; less than 0:
+     * of none. One GPU (`gpu`, or alone in `devices`) gets a processor device beside it. 0: as `split` says. */
+    int64_t n_cpu_moe;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);

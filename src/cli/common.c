@@ -100,6 +100,20 @@ static const char *unasked_gpu(const struct model_options *o)
     return is_for_cpu ? NULL : cli_default_gpu();
 }
 
+/* None is -1 there. */
+static err_code take_cpu_moe(const struct model_options *o, moebius_engine_options *out, struct err *e)
+{
+    const char *text = o->n_cpu_moe;
+    if (!text)
+        return ERR_OK;
+    if (!*text || strlen(text) > 4 || strspn(text, "0123456789") != strlen(text))
+        return err_set(e, ERR_USAGE, "--n-cpu-moe %s: expected a number of layers, 0 to 9999", text);
+    out->n_cpu_moe = strtol(text, NULL, 10);
+    out->n_cpu_moe = out->n_cpu_moe ? out->n_cpu_moe : -1;
+    out->gpu = out->gpu || out->devices ? out->gpu : "auto";
+    return ERR_OK;
+}
+
 err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
                             struct err *e)
 {
@@ -134,7 +148,7 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->reader = (moebius_reader)choice(o->io, "io_uring", "pread");
     out->direct = (moebius_direct)choice(o->direct, "on", "off");
     out->ranks = rank_run_ranks();
-    return ERR_OK;
+    return take_cpu_moe(o, out, e);
 }
 
 /* A longer context than the model was trained with runs, but not well. */

@@ -14,6 +14,7 @@ struct model_options {
     bool reference, check_ops;
     int64_t ram_bytes, state_bytes, vram_bytes;
     struct option_share expert_ram;
+    const char *n_cpu_moe; /* a number, as it was written; NULL: none */
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
     bool quiet; /* neither progress nor statistics; set by commands that have the option */
@@ -62,7 +63,9 @@ struct model_options {
      GROUP_COMMON},                                                                                                    \
     {"--vram", OPT_SIZE, &(o).vram_bytes, "SIZE", "memory that each GPU may take at most (what is free)", 0, 0, 0,      \
      GROUP_MEMORY},                                                                                                    \
-    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|cache|random: who has which experts (experts)", 0,    \
+    {"--n-cpu-moe", OPT_STRING, &(o).n_cpu_moe, "N", "the last N layers' experts stay in memory, the others on the GPU",  \
+     0, 0, 0, GROUP_MEMORY},                                                                                           \
+    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|last|cache|gate|random: who has what (experts)", 0,    \
      0, 0, GROUP_MACHINE}
 #define MODEL_KERNEL_OPTIONS(o)                                                                                         \
     {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1, 1 << 20, 0,  \

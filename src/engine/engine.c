@@ -195,6 +195,8 @@ moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
     if (code == ERR_OK)
         code = engine_size_model(g, &e);
     if (code == ERR_OK)
+        code = engine_check_cpu_moe(g, &e);
+    if (code == ERR_OK)
         code = engine_choose_gpu(g, &e);
     if (code == ERR_OK)
         code = engine_open_devices(g, &e);

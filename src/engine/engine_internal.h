@@ -221,6 +221,9 @@ size_t engine_gpu_spare(const moebius_engine *g, int device);
 
 /* Reads options.devices and options.split. */
 MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
+/* Splits the experts as options.n_cpu_moe says, which is checked once the model is sized. */
+void engine_split_last(moebius_engine *g);
+MUST_USE err_code engine_check_cpu_moe(const moebius_engine *g, struct err *e);
 /* Takes g->asked over as the list. */
 void engine_take_devices(moebius_engine *g);
 /* Opens the devices that are listed; after a failure, too, they are to be closed. */

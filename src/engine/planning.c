@@ -249,10 +249,20 @@ static void look_at_gpu(moebius_plan *p, const moebius_engine *g, struct plan_se
     p->machine.n_gpu = 1;
     snprintf(gpu->name, sizeof gpu->name, "%s", d->name);
     s->uses_gpu = true;
-    s->vram_bytes = vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device);
+    s->vram_bytes =
+        vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device) + PLAN_VRAM_MARGIN_BYTES;
     s->n_cpu_moe = 0;
     for (int i = 0; g->places.n_place && i < p->facts.n_moe; i++)
         s->n_cpu_moe += (division_holders(&g->model->division, i, 0) & 1) == 0;
+}
+
+/* Threads that compute, not those that only load for a GPU. */
+static int n_computing_threads(const moebius_engine *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_device; i++)
+        n += g->devices[i].asked.is_vulkan ? 0 : g->devices[i].asked.n_threads;
+    return n ? n : engine_n_threads(g);
 }
 
 /* Memory as the engine has it, whatever is free beside it. */
@@ -268,7 +278,7 @@ static void take_memory(moebius_plan *p, const moebius_engine *g, struct plan_se
     s->expert_bytes = g->options.expert_ram_bytes ? (uint64_t)g->options.expert_ram_bytes
                                                   : (uint64_t)(g->options.expert_ram_share * all);
     s->state_bytes = (uint64_t)g->options.state_bytes;
-    s->n_threads = engine_n_threads(g);
+    s->n_threads = n_computing_threads(g);
 }
 
 static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_plan_options *o, struct err *e)

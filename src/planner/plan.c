@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a GPU's driver and its pipelines take of its memory. */
-enum { VRAM_MARGIN_BYTES = 1 << 30 };
 /* Of a prompt that is in the prompt cache, what is computed all the same. */
 enum { UNCACHED_TOK = 64 };
 
@@ -163,7 +161,7 @@ static uint64_t vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx)
 {
     const struct plan_facts *f = k->f;
     return f->weight_bytes + f->work_bytes + f->scratch_bytes + expert_bytes(f, 0, f->n_moe - n_cpu_moe) +
-           (uint64_t)k->s->n_texts * text_bytes(f, k->kv, n_ctx) + VRAM_MARGIN_BYTES;
+           (uint64_t)k->s->n_texts * text_bytes(f, k->kv, n_ctx) + PLAN_VRAM_MARGIN_BYTES;
 }
 
 static uint64_t ram_with(const struct making *k, int n_cpu_moe)
@@ -484,7 +482,7 @@ static void map_gpu(struct making *k, int n)
     add_row(k, "experts", "vram", expert_bytes(f, 0, f->n_moe - n));
     add_row(k, "texts", "vram", (uint64_t)s->n_texts * text_bytes(f, k->kv, s->n_ctx));
     add_row(k, "activations", "vram", f->work_bytes + f->scratch_bytes);
-    add_row(k, "driver", "vram", VRAM_MARGIN_BYTES);
+    add_row(k, "driver", "vram", PLAN_VRAM_MARGIN_BYTES);
     add_row(k, "program", "ram", f->process_bytes);
     add_row(k, "experts", "ram", expert_bytes(f, f->n_moe - n, f->n_moe));
     add_row(k, "texts", "ram", (uint64_t)s->n_texts * host_bytes(f, s->n_ctx));
@@ -512,18 +510,12 @@ static void refuse_gpu(struct making *k, int n)
         say(&p->nearest, "without the GPU: see the plan for --devices cpu:%d", k->s->n_threads);
 }
 
-/* The devices' shares of the layers say whose experts are where (docs/places.md). */
 static void write_gpu_flags(struct making *k, int n)
 {
     char *out = k->p->flags;
     size_t size = sizeof k->p->flags;
-    if (n == 0)
-        snprintf(out, size, "--devices vulkan:0");
-    else if (n == k->f->n_moe)
-        snprintf(out, size, "--devices vulkan:0,cpu:%d --split layers:0,1", k->s->n_threads);
-    else
-        snprintf(out, size, "--devices vulkan:0,cpu:%d --split layers:%d,%d", k->s->n_threads, k->f->n_moe - n, n);
-    snprintf(out + strlen(out), size - strlen(out), " --ctx %" PRId64 " --kv %s", k->s->n_ctx, k->kv->name);
+    snprintf(out, size, "--gpu 0 --threads %d --n-cpu-moe %d --ctx %" PRId64 " --kv %s", k->s->n_threads, n,
+             k->s->n_ctx, k->kv->name);
 }
 
 static void plan_gpu(struct making *k)

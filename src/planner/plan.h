@@ -18,7 +18,9 @@ enum {
     /* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations,
      * huge pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures).
      */
-    PLAN_MARGIN_BYTES = 24 << 20
+    PLAN_MARGIN_BYTES = 24 << 20,
+    /* What a GPU's driver and its pipelines take of its memory, beside what an engine counts there. */
+    PLAN_VRAM_MARGIN_BYTES = 1 << 30
 };
 
 struct plan_row {

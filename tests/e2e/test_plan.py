@@ -220,4 +220,63 @@ def test_what_a_refused_run_is_told_works():
             run("generate", "-m", DEMO, "-p", "Once", "-n", 2, *given)
 
 
+def places_of(*args):
+    """What each place of a run on two processor devices has of the experts, what it wrote, and what it said."""
+    p = run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--temp", 0, "--ignore-eos", "--devices", "cpu:1,cpu:1",
+            "--stats-json", tmp("s.json"), *args)
+    with open(tmp("s.json")) as f:
+        return [q["n_expert"] for q in json.load(f)["places"]], p.stdout, p.stderr.decode()
+
+
+def test_the_last_layers_experts_go_where_they_are_asked_to():
+    whole = run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--temp", 0, "--ignore-eos").stdout
+    for n in 0, 2, 5:
+        experts, text, _ = places_of("--n-cpu-moe", n)
+        assert experts == [120 - 24 * n, 24 * n] and text == whole, (n, experts)
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--n-cpu-moe", 6, says=["6 layers", "at most the 5"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1", "--n-cpu-moe", 1, says=["no GPU"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--n-cpu-moe", 1, "--split", "layers", says=["one of the two"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--n-cpu-moe", "-1", says=["--n-cpu-moe"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--split", "last", says=["last:N"])
+    flags = plan("--machine", MACHINES + "rtx5090.json", "--devices", "vulkan:0", "--n-cpu-moe", 3)["flags"]
+    assert "--gpu 0" in flags and "--n-cpu-moe 3" in flags, flags
+
+
+def test_the_gate_decides_and_runs_obey_it():
+    """Without costs, by what slots find beside whole layers: text repeats itself, and a curve that is as even as chance holds."""
+    HOLD = 21
+    shutil.rmtree(tmp("cache"), ignore_errors=True)
+    text = write("text.txt", open(ROOT + "/README.md", "rb").read()[:6000])
+    unknown, _, said = places_of("--split", "gate:25%")
+    assert "which has them all" in said and unknown[1] == 120, (unknown, said)
+    g = json.loads(run("profile", "-m", DEMO, "-f", text, "--gate", "--json").stdout)
+    assert g["decision"] == "pass" and g["share"] == 0.25 and g["hit"] > 0.3 and g["layer_share"] == 0.2, g
+    c = g["measured"]
+    assert 0.3 < c["share_of_90"] < 1 and 0.5 < c["entropy"] <= 1 and c["policy"] == "lfru", c
+    hits = [p["hit"] for p in c["curve"]]
+    assert hits == sorted(hits) and len(hits) >= 8, hits
+    passes, whole, said = places_of("--split", "gate:25%")
+    assert "the gate passes" in said and passes == [30, 120], (passes, said)
+    kept = [n for n in os.listdir(tmp("cache/moebius")) if n.startswith("gate-")]
+    assert len(kept) == 1, kept
+    even = dict(c, curve=[dict(p, hit=p["share"]) for p in c["curve"]])
+    write("cache/moebius/" + kept[0], json.dumps(even))
+    holds, same, said = places_of("--split", "gate:25%")
+    assert "the gate holds" in said and holds == [24, 96] and same == whole, (holds, said)
+    assert places_of("--split", "cache:25%")[0] == [30, 120]  # flags override
+    assert places_of("--split", "gate:25%", "--cold")[0] == [30, 120]
+    write("cache/moebius/" + kept[0], json.dumps(even)[:-5])
+    assert "warning: what moebius profile --gate found is not known" in places_of("--split", "gate:25%")[2]
+    os.remove(tmp("cache/moebius/" + kept[0]))
+    slow = dict(json.load(open(MACHINES + "rtx5090.json")))
+    slow["gpus"][0]["dispatch_s"] = 0.01
+    p = run("profile", "-m", DEMO, "-f", text, "--gate", "--budget", "40%", "--machine", write("slow.json", json.dumps(slow)), code=HOLD)
+    assert p.stdout.decode().count("<- decided for") == 1 and "\nhold: " in p.stdout.decode(), p.stdout
+    fails(2, "profile", "-m", DEMO, "-f", text, "--budget", "40%", says=["--gate"])
+    fails(7, "profile", "-m", DEMO, "-f", text, "--gate", "--budget", "1%", says=["budget of 1.00%"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--split", "gate", says=["gate:N%"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1,cpu:1", "--split", "gate:10%", says=["two"])
+    fails(2, "inspect", DEMO, "--devices", "cpu:1,cpu:1", "--split", "gate:10%", says=["gate:10%"])
+
+
 run_functions(globals())

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "planner/gate.h"
 #include "planner/plan.h"
 
 /* ---- a model: Qwen3-30B-A3B in Q4_K_M, as its tensors are ------------------------------------------------------ */
@@ -639,6 +640,88 @@ static void misses_follow_counts_of_earlier_runs(void **state)
     assert_within(ceiling_miss(&f, 1, 4), 0.75, 1e-9);
 }
 
+/* ---- the gate ---------------------------------------------------------------------------------------------------- */
+
+static struct gate_curve a_curve(double hit_of_quarter)
+{
+    return (struct gate_curve){.fingerprint = 0x1234,
+                               .policy = "lfru",
+                               .n_tok = 1000,
+                               .n_layer = 48,
+                               .n_used = 8,
+                               .expert_bytes = 2.7e6,
+                               .share_of_90 = 0.6,
+                               .entropy = 0.9,
+                               .points = {{0.1, hit_of_quarter / 2, 1}, {0.25, hit_of_quarter, 2}, {0.5, 0.8, 1}},
+                               .n_point = 3};
+}
+
+static void curves_are_read_off_between_points(void **state)
+{
+    const struct gate_curve c = a_curve(0.6);
+    double hit, moved;
+    gate_read_off(&c, 0.25, &hit, &moved);
+    assert_true(hit == 0.6 && moved == 2);
+    gate_read_off(&c, 0.375, &hit, &moved);
+    assert_true(fabs(hit - 0.7) < 1e-9 && fabs(moved - 1.5) < 1e-9);
+    gate_read_off(&c, 0.05, &hit, &moved);
+    assert_true(fabs(hit - 0.15) < 1e-9);
+    gate_read_off(&c, 1, &hit, &moved);
+    assert_true(hit == 1 && moved == 0);
+}
+
+/* On a fast link slots pay where text repeats itself, whatever the skew; where it does not, or where waiting for a
+ * second device in each layer costs more than they save, whole layers do. */
+static void the_gate_goes_by_hits_and_costs(void **state)
+{
+    struct machine m = read_machine("rtx5090");
+    const struct gate_curve repeats = a_curve(0.7), even = a_curve(0.25);
+    struct gate g;
+    m.gpus[0].dispatch_s = 10e-6;
+    m.gpus[0].to_bytes_per_s = 50e9;
+    struct gate_costs c = gate_costs(&m, repeats.expert_bytes, 0, m.n_thread);
+    assert_true(c.first_s > 0 && c.other_s > 10 * c.first_s && c.wait_s == 20e-6 && c.move_s > c.first_s);
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(g.passes && g.slots_s < g.layers_s && g.layer_share == 0.25);
+    c.wait_s = 2e-3;
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(!g.passes && strstr(g.reason, "12 of 48 layers whole"));
+    c = (struct gate_costs){0};
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(g.passes && strstr(g.reason, "not known") && g.slots_s == 0);
+    gate_decide(&g, &even, 0.25, &c);
+    assert_false(g.passes);
+}
+
+static void curves_are_written_and_read_alike_and_damaged_ones_refused(void **state)
+{
+    static const char *const wrong[][3] = {
+        {"\"gate\": 1", "\"gate\": 2", "\"gate\""},     {"\"tokens\": 1000", "\"tokens\": 0", "\"tokens\""},
+        {"0000000000001234", "123", "\"model\""},       {"\"lfru\"", "7", "\"policy\""},
+        {"\"hit\": 0.6", "\"hit\": 6.0", "\"hit\""},    {"\"share\": 0.25", "\"share\": 0.05", "ascend"},
+        {"\"entropy\"", "\"entropie\"", "\"entropy\""}, {"{", "[", "JSON"}};
+    const struct gate_curve c = a_curve(0.6);
+    struct gate_curve again;
+    struct err e = {0};
+    char *text;
+    assert_int_equal(gate_write(&c, &text, &e), ERR_OK);
+    assert_int_equal(gate_parse(&again, text, strlen(text), "g.json", &e), ERR_OK);
+    assert_int_equal(again.n_point, 3);
+    assert_true(again.fingerprint == 0x1234 && again.points[1].hit == 0.6 && again.n_used == 8);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct bytes b = {0};
+        const char *at = strstr(text, wrong[i][0]);
+        assert_non_null(at);
+        assert_int_equal(bytes_print(&b, &e, "%.*s%s%s", (int)(at - text), text, wrong[i][1], at + strlen(wrong[i][0])),
+                         ERR_OK);
+        assert_int_equal(gate_parse(&again, b.s, strlen(b.s), "g.json", &e), ERR_FORMAT);
+        if (!strstr(e.text, wrong[i][2]) || !strstr(e.text, "g.json"))
+            fail_msg("\"%s\" says nothing of %s", e.text, wrong[i][2]);
+        bytes_close(&b);
+    }
+    mem_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -661,6 +744,9 @@ int main(void)
         cmocka_unit_test(texts_share_what_they_read),
         cmocka_unit_test(rates_between_measurements_are_read_off),
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
+        cmocka_unit_test(curves_are_read_off_between_points),
+        cmocka_unit_test(the_gate_goes_by_hits_and_costs),
+        cmocka_unit_test(curves_are_written_and_read_alike_and_damaged_ones_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
