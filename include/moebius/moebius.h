@@ -939,7 +939,13 @@ typedef struct moebius_plan_options {
                            those that the model was trained for, with which all experts keep their memory; else the
                            longest that takes a quarter of what texts and experts share */
     int64_t n_texts_most; /* texts that there may be at once as room permits, to be told; 0: n_texts */
-    int64_t state_bytes;  /* memory for texts' state at most; 0: as there is room */
+    int64_t state_bytes;  /* memory for texts' state; what texts leave has prompts that are kept. 0: as there is room */
+    /* How a GPU and the processor divide the experts, as moebius_engine_options has it: "experts", "layers", "last" or
+     * "cache" with what may follow. NULL: as n_cpu_moe says. */
+    const char *split;
+    const char *const *store_dirs; /* of a prepared store, [n_store_dirs]: its drives give the experts */
+    int n_store_dirs;
+    double car; /* the threshold of cache-aware routing; 0: off */
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);
@@ -962,6 +968,7 @@ MOEBIUS_API int64_t moebius_plan_n_ctx(const moebius_plan *plan);      /* tokens
 MOEBIUS_API const char *moebius_plan_nearest(const moebius_plan *plan, int i);
 MOEBIUS_API const char *moebius_plan_line(const moebius_plan *plan); /* for people, in a line; borrowed */
 MOEBIUS_API const char *moebius_plan_text(const moebius_plan *plan); /* for people; borrowed */
+MOEBIUS_API const char *moebius_plan_svg(const moebius_plan *plan);  /* a picture of tiers and bytes; borrowed */
 MOEBIUS_API const char *moebius_plan_json(const moebius_plan *plan); /* for programs; borrowed */
 
 /* ---- structs with their lengths ---------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/free_memory.h"
@@ -94,7 +95,7 @@ struct moebius_plan {
     struct receipt *receipts; /* [n_receipt] */
     size_t n_receipt;
     struct plan plan;
-    char *text, *json, *line;
+    char *text, *json, *line, *svg;
 };
 
 /* Lines that can't be read are passed over: `moebius receipts` says what is wrong with them. */
@@ -148,9 +149,12 @@ static bool calibrate(void *user, const struct calibration_query *q, struct cali
 static err_code check_options(const moebius_plan_options *o, struct err *e)
 {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_ctx > INT32_MAX || o->n_depth < 0 || o->n_texts < 0 ||
-        o->n_texts > 1 << 20 || o->n_batch < 0 || o->n_ctx_most < 0 || o->state_bytes < 0 || o->n_batch > 1 << 20 ||
-        o->ram_bytes < 0 || o->vram_bytes < 0 || !(o->floor >= 0))
-        return err_set(e, ERR_USAGE, "threads, context, depth, texts, batch, memory or floor: expected 0 or more");
+        o->n_texts > 1 << 20 || o->n_batch < 0 || o->n_ctx_most < 0 || o->state_bytes < 0 ||
+        !(o->car >= 0 && o->car <= 1) || o->n_batch > 1 << 20 || o->ram_bytes < 0 || o->vram_bytes < 0 ||
+        !(o->floor >= 0))
+        return err_set(
+            e, ERR_USAGE,
+            "threads, context, depth, texts, batch, memory or floor: expected 0 or more, and a threshold of 0 to 1");
     if (o->kv < 0 || o->kv >= FACTS_N_KV)
         return err_set(e, ERR_USAGE, "KV cache of type %d: expected one of moebius_kv_type", o->kv);
     return ERR_OK;
@@ -158,8 +162,14 @@ static err_code check_options(const moebius_plan_options *o, struct err *e)
 
 static err_code check_gpu(const moebius_plan *p, const moebius_plan_options *o, struct err *e)
 {
-    if (!o->gpu && (o->n_cpu_moe || o->vram_bytes))
-        return err_set(e, ERR_USAGE, "VRAM, or layers whose experts are not there, without a GPU: expected one, too");
+    if (!o->gpu && (o->n_cpu_moe || o->vram_bytes || o->split))
+        return err_set(e, ERR_USAGE,
+                       "VRAM, a split, or layers whose experts are not there, without a GPU: expected one");
+    if (o->n_cpu_moe && o->split)
+        return err_set(e, ERR_USAGE, "experts of %lld layers in memory, and a split %s: expected one of the two",
+                       (long long)o->n_cpu_moe, o->split);
+    if (o->gpu && (o->store_dirs || o->car > 0))
+        return err_set(e, ERR_USAGE, "a store, or cache-aware routing, with a GPU: plans know them without one");
     if (o->gpu && !p->machine.n_gpu)
         return err_set(e, ERR_USAGE, "a plan for a GPU, and none is known of the machine%s%s",
                        o->machine ? " of " : ": moebius probe looks", o->machine ? o->machine : "");
@@ -201,7 +211,59 @@ static struct plan_settings settings_of(const moebius_plan *p, const moebius_pla
                                   .n_cpu_moe = o->n_cpu_moe > 0   ? (int)o->n_cpu_moe
                                                : o->n_cpu_moe < 0 ? 0
                                                                   : -1,
+                                  .car = o->car,
                                   .floor = o->floor};
+}
+
+/* The drives that a store's folders lie on: of this machine, those with the same file system as a folder that was
+ * measured; of another one, those that are called so. */
+static bool is_on(const char *dir, const struct machine_drive *d, bool is_here)
+{
+    struct stat a, b;
+    if (!strcmp(dir, d->name))
+        return true;
+    return is_here && stat(dir, &a) == 0 && stat(d->name, &b) == 0 && a.st_dev == b.st_dev;
+}
+
+static void find_drives(const moebius_plan *p, const moebius_plan_options *o, struct plan_settings *s)
+{
+    for (int i = 0; i < o->n_store_dirs && s->n_drive < FACTS_MAX_DRIVE; i++) {
+        int drive = -1;
+        for (int k = p->machine.n_drive; k-- > 0;)
+            drive = is_on(o->store_dirs[i], &p->machine.drives[k], !o->machine) ? k : drive;
+        for (int k = 0; k < s->n_drive; k++)
+            if (drive >= 0 && s->drives[k] == drive) /* folders of one drive are one drive */
+                drive = -2;
+        if (drive != -2)
+            s->drives[s->n_drive++] = drive;
+    }
+    s->is_prepared = o->n_store_dirs > 0;
+}
+
+/* Two shares are the GPU's and the processor's. */
+static err_code take_split(const moebius_plan *p, const moebius_plan_options *o, struct plan_settings *s, struct err *e)
+{
+    struct split split;
+    double shares[DIVISION_MAX_PLACE] = {0};
+    int n_share, n_moe = p->facts.n_moe;
+    if (!o->split)
+        return ERR_OK;
+    TRY(split_parse(o->split, &split, shares, &n_share, e));
+    double sum = shares[0] + shares[1];
+    if (split.kind == SPLIT_RANDOM || split.kind == SPLIT_GATE || (n_share && n_share != 2))
+        return err_set(e, ERR_USAGE, "split %s: plans know experts, layers (each with two shares), last and cache",
+                       o->split);
+    if (split.kind == SPLIT_LAST && split.n_last > n_moe)
+        return err_set(e, ERR_USAGE, "split %s: expected at most the %d layers that have experts", o->split, n_moe);
+    s->split = split.kind == SPLIT_EXPERTS ? PLAN_SPLIT_SHARE
+               : split.kind == SPLIT_CACHE ? PLAN_SPLIT_CACHE
+                                           : PLAN_SPLIT_LAST;
+    s->gpu_share = split.kind == SPLIT_CACHE ? split.cache_share : n_share ? shares[0] / sum : 0;
+    if (split.kind == SPLIT_LAST)
+        s->n_cpu_moe = split.n_last;
+    else if (split.kind == SPLIT_LAYERS && n_share)
+        s->n_cpu_moe = (int)(n_moe * shares[1] / sum + 0.5);
+    return ERR_OK;
 }
 
 static struct planning_facts_params facts_params(const moebius_plan_options *o)
@@ -220,6 +282,7 @@ static err_code make_plan(moebius_plan *p, const moebius_plan_options *o, const 
     plan_make(&p->plan, &in);
     TRY(plan_text(&p->plan, &in, &p->text, e));
     TRY(plan_line(&p->plan, &in, &p->line, e));
+    TRY(plan_svg(&p->plan, &in, &p->svg, e));
     return plan_json(&p->plan, &in, &p->json, e);
 }
 
@@ -229,11 +292,35 @@ static err_code open_plan(moebius_plan *p, const void *path, const moebius_plan_
     TRY(planning_machine_read(&p->machine, o->machine, e));
     TRY(planning_facts_read(&p->facts, path, &params, e));
     TRY(check_gpu(p, o, e));
-    const struct plan_settings s = settings_of(p, o);
+    struct plan_settings s = settings_of(p, o);
+    TRY(take_split(p, o, &s, e));
+    find_drives(p, o, &s);
     return make_plan(p, o, &s, e);
 }
 
 /* ---- plans of an engine ------------------------------------------------------------------------------------------ */
+
+/* Whose experts are where. */
+static void look_at_division(const moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+{
+    const struct division *d = &g->model->division;
+    int64_t n_all = 0, n_here = 0;
+    size_t all = 0;
+    s->n_cpu_moe = 0;
+    for (int i = 0; g->places.n_place && i < p->facts.n_moe; i++) {
+        s->n_cpu_moe += (division_holders(d, i, 0) & 1) == 0;
+        for (int32_t k = 0; k < p->facts.layers[i].n_expert; k++, n_all++)
+            n_here += (int64_t)(division_holders(d, i, k) & 1);
+        all += (size_t)p->facts.layers[i].n_expert * p->facts.layers[i].slot_bytes;
+    }
+    if (engine_has_cache(g)) {
+        s->split = PLAN_SPLIT_CACHE;
+        s->gpu_share = all ? (double)engine_cache_bytes(g, experts_max_bytes) / (double)all : 0;
+    } else if (g->asked.split.kind == SPLIT_EXPERTS && n_here < n_all) {
+        s->split = PLAN_SPLIT_SHARE;
+        s->gpu_share = (double)n_here / (double)n_all;
+    }
+}
 
 /* The GPU that runs the layers, with what of it is the engine's or free. Rates are those that were measured of it. */
 static void look_at_gpu(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
@@ -251,9 +338,7 @@ static void look_at_gpu(moebius_plan *p, const moebius_engine *g, struct plan_se
     s->uses_gpu = true;
     s->vram_bytes =
         vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device) + PLAN_VRAM_MARGIN_BYTES;
-    s->n_cpu_moe = 0;
-    for (int i = 0; g->places.n_place && i < p->facts.n_moe; i++)
-        s->n_cpu_moe += (division_holders(&g->model->division, i, 0) & 1) == 0;
+    look_at_division(p, g, s);
 }
 
 /* Threads that compute, not those that only load for a GPU. */
@@ -341,6 +426,7 @@ void moebius_plan_close(moebius_plan **plan)
     mem_free(p->text);
     mem_free(p->json);
     mem_free(p->line);
+    mem_free(p->svg);
     mem_free(p);
     *plan = NULL;
 }
@@ -386,4 +472,9 @@ int64_t moebius_plan_n_ctx(const moebius_plan *plan)
 const char *moebius_plan_nearest(const moebius_plan *plan, int i)
 {
     return plan->plan.is_refused && i >= 0 && i < plan->plan.nearest.n ? plan->plan.nearest.text[i] : NULL;
+}
+
+const char *moebius_plan_svg(const moebius_plan *plan)
+{
+    return plan->svg;
 }

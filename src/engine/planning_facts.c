@@ -63,6 +63,7 @@ static void take_sizes(struct plan_facts *f, struct plan_kv *kv, const struct mo
     f->token = cost(s->token);
     f->output = cost(s->output);
     f->recurrent = cost(s->recurrent);
+    f->checkpoint_bytes = s->checkpoint_bytes;
     kv->works = true;
     kv->n_cache = s->n_cache;
     for (int i = 0; i < s->n_cache; i++)

@@ -20,7 +20,12 @@ enum {
      */
     PLAN_MARGIN_BYTES = 24 << 20,
     /* What a GPU's driver and its pipelines take of its memory, beside what an engine counts there. */
-    PLAN_VRAM_MARGIN_BYTES = 1 << 30
+    PLAN_VRAM_MARGIN_BYTES = 1 << 30,
+    /* Texts that can't go back anywhere have a checkpoint every so many tokens. Texts' state may take one part in so
+     * many of the machine's memory where nothing is said, and checkpoints of that. */
+    PLAN_CHECKPOINT_TOK = 512,
+    PLAN_STATE_SHARE = 2,
+    PLAN_CHECKPOINT_SHARE = 8
 };
 
 struct plan_row {
@@ -71,7 +76,10 @@ struct plan {
     uint64_t least_bytes;           /* of memory, with which it just works */
     int64_t n_slot, n_expert;       /* of experts, over all layers */
     double miss;                    /* the share of choices that drives give */
+    double gives_way;               /* of those that they would give, what cache-aware routing spares */
     int drive;                      /* the machine's, from which they come; -1: none is known */
+
+    double gpu_hit; /* of choices, those that the GPU has where both compute each layer; 0: they do not */
 
     enum regime regime;
     double at;                                     /* where in the regime (planner/receipts.h) */
@@ -105,6 +113,8 @@ void plan_make(struct plan *out, const struct plan_inputs *in);
 MUST_USE err_code plan_text(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
 /* In a line, without a newline: what a run begins with. */
 MUST_USE err_code plan_line(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
+/* A picture of tiers and bytes, as SVG. */
+MUST_USE err_code plan_svg(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
 MUST_USE err_code plan_json(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
 
 #endif

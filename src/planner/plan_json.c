@@ -35,11 +35,12 @@ static json_t *memory(const struct plan *p)
     for (int i = 0; rows && i < p->n_row; i++)
         json_array_append_new(rows, json_pack("{s:s, s:s, s:I}", "what", p->rows[i].what, "where", p->rows[i].tier,
                                               "bytes", (json_int_t)p->rows[i].n_bytes));
-    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "map", rows, "ram_bytes",
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "map", rows, "ram_bytes",
                      (json_int_t)p->ram_bytes, "vram_bytes", (json_int_t)p->vram_bytes, "ram_limit_bytes",
                      (json_int_t)p->ram_limit, "vram_limit_bytes", (json_int_t)p->vram_limit, "reserve_bytes",
                      (json_int_t)p->reserve_bytes, "least_bytes", (json_int_t)p->least_bytes, "slots",
-                     (json_int_t)p->n_slot, "experts", (json_int_t)p->n_expert, "miss", p->miss);
+                     (json_int_t)p->n_slot, "experts", (json_int_t)p->n_expert, "miss", p->miss, "gives_way",
+                     p->gives_way, "gpu_hit", p->gpu_hit);
 }
 
 static json_t *prompts(const struct plan *p)

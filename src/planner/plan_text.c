@@ -63,6 +63,8 @@ static err_code say_memory(struct bytes *b, const struct plan *p, struct err *e)
     if (p->n_expert)
         SAY("slots for %" PRId64 " of %" PRId64 " experts%s", p->n_slot, p->n_expert,
             p->miss > 0 ? "" : ": none is read while the model runs\n");
+    if (p->gpu_hit > 0)
+        SAY("the GPU computes %.1f%% of the choices, the processor the others meanwhile\n", 100 * p->gpu_hit);
     if (p->miss > 0)
         SAY("; of a token's choices %.1f%% must be read\n", 100 * p->miss);
     return code;
@@ -211,9 +213,9 @@ static err_code say_line(struct bytes *b, const struct plan *p, const struct pla
     err_code code = ERR_OK;
     bool is_more = s->n_texts_most > s->n_texts;
     int64_t n_texts = is_more ? s->n_texts_most : s->n_texts;
-    SAY("%d thread%s, %s%" PRId64 " text%s of %" PRId64 " tokens, caches of %s; ", s->n_threads,
+    SAY("%d thread%s, %s%" PRId64 " text%s of %" PRId64 " token%s, caches of %s; ", s->n_threads,
         s->n_threads == 1 ? "" : "s", is_more ? "up to " : "", n_texts, n_texts == 1 ? "" : "s", s->n_ctx,
-        in->facts->kv[s->kv].name);
+        s->n_ctx == 1 ? "" : "s", in->facts->kv[s->kv].name);
     TRY(code);
     TRY(say_place(b, p, e));
     return say_rate(b, &p->decode, e);

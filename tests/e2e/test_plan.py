@@ -279,4 +279,42 @@ def test_the_gate_decides_and_runs_obey_it():
     fails(2, "inspect", DEMO, "--devices", "cpu:1,cpu:1", "--split", "gate:10%", says=["gate:10%"])
 
 
+def test_other_ways_to_divide_a_model_are_planned_for():
+    gpu = ["--machine", MACHINES + "rtx5090.json", "--devices", "vulkan:0"]
+    cache, share, last = plan(*gpu, "--split", "cache:40%"), plan(*gpu, "--split", "experts:3,1"), plan(*gpu, "--split", "last:2")
+    rows = {(r["what"], r["where"]): r["bytes"] for r in cache["memory"]["map"]}
+    assert abs(rows["expert copies", "vram"] / rows["experts", "ram"] - 0.4) < 0.001 and "--split cache:40%" in cache["flags"], rows
+    assert abs(share["memory"]["gpu_hit"] - 0.75) < 1e-6 and "--split experts:75,25" in share["flags"]
+    assert last["gpu"][2]["chosen"] and plan(*gpu, "--split", "layers:3,2")["gpu"][2]["chosen"]
+    assert share["ceiling"]["decode"] > last["ceiling"]["decode"] > 0
+    fails(2, "plan", "-m", DEMO, "--split", "cache", says=["without a GPU"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--split", "random:3", says=["plans know"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--split", "last:6", says=["at most the 5"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--split", "cache", "--n-cpu-moe", 2, says=["one of the two"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--car", "0.5", says=["with a GPU"])
+    m = json.load(open(MACHINES + "laptop.json"))
+    m["drives"].append({"name": "fast", "random_reads": [{"bytes": 65536, "depth": 8, "bytes_per_s": 2e10}]})
+    laptop = ["--machine", write("two.json", json.dumps(m)), "--ram", "60M", "--cold"]
+    raw, store = plan(*laptop), plan(*laptop, "--store", "fast," + m["drives"][0]["name"])
+    assert store["ceiling"]["prefill"] >= raw["ceiling"]["prefill"] > 0 and any("--store" in a for a in store["assumptions"]), store
+    assert plan(*laptop, "--store", "elsewhere")["ceiling"]["decode"] is None
+    car = plan(*laptop, "--car", "0.4")
+    assert car["memory"]["gives_way"] > 0 and car["ceiling"]["decode"] >= raw["ceiling"]["decode"] and "--car 0.4" in car["flags"]
+    kept = {r["what"]: r["bytes"] for r in plan("--machine", MACHINES + "laptop.json", "--state", "64M")["memory"]["map"]}
+    assert 60 << 20 < kept["prompt cache"] < 64 << 20, kept
+
+
+def test_a_picture_has_each_row_as_text():
+    out = tmp("plan.svg")
+    p = plan("--machine", MACHINES + "laptop.json", "--ram", "60M", "--svg", out)
+    import xml.etree.ElementTree as ET
+    root = ET.parse(out).getroot()
+    words = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    for r in p["memory"]["map"]:
+        assert any(t.startswith(r["what"] + " ") for t in words), (r, words)
+    assert any(t.startswith("Llama stories MoE demo 27M on ") for t in words) and max(map(len, words)) <= 84, words
+    assert all(float(r.get("x", 0)) + float(r.get("width").rstrip("%")) <= 900 for r in root.iter("{http://www.w3.org/2000/svg}rect"))
+    fails(3, "plan", "-m", DEMO, "--svg", tmp("no/such/plan.svg"), says=["plan.svg"])
+
+
 run_functions(globals())

@@ -308,6 +308,104 @@ static void plans_for_shipped_machines_are_these_texts(void **state)
     }
 }
 
+static uint64_t sum_rows(const struct plan *p, const char *tier)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < p->n_row; i++)
+        n += strcmp(p->rows[i].tier, tier) ? 0 : p->rows[i].n_bytes;
+    return n;
+}
+
+/* The first of each: a GPU whose memory has no room for all experts, as a cache and divided; experts from a prepared
+ * store with cache-aware routing and memory for kept prompts. With its picture, which has the title in full. */
+static void plans_of_other_divisions_are_these_texts(void **state)
+{
+    static const char *const names[] = {"cache", "shared", "store"};
+    struct plan_facts f = qwen3();
+    snprintf(f.name, sizeof f.name,
+             "Qwen3-30B-A3B-Q4_K_M with <a name> & more, which is too long for a single line "
+             "of a picture's title");
+    f.checkpoint_bytes = 3 << 20;
+    for (int i = 0; i < 3; i++) {
+        const struct machine m = read_machine(i < 2 ? "rtx5090" : "laptop");
+        struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+        struct plan p;
+        struct err e;
+        char *text;
+        in.settings.split = i == 0 ? PLAN_SPLIT_CACHE : i == 1 ? PLAN_SPLIT_SHARE : PLAN_SPLIT_LAST;
+        in.settings.gpu_share = i == 1 ? 0.5 : 0;
+        in.settings.vram_bytes = i < 2 ? UINT64_C(12) << 30 : 0;
+        in.settings.ram_bytes = i == 2 ? UINT64_C(8) << 30 : 0;
+        in.settings.state_bytes = i == 2 ? UINT64_C(1) << 30 : 0;
+        in.settings.car = i == 2 ? 0.5 : 0;
+        in.settings.n_drive = i == 2;
+        in.settings.is_prepared = i == 2;
+        plan_make(&p, &in);
+        assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
+        check_text(names[i], text);
+        mem_free(text);
+        assert_int_equal(plan_svg(&p, &in, &text, &e), ERR_OK);
+        assert_non_null(strstr(text, "&lt;a name&gt; &amp; more"));
+        assert_non_null(strstr(text, "title on ")); /* the end of a long name, in a line of its own */
+        check_text(i == 0 ? "cache.svg" : i == 1 ? "shared.svg" : "store.svg", text);
+        mem_free(text);
+    }
+}
+
+/* More of the choices on the GPU is never slower, and cache-aware routing never reads more. */
+static void shares_and_thresholds_have_their_direction(void **state)
+{
+    const struct machine gpu = read_machine("rtx5090"), laptop = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &gpu, .facts = &f, .settings = usual(&gpu)};
+    double before = 0;
+    struct plan p;
+    in.settings.split = PLAN_SPLIT_SHARE;
+    for (int i = 1; i <= 9; i++) {
+        in.settings.gpu_share = i / 10.0;
+        plan_make(&p, &in);
+        assert_true(!p.is_refused && p.decode.ceiling >= before);
+        before = p.decode.ceiling;
+    }
+    in = (struct plan_inputs){.machine = &laptop, .facts = &f, .settings = usual(&laptop)};
+    in.settings.ram_bytes = UINT64_C(8) << 30;
+    plan_make(&p, &in);
+    before = p.decode.ceiling;
+    double prefill = p.prefill.ceiling, miss = p.miss;
+    for (int i = 20; i >= 6; i--) {
+        in.settings.car = i / 20.0;
+        plan_make(&p, &in);
+        assert_true(p.decode.ceiling >= before && p.prefill.ceiling == prefill && p.miss == miss);
+        before = p.decode.ceiling;
+    }
+    assert_true(p.gives_way > 0.6 && p.gives_way < 0.8);
+    assert_true(ceiling_gives_way(1, 0.5) == 0 && ceiling_gives_way(0, 0.5) == 0);
+    assert_within(ceiling_gives_way(0.5, 0.25), 0.53, 1e-9);
+    assert_within(ceiling_gives_way(0.5, 0.9), 0.77, 1e-9);
+}
+
+/* Checkpoints and kept prompts take what is left, never what a run needs. */
+static void what_is_kept_takes_no_room_that_is_needed(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    f.checkpoint_bytes = 64 << 20;
+    in.settings.state_bytes = UINT64_C(4) << 30;
+    plan_make(&p, &in);
+    uint64_t least = p.least_bytes, kept = 0, checkpoints = 0;
+    for (int i = 0; i < p.n_row; i++) {
+        kept += strcmp(p.rows[i].what, "prompt cache") ? 0 : p.rows[i].n_bytes;
+        checkpoints += strcmp(p.rows[i].what, "checkpoints") ? 0 : p.rows[i].n_bytes;
+    }
+    assert_int_equal(checkpoints, in.settings.state_bytes / PLAN_CHECKPOINT_SHARE);
+    assert_int_equal(kept + checkpoints + f.kv[0].text_bytes[3] + 4 * (4096 + N_VOCAB), in.settings.state_bytes);
+    in.settings.ram_bytes = least;
+    plan_make(&p, &in);
+    assert_true(!p.is_refused && p.n_slot >= N_USED && sum_rows(&p, "ram") <= least + f.scratch_bytes);
+}
+
 /* Where nothing is said the plan chooses the context, and a run says so in a line. */
 static void lines_of_runs_on_shipped_machines_are_these(void **state)
 {
@@ -538,14 +636,6 @@ static struct plan_settings any_settings(struct random *r, const struct machine 
     return s;
 }
 
-static uint64_t sum_rows(const struct plan *p, const char *tier)
-{
-    uint64_t n = 0;
-    for (int i = 0; i < p->n_row; i++)
-        n += strcmp(p->rows[i].tier, tier) ? 0 : p->rows[i].n_bytes;
-    return n;
-}
-
 static void check_sums(const struct plan *p, const struct plan_facts *f)
 {
     uint64_t experts = 0, all = 0;
@@ -732,6 +822,9 @@ int main(void)
         cmocka_unit_test(published_runs_are_forecast_from_each_other),
         cmocka_unit_test(speeds_of_fomoe_are_inside_the_band),
         cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
+        cmocka_unit_test(plans_of_other_divisions_are_these_texts),
+        cmocka_unit_test(shares_and_thresholds_have_their_direction),
+        cmocka_unit_test(what_is_kept_takes_no_room_that_is_needed),
         cmocka_unit_test(lines_of_runs_on_shipped_machines_are_these),
         cmocka_unit_test(the_chosen_context_works_and_costs_no_expert_its_slot),
         cmocka_unit_test(memory_for_state_bounds_the_chosen_context),
