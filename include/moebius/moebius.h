@@ -964,6 +964,8 @@ MOEBIUS_API bool moebius_plan_is_refused(const moebius_plan *plan);
 MOEBIUS_API void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling, double *low, double *high);
 MOEBIUS_API uint64_t moebius_plan_ram_bytes(const moebius_plan *plan); /* memory that the process will take */
 MOEBIUS_API int64_t moebius_plan_n_ctx(const moebius_plan *plan);      /* tokens of a text, given or chosen */
+MOEBIUS_API const char *
+moebius_plan_refusal(const moebius_plan *plan); /* the number that fails; borrowed; NULL: none */
 /* Of a refused plan, what would work instead, i from 0: flags, for people; borrowed. NULL: there is no more. */
 MOEBIUS_API const char *moebius_plan_nearest(const moebius_plan *plan, int i);
 MOEBIUS_API const char *moebius_plan_line(const moebius_plan *plan); /* for people, in a line; borrowed */

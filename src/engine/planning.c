@@ -469,6 +469,11 @@ int64_t moebius_plan_n_ctx(const moebius_plan *plan)
     return plan->plan.settings.n_ctx;
 }
 
+const char *moebius_plan_refusal(const moebius_plan *plan)
+{
+    return plan->plan.is_refused ? plan->plan.refusal : NULL;
+}
+
 const char *moebius_plan_nearest(const moebius_plan *plan, int i)
 {
     return plan->plan.is_refused && i >= 0 && i < plan->plan.nearest.n ? plan->plan.nearest.text[i] : NULL;
