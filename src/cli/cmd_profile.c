@@ -11,7 +11,7 @@
 #include "engine/gate_file.h"
 #include "engine/planning.h"
 #include "jobs/curve.h"
-#include "jobs/gate.h"
+#include "jobs/gate_run.h"
 #include "jobs/profile.h"
 
 struct profile_command {

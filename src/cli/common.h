@@ -65,7 +65,7 @@ struct model_options {
      GROUP_MEMORY},                                                                                                    \
     {"--n-cpu-moe", OPT_STRING, &(o).n_cpu_moe, "N", "the last N layers' experts stay in memory, the others on the GPU",  \
      0, 0, 0, GROUP_MEMORY},                                                                                           \
-    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|last|cache|gate|random: who has what (experts)", 0,    \
+    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "who has what: experts, layers, last, cache, gate or random", 0,    \
      0, 0, GROUP_MACHINE}
 #define MODEL_KERNEL_OPTIONS(o)                                                                                         \
     {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1, 1 << 20, 0,  \

@@ -1,4 +1,4 @@
-#include "jobs/gate.h"
+#include "jobs/gate_run.h"
 
 #include <stdio.h>
 

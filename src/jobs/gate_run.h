@@ -1,6 +1,6 @@
 /* The concentration gate's measurements (planner/gate.h), from a text's routing. */
-#ifndef JOBS_GATE_H
-#define JOBS_GATE_H
+#ifndef JOBS_GATE_RUN_H
+#define JOBS_GATE_RUN_H
 
 #include "experts/trace.h"
 #include "experts/usage.h"
