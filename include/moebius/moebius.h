@@ -144,8 +144,8 @@ typedef struct moebius_engine_options {
      * threads, "vulkan:N" for GPU N of moebius_list_gpus, separated by commas. Their threads are not bound
      * to memory nodes. NULL: one device of n_threads threads, which must be 0 else. */
     const char *devices;
-    /* How routed experts are divided among several devices: "experts" (NULL), "layers" or "random", with ":A,B,..."
-     * behind it the devices' shares, or for random a seed. It changes no bit of any result. */
+    /* How routed experts are divided among several devices: "experts" (NULL), "layers", "last:N" or "random", with
+     * ":A,B,..." behind it the devices' shares, or for random a seed. It changes no bit of any result. */
     const char *split;
     /* Processes that share the routed experts; this one has the text. The first bound on memory is then what is free
      * over the processes of this machine. NULL: this process is alone. */
@@ -164,6 +164,9 @@ typedef struct moebius_engine_options {
      * GPU is among the places: there `deterministic` has each token's own choice decide. */
     int64_t replica_bytes;
     double replica_share;
+    /* The experts of so many layers, the last ones, are the last device's, and all others the first one's; less than 0:
+     * of none. One GPU (`gpu`, or alone in `devices`) gets a processor device beside it. 0: as `split` says. */
+    int64_t n_cpu_moe;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -926,7 +929,7 @@ typedef struct moebius_plan_options {
     /* A file of what the machine can do. NULL: what was kept of this one, or else its threads and memory alone. */
     const char *machine;
     int n_threads;      /* 0: all that the machine has */
-    int64_t n_ctx;      /* tokens of a text; 0: as a session has them */
+    int64_t n_ctx;      /* tokens of a text; 0: as a session has them, or what n_ctx_most leaves to the plan */
     int64_t n_depth;    /* tokens in the context for which decode is planned; 0: all */
     int64_t n_texts;    /* that decode together; 0: 1 */
     int64_t n_batch;    /* prompt tokens that are computed together; 0: 512 */
@@ -942,6 +945,17 @@ typedef struct moebius_plan_options {
     const char *receipts;
     int64_t n_prompt;    /* tokens of the prompt for which prefill is planned; 0: n_batch */
     int64_t prompt_from; /* tokens in the context before that prompt */
+    int64_t n_ctx_most; /* more than 0, and n_ctx 0: the plan chooses the longest context, of at most so many tokens and
+                           those that the model was trained for, with which all experts keep their memory; else the
+                           longest that takes a quarter of what texts and experts share */
+    int64_t n_texts_most; /* texts that there may be at once as room permits, to be told; 0: n_texts */
+    int64_t state_bytes;  /* memory for texts' state; what texts leave has prompts that are kept. 0: as there is room */
+    /* How a GPU and the processor divide the experts, as moebius_engine_options has it: "experts", "layers", "last" or
+     * "cache" with what may follow. NULL: as n_cpu_moe says. */
+    const char *split;
+    const char *const *store_dirs; /* of a prepared store, [n_store_dirs]: its drives give the experts */
+    int n_store_dirs;
+    double car; /* the threshold of cache-aware routing; 0: off */
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);
@@ -949,13 +963,25 @@ MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);
  * work is one, too, and says what could. */
 MOEBIUS_INLINE moebius_status moebius_plan_open(moebius_plan **out, const char *path,
                                                 const moebius_plan_options *options, moebius_error *error);
+/* The same for texts on an engine, whose threads, devices and memory the plan takes as they are: those of the options,
+ * and `machine`, count nothing. The model's file is not read again. MOEBIUS_UNSUPPORTED where several processes share
+ * the experts. */
+MOEBIUS_INLINE moebius_status moebius_engine_plan(moebius_plan **out, const moebius_engine *engine,
+                                                  const moebius_plan_options *options, moebius_error *error);
 MOEBIUS_API void moebius_plan_close(moebius_plan **plan);
 MOEBIUS_API bool moebius_plan_is_refused(const moebius_plan *plan);
 /* Tokens a second of decode, of all texts, or of prefill: the ceiling, and the band that is forecast; 0: not known. */
 MOEBIUS_API void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling, double *low, double *high);
 MOEBIUS_API uint64_t moebius_plan_ram_bytes(const moebius_plan *plan); /* memory that the process will take */
-MOEBIUS_API const char *moebius_plan_text(const moebius_plan *plan);   /* for people; borrowed */
-MOEBIUS_API const char *moebius_plan_json(const moebius_plan *plan);   /* for programs; borrowed */
+MOEBIUS_API int64_t moebius_plan_n_ctx(const moebius_plan *plan);      /* tokens of a text, given or chosen */
+MOEBIUS_API const char *
+moebius_plan_refusal(const moebius_plan *plan); /* the number that fails; borrowed; NULL: none */
+/* Of a refused plan, what would work instead, i from 0: flags, for people; borrowed. NULL: there is no more. */
+MOEBIUS_API const char *moebius_plan_nearest(const moebius_plan *plan, int i);
+MOEBIUS_API const char *moebius_plan_line(const moebius_plan *plan); /* for people, in a line; borrowed */
+MOEBIUS_API const char *moebius_plan_text(const moebius_plan *plan); /* for people; borrowed */
+MOEBIUS_API const char *moebius_plan_svg(const moebius_plan *plan);  /* a picture of tiers and bytes; borrowed */
+MOEBIUS_API const char *moebius_plan_json(const moebius_plan *plan); /* for programs; borrowed */
 
 /* ---- structs with their lengths ---------------------------------------------------------------------------------- */
 
@@ -1005,6 +1031,9 @@ MOEBIUS_API moebius_status moebius_machine_probe_sized(moebius_machine **out, co
 MOEBIUS_API moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path,
                                                    const moebius_plan_options *options, size_t options_bytes,
                                                    moebius_error *error);
+MOEBIUS_API moebius_status moebius_engine_plan_sized(moebius_plan **out, const moebius_engine *engine,
+                                                     const moebius_plan_options *options, size_t options_bytes,
+                                                     moebius_error *error);
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void)
 {
@@ -1152,6 +1181,12 @@ MOEBIUS_INLINE moebius_status moebius_plan_open(moebius_plan **out, const char *
                                                 const moebius_plan_options *options, moebius_error *error)
 {
     return moebius_plan_open_sized(out, path, options, sizeof *options, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_engine_plan(moebius_plan **out, const moebius_engine *engine,
+                                                  const moebius_plan_options *options, moebius_error *error)
+{
+    return moebius_engine_plan_sized(out, engine, options, sizeof *options, error);
 }
 
 #ifdef __cplusplus

@@ -9,6 +9,7 @@
 #include "cli/batch_run.h"
 #include "cli/commands.h"
 #include "cli/leave_receipt.h"
+#include "cli/run_plan.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
 
@@ -158,6 +159,8 @@ static err_code prepare(struct batch_command *c, struct err *e)
     TRY(open_files(c, e));
     TRY(cli_open_engine(&c->model, &c->opened, e));
     TRY(open_template(c, e));
+    const struct run_texts texts = {.n_texts_most = c->n_texts, .n_ctx = c->model.n_ctx};
+    (void)run_plan_begin(&c->model, c->opened.engine, &texts);
     b->setup = (struct batch_setup){.model = &c->model,
                                     .engine = c->opened.engine,
                                     .tmpl = c->tmpl,

@@ -7,6 +7,7 @@
 #include "cli/leave_receipt.h"
 #include "cli/rank_forecast.h"
 #include "cli/place_stats.h"
+#include "cli/run_plan.h"
 #include "cli/stats.h"
 #include "jobs/bench.h"
 #include "jobs/read_file.h"
@@ -315,7 +316,8 @@ static err_code bench(struct bench_command *b, struct err *e)
     TRY(cli_open_engine(&b->model, &b->opened, e));
     TRY(cli_bench_tokens(b->tokens_from, b->opened.engine, &b->ids, &b->params.n_ids, e));
     b->params.ids = b->ids;
-    TRY(cli_open_session(&b->model, p->n_depth + p->n_prefill + p->n_decode, &b->opened, e));
+    const struct run_texts texts = {.n_texts = p->n_texts, .n_ctx = p->n_depth + p->n_prefill + p->n_decode};
+    TRY(cli_open_session(&b->model, run_plan_begin(&b->model, b->opened.engine, &texts), &b->opened, e));
     cli_catch_interrupt();
     TRY(bench_run(b->opened.engine, b->opened.session, p, print_progress, b, &r, e));
     if (b->json)

@@ -15,6 +15,7 @@
 #include "cli/conversation.h"
 #include "cli/grammar_options.h"
 #include "cli/line_editor.h"
+#include "cli/run_plan.h"
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
@@ -463,8 +464,8 @@ static err_code prepare(struct chat *c, struct err *e)
 {
     TRY(cli_open_engine(&c->model, &c->opened, e));
     TRY(open_template(c, e));
-    int64_t train = moebius_n_ctx_train(c->opened.engine);
-    int64_t n_ctx = c->model.n_ctx ? c->model.n_ctx : train < DEFAULT_CTX ? train : DEFAULT_CTX;
+    const struct run_texts texts = {.n_ctx = c->model.n_ctx, .n_ctx_most = DEFAULT_CTX};
+    int64_t n_ctx = run_plan_begin(&c->model, c->opened.engine, &texts);
     TRY(cli_open_session(&c->model, n_ctx, &c->opened, e));
     TRY(cli_open_sampler(&c->sampling, c->opened.engine, &c->sampler, e));
     TRY(cli_open_grammar(&c->grammar_options, moebius_engine_vocab(c->opened.engine), &c->grammar, e));

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "base/output_file.h"
 #include "base/units_text.h"
 #include "cli/answer_view.h"
@@ -13,6 +14,7 @@
 #include "cli/grammar_options.h"
 #include "cli/leave_receipt.h"
 #include "cli/place_stats.h"
+#include "cli/run_plan.h"
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
@@ -46,6 +48,16 @@ struct generate {
     int64_t n_loaded; /* tokens of the saved session before them */
 };
 
+/* Where the text goes on until it ends, its context is as long as the plan has it, with room for some answer. */
+static int64_t plan_context(const struct generate *g, int64_t n_ctx)
+{
+    enum { SOME_ANSWER = 512 };
+    bool is_open = !g->model.n_ctx && g->n < 0;
+    const struct run_texts texts = {.n_ctx = is_open ? 0 : n_ctx, .n_ctx_most = n_ctx};
+    int64_t chosen = run_plan_begin(&g->model, g->opened.engine, &texts);
+    return min_i64(n_ctx, max_i64(chosen, g->n_loaded + (int64_t)g->n_ids + SOME_ANSWER));
+}
+
 /* The session, as it was saved or new. */
 static err_code open_session(struct generate *g, struct err *e)
 {
@@ -57,6 +69,7 @@ static err_code open_session(struct generate *g, struct err *e)
     g->n_loaded = saved.n_tok;
     TRY(cli_context_size(&g->model, g->opened.engine, g->n_loaded ? "the saved session with the prompt" : "the prompt",
                          g->n_loaded + (int64_t)g->n_ids, g->n, &n_ctx, e));
+    n_ctx = plan_context(g, n_ctx);
     TRY(cli_open_session(&g->model, n_ctx, &g->opened, e));
     if (g->load_path && moebius_session_load(g->opened.session, g->load_path, &error) != MOEBIUS_OK)
         return cli_error(e, &error);

@@ -1,15 +1,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
 #include "moebius/moebius.h"
 
 struct plan_command {
-    const char *path, *machine, *kv, *devices, *usage, *receipts;
-    int64_t n_threads, n_ctx, n_depth, n_texts, n_prompt, n_batch, ram_bytes, vram_bytes, n_cpu_moe;
-    float floor;
+    const char *path, *machine, *kv, *devices, *usage, *receipts, *split, *store, *svg;
+    int64_t n_threads, n_ctx, n_depth, n_texts, n_prompt, n_batch, ram_bytes, vram_bytes, state_bytes, n_cpu_moe;
+    float floor, car;
     bool json, cold, no_receipts, no_sandbox;
 };
 
@@ -35,10 +36,32 @@ static err_code take_devices(const struct plan_command *c, moebius_plan_options 
     return ERR_OK;
 }
 
-static err_code plan(const struct plan_command *c, bool *is_refused, struct err *e)
+static err_code write_picture(const struct plan_command *c, const moebius_plan *p, struct err *e)
+{
+    struct output_file f;
+    if (!c->svg)
+        return ERR_OK;
+    TRY(output_file_open(&f, c->svg, e));
+    fputs(moebius_plan_svg(p), f.stream);
+    return output_file_finish(&f, e);
+}
+
+static err_code plan_with(const struct plan_command *c, const moebius_plan_options *o, bool *is_refused, struct err *e)
 {
     moebius_error error;
     moebius_plan *p;
+    if (moebius_plan_open(&p, c->path, o, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    printf(c->json ? "%s\n" : "%s", c->json ? moebius_plan_json(p) : moebius_plan_text(p));
+    *is_refused = moebius_plan_is_refused(p);
+    err_code code = write_picture(c, p, e);
+    moebius_plan_close(&p);
+    return code;
+}
+
+static err_code plan(const struct plan_command *c, bool *is_refused, struct err *e)
+{
+    struct dir_list store = {0};
     moebius_plan_options o = {.machine = c->machine,
                               .n_threads = (int)c->n_threads,
                               .n_ctx = c->n_ctx,
@@ -49,9 +72,12 @@ static err_code plan(const struct plan_command *c, bool *is_refused, struct err 
                               .kv = kv_type(c->kv),
                               .ram_bytes = c->ram_bytes,
                               .vram_bytes = c->vram_bytes,
+                              .state_bytes = c->state_bytes,
                               .n_cpu_moe = c->n_cpu_moe == 0  ? -1
                                            : c->n_cpu_moe < 0 ? 0
                                                               : c->n_cpu_moe,
+                              .split = c->split,
+                              .car = (double)c->car,
                               .floor = (double)c->floor,
                               .receipts = c->receipts      ? c->receipts
                                           : c->no_receipts ? NULL
@@ -61,13 +87,15 @@ static err_code plan(const struct plan_command *c, bool *is_refused, struct err 
                                                  : ""};
     if (!c->path)
         return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+    TRY(output_file_check(c->svg, e));
     TRY(take_devices(c, &o, e));
-    if (moebius_plan_open(&p, c->path, &o, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    printf(c->json ? "%s\n" : "%s", c->json ? moebius_plan_json(p) : moebius_plan_text(p));
-    *is_refused = moebius_plan_is_refused(p);
-    moebius_plan_close(&p);
-    return ERR_OK;
+    if (c->store)
+        TRY(cli_split_dirs(c->store, &store, e));
+    o.store_dirs = store.n ? store.dirs : NULL;
+    o.n_store_dirs = store.n;
+    err_code code = plan_with(c, &o, is_refused, e);
+    cli_dirs_close(&store);
+    return code;
 }
 
 static int run(const struct command *command, int argc, char **argv)
@@ -92,6 +120,13 @@ static int run(const struct command *command, int argc, char **argv)
         {"--kv", OPT_CHOICE, &c.kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0"},
         {"--ram", OPT_SIZE, &c.ram_bytes, "SIZE", "memory that the program may take (what is free)", 0, 0, 0},
         {"--vram", OPT_SIZE, &c.vram_bytes, "SIZE", "memory of the GPU that it may take (what is free)", 0, 0, 0},
+        {"--state", OPT_SIZE, &c.state_bytes, "SIZE", "memory for texts' state, what they leave for kept prompts", 0, 0,
+         0},
+        {"--split", OPT_STRING, &c.split, "HOW[:A,B]", "with a GPU: experts, layers, last or cache, as runs have it", 0,
+         0, 0},
+        {"--store", OPT_FOLDERS, &c.store, "DIR[,DIR...]", "experts come from a prepared store there", 0, 0, 0},
+        {"--car", OPT_FLOAT, &c.car, "X", "with cache-aware routing of this threshold (not exact)", 0.001, 1, 0},
+        {"--svg", OPT_OUTPUT, &c.svg, "FILE", "write a picture of where the bytes go", 0, 0, 0},
         {"--floor", OPT_FLOAT, &c.floor, "X", "refused where decode can't reach X tokens/s", 0.001, 1e9, 0},
         {"--usage", OPT_INPUT, &c.usage, "FILE", "counts of experts of earlier runs, not those kept here", 0, 0, 0},
         {"--cold", OPT_FLAG, &c.cold, "", "without such counts", 0, 0, 0},

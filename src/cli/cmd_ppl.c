@@ -11,6 +11,7 @@
 #include "cli/common.h"
 #include "cli/leave_receipt.h"
 #include "cli/place_stats.h"
+#include "cli/run_plan.h"
 #include "cli/stats.h"
 #include "jobs/ppl.h"
 
@@ -121,6 +122,8 @@ static err_code open_sessions(struct ppl *p, struct err *e)
     struct opened exact = {.engine = p->opened.engine};
     struct model_options o = p->model;
     o.car = (moebius_car){0};
+    const struct run_texts texts = {.n_ctx = p->model.n_ctx};
+    (void)run_plan_begin(&p->model, p->opened.engine, &texts);
     TRY(cli_open_session(&p->model, p->model.n_ctx, &p->opened, e));
     err_code code = p->against ? cli_open_session(&o, o.n_ctx, &exact, e) : ERR_OK;
     p->exact = exact.session;

@@ -1,17 +1,26 @@
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/exit_status.h"
+#include "engine/gate_file.h"
+#include "engine/planning.h"
 #include "jobs/curve.h"
+#include "jobs/gate_run.h"
 #include "jobs/profile.h"
 
 struct profile_command {
     struct model_options model;
-    const char *file, *out, *csv, *svg;
+    const char *file, *out, *csv, *svg, *machine;
     int64_t n_most;
+    bool gate, json;
+    struct option_share budget;
+    bool is_held; /* the gate says hold */
     struct opened opened;
     char *text;
     int32_t *ids;
@@ -84,12 +93,92 @@ static err_code print_layers(const struct profile_command *p, struct err *e)
     return ERR_OK;
 }
 
-static err_code profile(struct profile_command *p, struct err *e)
+/* ---- the gate ---------------------------------------------------------------------------------------------------- */
+
+enum { USUAL_PERCENT = 25 };
+
+/* The share of all experts for which is decided: as asked for, what a GPU has slots for, or a quarter. */
+static double gate_share(const struct profile_command *p)
 {
-    TRY(record(p, e));
+    const moebius_counters c = moebius_engine_counters(p->opened.engine);
+    moebius_device d;
+    double all = (double)c.expert_all_bytes;
+    if (p->budget.n_bytes)
+        return all > 0 ? fmin((double)p->budget.n_bytes / all, 1) : 1;
+    if (p->budget.share > 0)
+        return p->budget.share;
+    bool is_cache = moebius_n_place(p->opened.engine) > 1 && moebius_engine_device(p->opened.engine, 0, &d) &&
+                    !strncmp(d.name, "vulkan", 6);
+    return is_cache && all > 0 && (double)d.expert_bytes < all ? (double)d.expert_bytes / all : USUAL_PERCENT / 100.0;
+}
+
+/* The threads of the device that has slots (0: a GPU), and of the others together. */
+static void count_threads(const moebius_engine *engine, int *first, int *other)
+{
+    moebius_device d;
+    int n;
+    *first = *other = 0;
+    for (int i = 0; moebius_engine_device(engine, i, &d); i++)
+        if (sscanf(d.name, "cpu:%d", &n) == 1)
+            *(i ? other : first) += n;
+    if (!*other) { /* one device: a GPU may come beside it */
+        *other = *first;
+        *first = 0;
+    }
+}
+
+static void print_gate(const struct gate_curve *c, const struct gate *g)
+{
+    printf("skew: 90%% of a layer's choices fall on %.1f%% of its experts, entropy %.3f of even\n\n",
+           100 * c->share_of_90, c->entropy);
+    printf("slots for   found by %-5s moved a token\n", c->policy);
+    for (int i = 0; i < c->n_point; i++)
+        printf("%8.1f%% %14.1f%% %13.2f%s\n", 100 * c->points[i].share, 100 * c->points[i].hit, c->points[i].moved,
+               c->points[i].share == g->share ? "   <- decided for" : "");
+    printf("\n%s: %s\n", g->passes ? "pass" : "hold", g->reason);
+}
+
+static err_code gate(struct profile_command *p, struct err *e)
+{
+    struct machine m;
+    struct gate_curve curve;
+    struct gate g;
+    char *path = NULL, *json = NULL;
+    const char *name = p->model.policy ? p->model.policy : policy_name(POLICY_LFRU);
+    struct gate_job job = {.trace = &p->profile.trace,
+                           .usage = &p->usage,
+                           .fingerprint = moebius_fingerprint(p->opened.engine),
+                           .share = gate_share(p),
+                           .machine = &m};
+    (void)policy_parse(name, &job.policy);
+    count_threads(p->opened.engine, &job.n_first_thread, &job.n_other_thread);
+    TRY(planning_machine_read(&m, p->machine, e));
+    if (p->machine && m.n_thread && !job.n_first_thread)
+        job.n_other_thread = m.n_thread; /* all of another machine's */
+    TRY(gate_run(&job, &curve, &g, e));
+    p->is_held = !g.passes;
+    if (p->json)
+        TRY(gate_json(&g, &curve, &json, e));
+    if (json)
+        printf("%s\n", json);
+    else
+        print_gate(&curve, &g);
+    mem_free(json);
+    if (p->model.cold)
+        return ERR_OK;
+    TRY(gate_file_save(&curve, &path, e));
+    if (path && !p->json)
+        printf("kept in %s\n", path);
+    mem_free(path);
+    return ERR_OK;
+}
+
+/* ---- the profile ------------------------------------------------------------------------------------------------- */
+
+static err_code print_profile(struct profile_command *p, struct err *e)
+{
     const struct trace *t = &p->profile.trace;
     double reuse_1, reuse_8;
-    TRY(profile_usage(t, &p->usage, e));
     TRY(profile_reuse(t, 1, &reuse_1, e));
     TRY(profile_reuse(t, 8, &reuse_8, e));
     printf("%lld tokens, %d MoE layers\n\n", (long long)t->n_tok, t->n_layer);
@@ -101,10 +190,23 @@ static err_code profile(struct profile_command *p, struct err *e)
         printf("next layer's choices predicted one layer before: %.1f%% right\n",
                100 * (double)p->profile.n_right / (double)p->profile.n_predicted);
     printf("\n");
-    TRY(curve_print(t, NULL, NULL, e));
+    return curve_print(t, NULL, NULL, e);
+}
+
+static err_code profile(struct profile_command *p, struct err *e)
+{
+    const struct trace *t = &p->profile.trace;
+    if (!p->gate && (p->json || p->machine || p->budget.n_bytes || p->budget.share > 0))
+        return err_set(e, ERR_USAGE, "--json, --budget and --machine are the gate's: expected --gate, too");
+    TRY(record(p, e));
+    TRY(profile_usage(t, &p->usage, e));
+    if (!p->gate)
+        TRY(print_profile(p, e));
     if ((size_t)t->n_tok < p->n_ids)
         return err_set(e, ERR_CANCELLED, "interrupted after %lld of %zu tokens; no file is written",
                        (long long)t->n_tok, p->n_ids);
+    if (p->gate)
+        TRY(gate(p, e));
     if (p->out)
         TRY(usage_save(&p->usage, p->out, moebius_fingerprint(p->opened.engine), e));
     TRY(write_file(p, p->csv, profile_csv, e));
@@ -122,6 +224,10 @@ static int run(const struct command *c, int argc, char **argv)
         {"--out,-o", OPT_OUTPUT, &p.out, "FILE", "write the counts, for --usage", 0, 0, 0},
         {"--csv", OPT_OUTPUT, &p.csv, "FILE", "write them as a table", 0, 0, 0},
         {"--svg", OPT_OUTPUT, &p.svg, "FILE", "write them as a picture", 0, 0, 0},
+        {"--gate", OPT_FLAG, &p.gate, "", "decide whether slots for single experts pay beside another device", 0, 0, 0},
+        {"--budget", OPT_SHARE, &p.budget, "SIZE|N%", "with --gate: slots' memory (what a GPU has, or 25%)", 0, 0, 0},
+        {"--machine", OPT_INPUT, &p.machine, "FILE", "with --gate: for a machine as FILE says", 0, 0, 0},
+        {"--json", OPT_FLAG, &p.json, "", "with --gate: print one JSON object", 0, 0, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
@@ -132,15 +238,19 @@ static int run(const struct command *c, int argc, char **argv)
     cli_close(&p.opened);
     mem_free(p.text);
     mem_free(p.ids);
-    return cli_exit(c, code, &e);
+    int exit_code = cli_exit(c, code, &e);
+    return exit_code == ERR_OK && p.is_held ? EXIT_HOLD : exit_code;
 }
 
 const struct command cmd_profile = {
     .name = "profile",
     .usage = "-m FILE -f TEXT [OPTIONS]",
     .summary = "how a text uses a model's experts, and what a cache of them could hit",
-    .details = "Prints how unevenly each layer chooses, how often tokens choose what tokens before them did, how well\n"
-               "the next layer's choice can be predicted, and the hit rates of budgets and policies.",
+    .details =
+        "Prints how unevenly each layer chooses, how often tokens choose what tokens before them did, how well\n"
+        "the next layer's choice can be predicted, and the hit rates of budgets and policies. --gate prints what\n"
+        "decides between slots for single experts and whole layers on a device beside another one, which later\n"
+        "runs go by; the exit status is 21 where it says hold.",
     .hint = "the text is given with -f",
     .runs_model = true,
     .group = COMMAND_MEASURE,

@@ -10,17 +10,19 @@
 #include <unistd.h>
 
 #include "base/file_io.h"
-#include "base/free_memory.h"
 #include "base/mem.h"
 #include "base/minmax.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/exit_status.h"
 #include "cli/model_names.h"
 #include "cli/pull_view.h"
 #include "jobs/inspect.h"
 
 struct pull_command {
     bool plan_only, unchecked, no_sandbox;
+    bool is_refused;    /* the plan says that it can't work here */
+    moebius_plan *plan; /* NULL: none could be made */
     int64_t n_retry;
     struct hub_places places;
     struct pull *pull;
@@ -129,6 +131,19 @@ static void forget_scratch(const struct pull_command *j, char *text)
         memmove(p, p + n, strlen(p + n) + 1);
 }
 
+/* With the context that a chat has, or as much of it as works. */
+static void make_plan(struct pull_command *j)
+{
+    enum { CTX = 8192, DEPTH = 4096 };
+    const moebius_plan_options o = {.n_ctx_most = CTX, .n_depth = DEPTH, .usage = "", .receipts = ""};
+    char path[HUB_PLACE_BYTES];
+    moebius_error error;
+    if (!scratch_path(j, 0, path) || moebius_plan_open(&j->plan, path, &o, &error) == MOEBIUS_OK)
+        return;
+    forget_scratch(j, error.text);
+    fprintf(stderr, "no plan of it can be made: %s\n", error.text);
+}
+
 /* The files' heads are as long as they are: more is fetched of the first, which has the vocabulary, until they can be
  * read. */
 static err_code look(struct pull_command *j, char **text, struct err *e)
@@ -153,6 +168,8 @@ static err_code look(struct pull_command *j, char **text, struct err *e)
         if (code == ERR_OK) {
             free(*text);
             code = describe(j, true, text, e);
+            if (code == ERR_OK)
+                make_plan(j);
         }
         if (is_last)
             break;
@@ -172,15 +189,31 @@ static void print_fit(const struct pull_command *j, const char *text, const char
 {
     struct statvfs fs;
     const double all = (double)pull_bytes(j->pull), here = (double)pull_there_bytes(j->pull);
-    size_t memory = free_memory_bytes("");
     int n = pull_n_files(j->pull);
     fprintf(stderr, "%s: %.2f GB in %d file%s, %.2f GB of it here", text, all / 1e9, n, n > 1 ? "s" : "", here / 1e9);
     if (statvfs(folder, &fs) == 0)
         fprintf(stderr, "; %.2f GB are free in %s", (double)fs.f_bavail * (double)fs.f_frsize / 1e9, folder);
-    if (memory != SIZE_MAX)
-        fprintf(stderr, "; %.2f GB of memory are free: %s", (double)memory / 1e9,
-                all < (double)memory ? "it fits in memory" : "experts will be read from the drive when needed");
     fprintf(stderr, "\n");
+}
+
+/* What the machine would make of it: in full where that is all that was asked for, else a line. */
+static void print_plan(struct pull_command *j)
+{
+    const char *way;
+    if (!j->plan)
+        return;
+    j->is_refused = moebius_plan_is_refused(j->plan);
+    if (j->plan_only) {
+        printf("\n%s", moebius_plan_text(j->plan));
+        return;
+    }
+    fprintf(stderr, "plan: %s\n", moebius_plan_line(j->plan));
+    if (!j->is_refused)
+        return;
+    fprintf(stderr, "moebius pull: refused: %s (--unchecked fetches it all the same)\nwhat would work:\n",
+            moebius_plan_refusal(j->plan));
+    for (int i = 0; (way = moebius_plan_nearest(j->plan, i)); i++)
+        fprintf(stderr, "  %s\n", way);
 }
 
 static err_code fetch(struct pull_command *j, const struct model_name *name, const char *text,
@@ -197,8 +230,9 @@ static err_code fetch(struct pull_command *j, const struct model_name *name, con
         if (code == ERR_FORMAT || code == ERR_UNSUPPORTED)
             err_prefix(e, "this build can't run it (--unchecked fetches it all the same)");
         TRY(code);
+        print_plan(j);
     }
-    if (j->plan_only)
+    if (j->plan_only || j->is_refused)
         return ERR_OK;
     TRY(pull_run(j->pull, path, e));
     printf("%s\n", path);
@@ -218,6 +252,7 @@ static err_code pull(struct pull_command *j, const char *word, struct err *e)
         code = fetch(j, &name, text, &o, e);
         pull_view_end(&view);
     }
+    moebius_plan_close(&j->plan);
     pull_close(&j->pull);
     mem_free(text);
     return code;
@@ -227,10 +262,8 @@ static int run(const struct command *c, int argc, char **argv)
 {
     struct pull_command j = {.n_retry = PULL_RETRIES};
     const struct option options[] = {
-        {"--plan-only", OPT_FLAG, &j.plan_only, "", "say what it is, how large, and whether it fits; fetch no more", 0,
-         0, 0},
-        {"--unchecked", OPT_FLAG, &j.unchecked, "", "fetch it without a look at whether this build can run it", 0, 0,
-         0},
+        {"--plan-only", OPT_FLAG, &j.plan_only, "", "say what it is, and plan for it; fetch no more", 0, 0, 0},
+        {"--unchecked", OPT_FLAG, &j.unchecked, "", "fetch it without a look at whether it can run here", 0, 0, 0},
         {"--retries", OPT_INT, &j.n_retry, "N", "tries without a new byte before giving up (8)", 0, 1000, 0},
         SANDBOX_OPTION(j.no_sandbox),
     };
@@ -246,7 +279,8 @@ static int run(const struct command *c, int argc, char **argv)
         code = cli_confine(c, options, N_OPTIONS(options), argc, argv, NULL, &e);
     if (code == ERR_OK)
         code = pull(&j, argv[1], &e);
-    return cli_exit(c, code, &e);
+    int exit_code = cli_exit(c, code, &e);
+    return exit_code == ERR_OK && j.is_refused ? EXIT_REFUSED : exit_code;
 }
 
 const struct command cmd_pull = {
@@ -255,7 +289,9 @@ const struct command cmd_pull = {
     .summary = "fetch a model, resume and verify it",
     .details = "NAME is hf:OWNER/REPO:WHAT (of the Hub; WHAT: Q4_K_M, or a file), the address of a\n"
                ".gguf file, or an alias. The model goes to the cache of the Hub's own programs, and its\n"
-               "path is printed. Whatever interrupts it, the same command goes on from there.\n"
+               "path is printed. Before that the model's first megabytes say whether it can run here, and how (moebius "
+               "plan);\n"
+               "the exit status is 20 where it can't. Whatever interrupts it, the same command goes on from there.\n"
                "docs/pull.md has the rest.",
     .max_operand = 1,
     .hub = HUB_FETCHES,

@@ -11,6 +11,7 @@
 #include "cli/confine.h"
 #include "cli/serve_reports.h"
 #include "hub/hub.h"
+#include "cli/run_plan.h"
 #include "server/http.h"
 #include "server/server.h"
 
@@ -45,7 +46,7 @@ static void print_line(void *user, const char *line)
 }
 
 static err_code open_engine(void *user, const char *path, const struct load_watch *watch, moebius_engine **out,
-                            struct err *e)
+                            int64_t *n_ctx, struct err *e)
 {
     const struct serve_command *c = user;
     struct model_options o = c->model;
@@ -55,6 +56,9 @@ static err_code open_engine(void *user, const char *path, const struct load_watc
     o.loading_user = watch->user;
     err_code code = cli_open_engine(&o, &opened, e);
     *out = opened.engine;
+    const struct run_texts texts = {.n_texts_most = c->n_texts, .n_ctx = o.n_ctx};
+    if (code == ERR_OK)
+        *n_ctx = run_plan_begin(&o, opened.engine, &texts);
     return code;
 }
 
@@ -147,7 +151,6 @@ static err_code serve(struct serve_command *c, struct err *e)
     o.models = (struct models_options){.opener = {open_engine, open_template, note_end, c},
                                        .texts = {.n_texts = (size_t)c->n_texts,
                                                  .n_queue = (size_t)c->n_queue,
-                                                 .n_ctx = c->model.n_ctx,
                                                  .n_batch = c->model.n_batch,
                                                  .cache_dir = c->cache_dir,
                                                  .cache_bytes = c->cache_bytes},
@@ -188,7 +191,8 @@ static int run(const struct command *c, int argc, char **argv)
          GROUP_SERVER},
         {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for texts' state (half of the machine's)", 0, 0, 0,
          GROUP_MEMORY},
-        {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each text (the model's)", 1, 1 << 30, 0},
+        {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each text (as the plan has it, at most the model's)", 1,
+         1 << 30, 0},
         {"--cache-dir", OPT_OUTPUT_FOLDERS, &j.cache_dir, "DIR", "keep prompts' beginnings in DIR, too", 0, 0, 0,
          GROUP_MEMORY},
         {"--cache-size", OPT_SIZE, &j.cache_bytes, "SIZE", "as much as SIZE there (8G)", 0, 0, 0, GROUP_MEMORY},

@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "base/units_text.h"
 #include "cli/rank_run.h"
+#include "cli/run_plan.h"
 #include "texts/library_err.h"
 
 err_code cli_error(struct err *e, const moebius_error *from)
@@ -108,6 +109,20 @@ static const char *unasked_gpu(const struct model_options *o)
     return is_for_cpu ? NULL : cli_default_gpu();
 }
 
+/* None is -1 there. */
+static err_code take_cpu_moe(const struct model_options *o, moebius_engine_options *out, struct err *e)
+{
+    const char *text = o->n_cpu_moe;
+    if (!text)
+        return ERR_OK;
+    if (!*text || strlen(text) > 4 || strspn(text, "0123456789") != strlen(text))
+        return err_set(e, ERR_USAGE, "--n-cpu-moe %s: expected a number of layers, 0 to 9999", text);
+    out->n_cpu_moe = strtol(text, NULL, 10);
+    out->n_cpu_moe = out->n_cpu_moe ? out->n_cpu_moe : -1;
+    out->gpu = out->gpu || out->devices ? out->gpu : "auto";
+    return ERR_OK;
+}
+
 err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
                             struct err *e)
 {
@@ -144,7 +159,7 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->reader = (moebius_reader)choice(o->io, "io_uring", "pread");
     out->direct = (moebius_direct)choice(o->direct, "on", "off");
     out->ranks = rank_run_ranks();
-    return ERR_OK;
+    return take_cpu_moe(o, out, e);
 }
 
 /* A longer context than the model was trained with runs, but not well. */
@@ -172,6 +187,8 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
         if (moebius_engine_open(&out->engine, o->path, &options, &error) != MOEBIUS_OK)
             code = cli_error(e, &error);
         cli_progress_end(&progress.shown);
+        if (code != ERR_OK)
+            run_plan_advise(o, o->n_ctx, e);
         out->load_ns = clock_ns() - progress.shown.start_ns;
         if (code == ERR_OK)
             check_context(o, out->engine);
@@ -200,9 +217,11 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     moebius_session_options options;
     TRY(cli_session_options(o, &options, e));
     options.n_ctx = n_ctx;
-    if (moebius_session_open(&out->session, out->engine, &options, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    return ERR_OK;
+    if (moebius_session_open(&out->session, out->engine, &options, &error) == MOEBIUS_OK)
+        return ERR_OK;
+    cli_error(e, &error);
+    run_plan_advise(o, n_ctx, e);
+    return e->code;
 }
 
 err_code cli_context_size(const struct model_options *o, const moebius_engine *engine, const char *what,

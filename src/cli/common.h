@@ -14,6 +14,7 @@ struct model_options {
     bool reference, check_ops;
     int64_t ram_bytes, state_bytes, vram_bytes;
     struct option_share expert_ram, replicas;
+    const char *n_cpu_moe; /* a number, as it was written; NULL: none */
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
     bool quiet; /* neither progress nor statistics; set by commands that have the option */
@@ -65,8 +66,10 @@ struct model_options {
      GROUP_COMMON},                                                                                                    \
     {"--vram", OPT_SIZE, &(o).vram_bytes, "SIZE", "memory that each GPU may take at most (what is free)", 0, 0, 0,      \
      GROUP_MEMORY},                                                                                                    \
-    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "experts|layers|cache|random: who has which experts (experts)", 0,    \
-     0, 0, GROUP_MACHINE},                                                                                             \
+    {"--n-cpu-moe", OPT_STRING, &(o).n_cpu_moe, "N", "the last N layers' experts stay in memory, the others on the GPU",  \
+     0, 0, 0, GROUP_MEMORY},                                                                                           \
+    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "who has what: experts, layers, last, cache, gate or random", 0,    \
+     0, 0, GROUP_MACHINE}, \
     {"--replicas", OPT_SHARE, &(o).replicas, "SIZE|N%", "memory for hot experts at more than one place (none)", 0, 0, \
      0, GROUP_MACHINE}
 #define MODEL_KERNEL_OPTIONS(o)                                                                                         \

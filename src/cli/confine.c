@@ -192,14 +192,14 @@ static err_code allow_shared_memory(struct sandbox *s, struct err *e)
 }
 
 /* The folder that keeps files from run to run; made, because what is not there can't be allowed. */
-static err_code allow_cache(struct sandbox *s, struct err *e)
+static err_code allow_cache(struct sandbox *s, enum sandbox_access access, struct err *e)
 {
     char *folder;
     TRY(cache_file_path("", &folder, e));
     if (!folder)
         return ERR_OK;
     cache_file_make_folders(folder);
-    err_code code = sandbox_allow(s, folder, SANDBOX_WRITE, e);
+    err_code code = sandbox_allow(s, folder, access, e);
     mem_free(folder);
     return code;
 }
@@ -258,6 +258,8 @@ static err_code allow_hub(struct sandbox *s, enum hub_use use, struct err *e)
     if (slash)
         *slash = '\0';
     TRY(allow_kept_folder(s, p.aliases, use == HUB_NAMES ? SANDBOX_WRITE : SANDBOX_READ, e));
+    if (use == HUB_FETCHES) /* a plan goes by what was kept of the machine */
+        TRY(allow_cache(s, SANDBOX_READ, e));
     return use == HUB_FETCHES ? allow_network(s, e) : ERR_OK;
 }
 
@@ -312,7 +314,7 @@ static err_code confine(const struct command *c, const struct option *options, i
     if (code == ERR_OK && output)
         code = allow_output(&s, output, e);
     if (code == ERR_OK && (c->runs_model || c->keeps_files))
-        code = allow_cache(&s, e);
+        code = allow_cache(&s, SANDBOX_WRITE, e);
     if (code == ERR_OK && rank_run_ranks())
         code = allow_shared_memory(&s, e);
     if (code == ERR_OK)

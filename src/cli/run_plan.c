@@ -1,6 +1,9 @@
 #include "cli/run_plan.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "base/minmax.h"
 
 /* The least context that a plan knows. */
 enum { LEAST_CTX = 256 };
@@ -11,6 +14,72 @@ static int kv_of(const struct model_options *o)
         return MOEBIUS_KV_F16;
     return !strcmp(o->kv, "f32") ? MOEBIUS_KV_F32 : MOEBIUS_KV_Q8_0;
 }
+
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
+
+/* Decode is forecast for a context that chats and answers have, not for the longest. */
+enum { USUAL_DEPTH = 4096 };
+
+static const char *usage_of(const struct model_options *o)
+{
+    return o->cold ? NULL : o->usage ? o->usage : "";
+}
+
+int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engine, const struct run_texts *texts)
+{
+    int64_t train = moebius_n_ctx_train(engine), most = texts->n_ctx_most ? min_i64(texts->n_ctx_most, train) : train;
+    int64_t n_ctx = texts->n_ctx ? texts->n_ctx : most;
+    moebius_plan *p;
+    moebius_error error;
+    const moebius_plan_options options = {.n_ctx = texts->n_ctx,
+                                          .n_ctx_most = most,
+                                          .n_depth = texts->n_ctx ? 0 : USUAL_DEPTH,
+                                          .n_texts = texts->n_texts,
+                                          .n_texts_most = texts->n_texts_most,
+                                          .n_batch = o->n_batch,
+                                          .kv = kv_of(o),
+                                          .usage = usage_of(o),
+                                          .receipts = ""};
+    moebius_status status = moebius_engine_plan(&p, engine, &options, &error);
+    if (status != MOEBIUS_OK && status != MOEBIUS_UNSUPPORTED)
+        fprintf(stderr, "warning: no plan of this run: %s\n", error.text);
+    if (status != MOEBIUS_OK)
+        return n_ctx;
+    if (!o->quiet)
+        fprintf(stderr, "plan: %s\n", moebius_plan_line(p));
+    n_ctx = moebius_plan_n_ctx(p);
+    moebius_plan_close(&p);
+    return n_ctx;
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+
+static void add_nearest(const moebius_plan *p, struct err *e)
+{
+    char text[2 * ERR_TEXT_BYTES];
+    const char *way;
+    for (int i = 0; (way = moebius_plan_nearest(p, i)); i++) {
+        snprintf(text, sizeof text, "%s%s %s", e->text, i ? ", or" : "; what would work:", way);
+        err_set(e, e->code, "%s", text);
+    }
+}
+
+void run_plan_advise(const struct model_options *o, int64_t n_ctx, struct err *e)
+{
+    moebius_plan *p;
+    const moebius_plan_options options = {.n_ctx = n_ctx,
+                                          .n_texts = 1,
+                                          .n_batch = o->n_batch,
+                                          .kv = kv_of(o),
+                                          .ram_bytes = o->ram_bytes,
+                                          .n_threads = (int)o->n_threads};
+    if (e->code != ERR_LIMIT || moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)
+        return;
+    add_nearest(p, e);
+    moebius_plan_close(&p);
+}
+
+/* ---- receipts ---------------------------------------------------------------------------------------------------- */
 
 static void take(struct receipt *r, const moebius_plan *p, enum speed_of of)
 {
@@ -40,7 +109,7 @@ void run_plan_fill(struct receipt *r, const struct model_options *o)
                                           .n_batch = o->n_batch,
                                           .kv = kv_of(o),
                                           .ram_bytes = is_stream ? (int64_t)r->peak_bytes : INT64_MAX / 4,
-                                          .usage = is_stream && !o->cold ? (o->usage ? o->usage : "") : NULL,
+                                          .usage = is_stream ? usage_of(o) : NULL,
                                           .receipts = ""};
     if (moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)
         return; /* nothing is known of it */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "base/output_file.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
@@ -37,6 +38,42 @@ void engine_take_devices(moebius_engine *g)
         g->devices[i].asked = g->asked.devices[i];
 }
 
+/* A GPU alone gets a processor device for the experts that it is not to have. */
+static err_code list_beside(moebius_engine *g, int n_threads, struct err *e)
+{
+    char devices[2 * DEVICE_NAME_BYTES], name[DEVICE_NAME_BYTES];
+    const moebius_engine_options *o = &g->options;
+    if (o->split)
+        return err_set(e, ERR_USAGE, "experts of %lld layers in memory, and a split %s: expected one of the two",
+                       (long long)o->n_cpu_moe, o->split);
+    if (engine_asks_for_gpu(g)) /* it is chosen later */
+        return ERR_OK;
+    if (engine_ranks(g) || (g->asked.n_device == 1 && !g->asked.devices[0].is_vulkan))
+        return err_set(e, ERR_USAGE, "experts of %lld layers in memory, and no GPU that has the others: expected one",
+                       (long long)o->n_cpu_moe);
+    if (g->asked.n_device == 1 && o->n_cpu_moe > 0) {
+        snprintf(devices, sizeof devices, "%s,cpu:%d", device_options_name(&g->asked.devices[0], name), n_threads);
+        TRY(device_options_parse(&g->asked, devices, n_threads, 1, NULL, e));
+    }
+    if (g->asked.n_device > 1)
+        engine_split_last(g);
+    return ERR_OK;
+}
+
+void engine_split_last(moebius_engine *g)
+{
+    int64_t n = g->options.n_cpu_moe;
+    g->asked.split = (struct split){.kind = SPLIT_LAST, .n_last = n > 0 ? (int)min_i64(n, INT32_MAX) : 0};
+}
+
+err_code engine_check_cpu_moe(const moebius_engine *g, struct err *e)
+{
+    if (g->options.n_cpu_moe <= g->facts.n_moe)
+        return ERR_OK;
+    return err_set(e, ERR_USAGE, "experts of %lld layers in memory: expected at most the %d that have experts",
+                   (long long)g->options.n_cpu_moe, g->facts.n_moe);
+}
+
 err_code engine_list_devices(moebius_engine *g, struct err *e)
 {
     const moebius_engine_options *o = &g->options;
@@ -48,6 +85,8 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
     g->vram_bytes = o->vram_bytes > 0 ? (size_t)o->vram_bytes : SIZE_MAX;
     TRY(engine_check_gpu(g, e));
     TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, split, e));
+    if (o->n_cpu_moe)
+        TRY(list_beside(g, n_threads, e));
     engine_take_devices(g);
     if ((o->replica_bytes || o->replica_share > 0) && g->asked.n_place == 1 && !engine_asks_for_gpu(g))
         return err_set(e, ERR_USAGE, "replicas of experts, and one device: expected several");

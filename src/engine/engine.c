@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/expert_images.h"
+#include "engine/planning.h"
 #include "engine/sized.h"
 #include "kernels/kernels.h"
 #include "vulkan/vulkan.h"
@@ -95,6 +96,12 @@ static void note_hugetlb(const moebius_engine *g, size_t n_missing_bytes)
                  units_size(n_missing_bytes).s, n_missing_bytes / MEM_HUGE_PAGE);
 }
 
+err_code engine_size_model(moebius_engine *g, struct err *e)
+{
+    const struct planning_facts_params p = {.n_batch = PLANNING_BATCH};
+    return planning_facts_describe(&g->facts, g->gguf, gguf_file_path(g->gguf, 0), &p, e);
+}
+
 err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e)
 {
     if (g->options.hugetlb)
@@ -107,7 +114,6 @@ err_code engine_load_model(moebius_engine *g, const struct model_load_params *pa
 
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 {
-    TRY(vocab_fill(&g->vocab, g->gguf, e));
     TRY(engine_open_store(g, e));
     TRY(engine_memory_bound(g, e));
     g->total_bytes = model_load_bytes(g->gguf);
@@ -188,6 +194,12 @@ moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
     if (code == ERR_OK)
         code = gguf_open(&g->gguf, path, &e);
     if (code == ERR_OK)
+        code = vocab_fill(&g->vocab, g->gguf, &e);
+    if (code == ERR_OK)
+        code = engine_size_model(g, &e);
+    if (code == ERR_OK)
+        code = engine_check_cpu_moe(g, &e);
+    if (code == ERR_OK)
         code = engine_choose_gpu(g, &e);
     if (code == ERR_OK)
         code = engine_open_devices(g, &e);
@@ -218,6 +230,7 @@ void moebius_engine_close(moebius_engine **engine)
     engine_close_places(g);
     model_close(&g->model);
     store_close(&g->store);
+    planning_facts_close(&g->facts);
     vocab_empty(&g->vocab);
     gguf_close(&g->gguf);
     engine_roof_close(g);

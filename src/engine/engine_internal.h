@@ -15,6 +15,7 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "moebius/moebius.h"
+#include "planner/facts.h"
 #include "reply/reply.h"
 #include "store/store.h"
 #include "template/template.h"
@@ -84,7 +85,8 @@ struct moebius_engine {
     struct log log;
     moebius_engine_options options;
     enum policy_kind policy;
-    uint64_t total_bytes; /* of the model's files, for progress */
+    uint64_t total_bytes;    /* of the model's files, for progress */
+    struct plan_facts facts; /* what the model takes, as plans count it; planning_facts_close */
 
     /* eval.c */
     struct model_work *work; /* NULL before the first session */
@@ -170,6 +172,8 @@ MUST_USE err_code session_logits_room(moebius_session *s, struct err *e);
 /* Steps of opening, in this order; after a failure the engine is to be closed. */
 void engine_begin_log(moebius_engine *g);
 MUST_USE err_code engine_check_options(moebius_engine *g, struct err *e);
+/* Fills g->facts: the GGUF is open. */
+MUST_USE err_code engine_size_model(moebius_engine *g, struct err *e);
 /* The experts' bytes: the GGUF, which is open, with its checksums if it has some, and the prepared store. */
 MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
 MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e);
@@ -189,8 +193,8 @@ MUST_USE err_code session_load(moebius_session *s, const char *path, struct err 
 
 struct gpu_need;
 
-/* What the model takes (memory.c). */
-MUST_USE err_code engine_gpu_need(const moebius_engine *g, struct gpu_need *out, struct err *e);
+/* What the model takes of this process's devices (memory.c). */
+struct gpu_need engine_gpu_need(const moebius_engine *g);
 
 bool engine_asks_for_gpu(const moebius_engine *g);
 MUST_USE err_code engine_check_gpu(const moebius_engine *g, struct err *e);
@@ -218,6 +222,9 @@ size_t engine_gpu_spare(const moebius_engine *g, int device);
 
 /* Reads options.devices and options.split. */
 MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
+/* Splits the experts as options.n_cpu_moe says, which is checked once the model is sized. */
+void engine_split_last(moebius_engine *g);
+MUST_USE err_code engine_check_cpu_moe(const moebius_engine *g, struct err *e);
 /* Takes g->asked over as the list. */
 void engine_take_devices(moebius_engine *g);
 /* Opens the devices that are listed; after a failure, too, they are to be closed. */

@@ -6,6 +6,8 @@
 #include "base/minmax.h"
 #include "base/units_text.h"
 #include "engine/engine_internal.h"
+#include "engine/gate_file.h"
+#include "engine/planning.h"
 #include "places/worker.h"
 #include "ranks/ranks.h"
 
@@ -18,6 +20,8 @@ static int n_place(const moebius_engine *g)
     return engine_ranks(g) ? ranks_n(engine_ranks(g)) : g->n_device;
 }
 
+/* ---- what the gate says ------------------------------------------------------------------------------------------ */
+
 static size_t all_expert_bytes(const struct expert_layer *layers, const size_t *slot_bytes, int n_layer)
 {
     size_t all = 0;
@@ -26,17 +30,68 @@ static size_t all_expert_bytes(const struct expert_layer *layers, const size_t *
     return all;
 }
 
-/* The split that nobody asked for: a GPU whose memory has no room for all experts is a cache for a CPU device. */
-static void choose_split(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer)
+/* What was measured of this model and machine. False: nothing, and slots watch themselves. */
+static bool ask_gate(moebius_engine *g, double share, struct gate *out)
+{
+    struct gate_curve curve;
+    struct machine m;
+    struct err e = {0};
+    bool is_there = false;
+    const struct asked_device *d = g->devices[0].asked.is_vulkan ? NULL : &g->devices[0].asked;
+    if (!g->options.usage) /* nothing of earlier runs is to be used */
+        return false;
+    err_code code = gate_file_read(&curve, gguf_fingerprint(g->gguf), &is_there, &e);
+    if (code == ERR_OK && is_there)
+        code = planning_machine_read(&m, NULL, &e);
+    if (code != ERR_OK)
+        log_line(&g->log, LOG_WARN, "what moebius profile --gate found is not known: %s", e.text);
+    if (code != ERR_OK || !is_there)
+        return false;
+    const struct gate_costs costs =
+        gate_costs(&m, curve.expert_bytes, d ? d->n_threads : 0, g->devices[1].asked.n_threads);
+    gate_decide(out, &curve, share, &costs);
+    return true;
+}
+
+/* Slots of single experts, or as many whole layers as the first place has room for. */
+static void obey_gate(moebius_engine *g, double share, int n_layer)
+{
+    struct gate gate;
+    struct split *s = &g->asked.split;
+    bool is_known = ask_gate(g, share, &gate);
+    s->kind = SPLIT_CACHE;
+    if (!is_known) {
+        log_line(&g->log, LOG_INFO, "slots for %.0f%% of the experts beside %s, which has them all (--split cache)",
+                 100 * share, g->devices[1].name);
+        return;
+    }
+    if (!gate.passes) {
+        s->kind = SPLIT_LAST;
+        s->n_last = n_layer - (int)(share * n_layer + 1e-9);
+    }
+    log_line(&g->log, LOG_INFO, "the gate %s: %s", gate.passes ? "passes (--split cache)" : "holds (whole layers)",
+             gate.reason);
+}
+
+/* A GPU whose memory has no room for all experts, and a processor, are divided as the gate says where nobody asked for
+ * a split. */
+static err_code choose_split(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
+                             int n_layer, struct err *e)
 {
     const struct engine_device *first = &g->devices[0];
-    size_t all = all_expert_bytes(layers, slot_bytes, n_layer), room = g->speeds[0].room_bytes;
-    bool is_pair = g->n_device == 2 && first->asked.is_vulkan && !g->devices[1].asked.is_vulkan;
-    if (g->options.split || !is_pair || !engine_has_own_memory(g, 0) || all <= room)
-        return;
-    g->asked.split.kind = SPLIT_CACHE;
-    log_line(&g->log, LOG_INFO, "%s has room for %.2f of %.2f GB of routed experts: %s has them all (--split cache)",
-             first->name, (double)room / 1e9, (double)all / 1e9, g->devices[1].name);
+    const struct split *s = &g->asked.split;
+    double all = (double)all_expert_bytes(layers, slot_bytes, n_layer), room = (double)g->speeds[0].room_bytes;
+    bool is_pair = g->n_device == 2 && !engine_ranks(g), is_asked = s->kind == SPLIT_GATE;
+    bool is_lent = is_pair && first->asked.is_vulkan && !g->devices[1].asked.is_vulkan && engine_has_own_memory(g, 0);
+    if (is_asked && !is_pair)
+        return err_set(e, ERR_USAGE, "the gate decides between two devices of one process: expected two of them");
+    if (!is_asked && (g->options.split || s->kind == SPLIT_LAST || !is_lent || all <= room))
+        return ERR_OK;
+    double share = s->cache_share > 0 ? s->cache_share : room / all;
+    if (share >= 1 && is_asked)
+        return err_set(e, ERR_USAGE, "--split gate, and room for all experts on the first device: expected gate:N%%");
+    obey_gate(g, share, n_layer);
+    return ERR_OK;
 }
 
 /* What replicas may take: devices in the host's memory share what all experts leave of it, others what they have. */
@@ -85,7 +140,7 @@ err_code engine_divide(void *engine, const struct expert_layer *layers, const si
         device_options_places(&g->asked, g->speeds);
     if (!engine_ranks(g))
         engine_gpu_rooms(g, g->speeds);
-    choose_split(g, layers, slot_bytes, n_layer);
+    TRY(choose_split(g, layers, slot_bytes, n_layer, e));
     set_replica_rooms(g, all_bytes);
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);

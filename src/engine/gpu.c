@@ -153,20 +153,77 @@ static void choose_auto(struct choosing *x)
     judge_speed(x);
 }
 
-static err_code choose_number(struct choosing *x, struct err *e)
+/* The number that was asked for. */
+static err_code find_number(const struct choosing *x, int *out, struct err *e)
 {
-    int number = (int)strtol(x->g->options.gpu, NULL, 10);
-    struct err why;
+    int number = *out = (int)strtol(x->g->options.gpu, NULL, 10);
     if (number >= x->n)
         return err_set(e, ERR_UNSUPPORTED, "there is no Vulkan device %d: there are %d", number, x->n);
     if (!x->all[number].is_usable)
         return err_set(e, ERR_UNSUPPORTED, "vulkan:%d (%s): %s", number, x->all[number].name, x->all[number].why_not);
+    return ERR_OK;
+}
+
+static err_code choose_number(struct choosing *x, struct err *e)
+{
+    int number;
+    struct err why;
+    TRY(find_number(x, &number, e));
     x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, free_memory_bytes(""));
     if (x->choice.part == GPU_LAYERS && measure(x, &why) != ERR_OK)
         x->gpu_speed = x->cpu_speed = 0; /* threads decide who has how many experts */
     if (x->choice.part == GPU_NOTHING)   /* loading says what is missing, or reads experts again and again */
         x->choice.part = GPU_ALL;
     return ERR_OK;
+}
+
+/* Bytes of the last n layers' experts. */
+static uint64_t last_experts(const moebius_engine *g, int64_t n)
+{
+    const struct plan_facts *f = &g->facts;
+    uint64_t n_bytes = 0;
+    for (int64_t i = n > 0 ? f->n_moe - n : f->n_moe; i < f->n_moe; i++)
+        n_bytes += (uint64_t)f->layers[i].n_expert * f->layers[i].slot_bytes;
+    return n_bytes;
+}
+
+static struct gpu_choice place_without(const struct choosing *x, int number, int64_t n_cpu_moe)
+{
+    struct gpu_need need = x->need;
+    need.all_experts -= last_experts(x->g, n_cpu_moe);
+    return gpu_place(x->all, number, &need, x->g->vram_bytes, free_memory_bytes(""));
+}
+
+static err_code refuse_layers(const struct choosing *x, struct err *e)
+{
+    const moebius_engine *g = x->g;
+    int64_t asked = g->options.n_cpu_moe > 0 ? g->options.n_cpu_moe : 0;
+    int n = 0, n_moe = g->facts.n_moe;
+    char nearest[80];
+    while (n < n_moe && place_without(x, x->choice.number, n).part != GPU_ALL)
+        n++;
+    snprintf(nearest, sizeof nearest, "what would work: --n-cpu-moe %d", n);
+    if (place_without(x, x->choice.number, n).part != GPU_ALL)
+        snprintf(nearest, sizeof nearest, "that is too little even with those of all layers there: --gpu none");
+    return err_set(e, ERR_LIMIT,
+                   "with the experts of %lld of %d layers in the machine's memory vulkan:%d needs %.1f MiB, and has "
+                   "%.1f MiB, some of which texts need; %s",
+                   (long long)asked, n_moe, x->choice.number,
+                   (double)(x->need.layers + x->need.all_experts - last_experts(g, asked)) / (1 << 20),
+                   (double)x->choice.room_bytes / (1 << 20), nearest);
+}
+
+/* A GPU has been asked for, and how many layers' experts it is not to have. */
+static err_code choose_layers(struct choosing *x, struct err *e)
+{
+    int number = gpu_choose(x->all, x->n);
+    if (!is_auto(x->g))
+        TRY(find_number(x, &number, e));
+    if (number < 0)
+        return err_set(e, ERR_UNSUPPORTED, "experts of %lld layers in memory, and there is no GPU for the others",
+                       (long long)x->g->options.n_cpu_moe);
+    x->choice = place_without(x, number, x->g->options.n_cpu_moe);
+    return x->choice.part == GPU_ALL ? ERR_OK : refuse_layers(x, e);
 }
 
 /* Takes the choice over as devices. */
@@ -176,11 +233,13 @@ static err_code take(struct choosing *x, struct err *e)
     char devices[2 * DEVICE_NAME_BYTES];
     const struct vulkan_device *d = &x->all[x->choice.number];
     int n_threads = g->asked.devices[0].n_threads;
-    bool is_divided = x->choice.part == GPU_LAYERS;
+    bool is_asked = g->options.n_cpu_moe > 0, is_divided = is_asked || x->choice.part == GPU_LAYERS;
     int n = snprintf(devices, sizeof devices, "vulkan:%d", x->choice.number);
     if (is_divided)
         snprintf(devices + n, sizeof devices - (size_t)n, ",cpu:%d", n_threads);
     TRY(device_options_parse(&g->asked, devices, n_threads, 1, is_divided ? g->options.split : NULL, e));
+    if (is_asked)
+        engine_split_last(g);
     if (is_divided) {
         g->asked.devices[0].bytes_per_s = x->gpu_speed;
         g->asked.devices[1].bytes_per_s = x->cpu_speed;
@@ -196,8 +255,13 @@ static err_code take(struct choosing *x, struct err *e)
 
 static err_code choose(struct choosing *x, struct err *e)
 {
-    TRY(engine_gpu_need(x->g, &x->need, e));
+    x->need = engine_gpu_need(x->g);
     err_code code = vulkan_list(&x->all, &x->n, e);
+    if (x->g->options.n_cpu_moe) {
+        TRY(code);
+        TRY(choose_layers(x, e));
+        return take(x, e);
+    }
     if (is_auto(x->g) && code == ERR_UNSUPPORTED)
         take_none(x, e->text);
     else if (is_auto(x->g) && code == ERR_OK)

@@ -7,7 +7,6 @@
 #include "base/units_text.h"
 #include "engine/engine_internal.h"
 #include "engine/gpu_choice.h"
-#include "gguf/gguf_facts.h"
 #include "planner/plan.h"
 #include "ranks/ranks.h"
 
@@ -39,46 +38,26 @@ static void lift(moebius_engine *g)
     g->is_limited = false;
 }
 
-/* Bytes of all tensors but the routed experts, of one layer's top-k of those, and of all of them. */
-static err_code needed_bytes(const moebius_engine *g, size_t *dense, size_t *experts, size_t *all, struct err *e)
+struct gpu_need engine_gpu_need(const moebius_engine *g)
 {
-    struct model_facts f;
-    TRY(gguf_facts_compute(&f, g->gguf, e));
-    *dense = 0;
-    *all = (size_t)f.use_bytes[GGUF_USE_ROUTED_EXPERT];
-    for (uint64_t i = 0; i < gguf_n_tensors(g->gguf); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g->gguf, i);
-        if (!strstr(t->name, "_exps.") && engine_rank(g) == 0)
-            *dense += mem_length((size_t)t->n_bytes + LAYOUT_R16_ROWS * 64);
-    }
-    /* experts of two sizes share no slots, and each is a few pages longer than its bytes */
-    uint64_t expert = f.expert_bytes_max + (f.expert_bytes_min < f.expert_bytes_max ? f.expert_bytes_min : 0);
-    *experts = (size_t)(f.n_expert_used * (expert + expert / 16 + 4 * SLOT_ALIGN));
-    gguf_facts_close(&f);
-    return ERR_OK;
-}
-
-err_code engine_gpu_need(const moebius_engine *g, struct gpu_need *out, struct err *e)
-{
-    size_t dense, experts, all;
-    TRY(needed_bytes(g, &dense, &experts, &all, e));
-    *out = (struct gpu_need){dense, experts, all};
-    return ERR_OK;
+    const struct plan_facts *f = &g->facts;
+    struct gpu_need n = {.layers = engine_rank(g) == 0 ? f->weight_bytes : 0, .least_experts = f->least_slot_bytes};
+    for (int i = 0; i < f->n_moe; i++)
+        n.all_experts += (uint64_t)f->layers[i].n_expert * f->layers[i].slot_bytes;
+    return n;
 }
 
 /* What of that the host's memory must hold, and what loading takes there. The first device is asked for its part. */
-static err_code least_bytes(const moebius_engine *g, size_t *dense, size_t *experts, struct err *e)
+static err_code least_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
 {
-    size_t all;
+    const struct gpu_need need = engine_gpu_need(g);
     bool any_here = false;
-    TRY(needed_bytes(g, dense, experts, &all, e));
-    TRY(engine_gpu_bound(g, *dense, *experts, e));
+    TRY(engine_gpu_bound(g, (size_t)need.layers, (size_t)need.least_experts, e));
     for (int i = 0; i < g->n_device; i++)
         any_here |= !engine_has_own_memory(g, i);
-    if (engine_has_own_memory(g, 0))
-        *dense = 0;
-    *dense += (size_t)pool_n_threads(g->pool) * LOAD_BYTES;
-    *experts = any_here ? *experts : 0;
+    *n_bytes = (size_t)pool_n_threads(g->pool) * LOAD_BYTES;
+    *n_bytes += engine_has_own_memory(g, 0) ? 0 : (size_t)need.layers;
+    *n_bytes += any_here ? (size_t)need.least_experts : 0;
     return ERR_OK;
 }
 
@@ -102,19 +81,19 @@ static size_t choose_bound(const moebius_engine *g)
         return (size_t)g->options.ram_bytes;
     if (free_bytes == SIZE_MAX || g->options.hugetlb || g->options.deterministic)
         return 0;
-    return resident_memory_bytes() + free_bytes - free_bytes / PLAN_FREE_SHARE;
+    return (size_t)plan_memory_limit(resident_memory_bytes(), free_bytes);
 }
 
 err_code engine_memory_bound(moebius_engine *g, struct err *e)
 {
-    size_t dense, experts;
-    TRY(least_bytes(g, &dense, &experts, e));
+    size_t least;
+    TRY(least_bytes(g, &least, e));
     g->bound_bytes = choose_bound(g);
     if (!g->bound_bytes)
         return ERR_OK;
     g->overhead_bytes = resident_memory_bytes() + PLAN_MARGIN_BYTES;
-    if (g->bound_bytes < g->overhead_bytes + dense + experts)
-        return too_little(g, g->overhead_bytes + dense + experts, "this model, without a context,", e);
+    if (g->bound_bytes < g->overhead_bytes + least)
+        return too_little(g, g->overhead_bytes + least, "this model, without a context,", e);
     g->limit_bytes = g->bound_bytes - g->overhead_bytes;
     err_code code = enforce(g, e);
     return g->options.ram_bytes ? code : ERR_OK; /* of several engines the first is bound by what is free */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/free_memory.h"
@@ -12,8 +13,7 @@
 #include "engine/engine_internal.h"
 #include "engine/receipts_file.h"
 #include "engine/sized.h"
-
-enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512 };
+#include "vulkan/vulkan.h"
 
 /* ---- this machine ---------------------------------------------------------------------------------------------- */
 
@@ -96,7 +96,7 @@ struct moebius_plan {
     struct receipt *receipts; /* [n_receipt] */
     size_t n_receipt;
     struct plan plan;
-    char *text, *json;
+    char *text, *json, *line, *svg;
 };
 
 /* Lines that can't be read are passed over: `moebius receipts` says what is wrong with them. */
@@ -125,10 +125,12 @@ static err_code check_options(const moebius_plan_options *o, struct err *e)
 {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_ctx > INT32_MAX || o->n_depth < 0 || o->n_texts < 0 ||
         o->n_texts > 1 << 20 || o->n_prompt < 0 || o->n_prompt > INT32_MAX || o->prompt_from < 0 ||
-        o->prompt_from > INT32_MAX || o->n_batch < 0 || o->n_batch > 1 << 20 || o->ram_bytes < 0 || o->vram_bytes < 0 ||
+        o->prompt_from > INT32_MAX || o->n_batch < 0 || o->n_ctx_most < 0 || o->state_bytes < 0 ||
+        !(o->car >= 0 && o->car <= 1) || o->n_batch > 1 << 20 || o->ram_bytes < 0 || o->vram_bytes < 0 ||
         !(o->floor >= 0))
         return err_set(e, ERR_USAGE,
-                       "threads, context, depth, texts, prompt, batch, memory or floor: expected 0 or more");
+                       "threads, context, depth, texts, prompt, batch, memory or floor: expected 0 or more, and a "
+                       "threshold of 0 to 1");
     if (o->kv < 0 || o->kv >= FACTS_N_KV)
         return err_set(e, ERR_USAGE, "KV cache of type %d: expected one of moebius_kv_type", o->kv);
     return ERR_OK;
@@ -136,8 +138,14 @@ static err_code check_options(const moebius_plan_options *o, struct err *e)
 
 static err_code check_gpu(const moebius_plan *p, const moebius_plan_options *o, struct err *e)
 {
-    if (!o->gpu && (o->n_cpu_moe || o->vram_bytes))
-        return err_set(e, ERR_USAGE, "VRAM, or layers whose experts are not there, without a GPU: expected one, too");
+    if (!o->gpu && (o->n_cpu_moe || o->vram_bytes || o->split))
+        return err_set(e, ERR_USAGE,
+                       "VRAM, a split, or layers whose experts are not there, without a GPU: expected one");
+    if (o->n_cpu_moe && o->split)
+        return err_set(e, ERR_USAGE, "experts of %lld layers in memory, and a split %s: expected one of the two",
+                       (long long)o->n_cpu_moe, o->split);
+    if (o->gpu && (o->store_dirs || o->car > 0))
+        return err_set(e, ERR_USAGE, "a store, or cache-aware routing, with a GPU: plans know them without one");
     if (o->gpu && !p->machine.n_gpu)
         return err_set(e, ERR_USAGE, "a plan for a GPU, and none is known of the machine%s%s",
                        o->machine ? " of " : ": moebius probe looks", o->machine ? o->machine : "");
@@ -154,14 +162,23 @@ static err_code check_kv(const moebius_plan *p, int kv, struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "%s does not run with caches of type %s", p->facts.name, p->facts.kv[kv].name);
 }
 
+/* What is left to the plan is 0. */
+static int64_t context_of(const moebius_plan *p, const moebius_plan_options *o)
+{
+    return o->n_ctx || o->n_ctx_most ? o->n_ctx : min_i64(PLANNING_CTX, p->facts.n_ctx_train);
+}
+
 static struct plan_settings settings_of(const moebius_plan *p, const moebius_plan_options *o)
 {
-    int64_t n_ctx = o->n_ctx ? o->n_ctx : min_i64(DEFAULT_CTX, p->facts.n_ctx_train);
-    int64_t n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH;
     int n_thread = p->machine.n_thread ? p->machine.n_thread : 1;
-    return (struct plan_settings){.n_ctx = n_ctx,
-                                  .n_depth = o->n_depth ? min_i64(o->n_depth, n_ctx) : n_ctx,
+    int64_t n_batch = o->n_batch ? o->n_batch : PLANNING_BATCH;
+    return (struct plan_settings){.n_ctx = context_of(p, o),
+                                  .n_ctx_most = min_i64(o->n_ctx_most, p->facts.n_ctx_train),
+                                  .n_depth = o->n_depth,
+                                  .own_bytes = o->machine ? 0 : resident_memory_bytes(),
+                                  .state_bytes = (uint64_t)o->state_bytes,
                                   .n_texts = o->n_texts ? o->n_texts : 1,
+                                  .n_texts_most = o->n_texts_most,
                                   .n_batch = n_batch,
                                   .n_prompt = o->n_prompt ? o->n_prompt : n_batch,
                                   .prompt_from = o->prompt_from,
@@ -173,29 +190,182 @@ static struct plan_settings settings_of(const moebius_plan *p, const moebius_pla
                                   .n_cpu_moe = o->n_cpu_moe > 0   ? (int)o->n_cpu_moe
                                                : o->n_cpu_moe < 0 ? 0
                                                                   : -1,
+                                  .car = o->car,
                                   .floor = o->floor};
 }
 
-static err_code open_plan(moebius_plan *p, const char *path, const moebius_plan_options *o, struct err *e)
+/* The drives that a store's folders lie on: of this machine, those with the same file system as a folder that was
+ * measured; of another one, those that are called so. */
+static bool is_on(const char *dir, const struct machine_drive *d, bool is_here)
 {
-    int64_t n_batch = o->n_batch ? o->n_batch : DEFAULT_BATCH;
-    const struct planning_facts_params params = {
+    struct stat a, b;
+    if (!strcmp(dir, d->name))
+        return true;
+    return is_here && stat(dir, &a) == 0 && stat(d->name, &b) == 0 && a.st_dev == b.st_dev;
+}
+
+static void find_drives(const moebius_plan *p, const moebius_plan_options *o, struct plan_settings *s)
+{
+    for (int i = 0; i < o->n_store_dirs && s->n_drive < FACTS_MAX_DRIVE; i++) {
+        int drive = -1;
+        for (int k = p->machine.n_drive; k-- > 0;)
+            drive = is_on(o->store_dirs[i], &p->machine.drives[k], !o->machine) ? k : drive;
+        for (int k = 0; k < s->n_drive; k++)
+            if (drive >= 0 && s->drives[k] == drive) /* folders of one drive are one drive */
+                drive = -2;
+        if (drive != -2)
+            s->drives[s->n_drive++] = drive;
+    }
+    s->is_prepared = o->n_store_dirs > 0;
+}
+
+/* Two shares are the GPU's and the processor's. */
+static err_code take_split(const moebius_plan *p, const moebius_plan_options *o, struct plan_settings *s, struct err *e)
+{
+    struct split split;
+    double shares[DIVISION_MAX_PLACE] = {0};
+    int n_share, n_moe = p->facts.n_moe;
+    if (!o->split)
+        return ERR_OK;
+    TRY(split_parse(o->split, &split, shares, &n_share, e));
+    double sum = shares[0] + shares[1];
+    if (split.kind == SPLIT_RANDOM || split.kind == SPLIT_GATE || (n_share && n_share != 2))
+        return err_set(e, ERR_USAGE, "split %s: plans know experts, layers (each with two shares), last and cache",
+                       o->split);
+    if (split.kind == SPLIT_LAST && split.n_last > n_moe)
+        return err_set(e, ERR_USAGE, "split %s: expected at most the %d layers that have experts", o->split, n_moe);
+    s->split = split.kind == SPLIT_EXPERTS ? PLAN_SPLIT_SHARE
+               : split.kind == SPLIT_CACHE ? PLAN_SPLIT_CACHE
+                                           : PLAN_SPLIT_LAST;
+    s->gpu_share = split.kind == SPLIT_CACHE ? split.cache_share : n_share ? shares[0] / sum : 0;
+    if (split.kind == SPLIT_LAST)
+        s->n_cpu_moe = split.n_last;
+    else if (split.kind == SPLIT_LAYERS && n_share)
+        s->n_cpu_moe = (int)(n_moe * shares[1] / sum + 0.5);
+    return ERR_OK;
+}
+
+static struct planning_facts_params facts_params(const moebius_plan_options *o)
+{
+    int64_t n_batch = o->n_batch ? o->n_batch : PLANNING_BATCH;
+    return (struct planning_facts_params){
         .n_ctx = o->n_ctx, .n_batch = o->n_ctx ? min_i64(n_batch, o->n_ctx) : n_batch, .usage = o->usage};
-    TRY(check_options(o, e));
-    TRY(planning_machine_read(&p->machine, o->machine, e));
-    TRY(planning_facts_read(&p->facts, path, &params, e));
-    TRY(check_gpu(p, o, e));
+}
+
+static err_code make_plan(moebius_plan *p, const moebius_plan_options *o, const struct plan_settings *s, struct err *e)
+{
+    const struct plan_inputs in = {
+        .machine = &p->machine, .facts = &p->facts, .settings = *s, .calibrate = calibrate, .user = p};
     TRY(check_kv(p, o->kv, e));
     TRY(read_receipts(p, o->receipts, e));
-    const struct plan_inputs in = {
-        .machine = &p->machine, .facts = &p->facts, .settings = settings_of(p, o), .calibrate = calibrate, .user = p};
     plan_make(&p->plan, &in);
     TRY(plan_text(&p->plan, &in, &p->text, e));
+    TRY(plan_line(&p->plan, &in, &p->line, e));
+    TRY(plan_svg(&p->plan, &in, &p->svg, e));
     return plan_json(&p->plan, &in, &p->json, e);
 }
 
-moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path, const moebius_plan_options *options,
-                                       size_t options_bytes, moebius_error *error)
+static err_code open_plan(moebius_plan *p, const void *path, const moebius_plan_options *o, struct err *e)
+{
+    const struct planning_facts_params params = facts_params(o);
+    TRY(planning_machine_read(&p->machine, o->machine, e));
+    TRY(planning_facts_read(&p->facts, path, &params, e));
+    TRY(check_gpu(p, o, e));
+    struct plan_settings s = settings_of(p, o);
+    TRY(take_split(p, o, &s, e));
+    find_drives(p, o, &s);
+    return make_plan(p, o, &s, e);
+}
+
+/* ---- plans of an engine ------------------------------------------------------------------------------------------ */
+
+/* Whose experts are where. */
+static void look_at_division(const moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+{
+    const struct division *d = &g->model->division;
+    int64_t n_all = 0, n_here = 0;
+    size_t all = 0;
+    s->n_cpu_moe = 0;
+    for (int i = 0; g->places.n_place && i < p->facts.n_moe; i++) {
+        s->n_cpu_moe += (division_holders(d, i, 0) & 1) == 0;
+        for (int32_t k = 0; k < p->facts.layers[i].n_expert; k++, n_all++)
+            n_here += (int64_t)(division_holders(d, i, k) & 1);
+        all += (size_t)p->facts.layers[i].n_expert * p->facts.layers[i].slot_bytes;
+    }
+    if (engine_has_cache(g)) {
+        s->split = PLAN_SPLIT_CACHE;
+        s->gpu_share = all ? (double)engine_cache_bytes(g, experts_max_bytes) / (double)all : 0;
+    } else if (g->asked.split.kind == SPLIT_EXPERTS && n_here < n_all) {
+        s->split = PLAN_SPLIT_SHARE;
+        s->gpu_share = (double)n_here / (double)n_all;
+    }
+}
+
+/* The GPU that runs the layers, with what of it is the engine's or free. Rates are those that were measured of it. */
+static void look_at_gpu(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+{
+    const struct engine_device *d = &g->devices[0];
+    struct machine_gpu *gpu = &p->machine.gpus[0];
+    if (!engine_has_own_memory(g, 0))
+        return;
+    if (d->asked.number < p->machine.n_gpu)
+        *gpu = p->machine.gpus[d->asked.number];
+    else
+        *gpu = (struct machine_gpu){0};
+    p->machine.n_gpu = 1;
+    snprintf(gpu->name, sizeof gpu->name, "%s", d->name);
+    s->uses_gpu = true;
+    s->vram_bytes =
+        vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device) + PLAN_VRAM_MARGIN_BYTES;
+    look_at_division(p, g, s);
+}
+
+/* Threads that compute, not those that only load for a GPU. */
+static int n_computing_threads(const moebius_engine *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_device; i++)
+        n += g->devices[i].asked.is_vulkan ? 0 : g->devices[i].asked.n_threads;
+    return n ? n : engine_n_threads(g);
+}
+
+/* Memory as the engine has it, whatever is free beside it. */
+static void take_memory(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+{
+    double all = 0;
+    for (int i = 0; i < p->facts.n_moe; i++)
+        all += (double)p->facts.layers[i].n_expert * (double)p->facts.layers[i].slot_bytes;
+    s->own_bytes = 0;
+    s->ram_bytes = g->bound_bytes;
+    if (!g->bound_bytes)
+        p->machine.ram_bytes = p->machine.free_bytes = 0;
+    s->expert_bytes = g->options.expert_ram_bytes ? (uint64_t)g->options.expert_ram_bytes
+                                                  : (uint64_t)(g->options.expert_ram_share * all);
+    s->state_bytes = (uint64_t)g->options.state_bytes;
+    s->n_threads = n_computing_threads(g);
+}
+
+static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_plan_options *o, struct err *e)
+{
+    const moebius_engine *g = engine;
+    struct planning_facts_params params = facts_params(o);
+    params.process_bytes = g->facts.process_bytes;
+    if (engine_ranks(g))
+        return err_set(e, ERR_UNSUPPORTED, "a plan of one process of several");
+    TRY(planning_machine_read(&p->machine, NULL, e));
+    TRY(planning_facts_describe(&p->facts, g->gguf, gguf_file_path(g->gguf, 0), &params, e));
+    struct plan_settings s = settings_of(p, o);
+    take_memory(p, g, &s);
+    look_at_gpu(p, g, &s);
+    return make_plan(p, o, &s, e);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+typedef err_code plan_fn(moebius_plan *p, const void *of, const moebius_plan_options *o, struct err *e);
+
+static moebius_status open_any(moebius_plan **out, plan_fn *fn, const void *of, const moebius_plan_options *options,
+                               size_t options_bytes, moebius_error *error)
 {
     struct err e = {0};
     moebius_plan_options o = {0};
@@ -204,10 +374,25 @@ moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path, con
         return engine_status(err_nomem(&e, sizeof *p, "a plan"), &e, error);
     err_code code = sized_take(&o, sizeof o, options, options_bytes, "plan options", &e);
     if (code == ERR_OK)
-        code = open_plan(p, path, &o, &e);
+        code = check_options(&o, &e);
+    if (code == ERR_OK)
+        code = fn(p, of, &o, &e);
     if (code != ERR_OK)
         moebius_plan_close(out);
     return engine_status(code, &e, error);
+}
+
+moebius_status moebius_plan_open_sized(moebius_plan **out, const char *path, const moebius_plan_options *options,
+                                       size_t options_bytes, moebius_error *error)
+{
+    return open_any(out, open_plan, path, options, options_bytes, error);
+}
+
+moebius_status moebius_engine_plan_sized(moebius_plan **out, const moebius_engine *engine,
+                                         const moebius_plan_options *options, size_t options_bytes,
+                                         moebius_error *error)
+{
+    return open_any(out, plan_engine, engine, options, options_bytes, error);
 }
 
 void moebius_plan_close(moebius_plan **plan)
@@ -219,6 +404,8 @@ void moebius_plan_close(moebius_plan **plan)
     mem_free(p->receipts);
     mem_free(p->text);
     mem_free(p->json);
+    mem_free(p->line);
+    mem_free(p->svg);
     mem_free(p);
     *plan = NULL;
 }
@@ -249,4 +436,29 @@ const char *moebius_plan_text(const moebius_plan *plan)
 const char *moebius_plan_json(const moebius_plan *plan)
 {
     return plan->json;
+}
+
+const char *moebius_plan_line(const moebius_plan *plan)
+{
+    return plan->line;
+}
+
+int64_t moebius_plan_n_ctx(const moebius_plan *plan)
+{
+    return plan->plan.settings.n_ctx;
+}
+
+const char *moebius_plan_refusal(const moebius_plan *plan)
+{
+    return plan->plan.is_refused ? plan->plan.refusal : NULL;
+}
+
+const char *moebius_plan_nearest(const moebius_plan *plan, int i)
+{
+    return plan->plan.is_refused && i >= 0 && i < plan->plan.nearest.n ? plan->plan.nearest.text[i] : NULL;
+}
+
+const char *moebius_plan_svg(const moebius_plan *plan)
+{
+    return plan->svg;
 }

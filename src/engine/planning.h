@@ -5,15 +5,22 @@
 #include "gguf/gguf.h"
 #include "planner/plan.h"
 
+/* Tokens of a text, and prompt tokens computed together, where nothing is said, as sessions have them. */
+enum { PLANNING_CTX = 4096, PLANNING_BATCH = 512 };
+
 /* What is asked of the facts. */
 struct planning_facts_params {
     int64_t n_ctx, n_batch;
-    const char *usage; /* as in moebius_plan_options */
+    const char *usage;      /* as in moebius_plan_options */
+    uint64_t process_bytes; /* of the program with the file's vocabulary; 0: as it is now */
 };
 
 /* Fills facts, whose arrays are to be freed by planning_facts_close, after a failure, too. */
 MUST_USE err_code planning_facts_read(struct plan_facts *f, const char *path, const struct planning_facts_params *p,
                                       struct err *e);
+/* The same of a model whose description was read: whole files, which messages call `path`. */
+MUST_USE err_code planning_facts_describe(struct plan_facts *f, const struct gguf *g, const char *path,
+                                          const struct planning_facts_params *p, struct err *e);
 void planning_facts_close(struct plan_facts *f);
 
 /* This machine's threads and memory: what is known without measuring. */

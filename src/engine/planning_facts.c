@@ -16,7 +16,7 @@
 /* What the program takes more once it computes, as measured: code of kernels, stacks, small allocations. */
 enum { AT_WORK_BYTES = 7 << 20 };
 
-enum { DEFAULT_CTX = 4096, LOGITS_ROWS = 32, LEAST_CTX = 256, MOST_CTX = 1 << 20 };
+enum { LOGITS_ROWS = 32, LEAST_CTX = 256, MOST_CTX = 1 << 20 };
 
 _Static_assert((int)FACTS_MAX_CACHE >= (int)SIZES_MAX_CACHE, "room for all kinds of caches");
 
@@ -26,8 +26,7 @@ _Static_assert((int)FACTS_MAX_CACHE >= (int)SIZES_MAX_CACHE, "room for all kinds
 struct gathering {
     struct plan_facts *f;
     const struct planning_facts_params *p;
-    struct gguf *g;
-    struct moebius_vocab vocab;
+    const struct gguf *g;
     struct pool *pool;
     struct backend *cpu, *null;
     struct model *model; /* the description */
@@ -39,12 +38,15 @@ static int compare_lengths(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The lengths of texts for which memory is sized: powers of two, and the one that is asked for. */
+/* The lengths of texts for which memory is sized: powers of two, the one that is asked for, and what the model was
+ * trained for. */
 static void list_lengths(struct plan_facts *f, int64_t n_ctx)
 {
     f->n_ctx[f->n_n_ctx++] = n_ctx;
+    if (f->n_ctx_train > 0 && f->n_ctx_train != n_ctx && f->n_ctx_train <= INT32_MAX)
+        f->n_ctx[f->n_n_ctx++] = f->n_ctx_train;
     for (int64_t n = LEAST_CTX; n <= MOST_CTX; n *= 2)
-        if (n != n_ctx)
+        if (n != n_ctx && n != f->n_ctx_train)
             f->n_ctx[f->n_n_ctx++] = n;
     qsort(f->n_ctx, (size_t)f->n_n_ctx, sizeof *f->n_ctx, compare_lengths);
 }
@@ -62,6 +64,7 @@ static void take_sizes(struct plan_facts *f, struct plan_kv *kv, const struct mo
     f->token = cost(s->token);
     f->output = cost(s->output);
     f->recurrent = cost(s->recurrent);
+    f->checkpoint_bytes = s->checkpoint_bytes;
     kv->works = true;
     kv->n_cache = s->n_cache;
     for (int i = 0; i < s->n_cache; i++)
@@ -225,36 +228,49 @@ static err_code open_device(struct gathering *x, struct err *e)
 static err_code gather(struct gathering *x, const char *path, struct err *e)
 {
     struct plan_facts *f = x->f;
-    const struct model_load_params describe = {.describes_experts = true};
-    TRY(gguf_open_header(&x->g, path, &f->is_header, e));
-    TRY(vocab_fill(&x->vocab, x->g, e));
     TRY(open_device(x, e));
     TRY(take_names(x, path, e));
-    f->process_bytes = process_bytes();
-    struct model_load_params p = describe;
-    p.device = x->null;
+    f->process_bytes = x->p->process_bytes ? x->p->process_bytes : process_bytes();
+    const struct model_load_params p = {.describes_experts = true, .device = x->null};
     TRY(model_load(&x->model, x->g, &p, e));
     f->n_layer = x->model->n_layer;
     f->n_vocab = x->model->n_vocab;
     f->n_ctx_train = x->model->n_ctx_train;
-    list_lengths(f, x->p->n_ctx ? x->p->n_ctx : min_i64(DEFAULT_CTX, f->n_ctx_train));
+    list_lengths(f, x->p->n_ctx ? x->p->n_ctx : min_i64(PLANNING_CTX, f->n_ctx_train));
     TRY(list_layers(x, e));
     TRY(size_all(x, e));
     return read_usage(x, e);
 }
 
-err_code planning_facts_read(struct plan_facts *f, const char *path, const struct planning_facts_params *p,
-                             struct err *e)
+err_code planning_facts_describe(struct plan_facts *f, const struct gguf *g, const char *path,
+                                 const struct planning_facts_params *p, struct err *e)
 {
-    struct gathering x = {.f = f, .p = p};
+    struct gathering x = {.f = f, .p = p, .g = g};
     *f = (struct plan_facts){0};
     err_code code = gather(&x, path, e);
     model_close(&x.model);
     backend_close(&x.null);
     backend_close(&x.cpu);
     pool_close(&x.pool);
-    vocab_empty(&x.vocab);
-    gguf_close(&x.g);
+    return code;
+}
+
+err_code planning_facts_read(struct plan_facts *f, const char *path, const struct planning_facts_params *p,
+                             struct err *e)
+{
+    struct gguf *g = NULL;
+    struct moebius_vocab vocab = {0};
+    bool is_header = false;
+    err_code code = gguf_open_header(&g, path, &is_header, e);
+    if (code == ERR_OK)
+        code = vocab_fill(&vocab, g, e);
+    if (code == ERR_OK)
+        code = planning_facts_describe(f, g, path, p, e);
+    else
+        *f = (struct plan_facts){0};
+    f->is_header = is_header;
+    vocab_empty(&vocab);
+    gguf_close(&g);
     return code;
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/engine_internal.h"
 #include "engine/sized.h"
+#include "planner/plan.h"
 
 enum {
     BATCH_UNIT = 64, /* batches are multiples of this (docs/numerics.md) */
@@ -13,10 +14,9 @@ enum {
     DEFAULT_CTX = 4096,
     CAR_TEXT_BYTES = 160,
 
-    DEFAULT_INTERVAL = 512,
-    STATE_SHARE = 2,      /* one part in so many of the machine's memory is for state */
-    ADDRESS_SHARE = 16,   /* or of a limit on addresses (RLIMIT_AS): each kind of layer takes so many */
-    CHECKPOINT_SHARE = 8, /* and of that for checkpoints */
+    /* One part in so many of a limit on addresses (RLIMIT_AS) is for state, if that is less than of memory: each kind
+     * of layer takes so many. */
+    ADDRESS_SHARE = 16,
 };
 
 /* ---- memory for state ------------------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ static size_t state_bytes(const moebius_engine *g)
     if (engine_has_own_memory(g, 0))
         return backend_own_bytes(g->device);
     long n = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    size_t bytes = n > 0 && page > 0 ? (size_t)n * (size_t)page / STATE_SHARE : 0;
+    size_t bytes = n > 0 && page > 0 ? (size_t)n * (size_t)page / PLAN_STATE_SHARE : 0;
     struct rlimit address;
     if (getrlimit(RLIMIT_AS, &address) == 0 && address.rlim_cur != RLIM_INFINITY &&
         address.rlim_cur / ADDRESS_SHARE < bytes)
@@ -38,12 +38,12 @@ static err_code create_pool(moebius_engine *g, enum elem_type type, size_t max_b
                             struct err *e)
 {
     const moebius_engine_options *o = &g->options;
-    int64_t interval = o->checkpoint_interval ? o->checkpoint_interval : DEFAULT_INTERVAL;
-    const struct state_pool_params p = {.type = type,
-                                        .max_bytes = max_bytes,
-                                        .interval = interval > 0 ? interval : 0,
-                                        .max_checkpoint_bytes = o->checkpoint_bytes ? (size_t)o->checkpoint_bytes
-                                                                                    : max_bytes / CHECKPOINT_SHARE};
+    int64_t interval = o->checkpoint_interval ? o->checkpoint_interval : PLAN_CHECKPOINT_TOK;
+    const struct state_pool_params p = {
+        .type = type,
+        .max_bytes = max_bytes,
+        .interval = interval > 0 ? interval : 0,
+        .max_checkpoint_bytes = o->checkpoint_bytes ? (size_t)o->checkpoint_bytes : max_bytes / PLAN_CHECKPOINT_SHARE};
     return state_pool_create(out, g->model, &p, e);
 }
 

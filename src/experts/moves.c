@@ -2,10 +2,6 @@
 
 #include <string.h>
 
-/* An expert takes another one's slot when it is twice as hot, so that two that are alike don't change places again and
- * again. */
-static const double least_gain = 1;
-
 err_code moves_create(struct moves *m, struct expert_slots *slots, struct fetch *fetch, struct arena *arena,
                       struct err *e)
 {
@@ -84,7 +80,7 @@ static bool find_unseen(const struct moves *m, const struct slot_group *g, int *
 static bool find_in_group(const struct moves *m, const struct slot_group *g, int *layer, int32_t *expert)
 {
     int index;
-    if (!policy_find_better(g->policy, least_gain, &index, expert))
+    if (!policy_find_better(g->policy, POLICY_MOVE_GAIN, &index, expert))
         return policy_has_free(g->policy) && find_unseen(m, g, layer, expert);
     *layer = layer_of(m, g, index);
     return true;

@@ -58,6 +58,8 @@ bool policy_prefers(const struct policy *p, int layer, int32_t expert);
 /* The hottest expert without a slot, of those that were seen, if there is a free slot or it is hotter by `least` than
  * what would lose its slot for it: in doublings of the count (lru: in tokens). False: there is none. */
 bool policy_find_better(const struct policy *p, double least, int *layer, int32_t *expert);
+/* What slots that are a cache ask for: an expert moves in once it is twice as hot as another one. */
+enum { POLICY_MOVE_GAIN = 1 }; /* so that two that are alike don't change places again and again */
 /* All open slots become free, and what was observed is forgotten; nobody may hold one. */
 void policy_forget(struct policy *p);
 

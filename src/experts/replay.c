@@ -119,22 +119,73 @@ static void replay_fetch(struct plan *p, const struct trace *t, int layer, const
         policy_release(policy, policy_find(policy, index, ids[i]));
 }
 
+static err_code open_policies(struct plan *p, enum policy_kind kind, struct err *e)
+{
+    for (int i = 0; i < p->n_group; i++) {
+        struct replay_group *g = &p->groups[i];
+        const struct policy_desc d = {kind, g->size.n_layer, g->size.n_expert_most, g->size.n_used, g->n_slot};
+        TRY(policy_create(&g->policy, &d, e));
+        for (int64_t s = 0; s < g->n_slot; s++)
+            policy_open_slot(g->policy, s);
+    }
+    return ERR_OK;
+}
+
+static const int32_t *choices(const struct trace *t, int64_t token, int layer)
+{
+    return t->ids + token * t->n_choice + t->layers[layer].first;
+}
+
 err_code trace_replay(const struct trace *t, enum policy_kind kind, double share, struct replay *out, struct err *e)
 {
     struct plan p;
-    err_code code = ERR_OK;
     *out = (struct replay){.n_all = (uint64_t)(t->n_tok * t->n_choice)};
     TRY(make_plan(&p, t, share, e));
-    for (int i = 0; i < p.n_group && code == ERR_OK; i++) {
-        struct replay_group *g = &p.groups[i];
-        const struct policy_desc d = {kind, g->size.n_layer, g->size.n_expert_most, g->size.n_used, g->n_slot};
-        code = policy_create(&g->policy, &d, e);
-        for (int64_t s = 0; s < g->n_slot && code == ERR_OK; s++)
-            policy_open_slot(g->policy, s);
-    }
+    err_code code = open_policies(&p, kind, e);
     for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++)
         for (int l = 0; l < t->n_layer; l++)
-            replay_fetch(&p, t, l, t->ids + i * t->n_choice + t->layers[l].first, out);
+            replay_fetch(&p, t, l, choices(t, i, l), out);
+    close_plan(&p);
+    return code;
+}
+
+/* ---- a cache ---------------------------------------------------------------------------------------------------- */
+
+static void replay_look(struct plan *p, const struct trace *t, int layer, const int32_t *ids, struct replay *out)
+{
+    const struct trace_layer *l = &t->layers[layer];
+    struct policy *policy = p->groups[l->group].policy;
+    policy_observe(policy, p->index[layer], ids, 1, l->n_used);
+    for (int64_t i = 0; i < l->n_used; i++)
+        out->n_hit += policy_find(policy, p->index[layer], ids[i]) >= 0;
+}
+
+static void replay_moves(struct plan *p, int64_t most, struct replay *out)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->n_group && n < most; i++) {
+        struct policy *policy = p->groups[i].policy;
+        int layer;
+        int32_t expert;
+        bool evicted;
+        for (; n < most && policy_find_better(policy, POLICY_MOVE_GAIN, &layer, &expert); n++)
+            policy_release(policy, policy_take(policy, layer, expert, &evicted));
+    }
+    out->n_moved += (uint64_t)n;
+}
+
+err_code trace_replay_cache(const struct trace *t, enum policy_kind kind, double share, int64_t most_moves,
+                            struct replay *out, struct err *e)
+{
+    struct plan p;
+    *out = (struct replay){.n_all = (uint64_t)(t->n_tok * t->n_choice)};
+    TRY(make_plan(&p, t, share, e));
+    err_code code = open_policies(&p, kind, e);
+    for (int64_t i = 0; i < t->n_tok && code == ERR_OK; i++) {
+        for (int l = 0; l < t->n_layer; l++)
+            replay_look(&p, t, l, choices(t, i, l), out);
+        replay_moves(&p, most_moves, out);
+    }
     close_plan(&p);
     return code;
 }

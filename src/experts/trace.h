@@ -53,12 +53,17 @@ void trace_print(const struct trace *t, uint64_t fingerprint, FILE *f);
 struct replay {
     uint64_t n_hit, n_all;   /* choices */
     uint64_t n_missed_bytes; /* what was read */
+    uint64_t n_moved;        /* by trace_replay_cache: experts that came into slots */
 };
 
 /* What a budget, a share of all experts' slots, would have hit, one token after the other. ERR_LIMIT below the
  * minimum. */
 MUST_USE err_code trace_replay(const struct trace *t, enum policy_kind policy, double share, struct replay *out,
                                struct err *e);
+/* The same where the slots are a cache of what another device has: what is missed is computed there, and behind each
+ * token at most `most_moves` experts move into slots, as experts_cache_wants says. */
+MUST_USE err_code trace_replay_cache(const struct trace *t, enum policy_kind policy, double share, int64_t most_moves,
+                                     struct replay *out, struct err *e);
 /* The same for the offline optimum. */
 MUST_USE err_code trace_replay_best(const struct trace *t, double share, struct replay *out, struct err *e);
 

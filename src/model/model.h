@@ -248,6 +248,8 @@ void state_pool_close(struct state_pool **p);
 void state_pool_trim(struct state_pool *p);
 size_t state_pool_used_bytes(const struct state_pool *p); /* of pages that texts and checkpoints hold */
 size_t state_pool_max_bytes(const struct state_pool *p);
+/* What a checkpoint of a text holds at most; 0: its texts go back without. */
+size_t state_pool_checkpoint_bytes(const struct state_pool *p);
 /* What a text of n_ctx tokens takes at most, with what batches of n_batch need besides and without checkpoints. */
 size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t n_batch);
 

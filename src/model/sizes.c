@@ -41,13 +41,14 @@ static void add_state(struct model_sizes *s, const struct model *m, enum elem_ty
 }
 
 static err_code size_texts(const struct model *m, enum elem_type type, int64_t n_batch, const int64_t *n_ctx,
-                           uint64_t *text_bytes, int n, struct err *e)
+                           uint64_t *text_bytes, int n, uint64_t *checkpoint_bytes, struct err *e)
 {
     struct state_pool *pool;
     const struct state_pool_params p = {.type = type, .max_bytes = 1};
     TRY(state_pool_create(&pool, m, &p, e));
     for (int i = 0; i < n; i++)
         text_bytes[i] = state_pool_text_bytes(pool, n_ctx[i], min_i64(n_batch, n_ctx[i]));
+    *checkpoint_bytes = state_pool_checkpoint_bytes(pool);
     state_pool_close(&pool);
     return ERR_OK;
 }
@@ -92,10 +93,10 @@ static err_code count_products(struct model_sizes *s, const struct model *m, str
 {
     struct state_pool *pool = NULL;
     struct model_state *state = NULL;
-    uint64_t n_bytes = 0;
+    uint64_t n_bytes = 0, checkpoint_bytes;
     const int64_t n_ctx = 1;
     err_code code;
-    TRY(size_texts(m, type, 1, &n_ctx, &n_bytes, 1, e));
+    TRY(size_texts(m, type, 1, &n_ctx, &n_bytes, 1, &checkpoint_bytes, e));
     const struct state_pool_params p = {.type = type, .max_bytes = (size_t)n_bytes};
     TRY_OUT(state_pool_create(&pool, m, &p, e));
     TRY_OUT(model_state_create(&state, pool, n_ctx, e));
@@ -148,7 +149,8 @@ static err_code measure(struct model_sizes *s, const struct gguf *g, struct back
     TRY_OUT(model_work_create(&w, m, n_batch, n_logits, e));
     s->work_bytes = backend_held_bytes(b, MEM_SCRATCH);
     s->scratch_bytes = scratch_bytes(m, n_batch);
-    TRY_OUT(size_texts(m, type, n_batch, n_ctx, text_bytes, n_n_ctx, e)); /* refuses types that don't fit */
+    TRY_OUT(size_texts(m, type, n_batch, n_ctx, text_bytes, n_n_ctx, &s->checkpoint_bytes,
+                       e)); /* refuses types that don't fit */
     add_state(s, m, type);
     TRY_OUT(count_products(s, m, w, type, e));
 out:

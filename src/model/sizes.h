@@ -28,6 +28,7 @@ struct model_sizes {
     struct model_cost recurrent; /* its recurrent state, read and written */
     struct model_cache_cost caches[SIZES_MAX_CACHE]; /* [n_cache] */
     int n_cache;
+    uint64_t checkpoint_bytes; /* of a text, at most; 0: it goes back without */
 };
 
 /* Asks `device`, which is borrowed, and reads nothing of the tensors. type: of caches. n_batch: tokens that are

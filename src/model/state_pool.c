@@ -389,6 +389,14 @@ size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t 
     return n;
 }
 
+size_t state_pool_checkpoint_bytes(const struct state_pool *p)
+{
+    size_t n = 0;
+    for (int i = 0; i < p->n_kind; i++)
+        n += (size_t)(p->kinds[i].is_recurrent ? 1 : window_pages(&p->kinds[i])) * p->kinds[i].bytes;
+    return n;
+}
+
 size_t state_pool_max_bytes(const struct state_pool *p)
 {
     return p->max_bytes;

@@ -178,6 +178,14 @@ static bool has(const struct divider *x, int place, const struct hot *h)
     return *holders_of(x->out, h->layer, h->expert) >> place & 1;
 }
 
+static void divide_last(struct divider *x)
+{
+    struct division *d = x->out;
+    for (int i = 0; i < d->n_layer; i++)
+        for (int32_t j = 0; j < x->layers[i].n_expert; j++)
+            give(x, i < d->n_layer - x->split->n_last ? 0 : d->n_place - 1, i, j);
+}
+
 static void divide_at_random(struct divider *x)
 {
     struct random r = random_seed(x->split->seed);
@@ -297,6 +305,8 @@ err_code division_make(struct division *out, const struct expert_layer *layers, 
         case SPLIT_EXPERTS:
         case SPLIT_CACHE: divide_experts(&x, ranked); break;
         case SPLIT_LAYERS: divide_layers(&x); break;
+        case SPLIT_GATE: assert(false); break;
+        case SPLIT_LAST: divide_last(&x); break;
         case SPLIT_RANDOM: divide_at_random(&x); break;
         }
         if (n_replica_bytes > 0 && split->kind != SPLIT_RANDOM)
@@ -417,14 +427,22 @@ void division_choose(const struct division *d, const double *speed, int layer, c
 
 /* ---- the option ----------------------------------------------------------------------------------------------- */
 
-static const char *const kinds[] = {
-    [SPLIT_EXPERTS] = "experts", [SPLIT_LAYERS] = "layers", [SPLIT_RANDOM] = "random", [SPLIT_CACHE] = "cache"};
+static const char *const kinds[] = {[SPLIT_EXPERTS] = "experts", [SPLIT_LAYERS] = "layers", [SPLIT_LAST] = "last",
+                                    [SPLIT_RANDOM] = "random",   [SPLIT_CACHE] = "cache",   [SPLIT_GATE] = "gate"};
 
 static err_code parse_seed(const char *text, uint64_t *out, struct err *e)
 {
     if (!*text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 18)
         return err_set(e, ERR_USAGE, "a seed of \"%s\"; expected random:SEED, a number of at most 18 digits", text);
     *out = strtoull(text, NULL, 10);
+    return ERR_OK;
+}
+
+static err_code parse_last(const char *text, int *out, struct err *e)
+{
+    if (!*text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 6)
+        return err_set(e, ERR_USAGE, "the last \"%s\" layers; expected last:N, a number of at most 6 digits", text);
+    *out = atoi(text);
     return ERR_OK;
 }
 
@@ -453,7 +471,8 @@ static err_code parse_percent(const char *text, double *share, struct err *e)
     char *end;
     double percent = *text >= '0' && *text <= '9' ? strtod(text, &end) : 0;
     if (!(percent > 0 && percent <= 100) || strcmp(end, "%") != 0 || strspn(text, "0123456789.%") != strlen(text))
-        return err_set(e, ERR_USAGE, "a cache of \"%s\"; expected cache:N%%, above 0 and at most 100%% of all experts",
+        return err_set(e, ERR_USAGE,
+                       "a part of \"%s\"; expected cache:N%% or gate:N%%, above 0 and at most 100%% of all experts",
                        text);
     *share = percent / 100;
     return ERR_OK;
@@ -465,14 +484,17 @@ err_code split_parse(const char *text, struct split *out, double *shares, int *n
     while (kind < n_kind && (strlen(kinds[kind]) != n || strncmp(text, kinds[kind], n) != 0))
         kind++;
     if (kind == n_kind)
-        return err_set(e, ERR_USAGE, "a split of \"%s\"; expected experts, layers, random or cache", text);
+        return err_set(e, ERR_USAGE, "a split of \"%s\"; expected experts, layers, last, random, cache or gate", text);
     *out = (struct split){.kind = (enum split_kind)kind};
     *n_share = 0;
+    if (out->kind == SPLIT_LAST)
+        return parse_last(text[n] ? text + n + 1 : "", &out->n_last, e);
     if (!text[n])
         return ERR_OK;
     switch (out->kind) {
     case SPLIT_RANDOM: return parse_seed(text + n + 1, &out->seed, e);
-    case SPLIT_CACHE: return parse_percent(text + n + 1, &out->cache_share, e);
+    case SPLIT_CACHE:
+    case SPLIT_GATE: return parse_percent(text + n + 1, &out->cache_share, e);
     default: return parse_shares(text + n + 1, shares, n_share, e);
     }
 }

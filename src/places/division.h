@@ -34,14 +34,18 @@ struct division_place {
 enum split_kind {
     SPLIT_EXPERTS, /* each layer's experts are divided */
     SPLIT_LAYERS,  /* a layer's experts stay together */
+    SPLIT_LAST,    /* the last layers' experts are the last place's, all others the first one's */
     SPLIT_RANDOM,  /* each expert goes anywhere, by a seed, whatever the rooms: for tests */
-    SPLIT_CACHE    /* as SPLIT_EXPERTS among all places but the first, which is a cache of what they have */
+    SPLIT_CACHE,   /* as SPLIT_EXPERTS among all places but the first, which is a cache of what they have */
+    SPLIT_GATE     /* of two places, SPLIT_CACHE or SPLIT_LAST: somebody decides before division_make */
 };
 
 struct split {
     enum split_kind kind;
     uint64_t seed;      /* of SPLIT_RANDOM */
-    double cache_share; /* of SPLIT_CACHE: of all experts, those that the cache has slots for; 0: as there is room */
+    int n_last;         /* of SPLIT_LAST: so many layers; as many as there are at most */
+    double cache_share; /* of SPLIT_CACHE and SPLIT_GATE: of all experts, those that the cache has slots for; 0: as
+                           there is room */
     /* Bytes of replicas, of all places together, or as a share of the bytes of all experts; both 0: there are none. Of
      * SPLIT_RANDOM the share alone counts: each expert gets a replica with this probability. */
     size_t replica_bytes;
@@ -85,9 +89,9 @@ void division_speeds(const struct division_place *places, int n_place, double *s
 void division_choose(const struct division *d, const double *speed, int layer, const int32_t *ids, int64_t n,
                      uint8_t *place);
 
-/* Reads "experts", "layers", "random" or "cache", as --split has it: the first two with ":A,B,..." shares of the
- * places, or without; random with ":SEED"; cache with ":N%", or without. shares [DIVISION_MAX_PLACE]; *n_share: how
- * many were given. ERR_USAGE says what was expected. */
+/* Reads "experts", "layers", "last", "random", "cache" or "gate", as --split has it: the first two with ":A,B,..."
+ * shares of the places, or without; last with ":N" layers; random with ":SEED"; cache with ":N%", or without. shares
+ * [DIVISION_MAX_PLACE]; *n_share: how many were given. ERR_USAGE says what was expected. */
 MUST_USE err_code split_parse(const char *text, struct split *out, double *shares, int *n_share, struct err *e);
 
 #endif

@@ -46,6 +46,31 @@ double ceiling_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert
     return 1 - (double)n_slot / (double)n_expert;
 }
 
+/* Means of the two texts of docs/car.md, with slots for a quarter and for half of the experts. */
+static const struct {
+    double threshold, quarter, half;
+} measured_car[] = {{0.35, 0.68, 0.87}, {0.5, 0.53, 0.77}, {0.7, 0.33, 0.55}, {0.9, 0.10, 0.22}, {1, 0, 0}};
+
+static double between(double x, double x0, double x1, double y0, double y1)
+{
+    double part = x1 > x0 ? (x - x0) / (x1 - x0) : 0;
+    return y0 + least(most(part, 0), 1) * (y1 - y0);
+}
+
+double ceiling_gives_way(double threshold, double slot_share)
+{
+    enum { N = sizeof measured_car / sizeof *measured_car };
+    int i = 0;
+    if (!(threshold > 0))
+        return 0;
+    while (i + 2 < N && measured_car[i + 1].threshold < threshold)
+        i++;
+    double x0 = measured_car[i].threshold, x1 = measured_car[i + 1].threshold;
+    double quarter = between(threshold, x0, x1, measured_car[i].quarter, measured_car[i + 1].quarter);
+    double half = between(threshold, x0, x1, measured_car[i].half, measured_car[i + 1].half);
+    return between(slot_share, 0.25, 0.5, quarter, half);
+}
+
 /* ---- parts of a step --------------------------------------------------------------------------------------------- */
 
 /* The longer of reading c's bytes and of doing its multiply-adds n times. Unknown peaks bound nothing. */
@@ -64,6 +89,11 @@ static double layer_s(const struct ceiling_params *p, int layer, double n)
 {
     const struct plan_layer *y = &p->facts->layers[layer];
     double distinct = ceiling_distinct(y->n_expert, y->n_used, n);
+    if (p->is_divided) { /* at the same time */
+        double here = part_s(p, y->expert, distinct * p->gpu_hit, n * (double)y->n_used * p->gpu_hit, p->read_per_s);
+        double miss = 1 - p->gpu_hit;
+        return most(here, part_s(p, y->expert, distinct * miss, n * (double)y->n_used * miss, p->cpu_read_per_s));
+    }
     double read_per_s = layer >= p->facts->n_moe - p->n_cpu_moe ? p->cpu_read_per_s : p->read_per_s;
     double s = part_s(p, y->expert, distinct, n * (double)y->n_used, read_per_s);
     return p->n_rank > 1 ? s / p->n_rank + p->rank_round_trip_s : s;
@@ -115,7 +145,7 @@ static double drives_s(const struct ceiling_params *p, double n)
 
 static bool is_known(const struct ceiling_params *p)
 {
-    return p->read_per_s > 0 && (p->n_cpu_moe == 0 || p->cpu_read_per_s > 0) &&
+    return p->read_per_s > 0 && ((p->n_cpu_moe == 0 && !p->is_divided) || p->cpu_read_per_s > 0) &&
            (!(p->miss > 0) || p->drive_per_s > 0) && (p->n_rank <= 1 || p->rank_round_trip_s > 0);
 }
 

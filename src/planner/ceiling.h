@@ -33,7 +33,9 @@ struct ceiling_params {
     const struct plan_kv *kv;
     double read_per_s;              /* what the layers' weights and state are read with: memory, or the GPU's */
     double int8_per_s, float_per_s; /* of what runs the layers */
-    int n_cpu_moe;         /* of a run on a GPU: so many layers' experts, the last ones', are in the machine's memory */
+    int n_cpu_moe;   /* of a run on a GPU: so many layers' experts, the last ones', are in the machine's memory */
+    bool is_divided; /* both compute in each layer: the GPU gpu_hit of the choices, the processor the others */
+    double gpu_hit;
     double cpu_read_per_s; /* with which those are read */
     double miss;           /* the share of chosen experts that drives must give, 0 to 1 */
     double missing_bytes;  /* of all experts, those that have no slot */
@@ -52,6 +54,11 @@ double ceiling_distinct(int64_t n_expert, int64_t n_used, double n);
 /* The share of choices that miss when n_slot of n_expert experts in all have slots: of the counts of earlier runs, or
  * as if all were as likely. */
 double ceiling_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert);
+
+/* Of choices whose expert has no slot, the share that cache-aware routing of this threshold gives to others, where a
+ * share of the experts has slots: as measured with the bundled model (docs/car.md), between the measurements in
+ * proportion. */
+double ceiling_gives_way(double threshold, double slot_share);
 
 /* Seconds of a token whose choices were found in tiers: of each tier its share of choices and the seconds that one
  * expert takes to come from there, as measured; and token_s for what the GPU computes. */

@@ -50,7 +50,7 @@ struct plan_facts {
     uint64_t least_slot_bytes;                 /* of experts, the least that works */
     uint64_t work_bytes;                       /* activations of a batch */
     uint64_t scratch_bytes;                    /* about what operations keep besides */
-    uint64_t checkpoint_bytes;                 /* about one checkpoint of a text; 0: texts go back without */
+    uint64_t checkpoint_bytes;                 /* one checkpoint of a text at most; 0: texts go back without */
     int64_t n_ctx[FACTS_MAX_CTX];              /* [n_n_ctx] lengths of texts, ascending */
     int n_n_ctx;
     struct plan_kv kv[FACTS_N_KV];
@@ -59,21 +59,41 @@ struct plan_facts {
     int64_t n_mass;
 };
 
+/* How a GPU and the processor divide the experts. */
+enum plan_split {
+    PLAN_SPLIT_LAST,  /* the last layers' experts are the processor's */
+    PLAN_SPLIT_SHARE, /* each layer's are divided */
+    PLAN_SPLIT_CACHE  /* the processor has them all, the GPU copies of what is hot */
+};
+
+enum { FACTS_MAX_DRIVE = 8 };
+
 /* What a run is asked to do. */
 struct plan_settings {
-    int64_t n_ctx;       /* one of plan_facts.n_ctx */
-    int64_t n_depth;     /* tokens in the context for which decode is forecast */
-    int64_t n_texts;     /* that decode together */
-    int64_t n_batch;     /* prompt tokens that are computed together */
-    int64_t n_prompt;    /* tokens of the prompt for which prefill is forecast */
-    int64_t prompt_from; /* tokens in the context before it */
+    int64_t n_ctx;        /* one of plan_facts.n_ctx; 0: the plan chooses the longest that works well */
+    int64_t n_ctx_most;   /* where it chooses: tokens at most */
+    int64_t n_depth;      /* tokens in the context for which decode is forecast; 0: all of it */
+    uint64_t own_bytes;   /* that the process has of the machine's memory already, beside what is free */
+    uint64_t state_bytes; /* for texts' state at most; 0: as there is room */
+    int64_t n_texts_most; /* that may be there at once as room permits; 0: no more than n_texts */
+    int64_t n_texts;      /* that decode together */
+    int64_t n_batch;      /* prompt tokens that are computed together */
+    int64_t n_prompt;     /* tokens of the prompt for which prefill is forecast */
+    int64_t prompt_from;  /* tokens in the context before it */
     int n_threads;
-    int kv;              /* index of plan_facts.kv */
-    uint64_t ram_bytes;  /* that the process may take; 0: what the machine has free */
-    uint64_t vram_bytes; /* of the GPU; 0: what it has free */
-    bool uses_gpu;       /* the layers run on the machine's first GPU */
-    int n_cpu_moe;       /* layers whose experts stay in memory; -1: the least that fits */
-    double floor;        /* tokens a second that decode must be able to reach; 0: none */
+    int kv;                /* index of plan_facts.kv */
+    uint64_t ram_bytes;    /* that the process may take; 0: what the machine has free */
+    uint64_t expert_bytes; /* of it, that experts may take; 0: as there is room */
+    uint64_t vram_bytes;   /* of the GPU; 0: what it has free */
+    bool uses_gpu;         /* the layers run on the machine's first GPU */
+    int n_cpu_moe;         /* layers whose experts stay in memory; -1: the least that fits */
+    enum plan_split split;
+    double gpu_share;            /* of another split: of all experts, those on the GPU; 0: as there is room */
+    int drives[FACTS_MAX_DRIVE]; /* [n_drive] the machine's, from which experts come together; -1: one not measured */
+    int n_drive;                 /* 0: the fastest one */
+    bool is_prepared;            /* experts come whole from there, as a prepared store has them */
+    double car;                  /* threshold of cache-aware routing; 0: off */
+    double floor;                /* tokens a second that decode must be able to reach; 0: none */
 };
 
 #endif

@@ -1,21 +1,16 @@
-#include "planner/plan.h"
+#include "planner/plan_internal.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What a GPU's driver and its pipelines take of its memory. */
-enum { VRAM_MARGIN_BYTES = 1 << 30 };
 /* Of a prompt that is in the prompt cache, what is computed all the same. */
 enum { UNCACHED_TOK = 64 };
 
 static const int64_t prompt_lengths[PLAN_N_PROMPT] = {1000, 2000, 4000, 8000, 20000, 40000};
 
-static const double GIB = 1024.0 * 1024 * 1024;
-
-static void say(struct plan_lines *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void say(struct plan_lines *l, const char *fmt, ...)
+void plan_say(struct plan_lines *l, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -24,19 +19,9 @@ static void say(struct plan_lines *l, const char *fmt, ...)
     va_end(args);
 }
 
-/* A plan in the making. */
-struct making {
-    struct plan *p;
-    const struct plan_inputs *in;
-    const struct machine *m;
-    const struct plan_facts *f;
-    const struct plan_settings *s;
-    const struct plan_kv *kv;
-};
-
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t text_bytes(const struct plan_facts *f, const struct plan_kv *kv, int64_t n_ctx)
+uint64_t plan_text_bytes(const struct plan_facts *f, const struct plan_kv *kv, int64_t n_ctx)
 {
     for (int i = 0; i < f->n_n_ctx; i++)
         if (f->n_ctx[i] >= n_ctx)
@@ -45,18 +30,18 @@ static uint64_t text_bytes(const struct plan_facts *f, const struct plan_kv *kv,
 }
 
 /* Of each text its tokens and logits. */
-static uint64_t host_bytes(const struct plan_facts *f, int64_t n_ctx)
+uint64_t plan_host_bytes(const struct plan_facts *f, int64_t n_ctx)
 {
     return (uint64_t)(n_ctx + f->n_vocab) * 4;
 }
 
 static uint64_t texts_bytes(const struct plan_facts *f, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
 {
-    return (uint64_t)n_texts * (text_bytes(f, kv, n_ctx) + host_bytes(f, n_ctx));
+    return (uint64_t)n_texts * (plan_text_bytes(f, kv, n_ctx) + plan_host_bytes(f, n_ctx));
 }
 
 /* All experts of layers [from, to). */
-static uint64_t expert_bytes(const struct plan_facts *f, int from, int to)
+uint64_t plan_expert_bytes(const struct plan_facts *f, int from, int to)
 {
     uint64_t n = 0;
     for (int i = from; i < to; i++)
@@ -70,10 +55,17 @@ static uint64_t expert_part(const struct making *k, uint64_t n_bytes)
     return k->m->n_rank > 1 ? n_bytes / (uint64_t)k->m->n_rank : n_bytes;
 }
 
-static uint64_t limit_of(const struct making *k)
+uint64_t plan_memory_limit(uint64_t own_bytes, uint64_t free_bytes)
+{
+    return own_bytes + free_bytes - free_bytes / PLAN_FREE_SHARE;
+}
+
+uint64_t plan_ram_limit(const struct making *k)
 {
     uint64_t free_bytes = k->m->free_bytes ? k->m->free_bytes : k->m->ram_bytes;
-    return k->s->ram_bytes ? k->s->ram_bytes : free_bytes - free_bytes / PLAN_FREE_SHARE;
+    if (k->s->ram_bytes || !free_bytes)
+        return k->s->ram_bytes;
+    return plan_memory_limit(k->s->own_bytes, free_bytes);
 }
 
 /* Everything but the experts, and what is kept back beside it, as a session is admitted with half of itself to spare.
@@ -94,7 +86,14 @@ static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int
     return fixed_bytes(k, kv, n_ctx, n_texts) + reserve_bytes(k, kv, n_ctx) + k->f->least_slot_bytes;
 }
 
-static void add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes)
+/* Memory with which all experts have slots. */
+static uint64_t with_all_bytes(const struct making *k, int64_t n_ctx)
+{
+    return fixed_bytes(k, k->kv, n_ctx, k->s->n_texts) + reserve_bytes(k, k->kv, n_ctx) +
+           expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
+}
+
+void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes)
 {
     struct plan *p = k->p;
     if (!n_bytes)
@@ -103,7 +102,7 @@ static void add_row(struct making *k, const char *what, const char *tier, uint64
     *(!strcmp(tier, "vram") ? &p->vram_bytes : !strcmp(tier, "ram") ? &p->ram_bytes : &(uint64_t){0}) += n_bytes;
 }
 
-static int64_t n_all_experts(const struct plan_facts *f)
+int64_t plan_n_experts(const struct plan_facts *f)
 {
     int64_t n = 0;
     for (int i = 0; i < f->n_moe; i++)
@@ -115,31 +114,134 @@ static int64_t n_all_experts(const struct plan_facts *f)
 static void give_slots(struct making *k, uint64_t budget)
 {
     struct plan *p = k->p;
-    uint64_t all = expert_part(k, expert_bytes(k->f, 0, k->f->n_moe));
-    p->n_expert = n_all_experts(k->f);
+    uint64_t all = expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
+    if (k->s->expert_bytes && k->s->expert_bytes < budget)
+        budget = k->s->expert_bytes;
+    p->n_expert = plan_n_experts(k->f);
     if (k->m->n_rank > 1)
         p->n_expert /= k->m->n_rank;
     p->n_slot = budget >= all ? p->n_expert : (int64_t)((double)p->n_expert * ((double)budget / (double)all));
-    add_row(k, "experts", "ram", budget >= all ? all : budget);
+    plan_add_row(k, "experts", "ram", budget >= all ? all : budget);
     if (budget < all)
-        add_row(k, "experts", "drive", all - budget);
+        plan_add_row(k, "experts", "drive", all - budget);
+}
+
+/* Memory for all texts' state. */
+static uint64_t state_limit(const struct making *k)
+{
+    return k->s->state_bytes ? k->s->state_bytes : k->m->ram_bytes / PLAN_STATE_SHARE;
+}
+
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room)
+{
+    uint64_t each = (uint64_t)(k->s->n_ctx / PLAN_CHECKPOINT_TOK + 1) * k->f->checkpoint_bytes;
+    uint64_t n_bytes = least_of((uint64_t)k->s->n_texts * each, room);
+    return state_limit(k) ? least_of(n_bytes, state_limit(k) / PLAN_CHECKPOINT_SHARE) : n_bytes;
+}
+
+/* Where memory for state was named, what texts leave of it has prompts that are kept for texts that begin alike. */
+static uint64_t kept_bytes(const struct making *k, uint64_t checkpoints, uint64_t room)
+{
+    uint64_t taken = texts_bytes(k->f, k->kv, k->s->n_ctx, k->s->n_texts) + checkpoints;
+    return k->s->state_bytes > taken ? least_of(k->s->state_bytes - taken, room) : 0;
+}
+
+/* What goes when there is no room for it, of the memory beyond the least that works. */
+static uint64_t add_kept(struct making *k)
+{
+    uint64_t room = UINT64_MAX, checkpoints, kept;
+    if (k->p->ram_limit)
+        room = k->p->ram_limit > k->p->least_bytes ? k->p->ram_limit - k->p->least_bytes : 0;
+    checkpoints = plan_checkpoint_bytes(k, room);
+    kept = kept_bytes(k, checkpoints, room - checkpoints);
+    plan_add_row(k, "checkpoints", "ram", checkpoints);
+    plan_add_row(k, "prompt cache", "ram", kept);
+    return checkpoints + kept;
 }
 
 static void map_memory(struct making *k)
 {
     struct plan *p = k->p;
     const struct plan_facts *f = k->f;
-    uint64_t all = expert_part(k, expert_bytes(f, 0, f->n_moe));
+    uint64_t all = expert_part(k, plan_expert_bytes(f, 0, f->n_moe));
     uint64_t fixed = fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts);
     p->reserve_bytes = reserve_bytes(k, k->kv, k->s->n_ctx);
-    p->ram_limit = limit_of(k);
+    p->ram_limit = plan_ram_limit(k);
     p->least_bytes = least_with(k, k->kv, k->s->n_ctx, k->s->n_texts);
-    add_row(k, "program", "ram", f->process_bytes);
-    add_row(k, "weights", "ram", f->weight_bytes);
-    add_row(k, "texts", "ram", texts_bytes(f, k->kv, k->s->n_ctx, k->s->n_texts));
-    add_row(k, "activations", "ram", f->work_bytes + f->scratch_bytes);
-    uint64_t taken = fixed + p->reserve_bytes, budget = p->ram_limit > taken ? p->ram_limit - taken : 0;
+    plan_add_row(k, "program", "ram", f->process_bytes);
+    plan_add_row(k, "weights", "ram", f->weight_bytes);
+    plan_add_row(k, "texts", "ram", texts_bytes(f, k->kv, k->s->n_ctx, k->s->n_texts));
+    plan_add_row(k, "activations", "ram", f->work_bytes + f->scratch_bytes);
+    uint64_t taken = fixed + p->reserve_bytes + add_kept(k);
+    uint64_t budget = p->ram_limit > taken ? p->ram_limit - taken : 0;
     give_slots(k, p->ram_limit ? budget : all);
+}
+
+/* ---- the context ------------------------------------------------------------------------------------------------- */
+
+bool plan_is_gpu(const struct making *k)
+{
+    return k->s->uses_gpu && k->m->n_gpu > 0;
+}
+
+static bool is_within(uint64_t n_bytes, uint64_t limit)
+{
+    return !limit || n_bytes <= limit;
+}
+
+/* A context with which the model just works. */
+static bool works(const struct making *k, int64_t n_ctx)
+{
+    int n_cpu_moe = k->s->n_cpu_moe >= 0 ? k->s->n_cpu_moe : k->f->n_moe;
+    if (!is_within(plan_text_bytes(k->f, k->kv, n_ctx), k->s->state_bytes))
+        return false;
+    if (plan_is_gpu(k))
+        return is_within(plan_vram_with(k, n_cpu_moe, n_ctx), plan_vram_limit(k));
+    return is_within(least_with(k, k->kv, n_ctx, k->s->n_texts), plan_ram_limit(k));
+}
+
+/* One that leaves all experts where they are fastest. */
+static bool has_room_for_all(const struct making *k, int64_t n_ctx)
+{
+    uint64_t n_bytes = plan_is_gpu(k) ? plan_vram_with(k, 0, n_ctx) : with_all_bytes(k, n_ctx);
+    return works(k, n_ctx) && is_within(n_bytes, plan_is_gpu(k) ? plan_vram_limit(k) : plan_ram_limit(k));
+}
+
+/* One whose texts take a quarter at most of what they share with the experts. */
+static bool leaves_most(const struct making *k, int64_t n_ctx)
+{
+    enum { PART = 4 };
+    uint64_t limit = plan_is_gpu(k) ? plan_vram_limit(k) : plan_ram_limit(k);
+    uint64_t without = plan_is_gpu(k) ? plan_vram_with(k, k->f->n_moe, 0) : fixed_bytes(k, k->kv, 0, 0);
+    return works(k, n_ctx) && limit > without &&
+           texts_bytes(k->f, k->kv, n_ctx, k->s->n_texts) <= (limit - without) / PART;
+}
+
+/* The longest context of those that were sized, of at most n_most tokens; 0: none. */
+static int64_t longest(const struct making *k, int64_t n_most, bool (*is_good)(const struct making *k, int64_t n_ctx))
+{
+    for (int i = k->f->n_n_ctx - 1; i >= 0; i--)
+        if (k->f->n_ctx[i] <= n_most && is_good(k, k->f->n_ctx[i]))
+            return k->f->n_ctx[i];
+    return 0;
+}
+
+/* Speed before length, as long as the context is one of some use. */
+static int64_t choose_context(const struct making *k)
+{
+    enum { USEFUL_CTX = 4096 };
+    int64_t most = k->s->n_ctx_most, useful = most < USEFUL_CTX ? most : USEFUL_CTX;
+    int64_t n = longest(k, most, has_room_for_all);
+    if (n < useful)
+        n = longest(k, most, leaves_most);
+    if (n < useful)
+        n = longest(k, useful, works);
+    return n ? n : k->f->n_ctx[0];
 }
 
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
@@ -158,7 +260,8 @@ static const struct plan_kv *least_kv(const struct making *k)
 {
     const struct plan_kv *best = k->kv;
     for (int i = 0; i < FACTS_N_KV; i++)
-        if (k->f->kv[i].works && text_bytes(k->f, &k->f->kv[i], k->s->n_ctx) < text_bytes(k->f, best, k->s->n_ctx))
+        if (k->f->kv[i].works &&
+            plan_text_bytes(k->f, &k->f->kv[i], k->s->n_ctx) < plan_text_bytes(k->f, best, k->s->n_ctx))
             best = &k->f->kv[i];
     return best;
 }
@@ -174,26 +277,19 @@ static void refuse_memory(struct making *k)
              "%.2f GiB of memory are needed at least, and there are %.2f GiB: %.2f GiB more than there is room for",
              (double)p->least_bytes / GIB, (double)p->ram_limit / GIB, (double)(p->least_bytes - p->ram_limit) / GIB);
     if (small != k->kv && least_with(k, small, s->n_ctx, n_texts) <= p->ram_limit)
-        say(&p->nearest, "--kv %s, all else as asked for", small->name);
+        plan_say(&p->nearest, "--kv %s, all else as asked for", small->name);
     if (n_ctx)
-        say(&p->nearest, "--ctx %" PRId64 ", all else as asked for", n_ctx);
+        plan_say(&p->nearest, "--ctx %" PRId64 ", all else as asked for", n_ctx);
     while (n_texts > 1 && least_with(k, k->kv, s->n_ctx, n_texts) > p->ram_limit)
         n_texts--;
     if (n_texts < s->n_texts && least_with(k, k->kv, s->n_ctx, n_texts) <= p->ram_limit)
-        say(&p->nearest, "--texts %" PRId64 ", all else as asked for", n_texts);
+        plan_say(&p->nearest, "--texts %" PRId64 ", all else as asked for", n_texts);
     if (p->nearest.n == 0 && longest_context(k, small, 1))
-        say(&p->nearest, "--kv %s --ctx %" PRId64 " --texts 1", small->name, longest_context(k, small, 1));
-    say(&p->nearest, "--ram %" PRIu64 "M, on a machine that has as much free", (p->least_bytes >> 20) + 1);
+        plan_say(&p->nearest, "--kv %s --ctx %" PRId64 " --texts 1", small->name, longest_context(k, small, 1));
+    plan_say(&p->nearest, "--ram %" PRIu64 "M, on a machine that has as much free", (p->least_bytes >> 20) + 1);
 }
 
-/* Memory with which all experts have slots. */
-static uint64_t with_all_bytes(const struct making *k)
-{
-    return fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts) + reserve_bytes(k, k->kv, k->s->n_ctx) +
-           expert_part(k, expert_bytes(k->f, 0, k->f->n_moe));
-}
-
-static void refuse_speed(struct making *k)
+void plan_refuse_speed(struct making *k)
 {
     struct plan *p = k->p;
     if (p->is_refused || !(k->s->floor > 0) || !(p->decode.ceiling > 0) || p->decode.ceiling >= k->s->floor)
@@ -202,10 +298,10 @@ static void refuse_speed(struct making *k)
     snprintf(p->refusal, sizeof p->refusal,
              "the ceiling of decode is %.2f tokens/s, below the floor of %.2f that was asked for", p->decode.ceiling,
              k->s->floor);
-    say(&p->nearest, "--floor %.2f, which the hardware may reach at best", p->decode.ceiling);
+    plan_say(&p->nearest, "--floor %.2f, which the hardware may reach at best", p->decode.ceiling);
     if (p->miss > 0)
-        say(&p->nearest, "--ram %" PRIu64 "M, with which no expert is read from a drive",
-            (with_all_bytes(k) >> 20) + 1);
+        plan_say(&p->nearest, "--ram %" PRIu64 "M, with which no expert is read from a drive",
+                 (with_all_bytes(k, k->s->n_ctx) >> 20) + 1);
 }
 
 /* ---- speed ------------------------------------------------------------------------------------------------------- */
@@ -225,11 +321,37 @@ static int best_drive(const struct making *k, double n_bytes, double *bytes_per_
     return best;
 }
 
+/* The drives of a prepared store together; 0: one of them was not measured. */
+static double drives_speed(const struct making *k, double n_bytes)
+{
+    double sum = 0;
+    for (int i = 0; i < k->s->n_drive; i++) {
+        int drive = k->s->drives[i];
+        double speed = drive >= 0 && drive < k->m->n_drive ? machine_drive_speed(&k->m->drives[drive], n_bytes) : 0;
+        if (!(speed > 0))
+            return 0;
+        sum += speed;
+    }
+    return sum;
+}
+
+static void find_drives(struct making *k, struct ceiling_params *c)
+{
+    double expert = k->f->n_moe ? k->f->layers[0].expert.n_bytes : 0;
+    double one_read = k->s->is_prepared ? expert : expert / 3; /* else a matrix is a read */
+    k->p->drive = -1;
+    if (k->s->n_drive == 0)
+        k->p->drive = best_drive(k, one_read, &c->drive_per_s);
+    else
+        c->drive_per_s = drives_speed(k, one_read);
+    if (c->drive_per_s > 0 && k->s->n_drive)
+        k->p->drive = k->s->drives[0];
+}
+
 static struct ceiling_params cpu_params(struct making *k)
 {
     const struct machine *m = k->m;
     int n = k->s->n_threads;
-    double one_expert = k->f->n_moe ? k->f->layers[0].expert.n_bytes : 0;
     struct ceiling_params c = {.facts = k->f,
                                .kv = k->kv,
                                .read_per_s = machine_memory_speed(m, n),
@@ -241,13 +363,13 @@ static struct ceiling_params cpu_params(struct making *k)
     for (int i = 0; i < k->f->n_moe; i++)
         c.missing_bytes += (double)k->f->layers[i].n_expert * k->f->layers[i].expert.n_bytes;
     c.missing_bytes *= k->p->n_expert ? 1 - (double)k->p->n_slot / (double)k->p->n_expert : 0;
-    k->p->drive = best_drive(k, one_expert / 3, &c.drive_per_s); /* a matrix is a read */
+    find_drives(k, &c);
     return c;
 }
 
 /* What receipts say of a ceiling. */
-static bool calibrate(const struct making *k, enum speed_of of, enum regime regime, double at, int64_t n_texts,
-                      int64_t n_tok, double ceiling, double *low, double *mid, double *high)
+bool plan_calibrate(const struct making *k, enum speed_of of, enum regime regime, double at, int64_t n_texts,
+                    int64_t n_tok, double ceiling, double *low, double *mid, double *high)
 {
     const struct calibration_query q = {.of = of,
                                         .regime = regime,
@@ -271,56 +393,67 @@ static struct plan_speed forecast(const struct making *k, enum speed_of of, int6
                                   double ceiling)
 {
     struct plan_speed s = {.ceiling = ceiling};
-    s.is_forecast = calibrate(k, of, k->p->regime, k->p->at, n_texts, n_tok, ceiling, &s.low, &s.mid, &s.high);
+    s.is_forecast = plan_calibrate(k, of, k->p->regime, k->p->at, n_texts, n_tok, ceiling, &s.low, &s.mid, &s.high);
     return s;
 }
 
-static double rate(double n, double s)
+double plan_rate(double n, double s)
 {
     return s > 0 ? n / s : 0;
 }
 
-static void find_speeds(struct making *k, const struct ceiling_params *c)
+void plan_find_speeds(struct making *k, const struct ceiling_params *c)
 {
     struct plan *p = k->p;
     const struct plan_settings *s = k->s;
-    p->decode = forecast(k, SPEED_DECODE, s->n_texts, s->n_depth,
-                         rate((double)s->n_texts, ceiling_step_s(c, s->n_texts, s->n_depth)));
-    p->decode_one = forecast(k, SPEED_DECODE, 1, s->n_depth, rate(1, ceiling_step_s(c, 1, s->n_depth)));
-    p->prefill = forecast(
-        k, SPEED_PREFILL, 1, s->n_prompt,
-        rate((double)s->n_prompt, ceiling_prompt_s(c, s->prompt_from, s->prompt_from + s->n_prompt, s->n_batch)));
+    struct ceiling_params one_by_one = *c; /* cache-aware routing leaves prompts alone */
+    one_by_one.miss *= 1 - p->gives_way;
+    double step_s = ceiling_step_s(&one_by_one, s->n_texts, s->n_depth);
+    p->decode = forecast(k, SPEED_DECODE, s->n_texts, s->n_depth, plan_rate((double)s->n_texts, step_s));
+    p->decode_one = forecast(k, SPEED_DECODE, 1, s->n_depth, plan_rate(1, ceiling_step_s(&one_by_one, 1, s->n_depth)));
+    double prompt_s = ceiling_prompt_s(c, s->prompt_from, s->prompt_from + s->n_prompt, s->n_batch);
+    p->prefill = forecast(k, SPEED_PREFILL, 1, s->n_prompt, plan_rate((double)s->n_prompt, prompt_s));
     for (int i = 0; i < PLAN_N_PROMPT; i++) {
         int64_t n = prompt_lengths[i];
         struct plan_prompt *r = &p->prompts[i];
         *r = (struct plan_prompt){.n_tok = n,
                                   .s = ceiling_prompt_s(c, 0, n, s->n_batch),
                                   .cached_s = ceiling_prompt_s(c, n - UNCACHED_TOK, n, s->n_batch)};
-        r->speed = forecast(k, SPEED_PREFILL, 1, n, rate((double)n, r->s));
+        r->speed = forecast(k, SPEED_PREFILL, 1, n, plan_rate((double)n, r->s));
     }
 }
 
 /* ---- processors alone -------------------------------------------------------------------------------------------- */
 
-static void assume(struct making *k)
+void plan_assume(struct making *k)
 {
     struct plan_lines *l = &k->p->assumptions;
-    say(l, "decode with %" PRId64 " tokens in each context; experts of several texts chosen independently",
-        k->s->n_depth);
+    plan_say(l, "decode with %" PRId64 " tokens in each context; experts of several texts chosen independently",
+             k->s->n_depth);
     if (!k->s->ram_bytes && !k->m->free_bytes && k->m->ram_bytes)
-        say(l, "nothing else takes memory: what is free was not measured");
+        plan_say(l, "nothing else takes memory: what is free was not measured");
     if (!k->m->ram_bytes && !k->s->ram_bytes && !k->m->free_bytes)
-        say(l, "there is memory enough: how much the machine has is unknown");
+        plan_say(l, "there is memory enough: how much the machine has is unknown");
     if (k->p->miss > 0 && k->f->mass)
-        say(l, "experts are chosen as in earlier runs, and the slots have those chosen most");
+        plan_say(l, "experts are chosen as in earlier runs, and the slots have those chosen most");
     else if (k->p->miss > 0)
-        say(l, "all experts are chosen equally often: real texts repeat themselves, so that fewer are read");
+        plan_say(l, "all experts are chosen equally often: real texts repeat themselves, so that fewer are read");
+    if (k->p->miss > 0 && k->s->is_prepared)
+        plan_say(l, "experts come whole from the prepared store (--store)");
     if (k->p->miss > 0 && k->p->drive < 0)
-        say(l, "no drive was measured, so that the speed of reading experts is unknown: moebius probe measures it");
+        plan_say(l, "%s measured, so that the speed of reading experts is unknown: moebius probe measures it",
+                 k->s->is_prepared ? "not all drives of the store were" : "no drive was");
+    if (k->p->gives_way > 0)
+        plan_say(l,
+                 "of %.1f%% of choices that would be read, %.0f%% give way to experts in memory (--car), as with the "
+                 "bundled model: the text is not the model's own",
+                 100 * k->p->miss, 100 * k->p->gives_way);
+    if (k->s->car > 0 && !(k->p->gives_way > 0))
+        plan_say(l, "--car has nothing to do: no expert is read");
     if (k->f->is_header)
-        say(l, "the file is as its header says: its tensors are not all there");
+        plan_say(l, "the file is as its header says: its tensors are not all there");
     if (k->m->n_rank > 1)
-        say(l, "each of %d machines has as many experts, and a layer's fall evenly on them", k->m->n_rank);
+        plan_say(l, "each of %d machines has as many experts, and a layer's fall evenly on them", k->m->n_rank);
 }
 
 static void write_flags(struct making *k)
@@ -331,6 +464,8 @@ static void write_flags(struct making *k)
     snprintf(out, n, "--threads %d --ctx %" PRId64 " --kv %s", s->n_threads, s->n_ctx, k->kv->name);
     if (k->p->miss > 0 || s->ram_bytes)
         snprintf(out + strlen(out), n - strlen(out), " --ram %" PRIu64 "M", k->p->ram_limit >> 20);
+    if (k->p->gives_way > 0)
+        snprintf(out + strlen(out), n - strlen(out), " --car %g", s->car);
     if (s->n_batch != 512)
         snprintf(out + strlen(out), n - strlen(out), " --batch %" PRId64, s->n_batch);
 }
@@ -340,150 +475,30 @@ static void plan_cpu(struct making *k)
     struct plan *p = k->p;
     map_memory(k);
     p->miss = ceiling_miss(k->f, p->n_slot, p->n_expert);
+    if (p->miss > 0) /* prompts read what they choose */
+        p->gives_way = ceiling_gives_way(k->s->car, (double)p->n_slot / (double)p->n_expert);
     p->regime = k->m->n_rank > 1 ? REGIME_RANKS : p->miss > 0 ? REGIME_STREAM : REGIME_RAM;
-    p->at = p->regime == REGIME_STREAM ? p->miss : 0;
+    p->at = p->regime == REGIME_STREAM ? p->miss * (1 - p->gives_way) : 0;
     const struct ceiling_params c = cpu_params(k);
     if (p->ram_limit && p->least_bytes > p->ram_limit)
         refuse_memory(k);
     else
-        find_speeds(k, &c);
-    refuse_speed(k);
-    assume(k);
+        plan_find_speeds(k, &c);
+    plan_refuse_speed(k);
+    plan_assume(k);
     write_flags(k);
-}
-
-/* ---- a GPU ------------------------------------------------------------------------------------------------------- */
-
-static uint64_t vram_with(const struct making *k, int n_cpu_moe)
-{
-    const struct plan_facts *f = k->f;
-    return f->weight_bytes + f->work_bytes + f->scratch_bytes + expert_bytes(f, 0, f->n_moe - n_cpu_moe) +
-           (uint64_t)k->s->n_texts * text_bytes(f, k->kv, k->s->n_ctx) + VRAM_MARGIN_BYTES;
-}
-
-static uint64_t ram_with(const struct making *k, int n_cpu_moe)
-{
-    return k->f->process_bytes + expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe) + PLAN_MARGIN_BYTES +
-           (uint64_t)k->s->n_texts * host_bytes(k->f, k->s->n_ctx);
-}
-
-static struct ceiling_params gpu_params(const struct making *k, int n_cpu_moe)
-{
-    const struct machine_gpu *g = &k->m->gpus[0];
-    return (struct ceiling_params){.facts = k->f,
-                                   .kv = k->kv,
-                                   .read_per_s = g->bytes_per_s,
-                                   .int8_per_s = g->int8_per_s,
-                                   .n_cpu_moe = n_cpu_moe,
-                                   .cpu_read_per_s = machine_memory_speed(k->m, k->s->n_threads),
-                                   .n_rank = 1};
-}
-
-static enum regime gpu_regime(int n_cpu_moe)
-{
-    return n_cpu_moe ? REGIME_OFFLOAD : REGIME_VRAM;
-}
-
-static double gpu_at(const struct making *k, int n_cpu_moe)
-{
-    return k->f->n_moe ? (double)n_cpu_moe / k->f->n_moe : 0;
-}
-
-static void add_gpu_row(struct making *k, int n)
-{
-    struct plan_gpu_row *r = &k->p->gpu[k->p->n_gpu++];
-    const struct ceiling_params c = gpu_params(k, n);
-    *r = (struct plan_gpu_row){.n_cpu_moe = n, .vram_bytes = vram_with(k, n), .ram_bytes = ram_with(k, n)};
-    r->fits = (!k->p->vram_limit || r->vram_bytes <= k->p->vram_limit) &&
-              (!k->p->ram_limit || r->ram_bytes <= k->p->ram_limit);
-    r->ceiling = rate((double)k->s->n_texts, ceiling_step_s(&c, k->s->n_texts, k->s->n_depth));
-    r->is_forecast = calibrate(k, SPEED_DECODE, gpu_regime(n), gpu_at(k, n), k->s->n_texts, k->s->n_depth, r->ceiling,
-                               &r->low, &r->mid, &r->high);
-    if (r->fits && k->p->gpu_chosen < 0 && (k->s->n_cpu_moe < 0 || k->s->n_cpu_moe == n))
-        k->p->gpu_chosen = k->p->n_gpu - 1;
-}
-
-static void map_gpu(struct making *k, int n)
-{
-    const struct plan_facts *f = k->f;
-    const struct plan_settings *s = k->s;
-    add_row(k, "weights", "vram", f->weight_bytes);
-    add_row(k, "experts", "vram", expert_bytes(f, 0, f->n_moe - n));
-    add_row(k, "texts", "vram", (uint64_t)s->n_texts * text_bytes(f, k->kv, s->n_ctx));
-    add_row(k, "activations", "vram", f->work_bytes + f->scratch_bytes);
-    add_row(k, "driver", "vram", VRAM_MARGIN_BYTES);
-    add_row(k, "program", "ram", f->process_bytes);
-    add_row(k, "experts", "ram", expert_bytes(f, f->n_moe - n, f->n_moe));
-    add_row(k, "texts", "ram", (uint64_t)s->n_texts * host_bytes(f, s->n_ctx));
-    k->p->reserve_bytes = PLAN_MARGIN_BYTES;
-    k->p->least_bytes = ram_with(k, n);
-}
-
-static void refuse_gpu(struct making *k, int n)
-{
-    struct plan *p = k->p;
-    bool is_vram = p->vram_limit && vram_with(k, n) > p->vram_limit;
-    int fits = -1;
-    for (int i = 0; i < p->n_gpu; i++)
-        if (p->gpu[i].fits)
-            fits = i;
-    p->is_refused = true;
-    snprintf(
-        p->refusal, sizeof p->refusal,
-        "with the experts of %d of %d layers in the machine's memory %.2f GiB of %s are needed, and there are %.2f GiB",
-        n, k->f->n_moe, (double)(is_vram ? vram_with(k, n) : ram_with(k, n)) / GIB, is_vram ? "VRAM" : "memory",
-        (double)(is_vram ? p->vram_limit : p->ram_limit) / GIB);
-    if (fits >= 0)
-        say(&p->nearest, "--n-cpu-moe %d, all else as asked for", p->gpu[fits].n_cpu_moe);
-    else
-        say(&p->nearest, "without the GPU: see the plan for --devices cpu:%d", k->s->n_threads);
-}
-
-/* The devices' shares of the layers say whose experts are where (docs/places.md). */
-static void write_gpu_flags(struct making *k, int n)
-{
-    char *out = k->p->flags;
-    size_t size = sizeof k->p->flags;
-    if (n == 0)
-        snprintf(out, size, "--devices vulkan:0");
-    else if (n == k->f->n_moe)
-        snprintf(out, size, "--devices vulkan:0,cpu:%d --split layers:0,1", k->s->n_threads);
-    else
-        snprintf(out, size, "--devices vulkan:0,cpu:%d --split layers:%d,%d", k->s->n_threads, k->f->n_moe - n, n);
-    snprintf(out + strlen(out), size - strlen(out), " --ctx %" PRId64 " --kv %s", k->s->n_ctx, k->kv->name);
-}
-
-static void plan_gpu(struct making *k)
-{
-    struct plan *p = k->p;
-    const struct machine_gpu *g = &k->m->gpus[0];
-    p->vram_limit = k->s->vram_bytes ? k->s->vram_bytes : g->free_bytes ? g->free_bytes : g->memory_bytes;
-    p->ram_limit = limit_of(k);
-    p->n_slot = p->n_expert = n_all_experts(k->f);
-    for (int n = 0; n <= k->f->n_moe && p->n_gpu < PLAN_MAX_GPU_ROW; n++)
-        add_gpu_row(k, n);
-    int asked = k->s->n_cpu_moe >= 0 ? k->s->n_cpu_moe : k->f->n_moe;
-    int n = p->gpu_chosen >= 0 ? p->gpu[p->gpu_chosen].n_cpu_moe : asked;
-    map_gpu(k, n);
-    p->regime = gpu_regime(n);
-    p->at = gpu_at(k, n);
-    const struct ceiling_params c = gpu_params(k, n);
-    if (p->gpu_chosen < 0)
-        refuse_gpu(k, n);
-    else
-        find_speeds(k, &c);
-    refuse_speed(k);
-    assume(k);
-    say(&p->assumptions, "the last layers' experts stay in memory; the driver takes 1 GiB of VRAM");
-    write_gpu_flags(k, n);
 }
 
 void plan_make(struct plan *out, const struct plan_inputs *in)
 {
-    struct making k = {out, in, in->machine, in->facts, &in->settings, &in->facts->kv[in->settings.kv]};
-    *out = (struct plan){.drive = -1, .gpu_chosen = -1};
-    if (in->settings.uses_gpu && in->machine->n_gpu)
-        plan_gpu(&k);
+    struct making k = {out, in, in->machine, in->facts, &out->settings, &in->facts->kv[in->settings.kv]};
+    *out = (struct plan){.settings = in->settings, .drive = -1, .gpu_chosen = -1};
+    if (!out->settings.n_ctx)
+        out->settings.n_ctx = choose_context(&k);
+    if (!out->settings.n_depth || out->settings.n_depth > out->settings.n_ctx)
+        out->settings.n_depth = out->settings.n_ctx;
+    if (plan_is_gpu(&k))
+        plan_make_gpu(&k);
     else
         plan_cpu(&k);
 }

@@ -18,7 +18,14 @@ enum {
     /* What the ledger of base/mem.h doesn't see grow after the engine was opened: thread stacks, small allocations,
      * huge pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures).
      */
-    PLAN_MARGIN_BYTES = 24 << 20
+    PLAN_MARGIN_BYTES = 24 << 20,
+    /* What a GPU's driver and its pipelines take of its memory, beside what an engine counts there. */
+    PLAN_VRAM_MARGIN_BYTES = 1 << 30,
+    /* Texts that can't go back anywhere have a checkpoint every so many tokens. Texts' state may take one part in so
+     * many of the machine's memory where nothing is said, and checkpoints of that. */
+    PLAN_CHECKPOINT_TOK = 512,
+    PLAN_STATE_SHARE = 2,
+    PLAN_CHECKPOINT_SHARE = 8
 };
 
 struct plan_row {
@@ -56,6 +63,7 @@ struct plan_lines {
 };
 
 struct plan {
+    struct plan_settings settings; /* with what was left to the plan */
     bool is_refused;
     char refusal[2 * PLAN_LINE_BYTES]; /* the number that fails */
     struct plan_lines nearest;         /* what would work instead */
@@ -68,7 +76,10 @@ struct plan {
     uint64_t least_bytes;           /* of memory, with which it just works */
     int64_t n_slot, n_expert;       /* of experts, over all layers */
     double miss;                    /* the share of choices that drives give */
+    double gives_way;               /* of those that they would give, what cache-aware routing spares */
     int drive;                      /* the machine's, from which they come; -1: none is known */
+
+    double gpu_hit; /* of choices, those that the GPU has where both compute each layer; 0: they do not */
 
     enum regime regime;
     double at;                                     /* where in the regime (planner/receipts.h) */
@@ -92,10 +103,18 @@ struct plan_inputs {
     void *user;
 };
 
+/* What a process may take that has own_bytes of the memory and finds free_bytes free beside these, where no bound is
+ * named. */
+uint64_t plan_memory_limit(uint64_t own_bytes, uint64_t free_bytes);
+
 void plan_make(struct plan *out, const struct plan_inputs *in);
 
 /* A plan for people and for programs. NUL-terminated, owned by the caller (mem_free). */
 MUST_USE err_code plan_text(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
+/* In a line, without a newline: what a run begins with. */
+MUST_USE err_code plan_line(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
+/* A picture of tiers and bytes, as SVG. */
+MUST_USE err_code plan_svg(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
 MUST_USE err_code plan_json(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e);
 
 #endif

@@ -35,11 +35,12 @@ static json_t *memory(const struct plan *p)
     for (int i = 0; rows && i < p->n_row; i++)
         json_array_append_new(rows, json_pack("{s:s, s:s, s:I}", "what", p->rows[i].what, "where", p->rows[i].tier,
                                               "bytes", (json_int_t)p->rows[i].n_bytes));
-    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "map", rows, "ram_bytes",
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "map", rows, "ram_bytes",
                      (json_int_t)p->ram_bytes, "vram_bytes", (json_int_t)p->vram_bytes, "ram_limit_bytes",
                      (json_int_t)p->ram_limit, "vram_limit_bytes", (json_int_t)p->vram_limit, "reserve_bytes",
                      (json_int_t)p->reserve_bytes, "least_bytes", (json_int_t)p->least_bytes, "slots",
-                     (json_int_t)p->n_slot, "experts", (json_int_t)p->n_expert, "miss", p->miss);
+                     (json_int_t)p->n_slot, "experts", (json_int_t)p->n_expert, "miss", p->miss, "gives_way",
+                     p->gives_way, "gpu_hit", p->gpu_hit);
 }
 
 static json_t *prompts(const struct plan *p)
@@ -71,9 +72,9 @@ static json_t *gpus(const struct plan *p)
     return all;
 }
 
-static json_t *settings(const struct plan_inputs *in)
+static json_t *settings(const struct plan *p, const struct plan_inputs *in)
 {
-    const struct plan_settings *s = &in->settings;
+    const struct plan_settings *s = &p->settings;
     return json_pack("{s:I, s:I, s:I, s:I, s:i, s:s}", "ctx", (json_int_t)s->n_ctx, "depth", (json_int_t)s->n_depth,
                      "texts", (json_int_t)s->n_texts, "batch", (json_int_t)s->n_batch, "threads", s->n_threads, "kv",
                      in->facts->kv[s->kv].name);
@@ -91,7 +92,7 @@ static json_t *object(const struct plan *p, const struct plan_inputs *in)
         "nearest", lines(&p->nearest), "model", "name", json_text(f->name, strlen(f->name)), "arch",
         json_text(f->arch, strlen(f->arch)), "fingerprint", fingerprint, "bytes", (json_int_t)f->file_bytes,
         "is_header", f->is_header, "machine", json_text(in->machine->name, strlen(in->machine->name)), "settings",
-        settings(in), "memory", memory(p), "regime", regime_name(p->regime), "at", p->at, "ceiling", "decode",
+        settings(p, in), "memory", memory(p), "regime", regime_name(p->regime), "at", p->at, "ceiling", "decode",
         known(p->decode.ceiling), "decode_one", known(p->decode_one.ceiling), "prefill", known(p->prefill.ceiling),
         "forecast", "decode", speed_band(&p->decode), "decode_one", speed_band(&p->decode_one), "prefill",
         speed_band(&p->prefill), "prompts", prompts(p), "gpu", gpus(p), "flags", p->flags, "assumptions",

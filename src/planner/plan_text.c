@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/printable.h"
+#include "base/units_text.h"
 #include "planner/plan.h"
 
 /* Lines in the making; what finds no memory shows at the end. */
@@ -22,7 +23,7 @@ static double mib(uint64_t n)
 static err_code say_head(struct bytes *b, const struct plan *p, const struct plan_inputs *in, struct err *e)
 {
     const struct plan_facts *f = in->facts;
-    const struct plan_settings *s = &in->settings;
+    const struct plan_settings *s = &p->settings;
     char name[2 * FACTS_NAME_BYTES], arch[2 * FACTS_NAME_BYTES], machine[2 * MACHINE_NAME_BYTES];
     err_code code = ERR_OK;
     printable_line(f->name, strlen(f->name), name, sizeof name);
@@ -62,6 +63,8 @@ static err_code say_memory(struct bytes *b, const struct plan *p, struct err *e)
     if (p->n_expert)
         SAY("slots for %" PRId64 " of %" PRId64 " experts%s", p->n_slot, p->n_expert,
             p->miss > 0 ? "" : ": none is read while the model runs\n");
+    if (p->gpu_hit > 0)
+        SAY("the GPU computes %.1f%% of the choices, the processor the others meanwhile\n", 100 * p->gpu_hit);
     if (p->miss > 0)
         SAY("; of a token's choices %.1f%% must be read\n", 100 * p->miss);
     return code;
@@ -80,17 +83,17 @@ static err_code say_speed(struct bytes *b, const char *what, const struct plan_s
     return code;
 }
 
-static err_code say_speeds(struct bytes *b, const struct plan *p, const struct plan_inputs *in, struct err *e)
+static err_code say_speeds(struct bytes *b, const struct plan *p, struct err *e)
 {
     err_code code = ERR_OK;
     bool has_forecast = p->decode.is_forecast || p->prefill.is_forecast;
     char what[64];
     SAY("\n%-28s %12s%s\n", "tokens/s", "ceiling", has_forecast ? "     forecast   within" : "");
-    snprintf(what, sizeof what, "decode, %" PRId64 " text%s", in->settings.n_texts,
-             in->settings.n_texts == 1 ? "" : "s together");
+    snprintf(what, sizeof what, "decode, %" PRId64 " text%s", p->settings.n_texts,
+             p->settings.n_texts == 1 ? "" : "s together");
     TRY(code);
     TRY(say_speed(b, what, &p->decode, e));
-    if (in->settings.n_texts > 1)
+    if (p->settings.n_texts > 1)
         TRY(say_speed(b, "decode, one of them alone", &p->decode_one, e));
     TRY(say_speed(b, "prefill", &p->prefill, e));
     if (!has_forecast)
@@ -155,7 +158,7 @@ static err_code say_all(struct bytes *b, const struct plan *p, const struct plan
     if (p->n_gpu)
         TRY(say_gpus(b, p, e));
     if (p->decode.ceiling > 0 || !p->is_refused) {
-        TRY(say_speeds(b, p, in, e));
+        TRY(say_speeds(b, p, e));
         TRY(say_prompts(b, p, e));
     }
     SAY("\nassuming that\n");
@@ -170,6 +173,58 @@ err_code plan_text(const struct plan *p, const struct plan_inputs *in, char **te
 {
     struct bytes b = {0};
     err_code code = say_all(&b, p, in, e);
+    if (code != ERR_OK)
+        bytes_close(&b);
+    *text = b.s;
+    return code;
+}
+
+/* ---- a line ------------------------------------------------------------------------------------------------------ */
+
+static err_code say_place(struct bytes *b, const struct plan *p, struct err *e)
+{
+    err_code code = ERR_OK;
+    if (p->vram_bytes)
+        SAY("%s of %s of VRAM and ", units_size(p->vram_bytes).s, units_size(p->vram_limit).s);
+    SAY("%s", units_size(p->ram_bytes).s);
+    if (p->ram_limit)
+        SAY(" of %s", units_size(p->ram_limit).s);
+    SAY(" of memory");
+    if (p->n_gpu && p->gpu_chosen >= 0 && p->gpu[p->gpu_chosen].n_cpu_moe)
+        SAY(", which has the experts of %d layers", p->gpu[p->gpu_chosen].n_cpu_moe);
+    else if (p->n_expert && p->n_slot < p->n_expert)
+        SAY(", slots for %" PRId64 " of %" PRId64 " experts", p->n_slot, p->n_expert);
+    return code;
+}
+
+static err_code say_rate(struct bytes *b, const struct plan_speed *s, struct err *e)
+{
+    err_code code = ERR_OK;
+    if (s->is_forecast)
+        SAY("; decode of %.3g to %.3g tokens/s", s->low, s->high);
+    else if (s->ceiling > 0)
+        SAY("; decode of %.3g tokens/s at most", s->ceiling);
+    return code;
+}
+
+static err_code say_line(struct bytes *b, const struct plan *p, const struct plan_inputs *in, struct err *e)
+{
+    const struct plan_settings *s = &p->settings;
+    err_code code = ERR_OK;
+    bool is_more = s->n_texts_most > s->n_texts;
+    int64_t n_texts = is_more ? s->n_texts_most : s->n_texts;
+    SAY("%d thread%s, %s%" PRId64 " text%s of %" PRId64 " token%s, caches of %s; ", s->n_threads,
+        s->n_threads == 1 ? "" : "s", is_more ? "up to " : "", n_texts, n_texts == 1 ? "" : "s", s->n_ctx,
+        s->n_ctx == 1 ? "" : "s", in->facts->kv[s->kv].name);
+    TRY(code);
+    TRY(say_place(b, p, e));
+    return say_rate(b, &p->decode, e);
+}
+
+err_code plan_line(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e)
+{
+    struct bytes b = {0};
+    err_code code = say_line(&b, p, in, e);
     if (code != ERR_OK)
         bytes_close(&b);
     *text = b.s;

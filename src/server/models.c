@@ -81,7 +81,7 @@ static err_code load(struct model *m, struct err *e)
     texts.stepped_user = m;
     const struct load_watch watch = {note_progress, m};
     m->template_error = (struct err){0};
-    TRY(o->opener.engine(o->opener.user, m->path, &watch, &m->engine, e));
+    TRY(o->opener.engine(o->opener.user, m->path, &watch, &m->engine, &texts.n_ctx, e));
     m->vocab = moebius_engine_vocab(m->engine);
     (void)o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
     m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};

@@ -87,8 +87,9 @@ struct load_watch {
 /* How a model is opened: what the command line says of engines and templates. Called in the driving thread, all of
  * them. */
 struct model_opener {
+    /* *n_ctx: tokens of a text at most */
     err_code (*engine)(void *user, const char *path, const struct load_watch *watch, moebius_engine **out,
-                       struct err *e);
+                       int64_t *n_ctx, struct err *e);
     err_code (*tmpl)(void *user, const char *path, const moebius_vocab *vocab, moebius_template **out, struct err *e);
     /* The model of this path goes, after what `stats` says. */
     void (*ends)(void *user, const char *path, const moebius_engine *engine, const struct texts_stats *stats);

@@ -183,4 +183,139 @@ def test_a_probe_is_kept_for_later_plans():
     fails(4, "plan", "-m", DEMO, says=["machine.json"])
 
 
+def words_of(p):
+    """The plan's line on standard error."""
+    lines = [l for l in p.stderr.decode().splitlines() if l.startswith("plan: ")]
+    assert len(lines) == 1, p.stderr
+    return lines[0]
+
+
+def test_runs_say_their_plan_in_a_line_and_quiet_ones_do_not():
+    shutil.rmtree(tmp("cache"), ignore_errors=True)
+    line = words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "--threads", 1))
+    assert line.startswith("plan: 1 thread, 1 text of ") and "tokens, caches of f16" in line and "of memory" in line, line
+    assert "plan:" not in run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "-q").stderr.decode()
+    assert " 1 text of 512 tokens" in words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", -1))
+    assert "slots for" in words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "--expert-ram", "25%"))
+    assert "3 texts of 24 tokens, caches of q8_0" in words_of(run("bench", "-m", DEMO, "-p", 16, "-n", 8, "-r", 1, "--texts", 3, "--kv", "q8_0"))
+    assert "1 text of 128 tokens" in words_of(run("ppl", "-m", DEMO, "-f", write("t.txt", "Once upon a time " * 100), "--ctx", 128))
+    write("cache/moebius/machine.json", "{}x") if os.path.isdir(tmp("cache/moebius")) else None
+    if os.path.isdir(tmp("cache/moebius")):
+        p = run("generate", "-m", DEMO, "-p", "Once", "-n", 4)
+        assert "warning: no plan of this run" in p.stderr.decode() and "machine.json" in p.stderr.decode(), p.stderr
+        os.remove(tmp("cache/moebius/machine.json"))
+
+
+def test_what_a_refused_run_is_told_works():
+    """A context of 512 tokens in as little memory as a shorter one needs; each way out that is named is taken."""
+    if IS_ASAN:
+        return
+    least = plan("--ctx", 256, "--ram", "20M", code=REFUSED)["memory"]["least_bytes"]
+    for size in f"{(least >> 20) - 3}M", "40M", "30M":
+        said = fails(7, "generate", "-m", DEMO, "-p", "Once", "-n", 2, "--ctx", 512, "--cold", "--ram", size, says=["MiB", "what would work: "])
+        for way in said.split("what would work: ")[1].split(", or "):
+            flags = way.split(", ")[0].split()
+            given = ["--ctx", 512, "--cold", "--ram", size]
+            for i in range(0, len(flags), 2):
+                given = [x for j, x in enumerate(given) if flags[i] not in (x, given[j - 1])] + flags[i:i + 2]
+            run("generate", "-m", DEMO, "-p", "Once", "-n", 2, *given)
+
+
+def places_of(*args):
+    """What each place of a run on two processor devices has of the experts, what it wrote, and what it said."""
+    p = run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--temp", 0, "--ignore-eos", "--devices", "cpu:1,cpu:1",
+            "--stats-json", tmp("s.json"), *args)
+    with open(tmp("s.json")) as f:
+        return [q["n_expert"] for q in json.load(f)["places"]], p.stdout, p.stderr.decode()
+
+
+def test_the_last_layers_experts_go_where_they_are_asked_to():
+    whole = run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--temp", 0, "--ignore-eos").stdout
+    for n in 0, 2, 5:
+        experts, text, _ = places_of("--n-cpu-moe", n)
+        assert experts == [120 - 24 * n, 24 * n] and text == whole, (n, experts)
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--n-cpu-moe", 6, says=["6 layers", "at most the 5"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1", "--n-cpu-moe", 1, says=["no GPU"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--n-cpu-moe", 1, "--split", "layers", says=["one of the two"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--n-cpu-moe", "-1", says=["--n-cpu-moe"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--split", "last", says=["last:N"])
+    flags = plan("--machine", MACHINES + "rtx5090.json", "--devices", "vulkan:0", "--n-cpu-moe", 3)["flags"]
+    assert "--gpu 0" in flags and "--n-cpu-moe 3" in flags, flags
+
+
+def test_the_gate_decides_and_runs_obey_it():
+    """Without costs, by what slots find beside whole layers: text repeats itself, and a curve that is as even as chance holds."""
+    HOLD = 21
+    shutil.rmtree(tmp("cache"), ignore_errors=True)
+    text = write("text.txt", open(ROOT + "/README.md", "rb").read()[:6000])
+    unknown, _, said = places_of("--split", "gate:25%")
+    assert "which has them all" in said and unknown[1] == 120, (unknown, said)
+    g = json.loads(run("profile", "-m", DEMO, "-f", text, "--gate", "--json").stdout)
+    assert g["decision"] == "pass" and g["share"] == 0.25 and g["hit"] > 0.3 and g["layer_share"] == 0.2, g
+    c = g["measured"]
+    assert 0.3 < c["share_of_90"] < 1 and 0.5 < c["entropy"] <= 1 and c["policy"] == "lfru", c
+    hits = [p["hit"] for p in c["curve"]]
+    assert hits == sorted(hits) and len(hits) >= 8, hits
+    passes, whole, said = places_of("--split", "gate:25%")
+    assert "the gate passes" in said and passes == [30, 120], (passes, said)
+    kept = [n for n in os.listdir(tmp("cache/moebius")) if n.startswith("gate-")]
+    assert len(kept) == 1, kept
+    even = dict(c, curve=[dict(p, hit=p["share"]) for p in c["curve"]])
+    write("cache/moebius/" + kept[0], json.dumps(even))
+    holds, same, said = places_of("--split", "gate:25%")
+    assert "the gate holds" in said and holds == [24, 96] and same == whole, (holds, said)
+    assert places_of("--split", "cache:25%")[0] == [30, 120]  # flags override
+    assert places_of("--split", "gate:25%", "--cold")[0] == [30, 120]
+    write("cache/moebius/" + kept[0], json.dumps(even)[:-5])
+    assert "warning: what moebius profile --gate found is not known" in places_of("--split", "gate:25%")[2]
+    os.remove(tmp("cache/moebius/" + kept[0]))
+    slow = dict(json.load(open(MACHINES + "rtx5090.json")))
+    slow["gpus"][0]["dispatch_s"] = 0.01
+    p = run("profile", "-m", DEMO, "-f", text, "--gate", "--budget", "40%", "--machine", write("slow.json", json.dumps(slow)), code=HOLD)
+    assert p.stdout.decode().count("<- decided for") == 1 and "\nhold: " in p.stdout.decode(), p.stdout
+    fails(2, "profile", "-m", DEMO, "-f", text, "--budget", "40%", says=["--gate"])
+    fails(7, "profile", "-m", DEMO, "-f", text, "--gate", "--budget", "1%", says=["budget of 1.00%"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--split", "gate", says=["gate:N%"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1,cpu:1", "--split", "gate:10%", says=["two"])
+    fails(2, "inspect", DEMO, "--devices", "cpu:1,cpu:1", "--split", "gate:10%", says=["gate:10%"])
+
+
+def test_other_ways_to_divide_a_model_are_planned_for():
+    gpu = ["--machine", MACHINES + "rtx5090.json", "--devices", "vulkan:0"]
+    cache, share, last = plan(*gpu, "--split", "cache:40%"), plan(*gpu, "--split", "experts:3,1"), plan(*gpu, "--split", "last:2")
+    rows = {(r["what"], r["where"]): r["bytes"] for r in cache["memory"]["map"]}
+    assert abs(rows["expert copies", "vram"] / rows["experts", "ram"] - 0.4) < 0.001 and "--split cache:40%" in cache["flags"], rows
+    assert abs(share["memory"]["gpu_hit"] - 0.75) < 1e-6 and "--split experts:75,25" in share["flags"]
+    assert last["gpu"][2]["chosen"] and plan(*gpu, "--split", "layers:3,2")["gpu"][2]["chosen"]
+    assert share["ceiling"]["decode"] > last["ceiling"]["decode"] > 0
+    fails(2, "plan", "-m", DEMO, "--split", "cache", says=["without a GPU"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--split", "random:3", says=["plans know"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--split", "last:6", says=["at most the 5"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--split", "cache", "--n-cpu-moe", 2, says=["one of the two"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--car", "0.5", says=["with a GPU"])
+    m = json.load(open(MACHINES + "laptop.json"))
+    m["drives"].append({"name": "fast", "random_reads": [{"bytes": 65536, "depth": 8, "bytes_per_s": 2e10}]})
+    laptop = ["--machine", write("two.json", json.dumps(m)), "--ram", "60M", "--cold"]
+    raw, store = plan(*laptop), plan(*laptop, "--store", "fast," + m["drives"][0]["name"])
+    assert store["ceiling"]["prefill"] >= raw["ceiling"]["prefill"] > 0 and any("--store" in a for a in store["assumptions"]), store
+    assert plan(*laptop, "--store", "elsewhere")["ceiling"]["decode"] is None
+    car = plan(*laptop, "--car", "0.4")
+    assert car["memory"]["gives_way"] > 0 and car["ceiling"]["decode"] >= raw["ceiling"]["decode"] and "--car 0.4" in car["flags"]
+    kept = {r["what"]: r["bytes"] for r in plan("--machine", MACHINES + "laptop.json", "--state", "64M")["memory"]["map"]}
+    assert 60 << 20 < kept["prompt cache"] < 64 << 20, kept
+
+
+def test_a_picture_has_each_row_as_text():
+    out = tmp("plan.svg")
+    p = plan("--machine", MACHINES + "laptop.json", "--ram", "60M", "--svg", out)
+    import xml.etree.ElementTree as ET
+    root = ET.parse(out).getroot()
+    words = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    for r in p["memory"]["map"]:
+        assert any(t.startswith(r["what"] + " ") for t in words), (r, words)
+    assert any(t.startswith("Llama stories MoE demo 27M on ") for t in words) and max(map(len, words)) <= 84, words
+    assert all(float(r.get("x", 0)) + float(r.get("width").rstrip("%")) <= 900 for r in root.iter("{http://www.w3.org/2000/svg}rect"))
+    fails(3, "plan", "-m", DEMO, "--svg", tmp("no/such/plan.svg"), says=["plan.svg"])
+
+
 run_functions(globals())

@@ -357,6 +357,20 @@ static void experts_of_a_layer_stay_together_where_layers_are_divided(void **sta
     usage_close(&p.past);
 }
 
+static void the_last_layers_go_to_the_last_place(void **state)
+{
+    for (int n = 0; n <= 7; n++) {
+        struct problem p = two_places();
+        struct division d;
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_LAST, .n_last = n}, &d), ERR_OK);
+        for (int l = 0; l < 6; l++)
+            for (int i = 0; i < 8; i++)
+                assert_int_equal(division_holders(&d, l, i), l < 6 - n ? 1 : 2);
+        division_close(&d);
+        usage_close(&p.past);
+    }
+}
+
 static void random_divisions_differ_by_seed_alone(void **state)
 {
     struct problem p = two_places();
@@ -653,6 +667,10 @@ static void splits_are_read(void **state)
     assert_true(s.kind == SPLIT_EXPERTS && n == 0 && s.replica_share == 0 && s.replica_bytes == 0);
     assert_int_equal(split_parse("layers:3,1,0.5", &s, shares, &n, &e), ERR_OK);
     assert_true(s.kind == SPLIT_LAYERS && n == 3 && shares[0] == 3 && shares[1] == 1 && shares[2] == 0.5);
+    assert_int_equal(split_parse("gate:25%", &s, shares, &n, &e), ERR_OK);
+    assert_true(s.kind == SPLIT_GATE && n == 0 && s.cache_share == 0.25);
+    assert_int_equal(split_parse("last:12", &s, shares, &n, &e), ERR_OK);
+    assert_true(s.kind == SPLIT_LAST && s.n_last == 12 && n == 0);
     assert_int_equal(split_parse("random:17", &s, shares, &n, &e), ERR_OK);
     assert_true(s.kind == SPLIT_RANDOM && n == 0 && s.seed == 17);
     assert_int_equal(split_parse("cache", &s, shares, &n, &e), ERR_OK);
@@ -663,10 +681,13 @@ static void splits_are_read(void **state)
 
 static void other_splits_are_refused(void **state)
 {
-    static const char *const wrong[][2] = {{"", "experts, layers, random or cache"},
-                                           {"expert", "experts, layers, random or cache"},
-                                           {"layersx", "experts, layers, random or cache"},
+    static const char *const wrong[][2] = {{"", "experts, layers, last, random, cache or gate"},
+                                           {"expert", "experts, layers, last, random, cache or gate"},
+                                           {"layersx", "experts, layers, last, random, cache or gate"},
                                            {"layers:", "a number for each device"},
+                                           {"last", "last:N"},
+                                           {"last:", "last:N"},
+                                           {"last:-1", "last:N"},
                                            {"layers:1,", "a number for each device"},
                                            {"layers:1,-1", "a number for each device"},
                                            {"layers:1;2", "a number for each device"},
@@ -711,6 +732,7 @@ int main(void)
         cmocka_unit_test(replicas_fill_what_room_is_left),
         cmocka_unit_test(shares_are_given_in_each_layer),
         cmocka_unit_test(experts_of_a_layer_stay_together_where_layers_are_divided),
+        cmocka_unit_test(the_last_layers_go_to_the_last_place),
         cmocka_unit_test(random_divisions_differ_by_seed_alone),
         cmocka_unit_test(a_place_without_room_for_what_a_token_chooses_is_refused),
         cmocka_unit_test(replicas_keep_within_what_is_asked_for),

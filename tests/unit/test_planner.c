@@ -11,8 +11,10 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "planner/gate.h"
 #include "planner/plan.h"
 
 /* ---- a model: Qwen3-30B-A3B in Q4_K_M, as its tensors are ------------------------------------------------------ */
@@ -307,6 +309,189 @@ static void plans_for_shipped_machines_are_these_texts(void **state)
     }
 }
 
+static uint64_t sum_rows(const struct plan *p, const char *tier)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < p->n_row; i++)
+        n += strcmp(p->rows[i].tier, tier) ? 0 : p->rows[i].n_bytes;
+    return n;
+}
+
+/* The first of each: a GPU whose memory has no room for all experts, as a cache and divided; experts from a prepared
+ * store with cache-aware routing and memory for kept prompts. With its picture, which has the title in full. */
+static void plans_of_other_divisions_are_these_texts(void **state)
+{
+    static const char *const names[] = {"cache", "shared", "store"};
+    struct plan_facts f = qwen3();
+    snprintf(f.name, sizeof f.name,
+             "Qwen3-30B-A3B-Q4_K_M with <a name> & more, which is too long for a single line "
+             "of a picture's title");
+    f.checkpoint_bytes = 3 << 20;
+    for (int i = 0; i < 3; i++) {
+        const struct machine m = read_machine(i < 2 ? "rtx5090" : "laptop");
+        struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+        struct plan p;
+        struct err e;
+        char *text;
+        in.settings.split = i == 0 ? PLAN_SPLIT_CACHE : i == 1 ? PLAN_SPLIT_SHARE : PLAN_SPLIT_LAST;
+        in.settings.gpu_share = i == 1 ? 0.5 : 0;
+        in.settings.vram_bytes = i < 2 ? UINT64_C(12) << 30 : 0;
+        in.settings.ram_bytes = i == 2 ? UINT64_C(8) << 30 : 0;
+        in.settings.state_bytes = i == 2 ? UINT64_C(1) << 30 : 0;
+        in.settings.car = i == 2 ? 0.5 : 0;
+        in.settings.n_drive = i == 2;
+        in.settings.is_prepared = i == 2;
+        plan_make(&p, &in);
+        assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
+        check_text(names[i], text);
+        mem_free(text);
+        assert_int_equal(plan_svg(&p, &in, &text, &e), ERR_OK);
+        assert_non_null(strstr(text, "&lt;a name&gt; &amp; more"));
+        assert_non_null(strstr(text, "title on ")); /* the end of a long name, in a line of its own */
+        check_text(i == 0 ? "cache.svg" : i == 1 ? "shared.svg" : "store.svg", text);
+        mem_free(text);
+    }
+}
+
+/* More of the choices on the GPU is never slower, and cache-aware routing never reads more. */
+static void shares_and_thresholds_have_their_direction(void **state)
+{
+    const struct machine gpu = read_machine("rtx5090"), laptop = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &gpu, .facts = &f, .settings = usual(&gpu)};
+    double before = 0;
+    struct plan p;
+    in.settings.split = PLAN_SPLIT_SHARE;
+    for (int i = 1; i <= 9; i++) {
+        in.settings.gpu_share = i / 10.0;
+        plan_make(&p, &in);
+        assert_true(!p.is_refused && p.decode.ceiling >= before);
+        before = p.decode.ceiling;
+    }
+    in = (struct plan_inputs){.machine = &laptop, .facts = &f, .settings = usual(&laptop)};
+    in.settings.ram_bytes = UINT64_C(8) << 30;
+    plan_make(&p, &in);
+    before = p.decode.ceiling;
+    double prefill = p.prefill.ceiling, miss = p.miss;
+    for (int i = 20; i >= 6; i--) {
+        in.settings.car = i / 20.0;
+        plan_make(&p, &in);
+        assert_true(p.decode.ceiling >= before && p.prefill.ceiling == prefill && p.miss == miss);
+        before = p.decode.ceiling;
+    }
+    assert_true(p.gives_way > 0.6 && p.gives_way < 0.8);
+    assert_true(ceiling_gives_way(1, 0.5) == 0 && ceiling_gives_way(0, 0.5) == 0);
+    assert_within(ceiling_gives_way(0.5, 0.25), 0.53, 1e-9);
+    assert_within(ceiling_gives_way(0.5, 0.9), 0.77, 1e-9);
+}
+
+/* Checkpoints and kept prompts take what is left, never what a run needs. */
+static void what_is_kept_takes_no_room_that_is_needed(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    f.checkpoint_bytes = 64 << 20;
+    in.settings.state_bytes = UINT64_C(4) << 30;
+    plan_make(&p, &in);
+    uint64_t least = p.least_bytes, kept = 0, checkpoints = 0;
+    for (int i = 0; i < p.n_row; i++) {
+        kept += strcmp(p.rows[i].what, "prompt cache") ? 0 : p.rows[i].n_bytes;
+        checkpoints += strcmp(p.rows[i].what, "checkpoints") ? 0 : p.rows[i].n_bytes;
+    }
+    assert_int_equal(checkpoints, in.settings.state_bytes / PLAN_CHECKPOINT_SHARE);
+    assert_int_equal(kept + checkpoints + f.kv[0].text_bytes[3] + 4 * (4096 + N_VOCAB), in.settings.state_bytes);
+    in.settings.ram_bytes = least;
+    plan_make(&p, &in);
+    assert_true(!p.is_refused && p.n_slot >= N_USED && sum_rows(&p, "ram") <= least + f.scratch_bytes);
+}
+
+/* Where nothing is said the plan chooses the context, and a run says so in a line. */
+static void lines_of_runs_on_shipped_machines_are_these(void **state)
+{
+    const struct plan_facts f = qwen3();
+    struct bytes all = {0};
+    struct err e;
+    for (int i = 0; i < N_SHIPPED; i++) {
+        const struct machine m = read_machine(shipped[i]);
+        for (int k = 0; k < 3; k++) {
+            struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+            struct plan p;
+            char *line;
+            in.settings.n_ctx = in.settings.n_depth = 0;
+            in.settings.n_ctx_most = 65536;
+            in.settings.n_texts_most = k ? 8 : 0;
+            in.settings.ram_bytes = k == 2 ? UINT64_C(6) << 30 : 0;
+            plan_make(&p, &in);
+            assert_int_equal(plan_line(&p, &in, &line, &e), ERR_OK);
+            assert_int_equal(bytes_print(&all, &e, "%s: %s\n", shipped[i], line), ERR_OK);
+            mem_free(line);
+        }
+    }
+    check_text("lines", all.s);
+    bytes_close(&all);
+}
+
+/* ---- the context ------------------------------------------------------------------------------------------------- */
+
+static struct plan with_ram(const struct machine *m, const struct plan_facts *f, uint64_t ram_bytes, int64_t n_ctx)
+{
+    struct plan_inputs in = {.machine = m, .facts = f, .settings = usual(m)};
+    struct plan p;
+    in.settings.n_ctx = n_ctx;
+    in.settings.n_ctx_most = 40960;
+    in.settings.ram_bytes = ram_bytes;
+    plan_make(&p, &in);
+    return p;
+}
+
+/* A chosen context is never refused where any is not, keeps experts in memory where a useful one can, and with more
+ * memory never is shorter, but where that gives all experts slots. */
+static void the_chosen_context_works_and_costs_no_expert_its_slot(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    int64_t before = 0;
+    bool had_all = false;
+    int n_worked = 0;
+    for (uint64_t ram = UINT64_C(1) << 30; ram < UINT64_C(32) << 30; ram += UINT64_C(128) << 20) {
+        const struct plan p = with_ram(&m, &f, ram, 0), least = with_ram(&m, &f, ram, 512),
+                          useful = with_ram(&m, &f, ram, 4096);
+        assert_int_equal(p.is_refused, least.is_refused);
+        if (p.is_refused)
+            continue;
+        n_worked++;
+        assert_true(p.settings.n_ctx >= 512 && p.settings.n_ctx <= 40960);
+        if (!useful.is_refused && useful.n_slot == useful.n_expert) {
+            assert_int_equal(p.n_slot, p.n_expert);
+            assert_true(p.settings.n_ctx >= 4096);
+        }
+        bool has_all = p.n_slot == p.n_expert;
+        assert_true(p.settings.n_ctx >= before || has_all != had_all);
+        before = p.settings.n_ctx;
+        had_all = has_all;
+    }
+    assert_true(n_worked > 100);
+    assert_int_equal(before, 32768); /* the longest that was sized */
+}
+
+static void memory_for_state_bounds_the_chosen_context(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.n_ctx = 0;
+    in.settings.n_ctx_most = 65536;
+    in.settings.state_bytes = f.kv[0].text_bytes[2];
+    plan_make(&p, &in);
+    assert_int_equal(p.settings.n_ctx, f.n_ctx[2]);
+    in.settings.state_bytes--;
+    plan_make(&p, &in);
+    assert_int_equal(p.settings.n_ctx, f.n_ctx[1]);
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static bool has_line(const struct plan_lines *l, const char *part)
@@ -452,14 +637,6 @@ static struct plan_settings any_settings(struct random *r, const struct machine 
     return s;
 }
 
-static uint64_t sum_rows(const struct plan *p, const char *tier)
-{
-    uint64_t n = 0;
-    for (int i = 0; i < p->n_row; i++)
-        n += strcmp(p->rows[i].tier, tier) ? 0 : p->rows[i].n_bytes;
-    return n;
-}
-
 static void check_sums(const struct plan *p, const struct plan_facts *f)
 {
     uint64_t experts = 0, all = 0;
@@ -559,6 +736,88 @@ static void misses_follow_counts_of_earlier_runs(void **state)
     assert_within(ceiling_miss(&f, 1, 4), 0.75, 1e-9);
 }
 
+/* ---- the gate ---------------------------------------------------------------------------------------------------- */
+
+static struct gate_curve a_curve(double hit_of_quarter)
+{
+    return (struct gate_curve){.fingerprint = 0x1234,
+                               .policy = "lfru",
+                               .n_tok = 1000,
+                               .n_layer = 48,
+                               .n_used = 8,
+                               .expert_bytes = 2.7e6,
+                               .share_of_90 = 0.6,
+                               .entropy = 0.9,
+                               .points = {{0.1, hit_of_quarter / 2, 1}, {0.25, hit_of_quarter, 2}, {0.5, 0.8, 1}},
+                               .n_point = 3};
+}
+
+static void curves_are_read_off_between_points(void **state)
+{
+    const struct gate_curve c = a_curve(0.6);
+    double hit, moved;
+    gate_read_off(&c, 0.25, &hit, &moved);
+    assert_true(hit == 0.6 && moved == 2);
+    gate_read_off(&c, 0.375, &hit, &moved);
+    assert_true(fabs(hit - 0.7) < 1e-9 && fabs(moved - 1.5) < 1e-9);
+    gate_read_off(&c, 0.05, &hit, &moved);
+    assert_true(fabs(hit - 0.15) < 1e-9);
+    gate_read_off(&c, 1, &hit, &moved);
+    assert_true(hit == 1 && moved == 0);
+}
+
+/* On a fast link slots pay where text repeats itself, whatever the skew; where it does not, or where waiting for a
+ * second device in each layer costs more than they save, whole layers do. */
+static void the_gate_goes_by_hits_and_costs(void **state)
+{
+    struct machine m = read_machine("rtx5090");
+    const struct gate_curve repeats = a_curve(0.7), even = a_curve(0.25);
+    struct gate g;
+    m.gpus[0].dispatch_s = 10e-6;
+    m.gpus[0].to_bytes_per_s = 50e9;
+    struct gate_costs c = gate_costs(&m, repeats.expert_bytes, 0, m.n_thread);
+    assert_true(c.first_s > 0 && c.other_s > 10 * c.first_s && c.wait_s == 20e-6 && c.move_s > c.first_s);
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(g.passes && g.slots_s < g.layers_s && g.layer_share == 0.25);
+    c.wait_s = 2e-3;
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(!g.passes && strstr(g.reason, "12 of 48 layers whole"));
+    c = (struct gate_costs){0};
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(g.passes && strstr(g.reason, "not known") && g.slots_s == 0);
+    gate_decide(&g, &even, 0.25, &c);
+    assert_false(g.passes);
+}
+
+static void curves_are_written_and_read_alike_and_damaged_ones_refused(void **state)
+{
+    static const char *const wrong[][3] = {
+        {"\"gate\": 1", "\"gate\": 2", "\"gate\""},     {"\"tokens\": 1000", "\"tokens\": 0", "\"tokens\""},
+        {"0000000000001234", "123", "\"model\""},       {"\"lfru\"", "7", "\"policy\""},
+        {"\"hit\": 0.6", "\"hit\": 6.0", "\"hit\""},    {"\"share\": 0.25", "\"share\": 0.05", "ascend"},
+        {"\"entropy\"", "\"entropie\"", "\"entropy\""}, {"{", "[", "JSON"}};
+    const struct gate_curve c = a_curve(0.6);
+    struct gate_curve again;
+    struct err e = {0};
+    char *text;
+    assert_int_equal(gate_write(&c, &text, &e), ERR_OK);
+    assert_int_equal(gate_parse(&again, text, strlen(text), "g.json", &e), ERR_OK);
+    assert_int_equal(again.n_point, 3);
+    assert_true(again.fingerprint == 0x1234 && again.points[1].hit == 0.6 && again.n_used == 8);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct bytes b = {0};
+        const char *at = strstr(text, wrong[i][0]);
+        assert_non_null(at);
+        assert_int_equal(bytes_print(&b, &e, "%.*s%s%s", (int)(at - text), text, wrong[i][1], at + strlen(wrong[i][0])),
+                         ERR_OK);
+        assert_int_equal(gate_parse(&again, b.s, strlen(b.s), "g.json", &e), ERR_FORMAT);
+        if (!strstr(e.text, wrong[i][2]) || !strstr(e.text, "g.json"))
+            fail_msg("\"%s\" says nothing of %s", e.text, wrong[i][2]);
+        bytes_close(&b);
+    }
+    mem_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -569,6 +828,12 @@ int main(void)
         cmocka_unit_test(published_runs_are_forecast_from_each_other),
         cmocka_unit_test(speeds_of_fomoe_are_inside_the_band),
         cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
+        cmocka_unit_test(plans_of_other_divisions_are_these_texts),
+        cmocka_unit_test(shares_and_thresholds_have_their_direction),
+        cmocka_unit_test(what_is_kept_takes_no_room_that_is_needed),
+        cmocka_unit_test(lines_of_runs_on_shipped_machines_are_these),
+        cmocka_unit_test(the_chosen_context_works_and_costs_no_expert_its_slot),
+        cmocka_unit_test(memory_for_state_bounds_the_chosen_context),
         cmocka_unit_test(what_just_works_is_not_refused_and_a_byte_less_is),
         cmocka_unit_test(what_a_refusal_names_works),
         cmocka_unit_test(a_floor_above_the_ceiling_is_refused),
@@ -578,6 +843,9 @@ int main(void)
         cmocka_unit_test(texts_share_what_they_read),
         cmocka_unit_test(rates_between_measurements_are_read_off),
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
+        cmocka_unit_test(curves_are_read_off_between_points),
+        cmocka_unit_test(the_gate_goes_by_hits_and_costs),
+        cmocka_unit_test(curves_are_written_and_read_alike_and_damaged_ones_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

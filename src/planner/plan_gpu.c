@@ -1,0 +1,244 @@
+/* Plans with a GPU that runs the layers: whose experts are where, and what that takes of its memory. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/plan_internal.h"
+
+uint64_t plan_vram_limit(const struct making *k)
+{
+    const struct machine_gpu *g = &k->m->gpus[0];
+    return k->s->vram_bytes ? k->s->vram_bytes : g->free_bytes ? g->free_bytes : g->memory_bytes;
+}
+
+/* Of a GPU that runs the layers, with the experts of so many in the machine's memory. */
+uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx)
+{
+    const struct plan_facts *f = k->f;
+    return f->weight_bytes + f->work_bytes + f->scratch_bytes + plan_expert_bytes(f, 0, f->n_moe - n_cpu_moe) +
+           (uint64_t)k->s->n_texts * plan_text_bytes(f, k->kv, n_ctx) + PLAN_VRAM_MARGIN_BYTES;
+}
+
+static uint64_t ram_with(const struct making *k, int n_cpu_moe)
+{
+    return k->f->process_bytes + plan_expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe) + PLAN_MARGIN_BYTES +
+           (uint64_t)k->s->n_texts * plan_host_bytes(k->f, k->s->n_ctx);
+}
+
+/* ---- a GPU ------------------------------------------------------------------------------------------------------- */
+
+static struct ceiling_params gpu_params(const struct making *k, int n_cpu_moe)
+{
+    const struct machine_gpu *g = &k->m->gpus[0];
+    return (struct ceiling_params){.facts = k->f,
+                                   .kv = k->kv,
+                                   .read_per_s = g->bytes_per_s,
+                                   .int8_per_s = g->int8_per_s,
+                                   .n_cpu_moe = n_cpu_moe,
+                                   .cpu_read_per_s = machine_memory_speed(k->m, k->s->n_threads),
+                                   .n_rank = 1};
+}
+
+static enum regime gpu_regime(int n_cpu_moe)
+{
+    return n_cpu_moe ? REGIME_OFFLOAD : REGIME_VRAM;
+}
+
+static double gpu_at(const struct making *k, int n_cpu_moe)
+{
+    return k->f->n_moe ? (double)n_cpu_moe / k->f->n_moe : 0;
+}
+
+static void add_gpu_row(struct making *k, int n)
+{
+    struct plan_gpu_row *r = &k->p->gpu[k->p->n_gpu++];
+    const struct ceiling_params c = gpu_params(k, n);
+    *r = (struct plan_gpu_row){
+        .n_cpu_moe = n, .vram_bytes = plan_vram_with(k, n, k->s->n_ctx), .ram_bytes = ram_with(k, n)};
+    r->fits = (!k->p->vram_limit || r->vram_bytes <= k->p->vram_limit) &&
+              (!k->p->ram_limit || r->ram_bytes <= k->p->ram_limit);
+    r->ceiling = plan_rate((double)k->s->n_texts, ceiling_step_s(&c, k->s->n_texts, k->s->n_depth));
+    r->is_forecast = plan_calibrate(k, SPEED_DECODE, gpu_regime(n), gpu_at(k, n), k->s->n_texts, k->s->n_depth,
+                                    r->ceiling, &r->low, &r->mid, &r->high);
+    if (r->fits && k->p->gpu_chosen < 0 && (k->s->n_cpu_moe < 0 || k->s->n_cpu_moe == n))
+        k->p->gpu_chosen = k->p->n_gpu - 1;
+}
+
+/* As far as the rows before leave room. */
+static void add_checkpoints(struct making *k)
+{
+    uint64_t limit = k->p->vram_limit, taken = k->p->vram_bytes;
+    plan_add_row(k, "checkpoints", "vram",
+                 plan_checkpoint_bytes(k, !limit          ? UINT64_MAX
+                                          : limit > taken ? limit - taken
+                                                          : 0));
+}
+
+static void map_gpu(struct making *k, int n)
+{
+    const struct plan_facts *f = k->f;
+    const struct plan_settings *s = k->s;
+    plan_add_row(k, "weights", "vram", f->weight_bytes);
+    plan_add_row(k, "experts", "vram", plan_expert_bytes(f, 0, f->n_moe - n));
+    plan_add_row(k, "texts", "vram", (uint64_t)s->n_texts * plan_text_bytes(f, k->kv, s->n_ctx));
+    plan_add_row(k, "activations", "vram", f->work_bytes + f->scratch_bytes);
+    plan_add_row(k, "driver", "vram", PLAN_VRAM_MARGIN_BYTES);
+    add_checkpoints(k);
+    plan_add_row(k, "program", "ram", f->process_bytes);
+    plan_add_row(k, "experts", "ram", plan_expert_bytes(f, f->n_moe - n, f->n_moe));
+    plan_add_row(k, "texts", "ram", (uint64_t)s->n_texts * plan_host_bytes(f, s->n_ctx));
+    k->p->reserve_bytes = PLAN_MARGIN_BYTES;
+    k->p->least_bytes = ram_with(k, n);
+}
+
+static void refuse_gpu(struct making *k, int n)
+{
+    struct plan *p = k->p;
+    bool is_vram = p->vram_limit && plan_vram_with(k, n, k->s->n_ctx) > p->vram_limit;
+    int fits = -1;
+    for (int i = 0; i < p->n_gpu; i++)
+        if (p->gpu[i].fits && (fits < 0 || abs(p->gpu[i].n_cpu_moe - n) < abs(p->gpu[fits].n_cpu_moe - n)))
+            fits = i;
+    p->is_refused = true;
+    snprintf(
+        p->refusal, sizeof p->refusal,
+        "with the experts of %d of %d layers in the machine's memory %.2f GiB of %s are needed, and there are %.2f GiB",
+        n, k->f->n_moe, (double)(is_vram ? plan_vram_with(k, n, k->s->n_ctx) : ram_with(k, n)) / GIB,
+        is_vram ? "VRAM" : "memory", (double)(is_vram ? p->vram_limit : p->ram_limit) / GIB);
+    if (fits >= 0)
+        plan_say(&p->nearest, "--n-cpu-moe %d, all else as asked for", p->gpu[fits].n_cpu_moe);
+    else
+        plan_say(&p->nearest, "without the GPU: see the plan for --devices cpu:%d", k->s->n_threads);
+}
+
+static void write_gpu_flags(struct making *k, int n)
+{
+    char *out = k->p->flags;
+    size_t size = sizeof k->p->flags;
+    snprintf(out, size, "--gpu 0 --threads %d --n-cpu-moe %d --ctx %" PRId64 " --kv %s", k->s->n_threads, n,
+             k->s->n_ctx, k->kv->name);
+}
+
+static void plan_layers(struct making *k)
+{
+    struct plan *p = k->p;
+    for (int n = 0; n <= k->f->n_moe && p->n_gpu < PLAN_MAX_GPU_ROW; n++)
+        add_gpu_row(k, n);
+    int asked = k->s->n_cpu_moe >= 0 ? k->s->n_cpu_moe : k->f->n_moe;
+    int n = p->gpu_chosen >= 0 ? p->gpu[p->gpu_chosen].n_cpu_moe : asked;
+    map_gpu(k, n);
+    p->regime = gpu_regime(n);
+    p->at = gpu_at(k, n);
+    const struct ceiling_params c = gpu_params(k, n);
+    if (p->gpu_chosen < 0)
+        refuse_gpu(k, n);
+    else
+        plan_find_speeds(k, &c);
+    plan_say(&p->assumptions, "the last layers' experts stay in memory; the driver takes 1 GiB of VRAM");
+    write_gpu_flags(k, n);
+}
+
+/* ---- each layer on both ------------------------------------------------------------------------------------------ */
+
+/* Bytes of experts that the GPU gets. */
+static uint64_t vram_experts(const struct making *k)
+{
+    uint64_t all = plan_expert_bytes(k->f, 0, k->f->n_moe), base = plan_vram_with(k, k->f->n_moe, k->s->n_ctx);
+    uint64_t room = !k->p->vram_limit ? all : k->p->vram_limit > base ? k->p->vram_limit - base : 0;
+    uint64_t wanted = k->s->gpu_share > 0 ? (uint64_t)((double)all * k->s->gpu_share) : room;
+    return wanted < all ? wanted : all;
+}
+
+static void map_both(struct making *k, uint64_t vram, uint64_t ram)
+{
+    const struct plan_facts *f = k->f;
+    const struct plan_settings *s = k->s;
+    plan_add_row(k, "weights", "vram", f->weight_bytes);
+    plan_add_row(k, s->split == PLAN_SPLIT_CACHE ? "expert copies" : "experts", "vram", vram);
+    plan_add_row(k, "texts", "vram", (uint64_t)s->n_texts * plan_text_bytes(f, k->kv, s->n_ctx));
+    plan_add_row(k, "activations", "vram", f->work_bytes + f->scratch_bytes);
+    plan_add_row(k, "driver", "vram", PLAN_VRAM_MARGIN_BYTES);
+    add_checkpoints(k);
+    plan_add_row(k, "program", "ram", f->process_bytes);
+    plan_add_row(k, "experts", "ram", ram);
+    plan_add_row(k, "texts", "ram", (uint64_t)s->n_texts * plan_host_bytes(f, s->n_ctx));
+    k->p->reserve_bytes = PLAN_MARGIN_BYTES;
+    k->p->least_bytes = k->p->ram_bytes + PLAN_MARGIN_BYTES;
+}
+
+static bool refuse_both(struct making *k, uint64_t vram)
+{
+    struct plan *p = k->p;
+    uint64_t base = plan_vram_with(k, k->f->n_moe, k->s->n_ctx);
+    uint64_t need = base + (vram > k->f->least_slot_bytes ? vram : k->f->least_slot_bytes);
+    bool lacks_vram = p->vram_limit && need > p->vram_limit, lacks_ram = p->ram_limit && p->least_bytes > p->ram_limit;
+    if (!lacks_vram && !lacks_ram)
+        return false;
+    p->is_refused = true;
+    snprintf(p->refusal, sizeof p->refusal, "%.2f GiB of %s are needed, and there are %.2f GiB",
+             (double)(lacks_vram ? need : p->least_bytes) / GIB, lacks_vram ? "VRAM" : "memory",
+             (double)(lacks_vram ? p->vram_limit : p->ram_limit) / GIB);
+    for (int n = 0; n <= k->f->n_moe; n++)
+        if ((!p->vram_limit || plan_vram_with(k, n, k->s->n_ctx) <= p->vram_limit) &&
+            (!p->ram_limit || ram_with(k, n) <= p->ram_limit)) {
+            plan_say(&p->nearest, "--n-cpu-moe %d, without --split", n);
+            return true;
+        }
+    plan_say(&p->nearest, "without the GPU: see the plan for --devices cpu:%d", k->s->n_threads);
+    return true;
+}
+
+static void write_split(struct making *k)
+{
+    const struct plan_settings *s = k->s;
+    char *out = k->p->flags;
+    size_t size = sizeof k->p->flags;
+    double percent = 100 * s->gpu_share;
+    snprintf(out, size, "--devices vulkan:0,cpu:%d --split ", s->n_threads);
+    if (s->split == PLAN_SPLIT_SHARE)
+        snprintf(out + strlen(out), size - strlen(out), "experts:%g,%g", percent, 100 - percent);
+    else if (percent > 0)
+        snprintf(out + strlen(out), size - strlen(out), "cache:%g%%", percent);
+    else
+        snprintf(out + strlen(out), size - strlen(out), "cache");
+    snprintf(out + strlen(out), size - strlen(out), " --ctx %" PRId64 " --kv %s", s->n_ctx, k->kv->name);
+}
+
+/* What copies hold is what earlier runs chose most; divided experts are chosen alike. */
+static void plan_both(struct making *k)
+{
+    struct plan *p = k->p;
+    bool is_cache = k->s->split == PLAN_SPLIT_CACHE;
+    uint64_t all = plan_expert_bytes(k->f, 0, k->f->n_moe), vram = vram_experts(k), ram = is_cache ? all : all - vram;
+    double share = all ? (double)vram / (double)all : 0;
+    map_both(k, vram, ram);
+    p->gpu_hit = is_cache ? 1 - ceiling_miss(k->f, (int64_t)(share * (double)p->n_expert), p->n_expert) : share;
+    p->regime = ram ? REGIME_OFFLOAD : REGIME_VRAM;
+    p->at = all ? (double)ram / (double)(ram + vram) : 0;
+    struct ceiling_params c = gpu_params(k, 0);
+    c.is_divided = true;
+    c.gpu_hit = p->gpu_hit;
+    if (!refuse_both(k, vram))
+        plan_find_speeds(k, &c);
+    plan_say(&p->assumptions, "GPU and processor compute each layer at once, the GPU %.1f%% of the choices%s",
+             100 * p->gpu_hit,
+             !is_cache      ? ", all experts being chosen equally often"
+             : k->f->n_mass ? ", as in earlier runs"
+                            : ", as if all experts were chosen equally often: what is hot is chosen more");
+    write_split(k);
+}
+
+void plan_make_gpu(struct making *k)
+{
+    struct plan *p = k->p;
+    p->vram_limit = plan_vram_limit(k);
+    p->ram_limit = plan_ram_limit(k);
+    p->n_slot = p->n_expert = plan_n_experts(k->f);
+    plan_assume(k);
+    if (k->s->split == PLAN_SPLIT_LAST)
+        plan_layers(k);
+    else
+        plan_both(k);
+    plan_refuse_speed(k);
+}

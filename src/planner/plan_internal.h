@@ -1,0 +1,52 @@
+/* What the files that make a plan share. */
+#ifndef PLANNER_PLAN_INTERNAL_H
+#define PLANNER_PLAN_INTERNAL_H
+
+#include "planner/plan.h"
+
+#define GIB (1024.0 * 1024 * 1024)
+
+/* A plan in the making. */
+struct making {
+    struct plan *p;
+    const struct plan_inputs *in;
+    const struct machine *m;
+    const struct plan_facts *f;
+    const struct plan_settings *s; /* the plan's, whose context is chosen first */
+    const struct plan_kv *kv;
+};
+
+/* A line more, if there is room for one. */
+void plan_say(struct plan_lines *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* ---- bytes (plan.c) ---------------------------------------------------------------------------------------------- */
+
+uint64_t plan_text_bytes(const struct plan_facts *f, const struct plan_kv *kv, int64_t n_ctx); /* a text's state */
+uint64_t plan_host_bytes(const struct plan_facts *f, int64_t n_ctx);      /* its tokens and logits */
+uint64_t plan_expert_bytes(const struct plan_facts *f, int from, int to); /* all experts of layers [from, to) */
+int64_t plan_n_experts(const struct plan_facts *f);
+uint64_t plan_ram_limit(const struct making *k); /* 0: unknown */
+/* A row of the map, if it has bytes, which count in its tier's sum. */
+void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes);
+/* Checkpoints of all texts, as far as `room` bytes have it; 0: the model's texts go back without. */
+uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room);
+
+/* ---- speed (plan.c) ---------------------------------------------------------------------------------------------- */
+
+double plan_rate(double n, double s); /* n / s; 0: not known */
+/* What receipts say of a ceiling; false: nothing. */
+bool plan_calibrate(const struct making *k, enum speed_of of, enum regime regime, double at, int64_t n_texts,
+                    int64_t n_tok, double ceiling, double *low, double *mid, double *high);
+void plan_find_speeds(struct making *k, const struct ceiling_params *c);
+void plan_refuse_speed(struct making *k);
+void plan_assume(struct making *k);
+
+/* ---- GPUs (plan_gpu.c) ------------------------------------------------------------------------------------------- */
+
+bool plan_is_gpu(const struct making *k);
+uint64_t plan_vram_limit(const struct making *k); /* 0: unknown */
+/* What the GPU needs with the experts of so many layers in the machine's memory. */
+uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx);
+void plan_make_gpu(struct making *k);
+
+#endif
