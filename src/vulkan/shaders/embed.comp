@@ -19,7 +19,8 @@ void main()
         return;
     uint row = uint(p.ids.d[t]), in_part = row % p.part_rows;
     Words w = Words(address_at(p.parts.d[row / p.part_rows], in_part / ROWS, 4 * group_dwords(p.k)));
-    begin_unit(w, 0, in_part % ROWS, e / UNIT);
+    use_row(in_part % ROWS, 0);
+    begin_unit(w, 0, e / UNIT);
     precise vec4 y = weights(e % UNIT / 4) * p.scale;
     for (uint j = 0; j < 4 && e + j < p.k; j++)
         p.out_.d[t * p.k + e + j] = y[j];

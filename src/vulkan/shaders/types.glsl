@@ -1,7 +1,7 @@
 /* Weights: sixteen rows lie interleaved, a dword of each after the other (quant/layout.h: R16; matrices of floats are
- * packed like it, in blocks of 32, with zeros behind the row's end). A thread takes a unit, 32 weights of a row, four at
- * a time. To add a type: its numbers in block_units and block_dwords, its scales in begin_unit, its quants in quad (types
- * of codebooks: begin_grid and grid_quad in grids.glsl). */
+ * packed like it, in blocks of 32, with zeros behind the row's end). A thread takes a unit, 32 weights of each of MINE
+ * rows that follow each other, four at a time. To add a type: its numbers in block_units and block_dwords, its scales in
+ * begin_unit, its quants in quad (types of codebooks: begin_grid and grid_quad in grids.glsl). */
 layout(constant_id = 1) const uint TYPE = 0;
 
 const uint F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q2_K = 10, Q3_K = 11, Q4_K = 12,
@@ -12,7 +12,7 @@ const bool IS_FLOAT = TYPE == F32 || TYPE == F16 || TYPE == BF16;
 const bool IS_GRID = TYPE == IQ2_XXS || TYPE == IQ2_XS || TYPE == IQ2_S || TYPE == IQ3_XXS || TYPE == IQ3_S ||
                      TYPE == IQ1_S || TYPE == IQ1_M;
 const bool IS_TRELLIS = TYPE == IQ2_KT || TYPE == IQ3_KT || TYPE == IQ4_KT;
-const uint ROWS = 16, UNIT = 32;
+const uint ROWS = 16, UNIT = 32, MINE = 4;
 
 const float iq4_values[16] = float[](-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0,
                                      53.0, 69.0, 89.0, 113.0);
@@ -81,10 +81,11 @@ uint group_dwords(uint k)
     return row_units(k) / block_units() * block_dwords() + (IS_TRELLIS ? ROWS : 0);
 }
 
-/* The unit at hand: where its block begins, and the scales and minima of its two halves. */
+/* The unit at hand: where its block begins, which row is at hand (of the sixteen, of the thread's), and the scales and
+ * minima of its two halves for each row. */
 Words unit_words;
-uint unit_at, unit_lane, unit_sub;
-float unit_scale[2], unit_min[2];
+uint unit_at, unit_lane, unit_mine, unit_sub;
+vec2 unit_scale[MINE], unit_min[MINE];
 
 uint vec(uint i) /* dword i of the row's block */
 {
@@ -114,24 +115,15 @@ float head_scale(uint group) /* of the trellis types: a float for each row, befo
 
 void set_scales(float d0, float d1, float m0, float m1)
 {
-    unit_scale[0] = d0;
-    unit_scale[1] = d1;
-    unit_min[0] = m0;
-    unit_min[1] = m1;
+    unit_scale[unit_mine] = vec2(d0, d1);
+    unit_min[unit_mine] = vec2(m0, m1);
 }
 
 /* Q4_K, Q5_K: scale and minimum of sub-block j are six bits each of twelve bytes. */
 void begin_k4(uint j)
 {
-    uint d = vec(0), scale, least;
-    if (j < 4) {
-        scale = byte_at(1, j) & 63;
-        least = byte_at(1, j + 4) & 63;
-    } else {
-        uint both = byte_at(1, j + 4);
-        scale = (both & 15) | byte_at(1, j - 4) >> 6 << 4;
-        least = both >> 4 | byte_at(1, j) >> 6 << 4;
-    }
+    uint d = vec(0), a = byte_of(vec(1), j), b = byte_of(vec(2), j), c = byte_of(vec(3), j);
+    uint scale = j < 4 ? a & 63 : (c & 15) | a >> 6 << 4, least = j < 4 ? b & 63 : c >> 4 | b >> 6 << 4;
     precise float s = half_to_float(d & 0xffffu) * float(scale), m = half_to_float(d >> 16) * float(least);
     set_scales(s, s, m, m);
 }
@@ -165,11 +157,17 @@ vec4 bits_of(uint x, uint i)
 
 #include "grids.glsl"
 
-/* Goes to unit u of row `lane` of the group that begins at dword `group`. */
-void begin_unit(Words w, uint group, uint lane, uint u)
+/* Goes to row `mine` of the thread's, of which `first` is the first. */
+void use_row(uint first, uint mine)
+{
+    unit_mine = mine;
+    unit_lane = first + mine;
+}
+
+/* Goes to unit u of the row at hand of the group that begins at dword `group`. */
+void begin_unit(Words w, uint group, uint u)
 {
     unit_words = w;
-    unit_lane = lane;
     unit_sub = u % block_units();
     unit_at = group + u / block_units() * block_dwords() + (IS_TRELLIS ? ROWS : 0);
     if (IS_FLOAT) {
@@ -193,7 +191,7 @@ void begin_unit(Words w, uint group, uint lane, uint u)
         float d = half_to_float(tail(TYPE == TQ1_0 ? 13 : 16));
         set_scales(d, d, 0, 0);
     } else if (TYPE == MXFP4) {
-        float d = mxfp4_scale(byte_of(unit_words.d[unit_at + 4 * ROWS + lane / 4], lane));
+        float d = mxfp4_scale(byte_of(unit_words.d[unit_at + 4 * ROWS + unit_lane / 4], unit_lane));
         set_scales(d, d, 0, 0);
     } else if (TYPE == NVFP4) {
         uint s = vec(0);
@@ -358,6 +356,7 @@ vec4 weights(uint i)
     vec4 q = quad(i);
     if (IS_FLOAT)
         return q;
-    precise vec4 w = q * unit_scale[i / 4] - unit_min[i / 4];
+    vec2 d = unit_scale[unit_mine], m = unit_min[unit_mine];
+    precise vec4 w = q * (i < 4 ? d.x : d.y) - (i < 4 ? m.x : m.y);
     return w;
 }
