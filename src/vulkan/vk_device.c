@@ -61,12 +61,14 @@ static err_code open_device(struct vk *v, struct err *e)
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .bufferDeviceAddress = VK_TRUE,
                                             .timelineSemaphore = VK_TRUE};
+    const VkPhysicalDeviceFeatures features = {.shaderInt64 = v->limits.has_int64};
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                      .pNext = &v12,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
                                      .enabledExtensionCount = v->limits.has_portability,
-                                     .ppEnabledExtensionNames = &portability};
+                                     .ppEnabledExtensionNames = &portability,
+                                     .pEnabledFeatures = &features};
     VkResult result = v->api.fn.CreateDevice(v->physical, &info, NULL, &v->device);
     if (result != VK_SUCCESS)
         return err_set(e, ERR_UNSUPPORTED, "%s: %s", v->base.name, vk_result_text(result));

@@ -24,6 +24,7 @@ struct vk_limits {
     bool is_mapped;                  /* the host may write where tensors lie */
     bool shares_memory;              /* tensors lie in the host's memory, whose limit counts them */
     bool has_portability;            /* the driver wants its extension enabled */
+    bool has_int64;                  /* shaders may use 64-bit integers */
     bool has_budget;                 /* the driver says what it gives (VK_EXT_memory_budget) */
 };
 
@@ -207,9 +208,11 @@ void vk_fail(struct vk *v, err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4
 /* ---- vk_pipelines.c -------------------------------------------------------------------------------------------- */
 
 enum vk_shader {
-#define SHADER(name) VK_SHADER_##name,
+#define SHADER(name)      VK_SHADER_##name,
+#define SHADER_WIDE(name) VK_SHADER_##name,
 #include "vulkan/vk_shaders.def"
 #undef SHADER
+#undef SHADER_WIDE
     VK_N_SHADER
 };
 
