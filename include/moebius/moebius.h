@@ -158,6 +158,8 @@ typedef struct moebius_engine_options {
     /* The memory that each GPU may take, in bytes. 0: what its driver gives; of GPUs in the machine's memory, what
      * ram_bytes leaves. */
     int64_t vram_bytes;
+    /* GPUs say how long operations take (moebius_engine_op_stats); a timestamp a dispatch, which takes a little itself. */
+    bool time_gpus;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -276,7 +278,7 @@ MOEBIUS_INLINE int moebius_list_gpus(moebius_gpu *gpus, int n_max, moebius_error
 typedef struct moebius_op_stats {
     const char *name; /* borrowed */
     uint64_t n;       /* how often it ran */
-    uint64_t n_ns;    /* how long that took, nanoseconds */
+    uint64_t n_ns;    /* how long that took, nanoseconds; on a GPU with moebius_engine_options.time_gpus alone */
     uint64_t n_bytes; /* bytes of weights and state that it had to move */
     uint64_t n_int8;  /* multiply-adds on bytes that it had to do */
     uint64_t n_float; /* multiply-adds on floats that it had to do */

@@ -13,6 +13,7 @@ struct model_options {
     const char *kv, *store, *io, *direct;
     bool reference, check_ops;
     int64_t ram_bytes, state_bytes, vram_bytes;
+    bool time_gpus; /* no option of all commands: bench --ops */
     struct option_share expert_ram;
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;

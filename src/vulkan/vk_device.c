@@ -11,7 +11,7 @@ static void vk_trim(struct backend *b)
         backend_buffer_close(b, &vk_of(b)->scratch[i]);
 }
 
-/* What experts computed is counted on the device. */
+/* What experts computed, and how long operations take, is counted on the device. */
 static struct backend_counters vk_get_counters(struct backend *b)
 {
     struct vk *v = vk_of(b);
@@ -23,6 +23,8 @@ static struct backend_counters vk_get_counters(struct backend *b)
         v->counters.n_expert_rows += n[0];
         v->counters.n_experts += n[1];
         vk_clear(b, &t);
+        for (uint64_t i = 1; i < VK_N_COMMANDS; i++) /* all but those that are being recorded */
+            vk_timing_count(v, v->queue.serial + i);
     }
     v->recorded = recorded;
     return v->counters;
@@ -37,6 +39,7 @@ static void vk_close(struct backend *b)
         v->api.fn.DeviceWaitIdle(v->device);
         for (int i = 0; i < v->n_turns; i++)
             vk_piece_give(v, &v->turns[i].piece);
+        vk_timing_close(v);
         vk_pipelines_close(v);
         vk_grids_close(v);
         vk_queue_close(v);

@@ -70,8 +70,8 @@ static err_code choose_memory(const VkPhysicalDeviceMemoryProperties *m, struct 
 /* The first queue family that computes, rather one that does nothing else. */
 static bool choose_queue(const struct vk_functions *fn, VkPhysicalDevice device, uint32_t *family)
 {
-    VkQueueFamilyProperties all[16];
-    uint32_t n = sizeof all / sizeof *all;
+    VkQueueFamilyProperties all[VK_MAX_FAMILY];
+    uint32_t n = VK_MAX_FAMILY;
     int best = -1;
     fn->GetPhysicalDeviceQueueFamilyProperties(device, &n, all);
     for (uint32_t i = 0; i < n; i++) {

@@ -38,13 +38,20 @@ uint32_t vk_staged(const struct vk_norm *norm, int64_t k)
     return norm ? (uint32_t)((k + UNIT - 1) / UNIT * UNIT) : 0;
 }
 
+/* Each workgroup of a product norms the row for itself: where there are very many (logits), a dispatch more is less. */
+static bool is_wide(const struct op *op)
+{
+    enum { MANY_ROWS = 16384 };
+    return op->kind == OP_MATMUL && op->weight[0]->n_row > MANY_ROWS;
+}
+
 bool vk_norm_fits(const struct vk *v, const struct op *op)
 {
     enum { SPLITS = GROUP / 4, SUMS = GROUP + ROWS * (SPLITS + 2) + 4, ROUTE_SUMS = 2 * GROUP, WORDS = 64 };
     size_t n = vk_staged(&v->norm, op->in[0].ne[0]) + SUMS;
     if (op->kind == OP_ROUTE)
         n += ROUTE_SUMS + 2 * (size_t)op->weight[0]->n_row + (size_t)op->route.n_group;
-    return n * sizeof(float) + WORDS <= v->limits.shared_bytes;
+    return !is_wide(op) && n * sizeof(float) + WORDS <= v->limits.shared_bytes;
 }
 
 /* Once it has been written, products of the same stage may compute it, too: nothing has changed its input. */

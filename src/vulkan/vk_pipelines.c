@@ -153,6 +153,7 @@ void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
     fn->CmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
     fn->CmdPushConstants(c, v->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, (uint32_t)d->push_bytes, d->push);
     fn->CmdDispatch(c, d->x, d->y, d->z);
+    vk_timing_stamp(v, c);
     v->recorded.n_dispatch++;
 }
 
