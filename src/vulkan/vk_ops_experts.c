@@ -23,8 +23,9 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
     const struct weight *w = op->weight[0], *w2 = other ? other->weight[2] : NULL;
     const struct tensor *y2 = other ? &other->out[2] : &none;
     int64_t m = op->in[0].ne[1], k = op->in[0].ne[0], n = w->n_row;
-    uint32_t tile = vk_choose_tile(m);
     const struct vk_norm *norm = vk_norm_of(v, op);
+    bool by_four = vk_by_four(norm ? vk_address(&norm->x) | vk_address(&norm->w) : vk_address(&op->in[0]), k);
+    uint32_t tile = vk_choose_tile(m, by_four);
     struct buffer *logits = vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(m * n) * sizeof(float));
     struct buffer *done = done_counters(v, vk_groups(m, tile));
     struct vk_touched x = {0};
@@ -57,10 +58,10 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
         vk_writes(&x, &op->out[i]);
     vk_writes(&x, y2);
     VK_RUN(v,
-           VK_PROGRAM(route, VK_PRODUCT_GROUP, w->type->type, tile, vk_staged(norm, k),
-                      vk_by_four(push.x | push.norm_w, k), vk_float_bits(norm ? norm->eps : 0), (uint32_t)n,
-                      (uint32_t)op->out[0].ne[0], op->route.score, op->route.norm_weights, (uint32_t)op->route.n_group,
-                      (uint32_t)op->route.n_group_used, vk_float_bits(op->route.scale)),
+           VK_PROGRAM(route, VK_PRODUCT_GROUP, w->type->type, tile, vk_staged(norm, k), by_four,
+                      vk_float_bits(norm ? norm->eps : 0), (uint32_t)n, (uint32_t)op->out[0].ne[0], op->route.score,
+                      op->route.norm_weights, (uint32_t)op->route.n_group, (uint32_t)op->route.n_group_used,
+                      vk_float_bits(op->route.scale)),
            push, &x, vk_groups(n, ROWS) + (w2 ? 1 : 0), vk_groups(m, tile), 1, m * n * (k + WORDS));
     vk_norm_done(v);
 }
@@ -198,7 +199,9 @@ static void sort_pairs(const struct experts *x)
 static bool prepare_sort(struct experts *x)
 {
     int64_t n_expert = x->op->in[2].ne[0];
-    x->tile = vk_choose_tile(2 * x->n_pair / n_expert);
+    const struct slot_pool_desc *d = &x->op->slot_pool->d;
+    int64_t share = 2 * x->n_pair / n_expert;
+    x->tile = vk_choose_tile(share > 1 ? share : 1, vk_by_four(vk_address(&x->op->in[0]), d->n_embd | d->n_ff));
     x->n_tile = (uint32_t)(x->n_pair / x->tile + (n_expert < x->n_pair ? n_expert : x->n_pair));
     x->sorted = vk_scratch(x->v, VK_SCRATCH_SORT, (size_t)(1 + x->n_pair + 3 * (int64_t)x->n_tile) * sizeof(uint32_t));
     return x->sorted != NULL;
