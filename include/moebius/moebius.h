@@ -167,6 +167,9 @@ typedef struct moebius_engine_options {
     /* The experts of so many layers, the last ones, are the last device's, and all others the first one's; less than 0:
      * of none. One GPU (`gpu`, or alone in `devices`) gets a processor device beside it. 0: as `split` says. */
     int64_t n_cpu_moe;
+    /* GPUs say how long operations take (moebius_engine_op_stats); a timestamp a dispatch, which takes a little itself.
+     */
+    bool time_gpus;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -285,7 +288,7 @@ MOEBIUS_INLINE int moebius_list_gpus(moebius_gpu *gpus, int n_max, moebius_error
 typedef struct moebius_op_stats {
     const char *name; /* borrowed */
     uint64_t n;       /* how often it ran */
-    uint64_t n_ns;    /* how long that took, nanoseconds */
+    uint64_t n_ns;    /* how long that took, nanoseconds; on a GPU with moebius_engine_options.time_gpus alone */
     uint64_t n_bytes; /* bytes of weights and state that it had to move */
     uint64_t n_int8;  /* multiply-adds on bytes that it had to do */
     uint64_t n_float; /* multiply-adds on floats that it had to do */

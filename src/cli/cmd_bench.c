@@ -96,7 +96,7 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
         if (o->n)
             printf("%-12s %9.2f %6.1f%% %9llu %9.2f %10.2f %10.2f %6.2f\n", o->name, ns / 1e3 / n_tok,
                    100 * ns / all_ns, (unsigned long long)o->n, ratio((double)o->n_bytes, ns),
-                   ratio((double)o->n_int8, ns), ratio((double)o->n_float, ns), p->ops[i].roof_s * 1e9 / ns);
+                   ratio((double)o->n_int8, ns), ratio((double)o->n_float, ns), ratio(p->ops[i].roof_s * 1e9, ns));
     }
 }
 
@@ -313,6 +313,7 @@ static err_code bench(struct bench_command *b, struct err *e)
     const struct bench_params *p = &b->params;
     if (p->n_prefill + p->n_decode == 0)
         return err_set(e, ERR_USAGE, "nothing to measure: -p and -n are both 0");
+    b->model.time_gpus = b->ops;
     TRY(cli_open_engine(&b->model, &b->opened, e));
     TRY(cli_bench_tokens(b->tokens_from, b->opened.engine, &b->ids, &b->params.n_ids, e));
     b->params.ids = b->ids;
@@ -346,7 +347,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--rounds,-r", OPT_INT, &b.params.n_round, "N", "how often (3)", 1, 10000, 0},
         {"--tokens-from", OPT_INPUT, &b.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
         {"--load", OPT_FLAG, &b.load, "", "time loading instead, beside reading the file", 0, 0, 0},
-        {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation", 0, 0, 0},
+        {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation; on GPUs the time", 0, 0, 0},
         {"--csv", OPT_FLAG, &b.csv, "", "print CSV", 0, 0, 0},
         {"--json", OPT_FLAG, &b.json, "", "print one JSON object", 0, 0, 0},
         RECEIPT_OPTION(b.model),

@@ -149,6 +149,7 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->devices = o->devices;
     out->gpu = o->gpu ? o->gpu : unasked_gpu(o);
     out->vram_bytes = o->vram_bytes;
+    out->time_gpus = o->time_gpus;
     out->split = o->split;
     out->replica_bytes = o->replicas.n_bytes;
     out->replica_share = o->replicas.share;

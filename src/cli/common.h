@@ -15,6 +15,7 @@ struct model_options {
     int64_t ram_bytes, state_bytes, vram_bytes;
     struct option_share expert_ram, replicas;
     const char *n_cpu_moe; /* a number, as it was written; NULL: none */
+    bool time_gpus;        /* no option of all commands: bench --ops */
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
     bool quiet; /* neither progress nor statistics; set by commands that have the option */

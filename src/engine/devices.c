@@ -165,6 +165,9 @@ static err_code open_vulkan(moebius_engine *g, struct engine_device *d, struct e
     TRY(vulkan_open(&d->device, d->asked.number, d->pool, e));
     d->vulkan = d->device;
     vulkan_set_limit(d->vulkan, g->vram_bytes);
+    if (g->options.time_gpus && !vulkan_time_operations(d->vulkan))
+        log_line(&g->log, LOG_WARN, "%s: its driver has no timestamps: operations are not timed",
+                 backend_name(d->device));
     recall_pipelines(g, d->vulkan);
     log_line(&g->log, LOG_INFO, "%s", backend_name(d->device));
     return ERR_OK;

@@ -11,7 +11,7 @@ static void vk_trim(struct backend *b)
         backend_buffer_close(b, &vk_of(b)->scratch[i]);
 }
 
-/* What experts computed is counted on the device. */
+/* What experts computed, and how long operations take, is counted on the device. */
 static struct backend_counters vk_get_counters(struct backend *b)
 {
     struct vk *v = vk_of(b);
@@ -23,6 +23,8 @@ static struct backend_counters vk_get_counters(struct backend *b)
         v->counters.n_expert_rows += n[0];
         v->counters.n_experts += n[1];
         vk_clear(b, &t);
+        for (uint64_t i = 1; i < VK_N_COMMANDS; i++) /* all but those that are being recorded */
+            vk_timing_count(v, v->queue.serial + i);
     }
     v->recorded = recorded;
     return v->counters;
@@ -37,6 +39,7 @@ static void vk_close(struct backend *b)
         v->api.fn.DeviceWaitIdle(v->device);
         for (int i = 0; i < v->n_turns; i++)
             vk_piece_give(v, &v->turns[i].piece);
+        vk_timing_close(v);
         vk_pipelines_close(v);
         vk_grids_close(v);
         vk_queue_close(v);
@@ -61,12 +64,14 @@ static err_code open_device(struct vk *v, struct err *e)
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .bufferDeviceAddress = VK_TRUE,
                                             .timelineSemaphore = VK_TRUE};
+    const VkPhysicalDeviceFeatures features = {.shaderInt64 = v->limits.has_int64};
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                      .pNext = &v12,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
                                      .enabledExtensionCount = v->limits.has_portability,
-                                     .ppEnabledExtensionNames = &portability};
+                                     .ppEnabledExtensionNames = &portability,
+                                     .pEnabledFeatures = &features};
     VkResult result = v->api.fn.CreateDevice(v->physical, &info, NULL, &v->device);
     if (result != VK_SUCCESS)
         return err_set(e, ERR_UNSUPPORTED, "%s: %s", v->base.name, vk_result_text(result));

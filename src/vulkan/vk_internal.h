@@ -24,6 +24,7 @@ struct vk_limits {
     bool is_mapped;                  /* the host may write where tensors lie */
     bool shares_memory;              /* tensors lie in the host's memory, whose limit counts them */
     bool has_portability;            /* the driver wants its extension enabled */
+    bool has_int64;                  /* shaders may use 64-bit integers */
     bool has_budget;                 /* the driver says what it gives (VK_EXT_memory_budget) */
 };
 
@@ -204,12 +205,35 @@ err_code vk_wait(struct backend *b, uint64_t fence, struct err *e);
 /* Remembers the first error for the next report. */
 void vk_fail(struct vk *v, err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+/* ---- vk_timing.c ----------------------------------------------------------------------------------------------- */
+
+enum { VK_MAX_STAMP = 2048, VK_MAX_FAMILY = 16 }; /* timestamps of commands; families of queues that are looked at */
+
+struct vk_timing {
+    VkQueryPool pool; /* VK_MAX_STAMP queries for each of the commands; VK_NULL_HANDLE: nothing is timed */
+    uint64_t mask;    /* of the bits that count */
+    double tick_ns;
+    struct vk_stamps {
+        uint32_t n;                 /* written in these commands and not counted yet */
+        uint8_t kind[VK_MAX_STAMP]; /* enum op_kind: of the dispatch before each */
+    } stamps[VK_N_COMMANDS];
+};
+
+void vk_timing_close(struct vk *v);
+/* Commands begin, and have had another dispatch. */
+void vk_timing_begin(struct vk *v, VkCommandBuffer c);
+void vk_timing_stamp(struct vk *v, VkCommandBuffer c);
+/* Adds what commands that have run took to the counters of operations. */
+void vk_timing_count(struct vk *v, uint64_t serial);
+
 /* ---- vk_pipelines.c -------------------------------------------------------------------------------------------- */
 
 enum vk_shader {
-#define SHADER(name) VK_SHADER_##name,
+#define SHADER(name)      VK_SHADER_##name,
+#define SHADER_WIDE(name) VK_SHADER_##name,
 #include "vulkan/vk_shaders.def"
 #undef SHADER
+#undef SHADER_WIDE
     VK_N_SHADER
 };
 
@@ -371,6 +395,7 @@ struct vk {
 
     struct vk_grids grids;
     struct vk_pipelines pipelines;
+    struct vk_timing timing;
     struct buffer *scratch[VK_N_SCRATCH];
     struct buffer *expert_counters; /* two dwords: pairs computed, experts that these were of */
     struct vk_turns turns[VK_MAX_TURNS];
@@ -379,7 +404,8 @@ struct vk {
     /* Operations that are not recorded yet, as several may go into one dispatch (vk_fuse.c). */
     struct op pending[VK_MAX_PENDING];
     int n_pending;
-    bool is_flushing; /* they are being recorded */
+    bool is_flushing;     /* they are being recorded */
+    enum op_kind running; /* the first of those that are being recorded into one dispatch */
     struct vk_norm norm;
 
     struct backend_counters counters;

@@ -70,8 +70,8 @@ static err_code choose_memory(const VkPhysicalDeviceMemoryProperties *m, struct 
 /* The first queue family that computes, rather one that does nothing else. */
 static bool choose_queue(const struct vk_functions *fn, VkPhysicalDevice device, uint32_t *family)
 {
-    VkQueueFamilyProperties all[16];
-    uint32_t n = sizeof all / sizeof *all;
+    VkQueueFamilyProperties all[VK_MAX_FAMILY];
+    uint32_t n = VK_MAX_FAMILY;
     int best = -1;
     fn->GetPhysicalDeviceQueueFamilyProperties(device, &n, all);
     for (uint32_t i = 0; i < n; i++) {
@@ -99,7 +99,8 @@ static bool has_extension(const struct vk_functions *fn, VkPhysicalDevice device
     return found;
 }
 
-static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice device, struct err *e)
+static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
+                               struct err *e)
 {
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v12};
@@ -108,6 +109,7 @@ static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice d
         return err_set(e, ERR_UNSUPPORTED, "its driver has no addresses of buffers (bufferDeviceAddress)");
     if (!v12.timelineSemaphore || vk_is_masked("timelineSemaphore"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no timeline semaphores");
+    out->has_int64 = features.features.shaderInt64 && !vk_is_masked("shaderInt64");
     return ERR_OK;
 }
 
@@ -158,7 +160,7 @@ err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, s
     VkPhysicalDeviceMemoryProperties2 memory = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
     *out = (struct vk_limits){0};
     TRY(check_limits(fn, device, out, e));
-    TRY(check_features(fn, device, e));
+    TRY(check_features(fn, device, out, e));
     fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
     TRY(choose_memory(&memory.memoryProperties, out, e));
     if (!choose_queue(fn, device, &out->queue_family))

@@ -63,7 +63,12 @@
     FN(CmdDispatch)                                                                                                    \
     FN(CmdCopyBuffer)                                                                                                  \
     FN(CmdFillBuffer)                                                                                                  \
-    FN(CmdUpdateBuffer)
+    FN(CmdUpdateBuffer)                                                                                                \
+    FN(CreateQueryPool)                                                                                                \
+    FN(DestroyQueryPool)                                                                                               \
+    FN(GetQueryPoolResults)                                                                                            \
+    FN(CmdResetQueryPool)                                                                                              \
+    FN(CmdWriteTimestamp)
 
 struct vk_functions {
 #define FN(name) PFN_vk##name name;

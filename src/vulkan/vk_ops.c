@@ -99,6 +99,7 @@ static void run_pending(struct vk *v, int keep)
     v->is_flushing = true;
     flush_tables(v, v->pending, v->n_pending);
     for (int n; v->n_pending - first > keep; first += n) {
+        v->running = v->pending[first].kind;
         n = v->error.code == ERR_OK ? vk_run_first(v, v->pending + first, v->n_pending - first) : 1;
     }
     v->n_pending -= first;

@@ -67,8 +67,12 @@ uint64_t vk_touch_norm(struct vk_touched *touched, const struct vk_norm *norm, c
 void vk_norm_done(struct vk *v);
 uint32_t vk_float_bits(float x); /* for constants of shaders */
 
+enum { VK_PRODUCT_GROUP = 64 }; /* threads of a product's workgroup */
+
+/* Whether a product may load four elements of its rows of k at a time, which begin at an address. */
+bool vk_by_four(uint64_t x, int64_t k);
 /* How many rows of activations a workgroup multiplies. */
-uint32_t vk_choose_tile(int64_t m);
+uint32_t vk_choose_tile(int64_t m, bool by_four);
 
 /* ---- operations and those behind them that share their dispatch; NULL: none ------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* ROUTE and EXPERTS. */
 #include "vulkan/vk_ops.h"
 
-enum { PRODUCT_GROUP = 128, SORT_GROUP = 128, ROWS = LAYOUT_R16_ROWS };
+enum { SORT_GROUP = 128, ROWS = LAYOUT_R16_ROWS };
 
 bool vk_may_join_router(const struct op *route, const struct op *matmul)
 {
@@ -23,8 +23,9 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
     const struct weight *w = op->weight[0], *w2 = other ? other->weight[2] : NULL;
     const struct tensor *y2 = other ? &other->out[2] : &none;
     int64_t m = op->in[0].ne[1], k = op->in[0].ne[0], n = w->n_row;
-    uint32_t tile = vk_choose_tile(m);
     const struct vk_norm *norm = vk_norm_of(v, op);
+    bool by_four = vk_by_four(norm ? vk_address(&norm->x) | vk_address(&norm->w) : vk_address(&op->in[0]), k);
+    uint32_t tile = vk_choose_tile(m, by_four);
     struct buffer *logits = vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(m * n) * sizeof(float));
     struct buffer *done = done_counters(v, vk_groups(m, tile));
     struct vk_touched x = {0};
@@ -57,7 +58,7 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
         vk_writes(&x, &op->out[i]);
     vk_writes(&x, y2);
     VK_RUN(v,
-           VK_PROGRAM(route, PRODUCT_GROUP, w->type->type, tile, vk_staged(norm, k),
+           VK_PROGRAM(route, VK_PRODUCT_GROUP, w->type->type, tile, vk_staged(norm, k), by_four,
                       vk_float_bits(norm ? norm->eps : 0), (uint32_t)n, (uint32_t)op->out[0].ne[0], op->route.score,
                       op->route.norm_weights, (uint32_t)op->route.n_group, (uint32_t)op->route.n_group_used,
                       vk_float_bits(op->route.scale)),
@@ -122,8 +123,8 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
         .n_all = (uint32_t)x->n_pair};
     const struct vk_touched t = touched(x, step);
     VK_RUN(x->v,
-           VK_PROGRAM(experts, PRODUCT_GROUP, s->d.type[first]->type, x->tile, 0, step, x->sorted != NULL,
-                      op->experts.act),
+           VK_PROGRAM(experts, VK_PRODUCT_GROUP, s->d.type[first]->type, x->tile, 0, vk_by_four(push.x, k), step,
+                      x->sorted != NULL, op->experts.act),
            push, &t, vk_groups(n_row, ROWS), x->n_tile, 1, x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
 }
 
@@ -172,8 +173,8 @@ static void run_down(const struct experts *x, const struct sum *sum)
     vk_writes(&t, &add->out[0]);
     vk_whole(&t, done, true);
     vk_whole(&t, x->v->expert_counters, true);
-    VK_RUN(x->v, VK_PROGRAM(down, PRODUCT_GROUP, s->d.type[EXPERT_DOWN]->type, 1), push, &t, (uint32_t)n_group,
-           (uint32_t)x->n_pair, 1, x->n_pair * n_row * k);
+    VK_RUN(x->v, VK_PROGRAM(down, VK_PRODUCT_GROUP, s->d.type[EXPERT_DOWN]->type, 1, 0, vk_by_four(push.x, k)), push,
+           &t, (uint32_t)n_group, (uint32_t)x->n_pair, 1, x->n_pair * n_row * k);
 }
 
 static void sort_pairs(const struct experts *x)
@@ -193,13 +194,15 @@ static void sort_pairs(const struct experts *x)
     VK_RUN(x->v, VK_PROGRAM(sort, SORT_GROUP, (uint32_t)op->in[2].ne[0], x->tile), push, &t, 1, 1, 1, x->n_pair);
 }
 
-/* Makes room for sorted pairs and their tiles, of which each expert may have one that is not full. */
+/* Makes room for sorted pairs and their tiles, of which each expert may have one that is not full. Tiles have room for
+ * twice an expert's share. */
 static bool prepare_sort(struct experts *x)
 {
-    enum { TILE = 8 };
     int64_t n_expert = x->op->in[2].ne[0];
-    x->tile = TILE;
-    x->n_tile = (uint32_t)(x->n_pair / TILE + (n_expert < x->n_pair ? n_expert : x->n_pair));
+    const struct slot_pool_desc *d = &x->op->slot_pool->d;
+    int64_t share = 2 * x->n_pair / n_expert;
+    x->tile = vk_choose_tile(share > 1 ? share : 1, vk_by_four(vk_address(&x->op->in[0]), d->n_embd | d->n_ff));
+    x->n_tile = (uint32_t)(x->n_pair / x->tile + (n_expert < x->n_pair ? n_expert : x->n_pair));
     x->sorted = vk_scratch(x->v, VK_SCRATCH_SORT, (size_t)(1 + x->n_pair + 3 * (int64_t)x->n_tile) * sizeof(uint32_t));
     return x->sorted != NULL;
 }

@@ -4,12 +4,26 @@
 
 #include "vulkan/vk_ops.h"
 
-enum { GROUP = 128, ROWS = LAYOUT_R16_ROWS, MAX_MATRIX = 3 };
+enum { GROUP = VK_PRODUCT_GROUP, ROWS = LAYOUT_R16_ROWS, MAX_MATRIX = 3 };
 
-/* It decides how fast a product is and not what it is. */
-uint32_t vk_choose_tile(int64_t m)
+/* Rows of x are read four elements at a time, where they allow it. */
+bool vk_by_four(uint64_t x, int64_t k)
 {
-    return m == 1 ? 1 : m == 2 ? 2 : m <= 4 ? 4 : 8;
+    enum { UNIT = 32, ALIGN = 16 };
+    return x % ALIGN == 0 && k % UNIT == 0;
+}
+
+/* It decides how fast a product is and not what it is. Up to sixteen rows share what is read of the weights; where
+ * there are more, as in prompts, eight, and four where each element is loaded alone: shaders with more take drivers
+ * long to compile. */
+uint32_t vk_choose_tile(int64_t m, bool by_four)
+{
+    enum { PROMPT_TILE = 8, ODD_TILE = 4 };
+    static const uint8_t tiles[] = {1, 2, 3, 4, 6, 8, 12, 16};
+    for (size_t i = 0; i < sizeof tiles; i++)
+        if (m <= tiles[i] && (by_four || m <= ODD_TILE))
+            return tiles[i];
+    return by_four ? PROMPT_TILE : ODD_TILE;
 }
 
 uint32_t vk_float_bits(float x)
@@ -27,13 +41,20 @@ uint32_t vk_staged(const struct vk_norm *norm, int64_t k)
     return norm ? (uint32_t)((k + UNIT - 1) / UNIT * UNIT) : 0;
 }
 
+/* Each workgroup of a product norms the row for itself: where there are very many (logits), a dispatch more is less. */
+static bool is_wide(const struct op *op)
+{
+    enum { MANY_ROWS = 16384 };
+    return op->kind == OP_MATMUL && op->weight[0]->n_row > MANY_ROWS;
+}
+
 bool vk_norm_fits(const struct vk *v, const struct op *op)
 {
-    enum { SUMS = 2 * GROUP + ROWS + 1, ROUTE_SUMS = 2 * GROUP, WORDS = 64 };
+    enum { SPLITS = GROUP / 4, SUMS = GROUP + ROWS * (SPLITS + 2) + 4, ROUTE_SUMS = 2 * GROUP, WORDS = 64 };
     size_t n = vk_staged(&v->norm, op->in[0].ne[0]) + SUMS;
     if (op->kind == OP_ROUTE)
         n += ROUTE_SUMS + 2 * (size_t)op->weight[0]->n_row + (size_t)op->route.n_group;
-    return n * sizeof(float) + WORDS <= v->limits.shared_bytes;
+    return !is_wide(op) && n * sizeof(float) + WORDS <= v->limits.shared_bytes;
 }
 
 /* Once it has been written, products of the same stage may compute it, too: nothing has changed its input. */
@@ -90,7 +111,6 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     const struct tensor *x = &op->in[0];
     int64_t k = x->ne[0], m = x->ne[1], n_group = b->then == THEN_ACT_MUL ? b->n_group / 2 : b->n_group;
     const struct vk_norm *norm = vk_norm_of(v, op);
-    uint32_t tile = vk_choose_tile(m);
     if (b->n == 0)
         return;
     b->push.k = (uint32_t)k;
@@ -98,9 +118,11 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     b->push.x = vk_address(norm ? &norm->x : x);
     b->push.norm_w = norm ? vk_address(&norm->w) : 0;
     b->push.normed = vk_touch_norm(&b->touched, norm, x);
+    bool by_four = vk_by_four(b->push.x | b->push.norm_w, k);
+    uint32_t tile = vk_choose_tile(m, by_four);
     VK_RUN(v,
-           VK_PROGRAM(matmul, GROUP, b->type, tile, vk_staged(norm, k), vk_float_bits(norm ? norm->eps : 0), b->then,
-                      b->act),
+           VK_PROGRAM(matmul, GROUP, b->type, tile, vk_staged(norm, k), by_four, vk_float_bits(norm ? norm->eps : 0),
+                      b->then, b->act),
            b->push, &b->touched, (uint32_t)n_group, vk_groups(m, tile), 1, b->n_group * ROWS * k * m);
     vk_norm_done(v);
     *b = (struct batch){0};
@@ -186,7 +208,6 @@ void vk_op_heads(struct vk *v, const struct op *op)
 {
     const struct weight *w = op->weight[0];
     int64_t m = op->in[0].ne[1];
-    uint32_t tile = vk_choose_tile(m);
     if (!w) {
         copy_heads(v, op);
         return;
@@ -209,6 +230,8 @@ void vk_op_heads(struct vk *v, const struct op *op)
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(heads, GROUP, w->type->type, tile), push, &x, vk_groups(op->heads.n_out, ROWS),
+    bool by_four = vk_by_four(push.x, op->heads.n_in) && op->heads.in_dim % 4 == 0 && op->heads.in_off % 4 == 0;
+    uint32_t tile = vk_choose_tile(m, by_four);
+    VK_RUN(v, VK_PROGRAM(heads, GROUP, w->type->type, tile, 0, by_four), push, &x, vk_groups(op->heads.n_out, ROWS),
            vk_groups(m, tile), (uint32_t)op->heads.n_head, w->n_row * w->k * m);
 }

@@ -10,14 +10,18 @@
 #include "vulkan/vk_shader_code.h"
 
 /* The SPIR-V of each shader. */
-static const struct {
+static const struct shader {
     const char *name;
-    const uint32_t *code;
-    size_t n_bytes;
+    struct spirv {
+        const uint32_t *code;
+        size_t n_bytes;
+    } plain, wide; /* wide: for devices with 64-bit integers; may be absent */
 } shaders[VK_N_SHADER] = {
-#define SHADER(name) {#name, code_##name, sizeof code_##name},
+#define SHADER(name)      {#name, {code_##name, sizeof code_##name}, {NULL, 0}},
+#define SHADER_WIDE(name) {#name, {code_##name, sizeof code_##name}, {code_wide_##name, sizeof code_wide_##name}},
 #include "vulkan/vk_shaders.def"
 #undef SHADER
+#undef SHADER_WIDE
 };
 
 /* Replaces the cache by one that begins with these bytes of a driver's. */
@@ -69,13 +73,14 @@ void vk_pipelines_close(struct vk *v)
 
 static bool make_module(struct vk *v, enum vk_shader shader)
 {
-    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                           .codeSize = shaders[shader].n_bytes,
-                                           .pCode = shaders[shader].code};
+    const struct shader *s = &shaders[shader];
+    const struct spirv *spirv = s->wide.code && v->limits.has_int64 ? &s->wide : &s->plain;
+    const VkShaderModuleCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = spirv->n_bytes, .pCode = spirv->code};
     VkShaderModule *m = &v->pipelines.modules[shader];
     VkResult result = *m ? VK_SUCCESS : v->api.fn.CreateShaderModule(v->device, &info, NULL, m);
     if (result != VK_SUCCESS)
-        vk_fail(v, ERR_UNSUPPORTED, "the shader %s: %s", shaders[shader].name, vk_result_text(result));
+        vk_fail(v, ERR_UNSUPPORTED, "the shader %s: %s", s->name, vk_result_text(result));
     return result == VK_SUCCESS;
 }
 
@@ -148,6 +153,7 @@ void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
     fn->CmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
     fn->CmdPushConstants(c, v->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, (uint32_t)d->push_bytes, d->push);
     fn->CmdDispatch(c, d->x, d->y, d->z);
+    vk_timing_stamp(v, c);
     v->recorded.n_dispatch++;
 }
 

@@ -198,6 +198,8 @@ VkCommandBuffer vk_record(struct vk *v, uint64_t work)
         q->is_recording = true;
         q->work = 0;
         q->staging_used = 0;
+        vk_timing_count(v, q->serial);
+        vk_timing_begin(v, c);
         order_all(v, c);
     }
     q->work += work;

@@ -40,6 +40,10 @@ MUST_USE err_code vulkan_open(struct backend **out, int index, struct pool *pool
 /* Tensors take no more of the device's memory than this; SIZE_MAX, as at first: no more than the driver gives. */
 void vulkan_set_limit(struct backend *b, size_t n_bytes);
 
+/* From now on operations are timed: op_counters.n_ns of backend_counters, where operations that share a dispatch count
+ * as the first of them. It costs a timestamp a dispatch. Before anything is enqueued; false: the device has none. */
+bool vulkan_time_operations(struct backend *b);
+
 /* Whether the driver has lost the device: all that is asked of it fails from then on. */
 bool vulkan_is_lost(struct backend *b);
 

@@ -34,6 +34,11 @@ void vulkan_set_limit(struct backend *b, size_t n_bytes)
 {
 }
 
+bool vulkan_time_operations(struct backend *b)
+{
+    return false;
+}
+
 bool vulkan_is_lost(struct backend *b)
 {
     return false;

@@ -255,6 +255,80 @@ static void products_of_a_norm_compute_it_with_its_bits(void **state)
     backend_weight_close(f->device, &w);
 }
 
+/* A matrix of 40 rows of 512 weights in blocks of Q4_K. */
+static err_code read_q4k(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    enum { BLOCK = 144, N_BLOCK = 2 };
+    static const uint8_t scales[4] = {0x00, 0x2c, 0x00, 0x28}; /* 1/16 and 1/32 */
+    uint8_t *b = dst;
+    for (uint64_t i = 0; i < n * N_BLOCK * BLOCK; i++)
+        b[i] = i % BLOCK < 4 ? scales[i % BLOCK] : (uint8_t)((row0 * N_BLOCK * BLOCK + i) * 37 % 251);
+    return ERR_OK;
+}
+
+enum { Q4K_K = 512, Q4K_ROWS = 40, MOST_TOKENS = 17 };
+
+/* The product of m rows of x that begin off_bytes into their tensor. */
+static void multiply_q4k(struct fixture *f, int m, size_t off_bytes, const float *x, float *y)
+{
+    struct err e;
+    struct weight *w;
+    const struct weight_desc d = {"test.weight", quant_info(QUANT_Q4_K), Q4K_K, Q4K_ROWS};
+    assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_q4k, NULL}, &w, &e), ERR_OK);
+    struct tensor room = floats(f, Q4K_K, m + 1, NULL), out = floats(f, Q4K_ROWS, m, NULL), in = room;
+    in.off_bytes = off_bytes;
+    in.ne[1] = m;
+    backend_write(f->device, &in, x);
+    backend_enqueue(f->device, &(struct op){.kind = OP_MATMUL, .in = {in}, .out = {out}, .weight = {w}});
+    assert_int_equal(backend_read(f->device, &out, y, &e), ERR_OK);
+    backend_buffer_close(f->device, &room.buffer);
+    backend_buffer_close(f->device, &out.buffer);
+    backend_weight_close(f->device, &w);
+}
+
+/* However many rows share what is read of the weights, and however that is loaded. */
+static void a_product_has_the_same_bits_for_any_number_of_rows_and_any_loads(void **state)
+{
+    static const struct {
+        const char *without;
+        int m;
+        size_t off_bytes;
+    } cases[] = {{"", 2, 0}, {"", 16, 0},           {"", MOST_TOKENS, 0},
+                 {"", 3, 4}, {"shaderInt64", 1, 0}, {"shaderInt64", 2, 0}};
+    static float x[MOST_TOKENS * Q4K_K], want[MOST_TOKENS * Q4K_ROWS], got[MOST_TOKENS * Q4K_ROWS];
+    struct fixture *f = *state;
+    for (int i = 0; i < MOST_TOKENS * Q4K_K; i++)
+        x[i] = (float)(i * 29 % 113) * 0.02f - 1;
+    for (int t = 0; t < MOST_TOKENS; t++)
+        multiply_q4k(f, 1, 0, x + (size_t)t * Q4K_K, want + (size_t)t * Q4K_ROWS);
+    assert_true(fabsf(want[0]) > 0.01f && want[0] != want[1]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_with(f, "MOEBIUS_VULKAN_WITHOUT", cases[i].without);
+        multiply_q4k(f, cases[i].m, cases[i].off_bytes, x, got);
+        assert_memory_equal(got, want, (size_t)cases[i].m * Q4K_ROWS * sizeof *got);
+    }
+}
+
+static void operations_are_timed_when_that_is_asked_for(void **state)
+{
+    enum { N = 1000 };
+    struct fixture *f = *state;
+    struct tensor a = floats(f, N, 1, NULL), b = floats(f, N, 1, NULL);
+    add(f, a, a, b);
+    assert_int_equal(backend_counters(f->device).op[OP_ADD].n_ns, 0);
+    assert_true(vulkan_time_operations(f->device));
+    for (int i = 0; i < 2; i++) {
+        uint64_t before = backend_counters(f->device).op[OP_ADD].n_ns;
+        add(f, a, a, b);
+        assert_true(backend_counters(f->device).op[OP_ADD].n_ns > before);
+    }
+    assert_int_equal(backend_counters(f->device).op[OP_MATMUL].n_ns, 0);
+    backend_buffer_close(f->device, &a.buffer);
+    backend_buffer_close(f->device, &b.buffer);
+    open_with(f, "MOEBIUS_VULKAN_WITHOUT", "timestamps");
+    assert_false(vulkan_time_operations(f->device));
+}
+
 /* Norms and rotations of q's and k's heads and both caches are one dispatch, and hold what each gives alone. */
 static void heads_are_normed_rotated_and_stored_at_once(void **state)
 {
@@ -634,6 +708,8 @@ int main(void)
         TEST(independent_operations_have_no_barrier_between_them),
         TEST(operations_that_go_together_are_one_dispatch),
         TEST(products_of_a_norm_compute_it_with_its_bits),
+        TEST(a_product_has_the_same_bits_for_any_number_of_rows_and_any_loads),
+        TEST(operations_are_timed_when_that_is_asked_for),
         TEST(heads_are_normed_rotated_and_stored_at_once),
         TEST(reading_the_same_again_takes_no_submission),
         TEST(writes_keep_their_order_when_staging_runs_out),

@@ -21,6 +21,24 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer Words {
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Addresses {
     uvec2 d[];
 };
+/* Two dwords, which begin at a multiple of eight bytes. Where the device has 64-bit integers (WIDE: shaders are compiled
+ * without and with it) they are loaded as one: a driver that loads component by component takes half as long. */
+#ifdef WIDE
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Twos {
+    uint64_t d[];
+};
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Fours {
+    u64vec2 d[];
+};
+#else
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Twos {
+    uvec2 d[];
+};
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Fours {
+    uvec4 d[];
+};
+#endif
 /* What other workgroups of the same dispatch write or read, too. */
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats {
     float d[];
@@ -44,6 +62,26 @@ uvec2 address_at(uvec2 address, uint n, uint size)
     umulExtended(n, size, high, low);
     low = uaddCarry(address.x, low, carry);
     return uvec2(low, address.y + high + carry);
+}
+
+/* Dwords `at` and the next, and it and the next three, of what begins at an address. */
+uvec2 two_at(uvec2 address, uint at)
+{
+#ifdef WIDE
+    return unpack32(Twos(address).d[at / 2]);
+#else
+    return Twos(address).d[at / 2];
+#endif
+}
+
+uvec4 four_at(uvec2 address, uint at)
+{
+#ifdef WIDE
+    u64vec2 x = Fours(address).d[at / 4];
+    return uvec4(unpack32(x.x), unpack32(x.y));
+#else
+    return Fours(address).d[at / 4];
+#endif
 }
 
 float half_to_float(uint h)

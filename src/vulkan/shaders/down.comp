@@ -42,7 +42,7 @@ void multiply_expert(int expert, int slot, uint row)
     multiply(Words(address_at(at, gl_WorkGroupID.x, 4 * group_dwords(p.k))), 0, p.x, p.k);
     if (tid >= ROWS || row >= p.n_row)
         return;
-    precise float y = result(tid);
+    precise float y = products[tid];
     if (!is_null(p.bias))
         y += p.bias.d[uint(expert) * p.n_row + row];
     p.y.d[pair * p.n_row + row] = y;

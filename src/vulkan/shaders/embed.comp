@@ -1,6 +1,6 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* EMBED: a thread decodes four weights of a row and scales them. The matrix may come in parts of part_rows rows. */
+/* EMBED: a thread decodes four weights of a row, and of its three neighbours, and scales them. The matrix may come in parts of part_rows rows. */
 #include "common.glsl"
 #include "types.glsl"
 
@@ -19,8 +19,10 @@ void main()
         return;
     uint row = uint(p.ids.d[t]), in_part = row % p.part_rows;
     Words w = Words(address_at(p.parts.d[row / p.part_rows], in_part / ROWS, 4 * group_dwords(p.k)));
-    begin_unit(w, 0, in_part % ROWS, e / UNIT);
-    precise vec4 y = weights(e % UNIT / 4) * p.scale;
+    uint row_of = in_part % MINE, i = e % UNIT / 4;
+    begin_unit(w, 0, in_part % ROWS - row_of, e / UNIT);
+    begin_step(i % STEPS);
+    mat4 y = weights(i % STEPS, i / STEPS);
     for (uint j = 0; j < 4 && e + j < p.k; j++)
-        p.out_.d[t * p.k + e + j] = y[j];
+        p.out_.d[t * p.k + e + j] = y[j][row_of] * p.scale;
 }

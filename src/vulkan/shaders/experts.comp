@@ -8,9 +8,9 @@
 #include "common.glsl"
 #include "product.glsl"
 
-layout(constant_id = 4) const uint STEP = 0;
-layout(constant_id = 5) const uint IS_SORTED = 0;
-layout(constant_id = 6) const uint ACTIVATION = 0;
+layout(constant_id = 5) const uint STEP = 0;
+layout(constant_id = 6) const uint IS_SORTED = 0;
+layout(constant_id = 7) const uint ACTIVATION = 0;
 
 const uint GATE_UP = 0, GATE = 1, UP = 2, DOWN = 3; /* as enum vk_expert_step */
 
@@ -64,7 +64,7 @@ void multiply_matrix(uint i)
 /* Element e of a product, with its bias and, for gate and up, its pair's weight. */
 float finished(uint e, uint i, uint row, uint pair)
 {
-    precise float y = result(e);
+    precise float y = products[e];
     if (!is_null(p.bias[i]))
         y += p.bias[i].d[uint(expert) * p.n_row + row];
     if (STEP != DOWN && !is_null(p.weights))

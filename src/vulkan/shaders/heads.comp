@@ -23,6 +23,6 @@ void main()
     for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD) {
         uint row = group * ROWS + e % ROWS, t = t0 + e / ROWS;
         if (row < p.n_out && t < p.m)
-            p.y.d[(t * p.n_head + head) * p.out_dim + p.out_off + row] = result(e);
+            p.y.d[(t * p.n_head + head) * p.out_dim + p.out_off + row] = products[e];
     }
 }

@@ -11,9 +11,9 @@
 #include "product.glsl"
 #include "product_norm.glsl"
 
-layout(constant_id = 4) const float EPS = 0;
-layout(constant_id = 5) const uint THEN = 0;
-layout(constant_id = 6) const uint ACTIVATION = 0;
+layout(constant_id = 5) const float EPS = 0;
+layout(constant_id = 6) const uint THEN = 0;
+layout(constant_id = 7) const uint ACTIVATION = 0;
 
 const uint ADD = 1, ACT_MUL = 2; /* as enum vk_then */
 
@@ -35,7 +35,7 @@ void multiply_matrix(uint i, uint group)
 
 float finished(uint e, uint i, uint row)
 {
-    precise float y = result(e);
+    precise float y = products[e];
     if (row < p.n_row[i] && !is_null(p.bias[i]))
         y += p.bias[i].d[row];
     return y;

@@ -1,8 +1,15 @@
-/* The scale of an RMS norm: a workgroup of 128 threads adds 128 chains of squares in a tree. */
-const uint NORM_THREADS = 128;
+/* The scale of an RMS norm: a workgroup of 64 threads adds 64 chains of squares in a tree. */
+const uint NORM_THREADS = 64;
 shared float norm_sums[NORM_THREADS];
 
-/* sum: of the squares of elements tid, tid + 128, ..., in ascending order. */
+/* The element of a row behind element i in a thread's chain, which begins with 4 tid: four that follow each other, then
+ * four of those that are 4 * 64 farther. */
+uint norm_next(uint i)
+{
+    return i % 4 < 3 ? i + 1 : i - 3 + 4 * NORM_THREADS;
+}
+
+/* sum: of the squares of a thread's chain, in that order. */
 float norm_scale(float sum, uint n, float eps)
 {
     uint tid = gl_LocalInvocationID.x;

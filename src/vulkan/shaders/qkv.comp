@@ -103,7 +103,7 @@ void norm(uint which)
 {
     uint tid = gl_LocalInvocationID.x;
     precise float sum = 0;
-    for (uint i = tid; i < DIM; i += NORM_THREADS)
+    for (uint i = 4 * tid; i < DIM; i = norm_next(i))
         sum = fma(row[i], row[i], sum);
     float s = norm_scale(sum, DIM, EPS);
     for (uint i = tid; i < DIM; i += NORM_THREADS)
@@ -137,9 +137,9 @@ void main()
     uint dim = which == V ? DIM_V : DIM, at = (gl_WorkGroupID.y * n_head + head) * dim, bit = which == V ? 0 : 1 << which;
     for (uint i = tid; i < dim; i += NORM_THREADS)
         row[i] = p.x[which].d[at + i];
+    barrier();
     if ((NORMED & bit) != 0)
         norm(which);
-    barrier();
     if ((ROTATED & bit) != 0)
         rotate(which);
     if (((NORMED | ROTATED) & bit) != 0)

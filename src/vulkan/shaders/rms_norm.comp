@@ -16,7 +16,7 @@ void main()
 {
     uint tid = gl_LocalInvocationID.x, at = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * p.n;
     precise float sum = 0;
-    for (uint i = tid; i < p.n; i += NORM_THREADS)
+    for (uint i = 4 * tid; i < p.n; i = norm_next(i))
         sum = fma(p.x.d[at + i], p.x.d[at + i], sum);
     float s = norm_scale(sum, p.n, p.eps);
     for (uint i = tid; i < p.n; i += NORM_THREADS) {

@@ -8,14 +8,14 @@
 #include "product_norm.glsl"
 #include "done.glsl"
 
-layout(constant_id = 4) const float EPS = 0;
-layout(constant_id = 5) const uint N = 1; /* experts */
-layout(constant_id = 6) const uint N_USED = 1;
-layout(constant_id = 7) const uint SCORE = 0;
-layout(constant_id = 8) const uint IS_NORMED = 0;
-layout(constant_id = 9) const uint N_GROUP = 1;
-layout(constant_id = 10) const uint N_GROUP_USED = 1;
-layout(constant_id = 11) const float SCALE = 1;
+layout(constant_id = 5) const float EPS = 0;
+layout(constant_id = 6) const uint N = 1; /* experts */
+layout(constant_id = 7) const uint N_USED = 1;
+layout(constant_id = 8) const uint SCORE = 0;
+layout(constant_id = 9) const uint IS_NORMED = 0;
+layout(constant_id = 10) const uint N_GROUP = 1;
+layout(constant_id = 11) const uint N_GROUP_USED = 1;
+layout(constant_id = 12) const float SCALE = 1;
 
 const uint SOFTMAX = 0, SIGMOID = 1, SOFTMAX_CHOSEN = 2; /* as enum route_score */
 const float LOWEST = -3.402823466e38, SMALLEST_SUM = 6.103515625e-5;
@@ -242,7 +242,7 @@ void main()
         multiply_rows(p.other, 0);
         for (uint e = tid; e < TILE * ROWS; e += N_THREAD)
             if (e % ROWS < p.n_other && t0 + e / ROWS < p.m)
-                p.other_y.d[(t0 + e / ROWS) * p.n_other + e % ROWS] = result(e);
+                p.other_y.d[(t0 + e / ROWS) * p.n_other + e % ROWS] = products[e];
         return;
     }
     multiply_rows(p.router, group);
@@ -250,7 +250,7 @@ void main()
         uint row = group * ROWS + e % ROWS, t = t0 + e / ROWS;
         if (row >= N || t >= p.m)
             continue;
-        precise float y = result(e);
+        precise float y = products[e];
         if (!is_null(p.router_bias))
             y += p.router_bias.d[row];
         p.logits.d[t * N + row] = y;

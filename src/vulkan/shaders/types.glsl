@@ -1,7 +1,9 @@
 /* Weights: sixteen rows lie interleaved, a dword of each after the other (quant/layout.h: R16; matrices of floats are
- * packed like it, in blocks of 32, with zeros behind the row's end). A thread takes a unit, 32 weights of a row, four at
- * a time. To add a type: its numbers in block_units and block_dwords, its scales in begin_unit, its quants in quad (types
- * of codebooks: begin_grid and grid_quad in grids.glsl). */
+ * packed like it, in blocks of 32, with zeros behind the row's end). A thread takes four rows that follow each other: what
+ * it loads are dwords of all four, a component for each. It takes a unit of UNIT weights of each row at a time, in steps:
+ * of one dword, or a few, a step unpacks a quad of weights, or two where the dword holds both. To add a type: its numbers
+ * in block_units and block_dwords, its scales in begin_unit, its dwords in begin_step if two quads share them, its quants
+ * in quad (types of codebooks: begin_grid and grid_quad in grids.glsl). */
 layout(constant_id = 1) const uint TYPE = 0;
 
 const uint F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q2_K = 10, Q3_K = 11, Q4_K = 12,
@@ -12,12 +14,12 @@ const bool IS_FLOAT = TYPE == F32 || TYPE == F16 || TYPE == BF16;
 const bool IS_GRID = TYPE == IQ2_XXS || TYPE == IQ2_XS || TYPE == IQ2_S || TYPE == IQ3_XXS || TYPE == IQ3_S ||
                      TYPE == IQ1_S || TYPE == IQ1_M;
 const bool IS_TRELLIS = TYPE == IQ2_KT || TYPE == IQ3_KT || TYPE == IQ4_KT;
-const uint ROWS = 16, UNIT = 32;
-
-const float iq4_values[16] = float[](-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0,
-                                     53.0, 69.0, 89.0, 113.0);
-const float fp4_values[16] = float[](0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0,
-                                     -12.0);
+const bool HAS_MINIMA = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K;
+const bool IS_LONG = TYPE == Q4_K || TYPE == Q5_K; /* dwords hold four bits of two units of 32 */
+const bool HAS_HALVES = IS_LONG || TYPE == Q4_0 || TYPE == Q4_1 || TYPE == Q5_0 || TYPE == Q5_1 || TYPE == IQ4_NL ||
+                        TYPE == IQ4_XS || TYPE == MXFP4;
+const uint ROWS = 16, MINE = 4, UNIT = IS_LONG ? 64 : 32, STEP_QUADS = HAS_HALVES ? 2 : 1,
+           STEPS = UNIT / 4 / STEP_QUADS; /* a step's quads are number step and number step + STEPS of the unit */
 
 /* Units of a block. */
 uint block_units()
@@ -29,7 +31,7 @@ uint block_units()
     if (TYPE == Q4_0 || TYPE == Q4_1 || TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q8_0 || TYPE == IQ4_NL ||
         TYPE == MXFP4 || IS_FLOAT)
         return 1;
-    return 8;
+    return IS_LONG ? 4 : 8;
 }
 
 /* Dwords of a block of sixteen rows: four times a row's bytes. */
@@ -81,91 +83,138 @@ uint group_dwords(uint k)
     return row_units(k) / block_units() * block_dwords() + (IS_TRELLIS ? ROWS : 0);
 }
 
-/* The unit at hand: where its block begins, and the scales and minima of its two halves. */
+const uint TRELLIS_1 = 0xcbac1fedu, TRELLIS_4 = 0xe50c7d11u; /* to the next state, and over four of them */
+
+/* The sixteen levels of IQ4, bytes: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113. */
+vec4 iq4_values(uvec4 code)
+{
+    uvec4 low = mix(uvec4(0xbfad9881u), uvec4(0xf6eaddcfu), greaterThan(code, uvec4(3)));
+    uvec4 high = mix(uvec4(0x26190d01u), uvec4(0x71594535u), greaterThan(code, uvec4(11)));
+    uvec4 four = mix(low, high, greaterThan(code, uvec4(7)));
+    return vec4(ivec4(four << 24u - 8u * (code & 3u)) >> 24);
+}
+
+mat4 iq4_quad(uvec4 codes)
+{
+    return mat4(iq4_values(codes & 15u), iq4_values(codes >> 8 & 15u), iq4_values(codes >> 16 & 15u),
+                iq4_values(codes >> 24));
+}
+
+/* Twice what four bits of FP4 stand for: 0 1 2 3 4 6 8 12, then the same below zero. */
+vec4 fp4_values(uvec4 code)
+{
+    return vec4(uvec4(0xc8643210u) >> 4u * (code & 7u) & 15u) * (1.0 - 0.25 * vec4(code & 8u));
+}
+
+mat4 fp4_quad(uvec4 codes)
+{
+    return mat4(fp4_values(codes & 15u), fp4_values(codes >> 8 & 15u), fp4_values(codes >> 16 & 15u),
+                fp4_values(codes >> 24));
+}
+
+/* The unit at hand: where its block begins, the first of the four rows, and the scales and minima of its two halves. */
 Words unit_words;
 uint unit_at, unit_lane, unit_sub;
-float unit_scale[2], unit_min[2];
+vec4 unit_scale[2], unit_min[2];
+uvec4 unit_bits;            /* the fifth bits of Q5_0 and Q5_1 */
+uvec4 step_low, step_high; /* dwords of the step at hand */
 
-uint vec(uint i) /* dword i of the row's block */
+uvec4 vec(uint i) /* dword i of the rows' blocks */
 {
-    return unit_words.d[unit_at + i * ROWS + unit_lane];
+    return four_at(uvec2(unit_words), unit_at + i * ROWS + unit_lane);
 }
 
-uint tail(uint n_vec) /* the two bytes of the row behind n_vec dwords */
+uvec4 tail(uint n_vec) /* the two bytes of the rows behind n_vec dwords */
 {
-    return unit_words.d[unit_at + n_vec * ROWS + unit_lane / 2] >> unit_lane % 2 * 16 & 0xffffu;
+    uvec2 y = two_at(uvec2(unit_words), unit_at + n_vec * ROWS + unit_lane / 2);
+    return uvec4(y.x & 0xffffu, y.x >> 16, y.y & 0xffffu, y.y >> 16);
 }
 
-uint byte_of(uint dword, uint i)
+uvec4 byte_of(uvec4 dword, uint i)
 {
     return dword >> i % 4 * 8 & 0xffu;
 }
 
 /* Byte i of a run of bytes that begins with dword `first` of the block. */
-uint byte_at(uint first, uint i)
+uvec4 byte_at(uint first, uint i)
 {
     return byte_of(vec(first + i / 4), i);
 }
 
-float head_scale(uint group) /* of the trellis types: a float for each row, before its blocks */
+/* Four fields of each row's dword, `width` bits apart. */
+mat4 fields(uvec4 x, uint width, uint mask)
 {
-    return uintBitsToFloat(unit_words.d[group + unit_lane]);
+    return mat4(vec4(x & mask), vec4(x >> width & mask), vec4(x >> 2 * width & mask), vec4(x >> 3 * width & mask));
 }
 
-void set_scales(float d0, float d1, float m0, float m1)
+mat4 bytes(uvec4 x)
+{
+    return fields(x, 8, 0xffu);
+}
+
+/* Bits 4 i to 4 i + 3 of x. */
+mat4 bits_of(uvec4 x, uint i)
+{
+    return fields(x >> 4 * i, 1, 1u);
+}
+
+vec4 halves_to_floats(uvec4 h)
+{
+    uvec4 size = h & 0x7fffu, bits = (size << 13) + 0x38000000u;
+    bits = mix(bits, floatBitsToUint(vec4(size) * 5.9604644775390625e-8), lessThan(size, uvec4(0x400u)));
+    bits = mix(bits, (size << 13) | 0x7f800000u, greaterThanEqual(size, uvec4(0x7c00u)));
+    return uintBitsToFloat(bits | (h & 0x8000u) << 16);
+}
+
+vec4 head_scale(uint group) /* of the trellis types: a float for each row, before its blocks */
+{
+    return uintBitsToFloat(four_at(uvec2(unit_words), group + unit_lane));
+}
+
+void set_scales(vec4 d0, vec4 d1)
 {
     unit_scale[0] = d0;
     unit_scale[1] = d1;
+}
+
+void set_minima(vec4 m0, vec4 m1)
+{
     unit_min[0] = m0;
     unit_min[1] = m1;
 }
 
-/* Q4_K, Q5_K: scale and minimum of sub-block j are six bits each of twelve bytes. */
-void begin_k4(uint j)
+/* Q4_K, Q5_K: scale and minimum of sub-block j are six bits each of twelve bytes, the dwords x, y and z. */
+void begin_k4(uint i, uint j, uvec4 d, uvec4 x, uvec4 y, uvec4 z)
 {
-    uint d = vec(0), scale, least;
-    if (j < 4) {
-        scale = byte_at(1, j) & 63;
-        least = byte_at(1, j + 4) & 63;
-    } else {
-        uint both = byte_at(1, j + 4);
-        scale = (both & 15) | byte_at(1, j - 4) >> 6 << 4;
-        least = both >> 4 | byte_at(1, j) >> 6 << 4;
-    }
-    precise float s = half_to_float(d & 0xffffu) * float(scale), m = half_to_float(d >> 16) * float(least);
-    set_scales(s, s, m, m);
+    uvec4 a = byte_of(x, j), b = byte_of(y, j), c = byte_of(z, j);
+    uvec4 scale = j < 4 ? a & 63u : (c & 15u) | a >> 6 << 4, least = j < 4 ? b & 63u : c >> 4 | b >> 6 << 4;
+    precise vec4 s = halves_to_floats(d & 0xffffu) * vec4(scale), m = halves_to_floats(d >> 16) * vec4(least);
+    unit_scale[i] = s;
+    unit_min[i] = m;
 }
 
-float q3k_scale(uint j)
+vec4 q3k_scale(uint j)
 {
-    uint low = byte_at(0, j % 8) >> j / 8 * 4 & 15, high = byte_at(2, j % 4) >> j / 4 * 2 & 3;
-    return float(int(low | high << 4) - 32);
+    uvec4 low = byte_at(0, j % 8) >> j / 8 * 4 & 15u, high = byte_at(2, j % 4) >> j / 4 * 2 & 3u;
+    return vec4(ivec4(low | high << 4) - 32);
 }
 
-float nvfp4_scale(uint s)
+vec4 nvfp4_scale(uvec4 s)
 {
-    uint exponent = s >> 3 & 15, mantissa = s & 7;
-    if (s == 0x7f)
-        return 0.0;
-    return float(exponent != 0 ? (8 + mantissa) << (exponent - 1) : mantissa) * 0.0009765625;
+    uvec4 exponent = s >> 3 & 15u, mantissa = s & 7u;
+    uvec4 x = mix(mantissa, (8u + mantissa) << (exponent - 1u), notEqual(exponent, uvec4(0)));
+    return vec4(mix(x, uvec4(0), equal(s, uvec4(0x7fu)))) * 0.0009765625;
 }
 
 /* Half of the power of two that MXFP4's exponent stands for. */
-float mxfp4_scale(uint e)
+vec4 mxfp4_scale(uvec4 e)
 {
-    return uintBitsToFloat(e < 2 ? 0x200000u << e : (e - 1) << 23);
-}
-
-/* Bits 4 i to 4 i + 3 of x. */
-vec4 bits_of(uint x, uint i)
-{
-    uint b = x >> 4 * i;
-    return vec4(uvec4(b, b >> 1, b >> 2, b >> 3) & 1u);
+    return uintBitsToFloat(mix((e - 1u) << 23, uvec4(0x200000u) << e, lessThan(e, uvec4(2))));
 }
 
 #include "grids.glsl"
 
-/* Goes to unit u of row `lane` of the group that begins at dword `group`. */
+/* Goes to unit u of rows `lane` to `lane` + 3 of the group that begins at dword `group`. */
 void begin_unit(Words w, uint group, uint lane, uint u)
 {
     unit_words = w;
@@ -175,110 +224,94 @@ void begin_unit(Words w, uint group, uint lane, uint u)
     if (IS_FLOAT) {
         return;
     } else if (TYPE == Q4_0 || TYPE == IQ4_NL || TYPE == Q1_0 || TYPE == Q2_0) {
-        float d = half_to_float(tail(4));
-        set_scales(d, d, 0, 0);
+        vec4 d = halves_to_floats(tail(4));
+        set_scales(d, d);
     } else if (TYPE == Q8_0) {
-        float d = half_to_float(tail(8));
-        set_scales(d, d, 0, 0);
+        vec4 d = halves_to_floats(tail(8));
+        set_scales(d, d);
     } else if (TYPE == Q4_1 || TYPE == Q5_1) {
-        uint d = vec(0);
-        float scale = half_to_float(d & 0xffffu), least = -half_to_float(d >> 16);
-        set_scales(scale, scale, least, least);
+        uvec4 d = vec(0);
+        vec4 scale = halves_to_floats(d & 0xffffu), least = -halves_to_floats(d >> 16);
+        set_scales(scale, scale);
+        set_minima(least, least);
+        if (TYPE == Q5_1)
+            unit_bits = vec(1);
     } else if (TYPE == Q5_0) {
-        float d = half_to_float(tail(5));
-        set_scales(d, d, 0, 0);
+        vec4 d = halves_to_floats(tail(5));
+        set_scales(d, d);
+        unit_bits = vec(0);
     } else if (IS_GRID) {
         begin_grid();
     } else if (TYPE == TQ1_0 || TYPE == TQ2_0) {
-        float d = half_to_float(tail(TYPE == TQ1_0 ? 13 : 16));
-        set_scales(d, d, 0, 0);
+        vec4 d = halves_to_floats(tail(TYPE == TQ1_0 ? 13 : 16));
+        set_scales(d, d);
     } else if (TYPE == MXFP4) {
-        float d = mxfp4_scale(byte_of(unit_words.d[unit_at + 4 * ROWS + lane / 4], lane));
-        set_scales(d, d, 0, 0);
+        vec4 d = mxfp4_scale(uvec4(unit_words.d[unit_at + 4 * ROWS + lane / 4]) >> uvec4(0, 8, 16, 24) & 0xffu);
+        set_scales(d, d);
     } else if (TYPE == NVFP4) {
-        uint s = vec(0);
-        set_scales(nvfp4_scale(byte_of(s, 2 * unit_sub)), nvfp4_scale(byte_of(s, 2 * unit_sub + 1)), 0, 0);
+        uvec4 s = vec(0);
+        set_scales(nvfp4_scale(byte_of(s, 2 * unit_sub)), nvfp4_scale(byte_of(s, 2 * unit_sub + 1)));
     } else if (TYPE == Q2_K) {
-        uint d = vec(20), s0 = byte_at(0, 2 * unit_sub), s1 = byte_at(0, 2 * unit_sub + 1);
-        float scale = half_to_float(d & 0xffffu), least = half_to_float(d >> 16);
-        set_scales(scale * float(s0 & 15), scale * float(s1 & 15), least * float(s0 >> 4), least * float(s1 >> 4));
+        uvec4 d = vec(20), s0 = byte_at(0, 2 * unit_sub), s1 = byte_at(0, 2 * unit_sub + 1);
+        vec4 scale = halves_to_floats(d & 0xffffu), least = halves_to_floats(d >> 16);
+        set_scales(scale * vec4(s0 & 15u), scale * vec4(s1 & 15u));
+        set_minima(least * vec4(s0 >> 4), least * vec4(s1 >> 4));
     } else if (TYPE == Q3_K) {
-        float d = half_to_float(tail(27));
-        set_scales(d * q3k_scale(2 * unit_sub), d * q3k_scale(2 * unit_sub + 1), 0, 0);
-    } else if (TYPE == Q4_K || TYPE == Q5_K) {
-        begin_k4(unit_sub);
+        vec4 d = halves_to_floats(tail(27));
+        set_scales(d * q3k_scale(2 * unit_sub), d * q3k_scale(2 * unit_sub + 1));
+    } else if (IS_LONG) {
+        uvec4 d = vec(0), x = vec(1), y = vec(2), z = vec(3);
+        begin_k4(0, 2 * unit_sub, d, x, y, z);
+        begin_k4(1, 2 * unit_sub + 1, d, x, y, z);
     } else if (TYPE == Q6_K) {
-        float d = half_to_float(tail(52));
-        int s = int(vec(unit_sub / 2)), at = int(unit_sub % 2 * 16);
-        set_scales(d * float(bitfieldExtract(s, at, 8)), d * float(bitfieldExtract(s, at + 8, 8)), 0, 0);
+        vec4 d = halves_to_floats(tail(52));
+        ivec4 s = ivec4(vec(unit_sub / 2));
+        int at = int(unit_sub % 2 * 16);
+        set_scales(d * vec4(bitfieldExtract(s, at, 8)), d * vec4(bitfieldExtract(s, at + 8, 8)));
     } else if (TYPE == IQ4_XS) {
-        uint d = vec(0), low = byte_at(1, unit_sub / 2) >> unit_sub % 2 * 4 & 15, high = d >> (16 + 2 * unit_sub) & 3;
-        float scale = half_to_float(d & 0xffffu) * float(int(low | high << 4) - 32);
-        set_scales(scale, scale, 0, 0);
+        uvec4 d = vec(0), low = byte_at(1, unit_sub / 2) >> unit_sub % 2 * 4 & 15u, high = d >> (16 + 2 * unit_sub) & 3u;
+        vec4 scale = halves_to_floats(d & 0xffffu) * vec4(ivec4(low | high << 4) - 32);
+        set_scales(scale, scale);
     } else if (TYPE == IQ2_KT || TYPE == IQ3_KT) {
-        uint s = byte_of(vec(0), unit_sub) >> unit_sub / 4 * 4 & 15;
-        float scale = head_scale(group) * (TYPE == IQ2_KT ? iq4_values[s] : float(s));
-        set_scales(scale, scale, 0, 0);
+        uvec4 s = byte_of(vec(0), unit_sub) >> unit_sub / 4 * 4 & 15u;
+        vec4 scale = head_scale(group) * (TYPE == IQ2_KT ? iq4_values(s) : vec4(s));
+        set_scales(scale, scale);
     } else if (TYPE == IQ4_KT) {
-        float scale = head_scale(group) * float(int(vec(unit_sub) >> 1 & 127) - 64);
-        set_scales(scale, scale, 0, 0);
+        vec4 scale = head_scale(group) * vec4(ivec4(vec(unit_sub) >> 1 & 127u) - 64);
+        set_scales(scale, scale);
     }
 }
 
-vec4 bytes(uint x)
-{
-    return vec4(uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu);
-}
-
-vec4 signed_bytes(uint x)
-{
-    int y = int(x);
-    return vec4(bitfieldExtract(y, 0, 8), bitfieldExtract(y, 8, 8), bitfieldExtract(y, 16, 8), y >> 24);
-}
-
-/* Quad i of 32 weights that begin at dword `first`: bytes hold weights j in their low and j + 16 in their high bits. */
-vec4 nibbles(uint first, uint i)
-{
-    return bytes(vec(first + i % 4) >> (i < 4 ? 0 : 4) & 0x0f0f0f0fu);
-}
-
-vec4 look_up(const float values[16], vec4 codes)
-{
-    uvec4 c = uvec4(codes);
-    return vec4(values[c.x], values[c.y], values[c.z], values[c.w]);
-}
-
 /* Four weights of a trellis, from number `from` (0 or 4) of the sequence that a seed starts. */
-vec4 trellis(uint seed, uint from)
+mat4 trellis(uvec4 seed, uint from)
 {
-    uint state = seed;
-    vec4 y = vec4(0);
-    for (uint i = 0; i < from + 4; i++) {
-        state *= 0xcbac1fedu;
-        uint sum = (state & 63) + (state >> 8 & 63) + (state >> 16 & 63) + (state >> 24 & 63);
-        if (i >= from)
-            y[i - from] = float(int(sum) - 126);
+    uvec4 state = from == 0 ? seed : seed * TRELLIS_4;
+    mat4 y;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        state *= TRELLIS_1;
+        uvec4 sum = (state & 63u) + (state >> 8 & 63u) + (state >> 16 & 63u) + (state >> 24 & 63u);
+        y[i] = vec4(ivec4(sum) - 126);
     }
     return y;
 }
 
 /* The seed of the eight weights that quad i of the unit is among (IQ2_KT, IQ3_KT). */
-uint seed_at(uint i)
+uvec4 seed_at(uint i)
 {
     uint at = unit_sub * 4 + i / 2;
-    return (vec(1 + at / 2) >> at % 2 * 16 & 0xffffu) + 4096;
+    return (vec(1 + at / 2) >> at % 2 * 16 & 0xffffu) + 4096u;
 }
 
-uint iq4kt_seed(uint i)
+uvec4 iq4kt_seed(uint i)
 {
-    uint head = vec(unit_sub), at = 8 * unit_sub + i;
-    uint seed = byte_at(8, at) | (byte_at(24, at % 32) >> at / 32 * 4 & 15) << 8 | (head >> (8 + 3 * i) & 7) << 12;
-    return seed + 4096 + (head & 1) * 32768;
+    uint at = 8 * unit_sub + i;
+    uvec4 head = vec(unit_sub), high = byte_at(24, at % 32) >> at / 32 * 4 & 15u;
+    return (byte_at(8, at) | high << 8 | (head >> (8 + 3 * i) & 7u) << 12) + 4096u + (head & 1u) * 32768u;
 }
 
 /* Quad i of TQ1_0: bytes are fractions of 256, whose digits base three after the point are weights of runs of 32, 16 and
  * 4 bytes. */
-vec4 ternary(uint i)
+mat4 ternary(uint i)
 {
     uint w = unit_sub * 32 + 4 * i, at = i, digit = unit_sub;
     if (w >= 240) {
@@ -289,75 +322,104 @@ vec4 ternary(uint i)
         digit = (w - 160) / 16;
     }
     const uint power[5] = uint[](1, 3, 9, 27, 81);
-    uint x = vec(at);
-    uvec4 b = uvec4(x, x >> 8, x >> 16, x >> 24) & 0xffu;
-    return vec4((b * power[digit] & 0xffu) * 3 >> 8) - 1.0;
+    uvec4 x = vec(at);
+    mat4 y;
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        y[j] = vec4(((x >> 8 * j & 0xffu) * power[digit] & 0xffu) * 3u >> 8) - 1.0;
+    return y;
 }
 
-/* Weights 4 i to 4 i + 3 of the unit in units of its scale. */
-vec4 quad(uint i)
+/* Goes to a step of the unit: loads the dwords that its quads share. */
+void begin_step(uint step)
+{
+    switch (TYPE) {
+    case Q4_0:
+    case IQ4_NL:
+    case MXFP4: step_low = vec(step); break;
+    case Q4_1:
+    case Q5_0: step_low = vec(1 + step); break;
+    case Q5_1: step_low = vec(2 + step); break;
+    case IQ4_XS: step_low = vec(2 + 4 * unit_sub + step); break;
+    case Q4_K: step_low = vec(4 + unit_sub * 8 + step); break;
+    case Q5_K:
+        step_low = vec(12 + unit_sub * 8 + step);
+        step_high = vec(4 + step) >> 2 * unit_sub;
+        break;
+    }
+}
+
+/* Quad i of the unit, the step's number `h`, in units of the scale: a column for each of four weights, with four rows. */
+mat4 quad(uint i, uint h)
 {
     if (IS_GRID)
         return grid_quad(i);
     uint half_of = unit_sub / 4, shift = unit_sub % 4 * 2; /* of 256 weights; in bytes that hold four weights */
+    uvec4 nibbles = step_low >> 4 * h & 0x0f0f0f0fu;
     switch (TYPE) {
-    case F32: return uintBitsToFloat(uvec4(vec(4 * i), vec(4 * i + 1), vec(4 * i + 2), vec(4 * i + 3)));
+    case F32:
+        return mat4(uintBitsToFloat(vec(4 * i)), uintBitsToFloat(vec(4 * i + 1)), uintBitsToFloat(vec(4 * i + 2)),
+                    uintBitsToFloat(vec(4 * i + 3)));
     case F16: {
-        uint a = vec(2 * i), b = vec(2 * i + 1);
-        return vec4(half_to_float(a & 0xffffu), half_to_float(a >> 16), half_to_float(b & 0xffffu),
-                    half_to_float(b >> 16));
+        uvec4 a = vec(2 * i), b = vec(2 * i + 1);
+        return mat4(halves_to_floats(a & 0xffffu), halves_to_floats(a >> 16), halves_to_floats(b & 0xffffu),
+                    halves_to_floats(b >> 16));
     }
     case BF16: {
-        uint a = vec(2 * i), b = vec(2 * i + 1);
-        return uintBitsToFloat(uvec4(a << 16, a & 0xffff0000u, b << 16, b & 0xffff0000u));
+        uvec4 a = vec(2 * i), b = vec(2 * i + 1);
+        return mat4(uintBitsToFloat(a << 16), uintBitsToFloat(a & 0xffff0000u), uintBitsToFloat(b << 16),
+                    uintBitsToFloat(b & 0xffff0000u));
     }
-    case Q4_0: return nibbles(0, i) - 8.0;
-    case Q4_1: return nibbles(1, i);
-    case Q5_0: return nibbles(1, i) + 16.0 * bits_of(vec(0), i) - 16.0;
-    case Q5_1: return nibbles(2, i) + 16.0 * bits_of(vec(1), i);
-    case Q8_0: return signed_bytes(vec(i));
+    case Q4_0: return bytes(nibbles) - 8.0;
+    case Q4_1:
+    case Q4_K: return bytes(nibbles);
+    case Q5_0: return bytes(nibbles) + 16.0 * bits_of(unit_bits, i) - 16.0;
+    case Q5_1: return bytes(nibbles) + 16.0 * bits_of(unit_bits, i);
+    case Q5_K: return bytes(nibbles) + 16.0 * bytes(step_high >> h & 0x01010101u);
+    case IQ4_NL:
+    case IQ4_XS: return iq4_quad(nibbles);
+    case MXFP4: return fp4_quad(nibbles);
+    case Q8_0: {
+        ivec4 x = ivec4(vec(i));
+        return mat4(vec4(x << 24 >> 24), vec4(x << 16 >> 24), vec4(x << 8 >> 24), vec4(x >> 24));
+    }
     case Q2_K: return bytes(vec(4 + half_of * 8 + i) >> shift & 0x03030303u);
     case Q3_K: {
-        uint at = half_of * 8 + i, q = vec(at < 8 ? 4 + 2 * at : 11 + at);
+        uint at = half_of * 8 + i;
+        uvec4 q = vec(at < 8 ? 4 + 2 * at : 11 + at);
         return bytes(q >> shift & 0x03030303u) + 4.0 * bytes(vec(3 + 2 * i) >> unit_sub & 0x01010101u) - 4.0;
     }
-    case Q4_K: return bytes(vec(4 + unit_sub / 2 * 8 + i) >> unit_sub % 2 * 4 & 0x0f0f0f0fu);
-    case Q5_K:
-        return bytes(vec(12 + unit_sub / 2 * 8 + i) >> unit_sub % 2 * 4 & 0x0f0f0f0fu) +
-               16.0 * bytes(vec(4 + i) >> unit_sub & 0x01010101u);
     case Q6_K: {
-        uint at = 4 + half_of * 24 + 3 * i, low = vec(at + unit_sub % 2) >> unit_sub % 4 / 2 * 4 & 0x0f0f0f0fu;
-        return bytes(low) + 16.0 * bytes(vec(at + 2) >> shift & 0x03030303u) - 32.0;
+        uint at = 4 + half_of * 24 + 3 * i;
+        uvec4 low = vec(at + unit_sub % 2) >> unit_sub % 4 / 2 * 4 & 0x0f0f0f0fu;
+        return bytes(low | (vec(at + 2) >> shift & 0x03030303u) << 4) - 32.0;
     }
-    case IQ4_NL: return look_up(iq4_values, nibbles(0, i));
-    case IQ4_XS: return look_up(iq4_values, nibbles(2 + 4 * unit_sub, i));
     case TQ1_0: return ternary(i);
     case TQ2_0: return bytes(vec(half_of * 8 + i) >> shift & 0x03030303u) - 1.0;
-    case MXFP4: return look_up(fp4_values, nibbles(0, i));
-    case NVFP4: {
-        uint x = vec(1 + 4 * unit_sub + i / 4 * 2 + i % 2);
-        return look_up(fp4_values, bytes(x >> i % 4 / 2 * 4 & 0x0f0f0f0fu));
-    }
+    case NVFP4: return fp4_quad(vec(1 + 4 * unit_sub + i / 4 * 2 + i % 2) >> i % 4 / 2 * 4 & 0x0f0f0f0fu);
     case Q1_0: return 2.0 * bits_of(vec(unit_sub), i) - 1.0;
-    case Q2_0: {
-        uint x = byte_at(0, unit_sub * 8 + i);
-        return vec4(uvec4(x, x >> 2, x >> 4, x >> 6) & 3u) - 1.0;
-    }
+    case Q2_0: return fields(byte_at(0, unit_sub * 8 + i), 2, 3u) - 1.0;
     case IQ2_KT: return trellis(seed_at(i), i % 2 * 4);
     case IQ3_KT: {
-        vec4 minus = bytes(vec(17 + i) >> unit_sub & 0x01010101u);
-        return abs(trellis(seed_at(i), i % 2 * 4)) * (1.0 - 2.0 * minus);
+        mat4 sizes = trellis(seed_at(i), i % 2 * 4), minus = bytes(vec(17 + i) >> unit_sub & 0x01010101u);
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            sizes[j] = abs(sizes[j]) * (1.0 - 2.0 * minus[j]);
+        return sizes;
     }
     default: return trellis(iq4kt_seed(i), 0); /* IQ4_KT */
     }
 }
 
-/* Weights 4 i to 4 i + 3 of the unit, with the roundings of quant/quant_decode.c. */
-vec4 weights(uint i)
+/* Quad number `h` of a step, with the roundings of quant/quant_decode.c. */
+mat4 weights(uint step, uint h)
 {
-    vec4 q = quad(i);
+    uint i = step + h * STEPS;
+    mat4 q = quad(i, h);
     if (IS_FLOAT)
         return q;
-    precise vec4 w = q * unit_scale[i / 4] - unit_min[i / 4];
+    bool is_first = i < UNIT / 8;
+    vec4 d = is_first ? unit_scale[0] : unit_scale[1];
+    precise mat4 w;
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        w[j] = HAS_MINIMA ? q[j] * d - (is_first ? unit_min[0] : unit_min[1]) : q[j] * d;
     return w;
 }
