@@ -57,7 +57,7 @@ make_bare() {
 }
 
 check_lintian() {
-    lintian --fail-on error,warning --show-overrides "$folder"/moebius_"$version"-*.changes
+    lintian --fail-on error,warning --show-overrides "$folder"/moebius_"$version"_*.changes
 }
 
 install() { # PACKAGE'S-BEGINNING...
@@ -101,7 +101,7 @@ check_unit() {
 }
 
 check_library() {
-    install libmoebius0.2 libmoebius-dev
+    install "$(sed -n 's/^Package: \(libmoebius[0-9.]*\)$/\1/p' "$root/debian/control")" libmoebius-dev
     inside apt-get install -y -qq --no-install-recommends gcc libc6-dev pkg-config > "$place/install.log" 2>&1
     mkdir -p "$place/source/models"
     cp "$root"/models/*.gguf "$place/source/models"

@@ -92,7 +92,7 @@ check_versions() {
     local version changes package
     version=$(tools/version.sh)
     changes=$(sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
-    package=$(sed -n '1s/.*(\([0-9.]*\)-[^)]*).*/\1/p' debian/changelog)
+    package=$(sed -n '1s/.*(\([0-9.]*\)).*/\1/p' debian/changelog)
     [ "$changes" = "$version" ] && [ "$package" = "$version" ] && grep -q "^Package: libmoebius${version%.*}$" debian/control || {
         echo "meson.build has version $version, CHANGELOG.md $changes, debian/changelog $package; debian/control:" \
             "$(grep 'Package: libmoebius[0-9]' debian/control)"

@@ -10,7 +10,6 @@ version=$("$tools/version.sh")
 SOURCE_DATE_EPOCH=$(dpkg-parsechangelog -l "$tools/../debian/changelog" -S Timestamp) "$tools/make_dist.sh" "$folder"
 cd "$folder"
 rm -rf "moebius-$version" moebius_* moebius-dbgsym_* moebius-mpi* libmoebius*
-cp "moebius-$version.tar.gz" "moebius_$version.orig.tar.gz"
-tar -xf "moebius-$version.tar.gz"
+tar -xpf "moebius-$version.tar.gz"
 (cd "moebius-$version" && dpkg-buildpackage -us -uc "$@")
 rm -rf "moebius-$version"
