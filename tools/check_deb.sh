@@ -13,28 +13,33 @@ suite=${SUITE:-bookworm}
 mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $suite" | head -n 1)}
 base=$folder/$suite
 place=$folder/bare
-passed=0
+passed=0 doing=
 
 [ "$(id -u)" = 0 ] || {
     echo "check_deb: chroot needs root" >&2
     exit 1
 }
 
+# A step fails with its first command that fails: it stands in no condition, where bash would go on.
 step() { # NAME COMMAND...
-    "${@:2}" || {
-        echo "check_deb: FAILED: $1" >&2
-        echo "$passed passed, 1 failed"
-        exit 1
-    }
+    doing=$1
+    "${@:2}"
     echo "check_deb: $1"
     passed=$((passed + 1))
+    doing=
 }
+
+finish() {
+    [ -z "$doing" ] || echo "check_deb: FAILED: $doing" >&2
+    echo "$passed passed, $([ -z "$doing" ] && echo 0 || echo 1) failed"
+}
+trap finish EXIT
 
 # Where this machine gets packages the other does, too.
 bootstrap() {
-    [ -e "$base/done" ] && return
+    [ ! -e "$base/done" ] || return 0
     rm -rf "$base"
-    debootstrap --variant=minbase "$suite" "$base" "$mirror" > "$folder/debootstrap.log" || return 1
+    debootstrap --variant=minbase "$suite" "$base" "$mirror" > "$folder/debootstrap.log"
     apt-config dump Acquire::http --format '%f "%v";%n' > "$base/etc/apt/apt.conf.d/90here"
     touch "$base/done"
 }
@@ -57,7 +62,7 @@ make_bare() {
 }
 
 check_lintian() {
-    lintian --fail-on error,warning --show-overrides "$folder"/moebius_"$version"_*.changes
+    lintian --allow-root --fail-on error,warning --show-overrides "$folder"/moebius_"$version"_*.changes
 }
 
 install() { # PACKAGE'S-BEGINNING...
@@ -76,7 +81,7 @@ says() { # WHAT FILE
 check_program() {
     inside moebius version > "$place/said"
     says "^moebius $version$" "$place/said" && says "pull: libcurl" "$place/said"
-    inside moebius doctor > "$place/said" || [ $? = 23 ]
+    inside moebius doctor > "$place/said" || [ $? = 23 ] # 23: there are findings
 }
 
 # As docs/packages.md says, with the bundled model as the Hub's.
@@ -91,11 +96,15 @@ check_pull() {
 check_chat() {
     echo "Tell me about the sea." > "$folder/input"
     HF_ENDPOINT=http://127.0.0.1:9 INPUT=$folder/input inside moebius chat hf:them/Demo-GGUF:Q8_0 -n 32 --seed 1 > "$place/said"
-    [ "$(wc -w < "$place/said")" -ge 10 ] || says "ten words" "$place/said"
+    says "\([a-z.,]\\+ \\)\\{10\\}" "$place/said" # ten words
 }
 
 check_unit() {
-    systemd-analyze verify --root="$place" moebius.service moebius.socket
+    mkdir "$place/units"
+    sed "s|/usr/bin/moebius|$place&|" "$place/lib/systemd/system/moebius.service" > "$place/units/moebius.service"
+    cp "$place/lib/systemd/system/moebius.socket" "$place/units"
+    SYSTEMD_UNIT_PATH="$place/units:" systemd-analyze verify --man=no "$place/units/moebius.service" > "$place/said" 2>&1
+    [ ! -s "$place/said" ] || says "nothing" "$place/said"
     says "MOEBIUS_SERVE" "$place/etc/default/moebius"
     [ ! -e "$place/etc/systemd/system/sockets.target.wants/moebius.socket" ]
 }
@@ -139,7 +148,8 @@ step "pull fetches a model, whole" check_pull
 step "chat answers, from what was fetched" check_chat
 step "the server's unit is there, and waits to be enabled" check_unit
 step "a program is built with the library" check_library
-step "two processes share a model" check_mpi
+if compgen -G "$folder/moebius-mpi_*.deb" > "$place/said"; then
+    step "two processes share a model" check_mpi
+fi
 step "purge leaves nothing" check_gone
 rm -rf "$place"
-echo "$passed passed, 0 failed"
