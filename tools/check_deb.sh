@@ -96,7 +96,7 @@ check_pull() {
 check_chat() {
     echo "Tell me about the sea." > "$folder/input"
     HF_ENDPOINT=http://127.0.0.1:9 INPUT=$folder/input inside moebius chat hf:them/Demo-GGUF:Q8_0 -n 32 --seed 1 > "$place/said"
-    says "\([a-z.,]\\+ \\)\\{10\\}" "$place/said" # ten words
+    [ "$(wc -w < "$place/said")" -ge 10 ]
 }
 
 check_unit() {
