@@ -77,7 +77,6 @@ need_clang_runtime() {
 need_for_deb() {
     need_command dpkg-buildpackage dpkg-dev
     need_command dh debhelper
-    need_command fakeroot fakeroot
     command -v dpkg-checkbuilddeps >/dev/null 2>&1 || return 0 # the second time it is there
     for package in $(dpkg-checkbuilddeps "$(dirname "$0")/../debian/control" 2>&1 |
         sed -n 's/.*nmet build dependencies: //; s/ ([^)]*)//g; s/debhelper-compat//; p'); do

@@ -18,12 +18,12 @@ build() { # NAME'S-FOLDER: the log stays there
 
 rm -rf "$folder"
 (umask 022 && TZ=UTC LC_ALL=C.UTF-8 build "$folder/one")
-(umask 077 && TZ=Asia/Kathmandu LC_ALL=C HOME=/nowhere build "$folder/another, with a longer name")
+(umask 077 && TZ=Asia/Kathmandu LC_ALL=C HOME=/nowhere build "$folder/another-with-a-longer-name")
 
 cd "$folder/one"
 passed=0 failed=0
 for file in *.tar.?z *.dsc *.deb; do
-    if cmp "$file" "../another, with a longer name/$file"; then
+    if cmp "$file" "../another-with-a-longer-name/$file"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
