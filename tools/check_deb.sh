@@ -119,10 +119,12 @@ check_library() {
 }
 
 check_mpi() {
+    local model
+    model=/source/models/$(cd "$root/models" && echo *.gguf)
     install moebius-mpi
-    inside mpirun --allow-run-as-root --oversubscribe -n 2 moebius-mpi generate -m /source/models/*.gguf -p "Once" -n 8 --temp 0 \
+    inside mpirun --allow-run-as-root --oversubscribe -n 2 moebius-mpi generate -m "$model" -p "Once" -n 8 --temp 0 \
         > "$place/two" 2> "$place/said"
-    inside moebius generate -m /source/models/*.gguf -p "Once" -n 8 --temp 0 > "$place/one" 2> "$place/said"
+    inside moebius generate -m "$model" -p "Once" -n 8 --temp 0 > "$place/one" 2> "$place/said"
     cmp "$place/one" "$place/two"
 }
 
