@@ -30,8 +30,9 @@ step() { # NAME COMMAND...
 }
 
 finish() {
-    [ -z "$doing" ] || echo "check_deb: FAILED: $doing" >&2
-    echo "$passed passed, $([ -z "$doing" ] && echo 0 || echo 1) failed"
+    local status=$?
+    [ "$status" = 0 ] || echo "check_deb: FAILED: ${doing:-between two steps}" >&2
+    echo "$passed passed, $((status != 0)) failed"
 }
 trap finish EXIT
 
@@ -142,7 +143,7 @@ start_hub() {
 
 step "lintian finds nothing" check_lintian
 step "a bare $suite" bootstrap
-make_bare
+step "a copy of it" make_bare
 step "apt installs moebius" install moebius
 step "the program starts" check_program
 start_hub
