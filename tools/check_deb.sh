@@ -101,10 +101,10 @@ check_chat() {
 }
 
 check_unit() {
-    mkdir "$place/units"
-    sed "s|/usr/bin/moebius|$place&|" "$place/lib/systemd/system/moebius.service" > "$place/units/moebius.service"
-    cp "$place/lib/systemd/system/moebius.socket" "$place/units"
-    SYSTEMD_UNIT_PATH="$place/units:" systemd-analyze verify --man=no "$place/units/moebius.service" > "$place/said" 2>&1
+    mkdir -p "$place/source/units"
+    sed "s|/usr/bin/moebius|$place&|" "$place/lib/systemd/system/moebius.service" > "$place/source/units/moebius.service"
+    cp "$place/lib/systemd/system/moebius.socket" "$place/source/units"
+    SYSTEMD_UNIT_PATH="$place/source/units:" systemd-analyze verify --man=no "$place/source/units/moebius.service" > "$place/said" 2>&1
     [ ! -s "$place/said" ] || says "nothing" "$place/said"
     says "MOEBIUS_SERVE" "$place/etc/default/moebius"
     [ ! -e "$place/etc/systemd/system/sockets.target.wants/moebius.socket" ]
