@@ -13,7 +13,9 @@ THREADS  = -Dbuildtype=debugoptimized:-Db_sanitize=thread:-Db_lundef=false:--sui
 SOAK = MOEBIUS_CPU=scalar UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check check-threads soak check-arm lint format fuzz bench install uninstall check-agents check-page check-vocabs check-templates clean help
+PACKAGES = build-dist
+
+.PHONY: dist deb check-deb check-reproducible build demo check check-threads soak check-arm lint format fuzz bench install uninstall check-agents check-page check-vocabs check-templates clean help
 
 build: build/build.ninja ## build the program (build/moebius) and the library
 	@ninja -C build product
@@ -88,6 +90,21 @@ install: ## install to PREFIX=/usr/local, below DESTDIR if set
 uninstall: ## remove what the last install put in place
 	@$(GIVE_BACK); ninja -C build uninstall
 
+dist: ## write build-dist/moebius-VERSION.tar.gz, of what is committed
+	@tools/make_dist.sh $(PACKAGES)
+
+deb: ## build Debian's packages of what is committed, into build-dist
+	@tools/bootstrap.sh deb
+	@tools/make_deb.sh $(PACKAGES)
+
+check-deb: deb ## install the packages on a bare Debian, fetch a model and talk with it (root; minutes)
+	@tools/bootstrap.sh check-deb
+	@tools/check_deb.sh $(PACKAGES)
+
+check-reproducible: ## build tarball and packages twice, and compare the bytes (many minutes)
+	@tools/bootstrap.sh deb
+	@tools/check_reproducible.sh $(PACKAGES)
+
 check-agents: ## let Claude Code, Codex and opencode work with the server (downloads them once, 1 GB; minutes)
 	@tools/bootstrap.sh agents
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
@@ -113,7 +130,7 @@ check-templates: ## compare chat templates with jinja2, and read their calls bac
 	@sh tests/e2e/check_templates.sh build/moebius $(TEMPLATES)
 
 clean: ## remove all build folders
-	@rm -rf build build-arm build-asan build-fuzz build-guard build-lint-gcc build-lint-clang build-tsan
+	@rm -rf build build-arm build-asan build-dist build-fuzz build-guard build-lint-gcc build-lint-clang build-tsan
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' Makefile | awk '{ printf "%-20s", $$1 " " $$2; $$1 = $$2 = ""; print }'

@@ -3,10 +3,10 @@
 # (Debian, Ubuntu) where it may: as root, or with a sudo that asks for no password. Otherwise it says what to type.
 # Silent and fast when nothing is missing.
 #
-# usage: tools/bootstrap.sh build|check|agents|page|arm|lint|fuzz
+# usage: tools/bootstrap.sh build|check|agents|page|arm|lint|fuzz|deb|check-deb
 set -eu
 
-purpose=${1:?usage: tools/bootstrap.sh build|check|agents|page|arm|lint|fuzz}
+purpose=${1:?usage: tools/bootstrap.sh build|check|agents|page|arm|lint|fuzz|deb|check-deb}
 missing=
 
 need_command() { # COMMAND PACKAGE...
@@ -73,6 +73,17 @@ need_clang_runtime() {
     missing="$missing libclang-rt-$version-dev"
 }
 
+# What debian/control names; it has no versions that matter.
+need_for_deb() {
+    need_command dpkg-buildpackage dpkg-dev
+    need_command dh debhelper
+    command -v dpkg-checkbuilddeps >/dev/null 2>&1 || return 0 # the second time it is there
+    for package in $(dpkg-checkbuilddeps "$(dirname "$0")/../debian/control" 2>&1 |
+        sed -n 's/.*nmet build dependencies: //; s/ ([^)]*)//g; s/debhelper-compat//; p'); do
+        missing="$missing $package"
+    done
+}
+
 find_missing() {
     missing=
     case $purpose in
@@ -113,8 +124,16 @@ find_missing() {
         need_command clang clang
         need_clang_runtime
         ;;
+    deb) need_for_deb ;;
+    check-deb)
+        need_for_deb
+        need_command debootstrap debootstrap
+        need_command lintian lintian
+        need_command systemd-analyze systemd
+        need_command python3 python3
+        ;;
     *)
-        echo "bootstrap: $purpose: expected build, check, agents, page, arm, lint or fuzz" >&2
+        echo "bootstrap: $purpose: expected build, check, agents, page, arm, lint, fuzz, deb or check-deb" >&2
         exit 2
         ;;
     esac

@@ -87,12 +87,26 @@ check_exports() {
     }
 }
 
+# meson.build has the version; what cannot read it from there says the same.
+check_versions() {
+    local version changes package
+    version=$(tools/version.sh)
+    changes=$(sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
+    package=$(sed -n '1s/.*(\([0-9.]*\)).*/\1/p' debian/changelog)
+    [ "$changes" = "$version" ] && [ "$package" = "$version" ] && grep -q "^Package: libmoebius${version%.*}$" debian/control || {
+        echo "meson.build has version $version, CHANGELOG.md $changes, debian/changelog $package; debian/control:" \
+            "$(grep 'Package: libmoebius[0-9]' debian/control)"
+        return 1
+    }
+}
+
 if [ "${1:-}" = --format ]; then
     list_files '*.c' '*.h' | xargs clang-format -i
     exit
 fi
 
 step "layers" check_layers
+step "one version" check_versions
 step "each header alone" check_headers
 step "clang-format" check_format
 step "gcc without warnings" check_build gcc

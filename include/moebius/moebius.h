@@ -61,7 +61,7 @@ typedef struct moebius_error {
     char text[MOEBIUS_ERROR_BYTES]; /* a sentence in one line, whose control characters are spelled out (\x1b) */
 } moebius_error;
 
-MOEBIUS_API const char *moebius_version(void); /* "0.1.0" */
+MOEBIUS_API const char *moebius_version(void); /* "MAJOR.MINOR.PATCH" */
 MOEBIUS_API const char *
 moebius_build_info(void); /* devices, ways to read and architectures of this build, for people */
 

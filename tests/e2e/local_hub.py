@@ -2,7 +2,9 @@
 
 Two servers: the hub itself, which knows repositories and demands a token if it is told to, and another host, which it
 redirects to for the bytes of files. Each request for bytes may meet a fault; what is sent, and to whom tokens were shown,
-is counted."""
+is counted.
+
+usage, by itself: local_hub.py OWNER/REPO NAME FILE: a hub that has FILE under that name; prints its address, ends with its input."""
 import hashlib
 import http.server
 import json
@@ -10,6 +12,7 @@ import re
 import socket
 import ssl
 import struct
+import sys
 import threading
 import urllib.parse
 
@@ -204,3 +207,14 @@ class Hub:
         for server in self.front, self.back:
             server.shutdown()
             server.server_close()
+
+
+def main(repo, name, path):
+    with Hub() as hub, open(path, "rb") as f:
+        hub.add(repo, {name: f.read()})
+        print(hub.url, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
