@@ -2,11 +2,9 @@
 
 #include <string.h>
 
-#include "base/free_memory.h"
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "engine/receipts_file.h"
-#include "planner/plan.h"
 
 static err_code read_object(const char *text, json_t **out, struct err *e)
 {
@@ -17,16 +15,7 @@ static err_code read_object(const char *text, json_t **out, struct err *e)
 
 /* ---- plans ----------------------------------------------------------------------------------------------------- */
 
-/* As an engine would choose it once nothing of the model is in memory. 0: what is free now. */
-static int64_t bound(const struct model_options *o, bool loaded)
-{
-    size_t free_bytes = free_memory_bytes("");
-    if (o->ram_bytes || !loaded || free_bytes == SIZE_MAX)
-        return o->ram_bytes;
-    return (int64_t)(resident_memory_bytes() + free_bytes - free_bytes / PLAN_FREE_SHARE);
-}
-
-err_code serve_report_plan(void *user, const char *path, bool loaded, json_t **out, struct err *e)
+err_code serve_report_plan(void *user, const char *path, json_t **out, struct err *e)
 {
     const struct report_settings *s = user;
     const struct model_options *o = s->model;
@@ -40,7 +29,7 @@ err_code serve_report_plan(void *user, const char *path, bool loaded, json_t **o
                                           .n_texts = s->n_texts,
                                           .n_batch = o->n_batch,
                                           .kv = (int)session.kv,
-                                          .ram_bytes = bound(o, loaded),
+                                          .ram_bytes = o->ram_bytes,
                                           .vram_bytes = is_gpu ? o->vram_bytes : 0,
                                           .gpu = is_gpu,
                                           .usage = o->cold    ? NULL

@@ -11,7 +11,7 @@ struct report_settings {
 };
 
 /* A plan of these texts, each as long as --ctx says, beside nothing else in memory; `user` is a report_settings. */
-MUST_USE err_code serve_report_plan(void *user, const char *path, bool loaded, json_t **out, struct err *e);
+MUST_USE err_code serve_report_plan(void *user, const char *path, json_t **out, struct err *e);
 /* The receipts that are kept, an array of what `moebius receipts export` prints. */
 MUST_USE err_code serve_report_receipts(void *user, json_t **out, struct err *e);
 

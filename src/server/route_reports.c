@@ -55,7 +55,7 @@ static json_t *plan_of(struct call *c, struct model *m)
     json_t *plan = NULL;
     struct err e = {0};
     pthread_mutex_lock(&c->server->reports_lock);
-    err_code code = r->plan(r->user, m->path, is_there, &plan, &e);
+    err_code code = r->plan(r->user, m->path, &plan, &e);
     pthread_mutex_unlock(&c->server->reports_lock);
     return json_pack("{s:s, s:o, s:o, s:o}", "model", m->name, "plan", code == ERR_OK ? plan : json_null(), "error",
                      code == ERR_OK ? json_null() : json_text(e.text, strlen(e.text)), "now",

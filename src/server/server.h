@@ -25,8 +25,8 @@ struct server_model {
 
 /* What is known of plans and of earlier runs. Called by any thread, one at a time. */
 struct server_reports {
-    /* What a model takes and how fast it can be (docs/planner.md); `loaded`: it is in memory. Owned by the caller. */
-    err_code (*plan)(void *user, const char *path, bool loaded, json_t **out, struct err *e);
+    /* What a model takes and how fast it can be (docs/planner.md), owned by the caller. */
+    err_code (*plan)(void *user, const char *path, json_t **out, struct err *e);
     /* Receipts of earlier runs, an array, oldest first; owned by the caller. */
     err_code (*receipts)(void *user, json_t **out, struct err *e);
     void *user;

@@ -411,6 +411,7 @@ struct vk {
     struct backend_counters counters;
     struct vulkan_counters recorded;
     struct err error; /* the first since the last report */
+    bool is_software; /* the driver computes on the processor */
     bool is_lost;     /* nothing can run any more */
 };
 

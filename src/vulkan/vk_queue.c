@@ -11,8 +11,10 @@
 
 #include "vulkan/vk_internal.h"
 
-/* A wait says that the device hangs when nothing has happened for so long. */
-#define WAIT_NS ((uint64_t)60000000000)
+/* A wait says that the device hangs when nothing has happened for so long. A driver that runs on the processor compiles
+ * a shader when it is first dispatched. */
+#define WAIT_NS          ((uint64_t)60000000000)
+#define SOFTWARE_WAIT_NS (10 * WAIT_NS)
 
 /* What CmdUpdateBuffer takes. */
 enum { MAX_UPDATE = 65536, READ_AT = VK_N_COMMANDS * VK_STAGING_BYTES };
@@ -101,7 +103,7 @@ static VkResult wait_semaphore(struct vk *v, VkSemaphore semaphore, uint64_t ser
                                       .semaphoreCount = 1,
                                       .pSemaphores = &semaphore,
                                       .pValues = &serial};
-    return v->api.fn.WaitSemaphores(v->device, &info, WAIT_NS);
+    return v->api.fn.WaitSemaphores(v->device, &info, v->is_software ? SOFTWARE_WAIT_NS : WAIT_NS);
 }
 
 static VkResult submit_commands(struct vk *v, VkCommandBuffer commands, VkSemaphore passed, uint64_t serial)

@@ -299,8 +299,8 @@ def test_a_rank_whose_computing_thread_hangs_is_named():
 
 def test_a_rank_that_waits_for_its_drive_is_waited_for():
     """Longer than a thread may stand still that computes."""
-    words = ["generate", "-m", DEMO, "-p", "Once", "-n", "40", "--ignore-eos", "--cold", "--temp", "0"]
-    p = run_hanging(mpi(2, *words, "--expert-ram", "30%", "--io", "pread", "--direct", "off"), 1, 0.5, HANG_READ_MS="11000")
+    words = ["generate", "-m", DEMO, "-p", "Once", "-n", "1500", "--ignore-eos", "--cold", "--temp", "0"]
+    p = run_hanging(mpi(2, *words, "--expert-ram", "30%", "--io", "pread", "--direct", "off"), 1, 0.4, HANG_READ_MS="11000")
     assert p.returncode == 0 and b"a read took 11000 ms" in p.stderr, p.stderr
     assert p.stdout == run(*words).stdout
 

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Runs on GPUs as a user asks for them. usage: test_gpu_command.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
+
+Each function below is one test. Where Vulkan has no device, not even a software driver, there is little to test."""
+import glob
+import json
+import os
+import sys
+import tempfile
+
+from run_functions import program_runner, run_functions
+
+MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
+TMP = tempfile.TemporaryDirectory()
+run_program, fails_program = program_runner(MOEBIUS)
+
+
+def run(*args, env=None, **kw):
+    return run_program(*args, env=dict(os.environ, **(env or {})), **kw)
+
+
+def fails(*args, env=None, **kw):
+    return fails_program(*args, env=dict(os.environ, **(env or {})), **kw)
+
+
+def out(*args, **kw):
+    return run(*args, **kw).stdout.decode()
+
+
+def golden(name):
+    return os.path.join(GOLDEN, name + ".gguf"), json.load(open(os.path.join(GOLDEN, name + ".json")))
+
+
+def tmp(name):
+    return os.path.join(TMP.name, name)
+
+
+def test_gpus():
+    """Where Vulkan lists a device, usually the software driver, it runs the model, and what it compiled is kept."""
+    about = json.loads(out("devices", "--json"))
+    assert about["cpu"]["processors"] >= 1 and ("no_gpu" in about) == (not about["gpus"])
+    assert f"{about['cpu']['processors']} processors" in out("devices")
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "vulkan:x", says=["vulkan:NUMBER"])
+    fails(5, "generate", "-m", DEMO, "-p", "a", "--devices", "vulkan:63", says=[])
+    if not about["gpus"] or not about["gpus"][0]["usable"]:
+        return
+    home = {"XDG_CACHE_HOME": tmp("gpu-cache")}
+    args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 12, "--temp", 0]
+    first = run(*args, "--devices", "vulkan:0", env=home)
+    assert first.stdout == run(*args, "--reference").stdout
+    kept = glob.glob(tmp("gpu-cache/moebius/vulkan-*.bin"))
+    assert len(kept) == 1
+    with open(kept[0], "r+b") as f:
+        f.seek(70)
+        f.write(b"damaged")
+    again = run(*args, "--devices", "vulkan:0", env=home)
+    assert again.stdout == first.stdout and "is damaged: shaders are compiled again" in again.stderr.decode()
+    both = run(*args, "--devices", "vulkan:0,cpu:1", "--stats-json", tmp("gpu.json"), env=home)
+    assert "damaged" not in both.stderr.decode()
+    with open(tmp("gpu.json"), encoding="utf-8") as f:
+        for place in json.load(f)["places"]:  # each has room for its experts, however large its slots are
+            assert place["memory_bytes"] == place["all_bytes"] > 0, place
+    full = run(*args, "--devices", "vulkan:0", env={"XDG_CACHE_HOME": "/dev/null/x"})
+    assert full.stdout == first.stdout and "compiled shaders are not kept" in full.stderr.decode()
+    for submission in (1, 3, 7):  # when loading, in the prompt, later
+        fails(1, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_LOSE": str(submission)}, says=["the device was lost"])
+    fails(5, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_WITHOUT": "bufferDeviceAddress"}, says=["bufferDeviceAddress"])
+    text = tmp("gpu.txt")
+    with open(text, "w", encoding="utf-8") as f:
+        f.write("a cat sat on a mat " * 200)
+    fails(2, "imatrix", "-m", DEMO, "-f", text, "-o", tmp("gpu.imatrix"), "--devices", "vulkan:0", says=["no option --devices"])
+    fails(2, *args, "--devices", "vulkan:0", "--reference", says=["the reference is a CPU device"])
+
+
+def gpu_is_there():
+    about = json.loads(out("devices", "--json"))
+    return about["gpus"] and about["gpus"][0]["usable"]
+
+
+def test_gpu_says_what_it_takes():
+    """A card (made up of the software driver) gets what fits; a driver on the processor is taken when asked for alone."""
+    args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--temp", 0, "--cold"]
+    fails(2, *args, "--gpu", 0, "--devices", "cpu:1", says=["GPU 0, and devices cpu:1"])
+    fails(2, *args, "--gpu", "best", says=["expected auto, none or its number"])
+    want = run(*args, "--reference").stdout
+    software = {"MOEBIUS_VULKAN_KIND": "software", "MOEBIUS_GPU": "none"}
+    card = {"MOEBIUS_VULKAN_KIND": "discrete", "MOEBIUS_GPU": ""}
+    for devices, env in (([], software), (["--gpu", "none"], card)):
+        quiet = run(*args, *devices, env=env)
+        assert quiet.stdout == want and "GPU" not in quiet.stderr.decode(), quiet.stderr
+    auto = run(*args, "--gpu", "auto", env=software)
+    assert auto.stdout == want and "no GPU: " in auto.stderr.decode()
+    if not gpu_is_there():
+        return
+    fails(5, *args, "--gpu", 63, says=["there is no Vulkan device 63"])
+    fails(2, *args, "--gpu", 0, "--reference", says=["the reference is a CPU device"])
+    slow = run(*args, env=card)  # what nobody asked for is slower than the processor
+    assert slow.stdout == want and "no GPU: products run at" in slow.stderr.decode(), slow.stderr
+    for vram, says in (("1G", "computes the whole model"), ("20M", "experts are divided between it and the processor")):
+        r = run(*args, "--gpu", 0, "--vram", vram, env=card)
+        assert r.stdout == want and says in r.stderr.decode(), r.stderr
+    about = json.loads(run("devices", "--json", env=card).stdout)["gpus"][0]
+    assert about["auto"] and not about["shares_memory"] and 0 < about["budget_bytes"] <= about["memory_bytes"]
+    assert not json.loads(run("devices", "--json", env=software).stdout)["gpus"][0]["auto"]
+
+
+def test_memory_of_a_card_is_bounded():
+    if not gpu_is_there():
+        return
+    text = tmp("gpu-long.txt")
+    with open(text, "w", encoding="utf-8") as f:
+        f.write("a cat sat on a mat and " * 40)
+    args = ["generate", "-m", DEMO, "-f", text, "-n", 8, "--ctx", 512, "--temp", 0, "--cold", "--ignore-eos", "--devices", "vulkan:0"]
+    card = {"MOEBIUS_VULKAN_KIND": "discrete"}
+    whole = run(*args, env=card).stdout
+    held = {}
+    for name, more, env in (("vram", ["--vram", "15M"], {}), ("budget", [], {"MOEBIUS_VULKAN_BUDGET": "15"}),
+                            ("refused", [], {"MOEBIUS_VULKAN_HEAP": "15"})):
+        r = run(*args, *more, "--stats-json", tmp("gpu-memory.json"), env={**card, **env})
+        assert r.stdout == whole, name
+        with open(tmp("gpu-memory.json"), encoding="utf-8") as f:
+            d = json.load(f)["devices"][0]
+        held[name] = sum(d[k] for k in ("weight_bytes", "expert_bytes", "context_bytes", "work_bytes"))
+        assert d["expert_bytes"] < 12e6 and held[name] < 15 << 20, (name, d)
+    fails(7, *args, "--vram", "2M", env=card, says=["needs at least", "MiB are free there"])
+    fails(7, *args, "--vram", "8M", env=card, says=["MiB"])
+
+
+def test_gpu_tokens_take_few_dispatches():
+    """What a decoded token takes of a GPU, layer by layer: it must not creep up."""
+    if not gpu_is_there():
+        return
+    # dispatches, barriers, submissions; two dispatches before the first layer and one behind the last
+    for name, want in (("qwen3moe", (3 + 4 * 7, 3 + 4 * 7, 1)), ("gpt_oss", (3 + 4 * 7, 3 + 4 * 7, 1)),
+                       ("qwen35moe", (57, 42, 1)), ("deepseek2", (68, 54, 1))):
+        counts = []
+        for n in (5, 9):
+            run("generate", "-m", golden(name)[0], "--tokens", "1,2,3", "-n", n, "--temp", 0, "--devices", "vulkan:0",
+                "--ignore-eos", "--stats-json", tmp("counts.json"))
+            with open(tmp("counts.json"), encoding="utf-8") as f:
+                counts.append(json.load(f)["gpu"])
+        each = tuple((counts[1][k] - counts[0][k]) / 4 for k in ("n_dispatch", "n_barrier", "n_submit"))
+        assert each == want, (name, each, want)
+
+
+if __name__ == "__main__":
+    run_functions(globals())
