@@ -12,6 +12,7 @@ from run_functions import program_runner, run_functions
 
 MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
 TMP = tempfile.TemporaryDirectory()
+SANITIZED = "asan" in os.environ.get("MOEBIUS_TEST_BUILD", "")  # a few runs will do: a software driver compiles for long
 run_program, fails_program = program_runner(MOEBIUS)
 
 
@@ -62,7 +63,7 @@ def test_gpus():
             assert place["memory_bytes"] == place["all_bytes"] > 0, place
     full = run(*args, "--devices", "vulkan:0", env={"XDG_CACHE_HOME": "/dev/null/x"})
     assert full.stdout == first.stdout and "compiled shaders are not kept" in full.stderr.decode()
-    for submission in (1, 3, 7):  # when loading, in the prompt, later
+    for submission in (3,) if SANITIZED else (1, 3, 7):  # in the prompt; when loading, later
         fails(1, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_LOSE": str(submission)}, says=["the device was lost"])
     fails(5, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_WITHOUT": "bufferDeviceAddress"}, says=["bufferDeviceAddress"])
     text = tmp("gpu.txt")
@@ -115,7 +116,7 @@ def test_memory_of_a_card_is_bounded():
     whole = run(*args, env=card).stdout
     held = {}
     for name, more, env in (("vram", ["--vram", "15M"], {}), ("budget", [], {"MOEBIUS_VULKAN_BUDGET": "15"}),
-                            ("refused", [], {"MOEBIUS_VULKAN_HEAP": "15"})):
+                            ("refused", [], {"MOEBIUS_VULKAN_HEAP": "15"}))[2 if SANITIZED else 0:]:
         r = run(*args, *more, "--stats-json", tmp("gpu-memory.json"), env={**card, **env})
         assert r.stdout == whole, name
         with open(tmp("gpu-memory.json"), encoding="utf-8") as f:
@@ -143,5 +144,6 @@ def test_gpu_tokens_take_few_dispatches():
         assert each == want, (name, each, want)
 
 
-if __name__ == "__main__":
-    run_functions(globals())
+if SANITIZED:  # the counts are the release build's
+    del test_gpu_tokens_take_few_dispatches
+run_functions(globals())
