@@ -59,8 +59,7 @@ static void add_store(struct qkv_push *push, struct vk_touched *touched, const s
 void vk_qkv(struct vk *v, const struct vk_qkv *x)
 {
     const struct op *store_v = x->store_v;
-    const struct vk_heads *some = x->q.x.buffer ? &x->q : &x->k;
-    uint32_t cache[2] = {0}, dim_v = 1, m = (uint32_t)some->x.ne[1];
+    uint32_t cache[2] = {0}, dim_v = 1, m = (uint32_t)(x->q.x.buffer ? x->q.x : x->k.x).ne[1];
     struct qkv_push push = {0};
     struct qkv_constants c = {0};
     struct vk_touched touched = {0};
@@ -80,10 +79,10 @@ void vk_qkv(struct vk *v, const struct vk_qkv *x)
         dim_v = (uint32_t)store_v->state[0].page.ne[0];
         c.n_head[V] = (uint32_t)store_v->state[0].page.ne[2];
     }
+    uint32_t n_head = c.n_head[Q] + c.n_head[K] + c.n_head[V];
     if (m)
         VK_RUN(v,
                VK_PROGRAM(qkv, GROUP, c.n_head[Q], c.n_head[K], c.n_head[V], c.dim, dim_v, c.n_pair, c.is_neox,
                           c.is_normed, c.is_rotated, cache[0], cache[1], vk_float_bits(c.eps)),
-               push, &touched, c.n_head[Q] + c.n_head[K] + c.n_head[V], m, 1,
-               tensor_bytes(&some->x) * (c.n_head[Q] + c.n_head[K] + c.n_head[V]) / c.n_head[some == &x->q ? Q : K]);
+               push, &touched, n_head, m, 1, (size_t)m * n_head * c.dim * sizeof(float));
 }
