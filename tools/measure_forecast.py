@@ -77,9 +77,10 @@ class Bench:
         return path
 
     def machine(self, model, slow):
-        path = os.path.join(self.dir, "slow.json" if slow else "machine.json")
+        """The usual one is where the program keeps it, as the ceilings of receipts come from there."""
+        path = os.path.join(self.dir, "slow.json" if slow else "moebius/machine.json")
         if not os.path.exists(path):
-            self.run("probe", "-m", model, "--gpus", "none", "-o", path, slow=slow)
+            self.run("probe", "-m", model, "--gpus", "none", *(["-o", path] if slow else []), slow=slow)
         return path
 
     def measure(self, model, how, *more):

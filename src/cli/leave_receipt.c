@@ -125,10 +125,12 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     r->n_ctx = f->n_ctx;
     r->n_prompt = f->n_prompt;
     r->prompt_from = f->prompt_from;
-    r->ceiling[SPEED_DECODE] = r->measured[SPEED_DECODE] > 0 ? f->decode_ceiling : 0;
-    r->ceiling[SPEED_PREFILL] = r->measured[SPEED_PREFILL] > 0 ? f->prefill_ceiling : 0;
     r->peak_bytes = (uint64_t)stats_peak_bytes();
     find_regime(r, g, &c);
+    if (r->regime != REGIME_STREAM && r->regime != REGIME_TIERED) { /* the roof leaves out what drives give */
+        r->ceiling[SPEED_DECODE] = r->measured[SPEED_DECODE] > 0 ? f->decode_ceiling : 0;
+        r->ceiling[SPEED_PREFILL] = r->measured[SPEED_PREFILL] > 0 ? f->prefill_ceiling : 0;
+    }
     if (c.n_expert_hit + c.n_expert_miss && c.n_expert_read) { /* else what was read was loading */
         r->read_bytes = c.n_expert_read_bytes;
         r->hit_bytes = c.n_expert_hit * (c.n_expert_read_bytes / c.n_expert_read);
