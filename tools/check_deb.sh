@@ -88,7 +88,7 @@ check_program() {
 # As docs/packages.md says, with the bundled model as the Hub's.
 check_pull() {
     inside moebius pull hf:them/Demo-GGUF:Q8_0 > "$place/said"
-    says "^/root/.cache/huggingface/hub/models--them--Demo-GGUF/snapshots/.*/Demo-Q8_0.gguf$" "$place/said"
+    says "^/.*/\.cache/huggingface/hub/models--them--Demo-GGUF/snapshots/.*/Demo-Q8_0.gguf$" "$place/said"
     cmp "$root"/models/*.gguf "$place/$(cat "$place/said")"
     inside moebius list > "$place/said"
     says "them/Demo-GGUF" "$place/said"

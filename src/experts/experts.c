@@ -250,11 +250,6 @@ int64_t experts_cache_begin(struct experts *x, int layer, const int32_t *ids, in
     return moves_begin(&x->moves, layer, ids, n_tok * n_used, is_used, table);
 }
 
-void experts_cache_end(struct experts *x)
-{
-    moves_end(&x->moves);
-}
-
 bool experts_cache_wants(struct experts *x, int *layer, int32_t *expert)
 {
     return moves_find(&x->moves, layer, expert);

@@ -118,12 +118,11 @@ bool experts_may_predict(const struct experts *x);
 /* ---- slots as a cache -------------------------------------------------------------------------------------------- */
 
 /* A call of a layer: the policy learns the choice, as by experts_fetch_begin, and those of the chosen experts that are
- * in slots are held until the next call begins or experts_cache_end. By then the device must have passed the operations
- * that use them. table [n_expert]: their slots, -1 for all others; returns how many they are. is_used: false for a call
- * that nothing is to be computed of here: the table is all -1. */
+ * in slots are held until the next call begins. By then the device must have passed the operations that use them.
+ * table [n_expert]: their slots, -1 for all others; returns how many they are. is_used: false for a call that nothing
+ * is to be computed of here: the table is all -1. */
 int64_t experts_cache_begin(struct experts *x, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used,
                             bool is_used, int32_t *table);
-void experts_cache_end(struct experts *x);
 
 /* The expert that a slot should go to now: one for a free slot, or one that is clearly hotter than what would lose its
  * slot. False: all is well. */

@@ -176,13 +176,3 @@ double ceiling_prompt_s(const struct ceiling_params *p, int64_t from, int64_t to
     }
     return s + part_s(p, f->output, 1, 1, p->read_per_s);
 }
-
-double ceiling_tiered_s(const struct plan_facts *f, const struct ceiling_tier *tiers, int n_tier, double token_s)
-{
-    double n_choice = 0, s = token_s;
-    for (int i = 0; i < f->n_moe; i++)
-        n_choice += (double)f->layers[i].n_used;
-    for (int i = 0; i < n_tier; i++)
-        s += n_choice * tiers[i].share * tiers[i].expert_s;
-    return s;
-}

@@ -60,11 +60,4 @@ double ceiling_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert
  * proportion. */
 double ceiling_gives_way(double threshold, double slot_share);
 
-/* Seconds of a token whose choices were found in tiers: of each tier its share of choices and the seconds that one
- * expert takes to come from there, as measured; and token_s for what the GPU computes. */
-struct ceiling_tier {
-    double share, expert_s;
-};
-double ceiling_tiered_s(const struct plan_facts *f, const struct ceiling_tier *tiers, int n_tier, double token_s);
-
 #endif

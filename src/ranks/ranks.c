@@ -9,15 +9,6 @@
 #include "base/mem.h"
 #include "ranks/rank_messages.h"
 
-bool ranks_are_built(void)
-{
-#if defined(MOEBIUS_WITH_MPI)
-    return true;
-#else
-    return false;
-#endif
-}
-
 bool ranks_are_wanted(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}; /* Open MPI's, and other starters' */

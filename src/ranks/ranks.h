@@ -26,8 +26,7 @@
 
 struct ranks;
 
-/* Whether this build has MPI, and whether this process is one of several that were started together. */
-bool ranks_are_built(void);
+/* Whether this process is one of several that were started together. */
 bool ranks_are_wanted(void);
 
 struct ranks_params {

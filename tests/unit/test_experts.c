@@ -1221,7 +1221,6 @@ static void what_a_call_has_found_keeps_its_slot(void **state)
     experts_reclaim(f->experts, SIZE_MAX);
     assert_int_equal(experts_n_slot(f->experts), 2);
     assert_int_equal(look_up(f, 0, 0, 0), 1);
-    experts_cache_end(f->experts);
 }
 
 static void what_nobody_lends_is_read(void **state)

@@ -249,29 +249,6 @@ static void published_runs_are_forecast_from_each_other(void **state)
     }
 }
 
-/* FOMOE's 397B on two GPUs and drives: 60 layers of 512 experts with 10 used, about 17 billion weights a token, of
- * which 9.5 billion are in no expert. Its table says where choices were found, and what an expert takes to come from
- * memory and from drives; the GPUs, which take turns, realise 28 to 41% of their bandwidth with models that use few of
- * their weights (ZINC's notes on RDNA4, the RTX 5090 above). */
-static void speeds_of_fomoe_are_inside_the_band(void **state)
-{
-    static struct plan_layer of_397b[60];
-    const struct machine m = read_machine("fomoe-desktop");
-    const struct {
-        struct ceiling_tier exact[2], substituted[2];
-    } table = {{{0.12, 0.2e-3}, {0.28, 0.5e-3}}, {{0.06, 0.2e-3}, {0.06, 0.5e-3}}};
-    for (int i = 0; i < 60; i++)
-        of_397b[i] = (struct plan_layer){.n_expert = 512, .n_used = 10};
-    const struct plan_facts f = {.layers = of_397b, .n_moe = 60};
-    double n_bytes = 60 * 10 * 3.0 * 4096 * 1024 * 4.5 / 8 + 9.5e9 * 5 / 8, gpu_s = n_bytes / m.gpus[0].bytes_per_s;
-    assert_true(1 / ceiling_tiered_s(&f, table.exact, 2, gpu_s / 0.28) < 5.1 &&
-                1 / ceiling_tiered_s(&f, table.exact, 2, gpu_s / 0.41) > 5.1);
-    assert_true(1 / ceiling_tiered_s(&f, table.substituted, 2, gpu_s / 0.28) < 8.8 &&
-                1 / ceiling_tiered_s(&f, table.substituted, 2, gpu_s / 0.41) > 8.8);
-    assert_within(1 / ceiling_tiered_s(&f, table.exact, 2, gpu_s / 0.345), 5.1, 0.1);
-    assert_within(1 / ceiling_tiered_s(&f, table.substituted, 2, gpu_s / 0.345), 8.8, 0.1);
-}
-
 /* ---- texts ------------------------------------------------------------------------------------------------------- */
 
 static void check_text(const char *name, const char *text)
@@ -826,7 +803,6 @@ int main(void)
         cmocka_unit_test(damaged_bytes_are_refused_or_read),
         cmocka_unit_test(ceilings_of_the_rtx_5090_are_the_published_ones),
         cmocka_unit_test(published_runs_are_forecast_from_each_other),
-        cmocka_unit_test(speeds_of_fomoe_are_inside_the_band),
         cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
         cmocka_unit_test(plans_of_other_divisions_are_these_texts),
         cmocka_unit_test(shares_and_thresholds_have_their_direction),
