@@ -6,11 +6,11 @@ BUNDLED  = models/llama-stories-moe-27m-Q8_0.gguf
 MODEL   ?= $(BUNDLED)
 SEED    ?= 9
 
-SANITIZE = -Dbuildtype=debugoptimized:-Db_sanitize=address,undefined:-Db_lundef=false
+SANITIZE = -Dbuildtype=debugoptimized:-Doptimization=1:-Db_sanitize=address,undefined:-Db_lundef=false
 
 THREADS  = -Dbuildtype=debugoptimized:-Db_sanitize=thread:-Db_lundef=false:--suite=threads
 
-SOAK = MOEBIUS_CPU=scalar UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+SOAK = MOEBIUS_GUARD_PAGES=1 MOEBIUS_CPU=scalar UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 
 .DEFAULT_GOAL := build
 PACKAGES = build-dist
@@ -34,22 +34,20 @@ endif
 
 check: ## run all tests, in a release build, with sanitizers, and some between guard pages
 	@tools/bootstrap.sh check
-	@tools/run_tests.py build build-asan:$(SANITIZE) build-guard:$(SANITIZE):-Dguard_pages=true
+	@tools/run_tests.py build build-asan:$(SANITIZE)
 
 soak: ## mutated models between guard pages; each call of each command fails; shared files; batches, servers and ranks killed; a server abused (hours)
 	@tools/bootstrap.sh check
-	@test -e build-guard/build.ninja || meson setup build-guard -Dtests=enabled $(subst :, ,$(SANITIZE)) -Dguard_pages=true
-	@ninja -C build-guard
-	@$(SOAK) MOEBIUS_MUTATIONS=10000 MOEBIUS_SHAPES=1000 build-guard/tests/guard/test_mutated_models
-	@$(SOAK) build-guard/tests/guard/test_golden tests/golden
+	@test -e build-asan/build.ninja || meson setup build-asan -Dtests=enabled $(subst :, ,$(SANITIZE))
+	@ninja -C build-asan
+	@$(SOAK) MOEBIUS_MUTATIONS=10000 MOEBIUS_SHAPES=1000 build-asan/tests/e2e/test_mutated_models
+	@$(SOAK) build-asan/tests/golden/test_golden tests/golden
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build
 	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SERVE_KILLS=50 \
 	MOEBIUS_SCHEDULES=100 MOEBIUS_SPLITS=7 MOEBIUS_RANK_FAULTS=20 MOEBIUS_RANK_MODELS=all \
 	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' 'server, kills' \
 	texts places ranks
-	@test -e build-asan/build.ninja || meson setup build-asan -Dtests=enabled $(subst :, ,$(SANITIZE))
-	@ninja -C build-asan product
 	@tests/e2e/abuse_serve.py build-asan/moebius $(BUNDLED)
 
 check-threads: ## run the tests in which threads meet, with ThreadSanitizer
@@ -130,7 +128,7 @@ check-templates: ## compare chat templates with jinja2, and read their calls bac
 	@sh tests/e2e/check_templates.sh build/moebius $(TEMPLATES)
 
 clean: ## remove all build folders
-	@rm -rf build build-arm build-asan build-dist build-fuzz build-guard build-lint-gcc build-lint-clang build-tsan
+	@rm -rf build build-arm build-asan build-dist build-fuzz build-shaders build-lint-gcc build-lint-clang build-tsan
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' Makefile | awk '{ printf "%-20s", $$1 " " $$2; $$1 = $$2 = ""; print }'

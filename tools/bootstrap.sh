@@ -130,6 +130,7 @@ find_missing() {
         need_command debootstrap debootstrap
         need_command lintian lintian
         need_command systemd-analyze systemd
+        need_command systemd-nspawn systemd-container
         need_command python3 python3
         ;;
     *)

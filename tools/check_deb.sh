@@ -58,6 +58,9 @@ make_bare() {
     cp -a "$base" "$place"
     mkdir "$place/packages"
     cp "$folder"/*moebius*_*.deb "$place/packages"
+    mkdir -p "$place/source/models"
+    cp "$root"/models/*.gguf "$place/source/models"
+    cp -r "$root/debian" "$place/source"
     rm -f "$place"/packages/*dbgsym*
     inside apt-get -qq update
 }
@@ -110,12 +113,27 @@ check_unit() {
     [ ! -e "$place/etc/systemd/system/sockets.target.wants/moebius.socket" ]
 }
 
+# Boots the bare machine, which runs one of the packages' tests and switches itself off.
+check_server() {
+    local keep=()
+    [ -d /run/systemd/system ] || keep=(--keep-unit) # nobody to make a unit for it
+    inside apt-get install -y -qq --no-install-recommends systemd-sysv curl > "$place/install.log" 2>&1
+    cat > "$place/etc/systemd/system/try.service" <<-'END'
+		[Service]
+		Type=oneshot
+		WorkingDirectory=/source
+		ExecStart=/bin/sh -c 'debian/tests/server > /said 2>&1 && echo passed >> /said; systemctl poweroff'
+	END
+    unshare --mount sh -c '
+        mount --make-rprivate / && mkdir -p /run/systemd/nspawn && mount -t tmpfs nspawn /run/systemd/nspawn && exec "$@"' sh \
+        timeout 120 systemd-nspawn --quiet --register=no "${keep[@]}" --private-network --directory "$place" --boot \
+        systemd.unit=multi-user.target systemd.wants=try.service < /dev/null > "$folder/boot.log"
+    says '^passed$' "$place/said"
+}
+
 check_library() {
     install "$(sed -n 's/^Package: \(libmoebius[0-9.]*\)$/\1/p' "$root/debian/control")" libmoebius-dev
     inside apt-get install -y -qq --no-install-recommends gcc libc6-dev pkg-config > "$place/install.log" 2>&1
-    mkdir -p "$place/source/models"
-    cp "$root"/models/*.gguf "$place/source/models"
-    cp -r "$root/debian" "$place/source"
     inside sh -c 'cd /source && debian/tests/library'
 }
 
@@ -150,6 +168,7 @@ start_hub
 step "pull fetches a model, whole" check_pull
 step "chat answers, from what was fetched" check_chat
 step "the server's unit is there, and waits to be enabled" check_unit
+step "systemd starts it, and lets it read keys again and come back" check_server
 step "a program is built with the library" check_library
 if compgen -G "$folder/moebius-mpi_*.deb" > "$place/said"; then
     step "two processes share a model" check_mpi

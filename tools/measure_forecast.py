@@ -87,8 +87,9 @@ class Bench:
         """Decode and prefill in tokens a second, of all texts."""
         key = f"{os.path.basename(model)} {json.dumps(how, sort_keys=True)}"
         if key not in self.measured:
+            rounds = 3 if "ram" in how else 2 if how.get("decode", 1) else 1  # the first prompt finds empty slots
             out = self.run("bench", *self.flags(model, how), "-p", how["prompt"], "-d", how.get("depth", 0),
-                           "-n", how.get("decode", 48), "-r", 2 if how.get("decode", 1) else 1, "--json", *more,
+                           "-n", how.get("decode", 48), "-r", rounds, "--json", *more,
                            slow=how.get("slow", False))
             j = json.loads(out)
             self.measured[key] = {p: j[p]["tok_per_s"] for p in ("decode", "prefill") if j.get(p)}

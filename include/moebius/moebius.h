@@ -975,6 +975,8 @@ MOEBIUS_API void moebius_plan_close(moebius_plan **plan);
 MOEBIUS_API bool moebius_plan_is_refused(const moebius_plan *plan);
 /* Tokens a second of decode, of all texts, or of prefill: the ceiling, and the band that is forecast; 0: not known. */
 MOEBIUS_API void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling, double *low, double *high);
+/* The same where experts are read: what memory and processors permit alone, and what the drives do. */
+MOEBIUS_API void moebius_plan_part_rates(const moebius_plan *plan, bool prefill, double *compute, double *read);
 MOEBIUS_API uint64_t moebius_plan_ram_bytes(const moebius_plan *plan); /* memory that the process will take */
 MOEBIUS_API int64_t moebius_plan_n_ctx(const moebius_plan *plan);      /* tokens of a text, given or chosen */
 MOEBIUS_API const char *

@@ -55,7 +55,7 @@ size_t cpu_held_bytes(struct backend *b, enum mem_tag tag)
 void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes)
 {
     size_t has = c->scratch[id].n_bytes;
-    if (MEM_GUARDED ? has == n_bytes : has >= n_bytes)
+    if (mem_is_guarded() ? has == n_bytes : has >= n_bytes)
         return c->scratch[id].p;
     cpu_unmap(c, c->scratch[id].p, c->scratch[id].n_bytes, MEM_SCRATCH);
     c->scratch[id].n_bytes = 0;

@@ -7,7 +7,9 @@
 #include <malloc.h>
 #endif
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,6 +59,16 @@ void mem_free(void *p)
 char *mem_strdup(const char *s)
 {
     return strdup(s);
+}
+
+char *mem_print(const char *fmt, ...)
+{
+    va_list args;
+    char *text;
+    va_start(args, fmt);
+    int n = vasprintf(&text, fmt, args);
+    va_end(args);
+    return n >= 0 ? text : NULL;
 }
 
 void mem_trim(void)
@@ -179,11 +191,24 @@ static void *map_anywhere(size_t length)
     return p;
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+bool mem_is_guarded(void)
+{
+    enum { UNKNOWN, NO, YES };
+    static atomic_int known;
+    if (atomic_load(&known) == UNKNOWN) {
+        const char *asked = getenv("MOEBIUS_GUARD_PAGES");
+        atomic_store(&known, asked && !strcmp(asked, "1") ? YES : NO);
+    }
+    return atomic_load(&known) == YES;
+}
+#endif
+
 void *mem_reserve(size_t n_bytes)
 {
     if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
         return NULL;
-    if (MEM_GUARDED)
+    if (mem_is_guarded())
         return mem_guard_map(mem_length(n_bytes));
     size_t length = mem_length(n_bytes);
     void *p = has_hugetlb && length >= MEM_HUGE_PAGE ? map_hugetlb(length) : NULL;
@@ -196,7 +221,7 @@ void mem_unreserve(void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag
 {
     if (!p)
         return;
-    if (MEM_GUARDED)
+    if (mem_is_guarded())
         mem_guard_unmap(p, mem_length(n_bytes));
     else
         munmap(p, mem_length(n_bytes));
@@ -344,7 +369,9 @@ void *mem_try_map(size_t n_bytes, enum mem_tag tag)
     size_t length = n_bytes && n_bytes <= SIZE_MAX / 2 ? mem_length(n_bytes) : 0;
     if (length == 0 || !mem_commit(length, tag))
         return NULL;
-    void *p = MEM_GUARDED ? mem_guard_map(n_bytes) : length < MEM_HUGE_PAGE ? map_piece(length) : mem_reserve(n_bytes);
+    void *p = mem_is_guarded()         ? mem_guard_map(n_bytes)
+              : length < MEM_HUGE_PAGE ? map_piece(length)
+                                       : mem_reserve(n_bytes);
     if (!p)
         mem_uncommit(length, tag);
     return p;
@@ -353,7 +380,7 @@ void *mem_try_map(size_t n_bytes, enum mem_tag tag)
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag)
 {
     size_t length = mem_length(n_bytes);
-    if (p && MEM_GUARDED) {
+    if (p && mem_is_guarded()) {
         mem_guard_unmap(p, n_bytes);
         mem_uncommit(length, tag);
     } else if (!p || length >= MEM_HUGE_PAGE) {
@@ -422,10 +449,11 @@ void *arena_alloc(struct arena *a, size_t n_bytes)
 {
     if (n_bytes > SIZE_MAX / 2)
         return NULL;
-    size_t want = MEM_GUARDED ? n_bytes : (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    size_t want = mem_is_guarded() ? n_bytes : (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
     struct arena_chunk *c = a->chunks;
-    if (!c || c->size - c->used < want || MEM_GUARDED) { /* guarded: a chunk of its own, for the allocator to watch */
-        size_t size = want > ARENA_CHUNK || MEM_GUARDED ? want : ARENA_CHUNK;
+    if (!c || c->size - c->used < want ||
+        mem_is_guarded()) { /* guarded: a chunk of its own, for the allocator to watch */
+        size_t size = want > ARENA_CHUNK || mem_is_guarded() ? want : ARENA_CHUNK;
         void *chunk;
         if (posix_memalign(&chunk, ALIGN, ALIGN + size) != 0)
             return NULL;

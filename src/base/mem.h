@@ -20,6 +20,7 @@ void *mem_resize(void *p, size_t n, size_t size);
 void *mem_alloc_aligned(size_t align, size_t n_bytes); /* align: a power of two */
 void mem_free(void *p);
 char *mem_strdup(const char *s);
+char *mem_print(const char *fmt, ...) PRINTF_LIKE(1, 2); /* what printf would print; NULL: there is no memory */
 /* Free memory of the heap goes back to the system, as far as it can (glibc): of large blocks from the first call on as
  * soon as they are free, of others with the next call. Thread-safe; takes milliseconds, in which other threads may wait
  * for the heap. */
@@ -51,12 +52,16 @@ size_t mem_length(size_t n_bytes);
 
 enum { MEM_HUGE_PAGE = 2 << 20 }; /* bytes */
 
-/* In a build for tests (meson -Dguard_pages=true) mapped memory lies between pages that nobody may touch, exact in size
- * and no more aligned than base/mem_guard.h says, and each piece of an arena is an allocation of its own. */
-#if defined(MOEBIUS_GUARD_PAGES)
-enum { MEM_GUARDED = 1 };
+/* With AddressSanitizer and MOEBIUS_GUARD_PAGES=1 in the environment, for tests: mapped memory lies between pages that
+ * nobody may touch, exact in size and no more aligned than base/mem_guard.h says, and each piece of an arena is an
+ * allocation of its own. */
+#if defined(__SANITIZE_ADDRESS__)
+bool mem_is_guarded(void);
 #else
-enum { MEM_GUARDED = 0 };
+static inline bool mem_is_guarded(void)
+{
+    return false;
+}
 #endif
 
 /* Between the two, the calling thread's mem_map and mem_reserve take memory of 2 MiB and more from the huge pages that

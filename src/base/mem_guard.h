@@ -1,6 +1,6 @@
-/* Mapped memory between pages that nobody may touch, for tests (meson -Dguard_pages=true): who reads or writes beyond
- * what was asked for dies there. Exact at both ends where AddressSanitizer sees the access; elsewhere at one end, by
- * turns, and within 63 bytes behind. */
+/* Mapped memory between pages that nobody may touch, for tests (mem_is_guarded in base/mem.h): who reads or
+ * writes beyond what was asked for dies there. Exact at both ends where AddressSanitizer sees the access; elsewhere at
+ * one end, by turns, and within 63 bytes behind. */
 #ifndef BASE_MEM_GUARD_H
 #define BASE_MEM_GUARD_H
 

@@ -112,11 +112,9 @@ static err_code open_new(struct output_file *f, mode_t mode, struct err *e)
 
 static err_code open_shared(struct output_file *f, struct err *e)
 {
-    size_t n = strlen(f->target) + sizeof ".lock";
-    char *path = mem_alloc(n);
+    char *path = mem_print("%s.lock", f->target);
     if (!path)
-        return err_nomem(e, n, f->path);
-    snprintf(path, n, "%s.lock", f->target);
+        return err_nomem(e, strlen(f->target), f->path);
     err_code code = file_open_locked(path, LOCK_WAIT_MS, &f->own->fd, e);
     if (code != ERR_OK) {
         mem_free(path);

@@ -20,11 +20,7 @@ enum { MAX_LINE_BYTES = 1 << 30 };
 /* The key of a request that was not answered, so that it belongs to one line. Owned by the caller. */
 static char *line_key(const char *key, int64_t line)
 {
-    size_t n = strlen(key) + sizeof "@-9223372036854775808";
-    char *text = mem_alloc(n);
-    if (text)
-        snprintf(text, n, "%s@%" PRId64, key, line);
-    return text;
+    return mem_print("%s@%" PRId64, key, line);
 }
 
 /* Notes the request of one line of the file. */

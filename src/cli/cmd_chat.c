@@ -15,13 +15,12 @@
 #include "cli/conversation.h"
 #include "cli/grammar_options.h"
 #include "cli/line_editor.h"
+#include "cli/output_check.h"
 #include "cli/run_plan.h"
 #include "cli/sampling_options.h"
 #include "cli/stats.h"
 #include "cli/terminal.h"
 #include "cli/terminal_text.h"
-
-enum { DEFAULT_CTX = 8192 };
 
 /* Before and behind a message of several lines. */
 #define BLOCK_MARK "\"\"\""
@@ -139,6 +138,8 @@ static err_code save_or_load(struct chat *c, bool save, const char *path, struct
 {
     if (!*path)
         return err_set(e, ERR_USAGE, save ? "/save needs a file's name" : "/load needs a file's name");
+    if (save && cli_is_of_model(c->model.path, path))
+        return err_set(e, ERR_USAGE, "/save %s: that is the model; expected another file to write", path);
     err_code code = save ? conversation_save(&c->talk, path, e) : conversation_load(&c->talk, path, e);
     const struct err why = *e;
     if (code == ERR_OK)
@@ -464,7 +465,7 @@ static err_code prepare(struct chat *c, struct err *e)
 {
     TRY(cli_open_engine(&c->model, &c->opened, e));
     TRY(open_template(c, e));
-    const struct run_texts texts = {.n_ctx = c->model.n_ctx, .n_ctx_most = DEFAULT_CTX};
+    const struct run_texts texts = {.n_ctx = c->model.n_ctx};
     int64_t n_ctx = run_plan_begin(&c->model, c->opened.engine, &texts);
     TRY(cli_open_session(&c->model, n_ctx, &c->opened, e));
     TRY(cli_open_sampler(&c->sampling, c->opened.engine, &c->sampler, e));
@@ -507,7 +508,8 @@ static int run(const struct command *c, int argc, char **argv)
         {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0,
          GROUP_FORM},
         {"-n", OPT_INT, &chat.n, "N", "tokens of an answer at most; -1: as many as it takes", -1, 1e9, 0},
-        {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N", "context; the model's, up to 8192", 16, 1 << 30, 0},
+        {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N", "context (as the plan has it, at most the model's)", 16, 1 << 30,
+         0},
         {"--plain", OPT_FLAG, &chat.plain, "", "show answers as they are, markdown unstyled", 0, 0, 0, GROUP_OUTPUT},
         {"--quiet,-q", OPT_FLAG, &chat.model.quiet, "", "no speed after answers, no progress", 0, 0, 0, GROUP_OUTPUT},
         {"--no-history", OPT_FLAG, &chat.no_history, "", "neither keep what is said for later sessions nor show it", 0,

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
+#include "cli/run_plan.h"
 #include "moebius/moebius.h"
 
 struct plan_command {
@@ -14,22 +15,18 @@ struct plan_command {
     bool json, cold, no_receipts, no_sandbox;
 };
 
-static int kv_type(const char *name)
-{
-    return !name || !strcmp(name, "f16") ? MOEBIUS_KV_F16 : !strcmp(name, "f32") ? MOEBIUS_KV_F32 : MOEBIUS_KV_Q8_0;
-}
-
 /* One GPU, or the processors, or both: what plans know. */
 static err_code take_devices(const struct plan_command *c, moebius_plan_options *o, struct err *e)
 {
     int n = 0, n_threads = 0;
     if (!c->devices)
         return ERR_OK;
-    bool is_cpu = sscanf(c->devices, "cpu:%d%n", &n_threads, &n) == 1 && !c->devices[n];
+    bool is_cpu = sscanf(c->devices, "cpu:%4d%n", &n_threads, &n) == 1 && !c->devices[n];
     o->gpu = !is_cpu && !strncmp(c->devices, "vulkan:0", 8);
-    bool is_both = o->gpu && sscanf(c->devices, "vulkan:0,cpu:%d%n", &n_threads, &n) == 1 && !c->devices[n];
-    if (n_threads < 0 || !(is_cpu || is_both || !strcmp(c->devices, "vulkan:0")))
-        return err_set(e, ERR_USAGE, "--devices %s: plans know cpu:N, vulkan:0 and vulkan:0,cpu:N", c->devices);
+    bool is_both = o->gpu && sscanf(c->devices, "vulkan:0,cpu:%4d%n", &n_threads, &n) == 1 && !c->devices[n];
+    if (is_cpu || is_both ? n_threads < 1 || n_threads > 4096 : strcmp(c->devices, "vulkan:0") != 0)
+        return err_set(e, ERR_USAGE,
+                       "--devices %s: plans know cpu:N, vulkan:0 and vulkan:0,cpu:N, of 1 to 4096 threads", c->devices);
     if (n_threads && c->n_threads)
         return err_set(e, ERR_USAGE, "--threads, and --devices %s: expected one of the two", c->devices);
     o->n_threads = n_threads ? n_threads : o->n_threads;
@@ -65,11 +62,12 @@ static err_code plan(const struct plan_command *c, bool *is_refused, struct err 
     moebius_plan_options o = {.machine = c->machine,
                               .n_threads = (int)c->n_threads,
                               .n_ctx = c->n_ctx,
-                              .n_depth = c->n_depth,
+                              .n_ctx_most = INT64_MAX,
+                              .n_depth = c->n_depth || c->n_ctx ? c->n_depth : RUN_PLAN_DEPTH,
                               .n_texts = c->n_texts,
                               .n_prompt = c->n_prompt,
                               .n_batch = c->n_batch,
-                              .kv = kv_type(c->kv),
+                              .kv = cli_kv_type(c->kv),
                               .ram_bytes = c->ram_bytes,
                               .vram_bytes = c->vram_bytes,
                               .state_bytes = c->state_bytes,
@@ -110,9 +108,9 @@ static int run(const struct command *command, int argc, char **argv)
         {"--devices", OPT_STRING, &c.devices, "cpu:N|vulkan:0[,cpu:N]", "the processors, or a GPU with them", 0, 0, 0},
         {"--n-cpu-moe", OPT_INT, &c.n_cpu_moe, "N", "layers whose experts stay in memory (the least that fits)", 0,
          4096, 0},
-        {"--ctx,-c", OPT_INT, &c.n_ctx, "N", "tokens of a text (4096, or as many as the model was trained for)", 1,
+        {"--ctx,-c", OPT_INT, &c.n_ctx, "N", "tokens of a text (as chat and serve have them)", 1, 1 << 30, 0},
+        {"--depth,-d", OPT_INT, &c.n_depth, "N", "tokens in the context while decoding (4096, with --ctx all of it)", 1,
          1 << 30, 0},
-        {"--depth,-d", OPT_INT, &c.n_depth, "N", "tokens in the context while decoding (all of it)", 1, 1 << 30, 0},
         {"--texts", OPT_INT, &c.n_texts, "N", "texts that decode together (1)", 1, 1 << 16, 0},
         {"--prompt,-p", OPT_INT, &c.n_prompt, "N", "tokens of the prompt whose speed is forecast (one batch)", 1,
          1 << 30, 0},

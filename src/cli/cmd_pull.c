@@ -17,6 +17,7 @@
 #include "cli/exit_status.h"
 #include "cli/model_names.h"
 #include "cli/pull_view.h"
+#include "cli/run_plan.h"
 #include "jobs/inspect.h"
 
 struct pull_command {
@@ -131,11 +132,10 @@ static void forget_scratch(const struct pull_command *j, char *text)
         memmove(p, p + n, strlen(p + n) + 1);
 }
 
-/* With the context that a chat has, or as much of it as works. */
+/* With the context that a chat has. */
 static void make_plan(struct pull_command *j)
 {
-    enum { CTX = 8192, DEPTH = 4096 };
-    const moebius_plan_options o = {.n_ctx_most = CTX, .n_depth = DEPTH, .usage = "", .receipts = ""};
+    const moebius_plan_options o = {.n_ctx_most = INT64_MAX, .n_depth = RUN_PLAN_DEPTH, .usage = "", .receipts = ""};
     char path[HUB_PLACE_BYTES];
     moebius_error error;
     if (!scratch_path(j, 0, path) || moebius_plan_open(&j->plan, path, &o, &error) == MOEBIUS_OK)

@@ -107,6 +107,14 @@ static void explain_calibration(const struct receipts_command *c, size_t at, enu
     mem_free(others);
 }
 
+/* Where experts are read. */
+static void explain_parts(const struct receipt *r, enum speed_of of)
+{
+    if (r->compute[of] > 0 && r->read[of] > 0)
+        printf("           computing alone %.2f, drives alone %.2f, one after the other %.2f\n", r->compute[of],
+               r->read[of], 1 / (1 / r->compute[of] + 1 / r->read[of]));
+}
+
 static void explain_speed(struct receipts_command *c, size_t at, enum speed_of of)
 {
     const struct receipt *r = &c->list[at];
@@ -117,6 +125,7 @@ static void explain_speed(struct receipts_command *c, size_t at, enum speed_of o
     if (share > 0)
         printf(" of a ceiling of %.2f: %.1f%%", r->ceiling[of], 100 * share);
     printf("\n");
+    explain_parts(r, of);
     if (share > 1)
         printf("           ABOVE THE CEILING: what is taken for the machine's rates or the model's bytes is wrong; it "
                "does "
@@ -127,7 +136,7 @@ static void explain_speed(struct receipts_command *c, size_t at, enum speed_of o
     if (r->floor > 0 && of == SPEED_DECODE)
         printf("           floor %.2f: %s\n", r->floor, r->measured[of] >= r->floor ? "cleared" : "missed");
     c->is_outside = c->is_outside || share > 1 || !receipt_is_inside(r, of);
-    if (share > 0 && share <= 1)
+    if (share > 0 && share <= 1 && r->regime != REGIME_STREAM) /* there two shares make a forecast */
         explain_calibration(c, at, of);
 }
 
@@ -147,6 +156,8 @@ static err_code explain(struct receipts_command *c, const char *word, struct err
 {
     char *end;
     long n = strtol(word, &end, 10);
+    if (c->n == 0)
+        return err_set(e, ERR_USAGE, "explain %s: there are no receipts", word);
     if (end == word || *end || n < 1 || (size_t)n > c->n)
         return err_set(e, ERR_USAGE, "explain %s: expected a number of the list, 1 to %zu", word, c->n);
     const struct receipt *r = &c->list[n - 1];

@@ -9,6 +9,7 @@
 #include "cli/model_names.h"
 #include "cli/rank_run.h"
 #include "cli/confine.h"
+#include "cli/say.h"
 #include "cli/serve_reports.h"
 #include "hub/hub.h"
 #include "cli/run_plan.h"
@@ -42,7 +43,7 @@ struct serve_command {
 
 static void print_line(void *user, const char *line)
 {
-    fprintf(stderr, "%s\n", line);
+    say_line(line);
 }
 
 static err_code open_engine(void *user, const char *path, const struct load_watch *watch, moebius_engine **out,
@@ -86,6 +87,8 @@ static err_code check(struct serve_command *c, struct err *e)
         return err_set(e, ERR_USAGE, "expected -m FILE, --models DIR or --models-listed");
     if ((c->alias && !c->model.path) || (c->model.store && (c->folder || c->listed)))
         return err_set(e, ERR_USAGE, "--%s is about one model: expected -m FILE with it", c->alias ? "alias" : "store");
+    if (c->alias && !*c->alias)
+        return err_set(e, ERR_USAGE, "--alias: a model's name is empty");
     TRY(http_check(e));
     return cli_parse_vars(&c->var_texts, &c->vars, e);
 }
@@ -156,6 +159,7 @@ static err_code serve(struct serve_command *c, struct err *e)
                                                  .cache_bytes = c->cache_bytes},
                                        .idle_ns = c->idle_s * 1000000000};
     TRY(cli_session_options(&c->model, &o.models.texts.session, e));
+    say_to_log(c->log_json);
     return server_run(&o, e);
 }
 

@@ -107,6 +107,7 @@ const char *help_kind(const struct option *o)
     case OPT_CHOICE: return "choice";
     case OPT_INPUT:
     case OPT_INPUT_AGAIN:
+    case OPT_INPUT_OLD:
     case OPT_OUTPUT:
     case OPT_MODEL: return "file";
     case OPT_MODELS:

@@ -17,6 +17,7 @@
 #include "base/units_text.h"
 #include "cli/rank_run.h"
 #include "cli/run_plan.h"
+#include "cli/say.h"
 #include "texts/library_err.h"
 
 err_code cli_error(struct err *e, const moebius_error *from)
@@ -28,7 +29,7 @@ err_code cli_error(struct err *e, const moebius_error *from)
 
 static void print_log(void *user, enum moebius_log_level level, const char *line)
 {
-    fprintf(stderr, "%s%s\n", level == MOEBIUS_LOG_WARN ? "warning: " : "", line);
+    say(level == MOEBIUS_LOG_WARN ? LOG_WARN : LOG_INFO, "%s", line);
 }
 
 void cli_progress_begin(struct progress *p, const char *what)
@@ -198,6 +199,13 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
     return code;
 }
 
+int cli_kv_type(const char *name)
+{
+    if (!name || !strcmp(name, "f16"))
+        return MOEBIUS_KV_F16;
+    return !strcmp(name, "f32") ? MOEBIUS_KV_F32 : MOEBIUS_KV_Q8_0;
+}
+
 err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e)
 {
     *out = moebius_default_session_options();
@@ -206,9 +214,7 @@ err_code cli_session_options(const struct model_options *o, moebius_session_opti
     out->car = o->car;
     if (o->car.threshold == 0 && (o->car.damp || o->car.n_warmup || o->car.n_protect || o->car.n_backfill))
         return err_set(e, ERR_USAGE, "--car-damp, --car-warmup, --car-protect and --backfill: expected --car X, too");
-    out->kv = !o->kv || !strcmp(o->kv, "f16") ? MOEBIUS_KV_F16
-              : !strcmp(o->kv, "f32")         ? MOEBIUS_KV_F32
-                                              : MOEBIUS_KV_Q8_0;
+    out->kv = cli_kv_type(o->kv);
     return ERR_OK;
 }
 

@@ -40,7 +40,7 @@ struct model_options {
      GROUP_MACHINE},                                                                                                   \
     {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0,          \
      GROUP_MACHINE},                                                                                                   \
-    {"--tuning", OPT_INPUT, &(o).tuning, "FILE", "what moebius tune -o wrote, not what is kept here", 0, 0, 0,         \
+    {"--tuning", OPT_INPUT_OLD, &(o).tuning, "FILE", "what moebius tune -o wrote, not what is kept here", 0, 0, 0,         \
      GROUP_MACHINE},                                                                                                   \
     {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0", GROUP_MEMORY},   \
     {"--expert-ram", OPT_SHARE, &(o).expert_ram, "SIZE|N%", "memory for routed experts; others are read when needed",  \
@@ -132,6 +132,8 @@ MUST_USE err_code cli_engine_options(const struct model_options *o, moebius_engi
 /* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's
  * standard error, and warns where --ctx is longer than what the model was trained with. */
 MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e);
+/* A moebius_kv_type by the name that --kv gives it, which has been checked; NULL: f16. */
+int cli_kv_type(const char *name);
 /* What the options say of sessions, but for the context. */
 MUST_USE err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e);
 MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);

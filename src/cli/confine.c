@@ -12,8 +12,10 @@
 
 #include "base/mem.h"
 #include "base/sandbox.h"
+#include "base/split_set.h"
 #include "cli/common.h"
 #include "cli/model_names.h"
+#include "cli/output_check.h"
 #include "cli/rank_run.h"
 #include "engine/cache_file.h"
 #include "hub/hub.h"
@@ -52,17 +54,17 @@ static err_code allow_model_file(struct sandbox *s, const char *path, struct err
     return sandbox_allow(s, sums, SANDBOX_READ, e);
 }
 
-/* Of a split set NAME-00001-of-00003.gguf (gguf/gguf.c) all parts, up to the first that is missing. */
+/* Of a split set all parts, up to the first that is missing. */
 static err_code allow_model(struct sandbox *s, const char *path, struct err *e)
 {
-    enum { SUFFIX_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
     char part[PATH_MAX];
-    int n, end = 0, n_path = (int)strlen(path), n_name = n_path - SUFFIX_BYTES;
+    struct split_set set;
+    size_t n = (size_t)snprintf(part, sizeof part, "%s", path);
     TRY(allow_model_file(s, path, e));
-    if (n_name < 0 || sscanf(path + n_name, "-%*5d-of-%5d.gguf%n", &n, &end) != 1 || end != SUFFIX_BYTES)
+    if (n >= sizeof part || !split_set_parse(&set, path, n))
         return ERR_OK;
-    for (int i = 1; i <= n; i++) {
-        snprintf(part, sizeof part, "%.*s-%05d-of-%05d.gguf", n_name, path, i, n);
+    for (int i = 1; i <= set.n_part; i++) {
+        split_set_suffix(part + set.n_name, i, set.n_part);
         if (access(part, F_OK) != 0)
             break;
         TRY(allow_model_file(s, part, e));
@@ -171,7 +173,8 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
     if (!strcmp(value, "-")) /* a standard stream, which is open */
         return ERR_OK;
     switch (kind) {
-    case OPT_INPUT: return sandbox_allow(s, value, SANDBOX_READ, e);
+    case OPT_INPUT:
+    case OPT_INPUT_OLD: return sandbox_allow(s, value, SANDBOX_READ, e);
     case OPT_INPUT_AGAIN: return allow_folder_of(s, value, e);
     case OPT_OUTPUT: return allow_output(s, value, e);
     case OPT_MODEL: return allow_model(s, value, e);
@@ -334,6 +337,7 @@ err_code cli_confine(const struct command *c, const struct option *options, int 
                      const char *output, struct err *e)
 {
     TRY(model_names_resolve(c, options, n_option, argc, argv, is_switched_off(options, n_option), e));
+    TRY(cli_check_outputs(options, n_option, e));
     if (c->runs_model)
         TRY(rank_run_begin(e));
     TRY(confine(c, options, n_option, argc, argv, output, e));

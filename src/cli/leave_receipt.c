@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "cli/rank_run.h"
 #include "cli/run_plan.h"
+#include "cli/say.h"
 #include "cli/stats.h"
 #include "engine/cache_file.h"
 #include "engine/receipts_file.h"
@@ -78,7 +79,7 @@ static double share_beside_gpu(const moebius_engine *g, bool *has_gpu)
     moebius_device d;
     *has_gpu = false;
     for (int i = 0; moebius_engine_device(g, i, &d); i++) {
-        bool is_gpu = !strncmp(d.name, "vulkan", 6);
+        bool is_gpu = strstr(d.name, "vulkan:") != NULL; /* alone, or as a place's */
         *has_gpu = *has_gpu || (i == 0 && is_gpu);
         *(is_gpu ? &on_gpu : &beside) += d.expert_bytes;
     }
@@ -141,7 +142,7 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
 
 void cli_receipt_warning(void *user, enum log_level level, const char *line)
 {
-    fprintf(stderr, "moebius: receipts: %s\n", line);
+    say(level, "receipts: %s", line);
 }
 
 static err_code leave(const struct receipt *r, struct err *e)
@@ -168,7 +169,7 @@ void cli_leave_receipt(const struct model_options *o, const moebius_engine *engi
         return;
     describe(&r, o, engine, f);
     if (leave(&r, &e) != ERR_OK)
-        fprintf(stderr, "moebius: no receipt of this run: %s\n", e.text);
+        say(LOG_WARN, "no receipt of this run: %s", e.text);
 }
 
 void cli_leave_texts_receipt(const struct model_options *o, const moebius_engine *engine, const char *method,

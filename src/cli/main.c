@@ -1,11 +1,16 @@
 /* moebius: the command line. Each command is a file of its own (cmd_*.c); this one finds it. */
+#define _POSIX_C_SOURCE 200809L
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file_io.h"
 #include "base/near.h"
 #include "cli/command_help.h"
 #include "cli/commands.h"
+#include "cli/exit_status.h"
 #include "cli/model_names.h"
 #include "cli/option_hints.h"
 #include "cli/rank_run.h"
@@ -90,7 +95,7 @@ static int check_stdout(int exit_code)
     if (!failed)
         return exit_code;
     fprintf(stderr, "moebius: standard output: not all of it could be written\n");
-    return exit_code == ERR_OK ? ERR_IO : exit_code;
+    return exit_code == ERR_OK || exit_code >= EXIT_REFUSED ? ERR_IO : exit_code;
 }
 
 static int run(int argc, char **argv)
@@ -113,8 +118,19 @@ static int run(int argc, char **argv)
     return refuse(name);
 }
 
+/* A standard stream that is closed would become the first file that is opened: what is printed would go into it, or it
+ * would be read as a prompt. In its place comes a stream that fails as a closed one does. */
+static void fill_standard_streams(void)
+{
+    static const int modes[] = {[STDIN_FILENO] = O_WRONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_RDONLY};
+    for (int fd = 0; fd < (int)(sizeof modes / sizeof *modes); fd++)
+        if (fcntl(fd, F_GETFD) < 0 && file_open("/dev/null", modes[fd], 0) != fd)
+            _exit(ERR_IO); /* there is nothing to say it with */
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_streams();
     if (argc < 2) {
         print_usage(stderr);
         return ERR_USAGE;

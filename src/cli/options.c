@@ -134,6 +134,7 @@ err_code options_set(const struct option *o, const char *word, const char *value
     case OPT_STRING:
     case OPT_INPUT:
     case OPT_INPUT_AGAIN:
+    case OPT_INPUT_OLD:
     case OPT_MODEL:
     case OPT_MODELS:
     case OPT_FOLDERS:

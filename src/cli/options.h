@@ -23,6 +23,7 @@ enum option_kind {
     /* These name files, which the command may reach (cli/confine.h). */
     OPT_INPUT,          /* a file that is read */
     OPT_INPUT_AGAIN,    /* a file that is read, and again later, when it may have been replaced */
+    OPT_INPUT_OLD,      /* a file that an earlier run wrote and this one reads; an output may take its place */
     OPT_OUTPUT,         /* a file that is written, maybe read, too; "-" becomes /dev/stdout */
     OPT_MODEL,          /* a GGUF file, of which all parts are read */
     OPT_MODELS,         /* a folder of GGUF files or links to such, which are read */

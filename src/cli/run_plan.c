@@ -2,27 +2,22 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/minmax.h"
+#include "cli/say.h"
 
 /* The least context that a plan knows. */
 enum { LEAST_CTX = 256 };
 
-static int kv_of(const struct model_options *o)
-{
-    if (!o->kv || !strcmp(o->kv, "f16"))
-        return MOEBIUS_KV_F16;
-    return !strcmp(o->kv, "f32") ? MOEBIUS_KV_F32 : MOEBIUS_KV_Q8_0;
-}
-
 /* ---- beginning --------------------------------------------------------------------------------------------------- */
 
-/* Decode is forecast for a context that chats and answers have, not for the longest. */
-enum { USUAL_DEPTH = 4096 };
-
+/* Counts that a plan goes by; a file that the run will only make has none. */
 static const char *usage_of(const struct model_options *o)
 {
-    return o->cold ? NULL : o->usage ? o->usage : "";
+    if (o->cold || (o->usage && access(o->usage, F_OK) != 0))
+        return NULL;
+    return o->usage ? o->usage : "";
 }
 
 int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engine, const struct run_texts *texts)
@@ -33,20 +28,20 @@ int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engi
     moebius_error error;
     const moebius_plan_options options = {.n_ctx = texts->n_ctx,
                                           .n_ctx_most = most,
-                                          .n_depth = texts->n_ctx ? 0 : USUAL_DEPTH,
+                                          .n_depth = texts->n_ctx ? 0 : RUN_PLAN_DEPTH,
                                           .n_texts = texts->n_texts,
                                           .n_texts_most = texts->n_texts_most,
                                           .n_batch = o->n_batch,
-                                          .kv = kv_of(o),
+                                          .kv = cli_kv_type(o->kv),
                                           .usage = usage_of(o),
                                           .receipts = ""};
     moebius_status status = moebius_engine_plan(&p, engine, &options, &error);
     if (status != MOEBIUS_OK && status != MOEBIUS_UNSUPPORTED)
-        fprintf(stderr, "warning: no plan of this run: %s\n", error.text);
+        say(LOG_WARN, "no plan of this run: %s", error.text);
     if (status != MOEBIUS_OK)
         return n_ctx;
     if (!o->quiet)
-        fprintf(stderr, "plan: %s\n", moebius_plan_line(p));
+        say(LOG_INFO, "plan: %s", moebius_plan_line(p));
     n_ctx = moebius_plan_n_ctx(p);
     moebius_plan_close(&p);
     return n_ctx;
@@ -70,10 +65,11 @@ void run_plan_advise(const struct model_options *o, int64_t n_ctx, struct err *e
     const moebius_plan_options options = {.n_ctx = n_ctx,
                                           .n_texts = 1,
                                           .n_batch = o->n_batch,
-                                          .kv = kv_of(o),
+                                          .kv = cli_kv_type(o->kv),
                                           .ram_bytes = o->ram_bytes,
                                           .n_threads = (int)o->n_threads};
-    if (e->code != ERR_LIMIT || moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)
+    bool lacks_memory = e->code == ERR_LIMIT || e->code == ERR_NOMEM;
+    if (!lacks_memory || moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)
         return;
     add_nearest(p, e);
     moebius_plan_close(&p);
@@ -89,6 +85,8 @@ static void take(struct receipt *r, const moebius_plan *p, enum speed_of of)
         return;
     if (ceiling > 0)
         r->ceiling[of] = ceiling;
+    if (r->regime == REGIME_STREAM)
+        moebius_plan_part_rates(p, of == SPEED_PREFILL, &r->compute[of], &r->read[of]);
     r->forecast_low[of] = low;
     r->forecast_high[of] = high;
 }
@@ -99,7 +97,9 @@ void run_plan_fill(struct receipt *r, const struct model_options *o)
     bool is_stream = r->regime == REGIME_STREAM;
     if (!is_stream && r->regime != REGIME_RAM)
         return;
-    /* The model is still in memory: what it has counts, not what is free beside it. */
+    /* The model is still in memory: what it has counts, not what is free beside it, unless a bound was named. */
+    int64_t taken =
+        o->ram_bytes && !o->expert_ram.n_bytes && !(o->expert_ram.share > 0) ? o->ram_bytes : (int64_t)r->peak_bytes;
     const moebius_plan_options options = {.n_threads = (int)r->n_threads,
                                           .n_ctx = r->n_ctx > LEAST_CTX ? r->n_ctx : LEAST_CTX,
                                           .n_depth = r->n_ctx,
@@ -107,8 +107,8 @@ void run_plan_fill(struct receipt *r, const struct model_options *o)
                                           .n_prompt = r->n_prompt,
                                           .prompt_from = r->prompt_from,
                                           .n_batch = o->n_batch,
-                                          .kv = kv_of(o),
-                                          .ram_bytes = is_stream ? (int64_t)r->peak_bytes : INT64_MAX / 4,
+                                          .kv = cli_kv_type(o->kv),
+                                          .ram_bytes = is_stream ? taken : INT64_MAX / 4,
                                           .usage = is_stream ? usage_of(o) : NULL,
                                           .receipts = ""};
     if (moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)

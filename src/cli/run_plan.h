@@ -5,6 +5,9 @@
 #include "cli/common.h"
 #include "planner/receipts.h"
 
+/* Decode is forecast for a context that chats and answers have, not for the longest, where none was named. */
+enum { RUN_PLAN_DEPTH = 4096 };
+
 /* What texts a run will have. */
 struct run_texts {
     int64_t n_texts;      /* that decode together; 0: 1 */
@@ -17,7 +20,7 @@ struct run_texts {
  * a text: as given, as the plan chooses, or at most that where no plan can be made. */
 int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engine, const struct run_texts *texts);
 
-/* Adds to a sentence about what has no room (ERR_LIMIT) what would work instead. */
+/* Adds to a sentence about what has no room (ERR_LIMIT, ERR_NOMEM) what would work instead. */
 void run_plan_advise(const struct model_options *o, int64_t n_ctx, struct err *e);
 
 /* Fills ceilings and bands, for what the receipt says of its regime and texts. A ceiling is the plan's, as a forecast

@@ -18,12 +18,8 @@ err_code cache_file_path(const char *name, char **out, struct err *e)
     *out = NULL;
     if (!xdg && (!home || *home != '/'))
         return ERR_OK;
-    size_t n = strlen(xdg ? cache : home) + strlen(name) + sizeof "/.cache/moebius/";
-    *out = mem_alloc(n);
-    if (!*out)
-        return err_nomem(e, n, "a path");
-    snprintf(*out, n, "%s%s/moebius/%s", xdg ? cache : home, xdg ? "" : "/.cache", name);
-    return ERR_OK;
+    *out = mem_print("%s%s/moebius/%s", xdg ? cache : home, xdg ? "" : "/.cache", name);
+    return *out ? ERR_OK : err_nomem(e, strlen(name), "a path");
 }
 
 void cache_file_make_folders(char *path)
@@ -59,11 +55,9 @@ err_code cache_file_read(const char *path, char **text, size_t *n, struct err *e
 
 err_code cache_file_set_aside(const char *path, const struct log *log, struct err *e)
 {
-    size_t n = strlen(path) + sizeof ".damaged";
-    char *aside = mem_alloc(n);
+    char *aside = mem_print("%s.damaged", path);
     if (!aside)
-        return err_nomem(e, n, "a path");
-    snprintf(aside, n, "%s.damaged", path);
+        return err_nomem(e, strlen(path), "a path");
     err_code code = ERR_OK;
     if (file_rename(path, aside))
         log_line(log, LOG_WARN, "%s; it is now %s", e->text, aside);

@@ -38,6 +38,11 @@ void engine_take_devices(moebius_engine *g)
         g->devices[i].asked = g->asked.devices[i];
 }
 
+int64_t engine_n_cpu_moe(const moebius_engine *g)
+{
+    return max_i64(g->options.n_cpu_moe, 0);
+}
+
 /* A GPU alone gets a processor device for the experts that it is not to have. */
 static err_code list_beside(moebius_engine *g, int n_threads, struct err *e)
 {
@@ -45,12 +50,12 @@ static err_code list_beside(moebius_engine *g, int n_threads, struct err *e)
     const moebius_engine_options *o = &g->options;
     if (o->split)
         return err_set(e, ERR_USAGE, "experts of %lld layers in memory, and a split %s: expected one of the two",
-                       (long long)o->n_cpu_moe, o->split);
+                       (long long)engine_n_cpu_moe(g), o->split);
     if (engine_asks_for_gpu(g)) /* it is chosen later */
         return ERR_OK;
     if (engine_ranks(g) || (g->asked.n_device == 1 && !g->asked.devices[0].is_vulkan))
         return err_set(e, ERR_USAGE, "experts of %lld layers in memory, and no GPU that has the others: expected one",
-                       (long long)o->n_cpu_moe);
+                       (long long)engine_n_cpu_moe(g));
     if (g->asked.n_device == 1 && o->n_cpu_moe > 0) {
         snprintf(devices, sizeof devices, "%s,cpu:%d", device_options_name(&g->asked.devices[0], name), n_threads);
         TRY(device_options_parse(&g->asked, devices, n_threads, 1, NULL, e));
@@ -62,8 +67,7 @@ static err_code list_beside(moebius_engine *g, int n_threads, struct err *e)
 
 void engine_split_last(moebius_engine *g)
 {
-    int64_t n = g->options.n_cpu_moe;
-    g->asked.split = (struct split){.kind = SPLIT_LAST, .n_last = n > 0 ? (int)min_i64(n, INT32_MAX) : 0};
+    g->asked.split = (struct split){.kind = SPLIT_LAST, .n_last = (int)min_i64(engine_n_cpu_moe(g), INT32_MAX)};
 }
 
 err_code engine_check_cpu_moe(const moebius_engine *g, struct err *e)
@@ -72,6 +76,19 @@ err_code engine_check_cpu_moe(const moebius_engine *g, struct err *e)
         return ERR_OK;
     return err_set(e, ERR_USAGE, "experts of %lld layers in memory: expected at most the %d that have experts",
                    (long long)g->options.n_cpu_moe, g->facts.n_moe);
+}
+
+/* A bound for GPUs where all devices are named and none is one. Others may get a GPU, or not, as there is one. */
+static err_code check_vram(const moebius_engine *g, struct err *e)
+{
+    const moebius_engine_options *o = &g->options;
+    if (!o->vram_bytes || engine_ranks(g) || engine_asks_for_gpu(g) || !(o->devices || o->gpu))
+        return ERR_OK;
+    for (int i = 0; i < g->asked.n_device; i++)
+        if (g->asked.devices[i].is_vulkan)
+            return ERR_OK;
+    return err_set(e, ERR_USAGE, "GPU memory of %lld bytes, and no GPU among the devices: expected one",
+                   (long long)o->vram_bytes);
 }
 
 err_code engine_list_devices(moebius_engine *g, struct err *e)
@@ -85,6 +102,7 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
     g->vram_bytes = o->vram_bytes > 0 ? (size_t)o->vram_bytes : SIZE_MAX;
     TRY(engine_check_gpu(g, e));
     TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, split, e));
+    TRY(check_vram(g, e));
     if (o->n_cpu_moe)
         TRY(list_beside(g, n_threads, e));
     engine_take_devices(g);

@@ -222,6 +222,8 @@ size_t engine_gpu_spare(const moebius_engine *g, int device);
 
 /* Reads options.devices and options.split. */
 MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
+/* Layers whose experts are not to be on the GPU, of options.n_cpu_moe, of which less than 0 asks for none. */
+int64_t engine_n_cpu_moe(const moebius_engine *g);
 /* Splits the experts as options.n_cpu_moe says, which is checked once the model is sized. */
 void engine_split_last(moebius_engine *g);
 MUST_USE err_code engine_check_cpu_moe(const moebius_engine *g, struct err *e);

@@ -158,7 +158,8 @@ static err_code find_number(const struct choosing *x, int *out, struct err *e)
 {
     int number = *out = (int)strtol(x->g->options.gpu, NULL, 10);
     if (number >= x->n)
-        return err_set(e, ERR_UNSUPPORTED, "there is no Vulkan device %d: there are %d", number, x->n);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "there is no Vulkan device %d: expected one of the %d that moebius devices lists", number, x->n);
     if (!x->all[number].is_usable)
         return err_set(e, ERR_UNSUPPORTED, "vulkan:%d (%s): %s", number, x->all[number].name, x->all[number].why_not);
     return ERR_OK;
@@ -182,7 +183,7 @@ static uint64_t last_experts(const moebius_engine *g, int64_t n)
 {
     const struct plan_facts *f = &g->facts;
     uint64_t n_bytes = 0;
-    for (int64_t i = n > 0 ? f->n_moe - n : f->n_moe; i < f->n_moe; i++)
+    for (int64_t i = f->n_moe - n; i < f->n_moe; i++)
         n_bytes += (uint64_t)f->layers[i].n_expert * f->layers[i].slot_bytes;
     return n_bytes;
 }
@@ -197,7 +198,7 @@ static struct gpu_choice place_without(const struct choosing *x, int number, int
 static err_code refuse_layers(const struct choosing *x, struct err *e)
 {
     const moebius_engine *g = x->g;
-    int64_t asked = g->options.n_cpu_moe > 0 ? g->options.n_cpu_moe : 0;
+    int64_t asked = engine_n_cpu_moe(g);
     int n = 0, n_moe = g->facts.n_moe;
     char nearest[80];
     while (n < n_moe && place_without(x, x->choice.number, n).part != GPU_ALL)
@@ -220,9 +221,10 @@ static err_code choose_layers(struct choosing *x, struct err *e)
     if (!is_auto(x->g))
         TRY(find_number(x, &number, e));
     if (number < 0)
-        return err_set(e, ERR_UNSUPPORTED, "experts of %lld layers in memory, and there is no GPU for the others",
-                       (long long)x->g->options.n_cpu_moe);
-    x->choice = place_without(x, number, x->g->options.n_cpu_moe);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "experts of %lld layers in memory, and there is no GPU for the others (moebius devices)",
+                       (long long)engine_n_cpu_moe(x->g));
+    x->choice = place_without(x, number, engine_n_cpu_moe(x->g));
     return x->choice.part == GPU_ALL ? ERR_OK : refuse_layers(x, e);
 }
 

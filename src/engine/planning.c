@@ -1,6 +1,7 @@
 /* Plans and the machines that they are for, as the public interface has them; planner/ does the arithmetic. */
 #include "engine/planning.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -107,8 +108,12 @@ static err_code read_receipts(moebius_plan *p, const char *from, struct err *e)
         return ERR_OK;
     if (*from && access(from, F_OK) != 0)
         return err_set(e, ERR_IO, "%s: expected a file of receipts, there is none", from);
-    if (*from)
-        return receipts_load(from, &p->receipts, &p->n_receipt, NULL, e);
+    if (*from) {
+        TRY(receipts_load(from, &p->receipts, &p->n_receipt, NULL, e));
+        return p->n_receipt
+                   ? ERR_OK
+                   : err_set(e, ERR_FORMAT, "%s: expected receipts, as moebius receipts export prints them", from);
+    }
     TRY(receipts_path(&kept, e));
     err_code code = kept ? receipts_load(kept, &p->receipts, &p->n_receipt, NULL, e) : ERR_OK;
     mem_free(kept);
@@ -121,6 +126,9 @@ static bool calibrate(void *user, const struct calibration_query *q, struct cali
     return receipts_calibrate(p->receipts, p->n_receipt, q, out);
 }
 
+/* Of all texts together: 16 MiB of state for each are fewer than 2^64 bytes. */
+static const int64_t MOST_TOKENS = INT64_C(1) << 40;
+
 static err_code check_options(const moebius_plan_options *o, struct err *e)
 {
     if (o->n_threads < 0 || o->n_ctx < 0 || o->n_ctx > INT32_MAX || o->n_depth < 0 || o->n_texts < 0 ||
@@ -131,6 +139,9 @@ static err_code check_options(const moebius_plan_options *o, struct err *e)
         return err_set(e, ERR_USAGE,
                        "threads, context, depth, texts, prompt, batch, memory or floor: expected 0 or more, and a "
                        "threshold of 0 to 1");
+    if (o->n_texts * o->n_ctx > MOST_TOKENS)
+        return err_set(e, ERR_USAGE, "%lld texts of %lld tokens: expected at most %lld tokens together",
+                       (long long)o->n_texts, (long long)o->n_ctx, (long long)MOST_TOKENS);
     if (o->kv < 0 || o->kv >= FACTS_N_KV)
         return err_set(e, ERR_USAGE, "KV cache of type %d: expected one of moebius_kv_type", o->kv);
     return ERR_OK;
@@ -152,6 +163,15 @@ static err_code check_gpu(const moebius_plan *p, const moebius_plan_options *o, 
     if (o->n_cpu_moe > p->facts.n_moe)
         return err_set(e, ERR_USAGE, "experts of %lld layers in memory: expected at most the %d that have experts",
                        (long long)o->n_cpu_moe, p->facts.n_moe);
+    return ERR_OK;
+}
+
+/* Those of another machine are names. */
+static err_code check_store(const moebius_plan_options *o, struct err *e)
+{
+    for (int i = 0; i < o->n_store_dirs && !o->machine; i++)
+        if (access(o->store_dirs[i], F_OK) != 0)
+            return err_set(e, ERR_IO, "%s: expected the folder of a store: %s", o->store_dirs[i], strerror(errno));
     return ERR_OK;
 }
 
@@ -265,15 +285,30 @@ static err_code make_plan(moebius_plan *p, const moebius_plan_options *o, const 
     return plan_json(&p->plan, &in, &p->json, e);
 }
 
+/* What `moebius tune` kept of the model for runs with so many threads on this machine; 0: it was not measured. */
+static int64_t kept_cutoff(const struct plan_facts *f, int n_threads)
+{
+    struct tuning t;
+    struct err e;
+    enum cpu_level level;
+    if (cpu_level_detect(&level, &e) != ERR_OK)
+        return 0;
+    tuning_look(&t, kernels_for(level), n_threads);
+    return tuning_measured_cutoff(&t, f->fingerprint);
+}
+
 static err_code open_plan(moebius_plan *p, const void *path, const moebius_plan_options *o, struct err *e)
 {
     const struct planning_facts_params params = facts_params(o);
     TRY(planning_machine_read(&p->machine, o->machine, e));
     TRY(planning_facts_read(&p->facts, path, &params, e));
     TRY(check_gpu(p, o, e));
+    TRY(check_store(o, e));
     struct plan_settings s = settings_of(p, o);
     TRY(take_split(p, o, &s, e));
     find_drives(p, o, &s);
+    if (!o->machine)
+        s.sort_cutoff = kept_cutoff(&p->facts, s.n_threads);
     return make_plan(p, o, &s, e);
 }
 
@@ -357,6 +392,7 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     struct plan_settings s = settings_of(p, o);
     take_memory(p, g, &s);
     look_at_gpu(p, g, &s);
+    s.sort_cutoff = tuning_measured_cutoff(engine_tuning(g), p->facts.fingerprint);
     return make_plan(p, o, &s, e);
 }
 
@@ -421,6 +457,13 @@ void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling,
     *ceiling = s->ceiling;
     *low = s->low;
     *high = s->high;
+}
+
+void moebius_plan_part_rates(const moebius_plan *plan, bool prefill, double *compute, double *read)
+{
+    const struct plan_speed *s = prefill ? &plan->plan.prefill : &plan->plan.decode;
+    *compute = s->compute;
+    *read = s->read;
 }
 
 uint64_t moebius_plan_ram_bytes(const moebius_plan *plan)

@@ -9,7 +9,7 @@
 
 /* Every so many rounds, choices that take longer than the best by more than so much drop out. */
 enum { STAGE = 5 };
-static const double hopeless = 1.15, margin = 1.01;
+static const double hopeless = 1.15;
 
 /* A race in progress. */
 struct running {
@@ -88,5 +88,5 @@ int race_run(struct race *r)
             drop_slow(&x);
     } while (x.n_round < RACE_MAX_ROUND && clock_ns() - start_ns < r->budget_ns);
     int best = score_choices(&x);
-    return r->score[0] <= r->score[best] * margin ? 0 : best;
+    return r->score[0] <= r->score[best] * RACE_MARGIN ? 0 : best;
 }

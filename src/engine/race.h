@@ -22,7 +22,10 @@ struct race {
     int64_t best_ns[RACE_MAX_CHOICE]; /* out: the least time of each choice */
 };
 
-/* The choice of the best score; 0 unless another one is better by a hundredth; -1 when the race could not be run. */
+/* What must be so many times as fast as what is in force to take its place. */
+#define RACE_MARGIN 1.03
+
+/* The choice of the best score; 0 unless another one wins by RACE_MARGIN; -1 when the race could not be run. */
 int race_run(struct race *r);
 
 #endif

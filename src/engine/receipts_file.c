@@ -101,11 +101,9 @@ err_code receipts_load(const char *path, struct receipt **list, size_t *n, const
 /* Appends the damaged lines to PATH.damaged. The lock is held. */
 static err_code set_aside(const struct lines *l, const char *path, const struct log *log, struct err *e)
 {
-    size_t n = strlen(path) + sizeof ".damaged";
-    char *aside = mem_alloc(n);
+    char *aside = mem_print("%s.damaged", path);
     if (!aside)
-        return err_nomem(e, n, "a path");
-    snprintf(aside, n, "%s.damaged", path);
+        return err_nomem(e, strlen(path), "a path");
     int fd = file_open(aside, O_WRONLY | O_CREAT | O_APPEND, 0666);
     bool ok = fd >= 0;
     for (size_t i = 0; ok && i < l->n_bad; i++)

@@ -90,10 +90,16 @@ double engine_read_speed(moebius_engine *g, size_t n_bytes)
     return rate;
 }
 
-void engine_roof_close(moebius_engine *g)
+static void unmap_memory(moebius_engine *g)
 {
     if (g->roof_memory)
         mem_unmap(g->roof_memory, n_chunks(g) * CHUNK_BYTES, MEM_SCRATCH);
+    g->roof_memory = NULL;
+}
+
+void engine_roof_close(moebius_engine *g)
+{
+    unmap_memory(g);
     pool_close(&g->roof_pool);
 }
 
@@ -111,7 +117,10 @@ static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
     roof->int8_per_s = best_rate(pool, N_REPEAT, n_task, int8_task, &l, n_int8);
     roof->read_bytes_per_s = best_rate(pool, N_READ, n_chunk, read_task, &l, (double)(n_chunk * CHUNK_BYTES));
     roof->float_per_s = best_rate(pool, N_REPEAT, n_task, float_task, &l, n_float);
-    return ERR_OK;
+    if (!g->is_limited || !engine_is_streaming(g))
+        return ERR_OK;
+    unmap_memory(g); /* slots gave it */
+    return engine_open_slots(g, NULL, e);
 }
 
 moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof, size_t roof_bytes,

@@ -152,12 +152,18 @@ const char *tuning_prefetch_name(struct kernel_prefetch p, char buf[TUNING_PREFE
 
 /* ---- cutoffs --------------------------------------------------------------------------------------------------- */
 
-int64_t tuning_cutoff(const struct tuning *t, uint64_t model)
+int64_t tuning_measured_cutoff(const struct tuning *t, uint64_t model)
 {
     for (int i = 0; i < t->n_cutoff; i++)
         if (t->cutoffs[i].model == model)
             return t->cutoffs[i].n_tok;
-    return TUNING_DEFAULT_CUTOFF;
+    return 0;
+}
+
+int64_t tuning_cutoff(const struct tuning *t, uint64_t model)
+{
+    int64_t measured = tuning_measured_cutoff(t, model);
+    return measured ? measured : TUNING_DEFAULT_CUTOFF;
 }
 
 void tuning_set_cutoff(struct tuning *t, uint64_t model, int64_t n_tok)
@@ -197,21 +203,21 @@ int64_t moebius_engine_sort_cutoff(const moebius_engine *engine)
 }
 
 /* What is measured on this machine says so. */
-static void describe(const moebius_engine *g, struct tuning *t)
+static void describe(const struct kernels *kernels, int n_threads, struct tuning *t)
 {
     char cpu[TUNING_MACHINE_BYTES / 2];
     cpu_name(cpu, sizeof cpu);
-    snprintf(t->machine, sizeof t->machine, "%s, %s, %d threads of %d", cpu, g->kernels->name, pool_n_threads(g->pool),
+    snprintf(t->machine, sizeof t->machine, "%s, %s, %d threads of %d", cpu, kernels->name, n_threads,
              cpu_n_available());
     snprintf(t->build, sizeof t->build, "%s, %s", MOEBIUS_VERSION, __VERSION__);
 }
 
 /* The file in the cache directory, owned by the caller (mem_free); NULL: there is no such directory. */
-static err_code cache_path(const moebius_engine *g, char **path, struct err *e)
+static err_code cache_path(const struct kernels *kernels, int n_threads, char **path, struct err *e)
 {
     char name[64];
     struct tuning here;
-    describe(g, &here);
+    describe(kernels, n_threads, &here);
     uint32_t crc = crc32c(0, form, strlen(form));
     crc = crc32c(crc, here.machine, strlen(here.machine));
     snprintf(name, sizeof name, "tuning-%08" PRIx32 ".txt", crc32c(crc, here.build, strlen(here.build)));
@@ -229,14 +235,14 @@ static err_code write_tuning(const struct tuning *t, const char *path, struct er
 err_code engine_save_tuning(const moebius_engine *g, const char *path, char **written, struct err *e)
 {
     struct tuning t = g->tuning;
-    describe(g, &t);
+    describe(g->kernels, pool_n_threads(g->pool), &t);
     *written = NULL;
     if (path) {
         *written = mem_strdup(path);
         if (!*written)
             return err_nomem(e, strlen(path), "a path");
     } else {
-        TRY(cache_path(g, written, e));
+        TRY(cache_path(g->kernels, pool_n_threads(g->pool), written, e));
         if (!*written)
             return err_set(e, ERR_IO, "no cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path");
         cache_file_make_folders(*written);
@@ -262,11 +268,24 @@ static err_code read_tuning(const moebius_engine *g, const char *path, struct tu
     return code;
 }
 
+void tuning_look(struct tuning *t, const struct kernels *kernels, int n_threads)
+{
+    struct err e;
+    char *path = NULL, *text = NULL;
+    size_t n;
+    *t = (struct tuning){.cpu = cpu_tuning_default()};
+    if (cache_path(kernels, n_threads, &path, &e) == ERR_OK && path && cache_file_read(path, &text, &n, &e) == ERR_OK &&
+        text)
+        (void)!tuning_parse(t, text, n, path, &e); /* a failure leaves the defaults */
+    mem_free(text);
+    mem_free(path);
+}
+
 /* The user's file. It may come from elsewhere: that is for the user to know. */
 static err_code import_tuning(moebius_engine *g, struct tuning *t, struct err *e)
 {
     struct tuning here;
-    describe(g, &here);
+    describe(g->kernels, pool_n_threads(g->pool), &here);
     TRY(read_tuning(g, g->options.tuning, t, e));
     if (strcmp(t->machine, here.machine) != 0 || strcmp(t->build, here.build) != 0)
         log_line(&g->log, LOG_INFO, "%s was measured on another machine or build: %s; build %s", g->options.tuning,
@@ -279,7 +298,7 @@ static err_code recall_tuning(moebius_engine *g, struct tuning *t, struct err *e
 {
     char *path;
     struct err why;
-    TRY(cache_path(g, &path, e));
+    TRY(cache_path(g->kernels, pool_n_threads(g->pool), &path, e));
     if (!path)
         return ERR_OK;
     err_code code = read_tuning(g, path, t, &why);

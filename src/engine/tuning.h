@@ -46,13 +46,19 @@ struct tuning {
 MUST_USE err_code tuning_parse(struct tuning *t, const char *text, size_t n, const char *name, struct err *e);
 void tuning_print(const struct tuning *t, FILE *f);
 
-/* A model's sort cutoff, or the default; and to note one, for which the oldest makes room. */
+/* A model's sort cutoff; where it was not measured the default, or 0. */
 int64_t tuning_cutoff(const struct tuning *t, uint64_t model);
+int64_t tuning_measured_cutoff(const struct tuning *t, uint64_t model);
+/* Notes one. The oldest makes room for it. */
 void tuning_set_cutoff(struct tuning *t, uint64_t model, int64_t n_tok);
 
 /* "2048 bytes ahead to L1", "none": for people. Returns buf. */
 enum { TUNING_PREFETCH_BYTES = 48 };
 const char *tuning_prefetch_name(struct kernel_prefetch p, char buf[TUNING_PREFETCH_BYTES]);
+
+/* What runs on this machine with these kernels and so many threads go by, if something was kept for them; else the
+ * defaults. What can't be read is no tuning. */
+void tuning_look(struct tuning *t, const struct kernels *kernels, int n_threads);
 
 /* The tuning in force, borrowed; another one, from the next operation on; and writing it to `path`, or for NULL to the
  * cache directory. *written is the path, owned by the caller (mem_free). */

@@ -10,9 +10,7 @@
 #include <unistd.h>
 
 #include "base/file_io.h"
-
-/* NAME-00001-of-00003.gguf: what follows NAME. */
-enum { SPLIT_SUFFIX_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
+#include "base/split_set.h"
 
 static err_code open_file(struct gguf *g, uint64_t file, const char *path, struct err *e)
 {
@@ -61,24 +59,20 @@ static err_code split_key(const struct gguf_file *f, const char *key, uint64_t f
     return ERR_OK;
 }
 
-static void format_suffix(char out[SPLIT_SUFFIX_BYTES + 1], uint64_t no, uint64_t n)
-{
-    snprintf(out, SPLIT_SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)(no + 1) % 100000, (unsigned)n % 100000);
-}
-
 /* `path` names part `no` of `n`; writes the path of part `want` to `out`, as long as `path`. */
 static err_code sibling_path(const char *path, uint64_t no, uint64_t n, uint64_t want, char *out, struct err *e)
 {
-    char suffix[SPLIT_SUFFIX_BYTES + 1];
+    char suffix[SPLIT_SET_SUFFIX_BYTES + 1];
+    struct split_set s;
     size_t length = strlen(path);
-    format_suffix(suffix, no, n);
-    if (length < SPLIT_SUFFIX_BYTES || strcmp(path + length - SPLIT_SUFFIX_BYTES, suffix) != 0)
+    split_set_suffix(suffix, (int)no + 1, (int)n);
+    if (!split_set_parse(&s, path, length) || s.part != (int)no + 1 || s.n_part != (int)n)
         return err_set(e, ERR_FORMAT,
                        "%s: part %" PRIu64 " of a model in %" PRIu64 " files (key \"split.count\"): expected a name"
                        " that ends in \"%s\", to find the others by",
                        path, no + 1, n, suffix);
-    memcpy(out, path, length - SPLIT_SUFFIX_BYTES);
-    format_suffix(out + length - SPLIT_SUFFIX_BYTES, want, n);
+    memcpy(out, path, s.n_name);
+    split_set_suffix(out + s.n_name, (int)want + 1, (int)n);
     return ERR_OK;
 }
 

@@ -225,6 +225,7 @@ static err_code read_part(struct job *j, uint64_t n_there, struct err *e)
     while (j->have < n_there) {
         uint64_t i = j->have / PIECE_BYTES, length = piece_length(j, i);
         size_t n = (size_t)min_i64((int64_t)length, (int64_t)(n_there - j->have));
+        TRY(http_client_check(j->client, e));
         TRY(read_piece(j, i, n, j->piece, e));
         if (n == length)
             TRY(mend_piece(j, i, e));
@@ -390,20 +391,23 @@ static err_code fetch(struct job *j, uint64_t n_first, struct err *e)
     return end == j->d->n_bytes && n_first == UINT64_MAX ? finish(j, e) : ERR_OK;
 }
 
-/* Says what is kept; a part without a byte goes. */
+/* Says what is kept; a part without a byte goes. What could not be read or mended stays: a later run may. */
 static err_code leave(const struct job *j, err_code code, struct err *e)
 {
     char why[ERR_TEXT_BYTES];
-    if (j->fd >= 0 && j->have == 0) {
+    struct stat st;
+    if (j->fd < 0 || fstat(j->fd, &st) != 0)
+        return code;
+    if (st.st_size == 0) {
         (void)unlink(j->part);
         (void)unlink(j->table_path);
         return code;
     }
-    if (j->fd < 0 || code == ERR_NOMEM)
+    if (code == ERR_NOMEM)
         return code;
     snprintf(why, sizeof why, "%s", e->text);
     return err_set(e, code, "%.*s; %llu of %llu bytes are kept, and the same command goes on from there",
-                   ERR_TEXT_BYTES - 128, why, (unsigned long long)j->have, (unsigned long long)j->d->n_bytes);
+                   ERR_TEXT_BYTES - 128, why, (unsigned long long)st.st_size, (unsigned long long)j->d->n_bytes);
 }
 
 err_code download_run(const struct download *d, uint64_t n_first, struct http_client *c,
@@ -429,6 +433,7 @@ err_code download_run(const struct download *d, uint64_t n_first, struct http_cl
 /* ---- what a server has ------------------------------------------------------------------------------------------ */
 
 struct probe {
+    const char *url;
     uint64_t n_bytes;
     char etag[130];
 };
@@ -439,7 +444,7 @@ static err_code look(void *user, const struct http_head *h, enum http_failure *f
     int64_t n = h->status == 206 && h->has_range ? h->n_whole : h->status == 200 ? h->n_bytes : -1;
     *failure = HTTP_FINAL;
     if (n <= 0 || n > HUB_MOST_BYTES)
-        return err_set(e, ERR_UNSUPPORTED, "the server does not say how long the file is");
+        return err_set(e, ERR_UNSUPPORTED, "%.200s: the server does not say how long the file is", p->url);
     p->n_bytes = (uint64_t)n;
     memcpy(p->etag, h->etag, sizeof p->etag);
     return ERR_OK;
@@ -452,7 +457,7 @@ static bool take_nothing(void *user, const char *bytes, size_t n, struct err *e)
 
 err_code download_probe(struct http_client *c, const char *url, uint64_t *n_bytes, char etag[130], struct err *e)
 {
-    struct probe p = {0};
+    struct probe p = {.url = url};
     struct http_head head;
     enum http_failure failure;
     const struct http_get get = {.url = url, .from = 0, .n = 1, .begin = look, .take = take_nothing, .user = &p};
@@ -461,6 +466,6 @@ err_code download_probe(struct http_client *c, const char *url, uint64_t *n_byte
         *n_bytes = p.n_bytes;
         memcpy(etag, p.etag, sizeof p.etag);
         if (code == ERR_OK || code == ERR_CANCELLED || failure == HTTP_FINAL || !http_client_wait(c, ++n_failed))
-            return code == ERR_OK ? code : err_prefix(e, "%.200s", url);
+            return code;
     }
 }

@@ -365,6 +365,11 @@ err_code http_client_get(struct http_client *c, const struct http_get *g, struct
     return code;
 }
 
+err_code http_client_check(const struct http_client *c, struct err *e)
+{
+    return goes_on(c) ? ERR_OK : err_set(e, ERR_CANCELLED, "interrupted");
+}
+
 bool http_client_wait(const struct http_client *c, int n_failed)
 {
     enum { FIRST_MS = 100, LAST_MS = 10000, STEP_MS = 50 };

@@ -60,6 +60,8 @@ MUST_USE err_code http_client_get(struct http_client *c, const struct http_get *
 /* Waits before another try: longer, the more failed in a row. False: there were enough of them, or it was cancelled. */
 MUST_USE bool http_client_wait(const struct http_client *c, int n_failed);
 
+/* ERR_CANCELLED once it is not to go on: for work between requests that takes long. */
+MUST_USE err_code http_client_check(const struct http_client *c, struct err *e);
 /* The whole of a small answer, with tries. next (may be NULL) [1024]: the page after it, "" for none. */
 MUST_USE err_code http_client_text(struct http_client *c, const char *url, size_t max_bytes, struct bytes *out,
                                    char *next, struct err *e);

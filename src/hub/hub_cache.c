@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/output_file.h"
+#include "base/split_set.h"
 #include "hub/file_walk.h"
 #include "hub/hub_cache_internal.h"
 
@@ -208,20 +209,19 @@ err_code hub_cache_find(const struct hub_places *p, const struct model_name *nam
                         struct err *e)
 {
     struct stat st;
-    int i, n, end = 0;
+    struct split_set s = {0};
     char path[HUB_PLACE_BYTES], part[HUB_PLACE_BYTES];
-    enum { PART_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
     *out = '\0';
     if (name->kind == MODEL_NAME_HUB)
         return *p->cache ? find_in_hub(p, name, text, out, e) : ERR_OK;
     TRY(hub_cache_download(p, name->url, path, e));
-    size_t n_name = strlen(path) > PART_BYTES ? strlen(path) - PART_BYTES : 0;
-    if (sscanf(path + n_name, "-%5d-of-%5d.gguf%n", &i, &n, &end) != 2 || end != PART_BYTES)
-        n = 0;
-    for (i = 1; i <= n; i++)
-        if ((size_t)snprintf(part, sizeof part, "%.*s-%05d-of-%05d.gguf", (int)n_name, path, i, n) >= sizeof part ||
-            stat(part, &st) != 0)
+    (void)split_set_parse(&s, path, strlen(path));
+    snprintf(part, sizeof part, "%s", path);
+    for (int i = 1; i <= s.n_part; i++) {
+        split_set_suffix(part + s.n_name, i, s.n_part);
+        if (stat(part, &st) != 0)
             return ERR_OK;
+    }
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
         memcpy(out, path, sizeof path);
     return ERR_OK;

@@ -6,18 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/split_set.h"
+
 static const char suffix[] = ".gguf";
-
-/* "-00001-of-00003.gguf" at the end of a path. */
-enum { PART_BYTES = sizeof "-00001-of-00003.gguf" - 1 };
-
-static bool is_part(const char *path, int *i, int *n)
-{
-    int end = 0;
-    size_t n_path = strlen(path);
-    return n_path > PART_BYTES && sscanf(path + n_path - PART_BYTES, "-%5d-of-%5d.gguf%n", i, n, &end) == 2 &&
-           end == PART_BYTES && *i >= 1 && *i <= *n;
-}
 
 static bool is_model(const char *path)
 {
@@ -99,31 +90,33 @@ static void find_label(const char *path, char *out, size_t n_out)
 static int compare(const void *a, const void *b)
 {
     const char *p = ((const struct hub_file *)a)->path, *q = ((const struct hub_file *)b)->path;
-    int i, k, n_p, n_q;
-    bool p_is_part = is_part(p, &i, &n_p), q_is_part = is_part(q, &k, &n_q);
-    size_t n = strlen(p) - (p_is_part ? PART_BYTES : 0), m = strlen(q) - (q_is_part ? PART_BYTES : 0);
+    size_t n = strlen(p), m = strlen(q);
+    struct split_set s, t;
+    bool p_is_part = split_set_parse(&s, p, n), q_is_part = split_set_parse(&t, q, m);
+    n = p_is_part ? s.n_name : n;
+    m = q_is_part ? t.n_name : m;
     int by_name = memcmp(p, q, n < m ? n : m);
     if (by_name != 0 || n != m || !p_is_part || !q_is_part)
         return by_name != 0 ? by_name : n != m ? (n < m ? -1 : 1) : strcmp(p, q);
-    return n_p != n_q ? n_p - n_q : strcmp(p, q);
+    return s.n_part != t.n_part ? s.n_part - t.n_part : strcmp(p, q);
 }
 
 /* Whether the file is of the set that the first one began. */
 static bool is_same_set(const struct hub_file *first, const struct hub_file *f)
 {
-    int i, n, k, m;
-    size_t n_name = strlen(first->path);
-    return is_part(first->path, &i, &n) && is_part(f->path, &k, &m) && m == n && strlen(f->path) == n_name &&
-           memcmp(first->path, f->path, n_name - PART_BYTES) == 0;
+    struct split_set s, t;
+    return split_set_parse(&s, first->path, strlen(first->path)) && split_set_parse(&t, f->path, strlen(f->path)) &&
+           s.n_part == t.n_part && s.n_name == t.n_name && memcmp(first->path, f->path, s.n_name) == 0;
 }
 
 static void add_set(struct model_sets *s, const struct hub_file *f)
 {
-    int i, n;
+    struct split_set split;
     struct model_set *last = s->n ? &s->sets[s->n - 1] : NULL;
     if (!last || !is_same_set(last->files, f)) {
         last = &s->sets[s->n++];
-        *last = (struct model_set){.files = f, .n_parts = is_part(f->path, &i, &n) ? n : 1};
+        bool is_part = split_set_parse(&split, f->path, strlen(f->path));
+        *last = (struct model_set){.files = f, .n_parts = is_part ? split.n_part : 1};
         find_label(f->path, last->label, sizeof last->label);
     }
     last->n++;

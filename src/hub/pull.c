@@ -9,6 +9,7 @@
 #include <sys/statvfs.h>
 
 #include "base/mem.h"
+#include "base/split_set.h"
 #include "hub/download.h"
 #include "hub/hub_api.h"
 #include "hub/hub_cache.h"
@@ -98,21 +99,21 @@ static err_code add_address(struct pull *p, struct pull_file *f, const char *url
 /* The address of a part of a split set means all of them. */
 static err_code ask_address(struct pull *p, struct err *e)
 {
-    enum { PART_BYTES = sizeof "-00001-of-00003.gguf" - 1, MOST_PARTS = 999 };
-    char url[HUB_URL_BYTES];
-    int i, n = 1, end = 0;
-    size_t n_path = strcspn(p->name.url, "?"), n_name = n_path > PART_BYTES ? n_path - PART_BYTES : 0;
-    bool is_split = sscanf(p->name.url + n_name, "-%5d-of-%5d.gguf%n", &i, &n, &end) == 2 && end == PART_BYTES;
-    if (!is_split)
-        n = 1;
-    if (n < 1 || n > MOST_PARTS)
+    enum { MOST_PARTS = 999 };
+    char url[sizeof p->name.url], suffix[SPLIT_SET_SUFFIX_BYTES + 1];
+    struct split_set s;
+    if (!split_set_parse(&s, p->name.url, strcspn(p->name.url, "?"))) {
+        TRY(make_files(p, 1, e));
+        return add_address(p, &p->files[0], p->name.url, e);
+    }
+    if (s.n_part > MOST_PARTS)
         return err_set(e, ERR_USAGE, "%.200s: expected 1 to %d parts", p->name.url, MOST_PARTS);
-    TRY(make_files(p, n, e));
-    for (i = 0; i < n; i++) {
-        if (is_split)
-            snprintf(url, sizeof url, "%.*s-%05d-of-%05d.gguf%s", (int)n_name, p->name.url, i + 1, n,
-                     p->name.url + n_path);
-        TRY(add_address(p, &p->files[i], is_split ? url : p->name.url, e));
+    TRY(make_files(p, s.n_part, e));
+    memcpy(url, p->name.url, sizeof url);
+    for (int i = 0; i < s.n_part; i++) {
+        split_set_suffix(suffix, i + 1, s.n_part);
+        memcpy(url + s.n_name, suffix, SPLIT_SET_SUFFIX_BYTES);
+        TRY(add_address(p, &p->files[i], url, e));
     }
     return ERR_OK;
 }

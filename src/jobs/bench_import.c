@@ -7,6 +7,7 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "base/printable.h"
 
 struct entry {
@@ -55,7 +56,7 @@ static void take_time(const struct entry *x, struct receipt *r)
     const char *s = json_string_value(json_object_get(x->j, "test_time"));
     struct tm tm = {0};
     if (s && strptime(s, "%Y-%m-%dT%H:%M:%SZ", &tm))
-        r->time_s = (int64_t)timegm(&tm);
+        r->time_s = max_i64((int64_t)timegm(&tm), 0); /* 0: not known */
 }
 
 /* Where the experts were. llama-bench counts layers on the GPU, and those whose experts are not. */

@@ -14,15 +14,6 @@
 #include "base/units_text.h"
 #include "jobs/prepare_internal.h"
 
-static char *join(const char *dir, const char *name)
-{
-    size_t n = strlen(dir) + strlen(name) + 2;
-    char *path = mem_alloc(n);
-    if (path)
-        snprintf(path, n, "%s/%s", dir, name);
-    return path;
-}
-
 /* The data file, locked against another prepare. */
 static err_code open_data(struct target *t, struct err *e)
 {
@@ -47,9 +38,9 @@ err_code target_open(struct target *t, const char *dir, const struct manifest *w
 {
     struct stat st;
     *t = (struct target){.dir = dir, .fd = -1};
-    t->path = join(dir, MANIFEST_FILE);
-    t->part_path = join(dir, MANIFEST_PART);
-    t->data_path = join(dir, MANIFEST_DATA);
+    t->path = mem_print("%s/%s", dir, MANIFEST_FILE);
+    t->part_path = mem_print("%s/%s", dir, MANIFEST_PART);
+    t->data_path = mem_print("%s/%s", dir, MANIFEST_DATA);
     t->planned = mem_calloc(wanted->n_experts + 1, sizeof *t->planned);
     if (!t->path || !t->part_path || !t->data_path || !t->planned)
         return err_nomem(e, wanted->n_experts * sizeof *t->planned, "a prepared store");
@@ -163,7 +154,7 @@ static bool fill(int fd, const void *block)
 
 double measure_drive(const char *dir)
 {
-    char *path = join(dir, "speed.XXXXXX");
+    char *path = mem_print("%s/%s", dir, "speed.XXXXXX");
     void *block = mem_map(BLOCK_BYTES, MEM_SCRATCH);
     int fd = path && block ? mkstemp(path) : -1, direct = -1;
     double speed = 0;

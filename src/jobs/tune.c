@@ -146,18 +146,38 @@ static err_code measure(const moebius_engine *engine, moebius_session *session, 
     return ERR_OK;
 }
 
-int64_t tune_choose(const struct tune_row *rows, int n)
+/* Of a row, the logarithm of what direct dispatch gains. */
+static double direct_gain(const struct tune_row *r)
+{
+    return log(r->sorted_ns / r->direct_ns);
+}
+
+/* The best cutoff for the mean of all rows. */
+static int64_t best_cutoff(const struct tune_row *rows, int n)
 {
     double gain = 0, best = 0;
     int64_t cutoff = 1;
     for (int i = 0; i < n; i++) {
-        gain += log(rows[i].sorted_ns / rows[i].direct_ns);
+        gain += direct_gain(&rows[i]);
         if (gain > best) {
             best = gain;
             cutoff = rows[i].n_tok;
         }
     }
     return cutoff;
+}
+
+int64_t tune_choose(const struct tune_row *rows, int n, int64_t now)
+{
+    int64_t best = best_cutoff(rows, n);
+    double gain = 0;
+    int n_changed = 0;
+    for (int i = 0; i < n; i++) {
+        bool is_direct = rows[i].n_tok <= best, was_direct = rows[i].n_tok <= now;
+        n_changed += is_direct != was_direct;
+        gain += is_direct == was_direct ? 0 : is_direct ? direct_gain(&rows[i]) : -direct_gain(&rows[i]);
+    }
+    return n_changed && gain >= n_changed * log(RACE_MARGIN) ? best : now;
 }
 
 static err_code tune_row(const moebius_engine *g, const struct tune_params *p, struct tune_row *r, struct err *e)
@@ -184,7 +204,7 @@ static err_code tune_cutoff(moebius_engine *g, const struct tune_params *p, stru
         if (r->direct_ns > 2 * r->sorted_ns)
             break; /* that won't turn again */
     }
-    out->sort_cutoff = tune_choose(out->rows, out->n_row);
+    out->sort_cutoff = tune_choose(out->rows, out->n_row, tuning_cutoff(&t, moebius_fingerprint(g)));
     tuning_set_cutoff(&t, moebius_fingerprint(g), out->sort_cutoff);
     engine_use_tuning(g, &t);
     return ERR_OK;

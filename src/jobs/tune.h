@@ -29,7 +29,7 @@ struct tune_result {
     struct tune_number numbers[TUNE_N_NUMBER];
     struct tune_row rows[TUNE_MAX_ROW]; /* [n_row]: none where the model has no routed experts */
     int n_row;
-    int64_t sort_cutoff; /* the cutoff for which the geometric mean of the rows' times is least */
+    int64_t sort_cutoff; /* as tune_choose says */
 };
 
 struct tune_params {
@@ -46,7 +46,8 @@ struct tune_params {
  * leaves what was in force. */
 MUST_USE err_code tune_run(moebius_engine *engine, const struct tune_params *p, struct tune_result *out, struct err *e);
 
-/* The cutoff for n rows. */
-int64_t tune_choose(const struct tune_row *rows, int n);
+/* The cutoff for n rows: the one for which the geometric mean of their times is least, if that of the rows which it
+ * changes is RACE_MARGIN better than with `now`, else `now`. */
+int64_t tune_choose(const struct tune_row *rows, int n, int64_t now);
 
 #endif

@@ -151,28 +151,38 @@ static bool is_known(const struct ceiling_params *p)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-double ceiling_step_s(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
+static void add_pass(struct ceiling_time *t, double compute_s, double read_s)
 {
-    const struct plan_facts *f = p->facts;
-    double n = (double)n_texts;
-    if (!is_known(p))
-        return 0;
-    double s = part_s(p, f->token, 1, n, p->read_per_s) + part_s(p, f->output, 1, n, p->read_per_s);
-    s += experts_s(p, n) + state_s(p, n, n_depth, n_depth + 1);
-    return most(s, drives_s(p, n));
+    t->compute_s += compute_s;
+    t->read_s += read_s;
+    t->least_s += most(compute_s, read_s);
 }
 
-double ceiling_prompt_s(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch)
+struct ceiling_time ceiling_step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
 {
     const struct plan_facts *f = p->facts;
-    double s = 0;
+    struct ceiling_time t = {0};
+    double n = (double)n_texts;
+    if (!is_known(p))
+        return t;
+    double s = part_s(p, f->token, 1, n, p->read_per_s) + part_s(p, f->output, 1, n, p->read_per_s);
+    s += experts_s(p, n) + state_s(p, n, n_depth, n_depth + 1);
+    add_pass(&t, s, drives_s(p, n));
+    return t;
+}
+
+struct ceiling_time ceiling_prompt(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch)
+{
+    const struct plan_facts *f = p->facts;
+    struct ceiling_time t = {0};
     if (!is_known(p) || !(p->int8_per_s > 0) || !(p->float_per_s > 0))
-        return 0;
+        return t;
     for (int64_t at = from, n; at < to; at += n) {
         n = to - at < n_batch ? to - at : n_batch;
         double pass =
             part_s(p, f->token, 1, (double)n, p->read_per_s) + experts_s(p, (double)n) + state_s(p, 1, at, at + n);
-        s += most(pass, drives_s(p, (double)n));
+        add_pass(&t, pass, drives_s(p, (double)n));
     }
-    return s + part_s(p, f->output, 1, 1, p->read_per_s);
+    add_pass(&t, part_s(p, f->output, 1, 1, p->read_per_s), 0);
+    return t;
 }

@@ -3,7 +3,11 @@
  * A ceiling is arithmetic over bytes and multiply-adds that must be moved and done, and over rates that were measured.
  * A part of a step takes as long as the longer of the two, parts follow each other, and reads from drives go on beside
  * all of them. Nothing real reaches it; how much of it is realised depends on the regime, and is learnt from receipts
- * (planner/receipts.h). Pure, thread-safe. */
+ * (planner/receipts.h).
+ *
+ * Where experts are read, real runs overlap little of it, and what overlap saves packing what arrives costs again: on
+ * the runs of docs/data/forecast.csv a step takes compute_s / c + read_s / d, with c what runs in memory realise, and
+ * one d for decode and one for prompts. So forecasts have two shares there (plan.c). Pure, thread-safe. */
 #ifndef PLANNER_CEILING_H
 #define PLANNER_CEILING_H
 
@@ -44,10 +48,16 @@ struct ceiling_params {
     double rank_round_trip_s;
 };
 
-/* Seconds of a step in which n_texts texts with n_depth tokens each decode one token; 0: some rate is unknown. */
-double ceiling_step_s(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth);
-/* Seconds to compute tokens [from, to) of a prompt, n_batch at a time; 0: unknown. */
-double ceiling_prompt_s(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch);
+/* Seconds; all 0: some rate is unknown. */
+struct ceiling_time {
+    double least_s;           /* of the whole: nothing is faster */
+    double compute_s, read_s; /* of its parts: what memory and processors do, and what drives do beside them */
+};
+
+/* Of a step in which n_texts texts with n_depth tokens each decode one token. */
+struct ceiling_time ceiling_step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth);
+/* Of computing tokens [from, to) of a prompt, n_batch at a time. */
+struct ceiling_time ceiling_prompt(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch);
 
 /* How many of n_expert experts n tokens choose that take n_used each, if all are as likely. */
 double ceiling_distinct(int64_t n_expert, int64_t n_used, double n);

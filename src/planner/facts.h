@@ -93,6 +93,7 @@ struct plan_settings {
     int n_drive;                 /* 0: the fastest one */
     bool is_prepared;            /* experts come whole from there, as a prepared store has them */
     double car;                  /* threshold of cache-aware routing; 0: off */
+    int64_t sort_cutoff;         /* that moebius tune kept for the model; 0: it was not measured here */
     double floor;                /* tokens a second that decode must be able to reach; 0: none */
 };
 

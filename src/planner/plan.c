@@ -99,7 +99,10 @@ void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t
     if (!n_bytes)
         return;
     p->rows[p->n_row++] = (struct plan_row){what, tier, n_bytes};
-    *(!strcmp(tier, "vram") ? &p->vram_bytes : !strcmp(tier, "ram") ? &p->ram_bytes : &(uint64_t){0}) += n_bytes;
+    if (!strcmp(tier, "vram"))
+        p->vram_bytes += n_bytes;
+    else if (!strcmp(tier, "ram"))
+        p->ram_bytes += n_bytes;
 }
 
 int64_t plan_n_experts(const struct plan_facts *f)
@@ -335,7 +338,7 @@ static double drives_speed(const struct making *k, double n_bytes)
     return sum;
 }
 
-static void find_drives(struct making *k, struct ceiling_params *c)
+void plan_find_drives(struct making *k, struct ceiling_params *c)
 {
     double expert = k->f->n_moe ? k->f->layers[0].expert.n_bytes : 0;
     double one_read = k->s->is_prepared ? expert : expert / 3; /* else a matrix is a read */
@@ -363,37 +366,72 @@ static struct ceiling_params cpu_params(struct making *k)
     for (int i = 0; i < k->f->n_moe; i++)
         c.missing_bytes += (double)k->f->layers[i].n_expert * k->f->layers[i].expert.n_bytes;
     c.missing_bytes *= k->p->n_expert ? 1 - (double)k->p->n_slot / (double)k->p->n_expert : 0;
-    find_drives(k, &c);
+    plan_find_drives(k, &c);
     return c;
 }
 
-/* What receipts say of a ceiling. */
-bool plan_calibrate(const struct making *k, enum speed_of of, enum regime regime, double at, int64_t n_texts,
-                    int64_t n_tok, double ceiling, double *low, double *mid, double *high)
+/* Asks receipts of this machine and model. */
+static bool ask(const struct making *k, struct calibration_query q, struct calibration *c)
 {
-    const struct calibration_query q = {.of = of,
-                                        .regime = regime,
-                                        .at = at,
-                                        .n_threads = k->s->n_threads,
-                                        .n_texts = n_texts,
-                                        .n_tok = n_tok,
-                                        .machine = k->m->name,
-                                        .fingerprint = k->f->fingerprint};
-    struct calibration c;
-    if (!(ceiling > 0) || !k->in->calibrate || !k->in->calibrate(k->in->user, &q, &c))
-        return false;
-    *low = ceiling * c.low;
-    *mid = ceiling * c.share;
-    *high = ceiling * c.high;
-    return true;
+    q.n_threads = k->s->n_threads;
+    q.machine = k->m->name;
+    q.fingerprint = k->f->fingerprint;
+    return k->in->calibrate && k->in->calibrate(k->in->user, &q, c);
 }
 
-/* n_tok: see struct calibration_query. */
-static struct plan_speed forecast(const struct making *k, enum speed_of of, int64_t n_texts, int64_t n_tok,
-                                  double ceiling)
+struct plan_speed plan_forecast(const struct making *k, struct calibration_query q, double ceiling)
 {
+    struct calibration c;
     struct plan_speed s = {.ceiling = ceiling};
-    s.is_forecast = plan_calibrate(k, of, k->p->regime, k->p->at, n_texts, n_tok, ceiling, &s.low, &s.mid, &s.high);
+    s.is_forecast = ceiling > 0 && ask(k, q, &c);
+    if (s.is_forecast) {
+        s.low = ceiling * c.low;
+        s.mid = ceiling * c.share;
+        s.high = ceiling * c.high;
+    }
+    return s;
+}
+
+/* Where experts are read: the speed with these shares of what computing and the drives permit alone. */
+static double both(const struct plan_speed *s, double compute_share, double read_share)
+{
+    double speed = 1 / (1 / (s->compute * compute_share) + 1 / (s->read * read_share));
+    return speed < s->ceiling ? speed : s->ceiling;
+}
+
+/* Computing realises what runs in memory do, and the drives' share is that of runs that read. Without runs in memory
+ * one share stands for both. */
+static void forecast_stream(const struct making *k, struct calibration_query reading, struct plan_speed *s)
+{
+    struct calibration_query in_memory = reading;
+    struct calibration compute, read;
+    in_memory.regime = REGIME_RAM;
+    in_memory.at = 0;
+    bool has_compute = ask(k, in_memory, &compute);
+    reading.compute_share = has_compute ? compute.share : 0;
+    if (!(s->compute > 0) || !(s->read > 0) || !ask(k, reading, &read))
+        return;
+    if (!has_compute)
+        compute = read;
+    s->is_forecast = true;
+    s->low = both(s, compute.low, read.low);
+    s->mid = both(s, compute.share, read.share);
+    s->high = both(s, compute.high, read.high);
+}
+
+/* Of the whole plan: n tokens in a time; n_tok: see struct calibration_query. */
+static struct plan_speed forecast(const struct making *k, enum speed_of of, int64_t n_texts, int64_t n_tok, int64_t n,
+                                  struct ceiling_time t)
+{
+    const struct calibration_query q = {
+        .of = of, .regime = k->p->regime, .at = k->p->at, .n_texts = n_texts, .n_tok = n_tok};
+    bool is_stream = q.regime == REGIME_STREAM;
+    const double ceiling = plan_rate((double)n, t.least_s);
+    struct plan_speed s = is_stream ? (struct plan_speed){.ceiling = ceiling} : plan_forecast(k, q, ceiling);
+    s.compute = plan_rate((double)n, t.compute_s);
+    s.read = plan_rate((double)n, t.read_s);
+    if (is_stream)
+        forecast_stream(k, q, &s);
     return s;
 }
 
@@ -408,18 +446,19 @@ void plan_find_speeds(struct making *k, const struct ceiling_params *c)
     const struct plan_settings *s = k->s;
     struct ceiling_params one_by_one = *c; /* cache-aware routing leaves prompts alone */
     one_by_one.miss *= 1 - p->gives_way;
-    double step_s = ceiling_step_s(&one_by_one, s->n_texts, s->n_depth);
-    p->decode = forecast(k, SPEED_DECODE, s->n_texts, s->n_depth, plan_rate((double)s->n_texts, step_s));
-    p->decode_one = forecast(k, SPEED_DECODE, 1, s->n_depth, plan_rate(1, ceiling_step_s(&one_by_one, 1, s->n_depth)));
-    double prompt_s = ceiling_prompt_s(c, s->prompt_from, s->prompt_from + s->n_prompt, s->n_batch);
-    p->prefill = forecast(k, SPEED_PREFILL, 1, s->n_prompt, plan_rate((double)s->n_prompt, prompt_s));
+    const struct ceiling_time step = ceiling_step(&one_by_one, s->n_texts, s->n_depth);
+    p->decode = forecast(k, SPEED_DECODE, s->n_texts, s->n_depth, s->n_texts, step);
+    p->decode_one = forecast(k, SPEED_DECODE, 1, s->n_depth, 1, ceiling_step(&one_by_one, 1, s->n_depth));
+    p->prefill = forecast(k, SPEED_PREFILL, 1, s->n_prompt, s->n_prompt,
+                          ceiling_prompt(c, s->prompt_from, s->prompt_from + s->n_prompt, s->n_batch));
     for (int i = 0; i < PLAN_N_PROMPT; i++) {
         int64_t n = prompt_lengths[i];
         struct plan_prompt *r = &p->prompts[i];
+        const struct ceiling_time t = ceiling_prompt(c, 0, n, s->n_batch);
         *r = (struct plan_prompt){.n_tok = n,
-                                  .s = ceiling_prompt_s(c, 0, n, s->n_batch),
-                                  .cached_s = ceiling_prompt_s(c, n - UNCACHED_TOK, n, s->n_batch)};
-        r->speed = forecast(k, SPEED_PREFILL, 1, n, plan_rate((double)n, r->s));
+                                  .s = t.least_s,
+                                  .cached_s = ceiling_prompt(c, n - UNCACHED_TOK, n, s->n_batch).least_s,
+                                  .speed = forecast(k, SPEED_PREFILL, 1, n, n, t)};
     }
 }
 
@@ -450,10 +489,20 @@ void plan_assume(struct making *k)
                  100 * k->p->miss, 100 * k->p->gives_way);
     if (k->s->car > 0 && !(k->p->gives_way > 0))
         plan_say(l, "--car has nothing to do: no expert is read");
+    if (k->s->sort_cutoff)
+        plan_say(l, "runs go by what moebius tune kept of the model on this machine with --threads %d",
+                 k->s->n_threads);
     if (k->f->is_header)
         plan_say(l, "the file is as its header says: its tensors are not all there");
     if (k->m->n_rank > 1)
         plan_say(l, "each of %d machines has as many experts, and a layer's fall evenly on them", k->m->n_rank);
+}
+
+void plan_add_ram_flag(struct making *k)
+{
+    size_t n = strlen(k->p->flags);
+    if (k->p->miss > 0 || k->s->ram_bytes)
+        snprintf(k->p->flags + n, sizeof k->p->flags - n, " --ram %" PRIu64 "M", k->p->ram_limit >> 20);
 }
 
 static void write_flags(struct making *k)
@@ -462,12 +511,13 @@ static void write_flags(struct making *k)
     char *out = k->p->flags;
     size_t n = sizeof k->p->flags;
     snprintf(out, n, "--threads %d --ctx %" PRId64 " --kv %s", s->n_threads, s->n_ctx, k->kv->name);
-    if (k->p->miss > 0 || s->ram_bytes)
-        snprintf(out + strlen(out), n - strlen(out), " --ram %" PRIu64 "M", k->p->ram_limit >> 20);
+    plan_add_ram_flag(k);
     if (k->p->gives_way > 0)
         snprintf(out + strlen(out), n - strlen(out), " --car %g", s->car);
     if (s->n_batch != 512)
         snprintf(out + strlen(out), n - strlen(out), " --batch %" PRId64, s->n_batch);
+    if (s->sort_cutoff)
+        snprintf(out + strlen(out), n - strlen(out), " --sort-cutoff %" PRId64, s->sort_cutoff);
 }
 
 static void plan_cpu(struct making *k)

@@ -35,8 +35,9 @@ struct plan_row {
 
 /* Tokens a second. */
 struct plan_speed {
-    double ceiling;   /* 0: unknown */
-    bool is_forecast; /* the other three are known, from receipts */
+    double ceiling;       /* 0: unknown */
+    double compute, read; /* what permit alone memory and processors, and the drives; 0: unknown, or nothing is read */
+    bool is_forecast;     /* the other three are known, from receipts */
     double low, mid, high;
 };
 
@@ -52,9 +53,7 @@ struct plan_gpu_row {
     int n_cpu_moe;
     uint64_t vram_bytes, ram_bytes;
     bool fits;
-    double ceiling; /* 0: unknown */
-    bool is_forecast;
-    double low, mid, high;
+    struct plan_speed decode;
 };
 
 struct plan_lines {

@@ -1,4 +1,5 @@
-/* Plans with a GPU that runs the layers: whose experts are where, and what that takes of its memory. */
+/* Plans with a GPU that runs the layers: whose experts are where, and what that takes of its memory. Of the processor's
+ * experts those have slots that there is memory for, as places stream what has none (docs/places.md). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +21,58 @@ uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx)
            (uint64_t)k->s->n_texts * plan_text_bytes(f, k->kv, n_ctx) + PLAN_VRAM_MARGIN_BYTES;
 }
 
-static uint64_t ram_with(const struct making *k, int n_cpu_moe)
+/* Memory beside the processor's experts. */
+static uint64_t ram_without(const struct making *k)
 {
-    return k->f->process_bytes + plan_expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe) + PLAN_MARGIN_BYTES +
-           (uint64_t)k->s->n_texts * plan_host_bytes(k->f, k->s->n_ctx);
+    return k->f->process_bytes + PLAN_MARGIN_BYTES + (uint64_t)k->s->n_texts * plan_host_bytes(k->f, k->s->n_ctx);
+}
+
+/* ---- the processor's experts ------------------------------------------------------------------------------------- */
+
+/* What the processor has of the experts. */
+struct beside {
+    uint64_t n_bytes, ram_bytes; /* of all these experts, and of those that have slots */
+    uint64_t least_bytes;        /* of slots, with which it works */
+    double miss;                 /* of all choices, those that drives give */
+};
+
+/* The processor has n_bytes of the experts, and part `chosen` of all choices falls on them. */
+static struct beside divide(const struct making *k, uint64_t n_bytes, double chosen)
+{
+    uint64_t limit = k->p->ram_limit, taken = ram_without(k), room = limit > taken ? limit - taken : 0;
+    struct beside b = {.n_bytes = n_bytes, .ram_bytes = n_bytes, .least_bytes = k->f->least_slot_bytes};
+    int64_t n_expert = plan_n_experts(k->f);
+    b.least_bytes = b.least_bytes < n_bytes ? b.least_bytes : n_bytes;
+    if (!limit || n_bytes <= room)
+        return b;
+    b.ram_bytes = room;
+    b.miss = chosen * ceiling_miss(k->f, (int64_t)((double)n_expert * ((double)room / (double)n_bytes)), n_expert);
+    return b;
+}
+
+/* The last layers' experts. */
+static struct beside divide_last(const struct making *k, int n_cpu_moe)
+{
+    uint64_t n_bytes = plan_expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe);
+    return divide(k, n_bytes, k->f->n_moe ? (double)n_cpu_moe / k->f->n_moe : 0);
+}
+
+static void add_beside(struct making *k, const struct beside *b)
+{
+    struct plan *p = k->p;
+    double all = (double)plan_expert_bytes(k->f, 0, k->f->n_moe);
+    plan_add_row(k, "experts", "ram", b->ram_bytes);
+    plan_add_row(k, "experts", "drive", b->n_bytes - b->ram_bytes);
+    p->miss = b->miss;
+    p->n_slot = (int64_t)((double)p->n_expert * (1 - (double)(b->n_bytes - b->ram_bytes) / all));
+}
+
+static void add_drives(struct making *k, const struct beside *b, struct ceiling_params *c)
+{
+    c->miss = b->miss;
+    c->missing_bytes = (double)(b->n_bytes - b->ram_bytes);
+    if (b->miss > 0)
+        plan_find_drives(k, c);
 }
 
 /* ---- a GPU ------------------------------------------------------------------------------------------------------- */
@@ -50,17 +99,27 @@ static double gpu_at(const struct making *k, int n_cpu_moe)
     return k->f->n_moe ? (double)n_cpu_moe / k->f->n_moe : 0;
 }
 
+static bool fits(const struct making *k, uint64_t vram_bytes, uint64_t ram_bytes)
+{
+    return (!k->p->vram_limit || vram_bytes <= k->p->vram_limit) && (!k->p->ram_limit || ram_bytes <= k->p->ram_limit);
+}
+
 static void add_gpu_row(struct making *k, int n)
 {
     struct plan_gpu_row *r = &k->p->gpu[k->p->n_gpu++];
-    const struct ceiling_params c = gpu_params(k, n);
+    struct ceiling_params c = gpu_params(k, n);
+    const struct beside b = divide_last(k, n);
+    add_drives(k, &b, &c);
     *r = (struct plan_gpu_row){
-        .n_cpu_moe = n, .vram_bytes = plan_vram_with(k, n, k->s->n_ctx), .ram_bytes = ram_with(k, n)};
-    r->fits = (!k->p->vram_limit || r->vram_bytes <= k->p->vram_limit) &&
-              (!k->p->ram_limit || r->ram_bytes <= k->p->ram_limit);
-    r->ceiling = plan_rate((double)k->s->n_texts, ceiling_step_s(&c, k->s->n_texts, k->s->n_depth));
-    r->is_forecast = plan_calibrate(k, SPEED_DECODE, gpu_regime(n), gpu_at(k, n), k->s->n_texts, k->s->n_depth,
-                                    r->ceiling, &r->low, &r->mid, &r->high);
+        .n_cpu_moe = n, .vram_bytes = plan_vram_with(k, n, k->s->n_ctx), .ram_bytes = ram_without(k) + b.ram_bytes};
+    r->fits = fits(k, r->vram_bytes, ram_without(k) + b.least_bytes);
+    const double ceiling = plan_rate((double)k->s->n_texts, ceiling_step(&c, k->s->n_texts, k->s->n_depth).least_s);
+    const struct calibration_query q = {.of = SPEED_DECODE,
+                                        .regime = gpu_regime(n),
+                                        .at = gpu_at(k, n),
+                                        .n_texts = k->s->n_texts,
+                                        .n_tok = k->s->n_depth};
+    r->decode = b.miss > 0 ? (struct plan_speed){.ceiling = ceiling} : plan_forecast(k, q, ceiling);
     if (r->fits && k->p->gpu_chosen < 0 && (k->s->n_cpu_moe < 0 || k->s->n_cpu_moe == n))
         k->p->gpu_chosen = k->p->n_gpu - 1;
 }
@@ -78,6 +137,7 @@ static void add_checkpoints(struct making *k)
 static void map_gpu(struct making *k, int n)
 {
     const struct plan_facts *f = k->f;
+    const struct beside b = divide_last(k, n);
     const struct plan_settings *s = k->s;
     plan_add_row(k, "weights", "vram", f->weight_bytes);
     plan_add_row(k, "experts", "vram", plan_expert_bytes(f, 0, f->n_moe - n));
@@ -86,10 +146,10 @@ static void map_gpu(struct making *k, int n)
     plan_add_row(k, "driver", "vram", PLAN_VRAM_MARGIN_BYTES);
     add_checkpoints(k);
     plan_add_row(k, "program", "ram", f->process_bytes);
-    plan_add_row(k, "experts", "ram", plan_expert_bytes(f, f->n_moe - n, f->n_moe));
+    add_beside(k, &b);
     plan_add_row(k, "texts", "ram", (uint64_t)s->n_texts * plan_host_bytes(f, s->n_ctx));
     k->p->reserve_bytes = PLAN_MARGIN_BYTES;
-    k->p->least_bytes = ram_with(k, n);
+    k->p->least_bytes = ram_without(k) + b.least_bytes;
 }
 
 static void refuse_gpu(struct making *k, int n)
@@ -104,7 +164,7 @@ static void refuse_gpu(struct making *k, int n)
     snprintf(
         p->refusal, sizeof p->refusal,
         "with the experts of %d of %d layers in the machine's memory %.2f GiB of %s are needed, and there are %.2f GiB",
-        n, k->f->n_moe, (double)(is_vram ? plan_vram_with(k, n, k->s->n_ctx) : ram_with(k, n)) / GIB,
+        n, k->f->n_moe, (double)(is_vram ? plan_vram_with(k, n, k->s->n_ctx) : p->least_bytes) / GIB,
         is_vram ? "VRAM" : "memory", (double)(is_vram ? p->vram_limit : p->ram_limit) / GIB);
     if (fits >= 0)
         plan_say(&p->nearest, "--n-cpu-moe %d, all else as asked for", p->gpu[fits].n_cpu_moe);
@@ -118,6 +178,7 @@ static void write_gpu_flags(struct making *k, int n)
     size_t size = sizeof k->p->flags;
     snprintf(out, size, "--gpu 0 --threads %d --n-cpu-moe %d --ctx %" PRId64 " --kv %s", k->s->n_threads, n,
              k->s->n_ctx, k->kv->name);
+    plan_add_ram_flag(k);
 }
 
 static void plan_layers(struct making *k)
@@ -127,15 +188,19 @@ static void plan_layers(struct making *k)
         add_gpu_row(k, n);
     int asked = k->s->n_cpu_moe >= 0 ? k->s->n_cpu_moe : k->f->n_moe;
     int n = p->gpu_chosen >= 0 ? p->gpu[p->gpu_chosen].n_cpu_moe : asked;
+    const struct beside b = divide_last(k, n);
+    struct ceiling_params c = gpu_params(k, n);
     map_gpu(k, n);
-    p->regime = gpu_regime(n);
-    p->at = gpu_at(k, n);
-    const struct ceiling_params c = gpu_params(k, n);
+    add_drives(k, &b, &c);
+    p->regime = b.miss > 0 ? REGIME_TIERED : gpu_regime(n);
+    p->at = b.miss > 0 ? b.miss : gpu_at(k, n);
+    plan_assume(k);
     if (p->gpu_chosen < 0)
         refuse_gpu(k, n);
     else
         plan_find_speeds(k, &c);
-    plan_say(&p->assumptions, "the last layers' experts stay in memory; the driver takes 1 GiB of VRAM");
+    plan_say(&p->assumptions, "the last layers' experts stay in memory%s; the driver takes 1 GiB of VRAM",
+             b.miss > 0 ? " as far as there is room" : "");
     write_gpu_flags(k, n);
 }
 
@@ -150,7 +215,7 @@ static uint64_t vram_experts(const struct making *k)
     return wanted < all ? wanted : all;
 }
 
-static void map_both(struct making *k, uint64_t vram, uint64_t ram)
+static void map_both(struct making *k, uint64_t vram, const struct beside *b)
 {
     const struct plan_facts *f = k->f;
     const struct plan_settings *s = k->s;
@@ -161,10 +226,10 @@ static void map_both(struct making *k, uint64_t vram, uint64_t ram)
     plan_add_row(k, "driver", "vram", PLAN_VRAM_MARGIN_BYTES);
     add_checkpoints(k);
     plan_add_row(k, "program", "ram", f->process_bytes);
-    plan_add_row(k, "experts", "ram", ram);
+    add_beside(k, b);
     plan_add_row(k, "texts", "ram", (uint64_t)s->n_texts * plan_host_bytes(f, s->n_ctx));
     k->p->reserve_bytes = PLAN_MARGIN_BYTES;
-    k->p->least_bytes = k->p->ram_bytes + PLAN_MARGIN_BYTES;
+    k->p->least_bytes = ram_without(k) + b->least_bytes;
 }
 
 static bool refuse_both(struct making *k, uint64_t vram)
@@ -180,8 +245,7 @@ static bool refuse_both(struct making *k, uint64_t vram)
              (double)(lacks_vram ? need : p->least_bytes) / GIB, lacks_vram ? "VRAM" : "memory",
              (double)(lacks_vram ? p->vram_limit : p->ram_limit) / GIB);
     for (int n = 0; n <= k->f->n_moe; n++)
-        if ((!p->vram_limit || plan_vram_with(k, n, k->s->n_ctx) <= p->vram_limit) &&
-            (!p->ram_limit || ram_with(k, n) <= p->ram_limit)) {
+        if (fits(k, plan_vram_with(k, n, k->s->n_ctx), ram_without(k) + divide_last(k, n).least_bytes)) {
             plan_say(&p->nearest, "--n-cpu-moe %d, without --split", n);
             return true;
         }
@@ -203,6 +267,7 @@ static void write_split(struct making *k)
     else
         snprintf(out + strlen(out), size - strlen(out), "cache");
     snprintf(out + strlen(out), size - strlen(out), " --ctx %" PRId64 " --kv %s", s->n_ctx, k->kv->name);
+    plan_add_ram_flag(k);
 }
 
 /* What copies hold is what earlier runs chose most; divided experts are chosen alike. */
@@ -212,13 +277,18 @@ static void plan_both(struct making *k)
     bool is_cache = k->s->split == PLAN_SPLIT_CACHE;
     uint64_t all = plan_expert_bytes(k->f, 0, k->f->n_moe), vram = vram_experts(k), ram = is_cache ? all : all - vram;
     double share = all ? (double)vram / (double)all : 0;
-    map_both(k, vram, ram);
     p->gpu_hit = is_cache ? 1 - ceiling_miss(k->f, (int64_t)(share * (double)p->n_expert), p->n_expert) : share;
-    p->regime = ram ? REGIME_OFFLOAD : REGIME_VRAM;
-    p->at = all ? (double)ram / (double)(ram + vram) : 0;
+    struct beside b = divide(k, ram, is_cache ? 1 : 1 - p->gpu_hit);
+    if (b.miss > 1 - p->gpu_hit) /* what is hottest of all is in slots, too, and what the GPU has is not read */
+        b.miss = 1 - p->gpu_hit;
+    map_both(k, vram, &b);
+    p->regime = b.miss > 0 ? REGIME_TIERED : ram ? REGIME_OFFLOAD : REGIME_VRAM;
+    p->at = b.miss > 0 ? b.miss : all ? (double)ram / (double)(ram + vram) : 0;
     struct ceiling_params c = gpu_params(k, 0);
     c.is_divided = true;
     c.gpu_hit = p->gpu_hit;
+    add_drives(k, &b, &c);
+    plan_assume(k);
     if (!refuse_both(k, vram))
         plan_find_speeds(k, &c);
     plan_say(&p->assumptions, "GPU and processor compute each layer at once, the GPU %.1f%% of the choices%s",
@@ -235,7 +305,6 @@ void plan_make_gpu(struct making *k)
     p->vram_limit = plan_vram_limit(k);
     p->ram_limit = plan_ram_limit(k);
     p->n_slot = p->n_expert = plan_n_experts(k->f);
-    plan_assume(k);
     if (k->s->split == PLAN_SPLIT_LAST)
         plan_layers(k);
     else

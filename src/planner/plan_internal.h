@@ -34,12 +34,16 @@ uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room);
 /* ---- speed (plan.c) ---------------------------------------------------------------------------------------------- */
 
 double plan_rate(double n, double s); /* n / s; 0: not known */
-/* What receipts say of a ceiling; false: nothing. */
-bool plan_calibrate(const struct making *k, enum speed_of of, enum regime regime, double at, int64_t n_texts,
-                    int64_t n_tok, double ceiling, double *low, double *mid, double *high);
+/* A ceiling, and what receipts of this machine and model make of it; of `q` the threads, machine and fingerprint are
+ * filled in. */
+struct plan_speed plan_forecast(const struct making *k, struct calibration_query q, double ceiling);
+/* What gives the experts that no memory has, and how fast. */
+void plan_find_drives(struct making *k, struct ceiling_params *c);
 void plan_find_speeds(struct making *k, const struct ceiling_params *c);
 void plan_refuse_speed(struct making *k);
 void plan_assume(struct making *k);
+/* Of the flags of a run: its memory, where that decides who has slots, or was named. */
+void plan_add_ram_flag(struct making *k);
 
 /* ---- GPUs (plan_gpu.c) ------------------------------------------------------------------------------------------- */
 

@@ -29,6 +29,12 @@ static json_t *speed_band(const struct plan_speed *s)
     return band(s->is_forecast, s->low, s->mid, s->high);
 }
 
+/* What parts of a ceiling permit alone. */
+static json_t *parts(const struct plan_speed *s)
+{
+    return json_pack("{s:o, s:o}", "compute", known(s->compute), "read", known(s->read));
+}
+
 static json_t *memory(const struct plan *p)
 {
     json_t *rows = json_array();
@@ -63,11 +69,10 @@ static json_t *gpus(const struct plan *p)
     json_t *all = json_array();
     for (int i = 0; all && i < p->n_gpu; i++) {
         const struct plan_gpu_row *r = &p->gpu[i];
-        json_array_append_new(all,
-                              json_pack("{s:i, s:I, s:I, s:b, s:b, s:o, s:o}", "n_cpu_moe", r->n_cpu_moe, "vram_bytes",
-                                        (json_int_t)r->vram_bytes, "ram_bytes", (json_int_t)r->ram_bytes, "fits",
-                                        r->fits, "chosen", i == p->gpu_chosen, "ceiling", known(r->ceiling), "forecast",
-                                        band(r->is_forecast, r->low, r->mid, r->high)));
+        json_array_append_new(all, json_pack("{s:i, s:I, s:I, s:b, s:b, s:o, s:o}", "n_cpu_moe", r->n_cpu_moe,
+                                             "vram_bytes", (json_int_t)r->vram_bytes, "ram_bytes",
+                                             (json_int_t)r->ram_bytes, "fits", r->fits, "chosen", i == p->gpu_chosen,
+                                             "ceiling", known(r->decode.ceiling), "forecast", speed_band(&r->decode)));
     }
     return all;
 }
@@ -86,17 +91,17 @@ static json_t *object(const struct plan *p, const struct plan_inputs *in)
     char fingerprint[20];
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, f->fingerprint);
     return json_pack(
-        "{s:b, s:o, s:o, s:{s:o, s:o, s:s, s:I, s:b}, s:o, s:o, s:o, s:s, s:f, s:{s:o, s:o, s:o}, s:{s:o, s:o, s:o}, "
-        "s:o, s:o, s:s, s:o}",
+        "{s:b, s:o, s:o, s:{s:o, s:o, s:s, s:I, s:b}, s:o, s:o, s:o, s:s, s:f, s:{s:o, s:o, s:o}, s:{s:o, s:o}, "
+        "s:{s:o, s:o, s:o}, s:o, s:o, s:s, s:o}",
         "refused", p->is_refused, "refusal", p->is_refused ? json_text(p->refusal, strlen(p->refusal)) : json_null(),
         "nearest", lines(&p->nearest), "model", "name", json_text(f->name, strlen(f->name)), "arch",
         json_text(f->arch, strlen(f->arch)), "fingerprint", fingerprint, "bytes", (json_int_t)f->file_bytes,
         "is_header", f->is_header, "machine", json_text(in->machine->name, strlen(in->machine->name)), "settings",
         settings(p, in), "memory", memory(p), "regime", regime_name(p->regime), "at", p->at, "ceiling", "decode",
         known(p->decode.ceiling), "decode_one", known(p->decode_one.ceiling), "prefill", known(p->prefill.ceiling),
-        "forecast", "decode", speed_band(&p->decode), "decode_one", speed_band(&p->decode_one), "prefill",
-        speed_band(&p->prefill), "prompts", prompts(p), "gpu", gpus(p), "flags", p->flags, "assumptions",
-        lines(&p->assumptions));
+        "parts", "decode", parts(&p->decode), "prefill", parts(&p->prefill), "forecast", "decode",
+        speed_band(&p->decode), "decode_one", speed_band(&p->decode_one), "prefill", speed_band(&p->prefill), "prompts",
+        prompts(p), "gpu", gpus(p), "flags", p->flags, "assumptions", lines(&p->assumptions));
 }
 
 err_code plan_json(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e)

@@ -126,12 +126,12 @@ static err_code say_gpu_row(struct bytes *b, const struct plan *p, int i, struct
     const struct plan_gpu_row *r = &p->gpu[i];
     err_code code = ERR_OK;
     SAY("%7d %12.1f %12.1f %5s", r->n_cpu_moe, mib(r->vram_bytes), mib(r->ram_bytes), r->fits ? "yes" : "no");
-    if (r->ceiling > 0)
-        SAY(" %10.2f", r->ceiling);
+    if (r->decode.ceiling > 0)
+        SAY(" %10.2f", r->decode.ceiling);
     else
         SAY(" %10s", "unknown");
-    if (r->is_forecast)
-        SAY(" %10.2f   %.2f to %.2f", r->mid, r->low, r->high);
+    if (r->decode.is_forecast)
+        SAY(" %10.2f   %.2f to %.2f", r->decode.mid, r->decode.low, r->decode.high);
     SAY("%s\n", i == p->gpu_chosen ? "   <- the least that fits" : "");
     return code;
 }
@@ -192,7 +192,7 @@ static err_code say_place(struct bytes *b, const struct plan *p, struct err *e)
     SAY(" of memory");
     if (p->n_gpu && p->gpu_chosen >= 0 && p->gpu[p->gpu_chosen].n_cpu_moe)
         SAY(", which has the experts of %d layers", p->gpu[p->gpu_chosen].n_cpu_moe);
-    else if (p->n_expert && p->n_slot < p->n_expert)
+    if (p->n_expert && p->n_slot < p->n_expert)
         SAY(", slots for %" PRId64 " of %" PRId64 " experts", p->n_slot, p->n_expert);
     return code;
 }

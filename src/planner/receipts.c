@@ -10,6 +10,8 @@ static const double half_life_s = 60 * 86400.0, n_lives = 4;
 /* A receipt counts half as much as one whose run is so much nearer: 1 / sharpness, in doublings of threads or texts. */
 static const double sharpness = 2;
 static const int64_t small_ctx = 1024;
+/* A larger share of what drives were measured to do is no measurement. */
+static const double most_share = 10;
 /* Half of the band, as a share of the forecast: of one receipt; the least and the most of several; what is added for
  * another model, for another machine, and for so far from what was measured as a quarter of the regime. */
 static const double band_of_one = 0.12, band_least = 0.06, band_most = 0.20, band_foreign_most = 0.35;
@@ -35,11 +37,36 @@ static bool is_model(const struct receipt *r, const struct calibration_query *q)
     return q->fingerprint && r->fingerprint == q->fingerprint;
 }
 
+/* Where experts are read: a token's seconds beyond what computing takes; not above 0: none were seen. */
+static double seconds_of_reads(const struct receipt *r, const struct calibration_query *q)
+{
+    return 1 / r->measured[q->of] - 1 / (r->compute[q->of] * q->compute_share);
+}
+
+/* The share that a run of the query's regime with a ceiling realised of it; 0: it says nothing. */
+static double share_of(const struct receipt *r, const struct calibration_query *q)
+{
+    if (q->regime != REGIME_STREAM)
+        return receipt_share(r, q->of);
+    if (!(r->compute[q->of] > 0) || !(r->read[q->of] > 0))
+        return 0;
+    if (!(q->compute_share > 0))
+        return r->measured[q->of] * (1 / r->compute[q->of] + 1 / r->read[q->of]);
+    double s = seconds_of_reads(r, q);
+    return s > 0 ? 1 / (r->read[q->of] * s) : 0;
+}
+
 /* Has something to say about the query, and no more than can be. */
 static bool is_usable(const struct receipt *r, const struct calibration_query *q)
 {
-    double share = receipt_share(r, q->of);
-    return r->regime == q->regime && share > 0 && share <= 1;
+    double share = receipt_share(r, q->of), told = share_of(r, q);
+    return r->regime == q->regime && share > 0 && share <= 1 && told > 0 && told < most_share;
+}
+
+/* The drives' share is the same all over the regime. */
+static double place_of(const struct receipt *r, const struct calibration_query *q)
+{
+    return q->regime == REGIME_STREAM ? q->at : r->at;
 }
 
 /* How many doublings two counts are apart; 0: one is not known. */
@@ -65,7 +92,8 @@ static double weight_of(const struct selection *s, const struct receipt *r)
     if (!is_usable(r, q) || (s->same_machine && !is_machine(r, q)) || (s->same_model && !is_model(r, q)) ||
         age > n_lives)
         return 0;
-    return exp2(-age - sharpness * distance(r, q));
+    double told = q->regime == REGIME_STREAM && q->compute_share > 0 ? seconds_of_reads(r, q) * r->measured[q->of] : 1;
+    return told * exp2(-age - sharpness * distance(r, q)); /* runs that hardly read say little of drives */
 }
 
 /* Own machine and own model, as far as there are such. */
@@ -101,15 +129,15 @@ static struct stand find_stand(const struct selection *s, int direction)
     struct stand out = {0};
     double best = INFINITY, sum = 0, sum_share = 0, sum_square = 0;
     for (size_t i = 0; i < s->n; i++) {
-        double d = (s->list[i].at - s->q->at) * direction, far = d < 0 && d > -same_place ? 0 : d;
+        double d = (place_of(&s->list[i], s->q) - s->q->at) * direction, far = d < 0 && d > -same_place ? 0 : d;
         if (weight_of(s, &s->list[i]) > 0 && far >= 0 && far < best) {
             best = far;
-            out.at = s->list[i].at;
+            out.at = place_of(&s->list[i], s->q);
         }
     }
     for (size_t i = 0; i < s->n; i++) {
-        double w = weight_of(s, &s->list[i]), share = receipt_share(&s->list[i], s->q->of);
-        if (w <= 0 || best == INFINITY || fabs(s->list[i].at - out.at) > same_place)
+        double w = weight_of(s, &s->list[i]), share = share_of(&s->list[i], s->q);
+        if (w <= 0 || best == INFINITY || fabs(place_of(&s->list[i], s->q) - out.at) > same_place)
             continue;
         out.n++;
         sum += w;
@@ -162,7 +190,7 @@ bool receipts_calibrate(const struct receipt *list, size_t n, const struct calib
     double half = half_band(&s, &x, distance);
     out->share = x.share;
     out->low = x.share * (1 - half);
-    out->high = fmin(1, x.share * (1 + half));
+    out->high = q->regime == REGIME_STREAM ? x.share * (1 + half) : fmin(1, x.share * (1 + half));
     out->n_used = x.n;
     out->is_outside = distance > 0 || !s.same_machine || !s.same_model;
     return true;

@@ -2,6 +2,8 @@
  *
  * A receipt is one measured run. Calibration takes those of the same regime and says what share of a ceiling a run
  * there will realise: between receipts in proportion to where they are in the regime (`at`), outside with a wider band.
+ * Of STREAM, where computing realises one share and the drives another, it says the drives': computing's share is
+ * given, and what a run took longer than that are its reads, wherever it is in the regime.
  * Pure: files of receipts are others' business. Thread-safe. */
 #ifndef PLANNER_RECEIPTS_H
 #define PLANNER_RECEIPTS_H
@@ -32,6 +34,8 @@ struct receipt {
     int64_t n_prompt;           /* tokens of the prompt that was measured */
     int64_t prompt_from;        /* tokens in the context before it */
     double ceiling[SPEED_N];    /* of decode and prefill with these settings */
+    double compute[SPEED_N];    /* of STREAM: what memory and processors alone permit, */
+    double read[SPEED_N];       /* and the drives alone */
     double measured[SPEED_N];
     double forecast_low[SPEED_N], forecast_high[SPEED_N]; /* the band that was forecast */
     double floor;                                         /* that was asked for */
@@ -61,9 +65,11 @@ struct calibration_query {
     int64_t n_tok;        /* of decode in the context, of prefill in the prompt; 0: any */
     const char *machine;  /* receipts of this one count most; NULL: any */
     uint64_t fingerprint; /* and those of this model; 0: any */
+    double compute_share; /* of STREAM: what computing realises; 0: not known, and the answer is one share of both */
 };
 
-/* Shares of the ceiling, 0 to 1; low <= share <= high. */
+/* Shares of the ceiling, 0 to 1; low <= share <= high. The drives' may be more than 1: what goes on beside computing
+ * takes no time, and slots may find more than was planned. */
 struct calibration {
     double share, low, high;
     int n_used;      /* receipts that it rests on */

@@ -173,7 +173,8 @@ void server_log_call(struct call *c, bool whole)
         print_call(c, &r, state, ms);
         return;
     }
-    json_t *line = json_pack("{s:s, s:s, s:s, s:i, s:f, s:s}", "level", "info", "method", x->method, "path", x->path,
+    json_t *line = json_pack("{s:s, s:o, s:o, s:i, s:f, s:s}", "level", "info", "method",
+                             json_text(x->method, strlen(x->method)), "path", json_text(x->path, strlen(x->path)),
                              "status", x->reply.status, "ms", ms, "request_id", x->id);
     if (line && r.usage.n_prompt)
         (void)json_object_update_new(line,

@@ -80,14 +80,14 @@ static const char *id_of(const json_t *call)
     return json_string_value(json_object_get(call, "id"));
 }
 
-/* Drops the oldest call. */
-static void drop_oldest(struct replay *r)
+/* Drops the oldest call; false: there is no memory. */
+static bool drop_oldest(struct replay *r)
 {
     const char *key = json_object_iter_key(json_object_iter(r->answers));
     char *copy = key ? mem_strdup(key) : NULL;
-    if (copy)
-        json_object_del(r->answers, copy);
+    bool is_gone = copy && json_object_del(r->answers, copy) == 0;
     mem_free(copy);
+    return is_gone;
 }
 
 /* Puts an answer behind each of its calls' ids. */
@@ -97,8 +97,8 @@ static bool keep(struct replay *r, json_t *answer)
     json_t *call;
     json_array_foreach(calls_of(json_object_get(answer, "message")), i, call)
     {
-        while (json_object_size(r->answers) >= MAX_CALLS)
-            drop_oldest(r);
+        if (json_object_size(r->answers) >= MAX_CALLS && !drop_oldest(r))
+            return false;
         if (!id_of(call) || json_object_set(r->answers, id_of(call), answer) != 0)
             return false;
     }
@@ -233,6 +233,14 @@ static bool is_same_message(const json_t *a, const json_t *b)
     return same;
 }
 
+/* Whether an answer's message is met for the first time. It stands in a conversation once; looking for its turn again
+ * and again would cost as much as all tokens each time. */
+static bool is_new(json_t *met, const json_t *message)
+{
+    const char *id = id_of(json_array_get(calls_of(message), 0));
+    return id && !json_object_get(met, id) && json_object_set_new(met, id, json_true()) == 0;
+}
+
 /* The answer that a message was; NULL: none that is known. Borrowed. */
 static json_t *find_answer(const struct replay *r, const json_t *message)
 {
@@ -289,16 +297,17 @@ static err_code put(const json_t *answer, size_t begin, size_t end, int32_t **id
 err_code replay_apply(struct replay *r, const json_t *messages, int32_t **ids, size_t *n, struct err *e)
 {
     size_t i, begin, end;
-    json_t *message;
-    err_code code = ERR_OK;
+    json_t *message, *met = json_object();
+    err_code code = met ? ERR_OK : err_nomem(e, json_array_size(messages), "a prompt");
     pthread_mutex_lock(&r->lock);
     json_array_foreach(messages, i, message)
     {
         const json_t *answer = find_answer(r, message);
-        if (answer && code == ERR_OK && find_turn(answer, *ids, *n, &begin, &end))
+        if (answer && is_new(met, message) && code == ERR_OK && find_turn(answer, *ids, *n, &begin, &end))
             code = put(answer, begin, end, ids, n, e);
     }
     pthread_mutex_unlock(&r->lock);
+    json_decref(met);
     return code;
 }
 

@@ -21,8 +21,10 @@ static err_code add_call(struct gathered_choice *g, const struct answer_event *e
         return err_nomem(e, (g->n_calls + 1) * sizeof *more, "a call");
     g->calls = more;
     struct gathered_call *call = &g->calls[g->n_calls++];
-    *call =
-        (struct gathered_call){.id = mem_strdup(event->id ? event->id : ""), .name = copy_text(event->text, event->n)};
+    *call = (struct gathered_call){.id = mem_strdup(event->id ? event->id : ""),
+                                   .name = copy_text(event->text, event->n),
+                                   .n_content = g->content.n,
+                                   .n_tokens = json_array_size(g->logprobs)};
     return call->id && call->name ? bytes_add(&call->arguments, "", 0, e) : err_nomem(e, event->n, "a call");
 }
 

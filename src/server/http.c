@@ -125,14 +125,21 @@ static void *work(void *user)
     return NULL;
 }
 
+/* The exchange may be gone when this returns. The count goes down last, as stop_daemon waits for it: libmicrohttpd must
+ * not be stopped with a connection that still sleeps. */
+static void wake(struct http *h, struct MHD_Connection *connection)
+{
+    MHD_resume_connection(connection);
+    atomic_fetch_sub(&h->n_sleeping, 1);
+}
+
 void http_reply(struct http_exchange *x)
 {
     struct exchange *own = (struct exchange *)x;
     struct http *h = own->http;
     assert(x->reply.status);
     atomic_store(&own->stage, REPLYING);
-    atomic_fetch_sub(&h->n_sleeping, 1);
-    MHD_resume_connection(own->connection);
+    wake(h, own->connection);
 }
 
 /* ---- bodies -------------------------------------------------------------------------------------------------- */
@@ -204,9 +211,8 @@ static void fall_asleep(void *user)
 
 static void wake_up(void *user)
 {
-    struct exchange *own = user;
-    atomic_fetch_sub(&own->http->n_sleeping, 1);
-    MHD_resume_connection(own->connection);
+    const struct exchange *own = user;
+    wake(own->http, own->connection);
 }
 
 static ssize_t read_stream(void *user, uint64_t pos, char *out, size_t max)

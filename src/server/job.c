@@ -311,11 +311,12 @@ static json_t *message_of(const struct gathered_choice *g)
     return message;
 }
 
-/* Keeps an answer that called tools and has ended as it should, for when the client sends it back. */
+/* Keeps an answer that called tools and has ended as it should, for when the client sends it back. Without the lock, as
+ * that may write a file, and HTTP's threads don't wait for files. */
 static void keep_calls(struct choice *c, const struct text_result *r)
 {
     struct err e = {0};
-    if (c->n_calls == 0 || r->end != TEXT_END_TOKEN || is_silent(c->job))
+    if (c->n_calls == 0 || r->end != TEXT_END_TOKEN)
         return;
     json_t *message = message_of(&c->gathered);
     const struct replay_answer answer = {r->ids, r->n_prompt, r->n_answer, message};
@@ -330,8 +331,6 @@ static void tell_end(struct choice *c, const struct text_result *r)
     struct err e = {0};
     struct answer_usage usage = usage_of(r);
     add_usage(job, &usage);
-    tell_text(c, true);
-    keep_calls(c, r);
     if (r->end == TEXT_END_FAILED) {
         fail(job, r->error);
     } else if (r->end == TEXT_END_CANCELLED && !c->has_enough) {
@@ -419,6 +418,12 @@ static void on_end(void *user, const struct text_result *result)
     models_note_end(job->model);
     pthread_mutex_lock(&job->lock);
     tell_begin(job, result->n_cached);
+    tell_text(c, true);
+    bool is_heard = !is_silent(job);
+    pthread_mutex_unlock(&job->lock);
+    if (is_heard)
+        keep_calls(c, result);
+    pthread_mutex_lock(&job->lock);
     tell_end(c, result);
     c->is_open = false;
     job->n_open--;

@@ -81,7 +81,7 @@ err_code messages_set_chat(struct server_request *r, const char *path, json_t *v
 {
     struct message_list list;
     if (json_array_size(value) == 0)
-        return request_expected(e, path, value, "a list of messages");
+        return request_expected(e, path, value, "a list of messages, one at least");
     err_code code = messages_open(&list, r, e);
     for (size_t i = 0; i < json_array_size(value); i++) {
         const char *role = json_string_value(json_object_get(json_array_get(value, i), "role"));

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/printable.h"
+#include "base/split_set.h"
 
 enum { MAX_MODELS = 256, POLL_NS = 50 * 1000 * 1000 };
 
@@ -531,15 +532,14 @@ static char *printable_name(const char *name)
 static char *name_of(const char *path)
 {
     static const char suffix[] = ".gguf";
-    enum { PART_BYTES = sizeof "-00001-of-00003" - 1 };
+    struct split_set s;
     const char *slash = strrchr(path, '/');
     char *name = printable_name(slash ? slash + 1 : path);
     size_t n = name ? strlen(name) : 0;
-    if (n > sizeof suffix - 1 && !strcmp(name + n - (sizeof suffix - 1), suffix))
-        name[n -= sizeof suffix - 1] = '\0';
-    int end = 0;
-    if (n > PART_BYTES && sscanf(name + n - PART_BYTES, "-%*5d-of-%*5d%n", &end) == 0 && end == PART_BYTES)
-        name[n - PART_BYTES] = '\0';
+    if (name && split_set_parse(&s, name, n) && s.n_name > 0)
+        name[s.n_name] = '\0';
+    else if (n > sizeof suffix - 1 && !strcmp(name + n - (sizeof suffix - 1), suffix))
+        name[n - (sizeof suffix - 1)] = '\0';
     return name;
 }
 
@@ -573,12 +573,11 @@ bool models_have(const struct models *all, const char *path)
 /* Whether a file is a model, or the first part of one. */
 static bool is_model_file(const char *name)
 {
-    int part = 1, end = 0;
+    struct split_set s;
     size_t n = strlen(name);
-    const char *tail = n > 20 ? name + n - 20 : name;
     if (n < 6 || strcmp(name + n - 5, ".gguf") != 0 || name[0] == '.')
         return false;
-    return sscanf(tail, "-%5d-of-%*5d.gguf%n", &part, &end) != 1 || !end || part == 1;
+    return !split_set_parse(&s, name, n) || s.part == 1;
 }
 
 static err_code add_entry(struct models *all, const char *folder, const char *name, struct err *e)

@@ -174,7 +174,10 @@ static err_code copy_ids(struct prompt *p, const struct model *m, const json_t *
     if (!p->ids)
         return err_nomem(e, n * sizeof *p->ids, "a prompt");
     for (; p->n < n; p->n++) {
-        json_int_t id = json_integer_value(json_array_get(ids, p->n));
+        const json_t *token = json_array_get(ids, p->n);
+        json_int_t id = json_integer_value(token);
+        if (!json_is_integer(token))
+            return err_set(e, ERR_USAGE, "prompt: token %zu is no whole number", p->n);
         if (id < 0 || id >= moebius_vocab_size(m->vocab))
             return err_set(e, ERR_USAGE, "prompt: token %zu is %lld: expected 0 to %d", p->n, (long long)id,
                            (int)moebius_vocab_size(m->vocab) - 1);

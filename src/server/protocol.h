@@ -65,6 +65,8 @@ struct answer_head {
 struct gathered_call {
     char *id, *name;        /* owned */
     struct bytes arguments; /* JSON text, or what the model wrote in its place */
+    size_t n_content;       /* bytes of content before it */
+    size_t n_tokens;        /* members of `logprobs` before it */
 };
 struct gathered_choice {
     struct bytes reasoning, content;

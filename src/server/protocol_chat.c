@@ -41,7 +41,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
     if (!r->messages)
-        return request_expected(e, "messages", NULL, "a list of messages");
+        return request_expected(e, "messages", NULL, "a list of messages, one at least");
     TRY(tools_finish(r, e));
     return request_check(r, e);
 }

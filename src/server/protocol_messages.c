@@ -174,7 +174,7 @@ static err_code read_messages(struct server_request *r, struct err *e)
     size_t n = json_array_size(messages);
     struct message_list list;
     if (n == 0)
-        return request_expected(e, "messages", messages, "a list of messages");
+        return request_expected(e, "messages", messages, "a list of messages, one at least");
     err_code code = messages_open(&list, r, e);
     for (size_t i = 0; i < n; i++) {
         const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
@@ -372,11 +372,21 @@ static void ping(struct answer_writer *w, struct bytes *out)
     (void)unsent; /* one less where memory is short */
 }
 
+/* Content [from, to), which is between two calls. */
+static int add_text(json_t *blocks, const struct bytes *content, size_t from, size_t to)
+{
+    if (from == to)
+        return 0;
+    return json_array_append_new(
+        blocks, json_pack("{s:s,s:o}", "type", "text", "text", json_text(content->s + from, to - from)));
+}
+
 static json_t *whole(const struct server_request *r, const struct answer_head *head,
                      const struct gathered_choice *choices)
 {
     const struct gathered_choice *c = &choices[0];
     json_t *content = json_array();
+    size_t n_told = 0;
     int bad = 0;
     if (c->reasoning.n > 0) {
         size_t n = r->hides_reasoning ? 0 : c->reasoning.n;
@@ -384,15 +394,15 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
                                                         json_text(c->reasoning.s, n), "signature",
                                                         make_signature(r, &c->reasoning)));
     }
-    if (c->content.n > 0)
-        bad |= json_array_append_new(
-            content, json_pack("{s:s,s:o}", "type", "text", "text", json_text(c->content.s, c->content.n)));
     for (size_t i = 0; i < c->n_calls; i++) {
         const struct gathered_call *call = &c->calls[i];
         json_t *input = tools_arguments_object(call->arguments.s, call->arguments.n);
+        bad |= add_text(content, &c->content, n_told, call->n_content);
+        n_told = call->n_content;
         bad |= json_array_append_new(content, json_pack("{s:s,s:s,s:o,s:o}", "type", "tool_use", "id", call->id, "name",
                                                         json_text(call->name, strlen(call->name)), "input", input));
     }
+    bad |= add_text(content, &c->content, n_told, c->content.n);
     const char *stop = c->finish == FINISH_STOP_STRING ? c->stop : NULL;
     return json_unless(bad, make_message(head, content, stop_reason(c->finish), stop, &c->usage));
 }

@@ -180,17 +180,21 @@ static err_code send_line(struct bytes *out, json_t *answer, struct err *e)
     return code;
 }
 
+/* The tokens that wait; NULL: there are none. */
+static json_t *take_tokens(struct answer_writer *w)
+{
+    json_t *tokens = w->choices[0].tokens;
+    if (json_array_size(tokens) == 0)
+        return NULL;
+    w->choices[0].tokens = json_array();
+    return tokens;
+}
+
 /* A piece. Takes over what it gets. */
 static err_code send_piece(struct answer_writer *w, enum form form, json_t *content, json_t *thinking, json_t *calls,
                            struct bytes *out, struct err *e)
 {
-    struct told_choice *c = &w->choices[0];
-    json_t *tokens = NULL;
-    if (json_array_size(c->tokens) > 0) {
-        tokens = c->tokens;
-        c->tokens = json_array();
-    }
-    json_t *answer = make_answer(form, &w->head, content, thinking, calls, tokens);
+    json_t *answer = make_answer(form, &w->head, content, thinking, calls, take_tokens(w));
     return send_line(out, json_unless(json_object_set_new(answer, "done", json_false()), answer), e);
 }
 
@@ -227,7 +231,7 @@ static err_code tell(struct answer_writer *w, enum form form, const struct answe
     case ANSWER_TOKEN: return writer_add_token(w, event, e);
     case ANSWER_END:
         TRY(end_call(w, form, out, e));
-        answer = make_answer(form, &w->head, json_string(""), NULL, NULL, NULL);
+        answer = make_answer(form, &w->head, json_string(""), NULL, NULL, take_tokens(w));
         return send_line(out, json_unless(set_done(answer, event->finish, &event->usage), answer), e);
     case ANSWER_FAILED: return send_line(out, make_error(0, event->error), e);
     case ANSWER_BEGIN:

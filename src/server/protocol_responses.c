@@ -251,32 +251,68 @@ static void ping(struct answer_writer *w, struct bytes *out)
     (void)unsent; /* one less where memory is short */
 }
 
+/* The tokens [from, to) of those that have log-probabilities; NULL: none are wanted. */
+static json_t *slice_tokens(const struct server_request *r, const struct gathered_choice *c, size_t from, size_t to)
+{
+    json_t *slice = r->n_logprob >= 0 ? json_array() : NULL;
+    int bad = 0;
+    for (size_t i = from; i < to && slice; i++)
+        bad |= json_array_append(slice, json_array_get(c->logprobs, i));
+    return json_unless(bad, slice);
+}
+
+/* A whole answer as it is made. */
+struct making {
+    const struct server_request *r;
+    const struct answer_head *head;
+    const struct gathered_choice *c;
+    json_t *output;
+    size_t n_content, n_tokens; /* that the items have so far */
+};
+
+static int add_item(struct making *m, struct item item)
+{
+    item.index = (int64_t)json_array_size(m->output);
+    item.is_done = true;
+    return json_array_append_new(m->output, responses_item(m->r, m->head, &item));
+}
+
+/* The content up to a place in it, as a stream tells it: an item of its own between calls. */
+static int add_content(struct making *m, size_t n_content, size_t n_tokens)
+{
+    if (n_content == m->n_content)
+        return 0;
+    json_t *tokens = slice_tokens(m->r, m->c, m->n_tokens, n_tokens);
+    int bad = add_item(m, (struct item){.kind = BLOCK_CONTENT,
+                                        .text = m->c->content.s + m->n_content,
+                                        .n = n_content - m->n_content,
+                                        .tokens = tokens});
+    json_decref(tokens);
+    m->n_content = n_content;
+    m->n_tokens = n_tokens;
+    return bad;
+}
+
 static json_t *whole(const struct server_request *r, const struct answer_head *head,
                      const struct gathered_choice *choices)
 {
     const struct gathered_choice *c = &choices[0];
-    json_t *output = json_array();
-    struct item item = {.is_done = true};
+    struct making m = {.r = r, .head = head, .c = c, .output = json_array()};
     int bad = 0;
-    if (c->reasoning.n > 0 && !r->hides_reasoning) {
-        item = (struct item){BLOCK_REASONING, item.index, NULL, NULL, c->reasoning.s, c->reasoning.n, NULL, true};
-        bad |= json_array_append_new(output, responses_item(r, head, &item));
-        item.index++;
-    }
-    if (c->content.n > 0) {
-        json_t *tokens = r->n_logprob >= 0 ? c->logprobs : NULL;
-        item = (struct item){BLOCK_CONTENT, item.index, NULL, NULL, c->content.s, c->content.n, tokens, true};
-        bad |= json_array_append_new(output, responses_item(r, head, &item));
-        item.index++;
-    }
-    for (size_t i = 0; i < c->n_calls; i++, item.index++) {
+    if (c->reasoning.n > 0 && !r->hides_reasoning)
+        bad |= add_item(&m, (struct item){.kind = BLOCK_REASONING, .text = c->reasoning.s, .n = c->reasoning.n});
+    for (size_t i = 0; i < c->n_calls; i++) {
         const struct gathered_call *call = &c->calls[i];
-        item = (struct item){BLOCK_CALL,        item.index,        call->id, call->name,
-                             call->arguments.s, call->arguments.n, NULL,     true};
-        bad |= json_array_append_new(output, responses_item(r, head, &item));
+        bad |= add_content(&m, call->n_content, call->n_tokens);
+        bad |= add_item(&m, (struct item){.kind = BLOCK_CALL,
+                                          .id = call->id,
+                                          .name = call->name,
+                                          .text = call->arguments.s,
+                                          .n = call->arguments.n});
     }
+    bad |= add_content(&m, c->content.n, json_array_size(c->logprobs));
     bool is_cut = c->finish == FINISH_LENGTH;
-    return json_unless(bad, responses_make(r, head, is_cut ? "incomplete" : "completed", output,
+    return json_unless(bad, responses_make(r, head, is_cut ? "incomplete" : "completed", m.output,
                                            is_cut ? "max_output_tokens" : NULL, &c->usage, NULL));
 }
 

@@ -22,12 +22,7 @@ size_t checksums_index(const struct checksums *c, int layer, int expert, enum ex
 
 char *checksums_path(const struct store *s)
 {
-    const char *model = s->files[0].path;
-    size_t n = strlen(model) + sizeof ".crc32c";
-    char *path = mem_alloc(n);
-    if (path)
-        snprintf(path, n, "%s.crc32c", model);
-    return path;
+    return mem_print("%s.crc32c", s->files[0].path);
 }
 
 err_code checksums_create(struct checksums *c, const struct store *s, struct err *e)

@@ -32,15 +32,6 @@ struct store_copies {
 
 /* ---- attaching ----------------------------------------------------------------------------------------------- */
 
-static char *join(const char *dir, const char *name)
-{
-    size_t n = strlen(dir) + strlen(name) + 2;
-    char *path = mem_alloc(n);
-    if (path)
-        snprintf(path, n, "%s/%s", dir, name);
-    return path;
-}
-
 static err_code attach_dir(struct store *s, struct copy *c, const char *dir, const struct manifest *wanted,
                            struct err *e)
 {
@@ -48,8 +39,8 @@ static err_code attach_dir(struct store *s, struct copy *c, const char *dir, con
     struct err part = {0};
     struct manifest unfinished = {0};
     c->dir = mem_strdup(dir);
-    c->data_path = join(dir, MANIFEST_DATA);
-    char *path = join(dir, MANIFEST_FILE), *part_path = join(dir, MANIFEST_PART);
+    c->data_path = mem_print("%s/%s", dir, MANIFEST_DATA);
+    char *path = mem_print("%s/%s", dir, MANIFEST_FILE), *part_path = mem_print("%s/%s", dir, MANIFEST_PART);
     struct store_file *files = mem_resize(s->files, (size_t)s->n_files + 1, sizeof *files);
     if (files)
         s->files = files;

@@ -1,5 +1,6 @@
-/* Texts go on from what is on disk, and leave their own there, a part at a time: between passes, so that nobody waits
- * long. */
+/* Texts go on from what is on disk, and leave their own there, a part at a time, between passes. Where answers wait, a
+ * part has the place of the prompts of a pass, so that nobody waits for both: passes have one and the other in turns.
+ */
 #include "texts/texts_internal.h"
 
 enum { WORTH_LOADING = 512 }; /* tokens more than a text in memory has */
@@ -24,13 +25,17 @@ static void end_loading(struct texts *x, struct text *t)
     text_tell_prompt(t);
 }
 
-void texts_load(struct texts *x)
+/* The next part of each text that is loading, or of the first of them; false: there is none. */
+static bool load(struct texts *x, bool all)
 {
-    for (size_t i = 0; i < x->n_running; i++) {
+    bool any = false;
+    for (size_t i = 0; i < x->n_running && (all || !any); i++) {
         struct text *t = x->running[i];
+        any |= t->is_loading;
         if (t->is_loading && !prefix_files_load(x->files, t->session, t->ids, t->n_ids - 1))
             end_loading(x, t);
     }
+    return any;
 }
 
 /* ---- saving -------------------------------------------------------------------------------------------------- */
@@ -56,13 +61,24 @@ static bool save_kept(struct texts *x, struct kept_text *k)
     return false;
 }
 
-bool texts_save(struct texts *x)
+/* Writes a part of a text that is not on disk; false: there is none. */
+static bool save(struct texts *x)
 {
-    for (size_t i = 0; x->files && i < x->n_running; i++)
+    for (size_t i = 0; i < x->n_running; i++)
         if (save_prompt(x, x->running[i]))
             return true;
-    for (size_t i = x->files ? x->kept.n : 0; i-- > 0;)
+    for (size_t i = x->kept.n; i-- > 0;)
         if (save_kept(x, x->kept.texts[i]))
             return true;
     return false;
+}
+
+/* ---- both ---------------------------------------------------------------------------------------------------- */
+
+bool texts_use_disk(struct texts *x)
+{
+    const bool is_alone = texts_n_answers(x) == 0 || x->options.max_stall_ns < 0;
+    const bool is_turn = x->files && (is_alone || !x->is_disk_turn || !texts_has_prompts(x));
+    x->is_disk_turn = is_turn && (load(x, is_alone) || save(x));
+    return x->is_disk_turn;
 }

@@ -21,7 +21,7 @@ static bool is_answer(const struct text *t)
     return text_n_missing(t) == 1 && !t->is_loading;
 }
 
-static size_t n_answers(const struct texts *x)
+size_t texts_n_answers(const struct texts *x)
 {
     size_t n = 0;
     for (size_t i = 0; i < x->n_running; i++)
@@ -75,6 +75,11 @@ static struct text *choose_prompt(const struct texts *x, bool is_first)
             best = t;
     }
     return best;
+}
+
+bool texts_has_prompts(const struct texts *x)
+{
+    return choose_prompt(x, true) != NULL;
 }
 
 /* Shares `room` among prompts: half of it for the one that came first, so that it gets on, and the rest for those that
@@ -163,8 +168,9 @@ static err_code compute(struct texts *x, struct err *e)
 {
     struct err why = {0};
     bool is_streaming = texts_is_streaming(x);
-    size_t n_answer = n_answers(x);
-    share_room(x, pace_tokens(&x->pace, n_answer, batch_room(x, n_answer), is_streaming));
+    size_t n_answer = texts_n_answers(x);
+    bool has_room = n_answer == 0 || !x->is_disk_turn;
+    share_room(x, has_room ? pace_tokens(&x->pace, n_answer, batch_room(x, n_answer), is_streaming) : 0);
     fill_items(x);
     if (x->n_items == 0)
         return ERR_OK;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file_io.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "base/random.h"
 #include "texts/part_tree.h"
 
@@ -332,13 +333,21 @@ bool prefix_files_load(struct prefix_files *f, moebius_session *session, const i
     return moebius_session_pos(session) < (int64_t)n_same;
 }
 
-/* Where the part from `from` on ends. Where state that does not grow with the tokens is larger than what they add, it
- * is written as seldom as can be. */
+int64_t prefix_part_tokens(int64_t one_bytes, int64_t n_bytes, int64_t n)
+{
+    const int64_t more_bytes = n_bytes - one_bytes;
+    if (more_bytes <= 0 || n <= 0)
+        return INT64_MAX;
+    return one_bytes <= more_bytes ? n : (int64_t)((double)one_bytes / (double)more_bytes * (double)n);
+}
+
+/* Where the part from `from` on ends. */
 static int64_t choose_end(const moebius_session *s, int64_t from, int64_t n)
 {
-    int64_t end = moebius_session_part_end(s, from, from + PREFIX_PART_TOKENS < n ? from + PREFIX_PART_TOKENS : n);
+    int64_t end = moebius_session_part_end(s, from, min_i64(from + PREFIX_PART_TOKENS, n));
     int64_t one = moebius_session_part_bytes(s, from, from + 1), all = moebius_session_part_bytes(s, from, end);
-    return 2 * one > all ? moebius_session_part_end(s, from, n) : end;
+    int64_t n_part = prefix_part_tokens(one, all, end - from);
+    return n_part <= end - from ? end : moebius_session_part_end(s, from, n_part < n - from ? from + n_part : n);
 }
 
 /* A new part of a session behind `parent`; NULL where it can't be written. */

@@ -34,6 +34,11 @@ bool prefix_files_load(struct prefix_files *f, moebius_session *session, const i
 enum { PREFIX_PART_TOKENS = 512, PREFIX_LEAST_TOKENS = 64 };
 bool prefix_files_save(struct prefix_files *f, moebius_session *session, size_t n);
 
+/* How many tokens a part should have at least, from what one has of one token and one of n. State that does not grow
+ * with the tokens is written with each part: where it is larger than what n add, so many that they add as much, but no
+ * more, as others wait while a part is read or written. INT64_MAX: as many as there are. */
+int64_t prefix_part_tokens(int64_t one_bytes, int64_t n_bytes, int64_t n);
+
 struct prefix_files_stats {
     uint64_t n_bytes; /* of all parts now */
     size_t n_parts;

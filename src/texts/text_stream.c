@@ -30,18 +30,25 @@ static void hand_on(struct text_stream *s, size_t n)
     memmove(s->held, s->held + n, s->n_held);
 }
 
-/* The first place from which the held text is a stop string (s->stop) or could become one; n_held when none. */
+/* Where the stop string begins that ends first in the held text (s->stop), else the first place from which that could
+ * become one; n_held when none. */
 static size_t stop_at(struct text_stream *s)
 {
+    size_t at = s->n_held, end = SIZE_MAX;
     for (size_t from = 0; from < s->n_held; from++)
         for (size_t i = 0; i < s->n_stops; i++) {
             size_t n = strlen(s->stops[i]), left = s->n_held - from;
-            if (n && !memcmp(s->held + from, s->stops[i], n < left ? n : left)) {
-                s->stop = n <= left ? s->stops[i] : NULL;
-                return from;
+            if (!n || memcmp(s->held + from, s->stops[i], n < left ? n : left) != 0)
+                continue;
+            if (n <= left && from + n < end) {
+                s->stop = s->stops[i];
+                end = from + n;
+                at = from;
+            } else if (!s->stop && from < at) {
+                at = from;
             }
         }
-    return s->n_held;
+    return at;
 }
 
 bool text_stream_feed(struct text_stream *s, const char *piece, size_t n)

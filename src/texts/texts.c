@@ -230,10 +230,9 @@ err_code texts_step(struct texts *texts, bool *is_idle, struct err *e)
     take_inbox(x);
     end_cancelled(x, atomic_load(&x->is_stopped));
     texts_join(x);
-    texts_load(x);
-    *is_idle = x->n_running == 0 && x->waiting.n == 0;
-    err_code code = *is_idle ? ERR_OK : texts_pass(x, e);
-    *is_idle = !texts_save(x) && *is_idle;
+    const bool used_disk = texts_use_disk(x), has_texts = x->n_running > 0 || x->waiting.n > 0;
+    err_code code = has_texts ? texts_pass(x, e) : ERR_OK;
+    *is_idle = !used_disk && !has_texts;
     tell_stats(x);
     if (x->options.stepped)
         x->options.stepped(x->options.stepped_user, *is_idle);

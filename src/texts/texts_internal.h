@@ -34,6 +34,7 @@ struct texts {
     struct prefix_index index;
     struct kept kept;
     struct prefix_files *files; /* NULL: nothing is kept on disk */
+    bool is_disk_turn;          /* a part was read or written before the pass in hand */
     struct pace pace;
     moebius_batch_item *items; /* [n_items] of the pass in hand, of options.n_texts */
     struct text **in_pass;     /* [n_items] whose they are */
@@ -65,13 +66,15 @@ void texts_trim(struct texts *x);
 
 /* Whether a text can have more from disk than its first n tokens. like: any session. */
 bool texts_disk_has_more(const struct texts *x, const struct text *t, const moebius_session *like, size_t n);
-/* The next part of each text that is loading. */
-void texts_load(struct texts *x);
-/* Writes a part of a text that is not on disk; false: there is none. */
-bool texts_save(struct texts *x);
+/* Before a pass: reads the next part of texts that are loading, or writes one of a text that is not on disk. False:
+ * there is none, or it is the prompts' turn. */
+bool texts_use_disk(struct texts *x);
 
 /* ---- pass.c -------------------------------------------------------------------------------------------------- */
 
+/* Running texts that wait for their next token; whether some have more to be computed. */
+size_t texts_n_answers(const struct texts *x);
+bool texts_has_prompts(const struct texts *x);
 /* Computes what texts lack, as far as it fits one pass, and lets those that have all choose their next tokens. */
 MUST_USE err_code texts_pass(struct texts *x, struct err *e);
 

@@ -56,7 +56,11 @@ static void vk_close(struct backend *b)
 static err_code open_device(struct vk *v, struct err *e)
 {
     const float priority = 1;
-    static const char *const portability = "VK_KHR_portability_subset";
+    const char *extensions[2];
+    uint32_t n_extension = 0;
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+        .shaderIntegerDotProduct = VK_TRUE};
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                            .queueFamilyIndex = v->limits.queue_family,
                                            .queueCount = 1,
@@ -64,13 +68,19 @@ static err_code open_device(struct vk *v, struct err *e)
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .bufferDeviceAddress = VK_TRUE,
                                             .timelineSemaphore = VK_TRUE};
+    if (v->limits.has_portability)
+        extensions[n_extension++] = "VK_KHR_portability_subset";
+    if (v->limits.has_dot) {
+        extensions[n_extension++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+        v12.pNext = &dot;
+    }
     const VkPhysicalDeviceFeatures features = {.shaderInt64 = v->limits.has_int64};
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                      .pNext = &v12,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
-                                     .enabledExtensionCount = v->limits.has_portability,
-                                     .ppEnabledExtensionNames = &portability,
+                                     .enabledExtensionCount = n_extension,
+                                     .ppEnabledExtensionNames = extensions,
                                      .pEnabledFeatures = &features};
     VkResult result = v->api.fn.CreateDevice(v->physical, &info, NULL, &v->device);
     if (result != VK_SUCCESS)
@@ -84,9 +94,11 @@ static err_code find_physical(struct vk *v, int index, struct err *e)
     VkPhysicalDevice *all;
     uint32_t n;
     TRY(vk_physical_list(&v->api, &all, &n, e));
-    err_code code = index >= 0 && (uint32_t)index < n
-                        ? ERR_OK
-                        : err_set(e, ERR_UNSUPPORTED, "there is no Vulkan device %d: there are %u", index, n);
+    err_code code =
+        index >= 0 && (uint32_t)index < n
+            ? ERR_OK
+            : err_set(e, ERR_UNSUPPORTED,
+                      "there is no Vulkan device %d: expected one of the %u that moebius devices lists", index, n);
     if (code == ERR_OK)
         v->physical = all[index];
     mem_free(all);

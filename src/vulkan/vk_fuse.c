@@ -213,7 +213,7 @@ static vk_op_fn *const functions[OP_N_KIND] = {
 static int run_route(struct vk *v, struct op *ops, int n)
 {
     struct op *matmul = at_kind(ops, n, 1, OP_MATMUL);
-    bool joins = matmul && vk_may_join_router(ops, matmul) && !vk_overlap(&matmul->out[2], &v->norm.x);
+    bool joins = matmul && vk_may_join_router(v, ops, matmul) && !vk_overlap(&matmul->out[2], &v->norm.x);
     vk_route(v, ops, joins ? matmul : NULL);
     if (joins)
         matmul->weight[2] = NULL;

@@ -25,6 +25,7 @@ struct vk_limits {
     bool shares_memory;              /* tensors lie in the host's memory, whose limit counts them */
     bool has_portability;            /* the driver wants its extension enabled */
     bool has_int64;                  /* shaders may use 64-bit integers */
+    bool has_dot;                    /* shaders may use dot products of bytes (VK_KHR_shader_integer_dot_product) */
     bool has_budget;                 /* the driver says what it gives (VK_EXT_memory_budget) */
 };
 
@@ -135,12 +136,20 @@ void vk_table_set(struct vk_table *t, size_t i, VkDeviceAddress address);
  * slow GPU does it in 0.2 s. */
 #define VK_MAX_WORK ((int64_t)1 << 34)
 
-enum { VK_N_COMMANDS = 4, VK_STAGING_BYTES = 1 << 20, VK_MAX_ACCESS = 96 };
+enum { VK_N_COMMANDS = 4, VK_STAGING_BYTES = 1 << 20, VK_MAX_ACCESS = 96, VK_PUSH_BYTES = 128 };
 
 /* What a command reads or writes: numbers from `from` on, up to `end`, of a buffer's own range of numbers. */
 struct vk_access {
     uint64_t from, end;
     bool is_write;
+};
+
+/* A dispatch as it is recorded. */
+struct vk_call {
+    VkPipeline pipeline;
+    uint32_t x, y, z;
+    uint32_t push_bytes;
+    char push[VK_PUSH_BYTES];
 };
 
 struct vk_queue {
@@ -156,7 +165,9 @@ struct vk_queue {
     size_t staging_used;     /* of the commands being recorded */
     struct vk_access access[VK_MAX_ACCESS]; /* since the last barrier */
     int n_access;
-    uint64_t stage; /* counts barriers and beginnings of submissions: commands of one stage may overlap */
+    uint64_t stage;       /* counts barriers and beginnings of submissions: commands of one stage may overlap */
+    struct vk_call *held; /* [VK_MAX_ACCESS] dispatches that wait for the next barrier; NULL: none ever do; owned */
+    int n_held;
     /* What was read back last is copied to the host with what is waited for next, as it will be asked for again:
      * reading it then takes no submission. */
     struct vk_read_back {
@@ -172,6 +183,9 @@ void vk_queue_close(struct vk *v);
 
 /* The commands to record into. work: what the next one costs; it may end a submission that has become long. */
 VkCommandBuffer vk_record(struct vk *v, uint64_t work);
+
+/* Records a dispatch. The caller has ordered it. */
+void vk_call(struct vk *v, VkCommandBuffer c, const struct vk_call *call);
 
 /* Orders what follows behind what it depends on: a barrier where one of n accesses meets an earlier one. */
 void vk_order(struct vk *v, const struct vk_access *access, int n);
@@ -231,13 +245,15 @@ void vk_timing_count(struct vk *v, uint64_t serial);
 enum vk_shader {
 #define SHADER(name)      VK_SHADER_##name,
 #define SHADER_WIDE(name) VK_SHADER_##name,
+#define SHADER_DOT(name)  VK_SHADER_##name,
 #include "vulkan/vk_shaders.def"
 #undef SHADER
 #undef SHADER_WIDE
+#undef SHADER_DOT
     VK_N_SHADER
 };
 
-enum { VK_MAX_CONSTANT = 14, VK_PUSH_BYTES = 128 };
+enum { VK_MAX_CONSTANT = 14 };
 
 /* A shader with values for its constants 0 to n - 1; the first is the size of a workgroup. */
 struct vk_program {
@@ -299,6 +315,23 @@ int64_t vk_part_rows(const struct vk *v, const struct quant_info *type, int64_t 
 /* Packs up to 16 rows in GGUF's order, of which n are there. */
 void vk_pack_group(const struct quant_info *type, int64_t k, void *dst, const void *src, int64_t n);
 
+/* ---- vk_integers.c: which products are those of integers -------------------------------------------------------- */
+
+/* Sets of types that have both definitions (docs/numerics.md), by their places in the list of these. */
+struct vk_definitions {
+    uint32_t known;    /* for which one has been chosen */
+    uint32_t integer;  /* those of integers */
+    uint32_t measured; /* for which it was chosen by measurement */
+    bool is_measuring;
+};
+
+bool vk_is_integer(const struct vk *v, enum quant_type type);
+/* Chooses the definition of a type that weights are about to have, by measuring both on this device if nothing else
+ * says which. */
+void vk_define(struct vk *v, const struct quant_info *type);
+/* Takes over what an earlier run has measured. */
+void vk_recall_definitions(struct vk *v, const struct vk_definitions *from);
+
 struct weight {
     const struct quant_info *type;
     int64_t k, n_row;
@@ -339,6 +372,7 @@ enum vk_scratch {
     VK_SCRATCH_HIDDEN,
     VK_SCRATCH_SORT,
     VK_SCRATCH_SPANS,
+    VK_SCRATCH_RUNS, /* activations rounded to eight bits (shaders/integers.glsl) */
     VK_SCRATCH_DONE, /* counters of workgroups that are done (shaders/done.glsl): zero between dispatches */
     VK_N_SCRATCH
 };
@@ -394,6 +428,7 @@ struct vk {
     } upload;
 
     struct vk_grids grids;
+    struct vk_definitions definitions;
     struct vk_pipelines pipelines;
     struct vk_timing timing;
     struct buffer *scratch[VK_N_SCRATCH];

@@ -102,13 +102,18 @@ static bool has_extension(const struct vk_functions *fn, VkPhysicalDevice device
 static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
                                struct err *e)
 {
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v12};
+    if (has_extension(fn, device, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME))
+        v12.pNext = &dot;
     fn->GetPhysicalDeviceFeatures2(device, &features);
     if (!v12.bufferDeviceAddress || vk_is_masked("bufferDeviceAddress"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no addresses of buffers (bufferDeviceAddress)");
     if (!v12.timelineSemaphore || vk_is_masked("timelineSemaphore"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no timeline semaphores");
+    out->has_dot = dot.shaderIntegerDotProduct;
     out->has_int64 = features.features.shaderInt64 && !vk_is_masked("shaderInt64");
     return ERR_OK;
 }

@@ -300,6 +300,14 @@ static err_code take(struct vk *v, enum vk_memory_kind kind, size_t n, const cha
     return ERR_OK;
 }
 
+/* MOEBIUS_VULKAN_FILL=1: new memory holds NaNs, for tests. Software drivers give zeros, GPUs what was there before. */
+static void fill(const struct vk_piece *p)
+{
+    const char *text = getenv("MOEBIUS_VULKAN_FILL");
+    if (text && strcmp(text, "1") == 0 && vk_piece_mapped(p))
+        memset(vk_piece_mapped(p), 0xff, p->n_bytes);
+}
+
 err_code vk_piece_take(struct vk *v, enum vk_memory_kind kind, size_t n_bytes, const char *what, struct vk_piece *out,
                        struct err *e)
 {
@@ -311,6 +319,8 @@ err_code vk_piece_take(struct vk *v, enum vk_memory_kind kind, size_t n_bytes, c
     pthread_mutex_lock(&v->memory_mutex);
     err_code code = take(v, kind, n ? n : PIECE_ALIGN, what, out, e);
     pthread_mutex_unlock(&v->memory_mutex);
+    if (code == ERR_OK)
+        fill(out);
     return code;
 }
 

@@ -59,8 +59,8 @@ bool vk_norm_fits(const struct vk *v, const struct op *op);
 /* The norm that is the input of such an operation, which is recorded next, if it may compute it for itself; else NULL.
  */
 const struct vk_norm *vk_norm_of(struct vk *v, const struct op *op);
-/* Elements of a row of k that the product's workgroups stage: 0 without a norm. */
-uint32_t vk_staged(const struct vk_norm *norm, int64_t k);
+/* Elements of a row of k that a product's workgroups have room for where they keep it. */
+uint32_t vk_staged(int64_t k);
 /* What the product reads and writes instead of x; returns where the norm's result goes, or 0. */
 uint64_t vk_touch_norm(struct vk_touched *touched, const struct vk_norm *norm, const struct tensor *x);
 /* Says that the product has been recorded. */
@@ -68,6 +68,27 @@ void vk_norm_done(struct vk *v);
 uint32_t vk_float_bits(float x); /* for constants of shaders */
 
 enum { VK_PRODUCT_GROUP = 64 }; /* threads of a product's workgroup */
+
+/* ---- products of integers (vk_integers.c) ------------------------------------------------------------------------ */
+
+/* How a product comes by its rounded activations, as in shaders/integers.glsl: it is one of floats; from memory; it
+ * rounds its row; it rounds the row that it has normed. */
+enum vk_integers { VK_FLOATS, VK_RUNS_IN_MEMORY, VK_ROUNDS, VK_ROUNDS_NORMED };
+
+/* Bytes of shared memory that a workgroup takes to round a row of k. */
+size_t vk_runs_bytes(int64_t k);
+
+/* The activations of a product: m rows of k that begin at an address. */
+struct vk_rows {
+    uint64_t x;
+    int64_t k, m;
+};
+/* How a product with weights of a type is made. one_by_one: a workgroup has one row. */
+enum vk_integers vk_integers_of(const struct vk *v, enum quant_type type, const struct vk_norm *norm,
+                                const struct vk_rows *rows, bool one_by_one);
+/* Rounds rows, which are what `from` accesses, for weights of a type. Returns where they are; NULL after an error. */
+const struct buffer *vk_round_rows(struct vk *v, enum quant_type type, const struct vk_rows *rows,
+                                   const struct vk_access *from);
 
 /* Whether a product may load four elements of its rows of k at a time, which begin at an address. */
 bool vk_by_four(uint64_t x, int64_t k);
@@ -85,7 +106,7 @@ void vk_combine(struct vk *v, const struct op *op, const struct op *add);
 void vk_experts(struct vk *v, const struct op *op, const struct op *combine, const struct op *add);
 /* other: a MATMUL of the router's input whose matrix 2 is multiplied, too (vk_may_join_router). */
 void vk_route(struct vk *v, const struct op *op, const struct op *other);
-bool vk_may_join_router(const struct op *route, const struct op *matmul);
+bool vk_may_join_router(const struct vk *v, const struct op *route, const struct op *matmul);
 
 /* RMS_NORM and ROPE of q's and of k's heads in place, KV_STORE of k and of v: any of them. */
 struct vk_qkv {

@@ -3,11 +3,11 @@
 
 enum { SORT_GROUP = 128, ROWS = LAYOUT_R16_ROWS };
 
-bool vk_may_join_router(const struct op *route, const struct op *matmul)
+bool vk_may_join_router(const struct vk *v, const struct op *route, const struct op *matmul)
 {
     const struct weight *w = matmul->weight[2];
     return vk_is_same(&route->in[0], &matmul->in[0]) && w && !matmul->weight[3] && w->n_row <= ROWS &&
-           !matmul->vec[2].buffer && w->type == route->weight[0]->type;
+           !matmul->vec[2].buffer && w->type == route->weight[0]->type && !vk_is_integer(v, w->type->type);
 }
 
 /* A counter for each of n sets of workgroups. */
@@ -58,7 +58,7 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
         vk_writes(&x, &op->out[i]);
     vk_writes(&x, y2);
     VK_RUN(v,
-           VK_PROGRAM(route, VK_PRODUCT_GROUP, w->type->type, tile, vk_staged(norm, k), by_four,
+           VK_PROGRAM(route, VK_PRODUCT_GROUP, w->type->type, tile, norm ? vk_staged(k) : 0, by_four, VK_FLOATS,
                       vk_float_bits(norm ? norm->eps : 0), (uint32_t)n, (uint32_t)op->out[0].ne[0], op->route.score,
                       op->route.norm_weights, (uint32_t)op->route.n_group, (uint32_t)op->route.n_group_used,
                       vk_float_bits(op->route.scale)),
@@ -100,6 +100,19 @@ static struct vk_touched touched(const struct experts *x, enum vk_expert_step st
     return t;
 }
 
+/* A step multiplies rounded rows that are in memory. */
+static bool round_input(const struct experts *x, enum quant_type type, const struct vk_rows *rows, bool is_down,
+                        uint64_t *address, struct vk_touched *touched)
+{
+    const struct vk_access from = is_down ? vk_access_buffer(x->hidden, false) : vk_access_tensor(&x->op->in[0], false);
+    const struct buffer *runs = vk_round_rows(x->v, type, rows, &from);
+    if (!runs)
+        return false;
+    *address = vk_buffer_address(runs);
+    vk_whole(touched, runs, false);
+    return true;
+}
+
 static void run_step(const struct experts *x, enum vk_expert_step step)
 {
     const struct op *op = x->op;
@@ -121,10 +134,16 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
         .n_row = (uint32_t)n_row,
         .n_used = is_down ? 1 : (uint32_t)x->n_used,
         .n_all = (uint32_t)x->n_pair};
-    const struct vk_touched t = touched(x, step);
+    struct vk_touched t = touched(x, step);
+    const struct vk_rows rows = {push.x, k, is_down ? x->n_pair : op->in[0].ne[1]};
+    enum quant_type type = s->d.type[first]->type;
+    enum vk_integers integers = vk_integers_of(x->v, type, NULL, &rows, !x->sorted);
+    bool by_four = vk_by_four(push.x, k);
+    if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, is_down, &push.x, &t))
+        return;
     VK_RUN(x->v,
-           VK_PROGRAM(experts, VK_PRODUCT_GROUP, s->d.type[first]->type, x->tile, 0, vk_by_four(push.x, k), step,
-                      x->sorted != NULL, op->experts.act),
+           VK_PROGRAM(experts, VK_PRODUCT_GROUP, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four,
+                      integers, step, x->sorted != NULL, op->experts.act),
            push, &t, vk_groups(n_row, ROWS), x->n_tile, 1, x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
 }
 
@@ -145,10 +164,17 @@ static void run_down(const struct experts *x, const struct sum *sum)
     struct vk_touched t = touched(x, STEP_DOWN);
     if (!done)
         return;
+    uint64_t hidden = vk_buffer_address(x->hidden);
+    const struct vk_rows rows = {hidden, k, x->n_pair};
+    enum quant_type type = s->d.type[EXPERT_DOWN]->type;
+    enum vk_integers integers = vk_integers_of(x->v, type, NULL, &rows, true);
+    bool by_four = vk_by_four(hidden, k);
+    if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, true, &hidden, &t))
+        return;
     const struct {
         uint64_t x, ids, slots, addresses, counters, bias, y, weights, shared, shared_gate, out, residual, total, done;
         uint32_t off, k, n_row, n_used;
-    } push = {vk_buffer_address(x->hidden),
+    } push = {hidden,
               vk_address(&op->in[1]),
               vk_address(&op->in[2]),
               vk_piece_address(&s->table->piece),
@@ -173,8 +199,9 @@ static void run_down(const struct experts *x, const struct sum *sum)
     vk_writes(&t, &add->out[0]);
     vk_whole(&t, done, true);
     vk_whole(&t, x->v->expert_counters, true);
-    VK_RUN(x->v, VK_PROGRAM(down, VK_PRODUCT_GROUP, s->d.type[EXPERT_DOWN]->type, 1, 0, vk_by_four(push.x, k)), push,
-           &t, (uint32_t)n_group, (uint32_t)x->n_pair, 1, x->n_pair * n_row * k);
+    VK_RUN(x->v,
+           VK_PROGRAM(down, VK_PRODUCT_GROUP, type, 1, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four, integers),
+           push, &t, (uint32_t)n_group, (uint32_t)x->n_pair, 1, x->n_pair * n_row * k);
 }
 
 static void sort_pairs(const struct experts *x)

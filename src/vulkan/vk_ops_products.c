@@ -35,10 +35,10 @@ uint32_t vk_float_bits(float x)
 
 /* ---- norms ----------------------------------------------------------------------------------------------------- */
 
-uint32_t vk_staged(const struct vk_norm *norm, int64_t k)
+uint32_t vk_staged(int64_t k)
 {
     enum { UNIT = 32 };
-    return norm ? (uint32_t)((k + UNIT - 1) / UNIT * UNIT) : 0;
+    return (uint32_t)((k + UNIT - 1) / UNIT * UNIT);
 }
 
 /* Each workgroup of a product norms the row for itself: where there are very many (logits), a dispatch more is less. */
@@ -51,10 +51,16 @@ static bool is_wide(const struct op *op)
 bool vk_norm_fits(const struct vk *v, const struct op *op)
 {
     enum { SPLITS = GROUP / 4, SUMS = GROUP + ROWS * (SPLITS + 2) + 4, ROUTE_SUMS = 2 * GROUP, WORDS = 64 };
-    size_t n = vk_staged(&v->norm, op->in[0].ne[0]) + SUMS;
+    size_t n = vk_staged(op->in[0].ne[0]) + SUMS, runs = 0;
+    if (is_wide(op))
+        return false;
     if (op->kind == OP_ROUTE)
         n += ROUTE_SUMS + 2 * (size_t)op->weight[0]->n_row + (size_t)op->route.n_group;
-    return !is_wide(op) && n * sizeof(float) + WORDS <= v->limits.shared_bytes;
+    else
+        for (int i = 0; i < OP_MAX_OUT && op->weight[i]; i++)
+            if (vk_is_integer(v, op->weight[i]->type->type))
+                runs = vk_runs_bytes(op->in[0].ne[0]);
+    return n * sizeof(float) + runs + WORDS <= v->limits.shared_bytes;
 }
 
 /* Once it has been written, products of the same stage may compute it, too: nothing has changed its input. */
@@ -106,6 +112,18 @@ struct batch {
     int64_t n_group;
 };
 
+/* The batch multiplies rounded rows that are in memory. */
+static bool round_input(struct vk *v, struct batch *b, const struct vk_rows *rows, const struct tensor *x)
+{
+    const struct vk_access from = vk_access_tensor(x, false);
+    const struct buffer *runs = vk_round_rows(v, b->type, rows, &from);
+    if (!runs)
+        return false;
+    b->push.x = vk_buffer_address(runs);
+    vk_whole(&b->touched, runs, false);
+    return true;
+}
+
 static void run_batch(struct vk *v, struct batch *b, const struct op *op)
 {
     const struct tensor *x = &op->in[0];
@@ -119,10 +137,15 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     b->push.norm_w = norm ? vk_address(&norm->w) : 0;
     b->push.normed = vk_touch_norm(&b->touched, norm, x);
     bool by_four = vk_by_four(b->push.x | b->push.norm_w, k);
-    uint32_t tile = vk_choose_tile(m, by_four);
+    const struct vk_rows rows = {b->push.x, k, m};
+    enum vk_integers integers = vk_integers_of(v, b->type, norm, &rows, m == 1);
+    if (integers == VK_RUNS_IN_MEMORY && !round_input(v, b, &rows, x))
+        return;
+    bool is_staged = norm || integers == VK_ROUNDS;
+    uint32_t tile = vk_choose_tile(m, by_four || integers == VK_RUNS_IN_MEMORY);
     VK_RUN(v,
-           VK_PROGRAM(matmul, GROUP, b->type, tile, vk_staged(norm, k), by_four, vk_float_bits(norm ? norm->eps : 0),
-                      b->then, b->act),
+           VK_PROGRAM(matmul, GROUP, b->type, tile, is_staged ? vk_staged(k) : 0, by_four, integers,
+                      vk_float_bits(norm ? norm->eps : 0), b->then, b->act),
            b->push, &b->touched, (uint32_t)n_group, vk_groups(m, tile), 1, b->n_group * ROWS * k * m);
     vk_norm_done(v);
     *b = (struct batch){0};
@@ -232,6 +255,6 @@ void vk_op_heads(struct vk *v, const struct op *op)
     vk_writes(&x, &op->out[0]);
     bool by_four = vk_by_four(push.x, op->heads.n_in) && op->heads.in_dim % 4 == 0 && op->heads.in_off % 4 == 0;
     uint32_t tile = vk_choose_tile(m, by_four);
-    VK_RUN(v, VK_PROGRAM(heads, GROUP, w->type->type, tile, 0, by_four), push, &x, vk_groups(op->heads.n_out, ROWS),
-           vk_groups(m, tile), (uint32_t)op->heads.n_head, w->n_row * w->k * m);
+    VK_RUN(v, VK_PROGRAM(heads, GROUP, w->type->type, tile, 0, by_four, VK_FLOATS), push, &x,
+           vk_groups(op->heads.n_out, ROWS), vk_groups(m, tile), (uint32_t)op->heads.n_head, w->n_row * w->k * m);
 }

@@ -15,13 +15,23 @@ static const struct shader {
     struct spirv {
         const uint32_t *code;
         size_t n_bytes;
-    } plain, wide; /* wide: for devices with 64-bit integers; may be absent */
+    } plain, wide, dot; /* wide: for devices with 64-bit integers; dot: and dot products of bytes; may be absent */
 } shaders[VK_N_SHADER] = {
-#define SHADER(name)      {#name, {code_##name, sizeof code_##name}, {NULL, 0}},
-#define SHADER_WIDE(name) {#name, {code_##name, sizeof code_##name}, {code_wide_##name, sizeof code_wide_##name}},
+#define SPIRV(code)                                                                                                    \
+    {                                                                                                                  \
+        code, sizeof code                                                                                              \
+    }
+#define SHADER(name)      {#name, SPIRV(code_##name), {NULL, 0}, {NULL, 0}},
+#define SHADER_WIDE(name) {#name, SPIRV(code_##name), SPIRV(code_wide_##name), {NULL, 0}},
+#if HAS_DOT
+#define SHADER_DOT(name) {#name, SPIRV(code_##name), SPIRV(code_wide_##name), SPIRV(code_dot_##name)},
+#else
+#define SHADER_DOT(name) SHADER_WIDE(name)
+#endif
 #include "vulkan/vk_shaders.def"
 #undef SHADER
 #undef SHADER_WIDE
+#undef SHADER_DOT
 };
 
 /* Replaces the cache by one that begins with these bytes of a driver's. */
@@ -75,6 +85,8 @@ static bool make_module(struct vk *v, enum vk_shader shader)
 {
     const struct shader *s = &shaders[shader];
     const struct spirv *spirv = s->wide.code && v->limits.has_int64 ? &s->wide : &s->plain;
+    if (spirv == &s->wide && s->dot.code && v->limits.has_dot)
+        spirv = &s->dot;
     const VkShaderModuleCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = spirv->n_bytes, .pCode = spirv->code};
     VkShaderModule *m = &v->pipelines.modules[shader];
@@ -141,7 +153,6 @@ static void bind_grids(struct vk *v, VkCommandBuffer c)
 
 void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
 {
-    const struct vk_functions *fn = &v->api.fn;
     VkPipeline pipeline = vk_pipeline_get(v, &d->program);
     VkCommandBuffer c = pipeline ? vk_record(v, d->work) : NULL;
     assert(d->push_bytes <= VK_PUSH_BYTES && d->push_bytes % 4 == 0);
@@ -150,10 +161,10 @@ void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
         return;
     vk_order(v, d->access, d->n_access);
     bind_grids(v, c);
-    fn->CmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-    fn->CmdPushConstants(c, v->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, (uint32_t)d->push_bytes, d->push);
-    fn->CmdDispatch(c, d->x, d->y, d->z);
-    vk_timing_stamp(v, c);
+    struct vk_call call = {
+        .pipeline = pipeline, .x = d->x, .y = d->y, .z = d->z, .push_bytes = (uint32_t)d->push_bytes};
+    memcpy(call.push, d->push, d->push_bytes);
+    vk_call(v, c, &call);
     v->recorded.n_dispatch++;
 }
 
@@ -164,14 +175,19 @@ struct cache_header {
     char magic[8];
     uint8_t driver[VK_UUID_SIZE]; /* pipelineCacheUUID */
     uint32_t vendor, device;
-    uint64_t n_bytes; /* behind the header */
-    uint32_t crc;     /* CRC32C of those */
+    uint32_t measured, integer; /* as in vk_definitions: the same definitions in each run */
+    uint64_t n_bytes;           /* behind the header */
+    uint32_t crc;               /* CRC32C of those */
     uint32_t header_crc;
 };
 
-static struct cache_header cache_header(const struct vk *v, const void *bytes, size_t n)
+static struct cache_header cache_header(const struct vk *v, const struct vk_definitions *d, const void *bytes, size_t n)
 {
-    struct cache_header h = {.magic = "moebvkpc", .n_bytes = n, .crc = crc32c(0, bytes, n)};
+    struct cache_header h = {.magic = "moebvkp2",
+                             .measured = d->measured,
+                             .integer = d->integer & d->measured,
+                             .n_bytes = n,
+                             .crc = crc32c(0, bytes, n)};
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
     v->api.fn.GetPhysicalDeviceProperties2(v->physical, &p);
     memcpy(h.driver, p.properties.pipelineCacheUUID, sizeof h.driver);
@@ -199,7 +215,7 @@ err_code vulkan_save_pipelines(struct backend *b, void **bytes, size_t *n, struc
         mem_free(all);
         return err_set(e, ERR_FAIL, "%s: compiled shaders: %s", v->base.name, vk_result_text(result));
     }
-    const struct cache_header h = cache_header(v, data, n_data);
+    const struct cache_header h = cache_header(v, &v->definitions, data, n_data);
     memcpy(all, &h, sizeof h);
     v->pipelines.n_cached = v->pipelines.n;
     *bytes = all;
@@ -213,12 +229,18 @@ bool vulkan_use_pipelines(struct backend *b, const void *bytes, size_t n)
     if (n < sizeof(struct cache_header))
         return false;
     const char *data = (const char *)bytes + sizeof(struct cache_header);
-    const struct cache_header want = cache_header(v, data, n - sizeof want);
-    return memcmp(bytes, &want, sizeof want) == 0 && open_cache(v, data, n - sizeof want) == VK_SUCCESS;
+    struct cache_header got;
+    memcpy(&got, bytes, sizeof got);
+    const struct vk_definitions d = {.measured = got.measured, .integer = got.integer};
+    const struct cache_header want = cache_header(v, &d, data, n - sizeof want);
+    if (memcmp(&got, &want, sizeof want) != 0 || open_cache(v, data, n - sizeof want) != VK_SUCCESS)
+        return false;
+    vk_recall_definitions(v, &d);
+    return true;
 }
 
 void vulkan_cache_name(struct backend *b, char name[VULKAN_CACHE_NAME_BYTES])
 {
-    const struct cache_header h = cache_header(vk_of(b), "", 0);
+    const struct cache_header h = cache_header(vk_of(b), &(struct vk_definitions){0}, "", 0);
     snprintf(name, VULKAN_CACHE_NAME_BYTES, "vulkan-%08" PRIx32 ".bin", h.header_crc);
 }

@@ -56,7 +56,8 @@ struct vulkan_memory {
 };
 struct vulkan_memory vulkan_get_memory(struct backend *b);
 
-/* What the driver has compiled, so that a later run need not wait for that. save: bytes for a file, owned by the caller
+/* What the driver has compiled, and which definitions of products were measured to be faster, so that a later run need
+ * not wait for that and computes the same. save: bytes for a file, owned by the caller
  * (mem_free); NULL where nothing was compiled since the last use. use: before anything is enqueued; false when the
  * bytes are damaged, or another device's or driver's, and then nothing happens. */
 MUST_USE err_code vulkan_save_pipelines(struct backend *b, void **bytes, size_t *n, struct err *e);

@@ -40,7 +40,7 @@ LOOK = {"type": "function", "function": {"name": "look", "parameters": {
 
 
 class Server(AnyServer):
-    """One whose log is read all the time; else it would wait for its reader."""
+    """One whose log is read all the time; else lines of it would be left out."""
 
     def __init__(self, *args, **kw):
         super().__init__(*args, **kw)

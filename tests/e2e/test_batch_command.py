@@ -261,7 +261,7 @@ def test_stop_strings_cut_the_text():
     requests = [dict(request, id=i, stop=stop) for i, stop in enumerate([*words, words, [words[1], "xyz"], whole + "!"])]
     answers, _ = batch(requests)
     check_answers(requests, answers)
-    for i, end in enumerate([10, 20, 5, 5, 20, len(whole)]):
+    for i, end in enumerate([10, 20, 5, 10, 20, len(whole)]):  # of several the one that is whole first
         assert answers[i]["text"] == whole[:end]
         assert answers[i]["finish_reason"] == ("stop" if end < len(whole) else "length")
 

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -221,6 +222,12 @@ def test_what_was_tuned_is_used_later():
     assert cutoff("-t", 2) == 7
     assert cutoff("-t", 2, "--sort-cutoff", 3) == 3
     assert cutoff("-t", 1) == 1  # measured with two threads
+    planned = out("plan", "-m", model, "-t", 2, env=home)
+    assert "--sort-cutoff 7" in planned and "moebius tune kept" in planned, planned
+    assert "--sort-cutoff" not in out("plan", "-m", model, "-t", 1, env=home)
+    with open(tmp("other.json"), "w") as f:
+        f.write("{}")
+    assert "--sort-cutoff" not in out("plan", "-m", model, "-t", 2, "--machine", tmp("other.json"), env=home)
     cut = kept[:kept.rindex(" ")]
     open(path, "w").write(cut)
     assert cutoff("-t", 2, warns=[path, "the sort cutoff", path + ".damaged"]) == 1
@@ -449,6 +456,10 @@ def test_chat_through_a_pipe():
     assert turns(DEMO, [f"/load {tmp('c.json')}", "/reset", "/system"], *args).stdout.decode() == "Be kind.\n"
     fails(2, "chat", "-m", DEMO, *args, stdin=b"/fly\n", says=["/fly", "/help"])
     fails(3, "chat", "-m", DEMO, *args, stdin=b"/load /no/such/file\n", says=["/no/such/file"])
+    shutil.copy(DEMO, tmp("talks.gguf"))
+    fails(2, "chat", "-m", tmp("talks.gguf"), *args, stdin=f"/save {tmp('talks.gguf')}\n".encode(), says=["that is the model"],
+          cwd=TMP.name)
+    assert open(tmp("talks.gguf"), "rb").read(4) == b"GGUF"
     open(tmp("bad.json"), "w").write('{"role": "user"}')
     fails(4, "chat", "-m", DEMO, *args, stdin=f"/load {tmp('bad.json')}\n".encode(), says=["bad.json", "array"],
           cwd=TMP.name)

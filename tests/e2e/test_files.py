@@ -69,7 +69,8 @@ def test_a_full_disk_is_no_success():
                      ["template", "--template", template(), "--messages", messages()],
                      ["imatrix", "-m", DEMO, "-f", text_file(), "-c", 64, "-o", tmp("full.imatrix")],
                      ["quantize", "--force", DEMO, tmp("full.gguf"), "--type", "Q8_0"],
-                     ["tune", "-m", MODEL], ["prepare", MODEL, "--to", tmp("full-store")]):
+                     ["tune", "-m", MODEL], ["prepare", MODEL, "--to", tmp("full-store")],
+                     ["doctor", "-m", tmp("nothing.gguf")]):
             if args[0] == "verify":
                 args[2] = tmp("verified.gguf")
                 open(args[2], "wb").write(read(MODEL))
@@ -96,6 +97,40 @@ def test_where_output_goes_is_looked_at_first():
     open(tmp("whole.gguf"), "wb").write(read(MODEL))
     fails(3, "verify", "--write", tmp("whole.gguf"), says=["whole.gguf.crc32c: is a directory"])
     assert leftovers() == []
+
+
+def test_no_output_is_what_the_command_reads():
+    """Not the model, in any of its parts, and no text: by any name, and before anything is written."""
+    model, text = tmp("read.gguf"), text_file()
+    parts = [tmp(f"part-0000{i}-of-00002.gguf") for i in (1, 2)]
+    for path in model, *parts:
+        open(path, "wb").write(read(MODEL))
+    os.symlink(model, tmp("read-link"))
+    before = {path: read(path) for path in (model, *parts, text)}
+    for args in (["generate", "-m", model, "-p", "a", "--stats-json", model],
+                 ["generate", "-m", model, "-p", "a", "--save-state", tmp("read-link")],
+                 ["generate", "-m", tmp("read-link"), "-p", "a", "--usage", model],
+                 ["generate", "-m", parts[0], "-p", "a", "--save-state", parts[1], "--no-sandbox"],
+                 ["plan", "-m", model, "--svg", model], ["probe", "-m", model, "-o", model],
+                 ["profile", "-m", model, "-f", text, "--csv", text], ["ppl", "-m", model, "-f", text, "--resume", text],
+                 ["trace", "-m", model, "-f", text, "-o", model], ["logits", "-m", model, "-p", "a", "-o", model],
+                 ["imatrix", "-m", model, "-f", text, "-o", model], ["tune", "-m", model, "-o", model],
+                 ["batch", "-m", model, "-i", text, "-o", text]):
+        fails(2, *args, says=["reads this file", "expected another one"])
+    assert before == {path: read(path) for path in before}
+    state = ["generate", "-m", model, "--temp", 0, "-n", 2, "--save-state", tmp("state")]
+    run(*state, "-p", "a")
+    run(*state, "--load-state", tmp("state"), "-p", "b")  # a session is gone on with in its own file
+
+
+def test_a_closed_stream_is_no_file_that_is_opened_later():
+    closed = {fd: dict(preexec_fn=lambda fd=fd: os.close(fd)) for fd in (0, 1, 2)}
+    fails(2, "generate", "-m", DEMO, "-n", 1, says=["expected one prompt"], **closed[0])
+    fails(3, "tokenize", "-m", DEMO, "-", says=["Bad file descriptor"], **closed[0])
+    fails(3, "logits", "-m", MODEL, "-p", "a", "-o", tmp("closed.f32"), "--routing", "-", says=["/dev/stdout"], **closed[1])
+    r = subprocess.run([MOEBIUS, "generate", "-m", DEMO, "-p", "a", "-n", "1", "--save-state", tmp("closed.state")],
+                       stdout=subprocess.PIPE, **closed[2])
+    assert r.returncode == 0 and read(tmp("closed.state")).startswith(b"MOEBSESS")
 
 
 def device(name, minor):
@@ -244,6 +279,12 @@ def counts(path):
 
 def short_run(cache, **kw):
     return run("generate", "-m", MODEL, "--tokens", "1", "-n", 2, "--temp", 0, "-t", 1, *STREAM, env=dict(os.environ, XDG_CACHE_HOME=cache), **kw)
+
+
+def test_counts_begin_in_a_file_that_is_not_there():
+    path = tmp("new-counts.txt")
+    err = run("generate", "-m", MODEL, "--tokens", "1", "-n", 2, *STREAM, "--usage", path).stderr.decode()
+    assert "plan: " in err and "warning" not in err and sum(counts(path)) > 0, err
 
 
 def test_runs_at_the_same_time_lose_no_counts():

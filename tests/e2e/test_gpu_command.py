@@ -12,7 +12,10 @@ from run_functions import program_runner, run_functions
 
 MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
 TMP = tempfile.TemporaryDirectory()
+os.environ["MOEBIUS_VULKAN_PRODUCTS"] = "float"  # or what is measured decides which bits runs have
 SANITIZED = "asan" in os.environ.get("MOEBIUS_TEST_BUILD", "")  # a few runs will do: a software driver compiles for long
+os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
+os.environ["MESA_SHADER_CACHE_DIR"] = os.path.join(TMP.name, "cache", "moebius")  # which the sandbox lets it reach
 run_program, fails_program = program_runner(MOEBIUS)
 
 
@@ -91,9 +94,12 @@ def test_gpu_says_what_it_takes():
         assert quiet.stdout == want and "GPU" not in quiet.stderr.decode(), quiet.stderr
     auto = run(*args, "--gpu", "auto", env=software)
     assert auto.stdout == want and "no GPU: " in auto.stderr.decode()
+    for devices in (["--gpu", "none"], ["--devices", "cpu:1"]):
+        fails(2, *args, *devices, "--vram", "1G", says=["no GPU among the devices"])
     if not gpu_is_there():
         return
-    fails(5, *args, "--gpu", 63, says=["there is no Vulkan device 63"])
+    fails(5, *args, "--gpu", "auto", "--n-cpu-moe", 0, says=["experts of 0 layers", "no GPU"], env=software)
+    fails(5, *args, "--gpu", 63, says=["there is no Vulkan device 63", "moebius devices"])
     fails(2, *args, "--gpu", 0, "--reference", says=["the reference is a CPU device"])
     slow = run(*args, env=card)  # what nobody asked for is slower than the processor
     assert slow.stdout == want and "no GPU: products run at" in slow.stderr.decode(), slow.stderr
@@ -103,6 +109,17 @@ def test_gpu_says_what_it_takes():
     about = json.loads(run("devices", "--json", env=card).stdout)["gpus"][0]
     assert about["auto"] and not about["shares_memory"] and 0 < about["budget_bytes"] <= about["memory_bytes"]
     assert not json.loads(run("devices", "--json", env=software).stdout)["gpus"][0]["auto"]
+
+
+def test_receipts_say_which_tiers_a_run_had():
+    if not gpu_is_there() or SANITIZED:
+        return
+    env = {"MOEBIUS_VULKAN_KIND": "discrete", "XDG_CACHE_HOME": tmp("tiers"), "MOEBIUS_NO_RECEIPT": ""}
+    both = ["--devices", "vulkan:0,cpu:1", "--split", "last:4"]
+    for args in ["--devices", "vulkan:0"], both, [*both, "--expert-ram", "50%"]:
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 150, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
+    with open(tmp("tiers/moebius/receipts.jsonl"), encoding="utf-8") as f:
+        assert [json.loads(line)["regime"] for line in f] == ["vram", "offload", "tiered"]
 
 
 def test_memory_of_a_card_is_bounded():
@@ -127,21 +144,28 @@ def test_memory_of_a_card_is_bounded():
     fails(7, *args, "--vram", "8M", env=card, says=["MiB"])
 
 
+def counts_of_token(name, products):
+    """Dispatches, barriers and submissions of a decoded token."""
+    counts = []
+    for n in (5, 9):
+        run("generate", "-m", golden(name)[0], "--tokens", "1,2,3", "-n", n, "--temp", 0, "--devices", "vulkan:0",
+            "--ignore-eos", "--stats-json", tmp("counts.json"), env={"MOEBIUS_VULKAN_PRODUCTS": products})
+        with open(tmp("counts.json"), encoding="utf-8") as f:
+            counts.append(json.load(f)["gpu"])
+    return tuple((counts[1][k] - counts[0][k]) / 4 for k in ("n_dispatch", "n_barrier", "n_submit"))
+
+
 def test_gpu_tokens_take_few_dispatches():
     """What a decoded token takes of a GPU, layer by layer: it must not creep up."""
     if not gpu_is_there():
         return
-    # dispatches, barriers, submissions; two dispatches before the first layer and one behind the last
+    # two dispatches before the first layer and one behind the last
     for name, want in (("qwen3moe", (3 + 4 * 7, 3 + 4 * 7, 1)), ("gpt_oss", (3 + 4 * 7, 3 + 4 * 7, 1)),
                        ("qwen35moe", (57, 42, 1)), ("deepseek2", (68, 54, 1))):
-        counts = []
-        for n in (5, 9):
-            run("generate", "-m", golden(name)[0], "--tokens", "1,2,3", "-n", n, "--temp", 0, "--devices", "vulkan:0",
-                "--ignore-eos", "--stats-json", tmp("counts.json"))
-            with open(tmp("counts.json"), encoding="utf-8") as f:
-                counts.append(json.load(f)["gpu"])
-        each = tuple((counts[1][k] - counts[0][k]) / 4 for k in ("n_dispatch", "n_barrier", "n_submit"))
+        each = counts_of_token(name, "float")
         assert each == want, (name, each, want)
+    each = [counts_of_token("q_q4_k", products) for products in ("float", "integer")]  # activations are rounded by the way
+    assert each[0] == each[1], each
 
 
 if SANITIZED:  # the counts are the release build's

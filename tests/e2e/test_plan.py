@@ -140,10 +140,14 @@ def test_wrong_machines_and_options_are_named():
     fails(3, "plan", "-m", DEMO, "--machine", tmp("none.json"), says=["none.json"])
     fails(2, "plan", "-m", DEMO, "--n-cpu-moe", 1, says=["GPU"])
     fails(2, "plan", "-m", DEMO, "--devices", "vulkan:0", "--machine", MACHINES + "laptop.json", says=["GPU"])
-    fails(2, "plan", "-m", DEMO, "--devices", "cpu:2,cpu:2", says=["cpu:N"])
+    for devices in "cpu:2,cpu:2", "cpu:0", "cpu:-1", "cpu:99999999999", "vulkan:0,cpu:0":
+        fails(2, "plan", "-m", DEMO, "--devices", devices, says=["cpu:N"])
+    fails(2, "plan", "-m", DEMO, "--texts", 65536, "-c", 1 << 30, says=["tokens together"])
     fails(2, "plan", says=["-m FILE"])
     fails(3, "plan", "-m", DEMO, "--usage", tmp("no-usage"), says=["no-usage"])
     fails(3, "plan", "-m", DEMO, "--receipts", tmp("no-receipts"), says=["no-receipts"])
+    fails(4, "plan", "-m", DEMO, "--receipts", write("text.jsonl", "text\n"), says=["text.jsonl", "moebius receipts export"])
+    fails(3, "plan", "-m", DEMO, "--store", tmp("no-store"), says=["no-store", "the folder of a store"])
 
 
 def test_names_that_steer_a_terminal_are_spelled_out():
@@ -211,6 +215,22 @@ def test_runs_say_their_plan_in_a_line_and_quiet_ones_do_not():
         p = run("generate", "-m", DEMO, "-p", "Once", "-n", 4)
         assert "warning: no plan of this run" in p.stderr.decode() and "machine.json" in p.stderr.decode(), p.stderr
         os.remove(tmp("cache/moebius/machine.json"))
+
+
+def test_a_context_that_nobody_names_is_the_same_for_all_whose_texts_are_open():
+    with open(DEMO, "rb") as f:
+        data = f.read()
+    key = b".context_length" + struct.pack("<I", 4)
+    at = data.index(key) + len(key)
+    model = write("long.gguf", data[:at] + struct.pack("<I", 20000) + data[at + 4:])
+    said = [words_of(run("chat", "-m", model, "--cold", input=b"")),
+            words_of(run("generate", "-m", model, "-p", "Once", "-n", "-1", "--stop", " ", "--seed", 1, "--cold"))]
+    planned = json.loads(run("plan", "-m", model, "--json").stdout)["settings"]
+    assert all(f"1 text of {planned['ctx']} tokens" in line for line in said) and planned["ctx"] > 8192, (said, planned)
+    assert planned["depth"] == 4096, planned
+    named = json.loads(run("plan", "-m", model, "--ctx", 9000, "--json").stdout)["settings"]
+    assert named["ctx"] == named["depth"] == 9000, named
+    assert "1 text of 9 tokens" in words_of(run("generate", "-m", model, "--tokens", "1,2,3", "-n", 6, "--cold"))
 
 
 def test_what_a_refused_run_is_told_works():

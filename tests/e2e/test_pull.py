@@ -174,6 +174,12 @@ def test_an_address_is_fetched_and_known_by_it():
         p.fails(2, "pull", p.hub.cdn + "/demo.zip", says=[".gguf"])
 
 
+def test_an_address_that_nobody_answers_is_said_once():
+    with Place() as p:
+        err = p.fails(3, "pull", "http://127.0.0.1:1/demo.gguf", "--retries", 0, says=["connect"])
+        assert err.count("http://127.0.0.1:1/demo.gguf") == 1, err
+
+
 def test_an_address_whose_file_changed_meanwhile_is_not_mixed_with_the_old_one():
     with demo_place() as p:
         p.hub.blobs["noise.gguf"] = NOISE
@@ -315,6 +321,21 @@ def test_a_bit_that_flips_on_the_drive_costs_its_piece_alone():
         p.check_whole(NOISE, out.strip())
         assert "damaged on the drive" in err, err
         assert p.hub.sent_bytes(NOISE) == len(NOISE) + PIECE
+
+
+def test_a_part_that_can_not_be_mended_at_once_stays():
+    with noise_place() as p:
+        n, no_answers = 4 * PIECE + 1, [Fault("status", 500)] * 5
+        p.hub.fail(NOISE, Fault("cut", n), *no_answers)
+        p.fails(3, *PULL_NOISE, "--retries", 0)
+        part = f"{p.repo('models--them--Noise')}/blobs/{hashlib.sha256(NOISE).hexdigest()}.incomplete"
+        with open(part, "r+b") as f:  # the first piece is damaged on the drive, and the server can't give it again
+            f.write(bytes([NOISE[0] ^ 1]))
+        p.hub.fail(NOISE, *no_answers)
+        p.fails(3, *PULL_NOISE, "--retries", 0, says=["answers 500", f"{n} of {len(NOISE)} bytes are kept"])
+        assert os.path.getsize(part) == n
+        p.hub.fail(NOISE)
+        p.check_whole(NOISE, p.run(*PULL_NOISE)[0].strip())
 
 
 def test_redirects_are_followed_and_the_token_goes_to_the_hub_alone():

@@ -74,6 +74,35 @@ def test_streaming_runs_say_what_came_from_where():
     assert "--expert-ram 50%" in r["settings"], r
 
 
+def plan(env, *args):
+    return json.loads(run("plan", "-m", DEMO, "-t", "1", "-c", "500", "--cold", "--json", *args, env=env).stdout)
+
+
+def test_streaming_runs_are_forecast_from_such_runs_and_those_in_memory():
+    if os.environ.get("MOEBIUS_TEST_BUILD") == "asan":
+        return  # what a sanitizer takes of the memory is in no plan
+    env = cache("forecast")
+    memory = plan(env)["memory"]
+    ram = ["--ram", f"{(memory['least_bytes'] + memory['ram_bytes'] + memory['reserve_bytes']) // 2 >> 20}M"]
+    fast = {"threads": 1, "memory": [{"threads": 1, "bytes_per_s": 1e11}], "int8_per_s": 1e13, "float_per_s": 1e12,
+            "drives": [{"name": "a drive", "random_reads": [{"bytes": 65536, "depth": 1, "bytes_per_s": 1e10}]}]}
+    os.makedirs(tmp("forecast/moebius"), exist_ok=True)
+    write("forecast/moebius/machine.json", json.dumps({"name": plan(env)["machine"], **fast}))
+    assert plan(env, *ram)["forecast"]["decode"] is None
+    run(*GENERATE, env=env)
+    assert plan(env)["forecast"]["decode"] and plan(env, *ram)["forecast"]["decode"] is None  # nothing is known of reads
+    run(*GENERATE, *ram, env=env)
+    in_memory, reading = left("forecast")
+    assert "decode_read" not in in_memory and reading["decode_read"] > reading["decode"], (in_memory, reading)
+    reading["decode"] = in_memory["decode"] / 2  # as if the drive were none that memory stands for
+    write("forecast/moebius/receipts.jsonl", json.dumps(in_memory) + "\n" + json.dumps(reading) + "\n")
+    p = plan(env, *ram)
+    parts, forecast = p["parts"]["decode"], p["forecast"]["decode"]
+    assert p["regime"] == "stream" and parts["compute"] > 0 and parts["read"] > 0, p
+    assert abs(forecast["mid"] / reading["decode"] - 1) < 0.1 and forecast["low"] < forecast["mid"] < forecast["high"], p
+    assert "one after the other" in run("receipts", "explain", "2", env=env).stdout.decode()
+
+
 def test_none_is_left_where_nobody_wants_one():
     run(*GENERATE, "--no-receipt", env=cache("none"))
     run(*GENERATE, env=cache("none", MOEBIUS_NO_RECEIPT="1"))
@@ -122,6 +151,7 @@ def test_wrong_words_and_damaged_files_are_refused():
     env = cache("wrong")
     for words in ["add"], ["explain"], ["explain", "1"], ["explain", "x"], ["lists"], ["list", "1"], ["add", "a", "b"]:
         fails(2, "receipts", *words, env=env)
+    fails(2, "receipts", "explain", 1, env=env, says=["there are no receipts"])
     fails(3, "receipts", "add", tmp("nosuch.json"), env=env, says=["nosuch.json"])
     for text in "", "{}", "[{}]", "[", '[{"n_gen": 1, "avg_ts": "x"}]':
         fails(4, "receipts", "add", write("bad.json", text), env=env, says=["bad.json"])

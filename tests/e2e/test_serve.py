@@ -3,6 +3,7 @@
 usage: test_serve.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
 
 Each function below is one test; a failed assertion names itself."""
+import contextlib
 import functools
 import json
 import os
@@ -325,6 +326,8 @@ def test_tokens_templates_and_counts():
     with Server("--var", "enable=true") as s:
         ids = s.json("/tokenize", {"content": "Once upon a time"})["tokens"]
         assert s.json("/detokenize", {"tokens": ids})["content"] == "Once upon a time"
+        for token in 1e300, 1.0, "1", None, -1, 1 << 40:
+            assert s.ask("POST", "/detokenize", {"tokens": [1, token]})[0] == 400, token
         pieces = s.json("/tokenize", {"content": "Once upon", "with_pieces": True})["tokens"]
         assert "".join(p["piece"] for p in pieces) == "Once upon"
         messages = {"messages": [{"role": "user", "content": "hello"}]}
@@ -491,7 +494,7 @@ def test_a_lost_gpu_fails_each_text_and_the_server_stays():
     gpus = json.loads(subprocess.run([MOEBIUS, "devices", "--json"], capture_output=True, check=True).stdout)["gpus"]
     if not gpus or not gpus[0]["usable"]:
         return
-    with Server("--devices", "vulkan:0", env={**os.environ, "MOEBIUS_VULKAN_LOSE": "30"}) as s:
+    with Server("--devices", "vulkan:0", env={**os.environ, "MOEBIUS_VULKAN_LOSE": "30", "MOEBIUS_VULKAN_PRODUCTS": "float"}) as s:
         for status, _, text in in_threads([lambda: s.ask("POST", COMPLETIONS, endless())] * 3):
             assert status == 500 and b"the device was lost" in text, text
         assert s.ask("POST", COMPLETIONS, endless())[0] == 500
@@ -677,13 +680,32 @@ def test_log_lines_for_machines():
     with Server("--log-json") as s:
         s.json(CHAT, chat("secret words", made_up_field=1))
         assert s.wait_for('"path":"/v1/chat/completions"')
+        assert s.ask("GET", "/a%ff%0a")[0] == 404
         time.sleep(0.1)
         s.stop()
-        lines = [json.loads(line) for line in s.log.splitlines() if line.startswith("{")]
+        lines = [json.loads(line) for line in s.log.splitlines()]
+        assert lines[0]["message"].startswith("plan: ") and lines[0]["level"] == "info" and lines[0]["time"], lines[0]
+        assert [x["status"] for x in lines if x.get("path") == "/a\ufffd\n"] == [404], s.log
         call = [x for x in lines if x.get("path") == CHAT][0]
         assert call["status"] == 200 and call["answer_tokens"] == 8 and call["prompt_tokens"] > 0
         assert any("made_up_field" in x.get("message", "") for x in lines), s.log
         assert "secret" not in s.log
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up():
+    for more, lost in ((), r"^warning: nobody read the log: \d+ of its"), (("--log-json",), r'^{"level":"warning","message":"nobody read'):
+        with Server(*more) as s:
+            with contextlib.closing(s.connect(timeout=20)) as c:  # its pipe has room for 64 KiB
+                for _ in range(1000):
+                    assert s.ask("GET", "/" + 99 * "nothing", connection=c)[0] == 404
+                    if more:
+                        break
+                for _ in range(3 if more else 0):
+                    assert s.ask("GET", "/" + 50000 * "n", connection=c)[0] == 404
+            assert len(ids_of(s, "The dog", 4)) == 4
+            assert s.wait_for("GET") and not re.search(lost, s.log, re.M), s.log[-200:]
+            s.ask("GET", "/nothing")
+            assert s.wait_for("(?m)" + lost), s.log[-200:]
 
 
 def test_a_socket_of_systemd():

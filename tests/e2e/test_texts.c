@@ -860,6 +860,77 @@ static void texts_go_on_from_disk(void **state)
     }
 }
 
+/* Texts of which other processes have left all but the last tokens on disk. */
+static void leave_on_disk(const char *family, const struct texts_options *o, struct job *jobs, size_t n)
+{
+    struct random r = random_seed(17);
+    moebius_engine *engine = open_engine(family, 0);
+    struct texts *x = open_texts(engine, o);
+    for (size_t i = 0; i < n; i++) {
+        jobs[i] = some_job(&r, engine, 30);
+        jobs[i].n_ids = 300;
+        jobs[i].ids[0] = (int32_t)i;
+        jobs[i].max_tokens = 2;
+        must_submit(x, &jobs[i]);
+    }
+    run(x);
+    assert_true(texts_stats(x).n_disk_written >= n);
+    close_all(&x, &engine);
+}
+
+/* However many texts are loading: beside an answer one part at a time is read or written, and no prompt is computed
+ * meanwhile. */
+static void an_answer_waits_for_one_part_at_a_time(void **state)
+{
+    enum { N_LOADING = 4 };
+    for (int f = 0; f < 3; f++) {
+        struct temp_folder folder;
+        struct random r = random_seed(18);
+        assert_int_equal(temp_folder_make(&folder), 0);
+        const struct texts_options o = {
+            .n_texts = N_LOADING + 2, .n_batch = 64, .cache_dir = folder.path, .cache_bytes = 1 << 30};
+        struct job before[N_LOADING], jobs[N_LOADING + 2];
+        leave_on_disk(families[f], &o, before, N_LOADING);
+        moebius_engine *engine = open_engine(families[f], 0);
+        struct texts *x = open_texts(engine, &o);
+        struct job *talk = &jobs[N_LOADING];
+        for (int i = 0; i < N_LOADING; i++)
+            jobs[i] = next_turn(&before[i], 1);
+        for (int i = N_LOADING; i < N_LOADING + 2; i++) {
+            jobs[i] = some_job(&r, engine, 30);
+            jobs[i].n_ids = 350;
+            jobs[i].max_tokens = MAX_ANSWER;
+            jobs[i].ids[0] = 90 + i;
+        }
+        must_submit(x, talk);
+        while (talk->n_told < 2 || texts_stats(x).n_disk_written == 0)
+            assert_true(step(x));
+        for (int i = 0; i < N_LOADING + 2; i++)
+            if (&jobs[i] != talk)
+                must_submit(x, &jobs[i]);
+        uint64_t n_read = 0;
+        for (bool goes_on = true; goes_on;) {
+            const struct texts_stats a = texts_stats(x);
+            const int64_t n_told = talk->n_told;
+            goes_on = step(x);
+            const struct texts_stats b = texts_stats(x);
+            const uint64_t n_part = b.n_disk_read - a.n_disk_read + b.n_disk_written - a.n_disk_written;
+            if (talk->n_ended)
+                continue;
+            assert_int_equal(talk->n_told, n_told + 1);
+            /* of prompts at most their last tokens, which are computed as those of answers are */
+            assert_true(n_part == 0 || (n_part == 1 && b.n_prompt - a.n_prompt <= N_LOADING + 1));
+            n_read = b.n_disk_read;
+        }
+        assert_true(n_read >= N_LOADING);
+        for (int i = 0; i < N_LOADING + 2; i++)
+            check_job(engine, &jobs[i]);
+        assert_true(jobs[0].n_cached >= 256 && jobs[N_LOADING - 1].n_cached >= 256);
+        close_all(&x, &engine);
+        temp_folder_remove(&folder);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -881,6 +952,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cancelling_interrupts_what_nobody_else_wants),
         cmocka_unit_test(kept_texts_give_way),
         cmocka_unit_test(texts_go_on_from_disk),
+        cmocka_unit_test(an_answer_waits_for_one_part_at_a_time),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: test_texts GOLDEN_DIRECTORY\n");

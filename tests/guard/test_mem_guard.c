@@ -1,4 +1,4 @@
-/* In the build with guard pages, who reads or writes beyond a piece of memory dies. */
+/* Between guard pages, who reads or writes beyond a piece of memory dies. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -48,6 +48,13 @@ static inline void needs_cpu(void)
         skip();
 }
 
+/* Whether products with quantised weights may round their activations to eight bits. */
+static inline bool may_round(void)
+{
+    const char *products = getenv("MOEBIUS_VULKAN_PRODUCTS");
+    return !tests_device("vulkan") || !products || strcmp(products, "float") != 0;
+}
+
 static inline err_code open_vulkan(struct backend **out, struct pool *pool, struct err *e)
 {
     enum { SKIPPED = 77 };

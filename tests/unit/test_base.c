@@ -21,6 +21,7 @@
 #include "base/pool.h"
 #include "base/random.h"
 #include "base/siphash.h"
+#include "base/split_set.h"
 
 static void error_carries_code_and_sentence(void **state)
 {
@@ -30,6 +31,13 @@ static void error_carries_code_and_sentence(void **state)
     assert_string_equal(e.text, "file x: read 3 of 4");
     assert_int_equal(e.code, ERR_IO);
     assert_string_equal(err_code_text(ERR_IO), "input/output error");
+}
+
+static void text_is_printed_into_memory_of_its_own(void **state)
+{
+    char *text = mem_print("%s/%d", "folder", 12);
+    assert_string_equal(text, "folder/12");
+    mem_free(text);
 }
 
 static void sizes_are_checked(void **state)
@@ -584,10 +592,39 @@ static void a_wait_ends_when_its_time_is_over(void **state)
     assert_int_equal(event_wait(&ev, 0, 10, 0), 0); /* it has changed */
 }
 
+static void parts_of_split_sets_are_known_by_their_names(void **state)
+{
+    static const char path[] = "a/m-00002-of-00012.gguf?x", *const others[] = {"m-00000-of-00003.gguf",
+                                                                               "m-00004-of-00003.gguf",
+                                                                               "m-0001-of-00003.gguf",
+                                                                               "m--0001-of-00003.gguf",
+                                                                               "m-+0001-of-00003.gguf",
+                                                                               "m- 0001-of-00003.gguf",
+                                                                               "m-00001-of-00003.ggufx",
+                                                                               "m-00001_of-00003.gguf",
+                                                                               "00001-of-00003.gguf",
+                                                                               "m-00001-of-0000x.gguf",
+                                                                               "",
+                                                                               "m.gguf"};
+    char suffix[SPLIT_SET_SUFFIX_BYTES + 1];
+    struct split_set s = {0};
+    assert_true(split_set_parse(&s, path, strlen(path) - 2));
+    assert_int_equal(s.n_name, 3);
+    assert_int_equal(s.part, 2);
+    assert_int_equal(s.n_part, 12);
+    split_set_suffix(suffix, 2, 12);
+    assert_memory_equal(suffix, path + 3, SPLIT_SET_SUFFIX_BYTES);
+    assert_true(split_set_parse(&s, suffix, strlen(suffix)));
+    assert_int_equal(s.n_name, 0);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(split_set_parse(&s, others[i], strlen(others[i])));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_carries_code_and_sentence),
+        cmocka_unit_test(text_is_printed_into_memory_of_its_own),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(mapped_memory_is_zero_aligned_and_counted),
         cmocka_unit_test(memory_comes_from_pages_set_aside_as_far_as_they_go),
@@ -609,6 +646,7 @@ int main(void)
         cmocka_unit_test(no_two_keys_of_a_hash_are_alike),
         cmocka_unit_test(a_thread_may_have_a_reclaim_of_its_own),
         cmocka_unit_test(a_wait_ends_when_its_time_is_over),
+        cmocka_unit_test(parts_of_split_sets_are_known_by_their_names),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -93,6 +94,29 @@ static void sampled_tokens_take_their_place(void **state)
     struct replay *r = open_replay(NULL, 1);
     add_sampled(r);
     assert_replayed(r, message("I look.", "call_1", "{\"path\":\"a.c\",\"lines\":[1,2]}"), 0);
+    replay_close(&r);
+}
+
+static void a_message_that_stands_there_often_is_looked_for_once(void **state)
+{
+    enum { N_MESSAGE = 50000, N_TOKEN = 1 << 20, MOST_S = 5 }; /* half a minute where each copies all tokens */
+    struct err e;
+    struct replay *r = open_replay(NULL, 1);
+    int32_t *ids = mem_calloc(N_TOKEN, sizeof *ids);
+    size_t n = N_TOKEN;
+    json_t *said = message("I look.", "call_1", "{\"path\":\"a.c\",\"lines\":[1,2]}"), *messages = json_array();
+    add_sampled(r);
+    fill_sampled(ids);
+    for (int i = 0; i < N_MESSAGE; i++)
+        json_array_append(messages, said);
+    clock_t begin = clock();
+    assert_int_equal(replay_apply(r, messages, &ids, &n, &e), ERR_OK);
+    assert_true((clock() - begin) / CLOCKS_PER_SEC < MOST_S);
+    assert_int_equal(n, N_TOKEN);
+    assert_int_equal(ids[N_PROMPT], 101);
+    mem_free(ids);
+    json_decref(messages);
+    json_decref(said);
     replay_close(&r);
 }
 
@@ -202,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sampled_tokens_take_their_place),
+        cmocka_unit_test(a_message_that_stands_there_often_is_looked_for_once),
         cmocka_unit_test(json_and_spaces_may_be_written_in_other_ways),
         cmocka_unit_test(a_prompt_may_end_otherwise_in_a_history),
         cmocka_unit_test(what_the_client_changed_stays_as_it_is),

@@ -196,7 +196,7 @@ static void ceilings_of_the_rtx_5090_are_the_published_ones(void **state)
     plan_make(&p, &in);
     assert_int_equal(p.n_gpu, N_LAYER + 1);
     for (int i = 0; i < 3; i++)
-        assert_within(p.gpu[published_n[i]].ceiling, published_ceiling[i], 0.05);
+        assert_within(p.gpu[published_n[i]].decode.ceiling, published_ceiling[i], 0.05);
     assert_false(p.is_refused);
     assert_int_equal(p.gpu_chosen, 0);
 }
@@ -238,13 +238,13 @@ static void published_runs_are_forecast_from_each_other(void **state)
         struct receipts other = {&all[i], 1};
         struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m), calibrate, &other};
         plan_make(&p, &in);
-        const struct plan_gpu_row *own = &p.gpu[published_n[i]];
+        const struct plan_speed *own = &p.gpu[published_n[i]].decode;
         assert_within(own->mid / own->ceiling, shares[i], 0.02);
         if (i == 0) {
-            assert_false(p.gpu[24].is_forecast); /* of another regime it says nothing */
+            assert_false(p.gpu[24].decode.is_forecast); /* of another regime it says nothing */
             continue;
         }
-        const struct plan_gpu_row *row = &p.gpu[published_n[3 - i]];
+        const struct plan_speed *row = &p.gpu[published_n[3 - i]].decode;
         assert_true(row->is_forecast && row->low <= published[3 - i] && published[3 - i] <= row->high);
     }
 }
@@ -360,6 +360,70 @@ static void shares_and_thresholds_have_their_direction(void **state)
     assert_true(ceiling_gives_way(1, 0.5) == 0 && ceiling_gives_way(0, 0.5) == 0);
     assert_within(ceiling_gives_way(0.5, 0.25), 0.53, 1e-9);
     assert_within(ceiling_gives_way(0.5, 0.9), 0.77, 1e-9);
+}
+
+/* A box with a GPU and a drive, some memory, and a way to divide a model. */
+static struct plan with_tiers(const struct plan_facts *f, uint64_t vram_bytes, uint64_t ram_bytes,
+                              enum plan_split split)
+{
+    struct machine m = read_machine("rtx5090");
+    struct plan_inputs in = {.machine = &m, .facts = f, .settings = usual(&m)};
+    struct plan p;
+    m.drives[m.n_drive++] = read_machine("laptop").drives[0];
+    in.settings.vram_bytes = vram_bytes;
+    in.settings.ram_bytes = ram_bytes;
+    in.settings.split = split;
+    in.settings.gpu_share = split == PLAN_SPLIT_SHARE ? 0.3 : 0;
+    plan_make(&p, &in);
+    return p;
+}
+
+/* What neither VRAM nor memory has room for is read, as a run does it, and nothing that works is refused. */
+static void experts_lie_in_three_tiers(void **state)
+{
+    const struct plan_facts f = qwen3();
+    const uint64_t gib = UINT64_C(1) << 30, vram = 8 * gib;
+    for (enum plan_split split = PLAN_SPLIT_LAST; split <= PLAN_SPLIT_CACHE; split++) {
+        const struct plan whole = with_tiers(&f, vram, 64 * gib, split);
+        struct plan before = whole;
+        assert_true(!whole.is_refused && whole.miss == 0 && whole.regime == REGIME_OFFLOAD);
+        for (uint64_t ram = 20; ram >= 2; ram -= 2) {
+            const struct plan p = with_tiers(&f, vram, ram * gib, split);
+            assert_false(p.is_refused);
+            assert_true(p.ram_bytes + p.reserve_bytes <= ram * gib && p.decode.ceiling > 0);
+            assert_true(p.miss >= before.miss && p.decode.ceiling <= before.decode.ceiling * (1 + 1e-9));
+            assert_true((p.miss > 0) == (p.regime == REGIME_TIERED) && p.gpu_hit + p.miss <= 1 + 1e-9);
+            if (p.miss > 0)
+                assert_true(p.at == p.miss && p.drive >= 0 && sum_rows(&p, "drive") > 0 && p.n_slot < p.n_expert &&
+                            strstr(p.flags, "--ram") && !p.decode.is_forecast);
+            before = p;
+        }
+        assert_true(before.miss > 0.2);
+        assert_false(with_tiers(&f, vram, before.least_bytes, split).is_refused);
+        const struct plan none = with_tiers(&f, vram, before.least_bytes - 1, split);
+        assert_true(none.is_refused && strstr(none.refusal, "of memory"));
+    }
+}
+
+/* Experts of a quarter of the bytes on the GPU, of a half in memory: a quarter of the choices is read. */
+static void a_share_that_is_read_is_of_what_the_processor_has(void **state)
+{
+    const struct plan_facts f = qwen3();
+    double slots = 0, expert = (layers[0].expert.n_bytes + layers[1].expert.n_bytes) / 2;
+    struct machine m = read_machine("rtx5090");
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    m.drives[m.n_drive++] = read_machine("laptop").drives[0];
+    in.settings.split = PLAN_SPLIT_SHARE;
+    in.settings.gpu_share = 0.25;
+    for (int i = 0; i < N_LAYER; i++)
+        slots += (double)N_EXPERT * (double)layers[i].slot_bytes;
+    plan_make(&p, &in);
+    in.settings.ram_bytes = p.ram_bytes + p.reserve_bytes - (uint64_t)(0.25 * slots);
+    plan_make(&p, &in);
+    assert_within(p.miss, 0.25, 1e-3);
+    double rate = machine_drive_speed(&m.drives[0], layers[0].expert.n_bytes / 3);
+    assert_within(p.decode.read, rate / (0.25 * N_LAYER * N_USED * expert), 0.01);
 }
 
 /* Checkpoints and kept prompts take what is left, never what a run needs. */
@@ -626,9 +690,29 @@ static void check_sums(const struct plan *p, const struct plan_facts *f)
         assert_true(p->ram_bytes + p->reserve_bytes <= p->ram_limit + f->scratch_bytes);
 }
 
+/* As if receipts had said so: what computes realises more than drives do. */
+static bool fixed_shares(void *user, const struct calibration_query *q, struct calibration *out)
+{
+    static const struct calibration in_memory = {.share = 0.8, .low = 0.7, .high = 0.9},
+                                    drives = {.share = 0.6, .low = 0.5, .high = 0.7};
+    *out = q->regime == REGIME_STREAM ? drives : in_memory;
+    return q->regime == REGIME_STREAM || q->regime == REGIME_RAM;
+}
+
+static void assert_faster(double a, double b, const char *because)
+{
+    if (b < a * (1 - 1e-9))
+        fail_msg("%s: a forecast of %g tokens/s after %g", because, b, a);
+}
+
 /* b is never worse than a. */
 static void assert_no_slower(const struct plan *a, const struct plan *b, const char *because)
 {
+    if (!a->is_refused && a->decode.is_forecast && b->decode.is_forecast) {
+        assert_faster(a->decode.low, b->decode.low, because);
+        assert_faster(a->decode.mid, b->decode.mid, because);
+        assert_faster(a->prefill.mid, b->prefill.mid, because);
+    }
     bool worse = !a->is_refused && (b->is_refused || b->decode.ceiling < a->decode.ceiling * (1 - 1e-9));
     worse |= !a->is_refused && a->prompts[3].s > 0 && b->prompts[3].s > a->prompts[3].s * (1 + 1e-9);
     if (worse)
@@ -640,14 +724,16 @@ static void better_machines_are_never_slower(void **state)
 {
     struct random r = random_seed(28);
     const struct plan_facts f = qwen3();
-    int n_worked = 0, n_streamed = 0;
+    int n_worked = 0, n_streamed = 0, n_forecast = 0;
     for (int i = 0; i < 2000; i++) {
         const struct machine m = any_machine(&r);
-        struct plan_inputs in = {.machine = &m, .facts = &f, .settings = any_settings(&r, &m)};
+        struct plan_inputs in = {
+            .machine = &m, .facts = &f, .settings = any_settings(&r, &m), .calibrate = fixed_shares};
         struct plan a, b;
         plan_make(&a, &in);
         check_sums(&a, &f);
         n_worked += !a.is_refused;
+        n_forecast += a.decode.is_forecast && a.miss > 0;
         n_streamed += !a.is_refused && a.miss > 0;
         struct machine more = m, faster = m, drive = m, gpu = m;
         more.ram_bytes += (uint64_t)any(&r, 1e6, 1e10);
@@ -664,7 +750,36 @@ static void better_machines_are_never_slower(void **state)
             assert_no_slower(&a, &b, why[k]);
         }
     }
-    assert_true(n_worked > 500 && n_streamed > 100);
+    assert_true(n_worked > 500 && n_streamed > 100 && n_forecast > 100);
+}
+
+/* Reads and computing follow each other, each with its share, and nothing is faster than the ceiling. */
+static void where_experts_are_read_a_forecast_has_two_shares(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m), .calibrate = fixed_shares};
+    struct receipt once = {.regime = REGIME_STREAM, .n_texts = 1, .method = "x"};
+    struct receipts alone = {&once, 1};
+    struct plan p;
+    in.settings.ram_bytes = UINT64_C(9) << 30;
+    plan_make(&p, &in);
+    assert_true(p.regime == REGIME_STREAM && p.decode.is_forecast && p.decode.compute > p.decode.read);
+    assert_within(1 / p.decode.mid, 1 / (0.8 * p.decode.compute) + 1 / (0.6 * p.decode.read), 1e-9);
+    assert_within(1 / p.prefill.low, 1 / (0.7 * p.prefill.compute) + 1 / (0.5 * p.prefill.read), 1e-9);
+    assert_within(p.decode.ceiling, fmin(p.decode.compute, p.decode.read), 1e-9);
+    once.compute[SPEED_DECODE] = p.decode.compute; /* a run like it, and none in memory: it is forecast as it was */
+    once.read[SPEED_DECODE] = p.decode.read;
+    once.ceiling[SPEED_DECODE] = p.decode.ceiling;
+    once.measured[SPEED_DECODE] = 0.5 * p.decode.ceiling;
+    in.calibrate = calibrate;
+    in.user = &alone;
+    plan_make(&p, &in);
+    assert_within(p.decode.mid, once.measured[SPEED_DECODE], 1e-9);
+    assert_false(p.prefill.is_forecast);
+    once.measured[SPEED_DECODE] = 0.99 * p.decode.ceiling;
+    plan_make(&p, &in);
+    assert_true(p.decode.high <= p.decode.ceiling);
 }
 
 /* Several texts together are faster than one, and no more than so many times. */
@@ -806,6 +921,8 @@ int main(void)
         cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
         cmocka_unit_test(plans_of_other_divisions_are_these_texts),
         cmocka_unit_test(shares_and_thresholds_have_their_direction),
+        cmocka_unit_test(experts_lie_in_three_tiers),
+        cmocka_unit_test(a_share_that_is_read_is_of_what_the_processor_has),
         cmocka_unit_test(what_is_kept_takes_no_room_that_is_needed),
         cmocka_unit_test(lines_of_runs_on_shipped_machines_are_these),
         cmocka_unit_test(the_chosen_context_works_and_costs_no_expert_its_slot),
@@ -816,6 +933,7 @@ int main(void)
         cmocka_unit_test(the_memory_that_a_low_speed_lacks_is_enough),
         cmocka_unit_test(an_unknown_machine_refuses_nothing),
         cmocka_unit_test(better_machines_are_never_slower),
+        cmocka_unit_test(where_experts_are_read_a_forecast_has_two_shares),
         cmocka_unit_test(texts_share_what_they_read),
         cmocka_unit_test(rates_between_measurements_are_read_off),
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),

@@ -80,8 +80,8 @@ static struct weight *load(struct fixture *f, const struct quant_info *q, int64_
  * activations to eight bits err by half of 1/127 of the largest, each. */
 static double bound(const struct quant_info *q, double length, double x_length, int64_t k)
 {
-    bool may_round = q->act != QUANT_ACT_FLOAT && !tests_device("vulkan");
-    return length * x_length * (may_round ? 0.02 : 1e-7 * sqrt((double)k)) + 1e-6;
+    bool is_rounded = q->act != QUANT_ACT_FLOAT && may_round();
+    return length * x_length * (is_rounded ? 0.02 : 1e-7 * sqrt((double)k)) + 1e-6;
 }
 
 struct product {
@@ -367,7 +367,7 @@ static void check_mixture(struct fixture *f, struct mixture *d, const struct qua
 {
     static const int32_t table[E_EXPERT] = {4, 3, 2, 1, 0};
     struct slot_pool *s = fill_slots(f, d, type, up);
-    bool may_round = type->act != QUANT_ACT_FLOAT && !tests_device("vulkan");
+    bool is_rounded = type->act != QUANT_ACT_FLOAT && may_round();
     struct tensor x = tensor_f32(f, E_EMBD, MAX_M, 1, d->x), ids = tensor_i32(f, E_USED, MAX_M, d->ids);
     struct tensor slots = tensor_i32(f, E_EXPERT, 1, table), y = tensor_f32(f, E_EMBD, E_USED, MAX_M, NULL);
     struct tensor weights = tensor_f32(f, E_USED, MAX_M, 1, d->weights);
@@ -383,7 +383,7 @@ static void check_mixture(struct fixture *f, struct mixture *d, const struct qua
     assert_memory_equal(d->y[0], d->y[1], sizeof d->y[0]);
     for (int i = 0; i < MAX_M * E_USED; i++) {
         double off = pair_distance(d, i, d->y[0] + i * E_EMBD);
-        if (!(off < (may_round ? 0.05 : 1e-5)))
+        if (!(off < (is_rounded ? 0.05 : 1e-5)))
             fail_msg("%s, up %s: pair %d is %g apart", type->name, up->name, i, off);
     }
     struct tensor *all[] = {&x, &ids, &slots, &y, &weights};

@@ -394,9 +394,9 @@ static const struct refusal {
     const char *body, *sentence;
 } refusals[] = {
     {&protocol_chat, "[]", "the body is no JSON object"},
-    {&protocol_chat, "{}", "messages: missing; expected a list of messages"},
-    {&protocol_chat, "{\"messages\":\"x\"}", "messages: \"x\"; expected a list of messages"},
-    {&protocol_chat, "{\"messages\":[]}", "messages: a list; expected a list of messages"},
+    {&protocol_chat, "{}", "messages: missing; expected a list of messages, one at least"},
+    {&protocol_chat, "{\"messages\":\"x\"}", "messages: \"x\"; expected a list of messages, one at least"},
+    {&protocol_chat, "{\"messages\":[]}", "messages: a list; expected a list of messages, one at least"},
     {&protocol_chat, "{\"messages\":[7]}",
      "messages[0].role: missing; expected system, developer, user, assistant or tool"},
     {&protocol_chat, "{\"messages\":[{\"role\":\"boss\"}]}",

@@ -50,7 +50,8 @@ static struct receipt some(double share, double at, enum regime regime)
                         .floor = 0.5,
                         .settings = "--kv f16"};
     for (int i = 0; i < SPEED_N; i++) {
-        r.ceiling[i] = 64;
+        r.ceiling[i] = r.compute[i] = 64;
+        r.read[i] = 128;
         r.measured[i] = 64 * share;
         r.forecast_low[i] = 10;
         r.forecast_high[i] = 50;
@@ -266,9 +267,9 @@ static void more_that_agree_narrow_the_band(void **state)
 
 static void between_two_places_it_is_in_proportion_and_outside_the_band_is_wider(void **state)
 {
-    struct receipt list[] = {some(0.8, 0.2, REGIME_STREAM), some(0.4, 0.6, REGIME_STREAM)};
+    struct receipt list[] = {some(0.8, 0.2, REGIME_OFFLOAD), some(0.4, 0.6, REGIME_OFFLOAD)};
     struct calibration_query q = here;
-    q.regime = REGIME_STREAM;
+    q.regime = REGIME_OFFLOAD;
     q.at = 0.3;
     struct calibration c = calibrate(list, 2, q);
     assert_near(c.share, 0.7);
@@ -281,6 +282,47 @@ static void between_two_places_it_is_in_proportion_and_outside_the_band_is_wider
     c = calibrate(list, 2, q);
     assert_near(c.share, 0.4);
     assert_true(out.high - out.low > c.high - c.low);
+}
+
+/* A run whose computing realised one share and whose drives realised another. */
+static struct receipt streaming(double compute, double read, double compute_share, double read_share)
+{
+    struct receipt r = some(0, 0.3, REGIME_STREAM);
+    for (int i = 0; i < SPEED_N; i++) {
+        r.compute[i] = compute;
+        r.read[i] = read;
+        r.ceiling[i] = fmin(compute, read);
+        r.measured[i] = 1 / (1 / (compute * compute_share) + 1 / (read * read_share));
+    }
+    return r;
+}
+
+static void of_runs_that_read_the_share_of_the_drives_is_told(void **state)
+{
+    struct receipt list[] = {streaming(100, 20, 0.8, 0.7), streaming(60, 90, 0.8, 0.7), streaming(100, 20, 0.8, 0.5)};
+    struct calibration_query q = here;
+    struct calibration c;
+    q.regime = REGIME_STREAM;
+    q.at = 0.9; /* wherever it is */
+    q.compute_share = 0.8;
+    c = calibrate(list, 2, q);
+    assert_near(c.share, 0.7);
+    assert_int_equal(c.n_used, 2);
+    assert_false(c.is_outside);
+    list[1] = streaming(60, 6000, 0.8, 0.7); /* has little to tell */
+    list[1].measured[SPEED_DECODE] *= 0.99;
+    assert_true(fabs(calibrate(list, 2, q).share - 0.7) < 0.05);
+    assert_true(calibrate(list, 3, q).share < 0.65);
+    list[1] = streaming(100, 20, 0.8, 1.5); /* much of it beside computing */
+    list[1].ceiling[SPEED_DECODE] = 30;
+    assert_true(receipts_calibrate(list + 1, 1, &q, &c) && fabs(c.share - 1.5) < 1e-6 && c.high > 1.5);
+    q.compute_share = 0.1; /* computing alone would have taken longer */
+    assert_false(receipts_calibrate(list, 1, &q, &c));
+    q.compute_share = 0; /* one share of both */
+    assert_true(receipts_calibrate(list, 1, &q, &c));
+    assert_near(c.share, (1 / 100.0 + 1 / 20.0) / (1 / 80.0 + 1 / 14.0));
+    list[0].read[SPEED_DECODE] = 0; /* of an earlier version */
+    assert_false(receipts_calibrate(list, 1, &q, &c));
 }
 
 static void own_machine_and_model_come_before_others(void **state)
@@ -447,6 +489,7 @@ int main(void)
         cmocka_unit_test(without_receipts_of_the_regime_nothing_is_said),
         cmocka_unit_test(more_that_agree_narrow_the_band),
         cmocka_unit_test(between_two_places_it_is_in_proportion_and_outside_the_band_is_wider),
+        cmocka_unit_test(of_runs_that_read_the_share_of_the_drives_is_told),
         cmocka_unit_test(own_machine_and_model_come_before_others),
         cmocka_unit_test(the_old_is_forgotten),
         cmocka_unit_test(runs_of_as_many_texts_count_more),

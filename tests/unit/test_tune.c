@@ -14,24 +14,39 @@ static void the_cutoff_is_where_sorted_begins_to_win(void **state)
 {
     const struct tune_row never[] = {{2, 11, 10}, {4, 30, 20}}, always[] = {{2, 9, 10}, {4, 10, 20}};
     const struct tune_row later[] = {{2, 9, 10}, {3, 14, 15}, {4, 21, 20}, {8, 50, 30}};
-    assert_int_equal(tune_choose(never, 2), 1);
-    assert_int_equal(tune_choose(always, 2), 4);
-    assert_int_equal(tune_choose(later, 4), 3);
-    assert_int_equal(tune_choose(later, 0), 1);
+    assert_int_equal(tune_choose(never, 2, 1), 1);
+    assert_int_equal(tune_choose(always, 2, 1), 4);
+    assert_int_equal(tune_choose(later, 4, 1), 3);
+    assert_int_equal(tune_choose(later, 0, 1), 1);
+}
+
+/* 3% over the rows that change. */
+static void the_cutoff_in_force_stays_unless_another_wins(void **state)
+{
+    const struct tune_row little[] = {{2, 100, 102}, {4, 100, 102}}, enough[] = {{2, 100, 104}, {4, 100, 104}};
+    const struct tune_row against[] = {{2, 102, 100}, {4, 102, 100}, {8, 200, 100}};
+    assert_int_equal(tune_choose(little, 2, 1), 1);
+    assert_int_equal(tune_choose(little, 2, 4), 4);
+    assert_int_equal(tune_choose(enough, 2, 1), 4);
+    assert_int_equal(tune_choose(enough, 2, 2), 4);
+    assert_int_equal(tune_choose(against, 3, 4), 4);
+    assert_int_equal(tune_choose(against, 3, 8), 1);
+    assert_int_equal(tune_choose(little, 0, 7), 7);
 }
 
 static void one_odd_row_does_not_move_the_cutoff(void **state)
 {
     const struct tune_row late[] = {{2, 12, 10}, {3, 20, 15}, {4, 19, 20}, {6, 40, 30}};  /* sorted but for one */
     const struct tune_row early[] = {{2, 10, 15}, {3, 16, 15}, {4, 20, 30}, {6, 50, 30}}; /* direct but for one */
-    assert_int_equal(tune_choose(late, 4), 1);
-    assert_int_equal(tune_choose(early, 4), 4);
+    assert_int_equal(tune_choose(late, 4, 1), 1);
+    assert_int_equal(tune_choose(early, 4, 1), 4);
 }
 
 static void each_model_has_its_cutoff_until_others_crowd_it_out(void **state)
 {
     struct tuning t = {0};
     assert_int_equal(tuning_cutoff(&t, 7), TUNING_DEFAULT_CUTOFF);
+    assert_int_equal(tuning_measured_cutoff(&t, 7), 0);
     for (uint64_t model = 0; model < TUNING_MAX_MODEL; model++)
         tuning_set_cutoff(&t, model, 2);
     tuning_set_cutoff(&t, 0, 3); /* makes it the youngest */
@@ -170,8 +185,9 @@ static void a_machine_that_changes_its_speed_misleads_nobody(void **state)
 static void what_is_in_force_stays_unless_another_is_faster(void **state)
 {
     struct race r;
-    struct fake f = {.times = {100, 99.5, 100}}, alone = {.times = {100}};
+    struct fake f = {.times = {100, 97.5, 100}}, faster = {.times = {100, 96.5, 100}}, alone = {.times = {100}};
     assert_int_equal(run_fake(&r, &f, 3, LONG_NS), 0);
+    assert_int_equal(run_fake(&r, &faster, 3, LONG_NS), 1);
     assert_int_equal(run_fake(&r, &alone, 1, LONG_NS), 0);
 }
 
@@ -242,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cutoff_is_where_sorted_begins_to_win),
+        cmocka_unit_test(the_cutoff_in_force_stays_unless_another_wins),
         cmocka_unit_test(one_odd_row_does_not_move_the_cutoff),
         cmocka_unit_test(each_model_has_its_cutoff_until_others_crowd_it_out),
         cmocka_unit_test(a_tuning_comes_back_from_its_file),

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/crc32c.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
 #include "vulkan/vulkan.h"
@@ -24,6 +25,7 @@ static int open_device(void **state)
     enum { SKIPPED = 77 };
     struct err e;
     struct fixture *f = *state = calloc(1, sizeof *f);
+    setenv("MOEBIUS_VULKAN_PRODUCTS", "float", 1); /* tests of the other definition say so */
     if (pool_create(&f->pool, 2, &e) != ERR_OK)
         return -1;
     err_code code = vulkan_open(&f->device, 0, f->pool, &e);
@@ -307,6 +309,130 @@ static void a_product_has_the_same_bits_for_any_number_of_rows_and_any_loads(voi
         multiply_q4k(f, cases[i].m, cases[i].off_bytes, x, got);
         assert_memory_equal(got, want, (size_t)cases[i].m * Q4K_ROWS * sizeof *got);
     }
+}
+
+static void a_product_of_integers_has_the_same_bits_for_any_number_of_rows_and_any_loads(void **state)
+{
+    setenv("MOEBIUS_VULKAN_PRODUCTS", "integer", 1);
+    open_with(*state, "MOEBIUS_VULKAN_WITHOUT", "");
+    a_product_has_the_same_bits_for_any_number_of_rows_and_any_loads(state);
+}
+
+/* Bytes that are small finite numbers as parts of halves. */
+static err_code read_tame(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    size_t row = *(const size_t *)user;
+    for (uint64_t i = 0; i < n * row; i++)
+        ((uint8_t *)dst)[i] = (uint8_t)((row0 * row + i) * 2654435761u >> 24 & 0x3f);
+    return ERR_OK;
+}
+
+/* The product of m rows of x with 40 rows of 512 weights of a type, on any device. */
+static void multiply_on(struct backend *b, enum quant_type type, int m, const float *x, float *y)
+{
+    struct err e;
+    struct weight *w;
+    size_t row_bytes = 0;
+    struct tensor in, out;
+    const struct weight_desc d = {"test.weight", quant_info(type), Q4K_K, Q4K_ROWS};
+    assert_true(quant_row_bytes(d.type, Q4K_K, &row_bytes));
+    assert_int_equal(backend_weight_load(b, &d, &(struct weight_source){read_tame, &row_bytes}, &w, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(b, ELEM_F32, Q4K_K, m, 1, MEM_SCRATCH, &in, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(b, ELEM_F32, Q4K_ROWS, m, 1, MEM_SCRATCH, &out, &e), ERR_OK);
+    backend_write(b, &in, x);
+    backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {in}, .out = {out}, .weight = {w}});
+    assert_int_equal(backend_read(b, &out, y, &e), ERR_OK);
+    backend_buffer_close(b, &in.buffer);
+    backend_buffer_close(b, &out.buffer);
+    backend_weight_close(b, &w);
+}
+
+/* Activations are rounded as there, so that nothing but the order of the blocks' sums differs; and by whatever
+ * instructions, it is the same to the bit. */
+static void products_of_integers_are_those_of_the_processor(void **state)
+{
+    enum { M = 5 };
+    static const enum quant_type types[] = {QUANT_Q4_0, QUANT_Q5_0, QUANT_Q8_0, QUANT_Q4_K,
+                                            QUANT_Q5_K, QUANT_Q6_K, QUANT_MXFP4};
+    static const char *const without[] = {"", "VK_KHR_shader_integer_dot_product", "shaderInt64"};
+    static float x[M * Q4K_K], want[M * Q4K_ROWS], first[M * Q4K_ROWS], got[M * Q4K_ROWS], floats_of[M * Q4K_ROWS];
+    struct fixture *f = *state;
+    struct backend *cpu;
+    struct err e;
+    assert_int_equal(backend_cpu_open(&cpu, f->pool, kernels_for(CPU_SCALAR), &e), ERR_OK);
+    for (int i = 0; i < M * Q4K_K; i++) /* a row of zeros, too */
+        x[i] = i / Q4K_K == 1 ? 0 : (float)(i * 29 % 113) * 0.02f * (float)(1 + i % 700 / 256) - 1;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        double off = 0, float_off = 0, size = 0;
+        multiply_on(cpu, types[t], M, x, want);
+        for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+            setenv("MOEBIUS_VULKAN_PRODUCTS", "integer", 1);
+            open_with(f, "MOEBIUS_VULKAN_WITHOUT", without[i]);
+            multiply_on(f->device, types[t], M, x, got);
+            if (i == 0)
+                memcpy(first, got, sizeof got);
+            assert_memory_equal(got, first, sizeof got);
+            multiply_on(f->device, types[t], 1, x, got);
+            assert_memory_equal(got, first, Q4K_ROWS * sizeof *got);
+        }
+        setenv("MOEBIUS_VULKAN_PRODUCTS", "float", 1);
+        open_with(f, "MOEBIUS_VULKAN_WITHOUT", "");
+        multiply_on(f->device, types[t], M, x, floats_of);
+        for (int i = 0; i < M * Q4K_ROWS; i++) {
+            off += pow((double)first[i] - want[i], 2);
+            float_off += pow((double)floats_of[i] - want[i], 2);
+            size += pow(want[i], 2);
+        }
+        if (!(sqrt(off / size) < 1e-6 && sqrt(float_off / size) > 1e-5 && sqrt(float_off / size) < 0.02))
+            fail_msg("%s: %g apart, floats %g", quant_info(types[t])->name, sqrt(off / size), sqrt(float_off / size));
+    }
+    backend_close(&cpu);
+}
+
+/* The product of a row with weights of Q4_0 on a device that is opened anew and goes by `saved`, unless that is NULL.
+ */
+static void multiply_anew(struct fixture *f, const void *saved, size_t n, const float *x, float *y)
+{
+    open_with(f, "MOEBIUS_VULKAN_WITHOUT", "");
+    if (saved)
+        assert_true(vulkan_use_pipelines(f->device, saved, n));
+    multiply_on(f->device, QUANT_Q4_0, 1, x, y);
+}
+
+/* Which definition is faster is measured once, and kept with what is compiled. */
+static void a_later_run_takes_the_definitions_that_were_measured(void **state)
+{
+    enum {
+        INTEGER_OFF = 36,
+        HEADER_CRC_OFF = 52
+    }; /* in what is saved: the set of types; a checksum of what is before */
+    static float x[Q4K_K], y[4][Q4K_ROWS];
+    struct fixture *f = *state;
+    struct err e;
+    uint32_t integer, crc;
+    void *saved;
+    size_t n;
+    for (int i = 0; i < Q4K_K; i++)
+        x[i] = (float)(i * 29 % 113) * 0.02f - 1;
+    for (int i = 0; i < 2; i++) {
+        setenv("MOEBIUS_VULKAN_PRODUCTS", i ? "integer" : "float", 1);
+        multiply_anew(f, NULL, 0, x, y[i]);
+    }
+    unsetenv("MOEBIUS_VULKAN_PRODUCTS");
+    multiply_anew(f, NULL, 0, x, y[2]);
+    assert_in_range(vulkan_get_counters(f->device).n_dispatch, 1, 2); /* what is measured does not count */
+    assert_int_equal(vulkan_save_pipelines(f->device, &saved, &n, &e), ERR_OK);
+    memcpy(&integer, (char *)saved + INTEGER_OFF, sizeof integer);
+    assert_in_range(integer, 0, 1); /* Q4_0 is the first of the types */
+    assert_memory_equal(y[2], y[integer], sizeof y[2]);
+    integer ^= 1;
+    memcpy((char *)saved + INTEGER_OFF, &integer, sizeof integer);
+    crc = crc32c(0, saved, HEADER_CRC_OFF);
+    memcpy((char *)saved + HEADER_CRC_OFF, &crc, sizeof crc);
+    multiply_anew(f, saved, n, x, y[3]);
+    assert_memory_equal(y[3], y[integer], sizeof y[3]);
+    assert_memory_not_equal(y[2], y[3], sizeof y[3]);
+    mem_free(saved);
 }
 
 static void operations_are_timed_when_that_is_asked_for(void **state)
@@ -709,6 +835,9 @@ int main(void)
         TEST(operations_that_go_together_are_one_dispatch),
         TEST(products_of_a_norm_compute_it_with_its_bits),
         TEST(a_product_has_the_same_bits_for_any_number_of_rows_and_any_loads),
+        TEST(a_product_of_integers_has_the_same_bits_for_any_number_of_rows_and_any_loads),
+        TEST(products_of_integers_are_those_of_the_processor),
+        TEST(a_later_run_takes_the_definitions_that_were_measured),
         TEST(operations_are_timed_when_that_is_asked_for),
         TEST(heads_are_normed_rotated_and_stored_at_once),
         TEST(reading_the_same_again_takes_no_submission),

@@ -39,6 +39,8 @@ void multiply_expert(int expert, int slot, uint row)
     uint tid = gl_LocalInvocationID.x, pair = gl_WorkGroupID.y;
     uvec2 at = address_at(p.addresses.d[slot], p.off, 1);
     x_at[0] = pair * p.k;
+    if (ROUNDS_HERE)
+        stage_runs(p.x);
     multiply(Words(address_at(at, gl_WorkGroupID.x, 4 * group_dwords(p.k))), 0, p.x, p.k);
     if (tid >= ROWS || row >= p.n_row)
         return;

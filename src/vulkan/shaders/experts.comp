@@ -8,9 +8,9 @@
 #include "common.glsl"
 #include "product.glsl"
 
-layout(constant_id = 5) const uint STEP = 0;
-layout(constant_id = 6) const uint IS_SORTED = 0;
-layout(constant_id = 7) const uint ACTIVATION = 0;
+layout(constant_id = 6) const uint STEP = 0;
+layout(constant_id = 7) const uint IS_SORTED = 0;
+layout(constant_id = 8) const uint ACTIVATION = 0;
 
 const uint GATE_UP = 0, GATE = 1, UP = 2, DOWN = 3; /* as enum vk_expert_step */
 
@@ -78,6 +78,8 @@ void main()
         return;
     for (uint t = 0; t < TILE; t++)
         x_at[t] = pair_at(t) / p.n_used * p.k;
+    if (ROUNDS_HERE)
+        stage_runs(p.x);
     multiply_matrix(0);
     if (STEP == GATE_UP) {
         for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD) {

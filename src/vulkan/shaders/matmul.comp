@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 /* MATMUL: workgroup (g, t) computes rows 16 g of up to three matrices, which stand one after the other, with rows
  * TILE t of x. A matrix that is too large for one allocation comes in parts, each a matrix here. With STAGED x is one
- * row, which is normed first (RMS_NORM and MATMUL). THEN says what is done with the products:
+ * row, which is normed first (RMS_NORM and MATMUL), or rounded. THEN says what is done with the products:
  *
  * ADD: the one matrix's product is written to y[0], and added to bias[2] in y[2].
  * ACT_MUL: workgroup g has rows 16 g of two matrices; y[1] is the second one's product, and act(first) * second is
@@ -11,9 +11,9 @@
 #include "product.glsl"
 #include "product_norm.glsl"
 
-layout(constant_id = 5) const float EPS = 0;
-layout(constant_id = 6) const uint THEN = 0;
-layout(constant_id = 7) const uint ACTIVATION = 0;
+layout(constant_id = 6) const float EPS = 0;
+layout(constant_id = 7) const uint THEN = 0;
+layout(constant_id = 8) const uint ACTIVATION = 0;
 
 const uint ADD = 1, ACT_MUL = 2; /* as enum vk_then */
 
@@ -44,13 +44,15 @@ float finished(uint e, uint i, uint row)
 void main()
 {
     uint group = gl_WorkGroupID.x, t0 = gl_WorkGroupID.y * TILE, i = 0;
-    if (STAGED != 0)
+    if (STAGED != 0 && INTEGER != ROUNDED)
         stage_norm(p.x, p.norm_w, EPS, p.normed, p.k, group == 0);
     if (THEN == 0)
         while (i < 2 && group >= (p.n_row[i] + ROWS - 1) / ROWS)
             group -= (p.n_row[i++] + ROWS - 1) / ROWS;
     for (uint t = 0; t < TILE; t++)
         x_at[t] = min(t0 + t, p.m - 1) * p.k;
+    if (ROUNDS_HERE)
+        stage_runs(p.x);
     multiply_matrix(i, group);
     if (THEN == ACT_MUL) {
         for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD)

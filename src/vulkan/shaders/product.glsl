@@ -5,22 +5,71 @@
  * a row of activations gives the same bits alone and among others. What a thread loads of the activations serves its
  * four rows, and what it unpacks of the weights all activations. */
 #include "types.glsl"
+#include "integers.glsl"
 
 layout(constant_id = 2) const uint TILE = 1;
-layout(constant_id = 3) const uint STAGED = 0; /* elements of one row of x that are in `staged`; 0: x is in memory */
+layout(constant_id = 3) const uint STAGED = 0; /* elements of one row of x that the workgroup keeps; 0: x is in memory */
 layout(constant_id = 4) const uint BY_FOUR = 0; /* rows of x are whole units and begin at multiples of 16 bytes */
+layout(constant_id = 5) const uint INTEGER = 0; /* one of FLOATS to ROUNDED_STAGED */
 
 const uint N_THREAD = 64, LANES = ROWS / MINE, SPLIT = N_THREAD / LANES;
 const uint ADD_TILE = TILE < 4 ? TILE : 4; /* rows of activations whose sums are added at a time */
 
-shared float partial_sums[ADD_TILE * SPLIT * ROWS], products[TILE * ROWS];
-shared vec4 staged[STAGED / 4 + 1];
+shared float products[TILE * ROWS];
+const uint N_STAGED = INTEGER == ROUNDED ? 1 : STAGED / 4 + 1;
+#ifdef WIDE /* loads of shared memory take as long as those of memory (common.glsl) */
+shared u64vec2 staged[N_STAGED];
+shared uint64_t partial_sums[ADD_TILE * SPLIT * ROWS / 2];
+#else
+shared vec4 staged[N_STAGED];
+shared vec2 partial_sums[ADD_TILE * SPLIT * ROWS / 2];
+#endif
 uint x_at[TILE]; /* where each row of activations begins, in floats */
+
+/* Elements 4 i and on of the staged row. */
+vec4 staged_four(uint i)
+{
+#ifdef WIDE
+    return uintBitsToFloat(uvec4(unpack32(staged[i].x), unpack32(staged[i].y)));
+#else
+    return staged[i];
+#endif
+}
+
+void stage_four(uint i, vec4 x)
+{
+#ifdef WIDE
+    staged[i] = u64vec2(pack64(floatBitsToUint(x.xy)), pack64(floatBitsToUint(x.zw)));
+#else
+    staged[i] = x;
+#endif
+}
+
+/* A thread's sums of two rows of weights. */
+void put_sums(uint i, vec2 x)
+{
+#ifdef WIDE
+    partial_sums[i] = pack64(floatBitsToUint(x));
+#else
+    partial_sums[i] = x;
+#endif
+}
+
+vec2 sums_at(uint i)
+{
+#ifdef WIDE
+    return uintBitsToFloat(unpack32(partial_sums[i]));
+#else
+    return partial_sums[i];
+#endif
+}
+
+#include "product_integers.glsl"
 
 vec4 load_x(Floats x, uint at, uint e, uint k)
 {
     if (STAGED != 0)
-        return staged[e / 4];
+        return staged_four(e / 4);
     if (BY_FOUR != 0)
         return uintBitsToFloat(four_at(uvec2(x), at + e));
     vec4 y = vec4(0);
@@ -33,32 +82,36 @@ vec4 load_x(Floats x, uint at, uint e, uint k)
 /* Adds the splits' sums of rows t0 and on of the activations. */
 void add_sums(vec4 sums[TILE], uint t0)
 {
-    uint tid = gl_LocalInvocationID.x, at = tid / LANES * ROWS + tid % LANES * MINE;
-    barrier(); /* all have read what was there before */
+    uint tid = gl_LocalInvocationID.x;
+    if (t0 > 0)
+        barrier(); /* all have read what was there before */
     [[unroll]] for (uint t = 0; t < ADD_TILE && t0 + t < TILE; t++)
-        [[unroll]] for (uint r = 0; r < MINE; r++)
-            partial_sums[t * SPLIT * ROWS + at + r] = sums[t0 + t][r];
+        [[unroll]] for (uint r = 0; r < MINE; r += 2)
+            put_sums((t * SPLIT * ROWS + tid * MINE + r) / 2, vec2(sums[t0 + t][r], sums[t0 + t][r + 1]));
     barrier();
-    for (uint i = tid; i < ADD_TILE * ROWS && t0 * ROWS + i < TILE * ROWS; i += N_THREAD) {
-        uint from = i / ROWS * SPLIT * ROWS + i % ROWS;
-        precise float sum = partial_sums[from];
-        for (uint s = 1; s < SPLIT; s++)
-            sum += partial_sums[from + s * ROWS];
-        products[t0 * ROWS + i] = sum;
+    uint i = 2 * tid, from = i / ROWS * SPLIT * ROWS + i % ROWS, s = 1; /* no thread has more than two */
+    if (i < ADD_TILE * ROWS && t0 * ROWS + i < TILE * ROWS) {
+        precise vec2 sum = sums_at(from / 2);
+        do {
+            sum += sums_at((from + s * ROWS) / 2);
+            s++;
+        } while (s < SPLIT);
+        products[t0 * ROWS + i] = sum.x;
+        products[t0 * ROWS + i + 1] = sum.y;
     }
 }
 
-/* Leaves row i % 16 of the weights with row i / 16 of the activations in products[i]. group: the first dword of the
- * sixteen rows. */
-void multiply(Words w, uint group, Floats x, uint k)
+void multiply_floats(Words w, uint group, Floats x, uint k, out vec4 sums[TILE])
 {
     uint tid = gl_LocalInvocationID.x;
     precise vec4 acc[TILE];
     for (uint t = 0; t < TILE; t++)
         acc[t] = vec4(0);
-    for (uint u = tid / LANES; u < row_units(k); u += SPLIT) {
+    uint u = tid / LANES, n_unit = row_units(k);
+    if (u < n_unit) do {
         begin_unit(w, group, tid % LANES * MINE, u);
-        for (uint step = 0; step < STEPS; step++) {
+        uint step = 0;
+        do {
             begin_step(step);
             [[unroll]] for (uint h = 0; h < STEP_QUADS; h++) {
                 mat4 four = weights(step, h);
@@ -68,9 +121,24 @@ void multiply(Words w, uint group, Floats x, uint k)
                         acc[t] = fma(four[j], vec4(xs[j]), acc[t]);
                 }
             }
-        }
-    }
+            step++;
+        } while (step < STEPS);
+        u += SPLIT;
+    } while (u < n_unit);
+    [[unroll]] for (uint t = 0; t < TILE; t++)
+        sums[t] = acc[t];
+}
+
+/* Leaves row i % 16 of the weights with row i / 16 of the activations in products[i]. group: the first dword of the
+ * sixteen rows. x: rounded rows where the product is one of integers that are in memory. */
+void multiply(Words w, uint group, Floats x, uint k)
+{
+    vec4 sums[TILE];
+    if (INTEGER == FLOATS)
+        multiply_floats(w, group, x, k, sums);
+    else
+        multiply_integers(w, group, x, k, sums);
     [[unroll]] for (uint t0 = 0; t0 < TILE; t0 += ADD_TILE)
-        add_sums(acc, t0);
+        add_sums(sums, t0);
     barrier();
 }

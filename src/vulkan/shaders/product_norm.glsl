@@ -20,16 +20,16 @@ void stage_norm(Floats x, Floats w, float eps, Floats out_, uint k, bool is_writ
     precise float sum = 0;
     for (uint e = 4 * gl_LocalInvocationID.x; e < STAGED; e += 4 * N_THREAD) {
         vec4 y = four_of(x, e, k);
-        staged[e / 4] = y;
+        stage_four(e / 4, y);
         [[unroll]] for (uint j = 0; j < 4; j++)
             sum = fma(y[j], y[j], sum);
     }
     float s = norm_scale(sum, k, eps);
     for (uint e = 4 * gl_LocalInvocationID.x; e < STAGED; e += 4 * N_THREAD) {
-        precise vec4 y = staged[e / 4] * s;
+        precise vec4 y = staged_four(e / 4) * s;
         if (!is_null(w))
             y = y * four_of(w, e, k);
-        staged[e / 4] = y;
+        stage_four(e / 4, y);
         if (is_writer && !is_null(out_))
             for (uint j = 0; j < 4 && e + j < k; j++)
                 out_.d[e + j] = y[j];

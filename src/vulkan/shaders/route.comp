@@ -8,14 +8,14 @@
 #include "product_norm.glsl"
 #include "done.glsl"
 
-layout(constant_id = 5) const float EPS = 0;
-layout(constant_id = 6) const uint N = 1; /* experts */
-layout(constant_id = 7) const uint N_USED = 1;
-layout(constant_id = 8) const uint SCORE = 0;
-layout(constant_id = 9) const uint IS_NORMED = 0;
-layout(constant_id = 10) const uint N_GROUP = 1;
-layout(constant_id = 11) const uint N_GROUP_USED = 1;
-layout(constant_id = 12) const float SCALE = 1;
+layout(constant_id = 6) const float EPS = 0;
+layout(constant_id = 7) const uint N = 1; /* experts */
+layout(constant_id = 8) const uint N_USED = 1;
+layout(constant_id = 9) const uint SCORE = 0;
+layout(constant_id = 10) const uint IS_NORMED = 0;
+layout(constant_id = 11) const uint N_GROUP = 1;
+layout(constant_id = 12) const uint N_GROUP_USED = 1;
+layout(constant_id = 13) const float SCALE = 1;
 
 const uint SOFTMAX = 0, SIGMOID = 1, SOFTMAX_CHOSEN = 2; /* as enum route_score */
 const float LOWEST = -3.402823466e38, SMALLEST_SUM = 6.103515625e-5;

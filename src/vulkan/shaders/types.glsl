@@ -100,16 +100,14 @@ mat4 iq4_quad(uvec4 codes)
                 iq4_values(codes >> 24));
 }
 
-/* Twice what four bits of FP4 stand for: 0 1 2 3 4 6 8 12, then the same below zero. */
-vec4 fp4_values(uvec4 code)
+/* Four codes of FP4 in bytes as twice what they stand for (0 1 2 3 4 6 8 12, then the same below zero), and 12. */
+const uint FP4_OFFSET = 12;
+uvec4 fp4_bytes(uvec4 x)
 {
-    return vec4(uvec4(0xc8643210u) >> 4u * (code & 7u) & 15u) * (1.0 - 0.25 * vec4(code & 8u));
-}
-
-mat4 fp4_quad(uvec4 codes)
-{
-    return mat4(fp4_values(codes & 15u), fp4_values(codes >> 8 & 15u), fp4_values(codes >> 16 & 15u),
-                fp4_values(codes >> 24));
+    uvec4 is_large = x >> 2 & 0x01010101u, more = x & (is_large | is_large << 1); /* of 4 to 7: 0 to 3 */
+    uvec4 size = (x & 0x07070707u) + more + ((more & more >> 1) << 1);
+    uvec4 is_minus = x >> 3 & 0x01010101u, minus = (is_minus << 8) - is_minus;
+    return FP4_OFFSET * 0x01010101u + size - ((size & minus) << 1);
 }
 
 /* The unit at hand: where its block begins, the first of the four rows, and the scales and minima of its two halves. */
@@ -184,11 +182,22 @@ void set_minima(vec4 m0, vec4 m1)
 }
 
 /* Q4_K, Q5_K: scale and minimum of sub-block j are six bits each of twelve bytes, the dwords x, y and z. */
+uvec4 k4_scale(uint j, uvec4 x, uvec4 z)
+{
+    uvec4 a = byte_of(x, j), c = byte_of(z, j);
+    return j < 4 ? a & 63u : (c & 15u) | a >> 6 << 4;
+}
+
+uvec4 k4_least(uint j, uvec4 y, uvec4 z)
+{
+    uvec4 b = byte_of(y, j), c = byte_of(z, j);
+    return j < 4 ? b & 63u : c >> 4 | b >> 6 << 4;
+}
+
 void begin_k4(uint i, uint j, uvec4 d, uvec4 x, uvec4 y, uvec4 z)
 {
-    uvec4 a = byte_of(x, j), b = byte_of(y, j), c = byte_of(z, j);
-    uvec4 scale = j < 4 ? a & 63u : (c & 15u) | a >> 6 << 4, least = j < 4 ? b & 63u : c >> 4 | b >> 6 << 4;
-    precise vec4 s = halves_to_floats(d & 0xffffu) * vec4(scale), m = halves_to_floats(d >> 16) * vec4(least);
+    precise vec4 s = halves_to_floats(d & 0xffffu) * vec4(k4_scale(j, x, z)),
+                 m = halves_to_floats(d >> 16) * vec4(k4_least(j, y, z));
     unit_scale[i] = s;
     unit_min[i] = m;
 }
@@ -377,7 +386,7 @@ mat4 quad(uint i, uint h)
     case Q5_K: return bytes(nibbles) + 16.0 * bytes(step_high >> h & 0x01010101u);
     case IQ4_NL:
     case IQ4_XS: return iq4_quad(nibbles);
-    case MXFP4: return fp4_quad(nibbles);
+    case MXFP4: return bytes(fp4_bytes(nibbles)) - FP4_OFFSET;
     case Q8_0: {
         ivec4 x = ivec4(vec(i));
         return mat4(vec4(x << 24 >> 24), vec4(x << 16 >> 24), vec4(x << 8 >> 24), vec4(x >> 24));
@@ -395,7 +404,8 @@ mat4 quad(uint i, uint h)
     }
     case TQ1_0: return ternary(i);
     case TQ2_0: return bytes(vec(half_of * 8 + i) >> shift & 0x03030303u) - 1.0;
-    case NVFP4: return fp4_quad(vec(1 + 4 * unit_sub + i / 4 * 2 + i % 2) >> i % 4 / 2 * 4 & 0x0f0f0f0fu);
+    case NVFP4:
+        return bytes(fp4_bytes(vec(1 + 4 * unit_sub + i / 4 * 2 + i % 2) >> i % 4 / 2 * 4 & 0x0f0f0f0fu)) - FP4_OFFSET;
     case Q1_0: return 2.0 * bits_of(vec(unit_sub), i) - 1.0;
     case Q2_0: return fields(byte_at(0, unit_sub * 8 + i), 2, 3u) - 1.0;
     case IQ2_KT: return trellis(seed_at(i), i % 2 * 4);

@@ -1,0 +1,14 @@
+/* An output that is one of the files which the same command reads: the model, one of its parts, a text. Written to, it
+ * would be gone. */
+#ifndef CLI_OUTPUT_CHECK_H
+#define CLI_OUTPUT_CHECK_H
+
+#include "cli/options.h"
+
+/* ERR_USAGE where an option names such an output. Files are compared, not names: links lead to what they mean. */
+MUST_USE err_code cli_check_outputs(const struct option *options, int n_option, struct err *e);
+
+/* Whether a file that is there is the model, or a part of it. */
+bool cli_is_of_model(const char *model, const char *path);
+
+#endif
