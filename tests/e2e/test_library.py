@@ -5,6 +5,7 @@ usage: test_library.py MOEBIUS LIBMOEBIUS.so MOEBIUS.pc DEMO.gguf COMPILER...
 Each function below is one test."""
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -125,10 +126,11 @@ def test_an_installed_tree_works_from_anywhere():
         prefix = install(folder)
         pc = command("find", prefix, "-name", "moebius.pc").strip()
         env = {**os.environ, "PKG_CONFIG_PATH": os.path.dirname(pc), "PKG_CONFIG_SYSROOT_DIR": folder}
-        flags = command("pkg-config", "--cflags", "--libs", "moebius", env=env).split()
-        command(*CC, prefix + "/share/doc/moebius/examples/complete.c", "-o", "complete", *flags, cwd=folder)
         env["LD_LIBRARY_PATH"] = os.path.dirname(os.path.dirname(pc))
-        said = command("./complete", DEMO, "Once upon a time", cwd=folder, env=env)
+        os.symlink(prefix + "/share/doc/moebius/examples", folder + "/examples")
+        os.symlink(DEMO, folder + "/model.gguf")
+        typed = re.search(r"^```sh\n(cc .*?)^```", open(ROOT + "/docs/embed.md").read(), re.M | re.S)[1]
+        said = command("sh", "-euc", f"cc() {{ {shlex.join(CC)} \"$@\"; }}\n{typed}", cwd=folder, env=env)
         assert len(said) > 40 and folder in command("ldd", "complete", cwd=folder, env=env)
         want = command("bin/moebius", "generate", DEMO, "-p", "Once upon a time", "-n", "64", "--seed", "1", "--repeat-penalty", "1", cwd=prefix)
         assert said == want, (said, want)
