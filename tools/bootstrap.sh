@@ -60,6 +60,12 @@ need_for_check() {
         need_file /usr/share/vulkan/icd.d mesa-vulkan-drivers
         need_file /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json vulkan-validationlayers
     fi
+    # Shells in which completions are tried, and the client of the documentation's examples; the same holds for these.
+    if may_install; then
+        need_command fish fish
+        need_command zsh zsh
+        need_command curl curl
+    fi
 }
 
 # The sanitizers' and the fuzzer's runtime of clang: a package with the version in its name, known once clang is there.
