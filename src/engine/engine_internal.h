@@ -321,6 +321,11 @@ MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
 /* Keeps the counts of what this run used. A failure is logged. */
 void engine_usage_save(moebius_engine *g);
 
+/* ---- drive_speed.c ----------------------------------------------------------------------------------------------- */
+
+/* Bytes a second that the store gives of experts, a tenth of a second long; 0 where that can't be measured. */
+double engine_drive_speed(const moebius_engine *g);
+
 /* ---- roof.c ---------------------------------------------------------------------------------------------------- */
 
 /* Bytes a second that all threads read from memory, with up to n_bytes of it; 0 where there is no room for that. */

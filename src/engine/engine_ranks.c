@@ -116,6 +116,8 @@ static struct rank_offer make_offer(moebius_engine *g, const struct expert_layer
                            .bytes_per_s = engine_read_speed(g, all),
                            .is_reference = g->options.reference,
                            .n_threads = (uint32_t)pool_n_threads(g->pool)};
+    if (o.room_bytes < all) /* else nothing is ever read again */
+        o.reads_per_s = engine_drive_speed(g);
     for (int i = 0; i < gguf_n_files(g->gguf); i++)
         o.n_file_bytes += gguf_file_bytes(g->gguf, i);
     return o;
@@ -135,6 +137,7 @@ err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, 
     for (int i = 0; i < ranks_n(r); i++)
         g->speeds[i] = (struct division_place){.room_bytes = offers[i].room_bytes,
                                                .bytes_per_s = is_known ? offers[i].bytes_per_s : offers[i].n_threads,
+                                               .reads_per_s = offers[i].reads_per_s,
                                                .share = i < g->asked.n_share ? g->asked.shares[i] : 0};
     return ERR_OK;
 }

@@ -65,20 +65,57 @@ static double room_of(const struct division_place *p)
     return p->room_bytes == SIZE_MAX ? INFINITY : (double)p->room_bytes;
 }
 
-/* What each place may be given: its share where shares were asked for, else what it has room for and, if all the rooms
- * together are too small, the same part of all experts as of all room: each place then reads some again and again. */
+/* What a place needs to read experts again and again: a token's choice of each group of layers with slots of one size.
+ */
+static double least_room(const struct divider *x)
+{
+    double least = 0;
+    for (int i = 0; i < x->out->n_layer; i++) {
+        int64_t most = 0;
+        bool is_first = true;
+        for (int j = 0; j < x->out->n_layer; j++)
+            if (x->slot_bytes[j] == x->slot_bytes[i]) {
+                most = x->layers[j].n_used > most ? x->layers[j].n_used : most;
+                is_first &= j >= i;
+            }
+        least += is_first ? (double)most * (double)x->slot_bytes[i] : 0;
+    }
+    return least;
+}
+
+/* Of what no place has room for, the part of each that can read it: a layer waits for the last one's reads. False: some
+ * speeds are not known. part [n_place], 1 together. */
+static bool divide_reads(const struct divider *x, double *part)
+{
+    double least = least_room(x), sum = 0;
+    for (int i = x->first; i < x->out->n_place; i++) {
+        const struct division_place *p = &x->places[i];
+        if (p->reads_per_s <= 0)
+            return false;
+        part[i] = room_of(p) >= least ? p->reads_per_s : 0;
+        sum += part[i];
+    }
+    for (int i = x->first; i < x->out->n_place && sum > 0; i++)
+        part[i] /= sum;
+    return sum > 0;
+}
+
+/* What each place may be given: its share where shares were asked for, else what it has room for. If all the rooms
+ * together are too small, each place reads some again and again: what it has room for, and its part of the rest; or the
+ * same part of all experts as of all room. */
 static void set_quotas(struct divider *x)
 {
-    double share = 0, room = 0, all = x->left_bytes;
+    double share = 0, room = 0, all = x->left_bytes, part[DIVISION_MAX_PLACE];
     for (int i = x->first; i < x->out->n_place; i++) {
         share += x->places[i].share;
         room += room_of(&x->places[i]);
     }
+    bool is_short = share == 0 && room > 0 && room < all, by_reads = is_short && divide_reads(x, part);
     for (int i = x->first; i < x->out->n_place; i++) {
         double own = room_of(&x->places[i]);
         x->quota[i] = share > 0 ? all * x->places[i].share / share : own;
-        if (share == 0 && room > 0 && room < all)
-            x->quota[i] = all * own / room;
+        if (is_short)
+            x->quota[i] = by_reads ? own + (all - room) * part[i] : all * own / room;
     }
 }
 

@@ -2,7 +2,8 @@
  *
  * Each expert has one place, its home. Of each layer the hottest experts are given away first, each to the place that
  * would be through with the layer soonest: the fastest one has the hottest. Where all rooms together are too small,
- * each place has the same part of all experts as of all room, and reads some again and again.
+ * places read some again and again. Then each has what it has room for, and of the rest as much as it reads fast; where
+ * that is not known, the same part of all experts as of all room.
  *
  * Where it is asked for and memory is left over, the hottest have other places, too (replicas), and each call chooses
  * who computes these, so that all places are through with it at the same time, as far as that is possible.
@@ -29,6 +30,7 @@ struct division_place {
     double bytes_per_s;   /* at which it computes experts that are in slots; 0: not known, then as the slowest */
     double share;         /* of the experts that it is asked to have; all 0: by room */
     size_t replica_bytes; /* of replicas at most, within room_bytes; SIZE_MAX: no other bound */
+    double reads_per_s; /* bytes a second of experts that its own drives give it; 0: not known, or drives are shared */
 };
 
 enum split_kind {

@@ -39,7 +39,7 @@ struct link_card {
     int32_t code;               /* an err_code: it can't take part, for the reason in text */
     char text[ERR_TEXT_BYTES];
 };
-enum { LINK_PROTOCOL = 2 };
+enum { LINK_PROTOCOL = 3 };
 
 struct link_params {
     /* Told once, by any thread, when a rank is lost or the run was ended from outside; need not return. May be NULL. */

@@ -60,6 +60,7 @@ struct rank_offer {
     uint64_t n_file_bytes; /* of its files */
     uint64_t room_bytes;   /* for experts; SIZE_MAX: no bound */
     double bytes_per_s;    /* at which it reads weights from memory, of all its threads */
+    double reads_per_s;    /* bytes a second of experts that its drives give it; 0: not measured */
     uint32_t is_reference; /* it computes with the reference kernels */
     uint32_t n_threads;
 };

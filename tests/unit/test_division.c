@@ -174,6 +174,59 @@ static void rooms_that_do_not_suffice_are_filled_alike(void **state)
     assert_true(n_tried > N_CASE);
 }
 
+/* Where drives' speeds are known, all places have what they have room for, and read what is left equally long. */
+static void what_has_no_room_goes_to_fast_drives(void **state)
+{
+    int n_tried = 0;
+    for (uint64_t seed = 0; seed < N_CASE; seed++) {
+        struct problem p = make_problem(seed);
+        struct division d;
+        double n = (double)n_all_experts(&p), room = 0, reads = 0;
+        for (int i = 0; i < p.n_layer; i++)
+            p.layers[i].n_used = 1;
+        set_rooms(&p, n_all_experts(&p) / 3, seed);
+        for (int i = 0; i < p.n_place; i++) {
+            p.places[i].room_bytes += SLOT; /* of the one expert that a token needs */
+            p.places[i].reads_per_s = (double)(1 + (seed + (uint64_t)i * 5) % 7);
+            room += (double)p.places[i].room_bytes / SLOT;
+            reads += p.places[i].reads_per_s;
+        }
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+        check_holders(&p, &d, false);
+        for (int i = 0; i < p.n_place && room < n; i++) {
+            double fair = (double)p.places[i].room_bytes / SLOT + (n - room) * p.places[i].reads_per_s / reads;
+            assert_true(fabs((double)used_bytes(&p, &d, i) / SLOT - fair) <= p.n_place);
+            n_tried++;
+        }
+        division_close(&d);
+        usage_close(&p.past);
+    }
+    assert_true(n_tried > N_CASE);
+}
+
+/* Three places, the last of which has no room for a token's choice: the others have what is left. Then with a drive of
+ * which nothing is known: each has the same part of all experts as of all room. */
+static void a_place_without_room_for_a_choice_reads_nothing_again(void **state)
+{
+    static const int64_t expected[2][3] = {{64, 33, 3}, {50, 45, 5}};
+    for (int is_unknown = 0; is_unknown < 2; is_unknown++) {
+        struct problem p = {
+            .n_layer = 1, .n_place = 3, .layers = {{.n_expert = 100, .n_used = 4}}, .slot_bytes = {SLOT}};
+        struct division d;
+        assert_int_equal(usage_create(&p.past, 1, 100, &p.e), ERR_OK);
+        p.places[0] = (struct division_place){.room_bytes = 40 * SLOT, .bytes_per_s = 1, .reads_per_s = 6};
+        p.places[1] = (struct division_place){
+            .room_bytes = is_unknown ? 36 * SLOT : 21 * SLOT, .bytes_per_s = 1, .reads_per_s = is_unknown ? 0 : 3};
+        p.places[2] =
+            (struct division_place){.room_bytes = is_unknown ? 4 * SLOT : 3 * SLOT, .bytes_per_s = 1, .reads_per_s = 9};
+        assert_int_equal(divide(&p, &(struct split){.kind = SPLIT_EXPERTS}, &d), ERR_OK);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(used_bytes(&p, &d, i) / SLOT, expected[is_unknown][i]);
+        division_close(&d);
+        usage_close(&p.past);
+    }
+}
+
 static void the_fastest_place_has_the_hottest(void **state)
 {
     for (uint64_t seed = 0; seed < N_CASE; seed++) {
@@ -727,6 +780,8 @@ int main(void)
         cmocka_unit_test(every_expert_has_a_holder),
         cmocka_unit_test(rooms_that_suffice_are_kept),
         cmocka_unit_test(rooms_that_do_not_suffice_are_filled_alike),
+        cmocka_unit_test(what_has_no_room_goes_to_fast_drives),
+        cmocka_unit_test(a_place_without_room_for_a_choice_reads_nothing_again),
         cmocka_unit_test(the_fastest_place_has_the_hottest),
         cmocka_unit_test(places_are_through_at_the_same_time),
         cmocka_unit_test(replicas_fill_what_room_is_left),
