@@ -265,7 +265,8 @@ static err_code say(struct chat *c, const char *text, struct err *e)
 {
     struct conversation_turn turn;
     const struct conversation_stats before = c->talk.stats;
-    cli_catch_interrupt(); /* an interrupt counts for one answer */
+    if (!c->interactive) /* at a terminal an interrupt since the prompt counts for the answer */
+        cli_catch_interrupt();
     begin_answer(c);
     err_code code = conversation_say(&c->talk, text, show_answer, c, &turn, e);
     if (c->out.terminal)

@@ -213,5 +213,8 @@ MUST_USE err_code cli_sync_prompt(const struct model_options *o, moebius_session
 void cli_catch_interrupt(void);
 void cli_release_interrupt(void); /* from now on an interrupt ends the program */
 bool cli_interrupted(void);       /* an interrupt was noted */
+/* While it is on, an interrupt ends the reads of this thread, with EINTR: also one that begins after it, within a
+ * second. */
+void cli_end_reads(bool on);
 
 #endif

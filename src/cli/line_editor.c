@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cli/common.h"
 #include "cli/terminal.h"
 
 #if defined(HAVE_LIBEDIT)
@@ -160,15 +161,14 @@ static void interrupt_reads(bool on)
     sigaction(SIGINT, &action, NULL);
 }
 
-enum line_event line_editor_read(struct line_editor *l, const char *prompt, const char **line)
+static enum line_event read_line(struct line_editor *l, const char **line)
 {
-    l->prompt = prompt;
 #if defined(HAVE_LIBEDIT)
     if (l->edit && l->history)
         return read_libedit(l, line);
 #endif
     if (l->interactive) {
-        fputs(prompt, stdout);
+        fputs(l->prompt, stdout);
         fflush(stdout);
     }
     errno = 0;
@@ -186,6 +186,17 @@ enum line_event line_editor_read(struct line_editor *l, const char *prompt, cons
         l->line[n - 1] = '\0';
     *line = l->line;
     return LINE_TEXT;
+}
+
+enum line_event line_editor_read(struct line_editor *l, const char *prompt, const char **line)
+{
+    l->prompt = prompt;
+    if (!l->interactive)
+        return read_line(l, line);
+    cli_end_reads(true);
+    enum line_event event = cli_interrupted() ? LINE_INTERRUPTED : read_line(l, line);
+    cli_end_reads(false);
+    return event;
 }
 
 void line_editor_remember(struct line_editor *l, const char *text)

@@ -16,7 +16,8 @@ MUST_USE err_code line_editor_open(struct line_editor **out, bool interactive, s
 void line_editor_close(struct line_editor **editor);
 
 /* The next line, without its newline, to *line: borrowed until the next call. What was pasted into a terminal at once
- * stays in one line, with newlines in it. */
+ * stays in one line, with newlines in it. On a terminal an interrupt that was or is noted (cli_catch_interrupt) ends
+ * the wait; one that comes when the line has been taken is left to the caller. */
 enum line_event line_editor_read(struct line_editor *editor, const char *prompt, const char **line);
 
 /* Puts a message where the arrow up finds it. */
