@@ -80,20 +80,23 @@ void main()
         x_at[t] = pair_at(t) / p.n_used * p.k;
     if (ROUNDS_HERE)
         stage_runs(p.x);
-    multiply_matrix(0);
-    if (STEP == GATE_UP) {
+    uint i = 0;
+    [[dont_unroll]] while (true) {
+        multiply_matrix(i);
+        if (STEP != GATE_UP || i == 1)
+            break;
         for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD) {
             uint row = gl_WorkGroupID.x * ROWS + e % ROWS;
             gates[e] = row < p.n_row ? finished(e, 0, row, pair_at(e / ROWS)) : 0.0;
         }
-        multiply_matrix(1);
+        i = 1;
     }
     for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD) {
         uint row = gl_WorkGroupID.x * ROWS + e % ROWS, t = e / ROWS;
         if (row >= p.n_row || t >= n_pair)
             continue;
         uint pair = pair_at(t), at = pair * p.n_row + row;
-        precise float y = finished(e, STEP == GATE_UP ? 1 : 0, row, pair);
+        precise float y = finished(e, i, row, pair);
         if (STEP == GATE_UP)
             y = activate(ACTIVATION, gates[e], y);
         else if (STEP == UP)

@@ -28,11 +28,6 @@ layout(push_constant) uniform Push {
 
 shared float gates[THEN == ACT_MUL ? TILE * ROWS : 1];
 
-void multiply_matrix(uint i, uint group)
-{
-    multiply(Words(address_at(uvec2(p.w[i]), group, 4 * group_dwords(p.k))), 0, p.x, p.k);
-}
-
 float finished(uint e, uint i, uint row)
 {
     precise float y = products[e];
@@ -53,11 +48,13 @@ void main()
         x_at[t] = min(t0 + t, p.m - 1) * p.k;
     if (ROUNDS_HERE)
         stage_runs(p.x);
-    multiply_matrix(i, group);
-    if (THEN == ACT_MUL) {
+    [[dont_unroll]] while (true) {
+        multiply(Words(address_at(uvec2(p.w[i]), group, 4 * group_dwords(p.k))), 0, p.x, p.k);
+        if (THEN != ACT_MUL || i == 1)
+            break;
         for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD)
             gates[e] = finished(e, 0, group * ROWS + e % ROWS);
-        multiply_matrix(++i, group);
+        i = 1;
     }
     for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD) {
         uint row = group * ROWS + e % ROWS, t = t0 + e / ROWS;

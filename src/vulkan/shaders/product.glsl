@@ -130,7 +130,8 @@ void multiply_floats(Words w, uint group, Floats x, uint k, out vec4 sums[TILE])
 }
 
 /* Leaves row i % 16 of the weights with row i / 16 of the activations in products[i]. group: the first dword of the
- * sixteen rows. x: rounded rows where the product is one of integers that are in memory. */
+ * sixteen rows. x: rounded rows where the product is one of integers that are in memory. All types' code is in here, before
+ * a driver knows the type: a shader has it once, in one call. */
 void multiply(Words w, uint group, Floats x, uint k)
 {
     vec4 sums[TILE];

@@ -224,12 +224,6 @@ void choose(uint t)
     }
 }
 
-/* Rows 16 `group` of a matrix with the tile's tokens. */
-void multiply_rows(Words w, uint group)
-{
-    multiply(Words(address_at(uvec2(w), group, 4 * group_dwords(p.k))), 0, p.x, p.k);
-}
-
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t0 = gl_WorkGroupID.y * TILE, group = gl_WorkGroupID.x;
@@ -238,14 +232,15 @@ void main()
         stage_norm(p.x, p.norm_w, EPS, p.normed, p.k, group == 0);
     for (uint t = 0; t < TILE; t++)
         x_at[t] = min(t0 + t, p.m - 1) * p.k;
-    if (group == n_group) { /* the other matrix */
-        multiply_rows(p.other, 0);
+    bool is_other = group == n_group;
+    uvec2 rows = is_other ? uvec2(p.other) : address_at(uvec2(p.router), group, 4 * group_dwords(p.k));
+    multiply(Words(rows), 0, p.x, p.k);
+    if (is_other) {
         for (uint e = tid; e < TILE * ROWS; e += N_THREAD)
             if (e % ROWS < p.n_other && t0 + e / ROWS < p.m)
                 p.other_y.d[(t0 + e / ROWS) * p.n_other + e % ROWS] = products[e];
         return;
     }
-    multiply_rows(p.router, group);
     for (uint e = tid; e < TILE * ROWS; e += N_THREAD) {
         uint row = group * ROWS + e % ROWS, t = t0 + e / ROWS;
         if (row >= N || t >= p.m)
