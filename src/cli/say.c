@@ -40,16 +40,7 @@ static char *make_object(enum log_level level, const char *text)
 /* A line of the log without its newline; owned by the caller. NULL: there is no memory. */
 static char *make_line(enum log_level level, const char *text)
 {
-    static const char prefix[] = "warning: ";
-    if (state.is_json)
-        return make_object(level, text);
-    const size_t n_prefix = level == LOG_WARN ? sizeof prefix - 1 : 0, n = strlen(text);
-    char *line = mem_alloc(n_prefix + n + 1);
-    if (line) {
-        memcpy(line, prefix, n_prefix);
-        memcpy(line + n_prefix, text, n + 1);
-    }
-    return line;
+    return state.is_json ? make_object(level, text) : mem_print("%s%s", level == LOG_WARN ? "warning: " : "", text);
 }
 
 /* ---- writing lines; with the lock -------------------------------------------------------------------------------- */

@@ -154,7 +154,7 @@ static bool fill(int fd, const void *block)
 
 double measure_drive(const char *dir)
 {
-    char *path = mem_print("%s/%s", dir, "speed.XXXXXX");
+    char *path = mem_print("%s/speed.XXXXXX", dir);
     void *block = mem_map(BLOCK_BYTES, MEM_SCRATCH);
     int fd = path && block ? mkstemp(path) : -1, direct = -1;
     double speed = 0;

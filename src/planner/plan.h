@@ -36,7 +36,7 @@ struct plan_row {
 /* Tokens a second. */
 struct plan_speed {
     double ceiling;       /* 0: unknown */
-    double compute, read; /* what permit alone memory and processors, and the drives; 0: unknown, or nothing is read */
+    double compute, read; /* what memory and processors alone permit, and the drives; 0: unknown, or none are read */
     bool is_forecast;     /* the other three are known, from receipts */
     double low, mid, high;
 };

@@ -60,11 +60,12 @@ static struct beside divide_last(const struct making *k, int n_cpu_moe)
 static void add_beside(struct making *k, const struct beside *b)
 {
     struct plan *p = k->p;
-    double all = (double)plan_expert_bytes(k->f, 0, k->f->n_moe);
+    uint64_t all = plan_expert_bytes(k->f, 0, k->f->n_moe), on_drive = b->n_bytes - b->ram_bytes;
     plan_add_row(k, "experts", "ram", b->ram_bytes);
-    plan_add_row(k, "experts", "drive", b->n_bytes - b->ram_bytes);
+    plan_add_row(k, "experts", "drive", on_drive);
     p->miss = b->miss;
-    p->n_slot = (int64_t)((double)p->n_expert * (1 - (double)(b->n_bytes - b->ram_bytes) / all));
+    if (on_drive)
+        p->n_slot = (int64_t)((double)p->n_expert * (1 - (double)on_drive / (double)all));
 }
 
 static void add_drives(struct making *k, const struct beside *b, struct ceiling_params *c)

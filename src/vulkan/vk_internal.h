@@ -145,7 +145,7 @@ struct vk_access {
 };
 
 /* A dispatch as it is recorded. */
-struct vk_call {
+struct vk_recorded_dispatch {
     VkPipeline pipeline;
     uint32_t x, y, z;
     uint32_t push_bytes;
@@ -165,8 +165,9 @@ struct vk_queue {
     size_t staging_used;     /* of the commands being recorded */
     struct vk_access access[VK_MAX_ACCESS]; /* since the last barrier */
     int n_access;
-    uint64_t stage;       /* counts barriers and beginnings of submissions: commands of one stage may overlap */
-    struct vk_call *held; /* [VK_MAX_ACCESS] dispatches that wait for the next barrier; NULL: none ever do; owned */
+    uint64_t stage; /* counts barriers and beginnings of submissions: commands of one stage may overlap */
+    struct vk_recorded_dispatch
+        *held; /* [VK_MAX_ACCESS] dispatches that wait for the next barrier; NULL: none ever do; owned */
     int n_held;
     /* What was read back last is copied to the host with what is waited for next, as it will be asked for again:
      * reading it then takes no submission. */
@@ -185,7 +186,7 @@ void vk_queue_close(struct vk *v);
 VkCommandBuffer vk_record(struct vk *v, uint64_t work);
 
 /* Records a dispatch. The caller has ordered it. */
-void vk_call(struct vk *v, VkCommandBuffer c, const struct vk_call *call);
+void vk_record_dispatch(struct vk *v, VkCommandBuffer c, const struct vk_recorded_dispatch *call);
 
 /* Orders what follows behind what it depends on: a barrier where one of n accesses meets an earlier one. */
 void vk_order(struct vk *v, const struct vk_access *access, int n);

@@ -161,10 +161,10 @@ void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
         return;
     vk_order(v, d->access, d->n_access);
     bind_grids(v, c);
-    struct vk_call call = {
+    struct vk_recorded_dispatch call = {
         .pipeline = pipeline, .x = d->x, .y = d->y, .z = d->z, .push_bytes = (uint32_t)d->push_bytes};
     memcpy(call.push, d->push, d->push_bytes);
-    vk_call(v, c, &call);
+    vk_record_dispatch(v, c, &call);
     v->recorded.n_dispatch++;
 }
 

@@ -146,7 +146,7 @@ static bool is_lost_now(const struct vk *v)
     return text && strtoull(text, NULL, 10) == v->recorded.n_submit;
 }
 
-static void record_call(struct vk *v, VkCommandBuffer c, const struct vk_call *call)
+static void record_call(struct vk *v, VkCommandBuffer c, const struct vk_recorded_dispatch *call)
 {
     const struct vk_functions *fn = &v->api.fn;
     fn->CmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, call->pipeline);
@@ -154,7 +154,7 @@ static void record_call(struct vk *v, VkCommandBuffer c, const struct vk_call *c
     fn->CmdDispatch(c, call->x, call->y, call->z);
 }
 
-void vk_call(struct vk *v, VkCommandBuffer c, const struct vk_call *call)
+void vk_record_dispatch(struct vk *v, VkCommandBuffer c, const struct vk_recorded_dispatch *call)
 {
     if (v->queue.held) {
         v->queue.held[v->queue.n_held++] = *call;

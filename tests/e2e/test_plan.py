@@ -134,6 +134,12 @@ def test_machines_that_are_shipped_can_be_planned_for():
     assert [r["n_cpu_moe"] for r in rows if r["chosen"]] == [2]
 
 
+def test_a_dense_model_is_planned_for_on_a_gpu():
+    p = json.loads(run("plan", "-m", ROOT + "/tests/golden/granite_dense.gguf", "--machine", MACHINES + "rtx5090.json", "--devices",
+                       "vulkan:0", "--json").stdout)
+    assert p["memory"]["slots"] == p["memory"]["experts"] == 0 and p["ceiling"]["decode"] > 0, p
+
+
 def test_wrong_machines_and_options_are_named():
     fails(4, "plan", "-m", DEMO, "--machine", write("m.json", '{"memory": [{"threads": 0}]}'), says=["m.json", "memory[0].threads"])
     fails(4, "plan", "-m", DEMO, "--machine", write("m.json", "{"), says=["m.json", "JSON"])
