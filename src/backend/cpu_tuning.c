@@ -10,8 +10,10 @@
 struct cpu_tuning cpu_tuning_default(void)
 {
     struct cpu_tuning t = {.several = {8192, KERNEL_CACHE_BOTH}, .task_weights = 1 << 19, .n_spin = POOL_N_SPIN};
-    for (int i = 0; i < QUANT_MAX_ID; i++)
+    for (int i = 0; i < QUANT_MAX_ID; i++) {
         t.one[i] = (struct kernel_prefetch){1024, KERNEL_CACHE_L2};
+        t.tiles_from[i] = 32;
+    }
     return t;
 }
 
@@ -47,6 +49,7 @@ struct trial {
     struct kernel_act x;
     int64_t m;
     struct kernel_prefetch prefetch;
+    int32_t tiles_from;
     float *y; /* for each thread [m][n_row] */
     int64_t n_row;
     atomic_int_least64_t took_ns; /* the threads' own time */
@@ -66,7 +69,8 @@ static void trial_piece(void *arg, size_t i, int thread)
                                     .m = t->m,
                                     .y = t->y + thread * t->m * t->n_row - p->row0,
                                     .ldy = t->n_row,
-                                    .prefetch = t->prefetch};
+                                    .prefetch = t->prefetch,
+                                    .tiles_from = t->tiles_from};
     t->kernels->matmul[p->type->type](&a);
     atomic_fetch_add(&t->took_ns, clock_thread_ns() - start_ns);
 }
@@ -90,11 +94,15 @@ static bool trial_input(struct cpu *c, struct trial *t, int64_t k)
 }
 
 int64_t backend_cpu_trial(struct backend *device, const struct cpu_rows *pieces, size_t n, int64_t m,
-                          struct kernel_prefetch prefetch)
+                          struct kernel_prefetch prefetch, int32_t tiles_from)
 {
     struct cpu *c = cpu_of(device);
-    struct trial t = {
-        .kernels = c->kernels, .pieces = pieces, .m = m, .prefetch = prefetch, .n_row = most_rows(pieces, n)};
+    struct trial t = {.kernels = c->kernels,
+                      .pieces = pieces,
+                      .m = m,
+                      .prefetch = prefetch,
+                      .tiles_from = tiles_from,
+                      .n_row = most_rows(pieces, n)};
     int n_used = pool_n_used(c->pool);
     t.y = cpu_scratch(c, SCRATCH_THREAD, (size_t)(t.m * t.n_row * n_used) * sizeof *t.y);
     if (!t.y || !trial_input(c, &t, pieces->k))

@@ -7,14 +7,16 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 
 #if defined(__x86_64__)
-static const char *const names[CPU_N_LEVEL] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni"};
-#define LEVELS "scalar, avx2, avxvnni, avx512 or avx512vnni"
+static const char *const names[CPU_N_LEVEL] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
+#define LEVELS "scalar, avx2, avxvnni, avx512, avx512vnni or amx"
 #elif defined(__aarch64__)
 static const char *const names[CPU_N_LEVEL] = {"scalar", "neon", "dotprod", "i8mm"};
 #define LEVELS "scalar, neon, dotprod or i8mm"
@@ -35,6 +37,16 @@ static bool has_avx_vnni(void)
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
+
+/* Bits 22, 24 and 25 of EDX, leaf 7: bfloat16, tiles, bytes. Linux gives the tiles' registers to processes that ask for
+ * them (Documentation/x86/xstate.rst), for all of their threads. */
+static bool has_amx(void)
+{
+    enum { XCOMP_PERM_REQUEST = 0x1023, XCOMP_TILES = 18 };
+    unsigned a, b, c, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1) && (d >> 25 & 1) &&
+           syscall(SYS_arch_prctl, XCOMP_PERM_REQUEST, XCOMP_TILES) == 0;
+}
 #endif
 
 bool cpu_has_level(enum cpu_level level)
@@ -50,6 +62,7 @@ bool cpu_has_level(enum cpu_level level)
     case CPU_AVXVNNI: return avx2 && has_avx_vnni();
     case CPU_AVX512: return avx512;
     case CPU_AVX512VNNI: return avx512 && __builtin_cpu_supports("avx512vnni");
+    case CPU_AMX: return avx512 && __builtin_cpu_supports("avx512vnni") && has_amx();
     default: return true;
     }
 #elif defined(__aarch64__)

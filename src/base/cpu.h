@@ -15,6 +15,7 @@ enum cpu_level {
     CPU_AVXVNNI,    /* AVX-VNNI: VNNI for machines without AVX-512 */
     CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
     CPU_AVX512VNNI, /* AVX-512 VNNI */
+    CPU_AMX,        /* AMX's tiles of bytes and bfloat16, with AVX-512 VNNI */
 #elif defined(__aarch64__)
     CPU_NEON,    /* what every such processor has */
     CPU_DOTPROD, /* SDOT, from Armv8.2 on */
@@ -25,7 +26,7 @@ enum cpu_level {
 
 const char *cpu_level_name(enum cpu_level level);
 
-/* Whether this machine has a level. */
+/* Whether this machine has a level. Asks the operating system to let this process use its registers. */
 bool cpu_has_level(enum cpu_level level);
 
 /* The best level of this machine, or the lower one that the environment variable MOEBIUS_CPU asks for by

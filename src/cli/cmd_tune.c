@@ -59,6 +59,19 @@ static void print_products(const struct tune_result *r)
     }
 }
 
+static void print_tiles(const struct tune_result *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n_product; i++)
+        if (r->products[i].n_tok == 1 && r->products[i].tiles_from) {
+            printf("%s%s from %d", any ? ", " : "\nmatrix unit: ", r->products[i].type->name,
+                   (int)r->products[i].tiles_from);
+            any = true;
+        }
+    if (any)
+        printf(" tokens on\n");
+}
+
 static void print_numbers(const struct tune_result *r)
 {
     printf("\n%-24s %12s %12s %7s\n", "one token at a time", "now", "before", "faster");
@@ -103,6 +116,7 @@ static err_code tune(struct tune_command *c, struct err *e)
     TRY(measure(c, &r, e));
     printf("%s, %d MoE layers, %d threads\n\n", moebius_arch(g), moebius_n_moe_layer(g), moebius_n_threads(g));
     print_products(&r);
+    print_tiles(&r);
     print_numbers(&r);
     print_cutoff(&r, cutoff);
     TRY(engine_save_tuning(g, c->out, &path, e));
@@ -135,8 +149,9 @@ const struct command cmd_tune = {
     .usage = "-m FILE [OPTIONS]",
     .summary = "measure what this machine does best with a model, for later runs",
     .details =
-        "Times what decides speed alone: how far ahead products ask for their weights, how large the tasks of\n"
-        "decode are, how long threads wait before they sleep, and up to how many tokens direct dispatch of the\n"
+        "Times what decides speed alone: how far ahead products ask for their weights, from how many tokens on they\n"
+        "go to a matrix unit, how large the tasks of decode are, how long threads wait before they sleep, and up to "
+        "how many tokens direct dispatch of the\n"
         "experts is faster than sorted. Choices take turns, and one that wins by 3% is kept. Runs of this build on\n"
         "the same processor with as many threads use what was found. Runs with a type of weights that was never "
         "measured do the first of it, in 0.1 s.",

@@ -117,13 +117,14 @@ static void add_pieces(void *user, const struct cpu_rows *r)
     }
 }
 
-/* A race of prefetches. */
+/* A race of prefetches, or of the matrix unit against the others. */
 struct product_race {
     moebius_engine *g;
     struct pieces pieces;
     size_t next, n_each; /* the first piece of the next trial; pieces of a trial */
     int64_t n_tok;
     struct kernel_prefetch choices[RACE_MAX_CHOICE];
+    int32_t tiles_from[RACE_MAX_CHOICE];
 };
 
 /* Each trial takes the pieces behind those of the one before, so that none is in a cache. */
@@ -134,7 +135,7 @@ static int64_t time_choice(void *user, int choice)
         r->next = 0;
     const struct cpu_rows *first = r->pieces.rows + r->next;
     r->next += r->n_each;
-    return backend_cpu_trial(r->g->device, first, r->n_each, r->n_tok, r->choices[choice]);
+    return backend_cpu_trial(r->g->device, first, r->n_each, r->n_tok, r->choices[choice], r->tiles_from[choice]);
 }
 
 /* The first choice is what is in force. */
@@ -174,19 +175,52 @@ static bool race_products(struct product_race *r, enum tune_effort effort, int64
     return true;
 }
 
+/* The pieces are r->pieces.rows, owned by the caller (mem_free). */
+static bool race_open(struct product_race *r, moebius_engine *g, const struct tune_type *t, int64_t n_tok)
+{
+    *r = (struct product_race){.g = g, .pieces = {.type = t}, .n_tok = n_tok};
+    each_matrix(g, add_pieces, &r->pieces);
+    r->pieces.rows = mem_alloc(r->pieces.n * sizeof *r->pieces.rows);
+    if (!r->pieces.rows)
+        return false;
+    r->pieces.n = 0;
+    each_matrix(g, add_pieces, &r->pieces);
+    r->n_each = (size_t)pool_n_threads(g->pool) * PIECES_A_THREAD;
+    r->n_each = r->n_each < r->pieces.n ? r->n_each : r->pieces.n;
+    return true;
+}
+
+bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from)
+{
+    static const int32_t n_tok[] = {64, 32, 16, 8};
+    enum { N_SIZE = sizeof n_tok / sizeof *n_tok };
+    struct product_race r;
+    *from = 0;
+    if (!g->kernels->has_tiles)
+        return true;
+    bool ok = race_open(&r, g, t, 0);
+    r.choices[0] = r.choices[1] = engine_tuning(g)->cpu.several;
+    r.tiles_from[1] = 1;
+    for (int i = 0; ok && i < N_SIZE; i++) {
+        struct race race = {.n_choice = 2, .budget_ns = budget_ns / N_SIZE, .time_ns = time_choice, .user = &r};
+        r.n_tok = n_tok[i];
+        int best = race_run(&race);
+        ok = best >= 0;
+        if (best != 1)
+            break;
+        *from = n_tok[i];
+    }
+    mem_free(r.pieces.rows);
+    return ok;
+}
+
 bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, enum tune_effort effort,
                   int64_t budget_ns, struct tune_product *out)
 {
-    struct product_race r = {.g = g, .pieces = {.type = t}, .n_tok = n_tok};
+    struct product_race r;
     const struct cpu_tuning *now = &engine_tuning(g)->cpu;
-    each_matrix(g, add_pieces, &r.pieces);
-    r.pieces.rows = mem_alloc(r.pieces.n * sizeof *r.pieces.rows);
-    if (!r.pieces.rows)
+    if (!race_open(&r, g, t, n_tok))
         return false;
-    r.pieces.n = 0;
-    each_matrix(g, add_pieces, &r.pieces);
-    r.n_each = (size_t)pool_n_threads(g->pool) * PIECES_A_THREAD;
-    r.n_each = r.n_each < r.pieces.n ? r.n_each : r.pieces.n;
     *out = (struct tune_product){
         .type = t->type, .n_tok = n_tok, .before = n_tok == 1 ? now->one[t->type->type] : now->several};
     bool ok = race_products(&r, effort, budget_ns, out);

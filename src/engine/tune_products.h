@@ -24,6 +24,7 @@ struct tune_product {
     struct kernel_prefetch before, chosen; /* what was in force, and the fastest */
     double gain;                           /* time before over time now; 1 where nothing changed */
     double bytes_per_s;                    /* of weights, now */
+    int32_t tiles_from;                    /* with one token: as in struct cpu_tuning */
 };
 
 /* The choices: a dozen for a measurement of some milliseconds, or all that `moebius tune` tries. */
@@ -32,5 +33,9 @@ enum tune_effort { TUNE_QUICK, TUNE_THOROUGH };
 /* Times a type's products with n_tok tokens for budget_ns. False when memory is short: there is no measurement. */
 bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, enum tune_effort effort,
                   int64_t budget_ns, struct tune_product *out);
+
+/* From how many tokens on the matrix unit is faster with a type's weights, timed for budget_ns; 0: never, or there is
+ * none. False when memory is short. */
+bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from);
 
 #endif

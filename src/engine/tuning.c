@@ -15,7 +15,7 @@
 static const int64_t quick_ns = 80 * 1000 * 1000, quick_type_ns = 40 * 1000 * 1000;
 
 /* What a file begins with. Its name says so, too: a file of another form is another machine's. */
-static const char form[] = "moebius tuning 3";
+static const char form[] = "moebius tuning 4";
 
 static const char *const cache_names[] = {
     [KERNEL_CACHE_L1] = "L1", [KERNEL_CACHE_L2] = "L2", [KERNEL_CACHE_NTA] = "NTA", [KERNEL_CACHE_BOTH] = "L2+L1"};
@@ -60,19 +60,23 @@ static const struct quant_info *type_named(const char *name)
 static err_code parse_type(struct text_scanner *w, struct tuning *t, struct err *e)
 {
     char name[16];
+    int64_t tiles_from;
     TRY(text_scanner_word(w, "a type of weights", name, sizeof name, e));
     const struct quant_info *q = type_named(name);
     if (!q)
         return err_set(e, ERR_FORMAT, "%s, line %d: found \"%s\", expected a type of weights", w->name, w->line + 1,
                        name);
     t->is_measured[q->type] = true;
-    return parse_prefetch(w, &t->cpu.one[q->type], e);
+    TRY(parse_prefetch(w, &t->cpu.one[q->type], e));
+    TRY(parse_int(w, "the tokens from which tiles are used", 0, CPU_TUNING_MAX_TILES, &tiles_from, e));
+    t->cpu.tiles_from[q->type] = (int32_t)tiles_from;
+    return ERR_OK;
 }
 
 static err_code parse_types(struct text_scanner *w, struct tuning *t, struct err *e)
 {
     int64_t n;
-    TRY(text_scanner_literal(w, "prefetch_one", e));
+    TRY(text_scanner_literal(w, "products", e));
     TRY(parse_int(w, "the number of types", 0, QUANT_MAX_ID, &n, e));
     for (int64_t i = 0; i < n; i++)
         TRY(parse_type(w, t, e));
@@ -124,7 +128,7 @@ err_code tuning_parse(struct tuning *t, const char *text, size_t n, const char *
 
 static void print_prefetch(const char *name, struct kernel_prefetch p, FILE *f)
 {
-    fprintf(f, "%s %d %s\n", name, (int)p.ahead_bytes, cache_names[p.to]);
+    fprintf(f, "%s %d %s", name, (int)p.ahead_bytes, cache_names[p.to]);
 }
 
 void tuning_print(const struct tuning *t, FILE *f)
@@ -135,10 +139,12 @@ void tuning_print(const struct tuning *t, FILE *f)
     fprintf(f, "%s\nmachine %s\nbuild %s\ntask_weights %" PRId64 "\nspins %d\n", form, t->machine, t->build,
             t->cpu.task_weights, (int)t->cpu.n_spin);
     print_prefetch("prefetch_several", t->cpu.several, f);
-    fprintf(f, "prefetch_one %d\n", n);
+    fprintf(f, "\nproducts %d\n", n);
     for (uint32_t i = 0; i < QUANT_MAX_ID; i++)
-        if (t->is_measured[i])
+        if (t->is_measured[i]) {
             print_prefetch(quant_info(i)->name, t->cpu.one[i], f);
+            fprintf(f, " %d\n", (int)t->cpu.tiles_from[i]);
+        }
     fprintf(f, "sort_cutoff %d\n", t->n_cutoff);
     for (int i = 0; i < t->n_cutoff; i++)
         fprintf(f, "%016" PRIx64 " %" PRId64 "\n", t->cutoffs[i].model, t->cutoffs[i].n_tok);
@@ -325,6 +331,7 @@ static bool measure_missing(moebius_engine *g)
         if (tune_product(g, &types[i], 1, TUNE_QUICK, each_ns, &p)) {
             t.is_measured[p.type->type] = true;
             t.cpu.one[p.type->type] = p.chosen;
+            (void)tune_tiles(g, &types[i], each_ns / 2, &t.cpu.tiles_from[p.type->type]);
             n_measured++;
         }
     engine_use_tuning(g, &t);

@@ -37,6 +37,11 @@ static err_code tune_type(moebius_engine *g, const struct tune_params *p, const 
     out->n_product++;
     t.is_measured[type->type->type] = true;
     *(n_tok == 1 ? &t.cpu.one[type->type->type] : &t.cpu.several) = to->chosen;
+    if (n_tok == 1) {
+        if (!tune_tiles(g, type, product_ns, &to->tiles_from))
+            return err_set(e, ERR_NOMEM, "no memory to measure products with");
+        t.cpu.tiles_from[type->type->type] = to->tiles_from;
+    }
     engine_use_tuning(g, &t);
     return ERR_OK;
 }

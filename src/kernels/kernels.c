@@ -44,6 +44,7 @@ static const struct kernels reference = {
 #define K_AVXVNNI(name, type, len)    [QUANT_##name] = matmul_##type##_avxvnni,
 #define K_AVX512(name, type, len)     [QUANT_##name] = matmul_##type##_avx512,
 #define K_AVX512VNNI(name, type, len) [QUANT_##name] = matmul_##type##_avx512vnni,
+#define K_AMX(name, type, len)        [QUANT_##name] = matmul_##type##_amx,
 #define K_R16(name, type, len)        [QUANT_##name] = LAYOUT_R16,
 
 static const struct kernels avx2 = {
@@ -98,9 +99,23 @@ static const struct kernels avx512vnni = {
     KERNELS_FILL_PEAKS(avx512vnni),
 };
 
+static const struct kernels amx = {
+    .name = "amx",
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AMX) KERNELS_EXPAND_LIST(K_AVX512VNNI)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
+    .act =
+        {
+#include "kernels/act_kinds.def"
+        },
+    .r16_put = r16_put_avx2,
+    .has_tiles = true,
+    KERNELS_FILL_OPS(avx512),
+    KERNELS_FILL_PEAKS(avx512vnni),
+};
+
 static const struct kernels *const tables[CPU_N_LEVEL] = {
     [CPU_SCALAR] = &scalar,         [CPU_AVX2] = &avx2, [CPU_AVXVNNI] = &avxvnni, [CPU_AVX512] = &avx512,
-    [CPU_AVX512VNNI] = &avx512vnni,
+    [CPU_AVX512VNNI] = &avx512vnni, [CPU_AMX] = &amx,
 };
 
 #elif defined(__aarch64__)

@@ -61,6 +61,7 @@ struct kernel_matmul {
     float *y;
     int64_t ldy;
     struct kernel_prefetch prefetch; /* of the weights; kernels may leave it unused */
+    int32_t tiles_from; /* so many tokens and more go to the matrix unit, where the table has_tiles; 0: none do */
 };
 typedef void kernel_matmul_fn(const struct kernel_matmul *a);
 
@@ -116,6 +117,7 @@ struct kernels {
     enum quant_act act[QUANT_MAX_ID];
 
     layout_put_fn *r16_put; /* for layout_pack; NULL: plain C */
+    bool has_tiles;         /* products may go to a matrix unit (kernel_matmul.tiles_from) */
 
     /* Rounds one row of k activations. k: a multiple of 32 or 256. NaN and infinity give unspecified finite
      * q. */

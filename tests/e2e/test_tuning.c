@@ -76,18 +76,20 @@ static struct temp_path write_text(const char *name, const char *text)
     return p;
 }
 
-#define HEAD "moebius tuning 3\nmachine nowhere\nbuild never\n"
-#define ALL(ahead)                                                                                                     \
-    "prefetch_several " ahead "\nprefetch_one 7\nQ4_K " ahead "\nQ6_K " ahead "\nQ8_0 " ahead "\nF32 " ahead           \
-    "\nF16 " ahead "\nMXFP4 " ahead "\nQ4_0 " ahead "\n"
+#define HEAD                     "moebius tuning 4\nmachine nowhere\nbuild never\n"
+#define TYPE(name, ahead, tiles) name " " ahead " " tiles "\n"
+#define ALL(ahead, tiles)                                                                                              \
+    "prefetch_several " ahead "\nproducts 7\n" TYPE("Q4_K", ahead, tiles) TYPE("Q6_K", ahead, tiles)                   \
+        TYPE("Q8_0", ahead, tiles) TYPE("F32", ahead, tiles) TYPE("F16", ahead, tiles) TYPE("MXFP4", ahead, tiles)     \
+            TYPE("Q4_0", ahead, tiles)
 
 static void no_tuning_changes_a_bit(void **state)
 {
     static const char *const models[] = {"qwen3moe", "q_q4_0", "gpt_oss", "qwen3next", "deepseek2"};
     static const char *const absurd[] = {
-        HEAD "task_weights 4096\nspins 0\n" ALL("0 L1") "sort_cutoff 0\n",
-        HEAD "task_weights 1073741824\nspins 1048576\n" ALL("1048576 NTA") "sort_cutoff 0\n",
-        HEAD "task_weights 5000\nspins 1\n" ALL("3 L2") "sort_cutoff 0\n",
+        HEAD "task_weights 4096\nspins 0\n" ALL("0 L1", "0") "sort_cutoff 0\n",
+        HEAD "task_weights 1073741824\nspins 1048576\n" ALL("1048576 NTA", "1") "sort_cutoff 0\n",
+        HEAD "task_weights 5000\nspins 1\n" ALL("3 L2", "5") "sort_cutoff 0\n",
     };
     static float plain[N_DECODE + 1][MAX_VOCAB], tuned[N_DECODE + 1][MAX_VOCAB];
     for (size_t m = 0; m < sizeof models / sizeof *models; m++)
@@ -105,9 +107,8 @@ static void a_tuning_that_the_user_named_is_used_or_an_error(void **state)
     struct lines lines = {{0}};
     moebius_error error;
     moebius_engine *g;
-    struct temp_path good =
-        write_text("good", HEAD "task_weights 4096\nspins 9\nprefetch_several 0 L1\nprefetch_one 0\n"
-                                "sort_cutoff 0\n");
+    struct temp_path good = write_text("good", HEAD "task_weights 4096\nspins 9\nprefetch_several 0 L1\nproducts 0\n"
+                                                    "sort_cutoff 0\n");
     struct temp_path bad = write_text("bad", HEAD "task_weights 1"), none = temp_path(&folder, "none");
     assert_int_equal(open_engine("qwen3moe", 1, good.s, &lines, &g, &error), MOEBIUS_OK);
     assert_non_null(strstr(lines.text, "another machine or build: nowhere; build never"));

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "check.h"
 
-enum { K = 2048, ROWS = 1024, RUNS = 5, MAX_M = 32 };
+enum { K = 2048, ROWS = 1024, RUNS = 5, MAX_M = 64 };
 
 static const size_t working_set = (size_t)256 << 20;
 
@@ -37,7 +37,7 @@ static double seconds_once(const struct bench *b, kernel_matmul_fn *fn, int m, i
     int64_t start = thread_ns();
     for (int i = 0; i < n_matrix; i++) {
         struct kernel_matmul mm = {
-            b->w + (size_t)i * b->matrix_bytes, K, ROWS, 0, ROWS, &b->act, m, b->y, ROWS, prefetch};
+            b->w + (size_t)i * b->matrix_bytes, K, ROWS, 0, ROWS, &b->act, m, b->y, ROWS, prefetch, 1};
         fn(&mm);
     }
     return (double)(thread_ns() - start) * 1e-9;
@@ -118,7 +118,7 @@ static void act_free(struct kernel_act *act)
 
 static void bench_type(struct check *c, const struct quant_info *q, bool curve)
 {
-    static const int tokens[] = {4, 8, 32};
+    static const int tokens[] = {4, 8, 16, 32, 64};
     const struct kernel_prefetch ahead = {8192, KERNEL_CACHE_BOTH};
     struct bench b = {.q = q};
     size_t row = 0;
@@ -143,7 +143,7 @@ static void bench_type(struct check *c, const struct quant_info *q, bool curve)
         int n = i == 0 ? 2 : b.n; /* the scalar table is not worth the wait */
         printf("%-7s %-11s %7.2f GB/s", q->name, c->tables[i]->name,
                (double)n * (double)b.matrix_bytes / seconds_best(&b, fn, 1, n, ahead) * 1e-9);
-        for (int j = 0; j < 3; j++) {
+        for (int j = 0; j < (int)(sizeof tokens / sizeof *tokens); j++) {
             int n_mat = i == 0 ? 1 : n / tokens[j] + 1;
             double macs = (double)n_mat * ROWS * K * tokens[j];
             printf("   m=%-2d %7.2f", tokens[j], macs / seconds_best(&b, fn, tokens[j], n_mat, ahead) * 1e-9);

@@ -46,6 +46,8 @@ float random_normal(struct random *r);
 /* Normal numbers with zeros, tiny, large and one-signed stretches; `kind` chooses, any number. */
 void random_floats(struct random *r, float *x, int64_t n, int kind);
 
+extern const struct kernels tiles_model; /* products of some types, and nothing else */
+
 void check_products(struct check *c);
 void check_layouts(struct check *c);
 void check_row_kernels(struct check *c);

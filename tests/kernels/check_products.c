@@ -277,7 +277,8 @@ static void check_call(struct check *c, const struct kernels *table, const struc
                                .m = m,
                                .y = out,
                                .ldy = ldy,
-                               .prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 4)}};
+                               .prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 4)},
+                               .tiles_from = 1};
     memset(&untouched, 0x77, sizeof untouched);
     table->matmul[p->q->type](&mm);
     bool ok = guard_intact(&y);
@@ -319,12 +320,18 @@ static void check_type(struct check *c, const struct quant_info *q)
             check_call(c, c->tables[table], &p, 33, 1, 32, 33);
             check_call(c, c->tables[table], &p, 33, 3, 16, 33);
         }
+        if (tiles_model.matmul[q->type]) {
+            check_call(c, &tiles_model, &p, 17, 33, 0, 17);
+            check_call(c, &tiles_model, &p, 48, 5, 16, 48);
+        }
         product_close(&p);
     }
     struct product many; /* more tokens than kernels take at once */
     product_open(&many, c, q, (int64_t)list[1] * q->block_len, MANY_TOKENS, 0);
     for (int table = 0; table < c->n_table; table++)
         check_call(c, c->tables[table], &many, 17, MANY_TOKENS, 0, 17);
+    if (tiles_model.matmul[q->type])
+        check_call(c, &tiles_model, &many, 17, MANY_TOKENS, 0, 17);
     product_close(&many);
 }
 

@@ -88,6 +88,7 @@ static inline vi vi_shuffle8(vi a, vi mask)
 typedef uint32_t vi_u32 __attribute__((vector_size(64)));
 typedef int32_t vi_i32 __attribute__((vector_size(64)));
 typedef int16_t vi_i16 __attribute__((vector_size(64)));
+typedef uint16_t vi_u16 __attribute__((vector_size(64)));
 static inline vi vi_shl(vi a, int n)
 {
     return (vi)((vi_u32)a << n);
@@ -103,6 +104,38 @@ static inline vi vi_sar(vi a, int n)
 static inline vi vi_sar16(vi a, int n)
 {
     return (vi)((vi_i16)a >> n);
+}
+static inline vi vi_shl16(vi a, int n)
+{
+    return (vi)((vi_u16)a << n);
+}
+static inline vi vi_shr16(vi a, int n)
+{
+    return (vi)((vi_u16)a >> n);
+}
+static inline vi vi_mul16(vi a, vi b) /* low halves of the words' products */
+{
+    return _mm512_mullo_epi16(a, b);
+}
+static inline vi vi_mulhi16(vi a, vi b) /* high halves, of signed words */
+{
+    return _mm512_mulhi_epi16(a, b);
+}
+static inline vi vi_select(vi mask, vi a, vi b) /* bits of a where mask has ones, else of b */
+{
+    return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+}
+static inline vi vi_load16(const int16_t p[16]) /* words to lanes */
+{
+    return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline vi vi_load_low(const void *p) /* 32 bytes, and zeros behind them */
+{
+    return _mm512_zextsi256_si512(_mm256_loadu_si256(p));
+}
+static inline void vi_store(void *p, vi a)
+{
+    _mm512_storeu_si512(p, a);
 }
 static inline void vi_keep(vi a) /* makes the compiler compute it */
 {
@@ -128,6 +161,10 @@ static inline vf vf_bcast(const float *p)
 static inline vf vf_of(vi a)
 {
     return _mm512_cvtepi32_ps(a);
+}
+static inline vi vf_bits(vf a)
+{
+    return _mm512_castps_si512(a);
 }
 static inline vf vf_mul(vf a, vf b)
 {
