@@ -45,20 +45,20 @@ uint32_t symbols_find(const struct symbols *t, const char *s, size_t n)
 void symbols_find_many(const struct symbols *t, const struct text *texts, unsigned n, uint32_t *out)
 {
     uint32_t hash[SYMBOLS_MANY];
-    const struct text *likely[SYMBOLS_MANY];
+    uint32_t likely[SYMBOLS_MANY];
     assert(n <= SYMBOLS_MANY && t->n_slots > 0);
     for (unsigned i = 0; i < n; i++) {
         hash[i] = text_hash(t, texts[i].s, texts[i].n);
         __builtin_prefetch(&t->slots[hash[i] & (t->n_slots - 1)]);
     }
     for (unsigned i = 0; i < n; i++) {
-        const struct symbol_slot *slot = &t->slots[hash[i] & (t->n_slots - 1)];
-        likely[i] = slot->symbol == SYMBOL_NONE ? NULL : &t->texts[slot->symbol];
-        __builtin_prefetch(likely[i]);
+        likely[i] = t->slots[hash[i] & (t->n_slots - 1)].symbol;
+        if (likely[i] != SYMBOL_NONE)
+            __builtin_prefetch(&t->texts[likely[i]]);
     }
     for (unsigned i = 0; i < n; i++)
-        if (likely[i])
-            __builtin_prefetch(likely[i]->s);
+        if (likely[i] != SYMBOL_NONE)
+            __builtin_prefetch(t->texts[likely[i]].s);
     for (unsigned i = 0; i < n; i++)
         out[i] = t->slots[slot_find(t, hash[i], texts[i].s, texts[i].n)].symbol;
 }
