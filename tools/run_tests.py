@@ -55,10 +55,11 @@ def test(folder, suites):
     log.unlink(missing_ok=True)
     environment = dict(os.environ)
     environment.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
-    # The multiplier: sanitizers and busy machines are slow, and a test that hangs still ends.
+    # The multiplier: sanitizers and busy machines are slow, and a test that hangs still ends. One process more than processors, as
+    # some tests mostly wait.
     which = suites or ["--no-rebuild"]
-    subprocess.run(["meson", "test", "-C", folder, *which, "--print-errorlogs", "--timeout-multiplier", "4"],
-                   check=False, env=environment)
+    subprocess.run(["meson", "test", "-C", folder, *which, "--print-errorlogs", "--timeout-multiplier", "4",
+                    "--num-processes", str((os.cpu_count() or 1) + 1)], check=False, env=environment)
     sums, bad = [0, 0, 0], []
     for line in log.read_text().splitlines() if log.exists() else []:
         entry = json.loads(line)
