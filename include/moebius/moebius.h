@@ -290,8 +290,9 @@ typedef struct moebius_op_stats {
     uint64_t n;       /* how often it ran */
     uint64_t n_ns;    /* how long that took, nanoseconds; on a GPU with moebius_engine_options.time_gpus alone */
     uint64_t n_bytes; /* bytes of weights and state that it had to move */
-    uint64_t n_int8;  /* multiply-adds on bytes that it had to do */
+    uint64_t n_int8;  /* multiply-adds on bytes that it had to do, but for those of n_tile */
     uint64_t n_float; /* multiply-adds on floats that it had to do */
+    uint64_t n_tile;  /* multiply-adds on bytes that a matrix unit (AMX) had to do */
 } moebius_op_stats;
 enum { MOEBIUS_MAX_OP = 64 };
 /* Fills stats and returns how many kinds there are, at most MOEBIUS_MAX_OP. */
@@ -335,6 +336,7 @@ typedef struct moebius_roof {
     double read_bytes_per_s; /* bytes read from memory */
     double int8_per_s;       /* multiply-adds on bytes */
     double float_per_s;      /* multiply-adds on floats */
+    double tile_per_s;       /* multiply-adds on bytes by a matrix unit (AMX); 0: products go to none */
 } moebius_roof;
 
 /* Takes some 50 ms. The first call also takes 256 MiB of memory or more, 32 MiB a thread, which the engine keeps until

@@ -379,7 +379,8 @@ void backend_trim(struct backend *b);
 struct op_counters {
     uint64_t n, n_ns;         /* operations, and how long they took */
     uint64_t n_bytes;         /* of weights and state, each counted once an operation */
-    uint64_t n_int8, n_float; /* multiply-adds on bytes, on floats */
+    uint64_t n_int8, n_float; /* multiply-adds of the vector units on bytes, on floats */
+    uint64_t n_tile;          /* multiply-adds of a matrix unit on bytes */
 };
 
 /* What ran, since the device was opened. */

@@ -2,6 +2,11 @@
  * is small beside the products (norms, activations, sums) counts as none. */
 #include "backend/cpu_counters_internal.h"
 
+static bool goes_to_tiles(const struct cpu *c, enum quant_type type, int64_t m)
+{
+    return c->kernels->peak_tiles && c->tuning.tiles_from[type] && m >= c->tuning.tiles_from[type];
+}
+
 void cpu_count_product(struct cpu *c, enum op_kind kind, const struct quant_info *type, int64_t n_row, int64_t k,
                        int64_t n_read, int64_t m)
 {
@@ -9,7 +14,9 @@ void cpu_count_product(struct cpu *c, enum op_kind kind, const struct quant_info
     size_t row_bytes = 0;
     quant_row_bytes(type, (uint64_t)k, &row_bytes);
     t->n_bytes += (uint64_t)(n_read * n_row) * row_bytes;
-    *(c->kernels->act[type->type] == QUANT_ACT_FLOAT ? &t->n_float : &t->n_int8) += (uint64_t)(n_row * k * m);
+    *(c->kernels->act[type->type] == QUANT_ACT_FLOAT ? &t->n_float
+      : goes_to_tiles(c, type->type, m)              ? &t->n_tile
+                                                     : &t->n_int8) += (uint64_t)(n_row * k * m);
 }
 
 static void count_weights(struct cpu *c, const struct op *op, int64_t m)

@@ -292,14 +292,16 @@ static bool prepare_packing(struct expert_loop *x)
 static void count_experts(const struct expert_loop *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    int64_t n_read = 0, n_pair = x->plan.n_pair;
+    int64_t n_read = 0;
     for (int64_t i = 0; i < x->plan.n_item; i++)
         n_read += !x->plan.items[i].is_again;
     *(x->plan.is_sorted ? &x->c->counters.n_sorted : &x->c->counters.n_direct) += 1;
-    x->c->counters.n_expert_rows += (uint64_t)n_pair;
+    x->c->counters.n_expert_rows += (uint64_t)x->plan.n_pair;
     x->c->counters.n_experts += (uint64_t)(x->plan.is_sorted ? x->plan.n_item : n_read);
-    for (int i = 0; i < EXPERT_N_MATRIX; i++)
-        cpu_count_product(x->c, OP_EXPERTS, d->type[i], slot_matrix_rows(d, i), slot_matrix_k(d, i), n_read, n_pair);
+    for (int64_t i = 0; i < x->plan.n_item; i++)
+        for (int which = 0; which < EXPERT_N_MATRIX; which++)
+            cpu_count_product(x->c, OP_EXPERTS, d->type[which], slot_matrix_rows(d, which), slot_matrix_k(d, which),
+                              !x->plan.items[i].is_again, x->plan.items[i].n);
 }
 
 /* Shows an observer what each expert's matrices were multiplied by. */

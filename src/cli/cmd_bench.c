@@ -62,9 +62,11 @@ static void print_phase(const struct bench_command *b, const struct bench_result
 /* What the roof is made of. */
 static void print_work(const char *name, const struct bench_phase *p)
 {
-    if (p->n_tok)
-        printf("a token of %s: %.4f GB, %.4f G multiply-adds of int8, %.4f float\n", name, p->n_bytes / 1e9,
-               p->n_int8 / 1e9, p->n_float / 1e9);
+    if (p->n_tok == 0)
+        return;
+    printf("a token of %s: %.4f GB, %.4f G multiply-adds of int8, %.4f float", name, p->n_bytes / 1e9, p->n_int8 / 1e9,
+           p->n_float / 1e9);
+    printf(p->n_tile > 0 ? ", %.4f of int8 in tiles\n" : "\n", p->n_tile / 1e9);
 }
 
 static void print_unsteady(const struct bench_result *r, const char *name, const struct bench_phase *p)
@@ -96,7 +98,8 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
         if (o->n)
             printf("%-12s %9.2f %6.1f%% %9llu %9.2f %10.2f %10.2f %6.2f\n", o->name, ns / 1e3 / n_tok,
                    100 * ns / all_ns, (unsigned long long)o->n, ratio((double)o->n_bytes, ns),
-                   ratio((double)o->n_int8, ns), ratio((double)o->n_float, ns), ratio(p->ops[i].roof_s * 1e9, ns));
+                   ratio((double)(o->n_int8 + o->n_tile), ns), ratio((double)o->n_float, ns),
+                   ratio(p->ops[i].roof_s * 1e9, ns));
     }
 }
 
@@ -109,9 +112,12 @@ static void print_table(const struct bench_command *b, const struct bench_result
         printf(" on %d memory nodes", moebius_n_memory_node(g));
     printf(", sort cutoff %lld\n", (long long)moebius_engine_sort_cutoff(g));
     printf("the machine: memory %.1f to %.1f GB/s\n"
-           "multiply-adds: int8 %.0f to %.0f G/s, float %.0f to %.0f G/s\n\n",
+           "multiply-adds: int8 %.0f to %.0f G/s, float %.0f to %.0f G/s",
            r->least.read_bytes_per_s / 1e9, r->best.read_bytes_per_s / 1e9, r->least.int8_per_s / 1e9,
            r->best.int8_per_s / 1e9, r->least.float_per_s / 1e9, r->best.float_per_s / 1e9);
+    if (r->best.tile_per_s > 0)
+        printf(", tiles %.0f to %.0f G/s", r->least.tile_per_s / 1e9, r->best.tile_per_s / 1e9);
+    printf("\n\n");
     printf("%-18s %9s %9s %9s %9s %20s\n", "", "tokens/s", "", "", "roof", "part of the roof  ");
     printf("%-18s %9s %9s %9s %9s %6s %6s %6s\n", "", "median", "slowest", "fastest", "tokens/s", "median", "least",
            "most");
@@ -137,17 +143,17 @@ static void print_table(const struct bench_command *b, const struct bench_result
 static void print_csv_phase(const struct bench_command *b, const char *name, const struct bench_phase *p)
 {
     if (p->n_tok)
-        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f,%.6f,%.6f,%lld,%lld,%.4f\n", name,
+        printf("%s,%lld,%lld,%d,%.4f,%.4f,%.4f,%.4f,%.6f,%.0f,%.0f,%.0f,%.6f,%.6f,%lld,%lld,%.4f,%.0f\n", name,
                (long long)p->n_tok, (long long)b->params.n_depth, moebius_n_threads(b->opened.engine),
                p->tok_per_s.median, p->tok_per_s.min, p->tok_per_s.max, p->roof_tok_per_s.median,
                p->roof_fraction.median, p->n_bytes, p->n_int8, p->n_float, p->roof_fraction.min, p->roof_fraction.max,
-               (long long)p->n_unsteady, (long long)b->params.n_texts, p->n_experts);
+               (long long)p->n_unsteady, (long long)b->params.n_texts, p->n_experts, p->n_tile);
 }
 
 static void print_csv(const struct bench_command *b, const struct bench_result *r)
 {
     printf("phase,n_tok,depth,threads,tok_per_s,min,max,roof_tok_per_s,roof_fraction,bytes_per_tok,int8_per_tok,"
-           "float_per_tok,roof_fraction_min,roof_fraction_max,unsteady_tok,texts,experts\n");
+           "float_per_tok,roof_fraction_min,roof_fraction_max,unsteady_tok,texts,experts,tile_per_tok\n");
     print_csv_phase(b, "prefill", &r->prefill);
     print_csv_phase(b, "decode", &r->decode);
 }
@@ -156,10 +162,10 @@ static void print_json_op(const struct bench_op *op, bool is_first)
 {
     const moebius_op_stats *o = &op->did;
     printf("%s\"%s\": {\"n\": %llu, \"ns\": %llu, \"roof_ns\": %.0f, \"bytes\": %llu, \"int8\": %llu, "
-           "\"float\": %llu}",
+           "\"float\": %llu, \"tile\": %llu}",
            is_first ? ", \"ops\": {" : ", ", o->name, (unsigned long long)o->n, (unsigned long long)o->n_ns,
            op->roof_s * 1e9, (unsigned long long)o->n_bytes, (unsigned long long)o->n_int8,
-           (unsigned long long)o->n_float);
+           (unsigned long long)o->n_float, (unsigned long long)o->n_tile);
 }
 
 static void print_json_phase(const struct bench_command *b, const struct bench_result *r, const char *name,
@@ -173,10 +179,10 @@ static void print_json_phase(const struct bench_command *b, const struct bench_r
     printf("{\"n_tok\": %lld, \"depth\": %lld, \"tok_per_s\": %.4f, \"min\": %.4f, \"max\": %.4f, "
            "\"roof_tok_per_s\": %.4f, \"roof_fraction\": %.6f, \"roof_fraction_min\": %.6f, "
            "\"roof_fraction_max\": %.6f, \"unsteady_tok\": %lld, \"bytes_per_tok\": %.0f, \"int8_per_tok\": %.0f, "
-           "\"float_per_tok\": %.0f, \"experts\": %.4f",
+           "\"float_per_tok\": %.0f, \"tile_per_tok\": %.0f, \"experts\": %.4f",
            (long long)p->n_tok, (long long)b->params.n_depth, p->tok_per_s.median, p->tok_per_s.min, p->tok_per_s.max,
            p->roof_tok_per_s.median, p->roof_fraction.median, p->roof_fraction.min, p->roof_fraction.max,
-           (long long)p->n_unsteady, p->n_bytes, p->n_int8, p->n_float, p->n_experts);
+           (long long)p->n_unsteady, p->n_bytes, p->n_int8, p->n_float, p->n_tile, p->n_experts);
     for (int i = 0, n = 0; b->ops && i < r->n_op; i++)
         if (p->ops[i].did.n)
             print_json_op(&p->ops[i], n++ == 0);
@@ -185,8 +191,8 @@ static void print_json_phase(const struct bench_command *b, const struct bench_r
 
 static void print_json_roof(const char *name, const moebius_roof *roof)
 {
-    printf(", \"%s\": {\"read_bytes_per_s\": %.0f, \"int8_per_s\": %.0f, \"float_per_s\": %.0f}", name,
-           roof->read_bytes_per_s, roof->int8_per_s, roof->float_per_s);
+    printf(", \"%s\": {\"read_bytes_per_s\": %.0f, \"int8_per_s\": %.0f, \"float_per_s\": %.0f, \"tile_per_s\": %.0f}",
+           name, roof->read_bytes_per_s, roof->int8_per_s, roof->float_per_s, roof->tile_per_s);
 }
 
 static void print_json(const struct bench_command *b, const struct bench_result *r)

@@ -287,6 +287,7 @@ static struct backend_counters device_counters(const moebius_engine *g)
             all.op[k].n_bytes += b.op[k].n_bytes;
             all.op[k].n_int8 += b.op[k].n_int8;
             all.op[k].n_float += b.op[k].n_float;
+            all.op[k].n_tile += b.op[k].n_tile;
         }
         all.n_direct += b.n_direct;
         all.n_sorted += b.n_sorted;
@@ -326,7 +327,7 @@ int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats
     const struct backend_counters b = device_counters(engine);
     for (int i = 0; i < OP_N_KIND; i++) {
         const struct op_counters *c = &b.op[i];
-        const moebius_op_stats s = {op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float};
+        const moebius_op_stats s = {op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float, c->n_tile};
         sized_give((char *)stats + (size_t)i * stat_bytes, stat_bytes, &s, sizeof s);
     }
     return OP_N_KIND;

@@ -8,7 +8,7 @@
 
 /* Memory to read: much more than caches hold. */
 enum { CHUNK_BYTES = 4 << 20, MIN_CHUNKS = 64, CHUNKS_A_THREAD = 8, N_READ = 6 };
-enum { N_TASK_A_THREAD = 16, N_ROUND = 100000, N_REPEAT = 3 };
+enum { N_TASK_A_THREAD = 16, N_ROUND = 100000, N_TILE_ROUND = 10000, N_REPEAT = 3 };
 
 struct roof_loop {
     const struct kernels *kernels;
@@ -35,6 +35,11 @@ static void int8_task(void *arg, size_t task, int thread)
 static void float_task(void *arg, size_t task, int thread)
 {
     ((const struct roof_loop *)arg)->kernels->peak_float(N_ROUND);
+}
+
+static void tile_task(void *arg, size_t task, int thread)
+{
+    ((const struct roof_loop *)arg)->kernels->peak_tiles(N_TILE_ROUND);
 }
 
 /* The best rate of a few runs, in units of which the loop does n_unit. */
@@ -117,6 +122,9 @@ static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
     roof->int8_per_s = best_rate(pool, N_REPEAT, n_task, int8_task, &l, n_int8);
     roof->read_bytes_per_s = best_rate(pool, N_READ, n_chunk, read_task, &l, (double)(n_chunk * CHUNK_BYTES));
     roof->float_per_s = best_rate(pool, N_REPEAT, n_task, float_task, &l, n_float);
+    if (g->kernels->peak_tiles)
+        roof->tile_per_s = best_rate(pool, N_REPEAT, n_task, tile_task, &l,
+                                     (double)g->kernels->peak_tiles(1) * N_TILE_ROUND * (double)n_task);
     if (!g->is_limited || !engine_is_streaming(g))
         return ERR_OK;
     unmap_memory(g); /* slots gave it */

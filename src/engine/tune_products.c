@@ -196,7 +196,7 @@ bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns,
     enum { N_SIZE = sizeof n_tok / sizeof *n_tok };
     struct product_race r;
     *from = 0;
-    if (!g->kernels->has_tiles)
+    if (!g->kernels->peak_tiles)
         return true;
     bool ok = race_open(&r, g, t, 0);
     r.choices[0] = r.choices[1] = engine_tuning(g)->cpu.several;

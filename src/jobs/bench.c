@@ -44,6 +44,7 @@ static double op_roof_seconds(const moebius_roof *roof, const moebius_op_stats *
 {
     double memory = (double)op->n_bytes / roof->read_bytes_per_s;
     double compute = (double)op->n_int8 / roof->int8_per_s + (double)op->n_float / roof->float_per_s;
+    compute += op->n_tile ? (double)op->n_tile / roof->tile_per_s : 0;
     return memory > compute ? memory : compute;
 }
 
@@ -80,7 +81,7 @@ static err_code eval_all(struct bench_run *b, struct err *e)
 static moebius_roof each(moebius_roof a, moebius_roof b, double (*fn)(double a, double b))
 {
     return (moebius_roof){fn(a.read_bytes_per_s, b.read_bytes_per_s), fn(a.int8_per_s, b.int8_per_s),
-                          fn(a.float_per_s, b.float_per_s)};
+                          fn(a.float_per_s, b.float_per_s), fn(a.tile_per_s, b.tile_per_s)};
 }
 
 static double most(double a, double b)
@@ -121,7 +122,8 @@ static void add_op(struct bench_op *to, const moebius_op_stats *before, const mo
                             .n_ns = after->n_ns - before->n_ns,
                             .n_bytes = after->n_bytes - before->n_bytes,
                             .n_int8 = after->n_int8 - before->n_int8,
-                            .n_float = after->n_float - before->n_float};
+                            .n_float = after->n_float - before->n_float,
+                            .n_tile = after->n_tile - before->n_tile};
     for (int i = 0; i < 3; i++)
         roof_s[i] += op_roof_seconds(&roofs[i], &did);
     to->did.name = did.name;
@@ -130,6 +132,7 @@ static void add_op(struct bench_op *to, const moebius_op_stats *before, const mo
     to->did.n_bytes += did.n_bytes;
     to->did.n_int8 += did.n_int8;
     to->did.n_float += did.n_float;
+    to->did.n_tile += did.n_tile;
     to->roof_s += op_roof_seconds(&roofs[2], &did);
 }
 
@@ -273,6 +276,7 @@ static void sum_up(const struct bench_run *b, struct phase_run *r, int64_t n_tok
         p->n_bytes += (double)p->ops[i].did.n_bytes / (double)(n_tok * n);
         p->n_int8 += (double)p->ops[i].did.n_int8 / (double)(n_tok * n);
         p->n_float += (double)p->ops[i].did.n_float / (double)(n_tok * n);
+        p->n_tile += (double)p->ops[i].did.n_tile / (double)(n_tok * n);
     }
 }
 

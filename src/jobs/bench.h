@@ -38,7 +38,7 @@ struct bench_phase {
      * only in rounds that have no others. */
     int64_t n_unsteady;
     struct bench_op ops[MOEBIUS_MAX_OP];
-    double n_bytes, n_int8, n_float;             /* as in moebius_op_stats, for each token */
+    double n_bytes, n_int8, n_float, n_tile;     /* as in moebius_op_stats, for each token */
     double n_experts;                            /* experts that a MoE layer computed for a batch, each once */
     moebius_place_stats places[BENCH_MAX_PLACE]; /* what each of several places did in all rounds */
 };

@@ -108,7 +108,7 @@ static const struct kernels amx = {
 #include "kernels/act_kinds.def"
         },
     .r16_put = r16_put_avx2,
-    .has_tiles = true,
+    .peak_tiles = peak_tiles_amx,
     KERNELS_FILL_OPS(avx512),
     KERNELS_FILL_PEAKS(avx512vnni),
 };

@@ -61,7 +61,7 @@ struct kernel_matmul {
     float *y;
     int64_t ldy;
     struct kernel_prefetch prefetch; /* of the weights; kernels may leave it unused */
-    int32_t tiles_from; /* so many tokens and more go to the matrix unit, where the table has_tiles; 0: none do */
+    int32_t tiles_from; /* so many tokens and more go to the matrix unit, where there is one (peak_tiles); 0: none do */
 };
 typedef void kernel_matmul_fn(const struct kernel_matmul *a);
 
@@ -117,7 +117,6 @@ struct kernels {
     enum quant_act act[QUANT_MAX_ID];
 
     layout_put_fn *r16_put; /* for layout_pack; NULL: plain C */
-    bool has_tiles;         /* products may go to a matrix unit (kernel_matmul.tiles_from) */
 
     /* Rounds one row of k activations. k: a multiple of 32 or 256. NaN and infinity give unspecified finite
      * q. */
@@ -157,9 +156,11 @@ struct kernels {
                        const float *o_b, int64_t hd_v);
 
     /* Peak rates of this instruction set, to measure a machine by. peak_int8 and peak_float do n_round rounds of
-     * multiply-adds on registers and return how many those were; peak_read reads n bytes (a multiple of 4096) from p,
-     * which is 64-byte aligned. */
+     * multiply-adds on registers and return how many those were; peak_tiles, the same of the matrix unit that products may
+     * go to (kernel_matmul.tiles_from), is NULL without one; peak_read reads n bytes (a multiple of 4096) from p, which
+     * is 64-byte aligned. */
     int64_t (*peak_int8)(int64_t n_round);
+    int64_t (*peak_tiles)(int64_t n_round);
     int64_t (*peak_float)(int64_t n_round);
     void (*peak_read)(const void *p, int64_t n);
 };

@@ -19,6 +19,7 @@ KERNELS_FLOAT_LIST(K)
 #undef K
 
 layout_put_fn r16_put_avx2;
+int64_t peak_tiles_amx(int64_t n_round);
 
 KERNELS_DECLARE_OPS(avx2)
 KERNELS_DECLARE_OPS(avx512)

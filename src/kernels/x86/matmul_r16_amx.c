@@ -15,3 +15,30 @@
     }
 KERNELS_R16_LIST(K)
 #undef K
+
+/* Four results at a time, as products have them (tiles_template.h). Operands with other bits than zeros, by which the
+ * unit's speed depends. */
+int64_t peak_tiles_amx(int64_t n_round)
+{
+    enum { SIDE = 16, DEPTH = 64, N_RESULT = 4 };
+    int8_t operand[SIDE * DEPTH];
+    for (int i = 0; i < SIDE * DEPTH; i++)
+        operand[i] = (int8_t)(i * 37);
+    tiles_begin(SIDE, DEPTH);
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
+    tile_load(4, operand, DEPTH);
+    tile_load(5, operand, DEPTH);
+    tile_load(6, operand, DEPTH);
+    tile_load(7, operand, DEPTH);
+    for (int64_t r = 0; r < n_round; r++) {
+        tile_dot_ss(0, 4, 6);
+        tile_dot_ss(1, 5, 6);
+        tile_dot_ss(2, 4, 7);
+        tile_dot_ss(3, 5, 7);
+    }
+    tiles_end();
+    return n_round * N_RESULT * SIDE * SIDE * DEPTH;
+}
