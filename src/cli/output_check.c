@@ -1,9 +1,12 @@
+#define _DEFAULT_SOURCE /* lstat */
 #include "cli/output_check.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/split_set.h"
 
@@ -56,18 +59,75 @@ static const struct option *find_reader(const struct option *options, int n_opti
     return NULL;
 }
 
+/* Where an output goes. */
+struct output_place {
+    struct stat at;   /* what is there: the file, or else its folder */
+    const char *name; /* in the folder; "": the file is there */
+};
+
+static bool is_standard_stream(const struct stat *file)
+{
+    struct stat st;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fstat(fd, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino)
+            return true;
+    return false;
+}
+
+/* Refuses what no file can be made for. */
+static err_code find_place(const struct option *o, struct output_place *out, struct err *e)
+{
+    char folder[PATH_MAX] = ".";
+    const char *path = value_of(o), *slash = strrchr(path, '/');
+    const struct option_names names = option_names(o);
+    struct stat link;
+    *out = (struct output_place){.name = ""};
+    if (stat(path, &out->at) == 0)
+        return ERR_OK;
+    if (errno != ENOENT)
+        return err_set(e, ERR_IO, "%.*s %s: %s", names.n_name, names.name, path, strerror(errno));
+    if (lstat(path, &link) == 0)
+        return err_set(e, ERR_IO, "%.*s %s: is a link to a file that does not exist", names.n_name, names.name, path);
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    if (stat(folder, &out->at) != 0)
+        return err_set(e, ERR_IO, "%.*s %s: %s: %s; expected a folder that is there", names.n_name, names.name, path,
+                       folder, strerror(errno));
+    out->name = slash ? slash + 1 : path;
+    return ERR_OK;
+}
+
+/* The output before number `n_before` that goes to the same place; NULL: none does. */
+static const struct option *find_writer(const struct option *options, int n_before, const struct output_place *place,
+                                        struct err *e)
+{
+    struct output_place other;
+    if (!*place->name && (!S_ISREG(place->at.st_mode) || is_standard_stream(&place->at)))
+        return NULL; /* devices, FIFOs and streams take what comes from all */
+    for (int i = 0; i < n_before; i++)
+        if (options[i].kind == OPT_OUTPUT && value_of(&options[i]) && find_place(&options[i], &other, e) == ERR_OK &&
+            other.at.st_dev == place->at.st_dev && other.at.st_ino == place->at.st_ino &&
+            strcmp(other.name, place->name) == 0)
+            return &options[i];
+    return NULL;
+}
+
 err_code cli_check_outputs(const struct option *options, int n_option, struct err *e)
 {
     for (int i = 0; i < n_option; i++) {
-        struct stat st;
-        const struct option *o = &options[i];
-        if (o->kind != OPT_OUTPUT || !value_of(o) || stat(value_of(o), &st) != 0 || !S_ISREG(st.st_mode))
+        struct output_place place;
+        const struct option *o = &options[i], *other = NULL;
+        if (o->kind != OPT_OUTPUT || !value_of(o))
             continue;
-        const struct option *reader = find_reader(options, n_option, &st);
-        if (reader) {
-            struct option_names out = option_names(o), in = option_names(reader);
-            return err_set(e, ERR_USAGE, "%.*s %s: %.*s reads this file; expected another one to write", out.n_name,
-                           out.name, value_of(o), in.n_name, in.name);
+        TRY(find_place(o, &place, e));
+        bool is_read =
+            !*place.name && S_ISREG(place.at.st_mode) && (other = find_reader(options, n_option, &place.at)) != NULL;
+        if (!is_read)
+            other = find_writer(options, i, &place, e);
+        if (other) {
+            struct option_names out = option_names(o), names = option_names(other);
+            return err_set(e, ERR_USAGE, "%.*s %s: %.*s %s this file; expected another one to write", out.n_name,
+                           out.name, value_of(o), names.n_name, names.name, is_read ? "reads" : "writes");
         }
     }
     return ERR_OK;

@@ -1,11 +1,13 @@
 /* An output that is one of the files which the same command reads: the model, one of its parts, a text. Written to, it
- * would be gone. */
+ * would be gone. So would the one of two outputs that are the same file. And a folder that is not there is rather
+ * mistyped than to be made. */
 #ifndef CLI_OUTPUT_CHECK_H
 #define CLI_OUTPUT_CHECK_H
 
 #include "cli/options.h"
 
-/* ERR_USAGE where an option names such an output. Files are compared, not names: links lead to what they mean. */
+/* ERR_USAGE where an option names such an output, ERR_IO where its folder is missing. Files are compared, not names:
+ * links lead to what they mean. Devices, FIFOs and standard streams may be named as often as somebody likes. */
 MUST_USE err_code cli_check_outputs(const struct option *options, int n_option, struct err *e);
 
 /* Whether a file that is there is the model, or a part of it. */

@@ -90,7 +90,7 @@ def test_where_output_goes_is_looked_at_first():
                  ["profile", *none, "-f", text, "--csv", bad], ["profile", *none, "-f", text, "--svg", bad],
                  ["trace", *none, "-f", text, "-o", bad], ["ppl", *none, "-f", text, "--resume", bad],
                  ["logits", *none, "-p", "a", "-o", bad], ["logits", *none, "-p", "a", "-o", tmp("x"), "--routing", bad]):
-        err = fails(3, *args, says=[f"{bad}: no file can be made there: No such file or directory"])
+        err = fails(3, *args, says=[f"{os.path.dirname(bad)}/: No such file or directory"])
         assert ".tmp" not in err
     fails(3, "imatrix", *none, "-f", text, "-o", TMP.name, says=["is a directory"])
     os.mkdir(tmp("whole.gguf.crc32c"))
@@ -123,6 +123,38 @@ def test_no_output_is_what_the_command_reads():
     run(*state, "--load-state", tmp("state"), "-p", "b")  # a session is gone on with in its own file
 
 
+def test_no_two_outputs_are_one_file():
+    """By any name, and before anything is loaded; devices, FIFOs and standard streams take what comes from all."""
+    os.mkdir(tmp("twice"))
+    both, old = tmp("twice/both"), write("twice/old", "old")
+    os.link(old, tmp("twice/hard"))
+    os.symlink("old", tmp("twice/soft"))
+    os.symlink(tmp("twice"), tmp("twice/folder"))
+    profile, logits = ["profile", "-m", MODEL, "-f", text_file()], ["logits", "-m", MODEL, "--tokens", "1,2"]
+    for args in ([*profile, "-o", both, "--csv", both], [*profile, "-o", both, "--svg", tmp("twice/./both")],
+                 [*profile, "--csv", old, "--svg", tmp("twice/hard")], [*profile, "--csv", old, "--usage", tmp("twice/soft")],
+                 [*logits, "-o", both, "--routing", tmp("twice/folder/both")], ["trace", *profile[1:], "-o", both, "--usage", both],
+                 ["generate", "-m", MODEL, "-p", "a", "--stats-json", both, "--save-state", both]):
+        assert "loading" not in fails(2, *args, says=["writes this file; expected another one"])
+    fails(2, *logits, "-o", "both", "--routing", "./both", says=["writes this file"], cwd=tmp("twice"))
+    assert sorted(os.listdir(tmp("twice"))) == ["folder", "hard", "old", "soft"] and read(old) == b"old"
+    null = device("null", 3)
+    if null:
+        run(*logits, "-o", null, "--routing", null)
+    piped = run(*logits, "-o", "-", "--routing", "/dev/stdout").stdout
+    with open(tmp("twice/all"), "wb") as f:
+        run(*logits, "-o", "-", "--routing", "/dev/stdout", stdout=f)
+    assert read(tmp("twice/all")) == piped and len(piped) > 8
+
+
+def test_no_folder_is_made_for_an_output():
+    """It is rather mistyped. Only the cache directory is made."""
+    for option in ("--usage", "--stats-json", "--save-state"):
+        fails(3, "generate", "-m", MODEL, "-p", "a", "-n", 1, *STREAM, option, tmp("nix/da/file"), says=[option, tmp("nix/da")])
+    fails(3, "tune", "-m", MODEL, "-o", "nix/file", says=["--out nix/file: nix/: No such file"], cwd=TMP.name)
+    assert not os.path.exists(tmp("nix"))
+
+
 def test_a_closed_stream_is_no_file_that_is_opened_later():
     closed = {fd: dict(preexec_fn=lambda fd=fd: os.close(fd)) for fd in (0, 1, 2)}
     fails(2, "generate", "-m", DEMO, "-n", 1, says=["expected one prompt"], **closed[0])
@@ -137,7 +169,8 @@ def device(name, minor):
     """One of the machine's devices; root, who could replace it, gets a copy, or None where there can be none."""
     if os.geteuid() != 0:
         return "/dev/" + name
-    os.mknod(tmp(name), 0o666 | stat.S_IFCHR, os.makedev(1, minor))
+    if not os.path.exists(tmp(name)):
+        os.mknod(tmp(name), 0o666 | stat.S_IFCHR, os.makedev(1, minor))
     try:
         open(tmp(name), "wb").close()
     except PermissionError:
