@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <nettle/sha1.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,11 @@
 #include "hub/model_sets.h"
 #include "hub/piece_table.h"
 
+union hash {
+    struct sha256_ctx sha256;
+    struct sha1_ctx git;
+};
+
 struct job {
     const struct download *d;
     const struct download_hooks *hooks;
@@ -27,7 +33,7 @@ struct job {
     int fd, lock_fd;
     char part[HUB_PLACE_BYTES], table_path[HUB_PLACE_BYTES];
     struct piece_table table;
-    struct sha256_ctx sha; /* of the first `have` bytes */
+    union hash hash; /* of the first `have` bytes */
     uint64_t have;
     uint32_t crc;         /* of those of them that are of the last piece */
     unsigned char *piece; /* [PIECE_BYTES] */
@@ -44,6 +50,52 @@ static void show(const struct job *j)
     if (j->hooks->progress)
         j->hooks->progress(j->hooks->user, j->have, j->d->n_bytes);
 }
+
+/* ---- the checksum ---------------------------------------------------------------------------------------------- */
+
+static bool is_known_by_git(const struct job *j)
+{
+    return j->d->digest && strlen(j->d->digest) == HUB_GIT_DIGITS;
+}
+
+static void hash_begin(struct job *j)
+{
+    char head[32];
+    j->have = 0;
+    if (!is_known_by_git(j)) {
+        sha256_init(&j->hash.sha256);
+        return;
+    }
+    int n = snprintf(head, sizeof head, "blob %llu", (unsigned long long)j->d->n_bytes);
+    sha1_init(&j->hash.git);
+    sha1_update(&j->hash.git, (size_t)n + 1, (const uint8_t *)head); /* with its NUL */
+}
+
+static void hash_more(struct job *j, size_t n, const void *bytes)
+{
+    if (is_known_by_git(j))
+        sha1_update(&j->hash.git, n, bytes);
+    else
+        sha256_update(&j->hash.sha256, n, bytes);
+}
+
+/* Whether the bytes so far are those that the server states. */
+static bool is_right(const struct job *j)
+{
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    char hex[2 * SHA256_DIGEST_SIZE + 1];
+    union hash hash = j->hash;
+    bool by_git = is_known_by_git(j);
+    if (by_git)
+        sha1_digest(&hash.git, SHA1_DIGEST_SIZE, digest);
+    else
+        sha256_digest(&hash.sha256, SHA256_DIGEST_SIZE, digest);
+    for (size_t i = 0; i < (by_git ? SHA1_DIGEST_SIZE : SHA256_DIGEST_SIZE); i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    return !j->d->digest || strcmp(hex, j->d->digest) == 0;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t piece_begin(uint64_t i)
 {
@@ -72,12 +124,12 @@ static err_code check_head(void *user, const struct http_head *h, enum http_fail
     const struct download *d = r->job->d;
     unsigned long long at = r->at, last = r->end - 1, all = d->n_bytes;
     *failure = HTTP_AGAIN;
-    if (d->sha256 && strlen(h->linked_etag) == 64 && strcmp(h->linked_etag, d->sha256) != 0) {
+    if (d->digest && strlen(h->linked_etag) == strlen(d->digest) && strcmp(h->linked_etag, d->digest) != 0) {
         *failure = HTTP_FINAL;
-        return err_set(e, ERR_CHECK, "%s: the server gives a file of another SHA-256 (%s) than it lists (%s)", d->name,
-                       h->linked_etag, d->sha256);
+        return err_set(e, ERR_CHECK, "%s: the server gives a file of another checksum (%s) than it lists (%s)", d->name,
+                       h->linked_etag, d->digest);
     }
-    if (!d->sha256 && *d->etag && *h->etag && strcmp(h->etag, d->etag) != 0) {
+    if (!d->digest && *d->etag && *h->etag && strcmp(h->etag, d->etag) != 0) {
         *failure = HTTP_FINAL;
         return err_set(e, ERR_CHECK, "%s: the server's file has changed", d->name);
     }
@@ -142,7 +194,7 @@ static err_code failed(const struct job *j, struct err *e)
 /* The next bytes are in the file: they are counted, and hashed. */
 static err_code count(struct job *j, const void *bytes, size_t n, struct err *e)
 {
-    sha256_update(&j->sha, n, bytes);
+    hash_more(j, n, bytes);
     for (const unsigned char *p = bytes; n > 0;) {
         uint64_t i = j->have / PIECE_BYTES, end = piece_begin(i) + piece_length(j, i);
         size_t some = (size_t)min_i64((int64_t)n, (int64_t)(end - j->have));
@@ -219,8 +271,7 @@ static err_code mend_piece(struct job *j, uint64_t i, struct err *e)
 /* Reads what is there of the file: hashes it, and mends it. */
 static err_code read_part(struct job *j, uint64_t n_there, struct err *e)
 {
-    sha256_init(&j->sha);
-    j->have = 0;
+    hash_begin(j);
     j->crc = 0;
     while (j->have < n_there) {
         uint64_t i = j->have / PIECE_BYTES, length = piece_length(j, i);
@@ -236,17 +287,6 @@ static err_code read_part(struct job *j, uint64_t n_there, struct err *e)
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
-
-static bool is_right(const struct job *j)
-{
-    uint8_t digest[SHA256_DIGEST_SIZE];
-    char hex[2 * SHA256_DIGEST_SIZE + 1];
-    struct sha256_ctx sha = j->sha;
-    sha256_digest(&sha, sizeof digest, digest);
-    for (size_t i = 0; i < sizeof digest; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-    return !j->d->sha256 || strcmp(hex, j->d->sha256) == 0;
-}
 
 /* Fetches a piece a second time. *is_new: it came otherwise, and is now so in the file. */
 static err_code compare_piece(struct job *j, uint64_t i, unsigned char *again, bool *is_new, struct err *e)
@@ -292,9 +332,10 @@ static err_code find_wrong_pieces(struct job *j, unsigned char *again, struct er
         return ERR_OK;
     for (uint64_t i = 0; i < j->table.n; i++)
         TRY(piece_table_put(&j->table, i, (struct piece){j->table.pieces[i].crc, PIECE_RECEIVED}, e));
-    return err_set(e, ERR_CHECK,
-                   "%s: all of it was fetched twice, and its SHA-256 is not what the server lists (%s): it stays in %s",
-                   j->d->name, j->d->sha256, j->part);
+    return err_set(
+        e, ERR_CHECK,
+        "%s: all of it was fetched twice, and its checksum is not what the server lists (%s): it stays in %s",
+        j->d->name, j->d->digest, j->part);
 }
 
 /* All bytes are there: are they the right ones? */
@@ -302,7 +343,7 @@ static err_code verify(struct job *j, struct err *e)
 {
     if (is_right(j))
         return ERR_OK;
-    say(j, "the SHA-256 of the whole is not what the server lists: looking for the wrong piece");
+    say(j, "the checksum of the whole is not what the server lists: looking for the wrong piece");
     TRY(read_part(j, j->d->n_bytes, e)); /* mends what the drive changed */
     if (is_right(j))
         return ERR_OK;
@@ -350,7 +391,7 @@ static err_code check_part(const struct job *j, struct err *e)
 {
     const struct download *d = j->d;
     struct piece_label label;
-    if (d->sha256 || part_bytes(d->path) == 0)
+    if (d->digest || part_bytes(d->path) == 0)
         return ERR_OK;
     if (piece_table_label(j->table_path, &label) && label.n_bytes == d->n_bytes && strcmp(label.tag, d->etag) == 0)
         return ERR_OK;
@@ -371,7 +412,7 @@ static err_code open_part(struct job *j, uint64_t *n_there, struct err *e)
     if ((uint64_t)st.st_size > d->n_bytes && ftruncate(j->fd, (off_t)d->n_bytes) != 0)
         return failed(j, e);
     *n_there = (uint64_t)min_i64((int64_t)st.st_size, (int64_t)d->n_bytes);
-    return piece_table_open(&j->table, j->table_path, d->n_bytes, d->sha256 ? d->sha256 : d->etag, d->name, e);
+    return piece_table_open(&j->table, j->table_path, d->n_bytes, d->digest ? d->digest : d->etag, d->name, e);
 }
 
 static err_code fetch(struct job *j, uint64_t n_first, struct err *e)

@@ -16,7 +16,7 @@ struct download {
     const char *name;       /* for messages and lists */
     const char *lock;       /* a file to lock meanwhile, as the Hub's own programs do */
     uint64_t n_bytes;
-    const char *sha256; /* 64 digits; NULL: the server states none */
+    const char *digest; /* as a hub_file's; NULL: the server states none */
     const char *etag;   /* what the file is known by where there is no checksum; "": nothing */
 };
 

@@ -30,7 +30,7 @@ struct http_head {
     uint64_t first, last;  /* bytes of the whole, both included */
     int64_t n_whole;       /* -1: not said ("*") */
     char etag[130];        /* without quotes; "": none, or too long. Weak ones are none */
-    char linked_etag[130]; /* X-Linked-Etag of this answer or of a redirect to it: the file's SHA-256 */
+    char linked_etag[130]; /* X-Linked-Etag of this answer or of a redirect to it: the file's digest */
     char next[1024];       /* Link: <...>; rel="next"; "": none */
 };
 

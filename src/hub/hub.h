@@ -1,7 +1,7 @@
 /* Models by name: the door of the room.
  *
  * What a user calls a model (model_name.h), where it is kept (hub_cache.h, the Hub's own layout) and how it comes there
- * (pull.h: libcurl, ranges, SHA-256 in pieces), and the short names that the user gave (aliases.h). Nothing that a
+ * (pull.h: libcurl, ranges, checksums in pieces), and the short names that the user gave (aliases.h). Nothing that a
  * server says is trusted: names, sizes and JSON are checked before they are used, and bytes against their checksum
  * before they become a file. The room knows no GGUF. Without libcurl what is in the cache is found all the same. */
 #ifndef HUB_HUB_H

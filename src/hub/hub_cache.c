@@ -39,18 +39,18 @@ bool hub_cache_repo_name(const char *folder, char out[HUB_REPO_BYTES])
            snprintf(out, HUB_REPO_BYTES, "%.*s/%s", (int)(border - owner), owner, border + 2) < HUB_REPO_BYTES;
 }
 
-err_code hub_cache_blob(const struct hub_places *p, const char *repo, const char *sha256, char *out, struct err *e)
+err_code hub_cache_blob(const struct hub_places *p, const char *repo, const char *digest, char *out, struct err *e)
 {
     char below[128];
-    snprintf(below, sizeof below, "/blobs/%s", sha256);
+    snprintf(below, sizeof below, "/blobs/%s", digest);
     return hub_cache_repo(p, repo, below, out, e);
 }
 
-err_code hub_cache_lock(const struct hub_places *p, const char *repo, const char *sha256, char *out, struct err *e)
+err_code hub_cache_lock(const struct hub_places *p, const char *repo, const char *digest, char *out, struct err *e)
 {
     const char *slash = strchr(repo, '/');
     return check_length(snprintf(out, HUB_PLACE_BYTES, "%s/.locks/models--%.*s--%s/%s.lock", p->cache,
-                                 (int)(slash - repo), repo, slash + 1, sha256),
+                                 (int)(slash - repo), repo, slash + 1, digest),
                         repo, e);
 }
 
@@ -117,7 +117,7 @@ err_code hub_cache_put_link(const struct hub_places *p, const char *repo, const 
     TRY(hub_cache_link(p, repo, commit, f->path, link, e));
     for (const char *slash = strchr(f->path, '/'); slash && n + 4 < sizeof target; slash = strchr(slash + 1, '/'))
         n += (size_t)snprintf(target + n, sizeof target - n, "../");
-    TRY(check_length(snprintf(target + n, sizeof target - n, "blobs/%s", f->sha256) + (int)n, link, e));
+    TRY(check_length(snprintf(target + n, sizeof target - n, "blobs/%s", f->digest) + (int)n, link, e));
     TRY(hub_cache_make_folders(link, e));
     return make_link(target, link, e);
 }

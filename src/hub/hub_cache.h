@@ -1,9 +1,9 @@
 /* The Hub's cache of models, in the layout that its own programs have:
  *
- *   models--OWNER--REPO/blobs/SHA256                 the bytes of files, SHA256.incomplete while they arrive
+ *   models--OWNER--REPO/blobs/DIGEST                 the bytes of files, DIGEST.incomplete while they arrive
  *   models--OWNER--REPO/snapshots/COMMIT/PATH        links to them
  *   models--OWNER--REPO/refs/REVISION                the commit that a revision was
- *   .locks/models--OWNER--REPO/SHA256.lock           locked while a file is fetched
+ *   .locks/models--OWNER--REPO/DIGEST.lock           locked while a file is fetched
  *
  * Other programs write it, too, and names in it came from servers: what can't be meant is passed over. Models from
  * other addresses lie in a folder of their own, as HOST/PATH. */
@@ -18,9 +18,9 @@
 /* ---- places of things; paths are char [HUB_PLACE_BYTES]
  * ---------------------------------------------------------------- */
 
-MUST_USE err_code hub_cache_blob(const struct hub_places *p, const char *repo, const char *sha256, char *out,
+MUST_USE err_code hub_cache_blob(const struct hub_places *p, const char *repo, const char *digest, char *out,
                                  struct err *e);
-MUST_USE err_code hub_cache_lock(const struct hub_places *p, const char *repo, const char *sha256, char *out,
+MUST_USE err_code hub_cache_lock(const struct hub_places *p, const char *repo, const char *digest, char *out,
                                  struct err *e);
 MUST_USE err_code hub_cache_link(const struct hub_places *p, const char *repo, const char *commit, const char *path,
                                  char *out, struct err *e);

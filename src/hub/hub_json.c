@@ -41,8 +41,9 @@ static err_code add_entry(const json_t *entry, const char *url, struct model_set
     const char *type = json_string_value(json_object_get(entry, "type"));
     const char *path = json_string_value(json_object_get(entry, "path"));
     const json_t *lfs = json_object_get(entry, "lfs");
-    const char *sha = json_string_value(json_object_get(lfs, "oid"));
-    struct hub_file f = {.path = path, .sha256 = sha};
+    const char *digest = json_string_value(json_object_get(lfs ? lfs : entry, "oid"));
+    const size_t n_digit = lfs ? HUB_SHA256_DIGITS : HUB_GIT_DIGITS;
+    struct hub_file f = {.path = path, .digest = digest};
     size_t n = path ? strlen(path) : 0;
     if (!type || !path)
         return err_set(e, ERR_FORMAT, "%.300s: expected entries with type and path", url);
@@ -52,8 +53,13 @@ static err_code add_entry(const json_t *entry, const char *url, struct model_set
         return err_set(e, ERR_FORMAT, "%.300s: names a file \"%.200s\", which is refused", url, path);
     if (!read_size(json_object_get(entry, "size"), &f.n_bytes))
         return err_set(e, ERR_FORMAT, "%.300s: %s: size: expected a number of bytes", url, path);
-    if (!sha || strlen(sha) != 64 || !hub_is_hex(sha, 64))
-        return err_set(e, ERR_FORMAT, "%.300s: %s: lfs.oid: expected 64 hexadecimal digits", url, path);
+    if (!digest)
+        return err_set(e, ERR_FORMAT,
+                       "%.300s: %s: no checksum is given; expected one in lfs.oid or, of a file outside LFS, in oid",
+                       url, path);
+    if (strlen(digest) != n_digit || !hub_is_hex(digest, n_digit))
+        return err_set(e, ERR_FORMAT, "%.300s: %s: %soid: expected %zu hexadecimal digits", url, path,
+                       lfs ? "lfs." : "", n_digit);
     return model_sets_add(out, &f, e);
 }
 

@@ -42,8 +42,8 @@ err_code model_sets_add(struct model_sets *s, const struct hub_file *f, struct e
     struct hub_file *kept = &s->files[s->n_files];
     *kept = *f;
     kept->path = arena_strndup(&s->arena, f->path, strlen(f->path));
-    kept->sha256 = f->sha256 ? arena_strndup(&s->arena, f->sha256, strlen(f->sha256)) : NULL;
-    if (!kept->path || (f->sha256 && !kept->sha256))
+    kept->digest = f->digest ? arena_strndup(&s->arena, f->digest, strlen(f->digest)) : NULL;
+    if (!kept->path || (f->digest && !kept->digest))
         return err_nomem(e, strlen(f->path), "a list of files");
     s->n_files++;
     return ERR_OK;

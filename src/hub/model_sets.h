@@ -9,13 +9,17 @@
 
 #include "base/mem.h"
 
+enum { HUB_SHA256_DIGITS = 64, HUB_GIT_DIGITS = 40 };
+
 #define HUB_MOST_BYTES ((int64_t)1 << 44) /* of a file */
 
 struct hub_file {
     const char *path; /* within the repository, "/" between parts; safe (hub_path_is_safe) */
     uint64_t n_bytes;
-    const char *sha256; /* 64 digits in lower case; NULL: not known */
-    bool is_there;      /* in the cache, whole */
+    /* SHA-256 in 64 hexadecimal digits of lower case or, of a file outside LFS, what Git knows it by in 40: SHA-1 of
+     * "blob BYTES\0" and the file. NULL: not known. */
+    const char *digest;
+    bool is_there; /* in the cache, whole */
 };
 
 /* The files of one model are neighbours in the list. */

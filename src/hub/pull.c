@@ -51,10 +51,10 @@ static err_code add_hub_file(struct pull *p, struct pull_file *f, const struct h
 {
     char path[HUB_PLACE_BYTES], name[HUB_REPO_BYTES + HUB_PATH_BYTES + 8];
     const char *repo = p->name.repo;
-    *f = (struct pull_file){.d = {.n_bytes = hub->n_bytes, .sha256 = hub->sha256, .etag = ""}, .hub = hub};
-    TRY(hub_cache_blob(p->o.places, repo, hub->sha256, path, e));
+    *f = (struct pull_file){.d = {.n_bytes = hub->n_bytes, .digest = hub->digest, .etag = ""}, .hub = hub};
+    TRY(hub_cache_blob(p->o.places, repo, hub->digest, path, e));
     TRY(keep(p, &f->d.path, path, e));
-    TRY(hub_cache_lock(p->o.places, repo, hub->sha256, path, e));
+    TRY(hub_cache_lock(p->o.places, repo, hub->digest, path, e));
     TRY(keep(p, &f->d.lock, path, e));
     snprintf(name, sizeof name, "hf:%s:%s", repo, hub->path);
     TRY(keep(p, &f->d.name, name, e));

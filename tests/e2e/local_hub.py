@@ -73,6 +73,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if content is None:
                 return self.answer(404)
             sha = hub.sha[m[1], m[3]]
+            if (m[1], m[3]) in hub.git:
+                return self.answer(307, Location=f"{hub.cdn}/cdn/{sha}")
             return self.answer(302, Location=f"{hub.cdn}/cdn/{sha}?signed=1", X_Repo_Commit=hub.commits[m[1]],
                                X_Linked_Etag=f'"{hub.linked.get(sha, sha)}"', X_Linked_Size=len(content))
         return self.answer(404)
@@ -82,8 +84,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         entries = [{"type": "directory", "path": "BF16", "size": 0, "oid": "0" * 40},
                    {"type": "file", "path": "README.md", "size": 10, "oid": "1" * 40}]
         for path, content in self.hub.repos[repo].items():
-            entries.append({"type": "file", "path": path, "size": len(content), "oid": "2" * 40,
-                            "lfs": {"oid": self.hub.sha[repo, path], "size": len(content), "pointerSize": 135}})
+            entry = {"type": "file", "path": path, "size": len(content), "oid": self.hub.git.get((repo, path), "2" * 40)}
+            if (repo, path) not in self.hub.git:
+                entry["lfs"] = {"oid": self.hub.sha[repo, path], "size": len(content), "pointerSize": 135}
+            entries.append(entry)
         begin, n = int(query.get("cursor", ["0"])[0]), self.hub.page
         more = {"Link": f'<{self.hub.url}/api/models/{repo}/tree/{commit}?recursive=1&cursor={begin + n}>; rel="next"'}
         return self.json(entries[begin:begin + n], **(more if begin + n < len(entries) else {}))
@@ -164,7 +168,7 @@ class Hub:
     """A hub that runs until the block ends. tls: (certificate, key) of 127.0.0.1, and it speaks https."""
 
     def __init__(self, token=None, tls=None):
-        self.repos, self.commits, self.sha, self.blobs = {}, {}, {}, {}
+        self.repos, self.commits, self.sha, self.blobs, self.git = {}, {}, {}, {}, {}
         self.faults, self.sent, self.requests, self.answers, self.linked, self.etags = {}, {}, [], {}, {}, {}
         self.token, self.page, self.pace = token, 1000, None
         self.lock, self.ended = threading.Lock(), threading.Event()
@@ -181,8 +185,11 @@ class Hub:
             server.handle_error = lambda *args: None
             threading.Thread(target=server.serve_forever, daemon=True).start()
 
-    def add(self, repo, files):
-        """Files as the repository's next commit has them: {path: bytes}."""
+    def add(self, repo, files, lfs=True):
+        """Files as the repository's next commit has them: {path: bytes}. lfs: these are in LFS."""
+        for path, content in ({} if lfs else files).items():
+            oid = self.git[repo, path] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+            self.etags[hashlib.sha256(content).hexdigest()] = oid
         files = {**self.repos.get(repo, {}), **files}
         self.repos[repo] = files
         for path, content in files.items():

@@ -286,7 +286,7 @@ def test_a_file_that_is_not_what_is_listed_is_never_taken_for_it():
     with noise_place() as p:  # the first answer already says so
         sha = hashlib.sha256(NOISE).hexdigest()
         p.hub.linked[sha] = "0" * 64
-        p.fails(8, *PULL_NOISE, says=["another SHA-256"])
+        p.fails(8, *PULL_NOISE, says=["another checksum"])
         p.hub.linked.clear()
         p.hub.blobs[sha] = NOISE[:-1] + bytes([NOISE[-1] ^ 1])  # always other bytes
         p.fails(8, *PULL_NOISE, says=["fetched twice", sha, "kept"])
@@ -395,6 +395,23 @@ def test_on_a_terminal_one_sees_how_far_it_is_how_fast_and_how_long():
         assert re.search(rb"\d\.\d% of 0\.02 GB, \d+\.\d MB/s, \d+ s left", shown), shown
 
 
+def test_a_file_outside_lfs_is_checked_by_what_git_knows_it_by():
+    name, oid = "hf:them/Small:tiny-Q8_0.gguf", hashlib.sha1(b"blob %d\0" % len(MODEL) + MODEL).hexdigest()
+    with Place() as p:
+        p.hub.add("them/Small", {"tiny-Q8_0.gguf": MODEL}, lfs=False)
+        p.hub.fail(MODEL, Fault("cut", 5 * PIECE), Fault("flip", 2 * PIECE + 100))
+        path = p.run("pull", name)[0].strip()
+        assert os.readlink(path) == f"../../blobs/{oid}" and open(path, "rb").read() == MODEL
+        assert not p.hub.faults[hashlib.sha256(MODEL).hexdigest()]
+        assert p.generate(name, "--offline")[0] == p.generate(DEMO)[0]
+        p.run("rm", "-y", name)
+        tree = f"/api/models/them/Small/tree/{p.hub.commits['them/Small']}"
+        for wrong, why in ("3" * 40, "its checksum is not what the server lists"), ("3" * 39, "oid: expected 40"), (None, "no checksum is given"):
+            p.hub.answers = {tree: json.dumps([{"type": "file", "path": "tiny-Q8_0.gguf", "size": len(MODEL), "oid": wrong}]).encode()}
+            p.hub.etags[hashlib.sha256(MODEL).hexdigest()] = ""
+            p.fails(8 if wrong == "3" * 40 else 4, "pull", name, says=[why])
+
+
 def test_names_and_numbers_from_the_server_are_not_trusted():
     good = {"type": "file", "path": "a-Q8_0.gguf", "size": 10, "lfs": {"oid": "0" * 64, "size": 10}}
     paths = ["../../../x.gguf", "/etc/x.gguf", "a/../b.gguf", "a//b.gguf", "./x.gguf", "a\\..\\b.gguf", "x\n.gguf", "x\x1b[2J.gguf",
@@ -402,6 +419,7 @@ def test_names_and_numbers_from_the_server_are_not_trusted():
     bad = [[{**good, "path": path}] for path in paths]
     bad += [[{**good, "size": n}] for n in (-1, 0, 1 << 60, "10", None, 1.5)]
     bad += [[{**good, "lfs": lfs}] for lfs in (None, {}, {"oid": "../" + "0" * 61}, {"oid": "0" * 63}, {"oid": "G" * 64}, 7)]
+    bad += [[{**good, "oid": "2" * 40, "lfs": lfs}] for lfs in ({}, 7, {"oid": "2" * 40})]
     bad += [{}, 7, [7], [{}], "x", [{**good, "type": 5}], [[good]]]
     with demo_place() as p:
         commit = p.hub.commits["them/Demo-GGUF"]

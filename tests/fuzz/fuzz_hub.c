@@ -11,7 +11,8 @@
 static void check_file(const struct hub_file *f)
 {
     assert(hub_path_is_safe(f->path) && f->n_bytes > 0 && f->n_bytes <= (uint64_t)HUB_MOST_BYTES);
-    assert(strlen(f->sha256) == 64 && hub_is_hex(f->sha256, 64));
+    size_t n = strlen(f->digest);
+    assert((n == HUB_SHA256_DIGITS || n == HUB_GIT_DIGITS) && hub_is_hex(f->digest, n));
 }
 
 static void check_tree(const struct model_name *name, const char *text, size_t n)
