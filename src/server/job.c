@@ -332,7 +332,10 @@ static void tell_end(struct choice *c, const struct text_result *r)
     struct answer_usage usage = usage_of(r);
     add_usage(job, &usage);
     if (r->end == TEXT_END_FAILED) {
-        fail(job, r->error);
+        log_line(job->log, LOG_WARN, "answer %s: %s", job->head.id, r->error->text);
+        e = *r->error;
+        models_hide_folders(job->model, &e);
+        fail(job, &e);
     } else if (r->end == TEXT_END_CANCELLED && !c->has_enough) {
         err_set(&e, ERR_CANCELLED, "the server is ending");
         fail(job, &e);

@@ -73,7 +73,40 @@ static void note_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
     atomic_store(&m->load_done, done_bytes);
 }
 
+/* Takes n bytes out of a sentence. */
+static void cut(char *at, size_t n)
+{
+    memmove(at, at + n, strlen(at + n) + 1);
+}
+
+void models_hide_folders(const struct model *m, struct err *e)
+{
+    const char *slash = strrchr(m->path, '/');
+    size_t n = slash ? (size_t)(slash - m->path) + 1 : 0; /* of the model's folder, which may have spaces */
+    for (char *p = e->text; n > 1 && *p;)
+        if (strncmp(p, m->path, n) == 0)
+            cut(p, n);
+        else
+            p++;
+    for (char *p = e->text; *p; p += strcspn(p, " "), p += strspn(p, " ")) {
+        char *begin = p + strspn(p, "\"(");
+        for (size_t k = strcspn(begin, " "); *begin == '/' && k > 1; k--)
+            if (begin[k - 1] == '/')
+                cut(begin, k);
+    }
+}
+
 /* A template that is missing is no failure: texts can be gone on with. */
+static void open_template(struct model *m)
+{
+    const struct models_options *o = &m->models->options;
+    m->template_error = (struct err){0};
+    if (o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error) != ERR_OK)
+        log_line(o->log, LOG_INFO, "model %s: %s", m->name, m->template_error.text);
+    models_hide_folders(m, &m->template_error);
+    m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
+}
+
 static err_code load(struct model *m, struct err *e)
 {
     const struct models_options *o = &m->models->options;
@@ -81,11 +114,9 @@ static err_code load(struct model *m, struct err *e)
     texts.stepped = on_step;
     texts.stepped_user = m;
     const struct load_watch watch = {note_progress, m};
-    m->template_error = (struct err){0};
     TRY(o->opener.engine(o->opener.user, m->path, &watch, &m->engine, &texts.n_ctx, e));
     m->vocab = moebius_engine_vocab(m->engine);
-    (void)o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
-    m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
+    open_template(m);
     TRY(open_replay(m, e));
     TRY(grammar_cache_open(&m->grammars, m->vocab, e));
     TRY(expert_picture_begin(m->picture, m->engine, m->name, e));
@@ -180,6 +211,7 @@ static void note_failure(struct model *m, const struct err *e)
     log_line(all->options.log, LOG_WARN, "model %s: %s", m->name, e->text);
     pthread_mutex_lock(&all->lock);
     m->error = *e;
+    models_hide_folders(m, &m->error);
     m->n_failed++;
     if (all->wanted == m)
         all->wanted = NULL;

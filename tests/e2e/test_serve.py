@@ -342,6 +342,32 @@ def test_tokens_templates_and_counts():
         assert "no, thanks" in refused["error"]["message"]
 
 
+def test_clients_are_told_of_no_folders():
+    """Neither where a model has no template, nor where it can't be loaded or read; the log has them."""
+    folder = folder_of_models("of nobody else", broken=b"GGUF")
+    path = os.path.join(folder, "whole.gguf")
+    shutil.copy(DEMO, path)
+    with AnyServer(MOEBIUS, "--models", folder, "--expert-ram", "25%", "--cold", "--prefetch", "off") as s:
+        messages = {"model": "whole", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+        for route in CHAT, "/v1/messages", "/v1/messages/count_tokens", "/apply-template", "/api/chat", "/v1/responses":
+            code, _, text = s.ask("POST", route, {**messages, "input": "hi"})
+            assert code == 400 and b"whole.gguf has no chat template" in text, (route, text)
+            assert b"of nobody" not in text, text
+        assert s.wait_for(f"{path} has no chat template")
+        for code, _, text in s.ask("POST", COMPLETIONS, {"model": "broken", "prompt": "a"}), s.ask("GET", "/plan/broken"), \
+                s.ask("GET", "/models"):
+            assert b"broken" in text and b"of nobody" not in text, text
+        s.json(COMPLETIONS, {"model": "whole", "prompt": "a", "max_tokens": 1})
+        os.truncate(path, 1 << 20)
+        for route in COMPLETIONS, "/api/generate":
+            code, _, text = s.ask("POST", route, {"model": "whole", "prompt": "Lily and Tom went", "max_tokens": 50})
+            assert b"whole.gguf" in text and b"error" in text and b"of nobody" not in text, text
+        assert s.wait_for(f"answer [^ ]*: .*{path}"), s.log
+    with AnyServer(MOEBIUS, "-m", DEMO, "--template", write("no-template", "{% if %}")) as s:
+        error = s.json(CHAT, chat("hi"), status=400)["error"]["message"]
+        assert "messages: no-template: the chat template" in error, error
+
+
 # ---- what the server says of itself ------------------------------------------------------------------------------
 
 def test_facts():
