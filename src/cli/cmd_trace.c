@@ -61,6 +61,8 @@ static err_code record(struct trace_command *t, struct err *e)
 static err_code replay(struct trace_command *t, const char *path, struct err *e)
 {
     uint64_t fingerprint;
+    if (t->budgets)
+        TRY(curve_check_budgets(t->budgets, e));
     TRY(cli_read_file(path, &t->text, &t->n_text, e));
     TRY(trace_parse(&t->profile.trace, t->text, t->n_text, path, &fingerprint, e));
     printf("%lld tokens, %d MoE layers\n", (long long)t->profile.trace.n_tok, t->profile.trace.n_layer);

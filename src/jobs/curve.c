@@ -41,6 +41,27 @@ static err_code print_line(const struct curve *c, double share, struct err *e)
     return ERR_OK;
 }
 
+/* The next percentage of a list, as a share; 0: there is none, or none that makes sense. */
+static double next_share(const char **list)
+{
+    char *end;
+    errno = 0;
+    double share = strtod(*list, &end) / 100;
+    bool is_good = end != *list && !errno && share > 0 && share <= 1 && (!*end || *end == ',');
+    *list = *end ? end + 1 : end;
+    return is_good ? share : 0;
+}
+
+err_code curve_check_budgets(const char *budgets, struct err *e)
+{
+    const char *p = budgets;
+    do {
+        if (!(next_share(&p) > 0))
+            return err_set(e, ERR_USAGE, "--budgets %s: expected percentages such as 15,25,50", budgets);
+    } while (*p);
+    return ERR_OK;
+}
+
 err_code curve_print(const struct trace *t, const char *only, const char *budgets, struct err *e)
 {
     const struct curve c = {t, only};
@@ -49,20 +70,8 @@ err_code curve_print(const struct trace *t, const char *only, const char *budget
         if (!only || !strcmp(only, policy_name((enum policy_kind)k)))
             printf(" %8s", policy_name((enum policy_kind)k));
     printf(" %8s %7s %11s\n", "optimum", "gap", "MB/token");
-    if (!budgets) {
-        static const int usual[] = {10, 15, 25, 35, 50, 65, 75, 90};
-        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-            TRY(print_line(&c, usual[i] / 100.0, e));
-        return ERR_OK;
-    }
-    for (const char *p = budgets; *p;) {
-        char *end;
-        errno = 0;
-        double share = strtod(p, &end) / 100;
-        if (end == p || errno || !(share > 0 && share <= 1) || (*end && *end != ','))
-            return err_set(e, ERR_USAGE, "--budgets %s: expected percentages such as 15,25,50", budgets);
-        TRY(print_line(&c, share, e));
-        p = *end ? end + 1 : end;
-    }
+    const char *p = budgets ? budgets : "10,15,25,35,50,65,75,90";
+    while (*p)
+        TRY(print_line(&c, next_share(&p), e));
     return ERR_OK;
 }

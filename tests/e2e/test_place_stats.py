@@ -211,6 +211,9 @@ def test_profile_and_trace_know_places():
     assert shares in said, said
     assert shares in run("trace", *args, "-o", tmp("places.trace")).stderr.decode()
     run("trace", "replay", tmp("places.trace"))
+    for budgets in "0", "15,x", "15,,25", "101", "":
+        r = run("trace", "replay", tmp("places.trace"), "--budgets", budgets, code=2)
+        assert r.stdout == b"" and b"expected percentages" in r.stderr, (budgets, r)
     run("profile", "-m", DEMO, "-f", text_file(), "-t", 1, "--csv", tmp("one.csv"))
     with open(tmp("one.csv")) as f:
         assert f.readline() == "layer,expert,count,rate\n"
