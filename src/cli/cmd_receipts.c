@@ -278,6 +278,10 @@ const struct command cmd_receipts = {
                "directory. add takes what llama-bench -o json wrote. The exit status is 22 when a receipt that is "
                "explained or added lies above its ceiling, or outside of what was forecast.",
     .max_operand = 2,
+    .subcommands = {{"", {"--no-sandbox"}},
+                    {"list", {"--no-sandbox"}},
+                    {"explain", {"--no-sandbox"}},
+                    {"export", {"--no-sandbox"}}},
     .operands = {0, OPT_INPUT},
     .group = COMMAND_MEASURE,
     .run = run,

@@ -35,6 +35,8 @@ static err_code record(struct trace_command *t, struct err *e)
     t->file = cli_file_or_piped(t->file);
     if (!t->file || !t->out)
         return err_set(e, ERR_USAGE, "expected a text with -f FILE and an output with -o FILE, or: replay FILE");
+    if (t->budgets)
+        return err_set(e, ERR_USAGE, "--budgets: expected with replay FILE alone");
     TRY(output_file_check(t->out, e));
     TRY(cli_open_engine(&t->model, &t->opened, e));
     TRY(cli_read_file(t->file, &t->text, &t->n_text, e));
@@ -105,6 +107,7 @@ const struct command cmd_trace = {
     .usage = "-m FILE -f TEXT -o TRACE | replay TRACE [--budgets 15,25,50] [--policy NAME]",
     .summary = "record which experts a text chooses, and replay that against budgets and policies",
     .max_operand = 2,
+    .subcommands = {{"replay", {"--budgets", "--policy", "--no-sandbox"}}},
     .operands = {OPT_STRING, OPT_INPUT}, /* of replay FILE */
     .runs_model = true,
     .group = COMMAND_MEASURE,

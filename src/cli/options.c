@@ -1,5 +1,6 @@
 #include "cli/options.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,8 @@
 #include "cli/commands.h"
 #include "cli/completions.h"
 #include "cli/option_hints.h"
+
+enum { MOST_OPTIONS = 128 }; /* of a command */
 
 int cli_exit(const struct command *c, err_code code, const struct err *e)
 {
@@ -169,9 +172,9 @@ static size_t name_length(const struct option *options, int n_option, const char
     return o && takes_number(o) ? 2 : n;
 }
 
-/* The option that argv[*i] names, set; a value that is the next word is stepped over. */
+/* The option that argv[*i] names, set, and noted as given; a value that is the next word is stepped over. */
 static err_code parse_option(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
-                             int *i, struct err *e)
+                             int *i, bool *is_given, struct err *e)
 {
     const char *word = argv[*i];
     size_t n = name_length(options, n_option, word);
@@ -190,7 +193,28 @@ static err_code parse_option(const struct command *c, const struct option *optio
     }
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)n, word);
+    is_given[o - options] = true;
     return options_set(o, name, value, e);
+}
+
+static bool is_taken(const struct subcommand *s, const struct option *o)
+{
+    for (size_t i = 0; i < sizeof s->takes / sizeof *s->takes && s->takes[i]; i++)
+        if (is_named(o, s->takes[i], strlen(s->takes[i])))
+            return true;
+    return false;
+}
+
+/* Whether the command takes an option with its first word. */
+static err_code check_taken(const struct command *c, const char *word, const struct option *o, struct err *e)
+{
+    for (size_t i = 0; i < sizeof c->subcommands / sizeof *c->subcommands; i++) {
+        const struct subcommand *s = &c->subcommands[i];
+        if (s->word && strcmp(s->word, word) == 0 && !is_taken(s, o))
+            return err_set(e, ERR_USAGE, "%.*s: %s%s%s takes no such option", option_names(o).n_name, o->name, c->name,
+                           *word ? " " : " alone", word);
+    }
+    return ERR_OK;
 }
 
 static const struct option *find_unset(const struct option *options, int n_option, const char *name)
@@ -252,7 +276,8 @@ err_code options_parse(const struct command *c, const struct option *options, in
                        struct err *e)
 {
     int n_word = 1;
-    bool options_end = false;
+    bool options_end = false, is_given[MOST_OPTIONS] = {false};
+    assert(n_option <= MOST_OPTIONS);
     for (int i = 1; i < *argc; i++) {
         const char *word = argv[i];
         if (options_end || word[0] != '-' || !word[1])
@@ -262,10 +287,13 @@ err_code options_parse(const struct command *c, const struct option *options, in
         else if (is_answered(c, options, n_option, word, argv))
             return ERR_CANCELLED;
         else
-            TRY(parse_option(c, options, n_option, *argc, argv, &i, e));
+            TRY(parse_option(c, options, n_option, *argc, argv, &i, is_given, e));
     }
     TRY(take_words(c, options, n_option, &n_word, argv, e));
     *argc = n_word;
+    for (int i = 0; i < n_option; i++)
+        if (is_given[i])
+            TRY(check_taken(c, n_word > 1 ? argv[1] : "", &options[i], e));
     if (n_word - 1 > c->max_operand)
         return err_set(e, ERR_USAGE, "\"%s\" is one word too many%s%s", argv[c->max_operand + 1], c->hint ? ": " : "",
                        c->hint ? c->hint : "");

@@ -84,17 +84,24 @@ enum hub_use {
 /* The headings of `moebius help`, in this order. */
 enum command_group { COMMAND_RUN, COMMAND_LOOK, COMMAND_MAKE, COMMAND_MEASURE, N_COMMAND_GROUP };
 
+/* A first word ("": there is none) of a command with which it takes these options alone. */
+struct subcommand {
+    const char *word;
+    const char *takes[3];
+};
+
 struct command {
     const char *name;
-    const char *usage;            /* after "moebius NAME" */
-    const char *summary;          /* one line */
-    const char *details;          /* paragraphs for --help; may be NULL */
-    int max_operand;              /* words that are neither options nor the model */
-    const char *hint;             /* what to do instead, when there are more */
-    enum option_kind operands[2]; /* what the first of these words name; 0: no file */
-    bool keeps_files;             /* knows files that are kept from run to run, and reads drives as the engine does */
-    bool runs_model;              /* reads experts through io_uring, and keeps files from run to run */
-    bool serves;                  /* takes connections from a socket that it opens before the sandbox */
+    const char *usage;                /* after "moebius NAME" */
+    const char *summary;              /* one line */
+    const char *details;              /* paragraphs for --help; may be NULL */
+    int max_operand;                  /* words that are neither options nor the model */
+    const char *hint;                 /* what to do instead, when there are more */
+    struct subcommand subcommands[4]; /* those that take some options alone */
+    enum option_kind operands[2];     /* what the first of these words name; 0: no file */
+    bool keeps_files; /* knows files that are kept from run to run, and reads drives as the engine does */
+    bool runs_model;  /* reads experts through io_uring, and keeps files from run to run */
+    bool serves;      /* takes connections from a socket that it opens before the sandbox */
     enum hub_use hub;
     enum command_group group;
     int (*run)(const struct command *c, int argc, char **argv); /* returns the exit code */

@@ -214,6 +214,8 @@ def test_profile_and_trace_know_places():
     for budgets in "0", "15,x", "15,,25", "101", "":
         r = run("trace", "replay", tmp("places.trace"), "--budgets", budgets, code=2)
         assert r.stdout == b"" and b"expected percentages" in r.stderr, (budgets, r)
+    fails(2, "trace", "replay", tmp("places.trace"), "-t", 1, says=["--threads: trace replay takes no such option"])
+    fails(2, "trace", *args, "-o", tmp("x.trace"), "--budgets", "15", says=["--budgets: expected with replay"])
     run("profile", "-m", DEMO, "-f", text_file(), "-t", 1, "--csv", tmp("one.csv"))
     with open(tmp("one.csv")) as f:
         assert f.readline() == "layer,expert,count,rate\n"

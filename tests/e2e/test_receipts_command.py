@@ -151,6 +151,8 @@ def test_wrong_words_and_damaged_files_are_refused():
     env = cache("wrong")
     for words in ["add"], ["explain"], ["explain", "1"], ["explain", "x"], ["lists"], ["list", "1"], ["add", "a", "b"]:
         fails(2, "receipts", *words, env=env)
+    for words in ["list"], [], ["explain", 1], ["export"]:
+        fails(2, "receipts", "--layers", 4, *words, env=env, says=["--layers: receipts", "takes no such option"])
     fails(2, "receipts", "explain", 1, env=env, says=["there are no receipts"])
     fails(3, "receipts", "add", tmp("nosuch.json"), env=env, says=["nosuch.json"])
     for text in "", "{}", "[{}]", "[", '[{"n_gen": 1, "avg_ts": "x"}]':
