@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "engine/engine_internal.h"
 #include "engine/sized.h"
 #include "ranks/ranks.h"
@@ -166,7 +167,10 @@ static err_code take_division(void *engine, const struct expert_layer *layers, c
 {
     moebius_engine *g = engine;
     const struct rank_offer offer = make_offer(g, layers, slot_bytes, n_layer);
-    return ranks_offer(engine_ranks(g), &offer, n_layer, out, e);
+    int64_t n_expert = 0;
+    for (int i = 0; i < n_layer; i++)
+        n_expert = max_i64(n_expert, layers[i].n_expert);
+    return ranks_offer(engine_ranks(g), &offer, n_layer, n_expert, out, e);
 }
 
 /* Layers lie on a device that holds nothing; experts on the processor's. */
@@ -205,7 +209,9 @@ static err_code compute(moebius_engine *g, struct err *e)
                                          .experts = d->experts,
                                          .pool = g->pool,
                                          .rules = d->rules,
+                                         .division = &g->model->division,
                                          .n_layer = g->model->n_moe_layer,
+                                         .rank = engine_rank(g),
                                          .n_expert = count_experts(g)};
     return ranks_serve(engine_ranks(g), &service, e);
 }

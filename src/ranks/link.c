@@ -222,7 +222,8 @@ static bool take_request(struct link *l, MPI_Request *in, size_t *n_bytes, struc
     link_lock(l);
     link_note_code(&l->peers[0], MPI_Improbe(0, TAG_REQUEST, l->comm, &there, &message, &status));
     if (there && MPI_Get_count(&status, MPI_INT32_T, &n) == MPI_SUCCESS) {
-        link_unlock(l); /* growing may wait for memory */
+        n = n > 0 ? n : 0; /* MPI_UNDEFINED, of what is no whole units, is less */
+        link_unlock(l);    /* growing may wait for memory */
         *n_bytes = (size_t)n * LINK_UNIT;
         *code = grow(&l->request, &l->request_capacity, *n_bytes, e);
         link_lock(l);

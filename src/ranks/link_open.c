@@ -58,6 +58,13 @@ static int open_pidfd(const struct link_card *mine, const struct link_card *othe
     return is_near ? (int)syscall(SYS_pidfd_open, other->process, 0) : -1;
 }
 
+/* What has come by wire ends where its room does. */
+static void end_texts(struct link_card *c)
+{
+    c->version[sizeof c->version - 1] = c->processor[sizeof c->processor - 1] = '\0';
+    c->host[sizeof c->host - 1] = c->machine[sizeof c->machine - 1] = c->text[sizeof c->text - 1] = '\0';
+}
+
 /* Everybody's card. Whoever dies here is what started the processes' to report. */
 static err_code exchange_cards(struct link *l, const struct link_card *card, struct err *e)
 {
@@ -72,7 +79,7 @@ static err_code exchange_cards(struct link *l, const struct link_card *card, str
                        l->n_rank);
     for (int i = 0; i < l->n_rank; i++) {
         struct peer *p = &l->peers[i];
-        l->cards[i].host[LINK_HOST_BYTES - 1] = l->cards[i].text[ERR_TEXT_BYTES - 1] = '\0';
+        end_texts(&l->cards[i]);
         snprintf(p->name, sizeof p->name, "rank %d (%s)", i, l->cards[i].host);
     }
     for (int i = link_first_peer(l); i < link_end_peer(l); i++) {
@@ -173,6 +180,9 @@ static err_code echo(struct link *l, struct err *e)
     for (;;) {
         void *room;
         TRY(link_take(l, &request, &n, e));
+        if (n < LINK_UNIT || n > PROBE_BYTES)
+            return err_set(e, ERR_FAIL, "a message of rank 0 that times the link: %zu bytes: expected %d to %d", n,
+                           (int)LINK_UNIT, (int)PROBE_BYTES);
         if (*(const int32_t *)request == 0)
             return ERR_OK;
         TRY(link_room(l, 0, n, &room, e));

@@ -43,6 +43,20 @@ struct rank_figures {
 /* The bytes of a request of kind REQUEST_RUN. */
 size_t run_bytes(const struct request *q);
 
+/* rank_check.c: what has come, before anything of it is used. ERR_FAIL names the field, and what was expected. */
+/* On other ranks: a request, which has n_bytes, sizeof *q or more. */
+MUST_USE err_code rank_check_request(const struct rank_service *s, const struct request *q, size_t n_bytes,
+                                     struct err *e);
+/* The division, which must be of this form; division_close it. */
+MUST_USE err_code rank_read_division(const struct request *q, size_t n_bytes, const struct division_head *agreed,
+                                     struct division *out, struct err *e);
+/* On rank 0, of the rank of that name: the answer to a request, of which n_bytes followed. The rank's own error, if it
+ * is one. */
+MUST_USE err_code rank_check_answer(const char *rank, struct answer *a, uint32_t number, size_t n_bytes,
+                                    size_t expected, struct err *e);
+MUST_USE err_code rank_check_offer(const char *rank, const struct rank_offer *o, const struct rank_offer *mine,
+                                   struct err *e);
+
 struct ranks {
     struct link *link;
     enum cpu_level level;

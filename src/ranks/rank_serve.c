@@ -33,27 +33,6 @@ static err_code reply_with(struct ranks *r, const void *body, size_t n_bytes, st
 
 /* ---- the division -------------------------------------------------------------------------------------------- */
 
-static err_code read_division(const struct ranks *r, const void *request, size_t n_bytes, int n_layer,
-                              struct division *out, struct err *e)
-{
-    struct division_head h;
-    const char *from = request;
-    size_t n_head = sizeof(struct request) + sizeof h, n_holders = 0;
-    if (n_bytes >= n_head) {
-        memcpy(&h, from + sizeof(struct request), sizeof h);
-        n_holders = (size_t)(h.n_layer * h.n_expert) * sizeof *out->holders;
-    }
-    if (n_bytes < n_head || n_bytes != n_head + n_holders || h.n_layer != n_layer || h.n_place != ranks_n(r))
-        return err_set(e, ERR_FAIL, "a division of %zu bytes: expected one of %d layers to %d places", n_bytes, n_layer,
-                       ranks_n(r));
-    *out = (struct division){.n_place = (int)h.n_place, .n_layer = (int)h.n_layer, .n_expert = h.n_expert};
-    out->holders = mem_alloc(n_holders);
-    if (!out->holders)
-        return err_nomem(e, n_holders, "the division of experts");
-    memcpy(out->holders, from + n_head, n_holders);
-    return ERR_OK;
-}
-
 /* The next request, whose answer will have its number. */
 static err_code take(struct ranks *r, const void **request, size_t *n_bytes, struct err *e)
 {
@@ -67,13 +46,15 @@ static err_code take(struct ranks *r, const void **request, size_t *n_bytes, str
     return ERR_OK;
 }
 
-err_code ranks_offer(struct ranks *r, const struct rank_offer *offer, int n_layer, struct division *out, struct err *e)
+err_code ranks_offer(struct ranks *r, const struct rank_offer *offer, int n_layer, int64_t n_expert,
+                     struct division *out, struct err *e)
 {
+    const struct division_head agreed = {ranks_n(r), n_layer, n_expert};
     const void *request;
     size_t n;
     TRY(reply_with(r, offer, sizeof *offer, e));
     TRY(take(r, &request, &n, e));
-    return read_division(r, request, n, n_layer, out, e);
+    return rank_read_division(request, n, &agreed, out, e);
 }
 
 /* ---- serving ------------------------------------------------------------------------------------------------- */
@@ -97,30 +78,9 @@ static bool is_excused(void *user)
     return atomic_load(&s->is_opening) || experts_is_at_drive(s->experts);
 }
 
-/* Whether a request to compute is one that this model knows. */
-static err_code check_run(const struct rank_service *s, const struct request *q, size_t n_bytes, struct err *e)
+static err_code run(struct ranks *r, const struct rank_service *s, const struct request *q, size_t *n_result,
+                    struct err *e)
 {
-    const int32_t *ids = (const int32_t *)(q + 1);
-    int64_t n_row = 0;
-    if (q->layer < 0 || q->layer >= s->n_layer || q->n_tok < 1 || q->n_embd != s->rules[q->layer].n_embd ||
-        q->n_used != s->rules[q->layer].n_used || n_bytes != run_bytes(q))
-        return err_set(e, ERR_FAIL, "a request of %zu bytes for layer %d, %lld tokens of %lld: that is none", n_bytes,
-                       (int)q->layer, (long long)q->n_tok, (long long)q->n_embd);
-    for (int64_t i = 0; i < q->n_tok * q->n_used; i++) {
-        if (ids[i] < -1 || ids[i] >= s->rules[q->layer].n_expert)
-            return err_set(e, ERR_FAIL, "a request for expert %d of layer %d, which has %lld", (int)ids[i],
-                           (int)q->layer, (long long)s->rules[q->layer].n_expert);
-        n_row += ids[i] >= 0;
-    }
-    return n_row == q->n_row ? ERR_OK
-                             : err_set(e, ERR_FAIL, "a request for %lld rows with ids for %lld", (long long)q->n_row,
-                                       (long long)n_row);
-}
-
-static err_code run(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
-                    size_t *n_result, struct err *e)
-{
-    TRY(check_run(s, q, n_bytes, e));
     const struct cancel cancel = {is_cancel_wanted, r->link};
     const int64_t n_id = q->n_tok * q->n_used;
     const int32_t *ids = (const int32_t *)(q + 1);
@@ -152,7 +112,7 @@ static err_code run(struct ranks *r, const struct rank_service *s, const struct 
 enum { SPARE_SHARE = 8 };
 
 /* Slots are opened, and filled with what was used most where rank 0 knows what that is. */
-static err_code open_slots(const struct rank_service *s, const struct request *q, size_t n_bytes, struct err *e)
+static err_code open_slots(const struct rank_service *s, const struct request *q, struct err *e)
 {
     struct usage past;
     compute_trim(s->compute);
@@ -160,13 +120,8 @@ static err_code open_slots(const struct rank_service *s, const struct request *q
     TRY(experts_open(s->experts, spare < most ? spare : most, e));
     if (!q->n_tok)
         return ERR_OK;
-    const struct usage *seen = experts_usage(s->experts);
-    if (q->n_tok != seen->n_layer || q->n_row != seen->n_expert ||
-        n_bytes != sizeof *q + (size_t)(q->n_tok * q->n_row) * sizeof *past.count)
-        return err_set(e, ERR_FAIL, "counts of %lld layers and %lld experts: expected %d and %lld", (long long)q->n_tok,
-                       (long long)q->n_row, seen->n_layer, (long long)seen->n_expert);
-    TRY(usage_create(&past, seen->n_layer, seen->n_expert, e));
-    memcpy(past.count, q + 1, n_bytes - sizeof *q);
+    TRY(usage_create(&past, (int)q->n_tok, q->n_row, e));
+    memcpy(past.count, q + 1, (size_t)(q->n_tok * q->n_row) * sizeof *past.count);
     for (int64_t i = 0; i < q->n_tok * q->n_row; i++)
         past.total[i / q->n_row] += past.count[i];
     err_code code = experts_warm(s->experts, &past, e);
@@ -175,12 +130,11 @@ static err_code open_slots(const struct rank_service *s, const struct request *q
 }
 
 /* An error of the work is rank 0's to hear; only one of the link ends this rank. */
-static err_code answer_work(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
-                            struct err *e)
+static err_code answer_work(struct ranks *r, const struct rank_service *s, const struct request *q, struct err *e)
 {
     struct err why = {0};
     size_t n_result = 0;
-    err_code code = q->kind == REQUEST_RUN ? run(r, s, q, n_bytes, &n_result, &why) : open_slots(s, q, n_bytes, &why);
+    err_code code = q->kind == REQUEST_RUN ? run(r, s, q, &n_result, &why) : open_slots(s, q, &why);
     TRY(link_check(r->link, e));
     return reply(r, code, &why, n_result, e);
 }
@@ -188,17 +142,15 @@ static err_code answer_work(struct ranks *r, const struct rank_service *s, const
 static err_code answer(struct ranks *r, const struct rank_service *s, const struct request *q, size_t n_bytes,
                        struct err *e)
 {
-    bool has_layer = q->layer >= 0 && q->layer < s->n_layer;
+    TRY(rank_check_request(s, q, n_bytes, e));
     switch ((enum request_kind)q->kind) {
     case REQUEST_RUN:
-    case REQUEST_OPEN: return answer_work(r, s, q, n_bytes, e);
+    case REQUEST_OPEN: return answer_work(r, s, q, e);
     case REQUEST_PREDICT:
-        if (has_layer && n_bytes == sizeof *q + (size_t)q->n_tok * sizeof(int32_t))
-            compute_predict(s->compute, q->layer, (const int32_t *)(q + 1), q->n_tok, q->is_likely);
+        compute_predict(s->compute, q->layer, (const int32_t *)(q + 1), q->n_tok, q->is_likely);
         return ERR_OK;
     case REQUEST_STATS: {
-        const struct place_layer_stats stats =
-            has_layer ? compute_layer_stats(s->compute, q->layer) : (struct place_layer_stats){0};
+        const struct place_layer_stats stats = compute_layer_stats(s->compute, q->layer);
         return reply_with(r, &stats, sizeof stats, e);
     }
     case REQUEST_FACTS: {
@@ -208,7 +160,7 @@ static err_code answer(struct ranks *r, const struct rank_service *s, const stru
     case REQUEST_FORGET: experts_forget(s->experts); return reply_with(r, NULL, 0, e);
     case REQUEST_DIVISION: break;
     }
-    return err_set(e, ERR_FAIL, "a request of kind %u, which this rank does not know", (unsigned)q->kind);
+    return ERR_OK;
 }
 
 static err_code serve(struct ranks *r, const struct rank_service *s, struct serving *serving, struct err *e)

@@ -69,6 +69,7 @@ static err_code check_cards(struct ranks *r, struct err *e)
 
 static void expect(struct ranks *r, int rank, void *body, size_t body_bytes)
 {
+    r->answers[rank] = (struct answer){0}; /* a shorter one is none */
     link_expect(r->link, rank, &r->answers[rank], sizeof *r->answers, body, body_bytes);
 }
 
@@ -155,15 +156,8 @@ void ranks_ask(struct ranks *r, int rank, size_t n_bytes, void *body, size_t bod
 err_code ranks_answer(struct ranks *r, int rank, const struct cancel *c, size_t body_bytes, struct err *e)
 {
     size_t n;
-    struct answer *a = &r->answers[rank];
     TRY(link_wait(r->link, rank, c, &n, e));
-    a->text[ERR_TEXT_BYTES - 1] = '\0';
-    if (a->code != ERR_OK)
-        return err_set(e, (err_code)a->code, "%s: %s", ranks_name(r, rank), a->text);
-    if (a->number != r->n_request[rank] || n != body_bytes)
-        return err_set(e, ERR_FAIL, "%s: answer %u of %zu bytes: expected %u of %zu", ranks_name(r, rank), a->number, n,
-                       r->n_request[rank], body_bytes);
-    return ERR_OK;
+    return rank_check_answer(ranks_name(r, rank), &r->answers[rank], r->n_request[rank], n, body_bytes, e);
 }
 
 err_code ranks_ask_wait(struct ranks *r, int rank, const struct request *q, void *body, size_t body_bytes,
@@ -177,26 +171,12 @@ err_code ranks_ask_wait(struct ranks *r, int rank, const struct request *q, void
     return ranks_answer(r, rank, NULL, body_bytes, e);
 }
 
-static err_code check_offer(const struct ranks *r, int rank, const struct rank_offer *o, const struct rank_offer *mine,
-                            struct err *e)
-{
-    if (o->n_file_bytes != mine->n_file_bytes || o->fingerprint != mine->fingerprint)
-        return err_set(e, ERR_FORMAT,
-                       "%s: another model (%llu bytes, fingerprint %016llx): expected that of rank 0 (%llu, %016llx)",
-                       ranks_name(r, rank), (unsigned long long)o->n_file_bytes, (unsigned long long)o->fingerprint,
-                       (unsigned long long)mine->n_file_bytes, (unsigned long long)mine->fingerprint);
-    if (o->is_reference != mine->is_reference)
-        return err_set(e, ERR_USAGE, "%s: expected the same kernels as rank 0: --reference on all ranks, or on none",
-                       ranks_name(r, rank));
-    return ERR_OK;
-}
-
 err_code ranks_offers(struct ranks *r, const struct rank_offer *own, const struct rank_offer **offers, struct err *e)
 {
     r->offers[0] = *own;
     for (int i = 1; i < ranks_n(r); i++) {
         TRY(ranks_answer(r, i, NULL, sizeof r->offers[i], e));
-        TRY(check_offer(r, i, &r->offers[i], own, e));
+        TRY(rank_check_offer(ranks_name(r, i), &r->offers[i], own, e));
     }
     *offers = r->offers;
     return ERR_OK;

@@ -75,17 +75,18 @@ MUST_USE err_code ranks_wait_ready(struct ranks *r, struct err *e);
 MUST_USE err_code ranks_place(struct place **out, struct ranks *r, int rank, int n_layer, double bytes_per_s,
                               struct err *e);
 
-/* On other ranks: offers, and waits for the division, which is the caller's to close. ERR_CANCELLED: rank 0 has ended.
- */
-MUST_USE err_code ranks_offer(struct ranks *r, const struct rank_offer *offer, int n_layer, struct division *out,
-                              struct err *e);
+/* On other ranks: offers, and waits for the division of these layers and experts (of the layer with most), which is the
+ * caller's to close. ERR_CANCELLED: rank 0 has ended. */
+MUST_USE err_code ranks_offer(struct ranks *r, const struct rank_offer *offer, int n_layer, int64_t n_expert,
+                              struct division *out, struct err *e);
 /* Computes what rank 0 asks for until it ends. Begins with saying that this rank is ready. */
 struct rank_service {
     struct compute *compute; /* these are borrowed */
     struct experts *experts;
     struct pool *pool;
     const struct expert_rules *rules; /* [n_layer] */
-    int n_layer;
+    const struct division *division;  /* that ranks_offer brought */
+    int n_layer, rank;
     uint64_t n_expert; /* that it has */
 };
 MUST_USE err_code ranks_serve(struct ranks *r, const struct rank_service *s, struct err *e);
