@@ -166,9 +166,11 @@ def test_man_has_every_command_and_option():
     page = open(MAN, encoding="utf-8").read().replace("\\-", "-").replace("\\&", "")
     text = re.sub(r"^\.[A-Z]+ ?", "", re.sub(r"\\f[A-Z]", "", page), flags=re.M)
     for c in [*COMMANDS, "help"]:
-        assert re.search(rf"^\.B {c}$", page, re.M), f"man: command {c} is missing"
+        assert re.search(rf"^\.TP\n\.B {c}$", page, re.M), f"man: command {c} is missing"
         missing = [n for n in (names(c) if c != "help" else []) if not re.search(rf'(?:^|[ (",|]){re.escape(n)}(?![\w-])', text, re.M)]
         assert not missing, f"man: {c} has {missing}"
+    environment = re.search(r"^\.SH ENVIRONMENT\n(.*?)^\.SH", page, re.M | re.S)[1]
+    assert not re.findall(r"(?<!^\.TP\n)^\.BR? [A-Z_]+.*", environment, re.M), "man: a variable without an entry of its own"
     known = {n for c in COMMANDS for n in names(c)} | {"--help", "--version", "--name", "--user"}
     said = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert said <= known, f"man: there is no {said - known}"
