@@ -215,6 +215,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         TRY(eval_prompt(g, t, e));
     if (g->n_ids > 0 && g->layers.before)
         print_layers(g, "prompt of", t->n_prefill);
+    bool is_full = false;
     for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
         int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
         if (id < 0) {
@@ -229,11 +230,9 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         bool is_last = end || i + 1 == g->n;
         if (is_last && !g->save_path)
             break;
-        if (moebius_session_pos(g->opened.session) == moebius_session_n_ctx(g->opened.session)) {
-            fprintf(stderr, "\n[the context of %lld tokens is full]",
-                    (long long)moebius_session_n_ctx(g->opened.session));
+        is_full = moebius_session_pos(g->opened.session) == moebius_session_n_ctx(g->opened.session);
+        if (is_full)
             break;
-        }
         TRY(eval_token(g, id, t, e)); /* the last, too, so that a saved session goes on after it */
         print_live(g, t);
         if (is_last)
@@ -245,6 +244,8 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     text_out_end(&g->out);
     printf("\n");
     fflush(stdout);
+    if (is_full)
+        fprintf(stderr, "[the context of %lld tokens is full]\n", (long long)moebius_session_n_ctx(g->opened.session));
     moebius_error error;
     if (g->save_path && moebius_session_save(g->opened.session, g->save_path, &error) != MOEBIUS_OK)
         return cli_error(e, &error);

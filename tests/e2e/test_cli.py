@@ -534,7 +534,7 @@ def test_golden_ids_from_tokens():
 
 def test_context_fills_and_says_so():
     r = run("generate", "-m", DEMO, "-p", "Once upon a time", "--ctx", "12", "-n", "100", "--temp", "0", "--ignore-eos")
-    assert b"context of 12 tokens is full" in r.stderr
+    assert b"\n[the context of 12 tokens is full]\nprompt 4 tokens" in r.stderr
 
 
 def test_logits_are_written_whole_and_equal():
