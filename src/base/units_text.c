@@ -15,6 +15,13 @@ struct units_text units_size(uint64_t n_bytes)
     return out;
 }
 
+struct units_text units_figure(double x)
+{
+    struct units_text out;
+    snprintf(out.s, sizeof out.s, x < 999.5 || x >= 1e15 ? "%.3g" : "%.0f", x);
+    return out;
+}
+
 struct units_text units_duration(double seconds)
 {
     struct units_text out;

@@ -140,10 +140,10 @@ static void draw_speed(struct drawing *d, const struct plan *p)
 {
     char text[PLAN_LINE_BYTES] = "decode: how fast is not known";
     if (p->decode.is_forecast)
-        snprintf(text, sizeof text, "decode: %.3g to %.3g tokens/s, %.3g at most", p->decode.low, p->decode.high,
-                 p->decode.ceiling);
+        snprintf(text, sizeof text, "decode: %s to %s tokens/s, %s at most", units_figure(p->decode.low).s,
+                 units_figure(p->decode.high).s, units_figure(p->decode.ceiling).s);
     else if (p->decode.ceiling > 0)
-        snprintf(text, sizeof text, "decode: %.3g tokens/s at most", p->decode.ceiling);
+        snprintf(text, sizeof text, "decode: %s tokens/s at most", units_figure(p->decode.ceiling).s);
     draw_line(d, "normal", text, strlen(text));
 }
 

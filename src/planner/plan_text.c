@@ -201,9 +201,9 @@ static err_code say_rate(struct bytes *b, const struct plan_speed *s, struct err
 {
     err_code code = ERR_OK;
     if (s->is_forecast)
-        SAY("; decode of %.3g to %.3g tokens/s", s->low, s->high);
+        SAY("; decode of %s to %s tokens/s", units_figure(s->low).s, units_figure(s->high).s);
     else if (s->ceiling > 0)
-        SAY("; decode of %.3g tokens/s at most", s->ceiling);
+        SAY("; decode of %s tokens/s at most", units_figure(s->ceiling).s);
     return code;
 }
 

@@ -128,6 +128,9 @@ static void test_quantities_are_readable(void **state)
     assert_string_equal(units_size(1023).s, "1023 B");
     assert_string_equal(units_size(28611872).s, "27.29 MiB");
     assert_string_equal(units_size((uint64_t)3 << 40).s, "3.00 TiB");
+    assert_string_equal(units_figure(4.987).s, "4.99");
+    assert_string_equal(units_figure(999.6).s, "1000");
+    assert_string_equal(units_figure(12345.6).s, "12346");
     assert_string_equal(units_duration(0.4).s, "0 s");
     assert_string_equal(units_duration(59.4).s, "59 s");
     assert_string_equal(units_duration(768).s, "12 min 48 s");
