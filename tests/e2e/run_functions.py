@@ -6,7 +6,12 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
+
+# What runs keep for later ones is neither the user's nor stays: a machine that was probed says more in its plans.
+CACHE = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = CACHE.name
 
 
 def program_runner(program, timeout=300):
