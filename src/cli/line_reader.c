@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_io.h"
@@ -23,6 +24,9 @@ err_code line_reader_open(struct line_reader *r, const char *path, size_t max_by
     bool is_stdin = !strcmp(path, "-");
     line_reader_from(r, is_stdin ? STDIN_FILENO : file_open(path, O_RDONLY, 0), path, max_bytes);
     r->owns_fd = !is_stdin;
+    struct stat st;
+    if (r->fd >= 0 && fstat(r->fd, &st) == 0 && S_ISDIR(st.st_mode)) /* which fails only when it is read */
+        return err_set(e, ERR_IO, "%s: %s", path, strerror(EISDIR));
     return r->fd >= 0 ? ERR_OK : err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
 }
 

@@ -541,7 +541,8 @@ def test_outputs_through_links_and_elsewhere():
     check_answers(requests, lines(tmp("elsewhere/out")))
     fails(3, "batch", "-i", tmp("nowhere"), "-o", link, says=["nowhere: No such file"])
     fails(3, "batch", "-i", source, "-o", tmp("no/where"), says=["where"])
-    fails(3, "batch", "-i", TMP.name, "-o", link, says=[TMP.name])
+    fails(3, "batch", "-i", TMP.name, "-o", tmp("of-a-folder"), says=[TMP.name])
+    assert not os.path.exists(tmp("of-a-folder")), "an output was begun"
     fails(2, "batch", "-o", link, says=["-i FILE"])
     fails(2, "batch", "-i", source, says=["-o FILE"])
 
