@@ -98,7 +98,7 @@ err_code part_open(struct quantize_part *p, const char *out, uint64_t fingerprin
 {
     struct stat st;
     *p = (struct quantize_part){.fd = -1, .n_byte = n_byte, .n_piece = n_piece};
-    if (!*out || (stat(out, &st) == 0 && !S_ISREG(st.st_mode)))
+    if (!*out || !strcmp(out, "-") || (stat(out, &st) == 0 && !S_ISREG(st.st_mode)))
         return err_set(e, ERR_USAGE, "\"%s\" can't be written; expected a name for a GGUF file", out);
     TRY(output_file_target(out, &p->out, e));
     size_t n = strlen(p->out) + sizeof ".unfinished";

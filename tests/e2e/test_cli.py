@@ -732,7 +732,7 @@ def test_quantize_explains_mistakes_and_leaves_no_halves():
     bad = tmp("bad.gguf")
     write_f32_gguf(bad, {"output.weight": ([32, 2], [1.0] * 63 + [float("nan")])})
     fails(4, "quantize", "--force", bad, target, "--type", "Q8_0", says=["output.weight", "not finite"])
-    for name in (folder, "", "/dev/null"):
+    for name in (folder, "", "/dev/null", "-"):
         fails(2, "quantize", "--force", DEMO, name, "--type", "Q8_0", says=["expected a name for a GGUF file"])
     fails(3, "quantize", "--force", DEMO, os.path.join(folder, "no", "such"), "--type", "Q8_0", says=["No such file"])
     assert os.listdir(folder) == []
