@@ -7,7 +7,8 @@ static int run(const struct command *c, int argc, char **argv)
     int n_command;
     err_code code = options_parse(c, NULL, 0, &argc, argv, &e);
     if (code == ERR_OK && (argc != 2 || !completions_know(argv[1])))
-        code = err_set(&e, ERR_USAGE, "%s: expected a shell: bash, zsh or fish", argc == 2 ? argv[1] : "completions");
+        code = err_set(&e, ERR_USAGE, "%s%sexpected a shell: bash, zsh or fish", argc == 2 ? argv[1] : "",
+                       argc == 2 ? ": " : "");
     if (code == ERR_OK) {
         const struct command *const *commands = commands_all(&n_command);
         completions_print(argv[1], commands, n_command);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "base/random.h"
 #include "base/units_text.h"
 #include "cli/rank_run.h"
@@ -405,9 +406,11 @@ err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e
         errno = 0;
         long long id = strtoll(p, &end, 10);
         if (end == p || errno || id < 0 || id > INT32_MAX || (*end && !strchr("," BLANKS, *end))) {
+            const int n_shown = (int)min_i64((int64_t)strcspn(p, "," BLANKS), 20);
             mem_free(list);
-            return *p && *p != ','
-                       ? err_set(e, ERR_USAGE, "tokens: \"%.20s\" is not a token id: expected numbers like 1,2,3", p)
+            return n_shown
+                       ? err_set(e, ERR_USAGE, "tokens: \"%.*s\" is not a token id: expected numbers like 1,2,3",
+                                 n_shown, p)
                        : err_set(e, ERR_USAGE, "tokens: number %zu is missing: expected numbers like 1,2,3", *n + 1);
         }
         list[*n] = (int32_t)id;

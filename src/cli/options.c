@@ -57,13 +57,12 @@ static bool is_choice(const char *choices, const char *value)
 static err_code set_number(const struct option *o, const char *word, const char *value, struct err *e)
 {
     char *end;
-    errno = 0;
     double f = o->kind == OPT_FLOAT ? strtod(value, &end) : (double)strtoll(value, &end, 10);
-    if (end == value || *end || errno || isnan(f))
+    if (end == value || *end || isnan(f)) /* one that is too large for its type is out of range, too */
         return err_set(e, ERR_USAGE, "%s %s: expected %s", word, value,
                        o->kind == OPT_FLOAT ? "a number" : "a whole number");
     if (f < o->min || f > o->max)
-        return err_set(e, ERR_USAGE, "%s %s: expected %.10g to %.10g", word, value, o->min, o->max);
+        return err_set(e, ERR_USAGE, "%s %s: expected %.16g to %.16g", word, value, o->min, o->max);
     if (o->kind == OPT_FLOAT)
         *(float *)o->out = (float)f;
     else if (o->kind == OPT_INT32)

@@ -248,6 +248,8 @@ def test_usage_mistakes_are_explained():
     fails(2, "generate", "-m", DEMO, "-p", "a", "--wings", says=["--wings"])
     fails(2, "generate", "-m", DEMO, "-p", says=["value"])
     fails(2, "generate", "-m", DEMO, "-p", "a", "-n", "many", says=["many", "whole number"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "-n", "9" * 20, says=["-n 9", "expected -1 to 1000000000"])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--seed", "-1", says=["expected 0 to 9000000000000000"])
     fails(2, "generate", "-m", DEMO, "-p", "a", "--threads", "0", says=["--threads"])
     fails(2, "generate", "-m", DEMO, "-p", "a", "--top-p", "1.5", says=["--top-p"])
     fails(2, "generate", "-m", DEMO, "-p", "a", "--kv", "f8", says=["f16|f32"])
@@ -286,6 +288,7 @@ def test_tokens_there_and_back():
     parsed = out("tokenize", "-m", DEMO, "--parse-special", "<|endoftext|>").split()
     assert len(plain) > 1 and len(parsed) == 1
     fails(2, "detokenize", "-m", DEMO, "99999", says=["99999"])
+    fails(2, "detokenize", "-m", DEMO, "1", "x", "2", says=['"x" is not a token id'])
 
 
 def test_generation_is_greedy_reproducible_and_stops():
