@@ -1,4 +1,6 @@
 /* Answers of a model, in any protocol. */
+#include <time.h>
+
 #include "server/call.h"
 #include "server/routes.h"
 
@@ -54,8 +56,8 @@ static err_code begin_job(struct call *c, struct model *m, struct server_request
 /* Ollama's clients have models loaded so. */
 static err_code say_loaded(struct call *c, struct model *m, const struct server_request *r, struct err *e)
 {
-    call_json(c, 200,
-              json_pack("{s:s, s:s, s:b, s:s}", "model", m->name, "response", "", "done", 1, "done_reason", "load"));
+    const struct answer_head head = {.model = m->name, .created = (int64_t)time(NULL)};
+    call_json(c, 200, c->protocol->whole(r, &head, NULL));
     http_reply(c->x);
     return ERR_OK;
 }

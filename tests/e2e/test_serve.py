@@ -381,6 +381,9 @@ def test_facts():
         assert len(s.json("/slots")) == 8
         assert s.json("/api/tags")["models"][0]["name"] == "tiny" and "version" in s.json("/api/version")
         assert "completion" in s.json("/api/show", {"model": "tiny"})["capabilities"]
+        loaded = s.json("/api/chat", {"model": "tiny"})
+        assert loaded["message"]["content"] == "" and loaded["done"] and loaded["done_reason"] == "load" and loaded["created_at"]
+        assert s.json("/api/generate", {"model": "tiny"})["response"] == ""
         assert b"moebius" in s.ask("GET", "/")[2]
         assert s.json("/v1/embeddings", {"input": "x"}, status=501)["error"]["message"]
         status, headers, text = s.ask("HEAD", "/v1/models")
