@@ -167,7 +167,7 @@ static err_code add_rendered(struct prompt *p, const struct model *m, struct err
     return code;
 }
 
-static err_code copy_ids(struct prompt *p, const struct model *m, const json_t *ids, struct err *e)
+err_code prompt_take_ids(struct prompt *p, const struct model *m, const char *field, const json_t *ids, struct err *e)
 {
     size_t n = json_array_size(ids);
     p->ids = mem_calloc(n + 1, sizeof *p->ids);
@@ -177,9 +177,9 @@ static err_code copy_ids(struct prompt *p, const struct model *m, const json_t *
         const json_t *token = json_array_get(ids, p->n);
         json_int_t id = json_integer_value(token);
         if (!json_is_integer(token))
-            return err_set(e, ERR_USAGE, "prompt: token %zu is no whole number", p->n);
+            return err_set(e, ERR_USAGE, "%s: token %zu is no whole number", field, p->n);
         if (id < 0 || id >= moebius_vocab_size(m->vocab))
-            return err_set(e, ERR_USAGE, "prompt: token %zu is %lld: expected 0 to %d", p->n, (long long)id,
+            return err_set(e, ERR_USAGE, "%s: token %zu is %lld: expected 0 to %d", field, p->n, (long long)id,
                            (int)moebius_vocab_size(m->vocab) - 1);
         p->ids[p->n] = (int32_t)id;
     }
@@ -197,7 +197,7 @@ err_code prompt_make(struct prompt *p, const struct model *m, const struct serve
             TRY(add_text(p, m, begun, strlen(begun), false, e));
         TRY(replay_apply(m->replay, r->messages, &p->ids, &p->n, e));
     } else if (r->ids) {
-        TRY(copy_ids(p, m, r->ids, e));
+        TRY(prompt_take_ids(p, m, "prompt", r->ids, e));
     } else {
         TRY(add_text(p, m, json_string_value(r->text), json_string_length(r->text), true, e));
     }

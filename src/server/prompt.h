@@ -18,6 +18,9 @@ struct prompt {
  * failures, too. */
 MUST_USE err_code prompt_make(struct prompt *p, const struct model *m, const struct server_request *r,
                               const moebius_template_var *defaults, size_t n_defaults, struct err *e);
+/* The tokens of a list, which the request has in this field. */
+MUST_USE err_code prompt_take_ids(struct prompt *p, const struct model *m, const char *field, const json_t *ids,
+                                  struct err *e);
 /* The text alone, without tokens. */
 MUST_USE err_code prompt_render(struct prompt *p, const struct model *m, const struct server_request *r,
                                 const moebius_template_var *defaults, size_t n_defaults, struct err *e);

@@ -82,17 +82,13 @@ static err_code tokenize(struct call *c, struct model *m, const json_t *body, js
 static err_code detokenize(struct call *c, struct model *m, const json_t *body, json_t **out, struct err *e)
 {
     struct prompt ids = {0};
-    const struct server_request r = {.ids = json_object_get(body, "tokens")};
+    const json_t *tokens = json_object_get(body, "tokens");
     moebius_error error;
     char *text;
     size_t n;
-    if (!json_is_array(r.ids))
+    if (!json_is_array(tokens))
         return err_set(e, ERR_USAGE, "tokens: expected an array of token ids");
-    if (json_array_size(r.ids) == 0) {
-        *out = json_pack("{s:s}", "content", "");
-        return *out ? ERR_OK : err_nomem(e, 0, "a text");
-    }
-    err_code code = prompt_make(&ids, m, &r, NULL, 0, e);
+    err_code code = prompt_take_ids(&ids, m, "tokens", tokens, e);
     if (code == ERR_OK && moebius_detokenize(m->vocab, ids.ids, ids.n, true, &text, &n, &error) != MOEBIUS_OK)
         code = from_public(e, &error);
     if (code == ERR_OK) {

@@ -327,7 +327,9 @@ def test_tokens_templates_and_counts():
         ids = s.json("/tokenize", {"content": "Once upon a time"})["tokens"]
         assert s.json("/detokenize", {"tokens": ids})["content"] == "Once upon a time"
         for token in 1e300, 1.0, "1", None, -1, 1 << 40:
-            assert s.ask("POST", "/detokenize", {"tokens": [1, token]})[0] == 400, token
+            refused = s.json("/detokenize", {"tokens": [1, token]}, status=400)["error"]
+            assert refused["message"].startswith("tokens: token 1 is ") and refused["param"] == "tokens", (token, refused)
+        assert s.json("/detokenize", {"tokens": []})["content"] == ""
         pieces = s.json("/tokenize", {"content": "Once upon", "with_pieces": True})["tokens"]
         assert "".join(p["piece"] for p in pieces) == "Once upon"
         messages = {"messages": [{"role": "user", "content": "hello"}]}
