@@ -4,6 +4,7 @@
 #include "base/json_text.h"
 #include "server/call.h"
 #include "server/routes.h"
+#include "server/writer.h"
 
 typedef err_code token_fn(struct call *c, struct model *m, const json_t *body, json_t **out, struct err *e);
 
@@ -48,11 +49,13 @@ static void handle(struct call *c, token_fn *fn)
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
+/* As llama.cpp's server has it: a piece that is a part of a character is a list of its bytes. */
 static json_t *piece_of(const moebius_vocab *vocab, int32_t id)
 {
     size_t n;
     const char *piece = moebius_token_piece(vocab, id, true, &n);
-    return json_pack("{s:i, s:o}", "id", (int)id, "piece", json_text(piece, n));
+    json_t *text = json_stringn(piece, n); /* NULL: it is not UTF-8 */
+    return json_pack("{s:i, s:o}", "id", (int)id, "piece", text ? text : writer_byte_list(piece, n));
 }
 
 static err_code tokenize(struct call *c, struct model *m, const json_t *body, json_t **out, struct err *e)

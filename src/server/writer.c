@@ -176,14 +176,19 @@ static double finite(double logprob)
     return logprob > -9999 ? logprob : -9999;
 }
 
+json_t *writer_byte_list(const char *bytes, size_t n)
+{
+    json_t *list = json_array();
+    int bad = !list;
+    for (size_t i = 0; i < n; i++)
+        bad |= json_array_append_new(list, json_integer((unsigned char)bytes[i]));
+    return json_unless(bad, list);
+}
+
 static json_t *one_logprob(const struct answer_logprob *token)
 {
-    json_t *bytes = json_array();
-    int bad = !bytes;
-    for (size_t i = 0; i < token->n_piece; i++)
-        bad |= json_array_append_new(bytes, json_integer((unsigned char)token->piece[i]));
-    return json_unless(bad, json_pack("{s:o,s:f,s:o}", "token", json_text(token->piece, token->n_piece), "logprob",
-                                      finite(token->logprob), "bytes", bytes));
+    return json_pack("{s:o,s:f,s:o}", "token", json_text(token->piece, token->n_piece), "logprob",
+                     finite(token->logprob), "bytes", writer_byte_list(token->piece, token->n_piece));
 }
 
 json_t *openai_logprob(const struct answer_logprob *token, int n_top)

@@ -72,6 +72,9 @@ json_t *openai_logprob(const struct answer_logprob *token, int n_top);
 json_t *openai_error(int status, const struct err *error);
 const char *openai_finish(enum answer_finish finish);
 
+/* [226, 130, 172]: what is no text by itself. NULL: there is no memory. */
+json_t *writer_byte_list(const char *bytes, size_t n);
+
 /* "RFC 3339" of seconds since 1970. */
 void format_time(int64_t seconds, char out[32]);
 

@@ -332,6 +332,8 @@ def test_tokens_templates_and_counts():
         assert s.json("/detokenize", {"tokens": []})["content"] == ""
         pieces = s.json("/tokenize", {"content": "Once upon", "with_pieces": True})["tokens"]
         assert "".join(p["piece"] for p in pieces) == "Once upon"
+        pieces = s.json("/tokenize", {"content": "\u20ac", "with_pieces": True})["tokens"]
+        assert [p["piece"] for p in pieces] == [[byte] for byte in "\u20ac".encode()], pieces
         messages = {"messages": [{"role": "user", "content": "hello"}]}
         assert s.json("/apply-template", messages)["prompt"] == "<user>hello\non"
         off = {**messages, "chat_template_kwargs": {"enable": False}}
