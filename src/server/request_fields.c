@@ -83,6 +83,14 @@ err_code request_string(const json_t *object, const char *path, const char *name
     return ERR_OK;
 }
 
+/* Some clients write whole numbers as 4.0. */
+static bool take_whole(const json_t *value, json_int_t *out)
+{
+    const double x = json_real_value(value);
+    *out = json_is_integer(value) ? json_integer_value(value) : fabs(x) <= 0x1p53 ? (json_int_t)x : 0;
+    return json_is_integer(value) || (json_is_real(value) && (double)*out == x);
+}
+
 static err_code out_of_range(const struct request_field *f, const char *path, const json_t *value, struct err *e)
 {
     char expected[96];
@@ -242,17 +250,18 @@ static err_code set_biases(struct server_request *r, const char *path, json_t *v
 
 static err_code set_seed(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
-    if (!json_is_integer(value))
+    json_int_t seed;
+    if (!take_whole(value, &seed))
         return request_expected(e, path, value, "a whole number");
-    r->sampling.seed = (uint64_t)json_integer_value(value);
-    r->has_seed = json_integer_value(value) != -1; /* -1: another one each time */
+    r->sampling.seed = (uint64_t)seed;
+    r->has_seed = seed != -1; /* -1: another one each time */
     return ERR_OK;
 }
 
 static err_code set_mirostat(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
-    json_int_t kind = json_integer_value(value);
-    if (!json_is_integer(value) || (kind != 0 && kind != 2))
+    json_int_t kind;
+    if (!take_whole(value, &kind) || (kind != 0 && kind != 2))
         return request_expected(e, path, value, "0 (off) or 2 (its second version)");
     r->sampling.mirostat = (int)kind;
     return ERR_OK;
@@ -261,20 +270,18 @@ static err_code set_mirostat(struct server_request *r, const char *path, json_t 
 /* Log-probabilities: Chat's pair of a flag and a number; that of Completions is a number. */
 static err_code set_logprobs(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
-    json_int_t n = json_is_integer(value) ? json_integer_value(value) : -1;
-    if (!json_is_boolean(value) && (n < 0 || n > MAX_TOP_LOGPROBS))
+    json_int_t n = 0; /* true */
+    if (!json_is_boolean(value) && (!take_whole(value, &n) || n < 0 || n > MAX_TOP_LOGPROBS))
         return request_expected(e, path, value, "true, false, or a whole number from 0 to 20");
     if (!json_is_false(value) && r->n_logprob < (int)n)
         r->n_logprob = (int)n;
-    if (json_is_true(value) && r->n_logprob < 0)
-        r->n_logprob = 0;
     return ERR_OK;
 }
 
 static err_code set_top_logprobs(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
-    json_int_t n = json_integer_value(value);
-    if (!json_is_integer(value) || n < 0 || n > MAX_TOP_LOGPROBS)
+    json_int_t n;
+    if (!take_whole(value, &n) || n < 0 || n > MAX_TOP_LOGPROBS)
         return request_expected(e, path, value, "a whole number from 0 to 20");
     if (n > 0 && r->n_logprob < (int)n)
         r->n_logprob = (int)n;
