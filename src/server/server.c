@@ -112,7 +112,7 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
     if (!x->reply.status)
         x->reply.status = STATUS_CLIENT_LEFT; /* within its request */
     metrics_note(&s->metrics, x->reply.status, (!whole && !c->watch) || (job && job_report(job).cancelled));
-    if (!c->route || !c->route->is_quick || x->reply.status >= 400)
+    if ((c->route && !c->route->is_quick) || x->reply.status >= 400)
         server_log_call(c, whole);
     if (c->route && !c->route->is_quick)
         atomic_store(&s->has_freed, true);
