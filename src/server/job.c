@@ -453,12 +453,24 @@ static err_code check_length(struct job *job, struct err *e)
     return ERR_OK;
 }
 
+static err_code check_biases(const struct job *job, struct err *e)
+{
+    const moebius_sampler_options *s = &job->request.sampling;
+    const int32_t n_vocab = moebius_vocab_size(job->model->vocab);
+    for (int64_t i = 0; i < s->n_logit_biases; i++)
+        if (s->logit_biases[i].id >= n_vocab)
+            return err_set(e, ERR_USAGE, "logit_bias: token %d; expected 0 to %d", (int)s->logit_biases[i].id,
+                           (int)n_vocab - 1);
+    return ERR_OK;
+}
+
 static err_code open_answers(struct job *job, const struct job_setup *setup, struct err *e)
 {
     const struct server_request *r = &job->request;
     job->head.model = job->model->name;
     job->head.created = (int64_t)time(NULL);
     TRY(random_id(job->head.id, e));
+    TRY(check_biases(job, e));
     TRY(prompt_make(&job->prompt, job->model, r, setup->vars, setup->n_vars, e));
     TRY(answer_grammar_open(&job->grammar, job->model, &job->prompt, &job->request, e));
     job->choices = mem_calloc((size_t)r->n_choices, sizeof *job->choices);

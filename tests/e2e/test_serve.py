@@ -427,9 +427,9 @@ def test_bodies_that_are_refused():
             message = s.json(CHAT, body, status=400)["error"]["message"]
             assert word in message, (body[:20], message)
         for body, word in (chat("hi", temperature="hot"), "temperature"), \
-                ({**chat("hi"), "n": 1000}, "n"), ({"prompt": 5}, "messages"):
+                ({**chat("hi"), "n": 1000}, "n"), ({"prompt": 5}, "messages"), (chat("hi", logit_bias={"9999999": 1}), "logit_bias"):
             error = s.json(CHAT, body, status=400)["error"]
-            assert word in error["message"], error
+            assert word in error["message"] and error["param"] == word, error
         assert "max_tokens" in s.json("/v1/messages", {"messages": [], "max_tokens": -5}, status=400)["error"]["message"]
         assert s.json(COMPLETIONS, {"prompt": [10**6]}, status=400)
         long = s.json(CHAT, chat("word " * 2000), status=400)["error"]
@@ -502,6 +502,7 @@ def test_hosts_and_origins():
         headers = s.ask("POST", CHAT, chat("hi"), {"Origin": "https://good.example"})[1]
         assert headers["Access-Control-Allow-Origin"] == "https://good.example"
         assert s.ask("OPTIONS", CHAT, None, {"Origin": "https://evil.example"})[0] == 403
+    assert "OPTIONS /v1/chat/completions 403" in s.log and " 204, " not in s.log, s.log
 
 
 # ---- clients that misbehave ---------------------------------------------------------------------------------------
