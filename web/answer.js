@@ -59,7 +59,7 @@ export class Answer {
             if (this.abort.signal.aborted || !(e instanceof GoneError || isFull)) throw e;
             this.progress(isFull ? `The server is busy: ${e.message}` : "Waiting for the server…");
             if (isFull) await this.sleep((e.retryAfter || 2) * 1000);
-            await this.connection.back(this.abort.signal);
+            else await this.connection.back(this.abort.signal);
             return false;
         }
     }

@@ -393,6 +393,24 @@ const tests = {
         clean(page);
     },
 
+    async a_server_that_is_busy_is_not_said_to_be_gone() {
+        const page = await openPage({ expected: /503/ });
+        await page.evaluate(() => {
+            const gone = document.getElementById("gone");
+            globalThis.wasGone = false;
+            new MutationObserver(() => (globalThis.wasGone ||= !gone.hidden)).observe(gone, { attributes: true });
+        });
+        middle.script = { refusal: "the queue is full" };
+        await say(page, "Once upon a time");
+        await until("it is said", async () =>
+            /busy: the queue is full/.test(await page.locator("#status").textContent()),
+        );
+        await ended(page);
+        assert.notEqual(await lastText(page), "");
+        assert.equal(await page.evaluate(() => globalThis.wasGone), false);
+        clean(page);
+    },
+
     async a_server_that_wants_a_key_gets_one() {
         const port = await freePort();
         const locked = await new Server(port, "--api-key", "secret").start();

@@ -14,7 +14,8 @@ export class Middle {
     constructor(upstreamPort) {
         this.upstreamPort = upstreamPort;
         this.eventMs = 0; // between two events of an answer
-        this.script = null; // {deltas, pauseMs, finish, cut}: the next answer, in place of the server's; cut: it breaks off
+        // The next answer, in place of the server's: {deltas, pauseMs, finish, cut}; cut: it breaks off. {refusal}: status 503.
+        this.script = null;
         this.bodies = []; // of the answers that were asked for
         this.paths = []; // all that was asked
         this.watchers = 0; // open streams of experts
@@ -44,8 +45,12 @@ export class Middle {
     }
 
     async answer(response) {
-        const { deltas, pauseMs = 0, finish = "stop", cut = false } = this.script;
+        const { deltas, pauseMs = 0, finish = "stop", cut = false, refusal } = this.script;
         this.script = null;
+        if (refusal) {
+            response.writeHead(503, { "Content-Type": "application/json", "Retry-After": "1" });
+            return response.end(JSON.stringify({ error: { message: refusal } }));
+        }
         response.writeHead(200, { "Content-Type": "text/event-stream" });
         for (const delta of deltas) {
             response.write(sse(chunk(delta)));
