@@ -1,6 +1,8 @@
 // Asking the server. Errors are of three kinds: the server says no (ServerError), it does not answer (GoneError), or it
 // wants a key (KeyError).
 
+import { keep, kept } from "./keep.js";
+
 export class ServerError extends Error {
     constructor(status, message, retryAfter) {
         super(message);
@@ -13,12 +15,9 @@ export class KeyError extends Error {}
 
 const KEY = "moebius.key";
 
-export function setKey(key) {
-    if (key) sessionStorage.setItem(KEY, key);
-    else sessionStorage.removeItem(KEY);
-}
+export const setKey = (key) => keep("sessionStorage", KEY, key || null);
 
-export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+export const hasKey = () => kept("sessionStorage", KEY) !== null;
 
 async function messageOf(response) {
     const text = await response.text().catch(() => "");
@@ -33,7 +32,7 @@ async function messageOf(response) {
 async function ask(path, { body, signal } = {}) {
     const headers = {};
     let response;
-    if (hasKey()) headers.Authorization = `Bearer ${sessionStorage.getItem(KEY)}`;
+    if (hasKey()) headers.Authorization = `Bearer ${kept("sessionStorage", KEY)}`;
     if (body) headers["Content-Type"] = "application/json";
     try {
         response = await fetch(path, {

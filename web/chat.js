@@ -2,6 +2,7 @@
 
 import { announce, byId, h, toast } from "./dom.js";
 import { Answer, CUT, WRITING } from "./answer.js";
+import { keep, kept } from "./keep.js";
 import { MessageView } from "./message.js";
 import { addNode, childrenOf, newConversation, pathOf } from "./tree.js";
 
@@ -10,8 +11,8 @@ const ABANDONED_MS = 8000; // after which an answer that another tab writes does
 const DRAFT = "moebius.draft";
 
 // This tab's name, which a reload keeps.
-const tabId = sessionStorage.getItem("moebius.tab") || String(Math.random());
-sessionStorage.setItem("moebius.tab", tabId);
+const tabId = kept("sessionStorage", "moebius.tab") || String(Math.random());
+keep("sessionStorage", "moebius.tab", tabId);
 
 export class Chat {
     // changed(conversation): its entry in the list may be another one; wantsKey(): the server asked for one.
@@ -44,7 +45,7 @@ export class Chat {
             this.submit();
         });
         byId("stop").addEventListener("click", () => this.stop());
-        this.input.value = localStorage.getItem(DRAFT) || "";
+        this.input.value = kept("localStorage", DRAFT) || "";
         this.show(newConversation());
         this.inputChanged();
     }
@@ -97,11 +98,7 @@ export class Chat {
         this.input.style.height = "auto";
         this.input.style.height = `${Math.min(this.input.scrollHeight, 260)}px`;
         byId("send").disabled = !this.input.value.trim();
-        try {
-            localStorage.setItem(DRAFT, this.input.value.slice(0, 100000));
-        } catch {
-            // the draft is not kept
-        }
+        keep("localStorage", DRAFT, this.input.value.slice(0, 100000));
     }
 
     onKey(event) {

@@ -6,6 +6,7 @@ import { Chat, renderHistory } from "./chat.js";
 import { Experts } from "./experts.js";
 import { Models } from "./models.js";
 import { download, fileName, toJson, toMarkdown } from "./export.js";
+import { keep, kept } from "./keep.js";
 import { applyTheme, initSettings, loadSettings, saveSettings, settings } from "./settings.js";
 import { Store } from "./store.js";
 import { newConversation, titleOf } from "./tree.js";
@@ -261,9 +262,9 @@ async function begin() {
     if (!isKept) toast("This browser keeps no history: conversations are gone with the tab.");
     const [latest] = await store.list();
     if (latest && performance.getEntriesByType("navigation")[0]?.type === "reload")
-        await choose(sessionStorage.getItem("moebius.shown") || latest.id);
+        await choose(kept("sessionStorage", "moebius.shown") || latest.id);
     refreshHistory();
-    addEventListener("pagehide", () => sessionStorage.setItem("moebius.shown", chat.conversation.id));
+    addEventListener("pagehide", () => keep("sessionStorage", "moebius.shown", chat.conversation.id));
     document.body.dataset.ready = "";
     chat.input.focus();
     await loadModels();

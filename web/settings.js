@@ -1,6 +1,7 @@
 // What the user has chosen, kept by this browser, and the dialog for it.
 
 import { byId } from "./dom.js";
+import { keep, kept } from "./keep.js";
 
 const KEY = "moebius.settings";
 const DEFAULTS = {
@@ -19,20 +20,16 @@ export const settings = { ...DEFAULTS };
 
 export function loadSettings() {
     try {
-        const kept = JSON.parse(localStorage.getItem(KEY)) || {};
+        const before = JSON.parse(kept("localStorage", KEY)) || {};
         for (const name of Object.keys(DEFAULTS))
-            if (typeof kept[name] === typeof DEFAULTS[name]) settings[name] = kept[name];
+            if (typeof before[name] === typeof DEFAULTS[name]) settings[name] = before[name];
     } catch {
-        // nothing is kept, or not by us
+        // it is not what we have kept
     }
 }
 
 export function saveSettings() {
-    try {
-        localStorage.setItem(KEY, JSON.stringify(settings));
-    } catch {
-        // they last as long as the tab
-    }
+    keep("localStorage", KEY, JSON.stringify(settings));
 }
 
 // The settings as fields of a request; what is empty is the server's to choose.

@@ -411,6 +411,25 @@ const tests = {
         clean(page);
     },
 
+    async a_browser_that_keeps_nothing_has_a_page_all_the_same() {
+        const context = await browser.newContext({ viewport: DESK });
+        await context.addInitScript(() => {
+            for (const name of ["localStorage", "sessionStorage", "indexedDB"])
+                Object.defineProperty(globalThis, name, {
+                    get() {
+                        throw new DOMException("forbidden", "SecurityError");
+                    },
+                });
+        });
+        const page = await openPage({ context });
+        assert.match(await page.locator("#toasts").textContent(), /keeps no history/);
+        await scripted(page, "Hello", [{ content: "Good day." }]);
+        assert.equal(await lastText(page), "Good day.");
+        await until("it is listed", async () => (await page.locator(".entry").count()) === 1);
+        clean(page);
+        await context.close();
+    },
+
     async a_server_that_wants_a_key_gets_one() {
         const port = await freePort();
         const locked = await new Server(port, "--api-key", "secret").start();
