@@ -151,7 +151,11 @@ static err_code serve(struct serve_command *c, struct err *e)
                                .has_page = !c->no_page,
                                .log_json = c->log_json,
                                .print = print_line};
-    o.models = (struct models_options){.opener = {open_engine, open_template, note_end, c},
+    o.models = (struct models_options){.opener = {.engine = open_engine,
+                                                  .tmpl = open_template,
+                                                  .needs_tmpl = c->template != NULL,
+                                                  .ends = note_end,
+                                                  .user = c},
                                        .texts = {.n_texts = (size_t)c->n_texts,
                                                  .n_queue = (size_t)c->n_queue,
                                                  .n_batch = c->model.n_batch,

@@ -96,15 +96,19 @@ void models_hide_folders(const struct model *m, struct err *e)
     }
 }
 
-/* A template that is missing is no failure: texts can be gone on with. */
-static void open_template(struct model *m)
+/* A template that the model lacks is no failure: texts can be gone on with. */
+static err_code open_template(struct model *m, struct err *e)
 {
     const struct models_options *o = &m->models->options;
     m->template_error = (struct err){0};
-    if (o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error) != ERR_OK)
+    err_code code = o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
+    if (code != ERR_OK && o->opener.needs_tmpl)
+        return err_set(e, code, "%s", m->template_error.text);
+    if (code != ERR_OK)
         log_line(o->log, LOG_INFO, "model %s: %s", m->name, m->template_error.text);
     models_hide_folders(m, &m->template_error);
     m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
+    return ERR_OK;
 }
 
 static err_code load(struct model *m, struct err *e)
@@ -116,7 +120,7 @@ static err_code load(struct model *m, struct err *e)
     const struct load_watch watch = {note_progress, m};
     TRY(o->opener.engine(o->opener.user, m->path, &watch, &m->engine, &texts.n_ctx, e));
     m->vocab = moebius_engine_vocab(m->engine);
-    open_template(m);
+    TRY(open_template(m, e));
     TRY(open_replay(m, e));
     TRY(grammar_cache_open(&m->grammars, m->vocab, e));
     TRY(expert_picture_begin(m->picture, m->engine, m->name, e));

@@ -91,6 +91,7 @@ struct model_opener {
     err_code (*engine)(void *user, const char *path, const struct load_watch *watch, moebius_engine **out,
                        int64_t *n_ctx, struct err *e);
     err_code (*tmpl)(void *user, const char *path, const moebius_vocab *vocab, moebius_template **out, struct err *e);
+    bool needs_tmpl; /* somebody has named it: without it no model is loaded */
     /* The model of this path goes, after what `stats` says. */
     void (*ends)(void *user, const char *path, const moebius_engine *engine, const struct texts_stats *stats);
     void *user;
