@@ -79,8 +79,21 @@ static void note_end(void *user, const char *path, const moebius_engine *engine,
     cli_leave_texts_receipt(&o, engine, "serve", stats);
 }
 
+/* As browsers send it: a scheme and a host, with a port where it is another than the scheme's. */
+static bool is_origin(const char *text)
+{
+    const char *host = strstr(text, "://");
+    return !strcmp(text, "*") || !strcmp(text, "null") ||
+           (host && host > text && host[3] && !strpbrk(host + 3, "/?# "));
+}
+
 static err_code check(struct serve_command *c, struct err *e)
 {
+    for (int i = 0; i < c->origins.n; i++)
+        if (!is_origin(c->origins.items[i]))
+            return err_set(e, ERR_USAGE,
+                           "--cors %s: expected an origin such as https://example.org, without a path, or *",
+                           c->origins.items[i]);
     if (c->model.path && c->folder)
         return err_set(e, ERR_USAGE, "-m FILE and --models DIR: expected one of the two");
     if (!c->model.path && !c->folder && !c->listed)
