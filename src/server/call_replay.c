@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "server/call_replay.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -336,7 +337,7 @@ static err_code open_file(struct replay *r, const char *path, struct err *e)
         return err_nomem(e, strlen(path), "a path");
     r->fd = file_open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
     if (r->fd < 0)
-        return err_set(e, ERR_IO, "%s: it can't be opened", path);
+        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     return read_file(r, e);
 }
 
