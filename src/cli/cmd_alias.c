@@ -31,10 +31,10 @@ static err_code put(const struct hub_places *p, const char *name, const char *ta
     char folder[HUB_PLACE_BYTES], path[2 * HUB_PLACE_BYTES];
     struct model_name parsed;
     TRY(model_name_parse(&parsed, target, p->endpoint, e));
+    if (parsed.kind == MODEL_NAME_FILE && access(target, F_OK) != 0)
+        return err_set(e, ERR_USAGE, "%s: expected a file that is there, hf:OWNER/REPO:WHAT, or an address", target);
     if (parsed.kind != MODEL_NAME_FILE || *target == '/')
         return aliases_put(p->aliases, name, target, e);
-    if (access(target, F_OK) != 0)
-        return err_set(e, ERR_USAGE, "%s: expected a file that is there, hf:OWNER/REPO:WHAT, or an address", target);
     if (!getcwd(folder, sizeof folder) || (size_t)snprintf(path, sizeof path, "%s/%s", folder, target) >= sizeof path)
         return err_set(e, ERR_FAIL, "%s: its whole path can't be told", target);
     return aliases_put(p->aliases, name, path, e);

@@ -629,7 +629,7 @@ def test_aliases_stand_for_names_and_files():
         p.run("alias", "demo", "--remove")
         p.fails(2, "alias", "demo", says=["no alias demo"])
         p.fails(2, "alias", "demo", "--remove", says=["no alias demo"])
-        for name, target in ("../x", NAME), ("-x", NAME), ("a b", NAME), ("", NAME), ("hf:a/b", NAME), ("x", "hf:bad"), ("x", "gone.gguf"):
+        for name, target in ("../x", NAME), ("-x", NAME), ("a b", NAME), ("", NAME), ("hf:a/b", NAME), ("x", "hf:bad"), ("x", "gone.gguf"), ("x", "/gone.gguf"):
             p.fails(2, "alias", "--", name, target)
         open(p.path("home/.config/moebius/aliases"), "w").write("x\n")
         p.fails(4, "alias", says=["line 1", "expected NAME TARGET"])
