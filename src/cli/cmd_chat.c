@@ -526,6 +526,8 @@ static int run(const struct command *c, int argc, char **argv)
         code = cli_parse_vars(&vars, &chat.vars, &e);
     if (code == ERR_OK)
         code = cli_check_sampling(&chat.sampling, &e);
+    if (code == ERR_OK)
+        code = cli_check_grammar(&chat.grammar_options, &e);
     chat.interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     if (code == ERR_OK && chat.interactive && !chat.no_history)
         chat_history_open(&chat.history);

@@ -86,8 +86,6 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
 {
     char *owned = NULL;
     size_t n;
-    if (g->prompt.tokens || (!g->prompt.text && !g->prompt.file && !cli_is_piped()))
-        return err_set(e, ERR_USAGE, "--chat takes a text, with -p, -f or a pipe, and no --tokens");
     TRY(cli_prompt_text(&g->prompt, &owned, &n, e));
     json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", owned, n);
     mem_free(owned);
@@ -118,6 +116,18 @@ static err_code open_answer(struct generate *g, const moebius_vocab *vocab, stru
     return answer_open(&g->answer, &params, e);
 }
 
+/* What is wrong is said before a model is loaded, which may take minutes. */
+static err_code check(struct generate *g, struct err *e)
+{
+    g->prompt.continues = g->load_path != NULL;
+    TRY(cli_check_model(&g->model, e));
+    if (g->chat && (g->prompt.tokens || (!g->prompt.text && !g->prompt.file && !cli_is_piped())))
+        return err_set(e, ERR_USAGE, "--chat takes a text, with -p, -f or a pipe, and no --tokens");
+    TRY(cli_check_prompt(&g->prompt, e));
+    TRY(cli_check_sampling(&g->sampling, e));
+    return cli_check_grammar(&g->grammar_options, e);
+}
+
 static err_code prepare(struct generate *g, struct err *e)
 {
     text_out_open(&g->out, stdout, g->raw);
@@ -125,7 +135,6 @@ static err_code prepare(struct generate *g, struct err *e)
     TRY(output_file_check(g->stats_json, e));
     TRY(cli_open_engine(&g->model, &g->opened, e));
     const moebius_vocab *vocab = moebius_engine_vocab(g->opened.engine);
-    g->prompt.continues = g->load_path != NULL;
     TRY(g->chat ? chat_prompt(g, vocab, e) : cli_prompt(&g->prompt, vocab, &g->ids, &g->n_ids, e));
     if (g->stats && *g->stats)
         TRY(layer_stats_open(&g->layers, g->opened.engine, e));
@@ -350,7 +359,7 @@ static int run(const struct command *c, int argc, char **argv)
     struct run_times t = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
-        code = cli_check_sampling(&g.sampling, &e);
+        code = check(&g, &e);
     if (code == ERR_OK)
         code = prepare(&g, &e);
     if (code == ERR_OK) {

@@ -82,6 +82,8 @@ static err_code logits(struct logits *l, struct err *e)
 {
     if (!l->out)
         return err_set(e, ERR_USAGE, "no output: name one with --out FILE.f32");
+    TRY(cli_check_model(&l->model, e));
+    TRY(cli_check_prompt(&l->prompt, e));
     TRY(output_file_check(l->out, e));
     TRY(output_file_check(l->routing, e));
     TRY(cli_open_engine(&l->model, &l->opened, e));

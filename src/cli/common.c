@@ -125,13 +125,17 @@ static err_code take_cpu_moe(const struct model_options *o, moebius_engine_optio
     return ERR_OK;
 }
 
+err_code cli_check_model(const struct model_options *o, struct err *e)
+{
+    return o->path ? ERR_OK : err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+}
+
 err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
                             struct err *e)
 {
     *store = (struct dir_list){0};
     *out = moebius_default_engine_options();
-    if (!o->path)
-        return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
+    TRY(cli_check_model(o, e));
     if (o->store)
         TRY(cli_split_dirs(o->store, store, e));
     out->n_threads = (int)o->n_threads;
@@ -430,6 +434,12 @@ static err_code choose_prompt(const struct prompt_options *p, struct prompt_opti
     if (n_given != 1 && !(p->continues && n_given == 0))
         return err_set(e, ERR_USAGE, "expected one prompt: -p TEXT, -f FILE, --tokens 1,2,3 or a text that is piped");
     return ERR_OK;
+}
+
+err_code cli_check_prompt(const struct prompt_options *p, struct err *e)
+{
+    struct prompt_options chosen;
+    return choose_prompt(p, &chosen, e);
 }
 
 /* The text of a prompt that was chosen. */

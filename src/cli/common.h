@@ -194,6 +194,9 @@ struct prompt_options {
     {                                                                                                                   \
         "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                     \
     }
+/* ERR_USAGE unless a model is named, or one prompt: to be asked before a model is loaded. */
+MUST_USE err_code cli_check_model(const struct model_options *o, struct err *e);
+MUST_USE err_code cli_check_prompt(const struct prompt_options *p, struct err *e);
 /* cli_prompt_text reads the text of -p or -f, cli_prompt its tokens; both are owned by the caller (mem_free). */
 /* Where no prompt is named, they take standard input, if that is a file or a pipe. */
 MUST_USE err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e);

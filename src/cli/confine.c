@@ -340,6 +340,8 @@ err_code cli_confine(const struct command *c, const struct option *options, int 
     TRY(cli_check_outputs(options, n_option, e));
     if (c->runs_model)
         TRY(rank_run_begin(e));
+    if (c->runs_model && rank_run_is_first()) /* the others need them not */
+        TRY(cli_check_inputs(options, n_option, e));
     TRY(confine(c, options, n_option, argc, argv, output, e));
     if (!rank_run_is_first())
         rank_run_serve(model_options(options, n_option));

@@ -17,6 +17,13 @@ static void print_unenforced(const moebius_grammar *g)
     }
 }
 
+err_code cli_check_grammar(const struct grammar_options *o, struct err *e)
+{
+    if (!!o->schema + !!o->schema_file + !!o->gbnf + !!o->gbnf_file > 1)
+        return err_set(e, ERR_USAGE, "--json-schema, --json-schema-file, --grammar and --grammar-file: choose one");
+    return ERR_OK;
+}
+
 err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,
                           struct err *e)
 {
@@ -26,8 +33,6 @@ err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *
     size_t n = text ? strlen(text) : 0;
     moebius_error error;
     *out = NULL;
-    if (!!o->schema + !!o->schema_file + !!o->gbnf + !!o->gbnf_file > 1)
-        return err_set(e, ERR_USAGE, "--json-schema, --json-schema-file, --grammar and --grammar-file: choose one");
     if (!file && !text)
         return ERR_OK;
     if (file) {

@@ -18,6 +18,8 @@ struct grammar_options {
     {"--grammar-file", OPT_INPUT, &(g).gbnf_file, "FILE", "the same, from a file", 0, 0, 0, GROUP_FORM}
 /* clang-format on */
 
+/* ERR_USAGE where there is more than one: to be asked before a model is loaded. */
+MUST_USE err_code cli_check_grammar(const struct grammar_options *o, struct err *e);
 /* Opens the grammar that the options ask for, and prints what of it is not enforced; *out NULL: they ask for none. */
 MUST_USE err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,
                                    struct err *e);

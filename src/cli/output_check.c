@@ -132,3 +132,14 @@ err_code cli_check_outputs(const struct option *options, int n_option, struct er
     }
     return ERR_OK;
 }
+
+err_code cli_check_inputs(const struct option *options, int n_option, struct err *e)
+{
+    for (int i = 0; i < n_option; i++) {
+        const struct option *o = &options[i];
+        bool is_read = o->kind == OPT_INPUT || o->kind == OPT_INPUT_AGAIN || o->kind == OPT_INPUT_OLD;
+        if (is_read && value_of(o) && access(value_of(o), R_OK) != 0)
+            return err_set(e, ERR_IO, "%s: %s", value_of(o), strerror(errno));
+    }
+    return ERR_OK;
+}

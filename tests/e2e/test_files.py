@@ -93,6 +93,12 @@ def test_where_output_goes_is_looked_at_first():
         err = fails(3, *args, says=[f"{os.path.dirname(bad)}/: No such file or directory"])
         assert ".tmp" not in err
     fails(3, "imatrix", *none, "-f", text, "-o", TMP.name, says=["is a directory"])
+    for args in (["generate", "-f", bad], ["generate", "-p", "a", "--chat", "--template", bad], ["generate", "--load-state", bad],
+                 ["generate", "-p", "a", "-jf", bad], ["chat", "--template", bad], ["ppl", "-f", bad], ["bench", "--tokens-from", bad]):
+        fails(3, *args, *none, says=[f"{bad}: No such file or directory"])
+    for args, word in (["generate"], "one prompt"), (["logits", "-o", tmp("x")], "one prompt"), \
+            (["generate", "--chat", "--tokens", "1"], "takes a text"), (["generate", "-p", "a", "-j", "{}", "--grammar", "x"], "choose one"):
+        fails(2, *args, *none, says=[word], stdin=subprocess.DEVNULL)
     os.mkdir(tmp("whole.gguf.crc32c"))
     open(tmp("whole.gguf"), "wb").write(read(MODEL))
     fails(3, "verify", "--write", tmp("whole.gguf"), says=["whole.gguf.crc32c: is a directory"])
