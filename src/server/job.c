@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "server/answer_grammar.h"
+#include "server/hide_folders.h"
 #include "server/random_id.h"
 #include "server/whole_text.h"
 
@@ -334,7 +335,7 @@ static void tell_end(struct choice *c, const struct text_result *r)
     if (r->end == TEXT_END_FAILED) {
         log_line(job->log, LOG_WARN, "answer %s: %s", job->head.id, r->error->text);
         e = *r->error;
-        models_hide_folders(job->model, &e);
+        hide_folders(job->model->path, &e);
         fail(job, &e);
     } else if (r->end == TEXT_END_CANCELLED && !c->has_enough) {
         err_set(&e, ERR_CANCELLED, "the server is ending");

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "base/split_set.h"
+#include "server/hide_folders.h"
 
 enum { MAX_MODELS = 256, POLL_NS = 50 * 1000 * 1000 };
 
@@ -73,29 +74,6 @@ static void note_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
     atomic_store(&m->load_done, done_bytes);
 }
 
-/* Takes n bytes out of a sentence. */
-static void cut(char *at, size_t n)
-{
-    memmove(at, at + n, strlen(at + n) + 1);
-}
-
-void models_hide_folders(const struct model *m, struct err *e)
-{
-    const char *slash = strrchr(m->path, '/');
-    size_t n = slash ? (size_t)(slash - m->path) + 1 : 0; /* of the model's folder, which may have spaces */
-    for (char *p = e->text; n > 1 && *p;)
-        if (strncmp(p, m->path, n) == 0)
-            cut(p, n);
-        else
-            p++;
-    for (char *p = e->text; *p; p += strcspn(p, " "), p += strspn(p, " ")) {
-        char *begin = p + strspn(p, "\"(");
-        for (size_t k = strcspn(begin, " "); *begin == '/' && k > 1; k--)
-            if (begin[k - 1] == '/')
-                cut(begin, k);
-    }
-}
-
 /* A template that the model lacks is no failure: texts can be gone on with. */
 static err_code open_template(struct model *m, struct err *e)
 {
@@ -106,7 +84,7 @@ static err_code open_template(struct model *m, struct err *e)
         return err_set(e, code, "%s", m->template_error.text);
     if (code != ERR_OK)
         log_line(o->log, LOG_INFO, "model %s: %s", m->name, m->template_error.text);
-    models_hide_folders(m, &m->template_error);
+    hide_folders(m->path, &m->template_error);
     m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
     return ERR_OK;
 }
@@ -215,7 +193,7 @@ static void note_failure(struct model *m, const struct err *e)
     log_line(all->options.log, LOG_WARN, "model %s: %s", m->name, e->text);
     pthread_mutex_lock(&all->lock);
     m->error = *e;
-    models_hide_folders(m, &m->error);
+    hide_folders(m->path, &m->error);
     m->n_failed++;
     if (all->wanted == m)
         all->wanted = NULL;

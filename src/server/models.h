@@ -149,8 +149,6 @@ struct model_view {
 struct model_view models_look(struct model *m);
 const char *models_state_name(enum model_state state); /* "ready" */
 
-/* A failure as clients are told of it: files without their folders, as the log alone has them. */
-void models_hide_folders(const struct model *m, struct err *e);
 /* Somebody begins or ends to look at the experts, whose pictures are made meanwhile alone. */
 void models_watch(struct models *all, bool begins);
 

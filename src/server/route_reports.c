@@ -5,6 +5,7 @@
 #include "base/free_memory.h"
 #include "base/json_text.h"
 #include "server/call.h"
+#include "server/hide_folders.h"
 #include "server/routes.h"
 #include "server/writer.h"
 
@@ -57,7 +58,7 @@ static json_t *plan_of(struct call *c, struct model *m)
     pthread_mutex_lock(&c->server->reports_lock);
     err_code code = r->plan(r->user, m->path, &plan, &e);
     pthread_mutex_unlock(&c->server->reports_lock);
-    models_hide_folders(m, &e);
+    hide_folders(m->path, &e);
     return json_pack("{s:s, s:o, s:o, s:o}", "model", m->name, "plan", code == ERR_OK ? plan : json_null(), "error",
                      code == ERR_OK ? json_null() : json_text(e.text, strlen(e.text)), "now",
                      is_there ? measured(&view) : json_null());
