@@ -172,10 +172,10 @@ struct vk_queue {
     /* What was read back last is copied to the host with what is waited for next, as it will be asked for again:
      * reading it then takes no submission. */
     struct vk_read_back {
-        struct vk_access what; /* empty: nothing */
+        struct vk_access what; /* what it is a part of */
         struct vk_piece piece; /* where it lies */
-        size_t off;
-        uint64_t serial; /* of the commands that have copied it; 0: none, or others have been recorded since */
+        size_t off, n;         /* in the piece; n 0: nothing was read */
+        uint64_t serial;       /* of the commands that have copied it; 0: none, or others have been recorded since */
     } read_back;
 };
 
@@ -210,7 +210,7 @@ void vk_table_flush(struct vk *v, struct vk_table *t);
 void vk_write(struct backend *b, const struct tensor *t, const void *src);
 void vk_copy(struct backend *b, const struct tensor *from, const struct tensor *to);
 void vk_clear(struct backend *b, const struct tensor *t);
-/* Before a buffer's memory goes: it is not read back any more. */
+/* Before memory of a buffer goes: it is not read back any more. */
 void vk_forget_read(struct vk *v, const struct buffer *buf);
 err_code vk_read(struct backend *b, const struct tensor *t, void *dst, struct err *e);
 uint64_t vk_fence(struct backend *b);

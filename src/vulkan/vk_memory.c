@@ -455,6 +455,7 @@ void vk_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes,
     struct vk *v = vk_of(b);
     if (n_bytes)
         vk_drain(v);
+    vk_forget_read(v, buf);
     for (size_t i = off_bytes / buf->unit_bytes; i < (off_bytes + n_bytes) / buf->unit_bytes; i++) {
         vk_piece_give(v, &buf->units[i]);
         vk_uncount(v, buf->unit_bytes, buf->tag);

@@ -455,8 +455,7 @@ void vk_forget_read(struct vk *v, const struct buffer *buf)
 static void read_again(struct vk *v)
 {
     struct vk_read_back *r = &v->queue.read_back;
-    size_t n = r->what.end - r->what.from;
-    if (v->queue.is_recording && n && record_read(v, &r->piece, r->off, n, &r->what))
+    if (v->queue.is_recording && r->n && record_read(v, &r->piece, r->off, r->n, &r->what))
         r->serial = v->queue.serial;
 }
 
@@ -465,9 +464,9 @@ static void read_some(struct vk *v, const struct vk_piece *p, size_t off, char *
                       const struct vk_access *access)
 {
     struct vk_queue *q = &v->queue;
-    const struct vk_read_back asked = {{access->from, access->from + n, false}, *p, off, 0};
-    bool is_there = q->read_back.serial && q->read_back.what.from == asked.what.from &&
-                    q->read_back.what.end == asked.what.end && !q->is_recording;
+    const struct vk_read_back asked = {*access, *p, off, n, 0}, *last = &q->read_back;
+    bool is_same = last->piece.block == p->block && last->piece.off == p->off && last->off == off && last->n == n;
+    bool is_there = last->serial && is_same && !q->is_recording;
     if (!is_there && !record_read(v, p, off, n, access))
         return;
     vk_drain(v);

@@ -538,6 +538,47 @@ static void reading_the_same_again_takes_no_submission(void **state)
     backend_buffer_close(f->device, &a.buffer);
 }
 
+/* What is read in parts, of a tensor or of pages, is read again part by part. */
+static void parts_that_are_read_again_are_told_apart(void **state)
+{
+    enum { N = 512 << 10, UNIT = 12 << 20, N_PAGE = 3 };
+    struct fixture *f = *state;
+    struct err e;
+    float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y), page[2] = {0};
+    struct tensor small = floats(f, 1, 1, (float[]){1});
+    for (int i = 0; i < N; i++)
+        x[i] = (float)i;
+    struct tensor large = floats(f, N, 1, x), pages[N_PAGE];
+    for (int round = 0; round < 2; round++) {
+        memset(y, 0, N * sizeof *y);
+        assert_int_equal(backend_read(f->device, &large, y, &e), ERR_OK);
+        assert_memory_equal(x, y, N * sizeof *x);
+        add(f, small, small, small);
+        assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+    }
+    struct buffer *buf;
+    assert_int_equal(backend_buffer_reserve(f->device, N_PAGE * UNIT, UNIT, 1, MEM_STATE, &buf, &e), ERR_OK);
+    assert_true(backend_buffer_commit(f->device, buf, 0, N_PAGE * UNIT));
+    for (int i = 0; i < N_PAGE; i++) {
+        pages[i] = (struct tensor){buf, (size_t)i * UNIT, ELEM_F32, {2, 1, 1}};
+        backend_write(f->device, &pages[i], (float[]){(float)i, 7});
+    }
+    for (int i = 0; i < N_PAGE; i++) {
+        assert_int_equal(backend_read(f->device, &pages[i], page, &e), ERR_OK);
+        assert_true(page[0] == (float)i && page[1] == 7);
+        add(f, small, small, small);
+        assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+    }
+    backend_buffer_decommit(f->device, buf, 0, N_PAGE * UNIT);
+    add(f, small, small, small); /* nothing is copied from pages that have gone */
+    assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+    backend_buffer_close(f->device, &buf);
+    backend_buffer_close(f->device, &large.buffer);
+    backend_buffer_close(f->device, &small.buffer);
+    free(x);
+    free(y);
+}
+
 /* More writes than the staging of all submissions holds, each read by a copy that was enqueued before the next. */
 static void writes_keep_their_order_when_staging_runs_out(void **state)
 {
@@ -841,6 +882,7 @@ int main(void)
         TEST(operations_are_timed_when_that_is_asked_for),
         TEST(heads_are_normed_rotated_and_stored_at_once),
         TEST(reading_the_same_again_takes_no_submission),
+        TEST(parts_that_are_read_again_are_told_apart),
         TEST(writes_keep_their_order_when_staging_runs_out),
         TEST(a_matrix_beyond_the_largest_allocation_comes_in_parts),
         TEST(weights_reach_memory_that_the_host_cannot_write),
