@@ -2,9 +2,10 @@
  *
  * The forward pass is written against this alone. A device runs enqueued operations in order; what they compute is
  * defined here and in docs/numerics.md. Enqueueing never fails and never waits: an error (a lost device, a failed
- * check) is remembered and comes back from the next backend_wait or backend_read. Everything that changes from token to
- * token (ids, positions, the slot table) lies in device memory, so that a device may record the operations of a decode
- * step once and replay them, and routing never has to come back to the host.
+ * check) is remembered and comes back from the next backend_wait or backend_read (or backend_buffer_create, whose
+ * buffer could not be cleared then). Everything that changes from token to token (ids, positions, the slot table) lies
+ * in device memory, so that a device may record the operations of a decode step once and replay them, and routing never
+ * has to come back to the host.
  *
  * The interface refuses to know about models: it sees shapes, not layers. It never reads files: weight bytes arrive
  * through a callback, and the device decides how they lie (layouts, VRAM).

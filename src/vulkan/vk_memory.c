@@ -402,8 +402,11 @@ err_code vk_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enu
     const struct vk_access all = vk_access_buffer(buf, true);
     VkCommandBuffer c = vk_record(v, buf->piece.n_bytes);
     vk_order(v, &all, 1);
-    if (c)
-        v->api.fn.CmdFillBuffer(c, buf->piece.block->buffer, buf->piece.off, buf->piece.n_bytes, 0);
+    if (!c) { /* after an error, which nobody has been told */
+        vk_buffer_close(b, buf);
+        return backend_report(&v->error, e);
+    }
+    v->api.fn.CmdFillBuffer(c, buf->piece.block->buffer, buf->piece.off, buf->piece.n_bytes, 0);
     *out = buf;
     return ERR_OK;
 }

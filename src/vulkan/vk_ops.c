@@ -102,6 +102,8 @@ static void run_pending(struct vk *v, int keep)
         v->running = v->pending[first].kind;
         n = v->error.code == ERR_OK ? vk_run_first(v, v->pending + first, v->n_pending - first) : 1;
     }
+    if (v->error.code != ERR_OK) /* the product that was to compute it may not have run */
+        v->norm = (struct vk_norm){0};
     v->n_pending -= first;
     memmove(v->pending, v->pending + first, (size_t)v->n_pending * sizeof *v->pending);
     v->is_flushing = false;

@@ -45,6 +45,7 @@ static int close_device(void **state)
     unsetenv("MOEBIUS_VULKAN_KIND");
     unsetenv("MOEBIUS_VULKAN_BUDGET");
     unsetenv("MOEBIUS_VULKAN_HEAP");
+    unsetenv("MOEBIUS_VULKAN_FILL");
     backend_close(&f->device);
     pool_close(&f->pool);
     free(f);
@@ -743,6 +744,46 @@ static void a_card_has_no_more_than_its_limit(void **state)
     }
 }
 
+/* An operation that found no room for its work space says so, and runs as ever once there is some: what it took before
+ * it failed begins with zeros, too. */
+static void an_operation_without_room_leaves_nothing_behind(void **state)
+{
+    enum { N_TOK = 1024, N_EXPERT = 16, K = 64 };
+    struct fixture *f = *state;
+    struct err e = {0};
+    struct weight *router;
+    struct tensor ids;
+    static int32_t chosen[N_TOK];
+    setenv("MOEBIUS_VULKAN_FILL", "1", 1);
+    open_with(f, "MOEBIUS_VULKAN_KIND", "discrete");
+    const struct weight_desc d = {"test.weight", quant_info(QUANT_F32), K, N_EXPERT};
+    assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_rows, NULL}, &router, &e), ERR_OK);
+    struct tensor x = floats(f, K, N_TOK, NULL), weights = floats(f, 1, N_TOK, NULL);
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 1, N_TOK, 1, MEM_SCRATCH, &ids, &e), ERR_OK);
+    const struct op route = {.kind = OP_ROUTE,
+                             .in = {x},
+                             .out = {ids, weights},
+                             .weight = {router},
+                             .route = {.score = ROUTE_SOFTMAX, .scale = 1, .n_group = 1, .n_group_used = 1}};
+    float *ones = malloc(K * N_TOK * sizeof *ones);
+    for (int i = 0; i < K * N_TOK; i++)
+        ones[i] = 1;
+    backend_write(f->device, &x, ones);
+    free(ones);
+    vulkan_set_limit(f->device, vulkan_get_memory(f->device).used_bytes + 32768); /* for counters, but no logits */
+    backend_enqueue(f->device, &route);
+    assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_LIMIT);
+    vulkan_set_limit(f->device, SIZE_MAX);
+    backend_enqueue(f->device, &route);
+    assert_int_equal(backend_read(f->device, &ids, chosen, &e), ERR_OK);
+    for (int i = 0; i < N_TOK; i++)
+        assert_int_equal(chosen[i], N_EXPERT - 1); /* the row with the largest number */
+    struct tensor *tensors[] = {&x, &weights, &ids};
+    for (int i = 0; i < 3; i++)
+        backend_buffer_close(f->device, &tensors[i]->buffer);
+    backend_weight_close(f->device, &router);
+}
+
 static void a_budget_that_shrinks_takes_slots_back(void **state)
 {
     struct fixture *f = *state;
@@ -888,6 +929,7 @@ int main(void)
         TEST(weights_reach_memory_that_the_host_cannot_write),
         TEST(a_tensor_beyond_the_largest_allocation_is_refused),
         TEST(a_card_has_no_more_than_its_limit),
+        TEST(an_operation_without_room_leaves_nothing_behind),
         TEST(a_budget_that_shrinks_takes_slots_back),
         TEST(without_a_budget_some_memory_is_left),
         TEST(a_lost_device_says_so),
