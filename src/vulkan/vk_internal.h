@@ -32,6 +32,9 @@ struct vk_limits {
 /* ERR_UNSUPPORTED, with a sentence, where the room can't use the device. */
 MUST_USE err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
                                 struct err *e);
+/* Chooses the memory types anew, of those in a set: all that a buffer may lie in. */
+MUST_USE err_code vk_limits_choose_memory(const struct vk_functions *fn, VkPhysicalDevice device, uint32_t type_bits,
+                                          struct vk_limits *l, struct err *e);
 
 /* The heap that tensors lie in, as it is at present. */
 struct vk_heap {
@@ -79,6 +82,8 @@ MUST_USE err_code vk_piece_take(struct vk *v, enum vk_memory_kind kind, size_t n
 void vk_piece_give(struct vk *v, struct vk_piece *p);
 VkDeviceAddress vk_piece_address(const struct vk_piece *p);
 char *vk_piece_mapped(const struct vk_piece *p); /* or NULL */
+/* Asks what memory buffers may lie in; before anything is taken. */
+MUST_USE err_code vk_memory_open(struct vk *v, struct err *e);
 void vk_memory_close(struct vk *v);
 
 /* The device's ledger and, where it shares the host's memory, that of base/mem.h. ERR_LIMIT and ERR_NOMEM say what the

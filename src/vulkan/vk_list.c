@@ -16,11 +16,11 @@ bool vk_is_masked(const char *name)
     return false;
 }
 
-/* The first memory type that has the properties; -1: none. */
-static int find_type(const VkPhysicalDeviceMemoryProperties *m, VkMemoryPropertyFlags wanted)
+/* The first memory type of those in a set that has the properties; -1: none. */
+static int find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t type_bits, VkMemoryPropertyFlags wanted)
 {
     for (uint32_t i = 0; i < m->memoryTypeCount; i++)
-        if ((m->memoryTypes[i].propertyFlags & wanted) == wanted)
+        if (type_bits >> i & 1 && (m->memoryTypes[i].propertyFlags & wanted) == wanted)
             return (int)i;
     return -1;
 }
@@ -50,14 +50,18 @@ static VkDeviceSize heap_bytes(const VkPhysicalDeviceMemoryProperties *m, uint32
 
 /* Tensors lie in the device's own memory: where the host can reach all of it, in such as the host can write. Some
  * drivers let it reach 256 MiB alone. */
-static err_code choose_memory(const VkPhysicalDeviceMemoryProperties *m, struct vk_limits *l, struct err *e)
+err_code vk_limits_choose_memory(const struct vk_functions *fn, VkPhysicalDevice device, uint32_t type_bits,
+                                 struct vk_limits *l, struct err *e)
 {
     enum { COHERENT = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT };
-    int local = find_type(m, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
-    int mapped = find_type(m, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | COHERENT);
-    int host = find_type(m, COHERENT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
+    VkPhysicalDeviceMemoryProperties2 memory = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+    const VkPhysicalDeviceMemoryProperties *m = &memory.memoryProperties;
+    fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
+    int local = find_type(m, type_bits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+    int mapped = find_type(m, type_bits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | COHERENT);
+    int host = find_type(m, type_bits, COHERENT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
     if (host < 0)
-        host = find_type(m, COHERENT);
+        host = find_type(m, type_bits, COHERENT);
     if (local < 0 || host < 0 || vk_is_masked("hostMemory"))
         return err_set(e, ERR_UNSUPPORTED, "it has no memory of its own, or none that the host can write");
     l->is_mapped =
@@ -162,12 +166,10 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
 
 err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out, struct err *e)
 {
-    VkPhysicalDeviceMemoryProperties2 memory = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
     *out = (struct vk_limits){0};
     TRY(check_limits(fn, device, out, e));
     TRY(check_features(fn, device, out, e));
-    fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
-    TRY(choose_memory(&memory.memoryProperties, out, e));
+    TRY(vk_limits_choose_memory(fn, device, UINT32_MAX, out, e));
     if (!choose_queue(fn, device, &out->queue_family))
         return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");
     out->has_portability = has_extension(fn, device, "VK_KHR_portability_subset");

@@ -141,18 +141,23 @@ static void block_close(struct vk *v, struct vk_block *b)
     mem_free(b);
 }
 
+static VkResult create_buffer(struct vk *v, size_t n_bytes, VkBuffer *out)
+{
+    const VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                                     .size = n_bytes,
+                                     .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                                              VK_BUFFER_USAGE_TRANSFER_DST_BIT |
+                                              VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
+    return v->api.fn.CreateBuffer(v->device, &info, NULL, out);
+}
+
 static VkResult allocate(struct vk *v, struct vk_block *b, enum vk_memory_kind kind)
 {
     const struct vk_functions *fn = &v->api.fn;
-    const VkBufferCreateInfo buffer = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
-                                       .size = b->n_bytes,
-                                       .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-                                                VK_BUFFER_USAGE_TRANSFER_DST_BIT |
-                                                VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
     const VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
                                              .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     VkMemoryRequirements needs;
-    VkResult result = fn->CreateBuffer(v->device, &buffer, NULL, &b->buffer);
+    VkResult result = create_buffer(v, b->n_bytes, &b->buffer);
     if (result != VK_SUCCESS)
         return result;
     fn->GetBufferMemoryRequirements(v->device, b->buffer, &needs);
@@ -362,6 +367,19 @@ VkDeviceAddress vk_piece_address(const struct vk_piece *p)
 char *vk_piece_mapped(const struct vk_piece *p)
 {
     return p->block->mapped ? p->block->mapped + p->off : NULL;
+}
+
+err_code vk_memory_open(struct vk *v, struct err *e)
+{
+    VkMemoryRequirements needs;
+    VkBuffer any;
+    VkResult result = create_buffer(v, PIECE_ALIGN, &any);
+    if (result != VK_SUCCESS)
+        return err_set(e, ERR_UNSUPPORTED, "%s: a buffer: %s", v->base.name, vk_result_text(result));
+    v->api.fn.GetBufferMemoryRequirements(v->device, any, &needs);
+    v->api.fn.DestroyBuffer(v->device, any, NULL);
+    v->limits.allocation_bytes -= v->limits.allocation_bytes % PIECE_ALIGN;
+    return vk_limits_choose_memory(&v->api.fn, v->physical, needs.memoryTypeBits, &v->limits, e);
 }
 
 void vk_memory_close(struct vk *v)
