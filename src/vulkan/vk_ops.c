@@ -59,6 +59,12 @@ void vk_state(struct vk_touched *x, const struct paged *s, bool is_write)
     touch(x, a);
 }
 
+struct vk_spread vk_spread(const struct vk *v, int64_t n)
+{
+    int64_t y = n < v->limits.n_workgroup_y ? n : v->limits.n_workgroup_y;
+    return (struct vk_spread){(uint32_t)y, vk_groups(n, y)};
+}
+
 struct buffer *vk_scratch(struct vk *v, enum vk_scratch which, size_t n_bytes)
 {
     struct err e = {0};

@@ -34,6 +34,13 @@ static inline uint32_t vk_groups(int64_t n, int64_t size) /* size: not 0 */
     return (uint32_t)((n + size - 1) / size);
 }
 
+/* Workgroups in y and z for n of something, or a few more than n (row_of_group in shaders/common.glsl): devices have
+ * but 65,535 in y. */
+struct vk_spread {
+    uint32_t y, z;
+};
+struct vk_spread vk_spread(const struct vk *v, int64_t n);
+
 /* Records a dispatch of x by y by z workgroups. push: a struct of push constants. */
 #define VK_RUN(v, program_, push_, touched, x_, y_, z_, work_)                                                         \
     vk_dispatch(v, &(struct vk_dispatch){.program = (program_),                                                        \

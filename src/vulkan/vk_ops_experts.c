@@ -139,12 +139,13 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
     enum quant_type type = s->d.type[first]->type;
     enum vk_integers integers = vk_integers_of(x->v, type, NULL, &rows, !x->sorted);
     bool by_four = vk_by_four(push.x, k);
+    const struct vk_spread tiles = vk_spread(x->v, x->n_tile);
     if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, is_down, &push.x, &t))
         return;
     VK_RUN(x->v,
            VK_PROGRAM(experts, VK_PRODUCT_GROUP, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four,
                       integers, step, x->sorted != NULL, op->experts.act),
-           push, &t, vk_groups(n_row, ROWS), x->n_tile, 1, x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
+           push, &t, vk_groups(n_row, ROWS), tiles.y, tiles.z, x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
 }
 
 /* COMBINE and ADD, which the last step of direct dispatch may compute, too. */

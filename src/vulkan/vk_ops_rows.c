@@ -10,19 +10,17 @@ void vk_op_embed(struct vk *v, const struct op *op)
         uint64_t ids, parts, out;
         uint32_t k, part_rows;
         float scale;
-        uint32_t unused;
-    } push = {vk_address(&op->in[0]),
-              vk_piece_address(&w->table->piece),
-              vk_address(&op->out[0]),
-              (uint32_t)w->k,
-              (uint32_t)w->part_rows,
-              op->scale,
-              0};
+        uint32_t m;
+    } push = {vk_address(&op->in[0]),   vk_piece_address(&w->table->piece),
+              vk_address(&op->out[0]),  (uint32_t)w->k,
+              (uint32_t)w->part_rows,   op->scale,
+              (uint32_t)op->in[0].ne[0]};
+    const struct vk_spread rows = vk_spread(v, push.m);
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(embed, GROUP, w->type->type), push, &x, vk_groups(w->k, 4 * GROUP), (uint32_t)op->in[0].ne[0],
-           1, tensor_bytes(&op->out[0]));
+    VK_RUN(v, VK_PROGRAM(embed, GROUP, w->type->type), push, &x, vk_groups(w->k, 4 * GROUP), rows.y, rows.z,
+           tensor_bytes(&op->out[0]));
 }
 
 void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
@@ -30,23 +28,27 @@ void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
     enum { NORM_GROUP = 64 };
     static const struct tensor none;
     const struct tensor *g = gate ? &gate->in[0] : &none;
-    int64_t n = op->norm.n;
+    int64_t n = op->norm.n, m = op->in[0].ne[1] * op->in[0].ne[2];
+    const struct vk_spread rows = vk_spread(v, m);
     const struct {
         uint64_t x, w, gate, y;
         uint32_t n;
         float eps;
+        uint32_t m, unused;
     } push = {vk_address(&op->in[0]),
               vk_address(&op->vec[0]),
               vk_address(g),
               vk_address(&op->out[0]),
               (uint32_t)n,
-              op->norm.eps};
+              op->norm.eps,
+              (uint32_t)m,
+              0};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_reads(&x, g);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(rms_norm, NORM_GROUP, gate ? gate->act : 0), push, &x, (uint32_t)(op->in[0].ne[0] / n),
-           (uint32_t)(op->in[0].ne[1] * op->in[0].ne[2]), 1, tensor_bytes(&op->out[0]));
+    VK_RUN(v, VK_PROGRAM(rms_norm, NORM_GROUP, gate ? gate->act : 0), push, &x, (uint32_t)(op->in[0].ne[0] / n), rows.y,
+           rows.z, tensor_bytes(&op->out[0]));
 }
 
 /* As in shaders/elements.comp. */
@@ -95,15 +97,22 @@ static void copy_rows(struct vk *v, const struct op *op, const struct tensor *fr
 {
     const struct {
         uint64_t x, y, from, to;
-        uint32_t n, stride, first, out_stride;
-    } push = {
-        vk_address(&op->in[0]),    vk_address(&op->out[0]), vk_address(from),          vk_address(to), (uint32_t)n,
-        (uint32_t)op->in[0].ne[0], (uint32_t)first,         (uint32_t)op->out[0].ne[0]};
+        uint32_t n, stride, first, out_stride, m, unused;
+    } push = {.x = vk_address(&op->in[0]),
+              .y = vk_address(&op->out[0]),
+              .from = vk_address(from),
+              .to = vk_address(to),
+              .n = (uint32_t)n,
+              .stride = (uint32_t)op->in[0].ne[0],
+              .first = (uint32_t)first,
+              .out_stride = (uint32_t)op->out[0].ne[0],
+              .m = (uint32_t)m};
+    const struct vk_spread spread = vk_spread(v, m);
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_reads(&x, &op->in[1]);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(rows, GROUP), push, &x, vk_groups(n, GROUP), (uint32_t)m, 1, 4 * n * m);
+    VK_RUN(v, VK_PROGRAM(rows, GROUP), push, &x, vk_groups(n, GROUP), spread.y, spread.z, 4 * n * m);
 }
 
 void vk_op_slice(struct vk *v, const struct op *op)
@@ -125,15 +134,23 @@ void vk_combine(struct vk *v, const struct op *op, const struct op *add)
     int64_t n = op->out[0].ne[0], m = op->out[0].ne[1];
     const struct {
         uint64_t y, weights, shared, shared_gate, out, residual, total;
-        uint32_t n, k;
-    } push = {vk_address(&op->in[0]),   vk_address(&op->in[1]), vk_address(&op->in[2]), vk_address(&op->in[3]),
-              vk_address(&op->out[0]),  vk_address(residual),   vk_address(total),      (uint32_t)n,
-              (uint32_t)op->in[0].ne[1]};
+        uint32_t n, k, m, unused;
+    } push = {.y = vk_address(&op->in[0]),
+              .weights = vk_address(&op->in[1]),
+              .shared = vk_address(&op->in[2]),
+              .shared_gate = vk_address(&op->in[3]),
+              .out = vk_address(&op->out[0]),
+              .residual = vk_address(residual),
+              .total = vk_address(total),
+              .n = (uint32_t)n,
+              .k = (uint32_t)op->in[0].ne[1],
+              .m = (uint32_t)m};
+    const struct vk_spread rows = vk_spread(v, m);
     struct vk_touched x = {0};
     for (int i = 0; i < 4; i++)
         vk_reads(&x, &op->in[i]);
     vk_reads(&x, residual);
     vk_writes(&x, &op->out[0]);
     vk_writes(&x, total);
-    VK_RUN(v, VK_PROGRAM(combine, GROUP), push, &x, vk_groups(n, GROUP), (uint32_t)m, 1, tensor_bytes(&op->in[0]));
+    VK_RUN(v, VK_PROGRAM(combine, GROUP), push, &x, vk_groups(n, GROUP), rows.y, rows.z, tensor_bytes(&op->in[0]));
 }

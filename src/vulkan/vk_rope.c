@@ -88,10 +88,11 @@ void vk_op_rope_table(struct vk *v, const struct op *op)
               a->temperature,
               (int32_t)a->temperature_span,
               (int32_t)a->temperature_shift};
+    const struct vk_spread rows = vk_spread(v, push.m);
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_writes(&x, &op->out[0]);
     x.access[x.n++] = vk_access_piece(&t->piece, false);
-    VK_RUN(v, VK_PROGRAM(rope_table, GROUP), push, &x, vk_groups(push.n_pair, GROUP), push.m, 1,
+    VK_RUN(v, VK_PROGRAM(rope_table, GROUP), push, &x, vk_groups(push.n_pair, GROUP), rows.y, rows.z,
            tensor_bytes(&op->out[0]));
 }

@@ -39,6 +39,55 @@ static void embedding_rows_are_decoded_and_scaled(void **state)
     }
 }
 
+/* ---- many rows ------------------------------------------------------------------------------------------------- */
+
+/* More than a GPU has workgroups in one dimension. */
+static void batches_may_have_very_many_rows(void **state)
+{
+    enum { MANY = 70001, K = 32, N_ROW = 40 };
+    static int32_t list[MANY];
+    static float got[MANY * K], got_some[MANY * 3], weight[K];
+    struct fixture *f = *state;
+    float values[N_ROW * K];
+    fill(f, values, N_ROW * K);
+    for (int i = 0; i < MANY; i++)
+        list[i] = i * 7 % N_ROW;
+    for (int i = 0; i < K; i++)
+        weight[i] = 2;
+    struct weight *w = weight_from(f, QUANT_F32, K, N_ROW, values);
+    struct tensor ids = tensor_i32(f, MANY, 1, list), rows = tensor_f32(f, K, MANY, 1, NULL);
+    struct tensor y = tensor_f32(f, K, MANY, 1, NULL), some = tensor_f32(f, 3, MANY, 1, NULL);
+    struct tensor ones = tensor_f32(f, K, 1, 1, weight);
+    backend_enqueue(f->device, &(struct op){.kind = OP_EMBED, .in = {ids}, .out = {rows}, .weight = {w}, .scale = 1});
+    read_back(f, &rows, got);
+    for (int i = 0; i < MANY * K; i++)
+        assert_true(got[i] == values[list[i / K] * K + i % K]);
+    backend_enqueue(f->device, &(struct op){.kind = OP_SLICE, .in = {rows, ids}, .out = {some}, .slice_off = 5});
+    read_back(f, &some, got_some);
+    for (int i = 0; i < MANY * 3; i++)
+        assert_true(got_some[i] == values[list[list[i / 3]] * K + 5 + i % 3]);
+    struct tensor one_each = rows; /* an expert for each token */
+    one_each.ne[1] = 1;
+    one_each.ne[2] = MANY;
+    backend_enqueue(f->device, &(struct op){.kind = OP_COMBINE, .in = {one_each}, .out = {y}});
+    backend_enqueue(f->device,
+                    &(struct op){.kind = OP_RMS_NORM, .in = {y}, .out = {rows}, .vec = {ones}, .norm = {K, 0}});
+    read_back(f, &y, got);
+    for (int i = 0; i < MANY * K; i++)
+        assert_true(got[i] == values[list[i / K] * K + i % K]);
+    read_back(f, &rows, got);
+    for (int t = 0; t < MANY; t++) {
+        float sum = 0;
+        for (int i = 0; i < K; i++)
+            sum += got[t * K + i] * got[t * K + i];
+        assert_true(fabsf(sum - 4 * K) < 0.01f);
+    }
+    struct tensor *tensors[] = {&ids, &rows, &y, &some, &ones};
+    for (int i = 0; i < 5; i++)
+        backend_buffer_close(f->device, &tensors[i]->buffer);
+    backend_weight_close(f->device, &w);
+}
+
 /* ---- SCALE, SOFTCAP, SLICE, SCATTER -------------------------------------------------------------------------- */
 
 static void scale_multiplies_by_a_constant_and_a_number_of_the_device(void **state)
@@ -207,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(embedding_rows_are_decoded_and_scaled, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(batches_may_have_very_many_rows, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(scale_multiplies_by_a_constant_and_a_number_of_the_device, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(softcap_bends_towards_its_cap, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(slice_takes_the_same_elements_of_each_row, open_cpu, close_cpu),

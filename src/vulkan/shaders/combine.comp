@@ -6,13 +6,13 @@
 
 layout(push_constant) uniform Push {
     Floats y, weights, shared_, shared_gate, out_, residual, total;
-    uint n, k;
+    uint n, k, m;
 } p;
 
 void main()
 {
-    uint i = gl_GlobalInvocationID.x, t = gl_WorkGroupID.y;
-    if (i >= p.n)
+    uint i = gl_GlobalInvocationID.x, t = row_of_group();
+    if (i >= p.n || t >= p.m)
         return;
     precise float sum = 0;
     for (uint r = 0; r < p.k; r++)

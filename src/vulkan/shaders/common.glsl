@@ -1,6 +1,6 @@
 /* What all shaders share: references to memory, exact conversions, an exponential of our own.
  *
- * Buffers are reached by their addresses, which come in push constants (vk_push.h has the same structs in C). No shader
+ * Buffers are reached by their addresses, which come in push constants (vk_ops*.c have the same structs in C). No shader
  * uses subgroups: what a sum adds up in which order is fixed by the size of the workgroup alone, so that devices with
  * subgroups of 4 to 128 give the same results. */
 #extension GL_EXT_buffer_reference : require
@@ -62,6 +62,13 @@ uvec2 address_at(uvec2 address, uint n, uint size)
     umulExtended(n, size, high, low);
     low = uaddCarry(address.x, low, carry);
     return uvec2(low, address.y + high + carry);
+}
+
+/* The row that a workgroup has, or another thing of which there may be more than workgroups in y: these go on in z
+ * (vk_spread). The last workgroups may have none. */
+uint row_of_group()
+{
+    return gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y;
 }
 
 /* Dwords `at` and the next, and it and the next three, of what begins at an address. */

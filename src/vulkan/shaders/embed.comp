@@ -10,12 +10,13 @@ layout(push_constant) uniform Push {
     Floats out_;
     uint k, part_rows;
     float scale;
+    uint m;
 } p;
 
 void main()
 {
-    uint quad_at = gl_GlobalInvocationID.x, t = gl_WorkGroupID.y, e = 4 * quad_at;
-    if (e >= p.k)
+    uint quad_at = gl_GlobalInvocationID.x, t = row_of_group(), e = 4 * quad_at;
+    if (e >= p.k || t >= p.m)
         return;
     uint row = uint(p.ids.d[t]), in_part = row % p.part_rows;
     Words w = Words(address_at(p.parts.d[row / p.part_rows], in_part / ROWS, 4 * group_dwords(p.k)));

@@ -35,19 +35,19 @@ uint n_pair, first_pair;
 
 uint pair_at(uint t)
 {
-    return IS_SORTED != 0 ? p.sorted.d[1 + first_pair + min(t, n_pair - 1)] : gl_WorkGroupID.y;
+    return IS_SORTED != 0 ? p.sorted.d[1 + first_pair + min(t, n_pair - 1)] : row_of_group();
 }
 
 bool find_pairs()
 {
     if (IS_SORTED == 0) {
-        expert = p.ids.d[gl_WorkGroupID.y];
+        expert = p.ids.d[row_of_group()];
         n_pair = 1;
         return expert >= 0 && p.slots.d[expert] >= 0;
     }
-    if (gl_WorkGroupID.y >= p.sorted.d[0])
+    if (row_of_group() >= p.sorted.d[0])
         return false;
-    uint at = 1 + p.n_all + 3 * gl_WorkGroupID.y;
+    uint at = 1 + p.n_all + 3 * row_of_group();
     expert = int(p.sorted.d[at]);
     first_pair = p.sorted.d[at + 1];
     n_pair = p.sorted.d[at + 2];

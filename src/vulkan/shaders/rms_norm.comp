@@ -1,6 +1,6 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* RMS_NORM: a workgroup takes a row of n; with a gate, ACT_MUL of that and the row. */
+/* RMS_NORM: a workgroup takes n elements of one of m rows; with a gate, ACT_MUL of that and the row. */
 #include "common.glsl"
 #include "norm.glsl"
 
@@ -10,11 +10,14 @@ layout(push_constant) uniform Push {
     Floats x, w, gate, y; /* gate: like y, or null */
     uint n;
     float eps;
+    uint m;
 } p;
 
 void main()
 {
-    uint tid = gl_LocalInvocationID.x, at = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * p.n;
+    uint tid = gl_LocalInvocationID.x, t = row_of_group(), at = (t * gl_NumWorkGroups.x + gl_WorkGroupID.x) * p.n;
+    if (t >= p.m)
+        return;
     precise float sum = 0;
     for (uint i = 4 * tid; i < p.n; i = norm_next(i))
         sum = fma(p.x.d[at + i], p.x.d[at + i], sum);

@@ -32,8 +32,8 @@ float log_of(uint n)
 
 void main()
 {
-    uint i = gl_GlobalInvocationID.x, t = gl_WorkGroupID.y;
-    if (i >= p.n_pair)
+    uint i = gl_GlobalInvocationID.x, t = row_of_group();
+    if (i >= p.n_pair || t >= p.m)
         return;
     uint pos = uint(p.pos.d[t]), high, low;
     uvec2 turn = p.turns.d[i];
