@@ -19,6 +19,8 @@ struct vk_limits {
     VkDeviceSize allocation_bytes; /* no allocation and no buffer is larger */
     uint32_t n_workgroup_x, n_workgroup_y, n_workgroup_z;
     uint32_t shared_bytes; /* of a workgroup */
+    /* A submission ends at so much work, bytes of weights and state, and multiply-adds: a slow GPU does it in 0.2 s. */
+    int64_t work;
     uint32_t queue_family;
     uint32_t device_type, host_type; /* memory types: for tensors; for what the host writes and reads */
     bool is_mapped;                  /* the host may write where tensors lie */
@@ -137,10 +139,6 @@ void vk_table_set(struct vk_table *t, size_t i, VkDeviceAddress address);
 
 /* ---- vk_queue.c ------------------------------------------------------------------------------------------------ */
 
-/* A submission, and a dispatch of attention, ends at so much work: bytes of weights and state, and multiply-adds. A
- * slow GPU does it in 0.2 s. */
-#define VK_MAX_WORK ((int64_t)1 << 34)
-
 enum { VK_N_COMMANDS = 4, VK_STAGING_BYTES = 1 << 20, VK_MAX_ACCESS = 96, VK_PUSH_BYTES = 128 };
 
 /* What a command reads or writes: numbers from `from` on, up to `end`, of a buffer's own range of numbers. */
@@ -152,7 +150,7 @@ struct vk_access {
 /* A dispatch as it is recorded. */
 struct vk_recorded_dispatch {
     VkPipeline pipeline;
-    uint32_t x, y, z;
+    uint32_t x, y, z, y0, z0; /* how many workgroups, and the first of them */
     uint32_t push_bytes;
     char push[VK_PUSH_BYTES];
 };

@@ -155,6 +155,7 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
     if (m4.maxBufferSize && m4.maxBufferSize < out->allocation_bytes)
         out->allocation_bytes = m4.maxBufferSize;
     lower_allocation(&out->allocation_bytes);
+    out->work = tested_bytes("MOEBIUS_VULKAN_WORK") ? (int64_t)tested_bytes("MOEBIUS_VULKAN_WORK") : (int64_t)1 << 34;
     out->n_workgroup_x = l->maxComputeWorkGroupCount[0];
     out->n_workgroup_y = l->maxComputeWorkGroupCount[1];
     out->n_workgroup_z = l->maxComputeWorkGroupCount[2];

@@ -61,6 +61,7 @@
     FN(CmdBindDescriptorSets)                                                                                          \
     FN(CmdPushConstants)                                                                                               \
     FN(CmdDispatch)                                                                                                    \
+    FN(CmdDispatchBase)                                                                                                \
     FN(CmdCopyBuffer)                                                                                                  \
     FN(CmdFillBuffer)                                                                                                  \
     FN(CmdUpdateBuffer)                                                                                                \

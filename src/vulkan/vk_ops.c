@@ -61,7 +61,8 @@ void vk_state(struct vk_touched *x, const struct paged *s, bool is_write)
 
 struct vk_spread vk_spread(const struct vk *v, int64_t n)
 {
-    int64_t y = n < v->limits.n_workgroup_y ? n : v->limits.n_workgroup_y;
+    enum { FEW = 1024 }; /* so that long dispatches have many parts */
+    int64_t y = n <= v->limits.n_workgroup_y ? n : FEW;
     return (struct vk_spread){(uint32_t)y, vk_groups(n, y)};
 }
 

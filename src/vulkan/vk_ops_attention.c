@@ -106,7 +106,7 @@ static struct tensor list_part(struct tensor t, int64_t first, int64_t n)
 void vk_attention(struct vk *v, const struct op *op, const struct op *gate)
 {
     static const struct tensor none;
-    int64_t m = op->in[0].ne[1], most = VK_MAX_WORK / token_work(op) + 1;
+    int64_t m = op->in[0].ne[1], most = v->limits.work / token_work(op) + 1;
     for (int64_t t = 0; t < m; t += most) {
         int64_t n = m - t < most ? m - t : most;
         struct op part = *op;

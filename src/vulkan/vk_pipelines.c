@@ -96,6 +96,13 @@ static bool make_module(struct vk *v, enum vk_shader shader)
     return result == VK_SUCCESS;
 }
 
+/* Whether a dispatch of the shader may come in parts, as a driver's watchdog could take all of it for a hang: products,
+ * whose workgroups don't ask how many others there are in z or, where that is one, in y. */
+static bool may_be_long(enum vk_shader shader)
+{
+    return shader == VK_SHADER_matmul || shader == VK_SHADER_experts || shader == VK_SHADER_down;
+}
+
 static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
 {
     VkSpecializationMapEntry entries[VK_MAX_CONSTANT];
@@ -106,6 +113,8 @@ static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
         entries[i] = (VkSpecializationMapEntry){(uint32_t)i, (uint32_t)i * 4, 4};
     const VkSpecializationInfo constants = {(uint32_t)p->n, entries, (size_t)p->n * 4, p->constant};
     const VkComputePipelineCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+                                              .flags =
+                                                  may_be_long(p->shader) ? VK_PIPELINE_CREATE_DISPATCH_BASE_BIT : 0,
                                               .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                                                         .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                                                         .module = v->pipelines.modules[p->shader],
@@ -151,21 +160,48 @@ static void bind_grids(struct vk *v, VkCommandBuffer c)
                                     NULL);
 }
 
+/* So many of n workgroups are a part. */
+static uint32_t part_of(const struct vk *v, const struct vk_dispatch *d, uint32_t n)
+{
+    double part = (double)n * ((double)v->limits.work / (double)d->work);
+    return !may_be_long(d->program.shader) || part >= n ? n : part > 1 ? (uint32_t)part : 1;
+}
+
+/* The parts of a dispatch need not wait for each other; in commands that begin between two of them the later one is
+ * noted anew. */
+static void record_parts(struct vk *v, const struct vk_dispatch *d, struct vk_recorded_dispatch *call)
+{
+    bool by_z = d->z > 1;
+    uint32_t n = by_z ? d->z : d->y, part = part_of(v, d, n), *first = by_z ? &call->z0 : &call->y0;
+    uint64_t stage = 0;
+    for (uint32_t done = 0; done < n; done += part) {
+        uint32_t here = n - done < part ? n - done : part;
+        VkCommandBuffer c = vk_record(v, (uint64_t)((double)d->work * here / n));
+        if (!c)
+            return;
+        if (done == 0 || v->queue.stage != stage)
+            vk_order(v, d->access, d->n_access);
+        stage = v->queue.stage;
+        bind_grids(v, c);
+        *first = done;
+        *(by_z ? &call->z : &call->y) = here;
+        vk_record_dispatch(v, c, call);
+        v->recorded.n_dispatch++;
+    }
+}
+
 void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
 {
-    VkPipeline pipeline = vk_pipeline_get(v, &d->program);
-    VkCommandBuffer c = pipeline ? vk_record(v, d->work) : NULL;
+    struct vk_recorded_dispatch call = {.pipeline = vk_pipeline_get(v, &d->program),
+                                        .x = d->x,
+                                        .y = d->y,
+                                        .z = d->z,
+                                        .push_bytes = (uint32_t)d->push_bytes};
     assert(d->push_bytes <= VK_PUSH_BYTES && d->push_bytes % 4 == 0);
     assert(d->x <= v->limits.n_workgroup_x && d->y <= v->limits.n_workgroup_y && d->z <= v->limits.n_workgroup_z);
-    if (!c)
-        return;
-    vk_order(v, d->access, d->n_access);
-    bind_grids(v, c);
-    struct vk_recorded_dispatch call = {
-        .pipeline = pipeline, .x = d->x, .y = d->y, .z = d->z, .push_bytes = (uint32_t)d->push_bytes};
     memcpy(call.push, d->push, d->push_bytes);
-    vk_record_dispatch(v, c, &call);
-    v->recorded.n_dispatch++;
+    if (call.pipeline)
+        record_parts(v, d, &call);
 }
 
 /* ---- from run to run ------------------------------------------------------------------------------------------- */

@@ -151,7 +151,10 @@ static void record_call(struct vk *v, VkCommandBuffer c, const struct vk_recorde
     const struct vk_functions *fn = &v->api.fn;
     fn->CmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, call->pipeline);
     fn->CmdPushConstants(c, v->pipelines.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, call->push_bytes, call->push);
-    fn->CmdDispatch(c, call->x, call->y, call->z);
+    if (call->y0 || call->z0)
+        fn->CmdDispatchBase(c, 0, call->y0, call->z0, call->x, call->y, call->z);
+    else
+        fn->CmdDispatch(c, call->x, call->y, call->z);
 }
 
 void vk_record_dispatch(struct vk *v, VkCommandBuffer c, const struct vk_recorded_dispatch *call)
@@ -218,7 +221,7 @@ static void order_all(struct vk *v, VkCommandBuffer c)
 VkCommandBuffer vk_record(struct vk *v, uint64_t work)
 {
     struct vk_queue *q = &v->queue;
-    if (q->is_recording && q->work + work > (uint64_t)VK_MAX_WORK)
+    if (q->is_recording && q->work + work > (uint64_t)v->limits.work)
         submit(v);
     if (v->is_lost)
         vk_fail(v, ERR_FAIL, "the device was lost");

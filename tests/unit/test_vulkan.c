@@ -46,6 +46,7 @@ static int close_device(void **state)
     unsetenv("MOEBIUS_VULKAN_BUDGET");
     unsetenv("MOEBIUS_VULKAN_HEAP");
     unsetenv("MOEBIUS_VULKAN_FILL");
+    unsetenv("MOEBIUS_VULKAN_WORK");
     backend_close(&f->device);
     pool_close(&f->pool);
     free(f);
@@ -346,6 +347,27 @@ static void multiply_on(struct backend *b, enum quant_type type, int m, const fl
     backend_buffer_close(b, &in.buffer);
     backend_buffer_close(b, &out.buffer);
     backend_weight_close(b, &w);
+}
+
+/* What would take a driver long is submitted in parts, and is the same to the bit. */
+static void long_products_are_submitted_in_parts(void **state)
+{
+    enum { M = 250 };
+    static float x[M * Q4K_K], y[2][M * Q4K_ROWS];
+    struct fixture *f = *state;
+    uint64_t n_submit[2];
+    for (int i = 0; i < M * Q4K_K; i++)
+        x[i] = (float)(i * 29 % 113) * 0.02f - 1;
+    for (int i = 0; i < 2; i++) {
+        if (i)
+            open_with(f, "MOEBIUS_VULKAN_WORK", "1");
+        multiply_on(f->device, QUANT_Q8_0, 1, x, y[i]); /* compiles */
+        n_submit[i] = vulkan_get_counters(f->device).n_submit;
+        multiply_on(f->device, QUANT_Q8_0, M, x, y[i]);
+        n_submit[i] = vulkan_get_counters(f->device).n_submit - n_submit[i];
+    }
+    assert_true(n_submit[1] > n_submit[0] + 4);
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
 }
 
 /* Activations are rounded as there, so that nothing but the order of the blocks' sums differs; and by whatever
@@ -918,6 +940,7 @@ int main(void)
         TEST(products_of_a_norm_compute_it_with_its_bits),
         TEST(a_product_has_the_same_bits_for_any_number_of_rows_and_any_loads),
         TEST(a_product_of_integers_has_the_same_bits_for_any_number_of_rows_and_any_loads),
+        TEST(long_products_are_submitted_in_parts),
         TEST(products_of_integers_are_those_of_the_processor),
         TEST(a_later_run_takes_the_definitions_that_were_measured),
         TEST(operations_are_timed_when_that_is_asked_for),
