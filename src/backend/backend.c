@@ -289,6 +289,11 @@ struct backend_counters backend_counters(struct backend *b)
     return b->v->counters(b);
 }
 
+uint64_t backend_op_ns(struct backend *b, enum op_kind kind)
+{
+    return b->v->op_ns ? b->v->op_ns(b, kind) : b->v->counters(b).op[kind].n_ns;
+}
+
 size_t backend_held_bytes(struct backend *b, enum mem_tag tag)
 {
     return b->v->held_bytes ? b->v->held_bytes(b, tag) : 0;

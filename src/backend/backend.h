@@ -391,7 +391,10 @@ struct backend_counters {
     uint64_t n_expert_rows;      /* token-expert pairs computed */
     uint64_t n_experts;          /* experts that these were of, each once an operation */
 };
+/* A device with memory of its own is read, and waited for. */
 struct backend_counters backend_counters(struct backend *b);
+/* The time of one kind alone, for which nobody waits where operations are not timed: then 0. */
+uint64_t backend_op_ns(struct backend *b, enum op_kind kind);
 
 /* The bytes that the device holds now under a tag: its buffers, weights, open slots and scratch. What lies in the
  * host's memory counts in the process's ledger (base/mem.h), too. For any thread. */

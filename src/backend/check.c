@@ -391,6 +391,11 @@ static struct backend_counters check_counters(struct backend *b)
     return backend_counters(check_of(b)->side[0]);
 }
 
+static uint64_t check_op_ns(struct backend *b, enum op_kind kind)
+{
+    return backend_op_ns(check_of(b)->side[0], kind);
+}
+
 static size_t check_held_bytes(struct backend *b, enum mem_tag tag)
 {
     return backend_held_bytes(check_of(b)->side[0], tag) + backend_held_bytes(check_of(b)->side[1], tag);
@@ -463,6 +468,7 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .wait = check_wait,
         .trim = check_trim,
         .counters = check_counters,
+        .op_ns = check_op_ns,
         .held_bytes = check_held_bytes,
         .own_bytes = check_own_bytes,
         .room_bytes = check_room_bytes,

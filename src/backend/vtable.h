@@ -67,6 +67,7 @@ struct backend_vtable {
     err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
     void (*trim)(struct backend *b); /* NULL: it keeps none */
     struct backend_counters (*counters)(struct backend *b);
+    uint64_t (*op_ns)(struct backend *b, enum op_kind kind);   /* NULL: `counters` takes no time */
     size_t (*held_bytes)(struct backend *b, enum mem_tag tag); /* NULL: none */
     size_t (*own_bytes)(struct backend *b);                    /* NULL: none */
     /* NULL, all three: the host's memory */

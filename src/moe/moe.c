@@ -385,9 +385,9 @@ static err_code compute_counted(struct moe_work *w, const struct moe_layer *l, s
                                 struct err *e)
 {
     struct place_layer_stats *s = &w->places->own[l->experts_layer];
-    uint64_t begin_ns = backend_counters(w->device).op[OP_EXPERTS].n_ns;
+    uint64_t begin_ns = backend_op_ns(w->device, OP_EXPERTS);
     err_code code = compute_own(w, l, c, resident, own->n_row, run, e);
-    own->compute_ns = (int64_t)(backend_counters(w->device).op[OP_EXPERTS].n_ns - begin_ns);
+    own->compute_ns = (int64_t)(backend_op_ns(w->device, OP_EXPERTS) - begin_ns);
     s->n_call += own->n_row > 0;
     s->n_row += (uint64_t)own->n_row;
     s->n_replica_row += (uint64_t)own->n_replica_row;

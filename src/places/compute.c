@@ -17,6 +17,8 @@ struct compute {
     int n_layer;
     struct place_layer_stats *stats; /* [n_layer] */
     int64_t n_expert;                /* of the layer with most */
+    uint64_t *named_by;              /* [n_expert] the call that named each expert last */
+    uint64_t n_call;                 /* so far */
     struct tensor slots;             /* I32 [n_expert], the slot table of a wave */
     int32_t *host_slots;             /* [n_expert] */
     struct room x, ids, weights, y;  /* of a call */
@@ -39,7 +41,9 @@ err_code compute_create(struct compute **out, struct backend *device, struct exp
         c->n_expert = max_i64(c->n_expert, rules[i].n_expert);
     c->stats = mem_calloc((size_t)n_layer, sizeof *c->stats);
     c->host_slots = mem_calloc((size_t)c->n_expert, sizeof *c->host_slots);
-    err_code code = c->stats && c->host_slots ? ERR_OK : err_nomem(e, (size_t)n_layer * sizeof *c->stats, "a place");
+    c->named_by = mem_calloc((size_t)c->n_expert, sizeof *c->named_by);
+    bool has_all = c->stats && c->host_slots && c->named_by;
+    err_code code = has_all ? ERR_OK : err_nomem(e, (size_t)n_layer * sizeof *c->stats, "a place");
     if (code == ERR_OK)
         code = backend_tensor_create(device, ELEM_I32, c->n_expert, 1, 1, MEM_SCRATCH, &c->slots, e);
     if (code != ERR_OK)
@@ -68,6 +72,7 @@ void compute_close(struct compute **out)
     compute_trim(c);
     backend_buffer_close(c->device, &c->slots.buffer);
     mem_free(c->host_slots);
+    mem_free(c->named_by);
     mem_free(c->stats);
     mem_free(c);
     *out = NULL;
@@ -184,11 +189,23 @@ static err_code run_experts(struct compute *c, const struct place_call *call, st
     return code == ERR_OK ? cancel_check(call->cancel, e) : code; /* the operations may have been left out */
 }
 
+/* Experts that a call names. The device counts them, too, but asking it takes a wait. */
+static uint64_t count_experts(struct compute *c, const struct place_call *call)
+{
+    uint64_t n = 0;
+    c->n_call++;
+    for (int64_t i = 0; i < call->n_tok * call->n_used; i++)
+        if (call->ids[i] >= 0 && c->named_by[call->ids[i]] != c->n_call) {
+            c->named_by[call->ids[i]] = c->n_call;
+            n++;
+        }
+    return n;
+}
+
 err_code compute_run(struct compute *c, const struct place_call *call, struct err *e)
 {
     struct place_layer_stats *s = &c->stats[call->layer];
     const struct experts_counters x0 = experts_counters(c->experts);
-    uint64_t n_expert = backend_counters(c->device).n_experts;
     int64_t begin_ns = clock_ns();
     TRY(take(c, call, e));
     TRY(run_experts(c, call, e));
@@ -198,7 +215,7 @@ err_code compute_run(struct compute *c, const struct place_call *call, struct er
     s->n_call++;
     s->n_row += (uint64_t)call->n_row;
     s->n_read += n_read;
-    s->n_found += backend_counters(c->device).n_experts - n_expert - n_read;
+    s->n_found += count_experts(c, call) - n_read;
     s->read_wait_ns += x1.stall_ns - x0.stall_ns;
     s->compute_ns += clock_ns() - begin_ns - (x1.stall_ns - x0.stall_ns);
     return ERR_OK;

@@ -17,8 +17,9 @@ static struct backend_counters vk_get_counters(struct backend *b)
     struct vk *v = vk_of(b);
     uint32_t n[2] = {0};
     const struct tensor t = {v->expert_counters, 0, ELEM_I32, {2, 1, 1}};
-    const struct vulkan_counters recorded = v->recorded; /* reading counters is nothing that is counted */
     struct err e;
+    vk_flush(v);
+    const struct vulkan_counters recorded = v->recorded; /* reading counters is nothing that is counted */
     if (v->error.code == ERR_OK && vk_read(b, &t, n, &e) == ERR_OK) {
         v->counters.n_expert_rows += n[0];
         v->counters.n_experts += n[1];
@@ -28,6 +29,12 @@ static struct backend_counters vk_get_counters(struct backend *b)
     }
     v->recorded = recorded;
     return v->counters;
+}
+
+/* Nothing is asked of a device whose operations are not timed. */
+static uint64_t vk_op_ns(struct backend *b, enum op_kind kind)
+{
+    return vk_of(b)->timing.pool ? vk_get_counters(b).op[kind].n_ns : 0;
 }
 
 static void vk_close(struct backend *b)
@@ -165,6 +172,7 @@ err_code vulkan_open(struct backend **out, int index, struct pool *pool, struct 
         .wait = vk_wait,
         .trim = vk_trim,
         .counters = vk_get_counters,
+        .op_ns = vk_op_ns,
         .held_bytes = vk_held_bytes,
         .own_bytes = vk_own_bytes,
         .room_bytes = vk_room_bytes,
