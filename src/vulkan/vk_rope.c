@@ -22,7 +22,7 @@ static uint64_t turns_of(const struct rope_angles *a, int64_t i, int64_t n_rot, 
     }
     double turn = freq * scale / divisor * 0.15915494309189533577; /* 1 / (2 pi) */
     turn = turn - floor(turn);
-    return isfinite(turn) ? (uint64_t)(turn * 0x1p64) : 0;
+    return turn < 1 ? (uint64_t)(turn * 0x1p64) : 0; /* it may round to 1, and a file's divisors may be anything */
 }
 
 static err_code make_turns(struct vk *v, const struct op *op, struct vk_turns *t, struct err *e)
