@@ -384,8 +384,10 @@ err_code engine_gpu_session(moebius_engine *g, size_t later_bytes, struct err *e
         return ERR_OK;
     size_t room = backend_room_bytes(g->device);
     const struct experts *x = g->model->n_device ? g->model->devices[0].experts : NULL;
-    if (x)
-        room += experts_open_bytes(x) - experts_min_bytes(x);
+    if (x) {
+        size_t open = experts_open_bytes(x), least = experts_min_bytes(x); /* slots may not be open yet */
+        room = room + open > least ? room + open - least : 0;
+    }
     if (room < later_bytes)
         return err_set(
             e, ERR_LIMIT,
