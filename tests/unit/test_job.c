@@ -55,7 +55,7 @@ static void end(size_t i, enum text_end how)
 {
     static const int32_t ids[] = {1, 2, 3, 4, 5};
     struct err error = {0};
-    err_set(&error, ERR_IO, "the disk is gone");
+    err_set(&error, ERR_IO, "/models/tiny.gguf: the disk is gone");
     const struct text_result result = {
         .end = how, .error = &error, .ids = ids, .n_prompt = 2, .n_answer = 3, .n_cached = 1};
     texts.sinks[i].end(texts.sinks[i].user, &result);
@@ -64,8 +64,8 @@ static void end(size_t i, enum text_end how)
 /* ---- jobs ------------------------------------------------------------------------------------------------------ */
 
 static moebius_vocab *vocab;
-static char model_name[] = "tiny";
-static struct model model = {.name = model_name, .texts = &texts, .facts = {.n_ctx = 100}};
+static char model_name[] = "tiny", model_path[] = "/models/tiny.gguf";
+static struct model model = {.name = model_name, .path = model_path, .texts = &texts, .facts = {.n_ctx = 100}};
 
 /* How answers are told; requests are those of completions, which need no template. */
 static const struct protocol *told_by = &protocol_completions;
@@ -284,7 +284,8 @@ static void failures_are_told(void **state)
     struct job *job = start("{" PROMPT "}", &heard);
     end(0, TEXT_END_FAILED);
     assert_int_equal(heard.status, 500);
-    has(&heard.body, "the disk is gone");
+    has(&heard.body, "tiny.gguf: the disk is gone");
+    has_not(&heard.body, "/models");
     assert_true(job_report(job).failed);
     job_close(&job);
     bytes_close(&heard.body);
