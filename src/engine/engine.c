@@ -327,7 +327,8 @@ int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats
     const struct backend_counters b = device_counters(engine);
     for (int i = 0; i < OP_N_KIND; i++) {
         const struct op_counters *c = &b.op[i];
-        const moebius_op_stats s = {op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float, c->n_tile};
+        const moebius_op_stats s = {
+            op_name((enum op_kind)i), c->n, c->n_ns, c->n_bytes, c->n_int8, c->n_float, c->n_tile};
         sized_give((char *)stats + (size_t)i * stat_bytes, stat_bytes, &s, sizeof s);
     }
     return OP_N_KIND;

@@ -156,9 +156,9 @@ struct kernels {
                        const float *o_b, int64_t hd_v);
 
     /* Peak rates of this instruction set, to measure a machine by. peak_int8 and peak_float do n_round rounds of
-     * multiply-adds on registers and return how many those were; peak_tiles, the same of the matrix unit that products may
-     * go to (kernel_matmul.tiles_from), is NULL without one; peak_read reads n bytes (a multiple of 4096) from p, which
-     * is 64-byte aligned. */
+     * multiply-adds on registers and return how many those were; peak_tiles, the same of the matrix unit that products
+     * may go to (kernel_matmul.tiles_from), is NULL without one; peak_read reads n bytes (a multiple of 4096) from p,
+     * which is 64-byte aligned. */
     int64_t (*peak_int8)(int64_t n_round);
     int64_t (*peak_tiles)(int64_t n_round);
     int64_t (*peak_float)(int64_t n_round);
