@@ -961,6 +961,9 @@ typedef struct moebius_plan_options {
     const char *const *store_dirs; /* of a prepared store, [n_store_dirs]: its drives give the experts */
     int n_store_dirs;
     double car; /* the threshold of cache-aware routing; 0: off */
+    /* Of a token's choices, the shares found on the GPU, in memory and on drives, 0 to 1, as somebody measured them.
+     * What they lack of 1 gives way to experts at hand. All 0: the plan finds them. */
+    double found_vram, found_ram, found_drive;
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);
@@ -977,8 +980,10 @@ MOEBIUS_API void moebius_plan_close(moebius_plan **plan);
 MOEBIUS_API bool moebius_plan_is_refused(const moebius_plan *plan);
 /* Tokens a second of decode, of all texts, or of prefill: the ceiling, and the band that is forecast; 0: not known. */
 MOEBIUS_API void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling, double *low, double *high);
-/* The same where experts are read: what memory and processors permit alone, and what the drives do. */
-MOEBIUS_API void moebius_plan_part_rates(const moebius_plan *plan, bool prefill, double *compute, double *read);
+/* What each part of the work permits alone, in tokens a second: products with weights, attention and recurrent state,
+ * experts that the processor computes beside a GPU, reads of experts. 0: it takes no time, or is not known. */
+enum { MOEBIUS_PLAN_PARTS = 4 };
+MOEBIUS_API void moebius_plan_part_rates(const moebius_plan *plan, bool prefill, double rates[MOEBIUS_PLAN_PARTS]);
 MOEBIUS_API uint64_t moebius_plan_ram_bytes(const moebius_plan *plan); /* memory that the process will take */
 MOEBIUS_API int64_t moebius_plan_n_ctx(const moebius_plan *plan);      /* tokens of a text, given or chosen */
 MOEBIUS_API const char *

@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/output_file.h"
@@ -9,7 +10,7 @@
 #include "moebius/moebius.h"
 
 struct plan_command {
-    const char *path, *machine, *kv, *devices, *usage, *receipts, *split, *store, *svg;
+    const char *path, *machine, *kv, *devices, *usage, *receipts, *split, *store, *found, *svg;
     int64_t n_threads, n_ctx, n_depth, n_texts, n_prompt, n_batch, ram_bytes, vram_bytes, state_bytes, n_cpu_moe;
     float floor, car;
     bool json, cold, no_receipts, no_sandbox;
@@ -30,6 +31,32 @@ static err_code take_devices(const struct plan_command *c, moebius_plan_options 
     if (n_threads && c->n_threads)
         return err_set(e, ERR_USAGE, "--threads, and --devices %s: expected one of the two", c->devices);
     o->n_threads = n_threads ? n_threads : o->n_threads;
+    return ERR_OK;
+}
+
+/* "60,12,28": percents. */
+static err_code take_found(const struct plan_command *c, moebius_plan_options *o, struct err *e)
+{
+    double *const shares[] = {&o->found_vram, &o->found_ram, &o->found_drive};
+    const char *at = c->found;
+    if (!at)
+        return ERR_OK;
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        double percent = strtod(at, &end);
+        if (end == at || !(percent >= 0 && percent <= 100) || *end != (i < 2 ? ',' : '\0'))
+            return err_set(e, ERR_USAGE,
+                           "--found %s: expected percents of choices found in VRAM, memory and on drives, as 60,12,28",
+                           c->found);
+        *shares[i] = percent / 100;
+        at = end + 1;
+    }
+    if (*shares[0] + *shares[1] + *shares[2] > 1 + 1e-9)
+        return err_set(e, ERR_USAGE, "--found %s: expected at most 100 percent together", c->found);
+    if (*shares[0] + *shares[1] + *shares[2] <= 0)
+        return err_set(e, ERR_USAGE, "--found %s: expected more than 0 percent together", c->found);
+    if (c->car > 0)
+        return err_set(e, ERR_USAGE, "--found %s, and --car: what is found already says what gives way", c->found);
     return ERR_OK;
 }
 
@@ -87,6 +114,7 @@ static err_code plan(const struct plan_command *c, bool *is_refused, struct err 
         return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
     TRY(output_file_check(c->svg, e));
     TRY(take_devices(c, &o, e));
+    TRY(take_found(c, &o, e));
     if (c->store)
         TRY(cli_split_dirs(c->store, &store, e));
     o.store_dirs = store.n ? store.dirs : NULL;
@@ -124,6 +152,8 @@ static int run(const struct command *command, int argc, char **argv)
          0, 0},
         {"--store", OPT_FOLDERS, &c.store, "DIR[,DIR...]", "experts come from a prepared store there", 0, 0, 0},
         {"--car", OPT_FLOAT, &c.car, "X", "with cache-aware routing of this threshold (not exact)", 0.001, 1, 0},
+        {"--found", OPT_STRING, &c.found, "V,R,D", "percents of choices found in VRAM, memory, on drives (as planned)",
+         0, 0, 0},
         {"--svg", OPT_OUTPUT, &c.svg, "FILE", "write a picture of where the bytes go", 0, 0, 0},
         {"--floor", OPT_FLOAT, &c.floor, "X", "refused where decode can't reach X tokens/s", 0.001, 1e9, 0},
         {"--usage", OPT_INPUT, &c.usage, "FILE", "counts of experts of earlier runs, not those kept here", 0, 0, 0},

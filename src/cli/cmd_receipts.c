@@ -82,6 +82,33 @@ static void list_all(const struct receipts_command *c)
 
 /* ---- explain ----------------------------------------------------------------------------------------------------- */
 
+/* What each part alone permits, and all one after the other. */
+static void explain_parts(const struct receipt *r, enum speed_of of)
+{
+    double sum = 0;
+    for (int i = 0; i < PART_N; i++)
+        if (r->part[of][i] > 0) {
+            printf("%s%s %.2f", sum > 0 ? ", " : "           alone: ", ceiling_part_names[i], r->part[of][i]);
+            sum += 1 / r->part[of][i];
+        }
+    if (sum > 0)
+        printf("; one after the other %.2f\n", 1 / sum);
+}
+
+/* As a plan of the same run would ask. */
+static struct ceiling_time time_of(const struct receipt *r, enum speed_of of)
+{
+    struct ceiling_time t = {.least_s = r->ceiling[of] > 0 ? 1 / r->ceiling[of] : 0};
+    double sum = 0;
+    for (int i = 0; i < PART_N; i++) {
+        t.part_s[i] = r->part[of][i] > 0 ? 1 / r->part[of][i] : 0;
+        sum += t.part_s[i];
+    }
+    if (!(sum > 0)) /* all of it, whatever it is */
+        t.part_s[PART_PRODUCTS] = t.least_s;
+    return t;
+}
+
 /* What the others of its kind say about it. */
 static void explain_calibration(const struct receipts_command *c, size_t at, enum speed_of of)
 {
@@ -93,7 +120,8 @@ static void explain_calibration(const struct receipts_command *c, size_t at, enu
                                         .n_texts = of == SPEED_PREFILL ? 1 : r->n_texts,
                                         .n_tok = of == SPEED_PREFILL ? r->n_prompt : r->n_ctx,
                                         .machine = r->machine,
-                                        .fingerprint = r->fingerprint};
+                                        .fingerprint = r->fingerprint,
+                                        .time = time_of(r, of)};
     struct calibration k;
     struct receipt *others = mem_calloc(c->n, sizeof *others);
     if (!others)
@@ -101,18 +129,10 @@ static void explain_calibration(const struct receipts_command *c, size_t at, enu
     memcpy(others, c->list, c->n * sizeof *others);
     others[at].measured[of] = 0;
     if (receipts_calibrate(others, c->n, &q, &k))
-        printf("           from %d other%s of its regime: %.0f%% (%.0f to %.0f%%)%s\n", k.n_used,
-               k.n_used == 1 ? "" : "s", 100 * k.share, 100 * k.low, 100 * k.high,
+        printf("           from %d other%s: %.0f%% (%.0f to %.0f%%)%s\n", k.n_used, k.n_used == 1 ? "" : "s",
+               100 * k.share, 100 * k.low, 100 * k.high,
                k.is_outside ? ", which is outside of what they measured" : "");
     mem_free(others);
-}
-
-/* Where experts are read. */
-static void explain_parts(const struct receipt *r, enum speed_of of)
-{
-    if (r->compute[of] > 0 && r->read[of] > 0)
-        printf("           computing alone %.2f, drives alone %.2f, one after the other %.2f\n", r->compute[of],
-               r->read[of], 1 / (1 / r->compute[of] + 1 / r->read[of]));
 }
 
 static void explain_speed(struct receipts_command *c, size_t at, enum speed_of of)
@@ -136,7 +156,7 @@ static void explain_speed(struct receipts_command *c, size_t at, enum speed_of o
     if (r->floor > 0 && of == SPEED_DECODE)
         printf("           floor %.2f: %s\n", r->floor, r->measured[of] >= r->floor ? "cleared" : "missed");
     c->is_outside = c->is_outside || share > 1 || !receipt_is_inside(r, of);
-    if (share > 0 && share <= 1 && r->regime != REGIME_STREAM) /* there two shares make a forecast */
+    if (share > 0 && share <= 1)
         explain_calibration(c, at, of);
 }
 

@@ -85,8 +85,7 @@ static void take(struct receipt *r, const moebius_plan *p, enum speed_of of)
         return;
     if (ceiling > 0)
         r->ceiling[of] = ceiling;
-    if (r->regime == REGIME_STREAM)
-        moebius_plan_part_rates(p, of == SPEED_PREFILL, &r->compute[of], &r->read[of]);
+    moebius_plan_part_rates(p, of == SPEED_PREFILL, r->part[of]);
     r->forecast_low[of] = low;
     r->forecast_high[of] = high;
 }
@@ -110,6 +109,8 @@ void run_plan_fill(struct receipt *r, const struct model_options *o)
                                           .kv = cli_kv_type(o->kv),
                                           .ram_bytes = is_stream ? taken : INT64_MAX / 4,
                                           .usage = is_stream ? usage_of(o) : NULL,
+                                          .found_ram = is_stream ? 1 - r->at : 0,
+                                          .found_drive = is_stream ? r->at : 0,
                                           .receipts = ""};
     if (moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)
         return; /* nothing is known of it */

@@ -155,8 +155,8 @@ static err_code check_gpu(const moebius_plan *p, const moebius_plan_options *o, 
     if (o->n_cpu_moe && o->split)
         return err_set(e, ERR_USAGE, "experts of %lld layers in memory, and a split %s: expected one of the two",
                        (long long)o->n_cpu_moe, o->split);
-    if (o->gpu && (o->store_dirs || o->car > 0))
-        return err_set(e, ERR_USAGE, "a store, or cache-aware routing, with a GPU: plans know them without one");
+    if (o->gpu && o->car > 0)
+        return err_set(e, ERR_USAGE, "cache-aware routing with a GPU: plans know it without one");
     if (o->gpu && !p->machine.n_gpu)
         return err_set(e, ERR_USAGE, "a plan for a GPU, and none is known of the machine%s%s",
                        o->machine ? " of " : ": moebius probe looks", o->machine ? o->machine : "");
@@ -172,6 +172,26 @@ static err_code check_store(const moebius_plan_options *o, struct err *e)
     for (int i = 0; i < o->n_store_dirs && !o->machine; i++)
         if (access(o->store_dirs[i], F_OK) != 0)
             return err_set(e, ERR_IO, "%s: expected the folder of a store: %s", o->store_dirs[i], strerror(errno));
+    return ERR_OK;
+}
+
+/* A GPU has a part of each layer's choices where it shares them with the processor. */
+static err_code check_found(const moebius_plan *p, const moebius_plan_options *o, const struct plan_settings *s,
+                            struct err *e)
+{
+    const double share[] = {o->found_vram, o->found_ram, o->found_drive};
+    bool is_right = share[0] + share[1] + share[2] <= 1 + 1e-9;
+    for (int i = 0; i < 3; i++)
+        is_right = is_right && share[i] >= 0 && share[i] <= 1;
+    if (!is_right)
+        return err_set(e, ERR_USAGE, "found: expected shares of choices from 0 to 1, together at most 1");
+    bool is_given = share[0] + share[1] + share[2] > 0;
+    if (is_given && p->facts.n_moe == 0)
+        return err_set(e, ERR_USAGE, "found: %s has no experts", p->facts.name);
+    if (is_given && o->gpu && s->split == PLAN_SPLIT_LAST)
+        return err_set(e, ERR_USAGE, "found, with a GPU: expected a split that divides each layer: cache or experts");
+    if (share[0] > 0 && !o->gpu)
+        return err_set(e, ERR_USAGE, "found in VRAM, without a GPU: expected one, or a share of 0");
     return ERR_OK;
 }
 
@@ -211,6 +231,9 @@ static struct plan_settings settings_of(const moebius_plan *p, const moebius_pla
                                                : o->n_cpu_moe < 0 ? 0
                                                                   : -1,
                                   .car = o->car,
+                                  .found_vram = o->found_vram,
+                                  .found_ram = o->found_ram,
+                                  .found_drive = o->found_drive,
                                   .floor = o->floor};
 }
 
@@ -306,6 +329,7 @@ static err_code open_plan(moebius_plan *p, const void *path, const moebius_plan_
     TRY(check_store(o, e));
     struct plan_settings s = settings_of(p, o);
     TRY(take_split(p, o, &s, e));
+    TRY(check_found(p, o, &s, e));
     find_drives(p, o, &s);
     if (!o->machine)
         s.sort_cutoff = kept_cutoff(&p->facts, s.n_threads);
@@ -459,11 +483,12 @@ void moebius_plan_rates(const moebius_plan *plan, bool prefill, double *ceiling,
     *high = s->high;
 }
 
-void moebius_plan_part_rates(const moebius_plan *plan, bool prefill, double *compute, double *read)
+_Static_assert((int)MOEBIUS_PLAN_PARTS == (int)PART_N, "the public interface names all parts");
+
+void moebius_plan_part_rates(const moebius_plan *plan, bool prefill, double rates[MOEBIUS_PLAN_PARTS])
 {
     const struct plan_speed *s = prefill ? &plan->plan.prefill : &plan->plan.decode;
-    *compute = s->compute;
-    *read = s->read;
+    memcpy(rates, s->part, sizeof s->part);
 }
 
 uint64_t moebius_plan_ram_bytes(const moebius_plan *plan)

@@ -8,6 +8,7 @@
 #include "base/minmax.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
+#include "engine/gate_file.h"
 #include "engine/planning.h"
 #include "gguf/gguf_facts.h"
 #include "kernels/kernels.h"
@@ -184,6 +185,24 @@ out:
     return code;
 }
 
+/* What a text's routing showed. Of a file that can't be used runs warn. */
+static err_code read_curve(struct gathering *x, struct err *e)
+{
+    bool is_there = false;
+    struct err why;
+    if (!x->p->usage || *x->p->usage || x->f->n_moe == 0)
+        return ERR_OK;
+    struct gate_curve *curve = mem_calloc(1, sizeof *curve);
+    if (!curve)
+        return err_nomem(e, sizeof *curve, "a curve of hits");
+    err_code code = gate_file_read(curve, x->f->fingerprint, &is_there, &why);
+    if (code == ERR_OK && is_there)
+        x->f->curve = curve;
+    else
+        mem_free(curve);
+    return code == ERR_NOMEM ? err_set(e, code, "%s", why.text) : ERR_OK;
+}
+
 /* ---- gathering -------------------------------------------------------------------------------------------------- */
 
 static void copy_string(char *to, size_t n_to, struct gguf_string s, const char *instead)
@@ -239,7 +258,8 @@ static err_code gather(struct gathering *x, const char *path, struct err *e)
     list_lengths(f, x->p->n_ctx ? x->p->n_ctx : min_i64(PLANNING_CTX, f->n_ctx_train));
     TRY(list_layers(x, e));
     TRY(size_all(x, e));
-    return read_usage(x, e);
+    TRY(read_usage(x, e));
+    return read_curve(x, e);
 }
 
 err_code planning_facts_describe(struct plan_facts *f, const struct gguf *g, const char *path,
@@ -278,5 +298,6 @@ void planning_facts_close(struct plan_facts *f)
 {
     mem_free((void *)f->layers);
     mem_free((void *)f->mass);
+    mem_free((void *)f->curve);
     *f = (struct plan_facts){0};
 }

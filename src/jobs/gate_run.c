@@ -40,15 +40,18 @@ static int64_t most_moves(const struct gate_costs *c, const struct gate_curve *c
 /* Below the least that a cache needs there is no point. */
 static err_code add_point(const struct gate_job *j, double share, int64_t moves, struct gate_curve *c, struct err *e)
 {
-    struct replay r;
+    struct replay r, slots;
     struct err why;
     err_code code = trace_replay_cache(j->trace, j->policy, share, moves, &r, &why);
+    if (code == ERR_OK)
+        code = trace_replay(j->trace, j->policy, share, &slots, &why);
     if (code == ERR_LIMIT && share != j->share)
         return ERR_OK;
     if (code != ERR_OK)
         return err_set(e, code, "%s", why.text);
     c->points[c->n_point++] =
-        (struct gate_point){share, (double)r.n_hit / (double)r.n_all, (double)r.n_moved / (double)j->trace->n_tok};
+        (struct gate_point){share, (double)r.n_hit / (double)r.n_all, (double)r.n_moved / (double)j->trace->n_tok,
+                            (double)slots.n_hit / (double)slots.n_all};
     return ERR_OK;
 }
 

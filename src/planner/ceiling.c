@@ -5,6 +5,8 @@
 
 static const char *const names[REGIME_N] = {"ram", "stream", "vram", "offload", "tiered", "ranks"};
 
+const char *const ceiling_part_names[PART_N] = {"products", "state", "beside", "reads"};
+
 const char *regime_name(enum regime r)
 {
     return names[r];
@@ -35,15 +37,41 @@ double ceiling_distinct(int64_t n_expert, int64_t n_used, double n)
     return (double)n_expert * (1 - pow(1 - (double)n_used / (double)n_expert, n));
 }
 
-double ceiling_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert)
+static double part_of(int64_t n, int64_t n_all)
 {
-    if (n_slot >= n_expert)
-        return 0;
-    if (n_slot < 1)
-        return 1;
-    if (f->mass && n_slot <= f->n_mass)
-        return 1 - f->mass[n_slot - 1];
-    return 1 - (double)n_slot / (double)n_expert;
+    return n < 1 ? 0 : n >= n_all ? 1 : (double)n / (double)n_all;
+}
+
+double ceiling_prompt_miss(int64_t n_slot, int64_t n_expert)
+{
+    return 1 - part_of(n_slot, n_expert);
+}
+
+/* Without a curve: the experts chosen most, or any. */
+static double hit_by_counts(const struct plan_facts *f, int64_t n_slot, int64_t n_expert)
+{
+    if (f->mass && n_slot >= 1 && n_slot <= f->n_mass)
+        return f->mass[n_slot - 1];
+    return part_of(n_slot, n_expert);
+}
+
+double ceiling_decode_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert)
+{
+    double share = part_of(n_slot, n_expert);
+    if (share >= 1 || share <= 0)
+        return 1 - share;
+    return 1 - (f->curve ? gate_slots_hit(f->curve, share) : hit_by_counts(f, n_slot, n_expert));
+}
+
+double ceiling_copies_hit(const struct plan_facts *f, int64_t n_copy, int64_t n_expert)
+{
+    double share = part_of(n_copy, n_expert), hit, moved;
+    if (share >= 1 || share <= 0)
+        return share;
+    if (!f->curve)
+        return hit_by_counts(f, n_copy, n_expert);
+    gate_read_off(f->curve, share, &hit, &moved);
+    return hit;
 }
 
 /* Means of the two texts of docs/car.md, with slots for a quarter and for half of the experts. */
@@ -71,7 +99,7 @@ double ceiling_gives_way(double threshold, double slot_share)
     return between(slot_share, 0.25, 0.5, quarter, half);
 }
 
-/* ---- parts of a step --------------------------------------------------------------------------------------------- */
+/* ---- parts of a pass --------------------------------------------------------------------------------------------- */
 
 /* The longer of reading c's bytes and of doing its multiply-adds n times. Unknown peaks bound nothing. */
 static double part_s(const struct ceiling_params *p, struct plan_cost c, double n_read, double n, double read_per_s)
@@ -84,27 +112,28 @@ static double part_s(const struct ceiling_params *p, struct plan_cost c, double 
     return most(n_read * c.n_bytes / read_per_s, compute);
 }
 
-/* A layer's experts for n tokens together. Several ranks have equal parts; a message there and back follows. */
-static double layer_s(const struct ceiling_params *p, int layer, double n)
+/* Both compute a layer at the same time, and the longer one counts. */
+static void add_divided(const struct ceiling_params *p, const struct plan_layer *y, double n, struct ceiling_time *t)
 {
-    const struct plan_layer *y = &p->facts->layers[layer];
-    double distinct = ceiling_distinct(y->n_expert, y->n_used, n);
-    if (p->is_divided) { /* at the same time */
-        double here = part_s(p, y->expert, distinct * p->gpu_hit, n * (double)y->n_used * p->gpu_hit, p->read_per_s);
-        double miss = 1 - p->gpu_hit;
-        return most(here, part_s(p, y->expert, distinct * miss, n * (double)y->n_used * miss, p->cpu_read_per_s));
-    }
-    double read_per_s = layer >= p->facts->n_moe - p->n_cpu_moe ? p->cpu_read_per_s : p->read_per_s;
-    double s = part_s(p, y->expert, distinct, n * (double)y->n_used, read_per_s);
-    return p->n_rank > 1 ? s / p->n_rank + p->rank_round_trip_s : s;
+    double distinct = ceiling_distinct(y->n_expert, y->n_used, n), n_choice = n * (double)y->n_used;
+    double hit = p->gpu_hit, miss = 1 - p->gpu_hit;
+    double here = part_s(p, y->expert, distinct * hit, n_choice * hit, p->read_per_s);
+    double beside = part_s(p, y->expert, distinct * miss, n_choice * miss, p->cpu_read_per_s);
+    t->part_s[here >= beside ? PART_PRODUCTS : PART_BESIDE] += most(here, beside);
 }
 
-static double experts_s(const struct ceiling_params *p, double n)
+/* A layer's experts for n tokens together. Several ranks have equal parts; a message there and back follows. */
+static void add_layer(const struct ceiling_params *p, int layer, double n, struct ceiling_time *t)
 {
-    double s = 0;
-    for (int i = 0; i < p->facts->n_moe; i++)
-        s += layer_s(p, i, n);
-    return s;
+    const struct plan_layer *y = &p->facts->layers[layer];
+    bool is_beside = layer >= p->facts->n_moe - p->n_cpu_moe;
+    if (p->is_divided) {
+        add_divided(p, y, n, t);
+        return;
+    }
+    double s = part_s(p, y->expert, ceiling_distinct(y->n_expert, y->n_used, n), n * (double)y->n_used,
+                      is_beside ? p->cpu_read_per_s : p->read_per_s);
+    t->part_s[is_beside ? PART_BESIDE : PART_PRODUCTS] += p->n_rank > 1 ? s / p->n_rank + p->rank_round_trip_s : s;
 }
 
 /* Positions that tokens [from, to) of one text see in all: of each token itself and those before it, within the window.
@@ -151,38 +180,52 @@ static bool is_known(const struct ceiling_params *p)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static void add_pass(struct ceiling_time *t, double compute_s, double read_s)
+/* A pass of n tokens in all, each in its turn with the layers' weights, and with its experts. */
+static struct ceiling_time begin_pass(const struct ceiling_params *p, double n)
 {
-    t->compute_s += compute_s;
-    t->read_s += read_s;
-    t->least_s += most(compute_s, read_s);
+    struct ceiling_time t = {0};
+    t.part_s[PART_PRODUCTS] = part_s(p, p->facts->token, 1, n, p->read_per_s);
+    for (int i = 0; i < p->facts->n_moe; i++)
+        add_layer(p, i, n, &t);
+    t.part_s[PART_READS] = drives_s(p, n);
+    return t;
+}
+
+static void add_pass(struct ceiling_time *t, const struct ceiling_time *pass)
+{
+    double reads = pass->part_s[PART_READS], others = 0;
+    for (int i = 0; i < PART_N; i++) {
+        t->part_s[i] += pass->part_s[i];
+        others += i == PART_READS ? 0 : pass->part_s[i];
+    }
+    t->least_s += most(others, reads);
 }
 
 struct ceiling_time ceiling_step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
 {
-    const struct plan_facts *f = p->facts;
-    struct ceiling_time t = {0};
+    struct ceiling_time t = {0}, pass;
     double n = (double)n_texts;
     if (!is_known(p))
         return t;
-    double s = part_s(p, f->token, 1, n, p->read_per_s) + part_s(p, f->output, 1, n, p->read_per_s);
-    s += experts_s(p, n) + state_s(p, n, n_depth, n_depth + 1);
-    add_pass(&t, s, drives_s(p, n));
+    pass = begin_pass(p, n);
+    pass.part_s[PART_PRODUCTS] += part_s(p, p->facts->output, 1, n, p->read_per_s);
+    pass.part_s[PART_STATE] = state_s(p, n, n_depth, n_depth + 1);
+    add_pass(&t, &pass);
     return t;
 }
 
 struct ceiling_time ceiling_prompt(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch)
 {
-    const struct plan_facts *f = p->facts;
-    struct ceiling_time t = {0};
+    struct ceiling_time t = {0}, pass;
     if (!is_known(p) || !(p->int8_per_s > 0) || !(p->float_per_s > 0))
         return t;
     for (int64_t at = from, n; at < to; at += n) {
         n = to - at < n_batch ? to - at : n_batch;
-        double pass =
-            part_s(p, f->token, 1, (double)n, p->read_per_s) + experts_s(p, (double)n) + state_s(p, 1, at, at + n);
-        add_pass(&t, pass, drives_s(p, (double)n));
+        pass = begin_pass(p, (double)n);
+        pass.part_s[PART_STATE] = state_s(p, 1, at, at + n);
+        add_pass(&t, &pass);
     }
-    add_pass(&t, part_s(p, f->output, 1, 1, p->read_per_s), 0);
+    pass = (struct ceiling_time){.part_s[PART_PRODUCTS] = part_s(p, p->facts->output, 1, 1, p->read_per_s)};
+    add_pass(&t, &pass);
     return t;
 }

@@ -1,13 +1,10 @@
 /* What speed the hardware permits, and in which regime a model runs: the denominators of efficiency.
  *
  * A ceiling is arithmetic over bytes and multiply-adds that must be moved and done, and over rates that were measured.
- * A part of a step takes as long as the longer of the two, parts follow each other, and reads from drives go on beside
- * all of them. Nothing real reaches it; how much of it is realised depends on the regime, and is learnt from receipts
- * (planner/receipts.h).
- *
- * Where experts are read, real runs overlap little of it, and what overlap saves packing what arrives costs again: on
- * the runs of docs/data/forecast.csv a step takes compute_s / c + read_s / d, with c what runs in memory realise, and
- * one d for decode and one for prompts. So forecasts have two shares there (plan.c). Pure, thread-safe. */
+ * A product takes as long as the longer of the two, products follow each other, and reads from drives go on beside
+ * all of them. Nothing real reaches it. A run's time is taken as the sum of its parts, each slower than arithmetic says
+ * by a factor that receipts tell (planner/receipts.h): reads, too, as real runs overlap little of them. Pure,
+ * thread-safe. */
 #ifndef PLANNER_CEILING_H
 #define PLANNER_CEILING_H
 
@@ -48,10 +45,21 @@ struct ceiling_params {
     double rank_round_trip_s;
 };
 
+/* What the time of a run is made of. */
+enum ceiling_part {
+    PART_PRODUCTS, /* with weights, by what runs the layers, and messages between machines */
+    PART_STATE,    /* attention and recurrent state */
+    PART_BESIDE,   /* experts that the processor computes beside a GPU */
+    PART_READS,    /* experts from drives */
+    PART_N
+};
+
+extern const char *const ceiling_part_names[PART_N]; /* "products", "state", ...: what files call them */
+
 /* Seconds; all 0: some rate is unknown. */
 struct ceiling_time {
-    double least_s;           /* of the whole: nothing is faster */
-    double compute_s, read_s; /* of its parts: what memory and processors do, and what drives do beside them */
+    double least_s; /* of the whole: nothing is faster */
+    double part_s[PART_N];
 };
 
 /* Of a step in which n_texts texts with n_depth tokens each decode one token. */
@@ -61,9 +69,13 @@ struct ceiling_time ceiling_prompt(const struct ceiling_params *p, int64_t from,
 
 /* How many of n_expert experts n tokens choose that take n_used each, if all are as likely. */
 double ceiling_distinct(int64_t n_expert, int64_t n_used, double n);
-/* The share of choices that miss when n_slot of n_expert experts in all have slots: of the counts of earlier runs, or
- * as if all were as likely. */
-double ceiling_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert);
+/* The share of a decoded token's choices that miss when n_slot of n_expert experts in all have slots: of the curve that
+ * `moebius profile --gate` measured, or by counts of earlier runs, or as if all were as likely. */
+double ceiling_decode_miss(const struct plan_facts *f, int64_t n_slot, int64_t n_expert);
+/* The same of a prompt's passes, which use nearly all experts, whatever is hot. */
+double ceiling_prompt_miss(int64_t n_slot, int64_t n_expert);
+/* The share of choices whose experts are among n_copy of n_expert that a device has copies of, as above. */
+double ceiling_copies_hit(const struct plan_facts *f, int64_t n_copy, int64_t n_expert);
 
 /* Of choices whose expert has no slot, the share that cache-aware routing of this threshold gives to others, where a
  * share of the experts has slots: as measured with the bundled model (docs/car.md), between the measurements in

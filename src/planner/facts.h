@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "planner/gate.h"
+
 enum { FACTS_NAME_BYTES = 128, FACTS_MAX_CACHE = 8, FACTS_MAX_CTX = 24, FACTS_N_KV = 3 };
 
 /* Bytes to be read, and multiply-adds on bytes and on floats. */
@@ -57,6 +59,7 @@ struct plan_facts {
     /* The share of choices that fell on the i + 1 experts chosen most, over all layers, [n_mass]; NULL: not known. */
     const double *mass;
     int64_t n_mass;
+    const struct gate_curve *curve; /* what slots find, as a text's routing showed; NULL: not known */
 };
 
 /* How a GPU and the processor divide the experts. */
@@ -93,8 +96,11 @@ struct plan_settings {
     int n_drive;                 /* 0: the fastest one */
     bool is_prepared;            /* experts come whole from there, as a prepared store has them */
     double car;                  /* threshold of cache-aware routing; 0: off */
-    int64_t sort_cutoff;         /* that moebius tune kept for the model; 0: it was not measured here */
-    double floor;                /* tokens a second that decode must be able to reach; 0: none */
+    /* Of choices, those found on the GPU, in memory and on drives, as somebody measured; what lacks of 1 gives way to
+     * experts that are at hand. All 0: the plan finds them. */
+    double found_vram, found_ram, found_drive;
+    int64_t sort_cutoff; /* that moebius tune kept for the model; 0: it was not measured here */
+    double floor;        /* tokens a second that decode must be able to reach; 0: none */
 };
 
 #endif

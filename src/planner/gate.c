@@ -33,17 +33,32 @@ struct gate_costs gate_costs(const struct machine *m, double expert_bytes, int n
 
 /* ---- the curve --------------------------------------------------------------------------------------------------- */
 
+/* Of the points on both sides of a share, and how far it is from the first to the second. */
+static double bracket(const struct gate_curve *c, double share, struct gate_point *a, struct gate_point *b)
+{
+    *a = (struct gate_point){0};
+    *b = (struct gate_point){.share = 1, .hit = 1, .slots_hit = 1};
+    for (int i = 0; i < c->n_point && c->points[i].share <= share; i++)
+        *a = c->points[i];
+    for (int i = c->n_point; i-- > 0 && c->points[i].share > share;)
+        *b = c->points[i];
+    double part = b->share > a->share ? (share - a->share) / (b->share - a->share) : 0;
+    return fmin(fmax(part, 0), 1);
+}
+
 void gate_read_off(const struct gate_curve *c, double share, double *hit, double *moved)
 {
-    struct gate_point a = {0}, b = {1, 1, 0};
-    for (int i = 0; i < c->n_point && c->points[i].share <= share; i++)
-        a = c->points[i];
-    for (int i = c->n_point; i-- > 0 && c->points[i].share > share;)
-        b = c->points[i];
-    double part = b.share > a.share ? (share - a.share) / (b.share - a.share) : 0;
-    part = fmin(fmax(part, 0), 1);
+    struct gate_point a, b;
+    double part = bracket(c, share, &a, &b);
     *hit = a.hit + part * (b.hit - a.hit);
     *moved = a.moved + part * (b.moved - a.moved);
+}
+
+double gate_slots_hit(const struct gate_curve *c, double share)
+{
+    struct gate_point a, b;
+    double part = bracket(c, share, &a, &b);
+    return a.slots_hit + part * (b.slots_hit - a.slots_hit);
 }
 
 /* ---- deciding ---------------------------------------------------------------------------------------------------- */
@@ -102,15 +117,16 @@ void gate_decide(struct gate *out, const struct gate_curve *c, double share, con
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static json_t *curve_object(const struct gate_curve *c)
 {
     char model[20];
     json_t *points = json_array();
     for (int i = 0; points && i < c->n_point; i++)
-        json_array_append_new(points, json_pack("{s:f, s:f, s:f}", "share", c->points[i].share, "hit", c->points[i].hit,
-                                                "moved", c->points[i].moved));
+        json_array_append_new(points,
+                              json_pack("{s:f, s:f, s:f, s:f}", "share", c->points[i].share, "hit", c->points[i].hit,
+                                        "moved", c->points[i].moved, "slots_hit", c->points[i].slots_hit));
     snprintf(model, sizeof model, "%016" PRIx64, c->fingerprint);
     return json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "gate", VERSION, "model", model, "policy",
                      c->policy, "tokens", (json_int_t)c->n_tok, "layers", (json_int_t)c->n_layer, "used",
@@ -196,6 +212,7 @@ static err_code get_points(struct gate_curve *c, const json_t *j, const char *na
         TRY(get(x, "share", 0, 1, &p->share, name, e));
         TRY(get(x, "hit", 0, 1, &p->hit, name, e));
         TRY(get(x, "moved", 0, 1e9, &p->moved, name, e));
+        TRY(get(x, "slots_hit", 0, 1, &p->slots_hit, name, e));
         if (i > 0 && p->share <= p[-1].share)
             return err_set(e, ERR_FORMAT, "%s: \"curve\": expected shares that ascend", name);
     }

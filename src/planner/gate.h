@@ -19,8 +19,9 @@ enum { GATE_MAX_POINT = 32, GATE_POLICY_BYTES = 8, GATE_REASON_BYTES = 240 };
 /* With slots for a share of the experts: */
 struct gate_point {
     double share;
-    double hit;   /* of choices, found in slots: 0 to 1 */
-    double moved; /* experts that a token brings there, in the mean */
+    double hit;       /* of choices, found in slots of a device beside another that has all experts: 0 to 1 */
+    double moved;     /* experts that a token brings there, in the mean */
+    double slots_hit; /* of choices, found where what misses is read into slots at once: 0 to 1 */
 };
 
 /* What a text showed of a model. */
@@ -57,6 +58,8 @@ struct gate_costs gate_costs(const struct machine *m, double expert_bytes, int n
 
 /* Hits and moves between two points in proportion; below the first one in proportion to it. */
 void gate_read_off(const struct gate_curve *c, double share, double *hit, double *moved);
+/* The same of what is found where misses are read into slots at once. */
+double gate_slots_hit(const struct gate_curve *c, double share);
 /* Decides for slots, or layers, that take a share of all experts' memory. */
 void gate_decide(struct gate *out, const struct gate_curve *c, double share, const struct gate_costs *costs);
 

@@ -365,74 +365,47 @@ static struct ceiling_params cpu_params(struct making *k)
                                .rank_round_trip_s = m->rank_round_trip_s};
     for (int i = 0; i < k->f->n_moe; i++)
         c.missing_bytes += (double)k->f->layers[i].n_expert * k->f->layers[i].expert.n_bytes;
-    c.missing_bytes *= k->p->n_expert ? 1 - (double)k->p->n_slot / (double)k->p->n_expert : 0;
+    if (!plan_is_found(k)) /* else whatever has slots */
+        c.missing_bytes *= k->p->n_expert ? 1 - (double)k->p->n_slot / (double)k->p->n_expert : 0;
     plan_find_drives(k, &c);
     return c;
 }
 
-/* Asks receipts of this machine and model. */
-static bool ask(const struct making *k, struct calibration_query q, struct calibration *c)
+struct plan_speed plan_forecast(const struct making *k, struct calibration_query q, int64_t n)
 {
+    struct calibration c;
+    struct plan_speed s = {.ceiling = plan_rate((double)n, q.time.least_s)};
     q.n_threads = k->s->n_threads;
     q.machine = k->m->name;
     q.fingerprint = k->f->fingerprint;
-    return k->in->calibrate && k->in->calibrate(k->in->user, &q, c);
-}
-
-struct plan_speed plan_forecast(const struct making *k, struct calibration_query q, double ceiling)
-{
-    struct calibration c;
-    struct plan_speed s = {.ceiling = ceiling};
-    s.is_forecast = ceiling > 0 && ask(k, q, &c);
+    for (int i = 0; i < PART_N; i++)
+        s.part[i] = plan_rate((double)n, q.time.part_s[i]);
+    s.is_forecast = s.ceiling > 0 && k->in->calibrate && k->in->calibrate(k->in->user, &q, &c);
     if (s.is_forecast) {
-        s.low = ceiling * c.low;
-        s.mid = ceiling * c.share;
-        s.high = ceiling * c.high;
+        s.low = s.ceiling * c.low;
+        s.mid = s.ceiling * c.share;
+        s.high = s.ceiling * c.high;
     }
     return s;
 }
 
-/* Where experts are read: the speed with these shares of what computing and the drives permit alone. */
-static double both(const struct plan_speed *s, double compute_share, double read_share)
+/* Of the whole plan; n_tok: see struct calibration_query. */
+static struct calibration_query query(const struct making *k, enum speed_of of, int64_t n_texts, int64_t n_tok,
+                                      struct ceiling_time time)
 {
-    double speed = 1 / (1 / (s->compute * compute_share) + 1 / (s->read * read_share));
-    return speed < s->ceiling ? speed : s->ceiling;
+    return (struct calibration_query){
+        .of = of, .regime = k->p->regime, .at = k->p->at, .n_texts = n_texts, .n_tok = n_tok, .time = time};
 }
 
-/* Computing realises what runs in memory do, and the drives' share is that of runs that read. Without runs in memory
- * one share stands for both. */
-static void forecast_stream(const struct making *k, struct calibration_query reading, struct plan_speed *s)
+static struct plan_speed forecast_decode(const struct making *k, const struct ceiling_params *c, int64_t n_texts)
 {
-    struct calibration_query in_memory = reading;
-    struct calibration compute, read;
-    in_memory.regime = REGIME_RAM;
-    in_memory.at = 0;
-    bool has_compute = ask(k, in_memory, &compute);
-    reading.compute_share = has_compute ? compute.share : 0;
-    if (!(s->compute > 0) || !(s->read > 0) || !ask(k, reading, &read))
-        return;
-    if (!has_compute)
-        compute = read;
-    s->is_forecast = true;
-    s->low = both(s, compute.low, read.low);
-    s->mid = both(s, compute.share, read.share);
-    s->high = both(s, compute.high, read.high);
+    const struct ceiling_time t = ceiling_step(c, n_texts, k->s->n_depth);
+    return plan_forecast(k, query(k, SPEED_DECODE, n_texts, k->s->n_depth, t), n_texts);
 }
 
-/* Of the whole plan: n tokens in a time; n_tok: see struct calibration_query. */
-static struct plan_speed forecast(const struct making *k, enum speed_of of, int64_t n_texts, int64_t n_tok, int64_t n,
-                                  struct ceiling_time t)
+static struct plan_speed forecast_prefill(const struct making *k, int64_t n, struct ceiling_time t)
 {
-    const struct calibration_query q = {
-        .of = of, .regime = k->p->regime, .at = k->p->at, .n_texts = n_texts, .n_tok = n_tok};
-    bool is_stream = q.regime == REGIME_STREAM;
-    const double ceiling = plan_rate((double)n, t.least_s);
-    struct plan_speed s = is_stream ? (struct plan_speed){.ceiling = ceiling} : plan_forecast(k, q, ceiling);
-    s.compute = plan_rate((double)n, t.compute_s);
-    s.read = plan_rate((double)n, t.read_s);
-    if (is_stream)
-        forecast_stream(k, q, &s);
-    return s;
+    return plan_forecast(k, query(k, SPEED_PREFILL, 1, n, t), n);
 }
 
 double plan_rate(double n, double s)
@@ -444,22 +417,35 @@ void plan_find_speeds(struct making *k, const struct ceiling_params *c)
 {
     struct plan *p = k->p;
     const struct plan_settings *s = k->s;
-    struct ceiling_params one_by_one = *c; /* cache-aware routing leaves prompts alone */
+    struct ceiling_params one_by_one = *c, many = *c; /* cache-aware routing leaves prompts alone */
     one_by_one.miss *= 1 - p->gives_way;
-    const struct ceiling_time step = ceiling_step(&one_by_one, s->n_texts, s->n_depth);
-    p->decode = forecast(k, SPEED_DECODE, s->n_texts, s->n_depth, s->n_texts, step);
-    p->decode_one = forecast(k, SPEED_DECODE, 1, s->n_depth, 1, ceiling_step(&one_by_one, 1, s->n_depth));
-    p->prefill = forecast(k, SPEED_PREFILL, 1, s->n_prompt, s->n_prompt,
-                          ceiling_prompt(c, s->prompt_from, s->prompt_from + s->n_prompt, s->n_batch));
+    many.miss = p->prompt_miss;
+    p->decode = forecast_decode(k, &one_by_one, s->n_texts);
+    p->decode_one = forecast_decode(k, &one_by_one, 1);
+    p->prefill = forecast_prefill(k, s->n_prompt,
+                                  ceiling_prompt(&many, s->prompt_from, s->prompt_from + s->n_prompt, s->n_batch));
     for (int i = 0; i < PLAN_N_PROMPT; i++) {
         int64_t n = prompt_lengths[i];
-        struct plan_prompt *r = &p->prompts[i];
-        const struct ceiling_time t = ceiling_prompt(c, 0, n, s->n_batch);
-        *r = (struct plan_prompt){.n_tok = n,
-                                  .s = t.least_s,
-                                  .cached_s = ceiling_prompt(c, n - UNCACHED_TOK, n, s->n_batch).least_s,
-                                  .speed = forecast(k, SPEED_PREFILL, 1, n, n, t)};
+        const struct ceiling_time t = ceiling_prompt(&many, 0, n, s->n_batch);
+        p->prompts[i] = (struct plan_prompt){.n_tok = n,
+                                             .s = t.least_s,
+                                             .cached_s = ceiling_prompt(&many, n - UNCACHED_TOK, n, s->n_batch).least_s,
+                                             .speed = forecast_prefill(k, n, t)};
     }
+}
+
+/* ---- what somebody measured of choices --------------------------------------------------------------------------- */
+
+bool plan_is_found(const struct making *k)
+{
+    return k->s->found_vram > 0 || k->s->found_ram > 0 || k->s->found_drive > 0;
+}
+
+/* Those that give way fall on what is at hand, on the GPU as many of them as of the others. */
+double plan_found_gpu(const struct making *k)
+{
+    double at_hand = k->s->found_vram + k->s->found_ram;
+    return at_hand > 0 ? (1 - k->s->found_drive) * k->s->found_vram / at_hand : 0;
 }
 
 /* ---- processors alone -------------------------------------------------------------------------------------------- */
@@ -473,7 +459,15 @@ void plan_assume(struct making *k)
         plan_say(l, "nothing else takes memory: what is free was not measured");
     if (!k->m->ram_bytes && !k->s->ram_bytes && !k->m->free_bytes)
         plan_say(l, "there is memory enough: how much the machine has is unknown");
-    if (k->p->miss > 0 && k->f->mass)
+    if (plan_is_found(k))
+        plan_say(l, "of a token's choices %g%% are found on the GPU, %g%% in memory and %g%% on drives (--found)%s",
+                 100 * k->s->found_vram, 100 * k->s->found_ram, 100 * k->s->found_drive,
+                 k->s->found_vram + k->s->found_ram + k->s->found_drive < 1 - 1e-9
+                     ? "; the others give way to experts that are at hand"
+                     : "");
+    else if (k->p->miss > 0 && k->f->curve)
+        plan_say(l, "slots find of a text what moebius profile --gate measured, and of prompts their share of all");
+    else if (k->p->miss > 0 && k->f->mass)
         plan_say(l, "experts are chosen as in earlier runs, and the slots have those chosen most");
     else if (k->p->miss > 0)
         plan_say(l, "all experts are chosen equally often: real texts repeat themselves, so that fewer are read");
@@ -524,8 +518,9 @@ static void plan_cpu(struct making *k)
 {
     struct plan *p = k->p;
     map_memory(k);
-    p->miss = ceiling_miss(k->f, p->n_slot, p->n_expert);
-    if (p->miss > 0) /* prompts read what they choose */
+    p->prompt_miss = ceiling_prompt_miss(p->n_slot, p->n_expert);
+    p->miss = plan_is_found(k) ? k->s->found_drive : ceiling_decode_miss(k->f, p->n_slot, p->n_expert);
+    if (p->miss > 0 && !plan_is_found(k)) /* prompts read what they choose */
         p->gives_way = ceiling_gives_way(k->s->car, (double)p->n_slot / (double)p->n_expert);
     p->regime = k->m->n_rank > 1 ? REGIME_RANKS : p->miss > 0 ? REGIME_STREAM : REGIME_RAM;
     p->at = p->regime == REGIME_STREAM ? p->miss * (1 - p->gives_way) : 0;

@@ -35,9 +35,9 @@ struct plan_row {
 
 /* Tokens a second. */
 struct plan_speed {
-    double ceiling;       /* 0: unknown */
-    double compute, read; /* what memory and processors alone permit, and the drives; 0: unknown, or none are read */
-    bool is_forecast;     /* the other three are known, from receipts */
+    double ceiling;      /* 0: unknown */
+    double part[PART_N]; /* what each part alone permits; 0: unknown, or it takes no time */
+    bool is_forecast;    /* the other three are known, from receipts */
     double low, mid, high;
 };
 
@@ -74,7 +74,8 @@ struct plan {
     uint64_t reserve_bytes;         /* of the limit, left for what can't be counted before */
     uint64_t least_bytes;           /* of memory, with which it just works */
     int64_t n_slot, n_expert;       /* of experts, over all layers */
-    double miss;                    /* the share of choices that drives give */
+    double miss;                    /* the share of a decoded token's choices that drives give */
+    double prompt_miss;             /* the same of a prompt's */
     double gives_way;               /* of those that they would give, what cache-aware routing spares */
     int drive;                      /* the machine's, from which they come; -1: none is known */
 

@@ -33,7 +33,7 @@ static uint64_t ram_without(const struct making *k)
 struct beside {
     uint64_t n_bytes, ram_bytes; /* of all these experts, and of those that have slots */
     uint64_t least_bytes;        /* of slots, with which it works */
-    double miss;                 /* of all choices, those that drives give */
+    double miss, prompt_miss;    /* of all choices, those that drives give, of a token and of a prompt */
 };
 
 /* The processor has n_bytes of the experts, and part `chosen` of all choices falls on them. */
@@ -46,7 +46,9 @@ static struct beside divide(const struct making *k, uint64_t n_bytes, double cho
     if (!limit || n_bytes <= room)
         return b;
     b.ram_bytes = room;
-    b.miss = chosen * ceiling_miss(k->f, (int64_t)((double)n_expert * ((double)room / (double)n_bytes)), n_expert);
+    int64_t n_slot = (int64_t)((double)n_expert * ((double)room / (double)n_bytes));
+    b.miss = chosen * ceiling_decode_miss(k->f, n_slot, n_expert);
+    b.prompt_miss = chosen * ceiling_prompt_miss(n_slot, n_expert);
     return b;
 }
 
@@ -64,6 +66,7 @@ static void add_beside(struct making *k, const struct beside *b)
     plan_add_row(k, "experts", "ram", b->ram_bytes);
     plan_add_row(k, "experts", "drive", on_drive);
     p->miss = b->miss;
+    p->prompt_miss = b->prompt_miss;
     if (on_drive)
         p->n_slot = (int64_t)((double)p->n_expert * (1 - (double)on_drive / (double)all));
 }
@@ -71,7 +74,7 @@ static void add_beside(struct making *k, const struct beside *b)
 static void add_drives(struct making *k, const struct beside *b, struct ceiling_params *c)
 {
     c->miss = b->miss;
-    c->missing_bytes = (double)(b->n_bytes - b->ram_bytes);
+    c->missing_bytes = (double)(plan_is_found(k) ? b->n_bytes : b->n_bytes - b->ram_bytes);
     if (b->miss > 0)
         plan_find_drives(k, c);
 }
@@ -114,13 +117,13 @@ static void add_gpu_row(struct making *k, int n)
     *r = (struct plan_gpu_row){
         .n_cpu_moe = n, .vram_bytes = plan_vram_with(k, n, k->s->n_ctx), .ram_bytes = ram_without(k) + b.ram_bytes};
     r->fits = fits(k, r->vram_bytes, ram_without(k) + b.least_bytes);
-    const double ceiling = plan_rate((double)k->s->n_texts, ceiling_step(&c, k->s->n_texts, k->s->n_depth).least_s);
     const struct calibration_query q = {.of = SPEED_DECODE,
-                                        .regime = gpu_regime(n),
-                                        .at = gpu_at(k, n),
+                                        .regime = b.miss > 0 ? REGIME_TIERED : gpu_regime(n),
+                                        .at = b.miss > 0 ? b.miss : gpu_at(k, n),
                                         .n_texts = k->s->n_texts,
-                                        .n_tok = k->s->n_depth};
-    r->decode = b.miss > 0 ? (struct plan_speed){.ceiling = ceiling} : plan_forecast(k, q, ceiling);
+                                        .n_tok = k->s->n_depth,
+                                        .time = ceiling_step(&c, k->s->n_texts, k->s->n_depth)};
+    r->decode = plan_forecast(k, q, k->s->n_texts);
     if (r->fits && k->p->gpu_chosen < 0 && (k->s->n_cpu_moe < 0 || k->s->n_cpu_moe == n))
         k->p->gpu_chosen = k->p->n_gpu - 1;
 }
@@ -278,8 +281,12 @@ static void plan_both(struct making *k)
     bool is_cache = k->s->split == PLAN_SPLIT_CACHE;
     uint64_t all = plan_expert_bytes(k->f, 0, k->f->n_moe), vram = vram_experts(k), ram = is_cache ? all : all - vram;
     double share = all ? (double)vram / (double)all : 0;
-    p->gpu_hit = is_cache ? 1 - ceiling_miss(k->f, (int64_t)(share * (double)p->n_expert), p->n_expert) : share;
+    p->gpu_hit = plan_is_found(k) ? plan_found_gpu(k)
+                 : is_cache       ? ceiling_copies_hit(k->f, (int64_t)(share * (double)p->n_expert), p->n_expert)
+                                  : share;
     struct beside b = divide(k, ram, is_cache ? 1 : 1 - p->gpu_hit);
+    if (plan_is_found(k))
+        b.miss = k->s->found_drive;
     if (b.miss > 1 - p->gpu_hit) /* what is hottest of all is in slots, too, and what the GPU has is not read */
         b.miss = 1 - p->gpu_hit;
     map_both(k, vram, &b);
@@ -294,9 +301,11 @@ static void plan_both(struct making *k)
         plan_find_speeds(k, &c);
     plan_say(&p->assumptions, "GPU and processor compute each layer at once, the GPU %.1f%% of the choices%s",
              100 * p->gpu_hit,
-             !is_cache      ? ", all experts being chosen equally often"
-             : k->f->n_mass ? ", as in earlier runs"
-                            : ", as if all experts were chosen equally often: what is hot is chosen more");
+             plan_is_found(k) ? ""
+             : !is_cache      ? ", all experts being chosen equally often"
+             : k->f->curve || k->f->n_mass
+                 ? ", as in earlier runs"
+                 : ", as if all experts were chosen equally often: what is hot is chosen more");
     write_split(k);
 }
 

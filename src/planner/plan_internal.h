@@ -34,12 +34,16 @@ uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room);
 /* ---- speed (plan.c) ---------------------------------------------------------------------------------------------- */
 
 double plan_rate(double n, double s); /* n / s; 0: not known */
-/* A ceiling, and what receipts of this machine and model make of it; of `q` the threads, machine and fingerprint are
- * filled in. */
-struct plan_speed plan_forecast(const struct making *k, struct calibration_query q, double ceiling);
+/* The ceiling of n tokens in q.time, and what receipts of this machine and model make of it; of `q` the threads,
+ * machine and fingerprint are filled in. */
+struct plan_speed plan_forecast(const struct making *k, struct calibration_query q, int64_t n);
 /* What gives the experts that no memory has, and how fast. */
 void plan_find_drives(struct making *k, struct ceiling_params *c);
+/* Of decode with `c`, whose misses are a token's; prompts have the plan's. */
 void plan_find_speeds(struct making *k, const struct ceiling_params *c);
+/* Whether the shares of choices that are found on each device were given; if so, that of the GPU. */
+bool plan_is_found(const struct making *k);
+double plan_found_gpu(const struct making *k);
 void plan_refuse_speed(struct making *k);
 void plan_assume(struct making *k);
 /* Of the flags of a run: its memory, where that decides who has slots, or was named. */

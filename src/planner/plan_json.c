@@ -32,7 +32,10 @@ static json_t *speed_band(const struct plan_speed *s)
 /* What parts of a ceiling permit alone. */
 static json_t *parts(const struct plan_speed *s)
 {
-    return json_pack("{s:o, s:o}", "compute", known(s->compute), "read", known(s->read));
+    json_t *j = json_object();
+    for (int i = 0; j && i < PART_N; i++)
+        json_object_set_new(j, ceiling_part_names[i], known(s->part[i]));
+    return j;
 }
 
 static json_t *memory(const struct plan *p)

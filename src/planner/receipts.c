@@ -3,26 +3,44 @@
 #include <math.h>
 #include <string.h>
 
-/* Receipts that are nearer than this in `at` are at the same place. */
-static const double same_place = 0.02;
 /* A receipt counts half as much as one that is so much younger, and not at all after so many times that. */
 static const double half_life_s = 60 * 86400.0, n_lives = 4;
 /* A receipt counts half as much as one whose run is so much nearer: 1 / sharpness, in doublings of threads or texts. */
 static const double sharpness = 2;
 static const int64_t small_ctx = 1024;
-/* A larger share of what drives were measured to do is no measurement. */
-static const double most_share = 10;
-/* Half of the band, as a share of the forecast: of one receipt; the least and the most of several; what is added for
- * another model, for another machine, and for so far from what was measured as a quarter of the regime. */
+/* One that knows no parts counts half as much as one that is so much nearer in its regime. */
+static const double half_at = 0.05;
+/* A receipt of the same model counts as much as so many of others. */
+static const double own_model_weight = 4;
+/* A device that takes less than `minor` of what is forecast need not be known; one is that took `seen` of that share in
+ * a run. */
+static const double minor = 0.1, seen = 0.25;
+/* How much one part may differ from the others: as the square of an error of the forecast so many times smaller. A part
+ * takes at least `least_factor` of what is common to all: reads may go on beside computing. */
+static const double pull = 0.01, least_factor = 0.05;
+/* Half of the band, as a share of the forecast: of one receipt, over the root of how many there are; the least and the
+ * most of several; what is added for another model, for another machine, and for parts that take a quarter more of a
+ * run, or less, than they ever did. */
 static const double band_of_one = 0.12, band_least = 0.06, band_most = 0.20, band_foreign_most = 0.35;
 static const double band_other_model = 0.04, band_other_machine = 0.06, band_outside = 0.08, outside_unit = 0.25;
 
+/* Parts that one device computes. */
+enum device { DEVICE_LAYERS, DEVICE_BESIDE, DEVICE_DRIVES, DEVICE_N };
+static const enum device device_of[PART_N] = {
+    [PART_BESIDE] = DEVICE_BESIDE, [PART_READS] = DEVICE_DRIVES}; /* else those that run the layers */
+
+/* Receipts that count. */
 struct selection {
     const struct receipt *list;
     size_t n;
     const struct calibration_query *q;
     bool same_machine, same_model; /* others don't count */
     int64_t newest_s;
+};
+
+/* Parts as shares of what they sum to. */
+struct shares {
+    double part[PART_N];
 };
 
 /* ---- who counts -------------------------------------------------------------------------------------------------- */
@@ -37,36 +55,33 @@ static bool is_model(const struct receipt *r, const struct calibration_query *q)
     return q->fingerprint && r->fingerprint == q->fingerprint;
 }
 
-/* Where experts are read: a token's seconds beyond what computing takes; not above 0: none were seen. */
-static double seconds_of_reads(const struct receipt *r, const struct calibration_query *q)
+static bool has_parts(const struct receipt *r, enum speed_of of)
 {
-    return 1 / r->measured[q->of] - 1 / (r->compute[q->of] * q->compute_share);
+    for (int i = 0; i < PART_N; i++)
+        if (r->part[of][i] > 0)
+            return true;
+    return false;
 }
 
-/* The share that a run of the query's regime with a ceiling realised of it; 0: it says nothing. */
-static double share_of(const struct receipt *r, const struct calibration_query *q)
+/* The layers run on the same kind of device. */
+static bool is_akin(enum regime a, enum regime b)
 {
-    if (q->regime != REGIME_STREAM)
-        return receipt_share(r, q->of);
-    if (!(r->compute[q->of] > 0) || !(r->read[q->of] > 0))
-        return 0;
-    if (!(q->compute_share > 0))
-        return r->measured[q->of] * (1 / r->compute[q->of] + 1 / r->read[q->of]);
-    double s = seconds_of_reads(r, q);
-    return s > 0 ? 1 / (r->read[q->of] * s) : 0;
+    bool cpu_a = a == REGIME_RAM || a == REGIME_STREAM, cpu_b = b == REGIME_RAM || b == REGIME_STREAM;
+    return a == b || (cpu_a == cpu_b && a != REGIME_RANKS && b != REGIME_RANKS);
 }
 
 /* Has something to say about the query, and no more than can be. */
 static bool is_usable(const struct receipt *r, const struct calibration_query *q)
 {
-    double share = receipt_share(r, q->of), told = share_of(r, q);
-    return r->regime == q->regime && share > 0 && share <= 1 && told > 0 && told < most_share;
+    double share = receipt_share(r, q->of);
+    bool is_kind = has_parts(r, q->of) ? is_akin(r->regime, q->regime) : r->regime == q->regime;
+    return is_kind && share > 0 && share <= 1;
 }
 
-/* The drives' share is the same all over the regime. */
-static double place_of(const struct receipt *r, const struct calibration_query *q)
+static bool is_selected(const struct selection *s, const struct receipt *r)
 {
-    return q->regime == REGIME_STREAM ? q->at : r->at;
+    return is_usable(r, s->q) && (!s->same_machine || is_machine(r, s->q)) && (!s->same_model || is_model(r, s->q)) &&
+           (double)(s->newest_s - r->time_s) <= n_lives * half_life_s;
 }
 
 /* How many doublings two counts are apart; 0: one is not known. */
@@ -87,111 +102,261 @@ static double distance(const struct receipt *r, const struct calibration_query *
 /* 0: it does not count. */
 static double weight_of(const struct selection *s, const struct receipt *r)
 {
-    const struct calibration_query *q = s->q;
-    double age = (double)(s->newest_s - r->time_s) / half_life_s;
-    if (!is_usable(r, q) || (s->same_machine && !is_machine(r, q)) || (s->same_model && !is_model(r, q)) ||
-        age > n_lives)
+    if (!is_selected(s, r))
         return 0;
-    double told = q->regime == REGIME_STREAM && q->compute_share > 0 ? seconds_of_reads(r, q) * r->measured[q->of] : 1;
-    return told * exp2(-age - sharpness * distance(r, q)); /* runs that hardly read say little of drives */
+    double age = (double)(s->newest_s - r->time_s) / half_life_s;
+    double far = has_parts(r, s->q->of) ? 0 : fabs(r->at - s->q->at) / half_at;
+    return exp2(-age - sharpness * distance(r, s->q) - far) * (is_model(r, s->q) ? own_model_weight : 1);
 }
 
-/* Own machine and own model, as far as there are such. */
-static struct selection select_receipts(const struct receipt *list, size_t n, const struct calibration_query *q)
+/* Age is counted from the newest of those that count. */
+static struct selection select_receipts(const struct receipt *list, size_t n, const struct calibration_query *q,
+                                        bool same_machine, bool same_model)
 {
-    struct selection s = {.list = list, .n = n, .q = q};
-    bool both = false, machine = false;
-    for (size_t i = 0; i < n; i++) {
-        if (!is_usable(&list[i], q))
-            continue;
-        machine = machine || is_machine(&list[i], q);
-        both = both || (is_machine(&list[i], q) && is_model(&list[i], q));
-    }
-    s.same_machine = machine;
-    s.same_model = both;
-    for (size_t i = 0; i < n; i++) /* age is counted from the newest of those that count */
-        if (is_usable(&list[i], q) && (!machine || is_machine(&list[i], q)) && (!both || is_model(&list[i], q)))
-            s.newest_s = list[i].time_s > s.newest_s ? list[i].time_s : s.newest_s;
+    struct selection s = {.list = list, .n = n, .q = q, .same_machine = same_machine, .same_model = same_model};
+    int64_t newest_s = 0;
+    s.newest_s = INT64_MIN / 2;
+    for (size_t i = 0; i < n; i++)
+        newest_s = is_selected(&s, &list[i]) && list[i].time_s > newest_s ? list[i].time_s : newest_s;
+    s.newest_s = newest_s;
     return s;
 }
 
-/* ---- a place in the regime --------------------------------------------------------------------------------------- */
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-/* What receipts at one place say. */
-struct stand {
-    double at, share, spread; /* the weighted mean, and the standard deviation */
+static struct shares shares_of(const double part_s[PART_N])
+{
+    struct shares x = {0};
+    double sum = 0;
+    for (int i = 0; i < PART_N; i++)
+        sum += part_s[i];
+    for (int i = 0; i < PART_N; i++)
+        x.part[i] = sum > 0 ? part_s[i] / sum : 0;
+    return x;
+}
+
+/* Of one that knows no parts: those of the query, which stretch to its ceiling. */
+static struct shares shares_of_receipt(const struct receipt *r, const struct calibration_query *q)
+{
+    double part_s[PART_N];
+    if (!has_parts(r, q->of))
+        return shares_of(q->time.part_s);
+    for (int i = 0; i < PART_N; i++)
+        part_s[i] = r->part[q->of][i] > 0 ? 1 / r->part[q->of][i] : 0;
+    return shares_of(part_s);
+}
+
+static double sum_of(const double part_s[PART_N])
+{
+    double sum = 0;
+    for (int i = 0; i < PART_N; i++)
+        sum += part_s[i];
+    return sum;
+}
+
+/* What the parts of a receipt's run take at least, of the time that it took. */
+static struct shares of_measured(const struct receipt *r, const struct calibration_query *q)
+{
+    struct shares x = shares_of_receipt(r, q);
+    double sum = 0;
+    if (has_parts(r, q->of))
+        for (int i = 0; i < PART_N; i++)
+            sum += r->part[q->of][i] > 0 ? r->measured[q->of] / r->part[q->of][i] : 0;
+    else
+        sum = receipt_share(r, q->of) * sum_of(q->time.part_s) / q->time.least_s;
+    for (int i = 0; i < PART_N; i++)
+        x.part[i] *= sum;
+    return x;
+}
+
+static void add_devices(const struct shares *x, double of[DEVICE_N])
+{
+    for (int i = 0; i < PART_N; i++)
+        of[device_of[i]] += x->part[i];
+}
+
+/* Whether receipts tell of each device that takes much of the query's time. */
+static bool is_covered(const struct selection *s)
+{
+    const struct shares asked = shares_of(s->q->time.part_s);
+    double wanted[DEVICE_N] = {0}, most[DEVICE_N] = {0};
+    add_devices(&asked, wanted);
+    for (size_t i = 0; i < s->n; i++) {
+        double of[DEVICE_N] = {0};
+        const struct shares x = shares_of_receipt(&s->list[i], s->q);
+        if (!is_selected(s, &s->list[i]))
+            continue;
+        add_devices(&x, of);
+        for (int d = 0; d < DEVICE_N; d++) /* one without parts tells of all of them */
+            most[d] = fmax(most[d], has_parts(&s->list[i], s->q->of) ? of[d] : 1);
+    }
+    for (int d = 0; d < DEVICE_N; d++)
+        if (wanted[d] >= minor && most[d] < seen * wanted[d])
+            return false;
+    return fmax(most[DEVICE_LAYERS], fmax(most[DEVICE_BESIDE], most[DEVICE_DRIVES])) > 0;
+}
+
+/* ---- least squares ----------------------------------------------------------------------------------------------- */
+
+/* By how much each part is slower than its ceiling, and how far off the receipts' times are with that. */
+struct fit {
+    double factor[PART_N];
+    double error; /* the standard deviation, as a share of the time */
     int n;
 };
 
-/* The nearest place that counts at or below (direction -1), or above (1), the query's; n 0: there is none. */
-static struct stand find_stand(const struct selection *s, int direction)
+/* Normal equations of sum w (sum_p y_p g_p - 1)^2, g being the shares of the time that is forecast with one factor for
+ * all parts, and y how each differs from it. */
+struct equations {
+    double a[PART_N][PART_N], b[PART_N], sum;
+};
+
+/* One factor for all. */
+static double common_factor(const struct selection *s)
 {
-    struct stand out = {0};
-    double best = INFINITY, sum = 0, sum_share = 0, sum_square = 0;
+    double sum = 0, square = 0;
     for (size_t i = 0; i < s->n; i++) {
-        double d = (place_of(&s->list[i], s->q) - s->q->at) * direction, far = d < 0 && d > -same_place ? 0 : d;
-        if (weight_of(s, &s->list[i]) > 0 && far >= 0 && far < best) {
-            best = far;
-            out.at = place_of(&s->list[i], s->q);
-        }
+        double w = weight_of(s, &s->list[i]);
+        const struct shares x = of_measured(&s->list[i], s->q);
+        double whole = sum_of(x.part);
+        sum += w * whole;
+        square += w * whole * whole;
     }
-    for (size_t i = 0; i < s->n; i++) {
-        double w = weight_of(s, &s->list[i]), share = share_of(&s->list[i], s->q);
-        if (w <= 0 || best == INFINITY || fabs(place_of(&s->list[i], s->q) - out.at) > same_place)
-            continue;
-        out.n++;
-        sum += w;
-        sum_share += w * share;
-        sum_square += w * share * share;
-    }
-    if (out.n == 0)
-        return out;
-    out.share = sum_share / sum;
-    out.spread = sqrt(fmax(0, sum_square / sum - out.share * out.share));
-    return out;
+    return square > 0 ? sum / square : 0;
 }
 
-/* Between two places in proportion. */
-static struct stand between(const struct stand *a, const struct stand *b, double at)
+static struct equations gather(const struct selection *s, double common)
 {
-    double t = fabs(b->at - a->at) > same_place ? (at - a->at) / (b->at - a->at) : 0;
-    bool is_one = fabs(b->at - a->at) <= same_place;
-    t = t < 0 ? 0 : t > 1 ? 1 : t;
-    return (struct stand){.at = at,
-                          .share = a->share + t * (b->share - a->share),
-                          .spread = fmax(a->spread, b->spread),
-                          .n = is_one ? a->n : a->n + b->n};
+    struct equations m = {0};
+    for (size_t i = 0; i < s->n; i++) {
+        double w = weight_of(s, &s->list[i]);
+        const struct shares x = of_measured(&s->list[i], s->q);
+        m.sum += w;
+        for (int p = 0; p < PART_N; p++) {
+            m.b[p] += w * common * x.part[p];
+            for (int k = 0; k < PART_N; k++)
+                m.a[p][k] += w * common * x.part[p] * common * x.part[k];
+        }
+    }
+    return m;
+}
+
+/* Each in its turn, none below the least, until nothing moves (Gauss-Seidel; the matrix is positive definite). */
+static void solve(const struct equations *m, double y[PART_N])
+{
+    enum { N_ROUND = 500 };
+    double own = pull * m->sum;
+    for (int i = 0; i < PART_N; i++)
+        y[i] = 1;
+    for (int round = 0; round < N_ROUND; round++)
+        for (int i = 0; i < PART_N; i++) {
+            double rest = m->b[i] + own;
+            for (int k = 0; k < PART_N; k++)
+                rest -= k == i ? 0 : m->a[i][k] * y[k];
+            y[i] = fmax(least_factor, rest / (m->a[i][i] + own));
+        }
+}
+
+static struct fit fit_parts(const struct selection *s)
+{
+    struct fit f = {0};
+    double common = common_factor(s), y[PART_N], sum = 0, square = 0;
+    const struct equations m = gather(s, common);
+    solve(&m, y);
+    for (int i = 0; i < PART_N; i++)
+        f.factor[i] = common * y[i];
+    for (size_t i = 0; i < s->n; i++) {
+        double w = weight_of(s, &s->list[i]), told = 0;
+        const struct shares x = of_measured(&s->list[i], s->q);
+        for (int p = 0; p < PART_N; p++)
+            told += f.factor[p] * x.part[p];
+        f.n += w > 0;
+        sum += w;
+        square += w * (told - 1) * (told - 1);
+    }
+    f.error = sum > 0 ? sqrt(square / sum) : 0;
+    return f;
 }
 
 /* ---- the band ---------------------------------------------------------------------------------------------------- */
 
-static double half_band(const struct selection *s, const struct stand *x, double distance)
+/* How much more, or less, a part of the query takes of its time than it did in any receipt. */
+static double how_far(const struct selection *s)
 {
-    double half = x->n == 1 ? band_of_one : fmax(band_least, 2 * x->spread / x->share);
-    bool is_foreign = !s->same_machine;
-    half += (s->same_model ? 0 : band_other_model) + (is_foreign ? band_other_machine : 0);
-    half += band_outside * fmin(1, distance / outside_unit);
-    return fmin(half, is_foreign ? band_foreign_most : band_most);
+    const struct shares asked = shares_of(s->q->time.part_s);
+    double far = 0;
+    for (int p = 0; p < PART_N; p++) {
+        double least = 1, most = 0;
+        for (size_t i = 0; i < s->n; i++) {
+            const struct shares x = shares_of_receipt(&s->list[i], s->q);
+            if (!is_selected(s, &s->list[i]))
+                continue;
+            least = fmin(least, x.part[p]);
+            most = fmax(most, x.part[p]);
+        }
+        far = fmax(far, fmax(asked.part[p] - most, least - asked.part[p]));
+    }
+    return far;
+}
+
+/* How far a place in the regime is from that of any receipt that knows no parts; 0: there is none. */
+static double how_far_in_regime(const struct selection *s)
+{
+    double below = INFINITY, above = INFINITY;
+    for (size_t i = 0; i < s->n; i++) {
+        double d = s->list[i].at - s->q->at;
+        if (!is_selected(s, &s->list[i]) || has_parts(&s->list[i], s->q->of))
+            continue;
+        if (d <= 0)
+            below = fmin(below, -d);
+        if (d >= 0)
+            above = fmin(above, d);
+    }
+    if (below < INFINITY && above < INFINITY)
+        return 0;
+    return below < INFINITY ? below : above < INFINITY ? above : 0;
+}
+
+static double half_band(const struct selection *s, const struct fit *f, double far)
+{
+    double half = fmax(band_of_one / sqrt(f->n), fmax(band_least, 2 * f->error));
+    half += (s->same_model ? 0 : band_other_model) + (s->same_machine ? 0 : band_other_machine);
+    half += band_outside * fmin(1, far / outside_unit);
+    return fmin(half, s->same_machine ? band_most : band_foreign_most);
+}
+
+/* Own machine and own model, as far as they tell of all that is asked for. */
+static bool choose(const struct receipt *list, size_t n, const struct calibration_query *q, struct selection *out)
+{
+    for (int i = 0; i < 3; i++) {
+        *out = select_receipts(list, n, q, i < 2, i < 1);
+        if (is_covered(out))
+            return true;
+    }
+    return false;
 }
 
 bool receipts_calibrate(const struct receipt *list, size_t n, const struct calibration_query *q,
                         struct calibration *out)
 {
-    struct selection s = select_receipts(list, n, q);
-    struct stand below = find_stand(&s, -1), above = find_stand(&s, 1);
+    enum { UNNOTICED = 50 };
+    struct selection s;
+    double forecast_s = 0;
     *out = (struct calibration){0};
     for (size_t i = 0; i < n; i++)
         out->n_above += list[i].regime == q->regime && receipt_share(&list[i], q->of) > 1;
-    if (below.n == 0 && above.n == 0)
+    if (!(q->time.least_s > 0) || !choose(list, n, q, &s))
         return false;
-    struct stand x = below.n == 0 ? above : above.n == 0 ? below : between(&below, &above, q->at);
-    double distance = fabs(x.at - q->at);
-    distance = distance > same_place ? distance : 0;
-    double half = half_band(&s, &x, distance);
-    out->share = x.share;
-    out->low = x.share * (1 - half);
-    out->high = q->regime == REGIME_STREAM ? x.share * (1 + half) : fmin(1, x.share * (1 + half));
-    out->n_used = x.n;
-    out->is_outside = distance > 0 || !s.same_machine || !s.same_model;
+    const struct fit f = fit_parts(&s);
+    for (int i = 0; i < PART_N; i++)
+        forecast_s += f.factor[i] * q->time.part_s[i];
+    double far = fmax(how_far(&s), how_far_in_regime(&s));
+    far = far > 1.0 / UNNOTICED ? far : 0;
+    double half = half_band(&s, &f, far);
+    out->share = fmin(1, q->time.least_s / forecast_s);
+    out->low = out->share * (1 - half);
+    out->high = fmin(1, out->share * (1 + half));
+    out->n_used = f.n;
+    out->is_outside = far > 0 || !s.same_machine || !s.same_model;
     return true;
 }

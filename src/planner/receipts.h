@@ -1,9 +1,9 @@
 /* What runs realised of their ceilings, and what that says of others.
  *
- * A receipt is one measured run. Calibration takes those of the same regime and says what share of a ceiling a run
- * there will realise: between receipts in proportion to where they are in the regime (`at`), outside with a wider band.
- * Of STREAM, where computing realises one share and the drives another, it says the drives': computing's share is
- * given, and what a run took longer than that are its reads, wherever it is in the regime.
+ * A receipt is one measured run, with what each part of it takes at least (planner/ceiling.h). Calibration finds by how
+ * much each part is slower than that in runs on the same devices, by weighted least squares over their times, and says
+ * from it what share of its ceiling a run will realise. A receipt that knows only its whole ceiling, as one measured by
+ * others, says the same of all parts, and counts in its own regime alone.
  * Pure: files of receipts are others' business. Thread-safe. */
 #ifndef PLANNER_RECEIPTS_H
 #define PLANNER_RECEIPTS_H
@@ -27,15 +27,14 @@ struct receipt {
     uint64_t fingerprint;             /* of the model's files; 0: not known */
     char method[32];                  /* "generate", "bench", "llama-bench", ... */
     enum regime regime;
-    double at;                  /* where in the regime, 0 to 1: the share of misses in STREAM and TIERED, of
-                                   layers whose experts are not on the GPU in OFFLOAD; 0 in the others */
-    int64_t n_threads, n_texts; /* that computed; texts that decoded together, at least 1 */
-    int64_t n_ctx;              /* tokens in the context while decoding, in the mean */
-    int64_t n_prompt;           /* tokens of the prompt that was measured */
-    int64_t prompt_from;        /* tokens in the context before it */
-    double ceiling[SPEED_N];    /* of decode and prefill with these settings */
-    double compute[SPEED_N];    /* of STREAM: what memory and processors alone permit, */
-    double read[SPEED_N];       /* and the drives alone */
+    double at;                    /* where in the regime, 0 to 1: the share of misses in STREAM and TIERED, of
+                                     layers whose experts are not on the GPU in OFFLOAD; 0 in the others */
+    int64_t n_threads, n_texts;   /* that computed; texts that decoded together, at least 1 */
+    int64_t n_ctx;                /* tokens in the context while decoding, in the mean */
+    int64_t n_prompt;             /* tokens of the prompt that was measured */
+    int64_t prompt_from;          /* tokens in the context before it */
+    double ceiling[SPEED_N];      /* of decode and prefill with these settings */
+    double part[SPEED_N][PART_N]; /* what each part alone permits; 0: it takes no time, or is not known */
     double measured[SPEED_N];
     double forecast_low[SPEED_N], forecast_high[SPEED_N]; /* the band that was forecast */
     double floor;                                         /* that was asked for */
@@ -60,16 +59,15 @@ struct calibration_query {
     enum speed_of of;
     enum regime regime;
     double at;
-    int64_t n_threads;    /* 0: any */
-    int64_t n_texts;      /* that decode together; of prefill 1 */
-    int64_t n_tok;        /* of decode in the context, of prefill in the prompt; 0: any */
-    const char *machine;  /* receipts of this one count most; NULL: any */
-    uint64_t fingerprint; /* and those of this model; 0: any */
-    double compute_share; /* of STREAM: what computing realises; 0: not known, and the answer is one share of both */
+    int64_t n_threads;        /* 0: any */
+    int64_t n_texts;          /* that decode together; of prefill 1 */
+    int64_t n_tok;            /* of decode in the context, of prefill in the prompt; 0: any */
+    const char *machine;      /* receipts of this one count most; NULL: any */
+    uint64_t fingerprint;     /* and those of this model; 0: any */
+    struct ceiling_time time; /* at least, of the whole and of its parts */
 };
 
-/* Shares of the ceiling, 0 to 1; low <= share <= high. The drives' may be more than 1: what goes on beside computing
- * takes no time, and slots may find more than was planned. */
+/* Shares of the ceiling, 0 to 1; low <= share <= high. */
 struct calibration {
     double share, low, high;
     int n_used;      /* receipts that it rests on */
@@ -77,7 +75,7 @@ struct calibration {
     int n_above;     /* receipts above their own ceiling, which are a fault of the model of speed and do not count */
 };
 
-/* False: no receipt says anything about that. */
+/* False: no receipt says anything about that, or none of one of its devices. */
 bool receipts_calibrate(const struct receipt *list, size_t n, const struct calibration_query *q,
                         struct calibration *out);
 

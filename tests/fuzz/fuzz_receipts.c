@@ -37,9 +37,9 @@ static void calibrate(const struct receipt *list, size_t n)
                                             .n_tok = 100,
                                             .machine = "m",
                                             .fingerprint = 1,
-                                            .compute_share = of ? 0.5 : 0};
+                                            .time = {0.5, {0.25, 0, 0.125, of ? 0.5 : 0}}};
         if (receipts_calibrate(list, n, &q, &c))
-            assert(0 < c.share && c.low <= c.share && c.share <= c.high && (c.high <= 1 || q.regime == REGIME_STREAM));
+            assert(0 < c.share && 0 <= c.low && c.low <= c.share && c.share <= c.high && c.high <= 1);
     }
 }
 

@@ -50,8 +50,7 @@ static struct receipt some(double share, double at, enum regime regime)
                         .floor = 0.5,
                         .settings = "--kv f16"};
     for (int i = 0; i < SPEED_N; i++) {
-        r.ceiling[i] = r.compute[i] = 64;
-        r.read[i] = 128;
+        r.ceiling[i] = 64;
         r.measured[i] = 64 * share;
         r.forecast_low[i] = 10;
         r.forecast_high[i] = 50;
@@ -66,6 +65,8 @@ static void a_line_is_read_as_it_was_written(void **state)
     struct receipt r = some(0.5, 0.25, REGIME_OFFLOAD), back;
     struct err e;
     char *line;
+    for (int i = 0; i < PART_N; i++)
+        r.part[SPEED_DECODE][i] = r.part[SPEED_PREFILL][PART_N - 1 - i] = 64 << i;
     assert_int_equal(receipt_write(&r, &line, &e), ERR_OK);
     assert_null(strchr(line, '\n'));
     assert_int_equal(receipt_parse(&back, line, strlen(line), "x", &e), ERR_OK);
@@ -224,8 +225,12 @@ static void damaged_lines_are_set_aside_and_all_others_stay(void **state)
 
 /* ---- calibration ------------------------------------------------------------------------------------------------- */
 
-static const struct calibration_query here = {
-    .of = SPEED_DECODE, .regime = REGIME_RAM, .n_texts = 1, .machine = "here", .fingerprint = 0xfedcba9876543210};
+static const struct calibration_query here = {.of = SPEED_DECODE,
+                                              .regime = REGIME_RAM,
+                                              .n_texts = 1,
+                                              .machine = "here",
+                                              .fingerprint = 0xfedcba9876543210,
+                                              .time = {1.0 / 64, {1.0 / 64}}};
 
 static struct calibration calibrate(const struct receipt *list, size_t n, struct calibration_query q)
 {
@@ -239,6 +244,12 @@ static void assert_near(double a, double b)
 {
     if (!(fabs(a - b) < 1e-6))
         fail_msg("%g, expected %g", a, b);
+}
+
+/* Of two with other shares and weights, least squares over times. */
+static double mean_share(double w, double share, double v, double other)
+{
+    return (w * share * share + v * other * other) / (w * share + v * other);
 }
 
 static void without_receipts_of_the_regime_nothing_is_said(void **state)
@@ -255,7 +266,7 @@ static void more_that_agree_narrow_the_band(void **state)
     struct receipt list[] = {some(0.60, 0, REGIME_RAM), some(0.61, 0, REGIME_RAM), some(0.59, 0, REGIME_RAM)};
     struct calibration one = calibrate(list, 1, here), three = calibrate(list, 3, here);
     assert_near(one.share, 0.60);
-    assert_near(three.share, 0.60);
+    assert_true(fabs(three.share - 0.60) < 0.001);
     assert_int_equal(three.n_used, 3);
     assert_true(three.high - three.low < one.high - one.low);
     assert_false(three.is_outside);
@@ -265,64 +276,92 @@ static void more_that_agree_narrow_the_band(void **state)
     assert_true(apart.high <= 1.2 * apart.share + 1e-9);
 }
 
-static void between_two_places_it_is_in_proportion_and_outside_the_band_is_wider(void **state)
+static void nearer_places_of_a_regime_count_more_and_outside_the_band_is_wider(void **state)
 {
     struct receipt list[] = {some(0.8, 0.2, REGIME_OFFLOAD), some(0.4, 0.6, REGIME_OFFLOAD)};
     struct calibration_query q = here;
     q.regime = REGIME_OFFLOAD;
     q.at = 0.3;
     struct calibration c = calibrate(list, 2, q);
-    assert_near(c.share, 0.7);
+    assert_true(0.4 < c.share && c.share < 0.8);
     assert_false(c.is_outside);
+    q.at = 0.35;
+    assert_true(calibrate(list, 2, q).share < c.share);
     q.at = 0.9;
     struct calibration out = calibrate(list, 2, q);
-    assert_near(out.share, 0.4);
+    assert_true(fabs(out.share - 0.4) < 0.01);
     assert_true(out.is_outside);
     q.at = 0.6;
     c = calibrate(list, 2, q);
-    assert_near(c.share, 0.4);
-    assert_true(out.high - out.low > c.high - c.low);
+    assert_true(fabs(c.share - 0.4) < 0.01);
+    assert_true(out.high / out.share > c.high / c.share);
 }
 
-/* A run whose computing realised one share and whose drives realised another. */
-static struct receipt streaming(double compute, double read, double compute_share, double read_share)
+/* A run whose parts take so many milliseconds for a token at least, and are each slower by a factor. */
+static struct receipt of_parts(enum regime regime, const double ms[PART_N], const double factor[PART_N])
 {
-    struct receipt r = some(0, 0.3, REGIME_STREAM);
+    struct receipt r = some(0, 0.3, regime);
+    double least = 0, took = 0;
+    for (int p = 0; p < PART_N; p++) {
+        least = p == PART_READS ? fmax(least, ms[p]) : least + ms[p];
+        took += ms[p] * factor[p];
+    }
     for (int i = 0; i < SPEED_N; i++) {
-        r.compute[i] = compute;
-        r.read[i] = read;
-        r.ceiling[i] = fmin(compute, read);
-        r.measured[i] = 1 / (1 / (compute * compute_share) + 1 / (read * read_share));
+        r.ceiling[i] = 1e3 / least;
+        r.measured[i] = 1e3 / took;
+        for (int p = 0; p < PART_N; p++)
+            r.part[i][p] = ms[p] > 0 ? 1e3 / ms[p] : 0;
     }
     return r;
 }
 
-static void of_runs_that_read_the_share_of_the_drives_is_told(void **state)
+static struct calibration_query asked(const struct receipt *r)
 {
-    struct receipt list[] = {streaming(100, 20, 0.8, 0.7), streaming(60, 90, 0.8, 0.7), streaming(100, 20, 0.8, 0.5)};
     struct calibration_query q = here;
-    struct calibration c;
-    q.regime = REGIME_STREAM;
-    q.at = 0.9; /* wherever it is */
-    q.compute_share = 0.8;
-    c = calibrate(list, 2, q);
-    assert_near(c.share, 0.7);
-    assert_int_equal(c.n_used, 2);
+    q.regime = r->regime;
+    q.time.least_s = 1 / r->ceiling[SPEED_DECODE];
+    for (int p = 0; p < PART_N; p++)
+        q.time.part_s[p] = r->part[SPEED_DECODE][p] > 0 ? 1 / r->part[SPEED_DECODE][p] : 0;
+    return q;
+}
+
+static const double slow[PART_N] = {1.25, 2, 1.75, 0.9}; /* reads partly beside the rest */
+
+/* Runs in memory and runs that read tell of each other, as far as each has the parts. */
+static void a_run_is_forecast_from_its_parts(void **state)
+{
+    const double memory[] = {10, 1, 0, 0}, deep[] = {10, 6, 0, 0}, reads[] = {10, 1, 0, 40}, other[] = {7, 4, 0, 12};
+    struct receipt list[] = {of_parts(REGIME_RAM, memory, slow), of_parts(REGIME_RAM, deep, slow),
+                             of_parts(REGIME_STREAM, reads, slow)};
+    const struct receipt asks = of_parts(REGIME_STREAM, other, slow);
+    struct calibration c = calibrate(list, 3, asked(&asks));
+    assert_true(fabs(c.share / receipt_share(&asks, SPEED_DECODE) - 1) < 0.03);
+    assert_int_equal(c.n_used, 3);
     assert_false(c.is_outside);
-    list[1] = streaming(60, 6000, 0.8, 0.7); /* has little to tell */
-    list[1].measured[SPEED_DECODE] *= 0.99;
-    assert_true(fabs(calibrate(list, 2, q).share - 0.7) < 0.05);
-    assert_true(calibrate(list, 3, q).share < 0.65);
-    list[1] = streaming(100, 20, 0.8, 1.5); /* much of it beside computing */
-    list[1].ceiling[SPEED_DECODE] = 30;
-    assert_true(receipts_calibrate(list + 1, 1, &q, &c) && fabs(c.share - 1.5) < 1e-6 && c.high > 1.5);
-    q.compute_share = 0.1; /* computing alone would have taken longer */
+    struct calibration less;
+    const struct calibration_query q = asked(&asks);
+    assert_false(receipts_calibrate(list, 2, &q, &less)); /* nothing is known of reads */
+    less = calibrate(list + 2, 1, q);                     /* and here nothing of one part alone */
+    assert_true(less.high / less.share > c.high / c.share);
+    struct calibration_query in_memory = asked(&list[0]);
+    assert_false(receipts_calibrate(list + 2, 1, &in_memory, &less)); /* a run that mostly read says little of it */
+    list[2].measured[SPEED_DECODE] *= 0.5;
+    assert_true(calibrate(list, 3, q).share < 0.75 * c.share);
+    list[2].machine[0] = 'w'; /* another machine's drives, where this one's are not known */
+    assert_true(calibrate(list, 3, q).is_outside);
+}
+
+/* A GPU with all experts says nothing of a processor beside it, and both together say all. */
+static void parts_beside_a_gpu_are_told_by_runs_that_have_them(void **state)
+{
+    const double all[] = {2, 0.5, 0, 0}, half[] = {1.5, 0.5, 12, 0}, most[] = {1, 0.5, 24, 0};
+    const struct receipt list[] = {of_parts(REGIME_VRAM, all, slow), of_parts(REGIME_OFFLOAD, half, slow)},
+                         asks = of_parts(REGIME_OFFLOAD, most, slow), on_cpu = of_parts(REGIME_RAM, all, slow);
+    const struct calibration_query q = asked(&asks), cpu = asked(&on_cpu);
+    struct calibration c;
     assert_false(receipts_calibrate(list, 1, &q, &c));
-    q.compute_share = 0; /* one share of both */
-    assert_true(receipts_calibrate(list, 1, &q, &c));
-    assert_near(c.share, (1 / 100.0 + 1 / 20.0) / (1 / 80.0 + 1 / 14.0));
-    list[0].read[SPEED_DECODE] = 0; /* of an earlier version */
-    assert_false(receipts_calibrate(list, 1, &q, &c));
+    assert_false(receipts_calibrate(list, 2, &cpu, &c));
+    assert_true(fabs(calibrate(list, 2, q).share / receipt_share(&asks, SPEED_DECODE) - 1) < 0.02);
 }
 
 static void own_machine_and_model_come_before_others(void **state)
@@ -334,7 +373,7 @@ static void own_machine_and_model_come_before_others(void **state)
     struct calibration_query q = here;
     q.fingerprint = 2;
     struct calibration other = calibrate(list, 3, q), own = calibrate(list, 3, here);
-    assert_near(other.share, 0.55);
+    assert_near(other.share, mean_share(1, 0.6, 1, 0.5));
     assert_true(other.is_outside && !own.is_outside);
     q.machine = "nowhere";
     struct calibration foreign = calibrate(list, 3, q);
@@ -345,7 +384,7 @@ static void the_old_is_forgotten(void **state)
 {
     struct receipt list[] = {some(0.3, 0, REGIME_RAM), some(0.6, 0, REGIME_RAM)};
     list[1].time_s += 60 * 86400;
-    assert_near(calibrate(list, 2, here).share, (0.6 + 0.5 * 0.3) / 1.5);
+    assert_near(calibrate(list, 2, here).share, mean_share(1, 0.6, 0.5, 0.3));
     list[1].time_s += 365 * 86400;
     assert_near(calibrate(list, 2, here).share, 0.6);
     assert_near(calibrate(list, 1, here).share, 0.3); /* nothing newer is there */
@@ -367,16 +406,16 @@ static void runs_with_as_many_threads_and_tokens_count_more(void **state)
     struct calibration_query q = here;
     list[0].n_threads = 1;
     list[1].n_threads = 8;
-    assert_near(calibrate(list, 2, here).share, 0.45); /* nobody asks for a number */
+    assert_near(calibrate(list, 2, here).share, mean_share(1, 0.3, 1, 0.6)); /* nobody asks for a number */
     q.n_threads = 2;
-    assert_near(calibrate(list, 2, q).share, (0.3 + 0.6 / 4) / 1.25); /* 2^-2 and 2^-4 */
+    assert_near(calibrate(list, 2, q).share, mean_share(4, 0.3, 1, 0.6)); /* 2^-2 and 2^-4 */
     q.n_threads = 0;
     list[0].n_ctx = 1024;
     list[1].n_ctx = 31 * 1024;
     q.n_tok = 7 * 1024; /* two doublings from each */
-    assert_near(calibrate(list, 2, q).share, 0.45);
+    assert_near(calibrate(list, 2, q).share, mean_share(1, 0.3, 1, 0.6));
     q.n_tok = 15 * 1024;
-    assert_near(calibrate(list, 2, q).share, (0.3 / 4 + 0.6) / 1.25);
+    assert_near(calibrate(list, 2, q).share, mean_share(1, 0.3, 4, 0.6));
     q.of = SPEED_PREFILL;
     list[0].measured[SPEED_PREFILL] = 0.3 * list[0].ceiling[SPEED_PREFILL];
     list[1].measured[SPEED_PREFILL] = 0.6 * list[1].ceiling[SPEED_PREFILL];
@@ -384,9 +423,9 @@ static void runs_with_as_many_threads_and_tokens_count_more(void **state)
     list[0].n_prompt = 128;
     list[1].n_prompt = 2048;
     q.n_tok = 512;
-    assert_near(calibrate(list, 2, q).share, 0.45);
+    assert_near(calibrate(list, 2, q).share, mean_share(1, 0.3, 1, 0.6));
     q.n_tok = 1024;
-    assert_near(calibrate(list, 2, q).share, (0.3 / 4 + 0.6) / 1.25);
+    assert_near(calibrate(list, 2, q).share, mean_share(1, 0.3, 4, 0.6));
 }
 
 static void above_the_ceiling_is_told_and_does_not_count(void **state)
@@ -431,8 +470,12 @@ static void published_offloading_is_forecast_from_the_other_one(void **state)
         mem_free(got);
     }
     for (int i = 0; i < 2; i++) {
-        struct calibration_query q = {
-            .of = SPEED_DECODE, .regime = REGIME_OFFLOAD, .at = list[i].at, .n_texts = 1, .machine = "A"};
+        struct calibration_query q = {.of = SPEED_DECODE,
+                                      .regime = REGIME_OFFLOAD,
+                                      .at = list[i].at,
+                                      .n_texts = 1,
+                                      .machine = "A",
+                                      .time = here.time};
         struct receipt others[] = {list[!i], list[2]};
         struct calibration c = calibrate(others, 2, q);
         assert_true(c.low <= runs[i].share && runs[i].share <= c.high);
@@ -488,8 +531,9 @@ int main(void)
         cmocka_unit_test(damaged_lines_are_set_aside_and_all_others_stay),
         cmocka_unit_test(without_receipts_of_the_regime_nothing_is_said),
         cmocka_unit_test(more_that_agree_narrow_the_band),
-        cmocka_unit_test(between_two_places_it_is_in_proportion_and_outside_the_band_is_wider),
-        cmocka_unit_test(of_runs_that_read_the_share_of_the_drives_is_told),
+        cmocka_unit_test(nearer_places_of_a_regime_count_more_and_outside_the_band_is_wider),
+        cmocka_unit_test(a_run_is_forecast_from_its_parts),
+        cmocka_unit_test(parts_beside_a_gpu_are_told_by_runs_that_have_them),
         cmocka_unit_test(own_machine_and_model_come_before_others),
         cmocka_unit_test(the_old_is_forgotten),
         cmocka_unit_test(runs_of_as_many_texts_count_more),
