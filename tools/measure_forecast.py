@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares what moebius plan forecasts with what moebius bench measures, on models that calibration has not seen.
 
-    tools/measure_forecast.py build/moebius DIR --learn A.gguf B.gguf --check C.gguf D.gguf
-    tools/measure_forecast.py build/moebius DIR --learn A.gguf B.gguf --check C.gguf D.gguf --slow 254:0
+    tools/measure_forecast.py build/moebius DIR --text F --learn A.gguf B.gguf --check C.gguf D.gguf
+    tools/measure_forecast.py build/moebius DIR --text F --learn A.gguf B.gguf --check C.gguf D.gguf --slow 254:0
 
-The models of --learn run in a few ways, whose receipts are what forecasts rest on; those of --check run in ways of
+Each model's routing is profiled with the beginning of a text, and runs use a later part of it. The models of --learn run in a few ways, whose receipts are what forecasts rest on; those of --check run in ways of
 their own and leave none. DIR keeps the probe, receipts, prepared stores and what was measured: what is there is not
 measured again, so that forecasts alone can be made anew. --slow DEVICE (MAJOR:MINOR of the models' drive) adds runs
 whose reads are throttled, as root, through version 1 of control groups. Prints a CSV, then a summary. Nothing else
@@ -34,6 +34,8 @@ CHECK = [
     dict(threads=2, ram=0.8, prompt=400), dict(threads=2, ram=0.65, prompt=400), dict(threads=2, ram=0.5, prompt=400),
     dict(threads=2, ram=0.65, prompt=400, store=True),
 ]
+# Bytes of the text that profiles see, and where that begins which runs use.
+PROFILED_BYTES, RUN_FROM = 20_000, 100_000
 TO_FIRST = [dict(threads=2, prompt=2000, decode=0), dict(threads=2, prompt=8000, decode=0)]
 SLOW = [dict(threads=2, ram=0.5, prompt=256, slow=True)]
 
@@ -46,6 +48,12 @@ class Bench:
         self.measured = json.load(open(self.kept)) if os.path.exists(self.kept) else {}
         self.env = dict(os.environ, XDG_CACHE_HOME=self.dir)
         self.slow_device = args.slow
+        with open(args.text, "rb") as f:
+            text = f.read(RUN_FROM + 400_000)
+        self.profiled, self.used = os.path.join(self.dir, "profiled.txt"), os.path.join(self.dir, "used.txt")
+        for path, part in (self.profiled, text[:PROFILED_BYTES]), (self.used, text[RUN_FROM:]):
+            with open(path, "wb") as f:
+                f.write(part)
 
     def run(self, *args, slow=False):
         def enter():
@@ -57,18 +65,24 @@ class Bench:
                 f.write(f"{self.slow_device} {SLOW_BYTES_PER_S}")
         p = subprocess.run([self.moebius, *map(str, args)], env=self.env, stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE, preexec_fn=enter if slow else None)
-        if p.returncode not in (0, 20):
+        if p.returncode not in (0, 20, 21):  # a plan that is refused, a gate that says hold
             sys.exit(f"{' '.join(map(str, args))}: exit {p.returncode}\n{p.stderr.decode()[-1000:]}")
         return p.stdout.decode()
 
     def flags(self, model, how):
         """The options that bench and plan share."""
-        out = ["-m", model, "-t", how["threads"], "--texts", how.get("texts", 1), "--cold"]
+        out = ["-m", model, "-t", how["threads"], "--texts", how.get("texts", 1)]
         if "ram" in how:
             out += ["--ram", f"{int(how['ram'] * os.path.getsize(model)) >> 20}M"]
         if how.get("store"):
             out += ["--store", self.store(model)]
         return out
+
+    def profile(self, model):
+        mark = os.path.join(self.dir, os.path.basename(model) + ".profiled")
+        if not os.path.exists(mark):
+            self.run("profile", "-m", model, "-f", self.profiled, "--gate")
+            open(mark, "w").close()
 
     def store(self, model):
         path = os.path.join(self.dir, os.path.basename(model) + ".store")
@@ -88,7 +102,7 @@ class Bench:
         key = f"{os.path.basename(model)} {json.dumps(how, sort_keys=True)}"
         if key not in self.measured:
             rounds = 3 if "ram" in how else 2 if how.get("decode", 1) else 1  # the first prompt finds empty slots
-            out = self.run("bench", *self.flags(model, how), "-p", how["prompt"], "-d", how.get("depth", 0),
+            out = self.run("bench", *self.flags(model, how), "--cold", "--tokens-from", self.used, "-p", how["prompt"], "-d", how.get("depth", 0),
                            "-n", how.get("decode", 48), "-r", rounds, "--json", *more,
                            slow=how.get("slow", False))
             j = json.loads(out)
@@ -150,12 +164,15 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("moebius")
     ap.add_argument("dir")
+    ap.add_argument("--text", required=True)
     ap.add_argument("--learn", nargs="+", required=True)
     ap.add_argument("--check", nargs="+", required=True)
     ap.add_argument("--slow")
     args = ap.parse_args()
     bench = Bench(args)
     bench.machine(args.learn[0], False)
+    for model in args.learn + args.check:
+        bench.profile(model)
     for model in args.learn:
         for how in LEARN:
             bench.measure(model, how)

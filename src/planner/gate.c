@@ -187,7 +187,10 @@ static err_code get_words(struct gate_curve *c, const json_t *j, const char *nam
 static err_code get_numbers(struct gate_curve *c, const json_t *j, const char *name, struct err *e)
 {
     double version, n_tok, n_layer, n_used;
-    TRY(get(j, "gate", VERSION, VERSION, &version, name, e));
+    TRY(get(j, "gate", 1, VERSION, &version, name, e));
+    if (version != VERSION)
+        return err_set(e, ERR_FORMAT, "%s: \"gate\": expected version %d; moebius profile --gate writes it anew", name,
+                       VERSION);
     TRY(get(j, "tokens", 1, 1e15, &n_tok, name, e));
     TRY(get(j, "layers", 1, 65536, &n_layer, name, e));
     TRY(get(j, "used", 1, 1024, &n_used, name, e));

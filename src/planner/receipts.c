@@ -14,10 +14,10 @@ static const double half_at = 0.05;
 static const double own_model_weight = 4;
 /* A device that takes less than `minor` of what is forecast need not be known; one is that took `seen` of that share in
  * a run. */
-static const double minor = 0.1, seen = 0.25;
+static const double minor = 0.1, seen = 0.1;
 /* How much one part may differ from the others: as the square of an error of the forecast so many times smaller. A part
  * takes at least `least_factor` of what is common to all: reads may go on beside computing. */
-static const double pull = 0.01, least_factor = 0.05;
+static const double pull = 0.002, least_factor = 0.05;
 /* Half of the band, as a share of the forecast: of one receipt, over the root of how many there are; the least and the
  * most of several; what is added for another model, for another machine, and for parts that take a quarter more of a
  * run, or less, than they ever did. */

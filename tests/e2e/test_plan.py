@@ -79,6 +79,17 @@ def test_the_process_takes_what_was_planned():
         assert abs(peak - p["memory"]["ram_bytes"]) < 6 << 20, (texts, peak, p["memory"])
 
 
+def test_what_was_found_where_goes_before_what_a_plan_finds():
+    laptop, fomoe = ["--machine", MACHINES + "laptop.json"], ["--machine", MACHINES + "fomoe-desktop.json", "--devices", "vulkan:0"]
+    assert plan(*laptop, "--found", "0,75,25")["memory"]["miss"] == 0.25
+    m = plan(*fomoe, "--split", "cache:50%", "--found", "46,6,6")["memory"]
+    assert m["miss"] == 0.06 and abs(m["gpu_hit"] - 0.94 * 46 / 52) < 1e-6, m
+    assert "--found" in " ".join(plan(*laptop, "--found", "0,75,25")["assumptions"])
+    for words in ["60,12"], ["60,12,28,0"], ["60,12,29"], ["0,0,0"], ["-1,50,50"], ["x"], ["10,50,40"], ["0,50,50", "--car", "0.5"]:
+        fails(2, "plan", "-m", DEMO, *laptop, "--found", *words, says=["found"])
+    fails(2, "plan", "-m", DEMO, *fomoe, "--found", "60,12,28", says=["cache or experts"])
+
+
 def test_the_first_megabyte_is_enough_and_less_than_the_header_is_not():
     with open(DEMO, "rb") as f:
         head = f.read(2 << 20)

@@ -84,7 +84,7 @@ def test_streaming_runs_are_forecast_from_such_runs_and_those_in_memory():
     memory = plan(env)["memory"]
     ram = ["--ram", f"{(memory['least_bytes'] + memory['ram_bytes'] + memory['reserve_bytes']) // 2 >> 20}M"]
     fast = {"threads": 1, "memory": [{"threads": 1, "bytes_per_s": 1e11}], "int8_per_s": 1e13, "float_per_s": 1e12,
-            "drives": [{"name": "a drive", "random_reads": [{"bytes": 65536, "depth": 1, "bytes_per_s": 1e10}]}]}
+            "drives": [{"name": "a drive", "random_reads": [{"bytes": 65536, "depth": 1, "bytes_per_s": 1e9}]}]}
     os.makedirs(tmp("forecast/moebius"), exist_ok=True)
     write("forecast/moebius/machine.json", json.dumps({"name": plan(env)["machine"], **fast}))
     assert plan(env, *ram)["forecast"]["decode"] is None
@@ -92,12 +92,15 @@ def test_streaming_runs_are_forecast_from_such_runs_and_those_in_memory():
     assert plan(env)["forecast"]["decode"] and plan(env, *ram)["forecast"]["decode"] is None  # nothing is known of reads
     run(*GENERATE, *ram, env=env)
     in_memory, reading = left("forecast")
-    assert "decode_read" not in in_memory and reading["decode_read"] > reading["decode"], (in_memory, reading)
+    assert "decode_reads" not in in_memory and reading["decode_reads"] > reading["decode"], (in_memory, reading)
+    assert in_memory["decode_products"] > in_memory["decode"] and in_memory["decode_state"] > in_memory["decode"], in_memory
     reading["decode"] = in_memory["decode"] / 2  # as if the drive were none that memory stands for
     write("forecast/moebius/receipts.jsonl", json.dumps(in_memory) + "\n" + json.dumps(reading) + "\n")
-    p = plan(env, *ram)
+    assert plan(env, *ram)["forecast"]["decode"]
+    found = f"0,{100 * (1 - reading['at'])},{100 * reading['at']}"
+    p = plan(env, *ram, "--found", found)
     parts, forecast = p["parts"]["decode"], p["forecast"]["decode"]
-    assert p["regime"] == "stream" and parts["compute"] > 0 and parts["read"] > 0, p
+    assert p["regime"] == "stream" and parts["products"] > 0 and parts["reads"] > 0 and parts["beside"] is None, p
     assert abs(forecast["mid"] / reading["decode"] - 1) < 0.1 and forecast["low"] < forecast["mid"] < forecast["high"], p
     assert "one after the other" in run("receipts", "explain", "2", env=env).stdout.decode()
 
@@ -143,7 +146,7 @@ def test_measurements_by_others_are_added_explained_and_exported():
     assert b"ABOVE" in run("receipts", "add", mine, "--decode-ceiling", 5, env=env, code=22).stdout
     assert b"ABOVE THE CEILING" in run("receipts", "explain", 3, env=env, code=22).stdout
     run("receipts", "add", mine, "--decode-ceiling", 25, env=env)
-    assert b"from 1 other of its regime: 50% " in run("receipts", "explain", 5, env=env).stdout
+    assert b"from 1 other: 50% " in run("receipts", "explain", 5, env=env).stdout
 
 
 def test_wrong_words_and_damaged_files_are_refused():

@@ -308,3 +308,738 @@ static void published_tiers_are_below_their_ceilings_and_inside_the_band(void **
     }
     for (int i = 0; i < 2; i++) {
         const struct plan_speed s = plan_fomoe(&m, &f, i, &both).decode;
+        assert_true(s.is_forecast && s.low <= fomoe[i].measured && fomoe[i].measured <= s.high);
+    }
+}
+
+/* What lacks of all choices gives way to experts at hand, and a share that was measured goes before any other. */
+static void measured_shares_of_choices_go_before_what_a_plan_finds(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p, q;
+    in.settings.ram_bytes = UINT64_C(9) << 30;
+    plan_make(&p, &in);
+    in.settings.found_ram = 1 - p.miss;
+    in.settings.found_drive = p.miss;
+    plan_make(&q, &in);
+    assert_within(q.decode.ceiling, p.decode.ceiling, 1e-9);
+    assert_within(q.prefill.ceiling, p.prefill.ceiling, 1e-9); /* whose passes find their share of slots */
+    in.settings.found_drive = p.miss / 2;
+    plan_make(&q, &in);
+    assert_within(q.decode.part[PART_READS], 2 * p.decode.part[PART_READS], 1e-9);
+    assert_within(q.decode.part[PART_PRODUCTS], p.decode.part[PART_PRODUCTS], 1e-9);
+}
+
+/* ---- texts ------------------------------------------------------------------------------------------------------- */
+
+static void check_text(const char *name, const char *text)
+{
+    char path[1024];
+    size_t n;
+    if (getenv("MOEBIUS_WRITE_PLANS")) {
+        snprintf(path, sizeof path, "%s%s.txt", PLANS, name);
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        fputs(text, f);
+        fclose(f);
+    }
+    char *expected = read_text(PLANS, name, ".txt", &n);
+    if (strcmp(text, expected) != 0)
+        fail_msg("the plan for %s is another:\n%s", name, text);
+    mem_free(expected);
+}
+
+static void plans_for_shipped_machines_are_these_texts(void **state)
+{
+    const struct plan_facts f = qwen3();
+    for (int i = 0; i < N_SHIPPED; i++) {
+        const struct machine m = read_machine(shipped[i]);
+        const struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+        struct plan p;
+        struct err e;
+        char *text;
+        plan_make(&p, &in);
+        assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
+        check_text(shipped[i], text);
+        mem_free(text);
+        assert_int_equal(plan_json(&p, &in, &text, &e), ERR_OK);
+        mem_free(text);
+    }
+}
+
+static uint64_t sum_rows(const struct plan *p, const char *tier)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < p->n_row; i++)
+        n += strcmp(p->rows[i].tier, tier) ? 0 : p->rows[i].n_bytes;
+    return n;
+}
+
+/* The first of each: a GPU whose memory has no room for all experts, as a cache and divided; experts from a prepared
+ * store with cache-aware routing and memory for kept prompts. With its picture, which has the title in full. */
+static void plans_of_other_divisions_are_these_texts(void **state)
+{
+    static const char *const names[] = {"cache", "shared", "store"};
+    struct plan_facts f = qwen3();
+    snprintf(f.name, sizeof f.name,
+             "Qwen3-30B-A3B-Q4_K_M with <a name> & more, which is too long for a single line "
+             "of a picture's title");
+    f.checkpoint_bytes = 3 << 20;
+    for (int i = 0; i < 3; i++) {
+        const struct machine m = read_machine(i < 2 ? "rtx5090" : "laptop");
+        struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+        struct plan p;
+        struct err e;
+        char *text;
+        in.settings.split = i == 0 ? PLAN_SPLIT_CACHE : i == 1 ? PLAN_SPLIT_SHARE : PLAN_SPLIT_LAST;
+        in.settings.gpu_share = i == 1 ? 0.5 : 0;
+        in.settings.vram_bytes = i < 2 ? UINT64_C(12) << 30 : 0;
+        in.settings.ram_bytes = i == 2 ? UINT64_C(8) << 30 : 0;
+        in.settings.state_bytes = i == 2 ? UINT64_C(1) << 30 : 0;
+        in.settings.car = i == 2 ? 0.5 : 0;
+        in.settings.n_drive = i == 2;
+        in.settings.is_prepared = i == 2;
+        plan_make(&p, &in);
+        assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
+        check_text(names[i], text);
+        mem_free(text);
+        assert_int_equal(plan_svg(&p, &in, &text, &e), ERR_OK);
+        assert_non_null(strstr(text, "&lt;a name&gt; &amp; more"));
+        assert_non_null(strstr(text, "title on ")); /* the end of a long name, in a line of its own */
+        check_text(i == 0 ? "cache.svg" : i == 1 ? "shared.svg" : "store.svg", text);
+        mem_free(text);
+    }
+}
+
+/* More of the choices on the GPU is never slower, and cache-aware routing never reads more. */
+static void shares_and_thresholds_have_their_direction(void **state)
+{
+    const struct machine gpu = read_machine("rtx5090"), laptop = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &gpu, .facts = &f, .settings = usual(&gpu)};
+    double before = 0;
+    struct plan p;
+    in.settings.split = PLAN_SPLIT_SHARE;
+    for (int i = 1; i <= 9; i++) {
+        in.settings.gpu_share = i / 10.0;
+        plan_make(&p, &in);
+        assert_true(!p.is_refused && p.decode.ceiling >= before);
+        before = p.decode.ceiling;
+    }
+    in = (struct plan_inputs){.machine = &laptop, .facts = &f, .settings = usual(&laptop)};
+    in.settings.ram_bytes = UINT64_C(8) << 30;
+    plan_make(&p, &in);
+    before = p.decode.ceiling;
+    double prefill = p.prefill.ceiling, miss = p.miss;
+    for (int i = 20; i >= 6; i--) {
+        in.settings.car = i / 20.0;
+        plan_make(&p, &in);
+        assert_true(p.decode.ceiling >= before && p.prefill.ceiling == prefill && p.miss == miss);
+        before = p.decode.ceiling;
+    }
+    assert_true(p.gives_way > 0.6 && p.gives_way < 0.8);
+    assert_true(ceiling_gives_way(1, 0.5) == 0 && ceiling_gives_way(0, 0.5) == 0);
+    assert_within(ceiling_gives_way(0.5, 0.25), 0.53, 1e-9);
+    assert_within(ceiling_gives_way(0.5, 0.9), 0.77, 1e-9);
+}
+
+/* A box with a GPU and a drive, some memory, and a way to divide a model. */
+static struct plan with_tiers(const struct plan_facts *f, uint64_t vram_bytes, uint64_t ram_bytes,
+                              enum plan_split split)
+{
+    struct machine m = read_machine("rtx5090");
+    struct plan_inputs in = {.machine = &m, .facts = f, .settings = usual(&m)};
+    struct plan p;
+    m.drives[m.n_drive++] = read_machine("laptop").drives[0];
+    in.settings.vram_bytes = vram_bytes;
+    in.settings.ram_bytes = ram_bytes;
+    in.settings.split = split;
+    in.settings.gpu_share = split == PLAN_SPLIT_SHARE ? 0.3 : 0;
+    plan_make(&p, &in);
+    return p;
+}
+
+/* What neither VRAM nor memory has room for is read, as a run does it, and nothing that works is refused. */
+static void experts_lie_in_three_tiers(void **state)
+{
+    const struct plan_facts f = qwen3();
+    const uint64_t gib = UINT64_C(1) << 30, vram = 8 * gib;
+    for (enum plan_split split = PLAN_SPLIT_LAST; split <= PLAN_SPLIT_CACHE; split++) {
+        const struct plan whole = with_tiers(&f, vram, 64 * gib, split);
+        struct plan before = whole;
+        assert_true(!whole.is_refused && whole.miss == 0 && whole.regime == REGIME_OFFLOAD);
+        for (uint64_t ram = 20; ram >= 2; ram -= 2) {
+            const struct plan p = with_tiers(&f, vram, ram * gib, split);
+            assert_false(p.is_refused);
+            assert_true(p.ram_bytes + p.reserve_bytes <= ram * gib && p.decode.ceiling > 0);
+            assert_true(p.miss >= before.miss && p.decode.ceiling <= before.decode.ceiling * (1 + 1e-9));
+            assert_true((p.miss > 0) == (p.regime == REGIME_TIERED) && p.gpu_hit + p.miss <= 1 + 1e-9);
+            if (p.miss > 0)
+                assert_true(p.at == p.miss && p.drive >= 0 && sum_rows(&p, "drive") > 0 && p.n_slot < p.n_expert &&
+                            strstr(p.flags, "--ram") && !p.decode.is_forecast);
+            before = p;
+        }
+        assert_true(before.miss > 0.2);
+        assert_false(with_tiers(&f, vram, before.least_bytes, split).is_refused);
+        const struct plan none = with_tiers(&f, vram, before.least_bytes - 1, split);
+        assert_true(none.is_refused && strstr(none.refusal, "of memory"));
+    }
+}
+
+/* Experts of a quarter of the bytes on the GPU, of a half in memory: a quarter of the choices is read. */
+static void a_share_that_is_read_is_of_what_the_processor_has(void **state)
+{
+    const struct plan_facts f = qwen3();
+    double slots = 0, expert = (layers[0].expert.n_bytes + layers[1].expert.n_bytes) / 2;
+    struct machine m = read_machine("rtx5090");
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    m.drives[m.n_drive++] = read_machine("laptop").drives[0];
+    in.settings.split = PLAN_SPLIT_SHARE;
+    in.settings.gpu_share = 0.25;
+    for (int i = 0; i < N_LAYER; i++)
+        slots += (double)N_EXPERT * (double)layers[i].slot_bytes;
+    plan_make(&p, &in);
+    in.settings.ram_bytes = p.ram_bytes + p.reserve_bytes - (uint64_t)(0.25 * slots);
+    plan_make(&p, &in);
+    assert_within(p.miss, 0.25, 1e-3);
+    double rate = machine_drive_speed(&m.drives[0], layers[0].expert.n_bytes / 3);
+    assert_within(p.decode.part[PART_READS], rate / (0.25 * N_LAYER * N_USED * expert), 0.01);
+}
+
+/* Checkpoints and kept prompts take what is left, never what a run needs. */
+static void what_is_kept_takes_no_room_that_is_needed(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    f.checkpoint_bytes = 64 << 20;
+    in.settings.state_bytes = UINT64_C(4) << 30;
+    plan_make(&p, &in);
+    uint64_t least = p.least_bytes, kept = 0, checkpoints = 0;
+    for (int i = 0; i < p.n_row; i++) {
+        kept += strcmp(p.rows[i].what, "prompt cache") ? 0 : p.rows[i].n_bytes;
+        checkpoints += strcmp(p.rows[i].what, "checkpoints") ? 0 : p.rows[i].n_bytes;
+    }
+    assert_int_equal(checkpoints, in.settings.state_bytes / PLAN_CHECKPOINT_SHARE);
+    assert_int_equal(kept + checkpoints + f.kv[0].text_bytes[3] + 4 * (4096 + N_VOCAB), in.settings.state_bytes);
+    in.settings.ram_bytes = least;
+    plan_make(&p, &in);
+    assert_true(!p.is_refused && p.n_slot >= N_USED && sum_rows(&p, "ram") <= least + f.scratch_bytes);
+}
+
+/* Where nothing is said the plan chooses the context, and a run says so in a line. */
+static void lines_of_runs_on_shipped_machines_are_these(void **state)
+{
+    const struct plan_facts f = qwen3();
+    struct bytes all = {0};
+    struct err e;
+    for (int i = 0; i < N_SHIPPED; i++) {
+        const struct machine m = read_machine(shipped[i]);
+        for (int k = 0; k < 3; k++) {
+            struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+            struct plan p;
+            char *line;
+            in.settings.n_ctx = in.settings.n_depth = 0;
+            in.settings.n_ctx_most = 65536;
+            in.settings.n_texts_most = k ? 8 : 0;
+            in.settings.ram_bytes = k == 2 ? UINT64_C(6) << 30 : 0;
+            plan_make(&p, &in);
+            assert_int_equal(plan_line(&p, &in, &line, &e), ERR_OK);
+            assert_int_equal(bytes_print(&all, &e, "%s: %s\n", shipped[i], line), ERR_OK);
+            mem_free(line);
+        }
+    }
+    check_text("lines", all.s);
+    bytes_close(&all);
+}
+
+/* ---- the context ------------------------------------------------------------------------------------------------- */
+
+static struct plan with_ram(const struct machine *m, const struct plan_facts *f, uint64_t ram_bytes, int64_t n_ctx)
+{
+    struct plan_inputs in = {.machine = m, .facts = f, .settings = usual(m)};
+    struct plan p;
+    in.settings.n_ctx = n_ctx;
+    in.settings.n_ctx_most = 40960;
+    in.settings.ram_bytes = ram_bytes;
+    plan_make(&p, &in);
+    return p;
+}
+
+/* A chosen context is never refused where any is not, keeps experts in memory where a useful one can, and with more
+ * memory never is shorter, but where that gives all experts slots. */
+static void the_chosen_context_works_and_costs_no_expert_its_slot(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    int64_t before = 0;
+    bool had_all = false;
+    int n_worked = 0;
+    for (uint64_t ram = UINT64_C(1) << 30; ram < UINT64_C(32) << 30; ram += UINT64_C(128) << 20) {
+        const struct plan p = with_ram(&m, &f, ram, 0), least = with_ram(&m, &f, ram, 512),
+                          useful = with_ram(&m, &f, ram, 4096);
+        assert_int_equal(p.is_refused, least.is_refused);
+        if (p.is_refused)
+            continue;
+        n_worked++;
+        assert_true(p.settings.n_ctx >= 512 && p.settings.n_ctx <= 40960);
+        if (!useful.is_refused && useful.n_slot == useful.n_expert) {
+            assert_int_equal(p.n_slot, p.n_expert);
+            assert_true(p.settings.n_ctx >= 4096);
+        }
+        bool has_all = p.n_slot == p.n_expert;
+        assert_true(p.settings.n_ctx >= before || has_all != had_all);
+        before = p.settings.n_ctx;
+        had_all = has_all;
+    }
+    assert_true(n_worked > 100);
+    assert_int_equal(before, 32768); /* the longest that was sized */
+}
+
+static void memory_for_state_bounds_the_chosen_context(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.n_ctx = 0;
+    in.settings.n_ctx_most = 65536;
+    in.settings.state_bytes = f.kv[0].text_bytes[2];
+    plan_make(&p, &in);
+    assert_int_equal(p.settings.n_ctx, f.n_ctx[2]);
+    in.settings.state_bytes--;
+    plan_make(&p, &in);
+    assert_int_equal(p.settings.n_ctx, f.n_ctx[1]);
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+
+static bool has_line(const struct plan_lines *l, const char *part)
+{
+    for (int i = 0; i < l->n; i++)
+        if (strstr(l->text[i], part))
+            return true;
+    return false;
+}
+
+static void what_just_works_is_not_refused_and_a_byte_less_is(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    uint64_t least = p.least_bytes;
+    in.settings.ram_bytes = least;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    assert_true(p.n_slot >= N_USED);
+    in.settings.ram_bytes = least - 1;
+    plan_make(&p, &in);
+    assert_true(p.is_refused);
+    assert_true(has_line(&p.nearest, "--kv q8_0") && has_line(&p.nearest, "--ctx 2048") &&
+                has_line(&p.nearest, "--ram"));
+}
+
+/* Each way out that a refusal names works. */
+static void what_a_refusal_names_works(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.ram_bytes = UINT64_C(4) << 30;
+    in.settings.n_ctx = 32768;
+    in.settings.n_texts = 2;
+    plan_make(&p, &in);
+    assert_true(p.is_refused);
+    int64_t n_ctx = 0;
+    for (int i = 0; i < p.nearest.n; i++) {
+        long long x;
+        if (sscanf(p.nearest.text[i], "--ctx %lld", &x) == 1)
+            n_ctx = x;
+    }
+    assert_true(n_ctx > 0 && n_ctx < 32768);
+    in.settings.n_ctx = n_ctx;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    in.settings.n_ctx = n_ctx * 2;
+    plan_make(&p, &in);
+    assert_true(p.is_refused);
+}
+
+static void a_floor_above_the_ceiling_is_refused(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    plan_make(&p, &in);
+    double ceiling = p.decode.ceiling;
+    assert_true(ceiling > 1);
+    in.settings.floor = ceiling * 0.999;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    in.settings.floor = ceiling * 1.001;
+    plan_make(&p, &in);
+    assert_true(p.is_refused && strstr(p.refusal, "floor"));
+}
+
+static void the_memory_that_a_low_speed_lacks_is_enough(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    unsigned long long mib = 0;
+    in.settings.ram_bytes = UINT64_C(4) << 30;
+    in.settings.floor = 20;
+    plan_make(&p, &in);
+    assert_true(p.is_refused && p.miss > 0);
+    for (int i = 0; i < p.nearest.n; i++)
+        sscanf(p.nearest.text[i], "--ram %lluM", &mib);
+    in.settings.ram_bytes = (uint64_t)mib << 20;
+    plan_make(&p, &in);
+    assert_true(!p.is_refused && p.miss == 0);
+}
+
+/* Nothing is refused because it is unknown. */
+static void an_unknown_machine_refuses_nothing(void **state)
+{
+    const struct machine m = {.n_thread = 1};
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.floor = 1e6;
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    assert_true(p.decode.ceiling == 0 && p.prompts[0].s == 0);
+    in.settings.ram_bytes = UINT64_C(8) << 30; /* and no drive that is known */
+    plan_make(&p, &in);
+    assert_false(p.is_refused);
+    assert_true(p.miss > 0 && p.decode.ceiling == 0 && p.drive == -1);
+}
+
+/* ---- what holds for any machine ---------------------------------------------------------------------------------- */
+
+static double any(struct random *r, double from, double to)
+{
+    return from * pow(to / from, random_unit(r));
+}
+
+static struct machine any_machine(struct random *r)
+{
+    struct machine m = {.n_thread = 8, .n_memory = 1, .n_drive = 1};
+    m.ram_bytes = (uint64_t)any(r, 3e9, 6e10);
+    m.memory[0] = (struct machine_memory){8, any(r, 5e9, 5e11)};
+    m.int8_per_s = any(r, 1e11, 1e14);
+    m.float_per_s = any(r, 1e10, 1e13);
+    m.drives[0].n_read = 2;
+    m.drives[0].reads[0] = (struct machine_read){1 << 16, 16, any(r, 1e8, 1e10)};
+    m.drives[0].reads[1] = (struct machine_read){1 << 20, 16, m.drives[0].reads[0].bytes_per_s * any(r, 1, 4)};
+    if (random_u32(r) % 2) {
+        m.n_gpu = 1;
+        m.gpus[0] = (struct machine_gpu){.memory_bytes = (uint64_t)any(r, 4e9, 6e10),
+                                         .bytes_per_s = any(r, 1e11, 3e12),
+                                         .int8_per_s = any(r, 1e13, 1e15)};
+    }
+    return m;
+}
+
+static struct plan_settings any_settings(struct random *r, const struct machine *m)
+{
+    struct plan_settings s = usual(m);
+    s.n_ctx = 512 << random_u32(r) % 7;
+    s.n_depth = s.n_ctx / (1 + random_u32(r) % 4);
+    s.n_texts = 1 + random_u32(r) % 8;
+    s.kv = (int)(random_u32(r) % FACTS_N_KV);
+    return s;
+}
+
+static void check_sums(const struct plan *p, const struct plan_facts *f)
+{
+    uint64_t experts = 0, all = 0;
+    for (int i = 0; i < f->n_moe; i++)
+        all += (uint64_t)f->layers[i].n_expert * f->layers[i].slot_bytes;
+    for (int i = 0; i < p->n_row; i++)
+        experts += strcmp(p->rows[i].what, "experts") ? 0 : p->rows[i].n_bytes;
+    assert_true(sum_rows(p, "ram") == p->ram_bytes && sum_rows(p, "vram") == p->vram_bytes && experts == all);
+    if (p->n_gpu == 0 && !p->is_refused)
+        assert_true(p->ram_bytes + p->reserve_bytes <= p->ram_limit + f->scratch_bytes);
+}
+
+/* As if receipts had said so: what computes realises more than drives do. */
+static bool fixed_shares(void *user, const struct calibration_query *q, struct calibration *out)
+{
+    static const struct calibration in_memory = {.share = 0.8, .low = 0.7, .high = 0.9},
+                                    drives = {.share = 0.6, .low = 0.5, .high = 0.7};
+    *out = q->regime == REGIME_STREAM ? drives : in_memory;
+    return q->regime == REGIME_STREAM || q->regime == REGIME_RAM;
+}
+
+static void assert_faster(double a, double b, const char *because)
+{
+    if (b < a * (1 - 1e-9))
+        fail_msg("%s: a forecast of %g tokens/s after %g", because, b, a);
+}
+
+/* b is never worse than a. */
+static void assert_no_slower(const struct plan *a, const struct plan *b, const char *because)
+{
+    if (!a->is_refused && a->decode.is_forecast && b->decode.is_forecast) {
+        assert_faster(a->decode.low, b->decode.low, because);
+        assert_faster(a->decode.mid, b->decode.mid, because);
+        assert_faster(a->prefill.mid, b->prefill.mid, because);
+    }
+    bool worse = !a->is_refused && (b->is_refused || b->decode.ceiling < a->decode.ceiling * (1 - 1e-9));
+    worse |= !a->is_refused && a->prompts[3].s > 0 && b->prompts[3].s > a->prompts[3].s * (1 + 1e-9);
+    if (worse)
+        fail_msg("%s: %g tokens/s after %g, %g s after %g", because, b->decode.ceiling, a->decode.ceiling,
+                 b->prompts[3].s, a->prompts[3].s);
+}
+
+static void better_machines_are_never_slower(void **state)
+{
+    struct random r = random_seed(28);
+    const struct plan_facts f = qwen3();
+    int n_worked = 0, n_streamed = 0, n_forecast = 0;
+    for (int i = 0; i < 2000; i++) {
+        const struct machine m = any_machine(&r);
+        struct plan_inputs in = {
+            .machine = &m, .facts = &f, .settings = any_settings(&r, &m), .calibrate = fixed_shares};
+        struct plan a, b;
+        plan_make(&a, &in);
+        check_sums(&a, &f);
+        n_worked += !a.is_refused;
+        n_forecast += a.decode.is_forecast && a.miss > 0;
+        n_streamed += !a.is_refused && a.miss > 0;
+        struct machine more = m, faster = m, drive = m, gpu = m;
+        more.ram_bytes += (uint64_t)any(&r, 1e6, 1e10);
+        faster.memory[0].bytes_per_s *= any(&r, 1, 3);
+        faster.int8_per_s *= any(&r, 1, 3);
+        drive.drives[0].reads[random_u32(&r) % 2].bytes_per_s *= any(&r, 1, 3);
+        gpu.gpus[0].bytes_per_s *= 1.5;
+        gpu.gpus[0].memory_bytes += UINT64_C(1) << 30;
+        const struct machine *const better[] = {&more, &faster, &drive, &gpu};
+        static const char *const why[] = {"more memory", "faster memory", "a faster drive", "a better GPU"};
+        for (int k = 0; k < 4; k++) {
+            in.machine = better[k];
+            plan_make(&b, &in);
+            assert_no_slower(&a, &b, why[k]);
+        }
+    }
+    assert_true(n_worked > 500 && n_streamed > 100 && n_forecast > 100);
+}
+
+/* A run like one that was measured is forecast as it was, and nothing is faster than the ceiling. */
+static void where_experts_are_read_a_forecast_is_the_sum_of_parts(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    const struct plan_facts f = qwen3();
+    struct receipt once = {.regime = REGIME_STREAM, .n_texts = 1, .method = "x"};
+    struct receipts alone = {&once, 1};
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m), .calibrate = calibrate, .user = &alone};
+    struct plan p;
+    double sum = 0;
+    in.settings.ram_bytes = UINT64_C(9) << 30;
+    plan_make(&p, &in);
+    assert_true(p.regime == REGIME_STREAM && !p.decode.is_forecast && p.decode.part[PART_BESIDE] == 0);
+    for (int i = 0; i < PART_N; i++)
+        sum += p.decode.part[i] > 0 ? 1 / p.decode.part[i] : 0;
+    double reads = 1 / p.decode.part[PART_READS];
+    assert_within(p.decode.ceiling, 1 / fmax(reads, sum - reads), 1e-9);
+    memcpy(once.part[SPEED_DECODE], p.decode.part, sizeof p.decode.part);
+    once.ceiling[SPEED_DECODE] = p.decode.ceiling;
+    once.measured[SPEED_DECODE] = 0.5 * p.decode.ceiling;
+    plan_make(&p, &in);
+    assert_within(p.decode.mid, once.measured[SPEED_DECODE], 1e-9);
+    assert_false(p.prefill.is_forecast);
+    once.measured[SPEED_DECODE] = 0.99 * p.decode.ceiling;
+    plan_make(&p, &in);
+    assert_true(p.decode.high <= p.decode.ceiling);
+}
+
+/* Several texts together are faster than one, and no more than so many times. */
+static void texts_share_what_they_read(void **state)
+{
+    const struct machine m = read_machine("amx-server");
+    const struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    in.settings.n_depth = 1;
+    in.settings.n_texts = 8;
+    plan_make(&p, &in);
+    double gain = p.decode.ceiling / p.decode_one.ceiling;
+    assert_within(gain, 1.88, 0.05); /* even routing, bound by bytes */
+    assert_within(ceiling_distinct(128, 8, 8), 128 * (1 - pow(0.9375, 8)), 1e-9);
+    assert_true(ceiling_distinct(128, 8, 1) == 8 && ceiling_distinct(8, 8, 5) == 8);
+}
+
+static void rates_between_measurements_are_read_off(void **state)
+{
+    const struct machine m = read_machine("laptop");
+    assert_within(machine_memory_speed(&m, 1), 22e9, 1e-9);
+    assert_within(machine_memory_speed(&m, 2), 22e9 + 38e9 / 3, 1e-9);
+    assert_within(machine_memory_speed(&m, 64), 65e9, 1e-9);
+    const struct machine eight = {.n_thread = 8};
+    assert_within(machine_peak(&eight, 800, 0, 2), 200, 1e-9);   /* one alone was not measured */
+    assert_within(machine_peak(&eight, 800, 180, 2), 360, 1e-9); /* two on cores of their own */
+    assert_within(machine_peak(&eight, 800, 180, 6), 800, 1e-9);
+    assert_within(machine_peak(&eight, 800, 180, 64), 800, 1e-9);
+    assert_true(machine_memory_speed(&(struct machine){0}, 4) == 0);
+    const struct machine_drive *d = &m.drives[0];
+    assert_within(machine_drive_speed(d, 65536), 3.06e9, 1e-9);
+    assert_within(machine_drive_speed(d, 131072), (3.06e9 + 5.22e9) / 2, 1e-9);
+    assert_within(machine_drive_speed(d, 1e7), 5.22e9, 1e-9);
+    assert_within(machine_drive_speed(d, 4096), 3.06e9 / 16, 1e-9);
+    assert_true(machine_drive_speed(&(struct machine_drive){0}, 4096) == 0);
+}
+
+static void misses_follow_counts_of_earlier_runs(void **state)
+{
+    static const double mass[] = {0.5, 0.75, 0.9, 1};
+    struct plan_facts f = {.mass = mass, .n_mass = 4};
+    assert_within(ceiling_decode_miss(&f, 2, 4), 0.25, 1e-9);
+    assert_within(ceiling_prompt_miss(2, 4), 0.5, 1e-9);
+    assert_true(ceiling_decode_miss(&f, 4, 4) == 0 && ceiling_decode_miss(&f, 0, 4) == 1);
+    assert_within(ceiling_copies_hit(&f, 2, 4), 0.75, 1e-9);
+    f.mass = NULL;
+    assert_within(ceiling_decode_miss(&f, 1, 4), 0.75, 1e-9);
+    assert_within(ceiling_copies_hit(&f, 1, 4), 0.25, 1e-9);
+    const struct gate_curve c = {.points = {{0.25, 0.4, 1, 0.6}, {0.5, 0.6, 1, 0.8}}, .n_point = 2};
+    f.curve = &c; /* what a text showed goes before counts */
+    f.mass = mass;
+    assert_within(ceiling_decode_miss(&f, 1, 4), 0.4, 1e-9);
+    assert_within(ceiling_copies_hit(&f, 1, 4), 0.4, 1e-9);
+    assert_within(ceiling_decode_miss(&f, 3, 8), 0.3, 1e-9);
+    assert_true(ceiling_decode_miss(&f, 4, 4) == 0 && ceiling_decode_miss(&f, 0, 4) == 1);
+}
+
+/* ---- the gate ---------------------------------------------------------------------------------------------------- */
+
+static struct gate_curve a_curve(double hit_of_quarter)
+{
+    return (struct gate_curve){
+        .fingerprint = 0x1234,
+        .policy = "lfru",
+        .n_tok = 1000,
+        .n_layer = 48,
+        .n_used = 8,
+        .expert_bytes = 2.7e6,
+        .share_of_90 = 0.6,
+        .entropy = 0.9,
+        .points = {{0.1, hit_of_quarter / 2, 1, 0.5}, {0.25, hit_of_quarter, 2, 0.75}, {0.5, 0.8, 1, 1}},
+        .n_point = 3};
+}
+
+static void curves_are_read_off_between_points(void **state)
+{
+    const struct gate_curve c = a_curve(0.6);
+    double hit, moved;
+    gate_read_off(&c, 0.25, &hit, &moved);
+    assert_true(hit == 0.6 && moved == 2);
+    gate_read_off(&c, 0.375, &hit, &moved);
+    assert_true(fabs(hit - 0.7) < 1e-9 && fabs(moved - 1.5) < 1e-9);
+    gate_read_off(&c, 0.05, &hit, &moved);
+    assert_true(fabs(hit - 0.15) < 1e-9);
+    gate_read_off(&c, 1, &hit, &moved);
+    assert_true(hit == 1 && moved == 0);
+}
+
+/* On a fast link slots pay where text repeats itself, whatever the skew; where it does not, or where waiting for a
+ * second device in each layer costs more than they save, whole layers do. */
+static void the_gate_goes_by_hits_and_costs(void **state)
+{
+    struct machine m = read_machine("rtx5090");
+    const struct gate_curve repeats = a_curve(0.7), even = a_curve(0.25);
+    struct gate g;
+    m.gpus[0].dispatch_s = 10e-6;
+    m.gpus[0].to_bytes_per_s = 50e9;
+    struct gate_costs c = gate_costs(&m, repeats.expert_bytes, 0, m.n_thread);
+    assert_true(c.first_s > 0 && c.other_s > 10 * c.first_s && c.wait_s == 20e-6 && c.move_s > c.first_s);
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(g.passes && g.slots_s < g.layers_s && g.layer_share == 0.25);
+    c.wait_s = 2e-3;
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(!g.passes && strstr(g.reason, "12 of 48 layers whole"));
+    c = (struct gate_costs){0};
+    gate_decide(&g, &repeats, 0.25, &c);
+    assert_true(g.passes && strstr(g.reason, "not known") && g.slots_s == 0);
+    gate_decide(&g, &even, 0.25, &c);
+    assert_false(g.passes);
+}
+
+static void curves_are_written_and_read_alike_and_damaged_ones_refused(void **state)
+{
+    static const char *const wrong[][3] = {{"\"gate\": 2", "\"gate\": 3", "\"gate\""},
+                                           {"\"slots_hit\"", "\"slots\"", "\"slots_hit\""},
+                                           {"\"tokens\": 1000", "\"tokens\": 0", "\"tokens\""},
+                                           {"0000000000001234", "123", "\"model\""},
+                                           {"\"lfru\"", "7", "\"policy\""},
+                                           {"\"hit\": 0.6", "\"hit\": 6.0", "\"hit\""},
+                                           {"\"share\": 0.25", "\"share\": 0.05", "ascend"},
+                                           {"\"entropy\"", "\"entropie\"", "\"entropy\""},
+                                           {"{", "[", "JSON"}};
+    const struct gate_curve c = a_curve(0.6);
+    struct gate_curve again;
+    struct err e = {0};
+    char *text;
+    assert_int_equal(gate_write(&c, &text, &e), ERR_OK);
+    assert_int_equal(gate_parse(&again, text, strlen(text), "g.json", &e), ERR_OK);
+    assert_int_equal(again.n_point, 3);
+    assert_true(again.fingerprint == 0x1234 && again.points[1].hit == 0.6 && again.n_used == 8);
+    assert_true(again.points[1].slots_hit == 0.75);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct bytes b = {0};
+        const char *at = strstr(text, wrong[i][0]);
+        assert_non_null(at);
+        assert_int_equal(bytes_print(&b, &e, "%.*s%s%s", (int)(at - text), text, wrong[i][1], at + strlen(wrong[i][0])),
+                         ERR_OK);
+        assert_int_equal(gate_parse(&again, b.s, strlen(b.s), "g.json", &e), ERR_FORMAT);
+        if (!strstr(e.text, wrong[i][2]) || !strstr(e.text, "g.json"))
+            fail_msg("\"%s\" says nothing of %s", e.text, wrong[i][2]);
+        bytes_close(&b);
+    }
+    mem_free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shipped_machines_are_read_and_written_alike),
+        cmocka_unit_test(damaged_machines_are_refused_by_key),
+        cmocka_unit_test(damaged_bytes_are_refused_or_read),
+        cmocka_unit_test(ceilings_of_the_rtx_5090_are_the_published_ones),
+        cmocka_unit_test(published_runs_are_forecast_from_each_other),
+        cmocka_unit_test(published_tiers_are_below_their_ceilings_and_inside_the_band),
+        cmocka_unit_test(measured_shares_of_choices_go_before_what_a_plan_finds),
+        cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
+        cmocka_unit_test(plans_of_other_divisions_are_these_texts),
+        cmocka_unit_test(shares_and_thresholds_have_their_direction),
+        cmocka_unit_test(experts_lie_in_three_tiers),
+        cmocka_unit_test(a_share_that_is_read_is_of_what_the_processor_has),
+        cmocka_unit_test(what_is_kept_takes_no_room_that_is_needed),
+        cmocka_unit_test(lines_of_runs_on_shipped_machines_are_these),
+        cmocka_unit_test(the_chosen_context_works_and_costs_no_expert_its_slot),
+        cmocka_unit_test(memory_for_state_bounds_the_chosen_context),
+        cmocka_unit_test(what_just_works_is_not_refused_and_a_byte_less_is),
+        cmocka_unit_test(what_a_refusal_names_works),
+        cmocka_unit_test(a_floor_above_the_ceiling_is_refused),
+        cmocka_unit_test(the_memory_that_a_low_speed_lacks_is_enough),
+        cmocka_unit_test(an_unknown_machine_refuses_nothing),
+        cmocka_unit_test(better_machines_are_never_slower),
+        cmocka_unit_test(where_experts_are_read_a_forecast_is_the_sum_of_parts),
+        cmocka_unit_test(texts_share_what_they_read),
+        cmocka_unit_test(rates_between_measurements_are_read_off),
+        cmocka_unit_test(misses_follow_counts_of_earlier_runs),
+        cmocka_unit_test(curves_are_read_off_between_points),
+        cmocka_unit_test(the_gate_goes_by_hits_and_costs),
+        cmocka_unit_test(curves_are_written_and_read_alike_and_damaged_ones_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
