@@ -163,17 +163,48 @@ static bool has_room(void)
     return room != NULL;
 }
 
+static bool discover(struct topology *t)
+{
+    return hwloc_topology_init(&t->hwloc) == 0 &&
+           hwloc_topology_set_flags(t->hwloc, HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING) == 0 && prepare_discovery(t) &&
+           hwloc_topology_load(t->hwloc) == 0;
+}
+
 struct topology *topology_open(int n_threads, const struct log *log)
 {
     struct topology *t = has_room() ? mem_calloc(1, sizeof *t) : NULL;
     if (!t)
         return NULL;
     t->log = log;
-    if (hwloc_topology_init(&t->hwloc) != 0 ||
-        hwloc_topology_set_flags(t->hwloc, HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING) != 0 || !prepare_discovery(t) ||
-        hwloc_topology_load(t->hwloc) != 0 || !find_usable_nodes(t) || !plan(t, n_threads))
+    if (!discover(t) || !find_usable_nodes(t) || !plan(t, n_threads))
         topology_close(&t);
     return t;
+}
+
+static uint64_t cache_bytes(const struct topology *t, hwloc_obj_type_t type)
+{
+    uint64_t n = 0;
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t->hwloc, type, o)) != NULL;)
+        n += o->attr->cache.size;
+    return n;
+}
+
+static int count(const struct topology *t, hwloc_obj_type_t type)
+{
+    int n = hwloc_get_nbobjs_by_type(t->hwloc, type);
+    return n > 0 ? n : 0;
+}
+
+void topology_count(struct topology_counts *out)
+{
+    struct topology *t = has_room() ? mem_calloc(1, sizeof *t) : NULL;
+    *out = (struct topology_counts){0};
+    if (t && discover(t))
+        *out = (struct topology_counts){.n_socket = count(t, HWLOC_OBJ_PACKAGE),
+                                        .n_core = count(t, HWLOC_OBJ_CORE),
+                                        .l2_bytes = cache_bytes(t, HWLOC_OBJ_L2CACHE),
+                                        .l3_bytes = cache_bytes(t, HWLOC_OBJ_L3CACHE)};
+    topology_close(&t);
 }
 
 void topology_close(struct topology **out)
@@ -264,6 +295,11 @@ void topology_interleave_memory(struct topology *t, void *p, size_t n_bytes)
 }
 
 #else
+
+void topology_count(struct topology_counts *out)
+{
+    *out = (struct topology_counts){0};
+}
 
 struct topology *topology_open(int n_threads, const struct log *log)
 {

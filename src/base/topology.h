@@ -10,10 +10,20 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/log.h"
 
 struct topology;
+
+/* What the process may use of the machine; 0: not known. */
+struct topology_counts {
+    int n_socket, n_core;
+    uint64_t l2_bytes, l3_bytes; /* of all caches of that level */
+};
+
+/* All 0 in a build without hwloc, and where the system doesn't say. */
+void topology_count(struct topology_counts *out);
 
 enum { TOPOLOGY_MAX_NODE = 16 }; /* processors of any further ones count as the last one's */
 

@@ -125,6 +125,11 @@ struct moebius_engine {
         int64_t told_ns;   /* and when the log was last told; 0: never */
         size_t from_bytes; /* limit_bytes before it was lowered; 0: it was not */
     } guard;
+    struct heat_guard {
+        const char *root;  /* as above */
+        int64_t looked_ns; /* when it last looked; 0: never */
+        bool is_told;      /* the log was, and nothing has cooled down since */
+    } heat;
     struct tuning tuning; /* in force */
     /* warm.c */
     bool is_warm;     /* the slots were filled, or there was nothing to fill them with */
@@ -305,6 +310,8 @@ void engine_memory_release(moebius_engine *g);
  * bound, lowers the limit, and experts give slots back; when there is much more again for a while, raises it. Looks a
  * few times a second at most, and tells the log. Does nothing where no bound is in force. */
 void engine_memory_guard(moebius_engine *g);
+/* Between passes, too: warns once when a sensor comes near its limit, and again after it has cooled down. */
+void engine_heat_guard(moebius_engine *g);
 
 /* Creates a session by `create`, which also says how much memory it will take later, and makes room for it. ERR_LIMIT,
  * with the number, when there is too little; what was created is the caller's to close either way. */

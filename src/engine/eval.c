@@ -250,6 +250,7 @@ static err_code run_pass(struct eval *v, struct err *e)
 {
     moebius_engine *g = v->engine;
     engine_memory_guard(g); /* first, as the pass goes by whether experts are all there */
+    engine_heat_guard(g);
     struct model_forward_params params = forward_params(v);
     bool is_single = v->n_rows == 1 && v->rows[0].n == 1;
     int64_t start_ns = clock_ns(), took_ns, n_tok = 0;

@@ -21,6 +21,7 @@ enum {
     FREE_SHARE = 8,    /* or one part in so many of what is free */
     N_BEST = 4,        /* rounds of which the best counts */
     N_ROUND = 100000,  /* of a peak loop */
+    N_TILE_ROUND = 10000,
     TASKS_A_THREAD = 16,
     MOST_DEPTH = 32,
     GPU_BYTES = 64 << 20,
@@ -65,6 +66,11 @@ static void read_chunk(void *arg, size_t task, int thread)
 static void run_int8(void *arg, size_t task, int thread)
 {
     ((const struct probe *)arg)->kernels->peak_int8(N_ROUND);
+}
+
+static void run_tiles(void *arg, size_t task, int thread)
+{
+    ((const struct probe *)arg)->kernels->peak_tiles(N_TILE_ROUND);
 }
 
 static void run_float(void *arg, size_t task, int thread)
@@ -145,13 +151,25 @@ static err_code measure_peaks_of(struct probe *p, int n_threads, double *int8_pe
     return ERR_OK;
 }
 
+static err_code measure_tiles(struct probe *p, struct err *e)
+{
+    struct pool *pool;
+    size_t n_task = TASKS_A_THREAD * (size_t)p->m->n_thread;
+    TRY(pool_create(&pool, p->m->n_thread, e));
+    p->m->amx_per_s =
+        best_rate(pool, n_task, run_tiles, p, (double)p->kernels->peak_tiles(1) * N_TILE_ROUND * (double)n_task);
+    pool_close(&pool);
+    return ERR_OK;
+}
+
 /* One thread has more than its part of what all reach where threads share cores or clocks. */
 static err_code measure_peaks(struct probe *p, struct err *e)
 {
     struct machine *m = p->m;
     TRY(tell(p, "processors", 0.05, e));
     TRY(measure_peaks_of(p, 1, &m->thread_int8_per_s, &m->thread_float_per_s, e));
-    return measure_peaks_of(p, m->n_thread, &m->int8_per_s, &m->float_per_s, e);
+    TRY(measure_peaks_of(p, m->n_thread, &m->int8_per_s, &m->float_per_s, e));
+    return p->kernels->peak_tiles ? measure_tiles(p, e) : ERR_OK;
 }
 
 /* ---- drives ------------------------------------------------------------------------------------------------------ */
@@ -351,6 +369,16 @@ static err_code measure_gpus(struct probe *p, struct err *e)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+static void look_at_topology(struct machine *m)
+{
+    struct topology_counts c;
+    topology_count(&c);
+    m->n_socket = c.n_socket;
+    m->n_core = c.n_core;
+    m->l2_bytes = c.l2_bytes;
+    m->l3_bytes = c.l3_bytes;
+}
+
 static err_code measure(struct probe *p, struct err *e)
 {
     enum cpu_level level;
@@ -368,6 +396,7 @@ static err_code measure(struct probe *p, struct err *e)
     t = topology_open(p->m->n_thread, NULL);
     p->m->n_node = topology_n_node(t);
     topology_close(&t);
+    look_at_topology(p->m);
     TRY(cpu_level_detect(&level, e));
     p->kernels = kernels_for(level);
     TRY(measure_peaks(p, e));

@@ -1,7 +1,10 @@
 /* Processors: what they can do, how fast they may run, how many there are, and who else uses them. */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/temperature.h"
 #include "jobs/doctor_internal.h"
 
 /* ---- instructions ------------------------------------------------------------------------------------------------ */
@@ -86,8 +89,7 @@ static void look_at_instructions(struct doctor *d)
                    "give the virtual machine the host's processor (-cpu host, host-passthrough, type host)",
                    "the virtual machine shows no AVX2, which its host has most likely: plain C kernels run");
     else
-        doctor_say(d->report, DOCTOR_OK, "instructions", NULL, "%s kernels, the best for this processor%s", kernels,
-                   has_flag(flags, "amx_int8") ? " (nothing uses its AMX)" : "");
+        doctor_say(d->report, DOCTOR_OK, "instructions", NULL, "%s kernels, the best for this processor", kernels);
 }
 
 /* ---- clock ------------------------------------------------------------------------------------------------------- */
@@ -150,6 +152,29 @@ static void look_at_clock(struct doctor *d)
     bool is_slow = say_slow_governor(d, governor), is_capped = say_capped(d);
     if (!is_slow && !is_capped)
         doctor_say(d->report, DOCTOR_OK, "clock", NULL, "the governor of frequencies is %s", governor);
+}
+
+/* ---- heat -------------------------------------------------------------------------------------------------------- */
+
+static void look_at_heat(struct doctor *d)
+{
+    static const double near_c = 10;
+    struct temperature t;
+    double n_throttled = 0;
+    char often[128] = "";
+    (void)doctor_number(d, &n_throttled, "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count");
+    if (n_throttled >= 1 && n_throttled < INT_MAX)
+        snprintf(often, sizeof often, "; the processor was slowed down %d time%s since the system started",
+                 (int)n_throttled, n_throttled < 2 ? "" : "s");
+    if (!temperature_look(d->root, &t))
+        doctor_say(d->report, DOCTOR_UNKNOWN, "heat", NULL, "the system shows no temperature with a limit%s", often);
+    else if (t.limit_c - t.now_c < near_c)
+        doctor_say(d->report, DOCTOR_FINDING, "heat",
+                   "look whether fans turn and dust blocks the air; a lower power limit costs less than throttling",
+                   "%s is at %.0f of at most %.0f degrees%s", t.sensor, t.now_c, t.limit_c, often);
+    else
+        doctor_say(d->report, DOCTOR_OK, "heat", NULL, "%s, the nearest to its limit, is at %.0f of %.0f degrees%s",
+                   t.sensor, t.now_c, t.limit_c, often);
 }
 
 /* ---- how many ---------------------------------------------------------------------------------------------------- */
@@ -283,6 +308,7 @@ void doctor_processor(struct doctor *d)
 {
     look_at_instructions(d);
     look_at_clock(d);
+    look_at_heat(d);
     look_at_count(d);
     look_at_load(d);
     look_at_numa_balancing(d);

@@ -55,6 +55,8 @@ struct machine {
     char name[MACHINE_NAME_BYTES];                  /* the processor's, or what somebody called it */
     int n_thread;                                   /* processors that a process may use */
     int n_node;                                     /* memory nodes with processors */
+    int n_socket, n_core;                           /* that a process may use */
+    uint64_t l2_bytes, l3_bytes;                    /* of all caches of that level */
     uint64_t ram_bytes, free_bytes;                 /* all memory; what a process may still take */
     struct machine_memory memory[MACHINE_MAX_READ]; /* [n_memory], threads ascending */
     int n_memory;

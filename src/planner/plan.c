@@ -351,6 +351,14 @@ void plan_find_drives(struct making *k, struct ceiling_params *c)
         k->p->drive = k->s->drives[0];
 }
 
+/* Of multiply-adds on bytes: of the unit that does most. */
+static double int8_peak(const struct machine *m, int n_threads)
+{
+    double vectors = machine_peak(m, m->int8_per_s, m->thread_int8_per_s, n_threads);
+    double tiles = machine_peak(m, m->amx_per_s, 0, n_threads);
+    return tiles > vectors ? tiles : vectors;
+}
+
 static struct ceiling_params cpu_params(struct making *k)
 {
     const struct machine *m = k->m;
@@ -358,7 +366,7 @@ static struct ceiling_params cpu_params(struct making *k)
     struct ceiling_params c = {.facts = k->f,
                                .kv = k->kv,
                                .read_per_s = machine_memory_speed(m, n),
-                               .int8_per_s = machine_peak(m, m->int8_per_s, m->thread_int8_per_s, n),
+                               .int8_per_s = int8_peak(m, n),
                                .float_per_s = machine_peak(m, m->float_per_s, m->thread_float_per_s, n),
                                .miss = k->p->miss,
                                .n_rank = m->n_rank > 1 ? m->n_rank : 1,

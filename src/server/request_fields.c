@@ -296,11 +296,31 @@ static err_code set_stream_options(struct server_request *r, const char *path, j
     return REQUEST_READ_MEMBERS(r, path, value, fields, e);
 }
 
+/* What the request's other fields and the model's vocabulary say: text that a client puts in their place would count as
+ * the template's own, special tokens with it. */
+static bool is_own_var(const char *name)
+{
+    static const char *const own[] = {"messages",  "tools",     "add_generation_prompt", "bos_token",
+                                      "eos_token", "unk_token", "pad_token"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(name, own[i]))
+            return true;
+    return false;
+}
+
 static err_code set_template_vars(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
+    const char *name;
+    json_t *var;
     if (!json_is_object(value))
         return request_expected(e, path, value, "an object");
-    return json_object_update(r->template_vars, value) == 0 ? ERR_OK : err_nomem(e, 0, path);
+    json_object_foreach(value, name, var) {
+        if (is_own_var(name))
+            server_request_note(r, "%s.%s: ignored, as the server gives it", path, name);
+        else if (json_object_set(r->template_vars, name, var) != 0)
+            return err_nomem(e, 0, path);
+    }
+    return ERR_OK;
 }
 
 static err_code set_no_generation_prompt(struct server_request *r, const char *path, json_t *value, struct err *e)

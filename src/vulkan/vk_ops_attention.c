@@ -54,6 +54,13 @@ static int64_t token_work(const struct op *op)
     return op->attention.n_head * (op->state[0].page.ne[0] + op->state[1].page.ne[0]) * n_seen;
 }
 
+/* As the shader takes it: a chunk is less than 0. */
+static int32_t window_of(const struct op *op)
+{
+    int64_t n = op->attention.window < INT32_MAX ? op->attention.window : INT32_MAX;
+    return (int32_t)(op->attention.chunked ? -n : n);
+}
+
 /* Some of an operation's tokens. gate: absent, or what the result is multiplied by. */
 static void attend(struct vk *v, const struct op *op, const struct tensor *gate, enum act_fn act)
 {
@@ -65,6 +72,8 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     const struct {
         uint64_t q, pos, table, pages, out, sinks, gate, spans, done;
         struct vk_paged k, v;
+        int32_t window;
+        float scale;
     } push = {.q = vk_address(&op->in[0]),
               .pos = vk_address(&op->in[1]),
               .table = vk_address(&op->in[2]),
@@ -75,7 +84,9 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
               .spans = c.n_span ? vk_buffer_address(c.spans) : 0,
               .done = c.n_span ? vk_buffer_address(c.done) : 0,
               .k = vk_paged_push(&op->state[0]),
-              .v = vk_paged_push(&op->state[1])};
+              .v = vk_paged_push(&op->state[1]),
+              .window = window_of(op),
+              .scale = op->attention.scale};
     struct vk_touched x = {0};
     for (int i = 0; i < 4; i++)
         vk_reads(&x, &op->in[i]);
@@ -90,7 +101,6 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     VK_RUN(v,
            VK_PROGRAM(attention, GROUP, k->type, c.heads, vk_groups(value->ne[0], ATTENTION_BLOCK), (uint32_t)k->ne[0],
                       c.n_span > 0, (uint32_t)n_head, (uint32_t)(n_head / k->ne[2]), (uint32_t)value->ne[0],
-                      (uint32_t)op->attention.window, op->attention.chunked, vk_float_bits(op->attention.scale),
                       gate->buffer != NULL, act),
            push, &x, (uint32_t)k->ne[2] * c.n_share, (uint32_t)m, c.n_span ? c.n_span : 1, m * token_work(op));
 }

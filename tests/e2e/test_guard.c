@@ -19,7 +19,7 @@ enum { N_PROMPT = 32, N_TOK = 48, N_VOCAB = 4096 };
 static const char *model_path;
 static struct temp_folder root;
 static int32_t ids[N_TOK];
-static int n_short, n_free; /* lines of the log */
+static int n_short, n_free, n_hot; /* lines of the log */
 
 static void count_lines(void *user, enum moebius_log_level level, const char *line)
 {
@@ -27,6 +27,7 @@ static void count_lines(void *user, enum moebius_log_level level, const char *li
     (void)level;
     n_short += strstr(line, "memory is short") != NULL;
     n_free += strstr(line, "memory is free again") != NULL;
+    n_hot += strstr(line, "hot: k10temp Tctl is at") != NULL;
 }
 
 static void put(const char *path, const char *fmt, long long n)
@@ -54,7 +55,7 @@ static moebius_engine *open_engine(void)
     moebius_engine *g;
     moebius_error error;
     const moebius_engine_options o = {.n_threads = 2, .log = count_lines};
-    n_short = n_free = 0;
+    n_short = n_free = n_hot = 0;
     if (moebius_engine_open(&g, model_path, &o, &error) != MOEBIUS_OK)
         fail_msg("%s", error.text);
     assert_true(g->is_limited);
@@ -159,6 +160,50 @@ static void a_control_group_counts_and_memory_comes_back(void **state)
     moebius_engine_close(&g);
 }
 
+static void set_degrees(moebius_engine *g, long long degrees)
+{
+    put("/sys/class/hwmon/hwmon2/temp1_input", "%lld\n", 1000 * degrees);
+    g->heat.looked_ns = 0;
+}
+
+/* It is said once, and again only after the processor has cooled down; the logits stay. */
+static void heat_is_told_once(void **state)
+{
+    (void)state;
+    static float want[N_VOCAB];
+    set_available((long long)8 << 30);
+    moebius_engine *g = open_engine();
+    moebius_session *s = open_session(g);
+    eval(s, 6);
+    memcpy(want, moebius_session_logits(s), sizeof want);
+    moebius_session_close(&s);
+    s = open_session(g);
+    g->heat.root = root.path;
+    put("/sys/class/hwmon/hwmon2/name", "k10temp\n%lld", 0);
+    put("/sys/class/hwmon/hwmon2/temp1_label", "Tctl\n%lld", 0);
+    put("/sys/class/hwmon/hwmon2/temp1_crit", "%lld\n", 95000);
+    const struct {
+        int degrees, n_told;
+    } steps[] = {{60, 0}, {93, 1}, {94, 1}, {90, 1}, {93, 1}, {70, 1}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        set_degrees(g, steps[i].degrees);
+        eval(s, 1);
+        assert_int_equal(n_hot, steps[i].n_told);
+    }
+    assert_memory_equal(want, moebius_session_logits(s), sizeof want);
+    set_degrees(g, 96);
+    eval(s, 1);
+    assert_int_equal(n_hot, 2);
+    put("/sys/class/hwmon/hwmon2/temp1_input", "%lld\n", 20000);
+    eval(s, 1); /* it looks now and then, not at each token */
+    put("/sys/class/hwmon/hwmon2/temp1_input", "%lld\n", 96000);
+    g->heat.looked_ns = 0;
+    eval(s, 1);
+    assert_int_equal(n_hot, 2);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+}
+
 static int make_root(void **state)
 {
     (void)state;
@@ -178,6 +223,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(slots_are_given_back_and_the_logits_stay, make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_small_lack_costs_no_more_than_it_is, make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_control_group_counts_and_memory_comes_back, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(heat_is_told_once, make_root, remove_root),
     };
     if (argc != 2)
         return 2;

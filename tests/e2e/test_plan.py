@@ -191,7 +191,11 @@ def test_a_probe_is_kept_for_later_plans():
     assert m["thread_int8_per_s"] > 1e8 and m["thread_float_per_s"] > 1e7
     reads = m["drives"][0]["random_reads"]
     assert m["drives"][0]["name"] == os.path.dirname(DEMO) and len(reads) == 16 and all(r["bytes_per_s"] > 0 for r in reads)
-    assert m["amx_per_s"] is None
+    has_tiles = b"amx kernels" in subprocess.run([MOEBIUS, "doctor"], stdout=subprocess.PIPE).stdout
+    assert (m["amx_per_s"] or 0) > 1e9 if has_tiles else m["amx_per_s"] is None, m
+    for key in "sockets", "cores", "l2_bytes", "l3_bytes":
+        assert m[key] is None or m[key] > 0, m
+    assert m["cores"] is None or m["cores"] <= os.cpu_count(), m
     gpus = json.loads(run("devices", "--json").stdout)["gpus"]
     assert len(m["gpus"]) == len(gpus), (m["gpus"], gpus)
     for g, listed in zip(m["gpus"], gpus):

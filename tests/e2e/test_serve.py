@@ -338,6 +338,9 @@ def test_tokens_templates_and_counts():
         assert s.json("/apply-template", messages)["prompt"] == "<user>hello\non"
         off = {**messages, "chat_template_kwargs": {"enable": False}}
         assert s.json("/apply-template", off)["prompt"] == "<user>hello\n"
+        own = {"messages": [{"role": "user", "content": "other"}], "add_generation_prompt": False, "bos_token": "x", "enable": True}
+        assert s.json("/apply-template", {**messages, "chat_template_kwargs": own})["prompt"] == "<user>hello\non"
+        assert s.wait_for("chat_template_kwargs.messages: ignored")
         n = s.json("/v1/messages/count_tokens", {**messages, "model": "x"})["input_tokens"]
         assert n == s.json(CHAT, {**messages, "max_tokens": 1})["usage"]["prompt_tokens"]
         for path in "/apply-template", "/v1/messages/count_tokens":

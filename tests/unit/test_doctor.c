@@ -33,6 +33,7 @@ static void put(const char *root, const char *path, const char *text)
 
 #define CPU   "/sys/devices/system/cpu/"
 #define FREQ  CPU "cpu0/cpufreq/"
+#define HWMON "/sys/class/hwmon/hwmon0/"
 #define NVME  "/sys/bus/pci/devices/0000:01:00.0/"
 #define GPU   "/sys/bus/pci/devices/0000:02:00.0/"
 #define BLOCK "/sys/dev/block/259:1/"
@@ -61,6 +62,10 @@ static const struct file healthy[] = {
     {"/sys/devices/system/node/online", "0\n"},
     {CPU "online", "0-7\n"},
     {FREQ "scaling_governor", "performance\n"},
+    {HWMON "name", "coretemp\n"},
+    {HWMON "temp1_label", "Package id 0\n"},
+    {HWMON "temp1_input", "48000\n"},
+    {HWMON "temp1_crit", "100000\n"},
     {BLOCK "dev", "259:1\n"},
     {BLOCK "queue/rotational", "0\n"},
     {BLOCK "queue/scheduler", "[none] mq-deadline\n"},
@@ -169,6 +174,15 @@ static void each_fault_is_the_one_finding(void **state)
         {{{FREQ "scaling_max_freq", "2000000\n"}, {FREQ "cpuinfo_max_freq", "5000000\n"}}, "clock", "2.00 of 5.00 GHz"},
         {{{CPU "intel_pstate/no_turbo", "1\n"}}, "clock", "boost is off"},
         {{{CPU "cpufreq/boost", "0\n"}}, "clock", "boost is off"},
+        {{{HWMON "temp1_input", "93000\n"}}, "heat", "coretemp Package id 0 is at 93 of at most 100"},
+        {{{HWMON "temp1_input", "93000\n"}, {CPU "cpu0/thermal_throttle/package_throttle_count", "7\n"}},
+         "heat",
+         "slowed down 7 times"},
+        {{{"/sys/class/hwmon/hwmon4/name", "nvme\n"},
+          {"/sys/class/hwmon/hwmon4/temp2_input", "80850\n"},
+          {"/sys/class/hwmon/hwmon4/temp2_max", "83850\n"}},
+         "heat",
+         "nvme is at 81 of at most 84"},
         {{{CPU "online", "0-11,16-19\n"}}, "processors", "8 of 16"},
         {{{"/sys/fs/cgroup/a/cpu.max", "250000 100000\n"}}, "processor limit", "2.5 processors: 8 threads"},
         {{{"/proc/self/cgroup", "3:cpu,cpuacct:/x\n"},
@@ -223,6 +237,9 @@ static void what_is_not_said_is_unknown(void **state)
     } cases[] = {
         {{"/proc/cpuinfo", NULL}, "instructions"},
         {{FREQ "scaling_governor", NULL}, "clock"},
+        {{HWMON "temp1_crit", NULL}, "heat"},
+        {{HWMON "temp1_input", "nothing\n"}, "heat"},
+        {{HWMON "name", NULL}, "heat"},
         {{"/proc/loadavg", NULL}, "load"},
         {{CPU "online", NULL}, "processors"},
         {{"/proc/meminfo", NULL}, "memory"},

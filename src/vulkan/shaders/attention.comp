@@ -19,11 +19,8 @@ layout(constant_id = 5) const uint IS_SPLIT = 0;
 layout(constant_id = 6) const uint N_HEAD = 1;
 layout(constant_id = 7) const uint N_GROUP = 1; /* query heads of a KV head */
 layout(constant_id = 8) const uint DV = 1;
-layout(constant_id = 9) const uint WINDOW = 0;
-layout(constant_id = 10) const uint IS_CHUNKED = 0;
-layout(constant_id = 11) const float SCALE = 1;
-layout(constant_id = 12) const uint HAS_GATE = 0;
-layout(constant_id = 13) const uint ACTIVATION = 0;
+layout(constant_id = 9) const uint HAS_GATE = 0;
+layout(constant_id = 10) const uint ACTIVATION = 0;
 
 const uint BLOCK = 64, SPAN = 512, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
@@ -34,6 +31,8 @@ layout(push_constant) uniform Push {
     SharedFloats spans; /* [DV + 2] for each span of each head of each token */
     SharedWords done;   /* a counter for each token's workgroups but for z */
     Paged k, v;
+    int window; /* positions that a token sees at most; less than 0: its chunk of so many; 0: all */
+    float scale;
 } p;
 
 shared float queries[HEADS * DK], scores[HEADS * BLOCK];
@@ -56,10 +55,9 @@ float load(uvec2 part, uint dim, uint row, uint i)
 
 int first_position(int pos)
 {
-    int window = int(WINDOW);
-    if (window != 0 && IS_CHUNKED != 0)
-        return pos / window * window;
-    return window != 0 && pos >= window ? pos - window + 1 : 0;
+    if (p.window < 0)
+        return pos / -p.window * -p.window;
+    return p.window != 0 && pos >= p.window ? pos - p.window + 1 : 0;
 }
 
 /* The scores of rows [from, end) of a block, and their softmaxes' maxima and sums. */
@@ -76,7 +74,7 @@ void score(uvec2 part, uint from, uint end)
             s[g] = fma(queries[g * DK + i], k, s[g]);
     }
     for (uint g = 0; g < HEADS; g++)
-        scores[g * BLOCK + tid] = s[g] * SCALE;
+        scores[g * BLOCK + tid] = s[g] * p.scale;
     barrier();
     if (tid < HEADS) {
         float most = NOTHING;
