@@ -300,8 +300,8 @@ static err_code set_stream_options(struct server_request *r, const char *path, j
  * the template's own, special tokens with it. */
 static bool is_own_var(const char *name)
 {
-    static const char *const own[] = {"messages",  "tools",     "add_generation_prompt", "bos_token",
-                                      "eos_token", "unk_token", "pad_token"};
+    static const char *const own[] = {"messages",  "tools",    "add_generation_prompt", "bos_token", "eos_token",
+                                      "unk_token", "pad_token"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(name, own[i]))
             return true;
@@ -314,7 +314,8 @@ static err_code set_template_vars(struct server_request *r, const char *path, js
     json_t *var;
     if (!json_is_object(value))
         return request_expected(e, path, value, "an object");
-    json_object_foreach(value, name, var) {
+    json_object_foreach(value, name, var)
+    {
         if (is_own_var(name))
             server_request_note(r, "%s.%s: ignored, as the server gives it", path, name);
         else if (json_object_set(r->template_vars, name, var) != 0)
