@@ -98,7 +98,7 @@ def test_streaming_runs_are_forecast_from_such_runs_and_those_in_memory():
     write("forecast/moebius/receipts.jsonl", json.dumps(in_memory) + "\n" + json.dumps(reading) + "\n")
     assert plan(env, *ram)["forecast"]["decode"]
     found = f"0,{100 * (1 - reading['at'])},{100 * reading['at']}"
-    p = plan(env, *ram, "--found", found)
+    p = plan(env, *ram, "--found", found, "--depth", reading["ctx"])
     parts, forecast = p["parts"]["decode"], p["forecast"]["decode"]
     assert p["regime"] == "stream" and parts["products"] > 0 and parts["reads"] > 0 and parts["beside"] is None, p
     assert abs(forecast["mid"] / reading["decode"] - 1) < 0.1 and forecast["low"] < forecast["mid"] < forecast["high"], p
