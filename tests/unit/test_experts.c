@@ -1226,7 +1226,7 @@ static void what_a_call_has_found_keeps_its_slot(void **state)
 static void what_nobody_lends_is_read(void **state)
 {
     struct fixture *f = *state;
-    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 1000 * 1000});
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 200 * 1000 * 1000});
     assert_true(experts_cache_move(f->experts, 0, 5, NULL));
     assert_int_equal(look_up(f, 0, 5, 5), 0); /* nobody waits for it */
     assert_int_equal(experts_cache_settle(f->experts, true), 0);
@@ -1278,7 +1278,7 @@ static void experts_that_are_there_are_lent(void **state)
 static void each_layer_counts_for_itself(void **state)
 {
     struct fixture *f = *state;
-    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 1000 * 1000});
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 20 * 1000 * 1000});
     use(f, 0, 1, 2);
     use(f, 0, 2, -1);
     use(f, 1, 0, -1);
