@@ -380,17 +380,18 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
 {
     struct r16_acts x;
     struct r16_src src = {.type = type, .unpacked = p->w};
-    vf sum[TILE];
-    KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++)
-        sum[t] = acc[t];
     r16_acts_at(&x, a, t0, block, len, n_tok);
     if (len == 256) {
         struct r16_sums256 sums;
         r16_dot_block(&sums, src, &p->sub, &x, prefetch, n_tok);
-        r16_add_block(sum, &sums, &p->scale256, type, &x, n_tok);
+        r16_add_block(acc, &sums, &p->scale256, type, &x, n_tok);
+        return;
     }
-    for (; len == 32 && src.j < n_block; src.j++) {
+    vf sum[TILE];
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        sum[t] = acc[t];
+    for (; src.j < n_block; src.j++) {
         vi s[TILE];
         r16_prefetch_lines(prefetch);
         r16_dot_32(s, &src, &x, n_tok);

@@ -11,14 +11,12 @@
 /* acc + w . q in 16-bit halves, for unsigned bytes w and the four signed bytes at q */
 static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
 {
-    return vi_add16(acc, vi_maddubs(w, vi_bcast(q)));
+    return vi_add_maddubs(acc, w, vi_bcast(q));
 }
 
 static inline vi peak_dot(vi acc, vi w, const int8_t *q)
 {
-    vi products;
-    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(acc), "=&v"(products) : "v"(w), "v"(vi_bcast(q)));
-    return acc;
+    return dot_bytes(acc, w, q);
 }
 
 /* acc + a.lo * b.lo + a.hi * b.hi over the words of each lane */
@@ -71,16 +69,13 @@ KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int
     int fit = bits <= 4 ? 8 : bits == 5 ? 4 : 2, group = fit < n ? fit : n;
     KERNELS_UNROLL
     for (int g = first; g < first + n; g += group) {
-        vi sum16[TILE], w = r16_vec(src, g);
+        vi sum16[TILE];
         KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            sum16[t] = vi_maddubs(w, vi_bcast(q[t] + 4 * g));
-        KERNELS_UNROLL
-        for (int i = g + 1; i < g + group; i++) {
-            w = r16_vec(src, i);
+        for (int i = g; i < g + group; i++) {
+            vi w = vi_held(r16_vec(src, i));
             KERNELS_UNROLL
             for (int t = 0; t < n_tok; t++)
-                sum16[t] = dot_bytes(sum16[t], w, q[t] + 4 * i);
+                sum16[t] = i == g ? vi_maddubs(w, vi_bcast(q[t] + 4 * i)) : dot_bytes(sum16[t], w, q[t] + 4 * i);
         }
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)

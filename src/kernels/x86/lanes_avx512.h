@@ -56,10 +56,6 @@ static inline vi vi_sub8(vi a, vi b)
 {
     return _mm512_sub_epi8(a, b);
 }
-static inline vi vi_add16(vi a, vi b)
-{
-    return _mm512_add_epi16(a, b);
-}
 static inline vi vi_mul(vi a, vi b)
 {
     return _mm512_mullo_epi32(a, b);
@@ -71,6 +67,13 @@ static inline vi vi_madd16(vi a, vi b)
 static inline vi vi_maddubs(vi u, vi s)
 {
     return _mm512_maddubs_epi16(u, s);
+}
+/* acc + maddubs(u, s) in words: assembly, as in lanes_avx2x2.h */
+static inline vi vi_add_maddubs(vi acc, vi u, vi s)
+{
+    vi products;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(acc), "=&v"(products) : "v"(u), "v"(s));
+    return acc;
 }
 static inline vi vi_abs8(vi a)
 {
@@ -136,6 +139,11 @@ static inline vi vi_load_low(const void *p) /* 32 bytes, and zeros behind them *
 static inline void vi_store(void *p, vi a)
 {
     _mm512_storeu_si512(p, a);
+}
+static inline vi vi_held(vi a) /* a in a register: what is used often is not loaded anew each time */
+{
+    __asm__("" : "+v"(a));
+    return a;
 }
 static inline void vi_keep(vi a) /* makes the compiler compute it */
 {

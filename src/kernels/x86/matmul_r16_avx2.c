@@ -1,5 +1,5 @@
 #include "kernels/x86/kernels_x86.h"
-#include "kernels/x86/lanes_avx2.h"
+#include "kernels/x86/lanes_avx2x2.h"
 
 enum { TILE = 4 }; /* most tokens of a register tile */
 

@@ -1,0 +1,193 @@
+/* Sixteen rows at a time as two vectors of AVX2: what r16_template.h is written in. A line of the R16 layout is whole
+ * then, so that weights are read once and in order, and both halves meet the activations that one load brings. */
+#ifndef KERNELS_X86_LANES_AVX2X2_H
+#define KERNELS_X86_LANES_AVX2X2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/x86/pair_sums.h"
+
+typedef struct {
+    __m256i half[2];
+} vi;
+typedef struct {
+    __m256 half[2];
+} vf;
+
+enum { LANES = 16 };    /* rows of a pair of vectors */
+enum { PEAK_TILE = 6 }; /* pairs of sums that keep the units busy and fit the registers */
+
+/* NAME(a) and NAME(a, b) of both halves */
+#define LANES_OF_ONE(type, name, operation)                                                                            \
+    static inline type name(type a)                                                                                    \
+    {                                                                                                                  \
+        return (type){{operation(a.half[0]), operation(a.half[1])}};                                                   \
+    }
+#define LANES_OF_TWO(type, name, operation)                                                                            \
+    static inline type name(type a, type b)                                                                            \
+    {                                                                                                                  \
+        return (type){{operation(a.half[0], b.half[0]), operation(a.half[1], b.half[1])}};                             \
+    }
+
+static inline vi vi_both(__m256i a)
+{
+    return (vi){{a, a}};
+}
+static inline vf vf_both(__m256 a)
+{
+    return (vf){{a, a}};
+}
+
+static inline vi vi_load(const void *p)
+{
+    const __m256i *v = p;
+    return (vi){{_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)}};
+}
+static inline vi vi_set1(int32_t x)
+{
+    return vi_both(_mm256_set1_epi32(x));
+}
+static inline vi vi_bcast(const void *p) /* four bytes, to all lanes */
+{
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return vi_set1(x);
+}
+static inline vi vi_mask16(const uint8_t mask[16]) /* a byte shuffle's mask, the same for every 128 bits */
+{
+    return vi_both(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)mask)));
+}
+LANES_OF_TWO(vi, vi_and, _mm256_and_si256)
+LANES_OF_TWO(vi, vi_or, _mm256_or_si256)
+LANES_OF_TWO(vi, vi_xor, _mm256_xor_si256)
+LANES_OF_TWO(vi, vi_add, _mm256_add_epi32)
+LANES_OF_TWO(vi, vi_sub, _mm256_sub_epi32)
+LANES_OF_TWO(vi, vi_sub8, _mm256_sub_epi8)
+LANES_OF_TWO(vi, vi_mul, _mm256_mullo_epi32)
+LANES_OF_TWO(vi, vi_madd16, _mm256_madd_epi16)
+LANES_OF_TWO(vi, vi_maddubs, _mm256_maddubs_epi16) /* of unsigned and signed bytes */
+/* acc + maddubs(u, s) in words. Assembly, as compilers take a chain of sums apart into a tree, for whose leaves there are
+ * not enough registers. */
+static inline vi vi_add_maddubs(vi acc, vi u, vi s)
+{
+    __m256i products;
+    for (int i = 0; i < 2; i++)
+        __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"
+                : "+x"(acc.half[i]), "=&x"(products)
+                : "x"(u.half[i]), "x"(s.half[i]));
+    return acc;
+}
+LANES_OF_ONE(vi, vi_abs8, _mm256_abs_epi8)
+LANES_OF_TWO(vi, vi_sign8, _mm256_sign_epi8) /* a, 0 or -a by the sign of b */
+LANES_OF_TWO(vi, vi_shuffle8, _mm256_shuffle_epi8)
+
+/* Shifts as operators: n may be a constant or not. */
+typedef uint32_t vi_u32 __attribute__((vector_size(32)));
+typedef int32_t vi_i32 __attribute__((vector_size(32)));
+typedef int16_t vi_i16 __attribute__((vector_size(32)));
+static inline vi vi_shl(vi a, int n)
+{
+    return (vi){{(__m256i)((vi_u32)a.half[0] << n), (__m256i)((vi_u32)a.half[1] << n)}};
+}
+static inline vi vi_shr(vi a, int n)
+{
+    return (vi){{(__m256i)((vi_u32)a.half[0] >> n), (__m256i)((vi_u32)a.half[1] >> n)}};
+}
+static inline vi vi_sar(vi a, int n)
+{
+    return (vi){{(__m256i)((vi_i32)a.half[0] >> n), (__m256i)((vi_i32)a.half[1] >> n)}};
+}
+static inline vi vi_sar16(vi a, int n)
+{
+    return (vi){{(__m256i)((vi_i16)a.half[0] >> n), (__m256i)((vi_i16)a.half[1] >> n)}};
+}
+static inline vi vi_held(vi a) /* a in registers: what is used often is not loaded anew each time */
+{
+    __asm__("" : "+x"(a.half[0]), "+x"(a.half[1]));
+    return a;
+}
+static inline void vi_keep(vi a) /* makes the compiler compute it */
+{
+    __asm__ volatile("" : : "x"(a.half[0]), "x"(a.half[1]));
+}
+
+static inline vf vf_zero(void)
+{
+    return vf_both(_mm256_setzero_ps());
+}
+static inline vf vf_set1(float x)
+{
+    return vf_both(_mm256_set1_ps(x));
+}
+static inline vf vf_bcast(const float *p)
+{
+    return vf_set1(*p);
+}
+static inline vf vf_of(vi a)
+{
+    return (vf){{_mm256_cvtepi32_ps(a.half[0]), _mm256_cvtepi32_ps(a.half[1])}};
+}
+LANES_OF_TWO(vf, vf_mul, _mm256_mul_ps)
+static inline vf vf_fma(vf a, vf b, vf c)
+{
+    return (vf){{_mm256_fmadd_ps(a.half[0], b.half[0], c.half[0]), _mm256_fmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
+static inline vf vf_fnma(vf a, vf b, vf c)
+{
+    return (vf){{_mm256_fnmadd_ps(a.half[0], b.half[0], c.half[0]), _mm256_fnmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
+static inline vf peak_fma(vf acc, vf a, vf b)
+{
+    for (int i = 0; i < 2; i++)
+        __asm__("vfmadd231ps %2, %1, %0" : "+x"(acc.half[i]) : "x"(a.half[i]), "x"(b.half[i]));
+    return acc;
+}
+static inline vf vf_load_half(const void *p)
+{
+    const __m128i *v = p;
+    return (vf){{_mm256_cvtph_ps(_mm_loadu_si128(v)), _mm256_cvtph_ps(_mm_loadu_si128(v + 1))}};
+}
+static inline __m256 vf_low_half_of(__m256i a)
+{
+    a = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
+    a = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, a), 0xd8);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(a));
+}
+static inline vf vf_low_half(vi a) /* of the halves in the low words of each lane */
+{
+    return (vf){{vf_low_half_of(a.half[0]), vf_low_half_of(a.half[1])}};
+}
+static inline __m256 vf_of_mxfp4(const uint8_t *p)
+{
+    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
+}
+static inline vf vf_load_mxfp4(const uint8_t *p) /* quant/blocks.h: quant_mxfp4_scale */
+{
+    return (vf){{vf_of_mxfp4(p), vf_of_mxfp4(p + 8)}};
+}
+static inline void vf_store_half(float *p, __m256 a, int64_t n)
+{
+    if (n >= 8)
+        _mm256_storeu_ps(p, a);
+    else
+        _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+                            a);
+}
+static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
+{
+    vf_store_half(p, a.half[0], n);
+    if (n > 8)
+        vf_store_half(p + 8, a.half[1], n - 8);
+}
+static inline void vf_keep(vf a)
+{
+    __asm__ volatile("" : : "x"(a.half[0]), "x"(a.half[1]));
+}
+
+#endif
