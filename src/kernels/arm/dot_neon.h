@@ -122,9 +122,9 @@ KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int
 }
 
 /* What a sum of dot_int8 must start at. */
-static inline vi dot_int8_start(int sum)
+static inline vi dot_int8_start(enum quant_type type, int sum)
 {
-    (void)sum;
+    (void)type, (void)sum;
     return vi_set1(0);
 }
 

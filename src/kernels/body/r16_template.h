@@ -67,7 +67,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_32(vi s[], const struct r16_src *src, const s
     int offset = type == QUANT_Q4_0 ? 8 : type == QUANT_Q5_0 ? 16 : 0;
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        s[t] = int8 ? dot_int8_start(*x->sum[t]) : vi_set1(-offset * *x->sum[t]);
+        s[t] = int8 ? dot_int8_start(type, *x->sum[t]) : vi_set1(-offset * *x->sum[t]);
     if (int8)
         dot_int8(s, src, x->q, n_tok);
     else
@@ -136,12 +136,18 @@ KERNELS_ALWAYS_INLINE void r16_sums_load(struct r16_sums *s, const struct r16_ac
     }
 }
 
+/* Bits of a code that meets a scale as an integer. */
+KERNELS_ALWAYS_INLINE int r16_n_bit(enum quant_type type)
+{
+    return type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
+}
+
 /* s[t] += the sum of sub-block j times its scale (or, in sub-blocks of 16, the two sums times theirs). */
 KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
                                        const struct r16_sums *sums, vi s[], int n_tok)
 {
     enum quant_type type = src->type;
-    int j = src->j, bits = type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
+    int j = src->j;
     const int8_t *q[TILE];
     const int32_t *start[TILE];
     KERNELS_UNROLL
@@ -153,7 +159,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r
         vi scale = r16_iq4xs_scale(sc, j), part[TILE];
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            part[t] = dot_int8_start(sums->of_32[t][j]);
+            part[t] = dot_int8_start(type, sums->of_32[t][j]);
         dot_int8(part, src, q, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
@@ -161,10 +167,11 @@ KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r
     } else {
         vi scale[2];
         KERNELS_UNROLL
-        for (int half = 0; half < 2; half++)
-            scale[half] = r16_subs_of_32(type) ? dot_scale(sc->scale[j / 4], j % 4, bits)
-                                               : dot_scale(sc->scale[j / 2], j % 2 * 2 + half, bits);
-        dot_scaled(s, src, scale, bits, q, start, n_tok);
+        for (int half = 0; half < 2; half++) {
+            int i = r16_subs_of_32(type) ? j : 2 * j + half;
+            scale[half] = src->scales ? src->scales[i] : dot_scale(sc->scale[i / 4], i % 4, r16_n_bit(type));
+        }
+        dot_scaled(s, src, scale, r16_n_bit(type), q, start, n_tok);
     }
 }
 
@@ -181,7 +188,7 @@ KERNELS_ALWAYS_INLINE int r16_n_kind(enum quant_type type)
 KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
                                           const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[], int n_tok)
 {
-    int bits = src->type == QUANT_Q6_K ? 6 : 3;
+    int bits = r16_n_bit(src->type);
     KERNELS_UNROLL
     for (int half = 0; half < 2; half++) {
         KERNELS_UNROLL
@@ -332,6 +339,7 @@ struct r16_panel {
     union {
         struct {
             struct r16_scales sub;
+            vi scales[16]; /* r16_src.scales */
             struct r16_scale256 scale256;
         };
         struct r16_scale32 scale32[PANEL / 32];
@@ -350,6 +358,10 @@ KERNELS_ALWAYS_INLINE void r16_unpack_256(struct r16_panel *p, const uint8_t *w,
 {
     p->scale256 = r16_scale256_load(w, type, row);
     r16_scales_load(&p->sub, w, type);
+    int n_scale = type == QUANT_IQ4_XS ? 0 : r16_subs_of_32(type) ? 8 : 16;
+    KERNELS_UNROLL
+    for (int i = 0; i < n_scale; i++)
+        p->scales[i] = dot_scale(p->sub.scale[i / 4], i % 4, r16_n_bit(type));
     for (int half = 0; half < 2; half++) {
         KERNELS_UNROLL
         for (int i = 0; i < 8; i += 2) { /* the sub-blocks of a half lie in the same bytes */
@@ -379,7 +391,7 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
                                     struct r16_prefetch *prefetch, vf *acc, int n_tok)
 {
     struct r16_acts x;
-    struct r16_src src = {.type = type, .unpacked = p->w};
+    struct r16_src src = {.type = type, .unpacked = p->w, .scales = len == 256 ? p->scales : NULL};
     r16_acts_at(&x, a, t0, block, len, n_tok);
     if (len == 256) {
         struct r16_sums256 sums;
@@ -387,19 +399,12 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
         r16_add_block(acc, &sums, &p->scale256, type, &x, n_tok);
         return;
     }
-    vf sum[TILE];
-    KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++)
-        sum[t] = acc[t];
     for (; src.j < n_block; src.j++) {
         vi s[TILE];
         r16_prefetch_lines(prefetch);
         r16_dot_32(s, &src, &x, n_tok);
-        r16_add_32(sum, s, &p->scale32[src.j], type, &x, n_tok);
+        r16_add_32(acc, s, &p->scale32[src.j], type, &x, n_tok);
     }
-    KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++)
-        acc[t] = sum[t];
 }
 
 /* Tokens [t0, t0 + n), TILE < n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it. */
@@ -438,6 +443,7 @@ KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
     switch ((enum r16_panels)DOT_PANELS) {
     case R16_PANELS_ALL: return true;
     case R16_PANELS_UNPACKED: return type != QUANT_Q8_0;
+    case R16_PANELS_MOST: return type != QUANT_Q8_0 && type != QUANT_Q4_0;
     default:
         return type == QUANT_Q3_K || type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q6_K ||
                (TILE <= 4 && (type == QUANT_Q5_0 || type == QUANT_Q5_1 || type == QUANT_Q2_K));

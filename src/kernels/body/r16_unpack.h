@@ -10,6 +10,7 @@
 /* Which formats' weights are unpacked once for all tokens, where those are more than a register tile. */
 enum r16_panels {
     R16_PANELS_COSTLY,   /* those that cost most to unpack */
+    R16_PANELS_MOST,     /* all but Q4_0 and those whose weights are bytes already */
     R16_PANELS_UNPACKED, /* all whose weights aren't bytes already */
     R16_PANELS_ALL
 };
@@ -21,6 +22,7 @@ struct r16_src {
     int j;              /* 0..7; not a constant, or the code would grow eightfold */
     vi fifth[2];        /* Q5_0 and Q5_1: fifth bits, as they are and shifted right by four */
     const vi *unpacked; /* not NULL: the weights of (sub-)block j lie here as vectors, from 8 * j on, by dot_arrange */
+    const vi *scales;   /* beside unpacked, in formats of 256: sub-blocks' scales in order, as dot_scale makes them */
 };
 
 /* Whether a scale of a block of 256 is of 32 weights; else it is of 16. */
@@ -110,18 +112,17 @@ KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, 
     }
 }
 
-/* Weights 4i..4i + 3 of a format of signed values, plus 128: the formats with a table have it in there, and unpacked
- * ones by dot_arrange. */
-KERNELS_ALWAYS_INLINE vi r16_vec_plus128(const struct r16_src *src, int i)
+/* Weights 4i..4i + 3 of a format of signed values, plus so much: unpacked ones have it by dot_arrange. */
+KERNELS_ALWAYS_INLINE vi r16_vec_plus(const struct r16_src *src, int i, int plus)
 {
     if (src->unpacked)
         return src->unpacked[8 * src->j + i];
-    vi flip = vi_set1((int32_t)0x80808080);
+    vi minus = vi_set1((int32_t)((256u - (unsigned)plus) * 0x01010101u));
     const uint8_t *codes = src->p + (src->type == QUANT_IQ4_XS ? 2 + src->j * 4 + i % 4 : i % 4) * 64;
     if (src->type == QUANT_Q8_0)
-        return vi_xor(r16_vec32(src, i), flip);
+        return vi_sub8(r16_vec32(src, i), minus);
     const int8_t *values = src->type == QUANT_MXFP4 ? quant_mxfp4_values : quant_iq4_values;
-    return vi_shuffle8(vi_xor(vi_mask16((const uint8_t *)values), flip), r16_bits(codes, i / 4 * 4, 15));
+    return vi_shuffle8(vi_sub8(vi_mask16((const uint8_t *)values), minus), r16_bits(codes, i / 4 * 4, 15));
 }
 
 /* The same of the sub-block `kind` places behind src's (which is 0 or 4). */

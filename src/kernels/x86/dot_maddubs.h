@@ -11,7 +11,7 @@
 /* acc + w . q in 16-bit halves, for unsigned bytes w and the four signed bytes at q */
 static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
 {
-    return vi_add_maddubs(acc, w, vi_bcast(q));
+    return vi_add_maddubs(acc, w, q);
 }
 
 static inline vi peak_dot(vi acc, vi w, const int8_t *q)
@@ -26,14 +26,8 @@ static inline vi dot_words(vi acc, vi a, vi b)
 }
 #include "kernels/x86/dot_common.h"
 
-enum { DOT_PANELS = R16_PANELS_COSTLY };
+enum { DOT_PANELS = R16_PANELS_MOST };
 enum { DOT_KINDS_TOKENS = 1 }; /* most that dot_kinds takes */
-
-/* Rearranges two neighbouring vectors of weights as they lie unpacked: not at all. */
-static inline void dot_arrange(vi w[2], enum quant_type type)
-{
-    (void)w, (void)type;
-}
 
 /* Byte i of each lane as the scale of dot_scaled: sign-extended, in both words. bits: of the weights it
  * scales. */
@@ -61,6 +55,22 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_
     (void)type, (void)sum, (void)start;
 }
 
+/* MXFP4's values are -12..12: plus this they are codes of five bits. */
+enum { DOT_MXFP4_PLUS = 12 };
+
+/* Rearranges two neighbouring vectors of weights as they lie unpacked. */
+static inline void dot_arrange(vi w[2], enum quant_type type)
+{
+    for (int i = 0; i < 2 && type == QUANT_MXFP4; i++)
+        w[i] = vi_sub8(w[i], vi_set1((int32_t)((256u - DOT_MXFP4_PLUS) * 0x01010101u)));
+}
+
+/* Weights 4i..4i + 3 of src as unsigned codes. */
+KERNELS_ALWAYS_INLINE vi dot_codes(const struct r16_src *src, int i)
+{
+    return src->type == QUANT_MXFP4 ? r16_vec_plus(src, i, DOT_MXFP4_PLUS) : r16_vec(src, i);
+}
+
 /* s += scale * (codes 0..2^bits - 1 in vectors [first, first + n) of src). A 16-bit sum over g
  * vectors is at most 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4, 32004 for 6 and 2. */
 KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
@@ -72,7 +82,7 @@ KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int
         vi sum16[TILE];
         KERNELS_UNROLL
         for (int i = g; i < g + group; i++) {
-            vi w = vi_held(r16_vec(src, i));
+            vi w = vi_held(dot_codes(src, i));
             KERNELS_UNROLL
             for (int t = 0; t < n_tok; t++)
                 sum16[t] = i == g ? vi_maddubs(w, vi_bcast(q[t] + 4 * i)) : dot_bytes(sum16[t], w, q[t] + 4 * i);
@@ -127,16 +137,19 @@ KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits
 }
 
 /* What a sum of dot_int8 must start at, where `sum` is that of all its activations. */
-static inline vi dot_int8_start(int sum)
+static inline vi dot_int8_start(enum quant_type type, int sum)
 {
-    (void)sum;
-    return vi_set1(0);
+    return vi_set1(type == QUANT_MXFP4 ? -DOT_MXFP4_PLUS * sum : 0);
 }
 
 /* s += values -128..127 of src. Their signs go to the activations; 16-bit sums: at most 2 * 128 * 127 =
  * 32512. */
 KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int8_t *const q[], int n_tok)
 {
+    if (src->type == QUANT_MXFP4) {
+        dot_plain(s, src, 5, q, n_tok);
+        return;
+    }
     KERNELS_UNROLL
     for (int i = 0; i < 8; i++) {
         vi w = r16_vec(src, i), mag = vi_abs8(w);

@@ -60,14 +60,14 @@ static inline vi dot_scale(vi bytes, int i, int bits)
 }
 
 /* Adds to sums over vectors 0 to 3 and 4 to 7 of src, side by side: a tile's sums alone are too few to keep the units
- * busy. plus128: see r16_vec_plus128. */
+ * busy. plus128: weights are signed, and 128 is added. */
 KERNELS_ALWAYS_INLINE void dot_halves(vi low[], vi high[], const struct r16_src *src, bool plus128,
                                       const int8_t *const q[], int n_tok)
 {
     KERNELS_UNROLL
     for (int i = 0; i < 4; i++) {
-        vi w_low = plus128 ? r16_vec_plus128(src, i) : r16_vec(src, i);
-        vi w_high = plus128 ? r16_vec_plus128(src, i + 4) : r16_vec(src, i + 4);
+        vi w_low = plus128 ? r16_vec_plus(src, i, 128) : r16_vec(src, i);
+        vi w_high = plus128 ? r16_vec_plus(src, i + 4, 128) : r16_vec(src, i + 4);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
             low[t] = dot_bytes(low[t], w_low, q[t] + 4 * i);
@@ -193,8 +193,9 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int firs
 }
 
 /* dot_int8 makes the weights unsigned by adding 128, which this takes back. */
-static inline vi dot_int8_start(int sum)
+static inline vi dot_int8_start(enum quant_type type, int sum)
 {
+    (void)type;
     return vi_set1(-128 * sum);
 }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/kernels_internal.h"
 #include "kernels/x86/pair_sums.h"
 
 typedef struct {
@@ -68,15 +69,21 @@ LANES_OF_TWO(vi, vi_sub8, _mm256_sub_epi8)
 LANES_OF_TWO(vi, vi_mul, _mm256_mullo_epi32)
 LANES_OF_TWO(vi, vi_madd16, _mm256_madd_epi16)
 LANES_OF_TWO(vi, vi_maddubs, _mm256_maddubs_epi16) /* of unsigned and signed bytes */
-/* acc + maddubs(u, s) in words. Assembly, as compilers take a chain of sums apart into a tree, for whose leaves there are
- * not enough registers. */
-static inline vi vi_add_maddubs(vi acc, vi u, vi s)
+/* acc + maddubs(u, the four signed bytes at q) in words. Assembly, as compilers take a chain of sums apart into a tree, for
+ * whose leaves there are not enough registers. */
+KERNELS_ALWAYS_INLINE vi vi_add_maddubs(vi acc, vi u, const int8_t *q)
 {
-    __m256i products;
-    for (int i = 0; i < 2; i++)
-        __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"
-                : "+x"(acc.half[i]), "=&x"(products)
-                : "x"(u.half[i]), "x"(s.half[i]));
+    const struct {
+        int8_t byte[4];
+    } *four = (const void *)q;
+    __m256i x, products;
+    __asm__("vpbroadcastd %6, %2\n\t"
+            "vpmaddubsw %2, %4, %3\n\t"
+            "vpmaddubsw %2, %5, %2\n\t"
+            "vpaddw %3, %0, %0\n\t"
+            "vpaddw %2, %1, %1"
+            : "+x"(acc.half[0]), "+x"(acc.half[1]), "=&x"(x), "=&x"(products)
+            : "x"(u.half[0]), "x"(u.half[1]), "m"(*four));
     return acc;
 }
 LANES_OF_ONE(vi, vi_abs8, _mm256_abs_epi8)

@@ -68,11 +68,11 @@ static inline vi vi_maddubs(vi u, vi s)
 {
     return _mm512_maddubs_epi16(u, s);
 }
-/* acc + maddubs(u, s) in words: assembly, as in lanes_avx2x2.h */
-static inline vi vi_add_maddubs(vi acc, vi u, vi s)
+/* acc + maddubs(u, the four signed bytes at q) in words: assembly, as in lanes_avx2x2.h */
+static inline vi vi_add_maddubs(vi acc, vi u, const int8_t *q)
 {
     vi products;
-    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(acc), "=&v"(products) : "v"(u), "v"(s));
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(acc), "=&v"(products) : "v"(u), "v"(vi_bcast(q)));
     return acc;
 }
 static inline vi vi_abs8(vi a)
