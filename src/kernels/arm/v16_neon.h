@@ -13,7 +13,8 @@ typedef struct v16 {
 } v16;
 
 enum { FLOAT_ROWS = 2, FLOAT_TOKENS = 2 }; /* register tile of the float products */
-enum { ATTN_TILE = 2, ATTN_VECS = 2 };     /* and of attention: queries, vectors of their results */
+enum { ATTN_TILE = 2, ATTN_ROWS = 4 };     /* of attention: queries, positions whose chains run side by side */
+enum { ATTN_VECS = 2 };                    /* and vectors of the queries' results */
 enum { DELTA_DIMS = 2 };                   /* value dimensions that the delta rule takes side by side */
 
 /* A function of registers on each of the four. */

@@ -334,8 +334,6 @@ KERNELS_ALWAYS_INLINE void attn_prefetch_step(struct attn_prefetch *x)
         __builtin_prefetch(x->p, 0, 2);
 }
 
-enum { ATTN_ROWS = 4 }; /* positions whose chains run side by side */
-
 /* s[r][i] = q[r] . k_i for n_q queries and n_row positions from row0 on, both constants: as many chains at once. */
 KERNELS_ALWAYS_INLINE void attn_dots(float s[][KERNEL_ATTN_BLOCK], const float *const *q, const void *k, int64_t row0,
                                      int64_t hd, bool half, int n_q, int n_row)

@@ -13,7 +13,8 @@ typedef struct v16 {
 } v16;
 
 enum { FLOAT_ROWS = 2, FLOAT_TOKENS = 2 }; /* register tile of the float products */
-enum { ATTN_TILE = 2, ATTN_VECS = 2 };     /* and of attention: queries, vectors of their results */
+enum { ATTN_TILE = 2, ATTN_ROWS = 2 };     /* of attention: queries, positions whose chains run side by side */
+enum { ATTN_VECS = 2 };                    /* and vectors of the queries' results */
 enum { DELTA_DIMS = 2 };                   /* value dimensions that the delta rule takes side by side */
 
 static inline __m256i v16_half_mask(int64_t n) /* all ones in lanes below n */
@@ -161,9 +162,27 @@ static inline float v16_sum(v16 a) /* the tree of docs/numerics.md */
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
+/* v16_sums of two and two: the four trees side by side, a step for each width. */
+static inline void v16_sums_2x2(float *s, int stride, const v16 lanes[4])
+{
+    __m256 a[4], pair[2];
+    for (int c = 0; c < 4; c++)
+        a[c] = _mm256_add_ps(lanes[c].lo, lanes[c].hi);
+    for (int i = 0; i < 2; i++)
+        pair[i] = _mm256_add_ps(_mm256_permute2f128_ps(a[2 * i], a[2 * i + 1], 0x20),
+                                _mm256_permute2f128_ps(a[2 * i], a[2 * i + 1], 0x31));
+    __m256 two = _mm256_add_ps(_mm256_shuffle_ps(pair[0], pair[1], 0x44), _mm256_shuffle_ps(pair[0], pair[1], 0xee));
+    __m256 one = _mm256_add_ps(_mm256_permute_ps(two, 0x88), _mm256_permute_ps(two, 0xdd));
+    _mm_storel_pi((__m64 *)s, _mm256_castps256_ps128(one));
+    _mm_storel_pi((__m64 *)(s + stride), _mm256_extractf128_ps(one, 1));
+}
 /* s[r * stride + i] = v16_sum(lanes[i * n_r + r]) for i < n_i and r < n_r, constants */
 static inline void v16_sums(float *s, int stride, const v16 lanes[], int n_r, int n_i)
 {
+    if (n_r == 2 && n_i == 2) {
+        v16_sums_2x2(s, stride, lanes);
+        return;
+    }
     for (int c = 0; c < n_r * n_i; c++)
         s[c % n_r * stride + c / n_r] = v16_sum(lanes[c]);
 }
