@@ -35,6 +35,7 @@ struct pass {
     bool keeps_inputs;                  /* some of their tokens may be taken back */
     int64_t first;                      /* a ubatch's first token in the batch; of the batch 0 */
     int64_t n;                          /* tokens */
+    int64_t n_out;                      /* tokens of the batch whose results are kept */
     struct tensor ids, pos;             /* [n] */
     struct tensor table, from, to;      /* [n], as in backend.h */
     struct tensor x, h;                 /* the residual stream, [n_embd][n], and room for a branch of it */
@@ -391,6 +392,12 @@ static void add_ffn(const struct pass *p, const struct layer *y, const struct te
     add_branch(p, h, out);
 }
 
+/* Whether layer i goes on with the kept tokens alone once its attention has seen all. */
+static bool is_cut(const struct pass *p, int64_t i)
+{
+    return i == p->m->n_layer - 1 && p->n_out < p->n;
+}
+
 /* What the next layer's router will see, as far as it is known: that layer's norm of the state, with the feed-forward
  * part of the layer before. What the next layer's attention will add is left out. */
 struct router_input {
@@ -424,7 +431,8 @@ static bool is_resident(const struct model *m, int moe_layer)
     return all;
 }
 
-/* Fills `next` to predict layer i's choice. False: there is none, or nobody wants a prediction. */
+/* Fills `next` to predict layer i's choice. False: there is none, or nobody wants a prediction. Where a layer goes on with
+ * few tokens, what all would choose is not read ahead. */
 static bool find_next(const struct pass *p, int64_t i, const struct tensor *dense, struct router_input *r,
                       struct moe_next *next)
 {
@@ -433,7 +441,7 @@ static bool find_next(const struct pass *p, int64_t i, const struct tensor *dens
     const struct moe_trace *trace = p->p->trace;
     if (!y || !y->is_moe)
         return false;
-    bool prefetch = p->p->prefetch && !is_resident(m, y->moe.experts_layer);
+    bool prefetch = p->p->prefetch && !is_cut(p, i) && !is_resident(m, y->moe.experts_layer);
     *r = (struct router_input){p, y, dense, shaped(p->w->next_x, m->n_embd, p->x.ne[1])};
     *next = (struct moe_next){&y->moe, r->router_x, prefetch, fill_router_x, r};
     return prefetch || (trace && trace->predicted);
@@ -527,13 +535,13 @@ static void mix(const struct pass *p, int64_t i)
 }
 
 /* Cuts the residual stream to the tokens whose results are kept. */
-static void cut_to_out(struct pass *p, int64_t n_out)
+static void cut_to_out(struct pass *p)
 {
     struct tensor x = p->x;
-    p->out_rows = part(p->w->out_rows, 0, n_out);
-    p->x = shaped(p->h, p->m->n_embd, n_out);
+    p->out_rows = part(p->w->out_rows, 0, p->n_out);
+    p->x = shaped(p->h, p->m->n_embd, p->n_out);
     p->h = x;
-    if (n_out)
+    if (p->n_out)
         backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {x, p->out_rows}, .out = {p->x}});
 }
 
@@ -543,10 +551,8 @@ static void note_done(const struct pass *p, int64_t n)
         *p->p->n_done += n;
 }
 
-/* One layer over the residual stream of a batch. The last layer cuts it to n_out tokens once its attention has seen
- * all.
- */
-static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
+/* One layer over the residual stream of a batch. */
+static err_code layer(struct pass *p, int64_t i, struct err *e)
 {
     const struct layer *y = &p->m->layers[i];
     int64_t n_embd = p->m->n_embd;
@@ -557,8 +563,8 @@ static err_code layer(struct pass *p, int64_t i, int64_t n_out, struct err *e)
         mix(&ubatch, i);
         note_done(p, ubatch.n);
     }
-    if (i == p->m->n_layer - 1 && n_out < p->n)
-        cut_to_out(p, n_out);
+    if (is_cut(p, i))
+        cut_to_out(p);
     note_done(p, p->n);
     if (p->x.ne[1] == 0)
         return ERR_OK;
@@ -717,7 +723,7 @@ static err_code fit_work(struct pass *p, struct err *e)
     return work_fit_inputs(p->w, n_kept, recurrent_index(p->m, p->m->n_layer), e);
 }
 
-static err_code run(struct pass *p, int64_t n_out, struct err *e)
+static err_code run(struct pass *p, struct err *e)
 {
     const struct model *m = p->m;
     p->x = shaped(p->w->x, m->n_embd, p->n);
@@ -732,13 +738,13 @@ static err_code run(struct pass *p, int64_t n_out, struct err *e)
     if (m->n_token_embd)
         token_embeddings(p);
     for (int64_t i = 0; i < m->n_layer; i++) {
-        TRY(layer(p, i, n_out, e));
+        TRY(layer(p, i, e));
         TRY(report_hidden(p, i, e));
     }
     p->w->kept = p->x;
     p->w->normed = p->h;
-    if (min_i64(n_out, p->p->n_logits) > 0)
-        model_logits(m, p->w, 0, min_i64(n_out, p->p->n_logits));
+    if (min_i64(p->n_out, p->p->n_logits) > 0)
+        model_logits(m, p->w, 0, min_i64(p->n_out, p->p->n_logits));
     TRY(backend_wait(p->b, backend_fence(p->b), e));
     return cancel_check(&p->p->cancel, e); /* operations may have left work out */
 }
@@ -781,17 +787,16 @@ err_code model_forward(const struct model *m, struct model_work *w, const struct
 {
     struct pass p = {
         .m = m, .pool = rows[0].state->pool, .w = w, .p = params, .b = m->device, .rows = rows, .n_rows = n_rows};
-    int64_t n_out = 0;
     for (int64_t r = 0; r < n_rows; r++) {
         assert(rows[r].n >= 1 && rows[r].n_out >= 0 && rows[r].n_out <= rows[r].n && rows[r].state->pool == p.pool);
         assert(!rows[r].is_decode || (rows[r].n == 1 && (r == 0 || rows[r - 1].is_decode)));
         p.n += rows[r].n;
-        n_out += rows[r].n_out;
+        p.n_out += rows[r].n_out;
     }
     assert(p.n >= 1 && p.n <= w->sizes.n_batch);
     TRY(fit_work(&p, e));
     TRY(begin(&p, e));
-    err_code code = run(&p, n_out, e);
+    err_code code = run(&p, e);
     for (int64_t r = 0; r < n_rows && code != ERR_OK; r++)
         state_fail(rows[r].state);
     TRY(code);
