@@ -431,8 +431,8 @@ static bool is_resident(const struct model *m, int moe_layer)
     return all;
 }
 
-/* Fills `next` to predict layer i's choice. False: there is none, or nobody wants a prediction. Where a layer goes on with
- * few tokens, what all would choose is not read ahead. */
+/* Fills `next` to predict layer i's choice. False: there is none, or nobody wants a prediction. Where a layer goes on
+ * with few tokens, what all would choose is not read ahead. */
 static bool find_next(const struct pass *p, int64_t i, const struct tensor *dense, struct router_input *r,
                       struct moe_next *next)
 {

@@ -159,15 +159,23 @@ static double state_s(const struct ceiling_params *p, double n_texts, int64_t fr
     return s;
 }
 
-/* What drives give meanwhile: missed experts of n tokens. */
-static double drives_s(const struct ceiling_params *p, double n)
+/* Of a pass of n tokens, those that meet a layer's experts: the last layer's, n_last. */
+static double n_meeting(const struct ceiling_params *p, int layer, double n, double n_last)
+{
+    return layer == p->facts->n_moe - 1 ? n_last : n;
+}
+
+/* What drives give meanwhile: missed experts. */
+static double drives_s(const struct ceiling_params *p, double n, double n_last)
 {
     double n_bytes = 0;
     if (!(p->miss > 0))
         return 0;
     for (int i = 0; i < p->facts->n_moe; i++) {
         const struct plan_layer *y = &p->facts->layers[i];
-        n_bytes += p->miss * ceiling_distinct(y->n_expert, y->n_used, n) * y->expert.n_bytes;
+        double n_tok = n_meeting(p, i, n, n_last);
+        if (n_tok > 0)
+            n_bytes += p->miss * ceiling_distinct(y->n_expert, y->n_used, n_tok) * y->expert.n_bytes;
     }
     return least(n_bytes, p->missing_bytes) / p->drive_per_s;
 }
@@ -180,14 +188,16 @@ static bool is_known(const struct ceiling_params *p)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* A pass of n tokens in all, each in its turn with the layers' weights, and with its experts. */
-static struct ceiling_time begin_pass(const struct ceiling_params *p, double n)
+/* A pass of n tokens in all, each in its turn with the layers' weights, and with its experts; the last layer goes on
+ * with the n_last whose logits are wanted. */
+static struct ceiling_time begin_pass(const struct ceiling_params *p, double n, double n_last)
 {
     struct ceiling_time t = {0};
     t.part_s[PART_PRODUCTS] = part_s(p, p->facts->token, 1, n, p->read_per_s);
     for (int i = 0; i < p->facts->n_moe; i++)
-        add_layer(p, i, n, &t);
-    t.part_s[PART_READS] = drives_s(p, n);
+        if (n_meeting(p, i, n, n_last) > 0)
+            add_layer(p, i, n_meeting(p, i, n, n_last), &t);
+    t.part_s[PART_READS] = drives_s(p, n, n_last);
     return t;
 }
 
@@ -207,7 +217,7 @@ struct ceiling_time ceiling_step(const struct ceiling_params *p, int64_t n_texts
     double n = (double)n_texts;
     if (!is_known(p))
         return t;
-    pass = begin_pass(p, n);
+    pass = begin_pass(p, n, n);
     pass.part_s[PART_PRODUCTS] += part_s(p, p->facts->output, 1, n, p->read_per_s);
     pass.part_s[PART_STATE] = state_s(p, n, n_depth, n_depth + 1);
     add_pass(&t, &pass);
@@ -221,7 +231,7 @@ struct ceiling_time ceiling_prompt(const struct ceiling_params *p, int64_t from,
         return t;
     for (int64_t at = from, n; at < to; at += n) {
         n = to - at < n_batch ? to - at : n_batch;
-        pass = begin_pass(p, (double)n);
+        pass = begin_pass(p, (double)n, at + n < to ? 0 : 1);
         pass.part_s[PART_STATE] = state_s(p, 1, at, at + n);
         add_pass(&t, &pass);
     }

@@ -64,7 +64,7 @@ struct ceiling_time {
 
 /* Of a step in which n_texts texts with n_depth tokens each decode one token. */
 struct ceiling_time ceiling_step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth);
-/* Of computing tokens [from, to) of a prompt, n_batch at a time. */
+/* Of computing tokens [from, to) of a prompt, n_batch at a time, and the last one's logits. */
 struct ceiling_time ceiling_prompt(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch);
 
 /* How many of n_expert experts n tokens choose that take n_used each, if all are as likely. */

@@ -920,6 +920,28 @@ static void misses_follow_counts_of_earlier_runs(void **state)
     assert_true(ceiling_decode_miss(&f, 4, 4) == 0 && ceiling_decode_miss(&f, 0, 4) == 1);
 }
 
+/* A pass of a prompt computes the last layer's experts for the token alone whose logits are wanted, and passes before
+ * the last one not at all. */
+static void the_last_layer_goes_on_with_one_token(void **state)
+{
+    const struct plan_layer two[2] = {{.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .n_int8 = 1000}},
+                                      {.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .n_int8 = 1000}}};
+    const struct plan_facts f = {.layers = two, .n_moe = 2};
+    const struct plan_kv kv = {0};
+    const struct ceiling_params p = {.facts = &f,
+                                     .kv = &kv,
+                                     .read_per_s = 1e3,
+                                     .int8_per_s = 1e6,
+                                     .float_per_s = 1e6,
+                                     .miss = 0.5,
+                                     .missing_bytes = 1e9,
+                                     .drive_per_s = 100,
+                                     .n_rank = 1};
+    const struct ceiling_time t = ceiling_prompt(&p, 0, 2000, 1000);
+    assert_within(t.part_s[PART_PRODUCTS], 2 * 2.0 + 0.2, 1e-9); /* 1,000 tokens of 2 experts; 2 experts to be read */
+    assert_within(t.part_s[PART_READS], 2 * 4.0 + 1.0, 1e-9);    /* halves of 8, 8 and 2 experts */
+}
+
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
 static struct gate_curve a_curve(double hit_of_quarter)
@@ -1037,6 +1059,7 @@ int main(void)
         cmocka_unit_test(texts_share_what_they_read),
         cmocka_unit_test(rates_between_measurements_are_read_off),
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
+        cmocka_unit_test(the_last_layer_goes_on_with_one_token),
         cmocka_unit_test(curves_are_read_off_between_points),
         cmocka_unit_test(the_gate_goes_by_hits_and_costs),
         cmocka_unit_test(curves_are_written_and_read_alike_and_damaged_ones_refused),
