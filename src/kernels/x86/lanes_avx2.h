@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/x86/pair_sums.h"
+#include "kernels/x86/parts_avx2.h"
 
 typedef __m256i vi;
 typedef __m256 vf;
@@ -55,10 +56,6 @@ static inline vi vi_sub(vi a, vi b)
 static inline vi vi_sub8(vi a, vi b)
 {
     return _mm256_sub_epi8(a, b);
-}
-static inline vi vi_add16(vi a, vi b)
-{
-    return _mm256_add_epi16(a, b);
 }
 static inline vi vi_mul(vi a, vi b)
 {
@@ -152,25 +149,15 @@ static inline vf vf_load_half(const void *p)
 }
 static inline vf vf_low_half(vi a) /* of the halves in the low words of each lane */
 {
-    a = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
-    a = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, a), 0xd8);
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(a));
+    return avx2_low_half(a);
 }
-static inline vf vf_load_mxfp4(const uint8_t *p) /* quant/blocks.h: quant_mxfp4_scale */
+static inline vf vf_load_mxfp4(const uint8_t *p)
 {
-    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
-    __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
+    return avx2_load_mxfp4(p);
 }
 static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
 {
-    if (n >= LANES)
-        _mm256_storeu_ps(p, a);
-    else
-        _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
-                            a);
+    avx2_store(p, a, n);
 }
 static inline void vf_keep(vf a)
 {

@@ -9,6 +9,7 @@
 
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/pair_sums.h"
+#include "kernels/x86/parts_avx2.h"
 
 typedef struct {
     __m256i half[2];
@@ -20,12 +21,7 @@ typedef struct {
 enum { LANES = 16 };    /* rows of a pair of vectors */
 enum { PEAK_TILE = 6 }; /* pairs of sums that keep the units busy and fit the registers */
 
-/* NAME(a) and NAME(a, b) of both halves */
-#define LANES_OF_ONE(type, name, operation)                                                                            \
-    static inline type name(type a)                                                                                    \
-    {                                                                                                                  \
-        return (type){{operation(a.half[0]), operation(a.half[1])}};                                                   \
-    }
+/* NAME(a, b) of both halves */
 #define LANES_OF_TWO(type, name, operation)                                                                            \
     static inline type name(type a, type b)                                                                            \
     {                                                                                                                  \
@@ -86,7 +82,10 @@ KERNELS_ALWAYS_INLINE vi vi_add_maddubs(vi acc, vi u, const int8_t *q)
             : "x"(u.half[0]), "x"(u.half[1]), "m"(*four));
     return acc;
 }
-LANES_OF_ONE(vi, vi_abs8, _mm256_abs_epi8)
+static inline vi vi_abs8(vi a)
+{
+    return (vi){{_mm256_abs_epi8(a.half[0]), _mm256_abs_epi8(a.half[1])}};
+}
 LANES_OF_TWO(vi, vi_sign8, _mm256_sign_epi8) /* a, 0 or -a by the sign of b */
 LANES_OF_TWO(vi, vi_shuffle8, _mm256_shuffle_epi8)
 
@@ -156,41 +155,19 @@ static inline vf vf_load_half(const void *p)
     const __m128i *v = p;
     return (vf){{_mm256_cvtph_ps(_mm_loadu_si128(v)), _mm256_cvtph_ps(_mm_loadu_si128(v + 1))}};
 }
-static inline __m256 vf_low_half_of(__m256i a)
-{
-    a = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
-    a = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, a), 0xd8);
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(a));
-}
 static inline vf vf_low_half(vi a) /* of the halves in the low words of each lane */
 {
-    return (vf){{vf_low_half_of(a.half[0]), vf_low_half_of(a.half[1])}};
+    return (vf){{avx2_low_half(a.half[0]), avx2_low_half(a.half[1])}};
 }
-static inline __m256 vf_of_mxfp4(const uint8_t *p)
+static inline vf vf_load_mxfp4(const uint8_t *p)
 {
-    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
-    __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
-}
-static inline vf vf_load_mxfp4(const uint8_t *p) /* quant/blocks.h: quant_mxfp4_scale */
-{
-    return (vf){{vf_of_mxfp4(p), vf_of_mxfp4(p + 8)}};
-}
-static inline void vf_store_half(float *p, __m256 a, int64_t n)
-{
-    if (n >= 8)
-        _mm256_storeu_ps(p, a);
-    else
-        _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
-                            a);
+    return (vf){{avx2_load_mxfp4(p), avx2_load_mxfp4(p + 8)}};
 }
 static inline void vf_store(float *p, vf a, int64_t n) /* the first n lanes */
 {
-    vf_store_half(p, a.half[0], n);
+    avx2_store(p, a.half[0], n);
     if (n > 8)
-        vf_store_half(p + 8, a.half[1], n - 8);
+        avx2_store(p + 8, a.half[1], n - 8);
 }
 static inline void vf_keep(vf a)
 {
