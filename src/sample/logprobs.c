@@ -18,8 +18,9 @@ static struct softmax measure(const float *logits, int32_t n)
 {
     struct softmax s = {.max = -INFINITY};
     double sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        s.max = fmax(s.max, usable(logits[i]));
+    for (int32_t i = 0; i < n; i++) /* not fmax: gcc 12 for 64-bit Arm fails on it */
+        if (usable(logits[i]) > s.max)
+            s.max = usable(logits[i]);
     for (int32_t i = 0; i < n && s.max > -INFINITY; i++)
         sum += exp(usable(logits[i]) - s.max);
     s.log_sum = log(sum);
