@@ -91,7 +91,6 @@ LANES_OF_TWO(vi, vi_shuffle8, _mm256_shuffle_epi8)
 
 /* Shifts as operators: n may be a constant or not. */
 typedef uint32_t vi_u32 __attribute__((vector_size(32)));
-typedef int32_t vi_i32 __attribute__((vector_size(32)));
 typedef int16_t vi_i16 __attribute__((vector_size(32)));
 static inline vi vi_shl(vi a, int n)
 {
@@ -100,10 +99,6 @@ static inline vi vi_shl(vi a, int n)
 static inline vi vi_shr(vi a, int n)
 {
     return (vi){{(__m256i)((vi_u32)a.half[0] >> n), (__m256i)((vi_u32)a.half[1] >> n)}};
-}
-static inline vi vi_sar(vi a, int n)
-{
-    return (vi){{(__m256i)((vi_i32)a.half[0] >> n), (__m256i)((vi_i32)a.half[1] >> n)}};
 }
 static inline vi vi_sar16(vi a, int n)
 {
