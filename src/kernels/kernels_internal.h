@@ -19,6 +19,11 @@
 #include "quant/quant_types.def"
 #undef QUANT
 
+/* Sixteen integers added up: all, and elements 2 and 3 of every four. */
+struct v16_sums {
+    int all, upper;
+};
+
 /* K(name, suffix of names, weights in a block): the formats of body/r16_template.h, in layout R16 */
 #define KERNELS_R16_LIST(K)                                                                                            \
     K(Q4_0, q4_0, 32)                                                                                                  \

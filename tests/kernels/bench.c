@@ -96,15 +96,15 @@ static void act_fill(struct check *c, struct kernel_act *act, enum quant_act kin
     float *x = mem_alloc_aligned(64, MAX_M * K * sizeof *x);
     int8_t *q = mem_alloc_aligned(64, MAX_M * K);
     float *d = mem_alloc_aligned(64, MAX_M * K / 32 * sizeof *d);
-    int16_t *sum = mem_alloc_aligned(64, MAX_M * K / 16 * sizeof *sum);
+    int16_t *sum = mem_alloc_aligned(64, MAX_M * K / 16 * 3 * sizeof *sum);
     if (!x || !q || !d || !sum)
         abort();
     random_floats(&c->rng, x, MAX_M * K, 0);
     for (int t = 0; t < MAX_M; t++)
         if (kind == QUANT_ACT_INT8_32)
-            c->tables[0]->quantize_int8_32(x + t * K, K, q + t * K, d + t * (K / 32), sum + t * (K / 32));
+            c->tables[0]->quantize_int8_32(x + t * K, K, q + t * K, d + t * (K / 32), sum + t * (K / 32 * 3));
         else if (kind == QUANT_ACT_INT8_256)
-            c->tables[0]->quantize_int8_256(x + t * K, K, q + t * K, d + t * (K / 256), sum + t * (K / 16));
+            c->tables[0]->quantize_int8_256(x + t * K, K, q + t * K, d + t * (K / 256), sum + t * (K / 16 * 3));
     *act = (struct kernel_act){kind, K, x, q, d, sum};
 }
 

@@ -145,7 +145,7 @@ static void product_open(struct product *p, struct check *c, const struct quant_
     p->y = must_alloc(p->n_tok * MAX_ROWS * sizeof *p->y);
     p->xq = must_alloc((size_t)(p->n_tok * k));
     p->xd = must_alloc((size_t)(p->n_tok * (k / 32 + 1)) * sizeof *p->xd);
-    p->xsum = must_alloc((size_t)(p->n_tok * (k / 16 + 1)) * sizeof *p->xsum);
+    p->xsum = must_alloc((size_t)(p->n_tok * (k / 16 * 3 + 3)) * sizeof *p->xsum);
     for (int r = 0; r < MAX_ROWS; r++)
         random_row(&c->rng, q, p->w + (size_t)r * p->row_bytes, k / q->block_len, r % 4 ? 0 : kind);
     int64_t n_scale = kernel_act_n_scale(q->act, k), n_sum = kernel_act_n_sum(q->act, k);

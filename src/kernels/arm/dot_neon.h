@@ -7,6 +7,7 @@
 #include "kernels/body/r16_unpack.h"
 #include "kernels/kernels_internal.h"
 
+enum { DOT_Q6K_UNPACK_FROM = TILE + 1 }; /* fewest tokens for which Q6_K is unpacked once */
 enum { DOT_KINDS_TOKENS = 1 }; /* most that dot_kinds takes */
 
 static inline vi peak_dot(vi acc, vi w, const int8_t *q)
@@ -47,8 +48,9 @@ static inline int dot_offset(enum quant_type type)
 }
 
 /* start[i] = -dot_offset * sum[i] */
-static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_t start[16])
+static inline void dot_start(enum quant_type type, const int16_t sum[16], const int16_t parts[32], int32_t start[16])
 {
+    (void)parts;
     if (dot_offset(type) == 0)
         return;
     for (int i = 0; i < 16; i += 4)
@@ -121,10 +123,16 @@ KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int
         dot_run_lanes(s, src, 0, 8, q, n_tok);
 }
 
-/* What a sum of dot_int8 must start at. */
-static inline vi dot_int8_start(enum quant_type type, int sum)
+/* Where dot_int8 and dot_plain begin. */
+static inline vi dot_start_32(enum quant_type type, const int16_t *sum, const int16_t *parts)
 {
-    (void)type, (void)sum;
+    (void)parts;
+    return vi_set1(-r16_offset32(type) * *sum);
+}
+
+static inline vi dot_start_iq4xs(int sum)
+{
+    (void)sum;
     return vi_set1(0);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/exp_consts.h"
+#include "kernels/kernels_internal.h"
 
 typedef struct v16 {
     float32x4_t a, b, c, d;
@@ -213,13 +214,15 @@ static inline v16 v16_scale2(v16 x, v16 shifted)
 {
     return (v16){V16_MAP2(neon_scale2, x, shifted)};
 }
-/* Rounds to nearest even into 16 bytes and returns their sum; x in -127..127. */
-static inline int v16_store_int8(int8_t *p, v16 x)
+/* Rounds to nearest even into 16 bytes and adds them up; x in -127..127. */
+static inline struct v16_sums v16_store_int8(int8_t *p, v16 x)
 {
     int32x4_t a = vcvtnq_s32_f32(x.a), b = vcvtnq_s32_f32(x.b), c = vcvtnq_s32_f32(x.c), d = vcvtnq_s32_f32(x.d);
     int16x8_t lo = vcombine_s16(vmovn_s32(a), vmovn_s32(b)), hi = vcombine_s16(vmovn_s32(c), vmovn_s32(d));
     vst1q_s8(p, vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
-    return vaddvq_s16(vaddq_s16(lo, hi));
+    int16x8_t sum = vaddq_s16(lo, hi);
+    int16x4_t four = vadd_s16(vget_low_s16(sum), vget_high_s16(sum));
+    return (struct v16_sums){vaddv_s16(four), vget_lane_s16(four, 2) + vget_lane_s16(four, 3)};
 }
 static inline float32x4_t neon_rotate(float32x4_t x, float32x4_t cs)
 {

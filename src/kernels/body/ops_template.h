@@ -49,7 +49,8 @@ static inline void store_upto(float *p, v16 a, int64_t n)
 
 /* ---- rounding activations ------------------------------------------------------------------------------------ */
 
-KERNELS_ALWAYS_INLINE void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum)
+KERNELS_ALWAYS_INLINE void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum,
+                                          int16_t *parts)
 {
     v16 top = v16_abs(v16_load(x));
     for (int i = 16; i < n; i += 16)
@@ -63,26 +64,30 @@ KERNELS_ALWAYS_INLINE void quantize_block(const float *x, int n, int n_sum, int8
         inverse = max = 0;
     *d = max / 127.0f;
     for (int i = 0; i < n; i += n_sum) {
-        int total = 0;
+        struct v16_sums s = {0, 0};
         for (int j = i; j < i + n_sum; j += 16) {
             v16 v = v16_mul(v16_load(x + j), v16_set1(inverse));
             v = v16_max(v16_min(v, v16_set1(127.0f)), v16_set1(-127.0f));
-            total += v16_store_int8(q + j, v);
+            struct v16_sums of_16 = v16_store_int8(q + j, v);
+            s.all += of_16.all;
+            s.upper += of_16.upper;
         }
-        sum[i / n_sum] = (int16_t)total;
+        sum[i / n_sum] = (int16_t)s.all;
+        parts[i / n_sum * 2] = (int16_t)(s.all - s.upper);
+        parts[i / n_sum * 2 + 1] = (int16_t)s.upper;
     }
 }
 
 void OPS_NAME(quantize_int8_32)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
 {
     for (int64_t b = 0; b < k / 32; b++)
-        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b);
+        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b, sum + k / 32 + 2 * b);
 }
 
 void OPS_NAME(quantize_int8_256)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
 {
     for (int64_t b = 0; b < k / 256; b++)
-        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b);
+        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b, sum + k / 16 + 32 * b);
 }
 
 /* ---- element by element -------------------------------------------------------------------------------------- */

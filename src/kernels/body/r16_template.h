@@ -20,7 +20,7 @@ enum {
 /* Where the activations of a tile's tokens lie, for the block in hand. */
 struct r16_acts {
     const int8_t *q[TILE];
-    const int16_t *sum[TILE];
+    const int16_t *sum[TILE], *parts[TILE];
     const float *d[TILE];
 };
 
@@ -32,6 +32,7 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
     for (int t = 0; t < n_tok; t++) {
         x->q[t] = a->q + (t0 + t) * a->k + block * block_len;
         x->sum[t] = a->sum + (t0 + t) * n_sum + block * (block_len == 32 ? 1 : 16);
+        x->parts[t] = a->sum + (t0 + t) * n_sum + n_sum / 3 + block * (block_len == 32 ? 2 : 32);
         x->d[t] = a->d + (t0 + t) * n_scale + block;
     }
 }
@@ -63,12 +64,10 @@ KERNELS_ALWAYS_INLINE void r16_dot_32(vi s[], const struct r16_src *src, const s
 {
     enum quant_type type = src->type;
     bool five = type == QUANT_Q5_0 || type == QUANT_Q5_1;
-    bool int8 = type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4;
-    int offset = type == QUANT_Q4_0 ? 8 : type == QUANT_Q5_0 ? 16 : 0;
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        s[t] = int8 ? dot_int8_start(type, *x->sum[t]) : vi_set1(-offset * *x->sum[t]);
-    if (int8)
+        s[t] = dot_start_32(type, x->sum[t], x->parts[t]);
+    if (r16_is_int8(type))
         dot_int8(s, src, x->q, n_tok);
     else
         dot_plain(s, src, five ? 5 : 4, x->q, n_tok);
@@ -86,6 +85,7 @@ KERNELS_ALWAYS_INLINE void r16_add_32(vf acc[], const vi s[], const struct r16_s
         acc[t] = vf_fma(v, vf_bcast(x->d[t]), acc[t]);
         x->q[t] += 32;
         x->sum[t]++;
+        x->parts[t] += 2;
         x->d[t]++;
     }
 }
@@ -131,7 +131,7 @@ KERNELS_ALWAYS_INLINE void r16_sums_load(struct r16_sums *s, const struct r16_ac
 {
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        dot_start(type, x->sum[t], s->start[t]);
+        dot_start(type, x->sum[t], x->parts[t], s->start[t]);
         pair_sums(x->sum[t], s->of_32[t]);
     }
 }
@@ -159,7 +159,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r
         vi scale = r16_iq4xs_scale(sc, j), part[TILE];
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            part[t] = dot_int8_start(type, sums->of_32[t][j]);
+            part[t] = dot_start_iq4xs(sums->of_32[t][j]);
         dot_int8(part, src, q, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
@@ -407,7 +407,7 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
     }
 }
 
-/* Tokens [t0, t0 + n), TILE < n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it. */
+/* Tokens [t0, t0 + n), TILE / 2 <= n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it. */
 KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
                                     int64_t t0, int n)
 {
@@ -450,6 +450,13 @@ KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
     }
 }
 
+/* The fewest tokens that do, TILE / 2 or more. Sub-blocks of Q6_K share their bytes, which a tile in registers would read
+ * and shift four times. */
+KERNELS_ALWAYS_INLINE int r16_unpack_from(enum quant_type type)
+{
+    return type == QUANT_Q6_K ? (int)DOT_Q6K_UNPACK_FROM : TILE + 1;
+}
+
 /* len: weights of a block, a constant like the number of tokens. Not called through a pointer, because compilers merge
  * such calls that differ in a constant alone. */
 KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
@@ -465,7 +472,7 @@ KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_
 {
     for (int64_t row = a->row0; row < a->row1; row += LANES) {
         int64_t t = 0;
-        for (int n; r16_pays_to_unpack(type) && a->m - t > TILE; t += n) {
+        for (int n; r16_pays_to_unpack(type) && a->m - t >= r16_unpack_from(type); t += n) {
             n = a->m - t < MANY ? (int)(a->m - t) : MANY;
             r16_many(a, type, len, row, t, n);
         }

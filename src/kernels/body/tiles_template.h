@@ -244,8 +244,9 @@ KERNELS_ALWAYS_INLINE void tiles_sums_256(uint8_t out[64], const int16_t sum[16]
 KERNELS_ALWAYS_INLINE void tiles_acts_load(struct tiles_acts *x, const struct kernel_act *a, enum quant_type type,
                                            int len, int64_t at, int64_t n_k, int64_t t0, int n)
 {
-    int64_t n_scale = a->k / len;
+    int64_t n_scale = a->k / len, n_sum = kernel_act_n_sum(a->kind, a->k);
     for (int t = 0; t < n; t++) {
+        const int16_t *sum = a->sum + (t0 + t) * n_sum + at / (len == 256 ? 16 : 32);
         const int8_t *q = a->q + (t0 + t) * a->k + at;
         if (n_k == TILES_K) {
             KERNELS_UNROLL
@@ -257,13 +258,13 @@ KERNELS_ALWAYS_INLINE void tiles_acts_load(struct tiles_acts *x, const struct ke
         if (len == 256) {
             x->d[t] = a->d[(t0 + t) * n_scale + at / 256];
             if (r16_has_min256(type))
-                tiles_sums_256(x->sum[t], a->sum + (t0 + t) * n_scale * 16 + at / 16, r16_subs_of_32(type));
+                tiles_sums_256(x->sum[t], sum, r16_subs_of_32(type));
             continue;
         }
         int64_t first = (t0 + t) * n_scale + at / 32;
         memcpy(x->d32[t], a->d + first, (size_t)(n_k / 32) * sizeof(float));
         for (int64_t i = 0; r16_has_min32(type) && i < n_k / 32; i++)
-            x->sum32[t][i] = a->sum[first + i];
+            x->sum32[t][i] = sum[i];
     }
 }
 

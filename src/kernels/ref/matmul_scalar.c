@@ -22,7 +22,7 @@ typedef void unpack256_fn(const void *block, struct unpacked256 *u);
 KERNELS_ALWAYS_INLINE void row_int8_32(const struct kernel_matmul *a, int64_t row, int64_t t0, int64_t n_tok,
                                        unpack32_fn *unpack, int block_bytes, bool has_min)
 {
-    int64_t n_block = a->k / 32;
+    int64_t n_block = a->k / 32, n_sum = kernel_act_n_sum(a->x->kind, a->k);
     const uint8_t *w = row_of(a, row, 32, block_bytes);
     float acc[TOKENS] = {0};
     for (int64_t b = 0; b < n_block; b++, w += block_bytes) {
@@ -35,7 +35,7 @@ KERNELS_ALWAYS_INLINE void row_int8_32(const struct kernel_matmul *a, int64_t ro
                 s += u.w[j] * a->x->q[32 * i + j];
             float v = u.d * (float)s;
             if (has_min)
-                v = fmaf(u.m, (float)a->x->sum[i], v);
+                v = fmaf(u.m, (float)a->x->sum[(t0 + t) * n_sum + b], v);
             acc[t] = fmaf(v, a->x->d[i], acc[t]);
         }
     }
@@ -61,7 +61,7 @@ KERNELS_ALWAYS_INLINE void dot_super(const struct unpacked256 *u, const int8_t *
 KERNELS_ALWAYS_INLINE void row_int8_256(const struct kernel_matmul *a, int64_t row, int64_t t0, int64_t n_tok,
                                         unpack256_fn *unpack, int block_bytes, bool has_min, int head)
 {
-    int64_t n_block = a->k / 256;
+    int64_t n_block = a->k / 256, n_sum = kernel_act_n_sum(a->x->kind, a->k);
     const uint8_t *w = row_of(a, row, 256, block_bytes) + (row + (head != 0)) * head;
     float acc[TOKENS] = {0}, row_scale = 0;
     if (head)
@@ -72,7 +72,7 @@ KERNELS_ALWAYS_INLINE void row_int8_256(const struct kernel_matmul *a, int64_t r
         for (int64_t t = 0; t < n_tok; t++) {
             int64_t i = (t0 + t) * n_block + b;
             int32_t s, m;
-            dot_super(&u, a->x->q + 256 * i, a->x->sum + 16 * i, has_min, &s, &m);
+            dot_super(&u, a->x->q + 256 * i, a->x->sum + (t0 + t) * n_sum + 16 * b, has_min, &s, &m);
             float v = (head ? row_scale : u.d) * (float)s;
             if (has_min)
                 v = fmaf(-u.dmin, (float)m, v);

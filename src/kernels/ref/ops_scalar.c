@@ -56,7 +56,7 @@ static float lane_tree(float lane[16])
 }
 
 /* Blocks so small that 127 / max overflows count as zeros. */
-static void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum)
+static void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum, int16_t *parts)
 {
     float max = 0;
     for (int i = 0; i < n; i++)
@@ -66,25 +66,28 @@ static void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d
         inverse = max = 0;
     *d = max / 127.0f;
     memset(sum, 0, (size_t)(n / n_sum) * sizeof *sum);
+    memset(parts, 0, (size_t)(n / n_sum) * 2 * sizeof *parts);
     for (int i = 0; i < n; i++) {
         float v = x[i] * inverse;
         v = v < 127.0f ? v : 127.0f;
         v = v > -127.0f ? v : -127.0f;
         q[i] = (int8_t)(v + ROUND_MAGIC - ROUND_MAGIC);
         sum[i / n_sum] = (int16_t)(sum[i / n_sum] + q[i]);
+        int16_t *part = parts + i / n_sum * 2 + i % 4 / 2;
+        *part = (int16_t)(*part + q[i]);
     }
 }
 
 void quantize_int8_32_scalar(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
 {
     for (int64_t b = 0; b < k / 32; b++)
-        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b);
+        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b, sum + k / 32 + 2 * b);
 }
 
 void quantize_int8_256_scalar(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
 {
     for (int64_t b = 0; b < k / 256; b++)
-        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b);
+        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b, sum + k / 16 + 32 * b);
 }
 
 void rms_norm_scalar(float *y, const float *x, const float *w, int64_t n, float eps)

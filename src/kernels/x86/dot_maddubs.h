@@ -1,7 +1,7 @@
 /* Integer dots of r16_template.h by 16-bit products (vpmaddubsw, vpmaddwd). Include after lanes_*.h.
  *
  * w: vectors of four weights a lane, in the order of the row; q[t]: the activations they meet. Each function
- * adds to s[t], for n_tok tokens. All is exact: no 16-bit sum can reach 2^15, by the bounds given. */
+ * adds to s[t], for n_tok tokens. All is exact: no whole sum in words can reach 2^15, by the bounds given. */
 #ifndef KERNELS_X86_DOT_MADDUBS_H
 #define KERNELS_X86_DOT_MADDUBS_H
 
@@ -27,6 +27,7 @@ static inline vi dot_words(vi acc, vi a, vi b)
 #include "kernels/x86/dot_common.h"
 
 enum { DOT_PANELS = R16_PANELS_MOST };
+enum { DOT_Q6K_UNPACK_FROM = TILE / 2 }; /* fewest tokens for which Q6_K is unpacked once */
 enum { DOT_KINDS_TOKENS = 1 }; /* most that dot_kinds takes */
 
 /* Byte i of each lane as the scale of dot_scaled: sign-extended, in both words. bits: of the weights it
@@ -43,16 +44,22 @@ static inline vi dot_scale(vi bytes, int i, int bits)
     return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i])), 8);
 }
 
-/* What dot_scaled takes away from the codes: nothing, so that all sums begin at 0. */
+/* What dot_scaled takes away from the codes. Sums of Q6_K begin at what that comes to, word by word: without it a sum
+ * over two vectors fills a word, with it one over four fits, and what wraps on the way comes back. */
 static inline int dot_offset(enum quant_type type)
 {
-    (void)type;
-    return 0;
+    return type == QUANT_Q6_K ? 32 : 0;
 }
 
-static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_t start[16])
+/* start[i] = -dot_offset * sum[i], as the two words of its parts */
+static inline void dot_start(enum quant_type type, const int16_t sum[16], const int16_t parts[32], int32_t start[16])
 {
-    (void)type, (void)sum, (void)start;
+    (void)sum;
+    for (int i = 0; i < 16 && dot_offset(type); i += 8) {
+        __m256i v = _mm256_loadu_si256((const __m256i *)(parts + 2 * i));
+        v = _mm256_mullo_epi16(v, _mm256_set1_epi16((int16_t)-dot_offset(type)));
+        _mm256_storeu_si256((__m256i *)(start + i), v);
+    }
 }
 
 /* MXFP4's values are -12..12: plus this they are codes of five bits. */
@@ -71,12 +78,13 @@ KERNELS_ALWAYS_INLINE vi dot_codes(const struct r16_src *src, int i)
     return src->type == QUANT_MXFP4 ? r16_vec_plus(src, i, DOT_MXFP4_PLUS) : r16_vec(src, i);
 }
 
-/* s += scale * (codes 0..2^bits - 1 in vectors [first, first + n) of src). A 16-bit sum over g
- * vectors is at most 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4, 32004 for 6 and 2. */
+/* s += scale * (codes 0..2^bits - 1 in vectors [first, first + n) of src). Sums in words of g vectors begin at 0 and
+ * are at most 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4; or they begin at start[t], and weights
+ * less the offset make them at most 32512: 2 * 8 * 16 * 127 for 5 bits, 2 * 4 * 32 * 127 for 6. */
 KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
-                                          const int8_t *const q[], int n_tok)
+                                          const int8_t *const q[], const vi *start, int n_tok)
 {
-    int fit = bits <= 4 ? 8 : bits == 5 ? 4 : 2, group = fit < n ? fit : n;
+    int fit = start || bits <= 4 ? 8 : 4, group = fit < n ? fit : n;
     KERNELS_UNROLL
     for (int g = first; g < first + n; g += group) {
         vi sum16[TILE];
@@ -85,7 +93,8 @@ KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int
             vi w = vi_held(dot_codes(src, i));
             KERNELS_UNROLL
             for (int t = 0; t < n_tok; t++)
-                sum16[t] = i == g ? vi_maddubs(w, vi_bcast(q[t] + 4 * i)) : dot_bytes(sum16[t], w, q[t] + 4 * i);
+                sum16[t] = i == g && !start ? vi_maddubs(w, vi_bcast(q[t] + 4 * i))
+                                            : dot_bytes(i == g ? start[t] : sum16[t], w, q[t] + 4 * i);
         }
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
@@ -93,57 +102,82 @@ KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int
     }
 }
 
-/* The same of all vectors of src: scale[0] is that of the first four, scale[1] of the others. */
+/* The same of all vectors of src, less dot_offset: scale[0] is that of the first four, scale[1] of the others. */
 KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], int bits,
                                       const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
-    (void)start;
     if (r16_subs_of_32(src->type)) { /* the scales are one */
-        dot_scaled_run(s, src, 0, 8, scale[0], bits, q, n_tok);
+        dot_scaled_run(s, src, 0, 8, scale[0], bits, q, NULL, n_tok);
+    } else if (dot_offset(src->type) == 0) {
+        dot_scaled_run(s, src, 0, 4, scale[0], bits, q, NULL, n_tok);
+        dot_scaled_run(s, src, 4, 4, scale[1], bits, q, NULL, n_tok);
     } else {
-        dot_scaled_run(s, src, 0, 4, scale[0], bits, q, n_tok);
-        dot_scaled_run(s, src, 4, 4, scale[1], bits, q, n_tok);
+        KERNELS_UNROLL
+        for (int half = 0; half < 2; half++) {
+            vi begin[TILE];
+            KERNELS_UNROLL
+            for (int t = 0; t < n_tok; t++)
+                begin[t] = vi_bcast(start[t] + half);
+            dot_scaled_run(s, src, 4 * half, 4, scale[half], bits, q, begin, n_tok);
+        }
     }
 }
 
-/* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32
- * apart. */
+/* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32 and
+ * starts 2 apart. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
-    int group = bits <= 5 ? 4 : 2;
-    (void)start, (void)n_tok;
+    vi sum16[4];
+    (void)bits, (void)n_tok;
     KERNELS_UNROLL
-    for (int g = first; g < first + 4; g += group) {
-        vi sum16[4];
+    for (int kind = 0; kind < 4; kind++)
+        sum16[kind] = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
+    KERNELS_UNROLL
+    for (int i = first; i < first + 4; i++) {
         KERNELS_UNROLL
-        for (int kind = 0; kind < 4; kind++)
-            sum16[kind] = vi_set1(0);
-        KERNELS_UNROLL
-        for (int i = g; i < g + group; i++)
-            KERNELS_UNROLL
         for (int kind = 0; kind < 4; kind++)
             sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q[0] + 32 * kind + 4 * i);
-        KERNELS_UNROLL
-        for (int kind = 0; kind < 4; kind++)
-            s[0] = vi_add(s[0], vi_madd16(sum16[kind], scale[kind]));
     }
+    KERNELS_UNROLL
+    for (int kind = 0; kind < 4; kind++)
+        s[0] = vi_add(s[0], vi_madd16(sum16[kind], scale[kind]));
 }
 
-/* s += codes 0..2^bits - 1 of src */
+/* What dot_plain's codes are larger than the weights. */
+static inline int dot_offset_32(enum quant_type type)
+{
+    return type == QUANT_MXFP4 ? DOT_MXFP4_PLUS : r16_offset32(type);
+}
+
+/* Where dot_plain begins, as dot_start has it, and dot_int8: at 0. */
+static inline vi dot_start_32(enum quant_type type, const int16_t *sum, const int16_t *parts)
+{
+    (void)sum;
+    if (dot_offset_32(type) == 0)
+        return vi_set1(0);
+    return vi_mul16(vi_bcast(parts), vi_set1((int32_t)(0x10001u * (uint16_t)-dot_offset_32(type))));
+}
+
+static inline vi dot_start_iq4xs(int sum)
+{
+    (void)sum;
+    return vi_set1(0);
+}
+
+/* s += codes 0..2^bits - 1 of src, less dot_offset_32 */
 KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits, const int8_t *const q[], int n_tok)
 {
-    dot_scaled_run(s, src, 0, 8, vi_set1(0x10001), bits, q, n_tok);
+    vi start[TILE];
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        start[t] = s[t];
+        s[t] = vi_set1(0);
+    }
+    dot_scaled_run(s, src, 0, 8, vi_set1(0x10001), bits, q, dot_offset_32(src->type) ? start : NULL, n_tok);
 }
 
-/* What a sum of dot_int8 must start at, where `sum` is that of all its activations. */
-static inline vi dot_int8_start(enum quant_type type, int sum)
-{
-    return vi_set1(type == QUANT_MXFP4 ? -DOT_MXFP4_PLUS * sum : 0);
-}
-
-/* s += values -128..127 of src. Their signs go to the activations; 16-bit sums: at most 2 * 128 * 127 =
- * 32512. */
+/* s += values -128..127 of src. Their signs go to the activations; sums in words: at most 2 * 128 * 127 = 32512. */
 KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int8_t *const q[], int n_tok)
 {
     if (src->type == QUANT_MXFP4) {

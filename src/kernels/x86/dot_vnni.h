@@ -22,6 +22,7 @@ static inline vi dot_words(vi acc, vi a, vi b)
 #include "kernels/x86/dot_common.h"
 
 enum { DOT_PANELS = TILE > 4 ? R16_PANELS_ALL : R16_PANELS_COSTLY };
+enum { DOT_Q6K_UNPACK_FROM = TILE + 1 }; /* fewest tokens for which Q6_K is unpacked once */
 enum { DOT_KINDS_TOKENS = TILE > 4 ? 4 : 1 }; /* most that dot_kinds takes */
 
 /* Rearranges two neighbouring vectors of weights as they lie unpacked: dot_int8 takes signed ones plus 128. */
@@ -102,8 +103,9 @@ static inline int dot_offset(enum quant_type type)
 }
 
 /* start[i] = -dot_offset * sum[i] */
-static inline void dot_start(enum quant_type type, const int16_t sum[16], int32_t start[16])
+static inline void dot_start(enum quant_type type, const int16_t sum[16], const int16_t parts[32], int32_t start[16])
 {
+    (void)parts;
     __m256i sum16 = _mm256_loadu_si256((const __m256i *)sum), factor = _mm256_set1_epi16((int16_t)-dot_offset(type));
     if (dot_offset(type) == 0)
         return;
@@ -192,10 +194,15 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int firs
         s[t] = dot_add_scaled(s[t], part[kind][t], scale[kind], bits);
 }
 
-/* dot_int8 makes the weights unsigned by adding 128, which this takes back. */
-static inline vi dot_int8_start(enum quant_type type, int sum)
+/* Where dot_int8 and dot_plain begin: the first makes weights unsigned by adding 128, which this takes back. */
+static inline vi dot_start_32(enum quant_type type, const int16_t *sum, const int16_t *parts)
 {
-    (void)type;
+    (void)parts;
+    return vi_set1(-(r16_is_int8(type) ? 128 : r16_offset32(type)) * *sum);
+}
+
+static inline vi dot_start_iq4xs(int sum)
+{
     return vi_set1(-128 * sum);
 }
 

@@ -63,6 +63,7 @@ LANES_OF_TWO(vi, vi_add, _mm256_add_epi32)
 LANES_OF_TWO(vi, vi_sub, _mm256_sub_epi32)
 LANES_OF_TWO(vi, vi_sub8, _mm256_sub_epi8)
 LANES_OF_TWO(vi, vi_mul, _mm256_mullo_epi32)
+LANES_OF_TWO(vi, vi_mul16, _mm256_mullo_epi16) /* of words, as words */
 LANES_OF_TWO(vi, vi_madd16, _mm256_madd_epi16)
 LANES_OF_TWO(vi, vi_maddubs, _mm256_maddubs_epi16) /* of unsigned and signed bytes */
 /* acc + maddubs(u, the four signed bytes at q) in words. Assembly, as compilers take a chain of sums apart into a tree,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/exp_consts.h"
+#include "kernels/x86/pair_sums.h"
 
 typedef struct v16 {
     __m256 lo, hi;
@@ -198,16 +199,15 @@ static inline v16 v16_scale2(v16 a, v16 shifted)
 {
     return (v16){v16_scale2_half(a.lo, shifted.lo), v16_scale2_half(a.hi, shifted.hi)};
 }
-/* Rounds to nearest even into 16 bytes and returns their sum; a in -127..127. */
-static inline int v16_store_int8(int8_t *p, v16 a)
+/* Rounds to nearest even into 16 bytes and adds them up; a in -127..127. */
+static inline struct v16_sums v16_store_int8(int8_t *p, v16 a)
 {
     __m256i lo = _mm256_cvtps_epi32(a.lo), hi = _mm256_cvtps_epi32(a.hi);
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xd8);
     _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
     __m256i sum = _mm256_add_epi32(lo, hi);
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+    return sums_of_four(s);
 }
 static inline __m256 v16_rotate_half(__m256 x, __m256 cs)
 {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/exp_consts.h"
+#include "kernels/x86/pair_sums.h"
 
 typedef __m512 v16;
 
@@ -173,12 +174,13 @@ static inline v16 v16_scale2(v16 a, v16 shifted)
 {
     return _mm512_scalef_ps(a, _mm512_sub_ps(shifted, _mm512_set1_ps(EXP_ROUND)));
 }
-/* Rounds to nearest even into 16 bytes and returns their sum; a in -127..127. */
-static inline int v16_store_int8(int8_t *p, v16 a)
+/* Rounds to nearest even into 16 bytes and adds them up; a in -127..127. */
+static inline struct v16_sums v16_store_int8(int8_t *p, v16 a)
 {
     __m512i x = _mm512_cvtps_epi32(a);
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x));
-    return _mm512_reduce_add_epi32(x);
+    __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+    return sums_of_four(_mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
 }
 /* Pairs (a, b) rotated by pairs (cos, sin). */
 static inline v16 v16_rotate_pairs(v16 x, v16 cs)
