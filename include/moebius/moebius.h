@@ -964,6 +964,8 @@ typedef struct moebius_plan_options {
     /* Of a token's choices, the shares found on the GPU, in memory and on drives, 0 to 1, as somebody measured them.
      * What they lack of 1 gives way to experts at hand. All 0: the plan finds them. */
     double found_vram, found_ram, found_drive;
+    /* What n_threads read from the processor's memory, in bytes a second; 0: as the machine's file and receipts say. */
+    double memory_per_s;
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);

@@ -20,6 +20,7 @@ static atomic_size_t mapped[MEM_N_TAG], total;
 
 static struct {
     atomic_size_t n_bytes; /* SIZE_MAX: none */
+    atomic_size_t scratch_bytes; /* for which there is to be room */
     mem_reclaim_fn *reclaim;
     void *user;
 } limit = {.n_bytes = SIZE_MAX};
@@ -110,9 +111,16 @@ size_t mem_length(size_t n_bytes)
     return (n_bytes + unit - 1) / unit * unit;
 }
 
+static size_t bytes_kept_from(enum mem_tag tag)
+{
+    size_t scratch = atomic_load(&limit.scratch_bytes), now = atomic_load(&mapped[MEM_SCRATCH]);
+    return tag == MEM_EXPERTS && now < scratch ? scratch - now : 0;
+}
+
 bool mem_commit(size_t n_bytes, enum mem_tag tag)
 {
-    size_t now = atomic_load(&total), most = atomic_load(&limit.n_bytes);
+    size_t now = atomic_load(&total), most = atomic_load(&limit.n_bytes), kept = bytes_kept_from(tag);
+    most = kept < most ? most - kept : 0;
     do
         if (n_bytes > most || now > most - n_bytes)
             return false;
@@ -434,8 +442,14 @@ bool mem_make_room(size_t n_bytes)
     return mem_room_bytes() >= length;
 }
 
+void mem_keep_for_scratch(size_t n_bytes)
+{
+    atomic_store(&limit.scratch_bytes, n_bytes);
+}
+
 void mem_lift_limit(void)
 {
+    mem_keep_for_scratch(0);
     atomic_store(&limit.n_bytes, SIZE_MAX);
     limit.reclaim = NULL;
 }

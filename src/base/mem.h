@@ -94,6 +94,9 @@ size_t mem_total_bytes(void);
  * that has a reclaim of its own. */
 typedef void mem_reclaim_fn(void *user, size_t n_bytes);
 MUST_USE bool mem_set_limit(size_t n_bytes, mem_reclaim_fn *reclaim, void *user);
+/* Below the limit MEM_EXPERTS leaves room for MEM_SCRATCH to grow to so many bytes, as what an operation uses can't be
+ * reclaimed for the scratch that it needs. Until the limit is lifted. */
+void mem_keep_for_scratch(size_t n_bytes);
 void mem_lift_limit(void);
 /* From now on the calling thread asks this one in its place, whoever sets the limit. */
 void mem_set_thread_reclaim(mem_reclaim_fn *reclaim, void *user);

@@ -309,7 +309,8 @@ static void leave_receipt(const struct bench_command *b, const struct bench_resu
                                   .n_prompt = p->n_prefill,
                                   .prompt_from = p->n_depth,
                                   .prefill_ceiling = r->prefill.roof_tok_per_s.median,
-                                  .decode_ceiling = r->decode.roof_tok_per_s.median};
+                                  .decode_ceiling = r->decode.roof_tok_per_s.median,
+                                  .memory_per_s = r->read_bytes_per_s};
     cli_leave_receipt(&b->model, b->opened.engine, &f);
 }
 

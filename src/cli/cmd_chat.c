@@ -526,13 +526,13 @@ static int run(const struct command *c, int argc, char **argv)
         code = cli_parse_vars(&vars, &chat.vars, &e);
     if (code == ERR_OK)
         code = cli_check_sampling(&chat.sampling, &e);
-    if (code == ERR_OK)
-        code = cli_check_grammar(&chat.grammar_options, &e);
     chat.interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     if (code == ERR_OK && chat.interactive && !chat.no_history)
         chat_history_open(&chat.history);
     if (code == ERR_OK) /* /save and /load */
         code = cli_confine(c, options, N_OPTIONS(options), argc, argv, ".", &e);
+    if (code == ERR_OK)
+        code = cli_check_grammar(&chat.grammar_options, &e);
     if (code == ERR_OK)
         code = prepare(&chat, &e);
     if (code == ERR_OK)
@@ -543,6 +543,7 @@ static int run(const struct command *c, int argc, char **argv)
     conversation_close(&chat.talk);
     moebius_sampler_close(&chat.sampler);
     moebius_grammar_close(&chat.grammar);
+    cli_close_grammar(&chat.grammar_options);
     moebius_template_close(&chat.tmpl);
     cli_close(&chat.opened);
     return cli_exit(c, code, &e);

@@ -383,6 +383,7 @@ static int run(const struct command *c, int argc, char **argv)
     moebius_sampler_close(&g.sampler);
     moebius_matcher_close(&g.matcher);
     moebius_grammar_close(&g.grammar);
+    cli_close_grammar(&g.grammar_options);
     layer_stats_close(&g.layers);
     cli_close(&g.opened);
     mem_free(g.ids);

@@ -439,7 +439,13 @@ static err_code choose_prompt(const struct prompt_options *p, struct prompt_opti
 err_code cli_check_prompt(const struct prompt_options *p, struct err *e)
 {
     struct prompt_options chosen;
-    return choose_prompt(p, &chosen, e);
+    int32_t *ids = NULL;
+    size_t n;
+    TRY(choose_prompt(p, &chosen, e));
+    if (p->tokens)
+        TRY(cli_parse_ids(p->tokens, &ids, &n, e));
+    mem_free(ids);
+    return ERR_OK;
 }
 
 /* The text of a prompt that was chosen. */

@@ -17,36 +17,53 @@ static void print_unenforced(const moebius_grammar *g)
     }
 }
 
-err_code cli_check_grammar(const struct grammar_options *o, struct err *e)
+static err_code compile(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,
+                        struct err *e)
 {
+    moebius_error error;
+    const char *file = o->schema_file ? o->schema_file : o->gbnf_file;
+    bool is_schema = o->schema || o->schema_file;
+    if (moebius_grammar_open(out, vocab, is_schema ? MOEBIUS_GRAMMAR_SCHEMA : MOEBIUS_GRAMMAR_GBNF, o->text, o->n,
+                             MOEBIUS_GRAMMAR_LENIENT, &error) == MOEBIUS_OK)
+        return ERR_OK;
+    cli_error(e, &error);
+    return file ? err_prefix(e, "%s", file) : e->code;
+}
+
+err_code cli_check_grammar(struct grammar_options *o, struct err *e)
+{
+    const char *file = o->schema_file ? o->schema_file : o->gbnf_file, *text = o->schema ? o->schema : o->gbnf;
+    moebius_grammar *g = NULL;
     if (!!o->schema + !!o->schema_file + !!o->gbnf + !!o->gbnf_file > 1)
         return err_set(e, ERR_USAGE, "--json-schema, --json-schema-file, --grammar and --grammar-file: choose one");
-    return ERR_OK;
+    if (!file && !text)
+        return ERR_OK;
+    if (file)
+        TRY(cli_read_file(file, &o->text, &o->n, e));
+    else if (!(o->text = mem_strdup(text)))
+        return err_nomem(e, strlen(text), "a grammar");
+    else
+        o->n = strlen(text);
+    err_code code = compile(o, NULL, &g, e);
+    moebius_grammar_close(&g);
+    return code;
 }
 
 err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,
                           struct err *e)
 {
-    const char *file = o->schema_file ? o->schema_file : o->gbnf_file, *text = o->schema ? o->schema : o->gbnf;
-    bool is_schema = o->schema || o->schema_file;
-    char *owned = NULL;
-    size_t n = text ? strlen(text) : 0;
-    moebius_error error;
     *out = NULL;
-    if (!file && !text)
+    if (!o->text)
         return ERR_OK;
-    if (file) {
-        TRY(cli_read_file(file, &owned, &n, e));
-        text = owned;
-    }
-    err_code code = ERR_OK;
-    if (moebius_grammar_open(out, vocab, is_schema ? MOEBIUS_GRAMMAR_SCHEMA : MOEBIUS_GRAMMAR_GBNF, text, n,
-                             MOEBIUS_GRAMMAR_LENIENT, &error) == MOEBIUS_OK)
-        print_unenforced(*out);
-    else
-        code = cli_error(e, &error);
-    mem_free(owned);
-    return code;
+    TRY(compile(o, vocab, out, e));
+    print_unenforced(*out);
+    return ERR_OK;
+}
+
+void cli_close_grammar(struct grammar_options *o)
+{
+    mem_free(o->text);
+    o->text = NULL;
 }
 
 err_code cli_begin_grammar(moebius_grammar *grammar, moebius_sampler *sampler, moebius_matcher **out, struct err *e)

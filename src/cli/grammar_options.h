@@ -7,6 +7,8 @@
 
 struct grammar_options {
     const char *schema, *schema_file, *gbnf, *gbnf_file;
+    char *text; /* [n] of the one that was chosen, from cli_check_grammar on; NULL: none was */
+    size_t n;
 };
 
 /* clang-format off */
@@ -18,11 +20,13 @@ struct grammar_options {
     {"--grammar-file", OPT_INPUT, &(g).gbnf_file, "FILE", "the same, from a file", 0, 0, 0, GROUP_FORM}
 /* clang-format on */
 
-/* ERR_USAGE where there is more than one: to be asked before a model is loaded. */
-MUST_USE err_code cli_check_grammar(const struct grammar_options *o, struct err *e);
-/* Opens the grammar that the options ask for, and prints what of it is not enforced; *out NULL: they ask for none. */
+/* Reads the grammar that the options ask for and compiles it without a vocabulary, so that what is wrong with it is said
+ * before a model is loaded. ERR_USAGE where there is more than one. cli_close_grammar frees what it keeps. */
+MUST_USE err_code cli_check_grammar(struct grammar_options *o, struct err *e);
+/* Opens that grammar, and prints what of it is not enforced; *out NULL: the options ask for none. */
 MUST_USE err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,
                                    struct err *e);
+void cli_close_grammar(struct grammar_options *o);
 /* A matcher at the begin of an answer, which the sampler follows from now on. */
 MUST_USE err_code cli_begin_grammar(moebius_grammar *grammar, moebius_sampler *sampler, moebius_matcher **out,
                                     struct err *e);

@@ -113,6 +113,7 @@ struct moebius_engine {
     size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
     size_t limit_bytes;       /* the limit on what base/mem.h counts */
     size_t spare_bytes;       /* room below the limit for what operations take when they first run */
+    size_t scratch_bytes;     /* what scratch may grow to: slots leave room for that */
     size_t vram_bytes;        /* options.vram_bytes; SIZE_MAX: no bound */
     size_t gpu_spare_bytes;   /* the same of the first device's own memory */
     bool is_limited;          /* the limit is in force */

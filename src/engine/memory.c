@@ -6,6 +6,7 @@
 #include "base/free_memory.h"
 #include "base/units_text.h"
 #include "engine/engine_internal.h"
+#include "model/sizes.h"
 #include "engine/gpu_choice.h"
 #include "planner/plan.h"
 #include "ranks/ranks.h"
@@ -27,6 +28,7 @@ static err_code enforce(moebius_engine *g, struct err *e)
 {
     if (!mem_set_limit(g->limit_bytes, reclaim, g))
         return err_set(e, ERR_USAGE, "another engine of this process already has a bound on memory");
+    mem_keep_for_scratch(g->scratch_bytes);
     g->is_limited = true;
     return ERR_OK;
 }
@@ -216,6 +218,7 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
     /* what is mapped takes no memory before it is used, so that its size can be looked at first */
     lift(g);
     size_t before = mem_total_bytes();
+    int64_t n_batch = g->n_batch;
     err_code code = create(user, &later, e);
     size_t state = later, session;
     if (engine_has_own_memory(g, 0)) /* where the state goes */
@@ -227,7 +230,16 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
         code = err_set(e, why.code, "%s", why.text);
     TRY(code);
     TRY(engine_gpu_session(g, state, e));
-    g->spare_bytes = session / 2; /* an estimate of what operations will need; for more, experts give slots back */
+    uint64_t scratch = 0;
+    if (g->n_batch > n_batch && !engine_has_own_memory(g, 0)) /* else there is enough already */
+        scratch = model_scratch_bytes(g->model, g->n_batch);
+    /* an estimate of what operations will need; for more, experts give slots back */
+    g->spare_bytes = (size_t)plan_spare_bytes(session, scratch);
+    if (!engine_has_own_memory(g, 0)) {
+        size_t will = mem_mapped_bytes(MEM_SCRATCH) + g->spare_bytes;
+        g->scratch_bytes = will > g->scratch_bytes ? will : g->scratch_bytes;
+        mem_keep_for_scratch(g->scratch_bytes);
+    }
     size_t need = mem_total_bytes() + later - experts_more + g->spare_bytes;
     if (need > g->limit_bytes)
         return too_little(g, need + g->overhead_bytes, "this session", e);

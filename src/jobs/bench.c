@@ -30,6 +30,7 @@ struct bench_run {
     moebius_batch_item *items; /* [n_texts] */
     int32_t *chunk;
     moebius_roof roof; /* as last measured */
+    int64_t n_roof;    /* so often */
     bool is_streaming;
     struct phase_run prefill, decode;
     struct bench_result *out;
@@ -108,6 +109,7 @@ static err_code measure_roof(struct bench_run *b, struct err *e)
         return ERR_OK;
     if (moebius_engine_measure_roof(b->engine, &b->roof, &error) != MOEBIUS_OK)
         return err_set(e, (err_code)error.status, "%s", error.text);
+    r->read_bytes_per_s += (b->roof.read_bytes_per_s - r->read_bytes_per_s) / (double)++b->n_roof;
     r->best = r->best.int8_per_s > 0 ? each(r->best, b->roof, most) : b->roof;
     r->least = r->least.int8_per_s > 0 ? each(r->least, b->roof, least) : b->roof;
     return ERR_OK;

@@ -122,15 +122,20 @@ struct model_cost model_expert_cost(const struct slot_pool_desc *shape)
     return c;
 }
 
-/* What the largest operations keep besides their results: of the experts the hidden rows, and activations rounded to
- * bytes, in tokens' and in experts' order. */
-static uint64_t scratch_bytes(const struct model *m, int64_t n_batch)
+/* A row of k activations as a product with weights of a type takes it: bytes with their scales and sums, or floats. */
+static uint64_t rounded_bytes(const struct quant_info *type, int64_t k)
+{
+    return (uint64_t)k * (type->act == QUANT_ACT_FLOAT ? 8 : 3) / 2;
+}
+
+uint64_t model_scratch_bytes(const struct model *m, int64_t n_batch)
 {
     uint64_t most = 0;
     for (int i = 0; i < m->n_moe_layer; i++) {
         const struct slot_pool_desc *d = &m->expert_layers[i].shape;
-        uint64_t n_pair = (uint64_t)(n_batch * m->expert_layers[i].n_used);
-        uint64_t n = n_pair * (uint64_t)(d->n_ff * 5 + d->n_embd);
+        uint64_t n_pair = (uint64_t)(n_batch * m->expert_layers[i].n_used), hidden = (uint64_t)d->n_ff * sizeof(float);
+        uint64_t n = n_pair * (hidden + rounded_bytes(d->type[EXPERT_DOWN], d->n_ff) +
+                               rounded_bytes(d->type[EXPERT_GATE], d->n_embd));
         most = n > most ? n : most;
     }
     return most;
@@ -148,7 +153,7 @@ static err_code measure(struct model_sizes *s, const struct gguf *g, struct back
     s->weight_bytes = backend_held_bytes(b, MEM_WEIGHTS);
     TRY_OUT(model_work_create(&w, m, n_batch, n_logits, e));
     s->work_bytes = backend_held_bytes(b, MEM_SCRATCH);
-    s->scratch_bytes = scratch_bytes(m, n_batch);
+    s->scratch_bytes = model_scratch_bytes(m, n_batch);
     TRY_OUT(size_texts(m, type, n_batch, n_ctx, text_bytes, n_n_ctx, &s->checkpoint_bytes,
                        e)); /* refuses types that don't fit */
     add_state(s, m, type);

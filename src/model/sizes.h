@@ -38,6 +38,10 @@ MUST_USE err_code model_sizes_ask(struct model_sizes *out, const struct gguf *g,
                                   enum elem_type type, int64_t n_batch, int64_t n_logits, const int64_t *n_ctx,
                                   uint64_t *text_bytes, int n_n_ctx, struct err *e);
 
+/* About what the largest operations keep besides their results with so many tokens together: of the experts the hidden
+ * rows, and activations as products take them, in tokens' and in experts' order. */
+uint64_t model_scratch_bytes(const struct model *m, int64_t n_batch);
+
 /* The multiply-adds of one token with one expert of a layer, and the expert's bytes in the file. */
 struct model_cost model_expert_cost(const struct slot_pool_desc *shape);
 

@@ -165,8 +165,8 @@ static double n_meeting(const struct ceiling_params *p, int layer, double n, dou
     return layer == p->facts->n_moe - 1 ? n_last : n;
 }
 
-/* What drives give meanwhile: missed experts. */
-static double drives_s(const struct ceiling_params *p, double n, double n_last)
+/* Bytes that drives give meanwhile: missed experts. */
+static double drives_bytes(const struct ceiling_params *p, double n, double n_last)
 {
     double n_bytes = 0;
     if (!(p->miss > 0))
@@ -177,7 +177,13 @@ static double drives_s(const struct ceiling_params *p, double n, double n_last)
         if (n_tok > 0)
             n_bytes += p->miss * ceiling_distinct(y->n_expert, y->n_used, n_tok) * y->expert.n_bytes;
     }
-    return least(n_bytes, p->missing_bytes) / p->drive_per_s;
+    return least(n_bytes, p->missing_bytes);
+}
+
+/* Of the machine's memory, which experts from drives pass. */
+static double memory_per_s(const struct ceiling_params *p)
+{
+    return p->cpu_read_per_s > 0 ? p->cpu_read_per_s : p->read_per_s;
 }
 
 static bool is_known(const struct ceiling_params *p)
@@ -189,7 +195,7 @@ static bool is_known(const struct ceiling_params *p)
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* A pass of n tokens in all, each in its turn with the layers' weights, and with its experts; the last layer goes on
- * with the n_last whose logits are wanted. */
+ * with the n_last whose logits are wanted. Its least time is that of drives, which may go on beside all else. */
 static struct ceiling_time begin_pass(const struct ceiling_params *p, double n, double n_last)
 {
     struct ceiling_time t = {0};
@@ -197,18 +203,22 @@ static struct ceiling_time begin_pass(const struct ceiling_params *p, double n, 
     for (int i = 0; i < p->facts->n_moe; i++)
         if (n_meeting(p, i, n, n_last) > 0)
             add_layer(p, i, n_meeting(p, i, n, n_last), &t);
-    t.part_s[PART_READS] = drives_s(p, n, n_last);
+    double n_bytes = drives_bytes(p, n, n_last);
+    if (n_bytes > 0) {
+        t.least_s = n_bytes / p->drive_per_s;
+        t.part_s[PART_READS] = t.least_s + p->n_pass * n_bytes / memory_per_s(p);
+    }
     return t;
 }
 
 static void add_pass(struct ceiling_time *t, const struct ceiling_time *pass)
 {
-    double reads = pass->part_s[PART_READS], others = 0;
+    double others = 0;
     for (int i = 0; i < PART_N; i++) {
         t->part_s[i] += pass->part_s[i];
         others += i == PART_READS ? 0 : pass->part_s[i];
     }
-    t->least_s += most(others, reads);
+    t->least_s += most(others, pass->least_s);
 }
 
 struct ceiling_time ceiling_step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)

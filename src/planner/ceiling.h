@@ -41,6 +41,7 @@ struct ceiling_params {
     double miss;           /* the share of chosen experts that drives must give, 0 to 1 */
     double missing_bytes;  /* of all experts, those that have no slot */
     double drive_per_s;    /* with which they give them */
+    double n_pass;         /* how often each byte that they give passes memory before a product reads it */
     int n_rank;            /* that share the experts; 1: none */
     double rank_round_trip_s;
 };
@@ -50,7 +51,7 @@ enum ceiling_part {
     PART_PRODUCTS, /* with weights, by what runs the layers, and messages between machines */
     PART_STATE,    /* attention and recurrent state */
     PART_BESIDE,   /* experts that the processor computes beside a GPU */
-    PART_READS,    /* experts from drives */
+    PART_READS,    /* experts from drives, and through memory into their slots */
     PART_N
 };
 

@@ -68,6 +68,12 @@ uint64_t plan_ram_limit(const struct making *k)
     return plan_memory_limit(k->s->own_bytes, free_bytes);
 }
 
+uint64_t plan_spare_bytes(uint64_t session_bytes, uint64_t scratch_bytes)
+{
+    uint64_t half = session_bytes / 2, with_experts = session_bytes / 4 + scratch_bytes;
+    return half > with_experts ? half : with_experts;
+}
+
 /* Everything but the experts, and what is kept back beside it, as a session is admitted with half of itself to spare.
  */
 static uint64_t fixed_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
@@ -78,7 +84,8 @@ static uint64_t fixed_bytes(const struct making *k, const struct plan_kv *kv, in
 
 static uint64_t reserve_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx)
 {
-    return PLAN_MARGIN_BYTES + (k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1)) / 2;
+    uint64_t session = k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1);
+    return PLAN_MARGIN_BYTES + plan_spare_bytes(session, k->f->scratch_bytes);
 }
 
 static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
@@ -338,11 +345,16 @@ static double drives_speed(const struct making *k, double n_bytes)
     return sum;
 }
 
+/* How often a byte from a drive passes memory before a product reads it: written by the drive; and where it must be packed
+ * for the products, read and written again. */
+enum { PASSES_PREPARED = 1, PASSES_PACKED = 3 };
+
 void plan_find_drives(struct making *k, struct ceiling_params *c)
 {
     double expert = k->f->n_moe ? k->f->layers[0].expert.n_bytes : 0;
     double one_read = k->s->is_prepared ? expert : expert / 3; /* else a matrix is a read */
     k->p->drive = -1;
+    c->n_pass = k->s->is_prepared ? PASSES_PREPARED : PASSES_PACKED;
     if (k->s->n_drive == 0)
         k->p->drive = best_drive(k, one_read, &c->drive_per_s);
     else
@@ -463,6 +475,9 @@ void plan_assume(struct making *k)
     struct plan_lines *l = &k->p->assumptions;
     plan_say(l, "decode with %" PRId64 " tokens in each context; experts of several texts chosen independently",
              k->s->n_depth);
+    if (k->in->n_memory_run)
+        plan_say(l, "memory reads %.1f GB/s: the median of the probe's and of %d runs'",
+                 machine_memory_speed(k->m, k->s->n_threads) * 1e-9, k->in->n_memory_run);
     if (!k->s->ram_bytes && !k->m->free_bytes && k->m->ram_bytes)
         plan_say(l, "nothing else takes memory: what is free was not measured");
     if (!k->m->ram_bytes && !k->s->ram_bytes && !k->m->free_bytes)

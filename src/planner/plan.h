@@ -101,7 +101,12 @@ struct plan_inputs {
     struct plan_settings settings;
     plan_calibrate_fn *calibrate; /* may be NULL */
     void *user;
+    int n_memory_run; /* beside so many runs the machine's memory was measured, too; the median counts */
 };
+
+/* What is kept back for what operations keep besides their results: of a session that takes so many bytes, with
+ * scratch_bytes (model/sizes.h) for its experts, which is about half of it where the experts are small. */
+uint64_t plan_spare_bytes(uint64_t session_bytes, uint64_t scratch_bytes);
 
 /* What a process may take that has own_bytes of the memory and finds free_bytes free beside these, where no bound is
  * named. */

@@ -46,6 +46,7 @@ static const struct key keys[] = {
     COUNT("ctx", n_ctx, 1e12),
     COUNT("prompt", n_prompt, 1e12),
     COUNT("prompt_from", prompt_from, 1e12),
+    RATE("memory", memory_per_s, 1e18),
     RATE("decode", measured[SPEED_DECODE], 1e12),
     RATE("decode_ceiling", ceiling[SPEED_DECODE], 1e12),
     RATE("decode_low", forecast_low[SPEED_DECODE], 1e12),

@@ -1,6 +1,7 @@
 #include "planner/receipts.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A receipt counts half as much as one that is so much younger, and not at all after so many times that. */
@@ -323,6 +324,27 @@ static double half_band(const struct selection *s, const struct fit *f, double f
     half += (s->same_model ? 0 : band_other_model) + (s->same_machine ? 0 : band_other_machine);
     half += band_outside * fmin(1, far / outside_unit);
     return fmin(half, s->same_machine ? band_most : band_foreign_most);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double receipts_memory_factor(const struct receipt *list, size_t n_receipt, const struct machine *m, int *n)
+{
+    enum { MOST = 64 };
+    double factors[MOST] = {1}; /* of the newest, which are the last */
+    *n = 0;
+    for (size_t i = n_receipt; i-- > 0 && *n + 1 < MOST;) {
+        double told = machine_memory_speed(m, (int)list[i].n_threads);
+        bool is_old = (double)(list[n_receipt - 1].time_s - list[i].time_s) > n_lives * half_life_s;
+        if (list[i].memory_per_s > 0 && told > 0 && !is_old && !strcmp(list[i].machine, m->name))
+            factors[++*n] = list[i].memory_per_s / told;
+    }
+    qsort(factors, (size_t)*n + 1, sizeof *factors, compare);
+    return (factors[*n / 2] + factors[(*n + 1) / 2]) / 2;
 }
 
 /* Own machine and own model, as far as they tell of all that is asked for. */

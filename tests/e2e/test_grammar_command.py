@@ -59,6 +59,16 @@ def test_answers_follow_schemas_and_grammars():
     assert len(re.findall(rb'"(?:yes|no)"', out)) == 2, out
 
 
+def test_what_is_wrong_is_said_before_the_model_is_loaded():
+    assert b"plan:" in run("generate", "-m", DEMO, "-p", "x", "-n", "1", "--grammar", "root ::= .").stderr
+    rules = str(file("unknown-rule", "root ::= b"))
+    for command in ("generate", "-m", DEMO, "-p", "x"), ("chat", "-m", DEMO):
+        assert "plan:" not in fails(4, *command, "-j", '{"type": 5}', says=["type must be"])
+        assert "plan:" not in fails(4, *command, "--grammar", "root ::= b", says=["there is no rule b"])
+        assert "plan:" not in fails(4, *command, "--grammar-file", rules, says=[rules, "there is no rule b"])
+    assert "plan:" not in fails(2, "generate", "-m", DEMO, "--tokens", "1,x", says=['"x" is not a token id'])
+
+
 def test_answers_that_fit_anyway_stay_as_they_are():
     command = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", "40", "--ids", "--seed", "5"]
     assert run(*command).stdout == run(*command, "--grammar", "root ::= [^~]*").stdout

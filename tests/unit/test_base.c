@@ -582,6 +582,25 @@ static void a_thread_may_have_a_reclaim_of_its_own(void **state)
     mem_lift_limit();
 }
 
+static void experts_leave_scratch_its_room(void **state)
+{
+    enum { N = 1 << 20 };
+    void *p;
+    assert_true(mem_set_limit(mem_total_bytes() + 3 * N, NULL, NULL));
+    mem_keep_for_scratch(mem_mapped_bytes(MEM_SCRATCH) + 2 * N);
+    assert_false(mem_commit(2 * N, MEM_EXPERTS));
+    assert_true(mem_commit(N, MEM_EXPERTS));
+    assert_false(mem_commit(4096, MEM_EXPERTS));
+    assert_non_null(p = mem_map(2 * N, MEM_SCRATCH)); /* what was kept is there */
+    mem_uncommit(N, MEM_EXPERTS);
+    assert_true(mem_commit(N, MEM_EXPERTS)); /* scratch has all of its room */
+    mem_unmap(p, 2 * N, MEM_SCRATCH);
+    assert_false(mem_commit(4096, MEM_EXPERTS));
+    mem_lift_limit();
+    assert_true(mem_commit(4096, MEM_EXPERTS));
+    mem_uncommit(N + 4096, MEM_EXPERTS);
+}
+
 static void a_wait_ends_when_its_time_is_over(void **state)
 {
     enum { MS = 1000 * 1000 };
@@ -645,6 +664,7 @@ int main(void)
         cmocka_unit_test(siphash_is_that_of_the_paper),
         cmocka_unit_test(no_two_keys_of_a_hash_are_alike),
         cmocka_unit_test(a_thread_may_have_a_reclaim_of_its_own),
+        cmocka_unit_test(experts_leave_scratch_its_room),
         cmocka_unit_test(a_wait_ends_when_its_time_is_over),
         cmocka_unit_test(parts_of_split_sets_are_known_by_their_names),
     };
