@@ -159,11 +159,12 @@ struct kernels {
     /* Peak rates of this instruction set, to measure a machine by. peak_int8 and peak_float do n_round rounds of
      * multiply-adds on registers and return how many those were; peak_tiles, the same of the matrix unit that products
      * may go to (kernel_matmul.tiles_from), is NULL without one; peak_read reads n bytes (a multiple of 4096) from p,
-     * which is 64-byte aligned. */
+     * which is 64-byte aligned, and asks for them ahead or leaves that to the processor: one machine reads faster so,
+     * another one so. */
     int64_t (*peak_int8)(int64_t n_round);
     int64_t (*peak_tiles)(int64_t n_round);
     int64_t (*peak_float)(int64_t n_round);
-    void (*peak_read)(const void *p, int64_t n);
+    void (*peak_read)(const void *p, int64_t n, bool asks_ahead);
 };
 
 /* The table of a level (cpu_level_detect). Never NULL; constant. */

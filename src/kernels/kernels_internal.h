@@ -85,7 +85,7 @@ KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_pref
 #define KERNELS_DECLARE_PEAKS(suffix)                                                                                  \
     int64_t peak_int8_##suffix(int64_t n_round);                                                                       \
     int64_t peak_float_##suffix(int64_t n_round);                                                                      \
-    void peak_read_##suffix(const void *p, int64_t n);
+    void peak_read_##suffix(const void *p, int64_t n, bool asks_ahead);
 
 #define KERNELS_FILL_PEAKS(suffix)                                                                                     \
     .peak_int8 = peak_int8_##suffix, .peak_float = peak_float_##suffix, .peak_read = peak_read_##suffix

@@ -38,9 +38,8 @@ int64_t PEAK_NAME(float)(int64_t n_round)
     return n_round * PEAK_TILE * LANES;
 }
 
-void PEAK_NAME(read)(const void *p, int64_t n)
+KERNELS_ALWAYS_INLINE void peak_read(const char *c, int64_t n, bool asks_ahead)
 {
-    const char *c = p;
     vi acc[PEAK_READ_TILE];
     KERNELS_UNROLL
     for (int i = 0; i < PEAK_READ_TILE; i++)
@@ -48,11 +47,20 @@ void PEAK_NAME(read)(const void *p, int64_t n)
     for (int64_t at = 0; at < n; at += PEAK_READ_TILE * LANES * 4) {
         KERNELS_UNROLL
         for (int i = 0; i < PEAK_READ_TILE; i++) {
-            __builtin_prefetch(c + at + PEAK_READ_AHEAD + i * LANES * 4);
+            if (asks_ahead)
+                __builtin_prefetch(c + at + PEAK_READ_AHEAD + i * LANES * 4);
             acc[i] = vi_xor(acc[i], vi_load(c + at + i * LANES * 4));
         }
     }
     KERNELS_UNROLL
     for (int i = 0; i < PEAK_READ_TILE; i++)
         vi_keep(acc[i]);
+}
+
+void PEAK_NAME(read)(const void *p, int64_t n, bool asks_ahead)
+{
+    if (asks_ahead)
+        peak_read(p, n, true);
+    else
+        peak_read(p, n, false);
 }

@@ -30,8 +30,9 @@ int64_t peak_float_scalar(int64_t n_round)
     return n_round * PEAK_TILE;
 }
 
-void peak_read_scalar(const void *p, int64_t n)
+void peak_read_scalar(const void *p, int64_t n, bool asks_ahead)
 {
+    (void)asks_ahead;
     const uint64_t *c = p;
     uint64_t sum[4] = {0};
     for (int64_t i = 0; i < n / 8; i += 4)
