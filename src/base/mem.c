@@ -19,7 +19,7 @@ enum { PAGE = 4096, BLOCK = 64 << 20, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
 static atomic_size_t mapped[MEM_N_TAG], total;
 
 static struct {
-    atomic_size_t n_bytes; /* SIZE_MAX: none */
+    atomic_size_t n_bytes;       /* SIZE_MAX: none */
     atomic_size_t scratch_bytes; /* for which there is to be room */
     mem_reclaim_fn *reclaim;
     void *user;

@@ -20,8 +20,8 @@ struct grammar_options {
     {"--grammar-file", OPT_INPUT, &(g).gbnf_file, "FILE", "the same, from a file", 0, 0, 0, GROUP_FORM}
 /* clang-format on */
 
-/* Reads the grammar that the options ask for and compiles it without a vocabulary, so that what is wrong with it is said
- * before a model is loaded. ERR_USAGE where there is more than one. cli_close_grammar frees what it keeps. */
+/* Reads the grammar that the options ask for and compiles it without a vocabulary, so that what is wrong with it is
+ * said before a model is loaded. ERR_USAGE where there is more than one. cli_close_grammar frees what it keeps. */
 MUST_USE err_code cli_check_grammar(struct grammar_options *o, struct err *e);
 /* Opens that grammar, and prints what of it is not enforced; *out NULL: the options ask for none. */
 MUST_USE err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,

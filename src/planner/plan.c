@@ -345,8 +345,8 @@ static double drives_speed(const struct making *k, double n_bytes)
     return sum;
 }
 
-/* How often a byte from a drive passes memory before a product reads it: written by the drive; and where it must be packed
- * for the products, read and written again. */
+/* How often a byte from a drive passes memory before a product reads it: written by the drive; and where it must be
+ * packed for the products, read and written again. */
 enum { PASSES_PREPARED = 1, PASSES_PACKED = 3 };
 
 void plan_find_drives(struct making *k, struct ceiling_params *c)

@@ -932,18 +932,18 @@ static void the_last_layer_goes_on_with_one_token(void **state)
     const struct plan_facts f = {.layers = two, .n_moe = 2};
     const struct plan_kv kv = {0};
     struct ceiling_params p = {.facts = &f,
-                                     .kv = &kv,
-                                     .read_per_s = 1e3,
-                                     .int8_per_s = 1e6,
-                                     .float_per_s = 1e6,
-                                     .miss = 0.5,
-                                     .missing_bytes = 1e9,
-                                     .drive_per_s = 100,
-                                     .n_rank = 1};
+                               .kv = &kv,
+                               .read_per_s = 1e3,
+                               .int8_per_s = 1e6,
+                               .float_per_s = 1e6,
+                               .miss = 0.5,
+                               .missing_bytes = 1e9,
+                               .drive_per_s = 100,
+                               .n_rank = 1};
     const struct ceiling_time t = ceiling_prompt(&p, 0, 2000, 1000);
     assert_within(t.part_s[PART_PRODUCTS], 2 * 2.0 + 0.2, 1e-9); /* 1,000 tokens of 2 experts; 2 experts to be read */
     assert_within(t.part_s[PART_READS], 2 * 4.0 + 1.0, 1e-9);    /* halves of 8, 8 and 2 experts */
-    p.n_pass = 3; /* of 900 bytes through memory */
+    p.n_pass = 3;                                                /* of 900 bytes through memory */
     const struct ceiling_time packed = ceiling_prompt(&p, 0, 2000, 1000);
     assert_within(packed.part_s[PART_READS], 9.0 + 2.7, 1e-9);
     assert_within(packed.least_s, t.least_s, 1e-9); /* beside computing, or not */

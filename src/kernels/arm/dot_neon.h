@@ -8,7 +8,7 @@
 #include "kernels/kernels_internal.h"
 
 enum { DOT_Q6K_UNPACK_FROM = TILE + 1 }; /* fewest tokens for which Q6_K is unpacked once */
-enum { DOT_KINDS_TOKENS = 1 }; /* most that dot_kinds takes */
+enum { DOT_KINDS_TOKENS = 1 };           /* most that dot_kinds takes */
 
 static inline vi peak_dot(vi acc, vi w, const int8_t *q)
 {

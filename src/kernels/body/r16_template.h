@@ -407,7 +407,8 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
     }
 }
 
-/* Tokens [t0, t0 + n), TILE / 2 <= n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it. */
+/* Tokens [t0, t0 + n), TILE / 2 <= n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it.
+ */
 KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
                                     int64_t t0, int n)
 {
@@ -450,8 +451,8 @@ KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
     }
 }
 
-/* The fewest tokens that do, TILE / 2 or more. Sub-blocks of Q6_K share their bytes, which a tile in registers would read
- * and shift four times. */
+/* The fewest tokens that do, TILE / 2 or more. Sub-blocks of Q6_K share their bytes, which a tile in registers would
+ * read and shift four times. */
 KERNELS_ALWAYS_INLINE int r16_unpack_from(enum quant_type type)
 {
     return type == QUANT_Q6_K ? (int)DOT_Q6K_UNPACK_FROM : TILE + 1;

@@ -31,7 +31,8 @@ KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
     return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_IQ4_XS;
 }
 
-/* Whether a format of 32 weights unpacks to signed values; else to codes, which are r16_offset32 larger than weights. */
+/* Whether a format of 32 weights unpacks to signed values; else to codes, which are r16_offset32 larger than weights.
+ */
 KERNELS_ALWAYS_INLINE bool r16_is_int8(enum quant_type type)
 {
     return type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4;

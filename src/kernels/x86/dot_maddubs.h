@@ -28,7 +28,7 @@ static inline vi dot_words(vi acc, vi a, vi b)
 
 enum { DOT_PANELS = R16_PANELS_MOST };
 enum { DOT_Q6K_UNPACK_FROM = TILE / 2 }; /* fewest tokens for which Q6_K is unpacked once */
-enum { DOT_KINDS_TOKENS = 1 }; /* most that dot_kinds takes */
+enum { DOT_KINDS_TOKENS = 1 };           /* most that dot_kinds takes */
 
 /* Byte i of each lane as the scale of dot_scaled: sign-extended, in both words. bits: of the weights it
  * scales. */
@@ -78,13 +78,21 @@ KERNELS_ALWAYS_INLINE vi dot_codes(const struct r16_src *src, int i)
     return src->type == QUANT_MXFP4 ? r16_vec_plus(src, i, DOT_MXFP4_PLUS) : r16_vec(src, i);
 }
 
-/* s += scale * (codes 0..2^bits - 1 in vectors [first, first + n) of src). Sums in words of g vectors begin at 0 and
- * are at most 2 g (2^bits - 1) 127: 30480 for 4 bits and g = 8, 31496 for 5 and 4; or they begin at start[t], and weights
- * less the offset make them at most 32512: 2 * 8 * 16 * 127 for 5 bits, 2 * 4 * 32 * 127 for 6. */
-KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int first, int n, vi scale, int bits,
+/* Vectors of codes of so many bits whose sums begin at 0 and fit a word: of g vectors they are at most 2 g (2^bits - 1)
+ * 127, which is 30480 for 4 bits and 8, 31496 for 5 and 4. */
+static inline int dot_fit(int bits)
+{
+    return bits <= 4 ? 8 : 4;
+}
+
+/* s += scale * (codes in vectors [first, first + n) of src). Sums in words are of `fit` vectors; they begin at 0 or,
+ * where all vectors fit, at start[t]: weights less the offset make them at most 32512, 2 * 8 * 16 * 127 for 5 bits and
+ * 2 * 4 * 32
+ * * 127 for 6. */
+KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int first, int n, vi scale, int fit,
                                           const int8_t *const q[], const vi *start, int n_tok)
 {
-    int fit = start || bits <= 4 ? 8 : 4, group = fit < n ? fit : n;
+    int group = fit < n ? fit : n;
     KERNELS_UNROLL
     for (int g = first; g < first + n; g += group) {
         vi sum16[TILE];
@@ -102,24 +110,29 @@ KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int
     }
 }
 
+/* The same of a half of src's vectors, whose sums begin at start. */
+KERNELS_ALWAYS_INLINE void dot_scaled_from(vi s[], const struct r16_src *src, int half, vi scale,
+                                           const int8_t *const q[], const int32_t *const start[], int n_tok)
+{
+    vi begin[TILE];
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        begin[t] = vi_bcast(start[t] + half);
+    dot_scaled_run(s, src, 4 * half, 4, scale, 4, q, begin, n_tok);
+}
+
 /* The same of all vectors of src, less dot_offset: scale[0] is that of the first four, scale[1] of the others. */
 KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], int bits,
                                       const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
     if (r16_subs_of_32(src->type)) { /* the scales are one */
-        dot_scaled_run(s, src, 0, 8, scale[0], bits, q, NULL, n_tok);
+        dot_scaled_run(s, src, 0, 8, scale[0], dot_fit(bits), q, NULL, n_tok);
     } else if (dot_offset(src->type) == 0) {
-        dot_scaled_run(s, src, 0, 4, scale[0], bits, q, NULL, n_tok);
-        dot_scaled_run(s, src, 4, 4, scale[1], bits, q, NULL, n_tok);
+        dot_scaled_run(s, src, 0, 4, scale[0], dot_fit(bits), q, NULL, n_tok);
+        dot_scaled_run(s, src, 4, 4, scale[1], dot_fit(bits), q, NULL, n_tok);
     } else {
-        KERNELS_UNROLL
-        for (int half = 0; half < 2; half++) {
-            vi begin[TILE];
-            KERNELS_UNROLL
-            for (int t = 0; t < n_tok; t++)
-                begin[t] = vi_bcast(start[t] + half);
-            dot_scaled_run(s, src, 4 * half, 4, scale[half], bits, q, begin, n_tok);
-        }
+        dot_scaled_from(s, src, 0, scale[0], q, start, n_tok);
+        dot_scaled_from(s, src, 1, scale[1], q, start, n_tok);
     }
 }
 
@@ -174,7 +187,8 @@ KERNELS_ALWAYS_INLINE void dot_plain(vi s[], const struct r16_src *src, int bits
         start[t] = s[t];
         s[t] = vi_set1(0);
     }
-    dot_scaled_run(s, src, 0, 8, vi_set1(0x10001), bits, q, dot_offset_32(src->type) ? start : NULL, n_tok);
+    bool starts = dot_offset_32(src->type) != 0;
+    dot_scaled_run(s, src, 0, 8, vi_set1(0x10001), starts ? 8 : dot_fit(bits), q, starts ? start : NULL, n_tok);
 }
 
 /* s += values -128..127 of src. Their signs go to the activations; sums in words: at most 2 * 128 * 127 = 32512. */

@@ -22,7 +22,7 @@ static inline vi dot_words(vi acc, vi a, vi b)
 #include "kernels/x86/dot_common.h"
 
 enum { DOT_PANELS = TILE > 4 ? R16_PANELS_ALL : R16_PANELS_COSTLY };
-enum { DOT_Q6K_UNPACK_FROM = TILE + 1 }; /* fewest tokens for which Q6_K is unpacked once */
+enum { DOT_Q6K_UNPACK_FROM = TILE + 1 };      /* fewest tokens for which Q6_K is unpacked once */
 enum { DOT_KINDS_TOKENS = TILE > 4 ? 4 : 1 }; /* most that dot_kinds takes */
 
 /* Rearranges two neighbouring vectors of weights as they lie unpacked: dot_int8 takes signed ones plus 128. */
