@@ -72,13 +72,14 @@ static size_t label_length(const char *s)
     return is_quant ? n : 0;
 }
 
-/* The last one in the path, with "UD-" before it. */
+/* The last one in the path, with a word "UD" before it. */
 static void find_label(const char *path, char *out, size_t n_out)
 {
     *out = '\0';
     for (const char *p = path; *p; p++) {
         size_t n = p == path || is_border(p[-1]) ? label_length(p) : 0;
         bool is_ud = n > 0 && p - path >= 3 && strncasecmp(p - 3, "UD-", 3) == 0;
+        is_ud = is_ud && (p - path == 3 || is_border(p[-4]));
         if (n > 0 && n + 3 < n_out)
             snprintf(out, n_out, "%s%.*s", is_ud ? "UD-" : "", (int)n, p);
     }

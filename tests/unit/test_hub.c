@@ -126,6 +126,8 @@ static void quantisations_are_read_from_names(void **state)
         {"Qwen3-30B-A3B-Q4_K_M.gguf", "Q4_K_M"},
         {"m.IQ2_XXS.gguf", "IQ2_XXS"},
         {"m-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"},
+        {"m=UD-Q4_K_M.gguf", "Q4_K_M"}, /* no word of its own */
+        {"UD-Q4_K_M.gguf", "UD-Q4_K_M"},
         {"gpt-oss-20b-MXFP4.gguf", "MXFP4"},
         {"m-TQ1_0.gguf", "TQ1_0"},
         {"f16/m-f16.gguf", "f16"},
