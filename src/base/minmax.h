@@ -1,4 +1,4 @@
-/* The smaller and the larger of two numbers. */
+/* The smaller and the larger of two numbers, and which one is. */
 #ifndef BASE_MINMAX_H
 #define BASE_MINMAX_H
 
@@ -12,6 +12,13 @@ static inline int64_t min_i64(int64_t a, int64_t b)
 static inline int64_t max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+/* For qsort of doubles, ascending. */
+static inline int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -32,12 +33,6 @@ static err_code no_memory(struct err *e)
 }
 
 /* ---- masks ----------------------------------------------------------------------------------------------------- */
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 static double mean_us(const struct grammar_command *j)
 {

@@ -6,8 +6,8 @@
 #include "base/free_memory.h"
 #include "base/units_text.h"
 #include "engine/engine_internal.h"
-#include "model/sizes.h"
 #include "engine/gpu_choice.h"
+#include "model/sizes.h"
 #include "planner/plan.h"
 #include "ranks/ranks.h"
 
@@ -208,6 +208,13 @@ static size_t closable_bytes(const moebius_engine *g)
     return n;
 }
 
+/* Of several sessions the largest decides. */
+static void keep_for_scratch(moebius_engine *g, size_t n_bytes)
+{
+    g->scratch_bytes = n_bytes > g->scratch_bytes ? n_bytes : g->scratch_bytes;
+    mem_keep_for_scratch(g->scratch_bytes);
+}
+
 err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
 {
     size_t later = 0;
@@ -230,19 +237,15 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
         code = err_set(e, why.code, "%s", why.text);
     TRY(code);
     TRY(engine_gpu_session(g, state, e));
-    uint64_t scratch = 0;
-    if (g->n_batch > n_batch && !engine_has_own_memory(g, 0)) /* else there is enough already */
-        scratch = model_scratch_bytes(g->model, g->n_batch);
+    bool is_here = !engine_has_own_memory(g, 0), grew = g->n_batch > n_batch; /* else there is scratch enough already */
+    uint64_t scratch = is_here && grew ? model_scratch_bytes(g->model, g->n_batch) : 0;
     /* an estimate of what operations will need; for more, experts give slots back */
     g->spare_bytes = (size_t)plan_spare_bytes(session, scratch);
-    if (!engine_has_own_memory(g, 0)) {
-        size_t will = mem_mapped_bytes(MEM_SCRATCH) + g->spare_bytes;
-        g->scratch_bytes = will > g->scratch_bytes ? will : g->scratch_bytes;
-        mem_keep_for_scratch(g->scratch_bytes);
-    }
     size_t need = mem_total_bytes() + later - experts_more + g->spare_bytes;
     if (need > g->limit_bytes)
         return too_little(g, need + g->overhead_bytes, "this session", e);
+    if (is_here)
+        keep_for_scratch(g, mem_mapped_bytes(MEM_SCRATCH) + g->spare_bytes);
     reclaim(g, g->spare_bytes);
     note_streaming(g);
     return ERR_OK;

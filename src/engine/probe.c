@@ -40,8 +40,8 @@ struct probe {
     const struct kernels *kernels;
     char *memory;
     size_t n_chunk;
-    bool asks_ahead;
-    double done; /* of the whole, 0 to 1 */
+    bool asks_ahead; /* in read_chunk: the rounds take turns */
+    double done;     /* of the whole, 0 to 1 */
 };
 
 static err_code tell(struct probe *p, const char *what, double part, struct err *e)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/minmax.h"
 
 /* Every so many rounds, choices that take longer than the best by more than so much drop out. */
 enum { STAGE = 5 };
@@ -19,18 +20,12 @@ struct running {
     double ratio[RACE_MAX_CHOICE][RACE_MAX_ROUND]; /* times, over the least of their round */
 };
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* A third of the n >= 1 values are not above it. */
 static double lower_third(const double *values, int n)
 {
     double sorted[RACE_MAX_ROUND];
     memcpy(sorted, values, (size_t)n * sizeof *values);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
     return sorted[(n - 1) / 3];
 }
 

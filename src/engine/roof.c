@@ -13,7 +13,7 @@ enum { N_TASK_A_THREAD = 16, N_ROUND = 100000, N_TILE_ROUND = 10000, N_REPEAT = 
 struct roof_loop {
     const struct kernels *kernels;
     char *memory;
-    bool asks_ahead;
+    bool asks_ahead; /* in read_task: the runs take turns */
 };
 
 /* Pages that were never written are all the same one; and each lies near the thread that will read it. */

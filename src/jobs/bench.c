@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 
 /* A tenth or two of a second on most machines: little beside the time for which a shared machine keeps its speed. */
 enum { STRETCH_TOK = 16 };
@@ -251,15 +252,9 @@ static err_code run_round(struct bench_run *b, int64_t round, struct err *e)
     return p->n_decode ? run_phase(b, &b->decode, round, p->n_decode * p->n_texts, p->n_texts, e) : ERR_OK;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 struct bench_spread bench_spread(double *values, int64_t n)
 {
-    qsort(values, (size_t)n, sizeof *values, compare);
+    qsort(values, (size_t)n, sizeof *values, compare_doubles);
     return (struct bench_spread){mean(values[(n - 1) / 2], values[n / 2]), values[0], values[n - 1]};
 }
 

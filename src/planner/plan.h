@@ -105,7 +105,8 @@ struct plan_inputs {
 };
 
 /* What is kept back for what operations keep besides their results: of a session that takes so many bytes, with
- * scratch_bytes (model/sizes.h) for its experts, which is about half of it where the experts are small. */
+ * scratch_bytes (model/sizes.h) for its experts. An estimate: half of the session, or a quarter, for attention and
+ * dense products, and the experts' scratch, whichever is more. */
 uint64_t plan_spare_bytes(uint64_t session_bytes, uint64_t scratch_bytes);
 
 /* What a process may take that has own_bytes of the memory and finds free_bytes free beside these, where no bound is

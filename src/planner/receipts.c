@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/minmax.h"
+
 /* A receipt counts half as much as one that is so much younger, and not at all after so many times that. */
 static const double half_life_s = 60 * 86400.0, n_lives = 4;
 /* A receipt counts half as much as one whose run is so much nearer: 1 / sharpness, in doublings of threads or texts. */
@@ -326,12 +328,6 @@ static double half_band(const struct selection *s, const struct fit *f, double f
     return fmin(half, s->same_machine ? band_most : band_foreign_most);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double receipts_memory_factor(const struct receipt *list, size_t n_receipt, const struct machine *m, int *n)
 {
     enum { MOST = 64 };
@@ -343,7 +339,7 @@ double receipts_memory_factor(const struct receipt *list, size_t n_receipt, cons
         if (list[i].memory_per_s > 0 && told > 0 && !is_old && !strcmp(list[i].machine, m->name))
             factors[++*n] = list[i].memory_per_s / told;
     }
-    qsort(factors, (size_t)*n + 1, sizeof *factors, compare);
+    qsort(factors, (size_t)*n + 1, sizeof *factors, compare_doubles);
     return (factors[*n / 2] + factors[(*n + 1) / 2]) / 2;
 }
 

@@ -56,7 +56,8 @@ double receipt_share(const struct receipt *r, enum speed_of of);
 bool receipt_is_inside(const struct receipt *r, enum speed_of of);
 
 /* Memory as it usually is: over what `m` says, the median of what was measured beside runs on the machine of that name,
- * m's own among them; *n: how many runs. Neighbours on a shared machine make it slower and faster by a third. */
+ * m's own among them; *n: how many runs. list: in the order of time. Neighbours on a shared machine make memory slower
+ * and faster by a third. */
 double receipts_memory_factor(const struct receipt *list, size_t n_receipt, const struct machine *m, int *n);
 
 /* What is to be forecast. */

@@ -86,9 +86,8 @@ static inline int dot_fit(int bits)
 }
 
 /* s += scale * (codes in vectors [first, first + n) of src). Sums in words are of `fit` vectors; they begin at 0 or,
- * where all vectors fit, at start[t]: weights less the offset make them at most 32512, 2 * 8 * 16 * 127 for 5 bits and
- * 2 * 4 * 32
- * * 127 for 6. */
+ * where all vectors fit, at start[t]: weights less the offset make them at most 32512, which is 2 * 8 * 16 * 127 for 5
+ * bits and 2 * 4 * 32 * 127 for 6. */
 KERNELS_ALWAYS_INLINE void dot_scaled_run(vi s[], const struct r16_src *src, int first, int n, vi scale, int fit,
                                           const int8_t *const q[], const vi *start, int n_tok)
 {
