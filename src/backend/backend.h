@@ -387,9 +387,10 @@ struct op_counters {
 /* What ran, since the device was opened. */
 struct backend_counters {
     struct op_counters op[OP_N_KIND];
-    uint64_t n_direct, n_sorted; /* EXPERTS operations by dispatch */
-    uint64_t n_expert_rows;      /* token-expert pairs computed */
-    uint64_t n_experts;          /* experts that these were of, each once an operation */
+    uint64_t n_direct, n_sorted;      /* EXPERTS operations by dispatch */
+    uint64_t n_expert_rows;           /* token-expert pairs computed */
+    uint64_t n_experts;               /* experts that these were of, each once an operation */
+    uint64_t n_product[QUANT_MAX_ID]; /* multiply-adds of products, by the weights' type */
 };
 /* A device with memory of its own is read, and waited for. */
 struct backend_counters backend_counters(struct backend *b);

@@ -52,9 +52,12 @@ static void list_lengths(struct plan_facts *f, int64_t n_ctx)
     qsort(f->n_ctx, (size_t)f->n_n_ctx, sizeof *f->n_ctx, compare_lengths);
 }
 
-static struct plan_cost cost(struct model_cost c)
+static struct plan_cost cost(const struct model_cost *c)
 {
-    return (struct plan_cost){(double)c.n_bytes, (double)c.n_int8, (double)c.n_float};
+    struct plan_cost p = {.n_bytes = (double)c->n_bytes, .n_float = (double)c->n_float};
+    for (int i = 0; i < QUANT_MAX_ID; i++)
+        p.n_product[i] = (double)c->n_product[i];
+    return p;
 }
 
 static void take_sizes(struct plan_facts *f, struct plan_kv *kv, const struct model_sizes *s)
@@ -62,9 +65,9 @@ static void take_sizes(struct plan_facts *f, struct plan_kv *kv, const struct mo
     f->weight_bytes = s->weight_bytes;
     f->work_bytes = s->work_bytes;
     f->scratch_bytes = s->scratch_bytes;
-    f->token = cost(s->token);
-    f->output = cost(s->output);
-    f->recurrent = cost(s->recurrent);
+    f->token = cost(&s->token);
+    f->output = cost(&s->output);
+    f->recurrent = cost(&s->recurrent);
     f->checkpoint_bytes = s->checkpoint_bytes;
     kv->works = true;
     kv->n_cache = s->n_cache;
@@ -119,8 +122,9 @@ static err_code list_layers(struct gathering *x, struct err *e)
     x->f->n_moe = m->n_moe_layer;
     for (int i = 0; i < m->n_moe_layer; i++) {
         const struct expert_layer *y = &m->expert_layers[i];
-        layers[i] = (struct plan_layer){y->n_expert, y->n_used, backend_slot_pool_slot_bytes(x->cpu, &y->shape),
-                                        cost(model_expert_cost(&y->shape))};
+        const struct model_cost expert = model_expert_cost(&y->shape);
+        layers[i] =
+            (struct plan_layer){y->n_expert, y->n_used, backend_slot_pool_slot_bytes(x->cpu, &y->shape), cost(&expert)};
     }
     x->f->least_slot_bytes = least_slots(m, layers);
     return ERR_OK;

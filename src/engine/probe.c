@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "engine/engine_internal.h"
 #include "engine/planning.h"
+#include "engine/probe_products.h"
 #include "engine/sized.h"
 #include "kernels/kernels.h"
 #include "vulkan/vulkan.h"
@@ -171,7 +172,10 @@ static err_code measure_peaks(struct probe *p, struct err *e)
     TRY(tell(p, "processors", 0.05, e));
     TRY(measure_peaks_of(p, 1, &m->thread_int8_per_s, &m->thread_float_per_s, e));
     TRY(measure_peaks_of(p, m->n_thread, &m->int8_per_s, &m->float_per_s, e));
-    return p->kernels->peak_tiles ? measure_tiles(p, e) : ERR_OK;
+    if (p->kernels->peak_tiles)
+        TRY(measure_tiles(p, e));
+    TRY(tell(p, "products by type", 0.05, e));
+    return probe_products(p->kernels, m, e);
 }
 
 /* ---- drives ------------------------------------------------------------------------------------------------------ */

@@ -1,5 +1,7 @@
 #include "model/sizes.h"
 
+#include <string.h>
+
 #include "base/minmax.h"
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
@@ -59,17 +61,18 @@ static struct model_cost sum_products(struct backend *b)
 {
     const struct backend_counters c = backend_counters(b);
     struct model_cost all = {0};
-    for (int i = 0; i < OP_N_KIND; i++) {
+    for (int i = 0; i < OP_N_KIND; i++)
         all.n_bytes += c.op[i].n_bytes;
-        all.n_int8 += c.op[i].n_int8;
-        all.n_float += c.op[i].n_float;
-    }
+    memcpy(all.n_product, c.n_product, sizeof all.n_product);
     return all;
 }
 
-static struct model_cost less(struct model_cost a, struct model_cost b)
+static struct model_cost less(struct model_cost a, const struct model_cost *b)
 {
-    return (struct model_cost){a.n_bytes - b.n_bytes, a.n_int8 - b.n_int8, a.n_float - b.n_float};
+    a.n_bytes -= b->n_bytes;
+    for (int i = 0; i < QUANT_MAX_ID; i++)
+        a.n_product[i] -= b->n_product[i];
+    return a;
 }
 
 /* Enqueues what one token takes. */
@@ -83,8 +86,8 @@ static err_code walk(struct model_sizes *s, const struct model *m, struct model_
     TRY(model_forward(m, w, &p, &rows, 1, e));
     const struct model_cost after = sum_products(m->device);
     model_logits(m, w, 0, 1);
-    s->token = less(after, before);
-    s->output = less(sum_products(m->device), after);
+    s->token = less(after, &before);
+    s->output = less(sum_products(m->device), &after);
     return backend_wait(m->device, backend_fence(m->device), e);
 }
 
@@ -117,7 +120,7 @@ struct model_cost model_expert_cost(const struct slot_pool_desc *shape)
         size_t row_bytes = 0;
         quant_row_bytes(type, (uint64_t)k, &row_bytes);
         c.n_bytes += (uint64_t)n_row * row_bytes;
-        *(type->act == QUANT_ACT_FLOAT ? &c.n_float : &c.n_int8) += (uint64_t)(n_row * k);
+        c.n_product[type->type] += (uint64_t)(n_row * k);
     }
     return c;
 }

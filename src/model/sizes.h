@@ -5,9 +5,11 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 
-/* Bytes to be read, and multiply-adds on bytes and on floats. */
+/* Bytes to be read, and multiply-adds. */
 struct model_cost {
-    uint64_t n_bytes, n_int8, n_float;
+    uint64_t n_bytes;
+    uint64_t n_float;                 /* of recurrent state */
+    uint64_t n_product[QUANT_MAX_ID]; /* with weights, by their type */
 };
 
 /* Layers whose caches have one window. Of each position that a token sees: */

@@ -101,15 +101,30 @@ double ceiling_gives_way(double threshold, double slot_share)
 
 /* ---- parts of a pass --------------------------------------------------------------------------------------------- */
 
-/* The longer of reading c's bytes and of doing its multiply-adds n times. Unknown peaks bound nothing. */
-static double part_s(const struct ceiling_params *p, struct plan_cost c, double n_read, double n, double read_per_s)
+/* Infinite: nothing bounds it. */
+static double known(double rate, double peak)
 {
-    double compute = 0;
-    if (p->int8_per_s > 0)
-        compute += n * c.n_int8 / p->int8_per_s;
-    if (p->float_per_s > 0)
-        compute += n * c.n_float / p->float_per_s;
-    return most(n_read * c.n_bytes / read_per_s, compute);
+    return rate > 0 ? rate : peak > 0 ? peak : INFINITY;
+}
+
+/* The products of weights of one type that are read n_read times and meet n tokens in all. */
+static double products_s(const struct ceiling_params *p, const struct plan_cost *c, int type, double n_read, double n)
+{
+    const struct quant_info *q = quant_info((uint32_t)type);
+    double peak = q && q->act == QUANT_ACT_FLOAT ? p->float_per_s : p->int8_per_s;
+    const struct ceiling_rate *r = &p->product[type];
+    return c->n_product[type] * most(n_read / known(r->one_per_s, INFINITY), n / known(r->many_per_s, peak));
+}
+
+/* The longer of reading c's bytes n_read times and of doing its multiply-adds n times. */
+static double part_s(const struct ceiling_params *p, const struct plan_cost *c, double n_read, double n,
+                     double read_per_s)
+{
+    double compute = n * c->n_float / known(0, p->float_per_s);
+    for (int i = 0; i < QUANT_MAX_ID; i++)
+        if (c->n_product[i] > 0)
+            compute += products_s(p, c, i, n_read, n);
+    return most(n_read * c->n_bytes / read_per_s, compute);
 }
 
 /* Both compute a layer at the same time, and the longer one counts. */
@@ -117,8 +132,8 @@ static void add_divided(const struct ceiling_params *p, const struct plan_layer 
 {
     double distinct = ceiling_distinct(y->n_expert, y->n_used, n), n_choice = n * (double)y->n_used;
     double hit = p->gpu_hit, miss = 1 - p->gpu_hit;
-    double here = part_s(p, y->expert, distinct * hit, n_choice * hit, p->read_per_s);
-    double beside = part_s(p, y->expert, distinct * miss, n_choice * miss, p->cpu_read_per_s);
+    double here = part_s(p, &y->expert, distinct * hit, n_choice * hit, p->read_per_s);
+    double beside = part_s(p, &y->expert, distinct * miss, n_choice * miss, p->cpu_read_per_s);
     t->part_s[here >= beside ? PART_PRODUCTS : PART_BESIDE] += most(here, beside);
 }
 
@@ -131,7 +146,7 @@ static void add_layer(const struct ceiling_params *p, int layer, double n, struc
         add_divided(p, y, n, t);
         return;
     }
-    double s = part_s(p, y->expert, ceiling_distinct(y->n_expert, y->n_used, n), n * (double)y->n_used,
+    double s = part_s(p, &y->expert, ceiling_distinct(y->n_expert, y->n_used, n), n * (double)y->n_used,
                       is_beside ? p->cpu_read_per_s : p->read_per_s);
     t->part_s[is_beside ? PART_BESIDE : PART_PRODUCTS] += p->n_rank > 1 ? s / p->n_rank + p->rank_round_trip_s : s;
 }
@@ -148,13 +163,12 @@ static double n_seen(int64_t window, double from, double to)
 /* Attention and recurrent state of n_texts texts, each of which takes tokens [from, to) in one pass. */
 static double state_s(const struct ceiling_params *p, double n_texts, int64_t from, int64_t to)
 {
-    double s = part_s(p, p->facts->recurrent, n_texts, n_texts * (double)(to - from), p->read_per_s);
+    double s = part_s(p, &p->facts->recurrent, n_texts, n_texts * (double)(to - from), p->read_per_s);
     for (int i = 0; i < p->kv->n_cache; i++) {
         const struct plan_cache *c = &p->kv->caches[i];
         double n_read = c->window ? least((double)to, (double)(c->window + to - from)) : (double)to;
-        struct plan_cost read = {.n_bytes = n_read * c->n_bytes},
-                         compute = {.n_float = n_seen(c->window, (double)from, (double)to) * c->n_float};
-        s += most(part_s(p, read, n_texts, 0, p->read_per_s), part_s(p, compute, 0, n_texts, p->read_per_s));
+        double n_float = n_seen(c->window, (double)from, (double)to) * c->n_float;
+        s += n_texts * most(n_read * c->n_bytes / p->read_per_s, n_float / known(0, p->float_per_s));
     }
     return s;
 }
@@ -199,7 +213,7 @@ static bool is_known(const struct ceiling_params *p)
 static struct ceiling_time begin_pass(const struct ceiling_params *p, double n, double n_last)
 {
     struct ceiling_time t = {0};
-    t.part_s[PART_PRODUCTS] = part_s(p, p->facts->token, 1, n, p->read_per_s);
+    t.part_s[PART_PRODUCTS] = part_s(p, &p->facts->token, 1, n, p->read_per_s);
     for (int i = 0; i < p->facts->n_moe; i++)
         if (n_meeting(p, i, n, n_last) > 0)
             add_layer(p, i, n_meeting(p, i, n, n_last), &t);
@@ -221,31 +235,54 @@ static void add_pass(struct ceiling_time *t, const struct ceiling_time *pass)
     t->least_s += most(others, pass->least_s);
 }
 
-struct ceiling_time ceiling_step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
+static struct ceiling_time step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
 {
-    struct ceiling_time t = {0}, pass;
     double n = (double)n_texts;
-    if (!is_known(p))
-        return t;
-    pass = begin_pass(p, n, n);
-    pass.part_s[PART_PRODUCTS] += part_s(p, p->facts->output, 1, n, p->read_per_s);
+    struct ceiling_time t = {0}, pass = begin_pass(p, n, n);
+    pass.part_s[PART_PRODUCTS] += part_s(p, &p->facts->output, 1, n, p->read_per_s);
     pass.part_s[PART_STATE] = state_s(p, n, n_depth, n_depth + 1);
     add_pass(&t, &pass);
     return t;
 }
 
-struct ceiling_time ceiling_prompt(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch)
+static struct ceiling_time prompt(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch)
 {
     struct ceiling_time t = {0}, pass;
-    if (!is_known(p) || !(p->int8_per_s > 0) || !(p->float_per_s > 0))
-        return t;
     for (int64_t at = from, n; at < to; at += n) {
         n = to - at < n_batch ? to - at : n_batch;
         pass = begin_pass(p, (double)n, at + n < to ? 0 : 1);
         pass.part_s[PART_STATE] = state_s(p, 1, at, at + n);
         add_pass(&t, &pass);
     }
-    pass = (struct ceiling_time){.part_s[PART_PRODUCTS] = part_s(p, p->facts->output, 1, 1, p->read_per_s)};
+    pass = (struct ceiling_time){.part_s[PART_PRODUCTS] = part_s(p, &p->facts->output, 1, 1, p->read_per_s)};
     add_pass(&t, &pass);
+    return t;
+}
+
+/* Nothing is slower than its peak. */
+static struct ceiling_params at_peaks(const struct ceiling_params *p)
+{
+    struct ceiling_params peaks = *p;
+    memset(peaks.product, 0, sizeof peaks.product);
+    return peaks;
+}
+
+struct ceiling_time ceiling_step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
+{
+    if (!is_known(p))
+        return (struct ceiling_time){0};
+    const struct ceiling_params peaks = at_peaks(p);
+    struct ceiling_time t = step(p, n_texts, n_depth);
+    t.least_s = step(&peaks, n_texts, n_depth).least_s;
+    return t;
+}
+
+struct ceiling_time ceiling_prompt(const struct ceiling_params *p, int64_t from, int64_t to, int64_t n_batch)
+{
+    if (!is_known(p) || !(p->int8_per_s > 0) || !(p->float_per_s > 0))
+        return (struct ceiling_time){0};
+    const struct ceiling_params peaks = at_peaks(p);
+    struct ceiling_time t = prompt(p, from, to, n_batch);
+    t.least_s = prompt(&peaks, from, to, n_batch).least_s;
     return t;
 }

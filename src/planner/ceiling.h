@@ -3,7 +3,8 @@
  * A ceiling is arithmetic over bytes and multiply-adds that must be moved and done, and over rates that were measured.
  * A product takes as long as the longer of the two, products follow each other, and reads from drives go on beside
  * all of them. Nothing real reaches it. A run's time is taken as the sum of its parts, each slower than arithmetic says
- * by a factor that receipts tell (planner/receipts.h): reads, too, as real runs overlap little of them. Pure,
+ * by a factor that receipts tell (planner/receipts.h): reads, too, as real runs overlap little of them. Multiply-adds
+ * of parts are done as fast as products with weights of their type were measured, those of ceilings at the peak. Pure,
  * thread-safe. */
 #ifndef PLANNER_CEILING_H
 #define PLANNER_CEILING_H
@@ -28,12 +29,19 @@ int regime_find(const char *name);
 
 enum speed_of { SPEED_DECODE, SPEED_PREFILL, SPEED_N };
 
+/* Multiply-adds a second of products whose weights are in a cache; 0: not known, the peak stands in for it. */
+struct ceiling_rate {
+    double one_per_s;  /* where each weight meets one token */
+    double many_per_s; /* and many */
+};
+
 /* Where a model's bytes are, and how fast each place gives them; a rate of 0 is unknown. */
 struct ceiling_params {
     const struct plan_facts *facts;
     const struct plan_kv *kv;
     double read_per_s;              /* what the layers' weights and state are read with: memory, or the GPU's */
-    double int8_per_s, float_per_s; /* of what runs the layers */
+    double int8_per_s, float_per_s; /* peaks of what runs the layers */
+    struct ceiling_rate product[QUANT_MAX_ID]; /* with weights of each type */
     int n_cpu_moe;   /* of a run on a GPU: so many layers' experts, the last ones', are in the machine's memory */
     bool is_divided; /* both compute in each layer: the GPU gpu_hit of the choices, the processor the others */
     double gpu_hit;

@@ -7,12 +7,15 @@
 #include <stdint.h>
 
 #include "planner/gate.h"
+#include "quant/quant.h"
 
 enum { FACTS_NAME_BYTES = 128, FACTS_MAX_CACHE = 8, FACTS_MAX_CTX = 24, FACTS_N_KV = 3 };
 
-/* Bytes to be read, and multiply-adds on bytes and on floats. */
+/* Bytes to be read, and multiply-adds. */
 struct plan_cost {
-    double n_bytes, n_int8, n_float;
+    double n_bytes;
+    double n_float;                 /* of attention and recurrent state */
+    double n_product[QUANT_MAX_ID]; /* with weights, by their type */
 };
 
 /* A layer with routed experts. */

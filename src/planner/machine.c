@@ -6,6 +6,7 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "quant/quant.h"
 
 /* ---- the keys of the file ---------------------------------------------------------------------------------------- */
 
@@ -29,6 +30,12 @@ struct key {
 static const struct key memory_keys[] = {
     {"threads", KEY_COUNT, offsetof(struct machine_memory, n_threads), 4096},
     {"bytes_per_s", KEY_RATE, offsetof(struct machine_memory, bytes_per_s), MOST_RATE},
+    {0}};
+
+static const struct key product_keys[] = {
+    {"type", KEY_TEXT, offsetof(struct machine_product, type), MACHINE_TYPE_BYTES},
+    {"one_per_s", KEY_RATE, offsetof(struct machine_product, one_per_s), MOST_RATE},
+    {"many_per_s", KEY_RATE, offsetof(struct machine_product, many_per_s), MOST_RATE},
     {0}};
 
 static const struct key read_keys[] = {{"bytes", KEY_BYTES, offsetof(struct machine_read, n_bytes), 1 << 30},
@@ -73,6 +80,8 @@ static const struct key machine_keys[] = {
     {"thread_int8_per_s", KEY_RATE, offsetof(struct machine, thread_int8_per_s), MOST_RATE},
     {"thread_float_per_s", KEY_RATE, offsetof(struct machine, thread_float_per_s), MOST_RATE},
     {"amx_per_s", KEY_RATE, offsetof(struct machine, amx_per_s), MOST_RATE},
+    {"products", KEY_LIST, offsetof(struct machine, products), MACHINE_MAX_PRODUCT, offsetof(struct machine, n_product),
+     sizeof(struct machine_product), product_keys},
     {"drives", KEY_LIST, offsetof(struct machine, drives), MACHINE_MAX_DRIVE, offsetof(struct machine, n_drive),
      sizeof(struct machine_drive), drive_keys},
     {"gpus", KEY_LIST, offsetof(struct machine, gpus), MACHINE_MAX_GPU, offsetof(struct machine, n_gpu),
@@ -191,6 +200,15 @@ static err_code check_memory(const struct machine *m, const char *name, struct e
     return ERR_OK;
 }
 
+static err_code check_products(const struct machine *m, const char *name, struct err *e)
+{
+    for (int i = 0; i < m->n_product; i++)
+        if (!quant_find(m->products[i].type))
+            return err_set(e, ERR_FORMAT, "%s: key \"products[%d].type\": expected a type of weights, as \"Q4_K\"",
+                           name, i);
+    return ERR_OK;
+}
+
 static err_code check_drives(const struct machine *m, const char *name, struct err *e)
 {
     for (int i = 0; i < m->n_drive; i++)
@@ -215,6 +233,8 @@ err_code machine_parse(struct machine *m, const char *text, size_t n, const char
     json_decref(j);
     if (code == ERR_OK)
         code = check_memory(m, name, e);
+    if (code == ERR_OK)
+        code = check_products(m, name, e);
     return code == ERR_OK ? check_drives(m, name, e) : code;
 }
 

@@ -16,6 +16,8 @@
 enum {
     MACHINE_NAME_BYTES = 128,
     MACHINE_PATH_BYTES = 256,
+    MACHINE_TYPE_BYTES = 16,
+    MACHINE_MAX_PRODUCT = 64,
     MACHINE_MAX_READ = 32,
     MACHINE_MAX_DRIVE = 8,
     MACHINE_MAX_GPU = 16,
@@ -26,6 +28,12 @@ enum {
 struct machine_memory {
     int n_threads;
     double bytes_per_s;
+};
+
+/* Multiply-adds of one thread's products with weights of a type, which are in a cache. */
+struct machine_product {
+    char type[MACHINE_TYPE_BYTES]; /* "Q4_K" */
+    double one_per_s, many_per_s;  /* where each weight meets one token, and where it meets many */
 };
 
 /* Random reads of one size, so many in flight at once. */
@@ -60,10 +68,12 @@ struct machine {
     uint64_t ram_bytes, free_bytes;                 /* all memory; what a process may still take */
     struct machine_memory memory[MACHINE_MAX_READ]; /* [n_memory], threads ascending */
     int n_memory;
-    double small_page_per_s;                        /* as the last of memory, in pages of 4 KiB */
-    double int8_per_s, float_per_s;                 /* multiply-adds on bytes and on floats, all threads */
-    double thread_int8_per_s, thread_float_per_s;   /* the same of one thread alone; 0: as its part of all */
-    double amx_per_s;                               /* multiply-adds on bytes in AMX's tiles, all threads */
+    double small_page_per_s;                              /* as the last of memory, in pages of 4 KiB */
+    double int8_per_s, float_per_s;                       /* multiply-adds on bytes and on floats, all threads */
+    double thread_int8_per_s, thread_float_per_s;         /* the same of one thread alone; 0: as its part of all */
+    double amx_per_s;                                     /* multiply-adds on bytes in AMX's tiles, all threads */
+    struct machine_product products[MACHINE_MAX_PRODUCT]; /* [n_product] */
+    int n_product;
     struct machine_drive drives[MACHINE_MAX_DRIVE]; /* [n_drive] */
     int n_drive;
     struct machine_gpu gpus[MACHINE_MAX_GPU]; /* [n_gpu] */

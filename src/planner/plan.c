@@ -1,6 +1,7 @@
 #include "planner/plan_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -371,6 +372,21 @@ static double int8_peak(const struct machine *m, int n_threads)
     return tiles > vectors ? tiles : vectors;
 }
 
+/* So many threads' of all types that were measured with one, which share cores and clocks as at the peak. */
+static void find_products(const struct machine *m, int n_threads, struct ceiling_rate product[QUANT_MAX_ID])
+{
+    double n_int8 = int8_peak(m, n_threads) / int8_peak(m, 1);
+    double n_float = machine_peak(m, m->float_per_s, m->thread_float_per_s, n_threads) /
+                     machine_peak(m, m->float_per_s, m->thread_float_per_s, 1);
+    for (int i = 0; i < m->n_product; i++) {
+        const struct machine_product *p = &m->products[i];
+        const struct quant_info *q = quant_find(p->type);
+        double n = q && q->act == QUANT_ACT_FLOAT ? n_float : n_int8;
+        if (q && n > 0 && n < INFINITY)
+            product[q->type] = (struct ceiling_rate){n * p->one_per_s, n * p->many_per_s};
+    }
+}
+
 static struct ceiling_params cpu_params(struct making *k)
 {
     const struct machine *m = k->m;
@@ -387,6 +403,7 @@ static struct ceiling_params cpu_params(struct making *k)
         c.missing_bytes += (double)k->f->layers[i].n_expert * k->f->layers[i].expert.n_bytes;
     if (!plan_is_found(k)) /* else whatever has slots */
         c.missing_bytes *= k->p->n_expert ? 1 - (double)k->p->n_slot / (double)k->p->n_expert : 0;
+    find_products(m, n, c.product);
     plan_find_drives(k, &c);
     return c;
 }

@@ -22,8 +22,8 @@ static const double minor = 0.1, seen = 0.1;
  * takes at least `least_factor` of what is common to all: reads may go on beside computing. */
 static const double pull = 0.002, least_factor = 0.05;
 /* Half of the band, as a share of the forecast: of one receipt, over the root of how many there are; the least and the
- * most of several; what is added for another model, for another machine, and for parts that take a quarter more of a
- * run, or less, than they ever did. */
+ * most of several; what is added for another model, where receipts are of one alone, for another machine, and for parts
+ * that take a quarter more of a run, or less, than they ever did. */
 static const double band_of_one = 0.12, band_least = 0.06, band_most = 0.20, band_foreign_most = 0.35;
 static const double band_other_model = 0.04, band_other_machine = 0.06, band_outside = 0.08, outside_unit = 0.25;
 
@@ -38,6 +38,7 @@ struct selection {
     size_t n;
     const struct calibration_query *q;
     bool same_machine, same_model; /* others don't count */
+    uint64_t without;              /* nor does the model of this fingerprint; 0: all do */
     int64_t newest_s;
 };
 
@@ -84,7 +85,7 @@ static bool is_usable(const struct receipt *r, const struct calibration_query *q
 static bool is_selected(const struct selection *s, const struct receipt *r)
 {
     return is_usable(r, s->q) && (!s->same_machine || is_machine(r, s->q)) && (!s->same_model || is_model(r, s->q)) &&
-           (double)(s->newest_s - r->time_s) <= n_lives * half_life_s;
+           (!s->without || r->fingerprint != s->without) && (double)(s->newest_s - r->time_s) <= n_lives * half_life_s;
 }
 
 /* How many doublings two counts are apart; 0: one is not known. */
@@ -260,25 +261,80 @@ static void solve(const struct equations *m, double y[PART_N])
         }
 }
 
-static struct fit fit_parts(const struct selection *s)
+/* Squared errors by weight. */
+struct errors {
+    double sum, square;
+    int n;
+};
+
+/* Of the times that the factors tell for the receipts of one model; 0: of all. */
+static void add_errors(const struct selection *s, const double factor[PART_N], uint64_t fingerprint, struct errors *to)
 {
-    struct fit f = {0};
-    double common = common_factor(s), y[PART_N], sum = 0, square = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        double w = fingerprint && s->list[i].fingerprint != fingerprint ? 0 : weight_of(s, &s->list[i]), told = 0;
+        const struct shares x = of_measured(&s->list[i], s->q);
+        for (int p = 0; p < PART_N; p++)
+            told += factor[p] * x.part[p];
+        to->n += w > 0;
+        to->sum += w;
+        to->square += w * (told - 1) * (told - 1);
+    }
+}
+
+static double error_of(const struct errors *e)
+{
+    return e->sum > 0 ? sqrt(e->square / e->sum) : 0;
+}
+
+static void find_factors(const struct selection *s, double factor[PART_N])
+{
+    double common = common_factor(s), y[PART_N];
     const struct equations m = gather(s, common);
     solve(&m, y);
     for (int i = 0; i < PART_N; i++)
-        f.factor[i] = common * y[i];
-    for (size_t i = 0; i < s->n; i++) {
-        double w = weight_of(s, &s->list[i]), told = 0;
-        const struct shares x = of_measured(&s->list[i], s->q);
-        for (int p = 0; p < PART_N; p++)
-            told += f.factor[p] * x.part[p];
-        f.n += w > 0;
-        sum += w;
-        square += w * (told - 1) * (told - 1);
-    }
-    f.error = sum > 0 ? sqrt(square / sum) : 0;
+        factor[i] = common * y[i];
+}
+
+static struct fit fit_parts(const struct selection *s)
+{
+    struct fit f = {0};
+    struct errors e = {0};
+    find_factors(s, f.factor);
+    add_errors(s, f.factor, 0, &e);
+    f.n = e.n;
+    f.error = error_of(&e);
     return f;
+}
+
+/* Lists models that receipts are of, at most n, the newest first, and returns how many. */
+static int list_models(const struct selection *s, uint64_t *models, int n)
+{
+    int n_model = 0;
+    for (size_t i = s->n; i-- > 0 && n_model < n;) {
+        bool is_new = s->list[i].fingerprint != 0 && is_selected(s, &s->list[i]);
+        for (int k = 0; k < n_model && is_new; k++)
+            is_new = models[k] != s->list[i].fingerprint;
+        if (is_new)
+            models[n_model++] = s->list[i].fingerprint;
+    }
+    return n_model;
+}
+
+/* How far off each model's receipts are with what those of the others say; 0: they are all of one. */
+static double error_across_models(const struct selection *s)
+{
+    enum { MOST = 8 };
+    uint64_t models[MOST];
+    struct errors e = {0};
+    int n = list_models(s, models, MOST);
+    for (int i = 0; i < n && n > 1; i++) {
+        struct selection others = *s;
+        double factor[PART_N];
+        others.without = models[i];
+        find_factors(&others, factor);
+        add_errors(s, factor, models[i], &e);
+    }
+    return error_of(&e);
 }
 
 /* ---- the band ---------------------------------------------------------------------------------------------------- */
@@ -322,8 +378,11 @@ static double how_far_in_regime(const struct selection *s)
 
 static double half_band(const struct selection *s, const struct fit *f, double far)
 {
+    double across = s->same_model ? 0 : error_across_models(s);
     double half = fmax(band_of_one / sqrt(f->n), fmax(band_least, 2 * f->error));
-    half += (s->same_model ? 0 : band_other_model) + (s->same_machine ? 0 : band_other_machine);
+    if (!s->same_model)
+        half = fmax(half + band_other_model, 2 * across);
+    half += s->same_machine ? 0 : band_other_machine;
     half += band_outside * fmin(1, far / outside_unit);
     return fmin(half, s->same_machine ? band_most : band_foreign_most);
 }

@@ -188,6 +188,8 @@ def test_a_probe_is_kept_for_later_plans():
     assert before["ceiling"]["decode"] is None, before["ceiling"]
     m = json.loads(run("probe", "-m", DEMO).stdout)
     assert m["memory"][0]["threads"] == 1 and m["memory"][-1]["bytes_per_s"] > 1e8 and m["int8_per_s"] > 1e8
+    assert {"F16", "Q8_0", "Q4_K", "MXFP4"} <= {p["type"] for p in m["products"]}
+    assert all(1e6 < p["one_per_s"] and 1e6 < p["many_per_s"] < 2 * max(m["int8_per_s"], m["amx_per_s"] or 0) for p in m["products"])
     assert m["thread_int8_per_s"] > 1e8 and m["thread_float_per_s"] > 1e7
     reads = m["drives"][0]["random_reads"]
     assert m["drives"][0]["name"] == os.path.dirname(DEMO) and len(reads) == 16 and all(r["bytes_per_s"] > 0 for r in reads)

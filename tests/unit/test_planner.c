@@ -44,13 +44,14 @@ static struct plan_facts qwen3(void)
                            .n_n_ctx = 8};
     for (int i = 0; i < N_LAYER; i++) {
         double expert = 2 * matrix * q4 + matrix * (i % 2 ? q6 : q4);
-        layers[i] = (struct plan_layer){N_EXPERT, N_USED, (uint64_t)expert + 12288, {expert, 3 * matrix, 0}};
+        layers[i] =
+            (struct plan_layer){N_EXPERT, N_USED, (uint64_t)expert + 12288, {expert, 0, {[QUANT_Q4_K] = 3 * matrix}}};
         double qko = (double)N_EMBD * (4096 + 512 + 4096), v = (double)N_EMBD * 512, router = (double)N_EMBD * N_EXPERT;
         f.token.n_bytes += qko * q4 + v * (i % 2 ? q6 : q4) + router * 4;
-        f.token.n_int8 += qko + v;
-        f.token.n_float += router;
+        f.token.n_product[QUANT_Q4_K] += qko + v;
+        f.token.n_product[QUANT_F32] += router;
     }
-    f.output = (struct plan_cost){(double)N_VOCAB * N_EMBD * q6, (double)N_VOCAB * N_EMBD, 0};
+    f.output = (struct plan_cost){(double)N_VOCAB * N_EMBD * q6, 0, {[QUANT_Q6_K] = (double)N_VOCAB * N_EMBD}};
     f.weight_bytes = (uint64_t)(f.token.n_bytes + f.output.n_bytes + (double)N_VOCAB * N_EMBD * q4);
     f.least_slot_bytes = (uint64_t)N_USED * (layers[0].slot_bytes + layers[1].slot_bytes);
     const struct {
@@ -143,6 +144,8 @@ static void damaged_machines_are_refused_by_key(void **state)
     assert_refused("{\"threads\": 1.5}", "\"threads\"");
     assert_refused("{\"ram_bytes\": 1e30}", "\"ram_bytes\"");
     assert_refused("{\"int8_per_s\": \"fast\"}", "\"int8_per_s\": expected a number");
+    assert_refused("{\"products\": [{\"type\": \"Q4_K\"}, {\"type\": \"Q4\"}]}",
+                   "\"products[1].type\": expected a type");
     assert_refused("{\"name\": null}", "\"name\": expected a text");
     assert_refused("{\"memory\": [{\"threads\": 2, \"bytes_per_s\": 1}, {\"threads\": 2}]}", "memory[1].threads");
     assert_refused("{\"drives\": [{\"random_reads\": [{\"bytes\": 4096}]}]}", "drives[0].random_reads[0]");
@@ -264,8 +267,8 @@ static struct plan_facts model_of_397b(struct plan_layer of[60])
     f.n_moe = f.n_layer = 60;
     f.layers = of;
     for (int i = 0; i < 60; i++)
-        of[i] = (struct plan_layer){512, 10, (uint64_t)expert, {expert, expert / 4.5 * 8, 0}};
-    f.token = (struct plan_cost){dense * 4.5 / 8, dense, 0};
+        of[i] = (struct plan_layer){512, 10, (uint64_t)expert, {expert, 0, {[QUANT_Q4_K] = expert / 4.5 * 8}}};
+    f.token = (struct plan_cost){dense * 4.5 / 8, 0, {[QUANT_Q4_K] = dense}};
     f.weight_bytes = (uint64_t)f.token.n_bytes + (UINT64_C(1) << 30);
     f.least_slot_bytes = 60 * 10 * (uint64_t)expert;
     return f;
@@ -923,12 +926,33 @@ static void misses_follow_counts_of_earlier_runs(void **state)
     assert_true(ceiling_decode_miss(&f, 4, 4) == 0 && ceiling_decode_miss(&f, 0, 4) == 1);
 }
 
+/* Many tokens and one take as long as products of their type do, and a ceiling stays where the peak has it. */
+static void products_are_as_fast_as_those_of_their_type(void **state)
+{
+    const struct plan_layer layer = {
+        .n_expert = 8, .n_used = 2, .expert = {.n_bytes = 10, .n_product = {[QUANT_Q4_K] = 1000, [QUANT_Q8_0] = 500}}};
+    const struct plan_facts f = {.layers = &layer, .n_moe = 1};
+    const struct plan_kv kv = {0};
+    struct ceiling_params p = {
+        .facts = &f, .kv = &kv, .read_per_s = 1e6, .int8_per_s = 1e6, .float_per_s = 1e6, .n_rank = 1};
+    const struct ceiling_time peak = ceiling_step(&p, 100, 0);
+    assert_within(peak.part_s[PART_PRODUCTS], 100 * 2 * 1.5e-3, 1e-9);
+    p.product[QUANT_Q8_0].many_per_s = 0.25e6;
+    const struct ceiling_time slower = ceiling_step(&p, 100, 0);
+    assert_within(slower.part_s[PART_PRODUCTS], 100 * 2 * (1e-3 + 2e-3), 1e-9);
+    assert_within(slower.least_s, peak.least_s, 1e-12);
+    p.product[QUANT_Q4_K].one_per_s = 1e5; /* a weight's first token costs as much as ten of many */
+    assert_within(ceiling_step(&p, 1, 0).part_s[PART_PRODUCTS], 2 * (1e-2 + 2e-3), 1e-9);
+    assert_within(ceiling_step(&p, 100, 0).part_s[PART_PRODUCTS], slower.part_s[PART_PRODUCTS], 1e-9);
+}
+
 /* A pass of a prompt computes the last layer's experts for the token alone whose logits are wanted, and passes before
  * the last one not at all. */
 static void the_last_layer_goes_on_with_one_token(void **state)
 {
-    const struct plan_layer two[2] = {{.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .n_int8 = 1000}},
-                                      {.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .n_int8 = 1000}}};
+    const struct plan_layer two[2] = {
+        {.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .n_product = {[QUANT_Q4_K] = 1000}}},
+        {.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .n_product = {[QUANT_Q4_K] = 1000}}}};
     const struct plan_facts f = {.layers = two, .n_moe = 2};
     const struct plan_kv kv = {0};
     struct ceiling_params p = {.facts = &f,
@@ -1066,6 +1090,7 @@ int main(void)
         cmocka_unit_test(texts_share_what_they_read),
         cmocka_unit_test(rates_between_measurements_are_read_off),
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
+        cmocka_unit_test(products_are_as_fast_as_those_of_their_type),
         cmocka_unit_test(the_last_layer_goes_on_with_one_token),
         cmocka_unit_test(curves_are_read_off_between_points),
         cmocka_unit_test(the_gate_goes_by_hits_and_costs),

@@ -383,6 +383,27 @@ static void own_machine_and_model_come_before_others(void **state)
     assert_true(foreign.is_outside && foreign.high / foreign.share > own.high / own.share);
 }
 
+/* Two kinds of runs, which are fitted exactly together, and from which neither is told without the other. */
+static void models_that_the_others_do_not_tell_of_widen_the_band(void **state)
+{
+    static const double products[PART_N] = {10, 1}, attention[PART_N] = {1, 10}, both[PART_N] = {5, 5};
+    static const double factor[PART_N] = {1.25, 1.5, 1, 1};
+    enum { N = 8 };
+    struct receipt list[N];
+    struct receipt other = of_parts(REGIME_RAM, both, factor);
+    struct calibration_query q = asked(&other);
+    q.fingerprint = 1;
+    for (int i = 0; i < N; i++)
+        list[i] = of_parts(REGIME_RAM, i % 2 ? products : attention, factor);
+    struct calibration of_one = calibrate(list, N, q);
+    for (int i = 0; i < N; i += 2)
+        list[i].fingerprint--;
+    struct calibration of_two = calibrate(list, N, q);
+    assert_near(of_two.share, of_one.share);
+    assert_true(of_two.high - of_two.low > 1.2 * (of_one.high - of_one.low));
+    assert_true(of_two.low >= 0.8 * of_two.share - 1e-9);
+}
+
 static void the_old_is_forgotten(void **state)
 {
     struct receipt list[] = {some(0.3, 0, REGIME_RAM), some(0.6, 0, REGIME_RAM)};
@@ -565,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_run_is_forecast_from_its_parts),
         cmocka_unit_test(parts_beside_a_gpu_are_told_by_runs_that_have_them),
         cmocka_unit_test(own_machine_and_model_come_before_others),
+        cmocka_unit_test(models_that_the_others_do_not_tell_of_widen_the_band),
         cmocka_unit_test(the_old_is_forgotten),
         cmocka_unit_test(runs_of_as_many_texts_count_more),
         cmocka_unit_test(runs_with_as_many_threads_and_tokens_count_more),
