@@ -87,7 +87,6 @@ struct delta_loop {
     struct cpu *c;
     const struct op *op;
     int64_t dk, dv, n_head_k, n_head_v, m;
-    int64_t chunk;       /* value dimensions in a task */
     float *qk;           /* q, then k, of length 1: [2 * dk][M][n_head_k] */
     float *decay, *beta; /* [M][n_head_v] */
 };
@@ -134,38 +133,52 @@ static float *begin_delta(const struct paged *state, const struct run *r, int64_
     return s;
 }
 
-/* Value dimensions [v0, v1) of a head, through a run. */
+/* Value dimensions of a task, and tokens that they are taken through together, whose queries and keys the caches keep
+ * meanwhile. */
+enum { DELTA_CHUNK = 32, DELTA_BLOCK = 32 };
+
+/* Value dimensions [v0, v1) of a head, through a run. Values and results lie together while the kernel has them: rows
+ * of all heads are so far apart that caches have place for few. */
 static void delta_run(const struct delta_loop *d, const struct run *r, int64_t head, int64_t v0, int64_t v1)
 {
     const struct op *op = d->op;
     int64_t head_k = op->delta.grouped ? head / (d->n_head_v / d->n_head_k) : head % d->n_head_k;
-    int64_t n_qk = 2 * d->n_head_k * d->dk, n_out = op->out[0].ne[0];
-    float *out = tensor_row(&op->out[0], r->row0) + head * d->dv + v0;
-    for (int64_t t = 0; t < r->n; t++) /* o has v's stride in the kernel, so v is copied to o's place first */
-        memcpy(out + t * n_out, tensor_row(&op->in[0], r->row0 + t) + n_qk + head * d->dv + v0,
-               (size_t)(v1 - v0) * sizeof *out);
-    const float *qk = d->qk + (head_k * d->m + r->row0) * 2 * d->dk;
-    const struct kernel_delta a = {.n = r->n,
-                                   .n_dim = v1 - v0,
-                                   .dk = d->dk,
-                                   .decay = d->decay + head * d->m + r->row0,
-                                   .beta = d->beta + head * d->m + r->row0,
-                                   .q = qk,
-                                   .k = qk + d->dk,
-                                   .v = out,
-                                   .o = out,
-                                   .ld_gate = 1,
-                                   .ld_qk = 2 * d->dk,
-                                   .ld_v = n_out};
-    d->c->kernels->delta_rule(begin_delta(&op->state[0], r, head, v0, v1), &a);
+    int64_t at_v = 2 * d->n_head_k * d->dk + head * d->dv + v0, at_out = head * d->dv + v0, n_dim = v1 - v0;
+    float *s = begin_delta(&op->state[0], r, head, v0, v1), vo[DELTA_BLOCK * DELTA_CHUNK];
+    for (int64_t row = r->row0, end = r->row0 + r->n, n; row < end; row += n) {
+        n = end - row < DELTA_BLOCK ? end - row : DELTA_BLOCK;
+        for (int64_t t = 0; t < n; t++)
+            memcpy(vo + t * n_dim, tensor_row(&op->in[0], row + t) + at_v, (size_t)n_dim * sizeof *vo);
+        const float *qk = d->qk + (head_k * d->m + row) * 2 * d->dk;
+        const struct kernel_delta a = {.n = n,
+                                       .n_dim = n_dim,
+                                       .dk = d->dk,
+                                       .decay = d->decay + head * d->m + row,
+                                       .beta = d->beta + head * d->m + row,
+                                       .q = qk,
+                                       .k = qk + d->dk,
+                                       .v = vo,
+                                       .o = vo,
+                                       .ld_gate = 1,
+                                       .ld_qk = 2 * d->dk,
+                                       .ld_v = n_dim};
+        d->c->kernels->delta_rule(s, &a);
+        for (int64_t t = 0; t < n; t++)
+            memcpy(tensor_row(&op->out[0], row + t) + at_out, vo + t * n_dim, (size_t)n_dim * sizeof *vo);
+    }
+}
+
+static int64_t delta_n_chunk(const struct delta_loop *d)
+{
+    return (d->dv + DELTA_CHUNK - 1) / DELTA_CHUNK;
 }
 
 static void delta_task(void *arg, size_t task, int thread)
 {
     const struct delta_loop *d = arg;
     const struct op *op = d->op;
-    int64_t n_chunk = (d->dv + d->chunk - 1) / d->chunk, head = (int64_t)task / n_chunk;
-    int64_t v0 = (int64_t)task % n_chunk * d->chunk, v1 = v0 + d->chunk < d->dv ? v0 + d->chunk : d->dv;
+    int64_t n_chunk = delta_n_chunk(d), head = (int64_t)task / n_chunk;
+    int64_t v0 = (int64_t)task % n_chunk * DELTA_CHUNK, v1 = v0 + DELTA_CHUNK < d->dv ? v0 + DELTA_CHUNK : d->dv;
     assert(op->out[0].ne[0] == d->n_head_v * d->dv);
     for (int64_t row = 0; row < d->m && !pool_is_cancelled(d->c->pool);) {
         const struct run r = run_at(&op->in[3], &op->in[4], row);
@@ -183,8 +196,7 @@ void cpu_op_delta(struct cpu *c, const struct op *op)
                            .dv = s->ne[1],
                            .n_head_v = s->ne[2],
                            .n_head_k = op->delta.n_head_k,
-                           .m = op->in[0].ne[1],
-                           .chunk = 32};
+                           .m = op->in[0].ne[1]};
     size_t qk_bytes = align64((size_t)(2 * d.n_head_k * d.dk * d.m) * sizeof(float));
     size_t gate_bytes = align64((size_t)(d.n_head_v * d.m) * sizeof(float));
     char *work = cpu_scratch(c, SCRATCH_HIDDEN, qk_bytes + 2 * gate_bytes);
@@ -194,5 +206,5 @@ void cpu_op_delta(struct cpu *c, const struct op *op)
     d.decay = (float *)(work + qk_bytes);
     d.beta = (float *)(work + qk_bytes + gate_bytes);
     pool_run(c->pool, (size_t)d.m, delta_prepare, &d);
-    pool_run(c->pool, (size_t)(d.n_head_v * ((d.dv + d.chunk - 1) / d.chunk)), delta_task, &d);
+    pool_run(c->pool, (size_t)(d.n_head_v * delta_n_chunk(&d)), delta_task, &d);
 }
