@@ -5,14 +5,13 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
-#include "cli/leave_receipt.h"
-#include "cli/model_names.h"
-#include "cli/rank_run.h"
 #include "cli/confine.h"
+#include "cli/leave_receipt.h"
+#include "cli/rank_run.h"
+#include "cli/run_plan.h"
 #include "cli/say.h"
 #include "cli/serve_reports.h"
 #include "hub/hub.h"
-#include "cli/run_plan.h"
 #include "server/http.h"
 #include "server/server.h"
 
@@ -112,7 +111,7 @@ static err_code begin(const struct command *command, const struct option *option
 {
     TRY(options_parse(command, options, n_option, &argc, argv, e));
     TRY(check(c, e));
-    TRY(model_names_resolve(command, options, n_option, argc, argv, c->model.no_sandbox, e)); /* before the socket */
+    TRY(cli_find_models(command, options, n_option, argc, argv, e)); /* before the socket */
     TRY(rank_run_begin(e));
     if (rank_run_is_first())
         TRY(listener_open(&c->listener, c->host, c->port, e));

@@ -333,14 +333,23 @@ static const struct model_options *model_options(const struct option *options, i
     return (const struct model_options *)((const char *)path->out - offsetof(struct model_options, path));
 }
 
+err_code cli_find_models(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
+                         struct err *e)
+{
+    TRY(cli_check_outputs(options, n_option, e));
+    if (c->runs_model && !moebius_ranks_are_wanted()) /* of several processes the first alone needs inputs */
+        TRY(cli_check_inputs(options, n_option, e));
+    return model_names_resolve(c, options, n_option, argc, argv, is_switched_off(options, n_option), e);
+}
+
 err_code cli_confine(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
                      const char *output, struct err *e)
 {
-    TRY(model_names_resolve(c, options, n_option, argc, argv, is_switched_off(options, n_option), e));
-    TRY(cli_check_outputs(options, n_option, e));
+    TRY(cli_find_models(c, options, n_option, argc, argv, e));
+    TRY(cli_check_outputs(options, n_option, e)); /* now that models have paths */
     if (c->runs_model)
         TRY(rank_run_begin(e));
-    if (c->runs_model && rank_run_is_first()) /* the others need them not */
+    if (c->runs_model && rank_run_ranks() && rank_run_is_first())
         TRY(cli_check_inputs(options, n_option, e));
     TRY(confine(c, options, n_option, argc, argv, output, e));
     if (!rank_run_is_first())

@@ -32,6 +32,11 @@ MUST_USE err_code cli_confine_hub(enum hub_use use, bool no_sandbox, struct err 
  * machine has what drivers of GPUs open; NULL: none. */
 const char *cli_default_gpu(void);
 
+/* Puts paths in the place of models' names (model_names_resolve); what is wrong with other files is said before a model
+ * is fetched. */
+MUST_USE err_code cli_find_models(const struct command *c, const struct option *options, int n_option, int argc,
+                                  char **argv, struct err *e);
+
 /* The second half of it alone. `output`: one more file or folder that may be written; NULL: none. */
 MUST_USE err_code cli_confine(const struct command *c, const struct option *options, int n_option, int argc,
                               char **argv, const char *output, struct err *e);

@@ -156,6 +156,14 @@ def test_a_name_that_is_not_here_is_fetched_first_and_offline_it_is_not():
         p.fails(3, "inspect", "hf:them/Nothing:Q8_0", says=["404", "could not be fetched"])
 
 
+def test_what_is_wrong_with_other_files_is_said_before_a_model_is_fetched():
+    with demo_place() as p:
+        p.fails(3, "ppl", "-m", NAME, "-f", "nothing.txt", says=["nothing.txt: No such file"])
+        p.fails(3, "serve", "-m", NAME, "--template", "nothing.jinja", says=["nothing.jinja: No such file"])
+        p.fails(3, "generate", "-m", NAME, "-p", "x", "--stats-json", "none/stats.json", says=["none"])
+        assert not p.hub.requests
+
+
 def test_an_address_is_fetched_and_known_by_it():
     with demo_place() as p:
         p.hub.blobs["demo.gguf"] = MODEL
