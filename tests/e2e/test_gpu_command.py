@@ -2,9 +2,11 @@
 """Runs on GPUs as a user asks for them. usage: test_gpu_command.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
 
 Each function below is one test. Where Vulkan has no device, not even a software driver, there is little to test."""
+import contextlib
 import glob
 import json
 import os
+import shutil
 import sys
 import tempfile
 
@@ -15,7 +17,11 @@ TMP = tempfile.TemporaryDirectory()
 os.environ["MOEBIUS_VULKAN_PRODUCTS"] = "float"  # or what is measured decides which bits runs have
 SANITIZED = "asan" in os.environ.get("MOEBIUS_TEST_BUILD", "")  # a few runs will do: a software driver compiles for long
 os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
+SHADERS = os.environ.get("MESA_SHADER_CACHE_DIR", "")  # what other tests have compiled
 os.environ["MESA_SHADER_CACHE_DIR"] = os.path.join(TMP.name, "cache", "moebius")  # which the sandbox lets it reach
+if os.path.isdir(SHADERS):
+    with contextlib.suppress(shutil.Error):  # a file went while others write
+        shutil.copytree(SHADERS, os.environ["MESA_SHADER_CACHE_DIR"])
 run_program, fails_program = program_runner(MOEBIUS)
 
 
