@@ -179,18 +179,61 @@ void string_feed(struct states *s, struct view *v, const uint8_t *bytes, unsigne
     }
 }
 
+/* Characters that are tried in a string. Most lead to what others have led to, where they need not be looked at. */
 struct trial {
     struct states *s;
     const struct view *v;
+    struct intern views;   /* that some bytes led to, with how many more of them the character needs */
+    LIST(uint32_t) led_by; /* [views.n] these bytes */
 };
 
-/* *copy: the string after more bytes of text; false: the goal is out of reach then. */
-static bool feed_copy(const struct trial *t, struct view *copy, const uint8_t *bytes, unsigned n)
+static unsigned lead_length(uint8_t lead)
+{
+    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+/* Whether other bytes led to the same view, and what may follow them was tried: bytes 80..bf, except behind some leads,
+ * of which the last ones may also be tried in parts. */
+static bool was_tried(struct trial *t, const struct view *v, const uint8_t *bytes, unsigned n)
+{
+    uint32_t words[2 + VIEW_ROOTS + 2 * VIEW_VARS], n_word = 0, led_by = 0;
+    unsigned n_more = lead_length(bytes[0]) - n;
+    if (n == 1 && (bytes[0] == 0xe0 || bytes[0] == 0xed || bytes[0] >= 0xf0))
+        return false;
+    for (unsigned i = 0; i < n; i++)
+        led_by = led_by << 8 | bytes[i];
+    words[n_word++] = n_more;
+    words[n_word++] = v->n_root;
+    for (uint32_t i = 0; i < v->n_root; i++)
+        words[n_word++] = v->root[i];
+    for (uint32_t i = 0; i < v->n_var; i++) {
+        words[n_word++] = v->var[i].term;
+        words[n_word++] = v->var[i].state;
+    }
+    uint32_t number = intern_add(&t->views, words, n_word);
+    if (number == INTERN_NONE || number < t->led_by.n)
+        return number != INTERN_NONE && (n_more == 0 || t->led_by.at[number] != led_by);
+    if (!LIST_PUSH(&t->led_by, led_by))
+        states_fail(t->s, ERR_NOMEM);
+    return false;
+}
+
+/* *copy: the string after more bytes of text; false: the goal is out of reach then, or other bytes led there. */
+static bool feed_copy(struct trial *t, struct view *copy, const uint8_t *bytes, unsigned n)
 {
     view_copy(copy, t->v);
     copy->phase = copy->n_extra = 0;
     string_feed(t->s, copy, bytes, n);
-    return view_reduce(t->s, copy);
+    return view_reduce(t->s, copy) && !was_tried(t, copy, bytes, n);
+}
+
+/* As lex_may_finish, of a trial that is over then. */
+static bool try_all(struct trial *t, try_bytes_fn *try_bytes, void *user)
+{
+    bool may = lex_may_finish(t->v->phase, try_bytes, user);
+    intern_close(&t->views);
+    LIST_CLOSE(&t->led_by);
+    return may;
 }
 
 static bool try_in_string(void *user, const uint8_t *bytes, unsigned n)
@@ -225,8 +268,8 @@ struct state_out string_step(struct states *s, uint32_t state, uint8_t byte)
     }
     if (!view_reduce(s, &v))
         return (struct state_out){STATE_REFUSE, 0, 0, 0};
-    struct trial t = {s, &v};
-    if (v.n_var > 0 && v.phase != LEX_PLAIN && !lex_may_finish(v.phase, try_in_string, &t))
+    struct trial t = {.s = s, .v = &v};
+    if (v.n_var > 0 && v.phase != LEX_PLAIN && !try_all(&t, try_in_string, &t))
         return (struct state_out){STATE_REFUSE, 0, 0, 0};
     out.next = view_store(s, &v);
     return out;
@@ -300,11 +343,6 @@ static uint32_t count_left(struct states *s, const struct view *v)
     return most;
 }
 
-static unsigned lead_length(uint8_t lead)
-{
-    return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-}
-
 struct shortest {
     struct trial trial;
     uint32_t least; /* what is left after the best character so far */
@@ -333,8 +371,8 @@ static uint32_t count_left_after(struct states *s, const struct view *v)
     unsigned lex = v->phase & 15;
     if (lex < LEX_ESCAPE || lex > LEX_LOW_HEX)
         return left;
-    struct shortest x = {{s, v}, UINT32_MAX, left - (left > 0)};
-    (void)lex_may_finish(v->phase, try_shorter, &x);
+    struct shortest x = {{.s = s, .v = v}, UINT32_MAX, left - (left > 0)};
+    (void)try_all(&x.trial, try_shorter, &x);
     return x.least;
 }
 
