@@ -3,10 +3,10 @@
 # (Debian, Ubuntu) where it may: as root, or with a sudo that asks for no password. Otherwise it says what to type.
 # Silent and fast when nothing is missing.
 #
-# usage: tools/bootstrap.sh build|check|agents|page|arm|lint|fuzz|deb|check-deb
+# usage: tools/bootstrap.sh build|check|ci|agents|page|arm|lint|fuzz|deb|check-deb
 set -eu
 
-purpose=${1:?usage: tools/bootstrap.sh build|check|agents|page|arm|lint|fuzz|deb|check-deb}
+purpose=${1:?usage: tools/bootstrap.sh build|check|ci|agents|page|arm|lint|fuzz|deb|check-deb}
 missing=
 
 need_command() { # COMMAND PACKAGE...
@@ -95,6 +95,10 @@ find_missing() {
     case $purpose in
     build) need_for_build ;;
     check) need_for_check ;;
+    ci)
+        need_for_check
+        need_command ccache ccache
+        ;;
     agents)
         need_for_check
         need_library libmicrohttpd libmicrohttpd-dev
@@ -140,7 +144,7 @@ find_missing() {
         need_command python3 python3
         ;;
     *)
-        echo "bootstrap: $purpose: expected build, check, agents, page, arm, lint, fuzz, deb or check-deb" >&2
+        echo "bootstrap: $purpose: expected build, check, ci, agents, page, arm, lint, fuzz, deb or check-deb" >&2
         exit 2
         ;;
     esac
