@@ -71,9 +71,9 @@ const struct command cmd_probe = {
     .usage = "[-m FILE] [OPTIONS]",
     .summary = "measure what this machine can do, for plans",
     .details =
-        "Measures memory by threads and in small pages, the peaks of the processors, random reads of a drive by\n"
-        "size and depth, and each GPU's memory and transfers; prints it as JSON and keeps it in the cache\n"
-        "directory. What was not measured is null: unknown. Takes some seconds.",
+        "Measures memory by threads and in small pages, the peaks of the processors and products with weights of\n"
+        "each type, random reads of a drive by size and depth, and each GPU's memory and transfers; prints it as\n"
+        "JSON and keeps it in the cache directory. What was not measured is null: unknown. Takes some seconds.",
     .hint = "a file on the drive is given with -m",
     .keeps_files = true,
     .group = COMMAND_MEASURE,
