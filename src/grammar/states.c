@@ -535,9 +535,11 @@ void states_close(struct states **states)
     LIST_CLOSE(&s->todo);
     LIST_CLOSE(&s->items);
     LIST_CLOSE(&s->calls);
+    LIST_CLOSE(&s->reached);
     intern_close(&s->contents);
     intern_close(&s->shape_keys);
     formulas_close(&s->formulas);
+    mem_free(s->finish);
     mem_free(s->schema_formulas);
     mem_free(s->memo);
     mem_free(s);

@@ -106,6 +106,8 @@ struct states {
     uint32_t seen_stamp[2 * STATES_MAX_CLOSURE], stamp, n_seen;
     LIST(uint64_t) todo, items;
     LIST(struct text_call) calls;
+    uint8_t *finish;        /* [instructions] states_text.c's; NULL: nothing is known */
+    LIST(uint32_t) reached; /* its, too */
 };
 
 /* Whether nothing has failed so far. */

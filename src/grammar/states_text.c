@@ -27,17 +27,56 @@ static void add_todo(struct states *s, uint32_t instr, uint32_t rule)
         states_fail(s, ERR_NOMEM);
 }
 
-/* Whether the text may end at an instruction without any more bytes. */
-static bool may_finish(const struct states *s, uint32_t instr, int depth)
+/* What is known of an instruction: whether the text may end there without any more bytes. */
+enum finish { FINISH_UNKNOWN, FINISH_YES, FINISH_NO, FINISH_REACHED };
+
+/* What else is reached without a byte, at most two: their number. */
+static int n_next(const struct nfa_instr *i)
 {
-    struct nfa_instr i = s->p->nfa.code.at[instr];
-    switch ((enum nfa_op)i.op) {
-    case NFA_END:
-    case NFA_ALL: return true;
-    case NFA_FINISH: return depth < 100 && may_finish(s, i.a, depth + 1);
-    case NFA_SPLIT: return depth < 100 && (may_finish(s, i.a, depth + 1) || may_finish(s, i.b, depth + 1));
-    default: return false;
+    return i->op == NFA_FINISH ? 1 : i->op == NFA_SPLIT ? 2 : 0;
+}
+
+static bool ends_here(const struct states *s, const struct nfa_instr *i)
+{
+    int n = n_next(i);
+    return i->op == NFA_END || i->op == NFA_ALL || (n > 0 && s->finish[i->a] == FINISH_YES) ||
+           (n > 1 && s->finish[i->b] == FINISH_YES);
+}
+
+static bool reach(struct states *s, uint32_t instr)
+{
+    if (s->finish[instr] == FINISH_UNKNOWN) {
+        if (!LIST_PUSH(&s->reached, instr))
+            return false;
+        s->finish[instr] = FINISH_REACHED;
     }
+    return true;
+}
+
+/* Lists what an instruction reaches and then, from the last one on, what the text may end at. */
+static bool may_finish(struct states *s, uint32_t instr)
+{
+    bool ends = false, ok;
+    if (!s->finish && !(s->finish = mem_calloc(s->p->nfa.code.n, 1))) {
+        states_fail(s, ERR_NOMEM);
+        return false;
+    }
+    s->reached.n = 0;
+    ok = reach(s, instr);
+    for (uint32_t k = 0; k < s->reached.n && ok; k++) {
+        const struct nfa_instr *i = &s->p->nfa.code.at[s->reached.at[k]];
+        ends |= ends_here(s, i);
+        ok = (n_next(i) < 1 || reach(s, i->a)) && (n_next(i) < 2 || reach(s, i->b));
+    }
+    for (uint32_t k = s->reached.n; k-- > 0;) {
+        uint32_t at = s->reached.at[k];
+        s->finish[at] = ends_here(s, &s->p->nfa.code.at[at]) ? FINISH_YES : ends ? FINISH_UNKNOWN : FINISH_NO;
+    }
+    if (!ok)
+        states_fail(s, ERR_NOMEM);
+    else if (ends && s->reached.n > 0)
+        s->finish[instr] = FINISH_YES;
+    return s->finish[instr] == FINISH_YES;
 }
 
 /* Follows what reads no bytes and calls no rule; what is left is added to items and calls. */
@@ -58,7 +97,7 @@ static void follow_here(struct states *s, bool at_begin)
             if (at_begin)
                 add_todo(s, i.a, rule);
             break;
-        case NFA_FINISH: keep = may_finish(s, i.a, 0); break;
+        case NFA_FINISH: keep = may_finish(s, i.a); break;
         case NFA_CALL:
             if (s->p->nfa.code.at[i.b].op == NFA_RETURN) /* nothing is left to do in this rule */
                 add_todo(s, i.a, rule);
