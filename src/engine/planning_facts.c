@@ -55,8 +55,13 @@ static void list_lengths(struct plan_facts *f, int64_t n_ctx)
 static struct plan_cost cost(const struct model_cost *c)
 {
     struct plan_cost p = {.n_bytes = (double)c->n_bytes, .n_float = (double)c->n_float};
-    for (int i = 0; i < QUANT_MAX_ID; i++)
-        p.n_product[i] = (double)c->n_product[i];
+    for (int i = 0; i < QUANT_MAX_ID; i++) {
+        if (!c->n_product[i])
+            continue;
+        if (p.n_product < FACTS_MAX_TYPE)
+            p.products[p.n_product++].type = i;
+        p.products[p.n_product - 1].n += (double)c->n_product[i]; /* of further types, as the last one */
+    }
     return p;
 }
 

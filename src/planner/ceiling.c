@@ -108,12 +108,12 @@ static double known(double rate, double peak)
 }
 
 /* The products of weights of one type that are read n_read times and meet n tokens in all. */
-static double products_s(const struct ceiling_params *p, const struct plan_cost *c, int type, double n_read, double n)
+static double products_s(const struct ceiling_params *p, const struct plan_product *x, double n_read, double n)
 {
-    const struct quant_info *q = quant_info((uint32_t)type);
+    const struct quant_info *q = quant_info((uint32_t)x->type);
     double peak = q && q->act == QUANT_ACT_FLOAT ? p->float_per_s : p->int8_per_s;
-    const struct ceiling_rate *r = &p->product[type];
-    return c->n_product[type] * most(n_read / known(r->one_per_s, INFINITY), n / known(r->many_per_s, peak));
+    const struct ceiling_rate *r = &p->product[x->type];
+    return x->n * most(n_read / known(r->one_per_s, INFINITY), n / known(r->many_per_s, peak));
 }
 
 /* The longer of reading c's bytes n_read times and of doing its multiply-adds n times. */
@@ -121,9 +121,8 @@ static double part_s(const struct ceiling_params *p, const struct plan_cost *c, 
                      double read_per_s)
 {
     double compute = n * c->n_float / known(0, p->float_per_s);
-    for (int i = 0; i < QUANT_MAX_ID; i++)
-        if (c->n_product[i] > 0)
-            compute += products_s(p, c, i, n_read, n);
+    for (int i = 0; i < c->n_product; i++)
+        compute += products_s(p, &c->products[i], n_read, n);
     return most(n_read * c->n_bytes / read_per_s, compute);
 }
 

@@ -9,13 +9,20 @@
 #include "planner/gate.h"
 #include "quant/quant.h"
 
-enum { FACTS_NAME_BYTES = 128, FACTS_MAX_CACHE = 8, FACTS_MAX_CTX = 24, FACTS_N_KV = 3 };
+enum { FACTS_NAME_BYTES = 128, FACTS_MAX_CACHE = 8, FACTS_MAX_CTX = 24, FACTS_N_KV = 3, FACTS_MAX_TYPE = 16 };
+
+/* Multiply-adds with weights of a type. */
+struct plan_product {
+    int type;
+    double n;
+};
 
 /* Bytes to be read, and multiply-adds. */
 struct plan_cost {
     double n_bytes;
-    double n_float;                 /* of attention and recurrent state */
-    double n_product[QUANT_MAX_ID]; /* with weights, by their type */
+    double n_float;                               /* of attention and recurrent state */
+    struct plan_product products[FACTS_MAX_TYPE]; /* [n_product] each type once */
+    int n_product;
 };
 
 /* A layer with routed experts. */

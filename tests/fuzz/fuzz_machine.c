@@ -10,11 +10,11 @@
 /* A layer with experts, and a text that needs some memory. */
 static void plan_for(const struct machine *m)
 {
-    static const struct plan_layer layer = {16, 4, 1 << 20, {1e6, 0, {[QUANT_Q4_K] = 1e6}}};
+    static const struct plan_layer layer = {16, 4, 1 << 20, {1e6, 0, {{QUANT_Q4_K, 1e6}}, 1}};
     struct plan_facts f = {
         .name = "fuzz", .layers = &layer, .n_moe = 1, .weight_bytes = 1 << 24, .n_ctx = {4096}, .n_n_ctx = 1};
     f.kv[0] = (struct plan_kv){.name = "f16", .works = true, .n_cache = 1, .caches = {{0, 4096, 8192}}};
-    f.token = (struct plan_cost){1e7, 0, {[QUANT_Q4_K] = 1e7, [QUANT_F32] = 1e5}};
+    f.token = (struct plan_cost){1e7, 0, {{QUANT_Q4_K, 1e7}, {QUANT_F32, 1e5}}, 2};
     const struct plan_inputs in = {.machine = m,
                                    .facts = &f,
                                    .settings = {.n_ctx = 4096,

@@ -42,16 +42,19 @@ static struct plan_facts qwen3(void)
                            .scratch_bytes = 23 << 20,
                            .n_ctx = {512, 1024, 2048, 4096, 8192, 16384, 32768, 65536},
                            .n_n_ctx = 8};
+    f.token.products[0].type = QUANT_Q4_K;
+    f.token.products[1].type = QUANT_F32;
+    f.token.n_product = 2;
     for (int i = 0; i < N_LAYER; i++) {
         double expert = 2 * matrix * q4 + matrix * (i % 2 ? q6 : q4);
         layers[i] =
-            (struct plan_layer){N_EXPERT, N_USED, (uint64_t)expert + 12288, {expert, 0, {[QUANT_Q4_K] = 3 * matrix}}};
+            (struct plan_layer){N_EXPERT, N_USED, (uint64_t)expert + 12288, {expert, 0, {{QUANT_Q4_K, 3 * matrix}}, 1}};
         double qko = (double)N_EMBD * (4096 + 512 + 4096), v = (double)N_EMBD * 512, router = (double)N_EMBD * N_EXPERT;
         f.token.n_bytes += qko * q4 + v * (i % 2 ? q6 : q4) + router * 4;
-        f.token.n_product[QUANT_Q4_K] += qko + v;
-        f.token.n_product[QUANT_F32] += router;
+        f.token.products[0].n += qko + v;
+        f.token.products[1].n += router;
     }
-    f.output = (struct plan_cost){(double)N_VOCAB * N_EMBD * q6, 0, {[QUANT_Q6_K] = (double)N_VOCAB * N_EMBD}};
+    f.output = (struct plan_cost){(double)N_VOCAB * N_EMBD * q6, 0, {{QUANT_Q6_K, (double)N_VOCAB * N_EMBD}}, 1};
     f.weight_bytes = (uint64_t)(f.token.n_bytes + f.output.n_bytes + (double)N_VOCAB * N_EMBD * q4);
     f.least_slot_bytes = (uint64_t)N_USED * (layers[0].slot_bytes + layers[1].slot_bytes);
     const struct {
@@ -267,8 +270,8 @@ static struct plan_facts model_of_397b(struct plan_layer of[60])
     f.n_moe = f.n_layer = 60;
     f.layers = of;
     for (int i = 0; i < 60; i++)
-        of[i] = (struct plan_layer){512, 10, (uint64_t)expert, {expert, 0, {[QUANT_Q4_K] = expert / 4.5 * 8}}};
-    f.token = (struct plan_cost){dense * 4.5 / 8, 0, {[QUANT_Q4_K] = dense}};
+        of[i] = (struct plan_layer){512, 10, (uint64_t)expert, {expert, 0, {{QUANT_Q4_K, expert / 4.5 * 8}}, 1}};
+    f.token = (struct plan_cost){dense * 4.5 / 8, 0, {{QUANT_Q4_K, dense}}, 1};
     f.weight_bytes = (uint64_t)f.token.n_bytes + (UINT64_C(1) << 30);
     f.least_slot_bytes = 60 * 10 * (uint64_t)expert;
     return f;
@@ -930,7 +933,9 @@ static void misses_follow_counts_of_earlier_runs(void **state)
 static void products_are_as_fast_as_those_of_their_type(void **state)
 {
     const struct plan_layer layer = {
-        .n_expert = 8, .n_used = 2, .expert = {.n_bytes = 10, .n_product = {[QUANT_Q4_K] = 1000, [QUANT_Q8_0] = 500}}};
+        .n_expert = 8,
+        .n_used = 2,
+        .expert = {.n_bytes = 10, .products = {{QUANT_Q4_K, 1000}, {QUANT_Q8_0, 500}}, .n_product = 2}};
     const struct plan_facts f = {.layers = &layer, .n_moe = 1};
     const struct plan_kv kv = {0};
     struct ceiling_params p = {
@@ -951,8 +956,8 @@ static void products_are_as_fast_as_those_of_their_type(void **state)
 static void the_last_layer_goes_on_with_one_token(void **state)
 {
     const struct plan_layer two[2] = {
-        {.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .n_product = {[QUANT_Q4_K] = 1000}}},
-        {.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .n_product = {[QUANT_Q4_K] = 1000}}}};
+        {.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .products = {{QUANT_Q4_K, 1000}}, .n_product = 1}},
+        {.n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .products = {{QUANT_Q4_K, 1000}}, .n_product = 1}}};
     const struct plan_facts f = {.layers = two, .n_moe = 2};
     const struct plan_kv kv = {0};
     struct ceiling_params p = {.facts = &f,
