@@ -390,7 +390,7 @@ struct backend_counters {
     uint64_t n_direct, n_sorted;      /* EXPERTS operations by dispatch */
     uint64_t n_expert_rows;           /* token-expert pairs computed */
     uint64_t n_experts;               /* experts that these were of, each once an operation */
-    uint64_t n_product[QUANT_MAX_ID]; /* multiply-adds of products, by the weights' type */
+    uint64_t n_product[QUANT_MAX_ID]; /* multiply-adds by the weights' type: a null device's */
 };
 /* A device with memory of its own is read, and waited for. */
 struct backend_counters backend_counters(struct backend *b);

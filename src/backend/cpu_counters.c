@@ -14,7 +14,6 @@ void cpu_count_product(struct cpu *c, enum op_kind kind, const struct quant_info
     size_t row_bytes = 0;
     quant_row_bytes(type, (uint64_t)k, &row_bytes);
     t->n_bytes += (uint64_t)(n_read * n_row) * row_bytes;
-    c->counters.n_product[type->type] += (uint64_t)(n_row * k * m);
     *(c->kernels->act[type->type] == QUANT_ACT_FLOAT ? &t->n_float
       : goes_to_tiles(c, type->type, m)              ? &t->n_tile
                                                      : &t->n_int8) += (uint64_t)(n_row * k * m);

@@ -216,10 +216,8 @@ static void count(struct null_device *n, const struct op *op)
         const struct weight_desc *d = &op->weight[i]->d;
         size_t row_bytes = 0;
         quant_row_bytes(d->type, (uint64_t)d->k, &row_bytes);
-        uint64_t n_mac = (uint64_t)(d->n_row * d->k * op->in[0].ne[1]);
         t->n_bytes += (uint64_t)d->n_row * row_bytes;
-        *(d->type->act == QUANT_ACT_FLOAT ? &t->n_float : &t->n_int8) += n_mac;
-        n->counters.n_product[d->type->type] += n_mac;
+        n->counters.n_product[d->type->type] += (uint64_t)(d->n_row * d->k * op->in[0].ne[1]);
     }
 }
 

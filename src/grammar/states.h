@@ -106,8 +106,8 @@ struct states {
     uint32_t seen_stamp[2 * STATES_MAX_CLOSURE], stamp, n_seen;
     LIST(uint64_t) todo, items;
     LIST(struct text_call) calls;
-    uint8_t *finish;        /* [instructions] states_text.c's; NULL: nothing is known */
-    LIST(uint32_t) reached; /* its, too */
+    uint8_t *finish;        /* [instructions] whether the text may end there (states_text.c); NULL: not known of any */
+    LIST(uint32_t) reached; /* instructions, while one of these is found out */
 };
 
 /* Whether nothing has failed so far. */

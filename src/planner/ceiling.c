@@ -101,10 +101,10 @@ double ceiling_gives_way(double threshold, double slot_share)
 
 /* ---- parts of a pass --------------------------------------------------------------------------------------------- */
 
-/* Infinite: nothing bounds it. */
-static double known(double rate, double peak)
+/* A rate that is not known bounds nothing. */
+static double or_infinite(double rate)
 {
-    return rate > 0 ? rate : peak > 0 ? peak : INFINITY;
+    return rate > 0 ? rate : INFINITY;
 }
 
 /* The products of weights of one type that are read n_read times and meet n tokens in all. */
@@ -113,14 +113,15 @@ static double products_s(const struct ceiling_params *p, const struct plan_produ
     const struct quant_info *q = quant_info((uint32_t)x->type);
     double peak = q && q->act == QUANT_ACT_FLOAT ? p->float_per_s : p->int8_per_s;
     const struct ceiling_rate *r = &p->product[x->type];
-    return x->n * most(n_read / known(r->one_per_s, INFINITY), n / known(r->many_per_s, peak));
+    double many = r->many_per_s > 0 ? r->many_per_s : peak;
+    return x->n * most(n_read / or_infinite(r->one_per_s), n / or_infinite(many));
 }
 
 /* The longer of reading c's bytes n_read times and of doing its multiply-adds n times. */
 static double part_s(const struct ceiling_params *p, const struct plan_cost *c, double n_read, double n,
                      double read_per_s)
 {
-    double compute = n * c->n_float / known(0, p->float_per_s);
+    double compute = n * c->n_float / or_infinite(p->float_per_s);
     for (int i = 0; i < c->n_product; i++)
         compute += products_s(p, &c->products[i], n_read, n);
     return most(n_read * c->n_bytes / read_per_s, compute);
@@ -167,7 +168,7 @@ static double state_s(const struct ceiling_params *p, double n_texts, int64_t fr
         const struct plan_cache *c = &p->kv->caches[i];
         double n_read = c->window ? least((double)to, (double)(c->window + to - from)) : (double)to;
         double n_float = n_seen(c->window, (double)from, (double)to) * c->n_float;
-        s += n_texts * most(n_read * c->n_bytes / p->read_per_s, n_float / known(0, p->float_per_s));
+        s += n_texts * most(n_read * c->n_bytes / p->read_per_s, n_float / or_infinite(p->float_per_s));
     }
     return s;
 }
@@ -258,7 +259,7 @@ static struct ceiling_time prompt(const struct ceiling_params *p, int64_t from, 
     return t;
 }
 
-/* Nothing is slower than its peak. */
+/* The same with all products at the peak. */
 static struct ceiling_params at_peaks(const struct ceiling_params *p)
 {
     struct ceiling_params peaks = *p;

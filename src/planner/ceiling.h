@@ -29,10 +29,10 @@ int regime_find(const char *name);
 
 enum speed_of { SPEED_DECODE, SPEED_PREFILL, SPEED_N };
 
-/* Multiply-adds a second of products whose weights are in a cache; 0: not known, the peak stands in for it. */
+/* Multiply-adds a second of products whose weights are in a cache; 0: not known. */
 struct ceiling_rate {
-    double one_per_s;  /* where each weight meets one token */
-    double many_per_s; /* and many */
+    double one_per_s;  /* where each weight meets one token; 0: no bound */
+    double many_per_s; /* and many; 0: the peak */
 };
 
 /* Where a model's bytes are, and how fast each place gives them; a rate of 0 is unknown. */

@@ -22,8 +22,8 @@ static const double minor = 0.1, seen = 0.1;
  * takes at least `least_factor` of what is common to all: reads may go on beside computing. */
 static const double pull = 0.002, least_factor = 0.05;
 /* Half of the band, as a share of the forecast: of one receipt, over the root of how many there are; the least and the
- * most of several; what is added for another model, where receipts are of one alone, for another machine, and for parts
- * that take a quarter more of a run, or less, than they ever did. */
+ * most of several; what is added for another model, for another machine, and for parts that take a quarter more of a
+ * run, or less, than they ever did. */
 static const double band_of_one = 0.12, band_least = 0.06, band_most = 0.20, band_foreign_most = 0.35;
 static const double band_other_model = 0.04, band_other_machine = 0.06, band_outside = 0.08, outside_unit = 0.25;
 
