@@ -16,6 +16,7 @@
 #include "base/minmax.h"
 #include "base/random.h"
 #include "base/units_text.h"
+#include "cli/gpu_files.h"
 #include "cli/rank_run.h"
 #include "cli/run_plan.h"
 #include "cli/say.h"
@@ -108,7 +109,7 @@ static const char *unasked_gpu(const struct model_options *o)
 {
     bool is_for_cpu = o->devices || o->split || o->replicas.n_bytes || o->replicas.share > 0 || o->reference ||
                       o->hugetlb || o->car.threshold > 0;
-    return is_for_cpu ? NULL : cli_default_gpu();
+    return is_for_cpu ? NULL : gpu_files_default();
 }
 
 /* None is -1 there. */

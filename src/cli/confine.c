@@ -14,6 +14,7 @@
 #include "base/sandbox.h"
 #include "base/split_set.h"
 #include "cli/common.h"
+#include "cli/gpu_files.h"
 #include "cli/model_names.h"
 #include "cli/output_check.h"
 #include "cli/rank_run.h"
@@ -21,10 +22,11 @@
 #include "hub/hub.h"
 
 /* What the program reads whatever it does: facts about the process and the machine, libraries that others load when
- * they need them, locales and time zones, its own symbols for a sanitizer's report. */
+ * they need them (on NixOS and Guix in folders of their own), locales and time zones, its own symbols for a sanitizer's
+ * report. */
 static const char *const system_paths[] = {
-    "/proc",          "/sys",          "/dev/urandom",   "/usr", "/lib", "/lib64", "/etc/ld.so.cache",
-    "/etc/localtime", "/etc/terminfo", "/proc/self/exe",
+    "/proc",      "/sys",       "/dev/urandom",     "/usr",           "/lib",          "/lib64",
+    "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime", "/etc/terminfo", "/proc/self/exe",
 };
 
 static err_code allow_system(struct sandbox *s, struct err *e)
@@ -137,37 +139,6 @@ static err_code allow_folders(struct sandbox *s, const char *text, bool written,
     return code;
 }
 
-/* What drivers of GPUs open; of NVIDIA's, the first of the devices. */
-static const char *const gpu_files[] = {"/dev/dri",       "/dev/kfd",        "/dev/dxg",
-                                        "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset"};
-enum { N_GPU_FILE = sizeof gpu_files / sizeof *gpu_files };
-
-const char *cli_default_gpu(void)
-{
-    const char *asked = getenv("MOEBIUS_GPU");
-    bool any = getenv("MOEBIUS_VULKAN_KIND"); /* tests make devices out to be GPUs */
-    for (int i = 0; i < N_GPU_FILE; i++)
-        any = any || access(gpu_files[i], F_OK) == 0;
-    if (!asked || !*asked)
-        return any ? "auto" : NULL;
-    return strcmp(asked, "none") != 0 ? asked : NULL;
-}
-
-/* That, and where the Vulkan loader looks for drivers besides /usr. */
-static err_code allow_gpus(struct sandbox *s, struct err *e)
-{
-    enum { N_NVIDIA = 16 };
-    char path[32];
-    TRY(sandbox_allow(s, "/etc/vulkan", SANDBOX_READ, e));
-    for (int i = 0; i < N_GPU_FILE; i++)
-        TRY(sandbox_allow(s, gpu_files[i], SANDBOX_WRITE, e));
-    for (int i = 0; i < N_NVIDIA; i++) {
-        snprintf(path, sizeof path, "/dev/nvidia%d", i);
-        TRY(sandbox_allow(s, path, SANDBOX_WRITE, e));
-    }
-    return ERR_OK;
-}
-
 static err_code allow(struct sandbox *s, enum option_kind kind, const char *value, struct err *e)
 {
     if (!strcmp(value, "-")) /* a standard stream, which is open */
@@ -181,8 +152,8 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
     case OPT_MODELS: return allow_models(s, value, e);
     case OPT_FOLDERS: return allow_folders(s, value, false, e);
     case OPT_OUTPUT_FOLDERS: return allow_folders(s, value, true, e);
-    case OPT_DEVICES: return strstr(value, "vulkan") ? allow_gpus(s, e) : ERR_OK;
-    case OPT_GPU: return strcmp(value, "none") != 0 ? allow_gpus(s, e) : ERR_OK;
+    case OPT_DEVICES: return strstr(value, "vulkan") ? gpu_files_allow(s, e) : ERR_OK;
+    case OPT_GPU: return strcmp(value, "none") != 0 ? gpu_files_allow(s, e) : ERR_OK;
     default: return ERR_OK;
     }
 }
@@ -306,8 +277,8 @@ static err_code confine(const struct command *c, const struct option *options, i
     if (code == ERR_OK)
         code = allow_system(&s, e);
     for (int i = 0; code == ERR_OK && i < n_option; i++)
-        if (options[i].kind == OPT_GPU && !*(const char **)options[i].out && cli_default_gpu())
-            code = allow_gpus(&s, e);
+        if (options[i].kind == OPT_GPU && !*(const char **)options[i].out && gpu_files_default())
+            code = gpu_files_allow(&s, e);
         else if (options[i].kind >= OPT_INPUT && *(const char **)options[i].out)
             code = allow(&s, options[i].kind, *(const char **)options[i].out, e);
         else if (options[i].kind == OPT_LISTED && *(bool *)options[i].out)

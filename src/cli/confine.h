@@ -28,10 +28,6 @@ MUST_USE err_code cli_begin(const struct command *c, const struct option *option
 /* The sandbox of a process that does this with models and nothing else. */
 MUST_USE err_code cli_confine_hub(enum hub_use use, bool no_sandbox, struct err *e);
 
-/* What --gpu is where neither it nor --devices is given: MOEBIUS_GPU in the environment, or else "auto" where the
- * machine has what drivers of GPUs open; NULL: none. */
-const char *cli_default_gpu(void);
-
 /* Puts paths in the place of models' names (model_names_resolve); what is wrong with other files is said before a model
  * is fetched. */
 MUST_USE err_code cli_find_models(const struct command *c, const struct option *options, int n_option, int argc,

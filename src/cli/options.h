@@ -30,7 +30,7 @@ enum option_kind {
     OPT_FOLDERS,        /* "DIR,DIR": folders that are read */
     OPT_OUTPUT_FOLDERS, /* folders that are written */
     OPT_DEVICES,        /* "cpu:4,vulkan:0": for GPUs what their drivers open */
-    OPT_GPU,            /* "auto", "none" or a number: the same; not given: cli_default_gpu */
+    OPT_GPU,            /* "auto", "none" or a number: the same; not given: gpu_files_default */
 };
 
 /* The headings of --help, in this order. */

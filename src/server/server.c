@@ -232,7 +232,8 @@ static void announce(struct server *s)
 {
     const struct listener *l = s->options->listener;
     if (models_n(s->models) > 1 || !s->options->model)
-        server_log(s, LOG_INFO, "listening at %s, %zu models", l->url, models_n(s->models));
+        server_log(s, LOG_INFO, "listening at %s, %zu model%s", l->url, models_n(s->models),
+                   models_n(s->models) == 1 ? "" : "s");
     else
         server_log(s, LOG_INFO, "listening at %s, model %s", l->url, models_at(s->models, 0)->name);
     if (!l->is_loopback && !keys_are_wanted(s->keys))

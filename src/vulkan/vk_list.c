@@ -251,7 +251,8 @@ static void describe(const struct vk_functions *fn, VkPhysicalDevice device, str
     struct err e = {0};
     fn->GetPhysicalDeviceProperties2(device, &p);
     snprintf(out->name, sizeof out->name, "%s", p.properties.deviceName);
-    snprintf(out->driver, sizeof out->driver, "%.100s %.100s", driver.driverName, driver.driverInfo);
+    snprintf(out->driver, sizeof out->driver, "%.100s%s%.100s", driver.driverName, *driver.driverInfo ? " " : "",
+             driver.driverInfo);
     out->kind = kind_name(device_kind(&p.properties));
     out->api_version[0] = VK_API_VERSION_MAJOR(p.properties.apiVersion);
     out->api_version[1] = VK_API_VERSION_MINOR(p.properties.apiVersion);

@@ -87,6 +87,29 @@ def gpu_is_there():
     return about["gpus"] and about["gpus"][0]["usable"]
 
 
+def test_drivers_may_lie_anywhere():
+    """A driver is found where VK_DRIVER_FILES or XDG_DATA_HOME say, in the sandbox, too."""
+    found = glob.glob("/usr/share/vulkan/icd.d/lvp*.json")
+    if SANITIZED or not found:
+        return
+    with open(found[0], encoding="utf-8") as f:
+        manifest = json.load(f)
+    library = manifest["ICD"]["library_path"]
+    os.makedirs(tmp("driver"))
+    shutil.copy(library if os.path.isabs(library) else glob.glob(f"/usr/lib/*/{library}")[0], tmp("driver/driver.so"))
+    named, found_there = tmp("named/a.json"), tmp("data/vulkan/icd.d/a.json")
+    for place, path in (named, tmp("driver/driver.so")), (found_there, "../../../driver/driver.so"):
+        os.makedirs(os.path.dirname(place))
+        with open(place, "w", encoding="utf-8") as f:
+            json.dump(dict(manifest, ICD=dict(manifest["ICD"], library_path=path)), f)
+    args = ["generate", "-m", DEMO, "-p", "a", "-n", 2, "--temp", 0]
+    for env in (
+        {"VK_DRIVER_FILES": named, "VK_ICD_FILENAMES": named},
+        {"XDG_DATA_HOME": tmp("data"), "XDG_DATA_DIRS": tmp("none")},
+    ):
+        assert run(*args, "--devices", "vulkan:0", env=env).stdout == run(*args).stdout
+
+
 def test_gpu_says_what_it_takes():
     """A card (made up of the software driver) gets what fits; a driver on the processor is taken when asked for alone."""
     args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--temp", 0, "--cold"]
