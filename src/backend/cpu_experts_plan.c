@@ -3,6 +3,7 @@
 
 #include "backend/cpu_experts_internal.h"
 #include "backend/cpu_matmul_internal.h"
+#include "base/minmax.h"
 
 static int64_t n_pair_at_most(const struct expert_choice *choice)
 {
@@ -85,9 +86,9 @@ void expert_cut_make(struct expert_cut *cut, const struct cpu *c, const struct e
                      int n_walked)
 {
     int n_node = pool_n_node(c->pool);
-    int64_t n_chunk = 0;
+    int64_t n_chunk = 0, n_tok = p->is_sorted && p->n_pair > 1 ? max_i64(2, p->n_pair / p->n_item) : 1; /* an item's */
     cut->n_walked = n_walked;
-    cut->chunk_rows = cpu_chunk_rows(c, n_row * p->n_item, k, p->is_sorted ? p->n_pair : 1);
+    cut->chunk_rows = cpu_chunk_rows(c, n_row * p->n_item, k, n_tok);
     if (cut->chunk_rows > n_row)
         cut->chunk_rows = (n_row + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
     for (int i = 0; i < n_node; i++) {

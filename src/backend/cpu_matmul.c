@@ -5,18 +5,19 @@
 
 #include "backend/cpu_act_internal.h"
 #include "backend/cpu_ops_internal.h"
+#include "base/minmax.h"
 #include "base/topology.h"
 
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
 {
-    /* one token's products cost what their weights' bytes cost, and each task begins by waiting for memory */
-    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15 };
+    /* one token's products cost what their weights' bytes cost, and each task begins by waiting for memory; tasks of
+     * many tokens take less than a millisecond, as one thread waits for the other's last */
+    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, MOST_PRODUCTS = 1 << 26 };
     int64_t n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     int64_t rows = (n_row + n_task - 1) / n_task;
     int64_t least = m == 1 ? (MIN_WEIGHTS + k - 1) / k : MIN_ROWS,
-            most = m == 1 ? (c->tuning.task_weights + k - 1) / k : rows;
-    rows = rows < most ? rows : most;
-    rows = rows > least ? rows : least;
+            most = m == 1 ? (c->tuning.task_weights + k - 1) / k : MOST_PRODUCTS / k / m;
+    rows = max_i64(min_i64(rows, most), least);
     return (rows + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
 }
 

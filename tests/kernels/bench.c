@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "check.h"
 
-enum { K = 2048, ROWS = 1024, RUNS = 5, MAX_M = 64 };
+enum { K = 2048, ROWS = 1024, RUNS = 5, MAX_M = 512 };
 
 static const size_t working_set = (size_t)256 << 20;
 
@@ -118,7 +118,7 @@ static void act_free(struct kernel_act *act)
 
 static void bench_type(struct check *c, const struct quant_info *q, bool curve)
 {
-    static const int tokens[] = {4, 8, 16, 32, 64};
+    static const int tokens[] = {4, 8, 16, 32, 64, 512};
     const struct kernel_prefetch ahead = {8192, KERNEL_CACHE_BOTH};
     struct bench b = {.q = q};
     size_t row = 0;
@@ -146,7 +146,7 @@ static void bench_type(struct check *c, const struct quant_info *q, bool curve)
         for (int j = 0; j < (int)(sizeof tokens / sizeof *tokens); j++) {
             int n_mat = i == 0 ? 1 : n / tokens[j] + 1;
             double macs = (double)n_mat * ROWS * K * tokens[j];
-            printf("   m=%-2d %7.2f", tokens[j], macs / seconds_best(&b, fn, tokens[j], n_mat, ahead) * 1e-9);
+            printf("   m=%-3d %7.2f", tokens[j], macs / seconds_best(&b, fn, tokens[j], n_mat, ahead) * 1e-9);
         }
         printf(" G/s");
         if (c->tables[i]->layout[q->type] == LAYOUT_R16)

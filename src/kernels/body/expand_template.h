@@ -166,8 +166,8 @@ KERNELS_ALWAYS_INLINE void ex_rows(const struct kernel_matmul *a, struct ex_form
 
 KERNELS_ALWAYS_INLINE void ex_matmul(const struct kernel_matmul *a, struct ex_format f, int head)
 {
-    for (int64_t row = a->row0; row < a->row1; row += LANES)
-        for (int64_t t = 0; t < a->m; t += CHUNK)
+    for (int64_t t = 0; t < a->m; t += CHUNK)
+        for (int64_t row = a->row0; row < a->row1; row += LANES)
             ex_rows(a, f, head, row, t, a->m - t < CHUNK ? a->m - t : CHUNK);
 }
 

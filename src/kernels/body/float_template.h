@@ -61,20 +61,37 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
         a->y[(t0 + t) * a->ldy + row + r] = v16_sum(lanes[r][t]);
 }
 
+/* Rows [row, end) meet all tokens, of which a tile's stay in the first-level cache. They come from memory for the first
+ * tile, and lie in the second-level cache after that. */
+KERNELS_ALWAYS_INLINE void float_rows(const struct kernel_matmul *a, enum quant_type type, int64_t row0, int64_t end)
+{
+    int64_t tile_bytes = FLOAT_ROWS * a->k * weight_bytes(type);
+    struct kernel_prefetch next_tile = {tile_bytes < INT32_MAX ? (int32_t)tile_bytes : 0, KERNEL_CACHE_L2};
+    for (int64_t t = 0, n; t < a->m; t += n, next_tile.ahead_bytes = 0) {
+        int64_t row = row0;
+        n = a->m - t < FLOAT_TOKENS ? 1 : FLOAT_TOKENS;
+        for (; row + FLOAT_ROWS <= end; row += FLOAT_ROWS)
+            if (n == FLOAT_TOKENS)
+                float_tile(a, type, row, t, FLOAT_ROWS, FLOAT_TOKENS, next_tile);
+            else
+                float_tile(a, type, row, t, FLOAT_ROWS, 1, next_tile);
+        for (; row < end; row++)
+            for (int64_t u = t; u < t + n; u++)
+                float_tile(a, type, row, u, 1, 1, a->prefetch);
+    }
+}
+
 KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quant_type type)
 {
-    int64_t row = a->row0, tile_bytes = FLOAT_ROWS * a->k * weight_bytes(type);
-    const struct kernel_prefetch next_tile = {tile_bytes < INT32_MAX ? (int32_t)tile_bytes : 0, KERNEL_CACHE_L2};
-    for (; a->m > 1 && row + FLOAT_ROWS <= a->row1; row += FLOAT_ROWS) {
-        int64_t t = 0;
-        for (; t + FLOAT_TOKENS <= a->m; t += FLOAT_TOKENS)
-            float_tile(a, type, row, t, FLOAT_ROWS, FLOAT_TOKENS, next_tile);
-        for (; t < a->m; t++)
-            float_tile(a, type, row, t, FLOAT_ROWS, 1, next_tile);
-    }
-    for (; row < a->row1; row++)
-        for (int64_t t = 0; t < a->m; t++)
-            float_tile(a, type, row, t, 1, 1, a->prefetch);
+    enum { BLOCK_BYTES = 1 << 17 };
+    int64_t fit = a->k > 0 ? BLOCK_BYTES / a->k / weight_bytes(type) / FLOAT_ROWS * FLOAT_ROWS : 0;
+    int64_t step = fit > FLOAT_ROWS ? fit : FLOAT_ROWS;
+    if (a->m == 1)
+        for (int64_t row = a->row0; row < a->row1; row++)
+            float_tile(a, type, row, 0, 1, 1, a->prefetch);
+    else
+        for (int64_t row = a->row0; row < a->row1; row += step)
+            float_rows(a, type, row, a->row1 - row < step ? a->row1 : row + step);
 }
 
 void FLOAT_NAME(f32)(const struct kernel_matmul *a)

@@ -469,18 +469,23 @@ KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_ty
         r16_walk_256(a, type, row, t0, n_tok);
 }
 
+/* MANY tokens' activations stay in the second-level cache while all rows meet them. */
 KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, int len)
 {
-    for (int64_t row = a->row0; row < a->row1; row += LANES) {
-        int64_t t = 0;
-        for (int n; r16_pays_to_unpack(type) && a->m - t >= r16_unpack_from(type); t += n) {
-            n = a->m - t < MANY ? (int)(a->m - t) : MANY;
+    int64_t t = 0;
+    for (int n; r16_pays_to_unpack(type) && a->m - t >= r16_unpack_from(type); t += n) {
+        n = a->m - t < MANY ? (int)(a->m - t) : MANY;
+        for (int64_t row = a->row0; row < a->row1; row += LANES)
             r16_many(a, type, len, row, t, n);
-        }
-        for (int n; t < a->m; t += n) {
-            n = r16_next_tile(a->m - t);
-            R16_CONSTANT(n, 1, r16_walk, a, type, len, row, t);
-        }
+    }
+    for (int64_t end; t < a->m; t = end) {
+        end = a->m - t < MANY ? a->m : t + MANY;
+        for (int64_t row = a->row0; row < a->row1; row += LANES)
+            for (int64_t at = t; at < end;) {
+                int n = r16_next_tile(end - at);
+                R16_CONSTANT(n, 1, r16_walk, a, type, len, row, at);
+                at += n;
+            }
     }
 }
 
