@@ -199,12 +199,10 @@ KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int
     }
     KERNELS_UNROLL
     for (int i = 0; i < 8; i++) {
-        vi w = r16_vec(src, i), mag = vi_abs8(w);
+        vi w = vi_held(r16_vec(src, i)), mag = vi_abs8(w);
         KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++) {
-            vi sum16 = vi_maddubs(mag, vi_sign8(vi_bcast(q[t] + 4 * i), w));
-            s[t] = vi_add(s[t], vi_madd16(sum16, vi_set1(0x10001)));
-        }
+        for (int t = 0; t < n_tok; t++)
+            s[t] = vi_add_int8(s[t], w, mag, q[t] + 4 * i);
     }
 }
 

@@ -83,6 +83,29 @@ KERNELS_ALWAYS_INLINE vi vi_add_maddubs(vi acc, vi u, const int8_t *q)
             : "x"(u.half[0]), "x"(u.half[1]), "m"(*four));
     return acc;
 }
+/* acc + the products of signed bytes w, whose magnitudes are mag, and the four at q. Each is at most 127 * 127 or,
+ * where w is -128, 128 * 127, so that two fit a word. */
+KERNELS_ALWAYS_INLINE vi vi_add_int8(vi acc, vi w, vi mag, const int8_t *q)
+{
+    static const _Alignas(32) int16_t ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const struct {
+        int8_t byte[4];
+    } *four = (const void *)q;
+    __m256i x, products;
+    __asm__("vpbroadcastd %8, %2\n\t"
+            "vpsignb %4, %2, %3\n\t"
+            "vpsignb %5, %2, %2\n\t"
+            "vpmaddubsw %3, %6, %3\n\t"
+            "vpmaddubsw %2, %7, %2\n\t"
+            "vpmaddwd %9, %3, %3\n\t"
+            "vpmaddwd %9, %2, %2\n\t"
+            "vpaddd %3, %0, %0\n\t"
+            "vpaddd %2, %1, %1"
+            : "+x"(acc.half[0]), "+x"(acc.half[1]), "=&x"(x), "=&x"(products)
+            : "x"(w.half[0]), "x"(w.half[1]), "x"(mag.half[0]), "x"(mag.half[1]), "m"(*four),
+              "xm"(*(const __m256i *)(const void *)ones));
+    return acc;
+}
 static inline vi vi_abs8(vi a)
 {
     return (vi){{_mm256_abs_epi8(a.half[0]), _mm256_abs_epi8(a.half[1])}};

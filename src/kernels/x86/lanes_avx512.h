@@ -83,6 +83,11 @@ static inline vi vi_sign8(vi a, vi sign) /* a where sign >= 0, -a where it is ne
 {
     return _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(sign), _mm512_setzero_si512(), a);
 }
+/* acc + the products of signed bytes w, whose magnitudes are mag, and the four at q */
+static inline vi vi_add_int8(vi acc, vi w, vi mag, const int8_t *q)
+{
+    return vi_add(acc, vi_madd16(vi_maddubs(mag, vi_sign8(vi_bcast(q), w)), vi_set1(0x10001)));
+}
 static inline vi vi_shuffle8(vi a, vi mask)
 {
     return _mm512_shuffle_epi8(a, mask);
