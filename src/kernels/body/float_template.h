@@ -83,7 +83,7 @@ KERNELS_ALWAYS_INLINE void float_rows(const struct kernel_matmul *a, enum quant_
 
 KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quant_type type)
 {
-    enum { BLOCK_BYTES = 1 << 17 };
+    enum { BLOCK_BYTES = 1 << 17 }; /* of weights that meet all tokens before the next ones */
     int64_t fit = a->k > 0 ? BLOCK_BYTES / a->k / weight_bytes(type) / FLOAT_ROWS * FLOAT_ROWS : 0;
     int64_t step = fit > FLOAT_ROWS ? fit : FLOAT_ROWS;
     if (a->m == 1)
