@@ -339,9 +339,11 @@ const tests = {
                 await page.locator("#legend").textContent(),
                 /at place 0 \(cpu:1\)at place 1 \(cpu:1\)read when needed/,
             );
-            const colours = await page.evaluate(() => {
-                const canvas = document.getElementById("grid");
-                const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const colours = () => page.evaluate(() => {
+                const grid = document.getElementById("grid");
+                const copy = new OffscreenCanvas(grid.width, grid.height).getContext("2d");
+                copy.drawImage(grid, 0, 0);
+                const { data } = copy.getImageData(0, 0, grid.width, grid.height);
                 const kinds = new Set();
                 for (let i = 0; i < data.length; i += 4)
                     if (data[i + 3] === 255)
@@ -350,7 +352,7 @@ const tests = {
                         );
                 return [...kinds].sort();
             });
-            assert.deepEqual(colours, ["place 0", "place 1", "read"]);
+            await until("all kinds are drawn", async () => (await colours()).join() === "place 0,place 1,read");
             await shot(page, "places");
             clean(page);
         } finally {
