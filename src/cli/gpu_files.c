@@ -40,7 +40,7 @@ static err_code allow_devices(struct sandbox *s, struct err *e)
 /* ---- drivers ----------------------------------------------------------------------------------------------------- */
 
 /* The folder that `path` is in. */
-static err_code allow_folder_of(struct sandbox *s, const char *path, struct err *e)
+static err_code allow_place_of(struct sandbox *s, const char *path, struct err *e)
 {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -56,11 +56,11 @@ static err_code allow_manifest(struct sandbox *s, const char *path, struct err *
     const char *slash = strrchr(path, '/');
     json_t *manifest = json_load_file(path, 0, NULL);
     const char *name = json_string_value(json_object_get(json_object_get(manifest, "ICD"), "library_path"));
-    err_code code = allow_folder_of(s, path, e);
+    err_code code = allow_place_of(s, path, e);
     if (code == ERR_OK && name && strchr(name, '/') &&
         (size_t)snprintf(library, sizeof library, "%.*s%s", name[0] != '/' && slash ? (int)(slash - path) + 1 : 0, path,
                          name) < sizeof library)
-        code = allow_folder_of(s, library, e);
+        code = allow_place_of(s, library, e);
     json_decref(manifest);
     return code;
 }
@@ -110,10 +110,11 @@ static err_code allow_drivers(struct sandbox *s, struct err *e)
 {
     static const char *const named[] = {"VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES", "VK_LAYER_PATH",
                                         "VK_ADD_LAYER_PATH"};
-    static const char *const places[] = {"/etc", "/usr/share", "/usr/local/share", "/run/opengl-driver/share"};
+    static const char *const places[] = {"/etc", "/etc/xdg", "/usr/share", "/usr/local/share",
+                                         "/run/opengl-driver/share"};
     static const char *const lists[] = {"XDG_CONFIG_DIRS", "XDG_DATA_DIRS"};
     TRY(sandbox_allow(s, "/etc/vulkan", SANDBOX_READ, e));
-    TRY(allow_list(s, getenv("LD_LIBRARY_PATH"), "", e));
+    TRY(allow_list(s, getenv("LD_LIBRARY_PATH"), "", e)); /* folders, for libraries that are named without one */
     for (size_t i = 0; i < sizeof named / sizeof *named; i++)
         TRY(allow_list(s, getenv(named[i]), "", e));
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)

@@ -66,13 +66,16 @@ LANES_OF_TWO(vi, vi_mul, _mm256_mullo_epi32)
 LANES_OF_TWO(vi, vi_mul16, _mm256_mullo_epi16) /* of words, as words */
 LANES_OF_TWO(vi, vi_madd16, _mm256_madd_epi16)
 LANES_OF_TWO(vi, vi_maddubs, _mm256_maddubs_epi16) /* of unsigned and signed bytes */
+/* What a lane's activations are, as an operand of assembly. */
+struct four_bytes {
+    int8_t byte[4];
+};
+
 /* acc + maddubs(u, the four signed bytes at q) in words. Assembly, as compilers take a chain of sums apart into a tree,
  * for whose leaves there are not enough registers. */
 KERNELS_ALWAYS_INLINE vi vi_add_maddubs(vi acc, vi u, const int8_t *q)
 {
-    const struct {
-        int8_t byte[4];
-    } *four = (const void *)q;
+    const struct four_bytes *four = (const void *)q;
     __m256i x, products;
     __asm__("vpbroadcastd %6, %2\n\t"
             "vpmaddubsw %2, %4, %3\n\t"
@@ -88,9 +91,7 @@ KERNELS_ALWAYS_INLINE vi vi_add_maddubs(vi acc, vi u, const int8_t *q)
 KERNELS_ALWAYS_INLINE vi vi_add_int8(vi acc, vi w, vi mag, const int8_t *q)
 {
     static const _Alignas(32) int16_t ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    const struct {
-        int8_t byte[4];
-    } *four = (const void *)q;
+    const struct four_bytes *four = (const void *)q;
     __m256i x, products;
     __asm__("vpbroadcastd %8, %2\n\t"
             "vpsignb %4, %2, %3\n\t"
