@@ -1,5 +1,5 @@
 /* What the integer dots of r16_template.h share on every width of x86 vectors. dot_*.h include it after their
- * dot_words. */
+ * dot_words_at. */
 #ifndef KERNELS_X86_DOT_COMMON_H
 #define KERNELS_X86_DOT_COMMON_H
 
@@ -29,7 +29,7 @@ KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *con
         vi f = dot_factor_words(factor[j / 4], j % 4);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            m[t] = dot_words(m[t], f, vi_bcast(sum[t] + j));
+            m[t] = dot_words_at(m[t], f, sum[t] + j);
     }
 }
 

@@ -19,10 +19,10 @@ static inline vi peak_dot(vi acc, vi w, const int8_t *q)
     return dot_bytes(acc, w, q);
 }
 
-/* acc + a.lo * b.lo + a.hi * b.hi over the words of each lane */
-static inline vi dot_words(vi acc, vi a, vi b)
+/* acc + a.lo * x[0] + a.hi * x[1] over the words of each lane */
+static inline vi dot_words_at(vi acc, vi a, const int16_t *x)
 {
-    return vi_add(acc, vi_madd16(a, b));
+    return vi_add(acc, vi_madd16(a, vi_bcast(x)));
 }
 #include "kernels/x86/dot_common.h"
 

@@ -19,6 +19,11 @@ static inline vi dot_words(vi acc, vi a, vi b)
 {
     return vnni_words(acc, a, b);
 }
+
+static inline vi dot_words_at(vi acc, vi a, const int16_t *x)
+{
+    return vnni_words_at(acc, a, x);
+}
 #include "kernels/x86/dot_common.h"
 
 enum { DOT_PANELS = TILE > 4 ? R16_PANELS_ALL : R16_PANELS_COSTLY };
@@ -33,10 +38,11 @@ static inline void dot_arrange(vi w[2], enum quant_type type)
             w[i] = vi_xor(w[i], vi_set1((int32_t)0x80808080));
 }
 
-/* Whether sums over four vectors of codes of so many bits fit words. */
+/* Whether sums over four vectors of codes of so many bits fit words, and are scaled as such. Four bits are of
+ * sub-blocks of 32, whose two sums take one multiplication of 32 bits where registers hold both, and two of words. */
 static inline bool dot_in_words(int bits)
 {
-    return 16 * ((1 << bits) - 1) * 127 < 1 << 15;
+    return 16 * ((1 << bits) - 1) * 127 < 1 << 15 && (TILE <= 4 || bits < 4);
 }
 
 /* For sums that fit a word the scale stands in the low word over a zero, and one vpdpwssd multiplies and adds. Else it

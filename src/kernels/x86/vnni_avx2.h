@@ -22,4 +22,9 @@ static inline vi vnni_words(vi acc, vi a, vi b)
     return acc;
 }
 
+static inline vi vnni_words_at(vi acc, vi a, const int16_t *x)
+{
+    return vnni_words(acc, a, vi_bcast(x));
+}
+
 #endif

@@ -10,6 +10,9 @@
 struct vnni_bytes4 {
     int8_t b[4];
 };
+struct vnni_words2 {
+    int16_t w[2];
+};
 
 /* acc + the products of four unsigned bytes w with four signed bytes x */
 static inline vi vnni_bytes(vi acc, vi w, vi x)
@@ -29,6 +32,13 @@ static inline vi vnni_bytes_at(vi acc, vi w, const int8_t *q)
 static inline vi vnni_words(vi acc, vi a, vi b)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+}
+
+/* The same with the two words at x in every lane. */
+static inline vi vnni_words_at(vi acc, vi a, const int16_t *x)
+{
+    __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(a), "m"(*(const struct vnni_words2 *)x));
     return acc;
 }
 
