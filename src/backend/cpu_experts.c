@@ -63,8 +63,7 @@ static void expert_product(const struct expert_loop *x, const struct expert_task
                                     .m = m,
                                     .y = y - (s->row0 - node_row0),
                                     .ldy = chunk_rows,
-                                    .prefetch = cpu_prefetch(x->c, d->type[which], m),
-                                    .tiles_from = x->c->tuning.tiles_from[d->type[which]->type]};
+                                    .how = cpu_how(x->c, d->type[which], m)};
     if (pool_is_cancelled(x->c->pool)) /* what must be packed is packed nevertheless */
         return;
     x->c->kernels->matmul[d->type[which]->type](&a);

@@ -49,8 +49,7 @@ static void multiply_head(void *arg, size_t head, int thread)
                                         .m = n,
                                         .y = tensor_row(&op->out[0], t0) + out_off,
                                         .ldy = op->out[0].ne[0],
-                                        .prefetch = cpu_prefetch(l->c, w->type, n),
-                                        .tiles_from = l->c->tuning.tiles_from[w->type->type]};
+                                        .how = cpu_how(l->c, w->type, n)};
         l->c->kernels->matmul[w->type->type](&a);
     }
 }

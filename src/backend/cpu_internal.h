@@ -127,10 +127,13 @@ void cpu_scratch_release(struct cpu *c); /* all blocks */
  * group of LAYOUT_R16_ROWS; of node pool_n_node: n_row. */
 int64_t cpu_node_row(const struct cpu *c, int node, int64_t n_row);
 
-/* How weights of a type that meet m tokens are prefetched. */
-static inline struct kernel_prefetch cpu_prefetch(const struct cpu *c, const struct quant_info *type, int64_t m)
+/* How weights of a type meet m tokens. */
+static inline struct kernel_how cpu_how(const struct cpu *c, const struct quant_info *type, int64_t m)
 {
-    return m == 1 ? c->tuning.one[type->type] : c->tuning.several;
+    const struct cpu_tuning *t = &c->tuning;
+    return (struct kernel_how){.prefetch = m == 1 ? t->one[type->type] : t->several,
+                               .tiles_from = t->tiles_from[type->type],
+                               .panels = t->panels[type->type]};
 }
 
 /* Bytes of n_row rows of k weights as this device's kernels want them; n_row: a multiple of 16, or all of a matrix. */

@@ -58,8 +58,7 @@ static void matmul_chunk(void *arg, size_t task, int thread)
                                     .m = l->m,
                                     .y = p->y,
                                     .ldy = w->n_row,
-                                    .prefetch = cpu_prefetch(l->c, w->type, l->m),
-                                    .tiles_from = l->c->tuning.tiles_from[w->type->type]};
+                                    .how = cpu_how(l->c, w->type, l->m)};
     l->c->kernels->matmul[w->type->type](&a);
     for (int64_t t = 0; p->bias && t < l->m; t++) {
         float *y = p->y + t * w->n_row + row0;

@@ -13,6 +13,7 @@ struct cpu_tuning cpu_tuning_default(void)
     for (int i = 0; i < QUANT_MAX_ID; i++) {
         t.one[i] = (struct kernel_prefetch){1024, KERNEL_CACHE_L2};
         t.tiles_from[i] = 32;
+        t.panels[i] = true;
     }
     return t;
 }
@@ -48,8 +49,7 @@ struct trial {
     const struct cpu_rows *pieces;
     struct kernel_act x;
     int64_t m;
-    struct kernel_prefetch prefetch;
-    int32_t tiles_from;
+    struct kernel_how how;
     float *y; /* for each thread [m][n_row] */
     int64_t n_row;
     atomic_int_least64_t took_ns; /* the threads' own time */
@@ -69,8 +69,7 @@ static void trial_piece(void *arg, size_t i, int thread)
                                     .m = t->m,
                                     .y = t->y + thread * t->m * t->n_row - p->row0,
                                     .ldy = t->n_row,
-                                    .prefetch = t->prefetch,
-                                    .tiles_from = t->tiles_from};
+                                    .how = t->how};
     t->kernels->matmul[p->type->type](&a);
     atomic_fetch_add(&t->took_ns, clock_thread_ns() - start_ns);
 }
@@ -94,15 +93,10 @@ static bool trial_input(struct cpu *c, struct trial *t, int64_t k)
 }
 
 int64_t backend_cpu_trial(struct backend *device, const struct cpu_rows *pieces, size_t n, int64_t m,
-                          struct kernel_prefetch prefetch, int32_t tiles_from)
+                          struct kernel_how how)
 {
     struct cpu *c = cpu_of(device);
-    struct trial t = {.kernels = c->kernels,
-                      .pieces = pieces,
-                      .m = m,
-                      .prefetch = prefetch,
-                      .tiles_from = tiles_from,
-                      .n_row = most_rows(pieces, n)};
+    struct trial t = {.kernels = c->kernels, .pieces = pieces, .m = m, .how = how, .n_row = most_rows(pieces, n)};
     int n_used = pool_n_used(c->pool);
     t.y = cpu_scratch(c, SCRATCH_THREAD, (size_t)(t.m * t.n_row * n_used) * sizeof *t.y);
     if (!t.y || !trial_input(c, &t, pieces->k))

@@ -1,5 +1,5 @@
 /* What depends on the machine and decides speed alone: whatever is chosen here, results are the same to the bit. The
- * CPU device holds its own copy, and hands its kernels what they need of it (kernels.h: struct kernel_prefetch).
+ * CPU device holds its own copy, and hands its kernels what they need of it (kernels.h: struct kernel_how).
  *
  * Trials time products of weights that the device holds, to choose by. Thread-safety: as the device's. */
 #ifndef BACKEND_CPU_TUNING_H
@@ -26,6 +26,7 @@ struct cpu_tuning {
     struct kernel_prefetch one[QUANT_MAX_ID]; /* of weights that meet one token, by type id */
     struct kernel_prefetch several;           /* of weights that meet more */
     int32_t tiles_from[QUANT_MAX_ID];         /* tokens from which weights go to a matrix unit; 0: never */
+    bool panels[QUANT_MAX_ID];                /* as in struct kernel_how */
     int64_t task_weights;                     /* most weights of a task of one token's product */
     int32_t n_spin;                           /* rounds that a thread waits for another before it sleeps */
 };
@@ -49,9 +50,8 @@ struct cpu_rows backend_cpu_slot_rows(struct backend *device, const struct slot_
 int64_t backend_cpu_n_slot(const struct slot_pool *pool);
 
 /* Nanoseconds of processor time, of each thread in the mean, in which the threads of the first memory node multiply n
- * pieces of one type, all with rows of k weights, by m tokens, with prefetches and the matrix unit's use as given.
- * 0: out of memory. */
+ * pieces of one type, all with rows of k weights, by m tokens. 0: out of memory. */
 int64_t backend_cpu_trial(struct backend *device, const struct cpu_rows *pieces, size_t n, int64_t m,
-                          struct kernel_prefetch prefetch, int32_t tiles_from);
+                          struct kernel_how how);
 
 #endif

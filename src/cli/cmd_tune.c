@@ -72,6 +72,18 @@ static void print_tiles(const struct tune_result *r)
         printf(" tokens on\n");
 }
 
+static void print_panels(const struct tune_result *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n_product; i++)
+        if (r->products[i].n_tok == 1 && !r->products[i].panels) {
+            printf("%s%s", any ? ", " : "\nunpacked for each eight tokens of a prompt: ", r->products[i].type->name);
+            any = true;
+        }
+    if (any)
+        printf("\n");
+}
+
 static void print_numbers(const struct tune_result *r)
 {
     printf("\n%-24s %12s %12s %7s\n", "one token at a time", "now", "before", "faster");
@@ -117,6 +129,7 @@ static err_code tune(struct tune_command *c, struct err *e)
     printf("%s, %d MoE layers, %d threads\n\n", moebius_arch(g), moebius_n_moe_layer(g), moebius_n_threads(g));
     print_products(&r);
     print_tiles(&r);
+    print_panels(&r);
     print_numbers(&r);
     print_cutoff(&r, cutoff);
     TRY(engine_save_tuning(g, c->out, &path, e));

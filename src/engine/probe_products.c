@@ -13,17 +13,16 @@ enum { K = 2048, ROWS = 64, N_ONE = 64, N_MANY = 4, TOKENS = 32, N_BEST = 3, CAC
 
 _Static_assert((int)MACHINE_MAX_PRODUCT >= 48, "room for all types");
 
-/* Multiply-adds a second with n_tok tokens, `to_tiles`: in the matrix unit; the best of some runs. 0: out of memory. */
-static double measure(struct backend *device, const struct cpu_rows *rows, int64_t n_tok, bool to_tiles)
+/* Multiply-adds a second with n_tok tokens, the best of some runs. 0: out of memory. */
+static double measure(struct backend *device, const struct cpu_rows *rows, int64_t n_tok, struct kernel_how how)
 {
-    static const struct kernel_prefetch none = {0};
     struct cpu_rows pieces[N_ONE];
     size_t n = n_tok == 1 ? N_ONE : N_MANY;
     double best = 0;
     for (size_t i = 0; i < n; i++)
         pieces[i] = *rows;
     for (int i = 0; i < N_BEST; i++) {
-        int64_t ns = backend_cpu_trial(device, pieces, n, n_tok, none, to_tiles);
+        int64_t ns = backend_cpu_trial(device, pieces, n, n_tok, how);
         double rate = ns > 0 ? 1e9 * (double)n * (double)(n_tok * K * ROWS) / (double)ns : 0;
         best = rate > best ? rate : best;
     }
@@ -41,6 +40,7 @@ static void fill(uint8_t *p, size_t n)
 static err_code measure_type(struct backend *device, const struct kernels *kernels, const struct quant_info *q,
                              struct machine_product *p, struct err *e)
 {
+    static const struct kernel_how ways[] = {{.panels = true}, {.panels = false}, {.tiles_from = 1}};
     const struct layout_matrix matrix = {kernels->layout[q->type], q, ROWS, K};
     size_t row_bytes = 0, n_bytes = 0;
     uint8_t *file = NULL, *packed = NULL;
@@ -57,10 +57,11 @@ static err_code measure_type(struct backend *device, const struct kernels *kerne
     layout_pack(&matrix, packed, file, 0, ROWS, kernels->r16_put);
     const struct cpu_rows rows = {.type = q, .w = packed, .k = K, .n_row = ROWS, .row1 = ROWS};
     snprintf(p->type, sizeof p->type, "%s", q->name);
-    p->one_per_s = measure(device, &rows, 1, false);
-    p->many_per_s = measure(device, &rows, TOKENS, false);
-    double tiles = kernels->peak_tiles ? measure(device, &rows, TOKENS, true) : 0;
-    p->many_per_s = tiles > p->many_per_s ? tiles : p->many_per_s;
+    p->one_per_s = measure(device, &rows, 1, ways[0]);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        double rate = measure(device, &rows, TOKENS, ways[i]);
+        p->many_per_s = rate > p->many_per_s ? rate : p->many_per_s;
+    }
 out:
     mem_free(file);
     mem_free(packed);

@@ -117,14 +117,13 @@ static void add_pieces(void *user, const struct cpu_rows *r)
     }
 }
 
-/* A race of prefetches, or of the matrix unit against the others. */
+/* A race of prefetches, or of one way to multiply against another. */
 struct product_race {
     moebius_engine *g;
     struct pieces pieces;
     size_t next, n_each; /* the first piece of the next trial; pieces of a trial */
     int64_t n_tok;
-    struct kernel_prefetch choices[RACE_MAX_CHOICE];
-    int32_t tiles_from[RACE_MAX_CHOICE];
+    struct kernel_how choices[RACE_MAX_CHOICE];
 };
 
 /* Each trial takes the pieces behind those of the one before, so that none is in a cache. */
@@ -135,26 +134,28 @@ static int64_t time_choice(void *user, int choice)
         r->next = 0;
     const struct cpu_rows *first = r->pieces.rows + r->next;
     r->next += r->n_each;
-    return backend_cpu_trial(r->g->device, first, r->n_each, r->n_tok, r->choices[choice], r->tiles_from[choice]);
+    return backend_cpu_trial(r->g->device, first, r->n_each, r->n_tok, r->choices[choice]);
 }
 
-/* The first choice is what is in force. */
-static int fill_choices(struct kernel_prefetch *choices, struct kernel_prefetch now, enum tune_effort effort)
+/* The first choice is what is in force; the others differ in prefetch. */
+static int fill_choices(struct kernel_how choices[RACE_MAX_CHOICE], struct kernel_how now, enum tune_effort effort)
 {
     static const int32_t quick[] = {256, 512, 1024, 2048, 4096, 8192};
     static const int32_t thorough[] = {128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384};
     const int32_t *ahead = effort == TUNE_QUICK ? quick : thorough;
     size_t n_ahead = effort == TUNE_QUICK ? sizeof quick / sizeof *quick : sizeof thorough / sizeof *thorough;
     int n = 0;
-    choices[n++] = now;
-    choices[n++] = (struct kernel_prefetch){0, KERNEL_CACHE_L1};
+    for (int i = 0; i < RACE_MAX_CHOICE; i++)
+        choices[i] = now;
+    n++;
+    choices[n++].prefetch = (struct kernel_prefetch){0, KERNEL_CACHE_L1};
     for (size_t i = 0; i < n_ahead; i++)
         for (int to = KERNEL_CACHE_L1; to <= KERNEL_CACHE_BOTH; to++) {
             bool makes_sense = to == KERNEL_CACHE_NTA    ? effort == TUNE_THOROUGH
                                : to == KERNEL_CACHE_BOTH ? ahead[i] > KERNEL_NEAR_BYTES
                                                          : true;
             if (makes_sense)
-                choices[n++] = (struct kernel_prefetch){ahead[i], (enum kernel_cache)to};
+                choices[n++].prefetch = (struct kernel_prefetch){ahead[i], (enum kernel_cache)to};
         }
     return n;
 }
@@ -162,14 +163,15 @@ static int fill_choices(struct kernel_prefetch *choices, struct kernel_prefetch 
 static bool race_products(struct product_race *r, enum tune_effort effort, int64_t budget_ns, struct tune_product *out)
 {
     struct race race = {.budget_ns = budget_ns, .time_ns = time_choice, .user = r};
-    race.n_choice = fill_choices(r->choices, out->before, effort);
+    const struct kernel_how now = {.prefetch = out->before, .panels = engine_tuning(r->g)->cpu.panels[out->type->type]};
+    race.n_choice = fill_choices(r->choices, now, effort);
     int best = race_run(&race);
     if (best < 0)
         return false;
     size_t bytes = 0;
     for (size_t i = 0; i < r->n_each; i++)
         bytes += rows_bytes(&r->pieces.rows[i]);
-    out->chosen = r->choices[best];
+    out->chosen = r->choices[best].prefetch;
     out->gain = race.score[0] / race.score[best];
     out->bytes_per_s = (double)bytes * 1e9 / (double)race.best_ns[best];
     return true;
@@ -190,28 +192,51 @@ static bool race_open(struct product_race *r, moebius_engine *g, const struct tu
     return true;
 }
 
+/* The better of two ways with n_tok tokens: 0 or 1; -1: memory is short. */
+static int race_two(struct product_race *r, int64_t n_tok, int64_t budget_ns)
+{
+    struct race race = {.n_choice = 2, .budget_ns = budget_ns, .time_ns = time_choice, .user = r};
+    r->n_tok = n_tok;
+    r->choices[0].prefetch = r->choices[1].prefetch = engine_tuning(r->g)->cpu.several;
+    return race_run(&race);
+}
+
 bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from)
 {
     static const int32_t n_tok[] = {64, 32, 16, 8};
     enum { N_SIZE = sizeof n_tok / sizeof *n_tok };
     struct product_race r;
+    int best = 1;
     *from = 0;
     if (!g->kernels->peak_tiles)
         return true;
-    bool ok = race_open(&r, g, t, 0);
-    r.choices[0] = r.choices[1] = engine_tuning(g)->cpu.several;
-    r.tiles_from[1] = 1;
-    for (int i = 0; ok && i < N_SIZE; i++) {
-        struct race race = {.n_choice = 2, .budget_ns = budget_ns / N_SIZE, .time_ns = time_choice, .user = &r};
-        r.n_tok = n_tok[i];
-        int best = race_run(&race);
-        ok = best >= 0;
-        if (best != 1)
-            break;
-        *from = n_tok[i];
+    if (!race_open(&r, g, t, 0))
+        best = -1;
+    r.choices[0].panels = engine_tuning(g)->cpu.panels[t->type->type];
+    r.choices[1].tiles_from = 1;
+    for (int i = 0; i < N_SIZE && best == 1; i++) {
+        best = race_two(&r, n_tok[i], budget_ns / N_SIZE);
+        *from = best == 1 ? n_tok[i] : *from;
     }
     mem_free(r.pieces.rows);
-    return ok;
+    return best >= 0;
+}
+
+bool tune_panels(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, bool *panels)
+{
+    enum { MANY = 32 };
+    struct product_race r;
+    bool now = engine_tuning(g)->cpu.panels[t->type->type];
+    int best = -1;
+    if (race_open(&r, g, t, 0)) {
+        r.choices[0].panels = now;
+        r.choices[1].panels = !now;
+        best = race_two(&r, MANY, budget_ns);
+    }
+    if (best >= 0)
+        *panels = best == 1 ? !now : now;
+    mem_free(r.pieces.rows);
+    return best >= 0;
 }
 
 bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, enum tune_effort effort,

@@ -25,6 +25,7 @@ struct tune_product {
     double gain;                           /* time before over time now; 1 where nothing changed */
     double bytes_per_s;                    /* of weights, now */
     int32_t tiles_from;                    /* with one token: as in struct cpu_tuning */
+    bool panels;                           /* the same */
 };
 
 /* The choices: a dozen for a measurement of some milliseconds, or all that `moebius tune` tries. */
@@ -37,5 +38,9 @@ bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, e
 /* From how many tokens on the matrix unit is faster with a type's weights, timed for budget_ns; 0: never, or there is
  * none. False when memory is short. */
 bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from);
+
+/* Whether many tokens are faster with a type's weights when these are unpacked once for all of them, timed for
+ * budget_ns. False when memory is short: *panels is left alone. */
+bool tune_panels(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, bool *panels);
 
 #endif

@@ -50,6 +50,13 @@ struct kernel_prefetch {
     enum kernel_cache to;
 };
 
+/* How a product goes about its work; its results are the same to the bit. */
+struct kernel_how {
+    struct kernel_prefetch prefetch; /* of the weights; kernels may leave it unused */
+    int32_t tiles_from; /* so many tokens and more go to the matrix unit, where there is one (peak_tiles); 0: none do */
+    bool panels; /* more tokens than a tile meet weights that are unpacked once for all, where kernels can do that */
+};
+
 /* y[t * ldy + row] = W[row] . x[t] for row in [row0, row1) and t in [0, m); overwrites.
  * w: the whole packed matrix, in the table's layout for the type. row0: a multiple of 16; row1: a multiple of
  * 16 or n_row, the matrix's row count. An element's bits depend on its weight row and activation row alone.
@@ -61,8 +68,7 @@ struct kernel_matmul {
     int64_t m;
     float *y;
     int64_t ldy;
-    struct kernel_prefetch prefetch; /* of the weights; kernels may leave it unused */
-    int32_t tiles_from; /* so many tokens and more go to the matrix unit, where there is one (peak_tiles); 0: none do */
+    struct kernel_how how;
 };
 typedef void kernel_matmul_fn(const struct kernel_matmul *a);
 
@@ -158,7 +164,7 @@ struct kernels {
 
     /* Peak rates of this instruction set, to measure a machine by. peak_int8 and peak_float do n_round rounds of
      * multiply-adds on registers and return how many those were; peak_tiles, the same of the matrix unit that products
-     * may go to (kernel_matmul.tiles_from), is NULL without one; peak_read reads n bytes (a multiple of 4096) from p,
+     * may go to (kernel_how.tiles_from), is NULL without one; peak_read reads n bytes (a multiple of 4096) from p,
      * which is 64-byte aligned, and asks for them ahead or leaves that to the processor: one machine reads faster so,
      * another one so. */
     int64_t (*peak_int8)(int64_t n_round);

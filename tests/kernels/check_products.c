@@ -248,7 +248,7 @@ static void check_call(struct check *c, const struct kernels *table, const struc
     enum quant_layout layout = table->layout[p->q->type];
     int64_t k = p->k, ldy = n_row + m % 3, n_scale = kernel_act_n_scale(p->q->act, k),
             n_sum = kernel_act_n_sum(p->q->act, k);
-    bool ints = p->q->act != QUANT_ACT_FLOAT;
+    bool ints = p->q->act != QUANT_ACT_FLOAT, panels = (m / 2 + n_row + p->kind) % 2 == 0;
     size_t w_bytes = 0;
     if (!layout_bytes(layout, p->q, (uint64_t)n_row, (uint64_t)k, &w_bytes))
         abort();
@@ -268,17 +268,19 @@ static void check_call(struct check *c, const struct kernels *table, const struc
                              .sum = (const int16_t *)(void *)sum.p};
     float *out = (float *)(void *)y.p, untouched;
     static const int32_t ahead_bytes[] = {0, 256, 1 << 20, 3}; /* of lines that nobody may read, too */
-    struct kernel_matmul mm = {.w = w.p,
-                               .k = k,
-                               .n_row = n_row,
-                               .row0 = row0,
-                               .row1 = row1,
-                               .x = &act,
-                               .m = m,
-                               .y = out,
-                               .ldy = ldy,
-                               .prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 4)},
-                               .tiles_from = 1};
+    struct kernel_matmul mm = {
+        .w = w.p,
+        .k = k,
+        .n_row = n_row,
+        .row0 = row0,
+        .row1 = row1,
+        .x = &act,
+        .m = m,
+        .y = out,
+        .ldy = ldy,
+        .how = {.prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 4)},
+                .tiles_from = 1,
+                .panels = panels}};
     memset(&untouched, 0x77, sizeof untouched);
     table->matmul[p->q->type](&mm);
     bool ok = guard_intact(&y);

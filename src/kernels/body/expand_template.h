@@ -146,8 +146,8 @@ KERNELS_ALWAYS_INLINE void ex_rows(const struct kernel_matmul *a, struct ex_form
     for (int64_t t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < n_block; b++, block += block_bytes) {
-        for (int i = 0; i < f.n_vec && a->prefetch.ahead_bytes; i++)
-            kernels_prefetch(block + 64 * i, a->prefetch);
+        for (int i = 0; i < f.n_vec && a->how.prefetch.ahead_bytes; i++)
+            kernels_prefetch(block + 64 * i, a->how.prefetch);
         f.expand(&e, block + lane * 4);
         if (head)
             e.d[0] = row_d;

@@ -77,7 +77,7 @@ KERNELS_ALWAYS_INLINE void float_rows(const struct kernel_matmul *a, enum quant_
                 float_tile(a, type, row, t, FLOAT_ROWS, 1, next_tile);
         for (; row < end; row++)
             for (int64_t u = t; u < t + n; u++)
-                float_tile(a, type, row, u, 1, 1, a->prefetch);
+                float_tile(a, type, row, u, 1, 1, a->how.prefetch);
     }
 }
 
@@ -88,7 +88,7 @@ KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quan
     int64_t step = fit > FLOAT_ROWS ? fit : FLOAT_ROWS;
     if (a->m == 1)
         for (int64_t row = a->row0; row < a->row1; row++)
-            float_tile(a, type, row, 0, 1, 1, a->prefetch);
+            float_tile(a, type, row, 0, 1, 1, a->how.prefetch);
     else
         for (int64_t row = a->row0; row < a->row1; row += step)
             float_rows(a, type, row, a->row1 - row < step ? a->row1 : row + step);

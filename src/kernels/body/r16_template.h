@@ -47,7 +47,7 @@ struct r16_prefetch {
 /* Lines for the work on the weights at w. */
 KERNELS_ALWAYS_INLINE struct r16_prefetch r16_prefetch(const struct kernel_matmul *a, const uint8_t *w, int n_line)
 {
-    return (struct r16_prefetch){w, n_line, a->prefetch};
+    return (struct r16_prefetch){w, n_line, a->how.prefetch};
 }
 
 KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
@@ -437,9 +437,9 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
 
 /* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
 
-/* Whether weights that many tokens meet are unpacked once for all of them: where unpacking costs more than storing and
- * loading. Tiles of few tokens would unpack more often. */
-KERNELS_ALWAYS_INLINE bool r16_pays_to_unpack(enum quant_type type)
+/* Whether weights that many tokens meet can be unpacked once for all of them (kernel_how.panels): where unpacking may
+ * cost more than storing and loading. Tiles of few tokens would unpack more often. */
+KERNELS_ALWAYS_INLINE bool r16_has_panels(enum quant_type type)
 {
     switch ((enum r16_panels)DOT_PANELS) {
     case R16_PANELS_ALL: return true;
@@ -473,7 +473,7 @@ KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_ty
 KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, int len)
 {
     int64_t t = 0;
-    for (int n; r16_pays_to_unpack(type) && a->m - t >= r16_unpack_from(type); t += n) {
+    for (int n; a->how.panels && r16_has_panels(type) && a->m - t >= r16_unpack_from(type); t += n) {
         n = a->m - t < MANY ? (int)(a->m - t) : MANY;
         for (int64_t row = a->row0; row < a->row1; row += LANES)
             r16_many(a, type, len, row, t, n);
