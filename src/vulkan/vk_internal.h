@@ -319,22 +319,26 @@ int64_t vk_part_rows(const struct vk *v, const struct quant_info *type, int64_t 
 /* Packs up to 16 rows in GGUF's order, of which n are there. */
 void vk_pack_group(const struct quant_info *type, int64_t k, void *dst, const void *src, int64_t n);
 
-/* ---- vk_integers.c: which products are those of integers -------------------------------------------------------- */
+/* ---- vk_choices.c: how products with each type of weights are computed ------------------------------------------- */
 
-/* Sets of types that have both definitions (docs/numerics.md), by their places in the list of these. */
-struct vk_definitions {
-    uint32_t known;    /* for which one has been chosen */
-    uint32_t integer;  /* those of integers */
-    uint32_t measured; /* for which it was chosen by measurement */
+enum {
+    VK_CHOSEN = 1,
+    VK_MEASURED = 2, /* by measurement on this device */
+    VK_INTEGER = 4,  /* on integers (docs/numerics.md), else on floats */
+    VK_TILED = 8     /* many rows with tiles in shared memory (shaders/tile.glsl): the same bits */
+};
+
+struct vk_choices {
+    uint8_t of[QUANT_MAX_ID]; /* of the above, by type */
     bool is_measuring;
 };
 
 bool vk_is_integer(const struct vk *v, enum quant_type type);
-/* Chooses the definition of a type that weights are about to have, by measuring both on this device if nothing else
- * says which. */
-void vk_define(struct vk *v, const struct quant_info *type);
-/* Takes over what an earlier run has measured. */
-void vk_recall_definitions(struct vk *v, const struct vk_definitions *from);
+bool vk_is_tiled(const struct vk *v, enum quant_type type);
+/* Chooses for a type that weights are about to have, by measuring on this device if nothing else says how. */
+void vk_choose(struct vk *v, const struct quant_info *type);
+/* Takes over what an earlier run has measured; before anything is chosen. */
+void vk_recall_choices(struct vk *v, const uint8_t of[QUANT_MAX_ID]);
 
 struct weight {
     const struct quant_info *type;
@@ -432,7 +436,7 @@ struct vk {
     } upload;
 
     struct vk_grids grids;
-    struct vk_definitions definitions;
+    struct vk_choices choices;
     struct vk_pipelines pipelines;
     struct vk_timing timing;
     struct buffer *scratch[VK_N_SCRATCH];

@@ -75,6 +75,9 @@ void vk_norm_done(struct vk *v);
 uint32_t vk_float_bits(float x); /* for constants of shaders */
 
 enum { VK_PRODUCT_GROUP = 64 }; /* threads of a product's workgroup */
+/* Rows of activations and of weights of a workgroup in shaders/tile.glsl, which takes less than the 16 KiB of shared
+ * memory that every device has. */
+enum { VK_TILE = 32, VK_TILE_ROWS = 64 };
 
 /* ---- products of integers (vk_integers.c) ------------------------------------------------------------------------ */
 
@@ -99,7 +102,7 @@ const struct buffer *vk_round_rows(struct vk *v, enum quant_type type, const str
 
 /* Whether a product may load four elements of its rows of k at a time, which begin at an address. */
 bool vk_by_four(uint64_t x, int64_t k);
-/* How many rows of activations a workgroup multiplies. */
+/* How many rows of activations a workgroup multiplies, where it has no tile in shared memory. */
 uint32_t vk_choose_tile(int64_t m, bool by_four);
 
 /* ---- operations and those behind them that share their dispatch; NULL: none ------------------------------------- */

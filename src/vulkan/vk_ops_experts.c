@@ -82,6 +82,7 @@ struct experts {
     struct buffer *sorted;  /* NULL: direct */
     int64_t n_pair, n_used; /* pairs of a token and an expert; experts of a token */
     uint32_t tile, n_tile;  /* pairs of a tile at most; tiles, or pairs, that there may be */
+    bool is_tiled;          /* these are tiles in shared memory (shaders/tile.glsl) */
 };
 
 /* What a step reads and writes. */
@@ -142,10 +143,13 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
     const struct vk_spread tiles = vk_spread(x->v, x->n_tile);
     if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, is_down, &push.x, &t))
         return;
-    VK_RUN(x->v,
-           VK_PROGRAM(experts, VK_PRODUCT_GROUP, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four,
-                      integers, step, x->sorted != NULL, op->experts.act),
-           push, &t, vk_groups(n_row, ROWS), tiles.y, tiles.z, x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
+    struct vk_program program =
+        VK_PROGRAM(experts, VK_PRODUCT_GROUP, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four,
+                   integers, step, x->sorted != NULL, op->experts.act);
+    if (x->is_tiled)
+        program.shader = VK_SHADER_experts_tile;
+    VK_RUN(x->v, program, push, &t, vk_groups(n_row, x->is_tiled ? VK_TILE_ROWS : ROWS), tiles.y, tiles.z,
+           x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
 }
 
 /* COMBINE and ADD, which the last step of direct dispatch may compute, too. */
@@ -222,14 +226,24 @@ static void sort_pairs(const struct experts *x)
     VK_RUN(x->v, VK_PROGRAM(sort, SORT_GROUP, (uint32_t)op->in[2].ne[0], x->tile), push, &t, 1, 1, 1, x->n_pair);
 }
 
+/* Whether all three matrices have tiles in shared memory, and experts enough pairs for these. */
+static bool are_tiled(const struct experts *x, int64_t room, bool by_four)
+{
+    bool are = by_four && room >= VK_TILE;
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        are = are && vk_is_tiled(x->v, x->op->slot_pool->d.type[i]->type);
+    return are;
+}
+
 /* Makes room for sorted pairs and their tiles, of which each expert may have one that is not full. Tiles have room for
  * twice an expert's share. */
 static bool prepare_sort(struct experts *x)
 {
-    int64_t n_expert = x->op->in[2].ne[0];
+    int64_t n_expert = x->op->in[2].ne[0], room = 2 * x->n_pair / n_expert;
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
-    int64_t share = 2 * x->n_pair / n_expert;
-    x->tile = vk_choose_tile(share > 1 ? share : 1, vk_by_four(vk_address(&x->op->in[0]), d->n_embd | d->n_ff));
+    bool by_four = vk_by_four(vk_address(&x->op->in[0]), d->n_embd | d->n_ff);
+    x->is_tiled = are_tiled(x, room, by_four);
+    x->tile = x->is_tiled ? VK_TILE : vk_choose_tile(room > 1 ? room : 1, by_four);
     x->n_tile = (uint32_t)(x->n_pair / x->tile + (n_expert < x->n_pair ? n_expert : x->n_pair));
     x->sorted = vk_scratch(x->v, VK_SCRATCH_SORT, (size_t)(1 + x->n_pair + 3 * (int64_t)x->n_tile) * sizeof(uint32_t));
     return x->sorted != NULL;

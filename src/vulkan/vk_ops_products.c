@@ -13,13 +13,15 @@ bool vk_by_four(uint64_t x, int64_t k)
     return x % ALIGN == 0 && k % UNIT == 0;
 }
 
-/* It decides how fast a product is and not what it is. Up to sixteen rows share what is read of the weights; where
- * there are more, as in prompts, eight, and four where each element is loaded alone: shaders with more take drivers
- * long to compile. */
+/* It decides how fast a product is and not what it is. Up to MANY rows share what is read of the weights; where there
+ * are more, as in prompts, eight, and four where each element is loaded alone: shaders with more take drivers long to
+ * compile. */
+enum { MANY = 16 };
+
 uint32_t vk_choose_tile(int64_t m, bool by_four)
 {
     enum { PROMPT_TILE = 8, ODD_TILE = 4 };
-    static const uint8_t tiles[] = {1, 2, 3, 4, 6, 8, 12, 16};
+    static const uint8_t tiles[] = {1, 2, 3, 4, 6, 8, 12, MANY};
     for (size_t i = 0; i < sizeof tiles; i++)
         if (m <= tiles[i] && (by_four || m <= ODD_TILE))
             return tiles[i];
@@ -109,7 +111,6 @@ struct batch {
     enum vk_then then;
     enum act_fn act; /* of THEN_ACT_MUL */
     int n;
-    int64_t n_group;
 };
 
 /* The batch multiplies rounded rows that are in memory. */
@@ -124,10 +125,27 @@ static bool round_input(struct vk *v, struct batch *b, const struct vk_rows *row
     return true;
 }
 
+/* Workgroups of so many rows that the matrices take. */
+static uint32_t groups_of(const struct batch *b, int64_t rows)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < (b->then == THEN_ACT_MUL ? 1 : b->n); i++)
+        n += vk_groups(b->push.n_row[i], rows);
+    return n;
+}
+
+static int64_t all_rows(const struct batch *b)
+{
+    int64_t n = 0;
+    for (int i = 0; i < b->n; i++)
+        n += b->push.n_row[i];
+    return n;
+}
+
 static void run_batch(struct vk *v, struct batch *b, const struct op *op)
 {
     const struct tensor *x = &op->in[0];
-    int64_t k = x->ne[0], m = x->ne[1], n_group = b->then == THEN_ACT_MUL ? b->n_group / 2 : b->n_group;
+    int64_t k = x->ne[0], m = x->ne[1];
     const struct vk_norm *norm = vk_norm_of(v, op);
     if (b->n == 0)
         return;
@@ -141,12 +159,15 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     enum vk_integers integers = vk_integers_of(v, b->type, norm, &rows, m == 1);
     if (integers == VK_RUNS_IN_MEMORY && !round_input(v, b, &rows, x))
         return;
-    bool is_staged = norm || integers == VK_ROUNDS;
-    uint32_t tile = vk_choose_tile(m, by_four || integers == VK_RUNS_IN_MEMORY);
-    VK_RUN(v,
-           VK_PROGRAM(matmul, GROUP, b->type, tile, is_staged ? vk_staged(k) : 0, by_four, integers,
-                      vk_float_bits(norm ? norm->eps : 0), b->then, b->act),
-           b->push, &b->touched, (uint32_t)n_group, vk_groups(m, tile), 1, b->n_group * ROWS * k * m);
+    bool is_staged = norm || integers == VK_ROUNDS, is_four = by_four || integers == VK_RUNS_IN_MEMORY;
+    bool is_tiled = m > MANY && is_four && vk_is_tiled(v, b->type);
+    uint32_t tile = is_tiled ? VK_TILE : vk_choose_tile(m, is_four);
+    struct vk_program program = VK_PROGRAM(matmul, GROUP, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
+                                           integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act);
+    if (is_tiled)
+        program.shader = VK_SHADER_matmul_tile;
+    VK_RUN(v, program, b->push, &b->touched, groups_of(b, is_tiled ? VK_TILE_ROWS : ROWS), vk_groups(m, tile), 1,
+           all_rows(b) * k * m);
     vk_norm_done(v);
     *b = (struct batch){0};
 }
@@ -168,7 +189,6 @@ static void add_part(struct batch *b, const struct product *p, int64_t part)
     b->push.bias[b->n] = bias ? bias + (uint64_t)row0 * sizeof(float) : 0;
     b->push.n_row[b->n] = (uint32_t)n;
     b->push.stride[b->n] = (uint32_t)w->n_row;
-    b->n_group += (n + ROWS - 1) / ROWS;
     b->n++;
     vk_writes(&b->touched, &p->y);
 }

@@ -100,7 +100,8 @@ static bool make_module(struct vk *v, enum vk_shader shader)
  * whose workgroups don't ask how many others there are in z or, where that is one, in y. */
 static bool may_be_long(enum vk_shader shader)
 {
-    return shader == VK_SHADER_matmul || shader == VK_SHADER_experts || shader == VK_SHADER_down;
+    return shader == VK_SHADER_matmul || shader == VK_SHADER_matmul_tile || shader == VK_SHADER_experts ||
+           shader == VK_SHADER_experts_tile || shader == VK_SHADER_down;
 }
 
 static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
@@ -211,19 +212,18 @@ struct cache_header {
     char magic[8];
     uint8_t driver[VK_UUID_SIZE]; /* pipelineCacheUUID */
     uint32_t vendor, device;
-    uint32_t measured, integer; /* as in vk_definitions: the same definitions in each run */
-    uint64_t n_bytes;           /* behind the header */
-    uint32_t crc;               /* CRC32C of those */
+    uint8_t choices[QUANT_MAX_ID]; /* that were measured (vk_choices): the same definitions in each run */
+    uint64_t n_bytes;              /* behind the header */
+    uint32_t crc;                  /* CRC32C of those */
     uint32_t header_crc;
 };
 
-static struct cache_header cache_header(const struct vk *v, const struct vk_definitions *d, const void *bytes, size_t n)
+static struct cache_header cache_header(const struct vk *v, const uint8_t choices[QUANT_MAX_ID], const void *bytes,
+                                        size_t n)
 {
-    struct cache_header h = {.magic = "moebvkp2",
-                             .measured = d->measured,
-                             .integer = d->integer & d->measured,
-                             .n_bytes = n,
-                             .crc = crc32c(0, bytes, n)};
+    struct cache_header h = {.magic = "moebvkp3", .n_bytes = n, .crc = crc32c(0, bytes, n)};
+    for (int i = 0; i < QUANT_MAX_ID; i++)
+        h.choices[i] = choices[i] & VK_MEASURED ? choices[i] : 0;
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
     v->api.fn.GetPhysicalDeviceProperties2(v->physical, &p);
     memcpy(h.driver, p.properties.pipelineCacheUUID, sizeof h.driver);
@@ -251,7 +251,7 @@ err_code vulkan_save_pipelines(struct backend *b, void **bytes, size_t *n, struc
         mem_free(all);
         return err_set(e, ERR_FAIL, "%s: compiled shaders: %s", v->base.name, vk_result_text(result));
     }
-    const struct cache_header h = cache_header(v, &v->definitions, data, n_data);
+    const struct cache_header h = cache_header(v, v->choices.of, data, n_data);
     memcpy(all, &h, sizeof h);
     v->pipelines.n_cached = v->pipelines.n;
     *bytes = all;
@@ -267,16 +267,16 @@ bool vulkan_use_pipelines(struct backend *b, const void *bytes, size_t n)
     const char *data = (const char *)bytes + sizeof(struct cache_header);
     struct cache_header got;
     memcpy(&got, bytes, sizeof got);
-    const struct vk_definitions d = {.measured = got.measured, .integer = got.integer};
-    const struct cache_header want = cache_header(v, &d, data, n - sizeof want);
+    const struct cache_header want = cache_header(v, got.choices, data, n - sizeof want);
     if (memcmp(&got, &want, sizeof want) != 0 || open_cache(v, data, n - sizeof want) != VK_SUCCESS)
         return false;
-    vk_recall_definitions(v, &d);
+    vk_recall_choices(v, got.choices);
     return true;
 }
 
 void vulkan_cache_name(struct backend *b, char name[VULKAN_CACHE_NAME_BYTES])
 {
-    const struct cache_header h = cache_header(vk_of(b), &(struct vk_definitions){0}, "", 0);
+    static const uint8_t none[QUANT_MAX_ID];
+    const struct cache_header h = cache_header(vk_of(b), none, "", 0);
     snprintf(name, VULKAN_CACHE_NAME_BYTES, "vulkan-%08" PRIx32 ".bin", h.header_crc);
 }

@@ -82,7 +82,7 @@ err_code vk_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, 
             return err_set(e, ERR_UNSUPPORTED, "%s: routed experts are of type %s, which this device has no shader for",
                            v->base.name, d->type[i]->name);
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
-        vk_define(v, d->type[i]);
+        vk_choose(v, d->type[i]);
     struct slot_pool *s = mem_calloc(1, sizeof *s);
     if (!s)
         return err_nomem(e, sizeof *s, "a slot pool");

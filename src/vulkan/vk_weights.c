@@ -203,7 +203,7 @@ err_code vk_weight_load(struct backend *b, const struct weight_desc *d, const st
     if (!vk_type_supported(d->type))
         return err_set(e, ERR_UNSUPPORTED, "%s: %s is of type %s, which this device has no shader for", v->base.name,
                        d->name, d->type->name);
-    vk_define(v, d->type);
+    vk_choose(v, d->type);
     struct weight *w = mem_calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e, sizeof *w, d->name);

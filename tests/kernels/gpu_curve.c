@@ -1,9 +1,8 @@
-/* How the time of a product grows with its rows of activations, 1 to 16, on a GPU, for each type of weights:
- *   gpu_curve [TYPE [NUMBER]]
- * as check_kernels --curve prints it for the processor. The best of a few runs counts.
- *   gpu_curve --experts [TYPE [NUMBER]]
- * prints how long the experts of a token take, 8 of them with 768 rows of 2048 weights, and the processor's time for
- * it, which is the measure where the driver computes on the processor. */
+/* How the time of a product grows with its rows of activations, 1 to 16 and those of prompts, on a GPU, for each type
+ * of weights: gpu_curve [TYPE [NUMBER]] as check_kernels --curve prints it for the processor. The best of a few runs
+ * counts. MOEBIUS_VULKAN_PRODUCTS and MOEBIUS_VULKAN_TILES choose what is else measured (docs/vulkan.md). gpu_curve
+ * --experts [TYPE [NUMBER]] prints how long the experts of a token take, 8 of them with 768 rows of 2048 weights, and
+ * the processor's time for it, which is the measure where the driver computes on the processor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 #include "quant/quant.h"
 #include "vulkan/vulkan.h"
 
-enum { K = 2048, ROWS = 4096, MOST = 16, RUNS = 3 };
+enum { K = 2048, ROWS = 4096, SHARED = 16, MOST = 256, RUNS = 3 }; /* SHARED: rows that share what is read */
 
 struct curve {
     struct backend *gpu;
@@ -71,7 +70,7 @@ static void print_curve(struct curve *c)
     check(backend_weight_load(c->gpu, &d, &(struct weight_source){read_rows, c}, &c->w, &e), &e);
     double one = 0;
     printf("%-7s", c->q->name);
-    for (int m = 1; m <= MOST; m++) {
+    for (int m = 1; m <= MOST; m = m < SHARED ? m + 1 : 2 * m) {
         double s = seconds(c, m);
         one = m == 1 ? s : one;
         printf(" %d:%.2f", m, s / one);

@@ -47,6 +47,7 @@ static int close_device(void **state)
     unsetenv("MOEBIUS_VULKAN_HEAP");
     unsetenv("MOEBIUS_VULKAN_FILL");
     unsetenv("MOEBIUS_VULKAN_WORK");
+    unsetenv("MOEBIUS_VULKAN_TILES");
     backend_close(&f->device);
     pool_close(&f->pool);
     free(f);
@@ -349,16 +350,17 @@ static void multiply_on(struct backend *b, enum quant_type type, int m, const fl
     backend_weight_close(b, &w);
 }
 
-/* What would take a driver long is submitted in parts, and is the same to the bit. */
+/* What would take a driver long is submitted in parts, without tiles and with them, and is the same to the bit. */
 static void long_products_are_submitted_in_parts(void **state)
 {
     enum { M = 250 };
-    static float x[M * Q4K_K], y[2][M * Q4K_ROWS];
+    static float x[M * Q4K_K], y[3][M * Q4K_ROWS];
     struct fixture *f = *state;
-    uint64_t n_submit[2];
+    uint64_t n_submit[3];
     for (int i = 0; i < M * Q4K_K; i++)
         x[i] = (float)(i * 29 % 113) * 0.02f - 1;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
+        setenv("MOEBIUS_VULKAN_TILES", i == 2 ? "1" : "0", 1);
         if (i)
             open_with(f, "MOEBIUS_VULKAN_WORK", "1");
         multiply_on(f->device, QUANT_Q8_0, 1, x, y[i]); /* compiles */
@@ -366,8 +368,10 @@ static void long_products_are_submitted_in_parts(void **state)
         multiply_on(f->device, QUANT_Q8_0, M, x, y[i]);
         n_submit[i] = vulkan_get_counters(f->device).n_submit - n_submit[i];
     }
-    assert_true(n_submit[1] > n_submit[0] + 4);
-    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    for (int i = 1; i < 3; i++) {
+        assert_true(n_submit[i] > n_submit[0] + 4);
+        assert_memory_equal(y[0], y[i], sizeof y[0]);
+    }
 }
 
 /* Activations are rounded as there, so that nothing but the order of the blocks' sums differs; and by whatever
@@ -426,13 +430,14 @@ static void multiply_anew(struct fixture *f, const void *saved, size_t n, const 
 static void a_later_run_takes_the_definitions_that_were_measured(void **state)
 {
     enum {
-        INTEGER_OFF = 36,
-        HEADER_CRC_OFF = 52
-    }; /* in what is saved: the set of types; a checksum of what is before */
+        CHOICE_OFF = 32 + QUANT_Q4_0,
+        HEADER_CRC_OFF = 204,
+        INTEGER = 4
+    }; /* in what is saved: a type's choices; a checksum of what is before; a bit of the choices */
     static float x[Q4K_K], y[4][Q4K_ROWS];
     struct fixture *f = *state;
     struct err e;
-    uint32_t integer, crc;
+    uint32_t crc;
     void *saved;
     size_t n;
     for (int i = 0; i < Q4K_K; i++)
@@ -445,15 +450,14 @@ static void a_later_run_takes_the_definitions_that_were_measured(void **state)
     multiply_anew(f, NULL, 0, x, y[2]);
     assert_in_range(vulkan_get_counters(f->device).n_dispatch, 1, 2); /* what is measured does not count */
     assert_int_equal(vulkan_save_pipelines(f->device, &saved, &n, &e), ERR_OK);
-    memcpy(&integer, (char *)saved + INTEGER_OFF, sizeof integer);
-    assert_in_range(integer, 0, 1); /* Q4_0 is the first of the types */
-    assert_memory_equal(y[2], y[integer], sizeof y[2]);
-    integer ^= 1;
-    memcpy((char *)saved + INTEGER_OFF, &integer, sizeof integer);
+    char *choice = (char *)saved + CHOICE_OFF;
+    assert_true(*choice & 1); /* something was chosen */
+    assert_memory_equal(y[2], y[*choice & INTEGER ? 1 : 0], sizeof y[2]);
+    *choice ^= INTEGER;
     crc = crc32c(0, saved, HEADER_CRC_OFF);
     memcpy((char *)saved + HEADER_CRC_OFF, &crc, sizeof crc);
     multiply_anew(f, saved, n, x, y[3]);
-    assert_memory_equal(y[3], y[integer], sizeof y[3]);
+    assert_memory_equal(y[3], y[*choice & INTEGER ? 1 : 0], sizeof y[3]);
     assert_memory_not_equal(y[2], y[3], sizeof y[3]);
     mem_free(saved);
 }

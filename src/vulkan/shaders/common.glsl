@@ -31,6 +31,7 @@ layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Two
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Fours {
     u64vec2 d[];
 };
+#define FOUR u64vec2 /* four dwords in shared memory */
 #else
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Twos {
     uvec2 d[];
@@ -38,6 +39,7 @@ layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Two
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Fours {
     uvec4 d[];
 };
+#define FOUR uvec4
 #endif
 /* What other workgroups of the same dispatch write or read, too. */
 layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats {
@@ -81,14 +83,27 @@ uvec2 two_at(uvec2 address, uint at)
 #endif
 }
 
-uvec4 four_at(uvec2 address, uint at)
+uvec4 unpack_four(FOUR x)
 {
 #ifdef WIDE
-    u64vec2 x = Fours(address).d[at / 4];
     return uvec4(unpack32(x.x), unpack32(x.y));
 #else
-    return Fours(address).d[at / 4];
+    return x;
 #endif
+}
+
+FOUR pack_four(uvec4 x)
+{
+#ifdef WIDE
+    return u64vec2(pack64(x.xy), pack64(x.zw));
+#else
+    return x;
+#endif
+}
+
+uvec4 four_at(uvec2 address, uint at)
+{
+    return unpack_four(Fours(address).d[at / 4]);
 }
 
 float half_to_float(uint h)

@@ -17,11 +17,10 @@ const uint ADD_TILE = TILE < 4 ? TILE : 4; /* rows of activations whose sums are
 
 shared float products[TILE * ROWS];
 const uint N_STAGED = INTEGER == ROUNDED ? 1 : STAGED / 4 + 1;
+shared FOUR staged[N_STAGED];
 #ifdef WIDE /* loads of shared memory take as long as those of memory (common.glsl) */
-shared u64vec2 staged[N_STAGED];
 shared uint64_t partial_sums[ADD_TILE * SPLIT * ROWS / 2];
 #else
-shared vec4 staged[N_STAGED];
 shared vec2 partial_sums[ADD_TILE * SPLIT * ROWS / 2];
 #endif
 uint x_at[TILE]; /* where each row of activations begins, in floats */
@@ -29,20 +28,12 @@ uint x_at[TILE]; /* where each row of activations begins, in floats */
 /* Elements 4 i and on of the staged row. */
 vec4 staged_four(uint i)
 {
-#ifdef WIDE
-    return uintBitsToFloat(uvec4(unpack32(staged[i].x), unpack32(staged[i].y)));
-#else
-    return staged[i];
-#endif
+    return uintBitsToFloat(unpack_four(staged[i]));
 }
 
 void stage_four(uint i, vec4 x)
 {
-#ifdef WIDE
-    staged[i] = u64vec2(pack64(floatBitsToUint(x.xy)), pack64(floatBitsToUint(x.zw)));
-#else
-    staged[i] = x;
-#endif
+    staged[i] = pack_four(floatBitsToUint(x));
 }
 
 /* A thread's sums of two rows of weights. */

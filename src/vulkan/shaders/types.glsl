@@ -429,7 +429,7 @@ mat4 weights(uint step, uint h)
     bool is_first = i < UNIT / 8;
     vec4 d = is_first ? unit_scale[0] : unit_scale[1];
     precise mat4 w;
-    [[unroll]] for (uint j = 0; j < 4; j++)
+    for (uint j = 0; j < 4; j++) /* glslc's own copies of a loop are no longer precise */
         w[j] = HAS_MINIMA ? q[j] * d - (is_first ? unit_min[0] : unit_min[1]) : q[j] * d;
     return w;
 }

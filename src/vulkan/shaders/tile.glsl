@@ -1,0 +1,177 @@
+/* A product of 64 rows of weights with TILE rows of activations, by a workgroup of 64 threads: for prompts.
+ *
+ * Part by part the weights are unpacked to shared memory once, and the activations come there, too. Thread
+ * (part, four) has rows 4 four to 4 four + 3 with a quarter of the activations. What an element adds up, and in which
+ * order, is what it is in product.glsl, to the bit: one after the other the sixteen chains of units, whose sums are
+ * added as they are done. A chain without units is a sum of zero, there as here. */
+#include "types.glsl"
+#include "integers.glsl"
+#include "unit_integers.glsl"
+
+layout(constant_id = 2) const uint TILE = 32; /* a multiple of 16 */
+layout(constant_id = 5) const uint INTEGER = 0; /* FLOATS or IN_MEMORY */
+
+const uint TILE_ROWS = 64, N_THREAD = 64, N_CHAIN = 16;
+const uint ROW_FOURS = TILE_ROWS / 4, PARTS = N_THREAD / ROW_FOURS;
+const uint X_FOURS = TILE / 4, MY_FOURS = X_FOURS / PARTS, MY_TILE = 4 * MY_FOURS;
+/* Of integers a part is a unit, of floats 32 weights of one, which is eight quads. Weights lie by quads (of floats by
+ * numbers), for each all rows; activations so, too, with the heads of their runs. */
+const uint PART_QUADS = 8;
+const uint W_DEEP = INTEGER == FLOATS ? 4 * PART_QUADS : 8 * INT_UNIT_RUNS,
+           X_DEEP = INTEGER == FLOATS ? 4 * PART_QUADS : 4 * RUN_FOURS * INT_UNIT_RUNS;
+
+shared FOUR part_w[W_DEEP * ROW_FOURS];
+shared FOUR part_x[X_DEEP * X_FOURS];
+shared uint x_at[TILE]; /* where each row of activations begins, in floats */
+
+uint my_four()
+{
+    return gl_LocalInvocationID.x % ROW_FOURS;
+}
+
+uint my_part()
+{
+    return gl_LocalInvocationID.x / ROW_FOURS;
+}
+
+/* The thread's four rows of weights, and four of its activations: each a quad, or a number. */
+uvec4 w_at(uint deep)
+{
+    return unpack_four(part_w[deep * ROW_FOURS + my_four()]);
+}
+
+uvec4 x_four(uint deep, uint f)
+{
+    return unpack_four(part_x[deep * X_FOURS + my_part() * MY_FOURS + f]);
+}
+
+/* Four dwords of each of four rows of activations become four columns of these. */
+void put_x(uint deep, uint f, uvec4 rows[4])
+{
+    [[unroll]] for (uint c = 0; c < 4; c++)
+        part_x[(deep + c) * X_FOURS + f] = pack_four(uvec4(rows[0][c], rows[1][c], rows[2][c], rows[3][c]));
+}
+
+/* ---- integers ---------------------------------------------------------------------------------------------------- */
+
+/* A unit's bytes: quad j of round r's low half is number 8 r + j, of its high half 8 r + 4 + j. */
+void load_integers(Words w, Floats x, uint u)
+{
+    uint tid = gl_LocalInvocationID.x, j = my_part();
+    begin_integers(w, 0, my_four() % (ROWS / MINE) * MINE, u);
+    [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
+        uvec4 low, high;
+        quads_of(r, j, low, high);
+        part_w[(8 * r + j) * ROW_FOURS + my_four()] = pack_four(low);
+        part_w[(8 * r + 4 + j) * ROW_FOURS + my_four()] = pack_four(high);
+    }
+    for (uint i = tid; i < RUN_FOURS * INT_UNIT_RUNS * X_FOURS; i += N_THREAD) {
+        uint f = i % X_FOURS, four = i / X_FOURS, run = four < RUN_FOURS ? low_run : high_run;
+        uvec4 rows[4];
+        [[unroll]] for (uint c = 0; c < 4; c++)
+            rows[c] = four_at(uvec2(x), 4 * ((x_at[4 * f + c] / RUN + run) * RUN_FOURS + four % RUN_FOURS));
+        put_x(4 * four, f, rows);
+    }
+}
+
+/* Adds the unit to the chains. */
+void multiply_unit(precise inout vec4 acc[MY_TILE])
+{
+    ivec4 sum[MY_TILE];
+    [[unroll]] for (uint t = 0; t < MY_TILE; t++)
+        sum[t] = ivec4(0);
+    [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++)
+        [[unroll]] for (uint h = 0; h < 2; h++) {
+            uint from = HAS_SUBSCALES ? 4 * RUN_FOURS * h + 4 * r : 4 * h;
+            ivec4 s[MY_TILE];
+            [[unroll]] for (uint t = 0; t < MY_TILE; t++)
+                s[t] = ivec4(0);
+            for (uint j = 0; j < 4; j++) {
+                uvec4 four = w_at(8 * r + 4 * h + j);
+                [[unroll]] for (uint f = 0; f < MY_FOURS; f++) {
+                    uvec4 xs = x_four(from + j, f);
+                    [[unroll]] for (uint c = 0; c < 4; c++)
+                        s[4 * f + c] = add_dots(four, xs[c], s[4 * f + c]);
+                }
+            }
+            [[unroll]] for (uint t = 0; t < MY_TILE; t++)
+                sum[t] += HAS_SUBSCALES ? sub_scale[h][r] * s[t] : s[t];
+        }
+    const uint HEAD = 8, OTHER = IS_LONG ? 4 * RUN_FOURS : 0; /* of the low run; from there to the high one */
+    [[unroll]] for (uint f = 0; f < MY_FOURS; f++) {
+        vec4 scale = uintBitsToFloat(x_four(HEAD, f));
+        ivec4 low_sum = ivec4(x_four(HEAD + 1, f)), high_sum = ivec4(x_four(OTHER + HEAD + 1, f));
+        for (uint c = 0; c < 4; c++) /* glslc's own copies of a loop are no longer precise */
+            acc[4 * f + c] = add_unit(sum[4 * f + c], scale[c], low_sum[c], high_sum[c], acc[4 * f + c]);
+    }
+}
+
+/* ---- floats ------------------------------------------------------------------------------------------------------ */
+
+/* Quads of the chain from number `first` of the unit on. */
+void load_floats(Words w, Floats x, uint u, uint first)
+{
+    begin_unit(w, 0, my_four() % (ROWS / MINE) * MINE, u);
+    for (uint q = 2 * my_part(); q < 2 * my_part() + 2; q++) {
+        uint step = (first + q) / STEP_QUADS;
+        begin_step(step);
+        mat4 four = weights(step, q % STEP_QUADS);
+        [[unroll]] for (uint c = 0; c < 4; c++)
+            part_w[(4 * q + c) * ROW_FOURS + my_four()] = pack_four(floatBitsToUint(four[c]));
+    }
+    for (uint i = gl_LocalInvocationID.x; i < PART_QUADS * X_FOURS; i += N_THREAD) {
+        uint f = i % X_FOURS, deep = i / X_FOURS, at = first + deep;
+        uvec4 rows[4];
+        [[unroll]] for (uint c = 0; c < 4; c++)
+            rows[c] = four_at(uvec2(x), x_at[4 * f + c] + u * UNIT + 4 * (at / STEP_QUADS + at % STEP_QUADS * STEPS));
+        put_x(4 * deep, f, rows);
+    }
+}
+
+/* Adds the quads to the chains. */
+void multiply_quads(precise inout vec4 acc[MY_TILE])
+{
+    for (uint deep = 0; deep < 4 * PART_QUADS; deep++) {
+        vec4 four = uintBitsToFloat(w_at(deep));
+        [[unroll]] for (uint f = 0; f < MY_FOURS; f++) {
+            vec4 xs = uintBitsToFloat(x_four(deep, f));
+            [[unroll]] for (uint c = 0; c < 4; c++)
+                acc[4 * f + c] = fma(four, vec4(xs[c]), acc[4 * f + c]);
+        }
+    }
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------------- */
+
+/* The thread's elements: four rows of weights with each of MY_TILE rows of activations. w: the matrix, whose sixteens of
+ * rows are n_group. group: the workgroup's number among 64s of them. x: rounded rows where the product is one of
+ * integers. Rows behind the last are computed as some that are there. */
+void multiply_tile(Words w, uint n_group, uint group, Floats x, uint k, out vec4 y[MY_TILE])
+{
+    uint mine = min(group * (TILE_ROWS / ROWS) + my_four() / (ROWS / MINE), n_group - 1);
+    uint n_unit = INTEGER == FLOATS ? k / UNIT : k / (RUN * INT_UNIT_RUNS);
+    w = Words(address_at(uvec2(w), mine, 4 * group_dwords(k)));
+    precise vec4 total[MY_TILE];
+    for (uint chain = 0; chain < N_CHAIN; chain++) {
+        precise vec4 acc[MY_TILE];
+        [[unroll]] for (uint t = 0; t < MY_TILE; t++)
+            acc[t] = vec4(0);
+        for (uint u = chain; u < n_unit; u += N_CHAIN)
+            for (uint first = 0; first < (INTEGER == FLOATS ? UNIT / 4 : 1); first += PART_QUADS) {
+                barrier(); /* all are done with the part before */
+                if (INTEGER == FLOATS)
+                    load_floats(w, x, u, first);
+                else
+                    load_integers(w, x, u);
+                barrier();
+                if (INTEGER == FLOATS)
+                    multiply_quads(acc);
+                else
+                    multiply_unit(acc);
+            }
+        [[unroll]] for (uint t = 0; t < MY_TILE; t++)
+            total[t] = chain == 0 ? acc[t] : total[t] + acc[t];
+    }
+    [[unroll]] for (uint t = 0; t < MY_TILE; t++)
+        y[t] = total[t];
+}

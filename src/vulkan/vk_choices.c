@@ -1,0 +1,148 @@
+/* How products with weights of each type are computed: on floats or integers; many rows with tiles or not. Both are
+ * measured, and kept from run to run (vulkan_save_pipelines). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "vulkan/vk_ops.h"
+
+/* As shaders/integers.glsl and unit_integers.glsl have it. */
+static bool has_integers(enum quant_type type)
+{
+    switch (type) {
+    case QUANT_Q4_0:
+    case QUANT_Q5_0:
+    case QUANT_Q8_0:
+    case QUANT_Q4_K:
+    case QUANT_Q5_K:
+    case QUANT_Q6_K:
+    case QUANT_MXFP4: return true;
+    default: return false;
+    }
+}
+
+bool vk_is_integer(const struct vk *v, enum quant_type type)
+{
+    return v->choices.of[type] & VK_INTEGER;
+}
+
+bool vk_is_tiled(const struct vk *v, enum quant_type type)
+{
+    return v->choices.of[type] & VK_TILED;
+}
+
+/* A product to measure: on a GPU of some MB, so that its time is not that of the dispatch, and of so many rows of
+ * activations that all of the GPU has work with tiles, too. */
+enum { TRIAL_K = 2048, TRIAL_RUNS = 3, TRIAL_PRODUCTS = 4 };
+enum { TRIAL_ROWS = 8192, TRIAL_PROMPT = 256, SOFTWARE_TRIAL_ROWS = 512, SOFTWARE_TRIAL_PROMPT = VK_TILE };
+
+struct trial {
+    struct vk *v;
+    const struct quant_info *type;
+    struct weight *w;
+    struct tensor x, y; /* of a prompt's rows */
+};
+
+static err_code read_ones(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    memset(dst, 1, (size_t)n * *(const size_t *)user);
+    return ERR_OK;
+}
+
+/* The shortest time of n products of m rows with a choice. The first ones compile and warm up. */
+static err_code time_products(const struct trial *t, uint8_t choice, int64_t m, int n, int64_t *best_ns, struct err *e)
+{
+    struct backend *b = &t->v->base;
+    struct tensor x = t->x, y = t->y;
+    x.ne[1] = y.ne[1] = m;
+    t->v->choices.of[t->type->type] = choice;
+    *best_ns = INT64_MAX;
+    for (int i = 0; i <= TRIAL_RUNS; i++) {
+        int64_t begin = clock_ns();
+        for (int j = 0; j < (i ? n : 1); j++)
+            backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {x}, .out = {y}, .weight = {t->w}});
+        TRY(backend_wait(b, backend_fence(b), e));
+        int64_t ns = clock_ns() - begin;
+        *best_ns = i && ns < *best_ns ? ns : *best_ns;
+    }
+    return ERR_OK;
+}
+
+/* Integers have to be faster by a tenth: floats are nearer to the exact product. Tiles have the same bits. */
+static err_code compare(struct trial *t, uint8_t *choice, struct err *e)
+{
+    struct backend *b = &t->v->base;
+    bool is_software = t->v->is_software;
+    int64_t n_row = is_software ? SOFTWARE_TRIAL_ROWS : TRIAL_ROWS,
+            m = is_software ? SOFTWARE_TRIAL_PROMPT : TRIAL_PROMPT;
+    int64_t ns, other_ns;
+    size_t row_bytes = 0;
+    const struct weight_desc desc = {"a matrix to measure", t->type, TRIAL_K, n_row};
+    if (!quant_row_bytes(t->type, TRIAL_K, &row_bytes))
+        return err_set(e, ERR_FAIL, "rows of %d weights", TRIAL_K);
+    TRY(backend_weight_load(b, &desc, &(struct weight_source){read_ones, &row_bytes}, &t->w, e));
+    TRY(backend_tensor_create(b, ELEM_F32, TRIAL_K, m, 1, MEM_SCRATCH, &t->x, e));
+    TRY(backend_tensor_create(b, ELEM_F32, n_row, m, 1, MEM_SCRATCH, &t->y, e));
+    backend_clear(b, &t->x);
+    if (has_integers(t->type->type)) {
+        TRY(time_products(t, 0, 1, TRIAL_PRODUCTS, &ns, e));
+        TRY(time_products(t, VK_INTEGER, 1, TRIAL_PRODUCTS, &other_ns, e));
+        *choice = other_ns + other_ns / 10 < ns ? VK_INTEGER : 0;
+    }
+    TRY(time_products(t, *choice, m, 1, &ns, e));
+    TRY(time_products(t, *choice | VK_TILED, m, 1, &other_ns, e));
+    *choice |= other_ns < ns ? VK_TILED : 0;
+    return ERR_OK;
+}
+
+/* Where there is no room to measure, those types are of integers that the device has instructions for. */
+static uint8_t measure(struct vk *v, const struct quant_info *type)
+{
+    struct trial t = {.v = v, .type = type};
+    vk_flush(v);                                         /* what is pending has its choices */
+    const struct vulkan_counters recorded = v->recorded; /* nobody asked for these products */
+    const struct backend_counters counters = v->counters;
+    uint8_t choice = 0;
+    struct err e;
+    v->choices.is_measuring = true;
+    if (compare(&t, &choice, &e) != ERR_OK)
+        choice = has_integers(type->type) && v->limits.has_dot ? VK_INTEGER : 0;
+    backend_buffer_close(&v->base, &t.x.buffer);
+    backend_buffer_close(&v->base, &t.y.buffer);
+    backend_weight_close(&v->base, &t.w);
+    v->choices.is_measuring = false;
+    v->recorded = recorded;
+    v->counters = counters;
+    return choice;
+}
+
+/* What the environment asks for; nothing is measured then. */
+static bool is_asked(enum quant_type type, uint8_t *choice)
+{
+    const char *products = getenv("MOEBIUS_VULKAN_PRODUCTS"), *tiles = getenv("MOEBIUS_VULKAN_TILES");
+    *choice = 0;
+    if (products && !strcmp(products, "integer") && has_integers(type))
+        *choice |= VK_INTEGER;
+    if (tiles && !strcmp(tiles, "1"))
+        *choice |= VK_TILED;
+    return products || tiles;
+}
+
+void vk_choose(struct vk *v, const struct quant_info *type)
+{
+    uint8_t *choice = &v->choices.of[type->type], asked;
+    if (v->choices.is_measuring || (*choice & VK_CHOSEN))
+        return;
+    if (is_asked(type->type, &asked))
+        *choice = VK_CHOSEN | asked;
+    else
+        *choice = VK_CHOSEN | VK_MEASURED | measure(v, type);
+}
+
+void vk_recall_choices(struct vk *v, const uint8_t of[QUANT_MAX_ID])
+{
+    uint8_t asked;
+    if (is_asked(QUANT_F32, &asked))
+        return;
+    memcpy(v->choices.of, of, sizeof v->choices.of);
+}

@@ -1,0 +1,292 @@
+/* Products of many rows on the Vulkan device with tiles in shared memory, and without: the same bits. Where there is no
+ * device, the tests are skipped. */
+#define _DEFAULT_SOURCE /* setenv */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/pool.h"
+#include "vulkan/vulkan.h"
+
+enum { MOST_K = 1280, MOST_M = 131, MOST_ROWS = 256 };
+
+struct fixture {
+    struct pool *pool;
+    struct backend *devices[2]; /* without and with tiles */
+    float x[MOST_M * MOST_K], y[2][MOST_M * MOST_ROWS];
+};
+
+static int close_devices(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 0; i < 2; i++)
+        backend_close(&f->devices[i]);
+    pool_close(&f->pool);
+    free(f);
+    return 0;
+}
+
+static int open_devices(void **state)
+{
+    enum { SKIPPED = 77 };
+    struct err e;
+    struct fixture *f = *state = calloc(1, sizeof *f);
+    for (int i = 0; i < MOST_M * MOST_K; i++)
+        f->x[i] = (float)(i * 29 % 113) * 0.02f - 1;
+    if (pool_create(&f->pool, 2, &e) != ERR_OK)
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        err_code code = vulkan_open(&f->devices[i], 0, f->pool, &e);
+        if (code == ERR_UNSUPPORTED)
+            exit(SKIPPED);
+        if (code != ERR_OK)
+            return -1;
+    }
+    return 0;
+}
+
+/* Devices that lack something, whose products are of one definition. */
+static void open_without(void **state, const char *without, const char *products)
+{
+    close_devices(state);
+    setenv("MOEBIUS_VULKAN_WITHOUT", without, 1);
+    setenv("MOEBIUS_VULKAN_PRODUCTS", products, 1);
+    assert_int_equal(open_devices(state), 0);
+    unsetenv("MOEBIUS_VULKAN_WITHOUT");
+}
+
+/* Bytes that are small finite numbers as parts of halves. */
+static void fill_tame(uint8_t *bytes, size_t from, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = (uint8_t)((from + i) * 2654435761u >> 24 & 0x3f);
+}
+
+static err_code read_tame(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+{
+    size_t row = *(const size_t *)user;
+    fill_tame(dst, (size_t)row0 * row, (size_t)n * row);
+    return ERR_OK;
+}
+
+static struct tensor floats(struct backend *b, int64_t n, int64_t m, const float *x)
+{
+    struct tensor t;
+    struct err e;
+    assert_int_equal(backend_tensor_create(b, ELEM_F32, n, m, 1, MEM_SCRATCH, &t, &e), ERR_OK);
+    if (x)
+        backend_write(b, &t, x);
+    return t;
+}
+
+static struct tensor ints(struct backend *b, int64_t n, const int32_t *x)
+{
+    struct tensor t;
+    struct err e;
+    assert_int_equal(backend_tensor_create(b, ELEM_I32, n, 1, 1, MEM_SCRATCH, &t, &e), ERR_OK);
+    backend_write(b, &t, x);
+    return t;
+}
+
+/* Products with such weights have tiles, or have none, as the device's number says. */
+static struct weight *load(struct backend *b, int device, enum quant_type type, int64_t k, int64_t n_row)
+{
+    struct err e;
+    struct weight *w;
+    size_t row_bytes = 0;
+    const struct weight_desc d = {"test.weight", quant_info(type), k, n_row};
+    setenv("MOEBIUS_VULKAN_TILES", device ? "1" : "0", 1);
+    assert_true(quant_row_bytes(d.type, (uint64_t)k, &row_bytes));
+    assert_int_equal(backend_weight_load(b, &d, &(struct weight_source){read_tame, &row_bytes}, &w, &e), ERR_OK);
+    return w;
+}
+
+/* Both devices' results, which are not all the same number. */
+static void expect_equal(const struct fixture *f, size_t n, const char *what)
+{
+    size_t n_same = 0;
+    for (size_t i = 1; i < n; i++)
+        n_same += f->y[0][i] == f->y[0][0];
+    if (n_same > n / 2 || memcmp(f->y[0], f->y[1], n * sizeof(float)) != 0)
+        fail_msg("%s, %d results: %s", what, (int)n, n_same > n / 2 ? "nothing is computed" : "other bits");
+}
+
+struct shape {
+    int64_t k, n_row, m;
+};
+
+/* Units of 32 and of 64 weights fill no whole round of sixteen chains; some chains have none. The last tiles have few
+ * rows. */
+static const struct shape shapes[] = {{1280, 100, 33}, {256, 17, 131}, {512, 64, 17}};
+enum { N_SHAPE = sizeof shapes / sizeof *shapes };
+
+static void check_product(struct fixture *f, enum quant_type type, const struct shape *s)
+{
+    struct err e;
+    for (int i = 0; i < 2; i++) {
+        struct backend *b = f->devices[i];
+        struct weight *w = load(b, i, type, s->k, s->n_row);
+        struct tensor x = floats(b, s->k, s->m, f->x), y = floats(b, s->n_row, s->m, NULL);
+        backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {x}, .out = {y}, .weight = {w}});
+        assert_int_equal(backend_read(b, &y, f->y[i], &e), ERR_OK);
+        backend_buffer_close(b, &x.buffer);
+        backend_buffer_close(b, &y.buffer);
+        backend_weight_close(b, &w);
+    }
+    expect_equal(f, (size_t)(s->m * s->n_row), quant_info(type)->name);
+}
+
+static void products_of_each_type_have_the_same_bits(void **state)
+{
+    open_without(state, "", "float");
+    for (uint32_t id = 0; id < QUANT_MAX_ID; id++)
+        for (int i = 0; quant_info(id) && i < N_SHAPE; i++)
+            check_product(*state, (enum quant_type)id, &shapes[i]);
+}
+
+static void products_of_integers_have_the_same_bits(void **state)
+{
+    static const enum quant_type types[] = {QUANT_Q4_0, QUANT_Q5_0, QUANT_Q8_0, QUANT_Q4_K,
+                                            QUANT_Q5_K, QUANT_Q6_K, QUANT_MXFP4};
+    open_without(state, "", "integer");
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int i = 0; i < N_SHAPE; i++)
+            check_product(*state, types[t], &shapes[i]);
+}
+
+/* The shaders for devices with fewer instructions. */
+static void lesser_devices_have_the_same_bits(void **state)
+{
+    static const char *const lacking[][2] = {
+        {"VK_KHR_shader_integer_dot_product", "integer"}, {"shaderInt64", "integer"}, {"shaderInt64", "float"}};
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
+        open_without(state, lacking[i][0], lacking[i][1]);
+        check_product(*state, QUANT_Q4_K, &shapes[0]);
+    }
+}
+
+/* Three matrices of one type, of several heights, with a bias; then what shares a dispatch with a product: a sum, and
+ * the activation of a pair. */
+static void products_that_share_a_dispatch_have_the_same_bits(void **state)
+{
+    enum { K = 256, M = 37, N_MATRIX = 3, N_OUT = 5 };
+    static const int64_t n_row[N_MATRIX] = {80, 80, 17};
+    static const size_t at[N_OUT + 1] = {0, 80, 160, 177, 257, 337}; /* rows of results before each */
+    open_without(state, "", "integer");
+    struct fixture *f = *state;
+    struct err e;
+    float *y = malloc(2 * at[N_OUT] * M * sizeof *y);
+    for (int i = 0; i < 2; i++) {
+        struct backend *b = f->devices[i];
+        struct op all = {.kind = OP_MATMUL, .in = {floats(b, K, M, f->x)}};
+        for (int j = 0; j < N_MATRIX; j++) {
+            all.weight[j] = load(b, i, QUANT_Q4_K, K, n_row[j]);
+            all.out[j] = floats(b, n_row[j], M, NULL);
+            all.vec[j] = j == 1 ? (struct tensor){0} : floats(b, n_row[j], 1, f->x + j);
+        }
+        struct tensor act = floats(b, n_row[0], M, NULL), up = floats(b, n_row[0], M, NULL);
+        struct tensor residual = floats(b, n_row[0], M, f->x), one = floats(b, n_row[0], M, NULL);
+        const struct op pair = {
+            .kind = OP_MATMUL, .in = {all.in[0]}, .out = {act, up}, .weight = {all.weight[0], all.weight[1]}};
+        const struct op single = {.kind = OP_MATMUL, .in = {all.in[0]}, .out = {one}, .weight = {all.weight[1]}};
+        backend_enqueue(b, &all);
+        backend_enqueue(b, &pair);
+        backend_enqueue(b, &(struct op){.kind = OP_ACT_MUL, .in = {act, up}, .out = {act}, .act = ACT_SILU});
+        backend_enqueue(b, &single);
+        backend_enqueue(b, &(struct op){.kind = OP_ADD, .in = {residual, one}, .out = {residual}});
+        const struct tensor *outs[N_OUT] = {&all.out[0], &all.out[1], &all.out[2], &act, &residual};
+        for (int j = 0; j < N_OUT; j++)
+            assert_int_equal(backend_read(b, outs[j], y + ((size_t)i * at[N_OUT] + at[j]) * M, &e), ERR_OK);
+        struct tensor *tensors[] = {&all.in[0],  &all.out[0], &all.out[1], &all.out[2], &all.vec[0],
+                                    &all.vec[2], &act,        &up,         &residual,   &one};
+        for (size_t j = 0; j < sizeof tensors / sizeof *tensors; j++)
+            backend_buffer_close(b, &tensors[j]->buffer);
+        for (int j = 0; j < N_MATRIX; j++)
+            backend_weight_close(b, &all.weight[j]);
+    }
+    assert_true(y[0] != y[1] && y[at[3] * M] != y[at[4] * M]);
+    assert_memory_equal(y, y + at[N_OUT] * M, at[N_OUT] * M * sizeof *y);
+    free(y);
+}
+
+/* ---- experts --------------------------------------------------------------------------------------------------- */
+
+enum { N_EMBD = 256, N_FF = 256, N_EXPERT = 4, N_USED = 2, N_TOKEN = 41 };
+
+static struct slot_pool *fill_slots(struct backend *b, int device, const enum quant_type types[EXPERT_N_MATRIX])
+{
+    struct err e;
+    struct slot_pool *s;
+    struct slot_pool_desc d = {.n_embd = N_EMBD, .n_ff = N_FF, .n_slot = N_EXPERT};
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        d.type[i] = quant_info(types[i]);
+    setenv("MOEBIUS_VULKAN_TILES", device ? "1" : "0", 1);
+    assert_int_equal(backend_slot_pool_create(b, &d, &s, &e), ERR_OK);
+    for (int i = 0; i < N_EXPERT * EXPERT_N_MATRIX; i++) {
+        int slot = i / EXPERT_N_MATRIX, m = i % EXPERT_N_MATRIX;
+        size_t row_bytes = 0;
+        assert_true((m > 0 || backend_slot_open(b, s, slot)) && quant_row_bytes(d.type[m], N_EMBD, &row_bytes));
+        uint8_t *bytes = malloc(row_bytes * N_FF);
+        fill_tame(bytes, (size_t)i * 1001, row_bytes * N_FF);
+        assert_int_equal(backend_slot_fill(b, s, slot, &(struct slot_rows){m, bytes, false, 0, N_FF}, &e), ERR_OK);
+        free(bytes);
+    }
+    return s;
+}
+
+/* Sorted dispatch of some tokens, which leaves the last expert but one and has more than a tile for the first. */
+static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_N_MATRIX])
+{
+    static const int32_t slots[N_EXPERT] = {2, 0, 3, 1};
+    int32_t ids[N_TOKEN * N_USED];
+    float weights[N_TOKEN * N_USED];
+    struct err e;
+    for (int i = 0; i < N_TOKEN * N_USED; i++) {
+        ids[i] = i % 2 == 0 ? 0 : i % 4 == 1 ? 1 : 3;
+        weights[i] = 0.25f + (float)(i % 3) / 8;
+    }
+    for (int i = 0; i < 2; i++) {
+        struct backend *b = f->devices[i];
+        struct slot_pool *s = fill_slots(b, i, types);
+        struct tensor x = floats(b, N_EMBD, N_TOKEN, f->x), id = ints(b, N_TOKEN * N_USED, ids),
+                      slot = ints(b, N_EXPERT, slots), w = floats(b, N_USED, N_TOKEN, weights),
+                      y = floats(b, N_EMBD, N_TOKEN * N_USED, NULL);
+        id.ne[0] = y.ne[1] = N_USED;
+        id.ne[1] = y.ne[2] = N_TOKEN;
+        backend_enqueue(
+            b, &(struct op){
+                   .kind = OP_EXPERTS, .in = {x, id, slot, w}, .out = {y}, .slot_pool = s, .experts = {ACT_SILU, 1}});
+        assert_int_equal(backend_read(b, &y, f->y[i], &e), ERR_OK);
+        struct tensor *tensors[] = {&x, &id, &slot, &w, &y};
+        for (int j = 0; j < 5; j++)
+            backend_buffer_close(b, &tensors[j]->buffer);
+        backend_slot_pool_close(b, &s);
+    }
+    expect_equal(f, (size_t)N_TOKEN * N_USED * N_EMBD, quant_info(types[0])->name);
+}
+
+static void sorted_experts_have_the_same_bits(void **state)
+{
+    static const enum quant_type kinds[][EXPERT_N_MATRIX] = {{QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K},
+                                                             {QUANT_Q8_0, QUANT_Q4_0, QUANT_IQ4_XS}};
+    open_without(state, "", "integer");
+    for (int i = 0; i < 2; i++)
+        check_experts(*state, kinds[i]);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_devices, close_devices)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(products_of_each_type_have_the_same_bits), TEST(products_of_integers_have_the_same_bits),
+        TEST(lesser_devices_have_the_same_bits),        TEST(products_that_share_a_dispatch_have_the_same_bits),
+        TEST(sorted_experts_have_the_same_bits),
+    };
+    return cmocka_run_group_tests_name("vulkan tiles", tests, NULL, NULL);
+}
