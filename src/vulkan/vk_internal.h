@@ -426,7 +426,7 @@ struct vk {
 
     struct vk_queue queue;
     struct vk_upload_lane {
-        pthread_mutex_t mutex; /* of all the rest but `ended` */
+        pthread_mutex_t mutex; /* of commands, serial and staging */
         VkQueue queue;         /* which may be that of operations */
         VkCommandPool pool;
         VkCommandBuffer commands;

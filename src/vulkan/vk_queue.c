@@ -126,16 +126,16 @@ struct point {
     uint64_t serial;
 };
 
-/* `ended` is what the host has waited for of the other queue; serial 0: nothing. Who asks for an operation has waited
- * for the uploads that it reads, and who fills a slot for the operations that read it, so that the host orders the
- * commands of one queue behind those of the other. What these wrote is visible to them by a wait on the device alone,
- * which is over at once. */
+/* Submits commands that signal `passed`, behind `ended`: what the host has waited for of the other queue (serial 0:
+ * nothing). Its waits order the commands, as an operation is enqueued after the uploads that it reads, and a slot is
+ * filled after the operations that read it. But they make nothing that one queue wrote visible to the other: that takes
+ * a semaphore that the device waits for, and this one has been signalled by then. */
 static VkResult submit_commands(struct vk *v, VkQueue queue, VkCommandBuffer commands, struct point ended,
                                 struct point passed)
 {
     const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
     const uint32_t n_wait = v->limits.has_upload_queue && ended.serial > 0;
-    const bool is_shared = v->queue.queue == v->upload.queue;
+    const bool is_one_queue = v->queue.queue == v->upload.queue;
     const VkTimelineSemaphoreSubmitInfo timeline = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                                     .waitSemaphoreValueCount = n_wait,
                                                     .pWaitSemaphoreValues = &ended.serial,
@@ -153,10 +153,10 @@ static VkResult submit_commands(struct vk *v, VkQueue queue, VkCommandBuffer com
     VkResult result = v->api.fn.EndCommandBuffer(commands);
     if (result != VK_SUCCESS)
         return result;
-    if (is_shared)
+    if (is_one_queue)
         pthread_mutex_lock(&v->queue.mutex);
     result = v->api.fn.QueueSubmit(queue, 1, &info, VK_NULL_HANDLE);
-    if (is_shared)
+    if (is_one_queue)
         pthread_mutex_unlock(&v->queue.mutex);
     return result;
 }
